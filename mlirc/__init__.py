@@ -1,0 +1,1 @@
+"""mlirc: `torch.compile(model, backend="mlirc")`, a compiler on MLIR, LLVM and Triton."""
