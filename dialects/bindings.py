@@ -1,0 +1,42 @@
+"""The one module that imports MLIR's Python bindings: upstream's `mlir` where it is installed, else the copy in the torch-mlir wheel.
+
+MLIR's context lives for the whole process, single-threaded, behind one lock: types and attributes are interned once,
+compiling from several Python threads is safe, and a forked child inherits no MLIR thread pool.
+"""
+
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+try:
+    from mlir import ir, rewrite
+    from mlir.dialects import ext, func
+    from mlir.dialects import llvm as llvm_dialect
+    from mlir.passmanager import PassManager
+except ImportError:
+    from torch_mlir import ir, rewrite
+    from torch_mlir.dialects import ext, func
+    from torch_mlir.dialects import llvm as llvm_dialect
+    from torch_mlir.passmanager import PassManager
+
+__all__ = ["PassManager", "context", "ext", "func", "ir", "llvm_dialect", "rewrite"]
+
+_lock = threading.RLock()
+_context: ir.Context | None = None
+
+
+@contextmanager
+def context() -> Iterator[ir.Context]:
+    """Enter the process's MLIR context (with the `mlirc` dialect loaded) and an unknown location, holding its lock."""
+    global _context
+    with _lock:
+        if _context is None:
+            _context = ir.Context()
+            _context.enable_multithreading(False)
+            _context.emit_error_diagnostics = True
+            with _context:
+                from mlirc.dialects.dialect import load
+
+                load()
+        with _context, ir.Location.unknown():
+            yield _context

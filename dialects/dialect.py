@@ -1,0 +1,184 @@
+"""The `mlirc` dialect: the class it hangs from, its base classes of ops, and the registry that everything else iterates over.
+
+Three levels, all values typed as tensor_types.py says:
+  graph level   ops on tensors: elementwise, reductions, composites, movement, contractions, ATen calls   (ops/)
+  kernel level  `mlirc.kernel` holds one fused group as scalar work in an iteration space                 (kernel_ops.py)
+  memory level  slots of the arena, launches, calls: the host program                                    (memory_ops.py)
+
+An op's class states all there is to know of it: ATen overloads, dtype rule, scalar body or expansion, eager reference.
+"""
+
+from collections.abc import Callable
+from importlib import import_module
+from pkgutil import iter_modules
+from typing import Any
+
+import torch
+
+from mlirc.dialects.bindings import ext, ir
+
+
+class Mlirc(ext.Dialect, name="mlirc"):
+    pass
+
+
+OPS: dict[str, type] = {}  # "add" -> its class
+IMPORTS: dict[Any, Callable] = {}  # ATen overload -> rule(g, *args, **kwargs) that builds dialect ops and returns their values
+
+
+def imports(*overloads: Any) -> Callable[[Callable], Callable]:
+    """Decorator: the function builds what these ATen overloads mean, out of dialect ops, with a GraphBuilder."""
+
+    def register(rule: Callable) -> Callable:
+        for overload in overloads:
+            assert overload not in IMPORTS, f"{overload} is imported twice"
+            IMPORTS[overload] = rule
+        return rule
+
+    return register
+
+
+class Op(Mlirc.Operation):
+    """Base of every graph-level op. `reference(*tensors, **attributes)` is its meaning in eager PyTorch.
+
+    An annotation in an op's class declares an operand, result, attribute or region, and nothing else.
+    """
+
+    def __init_subclass__(cls, *, name: str | None = None, aten: tuple = (), **keywords: Any):
+        super().__init_subclass__(name=name, **keywords)
+        if name:
+            assert name not in OPS, f"mlirc.{name} is defined twice"
+            OPS[name] = cls
+            cls.mnemonic = name
+            cls.overloads = tuple(aten)
+            for overload in aten:
+                imports(overload)(cls.import_rule(overload))
+
+    @classmethod
+    def import_rule(cls, overload: Any) -> Callable:
+        raise TypeError(f"{cls.__name__} lists ATen overloads, but its base class has no import rule for them")
+
+    @classmethod
+    def attributes_of(cls, op: Any) -> dict[str, Any]:
+        """The op's own attributes as Python values, by name: what `reference` and `expand` take as keywords."""
+        return {named.name: attribute_value(named.attr) for named in op.attributes if not named.name.startswith("mlirc.")}
+
+
+class Elementwise(Op, traits=[ext.Pure]):
+    """One output element from one element of each input; inputs broadcast to the result as in PyTorch.
+
+    computes   the dtype that operands are converted to before the scalar work (half types then widen to float32):
+               "result" the result's dtype; "operands" the promoted dtype of the operands (comparisons); "bool";
+               or a tuple with one such word an operand.
+    gives      the scalar body's result dtype: "same" as computed, or a torch dtype.
+    cheap      whether fusion may compute it again rather than store it (exp, pow, erf: no).
+    scalar     the body, once for every target: scalar(b, *values) on a ScalarBuilder (scalar_builder.py).
+
+    The same class serves at kernel level, on scalars of the computed dtype.
+    """
+
+    computes = "result"
+    gives = "same"
+    cheap = True
+
+    @classmethod
+    def import_rule(cls, overload: Any) -> Callable:
+        return lambda g, *args, **kwargs: g.elementwise(cls, *args, **kwargs)
+
+    @classmethod
+    def scalar_result(cls, computed: torch.dtype) -> torch.dtype:
+        """The dtype of a kernel-level result whose operands have dtype `computed`."""
+        return computed if cls.gives == "same" else cls.gives
+
+
+class Unary(Elementwise):
+    x: ext.Operand[Any]
+    out: ext.Result[Any]
+
+
+class Binary(Elementwise):
+    x: ext.Operand[Any]
+    y: ext.Operand[Any]
+    out: ext.Result[Any]
+
+
+class Ternary(Elementwise):
+    x: ext.Operand[Any]
+    y: ext.Operand[Any]
+    z: ext.Operand[Any]
+    out: ext.Result[Any]
+
+
+class Reduction(Op, traits=[ext.Pure]):
+    """Folds the dimensions `dims` of its input with the kernel-level reduction `kind` (kernel_ops.Reduce).
+
+    dims     a text list of nonnegative dimensions, "0, 2"
+    keepdim  "true" or "false"
+    The input is converted to the result's dtype first, unless `kind` gives another one (argmax, any).
+    """
+
+    x: ext.Operand[Any]
+    dims: ir.StringAttr
+    keepdim: ir.BoolAttr
+    out: ext.Result[Any]
+    kind = ""
+
+
+class Composite(Op, traits=[ext.Pure]):
+    """An op kept whole through import and simplify (softmax, layer_norm); the pass `decompose` then expands it.
+
+    `expand(g, *operands, **attributes)` builds it from smaller ops with a GraphBuilder and returns the results.
+    """
+
+
+def attribute_value(attribute: ir.Attribute) -> Any:
+    """A builtin attribute as a Python value: str, bool, int, float, or a list of them."""
+    if ir.StringAttr.isinstance(attribute):
+        return ir.StringAttr(attribute).value
+    if ir.BoolAttr.isinstance(attribute):
+        return ir.BoolAttr(attribute).value
+    if ir.IntegerAttr.isinstance(attribute):
+        return ir.IntegerAttr(attribute).value
+    if ir.FloatAttr.isinstance(attribute):
+        return ir.FloatAttr(attribute).value
+    if ir.ArrayAttr.isinstance(attribute):
+        return [attribute_value(item) for item in ir.ArrayAttr(attribute)]
+    raise ValueError(f"mlirc ops have string, bool, integer, float and array attributes, not {attribute}")
+
+
+def make_attribute(value: Any) -> ir.Attribute:
+    """A Python value as a builtin attribute (int as i64, float as f64); an attribute as itself."""
+    if isinstance(value, ir.Attribute):
+        return value
+    if isinstance(value, bool):
+        return ir.BoolAttr.get(value)
+    if isinstance(value, int):
+        return ir.IntegerAttr.get(ir.IntegerType.get_signless(64), value)
+    if isinstance(value, float):
+        return ir.FloatAttr.get(ir.F64Type.get(), value)
+    if isinstance(value, str):
+        return ir.StringAttr.get(value)
+    return ir.ArrayAttr.get([make_attribute(item) for item in value])
+
+
+def create(name: str, operands: list, results: list, attributes: dict[str, Any] | None = None, regions: int = 0) -> Any:
+    """A new `mlirc.NAME` at the insertion point: faster than the generated constructors, which bind a signature."""
+    made = {key: make_attribute(value) for key, value in attributes.items()} if attributes else None
+    op = ir.Operation.create(f"mlirc.{name}", results=results, operands=operands, attributes=made, regions=regions)
+    return op.opview
+
+
+def load_ops() -> None:
+    """Import every file that defines ops, so that OPS and IMPORTS are complete."""
+    from mlirc.dialects import ops
+
+    for module in ("graph_ops", "kernel_ops", "memory_ops"):
+        import_module(f"mlirc.dialects.{module}")
+    for module in iter_modules(ops.__path__):
+        import_module(f"mlirc.dialects.ops.{module.name}")
+
+
+def load() -> None:
+    """Register the dialect with the current context (bindings.context does it once)."""
+    load_ops()
+    Mlirc.load()

@@ -1,0 +1,107 @@
+"""Kernel level: `mlirc.kernel` holds one fused group as scalar work in an iteration space. Both targets are generated from it.
+
+    %y, %m = "mlirc.kernel"(%x) ({
+    ^bb0(%a: tensor<256x768xf32>):
+      %0 = "mlirc.read"(%a) {map = "d0, d1"} : (tensor<256x768xf32>) -> f32
+      %1 = "mlirc.reduce"(%0) {kind = "sum"} : (f32) -> f32
+      %2 = "mlirc.constant"() {value = "0x1.8p+9"} : () -> f32
+      %3 = "mlirc.div"(%1, %2) : (f32, f32) -> f32
+      %4 = "mlirc.sub"(%0, %3) : (f32, f32) -> f32
+      "mlirc.yield"(%4, %3) {maps = ["d0, d1", "d0"]} : (f32, f32) -> ()
+    }) {parallel = "256", inner = "768", name = "sub"} : (tensor<256x768xf32>) -> (tensor<256x768xf32>, tensor<256xf32>)
+
+The iteration dimensions are d0, d1, ...: first the parallel ones, then the inner ones (a kernel without reductions has
+parallel ones only). A value is *inner* when it depends on an inner dimension: a read whose map or mask names one, a `size`
+that does, or scalar work on an inner value. Every other value is *outer*: one for each point of the parallel space.
+`reduce` folds an inner value over all inner dimensions into an outer one. `yield` writes an inner value at every point,
+an outer one once for each point of the parallel space.
+
+Scalars have the computed dtype: half types are read as f16 or bf16 and widened by a `cast`. Casts that `widen` or `narrow`
+for that reason only carry {implicit = true}: fusion drops a narrowing followed by a widening, and keeps the precision.
+"""
+
+from collections.abc import Sequence
+from typing import Any
+
+from mlirc.dialects.bindings import ext, ir
+from mlirc.dialects.dialect import Mlirc
+
+# kind -> what it gives: "same" dtype as its operand, or a dtype's text. NaN wins in max, min, argmax and argmin, as in eager;
+# argmax and argmin give the first index, counted row-major over the inner dimensions.
+REDUCTIONS = {
+    "sum": "same",
+    "prod": "same",
+    "max": "same",
+    "min": "same",
+    "any": "i1",
+    "all": "i1",
+    "argmax": "i64",
+    "argmin": "i64",
+}
+
+
+class Kernel(Mlirc.Operation, name="kernel", traits=[ext.Pure]):
+    """One fused group. Block arguments stand for the operands, same types; a `mlirc.yield` gives the results.
+
+    parallel, inner   text lists of sizes: the iteration space
+    label             what people see in reports and profiles: the ops in it, "add_layer_norm"
+    """
+
+    inputs: Sequence[ext.Operand[Any]]
+    parallel: ir.StringAttr
+    inner: ir.StringAttr
+    label: ir.StringAttr
+    outs: Sequence[ext.Result[Any]]
+    body: ext.Region
+
+
+class Read(Mlirc.Operation, name="read", traits=[ext.Pure]):
+    """One element of a tensor.
+
+    map      the tensor's index at each point of the iteration space: one expression a dimension of the tensor, in d0, d1, ...,
+             the sizes' symbols, and i0, i1, ...: the i64 scalars that follow the tensor among the operands (gathers)
+    masked   whether the last operand is an i1 mask: where it is false nothing is read and the result is 0
+
+    Every index is in bounds wherever the mask holds (`check_index` sees to it for i0, i1, ...).
+    """
+
+    tensor: ext.Operand[Any]
+    scalars: Sequence[ext.Operand[Any]]
+    map: ir.StringAttr
+    masked: ir.BoolAttr
+    out: ext.Result[Any]
+
+
+class CheckIndex(Mlirc.Operation, name="check_index", traits=[ext.Pure]):
+    """The i64 index `x`, in [0, size): a negative one counts from the end where `wraps`; any other raises IndexError after
+    the kernel, with `message` (in which {index} and {size} may stand), and reads as 0."""
+
+    x: ext.Operand[Any]
+    size: ir.StringAttr
+    wraps: ir.BoolAttr
+    message: ir.StringAttr
+    out: ext.Result[Any]
+
+
+class Reduce(Mlirc.Operation, name="reduce", traits=[ext.Pure]):
+    """Folds an inner value over all inner dimensions, with a kind of REDUCTIONS. Of nothing: 0, 1, -inf or lowest, +inf or highest,
+    false, true. The order of a sum is free: several accumulators, threads."""
+
+    x: ext.Operand[Any]
+    kind: ir.StringAttr
+    out: ext.Result[Any]
+
+
+class Scan(Mlirc.Operation, name="scan", traits=[ext.Pure]):
+    """The running fold (inclusive) of an inner value along the one inner dimension: kind is sum, prod, max or min."""
+
+    x: ext.Operand[Any]
+    kind: ir.StringAttr
+    out: ext.Result[Any]
+
+
+class Yield(Mlirc.Operation, name="yield", traits=[ir.IsTerminatorTrait]):
+    """A kernel's results: `maps[k]` is result k's index at each point of the iteration space, and reaches each element once."""
+
+    values: Sequence[ext.Operand[Any]]
+    maps: ir.ArrayAttr

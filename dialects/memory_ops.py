@@ -1,0 +1,57 @@
+"""Memory level: what the pass plan-memory makes of a graph, and the host program is generated from.
+
+Every value is now a buffer: the type still gives dtype, sizes and strides, and ops write into buffers they are given.
+
+    func.func @graph(%x: tensor<256x768xf32>, %w: tensor<768x768xf32>) -> tensor<256x768xf32> attributes {mlirc.arena = "786432"} {
+      %0 = "mlirc.slot"() {offset = "0"} : () -> tensor<256x768xf32>
+      "mlirc.call"(%x, %w, %0) {callee = "matmul", inputs = 2 : i64} : (...) -> ()
+      %1 = "mlirc.allocate"() : () -> tensor<256x768xf32>
+      "mlirc.launch"(%0, %1) ({ a kernel's body }) {parallel = "196608", inner = "", label = "gelu", inputs = 1 : i64} : (...) -> ()
+      return %1 : tensor<256x768xf32>
+    }
+"""
+
+from collections.abc import Sequence
+from typing import Any
+
+from mlirc.dialects.bindings import ext, ir
+from mlirc.dialects.dialect import Mlirc
+
+
+class Slot(Mlirc.Operation, name="slot"):
+    """A buffer in the arena, `offset` bytes from its start (a size expression, a multiple of 64)."""
+
+    offset: ir.StringAttr
+    out: ext.Result[Any]
+
+
+class Allocate(Mlirc.Operation, name="allocate"):
+    """A buffer of its own from PyTorch's allocator: a result of the graph, which outlives the call."""
+
+    out: ext.Result[Any]
+
+
+class Launch(Mlirc.Operation, name="launch"):
+    """Runs a kernel: the body, parallel, inner and label of a `mlirc.kernel`. The first `inputs` operands are read, the others
+    written, one for each value of the yield. An output may be the same memory as an input read at the very index written."""
+
+    operands_: Sequence[ext.Operand[Any]]
+    parallel: ir.StringAttr
+    inner: ir.StringAttr
+    label: ir.StringAttr
+    inputs: ir.IntegerAttr
+    body: ext.Region
+
+
+class Call(Mlirc.Operation, name="call"):
+    """A library routine that writes into buffers: `callee` is "matmul", "addmm", "copy", ... The first `inputs` operands are read."""
+
+    operands_: Sequence[ext.Operand[Any]]
+    callee: ir.StringAttr
+    inputs: ir.IntegerAttr
+
+
+class Release(Mlirc.Operation, name="release"):
+    """The end of a buffer that the program owns: an ATen call's result, or an allocation that is not returned."""
+
+    x: ext.Operand[Any]

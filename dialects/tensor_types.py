@@ -1,0 +1,209 @@
+"""Tensor types of the dialect: dtype, sizes, strides, device, as PyTorch sees them.
+
+A static row-major CPU tensor is MLIR's plain `tensor<2x128xf32>`. Anything else is said in the encoding, which is a dictionary:
+
+    tensor<?x128xf32, {size = "s0, 128"}>                       a symbolic size
+    tensor<4x8xf32, {stride = "1, 4"}>                          strides in elements, if not row-major
+    tensor<4x8xf32, {device = "cuda:0"}>
+
+A value's strides are those that eager PyTorch gives it. Its storage offset is not part of the type: views carry it.
+"""
+
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+
+import torch
+
+from mlirc.dialects import symbols
+from mlirc.dialects.bindings import ir
+from mlirc.dialects.symbols import Int
+
+# torch dtype -> MLIR's spelling. Signed integers are signless in MLIR; unsigned ones keep their sign.
+DTYPE_TEXT = {
+    torch.float64: "f64",
+    torch.float32: "f32",
+    torch.float16: "f16",
+    torch.bfloat16: "bf16",
+    torch.int64: "i64",
+    torch.int32: "i32",
+    torch.int16: "i16",
+    torch.int8: "i8",
+    torch.uint8: "ui8",
+    torch.uint16: "ui16",
+    torch.uint32: "ui32",
+    torch.uint64: "ui64",
+    torch.bool: "i1",
+    torch.complex32: "complex<f16>",
+    torch.complex64: "complex<f32>",
+    torch.complex128: "complex<f64>",
+    torch.float8_e4m3fn: "f8E4M3FN",
+    torch.float8_e5m2: "f8E5M2",
+    torch.float8_e4m3fnuz: "f8E4M3FNUZ",
+    torch.float8_e5m2fnuz: "f8E5M2FNUZ",
+    torch.float8_e8m0fnu: "f8E8M0FNU",
+}
+TEXT_DTYPE = {text: dtype for dtype, text in DTYPE_TEXT.items()}
+
+# dtypes that kernels compute with; every other dtype goes through ATen
+KERNEL_DTYPES = frozenset(
+    (torch.float64, torch.float32, torch.float16, torch.bfloat16)
+    + (torch.int64, torch.int32, torch.int16, torch.int8, torch.uint8, torch.bool)
+)
+
+
+def opmath(dtype: torch.dtype) -> torch.dtype:
+    """The dtype that scalar work on `dtype` is done in: half types compute in float32, as eager does."""
+    return torch.float32 if dtype in (torch.float16, torch.bfloat16) else dtype
+
+
+def contiguous(shape: tuple[Int, ...]) -> tuple[Int, ...]:
+    """Row-major strides in elements; as in PyTorch, a size of 0 counts as 1."""
+    strides: list[Int] = []
+    running: Int = 1
+    for size in reversed(shape):
+        strides.append(running)
+        running = running * (size if not isinstance(size, int) else max(size, 1))
+    return tuple(reversed(strides))
+
+
+@dataclass(frozen=True)
+class TensorInfo:
+    """dtype, sizes, strides (in elements) and device of a value."""
+
+    dtype: torch.dtype
+    shape: tuple[Int, ...]
+    stride: tuple[Int, ...] = None  # type: ignore[assignment]  # row-major where it is left out
+    device: str = "cpu"
+    _hash: int = field(init=False, repr=False, compare=False, default=0)
+
+    def __post_init__(self):
+        if self.stride is None:
+            object.__setattr__(self, "stride", contiguous(self.shape))
+        object.__setattr__(self, "_hash", hash((self.dtype, self.shape, self.stride, self.device)))
+
+    def __hash__(self) -> int:
+        return self._hash
+
+    @property
+    def rank(self) -> int:
+        return len(self.shape)
+
+    @cached_property
+    def numel(self) -> Int:
+        return symbols.product(self.shape)
+
+    @cached_property
+    def is_contiguous(self) -> bool:
+        """Row-major as PyTorch decides it: the stride of a dimension of size 1 does not matter."""
+        wanted = contiguous(self.shape)
+        return all(s == w or n == 1 for s, w, n in zip(self.stride, wanted, self.shape, strict=True))
+
+    @cached_property
+    def extent(self) -> Int:
+        """Elements from the first to past the last that the strides reach (0 if a static size is 0)."""
+        if any(n == 0 for n in self.shape):
+            return 0
+        return 1 + symbols_sum((n - 1) * s for n, s in zip(self.shape, self.stride, strict=True))
+
+    @property
+    def is_dense(self) -> bool:
+        """Whether the strides reach each element of the extent exactly once, in some order of the dimensions."""
+        dims = sorted((d for d in range(self.rank) if self.shape[d] != 1), key=lambda d: _size_key(self.stride[d]))
+        running: Int = 1
+        for _ in range(len(dims)):
+            found = next((d for d in dims if self.stride[d] == running), None)
+            if found is None:
+                return False
+            dims.remove(found)
+            running = running * self.shape[found]
+        return True
+
+    def with_dtype(self, dtype: torch.dtype) -> "TensorInfo":
+        return replace(self, dtype=dtype)
+
+
+def _size_key(value: Int) -> tuple[int, str]:
+    return (0, f"{value:020d}") if isinstance(value, int) else (1, str(value))
+
+
+def symbols_sum(values) -> Int:
+    total: Int = 0
+    for value in values:
+        total = total + value
+    return total
+
+
+_info_of_type: dict[ir.Type, TensorInfo] = {}
+_type_of_info: dict[TensorInfo, ir.Type] = {}
+_element_types: dict[torch.dtype, ir.Type] = {}
+
+
+def element_type(dtype: torch.dtype) -> ir.Type:
+    """The MLIR scalar type; needs an entered context."""
+    if dtype not in _element_types:
+        _element_types[dtype] = ir.Type.parse(DTYPE_TEXT[dtype])
+    return _element_types[dtype]
+
+
+def dtype_of(element: ir.Type) -> torch.dtype:
+    """The torch dtype of a scalar type. `index` reads as int64."""
+    text = str(element)
+    return torch.int64 if text == "index" else TEXT_DTYPE[text]
+
+
+def type_text(info: TensorInfo) -> str:
+    dims = "".join(f"{n}x" if isinstance(n, int) else "?x" for n in info.shape)
+    entries = []
+    if any(not isinstance(n, int) for n in info.shape):
+        entries.append(f'size = "{symbols.print_list(info.shape)}"')
+    if info.stride != contiguous(info.shape):
+        entries.append(f'stride = "{symbols.print_list(info.stride)}"')
+    if info.device != "cpu":
+        entries.append(f'device = "{info.device}"')
+    encoding = f", {{{', '.join(entries)}}}" if entries else ""
+    return f"tensor<{dims}{DTYPE_TEXT[info.dtype]}{encoding}>"
+
+
+def type_of(info: TensorInfo) -> ir.Type:
+    """The MLIR type of `info`; needs an entered context."""
+    found = _type_of_info.get(info)
+    if found is None:
+        found = _type_of_info[info] = ir.Type.parse(type_text(info))
+        _info_of_type[found] = info
+    return found
+
+
+def info_of(value: ir.Value | ir.Type) -> TensorInfo:
+    """The TensorInfo of a tensor value or type; a scalar reads as 0-d. Raises ValueError for an encoding that is not ours."""
+    type_ = value if isinstance(value, ir.Type) else value.type
+    found = _info_of_type.get(type_)
+    if found is None:
+        found = _info_of_type[type_] = _read_type(type_)
+    return found
+
+
+def _read_type(type_: ir.Type) -> TensorInfo:
+    if not ir.RankedTensorType.isinstance(type_):
+        return TensorInfo(dtype_of(type_), ())
+    ranked = ir.RankedTensorType(type_)
+    dtype = dtype_of(ranked.element_type)
+    entries: dict[str, str] = {}
+    if ranked.encoding is not None:
+        try:
+            entries = {named.name: ir.StringAttr(named.attr).value for named in ir.DictAttr(ranked.encoding)}
+        except ValueError as error:
+            raise ValueError(f"{type_}: the encoding must be a dictionary of size, stride, device strings") from error
+    unknown = set(entries) - {"size", "stride", "device"}
+    if unknown:
+        raise ValueError(f"{type_}: unknown {', '.join(sorted(unknown))}; the encoding holds size, stride, device")
+    if "size" in entries:
+        shape = symbols.parse_list(entries["size"])
+    elif ranked.has_static_shape:
+        shape = tuple(ranked.shape)
+    else:
+        raise ValueError(f'{type_}: a dynamic shape needs its sizes in the encoding, {{size = "s0, 128"}}')
+    stride = symbols.parse_list(entries["stride"]) if "stride" in entries else contiguous(shape)
+    for entry, values in (("size", shape), ("stride", stride)):
+        if len(values) != ranked.rank:
+            raise ValueError(f"{type_}: {entry} has {len(values)} entries, the tensor {ranked.rank} dimensions")
+    return TensorInfo(dtype, shape, stride, entries.get("device", "cpu"))
