@@ -119,7 +119,7 @@ class Reduction(Op, traits=[ext.Pure]):
 
     x: ext.Operand[Any]
     dims: ir.StringAttr
-    keepdim: ir.BoolAttr
+    keepdim: Any
     out: ext.Result[Any]
     kind = ""
 
@@ -133,15 +133,15 @@ class Composite(Op, traits=[ext.Pure]):
 
 def attribute_value(attribute: ir.Attribute) -> Any:
     """A builtin attribute as a Python value: str, bool, int, float, or a list of them."""
-    if ir.StringAttr.isinstance(attribute):
+    if isinstance(attribute, ir.StringAttr):
         return ir.StringAttr(attribute).value
-    if ir.BoolAttr.isinstance(attribute):
+    if isinstance(attribute, ir.BoolAttr):
         return ir.BoolAttr(attribute).value
-    if ir.IntegerAttr.isinstance(attribute):
+    if isinstance(attribute, ir.IntegerAttr):
         return ir.IntegerAttr(attribute).value
-    if ir.FloatAttr.isinstance(attribute):
+    if isinstance(attribute, ir.FloatAttr):
         return ir.FloatAttr(attribute).value
-    if ir.ArrayAttr.isinstance(attribute):
+    if isinstance(attribute, ir.ArrayAttr):
         return [attribute_value(item) for item in ir.ArrayAttr(attribute)]
     raise ValueError(f"mlirc ops have string, bool, integer, float and array attributes, not {attribute}")
 

@@ -129,7 +129,7 @@ class GraphBuilder:
             return self.constant(x, opmath(dtype))
         if info_of(x).rank == 0 and not info_of(x).dtype.is_floating_point and dtype.is_floating_point:
             return self.cast(x, opmath(dtype))
-        if not ir.RankedTensorType.isinstance(x.type):  # a SymInt or SymFloat
+        if not isinstance(x.type, ir.RankedTensorType):  # a SymInt or SymFloat
             return self.cast(x, opmath(dtype))
         return self.cast(x, dtype)
 

@@ -1,14 +1,14 @@
 """Kernel level: `mlirc.kernel` holds one fused group as scalar work in an iteration space. Both targets are generated from it.
 
-    %y, %m = "mlirc.kernel"(%x) ({
+    %r:2 = "mlirc.kernel"(%x) ({
     ^bb0(%a: tensor<256x768xf32>):
-      %0 = "mlirc.read"(%a) {map = "d0, d1"} : (tensor<256x768xf32>) -> f32
+      %0 = "mlirc.read"(%a) {map = "d0, d1", masked = false} : (tensor<256x768xf32>) -> f32
       %1 = "mlirc.reduce"(%0) {kind = "sum"} : (f32) -> f32
-      %2 = "mlirc.constant"() {value = "0x1.8p+9"} : () -> f32
+      %2 = "mlirc.constant"() {value = "0x1.8000000000000p+9"} : () -> f32
       %3 = "mlirc.div"(%1, %2) : (f32, f32) -> f32
       %4 = "mlirc.sub"(%0, %3) : (f32, f32) -> f32
       "mlirc.yield"(%4, %3) {maps = ["d0, d1", "d0"]} : (f32, f32) -> ()
-    }) {parallel = "256", inner = "768", name = "sub"} : (tensor<256x768xf32>) -> (tensor<256x768xf32>, tensor<256xf32>)
+    }) {parallel = "256", inner = "768", label = "sub"} : (tensor<256x768xf32>) -> (tensor<256x768xf32>, tensor<256xf32>)
 
 The iteration dimensions are d0, d1, ...: first the parallel ones, then the inner ones (a kernel without reductions has
 parallel ones only). A value is *inner* when it depends on an inner dimension: a read whose map or mask names one, a `size`
@@ -68,7 +68,7 @@ class Read(Mlirc.Operation, name="read", traits=[ext.Pure]):
     tensor: ext.Operand[Any]
     scalars: Sequence[ext.Operand[Any]]
     map: ir.StringAttr
-    masked: ir.BoolAttr
+    masked: Any
     out: ext.Result[Any]
 
 
@@ -78,7 +78,7 @@ class CheckIndex(Mlirc.Operation, name="check_index", traits=[ext.Pure]):
 
     x: ext.Operand[Any]
     size: ir.StringAttr
-    wraps: ir.BoolAttr
+    wraps: Any
     message: ir.StringAttr
     out: ext.Result[Any]
 

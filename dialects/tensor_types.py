@@ -183,7 +183,7 @@ def info_of(value: ir.Value | ir.Type) -> TensorInfo:
 
 
 def _read_type(type_: ir.Type) -> TensorInfo:
-    if not ir.RankedTensorType.isinstance(type_):
+    if not isinstance(type_, ir.RankedTensorType):
         return TensorInfo(dtype_of(type_), ())
     ranked = ir.RankedTensorType(type_)
     dtype = dtype_of(ranked.element_type)

@@ -1,0 +1,25 @@
+"""The ledger: every decision of a pass that a reader may want to know why of, as data."""
+
+from dataclasses import dataclass, field
+from typing import Any
+
+
+@dataclass(frozen=True)
+class Entry:
+    """One decision: `action` on `subject` by `rule` ("ONE SPACE"), taken or not, with numbers such as bytes saved."""
+
+    pass_name: str
+    action: str
+    subject: str
+    rule: str
+    taken: bool
+    numbers: dict[str, Any] = field(default_factory=dict)
+    location: str = ""
+
+
+@dataclass
+class Ledger:
+    entries: list[Entry] = field(default_factory=list)
+
+    def record(self, pass_name: str, action: str, subject: str, rule: str, taken: bool, location: str = "", **numbers: Any):
+        self.entries.append(Entry(pass_name, action, subject, rule, taken, numbers, location))

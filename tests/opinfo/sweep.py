@@ -1,0 +1,176 @@
+"""One operator of PyTorch's OpInfo database, compiled and compared with eager on some of its own sample inputs."""
+
+import copy
+import traceback
+import warnings
+import zlib
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+import torch.utils._pytree as pytree
+from torch._prims_common import check_significant_strides
+from torch.testing._internal.common_methods_invocations import op_db
+from torch.testing._internal.opinfo.core import OpInfo
+
+DIRECTIONS = ("forward", "backward")
+SAMPLES = {"forward": 5, "backward": 2}
+# Operators that have no float32 kernel are tried in the first of these that they have.
+DTYPES = (torch.float32, torch.int64, torch.complex64, torch.bool)
+# A float32 result may differ from eager's by the order of its additions.
+RTOL, ATOL = 1e-4, 1e-5
+# What these return is not defined, only its shape, dtype and strides.
+UNDEFINED_VALUES = {"empty", "empty_like", "empty_permuted", "empty_strided", "new_empty", "new_empty_strided"}
+
+
+@dataclass(frozen=True)
+class Failure:
+    """Where a compiled operator went wrong: `error` is one line."""
+
+    operator: str
+    direction: str
+    sample: int
+    error: str
+    details: str = ""
+
+    def __str__(self) -> str:
+        return f"{self.operator} {self.direction} sample {self.sample}: {self.error}"
+
+
+class Mismatch(AssertionError):
+    """The compiled operator ran, and its answer is not eager's."""
+
+
+def key(op: OpInfo) -> str:
+    """The operator's name with its variant, as known_failures.txt spells it: `nn.functional.pad[constant]`."""
+    return f"{op.name}[{op.variant_test_name}]" if op.variant_test_name else op.name
+
+
+def operators(shard: int = 0, shards: int = 1) -> list[OpInfo]:
+    """The operators of one shard. An operator stays in its shard when others come or go, and its variants stay together."""
+    chosen = [op for op in op_db if zlib.crc32(op.name.encode()) % shards == shard and dtype_of(op)]
+    return sorted(chosen, key=key)
+
+
+def dtype_of(op: OpInfo, direction: str = "forward") -> torch.dtype | None:
+    """The dtype to try the operator in, or None where it has none on CPU (or no gradient)."""
+    if direction == "backward":
+        return torch.float32 if op.supports_autograd and torch.float32 in op.backward_dtypes else None
+    return next((dtype for dtype in DTYPES if dtype in op.dtypes), None)
+
+
+def check(op: OpInfo, direction: str, backend: str, options: dict | None = None) -> Failure | None:
+    """The first sample of `op` that fails under `backend` and not under aot_eager, or None when there is none."""
+    dtype = dtype_of(op, direction)
+    if dtype is None:
+        return None
+    for number, sample in samples(op, direction, dtype):
+        problem = attempt(op, sample, direction, backend, options)
+        if problem and not attempt(op, sample, direction, "aot_eager", None):
+            details = "".join(traceback.format_exception(problem))
+            return Failure(key(op), direction, number, first_line(problem), details)
+    return None
+
+
+def samples(op: OpInfo, direction: str, dtype: torch.dtype) -> Iterator[tuple[int, tuple]]:
+    """Numbered (args, kwargs) of the operator, spread over all that OpInfo has: the first ones tend to be alike."""
+    torch.manual_seed(0)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        every = list(op.sample_inputs("cpu", dtype, requires_grad=direction == "backward"))
+    count = min(SAMPLES[direction], len(every))
+    for number in sorted({i * (len(every) - 1) // max(count - 1, 1) for i in range(count)}):
+        sample = every[number]
+        yield number, ((sample.input, *sample.args), sample.kwargs)
+
+
+def attempt(op: OpInfo, sample: tuple, direction: str, backend: str, options: dict | None) -> Exception | None:
+    """What went wrong with one sample, or None. A sample that eager itself refuses is no failure of anybody's."""
+    function = with_tensors_as_arguments(op, sample)
+    execute = run_backward if direction == "backward" else run_forward
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        try:
+            expected = execute(function, sample)
+        except Exception:
+            return None
+        torch._dynamo.reset()
+        try:
+            compiled = torch.compile(function, backend=backend, options=options)
+            compare(execute(compiled, sample), expected, values=op.name not in UNDEFINED_VALUES)
+        except Exception as problem:
+            return problem
+    return None
+
+
+def with_tensors_as_arguments(op: OpInfo, sample: tuple) -> Callable:
+    """`op` as a function of the sample's tensors alone: what is left (sizes, flags) is a constant of the graph."""
+    leaves, structure = pytree.tree_flatten(sample)
+    constants = [None if isinstance(leaf, torch.Tensor) else leaf for leaf in leaves]
+    places = [i for i, leaf in enumerate(leaves) if isinstance(leaf, torch.Tensor)]
+
+    def call(*tensors):
+        filled = list(constants)
+        for place, tensor in zip(places, tensors, strict=True):
+            filled[place] = tensor
+        args, kwargs = pytree.tree_unflatten(filled, structure)
+        return op.op(*args, **kwargs)
+
+    return call
+
+
+def tensors_of(tree: Any) -> list[torch.Tensor]:
+    return [leaf for leaf in pytree.tree_leaves(tree) if isinstance(leaf, torch.Tensor)]
+
+
+def run_forward(function: Callable, sample: tuple) -> tuple:
+    """The outputs, and the inputs after the call: some operators write to them."""
+    inputs = [tensor.detach().clone() for tensor in tensors_of(sample)]
+    torch.manual_seed(1)
+    with torch.no_grad():
+        return function(*inputs), inputs
+
+
+def run_backward(function: Callable, sample: tuple) -> tuple:
+    """The outputs, and the gradients of a fixed weighting of them with respect to every input that wants one."""
+    inputs = [copy.copy(t.detach().clone()).requires_grad_(t.requires_grad) for t in tensors_of(sample)]
+    torch.manual_seed(1)
+    outputs = function(*inputs)
+    differentiable = [out for out in tensors_of(outputs) if out.requires_grad]
+    wanted = [tensor for tensor in inputs if tensor.requires_grad]
+    if not differentiable or not wanted:
+        return outputs, []
+    weights = [torch.linspace(-1, 1, out.numel()).reshape(out.shape).to(out.dtype) for out in differentiable]
+    gradients = torch.autograd.grad(differentiable, wanted, weights, allow_unused=True)
+    return outputs, list(gradients)
+
+
+def compare(actual: Any, expected: Any, values: bool) -> None:
+    """Raises Mismatch unless both have the same structure, dtypes, shapes, strides and (nearly) the same numbers."""
+    found, found_structure = pytree.tree_flatten(actual)
+    wanted, wanted_structure = pytree.tree_flatten(expected)
+    if found_structure != wanted_structure:
+        raise Mismatch(f"returned {found_structure}, eager {wanted_structure}")
+    for a, e in zip(found, wanted, strict=True):
+        if not isinstance(e, torch.Tensor):
+            if a != e and not (a != a and e != e):
+                raise Mismatch(f"returned {a!r}, eager {e!r}")
+            continue
+        for what in ("dtype", "layout", "shape", "requires_grad"):
+            if getattr(a, what) != getattr(e, what):
+                raise Mismatch(f"{what} {getattr(a, what)}, eager {getattr(e, what)}")
+        if e.layout == torch.strided and not check_significant_strides(a, e)[0]:
+            raise Mismatch(f"shape {tuple(e.shape)}: strides {a.stride()}, eager {e.stride()}")
+        if values:
+            try:
+                torch.testing.assert_close(a, e, rtol=RTOL, atol=ATOL, equal_nan=True)
+            except AssertionError as problem:
+                raise Mismatch(" ".join(str(problem).split())) from None
+
+
+def first_line(problem: Exception) -> str:
+    """The exception on one line. Dynamo wraps what a backend raises: its own words are the useful ones."""
+    problem = getattr(problem, "inner_exception", None) or problem
+    lines = [line.strip() for line in str(problem).splitlines() if line.strip()]
+    return f"{type(problem).__name__}: {lines[0] if lines else ''}"[:300]
