@@ -1,0 +1,33 @@
+"""The standard pipelines, as the text that `mlirc opt -p` takes. Each stage's passes end in a form that the next can start from."""
+
+SIMPLIFY = (
+    "canonicalize,cse,"
+    "fold-constants,"  # before decompose: a mask that is always true goes before attention is looked at
+    "decompose,"
+    "fold-constants,eliminate-views,"
+    "canonicalize,cse"  # expansions repeat constants and casts; equal ops must be one before fusion counts uses
+)
+FUSE = (
+    "to-kernels,"
+    "fuse-elementwise,fuse-reductions,"
+    "fuse-siblings,"  # last: two kernels that read the same data merge only once each is as large as it gets
+    "canonicalize,cse"
+)
+PLAN = "plan-memory"
+LOWER = "lower-kernels"
+
+# What each stage appends; a pipeline that stops after a stage is the concatenation up to it.
+CPU_STAGES = {"simplify": SIMPLIFY, "fuse": FUSE, "plan": PLAN, "lower": LOWER}
+# Nothing is fused and nothing shares memory: what a suspected miscompile is compared with.
+STRICT_STAGES = {"simplify": SIMPLIFY, "fuse": "to-kernels", "plan": PLAN, "lower": LOWER}
+PIPELINES = {"cpu": CPU_STAGES, "strict": STRICT_STAGES}
+STAGES = ("simplify", "fuse", "plan", "lower")
+
+
+def pipeline(name: str, stop_after: str = "lower") -> str:
+    """The text of pipeline `name` up to and including a stage. Raises ValueError with the names that exist."""
+    if name not in PIPELINES:
+        raise ValueError(f"no pipeline '{name}'; there are {', '.join(PIPELINES)}")
+    if stop_after not in STAGES:
+        raise ValueError(f"no stage '{stop_after}' to stop after; there are {', '.join(STAGES)}")
+    return ",".join(PIPELINES[name][stage] for stage in STAGES[: STAGES.index(stop_after) + 1])
