@@ -1,0 +1,28 @@
+"""What holds for every test: the repository root is importable (benchmarks, tests), and no test sees another's compiled code."""
+
+import sys
+from pathlib import Path
+
+import pytest
+import torch
+
+ROOT = Path(__file__).parents[1]
+sys.path.insert(0, str(ROOT))
+
+
+def pytest_collection_modifyitems(config, items):
+    """`full` tests run when a marker expression asks for them (`make test-all`), and never by accident."""
+    if config.option.markexpr:
+        return
+    skipped = [item for item in items if item.get_closest_marker("full")]
+    if skipped:
+        config.hook.pytest_deselected(items=skipped)
+        items[:] = [item for item in items if not item.get_closest_marker("full")]
+
+
+@pytest.fixture(autouse=True)
+def fresh_compiler_state():
+    """Compiled code of earlier tests is Dynamo's global state: it would count as recompiles. Importing Dynamo takes seconds."""
+    torch.manual_seed(0)
+    if "torch._dynamo" in sys.modules:
+        torch._dynamo.reset()

@@ -1,0 +1,58 @@
+"""Every operator of PyTorch's own OpInfo database, forward and backward: no failure where aot_eager passes.
+
+A quarter of the operators, always the same, runs in `make test`; the rest is marked `full`.
+`python tests/opinfo/report.py` lists what fails, without pytest.
+"""
+
+from pathlib import Path
+
+import pytest
+
+from tests.opinfo import sweep
+
+QUARTER = {sweep.key(op) for op in sweep.operators(shard=0, shards=4)}
+
+
+def read_known_failures() -> dict[tuple[str, str], str]:
+    """(operator, direction) -> reason."""
+    known = {}
+    for line in Path(__file__).with_name("known_failures.txt").read_text().splitlines():
+        if line.strip() and not line.startswith("#"):
+            operator, direction, reason = line.split(maxsplit=2)
+            known[operator, direction] = reason
+    return known
+
+
+KNOWN_FAILURES = read_known_failures()
+CASES = [(op, way) for op in sweep.operators() for way in sweep.DIRECTIONS if sweep.dtype_of(op, way)]
+
+
+def as_parameter(op, direction):
+    marks = [] if sweep.key(op) in QUARTER else [pytest.mark.full]
+    return pytest.param(op, direction, id=f"{sweep.key(op)}-{direction}", marks=marks)
+
+
+@pytest.mark.parametrize(("op", "direction"), [as_parameter(*case) for case in CASES])
+def test_operator(op, direction):
+    failure = sweep.check(op, direction, "mlirc", {"fallback": "error"})
+    reason = KNOWN_FAILURES.get((sweep.key(op), direction))
+    if reason and failure:
+        pytest.xfail(reason)
+    assert not reason, f"{sweep.key(op)} {direction} passes: remove it from known_failures.txt"
+    assert failure is None, f"{failure}\n{failure.details}"
+
+
+def test_known_failures_name_operators_that_exist():
+    assert set(KNOWN_FAILURES) <= {(sweep.key(op), direction) for op, direction in CASES}
+    assert all(KNOWN_FAILURES.values())
+
+
+def test_a_wrong_result_is_noticed():
+    """The harness itself: a backend that adds one to every result fails."""
+
+    def wrong(graph, inputs):
+        return lambda *args: [out + 1 for out in graph(*args)]
+
+    add = next(op for op in sweep.operators() if sweep.key(op) == "add")
+    assert "Mismatch" in sweep.check(add, "forward", wrong).error
+    assert sweep.check(add, "forward", "eager") is None
