@@ -1,7 +1,7 @@
 """GraphBuilder: what import rules and expansions build graph-level ops with. `g.add(x, y)`, `g.sum(x, [1], True)`, `g.exp(x)`.
 
-Values are MLIR values (tensors, or i64/f64 scalars for SymInts and SymFloats); plain Python numbers and booleans stand
-for constants. `g.out` is the TensorInfo that the FX node being imported promises for its (first) result, or None inside
+Values are MLIR values (0-d float64 tensors for SymFloats); plain Python numbers and booleans stand for constants, and size
+expressions (symbols.Expr: SymInts) for their value at run time. `g.out` is the TensorInfo that the FX node being imported promises for its (first) result, or None inside
 an expansion; results otherwise come out row-major.
 """
 
@@ -13,10 +13,10 @@ import torch
 from mlirc.dialects import symbols
 from mlirc.dialects.bindings import ir
 from mlirc.dialects.dialect import OPS, Binary, Elementwise, Unary, create
-from mlirc.dialects.symbols import Int
+from mlirc.dialects.symbols import Expr, Int
 from mlirc.dialects.tensor_types import KERNEL_DTYPES, TensorInfo, info_of, opmath, type_of
 
-Operand = Any  # ir.Value, or a Python number
+Operand = Any  # ir.Value, a Python number, or a size expression
 
 
 class NotOurs(Exception):
@@ -50,7 +50,7 @@ class GraphBuilder:
     def info(self, x: Operand) -> TensorInfo:
         if isinstance(x, bool):
             return TensorInfo(torch.bool, ())
-        if isinstance(x, int):
+        if isinstance(x, int | Expr):
             return TensorInfo(torch.int64, ())
         if isinstance(x, float):
             return TensorInfo(torch.get_default_dtype(), ())
@@ -72,10 +72,12 @@ class GraphBuilder:
 
     def value(self, x: Operand, dtype: torch.dtype) -> ir.Value:
         """`x` as a tensor value of `dtype`."""
-        return self.cast(x, dtype) if isinstance(x, ir.Value) else self.constant(x, dtype)
+        return self.cast(x, dtype)
 
     def cast(self, x: Operand, dtype: torch.dtype) -> ir.Value:
         """Converted as `Tensor.to(dtype)` does; the value itself where it has that dtype."""
+        if isinstance(x, Expr):
+            return self.size(x, dtype)
         if not isinstance(x, ir.Value):
             return self.constant(x, dtype)
         info = info_of(x)
@@ -126,10 +128,8 @@ class GraphBuilder:
     def operand(self, x: Operand, dtype: torch.dtype) -> ir.Value:
         """An operand converted to `dtype`; a Python number keeps the precision of the arithmetic (float32 for half types)."""
         if not isinstance(x, ir.Value):
-            return self.constant(x, opmath(dtype))
-        if info_of(x).rank == 0 and not info_of(x).dtype.is_floating_point and dtype.is_floating_point:
             return self.cast(x, opmath(dtype))
-        if not isinstance(x.type, ir.RankedTensorType):  # a SymInt or SymFloat
+        if info_of(x).rank == 0 and not info_of(x).dtype.is_floating_point and dtype.is_floating_point:
             return self.cast(x, opmath(dtype))
         return self.cast(x, dtype)
 
