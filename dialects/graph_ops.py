@@ -5,7 +5,6 @@ from typing import Any
 
 import torch
 
-from mlirc.dialects import symbols
 from mlirc.dialects.bindings import ext, ir
 from mlirc.dialects.dialect import Mlirc, Op
 
@@ -91,6 +90,7 @@ class AtenOp(Mlirc.Operation):
     args   its arguments as JSON text, in which {"$": i} stands for operand i; aten_arguments.py has the encoding
     Result strides are those of the types; the callee's result is copied into them should it come out otherwise.
     aliases  for each result, the operand that it is a view of, or -1: "0, -1"
+    A list or tuple of results is flat here, without those that are None (an output mask left them out).
     """
 
     inputs: Sequence[ext.Operand[Any]]
@@ -107,7 +107,3 @@ class Aten(AtenOp, name="aten", traits=[ext.Pure]):
 class AtenEffect(AtenOp, name="aten_effect"):
     """A call that stays, in order: random numbers, mutation, collectives, prints."""
 
-
-def result_dims(op: Any) -> tuple:
-    """A View's map, parsed."""
-    return symbols.parse_list(ir.StringAttr(op.attributes["map"]).value)

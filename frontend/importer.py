@@ -1,0 +1,311 @@
+"""Import: one FX graph of AOTAutograd becomes a module with one `func.func @graph` of graph-level ops.
+
+Every node's fake tensor says what its result is: dtype, sizes, strides. A rule (dialect.IMPORTS) builds the ops; what has
+no rule, or one that says NotOurs, becomes the op that calls ATen. Nothing that Dynamo captures is refused, but for sizes that depend on data.
+"""
+
+import logging
+import operator
+from collections import Counter
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+from torch.fx import GraphModule, Node
+
+from mlirc.dialects import symbols
+from mlirc.dialects.bindings import func, ir
+from mlirc.dialects.dialect import IMPORTS, OPS, create
+from mlirc.dialects.graph_builder import GraphBuilder, NotOurs
+from mlirc.dialects.symbols import Expr, Int
+from mlirc.dialects.tensor_types import TensorInfo, info_of, type_of
+from mlirc.frontend import aten_import, views
+from mlirc.frontend.errors import UnsupportedGraph
+from mlirc.frontend.locations import location_of
+from mlirc.frontend.sizes import size, storage_offset, tensor_info
+
+log = logging.getLogger("mlirc")
+aten = torch.ops.aten
+
+
+@dataclass
+class Imported:
+    """A graph in the dialect, and what its caller must know to run it.
+
+    inputs    positions of the FX placeholders that became arguments (None and unused constants do not)
+    constants tensors of the graph module, appended to the arguments
+    outputs   for each FX output: ("result", k), ("item", k) for a SymFloat, or ("value", constant)
+    objects   what ATen calls need that has no text: subgraphs, generators
+    aten      operator name -> (count, why it is not compiled)
+    """
+
+    module: ir.Module
+    inputs: list[int] = field(default_factory=list)
+    constants: list[torch.Tensor] = field(default_factory=list)
+    outputs: list[tuple[str, Any]] = field(default_factory=list)
+    objects: list[Any] = field(default_factory=list)
+    aten: dict[str, tuple[int, str]] = field(default_factory=dict)
+
+
+def import_graph(gm: GraphModule) -> Imported:
+    """Build the module; needs an entered context (bindings.context). Raises UnsupportedGraph."""
+    return _Importer(gm).run()
+
+
+class _Importer:
+    def __init__(self, gm: GraphModule):
+        self.gm = gm
+        self.values: dict[Node, Any] = {}  # an ir.Value, a tuple of them, an Int, or any Python constant
+        self.imported = Imported(ir.Module.create())
+        self.aten_counts: Counter[str] = Counter()
+        self.aten_reasons: dict[str, str] = {}
+        self.argument_of_storage: dict[int, int] = {}
+
+    def run(self) -> Imported:
+        placeholders = self.gm.graph.find_nodes(op="placeholder")
+        constants = [n for n in self.gm.graph.find_nodes(op="get_attr") if isinstance(self.attribute(n), torch.Tensor)]
+        types, attributes, nodes = [], [], []
+        for position, node in enumerate(placeholders):
+            declared = self.argument(node)
+            if declared is None:
+                continue
+            self.imported.inputs.append(position)
+            types.append(declared[0])
+            attributes.append(declared[1])
+            nodes.append(node)
+        for node in constants:
+            tensor = self.attribute(node)
+            self.imported.constants.append(tensor)
+            types.append(type_of(tensor_info(tensor)))
+            attributes.append({})
+            nodes.append(node)
+        with ir.InsertionPoint(self.imported.module.body):
+            function = func.FuncOp("graph", (types, []))
+        function.attributes["arg_attrs"] = ir.ArrayAttr.get([ir.DictAttr.get(a) for a in attributes])
+        block = function.add_entry_block([location_of(n) for n in nodes])
+        for index, node in enumerate(nodes):
+            value = node.meta.get("val")
+            if isinstance(value, torch.SymInt):
+                continue  # its expression stands for it
+            if isinstance(value, torch.Tensor):
+                self.argument_of_storage.setdefault(storage(value), index)
+            self.values[node] = block.arguments[index]
+        with ir.InsertionPoint(block):
+            for node in self.gm.graph.nodes:
+                if node.op == "call_function":
+                    with location_of(node):
+                        self.values[node] = self.call(node)
+                elif node.op == "get_attr" and node not in self.values:
+                    self.values[node] = self.attribute(node)
+                elif node.op in ("call_module", "call_method"):
+                    raise UnsupportedGraph(f"a node of kind {node.op} ({node.target}) is no functional ATen call")
+            self.finish(function)
+        self.imported.aten = {name: (count, self.aten_reasons[name]) for name, count in self.aten_counts.items()}
+        return self.imported
+
+    def attribute(self, node: Node) -> Any:
+        value: Any = self.gm
+        for name in str(node.target).split("."):
+            value = getattr(value, name)
+        return value
+
+    def argument(self, node: Node) -> tuple[ir.Type, dict[str, ir.Attribute]] | None:
+        """Type and attributes of a placeholder; None for one that is no argument (a constant, None)."""
+        value = node.meta.get("val")
+        if isinstance(value, torch.Tensor):
+            return type_of(tensor_info(value)), {}
+        if isinstance(value, torch.SymInt):
+            self.values[node] = size(value)
+            text = ir.StringAttr.get(str(self.values[node]))
+            return ir.IntegerType.get_signless(64), {"mlirc.symbol": text}
+        if isinstance(value, torch.SymFloat):
+            return type_of(TensorInfo(torch.float64, ())), {"mlirc.scalar": ir.UnitAttr.get()}
+        self.values[node] = value
+        return None
+
+    # ---- nodes
+
+    def argument_value(self, x: Any) -> Any:
+        """An FX argument as rules take it: values, size expressions, Python constants, in lists and tuples."""
+        if isinstance(x, Node):
+            return self.values[x]
+        if isinstance(x, (list, tuple)):
+            return type(x)(map(self.argument_value, x)) if type(x) in (list, tuple) else [self.argument_value(y) for y in x]
+        if isinstance(x, dict):
+            return {key: self.argument_value(y) for key, y in x.items()}
+        if isinstance(x, torch.SymInt):
+            return size(x)
+        return x
+
+    def call(self, node: Node) -> Any:
+        target, promised = node.target, node.meta.get("val")
+        if target is operator.getitem:
+            return self.argument_value(node.args[0])[node.args[1]]
+        if isinstance(promised, torch.SymInt):
+            return size(promised)
+        if isinstance(promised, (bool, int, torch.SymBool)) and not isinstance(target, torch._ops.HigherOrderOperator):
+            return promised  # about sizes: guarded by Dynamo already
+        if promised is None and target in (aten._assert_scalar.default, aten.sym_constrain_range_for_size.default):
+            return None  # Dynamo guards what these say of backed sizes
+        args = tuple(map(self.argument_value, node.args))
+        kwargs = {key: self.argument_value(x) for key, x in node.kwargs.items()}
+        if isinstance(promised, torch.SymFloat):
+            return self.float_arithmetic(node, target, args)
+        if target is aten.copy_.default:
+            return self.assign(node, *args[:2])
+        if views.is_view(target) and isinstance(args[0], ir.Value):
+            return self.view(node, args, kwargs)
+        return self.operator(node, target, args, kwargs)
+
+    def operator(self, node: Node, target: Any, args: tuple, kwargs: dict) -> Any:
+        promised = node.meta.get("val")
+        rule = IMPORTS.get(target)
+        reason = "no op of ours"
+        if rule is not None:
+            infos = [tensor_info(v) if isinstance(v, torch.Tensor) else None for v in flat(promised)]
+            builder = GraphBuilder(infos[0] if infos else None, infos)
+            mark = last_operation()
+            try:
+                made = rule(builder, *args, **kwargs)
+            except NotOurs as error:
+                reason = str(error)
+                erase_after(mark)
+            else:
+                results = [self.settle(v, info) for v, info in zip(flat(made), infos, strict=True)]
+                return results[0] if isinstance(promised, torch.Tensor) else tuple(results)
+        name = aten_import.operator_text(target)
+        self.aten_counts[name] += 1
+        self.aten_reasons.setdefault(name, reason)
+        return aten_import.call_aten(target, args, kwargs, promised, self.imported.objects)
+
+    def settle(self, value: Any, info: TensorInfo | None) -> Any:
+        """A rule's result with the dtype and strides that the fake tensor promises."""
+        if info is None or value is None:
+            return None
+        if isinstance(value, (bool, int, float, Expr)):
+            value = GraphBuilder().cast(value, info.dtype)
+        have = info_of(value)
+        if have == info:
+            return value
+        if have.shape != info.shape:
+            raise AssertionError(f"an import rule made {have.shape} where PyTorch promises {info.shape}")
+        if have.dtype != info.dtype:
+            value = GraphBuilder().cast(value, info.dtype)
+        if info_of(value).stride == info.stride:
+            return value
+        op = value.owner
+        unused = not isinstance(op, ir.Block) and next(iter(value.uses), None) is None
+        if unused and op.operation.name not in ("mlirc.view", "mlirc.constant", "mlirc.size", "mlirc.aten"):
+            value.set_type(type_of(info))
+            return value
+        return create("copy", [value], [type_of(info)]).out
+
+    # ---- views, assignments, scalars
+
+    def view(self, node: Node, args: tuple, kwargs: dict) -> Any:
+        promised = node.meta["val"]
+        source = node.args[0].meta["val"]
+        made = []
+        start: Int = 0
+        for fake in flat(promised):
+            info = tensor_info(fake)
+            offset = storage_offset(fake) - storage_offset(source)
+            shape = tuple(map(size, source.shape))
+            if isinstance(promised, torch.Tensor):
+                index = views.index_map(node.target, shape, info.shape, args, kwargs)
+            else:
+                index, start = views.part_map(node.target, shape, info.shape, args, kwargs, start)
+            have = info_of(args[0])
+            if have == info and isinstance(offset, int) and offset == 0:
+                made.append(args[0])
+                continue
+            attributes = {"map": "" if index is None else symbols.print_list(index), "offset": str(offset)}
+            if index is None and info.shape and not index_needed(info):
+                attributes["map"] = symbols.print_list([0] * len(shape))
+            made.append(create("view", [args[0]], [type_of(info)], attributes).out)
+        return made[0] if isinstance(promised, torch.Tensor) else made
+
+    def assign(self, node: Node, target: ir.Value, value: Any) -> Any:
+        builder = GraphBuilder()
+        create("assign", [target, builder.cast(value, info_of(target).dtype)], [])
+        return target
+
+    def float_arithmetic(self, node: Node, target: Callable, args: Sequence[Any]) -> Any:
+        """SymFloats are 0-d float64 tensors: their arithmetic is ours too."""
+        builder = GraphBuilder()
+        if target in (torch.sym_float, float):
+            return builder.cast(args[0], torch.float64)
+        if target is aten._local_scalar_dense.default or getattr(target, "__name__", "") == "item":
+            return builder.cast(args[0], torch.float64)
+        name = {"truediv": "div"}.get(getattr(target, "__name__", ""), getattr(target, "__name__", "").removeprefix("_sym_"))
+        if name not in OPS:
+            raise UnsupportedGraph(f"{target} of a float that is a graph input has no op in the dialect")
+        return getattr(builder, name)(*(builder.cast(x, torch.float64) for x in args))
+
+    # ---- results
+
+    def finish(self, function: Any) -> None:
+        output = self.gm.graph.output_node()
+        operands: list[ir.Value] = []
+        groups: list[str] = []
+        position_of: dict[Node, int] = {}
+        group_of_storage: dict[int, str] = {}
+        builder = GraphBuilder()
+        for item in output.args[0]:
+            value = self.argument_value(item)
+            if not isinstance(item, Node) or not isinstance(value, (ir.Value, Expr)):
+                self.imported.outputs.append(("value", value))
+                continue
+            if item not in position_of:
+                fake = item.meta.get("val")
+                if isinstance(value, Expr):
+                    value = create("size", [], [ir.IntegerType.get_signless(64)], {"expr": str(value)}).out
+                    groups.append("size")
+                elif isinstance(fake, torch.Tensor):
+                    value = self.settle(value, tensor_info(fake))
+                    key = storage(fake)
+                    argument = self.argument_of_storage.get(key)
+                    fresh = f"g{len(group_of_storage)}"
+                    groups.append(f"arg{argument}" if argument is not None else group_of_storage.setdefault(key, fresh))
+                else:
+                    value = builder.cast(value, torch.float64)
+                    groups.append(f"float{len(groups)}")
+                position_of[item] = len(operands)
+                operands.append(value)
+            kind = "item" if isinstance(item.meta.get("val"), torch.SymFloat) else "result"
+            self.imported.outputs.append((kind, position_of[item]))
+        func.ReturnOp(operands)
+        inputs = [argument.type for argument in function.arguments]
+        function_type = ir.FunctionType.get(inputs, [v.type for v in operands])
+        function.attributes["function_type"] = ir.TypeAttr.get(function_type)
+        function.attributes["mlirc.results"] = ir.ArrayAttr.get([ir.StringAttr.get(g) for g in groups])
+
+
+def index_needed(info: TensorInfo) -> bool:
+    """Whether the tensor has more than one element for all that is known."""
+    return not (isinstance(info.numel, int) and info.numel <= 1)
+
+
+def flat(value: Any) -> list[Any]:
+    return list(value) if isinstance(value, (list, tuple)) else [value]
+
+
+def storage(fake: torch.Tensor) -> int:
+    return fake.untyped_storage()._cdata
+
+
+def last_operation() -> ir.Operation | None:
+    operations = ir.InsertionPoint.current.block.operations
+    return operations[len(operations) - 1] if len(operations) else None
+
+
+def erase_after(mark: Any) -> None:
+    """Erase what a rule built before it gave up: all operations after `mark` in the current block."""
+    made = []
+    for op in reversed(list(ir.InsertionPoint.current.block.operations)):
+        if mark is not None and op.operation == mark.operation:
+            break
+        made.append(op)
+    for op in made:
+        op.operation.erase()

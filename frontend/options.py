@@ -1,0 +1,52 @@
+"""The options of torch.compile(model, backend="mlirc", options={...})."""
+
+import dataclasses
+import os
+from dataclasses import dataclass
+from typing import Any
+
+from mlirc.frontend.errors import OptionError
+from mlirc.lowering.pipelines import PIPELINES
+
+MODES = ("default", "reduce-overhead", "max-autotune", "max-autotune-no-cudagraphs")
+
+
+@dataclass(frozen=True)
+class Options:
+    """What a user can choose.
+
+    fallback   "eager": a graph that fails to compile runs in eager, with one warning; "error": the error is raised
+    pipeline   a pipeline's name ("cpu", "strict"), or the passes themselves as `mlirc opt -p` takes them
+    dump       a folder that gets each graph's IR after every stage, or None
+    mode       torch.compile's `mode`; on CPU all modes mean the same
+    """
+
+    fallback: str = dataclasses.field(default="eager", metadata={"allowed": ("eager", "error")})
+    pipeline: str = "cpu"
+    dump: str | None = None
+    mode: str = dataclasses.field(default="default", metadata={"allowed": MODES})
+
+
+def read_options(options: dict[str, Any] | None, mode: str | None = None) -> Options:
+    """Options from torch.compile's arguments. Raises OptionError that names the option, its value, and what is allowed."""
+    given = dict(options or {})
+    if mode is not None:
+        given["mode"] = mode
+    fields = {field.name: field for field in dataclasses.fields(Options)}
+    for name, value in given.items():
+        if name not in fields:
+            raise OptionError(f"mlirc has no option '{name}'; its options are {', '.join(fields)}")
+        if name == "dump" and isinstance(value, os.PathLike):
+            given[name] = value = os.fspath(value)
+        if not isinstance(value, str) and not (name == "dump" and value is None):
+            raise OptionError(f"mlirc option '{name}' takes text, not {value!r} ({type(value).__name__})")
+        allowed = fields[name].metadata.get("allowed")
+        if allowed and value not in allowed:
+            raise OptionError(f"mlirc option '{name}' is {value!r}; it can be {', '.join(map(repr, allowed))}")
+    made = Options(**given)
+    if made.pipeline not in PIPELINES and not any(c in made.pipeline for c in ",{-"):
+        raise OptionError(
+            f"mlirc option 'pipeline' is {made.pipeline!r}; it can be {', '.join(map(repr, PIPELINES))},"
+            " or passes separated by commas"
+        )
+    return made

@@ -1,0 +1,83 @@
+"""PyTorch's symbolic sizes (SymInt, sympy) as size expressions of the dialect."""
+
+from typing import Any
+
+import sympy
+import torch
+
+from mlirc.dialects import symbols
+from mlirc.dialects.symbols import Int
+from mlirc.dialects.tensor_types import DTYPE_TEXT, TensorInfo
+from mlirc.frontend.errors import UnsupportedGraph
+
+_converted: dict[sympy.Expr, Int] = {}
+
+
+def size(value: Any) -> Int:
+    """An int or SymInt as a size expression. Raises UnsupportedGraph for an unbacked symbol or a function that sizes never need."""
+    if isinstance(value, int):
+        return value
+    if isinstance(value, torch.SymInt):
+        known = value.node.maybe_as_int()
+        return known if known is not None else expression(value.node.expr)
+    raise TypeError(f"{value!r} is no size")
+
+
+def expression(expr: sympy.Expr) -> Int:
+    if expr not in _converted:
+        _converted[expr] = _convert(expr)
+    return _converted[expr]
+
+
+def _convert(expr: Any) -> Int:
+    if expr.is_Integer:
+        return int(expr)
+    if expr.is_Symbol:
+        if not expr.name.startswith("s"):
+            raise UnsupportedGraph(
+                f"the size {expr.name} depends on data (.item(), nonzero(), a boolean mask); such graphs run in eager"
+            )
+        return symbols.symbol(expr.name)
+    if expr.is_Add or expr.is_Mul:
+        total: Int = 0 if expr.is_Add else 1
+        for argument in expr.args:
+            part = expression(argument)
+            total = total + part if expr.is_Add else total * part
+        return total
+    if expr.is_Pow and expr.args[1].is_Integer and int(expr.args[1]) >= 0:
+        return symbols.product([expression(expr.args[0])] * int(expr.args[1]))
+    name = type(expr).__name__
+    if name in ("FloorDiv", "CleanDiv"):
+        return symbols.floordiv(expression(expr.args[0]), expression(expr.args[1]))
+    if name in ("Mod", "PythonMod"):
+        return symbols.mod(expression(expr.args[0]), expression(expr.args[1]))
+    if name == "ModularIndexing":
+        base, divisor, modulus = map(expression, expr.args)
+        return symbols.mod(symbols.floordiv(base, divisor), modulus)
+    if name == "CeilDiv":
+        a, b = map(expression, expr.args)
+        return symbols.floordiv(a + b - 1, b)
+    if name in ("Max", "Min"):
+        fold = symbols.maximum if name == "Max" else symbols.minimum
+        parts = [expression(argument) for argument in expr.args]
+        result = parts[0]
+        for part in parts[1:]:
+            result = fold(result, part)
+        return result
+    if name in ("Identity", "CeilToInt", "FloorToInt", "TruncToInt") and expr.args[0].is_integer:
+        return expression(expr.args[0])
+    raise UnsupportedGraph(f"the size {expr} uses {name}, which size expressions do not have (+ - * // % max min)")
+
+
+def tensor_info(fake: torch.Tensor) -> TensorInfo:
+    """dtype, sizes, strides, device of a fake tensor. Raises UnsupportedGraph for what has no dense strided memory."""
+    if fake.layout is not torch.strided:
+        raise UnsupportedGraph(f"a tensor has layout {fake.layout}; only torch.strided is compiled")
+    if fake.dtype not in DTYPE_TEXT:
+        raise UnsupportedGraph(f"a tensor has dtype {fake.dtype}, which the dialect has no type for")
+    shape = tuple(map(size, fake.shape))
+    return TensorInfo(fake.dtype, shape, tuple(map(size, fake.stride())), str(fake.device))
+
+
+def storage_offset(fake: torch.Tensor) -> Int:
+    return size(fake.storage_offset())
