@@ -4,9 +4,11 @@ MLIR's context lives for the whole process, single-threaded, behind one lock: ty
 compiling from several Python threads is safe, and a forked child inherits no MLIR thread pool.
 """
 
+import sys
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
+from types import ModuleType
 
 try:
     from mlir import ir, rewrite
@@ -20,6 +22,10 @@ except ImportError:
     from torch_mlir.passmanager import PassManager
 
 __all__ = ["PassManager", "context", "ext", "func", "ir", "llvm_dialect", "rewrite"]
+
+# Whenever MLIR makes the Python object of an op, it looks for a module of the op's dialect, and searches the disk again
+# each time that it found none: 18 us instead of 0.4. An empty module ends the search; `ext` registers the ops' classes.
+sys.modules[f"{ir.__name__.rpartition('.')[0]}.dialects.mlirc"] = ModuleType("mlirc")
 
 _lock = threading.RLock()
 _context: ir.Context | None = None

@@ -1,0 +1,124 @@
+"""How a graph-level op becomes a `mlirc.kernel`: the forms that families of ops share, and `form_of`, which finds an op's.
+
+A form is a function `form(make, op)`: it builds the kernel at the current insertion point, from `k = make(parallel, inner,
+label)` (KernelBuilder, or something that behaves like it), and returns the values that replace the op's results. An op class
+with a form of its own has it as the static method `kernel`.
+"""
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import torch
+
+from mlirc.dialects import symbols
+from mlirc.dialects.bindings import ir
+from mlirc.dialects.dialect import Elementwise, Reduction, attribute_value
+from mlirc.dialects.graph_builder import read_constant
+from mlirc.dialects.graph_ops import Copy, Iota
+from mlirc.dialects.kernel_builder import KernelBuilder
+from mlirc.dialects.symbols import Int
+from mlirc.dialects.tensor_types import info_of, opmath
+
+Form = Callable[[Callable[..., KernelBuilder], Any], Sequence[ir.Value]]
+
+
+def form_of(cls: type) -> Form | None:
+    """The kernel form of an op class; None where it has none (views, constants, products, ATen calls, composites)."""
+    own = getattr(cls, "kernel", None)
+    if own is not None:
+        return own
+    if getattr(cls, "mnemonic", None) == "cast":
+        return cast
+    for base, form in ((Elementwise, elementwise), (Reduction, reduction), (Iota, iota), (Copy, copy)):
+        if issubclass(cls, base):
+            return form
+    return None
+
+
+def operand(k: KernelBuilder, x: ir.Value, dims: Sequence[Int]) -> ir.Value:
+    """The element of `x` at `dims`, to which it broadcasts: aligned right, index 0 in a dimension of size 1.
+
+    Constants and sizes (and casts of them) are computed in the kernel instead of read.
+    """
+    scalar = _immediate(k, x)
+    return k.read(x, broadcast_map(x, dims)) if scalar is None else scalar
+
+
+def broadcast_map(x: ir.Value, dims: Sequence[Int]) -> tuple[Int, ...]:
+    shape = info_of(x).shape
+    return tuple(0 if n == 1 else d for n, d in zip(shape, dims[len(dims) - len(shape) :], strict=True))
+
+
+def _immediate(k: KernelBuilder, x: ir.Value) -> ir.Value | None:
+    owner = x.owner
+    if isinstance(owner, ir.Block):
+        return None  # an argument of the function
+    if owner.name == "mlirc.constant":
+        return k.constant(read_constant(attribute_value(owner.attributes["value"])), info_of(x).dtype)
+    if owner.name == "mlirc.size":
+        return k.size(symbols.parse(attribute_value(owner.attributes["expr"])))
+    if owner.name == "mlirc.cast":
+        inner = _immediate(k, owner.operands[0])
+        return None if inner is None else convert(k, inner, info_of(x).dtype)
+    return None
+
+
+def convert(k: KernelBuilder, x: ir.Value, dtype: torch.dtype) -> ir.Value:
+    """`x` rounded to `dtype` as eager's `to` does: a half type by way of float32, where the result stays as stored."""
+    return k.cast(k.cast(k.cast(x, opmath(info_of(x).dtype)), opmath(dtype)), dtype)
+
+
+def elementwise(make: Callable[..., KernelBuilder], op: Any) -> Sequence[ir.Value]:
+    info = info_of(op.results[0])
+    k = make(info.shape, label=type(op).mnemonic)
+    attributes = {named.name: named.attr for named in op.attributes if not named.name.startswith("mlirc.")}
+    result = k.apply(type(op), *(operand(k, x, k.dims) for x in op.operands), attributes=attributes)
+    return k.finish([(result, k.dims, info)])
+
+
+def cast(make: Callable[..., KernelBuilder], op: Any) -> Sequence[ir.Value]:
+    info = info_of(op.results[0])
+    k = make(info.shape, label="cast")
+    return k.finish([(convert(k, operand(k, op.operands[0], k.dims), info.dtype), k.dims, info)])
+
+
+def copy(make: Callable[..., KernelBuilder], op: Any) -> Sequence[ir.Value]:
+    info = info_of(op.results[0])
+    k = make(info.shape, label="copy")
+    return k.finish([(k.read(op.operands[0], k.dims, widen=False), k.dims, info)])
+
+
+def iota(make: Callable[..., KernelBuilder], op: Any) -> Sequence[ir.Value]:
+    info = info_of(op.results[0])
+    k = make(info.shape, label="iota")
+    value = k.size(symbols.parse(attribute_value(op.attributes["expr"])))
+    return k.finish([(convert(k, value, info.dtype), k.dims, info)])
+
+
+def reduction(make: Callable[..., KernelBuilder], op: Any) -> Sequence[ir.Value]:
+    """Kept dimensions are parallel, reduced ones inner. Accumulates in the result's dtype, half types in float32."""
+    kind = type(op).kind
+    info, x = info_of(op.results[0]), op.operands[0]
+    dims = symbols.parse_list(attribute_value(op.attributes["dims"]))
+    keepdim = attribute_value(op.attributes["keepdim"])
+    shape = info_of(x).shape
+    kept = [d for d in range(len(shape)) if d not in dims]
+    k = make([shape[d] for d in kept], [shape[d] for d in dims], label=type(op).mnemonic)
+    place = dict(zip([*kept, *dims], k.dims, strict=True))  # tensor dimension -> iteration dimension
+    value = operand(k, x, [place[d] for d in range(len(shape))])
+    if kind in ("any", "all"):
+        value = k.cast(value, torch.bool)
+    elif kind not in ("argmax", "argmin"):
+        value = k.cast(value, opmath(info.dtype))
+    value = fold(k, kind, value)
+    map_ = [place[d] if d in kept else 0 for d in range(len(shape)) if keepdim or d in kept]
+    return k.finish([(k.cast(value, opmath(info.dtype)), map_, info)])
+
+
+def fold(k: KernelBuilder, kind: str, x: ir.Value) -> ir.Value:
+    """k.reduce, also over no dimensions at all, and for the largest and smallest of booleans."""
+    if not k.inner:
+        return k.constant(0, torch.int64) if kind in ("argmax", "argmin") else x
+    if info_of(x).dtype == torch.bool:
+        kind = {"max": "any", "min": "all"}.get(kind, kind)
+    return k.reduce(kind, x)
