@@ -1,8 +1,8 @@
-"""KernelBuilder: what kernel forms build a `mlirc.kernel` with: `k.read(x, k.dims)`, `k.add(a, b)`, `k.reduce("sum", v)`.
+"""KernelBuilder: builds a `mlirc.kernel`: `k.read(x, k.dims)`, `k.add(a, b)`, `k.reduce("sum", v)`.
 
-Values are scalars of the computed dtype: reads of half types are widened to float32 and `finish` narrows them again, both
-by casts that carry {implicit = true}. Plain Python numbers stand for constants. The body grows in a block of its own, which
-`finish` moves into the kernel, since an op's operands must all be known when it is made. A small kernel takes 50 us.
+Values are scalars of the computed dtype: reads of half types are widened to float32 and `finish` narrows them again,
+both by casts that carry {implicit = true}. Plain Python numbers stand for constants. The body grows in a block of its
+own, which `finish` moves into the kernel, since an op's operands must all be known when it is made.
 """
 
 from collections.abc import Sequence

@@ -1,8 +1,8 @@
-"""How a graph-level op becomes a `mlirc.kernel`: the forms that families of ops share, and `form_of`, which finds an op's.
+"""How a graph-level op becomes a `mlirc.kernel`: the forms that families of ops share, and `form_of` to find an op's.
 
-A form is a function `form(make, op)`: it builds the kernel at the current insertion point, from `k = make(parallel, inner,
-label)` (KernelBuilder, or something that behaves like it), and returns the values that replace the op's results. An op class
-with a form of its own has it as the static method `kernel`.
+A form is a function `form(make, op)`: it builds the kernel at the current insertion point, from
+`k = make(parallel, inner, label)` (KernelBuilder, or something that behaves like it), and returns the values that
+replace the op's results. An op class with a form of its own has it as the static method `kernel`.
 """
 
 from collections.abc import Callable, Sequence
