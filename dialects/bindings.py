@@ -39,7 +39,6 @@ def context() -> Iterator[ir.Context]:
         if _context is None:
             _context = ir.Context()
             _context.enable_multithreading(False)
-            _context.emit_error_diagnostics = True
             with _context:
                 from mlirc.dialects.dialect import load
 

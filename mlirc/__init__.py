@@ -1,1 +1,19 @@
-"""mlirc: `torch.compile(model, backend="mlirc")`, a compiler on MLIR, LLVM and Triton."""
+"""mlirc: `torch.compile(model, backend="mlirc")`, a compiler on MLIR, LLVM and Triton.
+
+    explain(fn)(*args)    what the compiler did with fn, as text and as data
+
+torch.compile finds the backend by itself; nothing has to be imported.
+"""
+
+from typing import Any
+
+__all__ = ["explain"]
+
+
+def __getattr__(name: str) -> Any:
+    # torch is slow to import, and `mlirc opt` does not need the front end
+    if name == "explain":
+        from mlirc.frontend.explain import explain
+
+        return explain
+    raise AttributeError(f"module 'mlirc' has no attribute '{name}'")

@@ -1,0 +1,39 @@
+"""The backend that `torch.compile(model, backend="mlirc")` finds through the entry point group torch_dynamo_backends."""
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import torch
+from torch._dynamo.backends.common import aot_autograd
+from torch._functorch.partitioners import min_cut_rematerialization_partition
+
+from mlirc.frontend.compile import compile_graph
+from mlirc.frontend.options import Options, read_options
+
+
+def mlirc(
+    gm: torch.fx.GraphModule,
+    example_inputs: Sequence[Any],
+    *,
+    options: dict[str, Any] | None = None,
+    mode: str | None = None,
+) -> Callable:
+    """Compile one graph of TorchDynamo's, for inference and training.
+
+    options: see frontend/options.py. Raises OptionError for an unknown option before anything is traced.
+    """
+    chosen = read_options(options, mode)
+    return aot_autograd(
+        fw_compiler=compiler("forward", chosen),
+        bw_compiler=compiler("backward", chosen),
+        inference_compiler=compiler("inference", chosen),
+        partition_fn=min_cut_rematerialization_partition,
+        keep_inference_input_mutations=True,
+    )(gm, example_inputs)
+
+
+def compiler(kind: str, options: Options) -> Callable:
+    def compile_fx(gm: torch.fx.GraphModule, example_inputs: Sequence[Any]) -> Callable:
+        return compile_graph(gm, kind, options)
+
+    return compile_fx

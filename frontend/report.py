@@ -1,0 +1,35 @@
+"""Reads what a graph became, at the memory level, into its report: kernels, library and ATen calls, arena."""
+
+from collections import Counter
+
+from mlirc.dialects.bindings import ir
+from mlirc.dialects.dialect import OPS
+from mlirc.frontend.statistics import GraphReport, KernelReport
+from mlirc.lowering.pass_manager import PipelineRun, functions, source_lines
+
+
+def read_report(module: ir.Module, record: PipelineRun, report: GraphReport) -> None:
+    """Fill in `report` from a planned module and the ledger of its passes."""
+    kernels: dict[tuple, KernelReport] = {}
+    library: Counter[str] = Counter()
+    for function in functions(module):
+        if "mlirc.arena" in function.attributes:
+            report.arena = function.attributes["mlirc.arena"].value
+        for op in function.regions[0].blocks[0].operations:
+            name = op.operation.name
+            if name == "mlirc.launch":
+                ops = [inner.operation.name.removeprefix("mlirc.") for inner in op.regions[0].blocks[0].operations]
+                ops = [o for o in ops if o in OPS and o not in ("constant", "cast", "size") or o in ("reduce", "scan")]
+                lines = source_lines(op.location)
+                label = op.attributes["label"].value
+                known = kernels.setdefault((label, tuple(ops), tuple(lines)), KernelReport(label, ops, lines, 0))
+                known.launches += 1
+            elif name == "mlirc.call":
+                library[op.attributes["callee"].value] += 1
+    report.kernels = list(kernels.values())
+    report.library = dict(library)
+    report.ledger = record.ledger.entries
+    report.fusions = sum(1 for e in record.ledger.entries if e.taken and e.action.startswith("fuse"))
+    totals = [e.numbers for e in record.ledger.entries if e.pass_name == "plan-memory" and "buffers" in e.numbers]
+    if totals:
+        report.buffers = str(totals[-1]["buffers"])

@@ -1,0 +1,50 @@
+"""What a compilation did, as data: what `mlirc.explain` shows and the benchmarks count."""
+
+import threading
+from collections import Counter
+from dataclasses import dataclass, field
+from typing import Any
+
+
+@dataclass
+class KernelReport:
+    """One fused kernel: its name, the ops in it, the user's source lines, how often it is launched."""
+
+    name: str
+    ops: list[str]
+    lines: list[str]
+    launches: int = 1
+
+
+@dataclass
+class GraphReport:
+    """One compiled graph. `seconds` by stage; `aten` maps an operator's name to (calls, why it is not compiled); sizes are bytes or expressions."""
+
+    kind: str
+    kernels: list[KernelReport] = field(default_factory=list)
+    aten: dict[str, tuple[int, str]] = field(default_factory=dict)
+    library: dict[str, int] = field(default_factory=dict)
+    arena: str = "0"
+    buffers: str = "0"
+    seconds: dict[str, float] = field(default_factory=dict)
+    fallback: str = ""
+    fusions: int = 0
+    ledger: list[Any] = field(default_factory=list)
+
+
+_lock = threading.Lock()
+graphs: list[GraphReport] = []  # every graph since the process started or `reset`
+fallbacks: Counter[str] = Counter()  # reason -> graphs that run in eager because of it
+
+
+def record(report: GraphReport) -> None:
+    with _lock:
+        graphs.append(report)
+        if report.fallback:
+            fallbacks[report.fallback] += 1
+
+
+def reset() -> None:
+    with _lock:
+        graphs.clear()
+        fallbacks.clear()

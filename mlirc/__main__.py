@@ -1,0 +1,5 @@
+"""python -m mlirc"""
+
+from mlirc.cli import main
+
+main()
