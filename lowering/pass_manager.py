@@ -125,12 +125,12 @@ def _runner(step: Step) -> tuple[Step, Callable[[ir.Module, Ledger], None]]:
         return step, run
     try:
         manager = PassManager.parse(f"builtin.module({step})")
-    except ir.MLIRError as error:
-        known = ", ".join(sorted(passes()))
-        raise PipelineError(f"no pass '{step.name}', nor is it one of MLIR's ({error.message}); ours: {known}") from error
-    except ValueError as error:
-        known = ", ".join(sorted(passes()))
-        raise PipelineError(f"no pass '{step.name}', nor is it one of MLIR's; ours: {known}") from error
+    except (ValueError, ir.MLIRError) as error:
+        text = " ".join(str(error).split())
+        if "not refer to a registered pass" in text:
+            known = ", ".join(sorted(passes()))
+            raise PipelineError(f"no pass '{step.name}', nor is it one of MLIR's; ours: {known}") from error
+        raise PipelineError(f"pass '{step}': {text}") from error
     return step, lambda module, ledger: manager.run(module.operation)
 
 
@@ -143,8 +143,13 @@ def _describe(step: Step, error: Exception) -> str:
     elif isinstance(error, ir.MLIRError) and error.error_diagnostics:
         diagnostic = error.error_diagnostics[0]
         text = diagnostic.message
-        where = f" ({source_line(diagnostic.location)})"
+        where = f" ({source_line(typed(diagnostic.location))})"
     return f"pass '{step}' failed{where}: {text}"
+
+
+def typed(location: ir.Location) -> ir.Location:
+    """A diagnostic's location as its own class: the bindings hand it out as the base class."""
+    return ir.Location.from_attr(ir.Attribute.parse(str(location))) if type(location) is ir.Location else location
 
 
 def source_line(location: ir.Location) -> str:

@@ -104,8 +104,10 @@ def _text(module: Any, locations: bool) -> str:
 
 
 def _diagnostics(name: str, error: Any) -> str:
+    from mlirc.lowering.pass_manager import typed
+
     for diagnostic in error.error_diagnostics:
-        where = diagnostic.location
+        where = typed(diagnostic.location)
         line = f"{name}:{where.start_line}:{where.start_col}" if hasattr(where, "start_line") else name
         return f"{line}: {diagnostic.message}"
     return f"{name}: {error}"
