@@ -142,14 +142,29 @@ def _describe(step: Step, error: Exception) -> str:
         where = f" at {op.operation.name} ({source_line(op.location)})"
     elif isinstance(error, ir.MLIRError) and error.error_diagnostics:
         diagnostic = error.error_diagnostics[0]
-        text = diagnostic.message
+        text = diagnostic_text(diagnostic)
         where = f" ({source_line(typed(diagnostic.location))})"
     return f"pass '{step}' failed{where}: {text}"
 
 
 def typed(location: ir.Location) -> ir.Location:
     """A diagnostic's location as its own class: the bindings hand it out as the base class."""
-    return ir.Location.from_attr(ir.Attribute.parse(str(location))) if type(location) is ir.Location else location
+    for cls in (ir.FileLineColLoc, ir.FusedLoc, ir.NameLoc, ir.CallSiteLoc):
+        try:
+            return cls(location)
+        except ValueError:
+            continue
+    return location
+
+
+def diagnostic_text(diagnostic: ir.DiagnosticInfo) -> str:
+    """MLIR's message in one line, with the name of the op where the message leaves it out."""
+    text = " ".join(diagnostic.message.split())
+    for note in diagnostic.notes:
+        _, found, op = note.message.partition("see current operation: ")
+        if found and text.startswith("op "):
+            return f"{op.split('(')[0].split('=')[-1].strip()} {text}"
+    return text
 
 
 def source_line(location: ir.Location) -> str:

@@ -104,12 +104,12 @@ def _text(module: Any, locations: bool) -> str:
 
 
 def _diagnostics(name: str, error: Any) -> str:
-    from mlirc.lowering.pass_manager import typed
+    from mlirc.lowering.pass_manager import diagnostic_text, typed
 
     for diagnostic in error.error_diagnostics:
         where = typed(diagnostic.location)
         line = f"{name}:{where.start_line}:{where.start_col}" if hasattr(where, "start_line") else name
-        return f"{line}: {diagnostic.message}"
+        return f"{line}: {diagnostic_text(diagnostic)}"
     return f"{name}: {error}"
 
 
