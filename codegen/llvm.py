@@ -1,0 +1,184 @@
+"""The one module that talks to llvmlite: MLIR in the LLVM dialect -> LLVM IR text -> machine code in this process.
+
+    text = mlir_to_llvm(module)        module: scf, arith, math, vector, func, ... or already llvm
+    code = compile_ir(text)            Code: .address("kernel_0"), .object_bytes
+    code = load_object(object_bytes)   the same machine code again, without compiling
+
+Every function here may be called from several threads.
+"""
+
+import threading
+from functools import cache
+from itertools import count
+from pathlib import Path
+
+import llvmlite.binding as llvm
+import torch
+from mlirc.codegen.llvm_text import for_llvmlite
+from mlirc.dialects.bindings import PassManager, ir, llvm_dialect
+from mlirc.lowering.cpu_target import CpuTarget, host
+
+# Order: scf gives cf; vector, math and arith give llvm; casts between both type systems cancel once all are converted.
+PIPELINE = (
+    "builtin.module(convert-scf-to-cf,convert-vector-to-llvm,expand-strided-metadata,finalize-memref-to-llvm,convert-math-to-llvm,"
+    "convert-arith-to-llvm,convert-index-to-llvm,convert-func-to-llvm,convert-cf-to-llvm,convert-ub-to-llvm,"
+    "reconcile-unrealized-casts)"
+)
+
+_LIBRARIES = (
+    "libc10.so",
+    "libtorch_cpu.so",
+    "libgomp",
+)  # in torch's own folder; libgomp's file name has a version or a hash
+_LLVM_DIALECTS = ("llvm.", "builtin.module")
+
+_lock = threading.RLock()
+_count = count()
+
+
+def mlir_to_llvm(module: ir.Module) -> str:
+    """LLVM IR text of `module`, which is lowered in place; needs an entered context.
+
+    Raises ValueError if an op has no lowering to LLVM: translating it would end the process.
+    """
+    PassManager.parse(PIPELINE).run(module.operation)
+    left = _not_llvm(module)
+    if left:
+        raise ValueError(f"no lowering to LLVM for {', '.join(left)}: lower these before mlir_to_llvm")
+    return for_llvmlite(llvm_dialect.translate_module_to_llvmir(module.operation))
+
+
+def _not_llvm(module: ir.Module) -> list[str]:
+    found: set[str] = set()
+
+    def visit(op: ir.Operation) -> ir.WalkResult:
+        if not op.name.startswith(_LLVM_DIALECTS):
+            found.add(op.name)
+        return ir.WalkResult.ADVANCE
+
+    module.operation.walk(visit)
+    return sorted(found)
+
+
+class Code:
+    """Machine code that is loaded in this process, for as long as this object lives."""
+
+    def __init__(self, object_bytes: bytes):
+        self.object_bytes = object_bytes
+        self._library = f"library_{next(_count)}"
+        builder = llvm.JITLibraryBuilder().add_object_img(object_bytes).add_current_process()
+        with _lock:
+            self._functions = {"": builder.link(_linker(), self._library)}  # dropping any of these unloads the library
+
+    def address(self, name: str) -> int:
+        """The address of function `name`. Raises KeyError if there is none."""
+        with _lock:
+            if name not in self._functions:
+                try:
+                    self._functions[name] = _linker().lookup(self._library, name)
+                except RuntimeError as error:
+                    raise KeyError(f"{name}: {str(error).strip()}") from error
+            return self._functions[name][name]
+
+
+def compile_ir(text: str, opt_level: int = 2) -> Code:
+    """Compiles LLVM IR for this machine and loads it. opt_level is 0 to 3, of the optimizer and of code generation.
+
+    Raises ValueError where the text does not parse or verify, or calls a function that this process does not have.
+    """
+    return load_object(compile_to_object(text, opt_level))
+
+
+def load_object(object_bytes: bytes) -> Code:
+    """Loads what `compile_to_object` gave, in this process or an earlier one with the same machine and torch."""
+    return Code(object_bytes)
+
+
+def compile_to_object(text: str, opt_level: int = 2) -> bytes:
+    """The object file of LLVM IR text; see compile_ir."""
+    load_libraries()
+    machine = _machine(host(), opt_level)
+    with _lock:
+        try:
+            module = llvm.parse_assembly(text)
+            module.verify()
+        except RuntimeError as error:
+            raise ValueError(f"LLVM does not accept this IR: {error}") from error
+        _check_externals(module)
+        builder = llvm.create_pass_builder(machine, _tuning(opt_level))
+        builder.getModulePassManager().run(module, builder)
+        return machine.emit_object(module)
+
+
+def assembly(text: str, opt_level: int = 2) -> str:
+    """The assembly text of LLVM IR text, for people to read."""
+    load_libraries()
+    machine = _machine(host(), opt_level)
+    with _lock:
+        module = llvm.parse_assembly(text)
+        builder = llvm.create_pass_builder(machine, _tuning(opt_level))
+        builder.getModulePassManager().run(module, builder)
+        return machine.emit_assembly(module)
+
+
+def _tuning(opt_level: int) -> llvm.PipelineTuningOptions:
+    """Kernels come as vectors: looking for more of them would only cost time."""
+    options = llvm.create_pipeline_tuning_options(speed_level=opt_level)
+    options.loop_vectorization = False
+    options.slp_vectorization = False
+    return options
+
+
+def _check_externals(module: llvm.ModuleRef) -> None:
+    """The linker would find an unknown symbol too, but not say which."""
+    names = [f.name for f in module.functions if f.is_declaration and not f.name.startswith("llvm.")]
+    missing = [name for name in names if not llvm.address_of_symbol(name)]
+    if missing:
+        raise ValueError(f"generated code calls {', '.join(missing)}, which no library of this process has")
+
+
+@cache
+def load_libraries() -> None:
+    """Makes LLVM ready, and lets generated code call what torch's libraries export: the C shim, SLEEF, MKL, libgomp."""
+    llvm.initialize_native_target()
+    llvm.initialize_native_asmprinter()
+    folder = Path(torch.__file__).parent / "lib"
+    for prefix in _LIBRARIES:
+        for path in sorted(folder.glob(f"{prefix}*")) or sorted(folder.parent.parent.glob(f"torch.libs/{prefix}*")):
+            llvm.load_library_permanently(str(path))
+
+
+# cpu name for each vector width that is narrower than the machine's own
+_LESSER_CPU = {("x86_64", 32): "x86-64-v3", ("x86_64", 16): "x86-64-v2"}
+
+
+def cpu_name_and_features(target: CpuTarget) -> tuple[str, str]:
+    """What LLVM is told of the processor: the host's name and features, or a lesser one's of `target`'s width."""
+    lesser = _LESSER_CPU.get((target.arch, target.vector_bytes))
+    native = "avx512f" if target.vector_bytes == 64 else "avx2" if target.vector_bytes == 32 else ""
+    features = llvm.get_host_cpu_features()
+    wider = {64: "", 32: "avx512f", 16: "avx"}[target.vector_bytes]
+    if lesser and features.get(wider):
+        return lesser, ""
+    if native and target.arch == "x86_64" and not features.get(native):
+        raise ValueError(f"{8 * target.vector_bytes}-bit vectors were asked for, but this processor has no {native}")
+    return llvm.get_host_cpu_name(), features.flatten()
+
+
+def _new_machine(target: CpuTarget, opt_level: int) -> llvm.TargetMachine:
+    load_libraries()
+    cpu, features = cpu_name_and_features(target)
+    # "small" is right in 64 bits too: the linker keeps one library's code and constants together, and makes stubs for
+    # calls that leave it
+    return llvm.Target.from_default_triple().create_target_machine(
+        cpu=cpu, features=features, opt=opt_level, reloc="pic", codemodel="small", jit=True
+    )
+
+
+_machine = cache(_new_machine)
+
+
+@cache
+def _linker() -> llvm.LLJIT:
+    """The process's one linker; each Code is a library of its own in it."""
+    return llvm.create_lljit_compiler(_new_machine(host(), 2), use_jit_link=True, suppress_errors=True)

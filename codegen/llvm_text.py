@@ -1,0 +1,85 @@
+"""MLIR prints LLVM IR of a newer LLVM than llvmlite's. What differs is how floating-point constants are written:
+
+    fadd float %0, f0x3F3504F3        older: 0x3FE6A09E60000000, the bits of the double of equal value
+    splat (float 1.000000e-01)        the shortest decimal that rounds to the value; older: it must be exact
+    fadd half %0, +inf                also +qnan, and nan(0x5) for a payload
+
+`for_llvmlite` writes each constant in the older hexadecimal form, bit for bit. A constant has the nearest
+floating-point type to its left on the line.
+"""
+
+import re
+import struct
+from functools import lru_cache
+
+_LITERAL = re.compile(
+    r"\b(float|double|half|bfloat)\b"
+    r'|(?<![\w.%@"$#-])(f0x[0-9A-Fa-f]+|[+-](?:inf|qnan)|[+-]?s?nan\(0x[0-9A-Fa-f]+\)|-?\d+\.\d+e[+-]\d+)'
+)
+# A line without any of these holds no constant to rewrite; most lines are passed over by that.
+_MARKS = ("f0x", "e+", "e-", "inf", "nan")
+
+_WIDTH = {"float": 32, "double": 64, "half": 16, "bfloat": 16}
+_FRACTION = {"float": 23, "double": 52, "half": 10, "bfloat": 7}
+_PACKED = {"float": ("<f", "<I"), "double": ("<d", "<Q"), "half": ("<e", "<H")}
+
+
+def for_llvmlite(text: str) -> str:
+    """`text` with every floating-point constant in the form that LLVM 22 parses; the same bits."""
+    lines = text.split("\n")
+    for i, line in enumerate(lines):
+        for mark in _MARKS:
+            if mark in line:
+                lines[i] = _rewrite_line(line)
+                break
+    return "\n".join(lines)
+
+
+def _rewrite_line(line: str) -> str:
+    kind = ""
+
+    def constant(literal: re.Match) -> str:
+        nonlocal kind
+        if literal[1]:
+            kind = literal[1]
+            return kind
+        return _older_form(literal[2], kind)
+
+    return _LITERAL.sub(constant, line)
+
+
+@lru_cache(maxsize=4096)
+def _older_form(literal: str, kind: str) -> str:
+    bits = bits_of(literal, kind)
+    if kind == "float":
+        return f"0x{_widened(bits):016X}"
+    return {"double": f"0x{bits:016X}", "half": f"0xH{bits:04X}", "bfloat": f"0xR{bits:04X}"}[kind]
+
+
+def bits_of(literal: str, kind: str) -> int:
+    """The bits of a constant of the newer form: `literal` as a `kind`, which is float, double, half or bfloat."""
+    if literal.startswith("f0x"):
+        return int(literal[3:], 16)
+    fraction = _FRACTION[kind]
+    sign = (1 << _WIDTH[kind] - 1) if literal.startswith("-") else 0
+    infinity = (1 << _WIDTH[kind] - 1) - (1 << fraction)
+    quiet = 1 << fraction - 1
+    if literal.endswith("inf"):
+        return sign | infinity
+    if literal.endswith("qnan"):
+        return sign | infinity | quiet
+    if literal.endswith(")"):
+        payload = int(literal[literal.index("0x") : -1], 16)
+        return sign | infinity | payload | (0 if "snan" in literal else quiet)
+    if kind == "bfloat":  # round the float's bits to nearest even
+        whole = struct.unpack("<I", struct.pack("<f", float(literal)))[0]
+        return (whole + 0x7FFF + (whole >> 16 & 1)) >> 16
+    as_float, as_bits = _PACKED[kind]
+    return struct.unpack(as_bits, struct.pack(as_float, float(literal)))[0]
+
+
+def _widened(bits: int) -> int:
+    """The bits of the double that equals this float; a NaN keeps its payload, moved up."""
+    if bits >> 23 & 0xFF == 0xFF:
+        return (bits >> 31) << 63 | 0x7FF << 52 | (bits & 0x7FFFFF) << 29
+    return struct.unpack("<Q", struct.pack("<d", struct.unpack("<f", struct.pack("<I", bits))[0]))[0]

@@ -1,0 +1,44 @@
+"""What the code for kernels must know of the processor: its architecture and how wide its vectors are."""
+
+import os
+import platform
+from dataclasses import dataclass
+from functools import cache
+
+import torch
+
+# MLIRC_VECTOR_BYTES narrows the vectors, to try the code for a lesser machine on a greater one.
+OVERRIDE = "MLIRC_VECTOR_BYTES"
+_WIDTH = {"AVX512": 64, "AVX2": 32}
+
+
+@dataclass(frozen=True)
+class CpuTarget:
+    """arch is "x86_64" or "aarch64"; vector_bytes is the width of a vector register: 64, 32 or 16."""
+
+    arch: str
+    vector_bytes: int
+
+    def lanes(self, dtype: torch.dtype) -> int:
+        """How many elements of `dtype` one register holds."""
+        return self.vector_bytes // dtype.itemsize
+
+    @property
+    def has_avx512(self) -> bool:
+        return self.arch == "x86_64" and self.vector_bytes == 64
+
+
+@cache
+def _host(override: str | None) -> CpuTarget:
+    arch = {"AMD64": "x86_64", "arm64": "aarch64"}.get(platform.machine(), platform.machine())
+    width = _WIDTH.get(torch.backends.cpu.get_cpu_capability(), 16) if arch == "x86_64" else 16
+    if override is None:
+        return CpuTarget(arch, width)
+    if override not in ("16", "32", "64") or int(override) > width:
+        raise ValueError(f"{OVERRIDE}={override}: expected 64, 32 or 16, and at most this machine's {width}")
+    return CpuTarget(arch, int(override))
+
+
+def host() -> CpuTarget:
+    """This machine, or the part of it that the environment variable MLIRC_VECTOR_BYTES leaves."""
+    return _host(os.environ.get(OVERRIDE))
