@@ -14,7 +14,6 @@ from pkgutil import iter_modules
 from typing import Any
 
 import torch
-
 from mlirc.dialects.bindings import ext, ir
 
 
@@ -23,7 +22,9 @@ class Mlirc(ext.Dialect, name="mlirc"):
 
 
 OPS: dict[str, type] = {}  # "add" -> its class
-IMPORTS: dict[Any, Callable] = {}  # ATen overload -> rule(g, *args, **kwargs) that builds dialect ops and returns their values
+IMPORTS: dict[
+    Any, Callable
+] = {}  # ATen overload -> rule(g, *args, **kwargs) that builds dialect ops and returns their values
 
 
 def imports(*overloads: Any) -> Callable[[Callable], Callable]:
@@ -61,7 +62,7 @@ class Op(Mlirc.Operation):
     @classmethod
     def attributes_of(cls, op: Any) -> dict[str, Any]:
         """The op's own attributes as Python values, by name: what `reference` and `expand` take as keywords."""
-        return {named.name: attribute_value(named.attr) for named in op.attributes if not named.name.startswith("mlirc.")}
+        return {name: attribute_value(attr) for name, attr in op.attributes.items() if not name.startswith("mlirc.")}
 
 
 class Elementwise(Op, traits=[ext.Pure]):

@@ -1,0 +1,372 @@
+"""Executes the dialect at graph, kernel and memory level with plain torch ops: slow, right, the oracle for every pass.
+
+    run(function, [x, y]) -> [results]
+
+Graph and kernel level have value semantics: a tensor value keeps its contents even when `assign` overwrites the
+argument that it is a view of. Results of the alias groups "arg0", "arg1", ... are the argument's memory instead.
+"""
+
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any
+
+import torch
+from mlirc.dialects import symbols
+from mlirc.dialects.bindings import context, ir
+from mlirc.dialects.dialect import Composite, Elementwise, Reduction, attribute_value
+from mlirc.dialects.graph_builder import GraphBuilder, read_constant
+from mlirc.dialects.kernel_interpreter import Points, elementwise, fold, operand_dtypes, run_kernel
+from mlirc.dialects.symbols import Int
+from mlirc.dialects.tensor_types import TensorInfo, info_of
+
+POISON = 0xFF  # every byte of fresh memory: a NaN in floating-point types, -1 in integers
+
+
+class InterpreterError(RuntimeError):
+    """An op could not be executed. The text names the op and its location."""
+
+
+def run(function: Any, inputs: Sequence[Any], objects: Sequence[Any] = ()) -> list[Any]:
+    """The results of a `func.func` on tensors, ints and floats. `objects` are what ATen calls refer to by number.
+
+    Raises IndexError where a kernel's check_index fails, InterpreterError for anything else that goes wrong.
+    """
+    with context(), torch.no_grad():
+        return _Interpreter(function, inputs, objects).run()
+
+
+def bind_symbols(function: Any, inputs: Sequence[Any]) -> dict[str, int]:
+    """The value of every symbol: from the argument that carries it, else from the first tensor that has it as size."""
+    arguments = function.regions[0].blocks[0].arguments
+    if len(arguments) != len(inputs):
+        raise InterpreterError(f"{len(inputs)} inputs for {len(arguments)} arguments")
+    bound: dict[str, int] = {}
+    for position, named in enumerate(function.arg_attrs if len(arguments) else ()):
+        if "mlirc.symbol" in named:
+            text = attribute_value(named["mlirc.symbol"])
+            if text.isidentifier():
+                bound.setdefault(text, int(inputs[position]))
+    for argument, value in zip(arguments, inputs, strict=True):
+        if isinstance(value, torch.Tensor):
+            for size, actual in zip(info_of(argument).shape, value.shape, strict=True):
+                if isinstance(size, symbols.Expr) and str(size).isidentifier():
+                    bound.setdefault(str(size), actual)
+    return bound
+
+
+def result_groups(function: Any, count: int) -> list[str]:
+    """The alias group of each result; each its own where the function does not say."""
+    if "mlirc.results" in function.attributes:
+        return attribute_value(function.attributes["mlirc.results"])
+    return [f"g{k}" for k in range(count)]
+
+
+class _Interpreter:
+    def __init__(self, function: Any, inputs: Sequence[Any], objects: Sequence[Any]):
+        self.function = function
+        self.objects = objects
+        self.block = function.regions[0].blocks[0]
+        self.symbols = bind_symbols(function, inputs)
+        self.values: dict[ir.Value, Any] = {}  # what each value holds: tensors, and Python numbers for i64 and f64
+        self.places: dict[ir.Value, torch.Tensor] = {}  # arguments and views of them: the caller's memory itself
+        for position, (argument, value) in enumerate(zip(self.block.arguments, inputs, strict=True)):
+            self.values[argument] = self.argument(position, argument, value)
+        self.places = {a: self.values[a] for a in self.block.arguments if isinstance(self.values[a], torch.Tensor)}
+        arena = function.attributes.get("mlirc.arena", None)
+        size = 0 if arena is None else self.number(symbols.parse(attribute_value(arena)))
+        self.arena = torch.full((size,), POISON, dtype=torch.uint8)
+
+    def argument(self, position: int, argument: ir.Value, value: Any) -> Any:
+        if not isinstance(argument.type, ir.RankedTensorType):
+            return value
+        info = info_of(argument)
+        if not isinstance(value, torch.Tensor):
+            return torch.tensor(value, dtype=info.dtype)
+        shape, stride = self.sizes(info.shape), self.sizes(info.stride)
+        strides_fit = all(a == b or n <= 1 for n, a, b in zip(shape, stride, value.stride(), strict=True))
+        if value.dtype != info.dtype or tuple(value.shape) != shape or not (strides_fit or value.numel() == 0):
+            have = f"{value.dtype} {tuple(value.shape)} with strides {value.stride()}"
+            raise InterpreterError(
+                f"input {position} is {have}, the argument {info.dtype} {shape} with strides {stride}"
+            )
+        return value
+
+    def run(self) -> list[Any]:
+        for op in self.block.operations:
+            name = op.operation.name
+            if name == "func.return":
+                groups = result_groups(self.function, len(op.operands))
+                return [self.result(x, group) for x, group in zip(op.operands, groups, strict=True)]
+            try:
+                self.execute(op, name)
+            except (IndexError, InterpreterError):
+                raise
+            except Exception as error:
+                raise InterpreterError(f"{name} at {op.location}: {error}") from error
+        raise InterpreterError("the function does not end in a return")
+
+    def result(self, value: ir.Value, group: str) -> Any:
+        if group.startswith("arg"):
+            return self.places.get(value, self.values[value])
+        return self.values[value]
+
+    def execute(self, op: Any, name: str) -> None:
+        handler: Callable[[Any], Any] | None = HANDLERS.get(name)
+        if handler is not None:
+            results = handler(self, op)
+        elif isinstance(op, Elementwise):
+            info = info_of(op.results[0])
+            operands = [self.tensor(x) for x in op.operands]
+            if type(op).mnemonic != "cast":
+                dtypes = operand_dtypes(type(op), operands, info.dtype)
+                operands = [x.to(dtype) for x, dtype in zip(operands, dtypes, strict=True)]
+            results = [self.place(elementwise(type(op), op, operands, info.dtype), info)]
+        elif isinstance(op, Reduction):
+            results = [self.reduction(op)]
+        elif hasattr(type(op), "reference"):
+            operands = [self.operand(x) for x in op.operands]
+            made = flat(type(op).reference(*operands, **type(op).attributes_of(op)))
+            results = [self.place(x, info_of(r)) for x, r in zip(made, op.results, strict=True)]
+        elif isinstance(op, Composite):
+            results = self.expand(op)
+        else:
+            raise ValueError("the interpreter has no rule for this op, and its class no `reference`")
+        for value, result in zip(op.results, results, strict=True):
+            self.values[value] = result
+
+    # ---- values
+
+    def number(self, expr: Int) -> int:
+        return symbols.evaluate(expr, self.symbols)
+
+    def sizes(self, exprs: Iterable[Int]) -> tuple[int, ...]:
+        return tuple(map(self.number, exprs))
+
+    def operand(self, value: ir.Value) -> Any:
+        if value not in self.values:
+            raise ValueError("an operand was released, or is not defined yet")
+        return self.values[value]
+
+    def tensor(self, value: ir.Value) -> torch.Tensor:
+        held = self.operand(value)
+        return held if isinstance(held, torch.Tensor) else torch.tensor(held, dtype=info_of(value).dtype)
+
+    def empty(self, info: TensorInfo) -> torch.Tensor:
+        """Fresh memory of this layout, filled with poison."""
+        shape, stride = self.sizes(info.shape), self.sizes(info.stride)
+        extent = 1 + sum((n - 1) * s for n, s in zip(shape, stride, strict=True)) if 0 not in shape else 0
+        memory = torch.full((extent * info.dtype.itemsize,), POISON, dtype=torch.uint8)
+        return memory.view(info.dtype).as_strided(shape, stride)
+
+    def place(self, x: torch.Tensor, info: TensorInfo) -> torch.Tensor:
+        """The elements of `x` in fresh memory, as `info` lays them out."""
+        shape = self.sizes(info.shape)
+        if tuple(x.shape) != shape:
+            raise ValueError(f"computes a tensor of shape {tuple(x.shape)}; the result type says {shape}")
+        if x.dtype != info.dtype:
+            raise ValueError(f"computes {x.dtype}; the result type says {info.dtype}")
+        return self.empty(info).copy_(x)
+
+    # ---- graph level
+
+    def constant(self, op: Any) -> list[Any]:
+        return [self.scalar_result(op, read_constant(attribute_value(op.attributes["value"])))]
+
+    def size(self, op: Any) -> list[Any]:
+        return [self.scalar_result(op, self.number(symbols.parse(attribute_value(op.attributes["expr"]))))]
+
+    def scalar_result(self, op: Any, value: float | int | bool) -> Any:
+        if not isinstance(op.results[0].type, ir.RankedTensorType):
+            return value
+        return torch.tensor(value, dtype=info_of(op.results[0]).dtype)
+
+    def iota(self, op: Any) -> list[torch.Tensor]:
+        info = info_of(op.results[0])
+        shape = self.sizes(info.shape)
+        points = Points(shape, (), self.symbols)
+        values = points.evaluate(symbols.parse(attribute_value(op.attributes["expr"])))
+        return [self.place(values.expand(shape).to(info.dtype), info)]
+
+    def reduction(self, op: Any) -> torch.Tensor:
+        x, info = self.tensor(op.operands[0]), info_of(op.results[0])
+        kind = type(op).kind
+        if kind not in ("any", "all", "argmax", "argmin"):
+            x = x.to(info.dtype)
+        dims = symbols.parse_list(attribute_value(op.attributes["dims"]))
+        folded = fold(kind, x, dims)
+        if attribute_value(op.attributes["keepdim"]) not in (True, "true"):
+            folded = folded.reshape([n for d, n in enumerate(x.shape) if d not in dims])
+        return self.place(folded.to(info.dtype), info)
+
+    def expand(self, op: Any) -> list[torch.Tensor]:
+        """A composite without a reference: what it expands to, in a function of its own."""
+        from mlirc.dialects.bindings import func
+
+        module = ir.Module.create()
+        with ir.InsertionPoint(module.body), op.location:
+            function = func.FuncOp("expanded", ([x.type for x in op.operands], []))
+        block = function.add_entry_block()
+        with ir.InsertionPoint(block), op.location:
+            made = type(op).expand(GraphBuilder(), *block.arguments, **type(op).attributes_of(op))
+            func.ReturnOp(flat(made))
+        inside = _Interpreter(function, [self.operand(x) for x in op.operands], self.objects)
+        inside.symbols = self.symbols
+        return [self.place(x, info_of(r)) for x, r in zip(inside.run(), op.results, strict=True)]
+
+    def view(self, op: Any) -> list[torch.Tensor]:
+        x, out = op.operands[0], op.results[0]
+        info = info_of(out)
+        shape, stride = self.sizes(info.shape), self.sizes(info.stride)
+        offset = self.number(symbols.parse(attribute_value(op.attributes["offset"])))
+        if x in self.places:
+            self.places[out] = self.places[x].as_strided(shape, stride, self.places[x].storage_offset() + offset)
+        held = self.tensor(x)
+        if held.dtype != info.dtype:
+            raise ValueError(f"a view of {held.dtype} cannot be {info.dtype}")
+        return [held.as_strided(shape, stride, held.storage_offset() + offset)]
+
+    def copy(self, op: Any) -> list[torch.Tensor]:
+        return [self.place(self.tensor(op.operands[0]), info_of(op.results[0]))]
+
+    def product(self, op: Any) -> list[torch.Tensor]:
+        made = type(op).reference(*(self.tensor(x) for x in op.operands))
+        return [self.place(made, info_of(op.results[0]))]
+
+    def assign(self, op: Any) -> list:
+        target, value = op.operands
+        if target not in self.places:
+            raise ValueError("the target is neither an argument nor a view of one")
+        place = self.places[target]
+        contents = self.tensor(value).clone()
+        memory = place.untyped_storage()
+        old = memory.clone()
+        for known in self.places:
+            held = self.values[known]
+            if held.untyped_storage().data_ptr() == memory.data_ptr():
+                moved = torch.empty(0, dtype=held.dtype).set_(old, held.storage_offset(), held.shape, held.stride())
+                self.values[known] = moved
+        place.copy_(contents)
+        return []
+
+    # ---- ATen
+
+    def aten(self, op: Any) -> list[Any]:
+        from mlirc.dialects import aten_arguments
+
+        name = attribute_value(op.attributes["op"])
+        args, kwargs = aten_arguments.decode(
+            attribute_value(op.attributes["args"]), [self.operand(x) for x in op.operands], self.symbols, self.objects
+        )
+        made = flat(resolve(name)(*args, **kwargs))
+        aliases = symbols.parse_list(attribute_value(op.attributes["aliases"])) if op.results else ()
+        return [
+            self.aten_result(op, x, info_of(r), alias)
+            for x, r, alias in zip(made if op.results else [], op.results, aliases, strict=True)
+        ]
+
+    def aten_result(self, op: Any, x: Any, info: TensorInfo, alias: Int) -> Any:
+        if not isinstance(x, torch.Tensor):
+            return x
+        shape, stride = self.sizes(info.shape), self.sizes(info.stride)
+        if tuple(x.shape) != shape or x.dtype != info.dtype:
+            raise ValueError(f"gives {x.dtype} {tuple(x.shape)}; the result type says {info.dtype} {shape}")
+        fits = x.numel() == 0 or all(a == b or n <= 1 for n, a, b in zip(shape, stride, x.stride(), strict=True))
+        if alias != -1 and shares_memory(x, self.tensor(op.operands[alias])):
+            if not fits:
+                raise ValueError(f"gives a view with strides {x.stride()}; the result type says {stride}")
+            return x
+        owned = not any(shares_memory(x, held) for held in map(self.operand, op.operands) if torch.is_tensor(held))
+        return x if fits and owned else self.place(x, info)
+
+    # ---- kernels and the memory level
+
+    def kernel(self, op: Any) -> list[torch.Tensor]:
+        outputs = [self.empty(info_of(r)) for r in op.results]
+        run_kernel(op, [self.tensor(x) for x in op.operands], outputs, self.symbols)
+        return outputs
+
+    def slot(self, op: Any) -> list[torch.Tensor]:
+        info = info_of(op.results[0])
+        offset = self.number(symbols.parse(attribute_value(op.attributes["offset"])))
+        if offset % 64 or offset < 0:
+            raise ValueError(f"the offset {offset} is no multiple of 64")
+        empty = torch.empty(0, dtype=info.dtype)
+        memory, first = self.arena.untyped_storage(), offset // info.dtype.itemsize
+        shape = self.sizes(info.shape)
+        if 0 in shape:
+            return [torch.empty_strided(shape, self.sizes(info.stride), dtype=info.dtype)]
+        end = offset + self.number(info.extent) * info.dtype.itemsize
+        if end > self.arena.numel():
+            raise ValueError(f"the slot ends at byte {end} of an arena of {self.arena.numel()}")
+        return [empty.set_(memory, first, shape, self.sizes(info.stride))]
+
+    def allocate(self, op: Any) -> list[torch.Tensor]:
+        return [self.empty(info_of(op.results[0]))]
+
+    def launch(self, op: Any) -> list:
+        count = attribute_value(op.attributes["inputs"])
+        operands = [self.tensor(x) for x in op.operands]
+        run_kernel(op, operands[:count], operands[count:], self.symbols)
+        return []
+
+    def call(self, op: Any) -> list:
+        count = attribute_value(op.attributes["inputs"])
+        callee = attribute_value(op.attributes["callee"])
+        if callee not in CALLEES:
+            raise ValueError(f"no routine '{callee}'; there are {', '.join(CALLEES)}")
+        operands = [self.tensor(x) for x in op.operands]
+        operands[count].copy_(CALLEES[callee](*operands[:count]))
+        return []
+
+    def release(self, op: Any) -> list:
+        self.operand(op.operands[0])
+        del self.values[op.operands[0]]
+        return []
+
+
+def flat(made: Any) -> list[Any]:
+    """What an operator returned as a list of its results: nested lists opened, None left out."""
+    if made is None:
+        return []
+    if isinstance(made, (list, tuple)):
+        return [leaf for item in made for leaf in flat(item)]
+    return [made]
+
+
+def shares_memory(x: torch.Tensor, y: torch.Tensor) -> bool:
+    return x.untyped_storage().data_ptr() == y.untyped_storage().data_ptr() and x.untyped_storage().nbytes() > 0
+
+
+def resolve(name: str) -> Callable[..., Any]:
+    """The operator that `mlirc.aten` calls "aten.add.Tensor", or "higher_order.cond"."""
+    found: Any = torch.ops
+    for part in name.split("."):
+        if not hasattr(found, part):
+            raise ValueError(f"PyTorch has no operator '{name}'")
+        found = getattr(found, part)
+    return found
+
+
+def addmm(bias: torch.Tensor, x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
+    return torch.addmm(bias, x, y) if x.dim() == 2 else torch.baddbmm(bias, x, y)
+
+
+CALLEES: dict[str, Callable[..., torch.Tensor]] = {"matmul": torch.matmul, "addmm": addmm, "copy": torch.clone}
+
+HANDLERS: dict[str, Callable[[Any, Any], list[Any]]] = {
+    "mlirc.constant": _Interpreter.constant,
+    "mlirc.size": _Interpreter.size,
+    "mlirc.iota": _Interpreter.iota,
+    "mlirc.view": _Interpreter.view,
+    "mlirc.copy": _Interpreter.copy,
+    "mlirc.matmul": _Interpreter.product,
+    "mlirc.addmm": _Interpreter.product,
+    "mlirc.assign": _Interpreter.assign,
+    "mlirc.aten": _Interpreter.aten,
+    "mlirc.aten_effect": _Interpreter.aten,
+    "mlirc.kernel": _Interpreter.kernel,
+    "mlirc.slot": _Interpreter.slot,
+    "mlirc.allocate": _Interpreter.allocate,
+    "mlirc.launch": _Interpreter.launch,
+    "mlirc.call": _Interpreter.call,
+    "mlirc.release": _Interpreter.release,
+}
