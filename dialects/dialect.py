@@ -22,9 +22,8 @@ class Mlirc(ext.Dialect, name="mlirc"):
 
 
 OPS: dict[str, type] = {}  # "add" -> its class
-IMPORTS: dict[
-    Any, Callable
-] = {}  # ATen overload -> rule(g, *args, **kwargs) that builds dialect ops and returns their values
+# ATen overload -> rule(g, *args, **kwargs) that builds dialect ops and returns their values
+IMPORTS: dict[Any, Callable] = {}
 
 
 def imports(*overloads: Any) -> Callable[[Callable], Callable]:

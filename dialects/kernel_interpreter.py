@@ -1,7 +1,7 @@
 """Runs the body of a kernel on dense torch tensors: one value of the body is one tensor over the whole iteration space.
 
 A value's tensor has one dimension for each iteration dimension d0, d1, ...; it has size 1 where the value does not
-depend on that one. Slow, and as plain as the definition in kernel_ops.py: the oracle that lowered kernels are compared with.
+depend on that one. Slow, and as plain as the definition in kernel_ops.py: what lowered kernels are compared with.
 """
 
 import math
