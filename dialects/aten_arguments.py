@@ -20,6 +20,7 @@ from functools import lru_cache
 from typing import Any
 
 import torch
+
 from mlirc.dialects import symbols
 from mlirc.dialects.bindings import ir
 from mlirc.dialects.symbols import Expr
