@@ -14,6 +14,7 @@ from pkgutil import iter_modules
 from typing import Any
 
 import torch
+
 from mlirc.dialects.bindings import ext, ir
 
 
@@ -68,10 +69,13 @@ class Elementwise(Op, traits=[ext.Pure]):
     """One output element from one element of each input; inputs broadcast to the result as in PyTorch.
 
     computes   the dtype that operands are converted to before the scalar work (half types then widen to float32):
-               "result" the result's dtype; "operands" the promoted dtype of the operands (comparisons); "bool";
+               "result" the result's dtype; "float" likewise, and integers become floats; "operands" the promoted dtype
+               of the operands (comparisons); "bool";
                or a tuple with one such word an operand.
     gives      the scalar body's result dtype: "same" as computed, or a torch dtype.
     cheap      whether fusion may compute it again rather than store it (exp, pow, erf: no).
+    rounds_numbers  whether a number, or a 0-d operand of another dtype, is rounded to a half dtype first, as eager does;
+               it matters where results jump (comparisons, remainders). Otherwise it keeps float32's precision.
     scalar     the body, once for every target: scalar(b, *values) on a ScalarBuilder (scalar_builder.py).
 
     The same class serves at kernel level, on scalars of the computed dtype.
@@ -80,6 +84,7 @@ class Elementwise(Op, traits=[ext.Pure]):
     computes = "result"
     gives = "same"
     cheap = True
+    rounds_numbers = False
 
     @classmethod
     def import_rule(cls, overload: Any) -> Callable:

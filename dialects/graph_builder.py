@@ -1,8 +1,8 @@
 """GraphBuilder: what import rules and expansions build graph-level ops with. `g.add(x, y)`, `g.sum(x, [1], True)`, `g.exp(x)`.
 
 Values are MLIR values (0-d float64 tensors for SymFloats); plain Python numbers and booleans stand for constants, and size
-expressions (symbols.Expr: SymInts) for their value at run time. `g.out` is the TensorInfo that the FX node being imported promises for its (first) result, or None inside
-an expansion; results otherwise come out row-major.
+expressions (symbols.Expr: SymInts) for their value at run time. `g.out` is the TensorInfo that the FX node being imported
+promises for its (first) result, or None inside an expansion; results otherwise come out row-major.
 """
 
 from collections.abc import Sequence
@@ -88,27 +88,37 @@ class GraphBuilder:
     # ---- elementwise
 
     def elementwise(self, cls: type[Elementwise], *args: Operand, **kwargs: Any) -> ir.Value:
-        """An elementwise op as ATen calls it: the operands in order, promoted; the result's dtype is `g.out`'s if that is known."""
-        if kwargs:
-            args = args + tuple(kwargs.values())
+        """An elementwise op as ATen calls it: operands in order, promoted; the result's dtype is `g.out`'s if known."""
+        args = args + tuple(kwargs.values())
         count = 1 if issubclass(cls, Unary) else 2 if issubclass(cls, Binary) else 3
         if len(args) != count:
             raise NotOurs(f"{len(args)} arguments where mlirc.{cls.mnemonic} takes {count}")
-        promoted = self.promote(*args)
         result = self.out.dtype if self.out is not None else None
-        return self.apply(cls, args, promoted, result)
+        return self.apply(cls, args, self.promote(*args), result)
 
     def promote(self, *args: Operand) -> torch.dtype:
-        """The dtype that PyTorch's type promotion gives these operands: 0-d tensors and numbers count less."""
-        state = [dtype_example(self.info(x), isinstance(x, ir.Value)) for x in args]
-        if len(state) == 1:
-            return self.info(args[0]).dtype
-        result = state[0]
-        for other in state[1:]:
-            result = dtype_example_of(torch.result_type(result, other), result, other)
-        return result.dtype
+        """The dtype that PyTorch's type promotion gives these operands: 0-d tensors count less, numbers least."""
+        by_weight: list[torch.dtype | None] = [None, None, None]
+        for x in args:
+            info = self.info(x)
+            weight = 2 if not isinstance(x, ir.Value) else 1 if info.rank == 0 else 0
+            seen = by_weight[weight]
+            by_weight[weight] = info.dtype if seen is None else torch.promote_types(seen, info.dtype)
+        result: torch.dtype | None = None
+        for dtype in by_weight:
+            result = outweigh(result, dtype)
+        assert result is not None, "type promotion of no operands"
+        return result
+
+    def widen(self, *args: Operand) -> tuple[ir.Value, ...]:
+        """The operands converted to the dtype that eager computes in: the promoted one, float32 for half types.
+
+        Rules that compose several ops start with it, so that nothing is rounded in between."""
+        dtype = opmath(self.promote(*args))
+        return tuple(self.cast(x, dtype) for x in args)
 
     def apply(self, cls: type[Elementwise], args: Sequence[Operand], promoted: torch.dtype, result: torch.dtype | None):
+        """The op on operands converted as `cls.computes` says. Raises NotOurs for dtypes kernels do not compute with."""
         words = cls.computes if isinstance(cls.computes, tuple) else (cls.computes,) * len(args)
         if result is None:
             if cls.gives == "same":
@@ -118,19 +128,23 @@ class GraphBuilder:
             else:
                 result = cls.gives
         computed = {"result": result, "operands": promoted, "bool": torch.bool, "float": result}
-        values = [self.operand(x, computed[word]) for x, word in zip(args, words, strict=True)]
+        dtypes = [computed[word] for word in words]
+        for dtype in (result, *dtypes, *(self.info(x).dtype for x in args)):
+            if dtype not in KERNEL_DTYPES:
+                raise NotOurs(f"{dtype} is no dtype that kernels compute with")
+        values = [self.operand(x, dtype, cls.rounds_numbers) for x, dtype in zip(args, dtypes, strict=True)]
         infos = [info_of(v) for v in values]
-        if result not in KERNEL_DTYPES or any(i.dtype not in KERNEL_DTYPES for i in infos):
-            raise NotOurs(f"{result} is no dtype that kernels compute with")
         shape = broadcast_shape([i.shape for i in infos])
-        return create(cls.mnemonic, values, [type_of(TensorInfo(result, shape))]).out
+        device = next((i.device for i in infos if i.device != "cpu"), "cpu")
+        return create(cls.mnemonic, values, [type_of(TensorInfo(result, shape, device=device))]).out
 
-    def operand(self, x: Operand, dtype: torch.dtype) -> ir.Value:
-        """An operand converted to `dtype`; a Python number keeps the precision of the arithmetic (float32 for half types)."""
-        if not isinstance(x, ir.Value):
-            return self.cast(x, opmath(dtype))
-        if info_of(x).rank == 0 and not info_of(x).dtype.is_floating_point and dtype.is_floating_point:
-            return self.cast(x, opmath(dtype))
+    def operand(self, x: Operand, dtype: torch.dtype, rounds: bool = False) -> ir.Value:
+        """An operand converted to `dtype`; a number, or a 0-d tensor of another dtype, keeps the precision of the
+        arithmetic (float32 for half types) unless `rounds`."""
+        if isinstance(x, bool | int | float):
+            return self.constant(x, dtype if rounds else opmath(dtype))
+        if isinstance(x, Expr) or (info_of(x).rank == 0 and info_of(x).dtype != dtype):
+            return self.cast(x, dtype if rounds else opmath(dtype))
         return self.cast(x, dtype)
 
     def __getattr__(self, name: str):
@@ -154,7 +168,9 @@ class GraphBuilder:
 
     # ---- movement
 
-    def view(self, x: ir.Value, shape: Sequence[Int], stride: Sequence[Int], map_: Sequence[Int] | None, offset: Int = 0):
+    def view(
+        self, x: ir.Value, shape: Sequence[Int], stride: Sequence[Int], map_: Sequence[Int] | None, offset: Int = 0
+    ):
         info = info_of(x)
         result = TensorInfo(info.dtype, tuple(shape), tuple(stride), info.device)
         text = "" if map_ is None else symbols.print_list(map_)
@@ -198,25 +214,33 @@ def result_like(info: TensorInfo, dtype: torch.dtype) -> TensorInfo:
     return info.with_dtype(dtype) if info.is_dense else TensorInfo(dtype, info.shape, device=info.device)
 
 
-def dtype_example(info: TensorInfo, tensor: bool) -> Any:
-    """Something of the same weight in type promotion: a tensor, a 0-d tensor, or a Python number."""
-    if not tensor:
-        return torch.tensor(0, dtype=info.dtype).item()
-    return torch.empty((0,) * bool(info.rank), dtype=info.dtype, device="meta")
-
-
-def dtype_example_of(dtype: torch.dtype, a: Any, b: Any) -> torch.Tensor:
-    rank = max(x.dim() if isinstance(x, torch.Tensor) else 0 for x in (a, b))
-    return torch.empty((0,) * rank, dtype=dtype, device="meta")
+def outweigh(higher: torch.dtype | None, lower: torch.dtype | None) -> torch.dtype | None:
+    """Type promotion across weights: the lower one counts only where it is of a higher kind (bool < integer < float)."""
+    if higher is None or lower is None:
+        return higher or lower
+    if higher.is_complex:
+        return higher
+    if higher.is_floating_point:
+        return torch.promote_types(higher, lower) if lower.is_complex else higher
+    if higher == torch.bool or lower.is_floating_point or lower.is_complex:
+        return torch.promote_types(higher, lower)
+    return higher
 
 
 def constant_text(value: float | int | bool, dtype: torch.dtype) -> str:
-    """How mlirc.constant writes a number, exactly: true, 42, or the float64's hexadecimal form (inf, nan, -inf)."""
+    """How mlirc.constant writes a number, converted to `dtype`: true, 42, or a float64's hexadecimal form (inf, nan, -inf).
+
+    Half types are rounded here, since kernels hold their constants in float32; integers wrap around, as in eager."""
     if dtype == torch.bool:
         return "true" if value else "false"
+    if dtype in (torch.float16, torch.bfloat16):
+        return torch.tensor(value, dtype=torch.float64).to(dtype).item().hex()
     if dtype.is_floating_point:
         return float(value).hex()
-    return str(int(value))
+    if dtype.is_complex:
+        raise NotOurs("a constant of a complex dtype")
+    range_ = torch.iinfo(dtype)
+    return str((int(value) - range_.min) % (1 << range_.bits) + range_.min)
 
 
 def read_constant(text: str) -> float | int | bool:

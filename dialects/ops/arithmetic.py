@@ -1,8 +1,9 @@
-"""Arithmetic: add, sub, mul, div and their kin."""
+"""Arithmetic: add, sub, mul, div and their kin. Integers wrap around; division with rounding is in division.py."""
 
 import torch
 
 from mlirc.dialects.dialect import Binary, Ternary, Unary, imports
+from mlirc.dialects.graph_builder import NotOurs
 from mlirc.dialects.scalar_builder import is_float
 
 aten = torch.ops.aten
@@ -13,11 +14,138 @@ class Add(Binary, name="add"):
     scalar = staticmethod(lambda b, x, y: b.or_(x, y) if b.dtype == torch.bool else b.add(x, y))
 
 
+class Sub(Binary, name="sub"):
+    reference = staticmethod(torch.sub)
+    scalar = staticmethod(lambda b, x, y: b.sub(x, y))
+
+
+class Mul(Binary, name="mul", aten=(aten.mul.Tensor, aten.mul.Scalar)):
+    reference = staticmethod(torch.mul)
+    scalar = staticmethod(lambda b, x, y: b.and_(x, y) if b.dtype == torch.bool else b.mul(x, y))
+
+
+class Div(Binary, name="div", aten=(aten.div.Tensor, aten.div.Scalar)):
+    """True division: integers divide as floats."""
+
+    computes = "float"
+    reference = staticmethod(torch.div)
+    scalar = staticmethod(lambda b, x, y: b.div(x, y))
+
+
+class Fma(Ternary, name="fma"):
+    """x*y + z with one rounding to the result's dtype."""
+
+    reference = staticmethod(lambda x, y, z: torch.add(z, x, alpha=y) if y.dim() == 0 else x * y + z)
+    scalar = staticmethod(lambda b, x, y, z: b.fma(x, y, z) if is_float(b) else b.add(b.mul(x, y), z))
+
+
 @imports(aten.add.Tensor, aten.add.Scalar)
 def add(g, x, y, alpha=1):
-    return g.elementwise(Add, x, y if alpha == 1 else g.mul(y, alpha))
+    if not is_number(alpha, 1):
+        return scaled(g, y, alpha, x)
+    return g.elementwise(Add, x, y)
+
+
+@imports(aten.sub.Tensor, aten.sub.Scalar)
+def sub(g, x, y, alpha=1):
+    if not is_number(alpha, 1):
+        return scaled(g, y, g.neg(alpha) if not isinstance(alpha, int | float) else -alpha, x)
+    return g.elementwise(Sub, x, y)
+
+
+@imports(aten.rsub.Tensor, aten.rsub.Scalar)
+def rsub(g, x, y, alpha=1):
+    return sub(g, y, x, alpha)
+
+
+def scaled(g, x, factor, y):
+    """x*factor + y. The factor takes no part in type promotion."""
+    dtype = g.promote(x, y)
+    if dtype == torch.bool:
+        raise NotOurs("a sum of booleans with a factor")
+    return g.apply(Fma, (x, factor, y), dtype, g.out.dtype if g.out else None)
+
+
+def is_number(x, value):
+    return isinstance(x, bool | int | float) and x == value
 
 
 class Neg(Unary, name="neg", aten=(aten.neg.default,)):
     reference = staticmethod(torch.neg)
     scalar = staticmethod(lambda b, x: b.neg(x))
+
+
+class Abs(Unary, name="abs", aten=(aten.abs.default,)):
+    reference = staticmethod(torch.abs)
+    scalar = staticmethod(lambda b, x: b.abs(x) if b.dtype not in (torch.bool, torch.uint8) else x)
+
+
+@imports(aten.positive.default)
+def positive(g, x):
+    return g.copy(x)
+
+
+class Reciprocal(Unary, name="reciprocal", aten=(aten.reciprocal.default,)):
+    computes = "float"
+    reference = staticmethod(torch.reciprocal)
+    scalar = staticmethod(lambda b, x: b.div(b.constant(1.0), x))
+
+
+class Sqrt(Unary, name="sqrt", aten=(aten.sqrt.default,)):
+    computes = "float"
+    reference = staticmethod(torch.sqrt)
+    scalar = staticmethod(lambda b, x: b.sqrt(x))
+
+
+class Rsqrt(Unary, name="rsqrt", aten=(aten.rsqrt.default,)):
+    computes = "float"
+    reference = staticmethod(torch.rsqrt)
+    scalar = staticmethod(lambda b, x: b.div(b.constant(1.0), b.sqrt(x)))
+
+
+@imports(aten.square.default)
+def square(g, x):
+    return g.elementwise(Mul, x, x)
+
+
+def sign_scalar(b, x):
+    """1, 0 or -1; NaN counts as 0 here, and so does -0.0."""
+    if b.dtype == torch.bool:
+        return x
+    zero, one = b.constant(0), b.constant(1)
+    positive = b.select(b.gt(x, zero), one, zero)
+    if b.dtype == torch.uint8:
+        return positive
+    return b.select(b.lt(x, zero), b.constant(-1), positive)
+
+
+class Sign(Unary, name="sign", aten=(aten.sign.default, aten.sgn.default)):
+    reference = staticmethod(torch.sign)
+    scalar = staticmethod(sign_scalar)
+
+
+@imports(aten.addcmul.default)
+def addcmul(g, x, y, z, *, value=1):
+    """x + value*y*z"""
+    x, y, z = g.widen(x, y, z)
+    return g.fma(y if is_number(value, 1) else g.mul(y, value), z, x)
+
+
+@imports(aten.addcdiv.default)
+def addcdiv(g, x, y, z, *, value=1):
+    """x + value*y/z"""
+    x, y, z = g.widen(x, y, z)
+    return g.add(x, g.div(y if is_number(value, 1) else g.mul(y, value), z))
+
+
+class Lerp(Ternary, name="lerp", aten=(aten.lerp.Scalar, aten.lerp.Tensor)):
+    """From x to y by the weight z, computed from the nearer end."""
+
+    reference = staticmethod(torch.lerp)
+
+    @staticmethod
+    def scalar(b, x, y, z):
+        distance = b.sub(y, x)
+        from_x = b.fma(z, distance, x)
+        from_y = b.sub(y, b.mul(distance, b.sub(b.constant(1.0), z)))
+        return b.select(b.lt(b.abs(z), b.constant(0.5)), from_x, from_y)

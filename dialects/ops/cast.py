@@ -1,0 +1,41 @@
+"""Conversions of dtype, and of bits."""
+
+import torch
+
+from mlirc.dialects.dialect import Unary, imports
+from mlirc.dialects.graph_builder import NotOurs
+from mlirc.dialects.tensor_types import KERNEL_DTYPES
+
+aten = torch.ops.aten
+prims = torch.ops.prims
+
+
+class Cast(Unary, name="cast"):
+    """`x.to(dtype)`, the dtype being the result's: nothing else names it, so emitters and the interpreter special-case it.
+
+    Inside a kernel the body is `b.cast(x, dtype of the result)`. A cast there that only widens what was read, or narrows
+    what is written, carries the optional attribute {implicit = true}.
+    """
+
+
+class Bitcast(Unary, name="bitcast"):
+    """The same bits as another dtype of the same width, the result's: `x.view(dtype)`. Special-cased like `cast`."""
+
+
+@imports(aten._to_copy.default)
+def to_copy(g, x, *, dtype=None, layout=None, device=None, pin_memory=None, non_blocking=False, memory_format=None):
+    info = g.info(x)
+    if layout not in (None, torch.strided) or pin_memory:
+        raise NotOurs("a conversion to another layout or to pinned memory")
+    if device is not None and g.out is not None and g.out.device != info.device:
+        raise NotOurs("a copy to another device")
+    return convert(g, x, dtype or info.dtype)
+
+
+@imports(prims.convert_element_type.default)
+def convert(g, x, dtype):
+    info = g.info(x)
+    if dtype not in KERNEL_DTYPES or info.dtype not in KERNEL_DTYPES:
+        raise NotOurs(f"{info.dtype} to {dtype}: kernels compute with neither complex nor unusual dtypes")
+    # settling the result gives it the memory format that was asked for
+    return g.copy(x) if dtype == info.dtype else g.cast(x, dtype)
