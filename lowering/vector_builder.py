@@ -15,6 +15,7 @@ import struct
 from itertools import count
 
 import torch
+
 from mlirc.dialects.tensor_types import DTYPE_TEXT
 from mlirc.lowering import vector_cast
 from mlirc.lowering.cpu_target import CpuTarget
@@ -55,7 +56,8 @@ class FunctionText:
         if found is None:
             found = self._constants[literal, type_] = Value(self.new_name(), dtype)
             self.constant_values[found] = value
-            self.preamble.append(f"{found} = arith.constant {literal} : {type_}")
+            suffix = "" if type_ == "i1" else f" : {type_}"  # "true" already says it
+            self.preamble.append(f"{found} = arith.constant {literal}{suffix}")
         return found
 
     def declare(self, name: str, arguments: list[str], result: str) -> None:
@@ -91,7 +93,10 @@ def literal_text(value: float | int | bool, dtype: torch.dtype) -> str:
 
 
 class VectorBuilder:
-    """ScalarBuilder whose methods append lines; see the module. Raises TypeError for operands of different dtypes."""
+    """ScalarBuilder whose methods append lines; see the module.
+
+    Half types are only cast, bitcast and selected. Every method raises TypeError for dtypes that it does not take.
+    """
 
     def __init__(self, text: FunctionText, lines: list[str], dtype: torch.dtype, lanes: int):
         self.text = text
@@ -130,11 +135,13 @@ class VectorBuilder:
         return self.text.constant_values.get(x)
 
     def unary(self, op: str, x: Value) -> Value:
+        _check_computable(op, x.dtype)
         return self.emit(f"{op} {x} : {self.type_text(x.dtype)}", x.dtype)
 
     def binary(self, op: str, x: Value, y: Value) -> Value:
         if x.dtype != y.dtype:
             raise TypeError(f"{op} of {x.dtype} and {y.dtype}: cast one to the other's dtype")
+        _check_computable(op, x.dtype)
         return self.emit(f"{op} {x}, {y} : {self.type_text(x.dtype)}", x.dtype)
 
     def cast(self, x: Value, dtype: torch.dtype) -> Value:
@@ -217,6 +224,7 @@ class VectorBuilder:
             return self.add(self.mul(x, y), z)
         if not x.dtype == y.dtype == z.dtype:
             raise TypeError(f"fma of {x.dtype}, {y.dtype} and {z.dtype}: cast them to one dtype")
+        _check_computable("math.fma", x.dtype)
         return self.emit(f"math.fma {x}, {y}, {z} : {self.type_text(x.dtype)}", x.dtype)
 
     def minimum(self, x: Value, y: Value) -> Value:
@@ -267,6 +275,7 @@ class VectorBuilder:
     def _compare(self, of_floats: str, of_integers: str, x: Value, y: Value) -> Value:
         if x.dtype != y.dtype:
             raise TypeError(f"comparison of {x.dtype} and {y.dtype}: cast one to the other's dtype")
+        _check_computable("comparison", x.dtype)
         if x.dtype.is_floating_point:
             op = f"arith.cmpf {of_floats}"
         elif _is_unsigned(x.dtype) and of_integers[0] == "s":
@@ -336,6 +345,11 @@ class VectorBuilder:
 
 def _is_unsigned(dtype: torch.dtype) -> bool:
     return not dtype.is_signed
+
+
+def _check_computable(op: str, dtype: torch.dtype) -> None:
+    if dtype in (torch.float16, torch.bfloat16):
+        raise TypeError(f"{op} of {dtype}: half types compute in float32, cast first")
 
 
 def _add_math() -> None:

@@ -14,10 +14,10 @@ def cast(b: "VectorBuilder", x: "Value", dtype: torch.dtype) -> "Value":
     source = x.dtype
     if source == dtype:
         return x
-    if dtype == torch.bool:
-        return b.ne(x, b.constant(0, source))
     if source in _HALF:
         return cast(b, b.convert("arith.extf", x, torch.float32), dtype)
+    if dtype == torch.bool:
+        return b.ne(x, b.constant(0, source))
     if dtype in _HALF and source != torch.float32:
         return cast(b, cast(b, x, torch.float32), dtype)  # as eager: rounds twice
     if dtype == torch.bfloat16:

@@ -1,8 +1,8 @@
 """Calls of SLEEF's vector functions, which libtorch_cpu.so exports: what eager itself calls for most functions.
 
 A call takes as many lanes as a register holds. More lanes are cut into several calls; fewer are padded, so that an
-element gets the same result in a loop's vectors as in its scalar tail. Where there is no SLEEF, C's functions are called
-lane by lane.
+element gets the same result in a loop's vectors as in its scalar tail. Where there is no SLEEF, C's functions are
+called lane by lane.
 """
 
 from typing import TYPE_CHECKING
