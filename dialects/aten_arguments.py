@@ -191,7 +191,7 @@ def _constant(kind: str, value: Any, objects: Sequence[Any]) -> Any:
 
 
 def resolve(name: str) -> Callable[..., Any]:
-    """The operator of an `mlirc.aten`: "aten.add.Tensor", "mylib.op.default", "higher_order.cond"."""
+    """The operator of an `mlircx.aten`: "aten.add.Tensor", "mylib.op.default", "higher_order.cond"."""
     found: Any = torch.ops
     for part in name.split("."):
         try:

@@ -14,14 +14,16 @@ try:
     from mlir import ir, rewrite
     from mlir.dialects import ext, func
     from mlir.dialects import llvm as llvm_dialect
+    from mlir.dialects._ods_common import _cext
     from mlir.passmanager import PassManager
 except ImportError:
     from torch_mlir import ir, rewrite
     from torch_mlir.dialects import ext, func
     from torch_mlir.dialects import llvm as llvm_dialect
+    from torch_mlir.dialects._ods_common import _cext
     from torch_mlir.passmanager import PassManager
 
-__all__ = ["PassManager", "context", "ext", "func", "ir", "llvm_dialect", "rewrite"]
+__all__ = ["PassManager", "context", "ext", "func", "ir", "llvm_dialect", "register_list_ops", "rewrite"]
 
 # Whenever MLIR makes the Python object of an op, it looks for a module of the op's dialect, and searches the disk again
 # each time that it found none: 18 us instead of 0.4. An empty module ends the search; `ext` registers the ops' classes.
@@ -39,9 +41,17 @@ def context() -> Iterator[ir.Context]:
         if _context is None:
             _context = ir.Context()
             _context.enable_multithreading(False)
+            _context.allow_unregistered_dialects = True  # mlircx: see dialect.Mlircx
             with _context:
                 from mlirc.dialects.dialect import load
 
                 load()
         with _context, ir.Location.unknown():
             yield _context
+
+
+def register_list_ops(dialect: type, classes: list[type]) -> None:
+    """Make the bindings hand out `classes` for the unregistered ops of their names."""
+    _cext.globals._register_dialect_impl(dialect.DIALECT_NAMESPACE, dialect, replace=True)
+    for cls in classes:
+        _cext.register_operation(dialect, replace=True)(cls)

@@ -2,7 +2,7 @@
 
 Three levels, all values typed as tensor_types.py says:
   graph level   ops on tensors: elementwise, reductions, composites, movement, contractions, ATen calls   (ops/)
-  kernel level  `mlirc.kernel` holds one fused group as scalar work in an iteration space                 (kernel_ops.py)
+  kernel level  `mlircx.kernel` holds one fused group as scalar work in an iteration space                 (kernel_ops.py)
   memory level  slots of the arena, launches, calls: the host program                                    (memory_ops.py)
 
 An op's class states all there is to know of it: ATen overloads, dtype rule, scalar body or expansion, eager reference.
@@ -15,11 +15,35 @@ from typing import Any
 
 import torch
 
-from mlirc.dialects.bindings import ext, ir
+from mlirc.dialects.bindings import ext, ir, register_list_ops
 
 
 class Mlirc(ext.Dialect, name="mlirc"):
     pass
+
+
+class Mlircx(ir.Dialect):
+    """The namespace of the ops with lists of operands or results of mixed types: kernel, yield, aten, launch, call, run.
+
+    A dialect defined in Python (IRDL) gives all members of a variadic list one type; so these ops are unregistered in MLIR and
+    verified in Python (lowering/verify_stage.py). Upstream passes treat them as having effects: `eliminate-dead` removes dead ones.
+    """
+
+    DIALECT_NAMESPACE = "mlircx"
+    operations: list[type] = []
+
+
+class ListOp(ir.OpView):
+    """Base of the `mlircx` ops. A subclass says its name and how many regions it has."""
+
+    _ODS_REGIONS = (0, True)
+
+    def __init_subclass__(cls, *, name: str, regions: int = 0):
+        super().__init_subclass__()
+        cls.mnemonic = cls._op_name = name
+        cls.OPERATION_NAME = f"mlircx.{name}"
+        cls._ODS_REGIONS = (regions, True)
+        Mlircx.operations.append(cls)
 
 
 OPS: dict[str, type] = {}  # "add" -> its class
@@ -166,10 +190,14 @@ def make_attribute(value: Any) -> ir.Attribute:
     return ir.ArrayAttr.get([make_attribute(item) for item in value])
 
 
+LIST_OPS = frozenset(("kernel", "yield", "aten", "aten_effect", "launch", "call", "run"))
+
+
 def create(name: str, operands: list, results: list, attributes: dict[str, Any] | None = None, regions: int = 0) -> Any:
-    """A new `mlirc.NAME` at the insertion point: faster than the generated constructors, which bind a signature."""
+    """A new `mlirc.NAME` (or `mlircx.NAME`) at the insertion point: faster than the generated constructors, which bind a signature."""
     made = {key: make_attribute(value) for key, value in attributes.items()} if attributes else None
-    op = ir.Operation.create(f"mlirc.{name}", results=results, operands=operands, attributes=made, regions=regions)
+    prefix = "mlircx" if name in LIST_OPS else "mlirc"
+    op = ir.Operation.create(f"{prefix}.{name}", results=results, operands=operands, attributes=made, regions=regions)
     return op.opview
 
 
@@ -187,3 +215,4 @@ def load() -> None:
     """Register the dialect with the current context (bindings.context does it once)."""
     load_ops()
     Mlirc.load()
+    register_list_ops(Mlircx, Mlircx.operations)

@@ -1,12 +1,11 @@
 """Graph-level ops that are neither scalar work nor reductions: constants, sizes, views, copies, products, ATen calls."""
 
-from collections.abc import Sequence
 from typing import Any
 
 import torch
 
 from mlirc.dialects.bindings import ext, ir
-from mlirc.dialects.dialect import Mlirc, Op
+from mlirc.dialects.dialect import ListOp, Op
 
 
 class Constant(Op, name="constant", traits=[ext.Pure]):
@@ -83,27 +82,17 @@ class AddMatmul(Op, name="addmm", traits=[ext.Pure]):
     reference = staticmethod(lambda bias, x, y: torch.addmm(bias, x, y) if x.dim() == 2 else torch.baddbmm(bias, x, y))
 
 
-class AtenOp(Mlirc.Operation):
+class Aten(ListOp, name="aten"):
     """Calls the ATen operator (or other torch operator) `op` as eager would: what makes every operator of PyTorch work.
 
-    op     "aten.erfinv.default"
-    args   its arguments as JSON text, in which {"$": i} stands for operand i; aten_arguments.py has the encoding
-    Result strides are those of the types; the callee's result is copied into them should it come out otherwise.
+    op       "aten.erfinv.default"
+    args     its arguments as JSON text, in which {"$": i} stands for operand i; aten_arguments.py has the encoding
     aliases  for each result, the operand that it is a view of, or -1: "0, -1"
+    Result strides are those of the types; the callee's result is copied into them should it come out otherwise.
     A list or tuple of results is flat here, without those that are None (an output mask left them out).
+    A call without effects: it may be dropped.
     """
 
-    inputs: Sequence[ext.Operand[Any]]
-    op: ir.StringAttr
-    args: ir.StringAttr
-    aliases: ir.StringAttr
-    outs: Sequence[ext.Result[Any]]
 
-
-class Aten(AtenOp, name="aten", traits=[ext.Pure]):
-    """A call without effects: may be dropped, and merged with an equal one."""
-
-
-class AtenEffect(AtenOp, name="aten_effect"):
-    """A call that stays, in order: random numbers, mutation, collectives, prints."""
-
+class AtenEffect(ListOp, name="aten_effect"):
+    """As `aten`, for a call that stays, in order: random numbers, mutation, collectives, prints."""

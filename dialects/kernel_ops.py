@@ -1,13 +1,13 @@
-"""Kernel level: `mlirc.kernel` holds one fused group as scalar work in an iteration space. Both targets are generated from it.
+"""Kernel level: `mlircx.kernel` holds one fused group as scalar work in an iteration space. Both targets are generated from it.
 
-    %r:2 = "mlirc.kernel"(%x) ({
+    %r:2 = "mlircx.kernel"(%x) ({
     ^bb0(%a: tensor<256x768xf32>):
       %0 = "mlirc.read"(%a) {map = "d0, d1", masked = false} : (tensor<256x768xf32>) -> f32
       %1 = "mlirc.reduce"(%0) {kind = "sum"} : (f32) -> f32
       %2 = "mlirc.constant"() {value = "0x1.8000000000000p+9"} : () -> f32
       %3 = "mlirc.div"(%1, %2) : (f32, f32) -> f32
       %4 = "mlirc.sub"(%0, %3) : (f32, f32) -> f32
-      "mlirc.yield"(%4, %3) {maps = ["d0, d1", "d0"]} : (f32, f32) -> ()
+      "mlircx.yield"(%4, %3) {maps = ["d0, d1", "d0"]} : (f32, f32) -> ()
     }) {parallel = "256", inner = "768", label = "sub"} : (tensor<256x768xf32>) -> (tensor<256x768xf32>, tensor<256xf32>)
 
 The iteration dimensions are d0, d1, ...: first the parallel ones, then the inner ones (a kernel without reductions has
@@ -24,7 +24,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from mlirc.dialects.bindings import ext, ir
-from mlirc.dialects.dialect import Mlirc
+from mlirc.dialects.dialect import ListOp, Mlirc
 
 # kind -> what it gives: "same" dtype as its operand, or a dtype's text. NaN wins in max, min, argmax and argmin, as in eager;
 # argmax and argmin give the first index, counted row-major over the inner dimensions.
@@ -40,19 +40,12 @@ REDUCTIONS = {
 }
 
 
-class Kernel(Mlirc.Operation, name="kernel", traits=[ext.Pure]):
-    """One fused group. Block arguments stand for the operands, same types; a `mlirc.yield` gives the results.
+class Kernel(ListOp, name="kernel", regions=1):
+    """One fused group. Block arguments stand for the operands, same types; a `mlircx.yield` gives the results.
 
     parallel, inner   text lists of sizes: the iteration space
     label             what people see in reports and profiles: the ops in it, "add_layer_norm"
     """
-
-    inputs: Sequence[ext.Operand[Any]]
-    parallel: ir.StringAttr
-    inner: ir.StringAttr
-    label: ir.StringAttr
-    outs: Sequence[ext.Result[Any]]
-    body: ext.Region
 
 
 class Read(Mlirc.Operation, name="read", traits=[ext.Pure]):
@@ -61,6 +54,7 @@ class Read(Mlirc.Operation, name="read", traits=[ext.Pure]):
     map      the tensor's index at each point of the iteration space: one expression a dimension of the tensor, in d0, d1, ...,
              the sizes' symbols, and i0, i1, ...: the i64 scalars that follow the tensor among the operands (gathers)
     masked   whether the last operand is an i1 mask: where it is false nothing is read and the result is 0
+             (a masked read has no indices i0, i1, ...: all members of the list have one type)
 
     Every index is in bounds wherever the mask holds (`check_index` sees to it for i0, i1, ...).
     """
@@ -100,8 +94,5 @@ class Scan(Mlirc.Operation, name="scan", traits=[ext.Pure]):
     out: ext.Result[Any]
 
 
-class Yield(Mlirc.Operation, name="yield", traits=[ir.IsTerminatorTrait]):
+class Yield(ListOp, name="yield"):
     """A kernel's results: `maps[k]` is result k's index at each point of the iteration space, and reaches each element once."""
-
-    values: Sequence[ext.Operand[Any]]
-    maps: ir.ArrayAttr

@@ -4,18 +4,17 @@ Every value is now a buffer: the type still gives dtype, sizes and strides, and 
 
     func.func @graph(%x: tensor<256x768xf32>, %w: tensor<768x768xf32>) -> tensor<256x768xf32> attributes {mlirc.arena = "786432"} {
       %0 = "mlirc.slot"() {offset = "0"} : () -> tensor<256x768xf32>
-      "mlirc.call"(%x, %w, %0) {callee = "matmul", inputs = 2 : i64} : (...) -> ()
+      "mlircx.call"(%x, %w, %0) {callee = "matmul", inputs = 2 : i64} : (...) -> ()
       %1 = "mlirc.allocate"() : () -> tensor<256x768xf32>
-      "mlirc.launch"(%0, %1) ({ a kernel's body }) {parallel = "196608", inner = "", label = "gelu", inputs = 1 : i64} : (...) -> ()
+      "mlircx.launch"(%0, %1) ({ a kernel's body }) {parallel = "196608", inner = "", label = "gelu", inputs = 1 : i64} : (...) -> ()
       return %1 : tensor<256x768xf32>
     }
 """
 
-from collections.abc import Sequence
 from typing import Any
 
 from mlirc.dialects.bindings import ext, ir
-from mlirc.dialects.dialect import Mlirc
+from mlirc.dialects.dialect import ListOp, Mlirc
 
 
 class Slot(Mlirc.Operation, name="slot"):
@@ -31,24 +30,18 @@ class Allocate(Mlirc.Operation, name="allocate"):
     out: ext.Result[Any]
 
 
-class Launch(Mlirc.Operation, name="launch"):
-    """Runs a kernel: the body, parallel, inner and label of a `mlirc.kernel`. The first `inputs` operands are read, the others
+class Launch(ListOp, name="launch", regions=1):
+    """Runs a kernel: the body, parallel, inner and label of a `mlircx.kernel`. The first `inputs` operands are read, the others
     written, one for each value of the yield. An output may be the same memory as an input read at the very index written."""
 
-    operands_: Sequence[ext.Operand[Any]]
-    parallel: ir.StringAttr
-    inner: ir.StringAttr
-    label: ir.StringAttr
-    inputs: ir.IntegerAttr
-    body: ext.Region
 
-
-class Call(Mlirc.Operation, name="call"):
+class Call(ListOp, name="call"):
     """A library routine that writes into buffers: `callee` is "matmul", "addmm", "copy", ... The first `inputs` operands are read."""
 
-    operands_: Sequence[ext.Operand[Any]]
-    callee: ir.StringAttr
-    inputs: ir.IntegerAttr
+
+class Run(ListOp, name="run"):
+    """A launch once its kernel is lowered: the same operands; `kernel` names a function of the module that takes the words
+    docs/architecture.md lists, `symbols` the size symbols among them ("s0, s1")."""
 
 
 class Release(Mlirc.Operation, name="release"):

@@ -1,4 +1,4 @@
-"""Operators without an op of ours, as `mlirc.aten`: called as eager calls them, inside the compiled graph."""
+"""Operators without an op of ours, as `mlircx.aten`: called as eager calls them, inside the compiled graph."""
 
 from collections.abc import Callable, Sequence
 from typing import Any

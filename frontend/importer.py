@@ -196,7 +196,7 @@ class _Importer:
             return value
         op = value.owner
         unused = not isinstance(op, ir.Block) and next(iter(value.uses), None) is None
-        if unused and op.operation.name not in ("mlirc.view", "mlirc.constant", "mlirc.size", "mlirc.aten"):
+        if unused and op.operation.name not in ("mlirc.view", "mlirc.constant", "mlirc.size", "mlircx.aten"):
             value.set_type(type_of(info))
             return value
         return create("copy", [value], [type_of(info)]).out

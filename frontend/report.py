@@ -17,14 +17,14 @@ def read_report(module: ir.Module, record: PipelineRun, report: GraphReport) -> 
             report.arena = function.attributes["mlirc.arena"].value
         for op in function.regions[0].blocks[0].operations:
             name = op.operation.name
-            if name == "mlirc.launch":
+            if name == "mlircx.launch":
                 ops = [inner.operation.name.removeprefix("mlirc.") for inner in op.regions[0].blocks[0].operations]
                 ops = [o for o in ops if o in OPS and o not in ("constant", "cast", "size") or o in ("reduce", "scan")]
                 lines = source_lines(op.location)
                 label = op.attributes["label"].value
                 known = kernels.setdefault((label, tuple(ops), tuple(lines)), KernelReport(label, ops, lines, 0))
                 known.launches += 1
-            elif name == "mlirc.call":
+            elif name == "mlircx.call":
                 library[op.attributes["callee"].value] += 1
     report.kernels = list(kernels.values())
     report.library = dict(library)
