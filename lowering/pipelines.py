@@ -11,7 +11,7 @@ FUSE = (
     "to-kernels,"
     "fuse-elementwise,fuse-reductions,"
     "fuse-siblings,"  # last: two kernels that read the same data merge only once each is as large as it gets
-    "canonicalize,cse"
+    "canonicalize,cse,eliminate-dead"
 )
 PLAN = "plan-memory"
 LOWER = "lower-kernels"
