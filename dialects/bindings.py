@@ -27,7 +27,8 @@ __all__ = ["PassManager", "context", "ext", "func", "ir", "llvm_dialect", "regis
 
 # Whenever MLIR makes the Python object of an op, it looks for a module of the op's dialect, and searches the disk again
 # each time that it found none: 18 us instead of 0.4. An empty module ends the search; `ext` registers the ops' classes.
-sys.modules[f"{ir.__name__.rpartition('.')[0]}.dialects.mlirc"] = ModuleType("mlirc")
+for _name in ("mlirc", "mlircx"):
+    sys.modules[f"{ir.__name__.rpartition('.')[0]}.dialects.{_name}"] = ModuleType(_name)
 
 _lock = threading.RLock()
 _context: ir.Context | None = None
