@@ -1,5 +1,6 @@
-"""What holds for every test: the repository root is importable (benchmarks, tests), and no test sees another's compiled code."""
+"""What holds for every test: benchmarks and tests are importable, and no test sees another's compiled code."""
 
+import logging
 import sys
 from pathlib import Path
 
@@ -8,6 +9,8 @@ import torch
 
 ROOT = Path(__file__).parents[1]
 sys.path.insert(0, str(ROOT))
+# Torch's structured trace: pytest would print thousands of its empty lines under each failed test.
+logging.getLogger("torch.__trace").propagate = False
 
 
 def pytest_collection_modifyitems(config, items):
@@ -22,7 +25,7 @@ def pytest_collection_modifyitems(config, items):
 
 @pytest.fixture(autouse=True)
 def fresh_compiler_state():
-    """Compiled code of earlier tests is Dynamo's global state: it would count as recompiles. Importing Dynamo takes seconds."""
+    """Compiled code of earlier tests is Dynamo's global state: it would count as recompiles."""
     torch.manual_seed(0)
-    if "torch._dynamo" in sys.modules:
+    if "torch._dynamo" in sys.modules:  # a test of the dialect need not wait seconds for its import
         torch._dynamo.reset()

@@ -53,7 +53,7 @@ def key(op: OpInfo) -> str:
 
 
 def operators(shard: int = 0, shards: int = 1) -> list[OpInfo]:
-    """The operators of one shard. An operator stays in its shard when others come or go, and its variants stay together."""
+    """The operators of one shard. Variants stay together, and nothing moves when operators come or go."""
     chosen = [op for op in op_db if zlib.crc32(op.name.encode()) % shards == shard and dtype_of(op)]
     return sorted(chosen, key=key)
 
