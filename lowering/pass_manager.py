@@ -54,6 +54,12 @@ def passes() -> dict[str, type]:
     return found
 
 
+def register(cls: type) -> type:
+    """Decorator: add a pass for this process, as if its file stood in lowering/passes/."""
+    passes()[cls.name] = cls
+    return cls
+
+
 def is_pass(value: Any, module: str) -> bool:
     named = isinstance(value, type) and isinstance(getattr(value, "name", None), str)
     return named and hasattr(value, "run") and value.__module__ == module
