@@ -1,4 +1,4 @@
-"""KernelBuilder: builds a `mlirc.kernel`: `k.read(x, k.dims)`, `k.add(a, b)`, `k.reduce("sum", v)`.
+"""KernelBuilder: builds a `mlircx.kernel`: `k.read(x, k.dims)`, `k.add(a, b)`, `k.reduce("sum", v)`.
 
 Values are scalars of the computed dtype: reads of half types are widened to float32 and `finish` narrows them again,
 both by casts that carry {implicit = true}. Plain Python numbers stand for constants. The body grows in a block of its
@@ -41,7 +41,7 @@ class KernelBuilder:
         self.parallel_dims = self.dims[: len(self.parallel)]
         self.inner_dims = self.dims[len(self.parallel) :]
         # The op that holds the block until `finish`; an abandoned kernel goes away with it.
-        self._holder = ir.Operation.create("mlirc.kernel", regions=1, ip=False)
+        self._holder = ir.Operation.create("mlircx.kernel", regions=1, ip=False)
         self._block = ir.Block.create_at_start(self._holder.regions[0], [])
         self._ip = ir.InsertionPoint(self._block)
         self._location = ir.Location.current
@@ -96,6 +96,10 @@ class KernelBuilder:
             return x
         return self._create("cast", [x], dtype, {"implicit": ir.BoolAttr.get(True)} if implicit else None)
 
+    def bitcast(self, x: ir.Value, dtype: torch.dtype) -> ir.Value:
+        """The same bits as another dtype of the same width."""
+        return self._create("bitcast", [x], dtype)
+
     def apply(
         self, cls: type[Elementwise], *args: Scalar, attributes: dict[str, ir.Attribute] | None = None
     ) -> ir.Value:
@@ -143,7 +147,7 @@ class KernelBuilder:
         """Makes the kernel at the current insertion point: each value goes to its map in a tensor like the info."""
         values = [self._narrow(value, info) for value, _, info in results]
         maps = ir.ArrayAttr.get([ir.StringAttr.get(symbols.print_list(map_)) for _, map_, _ in results])
-        ir.Operation.create("mlirc.yield", operands=values, attributes={"maps": maps}, ip=self._ip)
+        ir.Operation.create("mlircx.yield", operands=values, attributes={"maps": maps}, ip=self._ip)
         attributes = {
             "parallel": ir.StringAttr.get(symbols.print_list(self.parallel)),
             "inner": ir.StringAttr.get(symbols.print_list(self.inner)),
@@ -151,7 +155,7 @@ class KernelBuilder:
         }
         types = [type_of(info) for _, _, info in results]
         kernel = ir.Operation.create(
-            "mlirc.kernel", results=types, operands=list(self._arguments), attributes=attributes, regions=1
+            "mlircx.kernel", results=types, operands=list(self._arguments), attributes=attributes, regions=1
         )
         self._block.append_to(kernel.regions[0])
         return list(kernel.results)

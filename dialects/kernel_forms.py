@@ -1,4 +1,4 @@
-"""How a graph-level op becomes a `mlirc.kernel`: the forms that families of ops share, and `form_of` to find an op's.
+"""How a graph-level op becomes a `mlircx.kernel`: the forms that families of ops share, and `form_of` to find an op's.
 
 A form is a function `form(make, op)`: it builds the kernel at the current insertion point, from
 `k = make(parallel, inner, label)` (KernelBuilder, or something that behaves like it), and returns the values that
@@ -27,8 +27,9 @@ def form_of(cls: type) -> Form | None:
     own = getattr(cls, "kernel", None)
     if own is not None:
         return own
-    if getattr(cls, "mnemonic", None) == "cast":
-        return cast
+    mnemonic = getattr(cls, "mnemonic", None)
+    if mnemonic in ("cast", "bitcast"):
+        return cast if mnemonic == "cast" else bitcast
     for base, form in ((Elementwise, elementwise), (Reduction, reduction), (Iota, iota), (Copy, copy)):
         if issubclass(cls, base):
             return form
@@ -38,10 +39,11 @@ def form_of(cls: type) -> Form | None:
 def operand(k: KernelBuilder, x: ir.Value, dims: Sequence[Int]) -> ir.Value:
     """The element of `x` at `dims`, to which it broadcasts: aligned right, index 0 in a dimension of size 1.
 
-    Constants and sizes (and casts of them) are computed in the kernel instead of read.
+    Constants, sizes and iotas (and casts of them) are computed in the kernel instead of read.
     """
-    scalar = _immediate(k, x)
-    return k.read(x, broadcast_map(x, dims)) if scalar is None else scalar
+    index = broadcast_map(x, dims)
+    scalar = _immediate(k, x, index)
+    return k.read(x, index) if scalar is None else k.cast(scalar, opmath(info_of(x).dtype))
 
 
 def broadcast_map(x: ir.Value, dims: Sequence[Int]) -> tuple[Int, ...]:
@@ -49,18 +51,30 @@ def broadcast_map(x: ir.Value, dims: Sequence[Int]) -> tuple[Int, ...]:
     return tuple(0 if n == 1 else d for n, d in zip(shape, dims[len(dims) - len(shape) :], strict=True))
 
 
-def _immediate(k: KernelBuilder, x: ir.Value) -> ir.Value | None:
+def _immediate(k: KernelBuilder, x: ir.Value, index: Sequence[Int]) -> ir.Value | None:
+    """The element of `x` at `index`, where the kernel can compute it from nothing."""
     owner = x.owner
     if isinstance(owner, ir.Block):
         return None  # an argument of the function
     if owner.name == "mlirc.constant":
-        return k.constant(read_constant(attribute_value(owner.attributes["value"])), info_of(x).dtype)
+        value, dtype = read_constant(attribute_value(owner.attributes["value"])), info_of(x).dtype
+        if dtype != opmath(dtype):
+            value = torch.tensor(value, dtype=dtype).item()  # the text may be more precise than the half type
+        return k.constant(value, dtype)
     if owner.name == "mlirc.size":
         return k.size(symbols.parse(attribute_value(owner.attributes["expr"])))
+    if owner.name == "mlirc.iota":
+        return convert(k, iota_at(k, owner, index), info_of(x).dtype)
     if owner.name == "mlirc.cast":
-        inner = _immediate(k, owner.operands[0])
+        inner = _immediate(k, owner.operands[0], index)
         return None if inner is None else convert(k, inner, info_of(x).dtype)
     return None
+
+
+def iota_at(k: KernelBuilder, op: Any, index: Sequence[Int]) -> ir.Value:
+    """The int64 of an iota at `index`."""
+    expr = symbols.parse(attribute_value(op.attributes["expr"]))
+    return k.size(symbols.substitute(expr, {f"d{d}": place for d, place in enumerate(index)}))
 
 
 def convert(k: KernelBuilder, x: ir.Value, dtype: torch.dtype) -> ir.Value:
@@ -82,6 +96,14 @@ def cast(make: Callable[..., KernelBuilder], op: Any) -> Sequence[ir.Value]:
     return k.finish([(convert(k, operand(k, op.operands[0], k.dims), info.dtype), k.dims, info)])
 
 
+def bitcast(make: Callable[..., KernelBuilder], op: Any) -> Sequence[ir.Value]:
+    """On the bits as they are stored: half types are not widened."""
+    info = info_of(op.results[0])
+    k = make(info.shape, label="bitcast")
+    stored = k.read(op.operands[0], broadcast_map(op.operands[0], k.dims), widen=False)
+    return k.finish([(k.bitcast(stored, info.dtype), k.dims, info)])
+
+
 def copy(make: Callable[..., KernelBuilder], op: Any) -> Sequence[ir.Value]:
     info = info_of(op.results[0])
     k = make(info.shape, label="copy")
@@ -91,8 +113,7 @@ def copy(make: Callable[..., KernelBuilder], op: Any) -> Sequence[ir.Value]:
 def iota(make: Callable[..., KernelBuilder], op: Any) -> Sequence[ir.Value]:
     info = info_of(op.results[0])
     k = make(info.shape, label="iota")
-    value = k.size(symbols.parse(attribute_value(op.attributes["expr"])))
-    return k.finish([(convert(k, value, info.dtype), k.dims, info)])
+    return k.finish([(convert(k, iota_at(k, op, k.dims), info.dtype), k.dims, info)])
 
 
 def reduction(make: Callable[..., KernelBuilder], op: Any) -> Sequence[ir.Value]:

@@ -1,0 +1,48 @@
+"""ATen's arguments as import rules take them: dimensions that count from the end, optional tensors, dtypes."""
+
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+
+from mlirc.dialects import symbols
+from mlirc.dialects.bindings import ir
+from mlirc.dialects.graph_builder import NotOurs
+from mlirc.dialects.symbols import Int
+from mlirc.dialects.tensor_types import KERNEL_DTYPES, TensorInfo, info_of
+
+FLOATS = frozenset((torch.float64, torch.float32, torch.float16, torch.bfloat16))
+
+
+def need_kernel_dtypes(*values: Any) -> None:
+    """NotOurs unless kernels compute with the dtype of each tensor, or with each dtype, given (None is skipped)."""
+    for value in values:
+        dtype = info_of(value).dtype if isinstance(value, ir.Value) else value
+        if isinstance(dtype, torch.dtype) and dtype not in KERNEL_DTYPES:
+            raise NotOurs(f"{dtype} is no dtype that kernels compute with")
+
+
+def need_floats(*values: ir.Value | None) -> None:
+    """NotOurs unless each tensor given has a floating-point dtype that kernels compute with."""
+    for value in values:
+        if value is not None and info_of(value).dtype not in FLOATS:
+            raise NotOurs(f"{info_of(value).dtype} is no floating-point dtype that kernels compute with")
+
+
+def dimension(dim: int, rank: int) -> int:
+    """A dimension counted from the front; a 0-d tensor counts as one of rank 1."""
+    return dim % max(rank, 1)
+
+
+def dimensions(dims: int | Sequence[int] | None, rank: int) -> tuple[int, ...]:
+    """Dimensions counted from the front, in order; all of them for None and []."""
+    if isinstance(dims, int):
+        dims = (dims,)
+    if not dims:
+        return tuple(range(rank))
+    return tuple(sorted({dimension(d, rank) for d in dims})) if rank else ()
+
+
+def count(info: TensorInfo, dims: Sequence[int]) -> Int:
+    """How many elements one fold over `dims` takes in."""
+    return symbols.product(info.shape[d] for d in dims)

@@ -1,0 +1,69 @@
+"""What the op tests share: a function's graph, imported, must give what eager gives at every level of the dialect."""
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import torch
+from torch.fx.experimental.proxy_tensor import make_fx
+
+from mlirc.dialects import composites
+from mlirc.dialects.bindings import context, ir
+from mlirc.dialects.dialect import Composite
+from mlirc.dialects.interpreter import run
+from mlirc.dialects.kernel_builder import KernelBuilder
+from mlirc.dialects.kernel_forms import form_of
+from mlirc.frontend.importer import import_graph
+
+
+def check(
+    function: Callable, *inputs: torch.Tensor, dynamic: bool = False, aten: bool = False, **tolerance: float
+) -> None:
+    """Import `function`, then run it as imported, with composites expanded, and as kernels; compare each with eager.
+
+    dynamic  sizes are symbols       aten  ATen calls are allowed
+    """
+    expected = flat(function(*inputs))
+    graph = make_fx(lambda *x: flat(function(*x)), tracing_mode="symbolic" if dynamic else "fake")(*inputs)
+    with context():
+        imported = import_graph(graph)
+        assert aten or not imported.aten, imported.aten
+        top = imported.module.body.operations[0]
+        for stage in (lambda _: None, expand_composites, make_kernels):
+            stage(top)
+            imported.module.operation.verify()
+            compare(run(top, [*inputs, *imported.constants], imported.objects), expected, **tolerance)
+
+
+def compare(found: Sequence[Any], expected: Sequence[torch.Tensor], **tolerance: float) -> None:
+    assert len(found) == len(expected)
+    for ours, eager in zip(found, expected, strict=True):
+        assert ours.dtype == eager.dtype
+        torch.testing.assert_close(ours, eager, equal_nan=True, **tolerance)
+        assert eager.numel() <= 1 or strides(ours) == strides(eager)
+
+
+def strides(x: torch.Tensor) -> list[int]:
+    return [s for s, n in zip(x.stride(), x.shape, strict=True) if n > 1]
+
+
+def rewrite(function: Any, wanted: Callable[[Any], bool], build: Callable[[Any], Sequence[ir.Value]]) -> None:
+    for op in list(function.regions[0].blocks[0].operations):
+        if wanted(op):
+            with ir.InsertionPoint(op), op.location:
+                made = build(op)
+            for old, new in zip(op.results, made, strict=True):
+                assert old.type == new.type, f"{op}\nbecame {new.type}"
+                old.replace_all_uses_with(new)
+            op.operation.erase()
+
+
+def expand_composites(function: Any) -> None:
+    rewrite(function, lambda op: isinstance(op, Composite), composites.expand)
+
+
+def make_kernels(function: Any) -> None:
+    rewrite(function, lambda op: form_of(type(op)) is not None, lambda op: form_of(type(op))(KernelBuilder, op))
+
+
+def flat(value: Any) -> list[Any]:
+    return list(value) if isinstance(value, (list, tuple)) else [value]

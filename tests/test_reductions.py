@@ -1,0 +1,126 @@
+"""Reductions and what is built of them, at every level of the dialect, against eager."""
+
+import pytest
+import torch
+
+from tests.compare_stages import check
+
+aten = torch.ops.aten
+DTYPES = [torch.float32, torch.float64, torch.bfloat16, torch.float16]
+
+
+def special(*shape, dtype=torch.float32):
+    """Random numbers with a NaN, infinities and signed zeros among them."""
+    x = torch.randn(*shape, dtype=dtype)
+    x.view(-1)[:5] = torch.tensor([float("nan"), float("inf"), -float("inf"), 0.0, -0.0], dtype=dtype)
+    return x
+
+
+@pytest.mark.parametrize("dynamic", [False, True])
+@pytest.mark.parametrize("keepdim", [False, True])
+@pytest.mark.parametrize("dims", [[0], [1, -1], [-1], [], None])
+@pytest.mark.parametrize("op", [aten.sum.dim_IntList, aten.mean.dim, aten.var.correction])
+def test_dims(op, dims, keepdim, dynamic):
+    check(lambda x: op(x, dims, keepdim=keepdim), torch.randn(3, 4, 5), dynamic=dynamic)
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+def test_float_dtypes(dtype):
+    x = torch.randn(3, 40, dtype=dtype)
+    for op in (aten.sum.dim_IntList, aten.mean.dim, aten.logsumexp.default, aten.linalg_vector_norm.default):
+        args = (2, [1]) if op is aten.linalg_vector_norm.default else ([1],)
+        check(lambda x, op=op, args=args: op(x, *args), x)
+    check(lambda x: aten.var_mean.correction(x, [1], correction=0), x)
+    check(lambda x: aten.std_mean.correction(x, [0], correction=0.5, keepdim=True), x)
+    check(lambda x: (aten.sum.default(x, dtype=torch.float64), aten.prod.dim_int(x, 0), aten.argmax.default(x, 1)), x)
+
+
+@pytest.mark.parametrize("dtype", [torch.bool, torch.uint8, torch.int8, torch.int32, torch.int64])
+def test_integers(dtype):
+    x = torch.randint(0, 2 if dtype == torch.bool else 100, (4, 6)).to(dtype)
+    check(lambda x: (aten.sum.default(x), aten.prod.dim_int(x, 0), aten.sum.dim_IntList(x, [1], dtype=torch.int32)), x)
+    check(
+        lambda x: (aten.amax.default(x, [0]), aten.amin.default(x), *aten.max.dim(x, 1), *aten.min.dim(x, 0, True)), x
+    )
+    check(lambda x: (aten.any.default(x), aten.all.dim(x, 0), aten.any.dims(x, [0, 1], True), aten.all.dims(x, [])), x)
+    check(lambda x: (aten.count_nonzero.default(x), aten.count_nonzero.dim_IntList(x, [1])), x)
+    if dtype != torch.bool:
+        check(lambda x: (aten.argmax.default(x), aten.argmin.default(x, 1, True), *aten.aminmax.default(x, dim=0)), x)
+    check(lambda x: aten.mean.default(x, dtype=torch.float32), x)
+
+
+def test_nan_infinity_and_signed_zero():
+    x = special(4, 6)
+    check(
+        lambda x: (aten.amax.default(x, [1]), aten.amin.default(x, [0]), *aten.max.dim(x, 1), aten.argmin.default(x)), x
+    )
+    check(
+        lambda x: (aten.any.dim(x, 1), aten.all.default(x), aten.nansum.default(x, [1]), aten.count_nonzero.default(x)),
+        x,
+    )
+    check(lambda x: (aten.logsumexp.default(x, [1]), aten._softmax.default(x, 1, False)), x)
+    lowest = torch.full((2, 3), -float("inf"))
+    check(
+        lambda x: (
+            aten.logsumexp.default(x, [1]),
+            aten._softmax.default(x, 1, False),
+            aten._safe_softmax.default(x, 1),
+        ),
+        lowest,
+    )
+
+
+@pytest.mark.parametrize("shape", [(), (0,), (3, 0), (1,), (2, 1, 3)])
+@pytest.mark.parametrize("dynamic", [False, True])
+def test_small_shapes(shape, dynamic):
+    x = torch.randn(shape)
+    dim = 0 if len(shape) < 2 else 1
+    check(lambda x: (aten.sum.default(x), aten.mean.default(x), aten.prod.default(x)), x, dynamic=dynamic)
+    check(
+        lambda x: (aten.sum.dim_IntList(x, [dim], True), aten.any.dim(x, dim), aten.all.dim(x, dim, True)),
+        x,
+        dynamic=dynamic,
+    )
+    check(lambda x: aten._softmax.default(x, dim, False), x, dynamic=dynamic)
+    check(lambda x: aten.var.correction(x, [dim]), x, dynamic=dynamic)
+    if x.numel():
+        check(lambda x: (*aten.max.dim(x, dim), aten.argmax.default(x, None, True)), x, dynamic=dynamic)
+
+
+@pytest.mark.parametrize("ord", [0, 1, 2, 2.0, float("inf"), -float("inf")])
+def test_norms(ord):
+    check(lambda x: aten.linalg_vector_norm.default(x, ord, [1], True), torch.randn(3, 5))
+    check(
+        lambda x: (aten.norm.ScalarOpt_dim(x, ord, [0]), aten.norm.Scalar(x, ord)),
+        torch.randn(3, 5, dtype=torch.bfloat16),
+    )
+
+
+def test_dot():
+    check(aten.dot.default, torch.randn(9), torch.randn(9))
+
+
+@pytest.mark.parametrize("dynamic", [False, True])
+@pytest.mark.parametrize("dtype", DTYPES)
+def test_softmax(dtype, dynamic):
+    x, grad = torch.randn(3, 4, 7, dtype=dtype), torch.randn(3, 4, 7, dtype=dtype)
+
+    def function(x, grad):
+        y, z = aten._softmax.default(x, -1, False), aten._log_softmax.default(x, 1, False)
+        return (
+            *(y, aten._softmax_backward_data.default(grad, y, -1, dtype)),
+            *(z, aten._log_softmax_backward_data.default(grad, z, 1, dtype)),
+        )
+
+    check(function, x, grad, dynamic=dynamic)
+
+
+def test_a_large_mean_does_not_spoil_the_variance():
+    check(lambda x: aten.var.correction(x, [1]), torch.randn(3, 100) + 1e4)
+
+
+def test_strides_follow_eager():
+    check(
+        lambda x: (aten.sum.dim_IntList(x, [0]), aten._softmax.default(x, 1, False)),
+        torch.randn(4, 3, 5).transpose(0, 2),
+    )
