@@ -1,0 +1,35 @@
+# `make demo` and `make test` work in a fresh clone: they first install what is pinned into .venv.
+PYTHON ?= python3
+BIN := .venv/bin
+INSTALLED := .venv/installed
+PIP := $(BIN)/python -m pip --disable-pip-version-check install --quiet --constraint .ci/constraints.txt
+
+.PHONY: demo test test-all lint bench venv
+
+demo: $(INSTALLED)
+	@$(BIN)/python -m mlirc.demo
+
+test: $(INSTALLED)
+	@$(BIN)/python -m pytest
+
+# With the tests marked `full`: every operator of OpInfo, the models at full size.
+test-all: $(INSTALLED)
+	@$(BIN)/python -m pytest -m "full or not full"
+
+lint: $(INSTALLED)
+	@$(BIN)/ruff check .
+	@$(BIN)/ruff format --check .
+	@$(BIN)/pyright
+
+# The table goes to the terminal, results.jsonl and speedup.png to benchmarks/results/.
+bench: $(INSTALLED)
+	@$(BIN)/python -m benchmarks.run
+
+venv: $(INSTALLED)
+
+# Torch comes first and by itself: with an open range, pip would fetch gigabytes of another build.
+$(INSTALLED): pyproject.toml .ci/constraints.txt Makefile
+	$(PYTHON) -m venv .venv
+	$(PIP) torch==2.13.0
+	$(PIP) --editable .[test,lint,bench]
+	@touch $@
