@@ -181,6 +181,10 @@ class GraphBuilder:
         info = info or TensorInfo(info_of(x).dtype, info_of(x).shape)
         return create("copy", [x], [type_of(info)]).out
 
+    def fill(self, value: Operand, shape: Sequence[Int], dtype: torch.dtype) -> ir.Value:
+        """A row-major tensor whose elements are all the number (or the 0-d value) converted to `dtype`."""
+        return self.copy(self.expand(self.cast(value, dtype), shape))
+
     def expand(self, x: ir.Value, shape: Sequence[Int]) -> ir.Value:
         """`x` broadcast to `shape`: strides of 0, no copy."""
         info = info_of(x)

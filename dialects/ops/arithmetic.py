@@ -10,11 +10,13 @@ aten = torch.ops.aten
 
 
 class Add(Binary, name="add"):
+    rounds_numbers = True
     reference = staticmethod(torch.add)
     scalar = staticmethod(lambda b, x, y: b.or_(x, y) if b.dtype == torch.bool else b.add(x, y))
 
 
 class Sub(Binary, name="sub"):
+    rounds_numbers = True
     reference = staticmethod(torch.sub)
     scalar = staticmethod(lambda b, x, y: b.sub(x, y))
 
@@ -83,29 +85,6 @@ class Abs(Unary, name="abs", aten=(aten.abs.default,)):
 @imports(aten.positive.default)
 def positive(g, x):
     return g.copy(x)
-
-
-class Reciprocal(Unary, name="reciprocal", aten=(aten.reciprocal.default,)):
-    computes = "float"
-    reference = staticmethod(torch.reciprocal)
-    scalar = staticmethod(lambda b, x: b.div(b.constant(1.0), x))
-
-
-class Sqrt(Unary, name="sqrt", aten=(aten.sqrt.default,)):
-    computes = "float"
-    reference = staticmethod(torch.sqrt)
-    scalar = staticmethod(lambda b, x: b.sqrt(x))
-
-
-class Rsqrt(Unary, name="rsqrt", aten=(aten.rsqrt.default,)):
-    computes = "float"
-    reference = staticmethod(torch.rsqrt)
-    scalar = staticmethod(lambda b, x: b.div(b.constant(1.0), b.sqrt(x)))
-
-
-@imports(aten.square.default)
-def square(g, x):
-    return g.elementwise(Mul, x, x)
 
 
 def sign_scalar(b, x):

@@ -11,10 +11,10 @@ prims = torch.ops.prims
 
 
 class Cast(Unary, name="cast"):
-    """`x.to(dtype)`, the dtype being the result's: nothing else names it, so emitters and the interpreter special-case it.
+    """`x.to(dtype)`, the dtype being the result's: nothing else names it, so emitters and interpreters special-case it.
 
-    Inside a kernel the body is `b.cast(x, dtype of the result)`. A cast there that only widens what was read, or narrows
-    what is written, carries the optional attribute {implicit = true}.
+    Inside a kernel the body is `b.cast(x, dtype of the result)`. A cast there that only widens what was read, or
+    narrows what is written, carries the optional attribute {implicit = true}.
     """
 
 
