@@ -4,7 +4,9 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
+from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.fx.experimental.proxy_tensor import make_fx
+from torch.fx.experimental.symbolic_shapes import DimDynamic, ShapeEnv, StatelessSymbolicContext
 
 from mlirc.dialects import composites
 from mlirc.dialects.bindings import context, ir
@@ -16,14 +18,20 @@ from mlirc.frontend.importer import import_graph
 
 
 def check(
-    function: Callable, *inputs: torch.Tensor, dynamic: bool = False, aten: bool = False, **tolerance: float
+    function: Callable,
+    *inputs: torch.Tensor,
+    dynamic: bool | Sequence[int] = False,
+    aten: bool = False,
+    **tolerance: float,
 ) -> None:
     """Import `function`, then run it as imported, with composites expanded, and as kernels; compare each with eager.
 
-    dynamic  sizes are symbols       aten  ATen calls are allowed
+    dynamic  sizes are symbols: all of them, or those of these dimensions
+    aten     ATen calls are allowed
     """
     expected = flat(function(*inputs))
-    graph = make_fx(lambda *x: flat(function(*x)), tracing_mode="symbolic" if dynamic else "fake")(*inputs)
+    mode = FakeTensorMode(shape_env=ShapeEnv())
+    graph = make_fx(lambda *x: flat(function(*x)), tracing_mode="real")(*(fake(mode, x, dynamic) for x in inputs))
     with context():
         imported = import_graph(graph)
         assert aten or not imported.aten, imported.aten
@@ -32,6 +40,12 @@ def check(
             stage(top)
             imported.module.operation.verify()
             compare(run(top, [*inputs, *imported.constants], imported.objects), expected, **tolerance)
+
+
+def fake(mode: FakeTensorMode, x: torch.Tensor, dynamic: bool | Sequence[int]) -> torch.Tensor:
+    dims = range(x.dim()) if dynamic is True else dynamic or ()
+    sizes = [DimDynamic.DUCK if d in dims else DimDynamic.STATIC for d in range(x.dim())]
+    return mode.from_tensor(x, symbolic_context=StatelessSymbolicContext(dynamic_sizes=sizes))
 
 
 def compare(found: Sequence[Any], expected: Sequence[torch.Tensor], **tolerance: float) -> None:

@@ -109,6 +109,11 @@ def mean(g, x, dims, keepdim=False):
     return g.div(g.reduce("sum", x, dims, keepdim), g.size(count(info, dimensions(dims, info.rank)), info.dtype))
 
 
+def sum_over(g, x, dims):
+    """The sum over `dims`, which may be none."""
+    return g.reduce("sum", x, dims) if dims else x
+
+
 # ---- extremes
 
 
