@@ -41,7 +41,8 @@ class Call(ListOp, name="call"):
 
 class Run(ListOp, name="run"):
     """A launch once its kernel is lowered: the same operands; `kernel` names a function of the module that takes the words
-    docs/architecture.md lists, `symbols` the size symbols among them ("s0, s1")."""
+    docs/architecture.md lists, `symbols` the size symbols among them ("s0, s1"). `label` and `inputs` are the launch's.
+    Where the function returns k, IndexError is raised with messages[k - 1], a list of strings."""
 
 
 class Release(Mlirc.Operation, name="release"):

@@ -1,0 +1,194 @@
+"""A kernel as functions in MLIR text: the entry with the ABI of docs/architecture.md, and the body, which threads share.
+
+func.func @kernel_0(%args) -> i64                 frame = {args, status}; how many threads; body(frame, 0, 1) or GOMP_parallel
+llvm.func @kernel_0_part(%frame)                  what each thread of libgomp runs: body(frame, thread, threads)
+llvm.func @kernel_0_body(%frame, %thread, %threads)
+llvm.func @kernel_0_bad_index(%frame, %number, %index, %size)
+"""
+
+from dataclasses import dataclass
+
+import torch
+
+from mlirc.dialects import symbols
+from mlirc.lowering.cpu_target import CpuTarget
+from mlirc.lowering.kernel_axes import Axis, choose_vector, make_axes
+from mlirc.lowering.kernel_emitter import Emitter
+from mlirc.lowering.kernel_loops import Loops
+from mlirc.lowering.kernel_nodes import Kernel
+from mlirc.lowering.kernel_schedule import Schedule, make_schedule
+from mlirc.lowering.kernel_threads import GRAIN, Split, choose_split
+from mlirc.lowering.vector_builder import Value
+
+STATUS = 1  # words of the frame: the arguments' address, the number of a check that failed
+
+
+@dataclass(frozen=True)
+class KernelText:
+    """functions: MLIR text; declarations: the external functions that it calls, each a line; symbols: as the words hold them."""
+
+    functions: str
+    declarations: list[str]
+    symbols: list[str]
+
+
+def kernel_text(kernel: Kernel, name: str, target: CpuTarget) -> KernelText:
+    names = kernel.symbols
+    axes = make_axes(kernel)
+    vector = choose_vector(kernel, axes, target.vector_bytes)
+    schedule = make_schedule(kernel, axes, vector)
+    split = choose_split(kernel, schedule)
+    body, declarations = _body(kernel, schedule, split, names, name, target)
+    parts = [body, _entry(kernel, split, names, name, target)]
+    if split.work is not None:
+        parts.append(_PART.replace("KERNEL", name))
+        declarations += _LIBGOMP
+    if any(n.kind == "check_index" for n in kernel.nodes):
+        parts.append(_bad_index(kernel, names, name))
+    return KernelText("\n".join(parts), declarations, names)
+
+
+def _body(
+    kernel: Kernel, schedule: Schedule, split: Split, names: list[str], name: str, target: CpuTarget
+) -> tuple[str, list[str]]:
+    e = Emitter(schedule.vector, target)
+    e.env["thread"], e.env["threads"] = Value("%thread", torch.int64), Value("%threads", torch.int64)
+    _load_words(e, kernel, names, "%args")
+    for number, (count, dtype) in schedule.scratch.items():
+        element = "i8" if dtype == torch.bool else e.builder(dtype).type_text(dtype)
+        text = f"llvm.alloca {e.i64(count)} x {element} {{alignment = 64 : i64}} : (i64) -> !llvm.ptr"
+        e.env["base", number] = e.index.emit(text, torch.int64)
+    loops = Loops(e, schedule)
+    e.nodes = [n for n in kernel.nodes if n.depth == 0]
+    e.enter()
+    _share(e, loops, schedule, split)
+    head = f"llvm.func internal @{name}_body(%frame: !llvm.ptr, %thread: i64, %threads: i64) {{"
+    args = "%args = llvm.load %frame : !llvm.ptr -> !llvm.ptr"
+    lines = [head, args, *e.text.preamble, *e.lines, "llvm.return", "}"]
+    return "\n".join(lines).replace("@KERNEL_", f"@{name}_"), e.text.declarations
+
+
+def _share(e: Emitter, loops: Loops, schedule: Schedule, split: Split) -> None:
+    """The loops, over this thread's part."""
+    if split.axes:
+        count = e.integer(symbols.product(a.size for a in split.axes))
+        lo, hi = _part(e, count)
+
+        def body(unit: Value, state: list[Value]) -> list[Value]:
+            _decode(e, split.axes, unit)
+            e.enter(*(a.name for a in split.axes))
+            loops.skip = len(split.axes)
+            loops.start()
+            return state
+
+        e.loop(lo, hi, e.i64(1), [], [], body)
+        return
+    if split.axis is not None:
+        b, step = e.index, e.lanes
+        size = loops.size(split.axis)
+        chunks = b.binary("arith.divui", b.add(size, e.i64(step - 1)), e.i64(step)) if step > 1 else size
+        lo, hi = _part(e, chunks)
+        loops.ranges[split.axis] = (b.mul(lo, e.i64(step)), b.minimum(b.mul(hi, e.i64(step)), size))
+    loops.start()
+
+
+def _part(e: Emitter, count: Value) -> tuple[Value, Value]:
+    """This thread's share of `count` units."""
+    b, thread, threads = e.index, e.env["thread"], e.env["threads"]
+    lo = b.binary("arith.divui", b.mul(count, thread), threads)
+    return lo, b.binary("arith.divui", b.mul(count, b.add(thread, e.i64(1))), threads)
+
+
+def _decode(e: Emitter, axes: list[Axis], unit: Value) -> None:
+    """The indices of several axes from one number, the last axis fastest."""
+    b = e.index
+    for axis in reversed(axes[1:]):
+        size = e.integer(axis.size)
+        e.env[axis.name] = b.binary("arith.remui", unit, size)
+        unit = b.binary("arith.divui", unit, size)
+    e.env[axes[0].name] = unit
+
+
+def _load_words(e: Emitter, kernel: Kernel, names: list[str], args: str) -> None:
+    for k in range(kernel.operand_count):
+        e.env["base", k] = _load_word(e, args, k, "!llvm.ptr")
+    for k, name in enumerate(names):
+        e.env[name] = _load_word(e, args, kernel.operand_count + k, "i64")
+
+
+def _load_word(e: Emitter, args: str, k: int, type_: str) -> Value:
+    address = e.index.emit(f"llvm.getelementptr {args}[{k}] : (!llvm.ptr) -> !llvm.ptr, i64", torch.int64)
+    return e.index.emit(f"llvm.load {address} {{alignment = 8 : i64}} : !llvm.ptr -> {type_}", torch.int64)
+
+
+def _entry(kernel: Kernel, split: Split, names: list[str], name: str, target: CpuTarget) -> str:
+    e = Emitter(split.vector, target)
+    zero, one = e.i64(0), e.i64(1)
+    frame = e.index.emit(f"llvm.alloca {e.i64(2)} x i64 {{alignment = 8 : i64}} : (i64) -> !llvm.ptr", torch.int64)
+    status = e.index.emit(f"llvm.getelementptr {frame}[{STATUS}] : (!llvm.ptr) -> !llvm.ptr, i64", torch.int64)
+    e.lines.append(f"llvm.store %args, {frame} : !llvm.ptr, !llvm.ptr")
+    e.lines.append(f"llvm.store {zero}, {status} : i64, !llvm.ptr")
+    call = f"llvm.call @{name}_body({frame}, {zero}, {one}) : (!llvm.ptr, i64, i64) -> ()"
+    if split.work is None:
+        e.lines.append(call)
+    else:
+        for k, symbol in enumerate(names):
+            e.env[symbol] = _load_word(e, "%args", kernel.operand_count + k, "i64")
+        b = e.index
+        threads = _load_word(e, "%args", kernel.operand_count + len(names), "i64")
+        worth = b.binary("arith.divui", e.integer(split.work), e.i64(GRAIN))
+        threads = b.minimum(b.minimum(threads, worth), e.integer(split.units))
+        many = b.gt(threads, one)
+        e.lines.append(f"scf.if {many} {{")
+        part = b.emit(f"llvm.mlir.addressof @{name}_part : !llvm.ptr", torch.int64)
+        count = b.emit(f"arith.trunci {threads} : i64 to i32", torch.int32)
+        flags = e.builder(torch.int32).constant(0, torch.int32)
+        e.lines.append(
+            f"llvm.call @GOMP_parallel({part}, {frame}, {count}, {flags}) : (!llvm.ptr, !llvm.ptr, i32, i32) -> ()"
+        )
+        e.lines += ["} else {", call, "}"]
+    result = e.index.emit(f"llvm.load {status} : !llvm.ptr -> i64", torch.int64)
+    lines = [
+        f"func.func @{name}(%args: !llvm.ptr) -> i64 {{",
+        *e.text.preamble,
+        *e.lines,
+        f"return {result} : i64",
+        "}",
+    ]
+    return "\n".join(lines)
+
+
+_LIBGOMP = [
+    "llvm.func @GOMP_parallel(!llvm.ptr, !llvm.ptr, i32, i32)",
+    "llvm.func @omp_get_thread_num() -> i32",
+    "llvm.func @omp_get_num_threads() -> i32",
+]
+
+# libgomp may give fewer threads than asked for: what counts is how many there are
+_PART = """llvm.func internal @KERNEL_part(%frame: !llvm.ptr) {
+%thread32 = llvm.call @omp_get_thread_num() : () -> i32
+%threads32 = llvm.call @omp_get_num_threads() : () -> i32
+%thread = arith.extsi %thread32 : i32 to i64
+%threads = arith.extsi %threads32 : i32 to i64
+llvm.call @KERNEL_body(%frame, %thread, %threads) : (!llvm.ptr, i64, i64) -> ()
+llvm.return
+}"""
+
+
+def _bad_index(kernel: Kernel, names: list[str], name: str) -> str:
+    """The first thread to report a check wins: number, index and size then belong together."""
+    out = kernel.operand_count + len(names) + 1
+    return f"""llvm.func internal @{name}_bad_index(%frame: !llvm.ptr, %number: i64, %index: i64, %size: i64) {{
+%zero = arith.constant 0 : i64
+%status = llvm.getelementptr %frame[{STATUS}] : (!llvm.ptr) -> !llvm.ptr, i64
+%old = llvm.cmpxchg %status, %zero, %number acq_rel monotonic : !llvm.ptr, i64
+%won = llvm.extractvalue %old[1] : !llvm.struct<(i64, i1)>
+scf.if %won {{
+%args = llvm.load %frame : !llvm.ptr -> !llvm.ptr
+%index_out = llvm.getelementptr %args[{out}] : (!llvm.ptr) -> !llvm.ptr, i64
+llvm.store %index, %index_out : i64, !llvm.ptr
+%size_out = llvm.getelementptr %args[{out + 1}] : (!llvm.ptr) -> !llvm.ptr, i64
+llvm.store %size, %size_out : i64, !llvm.ptr
+}}
+llvm.return
+}}"""

@@ -1,0 +1,311 @@
+"""The loops of a kernel as MLIR text: the outer axes, and inside them the passes over the inner axes.
+
+for row in my rows:                      outer axes; the threads share them
+  for i in 0..n step 2*lanes:            a pass: two accumulators, so that additions overlap
+    ...
+  for i in rest step lanes:              masked
+  fold the lanes
+  for i in ...                           the next pass
+"""
+
+from collections.abc import Sequence
+from functools import partial
+
+import torch
+
+from mlirc.dialects import symbols
+from mlirc.lowering.kernel_axes import Axis
+from mlirc.lowering.kernel_emitter import Emitter
+from mlirc.lowering.kernel_memory import store
+from mlirc.lowering.kernel_nodes import Access, Node
+from mlirc.lowering.kernel_reductions import BLOCK, Fold
+from mlirc.lowering.kernel_schedule import Pass, Schedule
+from mlirc.lowering.vector_builder import Value
+
+ACCUMULATORS = ((6, 4), (16, 2))  # a pass of at most that cost gets that many: a longer one hides the latency by itself
+
+
+class Loops:
+    """Writes the body of one kernel with an Emitter. `ranges` holds the part of an axis that this thread runs over."""
+
+    def __init__(self, e: Emitter, schedule: Schedule):
+        self.e, self.schedule = e, schedule
+        self.ranges: dict[Axis, tuple[Value, Value]] = {}
+        self.skip = 0  # how many of the outermost axes are bound already
+
+    def size(self, axis: Axis) -> Value:
+        return self.e.integer(axis.size)
+
+    def range(self, axis: Axis) -> tuple[Value, Value]:
+        return self.ranges.get(axis) or (self.e.i64(0), self.size(axis))
+
+    # ---- around the passes
+
+    def start(self) -> None:
+        """All loops but those over the first `skip` axes."""
+        if self.schedule.outer:
+            self.point_loops(self.schedule.outer[self.skip :])
+        else:
+            self.passes()
+
+    def point_loops(self, axes: Sequence[Axis]) -> None:
+        """Loops over the outer axes that are left, then all passes."""
+        e = self.e
+        if not axes:
+            self.passes()
+            return
+        axis, rest = axes[0], axes[1:]
+        if axis is self.schedule.vector.axis and e.lanes > 1:
+            self.vector_loop(axis, lambda state, copy: (self.point_loops(rest), state)[1], [], [], 1)
+            return
+
+        def body(index: Value, state: list[Value]) -> list[Value]:
+            e.env[axis.name] = index
+            e.enter(axis.name)
+            self.point_loops(rest)
+            return state
+
+        lo, hi = self.range(axis)
+        e.loop(lo, hi, e.i64(1), [], [], body)
+
+    def passes(self) -> None:
+        e, schedule = self.e, self.schedule
+        for k, step in enumerate(schedule.passes):
+            e.nodes = step.nodes
+            e.kept = {node: access for node, (first, access) in schedule.kept.items() if first <= k}
+            e.accesses = accesses_of(step, e.kept)
+            e.enter()
+            e.env.update(self.run_pass(step))
+        e.nodes, e.accesses, e.kept = (), (), {}
+        for output in schedule.outer_outputs:
+            e.value(output.node)
+        for output in schedule.outer_outputs:
+            store(e, output.access, output.node)
+
+    # ---- one pass
+
+    def run_pass(self, step: Pass) -> dict[Node, Value]:
+        """Emits the pass; gives what its reductions came to."""
+        e, schedule = self.e, self.schedule
+        lower = [Fold(n, self.lanes_of(n)) for n in step.scans + step.reductions]
+        copies = self.copies(step)
+        upper = [Fold(f.node, f.lanes, upper=True) for f in lower] if self.has_two_levels(step, copies) else None
+        held = upper or lower * copies
+        state = [x for f in held for x in f.identity(self.builder(f))]
+        types = [self.builder(f).type_text(t) for f in held for t in f.dtypes]
+        run = partial(self.run, step, lower, upper, copies)
+        first = 0 if schedule.outer else self.skip
+        state = self.nest(schedule.axes[first:-1], state, types, run) if schedule.axes else self.once(step)
+        state = self.merged(held, lower if upper is None else upper, state)
+        results = {}
+        for fold in upper or lower:
+            values, state = state[: len(fold.dtypes)], state[len(fold.dtypes) :]
+            if fold.node.kind == "reduce":
+                wide = e.is_wide(fold.node)
+                if not wide:
+                    values = fold.across(self.builder(fold), values)
+                results[fold.node] = fold.result(e.builder(fold.dtype, wide), values)
+        return results
+
+    def once(self, step: Pass) -> list[Value]:
+        """A space without axes: one point."""
+        self.body(step, [], [], None)
+        return []
+
+    def lanes_of(self, node: Node) -> int:
+        """Accumulators are vectors where the lanes are points of the pass, or of the result."""
+        return self.e.lanes if self.schedule.vector_inside or self.e.is_wide(node) else 1
+
+    def builder(self, fold: Fold):
+        return self.e.builder(fold.dtype, fold.lanes > 1)
+
+    def copies(self, step: Pass) -> int:
+        axis = self.schedule.run_axis
+        kinds = [n.attributes["kind"] for n in step.reductions]
+        if step.scans or axis is None or not kinds or "argmax" in kinds or "argmin" in kinds:
+            return 1
+        cost = sum(n.cost for n in step.nodes if axis.name in n.dims)
+        copies = next((count for most, count in ACCUMULATORS if cost <= most), 1)
+        while copies > 1 and axis.known is not None and axis.known < copies * self.step:
+            copies //= 2
+        return copies
+
+    @property
+    def step(self) -> int:
+        """Points of the innermost loop that one iteration takes."""
+        return self.e.lanes if self.schedule.vector_inside else 1
+
+    def has_two_levels(self, step: Pass, copies: int) -> bool:
+        """LONG SUM: of float32, and more than BLOCK additions to one lane."""
+        sums = [n for n in step.reductions if n.attributes["kind"] == "sum" and n.dtype == torch.float32]
+        count = symbols.product(a.size for a in self.schedule.axes)
+        return bool(sums) and not step.scans and not (isinstance(count, int) and count <= BLOCK * copies * self.step)
+
+    def nest(self, axes: Sequence[Axis], state: list[Value], types: list[str], run) -> list[Value]:
+        """Loops over all axes of the pass but the last, and `run(state, types)` inside."""
+        if not axes:
+            return run(state, types)
+        e, axis = self.e, axes[0]
+
+        def body(index: Value, state: list[Value]) -> list[Value]:
+            e.env[axis.name] = index
+            e.enter(axis.name)
+            return self.nest(axes[1:], state, types, run)
+
+        lo, hi = self.range(axis)
+        return e.loop(lo, hi, e.i64(1), state, types, body)
+
+    def run(self, step: Pass, lower: list[Fold], upper: list[Fold] | None, copies: int, state, types) -> list[Value]:
+        """The innermost axis; with two levels in blocks, each of which starts anew and is added to the upper level."""
+        axis = self.schedule.run_axis
+        assert axis is not None
+        if upper is None:
+            return self.innermost(step, lower, copies, state, types, axis)
+        most = BLOCK * copies * self.step
+        if axis.known is not None and axis.known <= most:
+            return self.block(step, lower, upper, copies, state, axis)
+        e = self.e
+        lo, hi = self.range(axis)
+
+        def body(start: Value, state: list[Value]) -> list[Value]:
+            end = e.index.minimum(e.index.add(start, e.i64(most)), hi)
+            self.ranges[axis] = (start, end)
+            return self.block(step, lower, upper, copies, state, axis)
+
+        state = e.loop(lo, hi, e.i64(most), state, types, body)
+        self.ranges[axis] = (lo, hi)
+        return state
+
+    def block(self, step: Pass, lower: list[Fold], upper: list[Fold], copies: int, state, axis: Axis) -> list[Value]:
+        start = [x for f in lower * copies for x in f.identity(self.builder(f))]
+        types = [self.builder(f).type_text(t) for f in lower * copies for t in f.dtypes]
+        inner = self.merged(lower * copies, lower, self.innermost(step, lower, copies, start, types, axis))
+        result = []
+        for fold, below in zip(upper, lower, strict=True):
+            count = len(fold.dtypes)
+            mine, inner = inner[:count], inner[count:]
+            result += fold.merge(self.builder(below), state[len(result) : len(result) + count], mine)
+        return result
+
+    def merged(self, held: list[Fold], folds: list[Fold], state: list[Value]) -> list[Value]:
+        """The copies of each accumulator folded into one."""
+        width = sum(len(f.dtypes) for f in folds)
+        total = state[:width]
+        if not folds:
+            return total
+        for first in range(width, len(state), width):
+            other, result = state[first : first + width], []
+            for fold in folds:
+                at = slice(len(result), len(result) + len(fold.dtypes))
+                result += fold.merge(self.builder(fold), total[at], other[at])
+            total = result
+        return total
+
+    def innermost(self, step: Pass, lower: list[Fold], copies: int, state, types, axis: Axis) -> list[Value]:
+        width = len(state) // copies if copies else 0
+
+        def body(state: list[Value], copy: int) -> list[Value]:
+            mine = slice(copy * width, (copy + 1) * width)
+            return state[: mine.start] + self.body(step, lower, state[mine], axis) + state[mine.stop :]
+
+        if self.step > 1:
+            return self.vector_loop(axis, body, state, types, copies)
+        return self.scalar_loop(axis, body, state, types, copies)
+
+    def scalar_loop(self, axis: Axis, body, state, types, copies: int) -> list[Value]:
+        e = self.e
+        lo, hi = self.range(axis)
+        if copies > 1:
+            main, exact = self.main_end(axis, lo, hi, copies)
+            state = e.loop(lo, main, e.i64(copies), state, types, partial(self.copied, axis, body, copies))
+            if exact:
+                return state
+            lo = main
+        return e.loop(lo, hi, e.i64(1), state, types, partial(self.copied, axis, body, 1))
+
+    def vector_loop(self, axis: Axis, body, state, types, copies: int) -> list[Value]:
+        """Full vectors, `copies` of them at a time, then masked ones up to the end."""
+        e = self.e
+        lo, hi = self.range(axis)
+        main, exact = self.main_end(axis, lo, hi, copies * e.lanes)
+        if exact is not None:
+            state = e.loop(lo, main, e.i64(copies * e.lanes), state, types, partial(self.copied, axis, body, copies))
+        if exact:
+            return state
+
+        def masked(index: Value, state: list[Value]) -> list[Value]:
+            left = e.index.sub(hi, index)
+            b = e.builder(torch.int64, True)
+            e.mask = b.lt(e.lane_numbers(), e.splat(left))
+            return self.copied(axis, body, 1, index, state)
+
+        return e.loop(main, hi, e.i64(e.lanes), state, types, masked)
+
+    def main_end(self, axis: Axis, lo: Value, hi: Value, step: int) -> tuple[Value, bool | None]:
+        """Where the loop in steps of `step` ends, and whether nothing is left then; None: it would not start at all."""
+        e, b = self.e, self.e.index
+        first, last = e.text.constant_values.get(lo), e.text.constant_values.get(hi)
+        if first is not None and last is not None:
+            count = (last - first) // step * step
+            return e.i64(first + count), None if count == 0 else first + count == last
+        length = b.sub(hi, lo)
+        return b.add(lo, b.sub(length, b.rem(length, e.i64(step)))), False
+
+    def copied(self, axis: Axis, body, copies: int, index: Value, state: list[Value]) -> list[Value]:
+        e = self.e
+        for copy in range(copies):
+            with e.scope():
+                e.env[axis.name] = e.index.add(index, e.i64(copy * self.step_of(axis))) if copy else index
+                if axis not in self.schedule.axes:
+                    e.enter(axis.name)
+                e.bound.add(axis.name)
+                state = body(state, copy)
+        return state
+
+    def step_of(self, axis: Axis) -> int:
+        return self.e.lanes if axis is self.schedule.vector.axis else 1
+
+    # ---- one point, or one vector of points
+
+    def body(self, step: Pass, folds: list[Fold], state: list[Value], axis: Axis | None) -> list[Value]:
+        """Scans, reductions, then stores: an output may be the memory of what is read here."""
+        e, result = self.e, []
+        for fold in folds:
+            wide = fold.lanes > 1
+            b = self.builder(fold)
+            x = e.operand(fold.node.operands[0], wide)
+            if e.mask is not None and self.schedule.vector_inside:
+                x = b.select(e.mask, x, b.constant(fold.identity_value(), x.dtype))
+            index = self.position(wide) if fold.kind.startswith("arg") else None
+            mine = state[len(result) : len(result) + len(fold.dtypes)]
+            mine = fold.step(b, mine, x, index)
+            result += mine
+            if fold.node.kind == "scan":
+                value = b.cast(mine[0], fold.node.dtype)
+                e.env[fold.node] = value
+        for node, _ in step.keeps:
+            e.value(node)
+        for output in step.outputs:
+            e.value(output.node)
+        for node, access in step.keeps:
+            store(e, access, node)
+        for output in step.outputs:
+            store(e, output.access, output.node)
+        return result
+
+    def position(self, wide: bool) -> Value:
+        """The row-major position among the inner axes."""
+        e = self.e
+        b, total, running = e.builder(torch.int64, wide), None, 1
+        for axis in reversed(self.schedule.axes):
+            index = e.point(axis.name, wide)
+            stride = e.integer(running)
+            term = index if running == 1 else b.mul(index, e.splat(stride) if wide else stride)
+            total = term if total is None else b.add(total, term)
+            running = running * axis.size
+        return total
+
+
+def accesses_of(step: Pass, kept: dict[Node, Access]) -> list[Access]:
+    found = [kept.get(n) or n.access for n in step.nodes if n in kept or n.access]
+    return found + [o.access for o in step.outputs] + [access for _, access in step.keeps]

@@ -1,0 +1,211 @@
+"""Loads and stores of a kernel: one vector where the lanes lie side by side, a scalar where all lanes read one element,
+else a gather or scatter.
+
+Addresses grow with the loops: each level adds to the pointer what its axis contributes, so that little is left inside.
+Booleans are bytes in memory: not 0, and written as 0 or 1.
+"""
+
+from typing import TYPE_CHECKING
+
+import torch
+
+from mlirc.dialects import symbols
+from mlirc.lowering.kernel_nodes import Access, Node, is_dim, is_index, monomial_of, terms
+from mlirc.lowering.vector_builder import Value, element_text
+
+if TYPE_CHECKING:
+    from mlirc.lowering.kernel_emitter import Emitter
+
+
+def stored_dtype(dtype: torch.dtype) -> torch.dtype:
+    return torch.int8 if dtype == torch.bool else dtype
+
+
+def load(e: "Emitter", access: Access, wide: bool) -> Value:
+    """The element that `access` reaches at the current point; 0 where its mask does not hold."""
+    dtype = stored_dtype(access.dtype)
+    value = _load_wide(e, access, dtype) if wide else _load_scalar(e, access, dtype)
+    return e.builder(dtype, wide).cast(value, torch.bool) if access.dtype == torch.bool else value
+
+
+def _load_scalar(e: "Emitter", access: Access, dtype: torch.dtype) -> Value:
+    b = e.builder(dtype)
+    address, mask = pointer(e, access), read_mask(e, access, False)
+    element = element_text(dtype)
+    if mask is None:
+        return b.emit(f"llvm.load {address} {{alignment = {dtype.itemsize} : i64}} : !llvm.ptr -> {element}", dtype)
+    one = f"vector<1x{element}>"
+    mask = b.emit(f"vector.broadcast {mask} : i1 to vector<1xi1>", torch.bool)
+    zero = b.emit(f"arith.constant dense<{'0.0' if dtype.is_floating_point else '0'}> : {one}", dtype)
+    loaded = b.emit(
+        f"llvm.intr.masked.load {address}, {mask}, {zero} {{alignment = {dtype.itemsize} : i32}} : "
+        f"(!llvm.ptr, vector<1xi1>, {one}) -> {one}",
+        dtype,
+    )
+    return b.emit(f"vector.extract {loaded}[0] : {element} from {one}", dtype)
+
+
+def _load_wide(e: "Emitter", access: Access, dtype: torch.dtype) -> Value:
+    b = e.builder(dtype, True)
+    vector, bools = b.type_text(dtype), b.type_text(torch.bool)
+    mask = read_mask(e, access, True)
+    if is_unit(e, access):
+        address = unit_pointer(e, access)
+        if mask is None:
+            return b.emit(f"llvm.load {address} {{alignment = {dtype.itemsize} : i64}} : !llvm.ptr -> {vector}", dtype)
+        return b.emit(
+            f"llvm.intr.masked.load {address}, {mask}, {b.constant(0, dtype)} {{alignment = {dtype.itemsize} : i32}} : "
+            f"(!llvm.ptr, {bools}, {vector}) -> {vector}",
+            dtype,
+        )
+    pointers = lane_pointers(e, access)
+    mask = mask or b.constant(True, torch.bool)
+    return b.emit(
+        f"llvm.intr.masked.gather {pointers}, {mask}, {b.constant(0, dtype)} {{alignment = {dtype.itemsize} : i32}} : "
+        f"(vector<{e.lanes}x!llvm.ptr>, {bools}, {vector}) -> {vector}",
+        dtype,
+    )
+
+
+def store(e: "Emitter", access: Access, node: Node) -> None:
+    """Writes the value of `node` at the current point."""
+    wide = e.axis is not None and (access.lanewise or e.axis in access.address.dims)
+    dtype = stored_dtype(access.dtype)
+    b = e.builder(dtype, wide)
+    value = b.cast(e.operand(node, wide), dtype)
+    align = dtype.itemsize
+    if not wide:
+        e.lines.append(
+            f"llvm.store {value}, {pointer(e, access)} {{alignment = {align} : i64}} : {element_text(dtype)}, !llvm.ptr"
+        )
+        return
+    if not is_unit(e, access):
+        mask = e.mask or b.constant(True, torch.bool)
+        pointers = lane_pointers(e, access)
+        e.lines.append(
+            f"llvm.intr.masked.scatter {value}, {pointers}, {mask} {{alignment = {align} : i32}} : "
+            f"{b.type_text(dtype)}, {b.type_text(torch.bool)} into vector<{e.lanes}x!llvm.ptr>"
+        )
+        return
+    address, type_ = unit_pointer(e, access), b.type_text(dtype)
+    if e.mask is not None and not access.lanewise:
+        e.lines.append(
+            f"llvm.intr.masked.store {value}, {address}, {e.mask} {{alignment = {align} : i32}} : "
+            f"{type_}, {b.type_text(torch.bool)} into !llvm.ptr"
+        )
+    else:
+        e.lines.append(f"llvm.store {value}, {address} {{alignment = {align} : i64}} : {type_}, !llvm.ptr")
+
+
+def read_mask(e: "Emitter", access: Access, wide: bool) -> Value | None:
+    """Where to read: inside the space, where the read's mask holds, and not by an index that an empty tensor refused."""
+    b = e.builder(torch.bool, wide)
+    parts = [e.mask] if wide and e.mask is not None and not access.lanewise else []
+    if access.mask is not None:
+        parts.append(e.operand(access.mask, wide))
+    for node in access.scalars:
+        if node.kind == "check_index" and not symbols.known_positive(node.size.rest):
+            e.value(node)
+            good = e.env["checked", node]
+            parts.append(e.splat(good) if wide and not e.is_wide(node) else good)
+    mask = parts[0] if parts else None
+    for part in parts[1:]:
+        mask = b.and_(mask, part)
+    return mask
+
+
+# ---- addresses
+
+
+def is_unit(e: "Emitter", access: Access) -> bool:
+    """Whether the lanes reach neighbouring elements."""
+    if access.lanewise:
+        return True
+    return access.address.strides.get(e.axis) == 1 and not _wide_terms(e, access)
+
+
+def _is_wide_name(e: "Emitter", access: Access, name: str) -> bool:
+    if is_index(name):
+        return e.axis is not None and e.is_wide(access.scalars[int(name[1:])])
+    return name == e.axis
+
+
+def _wide_terms(e: "Emitter", access: Access) -> list:
+    found = []
+    for monomial, coefficient in terms(access.address.rest):
+        term = monomial_of(monomial, coefficient)
+        if any(_is_wide_name(e, access, name) for name in symbols.free_symbols(term)):
+            found.append(term)
+    return found
+
+
+def base(e: "Emitter", access: Access) -> Value:
+    return e.env["base", access.operand]
+
+
+def advance(e: "Emitter", access: Access, address: Value, offset: Value) -> Value:
+    element = element_text(stored_dtype(access.dtype))
+    text = f"llvm.getelementptr {address}[{offset}] : (!llvm.ptr, i64) -> !llvm.ptr, {element}"
+    return e.index.emit(text, torch.int64)
+
+
+def pointer(e: "Emitter", access: Access) -> Value:
+    """The address with every scalar part that is known here, kept for the loops inside."""
+    address, done = e.env.get(access) or (base(e, access), frozenset())
+    b, offset, added = e.index, None, set()
+    parts = [("", stride, dim) for dim, stride in access.address.strides.items() if dim != e.axis]
+    for monomial, coefficient in terms(access.address.rest):
+        parts.append((monomial, monomial_of(monomial, coefficient), None))
+    for monomial, value, dim in parts:
+        key = dim or monomial
+        if key in done or not _is_known(e, access, value, dim):
+            continue
+        added.add(key)
+        term = e.integer(value, access.scalars)
+        if dim is not None:
+            term = e.env[dim] if value == 1 else b.mul(e.env[dim], term)
+        offset = term if offset is None else b.add(offset, term)
+    if added:
+        if offset is not None:
+            address = advance(e, access, address, offset)
+        e.env[access] = (address, done | added)
+    return address
+
+
+def _is_known(e: "Emitter", access: Access, value, dim: str | None) -> bool:
+    if dim is not None:
+        return dim in e.bound
+    for name in symbols.free_symbols(value):
+        if _is_wide_name(e, access, name):
+            return False
+        if is_index(name):
+            if not access.scalars[int(name[1:])].dims <= e.bound:
+                return False
+        elif is_dim(name) and name not in e.bound:
+            return False
+    return True
+
+
+def unit_pointer(e: "Emitter", access: Access) -> Value:
+    address = pointer(e, access)
+    return address if access.lanewise else advance(e, access, address, e.env[e.axis])
+
+
+def lane_pointers(e: "Emitter", access: Access) -> Value:
+    """The address of each lane's element."""
+    b = e.builder(torch.int64, True)
+    offset = None
+    stride = access.address.strides.get(e.axis)
+    if stride is not None:
+        offset = b.mul(e.point(e.axis, True), e.splat(e.integer(stride)))
+    for term in _wide_terms(e, access):
+        value = e.integer(term, access.scalars, wide=True)
+        offset = value if offset is None else b.add(offset, value)
+    if offset is None:
+        offset = b.constant(0)
+    element = element_text(stored_dtype(access.dtype))
+    return b.emit(
+        f"llvm.getelementptr {pointer(e, access)}[{offset}] : (!llvm.ptr, vector<{e.lanes}xi64>) -> "
+        f"vector<{e.lanes}x!llvm.ptr>, {element}",
+        torch.int64,
+    )

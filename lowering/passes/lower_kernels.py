@@ -1,0 +1,68 @@
+"""lower-kernels: launches become calls of generated functions."""
+
+from dataclasses import dataclass, replace
+from typing import Any
+
+from mlirc.dialects.bindings import ir
+from mlirc.dialects.dialect import create
+from mlirc.lowering.cpu_target import host
+from mlirc.lowering.kernel_function import KernelText, kernel_text
+from mlirc.lowering.kernel_nodes import NotAKernel, messages, read_kernel, structure, text
+from mlirc.lowering.ledger import Ledger
+from mlirc.lowering.pass_manager import UnsupportedByPass
+
+
+@dataclass(frozen=True)
+class LowerKernels:
+    """Writes a function in scf, arith, vector and llvm for each distinct kernel, and makes each launch a run of one.
+
+    before:  "mlircx.launch"(%x, %y) ({ ... }) {parallel = "s0", inner = "", label = "gelu", inputs = 1 : i64}
+    after:   "mlircx.run"(%x, %y) {kernel = "kernel_0", symbols = "s0", label = "gelu", inputs = 1 : i64, messages = []}
+             func.func @kernel_0(%args: !llvm.ptr) -> i64 { ... }
+
+    Launches of equal structure share a function (SAME STRUCTURE). `vector_bytes` is 64, 32 or 16; 0: as wide as the host's.
+    """
+
+    name = "lower-kernels"
+    vector_bytes: int = 0
+
+    def run(self, function: Any, ledger: Ledger) -> None:
+        target = replace(host(), vector_bytes=self.vector_bytes) if self.vector_bytes else host()
+        module_block = function.operation.block
+        taken = {text(op, "sym_name") for op in module_block.operations if "sym_name" in op.attributes}
+        made: dict[tuple, tuple[str, KernelText]] = {}
+        for launch in [op for op in function.regions[0].blocks[0].operations if op.operation.name == "mlircx.launch"]:
+            key = structure(launch)
+            if key not in made:
+                name = f"kernel_{len(made)}"
+                try:
+                    made[key] = (name, kernel_text(read_kernel(launch), name, target))
+                except NotAKernel as error:
+                    raise UnsupportedByPass(launch, str(error)) from error
+                _add_functions(module_block, made[key][1], taken)
+            else:
+                ledger.record(self.name, "share", text(launch, "label"), "SAME STRUCTURE", True, str(launch.location))
+            _replace(launch, *made[key])
+
+
+def _add_functions(block: ir.Block, kernel: KernelText, taken: set[str]) -> None:
+    parsed = ir.Module.parse("\n".join([*dict.fromkeys(kernel.declarations), kernel.functions]))
+    for op in list(parsed.body.operations):
+        name = text(op, "sym_name")
+        if name not in taken:
+            taken.add(name)
+            op.operation.detach_from_parent()
+            block.append(op)
+
+
+def _replace(launch: Any, name: str, kernel: KernelText) -> None:
+    attributes = {
+        "kernel": name,
+        "symbols": ", ".join(kernel.symbols),
+        "label": launch.attributes["label"],
+        "inputs": launch.attributes["inputs"],
+        "messages": messages(launch),
+    }
+    with ir.InsertionPoint(launch), launch.location:
+        create("run", list(launch.operands), [], attributes)
+    launch.operation.erase()
