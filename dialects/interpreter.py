@@ -10,10 +10,11 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 import torch
-from mlirc.dialects import symbols
+
+from mlirc.dialects import aten_arguments, composites, symbols
 from mlirc.dialects.bindings import context, ir
 from mlirc.dialects.dialect import Composite, Elementwise, Reduction, attribute_value
-from mlirc.dialects.graph_builder import GraphBuilder, read_constant
+from mlirc.dialects.graph_builder import read_constant
 from mlirc.dialects.kernel_interpreter import Points, elementwise, fold, operand_dtypes, run_kernel
 from mlirc.dialects.symbols import Int
 from mlirc.dialects.tensor_types import TensorInfo, info_of
@@ -116,7 +117,7 @@ class _Interpreter:
         elif isinstance(op, Elementwise):
             info = info_of(op.results[0])
             operands = [self.tensor(x) for x in op.operands]
-            if type(op).mnemonic != "cast":
+            if type(op).mnemonic not in ("cast", "bitcast"):
                 dtypes = operand_dtypes(type(op), operands, info.dtype)
                 operands = [x.to(dtype) for x, dtype in zip(operands, dtypes, strict=True)]
             results = [self.place(elementwise(type(op), op, operands, info.dtype), info)]
@@ -206,8 +207,7 @@ class _Interpreter:
             function = func.FuncOp("expanded", ([x.type for x in op.operands], []))
         block = function.add_entry_block()
         with ir.InsertionPoint(block), op.location:
-            made = type(op).expand(GraphBuilder(), *block.arguments, **type(op).attributes_of(op))
-            func.ReturnOp(flat(made))
+            func.ReturnOp(composites.expand(op, block.arguments))
         inside = _Interpreter(function, [self.operand(x) for x in op.operands], self.objects)
         inside.symbols = self.symbols
         return [self.place(x, info_of(r)) for x, r in zip(inside.run(), op.results, strict=True)]
@@ -250,13 +250,11 @@ class _Interpreter:
     # ---- ATen
 
     def aten(self, op: Any) -> list[Any]:
-        from mlirc.dialects import aten_arguments
-
         name = attribute_value(op.attributes["op"])
         args, kwargs = aten_arguments.decode(
             attribute_value(op.attributes["args"]), [self.operand(x) for x in op.operands], self.symbols, self.objects
         )
-        made = flat(resolve(name)(*args, **kwargs))
+        made = flat(aten_arguments.resolve(name)(*args, **kwargs))
         aliases = symbols.parse_list(attribute_value(op.attributes["aliases"])) if op.results else ()
         return [
             self.aten_result(op, x, info_of(r), alias)
@@ -336,16 +334,6 @@ def shares_memory(x: torch.Tensor, y: torch.Tensor) -> bool:
     return x.untyped_storage().data_ptr() == y.untyped_storage().data_ptr() and x.untyped_storage().nbytes() > 0
 
 
-def resolve(name: str) -> Callable[..., Any]:
-    """The operator that `mlirc.aten` calls "aten.add.Tensor", or "higher_order.cond"."""
-    found: Any = torch.ops
-    for part in name.split("."):
-        if not hasattr(found, part):
-            raise ValueError(f"PyTorch has no operator '{name}'")
-        found = getattr(found, part)
-    return found
-
-
 def addmm(bias: torch.Tensor, x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
     return torch.addmm(bias, x, y) if x.dim() == 2 else torch.baddbmm(bias, x, y)
 
@@ -361,12 +349,12 @@ HANDLERS: dict[str, Callable[[Any, Any], list[Any]]] = {
     "mlirc.matmul": _Interpreter.product,
     "mlirc.addmm": _Interpreter.product,
     "mlirc.assign": _Interpreter.assign,
-    "mlirc.aten": _Interpreter.aten,
-    "mlirc.aten_effect": _Interpreter.aten,
-    "mlirc.kernel": _Interpreter.kernel,
+    "mlircx.aten": _Interpreter.aten,
+    "mlircx.aten_effect": _Interpreter.aten,
+    "mlircx.kernel": _Interpreter.kernel,
     "mlirc.slot": _Interpreter.slot,
     "mlirc.allocate": _Interpreter.allocate,
-    "mlirc.launch": _Interpreter.launch,
-    "mlirc.call": _Interpreter.call,
+    "mlircx.launch": _Interpreter.launch,
+    "mlircx.call": _Interpreter.call,
     "mlirc.release": _Interpreter.release,
 }

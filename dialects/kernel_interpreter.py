@@ -9,6 +9,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 import torch
+
 from mlirc.dialects import symbols
 from mlirc.dialects.bindings import ir
 from mlirc.dialects.dialect import Elementwise, attribute_value
@@ -76,7 +77,7 @@ class Points:
 def run_kernel(
     op: Any, inputs: Sequence[torch.Tensor], outputs: Sequence[torch.Tensor], symbol_values: Mapping[str, int]
 ) -> None:
-    """Run a `mlirc.kernel` or `mlirc.launch`: everything is read and computed before anything is written to `outputs`.
+    """Run a `mlircx.kernel` or `mlircx.launch`: all is read and computed before anything is written to `outputs`.
 
     Raises IndexError where a check_index fails, after the kernel; ValueError for a body that breaks a rule.
     """
@@ -91,7 +92,7 @@ def run_kernel(
     for inner_op in block.operations:
         name = inner_op.operation.name
         operands = [values[x] for x in inner_op.operands]
-        if name == "mlirc.yield":
+        if name == "mlircx.yield":
             for value, text, output in zip(
                 operands, attribute_value(inner_op.attributes["maps"]), outputs, strict=True
             ):
@@ -190,6 +191,8 @@ def elementwise(cls: type[Elementwise], op: Any, operands: Sequence[torch.Tensor
     """The op on operands of the computed dtype (half types widened), rounded to `dtype`."""
     if cls.mnemonic == "cast":
         return operands[0].to(dtype)
+    if cls.mnemonic == "bitcast":
+        return operands[0].contiguous().view(dtype)
     reference = getattr(cls, "reference", None)
     if reference is not None:
         attributes = cls.attributes_of(op)
