@@ -2,6 +2,9 @@
 
 from collections.abc import Callable
 
+import torch
+
+from mlirc.lowering import vector_math_exp, vector_math_log
 from mlirc.lowering.vector_math_calls import call
 
 NAMES = [
@@ -32,8 +35,29 @@ NAMES = [
 ]
 
 
-def _called(name: str) -> Callable:
-    return lambda b, *operands: call(b, name, *operands)
+_INLINE_FLOAT32: dict[str, Callable] = {
+    "exp": vector_math_exp.exp,
+    "exp2": vector_math_exp.exp2,
+    "expm1": vector_math_exp.expm1,
+    "tanh": vector_math_exp.tanh,
+    "cosh": vector_math_exp.cosh,
+    "sinh": vector_math_exp.sinh,
+    "log": vector_math_log.log,
+    "log2": vector_math_log.log2,
+    "log10": vector_math_log.log10,
+    "log1p": vector_math_log.log1p,
+}
 
 
-MATH: dict[str, Callable] = {name: _called(name) for name in NAMES}
+def _function(name: str) -> Callable:
+    inline = _INLINE_FLOAT32.get(name)
+
+    def write(b, *operands):
+        if inline is not None and operands[0].dtype == torch.float32:
+            return inline(b, *operands)
+        return call(b, name, *operands)
+
+    return write
+
+
+MATH: dict[str, Callable] = {name: _function(name) for name in NAMES}

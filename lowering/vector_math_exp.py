@@ -1,0 +1,111 @@
+"""The exponential functions and the hyperbolic ones, inline, of float32.
+
+Each reduces x to n * ln 2 + r with |r| <= ln(2)/2 and takes a polynomial of r. Errors are in units in the last place (ulp)
+against float64; tests/test_vector_math.py measures them.
+"""
+
+from typing import TYPE_CHECKING
+
+from mlirc.lowering.vector_math_floats import nearest_integer, polynomial, power_of_two, scaled
+
+if TYPE_CHECKING:
+    from mlirc.lowering.vector_builder import Value, VectorBuilder
+
+LOG2_E = 1.4426950408889634
+# ln 2 in two float32 parts; x - n * LN2_HIGH is exact in an fma, as the result has few bits left
+LN2_HIGH, LN2_LOW = 0.6931471824645996, -1.904654299957767e-09
+
+# minimax on [-ln(2)/2, ln(2)/2], relative error 2^-28.2
+_EXP = (0.001382073387503624, 0.008368677459657192, 0.04166826605796814, 0.1666652113199234, 0.4999999403953552, 1.0, 1.0)
+# (e^r - 1 - r) / r^2, relative error of e^r - 1: 2^-26.1
+_EXPM1 = (0.0013870657421648502, 0.00836626160889864, 0.04166743531823158, 0.1666654646396637, 0.4999999701976776)
+# 2^r on [-1/2, 1/2], relative error 2^-28.3
+_EXP2 = (
+    0.0001532927853986621,
+    0.0013390970416367054,
+    0.00961849931627512,
+    0.05550359562039375,
+    0.24022647738456726,
+    0.6931471824645996,
+    1.0,
+)
+# (tanh(x) - x) / x^3 in x^2, |x| <= 0.625, relative error of tanh 2^-27.7
+_TANH = (-0.0056962440721690655, 0.020630860701203346, -0.053737059235572815, 0.1333140879869461, -0.3333328068256378)
+# (sinh(x) - x) / x^3 in x^2, |x| <= 1, relative error of sinh 2^-31.6
+_SINH = (2.7822131869470468e-06, 0.00019842895562760532, 0.00833331048488617, 0.1666666716337204)
+
+
+def reduced(b: "VectorBuilder", x: "Value") -> tuple["Value", "Value", "Value"]:
+    """r, n, and n as power_of_two takes it: x = n * ln 2 + r."""
+    n, shifted = nearest_integer(b, x, LOG2_E)
+    r = b.fma(n, b.constant(-LN2_HIGH), x)
+    return b.fma(n, b.constant(-LN2_LOW), r), n, shifted
+
+
+def clamped(b: "VectorBuilder", x: "Value", low: float, high: float) -> "Value":
+    """NaN stays NaN."""
+    return b.maximum(b.minimum(x, b.constant(high)), b.constant(low))
+
+
+def exp(b: "VectorBuilder", x: "Value") -> "Value":
+    """Beyond the bounds the result has long been 0 or inf."""
+    r, n, shifted = reduced(b, clamped(b, x, -104.0, 89.0))
+    return scaled(b, polynomial(b, r, _EXP), n, shifted)
+
+
+def exp_of_moderate(b: "VectorBuilder", x: "Value") -> "Value":
+    """exp for -87 <= x <= 88, where the result is a normal number."""
+    r, _, shifted = reduced(b, x)
+    return b.mul(polynomial(b, r, _EXP), power_of_two(b, shifted))
+
+
+def exp2(b: "VectorBuilder", x: "Value") -> "Value":
+    x = clamped(b, x, -151.0, 129.0)
+    n, shifted = nearest_integer(b, x, 1.0)
+    return scaled(b, polynomial(b, b.sub(x, n), _EXP2), n, shifted)
+
+
+def expm1(b: "VectorBuilder", x: "Value") -> "Value":
+    """2^n (e^r - 1) + (2^n - 1), everything halved so that 2^n cannot overflow before the result does."""
+    r, _, shifted = reduced(b, clamped(b, x, -18.0, 89.0))
+    half = power_of_two(b, b.sub(shifted, b.constant(1.0)))
+    tail = b.mul(b.mul(r, r), polynomial(b, r, _EXPM1))
+    lead = b.fma(half, r, b.sub(half, b.constant(0.5)))
+    return b.copysign(b.mul(b.fma(half, tail, lead), b.constant(2.0)), x)  # keeps -0.0
+
+
+def tanh(b: "VectorBuilder", x: "Value") -> "Value":
+    """A polynomial near 0; beyond, 1 - 2 / (e^2|x| + 1), which is 1 from 9.02 on."""
+    size = b.abs(x)
+    squared = b.mul(x, x)
+    small = b.fma(b.mul(polynomial(b, squared, _TANH), squared), size, size)
+    doubled = b.minimum(b.add(size, size), b.constant(20.0))
+    grown = b.add(exp_of_moderate(b, doubled), b.constant(1.0))
+    large = b.sub(b.constant(1.0), b.div(b.constant(2.0), grown))
+    return b.copysign(b.select(b.lt(size, b.constant(0.625)), small, large), x)
+
+
+def cosh(b: "VectorBuilder", x: "Value") -> "Value":
+    return _half_sum(b, b.abs(x), 1.0)
+
+
+def sinh(b: "VectorBuilder", x: "Value") -> "Value":
+    """A polynomial below 1, where the difference of exponentials would cancel."""
+    size = b.abs(x)
+    squared = b.mul(x, x)
+    small = b.fma(b.mul(polynomial(b, squared, _SINH), squared), size, size)
+    return b.copysign(b.select(b.lt(size, b.constant(1.0)), small, _half_sum(b, size, -1.0)), x)
+
+
+def _half_sum(b: "VectorBuilder", size: "Value", sign: float) -> "Value":
+    """(e^size + sign * e^-size) / 2 for size >= 0.
+
+    Summed from the least term up, at half its value so that 2^n cannot overflow before the result does.
+    """
+    r, _, shifted = reduced(b, b.minimum(size, b.constant(89.5)))
+    quarter = power_of_two(b, b.sub(shifted, b.constant(2.0)))  # 2^n / 4
+    tail = b.mul(b.mul(r, r), polynomial(b, r, _EXPM1))
+    grown = b.fma(quarter, b.add(r, tail), quarter)  # e^size / 4
+    shrunk = b.div(b.constant(sign / 16), grown)  # sign * e^-size / 4
+    total = b.add(quarter, b.fma(quarter, r, b.fma(quarter, tail, shrunk)))
+    return b.add(total, total)

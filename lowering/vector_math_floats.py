@@ -1,0 +1,80 @@
+"""Pieces of the inline functions: polynomials, and floating-point numbers taken apart and put together, on float32 values.
+
+The forms with AVX-512's own instructions and the general ones give the same bits.
+"""
+
+from typing import TYPE_CHECKING
+
+import torch
+
+if TYPE_CHECKING:
+    from mlirc.lowering.vector_builder import Value, VectorBuilder
+
+# Adding 1.5 * 2^23 to a number of magnitude below 2^22 leaves it rounded to nearest even in the lowest bits of the sum.
+ROUNDING = 12582912.0
+_ROUNDING_BITS = 0x4B400000
+
+
+def polynomial(b: "VectorBuilder", x: "Value", coefficients: tuple[float, ...]) -> "Value":
+    """Horner's rule with fma; coefficients from the highest power down to the constant."""
+    result = b.constant(coefficients[0], x.dtype)
+    for c in coefficients[1:]:
+        result = b.fma(result, x, b.constant(c, x.dtype))
+    return result
+
+
+def shift_left(b: "VectorBuilder", x: "Value", bits: int) -> "Value":
+    """Of integers; the builder's own shl also checks the width."""
+    return b.binary("arith.shli", x, b.constant(bits, x.dtype))
+
+
+def shift_right(b: "VectorBuilder", x: "Value", bits: int) -> "Value":
+    """Of signed integers, keeping the sign."""
+    return b.binary("arith.shrsi", x, b.constant(bits, x.dtype))
+
+
+def nearest_integer(b: "VectorBuilder", x: "Value", factor: float) -> tuple["Value", "Value"]:
+    """x * factor rounded to the nearest integer: as a float32, and as `x * factor + ROUNDING`, whose lowest bits hold it.
+
+    |x * factor| is at most 2^22.
+    """
+    shifted = b.fma(x, b.constant(factor), b.constant(ROUNDING))
+    return b.sub(shifted, b.constant(ROUNDING)), shifted
+
+
+def power_of_two(b: "VectorBuilder", shifted: "Value") -> "Value":
+    """2^n as a float32 for n from -126 to 127, of nearest_integer's second result."""
+    exponent = shift_left(b, b.bitcast(shifted, torch.int32), 23)
+    return b.bitcast(b.add(exponent, b.constant(0x3F800000, torch.int32)), torch.float32)
+
+
+def scaled(b: "VectorBuilder", x: "Value", n: "Value", shifted: "Value") -> "Value":
+    """x * 2^n rounded once, for 0.5 <= x < 2 and n from -250 to 250, of nearest_integer's results."""
+    if uses_avx512(b):
+        return avx512(b, "scalef", x, n)
+    whole = b.sub(b.bitcast(shifted, torch.int32), b.constant(_ROUNDING_BITS, torch.int32))
+    half = shift_right(b, whole, 1)
+    for part in (half, b.sub(whole, half)):
+        bits = shift_left(b, b.add(part, b.constant(127, torch.int32)), 23)
+        x = b.mul(x, b.bitcast(bits, torch.float32))
+    return x
+
+
+def uses_avx512(b: "VectorBuilder") -> bool:
+    return b.text.target.has_avx512 and b.lanes == 16
+
+
+def avx512(b: "VectorBuilder", instruction: str, *operands: "Value | str") -> "Value":
+    """One instruction on 16 float32 lanes, unmasked, in the current rounding mode: scalef(x, n), getexp(x), getmant(x, form)."""
+    vector = b.type_text(torch.float32)
+    first = operands[0]
+    # the operands, what masked-out lanes would hold, the mask, the rounding mode
+    everything = [*operands, first, b.text.constant("-1", "i16", torch.int16, -1), immediate(b, 4)]
+    types = [vector if getattr(x, "dtype", None) == torch.float32 else "i32" for x in operands] + [vector, "i16", "i32"]
+    signature = f"({', '.join(types)}) -> {vector}"
+    name = f"llvm.x86.avx512.mask.{instruction}.ps.512"
+    return b.emit(f'llvm.call_intrinsic "{name}"({", ".join(everything)}) : {signature}', torch.float32)
+
+
+def immediate(b: "VectorBuilder", value: int) -> "Value":
+    return b.text.constant(str(value), "i32", torch.int32, value)
