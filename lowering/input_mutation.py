@@ -27,8 +27,10 @@ def settle_assigns(function: Any, ledger: Ledger, pass_name: str) -> dict[ir.Val
 
     Distinct arguments are taken not to overlap.
     """
-    found = liveness(function)
     targets: dict[ir.Value, ir.Value] = {}
+    if not any(op.operation.name == "mlirc.assign" for op in function.regions[0].blocks[0].operations):
+        return targets
+    found = liveness(function)
     for position, name in enumerate(found.names):
         if name != "mlirc.assign":
             continue

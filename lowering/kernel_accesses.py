@@ -97,8 +97,11 @@ def writes_where_read(
     """
     if found.scans or out_offset is None or x_offset is None or x.dtype.itemsize != out.dtype.itemsize:
         return False
-    written = address(found.maps[k], out, out_offset)
+    map_ = found.maps[k]
+    same_layout = x.stride == out.stride and x_offset == out_offset
     return all(
-        read.map is not None and read.latest <= found.rounds[k] and address(read.map, x, x_offset) == written
+        read.map is not None
+        and read.latest <= found.rounds[k]
+        and ((same_layout and read.map == map_) or address(read.map, x, x_offset) == address(map_, out, out_offset))
         for read in found.reads[operand]
     )

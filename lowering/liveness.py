@@ -4,6 +4,7 @@ A buffer is memory with one owner. Views are no buffers: they belong to the one 
 """
 
 from dataclasses import dataclass, field
+from functools import lru_cache
 from math import gcd
 from typing import Any
 
@@ -132,12 +133,14 @@ def last_uses(found: Liveness) -> dict[int, list[ir.Value]]:
     return found_at
 
 
+@lru_cache(maxsize=4096)
 def byte_size(info: TensorInfo) -> Int:
     """Bytes from the first element to past the last: never negative, whatever the symbols are."""
     content, rest = content_of(info.extent)
     return rest * (content * info.dtype.itemsize)
 
 
+@lru_cache(maxsize=4096)
 def content_of(size: Int) -> tuple[int, Int]:
     """`size` as (c, p) with size == c*p, c the largest integer that divides all its coefficients, and p at least 0.
 
