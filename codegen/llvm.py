@@ -15,6 +15,7 @@ from pathlib import Path
 
 import llvmlite.binding as llvm
 import torch
+
 from mlirc.codegen.llvm_text import for_llvmlite
 from mlirc.dialects.bindings import PassManager, ir, llvm_dialect
 from mlirc.lowering.cpu_target import CpuTarget, host
@@ -133,7 +134,7 @@ def _tuning(opt_level: int) -> llvm.PipelineTuningOptions:
 def _check_externals(module: llvm.ModuleRef) -> None:
     """The linker would find an unknown symbol too, but not say which."""
     names = [f.name for f in module.functions if f.is_declaration and not f.name.startswith("llvm.")]
-    process = ctypes.CDLL(None)  # address_of_symbol does not see the executable's own symbols: Python's, where it is static
+    process = ctypes.CDLL(None)  # address_of_symbol does not see the executable's own: Python's, where that is static
     missing = [name for name in names if not llvm.address_of_symbol(name) and not hasattr(process, name)]
     if missing:
         raise ValueError(f"generated code calls {', '.join(missing)}, which no library of this process has")

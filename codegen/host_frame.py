@@ -1,0 +1,176 @@
+"""What the ops of a host program are written with: its values, the handles that it owns, failures, calls.
+
+Every handle that the program owns sits in `%frame` from the moment it exists; a failure anywhere goes to one block that
+frees what is there. A call that may fail has a *site*, which says for the message what was called and where from.
+"""
+
+from dataclasses import dataclass
+
+from mlirc.codegen import native_runtime, shim
+from mlirc.codegen.ir_text import FunctionText, SizeText
+from mlirc.dialects.bindings import ir
+from mlirc.dialects.symbols import Int
+from mlirc.dialects.tensor_types import TensorInfo
+
+
+@dataclass(frozen=True)
+class Site:
+    """Where a call can fail: the op, the user's source line, and for a kernel's check_index its message."""
+
+    op: str
+    location: str
+    message: str = ""
+
+
+@dataclass
+class Root:
+    """Memory that buffers are parts of.
+
+    kind      "argument"; "number": an argument that is a Python number; "slot": of the arena; "owned": by the frame
+    handle    its tensor; none for a number and a slot
+    address   of the first element; empty until somebody needs it
+    """
+
+    kind: str
+    handle: str = ""
+    address: str = ""
+    position: int = -1  # of an argument
+    frame: str = ""  # the place in the frame of an owned one
+
+
+@dataclass
+class Buffer:
+    """A tensor value: its root from element `offset` on, or all of it. `blob` is a handle for library routines."""
+
+    info: TensorInfo
+    root: Root
+    offset: Int = 0
+    whole: bool = True
+    blob: str = ""
+
+
+@dataclass
+class Number:
+    """An i64 (letter "i") or a double ("f"), and where in memory it is once somebody needs that."""
+
+    letter: str
+    value: str
+    address: str = ""
+
+    @property
+    def type(self) -> str:
+        return "double" if self.letter == "f" else "i64"
+
+
+class Frame:
+    """Writes a host program's calls. `op` and `location` say what is being written; `exit` where a failure goes."""
+
+    def __init__(self):
+        self.text = FunctionText()
+        self.sizes = SizeText(self.text)
+        self.values: dict[ir.Value, Buffer | Number] = {}
+        self.sites: list[Site] = []
+        self.op, self.location = "the inputs", ""
+        self.exit = "refused"
+        self.frame_size = 0
+        self._site = -1  # what %site holds here
+
+    def value(self, x: ir.Value) -> Buffer | Number:
+        return self.values[x]
+
+    # ---- calls and failures
+
+    def at_site(self) -> int:
+        """Notes what is being written as what fails next; its number."""
+        site = Site(self.op, self.location)
+        if self._site < 0 or self.sites[self._site] != site:
+            self._site = self.new_sites([site])
+            self.text.line(f"store i64 {self._site}, ptr %site")
+        return self._site
+
+    def new_sites(self, sites: list[Site]) -> int:
+        """The number of the first; `%site` is then to be written by the caller."""
+        self.sites += sites
+        self._site = -1
+        return len(self.sites) - len(sites)
+
+    def branch(self, bad: str, to: str) -> None:
+        label = self.text.fresh("next")
+        self.text.line(f"br i1 {bad}, label %{to}, label %{label}")
+        self.text.block(label)
+
+    def check(self, status: str) -> None:
+        """Goes on where the i32 `status` is 0."""
+        self.branch(self.text.value(f"icmp ne i32 {status}, 0"), self.exit)
+
+    def runtime(self, name: str, *args: str) -> str:
+        return self.text.call_link(name, native_runtime.SIGNATURES[name], *args)
+
+    def shim(self, name: str, *args: str) -> None:
+        """A call of PyTorch's C shim."""
+        self.at_site()
+        self.check(self.text.call(name, shim.SIGNATURES[name], *args))
+
+    def load(self, type_: str, at: str, hint: str = "v") -> str:
+        return self.text.value(f"load {type_}, ptr {at}", hint)
+
+    def at(self, base: str, index: int) -> str:
+        """The address of word `index` of an array of words."""
+        return self.text.value(f"getelementptr i64, ptr {base}, i64 {index}", "at") if index else base
+
+    def new_handle(self) -> str:
+        """A new place in the frame, empty."""
+        self.frame_size += 1
+        return self.at("%frame", self.frame_size - 1)
+
+    # ---- buffers
+
+    def owned(self, info: TensorInfo, place: str) -> Buffer:
+        """The buffer of the tensor whose handle was put at `place` of the frame."""
+        return Buffer(info, Root("owned", self.load("ptr", place, "handle"), frame=place))
+
+    def address(self, x: Buffer | Number) -> str:
+        """The address of the first element; a number has one too."""
+        if isinstance(x, Number):
+            if not x.address:
+                x.address = self.text.place("i64", "number")
+                self.text.line(f"store {x.type} {x.value}, ptr {x.address}")
+            return x.address
+        if not x.root.address:
+            self.shim("aoti_torch_get_data_ptr", x.root.handle, "%scratch")
+            x.root.address = self.load("ptr", "%scratch", "address")
+        if isinstance(x.offset, int) and x.offset == 0:
+            return x.root.address
+        bytes_ = self.sizes.of(x.offset * x.info.dtype.itemsize)
+        return self.text.value(f"getelementptr i8, ptr {x.root.address}, i64 {bytes_}", "address")
+
+    def layout(self, info: TensorInfo) -> tuple[str, ...]:
+        """rank, sizes, strides as the shim takes them."""
+        return str(info.rank), self.sizes.array(info.shape), self.sizes.array(info.stride)
+
+    def kind(self, info: TensorInfo) -> tuple[str, ...]:
+        """dtype, device type, device index as the shim takes them."""
+        if info.device != "cpu":
+            raise ValueError(f"a buffer on {info.device}: this host program holds cpu tensors")
+        return str(shim.dtype_code(info.dtype)), str(shim.cpu_code()), "0"
+
+    def memory(self, x: Buffer) -> str:
+        """A handle on the buffer's memory alone: nothing is known of the tensor that it belongs to, or keeps it."""
+        if not x.blob:
+            place = self.new_handle()
+            arguments = (self.address(x), *self.layout(x.info), "0", *self.kind(x.info))
+            self.shim("aoti_torch_create_tensor_from_blob", *arguments, place)
+            x.blob = self.load("ptr", place, "blob")
+        return x.blob
+
+    def plain(self, x: Buffer | Number) -> str:
+        """A handle for a library routine, which keeps nothing of it."""
+        if isinstance(x, Number):
+            raise ValueError(f"{self.op} at {self.location or '?'} takes tensors, not a number")
+        return x.root.handle if x.whole and x.root.kind in ("argument", "owned") else self.memory(x)
+
+    def part(self, x: Buffer) -> str:
+        """The place in the frame of a new tensor: part of an argument or an owned one, whose storage it shares."""
+        place = self.new_handle()
+        self.shim("aoti_torch__reinterpret_tensor", x.root.handle, *self.layout(x.info), self.sizes.of(x.offset), place)
+        return place

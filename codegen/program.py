@@ -1,0 +1,80 @@
+"""Program: a graph's machine code as a Python callable."""
+
+import ctypes
+from collections.abc import Mapping
+from typing import Any
+from weakref import WeakSet
+
+from mlirc.codegen import arena, native_runtime, shim
+from mlirc.codegen.aten_call import AtenCall
+from mlirc.codegen.host_frame import Site
+from mlirc.codegen.host_program import HostProgram
+from mlirc.codegen.llvm import Code
+
+
+class Program:
+    """program(inputs) -> results, in one native call. Call it under torch.no_grad(), as AOTAutograd does.
+
+    inputs    a list of tensors, ints and floats, one for each argument of the graph
+    calls     its ATen calls, in order
+
+    Any number of threads may call it at once. Raises what an ATen call raised, IndexError for an index out of bounds,
+    RuntimeError with PyTorch's text where a library routine failed.
+    """
+
+    _boxed_call = True  # AOTAutograd then hands over a list
+
+    def __init__(self, host: HostProgram, code: Code, kernels: Mapping[str, tuple[Any, int]]):
+        """`kernels`: for each one that the host program calls, what keeps it loaded, and its address."""
+        addresses = native_runtime.functions() | {name: address for name, (_, address) in kernels.items()}
+        links = (ctypes.c_void_p * len(host.links)).from_address(code.address("links"))
+        links[:] = [addresses[name] for name in host.links]
+        self.calls: list[AtenCall] = host.calls
+        self._keep = (code, kernels)
+        self._method = _Method(b"graph", code.address("graph"), _METH_O, None)
+        data = ("_cdata", Failure(host.inputs, host.sites), *host.calls)
+        self._run = _new_function(ctypes.byref(self._method), data, None)
+        _programs.add(self)
+
+    def __call__(self, inputs: list[Any]) -> list[Any]:
+        return self._run(inputs)
+
+    def __del__(self):
+        if not _programs and arena is not None:
+            arena.free_idle()
+
+
+class Failure:
+    """Raises what a host program's failure at a site means."""
+
+    def __init__(self, inputs: int, sites: list[Site]):
+        self.inputs, self.sites = inputs, sites
+
+    def __call__(self, number: int, index: int, size: int) -> None:
+        site = self.sites[number]
+        if site.message:
+            raise IndexError(site.message.replace("{index}", str(index)).replace("{size}", str(size)))
+        if site.op == "the inputs" and index == -1:
+            raise TypeError(f"this compiled graph takes a list of {self.inputs} inputs")
+        reason = shim.last_error() or "PyTorch's C shim wrote the reason to stderr"
+        origin = f" from {site.location}" if site.location else ""
+        raise RuntimeError(f"{reason}\n(in {site.op}, called by a compiled graph{origin})")
+
+
+class _Method(ctypes.Structure):
+    """PyMethodDef of Python's C interface."""
+
+    _fields_ = [
+        ("name", ctypes.c_char_p),
+        ("function", ctypes.c_void_p),
+        ("flags", ctypes.c_int),
+        ("doc", ctypes.c_char_p),
+    ]
+
+
+_METH_O = 8
+_new_function = ctypes.pythonapi.PyCFunction_NewEx
+_new_function.restype = ctypes.py_object
+_new_function.argtypes = [ctypes.c_void_p, ctypes.py_object, ctypes.c_void_p]
+
+_programs: WeakSet[Program] = WeakSet()

@@ -1,0 +1,71 @@
+"""PyTorch's C shim, as host programs call it: signatures, codes of dtypes, the library routines behind `mlircx.call`.
+
+The shim is a stable C interface of libtorch_cpu.so. A routine returns 0, or another number and leaves a text.
+"""
+
+import ctypes
+from functools import cache
+from pathlib import Path
+
+import torch
+
+SIGNATURES = {
+    "aoti_torch_get_data_ptr": "i32 (ptr, ptr)",
+    "aoti_torch_get_sizes": "i32 (ptr, ptr)",
+    "aoti_torch_empty_strided": "i32 (i64, ptr, ptr, i32, i32, i32, ptr)",
+    "aoti_torch_create_tensor_from_blob": "i32 (ptr, i64, ptr, ptr, i64, i32, i32, i32, ptr)",
+    "aoti_torch__reinterpret_tensor": "i32 (ptr, i64, ptr, ptr, i64, ptr)",
+    "aoti_torch_new_tensor_handle": "i32 (ptr, ptr)",
+    "aoti_torch_scalar_to_tensor_float64": "i32 (double, ptr)",
+    "aoti_torch_copy_": "i32 (ptr, ptr, i32)",
+    "aoti_torch_cpu_mm_out": "i32 (ptr, ptr, ptr)",
+    "aoti_torch_cpu_bmm_out": "i32 (ptr, ptr, ptr)",
+    "aoti_torch_cpu_addmm_out": "i32 (ptr, ptr, ptr, ptr, double, double)",
+    "aoti_torch_cpu_baddbmm_out": "i32 (ptr, ptr, ptr, ptr, double, double)",
+    "torch_get_num_threads": "i32 (ptr)",
+}
+
+# (callee, rank of the result or None for any) -> (routine, arguments after the output's and the inputs' handles)
+ROUTINES = {
+    ("matmul", 2): ("aoti_torch_cpu_mm_out", ()),
+    ("matmul", 3): ("aoti_torch_cpu_bmm_out", ()),
+    ("addmm", 2): ("aoti_torch_cpu_addmm_out", ("1.0", "1.0")),
+    ("addmm", 3): ("aoti_torch_cpu_baddbmm_out", ("1.0", "1.0")),
+    ("copy", None): ("aoti_torch_copy_", ("0",)),
+}
+
+
+def routine(callee: str, rank: int) -> tuple[str, tuple[str, ...]]:
+    """The shim's routine for a library call into a result of `rank`. Raises ValueError if there is none."""
+    found = ROUTINES.get((callee, rank)) or ROUTINES.get((callee, None))
+    if found is None:
+        known = ", ".join(f"{name} (rank {r})" if r is not None else name for name, r in ROUTINES)
+        raise ValueError(f"no library routine for callee '{callee}' with a result of rank {rank}; there are {known}")
+    return found
+
+
+@cache
+def library() -> ctypes.CDLL:
+    return ctypes.CDLL(str(Path(torch.__file__).parent / "lib" / "libtorch_cpu.so"))
+
+
+@cache
+def dtype_code(dtype: torch.dtype) -> int:
+    """The shim's number of a dtype."""
+    return getattr(library(), f"aoti_torch_dtype_{str(dtype).removeprefix('torch.')}")()
+
+
+@cache
+def cpu_code() -> int:
+    return library().aoti_torch_device_type_cpu()
+
+
+def last_error() -> str:
+    """The text of this thread's last failure in the shim; "" before torch 2.13, which does not tell."""
+    try:
+        what = library().torch_exception_get_what_without_backtrace
+    except AttributeError:
+        return ""
+    what.restype = ctypes.c_char_p
+    text = what()
+    return text.decode(errors="replace").strip() if text else ""
