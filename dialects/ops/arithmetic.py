@@ -4,6 +4,7 @@ import torch
 
 from mlirc.dialects.dialect import Binary, Ternary, Unary, imports
 from mlirc.dialects.graph_builder import NotOurs
+from mlirc.dialects.import_arguments import need_kernel_dtypes
 from mlirc.dialects.scalar_builder import is_float
 
 aten = torch.ops.aten
@@ -37,7 +38,7 @@ class Div(Binary, name="div", aten=(aten.div.Tensor, aten.div.Scalar)):
 class Fma(Ternary, name="fma"):
     """x*y + z with one rounding to the result's dtype."""
 
-    reference = staticmethod(lambda x, y, z: torch.add(z, x, alpha=y) if y.dim() == 0 else x * y + z)
+    reference = staticmethod(lambda x, y, z: x * y + z)
     scalar = staticmethod(lambda b, x, y, z: b.fma(x, y, z) if is_float(b) else b.add(b.mul(x, y), z))
 
 
@@ -84,6 +85,7 @@ class Abs(Unary, name="abs", aten=(aten.abs.default,)):
 
 @imports(aten.positive.default)
 def positive(g, x):
+    need_kernel_dtypes(x)
     return g.copy(x)
 
 
@@ -124,7 +126,6 @@ class Lerp(Ternary, name="lerp", aten=(aten.lerp.Scalar, aten.lerp.Tensor)):
 
     @staticmethod
     def scalar(b, x, y, z):
-        distance = b.sub(y, x)
-        from_x = b.fma(z, distance, x)
-        from_y = b.sub(y, b.mul(distance, b.sub(b.constant(1.0), z)))
-        return b.select(b.lt(b.abs(z), b.constant(0.5)), from_x, from_y)
+        near_y = b.ge(b.abs(z), b.constant(0.5))
+        weight = b.select(near_y, b.sub(z, b.constant(1.0)), z)
+        return b.fma(weight, b.sub(y, x), b.select(near_y, y, x))

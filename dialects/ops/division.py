@@ -3,6 +3,8 @@
 Integers are divided by constants other than 0 only: eager raises an error on a division by zero, which ATen then does.
 """
 
+import math
+
 import torch
 
 from mlirc.dialects.dialect import Binary, imports
@@ -37,7 +39,9 @@ def floor_divide_scalar(b, x, y):
     floor = b.floor(exact)
     floor = b.select(b.gt(b.sub(exact, floor), b.constant(0.5)), b.add(floor, b.constant(1.0)), floor)
     nonzero = b.select(b.eq(exact, zero), b.copysign(zero, ratio), floor)
-    return b.select(b.eq(y, zero), ratio, nonzero)
+    infinity = b.constant(math.inf)
+    overflow = b.and_(b.eq(b.abs(ratio), infinity), b.ne(b.abs(x), infinity))
+    return b.select(b.or_(b.eq(y, zero), overflow), ratio, nonzero)
 
 
 class Remainder(Binary, name="remainder"):

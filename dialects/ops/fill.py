@@ -1,4 +1,4 @@
-"""Tensors made of nothing but sizes and numbers: full, zeros, ones, arange, eye; and triangles, which compare indices."""
+"""Tensors made of sizes and numbers only: full, zeros, ones, arange, eye; and triangles, which compare indices."""
 
 import torch
 

@@ -5,6 +5,7 @@ import torch
 from mlirc.dialects.bindings import ir
 from mlirc.dialects.dialect import Binary, Unary, imports
 from mlirc.dialects.graph_builder import NotOurs
+from mlirc.dialects.import_arguments import need_kernel_dtypes
 from mlirc.dialects.ops.arithmetic import Mul
 
 aten = torch.ops.aten
@@ -48,6 +49,7 @@ def square(g, x):
 def pow_scalar(g, x, exponent):
     """Eager computes the exponents below otherwise than pow does, which shows in sqrt(-inf)."""
     dtype = g.out.dtype if g.out else g.promote(x, exponent)
+    need_kernel_dtypes(dtype)
     if dtype == torch.bool:
         raise NotOurs("a power of booleans")
     if not isinstance(exponent, int | float):

@@ -5,6 +5,7 @@ import math
 import torch
 
 from mlirc.dialects.dialect import Binary, imports
+from mlirc.dialects.import_arguments import need_kernel_dtypes
 from mlirc.dialects.ops.exponential import FloatBinary, FloatUnary
 from mlirc.dialects.scalar_builder import is_nan
 
@@ -94,18 +95,19 @@ class Copysign(FloatBinary, name="copysign", aten=(aten.copysign.Tensor, aten.co
 
 
 class Heaviside(Binary, name="heaviside", aten=(aten.heaviside.default,)):
-    """0 below 0, 1 above, and y at 0."""
+    """0 below 0, 1 above, and y at 0; 0 of NaN."""
 
     reference = staticmethod(torch.heaviside)
 
     @staticmethod
     def scalar(b, x, y):
         zero = b.constant(0)
-        return b.select(b.eq(x, zero), y, b.select(b.lt(x, zero), zero, b.constant(1)))
+        return b.select(b.eq(x, zero), y, b.select(b.gt(x, zero), b.constant(1), zero))
 
 
 @imports(aten.nan_to_num.default)
 def nan_to_num(g, x, nan=None, posinf=None, neginf=None):
+    need_kernel_dtypes(x)
     dtype = g.info(x).dtype
     if not dtype.is_floating_point:
         return g.copy(x)
