@@ -1,0 +1,209 @@
+"""What may appear in a stage's form: a verifier for each of graph, kernel, memory and lowered.
+
+MLIR's own verifier checks operands, results and attributes of `mlirc` ops; this one checks what it cannot see: which
+ops may appear, text attributes, the ops of the `mlircx` namespace, kernel bodies (kernel_verifier.py).
+"""
+
+from collections.abc import Callable
+from typing import Any
+
+from mlirc.dialects import symbols
+from mlirc.dialects.bindings import ir
+from mlirc.dialects.dialect import OPS, attribute_value
+from mlirc.dialects.symbols import Int
+from mlirc.dialects.tensor_types import info_of
+from mlirc.lowering.kernel_verifier import StageError, expect, list_attribute, text_attribute, verify_kernel
+
+ATEN = {"mlircx.aten", "mlircx.aten_effect"}
+NUMBERS = {"mlirc.constant", "mlirc.size"}
+LIBRARY = {"mlirc.matmul", "mlirc.addmm"}
+KERNEL_STAGE = LIBRARY | {"mlircx.kernel", "mlirc.view", "mlirc.copy", "mlirc.iota", "mlirc.assign"}
+MEMORY_STAGE = {"mlirc.slot", "mlirc.allocate", "mlirc.release", "mlirc.view", "mlircx.call"}
+ALLOWED: dict[str, set[str]] = {
+    "kernel": KERNEL_STAGE | ATEN | NUMBERS,
+    "memory": MEMORY_STAGE | ATEN | NUMBERS | {"mlircx.launch"},
+    "lowered": MEMORY_STAGE | ATEN | NUMBERS | {"mlircx.run"},
+}
+MADE_BY = {"kernel": "to-kernels", "memory": "plan-memory", "lowered": "lower-kernels"}
+
+
+def verify_stage(function: Any, stage: str) -> None:
+    """Raises StageError, one line with the op, its source line, what was expected and what to do.
+
+    `stage` is "graph", "kernel", "memory" or "lowered". Needs an entered context.
+    """
+    allowed = {f"mlirc.{name}" for name in OPS} | ATEN if stage == "graph" else ALLOWED[stage]
+    block = function.regions[0].blocks[0]
+    for op in block.operations:
+        name = op.operation.name
+        if name == "func.return":
+            verify_results(function, op, stage)
+            continue
+        if name not in allowed:
+            raise StageError(op, f"no op of the {stage} form", _advice(name, stage))
+        if stage in ("memory", "lowered") and name in NUMBERS:
+            number = not isinstance(op.results[0].type, ir.RankedTensorType)
+            expect(number, op, f"a tensor in the {stage} form; only plain numbers stay", "run plan-memory")
+        for value in op.results:
+            try:
+                info_of(value)
+            except (ValueError, KeyError) as error:
+                raise StageError(op, f"a result's type is not one of ours: {error}", "see tensor_types.py") from error
+        if name in CHECKS:
+            CHECKS[name](op)
+    if stage in ("memory", "lowered"):
+        here = function.attributes.get("mlirc.arena", None)
+        expect(here is not None, function, "no attribute mlirc.arena", "run plan-memory")
+        expression(function, "mlirc.arena")
+
+
+def _advice(name: str, stage: str) -> str:
+    if stage == "graph":
+        return f"the graph form holds {', '.join(sorted(OPS)[:3])}, ... and ATen calls: `mlirc opt --list-ops`"
+    if name.startswith("mlirc"):
+        return f"run {MADE_BY[stage]}, or report what it left behind"
+    return f"convert it to mlirc ops before {MADE_BY[stage]}"
+
+
+def expression(op: Any, attribute: str) -> Int:
+    """The size expression that a text attribute holds."""
+    text = text_attribute(op, attribute)
+    try:
+        return symbols.parse(text)
+    except ValueError as error:
+        raise StageError(op, f"{attribute}: {error}", "write a size expression such as 2*s0 + 1") from error
+
+
+# ---- the function
+
+
+def verify_results(function: Any, op: Any, stage: str) -> None:
+    declared = [str(t) for t in function.type.results]
+    given = [str(x.type) for x in op.operands]
+    expect(declared == given, op, f"returns {given}, and the function promises {declared}", "make them the same")
+    if "mlirc.results" not in function.attributes:
+        return
+    groups = attribute_value(function.attributes["mlirc.results"])
+    expect(len(groups) == len(given), op, f"{len(groups)} alias groups for {len(given)} results", "set mlirc.results")
+    count = len(function.regions[0].blocks[0].arguments)
+    for group in groups:
+        number = group[3:] if group.startswith("arg") else group[1:] if group.startswith("g") else ""
+        fits = number.isdigit() and (group.startswith("g") or int(number) < count)
+        expect(fits, op, f'"{group}" is no alias group', 'mlirc.results holds "g0", "g1", ... and "arg0", "arg1", ...')
+
+
+# ---- ops of the graph and kernel stages
+
+
+def verify_view(op: Any) -> None:
+    x, out = info_of(op.operands[0]), info_of(op.results[0])
+    expect(x.dtype == out.dtype, op, f"a view of {x.dtype} as {out.dtype}", "use mlirc.bitcast for other bits")
+    expect(x.device == out.device, op, f"a view of {x.device} on {out.device}", "copy between devices by an ATen call")
+    expression(op, "offset")
+    map_ = list_attribute(op, "map")
+    given = not text_attribute(op, "map") or len(map_) == x.rank
+    expect(given, op, f"a map of {len(map_)} indices into {x.rank} dimensions", 'one each, or "" for none')
+
+
+def verify_copy(op: Any) -> None:
+    x, out = info_of(op.operands[0]), info_of(op.results[0])
+    same = (x.dtype, x.shape) == (out.dtype, out.shape)
+    expect(same, op, f"{x.dtype} {x.shape} becomes {out.dtype} {out.shape}", "a copy changes strides only")
+
+
+def verify_assign(op: Any) -> None:
+    target, value = info_of(op.operands[0]), info_of(op.operands[1])
+    expect(target.dtype == value.dtype, op, f"writes {value.dtype} into {target.dtype}", "cast the value first")
+    base = op.operands[0]
+    while not isinstance(base.owner, ir.Block):
+        name = base.owner.name
+        expect(name == "mlirc.view" or name in ATEN, op, f"the target comes from {name}", "overwrite arguments only")
+        base = base.owner.operands[0]
+
+
+def verify_product(op: Any) -> None:
+    *bias, x, y = map(info_of, op.operands)
+    out = info_of(op.results[0])
+    ranks = x.rank == y.rank == out.rank and x.rank in (2, 3)
+    expect(ranks, op, f"ranks {x.rank}, {y.rank} and {out.rank}", "products are of matrices, or of one batch of them")
+    dtypes = {i.dtype for i in (*bias, x, y, out)}
+    expect(len(dtypes) == 1, op, "operands and result of several dtypes", "cast them")
+    fits = x.shape[-1] == y.shape[-2] and out.shape[-2:] == (x.shape[-2], y.shape[-1])
+    expect(fits, op, f"{x.shape} @ {y.shape} gives no {out.shape}", "permute or view the operands first")
+
+
+def verify_kernel_op(op: Any) -> None:
+    yields = verify_kernel(op, [info_of(x) for x in op.operands])
+    results = [info_of(x) for x in op.results]
+    verify_yield(op, yields, results)
+
+
+def verify_yield(op: Any, yields: list[tuple[Any, int]], results: list[Any]) -> None:
+    expect(len(yields) == len(results), op, f"yields {len(yields)} values for {len(results)} results", "one for each")
+    for k, ((dtype, rank), info) in enumerate(zip(yields, results, strict=True)):
+        expect(dtype == info.dtype, op, f"yields {dtype} as result {k}, which is {info.dtype}", "cast the value")
+        expect(rank == info.rank, op, f"map {k} has {rank} indices for {info.rank} dimensions", "one for each")
+
+
+def verify_aten(op: Any) -> None:
+    name = text_attribute(op, "op")
+    expect(name.count(".") >= 1, op, f"'{name}' names no operator", "write it as aten.add.Tensor")
+    text_attribute(op, "args")
+    aliases = list_attribute(op, "aliases")
+    expect(len(aliases) == len(op.results), op, f"{len(aliases)} aliases for {len(op.results)} results", "-1 for none")
+    for alias in aliases:
+        known = isinstance(alias, int) and -1 <= alias < len(op.operands)
+        expect(known, op, f"alias {alias} is no operand", "an operand's number, or -1")
+
+
+# ---- ops of the memory stage
+
+
+def verify_slot(op: Any) -> None:
+    offset = expression(op, "offset")
+    aligned = isinstance(offset, int) and offset % 64 == 0 and offset >= 0
+    if isinstance(offset, symbols.Expr):
+        aligned = all(c % 64 == 0 for c in offset.terms.values())
+    expect(aligned, op, f"the offset {offset} is no multiple of 64", "place the slot at one")
+
+
+def input_count(op: Any) -> int:
+    expect("inputs" in op.attributes, op, "no attribute inputs", "say how many operands are read")
+    count = attribute_value(op.attributes["inputs"])
+    fits = isinstance(count, int) and 0 <= count <= len(op.operands)
+    expect(fits, op, f"{count} inputs among {len(op.operands)} operands", "say how many operands are read")
+    return count
+
+
+def verify_launch(op: Any) -> None:
+    count = input_count(op)
+    infos = [info_of(x) for x in op.operands]
+    verify_yield(op, verify_kernel(op, infos[:count]), infos[count:])
+
+
+def verify_call(op: Any) -> None:
+    text_attribute(op, "callee")
+    outputs = len(op.operands) - input_count(op)
+    expect(outputs >= 1, op, "writes nothing", "the operands after the inputs are written")
+
+
+def verify_run(op: Any) -> None:
+    text_attribute(op, "kernel")
+    list_attribute(op, "symbols")
+    input_count(op)
+
+
+CHECKS: dict[str, Callable[[Any], None]] = {
+    "mlirc.view": verify_view,
+    "mlirc.copy": verify_copy,
+    "mlirc.assign": verify_assign,
+    "mlirc.matmul": verify_product,
+    "mlirc.addmm": verify_product,
+    "mlircx.kernel": verify_kernel_op,
+    "mlircx.aten": verify_aten,
+    "mlircx.aten_effect": verify_aten,
+    "mlirc.slot": verify_slot,
+    "mlircx.launch": verify_launch,
+    "mlircx.call": verify_call,
+    "mlircx.run": verify_run,
+}
