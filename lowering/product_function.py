@@ -1,0 +1,292 @@
+"""A matrix product with its epilogue as functions in MLIR text: rows in blocks, columns in panels, a tile of results in registers.
+
+for group of panels (they stay in the second-level cache):      threads share the panels
+  for block of rows:
+    pack the block's rows, k outermost                          where their stride would make them evict each other
+    for panel in group:
+      tile = rows @ panel                                       all of it in registers, one pass over k
+      epilogue over the tile                                    from a scratch of a few lines, still in the first-level cache
+
+After Goto and van de Geijn, "Anatomy of High-Performance Matrix Multiplication" (2008); the panels come packed.
+"""
+
+import torch
+
+from mlirc.dialects import symbols
+from mlirc.lowering.cpu_target import CpuTarget
+from mlirc.lowering.kernel_axes import Axis, Vector
+from mlirc.lowering.kernel_emitter import Emitter
+from mlirc.lowering.kernel_function import _LIBGOMP, _PART, KernelText, _decode, _entry, _load_words, _part
+from mlirc.lowering.kernel_memory import store
+from mlirc.lowering.kernel_threads import Split
+from mlirc.lowering.product_match import PANEL, Product
+from mlirc.lowering.vector_builder import Value
+
+GROUP_BYTES = 512 << 10  # of panels: half of a second-level cache
+BLOCK = 256  # products that are summed before they are added to the tile
+MANY_PANELS = 8  # from here on threads share panels, below it rows
+CONFLICT = 4096  # rows this many bytes apart fall into the same lines of the first-level cache
+
+
+def registers(target: CpuTarget) -> int:
+    return 32 if target.vector_bytes == 64 or target.arch == "aarch64" else 16
+
+
+def row_block(target: CpuTarget) -> int:
+    """Rows of a tile: as many as leave registers for a panel's vectors and one broadcast element."""
+    vectors = PANEL * 4 // target.vector_bytes
+    return max(1, (registers(target) - vectors - 1) // vectors)
+
+
+def product_text(product: Product, name: str, target: CpuTarget) -> KernelText:
+    return _Writer(product, name, target).write()
+
+
+class _Writer:
+    def __init__(self, product: Product, name: str, target: CpuTarget):
+        self.p, self.name, self.target = product, name, target
+        self.lanes = target.vector_bytes // 4
+        self.vectors = PANEL // self.lanes
+        self.vector = f"vector<{self.lanes}xf32>"
+        self.K = product.k.size
+        self.panels = -(-product.n.size // PANEL)
+        self.group = max(8 if self.packs else 1, min(self.panels, GROUP_BYTES // (self.K * PANEL * 4)))
+        self.full, self.rests = self.blocks()
+        self.packs = product.ka != 1 or (isinstance(product.lda, int) and product.lda * 4 % CONFLICT == 0)
+        self.e = Emitter(Vector(product.n, self.lanes), target)
+
+    def blocks(self) -> tuple[int, list[int]]:
+        """Rows of the full blocks, and of the blocks that may be left: the largest first."""
+        most, rows = row_block(self.target), self.p.m_size
+        if not isinstance(rows, int):
+            rests = [1 << k for k in reversed(range(most.bit_length())) if 1 << k < most]
+            return most, rests
+        count = max(1, -(-rows // most))
+        full = max(1, -(-rows // count))
+        return full, [rows % full] if rows % full else []
+
+    def write(self) -> KernelText:
+        p, e, kernel = self.p, self.e, self.p.kernel
+        names = kernel.symbols
+        e.env["thread"], e.env["threads"] = Value("%thread", torch.int64), Value("%threads", torch.int64)
+        _load_words(e, kernel, names, "%args")
+        tile = e.i64(self.full * PANEL)
+        e.env["tile"] = e.index.emit(
+            f"llvm.alloca {tile} x f32 {{alignment = 64 : i64}} : (i64) -> !llvm.ptr", torch.int64
+        )
+        if self.packs:
+            size = e.i64(self.full * self.K)
+            text = f"llvm.alloca {size} x f32 {{alignment = 64 : i64}} : (i64) -> !llvm.ptr"
+            e.env["packed"] = e.index.emit(text, torch.int64)
+        e.nodes = [n for n in p.epilogue if not n.dims and n.depth == 0]
+        e.enter()
+        e.nodes = ()
+        by_panels = self.panels >= MANY_PANELS
+        rows = e.integer(p.m_size)
+        every = (e.i64(0), e.i64(self.panels)), (e.i64(0), rows)
+        if by_panels:
+            self.groups(_part(e, e.i64(self.panels)), every[1])
+            units = self.panels
+        else:
+            step = e.i64(self.full)
+            count = e.index.binary("arith.divui", e.index.add(rows, e.i64(self.full - 1)), step)
+            lo, hi = _part(e, count)
+            self.groups(every[0], (e.index.mul(lo, step), e.index.minimum(e.index.mul(hi, step), rows)))
+            units = symbols.floordiv(p.m_size + self.full - 1, self.full)
+        head = f"llvm.func internal @{self.name}_body(%frame: !llvm.ptr, %thread: i64, %threads: i64) {{"
+        args = "%args = llvm.load %frame : !llvm.ptr -> !llvm.ptr"
+        body = "\n".join([head, args, *e.text.preamble, *e.lines, "llvm.return", "}"])
+        work = symbols.product([p.m_size, p.n.size, self.K]) * 1
+        split = Split(Vector(None, 1), units=units, work=symbols.floordiv(work, 8))
+        tiles = [self.tile_function(rows) for rows in dict.fromkeys([self.full, *self.rests])]
+        parts = [*tiles, body, _entry(kernel, split, names, self.name, self.target), _PART.replace("KERNEL", self.name)]
+        return KernelText("\n".join(parts), e.text.declarations + _LIBGOMP, names)
+
+    # ---- loops
+
+    def groups(self, panels: tuple[Value, Value], rows: tuple[Value, Value]) -> None:
+        e, b = self.e, self.e.index
+
+        def group(first: Value, state: list[Value]) -> list[Value]:
+            last = b.minimum(b.add(first, e.i64(self.group)), panels[1])
+            self.row_blocks(rows, (first, last))
+            return state
+
+        e.loop(*panels, e.i64(self.group), [], [], group)
+
+    def row_blocks(self, rows: tuple[Value, Value], panels: tuple[Value, Value]) -> None:
+        e, b = self.e, self.e.index
+        start, end = rows
+        for size in [self.full, *self.rests]:
+            left = b.sub(end, start)
+            count = b.mul(b.binary("arith.divui", left, e.i64(size)), e.i64(size))
+            stop = b.add(start, count)
+
+            def block(row: Value, state: list[Value], size: int = size) -> list[Value]:
+                self.block(row, size, panels)
+                return state
+
+            e.loop(start, stop, e.i64(size), [], [], block)
+            start = stop
+
+    def block(self, row: Value, size: int, panels: tuple[Value, Value]) -> None:
+        e, b, p = self.e, self.e.index, self.p
+        lda, ka = e.integer(p.lda), e.integer(p.ka)
+        a = self.advance(e.env["base", p.rows.operand], b.mul(row, lda))
+        if self.packs:
+            self.pack(a, size, lda, ka)
+            a, lda, ka = e.env["packed"], e.i64(1), e.i64(size)
+
+        def panel(number: Value, state: list[Value]) -> list[Value]:
+            columns = self.advance(e.env["base", p.panels.operand], b.mul(number, e.i64(self.K * PANEL)))
+            e.lines.append(
+                f"llvm.call @{self.name}_tile{size}({a}, {lda}, {ka}, {columns}, {e.env['tile']}) : "
+                "(!llvm.ptr, i64, i64, !llvm.ptr, !llvm.ptr) -> ()"
+            )
+            self.epilogue(row, size, number)
+            return state
+
+        e.loop(*panels, e.i64(1), [], [], panel)
+
+    def pack(self, a: Value, size: int, lda: Value, ka: Value) -> None:
+        """packed[k * size + i] = a[i, k]"""
+        e, b = self.e, self.e.index
+
+        def column(k: Value, state: list[Value]) -> list[Value]:
+            source = self.advance(a, b.mul(k, ka))
+            target = self.advance(e.env["packed"], b.mul(k, e.i64(size)))
+            for i in range(size):
+                x = self.load_scalar(self.advance(source, b.mul(lda, e.i64(i))) if i else source)
+                address = self.advance(target, e.i64(i))
+                e.lines.append(f"llvm.store {x}, {address} {{alignment = 4 : i64}} : f32, !llvm.ptr")
+            return state
+
+        e.loop(e.i64(0), e.i64(self.K), e.i64(1), [], [], column)
+
+    def epilogue(self, row: Value, size: int, panel: Value) -> None:
+        """The scalar work on a tile, row by row, vector by vector; the last panel may be narrower than its 32 columns."""
+        e, b, p = self.e, self.e.index, self.p
+        first = b.mul(panel, e.i64(PANEL))
+
+        def one_row(i: Value, state: list[Value]) -> list[Value]:
+            self.bind_rows(b.add(row, i))
+            line = self.advance(e.env["tile"], b.mul(i, e.i64(PANEL)))
+            for v in range(self.vectors):
+                with e.scope():
+                    self.columns(b.add(first, e.i64(v * self.lanes)), self.advance(line, e.i64(v * self.lanes)))
+            return state
+
+        e.loop(e.i64(0), e.i64(size), e.i64(1), [], [], one_row)
+
+    def bind_rows(self, row: Value) -> None:
+        e = self.e
+        if self.p.m:
+            _decode(e, self.p.m, row)
+        names = [axis.name for axis in self.p.m]
+        e.nodes = [n for n in self.p.epilogue if n.depth == 0]
+        e.enter(*names)
+        e.nodes = ()
+
+    def columns(self, column: Value, source: Value) -> None:
+        e, p = self.e, self.p
+        wide = e.builder(torch.float32, True)
+        total = wide.emit(f"llvm.load {source} {{alignment = 64 : i64}} : !llvm.ptr -> {self.vector}", torch.float32)
+        e.env[p.n.name] = column
+        e.env[p.total] = total
+        e.bound.add(p.n.name)
+        if p.n.size % PANEL:
+            left = e.index.sub(e.i64(p.n.size), column)
+            e.mask = e.builder(torch.int64, True).lt(e.lane_numbers(), e.splat(left))
+        for output in p.kernel.outputs:
+            e.value(output.node)
+        for output in p.kernel.outputs:
+            store(e, output.access, output.node)
+
+    # ---- text
+
+    def advance(self, address: Value, offset: Value) -> Value:
+        return self.e.index.emit(
+            f"llvm.getelementptr {address}[{offset}] : (!llvm.ptr, i64) -> !llvm.ptr, f32", torch.int64
+        )
+
+    def load_scalar(self, address: Value) -> Value:
+        return self.e.builder(torch.float32).emit(
+            f"llvm.load {address} {{alignment = 4 : i64}} : !llvm.ptr -> f32", torch.float32
+        )
+
+    def tile_function(self, rows: int) -> str:
+        """tile[rows, PANEL] = a[rows, K] @ panel[K, PANEL]. SHORT SUMS: a block of k is summed in registers, then added to the
+        tile, so that rounding errors do not grow with K. Few rows sum several k side by side."""
+        vectors, vector = self.vectors, self.vector
+        unroll = max(1, min(8 // (rows * vectors), 4)) if rows * vectors < 8 else 1
+        cells = [(u, i, j) for u in range(unroll) for i in range(rows) for j in range(vectors)]
+        first = [(0, i, j) for i in range(rows) for j in range(vectors)]
+        types = ", ".join([vector] * len(cells))
+        out = [
+            f"llvm.func internal @{self.name}_tile{rows}(%a: !llvm.ptr, %lda: i64, %ka: i64, %b: !llvm.ptr, %c: !llvm.ptr) {{",
+            f"%zero = arith.constant dense<0.0> : {vector}\n%k0 = arith.constant 0 : i64\n%one = arith.constant 1 : i64",
+            f"%step = arith.constant {unroll} : i64\n%block = arith.constant {BLOCK} : i64",
+            f"%width = arith.constant {PANEL} : i64\n%all = arith.constant {self.K} : i64",
+        ]
+        for i in range(rows):
+            out.append(f"%i{i} = arith.constant {i} : i64\n%ao{i} = arith.muli %i{i}, %lda : i64")
+            out.append(f"%a{i} = llvm.getelementptr %a[%ao{i}] : (!llvm.ptr, i64) -> !llvm.ptr, f32")
+        for _, i, j in first:
+            out.append(
+                f"%p{i}_{j} = llvm.getelementptr %c[{i * PANEL + j * self.lanes}] : (!llvm.ptr) -> !llvm.ptr, f32"
+            )
+            out.append(f"llvm.store %zero, %p{i}_{j} {{alignment = 64 : i64}} : {vector}, !llvm.ptr")
+        out.append("scf.for %kb = %k0 to %all step %block : i64 {")
+        out.append("%far = arith.addi %kb, %block : i64\n%end = arith.minsi %far, %all : i64")
+        main = "%end"
+        if unroll > 1:
+            out.append("%len = arith.subi %end, %kb : i64\n%over = arith.remui %len, %step : i64")
+            out.append("%main = arith.subi %end, %over : i64")
+            main = "%main"
+        starts = ", ".join(f"%c{u}_{i}_{j} = %zero" for u, i, j in cells)
+        out.append(
+            f"%sum:{len(cells)} = scf.for %k = %kb to {main} step %step iter_args({starts}) -> ({types}) : i64 {{"
+        )
+        names = {cell: f"%c{cell[0]}_{cell[1]}_{cell[2]}" for cell in cells}
+        for u in range(unroll):
+            self.rank_one(out, rows, u, names, "%k", f"m{u}_")
+        out.append(f"scf.yield {', '.join(names[c] for c in cells)} : {types}\n}}")
+        totals = {c: f"%sum#{n}" for n, c in enumerate(cells)}
+        for u, i, j in cells[len(first) :]:
+            out.append(f"%t{u}_{i}_{j} = arith.addf {totals[0, i, j]}, {totals[u, i, j]} : {vector}")
+            totals[0, i, j] = f"%t{u}_{i}_{j}"
+        if unroll > 1:
+            starts = ", ".join(f"%r0_{i}_{j} = {totals[0, i, j]}" for _, i, j in first)
+            kinds = ", ".join([vector] * len(first))
+            out.append(
+                f"%rest:{len(first)} = scf.for %kr = %main to %end step %one iter_args({starts}) -> ({kinds}) : i64 {{"
+            )
+            names = {c: f"%r0_{c[1]}_{c[2]}" for c in first}
+            self.rank_one(out, rows, 0, names, "%kr", "r")
+            out.append(f"scf.yield {', '.join(names[c] for c in first)} : {kinds}\n}}")
+            totals = {c: f"%rest#{n}" for n, c in enumerate(first)}
+        for _, i, j in first:
+            out.append(f"%q{i}_{j} = llvm.load %p{i}_{j} {{alignment = 64 : i64}} : !llvm.ptr -> {vector}")
+            out.append(f"%s{i}_{j} = arith.addf %q{i}_{j}, {totals[0, i, j]} : {vector}")
+            out.append(f"llvm.store %s{i}_{j}, %p{i}_{j} {{alignment = 64 : i64}} : {vector}, !llvm.ptr")
+        return "\n".join([*out, "}", "llvm.return\n}"])
+
+    def rank_one(self, out: list[str], rows: int, u: int, names: dict, k: str, tag: str) -> None:
+        """Every cell of copy `u` plus a[:, k + u] times row k + u of the panel; `names` then holds the new values."""
+        vector = self.vector
+        at = k
+        if u:
+            out.append(f"%{tag}u = arith.constant {u} : i64\n%{tag}k = arith.addi {k}, %{tag}u : i64")
+            at = f"%{tag}k"
+        out.append(f"%{tag}bo = arith.muli {at}, %width : i64\n%{tag}ko = arith.muli {at}, %ka : i64")
+        out.append(f"%{tag}bk = llvm.getelementptr %b[%{tag}bo] : (!llvm.ptr, i64) -> !llvm.ptr, f32")
+        for j in range(self.vectors):
+            out.append(f"%{tag}bp{j} = llvm.getelementptr %{tag}bk[{j * self.lanes}] : (!llvm.ptr) -> !llvm.ptr, f32")
+            out.append(f"%{tag}b{j} = llvm.load %{tag}bp{j} {{alignment = 4 : i64}} : !llvm.ptr -> {vector}")
+        for i in range(rows):
+            out.append(f"%{tag}ap{i} = llvm.getelementptr %a{i}[%{tag}ko] : (!llvm.ptr, i64) -> !llvm.ptr, f32")
+            out.append(f"%{tag}as{i} = llvm.load %{tag}ap{i} {{alignment = 4 : i64}} : !llvm.ptr -> f32")
+            out.append(f"%{tag}av{i} = vector.broadcast %{tag}as{i} : f32 to {vector}")
+            for j in range(self.vectors):
+                out.append(f"%{tag}n{i}_{j} = math.fma %{tag}av{i}, %{tag}b{j}, {names[u, i, j]} : {vector}")
+                names[u, i, j] = f"%{tag}n{i}_{j}"
