@@ -52,7 +52,7 @@ def operands(cls: type, name: str, dtype: torch.dtype) -> list[torch.Tensor]:
     grids = [values(torch.bool if word == "bool" else dtype, (300, 30, 3)[count - 1]) for word in words]
     if name in DIVISIONS and dtype in INTEGERS:
         grids[1] = grids[1][(grids[1] != 0) & (grids[1] != -1)]  # rules see to 0; lowest / -1 traps in eager
-    if name == "lerp":
+    if name == "lerp" and dtype.is_floating_point:
         grids = [
             grid[grid.abs() < 1e4] for grid in grids
         ]  # eager multiplies and adds at once, without overflow between

@@ -57,7 +57,8 @@ class MishBackward(Gradient, name="mish_backward", aten=(aten.mish_backward.defa
 
 
 class GeluBackward(Gradient, name="gelu_backward"):
-    reference = staticmethod(aten.gelu_backward)
+    # eager's kernel for it, oneDNN's, refuses expanded tensors
+    reference = staticmethod(lambda x, y: aten.gelu_backward(x.contiguous(), y.contiguous()))
 
     @staticmethod
     def scalar(b, x, y):
@@ -68,7 +69,7 @@ class GeluBackward(Gradient, name="gelu_backward"):
 
 
 class GeluTanhBackward(Gradient, name="gelu_tanh_backward"):
-    reference = staticmethod(lambda x, y: aten.gelu_backward(x, y, approximate="tanh"))
+    reference = staticmethod(lambda x, y: aten.gelu_backward(x.contiguous(), y.contiguous(), approximate="tanh"))
 
     @staticmethod
     def scalar(b, x, y):

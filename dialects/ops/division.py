@@ -69,6 +69,8 @@ class FloorDivide(Binary, name="floor_divide"):
 
 
 class TruncDivide(Binary, name="trunc_divide"):
+    """The quotient without its fraction. Of half types eager rounds the quotient first, up to one more; we do not."""
+
     reference = staticmethod(lambda x, y: torch.div(x, y, rounding_mode="trunc"))
     scalar = staticmethod(lambda b, x, y: b.trunc(b.div(x, y)) if is_float(b) else b.div(x, y))
 
