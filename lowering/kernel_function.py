@@ -12,15 +12,17 @@ import torch
 
 from mlirc.dialects import symbols
 from mlirc.lowering.cpu_target import CpuTarget
-from mlirc.lowering.kernel_axes import Axis, choose_vector, make_axes
+from mlirc.lowering.kernel_axes import Axis, Vector, choose_vector, make_axes
 from mlirc.lowering.kernel_emitter import Emitter
 from mlirc.lowering.kernel_loops import Loops
 from mlirc.lowering.kernel_nodes import Kernel
+from mlirc.lowering.kernel_partials import Partials, partial_bytes
 from mlirc.lowering.kernel_schedule import Schedule, make_schedule
 from mlirc.lowering.kernel_threads import GRAIN, Split, choose_split
 from mlirc.lowering.vector_builder import Value
 
-STATUS = 1  # words of the frame: the arguments' address, the number of a check that failed
+# words of the frame: the arguments' address, the number of a check that failed, where threads leave partial results
+STATUS, PARTIAL, FRAME_WORDS = 1, 2, 3
 
 
 @dataclass(frozen=True)
@@ -39,12 +41,12 @@ def kernel_text(kernel: Kernel, name: str, target: CpuTarget) -> KernelText:
     schedule = make_schedule(kernel, axes, vector)
     split = choose_split(kernel, schedule)
     body, declarations = _body(kernel, schedule, split, names, name, target)
-    parts = [body, _entry(kernel, split, names, name, target)]
+    parts = [body, _entry(kernel, split, names, name, target, partial_bytes(kernel, vector))]
     if split.work is not None:
         parts.append(_PART.replace("KERNEL", name))
-        declarations += _LIBGOMP
+        declarations += _LIBGOMP + [_BARRIER] * split.combines
     if any(n.kind == "check_index" for n in kernel.nodes):
-        parts.append(_bad_index(kernel, names, name))
+        parts.append(_bad_index(kernel, names, name, target))
     return KernelText("\n".join(parts), declarations, names)
 
 
@@ -58,7 +60,10 @@ def _body(
         element = "i8" if dtype == torch.bool else e.builder(dtype).type_text(dtype)
         text = f"llvm.alloca {e.i64(count)} x {element} {{alignment = 64 : i64}} : (i64) -> !llvm.ptr"
         e.env["base", number] = e.index.emit(text, torch.int64)
-    loops = Loops(e, schedule)
+    if split.combines:
+        place = e.index.emit(f"llvm.getelementptr %frame[{PARTIAL}] : (!llvm.ptr) -> !llvm.ptr, i64", torch.int64)
+        e.env["partial"] = e.index.emit(f"llvm.load {place} : !llvm.ptr -> !llvm.ptr", torch.int64)
+    loops = Loops(e, schedule, Partials(e, kernel, schedule.vector) if split.combines else None)
     e.nodes = [n for n in kernel.nodes if n.depth == 0]
     e.enter()
     _share(e, loops, schedule, split)
@@ -84,7 +89,7 @@ def _share(e: Emitter, loops: Loops, schedule: Schedule, split: Split) -> None:
         e.loop(lo, hi, e.i64(1), [], [], body)
         return
     if split.axis is not None:
-        b, step = e.index, e.lanes
+        b, step = e.index, e.lanes if split.axis is schedule.vector.axis else 1
         size = loops.size(split.axis)
         chunks = b.binary("arith.divui", b.add(size, e.i64(step - 1)), e.i64(step)) if step > 1 else size
         lo, hi = _part(e, chunks)
@@ -121,10 +126,12 @@ def _load_word(e: Emitter, args: str, k: int, type_: str) -> Value:
     return e.index.emit(f"llvm.load {address} {{alignment = 8 : i64}} : !llvm.ptr -> {type_}", torch.int64)
 
 
-def _entry(kernel: Kernel, split: Split, names: list[str], name: str, target: CpuTarget) -> str:
+def _entry(kernel: Kernel, split: Split, names: list[str], name: str, target: CpuTarget, partial: int) -> str:
     e = Emitter(split.vector, target)
     zero, one = e.i64(0), e.i64(1)
-    frame = e.index.emit(f"llvm.alloca {e.i64(2)} x i64 {{alignment = 8 : i64}} : (i64) -> !llvm.ptr", torch.int64)
+    frame = e.index.emit(
+        f"llvm.alloca {e.i64(FRAME_WORDS)} x i64 {{alignment = 8 : i64}} : (i64) -> !llvm.ptr", torch.int64
+    )
     status = e.index.emit(f"llvm.getelementptr {frame}[{STATUS}] : (!llvm.ptr) -> !llvm.ptr, i64", torch.int64)
     e.lines.append(f"llvm.store %args, {frame} : !llvm.ptr, !llvm.ptr")
     e.lines.append(f"llvm.store {zero}, {status} : i64, !llvm.ptr")
@@ -138,6 +145,11 @@ def _entry(kernel: Kernel, split: Split, names: list[str], name: str, target: Cp
         threads = _load_word(e, "%args", kernel.operand_count + len(names), "i64")
         worth = b.binary("arith.divui", e.integer(split.work), e.i64(GRAIN))
         threads = b.minimum(b.minimum(threads, worth), e.integer(split.units))
+        if split.combines:
+            bytes_ = b.mul(b.maximum(threads, one), e.i64(partial))
+            buffer = b.emit(f"llvm.alloca {bytes_} x i8 {{alignment = 64 : i64}} : (i64) -> !llvm.ptr", torch.int64)
+            place = b.emit(f"llvm.getelementptr {frame}[{PARTIAL}] : (!llvm.ptr) -> !llvm.ptr, i64", torch.int64)
+            e.lines.append(f"llvm.store {buffer}, {place} : !llvm.ptr, !llvm.ptr")
         many = b.gt(threads, one)
         e.lines.append(f"scf.if {many} {{")
         part = b.emit(f"llvm.mlir.addressof @{name}_part : !llvm.ptr", torch.int64)
@@ -164,6 +176,8 @@ _LIBGOMP = [
     "llvm.func @omp_get_num_threads() -> i32",
 ]
 
+_BARRIER = "llvm.func @GOMP_barrier()"
+
 # libgomp may give fewer threads than asked for: what counts is how many there are
 _PART = """llvm.func internal @KERNEL_part(%frame: !llvm.ptr) {
 %thread32 = llvm.call @omp_get_thread_num() : () -> i32
@@ -175,20 +189,35 @@ llvm.return
 }"""
 
 
-def _bad_index(kernel: Kernel, names: list[str], name: str) -> str:
-    """The first thread to report a check wins: number, index and size then belong together."""
+def _bad_index(kernel: Kernel, names: list[str], name: str, target: CpuTarget) -> str:
+    """The first thread to report a check wins: number, index and size then belong together.
+
+    A check may be done ahead of the loops; where these turn out to have no point nobody asked for the index.
+    """
+    e = Emitter(Vector(None, 1), target)
+    for k, symbol in enumerate(names):
+        e.env[symbol] = _load_word(e, "%args", kernel.operand_count + k, "i64")
+    points = e.integer(symbols.product([*kernel.parallel.values(), *kernel.inner.values()]))
+    asked = e.index.ne(points, e.i64(0))
     out = kernel.operand_count + len(names) + 1
-    return f"""llvm.func internal @{name}_bad_index(%frame: !llvm.ptr, %number: i64, %index: i64, %size: i64) {{
+    lines = [
+        f"llvm.func internal @{name}_bad_index(%frame: !llvm.ptr, %number: i64, %index: i64, %size: i64) {{",
+        "%args = llvm.load %frame : !llvm.ptr -> !llvm.ptr",
+        *e.text.preamble,
+        *e.lines,
+        f"""scf.if {asked} {{
 %zero = arith.constant 0 : i64
 %status = llvm.getelementptr %frame[{STATUS}] : (!llvm.ptr) -> !llvm.ptr, i64
 %old = llvm.cmpxchg %status, %zero, %number acq_rel monotonic : !llvm.ptr, i64
 %won = llvm.extractvalue %old[1] : !llvm.struct<(i64, i1)>
 scf.if %won {{
-%args = llvm.load %frame : !llvm.ptr -> !llvm.ptr
 %index_out = llvm.getelementptr %args[{out}] : (!llvm.ptr) -> !llvm.ptr, i64
 llvm.store %index, %index_out : i64, !llvm.ptr
 %size_out = llvm.getelementptr %args[{out + 1}] : (!llvm.ptr) -> !llvm.ptr, i64
 llvm.store %size, %size_out : i64, !llvm.ptr
 }}
+}}
 llvm.return
-}}"""
+}}""",
+    ]
+    return "\n".join(lines)

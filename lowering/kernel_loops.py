@@ -18,6 +18,7 @@ from mlirc.lowering.kernel_axes import Axis
 from mlirc.lowering.kernel_emitter import Emitter
 from mlirc.lowering.kernel_memory import store
 from mlirc.lowering.kernel_nodes import Access, Node
+from mlirc.lowering.kernel_partials import Found, Partials, barrier
 from mlirc.lowering.kernel_reductions import BLOCK, Fold
 from mlirc.lowering.kernel_schedule import Pass, Schedule
 from mlirc.lowering.vector_builder import Value
@@ -28,8 +29,9 @@ ACCUMULATORS = ((6, 4), (16, 2))  # a pass of at most that cost gets that many: 
 class Loops:
     """Writes the body of one kernel with an Emitter. `ranges` holds the part of an axis that this thread runs over."""
 
-    def __init__(self, e: Emitter, schedule: Schedule):
+    def __init__(self, e: Emitter, schedule: Schedule, partials: Partials | None = None):
         self.e, self.schedule = e, schedule
+        self.partials = partials  # where each thread runs over a part of the inner axes
         self.ranges: dict[Axis, tuple[Value, Value]] = {}
         self.skip = 0  # how many of the outermost axes are bound already
 
@@ -79,8 +81,13 @@ class Loops:
         e.nodes, e.accesses, e.kept = (), (), {}
         for output in schedule.outer_outputs:
             e.value(output.node)
+        if self.partials:
+            barrier(e)  # none reads partial results any more, nor what the outputs may overwrite
+            e.lines.append(f"scf.if {e.index.eq(e.env['thread'], e.i64(0))} {{")
         for output in schedule.outer_outputs:
             store(e, output.access, output.node)
+        if self.partials:
+            e.lines.append("}")
 
     # ---- one pass
 
@@ -97,15 +104,15 @@ class Loops:
         first = 0 if schedule.outer else self.skip
         state = self.nest(schedule.axes[first:-1], state, types, run) if schedule.axes else self.once(step)
         state = self.merged(held, lower if upper is None else upper, state)
-        results = {}
+        found = []
         for fold in upper or lower:
             values, state = state[: len(fold.dtypes)], state[len(fold.dtypes) :]
             if fold.node.kind == "reduce":
                 wide = e.is_wide(fold.node)
-                if not wide:
-                    values = fold.across(self.builder(fold), values)
-                results[fold.node] = fold.result(e.builder(fold.dtype, wide), values)
-        return results
+                found.append(Found(fold, wide, values if wide else fold.across(self.builder(fold), values)))
+        if self.partials and found:
+            found = self.partials.combine(found)
+        return {f.fold.node: f.fold.result(e.builder(f.fold.dtype, f.wide), f.values) for f in found}
 
     def once(self, step: Pass) -> list[Value]:
         """A space without axes: one point."""

@@ -18,38 +18,45 @@ LONG_AXIS = 4096
 class Split:
     """axes: outer axes whose points are the units of work; or axis: the one whose range is cut; or neither: one thread.
 
+    combines      the axis is an inner one: after each pass every thread adds up what all of them found
     units, work   expressions: how many parts there can be; scalar operations of the whole kernel (None: never worth it)
     """
 
     vector: Vector
     axes: list[Axis] = field(default_factory=list)
     axis: Axis | None = None
+    combines: bool = False
     units: Int = 1
     work: Int | None = None
 
 
 def choose_split(kernel: Kernel, schedule: Schedule) -> Split:
     vector = schedule.vector
-    points = symbols.product(a.size for a in schedule.outer + schedule.axes)
-    work = points * (sum(n.cost for n in kernel.nodes if n.dims) + len(kernel.outputs))
+    each = sum(n.cost for n in kernel.nodes if n.dims) + len(kernel.outputs)
+    points = symbols.product(a.size for a in schedule.outer)
+    inside = symbols.product(a.size for a in schedule.axes)
+    work = points * inside * each
     if isinstance(work, int) and work < 2 * GRAIN:
         return Split(vector)
-    around = schedule.outer or schedule.axes
-    last_is_inside = not schedule.outer or vector.axis is around[-1]
-    leading = around[:-1] if last_is_inside else around
-    last = around[-1] if last_is_inside else None
-    count: Int = 1
+    reduces, scans = (any(n.kind == kind for n in kernel.nodes) for kind in ("reduce", "scan"))
+    if reduces and not scans and hint(points) < FEW_UNITS and hint(inside) * each >= 2 * GRAIN:
+        long = [a for a in schedule.axes if a.hint >= ENOUGH_UNITS]
+        return _cut(schedule, long[0] if long else schedule.axes[-1], work, combines=True)
+    around = schedule.outer or ([] if reduces or scans else schedule.axes)
+    # the innermost loop of a space without inner axes, or the one along the vector, is cut, not shared point by point
+    inmost = around[-1] if around and (not schedule.outer or around[-1] is vector.axis) else None
     units: list[Axis] = []
-    for axis in leading:
+    for axis in around[:-1] if inmost else around:
         units.append(axis)
-        count = count * axis.size
-        if hint(count) >= ENOUGH_UNITS:
+        if hint(symbols.product(a.size for a in units)) >= ENOUGH_UNITS:
             break
-    if last is not None and (not units or (hint(count) < FEW_UNITS and last.hint >= LONG_AXIS)):
-        if any(n.kind == "scan" for n in kernel.nodes) and not schedule.outer:
-            return Split(vector)
-        step = vector.lanes if last is vector.axis else 1
-        return Split(vector, axis=last, units=symbols.floordiv(last.size + step - 1, step), work=work)
-    if not units:
-        return Split(vector)
-    return Split(vector, axes=units, units=count, work=work)
+    count = symbols.product(a.size for a in units)
+    if inmost and (not units or (hint(count) < FEW_UNITS and inmost.hint >= LONG_AXIS)):
+        return _cut(schedule, inmost, work)
+    return Split(vector, units, units=count, work=work) if units else Split(vector)
+
+
+def _cut(schedule: Schedule, axis: Axis, work: Int, combines: bool = False) -> Split:
+    step = schedule.vector.lanes if axis is schedule.vector.axis else 1
+    units = symbols.floordiv(axis.size + step - 1, step)
+    return Split(schedule.vector, axis=axis, combines=combines, units=units, work=work)

@@ -1,66 +1,116 @@
-"""Runs one kernel, given as text, on tensors: parse, lower-kernels, LLVM, a native call."""
+"""One kernel, built with KernelBuilder, as native code and as the interpreter runs it.
+
+kernel = NativeKernel([x_info], ["8"], ["d0"], lambda k, x: [(k.neg(k.read(x, k.dims)), k.dims, x_info)])
+kernel(x, out, threads=2, s0=8)
+"""
 
 import ctypes
-import re
+from collections.abc import Callable, Sequence
 
 import torch
+
 from mlirc.codegen.llvm import compile_ir, mlir_to_llvm
-from mlirc.dialects.bindings import context, ir
-from mlirc.dialects.tensor_types import TensorInfo, type_text
+from mlirc.dialects import symbols
+from mlirc.dialects.bindings import context, func, ir
+from mlirc.dialects.dialect import attribute_value, create
+from mlirc.dialects.kernel_builder import KernelBuilder
+from mlirc.dialects.kernel_interpreter import run_kernel
+from mlirc.dialects.symbols import parse_list
+from mlirc.dialects.tensor_types import TensorInfo, type_of
 from mlirc.lowering.ledger import Ledger
 from mlirc.lowering.passes.lower_kernels import LowerKernels
 
-RUN = re.compile(r'"mlircx.run".*kernel = "(\w+)".*symbols = "([^"]*)"')
+
+def info(dtype: torch.dtype, shape: str, stride: str | None = None) -> TensorInfo:
+    """info(torch.float32, "s0, 128")"""
+    return TensorInfo(dtype, parse_list(shape), None if stride is None else parse_list(stride))
 
 
-def info(tensor: torch.Tensor) -> TensorInfo:
-    return TensorInfo(tensor.dtype, tuple(tensor.shape), tensor.stride())
+def like(x: torch.Tensor) -> TensorInfo:
+    return TensorInfo(x.dtype, tuple(x.shape), x.stride())
 
 
-def lower(text: str, vector_bytes: int = 0) -> ir.Module:
-    """The module with its launches lowered; call within context()."""
-    module = ir.Module.parse(text)
-    LowerKernels(vector_bytes).run(module.body.operations[0], Ledger())
-    module.operation.verify()
-    return module
+GUARD = 64  # elements before and after each result
+POISON = 0x5A
+
+
+def guarded(i: TensorInfo, values: dict[str, int]) -> tuple[torch.Tensor, torch.Tensor]:
+    """Memory, and in its middle a tensor like `i`."""
+    shape, stride = ([symbols.evaluate(n, values) for n in x] for x in (i.shape, i.stride))
+    extent = 1 + sum((n - 1) * s for n, s in zip(shape, stride, strict=True)) if all(shape) else 0
+    memory = torch.full(((extent + 2 * GUARD) * i.dtype.itemsize,), POISON, dtype=torch.uint8).view(i.dtype)
+    return memory, torch.as_strided(memory, shape, stride, GUARD)
+
+
+def launch_module(inputs: Sequence[TensorInfo], parallel: str, inner: str, build: Callable):
+    """A module whose @graph holds one launch, the number of the input that each of its first operands is, and the outputs.
+
+    `build(k, *inputs)` gives the results: (value, map, info).
+    """
+    module = ir.Module.create()
+    with ir.InsertionPoint(module.body):
+        function = func.FuncOp("graph", ([type_of(i) for i in inputs], []))
+    block = function.add_entry_block()
+    with ir.InsertionPoint(block):
+        k = KernelBuilder(parse_list(parallel), parse_list(inner), "test")
+        results = build(k, *block.arguments)
+        kernel = k.finish(results)[0].owner if results else None
+        operands = list(kernel.operands)
+        outputs = [create("allocate", [], [x.type]).out for x in kernel.results]
+        attributes = {name: kernel.attributes[name] for name in ("parallel", "inner", "label")}
+        launch = create("launch", operands + outputs, [], {**attributes, "inputs": len(operands)}, regions=1)
+        kernel.regions[0].blocks[0].append_to(launch.regions[0])
+        kernel.operation.erase()
+        func.ReturnOp([])
+    arguments = list(block.arguments)
+    return module, [arguments.index(x) for x in operands], [i for _, _, i in results]
 
 
 class NativeKernel:
-    """`body` is the kernel's text, in which %0, %1, ... stand for the inputs; reads spell no tensor type: `%0` suffices.
+    """`module` and `interpreted` hold the launch before and `mlir` the module's text after lowering."""
 
-    inputs, outputs   TensorInfos
-    """
-
-    def __init__(self, body: str, inputs, outputs, parallel: str, inner: str = "", vector_bytes: int = 0):
-        types = [type_text(i) for i in (*inputs, *outputs)]
-        arguments = ", ".join(f"%arg{k}: {t}" for k, t in enumerate(types))
-        block = ", ".join(f"%x{k}: {t}" for k, t in enumerate(types[: len(inputs)]))
-        operands = ", ".join(f"%arg{k}" for k in range(len(types)))
-        for k, t in enumerate(types[: len(inputs)]):
-            body = body.replace(f"T{k}", t)
-        text = (
-            f"func.func @graph({arguments}) {{\n"
-            f'"mlircx.launch"({operands}) ({{\n^bb0({block}):\n{body}\n}}) '
-            f'{{parallel = "{parallel}", inner = "{inner}", label = "test", inputs = {len(inputs)} : i64}} : '
-            f"({', '.join(types)}) -> ()\nreturn\n}}"
-        )
+    def __init__(self, inputs: Sequence[TensorInfo], parallel: str, inner: str, build: Callable, vector_bytes: int = 0):
         with context():
-            module = lower(text, vector_bytes)
+            self.reference, self.order, self.outputs = launch_module(inputs, parallel, inner, build)
+            module = ir.Module.parse(str(self.reference))
+            function = module.body.operations[0]
+            LowerKernels(vector_bytes).run(function, Ledger())
+            module.operation.verify()
             self.mlir = str(module)
-            name, symbols = RUN.search(self.mlir).groups()
-            self.symbols = [s for s in symbols.split(", ") if s]
-            module.body.operations[0].operation.erase()
+            run = next(op for op in function.regions[0].blocks[0].operations if op.operation.name == "mlircx.run")
+            name, names = attribute_value(run.attributes["kernel"]), attribute_value(run.attributes["symbols"])
+            self.symbols = [str(s) for s in symbols.parse_list(names)]
+            self.messages = attribute_value(run.attributes["messages"])
+            function.operation.erase()
             self.llvm = mlir_to_llvm(module)
         self.code = compile_ir(self.llvm)
-        self.function = ctypes.CFUNCTYPE(ctypes.c_int64, ctypes.c_void_p)(self.code.address(name))
+        self.address = self.code.address(name)
+        self.function = ctypes.CFUNCTYPE(ctypes.c_int64, ctypes.c_void_p)(self.address)
 
-    def words(self, tensors, threads=1, **symbols):
-        addresses = [t.data_ptr() for t in tensors]
-        words = [*addresses, *(symbols[s] for s in self.symbols), threads, 0, 0]
-        return (ctypes.c_int64 * len(words))(*words)
+    def __call__(self, inputs, outputs, threads: int = 1, **values: int) -> tuple[int, int, int]:
+        """Runs it; returns (status, bad index, its size)."""
+        addresses = [t.data_ptr() for t in (*(inputs[k] for k in self.order), *outputs)]
+        words = [*addresses, *(values[s] for s in self.symbols), threads, 0, 0]
+        memory = (ctypes.c_int64 * len(words))(*words)
+        return self.function(ctypes.addressof(memory)), memory[len(words) - 2], memory[len(words) - 1]
 
-    def __call__(self, *tensors, threads=1, **symbols):
-        """Runs on inputs and outputs; returns (status, bad index, its size)."""
-        words = self.words(tensors, threads, **symbols)
-        status = self.function(ctypes.addressof(words))
-        return status, words[-2], words[-1]
+    def check(self, *inputs: torch.Tensor, threads=(1, 3), rtol=1e-5, atol=1e-5, **values: int) -> list[torch.Tensor]:
+        """Runs it natively and in the interpreter, asserts equal results and returns them. No memory around them may change."""
+        wanted = [guarded(i, values)[1] for i in self.outputs]
+        self.interpret(inputs, wanted, **values)
+        for count in threads:
+            made = [guarded(i, values) for i in self.outputs]
+            status, _, _ = self(inputs, [out for _, out in made], threads=count, **values)
+            assert status == 0
+            for (memory, out), want in zip(made, wanted, strict=True):
+                torch.testing.assert_close(out, want, rtol=rtol, atol=atol, equal_nan=True)
+                untouched = torch.ones_like(memory, dtype=torch.bool)
+                torch.as_strided(untouched, out.shape, out.stride(), GUARD).fill_(False)
+                assert (memory.view(torch.uint8) == POISON).view(-1, memory.element_size())[untouched].all()
+        return wanted
+
+    def interpret(self, inputs, outputs, **values: int) -> None:
+        with context():
+            block = self.reference.body.operations[0].regions[0].blocks[0]
+            launch = next(op for op in block.operations if op.operation.name == "mlircx.launch")
+            run_kernel(launch, [inputs[k] for k in self.order], outputs, values)

@@ -1,0 +1,81 @@
+"""Reductions whose inner axes are shared by threads: each leaves what it found, all meet at a barrier, and each folds what
+all left in the order of the threads. So all go on with the same value, and the same one at every call."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import torch
+
+from mlirc.lowering.kernel_axes import Vector
+from mlirc.lowering.kernel_emitter import Emitter
+from mlirc.lowering.kernel_nodes import Kernel, Node
+from mlirc.lowering.kernel_reductions import Fold
+from mlirc.lowering.vector_builder import Value
+
+
+@dataclass(frozen=True)
+class Found:
+    """What a pass found for a reduction: values, vectors where they are wide."""
+
+    fold: Fold
+    wide: bool
+    values: list[Value]
+
+
+def slot_bytes(vector: Vector) -> int:
+    """For one value that a thread leaves: a vector, and never two threads' values in one cache line."""
+    return max(8 * vector.lanes, 64)
+
+
+def partial_bytes(kernel: Kernel, vector: Vector) -> int:
+    """For all that one thread leaves: two values of an arg reduction, one of any other."""
+    kinds = [n.attributes["kind"] for n in kernel.nodes if n.kind == "reduce"]
+    return slot_bytes(vector) * sum(2 if kind.startswith("arg") else 1 for kind in kinds)
+
+
+def barrier(e: Emitter) -> None:
+    e.lines.append("llvm.call @GOMP_barrier() : () -> ()")
+
+
+class Partials:
+    """The memory of a kernel's partial results: each component of each reduction has a slot of its own in it."""
+
+    def __init__(self, e: Emitter, kernel: Kernel, vector: Vector):
+        self.e, self.slot, self.each = e, slot_bytes(vector), partial_bytes(kernel, vector)
+        self.slots: dict[tuple[Node, int], int] = {}  # a loop's full vectors and its last, masked one share them
+
+    def address(self, thread: Value, node: Node, component: int) -> Value:
+        b, slot = self.e.index, self.slots.setdefault((node, component), len(self.slots))
+        at = b.add(b.mul(thread, self.e.i64(self.each)), self.e.i64(slot * self.slot))
+        base = self.e.env["partial"]
+        return b.emit(f"llvm.getelementptr {base}[{at}] : (!llvm.ptr, i64) -> !llvm.ptr, i8", torch.int64)
+
+    def combine(self, found: Sequence[Found]) -> list[Found]:
+        e = self.e
+        for f in found:
+            for k, value in enumerate(f.values):
+                type_ = e.builder(value.dtype, f.wide).type_text(value.dtype)
+                at = self.address(e.env["thread"], f.fold.node, k)
+                e.lines.append(f"llvm.store {value}, {at} {{alignment = 1 : i64}} : {type_}, !llvm.ptr")
+        barrier(e)
+        builders = [e.builder(f.fold.dtype, f.wide) for f in found]
+        start = [x for f, b in zip(found, builders, strict=True) for x in f.fold.identity(b)]
+        types = [b.type_text(t) for f, b in zip(found, builders, strict=True) for t in f.fold.dtypes]
+
+        def body(thread: Value, state: list[Value]) -> list[Value]:
+            result: list[Value] = []
+            for f, b in zip(found, builders, strict=True):
+                theirs = []
+                for k, dtype in enumerate(f.fold.dtypes):
+                    at = self.address(thread, f.fold.node, k)
+                    text = f"llvm.load {at} {{alignment = 1 : i64}} : !llvm.ptr -> {b.type_text(dtype)}"
+                    theirs.append(b.emit(text, dtype))
+                result += f.fold.merge(b, state[len(result) : len(result) + len(theirs)], theirs)
+            return result
+
+        state = e.loop(e.i64(0), e.env["threads"], e.i64(1), start, types, body)
+        combined = []
+        for f in found:
+            combined.append(Found(f.fold, f.wide, state[: len(f.values)]))
+            state = state[len(f.values) :]
+        return combined
