@@ -1,11 +1,11 @@
-"""A matrix product with its epilogue as functions in MLIR text: rows in blocks, columns in panels, a tile of results in registers.
+"""A matrix product with its epilogue as functions in MLIR text: blocks of rows, panels of columns, tiles in registers.
 
 for group of panels (they stay in the second-level cache):      threads share the panels
   for block of rows:
     pack the block's rows, k outermost                          where their stride would make them evict each other
     for panel in group:
       tile = rows @ panel                                       all of it in registers, one pass over k
-      epilogue over the tile                                    from a scratch of a few lines, still in the first-level cache
+      epilogue over the tile                                    from a scratch still in the first-level cache
 
 After Goto and van de Geijn, "Anatomy of High-Performance Matrix Multiplication" (2008); the panels come packed.
 """
@@ -13,17 +13,19 @@ After Goto and van de Geijn, "Anatomy of High-Performance Matrix Multiplication"
 import torch
 
 from mlirc.dialects import symbols
+from mlirc.dialects.ops.panels import PANEL
 from mlirc.lowering.cpu_target import CpuTarget
-from mlirc.lowering.kernel_axes import Axis, Vector
+from mlirc.lowering.kernel_axes import Vector
 from mlirc.lowering.kernel_emitter import Emitter
 from mlirc.lowering.kernel_function import _LIBGOMP, _PART, KernelText, _decode, _entry, _load_words, _part
 from mlirc.lowering.kernel_memory import store
 from mlirc.lowering.kernel_threads import Split
-from mlirc.lowering.product_match import PANEL, Product
+from mlirc.lowering.product_match import Product
 from mlirc.lowering.vector_builder import Value
 
 GROUP_BYTES = 512 << 10  # of panels: half of a second-level cache
 BLOCK = 256  # products that are summed before they are added to the tile
+TILE_ARGUMENTS = "%a: !llvm.ptr, %lda: i64, %ka: i64, %b: !llvm.ptr, %c: !llvm.ptr"
 MANY_PANELS = 8  # from here on threads share panels, below it rows
 CONFLICT = 4096  # rows this many bytes apart fall into the same lines of the first-level cache
 
@@ -164,8 +166,8 @@ class _Writer:
         e.loop(e.i64(0), e.i64(self.K), e.i64(1), [], [], column)
 
     def epilogue(self, row: Value, size: int, panel: Value) -> None:
-        """The scalar work on a tile, row by row, vector by vector; the last panel may be narrower than its 32 columns."""
-        e, b, p = self.e, self.e.index, self.p
+        """The scalar work on a tile, row by row, vector by vector; the last panel may have fewer columns."""
+        e, b = self.e, self.e.index
         first = b.mul(panel, e.i64(PANEL))
 
         def one_row(i: Value, state: list[Value]) -> list[Value]:
@@ -223,7 +225,7 @@ class _Writer:
         first = [(0, i, j) for i in range(rows) for j in range(vectors)]
         types = ", ".join([vector] * len(cells))
         out = [
-            f"llvm.func internal @{self.name}_tile{rows}(%a: !llvm.ptr, %lda: i64, %ka: i64, %b: !llvm.ptr, %c: !llvm.ptr) {{",
+            f"llvm.func internal @{self.name}_tile{rows}({TILE_ARGUMENTS}) {{",
             f"%zero = arith.constant dense<0.0> : {vector}\n%k0 = arith.constant 0 : i64\n%one = arith.constant 1 : i64",
             f"%step = arith.constant {unroll} : i64\n%block = arith.constant {BLOCK} : i64",
             f"%width = arith.constant {PANEL} : i64\n%all = arith.constant {self.K} : i64",

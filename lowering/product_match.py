@@ -1,12 +1,11 @@
-"""Recognises kernels that are matrix products with scalar work on the result: what product_function.py writes fast code for.
+"""Recognises kernels that are matrix products with scalar work on the result; product_function.py writes their code.
 
     parallel = "256, 3072", inner = "768"
     %a = read(%x) {map = "d0, d2"}                   rows
-    %b = read(%w) {map = "d1//32, d2, d1 % 32"}      columns, in panels: see PANEL
+    %b = read(%w) {map = "d1//32, d2, d1 % 32"}      columns, in panels
     %m = mul(%a, %b);  %s = reduce(%m) {kind = "sum"};  then any outer values, the epilogue
 
-The panels are a tensor [ceil(N / 32), K, 32]: 32 columns side by side for every k, zeros past the last column. The pass
-pack-weights makes them.
+The pass generate-products makes them; dialects/ops/panels.py says how panels lie.
 """
 
 from dataclasses import dataclass
@@ -14,11 +13,10 @@ from dataclasses import dataclass
 import torch
 
 from mlirc.dialects import symbols
+from mlirc.dialects.ops.panels import PANEL
 from mlirc.dialects.symbols import Int
-from mlirc.lowering.kernel_axes import Axis, make_axes
+from mlirc.lowering.kernel_axes import Axis
 from mlirc.lowering.kernel_nodes import Access, Kernel, Node
-
-PANEL = 32  # columns of a panel: two vectors of AVX-512, four of AVX2
 
 
 @dataclass(eq=False)

@@ -1,0 +1,53 @@
+"""Matrices packed for generated products."""
+
+from typing import Any
+
+import torch
+
+from mlirc.dialects import symbols
+from mlirc.dialects.bindings import ext
+from mlirc.dialects.dialect import Op
+from mlirc.dialects.kernel_builder import KernelBuilder
+from mlirc.dialects.symbols import Int
+from mlirc.dialects.tensor_types import TensorInfo, info_of
+
+PANEL = 32  # columns of a panel: two vectors of AVX-512, four of AVX2
+
+
+class Panels(Op, name="panels", traits=[ext.Pure]):
+    """A matrix [K, N] as panels [ceil(N / 32), K, 32]: 32 columns side by side for every k, zeros past the last column.
+
+    The operand is a parameter of the model or a view of one: packed when it has changed since the last call, else kept.
+    """
+
+    x: ext.Operand[Any]
+    out: ext.Result[Any]
+
+    @staticmethod
+    def reference(x: torch.Tensor) -> torch.Tensor:
+        k, n = x.shape
+        padded = torch.nn.functional.pad(x, (0, -n % PANEL))
+        return padded.view(k, -1, PANEL).transpose(0, 1).contiguous()
+
+
+def panels_info(x: TensorInfo) -> TensorInfo:
+    """The panels of a matrix."""
+    k, n = x.shape
+    return TensorInfo(x.dtype, (symbols.floordiv(n + PANEL - 1, PANEL), k, PANEL))
+
+
+def panel_map(k: Int, n: Int) -> tuple[Int, Int, Int]:
+    """The index in the panels of the matrix's element [k, n]."""
+    return symbols.floordiv(n, PANEL), k, symbols.mod(n, PANEL)
+
+
+def pack(x: Any) -> Any:
+    """The kernel that packs `x`: its one result is the panels."""
+    info = info_of(x)
+    packed = panels_info(info)
+    k = KernelBuilder(packed.shape, (), "pack_panels")
+    panel, row, lane = k.dims
+    column = panel * PANEL + lane
+    n = info.shape[1]
+    mask = None if n % PANEL == 0 else k.lt(k.size(column), k.size(n))
+    return k.finish([(k.read(x, (row, column), mask=mask, widen=False), k.dims, packed)])[0]

@@ -1,0 +1,90 @@
+"""generate-products: matrix products by a parameter become kernels."""
+
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+
+from mlirc.dialects.bindings import ir
+from mlirc.dialects.dialect import create
+from mlirc.dialects.kernel_builder import KernelBuilder
+from mlirc.dialects.kernel_forms import broadcast_map
+from mlirc.dialects.ops.panels import panel_map, panels_info
+from mlirc.dialects.tensor_types import info_of, type_of
+from mlirc.lowering.ledger import Ledger
+from mlirc.lowering.pass_manager import source_line
+
+MOST_K = 4096  # a block of rows is packed on a thread's stack
+
+
+@dataclass(frozen=True)
+class GenerateProducts:
+    """Make a product by a parameter a kernel over packed panels, which fusion then gives an epilogue.
+
+    before:  %1 = "mlirc.addmm"(%bias, %x, %w)
+    after:   %0 = "mlirc.panels"(%w) : (tensor<768x3072xf32, {stride = "1, 768"}>) -> tensor<96x768x32xf32>
+             %1 = "mlircx.kernel"(%x, %0, %bias) ({
+                    %a = read(%x) {map = "d0, d2"}
+                    %b = read(%0) {map = "d1//32, d2, d1 % 32"}
+                    %s = reduce(mul(%a, %b)) {kind = "sum"}
+                    yield add(%s, read(%bias) {map = "d1"})
+                  }) {parallel = "256, 3072", inner = "768"}
+
+    PARAMETER: only what stays the same between calls is worth packing; such arguments carry {mlirc.parameter}.
+    product_function.py generates the code. Every other product is a library call.
+    """
+
+    name = "generate-products"
+
+    def run(self, function: Any, ledger: Ledger) -> None:
+        parameters = parameter_arguments(function)
+        for op in list(function.regions[0].blocks[0].operations):
+            if op.operation.name not in ("mlirc.matmul", "mlirc.addmm"):
+                continue
+            *bias, x, w = op.operands
+            rule = self.refusal(parameters, x, w)
+            line = source_line(op.location)
+            ledger.record(self.name, "generate", op.operation.name, rule or "PARAMETER", not rule, line)
+            if rule:
+                continue
+            with ir.InsertionPoint(op), op.location:
+                made = product(bias, x, w, op.results[0])
+            op.results[0].replace_all_uses_with(made)
+            op.operation.erase()
+
+    def refusal(self, parameters: set, x: ir.Value, w: ir.Value) -> str:
+        """The rule that stands against it, or ""."""
+        info = info_of(w)
+        if source(w) not in parameters:
+            return "PARAMETER"
+        if info.dtype != torch.float32 or info.rank != 2:
+            return "FLOAT32 MATRIX"
+        if not all(isinstance(n, int) for n in info.shape) or not 0 < info.shape[0] <= MOST_K:
+            return "STATIC K"
+        return ""
+
+
+def parameter_arguments(function: Any) -> set:
+    """The arguments marked {mlirc.parameter}."""
+    if "arg_attrs" not in function.attributes:
+        return set()
+    attributes = function.attributes["arg_attrs"]
+    return {x for x, named in zip(function.arguments, attributes, strict=True) if "mlirc.parameter" in named}
+
+
+def source(x: ir.Value) -> ir.Value:
+    """The value that `x` is a view of."""
+    while not isinstance(x.owner, ir.Block) and x.owner.operation.name == "mlirc.view":
+        x = x.owner.operands[0]
+    return x
+
+
+def product(bias: list[ir.Value], x: ir.Value, w: ir.Value, result: ir.Value) -> ir.Value:
+    out = info_of(result)
+    panels = create("panels", [w], [type_of(panels_info(info_of(w)))]).out
+    k = KernelBuilder(out.shape, info_of(x).shape[-1:], "product")
+    row, column, at = k.dims
+    total = k.reduce("sum", k.mul(k.read(x, (row, at)), k.read(panels, panel_map(at, column))))
+    for b in bias:
+        total = k.add(total, k.read(b, broadcast_map(b, (row, column))))
+    return k.finish([(total, (row, column), out)])[0]
