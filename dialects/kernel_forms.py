@@ -14,7 +14,7 @@ from mlirc.dialects import symbols
 from mlirc.dialects.bindings import ir
 from mlirc.dialects.dialect import Elementwise, Reduction, attribute_value
 from mlirc.dialects.graph_builder import read_constant
-from mlirc.dialects.graph_ops import Copy, Iota
+from mlirc.dialects.graph_ops import Constant, Copy, Iota, Size, View
 from mlirc.dialects.kernel_builder import KernelBuilder
 from mlirc.dialects.symbols import Int
 from mlirc.dialects.tensor_types import info_of, opmath
@@ -39,7 +39,7 @@ def form_of(cls: type) -> Form | None:
 def operand(k: KernelBuilder, x: ir.Value, dims: Sequence[Int]) -> ir.Value:
     """The element of `x` at `dims`, to which it broadcasts: aligned right, index 0 in a dimension of size 1.
 
-    Constants, sizes and iotas (and casts of them) are computed in the kernel instead of read.
+    What depends on nothing but sizes is computed in the kernel instead of read.
     """
     index = broadcast_map(x, dims)
     scalar = _immediate(k, x, index)
@@ -52,22 +52,36 @@ def broadcast_map(x: ir.Value, dims: Sequence[Int]) -> tuple[Int, ...]:
 
 
 def _immediate(k: KernelBuilder, x: ir.Value, index: Sequence[Int]) -> ir.Value | None:
-    """The element of `x` at `index`, where the kernel can compute it from nothing."""
-    owner = x.owner
-    if isinstance(owner, ir.Block):
+    """The element of `x` at `index`, if sizes alone decide it: constants, iotas, their views and casts, 0-d arithmetic."""
+    op = x.owner
+    if isinstance(op, ir.Block):
         return None  # an argument of the function
-    if owner.name == "mlirc.constant":
-        value, dtype = read_constant(attribute_value(owner.attributes["value"])), info_of(x).dtype
-        if dtype != opmath(dtype):
-            value = torch.tensor(value, dtype=dtype).item()  # the text may be more precise than the half type
-        return k.constant(value, dtype)
-    if owner.name == "mlirc.size":
-        return k.size(symbols.parse(attribute_value(owner.attributes["expr"])))
-    if owner.name == "mlirc.iota":
-        return convert(k, iota_at(k, owner, index), info_of(x).dtype)
-    if owner.name == "mlirc.cast":
-        inner = _immediate(k, owner.operands[0], index)
-        return None if inner is None else convert(k, inner, info_of(x).dtype)
+    info = info_of(x)
+    if isinstance(op, Constant):
+        value = read_constant(attribute_value(op.attributes["value"]))
+        if info.dtype != opmath(info.dtype):
+            value = torch.tensor(value, dtype=info.dtype).item()  # the text may be more precise than the half type
+        return k.constant(value, info.dtype)
+    if isinstance(op, Size):
+        return k.size(symbols.parse(attribute_value(op.attributes["expr"])))
+    if isinstance(op, Iota):
+        return convert(k, iota_at(k, op, index), info.dtype)
+    if isinstance(op, Copy):
+        return _immediate(k, op.operands[0], index)
+    if isinstance(op, View):
+        map_ = attribute_value(op.attributes["map"])
+        if not map_ and info_of(op.operands[0]).rank:
+            return None
+        place = {f"d{d}": at for d, at in enumerate(index)}
+        return _immediate(k, op.operands[0], [symbols.substitute(at, place) for at in symbols.parse_list(map_)])
+    if isinstance(op, Elementwise) and (info.rank == 0 or type(op).mnemonic == "cast"):
+        scalars = []
+        for y in op.operands:
+            scalar = _immediate(k, y, index)
+            if scalar is None:
+                return None
+            scalars.append(k.cast(scalar, opmath(info_of(y).dtype)))
+        return convert(k, scalars[0] if type(op).mnemonic == "cast" else k.apply(type(op), *scalars), info.dtype)
     return None
 
 
@@ -107,7 +121,9 @@ def bitcast(make: Callable[..., KernelBuilder], op: Any) -> Sequence[ir.Value]:
 def copy(make: Callable[..., KernelBuilder], op: Any) -> Sequence[ir.Value]:
     info = info_of(op.results[0])
     k = make(info.shape, label="copy")
-    return k.finish([(k.read(op.operands[0], k.dims, widen=False), k.dims, info)])
+    x = op.operands[0]
+    value = _immediate(k, x, k.dims)
+    return k.finish([(k.read(x, k.dims, widen=False) if value is None else value, k.dims, info)])
 
 
 def iota(make: Callable[..., KernelBuilder], op: Any) -> Sequence[ir.Value]:

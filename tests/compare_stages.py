@@ -14,7 +14,7 @@ from mlirc.dialects.dialect import Composite
 from mlirc.dialects.interpreter import run
 from mlirc.dialects.kernel_builder import KernelBuilder
 from mlirc.dialects.kernel_forms import form_of
-from mlirc.frontend.importer import import_graph
+from mlirc.frontend.importer import Imported, import_graph
 
 
 def check(
@@ -30,16 +30,21 @@ def check(
     aten     ATen calls are allowed
     """
     expected = flat(function(*inputs))
-    mode = FakeTensorMode(shape_env=ShapeEnv())
-    graph = make_fx(lambda *x: flat(function(*x)), tracing_mode="real")(*(fake(mode, x, dynamic) for x in inputs))
     with context():
-        imported = import_graph(graph)
+        top, imported = prepare(function, *inputs, dynamic=dynamic)
         assert aten or not imported.aten, imported.aten
-        top = imported.module.body.operations[0]
         for stage in (lambda _: None, expand_composites, make_kernels):
             stage(top)
             imported.module.operation.verify()
-            compare(run(top, [*inputs, *imported.constants], imported.objects), expected, **tolerance)
+            compare(run(top, inputs, imported.objects), expected, **tolerance)
+
+
+def prepare(function: Callable, *inputs: torch.Tensor, dynamic: bool | Sequence[int] = False) -> tuple[Any, Imported]:
+    """The function's graph, imported: its `func.func` and what else the importer says."""
+    mode = FakeTensorMode(shape_env=ShapeEnv())
+    graph = make_fx(lambda *x: flat(function(*x)), tracing_mode="real")(*(fake(mode, x, dynamic) for x in inputs))
+    imported = import_graph(graph)
+    return imported.module.body.operations[0], imported
 
 
 def fake(mode: FakeTensorMode, x: torch.Tensor, dynamic: bool | Sequence[int]) -> torch.Tensor:
@@ -61,7 +66,7 @@ def strides(x: torch.Tensor) -> list[int]:
 
 
 def rewrite(function: Any, wanted: Callable[[Any], bool], build: Callable[[Any], Sequence[ir.Value]]) -> None:
-    for op in list(function.regions[0].blocks[0].operations):
+    for op in reversed(list(function.regions[0].blocks[0].operations)):  # users first: they may take in what they use
         if wanted(op):
             with ir.InsertionPoint(op), op.location:
                 made = build(op)
