@@ -15,6 +15,7 @@ from mlirc.dialects import aten_arguments, composites, symbols
 from mlirc.dialects.bindings import context, ir
 from mlirc.dialects.dialect import Composite, Elementwise, Reduction, attribute_value
 from mlirc.dialects.graph_builder import read_constant
+from mlirc.dialects.kernel_builder import KernelBuilder
 from mlirc.dialects.kernel_interpreter import Points, elementwise, fold, operand_dtypes, run_kernel
 from mlirc.dialects.symbols import Int
 from mlirc.dialects.tensor_types import TensorInfo, info_of
@@ -129,6 +130,8 @@ class _Interpreter:
             results = [self.place(x, info_of(r)) for x, r in zip(made, op.results, strict=True)]
         elif isinstance(op, Composite):
             results = self.expand(op)
+        elif hasattr(type(op), "kernel"):
+            results = self.kernel_form(op)
         else:
             raise ValueError("the interpreter has no rule for this op, and its class no `reference`")
         for value, result in zip(op.results, results, strict=True):
@@ -211,6 +214,15 @@ class _Interpreter:
         inside = _Interpreter(function, [self.operand(x) for x in op.operands], self.objects)
         inside.symbols = self.symbols
         return [self.place(x, info_of(r)) for x, r in zip(inside.run(), op.results, strict=True)]
+
+    def kernel_form(self, op: Any) -> list[torch.Tensor]:
+        """An op without a reference that has a kernel form: what that computes."""
+        module = ir.Module.create()
+        with ir.InsertionPoint(module.body), op.location:
+            kernel = type(op).kernel(KernelBuilder, op)[0].owner
+        results = self.kernel(kernel)
+        kernel.operation.erase()
+        return results
 
     def view(self, op: Any) -> list[torch.Tensor]:
         x, out = op.operands[0], op.results[0]
