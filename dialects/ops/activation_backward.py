@@ -21,6 +21,11 @@ class Gradient(Binary):
     cheap = False
 
 
+def one_minus_square(b, y):
+    """1 - y*y, as accurate as where it is rounded once."""
+    return b.mul(b.sub(b.constant(1.0), y), b.add(b.constant(1.0), y))
+
+
 class SigmoidBackward(Gradient, name="sigmoid_backward", aten=(aten.sigmoid_backward.default,)):
     """y is the output."""
 
@@ -34,7 +39,7 @@ class TanhBackward(Gradient, name="tanh_backward", aten=(aten.tanh_backward.defa
 
     cheap = True
     reference = staticmethod(aten.tanh_backward)
-    scalar = staticmethod(lambda b, x, y: b.mul(x, b.sub(b.constant(1.0), b.mul(y, y))))
+    scalar = staticmethod(lambda b, x, y: b.mul(x, one_minus_square(b, y)))
 
 
 class SiluBackward(Gradient, name="silu_backward", aten=(aten.silu_backward.default,)):
@@ -51,9 +56,9 @@ class MishBackward(Gradient, name="mish_backward", aten=(aten.mish_backward.defa
 
     @staticmethod
     def scalar(b, x, y):
-        one, gate = b.constant(1.0), sigmoid_scalar(b, y)
+        gate = sigmoid_scalar(b, y)
         outer = b.tanh(b.log1p(b.exp(y)))
-        return b.mul(x, b.add(outer, b.mul(b.mul(y, gate), b.sub(one, b.mul(outer, outer)))))
+        return b.mul(x, b.add(outer, b.mul(b.mul(y, gate), one_minus_square(b, outer))))
 
 
 class GeluBackward(Gradient, name="gelu_backward"):
@@ -79,7 +84,7 @@ class GeluTanhBackward(Gradient, name="gelu_tanh_backward"):
         outer = b.tanh(inner)
         left = b.mul(half, b.add(one, outer))
         inner_slope = b.mul(beta, b.add(one, b.mul(b.constant(3 * 0.044715), square)))
-        right = b.mul(b.mul(b.mul(half, y), b.sub(one, b.mul(outer, outer))), inner_slope)
+        right = b.mul(b.mul(b.mul(half, y), one_minus_square(b, outer)), inner_slope)
         return b.mul(x, b.add(left, right))
 
 

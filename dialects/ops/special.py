@@ -44,17 +44,19 @@ class Erfinv(FloatUnary, name="erfinv", aten=(aten.erfinv.default, aten.special_
     @staticmethod
     def scalar(b, x):
         one, size = b.constant(1.0), b.abs(x)
-        square = b.mul(x, x)
-        above, below = (polynomial(b, square, c) for c in ERFINV_CENTRE)
-        centre = b.div(b.mul(x, above), below)
-        root = b.sqrt(b.neg(b.log(b.div(b.sub(one, size), b.constant(2.0)))))
+        rest, in_centre = b.sub(one, size), b.le(size, b.constant(0.7))
+        above, below = (polynomial(b, b.mul(x, x), c) for c in ERFINV_CENTRE)
+        centre = b.div(b.mul(size, above), below)
+        root = b.sqrt(b.neg(b.log(b.div(rest, b.constant(2.0)))))
         above, below = (polynomial(b, root, c) for c in ERFINV_TAIL)
-        result = b.select(b.le(size, b.constant(0.7)), centre, b.copysign(b.div(above, below), x))
+        result = b.select(in_centre, centre, b.div(above, below))
         for _ in range(2):
             slope = b.mul(b.constant(2 / math.sqrt(math.pi)), b.exp(b.neg(b.mul(result, result))))
-            result = b.sub(result, b.div(b.sub(b.erf(result), x), slope))
-        result = b.select(b.eq(size, one), b.copysign(b.constant(math.inf), x), result)
-        return b.select(b.gt(size, one), b.constant(math.nan), result)
+            # in the tail erf is nearly 1, and only 1 - erf tells one value from the next
+            error = b.select(in_centre, b.sub(b.erf(result), size), b.sub(rest, b.erfc(result)))
+            result = b.sub(result, b.div(error, slope))
+        result = b.select(b.eq(size, one), b.constant(math.inf), result)
+        return b.copysign(b.select(b.gt(size, one), b.constant(math.nan), result), x)
 
 
 class Entr(FloatUnary, name="entr", aten=(aten.special_entr.default,)):
