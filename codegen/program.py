@@ -30,7 +30,8 @@ class Program:
         links = (ctypes.c_void_p * len(host.links)).from_address(code.address("links"))
         links[:] = [addresses[name] for name in host.links]
         self.calls: list[AtenCall] = host.calls
-        self._keep = (code, kernels)
+        self.kernels = kernels
+        self._code = code
         self._method = _Method(b"graph", code.address("graph"), _METH_O, None)
         data = ("_cdata", Failure(host.inputs, host.sites), *host.calls)
         self._run = _new_function(ctypes.byref(self._method), data, None)
