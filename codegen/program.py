@@ -5,7 +5,7 @@ from collections.abc import Mapping
 from typing import Any
 from weakref import WeakSet
 
-from mlirc.codegen import arena, native_runtime, shim
+from mlirc.codegen import after_fork, arena, native_runtime, shim  # noqa: F401 (after_fork registers itself)
 from mlirc.codegen.aten_call import AtenCall
 from mlirc.codegen.host_frame import Site
 from mlirc.codegen.host_program import HostProgram

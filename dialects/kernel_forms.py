@@ -52,7 +52,7 @@ def broadcast_map(x: ir.Value, dims: Sequence[Int]) -> tuple[Int, ...]:
 
 
 def _immediate(k: KernelBuilder, x: ir.Value, index: Sequence[Int]) -> ir.Value | None:
-    """The element of `x` at `index`, if sizes alone decide it: constants, iotas, their views and casts, 0-d arithmetic."""
+    """The element of `x` at `index` if sizes alone decide it: constants, iotas, views and casts of them, 0-d work."""
     op = x.owner
     if isinstance(op, ir.Block):
         return None  # an argument of the function

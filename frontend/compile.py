@@ -61,6 +61,17 @@ def _eager(gm: GraphModule) -> Callable[[list], list]:
     return make_boxed_func(gm.forward)
 
 
+def parameter_positions(kind: str) -> list[int]:
+    """Placeholders of an inference graph that hold parameters and buffers, as Dynamo tells AOTAutograd.
+
+    In training they change with every step: there they are arguments like any other.
+    """
+    tracing = torch._guards.TracingContext.try_get()
+    if kind != "inference" or tracing is None or tracing.fw_metadata is None:
+        return []
+    return list(tracing.fw_metadata.static_input_indices or ())
+
+
 def check_devices(gm: GraphModule) -> None:
     for node in gm.graph.find_nodes(op="placeholder"):
         value = node.meta.get("val")
@@ -73,7 +84,7 @@ def _compile(gm: GraphModule, kind: str, options: Options, report: statistics.Gr
     with context():
         start = time.perf_counter()
         try:
-            imported = import_graph(gm)
+            imported = import_graph(gm, parameter_positions(kind))
         except UnsupportedGraph:
             raise
         except Exception as error:

@@ -7,7 +7,7 @@ no rule, or one that says NotOurs, becomes the op that calls ATen. Nothing that 
 import logging
 import operator
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -48,14 +48,19 @@ class Imported:
     aten: dict[str, tuple[int, str]] = field(default_factory=dict)
 
 
-def import_graph(gm: GraphModule) -> Imported:
-    """Build the module; needs an entered context (bindings.context). Raises UnsupportedGraph."""
-    return _Importer(gm).run()
+def import_graph(gm: GraphModule, parameters: Collection[int] = ()) -> Imported:
+    """Build the module; needs an entered context (bindings.context). Raises UnsupportedGraph.
+
+    `parameters` are the positions of placeholders that are the model's parameters and buffers: the arguments are marked
+    {mlirc.parameter}, since they seldom change from call to call.
+    """
+    return _Importer(gm, parameters).run()
 
 
 class _Importer:
-    def __init__(self, gm: GraphModule):
+    def __init__(self, gm: GraphModule, parameters: Collection[int]):
         self.gm = gm
+        self.parameters = frozenset(parameters)
         self.values: dict[Node, Any] = {}  # an ir.Value, a tuple of them, an Int, or any Python constant
         self.imported = Imported(ir.Module.create())
         self.aten_counts: Counter[str] = Counter()
@@ -73,6 +78,8 @@ class _Importer:
             self.imported.inputs.append(position)
             types.append(declared[0])
             attributes.append(declared[1])
+            if position in self.parameters:
+                declared[1]["mlirc.parameter"] = ir.UnitAttr.get()
             nodes.append(node)
         for node in constants:
             tensor = self.attribute(node)

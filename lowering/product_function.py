@@ -52,9 +52,11 @@ class _Writer:
         self.vector = f"vector<{self.lanes}xf32>"
         self.K = product.k.size
         self.panels = -(-product.n.size // PANEL)
-        self.group = max(8 if self.packs else 1, min(self.panels, GROUP_BYTES // (self.K * PANEL * 4)))
         self.full, self.rests = self.blocks()
         self.packs = product.ka != 1 or (isinstance(product.lda, int) and product.lda * 4 % CONFLICT == 0)
+        # packed rows pay when several panels pass over them
+        most = GROUP_BYTES // (self.K * PANEL * 4)
+        self.group = min(self.panels, max(8 if self.packs else 1, most))
         self.e = Emitter(Vector(product.n, self.lanes), target)
 
     def blocks(self) -> tuple[int, list[int]]:

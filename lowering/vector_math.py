@@ -4,7 +4,7 @@ from collections.abc import Callable
 
 import torch
 
-from mlirc.lowering import vector_math_exp, vector_math_log
+from mlirc.lowering import vector_math_exp, vector_math_log, vector_math_trig
 from mlirc.lowering.vector_math_calls import call
 
 NAMES = [
@@ -46,6 +46,13 @@ _INLINE_FLOAT32: dict[str, Callable] = {
     "log2": vector_math_log.log2,
     "log10": vector_math_log.log10,
     "log1p": vector_math_log.log1p,
+    "sin": vector_math_trig.sin,
+    "cos": vector_math_trig.cos,
+    "tan": vector_math_trig.tan,
+    "asin": vector_math_trig.asin,
+    "acos": vector_math_trig.acos,
+    "atan": vector_math_trig.atan,
+    "atan2": vector_math_trig.atan2,
 }
 
 

@@ -1,12 +1,11 @@
 """The exponential functions and the hyperbolic ones, inline, of float32.
 
-Each reduces x to n * ln 2 + r with |r| <= ln(2)/2 and takes a polynomial of r. Errors are in units in the last place (ulp)
-against float64; tests/test_vector_math.py measures them.
+Each reduces x to n * ln 2 + r with |r| <= ln(2)/2 and takes a polynomial of r.
 """
 
 from typing import TYPE_CHECKING
 
-from mlirc.lowering.vector_math_floats import nearest_integer, polynomial, power_of_two, scaled
+from mlirc.lowering.vector_math_floats import nearest_integer, polynomial, power_of_two, scaled, scaled_normal
 
 if TYPE_CHECKING:
     from mlirc.lowering.vector_builder import Value, VectorBuilder
@@ -16,7 +15,15 @@ LOG2_E = 1.4426950408889634
 LN2_HIGH, LN2_LOW = 0.6931471824645996, -1.904654299957767e-09
 
 # minimax on [-ln(2)/2, ln(2)/2], relative error 2^-28.2
-_EXP = (0.001382073387503624, 0.008368677459657192, 0.04166826605796814, 0.1666652113199234, 0.4999999403953552, 1.0, 1.0)
+_EXP = (
+    0.001382073387503624,
+    0.008368677459657192,
+    0.04166826605796814,
+    0.1666652113199234,
+    0.4999999403953552,
+    1.0,
+    1.0,
+)
 # (e^r - 1 - r) / r^2, relative error of e^r - 1: 2^-26.1
 _EXPM1 = (0.0013870657421648502, 0.00836626160889864, 0.04166743531823158, 0.1666654646396637, 0.4999999701976776)
 # 2^r on [-1/2, 1/2], relative error 2^-28.3
@@ -55,8 +62,8 @@ def exp(b: "VectorBuilder", x: "Value") -> "Value":
 
 def exp_of_moderate(b: "VectorBuilder", x: "Value") -> "Value":
     """exp for -87 <= x <= 88, where the result is a normal number."""
-    r, _, shifted = reduced(b, x)
-    return b.mul(polynomial(b, r, _EXP), power_of_two(b, shifted))
+    r, n, shifted = reduced(b, x)
+    return scaled_normal(b, polynomial(b, r, _EXP), n, shifted)
 
 
 def exp2(b: "VectorBuilder", x: "Value") -> "Value":

@@ -1,4 +1,4 @@
-"""Pieces of the inline functions: polynomials, and floating-point numbers taken apart and put together, on float32 values.
+"""Pieces of the inline functions of float32: polynomials, and numbers taken apart and put together.
 
 The forms with AVX-512's own instructions and the general ones give the same bits.
 """
@@ -34,7 +34,7 @@ def shift_right(b: "VectorBuilder", x: "Value", bits: int) -> "Value":
 
 
 def nearest_integer(b: "VectorBuilder", x: "Value", factor: float) -> tuple["Value", "Value"]:
-    """x * factor rounded to the nearest integer: as a float32, and as `x * factor + ROUNDING`, whose lowest bits hold it.
+    """x * factor rounded to the nearest integer: as a float32, and as the sum with ROUNDING, whose lowest bits hold it.
 
     |x * factor| is at most 2^22.
     """
@@ -60,12 +60,22 @@ def scaled(b: "VectorBuilder", x: "Value", n: "Value", shifted: "Value") -> "Val
     return x
 
 
+def scaled_normal(b: "VectorBuilder", x: "Value", n: "Value", shifted: "Value") -> "Value":
+    """x * 2^n for n from -126 to 127."""
+    if uses_avx512(b):
+        return avx512(b, "scalef", x, n)
+    return b.mul(x, power_of_two(b, shifted))
+
+
 def uses_avx512(b: "VectorBuilder") -> bool:
     return b.text.target.has_avx512 and b.lanes == 16
 
 
 def avx512(b: "VectorBuilder", instruction: str, *operands: "Value | str") -> "Value":
-    """One instruction on 16 float32 lanes, unmasked, in the current rounding mode: scalef(x, n), getexp(x), getmant(x, form)."""
+    """One instruction on 16 float32 lanes, unmasked, in the current rounding mode.
+
+    scalef(x, n) is x * 2^n; getexp(x) the exponent; getmant(x, form) the mantissa, form an immediate.
+    """
     vector = b.type_text(torch.float32)
     first = operands[0]
     # the operands, what masked-out lanes would hold, the mask, the rounding mode

@@ -74,11 +74,14 @@ def log2(b: "VectorBuilder", x: "Value") -> "Value":
 
 
 def log10(b: "VectorBuilder", x: "Value") -> "Value":
-    """As log2, with f / 2 as the exact part."""
+    """As log2, with f / 2 beside e * log10(2); what their sum rounds away joins the rest."""
     e, f = _exponent_and_fraction(b, x)
     rest = b.fma(e, b.constant(_LOG10_2[1]), b.mul(f, polynomial(b, f, _LOG10)))
-    lead = b.fma(e, b.constant(_LOG10_2[0]), b.mul(f, b.constant(0.5)))
-    return _with_specials(b, x, b.add(lead, rest))
+    large, small = b.mul(e, b.constant(_LOG10_2[0])), b.mul(f, b.constant(0.5))
+    lead = b.add(large, small)
+    lost = b.sub(small, b.sub(lead, large))
+    result = b.add(lead, b.add(rest, lost))
+    return _with_specials(b, x, b.select(b.lt(b.abs(e), b.constant(math.inf)), result, e))
 
 
 def log1p(b: "VectorBuilder", x: "Value") -> "Value":
@@ -93,7 +96,7 @@ def log1p(b: "VectorBuilder", x: "Value") -> "Value":
 
 
 def _of_one_plus(b: "VectorBuilder", x: "Value") -> tuple["Value", "Value"]:
-    """e and f of 1 + x, for -1 < x < inf and |x| not tiny. Works with 4 * 2^-e, which is a normal number for every e."""
+    """e and f of 1 + x, for -1 < x < inf and |x| not tiny. 4 * 2^-e is a normal number for every e."""
     bits = b.bitcast(b.add(x, b.constant(1.0)), torch.int32)
     whole = shift_right(b, b.sub(bits, b.constant(0x3F400000, torch.int32)), 23)
     shrink = b.bitcast(b.sub(b.constant(0x40800000, torch.int32), shift_left(b, whole, 23)), torch.float32)
@@ -103,7 +106,7 @@ def _of_one_plus(b: "VectorBuilder", x: "Value") -> tuple["Value", "Value"]:
 
 
 def _exponent_and_fraction(b: "VectorBuilder", x: "Value") -> tuple["Value", "Value"]:
-    """e and f. With AVX-512 0 gives (-inf, 0), inf gives (inf, 0) and negative numbers NaN; else those are left open."""
+    """e and f. With AVX-512 0 gives (-inf, 0), inf gives (inf, 0), negative numbers NaN; else those are left open."""
     if uses_avx512(b):
         mantissa = avx512(b, "getmant", x, immediate(b, _MANTISSA_FORM))
         e = b.sub(avx512(b, "getexp", x), avx512(b, "getexp", mantissa))

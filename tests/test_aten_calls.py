@@ -72,14 +72,8 @@ def test_a_result_of_another_size_or_dtype_is_an_error():
 def test_numbers_that_a_call_returns_and_a_symbol_that_one_binds():
     range_type, item = 'tensor<?xi64, {size = "u0 + 1"}>', "aten._local_scalar_dense.default"
     ops = [
-        aten("%f", "aten._local_scalar_dense.default", '[{"$": %x}]', "(tensor<f64>) -> f64"),
-        aten(
-            "%n",
-            "aten._local_scalar_dense.default",
-            '[{"$": %k}]',
-            "(tensor<i64>) -> i64",
-            more=', mlirc.symbol = "u0"',
-        ),
+        aten("%f", item, '[{"$": %x}]', "(tensor<f64>) -> f64"),
+        aten("%n", item, '[{"$": %k}]', "(tensor<i64>) -> i64", more=', mlirc.symbol = "u0"'),
         aten("%z", "aten.arange.default", '[{"size": "u0 + 1"}]', f"() -> {range_type}"),
         f"return %f, %n, %z : f64, i64, {range_type}",
     ]

@@ -53,12 +53,18 @@ def test_float_dtypes(dtype):
 @pytest.mark.parametrize("dtype", [torch.int64, torch.int32, torch.int16, torch.int8, torch.uint8])
 def test_integers_wrap_around(dtype):
     big = torch.iinfo(dtype).max
-    check(lambda x, y: (x + y, x * y, x - y, x.sum(), x > y), torch.tensor([big, 1, 2], dtype=dtype), torch.tensor([1, big, 3], dtype=dtype))
+    check(
+        lambda x, y: (x + y, x * y, x - y, x.sum(), x > y),
+        torch.tensor([big, 1, 2], dtype=dtype),
+        torch.tensor([1, big, 3], dtype=dtype),
+    )
 
 
 def test_special_values():
     x = torch.tensor([float("nan"), float("inf"), -float("inf"), -0.0, 0.0, 1e-45, 3e38])
-    result = check(lambda x: (x + 0.0, x * 1.0, -x, x.exp(), x.clamp(-1, 1), x.relu(), x.max(), torch.maximum(x, -x)), x)
+    result = check(
+        lambda x: (x + 0.0, x * 1.0, -x, x.exp(), x.clamp(-1, 1), x.relu(), x.max(), torch.maximum(x, -x)), x
+    )
     assert torch.signbit(result[2][4]), "-(0.0) is -0.0"
 
 
@@ -150,7 +156,11 @@ def test_sizes_become_symbolic_by_themselves():
 
 @pytest.mark.parametrize("n", [0, 1, 2, 15, 16, 17, 63])
 def test_dynamic_sizes(n):
-    check(lambda x: nn.functional.layer_norm(x + 1, (x.shape[-1],)) if x.shape[-1] else x + 1, torch.randn(3, n), dynamic=True)
+    check(
+        lambda x: nn.functional.layer_norm(x + 1, (x.shape[-1],)) if x.shape[-1] else x + 1,
+        torch.randn(3, n),
+        dynamic=True,
+    )
 
 
 def test_gradients():
