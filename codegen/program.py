@@ -5,7 +5,7 @@ from collections.abc import Mapping
 from typing import Any
 from weakref import WeakSet
 
-from mlirc.codegen import after_fork, arena, native_runtime, shim  # noqa: F401 (after_fork registers itself)
+from mlirc.codegen import after_fork, arena, native_runtime, shim
 from mlirc.codegen.aten_call import AtenCall
 from mlirc.codegen.host_frame import Site
 from mlirc.codegen.host_program import HostProgram
@@ -26,6 +26,7 @@ class Program:
 
     def __init__(self, host: HostProgram, code: Code, kernels: Mapping[str, tuple[Any, int]]):
         """`kernels`: for each one that the host program calls, what keeps it loaded, and its address."""
+        after_fork.install()
         addresses = native_runtime.functions() | {name: address for name, (_, address) in kernels.items()}
         links = (ctypes.c_void_p * len(host.links)).from_address(code.address("links"))
         links[:] = [addresses[name] for name in host.links]
