@@ -95,7 +95,8 @@ def binary_cross_entropy_with_logits(g, x, y, weight=None, positive=None, reduct
     x, y = widened(g, x, y)
     log_sigmoid = g.sub(g.minimum(x, 0.0), g.log1p(g.exp(g.neg(g.abs(x)))))
     if positive is not None:
-        log_sigmoid = g.mul(g.add(g.mul(g.sub(*widened(g, positive, x), 1.0), y), 1.0), log_sigmoid)
+        positive = g.cast(positive, info_of(x).dtype)
+        log_sigmoid = g.mul(g.add(g.mul(g.sub(positive, 1.0), y), 1.0), log_sigmoid)
     loss = g.sub(g.mul(g.sub(1.0, y), x), log_sigmoid)
     return reduced(g, loss if weight is None else g.mul(loss, g.cast(weight, info_of(x).dtype)), reduction)
 

@@ -1,0 +1,71 @@
+"""Pooling and running folds, at every level of the dialect, against eager."""
+
+import pytest
+import torch
+
+from tests.compare_stages import check
+
+aten = torch.ops.aten
+DYNAMIC = pytest.mark.parametrize("dynamic", [False, True])
+
+
+@DYNAMIC
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.int32])
+@pytest.mark.parametrize(
+    "arguments",
+    [([2, 2],), ([3, 3], [2, 2], [1, 1]), ([3, 2], [2, 1], [1, 0], [2, 1]), ([2, 2], [2, 2], [0, 0], [1, 1], True)],
+)
+def test_max_pool(arguments, dtype, dynamic):
+    x = (torch.randn(2, 3, 7, 9) * 9).to(dtype)
+    check(lambda x: aten.max_pool2d_with_indices.default(x, *arguments), x, dynamic=dynamic)
+
+
+def test_max_pool_of_infinities_and_nan():
+    x = torch.full((1, 1, 5, 5), -float("inf"))
+    x[0, 0, 4, 4] = float("nan")
+    check(lambda x: aten.max_pool2d_with_indices.default(x, [3, 3], [2, 2], [1, 1]), x)
+
+
+def test_pools_of_other_ranks():
+    check(lambda x: aten.max_pool2d_with_indices.default(x, [2, 2]), torch.randn(3, 4, 6))
+    check(lambda x: aten.max_pool3d_with_indices.default(x, [2, 2, 2]), torch.randn(1, 2, 4, 4, 6))
+    check(lambda x: aten.avg_pool3d.default(x, [2, 2, 3]), torch.randn(1, 2, 4, 4, 6))
+    check(
+        lambda x: aten.max_pool2d_with_indices.default(x, [2, 2]),
+        torch.randn(2, 3, 4, 6).to(memory_format=torch.channels_last),
+    )
+
+
+@DYNAMIC
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64, torch.float16])
+@pytest.mark.parametrize("inside", [False, True])
+@pytest.mark.parametrize(
+    "arguments", [([2, 2],), ([3, 3], [2, 2], [1, 1]), ([3, 2], [2, 1], [1, 0], True), ([2, 2], [3, 3], [1, 1], True)]
+)
+def test_avg_pool(arguments, inside, dtype, dynamic):
+    x = torch.randn(2, 3, 7, 8, dtype=dtype)
+    check(lambda x: aten.avg_pool2d.default(x, *arguments, count_include_pad=not inside), x, dynamic=dynamic)
+
+
+def test_other_avg_pools():
+    x = torch.randn(2, 3, 8, 6)
+    check(lambda x: aten.avg_pool2d.default(x, [2, 2], divisor_override=3), x)
+    check(lambda x: aten._adaptive_avg_pool2d.default(x, [2, 3]), x)
+    check(lambda x: aten._adaptive_avg_pool2d.default(x, [3, 3]), x, aten=True)
+    check(lambda x: aten.avg_pool2d.default(x, [9, 9]), torch.randn(1, 1, 9, 9), aten=True)
+
+
+@DYNAMIC
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.int32, torch.bool])
+@pytest.mark.parametrize("dim", [0, 1, -1])
+def test_running_folds(dim, dtype, dynamic):
+    x = (torch.randn(3, 4, 5) * 2).to(dtype)
+    check(lambda x: (aten.cumsum.default(x, dim), aten.cumprod.default(x, dim)), x, dynamic=dynamic)
+    check(lambda x: (*aten.cummax.default(x, dim), *aten.cummin.default(x, dim)), x, dynamic=dynamic)
+
+
+def test_running_folds_of_nan_and_of_little():
+    x = torch.tensor([3.0, float("nan"), 1.0, float("nan"), 5.0, -float("inf")])
+    check(lambda x: (*aten.cummax.default(x, 0), *aten.cummin.default(x, 0), aten.cumsum.default(x, 0)), x)
+    for x in (torch.tensor(3.0), torch.empty(0), torch.empty(2, 0)):
+        check(lambda x: (aten.cumsum.default(x, 0, dtype=torch.float64), *aten.cummax.default(x, 0)), x)
