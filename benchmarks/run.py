@@ -52,7 +52,7 @@ def some_of(allowed: Iterable[str]) -> Callable:
 def main(models, ways, dtypes, backends, rounds, threads, batch, small, steady_only, output):
     torch.set_num_threads(threads)
     output.mkdir(parents=True, exist_ok=True)
-    console = Console(width=max(Console().width, 110))
+    console = Console(width=max(Console().width, 120))
     machine = describe_machine()
     rates = {dtype: product_rate(DTYPES[dtype]) for dtype in dtypes}
     console.print(f"{machine}; large products, 1e9/s: {rates}", markup=False)
