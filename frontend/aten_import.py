@@ -14,7 +14,7 @@ from mlirc.frontend.sizes import tensor_info
 
 
 def operator_text(target: Callable) -> str:
-    """"aten.add.Tensor", "higher_order.cond", or the function's own name."""
+    """ "aten.add.Tensor", "higher_order.cond", or the function's own name."""
     if isinstance(target, torch._ops.OpOverload):
         return str(target)
     if isinstance(target, torch._ops.HigherOrderOperator):
@@ -46,8 +46,10 @@ def result_aliases(target: Callable, count: int, operand_of_argument: Sequence[i
     return positions
 
 
-def call_aten(target: Callable, args: tuple, kwargs: dict, promised: Any, objects: list[Any]) -> Any:
-    """The op that calls `target`; its results as one value, a tuple of values, or None."""
+def call_aten(
+    target: Callable, args: tuple, kwargs: dict, promised: Any, objects: list[Any], effect: bool = False
+) -> Any:
+    """The op that calls `target`; its results as one value, a tuple of values, or None. `effect`: it must stay."""
     name = operator_text(target)
     operands: list[ir.Value] = []
 
@@ -65,7 +67,9 @@ def call_aten(target: Callable, args: tuple, kwargs: dict, promised: Any, object
     infos = []
     for fake in fakes:
         if fake is not None and not isinstance(fake, torch.Tensor):
-            raise UnsupportedGraph(f"{name} returns a {type(fake).__name__} that depends on data; such graphs run in eager")
+            raise UnsupportedGraph(
+                f"{name} returns a {type(fake).__name__} that depends on data; such graphs run in eager"
+            )
         infos.append(None if fake is None else tensor_info(fake))
     present = [info for info in infos if info is not None]
     aliases = result_aliases(target, len(infos), operand_of_argument)
@@ -74,11 +78,10 @@ def call_aten(target: Callable, args: tuple, kwargs: dict, promised: Any, object
         "args": text,
         "aliases": symbols.print_list(a for a, info in zip(aliases, infos, strict=True) if info is not None),
     }
-    kind = "aten_effect" if has_effect(target) else "aten"
+    kind = "aten_effect" if effect or has_effect(target) else "aten"
     op = create(kind, operands, list(map(type_of, present)), attributes)
     results = iter(op.operation.results)
     values = [next(results) if info is not None else None for info in infos]
     if promised is None:
         return None
     return tuple(values) if many else values[0]
-

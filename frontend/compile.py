@@ -7,7 +7,6 @@ import tempfile
 import time
 import warnings
 from collections.abc import Callable
-from typing import Any
 
 import torch
 from torch.fx import GraphModule
@@ -90,7 +89,9 @@ def _compile(gm: GraphModule, kind: str, options: Options, report: statistics.Gr
         except Exception as error:
             path = _write_reproducer(kind, "import", gm.print_readable(print_output=False), ".py")
             node = getattr(error, "fx_node", "")
-            raise CompilationError(f"import failed{node}: {type(error).__name__}: {error}; the graph is in {path}") from error
+            raise CompilationError(
+                f"import failed{node}: {type(error).__name__}: {error}; the graph is in {path}"
+            ) from error
         report.seconds["import"] = time.perf_counter() - start
         report.aten = imported.aten
         module = imported.module
@@ -102,7 +103,9 @@ def _compile(gm: GraphModule, kind: str, options: Options, report: statistics.Gr
             try:
                 run_pipeline(module, text, record=record)
             except PassError as error:
-                path = _write_reproducer(kind, error.step, f"// RUN: mlirc opt %s -p '{error.step}'\n{error.module_text}", ".mlir")
+                path = _write_reproducer(
+                    kind, error.step, f"// RUN: mlirc opt %s -p '{error.step}'\n{error.module_text}", ".mlir"
+                )
                 raise CompilationError(f"{error}; to reproduce: mlirc opt {path} -p '{error.step}'") from error
             report.seconds[stage] = time.perf_counter() - start
             dump.write(stage, module)
@@ -129,20 +132,18 @@ def wrap(program: Callable[[list], list], imported: Imported, arguments: int) ->
     inputs, constants, outputs = imported.inputs, imported.constants, imported.outputs
     all_inputs = inputs == list(range(arguments)) and not constants
     plain = outputs == [("result", k) for k in range(len(outputs))]
-    if all_inputs and plain:
-        return program
 
     def run(args: list) -> list:
-        given = [args[k] for k in inputs] + constants
-        args.clear()
+        given = args
+        if not all_inputs:
+            given = [args[k] for k in inputs] + constants
+            args.clear()
         results = program(given)
         if plain:
             return results
-        return [
-            results[x] if kind == "result" else results[x].item() if kind == "item" else x for kind, x in outputs
-        ]
+        return [results[x] if kind == "result" else results[x].item() if kind == "item" else x for kind, x in outputs]
 
-    run._boxed_call = True
+    run._boxed_call = True  # type: ignore[attr-defined]  # AOTAutograd asks for it; a plain function keeps it when it is wrapped
     return run
 
 

@@ -89,7 +89,9 @@ def _graph_breaks(fn: Callable, args: tuple, kwargs: dict) -> list[dict[str, Any
     found = []
     for item in output.break_reasons:
         if item.graph_break:
-            found.append({"reason": str(item.reason).split("\n")[0], "user_stack": [_frame(f) for f in item.user_stack[-3:]]})
+            found.append(
+                {"reason": str(item.reason).split("\n")[0], "user_stack": [_frame(f) for f in item.user_stack[-3:]]}
+            )
     return found
 
 

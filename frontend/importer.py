@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import torch
+from torch._higher_order_ops.effects import with_effects
 from torch.fx import GraphModule, Node
 
 from mlirc.dialects import symbols
@@ -120,6 +121,9 @@ class _Importer:
     def argument(self, node: Node) -> tuple[ir.Type, dict[str, ir.Attribute]] | None:
         """Type and attributes of a placeholder; None for one that is no argument (a constant, None)."""
         value = node.meta.get("val")
+        if is_effect_token(node):
+            self.values[node] = None  # the order of effects is the order of ops: tokens are not passed around
+            return None
         if isinstance(value, torch.Tensor):
             return type_of(tensor_info(value)), {}
         if isinstance(value, torch.SymInt):
@@ -138,7 +142,11 @@ class _Importer:
         if isinstance(x, Node):
             return self.values[x]
         if isinstance(x, (list, tuple)):
-            return type(x)(map(self.argument_value, x)) if type(x) in (list, tuple) else [self.argument_value(y) for y in x]
+            return (
+                type(x)(map(self.argument_value, x))
+                if type(x) in (list, tuple)
+                else [self.argument_value(y) for y in x]
+            )
         if isinstance(x, dict):
             return {key: self.argument_value(y) for key, y in x.items()}
         if isinstance(x, torch.SymInt):
@@ -159,6 +167,12 @@ class _Importer:
         kwargs = {key: self.argument_value(x) for key, x in node.kwargs.items()}
         if isinstance(promised, torch.SymFloat):
             return self.float_arithmetic(node, target, args)
+        if target is with_effects:
+            _, operator_, *rest = args
+            results = aten_import.call_aten(
+                operator_, tuple(rest), kwargs, promised[1:], self.imported.objects, effect=True
+            )
+            return (None, *results)
         if target is aten.copy_.default:
             return self.assign(node, *args[:2])
         if views.is_view(target) and isinstance(args[0], ir.Value):
@@ -245,7 +259,9 @@ class _Importer:
             return builder.cast(args[0], torch.float64)
         if target is aten._local_scalar_dense.default or getattr(target, "__name__", "") == "item":
             return builder.cast(args[0], torch.float64)
-        name = {"truediv": "div"}.get(getattr(target, "__name__", ""), getattr(target, "__name__", "").removeprefix("_sym_"))
+        name = {"truediv": "div"}.get(
+            getattr(target, "__name__", ""), getattr(target, "__name__", "").removeprefix("_sym_")
+        )
         if name not in OPS:
             raise UnsupportedGraph(f"{target} of a float that is a graph input has no op in the dialect")
         return getattr(builder, name)(*(builder.cast(x, torch.float64) for x in args))
@@ -287,6 +303,11 @@ class _Importer:
         function_type = ir.FunctionType.get(inputs, [v.type for v in operands])
         function.attributes["function_type"] = ir.TypeAttr.get(function_type)
         function.attributes["mlirc.results"] = ir.ArrayAttr.get([ir.StringAttr.get(g) for g in groups])
+
+
+def is_effect_token(node: Node) -> bool:
+    """Whether a placeholder is a token that AOTAutograd threads through calls with side effects."""
+    return bool(node.users) and all(user.target is with_effects and user.args[0] is node for user in node.users)
 
 
 def index_needed(info: TensorInfo) -> bool:

@@ -19,7 +19,9 @@ def read_report(module: ir.Module, record: PipelineRun, report: GraphReport) -> 
             name = op.operation.name
             if name == "mlircx.launch":
                 ops = [inner.operation.name.removeprefix("mlirc.") for inner in op.regions[0].blocks[0].operations]
-                ops = [o for o in ops if o in OPS and o not in ("constant", "cast", "size") or o in ("reduce", "scan")]
+                ops = [
+                    o for o in ops if (o in OPS and o not in ("constant", "cast", "size")) or o in ("reduce", "scan")
+                ]
                 lines = source_lines(op.location)
                 label = op.attributes["label"].value
                 known = kernels.setdefault((label, tuple(ops), tuple(lines)), KernelReport(label, ops, lines, 0))

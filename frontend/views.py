@@ -128,7 +128,13 @@ MAPS: dict[Any, Callable[..., list[Int] | None]] = {
 # no alias in their schema, yet their result is the operand's memory wherever its strides allow it
 UNMARKED = (aten._unsafe_view.default,)
 # reinterpret bits, or set flags that strided memory does not show: ATen calls that alias their operand
-NOT_STRIDED = (aten.view.dtype, aten._conj.default, aten._neg_view.default, aten.view_as_real.default, aten.view_as_complex.default)
+NOT_STRIDED = (
+    aten.view.dtype,
+    aten._conj.default,
+    aten._neg_view.default,
+    aten.view_as_real.default,
+    aten.view_as_complex.default,
+)
 
 
 def is_view(target: Any) -> bool:
@@ -138,7 +144,9 @@ def is_view(target: Any) -> bool:
     return isinstance(target, torch._ops.OpOverload) and target.is_view and target not in NOT_STRIDED
 
 
-def index_map(target: Any, source: tuple[Int, ...], result: tuple[Int, ...], args: tuple, kwargs: dict) -> list[Int] | None:
+def index_map(
+    target: Any, source: tuple[Int, ...], result: tuple[Int, ...], args: tuple, kwargs: dict
+) -> list[Int] | None:
     """The operand's index for each index of the result (size expressions in d0, d1, ...), or None where there is none to give."""
     rule = MAPS.get(target)
     return rule(source, result, *args, **kwargs) if rule else None
