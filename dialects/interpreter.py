@@ -269,13 +269,14 @@ class _Interpreter:
         made = flat(aten_arguments.resolve(name)(*args, **kwargs))
         aliases = symbols.parse_list(attribute_value(op.attributes["aliases"])) if op.results else ()
         return [
-            self.aten_result(op, x, info_of(r), alias)
+            self.aten_result(op, x, r, alias)
             for x, r, alias in zip(made if op.results else [], op.results, aliases, strict=True)
         ]
 
-    def aten_result(self, op: Any, x: Any, info: TensorInfo, alias: Int) -> Any:
+    def aten_result(self, op: Any, x: Any, result: ir.Value, alias: Int) -> Any:
         if not isinstance(x, torch.Tensor):
             return x
+        info = info_of(result)
         shape, stride = self.sizes(info.shape), self.sizes(info.stride)
         if tuple(x.shape) != shape or x.dtype != info.dtype:
             raise ValueError(f"gives {x.dtype} {tuple(x.shape)}; the result type says {info.dtype} {shape}")
@@ -283,6 +284,10 @@ class _Interpreter:
         if alias != -1 and shares_memory(x, self.tensor(op.operands[alias])):
             if not fits:
                 raise ValueError(f"gives a view with strides {x.stride()}; the result type says {stride}")
+            place = self.places.get(op.operands[alias])
+            if place is not None:
+                memory = place.untyped_storage()
+                self.places[result] = torch.empty(0, dtype=x.dtype).set_(memory, x.storage_offset(), shape, x.stride())
             return x
         owned = not any(shares_memory(x, held) for held in map(self.operand, op.operands) if torch.is_tensor(held))
         return x if fits and owned else self.place(x, info)
