@@ -119,6 +119,7 @@ def test_reindexed(dynamic):
     check(lambda x: aten.reflection_pad2d.default(x, [2, 3, 1, 0]), x, dynamic=dynamic)
     check(lambda x: aten.upsample_nearest1d.default(x, [x.shape[2] * 3]), x, dynamic=dynamic)
     check(lambda x: aten.roll.default(x, [9], [0]), torch.randn(4), dynamic=dynamic)
+    check(lambda x: aten.repeat.default(x, [2, 1, 3]), torch.randn(3, 0), dynamic=dynamic)
 
 
 @pytest.mark.parametrize("dynamic", [False, (0, 2, 3)])

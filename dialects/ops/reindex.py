@@ -74,7 +74,7 @@ def repeat(g, x, repeats):
     result = [*repeats[:lead], *(n * times for n, times in zip(shape, repeats[lead:], strict=True))]
     index = places(len(result))[lead:]
     map_ = [
-        0 if n in (0, 1) else d if times == 1 else symbols.mod(d, n)
+        0 if n == 1 else d if times == 1 or n == 0 else symbols.mod(d, n)
         for n, d, times in zip(shape, index, repeats[lead:], strict=True)
     ]
     return reindex(x, result, map_)
