@@ -119,7 +119,7 @@ def _common_space(
 def _inner_dims(
     producer: Body, consumer: Body, pieces: dict[int, list[int]], wholes: dict[int, list[int]]
 ) -> set[int] | None:
-    """Which of the producer's dimensions are inner: its own, or those that are inner in the consumer. None: it is mixed."""
+    """The dimensions of the producer that are inner: its own, or those of the consumer. None: one is both."""
     if producer.inner or not consumer.inner:
         return set(producer.inner_dims)
     inner = {d for c, dims in wholes.items() if c in consumer.inner_dims for d in dims}

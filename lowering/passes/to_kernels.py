@@ -47,7 +47,7 @@ class ToKernels:
 
 
 def kernel_maker(location: ir.Location) -> Callable[..., KernelBuilder]:
-    """Makes kernels labelled by their op, or by the composite that it is a part of (decompose put it in the location)."""
+    """Makes kernels labelled by their op, or by the composite that it is part of (decompose put it in the location)."""
     if not isinstance(location, ir.NameLoc):
         return KernelBuilder
     whole = location.name_str
