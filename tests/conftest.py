@@ -10,7 +10,7 @@ import torch
 ROOT = Path(__file__).parents[1]
 sys.path.insert(0, str(ROOT))
 # Torch's structured trace: pytest would print thousands of its empty lines under each failed test.
-logging.getLogger("torch.__trace").propagate = False
+logging.getLogger("torch.__trace").addFilter(lambda record: False)
 
 
 def pytest_collection_modifyitems(config, items):
