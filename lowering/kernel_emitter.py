@@ -39,14 +39,15 @@ class Emitter:
         self.kept: dict[Node, Access] = {}  # value -> where to read it back from, in this pass
         self.nodes: Sequence[Node] = ()  # what is computed from here on, operands first
         self.accesses: Sequence[Access] = ()  # and reached
+        self.late: dict[Node, Callable[[], Value]] = {}  # a reduction's result, where it must be fetched
 
     @contextmanager
     def scope(self) -> Iterator[None]:
         """What becomes known inside is forgotten at the end."""
-        saved = self.env, self.bound, self.mask
+        saved = self.env, self.bound, self.mask, self.kept
         self.env, self.bound = dict(self.env), set(self.bound)
         yield
-        self.env, self.bound, self.mask = saved
+        self.env, self.bound, self.mask, self.kept = saved
 
     # ---- text
 
@@ -156,6 +157,8 @@ class Emitter:
             return self.linear(node.size, wide)
         if node.kind == "check_index":
             return self.check_index(node, wide)
+        if node in self.late:
+            return self.late[node]()
         if node.kind in ("reduce", "scan"):
             raise KeyError(f"the {node.kind} {node.attributes['kind']} is used before it is done")
         operands = [self.operand(x, wide) for x in node.operands]

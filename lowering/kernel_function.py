@@ -13,6 +13,7 @@ import torch
 from mlirc.dialects import symbols
 from mlirc.lowering.cpu_target import CpuTarget
 from mlirc.lowering.kernel_axes import Axis, Vector, choose_vector, make_axes
+from mlirc.lowering.kernel_blocks import BlockLoops
 from mlirc.lowering.kernel_emitter import Emitter
 from mlirc.lowering.kernel_loops import Loops
 from mlirc.lowering.kernel_nodes import Kernel
@@ -41,7 +42,7 @@ def kernel_text(kernel: Kernel, name: str, target: CpuTarget) -> KernelText:
     schedule = make_schedule(kernel, axes, vector)
     split = choose_split(kernel, schedule)
     body, declarations = _body(kernel, schedule, split, names, name, target)
-    parts = [body, _entry(kernel, split, names, name, target, partial_bytes(kernel, vector))]
+    parts = [body, _entry(kernel, split, names, name, target, partial_bytes(schedule))]
     if split.work is not None:
         parts.append(_PART.replace("KERNEL", name))
         declarations += _LIBGOMP + [_BARRIER] * split.combines
@@ -63,7 +64,9 @@ def _body(
     if split.combines:
         place = e.index.emit(f"llvm.getelementptr %frame[{PARTIAL}] : (!llvm.ptr) -> !llvm.ptr, i64", torch.int64)
         e.env["partial"] = e.index.emit(f"llvm.load {place} : !llvm.ptr -> !llvm.ptr", torch.int64)
-    loops = Loops(e, schedule, Partials(e, kernel, schedule.vector) if split.combines else None)
+    partials = Partials(e, schedule.vector, partial_bytes(schedule)) if split.combines else None
+    loops = (BlockLoops if schedule.block else Loops)(e, schedule, partials)
+    loops.prepare()
     e.nodes = [n for n in kernel.nodes if n.depth == 0]
     e.enter()
     _share(e, loops, schedule, split)
@@ -89,11 +92,13 @@ def _share(e: Emitter, loops: Loops, schedule: Schedule, split: Split) -> None:
         e.loop(lo, hi, e.i64(1), [], [], body)
         return
     if split.axis is not None:
-        b, step = e.index, e.lanes if split.axis is schedule.vector.axis else 1
+        b, step = e.index, split.step
         size = loops.size(split.axis)
         chunks = b.binary("arith.divui", b.add(size, e.i64(step - 1)), e.i64(step)) if step > 1 else size
         lo, hi = _part(e, chunks)
-        loops.ranges[split.axis] = (b.mul(lo, e.i64(step)), b.minimum(b.mul(hi, e.i64(step)), size))
+        with loops.part(split.axis, b.mul(lo, e.i64(step)), b.minimum(b.mul(hi, e.i64(step)), size), step):
+            loops.start()
+        return
     loops.start()
 
 

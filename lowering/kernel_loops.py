@@ -8,7 +8,9 @@ for row in my rows:                      outer axes; the threads share them
   for i in ...                           the next pass
 """
 
-from collections.abc import Sequence
+import math
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from functools import partial
 
 import torch
@@ -17,7 +19,7 @@ from mlirc.dialects import symbols
 from mlirc.lowering.kernel_axes import Axis
 from mlirc.lowering.kernel_emitter import Emitter
 from mlirc.lowering.kernel_memory import store
-from mlirc.lowering.kernel_nodes import Access, Node
+from mlirc.lowering.kernel_nodes import Access, Node, terms
 from mlirc.lowering.kernel_partials import Found, Partials, barrier
 from mlirc.lowering.kernel_reductions import BLOCK, Fold
 from mlirc.lowering.kernel_schedule import Pass, Schedule
@@ -32,11 +34,23 @@ class Loops:
     def __init__(self, e: Emitter, schedule: Schedule, partials: Partials | None = None):
         self.e, self.schedule = e, schedule
         self.partials = partials  # where each thread runs over a part of the inner axes
-        self.ranges: dict[Axis, tuple[Value, Value]] = {}
+        self.ranges: dict[Axis, tuple[Value, Value] | None] = {}
+        self.units: dict[Axis, int | None] = {}
         self.skip = 0  # how many of the outermost axes are bound already
 
     def size(self, axis: Axis) -> Value:
         return self.e.integer(axis.size)
+
+    def prepare(self) -> None:
+        """Memory of the function's own, before the loops."""
+
+    @contextmanager
+    def part(self, axis: Axis, lo: Value, hi: Value, unit: int) -> Iterator[None]:
+        """Inside, `axis` runs from lo to hi, which are multiples of `unit` but for its very end."""
+        saved = self.ranges.get(axis), self.units.get(axis)
+        self.ranges[axis], self.units[axis] = (lo, hi), math.gcd(unit, saved[1] or 0)
+        yield
+        self.ranges[axis], self.units[axis] = saved
 
     def range(self, axis: Axis) -> tuple[Value, Value]:
         return self.ranges.get(axis) or (self.e.i64(0), self.size(axis))
@@ -79,15 +93,24 @@ class Loops:
             e.enter()
             e.env.update(self.run_pass(step))
         e.nodes, e.accesses, e.kept = (), (), {}
-        for output in schedule.outer_outputs:
-            e.value(output.node)
         if self.partials:
-            barrier(e)  # none reads partial results any more, nor what the outputs may overwrite
+            # no value of this point is needed any more by who is still behind, nor what the outputs may overwrite
+            for output in schedule.outer_outputs:
+                self.precompute(output.node)
+            barrier(e)
             e.lines.append(f"scf.if {e.index.eq(e.env['thread'], e.i64(0))} {{")
-        for output in schedule.outer_outputs:
-            store(e, output.access, output.node)
+        self.write_outer()
         if self.partials:
             e.lines.append("}")
+
+    def precompute(self, node: Node) -> None:
+        self.e.value(node)
+
+    def write_outer(self) -> None:
+        for output in self.schedule.outer_outputs:
+            self.e.value(output.node)
+        for output in self.schedule.outer_outputs:
+            store(self.e, output.access, output.node)
 
     # ---- one pass
 
@@ -101,8 +124,7 @@ class Loops:
         state = [x for f in held for x in f.identity(self.builder(f))]
         types = [self.builder(f).type_text(t) for f in held for t in f.dtypes]
         run = partial(self.run, step, lower, upper, copies)
-        first = 0 if schedule.outer else self.skip
-        state = self.nest(schedule.axes[first:-1], state, types, run) if schedule.axes else self.once(step)
+        state = self.nest(schedule.axes[self.first_axis : -1], state, types, run) if schedule.axes else self.once(step)
         state = self.merged(held, lower if upper is None else upper, state)
         found = []
         for fold in upper or lower:
@@ -113,6 +135,11 @@ class Loops:
         if self.partials and found:
             found = self.partials.combine(found)
         return {f.fold.node: f.fold.result(e.builder(f.fold.dtype, f.wide), f.values) for f in found}
+
+    @property
+    def first_axis(self) -> int:
+        """The first axis of a pass that is not bound yet."""
+        return 0 if self.schedule.outer else self.skip
 
     def once(self, step: Pass) -> list[Value]:
         """A space without axes: one point."""
@@ -176,12 +203,10 @@ class Loops:
 
         def body(start: Value, state: list[Value]) -> list[Value]:
             end = e.index.minimum(e.index.add(start, e.i64(most)), hi)
-            self.ranges[axis] = (start, end)
-            return self.block(step, lower, upper, copies, state, axis)
+            with self.part(axis, start, end, most):
+                return self.block(step, lower, upper, copies, state, axis)
 
-        state = e.loop(lo, hi, e.i64(most), state, types, body)
-        self.ranges[axis] = (lo, hi)
-        return state
+        return e.loop(lo, hi, e.i64(most), state, types, body)
 
     def block(self, step: Pass, lower: list[Fold], upper: list[Fold], copies: int, state, axis: Axis) -> list[Value]:
         start = [x for f in lower * copies for x in f.identity(self.builder(f))]
@@ -239,11 +264,13 @@ class Loops:
             state = e.loop(lo, main, e.i64(copies * e.lanes), state, types, partial(self.copied, axis, body, copies))
         if exact:
             return state
+        full = self.divisor(axis) % e.lanes == 0
 
         def masked(index: Value, state: list[Value]) -> list[Value]:
-            left = e.index.sub(hi, index)
-            b = e.builder(torch.int64, True)
-            e.mask = b.lt(e.lane_numbers(), e.splat(left))
+            if not full:
+                left = e.index.sub(hi, index)
+                b = e.builder(torch.int64, True)
+                e.mask = b.lt(e.lane_numbers(), e.splat(left))
             return self.copied(axis, body, 1, index, state)
 
         return e.loop(main, hi, e.i64(e.lanes), state, types, masked)
@@ -255,19 +282,30 @@ class Loops:
         if first is not None and last is not None:
             count = (last - first) // step * step
             return e.i64(first + count), None if count == 0 else first + count == last
+        if self.divisor(axis) % step == 0:
+            return hi, True
         length = b.sub(hi, lo)
         return b.add(lo, b.sub(length, b.rem(length, e.i64(step)))), False
+
+    def divisor(self, axis: Axis) -> int:
+        """A number that divides the length of what is run over of `axis`."""
+        whole = math.gcd(*(c for _, c in terms(axis.size)))
+        return math.gcd(whole, self.units.get(axis) or 0)
 
     def copied(self, axis: Axis, body, copies: int, index: Value, state: list[Value]) -> list[Value]:
         e = self.e
         for copy in range(copies):
             with e.scope():
                 e.env[axis.name] = e.index.add(index, e.i64(copy * self.step_of(axis))) if copy else index
-                if axis not in self.schedule.axes:
+                if self.enters(axis):
                     e.enter(axis.name)
                 e.bound.add(axis.name)
                 state = body(state, copy)
         return state
+
+    def enters(self, axis: Axis) -> bool:
+        """Whether there is a loop inside that of `axis`."""
+        return axis not in self.schedule.axes
 
     def step_of(self, axis: Axis) -> int:
         return self.e.lanes if axis is self.schedule.vector.axis else 1

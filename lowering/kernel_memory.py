@@ -67,6 +67,23 @@ def _load_wide(e: "Emitter", access: Access, dtype: torch.dtype) -> Value:
     )
 
 
+def load_rows(e: "Emitter", access: Access, along: str, start: Value, end: Value) -> list[Value]:
+    """The square of elements at `start` and further (before `end`) along an axis with stride 1: a vector for each lane."""
+    dtype = stored_dtype(access.dtype)
+    b, i = e.builder(dtype, True), e.builder(torch.int64, True)
+    vector, bools = b.type_text(dtype), b.type_text(torch.bool)
+    mask = i.lt(e.lane_numbers(), e.splat(e.index.sub(end, start)))
+    stride, rows = e.integer(access.address.strides[e.axis]), []
+    address = advance(e, access, pointer(e, access), e.index.add(start, e.index.mul(e.env[e.axis], stride)))
+    for lane in range(e.lanes):
+        address = advance(e, access, address, stride) if lane else address
+        text = (
+            f"llvm.intr.masked.load {address}, {mask}, {b.constant(0, dtype)} {{alignment = {dtype.itemsize} : i32}} : "
+        )
+        rows.append(b.emit(f"{text}(!llvm.ptr, {bools}, {vector}) -> {vector}", dtype))
+    return rows
+
+
 def store(e: "Emitter", access: Access, node: Node) -> None:
     """Writes the value of `node` at the current point."""
     wide = e.axis is not None and (access.lanewise or e.axis in access.address.dims)

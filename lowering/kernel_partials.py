@@ -8,8 +8,9 @@ import torch
 
 from mlirc.lowering.kernel_axes import Vector
 from mlirc.lowering.kernel_emitter import Emitter
-from mlirc.lowering.kernel_nodes import Kernel, Node
+from mlirc.lowering.kernel_nodes import Node
 from mlirc.lowering.kernel_reductions import Fold
+from mlirc.lowering.kernel_schedule import TILE, Schedule
 from mlirc.lowering.vector_builder import Value
 
 
@@ -27,10 +28,11 @@ def slot_bytes(vector: Vector) -> int:
     return max(8 * vector.lanes, 64)
 
 
-def partial_bytes(kernel: Kernel, vector: Vector) -> int:
+def partial_bytes(schedule: Schedule) -> int:
     """For all that one thread leaves: two values of an arg reduction, one of any other."""
-    kinds = [n.attributes["kind"] for n in kernel.nodes if n.kind == "reduce"]
-    return slot_bytes(vector) * sum(2 if kind.startswith("arg") else 1 for kind in kinds)
+    nodes = [n for step in schedule.passes for n in step.reductions + step.scans]
+    count = sum(2 if n.attributes["kind"].startswith("arg") else 1 for n in nodes)
+    return count * (8 * TILE if schedule.block else slot_bytes(schedule.vector))
 
 
 def barrier(e: Emitter) -> None:
@@ -38,17 +40,25 @@ def barrier(e: Emitter) -> None:
 
 
 class Partials:
-    """The memory of a kernel's partial results: each component of each reduction has a slot of its own in it."""
+    """The memory of a kernel's partial results, `each` bytes a thread; each component of each reduction has a slot in it."""
 
-    def __init__(self, e: Emitter, kernel: Kernel, vector: Vector):
-        self.e, self.slot, self.each = e, slot_bytes(vector), partial_bytes(kernel, vector)
+    def __init__(self, e: Emitter, vector: Vector, each: int):
+        self.e, self.slot, self.each = e, slot_bytes(vector), each
         self.slots: dict[tuple[Node, int], int] = {}  # a loop's full vectors and its last, masked one share them
 
-    def address(self, thread: Value, node: Node, component: int) -> Value:
-        b, slot = self.e.index, self.slots.setdefault((node, component), len(self.slots))
-        at = b.add(b.mul(thread, self.e.i64(self.each)), self.e.i64(slot * self.slot))
-        base = self.e.env["partial"]
+    def of(self, thread: Value) -> Value:
+        """What a thread left."""
+        b, base = self.e.index, self.e.env["partial"]
+        at = b.mul(thread, self.e.i64(self.each))
         return b.emit(f"llvm.getelementptr {base}[{at}] : (!llvm.ptr, i64) -> !llvm.ptr, i8", torch.int64)
+
+    def mine(self) -> Value:
+        return self.of(self.e.env["thread"])
+
+    def address(self, thread: Value, node: Node, component: int) -> Value:
+        slot, base = self.slots.setdefault((node, component), len(self.slots)), self.of(thread)
+        text = f"llvm.getelementptr {base}[{slot * self.slot}] : (!llvm.ptr) -> !llvm.ptr, i8"
+        return self.e.index.emit(text, torch.int64)
 
     def combine(self, found: Sequence[Found]) -> list[Found]:
         e = self.e

@@ -11,10 +11,13 @@ from dataclasses import dataclass, field
 import torch
 
 from mlirc.dialects import symbols
-from mlirc.lowering.kernel_axes import Axis, Vector, is_scattered
+from mlirc.lowering.kernel_axes import Axis, Vector, hint, is_scattered
 from mlirc.lowering.kernel_nodes import Access, Kernel, Linear, Node, Output
 
 SCRATCH_BYTES = 32 << 10  # of one thread's stack: about the first-level cache
+ROWS = 16  # of a block that the vectors go across
+TILE = 512  # columns that are folded at once
+FEW_ROWS = 2 * ROWS  # columns of no more are folded with accumulators in registers
 
 
 @dataclass(eq=False, slots=True)
@@ -30,15 +33,22 @@ class Pass:
 
 @dataclass(eq=False, slots=True)
 class Schedule:
-    """outer: the axes around all passes; axes: those of each pass. In both the vector's axis is the last."""
+    """outer: the axes around all passes; axes: those of each pass. The vector's axis is the last, but for `block`."""
 
     outer: list[Axis]
     axes: list[Axis]
     vector: Vector
+    block: Axis | None  # ACROSS: the last axis of a pass, which goes in blocks that the vector's axis runs across
+    turned: list[Node]  # transposed reads, whose unit stride is along `block`
     passes: list[Pass]
     outer_outputs: list[Output]  # one element for each point of the outer axes
     kept: dict[Node, tuple[int, Access]]  # value -> from which pass on it is read back, and where
     scratch: dict[int, tuple[int, torch.dtype]]  # operand number (below 0) -> elements, dtype
+
+    @property
+    def block_rows(self) -> int:
+        """Points of `block` that are gone through at once."""
+        return self.vector.lanes if self.turned else ROWS
 
     @property
     def run_axis(self) -> Axis | None:
@@ -59,14 +69,26 @@ def make_schedule(kernel: Kernel, axes: list[Axis], vector: Vector) -> Schedule:
         if vector.axis in group:
             group.remove(vector.axis)
             group.append(vector.axis)
+    turned: list[Node] = []
+    if has_inner:
+        few = hint(symbols.product(a.size for a in inner)) <= FEW_ROWS
+        block = None if few or vector.axis not in outer else inner[-1]
+    else:
+        block = turning_axis(kernel, inner, vector)
+    if block is not None:
+        inner.remove(block)
+        inner.append(block)
+        turned = [n for n in kernel.nodes if n.access is not None and is_turned(n.access, vector, block)]
     names = {a.name for a in inner}
     written_inside = [o for o in kernel.outputs if not has_inner or names & (o.node.dims | o.access.address.dims)]
-    planner = _Planner(kernel, inner, vector, written_inside)
+    planner = _Planner(kernel, inner, vector, written_inside, 0 if block else SCRATCH_BYTES)
     planner.plan()
     return Schedule(
         outer,
         inner,
         vector,
+        block,
+        turned,
         planner.passes,
         [o for o in kernel.outputs if o not in written_inside],
         planner.kept,
@@ -74,10 +96,29 @@ def make_schedule(kernel: Kernel, axes: list[Axis], vector: Vector) -> Schedule:
     )
 
 
+def turning_axis(kernel: Kernel, axes: list[Axis], vector: Vector) -> Axis | None:
+    """The axis along which most of the reads that are strided along the vector have stride 1."""
+    found = [
+        (sum(is_turned(a, vector, axis) for a in kernel.accesses), axis) for axis in axes if axis is not vector.axis
+    ]
+    count, axis = max(found, key=lambda item: item[0], default=(0, None))
+    return axis if count else None
+
+
+def is_turned(access: Access, vector: Vector, block: Axis) -> bool:
+    """TRANSPOSED: strided along the vector, side by side along the block."""
+    if vector.axis is None or vector.lanes > ROWS or block.known is not None and block.known < ROWS // 2:
+        return False
+    strides = access.address.strides
+    regular = not ({vector.axis.name, block.name} & symbols.free_symbols(access.address.rest))
+    strided = strides.get(block.name) == 1 and strides.get(vector.axis.name, 0) not in (0, 1)
+    return regular and strided and access.mask is None and not access.scalars
+
+
 class _Planner:
-    def __init__(self, kernel: Kernel, axes: list[Axis], vector: Vector, outputs: list[Output]):
+    def __init__(self, kernel: Kernel, axes: list[Axis], vector: Vector, outputs: list[Output], scratch_bytes: int):
         self.kernel, self.vector, self.outputs = kernel, vector, outputs
-        self.axes = axes
+        self.axes, self.scratch_bytes = axes, scratch_bytes
         self.names = {a.name for a in axes}
         self.reductions = [n for n in kernel.nodes if n.kind == "reduce"]
         self.when = {o: o.node.depth for o in outputs}  # output -> the pass that writes it
@@ -171,7 +212,7 @@ class _Planner:
         lanes = 1 if self.vector.axis is None or self.vector.axis in self.axes else self.vector.lanes
         count = symbols.product(a.size for a in self.axes)
         used = sum(n * t.itemsize for n, t in self.scratch.values())
-        if isinstance(count, int) and used + count * lanes * node.dtype.itemsize <= SCRATCH_BYTES:
+        if isinstance(count, int) and used + count * lanes * node.dtype.itemsize <= self.scratch_bytes:
             number = -1 - len(self.scratch)
             self.scratch[number] = (count * lanes, node.dtype)
             strides, running = {}, lanes

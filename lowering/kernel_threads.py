@@ -18,6 +18,7 @@ LONG_AXIS = 4096
 class Split:
     """axes: outer axes whose points are the units of work; or axis: the one whose range is cut; or neither: one thread.
 
+    step          the axis is cut at multiples of this
     combines      the axis is an inner one: after each pass every thread adds up what all of them found
     units, work   expressions: how many parts there can be; scalar operations of the whole kernel (None: never worth it)
     """
@@ -25,6 +26,7 @@ class Split:
     vector: Vector
     axes: list[Axis] = field(default_factory=list)
     axis: Axis | None = None
+    step: int = 1
     combines: bool = False
     units: Int = 1
     work: Int | None = None
@@ -39,14 +41,16 @@ def choose_split(kernel: Kernel, schedule: Schedule) -> Split:
     if isinstance(work, int) and work < 2 * GRAIN:
         return Split(vector)
     reduces, scans = (any(n.kind == kind for n in kernel.nodes) for kind in ("reduce", "scan"))
-    if reduces and not scans and hint(points) < FEW_UNITS and hint(inside) * each >= 2 * GRAIN:
+    several = 4 * vector.lanes if schedule.outer and vector.axis is schedule.outer[-1] else 1
+    if reduces and not scans and hint(points) < FEW_UNITS * several and hint(inside) * each >= 2 * GRAIN:
         long = [a for a in schedule.axes if a.hint >= ENOUGH_UNITS]
         return _cut(schedule, long[0] if long else schedule.axes[-1], work, combines=True)
     around = schedule.outer or ([] if reduces or scans else schedule.axes)
     # the innermost loop of a space without inner axes, or the one along the vector, is cut, not shared point by point
     inmost = around[-1] if around and (not schedule.outer or around[-1] is vector.axis) else None
+    inside_axes = (inmost, schedule.block, vector.axis) if schedule.block else (inmost,)
     units: list[Axis] = []
-    for axis in around[:-1] if inmost else around:
+    for axis in (a for a in around if a not in inside_axes):
         units.append(axis)
         if hint(symbols.product(a.size for a in units)) >= ENOUGH_UNITS:
             break
@@ -57,6 +61,8 @@ def choose_split(kernel: Kernel, schedule: Schedule) -> Split:
 
 
 def _cut(schedule: Schedule, axis: Axis, work: Int, combines: bool = False) -> Split:
-    step = schedule.vector.lanes if axis is schedule.vector.axis else 1
+    step = (
+        schedule.vector.lanes if axis is schedule.vector.axis else schedule.block_rows if axis is schedule.block else 1
+    )
     units = symbols.floordiv(axis.size + step - 1, step)
-    return Split(schedule.vector, axis=axis, combines=combines, units=units, work=work)
+    return Split(schedule.vector, axis=axis, step=step, combines=combines, units=units, work=work)

@@ -1,0 +1,265 @@
+"""Loops of a kernel whose vector lies across the axis that is gone through: columns folded row by row, and transposes.
+
+for tile of columns:                     as many as memory is read well in one go; their accumulators are in scratch memory
+  for block of ROWS rows:
+    for vector of columns in the tile:
+      read the block's ROWS x lanes elements of a transposed operand as rows, and turn them around in registers
+      for row in block: ...              folds into registers, added to the scratch memory once a block
+"""
+
+from functools import partial
+
+import torch
+
+from mlirc.dialects import symbols
+from mlirc.lowering.kernel_axes import Axis
+from mlirc.lowering.kernel_loops import Loops
+from mlirc.lowering.kernel_memory import load_rows, store
+from mlirc.lowering.kernel_nodes import Access, Linear, Node
+from mlirc.lowering.kernel_partials import barrier
+from mlirc.lowering.kernel_reductions import BLOCK, Fold
+from mlirc.lowering.kernel_schedule import TILE, Pass
+from mlirc.lowering.vector_builder import Value
+
+
+class BlockLoops(Loops):
+    """The last axis of a pass is `schedule.block`; around it, in blocks, goes the vector's axis."""
+
+    def prepare(self) -> None:
+        """The scratch memory, at the top of the function."""
+        e, axis = self.e, self.schedule.vector.axis
+        assert axis is not None
+        self.places: dict[tuple[Node, int], int] = {}
+        folds = [Fold(n, 1) for step in self.schedule.passes for n in step.scans + step.reductions]
+        for fold in folds:
+            for k in range(len(fold.dtypes)):
+                self.places[fold.node, k] = len(self.places) * TILE * 8
+        self.scratch = self.allocate(len(self.places) * TILE * 8)
+        self.combined = self.scratch
+        if self.partials:
+            self.scratch = self.partials.mine()
+        self.turned = {n: self.allocate(e.lanes * e.lanes * n.access.dtype.itemsize) for n in self.schedule.turned}
+
+    def allocate(self, size: int) -> Value:
+        e = self.e
+        text = f"llvm.alloca {e.i64(size)} x i8 {{alignment = 64 : i64}} : (i64) -> !llvm.ptr"
+        return e.index.emit(text, torch.int64)
+
+    def enters(self, axis: Axis) -> bool:
+        return axis is self.schedule.vector.axis
+
+    def point_loops(self, axes) -> None:
+        if axes and axes[0] is self.schedule.vector.axis:
+            self.tiles(axes[0])
+        else:
+            super().point_loops(axes)
+
+    def tiles(self, axis: Axis) -> None:
+        e = self.e
+        lo, hi = self.range(axis)
+
+        def body(start: Value, state: list[Value]) -> list[Value]:
+            end = e.index.minimum(e.index.add(start, e.i64(TILE)), hi)
+            with self.part(axis, start, end, TILE):
+                self.passes()
+            return state
+
+        if axis.known is not None and axis.known <= TILE:
+            self.passes()
+        else:
+            e.loop(lo, hi, e.i64(TILE), [], [], body)
+
+    # ---- one pass
+
+    def run_pass(self, step: Pass) -> dict[Node, Value]:
+        e, schedule = self.e, self.schedule
+        lower = [Fold(n, e.lanes) for n in step.scans + step.reductions]
+        count = symbols.product(a.size for a in schedule.axes if a is not schedule.vector.axis)
+        is_long = not (isinstance(count, int) and count <= BLOCK * schedule.block_rows)
+        upper = [Fold(f.node, e.lanes, upper=is_long) for f in lower]
+        if lower:
+            self.over_vectors(lambda at: self.save(upper, self.starts(upper), self.scratch, at))
+        around = [a for a in schedule.axes[self.first_axis :] if a not in (schedule.vector.axis, schedule.block)]
+        self.nest(around, [], [], lambda state, types: self.blocks(step, lower, upper))
+        if self.partials and step.reductions:
+            barrier(e)
+            self.over_vectors(partial(self.combine, [f for f in upper if f.node.kind == "reduce"]))
+        for fold in upper:
+            if fold.node.kind == "reduce":
+                e.late[fold.node] = partial(self.result, fold)
+        return {}
+
+    def blocks(self, step: Pass, lower: list[Fold], upper: list[Fold]) -> list[Value]:
+        e, axis, vector = self.e, self.schedule.block, self.schedule.vector.axis
+        assert axis is not None
+        assert vector is not None
+        lo, hi = self.range(axis)
+        rows = self.schedule.block_rows
+
+        def body(start: Value, state: list[Value]) -> list[Value]:
+            end = e.index.minimum(e.index.add(start, e.i64(rows)), hi)
+
+            def across(state: list[Value], copy: int) -> list[Value]:
+                with self.part(axis, start, end, rows):
+                    self.turn(step, start, end)
+                    self.rows(step, lower, upper, axis)
+                return state
+
+            return self.vector_loop(vector, across, [], [], 1)
+
+        e.loop(lo, hi, e.i64(rows), [], [], body)
+        return []
+
+    def rows(self, step: Pass, lower: list[Fold], upper: list[Fold], axis: Axis) -> None:
+        e = self.e
+        at = e.index.sub(e.env[self.schedule.vector.axis.name], self.tile_start())
+        below = [x for fold in upper for x in self.load(fold, self.scratch, at)]
+        state, taken = [], 0
+        for fold, above in zip(lower, upper, strict=True):
+            mine = below[taken : taken + len(fold.dtypes)]
+            taken += len(mine)
+            state += mine if fold.node.kind == "scan" else fold.identity(self.builder(fold))
+        types = [self.builder(f).type_text(t) for f in lower for t in f.dtypes]
+        lo, hi = self.range(axis)
+
+        def body(index: Value, state: list[Value]) -> list[Value]:
+            e.env[axis.name] = index
+            e.bound.add(axis.name)
+            return self.body(step, lower, state, axis)
+
+        state = e.loop(lo, hi, e.i64(1), state, types, body)
+        result: list[Value] = []
+        for fold, above in zip(lower, upper, strict=True):
+            here = slice(len(result), len(result) + len(fold.dtypes))
+            if fold.node.kind == "scan":
+                result += state[here]
+            else:
+                result += above.merge(self.builder(above), below[here], state[here])
+        self.save(upper, result, self.scratch, at)
+
+    # ---- scratch memory: one value for each column of the tile
+
+    def tile_start(self) -> Value:
+        return self.range(self.schedule.vector.axis)[0] if self.schedule.outer else self.e.i64(0)
+
+    def over_vectors(self, body) -> None:
+        """`body(offset)` for each vector of the tile, an incomplete one included."""
+        e = self.e
+        lo, hi = self.range(self.schedule.vector.axis)
+        e.loop(e.i64(0), e.index.sub(hi, lo), e.i64(e.lanes), [], [], lambda at, state: (body(at), state)[1])
+
+    def starts(self, folds: list[Fold]) -> list[Value]:
+        return [x for f in folds for x in f.identity(self.builder(f))]
+
+    def place(self, base: Value, fold: Fold, component: int, at: Value) -> Value:
+        b = self.e.index
+        start = b.add(b.mul(at, self.e.i64(8)), self.e.i64(self.places[fold.node, component]))
+        return b.emit(f"llvm.getelementptr {base}[{start}] : (!llvm.ptr, i64) -> !llvm.ptr, i8", torch.int64)
+
+    def load(self, fold: Fold, base: Value, at: Value) -> list[Value]:
+        b, found = self.builder(fold), []
+        for k, dtype in enumerate(fold.dtypes):
+            address = self.place(base, fold, k, at)
+            found.append(
+                b.emit(f"llvm.load {address} {{alignment = 8 : i64}} : !llvm.ptr -> {b.type_text(dtype)}", dtype)
+            )
+        return found
+
+    def save(self, folds: list[Fold], values: list[Value], base: Value, at: Value) -> None:
+        taken = 0
+        for fold in folds:
+            for k, dtype in enumerate(fold.dtypes):
+                address, type_ = self.place(base, fold, k, at), self.builder(fold).type_text(dtype)
+                self.e.lines.append(
+                    f"llvm.store {values[taken]}, {address} {{alignment = 8 : i64}} : {type_}, !llvm.ptr"
+                )
+                taken += 1
+
+    def combine(self, folds: list[Fold], at: Value) -> None:
+        """All threads' accumulators of one vector, in the order of the threads."""
+        e = self.e
+        types = [self.builder(f).type_text(t) for f in folds for t in f.dtypes]
+
+        def body(thread: Value, state: list[Value]) -> list[Value]:
+            base, result = self.partials.of(thread), []
+            for fold in folds:
+                mine = state[len(result) : len(result) + len(fold.dtypes)]
+                result += fold.merge(self.builder(fold), mine, self.load(fold, base, at))
+            return result
+
+        state = e.loop(e.i64(0), e.env["threads"], e.i64(1), self.starts(folds), types, body)
+        self.save(folds, state, self.combined, at)
+
+    def result(self, fold: Fold) -> Value:
+        e = self.e
+        at = e.index.sub(e.env[self.schedule.vector.axis.name], self.tile_start())
+        value = fold.result(self.builder(fold), self.load(fold, self.combined, at))
+        if e.is_wide(fold.node):
+            return value
+        b = e.builder(value.dtype)
+        vector = e.builder(value.dtype, True).type_text(value.dtype)
+        return b.emit(f"vector.extract {value}[0] : {b.type_text(value.dtype)} from {vector}", value.dtype)
+
+    def precompute(self, node: Node) -> None:
+        """Only one thread computes what it writes for a column."""
+
+    def write_outer(self) -> None:
+        """One value for each column."""
+        e, outputs = self.e, self.schedule.outer_outputs
+        if not outputs:
+            return
+
+        def body(state: list[Value], copy: int) -> list[Value]:
+            for output in outputs:
+                e.value(output.node)
+            for output in outputs:
+                store(e, output.access, output.node)
+            return state
+
+        self.vector_loop(self.schedule.vector.axis, body, [], [], 1)
+
+    # ---- transposed operands
+
+    def turn(self, step: Pass, start: Value, end: Value) -> None:
+        """Full vectors only: what is left at the edge is gathered."""
+        e = self.e
+        for node in self.schedule.turned:
+            if node in step.nodes and e.mask is None and node not in e.env:
+                self.turn_one(node, start, end)
+
+    def turn_one(self, node: Node, start: Value, end: Value) -> None:
+        e, block = self.e, self.schedule.block
+        rows = load_rows(e, node.access, block.name, start, end)
+        b = e.builder(rows[0].dtype, True)
+        memory, number = self.turned[node], ("turned", node)
+        for k, row in enumerate(transposed(e, rows)):
+            at = e.index.emit(
+                f"llvm.getelementptr {memory}[{k * e.lanes * row.dtype.itemsize}] : (!llvm.ptr) -> !llvm.ptr, i8",
+                torch.int64,
+            )
+            e.lines.append(f"llvm.store {row}, {at} {{alignment = 1 : i64}} : {b.type_text(row.dtype)}, !llvm.ptr")
+        # row `start` of the block is the first in memory
+        back = e.index.mul(start, e.i64(-e.lanes * rows[0].dtype.itemsize))
+        e.env["base", number] = e.index.emit(
+            f"llvm.getelementptr {memory}[{back}] : (!llvm.ptr, i64) -> !llvm.ptr, i8", torch.int64
+        )
+        e.kept = {**e.kept, node: Access(number, node.access.dtype, Linear({block.name: e.lanes}, 0), lanewise=True)}
+
+
+def transposed(e, rows: list[Value]) -> list[Value]:
+    """The columns of a square of lanes x lanes: at each stage the blocks off the diagonal change places."""
+    lanes, dtype = len(rows), rows[0].dtype
+    b = e.builder(dtype, True)
+    type_ = b.type_text(dtype)
+    size = lanes // 2
+    while size:
+        first = [k if not k & size else lanes + k - size for k in range(lanes)]
+        second = [k + size if not k & size else lanes + k for k in range(lanes)]
+        for k in range(lanes):
+            if not k & size:
+                x, y = rows[k], rows[k + size]
+                rows[k], rows[k + size] = (
+                    b.emit(f"vector.shuffle {x}, {y} {mask} : {type_}, {type_}", dtype) for mask in (first, second)
+                )
+        size //= 2
+    return rows
