@@ -54,6 +54,8 @@ class GraphBuilder:
             return TensorInfo(torch.int64, ())
         if isinstance(x, float):
             return TensorInfo(torch.get_default_dtype(), ())
+        if isinstance(x, complex):
+            return TensorInfo(torch.complex64, ())
         return info_of(x)
 
     def constant(self, value: float | int | bool, dtype: torch.dtype) -> ir.Value:
@@ -148,11 +150,20 @@ class GraphBuilder:
         return self.cast(x, dtype)
 
     def __getattr__(self, name: str):
-        """`g.NAME(x, ...)` for every elementwise op: operands are promoted among themselves."""
+        """`g.NAME(x, ...)` for every elementwise op: operands are promoted among themselves.
+
+        Of Python numbers alone it gives a Python number, computed in int64 or float64."""
         cls = OPS.get(name) or OPS.get(name.rstrip("_"))
         if cls is None or not issubclass(cls, Elementwise):
             raise AttributeError(f"GraphBuilder has no '{name}', and there is no elementwise op mlirc.{name}")
-        return lambda *args: self.apply(cls, args, self.promote(*args), None)
+
+        def build(*args: Operand) -> Operand:
+            if all(isinstance(x, bool | int | float) for x in args):
+                real = cls.computes == "float" or any(isinstance(x, float) for x in args)
+                return cls.reference(*(torch.tensor(x, dtype=torch.float64 if real else None) for x in args)).item()
+            return self.apply(cls, args, self.promote(*args), None)
+
+        return build
 
     # ---- reductions
 

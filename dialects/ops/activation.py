@@ -138,23 +138,18 @@ def prelu(g, x, weight):
 def elu(g, x, alpha=1, scale=1, input_scale=1):
     """scale*x, and below 0 alpha*scale*expm1(input_scale*x)."""
     (x,) = g.widen(x)
-    below = g.mul(g.expm1(g.mul(x, input_scale)), g.mul(alpha, scale) if tensors(alpha, scale) else alpha * scale)
+    below = g.mul(g.expm1(g.mul(x, input_scale)), g.mul(alpha, scale))
     return g.select(g.lt(x, 0), below, g.mul(x, scale))
 
 
 @imports(aten.celu.default)
 def celu(g, x, alpha=1.0):
-    return elu(g, x, alpha, 1, g.reciprocal(alpha) if tensors(alpha) else 1 / alpha)
+    return elu(g, x, alpha, 1, g.reciprocal(alpha))
 
 
 @imports(aten.selu.default)
 def selu(g, x):
     return elu(g, x, 1.6732632423543772848170429916717, 1.0507009873554804934193349852946)
-
-
-def tensors(*numbers):
-    """Whether one of these numbers is known at run time only."""
-    return any(not isinstance(x, int | float) for x in numbers)
 
 
 @imports(aten.softplus.default)
@@ -172,14 +167,12 @@ def threshold(g, x, threshold, value):
 
 @imports(aten.hardshrink.default)
 def hardshrink(g, x, lambd=0.5):
-    negative = g.neg(lambd) if tensors(lambd) else -lambd
-    return g.select(g.logical_and(g.ge(x, negative), g.le(x, lambd)), 0.0, x)
+    return g.select(g.logical_and(g.ge(x, g.neg(lambd)), g.le(x, lambd)), 0.0, x)
 
 
 @imports(aten.softshrink.default)
 def softshrink(g, x, lambd=0.5):
     """x moved towards 0 by lambd; NaN stays."""
-    negative = g.neg(lambd) if tensors(lambd) else -lambd
     (x,) = g.widen(x)
-    inside = g.select(g.lt(x, negative), g.add(x, lambd), g.mul(x, 0.0))
+    inside = g.select(g.lt(x, g.neg(lambd)), g.add(x, lambd), g.mul(x, 0.0))
     return g.select(g.gt(x, lambd), g.sub(x, lambd), inside)

@@ -8,7 +8,7 @@ import math
 import torch
 
 from mlirc.dialects.dialect import Binary, imports
-from mlirc.dialects.ops.activation import sigmoid_scalar, tensors
+from mlirc.dialects.ops.activation import sigmoid_scalar
 
 aten = torch.ops.aten
 
@@ -61,9 +61,13 @@ class MishBackward(Gradient, name="mish_backward", aten=(aten.mish_backward.defa
         return b.mul(x, b.add(outer, b.mul(b.mul(y, gate), one_minus_square(b, outer))))
 
 
+def alike(*tensors):
+    """Broadcast, in memory too: oneDNN's kernel, which eager may choose here, takes nothing else."""
+    return [x.contiguous() for x in torch.broadcast_tensors(*tensors)]
+
+
 class GeluBackward(Gradient, name="gelu_backward"):
-    # eager's kernel for it, oneDNN's, refuses expanded tensors
-    reference = staticmethod(lambda x, y: aten.gelu_backward(x.contiguous(), y.contiguous()))
+    reference = staticmethod(lambda x, y: aten.gelu_backward(*alike(x, y)))
 
     @staticmethod
     def scalar(b, x, y):
@@ -74,7 +78,7 @@ class GeluBackward(Gradient, name="gelu_backward"):
 
 
 class GeluTanhBackward(Gradient, name="gelu_tanh_backward"):
-    reference = staticmethod(lambda x, y: aten.gelu_backward(x.contiguous(), y.contiguous(), approximate="tanh"))
+    reference = staticmethod(lambda x, y: aten.gelu_backward(*alike(x, y), approximate="tanh"))
 
     @staticmethod
     def scalar(b, x, y):
@@ -150,7 +154,7 @@ def prelu_backward(g, grad, x, weight):
 def elu_backward(g, grad, alpha, scale, input_scale, is_result, x):
     """x is the input, or the output where `is_result`."""
     grad, x = g.widen(grad, x)
-    factor = g.mul(alpha, scale) if tensors(alpha, scale) else alpha * scale
+    factor = g.mul(alpha, scale)
     if is_result:
         below = g.mul(g.mul(grad, input_scale), g.add(x, factor))
     else:
@@ -168,8 +172,7 @@ def softplus_backward(g, grad, x, beta, threshold):
 
 @imports(aten.hardshrink_backward.default, aten.softshrink_backward.default)
 def shrink_backward(g, grad, x, lambd):
-    negative = g.neg(lambd) if tensors(lambd) else -lambd
-    return g.select(g.logical_and(g.ge(x, negative), g.le(x, lambd)), 0.0, grad)
+    return g.select(g.logical_and(g.ge(x, g.neg(lambd)), g.le(x, lambd)), 0.0, grad)
 
 
 @imports(aten.logit_backward.default)

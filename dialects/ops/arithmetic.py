@@ -52,7 +52,7 @@ def add(g, x, y, alpha=1):
 @imports(aten.sub.Tensor, aten.sub.Scalar)
 def sub(g, x, y, alpha=1):
     if not is_number(alpha, 1):
-        return scaled(g, y, g.neg(alpha) if not isinstance(alpha, int | float) else -alpha, x)
+        return scaled(g, y, g.neg(alpha), x)
     return g.elementwise(Sub, x, y)
 
 
