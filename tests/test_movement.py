@@ -107,6 +107,22 @@ def test_scatters(dynamic):
 
 
 @DYNAMIC
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+def test_gradients_of_views_and_dropout(dtype, dynamic):
+    grad = torch.randn(4, 3, dtype=dtype)
+    sizes = lambda grad, size: [grad.shape[0], size]
+    check(lambda grad: aten.slice_backward.default(grad, sizes(grad, 8), 1, 2, 5, 1), grad, dynamic=dynamic and (0,))
+    check(
+        lambda grad: aten.slice_backward.default(grad, sizes(grad, 8), 1, 1, 2**63 - 1, 3),
+        grad,
+        dynamic=dynamic and (0,),
+    )
+    check(lambda grad: aten.select_backward.default(grad, [5, *grad.shape], 0, -2), grad, dynamic=dynamic)
+    mask = torch.rand(4, 3) > 0.3
+    check(lambda grad, mask: aten.native_dropout_backward.default(grad, mask, 1.5), grad, mask, dynamic=dynamic)
+
+
+@DYNAMIC
 def test_reindexed(dynamic):
     x = torch.randn(2, 4, 6)
     check(lambda x: (aten.flip.default(x, [0, -1]), aten.roll.default(x, [1, -2], [0, 2])), x, dynamic=dynamic)

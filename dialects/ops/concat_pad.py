@@ -12,6 +12,7 @@ from mlirc.dialects.bindings import ext, ir
 from mlirc.dialects.dialect import Op, attribute_value, create, imports
 from mlirc.dialects.graph_builder import NotOurs, constant_text, read_constant
 from mlirc.dialects.import_arguments import dimension, need_kernel_dtypes
+from mlirc.dialects.kernel_forms import operand
 from mlirc.dialects.symbols import Expr, known_nonnegative, symbol
 from mlirc.dialects.tensor_types import TensorInfo, info_of, type_of
 
@@ -121,7 +122,7 @@ class SliceScatter(Op, name="slice_scatter", traits=[ext.Pure]):
         if step != 1:
             mask = both(k, mask, k.eq(k.size(symbols.mod(distance, step)), 0))
         map_ = [symbols.floordiv(distance, step) if d == dim else at for d, at in enumerate(k.dims)]
-        value = k.select(mask, k.read(src, map_, mask=mask), k.read(x, k.dims))
+        value = k.select(mask, k.read(src, map_, mask=mask), operand(k, x, k.dims))
         return k.finish([(value, k.dims, info_of(op.results[0]))])
 
 
@@ -202,3 +203,19 @@ def select_scatter(g, x, src, dim, index):
         raise NotOurs(f"a selection at {index}, which may be negative")
     place = g.iota((info.shape[dim], *(1,) * (info.rank - 1 - dim)), symbol("d0"))
     return g.select(g.eq(place, index), g.unsqueeze(g.cast(src, info.dtype), dim), x)
+
+
+@imports(aten.slice_backward.default)
+def slice_backward(g, grad, sizes, dim, start, end, step):
+    return slice_scatter(g, zeros(g, grad, sizes), grad, dim, start, end, step)
+
+
+@imports(aten.select_backward.default)
+def select_backward(g, grad, sizes, dim, index):
+    return select_scatter(g, zeros(g, grad, sizes), grad, dim, index)
+
+
+def zeros(g, like, sizes):
+    """Zeros that take no memory."""
+    need_kernel_dtypes(like)
+    return g.expand(g.constant(0, info_of(like).dtype), sizes)
