@@ -32,7 +32,7 @@ class AtenCall:
         location: str = "",
     ):
         self.op, self.location = op, location
-        self.function = aten_arguments.resolve(op) if not op.startswith("object.") else objects[int(op[7:])]
+        self.function = resolve(op, objects)
         self.arguments = aten_arguments.arguments(text, objects)
         self.results = tuple(results)
         self.aliases = tuple(aliases)
@@ -86,6 +86,11 @@ class AtenCall:
         if x.numel() == 0 or all(a == b or n == 1 for n, a, b in zip(shape, strides, x.stride(), strict=True)):
             return x.as_strided(shape, strides)
         return torch.empty_strided(shape, strides, dtype=x.dtype, device=x.device).copy_(x)
+
+
+def resolve(op: str, objects: Sequence[Any]) -> Any:
+    """The operator's callable; "object.3" is one of `objects`."""
+    return objects[int(op.removeprefix("object."))] if op.startswith("object.") else aten_arguments.resolve(op)
 
 
 def value(size: Int, actual: int, sizes: dict[str, int]) -> int:

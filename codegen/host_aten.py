@@ -1,11 +1,13 @@
-"""ATen calls in a host program: back into Python, which makes the call with real tensors."""
+"""ATen calls in a host program: by a routine of the C shim, else back into Python, which calls with real tensors."""
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Any
 
-from mlirc.codegen.aten_call import AtenCall
+from mlirc.codegen.aten_call import AtenCall, resolve
 from mlirc.codegen.host_frame import Buffer, Frame, Number
 from mlirc.codegen.host_inputs import bind_result
+from mlirc.codegen.native_aten import NotNative, native_call
 from mlirc.dialects import symbols
 from mlirc.dialects.bindings import ir
 from mlirc.dialects.dialect import attribute_value
@@ -14,10 +16,28 @@ from mlirc.dialects.tensor_types import info_of
 FIRST_CALL = 2  # where a host program's ATen calls begin in its `self` tuple
 
 
-def aten_call(frame: Frame, op: Any, number: int, objects: Sequence[Any]) -> AtenCall:
-    """Writes call `number` of the program; what Python calls for it."""
-    text = frame.text
+@dataclass(frozen=True)
+class Call:
+    """An ATen call of a program: the operator, the user's source line; `python` makes it, or `why` says nothing."""
+
+    op: str
+    location: str
+    python: AtenCall | None = None
+    why: str = ""
+
+
+def aten_call(frame: Frame, op: Any, number: int, objects: Sequence[Any]) -> Call:
+    """Writes an ATen call. `number`: how many of the earlier ones Python makes."""
     frame.op = attribute_value(op.attributes["op"])
+    try:
+        native_call(frame, op, resolve(frame.op, objects), [frame.values[x] for x in op.operands])
+        return Call(frame.op, frame.location)
+    except NotNative as reason:
+        return Call(frame.op, frame.location, python_call(frame, op, number, objects), str(reason))
+
+
+def python_call(frame: Frame, op: Any, number: int, objects: Sequence[Any]) -> AtenCall:
+    text = frame.text
     results = list(op.results)
     infos = [info_of(r) if isinstance(r.type, ir.RankedTensorType) else None for r in results]
     aliases = symbols.parse_list(attribute_value(op.attributes["aliases"])) if "aliases" in op.attributes else ()

@@ -10,14 +10,12 @@ Straight-line: blocks follow each other, and a failure leaves for the end. nativ
 """
 
 import re
-import struct
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from mlirc.codegen import shim
-from mlirc.codegen.aten_call import AtenCall
-from mlirc.codegen.host_aten import aten_call
+from mlirc.codegen.host_aten import Call, aten_call
 from mlirc.codegen.host_frame import Buffer, Frame, Number, Root, Site
 from mlirc.codegen.host_inputs import read_inputs
 from mlirc.dialects import symbols
@@ -33,7 +31,7 @@ class HostProgram:
 
     text: str
     inputs: int
-    calls: list[AtenCall]
+    calls: list[Call]
     sites: list[Site]
     links: list[str]
 
@@ -41,14 +39,15 @@ class HostProgram:
 def host_program(function: Any, objects: Sequence[Any] = ()) -> HostProgram:
     """The host program of a lowered `func.func`; needs an entered context. ValueError for what has no place in one."""
     frame = Frame()
-    calls: list[AtenCall] = []
+    calls: list[Call] = []
     block = function.regions[0].blocks[0]
     begin(frame, function)
     for op in block.operations:
         name = op.operation.name.rpartition(".")[2]
         frame.op, frame.location = name, location_text(op.location)
         if name in ("aten", "aten_effect"):
-            calls.append(aten_call(frame, op, len(calls), objects))
+            number = sum(call.python is not None for call in calls)
+            calls.append(aten_call(frame, op, number, objects))
         elif name in WRITERS:
             WRITERS[name](frame, op)
         else:
@@ -176,8 +175,7 @@ def number(frame: Frame, op: Any) -> None:
         made = Number("i", frame.sizes.of(symbols.parse(attribute_value(op.attributes["expr"]))))
     else:
         constant = read_constant(attribute_value(op.attributes["value"]))
-        bits = struct.unpack("<Q", struct.pack("<d", float(constant)))[0]
-        made = Number("i", str(int(constant))) if kind == "i64" else Number("f", f"0x{bits:016X}")
+        made = Number("i", str(int(constant))) if kind == "i64" else Number("f", shim.double_text(float(constant)))
     frame.values[op.results[0]] = made
 
 

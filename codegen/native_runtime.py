@@ -26,6 +26,7 @@ SIGNATURES = {
     "take_arena": "ptr (i64)",
     "call_python": "i32 (ptr, ptr, ptr, ptr, ptr, i64, ptr, ptr, i64, ptr, ptr)",
     "make_results": "ptr (ptr, ptr, i64, ptr)",
+    "settle": "i32 (ptr, i64, ptr, ptr, i32, i32)",
     "drop": "void (ptr)",
     "fail": "void (ptr, i64, i64, i64)",
     "finish": "void (ptr, i64, ptr)",
@@ -55,6 +56,13 @@ declare void @PyEval_RestoreThread(ptr)
 declare i32 @aoti_torch_get_data_ptr(ptr, ptr)
 declare i32 @aoti_torch_new_tensor_handle(ptr, ptr)
 declare i32 @aoti_torch_delete_tensor_object(ptr)
+declare i32 @aoti_torch_get_dim(ptr, ptr)
+declare i32 @aoti_torch_get_dtype(ptr, ptr)
+declare i32 @aoti_torch_get_sizes(ptr, ptr)
+declare i32 @aoti_torch_get_strides(ptr, ptr)
+declare i32 @aoti_torch_empty_strided(i64, ptr, ptr, i32, i32, i32, ptr)
+declare i32 @aoti_torch__reinterpret_tensor(ptr, i64, ptr, ptr, i64, ptr)
+declare i32 @aoti_torch_copy_(ptr, ptr, i32)
 declare ptr @calloc(i64, i64)
 declare ptr @aligned_alloc(i64, i64)
 declare void @free(ptr)
@@ -288,6 +296,86 @@ leave:
   %status = phi i32 [ %doubt, %complete ], [ 1, %failed ]
   %state = call ptr @PyEval_SaveThread()
   ret i32 %status
+}
+
+; Gives the tensor at %place the strides that its type promises, in place of the handle that is there.
+; 0, a failure of the C shim, or -2 where its sizes or dtype are not those promised.
+define i32 @settle(ptr %place, i64 %rank, ptr %sizes, ptr %strides, i32 %dtype, i32 %cpu) {
+entry:
+  %at = alloca ptr
+  %handle = load ptr, ptr %place
+  %c0 = call i32 @aoti_torch_get_dim(ptr %handle, ptr %at)
+  %have_rank = load i64, ptr %at
+  %c1 = call i32 @aoti_torch_get_dtype(ptr %handle, ptr %at)
+  %have_dtype = load i32, ptr %at
+  %c2 = call i32 @aoti_torch_get_sizes(ptr %handle, ptr %at)
+  %have_sizes = load ptr, ptr %at
+  %c3 = call i32 @aoti_torch_get_strides(ptr %handle, ptr %at)
+  %have_strides = load ptr, ptr %at
+  %same_rank = icmp eq i64 %have_rank, %rank
+  %same_dtype = icmp eq i32 %have_dtype, %dtype
+  %alike = and i1 %same_rank, %same_dtype
+  br i1 %alike, label %head, label %contradiction
+head:
+  %d = phi i64 [ 0, %entry ], [ %d_next, %next ]
+  %exact = phi i1 [ true, %entry ], [ %exact_next, %next ]
+  %fits = phi i1 [ true, %entry ], [ %fits_next, %next ]
+  %empty = phi i1 [ false, %entry ], [ %empty_next, %next ]
+  %more = icmp slt i64 %d, %rank
+  br i1 %more, label %body, label %compared
+body:
+  %d_next = add i64 %d, 1
+  %size_at = getelementptr i64, ptr %sizes, i64 %d
+  %size = load i64, ptr %size_at
+  %have_size_at = getelementptr i64, ptr %have_sizes, i64 %d
+  %have_size = load i64, ptr %have_size_at
+  %same_size = icmp eq i64 %size, %have_size
+  br i1 %same_size, label %next, label %contradiction
+next:
+  %stride_at = getelementptr i64, ptr %strides, i64 %d
+  %stride = load i64, ptr %stride_at
+  %have_stride_at = getelementptr i64, ptr %have_strides, i64 %d
+  %have_stride = load i64, ptr %have_stride_at
+  %same_stride = icmp eq i64 %stride, %have_stride
+  %is_one = icmp eq i64 %size, 1
+  %is_zero = icmp eq i64 %size, 0
+  %either = or i1 %same_stride, %is_one
+  %exact_next = and i1 %exact, %same_stride
+  %fits_next = and i1 %fits, %either
+  %empty_next = or i1 %empty, %is_zero
+  br label %head
+compared:
+  br i1 %exact, label %done, label %inexact
+inexact:
+  %no_matter = or i1 %fits, %empty
+  br i1 %no_matter, label %view, label %copy
+view:
+  %c4 = call i32 @aoti_torch__reinterpret_tensor(ptr %handle, i64 %rank, ptr %sizes, ptr %strides, i64 0, ptr %at)
+  %no_view = icmp ne i32 %c4, 0
+  br i1 %no_view, label %failed, label %replace
+copy:
+  %c5 = call i32 @aoti_torch_empty_strided(i64 %rank, ptr %sizes, ptr %strides, i32 %dtype, i32 %cpu, i32 0, ptr %at)
+  %no_memory = icmp ne i32 %c5, 0
+  br i1 %no_memory, label %failed, label %fill
+fill:
+  %to = load ptr, ptr %at
+  %c6 = call i32 @aoti_torch_copy_(ptr %to, ptr %handle, i32 0)
+  %no_copy = icmp ne i32 %c6, 0
+  br i1 %no_copy, label %undo, label %replace
+undo:
+  %c7 = call i32 @aoti_torch_delete_tensor_object(ptr %to)
+  br label %failed
+replace:
+  %new = load ptr, ptr %at
+  store ptr %new, ptr %place
+  %c8 = call i32 @aoti_torch_delete_tensor_object(ptr %handle)
+  br label %done
+done:
+  ret i32 0
+failed:
+  ret i32 1
+contradiction:
+  ret i32 -2
 }
 
 ; The graph's results as a list; null with an exception pending. Handles stay with the caller.

@@ -6,7 +6,7 @@ from typing import Any
 from weakref import WeakSet
 
 from mlirc.codegen import after_fork, arena, native_runtime, shim
-from mlirc.codegen.aten_call import AtenCall
+from mlirc.codegen.host_aten import Call
 from mlirc.codegen.host_frame import Site
 from mlirc.codegen.host_program import HostProgram
 from mlirc.codegen.llvm import Code
@@ -16,7 +16,7 @@ class Program:
     """program(inputs) -> results, in one native call. Call it under torch.no_grad(), as AOTAutograd does.
 
     inputs    a list of tensors, ints and floats, one for each argument of the graph
-    calls     its ATen calls, in order
+    calls     its ATen calls, in order; those with `python` go through Python, for the reason `why`
 
     Any number of threads may call it at once. Raises what an ATen call raised, IndexError for an index out of bounds,
     RuntimeError with PyTorch's text where a library routine failed.
@@ -30,11 +30,11 @@ class Program:
         addresses = native_runtime.functions() | {name: address for name, (_, address) in kernels.items()}
         links = (ctypes.c_void_p * len(host.links)).from_address(code.address("links"))
         links[:] = [addresses[name] for name in host.links]
-        self.calls: list[AtenCall] = host.calls
+        self.calls: list[Call] = host.calls
         self.kernels = kernels
         self._code = code
         self._method = _Method(b"graph", code.address("graph"), _METH_O, None)
-        data = ("_cdata", Failure(host.inputs, host.sites), *host.calls)
+        data = ("_cdata", Failure(host.inputs, host.sites), *(call.python for call in host.calls if call.python))
         self._run = _new_function(ctypes.byref(self._method), data, None)
         _programs.add(self)
 
@@ -58,6 +58,8 @@ class Failure:
             raise IndexError(site.message.replace("{index}", str(index)).replace("{size}", str(size)))
         if site.op == "the inputs" and index == -1:
             raise TypeError(f"this compiled graph takes a list of {self.inputs} inputs")
+        if index == -2:
+            raise RuntimeError(f"{site.op} gave a tensor of other sizes or dtype than its meta function promised")
         reason = shim.last_error() or "PyTorch's C shim wrote the reason to stderr"
         origin = f" from {site.location}" if site.location else ""
         raise RuntimeError(f"{reason}\n(in {site.op}, called by a compiled graph{origin})")

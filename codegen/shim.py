@@ -4,6 +4,7 @@ The shim is a stable C interface of libtorch_cpu.so. A routine returns 0, or ano
 """
 
 import ctypes
+import struct
 from functools import cache
 from pathlib import Path
 
@@ -58,6 +59,11 @@ def dtype_code(dtype: torch.dtype) -> int:
 @cache
 def cpu_code() -> int:
     return library().aoti_torch_device_type_cpu()
+
+
+def double_text(value: float) -> str:
+    """A double constant in LLVM IR, bit for bit."""
+    return f"0x{struct.unpack('<Q', struct.pack('<d', value))[0]:016X}"
 
 
 def last_error() -> str:

@@ -1,0 +1,249 @@
+"""ATen calls that a host program makes itself: operators for which PyTorch's C shim has a routine of their own.
+
+The shim's header, which comes with torch, lists the routines; the C parameters follow from the operator's schema:
+
+    aten::convolution(Tensor input, Tensor weight, Tensor? bias, SymInt[] stride, ...) -> Tensor
+    aoti_torch_cpu_convolution(AtenTensorHandle input, AtenTensorHandle weight, AtenTensorHandle* bias,
+                               const int64_t* stride, int64_t stride_len_, ..., AtenTensorHandle* ret0)
+
+What does not fit that, or changes or returns its operands, is called from Python (host_aten.py).
+"""
+
+import re
+from collections.abc import Callable, Sequence
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from mlirc.codegen import shim
+from mlirc.codegen.host_frame import Buffer, Frame, Number
+from mlirc.codegen.host_inputs import bind_result
+from mlirc.dialects import aten_arguments, symbols
+from mlirc.dialects.dialect import attribute_value
+from mlirc.dialects.tensor_types import info_of
+
+PREFIX = "aoti_torch_cpu_"
+
+
+class NotNative(Exception):
+    """This call cannot be made from native code; the text says why."""
+
+
+@cache
+def routines() -> dict[str, tuple[str, ...]]:
+    """The C types of each routine's parameters, results included, by its name without the prefix."""
+    path = Path(torch.__file__).parent / "include/torch/csrc/inductor/aoti_torch/generated/c_shim_cpu.h"
+    if not path.exists():
+        return {}
+    found = re.findall(rf"\b{PREFIX}(\w+)\(([^;]*)\);", path.read_text())
+    return {name: tuple(re.sub(r"\s*\w+$", "", p.strip()) for p in params.split(",")) for name, params in found}
+
+
+def native_call(frame: Frame, op: Any, function: Any, operands: Sequence[Buffer | Number]) -> None:
+    """Writes the call and gives the op's results their values. Raises NotNative before it has written anything."""
+    name, masked = routine_of(function, op)
+    if any(info_of(x).device != "cpu" for x in (*op.operands, *op.results)):
+        raise NotNative("not all tensors are on the CPU")
+    positional, keywords = aten_arguments.parse(attribute_value(op.attributes["args"]))
+    plan: list[Callable[[], list[str]]] = []
+    types: list[str] = []
+    for position, argument in enumerate(function._schema.arguments):
+        if position < len(positional):
+            given = positional[position]
+        elif argument.name in keywords:
+            given = keywords[argument.name]
+        elif argument.has_default_value():
+            given = argument.default_value
+        else:
+            raise NotNative(f"argument {argument.name} is missing")
+        kind = re.sub(r"\bSymInt\b", "int", str(argument.real_type))
+        if kind not in CONVERSIONS:
+            raise NotNative(f"argument {argument.name} is of type {kind}")
+        c_types, convert = CONVERSIONS[kind]
+        types += c_types
+        plan.append(convert(frame, given, operands))
+    results = function._schema.returns
+    types += ["AtenTensorHandle*"] * len(results)
+    if tuple(types) != routines()[name]:
+        raise NotNative("the routine's parameters are not those of the schema")
+    arguments = [x for step in plan for x in step()]
+    places = [frame.new_handle() for _ in results]
+    frame.at_site()
+    signature = f"i32 ({', '.join(map(llvm_type, types))})"
+    frame.check(frame.text.call(PREFIX + name, signature, *arguments, *places))
+    kept = [place for place, left_out in zip(places, masked, strict=True) if not left_out]
+    for place, left_out in zip(places, masked, strict=True):
+        if left_out:
+            frame.runtime("drop", place)
+    for result, place in zip(op.results, kept, strict=True):
+        frame.values[result] = settle(frame, result, place)
+
+
+def settle(frame: Frame, result: Any, place: str) -> Buffer:
+    info = info_of(result)
+    bind_result(frame, frame.owned(info, place))
+    dtype, cpu, _ = frame.kind(info)
+    status = frame.runtime("settle", place, *frame.layout(info), dtype, cpu)
+    frame.text.line(f"store i64 {frame.text.value(f'sext i32 {status} to i64')}, ptr %index")
+    frame.check(status)
+    return frame.owned(info, place)
+
+
+def routine_of(function: Any, op: Any) -> tuple[str, list[bool]]:
+    """The name of the routine, and for each result of the schema whether the graph leaves it out."""
+    if not isinstance(function, torch._ops.OpOverload) or function.namespace != "aten":
+        raise NotNative("no ATen operator")
+    schema, overload = function._schema, function._overloadname
+    name = function._schema.name.removeprefix("aten::") + ("" if overload == "default" else f"_{overload}")
+    if name not in routines():
+        raise NotNative("the C shim has no routine for it")
+    if schema.is_mutable or any(r.alias_info is not None or str(r.real_type) != "Tensor" for r in schema.returns):
+        raise NotNative("it changes or returns its operands, or gives something else than tensors")
+    if function.has_kernel_for_dispatch_key(torch._C.DispatchKey.CompositeImplicitAutograd):
+        raise NotNative("it may return its operand")
+    if len(op.results) == len(schema.returns):
+        return name, [False] * len(schema.returns)
+    positional, _ = aten_arguments.parse(attribute_value(op.attributes["args"]))
+    for argument, given in zip(schema.arguments, positional, strict=False):
+        if argument.name == "output_mask" and given.count(True) == len(op.results):
+            return name, [not wanted for wanted in given]
+    raise NotNative("some results are left out, and no output_mask says which")
+
+
+# ---- arguments. A conversion reads the JSON of one argument, or raises NotNative; what it returns writes the C ones.
+
+Step = Callable[[], list[str]]
+
+
+def tensor(frame: Frame, given: Any, operands: Sequence[Buffer | Number]) -> Step:
+    x = operands[given["$"]] if isinstance(given, dict) and "$" in given else None
+    if not isinstance(x, Buffer) or x.root.kind == "number":
+        raise NotNative("a number stands for a tensor")
+    return lambda: [frame.plain(x)]
+
+
+def integer(frame: Frame, given: Any, operands: Sequence[Buffer | Number]) -> Step:
+    if type(given) is int:
+        return lambda: [str(given)]
+    if isinstance(given, dict) and "size" in given:
+        expr = symbols.parse(given["size"])
+        return lambda: [frame.sizes.of(expr)]
+    x = operands[given["$"]] if isinstance(given, dict) and "$" in given else None
+    if isinstance(x, Number) and x.letter == "i":
+        return lambda: [x.value]
+    raise NotNative(f"{given} is no integer")
+
+
+def real(frame: Frame, given: Any, operands: Sequence[Buffer | Number]) -> Step:
+    if type(given) in (int, float):
+        return lambda: [shim.double_text(float(given))]
+    if isinstance(given, dict) and "float" in given:
+        return lambda: [shim.double_text(float(given["float"]))]
+    x = operands[given["$"]] if isinstance(given, dict) and "$" in given else None
+    if isinstance(x, Number) and x.letter == "f":
+        return lambda: [x.value]
+    raise NotNative(f"{given} is no float")
+
+
+def scalar(frame: Frame, given: Any, operands: Sequence[Buffer | Number]) -> Step:
+    """The shim takes a double for a Scalar: an integer would turn into a float there, and change the result's dtype."""
+    if type(given) is int or isinstance(given, bool):
+        raise NotNative("an integer Scalar")
+    return real(frame, given, operands)
+
+
+def boolean(frame: Frame, given: Any, operands: Sequence[Buffer | Number]) -> Step:
+    if not isinstance(given, bool):
+        raise NotNative(f"{given} is no bool")
+    return lambda: [str(int(given))]
+
+
+def dtype(frame: Frame, given: Any, operands: Sequence[Buffer | Number]) -> Step:
+    if not isinstance(given, dict) or "dtype" not in given:
+        raise NotNative(f"{given} is no dtype")
+    return lambda: [str(shim.dtype_code(getattr(torch, given["dtype"])))]
+
+
+def items(given: Any) -> list[Any]:
+    if isinstance(given, dict) and "tuple" in given:
+        return given["tuple"]
+    if not isinstance(given, list):
+        raise NotNative(f"{given} is no list")
+    return given
+
+
+def listed(convert: Callable, type_: str) -> Callable:
+    """A list: the address of an array, and its length."""
+
+    def step(frame: Frame, given: Any, operands: Sequence[Buffer | Number]) -> Step:
+        steps = [convert(frame, x, operands) for x in items(given)]
+
+        def write() -> list[str]:
+            values = [x for step in steps for x in step()]
+            return [array(frame, type_, values), str(len(values))]
+
+        return write
+
+    return step
+
+
+def array(frame: Frame, type_: str, values: list[str]) -> str:
+    if not values:
+        return "null"
+    whole = f"[{len(values)} x {type_}]"
+    if not any(x.startswith("%") for x in values):
+        return frame.text.constant(f"{whole} [{', '.join(f'{type_} {x}' for x in values)}]")
+    at = frame.text.place(whole, "list")
+    for k, x in enumerate(values):
+        place = frame.text.value(f"getelementptr {type_}, ptr {at}, i64 {k}")
+        frame.text.line(f"store {type_} {x}, ptr {place}")
+    return at
+
+
+def optional(convert: Callable, type_: str) -> Callable:
+    """The address of the value, or null; a list's length stays beside it."""
+
+    def step(frame: Frame, given: Any, operands: Sequence[Buffer | Number]) -> Step:
+        if given is None:
+            return lambda: ["null", "0"] if convert in LISTS else ["null"]
+        inner = convert(frame, given, operands)
+
+        def write() -> list[str]:
+            value, *length = inner()
+            at = frame.text.place(type_, "optional")
+            frame.text.line(f"store {type_} {value}, ptr {at}")
+            return [at, *length]
+
+        return write
+
+    return step
+
+
+integers, booleans = listed(integer, "i64"), listed(boolean, "i32")
+LISTS = (integers,)
+
+# type in the schema -> C types, conversion
+CONVERSIONS: dict[str, tuple[list[str], Callable]] = {
+    "Tensor": (["AtenTensorHandle"], tensor),
+    "int": (["int64_t"], integer),
+    "float": (["double"], real),
+    "number": (["double"], scalar),
+    "bool": (["int32_t"], boolean),
+    "ScalarType": (["int32_t"], dtype),
+    "List[int]": (["const int64_t*", "int64_t"], integers),
+    "List[bool]": (["const int32_t*", "int64_t"], booleans),
+    "List[Tensor]": (["const AtenTensorHandle*", "int64_t"], listed(tensor, "ptr")),
+    "Optional[Tensor]": (["AtenTensorHandle*"], optional(tensor, "ptr")),
+    "Optional[int]": (["int64_t*"], optional(integer, "i64")),
+    "Optional[float]": (["double*"], optional(real, "double")),
+    "Optional[number]": (["double*"], optional(scalar, "double")),
+    "Optional[bool]": (["int32_t*"], optional(boolean, "i32")),
+    "Optional[ScalarType]": (["int32_t*"], optional(dtype, "i32")),
+    "Optional[List[int]]": (["const int64_t**", "int64_t"], optional(integers, "ptr")),
+}
+
+
+def llvm_type(c_type: str) -> str:
+    return {"int64_t": "i64", "int32_t": "i32", "double": "double"}.get(c_type, "ptr")
