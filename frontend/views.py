@@ -20,6 +20,8 @@ def reshape_map(source: Sequence[Int], result: Sequence[Int]) -> list[Int] | Non
 
     Sizes are split into the smallest groups of equal product, so that [2, 128, 768] -> [256, 768] gives d0//128, d0 % 128, d1.
     """
+    if 0 in (*source, *result):
+        return None  # no element, no index
     ranges = {f"d{k}": n for k, n in enumerate(result)}
     index: list[Int] = [0] * len(source)
     i = j = 0
