@@ -37,22 +37,33 @@ def run(function: Any, inputs: Sequence[Any], objects: Sequence[Any] = ()) -> li
 
 
 def bind_symbols(function: Any, inputs: Sequence[Any]) -> dict[str, int]:
-    """The value of every symbol: from the argument that carries it, else from the first tensor that has it as size."""
+    """The value of every symbol: from the argument that carries it, else from the first tensor that has it as a size,
+    else from a size or argument that is linear in it."""
     arguments = function.regions[0].blocks[0].arguments
     if len(arguments) != len(inputs):
         raise InterpreterError(f"{len(inputs)} inputs for {len(arguments)} arguments")
-    bound: dict[str, int] = {}
+    known: list[tuple[Int, int]] = []
     for position, named in enumerate(function.arg_attrs if len(arguments) else ()):
         if "mlirc.symbol" in named:
-            text = attribute_value(named["mlirc.symbol"])
-            if text.isidentifier():
-                bound.setdefault(text, int(inputs[position]))
+            known.append((symbols.parse(attribute_value(named["mlirc.symbol"])), int(inputs[position])))
     for argument, value in zip(arguments, inputs, strict=True):
         if isinstance(value, torch.Tensor):
-            for size, actual in zip(info_of(argument).shape, value.shape, strict=True):
-                if isinstance(size, symbols.Expr) and str(size).isidentifier():
-                    bound.setdefault(str(size), actual)
+            known += zip(info_of(argument).shape, value.shape, strict=False)  # argument() compares the ranks
+    bound: dict[str, int] = {}
+    for bare in (True, False):
+        for expr, value in known:
+            if str(expr).isidentifier() == bare:
+                solve(bound, expr, value)
     return bound
+
+
+def solve(bound: dict[str, int], expr: Int, value: int) -> None:
+    """Binds the symbol s where `expr` is a*s + b."""
+    if isinstance(expr, int):
+        return
+    names = [name for (name, *more) in expr.terms.keys() - {()} if isinstance(name, str) and not more]
+    if len(names) == 1 and expr.terms.keys() <= {(names[0],), ()}:
+        bound.setdefault(names[0], (value - expr.terms.get((), 0)) // expr.terms[(names[0],)])
 
 
 def result_groups(function: Any, count: int) -> list[str]:
@@ -230,11 +241,12 @@ class _Interpreter:
         shape, stride = self.sizes(info.shape), self.sizes(info.stride)
         offset = self.number(symbols.parse(attribute_value(op.attributes["offset"])))
         if x in self.places:
-            self.places[out] = self.places[x].as_strided(shape, stride, self.places[x].storage_offset() + offset)
+            place = self.places[x]
+            self.places[out] = place.as_strided(shape, stride, place.storage_offset() + offset).view(info.dtype)
         held = self.tensor(x)
-        if held.dtype != info.dtype:
+        if held.dtype.itemsize != info.dtype.itemsize:
             raise ValueError(f"a view of {held.dtype} cannot be {info.dtype}")
-        return [held.as_strided(shape, stride, held.storage_offset() + offset)]
+        return [held.as_strided(shape, stride, held.storage_offset() + offset).view(info.dtype)]
 
     def copy(self, op: Any) -> list[torch.Tensor]:
         return [self.place(self.tensor(op.operands[0]), info_of(op.results[0]))]
@@ -275,13 +287,17 @@ class _Interpreter:
 
     def aten_result(self, op: Any, x: Any, result: ir.Value, alias: Int) -> Any:
         if not isinstance(x, torch.Tensor):
+            if "mlirc.symbol" in op.attributes:
+                self.symbols.setdefault(attribute_value(op.attributes["mlirc.symbol"]), x)
             return x
         info = info_of(result)
+        for size, actual in zip(info.shape, x.shape, strict=True):
+            solve(self.symbols, size, actual)  # one that depends on data is known from here on
         shape, stride = self.sizes(info.shape), self.sizes(info.stride)
         if tuple(x.shape) != shape or x.dtype != info.dtype:
             raise ValueError(f"gives {x.dtype} {tuple(x.shape)}; the result type says {info.dtype} {shape}")
         fits = x.numel() == 0 or all(a == b or n <= 1 for n, a, b in zip(shape, stride, x.stride(), strict=True))
-        if alias != -1 and shares_memory(x, self.tensor(op.operands[alias])):
+        if alias != -1 and (x.numel() == 0 or shares_memory(x, self.tensor(op.operands[alias]))):
             if not fits:
                 raise ValueError(f"gives a view with strides {x.stride()}; the result type says {stride}")
             place = self.places.get(op.operands[alias])

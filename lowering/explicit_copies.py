@@ -20,7 +20,7 @@ from mlirc.dialects.kernel_builder import KernelBuilder
 from mlirc.dialects.kernel_forms import form_of
 from mlirc.dialects.tensor_types import KERNEL_DTYPES, TensorInfo, info_of
 from mlirc.lowering.ledger import Ledger
-from mlirc.lowering.liveness import ARGUMENT, Buffer, Liveness, is_tensor, liveness
+from mlirc.lowering.liveness import ARGUMENT, SCALAR_WORK, Buffer, Liveness, is_tensor, liveness
 from mlirc.lowering.pass_manager import UnsupportedByPass, source_line
 
 
@@ -30,7 +30,7 @@ def make_copies_explicit(function: Any, ledger: Ledger, pass_name: str) -> None:
     Copies(function, found, ledger, pass_name).run()
     for op in list(function.regions[0].blocks[0].operations):
         name = op.operation.name
-        if name in ("mlirc.constant", "mlirc.size", "mlirc.iota", "mlirc.copy") and is_tensor(op.results[0]):
+        if name in SCALAR_WORK and is_tensor(op.results[0]):
             if next(iter(op.results[0].uses), None) is None:
                 op.operation.erase()
             else:

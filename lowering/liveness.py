@@ -13,8 +13,11 @@ from mlirc.dialects.bindings import ir
 from mlirc.dialects.dialect import attribute_value
 from mlirc.dialects.symbols import Int
 from mlirc.dialects.tensor_types import TensorInfo
+from mlirc.lowering.pass_manager import UnsupportedByPass
 
 ATEN = ("mlircx.aten", "mlircx.aten_effect")
+SCALAR_WORK = ("mlirc.constant", "mlirc.size", "mlirc.iota", "mlirc.copy")
+PLANNED_OPS = {"mlircx.kernel", "mlirc.matmul", "mlirc.addmm", *SCALAR_WORK}
 ARGUMENT, PLANNED, OWNED = "argument", "planned", "owned"
 
 
@@ -22,7 +25,8 @@ ARGUMENT, PLANNED, OWNED = "argument", "planned", "owned"
 class Buffer:
     """One piece of memory.
 
-    kind      ARGUMENT: the caller's; PLANNED: written by an op of ours, so it is for the plan to place; OWNED: ATen's
+    kind      ARGUMENT: the caller's, or kept from call to call, and only read unless assigned to;
+              PLANNED: written by an op of ours, so it is for the plan to place; OWNED: ATen's
     start     position of the op that writes it first, -1 for an argument
     end       position of the last op that uses it, through any view; the return's position if it is a result
     touches   positions of the ops that read or write it; views do neither
@@ -77,8 +81,12 @@ def liveness(function: Any) -> Liveness:
         for k, result in enumerate(op.results):
             if not is_tensor(result):
                 continue
-            if name not in ATEN:
+            if name in PLANNED_OPS:
                 _new_buffer(found, result, PLANNED, position)
+            elif name == "mlirc.panels":
+                _new_buffer(found, result, ARGUMENT, position)
+            elif name not in ATEN:
+                raise UnsupportedByPass(op, "an op that is not of the kernel form; run to-kernels first")
             elif aliases[k] == -1:
                 _new_buffer(found, result, OWNED, position)
             else:
