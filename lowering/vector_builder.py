@@ -352,10 +352,6 @@ def _check_computable(op: str, dtype: torch.dtype) -> None:
         raise TypeError(f"{op} of {dtype}: half types compute in float32, cast first")
 
 
-def _add_math() -> None:
-    """exp, sin, pow, ... as methods: vector_math.py has one function for each."""
-    for name, function in MATH.items():
-        setattr(VectorBuilder, name, function)
-
-
-_add_math()
+# exp, sin, pow, ...: vector_math.py has one function for each
+for _name, _function in MATH.items():
+    setattr(VectorBuilder, _name, _function)

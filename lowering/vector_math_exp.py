@@ -27,7 +27,7 @@ _EXP = (
 # (e^r - 1 - r) / r^2, relative error of e^r - 1: 2^-26.1
 _EXPM1 = (0.0013870657421648502, 0.00836626160889864, 0.04166743531823158, 0.1666654646396637, 0.4999999701976776)
 # 2^r on [-1/2, 1/2], relative error 2^-28.3
-_EXP2 = (
+EXP2 = (
     0.0001532927853986621,
     0.0013390970416367054,
     0.00961849931627512,
@@ -69,7 +69,7 @@ def exp_of_moderate(b: "VectorBuilder", x: "Value") -> "Value":
 def exp2(b: "VectorBuilder", x: "Value") -> "Value":
     x = clamped(b, x, -151.0, 129.0)
     n, shifted = nearest_integer(b, x, 1.0)
-    return scaled(b, polynomial(b, b.sub(x, n), _EXP2), n, shifted)
+    return scaled(b, polynomial(b, b.sub(x, n), EXP2), n, shifted)
 
 
 def expm1(b: "VectorBuilder", x: "Value") -> "Value":

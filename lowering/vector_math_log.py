@@ -74,7 +74,7 @@ def log2(b: "VectorBuilder", x: "Value") -> "Value":
 
 
 def log10(b: "VectorBuilder", x: "Value") -> "Value":
-    """As log2, with f / 2 beside e * log10(2); what their sum rounds away joins the rest."""
+    """As log2, with f / 2 beside e * log10(2); what their sum rounds away joins the rest. inf - inf is avoided."""
     e, f = _exponent_and_fraction(b, x)
     rest = b.fma(e, b.constant(_LOG10_2[1]), b.mul(f, polynomial(b, f, _LOG10)))
     large, small = b.mul(e, b.constant(_LOG10_2[0])), b.mul(f, b.constant(0.5))
