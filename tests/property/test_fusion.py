@@ -1,0 +1,44 @@
+"""Random programs give the same results after every pass of simplify and fuse as in eager."""
+
+from random import Random
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from mlirc.dialects.bindings import context
+from mlirc.dialects.interpreter import run
+from mlirc.lowering.pass_manager import run_pipeline
+from mlirc.lowering.pipelines import FUSE, SIMPLIFY
+from tests.compare_stages import compare, prepare
+from tests.property.random_programs import random_program
+
+STEPS = f"{SIMPLIFY},{FUSE}"
+
+
+def check(rng: Random, steps: int, dynamic: bool) -> None:
+    program, inputs = random_program(rng, steps)
+    expected = program(*inputs)
+    with context():
+        _, imported = prepare(program, *inputs, dynamic=dynamic)
+
+        def after_pass(step: str, module) -> None:
+            function = module.body.operations[0]
+            try:
+                compare(run(function, inputs, imported.objects), expected, rtol=1e-3, atol=1e-3)
+            except Exception as error:
+                raise AssertionError(f"after {step}:\n{module}") from error
+
+        run_pipeline(imported.module, STEPS, after_pass)
+
+
+@settings(max_examples=60, deadline=None, suppress_health_check=list(HealthCheck))
+@given(st.randoms(use_true_random=False), st.integers(2, 14), st.booleans())
+def test_every_pass_keeps_the_results(rng, steps, dynamic):
+    check(rng, steps, dynamic)
+
+
+@pytest.mark.full
+@pytest.mark.parametrize("seed", range(2000))
+def test_every_pass_keeps_the_results_of_long_programs(seed):
+    check(Random(seed), 40, seed % 2 == 0)
