@@ -75,6 +75,15 @@ def test_batch_norm(shape, dtype, affine, dynamic):
     check(inference, x, grad, *running, *parameters, dynamic=dynamic)
 
 
+def test_group_norm_of_symbolic_channels_goes_to_aten():
+    check(
+        lambda x: aten.native_group_norm.default(x, None, None, 3, x.shape[1], 5, 2, 1e-5),
+        torch.randn(3, 8, 5),
+        dynamic=(1,),
+        aten=True,
+    )
+
+
 def test_batch_norm_keeps_channels_last():
     x = torch.randn(2, 8, 4, 5).to(memory_format=torch.channels_last)
     function = lambda x, mean, var: aten._native_batch_norm_legit_no_training.default(

@@ -8,6 +8,7 @@ from mlirc.dialects import symbols
 from mlirc.dialects.bindings import ext
 from mlirc.dialects.composites import composite
 from mlirc.dialects.dialect import Composite, imports
+from mlirc.dialects.graph_builder import NotOurs
 from mlirc.dialects.import_arguments import need_floats
 from mlirc.dialects.ops.layer_norm import affine, from_normal, masked
 from mlirc.dialects.ops.reduction import mean, squeeze, sum_over
@@ -100,14 +101,21 @@ def per_channel(g, x, groups, times):
     return append_ones(g, split(g, x, 0, groups), times) if info_of(x).rank else x
 
 
+def need_known_channels(x):
+    if not isinstance(info_of(x).shape[1], int):
+        raise NotOurs(f"groups of {info_of(x).shape[1]} channels: PyTorch does not say that the groups divide them")
+
+
 @imports(aten.native_group_norm.default)
 def group_norm(g, x, weight, bias, n, c, hxw, groups, eps):
+    need_known_channels(x)
     operands = [x, *affine(g, x, weight, bias)]
     return tuple(composite("group_norm", operands, g.outs, groups=groups, eps=float(eps)))
 
 
 @imports(aten.native_group_norm_backward.default)
 def group_norm_backward(g, grad, x, middle, rstd, weight, n, c, hxw, groups, mask):
+    need_known_channels(x)
     need_floats(grad, middle, rstd)
     parameter = TensorInfo(info_of(x if weight is None else weight).dtype, info_of(x).shape[1:2])
     operands = [grad, x, middle, rstd, affine(g, x, weight)[0]]
