@@ -36,6 +36,7 @@ class AtenCall:
         self.arguments = aten_arguments.arguments(text, objects)
         self.results = tuple(results)
         self.aliases = tuple(aliases)
+        self.single = self.results[0] if len(self.results) == 1 else None
         self.operands = operands
         self.numbers = number_operands(self.function, text)
         expressions = dict.fromkeys(aten_arguments.size_expressions(text))
@@ -56,6 +57,9 @@ class AtenCall:
         except Exception as error:
             error.add_note(f"in {self.op}, called by a compiled graph{self.location and ' from ' + self.location}")
             raise
+        plain = self.single and as_promised(made, self.single)
+        if plain and (self.aliases[0] != -1 or not keeps_one_of(made, operands)):
+            return (made,)
         leaves = flat(made)
         if len(leaves) != len(self.results):
             raise RuntimeError(f"{self.op} gave {len(leaves)} results where the graph has {len(self.results)}")
@@ -79,7 +83,7 @@ class AtenCall:
             have, promised = f"{x.dtype} {tuple(x.shape)}", f"{info.dtype} {info.shape}"
             raise RuntimeError(f"{self.op} gave {have} where its meta function promised {promised}")
         strides = tuple([value(size, n, sizes) for size, n in zip(info.stride, x.stride(), strict=True)])
-        if alias == -1 and any(isinstance(y, torch.Tensor) and torch._C._is_alias_of(x, y) for y in operands):
+        if alias == -1 and keeps_one_of(x, operands):
             return torch.empty_strided(shape, strides, dtype=x.dtype, device=x.device).copy_(x)
         if x.stride() == strides:
             return x
@@ -91,6 +95,21 @@ class AtenCall:
 def resolve(op: str, objects: Sequence[Any]) -> Any:
     """The operator's callable; "object.3" is one of `objects`."""
     return objects[int(op.removeprefix("object."))] if op.startswith("object.") else aten_arguments.resolve(op)
+
+
+def as_promised(x: Any, info: TensorInfo) -> bool:
+    return (
+        type(x) is torch.Tensor
+        and x.dtype is info.dtype
+        and x.shape == info.shape
+        and x.stride() == info.stride
+        and not x.is_conj()
+        and not x.is_neg()
+    )
+
+
+def keeps_one_of(x: torch.Tensor, operands: Sequence[Any]) -> bool:
+    return any(isinstance(y, torch.Tensor) and torch._C._is_alias_of(x, y) for y in operands)
 
 
 def value(size: Int, actual: int, sizes: dict[str, int]) -> int:

@@ -1,13 +1,14 @@
-"""ATen calls in a host program: by a routine of the C shim, else back into Python, which calls with real tensors."""
+"""ATen calls in a host program: by a routine of the C shim, by the dispatcher, or from Python with real tensors."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from mlirc.codegen.aten_call import AtenCall, resolve
+from mlirc.codegen.dispatcher_aten import dispatcher_call
 from mlirc.codegen.host_frame import Buffer, Frame, Number
 from mlirc.codegen.host_inputs import bind_result
-from mlirc.codegen.native_aten import NotNative, native_call
+from mlirc.codegen.native_aten import NotNative, routine_call
 from mlirc.dialects import symbols
 from mlirc.dialects.bindings import ir
 from mlirc.dialects.dialect import attribute_value
@@ -29,11 +30,15 @@ class Call:
 def aten_call(frame: Frame, op: Any, number: int, objects: Sequence[Any]) -> Call:
     """Writes an ATen call. `number`: how many of the earlier ones Python makes."""
     frame.op = attribute_value(op.attributes["op"])
-    try:
-        native_call(frame, op, resolve(frame.op, objects), [frame.values[x] for x in op.operands])
-        return Call(frame.op, frame.location)
-    except NotNative as reason:
-        return Call(frame.op, frame.location, python_call(frame, op, number, objects), str(reason))
+    function, operands = resolve(frame.op, objects), [frame.values[x] for x in op.operands]
+    why = ""
+    for write in (routine_call, dispatcher_call):
+        try:
+            write(frame, op, function, operands)
+            return Call(frame.op, frame.location)
+        except NotNative as reason:
+            why = str(reason)
+    return Call(frame.op, frame.location, python_call(frame, op, number, objects), why)
 
 
 def python_call(frame: Frame, op: Any, number: int, objects: Sequence[Any]) -> AtenCall:

@@ -49,6 +49,10 @@ class FunctionText:
     def letters(self, text: str) -> str:
         return self.constant(f'[{len(text)} x i8] c"{text}"') if text else "null"
 
+    def string(self, text: str) -> str:
+        """The address of a C string."""
+        return self.constant(f'[{len(text) + 1} x i8] c"{text}\\00"')
+
     def call(self, name: str, signature: str, *args: str) -> str:
         """The value of a call of a function that the process has by `name`; its signature is "i32 (ptr, i64)"."""
         return self.value(self.call_text(name, signature, *args))

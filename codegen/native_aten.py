@@ -6,7 +6,7 @@ The shim's header, which comes with torch, lists the routines; the C parameters 
     aoti_torch_cpu_convolution(AtenTensorHandle input, AtenTensorHandle weight, AtenTensorHandle* bias,
                                const int64_t* stride, int64_t stride_len_, ..., AtenTensorHandle* ret0)
 
-What does not fit that, or changes or returns its operands, is called from Python (host_aten.py).
+What changes or returns its operands is not called so. dispatcher_aten.py has operators without a routine.
 """
 
 import re
@@ -41,75 +41,92 @@ def routines() -> dict[str, tuple[str, ...]]:
     return {name: tuple(re.sub(r"\s*\w+$", "", p.strip()) for p in params.split(",")) for name, params in found}
 
 
-def native_call(frame: Frame, op: Any, function: Any, operands: Sequence[Buffer | Number]) -> None:
+def routine_call(frame: Frame, op: Any, function: Any, operands: Sequence[Buffer | Number]) -> None:
     """Writes the call and gives the op's results their values. Raises NotNative before it has written anything."""
-    name, masked = routine_of(function, op)
-    if any(info_of(x).device != "cpu" for x in (*op.operands, *op.results)):
-        raise NotNative("not all tensors are on the CPU")
-    positional, keywords = aten_arguments.parse(attribute_value(op.attributes["args"]))
-    plan: list[Callable[[], list[str]]] = []
+    left_out = check(function, op)
+    name = routine_name(function)
     types: list[str] = []
-    for position, argument in enumerate(function._schema.arguments):
-        if position < len(positional):
-            given = positional[position]
-        elif argument.name in keywords:
-            given = keywords[argument.name]
-        elif argument.has_default_value():
-            given = argument.default_value
-        else:
-            raise NotNative(f"argument {argument.name} is missing")
-        kind = re.sub(r"\bSymInt\b", "int", str(argument.real_type))
-        if kind not in CONVERSIONS:
-            raise NotNative(f"argument {argument.name} is of type {kind}")
-        c_types, convert = CONVERSIONS[kind]
+    steps: list[Step] = []
+    for argument, given in given_arguments(function, op):
+        c_types, convert = conversion_of(argument, CONVERSIONS)
         types += c_types
-        plan.append(convert(frame, given, operands))
-    results = function._schema.returns
-    types += ["AtenTensorHandle*"] * len(results)
+        steps.append(convert(frame, given, operands))
+    types += ["AtenTensorHandle*"] * len(left_out)
     if tuple(types) != routines()[name]:
         raise NotNative("the routine's parameters are not those of the schema")
-    arguments = [x for step in plan for x in step()]
-    places = [frame.new_handle() for _ in results]
+    arguments = [x for step in steps for x in step()]
+    places = [frame.new_handle() for _ in left_out]
     frame.at_site()
     signature = f"i32 ({', '.join(map(llvm_type, types))})"
     frame.check(frame.text.call(PREFIX + name, signature, *arguments, *places))
-    kept = [place for place, left_out in zip(places, masked, strict=True) if not left_out]
-    for place, left_out in zip(places, masked, strict=True):
-        if left_out:
-            frame.runtime("drop", place)
-    for result, place in zip(op.results, kept, strict=True):
-        frame.values[result] = settle(frame, result, place)
+    take_results(frame, op, places, left_out)
 
 
-def settle(frame: Frame, result: Any, place: str) -> Buffer:
-    info = info_of(result)
-    bind_result(frame, frame.owned(info, place))
-    dtype, cpu, _ = frame.kind(info)
-    status = frame.runtime("settle", place, *frame.layout(info), dtype, cpu)
-    frame.text.line(f"store i64 {frame.text.value(f'sext i32 {status} to i64')}, ptr %index")
-    frame.check(status)
-    return frame.owned(info, place)
-
-
-def routine_of(function: Any, op: Any) -> tuple[str, list[bool]]:
-    """The name of the routine, and for each result of the schema whether the graph leaves it out."""
-    if not isinstance(function, torch._ops.OpOverload) or function.namespace != "aten":
-        raise NotNative("no ATen operator")
-    schema, overload = function._schema, function._overloadname
-    name = function._schema.name.removeprefix("aten::") + ("" if overload == "default" else f"_{overload}")
+def routine_name(function: Any) -> str:
+    overload = "" if function._overloadname == "default" else f"_{function._overloadname}"
+    name = function._schema.name.removeprefix("aten::") + overload
     if name not in routines():
         raise NotNative("the C shim has no routine for it")
+    return name
+
+
+def check(function: Any, op: Any) -> list[bool]:
+    """Whether native code may make this call; for each result of the schema, whether the graph leaves it out."""
+    if not isinstance(function, torch._ops.OpOverload) or function.namespace != "aten":
+        raise NotNative("no ATen operator")
+    schema = function._schema
     if schema.is_mutable or any(r.alias_info is not None or str(r.real_type) != "Tensor" for r in schema.returns):
         raise NotNative("it changes or returns its operands, or gives something else than tensors")
     if function.has_kernel_for_dispatch_key(torch._C.DispatchKey.CompositeImplicitAutograd):
         raise NotNative("it may return its operand")
+    if any(info_of(x).device != "cpu" for x in (*op.operands, *op.results)):
+        raise NotNative("not all tensors are on the CPU")
     if len(op.results) == len(schema.returns):
-        return name, [False] * len(schema.returns)
+        return [False] * len(schema.returns)
     positional, _ = aten_arguments.parse(attribute_value(op.attributes["args"]))
     for argument, given in zip(schema.arguments, positional, strict=False):
         if argument.name == "output_mask" and given.count(True) == len(op.results):
-            return name, [not wanted for wanted in given]
+            return [not wanted for wanted in given]
     raise NotNative("some results are left out, and no output_mask says which")
+
+
+def given_arguments(function: Any, op: Any) -> list[tuple[Any, Any]]:
+    """The schema's arguments, each with its JSON."""
+    positional, keywords = aten_arguments.parse(attribute_value(op.attributes["args"]))
+    given = []
+    for position, argument in enumerate(function._schema.arguments):
+        if position < len(positional):
+            given.append((argument, positional[position]))
+        elif argument.name in keywords:
+            given.append((argument, keywords[argument.name]))
+        elif argument.has_default_value():
+            given.append((argument, argument.default_value))
+        else:
+            raise NotNative(f"argument {argument.name} is missing")
+    return given
+
+
+def conversion_of(argument: Any, conversions: dict[str, Any]) -> Any:
+    kind = re.sub(r"\bSymInt\b", "int", str(argument.real_type))
+    if kind not in conversions:
+        raise NotNative(f"argument {argument.name} is of type {kind}")
+    return conversions[kind]
+
+
+def take_results(frame: Frame, op: Any, places: list[str], left_out: list[bool]) -> None:
+    """Gives the op's results the tensors at `places` as their values, in the strides of their types."""
+    for place, unwanted in zip(places, left_out, strict=True):
+        if unwanted:
+            frame.runtime("drop", place)
+    kept = [place for place, unwanted in zip(places, left_out, strict=True) if not unwanted]
+    for result, place in zip(op.results, kept, strict=True):
+        info = info_of(result)
+        bind_result(frame, frame.owned(info, place))
+        dtype, cpu, _ = frame.kind(info)
+        status = frame.runtime("settle", place, *frame.layout(info), dtype, cpu)
+        frame.text.line(f"store i64 {frame.text.value(f'sext i32 {status} to i64')}, ptr %index")
+        frame.check(status)
+        frame.values[result] = frame.owned(info, place)
 
 
 # ---- arguments. A conversion reads the JSON of one argument, or raises NotNative; what it returns writes the C ones.

@@ -24,6 +24,9 @@ SIGNATURES = {
     "aoti_torch_cpu_addmm_out": "i32 (ptr, ptr, ptr, ptr, double, double)",
     "aoti_torch_cpu_baddbmm_out": "i32 (ptr, ptr, ptr, ptr, double, double)",
     "torch_get_num_threads": "i32 (ptr)",
+    "torch_call_dispatcher": "i32 (ptr, ptr, ptr, i64)",
+    "torch_new_list_reserve_size": "i32 (i64, ptr)",
+    "torch_list_push_back": "i32 (ptr, i64)",
 }
 
 # (callee, rank of the result or None for any) -> (routine, arguments after the output's and the inputs' handles)
@@ -59,6 +62,14 @@ def dtype_code(dtype: torch.dtype) -> int:
 @cache
 def cpu_code() -> int:
     return library().aoti_torch_device_type_cpu()
+
+
+@cache
+def abi_version() -> int:
+    """The installed torch's version as its stable interface takes it."""
+    version = library().aoti_torch_abi_version
+    version.restype = ctypes.c_uint64
+    return version()
 
 
 def double_text(value: float) -> str:

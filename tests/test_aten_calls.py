@@ -62,11 +62,13 @@ def test_results_come_in_the_strides_of_their_types_and_in_memory_of_their_own()
 
 
 def test_a_result_of_another_size_or_dtype_is_an_error():
-    x = torch.randn(4, 3)
-    for promised in ("tensor<3x4xf32>", "tensor<4x3xf64>"):
-        ops = [aten("%0", "aten.neg.default", '[{"$": %x}]', f"({C}) -> {promised}"), f"return %0 : {promised}"]
-        with pytest.raises(RuntimeError, match=r"aten.neg.default gave torch.float32 \(4, 3\)"):
-            build(f"(%x: {C}) -> {promised}", ops)([x])
+    for promised in ("tensor<3x4xf32>", "tensor<4x3xf64>", "tensor<12xf32>"):
+        ops = [aten("%0", "mlirc_test.neg.default", '[{"$": %x}]', f"({C}) -> {promised}"), f"return %0 : {promised}"]
+        with (
+            operators("mlirc_test", neg=torch.neg),
+            pytest.raises(RuntimeError, match=r"mlirc_test.neg.default gave torch.float32 \(4, 3\)"),
+        ):
+            build(f"(%x: {C}) -> {promised}", ops)([torch.randn(4, 3)])
 
 
 def test_numbers_that_a_call_returns_and_a_symbol_that_one_binds():

@@ -1,4 +1,4 @@
-"""ATen operators that the host program calls through the C shim, without Python: the same results as eager's."""
+"""ATen operators that the host program calls without Python, by routine or dispatcher: the same results as eager's."""
 
 from dataclasses import dataclass, field
 from typing import Any
@@ -41,6 +41,7 @@ def randn(*shape: int) -> torch.Tensor:
 
 x, w, b = randn(2, 3, 8, 8), randn(4, 3, 3, 3), randn(4)
 q, mask = randn(2, 2, 16, 8), randn(2, 1, 16, 16)
+rows = torch.tensor([1, 0, 2])
 last = x.contiguous(memory_format=torch.channels_last)
 grad = randn(2, 4, 8, 8)
 flash = torch.ops.aten._scaled_dot_product_flash_attention_for_cpu.default
@@ -88,7 +89,32 @@ CASES = {
     "pow": Case(torch.ops.aten.pow.Tensor_Scalar, '[{"$": %0}, 2.5]', [b.abs()], (b.abs(), 2.5)),
     "pow-integer-scalar": Case(torch.ops.aten.pow.Tensor_Scalar, '[{"$": %0}, 2]', [b], (b, 2), native=False),
     "a-view": Case(torch.ops.aten.slice.Tensor, '[{"$": %0}, 0, 1, 3]', [b], (b, 0, 1, 3), native=False),
-    "no-routine": Case(torch.ops.aten.erfinv.default, '[{"$": %0}]', [b.sin()], (b.sin(),), native=False),
+    "index": Case(
+        torch.ops.aten.index.Tensor,
+        '[{"$": %0}, [null, {"$": %1}, null, {"$": %1}]]',
+        [x, rows],
+        (x, [None, rows, None, rows]),
+    ),
+    "layer-norm": Case(
+        torch.ops.aten.native_layer_norm.default,
+        '[{"$": %0}, [8], null, {"$": %1}, 1e-05]',
+        [x, randn(8)],
+        (x, [8], None, randn(8), 1e-5),
+    ),
+    "upsample": Case(
+        torch.ops.aten.upsample_nearest2d.vec, '[{"$": %0}, null, [2.0, 1.5]]', [x], (x, None, [2.0, 1.5]), native=False
+    ),
+    "upsample-size": Case(
+        torch.ops.aten.upsample_bilinear2d.default, '[{"$": %0}, [4, 5], true, 2.0]', [x], (x, [4, 5], True, 2.0)
+    ),
+    "logsumexp": Case(torch.ops.aten.logsumexp.default, '[{"$": %0}, [1, 2], true]', [x], (x, [1, 2], True)),
+    "softmax-backward": Case(
+        torch.ops.aten._softmax_backward_data.default,
+        '[{"$": %0}, {"$": %1}, 1, {"dtype": "float32"}]',
+        [x, x.softmax(1)],
+        (x, x.softmax(1), 1, torch.float32),
+    ),
+    "erfinv": Case(torch.ops.aten.erfinv.default, '[{"$": %0}]', [b.sin()], (b.sin(),)),
 }
 KEYWORDS = {
     "attention-mask-scale": {"attn_mask": mask, "scale": 0.125},
