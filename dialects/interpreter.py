@@ -106,10 +106,10 @@ class _Interpreter:
     def run(self) -> list[Any]:
         for op in self.block.operations:
             name = op.operation.name
-            if name == "func.return":
-                groups = result_groups(self.function, len(op.operands))
-                return [self.result(x, group) for x, group in zip(op.operands, groups, strict=True)]
             try:
+                if name == "func.return":
+                    groups = result_groups(self.function, len(op.operands))
+                    return [self.result(x, group) for x, group in zip(op.operands, groups, strict=True)]
                 self.execute(op, name)
             except (IndexError, InterpreterError):
                 raise
@@ -118,9 +118,8 @@ class _Interpreter:
         raise InterpreterError("the function does not end in a return")
 
     def result(self, value: ir.Value, group: str) -> Any:
-        if group.startswith("arg"):
-            return self.places.get(value, self.values[value])
-        return self.values[value]
+        held = self.operand(value)
+        return self.places.get(value, held) if group.startswith("arg") else held
 
     def execute(self, op: Any, name: str) -> None:
         handler: Callable[[Any], Any] | None = HANDLERS.get(name)

@@ -4,8 +4,10 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from mlirc.dialects import symbols
 from mlirc.dialects.bindings import context
 from mlirc.dialects.interpreter import run
+from mlirc.lowering.arena_layout import Block, lay_out, live_peak
 from mlirc.lowering.ledger import Ledger
 from mlirc.lowering.passes.plan_memory import PlanMemory
 from mlirc.lowering.plan_checker import check_plan
@@ -50,3 +52,37 @@ def clone(x: torch.Tensor) -> torch.Tensor:
     extent = 1 + sum((n - 1) * s for n, s in zip(x.shape, x.stride(), strict=True)) if x.numel() else 0
     flat = x.as_strided((extent,), (1,)).clone()
     return flat.as_strided(x.shape, x.stride())
+
+
+@st.composite
+def blocks(draw) -> list[Block]:
+    units = st.sampled_from([1, symbols.symbol("s0"), symbols.parse("s0*s1"), symbols.parse("s1 + 1")])
+    made = []
+    for _ in range(draw(st.integers(0, 12))):
+        start = draw(st.integers(0, 8))
+        size = draw(units) * draw(st.integers(0, 300))
+        made.append(Block(size, start, start + draw(st.integers(0, 5))))
+    return made
+
+
+@settings(quick, max_examples=300)
+@given(blocks(), st.sampled_from(SIZES))
+def test_the_layout_keeps_blocks_apart(laid: list[Block], sizes: dict[str, int]):
+    arena = symbols.evaluate(lay_out(laid), sizes)
+    assert live_peak(laid) <= arena
+    spans = []
+    for block in laid:
+        first = symbols.evaluate(block.offset, sizes)
+        span = (first, first + symbols.evaluate(block.size, sizes), block.start, block.end)
+        assert span[0] % 64 == 0 and span[1] <= arena
+        for other in spans:
+            apart = span[1] <= other[0] or other[1] <= span[0] or span[3] < other[2] or other[3] < span[2]
+            assert apart or span[0] == span[1] or other[0] == other[1]
+        spans.append(span)
+
+
+def test_the_layout_is_tight_for_a_chain():
+    """Two live at a time, the largest two are neighbours: the arena is those two."""
+    sizes = [64, 128, 1024, 2048, 512, 64, 1024]
+    chain = [Block(size, k, k + 1) for k, size in enumerate(sizes)]
+    assert lay_out(chain) == live_peak(chain) == 3072

@@ -1,0 +1,119 @@
+"""The verifiers of the stages: what each form forbids, and that the error says where and what to do."""
+
+import pytest
+
+from mlirc.dialects.bindings import context, ir
+from mlirc.lowering.kernel_verifier import StageError
+from mlirc.lowering.verify_stage import verify_stage
+
+X = "tensor<4x8xf32>"
+
+
+def verify(stage: str, body: str, result: str = X, attributes: str = "") -> None:
+    text = f"func.func @graph(%x: {X}) -> {result} {attributes} {{\n{body}\n}}"
+    with context():
+        module = ir.Module.parse(text)
+        verify_stage(module.body.operations[0], stage)
+
+
+def kernel(body: str, parallel: str = "4, 8", inner: str = "") -> str:
+    return f"""%0 = "mlircx.kernel"(%x) ({{
+      ^bb0(%a: {X}):
+        {body}
+      }}) {{parallel = "{parallel}", inner = "{inner}", label = "test"}} : ({X}) -> {X}
+      return %0 : {X}"""
+
+
+READ = f'%r = "mlirc.read"(%a) {{map = "d0, d1", masked = false}} : ({X}) -> f32'
+YIELD = '"mlircx.yield"(%r) {maps = ["d0, d1"]} : (f32) -> ()'
+SLOT = f'%0 = "mlirc.slot"() {{offset = "OFFSET"}} : () -> {X}\n return %x : {X}'
+NEG = f'%0 = "mlirc.neg"(%x) : ({X}) -> {X}\n return %0 : {X}'
+
+
+def test_right_forms_pass():
+    verify("graph", NEG)
+    verify("kernel", kernel(f"{READ}\n{YIELD}"))
+    verify("memory", SLOT.replace("OFFSET", "64*s0 + 128"), attributes='attributes {mlirc.arena = "64*s0 + 256"}')
+
+
+@pytest.mark.parametrize(
+    ("stage", "body", "message"),
+    [
+        ("kernel", NEG, r"mlirc.neg \(-:2\): no op of the kernel form; run to-kernels"),
+        ("graph", kernel(f"{READ}\n{YIELD}"), "mlircx.kernel .*no op of the graph form"),
+        ("memory", kernel(f"{READ}\n{YIELD}"), "no op of the memory form; run plan-memory"),
+        ("memory", SLOT.replace("OFFSET", "0"), "no attribute mlirc.arena; run plan-memory"),
+        ("memory", SLOT.replace("OFFSET", "32"), "the offset 32 is no multiple of 64"),
+        ("memory", SLOT.replace("OFFSET", "32*s0"), r"the offset 32\*s0 is no multiple of 64"),
+        (
+            "graph",
+            f'%0 = "mlirc.view"(%x) {{map = "d0", offset = "0"}} : ({X}) -> {X}\n return %0 : {X}',
+            "a map of 1 indices into 2 dimensions",
+        ),
+        (
+            "graph",
+            f'%0 = "mlirc.view"(%x) {{map = "", offset = "open(1)"}} : ({X}) -> {X}\n return %0 : {X}',
+            "is not a size expression",
+        ),
+        (
+            "kernel",
+            f'%0 = "mlirc.matmul"(%x, %x) : ({X}, {X}) -> {X}\n return %0 : {X}',
+            r"\(4, 8\) @ \(4, 8\) gives no \(4, 8\)",
+        ),
+        (
+            "kernel",
+            f'%0 = "mlirc.neg"(%x) : ({X}) -> {X}\n "mlirc.assign"(%0, %x) : ({X}, {X}) -> ()\n return %x : {X}',
+            "no op of the kernel form",
+        ),
+        (
+            "graph",
+            f'%0 = "mlirc.neg"(%x) : ({X}) -> {X}\n "mlirc.assign"(%0, %x) : ({X}, {X}) -> ()\n return %x : {X}',
+            "the target comes from mlirc.neg; overwrite arguments only",
+        ),
+        (
+            "graph",
+            f'%0 = "mlircx.aten"(%x) {{op = "aten.neg.default", args = "[]", aliases = "3"}} : ({X}) -> {X}\n'
+            f" return %0 : {X}",
+            "alias 3 is no operand",
+        ),
+    ],
+)
+def test_wrong_ops(stage, body, message):
+    with pytest.raises(StageError, match=message):
+        verify(stage, body)
+
+
+SUM = '%v = "mlirc.sum"(%r) {dims = "", keepdim = false} : (f32) -> f32'
+REDUCE = '%s = "mlirc.reduce"(%r) {kind = "sum"} : (f32) -> f32'
+
+
+@pytest.mark.parametrize(
+    ("body", "parallel", "inner", "message"),
+    [
+        (READ.replace("d0, d1", "d0") + "\n" + YIELD, "4, 8", "", r"mlirc.read \(-:4\): 1 indices into 2 dimensions"),
+        (READ.replace("d0, d1", "d0, d2") + "\n" + YIELD, "4, 8", "", "d2 is no iteration dimension; there are 2"),
+        (READ.replace("d0, d1", "d0, i0") + "\n" + YIELD, "4, 8", "", "i0 stands for nothing"),
+        (READ.replace("f32\n", "f64\n").replace("-> f32", "-> f64"), "4, 8", "", "reads torch.float64 from"),
+        (f"{READ}\n{REDUCE}\n{YIELD}", "4, 8", "", "there is no inner dimension to fold"),
+        (f"{READ}\n{REDUCE.replace('sum', 'mean')}\n{YIELD}", "4", "8", "no kind 'mean'; there are sum"),
+        (f"{READ}\n" + YIELD.replace("d0, d1", "d0, 0"), "4", "8", "an inner value's map leaves out d1"),
+        (f"{READ}\n" + YIELD.replace("d0, d1", "d0"), "4, 8", "", "map 0 has 1 indices for 2 dimensions"),
+        (
+            f"{READ}\n{SUM}\n{YIELD}",
+            "4, 8",
+            "",
+            "no op of a",
+        ),
+        (f"{READ}\n{YIELD}", "d1, 8", "", "the size d1 names an iteration dimension"),
+        (
+            f'{READ}\n%c = "mlirc.constant"() {{value = "1"}} : () -> i64\n'
+            f'%v = "mlirc.add"(%r, %c) : (f32, i64) -> f32\n{YIELD}',
+            "4, 8",
+            "",
+            "cast them to the computed dtype",
+        ),
+    ],
+)
+def test_wrong_kernels(body, parallel, inner, message):
+    with pytest.raises(StageError, match=message):
+        verify("kernel", kernel(body, parallel, inner))
