@@ -25,8 +25,7 @@ ARGUMENT, PLANNED, OWNED = "argument", "planned", "owned"
 class Buffer:
     """One piece of memory.
 
-    kind      ARGUMENT: the caller's, or kept from call to call, and only read unless assigned to;
-              PLANNED: written by an op of ours, so it is for the plan to place; OWNED: ATen's
+    kind      ARGUMENT: the caller's; PLANNED: written by an op of ours, so it is for the plan to place; OWNED: ATen's
     start     position of the op that writes it first, -1 for an argument
     end       position of the last op that uses it, through any view; the return's position if it is a result
     touches   positions of the ops that read or write it; views do neither
@@ -83,8 +82,6 @@ def liveness(function: Any) -> Liveness:
                 continue
             if name in PLANNED_OPS:
                 _new_buffer(found, result, PLANNED, position)
-            elif name == "mlirc.panels":
-                _new_buffer(found, result, ARGUMENT, position)
             elif name not in ATEN:
                 raise UnsupportedByPass(op, "an op that is not of the kernel form; run to-kernels first")
             elif aliases[k] == -1:

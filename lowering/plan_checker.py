@@ -73,8 +73,6 @@ class _Checker:
                 self.call_aten(op, where)
             elif name == "func.return":
                 self.check_results(op, where)
-            else:  # numbers, and what the program keeps from call to call
-                self.places |= {x: (Memory(name), 0) for x in op.results}
 
     def slot(self, op: Any, where: str) -> None:
         info = info_of(op.results[0])

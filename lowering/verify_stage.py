@@ -17,9 +17,8 @@ from mlirc.lowering.kernel_verifier import StageError, expect, list_attribute, t
 ATEN = {"mlircx.aten", "mlircx.aten_effect"}
 NUMBERS = {"mlirc.constant", "mlirc.size"}
 LIBRARY = {"mlirc.matmul", "mlirc.addmm"}
-KEPT = {"mlirc.panels"}
-KERNEL_STAGE = LIBRARY | KEPT | {"mlircx.kernel", "mlirc.view", "mlirc.copy", "mlirc.iota", "mlirc.assign"}
-MEMORY_STAGE = KEPT | {"mlirc.slot", "mlirc.allocate", "mlirc.release", "mlirc.view", "mlircx.call"}
+KERNEL_STAGE = LIBRARY | {"mlircx.kernel", "mlirc.view", "mlirc.copy", "mlirc.iota", "mlirc.assign"}
+MEMORY_STAGE = {"mlirc.slot", "mlirc.allocate", "mlirc.release", "mlirc.view", "mlircx.call"}
 ALLOWED: dict[str, set[str]] = {
     "kernel": KERNEL_STAGE | ATEN | NUMBERS,
     "memory": MEMORY_STAGE | ATEN | NUMBERS | {"mlircx.launch"},
