@@ -28,16 +28,16 @@ class LoadedKernels:
         return self.code.address(self.names[text])
 
 
-def compile_module(module: ir.Module, objects: Sequence[Any] = ()) -> Program:
-    """The program of the module's @graph, which is at the memory level with its kernels lowered.
+def compile_module(module: ir.Module, objects: Sequence[Any] = (), entry: str = "graph") -> Program:
+    """The program of the module's function `entry`, which is at the memory level with its kernels lowered.
 
     `objects` are what its ATen calls refer to (aten_arguments.py). Raises ValueError for a module of another form.
     """
     with context():
         functions = {attribute_value(op.attributes["sym_name"]): op for op in module.body.operations}
-        if "graph" not in functions:
-            raise ValueError("the module has no function @graph to emit")
-        host = host_program(functions["graph"], objects)
+        if entry not in functions:
+            raise ValueError(f"the module has no function @{entry} to emit")
+        host = host_program(functions[entry], objects)
         kernels = load_kernels(functions, [name for name in host.links if name in functions])
     return Program(host, compile_ir(host.text, HOST_OPT_LEVEL), kernels)
 

@@ -12,14 +12,16 @@ import torch
 from torch.fx import GraphModule
 
 from mlirc.codegen.emit import compile_module
+from mlirc.dialects import symbols
 from mlirc.dialects.bindings import context, ir
 from mlirc.frontend import statistics
 from mlirc.frontend.errors import CompilationError, DeviceError, UnsupportedGraph
 from mlirc.frontend.importer import Imported, import_graph
 from mlirc.frontend.options import Options
+from mlirc.frontend.prepared import Prepared
 from mlirc.frontend.report import read_report
 from mlirc.lowering import pipelines
-from mlirc.lowering.pass_manager import PassError, PipelineRun, run_pipeline
+from mlirc.lowering.pass_manager import PassError, PipelineRun, functions, run_pipeline
 from mlirc.lowering.pipeline_parser import PipelineError
 
 log = logging.getLogger("mlirc")
@@ -114,11 +116,21 @@ def _compile(gm: GraphModule, kind: str, options: Options, report: statistics.Gr
         start = time.perf_counter()
         try:
             program = compile_module(module, objects=imported.objects)
+            prepared = _prepared(module)
         except Exception as error:
             path = _write_reproducer(kind, "emit", str(module), ".mlir")
             raise CompilationError(f"emit failed: {type(error).__name__}: {error}; its input is in {path}") from error
         report.seconds["emit"] = time.perf_counter() - start
-    return wrap(program, imported, len(gm.graph.find_nodes(op="placeholder")))
+    return wrap(program, imported, len(gm.graph.find_nodes(op="placeholder")), prepared)
+
+
+def _prepared(module: ir.Module) -> Prepared | None:
+    """What the pass hoist-parameters took out of the graph."""
+    for function in functions(module):
+        if function.name.value == "prepare":
+            positions = symbols.parse_list(function.attributes["mlirc.parameters"].value)
+            return Prepared(compile_module(module, entry="prepare"), [int(str(k)) for k in positions])
+    return None
 
 
 def _stages(name: str) -> dict[str, str]:
@@ -127,8 +139,10 @@ def _stages(name: str) -> dict[str, str]:
     return {"simplify": name, "plan": pipelines.PLAN, "lower": pipelines.LOWER}
 
 
-def wrap(program: Callable[[list], list], imported: Imported, arguments: int) -> Callable[[list], list]:
-    """The program behind AOTAutograd's boxed convention: all placeholders in (the list is emptied), all FX outputs out."""
+def wrap(
+    program: Callable[[list], list], imported: Imported, arguments: int, prepared: Prepared | None
+) -> Callable[[list], list]:
+    """The program behind AOTAutograd's boxed convention: all placeholders in (the list is emptied), FX outputs out."""
     inputs, constants, outputs = imported.inputs, imported.constants, imported.outputs
     all_inputs = inputs == list(range(arguments)) and not constants
     plain = outputs == [("result", k) for k in range(len(outputs))]
@@ -138,6 +152,8 @@ def wrap(program: Callable[[list], list], imported: Imported, arguments: int) ->
         if not all_inputs:
             given = [args[k] for k in inputs] + constants
             args.clear()
+        if prepared is not None:
+            given += prepared.of(given)
         results = program(given)
         if plain:
             return results

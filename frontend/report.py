@@ -13,6 +13,8 @@ def read_report(module: ir.Module, record: PipelineRun, report: GraphReport) -> 
     kernels: dict[tuple, KernelReport] = {}
     library: Counter[str] = Counter()
     for function in functions(module):
+        if function.name.value != "graph":
+            continue  # @prepare does not run in every call
         if "mlirc.arena" in function.attributes:
             report.arena = function.attributes["mlirc.arena"].value
         for op in function.regions[0].blocks[0].operations:

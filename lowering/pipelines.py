@@ -8,6 +8,7 @@ SIMPLIFY = (
     "canonicalize,cse"  # expansions repeat constants and casts; equal ops must be one before fusion counts uses
 )
 FUSE = (
+    "generate-products,hoist-parameters,"  # before to-kernels: what stays a product is a library call
     "to-kernels,"
     "fuse-elementwise,fuse-reductions,"
     "fuse-siblings,"  # last: two kernels that read the same data merge only once each is as large as it gets

@@ -103,7 +103,7 @@ class _Writer:
         work = symbols.product([p.m_size, p.n.size, self.K]) * 1
         split = Split(Vector(None, 1), units=units, work=symbols.floordiv(work, 8))
         tiles = [self.tile_function(rows) for rows in dict.fromkeys([self.full, *self.rests])]
-        parts = [*tiles, body, _entry(kernel, split, names, self.name, self.target), _PART.replace("KERNEL", self.name)]
+        parts = [*tiles, body, _entry(kernel, split, names, self.name, self.target, 0), _PART.replace("KERNEL", self.name)]
         return KernelText("\n".join(parts), e.text.declarations + _LIBGOMP, names)
 
     # ---- loops

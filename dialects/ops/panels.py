@@ -1,11 +1,12 @@
 """Matrices packed for generated products."""
 
+from collections.abc import Callable
 from typing import Any
 
 import torch
 
 from mlirc.dialects import symbols
-from mlirc.dialects.bindings import ext
+from mlirc.dialects.bindings import ext, ir
 from mlirc.dialects.dialect import Op
 from mlirc.dialects.kernel_builder import KernelBuilder
 from mlirc.dialects.symbols import Int
@@ -16,8 +17,6 @@ PANEL = 32  # columns of a panel: two vectors of AVX-512, four of AVX2
 
 class Panels(Op, name="panels", traits=[ext.Pure]):
     """A matrix [K, N] as panels [ceil(N / 32), K, 32]: 32 columns side by side for every k, zeros past the last column.
-
-    The operand is a parameter of the model or a view of one: packed when it has changed since the last call, else kept.
     """
 
     x: ext.Operand[Any]
@@ -28,6 +27,16 @@ class Panels(Op, name="panels", traits=[ext.Pure]):
         k, n = x.shape
         padded = torch.nn.functional.pad(x, (0, -n % PANEL))
         return padded.view(k, -1, PANEL).transpose(0, 1).contiguous()
+
+    @staticmethod
+    def kernel(make: Callable[..., KernelBuilder], op: Any) -> list[ir.Value]:
+        x = op.operands[0]
+        packed, columns = info_of(op.results[0]), info_of(x).shape[1]
+        k = make(packed.shape, (), "pack_panels")
+        panel, row, lane = k.dims
+        column = panel * PANEL + lane
+        mask = None if columns % PANEL == 0 else k.lt(k.size(column), k.size(columns))
+        return k.finish([(k.read(x, (row, column), mask=mask, widen=False), k.dims, packed)])
 
 
 def panels_info(x: TensorInfo) -> TensorInfo:
@@ -40,14 +49,3 @@ def panel_map(k: Int, n: Int) -> tuple[Int, Int, Int]:
     """The index in the panels of the matrix's element [k, n]."""
     return symbols.floordiv(n, PANEL), k, symbols.mod(n, PANEL)
 
-
-def pack(x: Any) -> Any:
-    """The kernel that packs `x`: its one result is the panels."""
-    info = info_of(x)
-    packed = panels_info(info)
-    k = KernelBuilder(packed.shape, (), "pack_panels")
-    panel, row, lane = k.dims
-    column = panel * PANEL + lane
-    n = info.shape[1]
-    mask = None if n % PANEL == 0 else k.lt(k.size(column), k.size(n))
-    return k.finish([(k.read(x, (row, column), mask=mask, widen=False), k.dims, packed)])[0]

@@ -1,15 +1,18 @@
 """lower-kernels: launches become calls of generated functions."""
 
 from dataclasses import dataclass, replace
+from itertools import count
 from typing import Any
 
 from mlirc.dialects.bindings import ir
 from mlirc.dialects.dialect import create
-from mlirc.lowering.cpu_target import host
+from mlirc.lowering.cpu_target import CpuTarget, host
 from mlirc.lowering.kernel_function import KernelText, kernel_text
-from mlirc.lowering.kernel_nodes import NotAKernel, messages, read_kernel, structure, text
+from mlirc.lowering.kernel_nodes import Kernel, NotAKernel, messages, read_kernel, structure, text
 from mlirc.lowering.ledger import Ledger
 from mlirc.lowering.pass_manager import UnsupportedByPass
+from mlirc.lowering.product_function import product_text
+from mlirc.lowering.product_match import match_product
 
 
 @dataclass(frozen=True)
@@ -34,15 +37,20 @@ class LowerKernels:
         for launch in [op for op in function.regions[0].blocks[0].operations if op.operation.name == "mlircx.launch"]:
             key = structure(launch)
             if key not in made:
-                name = f"kernel_{len(made)}"
+                name = next(n for n in map("kernel_{}".format, count(len(made))) if n not in taken)
                 try:
-                    made[key] = (name, kernel_text(read_kernel(launch), name, target))
+                    made[key] = (name, function_text(read_kernel(launch), name, target))
                 except NotAKernel as error:
                     raise UnsupportedByPass(launch, str(error)) from error
                 _add_functions(module_block, made[key][1], taken)
             else:
                 ledger.record(self.name, "share", text(launch, "label"), "SAME STRUCTURE", True, str(launch.location))
             _replace(launch, *made[key])
+
+
+def function_text(kernel: Kernel, name: str, target: CpuTarget) -> KernelText:
+    product = match_product(kernel)
+    return product_text(product, name, target) if product else kernel_text(kernel, name, target)
 
 
 def _add_functions(block: ir.Block, kernel: KernelText, taken: set[str]) -> None:
