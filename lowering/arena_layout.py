@@ -9,13 +9,16 @@ Sizes may be symbolic. A size is c*p, an integer times an expression without a c
 so that each p has a section of the arena in which the placement works on integers. Sections lie one behind the other:
 
     static bytes | 64*a of s0 | 64*b of s0*s1
+
+Offsets are multiples of 64 bytes, hence all c are made multiples of 64. Rounding a small c up would cost too much (a
+vector of s0 floats would take 64*s0 bytes, not 4*s0): small ones count in p' = (p + 63)//64 instead, 4*s0 <= 256*p'.
 """
 
 from bisect import insort
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from mlirc.dialects.symbols import Int
+from mlirc.dialects.symbols import Int, floordiv
 from mlirc.lowering.liveness import content_of
 
 ALIGNMENT = 64  # bytes: a cache line, and the widest vector
@@ -35,9 +38,9 @@ def lay_out(blocks: Iterable[Block]) -> Int:
     """Sets each block's offset, a multiple of ALIGNMENT, and returns the size of the arena."""
     sections: dict[Int, list[tuple[int, Block]]] = {}
     for block in blocks:
-        coefficient, unit = content_of(block.size)
+        coefficient, unit = in_units(block.size)
         if coefficient:
-            sections.setdefault(unit, []).append((round_up(coefficient), block))
+            sections.setdefault(unit, []).append((coefficient, block))
     arena: Int = 0
     for unit in sorted(sections, key=lambda unit: (unit != 1, str(unit))):
         members = sections[unit]
@@ -46,6 +49,14 @@ def lay_out(blocks: Iterable[Block]) -> Int:
             block.offset = arena + offset * unit
         arena = arena + extent * unit
     return arena
+
+
+def in_units(size: Int) -> tuple[int, Int]:
+    """(c, p) with size <= c*p, c a multiple of ALIGNMENT, and little wasted."""
+    coefficient, unit = content_of(size)
+    if unit == 1 or coefficient % ALIGNMENT == 0 or coefficient > 8 * ALIGNMENT:
+        return round_up(coefficient), unit
+    return coefficient * ALIGNMENT, floordiv(unit + ALIGNMENT - 1, ALIGNMENT)
 
 
 def round_up(size: int) -> int:

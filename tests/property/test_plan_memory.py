@@ -81,6 +81,11 @@ def test_the_layout_keeps_blocks_apart(laid: list[Block], sizes: dict[str, int])
         spans.append(span)
 
 
+def test_a_long_thin_block_takes_little_more_than_its_bytes():
+    laid = [Block(symbols.parse("4*s0"), 0, 1), Block(symbols.parse("4*s0"), 1, 2), Block(symbols.parse("4*s0"), 2, 3)]
+    assert symbols.evaluate(lay_out(laid), {"s0": 1000}) == 2 * 4 * 1024
+
+
 def test_the_layout_is_tight_for_a_chain():
     """Two live at a time, the largest two are neighbours: the arena is those two."""
     sizes = [64, 128, 1024, 2048, 512, 64, 1024]
