@@ -25,6 +25,8 @@ from mlirc.lowering.index_maps import (
 from mlirc.lowering.kernel_align import Alignment, align
 from mlirc.lowering.kernel_body import IMPLICIT, Body, Node, Pool, Result, Tensor, nodes_below, reads, tensors_read
 from mlirc.lowering.kernel_label import merge_labels
+from mlirc.lowering.product_fusion import keeps_products, operands_of_products
+from mlirc.lowering.kernel_products import product_of, stays_product
 
 
 class Refused(Exception):
@@ -47,6 +49,13 @@ class Limits:
         if cost.work(nodes) > self.ops or len(tensors_read(nodes)) > self.reads:
             raise Refused("LIMITS")
         return body
+
+
+def checked(limits: Limits, merged: Body, *parts: Body) -> Body:
+    """The merged kernel. Raises Refused where it is too large, or a product of its parts would be lost (PRODUCT)."""
+    if not keeps_products(merged, *parts):
+        raise Refused("PRODUCT")
+    return limits.check(merged)
 
 
 @dataclass(frozen=True)
@@ -95,6 +104,8 @@ def inline(producer: Body, consumer: Body, keep: set[Tensor], limits: Limits) ->
     ONE SPACE: for each point of the consumer there is one point of the producer. Raises Refused.
     """
     found = sites(producer, consumer)
+    if operands_of_products(consumer) & {id(site.read) for site in found}:
+        raise Refused("PRODUCT")
     solutions: dict[int, Map] = {}
     for site in found:
         solution = solve(site.result.map, producer.space, site.index, consumer.space)
@@ -116,13 +127,14 @@ def inline(producer: Body, consumer: Body, keep: set[Tensor], limits: Limits) ->
     kept = _kept_results(producer, consumer, keep, [solutions[id(s.read)] for s in found if s.read.mask is None], pool)
     results = kept + [Result(rewritten[id(r.node)], r.map, r.tensor) for r in consumer.results]
     label = merge_labels(producer.label, consumer.label)
-    return limits.check(Body(consumer.parallel, consumer.inner, results, label))
+    return checked(limits, Body(consumer.parallel, consumer.inner, results, label), producer, consumer)
 
 
 def _allow_evaluation(producer: Body, consumer: Body, found: list[Site], solutions: dict[int, Map]) -> None:
     """NO RECOMPUTE: what is not trivially cheap is computed at no more points than before. MASKED: nor to be hidden."""
     evaluations = 0
     seen = set()
+    is_product = product_of(consumer) is not None
     for site in found:
         nodes = nodes_below([site.result.node])
         masked = site.read.mask is not None
@@ -135,6 +147,8 @@ def _allow_evaluation(producer: Body, consumer: Body, found: list[Site], solutio
             continue
         seen.add((solution, id(site.result.node)))
         inner = bool(_dims(solution, site.read.mask) & consumer.inner_dims)
+        if inner and is_product:
+            raise Refused("PRODUCTS STAY")
         evaluations += cost.points(consumer.space if inner else consumer.parallel)
         if evaluations > cost.points(producer.space) and not cost.is_trivial(nodes):
             raise Refused("NO RECOMPUTE")
@@ -190,13 +204,16 @@ def join(producer: Body, consumer: Body, keep: set[Tensor], limits: Limits) -> B
         here = substitute(site.result.map, aligned.producer, space)
         if without_unit_dims(there, space) != without_unit_dims(here, space):
             raise Refused("SAME ROWS")
-    return limits.check(join_aligned(producer, consumer, keep, aligned, {id(site.read): site for site in found}))
+    merged = join_aligned(producer, consumer, keep, aligned, {id(site.read): site for site in found})
+    return checked(limits, merged, producer, consumer)
 
 
 def join_aligned(
     producer: Body, consumer: Body, keep: set[Tensor], aligned: Alignment, replacements: dict[int, Site]
 ) -> Body:
     """One kernel in the common space. `replacements`: id of a consumer's read -> the producer's result read."""
+    if not stays_product(producer, consumer, aligned):
+        raise Refused("PRODUCTS STAY")
     space = aligned.parallel + aligned.inner
     body = Body(aligned.parallel, aligned.inner, [], merge_labels(producer.label, consumer.label))
     _keep_order(producer, consumer, aligned)

@@ -5,6 +5,7 @@ from mlirc.lowering.index_maps import solve, substitute, without_unit_dims
 from mlirc.lowering.kernel_align import Alignment, align
 from mlirc.lowering.kernel_body import Body, Node, Tensor, reads
 from mlirc.lowering.kernel_merge import Limits, Refused, alike_dims, join_aligned, root_index
+from mlirc.lowering.kernel_products import product_of
 
 WORTH = 8  # one part in so many of what the smaller kernel reads and writes must be saved
 
@@ -14,6 +15,8 @@ def join_siblings(first: Body, second: Body, keep: set[Tensor], limits: Limits) 
 
     SAME READS: in a common space both read a tensor at the same index.
     """
+    if product_of(first) is not None or product_of(second) is not None:
+        raise Refused("PRODUCTS STAY")
     if second.inner and not first.inner:
         first, second = second, first  # the space of the one that folds rules
     theirs: dict[int, list[Node]] = {}
