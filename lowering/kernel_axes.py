@@ -13,10 +13,13 @@ import torch
 
 from mlirc.dialects import symbols
 from mlirc.dialects.symbols import Int
-from mlirc.lowering.kernel_nodes import Access, Kernel, Linear, Node, is_dim
+from mlirc.lowering.kernel_nodes import Access, Kernel, Linear, is_dim
 
 TYPICAL = 96  # what a symbolic size is taken for where a choice depends on it
-GATHER = 12  # what a gather of a vector costs, in loads of one
+GATHER, SCATTER = 12, 18  # what a gather or scatter of 16 lanes costs, in loads of one vector
+TURNED = 3  # and the load of a vector that is made of a square turned around in registers
+
+MOST_TURNED = 16  # lanes: a square takes as many registers
 
 
 @dataclass(eq=False, slots=True)
@@ -145,15 +148,18 @@ def cost(kernel: Kernel, axes: list[Axis], vector: Vector) -> float:
         points *= max(axis.hint, 1)
     steps = points if vector.axis is None else points / vector.axis.hint * -(-vector.axis.hint // vector.lanes)
     total = steps * sum(n.cost for n in kernel.nodes)
-    for access in kernel.accesses:
-        total += _access_cost(access, axes, vector)
+    for access in (n.access for n in kernel.nodes if n.access):
+        turned = any(is_turned(access, vector, axis) for axis in axes)
+        total += _access_cost(access, axes, vector, TURNED if turned else GATHER * vector.lanes / 16)
+    for output in kernel.outputs:
+        total += _access_cost(output.access, axes, vector, SCATTER * vector.lanes / 16)
     if vector.axis is not None and vector.axis.inner:
         rows = points / max(vector.axis.hint, 1)
         total += 8 * rows * sum(n.kind == "reduce" for n in kernel.nodes)
     return total
 
 
-def _access_cost(access: Access, axes: list[Axis], vector: Vector) -> float:
+def _access_cost(access: Access, axes: list[Axis], vector: Vector, scattering: float) -> float:
     scattered = is_scattered(access, vector)
     reached = access.address.dims.union(*(x.dims for x in access.scalars))
     total = 1.0
@@ -162,7 +168,7 @@ def _access_cost(access: Access, axes: list[Axis], vector: Vector) -> float:
             total *= -(-axis.hint // vector.lanes)
         elif axis.name in reached:
             total *= max(axis.hint, 1)
-    return total * (GATHER * vector.lanes / 16 if scattered else 1)
+    return total * (scattering if scattered else 1)
 
 
 def is_scattered(access: Access, vector: Vector) -> bool:
@@ -175,5 +181,15 @@ def is_scattered(access: Access, vector: Vector) -> bool:
     return access.address.strides.get(name, 0) not in (0, 1)
 
 
-def varies(node: Node, axis: Axis | None) -> bool:
-    return axis is not None and axis.name in node.dims
+def is_turned(access: Access, vector: Vector, block: Axis) -> bool:
+    """TRANSPOSED: a read strided along the vector, side by side along the block."""
+    if (
+        vector.axis is None
+        or vector.lanes > MOST_TURNED
+        or (block.known is not None and block.known < vector.lanes // 2)
+    ):
+        return False
+    strides = access.address.strides
+    regular = not ({vector.axis.name, block.name} & symbols.free_symbols(access.address.rest))
+    strided = strides.get(block.name) == 1 and strides.get(vector.axis.name, 0) not in (0, 1)
+    return regular and strided and access.mask is None and not access.scalars

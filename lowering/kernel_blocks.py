@@ -14,12 +14,15 @@ import torch
 from mlirc.dialects import symbols
 from mlirc.lowering.kernel_axes import Axis
 from mlirc.lowering.kernel_loops import Loops
-from mlirc.lowering.kernel_memory import load_rows, store
+from mlirc.lowering.kernel_memory import load_rows, prefetch_store, store
 from mlirc.lowering.kernel_nodes import Access, Linear, Node
 from mlirc.lowering.kernel_partials import barrier
 from mlirc.lowering.kernel_reductions import BLOCK, Fold
 from mlirc.lowering.kernel_schedule import TILE, Pass
 from mlirc.lowering.vector_builder import Value
+
+
+SQUARES = 4
 
 
 class BlockLoops(Loops):
@@ -95,19 +98,27 @@ class BlockLoops(Loops):
         assert vector is not None
         lo, hi = self.range(axis)
         rows = self.schedule.block_rows
+        # SEVERAL SQUARES: what a transposed read touches in one page before it goes on to the next
+        most = rows * SQUARES if self.schedule.turned else rows
+
+        def square(end: Value, start: Value, state: list[Value]) -> list[Value]:
+            end = e.index.minimum(e.index.add(start, e.i64(rows)), end)
+            with self.part(axis, start, end, rows):
+                self.turn(step, start, end)
+                self.rows(step, lower, upper, axis)
+            return state
 
         def body(start: Value, state: list[Value]) -> list[Value]:
-            end = e.index.minimum(e.index.add(start, e.i64(rows)), hi)
+            end = e.index.minimum(e.index.add(start, e.i64(most)), hi)
 
             def across(state: list[Value], copy: int) -> list[Value]:
-                with self.part(axis, start, end, rows):
-                    self.turn(step, start, end)
-                    self.rows(step, lower, upper, axis)
-                return state
+                if most == rows:
+                    return square(end, start, state)
+                return e.loop(start, end, e.i64(rows), [], [], partial(square, end))
 
             return self.vector_loop(vector, across, [], [], 1)
 
-        e.loop(lo, hi, e.i64(rows), [], [], body)
+        e.loop(lo, hi, e.i64(most), [], [], body)
         return []
 
     def rows(self, step: Pass, lower: list[Fold], upper: list[Fold], axis: Axis) -> None:
@@ -125,6 +136,9 @@ class BlockLoops(Loops):
         def body(index: Value, state: list[Value]) -> list[Value]:
             e.env[axis.name] = index
             e.bound.add(axis.name)
+            if self.schedule.turned:
+                for output in step.outputs:
+                    prefetch_store(e, output.access)
             return self.body(step, lower, state, axis)
 
         state = e.loop(lo, hi, e.i64(1), state, types, body)

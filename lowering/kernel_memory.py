@@ -114,6 +114,15 @@ def store(e: "Emitter", access: Access, node: Node) -> None:
         e.lines.append(f"llvm.store {value}, {address} {{alignment = {align} : i64}} : {type_}, !llvm.ptr")
 
 
+def prefetch_store(e: "Emitter", access: Access) -> None:
+    """Fetches the memory that the next vector's store will write, if this one's lies side by side."""
+    if is_unit(e, access):
+        address = advance(e, access, unit_pointer(e, access), e.i64(e.lanes))
+        e.lines.append(
+            f'"llvm.intr.prefetch"({address}) {{rw = 1 : i32, hint = 3 : i32, cache = 1 : i32}} : (!llvm.ptr) -> ()'
+        )
+
+
 def read_mask(e: "Emitter", access: Access, wide: bool) -> Value | None:
     """Where to read: inside the space, where the read's mask holds, and not by an index that an empty tensor refused."""
     b = e.builder(torch.bool, wide)

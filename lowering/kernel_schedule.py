@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 import torch
 
 from mlirc.dialects import symbols
-from mlirc.lowering.kernel_axes import Axis, Vector, hint, is_scattered
+from mlirc.lowering.kernel_axes import Axis, Vector, hint, is_scattered, is_turned
 from mlirc.lowering.kernel_nodes import Access, Kernel, Linear, Node, Output
 
 SCRATCH_BYTES = 32 << 10  # of one thread's stack: about the first-level cache
@@ -99,20 +99,12 @@ def make_schedule(kernel: Kernel, axes: list[Axis], vector: Vector) -> Schedule:
 def turning_axis(kernel: Kernel, axes: list[Axis], vector: Vector) -> Axis | None:
     """The axis along which most of the reads that are strided along the vector have stride 1."""
     found = [
-        (sum(is_turned(a, vector, axis) for a in kernel.accesses), axis) for axis in axes if axis is not vector.axis
+        (sum(is_turned(n.access, vector, axis) for n in kernel.nodes if n.access), axis)
+        for axis in axes
+        if axis is not vector.axis
     ]
     count, axis = max(found, key=lambda item: item[0], default=(0, None))
     return axis if count else None
-
-
-def is_turned(access: Access, vector: Vector, block: Axis) -> bool:
-    """TRANSPOSED: strided along the vector, side by side along the block."""
-    if vector.axis is None or vector.lanes > ROWS or block.known is not None and block.known < ROWS // 2:
-        return False
-    strides = access.address.strides
-    regular = not ({vector.axis.name, block.name} & symbols.free_symbols(access.address.rest))
-    strided = strides.get(block.name) == 1 and strides.get(vector.axis.name, 0) not in (0, 1)
-    return regular and strided and access.mask is None and not access.scalars
 
 
 class _Planner:
