@@ -40,6 +40,15 @@ UNARY = sorted(RANGES)
 LANES = (16, 8, 1)
 
 
+@pytest.fixture(autouse=True)
+def one_thread():
+    """The grids are small: waking a second thread for them takes longer than the work."""
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)
+    yield
+    torch.set_num_threads(threads)
+
+
 def call(name, lanes, *inputs):
     dtype = inputs[0].dtype
     return elementwise(lambda b, *x: MATH[name](b, *x), [dtype] * len(inputs), dtype, lanes)(*inputs)
