@@ -122,7 +122,7 @@ class _Interpreter:
         return self.places.get(value, held) if group.startswith("arg") else held
 
     def execute(self, op: Any, name: str) -> None:
-        handler: Callable[[Any], Any] | None = HANDLERS.get(name)
+        handler = HANDLERS.get(name)
         if handler is not None:
             results = handler(self, op)
         elif isinstance(op, Elementwise):

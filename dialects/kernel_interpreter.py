@@ -81,11 +81,11 @@ def run_kernel(
 
     Raises IndexError where a check_index fails, after the kernel; ValueError for a body that breaks a rule.
     """
-    sizes = [
+    parallel, inner = (
         [symbols.evaluate(n, symbol_values) for n in symbols.parse_list(attribute_value(op.attributes[name]))]
         for name in ("parallel", "inner")
-    ]
-    points = Points(*sizes, symbol_values)
+    )
+    points = Points(parallel, inner, symbol_values)
     block = op.regions[0].blocks[0]
     values: dict[ir.Value, torch.Tensor] = dict(zip(block.arguments, inputs, strict=True))
     failures: list[str] = []

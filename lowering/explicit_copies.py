@@ -43,7 +43,8 @@ class Copies:
     found: Liveness
     ledger: Ledger
     pass_name: str
-    saved: dict[tuple[ir.Value, int], ir.Value] = field(default_factory=dict)  # (base, position of assign) -> its copy
+    # (what is copied, position of the assign, alias group of the result or "") -> the copy
+    saved: dict[tuple[ir.Value, int, str], ir.Value] = field(default_factory=dict)
 
     def run(self) -> None:
         assigns: dict[Buffer, list[int]] = {}
