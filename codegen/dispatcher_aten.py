@@ -15,6 +15,7 @@ from typing import Any
 from mlirc.codegen import shim
 from mlirc.codegen.host_frame import Buffer, Frame, Number
 from mlirc.codegen.native_aten import (
+    NativeCall,
     Step,
     boolean,
     check,
@@ -24,27 +25,31 @@ from mlirc.codegen.native_aten import (
     integer,
     items,
     real,
-    take_results,
     tensor,
 )
 
 
-def dispatcher_call(frame: Frame, op: Any, function: Any, operands: Sequence[Buffer | Number]) -> None:
-    """Writes the call and gives the op's results their values. Raises NotNative before it has written anything."""
+def dispatcher_call(frame: Frame, op: Any, function: Any, operands: Sequence[Buffer | Number]) -> NativeCall:
+    """The call of `function` by the dispatcher. Writes nothing yet; raises NotNative."""
     left_out = check(function, op)
     arguments = given_arguments(function, op)
     steps = [conversion_of(argument, CONVERSIONS)(frame, given, operands) for argument, given in arguments]
     text = frame.text
     stack = text.place(f"[{max(len(steps), len(left_out), 1)} x i64]", "stack")
-    for k, word in enumerate([step()[0] for step in steps]):
-        text.line(f"store i64 {word}, ptr {frame.at(stack, k)}")
-    overload = "" if function._overloadname == "default" else function._overloadname
-    names = text.string(function._schema.name), text.string(overload)
-    frame.shim("torch_call_dispatcher", *names, stack, str(shim.abi_version()))
-    places = [frame.new_handle() for _ in left_out]
-    for k, place in enumerate(places):
-        text.line(f"store i64 {frame.load('i64', frame.at(stack, k))}, ptr {place}")
-    take_results(frame, op, places, left_out)
+
+    def write(places: list[str]) -> str:
+        for k, word in enumerate([step()[0] for step in steps]):
+            text.line(f"store i64 {word}, ptr {frame.at(stack, k)}")
+        overload = "" if function._overloadname == "default" else function._overloadname
+        names = text.string(function._schema.name), text.string(overload)
+        call = "torch_call_dispatcher"
+        return text.call(call, shim.SIGNATURES[call], *names, stack, str(shim.abi_version()))
+
+    def take(places: list[str]) -> None:
+        for k, place in enumerate(places):
+            text.line(f"store i64 {frame.load('i64', frame.at(stack, k))}, ptr {place}")
+
+    return NativeCall(left_out, write, take)
 
 
 def owned_tensor(frame: Frame, given: Any, operands: Sequence[Buffer | Number]) -> Step:

@@ -4,6 +4,8 @@ Every handle that the program owns sits in `%frame` from the moment it exists; a
 frees what is there. A call that may fail has a *site*, which says for the message what was called and where from.
 """
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 
 from mlirc.codegen import native_runtime, shim
@@ -73,10 +75,20 @@ class Frame:
         self.op, self.location = "the inputs", ""
         self.exit = "refused"
         self.frame_size = 0
+        self.tail: list[str] = []
         self._site = -1  # what %site holds here
 
     def value(self, x: ir.Value) -> Buffer | Number:
         return self.values[x]
+
+    @contextmanager
+    def out_of_line(self) -> Iterator[None]:
+        """What is written inside goes to the end of the function. It may use what came before, and not the reverse."""
+        before, self.text.lines, site = self.text.lines, [], self._site
+        self._site = -1
+        yield
+        self.tail += self.text.lines
+        self.text.lines, self._site = before, site
 
     # ---- calls and failures
 

@@ -46,13 +46,13 @@ def host_program(function: Any, objects: Sequence[Any] = ()) -> HostProgram:
         name = op.operation.name.rpartition(".")[2]
         frame.op, frame.location = name, location_text(op.location)
         if name in ("aten", "aten_effect"):
-            number = sum(call.python is not None for call in calls)
-            calls.append(aten_call(frame, op, number, objects))
+            calls.append(aten_call(frame, op, len(calls), objects))
         elif name in WRITERS:
             WRITERS[name](frame, op)
         else:
             raise ValueError(f"{op.operation.name} at {frame.location or '?'} has no place in a host program")
     text = frame.text
+    text.lines += frame.tail
     text.places.append(f"  %frame = alloca [{max(frame.frame_size, 1)} x ptr]")
     text.places.append(f"  call void @llvm.memset.p0.i64(ptr %frame, i8 0, i64 {8 * frame.frame_size}, i1 false)")
     text.declared["llvm.memset.p0.i64"] = "void (ptr, i8, i64, i1)"

@@ -11,6 +11,7 @@ What changes or returns its operands is not called so. dispatcher_aten.py has op
 
 import re
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -19,7 +20,6 @@ import torch
 
 from mlirc.codegen import shim
 from mlirc.codegen.host_frame import Buffer, Frame, Number
-from mlirc.codegen.host_inputs import bind_result
 from mlirc.dialects import aten_arguments, symbols
 from mlirc.dialects.dialect import attribute_value
 from mlirc.dialects.tensor_types import info_of
@@ -41,8 +41,22 @@ def routines() -> dict[str, tuple[str, ...]]:
     return {name: tuple(re.sub(r"\s*\w+$", "", p.strip()) for p in params.split(",")) for name, params in found}
 
 
-def routine_call(frame: Frame, op: Any, function: Any, operands: Sequence[Buffer | Number]) -> None:
-    """Writes the call and gives the op's results their values. Raises NotNative before it has written anything."""
+@dataclass(frozen=True)
+class NativeCall:
+    """A call that native code can make.
+
+    left_out   for each result of the schema, whether the graph leaves it out
+    write      writes the call, given a place in the frame for each result; its status, an i32
+    take       writes, after a success, what brings the results' handles to those places
+    """
+
+    left_out: list[bool]
+    write: Callable[[list[str]], str]
+    take: Callable[[list[str]], None] = lambda places: None
+
+
+def routine_call(frame: Frame, op: Any, function: Any, operands: Sequence[Buffer | Number]) -> NativeCall:
+    """The call by the shim's routine for `function`. Writes nothing yet; raises NotNative."""
     left_out = check(function, op)
     name = routine_name(function)
     types: list[str] = []
@@ -54,12 +68,13 @@ def routine_call(frame: Frame, op: Any, function: Any, operands: Sequence[Buffer
     types += ["AtenTensorHandle*"] * len(left_out)
     if tuple(types) != routines()[name]:
         raise NotNative("the routine's parameters are not those of the schema")
-    arguments = [x for step in steps for x in step()]
-    places = [frame.new_handle() for _ in left_out]
-    frame.at_site()
     signature = f"i32 ({', '.join(map(llvm_type, types))})"
-    frame.check(frame.text.call(PREFIX + name, signature, *arguments, *places))
-    take_results(frame, op, places, left_out)
+
+    def write(places: list[str]) -> str:
+        arguments = [x for step in steps for x in step()]
+        return frame.text.call(PREFIX + name, signature, *arguments, *places)
+
+    return NativeCall(left_out, write)
 
 
 def routine_name(function: Any) -> str:
@@ -111,22 +126,6 @@ def conversion_of(argument: Any, conversions: dict[str, Any]) -> Any:
     if kind not in conversions:
         raise NotNative(f"argument {argument.name} is of type {kind}")
     return conversions[kind]
-
-
-def take_results(frame: Frame, op: Any, places: list[str], left_out: list[bool]) -> None:
-    """Gives the op's results the tensors at `places` as their values, in the strides of their types."""
-    for place, unwanted in zip(places, left_out, strict=True):
-        if unwanted:
-            frame.runtime("drop", place)
-    kept = [place for place, unwanted in zip(places, left_out, strict=True) if not unwanted]
-    for result, place in zip(op.results, kept, strict=True):
-        info = info_of(result)
-        bind_result(frame, frame.owned(info, place))
-        dtype, cpu, _ = frame.kind(info)
-        status = frame.runtime("settle", place, *frame.layout(info), dtype, cpu)
-        frame.text.line(f"store i64 {frame.text.value(f'sext i32 {status} to i64')}, ptr %index")
-        frame.check(status)
-        frame.values[result] = frame.owned(info, place)
 
 
 # ---- arguments. A conversion reads the JSON of one argument, or raises NotNative; what it returns writes the C ones.

@@ -16,7 +16,7 @@ class Program:
     """program(inputs) -> results, in one native call. Call it under torch.no_grad(), as AOTAutograd does.
 
     inputs    a list of tensors, ints and floats, one for each argument of the graph
-    calls     its ATen calls, in order; those with `python` go through Python, for the reason `why`
+    calls     its ATen calls, in order; those that go through Python say `why`
 
     Any number of threads may call it at once. Raises what an ATen call raised, IndexError for an index out of bounds,
     RuntimeError with PyTorch's text where a library routine failed.
@@ -34,7 +34,7 @@ class Program:
         self.kernels = kernels
         self._code = code
         self._method = _Method(b"graph", code.address("graph"), _METH_O, None)
-        data = ("_cdata", Failure(host.inputs, host.sites), *(call.python for call in host.calls if call.python))
+        data = ("_cdata", Failure(host.inputs, host.sites), *(call.python for call in host.calls))
         self._run = _new_function(ctypes.byref(self._method), data, None)
         _programs.add(self)
 
