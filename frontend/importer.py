@@ -242,7 +242,7 @@ class _Importer:
                 made.append(args[0])
                 continue
             attributes = {"map": "" if index is None else symbols.print_list(index), "offset": str(offset)}
-            if index is None and info.shape and not index_needed(info):
+            if index is None and info.shape and not index_needed(info) and (offset == 0 or info.numel == 0):
                 attributes["map"] = symbols.print_list([0] * len(shape))
             made.append(create("view", [args[0]], [type_of(info)], attributes).out)
         return made[0] if isinstance(promised, torch.Tensor) else made
