@@ -25,8 +25,8 @@ from mlirc.lowering.index_maps import (
 from mlirc.lowering.kernel_align import Alignment, align
 from mlirc.lowering.kernel_body import IMPLICIT, Body, Node, Pool, Result, Tensor, nodes_below, reads, tensors_read
 from mlirc.lowering.kernel_label import merge_labels
-from mlirc.lowering.product_fusion import keeps_products, operands_of_products
 from mlirc.lowering.kernel_products import product_of, stays_product
+from mlirc.lowering.product_fusion import keeps_products, operands_of_products
 
 
 class Refused(Exception):

@@ -74,7 +74,7 @@ class _Writer:
         names = kernel.symbols
         e.env["thread"], e.env["threads"] = Value("%thread", torch.int64), Value("%threads", torch.int64)
         _load_words(e, kernel, names, "%args")
-        tile = e.i64(self.full * PANEL)
+        tile = e.i64(self.full * PANEL * len(p.totals))
         e.env["tile"] = e.index.emit(
             f"llvm.alloca {tile} x f32 {{alignment = 64 : i64}} : (i64) -> !llvm.ptr", torch.int64
         )
@@ -103,7 +103,12 @@ class _Writer:
         work = symbols.product([p.m_size, p.n.size, self.K]) * 1
         split = Split(Vector(None, 1), units=units, work=symbols.floordiv(work, 8))
         tiles = [self.tile_function(rows) for rows in dict.fromkeys([self.full, *self.rests])]
-        parts = [*tiles, body, _entry(kernel, split, names, self.name, self.target, 0), _PART.replace("KERNEL", self.name)]
+        parts = [
+            *tiles,
+            body,
+            _entry(kernel, split, names, self.name, self.target, 0),
+            _PART.replace("KERNEL", self.name),
+        ]
         return KernelText("\n".join(parts), e.text.declarations + _LIBGOMP, names)
 
     # ---- loops
@@ -142,11 +147,12 @@ class _Writer:
             a, lda, ka = e.env["packed"], e.i64(1), e.i64(size)
 
         def panel(number: Value, state: list[Value]) -> list[Value]:
-            columns = self.advance(e.env["base", p.panels.operand], b.mul(number, e.i64(self.K * PANEL)))
-            e.lines.append(
-                f"llvm.call @{self.name}_tile{size}({a}, {lda}, {ka}, {columns}, {e.env['tile']}) : "
-                "(!llvm.ptr, i64, i64, !llvm.ptr, !llvm.ptr) -> ()"
-            )
+            for t, (_, panels_of) in enumerate(p.totals):
+                columns = self.advance(e.env["base", panels_of.operand], b.mul(number, e.i64(self.K * PANEL)))
+                e.lines.append(
+                    f"llvm.call @{self.name}_tile{size}({a}, {lda}, {ka}, {columns}, {self.tile(t)}) : "
+                    "(!llvm.ptr, i64, i64, !llvm.ptr, !llvm.ptr) -> ()"
+                )
             self.epilogue(row, size, number)
             return state
 
@@ -169,15 +175,16 @@ class _Writer:
 
     def epilogue(self, row: Value, size: int, panel: Value) -> None:
         """The scalar work on a tile, row by row, vector by vector; the last panel may have fewer columns."""
-        e, b = self.e, self.e.index
+        e, b, p = self.e, self.e.index, self.p
         first = b.mul(panel, e.i64(PANEL))
 
         def one_row(i: Value, state: list[Value]) -> list[Value]:
             self.bind_rows(b.add(row, i))
-            line = self.advance(e.env["tile"], b.mul(i, e.i64(PANEL)))
+            lines = [self.advance(self.tile(t), b.mul(i, e.i64(PANEL))) for t in range(len(p.totals))]
             for v in range(self.vectors):
+                at = e.i64(v * self.lanes)
                 with e.scope():
-                    self.columns(b.add(first, e.i64(v * self.lanes)), self.advance(line, e.i64(v * self.lanes)))
+                    self.columns(b.add(first, at), [self.advance(line, at) for line in lines])
             return state
 
         e.loop(e.i64(0), e.i64(size), e.i64(1), [], [], one_row)
@@ -191,12 +198,13 @@ class _Writer:
         e.enter(*names)
         e.nodes = ()
 
-    def columns(self, column: Value, source: Value) -> None:
+    def columns(self, column: Value, sources: list[Value]) -> None:
         e, p = self.e, self.p
         wide = e.builder(torch.float32, True)
-        total = wide.emit(f"llvm.load {source} {{alignment = 64 : i64}} : !llvm.ptr -> {self.vector}", torch.float32)
+        for (total, _), source in zip(p.totals, sources, strict=True):
+            text = f"llvm.load {source} {{alignment = 64 : i64}} : !llvm.ptr -> {self.vector}"
+            e.env[total] = wide.emit(text, torch.float32)
         e.env[p.n.name] = column
-        e.env[p.total] = total
         e.bound.add(p.n.name)
         if p.n.size % PANEL:
             left = e.index.sub(e.i64(p.n.size), column)
@@ -207,6 +215,12 @@ class _Writer:
             store(e, output.access, output.node)
 
     # ---- text
+
+    def tile(self, number: int) -> Value:
+        """The scratch of one of the products."""
+        return (
+            self.advance(self.e.env["tile"], self.e.i64(number * self.full * PANEL)) if number else self.e.env["tile"]
+        )
 
     def advance(self, address: Value, offset: Value) -> Value:
         return self.e.index.emit(
@@ -219,8 +233,11 @@ class _Writer:
         )
 
     def tile_function(self, rows: int) -> str:
-        """tile[rows, PANEL] = a[rows, K] @ panel[K, PANEL]. SHORT SUMS: a block of k is summed in registers, then added to the
-        tile, so that rounding errors do not grow with K. Few rows sum several k side by side."""
+        """tile[rows, PANEL] = a[rows, K] @ panel[K, PANEL].
+
+        SHORT SUMS: a block of k is summed in registers, then added to the tile, so that rounding errors do not grow
+        with K. Few rows sum several k side by side.
+        """
         vectors, vector = self.vectors, self.vector
         unroll = max(1, min(8 // (rows * vectors), 4)) if rows * vectors < 8 else 1
         cells = [(u, i, j) for u in range(unroll) for i in range(rows) for j in range(vectors)]
@@ -228,7 +245,8 @@ class _Writer:
         types = ", ".join([vector] * len(cells))
         out = [
             f"llvm.func internal @{self.name}_tile{rows}({TILE_ARGUMENTS}) {{",
-            f"%zero = arith.constant dense<0.0> : {vector}\n%k0 = arith.constant 0 : i64\n%one = arith.constant 1 : i64",
+            f"%zero = arith.constant dense<0.0> : {vector}",
+            "%k0 = arith.constant 0 : i64\n%one = arith.constant 1 : i64",
             f"%step = arith.constant {unroll} : i64\n%block = arith.constant {BLOCK} : i64",
             f"%width = arith.constant {PANEL} : i64\n%all = arith.constant {self.K} : i64",
         ]

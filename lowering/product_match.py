@@ -1,4 +1,4 @@
-"""Recognises kernels that are matrix products with scalar work on the result; product_function.py writes their code.
+"""Recognises kernels that are matrix products of the same rows, with scalar work on the results (product_function.py).
 
     parallel = "256, 3072", inner = "768"
     %a = read(%x) {map = "d0, d2"}                   rows
@@ -21,17 +21,17 @@ from mlirc.lowering.kernel_nodes import Access, Kernel, Node
 
 @dataclass(eq=False)
 class Product:
-    """rows @ columns over the axis k, and the nodes computed from its elements.
+    """rows @ panels over the axis k, for one or more panels, and the nodes computed from the results' elements.
 
+    totals   the sums, each with the access of its panels
     m        the axes of the rows, outermost first; together they are the rows
-    n, k     names and sizes; sizes of n and k are static
+    n, k     their sizes are static
     lda, ka  strides of `rows` along the rows and along k, in elements
     """
 
     kernel: Kernel
-    total: Node
+    totals: list[tuple[Node, Access]]
     rows: Access
-    panels: Access
     m: list[Axis]
     n: Axis
     k: Axis
@@ -47,37 +47,47 @@ class Product:
 def match_product(kernel: Kernel) -> Product | None:
     """The kernel as a Product, or None where it is none that fast code is written for. Leaves `kernel` as it was."""
     sums = [n for n in kernel.nodes if n.kind == "reduce"]
-    if (
-        len(sums) != 1
-        or len(kernel.inner) != 1
-        or sums[0].attributes["kind"] != "sum"
-        or sums[0].dtype != torch.float32
-    ):
-        return None
-    times = sums[0].operands[0]
-    if times.kind != "mul" or any(x.kind != "read" or x.dtype != torch.float32 for x in times.operands):
+    if not sums or len(kernel.inner) != 1:
         return None
     ((k_name, k_size),) = kernel.inner.items()
-    x, y = times.operands
-    columns = next((d for d in kernel.parallel if _is_panel(y.access, d, k_name)), None)
+    totals: list[tuple[Node, Access]] = []
+    rows: list[Access] = []
+    inside: list[Node] = []
+    for total in sums:
+        times = total.operands[0]
+        if total.attributes["kind"] != "sum" or total.dtype != torch.float32 or times.kind != "mul":
+            return None
+        if any(x.kind != "read" or x.dtype != torch.float32 for x in times.operands):
+            return None
+        x, y = times.operands
+        totals.append((total, y.access))
+        rows.append(x.access)
+        inside += [x, y, times, total]
+    a = rows[0]
+    columns = next((d for d in kernel.parallel if all(_is_panel(y, d, k_name) for _, y in totals)), None)
     if columns is None or not isinstance(k_size, int) or not isinstance(kernel.parallel[columns], int):
         return None
-    a = x.access
-    if a.scalars or a.mask or y.access.scalars or y.access.mask or columns in a.address.dims or a.address.rest != 0:
+    if any(x.operand != a.operand or not x.may_be(a) for x in rows[1:]):
         return None
-    rows = [d for d in kernel.parallel if d != columns]
-    epilogue = [n for n in kernel.nodes if n not in (x, y, times, sums[0])]
+    if (
+        any(x.scalars or x.mask for x in [a, *(y for _, y in totals)])
+        or columns in a.address.dims
+        or a.address.rest != 0
+    ):
+        return None
+    epilogue = [n for n in kernel.nodes if n not in inside]
     if any(k_name in n.dims or n.kind in ("scan", "check_index") for n in epilogue):
         return None
     if any(k_name in o.node.dims or k_name in o.access.address.dims for o in kernel.outputs):
         return None
-    lda = _row_stride(rows, kernel, a)
+    m_names = [d for d in kernel.parallel if d != columns]
+    lda = _row_stride(m_names, kernel, a)
     if lda is None:
         return None
-    m = [Axis(d, kernel.parallel[d], False) for d in rows]
+    m = [Axis(d, kernel.parallel[d], False) for d in m_names]
     n = Axis(columns, kernel.parallel[columns], False)
     ka = a.address.strides.get(k_name, 0)
-    return Product(kernel, sums[0], a, y.access, m, n, Axis(k_name, k_size, True), lda, ka, epilogue)
+    return Product(kernel, totals, a, m, n, Axis(k_name, k_size, True), lda, ka, epilogue)
 
 
 def _is_panel(access: Access, n: str, k: str) -> bool:
