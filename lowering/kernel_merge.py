@@ -26,7 +26,6 @@ from mlirc.lowering.kernel_align import Alignment, align
 from mlirc.lowering.kernel_body import IMPLICIT, Body, Node, Pool, Result, Tensor, nodes_below, reads, tensors_read
 from mlirc.lowering.kernel_label import merge_labels
 from mlirc.lowering.kernel_products import product_of, stays_product
-from mlirc.lowering.product_fusion import keeps_products, operands_of_products
 
 
 class Refused(Exception):
@@ -49,13 +48,6 @@ class Limits:
         if cost.work(nodes) > self.ops or len(tensors_read(nodes)) > self.reads:
             raise Refused("LIMITS")
         return body
-
-
-def checked(limits: Limits, merged: Body, *parts: Body) -> Body:
-    """The merged kernel. Raises Refused where it is too large, or a product of its parts would be lost (PRODUCT)."""
-    if not keeps_products(merged, *parts):
-        raise Refused("PRODUCT")
-    return limits.check(merged)
 
 
 @dataclass(frozen=True)
@@ -104,8 +96,6 @@ def inline(producer: Body, consumer: Body, keep: set[Tensor], limits: Limits) ->
     ONE SPACE: for each point of the consumer there is one point of the producer. Raises Refused.
     """
     found = sites(producer, consumer)
-    if operands_of_products(consumer) & {id(site.read) for site in found}:
-        raise Refused("PRODUCT")
     solutions: dict[int, Map] = {}
     for site in found:
         solution = solve(site.result.map, producer.space, site.index, consumer.space)
@@ -127,7 +117,7 @@ def inline(producer: Body, consumer: Body, keep: set[Tensor], limits: Limits) ->
     kept = _kept_results(producer, consumer, keep, [solutions[id(s.read)] for s in found if s.read.mask is None], pool)
     results = kept + [Result(rewritten[id(r.node)], r.map, r.tensor) for r in consumer.results]
     label = merge_labels(producer.label, consumer.label)
-    return checked(limits, Body(consumer.parallel, consumer.inner, results, label), producer, consumer)
+    return limits.check(Body(consumer.parallel, consumer.inner, results, label))
 
 
 def _allow_evaluation(producer: Body, consumer: Body, found: list[Site], solutions: dict[int, Map]) -> None:
@@ -204,8 +194,7 @@ def join(producer: Body, consumer: Body, keep: set[Tensor], limits: Limits) -> B
         here = substitute(site.result.map, aligned.producer, space)
         if without_unit_dims(there, space) != without_unit_dims(here, space):
             raise Refused("SAME ROWS")
-    merged = join_aligned(producer, consumer, keep, aligned, {id(site.read): site for site in found})
-    return checked(limits, merged, producer, consumer)
+    return limits.check(join_aligned(producer, consumer, keep, aligned, {id(site.read): site for site in found}))
 
 
 def join_aligned(

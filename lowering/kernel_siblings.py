@@ -4,7 +4,7 @@ from mlirc.lowering import fusion_cost as cost
 from mlirc.lowering.index_maps import solve, substitute, without_unit_dims
 from mlirc.lowering.kernel_align import Alignment, align
 from mlirc.lowering.kernel_body import Body, Node, Tensor, reads
-from mlirc.lowering.kernel_merge import Limits, Refused, alike_dims, checked, join_aligned, root_index
+from mlirc.lowering.kernel_merge import Limits, Refused, alike_dims, join_aligned, root_index
 from mlirc.lowering.kernel_products import product_of
 
 WORTH = 8  # one part in so many of what the smaller kernel reads and writes must be saved
@@ -30,7 +30,7 @@ def join_siblings(first: Body, second: Body, keep: set[Tensor], limits: Limits) 
             saved = _bytes_read_twice(first, second, aligned)
             if saved * WORTH < min(_traffic(first), _traffic(second)):
                 raise Refused("WORTH IT")
-            return saved, checked(limits, join_aligned(first, second, keep, aligned, {}), first, second)
+            return saved, limits.check(join_aligned(first, second, keep, aligned, {}))
     raise Refused("SAME READS")
 
 
