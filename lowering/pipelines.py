@@ -20,7 +20,7 @@ LOWER = "lower-kernels"
 # What each stage appends; a pipeline that stops after a stage is the concatenation up to it.
 CPU_STAGES = {"simplify": SIMPLIFY, "fuse": FUSE, "plan": PLAN, "lower": LOWER}
 # Nothing is fused and nothing shares memory: what a suspected miscompile is compared with.
-STRICT_STAGES = {"simplify": SIMPLIFY, "fuse": "to-kernels", "plan": PLAN, "lower": LOWER}
+STRICT_STAGES = {"simplify": SIMPLIFY, "fuse": "to-kernels", "plan": "plan-memory{reuse=false}", "lower": LOWER}
 PIPELINES = {"cpu": CPU_STAGES, "strict": STRICT_STAGES}
 STAGES = ("simplify", "fuse", "plan", "lower")
 
