@@ -9,7 +9,7 @@ import torch
 
 # MLIRC_VECTOR_BYTES narrows the vectors, to try the code for a lesser machine on a greater one.
 OVERRIDE = "MLIRC_VECTOR_BYTES"
-_WIDTH = {"AVX512": 64, "AVX2": 32}
+_WIDTH = (("AVX512", 64), ("AVX10", 64), ("AVX2", 32))  # what PyTorch calls the processor -> bytes
 
 
 @dataclass(frozen=True)
@@ -31,7 +31,8 @@ class CpuTarget:
 @cache
 def _host(override: str | None) -> CpuTarget:
     arch = {"AMD64": "x86_64", "arm64": "aarch64"}.get(platform.machine(), platform.machine())
-    width = _WIDTH.get(torch.backends.cpu.get_cpu_capability(), 16) if arch == "x86_64" else 16
+    capability = torch.backends.cpu.get_cpu_capability()
+    width = next((width for name, width in _WIDTH if capability.startswith(name)), 16)
     if override is None:
         return CpuTarget(arch, width)
     if override not in ("16", "32", "64") or int(override) > width:

@@ -58,7 +58,9 @@ def _to_bfloat16(b: "VectorBuilder", x: "Value") -> "Value":
     shift = b.constant(16, torch.int32)
     last = b.and_(b.binary("arith.shrui", bits, shift), b.constant(1, torch.int32))
     rounded = b.add(bits, b.add(last, b.constant(0x7FFF, torch.int32)))
-    rounded = b.select(b.ne(x, x), b.constant(0x7FC00000, torch.int32), rounded)
+    # Not a constant NaN: LLVM would make that a choice between bfloat16 vectors, element by element without AVX-512.
+    quiet = b.or_(bits, b.constant(0x400000, torch.int32))
+    rounded = b.select(b.ne(x, x), quiet, rounded)
     upper = b.convert("arith.trunci", b.binary("arith.shrui", rounded, shift), torch.int16)
     return b.bitcast(upper, torch.bfloat16)
 

@@ -1,0 +1,92 @@
+"""codegen/llvm.py: what it compiles runs, what it refuses gives an error and no crash."""
+
+import ctypes
+import subprocess
+import sys
+from concurrent.futures import ThreadPoolExecutor
+
+import pytest
+
+from mlirc.codegen.llvm import assembly, compile_ir, compile_to_object, load_object, mlir_to_llvm
+from mlirc.dialects.bindings import context, ir
+
+TRIPLE = "define i64 @triple(i64 %x) {\n  %y = mul i64 %x, 3\n  ret i64 %y\n}\n"
+
+
+def run(code, name, x):
+    return ctypes.CFUNCTYPE(ctypes.c_int64, ctypes.c_int64)(code.address(name))(x)
+
+
+@pytest.mark.parametrize("opt_level", [0, 1, 2, 3])
+def test_compiled_code_runs(opt_level):
+    assert run(compile_ir(TRIPLE, opt_level), "triple", 14) == 42
+
+
+def test_object_bytes_load_again():
+    object_bytes = compile_to_object(TRIPLE)
+    first, second = load_object(object_bytes), load_object(object_bytes)
+    assert first.address("triple") != second.address("triple")
+    address = second.address("triple")
+    del first
+    assert second.address("triple") == address and run(second, "triple", 5) == 15
+
+
+def test_objects_of_another_process_load():
+    """What a cache on disk does."""
+    script = (
+        "import sys; from mlirc.codegen.llvm import compile_to_object; "
+        f"sys.stdout.buffer.write(compile_to_object({TRIPLE!r}))"
+    )
+    made = subprocess.run([sys.executable, "-c", script], capture_output=True, check=True).stdout
+    assert made == compile_to_object(TRIPLE)
+    assert run(load_object(made), "triple", 7) == 21
+
+
+def test_threads_compile_at_once():
+    def work(k):
+        text = TRIPLE.replace("3\n", f"{k}\n")
+        return run(compile_ir(text), "triple", 10)
+
+    with ThreadPoolExecutor(8) as pool:
+        assert list(pool.map(work, range(32))) == [10 * k for k in range(32)]
+
+
+def test_calls_reach_torch():
+    text = "declare i32 @omp_get_max_threads()\ndefine i64 @threads(i64 %x) {\n"
+    text += "  %n = call i32 @omp_get_max_threads()\n  %w = sext i32 %n to i64\n  ret i64 %w\n}\n"
+    assert run(compile_ir(text), "threads", 0) >= 1
+
+
+def test_mlir_becomes_machine_code():
+    source = """
+    func.func @sum_to(%n: i64) -> i64 {
+      %zero = arith.constant 0 : i64
+      %one = arith.constant 1 : i64
+      %sum = scf.for %i = %zero to %n step %one iter_args(%s = %zero) -> (i64) : i64 {
+        %t = arith.addi %s, %i : i64
+        scf.yield %t : i64
+      }
+      return %sum : i64
+    }"""
+    with context():
+        text = mlir_to_llvm(ir.Module.parse(source))
+    assert run(compile_ir(text), "sum_to", 10) == 45
+    assert "sum_to:" in assembly(text)
+
+
+def test_ops_without_lowering_are_named():
+    source = "func.func @f(%x: tensor<4xf32>) -> f32 {\n%i = arith.constant 0 : index\n"
+    source += "%y = tensor.extract %x[%i] : tensor<4xf32>\nreturn %y : f32 }"
+    with context(), pytest.raises(ValueError, match=r"no lowering to LLVM for .*tensor\.extract"):
+        mlir_to_llvm(ir.Module.parse(source))
+
+
+def test_bad_ir_and_unknown_names_are_errors():
+    with pytest.raises(ValueError, match="LLVM does not accept this IR"):
+        compile_ir("define i64 @f() { ret i32 0 }")
+    with pytest.raises(ValueError, match="generated code calls no_such_function, which no library"):
+        compile_ir(
+            "declare void @no_such_function()\ndefine void @f() {\n  call void @no_such_function()\n  ret void\n}\n"
+        )
+    with pytest.raises(KeyError, match="nothing"):
+        compile_ir(TRIPLE).address("nothing")
