@@ -11,6 +11,7 @@ A value is the text of its SSA name, and knows its dtype. Signed and unsigned in
 the dtype tells them apart. Booleans are i1.
 """
 
+import math
 import struct
 from itertools import count
 
@@ -20,8 +21,6 @@ from mlirc.dialects.tensor_types import DTYPE_TEXT
 from mlirc.lowering import vector_cast
 from mlirc.lowering.cpu_target import CpuTarget
 from mlirc.lowering.vector_math import MATH
-
-_FLOAT_BITS = {torch.float64: ("<d", "<Q"), torch.float32: ("<f", "<I"), torch.float16: ("<e", "<H")}
 
 
 class Value(str):
@@ -82,14 +81,23 @@ def literal_text(value: float | int | bool, dtype: torch.dtype) -> str:
         width = 8 * dtype.itemsize
         wrapped = int(value) & (1 << width) - 1
         return str(wrapped - (1 << width) if wrapped >> width - 1 else wrapped)
+    if dtype == torch.float64:
+        return f"0x{_packed(value, '<d', '<Q'):016X}"
+    bits = _packed(value, "<f", "<I")
     if dtype == torch.bfloat16:
-        bits = torch.tensor(value, dtype=dtype).view(torch.int16).item() & 0xFFFF
-    else:
-        # through torch: Python's packing refuses what overflows to inf
-        number = torch.tensor(value, dtype=dtype).item()
-        as_float, as_bits = _FLOAT_BITS[dtype]
-        bits = struct.unpack(as_bits, struct.pack(as_float, number))[0]
-    return f"0x{bits:0{2 * dtype.itemsize}X}"
+        return f"0x{(bits + 0x7FFF + (bits >> 16 & 1)) >> 16:04X}"
+    if dtype == torch.float16:  # as in PyTorch, by way of float32
+        return f"0x{_packed(struct.unpack('<f', struct.pack('<I', bits))[0], '<e', '<H'):04X}"
+    return f"0x{bits:08X}"
+
+
+def _packed(value: float, as_float: str, as_bits: str) -> int:
+    """The bits of the nearest number of that format; inf where it overflows."""
+    try:
+        packed = struct.pack(as_float, value)
+    except OverflowError:
+        packed = struct.pack(as_float, math.copysign(math.inf, value))
+    return struct.unpack(as_bits, packed)[0]
 
 
 class VectorBuilder:
@@ -103,6 +111,7 @@ class VectorBuilder:
         self.lines = lines
         self.dtype = dtype
         self.lanes = lanes
+        self._types: dict[torch.dtype, str] = {}
 
     def with_dtype(self, dtype: torch.dtype) -> "VectorBuilder":
         """A builder on the same lines whose computed dtype is `dtype`."""
@@ -110,8 +119,11 @@ class VectorBuilder:
 
     def type_text(self, dtype: torch.dtype) -> str:
         """MLIR's type of a value of this builder."""
-        element = element_text(dtype)
-        return element if self.lanes == 1 else f"vector<{self.lanes}x{element}>"
+        found = self._types.get(dtype)
+        if found is None:
+            element = element_text(dtype)
+            found = self._types[dtype] = element if self.lanes == 1 else f"vector<{self.lanes}x{element}>"
+        return found
 
     def value(self, name: str, dtype: torch.dtype) -> Value:
         """A value that is defined elsewhere: "%x", of type type_text(dtype)."""
