@@ -6,7 +6,7 @@ from typing import Any
 from mlirc.lowering import fusion_cost as cost
 from mlirc.lowering.fusion_graph import FusionGraph, Unit
 from mlirc.lowering.index_maps import chain, dims_in, solve
-from mlirc.lowering.kernel_body import Body, Tensor, reads, tensors_read
+from mlirc.lowering.kernel_body import Body, Tensor
 from mlirc.lowering.kernel_merge import Limits, Refused, inline, join, root_index, sites
 from mlirc.lowering.kernel_siblings import join_siblings
 from mlirc.lowering.ledger import Ledger
@@ -122,14 +122,14 @@ class Fuser:
         body = producer.body
         if body.inner or len(body.results) != 1 or len(producer.outputs[0].readers) < 2:
             return False
-        nodes = body.nodes()
+        nodes = body.nodes
         if not cost.is_trivial(nodes):
             return False
         result = producer.outputs[0]
         users = sorted(result.readers, key=lambda user: user.position)
         kernels = [user for user in users if user.body is not None]
         moved = {user: self.new_bytes(producer, user) for user in kernels}
-        stored = cost.total_bytes(tensors_read(nodes)) + cost.size_bytes(result) * len(users)
+        stored = cost.total_bytes(body.tensors) + cost.size_bytes(result) * len(users)
         bodies = {}
         for user in kernels:
             try:
@@ -183,7 +183,7 @@ def _preference(producer: Unit, user: Unit) -> tuple[bool, int]:
     outputs = {id(t) for t in producer.outputs}
     across = False
     if body.inner:
-        for read in reads(body.nodes()):
+        for read in body.reads:
             index = root_index(read, body.space) if id(read.tensor.root) in outputs else None
             if index and not dims_in(index[-1:]) & body.inner_dims:
                 across = True

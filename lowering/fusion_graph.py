@@ -11,7 +11,7 @@ from mlirc.dialects import symbols
 from mlirc.dialects.bindings import ir
 from mlirc.dialects.tensor_types import info_of
 from mlirc.lowering.index_maps import substitute
-from mlirc.lowering.kernel_body import Body, Tensor, nodes_below, read_body, tensors_read, write_body
+from mlirc.lowering.kernel_body import Body, Tensor, read_body, write_body
 
 WRITERS = frozenset(("mlirc.assign", "mlircx.aten_effect"))
 
@@ -94,11 +94,10 @@ class FusionGraph:
         x, out = self.tensors[op.operands[0]], op.result
         text = ir.StringAttr(op.attributes["map"]).value
         tensor = Tensor(out, info_of(out), root=x.root, view=op, operand=x)
-        if text and (x.view is None or x.to_root is not None):
+        known = text or x.info.rank == 0  # the map of a 0-d operand is empty
+        if known and (x.view is None or x.to_root is not None):
             map_ = symbols.parse_list(text)
             tensor.to_root = map_ if x.view is None else substitute(x.to_root, map_, tensor.info.shape)
-        elif not text and x.info.rank == 0 and x.view is None:
-            tensor.to_root = ()
         self.tensors[out] = tensor
         self.views.append(tensor)
 
@@ -153,7 +152,7 @@ class FusionGraph:
         outputs = [r.tensor for r in body.results]
         merged = Unit(
             first.ops + second.ops,
-            tensors_read(nodes_below([r.node for r in body.results])),
+            body.tensors,
             outputs,
             second.position,
             body,
@@ -177,7 +176,7 @@ class FusionGraph:
         """`unit` with another body, which may read what is defined earlier."""
         changed = Unit(
             unit.ops,
-            tensors_read(body.nodes()),
+            body.tensors,
             [r.tensor for r in body.results],
             unit.position,
             body,

@@ -6,6 +6,7 @@ elimination at the same time.
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import Any
 
 from mlirc.dialects import symbols
@@ -146,29 +147,53 @@ class Result:
     tensor: Tensor
 
 
-@dataclass(slots=True)
+@dataclass(eq=False)
 class Body:
-    """One kernel: its iteration space and what it yields."""
+    """One kernel: its iteration space and what it yields. It does not change once it is made."""
 
     parallel: Space
     inner: Space
     results: list[Result]
     label: str
 
-    @property
+    @cached_property
     def space(self) -> Space:
         return self.parallel + self.inner
 
-    @property
+    @cached_property
     def inner_dims(self) -> frozenset[int]:
         return frozenset(range(len(self.parallel), len(self.parallel) + len(self.inner)))
 
+    @cached_property
     def nodes(self) -> list[Node]:
         """Every node, operands before their users."""
         return nodes_below([result.node for result in self.results])
 
-    def result(self, tensor: Tensor) -> Result:
-        return next(r for r in self.results if r.tensor is tensor)
+    @cached_property
+    def reads(self) -> list[Node]:
+        return [node for node in self.nodes if node.name == "read"]
+
+    @cached_property
+    def tensors(self) -> list[Tensor]:
+        """Each tensor that it reads, once, in order."""
+        return list({id(read.tensor): read.tensor for read in self.reads}.values())
+
+    @cached_property
+    def product(self) -> Node | None:
+        """The sum of products, where the kernel multiplies two matrices: each is read again and again, along some
+        parallel dimension that it does not depend on."""
+        rows = {d for d in range(len(self.parallel)) if self.parallel[d] != 1}
+        for node in self.nodes if self.inner else ():
+            if node.name != "reduce" or node.operands[0].name != "mul":
+                continue
+            x, y = (unwidened(factor) for factor in node.operands[0].operands)
+            if x.name == y.name == "read" and (rows & x.dims) - y.dims and (rows & y.dims) - x.dims:
+                return node
+        return None
+
+
+def unwidened(node: Node) -> Node:
+    return node.operands[0] if node.name == "cast" else node
 
 
 def nodes_below(roots: list[Node]) -> list[Node]:
@@ -185,15 +210,6 @@ def nodes_below(roots: list[Node]) -> list[Node]:
             stack.append((node, True))
             stack += [(x, False) for x in reversed(node.operands) if id(x) not in seen]
     return ordered
-
-
-def reads(nodes: list[Node]) -> list[Node]:
-    return [node for node in nodes if node.name == "read"]
-
-
-def tensors_read(nodes: list[Node]) -> list[Tensor]:
-    """Each tensor that nodes read, once, in order."""
-    return list({id(n.tensor): n.tensor for n in nodes if n.tensor is not None}.values())
 
 
 # ---- from and to MLIR
@@ -235,8 +251,7 @@ def read_body(kernel: Any, operands: list[Tensor], results: list[Tensor]) -> Bod
 
 def write_body(body: Body, location: ir.Location) -> ir.Operation:
     """A new `mlircx.kernel` at the insertion point; its results are those of `body`, in order."""
-    nodes = body.nodes()
-    tensors = tensors_read(nodes)
+    nodes, tensors = body.nodes, body.tensors
     kernel = ir.Operation.create(
         "mlircx.kernel",
         results=[r.tensor.value.type for r in body.results],

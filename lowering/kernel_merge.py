@@ -23,9 +23,9 @@ from mlirc.lowering.index_maps import (
     without_unit_dims,
 )
 from mlirc.lowering.kernel_align import Alignment, align
-from mlirc.lowering.kernel_body import IMPLICIT, Body, Node, Pool, Result, Tensor, nodes_below, reads, tensors_read
+from mlirc.lowering.kernel_body import IMPLICIT, Body, Node, Pool, Result, Tensor, nodes_below
 from mlirc.lowering.kernel_label import merge_labels
-from mlirc.lowering.kernel_products import product_of, stays_product
+from mlirc.lowering.kernel_products import stays_product
 
 
 class Refused(Exception):
@@ -44,8 +44,8 @@ class Limits:
     reads: int
 
     def check(self, body: Body) -> Body:
-        nodes = body.nodes()
-        if cost.work(nodes) > self.ops or len(tensors_read(nodes)) > self.reads:
+        nodes = body.nodes
+        if cost.work(nodes) > self.ops or len(body.tensors) > self.reads:
             raise Refused("LIMITS")
         return body
 
@@ -63,7 +63,7 @@ def sites(producer: Body, consumer: Body) -> list[Site]:
     """Where the consumer reads the producer. Raises Refused where an index is not known."""
     found = []
     results = {id(r.tensor): r for r in producer.results}
-    for read in reads(consumer.nodes()):
+    for read in consumer.reads:
         result = results.get(id(read.tensor.root))
         if result is None:
             continue
@@ -124,7 +124,7 @@ def _allow_evaluation(producer: Body, consumer: Body, found: list[Site], solutio
     """NO RECOMPUTE: what is not trivially cheap is computed at no more points than before. MASKED: nor to be hidden."""
     evaluations = 0
     seen = set()
-    is_product = product_of(consumer) is not None
+    is_product = consumer.product is not None
     for site in found:
         nodes = nodes_below([site.result.node])
         masked = site.read.mask is not None
@@ -228,7 +228,7 @@ def _keep_order(producer: Body, consumer: Body, aligned: Alignment) -> None:
     """IN ORDER: scans run along one inner dimension, and argmax counts inner points row-major."""
     rank = len(aligned.parallel)
     for body, values in ((producer, aligned.producer), (consumer, aligned.consumer)):
-        ordered = [n for n in body.nodes() if n.counts_positions]
+        ordered = [n for n in body.nodes if n.counts_positions]
         if not ordered:
             continue
         space = aligned.parallel + aligned.inner
@@ -243,10 +243,10 @@ def _keep_order(producer: Body, consumer: Body, aligned: Alignment) -> None:
 def alike_dims(producer: Body, consumer: Body) -> dict[int, int]:
     """Consumer's dimension -> producer's, guessed from tensors that both read."""
     ours: dict[int, Map] = {}
-    for read in reads(producer.nodes()):
+    for read in producer.reads:
         ours.setdefault(id(read.tensor.root), root_index(read, producer.space) or ())
     guessed: dict[int, int] = {}
-    for read in reads(consumer.nodes()):
+    for read in consumer.reads:
         map_ = ours.get(id(read.tensor.root))
         theirs = root_index(read, consumer.space) if map_ else None
         if not map_ or theirs is None:

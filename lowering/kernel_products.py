@@ -6,42 +6,21 @@ PRODUCTS STAY: what is merged with a product computes on its finished elements (
 from mlirc.dialects.symbols import Int
 from mlirc.lowering.index_maps import chain, dims_in
 from mlirc.lowering.kernel_align import Alignment
-from mlirc.lowering.kernel_body import Body, Node, reads
-
-
-def product_of(body: Body) -> Node | None:
-    """The sum of products of a kernel that multiplies two matrices: each is read again and again, along some parallel
-    dimension that it does not depend on."""
-    if not body.inner:
-        return None
-    for node in body.nodes():
-        if node.name != "reduce" or node.operands[0].name != "mul":
-            continue
-        x, y = (unwidened(factor) for factor in node.operands[0].operands)
-        if x.name != "read" or y.name != "read":
-            continue
-        rows = {d for d in range(len(body.parallel)) if body.parallel[d] != 1}
-        if (rows & x.dims) - y.dims and (rows & y.dims) - x.dims:
-            return node
-    return None
-
-
-def unwidened(node: Node) -> Node:
-    return node.operands[0] if node.name == "cast" else node
+from mlirc.lowering.kernel_body import Body
 
 
 def stays_product(producer: Body, consumer: Body, aligned: Alignment) -> bool:
     """Whether a product, joined with a kernel that follows it, is still one: nothing else runs along its inner
     dimensions, and those that its panels lie in are not split."""
-    if product_of(consumer) is not None:
+    if consumer.product is not None:
         return False
-    if product_of(producer) is None:
+    if producer.product is None:
         return True
     space = aligned.parallel + aligned.inner
     inner = set(range(len(aligned.parallel), len(space)))
     if inner & dims_in(aligned.consumer):
         return False
-    divided = {d for read in reads(producer.nodes()) for e in read.map for d in divided_dims(e, producer)}
+    divided = {d for read in producer.reads for e in read.map for d in divided_dims(e, producer)}
     return all(len(chain(aligned.producer[d], space) or ()) <= 1 for d in divided)
 
 

@@ -3,9 +3,8 @@
 from mlirc.lowering import fusion_cost as cost
 from mlirc.lowering.index_maps import solve, substitute, without_unit_dims
 from mlirc.lowering.kernel_align import Alignment, align
-from mlirc.lowering.kernel_body import Body, Node, Tensor, reads
+from mlirc.lowering.kernel_body import Body, Node, Tensor
 from mlirc.lowering.kernel_merge import Limits, Refused, alike_dims, join_aligned, root_index
-from mlirc.lowering.kernel_products import product_of
 
 WORTH = 8  # one part in so many of what the smaller kernel reads and writes must be saved
 
@@ -15,14 +14,14 @@ def join_siblings(first: Body, second: Body, keep: set[Tensor], limits: Limits) 
 
     SAME READS: in a common space both read a tensor at the same index.
     """
-    if product_of(first) is not None or product_of(second) is not None:
+    if first.product is not None or second.product is not None:
         raise Refused("PRODUCTS STAY")
     if second.inner and not first.inner:
         first, second = second, first  # the space of the one that folds rules
     theirs: dict[int, list[Node]] = {}
-    for read in reads(second.nodes()):
+    for read in second.reads:
         theirs.setdefault(id(read.tensor.root), []).append(read)
-    for read in sorted(reads(first.nodes()), key=lambda r: -cost.size_bytes(r.tensor)):
+    for read in sorted(first.reads, key=lambda r: -cost.size_bytes(r.tensor)):
         for other in theirs.get(id(read.tensor.root), ()):
             aligned = _align_reads(first, second, read, other)
             if aligned is None:
@@ -52,12 +51,12 @@ def _align_reads(first: Body, second: Body, read: Node, other: Node) -> Alignmen
 def _bytes_read_twice(first: Body, second: Body, aligned: Alignment) -> int:
     space = aligned.parallel + aligned.inner
     places = set()
-    for read in reads(first.nodes()):
+    for read in first.reads:
         index = root_index(read, first.space)
         if index is not None and read.mask is None:
             places.add((id(read.tensor.root), substitute(index, aligned.producer, space)))
     saved = {}
-    for read in reads(second.nodes()):
+    for read in second.reads:
         index = root_index(read, second.space)
         if index is not None and (id(read.tensor.root), substitute(index, aligned.consumer, space)) in places:
             saved[id(read.tensor.root)] = cost.size_bytes(read.tensor)
@@ -65,6 +64,6 @@ def _bytes_read_twice(first: Body, second: Body, aligned: Alignment) -> int:
 
 
 def _traffic(body: Body) -> int:
-    nodes = reads(body.nodes())
+    nodes = body.reads
     moved = {id(read.tensor): cost.size_bytes(read.tensor) for read in nodes}
     return sum(moved.values()) + cost.total_bytes(r.tensor for r in body.results)

@@ -46,7 +46,8 @@ def replace_view(op: View) -> None:
     if isinstance(behind, View):
         x, offset = behind.x, offset + symbols.parse(text(behind, "offset"))
         first = text(behind, "map")
-        known = bool(map_ and first) or info_of(x).rank == 0
+        # the map of a 0-d operand is empty, and known
+        known = (map_ or info_of(op.x).rank == 0) and (first or info_of(x).rank == 0)
         info = info_of(op.out)
         index = substitute(symbols.parse_list(first), symbols.parse_list(map_), info.shape) if known else None
         with ir.InsertionPoint(op), op.location:

@@ -47,7 +47,7 @@ def random_tensor(rng: Random, shape: tuple[int, ...], is_float: bool) -> torch.
 
 
 def random_step(rng: Random, values: list[torch.Tensor]) -> Step | None:
-    """A step on some of `values`, or None where the one that came up does not fit them. Late values are picked more often."""
+    """A step on some of `values`, or None where it does not fit them. Late ones are picked more often."""
     position = max(rng.randrange(len(values)) for _ in range(2))
     return rng.choice(KINDS)(rng, values, position)
 
