@@ -11,7 +11,7 @@ from mlirc.codegen.program import Program
 from mlirc.dialects.bindings import context, ir
 from mlirc.dialects.dialect import attribute_value
 
-KERNEL_OPT_LEVEL = 2
+KERNEL_OPT_LEVEL = 1
 HOST_OPT_LEVEL = 0  # straight-line calls: there is nothing to optimise
 
 # text of a kernel -> the code that holds it; touched inside context() only, which is a lock
@@ -28,16 +28,22 @@ class LoadedKernels:
         return self.code.address(self.names[text])
 
 
-def compile_module(module: ir.Module, objects: Sequence[Any] = (), entry: str = "graph") -> Program:
+def compile_module(
+    module: ir.Module, objects: Sequence[Any] = (), entry: str = "graph", consume: bool = False
+) -> Program:
     """The program of the module's function `entry`, which is at the memory level with its kernels lowered.
 
-    `objects` are what its ATen calls refer to (aten_arguments.py). Raises ValueError for a module of another form.
+    objects   what its ATen calls refer to (aten_arguments.py)
+    consume   the program empties the list of inputs that it is called with, and frees each tensor after its last use
+              unless somebody else holds it: what a backward graph does with what was saved for it
+
+    Raises ValueError for a module of another form.
     """
     with context():
         functions = {attribute_value(op.attributes["sym_name"]): op for op in module.body.operations}
         if entry not in functions:
             raise ValueError(f"the module has no function @{entry} to emit")
-        host = host_program(functions[entry], objects)
+        host = host_program(functions[entry], objects, consume)
         kernels = load_kernels(functions, [name for name in host.links if name in functions])
     return Program(host, compile_ir(host.text, HOST_OPT_LEVEL), kernels)
 
