@@ -4,11 +4,11 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from tests.kernel_runner import NativeKernel, info
 from torch import nn
 
 from mlirc.dialects.ops.panels import Panels, panel_map
 from mlirc.dialects.tensor_types import TensorInfo
+from tests.kernel_runner import NativeKernel, info
 
 STRICT = {"fallback": "error"}
 
