@@ -108,7 +108,9 @@ def plain_word(frame: Frame, x: Buffer | Number) -> Word:
     """An operand of a call made again: as the native call had it."""
     if isinstance(x, Number):
         return x.letter, f"{x.type} {x.value}"
-    if x.whole and x.root.kind in ("argument", "number"):
+    if x.root.kind == "number":
+        return "f", f"double {frame.load('double', x.root.address)}"
+    if x.whole and x.root.kind == "argument" and not frame.consume:
         return "a", f"i64 {x.root.position}"
     return "t", f"ptr {frame.plain(x)}"
 

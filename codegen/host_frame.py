@@ -37,7 +37,7 @@ class Root:
     handle: str = ""
     address: str = ""
     position: int = -1  # of an argument
-    frame: str = ""  # the place in the frame of an owned one
+    frame: str = ""  # the place in the frame of an owned one, or of an input that the program consumes
 
 
 @dataclass
@@ -65,9 +65,13 @@ class Number:
 
 
 class Frame:
-    """Writes a host program's calls. `op` and `location` say what is being written; `exit` where a failure goes."""
+    """Writes a host program's calls. `op` and `location` say what is being written; `exit` where a failure goes.
 
-    def __init__(self):
+    consume: the program empties the list of inputs, and frees each tensor of it after its last use.
+    """
+
+    def __init__(self, consume: bool = False):
+        self.consume = consume
         self.text = FunctionText()
         self.sizes = SizeText(self.text)
         self.values: dict[ir.Value, Buffer | Number] = {}

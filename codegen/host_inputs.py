@@ -24,6 +24,11 @@ def read_inputs(frame: Frame, function: Any) -> None:
     text.line(f"store i64 {text.value(f'sext i32 {status} to i64')}, ptr %index")
     frame.at_site()
     frame.check(status)
+    if frame.consume:
+        places = [frame.new_handle() for _ in letters]
+        frame.runtime("keep_inputs", "%inputs", text.letters(letters), str(count), "%words", "%frame")
+    else:
+        places = [""] * count
     for position, (argument, kind) in enumerate(zip(arguments, letters, strict=True)):
         word = frame.at("%words", position)
         if not isinstance(argument.type, ir.RankedTensorType):
@@ -32,7 +37,9 @@ def read_inputs(frame: Frame, function: Any) -> None:
             frame.values[argument] = number
             continue
         address = frame.load("ptr", frame.at("%addresses", position), "address")
-        root = Root("argument", word, address, position) if kind == "t" else Root("number", "", address, position)
+        root = Root("argument", word, address, position, places[position])
+        if kind == "f":
+            root = Root("number", "", address, position)
         frame.values[argument] = Buffer(info_of(argument), root)
     bind_symbols(frame, arguments, attributes)
 

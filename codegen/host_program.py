@@ -36,12 +36,15 @@ class HostProgram:
     links: list[str]
 
 
-def host_program(function: Any, objects: Sequence[Any] = ()) -> HostProgram:
+def host_program(function: Any, objects: Sequence[Any] = (), consume: bool = False) -> HostProgram:
     """The host program of a lowered `func.func`; needs an entered context. ValueError for what has no place in one."""
-    frame = Frame()
+    frame = Frame(consume)
     calls: list[Call] = []
     block = function.regions[0].blocks[0]
     begin(frame, function)
+    dead = last_uses(block) if consume else {}
+    for argument in dead.pop(None, ()):
+        drop_input(frame, argument)
     for op in block.operations:
         name = op.operation.name.rpartition(".")[2]
         frame.op, frame.location = name, location_text(op.location)
@@ -51,6 +54,8 @@ def host_program(function: Any, objects: Sequence[Any] = ()) -> HostProgram:
             WRITERS[name](frame, op)
         else:
             raise ValueError(f"{op.operation.name} at {frame.location or '?'} has no place in a host program")
+        for argument in dead.get(op.operation, ()):
+            drop_input(frame, argument)
     text = frame.text
     text.lines += frame.tail
     text.places.append(f"  %frame = alloca [{max(frame.frame_size, 1)} x ptr]")
@@ -64,6 +69,29 @@ def location_text(location: ir.Location) -> str:
     """The user's source line, "model.py:12"; "" where it is not known."""
     found = re.search(r'"([^"]+)":(\d+)', str(location))
     return f"{found[1]}:{found[2]}" if found else ""
+
+
+def last_uses(block: ir.Block) -> dict[ir.Operation | None, list[ir.Value]]:
+    """For each op the arguments that nothing uses after it, themselves or by a view; under None those never used."""
+    argument_of = {argument: argument for argument in block.arguments}
+    last: dict[ir.Value, ir.Operation | None] = dict.fromkeys(block.arguments)
+    for op in block.operations:
+        for x in op.operands:
+            if x in argument_of:
+                last[argument_of[x]] = op.operation
+                if op.operation.name == "mlirc.view":
+                    argument_of[op.results[0]] = argument_of[x]
+    uses: dict[ir.Operation | None, list[ir.Value]] = {}
+    for argument, operation in last.items():
+        if operation is None or operation.name != "func.return":
+            uses.setdefault(operation, []).append(argument)
+    return uses
+
+
+def drop_input(frame: Frame, argument: ir.Value) -> None:
+    x = frame.values[argument]
+    if isinstance(x, Buffer) and x.root.frame:
+        frame.runtime("drop", x.root.frame)
 
 
 def begin(frame: Frame, function: Any) -> None:
@@ -130,7 +158,7 @@ def result(frame: Frame, x: Buffer | Number) -> tuple[str, str]:
         place = frame.new_handle()
         frame.shim("aoti_torch_scalar_to_tensor_float64", frame.load("double", x.root.address), place)
         return "t", f"ptr {frame.load('ptr', place)}"
-    if x.whole and x.root.kind == "argument":
+    if x.whole and x.root.kind == "argument" and not frame.consume:
         return "a", f"i64 {x.root.position}"
     return "t", f"ptr {x.root.handle if x.whole else frame.load('ptr', frame.part(x))}"
 

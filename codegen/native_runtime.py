@@ -7,8 +7,8 @@ gives that word as `tensor._cdata`; so the address of a place that holds it is a
 `self`, a host program's Python-side data, is a tuple: ("_cdata", raise_failure, ATen call 0, ATen call 1, ...).
 Kinds of values that cross, a letter each: t a tensor (its handle), a the graph's input of that number, i int, f float.
 
-What needs the GIL: read_inputs, take_arena, make_results, finish, fail. `call_python` takes it, and gives it up again.
-The GIL also guards the list of idle arenas.
+What needs the GIL: read_inputs, keep_inputs, take_arena, make_results, finish, fail. `call_python` takes it, and gives
+it up again. The GIL also guards the list of idle arenas.
 """
 
 import ctypes
@@ -23,6 +23,7 @@ from mlirc.codegen.llvm import Code, compile_ir
 # name -> signature, as host programs call them
 SIGNATURES = {
     "read_inputs": "i32 (ptr, ptr, ptr, i64, ptr, ptr)",
+    "keep_inputs": "void (ptr, ptr, i64, ptr, ptr)",
     "take_arena": "ptr (i64)",
     "call_python": "i32 (ptr, ptr, ptr, ptr, ptr, i64, ptr, ptr, i64, ptr, ptr)",
     "make_results": "ptr (ptr, ptr, i64, ptr)",
@@ -37,6 +38,7 @@ declare i64 @PyList_Size(ptr)
 declare ptr @PyList_GetItem(ptr, i64)
 declare ptr @PyList_New(i64)
 declare i32 @PyList_SetItem(ptr, i64, ptr)
+declare i32 @PyList_SetSlice(ptr, i64, i64, ptr)
 declare ptr @PyTuple_New(i64)
 declare ptr @PyTuple_GetItem(ptr, i64)
 declare i32 @PyTuple_SetItem(ptr, i64, ptr)
@@ -138,6 +140,30 @@ failed:
   ret i32 1
 wrong:
   ret i32 -1
+}
+
+; Empties the list of inputs; their tensors live on by the handles that this puts into the first %n places of %frame.
+define void @keep_inputs(ptr %list, ptr %kinds, i64 %n, ptr %words, ptr %frame) {
+entry:
+  br label %head
+head:
+  %i = phi i64 [ 0, %entry ], [ %next, %body ], [ %next, %tensor ]
+  %more = icmp slt i64 %i, %n
+  br i1 %more, label %body, label %done
+body:
+  %next = add i64 %i, 1
+  %kind_at = getelementptr i8, ptr %kinds, i64 %i
+  %kind = load i8, ptr %kind_at
+  %is_tensor = icmp eq i8 %kind, 116
+  br i1 %is_tensor, label %tensor, label %head
+tensor:
+  %word_at = getelementptr i64, ptr %words, i64 %i
+  %place = getelementptr ptr, ptr %frame, i64 %i
+  %code = call i32 @aoti_torch_new_tensor_handle(ptr %word_at, ptr %place)
+  br label %head
+done:
+  %emptied = call i32 @PyList_SetSlice(ptr %list, i64 0, i64 %n, ptr null)
+  ret void
 }
 
 ; An arena of at least %bytes, which nobody else uses until `finish`; null with MemoryError pending.

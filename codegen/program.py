@@ -3,7 +3,7 @@
 import ctypes
 from collections.abc import Mapping
 from typing import Any
-from weakref import WeakSet
+from weakref import finalize
 
 from mlirc.codegen import after_fork, arena, native_runtime, shim
 from mlirc.codegen.host_aten import Call
@@ -36,14 +36,11 @@ class Program:
         self._method = _Method(b"graph", code.address("graph"), _METH_O, None)
         data = ("_cdata", Failure(host.inputs, host.sites), *(call.python for call in host.calls))
         self._run = _new_function(ctypes.byref(self._method), data, None)
-        _programs.add(self)
+        _live.add(id(self))
+        finalize(self, _end, id(self)).atexit = False
 
     def __call__(self, inputs: list[Any]) -> list[Any]:
         return self._run(inputs)
-
-    def __del__(self):
-        if not _programs and arena is not None:
-            arena.free_idle()
 
 
 class Failure:
@@ -81,4 +78,11 @@ _new_function = ctypes.pythonapi.PyCFunction_NewEx
 _new_function.restype = ctypes.py_object
 _new_function.argtypes = [ctypes.c_void_p, ctypes.py_object, ctypes.c_void_p]
 
-_programs: WeakSet[Program] = WeakSet()
+_live: set[int] = set()
+
+
+def _end(program: int) -> None:
+    """With the last program go the arenas."""
+    _live.discard(program)
+    if not _live:
+        arena.free_idle()

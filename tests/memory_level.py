@@ -12,11 +12,14 @@ from mlirc.codegen.program import Program
 from mlirc.dialects.bindings import context, ir
 
 
-def build(signature: str, ops: Sequence[str], kernels: str = "", objects: Sequence[Any] = ()) -> Program:
+def build(
+    signature: str, ops: Sequence[str], kernels: str = "", objects: Sequence[Any] = (), consume: bool = False
+) -> Program:
     """A program from the arguments and results of @graph, its ops and the functions of its kernels."""
     body = "\n".join(ops)
     with context():
-        return compile_module(ir.Module.parse(f"func.func @graph{signature} {{\n{body}\n}}\n{kernels}"), objects)
+        module = ir.Module.parse(f"func.func @graph{signature} {{\n{body}\n}}\n{kernels}")
+        return compile_module(module, objects, consume=consume)
 
 
 def aten(results: str, op: str, args: str, types: str, aliases: str = "-1", kind: str = "aten", more: str = "") -> str:

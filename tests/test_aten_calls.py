@@ -148,12 +148,15 @@ def test_a_call_may_run_the_program_again():
         f"return %1 : {t}",
     ]
 
+    programs = []
+
     def again(x):
-        return program([x - 1])[0] if x[0] > 0 else x.clone()
+        return programs[0]([x - 1])[0] if x[0] > 0 else x.clone()
 
     with operators("mlirc_again", again=again):
-        program = build(f'(%x: {t}) -> {t} attributes {{mlirc.arena = "16"}}', ops)
-        equal(program([torch.full((4,), 3.0)])[0], torch.full((4,), 0.0 + 0 + 1 + 2 + 3))
+        programs.append(build(f'(%x: {t}) -> {t} attributes {{mlirc.arena = "16"}}', ops))
+        equal(programs[0]([torch.full((4,), 3.0)])[0], torch.full((4,), 0.0 + 0 + 1 + 2 + 3))
+    programs.clear()  # the operator, which PyTorch keeps, would keep it
 
 
 # ---- failures
@@ -217,6 +220,40 @@ def test_small_failing_calls_leave_no_handles():
             if k == 1000:
                 before = resident_bytes()
         assert resident_bytes() - before < 300_000  # 2,000 handles on tensors would be 1.5 MB
+
+
+@pytest.mark.parametrize("consume", [False, True])
+def test_a_consumed_input_is_freed_after_its_last_use(consume):
+    """%x's last use is of a view, %u has none, %kept is held by the caller, %y is returned."""
+    t, short = "tensor<4xf32>", "tensor<2xf32>"
+    ops = [
+        aten("%0", "mlirc_consume.look.default", '[{"$": %y}]', f"({t}) -> {t}"),
+        view("%v", "%x", t, short, "1"),
+        aten("%1", "aten.neg.default", '[{"$": %v}]', f"({short}) -> {short}"),
+        aten("%2", "mlirc_consume.look.default", '[{"$": %kept}]', f"({t}) -> {t}"),
+        aten("%3", "aten.mul.Scalar", '[{"$": %0}, {"$": %s}]', f"({t}, tensor<f64>) -> {t}"),
+        f"return %1, %y, %n, %3 : {short}, {t}, i64, {t}",
+    ]
+    signature = (
+        f"(%x: {t}, %n: i64, %u: {t}, %kept: {t}, %y: {t}, %s: tensor<f64> {{mlirc.scalar}}) "
+        f"-> ({short}, {t}, i64, {t})"
+    )
+    seen = []
+
+    def look(x):
+        seen.append([reference.expired() for reference in references])
+        return x + 1
+
+    with operators("mlirc_consume", look=look):
+        program = build(signature, ops, consume=consume)
+        kept, y = torch.ones(4), torch.full((4,), 2.0)
+        inputs = [torch.arange(4.0), -1, torch.zeros(4), kept, y, 3.0]
+        references = [StorageWeakRef(inputs[k].untyped_storage()) for k in (0, 2)]
+        negated, same, number, scaled = program(inputs)
+    assert negated.tolist() == [-1.0, -2.0] and number == -1 and scaled.tolist() == [9.0] * 4
+    assert same is y and kept.tolist() == [1.0] * 4
+    assert len(inputs) == (0 if consume else 6)
+    assert seen == [[False, consume], [consume, consume]]
 
 
 def test_a_released_buffer_is_freed_during_the_call():

@@ -158,6 +158,13 @@ def test_an_arena_grows_and_is_freed_with_the_last_program():
         equal(program([x])[0], -x)
         assert arena.idle_bytes() >= 4 * size
     assert arena.idle_bytes() < 2_000_000  # the smaller ones were replaced
+    another = build("() -> i64", ['%0 = "mlirc.constant"() {value = "1"} : () -> i64', "return %0 : i64"])
+    del program
+    gc.collect()
+    assert another([]) == [1]
+    del another
+    gc.collect()
+    assert arena.idle_bytes() == 0
 
 
 # ---- symbols and numbers
