@@ -24,9 +24,14 @@ class Fuser:
         self.graph = FusionGraph(function)
         self.ledger, self.pass_name, self.limits = ledger, pass_name, limits
         self.refused: dict[tuple[Unit, Unit], str] = {}
+        self.rows_first = False
 
-    def run(self, wanted: Pair, recompute: bool = False) -> None:
-        """Merge producers into consumers, for the pairs that are `wanted`, until nothing changes; then write back."""
+    def run(self, wanted: Pair, recompute: bool = False, rows_first: bool = False) -> None:
+        """Merge producers into consumers, for the pairs that are `wanted`, until nothing changes; then write back.
+
+        rows_first  what is stored anyway is not merged into a reduction over columns
+        """
+        self.rows_first = rows_first
         for _ in range(ROUNDS):
             changed = False
             for position in range(len(self.graph.order)):
@@ -67,6 +72,8 @@ class Fuser:
             return self.refuse(pair, "NO CYCLE")
         read = [t for t in producer.outputs if consumer in t.readers]
         keep = {t for t in producer.outputs if t.readers - {consumer}}
+        if keep and self.rows_first and folds_columns(producer, consumer):
+            return self.refuse(pair, "ROWS FIRST")
         try:
             rule, body = merged_body(producer.body, consumer.body, keep, self.limits)
         except Refused as refusal:
@@ -179,12 +186,15 @@ def _splits_dims(producer: Body, consumer: Body) -> bool:
 
 def _preference(producer: Unit, user: Unit) -> tuple[bool, int]:
     """Reductions over columns come last: what is merged with one has to run along its columns too."""
+    return folds_columns(producer, user), user.position
+
+
+def folds_columns(producer: Unit, user: Unit) -> bool:
+    """Whether a kernel folds the producer's results over other dimensions than the last."""
     body = user.body
     outputs = {id(t) for t in producer.outputs}
-    across = False
-    if body.inner:
-        for read in body.reads:
-            index = root_index(read, body.space) if id(read.tensor.root) in outputs else None
-            if index and not dims_in(index[-1:]) & body.inner_dims:
-                across = True
-    return across, user.position
+    for read in body.reads if body.inner else ():
+        index = root_index(read, body.space) if id(read.tensor.root) in outputs else None
+        if index and not dims_in(index[-1:]) & body.inner_dims and dims_in(index) & body.inner_dims:
+            return True
+    return False

@@ -21,6 +21,7 @@ class FuseElementwise:
     WRITTEN ONCE    a result that others read too is written by the merged kernel: its points must be the producer's
     NO RECOMPUTE    an expression of more than a few cheap ops is not computed at more points than before
     MASKED          what is computed only to be masked away must be cheap
+    ROWS FIRST      what is stored anyway is left for kernels over its rows, before a reduction over its columns
     NO CYCLE        nothing in between needs the one and feeds the other
     LIMITS          at most `max_ops` scalar ops, and `max_reads` tensors read
     RECOMPUTE       a trivial expression is computed by each user, where storing it would move more bytes
@@ -32,4 +33,4 @@ class FuseElementwise:
 
     def run(self, function: Any, ledger: Ledger) -> None:
         fuser = Fuser(function, ledger, self.name, Limits(self.max_ops, self.max_reads))
-        fuser.run(lambda producer, consumer: not producer.body.inner, recompute=True)
+        fuser.run(lambda producer, consumer: not producer.body.inner, recompute=True, rows_first=True)
