@@ -13,11 +13,14 @@ import torch
 
 from mlirc.dialects import symbols
 from mlirc.dialects.symbols import Int
-from mlirc.lowering.kernel_nodes import Access, Kernel, Linear, is_dim
+from mlirc.lowering.kernel_nodes import Access, Kernel, Linear, Node, is_dim
 
 TYPICAL = 96  # what a symbolic size is taken for where a choice depends on it
-GATHER, SCATTER = 12, 18  # what a gather or scatter of 16 lanes costs, in loads of one vector
-TURNED = 3  # and the load of a vector that is made of a square turned around in registers
+# What vectors of 16 lanes cost, in loads of one that lies side by side:
+GATHER, SCATTER = 24, 60
+TURNED = 3  # read or written by squares that are turned around in registers
+STRIDED = 2  # times the stride: picked out of several vectors
+PICKED = (2, 3, 4, -1)  # the strides for which that is done
 
 MOST_TURNED = 16  # lanes: a square takes as many registers
 
@@ -49,7 +52,7 @@ def make_axes(kernel: Kernel) -> list[Axis]:
     """The axes, outermost first, parallel ones before inner ones. Strides and dims in `kernel` become those of axes."""
     linears = [a.address for a in kernel.accesses] + [n.size for n in kernel.nodes if n.size]
     weights = [1] * sum(n.access is not None for n in kernel.nodes) + [3] * len(kernel.outputs)
-    fixed = any(n.kind == "scan" or "arg" in n.attributes.get("kind", "") for n in kernel.nodes)
+    fixed = any(n.kind == "scan" or is_positional(n) for n in kernel.nodes)
     axes = []
     for sizes, inner in ((kernel.parallel, False), (kernel.inner, True)):
         dims = list(sizes)
@@ -57,6 +60,10 @@ def make_axes(kernel: Kernel) -> list[Axis]:
             dims = order(dims, linears[: len(weights)], weights)
         axes += merge(kernel, [Axis(d, sizes[d], inner) for d in dims], linears)
     return axes
+
+
+def is_positional(node: Node) -> bool:
+    return node.kind == "reduce" and node.attributes["kind"] in ("argmax", "argmin")
 
 
 def order(dims: list[str], linears: Sequence[Linear], weights: Sequence[int]) -> list[str]:
@@ -117,7 +124,9 @@ def choose_vector(kernel: Kernel, axes: list[Axis], vector_bytes: int) -> Vector
     """The axis along which the work takes the fewest steps: UNIT STRIDES are one load, others a gather."""
     lanes = vector_bytes // element_bytes(kernel)
     has_scan = any(n.kind == "scan" for n in kernel.nodes)
-    candidates = [Vector(axis, fit(axis, lanes)) for axis in axes if not (has_scan and axis.inner)]
+    # each lane of an arg reduction must meet its points in row-major order: the vector's loop is the innermost
+    barred = axes if has_scan else axes[:-1] if any(is_positional(n) for n in kernel.nodes) else []
+    candidates = [Vector(axis, fit(axis, lanes)) for axis in axes if not (axis.inner and axis in barred)]
     candidates = [c for c in candidates if c.lanes > 1] or [Vector(None, 1)]
     if has_scan:
         candidates.append(Vector(None, 1))
@@ -149,18 +158,25 @@ def cost(kernel: Kernel, axes: list[Axis], vector: Vector) -> float:
     steps = points if vector.axis is None else points / vector.axis.hint * -(-vector.axis.hint // vector.lanes)
     total = steps * sum(n.cost for n in kernel.nodes)
     for access in (n.access for n in kernel.nodes if n.access):
-        turned = any(is_turned(access, vector, axis) for axis in axes)
-        total += _access_cost(access, axes, vector, TURNED if turned else GATHER * vector.lanes / 16)
+        total += _access_cost(access, axes, vector, GATHER)
     for output in kernel.outputs:
-        total += _access_cost(output.access, axes, vector, SCATTER * vector.lanes / 16)
+        total += _access_cost(output.access, axes, vector, SCATTER)
     if vector.axis is not None and vector.axis.inner:
         rows = points / max(vector.axis.hint, 1)
         total += 8 * rows * sum(n.kind == "reduce" for n in kernel.nodes)
     return total
 
 
-def _access_cost(access: Access, axes: list[Axis], vector: Vector, scattering: float) -> float:
-    scattered = is_scattered(access, vector)
+def _access_cost(access: Access, axes: list[Axis], vector: Vector, scattering: int) -> float:
+    factor = 1.0
+    if is_scattered(access, vector):
+        stride = picked_stride(access, vector)
+        if any(is_turned(access, vector, axis) for axis in axes):
+            factor = TURNED
+        elif stride and scattering == GATHER:
+            factor = STRIDED * abs(stride)
+        else:
+            factor = scattering * vector.lanes / 16
     reached = access.address.dims.union(*(x.dims for x in access.scalars))
     total = 1.0
     for axis in axes:
@@ -168,7 +184,15 @@ def _access_cost(access: Access, axes: list[Axis], vector: Vector, scattering: f
             total *= -(-axis.hint // vector.lanes)
         elif axis.name in reached:
             total *= max(axis.hint, 1)
-    return total * (scattering if scattered else 1)
+    return total * factor
+
+
+def picked_stride(access: Access, vector: Vector) -> int | None:
+    """The stride along the vector where a read takes its lanes out of a few vectors."""
+    if vector.axis is None or vector.axis.name in symbols.free_symbols(access.address.rest):
+        return None
+    stride = access.address.strides.get(vector.axis.name)
+    return stride if stride in PICKED and access.mask is None and not access.scalars else None
 
 
 def is_scattered(access: Access, vector: Vector) -> bool:
@@ -182,7 +206,7 @@ def is_scattered(access: Access, vector: Vector) -> bool:
 
 
 def is_turned(access: Access, vector: Vector, block: Axis) -> bool:
-    """TRANSPOSED: a read strided along the vector, side by side along the block."""
+    """TRANSPOSED: strided along the vector, side by side along the block."""
     if (
         vector.axis is None
         or vector.lanes > MOST_TURNED

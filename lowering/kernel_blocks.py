@@ -14,13 +14,12 @@ import torch
 from mlirc.dialects import symbols
 from mlirc.lowering.kernel_axes import Axis
 from mlirc.lowering.kernel_loops import Loops
-from mlirc.lowering.kernel_memory import load_rows, prefetch_store, store
-from mlirc.lowering.kernel_nodes import Access, Linear, Node
+from mlirc.lowering.kernel_memory import load_rows, prefetch_store, store, store_rows, stored_dtype
+from mlirc.lowering.kernel_nodes import Access, Linear, Node, Output
 from mlirc.lowering.kernel_partials import barrier
 from mlirc.lowering.kernel_reductions import BLOCK, Fold
 from mlirc.lowering.kernel_schedule import TILE, Pass
 from mlirc.lowering.vector_builder import Value
-
 
 SQUARES = 4
 
@@ -41,7 +40,7 @@ class BlockLoops(Loops):
         self.combined = self.scratch
         if self.partials:
             self.scratch = self.partials.mine()
-        self.turned = {n: self.allocate(e.lanes * e.lanes * n.access.dtype.itemsize) for n in self.schedule.turned}
+        self.turned = {a: self.allocate(e.lanes * e.lanes * a.dtype.itemsize) for a in self.schedule.turned}
 
     def allocate(self, size: int) -> Value:
         e = self.e
@@ -106,6 +105,7 @@ class BlockLoops(Loops):
             with self.part(axis, start, end, rows):
                 self.turn(step, start, end)
                 self.rows(step, lower, upper, axis)
+                self.turn_back(step, start, end)
             return state
 
         def body(start: Value, state: list[Value]) -> list[Value]:
@@ -126,7 +126,7 @@ class BlockLoops(Loops):
         at = e.index.sub(e.env[self.schedule.vector.axis.name], self.tile_start())
         below = [x for fold in upper for x in self.load(fold, self.scratch, at)]
         state, taken = [], 0
-        for fold, above in zip(lower, upper, strict=True):
+        for fold in lower:
             mine = below[taken : taken + len(fold.dtypes)]
             taken += len(mine)
             state += mine if fold.node.kind == "scan" else fold.identity(self.builder(fold))
@@ -232,32 +232,58 @@ class BlockLoops(Loops):
 
         self.vector_loop(self.schedule.vector.axis, body, [], [], 1)
 
-    # ---- transposed operands
+    # ---- transposed operands: full vectors only, what is left at the edge is gathered and scattered
 
     def turn(self, step: Pass, start: Value, end: Value) -> None:
-        """Full vectors only: what is left at the edge is gathered."""
+        """Reads a square of each transposed operand, and leaves it in memory with its columns as rows."""
         e = self.e
-        for node in self.schedule.turned:
-            if node in step.nodes and e.mask is None and node not in e.env:
-                self.turn_one(node, start, end)
+        for node in step.nodes:
+            if node.access in self.turned and e.mask is None and node not in e.env:
+                rows = transposed(e, load_rows(e, node.access, start, end))
+                self.move(rows, self.turned[node.access], "store")
+                e.kept = {**e.kept, node: self.square_access(node.access, start)}
 
-    def turn_one(self, node: Node, start: Value, end: Value) -> None:
-        e, block = self.e, self.schedule.block
-        rows = load_rows(e, node.access, block.name, start, end)
-        b = e.builder(rows[0].dtype, True)
-        memory, number = self.turned[node], ("turned", node)
-        for k, row in enumerate(transposed(e, rows)):
-            at = e.index.emit(
-                f"llvm.getelementptr {memory}[{k * e.lanes * row.dtype.itemsize}] : (!llvm.ptr) -> !llvm.ptr, i8",
-                torch.int64,
-            )
-            e.lines.append(f"llvm.store {row}, {at} {{alignment = 1 : i64}} : {b.type_text(row.dtype)}, !llvm.ptr")
-        # row `start` of the block is the first in memory
-        back = e.index.mul(start, e.i64(-e.lanes * rows[0].dtype.itemsize))
-        e.env["base", number] = e.index.emit(
-            f"llvm.getelementptr {memory}[{back}] : (!llvm.ptr, i64) -> !llvm.ptr, i8", torch.int64
+    def turn_back(self, step: Pass, start: Value, end: Value) -> None:
+        """Writes the squares of the transposed outputs that `write` left in memory."""
+        e = self.e
+        for output in step.outputs:
+            if output.access in self.turned and e.mask is None:
+                empty = [Value("", stored_dtype(output.access.dtype))] * e.lanes
+                rows = self.move(empty, self.turned[output.access], "load")
+                store_rows(e, output.access, transposed(e, rows), start, end)
+
+    def write(self, output: Output) -> None:
+        e = self.e
+        turned = output.access in self.turned and e.mask is None
+        store(
+            e,
+            self.square_access(output.access, self.range(self.schedule.block)[0]) if turned else output.access,
+            output.node,
         )
-        e.kept = {**e.kept, node: Access(number, node.access.dtype, Linear({block.name: e.lanes}, 0), lanewise=True)}
+
+    def square_access(self, access: Access, start: Value) -> Access:
+        """A square in memory, addressed by the index along the block, which is `start` at its first row."""
+        e, size = self.e, stored_dtype(access.dtype).itemsize
+        key = ("square", access)
+        if ("base", key) not in e.env:
+            back = e.index.mul(start, e.i64(-e.lanes * size))
+            text = f"llvm.getelementptr {self.turned[access]}[{back}] : (!llvm.ptr, i64) -> !llvm.ptr, i8"
+            e.env["base", key] = e.index.emit(text, torch.int64)
+        return Access(key, access.dtype, Linear({self.schedule.block.name: e.lanes}, 0), lanewise=True)
+
+    def move(self, rows: list[Value], memory: Value, verb: str) -> list[Value]:
+        """Stores the rows of a square one after another, or loads them."""
+        e, dtype = self.e, rows[0].dtype
+        b, loaded = e.builder(dtype, True), []
+        for k, row in enumerate(rows):
+            text = f"llvm.getelementptr {memory}[{k * e.lanes * dtype.itemsize}] : (!llvm.ptr) -> !llvm.ptr, i8"
+            address = e.index.emit(text, torch.int64)
+            if verb == "load":
+                text = f"llvm.load {address} {{alignment = 1 : i64}} : !llvm.ptr -> {b.type_text(dtype)}"
+                loaded.append(b.emit(text, dtype))
+            else:
+                e.lines.append(f"llvm.store {row}, {address} {{alignment = 1 : i64}} : {b.type_text(dtype)}, !llvm.ptr")
+        return loaded
 
 
 def transposed(e, rows: list[Value]) -> list[Value]:

@@ -19,7 +19,7 @@ from mlirc.dialects import symbols
 from mlirc.lowering.kernel_axes import Axis
 from mlirc.lowering.kernel_emitter import Emitter
 from mlirc.lowering.kernel_memory import store
-from mlirc.lowering.kernel_nodes import Access, Node, terms
+from mlirc.lowering.kernel_nodes import Access, Node, Output, terms
 from mlirc.lowering.kernel_partials import Found, Partials, barrier
 from mlirc.lowering.kernel_reductions import BLOCK, Fold
 from mlirc.lowering.kernel_schedule import Pass, Schedule
@@ -335,8 +335,11 @@ class Loops:
         for node, access in step.keeps:
             store(e, access, node)
         for output in step.outputs:
-            store(e, output.access, output.node)
+            self.write(output)
         return result
+
+    def write(self, output: Output) -> None:
+        store(self.e, output.access, output.node)
 
     def position(self, wide: bool) -> Value:
         """The row-major position among the inner axes."""

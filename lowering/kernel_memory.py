@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 import torch
 
 from mlirc.dialects import symbols
+from mlirc.lowering.kernel_axes import picked_stride
 from mlirc.lowering.kernel_nodes import Access, Node, is_dim, is_index, monomial_of, terms
 from mlirc.lowering.vector_builder import Value, element_text
 
@@ -58,6 +59,8 @@ def _load_wide(e: "Emitter", access: Access, dtype: torch.dtype) -> Value:
             f"(!llvm.ptr, {bools}, {vector}) -> {vector}",
             dtype,
         )
+    if mask is None and picked_stride(access, e.vector):
+        return _load_picked(e, access, dtype, picked_stride(access, e.vector))
     pointers = lane_pointers(e, access)
     mask = mask or b.constant(True, torch.bool)
     return b.emit(
@@ -67,8 +70,35 @@ def _load_wide(e: "Emitter", access: Access, dtype: torch.dtype) -> Value:
     )
 
 
-def load_rows(e: "Emitter", access: Access, along: str, start: Value, end: Value) -> list[Value]:
-    """The square of elements at `start` and further (before `end`) along an axis with stride 1: a vector for each lane."""
+def _load_picked(e: "Emitter", access: Access, dtype: torch.dtype, stride: int) -> Value:
+    """Every `stride`-th element, picked out of vectors that hold them and what is between; nothing after the last is read."""
+    b = e.builder(dtype, True)
+    vector, lanes = b.type_text(dtype), e.lanes
+    start = e.index.mul(e.env[e.axis], e.i64(stride))
+    last = (lanes - 1) * stride
+    address = advance(e, access, pointer(e, access), e.index.add(start, e.i64(min(last, 0))))
+    wanted = [k * stride - min(last, 0) for k in range(lanes)]
+    result = None
+    for first in range(0, max(wanted) + 1, lanes):
+        here = advance(e, access, address, e.i64(first)) if first else address
+        if first + lanes > max(wanted) + 1:
+            inside = ", ".join("true" if first + k <= max(wanted) else "false" for k in range(lanes))
+            mask = e.text.constant(f"dense<[{inside}]>", f"vector<{lanes}xi1>", torch.bool, -1)
+            text = (
+                f"llvm.intr.masked.load {here}, {mask}, {b.constant(0, dtype)} {{alignment = {dtype.itemsize} : i32}}"
+            )
+            loaded = b.emit(f"{text} : (!llvm.ptr, {b.type_text(torch.bool)}, {vector}) -> {vector}", dtype)
+        else:
+            text = f"llvm.load {here} {{alignment = {dtype.itemsize} : i64}} : !llvm.ptr -> {vector}"
+            loaded = b.emit(text, dtype)
+        # lanes found before stay; those of this vector take their places
+        pick = [lanes + w - first if first <= w < first + lanes else k for k, w in enumerate(wanted)]
+        result = b.emit(f"vector.shuffle {result or loaded}, {loaded} {pick} : {vector}, {vector}", dtype)
+    return result
+
+
+def load_rows(e: "Emitter", access: Access, start: Value, end: Value) -> list[Value]:
+    """A square: for each lane the elements from `start` on (before `end`) along the axis where `access` has stride 1."""
     dtype = stored_dtype(access.dtype)
     b, i = e.builder(dtype, True), e.builder(torch.int64, True)
     vector, bools = b.type_text(dtype), b.type_text(torch.bool)
@@ -112,6 +142,21 @@ def store(e: "Emitter", access: Access, node: Node) -> None:
         )
     else:
         e.lines.append(f"llvm.store {value}, {address} {{alignment = {align} : i64}} : {type_}, !llvm.ptr")
+
+
+def store_rows(e: "Emitter", access: Access, rows: list[Value], start: Value, end: Value) -> None:
+    """The counterpart of load_rows."""
+    dtype = rows[0].dtype
+    b, i = e.builder(dtype, True), e.builder(torch.int64, True)
+    mask = i.lt(e.lane_numbers(), e.splat(e.index.sub(end, start)))
+    stride = e.integer(access.address.strides[e.axis])
+    address = advance(e, access, pointer(e, access), e.index.add(start, e.index.mul(e.env[e.axis], stride)))
+    for lane, row in enumerate(rows):
+        address = advance(e, access, address, stride) if lane else address
+        e.lines.append(
+            f"llvm.intr.masked.store {row}, {address}, {mask} {{alignment = {dtype.itemsize} : i32}} : "
+            f"{b.type_text(dtype)}, {b.type_text(torch.bool)} into !llvm.ptr"
+        )
 
 
 def prefetch_store(e: "Emitter", access: Access) -> None:

@@ -104,14 +104,25 @@ class Fold:
 
 def lanes_folded(b: VectorBuilder, kind: str, x: Value) -> Value:
     dtype = x.dtype
-    unsigned = not dtype.is_signed
+    if kind in ("max", "min") and dtype.is_floating_point:
+        return _extremum_of_lanes(b, kind, x)
     if kind in ("max", "min"):
-        word = f"{kind}imumf" if dtype.is_floating_point else f"{kind}{'u' if unsigned else 's'}i"
+        word = f"{kind}{'s' if dtype.is_signed else 'u'}i"
     else:
         word = {"sum": "or" if dtype == torch.bool else "add", "prod": "mul", "any": "or", "all": "and"}[kind]
     # without leave to reassociate, a sum would go through the lanes one by one
     order = " fastmath<reassoc>" if word in ("add", "mul") and dtype.is_floating_point else ""
     return b.emit(f"vector.reduction <{word}>, {x}{order} : {b.type_text(dtype)} into {_scalar(b, x)}", dtype)
+
+
+def _extremum_of_lanes(b: VectorBuilder, kind: str, x: Value) -> Value:
+    """NaN if any lane is: looked for by itself, since an extremum that minds NaN at every step takes four times as long."""
+    unordered = b.ne(x, x)
+    scalar = VectorBuilder(b.text, b.lines, x.dtype, 1)
+    vector, bools = b.type_text(x.dtype), b.type_text(torch.bool)
+    found = b.emit(f"vector.reduction <or>, {unordered} : {bools} into i1", torch.bool)
+    word = f"vector.reduction <{kind}numf>, {x} fastmath<nnan> : {vector} into {_scalar(b, x)}"
+    return scalar.select(found, scalar.constant(math.nan, x.dtype), b.emit(word, x.dtype))
 
 
 def _scalar(b: VectorBuilder, x: Value) -> str:

@@ -39,7 +39,7 @@ class Schedule:
     axes: list[Axis]
     vector: Vector
     block: Axis | None  # ACROSS: the last axis of a pass, which goes in blocks that the vector's axis runs across
-    turned: list[Node]  # transposed reads, whose unit stride is along `block`
+    turned: list[Access]  # transposed reads and outputs, whose unit stride is along `block`
     passes: list[Pass]
     outer_outputs: list[Output]  # one element for each point of the outer axes
     kept: dict[Node, tuple[int, Access]]  # value -> from which pass on it is read back, and where
@@ -69,7 +69,7 @@ def make_schedule(kernel: Kernel, axes: list[Axis], vector: Vector) -> Schedule:
         if vector.axis in group:
             group.remove(vector.axis)
             group.append(vector.axis)
-    turned: list[Node] = []
+    turned: list[Access] = []
     if has_inner:
         few = hint(symbols.product(a.size for a in inner)) <= FEW_ROWS
         block = None if few or vector.axis not in outer else inner[-1]
@@ -78,7 +78,7 @@ def make_schedule(kernel: Kernel, axes: list[Axis], vector: Vector) -> Schedule:
     if block is not None:
         inner.remove(block)
         inner.append(block)
-        turned = [n for n in kernel.nodes if n.access is not None and is_turned(n.access, vector, block)]
+        turned = [a for a in kernel.accesses if is_turned(a, vector, block)]
     names = {a.name for a in inner}
     written_inside = [o for o in kernel.outputs if not has_inner or names & (o.node.dims | o.access.address.dims)]
     planner = _Planner(kernel, inner, vector, written_inside, 0 if block else SCRATCH_BYTES)
@@ -97,12 +97,9 @@ def make_schedule(kernel: Kernel, axes: list[Axis], vector: Vector) -> Schedule:
 
 
 def turning_axis(kernel: Kernel, axes: list[Axis], vector: Vector) -> Axis | None:
-    """The axis along which most of the reads that are strided along the vector have stride 1."""
-    found = [
-        (sum(is_turned(n.access, vector, axis) for n in kernel.nodes if n.access), axis)
-        for axis in axes
-        if axis is not vector.axis
-    ]
+    """The axis along which most of what is strided along the vector has stride 1."""
+    accesses, others = list(kernel.accesses), [axis for axis in axes if axis is not vector.axis]
+    found = [(sum(is_turned(a, vector, axis) for a in accesses), axis) for axis in others]
     count, axis = max(found, key=lambda item: item[0], default=(0, None))
     return axis if count else None
 

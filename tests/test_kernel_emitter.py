@@ -4,11 +4,12 @@ import math
 
 import pytest
 import torch
-from hypothesis import given, settings
+from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
 from mlirc.dialects import symbols
 from mlirc.dialects.symbols import symbol
+from mlirc.dialects.tensor_types import opmath
 from tests.kernel_runner import NativeKernel, info, like
 
 f32, f64, f16, bf16 = torch.float32, torch.float64, torch.float16, torch.bfloat16
@@ -149,12 +150,15 @@ def test_sums_over_two_separate_dimensions():
     kernel.check(x)
 
 
-def test_argmax_over_two_dimensions_counts_row_major():
-    x = torch.randint(0, 4, (6, 5, 40)).float()
-    kernel = NativeKernel(
-        [like(x)], "6", "5, 40", lambda k, x: [(k.reduce("argmax", k.read(x, k.dims)), k.parallel_dims, info(i64, "6"))]
-    )
-    kernel.check(x)
+@pytest.mark.parametrize("order", [(0, 1, 2), (0, 2, 1), (2, 1, 0), (1, 2, 0)])
+def test_argmax_over_two_dimensions_counts_row_major(order):
+    sizes = (6, 20, 40)
+    x = torch.randint(0, 4, [sizes[d] for d in order]).float()
+
+    def build(k, x):
+        return [(k.reduce("argmax", k.read(x, [k.dims[d] for d in order])), k.parallel_dims, info(i64, "6"))]
+
+    NativeKernel([like(x)], "6", "20, 40", build).check(x)
 
 
 def test_reduction_of_what_does_not_depend_on_the_inner_dimension():
@@ -190,6 +194,20 @@ def test_strided_and_broadcast_reads():
         ]
 
     NativeKernel([like(x), like(y), like(z)], "8, 2, 17", "", build).check(x, y, z)
+
+
+@pytest.mark.parametrize("stride", [2, 3, 4, 5, -1])
+@pytest.mark.parametrize("dtype", [f32, f64, bf16, u8])
+def test_every_second_element(stride, dtype):
+    """The last element read is the operand's last: nothing after it may be touched."""
+    count = 53
+    x = torch.randint(0, 100, (3, (count - 1) * abs(stride) + 1)).to(dtype)
+
+    def build(k, x):
+        a, b = k.dims
+        return [(k.read(x, (a, b * stride + (count - 1 if stride < 0 else 0))), k.dims, info(dtype, f"3, {count}"))]
+
+    NativeKernel([like(x)], f"3, {count}", "", build).check(x)
 
 
 def test_flip_and_remainder_maps():
@@ -380,6 +398,43 @@ def spaces(draw):
     return sizes, draw(st.integers(0, rank)), draw(st.permutations(range(rank))), draw(st.permutations(range(rank)))
 
 
+KINDS = ("sum", "max", "argmin", "scan")
+
+
+@settings(max_examples=40, deadline=None)
+@given(spaces(), st.booleans(), st.sampled_from(KINDS), st.sampled_from([f32, i64, u8]), st.sampled_from([64, 32]))
+def test_random_reductions_with_masks(space, symbolic, kind, dtype, vector_bytes):
+    """Permuted masked reads, one of them by an index; max, argmin, or a scan; a permuted result and a bool."""
+    sizes, parallel, reading, writing = space
+    assume(sizes[0] > 0)  # an index into nothing is an error
+    parallel = len(sizes) - 1 if kind == "scan" else parallel
+    names = [f"s{d}" for d in range(len(sizes))] if symbolic else [str(n) for n in sizes]
+    shape = ", ".join(names[d] for d in writing)
+
+    def build(k, x, index):
+        dims = k.dims
+        inside = k.ne(k.read(index, [dims[0]]), k.size(dims[-1]))
+        a = k.read(x, [dims[d] for d in reading], mask=inside)
+        row = k.check_index(k.read(index, [dims[-1]]), symbols.parse(names[0]), True, "")
+        b = k.read(x, [symbol("i0") if d == 0 else dims[d] for d in reading], [row])
+        value = k.add(k.cast(a, opmath(dtype)), k.cast(b, opmath(dtype)))
+        results = [(k.gt(value, k.cast(a, opmath(dtype))), [dims[d] for d in writing], info(bool_, shape))]
+        if kind == "scan":
+            return [(k.scan("max", value), [dims[d] for d in writing], info(dtype, shape)), *results]
+        if k.inner:
+            out = info(i64 if kind == "argmin" else dtype, ", ".join(names[: len(k.parallel)]))
+            results.append((k.reduce(kind, value), k.parallel_dims, out))
+        return results
+
+    length = max(sizes[0], sizes[-1])
+    tensor = torch.randint(0, 5, [sizes[d] for d in reading]).to(dtype)
+    index = torch.randint(-sizes[0], sizes[0], (length,))
+    parts = ", ".join(names[:parallel]), ", ".join(names[parallel:])
+    shape_in = ", ".join(names[d] for d in reading)
+    kernel = NativeKernel([info(dtype, shape_in), like(index)], *parts, build, vector_bytes)
+    kernel.check(tensor, index, **(dict(zip(names, sizes, strict=True)) if symbolic else {}))
+
+
 @settings(max_examples=40, deadline=None)
 @given(
     spaces(), st.booleans(), st.integers(0, 3), st.sampled_from([f32, bf16, f64, i32]), st.sampled_from([64, 32, 16])
@@ -408,4 +463,4 @@ def test_random_layouts_and_reductions(space, symbolic, broadcast, dtype, vector
     other = torch.randint(-3, 4, [sizes[broadcast]] if flat else []).to(dtype)
     parts = ", ".join(names[:parallel]), ", ".join(names[parallel:])
     kernel = NativeKernel([info(dtype, ", ".join(shape)), info(dtype, flat)], *parts, build, vector_bytes)
-    kernel.check(tensor, other, **({n: v for n, v in zip(names, sizes, strict=True)} if symbolic else {}))
+    kernel.check(tensor, other, **(dict(zip(names, sizes, strict=True)) if symbolic else {}))
