@@ -133,8 +133,13 @@ def conversion_of(argument: Any, conversions: dict[str, Any]) -> Any:
 Step = Callable[[], list[str]]
 
 
+def operand_of(given: Any, operands: Sequence[Buffer | Number]) -> Any:
+    """The operand that the JSON refers to, or None."""
+    return operands[given["$"]] if isinstance(given, dict) and "$" in given else None
+
+
 def tensor(frame: Frame, given: Any, operands: Sequence[Buffer | Number]) -> Step:
-    x = operands[given["$"]] if isinstance(given, dict) and "$" in given else None
+    x = operand_of(given, operands)
     if not isinstance(x, Buffer) or x.root.kind == "number":
         raise NotNative("a number stands for a tensor")
     return lambda: [frame.plain(x)]
@@ -146,7 +151,7 @@ def integer(frame: Frame, given: Any, operands: Sequence[Buffer | Number]) -> St
     if isinstance(given, dict) and "size" in given:
         expr = symbols.parse(given["size"])
         return lambda: [frame.sizes.of(expr)]
-    x = operands[given["$"]] if isinstance(given, dict) and "$" in given else None
+    x = operand_of(given, operands)
     if isinstance(x, Number) and x.letter == "i":
         return lambda: [x.value]
     raise NotNative(f"{given} is no integer")
@@ -157,7 +162,7 @@ def real(frame: Frame, given: Any, operands: Sequence[Buffer | Number]) -> Step:
         return lambda: [shim.double_text(float(given))]
     if isinstance(given, dict) and "float" in given:
         return lambda: [shim.double_text(float(given["float"]))]
-    x = operands[given["$"]] if isinstance(given, dict) and "$" in given else None
+    x = operand_of(given, operands)
     if isinstance(x, Number) and x.letter == "f":
         return lambda: [x.value]
     raise NotNative(f"{given} is no float")

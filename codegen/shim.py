@@ -55,8 +55,12 @@ def library() -> ctypes.CDLL:
 
 @cache
 def dtype_code(dtype: torch.dtype) -> int:
-    """The shim's number of a dtype."""
-    return getattr(library(), f"aoti_torch_dtype_{str(dtype).removeprefix('torch.')}")()
+    """The shim's number of a dtype. Raises ValueError for one that this version of torch has no number for."""
+    name = str(dtype).removeprefix("torch.")
+    for prefix in ("aoti_torch_dtype_", "torch_dtype_"):
+        if hasattr(library(), prefix + name):
+            return getattr(library(), prefix + name)()
+    raise ValueError(f"PyTorch's C shim has no number for {dtype}: a buffer of it cannot be made")
 
 
 @cache
