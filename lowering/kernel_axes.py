@@ -141,7 +141,7 @@ def fit(axis: Axis, lanes: int) -> int:
 
 
 def element_bytes(kernel: Kernel) -> int:
-    """What decides the number of lanes: 4 where there is a 4-byte or half value; 8-byte indices beside it take two registers."""
+    """What decides the number of lanes: 4 with any 4-byte or half value: indices beside it can take two registers."""
     found = {max(n.dtype.itemsize, 4) if n.dtype.is_floating_point else n.dtype.itemsize for n in kernel.nodes}
     found |= {a.dtype.itemsize for a in kernel.accesses if a.dtype != torch.bool}
     for size in (4, 8, 2):

@@ -1,10 +1,13 @@
 """Loops of a kernel whose vector lies across the axis that is gone through: columns folded row by row, and transposes.
 
-for tile of columns:                     as many as memory is read well in one go; their accumulators are in scratch memory
-  for block of ROWS rows:
-    for vector of columns in the tile:
-      read the block's ROWS x lanes elements of a transposed operand as rows, and turn them around in registers
-      for row in block: ...              folds into registers, added to the scratch memory once a block
+    for tile of columns:                 wide enough to read memory well; its accumulators are in scratch memory
+      for block of rows:
+        for vector of columns:
+          read a square of each transposed operand, and turn it around in registers
+          for row in block:              folds into registers, which are added to the scratch memory once a block
+            ...
+
+The columns go along the vector's axis, the rows along the `block` axis of the schedule.
 """
 
 from functools import partial

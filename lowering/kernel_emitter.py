@@ -79,7 +79,7 @@ class Emitter:
     def loop(
         self, lo: Value, hi: Value, step: Value, carried: Sequence[Value], types: Sequence[str], body: Body
     ) -> list[Value]:
-        """`for index in lo..hi step`: `body(index, carried)` gives the next values of `carried`; returns the last ones."""
+        """`for index in lo..hi step`: `body(index, carried)` gives the next `carried`; the last ones are returned."""
         name, result = self.text.new_name(), self.text.new_name()
         arguments = [Value(self.text.new_name(), x.dtype) for x in carried]
         head = f"scf.for {name} = {lo} to {hi} step {step}"
@@ -235,7 +235,7 @@ class _Integers:
 
 
 def computed_dtype(node: Node) -> torch.dtype:
-    """The dtype that an elementwise op's scalar body computes in: its first operand's that is not there as a boolean."""
+    """The dtype that an op's scalar body computes in: its first operand's that does not count as a boolean."""
     words = node.cls.computes
     for k, operand in enumerate(node.operands):
         if (words[k] if isinstance(words, tuple) else words) != "bool":

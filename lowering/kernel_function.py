@@ -1,9 +1,11 @@
-"""A kernel as functions in MLIR text: the entry with the ABI of docs/architecture.md, and the body, which threads share.
+"""A kernel as functions in MLIR text: the entry, with docs/architecture.md's ABI, and the body, which threads share.
 
-func.func @kernel_0(%args) -> i64                 frame = {args, status}; how many threads; body(frame, 0, 1) or GOMP_parallel
-llvm.func @kernel_0_part(%frame)                  what each thread of libgomp runs: body(frame, thread, threads)
-llvm.func @kernel_0_body(%frame, %thread, %threads)
-llvm.func @kernel_0_bad_index(%frame, %number, %index, %size)
+    func.func @kernel_0(%args) -> i64              decides how many threads: body(frame, 0, 1), or GOMP_parallel
+    llvm.func @kernel_0_part(%frame)               what each thread of libgomp runs: body(frame, thread, threads)
+    llvm.func @kernel_0_body(%frame, %thread, %threads)
+    llvm.func @kernel_0_bad_index(%frame, %number, %index, %size)
+
+The frame holds the address of the arguments, the number of a check that failed, and that of memory for partial results.
 """
 
 from dataclasses import dataclass
@@ -28,7 +30,10 @@ STATUS, PARTIAL, FRAME_WORDS = 1, 2, 3
 
 @dataclass(frozen=True)
 class KernelText:
-    """functions: MLIR text; declarations: the external functions that it calls, each a line; symbols: as the words hold them."""
+    """functions      MLIR text
+    declarations   the external functions that it calls, each a line
+    symbols        those whose values the words hold, in order
+    """
 
     functions: str
     declarations: list[str]

@@ -1,11 +1,13 @@
 """The loops of a kernel as MLIR text: the outer axes, and inside them the passes over the inner axes.
 
-for row in my rows:                      outer axes; the threads share them
-  for i in 0..n step 2*lanes:            a pass: two accumulators, so that additions overlap
-    ...
-  for i in rest step lanes:              masked
-  fold the lanes
-  for i in ...                           the next pass
+    for row in my rows:                      outer axes; the threads share them
+      for i in 0..n step 2*lanes:            a pass: two accumulators, so that additions overlap
+        ...
+      for i in rest step lanes:              masked
+      fold the lanes
+      for i in ...                           the next pass
+
+A kernel without inner axes is one pass over all its axes.
 """
 
 import math

@@ -71,7 +71,7 @@ def _load_wide(e: "Emitter", access: Access, dtype: torch.dtype) -> Value:
 
 
 def _load_picked(e: "Emitter", access: Access, dtype: torch.dtype, stride: int) -> Value:
-    """Every `stride`-th element, picked out of vectors that hold them and what is between; nothing after the last is read."""
+    """Every `stride`-th element, picked out of the vectors that hold it; nothing after the last one is read."""
     b = e.builder(dtype, True)
     vector, lanes = b.type_text(dtype), e.lanes
     start = e.index.mul(e.env[e.axis], e.i64(stride))
@@ -98,7 +98,7 @@ def _load_picked(e: "Emitter", access: Access, dtype: torch.dtype, stride: int) 
 
 
 def load_rows(e: "Emitter", access: Access, start: Value, end: Value) -> list[Value]:
-    """A square: for each lane the elements from `start` on (before `end`) along the axis where `access` has stride 1."""
+    """A square: for each lane the elements from `start` on (before `end`) along the axis with stride 1."""
     dtype = stored_dtype(access.dtype)
     b, i = e.builder(dtype, True), e.builder(torch.int64, True)
     vector, bools = b.type_text(dtype), b.type_text(torch.bool)
@@ -169,7 +169,7 @@ def prefetch_store(e: "Emitter", access: Access) -> None:
 
 
 def read_mask(e: "Emitter", access: Access, wide: bool) -> Value | None:
-    """Where to read: inside the space, where the read's mask holds, and not by an index that an empty tensor refused."""
+    """Where to read: inside the space, where the read's mask holds, never by an index into an empty tensor."""
     b = e.builder(torch.bool, wide)
     parts = [e.mask] if wide and e.mask is not None and not access.lanewise else []
     if access.mask is not None:

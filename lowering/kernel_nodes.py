@@ -27,7 +27,7 @@ class NotAKernel(ValueError):
 
 @dataclass(eq=False, slots=True)
 class Linear:
-    """An integer at each point of the iteration space: the sum of strides[d] * d, and `rest`, not linear or constant."""
+    """An integer at each point of the iteration space: the sum of strides[d] * d, and all else in `rest`."""
 
     strides: dict[str, Int]
     rest: Int

@@ -1,5 +1,8 @@
-"""Reductions whose inner axes are shared by threads: each leaves what it found, all meet at a barrier, and each folds what
-all left in the order of the threads. So all go on with the same value, and the same one at every call."""
+"""Reductions whose inner axes are shared by threads.
+
+Each thread leaves what it found, all meet at a barrier, and each folds what all left, in the order of the threads.
+So all go on with the same value, and it is the same one at every call.
+"""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -40,7 +43,7 @@ def barrier(e: Emitter) -> None:
 
 
 class Partials:
-    """The memory of a kernel's partial results, `each` bytes a thread; each component of each reduction has a slot in it."""
+    """Memory for partial results, `each` bytes a thread: each component of each reduction has a slot in them."""
 
     def __init__(self, e: Emitter, vector: Vector, each: int):
         self.e, self.slot, self.each = e, slot_bytes(vector), each

@@ -116,7 +116,7 @@ def lanes_folded(b: VectorBuilder, kind: str, x: Value) -> Value:
 
 
 def _extremum_of_lanes(b: VectorBuilder, kind: str, x: Value) -> Value:
-    """NaN if any lane is: looked for by itself, since an extremum that minds NaN at every step takes four times as long."""
+    """NaN if any lane is, which is looked for by itself: an extremum that minds NaN takes four times as long."""
     unordered = b.ne(x, x)
     scalar = VectorBuilder(b.text, b.lines, x.dtype, 1)
     vector, bools = b.type_text(x.dtype), b.type_text(torch.bool)

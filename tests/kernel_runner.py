@@ -43,7 +43,7 @@ def guarded(i: TensorInfo, values: dict[str, int]) -> tuple[torch.Tensor, torch.
 
 
 def launch_module(inputs: Sequence[TensorInfo], parallel: str, inner: str, build: Callable):
-    """A module whose @graph holds one launch, the number of the input that each of its first operands is, and the outputs.
+    """A module whose @graph holds one launch, which input each of its first operands is, and what it writes.
 
     `build(k, *inputs)` gives the results: (value, map, info).
     """
@@ -67,7 +67,7 @@ def launch_module(inputs: Sequence[TensorInfo], parallel: str, inner: str, build
 
 
 class NativeKernel:
-    """`module` and `interpreted` hold the launch before and `mlir` the module's text after lowering."""
+    """`reference` holds the launch as it was, `mlir` is the text of the lowered module."""
 
     def __init__(self, inputs: Sequence[TensorInfo], parallel: str, inner: str, build: Callable, vector_bytes: int = 0):
         with context():
@@ -95,7 +95,7 @@ class NativeKernel:
         return self.function(ctypes.addressof(memory)), memory[len(words) - 2], memory[len(words) - 1]
 
     def check(self, *inputs: torch.Tensor, threads=(1, 3), rtol=1e-5, atol=1e-5, **values: int) -> list[torch.Tensor]:
-        """Runs it natively and in the interpreter, asserts equal results and returns them. No memory around them may change."""
+        """Asserts that it gives what the interpreter does, and changes no memory around its results."""
         wanted = [guarded(i, values)[1] for i in self.outputs]
         self.interpret(inputs, wanted, **values)
         for count in threads:

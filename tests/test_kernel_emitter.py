@@ -1,4 +1,4 @@
-"""Lowered kernels against the interpreter: shapes, strides, dtypes, reductions, scans, indices, masks, in place, threads."""
+"""Lowered kernels against the interpreter: shapes, strides, dtypes, reductions, scans, indices, masks, threads."""
 
 import math
 

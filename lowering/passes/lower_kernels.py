@@ -23,7 +23,8 @@ class LowerKernels:
     after:   "mlircx.run"(%x, %y) {kernel = "kernel_0", symbols = "s0", label = "gelu", inputs = 1 : i64, messages = []}
              func.func @kernel_0(%args: !llvm.ptr) -> i64 { ... }
 
-    Launches of equal structure share a function (SAME STRUCTURE). `vector_bytes` is 64, 32 or 16; 0: as wide as the host's.
+    Launches of equal structure share a function (SAME STRUCTURE).
+    `vector_bytes` is 64, 32 or 16; 0: as wide as the host's.
     """
 
     name = "lower-kernels"
