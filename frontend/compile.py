@@ -16,6 +16,7 @@ from mlirc.dialects import symbols
 from mlirc.dialects.bindings import context, ir
 from mlirc.frontend import statistics
 from mlirc.frontend.errors import CompilationError, DeviceError, UnsupportedGraph
+from mlirc.frontend.garbage import collector_paused
 from mlirc.frontend.importer import Imported, import_graph
 from mlirc.frontend.options import Options
 from mlirc.frontend.prepared import Prepared
@@ -36,7 +37,8 @@ def compile_graph(gm: GraphModule, kind: str, options: Options) -> Callable[[lis
     """
     report = statistics.GraphReport(kind)
     try:
-        compiled = _compile(gm, kind, options, report)
+        with collector_paused():
+            compiled = _compile(gm, kind, options, report)
     except (DeviceError, PipelineError):
         raise
     except UnsupportedGraph as error:
