@@ -82,9 +82,6 @@ class Frame:
         self.tail: list[str] = []
         self._site = -1  # what %site holds here
 
-    def value(self, x: ir.Value) -> Buffer | Number:
-        return self.values[x]
-
     @contextmanager
     def out_of_line(self) -> Iterator[None]:
         """What is written inside goes to the end of the function. It may use what came before, and not the reverse."""

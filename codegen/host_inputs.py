@@ -1,6 +1,5 @@
 """The beginning of a host program: the inputs' words and addresses, and the symbols that their sizes bind."""
 
-from collections.abc import Iterable
 from typing import Any
 
 from mlirc.codegen.host_frame import Buffer, Frame, Number, Root
@@ -111,7 +110,3 @@ def unbound(frame: Frame, expr: Expr) -> set[str]:
 
 def is_bare(expr: Expr) -> bool:
     return str(expr).isidentifier()
-
-
-def free_of(exprs: Iterable[Any]) -> set[str]:
-    return {name for x in exprs if isinstance(x, Expr) for name in symbols.free_symbols(x)}
