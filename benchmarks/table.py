@@ -5,7 +5,7 @@ from typing import Any
 from rich import box
 from rich.table import Table
 
-COLUMNS = ("", "first s", "steady ms", "± %", "vs eager", "peak MB", "error", "grad error", "kernels", "ATen calls")
+COLUMNS = ("", "first s", "steady ms", "± %", "vs eager", "peak MB", "error", "of grad", "kernels", "ATen")
 
 
 def table_of(rows: list[dict[str, Any]]) -> Table:
