@@ -65,7 +65,7 @@ def measure(setting: Setting, backend: str) -> dict[str, Any]:
     peak_memory = resident("VmHWM") - baseline
     result = {"first_call": first_call, "peak_memory": peak_memory, "first_memory": first_memory}
     if backend == "mlirc":
-        return result | explained_counts(module, inputs)
+        return result | explained_counts(module, inputs, setting.training)
     # Of what Inductor generates, this is a launch: `cpp_fused_add_relu_0(buf0, arg1_1, buf1)`.
     kernels = sum(len(re.findall(r"^ +cpp_fused\w*\(", code, re.MULTILINE)) for code in inductor_code)
     return result | {"kernels": kernels, "aten_calls": count_aten_calls(step)}
@@ -97,10 +97,13 @@ def keep_inductor_code() -> list[str]:
     return programs
 
 
-def explained_counts(module: Any, inputs: dict) -> dict[str, int]:
+def explained_counts(module: Any, inputs: dict, training: bool) -> dict[str, int]:
+    import torch
+
     import mlirc
 
-    graphs = mlirc.explain(module, options={"fallback": "error"})(**inputs).data["graphs"]
+    with torch.set_grad_enabled(training):
+        graphs = mlirc.explain(module, options={"fallback": "error"})(**inputs).data["graphs"]
     kernels = sum(kernel["launches"] for graph in graphs for kernel in graph["kernels"])
     aten = sum(count for graph in graphs for count, _ in graph["aten"].values())
     library = sum(count for graph in graphs for count in graph["library"].values())
