@@ -5,7 +5,8 @@ from collections import Counter
 from mlirc.dialects.bindings import ir
 from mlirc.dialects.dialect import OPS
 from mlirc.frontend.statistics import GraphReport, KernelReport
-from mlirc.lowering.pass_manager import PipelineRun, functions, source_lines
+from mlirc.lowering.pass_manager import PipelineRun, functions
+from mlirc.lowering.source_lines import source_lines
 
 
 def read_report(module: ir.Module, record: PipelineRun, report: GraphReport) -> None:

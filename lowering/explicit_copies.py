@@ -21,7 +21,8 @@ from mlirc.dialects.kernel_forms import form_of
 from mlirc.dialects.tensor_types import KERNEL_DTYPES, TensorInfo, info_of
 from mlirc.lowering.ledger import Ledger
 from mlirc.lowering.liveness import ARGUMENT, SCALAR_WORK, Buffer, Liveness, is_tensor, liveness
-from mlirc.lowering.pass_manager import UnsupportedByPass, source_line
+from mlirc.lowering.pass_manager import UnsupportedByPass
+from mlirc.lowering.source_lines import source_line
 
 
 def make_copies_explicit(function: Any, ledger: Ledger, pass_name: str) -> None:

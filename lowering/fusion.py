@@ -10,7 +10,7 @@ from mlirc.lowering.kernel_body import Body, Tensor
 from mlirc.lowering.kernel_merge import Limits, Refused, inline, join, root_index, sites
 from mlirc.lowering.kernel_siblings import join_siblings
 from mlirc.lowering.ledger import Ledger
-from mlirc.lowering.pass_manager import source_line
+from mlirc.lowering.source_lines import source_line
 
 NEIGHBOURS = 8  # readers of one tensor that are tried as siblings
 ROUNDS = 8  # a merge may allow another one before it; real graphs settle in two or three

@@ -10,7 +10,7 @@ from mlirc.lowering.explicit_copies import scalar_work
 from mlirc.lowering.kernel_accesses import accesses, writes_where_read
 from mlirc.lowering.ledger import Ledger
 from mlirc.lowering.liveness import Liveness, liveness
-from mlirc.lowering.pass_manager import source_line
+from mlirc.lowering.source_lines import source_line
 
 WRITERS = ("mlircx.kernel", "mlirc.matmul", "mlirc.addmm", "mlirc.copy")  # ops that write where they are told to
 

@@ -11,7 +11,7 @@ from mlirc.dialects.dialect import OPS, Elementwise, attribute_value
 from mlirc.dialects.kernel_ops import REDUCTIONS
 from mlirc.dialects.symbols import Int
 from mlirc.dialects.tensor_types import KERNEL_DTYPES, TEXT_DTYPE, TensorInfo
-from mlirc.lowering.pass_manager import source_line
+from mlirc.lowering.source_lines import source_line
 
 SCANS = ("sum", "prod", "max", "min")
 

@@ -1,7 +1,10 @@
 """Runs pipelines: our passes and upstream's mixed, each timed, verified and, if wanted, printed.
 
 Our passes are the classes with a `name` and a `run` in the files of lowering/passes/, and those that other packages
-offer under the entry point group `mlirc.passes`. There is no list to maintain.
+offer under the entry point group `mlirc.passes`. There is no list to maintain. A pass may say which forms it is for:
+
+    takes = "kernel"    the form that it runs on (stage_forms.py); without it, any
+    gives = "memory"    the form that it leaves; without it, the one that it found
 """
 
 import functools
@@ -14,8 +17,12 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from mlirc.dialects.bindings import PassManager, context, ir
+from mlirc.lowering.kernel_verifier import StageError
 from mlirc.lowering.ledger import Ledger
+from mlirc.lowering.pass_errors import describe
 from mlirc.lowering.pipeline_parser import PipelineError, Step, make_pass, parse
+from mlirc.lowering.stage_forms import refusal, stage_of
+from mlirc.lowering.verify_stage import verify_stage
 
 
 class PassError(RuntimeError):
@@ -49,7 +56,9 @@ def passes() -> dict[str, type]:
     classes += [entry.load() for entry in importlib.metadata.entry_points(group="mlirc.passes")]
     for cls in classes:
         if cls.name in found and found[cls.name] is not cls:
-            raise PipelineError(f"two passes are called '{cls.name}': {found[cls.name].__module__} and {cls.__module__}")
+            raise PipelineError(
+                f"two passes are called '{cls.name}': {found[cls.name].__module__} and {cls.__module__}"
+            )
         found[cls.name] = cls
     return found
 
@@ -81,11 +90,19 @@ class PipelineRun:
     ledger: Ledger = field(default_factory=Ledger)
 
 
-def functions(module: ir.Module) -> Iterator[Any]:
+def functions(module: Any) -> Iterator[Any]:
     """The functions that passes of ours run on: those with a body that is still ours (lowered kernels are not)."""
-    for op in list(module.body.operations):
-        if op.operation.name == "func.func" and not op.name.value.startswith("kernel_"):
+    for op in list(module.operation.regions[0].blocks[0].operations):
+        if op.operation.name == "func.func" and op.regions[0].blocks and not op.name.value.startswith("kernel_"):
             yield op
+
+
+def verify_forms(module: Any) -> None:
+    """Check every function of ours against the form that it is in. Raises StageError."""
+    for function in functions(module):
+        stage = stage_of(function)
+        if stage:
+            verify_stage(function, stage)
 
 
 def run_pipeline(
@@ -93,29 +110,63 @@ def run_pipeline(
     pipeline: str,
     after_pass: Callable[[str, ir.Module], None] | None = None,
     record: PipelineRun | None = None,
-    verify: bool = True,
 ) -> PipelineRun:
     """Run the passes of `pipeline` on `module`, in place. `after_pass(step, module)` is called after each.
 
-    Raises PipelineError for a pipeline that is wrong, before anything runs, and PassError when a pass fails.
+    MLIR verifies after each pass; the form that the last one leaves is verified in full, and if it is wrong, the forms
+    before, to find the pass that did it. Raises PipelineError for a pipeline that is wrong, or that is not for a module
+    of this form; PassError when a pass fails; StageError where the module given was wrong already.
     """
     record = record or PipelineRun()
     with context():
-        runners = [_runner(step) for step in parse(pipeline)]
-        for step, run in runners:
+        before: list[tuple[Step, Any]] = []
+        for step, run in runners(pipeline):
             start = time.perf_counter()
-            # the text is only needed when the pass fails; bytecode would be cheaper still, but cannot be read by people
-            before = module.operation.clone()
+            before.append((step, module.operation.clone()))  # cheap; its text is only needed when a pass fails
             try:
                 run(module, record.ledger)
-                if verify:
-                    module.operation.verify()
+                module.operation.verify()
+            except PipelineError:
+                raise
             except Exception as error:
-                raise PassError(_describe(step, error), str(step), str(before)) from error
+                raise _pass_error(*before[-1], error) from error
             record.passes.append(PassRun(str(step), time.perf_counter() - start))
             if after_pass:
                 after_pass(str(step), module)
+        _verify_result(module, before)
     return record
+
+
+def _verify_result(module: ir.Module, before: list[tuple[Step, Any]]) -> None:
+    wrong = _wrong_form(module)
+    for step, given in reversed(before):
+        if wrong is None:
+            return
+        earlier = _wrong_form(given)
+        if earlier is None:
+            raise _pass_error(step, given, wrong) from wrong
+        wrong = earlier
+    if wrong is not None:
+        raise wrong
+
+
+def _wrong_form(module: Any) -> StageError | None:
+    try:
+        verify_forms(module)
+    except StageError as error:
+        return error
+    return None
+
+
+def _pass_error(step: Step, before: Any, error: Exception) -> PassError:
+    text = before.get_asm(enable_debug_info=True)
+    return PassError(f"pass '{step}' failed{describe(error)}", str(step), text)
+
+
+def runners(pipeline: str) -> list[tuple[Step, Callable[[ir.Module, Ledger], None]]]:
+    """The passes of a pipeline, ready to run. Raises PipelineError."""
+    with context():
+        return [_runner(step) for step in parse(pipeline)]
 
 
 def _runner(step: Step) -> tuple[Step, Callable[[ir.Module, Ledger], None]]:
@@ -125,8 +176,10 @@ def _runner(step: Step) -> tuple[Step, Callable[[ir.Module, Ledger], None]]:
 
         def run(module: ir.Module, ledger: Ledger) -> None:
             for function in functions(module):
+                _check_taken(step, instance, function)
                 with ir.InsertionPoint(function):
                     instance.run(function, ledger)
+                _check_given(instance, function)
 
         return step, run
     try:
@@ -140,56 +193,15 @@ def _runner(step: Step) -> tuple[Step, Callable[[ir.Module, Ledger], None]]:
     return step, lambda module, ledger: manager.run(module.operation)
 
 
-def _describe(step: Step, error: Exception) -> str:
-    text = " ".join(str(error).split()) or type(error).__name__
-    op = getattr(error, "op", None)
-    where = ""
-    if op is not None:
-        where = f" at {op.operation.name} ({source_line(op.location)})"
-    elif isinstance(error, ir.MLIRError) and error.error_diagnostics:
-        diagnostic = error.error_diagnostics[0]
-        text = diagnostic_text(diagnostic)
-        where = f" ({source_line(typed(diagnostic.location))})"
-    return f"pass '{step}' failed{where}: {text}"
+def _check_taken(step: Step, instance: Any, function: Any) -> None:
+    stage = getattr(instance, "takes", None)
+    wrong = refusal(function, stage) if stage else ""
+    if wrong:
+        raise PipelineError(f"pass '{step}' takes the {stage} form, and {wrong}")
 
 
-def typed(location: ir.Location) -> ir.Location:
-    """A diagnostic's location as its own class: the bindings hand it out as the base class."""
-    for cls in (ir.FileLineColLoc, ir.FusedLoc, ir.NameLoc, ir.CallSiteLoc):
-        try:
-            return cls(location)
-        except ValueError:
-            continue
-    return location
-
-
-def diagnostic_text(diagnostic: ir.DiagnosticInfo) -> str:
-    """MLIR's message in one line, with the name of the op where the message leaves it out."""
-    text = " ".join(diagnostic.message.split())
-    for note in diagnostic.notes:
-        _, found, op = note.message.partition("see current operation: ")
-        if found and text.startswith("op "):
-            return f"{op.split('(')[0].split('=')[-1].strip()} {text}"
-    return text
-
-
-def source_line(location: ir.Location) -> str:
-    """The user's source line in an MLIR location, fused ones included: "model.py:12", or "unknown line"."""
-    return next(iter(source_lines(location)), "unknown line")
-
-
-def source_lines(location: ir.Location) -> list[str]:
-    """Every user's source line in an MLIR location, each once."""
-    return list(dict.fromkeys(f"{p.filename}:{p.start_line}" for p in _files(location)))
-
-
-def _files(location: ir.Location) -> Iterator[Any]:
-    if isinstance(location, ir.FileLineColLoc):
-        yield location
-    elif isinstance(location, ir.FusedLoc):
-        for part in location.locations:
-            yield from _files(part)
-    elif isinstance(location, ir.NameLoc):
-        yield from _files(location.child_loc)
-    elif isinstance(location, ir.CallSiteLoc):
-        yield from _files(location.callee)
+def _check_given(instance: Any, function: Any) -> None:
+    """A pass that promises a form and leaves another would else be found out by the next one, as its fault."""
+    stage = getattr(instance, "gives", None)
+    if stage and refusal(function, stage):
+        verify_stage(function, stage)

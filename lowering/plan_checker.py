@@ -17,7 +17,7 @@ from mlirc.dialects.dialect import attribute_value
 from mlirc.dialects.kernel_interpreter import Points
 from mlirc.dialects.symbols import Int
 from mlirc.dialects.tensor_types import TensorInfo, info_of
-from mlirc.lowering.pass_manager import source_line
+from mlirc.lowering.source_lines import source_line
 
 
 class PlanError(AssertionError):

@@ -4,6 +4,7 @@ MLIR's own verifier checks operands, results and attributes of `mlirc` ops; this
 ops may appear, text attributes, the ops of the `mlircx` namespace, kernel bodies (kernel_verifier.py).
 """
 
+import re
 from collections.abc import Callable
 from typing import Any
 
@@ -13,18 +14,7 @@ from mlirc.dialects.dialect import OPS, attribute_value
 from mlirc.dialects.symbols import Int
 from mlirc.dialects.tensor_types import info_of
 from mlirc.lowering.kernel_verifier import StageError, expect, list_attribute, text_attribute, verify_kernel
-
-ATEN = {"mlircx.aten", "mlircx.aten_effect"}
-NUMBERS = {"mlirc.constant", "mlirc.size"}
-LIBRARY = {"mlirc.matmul", "mlirc.addmm"}
-KERNEL_STAGE = LIBRARY | {"mlircx.kernel", "mlirc.view", "mlirc.copy", "mlirc.iota", "mlirc.assign"}
-MEMORY_STAGE = {"mlirc.slot", "mlirc.allocate", "mlirc.release", "mlirc.view", "mlircx.call"}
-ALLOWED: dict[str, set[str]] = {
-    "kernel": KERNEL_STAGE | ATEN | NUMBERS,
-    "memory": MEMORY_STAGE | ATEN | NUMBERS | {"mlircx.launch"},
-    "lowered": MEMORY_STAGE | ATEN | NUMBERS | {"mlircx.run"},
-}
-MADE_BY = {"kernel": "to-kernels", "memory": "plan-memory", "lowered": "lower-kernels"}
+from mlirc.lowering.stage_forms import ATEN, MADE_BY, NUMBERS, may_hold
 
 
 def verify_stage(function: Any, stage: str) -> None:
@@ -32,14 +22,13 @@ def verify_stage(function: Any, stage: str) -> None:
 
     `stage` is "graph", "kernel", "memory" or "lowered". Needs an entered context.
     """
-    allowed = {f"mlirc.{name}" for name in OPS} | ATEN if stage == "graph" else ALLOWED[stage]
     block = function.regions[0].blocks[0]
     for op in block.operations:
         name = op.operation.name
         if name == "func.return":
             verify_results(function, op)
             continue
-        if name not in allowed:
+        if not may_hold(stage, name):
             raise StageError(op, f"no op of the {stage} form", _advice(name, stage))
         if stage in ("memory", "lowered") and name in NUMBERS:
             number = not isinstance(op.results[0].type, ir.RankedTensorType)
@@ -76,6 +65,8 @@ def expression(op: Any, attribute: str) -> Int:
 
 # ---- the function
 
+ALIAS_GROUPS = 'mlirc.results holds "g0", ...; "arg0", ... for arguments; "size" and "float0", ... for plain numbers'
+
 
 def verify_results(function: Any, op: Any) -> None:
     if "mlirc.results" not in function.attributes:
@@ -85,9 +76,9 @@ def verify_results(function: Any, op: Any) -> None:
     expect(len(groups) == results, op, f"{len(groups)} alias groups for {results} results", "set mlirc.results")
     count = len(function.regions[0].blocks[0].arguments)
     for group in groups:
-        number = group[3:] if group.startswith("arg") else group[1:] if group.startswith("g") else ""
-        fits = number.isdigit() and (group.startswith("g") or int(number) < count)
-        expect(fits, op, f'"{group}" is no alias group', 'mlirc.results holds "g0", "g1", ... and "arg0", "arg1", ...')
+        argument = re.fullmatch(r"arg(\d+)", group)
+        fits = int(argument[1]) < count if argument else re.fullmatch(r"g\d+|float\d+|size", group)
+        expect(bool(fits), op, f'"{group}" is no alias group', ALIAS_GROUPS)
 
 
 # ---- ops of the graph and kernel stages

@@ -104,7 +104,8 @@ def _text(module: Any, locations: bool) -> str:
 
 
 def _diagnostics(name: str, error: Any) -> str:
-    from mlirc.lowering.pass_manager import diagnostic_text, typed
+    from mlirc.lowering.pass_errors import diagnostic_text
+    from mlirc.lowering.source_lines import typed
 
     for diagnostic in error.error_diagnostics:
         where = typed(diagnostic.location)

@@ -23,6 +23,7 @@ class Decompose:
     """
 
     name = "decompose"
+    takes = "graph"
 
     def run(self, function: Any, ledger: Ledger) -> None:
         block = function.regions[0].blocks[0]

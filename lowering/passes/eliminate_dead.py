@@ -19,6 +19,7 @@ class EliminateDead:
     """
 
     name = "eliminate-dead"
+    takes = "graph"
 
     def run(self, function: Any, ledger: Ledger) -> None:
         for op in reversed(list(function.regions[0].blocks[0].operations)):

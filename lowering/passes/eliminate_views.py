@@ -26,6 +26,7 @@ class EliminateViews:
     """
 
     name = "eliminate-views"
+    takes = "graph"
 
     def run(self, function: Any, ledger: Ledger) -> None:
         written = written_roots(function)

@@ -29,6 +29,7 @@ class FoldConstants:
     """
 
     name = "fold-constants"
+    takes = "graph"
 
     def run(self, function: Any, ledger: Ledger) -> None:
         for op in list(function.regions[0].blocks[0].operations):

@@ -28,6 +28,7 @@ class FuseElementwise:
     """
 
     name = "fuse-elementwise"
+    takes = "kernel"
     max_ops: int = 64
     max_reads: int = 24
 

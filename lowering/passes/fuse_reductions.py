@@ -23,6 +23,7 @@ class FuseReductions:
     """
 
     name = "fuse-reductions"
+    takes = "kernel"
     max_ops: int = 64
     max_reads: int = 24
 

@@ -23,6 +23,7 @@ class FuseSiblings:
     """
 
     name = "fuse-siblings"
+    takes = "kernel"
     max_ops: int = 64
     max_reads: int = 24
 

@@ -12,7 +12,7 @@ from mlirc.dialects.kernel_forms import broadcast_map
 from mlirc.dialects.ops.panels import panel_map, panels_info
 from mlirc.dialects.tensor_types import info_of, type_of
 from mlirc.lowering.ledger import Ledger
-from mlirc.lowering.pass_manager import source_line
+from mlirc.lowering.source_lines import source_line
 
 MOST_K = 4096  # a block of rows is packed on a thread's stack
 
@@ -35,6 +35,7 @@ class GenerateProducts:
     """
 
     name = "generate-products"
+    takes = "graph"
 
     def run(self, function: Any, ledger: Ledger) -> None:
         parameters = parameter_arguments(function)

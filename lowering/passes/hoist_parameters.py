@@ -6,8 +6,8 @@ from typing import Any
 from mlirc.dialects.bindings import func, ir
 from mlirc.dialects.symbols import print_list
 from mlirc.lowering.ledger import Ledger
-from mlirc.lowering.pass_manager import source_line
 from mlirc.lowering.passes.generate_products import parameter_arguments
+from mlirc.lowering.source_lines import source_line
 
 HOISTED = ("mlirc.panels",)  # worth the memory that keeping the result takes
 
@@ -25,6 +25,7 @@ class HoistParameters:
     """
 
     name = "hoist-parameters"
+    takes = "graph"
 
     def run(self, function: Any, ledger: Ledger) -> None:
         block = function.regions[0].blocks[0]

@@ -28,6 +28,8 @@ class LowerKernels:
     """
 
     name = "lower-kernels"
+    takes = "memory"
+    gives = "lowered"
     vector_bytes: int = 0
 
     def run(self, function: Any, ledger: Ledger) -> None:

@@ -13,7 +13,7 @@ from mlirc.lowering.input_mutation import move, settle_assigns
 from mlirc.lowering.kernel_accesses import accesses, writes_where_read
 from mlirc.lowering.ledger import Ledger
 from mlirc.lowering.liveness import PLANNED, Buffer, Liveness, byte_size, last_uses, liveness
-from mlirc.lowering.pass_manager import source_line
+from mlirc.lowering.source_lines import source_line
 
 
 @dataclass(frozen=True)
@@ -39,6 +39,8 @@ class PlanMemory:
     """
 
     name = "plan-memory"
+    takes = "kernel"
+    gives = "memory"
     reuse: bool = True  # whether anything shares memory at all; if not, each buffer has a part of the arena of its own
 
     def run(self, function: Any, ledger: Ledger) -> None:

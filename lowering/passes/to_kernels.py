@@ -31,6 +31,8 @@ class ToKernels:
     """
 
     name = "to-kernels"
+    takes = "graph"
+    gives = "kernel"
 
     def run(self, function: Any, ledger: Ledger) -> None:
         # Users first: forms look at the constants and iotas behind their operands, which are then often not needed.
