@@ -95,10 +95,8 @@ def _is_panel(access: Access, n: str, k: str) -> bool:
     if set(access.address.strides) != {k} or access.address.strides[k] != PANEL:
         return False
     d = symbols.symbol(n)
-    for size in _panel_sizes(access):
-        if access.address.rest == symbols.floordiv(d, PANEL) * size + symbols.mod(d, PANEL):
-            return True
-    return False
+    panel, column = symbols.floordiv(d, PANEL), symbols.mod(d, PANEL)
+    return any(access.address.rest == panel * size + column for size in _panel_sizes(access))
 
 
 def _panel_sizes(access: Access) -> list[int]:

@@ -254,7 +254,7 @@ def test_autocast():
 
 
 def test_errors_of_eager_are_errors():
-    with pytest.raises(IndexError, match="out of range|out of bounds"), torch.no_grad():
+    with pytest.raises(IndexError, match=r"out of range|out of bounds"), torch.no_grad():
         compiled(lambda w, i: nn.functional.embedding(i, w) * 2)(torch.randn(4, 8), torch.tensor([1, 9]))
 
 
@@ -316,12 +316,12 @@ def test_fallback_is_counted_and_warned_about(monkeypatch):
         raise ValueError("a bug")
 
     monkeypatch.setattr(frontend_compile, "compile_module", broken)
-    with pytest.warns(UserWarning, match="runs in eager.*a bug"), torch.no_grad():
+    with pytest.warns(UserWarning, match=r"runs in eager.*a bug"), torch.no_grad():
         result = torch.compile(lambda x: x + 1, backend="mlirc")(torch.ones(2))
     torch.testing.assert_close(result, torch.full((2,), 2.0))
     assert sum(statistics.fallbacks.values()) == 1
 
 
 def test_unsupported_device():
-    with pytest.raises(Exception, match="meta.*mlirc compiles for: cpu"):
+    with pytest.raises(Exception, match=r"meta.*mlirc compiles for: cpu"):
         torch.compile(lambda x: x + 1, backend="mlirc")(torch.ones(2, device="meta"))
