@@ -117,7 +117,8 @@ def _compile(gm: GraphModule, kind: str, options: Options, report: statistics.Gr
                 read_report(module, record, report)
         start = time.perf_counter()
         try:
-            program = compile_module(module, objects=imported.objects)
+            # a backward graph is the last to use what the forward one saved: each goes after its last use
+            program = compile_module(module, objects=imported.objects, consume=kind == "backward")
             prepared = _prepared(module)
         except Exception as error:
             path = _write_reproducer(kind, "emit", str(module), ".mlir")
