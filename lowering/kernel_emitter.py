@@ -223,6 +223,10 @@ class _Integers:
         b, known = self.b, self.b.constant_value(y)
         if known is not None and known & (known - 1) == 0:
             return b.shr(x, b.constant(known.bit_length() - 1))
+        if self.wide:
+            # processors divide no vectors of integers; indices are exact in float64
+            real = b.div(b.cast(x, torch.float64), b.cast(y, torch.float64))
+            return b.cast(b.floor(real), torch.int64)
         quotient = b.binary("arith.divsi", x, y)
         below = b.lt(b.sub(x, b.mul(quotient, y)), b.constant(0))
         return b.select(below, b.sub(quotient, b.constant(1)), quotient)

@@ -19,14 +19,18 @@ if TYPE_CHECKING:
 
 
 def stored_dtype(dtype: torch.dtype) -> torch.dtype:
-    return torch.int8 if dtype == torch.bool else dtype
+    """What is loaded and stored: booleans as bytes, half types as their bits, which LLVM can mask on every processor."""
+    if dtype == torch.bool:
+        return torch.int8
+    return torch.int16 if dtype in (torch.float16, torch.bfloat16) else dtype
 
 
 def load(e: "Emitter", access: Access, wide: bool) -> Value:
     """The element that `access` reaches at the current point; 0 where its mask does not hold."""
     dtype = stored_dtype(access.dtype)
     value = _load_wide(e, access, dtype) if wide else _load_scalar(e, access, dtype)
-    return e.builder(dtype, wide).cast(value, torch.bool) if access.dtype == torch.bool else value
+    b = e.builder(dtype, wide)
+    return b.cast(value, torch.bool) if access.dtype == torch.bool else b.bitcast(value, access.dtype)
 
 
 def _load_scalar(e: "Emitter", access: Access, dtype: torch.dtype) -> Value:
@@ -119,7 +123,8 @@ def store(e: "Emitter", access: Access, node: Node) -> None:
     wide = e.axis is not None and (access.lanewise or e.axis in access.address.dims)
     dtype = stored_dtype(access.dtype)
     b = e.builder(dtype, wide)
-    value = b.cast(e.operand(node, wide), dtype)
+    value = e.operand(node, wide)
+    value = b.cast(value, dtype) if access.dtype == torch.bool else b.bitcast(value, dtype)
     align = dtype.itemsize
     if not wide:
         e.lines.append(

@@ -39,7 +39,9 @@ def partial_bytes(schedule: Schedule) -> int:
 
 
 def barrier(e: Emitter) -> None:
-    e.lines.append("llvm.call @GOMP_barrier() : () -> ()")
+    """Where one thread runs alone there is no team, or a team of somebody else's."""
+    several = e.index.gt(e.env["threads"], e.i64(1))
+    e.lines += [f"scf.if {several} {{", "llvm.call @GOMP_barrier() : () -> ()", "}"]
 
 
 class Partials:

@@ -5,7 +5,7 @@ or kept in a scratch row where computing it is expensive.
 softmax:   pass 0: max of x;  pass 1: e = exp(x - max), kept; its sum;  pass 2: e / sum, written
 """
 
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 
 import torch
@@ -237,7 +237,3 @@ class _Planner:
                 if not again and node.access is not None and self.is_inner(node) and node.access.may_be(output.access):
                     return k
         return None
-
-
-def pass_cost(step: Pass, matters: Callable[[Node], bool]) -> int:
-    return sum(n.cost for n in step.nodes if matters(n))

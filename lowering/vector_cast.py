@@ -14,6 +14,8 @@ def cast(b: "VectorBuilder", x: "Value", dtype: torch.dtype) -> "Value":
     source = x.dtype
     if source == dtype:
         return x
+    if source == torch.bfloat16:
+        return cast(b, _from_bfloat16(b, x), dtype)
     if source in _HALF:
         return cast(b, b.convert("arith.extf", x, torch.float32), dtype)
     if dtype == torch.bool:
@@ -50,6 +52,12 @@ def _to_integer(b: "VectorBuilder", x: "Value", dtype: torch.dtype) -> "Value":
     whole = b.convert("arith.fptosi", x, wide)
     whole = b.emit(f"llvm.freeze {whole} : {b.type_text(wide)}", wide)
     return cast(b, whole, dtype)
+
+
+def _from_bfloat16(b: "VectorBuilder", x: "Value") -> "Value":
+    """On the bits: LLVM would move comparisons and choices of a widened value to bfloat16, which only some processors have."""
+    bits = b.convert("arith.extui", b.bitcast(x, torch.int16), torch.int32)
+    return b.bitcast(b.binary("arith.shli", bits, b.constant(16, torch.int32)), torch.float32)
 
 
 def _to_bfloat16(b: "VectorBuilder", x: "Value") -> "Value":

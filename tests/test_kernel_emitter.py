@@ -388,6 +388,19 @@ def test_equal_launches_share_a_function():
     assert [e.rule for e in ledger.entries] == ["SAME STRUCTURE"]
 
 
+@pytest.mark.parametrize("width", ["32", "16"])
+@pytest.mark.parametrize("dtype", [f16, bf16, bool_])
+def test_processors_without_avx512(width, dtype, monkeypatch):
+    monkeypatch.setenv("MLIRC_VECTOR_BYTES", width)
+    x = (torch.randn(19, 70) * 3).to(dtype)
+
+    def build(k, x):
+        value = k.cast(k.read(x, k.dims), f32)
+        return [(k.cast(k.reduce("max", value), opmath(dtype)), k.parallel_dims, info(dtype, "19"))]
+
+    NativeKernel([like(x)], "19", "70", build).check(x)
+
+
 # ---- random kernels
 
 
