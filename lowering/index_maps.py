@@ -37,6 +37,13 @@ def is_gathered(map_: Map) -> bool:
 
 
 @lru_cache(maxsize=65536)
+def is_affine(map_: Map) -> bool:
+    """Whether a map has no division, maximum or minimum."""
+    terms = [term for expr in map_ if isinstance(expr, Expr) for term in expr.terms]
+    return all(isinstance(atom, str) for term in terms for atom in term)
+
+
+@lru_cache(maxsize=65536)
 def identity(rank: int) -> Map:
     return tuple(map(dimension, range(rank)))
 

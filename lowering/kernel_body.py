@@ -123,6 +123,11 @@ class Pool:
             x = node.operands[0]
             if x.is_implicit_cast and x.operands[0].type == node.type and _width(x.type) < _width(node.type):
                 return x.operands[0]
+        # a choice by a condition that was chosen by already
+        if node.name == "select" and node.operands[1].name == "select":
+            condition, chosen, other = node.operands
+            if chosen.operands[0] is condition:
+                return self.again(node, (condition, chosen.operands[1], other), ())
         return node
 
     def _dims(self, node: Node) -> frozenset[int]:

@@ -16,6 +16,7 @@ from mlirc.lowering.index_maps import (
     chain,
     dims_in,
     identity,
+    is_affine,
     is_gathered,
     reaches_once,
     solve,
@@ -207,13 +208,24 @@ def join_aligned(
     body = Body(aligned.parallel, aligned.inner, [], merge_labels(producer.label, consumer.label))
     _keep_order(producer, consumer, aligned)
     pool = Pool(body.inner_dims)
-    made = rewrite([r.node for r in producer.results], pool, aligned.producer, space)
+    shared = {id(t.root) for t in producer.tensors} & {id(t.root) for t in consumer.tensors}
 
-    def replace(read: Node, mask: Node | None) -> Node | None:
+    def of_producer(read: Node, mask: Node | None) -> Node | None:
+        return (
+            read_root(read, producer.space, pool, aligned.producer, space) if id(read.tensor.root) in shared else None
+        )
+
+    made = rewrite([r.node for r in producer.results], pool, aligned.producer, space, of_producer)
+
+    def of_consumer(read: Node, mask: Node | None) -> Node | None:
         site = replacements.get(id(read))
-        return None if site is None else select_or_zero(pool, mask, made[id(site.result.node)])
+        if site is not None:
+            return select_or_zero(pool, mask, made[id(site.result.node)])
+        return (
+            read_root(read, consumer.space, pool, aligned.consumer, space) if id(read.tensor.root) in shared else None
+        )
 
-    rewritten = rewrite([r.node for r in consumer.results], pool, aligned.consumer, space, replace)
+    rewritten = rewrite([r.node for r in consumer.results], pool, aligned.consumer, space, of_consumer)
     for result in producer.results:
         if result.tensor in keep:
             map_ = substitute(result.map, aligned.producer, space)
@@ -222,6 +234,17 @@ def join_aligned(
         map_ = substitute(result.map, aligned.consumer, space)
         body.results.append(Result(rewritten[id(result.node)], map_, result.tensor))
     return body
+
+
+def read_root(read: Node, old_space: Space, pool: Pool, values: Map, space: Space) -> Node | None:
+    """What both kernels read is read from the tensor itself and not from views of it, so that equal reads become one."""
+    index = root_index(read, old_space) if read.tensor.view is not None and not read.operands else None
+    if index is None:
+        return None
+    index = substitute(index, values, space)
+    if not is_affine(index):
+        return None
+    return pool.make("read", (), read.type, read.location, read.attributes, read.tensor.root, index)
 
 
 def _keep_order(producer: Body, consumer: Body, aligned: Alignment) -> None:

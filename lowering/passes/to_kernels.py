@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from mlirc.dialects.bindings import ir
-from mlirc.dialects.graph_ops import Constant, Size
+from mlirc.dialects.graph_ops import Constant, Size, View
 from mlirc.dialects.kernel_builder import KernelBuilder
 from mlirc.dialects.kernel_forms import form_of, operand
 from mlirc.dialects.symbols import Int
@@ -38,9 +38,10 @@ class ToKernels:
         # Users first: forms look at the constants and iotas behind their operands, which are then often not needed.
         for op in reversed(list(function.regions[0].blocks[0].operations)):
             form = number if is_number(op) else form_of(type(op))
-            if form is None:
+            used = any(next(iter(result.uses), None) is not None for result in op.results)
+            if form is None and (used or not isinstance(op, View)):
                 continue
-            if any(next(iter(result.uses), None) is not None for result in op.results):
+            if used:
                 with ir.InsertionPoint(op), op.location:
                     values = form(kernel_maker(op.location), op)
                 for old, new in zip(op.results, values, strict=True):
