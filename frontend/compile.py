@@ -1,12 +1,10 @@
 """From one FX graph to a callable: import, the pipeline stage by stage, code; and what happens when a stage fails."""
 
-import itertools
 import logging
-import os
-import tempfile
 import time
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 
 import torch
 from torch.fx import GraphModule
@@ -15,18 +13,22 @@ from mlirc.codegen.emit import compile_module
 from mlirc.dialects import symbols
 from mlirc.dialects.bindings import context, ir
 from mlirc.frontend import statistics
-from mlirc.frontend.errors import CompilationError, DeviceError, UnsupportedGraph
+from mlirc.frontend.dump import Dump
+from mlirc.frontend.errors import CompilationError, DeviceError, OptionError, UnsupportedGraph
 from mlirc.frontend.garbage import collector_paused
 from mlirc.frontend.importer import Imported, import_graph
+from mlirc.frontend.locations import location_of
 from mlirc.frontend.options import Options
 from mlirc.frontend.prepared import Prepared
 from mlirc.frontend.report import read_report
+from mlirc.frontend.reproduce import import_script, write_reproducer
 from mlirc.lowering import pipelines
-from mlirc.lowering.pass_manager import PassError, PipelineRun, functions, run_pipeline
+from mlirc.lowering.pass_errors import describe
+from mlirc.lowering.pass_manager import PassError, PipelineRun, functions, run_pipeline, verify_forms
 from mlirc.lowering.pipeline_parser import PipelineError
+from mlirc.lowering.source_lines import source_line
 
 log = logging.getLogger("mlirc")
-_numbers = itertools.count()
 
 
 def compile_graph(gm: GraphModule, kind: str, options: Options) -> Callable[[list], list]:
@@ -39,7 +41,7 @@ def compile_graph(gm: GraphModule, kind: str, options: Options) -> Callable[[lis
     try:
         with collector_paused():
             compiled = _compile(gm, kind, options, report)
-    except (DeviceError, PipelineError):
+    except (DeviceError, OptionError, PipelineError):
         raise
     except UnsupportedGraph as error:
         if options.fallback == "error":
@@ -76,55 +78,88 @@ def parameter_positions(kind: str) -> list[int]:
 
 
 def check_devices(gm: GraphModule) -> None:
-    for node in gm.graph.find_nodes(op="placeholder"):
+    for node in gm.graph.nodes:
         value = node.meta.get("val")
         if isinstance(value, torch.Tensor) and value.device.type != "cpu":
-            raise DeviceError(f"input {node.name} is on {value.device}; mlirc compiles for: cpu")
+            what = "input" if node.op == "placeholder" else "the result of"
+            raise DeviceError(f"{what} {_where(node)} is on {value.device}; mlirc compiles for: cpu")
 
 
 def _compile(gm: GraphModule, kind: str, options: Options, report: statistics.GraphReport) -> Callable[[list], list]:
     check_devices(gm)
     with context():
-        start = time.perf_counter()
-        try:
-            imported = import_graph(gm, parameter_positions(kind))
-        except UnsupportedGraph:
-            raise
-        except Exception as error:
-            path = _write_reproducer(kind, "import", gm.print_readable(print_output=False), ".py")
-            node = getattr(error, "fx_node", "")
-            raise CompilationError(
-                f"import failed{node}: {type(error).__name__}: {error}; the graph is in {path}"
-            ) from error
-        report.seconds["import"] = time.perf_counter() - start
-        report.aten = imported.aten
+        with _timed(report, "import"):
+            imported = _import(gm, kind)
         module = imported.module
-        dump = _Dump(options.dump, kind)
-        dump.write("import", module)
+        stages = pipelines.stages(options.pipeline)
+        rest = list(stages.values())
+        dump = Dump(options.dump, kind, imported)
+        dump.write("import", ",".join(rest))
         record = PipelineRun()
-        for stage, text in _stages(options.pipeline).items():
-            start = time.perf_counter()
-            try:
-                run_pipeline(module, text, record=record)
-            except PassError as error:
-                path = _write_reproducer(
-                    kind, error.step, f"// RUN: mlirc opt %s -p '{error.step}'\n{error.module_text}", ".mlir"
-                )
-                raise CompilationError(f"{error}; to reproduce: mlirc opt {path} -p '{error.step}'") from error
-            report.seconds[stage] = time.perf_counter() - start
-            dump.write(stage, module)
+        for stage, text in stages.items():
+            with _timed(report, stage):
+                _run_passes(module, text, kind, record)
+            del rest[0]
+            dump.write(stage, ",".join(rest))
             if stage == "plan":
-                read_report(module, record, report)
-        start = time.perf_counter()
-        try:
-            # a backward graph is the last to use what the forward one saved: each goes after its last use
-            program = compile_module(module, objects=imported.objects, consume=kind == "backward")
-            prepared = _prepared(module)
-        except Exception as error:
-            path = _write_reproducer(kind, "emit", str(module), ".mlir")
-            raise CompilationError(f"emit failed: {type(error).__name__}: {error}; its input is in {path}") from error
-        report.seconds["emit"] = time.perf_counter() - start
+                read_report(module, record, imported.aten, report)
+        with _timed(report, "emit"):
+            program, prepared = _emit(imported, kind)
     return wrap(program, imported, len(gm.graph.find_nodes(op="placeholder")), prepared)
+
+
+@contextmanager
+def _timed(report: statistics.GraphReport, stage: str) -> Iterator[None]:
+    start = time.perf_counter()
+    yield
+    report.seconds[stage] = time.perf_counter() - start
+
+
+def _import(gm: GraphModule, kind: str) -> Imported:
+    try:
+        imported = import_graph(gm, parameter_positions(kind))
+        verify_forms(imported.module)
+        return imported
+    except UnsupportedGraph as error:
+        raise UnsupportedGraph(f"{error}{_at_node(error)}") from error
+    except Exception as error:
+        text = " ".join(f"{type(error).__name__}: {error}".split())
+        why = f"import failed{_at_node(error)}: {text}"
+        path = write_reproducer(kind, "import", import_script(gm, why), ".py")
+        raise CompilationError(f"{why}; to reproduce: python {path}") from error
+
+
+def _at_node(error: Exception) -> str:
+    node = getattr(error, "fx_node", None)  # the importer sets it
+    return f" at {_where(node)}" if node is not None else ""
+
+
+def _where(node: torch.fx.Node) -> str:
+    with context():
+        line = source_line(location_of(node))
+    name = node.name if node.op == "placeholder" else node.target
+    return str(name) if line == "unknown line" else f"{name} ({line})"
+
+
+def _run_passes(module: ir.Module, text: str, kind: str, record: PipelineRun) -> None:
+    try:
+        run_pipeline(module, text, record=record)
+    except PassError as error:
+        reproducer = f"// mlirc opt %s -p '{error.step}'\n// {error}\n{error.module_text}"
+        path = write_reproducer(kind, error.step, reproducer, ".mlir")
+        raise CompilationError(f"{error}; to reproduce: mlirc opt {path} -p '{error.step}'") from error
+
+
+def _emit(imported: Imported, kind: str) -> tuple[Callable[[list], list], Prepared | None]:
+    module = imported.module
+    try:
+        # a backward graph is the last to use what the forward one saved: each goes after its last use
+        program = compile_module(module, objects=imported.objects, consume=kind == "backward")
+        return program, _prepared(module)
+    except Exception as error:
+        why = f"emit failed{describe(error)}"
+        path = write_reproducer(kind, "emit", f"// {why}\n{module.operation.get_asm(enable_debug_info=True)}", ".mlir")
+        raise CompilationError(f"{why}; to reproduce: mlirc opt {path} --emit") from error
 
 
 def _prepared(module: ir.Module) -> Prepared | None:
@@ -134,12 +169,6 @@ def _prepared(module: ir.Module) -> Prepared | None:
             positions = symbols.parse_list(function.attributes["mlirc.parameters"].value)
             return Prepared(compile_module(module, entry="prepare"), [int(str(k)) for k in positions])
     return None
-
-
-def _stages(name: str) -> dict[str, str]:
-    if name in pipelines.PIPELINES:
-        return pipelines.PIPELINES[name]
-    return {"simplify": name, "plan": pipelines.PLAN, "lower": pipelines.LOWER}
 
 
 def wrap(
@@ -164,27 +193,3 @@ def wrap(
 
     run._boxed_call = True  # type: ignore[attr-defined]  # AOTAutograd asks for it; a plain function keeps it when it is wrapped
     return run
-
-
-class _Dump:
-    """Writes a graph's IR after each stage into a folder: 003_forward_2_fuse.mlir runs on with `mlirc opt`."""
-
-    def __init__(self, folder: str | None, kind: str):
-        self.folder, self.kind, self.count = folder, kind, 0
-        self.number = next(_numbers) if folder else 0
-        if folder:
-            os.makedirs(folder, exist_ok=True)
-
-    def write(self, stage: str, module: ir.Module) -> None:
-        if self.folder:
-            path = os.path.join(self.folder, f"{self.number:03d}_{self.kind}_{self.count}_{stage}.mlir")
-            with open(path, "w") as file:
-                file.write(module.operation.get_asm(enable_debug_info=True))
-            self.count += 1
-
-
-def _write_reproducer(kind: str, step: str, text: str, suffix: str) -> str:
-    name = "".join(c if c.isalnum() else "_" for c in step)
-    with tempfile.NamedTemporaryFile("w", prefix=f"mlirc_{kind}_{name}_", suffix=suffix, delete=False) as file:
-        file.write(text)
-    return file.name

@@ -35,7 +35,7 @@ class Imported:
     """A graph in the dialect, and what its caller must know to run it.
 
     inputs    positions of the FX placeholders that became arguments (None and unused constants do not)
-    constants tensors of the graph module, appended to the arguments
+    constants tensors of the graph module, appended to the arguments, which are marked {mlirc.constant}
     outputs   for each FX output: ("result", k), ("item", k) for a SymFloat, or ("value", constant)
     objects   what ATen calls need that has no text: subgraphs, generators
     aten      operator name -> (count, why it is not compiled)
@@ -86,7 +86,7 @@ class _Importer:
             tensor = self.attribute(node)
             self.imported.constants.append(tensor)
             types.append(type_of(tensor_info(tensor)))
-            attributes.append({})
+            attributes.append({"mlirc.constant": ir.UnitAttr.get()})
             nodes.append(node)
         with ir.InsertionPoint(self.imported.module.body):
             function = func.FuncOp("graph", (types, []))
@@ -102,8 +102,12 @@ class _Importer:
         with ir.InsertionPoint(block):
             for node in self.gm.graph.nodes:
                 if node.op == "call_function":
-                    with location_of(node):
-                        self.values[node] = self.call(node)
+                    try:
+                        with location_of(node):
+                            self.values[node] = self.call(node)
+                    except Exception as error:
+                        error.fx_node = node  # type: ignore[attr-defined]  # whoever reports it says where it was
+                        raise
                 elif node.op == "get_attr" and node not in self.values:
                     self.values[node] = self.attribute(node)
                 elif node.op in ("call_module", "call_method"):

@@ -1,8 +1,11 @@
-"""The standard pipelines, as the text that `mlirc opt -p` takes. Each stage's passes end in a form that the next can start from."""
+"""The standard pipelines, as text that `mlirc opt -p` takes. Each stage's passes end in a form that the next can start from."""
+
+from mlirc.lowering.pipeline_parser import parse
 
 SIMPLIFY = (
     "canonicalize,cse,"
     "fold-constants,"  # before decompose: a mask that is always true goes before attention is looked at
+    "fold-convolutions,"  # before decompose: it takes batch norms in
     "decompose,"
     "fold-constants,eliminate-views,"
     "canonicalize,cse"  # expansions repeat constants and casts; equal ops must be one before fusion counts uses
@@ -32,3 +35,23 @@ def pipeline(name: str, stop_after: str = "lower") -> str:
     if stop_after not in STAGES:
         raise ValueError(f"no stage '{stop_after}' to stop after; there are {', '.join(STAGES)}")
     return ",".join(PIPELINES[name][stage] for stage in STAGES[: STAGES.index(stop_after) + 1])
+
+
+def stages(text: str) -> dict[str, str]:
+    """Stages by name, in order: of the pipeline of that name, or of passes.
+
+    Passes are cut before plan-memory and before lower-kernels. What they leave out of the way down is appended: composites
+    are decomposed, each op becomes a kernel, memory is planned, kernels are lowered. Raises PipelineError.
+    """
+    if text in PIPELINES:
+        return PIPELINES[text]
+    steps = parse(text)
+    names = [step.name for step in steps]
+    plan = names.index("plan-memory") if "plan-memory" in names else len(steps)
+    lower = names.index("lower-kernels") if "lower-kernels" in names else len(steps)
+    parts = [",".join(map(str, part)) for part in (steps[:plan], steps[plan:lower], steps[lower:])]
+    if plan == len(steps) and "to-kernels" not in names:
+        found = {"simplify": parts[0], "fuse": "decompose,to-kernels"}
+    else:
+        found = {"fuse": parts[0]}
+    return found | {"plan": parts[1] or PLAN, "lower": parts[2] or LOWER}

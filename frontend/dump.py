@@ -1,0 +1,52 @@
+"""options={"dump": DIR}: a graph's IR after every stage, as files that `mlirc opt` runs on from."""
+
+import itertools
+import os
+from typing import Any
+
+import torch
+
+from mlirc.frontend.errors import OptionError
+from mlirc.frontend.importer import Imported
+
+_numbers = itertools.count()
+
+
+class Dump:
+    """Writes DIR/003_forward_2_fuse.mlir and so on: the number of the graph, its kind, the number and name of the stage.
+
+    The first lines of a file say how to run the stages that are left, and what else the graph needs. Tensors of the graph
+    module are arguments of @graph; their values go to 003_forward_constants.pt, in the order of the arguments.
+    """
+
+    def __init__(self, folder: str | None, kind: str, imported: Imported):
+        self.folder, self.count, self.module = folder, 0, imported.module
+        if folder is None:
+            return
+        self.prefix = f"{next(_numbers):03d}_{kind}"
+        try:
+            os.makedirs(folder, exist_ok=True)
+        except OSError as error:
+            raise OptionError(f"mlirc option 'dump' is {folder!r}, which is no folder: {error.strerror}") from error
+        self.notes = [f"object {k}, not in this file: {describe(x)}" for k, x in enumerate(imported.objects)]
+        if imported.constants:
+            constants = f"{self.prefix}_constants.pt"
+            torch.save(imported.constants, os.path.join(folder, constants))
+            self.notes.append(f"arguments {{mlirc.constant}}: {constants}")
+
+    def write(self, stage: str, rest: str) -> None:
+        """The module as it is after `stage`. `rest` are the passes of the stages that follow."""
+        if self.folder is None:
+            return
+        name = f"{self.prefix}_{self.count}_{stage}.mlir"
+        self.count += 1
+        with open(os.path.join(self.folder, name), "w") as file:
+            file.writelines(f"// {line}\n" for line in (f'mlirc opt {name} -p "{rest}"', *self.notes))
+            file.write(self.module.operation.get_asm(enable_debug_info=True))
+
+
+def describe(x: Any) -> str:
+    """What an object of an ATen call is, in one line: it has no text from which it could be made again."""
+    if isinstance(x, torch.fx.GraphModule):
+        return "a subgraph: " + " ".join(x.code.split())
+    return " ".join(f"{type(x).__name__} {x}".split())
