@@ -36,7 +36,7 @@ def aten_call(frame: Frame, op: Any, number: int, objects: Sequence[Any]) -> Cal
     """Writes ATen call `number` of the program."""
     frame.op = attribute_value(op.attributes["op"])
     infos = [info_of(r) if isinstance(r.type, ir.RankedTensorType) else None for r in op.results]
-    aliases = symbols.parse_list(attribute_value(op.attributes["aliases"])) if "aliases" in op.attributes else ()
+    aliases = symbols.parse_numbers(attribute_value(op.attributes["aliases"])) if "aliases" in op.attributes else ()
     call = AtenCall(
         op=frame.op,
         text=attribute_value(op.attributes["args"]),

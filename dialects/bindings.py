@@ -1,4 +1,4 @@
-"""The one module that imports MLIR's Python bindings: upstream's `mlir` where it is installed, else the copy in the torch-mlir wheel.
+"""The one module that imports MLIR's Python bindings: upstream's `mlir` where it is installed, else torch-mlir's copy.
 
 MLIR's context lives for the whole process, single-threaded, behind one lock: types and attributes are interned once,
 compiling from several Python threads is safe, and a forked child inherits no MLIR thread pool.
@@ -8,6 +8,7 @@ import sys
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
+from functools import cache
 from types import ModuleType
 
 try:
@@ -31,24 +32,25 @@ for _name in ("mlirc", "mlircx"):
     sys.modules[f"{ir.__name__.rpartition('.')[0]}.dialects.{_name}"] = ModuleType(_name)
 
 _lock = threading.RLock()
-_context: ir.Context | None = None
 
 
 @contextmanager
 def context() -> Iterator[ir.Context]:
     """Enter the process's MLIR context (with the `mlirc` dialect loaded) and an unknown location, holding its lock."""
-    global _context
-    with _lock:
-        if _context is None:
-            _context = ir.Context()
-            _context.enable_multithreading(False)
-            _context.allow_unregistered_dialects = True  # mlircx: see dialect.Mlircx
-            with _context:
-                from mlirc.dialects.dialect import load
+    with _lock, _context() as entered, ir.Location.unknown():
+        yield entered
 
-                load()
-        with _context, ir.Location.unknown():
-            yield _context
+
+@cache
+def _context() -> ir.Context:
+    made = ir.Context()
+    made.enable_multithreading(False)
+    made.allow_unregistered_dialects = True  # mlircx: see dialect.Mlircx
+    with made:
+        from mlirc.dialects.dialect import load
+
+        load()
+    return made
 
 
 def register_list_ops(dialect: type, classes: list[type]) -> None:

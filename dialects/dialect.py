@@ -117,7 +117,7 @@ class Elementwise(Op, traits=[ext.Pure]):
     @classmethod
     def scalar_result(cls, computed: torch.dtype) -> torch.dtype:
         """The dtype of a kernel-level result whose operands have dtype `computed`."""
-        return computed if cls.gives == "same" else cls.gives
+        return cls.gives if isinstance(cls.gives, torch.dtype) else computed
 
 
 class Unary(Elementwise):

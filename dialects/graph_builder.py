@@ -123,12 +123,12 @@ class GraphBuilder:
         """The op on operands converted as `cls.computes` says. Raises NotOurs for dtypes kernels do not compute with."""
         words = cls.computes if isinstance(cls.computes, tuple) else (cls.computes,) * len(args)
         if result is None:
-            if cls.gives == "same":
-                result = promoted
-                if "float" in words and not promoted.is_floating_point:
-                    result = torch.get_default_dtype()
-            else:
+            if isinstance(cls.gives, torch.dtype):
                 result = cls.gives
+            elif "float" in words and not promoted.is_floating_point:
+                result = torch.get_default_dtype()
+            else:
+                result = promoted
         computed = {"result": result, "operands": promoted, "bool": torch.bool, "float": result}
         dtypes = [computed[word] for word in words]
         for dtype in (result, *dtypes, *(self.info(x).dtype for x in args)):

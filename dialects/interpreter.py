@@ -205,7 +205,7 @@ class _Interpreter:
         kind = type(op).kind
         if kind not in ("any", "all", "argmax", "argmin"):
             x = x.to(info.dtype)
-        dims = symbols.parse_list(attribute_value(op.attributes["dims"]))
+        dims = symbols.parse_numbers(attribute_value(op.attributes["dims"]))
         folded = fold(kind, x, dims)
         if attribute_value(op.attributes["keepdim"]) not in (True, "true"):
             folded = folded.reshape([n for d, n in enumerate(x.shape) if d not in dims])

@@ -136,7 +136,7 @@ def reduction(make: Callable[..., KernelBuilder], op: Any) -> Sequence[ir.Value]
     """Kept dimensions are parallel, reduced ones inner. Accumulates in the result's dtype, half types in float32."""
     kind = type(op).kind
     info, x = info_of(op.results[0]), op.operands[0]
-    dims = symbols.parse_list(attribute_value(op.attributes["dims"]))
+    dims = symbols.parse_numbers(attribute_value(op.attributes["dims"]))
     keepdim = attribute_value(op.attributes["keepdim"])
     shape = info_of(x).shape
     kept = [d for d in range(len(shape)) if d not in dims]

@@ -5,6 +5,7 @@ implements these methods: vectors of MLIR for the CPU, Triton expressions for th
 """
 
 import math
+from collections.abc import Callable, Iterator
 from typing import Any, Protocol
 
 import torch
@@ -94,6 +95,10 @@ def infinity(b: ScalarBuilder) -> Value:
     return b.constant(math.inf)
 
 
+def _static(*functions: Callable) -> Iterator[Any]:
+    return map(staticmethod, functions)
+
+
 class TorchBuilder:
     """Scalar bodies on torch tensors: slow, and right by construction."""
 
@@ -128,14 +133,14 @@ class TorchBuilder:
     def shr(self, x, y):
         return torch.bitwise_right_shift(x, y)
 
-    add, sub, mul, neg, abs = map(staticmethod, (torch.add, torch.sub, torch.mul, torch.neg, torch.abs))
-    minimum, maximum, select = map(staticmethod, (torch.minimum, torch.maximum, torch.where))
-    lt, le, gt, ge, eq, ne = map(staticmethod, (torch.lt, torch.le, torch.gt, torch.ge, torch.eq, torch.ne))
-    and_, or_, xor = map(staticmethod, (torch.bitwise_and, torch.bitwise_or, torch.bitwise_xor))
-    not_, floor, ceil, trunc = map(staticmethod, (torch.bitwise_not, torch.floor, torch.ceil, torch.trunc))
-    round, sqrt, exp, exp2, expm1 = map(staticmethod, (torch.round, torch.sqrt, torch.exp, torch.exp2, torch.expm1))
-    log, log2, log10, log1p = map(staticmethod, (torch.log, torch.log2, torch.log10, torch.log1p))
-    sin, cos, tan, asin, acos = map(staticmethod, (torch.sin, torch.cos, torch.tan, torch.asin, torch.acos))
-    atan, atan2, sinh, cosh, tanh = map(staticmethod, (torch.atan, torch.atan2, torch.sinh, torch.cosh, torch.tanh))
-    asinh, acosh, atanh = map(staticmethod, (torch.asinh, torch.acosh, torch.atanh))
-    erf, erfc, pow, copysign = map(staticmethod, (torch.erf, torch.erfc, torch.pow, torch.copysign))
+    add, sub, mul, neg, abs = _static(torch.add, torch.sub, torch.mul, torch.neg, torch.abs)
+    minimum, maximum, select = _static(torch.minimum, torch.maximum, torch.where)
+    lt, le, gt, ge, eq, ne = _static(torch.lt, torch.le, torch.gt, torch.ge, torch.eq, torch.ne)
+    and_, or_, xor = _static(torch.bitwise_and, torch.bitwise_or, torch.bitwise_xor)
+    not_, floor, ceil, trunc = _static(torch.bitwise_not, torch.floor, torch.ceil, torch.trunc)
+    round, sqrt, exp, exp2, expm1 = _static(torch.round, torch.sqrt, torch.exp, torch.exp2, torch.expm1)
+    log, log2, log10, log1p = _static(torch.log, torch.log2, torch.log10, torch.log1p)
+    sin, cos, tan, asin, acos = _static(torch.sin, torch.cos, torch.tan, torch.asin, torch.acos)
+    atan, atan2, sinh, cosh, tanh = _static(torch.atan, torch.atan2, torch.sinh, torch.cosh, torch.tanh)
+    asinh, acosh, atanh = _static(torch.asinh, torch.acosh, torch.atanh)
+    erf, erfc, pow, copysign = _static(torch.erf, torch.erfc, torch.pow, torch.copysign)

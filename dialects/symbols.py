@@ -385,6 +385,15 @@ def parse_list(text: str) -> tuple[Int, ...]:
         raise ValueError(f"'{text}' is not a list of size expressions") from error
 
 
+def parse_numbers(text: str) -> tuple[int, ...]:
+    """'0, 2' as (0, 2). Raises ValueError for a symbol."""
+    values = parse_list(text)
+    numbers = tuple(n for n in values if isinstance(n, int))
+    if len(numbers) != len(values):
+        raise ValueError(f"'{text}' is not a list of integers")
+    return numbers
+
+
 def print_list(values: Iterable[Int]) -> str:
     return ", ".join(map(str, values))
 

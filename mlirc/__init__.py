@@ -5,7 +5,10 @@
 torch.compile finds the backend by itself; nothing has to be imported.
 """
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from mlirc.frontend.explain import explain
 
 __all__ = ["explain"]
 

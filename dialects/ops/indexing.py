@@ -34,7 +34,7 @@ class Indexed(Op, traits=[ext.Pure]):
         attributes = {name: attribute_value(op.attributes[name]) for name in ("dims", "place", "wraps", "message")}
         k = make(info.shape, label=type(op).mnemonic)
         first, last = attributes["place"], attributes["place"] + max(info_of(i).rank for i in indices)
-        at = symbols.parse_list(attributes["dims"])
+        at = symbols.parse_numbers(attributes["dims"])
         scalars = [
             k.check_index(
                 k.read(index, broadcast_map(index, k.dims[first:last])),

@@ -32,13 +32,13 @@ class Windows:
         self.x, self.result = info_of(op.operands[0]), info_of(op.results[0])
         names = ("window", "stride", "padding", "dilation")
         self.window, self.stride, self.padding, self.dilation = (
-            symbols.parse_list(attribute_value(op.attributes[name])) for name in names
+            symbols.parse_numbers(attribute_value(op.attributes[name])) for name in names
         )
         self.pooled = range(self.x.rank - len(self.window), self.x.rank)  # dimensions
 
     def elements(self, k):
         """For each element of the window, its index in x, and a mask that says where that is inside (None: always)."""
-        for offsets in product(*map(range, self.window)):
+        for offsets in product(*(range(n) for n in self.window)):
             at, mask = list(k.dims), None
             for j, d in enumerate(self.pooled):
                 first = offsets[j] * self.dilation[j] - self.padding[j]
@@ -225,10 +225,11 @@ def adaptive_avg_pool(g, x, output_size):
     return avg_pool(g, len(window), x, window)
 
 
-def window_attributes(rank, *lists):
+def window_attributes(rank, *lists) -> dict[str, str]:
     """Window, stride, padding and dilation as attributes, from ATen's lists, in which one entry stands for all."""
     lists = [[given] if isinstance(given, int) else list(given) for given in lists]
     lists = [given * rank if len(given) == 1 else given for given in lists]
     if not 1 <= math.prod(lists[0]) <= LARGEST_WINDOW:
         raise NotOurs(f"a pooling window of {math.prod(lists[0])} elements")
-    return dict(zip(("window", "stride", "padding", "dilation"), map(symbols.print_list, lists), strict=True))
+    names = ("window", "stride", "padding", "dilation")
+    return {name: symbols.print_list(given) for name, given in zip(names, lists, strict=True)}

@@ -1,0 +1,13 @@
+"""Classes that take keywords where they are derived from: a checker must know that they do."""
+
+from typing import Any, ClassVar
+
+class Operation:
+    def __init_subclass__(cls, *, name: str | None = None, **keywords: Any) -> None: ...
+    def __getattr__(self, name: str) -> Any: ...
+
+class Dialect:
+    Operation: ClassVar[type[Operation]]
+    def __init_subclass__(cls, *, name: str) -> None: ...
+
+def __getattr__(name: str) -> Any: ...
