@@ -192,7 +192,7 @@ def picked_stride(access: Access, vector: Vector) -> int | None:
     if vector.axis is None or vector.axis.name in symbols.free_symbols(access.address.rest):
         return None
     stride = access.address.strides.get(vector.axis.name)
-    return stride if stride in PICKED and access.mask is None and not access.scalars else None
+    return stride if stride in PICKED and not any(vector.axis.name in x.dims for x in access.scalars) else None
 
 
 def is_scattered(access: Access, vector: Vector) -> bool:

@@ -16,6 +16,7 @@ from mlirc.dialects import symbols
 from mlirc.lowering.cpu_target import CpuTarget
 from mlirc.lowering.kernel_axes import Axis, Vector, choose_vector, make_axes
 from mlirc.lowering.kernel_blocks import BlockLoops
+from mlirc.lowering.kernel_division import divide_axes
 from mlirc.lowering.kernel_emitter import Emitter
 from mlirc.lowering.kernel_loops import Loops
 from mlirc.lowering.kernel_nodes import Kernel
@@ -42,6 +43,7 @@ class KernelText:
 
 def kernel_text(kernel: Kernel, name: str, target: CpuTarget) -> KernelText:
     names = kernel.symbols
+    divide_axes(kernel)
     axes = make_axes(kernel)
     vector = choose_vector(kernel, axes, target.vector_bytes)
     schedule = make_schedule(kernel, axes, vector)

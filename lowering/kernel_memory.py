@@ -55,16 +55,10 @@ def _load_wide(e: "Emitter", access: Access, dtype: torch.dtype) -> Value:
     vector, bools = b.type_text(dtype), b.type_text(torch.bool)
     mask = read_mask(e, access, True)
     if is_unit(e, access):
-        address = unit_pointer(e, access)
-        if mask is None:
-            return b.emit(f"llvm.load {address} {{alignment = {dtype.itemsize} : i64}} : !llvm.ptr -> {vector}", dtype)
-        return b.emit(
-            f"llvm.intr.masked.load {address}, {mask}, {b.constant(0, dtype)} {{alignment = {dtype.itemsize} : i32}} : "
-            f"(!llvm.ptr, {bools}, {vector}) -> {vector}",
-            dtype,
-        )
-    if mask is None and picked_stride(access, e.vector):
-        return _load_picked(e, access, dtype, picked_stride(access, e.vector))
+        return _load_vector(e, unit_pointer(e, access), mask, dtype)
+    stride = picked_stride(access, e.vector)
+    if stride is not None:
+        return _load_picked(e, access, dtype, stride, mask)
     pointers = lane_pointers(e, access)
     mask = mask or b.constant(True, torch.bool)
     return b.emit(
@@ -74,29 +68,39 @@ def _load_wide(e: "Emitter", access: Access, dtype: torch.dtype) -> Value:
     )
 
 
-def _load_picked(e: "Emitter", access: Access, dtype: torch.dtype, stride: int) -> Value:
-    """Every `stride`-th element, picked out of the vectors that hold it; nothing after the last one is read."""
+def _load_vector(e: "Emitter", address: Value, mask: Value | None, dtype: torch.dtype) -> Value:
     b = e.builder(dtype, True)
-    vector, lanes = b.type_text(dtype), e.lanes
+    vector, align = b.type_text(dtype), dtype.itemsize
+    if mask is None:
+        return b.emit(f"llvm.load {address} {{alignment = {align} : i64}} : !llvm.ptr -> {vector}", dtype)
+    text = f"llvm.intr.masked.load {address}, {mask}, {b.constant(0, dtype)} {{alignment = {align} : i32}} : "
+    return b.emit(f"{text}(!llvm.ptr, {b.type_text(torch.bool)}, {vector}) -> {vector}", dtype)
+
+
+def _load_picked(e: "Emitter", access: Access, dtype: torch.dtype, stride: int, mask: Value | None) -> Value:
+    """Every `stride`-th element, picked out of the vectors that hold it; nothing before or after these is read."""
+    b = e.builder(dtype, True)
+    vector, bools, lanes = b.type_text(dtype), b.type_text(torch.bool), e.lanes
     start = e.index.mul(e.env[e.axis], e.i64(stride))
-    last = (lanes - 1) * stride
-    address = advance(e, access, pointer(e, access), e.index.add(start, e.i64(min(last, 0))))
-    wanted = [k * stride - min(last, 0) for k in range(lanes)]
+    lowest = min((lanes - 1) * stride, 0)
+    address = advance(e, access, pointer(e, access), e.index.add(start, e.i64(lowest)))
+    places = [k * stride - lowest for k in range(lanes)]  # where each lane's element is from `address` on
     result = None
-    for first in range(0, max(wanted) + 1, lanes):
+    for first in range(0, max(places) + 1, lanes):
         here = advance(e, access, address, e.i64(first)) if first else address
-        if first + lanes > max(wanted) + 1:
-            inside = ", ".join("true" if first + k <= max(wanted) else "false" for k in range(lanes))
-            mask = e.text.constant(f"dense<[{inside}]>", f"vector<{lanes}xi1>", torch.bool, -1)
-            text = (
-                f"llvm.intr.masked.load {here}, {mask}, {b.constant(0, dtype)} {{alignment = {dtype.itemsize} : i32}}"
-            )
-            loaded = b.emit(f"{text} : (!llvm.ptr, {b.type_text(torch.bool)}, {vector}) -> {vector}", dtype)
+        found = {place - first: lane for lane, place in enumerate(places) if first <= place < first + lanes}
+        if mask is not None:
+            none = b.constant(False, torch.bool)
+            pick = [found.get(k, lanes) for k in range(lanes)]
+            inside = b.emit(f"vector.shuffle {mask}, {none} {pick} : {bools}, {bools}", torch.bool)
+        elif first + lanes > max(places) + 1:
+            text = ", ".join("true" if first + k <= max(places) else "false" for k in range(lanes))
+            inside = e.text.constant(f"dense<[{text}]>", f"vector<{lanes}xi1>", torch.bool, -1)
         else:
-            text = f"llvm.load {here} {{alignment = {dtype.itemsize} : i64}} : !llvm.ptr -> {vector}"
-            loaded = b.emit(text, dtype)
+            inside = None
+        loaded = _load_vector(e, here, inside, dtype)
         # lanes found before stay; those of this vector take their places
-        pick = [lanes + w - first if first <= w < first + lanes else k for k, w in enumerate(wanted)]
+        pick = [lanes + place - first if first <= place < first + lanes else k for k, place in enumerate(places)]
         result = b.emit(f"vector.shuffle {result or loaded}, {loaded} {pick} : {vector}, {vector}", dtype)
     return result
 
@@ -104,17 +108,13 @@ def _load_picked(e: "Emitter", access: Access, dtype: torch.dtype, stride: int) 
 def load_rows(e: "Emitter", access: Access, start: Value, end: Value) -> list[Value]:
     """A square: for each lane the elements from `start` on (before `end`) along the axis with stride 1."""
     dtype = stored_dtype(access.dtype)
-    b, i = e.builder(dtype, True), e.builder(torch.int64, True)
-    vector, bools = b.type_text(dtype), b.type_text(torch.bool)
+    i = e.builder(torch.int64, True)
     mask = i.lt(e.lane_numbers(), e.splat(e.index.sub(end, start)))
     stride, rows = e.integer(access.address.strides[e.axis]), []
     address = advance(e, access, pointer(e, access), e.index.add(start, e.index.mul(e.env[e.axis], stride)))
     for lane in range(e.lanes):
         address = advance(e, access, address, stride) if lane else address
-        text = (
-            f"llvm.intr.masked.load {address}, {mask}, {b.constant(0, dtype)} {{alignment = {dtype.itemsize} : i32}} : "
-        )
-        rows.append(b.emit(f"{text}(!llvm.ptr, {bools}, {vector}) -> {vector}", dtype))
+        rows.append(_load_vector(e, address, mask, dtype))
     return rows
 
 

@@ -112,6 +112,19 @@ class Kernel:
         return sorted(name for name in found if not is_dim(name) and not is_index(name))
 
 
+def find_dims(kernel: Kernel) -> None:
+    """Sets the dims of every node, once the iteration dimensions have changed."""
+    inner = frozenset(kernel.inner)
+    for node in kernel.nodes:
+        node.dims = frozenset().union(*(x.dims for x in node.operands))
+        for linear in (node.access.address if node.access else None, node.size):
+            node.dims |= linear.dims if linear else frozenset()
+        if node.kind == "reduce":
+            node.dims -= inner
+        elif node.kind == "scan":
+            node.dims |= inner
+
+
 @lru_cache(maxsize=4096)
 def is_dim(name: str) -> bool:
     return name[0] == "d" and name[1:].isdigit()

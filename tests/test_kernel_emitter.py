@@ -210,6 +210,46 @@ def test_every_second_element(stride, dtype):
     NativeKernel([like(x)], f"3, {count}", "", build).check(x)
 
 
+@pytest.mark.parametrize("stride", [2, 3, -1])
+def test_every_second_element_under_a_mask(stride):
+    """A pooling window over padding: what lies outside of the tensor must not be read."""
+    x = torch.randn(4, 61)
+
+    def build(k, x):
+        a, b = k.dims
+        index = b * stride + (61 if stride < 0 else -1)
+        inside = k.logical_and(k.ge(k.size(index), k.size(0)), k.lt(k.size(index), k.size(61)))
+        return [(k.read(x, (a, index), mask=inside), k.dims, info(f32, f"4, {63 // abs(stride)}"))]
+
+    NativeKernel([like(x)], f"4, {63 // abs(stride)}", "", build).check(x)
+
+
+@pytest.mark.parametrize("reduced", [False, True])
+@pytest.mark.parametrize("symbolic", [False, True])
+def test_divided_dimensions_are_read_in_steps(reduced, symbolic):
+    """The gradient of q, k and v side by side: heads merged, three reads under masks."""
+    x = torch.randn(3, 4, 6, 16)  # which, batch, head, element of 24 rows
+    rows = "s0" if symbolic else "4"
+
+    def build(k, x):
+        column, row = k.dims if reduced else k.dims[::-1]
+        total = None
+        for which in range(3):
+            at = k.size(column)
+            mask = k.logical_and(k.ge(at, k.size(which * 96)), k.lt(at, k.size(which * 96 + 96)))
+            inside = column - which * 96
+            value = k.read(x, (which, row, inside // 16, inside % 16), mask=mask)
+            total = value if total is None else k.add(total, value)
+        if reduced:
+            return [(k.reduce("sum", total), k.parallel_dims, info(f32, "288"))]
+        return [(total, (row, column), info(f32, f"{rows}, 288"))]
+
+    spaces = ("288", rows) if reduced else (f"{rows}, 288", "")
+    kernel = NativeKernel([info(f32, f"3, {rows}, 6, 16")], *spaces, build)
+    assert "masked.gather" not in kernel.mlir
+    kernel.check(x, **({"s0": 4} if symbolic else {}))
+
+
 def test_flip_and_remainder_maps():
     x = torch.randn(10, 12)
 
