@@ -128,7 +128,12 @@ MAPS: dict[Any, Callable[..., list[Int] | None]] = {
     aten.squeeze.dims: _reshape,
 }
 # no alias in their schema, yet their result is the operand's memory wherever its strides allow it
-UNMARKED = (aten._unsafe_view.default,)
+UNMARKED = (
+    aten._unsafe_view.default,
+    aten.unsafe_split.Tensor,
+    aten.unsafe_split_with_sizes.default,
+    aten.unsafe_chunk.default,
+)
 # reinterpret bits, or set flags that strided memory does not show: ATen calls that alias their operand
 NOT_STRIDED = (
     aten.view.dtype,
@@ -154,9 +159,19 @@ def index_map(
     return rule(source, result, *args, **kwargs) if rule else None
 
 
+SPLITS = (
+    aten.split.Tensor,
+    aten.split_with_sizes.default,
+    aten.chunk.default,
+    aten.unsafe_split.Tensor,
+    aten.unsafe_split_with_sizes.default,
+    aten.unsafe_chunk.default,
+)
+
+
 def part_map(target: Any, source, result, args: tuple, kwargs: dict, start: Int) -> tuple[list[Int] | None, Int]:
     """The index map of one result of split, chunk or unbind, and where the next one starts along the dimension."""
-    if target in (aten.split.Tensor, aten.split_with_sizes.default, aten.chunk.default):
+    if target in SPLITS:
         d = (args[2] if len(args) > 2 else kwargs.get("dim", 0)) % len(source)
         index = [dim(k) + start if k == d else dim(k) for k in range(len(source))]
         return index, start + result[d]
