@@ -35,7 +35,7 @@ class Axis:
 
     @property
     def hint(self) -> int:
-        return hint(self.size)
+        return max(hint(self.size), 1)  # s0//s1 - 1 may come out as 0, and costs divide by it
 
     @property
     def known(self) -> int | None:
