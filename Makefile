@@ -10,11 +10,11 @@ demo: $(INSTALLED)
 	@$(BIN)/python -m mlirc.demo
 
 test: $(INSTALLED)
-	@$(BIN)/python -m pytest
+	@$(BIN)/python -m pytest -n 2 --dist worksteal
 
 # With the tests marked `full`: every operator of OpInfo, the models at full size.
 test-all: $(INSTALLED)
-	@$(BIN)/python -m pytest -m "full or not full"
+	@$(BIN)/python -m pytest -n 2 --dist worksteal -m "full or not full"
 
 lint: $(INSTALLED)
 	@$(BIN)/ruff check .

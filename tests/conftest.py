@@ -1,6 +1,7 @@
 """What holds for every test: benchmarks and tests are importable, and no test sees another's compiled code."""
 
 import logging
+import os
 import sys
 from pathlib import Path
 
@@ -8,6 +9,8 @@ import pytest
 import torch
 
 ROOT = Path(__file__).parents[1]
+if "PYTEST_XDIST_WORKER" in os.environ:
+    torch.set_num_threads(1)  # each worker has a core; a test about threads sets their number itself
 sys.path.insert(0, str(ROOT))
 # Torch's structured trace: pytest would print thousands of its empty lines under each failed test.
 logging.getLogger("torch.__trace").addFilter(lambda record: False)
