@@ -24,15 +24,16 @@ class Dump:
         if folder is None:
             return
         self.prefix = f"{next(_numbers):03d}_{kind}"
+        self.notes = [f"object {k}, not in this file: {describe(x)}" for k, x in enumerate(imported.objects)]
         try:
             os.makedirs(folder, exist_ok=True)
+            if imported.constants:
+                constants = f"{self.prefix}_constants.pt"
+                self.notes.append(f"arguments {{mlirc.constant}}: {constants}")
+                with open(os.path.join(folder, constants), "wb") as file:
+                    torch.save(imported.constants, file)
         except OSError as error:
-            raise OptionError(f"mlirc option 'dump' is {folder!r}, which is no folder: {error.strerror}") from error
-        self.notes = [f"object {k}, not in this file: {describe(x)}" for k, x in enumerate(imported.objects)]
-        if imported.constants:
-            constants = f"{self.prefix}_constants.pt"
-            torch.save(imported.constants, os.path.join(folder, constants))
-            self.notes.append(f"arguments {{mlirc.constant}}: {constants}")
+            raise _cannot_write(folder, error) from error
 
     def write(self, stage: str, rest: str) -> None:
         """The module as it is after `stage`. `rest` are the passes of the stages that follow."""
@@ -40,9 +41,16 @@ class Dump:
             return
         name = f"{self.prefix}_{self.count}_{stage}.mlir"
         self.count += 1
-        with open(os.path.join(self.folder, name), "w") as file:
-            file.writelines(f"// {line}\n" for line in (f'mlirc opt {name} -p "{rest}"', *self.notes))
-            file.write(self.module.operation.get_asm(enable_debug_info=True))
+        header = "".join(f"// {line}\n" for line in (f'mlirc opt {name} -p "{rest}"', *self.notes))
+        try:
+            with open(os.path.join(self.folder, name), "w") as file:
+                file.write(header + self.module.operation.get_asm(enable_debug_info=True))
+        except OSError as error:
+            raise _cannot_write(self.folder, error) from error
+
+
+def _cannot_write(folder: str, error: OSError) -> OptionError:
+    return OptionError(f"mlirc option 'dump' is {folder!r}, and no file can be written there: {error.strerror}")
 
 
 def describe(x: Any) -> str:

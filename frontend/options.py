@@ -2,10 +2,13 @@
 
 import dataclasses
 import os
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
 from mlirc.frontend.errors import OptionError
+from mlirc.lowering.pass_manager import runners
+from mlirc.lowering.pipeline_parser import PipelineError
 from mlirc.lowering.pipelines import PIPELINES
 
 MODES = ("default", "reduce-overhead", "max-autotune", "max-autotune-no-cudagraphs")
@@ -16,7 +19,8 @@ class Options:
     """What a user can choose.
 
     fallback   "eager": a graph that fails to compile runs in eager, with one warning; "error": the error is raised
-    pipeline   a pipeline's name ("cpu", "strict"), or the passes themselves as `mlirc opt -p` takes them
+    pipeline   a pipeline's name ("cpu", "strict"), or passes as `mlirc opt -p` takes them; what they leave out of the way
+               to machine code is done as in "strict", with no fusion
     dump       a folder that gets each graph's IR after every stage, or None
     mode       torch.compile's `mode`; on CPU all modes mean the same
     """
@@ -29,6 +33,8 @@ class Options:
 
 def read_options(options: dict[str, Any] | None, mode: str | None = None) -> Options:
     """Options from torch.compile's arguments. Raises OptionError that names the option, its value, and what is allowed."""
+    if options is not None and not isinstance(options, Mapping):
+        raise OptionError(f"mlirc takes options={{'name': value}}, not {options!r} ({type(options).__name__})")
     given = dict(options or {})
     if mode is not None:
         given["mode"] = mode
@@ -44,9 +50,12 @@ def read_options(options: dict[str, Any] | None, mode: str | None = None) -> Opt
         if allowed and value not in allowed:
             raise OptionError(f"mlirc option '{name}' is {value!r}; it can be {', '.join(map(repr, allowed))}")
     made = Options(**given)
-    if made.pipeline not in PIPELINES and not any(c in made.pipeline for c in ",{-"):
-        raise OptionError(
-            f"mlirc option 'pipeline' is {made.pipeline!r}; it can be {', '.join(map(repr, PIPELINES))},"
-            " or passes separated by commas"
-        )
+    if made.pipeline not in PIPELINES:
+        try:
+            runners(made.pipeline)
+        except PipelineError as error:
+            names = ", ".join(map(repr, PIPELINES))
+            raise OptionError(
+                f"mlirc option 'pipeline' is {made.pipeline!r}; it can be {names}, or passes separated by commas: {error}"
+            ) from error
     return made

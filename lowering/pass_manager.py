@@ -11,6 +11,7 @@ import functools
 import importlib
 import importlib.metadata
 import pkgutil
+import re
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
@@ -186,9 +187,10 @@ def _runner(step: Step) -> tuple[Step, Callable[[ir.Module, Ledger], None]]:
         manager = PassManager.parse(f"builtin.module({step})")
     except (ValueError, ir.MLIRError) as error:
         text = " ".join(str(error).split())
-        if "not refer to a registered pass" in text:
+        unknown = re.search(r"'(\S*)' does not refer to a registered pass", text)
+        if unknown:
             known = ", ".join(sorted(passes()))
-            raise PipelineError(f"no pass '{step.name}', nor is it one of MLIR's; ours: {known}") from error
+            raise PipelineError(f"no pass '{unknown[1]}', nor is it one of MLIR's; ours: {known}") from error
         raise PipelineError(f"pass '{step}': {text}") from error
     return step, lambda module, ledger: manager.run(module.operation)
 

@@ -1,63 +1,59 @@
 """Pass pipelines as text, in MLIR's syntax: `canonicalize,cse,fuse-elementwise{max-ops=8},plan-memory`.
 
-Names of ours are looked up in the registry of passes; any other name is handed to MLIR's own pass manager, options and all.
+Names of ours are looked up in the registry of passes; any other item is handed to MLIR's own pass manager as it stands,
+with its options, or with the passes nested in it: `func.func(cse)`.
 """
 
 import dataclasses
 from typing import Any
 
+OPEN, CLOSE = "{(", "})"
+
 
 class PipelineError(ValueError):
-    """The text of a pipeline is wrong: what, where, and what would be right."""
+    """The text of a pipeline is wrong, or wrong for this module: what, where, and what would be right."""
 
 
 @dataclasses.dataclass(frozen=True)
 class Step:
-    """One pass of a pipeline: its name and the options as they were written."""
+    """One pass of a pipeline: its name, and the text of its options or of the passes nested in it, with the brackets."""
 
     name: str
-    options: tuple[tuple[str, str], ...] = ()
+    arguments: str = ""
 
     def __str__(self) -> str:
-        inside = " ".join(f"{key}={value}" for key, value in self.options)
-        return f"{self.name}{{{inside}}}" if inside else self.name
+        return self.name + self.arguments
 
 
 def parse(text: str) -> list[Step]:
-    """The steps of a pipeline. Raises PipelineError at an unclosed brace, an empty name, an option without a value."""
+    """The steps of a pipeline. Raises PipelineError at an unclosed bracket, an empty name, text after the options."""
     steps = []
-    for item in _split(text):
-        name, brace, rest = item.partition("{")
-        name = name.strip()
+    for item in map(str.strip, _split(text)):
+        end = next((k for k, c in enumerate(item) if c in OPEN), len(item))
+        name, arguments = item[:end].strip(), item[end:]
         if not name or not all(c.isalnum() or c in "-_." for c in name):
-            raise PipelineError(f"'{item.strip()}' in '{text}' is not a pass: NAME or NAME{{option=value ...}}")
-        if brace and not rest.rstrip().endswith("}"):
-            raise PipelineError(f"'{item.strip()}': the options do not end in '}}'")
-        options = []
-        for word in rest.rstrip().removesuffix("}").split():
-            key, equals, value = word.partition("=")
-            if not equals or not key or not value:
-                raise PipelineError(f"'{word}' in '{item.strip()}' is not an option: name=value, separated by spaces")
-            options.append((key, value))
-        steps.append(Step(name, tuple(options)))
+            raise PipelineError(f"'{item}' in '{text}' is not a pass: NAME or NAME{{option=value ...}}")
+        if arguments and arguments[-1] not in CLOSE:
+            raise PipelineError(f"'{item}' in '{text}' goes on after the options")
+        steps.append(Step(name, arguments))
     return steps
 
 
 def _split(text: str) -> list[str]:
-    """At the commas outside braces."""
-    items, depth, start = [], 0, 0
+    """At the commas outside brackets."""
+    items, opened, start = [], "", 0
     for position, character in enumerate(text):
-        if character == "{":
-            depth += 1
-        elif character == "}":
-            depth -= 1
-            if depth < 0:
-                raise PipelineError(f"'}}' without '{{' at column {position + 1} of '{text}'")
-        elif character == "," and depth == 0:
+        if character in OPEN:
+            opened += character
+        elif character in CLOSE:
+            if opened[-1:] != OPEN[CLOSE.index(character)]:
+                raise PipelineError(f"'{character}' at column {position + 1} of '{text}' closes nothing")
+            opened = opened[:-1]
+        elif character == "," and not opened:
             items.append(text[start:position])
             start = position + 1
-    if depth:
-        raise PipelineError(f"'{{' is not closed in '{text}'")
+    if opened:
+        raise PipelineError(f"'{opened[-1]}' is not closed in '{text}'")
     if text.strip():
         items.append(text[start:])
     return items
@@ -67,13 +63,25 @@ def make_pass(cls: type, step: Step) -> Any:
     """An instance of a pass class with the step's options. Raises PipelineError that lists the options there are."""
     fields = {field.name.replace("_", "-"): field for field in dataclasses.fields(cls)}
     values = {}
-    for key, text in step.options:
+    for key, text in _options(step):
         field = fields.get(key.replace("_", "-"))
         if field is None:
             known = ", ".join(fields) or "none"
             raise PipelineError(f"pass '{step.name}' has no option '{key}'; its options: {known}")
         values[field.name] = _value(step, key, text, type(field.default))
     return cls(**values)
+
+
+def _options(step: Step) -> list[tuple[str, str]]:
+    if step.arguments[:1] == "(":
+        raise PipelineError(f"'{step}': no passes are nested in '{step.name}'; options go in braces")
+    options = []
+    for word in step.arguments[1:-1].split():
+        key, equals, value = word.partition("=")
+        if not equals or not key or not value:
+            raise PipelineError(f"'{word}' in '{step}' is not an option: name=value, separated by spaces")
+        options.append((key, value))
+    return options
 
 
 def _value(step: Step, key: str, text: str, kind: type) -> Any:

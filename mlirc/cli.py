@@ -1,49 +1,62 @@
 """The command line: `mlirc opt` runs any part of the pipeline on IR of any stage."""
 
 import dataclasses
+import importlib
 import inspect
+import runpy
 import sys
 from pathlib import Path
 from typing import Any
 
 import click
 
+HELP = {"help_option_names": ["-h", "--help"]}
 
-@click.group(context_settings={"help_option_names": ["-h", "--help"]})
+
+@click.group(context_settings=HELP)
 def main() -> None:
     """mlirc: look into the compiler behind torch.compile(model, backend="mlirc")."""
 
 
-@click.command(context_settings={"help_option_names": ["-h", "--help"]})
+@click.command(context_settings=HELP)
 @click.argument("file", required=False)
 @click.option("-p", "--passes", "text", help='The passes to run: "canonicalize,cse,fuse-elementwise{max-ops=8}".')
 @click.option("--pipeline", help="A standard pipeline, by name: cpu, strict.")
 @click.option("--stop-after", "stage", help="With --pipeline: the last stage to run (simplify, fuse, plan, lower).")
 @click.option("-o", "output", default="-", help="Where to write the result; - is standard output.")
-@click.option("--print-ir-after-all", "print_all", is_flag=True, help="Print the IR after every pass, to standard error.")
-@click.option("--timing", is_flag=True, help="Print the seconds of each pass, to standard error.")
+@click.option(
+    "--print-ir-after-all", "print_all", is_flag=True, help="Print the IR after every pass to standard error."
+)
+@click.option("--timing", is_flag=True, help="Print the time of each pass to standard error.")
 @click.option("--locations", is_flag=True, help="Print source locations with the IR.")
-@click.option("--list-passes", is_flag=True, help="List mlirc's passes with their options.")
-@click.option("--list-ops", is_flag=True, help="List the dialect's ops.")
-def opt(file, text, pipeline, stage, output, print_all, timing, locations, list_passes, list_ops) -> None:
-    """Run passes on the MLIR in FILE (- is standard input) and print the result."""
-    if list_passes:
-        _list_passes()
-    if list_ops:
-        _list_ops()
-    if list_passes or list_ops:
-        return
-    if file is None:
-        raise click.UsageError("no FILE; - is standard input")
-    if (text is None) == (pipeline is None):
-        raise click.UsageError("say which passes to run: either -p PASSES or --pipeline NAME")
-    if stage and not pipeline:
-        raise click.UsageError("--stop-after goes with --pipeline")
+@click.option(
+    "--emit", is_flag=True, help="Make machine code of the result too, as the last stage does; do not run it."
+)
+@click.option(
+    "--import", "extra", multiple=True, help="First import a module, or run a Python file: more passes and ops."
+)
+@click.option("--list-passes", is_flag=True, help="List mlirc's passes with their options, then stop.")
+@click.option("--list-ops", is_flag=True, help="List the dialect's ops, then stop.")
+def opt(file, text, pipeline, stage, output, print_all, timing, locations, emit, extra, list_passes, list_ops) -> None:
+    """Run passes on the MLIR in FILE (- is standard input) and print the result.
+
+    Exits with 1 when a pass or FILE fails, with 2 when the command line is wrong.
+    """
     try:
-        _run(file, text, pipeline, stage, output, print_all, timing, locations)
+        for name in extra:
+            _import(name)
+        if list_passes or list_ops:
+            if list_passes:
+                _list_passes()
+            if list_ops:
+                _list_ops()
+            return
+        passes = _passes(file, text, pipeline, stage)
+        result = _run(file, passes, print_all, timing, locations, emit)
+        _write(output, result)
     except _Failure as failure:
-        click.echo(f"mlirc opt: {failure}", err=True)
-        sys.exit(1)
+        click.echo(f"{click.get_current_context().command_path}: {' '.join(str(failure).split())}", err=True)
+        sys.exit(failure.code)
 
 
 main.add_command(opt)
@@ -55,47 +68,100 @@ def opt_main() -> None:
 
 
 class _Failure(Exception):
-    pass
+    def __init__(self, message: str, code: int = 1):
+        super().__init__(message)
+        self.code = code
 
 
-def _run(file, text, pipeline, stage, output, print_all, timing, locations) -> None:
-    from mlirc.dialects.bindings import context, ir
+def _import(name: str) -> None:
+    try:
+        if name.endswith(".py"):
+            runpy.run_path(name)
+        else:
+            importlib.import_module(name)
+    except (ImportError, OSError) as error:
+        raise _Failure(f"--import {name}: {error}", 2) from error
+
+
+def _passes(file: str | None, text: str | None, pipeline: str | None, stage: str | None) -> str:
+    """The passes to run, all of which exist."""
     from mlirc.lowering import pipelines
-    from mlirc.lowering.pass_manager import PassError, run_pipeline
+    from mlirc.lowering.pass_manager import runners
     from mlirc.lowering.pipeline_parser import PipelineError
 
+    if file is None:
+        raise _Failure("no FILE; - is standard input, -h is help", 2)
+    if (text is None) == (pipeline is None):
+        raise _Failure("say which passes to run: either -p PASSES or --pipeline NAME", 2)
+    if stage and pipeline is None:
+        raise _Failure("--stop-after goes with --pipeline", 2)
     try:
-        passes = text if text is not None else pipelines.pipeline(pipeline, stage or pipelines.STAGES[-1])
-        source = sys.stdin.read() if file == "-" else Path(file).read_text()
-    except (ValueError, OSError) as error:
-        raise _Failure(str(error)) from error
-    name = "<stdin>" if file == "-" else file
+        if text is None:
+            assert pipeline is not None
+            text = pipelines.pipeline(pipeline, stage or pipelines.STAGES[-1])
+        runners(text)
+    except (PipelineError, ValueError) as error:
+        raise _Failure(str(error), 2) from error
+    return text
+
+
+def _run(file: str, passes: str, print_all: bool, timing: bool, locations: bool, emit: bool) -> str:
+    """The text of the module in the file after the passes."""
+    from mlirc.dialects.bindings import context
+    from mlirc.lowering.kernel_verifier import StageError
+    from mlirc.lowering.pass_manager import PassError, run_pipeline, verify_forms
+    from mlirc.lowering.pipeline_parser import PipelineError
+
+    def show(step: str, module: Any) -> None:
+        click.echo(f"// ----- after {step} -----\n{_text(module, locations)}", err=True)
+
     with context():
+        module = _parse(file)
         try:
-            module = ir.Module.parse(source)
-        except ir.MLIRError as error:
-            raise _Failure(_diagnostics(name, error)) from error
-
-        def show(step: str, module: Any) -> None:
-            click.echo(f"// ----- after {step} -----\n{_text(module, locations)}", err=True)
-
-        try:
+            verify_forms(module)
             record = run_pipeline(module, passes, after_pass=show if print_all else None)
-        except (PassError, PipelineError) as error:
+        except (PassError, PipelineError, StageError) as error:
             raise _Failure(str(error)) from error
         result = _text(module, locations)
+        if emit:
+            _emit(module)
     if timing:
         total = sum(run.seconds for run in record.passes)
         for run in record.passes:
             click.echo(f"{1e3 * run.seconds:9.2f} ms {run.seconds / max(total, 1e-12):6.1%}  {run.step}", err=True)
         click.echo(f"{1e3 * total:9.2f} ms         total", err=True)
-    if output == "-":
-        click.echo(result, nl=False)
-    else:
-        try:
-            Path(output).write_text(result)
-        except OSError as error:
-            raise _Failure(str(error)) from error
+    return result
+
+
+def _parse(file: str) -> Any:
+    from mlirc.dialects.bindings import ir
+    from mlirc.lowering.pass_errors import diagnostic_text
+    from mlirc.lowering.source_lines import source_line, typed
+
+    try:
+        if file == "-":
+            return ir.Module.parse(sys.stdin.buffer.read())
+        Path(file).open("rb").close()  # MLIR does not say why it cannot
+        return ir.Module.parseFile(file)
+    except OSError as error:
+        raise _Failure(f"{file}: {error.strerror}") from error
+    except ir.MLIRError as error:
+        for diagnostic in error.error_diagnostics:
+            where = source_line(typed(diagnostic.location))
+            raise _Failure(f"{where}: {diagnostic_text(diagnostic)}") from error
+        raise _Failure(f"{file}: {error}") from error
+
+
+def _emit(module: Any) -> None:
+    from mlirc.codegen.emit import compile_module
+    from mlirc.lowering.pass_errors import describe
+    from mlirc.lowering.pass_manager import functions
+
+    try:
+        for function in functions(module):
+            compile_module(module, entry=function.name.value)
+    except Exception as error:
+        raise _Failure(f"emit failed{describe(error)}") from error
 
 
 def _text(module: Any, locations: bool) -> str:
@@ -103,15 +169,14 @@ def _text(module: Any, locations: bool) -> str:
     return text if text.endswith("\n") else text + "\n"
 
 
-def _diagnostics(name: str, error: Any) -> str:
-    from mlirc.lowering.pass_errors import diagnostic_text
-    from mlirc.lowering.source_lines import typed
-
-    for diagnostic in error.error_diagnostics:
-        where = typed(diagnostic.location)
-        line = f"{name}:{where.start_line}:{where.start_col}" if hasattr(where, "start_line") else name
-        return f"{line}: {diagnostic_text(diagnostic)}"
-    return f"{name}: {error}"
+def _write(output: str, text: str) -> None:
+    if output == "-":
+        click.echo(text, nl=False)
+        return
+    try:
+        Path(output).write_text(text)
+    except OSError as error:
+        raise _Failure(f"{output}: {error.strerror}") from error
 
 
 def _list_passes() -> None:
@@ -121,17 +186,19 @@ def _list_passes() -> None:
         summary = (inspect.getdoc(cls) or "").split("\n")[0]
         click.echo(f"{name:20s} {summary}")
         for field in dataclasses.fields(cls):
-            click.echo(f"{'':20s}   {field.name.replace('_', '-')}={field.default}")
+            click.echo(f"{'':20s}   {field.name.replace('_', '-')}={str(field.default).lower()}")
+    click.echo("MLIR's own passes run as well: canonicalize, cse, ...")
 
 
 def _list_ops() -> None:
-    from mlirc.dialects.dialect import OPS, Mlirc, load_ops
+    from mlirc.dialects.dialect import OPS, Mlirc, Mlircx, load_ops
 
     load_ops()
-    for cls in sorted(Mlirc.operations, key=lambda cls: cls._op_name):
-        overloads = ", ".join(map(str, getattr(OPS.get(cls._op_name), "overloads", ())))
-        summary = (cls.__dict__.get("__doc__") or "").strip().split("\n")[0]
-        click.echo(f"mlirc.{cls._op_name:24s} {overloads or summary}")
+    for prefix, dialect in (("mlirc", Mlirc), ("mlircx", Mlircx)):
+        for cls in sorted(dialect.operations, key=lambda cls: cls._op_name):
+            overloads = ", ".join(map(str, getattr(OPS.get(cls._op_name), "overloads", ())))
+            summary = (cls.__dict__.get("__doc__") or "").strip().split("\n")[0]
+            click.echo(f"{prefix + '.' + cls._op_name:30s} {overloads or summary}")
 
 
 if __name__ == "__main__":
