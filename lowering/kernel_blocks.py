@@ -21,7 +21,7 @@ from mlirc.lowering.kernel_memory import load_rows, prefetch_store, store, store
 from mlirc.lowering.kernel_nodes import Access, Linear, Node, Output
 from mlirc.lowering.kernel_partials import barrier
 from mlirc.lowering.kernel_reductions import BLOCK, Fold
-from mlirc.lowering.kernel_schedule import TILE, Pass
+from mlirc.lowering.kernel_schedule import Pass
 from mlirc.lowering.vector_builder import Value
 
 SQUARES = 4
@@ -38,8 +38,8 @@ class BlockLoops(Loops):
         folds = [Fold(n, 1) for step in self.schedule.passes for n in step.scans + step.reductions]
         for fold in folds:
             for k in range(len(fold.dtypes)):
-                self.places[fold.node, k] = len(self.places) * TILE * 8
-        self.scratch = self.allocate(len(self.places) * TILE * 8)
+                self.places[fold.node, k] = len(self.places) * self.schedule.tile * 8
+        self.scratch = self.allocate(len(self.places) * self.schedule.tile * 8)
         self.combined = self.scratch
         if self.partials:
             self.scratch = self.partials.mine()
@@ -60,19 +60,19 @@ class BlockLoops(Loops):
             super().point_loops(axes)
 
     def tiles(self, axis: Axis) -> None:
-        e = self.e
+        e, tile = self.e, self.schedule.tile
         lo, hi = self.range(axis)
 
         def body(start: Value, state: list[Value]) -> list[Value]:
-            end = e.index.minimum(e.index.add(start, e.i64(TILE)), hi)
-            with self.part(axis, start, end, TILE):
+            end = e.index.minimum(e.index.add(start, e.i64(tile)), hi)
+            with self.part(axis, start, end, tile):
                 self.passes()
             return state
 
-        if axis.known is not None and axis.known <= TILE:
+        if axis.known is not None and axis.known <= tile:
             self.passes()
         else:
-            e.loop(lo, hi, e.i64(TILE), [], [], body)
+            e.loop(lo, hi, e.i64(tile), [], [], body)
 
     # ---- one pass
 

@@ -13,7 +13,7 @@ from mlirc.lowering.kernel_axes import Vector
 from mlirc.lowering.kernel_emitter import Emitter
 from mlirc.lowering.kernel_nodes import Node
 from mlirc.lowering.kernel_reductions import Fold
-from mlirc.lowering.kernel_schedule import TILE, Schedule
+from mlirc.lowering.kernel_schedule import Schedule
 from mlirc.lowering.vector_builder import Value
 
 
@@ -32,10 +32,8 @@ def slot_bytes(vector: Vector) -> int:
 
 
 def partial_bytes(schedule: Schedule) -> int:
-    """For all that one thread leaves: two values of an arg reduction, one of any other."""
-    nodes = [n for step in schedule.passes for n in step.reductions + step.scans]
-    count = sum(2 if n.attributes["kind"].startswith("arg") else 1 for n in nodes)
-    return count * (8 * TILE if schedule.block else slot_bytes(schedule.vector))
+    """For all that one thread leaves."""
+    return schedule.components * (8 * schedule.tile if schedule.block else slot_bytes(schedule.vector))
 
 
 def barrier(e: Emitter) -> None:

@@ -15,9 +15,9 @@ from mlirc.lowering.kernel_axes import Axis, Vector, hint, is_scattered, is_turn
 from mlirc.lowering.kernel_nodes import Access, Kernel, Linear, Node, Output
 
 SCRATCH_BYTES = 32 << 10  # of one thread's stack: about the first-level cache
-ROWS = 16  # of a block that the vectors go across
-TILE = 512  # columns that are folded at once
-FEW_ROWS = 2 * ROWS  # columns of no more are folded with accumulators in registers
+ROWS = 8  # of a block that the vectors go across
+FEW_ROWS = 32  # columns of no more are folded with accumulators in registers
+TILE, SMALLEST_TILE = 2048, 512  # columns that are folded at once, shared by all accumulators
 
 
 @dataclass(eq=False, slots=True)
@@ -44,6 +44,17 @@ class Schedule:
     outer_outputs: list[Output]  # one element for each point of the outer axes
     kept: dict[Node, tuple[int, Access]]  # value -> from which pass on it is read back, and where
     scratch: dict[int, tuple[int, torch.dtype]]  # operand number (below 0) -> elements, dtype
+
+    @property
+    def components(self) -> int:
+        """Values that all accumulators of a point are made of: two for an arg reduction, one for any other."""
+        folds = [n for step in self.passes for n in step.reductions + step.scans]
+        return sum(2 if n.attributes["kind"].startswith("arg") else 1 for n in folds)
+
+    @property
+    def tile(self) -> int:
+        """Columns that are folded at once: their accumulators stay in the cache, and their rows are read in long runs."""
+        return max(TILE // max(self.components, 1) // 64 * 64, SMALLEST_TILE)
 
     @property
     def block_rows(self) -> int:
