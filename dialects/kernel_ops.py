@@ -14,7 +14,7 @@ The iteration dimensions are d0, d1, ...: first the parallel ones, then the inne
 parallel ones only). A value is *inner* when it depends on an inner dimension: a read whose map or mask names one, a `size`
 that does, or scalar work on an inner value. Every other value is *outer*: one for each point of the parallel space.
 `reduce` folds an inner value over all inner dimensions into an outer one. `yield` writes an inner value at every point,
-an outer one once for each point of the parallel space.
+an outer one once for each point of the parallel space (or at every point, if its map names inner dimensions).
 
 Scalars have the computed dtype: half types are read as f16 or bf16 and widened by a `cast`. Casts that `widen` or `narrow`
 for that reason only carry {implicit = true}: fusion drops a narrowing followed by a widening, and keeps the precision.

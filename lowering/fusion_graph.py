@@ -10,10 +10,9 @@ from typing import Any
 from mlirc.dialects import symbols
 from mlirc.dialects.bindings import ir
 from mlirc.dialects.tensor_types import info_of
+from mlirc.lowering.effects import EFFECTS, may_write
 from mlirc.lowering.index_maps import substitute
 from mlirc.lowering.kernel_body import Body, Tensor, read_body, write_body
-
-WRITERS = frozenset(("mlirc.assign", "mlircx.aten_effect"))
 
 
 @dataclass(eq=False, slots=True)
@@ -86,7 +85,7 @@ class FusionGraph:
             self.tensors[tensor.value] = tensor
         if name == "mlircx.kernel":
             unit.body = read_body(op, operands, outputs)
-        self._order_effects(unit, name)
+        self._order_effects(unit, op)
         for tensor in unit.inputs:
             tensor.root.readers.add(unit)
 
@@ -101,16 +100,17 @@ class FusionGraph:
         self.tensors[out] = tensor
         self.views.append(tensor)
 
-    def _order_effects(self, unit: Unit, name: str) -> None:
+    def _order_effects(self, unit: Unit, op: ir.Operation) -> None:
         """Effects keep their order, and stay where they are among the readers of what they may write to."""
         for tensor in unit.inputs:
             writer = self._writer.get(id(tensor.root))
             if writer is not None:
                 _order(writer, unit)
-        if name in WRITERS:
+        if op.name in EFFECTS:
             if self._last_effect is not None:
                 _order(self._last_effect, unit)
             self._last_effect = unit
+        if may_write(op):
             for tensor in unit.inputs:
                 for reader in tensor.root.readers:
                     if reader is not unit:

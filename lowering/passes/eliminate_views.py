@@ -8,10 +8,9 @@ from mlirc.dialects.bindings import ir
 from mlirc.dialects.graph_builder import GraphBuilder
 from mlirc.dialects.graph_ops import Copy, View
 from mlirc.dialects.tensor_types import info_of
+from mlirc.lowering.effects import may_write
 from mlirc.lowering.index_maps import substitute
 from mlirc.lowering.ledger import Ledger
-
-WRITERS = ("mlirc.assign", "mlircx.aten_effect")
 
 
 @dataclass(frozen=True)
@@ -63,7 +62,7 @@ def replace_view(op: View) -> None:
 def written_roots(function: Any) -> set[ir.Value]:
     """The values whose memory, or a view's of them, is overwritten."""
     operations = function.regions[0].blocks[0].operations
-    return {root(x) for op in operations if op.operation.name in WRITERS for x in op.operands}
+    return {root(x) for op in operations if may_write(op.operation) for x in op.operands}
 
 
 def root(value: ir.Value) -> ir.Value:
