@@ -82,6 +82,8 @@ class AtenCall:
         if x.dtype != info.dtype or x.shape != shape:
             have, promised = f"{x.dtype} {tuple(x.shape)}", f"{info.dtype} {info.shape}"
             raise RuntimeError(f"{self.op} gave {have} where its meta function promised {promised}")
+        if info.layout != "strided":
+            return x
         strides = tuple([value(size, n, sizes) for size, n in zip(info.stride, x.stride(), strict=True)])
         if alias == -1 and keeps_one_of(x, operands):
             return torch.empty_strided(shape, strides, dtype=x.dtype, device=x.device).copy_(x)

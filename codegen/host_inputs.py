@@ -35,7 +35,7 @@ def read_inputs(frame: Frame, function: Any) -> None:
             number.value = frame.load(number.type, word, "number")
             frame.values[argument] = number
             continue
-        address = frame.load("ptr", frame.at("%addresses", position), "address")
+        address = frame.load("ptr", frame.at("%addresses", position), "address") if kind != "o" else ""
         root = Root("argument", word, address, position, places[position])
         if kind == "f":
             root = Root("number", "", address, position)
@@ -46,6 +46,8 @@ def read_inputs(frame: Frame, function: Any) -> None:
 def letter(argument: ir.Value, attributes: Any) -> str:
     """How the argument crosses from Python (native_runtime.py)."""
     if isinstance(argument.type, ir.RankedTensorType):
+        if info_of(argument).layout != "strided":
+            return "o"
         return "f" if "mlirc.scalar" in attributes else "t"
     if str(argument.type) not in ("i64", "f64"):
         raise ValueError(f"an argument of type {argument.type}: graphs take tensors, i64 and f64")

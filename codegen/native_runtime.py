@@ -5,7 +5,8 @@ Written in LLVM IR, as host programs are, so that one call from Python runs a wh
 gives that word as `tensor._cdata`; so the address of a place that holds it is a borrowed handle, at no cost.
 
 `self`, a host program's Python-side data, is a tuple: ("_cdata", raise_failure, ATen call 0, ATen call 1, ...).
-Kinds of values that cross, a letter each: t a tensor (its handle), a the graph's input of that number, i int, f float.
+Kinds of values that cross, a letter each: t a tensor (its handle), a the graph's input of that number, i int, f float;
+o is an input tensor in a layout of its own, which has no address.
 
 What needs the GIL: read_inputs, keep_inputs, take_arena, make_results, finish, fail. `call_python` takes it, and gives
 it up again. The GIL also guards the list of idle arenas.

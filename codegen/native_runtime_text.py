@@ -61,7 +61,7 @@ entry:
   %right = icmp eq i64 %size, %n
   br i1 %right, label %head, label %wrong
 head:
-  %i = phi i64 [ 0, %entry ], [ %next, %place ], [ %next, %number ], [ %next, %ask ]
+  %i = phi i64 [ 0, %entry ], [ %next, %made ], [ %next, %place ], [ %next, %number ], [ %next, %ask ]
   %more = icmp slt i64 %i, %n
   br i1 %more, label %body, label %done
 body:
@@ -77,7 +77,10 @@ tensor:
   %word = call i64 @tensor_word(ptr %item, ptr %name)
   store i64 %word, ptr %word_at
   %bad = icmp eq i64 %word, 0
-  br i1 %bad, label %failed, label %place
+  br i1 %bad, label %failed, label %made
+made:
+  %opaque = icmp eq i8 %kind, 111
+  br i1 %opaque, label %head, label %place
 place:
   %code = call i32 @aoti_torch_get_data_ptr(ptr %word_at, ptr %address_at)
   %no_data = icmp ne i32 %code, 0
@@ -121,7 +124,9 @@ body:
   %next = add i64 %i, 1
   %kind_at = getelementptr i8, ptr %kinds, i64 %i
   %kind = load i8, ptr %kind_at
-  %is_tensor = icmp eq i8 %kind, 116
+  %is_plain = icmp eq i8 %kind, 116
+  %is_opaque = icmp eq i8 %kind, 111
+  %is_tensor = or i1 %is_plain, %is_opaque
   br i1 %is_tensor, label %tensor, label %head
 tensor:
   %word_at = getelementptr i64, ptr %words, i64 %i

@@ -5,6 +5,7 @@ A static row-major CPU tensor is MLIR's plain `tensor<2x128xf32>`. Anything else
     tensor<?x128xf32, {size = "s0, 128"}>                       a symbolic size
     tensor<4x8xf32, {stride = "1, 4"}>                          strides in elements, if not row-major
     tensor<4x8xf32, {device = "cuda:0"}>
+    tensor<4x8xf32, {layout = "mkldnn"}>            memory that only its library can read: oneDNN's packed weights
 
 A value's strides are those that eager PyTorch gives it. Its storage offset is not part of the type: views carry it.
 """
@@ -68,18 +69,19 @@ def contiguous(shape: tuple[Int, ...]) -> tuple[Int, ...]:
 
 @dataclass(frozen=True)
 class TensorInfo:
-    """dtype, sizes, strides (in elements) and device of a value."""
+    """dtype, sizes, strides (in elements), device and layout of a value. Strides mean nothing unless the layout is strided."""
 
     dtype: torch.dtype
     shape: tuple[Int, ...]
     stride: tuple[Int, ...] = None  # type: ignore[assignment]  # row-major where it is left out
     device: str = "cpu"
+    layout: str = "strided"
     _hash: int = field(init=False, repr=False, compare=False, default=0)
 
     def __post_init__(self):
         if self.stride is None:
             object.__setattr__(self, "stride", contiguous(self.shape))
-        object.__setattr__(self, "_hash", hash((self.dtype, self.shape, self.stride, self.device)))
+        object.__setattr__(self, "_hash", hash((self.dtype, self.shape, self.stride, self.device, self.layout)))
 
     def __hash__(self) -> int:
         return self._hash
@@ -160,6 +162,8 @@ def type_text(info: TensorInfo) -> str:
         entries.append(f'stride = "{symbols.print_list(info.stride)}"')
     if info.device != "cpu":
         entries.append(f'device = "{info.device}"')
+    if info.layout != "strided":
+        entries.append(f'layout = "{info.layout}"')
     encoding = f", {{{', '.join(entries)}}}" if entries else ""
     return f"tensor<{dims}{DTYPE_TEXT[info.dtype]}{encoding}>"
 
@@ -192,10 +196,14 @@ def _read_type(type_: ir.Type) -> TensorInfo:
         try:
             entries = {named.name: ir.StringAttr(named.attr).value for named in ir.DictAttr(ranked.encoding)}
         except ValueError as error:
-            raise ValueError(f"{type_}: the encoding must be a dictionary of size, stride, device strings") from error
-    unknown = set(entries) - {"size", "stride", "device"}
+            raise ValueError(
+                f"{type_}: the encoding must be a dictionary of size, stride, device, layout strings"
+            ) from error
+    unknown = set(entries) - {"size", "stride", "device", "layout"}
     if unknown:
-        raise ValueError(f"{type_}: unknown {', '.join(sorted(unknown))}; the encoding holds size, stride, device")
+        raise ValueError(
+            f"{type_}: unknown {', '.join(sorted(unknown))}; the encoding holds size, stride, device, layout"
+        )
     if "size" in entries:
         shape = symbols.parse_list(entries["size"])
     elif ranked.has_static_shape:
@@ -206,4 +214,4 @@ def _read_type(type_: ir.Type) -> TensorInfo:
     for entry, values in (("size", shape), ("stride", stride)):
         if len(values) != ranked.rank:
             raise ValueError(f"{type_}: {entry} has {len(values)} entries, the tensor {ranked.rank} dimensions")
-    return TensorInfo(dtype, shape, stride, entries.get("device", "cpu"))
+    return TensorInfo(dtype, shape, stride, entries.get("device", "cpu"), entries.get("layout", "strided"))

@@ -4,12 +4,14 @@ from dataclasses import dataclass
 from typing import Any
 
 from mlirc.dialects.bindings import func, ir
+from mlirc.dialects.dialect import attribute_value
 from mlirc.dialects.symbols import print_list
+from mlirc.dialects.tensor_types import info_of
 from mlirc.lowering.ledger import Ledger
 from mlirc.lowering.passes.generate_products import parameter_arguments
 from mlirc.lowering.source_lines import source_line
 
-HOISTED = ("mlirc.panels",)  # worth the memory that keeping the result takes
+PACKED = ("mlirc.panels", "mlircx.aten")  # worth the memory that keeping the result takes, whatever its size
 
 
 @dataclass(frozen=True)
@@ -20,6 +22,9 @@ class HoistParameters:
     after:   func.func @graph(%x, %w, %p {mlirc.prepared}) { ... }
              func.func @prepare(%w) attributes {mlirc.parameters = "1"} { %p = "mlirc.panels"(%w)  return %p }
 
+    What is computed on the way to such a value moves along; of the rest, only what takes no more memory than the parameters
+    that it comes from. Views stay: they cost nothing.
+
     The caller runs @prepare on the arguments that `mlirc.parameters` counts, at the first call and whenever one of them
     has changed, and appends its results to the arguments of @graph. A parameter that the graph assigns to stays (WRITTEN).
     """
@@ -29,17 +34,48 @@ class HoistParameters:
 
     def run(self, function: Any, ledger: Ledger) -> None:
         block = function.regions[0].blocks[0]
-        fixed = parameter_arguments(function)
-        fixed -= {root(op.operands[0]) for op in block.operations if op.operation.name == "mlirc.assign"}
-        hoisted = []
+        parameters = parameter_arguments(function)
+        written = {root(op.operands[0]) for op in block.operations if op.operation.name == "mlirc.assign"}
+        sources: dict[ir.Value, frozenset] = {x: frozenset([x]) for x in parameters - written}
+        hoisted: dict[ir.Value, None] = {}
         for op in block.operations:
-            if op.operation.name in HOISTED:
-                taken = all(root(x) in fixed for x in op.operands)
+            if may_hoist(op) and all(x in sources for x in op.operands):
+                found = frozenset().union(*(sources[x] for x in op.operands))
+                if op.operation.name in (*PACKED, "mlirc.view", "mlirc.constant") or fits(op.results[0], found):
+                    sources[op.results[0]] = found
+                    continue
+            if op.operation.name == "func.return":
+                continue  # what the graph returns is the caller's to write to
+            for x in map(root, op.operands):
+                if sources.get(x) and not isinstance(x.owner, ir.Block):
+                    hoisted[x] = None
+        for op in block.operations:
+            if op.operation.name == "mlirc.panels":
+                taken = op.results[0] in hoisted
                 rule = "PARAMETER" if taken else "WRITTEN"
                 ledger.record(self.name, "hoist", op.operation.name, rule, taken, source_line(op.location))
-                hoisted += [op] * taken
         if hoisted:
-            move(function, hoisted)
+            move(function, list(hoisted), sources)
+
+
+def may_hoist(op: Any) -> bool:
+    """Whether it gives the same value whenever its operands are the same, one of a size that is known."""
+    name = op.operation.name
+    if len(op.results) != 1 or not isinstance(op.results[0].type, ir.RankedTensorType):
+        return False
+    info = info_of(op.results[0])
+    if any(not isinstance(n, int) for n in (*info.shape, *info.stride)):
+        return False
+    if name == "mlircx.aten":  # an operator of PyTorch's own library, whose arguments all have a text
+        ours = attribute_value(op.attributes["op"]).startswith(("aten.", "mkldnn."))
+        return ours and attribute_value(op.attributes["aliases"]) == "-1" and "object" not in str(op.attributes["args"])
+    return name == "mlirc.constant" or (name.startswith("mlirc.") and len(op.operands) > 0)
+
+
+def fits(x: ir.Value, parameters: frozenset) -> bool:
+    """Whether keeping `x` takes no more memory than the parameters that it comes from."""
+    size = info_of(x).numel * info_of(x).dtype.itemsize
+    return size <= sum(info_of(p).numel * info_of(p).dtype.itemsize for p in parameters)
 
 
 def root(x: ir.Value) -> ir.Value:
@@ -49,12 +85,12 @@ def root(x: ir.Value) -> ir.Value:
     return x
 
 
-def move(function: Any, hoisted: list[Any]) -> None:
-    """Make @prepare of these ops and the views below them; their results become arguments of `function`."""
+def move(function: Any, hoisted: list[ir.Value], sources: dict[ir.Value, frozenset]) -> None:
+    """Make @prepare of these values and what leads to them; they become arguments of `function`."""
     block = function.regions[0].blocks[0]
     arguments = list(block.arguments)
-    used = list(dict.fromkeys(root(x) for op in hoisted for x in op.operands))
-    results = [op.results[0].type for op in hoisted]
+    used = [x for x in arguments if any(x in sources[y] for y in hoisted)]
+    results = [x.type for x in hoisted]
     with ir.InsertionPoint.after(function.operation), function.location:
         prepare = func.FuncOp("prepare", ([x.type for x in used], results))
     prepare.attributes["mlirc.parameters"] = ir.StringAttr.get(print_list(arguments.index(x) for x in used))
@@ -62,13 +98,15 @@ def move(function: Any, hoisted: list[Any]) -> None:
     body = prepare.add_entry_block([x.location for x in used])
     moved = dict(zip(used, body.arguments, strict=True))
     with ir.InsertionPoint(body), function.location:
-        func.ReturnOp([clone(op.results[0], moved, body) for op in hoisted])
+        func.ReturnOp([clone(x, moved, body) for x in hoisted])
     attributes = list(function.attributes["arg_attrs"])
-    for op in hoisted:
-        prepared = block.add_argument(op.results[0].type, op.location)
+    for x in hoisted:
+        prepared = block.add_argument(x.type, x.owner.location)
         attributes.append(ir.DictAttr.get({"mlirc.prepared": ir.UnitAttr.get()}))
-        op.results[0].replace_all_uses_with(prepared)
-        op.operation.erase()
+        x.replace_all_uses_with(prepared)
+    for op in reversed(list(block.operations)):
+        if may_hoist(op) and op.results[0] in sources and not list(op.results[0].uses):
+            op.operation.erase()
     function.attributes["arg_attrs"] = ir.ArrayAttr.get(attributes)
     result_types = function.attributes["function_type"].value.results
     function_type = ir.FunctionType.get([x.type for x in block.arguments], result_types)

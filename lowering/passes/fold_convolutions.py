@@ -1,0 +1,179 @@
+"""fold-convolutions: convolutions by parameters run in oneDNN, with what surrounds them inside and channels last."""
+
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+
+from mlirc.dialects import aten_arguments
+from mlirc.dialects.bindings import ir
+from mlirc.dialects.dialect import attribute_value, create
+from mlirc.dialects.graph_builder import GraphBuilder
+from mlirc.dialects.ops.group_norm import append_ones
+from mlirc.dialects.tensor_types import TensorInfo, info_of, type_of
+from mlirc.lowering.channels_last import channels_last, spread_channels_last
+from mlirc.lowering.ledger import Ledger
+from mlirc.lowering.passes.generate_products import parameter_arguments
+from mlirc.lowering.source_lines import source_line
+
+REORDER = "mkldnn._reorder_convolution_weight.default"
+CONVOLVE = "mkldnn._convolution_pointwise.default"
+CONVOLVE_BINARY = "mkldnn._convolution_pointwise.binary"
+
+
+@dataclass(frozen=True)
+class FoldConvolutions:
+    """Give oneDNN packed weights, the batch norm folded into them, and the addition and the relu that follow.
+
+    before:  %0 = "mlircx.aten"(%x, %w) {op = "aten.convolution.default", ...}
+             %1 = "mlirc.batch_norm_inference"(%0, %gamma, %beta, %mean, %variance) {eps = 1e-05}
+             %2 = "mlirc.add"(%1, %y)
+             %3 = "mlirc.relu"(%2)
+    after:   %s = gamma * rsqrt(variance + eps)
+             %p = "mlircx.aten"(w * %s) {op = "mkldnn._reorder_convolution_weight.default", ...}
+             %b = beta - mean * %s
+             %3 = "mlircx.aten"(%x, %y, %p, %b) {op = "mkldnn._convolution_pointwise.binary", ...}
+
+    PARAMETER: the weight, the bias and the statistics must stay the same between calls: hoist-parameters then computes
+    %p and %b when they change. What stands between convolutions keeps its values in channels-last order (channels_last.py);
+    the graph's inputs and results stay as eager has them.
+    """
+
+    name = "fold-convolutions"
+    takes = "graph"
+
+    def run(self, function: Any, ledger: Ledger) -> None:
+        block = function.regions[0].blocks[0]
+        fixed = parameter_arguments(function)
+        fixed -= {op.operands[0] for op in block.operations if op.operation.name == "mlirc.assign"}
+        restored: dict[ir.Value, ir.Value] = {}
+        for op in list(block.operations):
+            if not is_convolution(op):
+                continue
+            rule = refusal(op, fixed)
+            ledger.record(
+                self.name, "fold", "aten.convolution", rule or "PARAMETER", not rule, source_line(op.location)
+            )
+            if not rule:
+                plain, last = fold(op, fixed)
+                restored[plain] = last
+        if restored:
+            spread_channels_last(block, restored)
+
+
+def is_convolution(op: Any) -> bool:
+    return op.operation.name == "mlircx.aten" and attribute_value(op.attributes["op"]) == "aten.convolution.default"
+
+
+def refusal(op: Any, fixed: set) -> str:
+    """The rule that stands against it, or ""."""
+    x, w = info_of(op.operands[0]), info_of(op.operands[1])
+    _, _, _, stride, padding, dilation, transposed, _, groups = arguments(op)
+    if not torch.backends.mkldnn.is_available() or not torch.backends.mkldnn.enabled:
+        return "ONEDNN"
+    if not all(v in fixed for v in op.operands[1:]):
+        return "PARAMETER"
+    if {info_of(v).dtype for v in op.operands} != {torch.float32} or x.rank != 4 or x.device != "cpu":
+        return "FLOAT32 IMAGES"
+    if transposed:
+        return "TRANSPOSED"
+    numbers = [*stride, *padding, *dilation, groups, *w.shape]
+    if not all(type(n) is int for n in numbers) or 0 in (*w.shape, *x.shape):
+        return "STATIC WEIGHTS"
+    return ""
+
+
+def arguments(op: Any) -> list[Any]:
+    return aten_arguments.parse(attribute_value(op.attributes["args"]))[0]
+
+
+def fold(op: Any, fixed: set) -> tuple[ir.Value, ir.Value]:
+    """Replaces the convolution and what it takes in; its result as the graph had it, and in channels-last order."""
+    x, w, *bias = op.operands
+    _, _, _, stride, padding, dilation, _, _, groups = arguments(op)
+    chain, other = [op], None
+    norm = only_user(op.results[0])
+    norm = norm if is_folded_norm(norm, op.results[0], fixed) else None
+    if norm is not None:
+        chain.append(norm)
+    value = chain[-1].results[0]
+    user = only_user(value)
+    if is_residual(user, value):
+        other = next(v for v in user.operands if v != value)
+        chain.append(user)
+    user = only_user(chain[-1].results[0])
+    relu = user is not None and user.operation.name == "mlirc.relu"
+    if relu:
+        chain.append(user)
+    result = chain[-1].results[0]
+    with ir.InsertionPoint(chain[-1]), chain[-1].location:
+        if norm is not None:
+            w, bias = folded_parameters(w, bias, norm)
+        size = list(info_of(x).shape)
+        size = size if all(isinstance(n, int) for n in size) else None
+        opaque = TensorInfo(torch.float32, info_of(w).shape, layout="mkldnn")
+        packed = aten(REORDER, [w, padding, stride, dilation, groups, size], opaque)
+        common = [packed, bias[0] if bias else None, padding, stride, dilation, groups]
+        info = channels_last(info_of(result))
+        if other is None:
+            made = aten(CONVOLVE, [in_channels_last(x), *common, "relu" if relu else "none", [], ""], info)
+        else:
+            images = [in_channels_last(x), in_channels_last(other)]
+            made = aten(CONVOLVE_BINARY, [*images, *common, "add", None, "relu" if relu else None, [], None], info)
+        plain = create("copy", [made], [result.type]).out
+    result.replace_all_uses_with(plain)
+    for dead in reversed(chain):
+        dead.operation.erase()
+    return plain, made
+
+
+def only_user(x: ir.Value) -> Any | None:
+    """The op that uses the value, if it is used once."""
+    uses = list(x.uses)
+    return uses[0].owner.opview if len(uses) == 1 else None
+
+
+def is_folded_norm(norm: Any | None, x: ir.Value, fixed: set) -> bool:
+    """Whether it is the batch norm of `x`, by parameters."""
+    if norm is None or norm.operation.name != "mlirc.batch_norm_inference" or norm.operands[0] != x:
+        return False
+    return all(is_fixed(v, fixed) and info_of(v).dtype == torch.float32 for v in list(norm.operands)[1:])
+
+
+def is_fixed(x: ir.Value, fixed: set) -> bool:
+    """A parameter, or the constant that stands for a weight or a bias left out."""
+    return x in fixed or (not isinstance(x.owner, ir.Block) and x.owner.name == "mlirc.constant")
+
+
+def is_residual(user: Any | None, x: ir.Value) -> bool:
+    """Whether it adds to `x` something of the same shape."""
+    if user is None or user.operation.name != "mlirc.add" or info_of(user.results[0]).dtype != info_of(x).dtype:
+        return False
+    return all(info_of(v).shape == info_of(x).shape and info_of(v).dtype == info_of(x).dtype for v in user.operands)
+
+
+def folded_parameters(w: ir.Value, bias: list[ir.Value], norm: Any) -> tuple[ir.Value, list[ir.Value]]:
+    """Weight and bias of the convolution that does the batch norm too."""
+    g = GraphBuilder()
+    _, gamma, beta, mean, variance = norm.operands
+    scale = g.mul(g.rsqrt(g.add(variance, attribute_value(norm.attributes["eps"]))), gamma)
+    shift = g.sub(bias[0], mean) if bias else g.neg(mean)
+    return g.mul(w, append_ones(g, scale, 3)), [g.add(g.mul(shift, scale), beta)]
+
+
+def aten(op: str, given: list[Any], result: TensorInfo) -> ir.Value:
+    """A call of the operator with these arguments; values among them become operands."""
+    operands: list[ir.Value] = []
+
+    def index(x: ir.Value) -> int:
+        operands.append(x)
+        return len(operands) - 1
+
+    text = aten_arguments.encode(given, {}, index, [])
+    return create("aten", operands, [type_of(result)], {"op": op, "args": text, "aliases": "-1"}).results[0]
+
+
+def in_channels_last(x: ir.Value) -> ir.Value:
+    """`x`, or a copy that a kernel makes: the library's own takes longer."""
+    info = channels_last(info_of(x))
+    return x if info_of(x) == info else create("copy", [x], [type_of(info)]).out
