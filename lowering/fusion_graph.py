@@ -30,7 +30,7 @@ class Unit:
     inputs: list[Tensor]
     outputs: list[Tensor]
     position: int
-    body: Body | None = None
+    body: Any = None  # of a kernel: its Body
     before: set["Unit"] = field(default_factory=set)
     after: set["Unit"] = field(default_factory=set)
     locations: list[ir.Location] = field(default_factory=list)
@@ -165,10 +165,10 @@ class FusionGraph:
         region = [u for u in self.order[start:end] if u is not None and u is not first and u is not second]
         ahead = [u for u in region if u not in dependents]
         behind = [u for u in region if u in dependents]
-        placed: list[Unit | None] = [*ahead, merged, *behind]
+        placed = [*ahead, merged, *behind]
         self.order[start:end] = [None] * (end - start - len(placed)) + placed
-        for position in range(end - len(placed), end):
-            self.order[position].position = position
+        for position, unit in enumerate(placed, end - len(placed)):
+            unit.position = position
         self._replace((first, second), merged)
         return merged
 
@@ -236,7 +236,7 @@ class FusionGraph:
             if id(op) in gone or unused_view:
                 op.erase()
                 gone.add(id(op))
-        self._arrange(units, new_ops, gone)
+        self._arrange(units, new_ops)
 
     def _write(self, unit: Unit) -> ir.Operation:
         op = write_body(unit.body, unit.location)
@@ -245,7 +245,7 @@ class FusionGraph:
             result.tensor.value = new
         return op
 
-    def _arrange(self, units: list[Unit], new_ops: dict[int, ir.Operation], gone: set[int]) -> None:
+    def _arrange(self, units: list[Unit], new_ops: dict[int, ir.Operation]) -> None:
         """Views move to just before their first reader, everything else into the order of the units."""
         last = list(self.block.operations)[-1]
         placed: set[int] = set()

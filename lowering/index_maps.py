@@ -77,9 +77,9 @@ def chain(expr: Int, space: Space) -> tuple[int, ...] | None:
         named = [k for k, atom in enumerate(monomial) if is_dimension(atom)]
         if len(named) != 1:
             return None
-        dim = int(monomial[named[0]][1:])
+        dim = int(str(monomial[named[0]])[1:])
         rest = monomial[: named[0]] + monomial[named[0] + 1 :]
-        if dims_in((Expr({rest: 1}),)) if rest else False:
+        if rest and dims_in((Expr({rest: 1}),)):
             return None
         strides[dim] = strides.get(dim, 0) + (Expr({rest: coefficient}) if rest else coefficient)
     found: list[int] = []

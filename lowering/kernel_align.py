@@ -109,10 +109,11 @@ def _common_space(
         if of_consumer[c] is not None or symbols.product(space[d] for d in dims) != other[c]:
             return None
         of_consumer[c] = count_through(tuple(p for d in dims for p in places[d]), common)
-    if any(value is None for value in of_consumer):
+    consumer_dims = tuple(value for value in of_consumer if value is not None)
+    if len(consumer_dims) != len(other):
         return None
     of_producer = tuple(count_through(places[dim], common) for dim in range(len(space)))
-    found = Alignment(common[:parallel_rank], common[parallel_rank:], of_producer, tuple(of_consumer))
+    found = Alignment(common[:parallel_rank], common[parallel_rank:], of_producer, consumer_dims)
     return found if _levels_agree(found, consumer) else None
 
 

@@ -37,7 +37,7 @@ class Tensor:
     root: "Tensor" = None  # type: ignore[assignment]
     to_root: Map | None = None
     view: Any = None  # the `mlirc.view` that makes it
-    operand: "Tensor | None" = None  # of that view
+    operand: Any = None  # of that view: its Tensor
     readers: set = field(default_factory=set)
 
     def __post_init__(self):
@@ -58,7 +58,7 @@ class Node:
     type: ir.Type
     attributes: tuple[tuple[str, ir.Attribute], ...]
     location: ir.Location
-    tensor: Tensor | None = None
+    tensor: Any = None  # of a read: its Tensor
     map: Map = ()
     masked: bool = False
     dims: frozenset[int] = frozenset()

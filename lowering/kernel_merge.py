@@ -99,10 +99,11 @@ def inline(producer: Body, consumer: Body, keep: set[Tensor], limits: Limits) ->
     found = sites(producer, consumer)
     solutions: dict[int, Map] = {}
     for site in found:
-        solution = solve(site.result.map, producer.space, site.index, consumer.space)
-        if solution is None or None in solution:
+        solution = solve(site.result.map, producer.space, site.index, consumer.space) or ()
+        known = tuple(value for value in solution if value is not None)
+        if len(known) != len(producer.space):
             raise Refused("ONE SPACE")
-        solutions[id(site.read)] = solution
+        solutions[id(site.read)] = known
     _allow_evaluation(producer, consumer, found, solutions)
     pool = Pool(consumer.inner_dims)
     replacements = {id(site.read): site for site in found}

@@ -40,8 +40,8 @@ class ToKernels:
             form = number if is_number(op) else form_of(type(op))
             used = any(next(iter(result.uses), None) is not None for result in op.results)
             if form is None and (used or not isinstance(op, View)):
-                continue
-            if used:
+                continue  # a view that nobody reads any more goes
+            if form is not None and used:
                 with ir.InsertionPoint(op), op.location:
                     values = form(kernel_maker(op.location), op)
                 for old, new in zip(op.results, values, strict=True):

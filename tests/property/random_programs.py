@@ -23,8 +23,10 @@ def random_program(rng: Random, steps: int) -> tuple[Callable, list[torch.Tensor
     made: list[Step] = []
     while len(made) < steps:
         step = random_step(rng, values)
-        result = step(values) if step else None
-        if result is not None and result.numel() <= LARGEST and result.dim() <= 4:
+        if step is None:
+            continue
+        result = step(values)
+        if result.numel() <= LARGEST and result.dim() <= 4:
             made.append(step)
             values.append(result)
     picked = {len(values) - 1, *(rng.randrange(len(inputs), len(values)) for _ in range(2))}
