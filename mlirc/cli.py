@@ -29,9 +29,7 @@ def main() -> None:
 )
 @click.option("--timing", is_flag=True, help="Print the time of each pass to standard error.")
 @click.option("--locations", is_flag=True, help="Print source locations with the IR.")
-@click.option(
-    "--emit", is_flag=True, help="Make machine code of the result too, as the last stage does; do not run it."
-)
+@click.option("--emit", is_flag=True, help="Make machine code of the result, as the last stage does; do not run it.")
 @click.option(
     "--import", "extra", multiple=True, help="First import a module, or run a Python file: more passes and ops."
 )
@@ -51,7 +49,7 @@ def opt(file, text, pipeline, stage, output, print_all, timing, locations, emit,
             if list_ops:
                 _list_ops()
             return
-        passes = _passes(file, text, pipeline, stage)
+        passes = _passes(file, "" if emit and not pipeline and text is None else text, pipeline, stage)
         result = _run(file, passes, print_all, timing, locations, emit)
         _write(output, result)
     except _Failure as failure:

@@ -1,6 +1,7 @@
 """options={"dump": DIR}: each stage's file runs on from there, by `mlirc opt`, to what the compiled graph computes."""
 
 import re
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -106,7 +107,8 @@ def test_every_stage_runs_on_to_the_same_result(dumped, tmp_path):
             results = call(run_on(path, tmp_path / "out.mlir"), inputs + torch.load(constants))
         assert len(results) == len(record.results)
         for got, want in zip(results, record.results, strict=True):
-            torch.testing.assert_close(got, want, rtol=0, atol=0, check_stride=True, msg=lambda m: f"{stage}: {m}")
+            note = partial("{}: {}".format, stage)
+            torch.testing.assert_close(got, want, rtol=0, atol=0, check_stride=True, msg=note)
         torch.testing.assert_close(inputs, record.after, rtol=0, atol=0)
     assert not torch.equal(record.before[position(record, 3)], record.after[position(record, 3)])
 
