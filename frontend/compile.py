@@ -61,7 +61,7 @@ def compile_graph(gm: GraphModule, kind: str, options: Options) -> Callable[[lis
 
 
 def _eager(gm: GraphModule) -> Callable[[list], list]:
-    from torch._functorch.aot_autograd import make_boxed_func
+    from torch._functorch._aot_autograd.utils import make_boxed_func
 
     return make_boxed_func(gm.forward)
 

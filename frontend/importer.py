@@ -158,7 +158,8 @@ class _Importer:
         return x
 
     def call(self, node: Node) -> Any:
-        target, promised = node.target, node.meta.get("val")
+        target: Any = node.target
+        promised: Any = node.meta.get("val")
         if target is operator.getitem:
             return self.argument_value(node.args[0])[node.args[1]]
         if isinstance(promised, torch.SymInt):
@@ -230,7 +231,9 @@ class _Importer:
 
     def view(self, node: Node, args: tuple, kwargs: dict) -> Any:
         promised = node.meta["val"]
-        source = node.args[0].meta["val"]
+        viewed = node.args[0]
+        assert isinstance(viewed, Node)
+        source = viewed.meta["val"]
         made = []
         start: Int = 0
         for fake in flat(promised):
@@ -273,13 +276,13 @@ class _Importer:
     # ---- results
 
     def finish(self, function: Any) -> None:
-        output = self.gm.graph.output_node()
+        results: Any = self.gm.graph.output_node().args[0]
         operands: list[ir.Value] = []
         groups: list[str] = []
         position_of: dict[Node, int] = {}
         group_of_storage: dict[int, str] = {}
         builder = GraphBuilder()
-        for item in output.args[0]:
+        for item in results:
             value = self.argument_value(item)
             if not isinstance(item, Node) or not isinstance(value, (ir.Value, Expr)):
                 self.imported.outputs.append(("value", value))
