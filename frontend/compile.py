@@ -47,12 +47,12 @@ def compile_graph(gm: GraphModule, kind: str, options: Options) -> Callable[[lis
         if options.fallback == "error":
             raise
         report.fallback = str(error)
-        log.info("a %s graph runs in eager: %s", kind, error)
+        log.info("%s graph runs in eager: %s", kind, error)
     except CompilationError as error:
         if options.fallback == "error":
             raise
         report.fallback = str(error)
-        warnings.warn(f"mlirc: a {kind} graph runs in eager, as it could not be compiled: {error}", stacklevel=2)
+        warnings.warn(f"mlirc: this {kind} graph runs in eager, as it could not be compiled: {error}", stacklevel=2)
     else:
         statistics.record(report)
         return compiled

@@ -30,7 +30,7 @@ def import_script(gm: GraphModule, why: str) -> str:
     nodes = gm.graph.find_nodes(op="placeholder")
     inputs = "".join(f"    {_spec(node.meta.get('val'))},  # {node.name}\n" for node in nodes)
     return (
-        f'"""{why}"""\n\nimport torch\nfrom math import inf, nan\nfrom torch import device\n\n'
+        f'"""{why}"""\n\nfrom math import inf, nan\nfrom types import NoneType\n\nimport torch\nfrom torch import device\n\n'
         "from mlirc.frontend.reproduce import import_again\n\n\n"
         + "\n\n".join(classes)
         + f"\n\n# (sizes, which of them are symbols, strides, dtype) of a tensor; an int that is a symbol: [5]\ninputs = [\n{inputs}]\n"
@@ -52,7 +52,7 @@ def _class(gm: GraphModule, name: str, classes: list[str]) -> str:
             made = repr(value)
         members.append(f"self.{node.target} = {made}")
     for found, value in python.globals.items():
-        if found not in ("torch", "device", "inf", "nan") and callable(value):
+        if found not in ("torch", "device", "inf", "nan", "NoneType") and callable(value):
             members[:0] = [f"global {found}", f"from {value.__module__} import {value.__name__} as {found}"]
     body = "".join(f"    {line}\n" if line else "\n" for line in python.src.strip().split("\n"))
     init = "".join(f"        {line}\n" for line in members)
@@ -78,7 +78,7 @@ def _hint(n: Any) -> Any:
 
 def import_again(module: torch.nn.Module, inputs: Sequence[Any]) -> Imported:
     """Trace and import a graph that import_script wrote. Raises what the importer raises."""
-    mode = FakeTensorMode(shape_env=ShapeEnv())
+    mode = FakeTensorMode(shape_env=ShapeEnv(), allow_non_fake_inputs=True)
     graph = make_fx(module, tracing_mode="real")(*(_fake(mode, x) for x in inputs))
     with context():
         return import_graph(graph)
