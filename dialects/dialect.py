@@ -72,6 +72,8 @@ class Op(Mlirc.Operation):
     def __init_subclass__(cls, *, name: str | None = None, aten: tuple = (), **keywords: Any):
         super().__init_subclass__(name=name, **keywords)
         if name:
+            if loaded():
+                raise RuntimeError(f"mlirc.{name} is defined too late: ops must exist before the first graph is compiled")
             assert name not in OPS, f"mlirc.{name} is defined twice"
             OPS[name] = cls
             cls.mnemonic = name
@@ -209,6 +211,11 @@ def load_ops() -> None:
         import_module(f"mlirc.dialects.{module}")
     for module in iter_modules(ops.__path__):
         import_module(f"mlirc.dialects.ops.{module.name}")
+
+
+def loaded() -> bool:
+    """Whether the dialect is registered with MLIR, so that no op can be added."""
+    return bool(getattr(Mlirc, "_mlir_module", None))
 
 
 def load() -> None:
