@@ -175,7 +175,7 @@ class _Importer:
         if target is with_effects:
             _, operator_, *rest = args
             results = aten_import.call_aten(
-                operator_, tuple(rest), kwargs, promised[1:], self.imported.objects, effect=True
+                operator_, tuple(rest), kwargs, node.meta["val"][1:], self.imported.objects, effect=True
             )
             return (None, *results)
         if target is aten.copy_.default:

@@ -192,7 +192,9 @@ def picked_stride(access: Access, vector: Vector) -> int | None:
     if vector.axis is None or vector.axis.name in symbols.free_symbols(access.address.rest):
         return None
     stride = access.address.strides.get(vector.axis.name)
-    return stride if stride in PICKED and not any(vector.axis.name in x.dims for x in access.scalars) else None
+    if not isinstance(stride, int) or stride not in PICKED or any(vector.axis.name in x.dims for x in access.scalars):
+        return None
+    return stride
 
 
 def is_scattered(access: Access, vector: Vector) -> bool:

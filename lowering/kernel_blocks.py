@@ -30,10 +30,19 @@ SQUARES = 4
 class BlockLoops(Loops):
     """The last axis of a pass is `schedule.block`; around it, in blocks, goes the vector's axis."""
 
+    @property
+    def column_axis(self) -> Axis:
+        assert self.schedule.vector.axis is not None
+        return self.schedule.vector.axis
+
+    @property
+    def row_axis(self) -> Axis:
+        assert self.schedule.block is not None
+        return self.schedule.block
+
     def prepare(self) -> None:
         """The scratch memory, at the top of the function."""
-        e, axis = self.e, self.schedule.vector.axis
-        assert axis is not None
+        e = self.e
         self.places: dict[tuple[Node, int], int] = {}
         folds = [Fold(n, 1) for step in self.schedule.passes for n in step.scans + step.reductions]
         for fold in folds:
@@ -95,9 +104,7 @@ class BlockLoops(Loops):
         return {}
 
     def blocks(self, step: Pass, lower: list[Fold], upper: list[Fold]) -> list[Value]:
-        e, axis, vector = self.e, self.schedule.block, self.schedule.vector.axis
-        assert axis is not None
-        assert vector is not None
+        e, axis = self.e, self.row_axis
         lo, hi = self.range(axis)
         rows = self.schedule.block_rows
         # SEVERAL SQUARES: what a transposed read touches in one page before it goes on to the next
@@ -119,14 +126,14 @@ class BlockLoops(Loops):
                     return square(end, start, state)
                 return e.loop(start, end, e.i64(rows), [], [], partial(square, end))
 
-            return self.vector_loop(vector, across, [], [], 1)
+            return self.vector_loop(self.column_axis, across, [], [], 1)
 
         e.loop(lo, hi, e.i64(most), [], [], body)
         return []
 
     def rows(self, step: Pass, lower: list[Fold], upper: list[Fold], axis: Axis) -> None:
         e = self.e
-        at = e.index.sub(e.env[self.schedule.vector.axis.name], self.tile_start())
+        at = e.index.sub(e.env[self.column_axis.name], self.tile_start())
         below = [x for fold in upper for x in self.load(fold, self.scratch, at)]
         state, taken = [], 0
         for fold in lower:
@@ -157,12 +164,12 @@ class BlockLoops(Loops):
     # ---- scratch memory: one value for each column of the tile
 
     def tile_start(self) -> Value:
-        return self.range(self.schedule.vector.axis)[0] if self.schedule.outer else self.e.i64(0)
+        return self.range(self.column_axis)[0] if self.schedule.outer else self.e.i64(0)
 
     def over_vectors(self, body) -> None:
         """`body(offset)` for each vector of the tile, an incomplete one included."""
         e = self.e
-        lo, hi = self.range(self.schedule.vector.axis)
+        lo, hi = self.range(self.column_axis)
         e.loop(e.i64(0), e.index.sub(hi, lo), e.i64(e.lanes), [], [], lambda at, state: (body(at), state)[1])
 
     def starts(self, folds: list[Fold]) -> list[Value]:
@@ -194,11 +201,12 @@ class BlockLoops(Loops):
 
     def combine(self, folds: list[Fold], at: Value) -> None:
         """All threads' accumulators of one vector, in the order of the threads."""
-        e = self.e
+        e, partials = self.e, self.partials
+        assert partials is not None
         types = [self.builder(f).type_text(t) for f in folds for t in f.dtypes]
 
         def body(thread: Value, state: list[Value]) -> list[Value]:
-            base, result = self.partials.of(thread), []
+            base, result = partials.of(thread), []
             for fold in folds:
                 mine = state[len(result) : len(result) + len(fold.dtypes)]
                 result += fold.merge(self.builder(fold), mine, self.load(fold, base, at))
@@ -209,7 +217,7 @@ class BlockLoops(Loops):
 
     def result(self, fold: Fold) -> Value:
         e = self.e
-        at = e.index.sub(e.env[self.schedule.vector.axis.name], self.tile_start())
+        at = e.index.sub(e.env[self.column_axis.name], self.tile_start())
         value = fold.result(self.builder(fold), self.load(fold, self.combined, at))
         if e.is_wide(fold.node):
             return value
@@ -233,7 +241,7 @@ class BlockLoops(Loops):
                 store(e, output.access, output.node)
             return state
 
-        self.vector_loop(self.schedule.vector.axis, body, [], [], 1)
+        self.vector_loop(self.column_axis, body, [], [], 1)
 
     # ---- transposed operands: full vectors only, what is left at the edge is gathered and scattered
 
@@ -260,7 +268,7 @@ class BlockLoops(Loops):
         turned = output.access in self.turned and e.mask is None
         store(
             e,
-            self.square_access(output.access, self.range(self.schedule.block)[0]) if turned else output.access,
+            self.square_access(output.access, self.range(self.row_axis)[0]) if turned else output.access,
             output.node,
         )
 
@@ -272,7 +280,7 @@ class BlockLoops(Loops):
             back = e.index.mul(start, e.i64(-e.lanes * size))
             text = f"llvm.getelementptr {self.turned[access]}[{back}] : (!llvm.ptr, i64) -> !llvm.ptr, i8"
             e.env["base", key] = e.index.emit(text, torch.int64)
-        return Access(key, access.dtype, Linear({self.schedule.block.name: e.lanes}, 0), lanewise=True)
+        return Access(key, access.dtype, Linear({self.row_axis.name: e.lanes}, 0), lanewise=True)
 
     def move(self, rows: list[Value], memory: Value, verb: str) -> list[Value]:
         """Stores the rows of a square one after another, or loads them."""

@@ -52,10 +52,10 @@ def _collect(value: Int, divisors: dict[str, set[int | None]]) -> None:
                     divisors.setdefault(atom, set()).add(None)
                 continue
             name, x, y = atom
-            plain = name in ("floordiv", "mod") and isinstance(y, int) and isinstance(x, Expr) and str(x).isidentifier()
+            plain = name in ("floordiv", "mod") and isinstance(x, Expr) and str(x).isidentifier()
             for d in symbols.free_symbols(x) | symbols.free_symbols(y):
                 if is_dim(d):
-                    divisors.setdefault(d, set()).add(y if plain else None)
+                    divisors.setdefault(d, set()).add(y if plain and isinstance(y, int) else None)
 
 
 def _replace(sizes: dict[str, Int], d: str, parts: dict[str, Int]) -> None:

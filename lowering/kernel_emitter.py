@@ -32,8 +32,8 @@ class Emitter:
         self.text = FunctionText(target)
         self.lines: list[str] = []
         self.vector, self.lanes = vector, vector.lanes
-        self.axis = vector.axis.name if vector.axis and vector.lanes > 1 else None
-        self.env: dict[Any, Value] = {}
+        self.axis = vector.axis.name if vector.axis and vector.lanes > 1 else ""  # "": no value is wide
+        self.env: dict[Any, Any] = {}
         self.bound: set[str] = set()
         self.mask: Value | None = None
         self.kept: dict[Node, Access] = {}  # value -> where to read it back from, in this pass
@@ -125,7 +125,7 @@ class Emitter:
     # ---- values
 
     def is_wide(self, node: Node) -> bool:
-        return self.axis is not None and self.axis in node.dims
+        return self.axis in node.dims
 
     def enter(self, *names: str) -> None:
         """The index of these axes is known from here on: emit what that makes computable."""
@@ -221,7 +221,7 @@ class _Integers:
     def floordiv(self, x: Value, y: Value) -> Value:
         """Rounded down; y is positive."""
         b, known = self.b, self.b.constant_value(y)
-        if known is not None and known & (known - 1) == 0:
+        if isinstance(known, int) and known & (known - 1) == 0:
             return b.shr(x, b.constant(known.bit_length() - 1))
         if self.wide:
             # processors divide no vectors of integers; indices are exact in float64
@@ -233,7 +233,7 @@ class _Integers:
 
     def mod(self, x: Value, y: Value) -> Value:
         known = self.b.constant_value(y)
-        if known is not None and known & (known - 1) == 0:
+        if isinstance(known, int) and known & (known - 1) == 0:
             return self.b.and_(x, self.b.constant(known - 1))
         return self.b.sub(x, self.b.mul(self.floordiv(x, y), y))
 

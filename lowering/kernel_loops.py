@@ -281,7 +281,7 @@ class Loops:
         """Where the loop in steps of `step` ends, and whether nothing is left then; None: it would not start at all."""
         e, b = self.e, self.e.index
         first, last = e.text.constant_values.get(lo), e.text.constant_values.get(hi)
-        if first is not None and last is not None:
+        if isinstance(first, int) and isinstance(last, int):
             count = (last - first) // step * step
             return e.i64(first + count), None if count == 0 else first + count == last
         if self.divisor(axis) % step == 0:
@@ -353,7 +353,7 @@ class Loops:
             term = index if running == 1 else b.mul(index, e.splat(stride) if wide else stride)
             total = term if total is None else b.add(total, term)
             running = running * axis.size
-        return total
+        return b.constant(0) if total is None else total
 
 
 def accesses_of(step: Pass, kept: dict[Node, Access]) -> list[Access]:

@@ -5,11 +5,12 @@ Addresses grow with the loops: each level adds to the pointer what its axis cont
 Booleans are bytes in memory: not 0, and written as 0 or 1.
 """
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import torch
 
 from mlirc.dialects import symbols
+from mlirc.dialects.symbols import Int
 from mlirc.lowering.kernel_axes import picked_stride
 from mlirc.lowering.kernel_nodes import Access, Node, is_dim, is_index, monomial_of, terms
 from mlirc.lowering.vector_builder import Value, element_text
@@ -102,6 +103,7 @@ def _load_picked(e: "Emitter", access: Access, dtype: torch.dtype, stride: int, 
         # lanes found before stay; those of this vector take their places
         pick = [lanes + place - first if first <= place < first + lanes else k for k, place in enumerate(places)]
         result = b.emit(f"vector.shuffle {result or loaded}, {loaded} {pick} : {vector}, {vector}", dtype)
+    assert result is not None
     return result
 
 
@@ -120,7 +122,7 @@ def load_rows(e: "Emitter", access: Access, start: Value, end: Value) -> list[Va
 
 def store(e: "Emitter", access: Access, node: Node) -> None:
     """Writes the value of `node` at the current point."""
-    wide = e.axis is not None and (access.lanewise or e.axis in access.address.dims)
+    wide = e.axis != "" and (access.lanewise or e.axis in access.address.dims)
     dtype = stored_dtype(access.dtype)
     b = e.builder(dtype, wide)
     value = e.operand(node, wide)
@@ -184,9 +186,9 @@ def read_mask(e: "Emitter", access: Access, wide: bool) -> Value | None:
             e.value(node)
             good = e.env["checked", node]
             parts.append(e.splat(good) if wide and not e.is_wide(node) else good)
-    mask = parts[0] if parts else None
-    for part in parts[1:]:
-        mask = b.and_(mask, part)
+    mask = None
+    for part in parts:
+        mask = part if mask is None else b.and_(mask, part)
     return mask
 
 
@@ -202,7 +204,7 @@ def is_unit(e: "Emitter", access: Access) -> bool:
 
 def _is_wide_name(e: "Emitter", access: Access, name: str) -> bool:
     if is_index(name):
-        return e.axis is not None and e.is_wide(access.scalars[int(name[1:])])
+        return e.is_wide(access.scalars[int(name[1:])])
     return name == e.axis
 
 
@@ -229,7 +231,9 @@ def pointer(e: "Emitter", access: Access) -> Value:
     """The address with every scalar part that is known here, kept for the loops inside."""
     address, done = e.env.get(access) or (base(e, access), frozenset())
     b, offset, added = e.index, None, set()
-    parts = [("", stride, dim) for dim, stride in access.address.strides.items() if dim != e.axis]
+    parts: list[tuple[Any, Int, str | None]] = [
+        ("", stride, dim) for dim, stride in access.address.strides.items() if dim != e.axis
+    ]
     for monomial, coefficient in terms(access.address.rest):
         parts.append((monomial, monomial_of(monomial, coefficient), None))
     for monomial, value, dim in parts:

@@ -41,7 +41,7 @@ class Linear:
 class Access:
     """How an operand of the launch is read or written: `address` elements from its first element."""
 
-    operand: int
+    operand: Any  # its number; or what names scratch memory
     dtype: torch.dtype
     address: Linear
     scalars: tuple["Node", ...] = ()  # the i64 values that i0, i1, ... in the address stand for
@@ -62,10 +62,10 @@ class Node:
     kind: str
     dtype: torch.dtype
     operands: tuple["Node", ...] = ()
-    cls: type | None = None
+    cls: Any = None  # the op's class
     attributes: dict[str, Any] = field(default_factory=dict)
-    access: Access | None = None
-    size: Linear | None = None  # of `size`: its value; of `check_index`: the size
+    access: Any = None  # of `read`: its Access
+    size: Any = None  # a Linear, of `size`: its value; of `check_index`: the size
     check: int = 0  # `check_index`: its number among them, from 1
     dims: frozenset[str] = frozenset()
     depth: int = 0  # how many reductions, one after another, must be done before it is known

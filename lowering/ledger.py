@@ -21,5 +21,7 @@ class Entry:
 class Ledger:
     entries: list[Entry] = field(default_factory=list)
 
-    def record(self, pass_name: str, action: str, subject: str, rule: str, taken: bool, location: str = "", **numbers: Any):
+    def record(
+        self, pass_name: str, action: str, subject: str, rule: str, taken: bool, location: str = "", **numbers: Any
+    ):
         self.entries.append(Entry(pass_name, action, subject, rule, taken, numbers, location))

@@ -50,8 +50,8 @@ class _Writer:
         self.lanes = target.vector_bytes // 4
         self.vectors = PANEL // self.lanes
         self.vector = f"vector<{self.lanes}xf32>"
-        self.K = product.k.size
-        self.panels = -(-product.n.size // PANEL)
+        self.K = product.k_size
+        self.panels = -(-product.n_size // PANEL)
         self.full, self.rests = self.blocks()
         self.packs = product.ka != 1 or (isinstance(product.lda, int) and product.lda * 4 % CONFLICT == 0)
         # packed rows pay when several panels pass over them
@@ -100,7 +100,7 @@ class _Writer:
         head = f"llvm.func internal @{self.name}_body(%frame: !llvm.ptr, %thread: i64, %threads: i64) {{"
         args = "%args = llvm.load %frame : !llvm.ptr -> !llvm.ptr"
         body = "\n".join([head, args, *e.text.preamble, *e.lines, "llvm.return", "}"])
-        work = symbols.product([p.m_size, p.n.size, self.K]) * 1
+        work = symbols.product([p.m_size, p.n_size, self.K]) * 1
         split = Split(Vector(None, 1), units=units, work=symbols.floordiv(work, 8))
         tiles = [self.tile_function(rows) for rows in dict.fromkeys([self.full, *self.rests])]
         parts = [
@@ -206,8 +206,8 @@ class _Writer:
             e.env[total] = wide.emit(text, torch.float32)
         e.env[p.n.name] = column
         e.bound.add(p.n.name)
-        if p.n.size % PANEL:
-            left = e.index.sub(e.i64(p.n.size), column)
+        if p.n_size % PANEL:
+            left = e.index.sub(e.i64(p.n_size), column)
             e.mask = e.builder(torch.int64, True).lt(e.lane_numbers(), e.splat(left))
         for output in p.kernel.outputs:
             e.value(output.node)

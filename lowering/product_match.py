@@ -43,6 +43,16 @@ class Product:
     def m_size(self) -> Int:
         return symbols.product(a.size for a in self.m)
 
+    @property
+    def n_size(self) -> int:
+        assert self.n.known is not None
+        return self.n.known
+
+    @property
+    def k_size(self) -> int:
+        assert self.k.known is not None
+        return self.k.known
+
 
 def match_product(kernel: Kernel) -> Product | None:
     """The kernel as a Product, or None where it is none that fast code is written for. Leaves `kernel` as it was."""

@@ -91,7 +91,12 @@ REDUCE = '%s = "mlirc.reduce"(%r) {kind = "sum"} : (f32) -> f32'
 @pytest.mark.parametrize(
     ("body", "parallel", "inner", "message"),
     [
-        (READ.replace("d0, d1", "d0") + "\n" + YIELD, "4, 8", "", r"mlirc.read \(-:4:\d+\): 1 indices into 2 dimensions"),
+        (
+            READ.replace("d0, d1", "d0") + "\n" + YIELD,
+            "4, 8",
+            "",
+            r"mlirc.read \(-:4:\d+\): 1 indices into 2 dimensions",
+        ),
         (READ.replace("d0, d1", "d0, d2") + "\n" + YIELD, "4, 8", "", "d2 is no iteration dimension; there are 2"),
         (READ.replace("d0, d1", "d0, i0") + "\n" + YIELD, "4, 8", "", "i0 stands for nothing"),
         (READ.replace("f32\n", "f64\n").replace("-> f32", "-> f64"), "4, 8", "", "reads torch.float64 from"),

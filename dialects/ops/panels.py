@@ -16,8 +16,7 @@ PANEL = 32  # columns of a panel: two vectors of AVX-512, four of AVX2
 
 
 class Panels(Op, name="panels", traits=[ext.Pure]):
-    """A matrix [K, N] as panels [ceil(N / 32), K, 32]: 32 columns side by side for every k, zeros past the last column.
-    """
+    """A matrix [K, N] as panels [ceil(N / 32), K, 32]: 32 columns side by side for every k, zeros past the last column."""
 
     x: ext.Operand[Any]
     out: ext.Result[Any]
@@ -48,4 +47,3 @@ def panels_info(x: TensorInfo) -> TensorInfo:
 def panel_map(k: Int, n: Int) -> tuple[Int, Int, Int]:
     """The index in the panels of the matrix's element [k, n]."""
     return symbols.floordiv(n, PANEL), k, symbols.mod(n, PANEL)
-

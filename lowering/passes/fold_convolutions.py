@@ -98,7 +98,7 @@ def fold(op: Any, fixed: set) -> tuple[ir.Value, ir.Value]:
         chain.append(norm)
     value = chain[-1].results[0]
     user = only_user(value)
-    if is_residual(user, value):
+    if user is not None and is_residual(user, value):
         other = next(v for v in user.operands if v != value)
         chain.append(user)
     user = only_user(chain[-1].results[0])
@@ -145,9 +145,9 @@ def is_fixed(x: ir.Value, fixed: set) -> bool:
     return x in fixed or (not isinstance(x.owner, ir.Block) and x.owner.name == "mlirc.constant")
 
 
-def is_residual(user: Any | None, x: ir.Value) -> bool:
+def is_residual(user: Any, x: ir.Value) -> bool:
     """Whether it adds to `x` something of the same shape."""
-    if user is None or user.operation.name != "mlirc.add" or info_of(user.results[0]).dtype != info_of(x).dtype:
+    if user.operation.name != "mlirc.add" or info_of(user.results[0]).dtype != info_of(x).dtype:
         return False
     return all(info_of(v).shape == info_of(x).shape and info_of(v).dtype == info_of(x).dtype for v in user.operands)
 

@@ -60,7 +60,8 @@ class GenerateProducts:
             return "PARAMETER"
         if info.dtype != torch.float32 or info.rank != 2:
             return "FLOAT32 MATRIX"
-        if not all(isinstance(n, int) for n in info.shape) or not 0 < info.shape[0] <= MOST_K:
+        k, n = info.shape
+        if not isinstance(k, int) or not isinstance(n, int) or not 0 < k <= MOST_K:
             return "STATIC K"
         return ""
 

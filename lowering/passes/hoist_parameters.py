@@ -5,8 +5,8 @@ from typing import Any
 
 from mlirc.dialects.bindings import func, ir
 from mlirc.dialects.dialect import attribute_value
-from mlirc.dialects.symbols import print_list
-from mlirc.dialects.tensor_types import info_of
+from mlirc.dialects.symbols import known_nonnegative, print_list
+from mlirc.dialects.tensor_types import info_of, symbols_sum
 from mlirc.lowering.ledger import Ledger
 from mlirc.lowering.passes.generate_products import parameter_arguments
 from mlirc.lowering.source_lines import source_line
@@ -74,8 +74,8 @@ def may_hoist(op: Any) -> bool:
 
 def fits(x: ir.Value, parameters: frozenset) -> bool:
     """Whether keeping `x` takes no more memory than the parameters that it comes from."""
-    size = info_of(x).numel * info_of(x).dtype.itemsize
-    return size <= sum(info_of(p).numel * info_of(p).dtype.itemsize for p in parameters)
+    room = symbols_sum(info_of(p).numel * info_of(p).dtype.itemsize for p in parameters)
+    return known_nonnegative(room - info_of(x).numel * info_of(x).dtype.itemsize)
 
 
 def root(x: ir.Value) -> ir.Value:
