@@ -73,7 +73,9 @@ class Op(Mlirc.Operation):
         super().__init_subclass__(name=name, **keywords)
         if name:
             if loaded():
-                raise RuntimeError(f"mlirc.{name} is defined too late: ops must exist before the first graph is compiled")
+                raise RuntimeError(
+                    f"mlirc.{name} is defined too late: ops must exist before the first graph is compiled"
+                )
             assert name not in OPS, f"mlirc.{name} is defined twice"
             OPS[name] = cls
             cls.mnemonic = name
