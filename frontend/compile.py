@@ -10,6 +10,7 @@ import torch
 from torch.fx import GraphModule
 
 from mlirc.codegen.emit import compile_module
+from mlirc.codegen.program import Program
 from mlirc.dialects import symbols
 from mlirc.dialects.bindings import context, ir
 from mlirc.frontend import statistics
@@ -20,7 +21,7 @@ from mlirc.frontend.importer import Imported, import_graph
 from mlirc.frontend.locations import location_of
 from mlirc.frontend.options import Options
 from mlirc.frontend.prepared import Prepared
-from mlirc.frontend.report import read_report
+from mlirc.frontend.report import calls_through_python, read_report
 from mlirc.frontend.reproduce import import_script, write_reproducer
 from mlirc.lowering import pipelines
 from mlirc.lowering.pass_errors import describe
@@ -105,6 +106,7 @@ def _compile(gm: GraphModule, kind: str, options: Options, report: statistics.Gr
                 read_report(module, record, imported.aten, report)
         with _timed(report, "emit"):
             program, prepared = _emit(imported, kind)
+        report.through_python = calls_through_python(program.calls)
     return wrap(program, imported, len(gm.graph.find_nodes(op="placeholder")), prepared)
 
 
@@ -150,24 +152,25 @@ def _run_passes(module: ir.Module, text: str, kind: str, record: PipelineRun) ->
         raise CompilationError(f"{error}; to reproduce: mlirc opt {path} -p '{error.step}'") from error
 
 
-def _emit(imported: Imported, kind: str) -> tuple[Callable[[list], list], Prepared | None]:
+def _emit(imported: Imported, kind: str) -> tuple[Program, Prepared | None]:
     module = imported.module
     try:
         # a backward graph is the last to use what the forward one saved: each goes after its last use
         program = compile_module(module, objects=imported.objects, consume=kind == "backward")
-        return program, _prepared(module)
+        return program, _prepared(imported)
     except Exception as error:
         why = f"emit failed{describe(error)}"
         path = write_reproducer(kind, "emit", f"// {why}\n{module.operation.get_asm(enable_debug_info=True)}", ".mlir")
         raise CompilationError(f"{why}; to reproduce: mlirc opt {path} --emit") from error
 
 
-def _prepared(module: ir.Module) -> Prepared | None:
+def _prepared(imported: Imported) -> Prepared | None:
     """What the pass hoist-parameters took out of the graph."""
+    module = imported.module
     for function in functions(module):
         if function.name.value == "prepare":
             positions = symbols.parse_list(function.attributes["mlirc.parameters"].value)
-            return Prepared(compile_module(module, entry="prepare"), [int(str(k)) for k in positions])
+            return Prepared(compile_module(module, imported.objects, "prepare"), [int(str(k)) for k in positions])
     return None
 
 
