@@ -160,7 +160,8 @@ class GraphBuilder:
         def build(*args: Operand) -> Operand:
             if all(isinstance(x, bool | int | float) for x in args):
                 real = cls.computes == "float" or any(isinstance(x, float) for x in args)
-                return cls.reference(*(torch.tensor(x, dtype=torch.float64 if real else None) for x in args)).item()
+                reference: Any = getattr(cls, "reference", None)
+                return reference(*(torch.tensor(x, dtype=torch.float64 if real else None) for x in args)).item()
             return self.apply(cls, args, self.promote(*args), None)
 
         return build
@@ -249,7 +250,7 @@ def constant_text(value: float | int | bool, dtype: torch.dtype) -> str:
     if dtype == torch.bool:
         return "true" if value else "false"
     if dtype in (torch.float16, torch.bfloat16):
-        return torch.tensor(value, dtype=torch.float64).to(dtype).item().hex()
+        return float(torch.tensor(value, dtype=torch.float64).to(dtype)).hex()
     if dtype.is_floating_point:
         return float(value).hex()
     if dtype.is_complex:

@@ -187,8 +187,8 @@ def _write(points: Points, value: torch.Tensor, map_: Sequence[Int], output: tor
     output.index_put_(where, value.expand(shape))
 
 
-def elementwise(cls: type[Elementwise], op: Any, operands: Sequence[torch.Tensor], dtype: torch.dtype) -> torch.Tensor:
-    """The op on operands of the computed dtype (half types widened), rounded to `dtype`."""
+def elementwise(cls: Any, op: Any, operands: Sequence[torch.Tensor], dtype: torch.dtype) -> torch.Tensor:
+    """An elementwise op of class `cls` on operands of the computed dtype (half types widened), rounded to `dtype`."""
     if cls.mnemonic == "cast":
         return operands[0].to(dtype)
     if cls.mnemonic == "bitcast":

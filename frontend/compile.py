@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
 import torch
+from torch._guards import TracingContext
 from torch.fx import GraphModule
 
 from mlirc.codegen.emit import compile_module
@@ -72,7 +73,7 @@ def parameter_positions(kind: str) -> list[int]:
 
     In training they change with every step: there they are arguments like any other.
     """
-    tracing = torch._guards.TracingContext.try_get()
+    tracing = TracingContext.try_get()
     if kind != "inference" or tracing is None or tracing.fw_metadata is None:
         return []
     return list(tracing.fw_metadata.static_input_indices or ())

@@ -7,7 +7,7 @@ from mlirc.dialects.bindings import ir
 from mlirc.lowering.source_lines import source_line, typed
 
 
-def describe(error: Exception) -> str:
+def describe(error: Any) -> str:
     """ " at mlirc.exp (model.py:12): KeyError: 'x'", as far as it is known where the error came from."""
     text = " ".join(str(error).split())
     if isinstance(error, ir.MLIRError) and error.error_diagnostics:

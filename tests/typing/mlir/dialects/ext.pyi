@@ -8,6 +8,9 @@ class Operation:
 
 class Dialect:
     Operation: ClassVar[type[Operation]]
+    operations: ClassVar[list[type[Operation]]]
     def __init_subclass__(cls, *, name: str) -> None: ...
+    @classmethod
+    def load(cls) -> None: ...
 
 def __getattr__(name: str) -> Any: ...
