@@ -1,6 +1,8 @@
 """`mlirc.explain(fn)(*args)`: what Dynamo and mlirc did with a function, as text (print it) and as data (`.data`)."""
 
 import io
+import time
+from collections import Counter
 from collections.abc import Callable
 from dataclasses import asdict, dataclass
 from typing import Any
@@ -8,45 +10,82 @@ from typing import Any
 import torch
 from rich.console import Console
 from rich.table import Table
+from torch.utils._pytree import tree_leaves
 
 from mlirc.frontend import statistics
+from mlirc.frontend.backend import mlirc
+from mlirc.frontend.untouched import untouched
 
 
 @dataclass
 class Explanation:
-    """data: graphs (kernels, aten, library, arena, buffers, seconds, fallback), graph_breaks (reason, user_stack), compiled. Prints as text."""
+    """What became of one call. Prints as text.
+
+    data: a dictionary that json.dumps takes.
+      graphs         for each: kind, kernels (name, ops, lines, launches), aten and through_python (name -> calls, why),
+                     library (name -> calls), arena and buffers (bytes, or a size expression: the arena, and the sum of the
+                     buffers that it holds), seconds by stage, fallback (why it runs in eager, or ""), fusions, ledger
+      graph_breaks   for each: reason, explanation, user_stack (innermost frame last)
+      skipped        why Dynamo left whole functions to eager
+      seconds        dynamo, aot_autograd, each stage summed over the graphs, and first_call, which is all of it
+    """
 
     data: dict[str, Any]
 
     def __str__(self) -> str:
-        console = Console(file=io.StringIO(), width=110)
+        console = Console(file=io.StringIO(), width=110, highlight=False)
+
+        def line(text: str) -> None:
+            console.print(text, markup=False)
+
         data = self.data
-        console.print(f"{len(data['graphs'])} compiled graphs, {len(data['graph_breaks'])} graph breaks")
+        seconds = ", ".join(f"{stage} {_time(value)}" for stage, value in data["seconds"].items())
+        line(f"{_count(len(data['graphs']), 'graph')}, {_count(len(data['graph_breaks']), 'graph break')}; {seconds}")
         for item in data["graph_breaks"]:
-            console.print(f"  graph break: {item['reason']}", markup=False)
-            for line in item["user_stack"]:
-                console.print(f"    {line}", markup=False)
+            why = item["explanation"].split("\n")[0].removeprefix("Explanation: ")
+            line(f"  graph break: {item['reason']}{why and ': ' + why}")
+            for frame in item["user_stack"][-3:]:
+                line(f"    {frame}")
+        for reason in data["skipped"]:
+            line(f"  a function stays in eager: {reason}")
         for number, graph in enumerate(data["graphs"]):
-            console.print(_graph_title(number, graph), markup=False)
+            line(_graph_title(number, graph))
             if graph["fallback"]:
                 continue
-            console.print(_kernel_table(graph))
+            if graph["kernels"]:
+                console.print(_kernel_table(graph))
             for name, count in graph["library"].items():
-                console.print(f"  {count:4d} library calls  {name}", markup=False)
+                line(f"  {count:4d} library calls  {name}")
             for name, (count, why) in graph["aten"].items():
-                console.print(f"  {count:4d} ATen calls     {name}: {why}", markup=False)
-            seconds = ", ".join(f"{stage} {1e3 * value:.0f} ms" for stage, value in graph["seconds"].items())
-            console.print(f"  arena {graph['arena']} bytes; all buffers {graph['buffers']}; {seconds}", markup=False)
+                python = graph["through_python"].get(name)
+                line(
+                    f"  {count:4d} ATen calls     {name}: {why}" + (f"; through Python: {python[1]}" if python else "")
+                )
+            taken = ", ".join(f"{stage} {_time(value)}" for stage, value in graph["seconds"].items())
+            line(f"  arena {_bytes(graph['arena'])} for buffers of {_bytes(graph['buffers'])}; {taken}")
         return console.file.getvalue()  # type: ignore[attr-defined]
 
     __repr__ = __str__
 
 
+def _count(number: int, name: str, plural: str = "s") -> str:
+    return f"{number} {name}{'' if number == 1 else plural}"
+
+
+def _time(seconds: float) -> str:
+    return f"{1e3 * seconds:.0f} ms"
+
+
+def _bytes(size: str) -> str:
+    return f"{int(size):,} bytes" if size.isdigit() else f"({size}) bytes"
+
+
 def _graph_title(number: int, graph: dict[str, Any]) -> str:
     if graph["fallback"]:
         return f"graph {number} ({graph['kind']}): runs in eager: {graph['fallback']}"
-    launches = sum(k["launches"] for k in graph["kernels"])
-    return f"graph {number} ({graph['kind']}): {len(graph['kernels'])} kernels, {launches} launches, {graph['fusions']} fusions"
+    kernels, fusions = _count(len(graph["kernels"]), "kernel"), _count(graph["fusions"], "fusion")
+    launches = _count(sum(kernel["launches"] for kernel in graph["kernels"]), "launch", "es")
+    return f"graph {number} ({graph['kind']}): {kernels} in {launches}, {fusions}"
 
 
 def _kernel_table(graph: dict[str, Any]) -> Table:
@@ -60,64 +99,127 @@ def _kernel_table(graph: dict[str, Any]) -> Table:
 
 
 def explain(fn: Callable, **compile_options: Any) -> Callable[..., Explanation]:
-    """Compile `fn` anew with mlirc, call it, and say what happened: `print(mlirc.explain(model)(x))`.
+    """Compile `fn` anew with mlirc, call it once, and say what happened: `print(mlirc.explain(model)(x))`.
 
-    Keywords are torch.compile's (`dynamic`, `options`). When the result is a loss (a 0-d tensor that requires grad), or a
-    tensor that does, its backward graph is compiled and reported too; no gradient of the user's is touched.
+    fn                a function, module or method, compiled already or not; keywords are torch.compile's (dynamic, options)
+    backward          where the result requires a gradient, its backward graph is compiled too, and runs once
+    what it changes   parameters, buffers, gradients, arguments, optimizers and random states are put back (untouched.py)
+
+    As torch._dynamo.explain, it makes Dynamo forget what it compiled: other compiled functions compile again.
     """
+    fn = _plain(fn)
 
     def run(*args: Any, **kwargs: Any) -> Explanation:
         import torch._dynamo
 
-        breaks = _graph_breaks(fn, args, kwargs)
         torch._dynamo.reset()
-        first = len(statistics.graphs)
-        compiled = torch.compile(fn, backend="mlirc", **compile_options)
-        result = compiled(*args, **kwargs)
-        _compile_backward(result)
-        graphs = [asdict(graph) for graph in statistics.graphs[first:]]
-        return Explanation({"graphs": graphs, "graph_breaks": breaks})
+        try:
+            with untouched(fn, args, kwargs):
+                return _Observer().call(fn, args, kwargs, compile_options)
+        finally:
+            torch._dynamo.reset()
 
     return run
 
 
-def _graph_breaks(fn: Callable, args: tuple, kwargs: dict) -> list[dict[str, Any]]:
-    import torch._dynamo
-
-    torch._dynamo.reset()
-    output = torch._dynamo.explain(fn)(*args, **kwargs)
-    found = []
-    for item in output.break_reasons:
-        if item.graph_break:
-            found.append(
-                {"reason": str(item.reason).split("\n")[0], "user_stack": [_frame(f) for f in item.user_stack[-3:]]}
-            )
-    return found
+def _plain(fn: Callable) -> Callable:
+    """What torch.compile was given, where `fn` is its result."""
+    if isinstance(fn, torch._dynamo.eval_frame.OptimizedModule):
+        return fn._orig_mod
+    return torch._dynamo.eval_frame.innermost_fn(fn)
 
 
-def _frame(frame: Any) -> str:
-    return f"{frame.filename}:{frame.lineno} in {frame.name}"
+class _Observer:
+    """Compiles and calls a function, and notes what Dynamo says and how long everything takes."""
+
+    def __init__(self) -> None:
+        from torch._dynamo.utils import compilation_time_metrics, counters, graph_break_reasons
+
+        self.breaks = graph_break_reasons  # cleared by torch._dynamo.reset
+        self.frame_seconds = compilation_time_metrics
+        self.unimplemented = counters["unimplemented"]
+        self.known = Counter(self.unimplemented)
+        self.first_frame = len(self._frames())
+        self.first_graph = len(statistics.graphs)
+        self.backend_seconds = 0.0
+        self.own_seconds = 0.0  # of it, in stages of ours
+
+    def call(self, fn: Callable, args: tuple, kwargs: dict[str, Any], options: dict[str, Any]) -> Explanation:
+        start = time.perf_counter()
+        older = _next_node()
+        result = torch.compile(fn, backend=self.backend, **options)(*args, **kwargs)
+        first_call = time.perf_counter() - start
+        self.compile_backward(result, older)
+        return Explanation(self.data(first_call))
+
+    def backend(self, gm: torch.fx.GraphModule, inputs: list, **options: Any) -> Callable:
+        start, first = time.perf_counter(), len(statistics.graphs)
+        compiled = mlirc(gm, inputs, **options)
+        self.backend_seconds += time.perf_counter() - start
+        self.own_seconds += sum(sum(graph.seconds.values()) for graph in statistics.graphs[first:])
+        return compiled
+
+    def data(self, first_call: float) -> dict[str, Any]:
+        graphs = [asdict(graph) for graph in statistics.graphs[self.first_graph :]]
+        seconds = {
+            "dynamo": sum(self._frames()[self.first_frame :]) - self.backend_seconds,
+            "aot_autograd": self.backend_seconds - self.own_seconds,
+        }
+        for graph in graphs:
+            for stage, value in graph["seconds"].items():
+                seconds[stage] = seconds.get(stage, 0.0) + value
+        skipped = [text for text in self.unimplemented - self.known if "frame skipped" in text]
+        return {
+            "graphs": graphs,
+            "graph_breaks": [_graph_break(reason) for reason in self.breaks],
+            "skipped": [" ".join(text.split("\n")[0].split()) for text in skipped],
+            "seconds": seconds | {"first_call": first_call},
+        }
+
+    def _frames(self) -> list[float]:
+        return self.frame_seconds.get("_compile.compile_inner", [])
+
+    def compile_backward(self, result: Any, older: int) -> None:
+        """Run the backward graphs of the call, if it has not done so itself. Gradients go nowhere."""
+        kinds = Counter(graph.kind for graph in statistics.graphs[self.first_graph :] if not graph.fallback)
+        tensors = [t for t in tree_leaves(result) if isinstance(t, torch.Tensor)]
+        sources = [t for t in tensors if t.grad_fn is not None and t.grad_fn._sequence_nr() >= older]
+        if kinds["forward"] <= kinds["backward"] or not sources:
+            return
+        edges = _edges_out(sources, older)
+        if edges:
+            torch.autograd.grad(sources, edges, [torch.ones_like(t) for t in sources], allow_unused=True)
 
 
-def _compile_backward(result: Any) -> None:
-    leaves = [t for t in torch.utils._pytree.tree_leaves(result) if isinstance(t, torch.Tensor) and t.requires_grad]
-    sources = [t for t in leaves if t.grad_fn is not None]
-    if sources:
-        inputs = list(_leaf_parameters(sources))
-        if inputs:
-            torch.autograd.grad([t.sum() for t in sources], inputs, allow_unused=True)
+def _graph_break(item: Any) -> dict[str, Any]:
+    reason, _, explanation = str(item.reason).partition("\n")
+    stack = [f"{frame.filename}:{frame.lineno} in {frame.name}" for frame in item.user_stack]
+    return {"reason": reason, "explanation": explanation.strip(), "user_stack": stack}
 
 
-def _leaf_parameters(tensors: list[torch.Tensor]) -> list[torch.Tensor]:
-    """The leaves that these tensors' autograd graphs reach."""
-    seen, found = set(), []
-    stack = [t.grad_fn for t in tensors]
-    while stack:
-        node = stack.pop()
-        if node is None or node in seen:
+def _next_node() -> int:
+    """A number that no autograd node of today has reached: nodes made later have this one or more."""
+    with torch.inference_mode(False), torch.enable_grad():
+        return (torch.ones((), requires_grad=True) * 1).grad_fn._sequence_nr() + 1  # type: ignore[union-attr]
+
+
+def _edges_out(tensors: list[torch.Tensor], older: int) -> list[Any]:
+    """Where the autograd graph of the call ends: at leaves, and at nodes that were there before it.
+
+    The backward pass stops there: it neither frees nor runs what the user's own graph still needs.
+    """
+    seen, edges = set(), {}
+    pending = [t.grad_fn for t in tensors]
+    while pending:
+        node = pending.pop()
+        if node in seen:
             continue
         seen.add(node)
-        if hasattr(node, "variable"):
-            found.append(node.variable)
-        stack.extend(parent for parent, _ in node.next_functions)
-    return found
+        for parent, number in node.next_functions:  # type: ignore[union-attr]
+            if parent is None:
+                continue
+            if hasattr(parent, "variable") or parent._sequence_nr() < older:
+                edges[parent, number] = torch.autograd.graph.GradientEdge(parent, number)
+            else:
+                pending.append(parent)
+    return list(edges.values())

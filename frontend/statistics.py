@@ -18,11 +18,21 @@ class KernelReport:
 
 @dataclass
 class GraphReport:
-    """One compiled graph. `seconds` by stage; `aten` maps an operator's name to (calls, why it is not compiled); sizes are bytes or expressions."""
+    """One compiled graph. Sizes are bytes as text, or size expressions.
+
+    kind            "inference", "forward" or "backward"
+    aten            name of an operator -> (calls, why it is not compiled)
+    through_python  those of them that the host program makes from Python -> (calls, why)
+    library         name of a library routine -> calls
+    arena, buffers  the size of the arena, and the sum of the buffers that share it
+    seconds         by stage
+    fallback        why the graph runs in eager, or ""
+    """
 
     kind: str
     kernels: list[KernelReport] = field(default_factory=list)
     aten: dict[str, tuple[int, str]] = field(default_factory=dict)
+    through_python: dict[str, tuple[int, str]] = field(default_factory=dict)
     library: dict[str, int] = field(default_factory=dict)
     arena: str = "0"
     buffers: str = "0"

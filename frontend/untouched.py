@@ -1,0 +1,101 @@
+"""Call a function and put back what it changed, so that looking at it leaves no trace."""
+
+import copy
+import functools
+import random
+import types
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import numpy
+import torch
+from torch.utils._pytree import tree_leaves
+
+PLAIN = (torch.Tensor, torch.nn.Parameter, torch.nn.Buffer)
+
+
+@contextmanager
+def untouched(fn: Callable, args: tuple, kwargs: dict[str, Any]) -> Iterator[None]:
+    """On the way out, put back what calls of `fn` in between have changed.
+
+    These are the random state (PyTorch's on CPU, Python's, NumPy's); tensor arguments; parameters, buffers and gradients
+    of modules; optimizers: of what `fn` is, belongs to, takes, closes over, or names among the globals of its module.
+    Not put back are Python attributes, or what else in the world it writes to. Needs room for a copy of all of it.
+    """
+    objects = list(_objects(fn, args, kwargs))
+    modules = [m for x in objects if isinstance(x, torch.nn.Module) for m in x.modules()]
+    optimizers = [x for x in objects if isinstance(x, torch.optim.Optimizer)]
+    members = [(m, dict(m._parameters), dict(m._buffers)) for m in modules]
+    tensors = [x for x in objects if isinstance(x, torch.Tensor)]
+    tensors += [x for m in modules for x in (*m._parameters.values(), *m._buffers.values()) if x is not None]
+    tensors += [x for o in optimizers for group in o.param_groups for x in group["params"]]
+    tensors = [x for x in {id(x): x for x in tensors}.values() if type(x) in PLAIN]
+    saved = [(x, _copy(x), _grad(x), _copy(_grad(x))) for x in tensors]
+    states = [(o, copy.deepcopy(o.state_dict())) for o in optimizers]
+    rng = torch.get_rng_state(), random.getstate(), numpy.random.get_state()
+    try:
+        yield
+    finally:
+        torch.set_rng_state(rng[0])
+        random.setstate(rng[1])
+        numpy.random.set_state(rng[2])
+        for module, parameters, buffers in members:
+            module._parameters.update(parameters)
+            module._buffers.update(buffers)
+        for tensor, value, grad, grad_value in saved:
+            _put_back(tensor, value)
+            if _grad(tensor) is not grad:
+                tensor.grad = grad
+            _put_back(grad, grad_value)
+        for optimizer, state in states:
+            optimizer.load_state_dict(state)
+
+
+def _grad(x: torch.Tensor) -> torch.Tensor | None:
+    return x.grad if x.is_leaf or x.retains_grad else None  # PyTorch warns of any other
+
+
+def _copy(x: torch.Tensor | None) -> torch.Tensor | None:
+    return None if x is None or not _is_plain(x) else x.detach().clone()
+
+
+def _is_plain(x: torch.Tensor) -> bool:
+    return x.layout == torch.strided and x.device.type != "meta"
+
+
+def _put_back(x: torch.Tensor | None, value: torch.Tensor | None) -> None:
+    # Only where it differs: a write to a tensor that some other graph has saved would break that graph's backward.
+    if x is not None and value is not None and not torch.equal(x, value):
+        with torch.no_grad():
+            x.copy_(value)
+
+
+def _objects(fn: Callable, args: tuple, kwargs: dict[str, Any]) -> Iterator[Any]:
+    """What a call can reach in a step: arguments; modules, tensors and optimizers that its functions refer to."""
+    yield from tree_leaves((args, kwargs))
+    seen: set[int] = set()
+    pending: list[Any] = [fn]
+    while pending:
+        x = pending.pop()
+        if id(x) in seen:
+            continue
+        seen.add(id(x))
+        if isinstance(x, torch.nn.Module | torch.Tensor | torch.optim.Optimizer):
+            yield x
+        elif isinstance(x, functools.partial):
+            pending += [x.func, *x.args, *x.keywords.values()]
+        elif isinstance(x, types.MethodType):
+            pending += [x.__func__, x.__self__]
+        elif isinstance(x, types.FunctionType):
+            cells = [cell.cell_contents for cell in x.__closure__ or () if not _is_empty(cell)]
+            named = [x.__globals__[name] for name in x.__code__.co_names if name in x.__globals__]
+            same_file = [v for v in named if not isinstance(v, types.FunctionType) or v.__module__ == x.__module__]
+            pending += [*cells, *same_file]
+
+
+def _is_empty(cell: Any) -> bool:
+    try:
+        return cell.cell_contents is None
+    except ValueError:  # a variable that has no value yet
+        return True
