@@ -100,6 +100,18 @@ def test_a_changed_parameter_is_packed_again():
         agree(ours, eager, x)
 
 
+def test_a_parameter_in_place_of_one_that_was_freed():
+    eager = model()
+    ours, x = torch.compile(eager, backend="mlirc", options=STRICT), torch.randn(9, 48)
+    with torch.no_grad():
+        for seed in range(3):
+            agree(ours, eager, x)
+            shape = eager[0].weight.shape
+            eager[0].weight = None  # the next one of this size may get its address
+            torch.manual_seed(seed)
+            eager[0].weight = nn.Parameter(torch.randn(shape))
+
+
 def test_an_optimizer_between_calls():
     eager = model()
     ours, x = torch.compile(eager, backend="mlirc", options=STRICT), torch.randn(9, 48)
