@@ -4,15 +4,18 @@ import copy
 import functools
 import random
 import types
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator
 from contextlib import contextmanager
 from typing import Any
 
 import numpy
 import torch
-from torch.utils._pytree import tree_leaves
 
 PLAIN = (torch.Tensor, torch.nn.Parameter, torch.nn.Buffer)
+FOLLOWED = (
+    *(torch.nn.Module, torch.Tensor, torch.optim.Optimizer, list, tuple, dict),
+    *(functools.partial, types.MethodType, types.FunctionType),
+)
 
 
 @contextmanager
@@ -20,7 +23,7 @@ def untouched(fn: Callable, args: tuple, kwargs: dict[str, Any]) -> Iterator[Non
     """On the way out, put back what calls of `fn` in between have changed.
 
     These are the random state (PyTorch's on CPU, Python's, NumPy's); tensor arguments; parameters, buffers and gradients
-    of modules; optimizers: of what `fn` is, belongs to, takes, closes over, or names among the globals of its module.
+    of modules; optimizers: of what `fn` is, is a method of, takes, closes over, or names among its module's globals.
     Not put back are Python attributes, or what else in the world it writes to. Needs room for a copy of all of it.
     """
     objects = list(_objects(fn, args, kwargs))
@@ -72,10 +75,9 @@ def _put_back(x: torch.Tensor | None, value: torch.Tensor | None) -> None:
 
 
 def _objects(fn: Callable, args: tuple, kwargs: dict[str, Any]) -> Iterator[Any]:
-    """What a call can reach in a step: arguments; modules, tensors and optimizers that its functions refer to."""
-    yield from tree_leaves((args, kwargs))
+    """Modules, tensors and optimizers that a call can reach: see `untouched`."""
     seen: set[int] = set()
-    pending: list[Any] = [fn]
+    pending: list[Any] = [fn, args, kwargs]
     while pending:
         x = pending.pop()
         if id(x) in seen:
@@ -83,15 +85,25 @@ def _objects(fn: Callable, args: tuple, kwargs: dict[str, Any]) -> Iterator[Any]
         seen.add(id(x))
         if isinstance(x, torch.nn.Module | torch.Tensor | torch.optim.Optimizer):
             yield x
-        elif isinstance(x, functools.partial):
-            pending += [x.func, *x.args, *x.keywords.values()]
-        elif isinstance(x, types.MethodType):
-            pending += [x.__func__, x.__self__]
-        elif isinstance(x, types.FunctionType):
-            cells = [cell.cell_contents for cell in x.__closure__ or () if not _is_empty(cell)]
-            named = [x.__globals__[name] for name in x.__code__.co_names if name in x.__globals__]
-            same_file = [v for v in named if not isinstance(v, types.FunctionType) or v.__module__ == x.__module__]
-            pending += [*cells, *same_file]
+        pending += [y for y in _next(x) if isinstance(y, FOLLOWED)]
+
+
+def _next(x: Any) -> Collection[Any]:
+    """What an object refers to, as far as functions and what holds them go."""
+    if isinstance(x, list | tuple):
+        return x
+    if isinstance(x, dict):
+        return x.values()
+    if isinstance(x, functools.partial):
+        return [x.func, x.args, x.keywords]
+    if isinstance(x, types.MethodType):
+        return [x.__func__, x.__self__, getattr(x.__self__, "__dict__", {})]
+    if isinstance(x, types.FunctionType):
+        cells = [cell.cell_contents for cell in x.__closure__ or () if not _is_empty(cell)]
+        named = [x.__globals__[name] for name in x.__code__.co_names if name in x.__globals__]
+        # not into the functions of libraries
+        return cells + [y for y in named if not isinstance(y, types.FunctionType) or y.__module__ == x.__module__]
+    return ()
 
 
 def _is_empty(cell: Any) -> bool:

@@ -33,9 +33,12 @@ def main() -> None:
 @click.option(
     "--import", "extra", multiple=True, help="First import a module, or run a Python file: more passes and ops."
 )
+@click.option("--traceback", is_flag=True, help="Show where in Python a failure comes from.")
 @click.option("--list-passes", is_flag=True, help="List mlirc's passes with their options, then stop.")
 @click.option("--list-ops", is_flag=True, help="List the dialect's ops, then stop.")
-def opt(file, text, pipeline, stage, output, print_all, timing, locations, emit, extra, list_passes, list_ops) -> None:
+def opt(
+    file, text, pipeline, stage, output, print_all, timing, locations, emit, extra, traceback, list_passes, list_ops
+) -> None:
     """Run passes on the MLIR in FILE (- is standard input) and print the result.
 
     Exits with 1 when a pass or FILE fails, with 2 when the command line is wrong.
@@ -53,6 +56,8 @@ def opt(file, text, pipeline, stage, output, print_all, timing, locations, emit,
         result = _run(file, passes, print_all, timing, locations, emit)
         _write(output, result)
     except _Failure as failure:
+        if traceback:
+            raise
         click.echo(f"{click.get_current_context().command_path}: {' '.join(str(failure).split())}", err=True)
         sys.exit(failure.code)
 

@@ -245,6 +245,23 @@ def test_a_training_step_is_undone():
     torch.testing.assert_close(after, momentum, rtol=0, atol=0)
 
 
+def test_a_method_of_what_holds_the_model_is_undone():
+    class Trainer:
+        def __init__(self):
+            self.models = {"net": [nn.BatchNorm1d(4)]}
+            self.optimizer = torch.optim.SGD(self.models["net"][0].parameters(), lr=0.1)
+
+        def step(self, x):
+            loss = self.models["net"][0](x).square().sum()
+            loss.backward()
+            self.optimizer.step()
+
+    trainer = Trainer()
+    before = snapshot(trainer.models["net"][0])
+    explain(trainer.step, torch.randn(3, 4))
+    assert unchanged(trainer.models["net"][0], before)
+
+
 def test_arguments_that_are_written_to_are_put_back():
     def fn(x, state):
         state["seen"].add_(1)

@@ -270,6 +270,12 @@ def test_emit_needs_a_lowered_module(file):
     assert re.search(r"emit failed.*mlirc.exp", bad(file, "--emit"))
 
 
+def test_the_traceback_of_a_failure(file):
+    done = run(file, "-p", "plan-memory", "--traceback")
+    assert done.exit_code == 1 and "run to-kernels first" in str(done.exception)
+    assert done.exception.__cause__ is not None
+
+
 # ---- as commands
 
 
