@@ -1,5 +1,6 @@
 """What an error inside the compiler says: the op, the user's source line, the message, in one line."""
 
+import re
 import traceback
 from typing import Any
 
@@ -50,7 +51,7 @@ def diagnostic_text(diagnostic: ir.DiagnosticInfo) -> str:
     """MLIR's message in one line, with the name of the op where the message leaves it out."""
     text = " ".join(diagnostic.message.split())
     for note in diagnostic.notes:
-        _, found, op = note.message.partition("see current operation: ")
-        if found and text.startswith("op "):
-            return f"{op.split('(')[0].split('=')[-1].strip()} {text}"
+        op = re.match(r'see current operation: (?:%.* = )?"?([\w.]+)', note.message)
+        if op and op[1] not in text:
+            return f"{op[1]} {text}" if text.startswith("op ") else f"{op[1]}: {text}"
     return text

@@ -141,7 +141,7 @@ BROKEN = [
     ("raises", r"pass 'raises' failed at mlirc.tanh \(\S*test_errors.py:{2}\): KeyError: 'no such key'"),
     ("raises-on-erased", r"pass 'raises-on-erased' failed at mlirc.view \(\S*test_errors.py:{3}\): IndexError: a bug"),
     ("refuses", r"pass 'refuses' failed at mlirc.tanh \(\S*test_errors.py:{2}\): no tanh here"),
-    ("breaks-types", r"pass 'breaks-types' failed \(.*\): type of return operand 0 .* doesn't match"),
+    ("breaks-types", r"pass 'breaks-types' failed \(.*\): func.return: type of return operand 0 .* doesn't match"),
     ("breaks-view", r"pass 'breaks-view' failed: mlirc.view \(\S*test_errors.py:{3}\): a map of 1 indices"),
     ("leaves-graph-ops", r"pass 'leaves-graph-ops' failed: mlirc.tanh \(\S*test_errors.py:{2}\): no op of the kernel"),
     ("to-kernels,breaks-kernel", r"pass 'breaks-kernel' failed: mlircx.yield \(\S*test_errors.py:\d+\): d7 is no"),
