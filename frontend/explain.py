@@ -90,7 +90,9 @@ def _graph_title(number: int, graph: dict[str, Any]) -> str:
 
 def _kernel_table(graph: dict[str, Any]) -> Table:
     table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 2))
-    for title in ("times", "kernel", "ops", "lines"):
+    table.add_column("times")
+    table.add_column("kernel", no_wrap=True)
+    for title in ("ops", "lines"):
         table.add_column(title, overflow="fold")
     for kernel in graph["kernels"]:
         lines = [line.rsplit("/", 1)[-1] for line in kernel["lines"]]
