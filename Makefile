@@ -21,7 +21,7 @@ lint: $(INSTALLED)
 	@$(BIN)/ruff format --check .
 	@$(BIN)/pyright
 
-# The table goes to the terminal, results.jsonl and speedup.png to benchmarks/results/.
+# The table goes to the terminal, results.jsonl and speedup.png to build/bench/.
 bench: $(INSTALLED)
 	@$(BIN)/python -m benchmarks.run
 
