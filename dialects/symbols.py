@@ -16,7 +16,6 @@ from typing import Any, Protocol, Union
 
 Int = Union[int, "Expr"]
 Atom = str | tuple[str, Int, Int]
-FUNCTIONS = ("floordiv", "mod", "max", "min")
 
 
 class Expr:

@@ -10,6 +10,7 @@ from mlirc.lowering.explicit_copies import scalar_work
 from mlirc.lowering.kernel_accesses import accesses, writes_where_read
 from mlirc.lowering.ledger import Ledger
 from mlirc.lowering.liveness import Liveness, liveness
+from mlirc.lowering.origins import view_root
 from mlirc.lowering.source_lines import source_line
 
 WRITERS = ("mlircx.kernel", "mlirc.matmul", "mlirc.addmm", "mlirc.copy")  # ops that write where they are told to
@@ -85,9 +86,7 @@ def obstacle(found: Liveness, position: int) -> str:
 
 def made_by_aten(found: Liveness, target: ir.Value, start: int) -> bool:
     """Whether an ATen call at or after position `start` is among what makes the view `target`."""
-    owner = target.owner
-    while not isinstance(owner, ir.Block) and owner.name == "mlirc.view":
-        owner = owner.operands[0].owner
+    owner = view_root(target).owner
     return not isinstance(owner, ir.Block) and found.ops.index(owner) >= start
 
 

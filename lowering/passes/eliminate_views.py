@@ -5,12 +5,14 @@ from typing import Any
 
 from mlirc.dialects import symbols
 from mlirc.dialects.bindings import ir
+from mlirc.dialects.dialect import attribute_value
 from mlirc.dialects.graph_builder import GraphBuilder
 from mlirc.dialects.graph_ops import Copy, View
 from mlirc.dialects.tensor_types import info_of
 from mlirc.lowering.effects import may_write
 from mlirc.lowering.index_maps import substitute
 from mlirc.lowering.ledger import Ledger
+from mlirc.lowering.origins import view_root
 
 
 @dataclass(frozen=True)
@@ -32,7 +34,7 @@ class EliminateViews:
         for op in list(function.regions[0].blocks[0].operations):
             if isinstance(op, View):
                 replace_view(op)
-            elif isinstance(op, Copy) and op.x.type == op.out.type and root(op.x) not in written:
+            elif isinstance(op, Copy) and op.x.type == op.out.type and view_root(op.x) not in written:
                 # what is overwritten later must have been copied before
                 op.out.replace_all_uses_with(op.x)
                 op.operation.erase()
@@ -40,12 +42,16 @@ class EliminateViews:
 
 def replace_view(op: View) -> None:
     """Drops the view, or makes it a view of what its operand is a view of."""
-    x, map_, offset = op.x, text(op, "map"), symbols.parse(text(op, "offset"))
+    x, map_, offset = (
+        op.x,
+        attribute_value(op.attributes["map"]),
+        symbols.parse(attribute_value(op.attributes["offset"])),
+    )
     behind = x.owner
     value = None
     if isinstance(behind, View):
-        x, offset = behind.x, offset + symbols.parse(text(behind, "offset"))
-        first = text(behind, "map")
+        x, offset = behind.x, offset + symbols.parse(attribute_value(behind.attributes["offset"]))
+        first = attribute_value(behind.attributes["map"])
         # the map of a 0-d operand is empty, and known
         known = (map_ or info_of(op.x).rank == 0) and (first or info_of(x).rank == 0)
         info = info_of(op.out)
@@ -62,14 +68,4 @@ def replace_view(op: View) -> None:
 def written_roots(function: Any) -> set[ir.Value]:
     """The values whose memory, or a view's of them, is overwritten."""
     operations = function.regions[0].blocks[0].operations
-    return {root(x) for op in operations if may_write(op.operation) for x in op.operands}
-
-
-def root(value: ir.Value) -> ir.Value:
-    while isinstance(value.owner, View):
-        value = value.owner.x
-    return value
-
-
-def text(op: Any, name: str) -> str:
-    return ir.StringAttr(op.attributes[name]).value
+    return {view_root(x) for op in operations if may_write(op.operation) for x in op.operands}

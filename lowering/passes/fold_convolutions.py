@@ -13,7 +13,7 @@ from mlirc.dialects.ops.group_norm import append_ones
 from mlirc.dialects.tensor_types import TensorInfo, info_of, type_of
 from mlirc.lowering.channels_last import channels_last, spread_channels_last
 from mlirc.lowering.ledger import Ledger
-from mlirc.lowering.passes.generate_products import parameter_arguments
+from mlirc.lowering.origins import parameter_arguments
 from mlirc.lowering.source_lines import source_line
 
 REORDER = "mkldnn._reorder_convolution_weight.default"

@@ -12,6 +12,7 @@ from mlirc.dialects.kernel_forms import broadcast_map
 from mlirc.dialects.ops.panels import panel_map, panels_info
 from mlirc.dialects.tensor_types import info_of, type_of
 from mlirc.lowering.ledger import Ledger
+from mlirc.lowering.origins import parameter_arguments, view_root
 from mlirc.lowering.source_lines import source_line
 
 MOST_K = 4096  # a block of rows is packed on a thread's stack
@@ -56,7 +57,7 @@ class GenerateProducts:
     def refusal(self, parameters: set, x: ir.Value, w: ir.Value) -> str:
         """The rule that stands against it, or ""."""
         info = info_of(w)
-        if source(w) not in parameters:
+        if view_root(w) not in parameters:
             return "PARAMETER"
         if info.dtype != torch.float32 or info.rank != 2:
             return "FLOAT32 MATRIX"
@@ -64,21 +65,6 @@ class GenerateProducts:
         if not isinstance(k, int) or not isinstance(n, int) or not 0 < k <= MOST_K:
             return "STATIC K"
         return ""
-
-
-def parameter_arguments(function: Any) -> set:
-    """The arguments marked {mlirc.parameter}."""
-    if "arg_attrs" not in function.attributes:
-        return set()
-    attributes = function.attributes["arg_attrs"]
-    return {x for x, named in zip(function.arguments, attributes, strict=True) if "mlirc.parameter" in named}
-
-
-def source(x: ir.Value) -> ir.Value:
-    """The value that `x` is a view of."""
-    while not isinstance(x.owner, ir.Block) and x.owner.operation.name == "mlirc.view":
-        x = x.owner.operands[0]
-    return x
 
 
 def product(bias: list[ir.Value], x: ir.Value, w: ir.Value, result: ir.Value) -> ir.Value:

@@ -8,7 +8,7 @@ from mlirc.dialects.dialect import attribute_value
 from mlirc.dialects.symbols import known_nonnegative, print_list
 from mlirc.dialects.tensor_types import info_of, symbols_sum
 from mlirc.lowering.ledger import Ledger
-from mlirc.lowering.passes.generate_products import parameter_arguments
+from mlirc.lowering.origins import parameter_arguments, view_root
 from mlirc.lowering.source_lines import source_line
 
 PACKED = ("mlirc.panels", "mlircx.aten")  # worth the memory that keeping the result takes, whatever its size
@@ -35,7 +35,7 @@ class HoistParameters:
     def run(self, function: Any, ledger: Ledger) -> None:
         block = function.regions[0].blocks[0]
         parameters = parameter_arguments(function)
-        written = {root(op.operands[0]) for op in block.operations if op.operation.name == "mlirc.assign"}
+        written = {view_root(op.operands[0]) for op in block.operations if op.operation.name == "mlirc.assign"}
         sources: dict[ir.Value, frozenset] = {x: frozenset([x]) for x in parameters - written}
         hoisted: dict[ir.Value, None] = {}
         for op in block.operations:
@@ -46,7 +46,7 @@ class HoistParameters:
                     continue
             if op.operation.name == "func.return":
                 continue  # what the graph returns is the caller's to write to
-            for x in map(root, op.operands):
+            for x in map(view_root, op.operands):
                 if sources.get(x) and not isinstance(x.owner, ir.Block):
                     hoisted[x] = None
         for op in block.operations:
@@ -76,13 +76,6 @@ def fits(x: ir.Value, parameters: frozenset) -> bool:
     """Whether keeping `x` takes no more memory than the parameters that it comes from."""
     room = symbols_sum(info_of(p).numel * info_of(p).dtype.itemsize for p in parameters)
     return known_nonnegative(room - info_of(x).numel * info_of(x).dtype.itemsize)
-
-
-def root(x: ir.Value) -> ir.Value:
-    """The value that `x` is a view of."""
-    while not isinstance(x.owner, ir.Block) and x.owner.operation.name == "mlirc.view":
-        x = x.owner.operands[0]
-    return x
 
 
 def move(function: Any, hoisted: list[ir.Value], sources: dict[ir.Value, frozenset]) -> None:
