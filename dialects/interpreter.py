@@ -1,9 +1,10 @@
-"""Executes the dialect at graph, kernel and memory level with plain torch ops: slow, right, the oracle for every pass.
+"""Executes the dialect in any form with plain torch ops: slow, right, the oracle for every pass.
 
     run(function, [x, y]) -> [results]
 
 Graph and kernel level have value semantics: a tensor value keeps its contents even when `assign` overwrites the
 argument that it is a view of. Results of the alias groups "arg0", "arg1", ... are the argument's memory instead.
+Of a lowered function it runs the kernels' bodies, not their code.
 """
 
 from collections.abc import Callable, Iterable, Sequence
@@ -387,6 +388,7 @@ HANDLERS: dict[str, Callable[[Any, Any], list[Any]]] = {
     "mlirc.slot": _Interpreter.slot,
     "mlirc.allocate": _Interpreter.allocate,
     "mlircx.launch": _Interpreter.launch,
+    "mlircx.run": _Interpreter.launch,
     "mlircx.call": _Interpreter.call,
     "mlirc.release": _Interpreter.release,
 }

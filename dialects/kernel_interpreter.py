@@ -77,7 +77,7 @@ class Points:
 def run_kernel(
     op: Any, inputs: Sequence[torch.Tensor], outputs: Sequence[torch.Tensor], symbol_values: Mapping[str, int]
 ) -> None:
-    """Run a `mlircx.kernel` or `mlircx.launch`: all is read and computed before anything is written to `outputs`.
+    """Run a `mlircx.kernel`, `launch` or `run`: all is read and computed before anything is written to `outputs`.
 
     Raises IndexError where a check_index fails, after the kernel; ValueError for a body that breaks a rule.
     """

@@ -39,10 +39,12 @@ class Call(ListOp, name="call"):
     """A library routine that writes into buffers: `callee` is "matmul", "addmm", "copy", ... The first `inputs` operands are read."""
 
 
-class Run(ListOp, name="run"):
-    """A launch once its kernel is lowered: the same operands; `kernel` names a function of the module that takes the words
-    docs/architecture.md lists, `symbols` the size symbols among them ("s0, s1"). `label` and `inputs` are the launch's.
-    Where the function returns k, IndexError is raised with messages[k - 1], a list of strings."""
+class Run(ListOp, name="run", regions=1):
+    """A launch once its kernel is lowered: a launch still, body and attributes, of which `kernel` is the code: it names a
+    function of the module that takes the words docs/architecture.md lists, `symbols` the size symbols among them ("s0, s1").
+    Where the function returns k, IndexError is raised with messages[k - 1], a list of strings.
+
+    The host program calls the function and ignores the body, which is what the interpreter runs and people read."""
 
 
 class Release(Mlirc.Operation, name="release"):

@@ -52,7 +52,8 @@ def verify_kernel(op: Any, inputs: Sequence[TensorInfo]) -> list[tuple[torch.dty
     for size in (*parallel, *inner):
         here = not any(is_dim(name) for name in symbols.free_symbols(size))
         expect(here, op, f"the size {size} names an iteration dimension", "sizes are known before the kernel runs")
-    expect(len(op.regions[0].blocks) == 1, op, f"{len(op.regions[0].blocks)} blocks", "a body is one block")
+    blocks = sum(len(region.blocks) for region in op.regions)
+    expect(blocks == 1, op, f"{blocks} blocks", "a body is one block")
     block = op.regions[0].blocks[0]
     arguments = [str(x.type) for x in block.arguments]
     operands = [str(x.type) for x in list(op.operands)[: len(inputs)]]

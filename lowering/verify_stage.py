@@ -23,6 +23,8 @@ def verify_stage(function: Any, stage: str) -> None:
     `stage` is "graph", "kernel", "memory" or "lowered". Needs an entered context.
     """
     block = function.regions[0].blocks[0]
+    siblings = function.operation.block.operations
+    kernels = {attribute_value(op.attributes["sym_name"]) for op in siblings if "sym_name" in op.attributes}
     for op in block.operations:
         name = op.operation.name
         if name == "func.return":
@@ -40,6 +42,9 @@ def verify_stage(function: Any, stage: str) -> None:
                 raise StageError(op, f"a result's type is not one of ours: {error}", "see tensor_types.py") from error
         if name in CHECKS:
             CHECKS[name](op)
+        if name == "mlircx.run":
+            kernel = text_attribute(op, "kernel")
+            expect(kernel in kernels, op, f"no function @{kernel} in the module", "run lower-kernels")
     if stage in ("memory", "lowered"):
         here = function.attributes.get("mlirc.arena", None)
         expect(here is not None, function, "no attribute mlirc.arena", "run plan-memory")
@@ -178,9 +183,11 @@ def verify_call(op: Any) -> None:
 
 
 def verify_run(op: Any) -> None:
-    text_attribute(op, "kernel")
     list_attribute(op, "symbols")
-    input_count(op)
+    verify_launch(op)
+    checks = sum(item.operation.name == "mlirc.check_index" for item in op.regions[0].blocks[0].operations)
+    messages = attribute_value(op.attributes["messages"]) if "messages" in op.attributes else []
+    expect(len(messages) == checks, op, f"{len(messages)} messages for {checks} check_index", "one for each")
 
 
 CHECKS: dict[str, Callable[[Any], None]] = {

@@ -1,6 +1,7 @@
-"""options={"dump": DIR}: each stage's file runs on from there, by `mlirc opt`, to what the compiled graph computes."""
+"""options={"dump": DIR}: each stage's file is interpreted, and runs on by `mlirc opt`, to what the compiled graph computes."""
 
 import re
+from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 
@@ -13,6 +14,7 @@ from mlirc.cli import opt
 from mlirc.codegen.emit import compile_module
 from mlirc.dialects import symbols
 from mlirc.dialects.bindings import context, ir
+from mlirc.dialects.interpreter import run
 from mlirc.frontend import compile as frontend
 from mlirc.lowering.pass_manager import functions
 
@@ -71,12 +73,23 @@ def run_on(path: Path, out: Path) -> ir.Module:
 
 def call(module: ir.Module, inputs: list) -> list:
     """What @graph of a lowered module gives for its arguments but those that @prepare makes."""
+    return compile_module(module)(with_prepared(module, inputs, lambda _: compile_module(module, entry="prepare")))
+
+
+def interpret(module: ir.Module, inputs: list) -> list:
+    """The same of a module in any form, interpreted."""
+    prepared = with_prepared(module, inputs, lambda prepare: partial(run, prepare))
+    return run(next(f for f in functions(module) if f.name.value == "graph"), prepared)
+
+
+def with_prepared(module: ir.Module, inputs: list, callable_of: Callable) -> list:
+    """`inputs`, and what @prepare makes of them when `callable_of` has made a callable of it."""
     inputs = list(inputs)
     for function in functions(module):
         if function.name.value == "prepare":
             positions = symbols.parse_list(function.attributes["mlirc.parameters"].value)
-            inputs += compile_module(module, entry="prepare")([inputs[int(str(k))] for k in positions])
-    return compile_module(module)(inputs)
+            inputs += callable_of(function)([inputs[int(str(k))] for k in positions])
+    return inputs
 
 
 @pytest.fixture
@@ -102,6 +115,11 @@ def test_every_stage_runs_on_to_the_same_result(dumped, tmp_path):
     for part in ("@prepare", "mlirc.constant}", "mlirc.view", "mlircx.aten", "mlirc.assign", 'size = "s'):
         assert part in text, part
     for stage, path in files.items():
+        inputs = copies(record.before)
+        with context():
+            interpreted = interpret(ir.Module.parseFile(str(path)), inputs + torch.load(constants))
+        torch.testing.assert_close(interpreted, record.results, check_stride=True, msg=f"interpreted: {stage}")
+        torch.testing.assert_close(inputs, record.after, rtol=0, atol=0)
         inputs = copies(record.before)
         with context(), torch.no_grad():
             results = call(run_on(path, tmp_path / "out.mlir"), inputs + torch.load(constants))

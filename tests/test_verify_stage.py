@@ -30,7 +30,39 @@ SLOT = f'%0 = "mlirc.slot"() {{offset = "OFFSET"}} : () -> {X}\n return %x : {X}
 NEG = f'%0 = "mlirc.neg"(%x) : ({X}) -> {X}\n return %0 : {X}'
 
 
+KERNEL = "func.func @kernel_0(%args: !llvm.ptr) -> i64 {\n%0 = arith.constant 0 : i64\n return %0 : i64\n}"
+
+
+def lowered(body: str, attributes: str = 'kernel = "kernel_0", symbols = "", messages = []') -> str:
+    return f"""%0 = "mlirc.allocate"() : () -> {X}
+      "mlircx.run"(%x, %0) ({body}) {{parallel = "4, 8", inner = "", label = "x", inputs = 1 : i64, {attributes}}}
+        : ({X}, {X}) -> ()
+      return %0 : {X}
+      }}
+      {KERNEL.removesuffix("}")}"""
+
+
+ARENA = 'attributes {mlirc.arena = "0"}'
+BODY = f"{{\n^bb0(%a: {X}):\n{READ}\n{YIELD}\n}}"
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        (lowered("{}"), "mlircx.run .*: 0 blocks; a body is one block"),
+        (lowered(BODY.replace('"d0, d1"]', '"d0"]')), "map 0 has 1 indices for 2 dimensions"),
+        (lowered(BODY).replace('"kernel_0"', '"kernel_1"'), "no function @kernel_1 in the module; run lower-kernels"),
+        (lowered(BODY).replace("messages = []", 'messages = ["bad"]'), "1 messages for 0 check_index"),
+        (lowered(BODY).replace("mlircx.run", "mlircx.launch"), "no op of the lowered form"),
+    ],
+)
+def test_wrong_runs(text, message):
+    with pytest.raises(StageError, match=message):
+        verify("lowered", text, attributes=ARENA)
+
+
 def test_right_forms_pass():
+    verify("lowered", lowered(BODY), attributes=ARENA)
     verify("graph", NEG)
     verify("kernel", kernel(f"{READ}\n{YIELD}"))
     verify("graph", kernel(f"{READ}\n{YIELD}"))  # a pass may make kernels early

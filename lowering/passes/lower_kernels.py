@@ -20,7 +20,8 @@ class LowerKernels:
     """Writes a function in scf, arith, vector and llvm for each distinct kernel, and makes each launch a run of one.
 
     before:  "mlircx.launch"(%x, %y) ({ ... }) {parallel = "s0", inner = "", label = "gelu", inputs = 1 : i64}
-    after:   "mlircx.run"(%x, %y) {kernel = "kernel_0", symbols = "s0", label = "gelu", inputs = 1 : i64, messages = []}
+    after:   "mlircx.run"(%x, %y) ({ ... }) {parallel = "s0", inner = "", label = "gelu", inputs = 1 : i64,
+                                             kernel = "kernel_0", symbols = "s0", messages = []}
              func.func @kernel_0(%args: !llvm.ptr) -> i64 { ... }
 
     Launches of equal structure share a function (SAME STRUCTURE).
@@ -67,13 +68,9 @@ def _add_functions(block: ir.Block, kernel: KernelText, taken: set[str]) -> None
 
 
 def _replace(launch: Any, name: str, kernel: KernelText) -> None:
-    attributes = {
-        "kernel": name,
-        "symbols": ", ".join(kernel.symbols),
-        "label": launch.attributes["label"],
-        "inputs": launch.attributes["inputs"],
-        "messages": messages(launch),
-    }
+    """The launch becomes a run; its body moves along."""
+    attributes = {"kernel": name, "symbols": ", ".join(kernel.symbols), "messages": messages(launch)}
     with ir.InsertionPoint(launch), launch.location:
-        create("run", list(launch.operands), [], attributes)
+        made = create("run", list(launch.operands), [], dict(launch.attributes.items()) | attributes, regions=1)
+    launch.regions[0].blocks[0].append_to(made.regions[0])
     launch.operation.erase()

@@ -2,8 +2,13 @@
 
 // Two launches of one structure, whatever their labels, share a function; contiguous dimensions are one loop of full vectors.
 // CHECK-LABEL: func.func @contiguous
-// CHECK:         "mlircx.run"(%arg0, %arg1) {{{.*}}kernel = "kernel_0", label = "negate"{{.*}}symbols = ""
-// CHECK:         "mlircx.run"(%arg1, %arg0) {{{.*}}kernel = "kernel_0", label = "negate_again"
+// The body stays with the run, for whoever reads or interprets it.
+// CHECK:         "mlircx.run"(%arg0, %arg1) ({
+// CHECK:           mlirc.neg
+// CHECK:         }) {inner = "", inputs = 1 : i64, kernel = "kernel_0", label = "negate", messages = [], parallel = "4, 8, 16", symbols = ""}
+// CHECK:         "mlircx.run"(%arg1, %arg0) ({
+// CHECK:           mlirc.neg
+// CHECK:         }) {{{.*}}kernel = "kernel_0", label = "negate_again"
 func.func @contiguous(%x: tensor<4x8x16xf32>, %y: tensor<4x8x16xf32>) attributes {mlirc.arena = "0"} {
   "mlircx.launch"(%x, %y) ({
   ^bb0(%a: tensor<4x8x16xf32>):
@@ -22,7 +27,8 @@ func.func @contiguous(%x: tensor<4x8x16xf32>, %y: tensor<4x8x16xf32>) attributes
 
 // A row is folded with full vectors and a masked one, and the sizes come with the call.
 // CHECK-LABEL: func.func @rows
-// CHECK:         "mlircx.run"(%arg0, %arg1) {{{.*}}kernel = "kernel_1"{{.*}}symbols = "s0, s1"
+// CHECK:         "mlircx.run"(%arg0, %arg1) ({
+// CHECK:         }) {{{.*}}kernel = "kernel_1"{{.*}}symbols = "s0, s1"
 func.func @rows(%x: tensor<?x?xf64, {size = "s0, s1"}>, %y: tensor<?xf64, {size = "s0"}>) attributes {mlirc.arena = "0"} {
   "mlircx.launch"(%x, %y) ({
   ^bb0(%a: tensor<?x?xf64, {size = "s0, s1"}>):
