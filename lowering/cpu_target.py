@@ -14,14 +14,24 @@ _WIDTH = (("AVX512", 64), ("AVX10", 64), ("AVX2", 32))  # what PyTorch calls the
 
 @dataclass(frozen=True)
 class CpuTarget:
-    """arch is "x86_64" or "aarch64"; vector_bytes is the width of a vector register: 64, 32 or 16."""
+    """arch is "x86_64" or "aarch64"; vector_bytes is the width of a vector register: 64, 32 or 16.
+
+    bf16_pairs   whether it has AVX-512's products of pairs of bfloat16
+    bf16_tiles   whether it has AMX's products of bfloat16 tiles, which only libraries use here
+    """
 
     arch: str
     vector_bytes: int
+    bf16_pairs: bool = False
+    bf16_tiles: bool = False
 
     def lanes(self, dtype: torch.dtype) -> int:
         """How many elements of `dtype` one register holds."""
         return self.vector_bytes // dtype.itemsize
+
+    @property
+    def multiplies_pairs(self) -> bool:
+        return self.has_avx512 and self.bf16_pairs
 
     @property
     def has_avx512(self) -> bool:
@@ -33,11 +43,13 @@ def _host(override: str | None) -> CpuTarget:
     arch = {"AMD64": "x86_64", "arm64": "aarch64"}.get(platform.machine(), platform.machine())
     capability = torch.backends.cpu.get_cpu_capability()
     width = next((width for name, width in _WIDTH if capability.startswith(name)), 16)
+    known = torch.cpu.get_capabilities()
+    features = bool(known.get("avx512_bf16")), bool(known.get("amx_bf16"))
     if override is None:
-        return CpuTarget(arch, width)
+        return CpuTarget(arch, width, *features)
     if override not in ("16", "32", "64") or int(override) > width:
         raise ValueError(f"{OVERRIDE}={override}: expected 64, 32 or 16, and at most this machine's {width}")
-    return CpuTarget(arch, int(override))
+    return CpuTarget(arch, int(override), *features)
 
 
 def host() -> CpuTarget:

@@ -40,24 +40,34 @@ def row_block(target: CpuTarget) -> int:
     return max(1, (registers(target) - vectors - 1) // vectors)
 
 
-def product_text(product: Product, name: str, target: CpuTarget) -> KernelText:
-    return _Writer(product, name, target).write()
+class ProductWriter:
+    """Writes the functions of a product of float32; product_bf16.py has those of other factors.
 
+    source    what the strides of the rows in memory count, a type's text
+    row       what the strides count that a tile's function gets
+    panel     what a panel holds PANEL of at each step along k
+    """
 
-class _Writer:
+    source, row, panel = "f32", "f32", "f32"
+
     def __init__(self, product: Product, name: str, target: CpuTarget):
         self.p, self.name, self.target = product, name, target
         self.lanes = target.vector_bytes // 4
         self.vectors = PANEL // self.lanes
         self.vector = f"vector<{self.lanes}xf32>"
         self.K = product.k_size
+        self.steps, self.short = self.K, BLOCK  # along k: all of them, and those that are summed in registers
         self.panels = -(-product.n_size // PANEL)
         self.full, self.rests = self.blocks()
-        self.packs = product.ka != 1 or (isinstance(product.lda, int) and product.lda * 4 % CONFLICT == 0)
+        self.packs = self.must_pack()
         # packed rows pay when several panels pass over them
-        most = GROUP_BYTES // (self.K * PANEL * 4)
+        most = GROUP_BYTES // (self.K * PANEL * product.dtype.itemsize)
         self.group = min(self.panels, max(8 if self.packs else 1, most))
         self.e = Emitter(Vector(product.n, self.lanes), target)
+
+    def must_pack(self) -> bool:
+        p = self.p
+        return p.ka != 1 or (isinstance(p.lda, int) and p.lda * p.dtype.itemsize % CONFLICT == 0)
 
     def blocks(self) -> tuple[int, list[int]]:
         """Rows of the full blocks, and of the blocks that may be left: the largest first."""
@@ -79,7 +89,7 @@ class _Writer:
             f"llvm.alloca {tile} x f32 {{alignment = 64 : i64}} : (i64) -> !llvm.ptr", torch.int64
         )
         if self.packs:
-            size = e.i64(self.full * self.K)
+            size = e.i64(self.full * self.steps)
             text = f"llvm.alloca {size} x f32 {{alignment = 64 : i64}} : (i64) -> !llvm.ptr"
             e.env["packed"] = e.index.emit(text, torch.int64)
         e.nodes = [n for n in p.epilogue if not n.dims and n.depth == 0]
@@ -141,14 +151,16 @@ class _Writer:
     def block(self, row: Value, size: int, panels: tuple[Value, Value]) -> None:
         e, b, p = self.e, self.e.index, self.p
         lda, ka = e.integer(p.lda), e.integer(p.ka)
-        a = self.advance(e.env["base", p.rows.operand], b.mul(row, lda))
+        a = self.advance(e.env["base", p.rows.operand], b.mul(row, lda), self.source)
         if self.packs:
             self.pack(a, size, lda, ka)
-            a, lda, ka = e.env["packed"], e.i64(1), e.i64(size)
+            a = e.env["packed"]
+        lda, ka = self.tile_strides(size, lda)
 
         def panel(number: Value, state: list[Value]) -> list[Value]:
             for t, (_, panels_of) in enumerate(p.totals):
-                columns = self.advance(e.env["base", panels_of.operand], b.mul(number, e.i64(self.K * PANEL)))
+                offset = b.mul(number, e.i64(self.steps * PANEL))
+                columns = self.advance(e.env["base", panels_of.operand], offset, self.panel)
                 e.lines.append(
                     f"llvm.call @{self.name}_tile{size}({a}, {lda}, {ka}, {columns}, {self.tile(t)}) : "
                     "(!llvm.ptr, i64, i64, !llvm.ptr, !llvm.ptr) -> ()"
@@ -158,15 +170,19 @@ class _Writer:
 
         e.loop(*panels, e.i64(1), [], [], panel)
 
+    def tile_strides(self, size: int, lda: Value) -> tuple[Value, Value]:
+        """Those of the rows that a tile's function gets, from row to row and from step to step: packed ones or not."""
+        return (self.e.i64(1), self.e.i64(size)) if self.packs else (lda, self.e.i64(1))
+
     def pack(self, a: Value, size: int, lda: Value, ka: Value) -> None:
         """packed[k * size + i] = a[i, k]"""
         e, b = self.e, self.e.index
 
         def column(k: Value, state: list[Value]) -> list[Value]:
-            source = self.advance(a, b.mul(k, ka))
+            source = self.advance(a, b.mul(k, ka), self.source)
             target = self.advance(e.env["packed"], b.mul(k, e.i64(size)))
             for i in range(size):
-                x = self.load_scalar(self.advance(source, b.mul(lda, e.i64(i))) if i else source)
+                x = self.load_scalar(self.advance(source, b.mul(lda, e.i64(i)), self.source) if i else source)
                 address = self.advance(target, e.i64(i))
                 e.lines.append(f"llvm.store {x}, {address} {{alignment = 4 : i64}} : f32, !llvm.ptr")
             return state
@@ -222,9 +238,9 @@ class _Writer:
             self.advance(self.e.env["tile"], self.e.i64(number * self.full * PANEL)) if number else self.e.env["tile"]
         )
 
-    def advance(self, address: Value, offset: Value) -> Value:
+    def advance(self, address: Value, offset: Value, element: str = "f32") -> Value:
         return self.e.index.emit(
-            f"llvm.getelementptr {address}[{offset}] : (!llvm.ptr, i64) -> !llvm.ptr, f32", torch.int64
+            f"llvm.getelementptr {address}[{offset}] : (!llvm.ptr, i64) -> !llvm.ptr, {element}", torch.int64
         )
 
     def load_scalar(self, address: Value) -> Value:
@@ -247,12 +263,12 @@ class _Writer:
             f"llvm.func internal @{self.name}_tile{rows}({TILE_ARGUMENTS}) {{",
             f"%zero = arith.constant dense<0.0> : {vector}",
             "%k0 = arith.constant 0 : i64\n%one = arith.constant 1 : i64",
-            f"%step = arith.constant {unroll} : i64\n%block = arith.constant {BLOCK} : i64",
-            f"%width = arith.constant {PANEL} : i64\n%all = arith.constant {self.K} : i64",
+            f"%step = arith.constant {unroll} : i64\n%block = arith.constant {self.short} : i64",
+            f"%width = arith.constant {PANEL} : i64\n%all = arith.constant {self.steps} : i64",
         ]
         for i in range(rows):
             out.append(f"%i{i} = arith.constant {i} : i64\n%ao{i} = arith.muli %i{i}, %lda : i64")
-            out.append(f"%a{i} = llvm.getelementptr %a[%ao{i}] : (!llvm.ptr, i64) -> !llvm.ptr, f32")
+            out.append(f"%a{i} = llvm.getelementptr %a[%ao{i}] : (!llvm.ptr, i64) -> !llvm.ptr, {self.row}")
         for _, i, j in first:
             out.append(
                 f"%p{i}_{j} = llvm.getelementptr %c[{i * PANEL + j * self.lanes}] : (!llvm.ptr) -> !llvm.ptr, f32"
@@ -295,20 +311,32 @@ class _Writer:
 
     def rank_one(self, out: list[str], rows: int, u: int, names: dict, k: str, tag: str) -> None:
         """Every cell of copy `u` plus a[:, k + u] times row k + u of the panel; `names` then holds the new values."""
-        vector = self.vector
         at = k
         if u:
             out.append(f"%{tag}u = arith.constant {u} : i64\n%{tag}k = arith.addi {k}, %{tag}u : i64")
             at = f"%{tag}k"
         out.append(f"%{tag}bo = arith.muli {at}, %width : i64\n%{tag}ko = arith.muli {at}, %ka : i64")
-        out.append(f"%{tag}bk = llvm.getelementptr %b[%{tag}bo] : (!llvm.ptr, i64) -> !llvm.ptr, f32")
+        out.append(f"%{tag}bk = llvm.getelementptr %b[%{tag}bo] : (!llvm.ptr, i64) -> !llvm.ptr, {self.panel}")
         for j in range(self.vectors):
-            out.append(f"%{tag}bp{j} = llvm.getelementptr %{tag}bk[{j * self.lanes}] : (!llvm.ptr) -> !llvm.ptr, f32")
-            out.append(f"%{tag}b{j} = llvm.load %{tag}bp{j} {{alignment = 4 : i64}} : !llvm.ptr -> {vector}")
+            at = f"%{tag}bk[{j * self.lanes}]"
+            out.append(f"%{tag}bp{j} = llvm.getelementptr {at} : (!llvm.ptr) -> !llvm.ptr, {self.panel}")
+            self.load_columns(out, f"%{tag}b{j}", f"%{tag}bp{j}")
         for i in range(rows):
-            out.append(f"%{tag}ap{i} = llvm.getelementptr %a{i}[%{tag}ko] : (!llvm.ptr, i64) -> !llvm.ptr, f32")
-            out.append(f"%{tag}as{i} = llvm.load %{tag}ap{i} {{alignment = 4 : i64}} : !llvm.ptr -> f32")
-            out.append(f"%{tag}av{i} = vector.broadcast %{tag}as{i} : f32 to {vector}")
+            out.append(f"%{tag}ap{i} = llvm.getelementptr %a{i}[%{tag}ko] : (!llvm.ptr, i64) -> !llvm.ptr, {self.row}")
+            self.load_row(out, f"%{tag}av{i}", f"%{tag}ap{i}")
             for j in range(self.vectors):
-                out.append(f"%{tag}n{i}_{j} = math.fma %{tag}av{i}, %{tag}b{j}, {names[u, i, j]} : {vector}")
+                self.multiply(out, f"%{tag}n{i}_{j}", f"%{tag}av{i}", f"%{tag}b{j}", names[u, i, j])
                 names[u, i, j] = f"%{tag}n{i}_{j}"
+
+    # The instructions of one step along k: each appends the definition of `name`.
+
+    def load_columns(self, out: list[str], name: str, address: str) -> None:
+        out.append(f"{name} = llvm.load {address} {{alignment = 4 : i64}} : !llvm.ptr -> {self.vector}")
+
+    def load_row(self, out: list[str], name: str, address: str) -> None:
+        """One element in every lane."""
+        out.append(f"{name}s = llvm.load {address} {{alignment = 4 : i64}} : !llvm.ptr -> f32")
+        out.append(f"{name} = vector.broadcast {name}s : f32 to {self.vector}")
+
+    def multiply(self, out: list[str], name: str, a: str, b: str, c: str) -> None:
+        out.append(f"{name} = math.fma {a}, {b}, {c} : {self.vector}")

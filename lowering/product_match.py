@@ -5,7 +5,8 @@
     %b = read(%w) {map = "d1//32, d2, d1 % 32"}      columns, in panels
     %m = mul(%a, %b);  %s = reduce(%m) {kind = "sum"};  then any outer values, the epilogue
 
-The pass generate-products makes them; dialects/ops/panels.py says how panels lie.
+The pass generate-products makes them; dialects/ops/panels.py says how panels lie. Factors in bfloat16 are widened first;
+their panels may hold pairs along k (dialects/ops/pair_panels.py).
 """
 
 from dataclasses import dataclass
@@ -13,6 +14,7 @@ from dataclasses import dataclass
 import torch
 
 from mlirc.dialects import symbols
+from mlirc.dialects.ops.pair_panels import pair_panel_map
 from mlirc.dialects.ops.panels import PANEL
 from mlirc.dialects.symbols import Int
 from mlirc.lowering.kernel_axes import Axis
@@ -24,6 +26,7 @@ class Product:
     """rows @ panels over the axis k, for one or more panels, and the nodes computed from the results' elements.
 
     totals   the sums, each with the access of its panels
+    pairs    whether the panels hold pairs along k
     m        the axes of the rows, outermost first; together they are the rows
     n, k     their sizes are static
     lda, ka  strides of `rows` along the rows and along k, in elements
@@ -38,6 +41,12 @@ class Product:
     lda: Int
     ka: Int
     epilogue: list[Node]
+    pairs: bool
+
+    @property
+    def dtype(self) -> torch.dtype:
+        """The factors' in memory: float32 or bfloat16."""
+        return self.rows.dtype
 
     @property
     def m_size(self) -> Int:
@@ -67,15 +76,21 @@ def match_product(kernel: Kernel) -> Product | None:
         times = total.operands[0]
         if total.attributes["kind"] != "sum" or total.dtype != torch.float32 or times.kind != "mul":
             return None
-        if any(x.kind != "read" or x.dtype != torch.float32 for x in times.operands):
+        x, y = map(_factor, times.operands)
+        if x is None or y is None or x.dtype != y.dtype:
             return None
-        x, y = times.operands
         totals.append((total, y.access))
         rows.append(x.access)
-        inside += [x, y, times, total]
+        inside += [x, y, *times.operands, times, total]
     a = rows[0]
-    columns = next((d for d in kernel.parallel if all(_is_panel(y, d, k_name) for _, y in totals)), None)
-    if columns is None or not isinstance(k_size, int) or not isinstance(kernel.parallel[columns], int):
+    if not isinstance(k_size, int):
+        return None
+    panels = [y for _, y in totals]
+    columns = next((d for d in kernel.parallel if all(_is_panel(y, d, k_name) for y in panels)), None)
+    pairs = columns is None
+    if pairs:
+        columns = next((d for d in kernel.parallel if all(_is_pair_panel(y, d, k_name, k_size) for y in panels)), None)
+    if columns is None or not isinstance(kernel.parallel[columns], int):
         return None
     if any(x.operand != a.operand or not x.may_be(a) for x in rows[1:]):
         return None
@@ -97,7 +112,15 @@ def match_product(kernel: Kernel) -> Product | None:
     m = [Axis(d, kernel.parallel[d], False) for d in m_names]
     n = Axis(columns, kernel.parallel[columns], False)
     ka = a.address.strides.get(k_name, 0)
-    return Product(kernel, totals, a, m, n, Axis(k_name, k_size, True), lda, ka, epilogue)
+    return Product(kernel, totals, a, m, n, Axis(k_name, k_size, True), lda, ka, epilogue, pairs)
+
+
+def _factor(node: Node) -> Node | None:
+    """The read that a product's factor is, widened or not."""
+    read = node.operands[0] if node.kind == "cast" else node
+    if node.dtype != torch.float32 or read.kind != "read" or read.dtype not in (torch.float32, torch.bfloat16):
+        return None
+    return read
 
 
 def _is_panel(access: Access, n: str, k: str) -> bool:
@@ -112,6 +135,13 @@ def _is_panel(access: Access, n: str, k: str) -> bool:
 def _panel_sizes(access: Access) -> list[int]:
     rest = access.address.rest
     return [] if isinstance(rest, int) else [c for c in rest.terms.values() if c > 1]
+
+
+def _is_pair_panel(access: Access, n: str, k: str, size: int) -> bool:
+    """Whether the address is that of element (k, n) in panels of pairs."""
+    panel, pair, column, half = pair_panel_map(symbols.symbol(k), symbols.symbol(n))
+    whole = panel * (-(-size // 2) * 2 * PANEL) + pair * (2 * PANEL) + column * 2 + half
+    return not access.address.strides and access.address.rest == whole
 
 
 def _row_stride(rows: list[str], kernel: Kernel, a: Access) -> Int | None:

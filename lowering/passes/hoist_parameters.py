@@ -11,7 +11,8 @@ from mlirc.lowering.ledger import Ledger
 from mlirc.lowering.origins import parameter_arguments, view_root
 from mlirc.lowering.source_lines import source_line
 
-PACKED = ("mlirc.panels", "mlircx.aten")  # worth the memory that keeping the result takes, whatever its size
+PANELS = ("mlirc.panels", "mlirc.pair_panels")
+PACKED = (*PANELS, "mlircx.aten")  # worth the memory that keeping the result takes, whatever its size
 
 
 @dataclass(frozen=True)
@@ -50,7 +51,7 @@ class HoistParameters:
                 if sources.get(x) and not isinstance(x.owner, ir.Block):
                     hoisted[x] = None
         for op in block.operations:
-            if op.operation.name == "mlirc.panels":
+            if op.operation.name in PANELS:
                 taken = op.results[0] in hoisted
                 rule = "PARAMETER" if taken else "WRITTEN"
                 ledger.record(self.name, "hoist", op.operation.name, rule, taken, source_line(op.location))

@@ -1,0 +1,103 @@
+"""Matrix products of bfloat16 factors, summed in float32.
+
+PairWriter       panels of pairs along k: one AVX-512 instruction multiplies 16 pairs and adds both products to a float32
+WideningWriter   plain panels, on every other processor: rows are widened as they are packed, columns as they are loaded
+"""
+
+import torch
+
+from mlirc.lowering.cpu_target import CpuTarget
+from mlirc.lowering.product_function import BLOCK, ProductWriter
+from mlirc.lowering.product_match import Product
+from mlirc.lowering.vector_builder import Value
+
+_DOT = "llvm.x86.avx512bf16.dpbf16ps.512"
+
+
+class PairWriter(ProductWriter):
+    """A step along k is a pair, 32 bits. The instruction takes subnormal factors for 0, as eager's does."""
+
+    source, row = "i16", "i16"
+
+    def __init__(self, product: Product, name: str, target: CpuTarget):
+        super().__init__(product, name, target)
+        self.steps, self.short = -(-self.K // 2), BLOCK // 2
+
+    def must_pack(self) -> bool:
+        return self.p.k_size % 2 != 0 or super().must_pack()
+
+    def tile_strides(self, size: int, lda: Value) -> tuple[Value, Value]:
+        e = self.e
+        return (e.i64(2), e.i64(2 * size)) if self.packs else (lda, e.i64(2))
+
+    def pack(self, a: Value, size: int, lda: Value, ka: Value) -> None:
+        """packed[pair * size + i] = a[i, 2 * pair], a[i, 2 * pair + 1]; 0 for the second of an odd K's last pair."""
+        e, b = self.e, self.e.index
+
+        def pair(number: Value, state: list[Value], whole: bool = True) -> list[Value]:
+            source = self.advance(a, b.mul(number, b.add(ka, ka)), self.source)
+            target = self.advance(e.env["packed"], b.mul(number, e.i64(size)))
+            for i in range(size):
+                first = self.advance(source, b.mul(lda, e.i64(i)), self.source) if i else source
+                at = self.advance(target, e.i64(i))
+                if whole and self.p.ka == 1:
+                    self.copy(first, at, torch.int32)
+                    continue
+                self.copy(first, at, torch.int16)
+                second = self.advance(at, e.i64(1), "i16")
+                if whole:
+                    self.copy(self.advance(first, ka, self.source), second, torch.int16)
+                else:
+                    zero = e.builder(torch.int16).constant(0, torch.int16)
+                    e.lines.append(f"llvm.store {zero}, {second} {{alignment = 2 : i64}} : i16, !llvm.ptr")
+            return state
+
+        e.loop(e.i64(0), e.i64(self.K // 2), e.i64(1), [], [], pair)
+        if self.K % 2:
+            with e.scope():
+                pair(e.i64(self.K // 2), [], whole=False)
+
+    def copy(self, source: Value, target: Value, dtype: torch.dtype) -> None:
+        b = self.e.builder(dtype)
+        type_ = b.type_text(dtype)
+        x = b.emit(f"llvm.load {source} {{alignment = 2 : i64}} : !llvm.ptr -> {type_}", dtype)
+        self.e.lines.append(f"llvm.store {x}, {target} {{alignment = 2 : i64}} : {type_}, !llvm.ptr")
+
+    def load_columns(self, out: list[str], name: str, address: str) -> None:
+        out.append(f"{name} = llvm.load {address} {{alignment = 4 : i64}} : !llvm.ptr -> {self.pairs}")
+
+    def load_row(self, out: list[str], name: str, address: str) -> None:
+        whole = f"vector<{self.lanes}xi32>"
+        out.append(f"{name}s = llvm.load {address} {{alignment = 2 : i64}} : !llvm.ptr -> i32")
+        out.append(f"{name}w = vector.broadcast {name}s : i32 to {whole}")
+        out.append(f"{name} = llvm.bitcast {name}w : {whole} to {self.pairs}")
+
+    def multiply(self, out: list[str], name: str, a: str, b: str, c: str) -> None:
+        signature = f"({self.vector}, {self.pairs}, {self.pairs}) -> {self.vector}"
+        out.append(f'{name} = llvm.call_intrinsic "{_DOT}"({c}, {a}, {b}) : {signature}')
+
+    @property
+    def pairs(self) -> str:
+        return f"vector<{2 * self.lanes}xbf16>"
+
+
+class WideningWriter(ProductWriter):
+    """The tile's function gets rows in float32, and widens panels: few instructions beside the products of all its rows."""
+
+    source, panel = "i16", "i16"
+
+    def must_pack(self) -> bool:
+        return True
+
+    def load_scalar(self, address: Value) -> Value:
+        b = self.e.builder(torch.int16)
+        bits = b.emit(f"llvm.load {address} {{alignment = 2 : i64}} : !llvm.ptr -> i16", torch.int16)
+        return b.cast(b.bitcast(bits, torch.bfloat16), torch.float32)
+
+    def load_columns(self, out: list[str], name: str, address: str) -> None:
+        halves, words = f"vector<{self.lanes}xi16>", f"vector<{self.lanes}xi32>"
+        out.append(f"{name}h = llvm.load {address} {{alignment = 2 : i64}} : !llvm.ptr -> {halves}")
+        out.append(f"{name}w = arith.extui {name}h : {halves} to {words}")
+        out.append(f"{name}n = arith.constant dense<16> : {words}")
+        out.append(f"{name}u = arith.shli {name}w, {name}n : {words}")
+        out.append(f"{name} = arith.bitcast {name}u : {words} to {self.vector}")
