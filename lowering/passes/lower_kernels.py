@@ -11,7 +11,7 @@ from mlirc.lowering.kernel_function import KernelText, kernel_text
 from mlirc.lowering.kernel_nodes import Kernel, NotAKernel, messages, read_kernel, structure, text
 from mlirc.lowering.ledger import Ledger
 from mlirc.lowering.pass_manager import UnsupportedByPass
-from mlirc.lowering.product_function import product_text
+from mlirc.lowering.product_kinds import product_text
 from mlirc.lowering.product_match import match_product
 
 
@@ -54,7 +54,8 @@ class LowerKernels:
 
 def function_text(kernel: Kernel, name: str, target: CpuTarget) -> KernelText:
     product = match_product(kernel)
-    return product_text(product, name, target) if product else kernel_text(kernel, name, target)
+    made = product_text(product, name, target) if product else None
+    return made or kernel_text(kernel, name, target)
 
 
 def _add_functions(block: ir.Block, kernel: KernelText, taken: set[str]) -> None:
