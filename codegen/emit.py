@@ -54,7 +54,7 @@ def load_kernels(functions: Mapping[str, Any], names: Sequence[str]) -> dict[str
     held = {text: _loaded[text] for text in texts.values() if text in _loaded}
     new = {text: name for name, text in texts.items() if text not in held}
     if new:
-        declarations = [str(op) for op in functions.values() if not op.regions[0].blocks]
+        declarations = [text_of(op) for op in functions.values() if not op.regions[0].blocks]
         source = "\n".join([*declarations, *(text.replace(NAME, f"@{name}") for text, name in new.items())])
         loaded = LoadedKernels(compile_ir(mlir_to_llvm(ir.Module.parse(source)), KERNEL_OPT_LEVEL), new)
         for text in new:
@@ -68,4 +68,9 @@ NAME = "@KERNEL"  # stands for the kernel's own name in its text
 def kernel_text(functions: Mapping[str, Any], name: str) -> str:
     """The kernel and the functions of its own that it calls (kernel_0, kernel_0_body, ...), whatever its number."""
     own = [op for other, op in functions.items() if re.fullmatch(rf"{name}(_.*)?", other) and op.regions[0].blocks]
-    return re.sub(rf"@{name}(?!\d)", NAME, "\n".join(map(str, own)))
+    return re.sub(rf"@{name}(?!\d)", NAME, "\n".join(map(text_of, own)))
+
+
+def text_of(function: Any) -> str:
+    """Its text by itself: otherwise MLIR goes through the whole module to number values that the text does not show."""
+    return function.operation.get_asm(use_local_scope=True)

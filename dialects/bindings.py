@@ -13,23 +13,34 @@ from types import ModuleType
 
 try:
     from mlir import ir, rewrite
+    from mlir._mlir_libs import _mlirDialectsLLVM as llvm_dialect
     from mlir.dialects import ext, func
-    from mlir.dialects import llvm as llvm_dialect
     from mlir.dialects._ods_common import _cext
     from mlir.passmanager import PassManager
 except ImportError:
     from torch_mlir import ir, rewrite
+    from torch_mlir._mlir_libs import _mlirDialectsLLVM as llvm_dialect
     from torch_mlir.dialects import ext, func
-    from torch_mlir.dialects import llvm as llvm_dialect
     from torch_mlir.dialects._ods_common import _cext
     from torch_mlir.passmanager import PassManager
 
 __all__ = ["PassManager", "context", "ext", "func", "ir", "llvm_dialect", "register_list_ops", "rewrite"]
 
-# Whenever MLIR makes the Python object of an op, it looks for a module of the op's dialect, and searches the disk again
-# each time that it found none: 18 us instead of 0.4. An empty module ends the search; `ext` registers the ops' classes.
-for _name in ("mlirc", "mlircx"):
-    sys.modules[f"{ir.__name__.rpartition('.')[0]}.dialects.{_name}"] = ModuleType(_name)
+
+
+def _need_no_module(dialect: str) -> None:
+    """Whenever MLIR makes the Python object of an op, it looks for a module of the op's dialect, and searches the disk
+    again each time that it found none: 18 us instead of 0.4. Once it has found an empty one, it asks no more."""
+    name = f"{ir.__name__.rpartition('.')[0]}.dialects.{dialect}"
+    if name not in sys.modules:
+        sys.modules[name] = ModuleType(name)
+        _cext.globals._check_dialect_module_loaded(dialect)
+        del sys.modules[name]
+
+
+for _dialect in ("mlirc", "mlircx"):  # `ext` registers the classes of their ops
+    _need_no_module(_dialect)
+_need_no_module("llvm")  # its thousands of classes take 140 ms to import; we look at names and attributes of its ops only
 
 _lock = threading.RLock()
 
