@@ -1,4 +1,4 @@
-"""Speed-up against eager, a panel for each way and dtype, with what the machine's arithmetic allows drawn in."""
+"""Speed-up against eager, a panel for each way and dtype, with what the machine's arithmetic, or its memory, allows drawn in."""
 
 from pathlib import Path
 from typing import Any
@@ -44,9 +44,9 @@ def draw_panel(axis: Any, rows: list[dict[str, Any]]) -> None:
                 axis.bar(left, speed_up, width * 0.92, align="edge", color=COLORS[backend], label=label)
                 axis.text(left + width / 2, speed_up, f"{speed_up:.2f}", ha="center", va="bottom", fontsize=7)
         if model in limits:
-            label = "arithmetic limit" if place == 0 else None
+            label = "the machine's limit" if place == 0 else None
             axis.hlines(eager / limits[model], place - 0.42, place + 0.42, color="black", linewidth=1, label=label)
     axis.axhline(1, color="#666666", linewidth=0.8, linestyle=":")
-    axis.set_xticks(range(len(models)), models)
+    axis.set_xticks(range(len(models)), models, fontsize=8)
     axis.set_ylabel("times eager's speed", fontsize=8)
     axis.spines[["top", "right"]].set_visible(False)

@@ -1,9 +1,11 @@
-"""The six models under eager, aot_eager, Inductor and mlirc: a table, JSON lines, and a picture.
+"""The six models, and memory-bound kernels, under eager, aot_eager, Inductor and mlirc: a table, JSON lines, and a picture.
 
 python -m benchmarks.run                                         everything (`make bench`); well over half an hour
-python -m benchmarks.run --models mlp,bert --ways inference --dtypes float32 --rounds 9
+python -m benchmarks.run --models mlp,bert --ways inference --dtypes float32 --rounds 9 --kernels none
+python -m benchmarks.run --models none --threads 1                  the kernels alone, on one thread
 """
 
+import itertools
 import json
 import time
 from collections.abc import Callable, Iterable
@@ -16,6 +18,7 @@ from rich.console import Console
 
 from benchmarks.error import Error
 from benchmarks.fresh_process import measure_in_fresh_process
+from benchmarks.kernels import KERNELS, SIZES, measure_kernel
 from benchmarks.machine import describe_machine, product_rate
 from benchmarks.models import MODELS
 from benchmarks.picture import draw
@@ -25,14 +28,16 @@ from benchmarks.table import table_of
 
 
 def some_of(allowed: Iterable[str]) -> Callable:
-    """A click callback: names separated by commas, all when left out."""
+    """A click callback: names separated by commas, all when left out, none for "none"."""
     known = list(allowed)
 
     def parse(context: click.Context, parameter: click.Parameter, value: str | None) -> list[str]:
         chosen = value.split(",") if value else known
+        if chosen == ["none"]:
+            return []
         for name in chosen:
             if name not in known:
-                raise click.BadParameter(f"{name!r} is none of {', '.join(known)}")
+                raise click.BadParameter(f"{name!r} is none of {', '.join(known)}, none")
         return chosen
 
     return parse
@@ -42,6 +47,7 @@ def some_of(allowed: Iterable[str]) -> Callable:
 @click.option("--models", callback=some_of(MODELS))
 @click.option("--ways", callback=some_of(WAYS))
 @click.option("--dtypes", callback=some_of(DTYPES))
+@click.option("--kernels", callback=some_of(KERNELS))
 @click.option("--backends", callback=some_of(available_backends()))
 @click.option("--rounds", default=15, show_default=True, help="Samples of steady time for each backend.")
 @click.option("--threads", default=2, show_default=True)
@@ -49,7 +55,7 @@ def some_of(allowed: Iterable[str]) -> Callable:
 @click.option("--small", is_flag=True, help="The small variants of the tests.")
 @click.option("--steady-only", is_flag=True, help="Leave out the fresh processes: first call, memory, counts.")
 @click.option("--output", default="build/bench", show_default=True, type=click.Path(path_type=Path))
-def main(models, ways, dtypes, backends, rounds, threads, batch, small, steady_only, output):
+def main(models, ways, dtypes, kernels, backends, rounds, threads, batch, small, steady_only, output):
     torch.set_num_threads(threads)
     output.mkdir(parents=True, exist_ok=True)
     console = Console(width=max(Console().width, 120))
@@ -63,6 +69,13 @@ def main(models, ways, dtypes, backends, rounds, threads, batch, small, steady_o
             console.print(f"{setting} …", markup=False)
             for row in measure(setting, backends, rounds, threads, steady_only):
                 row |= {"limit": limit(setting, rates[setting.dtype]), "machine": machine, "time": time.time()}
+                lines.write(json.dumps(row) + "\n")
+                lines.flush()
+                rows.append(row)
+        for kernel, size in itertools.product(kernels, SIZES):
+            console.print(f"{kernel} {size} …", markup=False)
+            for row in measure_kernel(KERNELS[kernel], size, backends, rounds):
+                row |= {"machine": machine, "time": time.time()}
                 lines.write(json.dumps(row) + "\n")
                 lines.flush()
                 rows.append(row)

@@ -5,11 +5,11 @@ from typing import Any
 from rich import box
 from rich.table import Table
 
-COLUMNS = ("", "first s", "steady ms", "± %", "vs eager", "peak MB", "error", "of grad", "kernels", "ATen")
+COLUMNS = ("", "first s", "steady ms", "± %", "vs eager", "% copy", "peak MB", "error", "of grad", "kernels", "ATen")
 
 
 def table_of(rows: list[dict[str, Any]]) -> Table:
-    """A line for each row under its setting. `vs eager` is the speed-up; `!` marks more than twice eager's error."""
+    """A line for each row under its setting. `% copy`: of the bytes a second of a plain copy. `!`: more than twice eager's error."""
     title = "Steady time alternates in one process; first call and memory are of fresh ones"
     table = Table(*COLUMNS, title=title, box=box.SIMPLE_HEAD, padding=(0, 0, 0, 1))
     table.columns[0].min_width = max((len(row["setting"]) for row in rows), default=0)
@@ -38,6 +38,7 @@ def cells(row: dict[str, Any], eager: dict[str, Any] | None) -> list[str]:
         f"{1e3 * steady['median']:.2f}",
         f"{half_spread:.1f}",
         speed_up,
+        number(row, "copy_fraction", "{:.0f}", 100),
         number(row, "peak_memory", "{:.0f}", 1e-6),
         error_cell(row, eager, "outputs"),
         error_cell(row, eager, "gradients"),
