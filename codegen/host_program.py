@@ -114,7 +114,7 @@ def begin(frame: Frame, function: Any) -> None:
     text.line(f"%thread = {text.call_text('PyEval_SaveThread', 'ptr ()')}")
     frame.exit = "failed"
     operations = list(function.regions[0].blocks[0].operations)
-    kernels = [op for op in operations if op.operation.name.endswith(".run")]
+    kernels = [op for op in operations if "kernel" in op.attributes]
     if kernels:
         frame.shim("torch_get_num_threads", "%scratch")
         text.line(f"%threads = zext i32 {frame.load('i32', '%scratch')} to i64")
@@ -229,6 +229,10 @@ def run(frame: Frame, op: Any) -> None:
 
 
 def call(frame: Frame, op: Any) -> None:
+    """A library routine, or a function of the module."""
+    if "kernel" in op.attributes:
+        run(frame, op)
+        return
     count, frame.op = attribute_value(op.attributes["inputs"]), attribute_value(op.attributes["callee"])
     operands = [frame.values[x] for x in op.operands]
     if len(operands) != count + 1:

@@ -18,6 +18,7 @@ from mlirc.dialects.dialect import Composite, Elementwise, Reduction, attribute_
 from mlirc.dialects.graph_builder import read_constant
 from mlirc.dialects.kernel_builder import KernelBuilder
 from mlirc.dialects.kernel_interpreter import Points, elementwise, fold, operand_dtypes, run_kernel
+from mlirc.dialects.ops.attention import Attention
 from mlirc.dialects.symbols import Int
 from mlirc.dialects.tensor_types import TensorInfo, info_of
 
@@ -345,7 +346,9 @@ class _Interpreter:
         if callee not in CALLEES:
             raise ValueError(f"no routine '{callee}'; there are {', '.join(CALLEES)}")
         operands = [self.tensor(x) for x in op.operands]
-        operands[count].copy_(CALLEES[callee](*operands[:count]))
+        attributes = {name: attribute_value(op.attributes[name]) for name in ("scale", "causal") if name in op.attributes}
+        for out, made in zip(operands[count:], flat(CALLEES[callee](*operands[:count], **attributes)), strict=True):
+            out.copy_(made)
         return []
 
     def release(self, op: Any) -> list:
@@ -371,7 +374,12 @@ def addmm(bias: torch.Tensor, x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
     return torch.addmm(bias, x, y) if x.dim() == 2 else torch.baddbmm(bias, x, y)
 
 
-CALLEES: dict[str, Callable[..., torch.Tensor]] = {"matmul": torch.matmul, "addmm": addmm, "copy": torch.clone}
+CALLEES: dict[str, Callable[..., Any]] = {
+    "matmul": torch.matmul,
+    "addmm": addmm,
+    "copy": torch.clone,
+    "attention": Attention.reference,
+}
 
 HANDLERS: dict[str, Callable[[Any, Any], list[Any]]] = {
     "mlirc.constant": _Interpreter.constant,

@@ -29,6 +29,9 @@ def read_report(
             label, ops, lines = attribute_value(op.attributes["label"]), kernel_ops(op), source_lines(op.location)
             known = kernels.setdefault((label, *ops, *lines), KernelReport(label, ops, lines, 0))
             known.launches += 1
+        elif name == "mlircx.call" and attribute_value(op.attributes["callee"]) == "attention":
+            lines = source_lines(op.location)
+            kernels.setdefault(("attention", *lines), KernelReport("attention", ["attention"], lines, 0)).launches += 1
         elif name == "mlircx.call":
             library[attribute_value(op.attributes["callee"])] += 1
         elif name in ("mlircx.aten", "mlircx.aten_effect"):

@@ -13,7 +13,7 @@ from mlirc.lowering.liveness import Liveness, liveness
 from mlirc.lowering.origins import view_root
 from mlirc.lowering.source_lines import source_line
 
-WRITERS = ("mlircx.kernel", "mlirc.matmul", "mlirc.addmm", "mlirc.copy")  # ops that write where they are told to
+WRITERS = ("mlircx.kernel", "mlirc.matmul", "mlirc.addmm", "mlirc.attention", "mlirc.copy")  # ops that write where they are told to
 
 
 def settle_assigns(function: Any, ledger: Ledger, pass_name: str) -> dict[ir.Value, ir.Value]:

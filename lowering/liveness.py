@@ -17,7 +17,7 @@ from mlirc.lowering.pass_manager import UnsupportedByPass
 
 ATEN = ("mlircx.aten", "mlircx.aten_effect")
 SCALAR_WORK = ("mlirc.constant", "mlirc.size", "mlirc.iota", "mlirc.copy")
-PLANNED_OPS = {"mlircx.kernel", "mlirc.matmul", "mlirc.addmm", *SCALAR_WORK}
+PLANNED_OPS = {"mlircx.kernel", "mlirc.matmul", "mlirc.addmm", "mlirc.attention", *SCALAR_WORK}
 ARGUMENT, PLANNED, OWNED = "argument", "planned", "owned"
 
 

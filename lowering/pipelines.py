@@ -11,7 +11,7 @@ SIMPLIFY = (
     "canonicalize,cse"  # expansions repeat constants and casts; equal ops must be one before fusion counts uses
 )
 FUSE = (
-    "generate-products,hoist-parameters,"  # before to-kernels: what stays a product is a library call
+    "choose-attention,generate-products,hoist-parameters,"  # before to-kernels: what stays a product is a library call
     "to-kernels,"
     "fuse-elementwise,fuse-reductions,"
     "fuse-siblings,"  # last: two kernels that read the same data merge only once each is as large as it gets
@@ -23,7 +23,7 @@ LOWER = "lower-kernels"
 # What each stage appends; a pipeline that stops after a stage is the concatenation up to it.
 CPU_STAGES = {"simplify": SIMPLIFY, "fuse": FUSE, "plan": PLAN, "lower": LOWER}
 # Nothing is fused and nothing shares memory: what a suspected miscompile is compared with.
-STRICT_STAGES = {"simplify": SIMPLIFY, "fuse": "to-kernels", "plan": "plan-memory{reuse=false}", "lower": LOWER}
+STRICT_STAGES = {"simplify": SIMPLIFY, "fuse": "choose-attention,to-kernels", "plan": "plan-memory{reuse=false}", "lower": LOWER}
 PIPELINES = {"cpu": CPU_STAGES, "strict": STRICT_STAGES}
 STAGES = ("simplify", "fuse", "plan", "lower")
 
@@ -51,7 +51,7 @@ def stages(text: str) -> dict[str, str]:
     lower = names.index("lower-kernels") if "lower-kernels" in names else len(steps)
     parts = [",".join(map(str, part)) for part in (steps[:plan], steps[plan:lower], steps[lower:])]
     if plan == len(steps) and "to-kernels" not in names:
-        found = {"simplify": parts[0], "fuse": "decompose,to-kernels"}
+        found = {"simplify": parts[0], "fuse": "decompose,choose-attention,to-kernels"}
     else:
         found = {"fuse": parts[0]}
     return found | {"plan": parts[1] or PLAN, "lower": parts[2] or LOWER}

@@ -13,6 +13,7 @@ from mlirc.dialects.bindings import ir
 from mlirc.dialects.dialect import OPS, attribute_value
 from mlirc.dialects.symbols import Int
 from mlirc.dialects.tensor_types import info_of
+from mlirc.lowering.attention_call import verify_attention
 from mlirc.lowering.kernel_verifier import StageError, expect, list_attribute, text_attribute, verify_kernel
 from mlirc.lowering.stage_forms import ATEN, MADE_BY, NUMBERS, may_hold
 
@@ -177,7 +178,8 @@ def verify_launch(op: Any) -> None:
 
 
 def verify_call(op: Any) -> None:
-    text_attribute(op, "callee")
+    if text_attribute(op, "callee") == "attention":
+        verify_attention(op)
     outputs = len(op.operands) - input_count(op)
     expect(outputs >= 1, op, "writes nothing", "the operands after the inputs are written")
 
@@ -196,6 +198,7 @@ CHECKS: dict[str, Callable[[Any], None]] = {
     "mlirc.assign": verify_assign,
     "mlirc.matmul": verify_product,
     "mlirc.addmm": verify_product,
+    "mlirc.attention": verify_attention,
     "mlircx.kernel": verify_kernel_op,
     "mlircx.aten": verify_aten,
     "mlircx.aten_effect": verify_aten,

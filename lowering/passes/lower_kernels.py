@@ -6,6 +6,8 @@ from typing import Any
 
 from mlirc.dialects.bindings import ir
 from mlirc.dialects.dialect import create
+from mlirc.lowering.attention_call import read_attention, refusal
+from mlirc.lowering.attention_function import attention_text
 from mlirc.lowering.cpu_target import CpuTarget, host
 from mlirc.lowering.kernel_function import KernelText, kernel_text
 from mlirc.lowering.kernel_nodes import Kernel, NotAKernel, messages, read_kernel, structure, text
@@ -50,6 +52,26 @@ class LowerKernels:
             else:
                 ledger.record(self.name, "share", text(launch, "label"), "SAME STRUCTURE", True, str(launch.location))
             _replace(launch, *made[key])
+        self.lower_attention(function, made, taken, target)
+
+    def lower_attention(self, function: Any, made: dict, taken: set[str], target: CpuTarget) -> None:
+        """Calls of attention stay, and get a function to call.
+
+        after:   "mlircx.call"(%q, %k, %v, %out, %lse) {callee = "attention", kernel = "kernel_1", symbols = "s0", ...}
+        """
+        for call in function.regions[0].blocks[0].operations:
+            if call.operation.name != "mlircx.call" or text(call, "callee") != "attention":
+                continue
+            attention = read_attention(call)
+            if refusal(attention):
+                raise UnsupportedByPass(call, "attention that no kernel of ours computes: run choose-attention before")
+            if attention not in made:
+                name = next(n for n in map("kernel_{}".format, count(len(made))) if n not in taken)
+                made[attention] = (name, attention_text(attention, name, target))
+                _add_functions(function.operation.block, made[attention][1], taken)
+            name, kernel = made[attention]
+            call.attributes["kernel"] = ir.StringAttr.get(name)
+            call.attributes["symbols"] = ir.StringAttr.get(", ".join(kernel.symbols))
 
 
 def function_text(kernel: Kernel, name: str, target: CpuTarget) -> KernelText:

@@ -148,7 +148,7 @@ class _Emitter:
         for position, (op, name) in enumerate(zip(ops, self.found.names, strict=True)):
             if name == "mlircx.kernel":
                 self.launch(op)
-            elif name in ("mlirc.matmul", "mlirc.addmm", "mlirc.copy"):
+            elif name in ("mlirc.matmul", "mlirc.addmm", "mlirc.attention", "mlirc.copy"):
                 self.call(op, name.removeprefix("mlirc."))
             elif name == "mlirc.assign":
                 op.operation.erase()
@@ -172,7 +172,8 @@ class _Emitter:
         ip, location = ir.InsertionPoint(op), op.location
         inputs = list(op.operands)
         outputs = [self.destination(result, ip, location) for result in op.results]
-        attributes = {"callee": make_attribute(callee), "inputs": make_attribute(len(inputs))}
+        attributes = dict(op.attributes.items())
+        attributes |= {"callee": make_attribute(callee), "inputs": make_attribute(len(inputs))}
         ir.Operation.create("mlircx.call", operands=inputs + outputs, attributes=attributes, loc=location, ip=ip)
         self.replace(op, outputs)
 

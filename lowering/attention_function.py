@@ -1,0 +1,233 @@
+"""Attention as functions in MLIR text: a block of queries at a time, one query a lane, over blocks of keys.
+
+for block of queries (two vectors of them), shared among threads:
+  panel = its rows, turned, times the scale                    [D, W]
+  for block of keys:
+    scores = keys @ panel                                      [keys, W] in the first-level cache
+    the mask; the largest score so far; powers = exp(scores - largest); their sums
+    sums = sums * exp(old largest - largest) + values^T @ powers     [Dv, W]
+  out = sums / the powers' sums, turned back
+
+After Dao et al., "FlashAttention" (2022), with the softmax of Milakov and Gimelshein (2018). With queries along the lanes
+nothing is ever added or compared across a vector, and keys and values are read where they are.
+"""
+
+import torch
+
+from mlirc.dialects import symbols
+from mlirc.dialects.symbols import Int
+from mlirc.dialects.tensor_types import TensorInfo
+from mlirc.lowering.attention_call import Attention
+from mlirc.lowering.attention_memory import load_columns, scratch, stage_rows, store_columns
+from mlirc.lowering.attention_softmax import Softmax
+from mlirc.lowering.attention_tiles import VECTORS, Tile, most_rows, powers_below, split_rows
+from mlirc.lowering.cpu_target import CpuTarget
+from mlirc.lowering.kernel_axes import Vector
+from mlirc.lowering.kernel_emitter import Emitter
+from mlirc.lowering.kernel_function import _LIBGOMP, _PART, KernelText, _entry, _load_words, _part
+from mlirc.lowering.kernel_nodes import Kernel
+from mlirc.lowering.kernel_threads import Split
+from mlirc.lowering.vector_builder import Value
+
+KEYS = 112  # of a block: its scores fit the first-level cache beside the panel
+CONFLICT = 4096  # rows this many bytes apart fall into the same lines of the first-level cache
+
+
+def attention_text(a: Attention, name: str, target: CpuTarget) -> KernelText:
+    return _Writer(a, name, target).write()
+
+
+class _Writer:
+    def __init__(self, a: Attention, name: str, target: CpuTarget):
+        self.a, self.name, self.target = a, name, target
+        self.e = Emitter(Vector(None, target.vector_bytes // 4), target)
+        self.lanes = self.e.lanes
+        self.width = VECTORS * self.lanes
+        self.most = most_rows(target)
+        self.operands = ["q", "k", "v", *(["mask"] if a.mask else []), "out", "lse"]
+        keys = a.k.shape[2]
+        rows, rests = split_rows(keys, self.most) if isinstance(keys, int) else (self.most, powers_below(self.most))
+        self.block = rows * max(1, KEYS // rows)  # keys of a block
+        self.staged = {"k": is_staged(a.k), "v": is_staged(a.v)}
+        self.key_tiles = [self.tile("k", n) for n in [rows, *rests]]
+        rows, rests = split_rows(self.head("v"), self.most)
+        self.value_tiles = [self.tile("v", n) for n in [rows, *rests]]
+
+    def head(self, which: str) -> int:
+        size = (self.a.v if which == "v" else self.a.q).shape[3]
+        assert isinstance(size, int)
+        return size
+
+    def padded(self, which: str) -> int:
+        return -(-self.head(which) // self.lanes) * self.lanes
+
+    def tile(self, which: str, rows: int) -> Tile:
+        """The rows of the product are keys, or elements of the values."""
+        along, within = self.row_strides(which)
+        if which == "k":
+            return Tile(f"{self.name}_scores{rows}", rows, along, within, False, self.lanes)
+        return Tile(f"{self.name}_sums{rows}", rows, within, along, True, self.lanes)
+
+    def row_strides(self, which: str) -> tuple[Int, Int]:
+        """Of the keys or values that the products read: from row to row, and within a row."""
+        if self.staged[which]:
+            return self.padded(which), 1
+        info = self.a.k if which == "k" else self.a.v
+        return info.stride[2], info.stride[3]
+
+    # ---- the function
+
+    def write(self) -> KernelText:
+        a, e = self.a, self.e
+        kernel = Kernel({}, {}, [], [], len(self.operands))
+        names = a.symbols
+        e.env["thread"], e.env["threads"] = Value("%thread", torch.int64), Value("%threads", torch.int64)
+        _load_words(e, kernel, names, "%args")
+        for number, name in enumerate(self.operands):
+            e.env[name] = e.env["base", number]
+        self.panel = scratch(e, self.padded("k") * self.width)
+        self.scores = scratch(
+            e, (self.block + self.lanes) * self.width
+        )  # a mask's last square may reach past the block
+        self.sums = scratch(e, self.padded("v") * self.width)
+        self.copies = {w: scratch(e, self.block * self.padded(w)) for w in ("k", "v") if self.staged[w]}
+        self.softmax = Softmax(e, a, self.scores, VECTORS)
+        batch, heads, queries, _ = a.q.shape
+        blocks = symbols.floordiv(queries + (self.width - 1), self.width)
+        units = batch * heads * blocks
+        lo, hi = _part(e, e.integer(units))
+
+        def unit(number: Value, state: list[Value]) -> list[Value]:
+            b = e.index
+            count, head_count = e.integer(blocks), e.integer(heads)
+            head = b.binary("arith.divui", number, count)
+            first = b.mul(b.binary("arith.remui", number, count), e.i64(self.width))
+            place = b.binary("arith.divui", head, head_count), b.binary("arith.remui", head, head_count)
+            self.unit(*place, first)
+            return state
+
+        e.loop(lo, hi, e.i64(1), [], [], unit)
+        head = f"llvm.func internal @{self.name}_body(%frame: !llvm.ptr, %thread: i64, %threads: i64) {{"
+        args = "%args = llvm.load %frame : !llvm.ptr -> !llvm.ptr"
+        body = "\n".join([head, args, *e.text.preamble, *e.lines, "llvm.return", "}"])
+        work = symbols.product([batch * heads, queries, a.k.shape[2], self.head("k") + self.head("v")])
+        split = Split(Vector(None, 1), units=units, work=symbols.floordiv(work * 1, 8))
+        entry = _entry(kernel, split, names, self.name, self.target, 0)
+        tiles = [tile.text for tile in (*self.key_tiles, *self.value_tiles)]
+        parts = [*tiles, body, entry, _PART.replace("KERNEL", self.name)]
+        return KernelText("\n".join(parts), e.text.declarations + _LIBGOMP, names)
+
+    # ---- one block of queries
+
+    def unit(self, batch: Value, head: Value, first: Value) -> None:
+        a, e, b = self.a, self.e, self.e.index
+        queries, keys = e.integer(a.q.shape[2]), e.integer(a.k.shape[2])
+        shared = b.binary("arith.divui", head, e.i64(a.group)) if a.group > 1 else head
+        rows = {
+            "q": self.at("q", a.q, batch, head, e.i64(0)),
+            "k": self.at("k", a.k, batch, shared, e.i64(0)),
+            "v": self.at("v", a.v, batch, shared, e.i64(0)),
+            "out": self.at("out", a.out, batch, head, e.i64(0)),
+            "lse": self.at("lse", a.lse, batch, head),
+        }
+        if a.mask:
+            place = (x if n != 1 else e.i64(0) for x, n in zip((batch, head), a.mask.shape, strict=False))
+            rows["mask"] = self.at("mask", a.mask, *place, e.i64(0))
+        load_columns(e, rows["q"], a.q, first, queries, self.panel, a.scale)
+        self.softmax.start()
+        self.fill(self.sums, self.padded("v"))
+        end = keys
+        if a.causal != "none":
+            seen = b.add(b.add(b.minimum(b.add(first, e.i64(self.width)), queries), e.integer(a.diagonal)), e.i64(0))
+            step = e.i64(self.key_tiles[0].rows)
+            whole = b.binary("arith.divui", b.add(b.maximum(seen, e.i64(0)), b.sub(step, e.i64(1))), step)
+            end = b.minimum(keys, b.mul(whole, step))  # what lies beyond `seen` is masked
+
+        def key_block(key: Value, state: list[Value]) -> list[Value]:
+            count = b.minimum(b.sub(end, key), e.i64(self.block))
+            self.score_tiles(self.rows_of("k", rows["k"], key, count), count)
+            self.softmax.step(rows.get("mask"), first, queries, key, count)
+            self.value_products(self.rows_of("v", rows["v"], key, count), count)
+            return state
+
+        e.loop(e.i64(0), end, e.i64(self.block), [], [], key_block)
+        inverse = self.softmax.finish(rows["lse"], first, queries)
+        store_columns(e, rows["out"], a.out, first, queries, self.sums, inverse)
+
+    def at(self, name: str, info: TensorInfo, *place: Value) -> Value:
+        e, b = self.e, self.e.index
+        offset = e.i64(0)
+        for index, stride in zip(place, info.stride, strict=False):
+            offset = b.add(offset, b.mul(index, e.integer(stride)))
+        element = {2: "i16", 4: "f32", 1: "i8", 8: "f64"}[info.dtype.itemsize]
+        return b.emit(
+            f"llvm.getelementptr {e.env[name]}[{offset}] : (!llvm.ptr, i64) -> !llvm.ptr, {element}", torch.int64
+        )
+
+    def fill(self, place: Value, rows: int) -> None:
+        """Zeros."""
+        e = self.e
+        wide = e.builder(torch.float32, True)
+
+        def row(d: Value, state: list[Value]) -> list[Value]:
+            address = self.advance(place, e.index.mul(d, e.i64(self.lanes)))
+            e.lines.append(
+                f"llvm.store {wide.constant(0.0)}, {address} {{alignment = 64 : i64}} : "
+                f"{wide.type_text(torch.float32)}, !llvm.ptr"
+            )
+            return state
+
+        e.loop(e.i64(0), e.i64(rows * VECTORS), e.i64(1), [], [], row)
+
+    def rows_of(self, which: str, base: Value, key: Value, count: Value) -> Value:
+        """Where the products read a block of keys or values: in place, or in a copy."""
+        info = self.a.k if which == "k" else self.a.v
+        here = self.advance(base, self.e.index.mul(key, self.e.integer(info.stride[2])), info.dtype)
+        if not self.staged[which]:
+            return here
+        stage_rows(self.e, here, info, count, self.copies[which], self.padded(which))
+        return self.copies[which]
+
+    def score_tiles(self, keys: Value, count: Value) -> None:
+        e, b = self.e, self.e.index
+        along, within = (e.integer(s) for s in self.row_strides("k"))
+        start = e.i64(0)
+        for tile in self.key_tiles:
+            size = e.i64(tile.rows)
+            stop = b.add(start, b.mul(b.binary("arith.divui", b.sub(count, start), size), size))
+
+            def one(row: Value, state: list[Value], tile: Tile = tile) -> list[Value]:
+                source = self.advance(keys, b.mul(row, along))
+                target = self.advance(self.scores, b.mul(row, e.i64(self.width)))
+                e.lines.append(tile.call(source, along, within, e.i64(self.head("k")), self.panel, target))
+                return state
+
+            e.loop(start, stop, size, [], [], one)
+            start = stop
+
+    def value_products(self, values: Value, count: Value) -> None:
+        e, b = self.e, self.e.index
+        along, within = (e.integer(s) for s in self.row_strides("v"))
+        full, *rests = self.value_tiles
+        whole = self.head("v") // full.rows * full.rows
+
+        def one(row: Value, state: list[Value], tile: Tile = full) -> list[Value]:
+            source = self.advance(values, b.mul(row, within))
+            target = self.advance(self.sums, b.mul(row, e.i64(self.width)))
+            e.lines.append(tile.call(source, within, along, count, self.scores, target, self.softmax.factor))
+            return state
+
+        e.loop(e.i64(0), e.i64(whole), e.i64(full.rows), [], [], one)
+        for tile in rests:
+            one(e.i64(whole), [], tile)
+
+    def advance(self, address: Value, offset: Value, dtype: torch.dtype = torch.float32) -> Value:
+        element = "f32" if dtype == torch.float32 else "i16"
+        text = f"llvm.getelementptr {address}[{offset}] : (!llvm.ptr, i64) -> !llvm.ptr, {element}"
+        return self.e.index.emit(text, torch.int64)
+
+
+def is_staged(rows: TensorInfo) -> bool:
+    """Whether a block of keys or values is copied first: half types, and rows that would evict each other."""
+    along = rows.stride[2]
+    return rows.dtype != torch.float32 or (isinstance(along, int) and along * 4 % CONFLICT == 0)

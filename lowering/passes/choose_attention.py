@@ -1,0 +1,45 @@
+"""choose-attention: attention that our own kernels do not cover becomes a call of ATen's."""
+
+from dataclasses import dataclass
+from typing import Any
+
+from mlirc.dialects.bindings import ir
+from mlirc.dialects.ops.attention import aten_call
+from mlirc.lowering.attention_call import Attention, read_attention, refusal
+from mlirc.lowering.ledger import Ledger
+from mlirc.lowering.pass_manager import UnsupportedByPass
+from mlirc.lowering.source_lines import source_line
+
+
+@dataclass(frozen=True)
+class ChooseAttention:
+    """Leave attention to ATen where no kernel of ours is written for it; attention_call.py says when.
+
+    before:  %1:2 = "mlirc.attention"(%q, %k, %v) {causal = "none", scale = 1.250000e-01 : f64} : (tensor<..xf64>, ...)
+    after:   %1:2 = "mlircx.aten"(%q, %k, %v) {op = "aten._scaled_dot_product_flash_attention_for_cpu.default", ...}
+    """
+
+    name = "choose-attention"
+    takes = "graph"
+
+    def run(self, function: Any, ledger: Ledger) -> None:
+        for op in list(function.regions[0].blocks[0].operations):
+            if op.operation.name != "mlirc.attention":
+                continue
+            call = read_attention(op)
+            rule = refusal(call)
+            ledger.record(self.name, "generate", "attention", rule or "COVERED", not rule, source_line(op.location))
+            if not rule:
+                continue
+            if not aten_takes(call):
+                raise UnsupportedByPass(op, f"attention that neither ATen nor a kernel of ours computes ({rule})")
+            with ir.InsertionPoint(op), op.location:
+                made = aten_call(op)
+            for old, new in zip(op.results, made, strict=True):
+                old.replace_all_uses_with(new)
+            op.operation.erase()
+
+
+def aten_takes(a: Attention) -> bool:
+    own_mask = a.mask is None or a.mask.dtype == a.q.dtype
+    return own_mask and a.causal != "lower_right" and a.q.shape[1] == a.k.shape[1] and a.q.shape[3] == a.v.shape[3]
