@@ -1,0 +1,248 @@
+"""A launch as a Triton kernel: the text of one `@triton.jit` function, and all that compiling and launching it takes.
+
+A program goes through its tile in passes, as kernel_schedule.py has them on a CPU: pass k folds the reductions that
+need k others before them. A row that fits is held in registers, and there is one pass.
+"""
+
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+
+import torch
+
+from mlirc.dialects import symbols
+from mlirc.dialects.symbols import Int
+from mlirc.dialects.tensor_types import TensorInfo
+from mlirc.lowering.kernel_axes import make_axes
+from mlirc.lowering.kernel_division import divide_axes
+from mlirc.lowering.kernel_nodes import Kernel, Node, Output
+from mlirc.lowering.triton_builder import TL_DTYPE, TRITON_DTYPE, Value, literal
+from mlirc.lowering.triton_emitter import FAILURE, Emitter
+from mlirc.lowering.triton_folds import Fold, function_text
+from mlirc.lowering.triton_indices import LARGEST
+from mlirc.lowering.triton_schedule import Schedule, Tile, make_schedule
+
+HEADER = """import triton
+import triton.language as tl
+from triton.language.extra import libdevice
+"""
+
+
+@dataclass(frozen=True)
+class TritonKernel:
+    """See memory_ops.Triton, whose attributes these are."""
+
+    source: str
+    signature: list[str]
+    constants: dict[str, int]
+    grid: list[Int]
+    num_warps: int
+    divisible: list[int] = field(default_factory=list)
+    symbols: list[str] = field(default_factory=list)
+    num_stages: int = 1
+
+
+def triton_kernel(
+    kernel: Kernel,
+    name: str,
+    infos: list[TensorInfo],
+    aligned: Iterable[int] = (),
+    schedule: Schedule | None = None,
+) -> TritonKernel:
+    """`infos` are the launch's operands; `aligned` says which of their addresses are multiples of 16 bytes.
+
+    `schedule` replaces the cost model's; it is one for the same kernel. A kernel is read anew for each call: it changes.
+    """
+    names = kernel.symbols
+    divide_axes(kernel)
+    axes = make_axes(kernel)
+    schedule = schedule or make_schedule(kernel, axes)
+    e = Emitter(kernel, schedule, index_dtype(kernel, schedule, infos))
+    _body(e)
+    checks = any(n.kind == "check_index" for n in kernel.nodes)
+    signature = [f"*{TRITON_DTYPE[i.dtype]}" for i in infos] + ["i64"] * len(names) + ["*i64"] * checks
+    constants = {e.block_name(tile): tile.block for tile in e.blocks}
+    parameters = [f"p{k}" for k in range(len(infos))] + names + [FAILURE] * checks
+    parameters += [f"{constant}: tl.constexpr" for constant in constants]
+    functions = [function_text(f) for f in e.functions]
+    head = f"@triton.jit\ndef {name}({', '.join(parameters)}):"
+    source = "\n\n".join([HEADER, *functions, "\n".join([head, *e.lines.text]) + "\n"])
+    grid = [symbols.product(_counts(schedule)), 1, 1]
+    return TritonKernel(source, signature, constants, grid, schedule.num_warps, sorted(aligned), names)
+
+
+def index_dtype(kernel: Kernel, schedule: Schedule, infos: list[TensorInfo]) -> torch.dtype:
+    """int32 where nothing is larger: tensors, and the points that programs count through."""
+    sizes = [i.extent for i in infos] + [symbols.product(t.size for t in schedule.tiles) + schedule.elements]
+    sizes += [t.size + t.block for t in schedule.tiles]
+    return torch.int32 if all(isinstance(n, int) and n <= LARGEST for n in sizes) else torch.int64
+
+
+def _counts(schedule: Schedule) -> list[Int]:
+    """How many programs there are along each tile dimension and each axis outside of the tile."""
+    counts = [symbols.floordiv(t.size + t.block - 1, t.block) for t in schedule.tiles if t.name != "r"]
+    return counts + [a.size for a in schedule.programs]
+
+
+# ---- the body
+
+
+def _body(e: Emitter) -> None:
+    _bind_programs(e)
+    row = next((tile for tile in e.schedule.tiles if tile.name == "r"), None)
+    if row is None or not e.schedule.looped:
+        if row is not None:
+            e.bind(row, "0")
+        _at_once(e)
+    else:
+        _in_passes(e, row)
+
+
+def _bind_programs(e: Emitter) -> None:
+    """The program's number, taken apart: its block of each tile dimension, and its point of each other axis."""
+    tiles = [t for t in e.schedule.tiles if t.name != "r"]
+    parts: list[Tile | str] = [*(a.name for a in e.schedule.programs), *tiles]
+    counts = _counts(e.schedule)
+    sizes = counts[len(tiles) :] + counts[: len(tiles)]
+    number = "tl.program_id(0)" + ("" if e.indices.narrow else ".to(tl.int64)")
+    if len(parts) > 1:
+        e.lines.add(f"program = {number}")
+        number = "program"
+    for k in reversed(range(len(parts))):
+        part, text = parts[k], number
+        if k > 0:
+            size = e.indices.number(sizes[k])
+            text = f"{number} % {size}"
+        if isinstance(part, Tile):
+            one = part not in e.blocks
+            e.bind(
+                part, text if one else f"({text}) * {e.block_name(part)}" if k > 0 else f"{text} * {e.block_name(part)}"
+            )
+        else:
+            e.lines.add(f"{part} = {text}")
+            e.indices.known[part,] = Value(part, e.indices.dtype)
+        if k > 0:
+            e.lines.add(f"program = program // {e.indices.number(sizes[k])}")
+
+
+def _at_once(e: Emitter) -> None:
+    """Everything is a block: one pass."""
+    for node in e.kernel.nodes:
+        if node.kind == "reduce":
+            fold, x = e.folded(node)
+            parts = [x, e.place(x.tile)] if fold.positional else [x]
+            e.env[node] = e.result(fold, e.reduced(fold, parts))
+        elif node.kind != "constant":
+            e.value(node)
+    _store(e, e.kernel.outputs)
+
+
+def _store(e: Emitter, outputs: list[Output]) -> None:
+    if any(_in_place(e, output) for output in outputs):
+        e.lines.add("tl.debug_barrier()  # a warp may still have to read what another one writes")
+    for output in outputs:
+        e.store(output)
+
+
+def _in_place(e: Emitter, output: Output) -> bool:
+    """Whether an output may be the memory of an input that another warp reads: not where all go through memory alike."""
+    alike = len(e.blocks) == 1 and not e.inner and e.schedule.elements >= 32 * e.schedule.num_warps
+    return (
+        e.schedule.num_warps > 1
+        and not alike
+        and any(n.access is not None and n.access.may_be(output.access) for n in e.kernel.nodes)
+    )
+
+
+def _in_passes(e: Emitter, row: Tile) -> None:
+    passes = _plan(e)
+    checks = [n for n in e.kernel.nodes if n.kind == "check_index"]
+    for k, outputs in enumerate(passes):
+        reductions = [n for n in e.kernel.nodes if n.kind == "reduce" and n.depth == k + 1]
+        roots = [n.operands[0] for n in reductions] + [o.node for o in outputs]
+        roots += [n for n in checks if n.depth == k]
+        wanted = _before(e, roots)
+        for node in wanted:
+            e.value(node)
+        accumulators = {n: _start(e, n) for n in reductions}
+        for node in _below(e, roots):
+            if node.kind == "scan":
+                _start_scan(e, node)
+        size = e.indices.number(row.size)
+        e.lines.add(f"for start in range(0, {size}, {e.block_name(row)}):")
+        with e.scope():
+            e.bind(row, "start")
+            for root in roots:
+                e.value(root)
+            for node, state in accumulators.items():
+                _step(e, node, state)
+            _store(e, outputs)
+        for node, state in accumulators.items():
+            fold = Fold(node)
+            e.env[node] = e.result(fold, e.reduced(fold, state))
+    _store(e, [o for o in e.kernel.outputs if not _is_written_inside(e, o)])
+
+
+def _plan(e: Emitter) -> list[list[Output]]:
+    """The outputs of each pass: as early as they are known, unless a later pass reads what may be their memory."""
+    inside = [o for o in e.kernel.outputs if _is_written_inside(e, o)]
+    folds = max((n.depth for n in e.kernel.nodes if n.kind == "reduce"), default=0)
+    count = max([folds, *(o.node.depth + 1 for o in inside)])
+    passes: list[list[Output]] = [[] for _ in range(count)]
+    for output in inside:
+        shared = any(n.access is not None and n.access.may_be(output.access) for n in e.kernel.nodes)
+        passes[-1 if shared else output.node.depth].append(output)
+    return passes
+
+
+def _is_written_inside(e: Emitter, output: Output) -> bool:
+    return e.is_inner(output.node) or not e.inner.isdisjoint(output.access.address.dims)
+
+
+def _below(e: Emitter, roots: list[Node]) -> list[Node]:
+    """The inner nodes that a pass computes for `roots`, and the outer ones that these use."""
+    seen: dict[Node, None] = {}
+    stack = list(roots)
+    while stack:
+        node = stack.pop()
+        if node in seen:
+            continue
+        seen[node] = None
+        if e.is_inner(node):
+            stack += node.operands
+    return list(seen)
+
+
+def _before(e: Emitter, roots: list[Node]) -> list[Node]:
+    """The outer nodes among them: they are computed before the loop."""
+    return [n for n in _below(e, roots) if not e.is_inner(n) and n.kind != "constant"]
+
+
+def _start(e: Emitter, node: Node) -> list[Value]:
+    """The accumulators of a reduction."""
+    fold = Fold(node)
+    e.functions[fold.function] = None
+    dims = e.dims_of(node.operands[0].dims) | {"r"}
+    state = [_filled(e, fold.identity, fold.dtype, dims)]
+    if fold.positional:
+        state.append(_filled(e, torch.iinfo(e.indices.dtype).max, e.indices.dtype, dims))
+    return state
+
+
+def _filled(e: Emitter, value: float | int, dtype: torch.dtype, dims: frozenset[str]) -> Value:
+    return e.lines.name(f"tl.full({e.shape(dims)}, {literal(value)}, {TL_DTYPE[dtype]})", dtype, dims)
+
+
+def _step(e: Emitter, node: Node, state: list[Value]) -> None:
+    fold, x = e.folded(node)
+    if not fold.positional:
+        e.lines.add(f"{state[0]} = fold_{fold.function}({state[0]}, {x})")
+        return
+    e.lines.add(f"{state[0]}, {state[1]} = fold_{fold.function}({state[0]}, {state[1]}, {x}, {e.place(x.tile)})")
+
+
+def _start_scan(e: Emitter, node: Node) -> None:
+    fold = Fold(node)
+    dims = e.dims_of(node.operands[0].dims) - {"r"}
+    value = f"{literal(fold.identity)}, {TL_DTYPE[fold.dtype]}"
+    shape = "[]" if len(e.blocks) == 1 else e.shape(dims)
+    e.lines.add(f"{e.carry(node)} = tl.full({shape}, {value})")

@@ -1,0 +1,184 @@
+"""How a kernel's points are shared among programs, and how a program goes through its own: tiles.
+
+A *tile dimension* runs over the points of several axes, flattened, the last one fastest; a program holds a block of them.
+
+    x    parallel axes. Where accesses disagree on what lies side by side, two dimensions of parallel axes are tiled,
+         y and x, so that both kinds are read and written in runs (Triton turns the block around in between)
+    r    the inner axes: in one block where that fits (*persistent*), else in a loop over blocks
+
+Parallel axes outside the tile are counted by the program's number.
+"""
+
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+
+from mlirc.dialects import symbols
+from mlirc.dialects.symbols import Int
+from mlirc.lowering.kernel_axes import Axis, hint
+from mlirc.lowering.kernel_nodes import Access, Kernel
+
+PROGRAMS = 264  # two for each multiprocessor of a large GPU: with fewer, part of it idles
+PER_THREAD = 8  # elements of a tile, so that the loads of a thread are wide and several are in flight
+ELEMENTS = 1024  # of an elementwise tile
+ROWS = 2048  # elements of a tile of short rows
+PERSISTENT = 16384  # the longest row that is held in registers
+LOOPED = 4096  # the block of a row that is not
+COLUMNS = 4096  # elements of a tile that reduces along columns
+LINE = 128  # bytes that memory is best read by
+TURNED_SIDE = 64  # of a tile that is turned around
+MOST_WARPS = 16
+
+
+@dataclass(frozen=True)
+class Tile:
+    """A tile dimension: `name` is x, y or r; `block` points of the axes' `size`. A block of 1 is a plain number."""
+
+    name: str
+    axes: tuple[Axis, ...]
+    block: int
+
+    @property
+    def size(self) -> Int:
+        return symbols.product(a.size for a in self.axes)
+
+    @property
+    def divides(self) -> bool:
+        """Whether no block reaches past the end."""
+        return symbols.mod(self.size, self.block) == 0 and self.size != 0
+
+
+@dataclass(frozen=True)
+class Schedule:
+    """tiles       in the order of a block's shape
+    programs    parallel axes outside the tile
+    looped      whether the tile dimension r goes in a loop
+    """
+
+    tiles: tuple[Tile, ...]
+    programs: tuple[Axis, ...]
+    looped: bool
+    num_warps: int
+
+    @property
+    def elements(self) -> int:
+        total = 1
+        for tile in self.tiles:
+            total *= tile.block
+        return total
+
+
+def next_power(n: int) -> int:
+    return 1 << max(n - 1, 0).bit_length()
+
+
+def warps(elements: int, per_thread: int = PER_THREAD) -> int:
+    return min(max(next_power(elements) // (32 * per_thread), 1), MOST_WARPS)
+
+
+def make_schedule(kernel: Kernel, axes: list[Axis]) -> Schedule:
+    """The schedule that the cost model takes for the best."""
+    parallel = tuple(a for a in axes if not a.inner)
+    inner = tuple(a for a in axes if a.inner)
+    if inner:
+        return _rows(kernel, parallel, inner)
+    return _points(kernel, parallel)
+
+
+def alternatives(schedule: Schedule) -> Iterator[Schedule]:
+    """Schedules that may be faster, for measuring: other blocks, more and fewer warps."""
+    for scale in (0.5, 2.0):
+        tile = max((t for t in schedule.tiles if t.name != "r" or schedule.looped), key=lambda t: t.block, default=None)
+        block = int(tile.block * scale) if tile else 0
+        if tile and 1 <= block <= next_power(hint(tile.size)):
+            tiles = tuple(replace(t, block=block) if t is tile else t for t in schedule.tiles)
+            yield replace(schedule, tiles=tiles)
+    for count in (schedule.num_warps // 2, schedule.num_warps * 2):
+        if 1 <= count <= MOST_WARPS:
+            yield replace(schedule, num_warps=count)
+
+
+# ---- no reductions
+
+
+def _points(kernel: Kernel, axes: tuple[Axis, ...]) -> Schedule:
+    turned = _turned_axes(kernel, axes)
+    if turned is not None:
+        y, x = turned
+        side_x = min(next_power(x.hint), TURNED_SIDE)
+        side_y = min(next_power(y.hint), max(ELEMENTS * 4 // side_x, 1))
+        side_x = min(next_power(x.hint), max(ELEMENTS * 4 // side_y, 1))
+        tiles = (Tile("y", (y,), side_y), Tile("x", (x,), side_x))
+        return Schedule(tiles, tuple(a for a in axes if a not in turned), False, warps(side_x * side_y))
+    total = hint(symbols.product(a.size for a in axes))
+    block = min(ELEMENTS, next_power(max(total, 1)))
+    while block > 128 and total // block < PROGRAMS:
+        block //= 2
+    return Schedule((Tile("x", axes, block),), (), False, warps(block))
+
+
+def _turned_axes(kernel: Kernel, axes: tuple[Axis, ...]) -> tuple[Axis, Axis] | None:
+    """The axes along which the outputs and most of the other accesses lie side by side, where they differ."""
+    weights: dict[Axis, float] = {}
+    for access in kernel.accesses:
+        axis = unit_axis(access, axes)
+        if axis is not None and len(access.address.dims) > 1:
+            weights[axis] = weights.get(axis, 0) + access.dtype.itemsize
+    written = next((a for a in (unit_axis(o.access, axes) for o in kernel.outputs) if a is not None), None)
+    others = [a for a in weights if a is not written]
+    if written is None or not others:
+        return None
+    other = max(others, key=lambda a: weights[a])
+    return (other, written) if min(other.hint, written.hint) >= 4 else None
+
+
+def unit_axis(access: Access, axes: tuple[Axis, ...]) -> Axis | None:
+    """The axis along which an access reaches elements side by side."""
+    return next((a for a in axes if access.address.strides.get(a.name) == 1), None)
+
+
+# ---- reductions and scans
+
+
+def _rows(kernel: Kernel, parallel: tuple[Axis, ...], inner: tuple[Axis, ...]) -> Schedule:
+    rows = hint(symbols.product(a.size for a in parallel))
+    size = symbols.product(a.size for a in inner)
+    length = max(hint(size), 1)
+    known = isinstance(size, int)
+    along_rows = along_columns = 0
+    for access in kernel.accesses:
+        axis = unit_axis(access, (*parallel, *inner))
+        if axis is not None and any(a.name in access.address.dims for a in inner):
+            along_rows += access.dtype.itemsize * axis.inner
+            along_columns += access.dtype.itemsize * (not axis.inner)
+    if along_columns > along_rows:
+        return _columns(kernel, parallel, inner, rows, length, known)
+    looped = not known or length > _persistent(kernel)
+    block = min(next_power(length), LOOPED) if looped else next_power(length)
+    if size == 0:
+        block = 2  # a block all of which is masked
+    if looped and not known:
+        block = max(block, 1024)
+    count = 1 if looped else min(max(ROWS // block, 1), next_power(max(rows, 1)))
+    while count > 1 and rows // count < PROGRAMS:
+        count //= 2
+    tiles = (Tile("x", parallel, count), Tile("r", inner, block))
+    return Schedule(tiles, (), looped, warps(count * block, 2 * PER_THREAD))
+
+
+def _persistent(kernel: Kernel) -> int:
+    """The longest row that is kept in registers: shorter where much else is kept."""
+    reads = sum(1 for n in kernel.nodes if n.kind == "read" and n.dims & set(kernel.inner))
+    return PERSISTENT if reads <= 2 else PERSISTENT // 2 if reads <= 4 else PERSISTENT // 4
+
+
+def _columns(
+    kernel: Kernel, parallel: tuple[Axis, ...], inner: tuple[Axis, ...], rows: int, length: int, known: bool
+) -> Schedule:
+    narrowest = min(a.dtype.itemsize for a in kernel.accesses)
+    count = min(LINE // max(narrowest, 2), next_power(max(rows, 1)))
+    while count > 16 and rows // count < PROGRAMS:
+        count //= 2
+    block = min(next_power(length), max(COLUMNS // count, 1)) if known else max(COLUMNS // count, 1)
+    looped = not known or block < length
+    tiles = (Tile("x", parallel, count), Tile("r", inner, block))
+    return Schedule(tiles, (), looped, warps(count * block, 2 * PER_THREAD))
