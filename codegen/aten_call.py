@@ -32,7 +32,7 @@ class AtenCall:
         bound: Sequence[str] = (),
         location: str = "",
     ):
-        self.op, self.location = op, location
+        self.op, self.text, self.bound, self.location = op, text, tuple(bound), location
         self.function = resolve(op, objects)
         self.arguments = aten_arguments.arguments(text, objects)
         self.results = tuple(results)
@@ -62,6 +62,8 @@ class AtenCall:
         if plain and (self.aliases[0] != -1 or not keeps_one_of(made, operands)):
             return (made,)
         leaves = flat(made)
+        if None not in self.results:  # numbers beside tensors were known when the graph was captured
+            leaves = [x for x in leaves if isinstance(x, torch.Tensor)]
         if len(leaves) != len(self.results):
             raise RuntimeError(f"{self.op} gave {len(leaves)} results where the graph has {len(self.results)}")
         return tuple(

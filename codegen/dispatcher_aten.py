@@ -31,11 +31,11 @@ from mlirc.codegen.native_aten import (
 
 def dispatcher_call(frame: Frame, op: Any, function: Any, operands: Sequence[Buffer | Number]) -> NativeCall:
     """The call of `function` by the dispatcher. Writes nothing yet; raises NotNative."""
-    left_out = check(function, op)
+    kinds = check(function, op)
     arguments = given_arguments(function, op)
     steps = [conversion_of(argument, CONVERSIONS)(frame, given, operands) for argument, given in arguments]
     text = frame.text
-    stack = text.place(f"[{max(len(steps), len(left_out), 1)} x i64]", "stack")
+    stack = text.place(f"[{max(len(steps), len(kinds), 1)} x i64]", "stack")
 
     def write(places: list[str]) -> str:
         for k, word in enumerate([step()[0] for step in steps]):
@@ -49,7 +49,7 @@ def dispatcher_call(frame: Frame, op: Any, function: Any, operands: Sequence[Buf
         for k, place in enumerate(places):
             text.line(f"store i64 {frame.load('i64', frame.at(stack, k))}, ptr {place}")
 
-    return NativeCall(left_out, write, take)
+    return NativeCall(kinds, write, take)
 
 
 def owned_tensor(frame: Frame, given: Any, operands: Sequence[Buffer | Number]) -> Step:

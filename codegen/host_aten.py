@@ -11,7 +11,7 @@ from mlirc.codegen.aten_call import AtenCall
 from mlirc.codegen.dispatcher_aten import dispatcher_call
 from mlirc.codegen.host_frame import Buffer, Frame, Number
 from mlirc.codegen.host_inputs import bind_result
-from mlirc.codegen.native_aten import NativeCall, NotNative, routine_call
+from mlirc.codegen.native_aten import KEPT, NUMBER, UNWANTED, NativeCall, NotNative, routine_call
 from mlirc.dialects import symbols
 from mlirc.dialects.bindings import ir
 from mlirc.dialects.dialect import attribute_value
@@ -76,9 +76,10 @@ def call_natively(
 ) -> None:
     text = frame.text
     kept = [frame.new_handle() for _ in op.results]
-    left_out = [frame.new_handle() for unwanted in native.left_out if unwanted]
-    wanted, unwanted = iter(kept), iter(left_out)
-    places = [next(unwanted if without else wanted) for without in native.left_out]
+    left_out = [frame.new_handle() for kind in native.kinds if kind == UNWANTED]
+    numbers = [text.place("i64", "number") for kind in native.kinds if kind == NUMBER]
+    by_kind = {KEPT: iter(kept), UNWANTED: iter(left_out), NUMBER: iter(numbers)}
+    places = [next(by_kind[kind]) for kind in native.kinds]
     status = native.write(places)
     words = [plain_word(frame, x) for x in operands] + sizes
     taken, again, done = text.fresh("taken"), text.fresh("again"), text.fresh("done")
@@ -96,9 +97,8 @@ def call_natively(
     for result, place in zip(op.results, kept, strict=True):
         info = info_of(result)
         bind_result(frame, frame.owned(info, place))
-        dtype, cpu, _ = frame.kind(info)
         frame.at_site()
-        status = frame.runtime("settle", place, *frame.layout(info), dtype, cpu)
+        status = frame.runtime("settle", place, *frame.layout(info), *frame.kind(info))
         text.line(f"store i64 {text.value(f'sext i32 {status} to i64')}, ptr %index")
         frame.check(status)
         frame.values[result] = frame.owned(info, place)

@@ -163,9 +163,7 @@ class Frame:
 
     def kind(self, info: TensorInfo) -> tuple[str, ...]:
         """dtype, device type, device index as the shim takes them."""
-        if info.device != "cpu":
-            raise ValueError(f"a buffer on {info.device}: this host program holds cpu tensors")
-        return str(shim.dtype_code(info.dtype)), str(shim.cpu_code()), "0"
+        return str(shim.dtype_code(info.dtype)), *map(str, shim.device_codes(info.device))
 
     def memory(self, x: Buffer) -> str:
         """A handle on the buffer's memory alone: nothing is known of the tensor that it belongs to, or keeps it."""

@@ -6,7 +6,8 @@ The shim's header, which comes with torch, lists the routines; the C parameters 
     aoti_torch_cpu_convolution(AtenTensorHandle input, AtenTensorHandle weight, AtenTensorHandle* bias,
                                const int64_t* stride, int64_t stride_len_, ..., AtenTensorHandle* ret0)
 
-What changes or returns its operands is not called so. dispatcher_aten.py has operators without a routine.
+Each device has routines of its own. What changes or returns its operands is not called so. dispatcher_aten.py has
+operators without a routine.
 """
 
 import re
@@ -21,10 +22,9 @@ import torch
 from mlirc.codegen import shim
 from mlirc.codegen.host_frame import Buffer, Frame, Number
 from mlirc.dialects import aten_arguments, symbols
+from mlirc.dialects.bindings import ir
 from mlirc.dialects.dialect import attribute_value
 from mlirc.dialects.tensor_types import info_of
-
-PREFIX = "aoti_torch_cpu_"
 
 
 class NotNative(Exception):
@@ -32,76 +32,93 @@ class NotNative(Exception):
 
 
 @cache
-def routines() -> dict[str, tuple[str, ...]]:
-    """The C types of each routine's parameters, results included, by its name without the prefix."""
-    path = Path(torch.__file__).parent / "include/torch/csrc/inductor/aoti_torch/generated/c_shim_cpu.h"
+def routines(device: str = "cpu") -> dict[str, tuple[str, ...]]:
+    """The C types of each routine's parameters, results included, by its name without the prefix "aoti_torch_cpu_"."""
+    path = Path(torch.__file__).parent / f"include/torch/csrc/inductor/aoti_torch/generated/c_shim_{device}.h"
     if not path.exists():
         return {}
-    found = re.findall(rf"\b{PREFIX}(\w+)\(([^;]*)\);", path.read_text())
+    found = re.findall(rf"\baoti_torch_{device}_(\w+)\(([^;]*)\);", path.read_text())
     return {name: tuple(re.sub(r"\s*\w+$", "", p.strip()) for p in params.split(",")) for name, params in found}
+
+
+KEPT, UNWANTED, NUMBER = "kept", "unwanted", "number"
 
 
 @dataclass(frozen=True)
 class NativeCall:
     """A call that native code can make.
 
-    left_out   for each result of the schema, whether the graph leaves it out
+    kinds      for each result of the schema: KEPT, or what the graph leaves out: UNWANTED, a tensor, or a NUMBER
     write      writes the call, given a place in the frame for each result; its status, an i32
     take       writes, after a success, what brings the results' handles to those places
     """
 
-    left_out: list[bool]
+    kinds: list[str]
     write: Callable[[list[str]], str]
     take: Callable[[list[str]], None] = lambda places: None
 
 
 def routine_call(frame: Frame, op: Any, function: Any, operands: Sequence[Buffer | Number]) -> NativeCall:
     """The call by the shim's routine for `function`. Writes nothing yet; raises NotNative."""
-    left_out = check(function, op)
-    name = routine_name(function)
+    kinds = check(function, op)
+    device = one_device(op)
+    name = routine_name(function, device)
     types: list[str] = []
     steps: list[Step] = []
     for argument, given in given_arguments(function, op):
         c_types, convert = conversion_of(argument, CONVERSIONS)
         types += c_types
         steps.append(convert(frame, given, operands))
-    types += ["AtenTensorHandle*"] * len(left_out)
-    if tuple(types) != routines()[name]:
+    types += ["int64_t*" if kind == NUMBER else "AtenTensorHandle*" for kind in kinds]
+    if tuple(types) != routines(device)[name]:
         raise NotNative("the routine's parameters are not those of the schema")
     signature = f"i32 ({', '.join(map(llvm_type, types))})"
 
     def write(places: list[str]) -> str:
         arguments = [x for step in steps for x in step()]
-        return frame.text.call(PREFIX + name, signature, *arguments, *places)
+        return frame.text.call(f"aoti_torch_{device}_{name}", signature, *arguments, *places)
 
-    return NativeCall(left_out, write)
+    return NativeCall(kinds, write)
 
 
-def routine_name(function: Any) -> str:
+def one_device(op: Any) -> str:
+    """The type of the device that all tensors of the call are on."""
+    devices = {info_of(x).device for x in (*op.operands, *op.results) if isinstance(x.type, ir.RankedTensorType)}
+    if len(devices) > 1:
+        raise NotNative(f"its tensors are on {' and '.join(sorted(devices))}")
+    return torch.device(devices.pop()).type if devices else "cpu"
+
+
+def routine_name(function: Any, device: str) -> str:
     overload = "" if function._overloadname == "default" else f"_{function._overloadname}"
     name = function._schema.name.removeprefix("aten::") + overload
-    if name not in routines():
+    if name not in routines(device):
         raise NotNative("the C shim has no routine for it")
     return name
 
 
-def check(function: Any, op: Any) -> list[bool]:
-    """Whether native code may make this call; for each result of the schema, whether the graph leaves it out."""
+def check(function: Any, op: Any) -> list[str]:
+    """The kinds of the results of the schema; raises NotNative if native code may not make this call."""
     if not isinstance(function, torch._ops.OpOverload) or function.namespace != "aten":
         raise NotNative("no ATen operator")
     schema = function._schema
-    if schema.is_mutable or any(r.alias_info is not None or str(r.real_type) != "Tensor" for r in schema.returns):
+    types = [str(result.real_type) for result in schema.returns]
+    if schema.is_mutable or any(r.alias_info is not None for r in schema.returns) or set(types) - {"Tensor", "int"}:
         raise NotNative("it changes or returns its operands, or gives something else than tensors")
     if function.has_kernel_for_dispatch_key(torch._C.DispatchKey.CompositeImplicitAutograd):
         raise NotNative("it may return its operand")
-    if any(info_of(x).device != "cpu" for x in (*op.operands, *op.results)):
-        raise NotNative("not all tensors are on the CPU")
-    if len(op.results) == len(schema.returns):
-        return [False] * len(schema.returns)
+    if "present" in op.attributes:
+        present = symbols.parse_numbers(attribute_value(op.attributes["present"]))
+        left_out = [UNWANTED if type_ == "Tensor" else NUMBER for type_ in types]
+        return [KEPT if k in present else kind for k, kind in enumerate(left_out)]
+    if "int" in types:
+        raise NotNative("it gives a number that depends on data")
+    if len(op.results) == len(types):
+        return [KEPT] * len(types)
     positional, _ = aten_arguments.parse(attribute_value(op.attributes["args"]))
     for argument, given in zip(schema.arguments, positional, strict=False):
         if argument.name == "output_mask" and given.count(True) == len(op.results):
-            return [not wanted for wanted in given]
+            return [KEPT if wanted else UNWANTED for wanted in given]
     raise NotNative("some results are left out, and no output_mask says which")
 
 

@@ -29,7 +29,7 @@ SIGNATURES = {
     "take_arena": "ptr (i64)",
     "call_python": "i32 (ptr, ptr, ptr, ptr, ptr, i64, ptr, ptr, i64, ptr, ptr)",
     "make_results": "ptr (ptr, ptr, i64, ptr)",
-    "settle": "i32 (ptr, i64, ptr, ptr, i32, i32)",
+    "settle": "i32 (ptr, i64, ptr, ptr, i32, i32, i32)",
     "drop": "void (ptr)",
     "fail": "void (ptr, i64, i64, i64)",
     "finish": "void (ptr, i64, ptr)",

@@ -298,7 +298,7 @@ leave:
 
 ; Gives the tensor at %place the strides that its type promises, in place of the handle that is there.
 ; 0, a failure of the C shim, or -2 where its sizes or dtype are not those promised.
-define i32 @settle(ptr %place, i64 %rank, ptr %sizes, ptr %strides, i32 %dtype, i32 %cpu) {
+define i32 @settle(ptr %place, i64 %rank, ptr %sizes, ptr %strides, i32 %dtype, i32 %device, i32 %index) {
 entry:
   %at = alloca ptr
   %handle = load ptr, ptr %place
@@ -352,7 +352,7 @@ view:
   %no_view = icmp ne i32 %c4, 0
   br i1 %no_view, label %failed, label %replace
 copy:
-  %c5 = call i32 @aoti_torch_empty_strided(i64 %rank, ptr %sizes, ptr %strides, i32 %dtype, i32 %cpu, i32 0, ptr %at)
+  %c5 = call i32 @aoti_torch_empty_strided(i64 %rank, ptr %sizes, ptr %strides, i32 %dtype, i32 %device, i32 %index, ptr %at)
   %no_memory = icmp ne i32 %c5, 0
   br i1 %no_memory, label %failed, label %fill
 fill:

@@ -1,6 +1,7 @@
 """PyTorch's C shim, as host programs call it: signatures, codes of dtypes, the library routines behind `mlircx.call`.
 
-The shim is a stable C interface of libtorch_cpu.so. A routine returns 0, or another number and leaves a text.
+The shim is a stable C interface of libtorch_cpu.so; libtorch_cuda.so has a part of its own. A routine returns 0, or
+another number and leaves a text.
 """
 
 import ctypes
@@ -19,33 +20,36 @@ SIGNATURES = {
     "aoti_torch_new_tensor_handle": "i32 (ptr, ptr)",
     "aoti_torch_scalar_to_tensor_float64": "i32 (double, ptr)",
     "aoti_torch_copy_": "i32 (ptr, ptr, i32)",
-    "aoti_torch_cpu_mm_out": "i32 (ptr, ptr, ptr)",
-    "aoti_torch_cpu_bmm_out": "i32 (ptr, ptr, ptr)",
-    "aoti_torch_cpu_addmm_out": "i32 (ptr, ptr, ptr, ptr, double, double)",
-    "aoti_torch_cpu_baddbmm_out": "i32 (ptr, ptr, ptr, ptr, double, double)",
     "torch_get_num_threads": "i32 (ptr)",
     "torch_call_dispatcher": "i32 (ptr, ptr, ptr, i64)",
     "torch_new_list_reserve_size": "i32 (i64, ptr)",
     "torch_list_push_back": "i32 (ptr, i64)",
 }
+for _device in ("cpu", "cuda"):
+    SIGNATURES |= {
+        f"aoti_torch_{_device}_mm_out": "i32 (ptr, ptr, ptr)",
+        f"aoti_torch_{_device}_bmm_out": "i32 (ptr, ptr, ptr)",
+        f"aoti_torch_{_device}_addmm_out": "i32 (ptr, ptr, ptr, ptr, double, double)",
+        f"aoti_torch_{_device}_baddbmm_out": "i32 (ptr, ptr, ptr, ptr, double, double)",
+    }
 
 # (callee, rank of the result or None for any) -> (routine, arguments after the output's and the inputs' handles)
 ROUTINES = {
-    ("matmul", 2): ("aoti_torch_cpu_mm_out", ()),
-    ("matmul", 3): ("aoti_torch_cpu_bmm_out", ()),
-    ("addmm", 2): ("aoti_torch_cpu_addmm_out", ("1.0", "1.0")),
-    ("addmm", 3): ("aoti_torch_cpu_baddbmm_out", ("1.0", "1.0")),
+    ("matmul", 2): ("aoti_torch_{device}_mm_out", ()),
+    ("matmul", 3): ("aoti_torch_{device}_bmm_out", ()),
+    ("addmm", 2): ("aoti_torch_{device}_addmm_out", ("1.0", "1.0")),
+    ("addmm", 3): ("aoti_torch_{device}_baddbmm_out", ("1.0", "1.0")),
     ("copy", None): ("aoti_torch_copy_", ("0",)),
 }
 
 
-def routine(callee: str, rank: int) -> tuple[str, tuple[str, ...]]:
-    """The shim's routine for a library call into a result of `rank`. Raises ValueError if there is none."""
+def routine(callee: str, rank: int, device: str = "cpu") -> tuple[str, tuple[str, ...]]:
+    """The shim's routine for a library call into a result of `rank` on a `device`. Raises ValueError if there is none."""
     found = ROUTINES.get((callee, rank)) or ROUTINES.get((callee, None))
     if found is None:
         known = ", ".join(f"{name} (rank {r})" if r is not None else name for name, r in ROUTINES)
         raise ValueError(f"no library routine for callee '{callee}' with a result of rank {rank}; there are {known}")
-    return found
+    return found[0].replace("{device}", torch.device(device).type), found[1]
 
 
 @cache
@@ -64,8 +68,10 @@ def dtype_code(dtype: torch.dtype) -> int:
 
 
 @cache
-def cpu_code() -> int:
-    return library().aoti_torch_device_type_cpu()
+def device_codes(device: str) -> tuple[int, int]:
+    """A device's type and index as the shim takes them: "cpu", "cuda:1"."""
+    found = torch.device(device)
+    return getattr(library(), f"aoti_torch_device_type_{found.type}")(), found.index or 0
 
 
 @cache

@@ -21,14 +21,15 @@ def expand(op: Any, operands: Sequence[ir.Value] | None = None) -> list[ir.Value
 
     `expand` of an op's class may return values of another dtype (float32 for a half result) and of another layout.
     """
-    made = type(op).expand(GraphBuilder(), *(operands or op.operands), **type(op).attributes_of(op))
+    device = info_of(op.results[0]).device
+    made = type(op).expand(GraphBuilder(device=device), *(operands or op.operands), **type(op).attributes_of(op))
     values = [made] if isinstance(made, ir.Value) else made
     return [settle(value, info_of(result)) for value, result in zip(values, op.results, strict=True)]
 
 
 def settle(value: ir.Value, info: TensorInfo) -> ir.Value:
     """`value` with the dtype, strides and device of `info`."""
-    g = GraphBuilder()
+    g = GraphBuilder(info)
     value = g.cast(value, info.dtype)
     have = info_of(value)
     if have == info:

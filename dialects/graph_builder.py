@@ -39,11 +39,14 @@ def broadcast_shape(shapes: Sequence[tuple[Int, ...]]) -> tuple[Int, ...]:
 
 
 class GraphBuilder:
-    """Builds ops at the current insertion point and location."""
+    """Builds ops at the current insertion point and location. `device` is where what has no operands is made."""
 
-    def __init__(self, out: TensorInfo | None = None, outs: Sequence[TensorInfo | None] = ()):
+    def __init__(
+        self, out: TensorInfo | None = None, outs: Sequence[TensorInfo | None] = (), device: str | None = None
+    ):
         self.out = out
         self.outs = tuple(outs)
+        self.device = device or (out.device if out is not None else "cpu")
 
     # ---- values
 
@@ -60,17 +63,21 @@ class GraphBuilder:
 
     def constant(self, value: float | int | bool, dtype: torch.dtype) -> ir.Value:
         """A 0-d constant of `dtype`."""
-        return create("constant", [], [type_of(TensorInfo(dtype, ()))], {"value": constant_text(value, dtype)}).out
+        result = TensorInfo(dtype, (), device=self.device)
+        return create("constant", [], [type_of(result)], {"value": constant_text(value, dtype)}).out
 
     def size(self, expr: Int, dtype: torch.dtype = torch.int64) -> ir.Value:
         """A size expression as a 0-d int64 tensor (then cast to `dtype`)."""
         if isinstance(expr, int):
             return self.constant(expr, dtype)
-        value = create("size", [], [type_of(TensorInfo(torch.int64, ()))], {"expr": str(expr)}).out
+        result = TensorInfo(torch.int64, (), device=self.device)
+        value = create("size", [], [type_of(result)], {"expr": str(expr)}).out
         return self.cast(value, dtype)
 
     def iota(self, shape: Sequence[Int], expr: Int, dtype: torch.dtype = torch.int64) -> ir.Value:
-        return create("iota", [], [type_of(TensorInfo(dtype, tuple(shape)))], {"expr": str(expr)}).out
+        return create(
+            "iota", [], [type_of(TensorInfo(dtype, tuple(shape), device=self.device))], {"expr": str(expr)}
+        ).out
 
     def value(self, x: Operand, dtype: torch.dtype) -> ir.Value:
         """`x` as a tensor value of `dtype`."""
@@ -176,7 +183,8 @@ class GraphBuilder:
             dims = []
         shape = tuple(1 if d in dims else n for d, n in enumerate(info.shape) if keepdim or d not in dims)
         attributes = {"dims": symbols.print_list(dims), "keepdim": keepdim}
-        return create(name, [x], [type_of(TensorInfo(dtype or info.dtype, shape))], attributes).out
+        result = TensorInfo(dtype or info.dtype, shape, device=info.device)
+        return create(name, [x], [type_of(result)], attributes).out
 
     # ---- movement
 
@@ -190,12 +198,14 @@ class GraphBuilder:
 
     def copy(self, x: ir.Value, info: TensorInfo | None = None) -> ir.Value:
         """The elements in row-major order, or laid out as `info`."""
-        info = info or TensorInfo(info_of(x).dtype, info_of(x).shape)
+        info = info or TensorInfo(info_of(x).dtype, info_of(x).shape, device=info_of(x).device)
         return create("copy", [x], [type_of(info)]).out
 
     def fill(self, value: Operand, shape: Sequence[Int], dtype: torch.dtype) -> ir.Value:
         """A row-major tensor whose elements are all the number (or the 0-d value) converted to `dtype`."""
-        return self.copy(self.expand(self.cast(value, dtype), shape))
+        return self.copy(
+            self.expand(self.cast(value, dtype), shape), TensorInfo(dtype, tuple(shape), device=self.device)
+        )
 
     def expand(self, x: ir.Value, shape: Sequence[Int]) -> ir.Value:
         """`x` broadcast to `shape`: strides of 0, no copy."""

@@ -18,6 +18,7 @@ from mlirc.dialects.dialect import Composite, Elementwise, Reduction, attribute_
 from mlirc.dialects.graph_builder import read_constant
 from mlirc.dialects.kernel_builder import KernelBuilder
 from mlirc.dialects.kernel_interpreter import Points, elementwise, fold, operand_dtypes, run_kernel
+from mlirc.dialects.memory_ops import arenas
 from mlirc.dialects.ops.attention import Attention
 from mlirc.dialects.symbols import Int
 from mlirc.dialects.tensor_types import TensorInfo, info_of
@@ -86,9 +87,8 @@ class _Interpreter:
         for position, (argument, value) in enumerate(zip(self.block.arguments, inputs, strict=True)):
             self.values[argument] = self.argument(position, argument, value)
         self.places = {a: self.values[a] for a in self.block.arguments if isinstance(self.values[a], torch.Tensor)}
-        arena = function.attributes.get("mlirc.arena", None)
-        size = 0 if arena is None else self.number(symbols.parse(attribute_value(arena)))
-        self.arena = torch.full((size,), POISON, dtype=torch.uint8)
+        sizes = arenas(function) if "mlirc.arena" in function.attributes else {}
+        self.arenas = {d: torch.full((self.number(n),), POISON, dtype=torch.uint8) for d, n in sizes.items()}
 
     def argument(self, position: int, argument: ir.Value, value: Any) -> Any:
         if not isinstance(argument.type, ir.RankedTensorType):
@@ -322,13 +322,14 @@ class _Interpreter:
         if offset % 64 or offset < 0:
             raise ValueError(f"the offset {offset} is no multiple of 64")
         empty = torch.empty(0, dtype=info.dtype)
-        memory, first = self.arena.untyped_storage(), offset // info.dtype.itemsize
+        arena = self.arenas.get(info.device, empty)
+        memory, first = arena.untyped_storage(), offset // info.dtype.itemsize
         shape = self.sizes(info.shape)
         if 0 in shape:
             return [torch.empty_strided(shape, self.sizes(info.stride), dtype=info.dtype)]
         end = offset + self.number(info.extent) * info.dtype.itemsize
-        if end > self.arena.numel():
-            raise ValueError(f"the slot ends at byte {end} of an arena of {self.arena.numel()}")
+        if end > arena.numel():
+            raise ValueError(f"the slot ends at byte {end} of an arena of {arena.numel()}")
         return [empty.set_(memory, first, shape, self.sizes(info.stride))]
 
     def allocate(self, op: Any) -> list[torch.Tensor]:
@@ -346,7 +347,9 @@ class _Interpreter:
         if callee not in CALLEES:
             raise ValueError(f"no routine '{callee}'; there are {', '.join(CALLEES)}")
         operands = [self.tensor(x) for x in op.operands]
-        attributes = {name: attribute_value(op.attributes[name]) for name in ("scale", "causal") if name in op.attributes}
+        attributes = {
+            name: attribute_value(op.attributes[name]) for name in ("scale", "causal") if name in op.attributes
+        }
         for out, made in zip(operands[count:], flat(CALLEES[callee](*operands[:count], **attributes)), strict=True):
             out.copy_(made)
         return []

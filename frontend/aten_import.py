@@ -10,7 +10,7 @@ from mlirc.dialects.bindings import ir
 from mlirc.dialects.dialect import create
 from mlirc.dialects.tensor_types import type_of
 from mlirc.frontend.errors import UnsupportedGraph
-from mlirc.frontend.sizes import tensor_info
+from mlirc.frontend.sizes import size, tensor_info
 
 
 def operator_text(target: Callable) -> str:
@@ -64,13 +64,14 @@ def call_aten(
     text = aten_arguments.encode(args, kwargs, operand_index, objects)
     many = isinstance(promised, (list, tuple))
     fakes = list(promised) if many else [promised] if promised is not None else []
-    infos = []
+    infos, numbers = [], []
     for fake in fakes:
-        if fake is not None and not isinstance(fake, torch.Tensor):
+        if fake is not None and not isinstance(fake, (torch.Tensor, int, torch.SymInt)):
             raise UnsupportedGraph(
                 f"{name} returns a {type(fake).__name__} that depends on data; such graphs run in eager"
             )
-        infos.append(None if fake is None else tensor_info(fake))
+        infos.append(tensor_info(fake) if isinstance(fake, torch.Tensor) else None)
+        numbers.append(size(fake) if isinstance(fake, (int, torch.SymInt)) else None)  # flash attention's longest row
     present = [info for info in infos if info is not None]
     aliases = result_aliases(target, len(infos), operand_of_argument)
     attributes = {
@@ -78,10 +79,12 @@ def call_aten(
         "args": text,
         "aliases": symbols.print_list(a for a, info in zip(aliases, infos, strict=True) if info is not None),
     }
+    if len(present) < len(infos):
+        attributes["present"] = symbols.print_list(k for k, info in enumerate(infos) if info is not None)
     kind = "aten_effect" if effect or has_effect(target) else "aten"
     op = create(kind, operands, list(map(type_of, present)), attributes)
     results = iter(op.operation.results)
-    values = [next(results) if info is not None else None for info in infos]
+    values = [next(results) if info else number for info, number in zip(infos, numbers, strict=True)]
     if promised is None:
         return None
     return tuple(values) if many else values[0]

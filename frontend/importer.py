@@ -186,7 +186,7 @@ class _Importer:
 
     def operator(self, node: Node, target: Any, args: tuple, kwargs: dict) -> Any:
         promised = node.meta.get("val")
-        rule = IMPORTS.get(target)
+        rule = IMPORTS.get(target) or IMPORTS.get(str(target))
         reason = "no op of ours"
         if rule is not None:
             infos = [tensor_info(v) if isinstance(v, torch.Tensor) else None for v in flat(promised)]
@@ -210,15 +210,16 @@ class _Importer:
         if info is None or value is None:
             return None
         if isinstance(value, (bool, int, float, Expr)):
-            value = GraphBuilder().cast(value, info.dtype)
+            value = GraphBuilder(info).cast(value, info.dtype)
         have = info_of(value)
         if have == info:
             return value
         if have.shape != info.shape:
             raise AssertionError(f"an import rule made {have.shape} where PyTorch promises {info.shape}")
         if have.dtype != info.dtype:
-            value = GraphBuilder().cast(value, info.dtype)
-        if info_of(value).stride == info.stride:
+            value = GraphBuilder(info).cast(value, info.dtype)
+        have = info_of(value)
+        if (have.stride, have.device) == (info.stride, info.device):
             return value
         op = value.owner
         unused = not isinstance(op, ir.Block) and next(iter(value.uses), None) is None
@@ -255,7 +256,7 @@ class _Importer:
         return made[0] if isinstance(promised, torch.Tensor) else made
 
     def assign(self, node: Node, target: ir.Value, value: Any) -> Any:
-        builder = GraphBuilder()
+        builder = GraphBuilder(info_of(target))
         create("assign", [target, builder.cast(value, info_of(target).dtype)], [])
         return target
 

@@ -144,9 +144,12 @@ def copy_before(value: ir.Value, op: Any) -> ir.Value:
 
 
 def scalar_work(op: Any) -> ir.Value:
-    """SCALAR WORK: replaces the op by a kernel and returns the result. A copy of a dtype that no kernel knows stays."""
+    """SCALAR WORK: replaces the op by a kernel and returns the result. What kernels cannot do stays a copy: a dtype that
+    they do not know, another device."""
     result = op.results[0]
     info = info_of(result)
+    if op.operation.name == "mlirc.copy" and info_of(op.operands[0]).device != info.device:
+        return result
     if info.dtype not in KERNEL_DTYPES:
         if op.operation.name != "mlirc.copy":
             raise UnsupportedByPass(op, f"{info.dtype} is no dtype that kernels compute with")

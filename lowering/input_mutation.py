@@ -13,7 +13,13 @@ from mlirc.lowering.liveness import Liveness, liveness
 from mlirc.lowering.origins import view_root
 from mlirc.lowering.source_lines import source_line
 
-WRITERS = ("mlircx.kernel", "mlirc.matmul", "mlirc.addmm", "mlirc.attention", "mlirc.copy")  # ops that write where they are told to
+WRITERS = (
+    "mlircx.kernel",
+    "mlirc.matmul",
+    "mlirc.addmm",
+    "mlirc.attention",
+    "mlirc.copy",
+)  # ops that write where they are told to
 
 
 def settle_assigns(function: Any, ledger: Ledger, pass_name: str) -> dict[ir.Value, ir.Value]:
@@ -65,6 +71,8 @@ def obstacle(found: Liveness, position: int) -> str:
     out, place = info_of(value), info_of(target)
     if out.dtype != place.dtype or out.shape != place.shape:
         return "the value broadcasts"
+    if out.device != place.device:
+        return "the value is on another device"
     if any(buffer.start < touch < position for touch in memory.touches):
         return "the input is used between"
     producer = found.ops[buffer.start]

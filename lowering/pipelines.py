@@ -20,11 +20,29 @@ FUSE = (
 PLAN = "plan-memory"
 LOWER = "lower-kernels"
 
+# Where a tensor is on a GPU: what only CPUs gain by is left out, convolutions and products are library calls.
+GPU_SIMPLIFY = (
+    "canonicalize,cse,"
+    "fold-constants,"
+    "decompose,"
+    "fold-constants,eliminate-views,"
+    "scalars-to-device,"  # after fold-constants: a number that is known needs no copy
+    "canonicalize,cse"
+)
+GPU_FUSE = "choose-attention,to-kernels,fuse-elementwise,fuse-reductions,fuse-siblings,canonicalize,cse,eliminate-dead"
+GPU_LOWER = "lower-triton,lower-kernels"  # kernels on GPUs, and then what is left: kernels on the CPU
+
 # What each stage appends; a pipeline that stops after a stage is the concatenation up to it.
 CPU_STAGES = {"simplify": SIMPLIFY, "fuse": FUSE, "plan": PLAN, "lower": LOWER}
 # Nothing is fused and nothing shares memory: what a suspected miscompile is compared with.
-STRICT_STAGES = {"simplify": SIMPLIFY, "fuse": "choose-attention,to-kernels", "plan": "plan-memory{reuse=false}", "lower": LOWER}
-PIPELINES = {"cpu": CPU_STAGES, "strict": STRICT_STAGES}
+STRICT_STAGES = {
+    "simplify": SIMPLIFY,
+    "fuse": "choose-attention,to-kernels",
+    "plan": "plan-memory{reuse=false}",
+    "lower": LOWER,
+}
+GPU_STAGES = {"simplify": GPU_SIMPLIFY, "fuse": GPU_FUSE, "plan": PLAN, "lower": GPU_LOWER}
+PIPELINES = {"cpu": CPU_STAGES, "gpu": GPU_STAGES, "strict": STRICT_STAGES}
 STAGES = ("simplify", "fuse", "plan", "lower")
 
 
@@ -37,12 +55,18 @@ def pipeline(name: str, stop_after: str = "lower") -> str:
     return ",".join(PIPELINES[name][stage] for stage in STAGES[: STAGES.index(stop_after) + 1])
 
 
-def stages(text: str) -> dict[str, str]:
-    """Stages by name, in order: of the pipeline of that name, or of passes.
+def stages(text: str, on_gpu: bool = False) -> dict[str, str]:
+    """Stages by name, in order: of the pipeline of that name, or of passes. "auto" is "gpu" where tensors are on one
+    (`on_gpu`), else "cpu".
 
     Passes are cut before plan-memory and before lower-kernels. What they leave out of the way down is appended: composites
     are decomposed, each op becomes a kernel, memory is planned, kernels are lowered. Raises PipelineError.
     """
+    if text == "auto":
+        text = "gpu" if on_gpu else "cpu"
+    final = GPU_LOWER if on_gpu else LOWER
+    if text == "strict" and on_gpu:
+        return STRICT_STAGES | {"simplify": GPU_SIMPLIFY, "lower": final}
     if text in PIPELINES:
         return PIPELINES[text]
     steps = parse(text)
@@ -51,7 +75,10 @@ def stages(text: str) -> dict[str, str]:
     lower = names.index("lower-kernels") if "lower-kernels" in names else len(steps)
     parts = [",".join(map(str, part)) for part in (steps[:plan], steps[plan:lower], steps[lower:])]
     if plan == len(steps) and "to-kernels" not in names:
-        found = {"simplify": parts[0], "fuse": "decompose,choose-attention,to-kernels"}
+        found = {
+            "simplify": parts[0],
+            "fuse": f"decompose,{'scalars-to-device,' if on_gpu else ''}choose-attention,to-kernels",
+        }
     else:
         found = {"fuse": parts[0]}
-    return found | {"plan": parts[1] or PLAN, "lower": parts[2] or LOWER}
+    return found | {"plan": parts[1] or PLAN, "lower": parts[2] or final}

@@ -15,6 +15,7 @@ from mlirc.dialects import symbols
 from mlirc.dialects.bindings import ir
 from mlirc.dialects.dialect import attribute_value
 from mlirc.dialects.kernel_interpreter import Points
+from mlirc.dialects.memory_ops import arenas
 from mlirc.dialects.symbols import Int
 from mlirc.dialects.tensor_types import TensorInfo, info_of
 from mlirc.lowering.source_lines import source_line
@@ -33,6 +34,7 @@ class Memory:
     start: int = 0
     end: int = 0
     contents: str = "what the caller or the allocator left"
+    device: str = "cpu"  # of a slot
 
 
 def check_plan(function: Any, sizes: Mapping[str, int]) -> None:
@@ -44,7 +46,7 @@ class _Checker:
     def __init__(self, function: Any, sizes: Mapping[str, int]):
         self.block = function.regions[0].blocks[0]
         self.sizes = sizes
-        self.arena = self.number(symbols.parse(attribute_value(function.attributes["mlirc.arena"])))
+        self.arenas = {device: self.number(size) for device, size in arenas(function).items()}
         self.slots: list[Memory] = []
         # each tensor's memory and its first byte in it, None where an ATen call made the view
         self.places: dict[ir.Value, tuple[Memory, int | None]] = {}
@@ -78,9 +80,9 @@ class _Checker:
         info = info_of(op.results[0])
         start = self.number(symbols.parse(attribute_value(op.attributes["offset"])))
         end = start + self.bytes(info)
-        if start % 64 or start < 0 or end > self.arena:
-            raise PlanError(f"{where}: bytes {start} to {end} of an arena of {self.arena}")
-        memory = Memory(f"the slot at {start}", True, start, end, contents="")
+        if start % 64 or start < 0 or end > self.arenas.get(info.device, 0):
+            raise PlanError(f"{where}: bytes {start} to {end} of an arena of {self.arenas.get(info.device, 0)}")
+        memory = Memory(f"the slot at {start}", True, start, end, contents="", device=info.device)
         self.slots.append(memory)
         self.places[op.results[0]] = memory, 0
 
@@ -130,7 +132,7 @@ class _Checker:
 
     def overwrite(self, memory: Memory, where: str) -> None:
         for other in self.slots if memory.slot else ():
-            if other.start < memory.end and memory.start < other.end:
+            if other.device == memory.device and other.start < memory.end and memory.start < other.end:
                 other.contents = where
         memory.contents = "its own"
 
@@ -139,7 +141,7 @@ class _Checker:
         if x not in self.places or not isinstance(x.type, ir.RankedTensorType):
             return False
         (a, first), (b, second) = self.places[x], self.places[y]
-        if not (a is b or (a.slot and b.slot)):
+        if not (a is b or (a.slot and b.slot and a.device == b.device)):
             return False
         sizes = self.bytes(info_of(x)), self.bytes(info_of(y))
         if first is None or second is None:

@@ -18,7 +18,7 @@ KERNEL_STAGE = LIBRARY | {"mlircx.kernel", "mlirc.view", "mlirc.copy", "mlirc.io
 MEMORY_STAGE = {"mlirc.slot", "mlirc.allocate", "mlirc.release", "mlirc.view", "mlircx.call"}
 ALLOWED: dict[str, set[str]] = {
     "kernel": KERNEL_STAGE | ATEN | NUMBERS,
-    "memory": MEMORY_STAGE | ATEN | NUMBERS | {"mlircx.launch"},
+    "memory": MEMORY_STAGE | ATEN | NUMBERS | {"mlircx.launch", "mlircx.run"},  # a run: lowered already, for a GPU
     "lowered": MEMORY_STAGE | ATEN | NUMBERS | {"mlircx.run"},
 }
 _PLANNED = (MEMORY_STAGE | {"mlircx.launch", "mlircx.run"}) - {"mlirc.view"}
@@ -35,7 +35,7 @@ def stage_of(function: Any) -> str | None:
     """The form that a `func.func` is in, by what it holds; None where nothing in it is ours."""
     names = {op.operation.name for op in function.regions[0].blocks[0].operations}
     if "mlirc.arena" in function.attributes or names & _PLANNED:
-        return "lowered" if "mlircx.run" in names else "memory"
+        return "lowered" if "mlircx.run" in names and "mlircx.launch" not in names else "memory"
     if any(may_hold("graph", name) and name not in ALLOWED["kernel"] for name in names):
         return "graph"
     if "mlircx.kernel" in names:

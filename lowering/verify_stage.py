@@ -128,7 +128,15 @@ def verify_product(op: Any) -> None:
     expect(fits, op, f"{x.shape} @ {y.shape} gives no {out.shape}", "permute or view the operands first")
 
 
+def verify_device(op: Any) -> None:
+    devices = sorted(
+        {info_of(x).device for x in (*op.operands, *op.results) if isinstance(x.type, ir.RankedTensorType)}
+    )
+    expect(len(devices) <= 1, op, f"tensors on {' and '.join(devices)}", "a kernel is on one device: copy what is not")
+
+
 def verify_kernel_op(op: Any) -> None:
+    verify_device(op)
     yields = verify_kernel(op, [info_of(x) for x in op.operands])
     results = [info_of(x) for x in op.results]
     verify_yield(op, yields, results)
@@ -172,6 +180,7 @@ def input_count(op: Any) -> int:
 
 
 def verify_launch(op: Any) -> None:
+    verify_device(op)
     count = input_count(op)
     infos = [info_of(x) for x in op.operands]
     verify_yield(op, verify_kernel(op, infos[:count]), infos[count:])

@@ -118,7 +118,7 @@ def batch_norm_no_stats(g, x, weight, bias, training, momentum, eps):
 
 
 def train(g, x, weight, bias, eps):
-    statistic = TensorInfo(opmath(info_of(x).dtype), info_of(x).shape[1:2])
+    statistic = TensorInfo(opmath(info_of(x).dtype), info_of(x).shape[1:2], device=info_of(x).device)
     operands = [x, *affine(g, x, weight, bias)]
     return composite("batch_norm_training", operands, [g.outs[0], *[statistic] * 3], eps=float(eps))
 
@@ -140,7 +140,9 @@ def batch_norm_backward(g, grad, x, weight, running_mean, running_var, middle, r
     if middle is None or rstd is None:
         raise NotOurs("the gradient of a batch norm without its statistics")
     need_floats(grad, middle, rstd)
-    parameter = TensorInfo(info_of(x if weight is None else weight).dtype, info_of(x).shape[1:2])
+    parameter = TensorInfo(
+        info_of(x if weight is None else weight).dtype, info_of(x).shape[1:2], device=info_of(x).device
+    )
     operands = [grad, x, middle, rstd, affine(g, x, weight)[0]]
     results = [info_of(x), parameter, parameter]
     return masked(composite("batch_norm_backward", operands, results, training=bool(training)), mask)

@@ -27,9 +27,12 @@ def to_copy(g, x, *, dtype=None, layout=None, device=None, pin_memory=None, non_
     info = g.info(x)
     if layout not in (None, torch.strided) or pin_memory:
         raise NotOurs("a conversion to another layout or to pinned memory")
-    if device is not None and g.out is not None and g.out.device != info.device:
-        raise NotOurs("a copy to another device")
-    return convert(g, x, dtype or info.dtype)
+    dtype = dtype or info.dtype
+    if g.out is None or g.out.device == info.device:
+        return convert(g, x, dtype)
+    if dtype != info.dtype:  # what travels is converted first, where it is
+        x = convert(g, x, dtype)
+    return g.copy(x, g.out)
 
 
 @imports(prims.convert_element_type.default)
@@ -39,3 +42,14 @@ def convert(g, x, dtype):
         raise NotOurs(f"{info.dtype} to {dtype}: kernels compute with neither complex nor unusual dtypes")
     # settling the result gives it the memory format that was asked for
     return g.copy(x) if dtype == info.dtype else g.cast(x, dtype)
+
+
+@imports(aten.copy.default)
+def copy(g, into, x, non_blocking=False):
+    """`x` as `into` is: its dtype, sizes and device. What functionalization makes of `into.copy_(x)`."""
+    have, want = g.info(x), g.info(into)
+    if have.dtype != want.dtype:
+        x = convert(g, x, want.dtype)
+    if have.device != want.device:
+        return g.copy(g.expand(x, want.shape), g.out)
+    return g.copy(x) if have.shape == want.shape else g.expand(x, want.shape)

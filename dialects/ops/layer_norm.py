@@ -132,7 +132,9 @@ def layer_norm(g, x, shape, weight, bias, eps):
 @imports(aten.native_layer_norm_backward.default)
 def layer_norm_backward(g, grad, x, shape, middle, rstd, weight, bias, mask):
     need_floats(grad, middle, rstd)
-    parameter = TensorInfo(info_of(x if weight is None else weight).dtype, info_of(x).shape[-len(shape) :])
+    parameter = TensorInfo(
+        info_of(x if weight is None else weight).dtype, info_of(x).shape[-len(shape) :], device=info_of(x).device
+    )
     results = [info_of(x), parameter, parameter]
     operands = [grad, x, middle, rstd, affine(g, x, weight)[0]]
     return masked(composite("layer_norm_backward", operands, results, axes=len(shape)), mask)
@@ -148,7 +150,9 @@ def rms_norm(g, x, shape, weight, eps):
 @imports(aten._fused_rms_norm_backward.default)
 def rms_norm_backward(g, grad, x, shape, rstd, weight, mask):
     need_floats(grad, rstd)
-    parameter = TensorInfo(info_of(x if weight is None else weight).dtype, info_of(x).shape[-len(shape) :])
+    parameter = TensorInfo(
+        info_of(x if weight is None else weight).dtype, info_of(x).shape[-len(shape) :], device=info_of(x).device
+    )
     operands = [grad, x, rstd, affine(g, x, weight)[0]]
     made = composite("rms_norm_backward", operands, [info_of(x), parameter], axes=len(shape))
     return masked(made, mask)

@@ -67,7 +67,7 @@ def folded(op: Any) -> ir.Value | None:
 
 def filled(number: float | int | bool, info: TensorInfo) -> ir.Value:
     """A tensor whose elements are all `number`."""
-    g = GraphBuilder()
+    g = GraphBuilder(info)
     constant = g.constant(number, info.dtype)
     if not info.rank:
         return constant
@@ -76,7 +76,7 @@ def filled(number: float | int | bool, info: TensorInfo) -> ir.Value:
 
 def laid_out(x: ir.Value, info: TensorInfo) -> ir.Value:
     """`x` broadcast and converted to `info`."""
-    g = GraphBuilder()
+    g = GraphBuilder(info)
     if info_of(x) == info:
         return x
     x = g.cast(x, info.dtype)

@@ -5,6 +5,7 @@ from typing import Any
 
 from mlirc.dialects.bindings import ir
 from mlirc.dialects.dialect import make_attribute
+from mlirc.dialects.memory_ops import set_arenas
 from mlirc.dialects.symbols import Int, known_nonnegative
 from mlirc.dialects.tensor_types import info_of
 from mlirc.lowering.arena_layout import Block, lay_out, live_peak
@@ -18,7 +19,7 @@ from mlirc.lowering.source_lines import source_line
 
 @dataclass(frozen=True)
 class PlanMemory:
-    """Take a kernel-level function to memory level: one arena for all intermediate results, offsets from lifetimes.
+    """Take a kernel-level function to memory level: one arena a device for all intermediate results, offsets from lifetimes.
 
     before:  %0 = "mlircx.kernel"(%x) ({ ... }) : (tensor<8xf32>) -> tensor<8xf32>
              %1 = "mlircx.kernel"(%0) ({ ... }) : (tensor<8xf32>) -> tensor<8xf32>
@@ -48,9 +49,12 @@ class PlanMemory:
         targets = settle_assigns(function, ledger, self.name)
         found = liveness(function)
         block_of = self.blocks(found, targets, ledger)
-        arena = lay_out(dict.fromkeys(block_of.values()))
-        self.report(found, block_of, arena, ledger)
-        function.attributes["mlirc.arena"] = ir.StringAttr.get(str(arena))
+        device_of = {block: info_of(buffer.value).device for buffer, block in block_of.items()}
+        arenas = {
+            d: lay_out([b for b in device_of if device_of[b] == d]) for d in ("cpu", *sorted({*device_of.values()}))
+        }
+        self.report(found, block_of, sum(arenas.values(), start=0), ledger)
+        set_arenas(function, arenas)
         _Emitter(found, block_of, targets).run()
 
     def blocks(self, found: Liveness, targets: dict[ir.Value, ir.Value], ledger: Ledger) -> dict[Buffer, Block]:
@@ -94,6 +98,8 @@ class PlanMemory:
         for buffer, positions in operands.items():
             block = block_of.get(buffer)
             if block is None or buffer.end != out.start or block.end != out.start:
+                continue
+            if info_of(buffer.value).device != info.device:
                 continue
             if not (block.size == size or known_nonnegative(block.size - size)):
                 continue

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from mlirc.dialects.bindings import ir
-from mlirc.dialects.graph_ops import Constant, Size, View
+from mlirc.dialects.graph_ops import Constant, Copy, Size, View
 from mlirc.dialects.kernel_builder import KernelBuilder
 from mlirc.dialects.kernel_forms import form_of, operand
 from mlirc.dialects.symbols import Int
@@ -27,7 +27,7 @@ class ToKernels:
              }) {parallel = "8", inner = "", label = "exp"} : (tensor<8xf32>) -> tensor<8xf32>
 
     Numbers and sizes become scalars of the kernels that use them. What another op needs as a tensor is a kernel too.
-    Views, products and ATen calls stay.
+    Views, products, ATen calls, and copies from one device to another stay.
     """
 
     name = "to-kernels"
@@ -37,7 +37,7 @@ class ToKernels:
     def run(self, function: Any, ledger: Ledger) -> None:
         # Users first: forms look at the constants and iotas behind their operands, which are then often not needed.
         for op in reversed(list(function.regions[0].blocks[0].operations)):
-            form = number if is_number(op) else form_of(type(op))
+            form = number if is_number(op) else None if moves(op) else form_of(type(op))
             used = any(next(iter(result.uses), None) is not None for result in op.results)
             if form is None and (used or not isinstance(op, View)):
                 continue  # a view that nobody reads any more goes
@@ -59,6 +59,11 @@ def kernel_maker(location: ir.Location) -> Callable[..., KernelBuilder]:
         return KernelBuilder(parallel, inner, label if label in MINOR else whole)
 
     return make
+
+
+def moves(op: Any) -> bool:
+    """Whether it copies from one device to another: no kernel touches the memory of two."""
+    return isinstance(op, Copy) and info_of(op.operands[0]).device != info_of(op.out).device
 
 
 def is_number(op: Any) -> bool:
