@@ -52,7 +52,10 @@ IMPORTS: dict[Any, Callable] = {}
 
 
 def imports(*overloads: Any) -> Callable[[Callable], Callable]:
-    """Decorator: the function builds what these ATen overloads mean, out of dialect ops, with a GraphBuilder."""
+    """Decorator: the function builds what these ATen overloads mean, out of dialect ops, with a GraphBuilder.
+
+    One that PyTorch registers late, or not in every version, goes by its text: "prims.fma.default".
+    """
 
     def register(rule: Callable) -> Callable:
         for overload in overloads:

@@ -112,6 +112,12 @@ def addcmul(g, x, y, z, *, value=1):
     return g.fma(y if is_number(value, 1) else g.mul(y, value), z, x)
 
 
+@imports("prims.fma.default")
+def fma(g, x, y, z):
+    """x*y + z: what Dynamo makes of `addcmul_`."""
+    return g.fma(*g.widen(x, y, z))
+
+
 @imports(aten.addcdiv.default)
 def addcdiv(g, x, y, z, *, value=1):
     """x + value*y/z"""
