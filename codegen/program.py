@@ -2,6 +2,7 @@
 
 import ctypes
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any
 from weakref import finalize
 
@@ -10,6 +11,7 @@ from mlirc.codegen.host_aten import Call
 from mlirc.codegen.host_frame import Site
 from mlirc.codegen.host_program import HostProgram
 from mlirc.codegen.llvm import Code
+from mlirc.codegen.shared_kernels import Kernel
 
 
 class Program:
@@ -24,15 +26,15 @@ class Program:
 
     _boxed_call = True  # AOTAutograd then hands over a list
 
-    def __init__(self, host: HostProgram, code: Code, kernels: Mapping[str, tuple[Any, int]]):
-        """`kernels`: for each one that the host program calls, what keeps it loaded, and its address."""
+    def __init__(self, host: HostProgram, code: Code, kernels: Mapping[str, Kernel]):
+        """`code` is that of host.text, `kernels` what it calls, by the names in host.links."""
         after_fork.install()
-        addresses = native_runtime.functions() | {name: address for name, (_, address) in kernels.items()}
+        addresses = native_runtime.functions() | {name: kernel.address for name, kernel in kernels.items()}
         links = (ctypes.c_void_p * len(host.links)).from_address(code.address("links"))
         links[:] = [addresses[name] for name in host.links]
         self.calls: list[Call] = host.calls
-        self.kernels = kernels
-        self._code = code
+        self.host = replace(host, text="")  # the text is long, and not needed any more
+        self.code, self.kernels = code, kernels
         self._method = _Method(b"graph", code.address("graph"), _METH_O, None)
         data = ("_cdata", Failure(host.inputs, host.sites), *(call.python for call in host.calls))
         self._run = _new_function(ctypes.byref(self._method), data, None)

@@ -10,11 +10,12 @@ import torch
 from torch._guards import TracingContext
 from torch.fx import GraphModule
 
+from mlirc.codegen.cache_folder import CacheFolder
 from mlirc.codegen.emit import compile_module
 from mlirc.codegen.program import Program
 from mlirc.dialects import symbols
 from mlirc.dialects.bindings import context, ir
-from mlirc.frontend import statistics
+from mlirc.frontend import graph_cache, statistics
 from mlirc.frontend.dump import Dump
 from mlirc.frontend.errors import CompilationError, DeviceError, OptionError, UnsupportedGraph
 from mlirc.frontend.garbage import collector_paused
@@ -89,11 +90,15 @@ def check_devices(gm: GraphModule) -> None:
 
 def _compile(gm: GraphModule, kind: str, options: Options, report: statistics.GraphReport) -> Callable[[list], list]:
     check_devices(gm)
+    placeholders = len(gm.graph.find_nodes(op="placeholder"))
     with context():
         with _timed(report, "import"):
             imported = _import(gm, kind)
         module = imported.module
         stages = pipelines.stages(options.pipeline)
+        place, found = graph_cache.find(imported, kind, stages, options, report)
+        if found is not None:
+            return wrap(found[0], imported, placeholders, found[1])
         rest = list(stages.values())
         dump = Dump(options.dump, kind, imported)
         dump.write("import", ",".join(rest))
@@ -106,9 +111,10 @@ def _compile(gm: GraphModule, kind: str, options: Options, report: statistics.Gr
             if stage == "plan":
                 read_report(module, record, imported.aten, report)
         with _timed(report, "emit"):
-            program, prepared = _emit(imported, kind)
+            program, prepared = _emit(imported, kind, place.folder)
         report.through_python = calls_through_python(program.calls)
-    return wrap(program, imported, len(gm.graph.find_nodes(op="placeholder")), prepared)
+        graph_cache.keep(place, report, program, prepared)
+    return wrap(program, imported, placeholders, prepared)
 
 
 @contextmanager
@@ -153,25 +159,26 @@ def _run_passes(module: ir.Module, text: str, kind: str, record: PipelineRun) ->
         raise CompilationError(f"{error}; to reproduce: mlirc opt {path} -p '{error.step}'") from error
 
 
-def _emit(imported: Imported, kind: str) -> tuple[Program, Prepared | None]:
+def _emit(imported: Imported, kind: str, folder: CacheFolder | None) -> tuple[Program, Prepared | None]:
     module = imported.module
     try:
         # a backward graph is the last to use what the forward one saved: each goes after its last use
-        program = compile_module(module, objects=imported.objects, consume=kind == "backward")
-        return program, _prepared(imported)
+        program = compile_module(module, imported.objects, consume=kind == "backward", folder=folder)
+        return program, _prepared(imported, folder)
     except Exception as error:
         why = f"emit failed{describe(error)}"
         path = write_reproducer(kind, "emit", f"// {why}\n{module.operation.get_asm(enable_debug_info=True)}", ".mlir")
         raise CompilationError(f"{why}; to reproduce: mlirc opt {path} --emit") from error
 
 
-def _prepared(imported: Imported) -> Prepared | None:
+def _prepared(imported: Imported, folder: CacheFolder | None) -> Prepared | None:
     """What the pass hoist-parameters took out of the graph."""
     module = imported.module
     for function in functions(module):
         if function.name.value == "prepare":
             positions = symbols.parse_list(function.attributes["mlirc.parameters"].value)
-            return Prepared(compile_module(module, imported.objects, "prepare"), [int(str(k)) for k in positions])
+            program = compile_module(module, imported.objects, "prepare", folder=folder)
+            return Prepared(program, [int(str(k)) for k in positions])
     return None
 
 

@@ -22,12 +22,14 @@ class Options:
     pipeline   a pipeline's name ("cpu", "strict"), or passes as `mlirc opt -p` takes them; what they leave out of the way
                to machine code is done as in "strict", with no fusion
     dump       a folder that gets each graph's IR after every stage, or None
+    cache      whether compiled graphs are looked up and kept on disk, in MLIRC_CACHE_DIR or the user's cache folder
     mode       torch.compile's `mode`; on CPU all modes mean the same
     """
 
     fallback: str = dataclasses.field(default="eager", metadata={"allowed": ("eager", "error")})
     pipeline: str = "cpu"
     dump: str | None = None
+    cache: bool = True
     mode: str = dataclasses.field(default="default", metadata={"allowed": MODES})
 
 
@@ -44,7 +46,10 @@ def read_options(options: dict[str, Any] | None, mode: str | None = None) -> Opt
             raise OptionError(f"mlirc has no option '{name}'; its options are {', '.join(fields)}")
         if name == "dump" and isinstance(value, os.PathLike):
             given[name] = value = os.fspath(value)
-        if not isinstance(value, str) and not (name == "dump" and value is None):
+        if fields[name].type is bool:
+            if not isinstance(value, bool):
+                raise OptionError(f"mlirc option '{name}' takes True or False, not {value!r} ({type(value).__name__})")
+        elif not isinstance(value, str) and not (name == "dump" and value is None):
             raise OptionError(f"mlirc option '{name}' takes text, not {value!r} ({type(value).__name__})")
         allowed = fields[name].metadata.get("allowed")
         if allowed and value not in allowed:

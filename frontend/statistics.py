@@ -27,6 +27,7 @@ class GraphReport:
     arena, buffers  the size of the arena, and the sum of the buffers that share it
     seconds         by stage
     fallback        why the graph runs in eager, or ""
+    cache           the disk cache: "hit", "miss", or "off: " and why
     """
 
     kind: str
@@ -38,6 +39,7 @@ class GraphReport:
     buffers: str = "0"
     seconds: dict[str, float] = field(default_factory=dict)
     fallback: str = ""
+    cache: str = ""
     fusions: int = 0
     ledger: list[Any] = field(default_factory=list)
 

@@ -5,7 +5,10 @@
 torch.compile finds the backend by itself; nothing has to be imported.
 """
 
+import time
 from typing import TYPE_CHECKING, Any
+
+IMPORTED_AT = time.time()  # a file of ours that was changed later is not what runs in this process
 
 if TYPE_CHECKING:
     from mlirc.frontend.explain import explain

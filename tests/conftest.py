@@ -12,6 +12,7 @@ ROOT = Path(__file__).parents[1]
 if "PYTEST_XDIST_WORKER" in os.environ:
     torch.set_num_threads(1)  # each worker has a core; a test about threads sets their number itself
 sys.path.insert(0, str(ROOT))
+os.environ["MLIRC_CACHE_DIR"] = "off"  # a test of the disk cache names a folder of its own
 # Torch's structured trace: pytest would print thousands of its empty lines under each failed test.
 logging.getLogger("torch.__trace").addFilter(lambda record: False)
 

@@ -300,7 +300,7 @@ def test_a_kernel_is_told_the_number_of_threads():
 
 def test_equal_kernels_of_two_graphs_share_machine_code():
     programs = [build(KERNEL_SIGNATURE, [RUN.format(k, "[]"), "return"], KERNEL.format(k)) for k in (0, 12)]
-    addresses = [[address for _, address in program.kernels.values()] for program in programs]
+    addresses = [[kernel.address for kernel in program.kernels.values()] for program in programs]
     assert addresses[0] == addresses[1] and len(addresses[0]) == 1
 
 

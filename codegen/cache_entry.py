@@ -1,0 +1,62 @@
+"""What one file of the disk cache holds: a header in JSON and blobs of bytes, behind a hash of all of it.
+
+    magic | SHA-256 of what follows | bytes of the header, 8, little-endian | header | blobs
+
+Reading it makes nothing but text, numbers and bytes. A blob can be any code object: the header says what each one is for.
+"""
+
+import hashlib
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+MAGIC = b"mlirc cache entry 1\n"  # the number changes with this format
+_DIGEST = 32
+_START = len(MAGIC) + _DIGEST + 8
+
+
+class DamagedEntry(ValueError):
+    """The bytes are not an entry of this cache for this key: says what is wrong with them."""
+
+
+@dataclass(frozen=True)
+class Entry:
+    """`data` is what json takes; it refers to blobs by their number."""
+
+    data: dict[str, Any]
+    blobs: Sequence[bytes] = ()
+
+
+def pack(keys: Sequence[str], entry: Entry) -> bytes:
+    """The bytes of a file that is to be found under each of `keys`."""
+    header = {"keys": list(keys), "blobs": [len(blob) for blob in entry.blobs], "data": entry.data}
+    text = json.dumps(header, allow_nan=False, separators=(",", ":")).encode()
+    rest = b"".join((len(text).to_bytes(8, "little"), text, *entry.blobs))
+    return MAGIC + hashlib.sha256(rest).digest() + rest
+
+
+def unpack(content: bytes, key: str) -> Entry:
+    """The entry in a file that was found under `key`. Raises DamagedEntry."""
+    if not content.startswith(MAGIC):
+        raise DamagedEntry("it was not written by this cache" if len(content) >= len(MAGIC) else "it is cut short")
+    if len(content) < _START:
+        raise DamagedEntry("it is cut short")
+    rest = memoryview(content)[len(MAGIC) + _DIGEST :]
+    if hashlib.sha256(rest).digest() != content[len(MAGIC) : len(MAGIC) + _DIGEST]:
+        raise DamagedEntry("its content does not have the hash that it was written with")
+    end = _START + int.from_bytes(content[_START - 8 : _START], "little")
+    blobs = []
+    try:
+        header = json.loads(content[_START:end])
+        for length in header["blobs"]:
+            blobs.append(content[end : end + length])
+            end += length
+        keys, data = header["keys"], header["data"]
+    except (KeyError, TypeError, ValueError) as error:  # whoever made the hash did not make the rest as `pack` does
+        raise DamagedEntry("it was not written by this cache") from error
+    if end != len(content):
+        raise DamagedEntry("it was not written by this cache")
+    if key not in keys:
+        raise DamagedEntry("it was written under another name")
+    return Entry(data, blobs)

@@ -1,0 +1,73 @@
+"""What compiled code depends on beside the graph: mlirc itself, the libraries, the processor, the settings."""
+
+import hashlib
+import importlib.metadata
+import json
+import os
+import sys
+from collections.abc import Iterable
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import llvmlite
+import llvmlite.binding as llvm
+import torch
+
+import mlirc
+from mlirc.codegen.llvm import cpu_name_and_features
+from mlirc.lowering.cpu_target import host
+
+_PARTS = ("dialects", "lowering", "codegen", "frontend")  # of this package, that decide what code comes out
+
+
+class ChangedSources(Exception):
+    """A file was changed after this process may have read it: what it holds is not what runs here."""
+
+
+def key(*parts: Any) -> str:
+    """A name for what is made of `parts` (what json takes) in this environment: 64 hexadecimal digits."""
+    text = json.dumps([environment(), *parts])
+    return hashlib.sha256(text.encode()).hexdigest()
+
+
+def environment() -> str:
+    """A digest of everything here that decides what a graph becomes. Raises ChangedSources."""
+    # any setting of ours may, but for where the cache is
+    settings = sorted(item for item in os.environ.items() if item[0].startswith("MLIRC_") and "_CACHE" not in item[0])
+    now = [settings, repr(host()), *cpu_name_and_features(host()), torch.backends.mkldnn.enabled]
+    return hashlib.sha256(json.dumps([_installed(), now]).encode()).hexdigest()
+
+
+@cache
+def _installed() -> list[Any]:
+    return [
+        sources(path for part in _PARTS for folder in _folders(part) for path in Path(folder).rglob("*.py")),
+        [torch.__version__, torch.version.git_version, torch.__config__.show()],
+        [llvmlite.__version__, llvm.llvm_version_info],
+        [_version(name) for name in ("mlir-python-bindings", "torch-mlir", "triton")],
+        [sys.version, sys.platform],
+    ]
+
+
+def _folders(part: str) -> Iterable[str]:
+    return sys.modules[f"mlirc.{part}"].__path__
+
+
+def _version(distribution: str) -> str:
+    try:
+        return importlib.metadata.version(distribution)
+    except importlib.metadata.PackageNotFoundError:
+        return ""
+
+
+def sources(paths: Iterable[Path]) -> str:
+    """A digest of the files' names and contents. Raises ChangedSources for one that is newer than this process."""
+    digest = hashlib.sha256()
+    for path in sorted(paths):
+        if path.stat().st_mtime > mlirc.IMPORTED_AT:
+            raise ChangedSources(f"{path} was changed after this process started")
+        content = path.read_bytes()
+        digest.update(f"{path.name} {len(content)}\n".encode())
+        digest.update(content)
+    return digest.hexdigest()

@@ -1,0 +1,77 @@
+"""Machine code of kernels, by what they are: all graphs of a process share it, and processes share it on disk."""
+
+import hashlib
+import threading
+from collections.abc import Mapping
+from dataclasses import dataclass
+from weakref import WeakValueDictionary
+
+from mlirc.codegen import environment
+from mlirc.codegen.cache_entry import Entry
+from mlirc.codegen.cache_folder import CacheFolder
+from mlirc.codegen.llvm import Code, load_object
+
+KIND = "kernels"  # of an entry: {"names": as in LoadedKernels}, and the object file
+
+_lock = threading.RLock()
+_loaded: "WeakValueDictionary[str, LoadedKernels]" = WeakValueDictionary()  # by the key of each of its kernels
+
+
+class LoadedKernels:
+    """Machine code of some kernels, and each one's name in it by its key. Lives as long as a program that uses one."""
+
+    def __init__(self, code: Code, names: Mapping[str, str]):
+        self.code, self.names = code, dict(names)
+
+
+@dataclass(frozen=True)
+class Kernel:
+    """A kernel of a program: the code that it is part of, and its key."""
+
+    loaded: LoadedKernels
+    key: str
+
+    @property
+    def address(self) -> int:
+        return self.loaded.code.address(self.loaded.names[self.key])
+
+
+def key_of(text: str) -> str:
+    """A kernel's key: a digest of its text, in which it has no name of its own."""
+    return hashlib.sha256(text.encode()).hexdigest()
+
+
+def find(key: str, folder: CacheFolder | None = None) -> Kernel | None:
+    """The kernel of that key, if this process or the folder has it."""
+    with _lock:
+        loaded = _loaded.get(key) or (None if folder is None else _read(folder, key))
+        return None if loaded is None else Kernel(loaded, key)
+
+
+def add(code: Code, names: Mapping[str, str], folder: CacheFolder | None = None) -> dict[str, Kernel]:
+    """Kernels just compiled or loaded, by their keys: from now on `find` has them, and so has the folder if one is given."""
+    with _lock:
+        loaded = LoadedKernels(code, names)
+        kernels = {key: Kernel(_loaded.setdefault(key, loaded), key) for key in names}
+    if folder is not None:
+        entry = Entry({"names": dict(names)}, [code.object_bytes])
+        folder.put(KIND, [_name_on_disk(key) for key in names], entry)
+    return kernels
+
+
+def _read(folder: CacheFolder, key: str) -> LoadedKernels | None:
+    entry = folder.get(KIND, _name_on_disk(key))
+    if entry is None:
+        return None
+    try:
+        code, names = load_object(entry.blobs[0]), entry.data["names"]
+        for name in names.values():
+            code.address(name)
+    except (KeyError, RuntimeError) as error:
+        folder.forget(KIND, _name_on_disk(key), f"its code cannot be loaded: {error}")
+        return None
+    return add(code, names)[key].loaded
+
+
+def _name_on_disk(key: str) -> str:
+    return environment.key(KIND, key)

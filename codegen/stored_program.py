@@ -1,0 +1,105 @@
+"""A Program as data and bytes, and back: what the disk cache keeps of it.
+
+    {"inputs": 2, "calls": [...], "sites": [[op, line, message], ...], "links": ["read_inputs", "kernel_0", ...],
+     "code": 0, "kernels": {"kernel_0": [1, key, name in the object]}}
+
+Code is the number of a blob that holds an object file; it has no address of a process in it.
+"""
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import torch
+
+from mlirc.codegen import shared_kernels
+from mlirc.codegen.aten_call import AtenCall
+from mlirc.codegen.host_aten import Call
+from mlirc.codegen.host_frame import Site
+from mlirc.codegen.host_program import HostProgram
+from mlirc.codegen.llvm import load_object
+from mlirc.codegen.program import Program
+from mlirc.codegen.shared_kernels import Kernel
+from mlirc.dialects import symbols
+from mlirc.dialects.tensor_types import TensorInfo
+
+
+def to_data(program: Program, blobs: list[bytes]) -> dict[str, Any]:
+    """The program as what json takes; its code is appended to `blobs`. Its ATen calls need no objects (aten_arguments.py)."""
+
+    def blob(code: bytes) -> int:
+        for number, known in enumerate(blobs):
+            if known is code:
+                return number
+        blobs.append(code)
+        return len(blobs) - 1
+
+    return {
+        "inputs": program.host.inputs,
+        "calls": [_call_to_data(call) for call in program.host.calls],
+        "sites": [[site.op, site.location, site.message] for site in program.host.sites],
+        "links": program.host.links,
+        "code": blob(program.code.object_bytes),
+        "kernels": {
+            name: [blob(kernel.loaded.code.object_bytes), kernel.key, kernel.loaded.names[kernel.key]]
+            for name, kernel in program.kernels.items()
+        },
+    }
+
+
+def from_data(data: Mapping[str, Any], blobs: Sequence[bytes]) -> Program:
+    """The program again. Raises KeyError, RuntimeError or ValueError where this process cannot load it."""
+    sites = [Site(*site) for site in data["sites"]]
+    calls = [_call_from_data(call) for call in data["calls"]]
+    host = HostProgram("", data["inputs"], calls, sites, data["links"])
+    return Program(host, load_object(blobs[data["code"]]), _kernels(data["kernels"], blobs))
+
+
+def _kernels(data: Mapping[str, tuple[int, str, str]], blobs: Sequence[bytes]) -> dict[str, Kernel]:
+    kernels = {key: kernel for _, key, _ in data.values() if (kernel := shared_kernels.find(key))}
+    absent: dict[int, dict[str, str]] = {}
+    for blob, key, name in data.values():
+        if key not in kernels:
+            absent.setdefault(blob, {})[key] = name
+    for blob, names in absent.items():
+        kernels |= shared_kernels.add(load_object(blobs[blob]), names)
+    return {name: kernels[key] for name, (_, key, _) in data.items()}
+
+
+def _call_to_data(call: Call) -> dict[str, Any]:
+    python = call.python
+    return {
+        "op": call.op,
+        "location": call.location,
+        "why": call.why,
+        "text": python.text,
+        "results": [info and _info_to_data(info) for info in python.results],
+        "aliases": list(python.aliases),
+        "operands": python.operands,
+        "bound": list(python.bound),
+    }
+
+
+def _call_from_data(data: Mapping[str, Any]) -> Call:
+    call = AtenCall(
+        op=data["op"],
+        text=data["text"],
+        objects=(),
+        results=[info and _info_from_data(info) for info in data["results"]],
+        aliases=data["aliases"],
+        operands=data["operands"],
+        bound=data["bound"],
+        location=data["location"],
+    )
+    return Call(data["op"], data["location"], call, data["why"])
+
+
+def _info_to_data(info: TensorInfo) -> list[str]:
+    dtype = str(info.dtype).removeprefix("torch.")
+    return [dtype, symbols.print_list(info.shape), symbols.print_list(info.stride), info.device, info.layout]
+
+
+def _info_from_data(data: Sequence[str]) -> TensorInfo:
+    dtype, shape, stride, device, layout = data
+    return TensorInfo(
+        getattr(torch, dtype), tuple(symbols.parse_list(shape)), tuple(symbols.parse_list(stride)), device, layout
+    )
