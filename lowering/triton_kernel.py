@@ -4,7 +4,7 @@ A program goes through its tile in passes, as kernel_schedule.py has them on a C
 need k others before them. A row that fits is held in registers, and there is one pass.
 """
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 
 import torch
@@ -46,16 +46,17 @@ def triton_kernel(
     name: str,
     infos: list[TensorInfo],
     aligned: Iterable[int] = (),
-    schedule: Schedule | None = None,
+    change: Callable[[Schedule], Schedule] | None = None,
 ) -> TritonKernel:
     """`infos` are the launch's operands; `aligned` says which of their addresses are multiples of 16 bytes.
 
-    `schedule` replaces the cost model's; it is one for the same kernel. A kernel is read anew for each call: it changes.
+    `change` makes another schedule of the cost model's. `kernel` is used up: it must be read anew for another one.
     """
     names = kernel.symbols
     divide_axes(kernel)
     axes = make_axes(kernel)
-    schedule = schedule or make_schedule(kernel, axes)
+    schedule = make_schedule(kernel, axes)
+    schedule = change(schedule) if change else schedule
     e = Emitter(kernel, schedule, index_dtype(kernel, schedule, infos))
     _body(e)
     checks = any(n.kind == "check_index" for n in kernel.nodes)

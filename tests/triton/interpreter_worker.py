@@ -1,0 +1,145 @@
+"""Runs Triton kernels in Triton's interpreter, in a process of its own: the environment says so before triton is imported.
+
+    run(source, name, constants, grid, memory, arguments)
+
+memory is a list of byte arrays; an argument is a number, or (which memory, first byte, torch dtype's name).
+"""
+
+import os
+from concurrent.futures import ProcessPoolExecutor
+from functools import cache
+from multiprocessing import get_context
+from typing import Any
+
+import numpy
+
+
+@cache
+def worker() -> ProcessPoolExecutor:
+    """One process, for all tests of this one."""
+    return ProcessPoolExecutor(1, get_context("spawn"), _start)
+
+
+def run(*arguments: Any) -> list[numpy.ndarray]:
+    """The memory after the run."""
+    return worker().submit(_run, *arguments).result(timeout=300)
+
+
+# ---- in the worker
+
+
+def _start() -> None:
+    os.environ["TRITON_INTERPRET"] = "1"
+    import torch
+    import triton.language as tl
+    from triton.runtime import interpreter
+
+    torch.set_num_threads(1)
+    interpreter.ReduceOps.generic_reduce = _reduce
+    interpreter.ScanOps.generic_scan = _scan
+    patch = interpreter._patch_lang_tensor
+
+    def patch_for_numpy(tensor: Any, scope: Any) -> None:  # of one number, NumPy takes 0-d arrays only
+        patch(tensor, scope)
+        scope.set_attr(tensor, "__index__", lambda self: self.handle.data.item())
+
+    interpreter._patch_lang_tensor = patch_for_numpy
+    convert = interpreter._implicit_cvt
+
+    def convert_as_i64(argument: Any) -> Any:  # as the signature says, not as narrow as the number is
+        if isinstance(argument, int):
+            return tl.tensor(interpreter.TensorHandle(numpy.array([argument]), tl.int64), tl.int64)
+        return convert(argument)
+
+    interpreter._implicit_cvt = convert_as_i64
+    numpy.seterr(all="ignore")  # wrapping around, infinities and NaN are what is tested
+
+
+def _reduce(self: Any, inputs: Any) -> list[Any]:
+    """A reduction by halves: the interpreter's own goes element by element."""
+    state, length = list(inputs), inputs[0].handle.data.shape[self.axis]
+    while length > 1:
+        even, odd = ([_taken(self, x, slice(k, None, 2)) for x in state] for k in (0, 1))
+        state, length = _combined(self, even, odd), length // 2
+    found = [x.handle.data if self.keep_dims else x.handle.data.squeeze(self.axis) for x in state]
+    return [self.to_tensor(x if x.ndim else x.item(), i.dtype) for x, i in zip(found, inputs, strict=True)]
+
+
+def _scan(self: Any, inputs: Any) -> list[Any]:
+    state, length, step = list(inputs), inputs[0].handle.data.shape[self.axis], 1
+    while step < length:
+        before = [self.to_tensor(numpy.roll(x.handle.data, step, self.axis), x.dtype) for x in state]
+        made = zip(state, _combined(self, before, state), strict=True)
+        state = [
+            self.to_tensor(_from(new.handle.data, step, self.axis, old.handle.data), old.dtype) for old, new in made
+        ]
+        step *= 2
+    return state
+
+
+def _from(new: numpy.ndarray, first: int, axis: int, old: numpy.ndarray) -> numpy.ndarray:
+    """`new` from index `first` of the axis on, `old` before."""
+    return numpy.concatenate([old.take(range(first), axis), new.take(range(first, new.shape[axis]), axis)], axis)
+
+
+def _taken(self: Any, x: Any, part: slice) -> Any:
+    places = tuple(part if k == self.axis else slice(None) for k in range(x.handle.data.ndim))
+    return self.to_tensor(x.handle.data[places], x.dtype)
+
+
+def _combined(self: Any, a: list[Any], b: list[Any]) -> list[Any]:
+    made = self.combine_fn.fn(*a, *b)
+    return list(made) if isinstance(made, tuple) else [made]
+
+
+class _Libdevice:
+    """CUDA's functions, by torch: the interpreter cannot call them."""
+
+    OTHER = {"rint": "round"}
+
+    def __getattr__(self, name: str) -> Any:
+        import torch
+        import triton.language as tl
+        from triton.runtime.interpreter import TensorHandle
+
+        function = getattr(torch, self.OTHER.get(name, name))
+
+        def call(*operands: Any) -> Any:
+            data = [torch.from_numpy(x.handle.data) for x in operands]
+            out = function(*data).numpy()
+            dtype = operands[0].dtype.scalar
+            shaped = any(x.type.is_block() for x in operands)
+            return tl.core.tensor(TensorHandle(out, dtype), tl.block_type(dtype, list(out.shape)) if shaped else dtype)
+
+        return call
+
+
+@cache
+def _function(source: str, name: str) -> Any:
+    from mlirc.codegen.triton_worker import load_function
+
+    function = load_function(source, name)
+    function.fn.__globals__["libdevice"] = _Libdevice()
+    return function
+
+
+def _run(
+    source: str,
+    name: str,
+    constants: dict[str, int],
+    grid: list[int],
+    memory: list[numpy.ndarray],
+    arguments: list[Any],
+) -> list[numpy.ndarray]:
+    import torch
+
+    held = [torch.from_numpy(x.copy()) for x in memory]
+    values = []
+    for argument in arguments:
+        if isinstance(argument, tuple):
+            where, first, dtype = argument
+            argument = held[where][first:].view(getattr(torch, dtype))
+        values.append(argument)
+    if all(grid):
+        _function(source, name)[tuple(grid)](*values, **constants)
+    return [x.numpy() for x in held]

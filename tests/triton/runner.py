@@ -1,0 +1,111 @@
+"""One kernel, built with KernelBuilder, as Triton's interpreter runs it and as ours does. The same face as NativeKernel.
+
+kernel = TritonKernel([x_info], "8", "", lambda k, x: [(k.neg(k.read(x, k.dims)), k.dims, x_info)])
+kernel.check(x)
+"""
+
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from typing import Any
+
+import numpy
+import torch
+
+from mlirc.dialects import symbols
+from mlirc.dialects.bindings import context
+from mlirc.dialects.kernel_interpreter import run_kernel
+from mlirc.dialects.tensor_types import TensorInfo, info_of
+from mlirc.lowering.kernel_nodes import read_kernel
+from mlirc.lowering.triton_kernel import triton_kernel
+from mlirc.lowering.triton_schedule import Schedule
+from tests.kernel_runner import GUARD, POISON, guarded, launch_module
+from tests.triton import interpreter_worker
+
+
+class TritonKernel:
+    """`source` is the kernel's text.
+
+    shrink  turns the schedule into another one: small blocks, say, so that a small tensor is a row of many
+    """
+
+    def __init__(
+        self,
+        inputs: Sequence[TensorInfo],
+        parallel: str,
+        inner: str,
+        build: Callable,
+        vector_bytes: int = 0,
+        shrink: Callable[[Schedule], Schedule] | None = None,
+    ):
+        with context():
+            self.module, self.order, self.outputs = launch_module(inputs, parallel, inner, build)
+            self.launch = next(
+                op
+                for op in self.module.body.operations[0].regions[0].blocks[0].operations
+                if op.operation.name == "mlircx.launch"
+            )
+            infos = [info_of(x) for x in self.launch.operands]
+            self.made = triton_kernel(read_kernel(self.launch), "kernel_0", infos, change=shrink)
+        self.mlir = self.source = self.made.source
+        self.symbols = self.made.symbols
+        self.fails = self.made.signature[-1] == "*i64" and len(self.made.signature) > len(infos) + len(self.symbols)
+
+    def __call__(self, inputs, outputs, threads: int = 1, **values: int) -> tuple[int, int, int]:
+        """Runs it; returns (number of a check that failed, bad index, its size)."""
+        tensors = [*(inputs[k] for k in self.order), *outputs]
+        memory: list[numpy.ndarray] = []
+        places: dict[int, int] = {}
+        arguments: list[Any] = []
+        for x in tensors:
+            storage = x.untyped_storage()
+            if storage.data_ptr() not in places or not storage.nbytes():
+                places[storage.data_ptr()] = len(memory)
+                memory.append(_bytes(x).numpy() if storage.nbytes() else numpy.zeros(64, numpy.uint8))
+            first = x.storage_offset() * x.element_size() if storage.nbytes() else 0
+            arguments.append((places[storage.data_ptr()], first, str(x.dtype).removeprefix("torch.")))
+        arguments += [values[s] for s in self.symbols]
+        if self.fails:
+            arguments.append((len(memory), 0, "int64"))
+            memory.append(numpy.zeros(24, numpy.uint8))
+        grid = [symbols.evaluate(n, values) for n in self.made.grid]
+        after = interpreter_worker.run(self.source, "kernel_0", self.made.constants, grid, memory, arguments)
+        for x in outputs:
+            storage = x.untyped_storage()
+            if storage.nbytes():
+                _bytes(x).copy_(torch.from_numpy(after[places[storage.data_ptr()]]))
+        return tuple(after[-1].view(numpy.int64).tolist()) if self.fails else (0, 0, 0)
+
+    def check(self, *inputs: torch.Tensor, threads=(1,), rtol=1e-5, atol=1e-5, **values: int) -> list[torch.Tensor]:
+        """Asserts that it gives what the interpreter does, and changes no memory around its results."""
+        wanted = [guarded(i, values)[1] for i in self.outputs]
+        self.interpret(inputs, wanted, **values)
+        made = [guarded(i, values) for i in self.outputs]
+        status, _, _ = self(inputs, [out for _, out in made], **values)
+        assert status == 0
+        for (memory, out), want in zip(made, wanted, strict=True):
+            torch.testing.assert_close(out, want, rtol=rtol, atol=atol, equal_nan=True)
+            untouched = torch.ones_like(memory, dtype=torch.bool)
+            torch.as_strided(untouched, out.shape, out.stride(), GUARD).fill_(False)
+            assert (memory.view(torch.uint8) == POISON).view(-1, memory.element_size())[untouched].all()
+        return wanted
+
+    def interpret(self, inputs, outputs, **values: int) -> None:
+        with context():
+            run_kernel(self.launch, [inputs[k] for k in self.order], outputs, values)
+
+
+def _bytes(x: torch.Tensor) -> torch.Tensor:
+    """All of the memory that a tensor is a part of."""
+    return torch.empty(0, dtype=torch.uint8).set_(x.untyped_storage())
+
+
+def small(limit: int) -> Callable[[Schedule], Schedule]:
+    """Blocks of at most `limit` points; rows that are longer go in a loop."""
+
+    def shrink(schedule: Schedule) -> Schedule:
+        tiles = tuple(replace(t, block=min(t.block, limit)) for t in schedule.tiles)
+        row = next((t for t in tiles if t.name == "r"), None)
+        looped = schedule.looped or (row is not None and not (isinstance(row.size, int) and row.size <= row.block))
+        return replace(schedule, tiles=tiles, looped=looped)
+
+    return shrink
