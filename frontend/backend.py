@@ -6,6 +6,7 @@ from typing import Any
 import torch
 from torch._dynamo.backends.common import aot_autograd
 from torch._functorch.partitioners import min_cut_rematerialization_partition
+from torch._subclasses.fake_tensor import unset_fake_temporarily
 
 from mlirc.frontend.compile import compile_graph
 from mlirc.frontend.options import Options, read_options
@@ -34,6 +35,8 @@ def mlirc(
 
 def compiler(kind: str, options: Options) -> Callable:
     def compile_fx(gm: torch.fx.GraphModule, example_inputs: Sequence[Any]) -> Callable:
-        return compile_graph(gm, kind, options)
+        # under AOTAutograd's mode each small tensor that a pass computes with would be a fake one
+        with unset_fake_temporarily():
+            return compile_graph(gm, kind, options)
 
     return compile_fx
