@@ -18,7 +18,8 @@ from mlirc.dialects import symbols
 from mlirc.dialects.symbols import Int
 from mlirc.dialects.tensor_types import TensorInfo
 from mlirc.lowering.attention_call import Attention
-from mlirc.lowering.attention_memory import load_columns, scratch, stage_rows, store_columns
+from mlirc.lowering.attention_decode import decode_text, decodes
+from mlirc.lowering.attention_memory import load_columns, place_of, scratch, stage_rows, store_columns
 from mlirc.lowering.attention_softmax import Softmax
 from mlirc.lowering.attention_tiles import VECTORS, Tile, most_rows, powers_below, split_rows
 from mlirc.lowering.cpu_target import CpuTarget
@@ -34,7 +35,8 @@ CONFLICT = 4096  # rows this many bytes apart fall into the same lines of the fi
 
 
 def attention_text(a: Attention, name: str, target: CpuTarget) -> KernelText:
-    return _Writer(a, name, target).write()
+    """The functions of kernel `name`, for a call that `refusal` of attention_call.py has nothing against."""
+    return decode_text(a, name, target) if decodes(a) else _Writer(a, name, target).write()
 
 
 class _Writer:
@@ -124,21 +126,21 @@ class _Writer:
         queries, keys = e.integer(a.q.shape[2]), e.integer(a.k.shape[2])
         shared = b.binary("arith.divui", head, e.i64(a.group)) if a.group > 1 else head
         rows = {
-            "q": self.at("q", a.q, batch, head, e.i64(0)),
-            "k": self.at("k", a.k, batch, shared, e.i64(0)),
-            "v": self.at("v", a.v, batch, shared, e.i64(0)),
-            "out": self.at("out", a.out, batch, head, e.i64(0)),
-            "lse": self.at("lse", a.lse, batch, head),
+            "q": place_of(e, e.env["q"], a.q, batch, head),
+            "k": place_of(e, e.env["k"], a.k, batch, shared),
+            "v": place_of(e, e.env["v"], a.v, batch, shared),
+            "out": place_of(e, e.env["out"], a.out, batch, head),
+            "lse": place_of(e, e.env["lse"], a.lse, batch, head),
         }
         if a.mask:
             place = (x if n != 1 else e.i64(0) for x, n in zip((batch, head), a.mask.shape, strict=False))
-            rows["mask"] = self.at("mask", a.mask, *place, e.i64(0))
+            rows["mask"] = place_of(e, e.env["mask"], a.mask, *place)
         load_columns(e, rows["q"], a.q, first, queries, self.panel, a.scale)
         self.softmax.start()
         self.fill(self.sums, self.padded("v"))
         end = keys
         if a.causal != "none":
-            seen = b.add(b.add(b.minimum(b.add(first, e.i64(self.width)), queries), e.integer(a.diagonal)), e.i64(0))
+            seen = b.add(b.minimum(b.add(first, e.i64(self.width)), queries), e.integer(a.diagonal))
             step = e.i64(self.key_tiles[0].rows)
             whole = b.binary("arith.divui", b.add(b.maximum(seen, e.i64(0)), b.sub(step, e.i64(1))), step)
             end = b.minimum(keys, b.mul(whole, step))  # what lies beyond `seen` is masked
@@ -153,16 +155,6 @@ class _Writer:
         e.loop(e.i64(0), end, e.i64(self.block), [], [], key_block)
         inverse = self.softmax.finish(rows["lse"], first, queries)
         store_columns(e, rows["out"], a.out, first, queries, self.sums, inverse)
-
-    def at(self, name: str, info: TensorInfo, *place: Value) -> Value:
-        e, b = self.e, self.e.index
-        offset = e.i64(0)
-        for index, stride in zip(place, info.stride, strict=False):
-            offset = b.add(offset, b.mul(index, e.integer(stride)))
-        element = {2: "i16", 4: "f32", 1: "i8", 8: "f64"}[info.dtype.itemsize]
-        return b.emit(
-            f"llvm.getelementptr {e.env[name]}[{offset}] : (!llvm.ptr, i64) -> !llvm.ptr, {element}", torch.int64
-        )
 
     def fill(self, place: Value, rows: int) -> None:
         """Zeros."""

@@ -34,6 +34,29 @@ def store_vector(e: Emitter, value: Value, address: Value) -> None:
     e.lines.append(f"llvm.store {value}, {address} {{alignment = 64 : i64}} : {type_}, !llvm.ptr")
 
 
+def store_scalar(e: Emitter, value: Value, address: Value) -> None:
+    e.lines.append(f"llvm.store {value}, {address} {{alignment = 4 : i64}} : f32, !llvm.ptr")
+
+
+def store_masked(e: Emitter, value: Value, address: Value, dtype: torch.dtype, mask: Value) -> None:
+    """Lanes of float32 as neighbouring elements of `dtype`."""
+    stored = stored_dtype(dtype)
+    b = e.builder(stored, True)
+    value = b.bitcast(e.builder(torch.float32, True).cast(value, dtype), stored)
+    e.lines.append(
+        f"llvm.intr.masked.store {value}, {address}, {mask} {{alignment = {stored.itemsize} : i32}} : "
+        f"{b.type_text(stored)}, {b.type_text(torch.bool)} into !llvm.ptr"
+    )
+
+
+def place_of(e: Emitter, base: Value, info: TensorInfo, *index: Value) -> Value:
+    """The address of the element at `index`; dimensions after those given count as 0."""
+    offset = e.i64(0)
+    for at, stride in zip(index, info.stride, strict=False):
+        offset = e.index.add(offset, e.index.mul(at, e.integer(stride)))
+    return advance(e, base, offset, info.dtype)
+
+
 def lanes_below(e: Emitter, count: Value) -> Value:
     """A mask of the first `count` lanes."""
     return e.builder(torch.int64, True).lt(e.lane_numbers(), e.splat(count))
@@ -136,8 +159,7 @@ def store_columns(
     head, width = rows.shape[3], VECTORS * e.lanes
     assert isinstance(head, int)
     wide, b = e.builder(torch.float32, True), e.index
-    along, stored = e.integer(rows.stride[2]), stored_dtype(rows.dtype)
-    s = e.builder(stored, True)
+    along = e.integer(rows.stride[2])
 
     def square(d: Value, state: list[Value]) -> list[Value]:
         for half, factor in enumerate(factors):
@@ -149,12 +171,7 @@ def store_columns(
                 row = b.add(first, e.i64(half * e.lanes + lane))
                 left = b.select(b.lt(row, end), b.sub(e.i64(head), d), e.i64(0))
                 address = advance(e, base, b.add(b.mul(row, along), d), rows.dtype)
-                value = s.bitcast(wide.cast(value, rows.dtype), stored)
-                e.lines.append(
-                    f"llvm.intr.masked.store {value}, {address}, {lanes_below(e, left)} "
-                    f"{{alignment = {stored.itemsize} : i32}} : "
-                    f"{s.type_text(stored)}, {s.type_text(torch.bool)} into !llvm.ptr"
-                )
+                store_masked(e, value, address, rows.dtype, lanes_below(e, left))
         return state
 
     e.loop(e.i64(0), e.i64(head), e.i64(e.lanes), [], [], square)
@@ -178,7 +195,7 @@ def stage_rows(e: Emitter, base: Value, rows: TensorInfo, count: Value, copy: Va
                 store_vector(e, value, advance(e, target, d))
             else:
                 value = load_scalar(e, here, rows.dtype)
-                e.lines.append(f"llvm.store {value}, {advance(e, target, d)} {{alignment = 4 : i64}} : f32, !llvm.ptr")
+                store_scalar(e, value, advance(e, target, d))
             return state
 
         e.loop(e.i64(0), e.i64(head), e.i64(e.lanes if side_by_side else 1), [], [], part)

@@ -4,7 +4,8 @@ from mlirc.lowering.pipeline_parser import parse
 
 SIMPLIFY = (
     "canonicalize,cse,"
-    "fold-constants,"  # before decompose: a mask that is always true goes before attention is looked at
+    "fold-constants,"
+    "simplify-attention,"  # before decompose: it looks through composites that make masks
     "fold-convolutions,"  # before decompose: it takes batch norms in
     "decompose,"
     "fold-constants,eliminate-views,"

@@ -35,7 +35,8 @@ def stage_of(function: Any) -> str | None:
     """The form that a `func.func` is in, by what it holds; None where nothing in it is ours."""
     names = {op.operation.name for op in function.regions[0].blocks[0].operations}
     if "mlirc.arena" in function.attributes or names & _PLANNED:
-        return "lowered" if "mlircx.run" in names and "mlircx.launch" not in names else "memory"
+        has_code = any("kernel" in op.attributes for op in function.regions[0].blocks[0].operations)
+        return "lowered" if has_code and "mlircx.launch" not in names else "memory"
     if any(may_hold("graph", name) and name not in ALLOWED["kernel"] for name in names):
         return "graph"
     if "mlircx.kernel" in names:
