@@ -4,11 +4,14 @@
                                           that is 0 at first
     leave_device(guard)                   back to the device from before
     launch(record, x, y, z, stream, parameters)   a kernel (cuda_driver.Record) on a grid, none where the grid is empty
+    align(address, bytes, dtype, device type, index, place, stream, result)   the address if it is a multiple of 16, else
+                                          that of a copy, which is freed with its handle at `place`
+    copy_back(address, aligned, bytes, stream)   what a kernel wrote to such a copy
+    find_failure(words, n, sites, site, index, size)   1 and the first failure that one of n launches noted, if any did
 
-The first and the last give 0 or an error: of PyTorch's shim 1, of CUDA its number plus 1000.
+The others give 0 or an error: of PyTorch's shim 1, of CUDA its number plus 1000.
 """
 
-import ctypes
 import threading
 from functools import cache
 
@@ -19,6 +22,9 @@ SIGNATURES = {
     "enter_device": "i32 (i32, ptr, ptr)",
     "leave_device": "void (ptr)",
     "launch": "i32 (ptr, i64, i64, i64, ptr, ptr)",
+    "align": "i32 (ptr, i64, i32, i32, i32, ptr, ptr, ptr)",
+    "copy_back": "i32 (ptr, ptr, i64, ptr)",
+    "find_failure": "i32 (ptr, i64, ptr, ptr, ptr, ptr)",
 }
 CUDA_ERRORS = 1000  # an error from here on is CUDA's
 
@@ -27,6 +33,10 @@ declare i32 @aoti_torch_create_cuda_guard(i32, ptr)
 declare i32 @aoti_torch_cuda_guard_set_index(ptr, i32)
 declare i32 @aoti_torch_delete_cuda_guard(ptr)
 declare i32 @aoti_torch_get_current_cuda_stream(i32, ptr)
+declare i32 @aoti_torch_empty_strided(i64, ptr, ptr, i32, i32, i32, ptr)
+declare i32 @aoti_torch_get_data_ptr(ptr, ptr)
+declare i32 @aoti_torch_delete_tensor_object(ptr)
+declare i32 @cuMemcpyDtoDAsync_v2(i64, i64, i64, ptr)
 declare i32 @cuCtxGetCurrent(ptr)
 declare i32 @cuCtxSetCurrent(ptr)
 declare i32 @cuDevicePrimaryCtxRetain(ptr, i32)
@@ -108,6 +118,96 @@ failed:
   %number = add i32 %code, 1000
   ret i32 %number
 empty:
+  ret i32 0
+}
+
+define i32 @align(ptr %address, i64 %bytes, i32 %dtype, i32 %device, i32 %index, ptr %place, ptr %stream, ptr %result) {
+entry:
+  %size_at = alloca i64
+  %one_at = alloca i64
+  %from = ptrtoint ptr %address to i64
+  %rest = and i64 %from, 15
+  %aligned = icmp eq i64 %rest, 0
+  br i1 %aligned, label %as_it_is, label %release
+as_it_is:
+  store ptr %address, ptr %result
+  ret i32 0
+release:                                     ; the copy of an earlier launch in a loop would leak
+  %old = load ptr, ptr %place
+  %none = icmp eq ptr %old, null
+  br i1 %none, label %make, label %delete
+delete:
+  store ptr null, ptr %place
+  %c0 = call i32 @aoti_torch_delete_tensor_object(ptr %old)
+  br label %make
+make:
+  store i64 %bytes, ptr %size_at
+  store i64 1, ptr %one_at
+  %c1 = call i32 @aoti_torch_empty_strided(i64 1, ptr %size_at, ptr %one_at, i32 %dtype, i32 %device, i32 %index, ptr %place)
+  %no_memory = icmp ne i32 %c1, 0
+  br i1 %no_memory, label %shim_failed, label %copy
+copy:
+  %handle = load ptr, ptr %place
+  %c2 = call i32 @aoti_torch_get_data_ptr(ptr %handle, ptr %result)
+  %to = load i64, ptr %result
+  %c3 = call i32 @cuMemcpyDtoDAsync_v2(i64 %to, i64 %from, i64 %bytes, ptr %stream)
+  %failed = icmp ne i32 %c3, 0
+  br i1 %failed, label %cuda_failed, label %done
+done:
+  ret i32 0
+shim_failed:
+  ret i32 1
+cuda_failed:
+  %number = add i32 %c3, 1000
+  ret i32 %number
+}
+
+define i32 @copy_back(ptr %address, ptr %aligned, i64 %bytes, ptr %stream) {
+entry:
+  %same = icmp eq ptr %address, %aligned
+  br i1 %same, label %done, label %copy
+copy:
+  %to = ptrtoint ptr %address to i64
+  %from = ptrtoint ptr %aligned to i64
+  %code = call i32 @cuMemcpyDtoDAsync_v2(i64 %to, i64 %from, i64 %bytes, ptr %stream)
+  %bad = icmp ne i32 %code, 0
+  br i1 %bad, label %failed, label %done
+failed:
+  %number = add i32 %code, 1000
+  ret i32 %number
+done:
+  ret i32 0
+}
+
+define i32 @find_failure(ptr %words, i64 %n, ptr %sites, ptr %site, ptr %index, ptr %size) {
+entry:
+  br label %head
+head:
+  %k = phi i64 [ 0, %entry ], [ %next, %body ]
+  %more = icmp slt i64 %k, %n
+  br i1 %more, label %body, label %none
+body:
+  %next = add i64 %k, 1
+  %position = mul i64 %k, 3
+  %check_at = getelementptr i64, ptr %words, i64 %position
+  %check = load volatile i64, ptr %check_at  ; a GPU writes it
+  %good = icmp eq i64 %check, 0
+  br i1 %good, label %head, label %found
+found:
+  %index_at = getelementptr i64, ptr %check_at, i64 1
+  %size_at = getelementptr i64, ptr %check_at, i64 2
+  %bad_index = load volatile i64, ptr %index_at
+  %its_size = load volatile i64, ptr %size_at
+  store volatile i64 0, ptr %check_at
+  %first_at = getelementptr i64, ptr %sites, i64 %k
+  %first = load i64, ptr %first_at
+  %after = add i64 %first, %check
+  %number = sub i64 %after, 1
+  store i64 %number, ptr %site
+  store i64 %bad_index, ptr %index
+  store i64 %its_size, ptr %size
+  ret i32 1
+none:
   ret i32 0
 }
 """

@@ -6,6 +6,7 @@ from typing import Any
 
 from mlirc.codegen import shared_kernels
 from mlirc.codegen.cache_folder import CacheFolder
+from mlirc.codegen.cuda_kernels import compile_and_load
 from mlirc.codegen.host_program import host_program
 from mlirc.codegen.llvm import compile_ir, mlir_to_llvm
 from mlirc.codegen.program import Program
@@ -15,6 +16,7 @@ from mlirc.dialects.dialect import attribute_value
 
 KERNEL_OPT_LEVEL = 1
 HOST_OPT_LEVEL = 0  # straight-line calls: there is nothing to optimise
+
 
 def compile_module(
     module: ir.Module,
@@ -33,12 +35,14 @@ def compile_module(
     Raises ValueError for a module of another form.
     """
     with context():
-        functions = {attribute_value(op.attributes["sym_name"]): op for op in module.body.operations}
+        named = {attribute_value(op.attributes["sym_name"]): op for op in module.body.operations}
+        functions = {name: op for name, op in named.items() if op.operation.name != "mlircx.triton"}
         if entry not in functions:
             raise ValueError(f"the module has no function @{entry} to emit")
         host = host_program(functions[entry], objects, consume)
         kernels = load_kernels(functions, [name for name in host.links if name in functions], folder)
-    return Program(host, compile_ir(host.text, HOST_OPT_LEVEL), kernels)
+        gpu_kernels = compile_and_load(named, host.launched, folder)
+    return Program(host, compile_ir(host.text, HOST_OPT_LEVEL), kernels, gpu_kernels)
 
 
 def load_kernels(

@@ -4,11 +4,13 @@ Every handle that the program owns sits in `%frame` from the moment it exists; a
 frees what is there. A call that may fail has a *site*, which says for the message what was called and where from.
 """
 
+import re
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 
-from mlirc.codegen import native_runtime, shim
+from mlirc.codegen import cuda_runtime, native_runtime, shim
+from mlirc.codegen.cuda_gpus import Gpus
 from mlirc.codegen.ir_text import FunctionText, SizeText
 from mlirc.dialects.bindings import ir
 from mlirc.dialects.symbols import Int
@@ -22,6 +24,12 @@ class Site:
     op: str
     location: str
     message: str = ""
+
+
+def location_text(location: ir.Location) -> str:
+    """The user's source line, "model.py:12"; "" where it is not known."""
+    found = re.search(r'"([^"]+)":(\d+)', str(location))
+    return f"{found[1]}:{found[2]}" if found else ""
 
 
 @dataclass
@@ -70,8 +78,8 @@ class Frame:
     consume: the program empties the list of inputs, and frees each tensor of it after its last use.
     """
 
-    def __init__(self, consume: bool = False):
-        self.consume = consume
+    def __init__(self, consume: bool, gpus: Gpus):
+        self.consume, self.gpus = consume, gpus
         self.text = FunctionText()
         self.sizes = SizeText(self.text)
         self.values: dict[ir.Value, Buffer | Number] = {}
@@ -117,7 +125,7 @@ class Frame:
         self.branch(self.text.value(f"icmp ne i32 {status}, 0"), self.exit)
 
     def runtime(self, name: str, *args: str) -> str:
-        return self.text.call_link(name, native_runtime.SIGNATURES[name], *args)
+        return self.text.call_link(name, (native_runtime.SIGNATURES | cuda_runtime.SIGNATURES)[name], *args)
 
     def shim(self, name: str, *args: str) -> None:
         """A call of PyTorch's C shim."""

@@ -9,36 +9,44 @@
 Straight-line: blocks follow each other, and a failure leaves for the end. native_runtime.py has what is called.
 """
 
-import re
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
-from mlirc.codegen import shim
+from mlirc.codegen import cuda_launch, native_runtime, shim
+from mlirc.codegen.cuda_gpus import Launched, gpus_of
 from mlirc.codegen.host_aten import Call, aten_call
-from mlirc.codegen.host_frame import Buffer, Frame, Number, Root, Site
+from mlirc.codegen.host_frame import Buffer, Frame, Number, Root, Site, location_text
 from mlirc.codegen.host_inputs import read_inputs
 from mlirc.dialects import symbols
 from mlirc.dialects.bindings import ir
 from mlirc.dialects.dialect import attribute_value
 from mlirc.dialects.graph_builder import read_constant
+from mlirc.dialects.memory_ops import arenas
 from mlirc.dialects.tensor_types import info_of
 
 
 @dataclass(frozen=True)
 class HostProgram:
-    """`links`: the functions whose addresses belong into the module's array @links: of native_runtime, and kernels."""
+    """links      the functions whose addresses belong into the module's array @links: of native_runtime and cuda_runtime, and
+               kernels; and FAILURES, the address of FAILURE_WORDS words for each of `checks` (cuda_launch.py)
+    uses_gpu   whether any of its tensors is on a GPU
+    launched   kernels that it launches there
+    """
 
     text: str
     inputs: int
     calls: list[Call]
     sites: list[Site]
     links: list[str]
+    uses_gpu: bool = False
+    launched: list[Launched] = field(default_factory=list)
+    checks: int = 0
 
 
 def host_program(function: Any, objects: Sequence[Any] = (), consume: bool = False) -> HostProgram:
     """The host program of a lowered `func.func`; needs an entered context. ValueError for what has no place in one."""
-    frame = Frame(consume)
+    frame = Frame(consume, gpus_of(function))
     calls: list[Call] = []
     block = function.regions[0].blocks[0]
     begin(frame, function)
@@ -62,13 +70,17 @@ def host_program(function: Any, objects: Sequence[Any] = (), consume: bool = Fal
     text.places.append(f"  call void @llvm.memset.p0.i64(ptr %frame, i8 0, i64 {8 * frame.frame_size}, i1 false)")
     text.declared["llvm.memset.p0.i64"] = "void (ptr, i8, i64, i1)"
     module = text.module("ptr @graph(ptr %self, ptr %inputs)")
-    return HostProgram(module, len(block.arguments), calls, frame.sites, list(text.links))
-
-
-def location_text(location: ir.Location) -> str:
-    """The user's source line, "model.py:12"; "" where it is not known."""
-    found = re.search(r'"([^"]+)":(\d+)', str(location))
-    return f"{found[1]}:{found[2]}" if found else ""
+    gpus = frame.gpus
+    return HostProgram(
+        module,
+        len(block.arguments),
+        calls,
+        frame.sites,
+        list(text.links),
+        uses_gpu=bool(gpus.numbers),
+        launched=list(gpus.launched.values()),
+        checks=len(gpus.checks),
+    )
 
 
 def last_uses(block: ir.Block) -> dict[ir.Operation | None, list[ir.Value]]:
@@ -102,10 +114,9 @@ def begin(frame: Frame, function: Any) -> None:
     text.line("store i64 0, ptr %arena")
     text.line(f"%name = {text.call_text('PyTuple_GetItem', 'ptr (ptr, i64)', '%self', '0')}")
     read_inputs(frame, function)
-    arena = attribute_value(function.attributes["mlirc.arena"]) if "mlirc.arena" in function.attributes else "0"
-    bytes_ = symbols.parse(arena)
-    if bytes_ != 0:
-        record = frame.runtime("take_arena", frame.sizes.of(bytes_))
+    bytes_ = arenas(function) if "mlirc.arena" in function.attributes else {"cpu": 0}
+    if bytes_["cpu"] != 0:
+        record = frame.runtime("take_arena", frame.sizes.of(bytes_["cpu"]))
         frame.branch(text.value(f"icmp eq ptr {record}, null"), frame.exit)
         text.line(f"store ptr {record}, ptr %arena")
         text.line(f"%memory = load ptr, ptr {frame.at(record, 1)}")
@@ -114,6 +125,7 @@ def begin(frame: Frame, function: Any) -> None:
     text.line(f"%thread = {text.call_text('PyEval_SaveThread', 'ptr ()')}")
     frame.exit = "failed"
     operations = list(function.regions[0].blocks[0].operations)
+    cuda_launch.begin(frame, bytes_)
     kernels = [op for op in operations if "kernel" in op.attributes]
     if kernels:
         frame.shim("torch_get_num_threads", "%scratch")
@@ -144,6 +156,7 @@ def finish(frame: Frame, op: Any) -> None:
     text.line("br label %finish")
     text.block("finish")
     list_ = text.value(f"phi ptr [ {made}, %made ], [ null, %refused ]", "result")
+    cuda_launch.end(frame)
     frame.runtime("finish", "%frame", str(frame.frame_size), frame.load("ptr", "%arena"))
     text.line(f"ret ptr {list_}")
 
@@ -168,14 +181,18 @@ def result(frame: Frame, x: Buffer | Number) -> tuple[str, str]:
 
 def slot(frame: Frame, op: Any) -> None:
     offset = frame.sizes.of(symbols.parse(attribute_value(op.attributes["offset"])))
-    address = frame.text.value(f"getelementptr i8, ptr %memory, i64 {offset}", "slot")
+    memory = cuda_launch.memory(info_of(op.results[0]).device)
+    address = frame.text.value(f"getelementptr i8, ptr {memory}, i64 {offset}", "slot")
     frame.values[op.results[0]] = Buffer(info_of(op.results[0]), Root("slot", address=address))
 
 
 def allocate(frame: Frame, op: Any) -> None:
     info, place = info_of(op.results[0]), frame.new_handle()
     frame.shim("aoti_torch_empty_strided", *frame.layout(info), *frame.kind(info), place)
-    frame.values[op.results[0]] = frame.owned(info, place)
+    made = frame.values[op.results[0]] = frame.owned(info, place)
+    bytes_ = symbols.maximum(info.extent, 0) * info.dtype.itemsize
+    if info.device == "cpu" and not (isinstance(bytes_, int) and bytes_ < native_runtime.LARGE):
+        frame.runtime("use_huge_pages", frame.address(made), frame.sizes.of(bytes_))
 
 
 def release(frame: Frame, op: Any) -> None:
@@ -209,6 +226,9 @@ def number(frame: Frame, op: Any) -> None:
 
 def run(frame: Frame, op: Any) -> None:
     """A kernel, given its words: addresses, symbols, the number of threads, room for a bad index and its size."""
+    if op.operation in frame.gpus.kernels:
+        cuda_launch.launch(frame, op)
+        return
     text = frame.text
     exprs = symbols.parse_list(attribute_value(op.attributes["symbols"]))
     words = [f"ptr {frame.address(frame.values[x])}" for x in op.operands]
@@ -237,7 +257,8 @@ def call(frame: Frame, op: Any) -> None:
     operands = [frame.values[x] for x in op.operands]
     if len(operands) != count + 1:
         raise ValueError(f"the call of {frame.op} at {frame.location or '?'} must have one output after its inputs")
-    routine, more = shim.routine(frame.op, info_of(op.operands[count]).rank)
+    result = info_of(op.operands[count])
+    routine, more = shim.routine(frame.op, result.rank, result.device)
     frame.shim(routine, frame.plain(operands[count]), *map(frame.plain, operands[:count]), *more)
 
 

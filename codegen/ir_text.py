@@ -10,7 +10,7 @@ from mlirc.dialects.symbols import Int
 class FunctionText:
     """The body of one function whose blocks follow each other. What an earlier line defined, a later one may use.
 
-    `links` names functions whose addresses the loader writes into the module's global array @links.
+    `links` names functions, and other things, whose addresses the loader writes into the module's global array @links.
     """
 
     def __init__(self):
@@ -63,13 +63,16 @@ class FunctionText:
 
     def call_link(self, name: str, signature: str, *args: str) -> str:
         """The value ("" for void) of a call of a function that the loader links by `name`."""
-        index = self.links.setdefault(name, len(self.links))
-        function = self.value(f"load ptr, ptr getelementptr (ptr, ptr @links, i64 {index})", "function")
-        text = call_text(function, signature, args)
+        text = call_text(self.link(name), signature, args)
         if signature.startswith("void "):
             self.line(text)
             return ""
         return self.value(text)
+
+    def link(self, name: str) -> str:
+        """The address that the loader links by `name`."""
+        index = self.links.setdefault(name, len(self.links))
+        return self.value(f"load ptr, ptr getelementptr (ptr, ptr @links, i64 {index})", "link")
 
     def module(self, signature: str) -> str:
         """The module's text: this function, with `signature` ("ptr @graph(ptr %self)") and what it needs."""

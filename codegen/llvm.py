@@ -26,7 +26,8 @@ PIPELINE = "builtin.module(convert-scf-to-cf,convert-vector-to-llvm,convert-to-l
 # What code still gains by that comes as vectors in the loops that it should have.
 SHORT_PASSES = ("sroa", "instruction_combine", "simplify_cfg")
 
-_LIBRARIES = ("libc10.so", "libtorch_cpu.so", "libgomp")  # in torch's folder; libgomp's file name ends in a version
+# in torch's folder; libgomp's file name ends in a version, and a torch for CPUs has no libtorch_cuda
+_LIBRARIES = ("libc10.so", "libtorch_cpu.so", "libtorch_cuda.so", "libgomp")
 _LLVM_DIALECTS = ("llvm.", "builtin.module")
 
 _lock = threading.RLock()
@@ -141,6 +142,11 @@ def _check_externals(module: llvm.ModuleRef) -> None:
     missing = [name for name in names if not llvm.address_of_symbol(name) and not hasattr(process, name)]
     if missing:
         raise ValueError(f"generated code calls {', '.join(missing)}, which no library of this process has")
+
+
+def load_library(name: str) -> None:
+    """Lets generated code call what the library `name` exports."""
+    llvm.load_library_permanently(name)
 
 
 @cache

@@ -6,7 +6,11 @@ from dataclasses import replace
 from typing import Any
 from weakref import finalize
 
-from mlirc.codegen import after_fork, arena, native_runtime, shim
+import torch
+
+from mlirc.codegen import after_fork, arena, cuda_driver, cuda_runtime, native_runtime, shim
+from mlirc.codegen.cuda_gpus import FAILURE_WORDS, FAILURES
+from mlirc.codegen.cuda_kernels import GpuKernel
 from mlirc.codegen.host_aten import Call
 from mlirc.codegen.host_frame import Site
 from mlirc.codegen.host_program import HostProgram
@@ -26,15 +30,27 @@ class Program:
 
     _boxed_call = True  # AOTAutograd then hands over a list
 
-    def __init__(self, host: HostProgram, code: Code, kernels: Mapping[str, Kernel]):
-        """`code` is that of host.text, `kernels` what it calls, by the names in host.links."""
+    def __init__(
+        self,
+        host: HostProgram,
+        code: Code,
+        kernels: Mapping[str, Kernel],
+        gpu_kernels: Mapping[str, GpuKernel] | None = None,
+    ):
+        """`code` is that of host.text, `kernels` and `gpu_kernels` what it runs, by the names in host.links."""
         after_fork.install()
-        addresses = native_runtime.functions() | {name: kernel.address for name, kernel in kernels.items()}
+        self.kernels, self.gpu_kernels = kernels, gpu_kernels or {}
+        addresses = native_runtime.functions()
+        addresses |= {name: kernel.address for name, kernel in (*kernels.items(), *self.gpu_kernels.items())}
+        if host.uses_gpu:
+            addresses |= cuda_runtime.functions()
+            self.failures = torch.zeros(FAILURE_WORDS * host.checks, dtype=torch.int64, pin_memory=True)
+            addresses[FAILURES] = self.failures.data_ptr()
         links = (ctypes.c_void_p * len(host.links)).from_address(code.address("links"))
         links[:] = [addresses[name] for name in host.links]
         self.calls: list[Call] = host.calls
         self.host = replace(host, text="")  # the text is long, and not needed any more
-        self.code, self.kernels = code, kernels
+        self.code = code
         self._method = _Method(b"graph", code.address("graph"), _METH_O, None)
         data = ("_cdata", Failure(host.inputs, host.sites), *(call.python for call in host.calls))
         self._run = _new_function(ctypes.byref(self._method), data, None)
@@ -59,6 +75,9 @@ class Failure:
             raise TypeError(f"this compiled graph takes a list of {self.inputs} inputs")
         if index == -2:
             raise RuntimeError(f"{site.op} gave a tensor of other sizes or dtype than its meta function promised")
+        if (cuda := cuda_runtime.error_number(index)) is not None:
+            reason = cuda_driver.error_text(cuda)
+            raise RuntimeError(f"CUDA: {reason} (in {site.op}{site.location and ', from ' + site.location})")
         reason = shim.last_error() or "PyTorch's C shim wrote the reason to stderr"
         origin = f" from {site.location}" if site.location else ""
         raise RuntimeError(f"{reason}\n(in {site.op}, called by a compiled graph{origin})")

@@ -9,6 +9,7 @@ from contextlib import contextmanager
 import torch
 from torch._guards import TracingContext
 from torch.fx import GraphModule
+from torch.utils._pytree import tree_leaves
 
 from mlirc.codegen.cache_folder import CacheFolder
 from mlirc.codegen.emit import compile_module
@@ -80,22 +81,28 @@ def parameter_positions(kind: str) -> list[int]:
     return list(tracing.fw_metadata.static_input_indices or ())
 
 
-def check_devices(gm: GraphModule) -> None:
+def uses_gpu(gm: GraphModule) -> bool:
+    """Whether any tensor of the graph is on a GPU. Raises DeviceError for one on a device that mlirc has no code for."""
+    found = False
     for node in gm.graph.nodes:
-        value = node.meta.get("val")
-        if isinstance(value, torch.Tensor) and value.device.type != "cpu":
-            what = "input" if node.op == "placeholder" else "the result of"
-            raise DeviceError(f"{what} {_where(node)} is on {value.device}; mlirc compiles for: cpu")
+        for value in tree_leaves(node.meta.get("val")):
+            if not isinstance(value, torch.Tensor) or value.device.type == "cpu":
+                continue
+            if value.device.type != "cuda":
+                what = "input" if node.op == "placeholder" else "the result of"
+                raise DeviceError(f"{what} {_where(node)} is on {value.device}; mlirc compiles for: cpu, cuda")
+            found = True
+    return found
 
 
 def _compile(gm: GraphModule, kind: str, options: Options, report: statistics.GraphReport) -> Callable[[list], list]:
-    check_devices(gm)
+    on_gpu = uses_gpu(gm)
     placeholders = len(gm.graph.find_nodes(op="placeholder"))
     with context():
         with _timed(report, "import"):
             imported = _import(gm, kind)
         module = imported.module
-        stages = pipelines.stages(options.pipeline)
+        stages = pipelines.stages(options.pipeline, on_gpu)
         place, found = graph_cache.find(imported, kind, stages, options, report)
         if found is not None:
             return wrap(found[0], imported, placeholders, found[1])

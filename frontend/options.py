@@ -19,7 +19,8 @@ class Options:
     """What a user can choose.
 
     fallback   "eager": a graph that fails to compile runs in eager, with one warning; "error": the error is raised
-    pipeline   a pipeline's name ("cpu", "strict"), or passes as `mlirc opt -p` takes them; what they leave out of the way
+    pipeline   a pipeline's name ("cpu", "gpu", "strict"; "auto" is "gpu" where a tensor is on one, else "cpu"), or passes as
+               `mlirc opt -p` takes them; what they leave out of the way
                to machine code is done as in "strict", with no fusion
     dump       a folder that gets each graph's IR after every stage, or None
     cache      whether compiled graphs are looked up and kept on disk, in MLIRC_CACHE_DIR or the user's cache folder
@@ -27,7 +28,7 @@ class Options:
     """
 
     fallback: str = dataclasses.field(default="eager", metadata={"allowed": ("eager", "error")})
-    pipeline: str = "cpu"
+    pipeline: str = "auto"
     dump: str | None = None
     cache: bool = True
     mode: str = dataclasses.field(default="default", metadata={"allowed": MODES})
@@ -55,7 +56,7 @@ def read_options(options: dict[str, Any] | None, mode: str | None = None) -> Opt
         if allowed and value not in allowed:
             raise OptionError(f"mlirc option '{name}' is {value!r}; it can be {', '.join(map(repr, allowed))}")
     made = Options(**given)
-    if made.pipeline not in PIPELINES:
+    if made.pipeline != "auto" and made.pipeline not in PIPELINES:
         try:
             runners(made.pipeline)
         except PipelineError as error:

@@ -1,0 +1,57 @@
+"""Machine code of the kernels that a program launches on GPUs: compiled by Triton, loaded for each GPU once a process."""
+
+import ctypes
+import threading
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+
+from mlirc.codegen.cache_folder import CacheFolder
+from mlirc.codegen.cuda_driver import Record, load_kernel
+from mlirc.codegen.cuda_gpus import Launched
+from mlirc.codegen.triton_compile import CompiledKernel, compile_kernels, kernel_source
+
+
+@dataclass(frozen=True)
+class GpuKernel:
+    """A kernel that is loaded for a GPU; `address` is that of its record, which native code launches from."""
+
+    compiled: CompiledKernel
+    device: int
+    record: Record
+
+    @property
+    def address(self) -> int:
+        return ctypes.addressof(self.record)
+
+
+_lock = threading.Lock()
+_loaded: dict[tuple[bytes, str, int, int, int], Record] = {}
+
+
+def load(compiled: CompiledKernel, device: int) -> GpuKernel:
+    """The kernel on GPU number `device`. Raises CudaError."""
+    key = (compiled.cubin, compiled.name, compiled.num_warps, compiled.shared, device)
+    with _lock:
+        if key not in _loaded:
+            _loaded[key] = load_kernel(*key)
+        return GpuKernel(compiled, device, _loaded[key])
+
+
+def compile_and_load(
+    ops: Mapping[str, Any], launched: Sequence[Launched], folder: CacheFolder | None
+) -> dict[str, GpuKernel]:
+    """The kernels of a host program by their links; `ops` has each one's `mlirc.triton`. All are compiled together.
+
+    Raises TritonError for a kernel that Triton does not take, CudaError for code that a GPU does not.
+    """
+    found: dict[str, GpuKernel] = {}
+    for device in dict.fromkeys(k.device for k in launched):
+        here = [k for k in launched if k.device == device]
+        major, minor = torch.cuda.get_device_capability(device)
+        sources = [kernel_source(ops[k.kernel]) for k in here]
+        for kernel, compiled in zip(here, compile_kernels(sources, 10 * major + minor, folder), strict=True):
+            found[kernel.link] = load(compiled, device)
+    return found
