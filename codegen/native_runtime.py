@@ -27,6 +27,7 @@ SIGNATURES = {
     "read_inputs": "i32 (ptr, ptr, ptr, i64, ptr, ptr)",
     "keep_inputs": "void (ptr, ptr, i64, ptr, ptr)",
     "take_arena": "ptr (i64)",
+    "use_huge_pages": "void (ptr, i64)",
     "call_python": "i32 (ptr, ptr, ptr, ptr, ptr, i64, ptr, ptr, i64, ptr, ptr)",
     "make_results": "ptr (ptr, ptr, i64, ptr)",
     "settle": "i32 (ptr, i64, ptr, ptr, i32, i32, i32)",
@@ -34,6 +35,9 @@ SIGNATURES = {
     "fail": "void (ptr, i64, i64, i64)",
     "finish": "void (ptr, i64, ptr)",
 }
+
+LARGE = 4 << 20
+"""Bytes from which memory that is new is worth huge pages: fresh ones cost a fault each, at 4 KiB more than the data itself."""
 
 _lock = threading.Lock()
 
@@ -57,7 +61,7 @@ def _addresses() -> dict[str, int]:
 
 @cache
 def _code() -> Code:
-    code = compile_ir(TEXT, opt_level=1)
+    code = compile_ir(TEXT.replace("LARGE", str(LARGE)), opt_level=1)
     library = ctypes.CDLL(str(Path(torch.__file__).parent / "lib" / "libtorch_python.so"))
     wrap = ctypes.cast(library["_Z16THPVariable_WrapRKN2at10TensorBaseE"], ctypes.c_void_p)
     ctypes.c_void_p.from_address(code.address("wrap_tensor")).value = wrap.value

@@ -35,6 +35,7 @@ declare i32 @aoti_torch_copy_(ptr, ptr, i32)
 declare ptr @calloc(i64, i64)
 declare ptr @aligned_alloc(i64, i64)
 declare void @free(ptr)
+declare i32 @madvise(ptr, i64, i32)
 
 %arena = type { ptr, ptr, i64 }                ; the next idle one, memory, bytes of it
 @idle_arenas = global ptr null
@@ -138,6 +139,25 @@ done:
   ret void
 }
 
+; Asks the kernel for huge pages in what is not yet touched of new memory, from LARGE bytes on. Where it has none, nothing is lost.
+define void @use_huge_pages(ptr %memory, i64 %bytes) {
+entry:
+  %large = icmp sge i64 %bytes, LARGE
+  br i1 %large, label %advise, label %done
+advise:
+  %start = ptrtoint ptr %memory to i64
+  %end = add i64 %start, %bytes
+  %padded = add i64 %start, 4095
+  %first = and i64 %padded, -4096
+  %last = and i64 %end, -4096
+  %length = sub i64 %last, %first
+  %page = inttoptr i64 %first to ptr
+  %ignored = call i32 @madvise(ptr %page, i64 %length, i32 14) ; MADV_HUGEPAGE
+  br label %done
+done:
+  ret void
+}
+
 ; An arena of at least %bytes, which nobody else uses until `finish`; null with MemoryError pending.
 define ptr @take_arena(i64 %bytes) {
 entry:
@@ -170,6 +190,7 @@ grow:
   br i1 %failed, label %give_up, label %grown
 grown:
   store i64 %rounded, ptr %bytes_at
+  call void @use_huge_pages(ptr %memory, i64 %rounded)
   br label %done
 done:
   ret ptr %record

@@ -2,6 +2,8 @@
 
 import gc
 import os
+import re
+from pathlib import Path
 
 import pytest
 import torch
@@ -340,3 +342,20 @@ def test_a_library_failure_has_pytorchs_text_and_the_users_line():
     x = torch.ones(2, 3, dtype=torch.bool)
     with pytest.raises(RuntimeError, match=r"(?s)not implemented for 'Bool'.*matmul.*model.py:7"):
         program([x, x.t().contiguous()])
+
+
+def test_large_results_ask_for_huge_pages():
+    large, small = torch.randn(2048, 1024), torch.randn(16, 16)
+    double = torch.compile(lambda x: x * 2, backend="mlirc", options={"fallback": "error"})
+    for x in (large, small, large[:, 1:], large[:0]):
+        torch.testing.assert_close(double(x), x * 2, rtol=0, atol=0)
+    result = double(large)
+    start = result.data_ptr()
+    flags, inside = "", False
+    for line in Path("/proc/self/smaps").read_text().splitlines():
+        if re.match(r"[0-9a-f]+-[0-9a-f]+ ", line):
+            first, last = (int(word, 16) for word in line.split()[0].split("-"))
+            inside = first <= start + (1 << 21) < last
+        if inside and line.startswith("VmFlags:"):
+            flags = line
+    assert " hg" in flags
