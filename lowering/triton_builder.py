@@ -120,6 +120,9 @@ class TritonBuilder:
             value = bool(value)
         else:
             value = float(value) if dtype.is_floating_point else int(value)
+        if value == 0 and math.copysign(1.0, value) < 0:  # Triton takes it for 0.0
+            bits = torch.int64 if dtype == torch.float64 else torch.int32
+            return self.bitcast(self.constant(-(1 << 63) if dtype == torch.float64 else -(1 << 31), bits), dtype)
         return Value(f"tl.full([], {literal(value)}, {TL_DTYPE[dtype]})", dtype, number=value)
 
     def emit(self, text: str, dtype: torch.dtype, *operands: Value) -> Value:
@@ -204,6 +207,8 @@ class TritonBuilder:
     and_, or_, xor = _binary("&"), _binary("|"), _binary("^")
 
     def not_(self, x: Value) -> Value:
+        if x.dtype == torch.uint8:
+            return self.xor(x, self.constant(255, torch.uint8))
         return self.emit(f"~{x}", x.dtype, x)
 
     def shl(self, x: Value, y: Value) -> Value:
