@@ -1,20 +1,24 @@
 """Emit and load: a lowered module becomes a Program. Equal kernels of all graphs of a process share machine code."""
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
 from typing import Any
+
+import torch
 
 from mlirc.codegen import shared_kernels
 from mlirc.codegen.cache_folder import CacheFolder
 from mlirc.codegen.cuda_kernels import compile_and_load
 from mlirc.codegen.host_program import host_program
-from mlirc.codegen.llvm import compile_ir, mlir_to_llvm
+from mlirc.codegen.llvm import Code, compile_ir, mlir_to_llvm
 from mlirc.codegen.program import Program
 from mlirc.codegen.shared_kernels import Kernel
 from mlirc.dialects.bindings import context, ir
 from mlirc.dialects.dialect import attribute_value
 
 KERNEL_OPT_LEVEL = 1
+WORTH_A_THREAD = 20_000  # characters of a kernel's text, for which LLVM takes 10 ms
 HOST_OPT_LEVEL = 0  # straight-line calls: there is nothing to optimise
 
 
@@ -48,17 +52,35 @@ def compile_module(
 def load_kernels(
     functions: Mapping[str, Any], names: Sequence[str], folder: CacheFolder | None = None
 ) -> dict[str, Kernel]:
-    """The code of each named kernel. The new ones of a graph are compiled together, in one LLVM module."""
+    """The code of each named kernel. The new ones of a graph are compiled on as many threads as PyTorch computes on."""
     texts = {name: kernel_text(functions, name) for name in names}
     keys = {name: shared_kernels.key_of(text) for name, text in texts.items()}
     kernels = {key: kernel for key in set(keys.values()) if (kernel := shared_kernels.find(key, folder))}
     new = {key: name for name, key in keys.items() if key not in kernels}
     if new:
-        declarations = [text_of(op) for op in functions.values() if not op.regions[0].blocks]
-        source = "\n".join([*declarations, *(texts[name].replace(NAME, f"@{name}") for name in new.values())])
-        code = compile_ir(mlir_to_llvm(ir.Module.parse(source)), KERNEL_OPT_LEVEL)
-        kernels |= shared_kernels.add(code, new, folder)
+        declarations = "\n".join(text_of(op) for op in functions.values() if not op.regions[0].blocks)
+        parts = split(new, lambda key: len(texts[new[key]]))
+        with ThreadPoolExecutor(len(parts)) as pool:
+            pending: list[tuple[dict[str, str], Future[Code]]] = []
+            for part in parts:
+                source = "\n".join([declarations, *(texts[name].replace(NAME, f"@{name}") for name in part.values())])
+                llvm_ir = mlir_to_llvm(ir.Module.parse(source))
+                pending.append((part, pool.submit(compile_ir, llvm_ir, KERNEL_OPT_LEVEL)))
+        for part, code in pending:
+            kernels |= shared_kernels.add(code.result(), part, folder)
     return {name: kernels[key] for name, key in keys.items()}
+
+
+def split(kernels: Mapping[str, str], size: Callable[[str], int]) -> list[dict[str, str]]:
+    """The kernels in parts of about equal size, one for each thread that it is worth starting."""
+    total = sum(map(size, kernels))
+    parts: list[dict[str, str]] = [{} for _ in range(min(torch.get_num_threads(), 1 + total // WORTH_A_THREAD))]
+    sizes = [0] * len(parts)
+    for key in sorted(kernels, key=size, reverse=True):
+        least = sizes.index(min(sizes))
+        parts[least][key] = kernels[key]
+        sizes[least] += size(key)
+    return [part for part in parts if part]
 
 
 NAME = "@KERNEL"  # stands for the kernel's own name in its text
