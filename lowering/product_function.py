@@ -10,6 +10,8 @@ for group of panels (they stay in the second-level cache):      threads share th
 After Goto and van de Geijn, "Anatomy of High-Performance Matrix Multiplication" (2008); the panels come packed.
 """
 
+from collections.abc import Callable
+
 import torch
 
 from mlirc.dialects import symbols
@@ -25,7 +27,7 @@ from mlirc.lowering.vector_builder import Value
 
 GROUP_BYTES = 512 << 10  # of panels: half of a second-level cache
 BLOCK = 256  # products that are summed before they are added to the tile
-TILE_ARGUMENTS = "%a: !llvm.ptr, %lda: i64, %ka: i64, %b: !llvm.ptr, %c: !llvm.ptr"
+TILE_ARGUMENTS = "%a: !llvm.ptr, %lda: i64, %ka: i64, %b: !llvm.ptr, %c: !llvm.ptr, %all: i64"
 MANY_PANELS = 8  # from here on threads share panels, below it rows
 CONFLICT = 4096  # rows this many bytes apart fall into the same lines of the first-level cache
 
@@ -46,24 +48,30 @@ class ProductWriter:
     source    what the strides of the rows in memory count, a type's text
     row       what the strides count that a tile's function gets
     panel     what a panel holds PANEL of at each step along k
+    clears    whether a tile starts from 0, or what it holds is added to
     """
 
     source, row, panel = "f32", "f32", "f32"
+    clears = True
 
     def __init__(self, product: Product, name: str, target: CpuTarget):
         self.p, self.name, self.target = product, name, target
         self.lanes = target.vector_bytes // 4
         self.vectors = PANEL // self.lanes
         self.vector = f"vector<{self.lanes}xf32>"
-        self.K = product.k_size
-        self.steps, self.short = self.K, BLOCK  # along k: all of them, and those that are summed in registers
+        self.short = BLOCK  # steps along k that are summed in registers
         self.panels = -(-product.n_size // PANEL)
         self.full, self.rests = self.blocks()
         self.packs = self.must_pack()
-        # packed rows pay when several panels pass over them
-        most = GROUP_BYTES // (self.K * PANEL * product.dtype.itemsize)
-        self.group = min(self.panels, max(8 if self.packs else 1, most))
         self.e = Emitter(Vector(product.n, self.lanes), target)
+        self.plan()
+
+    def plan(self) -> None:
+        """How far to go along k at once, and along the panels."""
+        self.K = self.steps = self.p.k_size
+        # packed rows pay when several panels pass over them
+        most = GROUP_BYTES // (self.K * PANEL * self.p.dtype.itemsize)
+        self.group = min(self.panels, max(8 if self.packs else 1, most))
 
     def must_pack(self) -> bool:
         p = self.p
@@ -84,18 +92,11 @@ class ProductWriter:
         names = kernel.symbols
         e.env["thread"], e.env["threads"] = Value("%thread", torch.int64), Value("%threads", torch.int64)
         _load_words(e, kernel, names, "%args")
-        tile = e.i64(self.full * PANEL * len(p.totals))
-        e.env["tile"] = e.index.emit(
-            f"llvm.alloca {tile} x f32 {{alignment = 64 : i64}} : (i64) -> !llvm.ptr", torch.int64
-        )
-        if self.packs:
-            size = e.i64(self.full * self.steps)
-            text = f"llvm.alloca {size} x f32 {{alignment = 64 : i64}} : (i64) -> !llvm.ptr"
-            e.env["packed"] = e.index.emit(text, torch.int64)
+        self.make_room()
         e.nodes = [n for n in p.epilogue if not n.dims and n.depth == 0]
         e.enter()
         e.nodes = ()
-        by_panels = self.panels >= MANY_PANELS
+        by_panels = self.shares_panels()
         rows = e.integer(p.m_size)
         every = (e.i64(0), e.i64(self.panels)), (e.i64(0), rows)
         if by_panels:
@@ -110,7 +111,7 @@ class ProductWriter:
         head = f"llvm.func internal @{self.name}_body(%frame: !llvm.ptr, %thread: i64, %threads: i64) {{"
         args = "%args = llvm.load %frame : !llvm.ptr -> !llvm.ptr"
         body = "\n".join([head, args, *e.text.preamble, *e.lines, "llvm.return", "}"])
-        work = symbols.product([p.m_size, p.n_size, self.K]) * 1
+        work = symbols.product([p.m_size, p.n_size, p.k.size])
         split = Split(Vector(None, 1), units=units, work=symbols.floordiv(work, 8))
         tiles = [self.tile_function(rows) for rows in dict.fromkeys([self.full, *self.rests])]
         parts = [
@@ -121,6 +122,20 @@ class ProductWriter:
         ]
         return KernelText("\n".join(parts), e.text.declarations + _LIBGOMP, names)
 
+    def make_room(self) -> None:
+        """Takes scratch memory from the stack."""
+        self.room("tile", self.full * PANEL * len(self.p.totals))
+        if self.packs:
+            self.room("packed", self.full * self.steps)
+
+    def room(self, name: str, floats: int) -> None:
+        text = f"llvm.alloca {self.e.i64(floats)} x f32 {{alignment = 64 : i64}} : (i64) -> !llvm.ptr"
+        self.e.env[name] = self.e.index.emit(text, torch.int64)
+
+    def shares_panels(self) -> bool:
+        """Whether threads share the panels, not the rows."""
+        return self.panels >= MANY_PANELS
+
     # ---- loops
 
     def groups(self, panels: tuple[Value, Value], rows: tuple[Value, Value]) -> None:
@@ -128,12 +143,13 @@ class ProductWriter:
 
         def group(first: Value, state: list[Value]) -> list[Value]:
             last = b.minimum(b.add(first, e.i64(self.group)), panels[1])
-            self.row_blocks(rows, (first, last))
+            self.row_blocks(rows, lambda row, size: self.block(row, size, (first, last)))
             return state
 
         e.loop(*panels, e.i64(self.group), [], [], group)
 
-    def row_blocks(self, rows: tuple[Value, Value], panels: tuple[Value, Value]) -> None:
+    def row_blocks(self, rows: tuple[Value, Value], body: Callable[[Value, int], None]) -> None:
+        """`body(first row, how many)` for each block of rows."""
         e, b = self.e, self.e.index
         start, end = rows
         for size in [self.full, *self.rests]:
@@ -142,7 +158,7 @@ class ProductWriter:
             stop = b.add(start, count)
 
             def block(row: Value, state: list[Value], size: int = size) -> list[Value]:
-                self.block(row, size, panels)
+                body(row, size)
                 return state
 
             e.loop(start, stop, e.i64(size), [], [], block)
@@ -151,7 +167,7 @@ class ProductWriter:
     def block(self, row: Value, size: int, panels: tuple[Value, Value]) -> None:
         e, b, p = self.e, self.e.index, self.p
         lda, ka = e.integer(p.lda), e.integer(p.ka)
-        a = self.advance(e.env["base", p.rows.operand], b.mul(row, lda), self.source)
+        a = self.rows_at(row)
         if self.packs:
             self.pack(a, size, lda, ka)
             a = e.env["packed"]
@@ -161,14 +177,23 @@ class ProductWriter:
             for t, (_, panels_of) in enumerate(p.totals):
                 offset = b.mul(number, e.i64(self.steps * PANEL))
                 columns = self.advance(e.env["base", panels_of.operand], offset, self.panel)
-                e.lines.append(
-                    f"llvm.call @{self.name}_tile{size}({a}, {lda}, {ka}, {columns}, {self.tile(t)}) : "
-                    "(!llvm.ptr, i64, i64, !llvm.ptr, !llvm.ptr) -> ()"
-                )
-            self.epilogue(row, size, number)
+                self.multiply_tile(size, a, lda, ka, columns, self.tile(t), e.i64(self.steps))
+            self.epilogue(row, size, number, [self.tile(t) for t in range(len(p.totals))])
             return state
 
         e.loop(*panels, e.i64(1), [], [], panel)
+
+    def rows_at(self, row: Value) -> Value:
+        """The address of a row's first element."""
+        e, b, rows = self.e, self.e.index, self.p.rows
+        base = self.advance(e.env["base", rows.operand], e.integer(rows.address.rest), self.source)
+        return self.advance(base, b.mul(row, e.integer(self.p.lda)), self.source)
+
+    def multiply_tile(self, size: int, a: Value, lda: Value, ka: Value, panel: Value, c: Value, steps: Value) -> None:
+        self.e.lines.append(
+            f"llvm.call @{self.name}_tile{size}({a}, {lda}, {ka}, {panel}, {c}, {steps}) : "
+            "(!llvm.ptr, i64, i64, !llvm.ptr, !llvm.ptr, i64) -> ()"
+        )
 
     def tile_strides(self, size: int, lda: Value) -> tuple[Value, Value]:
         """Those of the rows that a tile's function gets, from row to row and from step to step: packed ones or not."""
@@ -189,14 +214,14 @@ class ProductWriter:
 
         e.loop(e.i64(0), e.i64(self.K), e.i64(1), [], [], column)
 
-    def epilogue(self, row: Value, size: int, panel: Value) -> None:
+    def epilogue(self, row: Value, size: int, panel: Value, tiles: list[Value]) -> None:
         """The scalar work on a tile, row by row, vector by vector; the last panel may have fewer columns."""
-        e, b, p = self.e, self.e.index, self.p
+        e, b = self.e, self.e.index
         first = b.mul(panel, e.i64(PANEL))
 
         def one_row(i: Value, state: list[Value]) -> list[Value]:
             self.bind_rows(b.add(row, i))
-            lines = [self.advance(self.tile(t), b.mul(i, e.i64(PANEL))) for t in range(len(p.totals))]
+            lines = [self.advance(tile, b.mul(i, e.i64(PANEL))) for tile in tiles]
             for v in range(self.vectors):
                 at = e.i64(v * self.lanes)
                 with e.scope():
@@ -249,7 +274,7 @@ class ProductWriter:
         )
 
     def tile_function(self, rows: int) -> str:
-        """tile[rows, PANEL] = a[rows, K] @ panel[K, PANEL].
+        """tile[rows, PANEL] = a[rows, all] @ panel[all, PANEL]; added to the tile unless it `clears`.
 
         SHORT SUMS: a block of k is summed in registers, then added to the tile, so that rounding errors do not grow
         with K. Few rows sum several k side by side.
@@ -264,7 +289,7 @@ class ProductWriter:
             f"%zero = arith.constant dense<0.0> : {vector}",
             "%k0 = arith.constant 0 : i64\n%one = arith.constant 1 : i64",
             f"%step = arith.constant {unroll} : i64\n%block = arith.constant {self.short} : i64",
-            f"%width = arith.constant {PANEL} : i64\n%all = arith.constant {self.steps} : i64",
+            f"%width = arith.constant {PANEL} : i64",
         ]
         for i in range(rows):
             out.append(f"%i{i} = arith.constant {i} : i64\n%ao{i} = arith.muli %i{i}, %lda : i64")
@@ -273,7 +298,8 @@ class ProductWriter:
             out.append(
                 f"%p{i}_{j} = llvm.getelementptr %c[{i * PANEL + j * self.lanes}] : (!llvm.ptr) -> !llvm.ptr, f32"
             )
-            out.append(f"llvm.store %zero, %p{i}_{j} {{alignment = 64 : i64}} : {vector}, !llvm.ptr")
+            if self.clears:
+                out.append(f"llvm.store %zero, %p{i}_{j} {{alignment = 64 : i64}} : {vector}, !llvm.ptr")
         out.append("scf.for %kb = %k0 to %all step %block : i64 {")
         out.append("%far = arith.addi %kb, %block : i64\n%end = arith.minsi %far, %all : i64")
         main = "%end"

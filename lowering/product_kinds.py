@@ -5,12 +5,15 @@ import torch
 from mlirc.lowering.cpu_target import CpuTarget
 from mlirc.lowering.kernel_function import KernelText
 from mlirc.lowering.product_bf16 import PairWriter, WideningWriter
+from mlirc.lowering.product_blocked import BlockedWriter
 from mlirc.lowering.product_function import ProductWriter
 from mlirc.lowering.product_match import Product
 
 
 def product_text(product: Product, name: str, target: CpuTarget) -> KernelText | None:
     """The product as functions; None where the processor has no instruction for its panels."""
+    if product.plain is not None:
+        return BlockedWriter(product, name, target).write()
     if product.dtype == torch.float32:
         return None if product.pairs else ProductWriter(product, name, target).write()
     if not product.pairs:

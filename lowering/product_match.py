@@ -5,7 +5,8 @@
     %b = read(%w) {map = "d1//32, d2, d1 % 32"}      columns, in panels
     %m = mul(%a, %b);  %s = reduce(%m) {kind = "sum"};  then any outer values, the epilogue
 
-The pass generate-products makes them; dialects/ops/panels.py says how panels lie. Factors in bfloat16 are widened first;
+The pass generate-products makes them; dialects/ops/panels.py says how panels lie. One matrix of columns may also lie
+in memory as it is, read at "d2, d1": then its panels are packed as the product runs (product_blocked.py). Factors in bfloat16 are widened first;
 their panels may hold pairs along k (dialects/ops/pair_panels.py).
 """
 
@@ -18,7 +19,7 @@ from mlirc.dialects.ops.pair_panels import pair_panel_map
 from mlirc.dialects.ops.panels import PANEL
 from mlirc.dialects.symbols import Int
 from mlirc.lowering.kernel_axes import Axis
-from mlirc.lowering.kernel_nodes import Access, Kernel, Node
+from mlirc.lowering.kernel_nodes import Access, Kernel, Node, is_dim
 
 
 @dataclass(eq=False)
@@ -27,8 +28,9 @@ class Product:
 
     totals   the sums, each with the access of its panels
     pairs    whether the panels hold pairs along k
+    plain    where the columns lie in no panels: their strides along n and along k, in elements
     m        the axes of the rows, outermost first; together they are the rows
-    n, k     their sizes are static
+    n        its size is static
     lda, ka  strides of `rows` along the rows and along k, in elements
     """
 
@@ -42,6 +44,7 @@ class Product:
     ka: Int
     epilogue: list[Node]
     pairs: bool
+    plain: tuple[Int, Int] | None
 
     @property
     def dtype(self) -> torch.dtype:
@@ -82,22 +85,26 @@ def match_product(kernel: Kernel) -> Product | None:
         totals.append((total, y.access))
         rows.append(x.access)
         inside += [x, y, *times.operands, times, total]
-    a = rows[0]
-    if not isinstance(k_size, int):
-        return None
-    panels = [y for _, y in totals]
+    a, panels = rows[0], [y for _, y in totals]
     columns = next((d for d in kernel.parallel if all(_is_panel(y, d, k_name) for y in panels)), None)
-    pairs = columns is None
-    if pairs:
+    pairs, plain = False, None
+    if columns is None and isinstance(k_size, int):
         columns = next((d for d in kernel.parallel if all(_is_pair_panel(y, d, k_name, k_size) for y in panels)), None)
+        pairs = columns is not None
+    if columns is None and a.dtype == torch.float32 and len(panels) == 1:
+        columns = _plain_columns(panels[0], a, k_name)
+        if columns is not None:
+            plain = panels[0].address.strides[columns], panels[0].address.strides.get(k_name, 0)
     if columns is None or not isinstance(kernel.parallel[columns], int):
+        return None
+    if plain is None and not isinstance(k_size, int):
         return None
     if any(x.operand != a.operand or not x.may_be(a) for x in rows[1:]):
         return None
     if (
         any(x.scalars or x.mask for x in [a, *(y for _, y in totals)])
         or columns in a.address.dims
-        or a.address.rest != 0
+        or _has_dims(a.address.rest)
     ):
         return None
     epilogue = [n for n in kernel.nodes if n not in inside]
@@ -112,7 +119,7 @@ def match_product(kernel: Kernel) -> Product | None:
     m = [Axis(d, kernel.parallel[d], False) for d in m_names]
     n = Axis(columns, kernel.parallel[columns], False)
     ka = a.address.strides.get(k_name, 0)
-    return Product(kernel, totals, a, m, n, Axis(k_name, k_size, True), lda, ka, epilogue, pairs)
+    return Product(kernel, totals, a, m, n, Axis(k_name, k_size, True), lda, ka, epilogue, pairs, plain)
 
 
 def _factor(node: Node) -> Node | None:
@@ -135,6 +142,18 @@ def _is_panel(access: Access, n: str, k: str) -> bool:
 def _panel_sizes(access: Access) -> list[int]:
     rest = access.address.rest
     return [] if isinstance(rest, int) else [c for c in rest.terms.values() if c > 1]
+
+
+def _plain_columns(access: Access, rows: Access, k: str) -> str | None:
+    """The dimension of the columns, where their address steps evenly along it and along k."""
+    names = set(access.address.strides) - {k}
+    if len(names) != 1 or _has_dims(access.address.rest) or names & rows.address.dims:
+        return None
+    return names.pop()
+
+
+def _has_dims(rest: Int) -> bool:
+    return any(is_dim(name) for name in symbols.free_symbols(rest))
 
 
 def _is_pair_panel(access: Access, n: str, k: str, size: int) -> bool:

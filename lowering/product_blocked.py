@@ -1,0 +1,173 @@
+"""A product of two matrices that lie in memory as they are: panels are packed as it runs, by blocks along k too.
+
+for group of panels:                            threads share the panels, or the rows, where these are more
+  for part of the rows:                         all of them, where one block holds all of k
+    for block of k:
+      pack the block of the group's panels      they stay in the second-level cache
+      for block of rows:
+        pack the block's rows                   where they lie transposed, or would evict each other
+        for panel in group:
+          tile += rows @ panel                  the part's tiles stay in the second-level cache
+    epilogue over the tiles
+
+Where one block holds all of k, a tile's epilogue follows it at once.
+"""
+
+from mlirc.dialects.ops.panels import PANEL
+from mlirc.lowering.cpu_target import CpuTarget
+from mlirc.lowering.product_function import ProductWriter
+from mlirc.lowering.product_match import Product
+from mlirc.lowering.product_packing import Packer
+from mlirc.lowering.vector_builder import Value
+
+WHOLE_K = 1024  # up to here one block holds all of k
+K_BLOCK = 256
+PANEL_BYTES = 448 << 10  # of packed panels
+TILE_BYTES = 320 << 10  # of tiles that wait for the next block of k
+MOST_ROWS = 288  # that pass over packed panels before other panels take their place, where tiles wait
+FEW_PANELS = 3  # rows are packed only for more
+
+
+class BlockedWriter(ProductWriter):
+    def __init__(self, product: Product, name: str, target: CpuTarget):
+        assert product.plain is not None
+        self.column_strides = product.plain
+        super().__init__(product, name, target)
+        self.packer = Packer(self.e)
+
+    def plan(self) -> None:
+        k, lanes = self.p.k.size, self.lanes
+        self.one_block = isinstance(k, int) and k <= WHOLE_K
+        self.steps = k if isinstance(k, int) and self.one_block else K_BLOCK
+        self.K = -(-self.steps // lanes) * lanes  # of room: whole vectors
+        share = max(1, min(PANEL_BYTES // (self.K * PANEL * 4), self.panels))
+        self.part = self.full
+        if not self.one_block:
+            rows = self.p.m_size
+            most = MOST_ROWS if not isinstance(rows, int) else -(-rows // -(-rows // MOST_ROWS))
+            self.part = -(-most // self.full) * self.full
+            share = max(1, min(share, TILE_BYTES // (self.part * PANEL * 4)))
+        self.group = share
+        self.clears = self.one_block
+
+    def must_pack(self) -> bool:
+        return self.p.ka != 1 or (super().must_pack() and self.panels > FEW_PANELS)
+
+    @property
+    def lie_as_rows(self) -> bool:
+        return self.p.ka == 1
+
+    @property
+    def row_room(self) -> int:
+        """From one packed row to the next, or from one step to the next."""
+        # a cache line more, or packed rows would evict each other too
+        return self.K + 16 if self.lie_as_rows else -(-self.full // self.lanes) * self.lanes
+
+    def make_room(self) -> None:
+        self.room("tile", self.full * PANEL if self.one_block else self.part * self.group * PANEL)
+        self.room("panels", self.group * self.K * PANEL)
+        if self.packs:
+            self.room("packed", (self.full if self.lie_as_rows else self.K) * self.row_room)
+
+    def shares_panels(self) -> bool:
+        rows = self.p.m_size
+        return not isinstance(rows, int) or rows <= self.p.n_size
+
+    # ---- loops
+
+    def groups(self, panels: tuple[Value, Value], rows: tuple[Value, Value]) -> None:
+        e, b = self.e, self.e.index
+
+        def group(first: Value, state: list[Value]) -> list[Value]:
+            within = first, b.minimum(b.add(first, e.i64(self.group)), panels[1])
+            if self.one_block:
+                self.k_block(e.i64(0), e.i64(self.steps), rows, within)
+            else:
+                self.parts(rows, within)
+            return state
+
+        e.loop(*panels, e.i64(self.group), [], [], group)
+
+    def parts(self, rows: tuple[Value, Value], panels: tuple[Value, Value]) -> None:
+        e, b = self.e, self.e.index
+        steps = e.integer(self.p.k.size)
+
+        def part(first: Value, state: list[Value]) -> list[Value]:
+            within = first, b.minimum(b.add(first, e.i64(self.part)), rows[1])
+            size = b.mul(b.sub(within[1], first), e.i64(self.group * PANEL))
+            self.packer.clear(e.env["tile"], size)
+
+            def k_block(k: Value, state: list[Value]) -> list[Value]:
+                self.k_block(k, b.minimum(e.i64(self.steps), b.sub(steps, k)), within, panels)
+                return state
+
+            def finish(row: Value, size: int) -> None:
+                def panel(number: Value, state: list[Value]) -> list[Value]:
+                    self.epilogue(row, size, number, [self.waiting(row, size, number, first, panels[0])])
+                    return state
+
+                e.loop(*panels, e.i64(1), [], [], panel)
+
+            e.loop(e.i64(0), steps, e.i64(self.steps), [], [], k_block)
+            self.row_blocks(within, finish)
+            return state
+
+        e.loop(*rows, e.i64(self.part), [], [], part)
+
+    def waiting(self, row: Value, size: int, panel: Value, first_row: Value, first_panel: Value) -> Value:
+        """Where a tile is that waits for the next block of k: those of a block of rows side by side."""
+        e, b = self.e, self.e.index
+        before = b.mul(b.sub(row, first_row), e.i64(self.group * PANEL))
+        return self.advance(e.env["tile"], b.add(before, b.mul(b.sub(panel, first_panel), e.i64(size * PANEL))))
+
+    def k_block(self, k: Value, steps: Value, rows: tuple[Value, Value], panels: tuple[Value, Value]) -> None:
+        """All rows times the panels, for some steps from `k` on."""
+        e, b = self.e, self.e.index
+        self.pack_panels(k, steps, panels)
+
+        def block(row: Value, size: int) -> None:
+            a, lda, ka = self.packed_rows(row, size, k, steps)
+
+            def panel(number: Value, state: list[Value]) -> list[Value]:
+                tile = e.env["tile"] if self.one_block else self.waiting(row, size, number, rows[0], panels[0])
+                self.multiply_tile(size, a, lda, ka, self.packed_panel(b.sub(number, panels[0])), tile, steps)
+                if self.one_block:
+                    self.epilogue(row, size, number, [tile])
+                return state
+
+            e.loop(*panels, e.i64(1), [], [], panel)
+
+        self.row_blocks(rows, block)
+
+    def pack_panels(self, k: Value, steps: Value, panels: tuple[Value, Value]) -> None:
+        e, b = self.e, self.e.index
+        ((_, columns),) = self.p.totals
+        base = self.advance(e.env["base", columns.operand], e.integer(columns.address.rest))
+        base = self.advance(base, b.mul(k, e.integer(self.column_strides[1])))
+
+        def panel(number: Value, state: list[Value]) -> list[Value]:
+            to, first = self.packed_panel(b.sub(number, panels[0])), b.mul(number, e.i64(PANEL))
+            self.packer.panel(base, self.column_strides, first, self.p.n_size, steps, to)
+            return state
+
+        e.loop(*panels, e.i64(1), [], [], panel)
+
+    def packed_panel(self, number: Value) -> Value:
+        return self.advance(self.e.env["panels"], self.e.index.mul(number, self.e.i64(self.K * PANEL)))
+
+    def packed_rows(self, row: Value, size: int, k: Value, steps: Value) -> tuple[Value, Value, Value]:
+        """A block's rows for some steps from `k` on: the address, and the strides from row to row and from step to step."""
+        e, b = self.e, self.e.index
+        along, down = e.integer(self.p.lda), e.integer(self.p.ka)
+        a = self.advance(self.rows_at(row), b.mul(k, down))
+        if not self.packs:
+            return a, along, down
+        to, room = e.env["packed"], self.row_room
+        if self.lie_as_rows:
+            self.packer.rows(a, along, size, steps, to, room)
+            return to, e.i64(room), e.i64(1)
+        if self.p.lda == 1:
+            self.packer.steps_of_rows(a, down, size, steps, to, room)
+        else:
+            self.packer.scattered_rows(a, (along, down), size, steps, to, room)
+        return to, e.i64(1), e.i64(room)

@@ -1,0 +1,186 @@
+"""Packing a part of a matrix for a generated product, a vector at a time: columns into panels, rows side by side.
+
+Columns past the last one are left as they come: a product's tile keeps nothing of them.
+"""
+
+from dataclasses import dataclass
+
+import torch
+
+from mlirc.dialects.ops.panels import PANEL
+from mlirc.dialects.symbols import Int
+from mlirc.lowering.kernel_blocks import transposed
+from mlirc.lowering.kernel_emitter import Emitter
+from mlirc.lowering.vector_builder import Value
+
+F32 = torch.float32
+
+
+@dataclass
+class Packer:
+    """Writes code with `e`, whose lanes are float32's. Strides are in elements."""
+
+    e: Emitter
+
+    # ---- columns: panel[k * PANEL + i] = column first + i, at k
+
+    def panel(self, base: Value, strides: tuple[Int, Int], first: Value, columns: int, steps: Value, to: Value) -> None:
+        """The panel of the columns from `first` on, of which there are `columns` in all; `to` has room for whole vectors
+        along k. `base` is at column 0 of the first step; `strides` are along the columns and along k."""
+        along, down = strides
+        if along == 1:
+            self.side_by_side(base, down, first, columns, steps, to)
+        elif down == 1:
+            self.turned(base, along, first, columns, steps, to)
+        else:
+            self.one_by_one(base, strides, first, columns, steps, to)
+
+    def side_by_side(self, base: Value, down: Int, first: Value, columns: int, steps: Value, to: Value) -> None:
+        e, b = self.e, self.e.index
+        start, step = self.at(base, first), e.integer(down)
+        masks = [self.below(b.sub(e.i64(columns), b.add(first, e.i64(j)))) for j in range(0, PANEL, e.lanes)]
+
+        def row(k: Value, state: list[Value]) -> list[Value]:
+            source, target = self.at(start, b.mul(k, step)), self.at(to, b.mul(k, e.i64(PANEL)))
+            for j, mask in zip(range(0, PANEL, e.lanes), masks, strict=True):
+                loaded = self.load(self.at(source, e.i64(j)), mask if columns % PANEL else None)
+                self.store(loaded, self.at(target, e.i64(j)))
+            return state
+
+        e.loop(e.i64(0), steps, e.i64(1), [], [], row)
+
+    def turned(self, base: Value, along: Int, first: Value, columns: int, steps: Value, to: Value) -> None:
+        e, b = self.e, self.e.index
+        last, stride = e.i64(columns - 1), e.integer(along)
+
+        def square(k: Value, mask: Value | None) -> None:
+            for j in range(0, PANEL, e.lanes):
+                rows = []
+                for i in range(e.lanes):
+                    column = b.minimum(b.add(first, e.i64(j + i)), last)
+                    rows.append(self.load(self.at(base, b.add(b.mul(column, stride), k)), mask))
+                for i, values in enumerate(transposed(e, rows)):
+                    self.store(values, self.at(to, b.add(b.mul(b.add(k, e.i64(i)), e.i64(PANEL)), e.i64(j))))
+
+        def whole(k: Value, state: list[Value]) -> list[Value]:
+            square(k, None)
+            return state
+
+        def rest(k: Value, state: list[Value]) -> list[Value]:
+            square(k, self.below(b.sub(steps, k)))
+            return state
+
+        full = self.down_to_lanes(steps)
+        e.loop(e.i64(0), full, e.i64(e.lanes), [], [], whole)
+        e.loop(full, steps, e.i64(e.lanes), [], [], rest)
+
+    def one_by_one(
+        self, base: Value, strides: tuple[Int, Int], first: Value, columns: int, steps: Value, to: Value
+    ) -> None:
+        e, b = self.e, self.e.index
+        along, down = map(e.integer, strides)
+        last = e.i64(columns - 1)
+
+        def row(k: Value, state: list[Value]) -> list[Value]:
+            def element(i: Value, state: list[Value]) -> list[Value]:
+                column = b.minimum(b.add(first, i), last)
+                self.copy_one(base, b.add(b.mul(column, along), b.mul(k, down)), to, b.add(b.mul(k, e.i64(PANEL)), i))
+                return state
+
+            e.loop(e.i64(0), e.i64(PANEL), e.i64(1), [], [], element)
+            return state
+
+        e.loop(e.i64(0), steps, e.i64(1), [], [], row)
+
+    # ---- rows
+
+    def rows(self, base: Value, stride: Value, size: int, steps: Value, to: Value, room: int) -> None:
+        """to[i * room + k] = row i at k; a row lies in memory as one, and its last vector is written whole."""
+        e, b = self.e, self.e.index
+        full = self.down_to_lanes(steps)
+
+        def part(k: Value, mask: Value | None) -> None:
+            for i in range(size):
+                source = self.at(base, b.add(b.mul(stride, e.i64(i)), k))
+                self.store(self.load(source, mask), self.at(to, b.add(e.i64(i * room), k)))
+
+        def whole(k: Value, state: list[Value]) -> list[Value]:
+            part(k, None)
+            return state
+
+        def rest(k: Value, state: list[Value]) -> list[Value]:
+            part(k, self.below(b.sub(steps, k)))
+            return state
+
+        e.loop(e.i64(0), full, e.i64(e.lanes), [], [], whole)
+        e.loop(full, steps, e.i64(e.lanes), [], [], rest)
+
+    def steps_of_rows(self, base: Value, stride: Value, size: int, steps: Value, to: Value, room: int) -> None:
+        """to[k * room + i] = row i at k; the rows at one k lie in memory as one."""
+        e, b = self.e, self.e.index
+        masks = [(j, self.below(e.i64(size - j)) if size - j < e.lanes else None) for j in range(0, size, e.lanes)]
+
+        def step(k: Value, state: list[Value]) -> list[Value]:
+            source, target = self.at(base, b.mul(k, stride)), self.at(to, b.mul(k, e.i64(room)))
+            for j, mask in masks:
+                self.store(self.load(self.at(source, e.i64(j)), mask), self.at(target, e.i64(j)))
+            return state
+
+        e.loop(e.i64(0), steps, e.i64(1), [], [], step)
+
+    def scattered_rows(
+        self, base: Value, strides: tuple[Value, Value], size: int, steps: Value, to: Value, room: int
+    ) -> None:
+        """to[k * room + i] = row i at k, wherever that is."""
+        e, b = self.e, self.e.index
+        along, down = strides
+
+        def step(k: Value, state: list[Value]) -> list[Value]:
+            for i in range(size):
+                offset = b.add(b.mul(along, e.i64(i)), b.mul(k, down))
+                self.copy_one(base, offset, to, b.add(b.mul(k, e.i64(room)), e.i64(i)))
+            return state
+
+        e.loop(e.i64(0), steps, e.i64(1), [], [], step)
+
+    # ---- memory
+
+    def clear(self, address: Value, count: Value) -> None:
+        """Zeros, for `count` elements: a multiple of a panel's."""
+        e = self.e
+
+        def vector(k: Value, state: list[Value]) -> list[Value]:
+            self.store(e.builder(F32, True).constant(0, F32), self.at(address, k))
+            return state
+
+        e.loop(e.i64(0), count, e.i64(e.lanes), [], [], vector)
+
+    def at(self, address: Value, offset: Value) -> Value:
+        text = f"llvm.getelementptr {address}[{offset}] : (!llvm.ptr, i64) -> !llvm.ptr, f32"
+        return self.e.index.emit(text, torch.int64)
+
+    def down_to_lanes(self, steps: Value) -> Value:
+        return self.e.index.and_(steps, self.e.i64(-self.e.lanes))
+
+    def below(self, count: Value) -> Value:
+        """The first `count` lanes."""
+        e = self.e
+        return e.builder(torch.int64, True).lt(e.lane_numbers(), e.splat(count))
+
+    def load(self, address: Value, mask: Value | None) -> Value:
+        b = self.e.builder(F32, True)
+        vector = b.type_text(F32)
+        if mask is None:
+            return b.emit(f"llvm.load {address} {{alignment = 4 : i64}} : !llvm.ptr -> {vector}", F32)
+        text = f"llvm.intr.masked.load {address}, {mask}, {b.constant(0, F32)} {{alignment = 4 : i32}} : "
+        return b.emit(f"{text}(!llvm.ptr, {b.type_text(torch.bool)}, {vector}) -> {vector}", F32)
+
+    def store(self, value: Value, address: Value) -> None:
+        vector = self.e.builder(F32, True).type_text(F32)
+        self.e.lines.append(f"llvm.store {value}, {address} {{alignment = 4 : i64}} : {vector}, !llvm.ptr")
+
+    def copy_one(self, base: Value, offset: Value, to: Value, place: Value) -> None:
+        source, target = self.at(base, offset), self.at(to, place)
+        text = f"llvm.load {source} {{alignment = 4 : i64}} : !llvm.ptr -> f32"
+        x = self.e.builder(F32).emit(text, F32)
+        self.e.lines.append(f"llvm.store {x}, {target} {{alignment = 4 : i64}} : f32, !llvm.ptr")
