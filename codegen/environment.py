@@ -35,8 +35,15 @@ def environment() -> str:
     """A digest of everything here that decides what a graph becomes. Raises ChangedSources."""
     # any setting of ours may, but for where the cache is
     settings = sorted(item for item in os.environ.items() if item[0].startswith("MLIRC_") and "_CACHE" not in item[0])
-    now = [settings, repr(host()), *cpu_name_and_features(host()), torch.backends.mkldnn.enabled]
+    now = [settings, repr(host()), *cpu_name_and_features(host()), torch.backends.mkldnn.enabled, _gpus()]
     return hashlib.sha256(json.dumps([_installed(), now]).encode()).hexdigest()
+
+
+def _gpus() -> list[Any]:
+    """The compute capability of each GPU, once the process uses any."""
+    if not torch.cuda.is_initialized():
+        return []
+    return [torch.cuda.get_device_capability(device) for device in range(torch.cuda.device_count())]
 
 
 @cache

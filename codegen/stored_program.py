@@ -1,7 +1,8 @@
 """A Program as data and bytes, and back: what the disk cache keeps of it.
 
     {"inputs": 2, "calls": [...], "sites": [[op, line, message], ...], "links": ["read_inputs", "kernel_0", ...],
-     "code": 0, "kernels": {"kernel_0": [1, key, name in the object]}}
+     "code": 0, "kernels": {"kernel_0": [1, key, name in the object]},
+     "uses_gpu": true, "checks": 0, "gpu_kernels": {"kernel_1@0": [2, name in the cubin, shared bytes, warps, GPU]}}
 
 Code is the number of a blob that holds an object file; it has no address of a process in it.
 """
@@ -13,12 +14,14 @@ import torch
 
 from mlirc.codegen import shared_kernels
 from mlirc.codegen.aten_call import AtenCall
+from mlirc.codegen.cuda_kernels import load
 from mlirc.codegen.host_aten import Call
 from mlirc.codegen.host_frame import Site
 from mlirc.codegen.host_program import HostProgram
 from mlirc.codegen.llvm import load_object
 from mlirc.codegen.program import Program
 from mlirc.codegen.shared_kernels import Kernel
+from mlirc.codegen.triton_compile import CompiledKernel
 from mlirc.dialects import symbols
 from mlirc.dialects.tensor_types import TensorInfo
 
@@ -43,6 +46,12 @@ def to_data(program: Program, blobs: list[bytes]) -> dict[str, Any]:
             name: [blob(kernel.loaded.code.object_bytes), kernel.key, kernel.loaded.names[kernel.key]]
             for name, kernel in program.kernels.items()
         },
+        "uses_gpu": program.host.uses_gpu,
+        "checks": program.host.checks,
+        "gpu_kernels": {
+            link: [blob(k.compiled.cubin), k.compiled.name, k.compiled.shared, k.compiled.num_warps, k.device]
+            for link, k in program.gpu_kernels.items()
+        },
     }
 
 
@@ -50,8 +59,13 @@ def from_data(data: Mapping[str, Any], blobs: Sequence[bytes]) -> Program:
     """The program again. Raises KeyError, RuntimeError or ValueError where this process cannot load it."""
     sites = [Site(*site) for site in data["sites"]]
     calls = [_call_from_data(call) for call in data["calls"]]
-    host = HostProgram("", data["inputs"], calls, sites, data["links"])
-    return Program(host, load_object(blobs[data["code"]]), _kernels(data["kernels"], blobs))
+    uses_gpu, checks = data["uses_gpu"], data["checks"]
+    host = HostProgram("", data["inputs"], calls, sites, data["links"], uses_gpu=uses_gpu, checks=checks)
+    gpu_kernels = {
+        link: load(CompiledKernel(name, blobs[blob], shared, warps), device)
+        for link, (blob, name, shared, warps, device) in data["gpu_kernels"].items()
+    }
+    return Program(host, load_object(blobs[data["code"]]), _kernels(data["kernels"], blobs), gpu_kernels)
 
 
 def _kernels(data: Mapping[str, tuple[int, str, str]], blobs: Sequence[bytes]) -> dict[str, Kernel]:
