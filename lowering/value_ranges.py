@@ -277,6 +277,8 @@ def broadcast(x: ir.Value, index: Index) -> Index:
 def view_index(op: View, index: Index, ranges: dict[str, Int]) -> Index | None:
     """The operand's index of a view's element; None where that is not known."""
     x, out = info_of(op.x), info_of(op.out)
+    if x.dtype != out.dtype:
+        return None
     if op.map.value or not x.rank:
         named = {f"d{k}": at for k, at in enumerate(index)}
         return tuple(symbols.substitute(at, named, ranges) for at in symbols.parse_list(op.map.value))

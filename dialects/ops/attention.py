@@ -94,7 +94,7 @@ def four_dimensions(g, mask: ir.Value) -> ir.Value:
 
 
 def aten_call(op: Any) -> list[ir.Value]:
-    """The op as a call of ATen's own kernel for the CPU, which has no lower-right diagonal and no shared keys."""
+    """The op as a call of ATen's own kernel for the CPU, which has no lower-right diagonal."""
     operands = list(op.operands)
     args = (*operands[:3], 0.0, op.causal.value == "upper_left")
     kwargs: dict[str, Any] = {"scale": op.scale.value}
