@@ -40,7 +40,7 @@ def compile_module(
     """
     with context():
         named = {attribute_value(op.attributes["sym_name"]): op for op in module.body.operations}
-        functions = {name: op for name, op in named.items() if op.operation.name == "func.func"}
+        functions = {name: op for name, op in named.items() if op.operation.name in ("func.func", "llvm.func")}
         if entry not in functions:
             raise ValueError(f"the module has no function @{entry} to emit")
         host = host_program(functions[entry], objects, consume)
