@@ -1,8 +1,8 @@
-"""The six models, and memory-bound kernels, under eager, aot_eager, Inductor and mlirc: a table, JSON lines, and a picture.
+"""The six models, decoding, and memory-bound kernels, under eager, aot_eager, Inductor and mlirc: a table, JSON lines, and a picture.
 
 python -m benchmarks.run                                         everything (`make bench`); well over half an hour
-python -m benchmarks.run --models mlp,bert --ways inference --dtypes float32 --rounds 9 --kernels none
-python -m benchmarks.run --models none --threads 1                  the kernels alone, on one thread
+python -m benchmarks.run --models mlp,bert --ways inference --dtypes float32 --rounds 9 --kernels none --decoders none
+python -m benchmarks.run --models none --decoders none --threads 1  the kernels alone, on one thread
 """
 
 import itertools
@@ -16,6 +16,7 @@ import click
 import torch
 from rich.console import Console
 
+from benchmarks.decode import DECODERS, measure_decoding
 from benchmarks.error import Error
 from benchmarks.fresh_process import measure_in_fresh_process
 from benchmarks.kernels import KERNELS, SIZES, measure_kernel
@@ -48,6 +49,7 @@ def some_of(allowed: Iterable[str]) -> Callable:
 @click.option("--ways", callback=some_of(WAYS))
 @click.option("--dtypes", callback=some_of(DTYPES))
 @click.option("--kernels", callback=some_of(KERNELS))
+@click.option("--decoders", callback=some_of(DECODERS), help="Models that decode one token at a time.")
 @click.option("--backends", callback=some_of(available_backends()))
 @click.option("--rounds", default=15, show_default=True, help="Samples of steady time for each backend.")
 @click.option("--threads", default=2, show_default=True)
@@ -55,7 +57,7 @@ def some_of(allowed: Iterable[str]) -> Callable:
 @click.option("--small", is_flag=True, help="The small variants of the tests.")
 @click.option("--steady-only", is_flag=True, help="Leave out the fresh processes: first call, memory, counts.")
 @click.option("--output", default="build/bench", show_default=True, type=click.Path(path_type=Path))
-def main(models, ways, dtypes, kernels, backends, rounds, threads, batch, small, steady_only, output):
+def main(models, ways, dtypes, kernels, decoders, backends, rounds, threads, batch, small, steady_only, output):
     torch.set_num_threads(threads)
     output.mkdir(parents=True, exist_ok=True)
     console = Console(width=max(Console().width, 120))
@@ -69,6 +71,13 @@ def main(models, ways, dtypes, kernels, backends, rounds, threads, batch, small,
             console.print(f"{setting} …", markup=False)
             for row in measure(setting, backends, rounds, threads, steady_only):
                 row |= {"limit": limit(setting, rates[setting.dtype]), "machine": machine, "time": time.time()}
+                lines.write(json.dumps(row) + "\n")
+                lines.flush()
+                rows.append(row)
+        for decoder, dtype in itertools.product(decoders, dtypes):
+            console.print(f"{decoder} decoding {dtype} …", markup=False)
+            for row in measure_decoding(decoder, dtype, backends, rounds, small):
+                row |= {"machine": machine, "time": time.time()}
                 lines.write(json.dumps(row) + "\n")
                 lines.flush()
                 rows.append(row)

@@ -7,7 +7,7 @@ import torch
 
 from mlirc.dialects import symbols
 from mlirc.dialects.dialect import attribute_value
-from mlirc.dialects.ops.attention import CAUSAL
+from mlirc.dialects.ops.attention import CAUSAL, may_match
 from mlirc.dialects.symbols import Int
 from mlirc.dialects.tensor_types import TensorInfo, info_of, opmath
 from mlirc.lowering.kernel_verifier import expect, text_attribute
@@ -93,7 +93,7 @@ def verify_attention(op: Any) -> None:
     batch, heads, rows, head = a.q.shape
     shared, keys, values = a.k.shape[1], a.k.shape[2], a.v.shape[3]
     expect(a.k.shape == (batch, shared, keys, head), op, f"keys {a.k.shape} for {a.q.shape}", "[B, G, S, D]")
-    expect(a.v.shape == (batch, shared, keys, values), op, f"values {a.v.shape} for {a.k.shape}", "[B, G, S, Dv]")
+    expect(may_match(a.k, a.v), op, f"values {a.v.shape} for {a.k.shape}", "[B, G, S, Dv]")
     whole = heads == shared or (isinstance(heads, int) and isinstance(shared, int) and shared and heads % shared == 0)
     expect(bool(whole), op, f"{heads} heads share {shared}", "as many, or a multiple")
     expect(a.out.shape == (batch, heads, rows, values), op, f"a result {a.out.shape}", "[B, H, L, Dv]")

@@ -68,8 +68,8 @@ def flash_attention(g, q, k, v, dropout_p=0.0, is_causal=False, *, attn_mask=Non
     need_floats(q, k, v)
     if dropout_p != 0.0:
         raise NotOurs("attention with dropout")
-    if info_of(k).shape[:3] != info_of(v).shape[:3]:  # a cache whose keys and values carry symbols of their own
-        raise NotOurs("attention over keys and values of sizes that are not known to be equal")
+    if not may_match(info_of(k), info_of(v)):
+        raise NotOurs(f"attention over keys {info_of(k).shape} and values {info_of(v).shape}")
     head = info_of(q).shape[3]
     if scale is None:
         if not isinstance(head, int):
@@ -85,6 +85,13 @@ def attention(
     """A `mlirc.attention` whose results are laid out like `results`."""
     types = [type_of(info) for info in results if info is not None]
     return list(create("attention", list(operands), types, {"scale": float(scale), "causal": causal}).results)
+
+
+def may_match(k: TensorInfo, v: TensorInfo) -> bool:
+    """Whether keys and values are of the same batches, heads and number: one may carry a symbol of its own for that, as
+    the two tensors of a growing cache do. As in eager, the keys' is then taken on trust."""
+    sizes = k.shape[2], v.shape[2]
+    return k.shape[:2] == v.shape[:2] and (sizes[0] == sizes[1] or not all(isinstance(n, int) for n in sizes))
 
 
 def four_dimensions(g, mask: ir.Value) -> ir.Value:
