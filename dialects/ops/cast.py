@@ -48,6 +48,8 @@ def convert(g, x, dtype):
 def copy(g, into, x, non_blocking=False):
     """`x` as `into` is: its dtype, sizes and device. What functionalization makes of `into.copy_(x)`."""
     have, want = g.info(x), g.info(into)
+    if want.dtype not in KERNEL_DTYPES:
+        raise NotOurs(f"a copy of {want.dtype}: kernels compute with neither complex nor unusual dtypes")
     if have.dtype != want.dtype:
         x = convert(g, x, want.dtype)
     if have.device != want.device:
