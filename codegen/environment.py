@@ -47,6 +47,14 @@ def _gpus() -> list[Any]:
 
 
 @cache
+def gpus() -> list[Any]:
+    """What graphs with tensors on GPUs depend on: the GPUs here, by number, and what they can do."""
+    return [
+        [torch.cuda.get_device_name(k), *torch.cuda.get_device_capability(k)] for k in range(torch.cuda.device_count())
+    ]
+
+
+@cache
 def _installed() -> list[Any]:
     return [
         sources(path for part in _PARTS for folder in _folders(part) for path in Path(folder).rglob("*.py")),

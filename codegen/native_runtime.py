@@ -19,8 +19,9 @@ from pathlib import Path
 
 import torch
 
-from mlirc.codegen.llvm import Code, compile_ir
+from mlirc.codegen.llvm import Code
 from mlirc.codegen.native_runtime_text import TEXT
+from mlirc.codegen.runtime_code import runtime_code
 
 # name -> signature, as host programs call them
 SIGNATURES = {
@@ -61,7 +62,7 @@ def _addresses() -> dict[str, int]:
 
 @cache
 def _code() -> Code:
-    code = compile_ir(TEXT.replace("LARGE", str(LARGE)), opt_level=1)
+    code = runtime_code(TEXT.replace("LARGE", str(LARGE)))
     library = ctypes.CDLL(str(Path(torch.__file__).parent / "lib" / "libtorch_python.so"))
     wrap = ctypes.cast(library["_Z16THPVariable_WrapRKN2at10TensorBaseE"], ctypes.c_void_p)
     ctypes.c_void_p.from_address(code.address("wrap_tensor")).value = wrap.value

@@ -3,7 +3,7 @@
 import logging
 import time
 import warnings
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 
 import torch
@@ -20,6 +20,7 @@ from mlirc.frontend import graph_cache, statistics
 from mlirc.frontend.dump import Dump
 from mlirc.frontend.errors import CompilationError, DeviceError, OptionError, UnsupportedGraph
 from mlirc.frontend.garbage import collector_paused
+from mlirc.frontend.graph_text import constants
 from mlirc.frontend.importer import Imported, import_graph
 from mlirc.frontend.locations import location_of
 from mlirc.frontend.options import Options
@@ -96,16 +97,25 @@ def uses_gpu(gm: GraphModule) -> bool:
 
 
 def _compile(gm: GraphModule, kind: str, options: Options, report: statistics.GraphReport) -> Callable[[list], list]:
-    on_gpu = uses_gpu(gm)
-    placeholders = len(gm.graph.find_nodes(op="placeholder"))
+    stages = pipelines.stages(options.pipeline, uses_gpu(gm))
+    place, compiled = graph_cache.find(gm, parameter_positions(kind), kind, stages, options, report)
+    if compiled is None:
+        compiled = _compile_anew(gm, kind, stages, options, report, place)
+    return wrap(compiled, len(gm.graph.find_nodes(op="placeholder")), constants(gm))
+
+
+def _compile_anew(
+    gm: GraphModule,
+    kind: str,
+    stages: Mapping[str, str],
+    options: Options,
+    report: statistics.GraphReport,
+    place: graph_cache.Place,
+) -> graph_cache.Compiled:
     with context():
         with _timed(report, "import"):
             imported = _import(gm, kind)
         module = imported.module
-        stages = pipelines.stages(options.pipeline, on_gpu)
-        place, found = graph_cache.find(imported, kind, stages, options, report)
-        if found is not None:
-            return wrap(found[0], imported, placeholders, found[1])
         rest = list(stages.values())
         dump = Dump(options.dump, kind, imported)
         dump.write("import", ",".join(rest))
@@ -120,8 +130,9 @@ def _compile(gm: GraphModule, kind: str, options: Options, report: statistics.Gr
         with _timed(report, "emit"):
             program, prepared = _emit(imported, kind, place.folder)
         report.through_python = calls_through_python(program.calls)
-        graph_cache.keep(place, report, program, prepared)
-    return wrap(program, imported, placeholders, prepared)
+    compiled = graph_cache.Compiled(program, prepared, imported.inputs, imported.outputs)
+    graph_cache.keep(place, report, compiled, imported.objects)
+    return compiled
 
 
 @contextmanager
@@ -189,11 +200,9 @@ def _prepared(imported: Imported, folder: CacheFolder | None) -> Prepared | None
     return None
 
 
-def wrap(
-    program: Callable[[list], list], imported: Imported, arguments: int, prepared: Prepared | None
-) -> Callable[[list], list]:
+def wrap(compiled: graph_cache.Compiled, arguments: int, constants: list[torch.Tensor]) -> Callable[[list], list]:
     """The program behind AOTAutograd's boxed convention: all placeholders in (the list is emptied), FX outputs out."""
-    inputs, constants, outputs = imported.inputs, imported.constants, imported.outputs
+    program, prepared, inputs, outputs = compiled.program, compiled.prepared, compiled.inputs, compiled.outputs
     all_inputs = inputs == list(range(arguments)) and not constants
     plain = outputs == [("result", k) for k in range(len(outputs))]
 

@@ -1,28 +1,28 @@
 """A compiled graph's place in the disk cache: its key, or why it has none; what is kept of it.
 
-The key is made of all that decides what comes out: the imported module with the user's source lines, the passes, the
-operators' schemas, the environment (codegen/environment.py), and other people's passes and ops by their files' content.
-Source lines are part of it: they are in error messages and reports, and a wrong line is worse than compiling again,
-which finds its kernels by themselves.
+The key is made of all that decides what comes out: the graph with the user's source lines (graph_text.py), the passes,
+the environment (codegen/environment.py), and other people's passes and ops by their files' content. Source lines are
+part of it: they are in error messages and reports, and a wrong line is worse than compiling again, which finds its
+kernels by themselves.
 """
 
 import dataclasses
+import math
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
+
+from torch.fx import GraphModule
 
 from mlirc.codegen import environment, stored_program
 from mlirc.codegen.cache_entry import Entry
 from mlirc.codegen.cache_folder import OFF, VARIABLE, CacheFolder, folder, is_off
 from mlirc.codegen.environment import ChangedSources
 from mlirc.codegen.program import Program
-from mlirc.dialects import aten_arguments
-from mlirc.dialects.bindings import ir
-from mlirc.dialects.dialect import attribute_value
 from mlirc.frontend.dump import describe
 from mlirc.frontend.foreign_sources import NoSource, foreign_sources
-from mlirc.frontend.importer import Imported
+from mlirc.frontend.graph_text import NoText, graph_text
 from mlirc.frontend.options import Options
 from mlirc.frontend.prepared import Prepared
 from mlirc.frontend.statistics import GraphReport, KernelReport
@@ -41,18 +41,30 @@ class Place:
     why: str = ""
 
 
-Found = tuple[Program, Prepared | None]
+@dataclass(frozen=True)
+class Compiled:
+    """A graph's programs. `inputs` and `outputs` are Imported's: which placeholders the program takes, what the graph gives."""
+
+    program: Program
+    prepared: Prepared | None
+    inputs: list[int]
+    outputs: list[tuple[str, Any]]
 
 
 def find(
-    imported: Imported, kind: str, stages: Mapping[str, str], options: Options, report: GraphReport
-) -> tuple[Place, Found | None]:
+    gm: GraphModule,
+    parameters: Sequence[int],
+    kind: str,
+    stages: Mapping[str, str],
+    options: Options,
+    report: GraphReport,
+) -> tuple[Place, Compiled | None]:
     """The graph's place, and what is there, with its report, if that can be loaded. `stages` are the graph's passes.
 
-    Needs an entered context. Notes in the report's `cache` what came of it, and in its `seconds` how long it took.
+    Notes in the report's `cache` what came of it, and in its `seconds` how long it took.
     """
     start = time.perf_counter()
-    place = _place(imported, kind, stages, options)
+    place = _place(gm, parameters, kind, stages, options)
     found = _load(place, report)
     report.cache = "hit" if found else f"off: {place.why}" if place.why else "miss"
     if place.folder is not None:
@@ -60,23 +72,33 @@ def find(
     return place, found
 
 
-def keep(place: Place, report: GraphReport, program: Program, prepared: Prepared | None) -> None:
-    """Writes the compiled graph to its place, if it has one."""
+def keep(place: Place, report: GraphReport, compiled: Compiled, objects: Sequence[Any]) -> None:
+    """Writes the compiled graph to its place, if it has one. `objects` are what its ATen calls need that has no text."""
     if place.folder is None or not place.key:
+        return
+    odd = [*map(describe, objects), *(f"{x!r}" for kind, x in compiled.outputs if kind == "value" and not _is_plain(x))]
+    if odd:
+        report.cache = f"off: the graph needs an object that has no text: {odd[0][:60]}"
         return
     start = time.perf_counter()
     blobs: list[bytes] = []
-    data: dict[str, Any] = {"graph": stored_program.to_data(program, blobs), "prepare": None, "parameters": []}
+    program, prepared = compiled.program, compiled.prepared
+    data: dict[str, Any] = {
+        "inputs": compiled.inputs,
+        "outputs": compiled.outputs,
+        "graph": stored_program.to_data(program, blobs),
+        "prepare": None,
+    }
     if prepared is not None:
         assert isinstance(prepared.prepare, Program)
-        data |= {"prepare": stored_program.to_data(prepared.prepare, blobs), "parameters": prepared.positions}
+        data["prepare"] = stored_program.to_data(prepared.prepare, blobs) | {"parameters": prepared.positions}
     kept = dataclasses.asdict(report)
     data["report"] = {name: value for name, value in kept.items() if name not in NOT_KEPT}
     place.folder.put(KIND, [place.key], Entry(data, blobs))
     report.seconds["cache"] += time.perf_counter() - start
 
 
-def _place(imported: Imported, kind: str, stages: Mapping[str, str], options: Options) -> Place:
+def _place(gm: GraphModule, parameters: Sequence[int], kind: str, stages: Mapping[str, str], options: Options) -> Place:
     if not options.cache:
         return Place(None, "", "the option 'cache' is False")
     found = folder()
@@ -89,40 +111,37 @@ def _place(imported: Imported, kind: str, stages: Mapping[str, str], options: Op
         return Place(None, "", str(reason))
     if options.dump is not None:
         return Place(found, "", "the option 'dump' wants every stage")
-    if imported.objects:
-        what = describe(imported.objects[0])
-        return Place(found, "", f"an ATen call takes an object that has no text: {what[:60]}")
-    text = imported.module.operation.get_asm(enable_debug_info=True)
-    return Place(found, environment.key(KIND, kind, dict(stages), foreign, _schemas(imported.module), text))
-
-
-def _schemas(module: ir.Module) -> list[str]:
-    """What the operators that the graph calls take and give: a library may change that under the same name."""
-    (graph,) = module.body.operations
-    calls = (
-        op for op in graph.regions[0].blocks[0].operations if op.operation.name in ("mlircx.aten", "mlircx.aten_effect")
+    try:
+        text = graph_text(gm, parameters)
+    except NoText as reason:
+        return Place(found, "", f"the graph has {reason}")
+    return Place(
+        found, environment.key(KIND, kind, dict(stages), foreign, text, environment.gpus() if "cuda" in text else [])
     )
-    names = {attribute_value(op.attributes["op"]) for op in calls}
-    return [str(getattr(aten_arguments.resolve(name), "_schema", "")) for name in sorted(names)]
 
 
-def _load(place: Place, report: GraphReport) -> Found | None:
+def _load(place: Place, report: GraphReport) -> Compiled | None:
     if place.folder is None or not place.key:
         return None
     entry = place.folder.get(KIND, place.key)
     if entry is None:
         return None
     try:
-        program = stored_program.from_data(entry.data["graph"], entry.blobs)
-        prepared = None
-        if entry.data["prepare"] is not None:
-            prepare = stored_program.from_data(entry.data["prepare"], entry.blobs)
-            prepared = Prepared(prepare, entry.data["parameters"])
+        data, prepared = entry.data, None
+        program = stored_program.from_data(data["graph"], entry.blobs)
+        if data["prepare"] is not None:
+            prepared = Prepared(stored_program.from_data(data["prepare"], entry.blobs), data["prepare"]["parameters"])
+        outputs = [(kind, x) for kind, x in data["outputs"]]
     except (KeyError, RuntimeError, ValueError) as error:
         place.folder.forget(KIND, place.key, f"it cannot be loaded: {type(error).__name__}: {error}")
         return None
     _read_report(entry.data["report"], report)
-    return program, prepared
+    return Compiled(program, prepared, data["inputs"], outputs)
+
+
+def _is_plain(x: Any) -> bool:
+    """Whether json gives back what it was given."""
+    return x is None or isinstance(x, (bool, int, str)) or (isinstance(x, float) and math.isfinite(x))
 
 
 def _read_report(data: dict[str, Any], report: GraphReport) -> None:

@@ -43,14 +43,14 @@ class Recorder:
         self.wrap = frontend.wrap
         monkeypatch.setattr(frontend, "wrap", self.recording)
 
-    def recording(self, program, imported, arguments, prepared):
-        made = self.wrap(program, imported, arguments, prepared)
+    def recording(self, compiled, arguments, constants):
+        made = self.wrap(compiled, arguments, constants)
 
         def run(args):
-            used = [args[k] for k in imported.inputs]
+            used = [args[k] for k in compiled.inputs]
             self.before = copies(used)
             results = made(args)
-            self.results = [x for x, (kind, _) in zip(results, imported.outputs, strict=True) if kind == "result"]
+            self.results = [x for x, (kind, _) in zip(results, compiled.outputs, strict=True) if kind == "result"]
             self.after = copies(used)
             return results
 

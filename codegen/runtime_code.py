@@ -1,0 +1,26 @@
+"""Machine code of texts that are part of mlirc, and the same in every process: compiled once, then loaded from disk."""
+
+from mlirc.codegen import environment
+from mlirc.codegen.cache_entry import Entry
+from mlirc.codegen.cache_folder import folder
+from mlirc.codegen.environment import ChangedSources
+from mlirc.codegen.llvm import Code, compile_ir, load_object
+
+KIND = "runtime"  # of an entry: no data, and the object file
+
+
+def runtime_code(text: str) -> Code:
+    """The code of LLVM IR text. Raises ValueError as compile_ir does."""
+    found = folder()
+    try:
+        key = environment.key(KIND, text) if found is not None else ""
+    except ChangedSources:
+        found = None
+    if found is None:
+        return compile_ir(text, opt_level=1)
+    entry = found.get(KIND, key)
+    if entry is not None:
+        return load_object(entry.blobs[0])
+    code = compile_ir(text, opt_level=1)
+    found.put(KIND, [key], Entry({}, [code.object_bytes]))
+    return code

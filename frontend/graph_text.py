@@ -1,0 +1,122 @@
+"""An FX graph as text that says all the importer can see of it, so that graphs of equal text become equal modules.
+
+    %3 = aten.view.default(%1, [2, "3*s0"]) -> float32 [2, 3*s0] [3*s0, 1] @0 cpu in 1 | File "model.py", line 12, in f
+
+A tensor is its dtype, sizes, strides, storage offset, device, and which storage it is in, numbered as they turn up. Names
+of nodes and values of constants are not part of it; the user's source lines are.
+"""
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import torch
+from torch.fx import GraphModule, Node
+
+from mlirc.frontend.errors import UnsupportedGraph
+from mlirc.frontend.sizes import size, storage_offset, tensor_info
+
+_OF_TORCH = ("aten", "prims")  # operators that come with torch, whose version says what they are
+_BY_TEXT = (torch.dtype, torch.device, torch.layout, torch.memory_format)
+_BY_REPR = (type(None), bool, int, float, complex, str)
+
+
+class NoText(Exception):
+    """The graph has something in it that cannot be written down: says what."""
+
+
+def graph_text(gm: GraphModule, parameters: Sequence[int]) -> str:
+    """The text; `parameters` are the placeholders that are marked as such. Raises NoText."""
+    return _Writer(gm).run(parameters)
+
+
+class _Writer:
+    def __init__(self, gm: GraphModule):
+        self.gm = gm
+        self.numbers: dict[Node, int] = {}
+        self.storages: dict[int, int] = {}
+
+    def run(self, parameters: Sequence[int]) -> str:
+        lines = [f"parameters {sorted(parameters)}"]
+        for node in self.gm.graph.nodes:
+            self.numbers[node] = len(self.numbers)
+            lines.append(self.node(node))
+        return "\n".join(lines)
+
+    def node(self, node: Node) -> str:
+        if node.op == "get_attr":
+            what = "constant " + self.meaning(attribute(self.gm, node))
+        elif node.op in ("placeholder", "output", "call_function"):
+            what = target_text(node.target) if node.op == "call_function" else node.op
+            what += self.value(node.args if node.op != "placeholder" else ()) + self.value(node.kwargs)
+            what += " -> " + (self.meaning(node.meta.get("val")) if node.op != "output" else "")
+        else:
+            raise NoText(f"a node of kind {node.op}")
+        trace = node.meta.get("stack_trace") or ""
+        return f"%{self.numbers[node]} = {what} | {trace[trace.rfind('File ') :].partition(chr(10))[0]}"
+
+    def value(self, x: Any) -> str:
+        """An argument of a node."""
+        if isinstance(x, Node):
+            return f"%{self.numbers[x]}"
+        if type(x) in _BY_REPR:
+            return repr(x)
+        if isinstance(x, (list, tuple)):
+            left, right = "()" if isinstance(x, tuple) else "[]"
+            return left + ", ".join(map(self.value, x)) + right
+        if isinstance(x, dict):
+            return "{" + ", ".join(f"{self.value(key)}: {self.value(y)}" for key, y in x.items()) + "}"
+        if isinstance(x, _BY_TEXT):
+            return str(x)
+        if isinstance(x, (torch._ops.OpOverload, torch._ops.HigherOrderOperator)):
+            return target_text(x)
+        if isinstance(x, torch.SymInt):
+            return f'"{sized(size, x)}"'
+        raise NoText(f"an argument of type {type(x).__name__}")
+
+    def meaning(self, x: Any) -> str:
+        """What a node stands for: its fake tensor, or whatever else it has in that place."""
+        if isinstance(x, torch.Tensor):
+            info = sized(tensor_info, x)
+            number = self.storages.setdefault(x.untyped_storage()._cdata, len(self.storages))
+            numbers = " ".join(f"[{', '.join(map(str, values))}]" for values in (info.shape, info.stride))
+            return f"{info.dtype} {numbers} @{sized(storage_offset, x)} {info.device} in {number}"
+        if isinstance(x, (list, tuple)):
+            return "(" + ", ".join(map(self.meaning, x)) + ")"
+        if isinstance(x, torch.SymInt):
+            return f"int {sized(size, x)}"
+        if isinstance(x, torch.SymFloat):
+            return "float"
+        if type(x) in _BY_REPR:
+            return repr(x)
+        raise NoText(f"a value of type {type(x).__name__}")
+
+
+def attribute(gm: GraphModule, node: Node) -> Any:
+    """What a get_attr node stands for."""
+    value: Any = gm
+    for name in str(node.target).split("."):
+        value = getattr(value, name)
+    return value
+
+
+def constants(gm: GraphModule) -> list[torch.Tensor]:
+    """Tensors of the graph module, one for each node that gets one, in order."""
+    values = [attribute(gm, node) for node in gm.graph.find_nodes(op="get_attr")]
+    return [value for value in values if isinstance(value, torch.Tensor)]
+
+
+def target_text(target: Any) -> str:
+    """A function by its name; an operator that torch does not come with by its schema too, which may change."""
+    if isinstance(target, torch._ops.OpOverload):
+        own = target.namespace not in _OF_TORCH
+        return f"{target} <{target._schema} {sorted(map(str, target.tags))}>" if own else str(target)
+    if isinstance(target, torch._ops.HigherOrderOperator):
+        return f"higher_order.{target.name()}"
+    return f"{target.__module__}.{target.__qualname__}"
+
+
+def sized(convert: Callable, x: Any) -> Any:
+    try:
+        return convert(x)
+    except UnsupportedGraph as error:
+        raise NoText(str(error)) from error
