@@ -78,7 +78,7 @@ class Indices:
                     while first > 0 and left.get(tile.axes[first - 1].name, 0) == reach:
                         first -= 1
                         reach = reach * tile.axes[first].size
-                        left.pop(tile.axes[first].name)
+                        left.pop(tile.axes[first].name, None)
                     parts.append(self.scaled(self.run(tile, first, last), stride))
                 last = first - 1
         for name, stride in left.items():

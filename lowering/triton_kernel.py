@@ -224,8 +224,8 @@ def _start(e: Emitter, node: Node) -> list[Value]:
     e.functions[fold.function] = None
     dims = e.dims_of(node.operands[0].dims) | {"r"}
     state = [_filled(e, fold.identity, fold.dtype, dims)]
-    if fold.positional:
-        state.append(_filled(e, torch.iinfo(e.indices.dtype).max, e.indices.dtype, dims))
+    if fold.positional:  # who is as small as the identity is the first, or nobody is
+        state.append(_filled(e, 0, e.indices.dtype, dims))
     return state
 
 

@@ -144,6 +144,8 @@ def _rows(kernel: Kernel, parallel: tuple[Axis, ...], inner: tuple[Axis, ...]) -
     size = symbols.product(a.size for a in inner)
     length = max(hint(size), 1)
     known = isinstance(size, int)
+    if size == 0:  # a block all of which is masked
+        return Schedule((Tile("x", parallel, 1), Tile("r", inner, 2)), (), False, 1)
     along_rows = along_columns = 0
     for access in kernel.accesses:
         axis = unit_axis(access, (*parallel, *inner))
@@ -154,8 +156,6 @@ def _rows(kernel: Kernel, parallel: tuple[Axis, ...], inner: tuple[Axis, ...]) -
         return _columns(kernel, parallel, inner, rows, length, known)
     looped = not known or length > _persistent(kernel)
     block = min(next_power(length), LOOPED) if looped else next_power(length)
-    if size == 0:
-        block = 2  # a block all of which is masked
     if looped and not known:
         block = max(block, 1024)
     count = 1 if looped else min(max(ROWS // block, 1), next_power(max(rows, 1)))

@@ -1,0 +1,42 @@
+"""The random kernels of tests/property as Triton, with the cost model's blocks and with small ones, in Triton's interpreter."""
+
+from functools import partial
+from unittest.mock import patch
+
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from tests.property import test_random_kernels as random
+from tests.triton.runner import TritonKernel, small
+
+LIMITS = st.sampled_from([None, 2, 4, 16])
+
+
+def run(test, limit, *arguments):
+    with patch.object(random, "NativeKernel", partial(TritonKernel, shrink=limit and small(limit))):
+        test.hypothesis.inner_test(*arguments, 0)
+
+
+@settings(max_examples=60, deadline=None)
+@given(
+    LIMITS,
+    random.spaces(),
+    st.booleans(),
+    st.sampled_from(random.KINDS),
+    st.sampled_from([torch.float32, torch.int64, torch.uint8]),
+)
+def test_random_reductions_with_masks(limit, space, symbolic, kind, dtype):
+    run(random.test_random_reductions_with_masks, limit, space, symbolic, kind, dtype)
+
+
+@settings(max_examples=60, deadline=None)
+@given(
+    LIMITS,
+    random.spaces(),
+    st.booleans(),
+    st.integers(0, 3),
+    st.sampled_from([torch.float32, torch.bfloat16, torch.float64, torch.int32]),
+)
+def test_random_layouts_and_reductions(limit, space, symbolic, broadcast, dtype):
+    run(random.test_random_layouts_and_reductions, limit, space, symbolic, broadcast, dtype)
