@@ -235,23 +235,23 @@ class _Importer:
         viewed = node.args[0]
         assert isinstance(viewed, Node)
         source = viewed.meta["val"]
+        viewed_info = tensor_info(source)
         made = []
         start: Int = 0
         for fake in flat(promised):
             info = tensor_info(fake)
             offset = storage_offset(fake) - storage_offset(source)
-            shape = tuple(map(size, source.shape))
             if isinstance(promised, torch.Tensor):
-                index = views.index_map(node.target, shape, info.shape, args, kwargs)
+                index = views.index_map(node.target, viewed_info, info, offset, args, kwargs)
             else:
-                index, start = views.part_map(node.target, shape, info.shape, args, kwargs, start)
+                index, start = views.part_map(node.target, viewed_info.shape, info.shape, args, kwargs, start)
             have = info_of(args[0])
             if have == info and isinstance(offset, int) and offset == 0:
                 made.append(args[0])
                 continue
             attributes = {"map": "" if index is None else symbols.print_list(index), "offset": str(offset)}
             if index is None and info.shape and not index_needed(info) and (offset == 0 or info.numel == 0):
-                attributes["map"] = symbols.print_list([0] * len(shape))
+                attributes["map"] = symbols.print_list([0] * viewed_info.rank)
             made.append(create("view", [args[0]], [type_of(info)], attributes).out)
         return made[0] if isinstance(promised, torch.Tensor) else made
 

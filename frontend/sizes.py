@@ -9,6 +9,7 @@ from mlirc.dialects import symbols
 from mlirc.dialects.symbols import Int
 from mlirc.dialects.tensor_types import DTYPE_TEXT, TensorInfo
 from mlirc.frontend.errors import UnsupportedGraph
+from mlirc.frontend.size_equalities import simplest
 
 _converted: dict[sympy.Expr, Int] = {}
 
@@ -19,7 +20,7 @@ def size(value: Any) -> Int:
         return value
     if isinstance(value, torch.SymInt):
         known = value.node.maybe_as_int()
-        return known if known is not None else expression(value.node.expr)
+        return known if known is not None else expression(simplest(value.node.expr, value.node.shape_env))
     raise TypeError(f"{value!r} is no size")
 
 

@@ -7,6 +7,7 @@ import torch
 
 from mlirc.dialects import symbols
 from mlirc.dialects.symbols import Int
+from mlirc.dialects.tensor_types import TensorInfo
 
 aten = torch.ops.aten
 
@@ -83,22 +84,23 @@ def _expand(source, result, x, size, implicit=False):
     return [0 if n == 1 else dim(lead + d) for d, n in enumerate(source)]
 
 
-def _slice(source, result, x, d=0, start=None, end=None, step=1):
-    d %= len(source)
-    start = 0 if start is None else start
-    if isinstance(start, int) and isinstance(source[d], int):
-        start = min(max(start + source[d] if start < 0 else start, 0), source[d])
-    elif not (isinstance(start, int) and start == 0):
-        return None  # a symbolic start may be clamped to the size
-    return [dim(k) * step + start if k == d else dim(k) for k in range(len(source))]
+def _slice(stride, offset, x, d=0, start=None, end=None, step=1):
+    d %= len(stride)
+    first = _first(stride[d], offset)
+    return None if first is None else [dim(k) * step + first if k == d else dim(k) for k in range(len(stride))]
 
 
-def _select(source, result, x, d, position):
-    d %= len(source)
-    if not isinstance(position, int):
-        return None
-    position = position + source[d] if position < 0 else position
-    return [position if k == d else dim(k if k < d else k - 1) for k in range(len(source))]
+def _select(stride, offset, x, d, position):
+    d %= len(stride)
+    first = _first(stride[d], offset)
+    return None if first is None else [first if k == d else dim(k if k < d else k - 1) for k in range(len(stride))]
+
+
+def _first(stride: Int, offset: Int) -> Int | None:
+    """The index at which a part of a dimension starts: the offset knows, whatever it was counted from or clamped to."""
+    if stride == 0:
+        return 0  # every index is the same element
+    return symbols.floordiv(offset, stride) if symbols.mod(offset, stride) == 0 else None
 
 
 def _identity(source, result, *args, **kwargs):
@@ -114,8 +116,6 @@ MAPS: dict[Any, Callable[..., list[Int] | None]] = {
     aten.transpose.int: _transpose,
     aten.t.default: _t,
     aten.expand.default: _expand,
-    aten.slice.Tensor: _slice,
-    aten.select.int: _select,
     aten.alias.default: _identity,
     aten.detach.default: _identity,
     aten.lift_fresh.default: _identity,
@@ -127,6 +127,7 @@ MAPS: dict[Any, Callable[..., list[Int] | None]] = {
     aten.squeeze.dim: _reshape,
     aten.squeeze.dims: _reshape,
 }
+PARTS: dict[Any, Callable[..., list[Int] | None]] = {aten.slice.Tensor: _slice, aten.select.int: _select}
 # no alias in their schema, yet their result is the operand's memory wherever its strides allow it
 UNMARKED = (
     aten._unsafe_view.default,
@@ -152,11 +153,16 @@ def is_view(target: Any) -> bool:
 
 
 def index_map(
-    target: Any, source: tuple[Int, ...], result: tuple[Int, ...], args: tuple, kwargs: dict
+    target: Any, source: TensorInfo, result: TensorInfo, offset: Int, args: tuple, kwargs: dict
 ) -> list[Int] | None:
-    """The operand's index for each index of the result (size expressions in d0, d1, ...), or None where there is none to give."""
+    """The operand's index for each index of the result (size expressions in d0, d1, ...), or None where there is none to give.
+
+    `offset` is the distance, in elements, from the operand's first element to the result's.
+    """
+    if target in PARTS:
+        return PARTS[target](source.stride, offset, *args, **kwargs)
     rule = MAPS.get(target)
-    return rule(source, result, *args, **kwargs) if rule else None
+    return rule(source.shape, result.shape, *args, **kwargs) if rule else None
 
 
 SPLITS = (
