@@ -42,9 +42,9 @@ class Program:
         self.kernels, self.gpu_kernels = kernels, gpu_kernels or {}
         addresses = native_runtime.functions()
         addresses |= {name: kernel.address for name, kernel in (*kernels.items(), *self.gpu_kernels.items())}
+        self.failures = torch.zeros(FAILURE_WORDS * host.checks, dtype=torch.int64, pin_memory=host.uses_gpu)
         if host.uses_gpu:
             addresses |= cuda_runtime.functions()
-            self.failures = torch.zeros(FAILURE_WORDS * host.checks, dtype=torch.int64, pin_memory=True)
             addresses[FAILURES] = self.failures.data_ptr()
         links = (ctypes.c_void_p * len(host.links)).from_address(code.address("links"))
         links[:] = [addresses[name] for name in host.links]

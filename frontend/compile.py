@@ -17,13 +17,15 @@ from mlirc.codegen.program import Program
 from mlirc.dialects import symbols
 from mlirc.dialects.bindings import context, ir
 from mlirc.frontend import graph_cache, statistics
+from mlirc.frontend.cuda_graph_facts import read_facts
+from mlirc.frontend.cuda_graphs import recorded
 from mlirc.frontend.dump import Dump
 from mlirc.frontend.errors import CompilationError, DeviceError, OptionError, UnsupportedGraph
 from mlirc.frontend.garbage import collector_paused
 from mlirc.frontend.graph_text import constants
 from mlirc.frontend.importer import Imported, import_graph
 from mlirc.frontend.locations import location_of
-from mlirc.frontend.options import Options
+from mlirc.frontend.options import CUDA_GRAPH_MODES, Options
 from mlirc.frontend.prepared import Prepared
 from mlirc.frontend.report import calls_through_python, read_report
 from mlirc.frontend.reproduce import import_script, write_reproducer
@@ -97,11 +99,14 @@ def uses_gpu(gm: GraphModule) -> bool:
 
 
 def _compile(gm: GraphModule, kind: str, options: Options, report: statistics.GraphReport) -> Callable[[list], list]:
-    stages = pipelines.stages(options.pipeline, uses_gpu(gm))
+    on_gpu = uses_gpu(gm)
+    facts = read_facts(gm, kind) if on_gpu and options.mode in CUDA_GRAPH_MODES else None
+    stages = pipelines.stages(options.pipeline, on_gpu)
     place, compiled = graph_cache.find(gm, parameter_positions(kind), kind, stages, options, report)
     if compiled is None:
         compiled = _compile_anew(gm, kind, stages, options, report, place)
-    return wrap(compiled, len(gm.graph.find_nodes(op="placeholder")), constants(gm))
+    run = wrap(compiled, len(gm.graph.find_nodes(op="placeholder")), constants(gm))
+    return run if facts is None else recorded(run, facts, kind, report, compiled.program.failures)
 
 
 def _compile_anew(

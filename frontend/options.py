@@ -12,6 +12,7 @@ from mlirc.lowering.pipeline_parser import PipelineError
 from mlirc.lowering.pipelines import PIPELINES
 
 MODES = ("default", "reduce-overhead", "max-autotune", "max-autotune-no-cudagraphs")
+CUDA_GRAPH_MODES = ("reduce-overhead", "max-autotune")
 
 
 @dataclass(frozen=True)
@@ -24,7 +25,8 @@ class Options:
                to machine code is done as in "strict", with no fusion
     dump       a folder that gets each graph's IR after every stage, or None
     cache      whether compiled graphs are looked up and kept on disk, in MLIRC_CACHE_DIR or the user's cache folder
-    mode       torch.compile's `mode`; on CPU all modes mean the same
+    mode       torch.compile's `mode`; "reduce-overhead" and "max-autotune" record CUDA graphs (cuda_graphs.py); on CPU all
+               modes mean the same
     """
 
     fallback: str = dataclasses.field(default="eager", metadata={"allowed": ("eager", "error")})

@@ -28,6 +28,7 @@ class GraphReport:
     seconds         by stage
     fallback        why the graph runs in eager, or ""
     cache           the disk cache: "hit", "miss", or "off: " and why
+    cuda_graph      in a mode with CUDA graphs: "recorded" once it is, or "not recorded: " and why
     """
 
     kind: str
@@ -40,6 +41,7 @@ class GraphReport:
     seconds: dict[str, float] = field(default_factory=dict)
     fallback: str = ""
     cache: str = ""
+    cuda_graph: str = ""
     fusions: int = 0
     ledger: list[Any] = field(default_factory=list)
 

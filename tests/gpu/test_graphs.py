@@ -42,7 +42,7 @@ def distance(x, exact):
 
 
 def cuda(*shape, dtype=torch.float32):
-    return torch.randn(*shape, device="cuda").to(dtype)
+    return torch.randn(shape, device="cuda").to(dtype)
 
 
 DTYPES = [torch.float32, torch.bfloat16, torch.float16, torch.float64]

@@ -1,0 +1,168 @@
+"""Mode "reduce-overhead": what is replayed is what eager gives, and what cannot be recorded says why."""
+
+import pytest
+import torch
+from torch import nn
+
+from mlirc.frontend import statistics
+
+
+def compiled(fn, **arguments):
+    statistics.reset()
+    return torch.compile(fn, backend="mlirc", mode="reduce-overhead", **arguments)
+
+
+def said():
+    return [graph.cuda_graph for graph in statistics.graphs]
+
+
+def cuda(*shape):
+    return torch.randn(shape, device="cuda")
+
+
+def net():
+    torch.manual_seed(0)
+    return nn.Sequential(nn.Linear(32, 64), nn.GELU(), nn.LayerNorm(64), nn.Linear(64, 10)).cuda()
+
+
+def test_replays_follow_inputs_and_parameters():
+    model = net()
+    call = compiled(model)
+    with torch.no_grad():
+        for k in range(8):
+            if k == 5:
+                model[0].weight.mul_(2)
+            x = cuda(16, 32)
+            torch.testing.assert_close(call(x), model(x), rtol=1e-4, atol=1e-5)
+    assert said() == ["recorded"]
+
+
+def test_a_result_is_never_seen_to_change():
+    call = compiled(lambda x: torch.softmax(x, -1))
+    inputs = [cuda(8, 8) for _ in range(8)]
+    results = [call(x) for x in inputs]
+    for x, result in zip(inputs, results, strict=True):
+        torch.testing.assert_close(result, torch.softmax(x, -1))
+    assert said() == ["recorded"]
+
+
+def test_a_parameter_in_other_memory():
+    model = net()
+    call = compiled(model)
+    x = cuda(16, 32)
+    with torch.no_grad():
+        for k in range(8):
+            if k == 5:
+                model[0].weight.data = cuda(64, 32)
+            torch.testing.assert_close(call(x), model(x), rtol=1e-4, atol=1e-5)
+
+
+def test_every_size_has_its_recording():
+    call = compiled(lambda x: torch.softmax(x, -1) * 2, dynamic=True)
+    for _ in range(5):
+        for rows in (3, 5, 7):
+            x = cuda(rows, 9)
+            torch.testing.assert_close(call(x), torch.softmax(x, -1) * 2)
+    assert said() == ["recorded"]
+
+
+def test_training():
+    mine, eager = net(), net()
+    call = compiled(mine)
+    optimizers = [torch.optim.SGD(m.parameters(), lr=0.1) for m in (mine, eager)]
+    for _ in range(8):
+        x, labels = cuda(16, 32), torch.randint(10, (16,), device="cuda")
+        for fn, optimizer in zip((call, eager), optimizers, strict=True):
+            optimizer.zero_grad()
+            nn.functional.cross_entropy(fn(x), labels).backward()
+            optimizer.step()
+    for a, b in zip(mine.parameters(), eager.parameters(), strict=True):
+        torch.testing.assert_close(a, b, rtol=1e-4, atol=1e-5)
+    assert said() == ["recorded", "recorded"]
+
+
+def test_two_forward_calls_before_their_backward_calls():
+    model = net()
+    call = compiled(model)
+    for _ in range(6):
+        x, y = cuda(16, 32), cuda(16, 32)
+        gradients = []
+        for fn in (call, model):
+            model.zero_grad()
+            a, b = fn(x), fn(y)
+            (a.sum() + b.square().sum()).backward()
+            gradients.append([p.grad.clone() for p in model.parameters()])
+        for have, expected in zip(*gradients, strict=True):
+            torch.testing.assert_close(have, expected, rtol=1e-4, atol=1e-4)
+
+
+def test_a_buffer_that_is_written():
+    mine, eager = nn.BatchNorm1d(8).cuda(), nn.BatchNorm1d(8).cuda()
+    call = compiled(mine)
+    with torch.no_grad():
+        for _ in range(6):
+            x = cuda(32, 8)
+            torch.testing.assert_close(call(x), eager(x))
+    torch.testing.assert_close(mine.running_mean, eager.running_mean)
+    assert said() == ["recorded"]
+
+
+def test_an_input_that_is_written():
+    def fn(x):
+        x.mul_(2)
+        return x.sum()
+
+    call = compiled(fn)
+    for _ in range(8):
+        x = cuda(100)
+        y = x.clone()
+        torch.testing.assert_close(call(x), fn(y))
+        assert torch.equal(x, y)
+
+
+def test_random_numbers_differ():
+    call = compiled(lambda x: nn.functional.dropout(x, 0.5))
+    x = torch.ones(1000, device="cuda")
+    results = [call(x) for _ in range(6)]
+    assert len({tuple(r.tolist()) for r in results}) == 6
+
+
+@pytest.mark.parametrize(
+    ("fn", "inputs", "why"),
+    [
+        (lambda x, y: x + y.cuda(), lambda: (cuda(8), torch.randn(8)), "on the CPU"),
+        (lambda x, s: x * s, lambda: (cuda(8), torch.tensor(2.0)), "on the CPU"),
+    ],
+    ids=["a cpu input", "a cpu scalar"],
+)
+def test_why_not(fn, inputs, why):
+    call = compiled(fn)
+    for _ in range(4):
+        given = inputs()
+        torch.testing.assert_close(call(*given), fn(*given))
+    assert len(said()) == 1 and said()[0].startswith("not recorded") and why in said()[0]
+
+
+def test_a_bad_index_is_told_at_the_next_call():
+    call = compiled(lambda x, i: x[i] * 2)
+    x, good, bad = cuda(10), torch.tensor([1, 2], device="cuda"), torch.tensor([1, 12], device="cuda")
+    for _ in range(5):
+        assert torch.equal(call(x, good), x[good] * 2)
+    call(x, bad)
+    torch.cuda.synchronize()
+    with pytest.raises(IndexError, match="12"):
+        call(x, good)
+    assert torch.equal(call(x, good), x[good] * 2)
+
+
+def test_another_stream():
+    call = compiled(lambda x: (x * 2 + 1).sum(0))
+    x = cuda(1000, 1000)
+    for _ in range(5):
+        call(x)
+    stream = torch.cuda.Stream()
+    stream.wait_stream(torch.cuda.current_stream())
+    with torch.cuda.stream(stream):
+        result = call(x)
+    stream.synchronize()
+    torch.testing.assert_close(result, (x * 2 + 1).sum(0))
