@@ -1,6 +1,7 @@
 """What recording a graph as a CUDA graph needs to know of it, read off the FX graph; or why it cannot be recorded."""
 
 from dataclasses import dataclass
+from typing import Any
 
 import torch
 from torch._guards import TracingContext
@@ -46,7 +47,7 @@ def read_facts(gm: GraphModule, kind: str) -> Facts:
             fixed.add(position)
     aliases: dict[int, int] = {}
     own: set[int] = set()
-    results = gm.graph.output_node().args[0]
+    results: Any = gm.graph.output_node().args[0]
     for k, result in enumerate(results):
         value = result.meta.get("val") if isinstance(result, torch.fx.Node) else None
         if isinstance(value, torch.SymFloat):

@@ -208,7 +208,7 @@ class Recorded:
         return x.clone() if k in self.facts.kept else x.view_as(x)
 
     def say(self, why: str) -> None:
-        if self.report.cuda_graph in ("", "recorded"):
+        if not self.report.cuda_graph.startswith("not recorded: "):
             self.report.cuda_graph = f"not recorded: {why}"
             log.info("%s graph runs without a CUDA graph: %s", self.kind, why)
 
@@ -227,4 +227,5 @@ def recorded(run: Call, facts: Facts, kind: str, report: GraphReport, failures: 
         report.cuda_graph = f"not recorded: {facts.why}"
         log.info("%s graph runs without a CUDA graph: %s", kind, facts.why)
         return run
+    report.cuda_graph = f"to be recorded, after {WARM_UP} calls"
     return Recorded(run, facts, kind, report, failures)
