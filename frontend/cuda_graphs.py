@@ -20,7 +20,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import torch
-from torch._prims_common import is_non_overlapping_and_dense
+from torch._prims_common import is_non_overlapping_and_dense_or_false
 
 from mlirc.frontend.cuda_graph_facts import Facts
 from mlirc.frontend.statistics import GraphReport
@@ -215,7 +215,7 @@ class Recorded:
 
 def memory_of(x: torch.Tensor) -> torch.Tensor:
     """`x`, or where its strides leave gaps or repeat elements, all of its memory as a vector."""
-    if x.is_contiguous() or is_non_overlapping_and_dense(x):
+    if x.is_contiguous() or is_non_overlapping_and_dense_or_false(x):
         return x
     extent = 1 + sum((n - 1) * s for n, s in zip(x.shape, x.stride(), strict=True)) if x.numel() else 0
     return x.as_strided((extent,), (1,))
