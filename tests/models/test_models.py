@@ -1,15 +1,18 @@
 """Six models, in inference and training, float32 and bfloat16, for one batch size and for any: as exact as eager."""
 
 import copy
+from dataclasses import replace
+from statistics import median
 
 import pytest
 import torch
 from torch._dynamo.utils import counters
 
-from benchmarks.error import error_of, reference_step, take_step
+from benchmarks.error import FLOOR, LIMIT, Error, error_of, reference_step, relative_distance, take_step
 from benchmarks.models import MODELS, Model
 
 ERROR_OPTIONS = {"fallback": "error"}
+INPUTS = 7  # for one model; see assert_as_exact_as_eager_by_median
 
 every_model = pytest.mark.parametrize("name", MODELS)
 every_way = pytest.mark.parametrize("training", [False, True], ids=["inference", "training"])
@@ -81,5 +84,70 @@ def test_full_size(name, training, dtype):
     model = MODELS[name](small=False)
     original = model.build(dtype, training)
     module = copy.deepcopy(original)
-    inputs = model.inputs(model.batch, dtype, training)
-    assert_as_exact_as_eager(model, original, module, compiled(module), inputs, dtype, training)
+    call = compiled(module)
+    if name == "resnet" and training:
+        assert_as_exact_as_eager_by_median(model, original, module, call, dtype)
+    else:
+        inputs = model.inputs(model.batch, dtype, training)
+        assert_as_exact_as_eager(model, original, module, call, inputs, dtype, training)
+
+
+def assert_as_exact_as_eager_by_median(model: Model, original, module, call, dtype) -> None:
+    """Over INPUTS inputs, the median of our error against that of eager, and of outputs for each of them.
+
+    Where a relu's argument is within a rounding of 0, or two of a pool's elements are that close, the last bit decides
+    where a gradient goes. In eager too its error is then 3e-6 for one input and 9e-3 for another.
+    """
+    ours, eager = [], []
+    for seed in range(INPUTS):
+        inputs = seeded_inputs(model, dtype, seed)
+        reference = reference_step(model, original, inputs, True)
+        plain = copy.deepcopy(original)
+        module.load_state_dict(original.state_dict())
+        eager.append(error_of(take_step(model, plain, plain, inputs, True), reference))
+        ours.append(error_of(take_step(model, module, call, inputs, True), reference))
+        assert replace(ours[-1], gradients=0.0).within(eager[-1], dtype), f"error {ours[-1]}, eager {eager[-1]}"
+    middle, allowed = (Error(0.0, median(e.gradients for e in errors)) for errors in (ours, eager))
+    assert middle.within(allowed, dtype), f"{model.name}: errors {ours}, eager {eager}"
+
+
+def seeded_inputs(model: Model, dtype: torch.dtype, seed: int) -> dict[str, torch.Tensor]:
+    torch.manual_seed(seed)
+    inputs = model.make_inputs(model.batch)
+    return {name: value.to(dtype) if value.is_floating_point() else value for name, value in inputs.items()}
+
+
+@pytest.mark.full
+def test_full_size_resnet_without_kinks():
+    """With nothing for the last bit to decide, each gradient is as exact as eager's, for one input."""
+    model = MODELS["resnet"](small=False)
+    original = without_kinks(model.build(torch.float32, True))
+    assert_each_gradient_is_as_exact(model, original, model.inputs(model.batch, torch.float32, True))
+
+
+def test_resnet_without_kinks():
+    model = MODELS["resnet"](small=True)
+    original = without_kinks(model.build(torch.float32, True))
+    assert_each_gradient_is_as_exact(model, original, model.inputs(4, torch.float32, True))
+
+
+def assert_each_gradient_is_as_exact(model: Model, original, inputs) -> None:
+    module, plain = copy.deepcopy(original), copy.deepcopy(original)
+    reference = reference_step(model, original, inputs, True).gradients
+    eager = take_step(model, plain, plain, inputs, True).gradients
+    ours = take_step(model, module, compiled(module), inputs, True).gradients
+    names = [name for name, _ in original.named_parameters()]
+    for name, exact, theirs, mine in zip(names, reference, eager, ours, strict=True):
+        allowed = LIMIT * relative_distance([theirs], [exact]) + FLOOR[torch.float32]
+        assert relative_distance([mine], [exact]) <= allowed, name
+
+
+def without_kinks(module: torch.nn.Module) -> torch.nn.Module:
+    """A ResNet with SiLU for relu and the mean for the maximum of a window."""
+    for parent in list(module.modules()):
+        for name, child in list(parent.named_children()):
+            if isinstance(child, torch.nn.ReLU):
+                setattr(parent, name, torch.nn.SiLU())
+            elif isinstance(child, torch.nn.MaxPool2d):
+                setattr(parent, name, torch.nn.AvgPool2d(child.kernel_size, child.stride, child.padding))
+    return module
