@@ -1,10 +1,10 @@
 #!/usr/bin/env bash
 # On a machine with an NVIDIA GPU, PyTorch and Triton: the GPU tests, then the benchmark, in under 10 minutes.
-#   benchmarks/gpu.sh [--out FOLDER] [--pack FILE] [--no-tests] [SECTION ...]     sections: see benchmarks/gpu.py
-# --pack is an archive (tar.xz) of MLIR's Python bindings, for a machine that cannot install them.
+#   benchmarks/gpu.sh [--out FOLDER] [--pack FOLDER] [--no-tests] [SECTION ...]     sections: see benchmarks/gpu.py
+# --pack is a folder for a machine that cannot install packages: torch_mlir.tar.xz, MLIR's Python bindings, and wheels.
 set -euo pipefail
 cd "$(dirname "$0")/.."
-out=benchmarks/results pack=.gpu/torch_mlir.tar.xz tests=1 sections=()
+out=benchmarks/results pack=.gpu tests=1 sections=()
 while [ $# -gt 0 ]; do
   case $1 in
     --out) out=$2; shift 2 ;;
@@ -16,10 +16,13 @@ done
 site=${TMPDIR:-/tmp}/mlirc-site
 export PYTHONPATH="$site${PYTHONPATH:+:$PYTHONPATH}" PYTHONUNBUFFERED=1
 if ! python3 -c 'import torch_mlir' 2>/dev/null; then
-  [ -s "$pack" ] || { echo "gpu.sh: no MLIR bindings here: install torch-mlir==20261001, or give --pack FILE" >&2; exit 2; }
-  mkdir -p "$site" && tar -C "$site" -xJf "$pack"
+  [ -s "$pack/torch_mlir.tar.xz" ] || { echo "gpu.sh: no MLIR bindings here: install torch-mlir==20261001, or give --pack FOLDER" >&2; exit 2; }
+  mkdir -p "$site" && tar -C "$site" -xJf "$pack/torch_mlir.tar.xz"
+  ! ls "$pack"/*.whl >/dev/null 2>&1 || python3 -m pip install -q --no-index --no-deps --target "$site" "$pack"/*.whl
 fi
-python3 -c 'import mlirc' 2>/dev/null || python3 -m pip install -q --no-index --no-deps --no-build-isolation -e .
+works() { (cd / && python3 -c 'import torch; assert "mlirc" in torch._dynamo.list_backends(()); import mlirc.frontend.backend'); }
+works 2>/dev/null || python3 -m pip install -q --no-index --no-deps --no-build-isolation -e .
+works || { echo "gpu.sh: the backend does not load" >&2; exit 2; }
 mkdir -p "$out"
 if [ $tests = 1 ]; then
   workers=()

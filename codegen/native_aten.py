@@ -34,10 +34,10 @@ class NotNative(Exception):
 @cache
 def routines(device: str = "cpu") -> dict[str, tuple[str, ...]]:
     """The C types of each routine's parameters, results included, by its name without the prefix "aoti_torch_cpu_"."""
-    path = Path(torch.__file__).parent / f"include/torch/csrc/inductor/aoti_torch/generated/c_shim_{device}.h"
-    if not path.exists():
-        return {}
-    found = re.findall(rf"\baoti_torch_{device}_(\w+)\(([^;]*)\);", path.read_text())
+    folder = Path(torch.__file__).parent / "include/torch/csrc/inductor/aoti_torch"
+    headers = [folder / f"generated/c_shim_{device}.h", folder / f"c/shim_{device}.h"]  # written by a tool, and by hand
+    text = "\n".join(path.read_text() for path in headers if path.exists())
+    found = re.findall(rf"\baoti_torch_{device}_(\w+)\(([^;]*)\);", text)
     return {name: tuple(re.sub(r"\s*\w+$", "", p.strip()) for p in params.split(",")) for name, params in found}
 
 
@@ -91,7 +91,7 @@ def one_device(op: Any) -> str:
 
 def routine_name(function: Any, device: str) -> str:
     overload = "" if function._overloadname == "default" else f"_{function._overloadname}"
-    name = function._schema.name.removeprefix("aten::") + overload
+    name = function._schema.name.removeprefix("aten::").replace("::", "_") + overload
     if name not in routines(device):
         raise NotNative("the C shim has no routine for it")
     return name
@@ -99,14 +99,16 @@ def routine_name(function: Any, device: str) -> str:
 
 def check(function: Any, op: Any) -> list[str]:
     """The kinds of the results of the schema; raises NotNative if native code may not make this call."""
-    if not isinstance(function, torch._ops.OpOverload) or function.namespace != "aten":
-        raise NotNative("no ATen operator")
+    if not isinstance(function, torch._ops.OpOverload) or function.namespace not in ("aten", "mkldnn"):
+        raise NotNative("no operator of PyTorch's own")
     schema = function._schema
     types = [str(result.real_type) for result in schema.returns]
     if schema.is_mutable or any(r.alias_info is not None for r in schema.returns) or set(types) - {"Tensor", "int"}:
         raise NotNative("it changes or returns its operands, or gives something else than tensors")
     if function.has_kernel_for_dispatch_key(torch._C.DispatchKey.CompositeImplicitAutograd):
         raise NotNative("it may return its operand")
+    if any(info_of(x).layout != "strided" for x in op.results if isinstance(x.type, ir.RankedTensorType)):
+        raise NotNative("its result is in a layout of the library's own")
     if "present" in op.attributes:
         present = symbols.parse_numbers(attribute_value(op.attributes["present"]))
         left_out = [UNWANTED if type_ == "Tensor" else NUMBER for type_ in types]
@@ -204,6 +206,12 @@ def dtype(frame: Frame, given: Any, operands: Sequence[Buffer | Number]) -> Step
     return lambda: [str(shim.dtype_code(getattr(torch, given["dtype"])))]
 
 
+def string(frame: Frame, given: Any, operands: Sequence[Buffer | Number]) -> Step:
+    if not isinstance(given, str):
+        raise NotNative(f"{given} is no text")
+    return lambda: [frame.text.string(given)]
+
+
 def items(given: Any) -> list[Any]:
     if isinstance(given, dict) and "tuple" in given:
         return given["tuple"]
@@ -270,13 +278,16 @@ CONVERSIONS: dict[str, tuple[list[str], Callable]] = {
     "number": (["double"], scalar),
     "bool": (["int32_t"], boolean),
     "ScalarType": (["int32_t"], dtype),
+    "str": (["const char*"], string),
     "List[int]": (["const int64_t*", "int64_t"], integers),
     "List[bool]": (["const int32_t*", "int64_t"], booleans),
     "List[Tensor]": (["const AtenTensorHandle*", "int64_t"], listed(tensor, "ptr")),
+    "List[Optional[number]]": (["const double**", "int64_t"], listed(optional(scalar, "double"), "ptr")),
     "Optional[Tensor]": (["AtenTensorHandle*"], optional(tensor, "ptr")),
     "Optional[int]": (["int64_t*"], optional(integer, "i64")),
     "Optional[float]": (["double*"], optional(real, "double")),
     "Optional[number]": (["double*"], optional(scalar, "double")),
+    "Optional[str]": (["const char**"], optional(string, "ptr")),
     "Optional[bool]": (["int32_t*"], optional(boolean, "i32")),
     "Optional[ScalarType]": (["int32_t*"], optional(dtype, "i32")),
     "Optional[List[int]]": (["const int64_t**", "int64_t"], optional(integers, "ptr")),

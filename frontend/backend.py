@@ -8,6 +8,7 @@ from torch._dynamo.backends.common import aot_autograd
 from torch._functorch.partitioners import min_cut_rematerialization_partition
 from torch._subclasses.fake_tensor import unset_fake_temporarily
 
+from mlirc.frontend.attention_masks import drop_known_masks
 from mlirc.frontend.compile import compile_graph
 from mlirc.frontend.options import Options, read_options
 
@@ -24,6 +25,7 @@ def mlirc(
     options: see frontend/options.py. Raises OptionError for an unknown option before anything is traced.
     """
     chosen = read_options(options, mode)
+    drop_known_masks(gm)
     return aot_autograd(
         fw_compiler=compiler("forward", chosen),
         bw_compiler=compiler("backward", chosen),
