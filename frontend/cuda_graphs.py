@@ -15,6 +15,7 @@ A graph that cannot be recorded says why (`mlirc.explain`, and the log at level 
 
 import logging
 import threading
+import warnings
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
@@ -38,11 +39,21 @@ _lock = threading.RLock()  # recordings, and replays in a pool that several grap
 
 @dataclass
 class Pool:
-    """Memory of recordings. A replay in another stream than the last one's waits for that."""
+    """Memory of recordings. A replay in another stream than the last one's waits for that.
 
-    handle: Any
+    holder   an empty graph: PyTorch gives a pool up with the last graph in it
+    """
+
+    handle: Any = field(default_factory=torch.cuda.graph_pool_handle)
+    holder: torch.cuda.CUDAGraph = field(default_factory=torch.cuda.CUDAGraph)
     stream: int | None = None
     done: torch.cuda.Event = field(default_factory=torch.cuda.Event)
+
+    def __post_init__(self) -> None:
+        with warnings.catch_warnings():
+            warnings.filterwarnings("ignore", "The CUDA Graph is empty")
+            with torch.cuda.graph(self.holder, pool=self.handle, capture_error_mode="thread_local"):
+                pass
 
 
 @dataclass
@@ -149,17 +160,19 @@ class Recorded:
             x = inputs[k]
             given[k] = memory if memory.shape == x.shape else memory.as_strided(x.shape, x.stride(), 0)
         starts = {k: given[k].data_ptr() for k in facts.tensors}
-        pool = self.pool()
         graph = torch.cuda.CUDAGraph()
-        try:
-            with torch.cuda.device(facts.device):
-                torch.cuda.synchronize()
+        generator = torch.cuda.default_generators[facts.device]
+        state = generator.clone_state()
+        with torch.cuda.device(facts.device):
+            pool = self.pool()
+            try:
                 with torch.cuda.graph(graph, pool=pool.handle, capture_error_mode="thread_local"):
                     results = self.run(given)
-        except RuntimeError as error:
-            self.say("; ".join(str(error).strip().splitlines()[:1]))
-            torch.cuda.synchronize()
-            return None
+            except RuntimeError as error:
+                self.say(str(error).strip().partition("\n")[0])
+                generator.graphsafe_set_state(state)  # the one in use still waits for the recording's end
+                torch.cuda.synchronize()
+                return None
         self.report.cuda_graph = "recorded"
         views = {k: (results[k].data_ptr() - starts[i]) // results[k].element_size() for k, i in self.aliases.items()}
         saved = []
@@ -171,9 +184,9 @@ class Recorded:
 
     def pool(self) -> Pool:
         if self.kind != "inference":
-            return Pool(torch.cuda.graph_pool_handle())
+            return Pool()
         if self.facts.device not in _pools:
-            _pools[self.facts.device] = Pool(torch.cuda.graph_pool_handle())
+            _pools[self.facts.device] = Pool()
         return _pools[self.facts.device]
 
     # ---- replaying

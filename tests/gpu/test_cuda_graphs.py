@@ -143,6 +143,15 @@ def test_why_not(fn, inputs, why):
     assert len(said()) == 1 and said()[0].startswith("not recorded") and why in said()[0]
 
 
+def test_a_routine_that_waits():
+    call = compiled(lambda x: torch.linalg.inv(x) + 1)
+    for _ in range(5):
+        x = cuda(8, 8) + 8 * torch.eye(8, device="cuda")
+        torch.testing.assert_close(call(x), torch.linalg.inv(x) + 1)
+    assert len(said()) == 1
+    assert cuda(3).shape == (3,)  # random numbers are drawn as before
+
+
 def test_a_bad_index_is_told_at_the_next_call():
     call = compiled(lambda x, i: x[i] * 2)
     x, good, bad = cuda(10), torch.tensor([1, 2], device="cuda"), torch.tensor([1, 12], device="cuda")
