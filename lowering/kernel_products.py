@@ -6,12 +6,12 @@ PRODUCTS STAY: what is merged with a product computes on its finished elements (
 from mlirc.dialects.symbols import Int
 from mlirc.lowering.index_maps import chain, dims_in
 from mlirc.lowering.kernel_align import Alignment
-from mlirc.lowering.kernel_body import Body
+from mlirc.lowering.kernel_body import Body, unwidened
 
 
 def stays_product(producer: Body, consumer: Body, aligned: Alignment) -> bool:
     """Whether a product, joined with a kernel that follows it, is still one: nothing else runs along its inner
-    dimensions, and those that its panels lie in are not split."""
+    dimensions, and those of its columns are not split."""
     if consumer.product is not None:
         return False
     if producer.product is None:
@@ -21,7 +21,14 @@ def stays_product(producer: Body, consumer: Body, aligned: Alignment) -> bool:
     if inner & dims_in(aligned.consumer):
         return False
     divided = {d for read in producer.reads for e in read.map for d in divided_dims(e, producer)}
-    return all(len(chain(aligned.producer[d], space) or ()) <= 1 for d in divided)
+    return all(len(chain(aligned.producer[d], space) or ()) <= 1 for d in divided | column_dims(producer))
+
+
+def column_dims(body: Body) -> frozenset[int]:
+    """The parallel dimensions that the second factor of a product has to itself."""
+    assert body.product is not None
+    x, y = map(unwidened, body.product.operands[0].operands)
+    return y.dims - x.dims - body.inner_dims
 
 
 def divided_dims(expr: Int, body: Body) -> frozenset[int]:

@@ -33,7 +33,7 @@ class BlockedWriter(ProductWriter):
         assert product.plain is not None
         self.column_strides = product.plain
         super().__init__(product, name, target)
-        self.packer = Packer(self.e)
+        self.packer = Packer(self.e, self.K)
 
     def plan(self) -> None:
         k, lanes = self.p.k.size, self.lanes
@@ -130,7 +130,9 @@ class BlockedWriter(ProductWriter):
 
             def panel(number: Value, state: list[Value]) -> list[Value]:
                 tile = e.env["tile"] if self.one_block else self.waiting(row, size, number, rows[0], panels[0])
-                self.multiply_tile(size, a, lda, ka, self.packed_panel(b.sub(number, panels[0])), tile, steps)
+                self.multiply_tile(
+                    size, a, lda, ka, self.packer.panel_at(e.env["panels"], b.sub(number, panels[0])), tile, steps
+                )
                 if self.one_block:
                     self.epilogue(row, size, number, [tile])
                 return state
@@ -145,15 +147,7 @@ class BlockedWriter(ProductWriter):
         base = self.advance(e.env["base", columns.operand], e.integer(columns.address.rest))
         base = self.advance(base, b.mul(k, e.integer(self.column_strides[1])))
 
-        def panel(number: Value, state: list[Value]) -> list[Value]:
-            to, first = self.packed_panel(b.sub(number, panels[0])), b.mul(number, e.i64(PANEL))
-            self.packer.panel(base, self.column_strides, first, self.p.n_size, steps, to)
-            return state
-
-        e.loop(*panels, e.i64(1), [], [], panel)
-
-    def packed_panel(self, number: Value) -> Value:
-        return self.advance(self.e.env["panels"], self.e.index.mul(number, self.e.i64(self.K * PANEL)))
+        self.packer.panels(base, self.column_strides, panels, self.p.n_size, steps, e.env["panels"])
 
     def packed_rows(self, row: Value, size: int, k: Value, steps: Value) -> tuple[Value, Value, Value]:
         """A block's rows for some steps from `k` on: the address, and the strides from row to row and from step to step."""

@@ -9,8 +9,8 @@ import torch
 
 from mlirc.dialects.ops.panels import PANEL
 from mlirc.dialects.symbols import Int
-from mlirc.lowering.kernel_blocks import transposed
 from mlirc.lowering.kernel_emitter import Emitter
+from mlirc.lowering.kernel_squares import transposed
 from mlirc.lowering.vector_builder import Value
 
 F32 = torch.float32
@@ -18,33 +18,57 @@ F32 = torch.float32
 
 @dataclass
 class Packer:
-    """Writes code with `e`, whose lanes are float32's. Strides are in elements."""
+    """Writes code with `e`, whose lanes are float32's. Strides are in elements. A packed panel has room for `room`
+    steps along k: whole vectors of them."""
 
     e: Emitter
+    room: int
 
     # ---- columns: panel[k * PANEL + i] = column first + i, at k
 
-    def panel(self, base: Value, strides: tuple[Int, Int], first: Value, columns: int, steps: Value, to: Value) -> None:
-        """The panel of the columns from `first` on, of which there are `columns` in all; `to` has room for whole vectors
-        along k. `base` is at column 0 of the first step; `strides` are along the columns and along k."""
+    def panels(
+        self, base: Value, strides: tuple[Int, Int], within: tuple[Value, Value], columns: int, steps: Value, to: Value
+    ) -> None:
+        """The panels with numbers `within`, of `columns` columns in all, one after another: `to` has `room` for each.
+        `base` is at column 0 of the first step; `strides` are along the columns and along k."""
+        e, b = self.e, self.e.index
         along, down = strides
         if along == 1:
-            self.side_by_side(base, down, first, columns, steps, to)
-        elif down == 1:
-            self.turned(base, along, first, columns, steps, to)
-        else:
-            self.one_by_one(base, strides, first, columns, steps, to)
+            self.side_by_side(base, down, within, columns, steps, to)
+            return
 
-    def side_by_side(self, base: Value, down: Int, first: Value, columns: int, steps: Value, to: Value) -> None:
+        def panel(number: Value, state: list[Value]) -> list[Value]:
+            place, first = self.panel_at(to, b.sub(number, within[0])), b.mul(number, e.i64(PANEL))
+            if down == 1:
+                self.turned(base, along, first, columns, steps, place)
+            else:
+                self.one_by_one(base, strides, first, columns, steps, place)
+            return state
+
+        e.loop(*within, e.i64(1), [], [], panel)
+
+    def panel_at(self, panels: Value, number: Value) -> Value:
+        return self.at(panels, self.e.index.mul(number, self.e.i64(self.room * PANEL)))
+
+    def side_by_side(
+        self, base: Value, down: Int, within: tuple[Value, Value], columns: int, steps: Value, to: Value
+    ) -> None:
+        """Row by row through all panels: long runs of memory, and few pages at a time."""
         e, b = self.e, self.e.index
-        start, step = self.at(base, first), e.integer(down)
-        masks = [self.below(b.sub(e.i64(columns), b.add(first, e.i64(j)))) for j in range(0, PANEL, e.lanes)]
+        step = e.integer(down)
 
         def row(k: Value, state: list[Value]) -> list[Value]:
-            source, target = self.at(start, b.mul(k, step)), self.at(to, b.mul(k, e.i64(PANEL)))
-            for j, mask in zip(range(0, PANEL, e.lanes), masks, strict=True):
-                loaded = self.load(self.at(source, e.i64(j)), mask if columns % PANEL else None)
-                self.store(loaded, self.at(target, e.i64(j)))
+            start, row_of = self.at(base, b.mul(k, step)), self.at(to, b.mul(k, e.i64(PANEL)))
+
+            def panel(number: Value, state: list[Value]) -> list[Value]:
+                first, target = b.mul(number, e.i64(PANEL)), self.panel_at(row_of, b.sub(number, within[0]))
+                for j in range(0, PANEL, e.lanes):
+                    column = b.add(first, e.i64(j))
+                    mask = self.below(b.sub(e.i64(columns), column)) if columns % PANEL else None
+                    self.store(self.load(self.at(start, column), mask), self.at(target, e.i64(j)))
+                return state
+
+            e.loop(*within, e.i64(1), [], [], panel)
             return state
 
         e.loop(e.i64(0), steps, e.i64(1), [], [], row)

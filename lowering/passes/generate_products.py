@@ -1,4 +1,4 @@
-"""generate-products: matrix products by a parameter become kernels."""
+"""generate-products: matrix products become kernels, where generated code beats the library."""
 
 from dataclasses import dataclass
 from typing import Any
@@ -13,11 +13,14 @@ from mlirc.dialects.ops.pair_panels import pair_panel_map, pair_panels_info
 from mlirc.dialects.ops.panels import panel_map, panels_info
 from mlirc.dialects.tensor_types import info_of, type_of
 from mlirc.lowering.cpu_target import CpuTarget, host
+from mlirc.lowering.fusion_cost import typical
 from mlirc.lowering.ledger import Ledger
 from mlirc.lowering.origins import parameter_arguments, view_root
 from mlirc.lowering.source_lines import source_line
 
 MOST_K = 4096  # a block of rows is packed on a thread's stack
+# Products of fewer rows and columns than these are the library's: panels are packed for each product anew.
+FEWEST_ROWS, FEWEST_COLUMNS, FEWEST_STEPS = 48, 32, 8
 # the op that packs, the type of what it gives, and where an element is in that
 PLAIN = ("panels", panels_info, panel_map)
 PAIRS = ("pair_panels", pair_panels_info, pair_panel_map)
@@ -25,20 +28,22 @@ PAIRS = ("pair_panels", pair_panels_info, pair_panel_map)
 
 @dataclass(frozen=True)
 class GenerateProducts:
-    """Make a product by a parameter a kernel over packed panels, which fusion then gives an epilogue.
+    """Make a product a kernel, which fusion then gives an epilogue: by a parameter over packed panels, else by what
+    lies in memory as it is.
 
     before:  %1 = "mlirc.addmm"(%bias, %x, %w)
     after:   %0 = "mlirc.panels"(%w) : (tensor<768x3072xf32, {stride = "1, 768"}>) -> tensor<96x768x32xf32>
              %1 = "mlircx.kernel"(%x, %0, %bias) ({
                     %a = read(%x) {map = "d0, d2"}
-                    %b = read(%0) {map = "d1//32, d2, d1 % 32"}
+                    %b = read(%0) {map = "d1//32, d2, d1 % 32"}    or read(%w) {map = "d2, d1"}
                     %s = reduce(mul(%a, %b)) {kind = "sum"}
                     yield add(%s, read(%bias) {map = "d1"})
                   }) {parallel = "256, 3072", inner = "768"}
 
-    PARAMETER: only what stays the same between calls is worth packing; such arguments carry {mlirc.parameter}.
+    PARAMETER       what stays the same between calls is packed once; such arguments carry {mlirc.parameter}
+    BLOCKS          other float32 matrices are packed as the product runs, if it has rows enough to pay for that
     Factors in bfloat16 are widened in the kernel; their panels hold pairs along K where the processor multiplies pairs.
-    product_function.py generates the code. Every other product is a library call.
+    product_function.py and product_blocked.py generate the code. Every other product is a library call.
     """
 
     name = "generate-products"
@@ -50,27 +55,40 @@ class GenerateProducts:
             if op.operation.name not in ("mlirc.matmul", "mlirc.addmm"):
                 continue
             *bias, x, w = op.operands
-            rule = self.refusal(parameters, x, w)
+            packed = view_root(w) in parameters
+            against = refused_by_panels(w) if packed else refused_by_blocks(x, w)
+            rule = "PARAMETER" if packed else "BLOCKS"
             line = source_line(op.location)
-            ledger.record(self.name, "generate", op.operation.name, rule or "PARAMETER", not rule, line)
-            if rule:
+            ledger.record(self.name, "generate", op.operation.name, against or rule, not against, line)
+            if against:
                 continue
             with ir.InsertionPoint(op), op.location:
-                made = product(bias, x, w, op.results[0])
+                made = product(bias, x, w, op.results[0], packed)
             op.results[0].replace_all_uses_with(made)
             op.operation.erase()
 
-    def refusal(self, parameters: set, x: ir.Value, w: ir.Value) -> str:
-        """The rule that stands against it, or ""."""
-        info = info_of(w)
-        if view_root(w) not in parameters:
-            return "PARAMETER"
-        if info.dtype not in generated_dtypes(host()) or info.rank != 2:
-            return "DTYPE"
-        k, n = info.shape
-        if not isinstance(k, int) or not isinstance(n, int) or not 0 < k <= MOST_K:
-            return "STATIC K"
-        return ""
+
+def refused_by_panels(w: ir.Value) -> str:
+    """The rule that stands against a product over panels that are packed once, or ""."""
+    info = info_of(w)
+    if info.dtype not in generated_dtypes(host()) or info.rank != 2:
+        return "DTYPE"
+    k, n = info.shape
+    if not isinstance(k, int) or not isinstance(n, int) or not 0 < k <= MOST_K:
+        return "STATIC K"
+    return ""
+
+
+def refused_by_blocks(x: ir.Value, w: ir.Value) -> str:
+    """The rule that stands against a product of matrices as they lie in memory, or ""."""
+    rows, columns = info_of(x), info_of(w)
+    if rows.rank != 2 or columns.rank != 2 or rows.dtype != torch.float32:
+        return "FLOAT32 MATRIX"
+    (m, k), n = rows.shape, columns.shape[1]
+    if not isinstance(n, int):
+        return "STATIC N"
+    large = typical(m) >= FEWEST_ROWS and n >= FEWEST_COLUMNS and typical(k) >= FEWEST_STEPS
+    return "" if large else "PACKING PAYS"
 
 
 def generated_dtypes(target: CpuTarget) -> tuple[torch.dtype, ...]:
@@ -79,14 +97,17 @@ def generated_dtypes(target: CpuTarget) -> tuple[torch.dtype, ...]:
     return (torch.float32,) if library_is_better else (torch.float32, torch.bfloat16)
 
 
-def product(bias: list[ir.Value], x: ir.Value, w: ir.Value, result: ir.Value) -> ir.Value:
+def product(bias: list[ir.Value], x: ir.Value, w: ir.Value, result: ir.Value, packed: bool) -> ir.Value:
+    """The kernel's result. packed: its columns lie in panels, which are made here."""
     out = info_of(result)
-    in_pairs = info_of(w).dtype == torch.bfloat16 and host().multiplies_pairs
-    name, describe, index = PAIRS if in_pairs else PLAIN
-    panels = create(name, [w], [type_of(describe(info_of(w)))]).out
+    columns, index = w, lambda k, n: (k, n)
+    if packed:
+        in_pairs = info_of(w).dtype == torch.bfloat16 and host().multiplies_pairs
+        name, describe, index = PAIRS if in_pairs else PLAIN
+        columns = create(name, [w], [type_of(describe(info_of(w)))]).out
     k = KernelBuilder(out.shape, info_of(x).shape[-1:], "product")
     row, column, at = k.dims
-    total = k.reduce("sum", k.mul(k.read(x, (row, at)), k.read(panels, index(at, column))))
+    total = k.reduce("sum", k.mul(k.read(x, (row, at)), k.read(columns, index(at, column))))
     for b in bias:
         total = k.add(total, k.read(b, broadcast_map(b, (row, column))))
     return k.finish([(total, (row, column), out)])[0]
