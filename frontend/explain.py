@@ -24,7 +24,8 @@ class Explanation:
     data: a dictionary that json.dumps takes.
       graphs         for each: kind, kernels (name, ops, lines, launches), aten and through_python (name -> calls, why),
                      library (name -> calls), arena and buffers (bytes, or a size expression: the arena, and the sum of the
-                     buffers that it holds), seconds by stage, fallback (why it runs in eager, or ""), cuda_graph, fusions, ledger
+                     buffers that it holds), seconds by stage, fallback (why it runs in eager, or ""), cuda_graph, fusions, ledger,
+                     cache (the disk cache: hit, miss, or off and why)
       graph_breaks   for each: reason, explanation, user_stack (innermost frame last)
       skipped        why Dynamo left whole functions to eager
       seconds        dynamo, aot_autograd, each stage summed over the graphs, and first_call, which is all of it
@@ -63,6 +64,7 @@ class Explanation:
                 )
             taken = ", ".join(f"{stage} {_time(value)}" for stage, value in graph["seconds"].items())
             line(f"  arena {_bytes(graph['arena'])} for buffers of {_bytes(graph['buffers'])}; {taken}")
+            line(f"  disk cache: {graph['cache']}")
             if graph["cuda_graph"]:
                 line(f"  CUDA graph: {graph['cuda_graph']}")
         return console.file.getvalue()  # type: ignore[attr-defined]
