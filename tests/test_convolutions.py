@@ -75,19 +75,21 @@ def report(module: nn.Module, *inputs) -> dict:
 @torch.no_grad()
 @pytest.mark.parametrize("name", CONVOLUTIONS)
 @pytest.mark.parametrize("tail", ["alone", "norm", "relu", "norm-relu"])
-def test_values(name, tail):
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+def test_values(name, tail, dtype):
     channels_in, channels_out, keywords = CONVOLUTIONS[name]
     parts = [nn.Conv2d(channels_in, channels_out, **keywords)]
     parts += [nn.BatchNorm2d(channels_out)] * ("norm" in tail) + [nn.ReLU()] * ("relu" in tail)
-    module = settle(nn.Sequential(*parts))
-    x = torch.randn(2, channels_in, 11, 13)
+    module = settle(nn.Sequential(*parts)).to(dtype)
+    x = torch.randn(2, channels_in, 11, 13, dtype=dtype)
     as_good_as_eager(compiled(module)(x), module, x)
 
 
 @torch.no_grad()
 @pytest.mark.parametrize("affine", [True, False])
-def test_a_residual_block_is_two_calls_of_onednn(affine):
-    module, x = settle(Block(8, affine)), torch.randn(2, 8, 9, 9)
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+def test_a_residual_block_is_two_calls_of_onednn(affine, dtype):
+    module, x = settle(Block(8, affine)).to(dtype), torch.randn(2, 8, 9, 9, dtype=dtype)
     graph = report(module, x)
     assert {op: count for op, (count, _) in graph["aten"].items()} == {
         "mkldnn._convolution_pointwise.default": 1,
@@ -162,7 +164,7 @@ def test_training_and_other_convolutions_stay():
     found = torch.autograd.grad(function(x).sum(), list(module.parameters()))
     torch.testing.assert_close(found, wanted, atol=1e-4, rtol=1e-4)
     with torch.no_grad():
-        for other in (nn.ConvTranspose2d(4, 4, 3), nn.Conv1d(4, 4, 3), nn.Conv2d(4, 4, 3).bfloat16()):
+        for other in (nn.ConvTranspose2d(4, 4, 3), nn.Conv1d(4, 4, 3), nn.Conv2d(4, 4, 3).double()):
             y = x[:, :, 0] if isinstance(other, nn.Conv1d) else x
             y = y.to(other.weight.dtype)
             assert not any("mkldnn" in op for op in report(other, y)["aten"])

@@ -50,6 +50,7 @@ conv_json = '[{"$": %0}, {"$": %1}, BIAS, [1, 1], [1, 1], [1, 1], false, [0, 0],
 conv_more = ([1, 1], [1, 1], [1, 1], False, [0, 0], 1)
 backward_json = '[{"$": %0}, {"$": %1}, {"$": %2}, [4], [1, 1], [1, 1], [1, 1], false, [0, 0], 1, MASK]'
 
+image, weight = randn(2, 4, 5, 6), randn(4, 4, 3, 3)
 CASES = {
     "convolution": Case(conv, conv_json.replace("BIAS", '{"$": %2}'), [x, w, b], (x, w, b, *conv_more)),
     "convolution-no-bias-channels-last": Case(
@@ -113,6 +114,18 @@ CASES = {
         '[{"$": %0}, {"$": %1}, 1, {"dtype": "float32"}]',
         [x, x.softmax(1)],
         (x, x.softmax(1), 1, torch.float32),
+    ),
+    "onednn-convolution": Case(
+        torch.ops.mkldnn._convolution_pointwise.default,
+        '[{"$": %0}, {"$": %1}, null, [1, 1], [1, 1], [1, 1], 1, "leaky_relu", [0.5], ""]',
+        [image, weight],
+        (image, weight, None, [1, 1], [1, 1], [1, 1], 1, "leaky_relu", [0.5], ""),
+    ),
+    "onednn-convolution-add": Case(
+        torch.ops.mkldnn._convolution_pointwise.binary,
+        '[{"$": %0}, {"$": %0}, {"$": %1}, null, [1, 1], [1, 1], [1, 1], 1, "add", null, "relu", [], null]',
+        [image, weight],
+        (image, image, weight, None, [1, 1], [1, 1], [1, 1], 1, "add", None, "relu", [], None),
     ),
     "erfinv": Case(torch.ops.aten.erfinv.default, '[{"$": %0}]', [b.sin()], (b.sin(),)),
 }

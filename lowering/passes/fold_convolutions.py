@@ -1,6 +1,7 @@
 """fold-convolutions: convolutions by parameters run in oneDNN, with what surrounds them inside and channels last."""
 
 from dataclasses import dataclass
+from functools import cache
 from typing import Any
 
 import torch
@@ -73,14 +74,21 @@ def refusal(op: Any, fixed: set) -> str:
         return "ONEDNN"
     if not all(v in fixed for v in op.operands[1:]):
         return "PARAMETER"
-    if {info_of(v).dtype for v in op.operands} != {torch.float32} or x.rank != 4 or x.device != "cpu":
-        return "FLOAT32 IMAGES"
+    dtypes = {info_of(v).dtype for v in op.operands}
+    if len(dtypes) > 1 or not dtypes <= folded_dtypes() or x.rank != 4 or x.device != "cpu":
+        return "FLOAT32 OR BFLOAT16 IMAGES"
     if transposed:
         return "TRANSPOSED"
     numbers = [*stride, *padding, *dilation, groups, *w.shape]
     if not all(type(n) is int for n in numbers) or 0 in (*w.shape, *x.shape):
         return "STATIC WEIGHTS"
     return ""
+
+
+@cache
+def folded_dtypes() -> set[torch.dtype]:
+    """Of the convolutions that oneDNN has here."""
+    return {torch.float32} | ({torch.bfloat16} if torch.ops.mkldnn._is_mkldnn_bf16_supported() else set())
 
 
 def arguments(op: Any) -> list[Any]:
@@ -111,7 +119,7 @@ def fold(op: Any, fixed: set) -> tuple[ir.Value, ir.Value]:
             w, bias = folded_parameters(w, bias, norm)
         size = list(info_of(x).shape)
         size = size if all(isinstance(n, int) for n in size) else None
-        opaque = TensorInfo(torch.float32, info_of(w).shape, layout="mkldnn")
+        opaque = TensorInfo(info_of(w).dtype, info_of(w).shape, layout="mkldnn")
         packed = aten(REORDER, [w, padding, stride, dilation, groups, size], opaque)
         common = [packed, bias[0] if bias else None, padding, stride, dilation, groups]
         info = channels_last(info_of(result))
@@ -137,12 +145,13 @@ def is_folded_norm(norm: Any | None, x: ir.Value, fixed: set) -> bool:
     """Whether it is the batch norm of `x`, by parameters."""
     if norm is None or norm.operation.name != "mlirc.batch_norm_inference" or norm.operands[0] != x:
         return False
-    return all(is_fixed(v, fixed) and info_of(v).dtype == torch.float32 for v in list(norm.operands)[1:])
+    dtype = info_of(x).dtype
+    return all(is_constant(v) or (v in fixed and info_of(v).dtype == dtype) for v in list(norm.operands)[1:])
 
 
-def is_fixed(x: ir.Value, fixed: set) -> bool:
-    """A parameter, or the constant that stands for a weight or a bias left out."""
-    return x in fixed or (not isinstance(x.owner, ir.Block) and x.owner.name == "mlirc.constant")
+def is_constant(x: ir.Value) -> bool:
+    """As what stands for a weight or a bias left out is."""
+    return not isinstance(x.owner, ir.Block) and x.owner.name == "mlirc.constant"
 
 
 def is_residual(user: Any, x: ir.Value) -> bool:
@@ -155,7 +164,7 @@ def is_residual(user: Any, x: ir.Value) -> bool:
 def folded_parameters(w: ir.Value, bias: list[ir.Value], norm: Any) -> tuple[ir.Value, list[ir.Value]]:
     """Weight and bias of the convolution that does the batch norm too."""
     g = GraphBuilder()
-    _, gamma, beta, mean, variance = norm.operands
+    gamma, beta, mean, variance = [g.cast(v, info_of(w).dtype) for v in [*norm.operands][1:]]
     scale = g.mul(g.rsqrt(g.add(variance, attribute_value(norm.attributes["eps"]))), gamma)
     shift = g.sub(bias[0], mean) if bias else g.neg(mean)
     return g.mul(w, append_ones(g, scale, 3)), [g.add(g.mul(shift, scale), beta)]
