@@ -12,9 +12,11 @@ from pathlib import Path
 
 import pytest
 import torch
+from click.testing import CliRunner
 from torch import nn
 
 import mlirc
+from mlirc.cli import main
 from mlirc.codegen import cache_folder, environment
 from mlirc.codegen.cache_entry import MAGIC, DamagedEntry, Entry, pack, unpack
 from mlirc.codegen.cache_folder import CacheFolder, RefusedFolder
@@ -357,6 +359,14 @@ def test_what_was_used_last_is_kept(tmp_path):
     folder.shrink(3 * each + 100)
     assert [path.name for path in sorted(folder.path.iterdir())] == ["a.graph", "d.graph", "x.kernels", "y.kernels"]
     folder.shrink(0)
+    assert folder.size() == (0, 0)
+
+
+def test_the_command_line(folder):
+    folder.put("graph", ["a"], Entry({}, [bytes(2_000_000)]))
+    told = CliRunner().invoke(main, ["cache", "info"])
+    assert told.exit_code == 0 and told.output.startswith(f"{folder.path}: 1 entries, 2.0 MB of at most 1074 MB")
+    assert CliRunner().invoke(main, ["cache", "clear"]).output == f"{folder.path}: removed 1 entries, 2.0 MB\n"
     assert folder.size() == (0, 0)
 
 
