@@ -4,9 +4,9 @@ import torch
 
 from mlirc.dialects.tensor_types import TensorInfo
 from mlirc.lowering.attention_tiles import VECTORS
-from mlirc.lowering.kernel_blocks import transposed
 from mlirc.lowering.kernel_emitter import Emitter
 from mlirc.lowering.kernel_memory import stored_dtype
+from mlirc.lowering.kernel_squares import transposed
 from mlirc.lowering.vector_builder import Value, element_text
 
 

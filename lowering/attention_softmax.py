@@ -20,8 +20,8 @@ from mlirc.lowering.attention_memory import (
     scratch,
     store_vector,
 )
-from mlirc.lowering.kernel_blocks import transposed
 from mlirc.lowering.kernel_emitter import Emitter
+from mlirc.lowering.kernel_squares import transposed
 from mlirc.lowering.vector_builder import Value, VectorBuilder
 from mlirc.lowering.vector_math import MATH
 from mlirc.lowering.vector_math_floats import nearest_integer, polynomial, scaled

@@ -17,11 +17,12 @@ import torch
 from mlirc.dialects import symbols
 from mlirc.lowering.kernel_axes import Axis
 from mlirc.lowering.kernel_loops import Loops
-from mlirc.lowering.kernel_memory import load_rows, prefetch_store, store, store_rows, stored_dtype
+from mlirc.lowering.kernel_memory import prefetch_store, store, stored_dtype
 from mlirc.lowering.kernel_nodes import Access, Linear, Node, Output
 from mlirc.lowering.kernel_partials import barrier
 from mlirc.lowering.kernel_reductions import BLOCK, Fold
 from mlirc.lowering.kernel_schedule import Pass
+from mlirc.lowering.kernel_squares import turn, turn_back
 from mlirc.lowering.vector_builder import Value
 
 SQUARES = 4
@@ -250,8 +251,7 @@ class BlockLoops(Loops):
         e = self.e
         for node in step.nodes:
             if node.access in self.turned and e.mask is None and node not in e.env:
-                rows = transposed(e, load_rows(e, node.access, start, end))
-                self.move(rows, self.turned[node.access], "store")
+                turn(e, node.access, start, end, self.turned[node.access])
                 e.kept = {**e.kept, node: self.square_access(node.access, start)}
 
     def turn_back(self, step: Pass, start: Value, end: Value) -> None:
@@ -259,9 +259,7 @@ class BlockLoops(Loops):
         e = self.e
         for output in step.outputs:
             if output.access in self.turned and e.mask is None:
-                empty = [Value("", stored_dtype(output.access.dtype))] * e.lanes
-                rows = self.move(empty, self.turned[output.access], "load")
-                store_rows(e, output.access, transposed(e, rows), start, end)
+                turn_back(e, output.access, start, end, self.turned[output.access])
 
     def write(self, output: Output) -> None:
         e = self.e
@@ -281,36 +279,3 @@ class BlockLoops(Loops):
             text = f"llvm.getelementptr {self.turned[access]}[{back}] : (!llvm.ptr, i64) -> !llvm.ptr, i8"
             e.env["base", key] = e.index.emit(text, torch.int64)
         return Access(key, access.dtype, Linear({self.row_axis.name: e.lanes}, 0), lanewise=True)
-
-    def move(self, rows: list[Value], memory: Value, verb: str) -> list[Value]:
-        """Stores the rows of a square one after another, or loads them."""
-        e, dtype = self.e, rows[0].dtype
-        b, loaded = e.builder(dtype, True), []
-        for k, row in enumerate(rows):
-            text = f"llvm.getelementptr {memory}[{k * e.lanes * dtype.itemsize}] : (!llvm.ptr) -> !llvm.ptr, i8"
-            address = e.index.emit(text, torch.int64)
-            if verb == "load":
-                text = f"llvm.load {address} {{alignment = 1 : i64}} : !llvm.ptr -> {b.type_text(dtype)}"
-                loaded.append(b.emit(text, dtype))
-            else:
-                e.lines.append(f"llvm.store {row}, {address} {{alignment = 1 : i64}} : {b.type_text(dtype)}, !llvm.ptr")
-        return loaded
-
-
-def transposed(e, rows: list[Value]) -> list[Value]:
-    """The columns of a square of lanes x lanes: at each stage the blocks off the diagonal change places."""
-    lanes, dtype = len(rows), rows[0].dtype
-    b = e.builder(dtype, True)
-    type_ = b.type_text(dtype)
-    size = lanes // 2
-    while size:
-        first = [k if not k & size else lanes + k - size for k in range(lanes)]
-        second = [k + size if not k & size else lanes + k for k in range(lanes)]
-        for k in range(lanes):
-            if not k & size:
-                x, y = rows[k], rows[k + size]
-                rows[k], rows[k + size] = (
-                    b.emit(f"vector.shuffle {x}, {y} {mask} : {type_}, {type_}", dtype) for mask in (first, second)
-                )
-        size //= 2
-    return rows

@@ -80,6 +80,7 @@ def _body(
     head = f"llvm.func internal @{name}_body(%frame: !llvm.ptr, %thread: i64, %threads: i64) {{"
     args = "%args = llvm.load %frame : !llvm.ptr -> !llvm.ptr"
     lines = [head, args, *e.text.preamble, *e.lines, "llvm.return", "}"]
+    lines += e.text.functions.values()
     return "\n".join(lines).replace("@KERNEL_", f"@{name}_"), e.text.declarations
 
 

@@ -56,7 +56,7 @@ def _load_wide(e: "Emitter", access: Access, dtype: torch.dtype) -> Value:
     vector, bools = b.type_text(dtype), b.type_text(torch.bool)
     mask = read_mask(e, access, True)
     if is_unit(e, access):
-        return _load_vector(e, unit_pointer(e, access), mask, dtype)
+        return load_vector(e, unit_pointer(e, access), mask, dtype)
     stride = picked_stride(access, e.vector)
     if stride is not None:
         return _load_picked(e, access, dtype, stride, mask)
@@ -69,7 +69,7 @@ def _load_wide(e: "Emitter", access: Access, dtype: torch.dtype) -> Value:
     )
 
 
-def _load_vector(e: "Emitter", address: Value, mask: Value | None, dtype: torch.dtype) -> Value:
+def load_vector(e: "Emitter", address: Value, mask: Value | None, dtype: torch.dtype) -> Value:
     b = e.builder(dtype, True)
     vector, align = b.type_text(dtype), dtype.itemsize
     if mask is None:
@@ -99,25 +99,12 @@ def _load_picked(e: "Emitter", access: Access, dtype: torch.dtype, stride: int, 
             inside = e.text.constant(f"dense<[{text}]>", f"vector<{lanes}xi1>", torch.bool, -1)
         else:
             inside = None
-        loaded = _load_vector(e, here, inside, dtype)
+        loaded = load_vector(e, here, inside, dtype)
         # lanes found before stay; those of this vector take their places
         pick = [lanes + place - first if first <= place < first + lanes else k for k, place in enumerate(places)]
         result = b.emit(f"vector.shuffle {result or loaded}, {loaded} {pick} : {vector}, {vector}", dtype)
     assert result is not None
     return result
-
-
-def load_rows(e: "Emitter", access: Access, start: Value, end: Value) -> list[Value]:
-    """A square: for each lane the elements from `start` on (before `end`) along the axis with stride 1."""
-    dtype = stored_dtype(access.dtype)
-    i = e.builder(torch.int64, True)
-    mask = i.lt(e.lane_numbers(), e.splat(e.index.sub(end, start)))
-    stride, rows = e.integer(access.address.strides[e.axis]), []
-    address = advance(e, access, pointer(e, access), e.index.add(start, e.index.mul(e.env[e.axis], stride)))
-    for lane in range(e.lanes):
-        address = advance(e, access, address, stride) if lane else address
-        rows.append(_load_vector(e, address, mask, dtype))
-    return rows
 
 
 def store(e: "Emitter", access: Access, node: Node) -> None:
@@ -149,21 +136,6 @@ def store(e: "Emitter", access: Access, node: Node) -> None:
         )
     else:
         e.lines.append(f"llvm.store {value}, {address} {{alignment = {align} : i64}} : {type_}, !llvm.ptr")
-
-
-def store_rows(e: "Emitter", access: Access, rows: list[Value], start: Value, end: Value) -> None:
-    """The counterpart of load_rows."""
-    dtype = rows[0].dtype
-    b, i = e.builder(dtype, True), e.builder(torch.int64, True)
-    mask = i.lt(e.lane_numbers(), e.splat(e.index.sub(end, start)))
-    stride = e.integer(access.address.strides[e.axis])
-    address = advance(e, access, pointer(e, access), e.index.add(start, e.index.mul(e.env[e.axis], stride)))
-    for lane, row in enumerate(rows):
-        address = advance(e, access, address, stride) if lane else address
-        e.lines.append(
-            f"llvm.intr.masked.store {row}, {address}, {mask} {{alignment = {dtype.itemsize} : i32}} : "
-            f"{b.type_text(dtype)}, {b.type_text(torch.bool)} into !llvm.ptr"
-        )
 
 
 def prefetch_store(e: "Emitter", access: Access) -> None:

@@ -41,6 +41,7 @@ class FunctionText:
     def __init__(self, target: CpuTarget, prefix: str = "v"):
         self.target = target
         self.preamble: list[str] = []
+        self.functions: dict[str, str] = {}  # others of the kernel's own that it calls, by name
         self._declarations: dict[str, str] = {}
         self._constants: dict[tuple[str, str], Value] = {}
         self.constant_values: dict[str, float | int | bool] = {}  # SSA name -> what `constant` was given

@@ -1,0 +1,111 @@
+"""Squares of transposed operands: read, turned around in registers and left in memory with columns as rows; and back.
+
+Each direction is a function beside the kernel's body, one an element type. LLVM takes 10 ms to choose instructions for the
+shuffles of a square, each time that they stand in the text; a call costs nothing beside them.
+
+    llvm.func internal @kernel_0_turn_f32(%matrix: !llvm.ptr, %stride: i64, %count: i64, %square: !llvm.ptr)
+"""
+
+from collections.abc import Callable
+
+import torch
+
+from mlirc.lowering.kernel_emitter import Emitter
+from mlirc.lowering.kernel_memory import advance, load_vector, pointer, stored_dtype
+from mlirc.lowering.kernel_nodes import Access
+from mlirc.lowering.vector_builder import Value, element_text
+
+_PARAMETERS = "%matrix: !llvm.ptr, %stride: i64, %count: i64, %square: !llvm.ptr"
+_COUNT = Value("%count", torch.int64)
+_STRIDE = Value("%stride", torch.int64)
+
+
+def turn(e: Emitter, access: Access, start: Value, end: Value, square: Value) -> None:
+    """Reads for each lane the elements from `start` on, before `end`, along the axis with stride 1; they become columns."""
+    _call(e, "turn", _turn, access, start, end, square)
+
+
+def turn_back(e: Emitter, access: Access, start: Value, end: Value, square: Value) -> None:
+    """The counterpart: the square's columns are written."""
+    _call(e, "turn_back", _turn_back, access, start, end, square)
+
+
+def _call(e: Emitter, verb: str, write: Callable, access: Access, start: Value, end: Value, square: Value) -> None:
+    dtype = stored_dtype(access.dtype)
+    name = f"@KERNEL_{verb}_{element_text(dtype)}"
+    if name not in e.text.functions:
+        inside = Emitter(e.vector, e.text.target)
+        write(inside, dtype)
+        lines = [
+            f"llvm.func internal {name}({_PARAMETERS}) {{",
+            *inside.text.preamble,
+            *inside.lines,
+            "llvm.return",
+            "}",
+        ]
+        e.text.functions[name] = "\n".join(lines)
+    b, stride = e.index, e.integer(access.address.strides[e.axis])
+    matrix = advance(e, access, pointer(e, access), b.add(start, b.mul(e.env[e.axis], stride)))
+    types = "(!llvm.ptr, i64, i64, !llvm.ptr) -> ()"
+    e.lines.append(f"llvm.call {name}({matrix}, {stride}, {b.sub(end, start)}, {square}) : {types}")
+
+
+def _turn(e: Emitter, dtype: torch.dtype) -> None:
+    inside = _inside(e)
+    rows = [load_vector(e, address, inside, dtype) for address in _rows(e, dtype)]
+    type_ = e.builder(dtype, True).type_text(dtype)
+    for k, row in enumerate(transposed(e, rows)):
+        e.lines.append(f"llvm.store {row}, {_place(e, dtype, k)} {{alignment = 1 : i64}} : {type_}, !llvm.ptr")
+
+
+def _turn_back(e: Emitter, dtype: torch.dtype) -> None:
+    b, inside = e.builder(dtype, True), _inside(e)
+    type_, bools = b.type_text(dtype), b.type_text(torch.bool)
+    columns = [
+        b.emit(f"llvm.load {_place(e, dtype, k)} {{alignment = 1 : i64}} : !llvm.ptr -> {type_}", dtype)
+        for k in range(e.lanes)
+    ]
+    for row, address in zip(transposed(e, columns), _rows(e, dtype), strict=True):
+        e.lines.append(
+            f"llvm.intr.masked.store {row}, {address}, {inside} {{alignment = {dtype.itemsize} : i32}} : "
+            f"{type_}, {bools} into !llvm.ptr"
+        )
+
+
+def _inside(e: Emitter) -> Value:
+    """The lanes before %count."""
+    return e.builder(torch.int64, True).lt(e.lane_numbers(), e.splat(_COUNT))
+
+
+def _rows(e: Emitter, dtype: torch.dtype) -> list[Value]:
+    """The address of each row of the matrix."""
+    found = [Value("%matrix", torch.int64)]
+    for _ in range(e.lanes - 1):
+        text = f"llvm.getelementptr {found[-1]}[{_STRIDE}] : (!llvm.ptr, i64) -> !llvm.ptr, {element_text(dtype)}"
+        found.append(e.index.emit(text, torch.int64))
+    return found
+
+
+def _place(e: Emitter, dtype: torch.dtype, row: int) -> Value:
+    """The address of a row of the square."""
+    text = f"llvm.getelementptr %square[{row * e.lanes * dtype.itemsize}] : (!llvm.ptr) -> !llvm.ptr, i8"
+    return e.index.emit(text, torch.int64)
+
+
+def transposed(e: Emitter, rows: list[Value]) -> list[Value]:
+    """The columns of a square of lanes x lanes: at each stage the blocks off the diagonal change places."""
+    lanes, dtype = len(rows), rows[0].dtype
+    b = e.builder(dtype, True)
+    type_ = b.type_text(dtype)
+    size = lanes // 2
+    while size:
+        first = [k if not k & size else lanes + k - size for k in range(lanes)]
+        second = [k + size if not k & size else lanes + k for k in range(lanes)]
+        for k in range(lanes):
+            if not k & size:
+                x, y = rows[k], rows[k + size]
+                rows[k], rows[k + size] = (
+                    b.emit(f"vector.shuffle {x}, {y} {mask} : {type_}, {type_}", dtype) for mask in (first, second)
+                )
+        size //= 2
+    return rows
