@@ -1,14 +1,24 @@
-"""Compiles Triton kernels, in this process or in others.
+"""Compiles Triton kernels, in this process or in others: Triton holds the GIL while it compiles.
 
-A worker process has neither torch nor MLIR: it starts in 0.2 s and holds 100 MB. Workers are started at the first need,
-stay for the process's life, and end with it.
+A worker is this file, run as a program: it has neither torch nor MLIR, and starts in a fraction of a second. It takes a
+kernel from its standard input, gives what it made of it on its standard output, and ends with the process that started it.
 """
 
 import contextlib
+import hashlib
 import linecache
+import os
+import pickle
+import subprocess
+import sys
 import tempfile
+import threading
 from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
+
+FEW = 3  # kernels that are compiled here: starting a worker takes as long as compiling one or two
+MOST_WORKERS = 16
 
 
 class TritonError(RuntimeError):
@@ -17,7 +27,11 @@ class TritonError(RuntimeError):
 
 def compile_all(kernels: Sequence[dict[str, Any]], capability: int) -> list[dict[str, Any]]:
     """Each kernel (a KernelSource's fields) as a CompiledKernel's fields. Raises TritonError."""
-    return [compile_one(kernel, capability) for kernel in kernels]
+    count = min(len(os.sched_getaffinity(0)), len(kernels) // 2, MOST_WORKERS)
+    if len(kernels) <= FEW or count < 2:
+        return [compile_one(kernel, capability) for kernel in kernels]
+    with ThreadPoolExecutor(count) as threads:
+        return list(threads.map(lambda kernel: _in_worker(kernel, capability), kernels))
 
 
 def compile_one(kernel: dict[str, Any], capability: int) -> dict[str, Any]:
@@ -28,10 +42,8 @@ def compile_one(kernel: dict[str, Any], capability: int) -> dict[str, Any]:
 
     name = kernel["name"]
     function = load_function(kernel["source"], name)
-    names = function.arg_names
-    signature = dict(zip(names, kernel["signature"], strict=False))
     constants = dict(kernel["constants"])
-    signature |= dict.fromkeys(constants, "constexpr")
+    signature = dict(zip(function.arg_names, [*kernel["signature"], *("constexpr" for _ in constants)], strict=True))
     aligned = {(k,): [["tt.divisibility", 16]] for k in kernel["divisible"]}
     source = ASTSource(fn=function, signature=signature, constexprs=constants, attrs=aligned)
     options = {"num_warps": kernel["num_warps"], "num_stages": kernel["num_stages"]}
@@ -49,9 +61,11 @@ def compile_one(kernel: dict[str, Any], capability: int) -> dict[str, Any]:
 
 
 def load_function(source: str, name: str) -> Any:
-    """The `@triton.jit` function `name` of a kernel's text. Triton reads a function's lines from its file: here there is
-    none, and linecache has them."""
-    filename = f"<mlirc {name} {hash(source) & 0xFFFFFFFFFFFF:x}>"
+    """The `@triton.jit` function `name` of a kernel's text.
+
+    Triton reads a function's lines from its file; linecache has them for a file that there is not.
+    """
+    filename = f"<mlirc {name} {hashlib.sha256(source.encode()).hexdigest()[:12]}>"
     linecache.cache[filename] = (len(source), None, source.splitlines(keepends=True), filename)
     namespace: dict[str, Any] = {"__name__": filename}
     exec(compile(source, filename, "exec"), namespace)
@@ -66,3 +80,58 @@ def _own_cache():
     with tempfile.TemporaryDirectory(prefix="mlirc-triton-") as folder, knobs.cache.scope():
         knobs.cache.dir = folder
         yield
+
+
+# ---- the other side of workers
+
+_idle: list[subprocess.Popen] = []
+_lock = threading.Lock()
+os.register_at_fork(after_in_child=_idle.clear)  # the parent's
+
+
+def _in_worker(kernel: dict[str, Any], capability: int) -> dict[str, Any]:
+    with _lock:
+        worker = _idle.pop() if _idle else None
+    if worker is None or worker.poll() is not None:
+        worker = _started()
+    assert worker.stdin and worker.stdout
+    try:
+        pickle.dump((kernel, capability), worker.stdin)
+        worker.stdin.flush()
+        made, error = pickle.load(worker.stdout)
+    except (EOFError, OSError) as died:
+        worker.kill()
+        raise TritonError(f"the process that compiled {kernel['name']} ended: {died}") from died
+    with _lock:
+        _idle.append(worker)
+    if error:
+        raise TritonError(error)
+    return made
+
+
+def _started() -> subprocess.Popen:
+    path = os.pathsep.join(p for p in sys.path if p)
+    environment = os.environ | {"PYTHONPATH": path}
+    return subprocess.Popen(
+        [sys.executable, "-P", __file__], stdin=subprocess.PIPE, stdout=subprocess.PIPE, env=environment
+    )
+
+
+def _serve() -> None:
+    answers = os.fdopen(os.dup(1), "wb")
+    os.dup2(2, 1)  # what Triton prints is no answer
+    while True:
+        try:
+            kernel, capability = pickle.load(sys.stdin.buffer)
+        except EOFError:
+            return
+        try:
+            answer = (compile_one(kernel, capability), "")
+        except TritonError as error:
+            answer = (None, str(error))
+        pickle.dump(answer, answers)
+        answers.flush()
+
+
+if __name__ == "__main__":
+    _serve()

@@ -21,10 +21,8 @@ from mlirc.lowering.triton_folds import Fold, function_text
 from mlirc.lowering.triton_indices import LARGEST
 from mlirc.lowering.triton_schedule import Schedule, Tile, make_schedule
 
-HEADER = """import triton
-import triton.language as tl
-from triton.language.extra import libdevice
-"""
+IMPORTS = "import triton\nimport triton.language as tl\n"
+LIBDEVICE = "from triton.language.extra import libdevice\n"
 
 
 @dataclass(frozen=True)
@@ -66,7 +64,9 @@ def triton_kernel(
     parameters += [f"{constant}: tl.constexpr" for constant in constants]
     functions = [function_text(f) for f in e.functions]
     head = f"@triton.jit\ndef {name}({', '.join(parameters)}):"
-    source = "\n\n".join([HEADER, *functions, "\n".join([head, *e.lines.text]) + "\n"])
+    text = "\n".join([head, *e.lines.text]) + "\n"
+    imports = IMPORTS + (LIBDEVICE if "libdevice." in text else "")
+    source = "\n\n".join([imports, *functions, text])
     grid = [symbols.product(_counts(schedule)), 1, 1]
     return TritonKernel(source, signature, constants, grid, schedule.num_warps, sorted(aligned), names)
 

@@ -1,0 +1,94 @@
+"""The pass lower-triton: which launches become what."""
+
+from mlirc.codegen.triton_compile import compile_kernels, kernel_source
+from mlirc.dialects import symbols
+from mlirc.dialects.bindings import context, ir
+from mlirc.dialects.dialect import attribute_value
+from mlirc.lowering.pass_manager import run_pipeline
+
+GPU = 'tensor<?x768xf32, {size = "s0, 768", device = "cuda:0"}>'
+
+
+def launch(x: str, y: str, type_: str, label: str = "neg", op: str = "neg") -> str:
+    return f"""
+  "mlircx.launch"({x}, {y}) ({{
+  ^bb0(%a: {type_}):
+    %r = "mlirc.read"(%a) {{map = "d0, d1", masked = false}} : ({type_}) -> f32
+    %n = "mlirc.{op}"(%r) : (f32) -> f32
+    "mlircx.yield"(%n) {{maps = ["d0, d1"]}} : (f32) -> ()
+  }}) {{parallel = "s0, 768", inner = "", label = "{label}", inputs = 1 : i64}} : ({type_}, {type_}) -> ()"""
+
+
+def lowered(*launches: str, pipeline: str = "lower-triton", type_: str = GPU, before: str = "") -> ir.Module:
+    module = ir.Module.parse(f"""
+func.func @graph(%x: {type_}) -> {type_} attributes {{mlirc.arena = "0"}} {{
+  %y = "mlirc.allocate"() : () -> {type_}
+  {before}{"".join(launches)}
+  return %y : {type_}
+}}""")
+    run_pipeline(module, pipeline)
+    return module
+
+
+def named(module: ir.Module, name: str) -> list:
+    function = module.body.operations[0]
+    ops = [*module.body.operations, *function.regions[0].blocks[0].operations]
+    return [op for op in ops if op.operation.name == name]
+
+
+def test_equal_launches_share_a_kernel():
+    with context():
+        module = lowered(launch("%x", "%y", GPU), launch("%x", "%y", GPU, "other"), launch("%x", "%y", GPU, op="exp"))
+        runs, kernels = named(module, "mlircx.run"), named(module, "mlirc.triton")
+        assert [attribute_value(op.attributes["kernel"]) for op in runs] == ["kernel_0", "kernel_0", "kernel_1"]
+        assert [attribute_value(op.attributes["sym_name"]) for op in kernels] == ["kernel_0", "kernel_1"]
+        assert attribute_value(runs[0].attributes["symbols"]) == "s0"
+        assert attribute_value(kernels[0].attributes["signature"]) == ["*fp32", "*fp32", "i64"]
+
+
+def test_the_text_is_all_that_is_needed():
+    with context():
+        text = str(lowered(launch("%x", "%y", GPU)))
+        (kernel,) = named(ir.Module.parse(text), "mlirc.triton")
+        grid = [symbols.parse(s) for s in attribute_value(kernel.attributes["grid"])]
+        constants = {n.name: attribute_value(n.attr) for n in ir.DictAttr(kernel.attributes["constants"])}
+        made = compile_kernels([kernel_source(kernel)])
+    assert made[0].cubin and made[0].name == "kernel_0"
+    for rows in (0, 1, 7, 1000):
+        programs = -(-rows * 768 // constants["XBLOCK"])
+        assert [symbols.evaluate(n, {"s0": rows}) for n in grid] == [programs, 1, 1]
+
+
+def test_launches_on_the_cpu_are_left_to_lower_kernels():
+    cpu = GPU.replace(', device = "cuda:0"', "")
+    with context():
+        module = lowered(launch("%x", "%y", cpu), type_=cpu)
+        assert len(named(module, "mlircx.launch")) == 1 and not named(module, "mlirc.triton")
+        both = lowered(launch("%x", "%y", cpu), type_=cpu, pipeline="lower-triton,lower-kernels")
+        assert len(named(both, "mlircx.run")) == 1
+
+
+def test_alignment():
+    view = f'%v = "mlirc.view"(%x) {{map = "", offset = "OFFSET"}} : ({GPU}) -> {GPU}\n'
+    for offset, pipeline, divisible in (
+        ("4", "lower-triton", [0, 1]),
+        ("2", "lower-triton", [1]),
+        ("4*s0", "lower-triton", [0, 1]),
+        ("0", "lower-triton{aligned-arguments=false}", [1]),
+    ):
+        with context():
+            before = view.replace("OFFSET", offset)
+            module = lowered(launch("%v", "%y", GPU), before=before, pipeline=pipeline)
+            (kernel,) = named(module, "mlirc.triton")
+            assert attribute_value(kernel.attributes["divisible"]) == divisible, offset
+
+
+def test_large_tensors_have_wide_indices():
+    wide = 'tensor<3000000x768xf32, {device = "cuda:0"}>'
+    text = launch("%x", "%y", wide).replace("s0, 768", "3000000, 768")
+    with context():
+        (kernel,) = named(lowered(text, type_=wide), "mlirc.triton")
+        assert "tl.int64" in attribute_value(kernel.attributes["source"])
+        narrow = wide.replace("3000000", "2000000")
+        (kernel,) = named(lowered(text.replace("3000000", "2000000"), type_=narrow), "mlirc.triton")
+        assert "tl.int64" not in attribute_value(kernel.attributes["source"])
