@@ -223,5 +223,10 @@ def wrap(compiled: graph_cache.Compiled, arguments: int, constants: list[torch.T
             return results
         return [results[x] if kind == "result" else results[x].item() if kind == "item" else x for kind, x in outputs]
 
+    def kept(args: list) -> list | None:
+        """What the graph keeps of its parameters: the same list as long as they have not changed."""
+        return None if prepared is None else prepared.of([args[k] for k in inputs] + constants)
+
     run._boxed_call = True  # type: ignore[attr-defined]  # AOTAutograd asks for it; a plain function keeps it when it is wrapped
+    run.kept = kept  # type: ignore[attr-defined]  # for cuda_graphs.py
     return run

@@ -62,6 +62,7 @@ class Recording:
     addresses  of the inputs that are read in place, by position
     copies     the memory of every other tensor input, by position (memory_of)
     results    what the recorded call gave; views: result -> elements from the start of the input that it is a view of
+    kept       what the graph kept of its parameters then (prepared.py)
     saved      storages of results that are not copied out, and how often each is held while nobody else holds it
     """
 
@@ -71,7 +72,9 @@ class Recording:
     copies: dict[int, torch.Tensor]
     results: list[Any]
     views: dict[int, int]
+    kept: list | None
     saved: list[tuple[Any, int]]
+    replays: int = 0
 
 
 @dataclass
@@ -86,11 +89,11 @@ class Sizes:
 
 
 class Recorded:
-    """`run` (all placeholders in a list that is emptied -> the FX graph's results), recorded and replayed."""
+    """`run` (all placeholders in a list that is emptied -> the FX graph's results; see `wrap`), recorded and replayed."""
 
     _boxed_call = True
 
-    def __init__(self, run: Call, facts: Facts, kind: str, report: GraphReport, failures: torch.Tensor):
+    def __init__(self, run: Any, facts: Facts, kind: str, report: GraphReport, failures: torch.Tensor):
         """`failures`: words on the host that are not 0 once an index was found bad: the next call tells (cuda_launch.py)."""
         self.run, self.facts, self.kind, self.report = run, facts, kind, report
         self.failures = failures.numpy()
@@ -125,10 +128,11 @@ class Recorded:
                 return self.run(inputs)
         recording = sizes.recording
         moved = [k for k, address in recording.addresses.items() if inputs[k].data_ptr() != address]
-        if moved:
-            if not self.facts.fixed.issuperset(moved):
-                sizes.moving.update(moved)
-            sizes.recording, sizes.calls = None, WARM_UP
+        if moved or self.run.kept(inputs) is not recording.kept:
+            sizes.moving.update(set(moved) - self.facts.fixed)
+            sizes.recording, sizes.calls = None, 0
+            if recording.replays:
+                sizes.attempts = 0
             return self.run(inputs)
         if self.failures.any() or any(torch._C._storage_Use_Count(s) > held for s, held in recording.saved):
             return self.run(inputs)
@@ -159,6 +163,7 @@ class Recorded:
         for k, memory in copies.items():
             x = inputs[k]
             given[k] = memory if memory.shape == x.shape else memory.as_strided(x.shape, x.stride(), 0)
+        kept = self.run.kept(inputs)
         starts = {k: given[k].data_ptr() for k in facts.tensors}
         graph = torch.cuda.CUDAGraph()
         generator = torch.cuda.default_generators[facts.device]
@@ -180,7 +185,7 @@ class Recorded:
             if isinstance(x, torch.Tensor) and k not in facts.kept and k not in self.aliases:
                 saved.append(x.untyped_storage()._cdata)
         held = [(s, torch._C._storage_Use_Count(s)) for s in saved]
-        return Recording(graph, pool, addresses, copies, results, views, held)
+        return Recording(graph, pool, addresses, copies, results, views, kept, held)
 
     def pool(self) -> Pool:
         if self.kind != "inference":
@@ -198,6 +203,7 @@ class Recorded:
                 places = list(recording.copies.values())
                 torch.ops.aten._foreach_copy_.default(places, [memory_of(inputs[k]) for k in recording.copies])
             recording.graph.replay()
+            recording.replays += 1
             results = [self.result(recording, k, inputs) for k in range(len(recording.results))]
             recording.pool.done.record()
         inputs.clear()

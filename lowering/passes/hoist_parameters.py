@@ -12,7 +12,7 @@ from mlirc.lowering.origins import parameter_arguments, view_root
 from mlirc.lowering.source_lines import source_line
 
 PANELS = ("mlirc.panels", "mlirc.pair_panels")
-PACKED = (*PANELS, "mlircx.aten")  # worth the memory that keeping the result takes, whatever its size
+PACKED = (*PANELS, "mlirc.pad", "mlircx.aten")  # worth the memory that keeping the result takes, whatever its size
 
 
 @dataclass(frozen=True)
