@@ -293,9 +293,11 @@ def test_what_unpack_takes():
     entry = Entry({"x": [1, "é"]}, [b"", b"abc"])
     content = pack(["a", "b"], entry)
     assert unpack(content, "b") == entry
-    for end in range(len(content)):
+    for k in range(len(content)):
         with pytest.raises(DamagedEntry):
-            unpack(content[:end], "a")
+            unpack(content[:k], "a")
+        with pytest.raises(DamagedEntry):
+            unpack(content[:k] + bytes([content[k] ^ 1]) + content[k + 1 :], "a")
     with pytest.raises(DamagedEntry):
         unpack(content + b"x", "a")
     with pytest.raises(DamagedEntry):
