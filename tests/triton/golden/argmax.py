@@ -1,4 +1,3 @@
-# ruff: noqa: SIM102
 # grid 2048, 1, 1; {'XBLOCK': 2, 'RBLOCK': 1024}; 4 warps
 import triton
 import triton.language as tl

@@ -1,4 +1,3 @@
-# ruff: noqa: SIM102
 # grid 512, 1, 1; {'RBLOCK': 4096}; 8 warps
 import triton
 import triton.language as tl

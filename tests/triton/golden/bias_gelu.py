@@ -1,4 +1,3 @@
-# ruff: noqa: SIM102
 # grid 24576, 1, 1; {'XBLOCK': 1024}; 4 warps
 import triton
 import triton.language as tl

@@ -1,4 +1,3 @@
-# ruff: noqa: SIM102
 # grid 256, 1, 1; {'XBLOCK': 16, 'RBLOCK': 256}; 8 warps
 import triton
 import triton.language as tl

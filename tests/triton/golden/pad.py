@@ -1,4 +1,3 @@
-# ruff: noqa: SIM102
 # grid 501, 1, 1; {'XBLOCK': 128}; 1 warps
 import triton
 import triton.language as tl

@@ -1,4 +1,3 @@
-# ruff: noqa: SIM102
 # grid 2048, 1, 1; {'XBLOCK': 32, 'RBLOCK': 64}; 4 warps
 import triton
 import triton.language as tl

@@ -1,4 +1,3 @@
-# ruff: noqa: SIM102
 # grid 1024, 1, 1; {'XBLOCK': 4, 'RBLOCK': 512}; 4 warps
 import triton
 import triton.language as tl

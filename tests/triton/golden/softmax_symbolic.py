@@ -1,4 +1,3 @@
-# ruff: noqa: SIM102
 # grid s0, 1, 1; {'RBLOCK': 1024}; 2 warps
 import triton
 import triton.language as tl

@@ -1,4 +1,3 @@
-# ruff: noqa: SIM102
 # grid 1536, 1, 1; {'YBLOCK': 64, 'XBLOCK': 64}; 16 warps
 import triton
 import triton.language as tl

@@ -1,0 +1,265 @@
+"""The pass split-reductions: see SplitReductions."""
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Any
+
+from mlirc.dialects import symbols
+from mlirc.dialects.bindings import ir
+from mlirc.dialects.dialect import attribute_value
+from mlirc.dialects.kernel_builder import dimension
+from mlirc.dialects.symbols import Int
+from mlirc.dialects.tensor_types import TEXT_DTYPE, TensorInfo, info_of, type_of
+from mlirc.lowering.kernel_body import EXPRESSIONS
+from mlirc.lowering.ledger import Ledger
+from mlirc.lowering.source_lines import source_line
+
+LANES = 16  # rows that a program takes at once where it reduces along columns
+SHORTEST, SHORTEST_COLUMN = 4096, 128  # elements that a part of a row has at least
+
+
+@dataclass(frozen=True)
+class SplitReductions:
+    """Reduce few long rows in two steps: parts of rows first, so that every multiprocessor of a GPU has one, then those.
+
+    before:  %0 = "mlircx.kernel"(%x) ({ read "d0, d1", reduce sum, sqrt, yield "d0" })   {parallel = "8", inner = "65536"}
+    after:   %1 = "mlircx.kernel"(%x) ({ read "d1, 2048*d0 + d2", reduce sum, yield "d0, d1" })
+                                                                         {parallel = "32, 8", inner = "2048"}
+             %0 = "mlircx.kernel"(%1) ({ read "d1, d0", reduce sum, sqrt, yield "d0" })   {parallel = "8", inner = "32"}
+
+    FEW ROWS    fewer programs than `programs`, of rows long enough; sizes that are known; no scan, no arg reduction, no
+                check_index. What needs one reduction after another is taken apart into as many pairs; what is written at
+                each point becomes a kernel of its own.
+    """
+
+    name = "split-reductions"
+    takes = "kernel"
+    programs: int = 264
+
+    def run(self, function: Any, ledger: Ledger) -> None:
+        for op in list(function.regions[0].blocks[0].operations):
+            if op.operation.name != "mlircx.kernel" or not info_of(op.results[0]).device.startswith("cuda"):
+                continue
+            kernel = _Kernel(op.operation)
+            if not kernel.reductions:
+                continue
+            parts = kernel.choose_parts(self.programs)
+            if kernel.few_rows(self.programs):
+                label = attribute_value(op.attributes["label"])
+                ledger.record(self.name, "split", label, "FEW ROWS", parts is not None, source_line(op.location))
+            while parts is not None:
+                op = kernel.split(*parts)
+                if op is None:
+                    break
+                kernel = _Kernel(op)
+
+
+class _Kernel:
+    """A kernel, and for each value of its body how many reductions lie below it, and whether it is inner."""
+
+    def __init__(self, op: Any):
+        self.op = op
+        self.block = op.regions[0].blocks[0]
+        self.parallel, self.inner = (
+            list(symbols.parse_list(attribute_value(op.attributes[n]))) for n in ("parallel", "inner")
+        )
+        self.rank = len(self.parallel)
+        inner = {f"d{d}" for d in range(self.rank, self.rank + len(self.inner))}
+        self.depth: dict[ir.Value, int] = {}
+        self.is_inner: dict[ir.Value, bool] = {}
+        self.reductions: list[Any] = []
+        self.simple = True
+        *body, self.end = [x.operation for x in self.block.operations]
+        self.body = body
+        for item in body:
+            below = [x for x in item.operands if x in self.depth]
+            names: set[str] = set()
+            if expression := EXPRESSIONS.get(item.name.removeprefix("mlirc.")):
+                for e in symbols.parse_list(attribute_value(item.attributes[expression])):
+                    names |= symbols.free_symbols(e)
+            reduces = item.name == "mlirc.reduce"
+            self.depth[item.result] = max((self.depth[x] for x in below), default=0) + reduces
+            is_inner = any(self.is_inner[x] for x in below) or not inner.isdisjoint(names)
+            self.is_inner[item.result] = is_inner and not reduces
+            if reduces:
+                self.reductions.append(item)
+                self.simple &= not attribute_value(item.attributes["kind"]).startswith("arg")
+            self.simple &= item.name not in ("mlirc.scan", "mlirc.check_index")
+
+    # ---- whether, and how
+
+    @property
+    def rows(self) -> Int:
+        return symbols.product(self.parallel)
+
+    @property
+    def across(self) -> bool:
+        """Whether most of what is read lies side by side along a parallel dimension."""
+        votes = 0
+        for item in self.body:
+            if item.name == "mlirc.read" and self.is_inner[item.result]:
+                map_ = symbols.parse_list(attribute_value(item.attributes["map"]))
+                for index, stride in zip(map_, info_of(item.operands[0]).stride, strict=True):
+                    if stride == 1:
+                        names = symbols.free_symbols(index)
+                        votes += any(f"d{d}" in names for d in range(self.rank))
+                        votes -= any(f"d{d + self.rank}" in names for d in range(len(self.inner)))
+        return votes > 0
+
+    def few_rows(self, programs: int) -> bool:
+        rows, length = self.rows, symbols.product(self.inner)
+        if not isinstance(rows, int) or not isinstance(length, int) or not rows or not length or not self.simple:
+            return False
+        lanes, shortest = (LANES, SHORTEST_COLUMN) if self.across else (1, SHORTEST)
+        return rows < programs * lanes // 2 and length >= 2 * shortest
+
+    def choose_parts(self, programs: int) -> tuple[int, int] | None:
+        """Which inner dimension to take apart, and into how many parts; None where it is not worth it, or does not divide."""
+        if not self.few_rows(programs):
+            return None
+        rows, length = self.rows, symbols.product(self.inner)
+        lanes, shortest = (LANES, SHORTEST_COLUMN) if self.across else (1, SHORTEST)
+        wanted = min(max(programs * lanes // rows, 2), length // shortest)
+        best: tuple[int, int] | None = None
+        for d, size in enumerate(self.inner):
+            parts = next((n for n in range(min(wanted, size), 1, -1) if size % n == 0), 1)
+            if parts > 1 and (best is None or parts > best[1]):
+                best = (d, parts)
+        return best if best and best[1] * 4 >= wanted else None
+
+    # ---- the kernels that take its place
+
+    def split(self, d: int, parts: int) -> Any:
+        """Writes the kernels of the reductions that need no others. Returns what is left to be split, if anything is."""
+        first = [r for r in self.reductions if self.depth[r.result] == 1]
+        partial = self.partial(first, d, parts)
+        deeper = len(first) < len(self.reductions)
+        results = list(zip(self.end.operands, self.maps, self.op.results, strict=True))
+        outer = [x for x in results if not (deeper or self.is_inner[x[0]] or self.names_inner(x[1]))]
+        rest = [x for x in results if x not in outer]
+        combined = _Maker(self, self.parallel, [parts], partial)
+        for reduction, tensor in zip(first, partial, strict=True):
+            combined.read(reduction.result, tensor, [dimension(self.rank), *map(dimension, range(self.rank))])
+            combined.reduce(reduction)
+        combined.copy([value for value, _, _ in outer])
+        here = list(map(dimension, range(self.rank)))
+        totals = [(r.result, here, self.info(r, self.parallel)) for r in first] if rest else []
+        made = combined.finish([(v, m, info_of(out)) for v, m, out in outer] + totals)
+        for (_, _, old), new in zip(outer, made, strict=False):
+            old.replace_all_uses_with(new)
+        if rest:
+            tensors = made[len(outer) :]
+            inner = self.inner if deeper else []
+            last = _Maker(self, self.parallel if deeper else self.parallel + self.inner, inner, tensors)
+            for reduction, tensor in zip(first, tensors, strict=True):
+                last.read(reduction.result, tensor, here)
+            last.copy([value for value, _, _ in rest])
+            values = last.finish([(v, m, info_of(out)) for v, m, out in rest])
+            for (_, _, old), new in zip(rest, values, strict=True):
+                old.replace_all_uses_with(new)
+        self.op.erase()
+        return values[0].owner if rest and deeper else None
+
+    @property
+    def maps(self) -> list[tuple[Int, ...]]:
+        return [symbols.parse_list(text) for text in attribute_value(self.end.attributes["maps"])]
+
+    def names_inner(self, map_: Iterable[Int]) -> bool:
+        names = {f"d{d}" for d in range(self.rank, self.rank + len(self.inner))}
+        return any(names & symbols.free_symbols(e) for e in map_)
+
+    def partial(self, reductions: list[Any], d: int, parts: int) -> list[ir.Value]:
+        """The reductions of each part, as tensors of parts x rows."""
+        each = self.inner[d] // parts
+        inner = [each if k == d else n for k, n in enumerate(self.inner)]
+        place = {f"d{k}": dimension(k + 1) for k in range(self.rank + len(inner))}
+        place[f"d{self.rank + d}"] = dimension(0) * each + dimension(self.rank + d + 1)
+        maker = _Maker(self, [parts, *self.parallel], inner, [], place)
+        maker.copy([r.operands[0] for r in reductions])
+        for reduction in reductions:
+            maker.values[reduction.result] = maker.values[reduction.operands[0]]
+            maker.reduce(reduction)
+        here = list(map(dimension, range(self.rank + 1)))
+        return maker.finish([(r.result, here, self.info(r, [parts, *self.parallel])) for r in reductions])
+
+    def info(self, reduction: Any, shape: list[Int]) -> TensorInfo:
+        device = info_of(self.op.results[0]).device
+        return TensorInfo(TEXT_DTYPE[str(reduction.result.type)], tuple(shape), device=device)
+
+
+class _Maker:
+    """A kernel in the making: ops of another's body, copied, and new ones. `values`: the old body's -> this one's."""
+
+    def __init__(
+        self, kernel: _Kernel, parallel: list[Int], inner: list[Int], tensors: list[ir.Value], place: dict | None = None
+    ):
+        self.kernel, self.parallel, self.inner = kernel, parallel, inner
+        self.place: dict[str, Int] = place or {}
+        self.operands = [*kernel.op.operands, *tensors]
+        self.holder = ir.Operation.create("mlircx.kernel", regions=1, ip=False)
+        self.location = kernel.op.location
+        types = [x.type for x in self.operands]
+        self.block = ir.Block.create_at_start(self.holder.regions[0], types, [self.location] * len(types))
+        self.ip = ir.InsertionPoint(self.block)
+        old = list(kernel.block.arguments)
+        self.values: dict[ir.Value, ir.Value] = dict(zip(old, list(self.block.arguments)[: len(old)], strict=True))
+        self.tensors = dict(zip(tensors, list(self.block.arguments)[len(old) :], strict=True))
+
+    def create(self, name: str, operands: list, type_: ir.Type, attributes: dict[str, ir.Attribute]) -> ir.Value:
+        made = ir.Operation.create(
+            name, results=[type_], operands=operands, attributes=attributes, loc=self.location, ip=self.ip
+        )
+        return made.result
+
+    def read(self, value: ir.Value, tensor: ir.Value, map_: list[Int]) -> None:
+        attributes = {"map": ir.StringAttr.get(symbols.print_list(map_)), "masked": ir.BoolAttr.get(False)}
+        self.values[value] = self.create("mlirc.read", [self.tensors[tensor]], value.type, attributes)
+
+    def reduce(self, reduction: Any) -> None:
+        """Folds what stands for its result so far."""
+        x = self.values[reduction.result]
+        self.values[reduction.result] = self.create(
+            "mlirc.reduce", [x], reduction.result.type, {"kind": reduction.attributes["kind"]}
+        )
+
+    def copy(self, roots: list[ir.Value]) -> None:
+        """The ops that `roots` are computed from, as far as there is nothing that stands for them."""
+        wanted = set(roots)
+        for item in reversed(self.kernel.body):
+            if item.result in wanted and item.result not in self.values:
+                wanted.update(item.operands)
+        for item in self.kernel.body:
+            if item.result not in wanted or item.result in self.values:
+                continue
+            attributes = dict(item.attributes.items())
+            if expression := EXPRESSIONS.get(item.name.removeprefix("mlirc.")):
+                old = symbols.parse_list(attribute_value(attributes[expression]))
+                new = [symbols.substitute(e, self.place) for e in old]
+                attributes[expression] = ir.StringAttr.get(symbols.print_list(new))
+            operands = [self.values[x] for x in item.operands]
+            self.values[item.result] = self.create(item.name, operands, item.result.type, attributes)
+
+    def finish(self, results: list[tuple[ir.Value, Iterable[Int], TensorInfo]]) -> list[ir.Value]:
+        """Makes the kernel, before the old one; each value goes to its map in a tensor like the info."""
+        maps = ir.ArrayAttr.get([ir.StringAttr.get(symbols.print_list(m)) for _, m, _ in results])
+        values = [self.values[v] for v, _, _ in results]
+        ir.Operation.create("mlircx.yield", operands=values, attributes={"maps": maps}, loc=self.location, ip=self.ip)
+        for k in reversed(range(len(self.operands))):
+            if next(iter(self.block.arguments[k].uses), None) is None:
+                self.block.erase_argument(k)
+                del self.operands[k]
+        made = ir.Operation.create(
+            "mlircx.kernel",
+            results=[type_of(info) for _, _, info in results],
+            operands=self.operands,
+            attributes={
+                "parallel": ir.StringAttr.get(symbols.print_list(self.parallel)),
+                "inner": ir.StringAttr.get(symbols.print_list(self.inner)),
+                "label": self.kernel.op.attributes["label"],
+            },
+            regions=1,
+            loc=self.location,
+            ip=ir.InsertionPoint(self.kernel.op),
+        )
+        self.block.append_to(made.regions[0])
+        return list(made.results)

@@ -1,0 +1,91 @@
+"""The pass split-reductions: the same values, from more programs."""
+
+import pytest
+import torch
+
+from mlirc.dialects.bindings import context, func, ir
+from mlirc.dialects.dialect import attribute_value
+from mlirc.dialects.interpreter import run
+from mlirc.dialects.kernel_builder import KernelBuilder
+from mlirc.dialects.symbols import parse_list
+from mlirc.dialects.tensor_types import TensorInfo, type_of
+from mlirc.lowering.pass_manager import run_pipeline
+
+f32 = torch.float32
+
+
+def on_gpu(dtype, *shape):
+    return TensorInfo(dtype, shape, device="cuda:0")
+
+
+def split(x: TensorInfo, parallel: str, inner: str, build) -> tuple[list, list[torch.Tensor], list[torch.Tensor]]:
+    """The kernels' spaces after the pass, and what the function gives before and after it (run on the CPU)."""
+    values = torch.randint(-3, 4, x.shape).to(x.dtype)
+    with context():
+        module = ir.Module.create()
+        with ir.InsertionPoint(module.body):
+            function = func.FuncOp("graph", ([type_of(x)], []))
+        block = function.add_entry_block()
+        with ir.InsertionPoint(block):
+            k = KernelBuilder(parse_list(parallel), parse_list(inner), "test")
+            results = k.finish(build(k, block.arguments[0]))
+            func.ReturnOp(results)
+        types = ir.FunctionType.get([type_of(x)], [r.type for r in results])
+        function.attributes["function_type"] = ir.TypeAttr.get(types)
+        before = ir.Module.parse(str(module).replace(', {device = "cuda:0"}', ""))
+        run_pipeline(module, "split-reductions")
+        after = ir.Module.parse(str(module).replace(', {device = "cuda:0"}', ""))
+        kernels = [op for op in block.operations if op.operation.name == "mlircx.kernel"]
+        spaces = [tuple(attribute_value(op.attributes[n]) for n in ("parallel", "inner")) for op in kernels]
+        return spaces, *(run(m.body.operations[0], [values]) for m in (before, after))
+
+
+def check(*arguments) -> list:
+    spaces, want, got = split(*arguments)
+    for x, y in zip(got, want, strict=True):
+        torch.testing.assert_close(x, y)
+    return spaces
+
+
+@pytest.mark.parametrize("kind", ["sum", "max", "min"])
+def test_one_row(kind):
+    def build(k, x):
+        return [(k.abs(k.reduce(kind, k.read(x, k.dims))), (), on_gpu(f32))]
+
+    assert check(on_gpu(f32, 1 << 20), "", str(1 << 20), build) == [("256", "4096"), ("", "256")]
+
+
+def test_columns():
+    def build(k, x):
+        (p,), (r,) = k.parallel_dims, k.inner_dims
+        value = k.read(x, (r, p))
+        totals = k.reduce("sum", value), k.reduce("sum", k.mul(value, value))
+        return [(k.mul(t, 2.0), (p,), on_gpu(f32, 768)) for t in totals]
+
+    assert check(on_gpu(f32, 2048, 768), "768", "2048", build) == [("4, 768", "512"), ("768", "4")]
+
+
+def test_norm_of_few_channels():
+    """Mean, then variance, then every element: two reductions, one after the other."""
+
+    def build(k, x):
+        (c,), (n, s) = k.parallel_dims, k.inner_dims
+        value = k.read(x, (n, c, s))
+        mean = k.mul(k.reduce("sum", value), 2.0**-14)
+        centred = k.sub(value, mean)
+        variance = k.mul(k.reduce("sum", k.mul(centred, centred)), 2.0**-14)
+        out = k.mul(centred, k.rsqrt(k.add(variance, 1.0)))
+        return [(out, (n, c, s), on_gpu(f32, 16, 3, 1024)), (variance, (c,), on_gpu(f32, 3))]
+
+    spaces = check(on_gpu(f32, 16, 3, 1024), "3", "16, 1024", build)
+    assert len(spaces) == 5 and spaces[-1] == ("3, 16, 1024", "")
+
+
+@pytest.mark.parametrize(("rows", "columns"), [(1000, 8192), (4, 2048), (4, 9973)])
+def test_what_stays(rows, columns):
+    """Rows enough; too short; a length that nothing divides."""
+
+    def build(k, x):
+        return [(k.reduce("sum", k.read(x, k.dims)), k.parallel_dims, on_gpu(f32, rows))]
+
+    assert len(check(on_gpu(f32, rows, columns), str(rows), str(columns), build)) == 1
