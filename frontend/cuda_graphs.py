@@ -91,8 +91,6 @@ class Sizes:
 class Recorded:
     """`run` (all placeholders in a list that is emptied -> the FX graph's results; see `wrap`), recorded and replayed."""
 
-    _boxed_call = True
-
     def __init__(self, run: Any, facts: Facts, kind: str, report: GraphReport, failures: torch.Tensor):
         """`failures`: words on the host that are not 0 once an index was found bad: the next call tells (cuda_launch.py)."""
         self.run, self.facts, self.kind, self.report = run, facts, kind, report
@@ -247,4 +245,10 @@ def recorded(run: Call, facts: Facts, kind: str, report: GraphReport, failures: 
         log.info("%s graph runs without a CUDA graph: %s", kind, facts.why)
         return run
     report.cuda_graph = f"to be recorded, after {WARM_UP} calls"
-    return Recorded(run, facts, kind, report, failures)
+    replayer = Recorded(run, facts, kind, report, failures)
+
+    def call(inputs: list[Any]) -> list[Any]:
+        return replayer(inputs)
+
+    call._boxed_call = True  # type: ignore[attr-defined]  # a plain function keeps it when Dynamo wraps it
+    return call
