@@ -8,6 +8,7 @@ from torch._dynamo.backends.common import aot_autograd
 from torch._functorch.partitioners import min_cut_rematerialization_partition
 from torch._subclasses.fake_tensor import unset_fake_temporarily
 
+from mlirc.codegen import compiler_pages
 from mlirc.frontend.attention_masks import drop_known_masks
 from mlirc.frontend.compile import compile_graph
 from mlirc.frontend.options import Options, read_options
@@ -39,6 +40,9 @@ def compiler(kind: str, options: Options) -> Callable:
     def compile_fx(gm: torch.fx.GraphModule, example_inputs: Sequence[Any]) -> Callable:
         # under AOTAutograd's mode each small tensor that a pass computes with would be a fake one
         with unset_fake_temporarily():
-            return compile_graph(gm, kind, options)
+            try:
+                return compile_graph(gm, kind, options)
+            finally:
+                compiler_pages.give_back()
 
     return compile_fx

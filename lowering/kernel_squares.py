@@ -1,7 +1,7 @@
 """Squares of transposed operands: read, turned around in registers and left in memory with columns as rows; and back.
 
-Each direction is a function beside the kernel's body, one an element type. LLVM takes 10 ms to choose instructions for the
-shuffles of a square, each time that they stand in the text; a call costs nothing beside them.
+Each direction is a function beside the kernel's body, one an element type. LLVM takes 5 to 10 ms to choose instructions for
+the shuffles of a square, each time that they stand in the text; a call costs little beside them.
 
     llvm.func internal @kernel_0_turn_f32(%matrix: !llvm.ptr, %stride: i64, %count: i64, %square: !llvm.ptr)
 """
@@ -108,4 +108,8 @@ def transposed(e: Emitter, rows: list[Value]) -> list[Value]:
                     b.emit(f"vector.shuffle {x}, {y} {mask} : {type_}, {type_}", dtype) for mask in (first, second)
                 )
         size //= 2
+        if size == 2 and dtype.is_floating_point and e.text.target.arch == "x86_64":
+            # LLVM tries to merge every shuffle with those before it, stage by stage: half as many stages, a third of the time
+            text = f"({type_}) -> {type_}"
+            rows = [b.emit(f'llvm.call_intrinsic "llvm.arithmetic.fence"({x}) : {text}', dtype) for x in rows]
     return rows
