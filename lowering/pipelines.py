@@ -31,7 +31,11 @@ GPU_SIMPLIFY = (
     "scalars-to-device,"  # after fold-constants: a number that is known needs no copy
     "canonicalize,cse"
 )
-GPU_FUSE = "choose-attention,hoist-parameters,to-kernels,fuse-elementwise,fuse-reductions,fuse-siblings,canonicalize,cse,eliminate-dead"
+GPU_FUSE = (
+    "choose-attention,hoist-parameters,to-kernels,fuse-elementwise,fuse-reductions,fuse-siblings,"
+    "split-reductions,"  # after all fusion: it takes kernels apart
+    "canonicalize,cse,eliminate-dead"
+)
 GPU_LOWER = "lower-triton,lower-kernels"  # kernels on GPUs, and then what is left: kernels on the CPU
 
 # What each stage appends; a pipeline that stops after a stage is the concatenation up to it.

@@ -1,6 +1,6 @@
 """The pass split-reductions: see SplitReductions."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -43,10 +43,12 @@ class SplitReductions:
             kernel = _Kernel(op.operation)
             if not kernel.reductions:
                 continue
-            parts = kernel.choose_parts(self.programs)
-            if kernel.few_rows(self.programs):
-                label = attribute_value(op.attributes["label"])
-                ledger.record(self.name, "split", label, "FEW ROWS", parts is not None, source_line(op.location))
+            wanted = kernel.wanted_parts(self.programs)
+            if wanted < 2:
+                continue
+            parts = kernel.choose_parts(wanted)
+            label = attribute_value(op.attributes["label"])
+            ledger.record(self.name, "split", label, "FEW ROWS", parts is not None, source_line(op.location))
             while parts is not None:
                 op = kernel.split(*parts)
                 if op is None:
@@ -89,10 +91,6 @@ class _Kernel:
     # ---- whether, and how
 
     @property
-    def rows(self) -> Int:
-        return symbols.product(self.parallel)
-
-    @property
     def across(self) -> bool:
         """Whether most of what is read lies side by side along a parallel dimension."""
         votes = 0
@@ -106,26 +104,28 @@ class _Kernel:
                         votes -= any(f"d{d + self.rank}" in names for d in range(len(self.inner)))
         return votes > 0
 
-    def few_rows(self, programs: int) -> bool:
-        rows, length = self.rows, symbols.product(self.inner)
-        if not isinstance(rows, int) or not isinstance(length, int) or not rows or not length or not self.simple:
-            return False
-        lanes, shortest = (LANES, SHORTEST_COLUMN) if self.across else (1, SHORTEST)
-        return rows < programs * lanes // 2 and length >= 2 * shortest
+    def known_sizes(self) -> tuple[int, int] | None:
+        """Rows, and elements of a row."""
+        rows, length = symbols.product(self.parallel), symbols.product(self.inner)
+        return (rows, length) if isinstance(rows, int) and isinstance(length, int) and rows * length > 0 else None
 
-    def choose_parts(self, programs: int) -> tuple[int, int] | None:
-        """Which inner dimension to take apart, and into how many parts; None where it is not worth it, or does not divide."""
-        if not self.few_rows(programs):
-            return None
-        rows, length = self.rows, symbols.product(self.inner)
+    def wanted_parts(self, programs: int) -> int:
+        """How many parts a row should have; 1: it is not worth it, or not understood."""
+        sizes = self.known_sizes()
+        if sizes is None or not self.simple:
+            return 1
+        rows, length = sizes
         lanes, shortest = (LANES, SHORTEST_COLUMN) if self.across else (1, SHORTEST)
-        wanted = min(max(programs * lanes // rows, 2), length // shortest)
-        best: tuple[int, int] | None = None
+        return min(programs * lanes // rows, length // shortest) if rows < programs * lanes // 2 else 1
+
+    def choose_parts(self, wanted: int) -> tuple[int, int] | None:
+        """Which inner dimension to take apart, and into how many parts; None where no number nearly as large divides it."""
+        best = (0, 1)
         for d, size in enumerate(self.inner):
+            assert isinstance(size, int)
             parts = next((n for n in range(min(wanted, size), 1, -1) if size % n == 0), 1)
-            if parts > 1 and (best is None or parts > best[1]):
-                best = (d, parts)
-        return best if best and best[1] * 4 >= wanted else None
+            best = max(best, (d, parts), key=lambda choice: choice[1])
+        return best if best[1] > 1 and best[1] * 4 >= wanted else None
 
     # ---- the kernels that take its place
 
@@ -172,7 +172,7 @@ class _Kernel:
         """The reductions of each part, as tensors of parts x rows."""
         each = self.inner[d] // parts
         inner = [each if k == d else n for k, n in enumerate(self.inner)]
-        place = {f"d{k}": dimension(k + 1) for k in range(self.rank + len(inner))}
+        place: dict[str, Int] = {f"d{k}": dimension(k + 1) for k in range(self.rank + len(inner))}
         place[f"d{self.rank + d}"] = dimension(0) * each + dimension(self.rank + d + 1)
         maker = _Maker(self, [parts, *self.parallel], inner, [], place)
         maker.copy([r.operands[0] for r in reductions])
@@ -182,7 +182,7 @@ class _Kernel:
         here = list(map(dimension, range(self.rank + 1)))
         return maker.finish([(r.result, here, self.info(r, [parts, *self.parallel])) for r in reductions])
 
-    def info(self, reduction: Any, shape: list[Int]) -> TensorInfo:
+    def info(self, reduction: Any, shape: Sequence[Int]) -> TensorInfo:
         device = info_of(self.op.results[0]).device
         return TensorInfo(TEXT_DTYPE[str(reduction.result.type)], tuple(shape), device=device)
 
@@ -191,7 +191,12 @@ class _Maker:
     """A kernel in the making: ops of another's body, copied, and new ones. `values`: the old body's -> this one's."""
 
     def __init__(
-        self, kernel: _Kernel, parallel: list[Int], inner: list[Int], tensors: list[ir.Value], place: dict | None = None
+        self,
+        kernel: _Kernel,
+        parallel: Sequence[Int],
+        inner: Sequence[Int],
+        tensors: list[ir.Value],
+        place: dict[str, Int] | None = None,
     ):
         self.kernel, self.parallel, self.inner = kernel, parallel, inner
         self.place: dict[str, Int] = place or {}
@@ -211,7 +216,7 @@ class _Maker:
         )
         return made.result
 
-    def read(self, value: ir.Value, tensor: ir.Value, map_: list[Int]) -> None:
+    def read(self, value: ir.Value, tensor: ir.Value, map_: Sequence[Int]) -> None:
         attributes = {"map": ir.StringAttr.get(symbols.print_list(map_)), "masked": ir.BoolAttr.get(False)}
         self.values[value] = self.create("mlirc.read", [self.tensors[tensor]], value.type, attributes)
 
@@ -239,7 +244,7 @@ class _Maker:
             operands = [self.values[x] for x in item.operands]
             self.values[item.result] = self.create(item.name, operands, item.result.type, attributes)
 
-    def finish(self, results: list[tuple[ir.Value, Iterable[Int], TensorInfo]]) -> list[ir.Value]:
+    def finish(self, results: Sequence[tuple[ir.Value, Iterable[Int], TensorInfo]]) -> list[ir.Value]:
         """Makes the kernel, before the old one; each value goes to its map in a tensor like the info."""
         maps = ir.ArrayAttr.get([ir.StringAttr.get(symbols.print_list(m)) for _, m, _ in results])
         values = [self.values[v] for v, _, _ in results]
