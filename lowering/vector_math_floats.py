@@ -1,8 +1,10 @@
 """Pieces of the inline functions of float32: polynomials, and numbers taken apart and put together.
 
-The forms with AVX-512's own instructions and the general ones give the same bits.
+The forms with AVX-512's own instructions and the general ones give the same bits, but for erf's.
 """
 
+import math
+import struct
 from typing import TYPE_CHECKING
 
 import torch
@@ -84,6 +86,17 @@ def avx512(b: "VectorBuilder", instruction: str, *operands: "Value | str") -> "V
     signature = f"({', '.join(types)}) -> {vector}"
     name = f"llvm.x86.avx512.mask.{instruction}.ps.512"
     return b.emit(f'llvm.call_intrinsic "{name}"({", ".join(everything)}) : {signature}', torch.float32)
+
+
+def avx512_permute(b: "VectorBuilder", table: tuple[float, ...], number: "Value") -> "Value":
+    """table[number % 16] in each of 16 lanes, of float32 by int32."""
+    bits = ", ".join(f"0x{struct.unpack('<I', struct.pack('<f', x))[0]:08X}" for x in table)
+    values = b.text.constant(f"dense<[{bits}]>", b.type_text(torch.float32), torch.float32, math.nan)
+    floats, numbers = b.type_text(torch.float32), b.type_text(torch.int32)
+    name = "llvm.x86.avx512.permvar.sf.512"
+    return b.emit(
+        f'llvm.call_intrinsic "{name}"({values}, {number}) : ({floats}, {numbers}) -> {floats}', torch.float32
+    )
 
 
 def immediate(b: "VectorBuilder", value: int) -> "Value":

@@ -38,6 +38,7 @@ RANGES = {
 }
 UNARY = sorted(RANGES)
 LANES = (16, 8, 1)
+BY_WIDTH = ("erf",)  # 16 lanes have a form of their own; a loop's tail is as wide as its vectors, with a mask
 
 
 @pytest.fixture(autouse=True)
@@ -93,8 +94,8 @@ def test_error(name):
     for got in results:
         assert_close(got, exact, eager)
     numbers = ~exact.isnan()
-    for got in results:  # a loop's tail gives what its vectors give
-        assert torch.equal(got[numbers], results[0][numbers])
+    for got in results[1:] if name in BY_WIDTH else results:
+        assert torch.equal(got[numbers], results[-1][numbers])
 
 
 @pytest.mark.parametrize("lanes", LANES)
