@@ -1,0 +1,41 @@
+"""Which tiles the cost model chooses, and that the schedules it offers for measuring compute the same."""
+
+import pytest
+import torch
+
+from mlirc.lowering.triton_schedule import Schedule, alternatives
+from tests.kernel_runner import info
+from tests.test_kernel_emitter import softmax
+from tests.triton.runner import TritonKernel
+from tests.triton.test_golden import KERNELS
+
+
+def schedule_of(name: str) -> Schedule:
+    found = []
+    TritonKernel(*KERNELS[name], shrink=lambda s: found.append(s) or s)
+    return found[0]
+
+
+@pytest.mark.parametrize(
+    ("name", "tiles", "looped"),
+    [
+        ("bias_gelu", {"x": 1024}, False),
+        ("softmax", {"x": 4, "r": 512}, False),  # several short rows
+        ("cross_entropy", {"x": 1, "r": 4096}, True),  # more than registers hold
+        ("column_sum", {"x": 16, "r": 256}, True),  # columns side by side
+        ("transposed", {"y": 64, "x": 64}, False),  # read along one, written along the other
+    ],
+)
+def test_tiles(name, tiles, looped):
+    schedule = schedule_of(name)
+    assert ({t.name: t.block for t in schedule.tiles}, schedule.looped) == (tiles, looped)
+
+
+@pytest.mark.parametrize(("rows", "columns"), [(700, 12), (3, 20000)])
+def test_alternatives_compute_the_same(rows, columns):
+    found: list[Schedule] = []
+    arguments = [info(torch.float32, f"{rows}, {columns}")], str(rows), str(columns), softmax
+    TritonKernel(*arguments, shrink=lambda s: found.extend(alternatives(s)) or s)
+    assert len(set(found)) == len(found) >= 2
+    for schedule in found:
+        TritonKernel(*arguments, shrink=lambda _, schedule=schedule: schedule).check(torch.randn(rows, columns))
