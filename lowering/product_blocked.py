@@ -1,4 +1,5 @@
-"""A product of two matrices that lie in memory as they are: panels are packed as it runs, by blocks along k too.
+"""A product of two matrices that lie in memory as they are: panels are packed as it runs. By blocks along k too, where
+these are many; then also over panels that come packed.
 
 for group of panels:                            threads share the panels, or the rows, where these are more
   for part of the rows:                         all of them, where one block holds all of k
@@ -14,6 +15,7 @@ Where one block holds all of k, a tile's epilogue follows it at once.
 """
 
 from mlirc.dialects.ops.panels import PANEL
+from mlirc.dialects.symbols import Int
 from mlirc.lowering.cpu_target import CpuTarget
 from mlirc.lowering.product_function import ProductWriter
 from mlirc.lowering.product_match import Product
@@ -23,6 +25,7 @@ from mlirc.lowering.vector_builder import Value
 WHOLE_K = 1024  # up to here one block holds all of k
 K_BLOCK = 256
 PANEL_BYTES = 448 << 10  # of packed panels
+ALL_PANEL_BYTES = 800 << 10  # where that is all of them, and rows are many
 TILE_BYTES = 320 << 10  # of tiles that wait for the next block of k
 MOST_ROWS = 288  # that pass over packed panels before other panels take their place, where tiles wait
 FEW_PANELS = 3  # rows are packed only for more
@@ -30,8 +33,7 @@ FEW_PANELS = 3  # rows are packed only for more
 
 class BlockedWriter(ProductWriter):
     def __init__(self, product: Product, name: str, target: CpuTarget):
-        assert product.plain is not None
-        self.column_strides = product.plain
+        assert len(product.totals) == 1
         super().__init__(product, name, target)
         self.packer = Packer(self.e, self.K)
 
@@ -41,6 +43,8 @@ class BlockedWriter(ProductWriter):
         self.steps = k if isinstance(k, int) and self.one_block else K_BLOCK
         self.K = -(-self.steps // lanes) * lanes  # of room: whole vectors
         share = max(1, min(PANEL_BYTES // (self.K * PANEL * 4), self.panels))
+        if not self.shares_panels() and self.panels * self.K * PANEL * 4 <= ALL_PANEL_BYTES:
+            share = self.panels  # each row is then packed once
         self.part = self.full
         if not self.one_block:
             rows = self.p.m_size
@@ -65,7 +69,8 @@ class BlockedWriter(ProductWriter):
 
     def make_room(self) -> None:
         self.room("tile", self.full * PANEL if self.one_block else self.part * self.group * PANEL)
-        self.room("panels", self.group * self.K * PANEL)
+        if self.p.plain is not None:
+            self.room("panels", self.group * self.K * PANEL)
         if self.packs:
             self.room("packed", (self.full if self.lie_as_rows else self.K) * self.row_room)
 
@@ -122,17 +127,16 @@ class BlockedWriter(ProductWriter):
 
     def k_block(self, k: Value, steps: Value, rows: tuple[Value, Value], panels: tuple[Value, Value]) -> None:
         """All rows times the panels, for some steps from `k` on."""
-        e, b = self.e, self.e.index
-        self.pack_panels(k, steps, panels)
+        e = self.e
+        if self.p.plain is not None:
+            self.pack_panels(self.p.plain, k, steps, panels)
 
         def block(row: Value, size: int) -> None:
             a, lda, ka = self.packed_rows(row, size, k, steps)
 
             def panel(number: Value, state: list[Value]) -> list[Value]:
                 tile = e.env["tile"] if self.one_block else self.waiting(row, size, number, rows[0], panels[0])
-                self.multiply_tile(
-                    size, a, lda, ka, self.packer.panel_at(e.env["panels"], b.sub(number, panels[0])), tile, steps
-                )
+                self.multiply_tile(size, a, lda, ka, self.panel_at(number, panels[0], k), tile, steps)
                 if self.one_block:
                     self.epilogue(row, size, number, [tile])
                 return state
@@ -141,13 +145,22 @@ class BlockedWriter(ProductWriter):
 
         self.row_blocks(rows, block)
 
-    def pack_panels(self, k: Value, steps: Value, panels: tuple[Value, Value]) -> None:
+    def panel_at(self, number: Value, first: Value, k: Value) -> Value:
+        """Where a panel is, from step `k` on; `first` is the group's first."""
+        e, b = self.e, self.e.index
+        if self.p.plain is not None:
+            return self.packer.panel_at(e.env["panels"], b.sub(number, first))
+        ((_, columns),) = self.p.totals
+        before = b.add(b.mul(number, e.i64(self.p.k_size)), k)
+        return self.advance(e.env["base", columns.operand], b.mul(before, e.i64(PANEL)))
+
+    def pack_panels(self, strides: tuple[Int, Int], k: Value, steps: Value, panels: tuple[Value, Value]) -> None:
         e, b = self.e, self.e.index
         ((_, columns),) = self.p.totals
         base = self.advance(e.env["base", columns.operand], e.integer(columns.address.rest))
-        base = self.advance(base, b.mul(k, e.integer(self.column_strides[1])))
+        base = self.advance(base, b.mul(k, e.integer(strides[1])))
 
-        self.packer.panels(base, self.column_strides, panels, self.p.n_size, steps, e.env["panels"])
+        self.packer.panels(base, strides, panels, self.p.n_size, steps, e.env["panels"])
 
     def packed_rows(self, row: Value, size: int, k: Value, steps: Value) -> tuple[Value, Value, Value]:
         """A block's rows for some steps from `k` on: the address, and the strides from row to row and from step to step."""

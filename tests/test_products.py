@@ -44,7 +44,7 @@ def check(kernel, x, n, threads, **symbols):
 @given(
     m=st.sampled_from([1, 2, 3, 7, 13, 14, 15, 29, 64]),
     n=st.sampled_from([1, 10, 31, 32, 33, 100, 300]),
-    k=st.sampled_from([1, 2, 5, 33, 255, 257, 600]),
+    k=st.sampled_from([1, 2, 5, 33, 255, 257, 600, 1024, 1500]),
     threads=st.integers(1, 3),
 )
 def test_any_size(m, n, k, threads):
