@@ -26,6 +26,7 @@ GPU_SIMPLIFY = (
     "canonicalize,cse,"
     "fold-constants,"
     "decompose,"
+    "convolve-channels-last,"  # after decompose: it follows elementwise ops and reductions, of which batch norms are made
     "pad-products,"  # before eliminate-views and cse: two products share a padded operand
     "fold-constants,eliminate-views,"
     "scalars-to-device,"  # after fold-constants: a number that is known needs no copy
