@@ -8,6 +8,7 @@ from collections.abc import Callable
 from random import Random
 
 import torch
+from torch._subclasses.fake_tensor import FakeTensorMode
 
 Step = Callable[[list[torch.Tensor]], torch.Tensor]
 LARGEST = 256  # elements of a value
@@ -39,6 +40,21 @@ def random_program(rng: Random, steps: int) -> tuple[Callable, list[torch.Tensor
         return [values[k] for k in outputs]
 
     return program, inputs
+
+
+def as_promised(program: Callable, inputs: list[torch.Tensor]) -> list[torch.Tensor]:
+    """What the program gives in eager, laid out as PyTorch promises a compiler: with the strides of its fake tensors.
+
+    Those of an elementwise op can be others than in eager, where an operand has fewer dimensions and the first one
+    of the result has size 1: [1, 2, 2] with strides (1, 0, 1) plus [2, 1] is (1, 1, 2) in eager, (4, 2, 1) in a graph.
+    """
+    mode = FakeTensorMode()
+    with mode:
+        promised = [x.stride() for x in program(*map(mode.from_tensor, inputs))]
+    return [
+        x if x.stride() == stride else torch.empty_strided(x.shape, stride, dtype=x.dtype).copy_(x)
+        for x, stride in zip(program(*inputs), promised, strict=True)
+    ]
 
 
 def random_tensor(rng: Random, shape: tuple[int, ...], is_float: bool) -> torch.Tensor:
