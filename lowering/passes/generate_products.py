@@ -74,7 +74,8 @@ def refused_by_panels(w: ir.Value) -> str:
     if info.dtype not in generated_dtypes(host()) or info.rank != 2:
         return "DTYPE"
     k, n = info.shape
-    if not isinstance(k, int) or not isinstance(n, int) or not 0 < k <= MOST_K:
+    longest = k if info.dtype == torch.float32 else MOST_K
+    if not isinstance(k, int) or not isinstance(n, int) or not 0 < k <= longest:
         return "STATIC K"
     return ""
 
