@@ -56,7 +56,9 @@ class Launch(ListOp, name="launch", regions=1):
 
 
 class Call(ListOp, name="call"):
-    """A library routine that writes into buffers: `callee` is "matmul", "addmm", "copy", ... The first `inputs` operands are read."""
+    """A library routine that writes into buffers: `callee` is "matmul", "addmm", "copy", ... The first `inputs` operands are read.
+
+    That of "attention" is generated: it has the attributes of `mlirc.attention`, and once lowered `kernel` and `symbols` as a run."""
 
 
 class Run(ListOp, name="run", regions=1):
