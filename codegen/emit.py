@@ -58,14 +58,13 @@ def load_kernels(
     kernels = {key: kernel for key in set(keys.values()) if (kernel := shared_kernels.find(key, folder))}
     new = {key: name for name, key in keys.items() if key not in kernels}
     if new:
-        declarations = "\n".join(text_of(op) for op in functions.values() if not op.regions[0].blocks)
+        declarations = [op for op in functions.values() if not op.regions[0].blocks]
         parts = split(new, lambda key: len(texts[new[key]]))
         with ThreadPoolExecutor(len(parts)) as pool:
             pending: list[tuple[dict[str, str], Future[Code]]] = []
             for part in parts:
-                source = "\n".join([declarations, *(texts[name].replace(NAME, f"@{name}") for name in part.values())])
-                llvm_ir = mlir_to_llvm(ir.Module.parse(source))
-                pending.append((part, pool.submit(compile_ir, llvm_ir, KERNEL_OPT_LEVEL)))
+                source = copy_of([*declarations, *(op for name in part.values() for op in own(functions, name))])
+                pending.append((part, pool.submit(compile_ir, mlir_to_llvm(source), KERNEL_OPT_LEVEL)))
         for part, code in pending:
             kernels |= shared_kernels.add(code.result(), part, folder)
     return {name: kernels[key] for name, key in keys.items()}
@@ -86,10 +85,23 @@ def split(kernels: Mapping[str, str], size: Callable[[str], int]) -> list[dict[s
 NAME = "@KERNEL"  # stands for the kernel's own name in its text
 
 
+def own(functions: Mapping[str, Any], name: str) -> list[Any]:
+    """The kernel and the functions of its own that it calls: kernel_0, kernel_0_body, ..."""
+    return [op for other, op in functions.items() if re.fullmatch(rf"{name}(_.*)?", other) and op.regions[0].blocks]
+
+
+def copy_of(functions: Sequence[Any]) -> ir.Module:
+    """A module that holds copies of these functions."""
+    module = ir.Module.create(ir.Location.unknown())
+    with ir.InsertionPoint(module.body):
+        for function in functions:
+            function.operation.clone()
+    return module
+
+
 def kernel_text(functions: Mapping[str, Any], name: str) -> str:
-    """The kernel and the functions of its own that it calls (kernel_0, kernel_0_body, ...), whatever its number."""
-    own = [op for other, op in functions.items() if re.fullmatch(rf"{name}(_.*)?", other) and op.regions[0].blocks]
-    return re.sub(rf"@{name}(?!\d)", NAME, "\n".join(map(text_of, own)))
+    """The text of a kernel, whatever its number."""
+    return re.sub(rf"@{name}(?!\d)", NAME, "\n".join(map(text_of, own(functions, name))))
 
 
 def text_of(function: Any) -> str:
