@@ -12,6 +12,7 @@ from mlirc.codegen import compiler_pages
 from mlirc.frontend.attention_masks import drop_known_masks
 from mlirc.frontend.compile import compile_graph
 from mlirc.frontend.options import Options, read_options
+from mlirc.frontend.saved_layouts import save_channels_last, take_as_saved
 
 
 def mlirc(
@@ -40,6 +41,10 @@ def compiler(kind: str, options: Options) -> Callable:
     def compile_fx(gm: torch.fx.GraphModule, example_inputs: Sequence[Any]) -> Callable:
         # under AOTAutograd's mode each small tensor that a pass computes with would be a fake one
         with unset_fake_temporarily():
+            if kind == "forward":
+                save_channels_last(gm)
+            elif kind == "backward":
+                take_as_saved(gm, example_inputs)
             try:
                 return compile_graph(gm, kind, options)
             finally:

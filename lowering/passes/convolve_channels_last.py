@@ -52,8 +52,12 @@ class ConvolveChannelsLast:
                         plain = relaid(result, before)
                     result.replace_all_uses_except(plain, plain.owner.operation)
                     restored[plain] = result
-        if restored:
-            spread_channels_last(block, restored)
+        if not restored:
+            return
+        for op in block.operations:
+            if op.operation.name == "mlirc.copy" and is_put_back(info_of(op.operands[0]), info_of(op.results[0])):
+                restored[op.results[0]] = op.operands[0]
+        spread_channels_last(block, restored)
 
 
 def convolved_images(op: Any) -> int:
@@ -64,6 +68,11 @@ def convolved_images(op: Any) -> int:
     infos = [info_of(x) for x in list(op.operands)[:images]]
     fits = all(i.rank == 4 and i.device.startswith("cuda") and i.dtype.itemsize == 2 for i in infos)
     return images if fits and len(infos) == images else 0
+
+
+def is_put_back(x: TensorInfo, out: TensorInfo) -> bool:
+    """Whether a copy of `x` is one out of channels-last order: of an image that the forward graph saved so."""
+    return x.rank == 4 and x != out and x == channels_last(x) and x.device == out.device and x.device != "cpu"
 
 
 def in_channels_last(x: ir.Value) -> ir.Value:
