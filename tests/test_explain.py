@@ -111,7 +111,7 @@ def test_the_arena_against_the_buffers():
 
     (graph,) = explain(fn, torch.randn(64, 64)).data["graphs"]
     arena, buffers = int(graph["arena"]), int(graph["buffers"])
-    assert arena <= 2 * 4 * 64 * 64 and buffers >= 7 * 4 * 64 * 64
+    assert arena <= 2 * 4 * 64 * 64 and buffers >= 4 * 4 * 64 * 64  # the sums are done by the products
     (graph,) = explain(fn, torch.randn(64, 64), dynamic=True).data["graphs"]
     assert re.search(r"s\d+\*s\d+|s\d+", graph["arena"]) and re.search(r"s\d+", graph["buffers"])
 
