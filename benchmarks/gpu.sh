@@ -29,4 +29,4 @@ if [ $tests = 1 ]; then
   python3 -c 'import xdist' 2>/dev/null && workers=(-n 8 --dist worksteal)
   timeout 240 python3 -m pytest -q -p no:cacheprovider "${workers[@]}" tests/gpu 2>&1 | tee "$out/gpu-tests.txt" || true
 fi
-[ "${sections[*]-}" = none ] || timeout 420 python3 -m benchmarks.gpu --out "$out" ${sections[@]+"${sections[@]}"}
+[ "${sections[*]-}" = none ] || timeout 480 python3 -m benchmarks.gpu --out "$out" ${sections[@]+"${sections[@]}"}
