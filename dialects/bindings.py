@@ -27,7 +27,6 @@ except ImportError:
 __all__ = ["PassManager", "context", "ext", "func", "ir", "llvm_dialect", "register_list_ops", "rewrite"]
 
 
-
 def _need_no_module(dialect: str) -> None:
     """Whenever MLIR makes the Python object of an op, it looks for a module of the op's dialect, and searches the disk
     again each time that it found none: 18 us instead of 0.4. Once it has found an empty one, it asks no more."""
@@ -40,7 +39,9 @@ def _need_no_module(dialect: str) -> None:
 
 for _dialect in ("mlirc", "mlircx"):  # `ext` registers the classes of their ops
     _need_no_module(_dialect)
-_need_no_module("llvm")  # its thousands of classes take 140 ms to import; we look at names and attributes of its ops only
+_need_no_module(
+    "llvm"
+)  # its thousands of classes take 140 ms to import; we look at names and attributes of its ops only
 
 _lock = threading.RLock()
 

@@ -29,7 +29,13 @@ from mlirc.frontend.statistics import GraphReport, KernelReport
 from mlirc.lowering.ledger import Entry as LedgerEntry
 
 KIND = "graph"
-NOT_KEPT = ("kind", "seconds", "fallback", "cache", "cuda_graph")  # of a report: they are about the process that compiles
+NOT_KEPT = (
+    "kind",
+    "seconds",
+    "fallback",
+    "cache",
+    "cuda_graph",
+)  # of a report: they are about the process that compiles
 
 
 @dataclass(frozen=True)

@@ -62,7 +62,7 @@ def read_options(options: dict[str, Any] | None, mode: str | None = None) -> Opt
         try:
             runners(made.pipeline)
         except PipelineError as error:
-            names = ", ".join(map(repr, PIPELINES))
+            names = ", ".join(map(repr, ("auto", *PIPELINES)))
             raise OptionError(
                 f"mlirc option 'pipeline' is {made.pipeline!r}; it can be {names}, or passes separated by commas: {error}"
             ) from error

@@ -268,12 +268,12 @@ def test_sizes_that_depend_on_data(caplog):
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"falback": "error"}, "no option 'falback'; its options are fallback, pipeline, dump, mode"),
+        ({"falback": "error"}, "no option 'falback'; its options are fallback, pipeline, dump, cache, mode"),
         ({3: "error"}, "no option '3'"),
         ({"fallback": "never"}, "option 'fallback' is 'never'; it can be 'eager', 'error'"),
         ({"fallback": True}, r"option 'fallback' takes text, not True \(bool\)"),
         (["fallback"], r"takes options=\{'name': value\}, not \['fallback'\] \(list\)"),
-        ({"pipeline": "gpux"}, "'gpux'; it can be 'cpu', 'strict', or passes .*: no pass 'gpux'.*ours: .*decompose"),
+        ({"pipeline": "gpux"}, "'gpux'; it can be 'auto', 'cpu', 'gpu', 'strict', or passes .*: no pass 'gpux'.*ours: .*decompose"),
         ({"pipeline": "cse,decompose{x=1}"}, "pass 'decompose' has no option 'x'; its options: none"),
         ({"pipeline": "cse{"}, "'{' is not closed"),
         ({"pipeline": "plan-memory"}, "pass 'plan-memory' takes the kernel form, .*run to-kernels first"),

@@ -33,7 +33,9 @@ def test_imports_go_one_way(file):
         folder = rest.partition(".")[0]
         assert top not in ORDER, f"import mlirc.{name}, not {name}"
         # the package itself imports none of them
-        assert name == "mlirc" or top != "mlirc" or folder in allowed, f"{name} is above {allowed[-1]}/, which may import {allowed}"
+        assert name == "mlirc" or top != "mlirc" or folder in allowed, (
+            f"{name} is above {allowed[-1]}/, which may import {allowed}"
+        )
 
 
 @pytest.mark.parametrize("file", FILES, ids=lambda file: str(file.relative_to(ROOT)))

@@ -74,9 +74,10 @@ def refused_by_panels(w: ir.Value) -> str:
     if info.dtype not in generated_dtypes(host()) or info.rank != 2:
         return "DTYPE"
     k, n = info.shape
-    longest = k if info.dtype == torch.float32 else MOST_K
-    if not isinstance(k, int) or not isinstance(n, int) or not 0 < k <= longest:
+    if not isinstance(k, int) or not isinstance(n, int) or k == 0:
         return "STATIC K"
+    if info.dtype != torch.float32 and k > MOST_K:
+        return "LONG K"
     return ""
 
 
