@@ -21,7 +21,7 @@ def main() -> None:
 @click.command(context_settings=HELP)
 @click.argument("file", required=False)
 @click.option("-p", "--passes", "text", help='The passes to run: "canonicalize,cse,fuse-elementwise{max-ops=8}".')
-@click.option("--pipeline", help="A standard pipeline, by name: cpu, strict.")
+@click.option("--pipeline", help="A standard pipeline, by name: cpu, gpu, strict.")
 @click.option("--stop-after", "stage", help="With --pipeline: the last stage to run (simplify, fuse, plan, lower).")
 @click.option("-o", "output", default="-", help="Where to write the result; - is standard output.")
 @click.option(
