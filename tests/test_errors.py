@@ -273,7 +273,10 @@ def test_sizes_that_depend_on_data(caplog):
         ({"fallback": "never"}, "option 'fallback' is 'never'; it can be 'eager', 'error'"),
         ({"fallback": True}, r"option 'fallback' takes text, not True \(bool\)"),
         (["fallback"], r"takes options=\{'name': value\}, not \['fallback'\] \(list\)"),
-        ({"pipeline": "gpux"}, "'gpux'; it can be 'auto', 'cpu', 'gpu', 'strict', or passes .*: no pass 'gpux'.*ours: .*decompose"),
+        (
+            {"pipeline": "gpux"},
+            "'gpux'; it can be 'auto', 'cpu', 'gpu', 'strict', or passes .*: no pass 'gpux'.*ours: .*decompose",
+        ),
         ({"pipeline": "cse,decompose{x=1}"}, "pass 'decompose' has no option 'x'; its options: none"),
         ({"pipeline": "cse{"}, "'{' is not closed"),
         ({"pipeline": "plan-memory"}, "pass 'plan-memory' takes the kernel form, .*run to-kernels first"),
