@@ -17,9 +17,7 @@ LARGEST = 256  # elements of a value
 def random_program(rng: Random, steps: int) -> tuple[Callable, list[torch.Tensor]]:
     """A function of tensors that returns a list of tensors, and inputs for it."""
     is_float = rng.random() < 0.6
-    a, b, c = (rng.choice((1, 2, 3, 4)) for _ in range(3))
-    shapes = [(a, b, c), (c,), (a, 1, c), (a * b, c), (a, b, 1)]
-    inputs = [torch.tensor([0, 7, 5])] + [random_tensor(rng, shape, is_float) for shape in shapes]  # indices first
+    inputs = random_inputs(rng, (1, 2, 3, 4), is_float)
     values = list(inputs)
     made: list[Step] = []
     while len(made) < steps:
@@ -40,6 +38,13 @@ def random_program(rng: Random, steps: int) -> tuple[Callable, list[torch.Tensor
         return [values[k] for k in outputs]
 
     return program, inputs
+
+
+def random_inputs(rng: Random, sizes: tuple[int, ...], is_float: bool) -> list[torch.Tensor]:
+    """Indices, then tensors of three sizes out of `sizes`."""
+    a, b, c = (rng.choice(sizes) for _ in range(3))
+    shapes = [(a, b, c), (c,), (a, 1, c), (a * b, c), (a, b, 1)]
+    return [torch.tensor([0, 7, 5])] + [random_tensor(rng, shape, is_float) for shape in shapes]
 
 
 def as_promised(program: Callable, inputs: list[torch.Tensor]) -> list[torch.Tensor]:
