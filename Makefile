@@ -31,5 +31,5 @@ venv: $(INSTALLED)
 $(INSTALLED): pyproject.toml .ci/constraints.txt Makefile
 	$(PYTHON) -m venv .venv
 	$(PIP) torch==2.13.0
-	$(PIP) --editable .[test,lint,bench]
+	$(PIP) --editable .[test,lint,bench,gpu]
 	@touch $@
