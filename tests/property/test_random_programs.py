@@ -48,7 +48,7 @@ def test_symbolic_sizes(seed, steps):
     check(seed, steps)
 
 
-@pytest.mark.parametrize("seed", [5, 8, 10])
+@pytest.mark.parametrize("seed", [5, 13, 26])
 def test_other_sizes(seed):
     check_other_sizes(seed)
 
