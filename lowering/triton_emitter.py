@@ -16,6 +16,7 @@ from mlirc.lowering.kernel_nodes import Access, Kernel, Linear, Node, Output
 from mlirc.lowering.triton_builder import TL_DTYPE, Lines, TritonBuilder, Value, literal
 from mlirc.lowering.triton_folds import Fold
 from mlirc.lowering.triton_indices import Indices
+from mlirc.lowering.triton_rounded import ErfBesideOne, RoundedBuilder, is_beside_one, writes_half
 from mlirc.lowering.triton_schedule import Schedule, Tile
 
 FAILURE = "failure"  # the argument: three words, [number of the check, bad index, its size]
@@ -32,6 +33,7 @@ class Emitter:
         self.env: dict[Node, Value] = {}
         self.masks: dict[str, str] = {}
         self.functions: dict[str, None] = {}
+        self.rounded = writes_half(kernel)
         self.reported: set[Node] = set()
         self.inner = frozenset(a.name for tile in schedule.tiles for a in tile.axes if a.inner)
 
@@ -90,7 +92,7 @@ class Emitter:
     # ---- values
 
     def builder(self, dtype: torch.dtype) -> TritonBuilder:
-        return TritonBuilder(self.lines, dtype)
+        return RoundedBuilder(self.lines, dtype) if self.rounded else TritonBuilder(self.lines, dtype)
 
     def is_inner(self, node: Node) -> bool:
         return not self.inner.isdisjoint(node.dims)
@@ -117,7 +119,10 @@ class Emitter:
         operands = [self.value(x) for x in node.operands]
         if node.kind in ("cast", "bitcast"):
             return getattr(self.builder(node.dtype), node.kind)(operands[0], node.dtype)
-        return node.cls.scalar(self.builder(computed_dtype(node)), *operands, **node.attributes)
+        b = self.builder(computed_dtype(node))
+        if self.rounded and is_beside_one(self.kernel, node):
+            b = ErfBesideOne(self.lines, b.dtype, self.functions)
+        return node.cls.scalar(b, *operands, **node.attributes)
 
     def size(self, linear: Linear) -> Value:
         """A size expression as an i64."""

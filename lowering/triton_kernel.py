@@ -19,6 +19,7 @@ from mlirc.lowering.triton_builder import TL_DTYPE, TRITON_DTYPE, Value, literal
 from mlirc.lowering.triton_emitter import FAILURE, Emitter
 from mlirc.lowering.triton_folds import Fold, function_text
 from mlirc.lowering.triton_indices import LARGEST
+from mlirc.lowering.triton_rounded import ERF
 from mlirc.lowering.triton_schedule import Schedule, Tile, make_schedule
 
 IMPORTS = "import triton\nimport triton.language as tl\n"
@@ -62,11 +63,11 @@ def triton_kernel(
     constants = {e.block_name(tile): tile.block for tile in e.blocks}
     parameters = [f"p{k}" for k in range(len(infos))] + names + [FAILURE] * checks
     parameters += [f"{constant}: tl.constexpr" for constant in constants]
-    functions = [function_text(f) for f in e.functions]
+    functions = [ERF if f == "erf_beside_one" else function_text(f) for f in e.functions]
     head = f"@triton.jit\ndef {name}({', '.join(parameters)}):"
     text = "\n".join([head, *e.lines.text]) + "\n"
-    imports = IMPORTS + (LIBDEVICE if "libdevice." in text else "")
-    source = "\n\n".join([imports, *functions, text])
+    definitions = "\n\n".join([*functions, text])
+    source = "\n\n".join([IMPORTS + (LIBDEVICE if "libdevice." in definitions else ""), definitions])
     grid = [symbols.product(_counts(schedule)), 1, 1]
     return TritonKernel(source, signature, constants, grid, schedule.num_warps, sorted(aligned), names)
 

@@ -9,6 +9,7 @@ A *tile dimension* runs over the points of several axes, flattened, the last one
 Parallel axes outside the tile are counted by the program's number.
 """
 
+import math
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
@@ -22,8 +23,9 @@ PER_THREAD = 8  # elements of a tile, so that the loads of a thread are wide and
 ELEMENTS = 1024  # of an elementwise tile
 ROWS = 2048  # elements of a tile of short rows
 PERSISTENT = 16384  # the longest row that is held in registers
-LOOPED = 4096  # the block of a row that is not
-COLUMNS = 4096  # elements of a tile that reduces along columns
+LOOPED = 2048  # the block of a row that is not
+SHARED = 4096  # elements of a tile in which what does not change along a side is known once
+COLUMNS = 2048  # elements of a tile that reduces along columns
 LINE = 128  # bytes that memory is best read by
 TURNED_SIDE = 64  # of a tile that is turned around
 MOST_WARPS = 16
@@ -109,6 +111,9 @@ def _points(kernel: Kernel, axes: tuple[Axis, ...]) -> Schedule:
         side_x = min(next_power(x.hint), max(ELEMENTS * 4 // side_y, 1))
         tiles = (Tile("y", (y,), side_y), Tile("x", (x,), side_x))
         return Schedule(tiles, tuple(a for a in axes if a not in turned), False, warps(side_x * side_y))
+    shared = _shared(kernel, axes)
+    if shared is not None:
+        return shared
     total = hint(symbols.product(a.size for a in axes))
     block = min(ELEMENTS, next_power(max(total, 1)))
     while block > 128 and total // block < PROGRAMS:
@@ -131,6 +136,43 @@ def _turned_axes(kernel: Kernel, axes: tuple[Axis, ...]) -> tuple[Axis, Axis] | 
     return (other, written) if min(other.hint, written.hint) >= 4 else None
 
 
+def _shared(kernel: Kernel, axes: tuple[Axis, ...]) -> Schedule | None:
+    """Outer axes by inner ones, where some accesses do not change along one of the two: a bias, a channel's mean, a row's.
+
+    They are read once for the block's side, and what is computed of them alone is computed once.
+    """
+    sizes = [a.known for a in axes]
+
+    def saved(first: int) -> int:
+        sides = [{a.name for a in side} for side in (axes[:first], axes[first:])]
+        reached = [(reaches(access), access.dtype.itemsize) for access in kernel.accesses]
+        return sum(n for dims, n in reached if any(dims & side for side in sides) and not all(dims & s for s in sides))
+
+    first = max(range(1, len(axes)), key=saved, default=0)
+    if not first or not saved(first) or any(n is None for n in sizes):
+        return None
+    rows, columns = (math.prod(n for n in part if n) for part in (sizes[:first], sizes[first:]))
+    across = next((n for n in (256, 512, 128, 64) if _fits(columns, n)), 0)
+    large = sum(len(reaches(access)) == len(axes) for access in kernel.accesses)
+    down = SHARED // (across if large <= 4 else 2 * across) if across else 0
+    while down > 1 and (not _fits(rows, down) or -(-rows // down) * -(-columns // across) < 2 * PROGRAMS):
+        down //= 2
+    if down < 4:
+        return None
+    tiles = (Tile("y", axes[:first], down), Tile("x", axes[first:], across))
+    return Schedule(tiles, (), False, warps(down * across, 4 * PER_THREAD))
+
+
+def _fits(size: int, block: int) -> bool:
+    """Whether little of the last block is left empty."""
+    return size > 0 and -(-size // block) * block <= 1.1 * size
+
+
+def reaches(access: Access) -> frozenset[str]:
+    """The axes along which what is read or written changes."""
+    return frozenset(access.address.dims).union(*(x.dims for x in access.scalars))
+
+
 def unit_axis(access: Access, axes: tuple[Axis, ...]) -> Axis | None:
     """The axis along which an access reaches elements side by side."""
     return next((a for a in axes if access.address.strides.get(a.name) == 1), None)
@@ -150,8 +192,9 @@ def _rows(kernel: Kernel, parallel: tuple[Axis, ...], inner: tuple[Axis, ...]) -
     for access in kernel.accesses:
         axis = unit_axis(access, (*parallel, *inner))
         if axis is not None and any(a.name in access.address.dims for a in inner):
-            along_rows += access.dtype.itemsize * axis.inner
-            along_columns += access.dtype.itemsize * (not axis.inner)
+            points = math.prod(a.hint for a in (*parallel, *inner) if a.name in access.address.dims)
+            along_rows += access.dtype.itemsize * axis.inner * points
+            along_columns += access.dtype.itemsize * (not axis.inner) * points
     if along_columns > along_rows:
         return _columns(kernel, parallel, inner, rows, length, known)
     looped = not known or length > _persistent(kernel)
@@ -162,7 +205,7 @@ def _rows(kernel: Kernel, parallel: tuple[Axis, ...], inner: tuple[Axis, ...]) -
     while count > 1 and rows // count < PROGRAMS:
         count //= 2
     tiles = (Tile("x", parallel, count), Tile("r", inner, block))
-    return Schedule(tiles, (), looped, warps(count * block, 2 * PER_THREAD))
+    return Schedule(tiles, (), looped, warps(count * block, PER_THREAD if looped else 2 * PER_THREAD))
 
 
 def _persistent(kernel: Kernel) -> int:

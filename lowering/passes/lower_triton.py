@@ -1,5 +1,6 @@
 """lower-triton: launches on GPUs become runs of Triton kernels."""
 
+import re
 from dataclasses import dataclass
 from itertools import count
 from typing import Any
@@ -20,11 +21,12 @@ class LowerTriton:
 
     before:  "mlircx.launch"(%x, %y) ({ ... }) {parallel = "s0", inner = "", label = "gelu", inputs = 1 : i64}
     after:   "mlircx.run"(%x, %y) ({ ... }) {parallel = "s0", inner = "", label = "gelu", inputs = 1 : i64,
-                                             kernel = "kernel_0", symbols = "s0", messages = []}
-             "mlirc.triton"() {sym_name = "kernel_0", source = "...", signature = ["*fp32", "*fp32", "i64"],
+                                             kernel = "kernel_0_gelu", symbols = "s0", messages = []}
+             "mlirc.triton"() {sym_name = "kernel_0_gelu", source = "...", signature = ["*fp32", "*fp32", "i64"],
                                grid = ["(s0 + 1023)//1024", "1", "1"], ...}
 
-    Launches of equal structure, devices and alignment share a kernel (SAME STRUCTURE). Launches on the CPU stay.
+    Launches of equal structure, devices and alignment share a kernel (SAME STRUCTURE), named after the first's label, so
+    that a profile of the GPU reads. Launches on the CPU stay.
     `aligned_arguments`: the graph's arguments begin at multiples of 16 bytes; the host program copies those that do not.
     """
 
@@ -43,7 +45,8 @@ class LowerTriton:
             aligned = aligned_operands(launch, self.aligned_arguments)
             key = (structure(launch), aligned)
             if key not in made:
-                name = next(n for n in map("kernel_{}".format, count(len(made))) if n not in taken)
+                label = re.sub(r"\W+", "_", text(launch, "label"))
+                name = next(n for k in count(len(made)) if (n := f"kernel_{k}_{label}".rstrip("_")) not in taken)
                 try:
                     made[key] = (name, triton_kernel(read_kernel(launch), name, infos, aligned))
                 except NotAKernel as error:

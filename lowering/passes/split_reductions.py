@@ -1,5 +1,6 @@
 """The pass split-reductions: see SplitReductions."""
 
+import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -14,7 +15,9 @@ from mlirc.lowering.kernel_body import EXPRESSIONS
 from mlirc.lowering.ledger import Ledger
 from mlirc.lowering.source_lines import source_line
 
-LANES = 16  # rows that a program takes at once where it reduces along columns
+LANES = 64  # columns that a program reduces side by side
+COLUMN_PROGRAMS = 4  # for each of `programs`: those that go down columns have little in flight each
+FEW_COLUMNS = 8  # for each of `programs`: more are not split where that means to read everything twice
 SHORTEST, SHORTEST_COLUMN = 4096, 128  # elements that a part of a row has at least
 
 
@@ -29,7 +32,7 @@ class SplitReductions:
 
     FEW ROWS    fewer programs than `programs`, of rows long enough; sizes that are known; no scan, no arg reduction, no
                 check_index. What needs one reduction after another is taken apart into as many pairs; what is written at
-                each point becomes a kernel of its own.
+                each point is written by the first kernel, or where it needs a reduction by one of its own.
     """
 
     name = "split-reductions"
@@ -97,12 +100,20 @@ class _Kernel:
         for item in self.body:
             if item.name == "mlirc.read" and self.is_inner[item.result]:
                 map_ = symbols.parse_list(attribute_value(item.attributes["map"]))
-                for index, stride in zip(map_, info_of(item.operands[0]).stride, strict=True):
+                info = info_of(item.operands[0])
+                bytes_ = self.points(map_) * info.dtype.itemsize
+                for index, stride in zip(map_, info.stride, strict=True):
                     if stride == 1:
                         names = symbols.free_symbols(index)
-                        votes += any(f"d{d}" in names for d in range(self.rank))
-                        votes -= any(f"d{d + self.rank}" in names for d in range(len(self.inner)))
+                        votes += bytes_ * any(f"d{d}" in names for d in range(self.rank))
+                        votes -= bytes_ * any(f"d{d + self.rank}" in names for d in range(len(self.inner)))
         return votes > 0
+
+    def points(self, map_: Iterable[Int]) -> int:
+        """How many elements a map reaches, roughly: a symbolic size counts as 1."""
+        names = set().union(*(symbols.free_symbols(e) for e in map_))
+        sizes = [n for d, n in enumerate(self.parallel + self.inner) if f"d{d}" in names and isinstance(n, int)]
+        return math.prod(sizes)
 
     def known_sizes(self) -> tuple[int, int] | None:
         """Rows, and elements of a row."""
@@ -115,28 +126,43 @@ class _Kernel:
         if sizes is None or not self.simple:
             return 1
         rows, length = sizes
-        lanes, shortest = (LANES, SHORTEST_COLUMN) if self.across else (1, SHORTEST)
-        return min(programs * lanes // rows, length // shortest) if rows < programs * lanes // 2 else 1
+        if not self.across:
+            return min(programs // rows, length // SHORTEST) if rows < programs // 2 else 1
+        most = programs * COLUMN_PROGRAMS * LANES
+        few = most // 2 if self.once else programs * FEW_COLUMNS
+        return min(most // rows, length // SHORTEST_COLUMN) if rows < few else 1
+
+    @property
+    def once(self) -> bool:
+        """Whether it is read once although it is split: nothing inner needs a reduction."""
+        inner = [x for x, map_ in zip(self.end.operands, self.maps, strict=True) if self.is_pointwise(x, map_)]
+        return all(self.depth[x] == 0 for x in inner) and all(self.depth[r.result] == 1 for r in self.reductions)
+
+    def is_pointwise(self, value: ir.Value, map_: Iterable[Int]) -> bool:
+        """Whether a result is written at each point of a row."""
+        return self.is_inner[value] or self.names_inner(map_)
 
     def choose_parts(self, wanted: int) -> tuple[int, int] | None:
-        """Which inner dimension to take apart, and into how many parts; None where no number nearly as large divides it."""
+        """Which inner dimension to take apart, and into how many parts; None where no number that is large enough divides it."""
         best = (0, 1)
         for d, size in enumerate(self.inner):
             assert isinstance(size, int)
             parts = next((n for n in range(min(wanted, size), 1, -1) if size % n == 0), 1)
             best = max(best, (d, parts), key=lambda choice: choice[1])
-        return best if best[1] > 1 and best[1] * 4 >= wanted else None
+        enough = min(wanted // 4, LANES // 4) if self.across else wanted // 4  # of few columns a program takes fewer
+        return best if best[1] > 1 and best[1] >= enough else None
 
     # ---- the kernels that take its place
 
     def split(self, d: int, parts: int) -> Any:
         """Writes the kernels of the reductions that need no others. Returns what is left to be split, if anything is."""
         first = [r for r in self.reductions if self.depth[r.result] == 1]
-        partial = self.partial(first, d, parts)
         deeper = len(first) < len(self.reductions)
         results = list(zip(self.end.operands, self.maps, self.op.results, strict=True))
-        outer = [x for x in results if not (deeper or self.is_inner[x[0]] or self.names_inner(x[1]))]
-        rest = [x for x in results if x not in outer]
+        early = [x for x in results if self.depth[x[0]] == 0 and self.is_pointwise(*x[:2])]
+        partial = self.partial(first, d, parts, early)
+        outer = [x for x in results if not (deeper or self.is_pointwise(*x[:2]))]
+        rest = [x for x in results if x not in outer and x not in early]
         combined = _Maker(self, self.parallel, [parts], partial)
         for reduction, tensor in zip(first, partial, strict=True):
             combined.read(reduction.result, tensor, [dimension(self.rank), *map(dimension, range(self.rank))])
@@ -168,19 +194,25 @@ class _Kernel:
         names = {f"d{d}" for d in range(self.rank, self.rank + len(self.inner))}
         return any(names & symbols.free_symbols(e) for e in map_)
 
-    def partial(self, reductions: list[Any], d: int, parts: int) -> list[ir.Value]:
-        """The reductions of each part, as tensors of parts x rows."""
+    def partial(self, reductions: list[Any], d: int, parts: int, early: list[tuple]) -> list[ir.Value]:
+        """The reductions of each part, as tensors of parts x rows. Writes the results `early` too: they need no reduction."""
         each = self.inner[d] // parts
         inner = [each if k == d else n for k, n in enumerate(self.inner)]
         place: dict[str, Int] = {f"d{k}": dimension(k + 1) for k in range(self.rank + len(inner))}
         place[f"d{self.rank + d}"] = dimension(0) * each + dimension(self.rank + d + 1)
         maker = _Maker(self, [parts, *self.parallel], inner, [], place)
-        maker.copy([r.operands[0] for r in reductions])
+        maker.copy([r.operands[0] for r in reductions] + [value for value, _, _ in early])
         for reduction in reductions:
             maker.values[reduction.result] = maker.values[reduction.operands[0]]
             maker.reduce(reduction)
         here = list(map(dimension, range(self.rank + 1)))
-        return maker.finish([(r.result, here, self.info(r, [parts, *self.parallel])) for r in reductions])
+        made = maker.finish(
+            [(r.result, here, self.info(r, [parts, *self.parallel])) for r in reductions]
+            + [(v, [symbols.substitute(e, place) for e in m], info_of(out)) for v, m, out in early]
+        )
+        for (_, _, old), new in zip(early, made[len(reductions) :], strict=True):
+            old.replace_all_uses_with(new)
+        return made[: len(reductions)]
 
     def info(self, reduction: Any, shape: Sequence[Int]) -> TensorInfo:
         device = info_of(self.op.results[0]).device

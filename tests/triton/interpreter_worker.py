@@ -104,7 +104,7 @@ def _combined(self: Any, a: list[Any], b: list[Any]) -> list[Any]:
 class _Libdevice:
     """CUDA's functions, by torch: the interpreter cannot call them."""
 
-    OTHER = {"rint": "round"}
+    OTHER = {"rint": "round", "fast_dividef": "div"}
 
     def __getattr__(self, name: str) -> Any:
         import torch
@@ -114,10 +114,11 @@ class _Libdevice:
         function = getattr(torch, self.OTHER.get(name, name))
 
         def call(*operands: Any) -> Any:
-            data = [torch.from_numpy(x.handle.data) for x in operands]
+            blocks = [x for x in operands if not isinstance(x, float)]
+            data = [torch.tensor(x) if isinstance(x, float) else torch.from_numpy(x.handle.data) for x in operands]
             out = function(*data).numpy()
-            dtype = operands[0].dtype.scalar
-            shaped = any(x.type.is_block() for x in operands)
+            dtype = blocks[0].dtype.scalar
+            shaped = any(x.type.is_block() for x in blocks)
             return tl.core.tensor(TensorHandle(out, dtype), tl.block_type(dtype, list(out.shape)) if shaped else dtype)
 
         return call

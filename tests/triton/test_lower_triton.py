@@ -40,8 +40,12 @@ def test_equal_launches_share_a_kernel():
     with context():
         module = lowered(launch("%x", "%y", GPU), launch("%x", "%y", GPU, "other"), launch("%x", "%y", GPU, op="exp"))
         runs, kernels = named(module, "mlircx.run"), named(module, "mlirc.triton")
-        assert [attribute_value(op.attributes["kernel"]) for op in runs] == ["kernel_0", "kernel_0", "kernel_1"]
-        assert [attribute_value(op.attributes["sym_name"]) for op in kernels] == ["kernel_0", "kernel_1"]
+        assert [attribute_value(op.attributes["kernel"]) for op in runs] == [
+            "kernel_0_neg",
+            "kernel_0_neg",
+            "kernel_1_neg",
+        ]
+        assert [attribute_value(op.attributes["sym_name"]) for op in kernels] == ["kernel_0_neg", "kernel_1_neg"]
         assert attribute_value(runs[0].attributes["symbols"]) == "s0"
         assert attribute_value(kernels[0].attributes["signature"]) == ["*fp32", "*fp32", "i64"]
 
@@ -53,7 +57,7 @@ def test_the_text_is_all_that_is_needed():
         grid = [symbols.parse(s) for s in attribute_value(kernel.attributes["grid"])]
         constants = {n.name: attribute_value(n.attr) for n in ir.DictAttr(kernel.attributes["constants"])}
         made = compile_kernels([kernel_source(kernel)])
-    assert made[0].cubin and made[0].name == "kernel_0"
+    assert made[0].cubin and made[0].name == "kernel_0_neg"
     for rows in (0, 1, 7, 1000):
         programs = -(-rows * 768 // constants["XBLOCK"])
         assert [symbols.evaluate(n, {"s0": rows}) for n in grid] == [programs, 1, 1]

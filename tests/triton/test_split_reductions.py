@@ -62,7 +62,30 @@ def test_columns():
         totals = k.reduce("sum", value), k.reduce("sum", k.mul(value, value))
         return [(k.mul(t, 2.0), (p,), on_gpu(f32, 768)) for t in totals]
 
-    assert check(on_gpu(f32, 2048, 768), "768", "2048", build) == [("4, 768", "512"), ("768", "4")]
+    assert check(on_gpu(f32, 2048, 768), "768", "2048", build) == [("16, 768", "128"), ("768", "16")]
+
+
+def test_columns_of_what_is_written_too():
+    """GELU's backward with its bias's gradient: each element is written where it is summed, and nothing is read twice."""
+
+    def build(k, x):
+        (p,), (a, b) = k.parallel_dims, k.inner_dims
+        value = k.mul(k.read(x, (a, b, p)), 3.0)
+        return [(value, (a, b, p), on_gpu(f32, 32, 64, 768)), (k.reduce("sum", value), (p,), on_gpu(f32, 768))]
+
+    assert check(on_gpu(f32, 32, 64, 768), "768", "32, 64", build) == [("16, 768", "2, 64"), ("768", "16")]
+
+
+def test_what_a_row_has_one_of_does_not_count():
+    """A layer norm's weight gradient reads a number of each row: columns are still what lies side by side."""
+
+    def build(k, x):
+        (p,), (r,) = k.parallel_dims, k.inner_dims
+        row = k.read(x, (r, 0))
+        value = k.mul(k.mul(k.read(x, (r, p)), k.read(x, (0, r))), k.mul(k.read(x, (1, r)), row))
+        return [(k.reduce("sum", value), (p,), on_gpu(f32, 2048))]
+
+    assert check(on_gpu(f32, 2048, 2048), "2048", "2048", build)[0][0] == "16, 2048"
 
 
 def test_norm_of_few_channels():

@@ -1,4 +1,4 @@
-# grid 256, 1, 1; {'XBLOCK': 16, 'RBLOCK': 256}; 8 warps
+# grid 256, 1, 1; {'XBLOCK': 16, 'RBLOCK': 128}; 4 warps
 import triton
 import triton.language as tl
 

@@ -1,25 +1,26 @@
 # ruff: noqa: SIM102
-# grid 3072, 1, 1; {'XBLOCK': 1024}; 4 warps
+# grid 768, 1, 1; {'YBLOCK': 16, 'XBLOCK': 256}; 4 warps
 import triton
 import triton.language as tl
 
 
 @triton.jit
-def kernel_0(p0, p1, p2, failure, XBLOCK: tl.constexpr):
-    x = tl.program_id(0) * XBLOCK + tl.arange(0, XBLOCK)
-    v0 = x // 768
-    v1 = tl.load(p0 + v0)
-    v2 = v1 >= 0
-    v3 = v1 < 50257
-    v4 = v2 & v3
-    v5 = ~v4
-    if tl.max(v5.to(tl.int32)) > 0:
+def kernel_0(p0, p1, p2, failure, YBLOCK: tl.constexpr, XBLOCK: tl.constexpr):
+    program = tl.program_id(0)
+    x = (program % 3) * XBLOCK + tl.arange(0, XBLOCK)[None, :]
+    program = program // 3
+    y = program * YBLOCK + tl.arange(0, YBLOCK)[:, None]
+    v0 = tl.load(p0 + y)
+    v1 = v0 >= 0
+    v2 = v0 < 50257
+    v3 = v1 & v2
+    v4 = ~v3
+    if tl.max(v4.to(tl.int32)) > 0:
         if tl.atomic_cas(failure, tl.full([], 0, tl.int64), tl.full([], 1, tl.int64)) == 0:
-            worst = tl.max(tl.where(v5, v1, -9223372036854775808))
+            worst = tl.max(tl.where(v4, v0, -9223372036854775808))
             tl.store(failure + 1, worst)
             tl.store(failure + 2, tl.full([], 50257, tl.int64))
-    v6 = tl.where(v4, v1, tl.full([], 0, tl.int64))
-    v7 = v6.to(tl.int32)
-    v8 = x % 768
-    v9 = tl.load(p1 + (v8 + v7 * 768))
-    tl.store(p2 + x, v9)
+    v5 = tl.where(v3, v0, tl.full([], 0, tl.int64))
+    v6 = v5.to(tl.int32)
+    v7 = tl.load(p1 + (x + v6 * 768))
+    tl.store(p2 + (y * 768 + x), v7)

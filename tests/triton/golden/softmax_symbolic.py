@@ -1,4 +1,4 @@
-# grid s0, 1, 1; {'RBLOCK': 1024}; 2 warps
+# grid s0, 1, 1; {'RBLOCK': 1024}; 4 warps
 import triton
 import triton.language as tl
 from triton.language.extra import libdevice

@@ -1,0 +1,67 @@
+"""Faster functions for kernels that write half types only: there an error of a few units of float32's last place is gone
+with the rounding."""
+
+import torch
+
+from mlirc.lowering.kernel_nodes import Kernel, Node
+from mlirc.lowering.triton_builder import HALF, Lines, TritonBuilder, Value
+
+# Abramowitz and Stegun 7.1.26: error 1.5e-7 at most, which is not small beside erf(x) for a small x
+ERF = """@triton.jit
+def erf_beside_one(x):
+    a = tl.abs(x)
+    t = libdevice.fast_dividef(1.0, 1.0 + 0.3275911 * a)
+    p = 1.061405429 * t - 1.453152027
+    p = p * t + 1.421413741
+    p = p * t - 0.284496736
+    p = p * t + 0.254829592
+    return libdevice.copysign(1.0 - p * t * tl.exp(-a * a), x)
+"""
+
+
+def writes_half(kernel: Kernel) -> bool:
+    return all(output.access.dtype in HALF for output in kernel.outputs)
+
+
+def is_beside_one(kernel: Kernel, node: Node) -> bool:
+    """Whether an erf is only ever added to 1, as GELU's is: then its error need be small beside 1 only."""
+    if node.kind in ("gelu", "gelu_backward"):
+        return True
+    if node.kind != "erf":
+        return False
+    users = [n for n in kernel.nodes if node in n.operands]
+    return (
+        bool(users)
+        and all(o.node is not node for o in kernel.outputs)
+        and all(
+            n.kind == "add" and any(x.kind == "constant" and x.attributes["value"] == 1.0 for x in n.operands)
+            for n in users
+        )
+    )
+
+
+class RoundedBuilder(TritonBuilder):
+    """`/` and sqrt within 2 units in the last place, exp within 2^-22 for each unit of its argument."""
+
+    def div(self, x: Value, y: Value) -> Value:
+        return self.infix("/", x, y) if x.dtype == torch.float32 else super().div(x, y)
+
+    def sqrt(self, x: Value) -> Value:
+        return self.call("tl.sqrt", x)
+
+    def exp(self, x: Value) -> Value:
+        return self.call("tl.exp" if x.dtype == torch.float32 else "libdevice.exp", x)
+
+
+class ErfBesideOne(RoundedBuilder):
+    """For what `is_beside_one`; notes in `functions` that the text calls ERF."""
+
+    def __init__(self, lines: Lines, dtype: torch.dtype, functions: dict[str, None]):
+        super().__init__(lines, dtype)
+        self.functions = functions
+
+    def erf(self, x: Value) -> Value:
+        if x.dtype != torch.float32:
+            return super().erf(x)
+        self.functions["erf_beside_one"] = None
+        return self.call("erf_beside_one", x)

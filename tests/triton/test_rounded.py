@@ -1,0 +1,42 @@
+"""Kernels that write half types only call faster functions; any other kernel the exact ones."""
+
+import pytest
+import torch
+
+from tests.kernel_runner import info
+from tests.triton.runner import TritonKernel
+
+bf16, f32 = torch.bfloat16, torch.float32
+
+
+def kernel(out: torch.dtype, build) -> TritonKernel:
+    return TritonKernel(
+        [info(bf16, "3000")], "3000", "", lambda k, x: [(build(k, k.read(x, k.dims)), k.dims, info(out, "3000"))]
+    )
+
+
+def gelu(k, x):
+    return k.mul(x, k.add(k.erf(k.mul(x, 0.7071)), 1.0))
+
+
+def quotient(k, x):
+    return k.div(k.exp(x), k.sqrt(k.add(k.exp(k.neg(x)), 1.0)))
+
+
+@pytest.mark.parametrize(
+    ("build", "names"), [(gelu, ["libdevice.erf("]), (quotient, ["tl.div_rn(", "tl.sqrt_rn(", "libdevice.exp("])]
+)
+def test_exact_where_float32_is_written(build, names):
+    assert all(name in kernel(f32, build).source for name in names)
+    assert not any(name in kernel(bf16, build).source for name in names)
+
+
+def test_a_small_erf_stays_exact():
+    assert "libdevice.erf(" in kernel(bf16, lambda k, x: k.mul(k.erf(x), 2.0)).source
+
+
+@pytest.mark.parametrize("build", [gelu, quotient])
+def test_error_is_gone_with_the_rounding(build):
+    special = torch.tensor([0.0, -0.0, float("inf"), -float("inf"), float("nan"), 1e-30, -1e-30, 80.0, -80.0])
+    x = torch.cat([special, torch.randn(3000 - 9) * 3]).bfloat16()
+    kernel(bf16, build).check(x, rtol=2**-7, atol=1e-6)
