@@ -5,6 +5,7 @@ import torch
 from torch import nn
 
 import mlirc
+from mlirc.lowering.passes import fold_convolutions
 
 # name -> (channels in, channels out, keywords of nn.Conv2d)
 CONVOLUTIONS = {
@@ -193,3 +194,16 @@ def test_values_with_other_readers_are_not_folded_away():
     module.forward = forward
     x = torch.randn(2, 4, 6, 6)
     as_good_as_eager(compiled(module)(x), module, x)
+
+
+def test_no_op_is_looked_at_once_a_fold_has_erased_others(monkeypatch):
+    """MLIR's bindings do not know that an op is gone: reading it afterwards reads freed memory."""
+    events = []
+    find, fold = fold_convolutions.is_convolution, fold_convolutions.fold
+    monkeypatch.setattr(fold_convolutions, "is_convolution", lambda op: events.append("look") or find(op))
+    monkeypatch.setattr(fold_convolutions, "fold", lambda op, fixed: events.append("fold") or fold(op, fixed))
+    layers = [torch.nn.Conv2d(3, 4, 3), torch.nn.BatchNorm2d(4), torch.nn.ReLU(), torch.nn.Conv2d(4, 4, 3)]
+    model = torch.nn.Sequential(*layers).eval()
+    with torch.no_grad():
+        torch.compile(model, backend="mlirc", options={"fallback": "error"})(torch.randn(1, 3, 8, 8))
+    assert events.count("fold") == 2 and "look" not in events[events.index("fold") :]

@@ -48,9 +48,8 @@ class FoldConvolutions:
         fixed = parameter_arguments(function)
         fixed -= {op.operands[0] for op in block.operations if op.operation.name == "mlirc.assign"}
         restored: dict[ir.Value, ir.Value] = {}
-        for op in list(block.operations):
-            if not is_convolution(op):
-                continue
+        # found first: folding one erases other ops, which must not be looked at again
+        for op in [op for op in block.operations if is_convolution(op)]:
             rule = refusal(op, fixed)
             ledger.record(
                 self.name, "fold", "aten.convolution", rule or "PARAMETER", not rule, source_line(op.location)
