@@ -2,6 +2,7 @@
 
 import hashlib
 import importlib.metadata
+import importlib.util
 import json
 import os
 import sys
@@ -66,7 +67,9 @@ def _installed() -> list[Any]:
 
 
 def _folders(part: str) -> Iterable[str]:
-    return sys.modules[f"mlirc.{part}"].__path__
+    spec = importlib.util.find_spec(f"mlirc.{part}")  # `mlirc opt` does not load all of them
+    assert spec is not None
+    return spec.submodule_search_locations or ()
 
 
 def _version(distribution: str) -> str:

@@ -67,7 +67,15 @@ def check(operands: list[torch.Tensor], scale: float, causal: str, threads: int 
     for have, right, other in zip(made, exact, eager, strict=True):
         assert (have.isnan() == right.isnan()).all()
         error, theirs = ((x.double() - right).nan_to_num().abs().max() for x in (have, other))
-        assert error <= 2 * theirs + FLOOR[dtype] * right.nan_to_num().abs().max().clamp(min=1e-30), (error, theirs)
+        floor = max(FLOOR[dtype], score_rounding(operands, scale)) * right.nan_to_num().abs().max().clamp(min=1e-30)
+        assert error <= 2 * theirs + floor, (error, theirs)
+
+
+def score_rounding(operands: list[torch.Tensor], scale: float) -> float:
+    """What one rounding of the largest score, a sum in float32, does to its weight: of a few rows, eager's error may be luck."""
+    q, k = (x.double().nan_to_num() for x in operands[:2])
+    scores = q @ k.repeat_interleave(q.shape[1] // max(k.shape[1], 1), 1).transpose(2, 3) * scale
+    return torch.finfo(torch.float32).eps * scores.abs().max().item() if scores.numel() else 0.0
 
 
 @st.composite

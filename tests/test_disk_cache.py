@@ -416,3 +416,9 @@ def test_processes_share_it_and_may_start_at_once(tmp_path):
     assert warm[3] == [[kind, "hit", False] for kind in kinds]
     assert warm[:3] == cold[0][:3] == cold[1][:3]
     assert not list(tmp_path.glob("*/.*.part"))
+
+
+def test_the_command_line_has_a_cache_without_the_front_end(tmp_path):
+    code = "from mlirc.codegen.environment import environment; print(len(environment()))"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "64"
