@@ -8,7 +8,7 @@ from torch._C import _is_alias_of as is_alias_of  # pyright: ignore[reportAttrib
 
 from mlirc.dialects import aten_arguments, symbols
 from mlirc.dialects.symbols import Expr, Int
-from mlirc.dialects.tensor_types import TensorInfo
+from mlirc.dialects.tensor_info import TensorInfo
 
 
 class AtenCall:

@@ -5,27 +5,10 @@ from typing import Any
 
 import torch
 
+from mlirc.codegen.host_parts import FAILURE_WORDS, Launched
 from mlirc.dialects.bindings import ir
 from mlirc.dialects.dialect import attribute_value
 from mlirc.dialects.tensor_types import info_of
-
-FAILURES = "failures"  # the name of the link to the words in which checks note what failed
-FAILURE_WORDS = (
-    3  # of a launch: number of the check that failed (from 1; 0: none), the bad index, the size that it was for
-)
-
-
-@dataclass(frozen=True)
-class Launched:
-    """A kernel that a host program launches, by the name of its `mlirc.triton`, and the GPU that it runs on."""
-
-    kernel: str
-    device: int
-
-    @property
-    def link(self) -> str:
-        """What the loader knows its record by (cuda_driver.Record)."""
-        return f"{self.kernel}@{self.device}"
 
 
 @dataclass

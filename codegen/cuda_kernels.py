@@ -10,7 +10,7 @@ import torch
 
 from mlirc.codegen.cache_folder import CacheFolder
 from mlirc.codegen.cuda_driver import Record, load_kernel
-from mlirc.codegen.cuda_gpus import Launched
+from mlirc.codegen.host_parts import Launched
 from mlirc.codegen.triton_compile import CompiledKernel, compile_kernels, kernel_source
 
 

@@ -14,8 +14,8 @@ from typing import Any
 import torch
 
 from mlirc.codegen import shim
-from mlirc.codegen.cuda_gpus import FAILURE_WORDS, FAILURES, Launched
-from mlirc.codegen.host_frame import Buffer, Frame, Number, Site, location_text
+from mlirc.codegen.host_frame import Buffer, Frame, Number, location_text
+from mlirc.codegen.host_parts import FAILURE_WORDS, FAILURES, Launched, Site
 from mlirc.dialects import symbols
 from mlirc.dialects.dialect import attribute_value
 from mlirc.dialects.symbols import Int

@@ -4,13 +4,13 @@ A native call that fails is made again from Python, out of line, which raises th
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Any
 
 from mlirc.codegen.aten_call import AtenCall
 from mlirc.codegen.dispatcher_aten import dispatcher_call
 from mlirc.codegen.host_frame import Buffer, Frame, Number
 from mlirc.codegen.host_inputs import bind_result
+from mlirc.codegen.host_parts import Call
 from mlirc.codegen.native_aten import KEPT, NUMBER, UNWANTED, NativeCall, NotNative, routine_call
 from mlirc.dialects import symbols
 from mlirc.dialects.bindings import ir
@@ -20,16 +20,6 @@ from mlirc.dialects.tensor_types import info_of
 FIRST_CALL = 2  # where a host program's ATen calls begin in its `self` tuple
 
 Word = tuple[str, str]  # how a value crosses to Python: its letter (native_runtime.py), and its word with its type
-
-
-@dataclass(frozen=True)
-class Call:
-    """An ATen call of a program: operator, the user's source line, why Python makes it ("": native code does)."""
-
-    op: str
-    location: str
-    python: AtenCall
-    why: str
 
 
 def aten_call(frame: Frame, op: Any, number: int, objects: Sequence[Any]) -> Call:

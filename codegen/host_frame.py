@@ -11,19 +11,11 @@ from dataclasses import dataclass
 
 from mlirc.codegen import cuda_runtime, native_runtime, shim
 from mlirc.codegen.cuda_gpus import Gpus
+from mlirc.codegen.host_parts import Site
 from mlirc.codegen.ir_text import FunctionText, SizeText
 from mlirc.dialects.bindings import ir
 from mlirc.dialects.symbols import Int
 from mlirc.dialects.tensor_types import TensorInfo
-
-
-@dataclass(frozen=True)
-class Site:
-    """Where a call can fail: the op, the user's source line, and for a kernel's check_index its message."""
-
-    op: str
-    location: str
-    message: str = ""
 
 
 def location_text(location: ir.Location) -> str:

@@ -10,38 +10,20 @@ Straight-line: blocks follow each other, and a failure leaves for the end. nativ
 """
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
 from typing import Any
 
 from mlirc.codegen import cuda_launch, native_runtime, shim
-from mlirc.codegen.cuda_gpus import Launched, gpus_of
-from mlirc.codegen.host_aten import Call, aten_call
-from mlirc.codegen.host_frame import Buffer, Frame, Number, Root, Site, location_text
+from mlirc.codegen.cuda_gpus import gpus_of
+from mlirc.codegen.host_aten import aten_call
+from mlirc.codegen.host_frame import Buffer, Frame, Number, Root, location_text
 from mlirc.codegen.host_inputs import read_inputs
+from mlirc.codegen.host_parts import Call, HostProgram, Site
 from mlirc.dialects import symbols
 from mlirc.dialects.bindings import ir
 from mlirc.dialects.dialect import attribute_value
 from mlirc.dialects.graph_builder import read_constant
 from mlirc.dialects.memory_ops import arenas
 from mlirc.dialects.tensor_types import info_of
-
-
-@dataclass(frozen=True)
-class HostProgram:
-    """links      the functions whose addresses belong into the module's array @links: of native_runtime and cuda_runtime, and
-               kernels; and FAILURES, the address of FAILURE_WORDS words for each of `checks` (cuda_launch.py)
-    uses_gpu   whether any of its tensors is on a GPU
-    launched   kernels that it launches there
-    """
-
-    text: str
-    inputs: int
-    calls: list[Call]
-    sites: list[Site]
-    links: list[str]
-    uses_gpu: bool = False
-    launched: list[Launched] = field(default_factory=list)
-    checks: int = 0
 
 
 def host_program(function: Any, objects: Sequence[Any] = (), consume: bool = False) -> HostProgram:

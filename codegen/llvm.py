@@ -12,14 +12,17 @@ import threading
 from functools import cache
 from itertools import count
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import llvmlite.binding as llvm
 import torch
 from llvmlite.binding import ffi
 
 from mlirc.codegen.llvm_text import for_llvmlite
-from mlirc.dialects.bindings import PassManager, ir, llvm_dialect
 from mlirc.lowering.cpu_target import CpuTarget, host
+
+if TYPE_CHECKING:  # loading machine code needs no MLIR
+    from mlirc.dialects.bindings import ir
 
 # Order: scf gives cf; some vector ops give others before they give llvm; convert-to-llvm takes all that is left in one
 # walk; casts between both type systems cancel once all is converted.
@@ -35,11 +38,13 @@ _lock = threading.RLock()
 _count = count()
 
 
-def mlir_to_llvm(module: ir.Module) -> str:
+def mlir_to_llvm(module: "ir.Module") -> str:
     """LLVM IR text of `module`, which is lowered in place; needs an entered context.
 
     Raises ValueError if an op has no lowering to LLVM: translating it would end the process.
     """
+    from mlirc.dialects.bindings import PassManager, llvm_dialect
+
     passes = PassManager.parse(PIPELINE)
     passes.enable_verifier(False)  # half the time; the parser verified what comes in, and LLVM verifies what comes out
     passes.run(module.operation)
@@ -49,7 +54,9 @@ def mlir_to_llvm(module: ir.Module) -> str:
     return for_llvmlite(llvm_dialect.translate_module_to_llvmir(module.operation))
 
 
-def _not_llvm(module: ir.Module) -> list[str]:
+def _not_llvm(module: "ir.Module") -> list[str]:
+    from mlirc.dialects.bindings import ir
+
     found: set[str] = set()
 
     def visit(op: ir.Operation) -> ir.WalkResult:

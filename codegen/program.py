@@ -3,19 +3,18 @@
 import ctypes
 from collections.abc import Mapping
 from dataclasses import replace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 from weakref import finalize
 
 import torch
 
 from mlirc.codegen import after_fork, arena, cuda_driver, cuda_runtime, native_runtime, shim
-from mlirc.codegen.cuda_gpus import FAILURE_WORDS, FAILURES
-from mlirc.codegen.cuda_kernels import GpuKernel
-from mlirc.codegen.host_aten import Call
-from mlirc.codegen.host_frame import Site
-from mlirc.codegen.host_program import HostProgram
+from mlirc.codegen.host_parts import FAILURE_WORDS, FAILURES, Call, HostProgram, Site
 from mlirc.codegen.llvm import Code
 from mlirc.codegen.shared_kernels import Kernel
+
+if TYPE_CHECKING:  # loading a graph for a CPU needs nothing of Triton's
+    from mlirc.codegen.cuda_kernels import GpuKernel
 
 
 class Program:
@@ -35,7 +34,7 @@ class Program:
         host: HostProgram,
         code: Code,
         kernels: Mapping[str, Kernel],
-        gpu_kernels: Mapping[str, GpuKernel] | None = None,
+        gpu_kernels: "Mapping[str, GpuKernel] | None" = None,
     ):
         """`code` is that of host.text, `kernels` and `gpu_kernels` what it runs, by the names in host.links."""
         after_fork.install()

@@ -14,16 +14,12 @@ import torch
 
 from mlirc.codegen import shared_kernels
 from mlirc.codegen.aten_call import AtenCall
-from mlirc.codegen.cuda_kernels import load
-from mlirc.codegen.host_aten import Call
-from mlirc.codegen.host_frame import Site
-from mlirc.codegen.host_program import HostProgram
+from mlirc.codegen.host_parts import Call, HostProgram, Site
 from mlirc.codegen.llvm import load_object
 from mlirc.codegen.program import Program
 from mlirc.codegen.shared_kernels import Kernel
-from mlirc.codegen.triton_compile import CompiledKernel
 from mlirc.dialects import symbols
-from mlirc.dialects.tensor_types import TensorInfo
+from mlirc.dialects.tensor_info import TensorInfo
 
 
 def to_data(program: Program, blobs: list[bytes]) -> dict[str, Any]:
@@ -61,11 +57,18 @@ def from_data(data: Mapping[str, Any], blobs: Sequence[bytes]) -> Program:
     calls = [_call_from_data(call) for call in data["calls"]]
     uses_gpu, checks = data["uses_gpu"], data["checks"]
     host = HostProgram("", data["inputs"], calls, sites, data["links"], uses_gpu=uses_gpu, checks=checks)
-    gpu_kernels = {
-        link: load(CompiledKernel(name, blobs[blob], shared, warps), device)
-        for link, (blob, name, shared, warps, device) in data["gpu_kernels"].items()
-    }
+    gpu_kernels = _gpu_kernels(data["gpu_kernels"], blobs) if data["gpu_kernels"] else {}
     return Program(host, load_object(blobs[data["code"]]), _kernels(data["kernels"], blobs), gpu_kernels)
+
+
+def _gpu_kernels(data: Mapping[str, Any], blobs: Sequence[bytes]) -> dict[str, Any]:
+    from mlirc.codegen.cuda_kernels import load
+    from mlirc.codegen.triton_compile import CompiledKernel
+
+    return {
+        link: load(CompiledKernel(name, blobs[blob], shared, warps), device)
+        for link, (blob, name, shared, warps, device) in data.items()
+    }
 
 
 def _kernels(data: Mapping[str, tuple[int, str, str]], blobs: Sequence[bytes]) -> dict[str, Kernel]:

@@ -17,17 +17,19 @@ import json
 import math
 from collections.abc import Callable, Mapping, Sequence
 from functools import lru_cache
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 
 from mlirc.dialects import symbols
-from mlirc.dialects.bindings import ir
 from mlirc.dialects.symbols import Expr
+
+if TYPE_CHECKING:  # reading arguments needs no MLIR
+    from mlirc.dialects.bindings import ir
 
 
 def encode(
-    args: Sequence[Any], kwargs: Mapping[str, Any], operand_index: Callable[[ir.Value], int], objects: list[Any]
+    args: Sequence[Any], kwargs: Mapping[str, Any], operand_index: "Callable[[ir.Value], int]", objects: list[Any]
 ) -> str:
     """The text of a call's arguments. MLIR values in them become operands, which `operand_index` numbers; what has no
     text is appended to `objects`."""
@@ -37,7 +39,9 @@ def encode(
     return json.dumps(items, allow_nan=False)
 
 
-def _encode(x: Any, operand_index: Callable[[ir.Value], int], objects: list[Any]) -> Any:
+def _encode(x: Any, operand_index: "Callable[[ir.Value], int]", objects: list[Any]) -> Any:
+    from mlirc.dialects.bindings import ir
+
     if x is None or isinstance(x, bool | str) or type(x) is int:
         return x
     if type(x) is float:

@@ -4,7 +4,7 @@ from collections import Counter
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from mlirc.codegen.host_aten import Call
+from mlirc.codegen.host_parts import Call
 from mlirc.dialects.bindings import ir
 from mlirc.dialects.dialect import OPS, attribute_value
 from mlirc.frontend.statistics import GraphReport, KernelReport

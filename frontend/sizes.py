@@ -7,7 +7,7 @@ import torch
 
 from mlirc.dialects import symbols
 from mlirc.dialects.symbols import Int
-from mlirc.dialects.tensor_types import DTYPE_TEXT, TensorInfo
+from mlirc.dialects.tensor_info import DTYPE_TEXT, TensorInfo
 from mlirc.frontend.errors import UnsupportedGraph
 from mlirc.frontend.size_equalities import simplest
 

@@ -6,7 +6,8 @@ from typing import Any
 from mlirc.dialects.bindings import func, ir
 from mlirc.dialects.dialect import attribute_value
 from mlirc.dialects.symbols import known_nonnegative, print_list
-from mlirc.dialects.tensor_types import info_of, symbols_sum
+from mlirc.dialects.tensor_info import symbols_sum
+from mlirc.dialects.tensor_types import info_of
 from mlirc.lowering.ledger import Ledger
 from mlirc.lowering.origins import parameter_arguments, view_root
 from mlirc.lowering.source_lines import source_line
