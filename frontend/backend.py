@@ -8,8 +8,6 @@ from torch._dynamo.backends.common import aot_autograd
 from torch._functorch.partitioners import min_cut_rematerialization_partition
 from torch._subclasses.fake_tensor import unset_fake_temporarily
 
-from mlirc.codegen import compiler_pages
-from mlirc.frontend.attention_masks import drop_known_masks
 from mlirc.frontend.compile import compile_graph
 from mlirc.frontend.options import Options, read_options
 from mlirc.frontend.saved_layouts import save_channels_last, take_as_saved
@@ -27,7 +25,10 @@ def mlirc(
     options: see frontend/options.py. Raises OptionError for an unknown option before anything is traced.
     """
     chosen = read_options(options, mode)
-    drop_known_masks(gm)
+    if gm.graph.find_nodes(op="call_function", target=torch.nn.functional.scaled_dot_product_attention):
+        from mlirc.frontend.attention_masks import drop_known_masks  # which needs MLIR
+
+        drop_known_masks(gm)
     return aot_autograd(
         fw_compiler=compiler("forward", chosen),
         bw_compiler=compiler("backward", chosen),
@@ -45,9 +46,6 @@ def compiler(kind: str, options: Options) -> Callable:
                 save_channels_last(gm)
             elif kind == "backward":
                 take_as_saved(gm, example_inputs)
-            try:
-                return compile_graph(gm, kind, options)
-            finally:
-                compiler_pages.give_back()
+            return compile_graph(gm, kind, options)
 
     return compile_fx

@@ -1,39 +1,25 @@
-"""From one FX graph to a callable: import, the pipeline stage by stage, code; and what happens when a stage fails."""
+"""From one FX graph to a callable: out of the disk cache, or compiled anew; in eager where neither can be done.
+
+What the disk cache has is loaded without MLIR: what needs it is imported where it is needed.
+"""
 
 import logging
-import time
 import warnings
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Callable
 
 import torch
 from torch._guards import TracingContext
 from torch.fx import GraphModule
 from torch.utils._pytree import tree_leaves
 
-from mlirc.codegen.cache_folder import CacheFolder
-from mlirc.codegen.emit import compile_module
-from mlirc.codegen.program import Program
-from mlirc.dialects import symbols
-from mlirc.dialects.bindings import context, ir
+from mlirc.codegen import compiler_pages
 from mlirc.frontend import graph_cache, statistics
-from mlirc.frontend.cuda_graph_facts import read_facts
-from mlirc.frontend.cuda_graphs import recorded
-from mlirc.frontend.dump import Dump
 from mlirc.frontend.errors import CompilationError, DeviceError, OptionError, UnsupportedGraph
 from mlirc.frontend.garbage import collector_paused
 from mlirc.frontend.graph_text import constants
-from mlirc.frontend.importer import Imported, import_graph
-from mlirc.frontend.locations import location_of
 from mlirc.frontend.options import CUDA_GRAPH_MODES, Options
-from mlirc.frontend.prepared import Prepared
-from mlirc.frontend.report import calls_through_python, read_report
-from mlirc.frontend.reproduce import import_script, write_reproducer
 from mlirc.lowering import pipelines
-from mlirc.lowering.pass_errors import describe
-from mlirc.lowering.pass_manager import PassError, PipelineRun, functions, run_pipeline, verify_forms
 from mlirc.lowering.pipeline_parser import PipelineError
-from mlirc.lowering.source_lines import source_line
 
 log = logging.getLogger("mlirc")
 
@@ -92,117 +78,33 @@ def uses_gpu(gm: GraphModule) -> bool:
             if not isinstance(value, torch.Tensor) or value.device.type == "cpu":
                 continue
             if value.device.type != "cuda":
+                from mlirc.frontend.locations import where
+
                 what = "input" if node.op == "placeholder" else "the result of"
-                raise DeviceError(f"{what} {_where(node)} is on {value.device}; mlirc compiles for: cpu, cuda")
+                raise DeviceError(f"{what} {where(node)} is on {value.device}; mlirc compiles for: cpu, cuda")
             found = True
     return found
 
 
 def _compile(gm: GraphModule, kind: str, options: Options, report: statistics.GraphReport) -> Callable[[list], list]:
     on_gpu = uses_gpu(gm)
-    facts = read_facts(gm, kind) if on_gpu and options.mode in CUDA_GRAPH_MODES else None
+    records = on_gpu and options.mode in CUDA_GRAPH_MODES
+    if records:
+        from mlirc.frontend import cuda_graph_facts, cuda_graphs
+
+        facts = cuda_graph_facts.read_facts(gm, kind)
     stages = pipelines.stages(options.pipeline, on_gpu)
-    place, compiled = graph_cache.find(gm, parameter_positions(kind), kind, stages, options, report)
+    parameters = parameter_positions(kind)
+    place, compiled = graph_cache.find(gm, parameters, kind, stages, options, report)
     if compiled is None:
-        compiled = _compile_anew(gm, kind, stages, options, report, place)
+        from mlirc.frontend.compile_anew import compile_anew
+
+        try:
+            compiled = compile_anew(gm, parameters, kind, stages, options, report, place)
+        finally:
+            compiler_pages.give_back()
     run = wrap(compiled, len(gm.graph.find_nodes(op="placeholder")), constants(gm))
-    return run if facts is None else recorded(run, facts, kind, report, compiled.program.failures)
-
-
-def _compile_anew(
-    gm: GraphModule,
-    kind: str,
-    stages: Mapping[str, str],
-    options: Options,
-    report: statistics.GraphReport,
-    place: graph_cache.Place,
-) -> graph_cache.Compiled:
-    with context():
-        with _timed(report, "import"):
-            imported = _import(gm, kind)
-        module = imported.module
-        rest = list(stages.values())
-        dump = Dump(options.dump, kind, imported)
-        dump.write("import", ",".join(rest))
-        record = PipelineRun()
-        for stage, text in stages.items():
-            with _timed(report, stage):
-                _run_passes(module, text, kind, record)
-            del rest[0]
-            dump.write(stage, ",".join(rest))
-            if stage == "plan":
-                read_report(module, record, imported.aten, report)
-        with _timed(report, "emit"):
-            program, prepared = _emit(imported, kind, place.folder)
-        report.through_python = calls_through_python(program.calls)
-    compiled = graph_cache.Compiled(program, prepared, imported.inputs, imported.outputs)
-    graph_cache.keep(place, report, compiled, imported.objects)
-    return compiled
-
-
-@contextmanager
-def _timed(report: statistics.GraphReport, stage: str) -> Iterator[None]:
-    start = time.perf_counter()
-    yield
-    report.seconds[stage] = time.perf_counter() - start
-
-
-def _import(gm: GraphModule, kind: str) -> Imported:
-    try:
-        imported = import_graph(gm, parameter_positions(kind))
-        verify_forms(imported.module)
-        return imported
-    except UnsupportedGraph as error:
-        raise UnsupportedGraph(f"{error}{_at_node(error)}") from error
-    except Exception as error:
-        text = " ".join(f"{type(error).__name__}: {error}".split())
-        why = f"import failed{_at_node(error)}: {text}"
-        path = write_reproducer(kind, "import", import_script(gm, why), ".py")
-        raise CompilationError(f"{why}; to reproduce: python {path}") from error
-
-
-def _at_node(error: Exception) -> str:
-    node = getattr(error, "fx_node", None)  # the importer sets it
-    return f" at {_where(node)}" if node is not None else ""
-
-
-def _where(node: torch.fx.Node) -> str:
-    with context():
-        line = source_line(location_of(node))
-    name = node.name if node.op == "placeholder" else node.target
-    return str(name) if line == "unknown line" else f"{name} ({line})"
-
-
-def _run_passes(module: ir.Module, text: str, kind: str, record: PipelineRun) -> None:
-    try:
-        run_pipeline(module, text, record=record)
-    except PassError as error:
-        reproducer = f"// mlirc opt %s -p '{error.step}'\n// {error}\n{error.module_text}"
-        path = write_reproducer(kind, error.step, reproducer, ".mlir")
-        raise CompilationError(f"{error}; to reproduce: mlirc opt {path} -p '{error.step}'") from error
-
-
-def _emit(imported: Imported, kind: str, folder: CacheFolder | None) -> tuple[Program, Prepared | None]:
-    module = imported.module
-    try:
-        # a backward graph is the last to use what the forward one saved: each goes after its last use
-        program = compile_module(module, imported.objects, consume=kind == "backward", folder=folder)
-        return program, _prepared(imported, folder)
-    except Exception as error:
-        why = f"emit failed{describe(error)}"
-        path = write_reproducer(kind, "emit", f"// {why}\n{module.operation.get_asm(enable_debug_info=True)}", ".mlir")
-        raise CompilationError(f"{why}; to reproduce: mlirc opt {path} --emit") from error
-
-
-def _prepared(imported: Imported, folder: CacheFolder | None) -> Prepared | None:
-    """What the pass hoist-parameters took out of the graph."""
-    module = imported.module
-    for function in functions(module):
-        if function.name.value == "prepare":
-            positions = symbols.parse_list(function.attributes["mlirc.parameters"].value)
-            program = compile_module(module, imported.objects, "prepare", folder=folder)
-            return Prepared(program, [int(str(k)) for k in positions])
-    return None
+    return cuda_graphs.recorded(run, facts, kind, report, compiled.program.failures) if records else run
 
 
 def wrap(compiled: graph_cache.Compiled, arguments: int, constants: list[torch.Tensor]) -> Callable[[list], list]:

@@ -1,5 +1,9 @@
-"""What other people's passes and ops are made of: a change to them is a change to what a graph becomes."""
+"""What other people's passes and ops are made of: a change to them is a change to what a graph becomes.
 
+Whoever adds one has imported the module that it is added to: where that is not loaded, there are none, and it need not be.
+"""
+
+import importlib
 import inspect
 import sys
 from collections.abc import Iterable, Mapping
@@ -7,8 +11,6 @@ from pathlib import Path
 from typing import Any
 
 from mlirc.codegen import environment
-from mlirc.dialects.dialect import IMPORTS, OPS
-from mlirc.lowering.pass_manager import passes
 from mlirc.lowering.pipeline_parser import parse
 from mlirc.lowering.pipelines import PIPELINES
 
@@ -20,14 +22,26 @@ class NoSource(Exception):
 def foreign_sources(stages: Mapping[str, str]) -> str:
     """A digest of the files of every pass in the stages, and of every op and import rule, that is not mlirc's own;
     "" where there are none. Raises NoSource, and ChangedSources for a file that is newer than this process."""
-    foreign = {x for x in (*_passes(stages), *OPS.values(), *IMPORTS.values()) if not _is_ours(x)}
+    foreign = {x for x in (*_passes(stages), *_ops()) if not _is_ours(x)}
     files = {file for x in foreign for file in _files(x)}
     return environment.sources(files) if files else ""
 
 
+def _ops() -> Iterable[Any]:
+    """Every op and import rule that there is."""
+    if "mlirc.dialects.dialect" not in sys.modules:
+        return ()
+    dialect = importlib.import_module("mlirc.dialects.dialect")  # another thread may be importing it
+    return (*dialect.OPS.values(), *dialect.IMPORTS.values())
+
+
 def _passes(stages: Mapping[str, str]) -> set[type]:
-    if stages in PIPELINES.values() and not passes.cache_info().currsize:
-        return set()  # ours, as nobody can have registered another; finding them all takes longer than loading a graph
+    ours = stages in PIPELINES.values()
+    if ours and "mlirc.lowering.pass_manager" not in sys.modules:
+        return set()
+    passes = importlib.import_module("mlirc.lowering.pass_manager").passes
+    if ours and not passes.cache_info().currsize:
+        return set()  # nobody can have registered another; finding them all takes longer than loading a graph
     known = passes()
     return {known[step.name] for text in stages.values() for step in parse(text) if step.name in known}
 

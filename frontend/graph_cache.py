@@ -20,7 +20,6 @@ from mlirc.codegen.cache_entry import Entry
 from mlirc.codegen.cache_folder import OFF, VARIABLE, CacheFolder, folder, is_off
 from mlirc.codegen.environment import ChangedSources
 from mlirc.codegen.program import Program
-from mlirc.frontend.dump import describe
 from mlirc.frontend.foreign_sources import NoSource, foreign_sources
 from mlirc.frontend.graph_text import NoText, graph_text
 from mlirc.frontend.options import Options
@@ -78,11 +77,11 @@ def find(
     return place, found
 
 
-def keep(place: Place, report: GraphReport, compiled: Compiled, objects: Sequence[Any]) -> None:
+def keep(place: Place, report: GraphReport, compiled: Compiled, objects: Sequence[str]) -> None:
     """Writes the compiled graph to its place, if it has one. `objects` are what its ATen calls need that has no text."""
     if place.folder is None or not place.key:
         return
-    odd = [*map(describe, objects), *(f"{x!r}" for kind, x in compiled.outputs if kind == "value" and not _is_plain(x))]
+    odd = [*objects, *(f"{x!r}" for kind, x in compiled.outputs if kind == "value" and not _is_plain(x))]
     if odd:
         report.cache = f"off: the graph needs an object that has no text: {odd[0][:60]}"
         return

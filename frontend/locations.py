@@ -1,10 +1,11 @@
-"""The user's source line of an FX node, as an MLIR location."""
+"""The user's source line of an FX node, as an MLIR location and as text."""
 
 import re
 
 from torch.fx import Node
 
-from mlirc.dialects.bindings import ir
+from mlirc.dialects.bindings import context, ir
+from mlirc.lowering.source_lines import source_line
 
 FRAME = re.compile(r'File "([^"]+)", line (\d+)')
 
@@ -17,3 +18,11 @@ def location_of(node: Node) -> ir.Location:
         return ir.Location.unknown()
     file, line = frames[-1]
     return ir.Location.file(file, int(line), 0)
+
+
+def where(node: Node) -> str:
+    """ "aten.add.Tensor (model.py:12)": what it calls, or its name, and from where."""
+    with context():
+        line = source_line(location_of(node))
+    name = node.name if node.op == "placeholder" else node.target
+    return str(name) if line == "unknown line" else f"{name} ({line})"

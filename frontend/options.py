@@ -7,7 +7,6 @@ from dataclasses import dataclass
 from typing import Any
 
 from mlirc.frontend.errors import OptionError
-from mlirc.lowering.pass_manager import runners
 from mlirc.lowering.pipeline_parser import PipelineError
 from mlirc.lowering.pipelines import PIPELINES
 
@@ -59,6 +58,8 @@ def read_options(options: dict[str, Any] | None, mode: str | None = None) -> Opt
             raise OptionError(f"mlirc option '{name}' is {value!r}; it can be {', '.join(map(repr, allowed))}")
     made = Options(**given)
     if made.pipeline != "auto" and made.pipeline not in PIPELINES:
+        from mlirc.lowering.pass_manager import runners
+
         try:
             runners(made.pipeline)
         except PipelineError as error:

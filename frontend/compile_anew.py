@@ -1,0 +1,121 @@
+"""An FX graph that the disk cache does not have: import, the pipeline stage by stage, code; reproducers when a stage fails."""
+
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+
+from torch.fx import GraphModule
+
+from mlirc.codegen.cache_folder import CacheFolder
+from mlirc.codegen.emit import compile_module
+from mlirc.codegen.program import Program
+from mlirc.dialects import symbols
+from mlirc.dialects.bindings import context, ir
+from mlirc.frontend import graph_cache, statistics
+from mlirc.frontend.dump import Dump, describe
+from mlirc.frontend.errors import CompilationError, UnsupportedGraph
+from mlirc.frontend.importer import Imported, import_graph
+from mlirc.frontend.locations import where
+from mlirc.frontend.options import Options
+from mlirc.frontend.prepared import Prepared
+from mlirc.frontend.report import calls_through_python, read_report
+from mlirc.frontend.reproduce import import_script, write_reproducer
+from mlirc.lowering import pass_errors
+from mlirc.lowering.pass_manager import PassError, PipelineRun, functions, run_pipeline, verify_forms
+
+
+def compile_anew(
+    gm: GraphModule,
+    parameters: Sequence[int],
+    kind: str,
+    stages: Mapping[str, str],
+    options: Options,
+    report: statistics.GraphReport,
+    place: graph_cache.Place,
+) -> graph_cache.Compiled:
+    """Compiles the graph through the stages, fills in the report, and keeps what came out at its place in the disk cache.
+
+    parameters   placeholders that hold parameters and buffers
+    stages       passes, by the name of the stage
+
+    Raises UnsupportedGraph, and CompilationError for a bug of mlirc's, having written a file that reproduces it.
+    """
+    with context():
+        with _timed(report, "import"):
+            imported = _import(gm, parameters, kind)
+        module = imported.module
+        rest = list(stages.values())
+        dump = Dump(options.dump, kind, imported)
+        dump.write("import", ",".join(rest))
+        record = PipelineRun()
+        for stage, text in stages.items():
+            with _timed(report, stage):
+                _run_passes(module, text, kind, record)
+            del rest[0]
+            dump.write(stage, ",".join(rest))
+            if stage == "plan":
+                read_report(module, record, imported.aten, report)
+        with _timed(report, "emit"):
+            program, prepared = _emit(imported, kind, place.folder)
+        report.through_python = calls_through_python(program.calls)
+    compiled = graph_cache.Compiled(program, prepared, imported.inputs, imported.outputs)
+    graph_cache.keep(place, report, compiled, [describe(x) for x in imported.objects])
+    return compiled
+
+
+@contextmanager
+def _timed(report: statistics.GraphReport, stage: str) -> Iterator[None]:
+    start = time.perf_counter()
+    yield
+    report.seconds[stage] = time.perf_counter() - start
+
+
+def _import(gm: GraphModule, parameters: Sequence[int], kind: str) -> Imported:
+    try:
+        imported = import_graph(gm, parameters)
+        verify_forms(imported.module)
+        return imported
+    except UnsupportedGraph as error:
+        raise UnsupportedGraph(f"{error}{_at_node(error)}") from error
+    except Exception as error:
+        text = " ".join(f"{type(error).__name__}: {error}".split())
+        why = f"import failed{_at_node(error)}: {text}"
+        path = write_reproducer(kind, "import", import_script(gm, why), ".py")
+        raise CompilationError(f"{why}; to reproduce: python {path}") from error
+
+
+def _at_node(error: Exception) -> str:
+    node = getattr(error, "fx_node", None)  # the importer sets it
+    return f" at {where(node)}" if node is not None else ""
+
+
+def _run_passes(module: ir.Module, text: str, kind: str, record: PipelineRun) -> None:
+    try:
+        run_pipeline(module, text, record=record)
+    except PassError as error:
+        reproducer = f"// mlirc opt %s -p '{error.step}'\n// {error}\n{error.module_text}"
+        path = write_reproducer(kind, error.step, reproducer, ".mlir")
+        raise CompilationError(f"{error}; to reproduce: mlirc opt {path} -p '{error.step}'") from error
+
+
+def _emit(imported: Imported, kind: str, folder: CacheFolder | None) -> tuple[Program, Prepared | None]:
+    module = imported.module
+    try:
+        # a backward graph is the last to use what the forward one saved: each goes after its last use
+        program = compile_module(module, imported.objects, consume=kind == "backward", folder=folder)
+        return program, _prepared(imported, folder)
+    except Exception as error:
+        why = f"emit failed{pass_errors.describe(error)}"
+        path = write_reproducer(kind, "emit", f"// {why}\n{module.operation.get_asm(enable_debug_info=True)}", ".mlir")
+        raise CompilationError(f"{why}; to reproduce: mlirc opt {path} --emit") from error
+
+
+def _prepared(imported: Imported, folder: CacheFolder | None) -> Prepared | None:
+    """What the pass hoist-parameters took out of the graph."""
+    module = imported.module
+    for function in functions(module):
+        if function.name.value == "prepare":
+            positions = symbols.parse_list(function.attributes["mlirc.parameters"].value)
+            program = compile_module(module, imported.objects, "prepare", folder=folder)
+            return Prepared(program, [int(str(k)) for k in positions])
+    return None
