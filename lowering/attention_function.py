@@ -19,7 +19,16 @@ from mlirc.dialects.symbols import Int
 from mlirc.dialects.tensor_types import TensorInfo
 from mlirc.lowering.attention_call import Attention
 from mlirc.lowering.attention_decode import decode_text, decodes
-from mlirc.lowering.attention_memory import load_columns, place_of, scratch, stage_rows, store_columns
+from mlirc.lowering.attention_memory import (
+    advance,
+    load_vector,
+    place_of,
+    scratch,
+    stage_rows,
+    store_rows,
+    store_vector,
+    turn_all,
+)
 from mlirc.lowering.attention_softmax import Softmax
 from mlirc.lowering.attention_tiles import VECTORS, Tile, most_rows, powers_below, split_rows
 from mlirc.lowering.cpu_target import CpuTarget
@@ -67,8 +76,8 @@ class _Writer:
         """The rows of the product are keys, or elements of the values."""
         along, within = self.row_strides(which)
         if which == "k":
-            return Tile(f"{self.name}_scores{rows}", rows, along, within, False, self.lanes)
-        return Tile(f"{self.name}_sums{rows}", rows, within, along, True, self.lanes)
+            return Tile(f"{self.name}_scores{rows}", rows, along, within, "zero", self.lanes, self.width, self.width)
+        return Tile(f"{self.name}_sums{rows}", rows, within, along, "factor", self.lanes, self.width, self.width)
 
     def row_strides(self, which: str) -> tuple[Int, Int]:
         """Of the keys or values that the products read: from row to row, and within a row."""
@@ -87,6 +96,7 @@ class _Writer:
         _load_words(e, kernel, names, "%args")
         for number, name in enumerate(self.operands):
             e.env[name] = e.env["base", number]
+        self.rows = scratch(e, self.width * max(self.padded("k"), self.padded("v")))
         self.panel = scratch(e, self.padded("k") * self.width)
         self.scores = scratch(
             e, (self.block + self.lanes) * self.width
@@ -116,8 +126,8 @@ class _Writer:
         split = Split(Vector(None, 1), units=units, work=symbols.floordiv(work * 1, 8))
         entry = _entry(kernel, split, names, self.name, self.target, 0)
         tiles = [tile.text for tile in (*self.key_tiles, *self.value_tiles)]
-        parts = [*tiles, body, entry, _PART.replace("KERNEL", self.name)]
-        return KernelText("\n".join(parts), e.text.declarations + _LIBGOMP, names)
+        parts = [*tiles, *e.text.functions.values(), body, entry, _PART]
+        return KernelText("\n".join(parts).replace("KERNEL", self.name), e.text.declarations + _LIBGOMP, names)
 
     # ---- one block of queries
 
@@ -135,7 +145,10 @@ class _Writer:
         if a.mask:
             place = (x if n != 1 else e.i64(0) for x, n in zip((batch, head), a.mask.shape, strict=False))
             rows["mask"] = place_of(e, e.env["mask"], a.mask, *place)
-        load_columns(e, rows["q"], a.q, first, queries, self.panel, a.scale)
+        inside = b.minimum(b.sub(queries, first), e.i64(self.width))  # what comes of the lanes after these is not kept
+        here = advance(e, rows["q"], b.mul(first, e.integer(a.q.stride[2])), a.q.dtype)
+        stage_rows(e, here, a.q, inside, self.rows, self.padded("k"), a.scale)
+        turn_all(e, self.rows, self.padded("k"), self.width, self.padded("k"), self.panel, self.width)
         self.softmax.start()
         self.fill(self.sums, self.padded("v"))
         end = keys
@@ -154,7 +167,21 @@ class _Writer:
 
         e.loop(e.i64(0), end, e.i64(self.block), [], [], key_block)
         inverse = self.softmax.finish(rows["lse"], first, queries)
-        store_columns(e, rows["out"], a.out, first, queries, self.sums, inverse)
+        self.divide(inverse)
+        turn_all(e, self.sums, self.width, self.padded("v"), self.width, self.rows, self.padded("v"))
+        here = advance(e, rows["out"], b.mul(first, e.integer(a.out.stride[2])), a.out.dtype)
+        store_rows(e, here, a.out, inside, self.rows, self.padded("v"))
+
+    def divide(self, inverse: list[Value]) -> None:
+        e = self.e
+
+        def row(d: Value, state: list[Value]) -> list[Value]:
+            for half, factor in enumerate(inverse):
+                place = advance(e, self.sums, e.index.add(e.index.mul(d, e.i64(self.width)), e.i64(half * self.lanes)))
+                store_vector(e, self.softmax.wide.mul(load_vector(e, place), factor), place)
+            return state
+
+        e.loop(e.i64(0), e.i64(self.head("v")), e.i64(1), [], [], row)
 
     def fill(self, place: Value, rows: int) -> None:
         """Zeros."""
@@ -162,11 +189,8 @@ class _Writer:
         wide = e.builder(torch.float32, True)
 
         def row(d: Value, state: list[Value]) -> list[Value]:
-            address = self.advance(place, e.index.mul(d, e.i64(self.lanes)))
-            e.lines.append(
-                f"llvm.store {wide.constant(0.0)}, {address} {{alignment = 64 : i64}} : "
-                f"{wide.type_text(torch.float32)}, !llvm.ptr"
-            )
+            address = advance(e, place, e.index.mul(d, e.i64(self.lanes)))
+            store_vector(e, wide.constant(0.0), address)
             return state
 
         e.loop(e.i64(0), e.i64(rows * VECTORS), e.i64(1), [], [], row)
@@ -174,7 +198,7 @@ class _Writer:
     def rows_of(self, which: str, base: Value, key: Value, count: Value) -> Value:
         """Where the products read a block of keys or values: in place, or in a copy."""
         info = self.a.k if which == "k" else self.a.v
-        here = self.advance(base, self.e.index.mul(key, self.e.integer(info.stride[2])), info.dtype)
+        here = advance(self.e, base, self.e.index.mul(key, self.e.integer(info.stride[2])), info.dtype)
         if not self.staged[which]:
             return here
         stage_rows(self.e, here, info, count, self.copies[which], self.padded(which))
@@ -189,8 +213,8 @@ class _Writer:
             stop = b.add(start, b.mul(b.binary("arith.divui", b.sub(count, start), size), size))
 
             def one(row: Value, state: list[Value], tile: Tile = tile) -> list[Value]:
-                source = self.advance(keys, b.mul(row, along))
-                target = self.advance(self.scores, b.mul(row, e.i64(self.width)))
+                source = advance(e, keys, b.mul(row, along))
+                target = advance(e, self.scores, b.mul(row, e.i64(self.width)))
                 e.lines.append(tile.call(source, along, within, e.i64(self.head("k")), self.panel, target))
                 return state
 
@@ -204,19 +228,14 @@ class _Writer:
         whole = self.head("v") // full.rows * full.rows
 
         def one(row: Value, state: list[Value], tile: Tile = full) -> list[Value]:
-            source = self.advance(values, b.mul(row, within))
-            target = self.advance(self.sums, b.mul(row, e.i64(self.width)))
+            source = advance(e, values, b.mul(row, within))
+            target = advance(e, self.sums, b.mul(row, e.i64(self.width)))
             e.lines.append(tile.call(source, within, along, count, self.scores, target, self.softmax.factor))
             return state
 
         e.loop(e.i64(0), e.i64(whole), e.i64(full.rows), [], [], one)
         for tile in rests:
             one(e.i64(whole), [], tile)
-
-    def advance(self, address: Value, offset: Value, dtype: torch.dtype = torch.float32) -> Value:
-        element = "f32" if dtype == torch.float32 else "i16"
-        text = f"llvm.getelementptr {address}[{offset}] : (!llvm.ptr, i64) -> !llvm.ptr, {element}"
-        return self.e.index.emit(text, torch.int64)
 
 
 def is_staged(rows: TensorInfo) -> bool:

@@ -1,9 +1,8 @@
-"""Rows of queries, keys and results between memory and scratch: turned, so that a row becomes a column, or as they are."""
+"""Rows of queries, keys and results between memory and scratch; and scratch turned, so that rows become columns."""
 
 import torch
 
 from mlirc.dialects.tensor_types import TensorInfo
-from mlirc.lowering.attention_tiles import VECTORS
 from mlirc.lowering.kernel_emitter import Emitter
 from mlirc.lowering.kernel_memory import stored_dtype
 from mlirc.lowering.kernel_squares import transposed
@@ -23,15 +22,17 @@ def advance(e: Emitter, address: Value, offset: Value, dtype: torch.dtype = torc
     )
 
 
-def load_vector(e: Emitter, address: Value, dtype: torch.dtype = torch.float32, align: int = 64) -> Value:
+def load_vector(e: Emitter, address: Value, dtype: torch.dtype = torch.float32, align: int = 0) -> Value:
+    """A vector in scratch, which lies at a multiple of its size; or at one of `align`."""
     b = e.builder(dtype, True)
+    align = align or dtype.itemsize * e.lanes
     text = f"llvm.load {address} {{alignment = {align} : i64}} : !llvm.ptr -> {b.type_text(dtype)}"
     return b.emit(text, dtype)
 
 
 def store_vector(e: Emitter, value: Value, address: Value) -> None:
     type_ = e.builder(torch.float32, True).type_text(torch.float32)
-    e.lines.append(f"llvm.store {value}, {address} {{alignment = 64 : i64}} : {type_}, !llvm.ptr")
+    e.lines.append(f"llvm.store {value}, {address} {{alignment = {4 * e.lanes} : i64}} : {type_}, !llvm.ptr")
 
 
 def store_scalar(e: Emitter, value: Value, address: Value) -> None:
@@ -107,82 +108,59 @@ def gather(e: Emitter, address: Value, offsets: Value, dtype: torch.dtype) -> Va
     return widened(e, loaded, dtype, True)
 
 
-def row_offsets(e: Emitter, first: Value, half: int, end: Value, stride: Value) -> Value:
-    """Where the rows of a half of the lanes start; those from `end` on are the last row again."""
+def row_offsets(e: Emitter, first: Value, end: Value, stride: Value) -> Value:
+    """Where the row of each lane starts, from row `first` on; those from `end` on are the last row again."""
     b = e.builder(torch.int64, True)
-    row = b.add(e.lane_numbers(), e.splat(e.index.add(first, e.i64(half * e.lanes))))
+    row = b.add(e.lane_numbers(), e.splat(first))
     return b.mul(b.minimum(row, e.splat(e.index.sub(end, e.i64(1)))), e.splat(stride))
 
 
-def load_columns(
-    e: Emitter, base: Value, rows: TensorInfo, first: Value, end: Value, panel: Value, scale: float
-) -> None:
-    """panel[d, i] = rows[first + i, d] * scale. Rows from `end` on are the last one again: what comes of them is not kept."""
-    head, width = rows.shape[3], VECTORS * e.lanes
-    assert isinstance(head, int)
-    wide, b = e.builder(torch.float32, True), e.index
-    along, within = e.integer(rows.stride[2]), e.integer(rows.stride[3])
-    if rows.stride[3] != 1:
-        for half in range(VECTORS):
-            offsets = row_offsets(e, first, half, end, along)
+def turn(e: Emitter, source: Value, source_pitch: int, target: Value, target_pitch: int) -> None:
+    """target[k, i] = source[i, k] for as many rows and columns as a vector has lanes, in scratch. The code stands in a
+    function of its own: LLVM takes long to choose instructions for the shuffles of a square."""
+    name = "@KERNEL_turn"
+    if name not in e.text.functions:
+        inside = Emitter(e.vector, e.text.target)
+        places = [[Value(f"%{side}", torch.int64)] for side in ("source", "target")]
+        for side, found in zip(("source", "target"), places, strict=True):
+            for _ in range(e.lanes - 1):
+                found.append(advance(inside, found[-1], Value(f"%{side}_pitch", torch.int64)))
+        columns = transposed(inside, [load_vector(inside, place) for place in places[0]])
+        for value, place in zip(columns, places[1], strict=True):
+            store_vector(inside, value, place)
+        head = f"llvm.func internal {name}(%source: !llvm.ptr, %source_pitch: i64, %target: !llvm.ptr, %target_pitch: i64) {{"
+        e.text.functions[name] = "\n".join([head, *inside.text.preamble, *inside.lines, "llvm.return", "}"])
+    pitches = e.i64(source_pitch), e.i64(target_pitch)
+    e.lines.append(
+        f"llvm.call {name}({source}, {pitches[0]}, {target}, {pitches[1]}) : (!llvm.ptr, i64, !llvm.ptr, i64) -> ()"
+    )
 
-            def element(d: Value, state: list[Value], half: int = half, offsets: Value = offsets) -> list[Value]:
-                here = advance(e, base, b.mul(d, within), rows.dtype)
-                value = wide.mul(gather(e, here, offsets, rows.dtype), wide.constant(scale))
-                store_vector(e, value, advance(e, panel, b.add(b.mul(d, e.i64(width)), e.i64(half * e.lanes))))
-                return state
 
-            e.loop(e.i64(0), e.i64(head), e.i64(1), [], [], element)
-        return
-    last = b.sub(end, e.i64(1))
+def turn_all(e: Emitter, source: Value, source_pitch: int, rows: int, columns: int, target: Value, pitch: int) -> None:
+    """target[k, i] = source[i, k], in whole squares."""
+    b = e.index
 
-    def square(d: Value, state: list[Value]) -> list[Value]:
-        mask = lanes_below(e, b.sub(e.i64(head), d))
-        for half in range(VECTORS):
-            read = []
-            for lane in range(e.lanes):
-                row = b.minimum(b.add(first, e.i64(half * e.lanes + lane)), last)
-                address = advance(e, base, b.add(b.mul(row, along), d), rows.dtype)
-                read.append(load_masked(e, address, rows.dtype, mask))
-            for k, column in enumerate(transposed(e, read)):
-                place = b.add(b.mul(b.add(d, e.i64(k)), e.i64(width)), e.i64(half * e.lanes))
-                store_vector(e, wide.mul(column, wide.constant(scale)), advance(e, panel, place))
+    def line(i: Value, state: list[Value]) -> list[Value]:
+        def square(k: Value, state: list[Value]) -> list[Value]:
+            here = advance(e, source, b.add(b.mul(i, e.i64(source_pitch)), k))
+            turn(e, here, source_pitch, advance(e, target, b.add(b.mul(k, e.i64(pitch)), i)), pitch)
+            return state
+
+        e.loop(e.i64(0), e.i64(columns), e.i64(e.lanes), [], [], square)
         return state
 
-    e.loop(e.i64(0), e.i64(head), e.i64(e.lanes), [], [], square)
+    e.loop(e.i64(0), e.i64(rows), e.i64(e.lanes), [], [], line)
 
 
-def store_columns(
-    e: Emitter, base: Value, rows: TensorInfo, first: Value, end: Value, sums: Value, factors: list[Value]
+def stage_rows(
+    e: Emitter, base: Value, rows: TensorInfo, count: Value, copy: Value, pitch: int, scale: float = 1.0
 ) -> None:
-    """rows[first + i, d] = sums[d, i] * factor[i] for the rows before `end`, whose elements lie side by side."""
-    head, width = rows.shape[3], VECTORS * e.lanes
-    assert isinstance(head, int)
-    wide, b = e.builder(torch.float32, True), e.index
-    along = e.integer(rows.stride[2])
-
-    def square(d: Value, state: list[Value]) -> list[Value]:
-        for half, factor in enumerate(factors):
-            columns = []
-            for k in range(e.lanes):
-                place = b.add(b.mul(b.add(d, e.i64(k)), e.i64(width)), e.i64(half * e.lanes))
-                columns.append(wide.mul(load_vector(e, advance(e, sums, place)), factor))
-            for lane, value in enumerate(transposed(e, columns)):
-                row = b.add(first, e.i64(half * e.lanes + lane))
-                left = b.select(b.lt(row, end), b.sub(e.i64(head), d), e.i64(0))
-                address = advance(e, base, b.add(b.mul(row, along), d), rows.dtype)
-                store_masked(e, value, address, rows.dtype, lanes_below(e, left))
-        return state
-
-    e.loop(e.i64(0), e.i64(head), e.i64(e.lanes), [], [], square)
-
-
-def stage_rows(e: Emitter, base: Value, rows: TensorInfo, count: Value, copy: Value, pitch: int) -> None:
-    """copy[i, d] = rows[i, d] as float32, in rows of `pitch` elements."""
+    """copy[i, d] = rows[i, d] * scale as float32, in rows of `pitch` elements."""
     head, b = rows.shape[3], e.index
     assert isinstance(head, int)
     along, within = e.integer(rows.stride[2]), e.integer(rows.stride[3])
     side_by_side = rows.stride[3] == 1
+    f = e.builder(torch.float32, side_by_side)
 
     def row(i: Value, state: list[Value]) -> list[Value]:
         source = advance(e, base, b.mul(i, along), rows.dtype)
@@ -192,13 +170,34 @@ def stage_rows(e: Emitter, base: Value, rows: TensorInfo, count: Value, copy: Va
             here = advance(e, source, d if side_by_side else b.mul(d, within), rows.dtype)
             if side_by_side:
                 value = load_masked(e, here, rows.dtype, lanes_below(e, b.sub(e.i64(head), d)))
-                store_vector(e, value, advance(e, target, d))
             else:
                 value = load_scalar(e, here, rows.dtype)
-                store_scalar(e, value, advance(e, target, d))
+            value = value if scale == 1.0 else f.mul(value, f.constant(scale))
+            (store_vector if side_by_side else store_scalar)(e, value, advance(e, target, d))
             return state
 
         e.loop(e.i64(0), e.i64(head), e.i64(e.lanes if side_by_side else 1), [], [], part)
+        return state
+
+    e.loop(e.i64(0), count, e.i64(1), [], [], row)
+
+
+def store_rows(e: Emitter, base: Value, rows: TensorInfo, count: Value, source: Value, pitch: int) -> None:
+    """rows[i, d] = source[i, d] for the first `count` rows, whose elements lie side by side."""
+    head, b = rows.shape[3], e.index
+    assert isinstance(head, int)
+    along = e.integer(rows.stride[2])
+
+    def row(i: Value, state: list[Value]) -> list[Value]:
+        target = advance(e, base, b.mul(i, along), rows.dtype)
+        start = advance(e, source, b.mul(i, e.i64(pitch)))
+
+        def part(d: Value, state: list[Value]) -> list[Value]:
+            inside = lanes_below(e, b.sub(e.i64(head), d))
+            store_masked(e, load_vector(e, advance(e, start, d)), advance(e, target, d, rows.dtype), rows.dtype, inside)
+            return state
+
+        e.loop(e.i64(0), e.i64(head), e.i64(e.lanes), [], [], part)
         return state
 
     e.loop(e.i64(0), count, e.i64(1), [], [], row)
