@@ -26,6 +26,7 @@ PERSISTENT = 16384  # the longest row that is held in registers
 LOOPED = 2048  # the block of a row that is not
 SHARED = 4096  # elements of a tile in which what does not change along a side is known once
 COLUMNS = 2048  # elements of a tile that reduces along columns
+MOST_COLUMNS = 8192  # where there are few such tiles: each waits for memory as seldom as can be
 LINE = 128  # bytes that memory is best read by
 TURNED_SIDE = 64  # of a tile that is turned around
 MOST_WARPS = 16
@@ -221,7 +222,8 @@ def _columns(
     count = min(LINE // max(narrowest, 2), next_power(max(rows, 1)))
     while count > 16 and rows // count < PROGRAMS:
         count //= 2
-    block = min(next_power(length), max(COLUMNS // count, 1)) if known else max(COLUMNS // count, 1)
+    most = COLUMNS if rows // count >= PROGRAMS // 4 else MOST_COLUMNS
+    block = min(next_power(length), max(most // count, 1)) if known else max(COLUMNS // count, 1)
     looped = not known or block < length
     tiles = (Tile("x", parallel, count), Tile("r", inner, block))
     return Schedule(tiles, (), looped, warps(count * block, 2 * PER_THREAD))

@@ -10,7 +10,7 @@ from mlirc.dialects.dialect import Composite, imports
 from mlirc.dialects.graph_builder import NotOurs
 from mlirc.dialects.import_arguments import count, need_floats
 from mlirc.dialects.ops.group_norm import append_ones
-from mlirc.dialects.ops.layer_norm import affine, from_normal, masked
+from mlirc.dialects.ops.layer_norm import affine, masked
 from mlirc.dialects.ops.reduction import mean, squeeze, sum_over
 from mlirc.dialects.tensor_types import TensorInfo, info_of, opmath
 
@@ -81,10 +81,11 @@ class BatchNormBackward(Composite, name="batch_norm_backward"):
         dims = all_but_channels(x)
         rstd, weight = across(g, rstd, x), across(g, weight, x)
         normal = g.mul(g.sub(x, across(g, middle, x)), rstd)
-        dweight, dbias = (sum_over(g, v, dims) for v in (g.mul(grad, normal), grad))
-        grad = g.mul(grad, weight)
-        dx = from_normal(g, grad, normal, rstd, dims, centred=True) if training else g.mul(grad, rstd)
-        return dx, dweight, dbias
+        product = g.mul(grad, normal)
+        dweight, dbias = (sum_over(g, v, dims) for v in (product, grad))
+        if training:  # the same two sums again: the weight, one number a channel, stays out of them
+            grad = g.sub(g.sub(grad, g.mul(normal, mean(g, product, dims, True))), mean(g, grad, dims, True))
+        return g.mul(g.mul(rstd, weight), grad), dweight, dbias
 
 
 def all_but_channels(x):

@@ -14,11 +14,13 @@ from mlirc.dialects.tensor_types import TEXT_DTYPE, TensorInfo, info_of, type_of
 from mlirc.lowering.kernel_body import EXPRESSIONS
 from mlirc.lowering.ledger import Ledger
 from mlirc.lowering.source_lines import source_line
+from mlirc.lowering.split_pairs import Pair, find_pair, of_part, of_parts
 
 LANES = 64  # columns that a program reduces side by side
 COLUMN_PROGRAMS = 4  # for each of `programs`: those that go down columns have little in flight each
 FEW_COLUMNS = 8  # for each of `programs`: more are not split where that means to read everything twice
 SHORTEST, SHORTEST_COLUMN = 4096, 128  # elements that a part of a row has at least
+MOST_PARTS = 512  # of a row: what they leave is folded by few programs
 
 
 @dataclass(frozen=True)
@@ -31,8 +33,9 @@ class SplitReductions:
              %0 = "mlircx.kernel"(%1) ({ read "d1, d0", reduce sum, sqrt, yield "d0" })   {parallel = "8", inner = "32"}
 
     FEW ROWS    fewer programs than `programs`, of rows long enough; sizes that are known; no scan, no arg reduction, no
-                check_index. What needs one reduction after another is taken apart into as many pairs; what is written at
-                each point is written by the first kernel, or where it needs a reduction by one of its own.
+                check_index. What needs one reduction after another is taken apart into as many pairs of kernels, but for
+                a mean and the squares around it, and a maximum and the powers beneath it (split_pairs.py); what is
+                written at each point is written by the first kernel, or where it needs a reduction by one of its own.
     """
 
     name = "split-reductions"
@@ -53,7 +56,7 @@ class SplitReductions:
             label = attribute_value(op.attributes["label"])
             ledger.record(self.name, "split", label, "FEW ROWS", parts is not None, source_line(op.location))
             while parts is not None:
-                op = kernel.split(*parts)
+                op = kernel.split(parts)
                 if op is None:
                     break
                 kernel = _Kernel(op)
@@ -90,6 +93,10 @@ class _Kernel:
                 self.reductions.append(item)
                 self.simple &= not attribute_value(item.attributes["kind"]).startswith("arg")
             self.simple &= item.name not in ("mlirc.scan", "mlirc.check_index")
+        self.first = [r for r in self.reductions if self.depth[r.result] == 1]
+        seconds = [r for r in self.reductions if self.depth[r.result] == 2]
+        pairs = [find_pair(r, self.first, self.is_inner) for r in seconds]
+        self.pairs: list[Pair] = [p for p in pairs if p is not None and self.depth[p.centre] == 1]
 
     # ---- whether, and how
 
@@ -130,46 +137,48 @@ class _Kernel:
             return min(programs // rows, length // SHORTEST) if rows < programs // 2 else 1
         most = programs * COLUMN_PROGRAMS * LANES
         few = most // 2 if self.once else programs * FEW_COLUMNS
-        return min(most // rows, length // SHORTEST_COLUMN) if rows < few else 1
+        return min(most // rows, length // SHORTEST_COLUMN, MOST_PARTS) if rows < few else 1
 
     @property
     def once(self) -> bool:
         """Whether it is read once although it is split: nothing inner needs a reduction."""
         inner = [x for x, map_ in zip(self.end.operands, self.maps, strict=True) if self.is_pointwise(x, map_)]
-        return all(self.depth[x] == 0 for x in inner) and all(self.depth[r.result] == 1 for r in self.reductions)
+        return all(self.depth[x] == 0 for x in inner) and self.at_once == len(self.reductions)
+
+    @property
+    def at_once(self) -> int:
+        """How many reductions the first two kernels do."""
+        return len(self.first) + len(self.pairs)
 
     def is_pointwise(self, value: ir.Value, map_: Iterable[Int]) -> bool:
         """Whether a result is written at each point of a row."""
         return self.is_inner[value] or self.names_inner(map_)
 
-    def choose_parts(self, wanted: int) -> tuple[int, int] | None:
-        """Which inner dimension to take apart, and into how many parts; None where no number that is large enough divides it."""
-        best = (0, 1)
-        for d, size in enumerate(self.inner):
-            assert isinstance(size, int)
-            parts = next((n for n in range(min(wanted, size), 1, -1) if size % n == 0), 1)
-            best = max(best, (d, parts), key=lambda choice: choice[1])
+    def choose_parts(self, wanted: int) -> list[int] | None:
+        """Into how many parts each inner dimension is taken; None where no numbers that are large enough divide them."""
+        sizes = [n for n in self.inner if isinstance(n, int)]
+        whole = _divisors(sizes, range(len(sizes)), wanted)  # outer ones first: a part then lies in one piece
+        parts = _divisors(sizes, sorted(range(len(sizes)), key=lambda d: -_divisor(sizes[d], wanted)), wanted)
+        if 2 * math.prod(whole) >= math.prod(parts):
+            parts = whole
         enough = min(wanted // 4, LANES // 4) if self.across else wanted // 4  # of few columns a program takes fewer
-        return best if best[1] > 1 and best[1] >= enough else None
+        return parts if math.prod(parts) > 1 and math.prod(parts) >= enough else None
 
     # ---- the kernels that take its place
 
-    def split(self, d: int, parts: int) -> Any:
+    def split(self, parts: list[int]) -> Any:
         """Writes the kernels of the reductions that need no others. Returns what is left to be split, if anything is."""
-        first = [r for r in self.reductions if self.depth[r.result] == 1]
-        deeper = len(first) < len(self.reductions)
+        deeper = self.at_once < len(self.reductions)
         results = list(zip(self.end.operands, self.maps, self.op.results, strict=True))
         early = [x for x in results if self.depth[x[0]] == 0 and self.is_pointwise(*x[:2])]
-        partial = self.partial(first, d, parts, early)
+        partial = self.partial(parts, early)
         outer = [x for x in results if not (deeper or self.is_pointwise(*x[:2]))]
         rest = [x for x in results if x not in outer and x not in early]
-        combined = _Maker(self, self.parallel, [parts], partial)
-        for reduction, tensor in zip(first, partial, strict=True):
-            combined.read(reduction.result, tensor, [dimension(self.rank), *map(dimension, range(self.rank))])
-            combined.reduce(reduction)
+        folded = [*self.first, *(pair.second for pair in self.pairs)]
+        combined = self.combined(parts, partial)
         combined.copy([value for value, _, _ in outer])
         here = list(map(dimension, range(self.rank)))
-        totals = [(r.result, here, self.info(r, self.parallel)) for r in first] if rest else []
+        totals = [(r.result, here, self.info(r, self.parallel)) for r in folded] if rest else []
         made = combined.finish([(v, m, info_of(out)) for v, m, out in outer] + totals)
         for (_, _, old), new in zip(outer, made, strict=False):
             old.replace_all_uses_with(new)
@@ -177,7 +186,7 @@ class _Kernel:
             tensors = made[len(outer) :]
             inner = self.inner if deeper else []
             last = _Maker(self, self.parallel if deeper else self.parallel + self.inner, inner, tensors)
-            for reduction, tensor in zip(first, tensors, strict=True):
+            for reduction, tensor in zip(folded, tensors, strict=True):
                 last.read(reduction.result, tensor, here)
             last.copy([value for value, _, _ in rest])
             values = last.finish([(v, m, info_of(out)) for v, m, out in rest])
@@ -185,6 +194,27 @@ class _Kernel:
                 old.replace_all_uses_with(new)
         self.op.erase()
         return values[0].owner if rest and deeper else None
+
+    def combined(self, parts: list[int], partial: list[ir.Value]) -> "_Maker":
+        """The kernel that folds what the parts left: rows of parts."""
+        split = [n for n in parts if n > 1]
+        maker = _Maker(self, self.parallel, split, partial)
+        place = [*(dimension(self.rank + k) for k in range(len(split))), *map(dimension, range(self.rank))]
+        left = {}
+        for reduction, tensor in zip([*self.first, *(p.second for p in self.pairs)], partial, strict=True):
+            maker.read(reduction.result, tensor, place)
+            left[reduction.result] = maker.values[reduction.result]
+        for reduction in self.first:
+            maker.reduce(reduction)
+        elements = math.prod(n for n in self.inner if isinstance(n, int)) // math.prod(parts)
+        for pair in self.pairs:
+            first, second = left[pair.first.result], left[pair.second.result]
+            del maker.values[pair.second.result]
+            maker.copy([pair.centre])
+            centre = maker.values[pair.centre]
+            maker.values[pair.second.result] = of_parts(pair, maker.create, first, second, centre, elements)
+            maker.reduce(pair.second)
+        return maker
 
     @property
     def maps(self) -> list[tuple[Int, ...]]:
@@ -194,25 +224,32 @@ class _Kernel:
         names = {f"d{d}" for d in range(self.rank, self.rank + len(self.inner))}
         return any(names & symbols.free_symbols(e) for e in map_)
 
-    def partial(self, reductions: list[Any], d: int, parts: int, early: list[tuple]) -> list[ir.Value]:
+    def partial(self, parts: list[int], early: list[tuple]) -> list[ir.Value]:
         """The reductions of each part, as tensors of parts x rows. Writes the results `early` too: they need no reduction."""
-        each = self.inner[d] // parts
-        inner = [each if k == d else n for k, n in enumerate(self.inner)]
-        place: dict[str, Int] = {f"d{k}": dimension(k + 1) for k in range(self.rank + len(inner))}
-        place[f"d{self.rank + d}"] = dimension(0) * each + dimension(self.rank + d + 1)
-        maker = _Maker(self, [parts, *self.parallel], inner, [], place)
-        maker.copy([r.operands[0] for r in reductions] + [value for value, _, _ in early])
-        for reduction in reductions:
+        split = [d for d, n in enumerate(parts) if n > 1]
+        inner = [n // k for n, k in zip(self.inner, parts, strict=True) if isinstance(n, int)]
+        shape = [*(parts[d] for d in split), *self.parallel]
+        place: dict[str, Int] = {f"d{k}": dimension(k + len(split)) for k in range(self.rank + len(inner))}
+        for k, d in enumerate(split):
+            place[f"d{self.rank + d}"] = dimension(k) * inner[d] + dimension(self.rank + d + len(split))
+        maker = _Maker(self, shape, inner, [], place)
+        maker.copy([r.operands[0] for r in self.first] + [value for value, _, _ in early])
+        for reduction in self.first:
             maker.values[reduction.result] = maker.values[reduction.operands[0]]
             maker.reduce(reduction)
-        here = list(map(dimension, range(self.rank + 1)))
+        for pair in self.pairs:
+            value, folded = maker.values[pair.value], maker.values[pair.first.result]
+            maker.values[pair.second.result] = of_part(pair, maker.create, value, folded, math.prod(inner))
+            maker.reduce(pair.second)
+        folded = [*self.first, *(pair.second for pair in self.pairs)]
+        here = list(map(dimension, range(len(shape))))
         made = maker.finish(
-            [(r.result, here, self.info(r, [parts, *self.parallel])) for r in reductions]
+            [(r.result, here, self.info(r, shape)) for r in folded]
             + [(v, [symbols.substitute(e, place) for e in m], info_of(out)) for v, m, out in early]
         )
-        for (_, _, old), new in zip(early, made[len(reductions) :], strict=True):
+        for (_, _, old), new in zip(early, made[len(folded) :], strict=True):
             old.replace_all_uses_with(new)
-        return made[: len(reductions)]
+        return made[: len(folded)]
 
     def info(self, reduction: Any, shape: Sequence[Int]) -> TensorInfo:
         device = info_of(self.op.results[0]).device
@@ -300,3 +337,16 @@ class _Maker:
         )
         self.block.append_to(made.regions[0])
         return list(made.results)
+
+
+def _divisor(size: int, most: int) -> int:
+    """The largest number up to `most` that divides a size."""
+    return next((n for n in range(min(most, size), 1, -1) if size % n == 0), 1)
+
+
+def _divisors(sizes: list[int], order: Iterable[int], most: int) -> list[int]:
+    """Divisors of sizes, taken as large as can be one after another, whose product is at most `most`."""
+    found = [1] * len(sizes)
+    for d in order:
+        found[d] = _divisor(sizes[d], most // math.prod(found))
+    return found

@@ -18,9 +18,9 @@ def on_gpu(dtype, *shape):
     return TensorInfo(dtype, shape, device="cuda:0")
 
 
-def split(x: TensorInfo, parallel: str, inner: str, build) -> tuple[list, list[torch.Tensor], list[torch.Tensor]]:
+def split(x: TensorInfo, parallel, inner, build, values=None) -> tuple[list, list[torch.Tensor], list[torch.Tensor]]:
     """The kernels' spaces after the pass, and what the function gives before and after it (run on the CPU)."""
-    values = torch.randint(-3, 4, x.shape).to(x.dtype)
+    values = torch.randint(-3, 4, x.shape).to(x.dtype) if values is None else values
     with context():
         module = ir.Module.create()
         with ir.InsertionPoint(module.body):
@@ -43,7 +43,7 @@ def split(x: TensorInfo, parallel: str, inner: str, build) -> tuple[list, list[t
 def check(*arguments) -> list:
     spaces, want, got = split(*arguments)
     for x, y in zip(got, want, strict=True):
-        torch.testing.assert_close(x, y)
+        torch.testing.assert_close(x, y, equal_nan=True)
     return spaces
 
 
@@ -89,7 +89,7 @@ def test_what_a_row_has_one_of_does_not_count():
 
 
 def test_norm_of_few_channels():
-    """Mean, then variance, then every element: two reductions, one after the other."""
+    """Mean, then variance, then every element: the squares of a part are summed around its own mean."""
 
     def build(k, x):
         (c,), (n, s) = k.parallel_dims, k.inner_dims
@@ -101,7 +101,43 @@ def test_norm_of_few_channels():
         return [(out, (n, c, s), on_gpu(f32, 16, 3, 1024)), (variance, (c,), on_gpu(f32, 3))]
 
     spaces = check(on_gpu(f32, 16, 3, 1024), "3", "16, 1024", build)
-    assert len(spaces) == 5 and spaces[-1] == ("3, 16, 1024", "")
+    assert spaces == [("4, 3", "4, 1024"), ("3", "4"), ("3, 16, 1024", "")]
+
+
+def test_channels_last_statistics():
+    """Both dimensions are taken apart, so that few channels are programs enough; a large mean takes nothing off the variance."""
+
+    def build(k, x):
+        (c,), (n, s) = k.parallel_dims, k.inner_dims
+        value = k.read(x, (n, s, c))
+        mean = k.mul(k.reduce("sum", value), 1 / (16 * 3136))
+        centred = k.sub(value, mean)
+        return [(k.reduce("sum", k.mul(centred, centred)), (c,), on_gpu(f32, 8))]
+
+    values = torch.randn(16, 3136, 8) + 1000
+    spaces, _, (got,) = split(on_gpu(f32, 16, 3136, 8), "8", "16, 3136", build, values)
+    assert spaces == [("16, 16, 8", "1, 196"), ("8", "16, 16")]
+    exact = values.double().var((0, 1), correction=0) * 16 * 3136
+    torch.testing.assert_close(got.double(), exact, rtol=1e-5, atol=0)
+
+
+@pytest.mark.parametrize("safe", [False, True])
+def test_powers_beneath_the_largest(safe):
+    """A softmax's sum, and logsumexp's, of rows with infinities and NaN, in one part, in all of them, or in none."""
+
+    def build(k, x):
+        (p,), _ = k.parallel_dims, k.inner_dims
+        value = k.read(x, k.dims)
+        top = k.reduce("max", value)
+        centre = k.select(k.isinf(top), 0.0, top) if safe else top
+        total = k.reduce("sum", k.exp(k.sub(value, centre)))
+        return [(total, (p,), on_gpu(f32, 8)), (top, (p,), on_gpu(f32, 8))]
+
+    inf = float("inf")
+    values = torch.randn(8, 1 << 15) * 20
+    values[1, 5], values[2, :5000], values[3], values[4, 7] = inf, -inf, -inf, float("nan")
+    values[5, 3], values[5, 1 << 14], values[6, 0], values[7] = inf, -inf, 3e38, 2.5
+    assert check(on_gpu(f32, 8, 1 << 15), "8", str(1 << 15), build, values) == [("8, 8", "4096"), ("8", "8")]
 
 
 @pytest.mark.parametrize(("rows", "columns"), [(1000, 8192), (4, 2048), (4, 9973)])
