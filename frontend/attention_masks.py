@@ -4,8 +4,8 @@
     sdpa(q, k, v, attn_mask=arange(S)[None, :] <= arange(S)[:, None])                    ->  sdpa(q, k, v, is_causal=True)
 
 AOTAutograd traces through the operator, and which kernel that becomes depends on the mask that it is given: with some
-masks it is not attention any more but matrix products and a softmax. So what can be known of a mask is found out before;
-value_ranges.py does it, on the mask's part of the graph in the dialect.
+masks it is not attention any more but matrix products and a softmax. So what can be known of a mask is found out before
+(mask_meaning.py), and kept in the disk cache.
 """
 
 import operator
@@ -13,15 +13,11 @@ from typing import Any
 
 import torch
 from torch.fx import Graph, GraphModule, Node
-from torch.fx.experimental.proxy_tensor import make_fx
 
-from mlirc.dialects.bindings import context
 from mlirc.dialects.symbols import Int
-from mlirc.frontend.errors import UnsupportedGraph
-from mlirc.frontend.importer import import_graph
+from mlirc.frontend.graph_text import NoText, part_text
+from mlirc.frontend.kept_answers import kept_answer
 from mlirc.frontend.sizes import size
-from mlirc.lowering.index_maps import identity
-from mlirc.lowering.value_ranges import ALWAYS, Elements, broadcast
 
 Shape = tuple[Int, ...]
 SDPA = torch.nn.functional.scaled_dot_product_attention
@@ -29,8 +25,10 @@ NAMES = ("query", "key", "value", "attn_mask", "dropout_p", "is_causal")
 IN_PLACE = {operator.setitem, operator.iadd, operator.isub, operator.imul, operator.iand, operator.ior, operator.ixor}
 
 
-def drop_known_masks(gm: GraphModule) -> int:
+def drop_known_masks(gm: GraphModule, cache: bool = False) -> int:
     """Rewrites the attention calls of a graph of Dynamo's; gives how many masks went.
+
+    cache   whether the disk cache may be asked, and told
 
     A key that is hidden no longer reaches a row at all, where adding -inf to NaN would.
     """
@@ -47,7 +45,7 @@ def drop_known_masks(gm: GraphModule) -> int:
         if q is None or k is None or m is None:
             continue
         if (mask, q, k) not in known:
-            known[mask, q, k] = what_is_seen(gm, mask, q, k)
+            known[mask, q, k] = what_is_seen(gm, mask, q, k, cache)
         causal = known[mask, q, k]
         if causal is None:
             continue
@@ -65,27 +63,24 @@ def shape_of(node: Any) -> Shape | None:
     return tuple(map(size, value.shape)) if isinstance(value, torch.Tensor) and value.dim() <= 4 else None
 
 
-def what_is_seen(gm: GraphModule, mask: Node, q: Shape, k: Shape) -> bool | None:
+def what_is_seen(gm: GraphModule, mask: Node, q: Shape, k: Shape, cache: bool) -> bool | None:
     """False: everything; True: for each query the keys up to its own position; None: something else, or not known."""
     if len(q) != 4 or len(k) != 4:
         return None
     part = ancestors(mask)
     if part is None or is_overwritten(gm.graph, part):
         return None
-    traced = trace(gm, part, mask)
-    space = (*q[:3], k[2])
-    index = tuple(0 if n == 1 else d for n, d in zip(space, identity(4), strict=True))
-    with context():
-        try:
-            module = import_graph(traced).module
-        except UnsupportedGraph:
-            return None
-        (value,) = list(module.body.operations[0].regions[0].blocks[0].operations)[-1].operands
-        known = Elements({f"d{d}": n for d, n in enumerate(space)}).seen(value, broadcast(value, index))
-    if known is None:
-        return None
-    condition, _ = known  # a row that sees no key is neither form
-    return False if condition == ALWAYS else True if condition == {index[2] - index[3]} else None
+
+    def find_out() -> bool | None:
+        from mlirc.frontend.mask_meaning import meaning  # needs MLIR, which a graph from the disk cache does without
+
+        return meaning(gm, part, mask, q, k)
+
+    try:
+        text = f"{part_text(gm, part)}\n{part.index(mask)} {[*map(str, q + k)]}"
+    except NoText:
+        return find_out()
+    return kept_answer("mask", text, find_out) if cache else find_out()
 
 
 def ancestors(mask: Node) -> list[Node] | None:
@@ -129,21 +124,6 @@ def changes_argument(node: Node) -> bool:
         return False
     written = name.endswith("_") and not name.endswith("__")
     return written or node.target in IN_PLACE or "out" in node.kwargs
-
-
-def trace(gm: GraphModule, nodes: list[Node], mask: Node) -> GraphModule:
-    """The ATen graph of the mask, from the sizes that it depends on. Nothing in it writes to memory: see is_overwritten."""
-    graph, copies, sizes = Graph(), {}, []
-    for node in nodes:
-        if node.op in ("call_function", "call_method"):
-            copies[node] = graph.node_copy(node, lambda x: copies[x])
-        else:
-            copies[node] = graph.placeholder(node.name)
-            sizes.append(node.meta["example_value"])
-    graph.output((copies[mask],))
-    part = GraphModule(gm, graph)
-    with mask.meta["example_value"].fake_mode, torch.no_grad():
-        return make_fx(part)(*sizes)
 
 
 def erase_unused(graph: Graph, node: Node) -> None:

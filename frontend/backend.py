@@ -8,7 +8,9 @@ from torch._dynamo.backends.common import aot_autograd
 from torch._functorch.partitioners import min_cut_rematerialization_partition
 from torch._subclasses.fake_tensor import unset_fake_temporarily
 
+from mlirc.frontend.attention_masks import drop_known_masks
 from mlirc.frontend.compile import compile_graph
+from mlirc.frontend.garbage import collector_paused
 from mlirc.frontend.options import Options, read_options
 from mlirc.frontend.saved_layouts import save_channels_last, take_as_saved
 
@@ -25,17 +27,16 @@ def mlirc(
     options: see frontend/options.py. Raises OptionError for an unknown option before anything is traced.
     """
     chosen = read_options(options, mode)
-    if gm.graph.find_nodes(op="call_function", target=torch.nn.functional.scaled_dot_product_attention):
-        from mlirc.frontend.attention_masks import drop_known_masks  # which needs MLIR
-
-        drop_known_masks(gm)
-    return aot_autograd(
+    drop_known_masks(gm, chosen.cache)
+    traced = aot_autograd(
         fw_compiler=compiler("forward", chosen),
         bw_compiler=compiler("backward", chosen),
         inference_compiler=compiler("inference", chosen),
         partition_fn=min_cut_rematerialization_partition,
         keep_inference_input_mutations=True,
-    )(gm, example_inputs)
+    )
+    with collector_paused():
+        return traced(gm, example_inputs)
 
 
 def compiler(kind: str, options: Options) -> Callable:

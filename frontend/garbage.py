@@ -1,4 +1,4 @@
-"""Python's cyclic garbage collector, paused while a graph compiles."""
+"""Python's cyclic garbage collector, paused while a graph is traced and compiled."""
 
 import gc
 from collections.abc import Iterator
@@ -7,8 +7,8 @@ from contextlib import contextmanager
 
 @contextmanager
 def collector_paused() -> Iterator[None]:
-    """A compilation makes many small objects and no cycles worth collecting, and with torch loaded each pass of the
-    collector over the old ones takes tens of milliseconds."""
+    """Tracing and compiling make many small objects and no cycles that hold tensors, and with torch loaded each pass of the
+    collector over the old ones takes a tenth of a second or more."""
     if not gc.isenabled():
         yield
         return

@@ -17,7 +17,7 @@ from mlirc.frontend.sizes import size, storage_offset, tensor_info
 
 _OF_TORCH = ("aten", "prims")  # operators that come with torch, whose version says what they are
 _BY_TEXT = (torch.dtype, torch.device, torch.layout, torch.memory_format)
-_BY_REPR = (type(None), bool, int, float, complex, str)
+_BY_REPR = (type(None), bool, int, float, complex, str, type(...))
 
 
 class NoText(Exception):
@@ -29,9 +29,32 @@ def graph_text(gm: GraphModule, parameters: Sequence[int]) -> str:
     return _Writer(gm).run(parameters)
 
 
+def part_text(gm: GraphModule, nodes: Sequence[Node]) -> str:
+    """What nodes of a graph of Dynamo's compute, in order, without source lines; all that they use is among them, or a
+    placeholder. Raises NoText also for what torch does not come with: it may mean another thing tomorrow."""
+    writer = _Writer(gm, "example_value")
+    lines = []
+    for node in nodes:
+        writer.numbers[node] = len(writer.numbers)
+        if node.op == "call_function" and not comes_with_torch(node.target):
+            raise NoText(f"a call of {node.target}")
+        called = {"call_function": target_text, "call_method": str}.get(node.op)
+        lines.append(writer.call(node, f"{node.op} {called(node.target) if called else ''}"))
+    return "\n".join(lines)
+
+
+def comes_with_torch(function: Any) -> bool:
+    if isinstance(function, torch._ops.OpOverload):
+        return function.namespace in _OF_TORCH
+    module = getattr(function, "__module__", None) or ""
+    return module in ("_operator", "math", "builtins") or module.partition(".")[0] == "torch"
+
+
 class _Writer:
-    def __init__(self, gm: GraphModule):
-        self.gm = gm
+    """`meta` is where a node has the fake tensor that it stands for."""
+
+    def __init__(self, gm: GraphModule, meta: str = "val"):
+        self.gm, self.meta = gm, meta
         self.numbers: dict[Node, int] = {}
         self.storages: dict[int, int] = {}
 
@@ -46,13 +69,15 @@ class _Writer:
         if node.op == "get_attr":
             what = "constant " + self.meaning(attribute(self.gm, node))
         elif node.op in ("placeholder", "output", "call_function"):
-            what = target_text(node.target) if node.op == "call_function" else node.op
-            what += self.value(node.args if node.op != "placeholder" else ()) + self.value(node.kwargs)
-            what += " -> " + (self.meaning(node.meta.get("val")) if node.op != "output" else "")
+            what = self.call(node, target_text(node.target) if node.op == "call_function" else node.op)
         else:
             raise NoText(f"a node of kind {node.op}")
         trace = node.meta.get("stack_trace") or ""
         return f"%{self.numbers[node]} = {what} | {trace[trace.rfind('File ') :].partition(chr(10))[0]}"
+
+    def call(self, node: Node, what: str) -> str:
+        what += self.value(node.args if node.op != "placeholder" else ()) + self.value(node.kwargs)
+        return f"{what} -> {self.meaning(node.meta.get(self.meta)) if node.op != 'output' else ''}"
 
     def value(self, x: Any) -> str:
         """An argument of a node."""
@@ -65,6 +90,8 @@ class _Writer:
             return left + ", ".join(map(self.value, x)) + right
         if isinstance(x, dict):
             return "{" + ", ".join(f"{self.value(key)}: {self.value(y)}" for key, y in x.items()) + "}"
+        if isinstance(x, slice):
+            return "slice" + self.value((x.start, x.stop, x.step))
         if isinstance(x, _BY_TEXT):
             return str(x)
         if isinstance(x, (torch._ops.OpOverload, torch._ops.HigherOrderOperator)):

@@ -3,6 +3,7 @@
 import pytest
 import torch
 
+from mlirc.codegen.cache_folder import folder
 from mlirc.frontend.attention_masks import SDPA, drop_known_masks
 
 sdpa = torch.nn.functional.scaled_dot_product_attention
@@ -86,12 +87,12 @@ KNOWN = [always_true, key_before_query, lower_triangle, numbers_to_add, lowest_n
 OTHER = [window, later_keys, one_more, bias, of_data, overwritten, overwritten_by_a_view]
 
 
-def dropped_and_result(function, *args, dynamic: bool):
+def dropped_and_result(function, *args, dynamic: bool, cache: bool = False):
     """How many masks went from Dynamo's graph, which attention calls there are then, and what the graph gives."""
     found = []
 
     def backend(gm, example_inputs):
-        found.append(drop_known_masks(gm))
+        found.append(drop_known_masks(gm, cache))
         found.extend(n.kwargs.get("is_causal", False) for n in gm.graph.nodes if n.target is SDPA)
         gm.graph.lint()
         return gm.forward
@@ -152,3 +153,29 @@ def test_layers_share_one_mask():
     dropped, causal, result = dropped_and_result(function, q, k, dynamic=False)
     assert dropped == 2 and causal == [True, True]
     torch.testing.assert_close(result, function(q, k))
+
+
+@pytest.mark.parametrize("dynamic", [False, True])
+def test_what_is_known_of_a_mask_is_kept_on_disk(dynamic, tmp_path, monkeypatch):
+    """Masks that differ in one operator or one number are told apart; with the cache off nothing is asked."""
+    monkeypatch.setenv("MLIRC_CACHE_DIR", str(tmp_path))
+    q, k = torch.randn(2, 3, 7, 8), torch.randn(2, 3, 7, 8)
+    functions = [key_before_query, later_keys, one_more, packed]
+    first = [dropped_and_result(f, q, k, dynamic=dynamic, cache=True)[:2] for f in functions]
+    place = folder()
+    assert place is not None and place.counts["mask", "found"] == 0 and place.counts["mask", "written"] == 4
+    monkeypatch.setattr("mlirc.frontend.mask_meaning.meaning", None)  # nothing is found out again
+    assert [dropped_and_result(f, q, k, dynamic=dynamic, cache=True)[:2] for f in functions] == first
+    assert [n for n, _ in first] == [1, 0, 0, 1]
+    with pytest.raises(Exception, match="NoneType"):
+        dropped_and_result(KNOWN[0], q, k, dynamic=dynamic)
+
+
+def test_a_mask_by_a_function_that_may_change_is_not_kept(tmp_path, monkeypatch):
+    monkeypatch.setenv("MLIRC_CACHE_DIR", str(tmp_path))
+    lower = torch._dynamo.allow_in_graph(lambda n: torch.arange(n) <= torch.arange(n)[:, None])
+    q = torch.randn(2, 3, 7, 8)
+    assert (
+        dropped_and_result(lambda q: sdpa(q, q, q, attn_mask=lower(q.shape[2])), q, dynamic=False, cache=True)[0] == 1
+    )
+    assert not list(tmp_path.rglob("*.mask"))

@@ -1,0 +1,26 @@
+"""What was found out of a part of a graph, kept in the disk cache, so that it need not be found out again."""
+
+from collections.abc import Callable
+from typing import Any
+
+from mlirc.codegen import environment
+from mlirc.codegen.cache_entry import Entry
+from mlirc.codegen.cache_folder import folder
+from mlirc.codegen.environment import ChangedSources
+
+
+def kept_answer(kind: str, text: str, find_out: Callable[[], Any]) -> Any:
+    """The answer to the question that `kind` and `text` say all of, as json takes it. Without a disk cache it is found
+    out each time."""
+    place = folder()
+    try:
+        key = environment.key(kind, text) if place is not None else ""
+    except ChangedSources:
+        place = None
+    if place is None:
+        return find_out()
+    entry = place.get(kind, key)
+    if entry is None:
+        entry = Entry({"answer": find_out()})
+        place.put(kind, [key], entry)
+    return entry.data["answer"]
