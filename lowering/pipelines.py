@@ -9,6 +9,7 @@ SIMPLIFY = (
     "fold-convolutions,"  # before decompose: it takes batch norms in
     "decompose,"
     "fold-constants,eliminate-views,"
+    "accumulate-embeddings,"  # after eliminate-views: it looks for a product, not for a view of a view of one
     "canonicalize,cse"  # expansions repeat constants and casts; equal ops must be one before fusion counts uses
 )
 FUSE = (
@@ -16,7 +17,8 @@ FUSE = (
     "to-kernels,"
     "fuse-elementwise,fuse-reductions,"
     "fuse-siblings,"  # last: two kernels that read the same data merge only once each is as large as it gets
-    "canonicalize,cse,eliminate-dead"
+    "canonicalize,cse,eliminate-dead,"
+    "update-in-place"
 )
 PLAN = "plan-memory"
 LOWER = "lower-kernels"

@@ -88,7 +88,7 @@ def test_values(name, tail, dtype):
 
 @torch.no_grad()
 @pytest.mark.parametrize("affine", [True, False])
-@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+@pytest.mark.parametrize("dtype", sorted(fold_convolutions.folded_dtypes(), key=str))
 def test_a_residual_block_is_two_calls_of_onednn(affine, dtype):
     module, x = settle(Block(8, affine)).to(dtype), torch.randn(2, 8, 9, 9, dtype=dtype)
     graph = report(module, x)

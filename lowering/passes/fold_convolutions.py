@@ -6,12 +6,12 @@ from typing import Any
 
 import torch
 
-from mlirc.dialects import aten_arguments
 from mlirc.dialects.bindings import ir
 from mlirc.dialects.dialect import attribute_value, create
 from mlirc.dialects.graph_builder import GraphBuilder
 from mlirc.dialects.ops.group_norm import append_ones
 from mlirc.dialects.tensor_types import TensorInfo, info_of, type_of
+from mlirc.lowering.aten_calls import arguments, call_aten, called
 from mlirc.lowering.channels_last import channels_last, spread_channels_last
 from mlirc.lowering.ledger import Ledger
 from mlirc.lowering.origins import parameter_arguments
@@ -62,7 +62,7 @@ class FoldConvolutions:
 
 
 def is_convolution(op: Any) -> bool:
-    return op.operation.name == "mlircx.aten" and attribute_value(op.attributes["op"]) == "aten.convolution.default"
+    return called(op) == "aten.convolution.default"
 
 
 def refusal(op: Any, fixed: set) -> str:
@@ -90,10 +90,6 @@ def folded_dtypes() -> set[torch.dtype]:
     return {torch.float32} | ({torch.bfloat16} if torch.ops.mkldnn._is_mkldnn_bf16_supported() else set())
 
 
-def arguments(op: Any) -> list[Any]:
-    return aten_arguments.parse(attribute_value(op.attributes["args"]))[0]
-
-
 def fold(op: Any, fixed: set) -> tuple[ir.Value, ir.Value]:
     """Replaces the convolution and what it takes in; its result as the graph had it, and in channels-last order."""
     x, w, *bias = op.operands
@@ -119,14 +115,14 @@ def fold(op: Any, fixed: set) -> tuple[ir.Value, ir.Value]:
         size = list(info_of(x).shape)
         size = size if all(isinstance(n, int) for n in size) else None
         opaque = TensorInfo(info_of(w).dtype, info_of(w).shape, layout="mkldnn")
-        packed = aten(REORDER, [w, padding, stride, dilation, groups, size], opaque)
+        packed = call_aten(REORDER, [w, padding, stride, dilation, groups, size], opaque)
         common = [packed, bias[0] if bias else None, padding, stride, dilation, groups]
         info = channels_last(info_of(result))
         if other is None:
-            made = aten(CONVOLVE, [in_channels_last(x), *common, "relu" if relu else "none", [], ""], info)
+            made = call_aten(CONVOLVE, [in_channels_last(x), *common, "relu" if relu else "none", [], ""], info)
         else:
             images = [in_channels_last(x), in_channels_last(other)]
-            made = aten(CONVOLVE_BINARY, [*images, *common, "add", None, "relu" if relu else None, [], None], info)
+            made = call_aten(CONVOLVE_BINARY, [*images, *common, "add", None, "relu" if relu else None, [], None], info)
         plain = create("copy", [made], [result.type]).out
     result.replace_all_uses_with(plain)
     for dead in reversed(chain):
@@ -167,18 +163,6 @@ def folded_parameters(w: ir.Value, bias: list[ir.Value], norm: Any) -> tuple[ir.
     scale = g.mul(g.rsqrt(g.add(variance, attribute_value(norm.attributes["eps"]))), gamma)
     shift = g.sub(bias[0], mean) if bias else g.neg(mean)
     return g.mul(w, append_ones(g, scale, 3)), [g.add(g.mul(shift, scale), beta)]
-
-
-def aten(op: str, given: list[Any], result: TensorInfo) -> ir.Value:
-    """A call of the operator with these arguments; values among them become operands."""
-    operands: list[ir.Value] = []
-
-    def index(x: ir.Value) -> int:
-        operands.append(x)
-        return len(operands) - 1
-
-    text = aten_arguments.encode(given, {}, index, [])
-    return create("aten", operands, [type_of(result)], {"op": op, "args": text, "aliases": "-1"}).results[0]
 
 
 def in_channels_last(x: ir.Value) -> ir.Value:

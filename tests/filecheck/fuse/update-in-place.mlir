@@ -1,0 +1,35 @@
+// RUN: mlirc-opt %s -p "to-kernels,update-in-place"
+
+// CHECK-LABEL: func.func @product
+// CHECK:         %[[P:.*]] = "mlirc.matmul"
+// CHECK:         "mlircx.aten"(%[[P]], {{.*}}aliases = "0"{{.*}}op = "aten.index_add_.default"
+func.func @product(%d: tensor<50x7xf32>, %x: tensor<7x8xf32>, %rows: tensor<7x8xf32>, %tokens: tensor<7xi64>) -> tensor<50x8xf32> {
+  %0 = "mlirc.matmul"(%d, %x) : (tensor<50x7xf32>, tensor<7x8xf32>) -> tensor<50x8xf32>
+  %1 = "mlircx.aten"(%0, %tokens, %rows) {aliases = "-1", args = "[{\22$\22: 0}, 0, {\22$\22: 1}, {\22$\22: 2}]", op = "aten.index_add.default"} : (tensor<50x8xf32>, tensor<7xi64>, tensor<7x8xf32>) -> tensor<50x8xf32>
+  return %1 : tensor<50x8xf32>
+}
+
+// Zeros that a clean-up made one value are two again.
+// CHECK-LABEL: func.func @zeros
+// CHECK:         %[[A:.*]] = "mlircx.kernel"()
+// CHECK:         %[[B:.*]] = "mlircx.kernel"()
+// CHECK:         "mlircx.aten"(%[[B]], %arg1, %arg0) {{.*}}aten.index_add_.default
+// CHECK:         "mlircx.aten"(%[[A]], %arg2, %arg0) {{.*}}aten.index_add_.default
+func.func @zeros(%rows: tensor<7x8xf32>, %i: tensor<7xi64>, %j: tensor<7xi64>) -> (tensor<50x8xf32>, tensor<50x8xf32>) {
+  %zero = "mlirc.constant"() {value = "0x0.0p+0"} : () -> tensor<f32>
+  %wide = "mlirc.view"(%zero) {map = "", offset = "0"} : (tensor<f32>) -> tensor<50x8xf32, {stride = "0, 0"}>
+  %zeros = "mlirc.copy"(%wide) : (tensor<50x8xf32, {stride = "0, 0"}>) -> tensor<50x8xf32>
+  %0 = "mlircx.aten"(%zeros, %i, %rows) {aliases = "-1", args = "[{\22$\22: 0}, 0, {\22$\22: 1}, {\22$\22: 2}]", op = "aten.index_add.default"} : (tensor<50x8xf32>, tensor<7xi64>, tensor<7x8xf32>) -> tensor<50x8xf32>
+  %1 = "mlircx.aten"(%zeros, %j, %rows) {aliases = "-1", args = "[{\22$\22: 0}, 0, {\22$\22: 1}, {\22$\22: 2}]", op = "aten.index_add.default"} : (tensor<50x8xf32>, tensor<7xi64>, tensor<7x8xf32>) -> tensor<50x8xf32>
+  return %0, %1 : tensor<50x8xf32>, tensor<50x8xf32>
+}
+
+// An argument is the caller's, and a value that is read again must keep what it holds; a view is somebody else's memory.
+// CHECK-LABEL: func.func @stay
+// CHECK-NOT:     index_add_
+func.func @stay(%x: tensor<8x8xf32>, %rows: tensor<7x8xf32>, %i: tensor<7xi64>) -> (tensor<8x8xf32>, tensor<8x8xf32>, tensor<8x8xf32>) {
+  %0 = "mlircx.aten"(%x, %i, %rows) {aliases = "-1", args = "[{\22$\22: 0}, 0, {\22$\22: 1}, {\22$\22: 2}]", op = "aten.index_add.default"} : (tensor<8x8xf32>, tensor<7xi64>, tensor<7x8xf32>) -> tensor<8x8xf32>
+  %y = "mlirc.matmul"(%x, %x) : (tensor<8x8xf32>, tensor<8x8xf32>) -> tensor<8x8xf32>
+  %1 = "mlircx.aten"(%y, %i, %rows) {aliases = "-1", args = "[{\22$\22: 0}, 0, {\22$\22: 1}, {\22$\22: 2}]", op = "aten.index_add.default"} : (tensor<8x8xf32>, tensor<7xi64>, tensor<7x8xf32>) -> tensor<8x8xf32>
+  return %0, %1, %y : tensor<8x8xf32>, tensor<8x8xf32>, tensor<8x8xf32>
+}
