@@ -19,7 +19,7 @@ from mlirc.dialects.graph_builder import read_constant
 from mlirc.dialects.kernel_builder import KernelBuilder
 from mlirc.dialects.kernel_interpreter import Points, elementwise, fold, operand_dtypes, run_kernel
 from mlirc.dialects.memory_ops import arenas
-from mlirc.dialects.ops.attention import Attention
+from mlirc.dialects.ops.attention import Attention, AttentionBackward
 from mlirc.dialects.symbols import Int
 from mlirc.dialects.tensor_types import TensorInfo, info_of
 
@@ -382,6 +382,7 @@ CALLEES: dict[str, Callable[..., Any]] = {
     "addmm": addmm,
     "copy": torch.clone,
     "attention": Attention.reference,
+    "attention_backward": AttentionBackward.reference,
 }
 
 HANDLERS: dict[str, Callable[[Any, Any], list[Any]]] = {

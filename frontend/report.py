@@ -11,6 +11,7 @@ from mlirc.frontend.statistics import GraphReport, KernelReport
 from mlirc.lowering.pass_manager import PipelineRun, functions
 from mlirc.lowering.source_lines import source_lines
 
+ATTENTION = ("attention", "attention_backward")
 PLUMBING = ("constant", "cast", "size")  # not worth a reader's attention
 
 
@@ -29,9 +30,9 @@ def read_report(
             label, ops, lines = attribute_value(op.attributes["label"]), kernel_ops(op), source_lines(op.location)
             known = kernels.setdefault((label, *ops, *lines), KernelReport(label, ops, lines, 0))
             known.launches += 1
-        elif name == "mlircx.call" and attribute_value(op.attributes["callee"]) == "attention":
-            lines = source_lines(op.location)
-            kernels.setdefault(("attention", *lines), KernelReport("attention", ["attention"], lines, 0)).launches += 1
+        elif name == "mlircx.call" and attribute_value(op.attributes["callee"]) in ATTENTION:
+            lines, label = source_lines(op.location), attribute_value(op.attributes["callee"])
+            kernels.setdefault((label, *lines), KernelReport(label, [label], lines, 0)).launches += 1
         elif name == "mlircx.call":
             library[attribute_value(op.attributes["callee"])] += 1
         elif name in ("mlircx.aten", "mlircx.aten_effect"):

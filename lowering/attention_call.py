@@ -1,6 +1,6 @@
 """What an attention call at memory level asks for, and which calls kernels of our own are written for (attention_function.py)."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
@@ -47,11 +47,42 @@ class Attention:
 
     @property
     def symbols(self) -> list[str]:
-        found: set[str] = set()
-        for info in (self.q, self.k, self.v, self.mask, self.out, self.lse):
-            for size in (*info.shape, *info.stride) if info else ():
-                found |= symbols.free_symbols(size)
-        return sorted(found)
+        return symbols_of(self.q, self.k, self.v, self.mask, self.out, self.lse)
+
+
+@dataclass(frozen=True)
+class Gradients:
+    """The gradients dq, dk and dv, like q, k and v, of an attention whose result has the gradient dout [B, H, L, Dv].
+
+    work    [B, H, L, 1] float32, scratch: the sum of dout * out of each row. In half types [B, H, L, 1 + D]: then dq's sums
+    """
+
+    call: Attention
+    dout: TensorInfo
+    dq: TensorInfo
+    dk: TensorInfo
+    dv: TensorInfo
+    work: TensorInfo
+
+    @property
+    def tensors(self) -> dict[str, TensorInfo]:
+        """By name, in the order of a call: what is read, then what is written."""
+        a = self.call
+        read = {"dout": self.dout, "q": a.q, "k": a.k, "v": a.v, "out": a.out, "lse": a.lse}
+        mask = {"mask": a.mask} if a.mask else {}
+        return read | mask | {"dq": self.dq, "dk": self.dk, "dv": self.dv, "work": self.work}
+
+    @property
+    def symbols(self) -> list[str]:
+        return symbols_of(*self.tensors.values())
+
+
+def symbols_of(*infos: TensorInfo | None) -> list[str]:
+    found: set[str] = set()
+    for info in infos:
+        for size in (*info.shape, *info.stride) if info else ():
+            found |= symbols.free_symbols(size)
+    return sorted(found)
 
 
 def read_attention(op: Any) -> Attention:
@@ -61,6 +92,14 @@ def read_attention(op: Any) -> Attention:
     scale, causal = (attribute_value(op.attributes[name]) for name in ("scale", "causal"))
     q, k, v, *_, out, lse = infos
     return Attention(q, k, v, mask, out, lse, scale, causal)
+
+
+def read_gradients(op: Any) -> Gradients:
+    """The Gradients of a `mlirc.attention_backward`, or of a call of one."""
+    dout, q, k, v, out, lse, *rest = (info_of(x) for x in (*op.operands, *op.results))
+    mask = rest.pop(0) if len(rest) == 5 else None
+    scale, causal = (attribute_value(op.attributes[name]) for name in ("scale", "causal"))
+    return Gradients(Attention(q, k, v, mask, out, lse, scale, causal), dout, *rest)
 
 
 def refusal(a: Attention) -> str:
@@ -79,15 +118,44 @@ def refusal(a: Attention) -> str:
     return ""
 
 
+def backward_refusal(g: Gradients) -> str:
+    """Why our kernels do not cover the gradients, or ""."""
+    if any(x.stride[3] != 1 for x in (g.dq, g.dk, g.dv)):
+        return "ROWS SIDE BY SIDE"
+    return refusal(replace(g.call, out=g.dq))
+
+
 def verify_attention(op: Any) -> None:
     """Raises StageError where operands, results and attributes do not belong together."""
     count = len(op.operands) + len(op.results)
     expect(count in (5, 6), op, f"{count} operands and results", "q, k, v, a mask or none, the result and lse")
+    verify_attributes(op)
+    verify_infos(op, read_attention(op))
+
+
+def verify_backward(op: Any) -> None:
+    """Raises StageError where operands, results and attributes do not belong together."""
+    count, wanted = len(op.operands) + len(op.results), "dout, q, k, v, out, lse, a mask or none, dq, dk, dv and work"
+    expect(count in (10, 11), op, f"{count} operands and results", wanted)
+    verify_attributes(op)
+    g = read_gradients(op)
+    verify_infos(op, g.call)
+    for x, like in ((g.dout, g.call.out), (g.dq, g.call.q), (g.dk, g.call.k), (g.dv, g.call.v)):
+        expect((x.shape, x.dtype) == (like.shape, like.dtype), op, f"{x.shape} for {like.shape}", "a gradient is alike")
+    q = g.call.q
+    head = q.shape[3] if opmath(q.dtype) != q.dtype else 0
+    expect(g.work.shape == (*q.shape[:3], 1 + head), op, f"work {g.work.shape}", "[B, H, L, 1], or 1 + D in half types")
+    expect(g.work.dtype == opmath(q.dtype), op, f"work in {g.work.dtype}", f"it is {opmath(q.dtype)}")
+
+
+def verify_attributes(op: Any) -> None:
     causal = text_attribute(op, "causal")
     expect(causal in CAUSAL, op, f"causal = {causal!r}", f"one of {', '.join(CAUSAL)}")
     scale = attribute_value(op.attributes["scale"]) if "scale" in op.attributes else None
     expect(isinstance(scale, float), op, "no scale", "a floating-point number")
-    a = read_attention(op)
+
+
+def verify_infos(op: Any, a: Attention) -> None:
     ranks = {x.rank for x in (a.q, a.k, a.v, a.out, a.mask or a.q)}
     expect(ranks == {4}, op, f"ranks {sorted(ranks)}", "view them with four dimensions")
     batch, heads, rows, head = a.q.shape

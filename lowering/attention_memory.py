@@ -1,5 +1,7 @@
 """Rows of queries, keys and results between memory and scratch; and scratch turned, so that rows become columns."""
 
+from collections.abc import Callable
+
 import torch
 
 from mlirc.dialects.tensor_types import TensorInfo
@@ -152,6 +154,36 @@ def turn_all(e: Emitter, source: Value, source_pitch: int, rows: int, columns: i
     e.loop(e.i64(0), e.i64(rows), e.i64(e.lanes), [], [], line)
 
 
+def along_row(
+    e: Emitter, size: int, carried: list[Value], body: Callable[[Value, Value | None, list[Value]], list[Value]]
+) -> list[Value]:
+    """`body(d, mask, carried)` for each vector of a row of `size` elements; without a mask where all lanes are inside."""
+    types, whole = [e.builder(x.dtype, True).type_text(x.dtype) for x in carried], size // e.lanes * e.lanes
+    if whole:
+        carried = e.loop(e.i64(0), e.i64(whole), e.i64(e.lanes), carried, types, lambda d, state: body(d, None, state))
+    return body(e.i64(whole), lanes_below(e, e.i64(size - whole)), carried) if size > whole else carried
+
+
+def load_part(e: Emitter, address: Value, dtype: torch.dtype, mask: Value | None) -> Value:
+    """Neighbouring elements as float32, at any address."""
+    if mask is not None:
+        return load_masked(e, address, dtype, mask)
+    stored = stored_dtype(dtype)
+    return widened(e, load_vector(e, address, stored, stored.itemsize), dtype, True)
+
+
+def store_part(e: Emitter, value: Value, address: Value, dtype: torch.dtype, mask: Value | None) -> None:
+    if mask is not None:
+        store_masked(e, value, address, dtype, mask)
+        return
+    stored = stored_dtype(dtype)
+    b = e.builder(stored, True)
+    value = b.bitcast(e.builder(torch.float32, True).cast(value, dtype), stored)
+    e.lines.append(
+        f"llvm.store {value}, {address} {{alignment = {stored.itemsize} : i64}} : {b.type_text(stored)}, !llvm.ptr"
+    )
+
+
 def stage_rows(
     e: Emitter, base: Value, rows: TensorInfo, count: Value, copy: Value, pitch: int, scale: float = 1.0
 ) -> None:
@@ -159,24 +191,29 @@ def stage_rows(
     head, b = rows.shape[3], e.index
     assert isinstance(head, int)
     along, within = e.integer(rows.stride[2]), e.integer(rows.stride[3])
-    side_by_side = rows.stride[3] == 1
-    f = e.builder(torch.float32, side_by_side)
+
+    def scaled(value: Value, wide: bool) -> Value:
+        f = e.builder(torch.float32, wide)
+        return value if scale == 1.0 else f.mul(value, f.constant(scale))
 
     def row(i: Value, state: list[Value]) -> list[Value]:
         source = advance(e, base, b.mul(i, along), rows.dtype)
         target = advance(e, copy, b.mul(i, e.i64(pitch)))
 
-        def part(d: Value, state: list[Value]) -> list[Value]:
-            here = advance(e, source, d if side_by_side else b.mul(d, within), rows.dtype)
-            if side_by_side:
-                value = load_masked(e, here, rows.dtype, lanes_below(e, b.sub(e.i64(head), d)))
-            else:
-                value = load_scalar(e, here, rows.dtype)
-            value = value if scale == 1.0 else f.mul(value, f.constant(scale))
-            (store_vector if side_by_side else store_scalar)(e, value, advance(e, target, d))
+        def part(d: Value, mask: Value | None, state: list[Value]) -> list[Value]:
+            value = load_part(e, advance(e, source, d, rows.dtype), rows.dtype, mask)
+            store_vector(e, scaled(value, True), advance(e, target, d))
             return state
 
-        e.loop(e.i64(0), e.i64(head), e.i64(e.lanes if side_by_side else 1), [], [], part)
+        def one(d: Value, state: list[Value]) -> list[Value]:
+            value = load_scalar(e, advance(e, source, b.mul(d, within), rows.dtype), rows.dtype)
+            store_scalar(e, scaled(value, False), advance(e, target, d))
+            return state
+
+        if rows.stride[3] == 1:
+            along_row(e, head, [], part)
+        else:
+            e.loop(e.i64(0), e.i64(head), e.i64(1), [], [], one)
         return state
 
     e.loop(e.i64(0), count, e.i64(1), [], [], row)
@@ -192,12 +229,11 @@ def store_rows(e: Emitter, base: Value, rows: TensorInfo, count: Value, source: 
         target = advance(e, base, b.mul(i, along), rows.dtype)
         start = advance(e, source, b.mul(i, e.i64(pitch)))
 
-        def part(d: Value, state: list[Value]) -> list[Value]:
-            inside = lanes_below(e, b.sub(e.i64(head), d))
-            store_masked(e, load_vector(e, advance(e, start, d)), advance(e, target, d, rows.dtype), rows.dtype, inside)
+        def part(d: Value, mask: Value | None, state: list[Value]) -> list[Value]:
+            store_part(e, load_vector(e, advance(e, start, d)), advance(e, target, d, rows.dtype), rows.dtype, mask)
             return state
 
-        e.loop(e.i64(0), e.i64(head), e.i64(e.lanes), [], [], part)
+        along_row(e, head, [], part)
         return state
 
     e.loop(e.i64(0), count, e.i64(1), [], [], row)

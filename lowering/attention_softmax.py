@@ -14,9 +14,10 @@ from mlirc.lowering.attention_scores import NOTHING, Scores
 from mlirc.lowering.kernel_emitter import Emitter
 from mlirc.lowering.vector_builder import Value, VectorBuilder
 from mlirc.lowering.vector_math import MATH
-from mlirc.lowering.vector_math_floats import nearest_integer, polynomial, scaled
+from mlirc.lowering.vector_math_floats import ROUNDING, nearest_integer, polynomial, scaled, shift_left, uses_avx512
 
 LN2 = math.log(2)
+_BIASED = ROUNDING + 127  # added to n, it leaves the exponent of 2^n in the lowest bits
 # e^r on [-ln(2)/2, ln(2)/2], relative error 2^-23.4: a term less than `exp` has. It counts among eight products a power.
 _POWER = (0.008290272206068039, 0.04189816117286682, 0.1666763871908188, 0.4999914765357971, 0.9999997019767761, 1.0)
 
@@ -42,8 +43,9 @@ class Softmax(Scores):
         before = [load_vector(e, self.part(self.largest, half)) for half in halves]
 
         def compare(i: Value, state: list[Value]) -> list[Value]:
-            row = self.row(i)
-            return [wide.maximum(largest, load_vector(e, self.part(row, k))) for k, largest in enumerate(state)]
+            read = [load_vector(e, self.part(self.row(i), k)) for k in halves]
+            # a score that is NaN is none larger, and shows in the powers
+            return [wide.select(wide.gt(x, most), x, most) for x, most in zip(read, state, strict=True)]
 
         largest = e.loop(e.i64(0), count, e.i64(1), before, [type_] * self.vectors, compare)
         reference, totals = [], []
@@ -98,9 +100,14 @@ class Softmax(Scores):
 
 
 def power(b: VectorBuilder, x: Value) -> Value:
-    """e^x for x <= 0 and NaN, to three units in the last place; 0 below -104. One part of ln 2 will do: its error grows
-    with -x, while the power shrinks."""
-    x = b.maximum(x, b.constant(-104.0))
-    n, shifted = nearest_integer(b, x, 1 / LN2)
-    r = b.fma(n, b.constant(-LN2), x)
-    return scaled(b, polynomial(b, r, _POWER), n, shifted)
+    """e^x for x <= 0 (or little above) and NaN, to three units in the last place; 0 below -87.7, or -104 where a denormal
+    number costs nothing. One part of ln 2 will do: its error grows with -x, while the power shrinks."""
+    if uses_avx512(b):
+        x = b.maximum(x, b.constant(-104.0))
+        n, shifted = nearest_integer(b, x, 1 / LN2)
+        return scaled(b, polynomial(b, b.fma(n, b.constant(-LN2), x), _POWER), n, shifted)
+    x = b.maximum(x, b.constant(-88.0))  # times 1 / ln 2 it is nearest to -127, whose power of two comes out as 0
+    shifted = b.fma(x, b.constant(1 / LN2), b.constant(_BIASED))
+    n = b.sub(shifted, b.constant(_BIASED))
+    scale = b.bitcast(shift_left(b, b.bitcast(shifted, torch.int32), 23), torch.float32)
+    return b.mul(polynomial(b, b.fma(n, b.constant(-LN2), x), _POWER), scale)

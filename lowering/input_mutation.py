@@ -18,6 +18,7 @@ WRITERS = (
     "mlirc.matmul",
     "mlirc.addmm",
     "mlirc.attention",
+    "mlirc.attention_backward",
     "mlirc.copy",
 )  # ops that write where they are told to
 

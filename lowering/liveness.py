@@ -17,7 +17,8 @@ from mlirc.lowering.pass_manager import UnsupportedByPass
 
 ATEN = ("mlircx.aten", "mlircx.aten_effect")
 SCALAR_WORK = ("mlirc.constant", "mlirc.size", "mlirc.iota", "mlirc.copy")
-PLANNED_OPS = {"mlircx.kernel", "mlirc.matmul", "mlirc.addmm", "mlirc.attention", *SCALAR_WORK}
+ATTENTION = ("mlirc.attention", "mlirc.attention_backward")
+PLANNED_OPS = {"mlircx.kernel", "mlirc.matmul", "mlirc.addmm", *ATTENTION, *SCALAR_WORK}
 ARGUMENT, PLANNED, OWNED = "argument", "planned", "owned"
 
 

@@ -13,7 +13,7 @@ from mlirc.dialects.bindings import ir
 from mlirc.dialects.dialect import OPS, attribute_value
 from mlirc.dialects.symbols import Int
 from mlirc.dialects.tensor_types import info_of
-from mlirc.lowering.attention_call import verify_attention
+from mlirc.lowering.attention_call import verify_attention, verify_backward
 from mlirc.lowering.kernel_verifier import StageError, expect, list_attribute, text_attribute, verify_kernel
 from mlirc.lowering.stage_forms import ATEN, MADE_BY, NUMBERS, may_hold
 
@@ -187,8 +187,8 @@ def verify_launch(op: Any) -> None:
 
 
 def verify_call(op: Any) -> None:
-    if text_attribute(op, "callee") == "attention":
-        verify_attention(op)
+    verifiers = {"attention": verify_attention, "attention_backward": verify_backward}
+    verifiers.get(text_attribute(op, "callee"), lambda op: None)(op)
     outputs = len(op.operands) - input_count(op)
     expect(outputs >= 1, op, "writes nothing", "the operands after the inputs are written")
 
@@ -208,6 +208,7 @@ CHECKS: dict[str, Callable[[Any], None]] = {
     "mlirc.matmul": verify_product,
     "mlirc.addmm": verify_product,
     "mlirc.attention": verify_attention,
+    "mlirc.attention_backward": verify_backward,
     "mlircx.kernel": verify_kernel_op,
     "mlircx.aten": verify_aten,
     "mlircx.aten_effect": verify_aten,

@@ -5,7 +5,7 @@ from typing import Any
 
 from mlirc.dialects.bindings import ir
 from mlirc.dialects.ops.attention import aten_call
-from mlirc.lowering.attention_call import Attention, read_attention, refusal
+from mlirc.lowering.attention_call import Attention, backward_refusal, read_attention, read_gradients, refusal
 from mlirc.lowering.ledger import Ledger
 from mlirc.lowering.pass_manager import UnsupportedByPass
 from mlirc.lowering.source_lines import source_line
@@ -24,18 +24,23 @@ class ChooseAttention:
 
     def run(self, function: Any, ledger: Ledger) -> None:
         for op in list(function.regions[0].blocks[0].operations):
-            if op.operation.name != "mlirc.attention":
+            name = op.operation.name.removeprefix("mlirc.")
+            if name == "attention":
+                call = read_attention(op)
+                rule = refusal(call)
+            elif name == "attention_backward":
+                gradients = read_gradients(op)
+                call, rule = gradients.call, backward_refusal(gradients)
+            else:
                 continue
-            call = read_attention(op)
-            rule = refusal(call)
-            ledger.record(self.name, "generate", "attention", rule or "COVERED", not rule, source_line(op.location))
+            ledger.record(self.name, "generate", name, rule or "COVERED", not rule, source_line(op.location))
             if not rule:
                 continue
             if not aten_takes(call):
                 raise UnsupportedByPass(op, f"attention that neither ATen nor a kernel of ours computes ({rule})")
             with ir.InsertionPoint(op), op.location:
                 made = aten_call(op)
-            for old, new in zip(op.results, made, strict=True):
+            for old, new in zip(op.results, made, strict=name == "attention"):  # nobody reads a backward pass's scratch
                 old.replace_all_uses_with(new)
             op.operation.erase()
 

@@ -1,12 +1,14 @@
 """lower-kernels: launches become calls of generated functions."""
 
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from itertools import count
 from typing import Any
 
 from mlirc.dialects.bindings import ir
 from mlirc.dialects.dialect import create
-from mlirc.lowering.attention_call import read_attention, refusal
+from mlirc.lowering.attention_backward import backward_text
+from mlirc.lowering.attention_call import backward_refusal, read_attention, read_gradients, refusal
 from mlirc.lowering.attention_function import attention_text
 from mlirc.lowering.cpu_target import CpuTarget, host
 from mlirc.lowering.kernel_function import KernelText, kernel_text
@@ -15,6 +17,12 @@ from mlirc.lowering.ledger import Ledger
 from mlirc.lowering.pass_manager import UnsupportedByPass
 from mlirc.lowering.product_kinds import product_text
 from mlirc.lowering.product_match import match_product
+
+# callee -> what reads such a call, what says why it has no kernel, what writes its functions
+ATTENTION: dict[str, tuple[Callable, Callable, Callable]] = {
+    "attention": (read_attention, refusal, attention_text),
+    "attention_backward": (read_gradients, backward_refusal, backward_text),
+}
 
 
 @dataclass(frozen=True)
@@ -60,14 +68,15 @@ class LowerKernels:
         after:   "mlircx.call"(%q, %k, %v, %out, %lse) {callee = "attention", kernel = "kernel_1", symbols = "s0", ...}
         """
         for call in function.regions[0].blocks[0].operations:
-            if call.operation.name != "mlircx.call" or text(call, "callee") != "attention":
+            if call.operation.name != "mlircx.call" or text(call, "callee") not in ATTENTION:
                 continue
-            attention = read_attention(call)
-            if refusal(attention):
+            read, refuse, write = ATTENTION[text(call, "callee")]
+            attention = read(call)
+            if refuse(attention):
                 raise UnsupportedByPass(call, "attention that no kernel of ours computes: run choose-attention before")
             if attention not in made:
                 name = next(n for n in map("kernel_{}".format, count(len(made))) if n not in taken)
-                made[attention] = (name, attention_text(attention, name, target))
+                made[attention] = (name, write(attention, name, target))
                 _add_functions(function.operation.block, made[attention][1], taken)
             name, kernel = made[attention]
             call.attributes["kernel"] = ir.StringAttr.get(name)
