@@ -34,8 +34,9 @@ def key(*parts: Any) -> str:
 
 def environment() -> str:
     """A digest of everything here that decides what a graph becomes. Raises ChangedSources."""
-    # any setting of ours may, but for where the cache is
-    settings = sorted(item for item in os.environ.items() if item[0].startswith("MLIRC_") and "_CACHE" not in item[0])
+    # any setting of ours may, but for where the cache is, and how large something may become
+    ours = (item for item in os.environ.items() if item[0].startswith("MLIRC_"))
+    settings = sorted(item for item in ours if "_CACHE" not in item[0] and not item[0].endswith("_MB"))
     now = [settings, repr(host()), *cpu_name_and_features(host()), torch.backends.mkldnn.enabled, _gpus()]
     return hashlib.sha256(json.dumps([_installed(), now]).encode()).hexdigest()
 

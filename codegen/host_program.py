@@ -12,7 +12,7 @@ Straight-line: blocks follow each other, and a failure leaves for the end. nativ
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from mlirc.codegen import cuda_launch, native_runtime, shim
+from mlirc.codegen import cuda_launch, result_pool, shim
 from mlirc.codegen.cuda_gpus import gpus_of
 from mlirc.codegen.host_aten import aten_call
 from mlirc.codegen.host_frame import Buffer, Frame, Number, Root, location_text
@@ -170,11 +170,13 @@ def slot(frame: Frame, op: Any) -> None:
 
 def allocate(frame: Frame, op: Any) -> None:
     info, place = info_of(op.results[0]), frame.new_handle()
-    frame.shim("aoti_torch_empty_strided", *frame.layout(info), *frame.kind(info), place)
-    made = frame.values[op.results[0]] = frame.owned(info, place)
     bytes_ = symbols.maximum(info.extent, 0) * info.dtype.itemsize
-    if info.device == "cpu" and not (isinstance(bytes_, int) and bytes_ < native_runtime.LARGE):
-        frame.runtime("use_huge_pages", frame.address(made), frame.sizes.of(bytes_))
+    if info.device == "cpu" and not (isinstance(bytes_, int) and bytes_ < result_pool.SMALLEST):
+        frame.at_site()
+        frame.check(frame.runtime("new_result", *frame.layout(info), *frame.kind(info), frame.sizes.of(bytes_), place))
+    else:
+        frame.shim("aoti_torch_empty_strided", *frame.layout(info), *frame.kind(info), place)
+    frame.values[op.results[0]] = frame.owned(info, place)
 
 
 def release(frame: Frame, op: Any) -> None:

@@ -78,6 +78,11 @@ class Code:
         with _lock:
             self._functions = {"": builder.link(_linker(), self._library)}  # dropping any of these unloads the library
 
+    def keep_loaded(self) -> None:
+        """Keeps the code until the process has ended, after Python too."""
+        for needed in (self, _linker()):
+            ctypes.pythonapi.Py_IncRef(ctypes.py_object(needed))
+
     def address(self, name: str) -> int:
         """The address of function `name`. Raises KeyError if there is none."""
         with _lock:

@@ -13,14 +13,17 @@ it up again. The GIL also guards the list of idle arenas.
 """
 
 import ctypes
+import logging
 import threading
 from functools import cache
 from pathlib import Path
 
 import torch
 
+from mlirc.codegen import result_pool, result_pool_text
 from mlirc.codegen.llvm import Code
 from mlirc.codegen.native_runtime_text import TEXT
+from mlirc.codegen.result_pool import WRAP_TENSOR, NoPool, Pool
 from mlirc.codegen.runtime_code import runtime_code
 
 # name -> signature, as host programs call them
@@ -28,7 +31,7 @@ SIGNATURES = {
     "read_inputs": "i32 (ptr, ptr, ptr, i64, ptr, ptr)",
     "keep_inputs": "void (ptr, ptr, i64, ptr, ptr)",
     "take_arena": "ptr (i64)",
-    "use_huge_pages": "void (ptr, i64)",
+    "new_result": "i32 (i64, ptr, ptr, i32, i32, i32, i64, ptr)",
     "call_python": "i32 (ptr, ptr, ptr, ptr, ptr, i64, ptr, ptr, i64, ptr, ptr)",
     "make_results": "ptr (ptr, ptr, i64, ptr)",
     "settle": "i32 (ptr, i64, ptr, ptr, i32, i32, i32)",
@@ -40,7 +43,8 @@ SIGNATURES = {
 LARGE = 4 << 20
 """Bytes from which memory that is new is worth huge pages: fresh ones cost a fault each, at 4 KiB more than the data itself."""
 
-_lock = threading.Lock()
+log = logging.getLogger("mlirc")
+_lock = threading.RLock()  # a program that the garbage collector finds here ends in `pool` too
 
 
 def functions() -> dict[str, int]:
@@ -60,10 +64,26 @@ def _addresses() -> dict[str, int]:
     return {name: _code().address(name) for name in SIGNATURES}
 
 
+def pool() -> Pool | None:
+    """The pool of result memory; None where there can be none."""
+    with _lock:
+        return _pool()
+
+
+@cache
+def _pool() -> Pool | None:
+    try:
+        return Pool(_code())
+    except NoPool as reason:
+        log.warning("mlirc: results are new memory in every call: %s", reason)
+        return None
+
+
 @cache
 def _code() -> Code:
-    code = runtime_code(TEXT.replace("LARGE", str(LARGE)))
+    text = TEXT + result_pool_text.TEXT
+    code = runtime_code(text.replace("LARGE", str(LARGE)).replace("SMALLEST", str(result_pool.SMALLEST)))
     library = ctypes.CDLL(str(Path(torch.__file__).parent / "lib" / "libtorch_python.so"))
-    wrap = ctypes.cast(library["_Z16THPVariable_WrapRKN2at10TensorBaseE"], ctypes.c_void_p)
+    wrap = ctypes.cast(library[WRAP_TENSOR], ctypes.c_void_p)
     ctypes.c_void_p.from_address(code.address("wrap_tensor")).value = wrap.value
     return code

@@ -8,7 +8,7 @@ from weakref import finalize
 
 import torch
 
-from mlirc.codegen import after_fork, arena, cuda_driver, cuda_runtime, native_runtime, shim
+from mlirc.codegen import after_fork, arena, cuda_driver, cuda_runtime, native_runtime, result_pool, shim
 from mlirc.codegen.host_parts import FAILURE_WORDS, FAILURES, Call, HostProgram, Site
 from mlirc.codegen.llvm import Code
 from mlirc.codegen.shared_kernels import Kernel
@@ -54,6 +54,8 @@ class Program:
         data = ("_cdata", Failure(host.inputs, host.sites), *(call.python for call in host.calls))
         self._run = _new_function(ctypes.byref(self._method), data, None)
         _live.add(id(self))
+        if pool := native_runtime.pool():
+            pool.set_limit(result_pool.limit())
         finalize(self, _end, id(self)).atexit = False
 
     def __call__(self, inputs: list[Any]) -> list[Any]:
@@ -102,7 +104,9 @@ _live: set[int] = set()
 
 
 def _end(program: int) -> None:
-    """With the last program go the arenas."""
+    """With the last program go the arenas, and what the pool of results keeps."""
     _live.discard(program)
     if not _live:
         arena.free_idle()
+        if pool := native_runtime.pool():
+            pool.set_limit(0)
