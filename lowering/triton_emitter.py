@@ -14,7 +14,7 @@ from mlirc.dialects.symbols import Int
 from mlirc.lowering.kernel_emitter import computed_dtype
 from mlirc.lowering.kernel_nodes import Access, Kernel, Linear, Node, Output
 from mlirc.lowering.triton_builder import TL_DTYPE, Lines, TritonBuilder, Value, literal
-from mlirc.lowering.triton_folds import Fold
+from mlirc.lowering.triton_folds import Fold, function_text
 from mlirc.lowering.triton_indices import Indices
 from mlirc.lowering.triton_rounded import ErfBesideOne, RoundedBuilder, is_beside_one, writes_half
 from mlirc.lowering.triton_schedule import Schedule, Tile
@@ -23,7 +23,7 @@ FAILURE = "failure"  # the argument: three words, [number of the check, bad inde
 
 
 class Emitter:
-    """`env` holds the values known at this place; `functions` are the folds' functions that the text calls."""
+    """`env` holds the values known at this place; `functions` the texts of the functions that it calls, by name."""
 
     def __init__(self, kernel: Kernel, schedule: Schedule, index_dtype: torch.dtype):
         self.kernel, self.schedule = kernel, schedule
@@ -32,7 +32,7 @@ class Emitter:
         self.blocks = [tile for tile in schedule.tiles if tile.block > 1]
         self.env: dict[Node, Value] = {}
         self.masks: dict[str, str] = {}
-        self.functions: dict[str, None] = {}
+        self.functions: dict[str, str] = {}
         self.rounded = writes_half(kernel)
         self.reported: set[Node] = set()
         self.inner = frozenset(a.name for tile in schedule.tiles for a in tile.axes if a.inner)
@@ -46,8 +46,8 @@ class Emitter:
         sizes = [self.block_name(t) if t.name in dims else "1" for t in self.blocks]
         return f"[{', '.join(sizes)}]"
 
-    def bind(self, tile: Tile, first: str) -> None:
-        """The points of a tile dimension from `first` on, and which of them are inside."""
+    def bind(self, tile: Tile, first: str, whole: bool = False) -> None:
+        """The points of a tile dimension from `first` on, and which of them are inside; `whole`: all of them."""
         text, dims = first, frozenset[str]()
         if tile in self.blocks:
             dims = frozenset((tile.name,))
@@ -59,7 +59,7 @@ class Emitter:
             text = arange if first == "0" else f"{first} + {arange}"
         self.lines.add(f"{tile.name} = {text}")
         self.indices.known[tile.name,] = Value(tile.name, self.indices.dtype, dims)
-        if tile in self.blocks and not tile.divides:
+        if tile in self.blocks and not (tile.divides or whole):
             self.lines.add(f"{tile.name}_mask = {tile.name} < {self.indices.number(tile.size)}")
             self.masks[tile.name] = f"{tile.name}_mask"
 
@@ -214,7 +214,7 @@ class Emitter:
     def folded(self, node: Node) -> tuple[Fold, Value]:
         """What a fold folds: its operand with the identity outside of the row, of the row's whole shape."""
         fold = Fold(node)
-        self.functions[fold.function] = None
+        self.functions[fold.function] = function_text(fold.function)
         x = fold.widened(self.builder(fold.dtype), self.value(node.operands[0]))
         dims = x.tile | {"r"} if self.has_block else x.tile
         if "r" in self.masks:

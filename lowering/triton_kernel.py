@@ -12,6 +12,7 @@ import torch
 from mlirc.dialects import symbols
 from mlirc.dialects.symbols import Int
 from mlirc.dialects.tensor_types import TensorInfo
+from mlirc.lowering import triton_online
 from mlirc.lowering.kernel_axes import make_axes
 from mlirc.lowering.kernel_division import divide_axes
 from mlirc.lowering.kernel_nodes import Kernel, Node, Output
@@ -19,7 +20,6 @@ from mlirc.lowering.triton_builder import TL_DTYPE, TRITON_DTYPE, Value, literal
 from mlirc.lowering.triton_emitter import FAILURE, Emitter
 from mlirc.lowering.triton_folds import Fold, function_text
 from mlirc.lowering.triton_indices import LARGEST
-from mlirc.lowering.triton_rounded import ERF
 from mlirc.lowering.triton_schedule import Schedule, Tile, make_schedule
 
 IMPORTS = "import triton\nimport triton.language as tl\n"
@@ -63,10 +63,9 @@ def triton_kernel(
     constants = {e.block_name(tile): tile.block for tile in e.blocks}
     parameters = [f"p{k}" for k in range(len(infos))] + names + [FAILURE] * checks
     parameters += [f"{constant}: tl.constexpr" for constant in constants]
-    functions = [ERF if f == "erf_beside_one" else function_text(f) for f in e.functions]
     head = f"@triton.jit\ndef {name}({', '.join(parameters)}):"
     text = "\n".join([head, *e.lines.text]) + "\n"
-    definitions = "\n\n".join([*functions, text])
+    definitions = "\n\n".join([*e.functions.values(), text])
     source = "\n\n".join([IMPORTS + (LIBDEVICE if "libdevice." in definitions else ""), definitions])
     grid = [symbols.product(_counts(schedule)), 1, 1]
     return TritonKernel(source, signature, constants, grid, schedule.num_warps, sorted(aligned), names)
@@ -156,32 +155,52 @@ def _in_place(e: Emitter, output: Output) -> bool:
 
 
 def _in_passes(e: Emitter, row: Tile) -> None:
+    found = triton_online.find_powers(e.kernel)
+    together = {n for p in found for n in (p.top, p.total)}
     passes = _plan(e)
     checks = [n for n in e.kernel.nodes if n.kind == "check_index"]
     for k, outputs in enumerate(passes):
-        reductions = [n for n in e.kernel.nodes if n.kind == "reduce" and n.depth == k + 1]
-        roots = [n.operands[0] for n in reductions] + [o.node for o in outputs]
+        powers = [p for p in found if p.top.depth == k + 1]
+        reductions = [n for n in e.kernel.nodes if n.kind == "reduce" and n.depth == k + 1 and n not in together]
+        roots = [n.operands[0] for n in reductions] + [p.value for p in powers] + [o.node for o in outputs]
         roots += [n for n in checks if n.depth == k]
         wanted = _before(e, roots)
         for node in wanted:
             e.value(node)
         accumulators = {n: _start(e, n) for n in reductions}
+        states = [triton_online.start(e, p) for p in powers]
         for node in _below(e, roots):
             if node.kind == "scan":
                 _start_scan(e, node)
-        size = e.indices.number(row.size)
-        e.lines.add(f"for start in range(0, {size}, {e.block_name(row)}):")
-        with e.scope():
-            e.bind(row, "start")
-            for root in roots:
-                e.value(root)
-            for node, state in accumulators.items():
-                _step(e, node, state)
-            _store(e, outputs)
+        reported = set(e.reported)
+        for first, last, whole in _pieces(e, row):
+            e.reported = set(reported)
+            e.lines.add(f"for start in range({first}, {last}, {e.block_name(row)}):")
+            with e.scope():
+                e.bind(row, "start", whole)
+                for root in roots:
+                    e.value(root)
+                for node, state in accumulators.items():
+                    _step(e, node, state)
+                for p, lanes in zip(powers, states, strict=True):
+                    triton_online.step(e, p, lanes)
+                _store(e, outputs)
         for node, state in accumulators.items():
             fold = Fold(node)
             e.env[node] = e.result(fold, e.reduced(fold, state))
+        for p, lanes in zip(powers, states, strict=True):
+            triton_online.finish(e, p, lanes)
     _store(e, [o for o in e.kernel.outputs if not _is_written_inside(e, o)])
+
+
+def _pieces(e: Emitter, row: Tile) -> list[tuple[str, str, bool]]:
+    """First and last point of a row's loops, and whether all their blocks are whole: a row side by side in memory is
+    read without masks up to its last block, so that as much is loaded at once as its alignment allows."""
+    size = e.indices.number(row.size)
+    if len(e.blocks) == 1 and isinstance(row.size, int) and row.size > row.block and not row.divides:
+        last = str(row.size // row.block * row.block)
+        return [("0", last, True), (last, size, False)]
+    return [("0", size, False)]
 
 
 def _plan(e: Emitter) -> list[list[Output]]:
@@ -222,7 +241,7 @@ def _before(e: Emitter, roots: list[Node]) -> list[Node]:
 def _start(e: Emitter, node: Node) -> list[Value]:
     """The accumulators of a reduction."""
     fold = Fold(node)
-    e.functions[fold.function] = None
+    e.functions[fold.function] = function_text(fold.function)
     dims = e.dims_of(node.operands[0].dims) | {"r"}
     state = [_filled(e, fold.identity, fold.dtype, dims)]
     if fold.positional:  # who is as small as the identity is the first, or nobody is

@@ -54,14 +54,14 @@ class RoundedBuilder(TritonBuilder):
 
 
 class ErfBesideOne(RoundedBuilder):
-    """For what `is_beside_one`; notes in `functions` that the text calls ERF."""
+    """For what `is_beside_one`; adds ERF to the `functions` that the text calls."""
 
-    def __init__(self, lines: Lines, dtype: torch.dtype, functions: dict[str, None]):
+    def __init__(self, lines: Lines, dtype: torch.dtype, functions: dict[str, str]):
         super().__init__(lines, dtype)
         self.functions = functions
 
     def erf(self, x: Value) -> Value:
         if x.dtype != torch.float32:
             return super().erf(x)
-        self.functions["erf_beside_one"] = None
+        self.functions["erf_beside_one"] = ERF
         return self.call("erf_beside_one", x)

@@ -10,7 +10,6 @@ import torch
 from mlirc.dialects.bindings import ext
 from mlirc.dialects.composites import composite
 from mlirc.dialects.dialect import Composite, imports
-from mlirc.dialects.graph_builder import NotOurs
 from mlirc.dialects.import_arguments import need_floats
 from mlirc.dialects.ops.reduction import mean, sum_over
 from mlirc.dialects.tensor_types import TensorInfo, info_of, opmath
@@ -142,8 +141,7 @@ def layer_norm_backward(g, grad, x, shape, middle, rstd, weight, bias, mask):
 
 @imports(aten._fused_rms_norm.default)
 def rms_norm(g, x, shape, weight, eps):
-    if eps is None:
-        raise NotOurs("an RMS norm without eps")
+    eps = torch.finfo(opmath(info_of(x).dtype)).eps if eps is None else eps
     return tuple(composite("rms_norm", [x, affine(g, x, weight)[0]], g.outs, axes=len(shape), eps=float(eps)))
 
 

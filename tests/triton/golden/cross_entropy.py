@@ -15,28 +15,38 @@ def fold_sum(a, b):
 
 
 @triton.jit
+def fold_fast_powers(top, total, x):
+    x = tl.reshape(x, [8, x.shape[0] // 8])
+    new = tl.maximum(top, tl.reduce(x, 0, fold_nan_max), propagate_nan=tl.PropagateNan.ALL)
+    return new, total * tl.exp(top - new) + tl.reduce(tl.exp(x - new[None, :]), 0, fold_sum)
+
+
+@triton.jit
 def kernel_0(p0, p1, RBLOCK: tl.constexpr):
     x = tl.program_id(0)
-    v0 = tl.full([RBLOCK], float("-inf"), tl.float32)
-    for start in range(0, 50257, RBLOCK):
+    v0 = tl.full([RBLOCK // 8], -3.4028234663852886e+38, tl.float32)
+    v1 = tl.full([RBLOCK // 8], 0.0, tl.float32)
+    for start in range(0, 49152, RBLOCK):
+        r = start + tl.arange(0, RBLOCK)
+        v2 = tl.load(p0 + (x * 50257 + r))
+        v3 = v2.to(tl.float32)
+        v0, v1 = fold_fast_powers(v0, v1, v3)
+    for start in range(49152, 50257, RBLOCK):
         r = start + tl.arange(0, RBLOCK)
         r_mask = r < 50257
-        v1 = tl.load(p0 + (x * 50257 + r), r_mask)
-        v2 = v1.to(tl.float32)
-        v3 = tl.where(r_mask, v2, float("-inf"))
-        v0 = fold_nan_max(v0, v3)
-    v4 = tl.reduce(v0, 0, fold_nan_max)
-    v5 = tl.full([RBLOCK], 0.0, tl.float32)
-    for start in range(0, 50257, RBLOCK):
-        r = start + tl.arange(0, RBLOCK)
-        r_mask = r < 50257
-        v6 = tl.load(p0 + (x * 50257 + r), r_mask)
-        v7 = v6.to(tl.float32)
-        v8 = v7 - v4
-        v9 = libdevice.exp(v8)
-        v10 = tl.where(r_mask, v9, 0.0)
-        v5 = fold_sum(v5, v10)
-    v11 = tl.reduce(v5, 0, fold_sum)
-    v12 = libdevice.log(v11)
-    v13 = v12 + v4
-    tl.store(p1 + x, v13)
+        v4 = tl.load(p0 + (x * 50257 + r), r_mask)
+        v5 = v4.to(tl.float32)
+        v6 = tl.where(r_mask, v5, float("-inf"))
+        v0, v1 = fold_fast_powers(v0, v1, v6)
+    v7 = tl.reduce(v0, 0, fold_nan_max)
+    v8 = tl.reduce(v1 * tl.exp(v0 - v7), 0, fold_sum)
+    v9 = v8 == 0.0
+    v10 = tl.where(v9, tl.full([], float("-inf"), tl.float32), v7)
+    v11 = v10 - v10
+    v12 = tl.exp(v11)
+    v13 = tl.abs(v10)
+    v14 = v13 == float("inf")
+    v15 = tl.where(v14, v12, v8)
+    v16 = libdevice.log(v15)
+    v17 = v16 + v10
+    tl.store(p1 + x, v17)

@@ -12,14 +12,23 @@ def fold_sum(a, b):
 def kernel_0(p0, p1, s0, RBLOCK: tl.constexpr):
     x = tl.program_id(0).to(tl.int64)
     carry0 = tl.full([], 0.0, tl.float32)
-    for start in range(0, 20000, RBLOCK):
+    for start in range(0, 18432, RBLOCK):
+        r = start + tl.arange(0, RBLOCK).to(tl.int64)
+        v0 = tl.load(p0 + (x * 20000 + r))
+        v1 = tl.associative_scan(v0, 0, fold_sum)
+        v2 = fold_sum(carry0, v1)
+        v3 = tl.reduce(v0, 0, fold_sum)
+        carry0 = fold_sum(carry0, v3)
+        tl.debug_barrier()  # a warp may still have to read what another one writes
+        tl.store(p1 + (x * 20000 + r), v2)
+    for start in range(18432, 20000, RBLOCK):
         r = start + tl.arange(0, RBLOCK).to(tl.int64)
         r_mask = r < 20000
-        v0 = tl.load(p0 + (x * 20000 + r), r_mask)
-        v1 = tl.where(r_mask, v0, 0.0)
-        v2 = tl.associative_scan(v1, 0, fold_sum)
-        v3 = fold_sum(carry0, v2)
-        v4 = tl.reduce(v1, 0, fold_sum)
-        carry0 = fold_sum(carry0, v4)
+        v4 = tl.load(p0 + (x * 20000 + r), r_mask)
+        v5 = tl.where(r_mask, v4, 0.0)
+        v6 = tl.associative_scan(v5, 0, fold_sum)
+        v7 = fold_sum(carry0, v6)
+        v8 = tl.reduce(v5, 0, fold_sum)
+        carry0 = fold_sum(carry0, v8)
         tl.debug_barrier()  # a warp may still have to read what another one writes
-        tl.store(p1 + (x * 20000 + r), v3, r_mask)
+        tl.store(p1 + (x * 20000 + r), v7, r_mask)

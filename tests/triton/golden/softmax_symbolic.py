@@ -15,32 +15,39 @@ def fold_sum(a, b):
 
 
 @triton.jit
+def fold_powers(top, total, x):
+    x = tl.reshape(x, [8, x.shape[0] // 8])
+    new = tl.maximum(top, tl.reduce(x, 0, fold_nan_max), propagate_nan=tl.PropagateNan.ALL)
+    return new, total * libdevice.exp(top - new) + tl.reduce(libdevice.exp(x - new[None, :]), 0, fold_sum)
+
+
+@triton.jit
 def kernel_0(p0, p1, s0, s1, RBLOCK: tl.constexpr):
     x = tl.program_id(0).to(tl.int64)
-    v0 = tl.full([RBLOCK], float("-inf"), tl.float32)
+    v0 = tl.full([RBLOCK // 8], -3.4028234663852886e+38, tl.float32)
+    v1 = tl.full([RBLOCK // 8], 0.0, tl.float32)
     for start in range(0, s1, RBLOCK):
         r = start + tl.arange(0, RBLOCK).to(tl.int64)
         r_mask = r < s1
-        v1 = tl.load(p0 + (x * s1 + r), r_mask)
-        v2 = tl.where(r_mask, v1, float("-inf"))
-        v0 = fold_nan_max(v0, v2)
-    v3 = tl.reduce(v0, 0, fold_nan_max)
-    v4 = tl.full([RBLOCK], 0.0, tl.float32)
+        v2 = tl.load(p0 + (x * s1 + r), r_mask)
+        v3 = tl.where(r_mask, v2, float("-inf"))
+        v0, v1 = fold_powers(v0, v1, v3)
+    v4 = tl.reduce(v0, 0, fold_nan_max)
+    v5 = tl.reduce(v1 * libdevice.exp(v0 - v4), 0, fold_sum)
+    v6 = v5 == 0.0
+    v7 = tl.where(v6, tl.full([], float("-inf"), tl.float32), v4)
+    v8 = v7 - v7
+    v9 = libdevice.exp(v8)
+    v10 = tl.abs(v7)
+    v11 = v10 == float("inf")
+    v12 = tl.where(v11, v9, v5)
+    v13 = tl.where(s1 > 0, v12, 0.0)
     for start in range(0, s1, RBLOCK):
         r = start + tl.arange(0, RBLOCK).to(tl.int64)
         r_mask = r < s1
-        v5 = tl.load(p0 + (x * s1 + r), r_mask)
-        v6 = v5 - v3
-        v7 = libdevice.exp(v6)
-        v8 = tl.where(r_mask, v7, 0.0)
-        v4 = fold_sum(v4, v8)
-    v9 = tl.reduce(v4, 0, fold_sum)
-    for start in range(0, s1, RBLOCK):
-        r = start + tl.arange(0, RBLOCK).to(tl.int64)
-        r_mask = r < s1
-        v10 = tl.load(p0 + (x * s1 + r), r_mask)
-        v11 = v10 - v3
-        v12 = libdevice.exp(v11)
-        v13 = tl.div_rn(v12, v9)
+        v14 = tl.load(p0 + (x * s1 + r), r_mask)
+        v15 = v14 - v7
+        v16 = libdevice.exp(v15)
+        v17 = tl.div_rn(v16, v13)
         tl.debug_barrier()  # a warp may still have to read what another one writes
-        tl.store(p1 + (x * s1 + r), v13, r_mask)
+        tl.store(p1 + (x * s1 + r), v17, r_mask)

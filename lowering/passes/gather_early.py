@@ -1,0 +1,105 @@
+"""The pass gather-early: see GatherEarly."""
+
+from dataclasses import dataclass, replace
+from typing import Any
+
+from mlirc.dialects.bindings import ir
+from mlirc.dialects.dialect import Elementwise, attribute_value, create
+from mlirc.dialects.graph_ops import Copy, View
+from mlirc.dialects.ops.indexing import Gather
+from mlirc.dialects.tensor_types import info_of, type_of
+from mlirc.lowering.ledger import Ledger
+from mlirc.lowering.source_lines import source_line
+
+MOST = 16  # ops that are done again on what is picked
+
+
+@dataclass(frozen=True)
+class GatherEarly:
+    """Pick elements before elementwise work, where only those that are picked are needed of it.
+
+    before:  %0 = "mlirc.sub"(%x, %logsum) : (tensor<64x50000xf32>, tensor<64x1xf32>) -> tensor<64x50000xf32>
+             %1 = "mlirc.gather"(%0, %label) {dim = 1 : i64} : ... -> tensor<64x1xf32>
+    after:   %0 = "mlirc.gather"(%x, %label) {dim = 1 : i64} : ... -> tensor<64x1xf32>
+             %1 = "mlirc.sub"(%0, %logsum) : (tensor<64x1xf32>, tensor<64x1xf32>) -> tensor<64x1xf32>
+
+    So a cross entropy writes no log-probabilities.
+    ONE OF A ROW  one element is picked of each row, at the end of a chain that nothing else needs
+    IN MEMORY     what the chain starts from is there whatever is done: an argument, a sum, a product, a view of one
+    """
+
+    name = "gather-early"
+    takes = "graph"
+
+    def run(self, function: Any, ledger: Ledger) -> None:
+        block = function.regions[0].blocks[0]
+        for op in [op for op in block.operations if isinstance(op, Gather)]:
+            if not is_worked(op.x.owner) or len(list(op.x.uses)) != 1:
+                continue
+            picked = _Picked(op)
+            fits = picked.picks_one and picked.fits(op.x)
+            ledger.record(self.name, "move", "gather", "ONE OF A ROW", fits, source_line(op.location))
+            if fits:
+                with ir.InsertionPoint(op), op.location:
+                    op.out.replace_all_uses_with(picked.value(op.x))
+                op.operation.erase()
+
+
+def is_worked(op: Any) -> bool:
+    return isinstance(op, Elementwise | Copy)
+
+
+class _Picked:
+    """What a gather picks of the values that its operand is computed from."""
+
+    def __init__(self, gather: Gather):
+        self.index, self.shape = gather.index, info_of(gather.index).shape
+        self.attributes = dict(gather.attributes.items())
+        self.dim = attribute_value(gather.attributes["dim"])
+        self.sizes = info_of(gather.x).shape
+        self.ops: set[ir.Operation] = set()
+        self.made: dict[ir.Value, ir.Value] = {}
+
+    @property
+    def picks_one(self) -> bool:
+        others = [a == b for d, (a, b) in enumerate(zip(self.shape, self.sizes, strict=True)) if d != self.dim]
+        return all(others) and self.shape[self.dim] == 1 and self.sizes[self.dim] != 1
+
+    def stays(self, x: ir.Value) -> bool:
+        """Whether an operand is the same along the dimension picked from: it broadcasts."""
+        place = self.dim - len(self.sizes) + info_of(x).rank
+        return place < 0 or info_of(x).shape[place] == 1
+
+    def fits(self, x: ir.Value) -> bool:
+        if self.stays(x):
+            return True
+        if info_of(x).shape != self.sizes:
+            return False
+        if not is_worked(x.owner):
+            return not is_worked(_root(x).owner)
+        self.ops.add(x.owner.operation)
+        return len(self.ops) <= MOST and all(map(self.fits, x.owner.operands))
+
+    def value(self, x: ir.Value) -> ir.Value:
+        if self.stays(x):
+            return x
+        if x not in self.made:
+            self.made[x] = self.make(x)
+        return self.made[x]
+
+    def make(self, x: ir.Value) -> ir.Value:
+        info = info_of(x)
+        type_ = type_of(replace(info, shape=self.shape, stride=None))
+        if not is_worked(x.owner):
+            return create("gather", [x, self.index], [type_], self.attributes).out
+        operands = [self.value(operand) for operand in x.owner.operands]
+        if isinstance(x.owner, Copy):
+            return operands[0]
+        with x.owner.location:
+            return create(type(x.owner).mnemonic, operands, [type_], dict(x.owner.attributes.items())).out
+
+
+def _root(x: ir.Value) -> ir.Value:
+    while isinstance(x.owner, View):
+        x = x.owner.x
+    return x
