@@ -51,7 +51,7 @@ from mlirc.lowering.vector_builder import Value
 
 F32 = torch.float32
 QUERIES = 4  # vectors of them, in a block
-KEYS = 140  # of a block, at most
+KEYS = 256  # of a block, at most
 ROOM = 1 << 15  # elements of a block's keys and values
 
 

@@ -55,7 +55,7 @@ class Attention(Op, name="attention", traits=[ext.Pure]):
 
 class AttentionBackward(Op, name="attention_backward", traits=[ext.Pure]):
     """The gradients of an `attention` with the results `out` and `lse`, given that of `out`: dq, dk and dv, in the dtypes and
-    sizes of q, k and v. What several heads share has the sum of their gradients. A key that is hidden has no part in dq.
+    sizes of q, k and v. What several heads share has the sum of their gradients. What a hidden value holds does not matter.
 
     mask, scale, causal   as those of `attention`
     work                  scratch of the kernel: [B, H, L, 1] float32 or wider, the sum of dout * out of each row; in half
