@@ -79,8 +79,13 @@ def tied_sum(x: ir.Value) -> Any | None:
 
 
 def only_user(x: ir.Value) -> Any | None:
-    uses = list(x.uses)
-    return uses[0].owner.opview if len(uses) == 1 else None
+    """The op that uses the value, if it is used once. Views that nobody reads are left behind by other passes."""
+    users = [use.owner for use in x.uses if use.owner.name != "mlirc.view" or is_read(use.owner.results[0])]
+    return users[0].opview if len(users) == 1 else None
+
+
+def is_read(x: ir.Value) -> bool:
+    return next(iter(x.uses), None) is not None
 
 
 def accumulated(op: Any, add: Any | None) -> ir.Value:
