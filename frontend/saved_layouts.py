@@ -81,6 +81,7 @@ def is_image(x: Any) -> bool:
     value = value_of(x)
     if not isinstance(value, torch.Tensor) or x.op != "call_function" or value.ndim != 4 or not value.is_cuda:
         return False
-    if value.dtype.itemsize != 2 or any(not isinstance(n, int) for n in value.shape) or not value.is_contiguous():
+    kept = value.dtype.itemsize == 2 or value.dtype == torch.int64  # int64: where a max_pool found its largest elements
+    if not kept or any(not isinstance(n, int) for n in value.shape) or not value.is_contiguous():
         return False
     return value.shape[1] > 1 and value.shape[2] * value.shape[3] > 1

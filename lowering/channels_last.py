@@ -7,7 +7,7 @@ from mlirc.dialects.bindings import ir
 from mlirc.dialects.dialect import OPS, Elementwise, Reduction, create
 from mlirc.dialects.tensor_types import TensorInfo, info_of, type_of
 
-POOLS = ("mlirc.max_pool", "mlirc.avg_pool")
+POOLS = ("mlirc.max_pool", "mlirc.avg_pool", "mlirc.max_pool_backward")
 
 
 def channels_last(info: TensorInfo) -> TensorInfo:

@@ -37,7 +37,8 @@ print("compiled without a compiler")
 @pytest.mark.parametrize("name", ["mlp", "bert", "resnet"])
 def test_no_compiler(name, way, tmp_path):
     environment = {key: value for key, value in os.environ.items() if key not in ("CC", "CXX")}
-    environment |= {"PATH": str(tmp_path), "PYTHONPATH": str(ROOT)}
+    path = os.pathsep.join(filter(None, [str(ROOT), os.environ.get("PYTHONPATH")]))
+    environment |= {"PATH": str(tmp_path), "PYTHONPATH": path}
     command = [sys.executable, "-c", SCRIPT, name, way]
     done = subprocess.run(command, env=environment, cwd=tmp_path, capture_output=True, text=True, timeout=300)
     assert done.returncode == 0, done.stderr

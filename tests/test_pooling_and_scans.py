@@ -20,6 +20,29 @@ def test_max_pool(arguments, dtype, dynamic):
     check(lambda x: aten.max_pool2d_with_indices.default(x, *arguments), x, dynamic=dynamic)
 
 
+@DYNAMIC
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+@pytest.mark.parametrize(
+    "arguments",
+    [([2, 2],), ([3, 3], [2, 2], [1, 1]), ([3, 2], [2, 1], [1, 0], [2, 1]), ([2, 2], [3, 3], [0, 0], [1, 1], True)],
+)
+def test_max_pool_backward(arguments, dtype, dynamic):
+    """Windows overlap, leave gaps, reach outside; the gradient has a NaN, and the first element is nobody's largest."""
+    x = torch.randn(2, 3, 7, 9).to(dtype)
+    x[:, :, 0, 0] = -9
+    y, index = aten.max_pool2d_with_indices.default(x, *arguments)
+    grad = torch.randint(-8, 9, y.shape).to(dtype)
+    grad[1, 2, 1, 1] = float("nan")
+    window, stride, padding, dilation, ceil_mode = [*arguments, *([], [0, 0], [1, 1], False)[len(arguments) - 1 :]]
+
+    def function(grad, x, index):
+        return aten.max_pool2d_with_indices_backward.default(
+            grad, x, window, stride, padding, dilation, ceil_mode, index
+        )
+
+    check(function, grad, x, index, dynamic=dynamic)
+
+
 def test_max_pool_of_infinities_and_nan():
     x = torch.full((1, 1, 5, 5), -float("inf"))
     x[0, 0, 4, 4] = float("nan")

@@ -1,4 +1,4 @@
-"""Pooling over windows of the last dimensions, forward; gradients go to ATen.
+"""Pooling over windows of the last dimensions, and the gradient of the largest element; that of a mean goes to ATen.
 
 The window is unrolled: the kernel has no inner dimension, runs along the result's rows, and fuses with what follows.
 """
@@ -18,6 +18,7 @@ from mlirc.dialects.symbols import known_nonnegative, maximum, minimum
 from mlirc.dialects.tensor_types import TensorInfo, info_of, opmath, type_of
 
 aten = torch.ops.aten
+MOST_WINDOWS = 16  # that an element is asked about in, for a gradient
 LARGEST_WINDOW = 64  # elements; unrolled, a larger one makes a long kernel for no gain over ATen's loop
 
 
@@ -134,6 +135,51 @@ class MaxPoolIndex(Op, name="max_pool_index", traits=[ext.Pure]):
         return k.finish([(place, k.dims, info)])
 
 
+class MaxPoolBackward(Op, name="max_pool_backward", traits=[ext.Pure]):
+    """The gradient by the input of max_pool: at each element, the sum of `grad` over the windows whose largest it is.
+
+    index   as max_pool_index gives it. An element is asked about in the windows that reach it; nothing is scattered
+    window  and the others as in max_pool
+    """
+
+    grad: ext.Operand[Any]
+    index: ext.Operand[Any]
+    window: ir.StringAttr
+    stride: ir.StringAttr
+    padding: ir.StringAttr
+    dilation: ir.StringAttr
+    out: ext.Result[Any]
+
+    @staticmethod
+    def kernel(make, op):
+        (grad, index), info = op.operands, info_of(op.results[0])
+        k = make(info.shape, label="max_pool_backward")
+        names = ("window", "stride", "padding", "dilation")
+        lists = [symbols.parse_numbers(attribute_value(op.attributes[name])) for name in names]
+        pooled = range(info.rank - len(lists[0]), info.rank)
+        here = 0
+        for d in pooled:
+            here = here * info.shape[d] + k.dims[d]
+        here, total = k.size(here), None
+        for back in product(*(range(n) for n in windows_reached(*lists))):
+            at, mask = list(k.dims), None
+            for j, d in enumerate(pooled):
+                last = symbols.floordiv(k.dims[d] + lists[2][j], lists[1][j])  # the last window that starts before
+                at[d] = last - back[j]
+                mask = both(k, mask, k.lt(k.size(at[d]), k.size(info_of(grad).shape[d])))
+                if back[j]:
+                    mask = both(k, mask, k.ge(k.size(at[d]), 0))
+            chosen = k.eq(k.read(index, at, mask=mask), here)
+            value = k.select(chosen, k.read(grad, at, mask=mask), 0.0)
+            total = value if total is None else k.add(total, value)
+        return k.finish([(total, k.dims, info)])
+
+
+def windows_reached(window, stride, padding, dilation):
+    """How many windows, one after another, may hold an element, in each dimension."""
+    return [(n - 1) * apart // step + 1 for n, step, apart in zip(window, stride, dilation, strict=True)]
+
+
 class AvgPool(Op, name="avg_pool", traits=[ext.Pure]):
     """The mean of each window, elements outside counting as 0.
 
@@ -185,6 +231,18 @@ def max_pool2d(g, x, *arguments, **options):
 @imports(aten.max_pool3d_with_indices.default)
 def max_pool3d(g, x, *arguments, **options):
     return max_pool(g, 3, x, *arguments, **options)
+
+
+@imports(aten.max_pool2d_with_indices_backward.default)
+def max_pool2d_backward(g, grad, x, window, stride, padding, dilation, ceil_mode, index):
+    need_floats(grad, x)
+    attributes = window_attributes(2, window, stride or window, padding, dilation)
+    lists = [symbols.parse_numbers(attributes[name]) for name in ("window", "stride", "padding", "dilation")]
+    if math.prod(windows_reached(*lists)) > MOST_WINDOWS:
+        raise NotOurs("the gradient of a max_pool whose windows overlap much")
+    info = info_of(x)
+    result = TensorInfo(info.dtype, info.shape, device=info.device)
+    return create("max_pool_backward", [grad, index], [type_of(result)], attributes).out
 
 
 @imports(aten.avg_pool2d.default)
