@@ -34,6 +34,10 @@ class CpuTarget:
         return self.has_avx512 and self.bf16_pairs
 
     @property
+    def has_avx2(self) -> bool:
+        return self.arch == "x86_64" and self.vector_bytes >= 32
+
+    @property
     def has_avx512(self) -> bool:
         return self.arch == "x86_64" and self.vector_bytes == 64
 

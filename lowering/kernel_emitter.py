@@ -51,6 +51,13 @@ class Emitter:
 
     # ---- text
 
+    @contextmanager
+    def apart(self) -> Iterator[list[str]]:
+        """What is written inside goes to a list of its own."""
+        saved, self.lines = self.lines, []
+        yield self.lines
+        self.lines = saved
+
     def builder(self, dtype: torch.dtype, wide: bool = False) -> VectorBuilder:
         return VectorBuilder(self.text, self.lines, dtype, self.lanes if wide else 1)
 

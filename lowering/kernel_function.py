@@ -16,6 +16,7 @@ from mlirc.dialects import symbols
 from mlirc.lowering.cpu_target import CpuTarget
 from mlirc.lowering.kernel_axes import Axis, Vector, choose_vector, make_axes
 from mlirc.lowering.kernel_blocks import BlockLoops
+from mlirc.lowering.kernel_bounds import use_bounds
 from mlirc.lowering.kernel_division import divide_axes
 from mlirc.lowering.kernel_emitter import Emitter
 from mlirc.lowering.kernel_loops import Loops
@@ -46,6 +47,7 @@ def kernel_text(kernel: Kernel, name: str, target: CpuTarget) -> KernelText:
     divide_axes(kernel)
     axes = make_axes(kernel)
     vector = choose_vector(kernel, axes, target.vector_bytes)
+    use_bounds(kernel, vector)
     schedule = make_schedule(kernel, axes, vector)
     split = choose_split(kernel, schedule)
     body, declarations = _body(kernel, schedule, split, names, name, target)

@@ -20,6 +20,7 @@ import torch
 from mlirc.dialects import symbols
 from mlirc.lowering.kernel_axes import Axis
 from mlirc.lowering.kernel_emitter import Emitter
+from mlirc.lowering.kernel_interleaving import interleaved
 from mlirc.lowering.kernel_memory import store
 from mlirc.lowering.kernel_nodes import Access, Node, Output, terms
 from mlirc.lowering.kernel_partials import Found, Partials, barrier
@@ -27,7 +28,8 @@ from mlirc.lowering.kernel_reductions import BLOCK, Fold
 from mlirc.lowering.kernel_schedule import Pass, Schedule
 from mlirc.lowering.vector_builder import Value
 
-ACCUMULATORS = ((6, 4), (16, 2))  # a pass of at most that cost gets that many: a longer one hides the latency by itself
+FEW, MANY = 2, 4  # points that one iteration of the innermost loop takes: of long chains of operations, of short ones
+SHORT = 6  # the cost of a pass up to which its chains are short
 
 
 class Loops:
@@ -158,10 +160,12 @@ class Loops:
     def copies(self, step: Pass) -> int:
         axis = self.schedule.run_axis
         kinds = [n.attributes["kind"] for n in step.reductions]
-        if step.scans or axis is None or not kinds or "argmax" in kinds or "argmin" in kinds:
+        if step.scans or axis is None or "argmax" in kinds or "argmin" in kinds:
             return 1
-        cost = sum(n.cost for n in step.nodes if axis.name in n.dims)
-        copies = next((count for most, count in ACCUMULATORS if cost <= most), 1)
+        inside = [n for n in step.nodes if axis.name in n.dims]
+        if not kinds and all(n.cheap for n in inside):
+            return 1
+        copies = MANY if sum(n.cost for n in inside) <= SHORT else FEW
         while copies > 1 and axis.known is not None and axis.known < copies * self.step:
             copies //= 2
         return copies
@@ -295,14 +299,16 @@ class Loops:
         return math.gcd(whole, self.units.get(axis) or 0)
 
     def copied(self, axis: Axis, body, copies: int, index: Value, state: list[Value]) -> list[Value]:
-        e = self.e
+        e, parts = self.e, []
         for copy in range(copies):
-            with e.scope():
+            with e.scope(), e.apart() as lines:
                 e.env[axis.name] = e.index.add(index, e.i64(copy * self.step_of(axis))) if copy else index
                 if self.enters(axis):
                     e.enter(axis.name)
                 e.bound.add(axis.name)
                 state = body(state, copy)
+            parts.append(lines)
+        e.lines += interleaved(parts)
         return state
 
     def enters(self, axis: Axis) -> bool:

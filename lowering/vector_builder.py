@@ -256,10 +256,9 @@ class VectorBuilder:
         # x86's minps(a, b) is a < b ? a : b, so a NaN in b wins by itself: one instruction where a is a number
         if self._is_number(x):
             x, y = y, x
-        nearest = self.select(getattr(self, closer)(y, x), y, x)
         if self._is_number(y):
-            return nearest
-        return self.select(self.ne(y, y), y, nearest)
+            return self.select(getattr(self, closer)(y, x), y, x)
+        return self.emit(f"arith.{kind}imumf {x}, {y} fastmath<nsz> : {self.type_text(x.dtype)}", x.dtype)
 
     def _is_number(self, x: Value) -> bool:
         known = self.constant_value(x)

@@ -5,7 +5,17 @@ Each reduces x to n * ln 2 + r with |r| <= ln(2)/2 and takes a polynomial of r.
 
 from typing import TYPE_CHECKING
 
-from mlirc.lowering.vector_math_floats import nearest_integer, polynomial, power_of_two, scaled, scaled_normal
+import torch
+
+from mlirc.lowering.vector_math_floats import (
+    nearest_integer,
+    polynomial,
+    power_of_two,
+    scaled,
+    scaled_normal,
+    shift_left,
+    uses_avx512,
+)
 
 if TYPE_CHECKING:
     from mlirc.lowering.vector_builder import Value, VectorBuilder
@@ -64,6 +74,17 @@ def exp_of_moderate(b: "VectorBuilder", x: "Value") -> "Value":
     """exp for -87 <= x <= 88, where the result is a normal number."""
     r, n, shifted = reduced(b, x)
     return scaled_normal(b, polynomial(b, r, _EXP), n, shifted)
+
+
+def exp_of_at_most_zero(b: "VectorBuilder", x: "Value") -> "Value":
+    """exp for x <= 0, and NaN."""
+    r, n, shifted = reduced(b, b.maximum(x, b.constant(-104.0)))
+    if uses_avx512(b):
+        return scaled(b, polynomial(b, r, _EXP), n, shifted)
+    # e^r 2^-24, which is exact, times 2^(n + 48), a normal number as n >= -150, and then rounded once
+    small = polynomial(b, r, tuple(c * 2.0**-24 for c in _EXP))
+    bits = b.add(shift_left(b, b.bitcast(shifted, torch.int32), 23), b.constant((127 + 48) << 23, torch.int32))
+    return b.mul(b.mul(small, b.bitcast(bits, torch.float32)), b.constant(2.0**-24))
 
 
 def exp2(b: "VectorBuilder", x: "Value") -> "Value":

@@ -14,7 +14,6 @@ if TYPE_CHECKING:
 
 # Adding 1.5 * 2^23 to a number of magnitude below 2^22 leaves it rounded to nearest even in the lowest bits of the sum.
 ROUNDING = 12582912.0
-_ROUNDING_BITS = 0x4B400000
 
 
 def polynomial(b: "VectorBuilder", x: "Value", coefficients: tuple[float, ...]) -> "Value":
@@ -54,11 +53,10 @@ def scaled(b: "VectorBuilder", x: "Value", n: "Value", shifted: "Value") -> "Val
     """x * 2^n rounded once, for 0.5 <= x < 2 and n from -250 to 250, of nearest_integer's results."""
     if uses_avx512(b):
         return avx512(b, "scalef", x, n)
-    whole = b.sub(b.bitcast(shifted, torch.int32), b.constant(_ROUNDING_BITS, torch.int32))
+    whole = b.bitcast(shifted, torch.int32)
     half = shift_right(b, whole, 1)
     for part in (half, b.sub(whole, half)):
-        bits = shift_left(b, b.add(part, b.constant(127, torch.int32)), 23)
-        x = b.mul(x, b.bitcast(bits, torch.float32))
+        x = b.mul(x, power_of_two(b, b.bitcast(part, torch.float32)))
     return x
 
 
@@ -88,12 +86,12 @@ def avx512(b: "VectorBuilder", instruction: str, *operands: "Value | str") -> "V
     return b.emit(f'llvm.call_intrinsic "{name}"({", ".join(everything)}) : {signature}', torch.float32)
 
 
-def avx512_permute(b: "VectorBuilder", table: tuple[float, ...], number: "Value") -> "Value":
-    """table[number % 16] in each of 16 lanes, of float32 by int32."""
+def permuted(b: "VectorBuilder", table: tuple[float, ...], number: "Value") -> "Value":
+    """table[number % lanes] in each lane, of float32 by int32: 16 of them with AVX-512, 8 with AVX2."""
     bits = ", ".join(f"0x{struct.unpack('<I', struct.pack('<f', x))[0]:08X}" for x in table)
     values = b.text.constant(f"dense<[{bits}]>", b.type_text(torch.float32), torch.float32, math.nan)
     floats, numbers = b.type_text(torch.float32), b.type_text(torch.int32)
-    name = "llvm.x86.avx512.permvar.sf.512"
+    name = "llvm.x86.avx512.permvar.sf.512" if b.lanes == 16 else "llvm.x86.avx2.permps"
     return b.emit(
         f'llvm.call_intrinsic "{name}"({values}, {number}) : ({floats}, {numbers}) -> {floats}', torch.float32
     )

@@ -1,0 +1,59 @@
+"""Work that is shorter for what the structure of a kernel says of its values, as in a softmax:
+
+before:  e = exp(x - max(x));            y = e / sum(e)
+after:   e = exp_of_at_most_0(x - max);  y = e * (1 / sum(e))
+
+x less its largest element is at most 0, so the exponential need not mind overflow. One of the terms of the sum is e^0: it is
+at least 1, or NaN, so that its reciprocal is a normal number, computed once for a row.
+"""
+
+from typing import Any
+
+import torch
+
+from mlirc.dialects.dialect import OPS
+from mlirc.lowering import vector_math_exp
+from mlirc.lowering.kernel_axes import Vector
+from mlirc.lowering.kernel_nodes import Kernel, Node
+
+
+class ExpOfAtMostZero:
+    """What `node.cls` is of such an exponential."""
+
+    computes = "float"
+    cheap = False
+
+    @staticmethod
+    def scalar(b: Any, x: Any) -> Any:
+        return vector_math_exp.exp_of_at_most_zero(b, x)
+
+
+def use_bounds(kernel: Kernel, vector: Vector) -> None:
+    """Rewrites `kernel`, whose vectors are chosen: a divisor that differs from lane to lane stays one."""
+    lanes = vector.axis.name if vector.axis else ""
+    nodes: list[Node] = []
+    for node in kernel.nodes:
+        if node.dtype == torch.float32 and node.kind == "exp" and is_at_most_zero(node.operands[0]):
+            node.cls = ExpOfAtMostZero
+        elif node.dtype == torch.float32 and node.kind == "div":
+            x, y = node.operands
+            if is_at_least_one(y) and lanes not in y.dims and node.dims != y.dims:
+                inverse = Node("reciprocal", y.dtype, (y,), OPS["reciprocal"], dims=y.dims, depth=y.depth)
+                nodes.append(inverse)
+                node.kind, node.cls, node.operands = "mul", OPS["mul"], (x, inverse)
+        nodes.append(node)
+    kernel.nodes = nodes
+
+
+def is_at_most_zero(node: Node) -> bool:
+    """x - max(x), or NaN."""
+    if node.kind != "sub":
+        return False
+    x, largest = node.operands
+    return largest.kind == "reduce" and largest.attributes["kind"] == "max" and largest.operands[0] is x
+
+
+def is_at_least_one(node: Node) -> bool:
+    """A sum of e^(x - max(x)), or NaN."""
+    summed = node.kind == "reduce" and node.attributes["kind"] == "sum"
+    return summed and node.operands[0].kind == "exp" and is_at_most_zero(node.operands[0].operands[0])

@@ -1,0 +1,81 @@
+"""What kernels save by knowing that x - max(x) is at most 0 and a softmax's sum at least 1; and points that take turns."""
+
+import math
+
+import pytest
+import torch
+
+from mlirc.lowering import vector_math_exp
+from mlirc.lowering.kernel_interleaving import interleaved
+from tests.kernel_runner import NativeKernel, info
+from tests.test_kernel_emitter import softmax
+from tests.test_vector_math import assert_close
+from tests.vector_kernel import elementwise
+
+f32 = torch.float32
+INF, NAN = math.inf, math.nan
+
+
+@pytest.mark.parametrize("lanes", [16, 8, 1])
+def test_exp_of_at_most_zero(lanes):
+    tiny = torch.tensor([-0.0, 0.0, -1e-45, -INF, NAN, -3e38, -104.0, -103.9])
+    x = torch.cat([tiny, tiny, -torch.rand(1 << 16) * 110, -torch.rand(1 << 16), -torch.logspace(-30, 1, 1024)])
+    power = elementwise(vector_math_exp.exp_of_at_most_zero, [f32], f32, lanes)
+    got = power(x)
+    assert_close(got, x.double().exp(), x.exp())
+    # a NaN of any bits stays one, whatever they would be as an exponent
+    patterns = torch.tensor([0x7F800001, 0x7FC00000, 0x7FFFFFFF, -0x400000, -1, 0x7F812345, 0x7FC001FF, -0x3FFE01])
+    assert power(patterns.to(torch.int32).view(f32).repeat(2)).isnan().all()
+
+
+ROWS = {
+    "a mask": [-INF] * 50 + [0.0] * 46,
+    "all masked": [-INF] * 96,
+    "inf": [INF] + [0.0] * 95,
+    "NaN": [1.0] * 50 + [NAN] + [2.0] * 45,
+    "far apart": [100.0 - 1.25 * k for k in range(96)],  # down to less than the smallest number
+    "equal": [3e38] * 96,
+}
+
+
+@pytest.mark.parametrize("row", ROWS.values(), ids=ROWS.keys())
+def test_softmax_without_division(row):
+    x = torch.tensor([row, list(reversed(row))])
+    kernel = NativeKernel([info(f32, "2, 96")], "2", "96", softmax)
+    out = torch.empty(2, 96)
+    kernel([x], [out])
+    torch.testing.assert_close(out, x.double().softmax(-1).float(), rtol=5e-7, atol=2e-45, equal_nan=True)
+
+
+def test_softmax_is_as_accurate_as_eager():
+    x = torch.randn(64, 3072) * 4
+    kernel = NativeKernel([info(f32, "64, 3072")], "64", "3072", softmax)
+    out, exact = torch.empty_like(x), x.double().softmax(-1)
+    kernel([x], [out])
+    assert (out - exact).norm() <= 2 * (x.softmax(-1) - exact).norm()
+
+
+def divisions(build) -> int:
+    """Of vectors."""
+    kernel = NativeKernel([info(f32, "4, 96")], "4", "96", build)
+    return sum("arith.divf" in line and "vector" in line for line in kernel.mlir.splitlines())
+
+
+def test_only_a_sum_of_exponentials_has_a_known_reciprocal():
+    def other_sum(k, x):
+        a = k.read(x, k.dims)
+        return [(k.div(a, k.reduce("sum", a)), k.dims, info(f32, "4, 96"))]
+
+    def other_power(k, x):
+        e = k.exp(k.read(x, k.dims))
+        return [(k.div(e, k.reduce("sum", e)), k.dims, info(f32, "4, 96"))]
+
+    assert divisions(softmax) == 0
+    assert divisions(other_sum) > 0
+    assert divisions(other_power) > 0
+
+
+def test_points_take_turns_and_regions_stay_whole():
+    first = ["%a = load", "scf.if %c {", "scf.if %d {", "call", "}", "} else {", "other", "}", "store %a"]
+    second = ["%b = load", "store %b"]
+    assert interleaved([first, second]) == ["%a = load", "%b = load", *first[1:8], "store %b", "store %a"]
