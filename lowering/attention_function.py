@@ -1,16 +1,19 @@
 """Attention as functions in MLIR text: a block of queries at a time, one query a lane, over blocks of keys.
 
-for block of queries (two vectors of them), shared among threads:
+for some panels of queries (two vectors of them each), shared among threads:
   panel = its rows, turned, times the scale                    [D, W]
-  for block of keys:
-    scores = keys @ panel                                      [keys, W] in the first-level cache
-    the mask; the largest score so far; powers = exp(scores - largest); their sums
-    sums = sums * exp(old largest - largest) + values^T @ powers     [Dv, W]
+  for block of keys:                                           copied, where rows lie badly
+    for panel:
+      scores = keys @ panel                                    [keys, W] in the first-level cache
+      the mask; the largest score so far; powers = exp(scores - largest); their sums
+      sums = sums * exp(old largest - largest) + values^T @ powers     [Dv, W]
   out = sums / the powers' sums, turned back
 
 After Dao et al., "FlashAttention" (2022), with the softmax of Milakov and Gimelshein (2018). With queries along the lanes
 nothing is ever added or compared across a vector, and keys and values are read where they are.
 """
+
+from collections.abc import Callable
 
 import torch
 
@@ -39,7 +42,10 @@ from mlirc.lowering.kernel_nodes import Kernel
 from mlirc.lowering.kernel_threads import Split
 from mlirc.lowering.vector_builder import Value
 
-KEYS = 112  # of a block: its scores fit the first-level cache beside the panel
+SCORES = 3584  # of a panel and a block of keys: they fit the first-level cache beside the panel
+QUERIES = 256  # that share a copied block of keys
+UNITS = 32  # that any number of threads gets about equal parts of
+FAR = 1024  # bytes from row to row: a page has few rows, and the products would wait for their addresses
 CONFLICT = 4096  # rows this many bytes apart fall into the same lines of the first-level cache
 
 
@@ -58,8 +64,9 @@ class _Writer:
         self.operands = ["q", "k", "v", *(["mask"] if a.mask else []), "out", "lse"]
         keys = a.k.shape[2]
         rows, rests = split_rows(keys, self.most) if isinstance(keys, int) else (self.most, powers_below(self.most))
-        self.block = rows * max(1, KEYS // rows)  # keys of a block
-        self.staged = {"k": is_staged(a.k), "v": is_staged(a.v)}
+        self.block = rows * max(1, SCORES // self.width // rows)  # keys of a block
+        self.panels = panels_together(a, self.width)
+        self.staged = {which: is_staged(x, self.panels) for which, x in (("k", a.k), ("v", a.v))}
         self.key_tiles = [self.tile("k", n) for n in [rows, *rests]]
         rows, rests = split_rows(self.head("v"), self.most)
         self.value_tiles = [self.tile("v", n) for n in [rows, *rests]]
@@ -97,15 +104,14 @@ class _Writer:
         for number, name in enumerate(self.operands):
             e.env[name] = e.env["base", number]
         self.rows = scratch(e, self.width * max(self.padded("k"), self.padded("v")))
-        self.panel = scratch(e, self.padded("k") * self.width)
-        self.scores = scratch(
-            e, (self.block + self.lanes) * self.width
-        )  # a mask's last square may reach past the block
-        self.sums = scratch(e, self.padded("v") * self.width)
+        self.every_panel = scratch(e, self.panels * self.padded("k") * self.width)
+        self.every_sums = scratch(e, self.panels * self.padded("v") * self.width)
+        self.scores = scratch(e, self.block * self.width)
         self.copies = {w: scratch(e, self.block * self.padded(w)) for w in ("k", "v") if self.staged[w]}
-        self.softmax = Softmax(e, a, self.scores, VECTORS)
+        self.softmax = Softmax(e, a, self.scores, VECTORS, self.panels)
         batch, heads, queries, _ = a.q.shape
-        blocks = symbols.floordiv(queries + (self.width - 1), self.width)
+        together = self.panels * self.width
+        blocks = symbols.floordiv(queries + (together - 1), together)
         units = batch * heads * blocks
         lo, hi = _part(e, e.integer(units))
 
@@ -113,7 +119,7 @@ class _Writer:
             b = e.index
             count, head_count = e.integer(blocks), e.integer(heads)
             head = b.binary("arith.divui", number, count)
-            first = b.mul(b.binary("arith.remui", number, count), e.i64(self.width))
+            first = b.mul(b.binary("arith.remui", number, count), e.i64(together))
             place = b.binary("arith.divui", head, head_count), b.binary("arith.remui", head, head_count)
             self.unit(*place, first)
             return state
@@ -129,7 +135,7 @@ class _Writer:
         parts = [*tiles, *e.text.functions.values(), body, entry, _PART]
         return KernelText("\n".join(parts).replace("KERNEL", self.name), e.text.declarations + _LIBGOMP, names)
 
-    # ---- one block of queries
+    # ---- some panels of queries
 
     def unit(self, batch: Value, head: Value, first: Value) -> None:
         a, e, b = self.a, self.e, self.e.index
@@ -145,32 +151,82 @@ class _Writer:
         if a.mask:
             place = (x if n != 1 else e.i64(0) for x, n in zip((batch, head), a.mask.shape, strict=False))
             rows["mask"] = place_of(e, e.env["mask"], a.mask, *place)
-        inside = b.minimum(b.sub(queries, first), e.i64(self.width))  # what comes of the lanes after these is not kept
-        here = advance(e, rows["q"], b.mul(first, e.integer(a.q.stride[2])), a.q.dtype)
-        stage_rows(e, here, a.q, inside, self.rows, self.padded("k"), a.scale)
+        last = b.minimum(b.add(first, e.i64(self.panels * self.width)), queries)
+        panels = b.binary("arith.divui", b.add(b.sub(last, first), e.i64(self.width - 1)), e.i64(self.width))
+
+        def each(start: Value, body: Callable[[Value], None]) -> None:
+            """`body`, given each panel's first query."""
+
+            def one(panel: Value, state: list[Value]) -> list[Value]:
+                self.turn_to(panel)
+                body(b.add(first, b.mul(panel, e.i64(self.width))))
+                return state
+
+            e.loop(start, panels, e.i64(1), [], [], one)
+
+        each(e.i64(0), lambda query: self.start(rows["q"], query, queries))
+
+        def key_block(key: Value, state: list[Value]) -> list[Value]:
+            count = b.minimum(b.sub(keys, key), e.i64(self.block))
+            read = {which: self.rows_of(which, rows[which], key, count) for which in ("k", "v")}
+
+            def panel(query: Value) -> None:
+                seen = b.minimum(b.sub(self.end(query), key), count)
+                self.score_tiles(read["k"], seen)
+                self.softmax.step(rows.get("mask"), query, queries, key, seen)
+                self.value_products(read["v"], seen)
+
+            each(self.first_panel(first, key), panel)
+            return state
+
+        e.loop(e.i64(0), self.end(b.sub(last, e.i64(self.width))), e.i64(self.block), [], [], key_block)
+        each(e.i64(0), lambda query: self.finish(rows, query, queries))
+
+    def turn_to(self, panel: Value) -> None:
+        """What follows in this scope is about this panel."""
+        e = self.e
+        self.panel = advance(e, self.every_panel, e.index.mul(panel, e.i64(self.padded("k") * self.width)))
+        self.sums = advance(e, self.every_sums, e.index.mul(panel, e.i64(self.padded("v") * self.width)))
+        self.softmax.turn_to(panel)
+
+    def end(self, query: Value) -> Value:
+        """The keys that a panel from this query on sees end before this one; the rest of the last tile is masked."""
+        a, e, b = self.a, self.e, self.e.index
+        keys = e.integer(a.k.shape[2])
+        if a.causal == "none":
+            return keys
+        seen = b.add(b.minimum(b.add(query, e.i64(self.width)), e.integer(a.q.shape[2])), e.integer(a.diagonal))
+        step = e.i64(self.key_tiles[0].rows)
+        tiles = b.binary("arith.divui", b.add(b.maximum(seen, e.i64(0)), b.sub(step, e.i64(1))), step)
+        return b.minimum(keys, b.mul(tiles, step))
+
+    def first_panel(self, first: Value, key: Value) -> Value:
+        """The first panel of a unit with a query that sees the key."""
+        e, b = self.e, self.e.index
+        if self.a.causal == "none":
+            return e.i64(0)
+        before = b.sub(key, b.add(first, e.integer(self.a.diagonal)))
+        return b.binary("arith.divui", b.maximum(before, e.i64(0)), e.i64(self.width))
+
+    def start(self, q: Value, query: Value, queries: Value) -> None:
+        """A panel's queries become columns, and nothing is summed yet."""
+        a, e = self.a, self.e
+        here = advance(e, q, e.index.mul(query, e.integer(a.q.stride[2])), a.q.dtype)
+        stage_rows(e, here, a.q, self.inside(query, queries), self.rows, self.padded("k"), a.scale)
         turn_all(e, self.rows, self.padded("k"), self.width, self.padded("k"), self.panel, self.width)
         self.softmax.start()
         self.fill(self.sums, self.padded("v"))
-        end = keys
-        if a.causal != "none":
-            seen = b.add(b.minimum(b.add(first, e.i64(self.width)), queries), e.integer(a.diagonal))
-            step = e.i64(self.key_tiles[0].rows)
-            whole = b.binary("arith.divui", b.add(b.maximum(seen, e.i64(0)), b.sub(step, e.i64(1))), step)
-            end = b.minimum(keys, b.mul(whole, step))  # what lies beyond `seen` is masked
 
-        def key_block(key: Value, state: list[Value]) -> list[Value]:
-            count = b.minimum(b.sub(end, key), e.i64(self.block))
-            self.score_tiles(self.rows_of("k", rows["k"], key, count), count)
-            self.softmax.step(rows.get("mask"), first, queries, key, count)
-            self.value_products(self.rows_of("v", rows["v"], key, count), count)
-            return state
+    def inside(self, query: Value, queries: Value) -> Value:
+        """How many of a panel's lanes are queries; what comes of the others is not kept."""
+        return self.e.index.minimum(self.e.index.sub(queries, query), self.e.i64(self.width))
 
-        e.loop(e.i64(0), end, e.i64(self.block), [], [], key_block)
-        inverse = self.softmax.finish(rows["lse"], first, queries)
-        self.divide(inverse)
+    def finish(self, rows: dict[str, Value], query: Value, queries: Value) -> None:
+        a, e = self.a, self.e
+        self.divide(self.softmax.finish(rows["lse"], query, queries))
         turn_all(e, self.sums, self.width, self.padded("v"), self.width, self.rows, self.padded("v"))
-        here = advance(e, rows["out"], b.mul(first, e.integer(a.out.stride[2])), a.out.dtype)
-        store_rows(e, here, a.out, inside, self.rows, self.padded("v"))
+        here = advance(e, rows["out"], e.index.mul(query, e.integer(a.out.stride[2])), a.out.dtype)
+        store_rows(e, here, a.out, self.inside(query, queries), self.rows, self.padded("v"))
 
     def divide(self, inverse: list[Value]) -> None:
         e = self.e
@@ -238,7 +294,21 @@ class _Writer:
             one(e.i64(whole), [], tile)
 
 
-def is_staged(rows: TensorInfo) -> bool:
-    """Whether a block of keys or values is copied first: half types, and rows that would evict each other."""
+def panels_together(a: Attention, width: int) -> int:
+    """Panels of queries that pass over a block of keys before the next one is read: fewer, where threads need units."""
+    batch, heads, queries, _ = a.q.shape
+    most = QUERIES // width
+    if isinstance(queries, int):
+        most = min(most, -(-queries // width))
+        while most > 1 and isinstance(batch * heads, int) and batch * heads * -(-queries // (most * width)) < UNITS:
+            most = -(-most // 2)
+    return max(1, most)
+
+
+def is_staged(rows: TensorInfo, panels: int) -> bool:
+    """Whether a block of keys or values is copied first: half types, rows that would evict each other, and rows that are
+    far apart, where several panels read the copy."""
     along = rows.stride[2]
-    return rows.dtype != torch.float32 or (isinstance(along, int) and along * 4 % CONFLICT == 0)
+    if rows.dtype != torch.float32 or (isinstance(along, int) and along * 4 % CONFLICT == 0):
+        return True
+    return panels > 2 and (not isinstance(along, int) or along * 4 > FAR or rows.stride[3] != 1)

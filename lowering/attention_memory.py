@@ -1,5 +1,6 @@
 """Rows of queries, keys and results between memory and scratch; and scratch turned, so that rows become columns."""
 
+import math
 from collections.abc import Callable
 
 import torch
@@ -9,6 +10,9 @@ from mlirc.lowering.kernel_emitter import Emitter
 from mlirc.lowering.kernel_memory import stored_dtype
 from mlirc.lowering.kernel_squares import transposed
 from mlirc.lowering.vector_builder import Value, element_text
+
+UNROLLED = 8  # vectors of a row
+PTR = "!llvm.ptr"
 
 
 def scratch(e: Emitter, count: int, dtype: torch.dtype = torch.float32) -> Value:
@@ -117,41 +121,59 @@ def row_offsets(e: Emitter, first: Value, end: Value, stride: Value) -> Value:
     return b.mul(b.minimum(row, e.splat(e.index.sub(end, e.i64(1)))), e.splat(stride))
 
 
-def turn(e: Emitter, source: Value, source_pitch: int, target: Value, target_pitch: int) -> None:
-    """target[k, i] = source[i, k] for as many rows and columns as a vector has lanes, in scratch. The code stands in a
-    function of its own: LLVM takes long to choose instructions for the shuffles of a square."""
-    name = "@KERNEL_turn"
+def call(
+    e: Emitter, name: str, arguments: list[tuple[Value, str]], write: Callable[[Emitter, list[Value]], None]
+) -> None:
+    """Calls a function of the kernel's own, which `write` writes at its first use, given its parameters. Code that stands in
+    several places, shuffles above all, takes LLVM long; one large body takes it longer than several small ones."""
+    name, types = f"@KERNEL_{name}", ", ".join(type_ for _, type_ in arguments)
     if name not in e.text.functions:
+        e.text.functions[name] = ""
         inside = Emitter(e.vector, e.text.target)
-        places = [[Value(f"%{side}", torch.int64)] for side in ("source", "target")]
-        for side, found in zip(("source", "target"), places, strict=True):
-            for _ in range(e.lanes - 1):
-                found.append(advance(inside, found[-1], Value(f"%{side}_pitch", torch.int64)))
-        columns = transposed(inside, [load_vector(inside, place) for place in places[0]])
-        for value, place in zip(columns, places[1], strict=True):
-            store_vector(inside, value, place)
-        head = f"llvm.func internal {name}(%source: !llvm.ptr, %source_pitch: i64, %target: !llvm.ptr, %target_pitch: i64) {{"
+        inside.text.functions = e.text.functions
+        parameters = [Value(f"%p{k}", x.dtype) for k, (x, _) in enumerate(arguments)]
+        write(inside, parameters)
+        listed = ", ".join(f"{x}: {type_}" for x, (_, type_) in zip(parameters, arguments, strict=True))
+        head = f"llvm.func internal {name}({listed}) {{"
         e.text.functions[name] = "\n".join([head, *inside.text.preamble, *inside.lines, "llvm.return", "}"])
-    pitches = e.i64(source_pitch), e.i64(target_pitch)
-    e.lines.append(
-        f"llvm.call {name}({source}, {pitches[0]}, {target}, {pitches[1]}) : (!llvm.ptr, i64, !llvm.ptr, i64) -> ()"
-    )
+    e.lines.append(f"llvm.call {name}({', '.join(x for x, _ in arguments)}) : ({types}) -> ()")
+
+
+def turn(e: Emitter, source: Value, source_pitch: Value, target: Value, target_pitch: Value) -> None:
+    """target[k, i] = source[i, k] for as many rows and columns as a vector has lanes, in scratch."""
+
+    def write(e: Emitter, p: list[Value]) -> None:
+        places = [[p[0]], [p[2]]]
+        for found, pitch in zip(places, (p[1], p[3]), strict=True):
+            for _ in range(e.lanes - 1):
+                found.append(advance(e, found[-1], pitch))
+        columns = transposed(e, [load_vector(e, place) for place in places[0]])
+        for value, place in zip(columns, places[1], strict=True):
+            store_vector(e, value, place)
+
+    call(e, "turn", [(source, PTR), (source_pitch, "i64"), (target, PTR), (target_pitch, "i64")], write)
 
 
 def turn_all(e: Emitter, source: Value, source_pitch: int, rows: int, columns: int, target: Value, pitch: int) -> None:
     """target[k, i] = source[i, k], in whole squares."""
-    b = e.index
 
-    def line(i: Value, state: list[Value]) -> list[Value]:
-        def square(k: Value, state: list[Value]) -> list[Value]:
-            here = advance(e, source, b.add(b.mul(i, e.i64(source_pitch)), k))
-            turn(e, here, source_pitch, advance(e, target, b.add(b.mul(k, e.i64(pitch)), i)), pitch)
+    def write(e: Emitter, p: list[Value]) -> None:
+        source, source_pitch, rows, columns, target, pitch = p
+        b = e.index
+
+        def line(i: Value, state: list[Value]) -> list[Value]:
+            def square(k: Value, state: list[Value]) -> list[Value]:
+                here, there = (b.add(b.mul(x, y), z) for x, y, z in ((i, source_pitch, k), (k, pitch, i)))
+                turn(e, advance(e, source, here), source_pitch, advance(e, target, there), pitch)
+                return state
+
+            e.loop(e.i64(0), columns, e.i64(e.lanes), [], [], square)
             return state
 
-        e.loop(e.i64(0), e.i64(columns), e.i64(e.lanes), [], [], square)
-        return state
+        e.loop(e.i64(0), rows, e.i64(e.lanes), [], [], line)
 
-    e.loop(e.i64(0), e.i64(rows), e.i64(e.lanes), [], [], line)
+    sizes = [(e.i64(n), "i64") for n in (source_pitch, rows, columns)]
+    call(e, "turn_all", [(source, PTR), *sizes, (target, PTR), (e.i64(pitch), "i64")], write)
 
 
 def along_row(
@@ -159,8 +181,15 @@ def along_row(
 ) -> list[Value]:
     """`body(d, mask, carried)` for each vector of a row of `size` elements; without a mask where all lanes are inside."""
     types, whole = [e.builder(x.dtype, True).type_text(x.dtype) for x in carried], size // e.lanes * e.lanes
+    step = e.lanes * math.gcd(size // e.lanes, UNROLLED)
+
+    def parts(d: Value, state: list[Value]) -> list[Value]:
+        for k in range(0, step, e.lanes):
+            state = body(e.index.add(d, e.i64(k)), None, state)
+        return state
+
     if whole:
-        carried = e.loop(e.i64(0), e.i64(whole), e.i64(e.lanes), carried, types, lambda d, state: body(d, None, state))
+        carried = e.loop(e.i64(0), e.i64(whole), e.i64(step), carried, types, parts)
     return body(e.i64(whole), lanes_below(e, e.i64(size - whole)), carried) if size > whole else carried
 
 
@@ -188,52 +217,61 @@ def stage_rows(
     e: Emitter, base: Value, rows: TensorInfo, count: Value, copy: Value, pitch: int, scale: float = 1.0
 ) -> None:
     """copy[i, d] = rows[i, d] * scale as float32, in rows of `pitch` elements."""
-    head, b = rows.shape[3], e.index
+    head, dtype, side_by_side = rows.shape[3], rows.dtype, rows.stride[3] == 1
     assert isinstance(head, int)
-    along, within = e.integer(rows.stride[2]), e.integer(rows.stride[3])
 
-    def scaled(value: Value, wide: bool) -> Value:
-        f = e.builder(torch.float32, wide)
-        return value if scale == 1.0 else f.mul(value, f.constant(scale))
+    def write(e: Emitter, p: list[Value]) -> None:
+        base, along, within, count, copy, pitch, scale = p
+        b = e.index
 
-    def row(i: Value, state: list[Value]) -> list[Value]:
-        source = advance(e, base, b.mul(i, along), rows.dtype)
-        target = advance(e, copy, b.mul(i, e.i64(pitch)))
+        def row(i: Value, state: list[Value]) -> list[Value]:
+            source, target = advance(e, base, b.mul(i, along), dtype), advance(e, copy, b.mul(i, pitch))
 
-        def part(d: Value, mask: Value | None, state: list[Value]) -> list[Value]:
-            value = load_part(e, advance(e, source, d, rows.dtype), rows.dtype, mask)
-            store_vector(e, scaled(value, True), advance(e, target, d))
+            def part(d: Value, mask: Value | None, state: list[Value]) -> list[Value]:
+                value = load_part(e, advance(e, source, d, dtype), dtype, mask)
+                store_vector(e, e.builder(torch.float32, True).mul(value, e.splat(scale)), advance(e, target, d))
+                return state
+
+            def one(d: Value, state: list[Value]) -> list[Value]:
+                value = load_scalar(e, advance(e, source, b.mul(d, within), dtype), dtype)
+                store_scalar(e, e.builder(torch.float32).mul(value, scale), advance(e, target, d))
+                return state
+
+            if side_by_side:
+                along_row(e, head, [], part)
+            else:
+                e.loop(e.i64(0), e.i64(head), e.i64(1), [], [], one)
             return state
 
-        def one(d: Value, state: list[Value]) -> list[Value]:
-            value = load_scalar(e, advance(e, source, b.mul(d, within), rows.dtype), rows.dtype)
-            store_scalar(e, scaled(value, False), advance(e, target, d))
-            return state
+        e.loop(e.i64(0), count, e.i64(1), [], [], row)
 
-        if rows.stride[3] == 1:
-            along_row(e, head, [], part)
-        else:
-            e.loop(e.i64(0), e.i64(head), e.i64(1), [], [], one)
-        return state
-
-    e.loop(e.i64(0), count, e.i64(1), [], [], row)
+    name = f"stage_{element_text(dtype)}_{head}{'' if side_by_side else '_scattered'}"
+    strides = [(e.integer(rows.stride[k]), "i64") for k in (2, 3)]
+    factor = e.builder(torch.float32).constant(scale)
+    ends = [(count, "i64"), (copy, PTR), (e.i64(pitch), "i64"), (factor, "f32")]
+    call(e, name, [(base, PTR), *strides, *ends], write)
 
 
 def store_rows(e: Emitter, base: Value, rows: TensorInfo, count: Value, source: Value, pitch: int) -> None:
     """rows[i, d] = source[i, d] for the first `count` rows, whose elements lie side by side."""
-    head, b = rows.shape[3], e.index
+    head, dtype = rows.shape[3], rows.dtype
     assert isinstance(head, int)
-    along = e.integer(rows.stride[2])
 
-    def row(i: Value, state: list[Value]) -> list[Value]:
-        target = advance(e, base, b.mul(i, along), rows.dtype)
-        start = advance(e, source, b.mul(i, e.i64(pitch)))
+    def write(e: Emitter, p: list[Value]) -> None:
+        base, along, count, source, pitch = p
+        b = e.index
 
-        def part(d: Value, mask: Value | None, state: list[Value]) -> list[Value]:
-            store_part(e, load_vector(e, advance(e, start, d)), advance(e, target, d, rows.dtype), rows.dtype, mask)
+        def row(i: Value, state: list[Value]) -> list[Value]:
+            target, start = advance(e, base, b.mul(i, along), dtype), advance(e, source, b.mul(i, pitch))
+
+            def part(d: Value, mask: Value | None, state: list[Value]) -> list[Value]:
+                store_part(e, load_vector(e, advance(e, start, d)), advance(e, target, d, dtype), dtype, mask)
+                return state
+
+            along_row(e, head, [], part)
             return state
 
-        along_row(e, head, [], part)
-        return state
+        e.loop(e.i64(0), count, e.i64(1), [], [], row)
 
-    e.loop(e.i64(0), count, e.i64(1), [], [], row)
+    sizes = [(e.integer(rows.stride[2]), "i64"), (count, "i64")]
+    call(e, f"store_{element_text(dtype)}_{head}", [(base, PTR), *sizes, (source, PTR), (e.i64(pitch), "i64")], write)

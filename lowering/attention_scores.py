@@ -121,7 +121,7 @@ class Scores:
                 return state
 
             e.loop(e.i64(0), b.minimum(rows, e.i64(e.lanes)), e.i64(1), [], [], read)
-            turn(e, self.square, e.lanes, self.turned, e.lanes)
+            turn(e, self.square, e.i64(e.lanes), self.turned, e.i64(e.lanes))
             e.loop(e.i64(0), b.minimum(b.sub(count, i), e.i64(e.lanes)), e.i64(1), [], [], apply)
             return state
 

@@ -9,7 +9,7 @@ import math
 import torch
 
 from mlirc.lowering.attention_call import Attention
-from mlirc.lowering.attention_memory import lanes_below, load_vector, scratch, store_vector
+from mlirc.lowering.attention_memory import advance, lanes_below, load_vector, scratch, store_vector
 from mlirc.lowering.attention_scores import NOTHING, Scores
 from mlirc.lowering.kernel_emitter import Emitter
 from mlirc.lowering.vector_builder import Value, VectorBuilder
@@ -23,9 +23,17 @@ _POWER = (0.008290272206068039, 0.04189816117286682, 0.1666763871908188, 0.49999
 
 
 class Softmax(Scores):
-    def __init__(self, e: Emitter, a: Attention, scores: Value, vectors: int):
+    """Of several panels of queries, one of which has its scores in scratch."""
+
+    def __init__(self, e: Emitter, a: Attention, scores: Value, vectors: int, panels: int):
         super().__init__(e, a, scores, vectors)
-        self.largest, self.total, self.factor = (scratch(e, self.width) for _ in range(3))
+        self.every_largest, self.every_total = (scratch(e, panels * self.width) for _ in range(2))
+        self.factor = scratch(e, self.width)
+
+    def turn_to(self, panel: Value) -> None:
+        """What follows in this scope is about this panel."""
+        offset = self.e.index.mul(panel, self.e.i64(self.width))
+        self.largest, self.total = (advance(self.e, x, offset) for x in (self.every_largest, self.every_total))
 
     def start(self) -> None:
         for half in range(self.vectors):
