@@ -296,11 +296,12 @@ class _Writer:
 
 def panels_together(a: Attention, width: int) -> int:
     """Panels of queries that pass over a block of keys before the next one is read: fewer, where threads need units."""
-    batch, heads, queries, _ = a.q.shape
+    heads, queries = a.q.shape[0] * a.q.shape[1], a.q.shape[2]
     most = QUERIES // width
     if isinstance(queries, int):
         most = min(most, -(-queries // width))
-        while most > 1 and isinstance(batch * heads, int) and batch * heads * -(-queries // (most * width)) < UNITS:
+    if isinstance(queries, int) and isinstance(heads, int):
+        while most > 1 and heads * -(-queries // (most * width)) < UNITS:
             most = -(-most // 2)
     return max(1, most)
 

@@ -121,7 +121,8 @@ def test_the_reference_gives_autograds_gradients(causal):
     mask[..., 0] = True
     out, lse = Attention.reference(q, k, v, mask, scale=0.3, causal=causal)
     dout = torch.randn_like(out)
-    made = AttentionBackward.reference(dout, *(x.detach() for x in (q, k, v, out, lse)), mask, scale=0.3, causal=causal)
+    operands = [dout, *(x.detach() for x in (q, k, v, out, lse)), mask]
+    made = AttentionBackward.reference(*operands, scale=0.3, causal=causal)
     torch.testing.assert_close(made[:3], torch.autograd.grad(out, (q, k, v), dout))
 
 

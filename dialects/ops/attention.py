@@ -144,9 +144,11 @@ def known_scale(q: ir.Value, k: ir.Value, v: ir.Value, dropout_p: float, scale: 
     if not may_match(info_of(k), info_of(v)):
         raise NotOurs(f"attention over keys {info_of(k).shape} and values {info_of(v).shape}")
     head = info_of(q).shape[3]
-    if scale is None and not isinstance(head, int):
+    if scale is not None:
+        return scale
+    if not isinstance(head, int):
         raise NotOurs("attention whose scale depends on a symbolic size")
-    return head**-0.5 if scale is None else scale
+    return head**-0.5
 
 
 def attention(
