@@ -14,7 +14,6 @@ for group of panels:                            threads share the panels, or the
 Where one block holds all of k, a tile's epilogue follows it at once.
 """
 
-from mlirc.dialects.ops.panels import PANEL
 from mlirc.dialects.symbols import Int
 from mlirc.lowering.cpu_target import CpuTarget
 from mlirc.lowering.product_function import ProductWriter
@@ -35,22 +34,22 @@ class BlockedWriter(ProductWriter):
     def __init__(self, product: Product, name: str, target: CpuTarget):
         assert len(product.totals) == 1
         super().__init__(product, name, target)
-        self.packer = Packer(self.e, self.K)
+        self.packer = Packer(self.e, self.K, self.width)
 
     def plan(self) -> None:
         k, lanes = self.p.k.size, self.lanes
         self.one_block = isinstance(k, int) and k <= WHOLE_K
         self.steps = k if isinstance(k, int) and self.one_block else K_BLOCK
         self.K = -(-self.steps // lanes) * lanes  # of room: whole vectors
-        share = max(1, min(PANEL_BYTES // (self.K * PANEL * 4), self.panels))
-        if not self.shares_panels() and self.panels * self.K * PANEL * 4 <= ALL_PANEL_BYTES:
+        share = max(1, min(PANEL_BYTES // (self.K * self.width * 4), self.panels))
+        if not self.shares_panels() and self.panels * self.K * self.width * 4 <= ALL_PANEL_BYTES:
             share = self.panels  # each row is then packed once
         self.part = self.full
         if not self.one_block:
             rows = self.p.m_size
             most = MOST_ROWS if not isinstance(rows, int) else -(-rows // -(-rows // MOST_ROWS))
             self.part = -(-most // self.full) * self.full
-            share = max(1, min(share, TILE_BYTES // (self.part * PANEL * 4)))
+            share = max(1, min(share, TILE_BYTES // (self.part * self.width * 4)))
         self.group = share
         self.clears = self.one_block
 
@@ -68,9 +67,9 @@ class BlockedWriter(ProductWriter):
         return self.K + 16 if self.lie_as_rows else -(-self.full // self.lanes) * self.lanes
 
     def make_room(self) -> None:
-        self.room("tile", self.full * PANEL if self.one_block else self.part * self.group * PANEL)
+        self.room("tile", self.full * self.width if self.one_block else self.part * self.group * self.width)
         if self.p.plain is not None:
-            self.room("panels", self.group * self.K * PANEL)
+            self.room("panels", self.group * self.K * self.width)
         if self.packs:
             self.room("packed", (self.full if self.lie_as_rows else self.K) * self.row_room)
 
@@ -99,7 +98,7 @@ class BlockedWriter(ProductWriter):
 
         def part(first: Value, state: list[Value]) -> list[Value]:
             within = first, b.minimum(b.add(first, e.i64(self.part)), rows[1])
-            size = b.mul(b.sub(within[1], first), e.i64(self.group * PANEL))
+            size = b.mul(b.sub(within[1], first), e.i64(self.group * self.width))
             self.packer.clear(e.env["tile"], size)
 
             def k_block(k: Value, state: list[Value]) -> list[Value]:
@@ -122,8 +121,8 @@ class BlockedWriter(ProductWriter):
     def waiting(self, row: Value, size: int, panel: Value, first_row: Value, first_panel: Value) -> Value:
         """Where a tile is that waits for the next block of k: those of a block of rows side by side."""
         e, b = self.e, self.e.index
-        before = b.mul(b.sub(row, first_row), e.i64(self.group * PANEL))
-        return self.advance(e.env["tile"], b.add(before, b.mul(b.sub(panel, first_panel), e.i64(size * PANEL))))
+        before = b.mul(b.sub(row, first_row), e.i64(self.group * self.width))
+        return self.advance(e.env["tile"], b.add(before, b.mul(b.sub(panel, first_panel), e.i64(size * self.width))))
 
     def k_block(self, k: Value, steps: Value, rows: tuple[Value, Value], panels: tuple[Value, Value]) -> None:
         """All rows times the panels, for some steps from `k` on."""
@@ -152,7 +151,7 @@ class BlockedWriter(ProductWriter):
             return self.packer.panel_at(e.env["panels"], b.sub(number, first))
         ((_, columns),) = self.p.totals
         before = b.add(b.mul(number, e.i64(self.p.k_size)), k)
-        return self.advance(e.env["base", columns.operand], b.mul(before, e.i64(PANEL)))
+        return self.advance(e.env["base", columns.operand], b.mul(before, e.i64(self.width)))
 
     def pack_panels(self, strides: tuple[Int, Int], k: Value, steps: Value, panels: tuple[Value, Value]) -> None:
         e, b = self.e, self.e.index

@@ -36,9 +36,15 @@ def registers(target: CpuTarget) -> int:
     return 32 if target.vector_bytes == 64 or target.arch == "aarch64" else 16
 
 
-def row_block(target: CpuTarget) -> int:
+def panel_width(target: CpuTarget) -> int:
+    """Columns of a panel that is packed as the product runs: so many that tiles get by with few loads."""
+    vectors = {64: 2, 32: 3}.get(target.vector_bytes, 6 if target.arch == "aarch64" else 3)
+    return vectors * target.vector_bytes // 4
+
+
+def row_block(target: CpuTarget, width: int = PANEL) -> int:
     """Rows of a tile: as many as leave registers for a panel's vectors and one broadcast element."""
-    vectors = PANEL * 4 // target.vector_bytes
+    vectors = width * 4 // target.vector_bytes
     return max(1, (registers(target) - vectors - 1) // vectors)
 
 
@@ -57,10 +63,11 @@ class ProductWriter:
     def __init__(self, product: Product, name: str, target: CpuTarget):
         self.p, self.name, self.target = product, name, target
         self.lanes = target.vector_bytes // 4
-        self.vectors = PANEL // self.lanes
+        self.width = PANEL if product.plain is None else panel_width(target)
+        self.vectors = self.width // self.lanes
         self.vector = f"vector<{self.lanes}xf32>"
         self.short = BLOCK  # steps along k that are summed in registers
-        self.panels = -(-product.n_size // PANEL)
+        self.panels = -(-product.n_size // self.width)
         self.full, self.rests = self.blocks()
         self.packs = self.must_pack()
         self.e = Emitter(Vector(product.n, self.lanes), target)
@@ -70,7 +77,7 @@ class ProductWriter:
         """How far to go along k at once, and along the panels."""
         self.K = self.steps = self.p.k_size
         # packed rows pay when several panels pass over them
-        most = GROUP_BYTES // (self.K * PANEL * self.p.dtype.itemsize)
+        most = GROUP_BYTES // (self.K * self.width * self.p.dtype.itemsize)
         self.group = min(self.panels, max(8 if self.packs else 1, most))
 
     def must_pack(self) -> bool:
@@ -79,7 +86,7 @@ class ProductWriter:
 
     def blocks(self) -> tuple[int, list[int]]:
         """Rows of the full blocks, and of the blocks that may be left: the largest first."""
-        most, rows = row_block(self.target), self.p.m_size
+        most, rows = row_block(self.target, self.width), self.p.m_size
         if not isinstance(rows, int):
             rests = [1 << k for k in reversed(range(most.bit_length())) if 1 << k < most]
             return most, rests
@@ -124,7 +131,7 @@ class ProductWriter:
 
     def make_room(self) -> None:
         """Takes scratch memory from the stack."""
-        self.room("tile", self.full * PANEL * len(self.p.totals))
+        self.room("tile", self.full * self.width * len(self.p.totals))
         if self.packs:
             self.room("packed", self.full * self.steps)
 
@@ -175,7 +182,7 @@ class ProductWriter:
 
         def panel(number: Value, state: list[Value]) -> list[Value]:
             for t, (_, panels_of) in enumerate(p.totals):
-                offset = b.mul(number, e.i64(self.steps * PANEL))
+                offset = b.mul(number, e.i64(self.steps * self.width))
                 columns = self.advance(e.env["base", panels_of.operand], offset, self.panel)
                 self.multiply_tile(size, a, lda, ka, columns, self.tile(t), e.i64(self.steps))
             self.epilogue(row, size, number, [self.tile(t) for t in range(len(p.totals))])
@@ -217,11 +224,11 @@ class ProductWriter:
     def epilogue(self, row: Value, size: int, panel: Value, tiles: list[Value]) -> None:
         """The scalar work on a tile, row by row, vector by vector; the last panel may have fewer columns."""
         e, b = self.e, self.e.index
-        first = b.mul(panel, e.i64(PANEL))
+        first = b.mul(panel, e.i64(self.width))
 
         def one_row(i: Value, state: list[Value]) -> list[Value]:
             self.bind_rows(b.add(row, i))
-            lines = [self.advance(tile, b.mul(i, e.i64(PANEL))) for tile in tiles]
+            lines = [self.advance(tile, b.mul(i, e.i64(self.width))) for tile in tiles]
             for v in range(self.vectors):
                 at = e.i64(v * self.lanes)
                 with e.scope():
@@ -247,7 +254,7 @@ class ProductWriter:
             e.env[total] = wide.emit(text, torch.float32)
         e.env[p.n.name] = column
         e.bound.add(p.n.name)
-        if p.n_size % PANEL:
+        if p.n_size % self.width:
             left = e.index.sub(e.i64(p.n_size), column)
             e.mask = e.builder(torch.int64, True).lt(e.lane_numbers(), e.splat(left))
         for output in p.kernel.outputs:
@@ -260,7 +267,9 @@ class ProductWriter:
     def tile(self, number: int) -> Value:
         """The scratch of one of the products."""
         return (
-            self.advance(self.e.env["tile"], self.e.i64(number * self.full * PANEL)) if number else self.e.env["tile"]
+            self.advance(self.e.env["tile"], self.e.i64(number * self.full * self.width))
+            if number
+            else self.e.env["tile"]
         )
 
     def advance(self, address: Value, offset: Value, element: str = "f32") -> Value:
@@ -274,7 +283,7 @@ class ProductWriter:
         )
 
     def tile_function(self, rows: int) -> str:
-        """tile[rows, PANEL] = a[rows, all] @ panel[all, PANEL]; added to the tile unless it `clears`.
+        """tile[rows, self.width] = a[rows, all] @ panel[all, self.width]; added to the tile unless it `clears`.
 
         SHORT SUMS: a block of k is summed in registers, then added to the tile, so that rounding errors do not grow
         with K. Few rows sum several k side by side.
@@ -289,14 +298,14 @@ class ProductWriter:
             f"%zero = arith.constant dense<0.0> : {vector}",
             "%k0 = arith.constant 0 : i64\n%one = arith.constant 1 : i64",
             f"%step = arith.constant {unroll} : i64\n%block = arith.constant {self.short} : i64",
-            f"%width = arith.constant {PANEL} : i64",
+            f"%width = arith.constant {self.width} : i64",
         ]
         for i in range(rows):
             out.append(f"%i{i} = arith.constant {i} : i64\n%ao{i} = arith.muli %i{i}, %lda : i64")
             out.append(f"%a{i} = llvm.getelementptr %a[%ao{i}] : (!llvm.ptr, i64) -> !llvm.ptr, {self.row}")
         for _, i, j in first:
             out.append(
-                f"%p{i}_{j} = llvm.getelementptr %c[{i * PANEL + j * self.lanes}] : (!llvm.ptr) -> !llvm.ptr, f32"
+                f"%p{i}_{j} = llvm.getelementptr %c[{i * self.width + j * self.lanes}] : (!llvm.ptr) -> !llvm.ptr, f32"
             )
             if self.clears:
                 out.append(f"llvm.store %zero, %p{i}_{j} {{alignment = 64 : i64}} : {vector}, !llvm.ptr")

@@ -1,22 +1,42 @@
-"""Which code a matrix product gets, by its factors' dtype, how its panels lie, and what the processor has."""
+"""Which code a matrix product gets, by its factors' dtype, how its columns lie, and what the processor has."""
 
 import torch
 
 from mlirc.lowering.cpu_target import CpuTarget
+from mlirc.lowering.fusion_cost import typical
 from mlirc.lowering.kernel_function import KernelText
 from mlirc.lowering.product_bf16 import PairWriter, WideningWriter
 from mlirc.lowering.product_blocked import WHOLE_K, BlockedWriter
+from mlirc.lowering.product_dots import DotWriter, takes_dots
 from mlirc.lowering.product_function import ProductWriter
 from mlirc.lowering.product_match import Product
+from mlirc.lowering.product_turned import TurnedWriter
+from mlirc.lowering.product_units import UnitsWriter
+
+# From so many rows on, packing columns that lie along k costs less than turning tiles.
+MANY_ROWS = 160
 
 
 def product_text(product: Product, name: str, target: CpuTarget) -> KernelText | None:
     """The product as functions; None where the processor has no instruction for its panels."""
+    if product.plain is not None:
+        return plain_writer(product)(product, name, target).write()
     if product.dtype == torch.float32 and not product.pairs:
-        blocked = product.plain is not None or (len(product.totals) == 1 and product.k_size >= WHOLE_K)
+        blocked = len(product.totals) == 1 and product.k_size >= WHOLE_K
         return (BlockedWriter if blocked else ProductWriter)(product, name, target).write()
     if product.dtype == torch.float32:
         return None
     if not product.pairs:
         return WideningWriter(product, name, target).write()
     return PairWriter(product, name, target).write() if target.multiplies_pairs else None
+
+
+def plain_writer(product: Product) -> type[UnitsWriter] | type[BlockedWriter]:
+    """For columns that lie in memory as they are."""
+    assert product.plain is not None
+    if product.plain[1] != 1:
+        return BlockedWriter
+    if takes_dots(product):
+        return DotWriter
+    few = typical(product.m_size) < MANY_ROWS
+    return TurnedWriter if few or product.dtype != torch.float32 else BlockedWriter

@@ -6,8 +6,8 @@
     %m = mul(%a, %b);  %s = reduce(%m) {kind = "sum"};  then any outer values, the epilogue
 
 The pass generate-products makes them; dialects/ops/panels.py says how panels lie. One matrix of columns may also lie
-in memory as it is, read at "d2, d1": then its panels are packed as the product runs (product_blocked.py). Factors in bfloat16 are widened first;
-their panels may hold pairs along k (dialects/ops/pair_panels.py).
+in memory as it is, read at "d2, d1" (product_kinds.py says what becomes of it); in bfloat16 where columns lie along k. Factors in
+bfloat16 are widened first; their panels may hold pairs along k (dialects/ops/pair_panels.py).
 """
 
 from dataclasses import dataclass
@@ -91,10 +91,12 @@ def match_product(kernel: Kernel) -> Product | None:
     if columns is None and isinstance(k_size, int):
         columns = next((d for d in kernel.parallel if all(_is_pair_panel(y, d, k_name, k_size) for y in panels)), None)
         pairs = columns is not None
-    if columns is None and a.dtype == torch.float32 and len(panels) == 1:
+    if columns is None and len(panels) == 1:
         columns = _plain_columns(panels[0], a, k_name)
         if columns is not None:
             plain = panels[0].address.strides[columns], panels[0].address.strides.get(k_name, 0)
+            if a.dtype != torch.float32 and plain[1] != 1:
+                return None
     if columns is None or not isinstance(kernel.parallel[columns], int):
         return None
     if plain is None and not isinstance(k_size, int):

@@ -7,7 +7,6 @@ from dataclasses import dataclass
 
 import torch
 
-from mlirc.dialects.ops.panels import PANEL
 from mlirc.dialects.symbols import Int
 from mlirc.lowering.kernel_emitter import Emitter
 from mlirc.lowering.kernel_squares import transposed
@@ -23,8 +22,9 @@ class Packer:
 
     e: Emitter
     room: int
+    width: int  # columns of a panel
 
-    # ---- columns: panel[k * PANEL + i] = column first + i, at k
+    # ---- columns: panel[k * width + i] = column first + i, at k
 
     def panels(
         self, base: Value, strides: tuple[Int, Int], within: tuple[Value, Value], columns: int, steps: Value, to: Value
@@ -38,7 +38,7 @@ class Packer:
             return
 
         def panel(number: Value, state: list[Value]) -> list[Value]:
-            place, first = self.panel_at(to, b.sub(number, within[0])), b.mul(number, e.i64(PANEL))
+            place, first = self.panel_at(to, b.sub(number, within[0])), b.mul(number, e.i64(self.width))
             if down == 1:
                 self.turned(base, along, first, columns, steps, place)
             else:
@@ -48,7 +48,7 @@ class Packer:
         e.loop(*within, e.i64(1), [], [], panel)
 
     def panel_at(self, panels: Value, number: Value) -> Value:
-        return self.at(panels, self.e.index.mul(number, self.e.i64(self.room * PANEL)))
+        return self.at(panels, self.e.index.mul(number, self.e.i64(self.room * self.width)))
 
     def side_by_side(
         self, base: Value, down: Int, within: tuple[Value, Value], columns: int, steps: Value, to: Value
@@ -58,13 +58,13 @@ class Packer:
         step = e.integer(down)
 
         def row(k: Value, state: list[Value]) -> list[Value]:
-            start, row_of = self.at(base, b.mul(k, step)), self.at(to, b.mul(k, e.i64(PANEL)))
+            start, row_of = self.at(base, b.mul(k, step)), self.at(to, b.mul(k, e.i64(self.width)))
 
             def panel(number: Value, state: list[Value]) -> list[Value]:
-                first, target = b.mul(number, e.i64(PANEL)), self.panel_at(row_of, b.sub(number, within[0]))
-                for j in range(0, PANEL, e.lanes):
+                first, target = b.mul(number, e.i64(self.width)), self.panel_at(row_of, b.sub(number, within[0]))
+                for j in range(0, self.width, e.lanes):
                     column = b.add(first, e.i64(j))
-                    mask = self.below(b.sub(e.i64(columns), column)) if columns % PANEL else None
+                    mask = self.below(b.sub(e.i64(columns), column)) if columns % self.width else None
                     self.store(self.load(self.at(start, column), mask), self.at(target, e.i64(j)))
                 return state
 
@@ -78,13 +78,13 @@ class Packer:
         last, stride = e.i64(columns - 1), e.integer(along)
 
         def square(k: Value, mask: Value | None) -> None:
-            for j in range(0, PANEL, e.lanes):
+            for j in range(0, self.width, e.lanes):
                 rows = []
                 for i in range(e.lanes):
                     column = b.minimum(b.add(first, e.i64(j + i)), last)
                     rows.append(self.load(self.at(base, b.add(b.mul(column, stride), k)), mask))
                 for i, values in enumerate(transposed(e, rows)):
-                    self.store(values, self.at(to, b.add(b.mul(b.add(k, e.i64(i)), e.i64(PANEL)), e.i64(j))))
+                    self.store(values, self.at(to, b.add(b.mul(b.add(k, e.i64(i)), e.i64(self.width)), e.i64(j))))
 
         def whole(k: Value, state: list[Value]) -> list[Value]:
             square(k, None)
@@ -108,10 +108,12 @@ class Packer:
         def row(k: Value, state: list[Value]) -> list[Value]:
             def element(i: Value, state: list[Value]) -> list[Value]:
                 column = b.minimum(b.add(first, i), last)
-                self.copy_one(base, b.add(b.mul(column, along), b.mul(k, down)), to, b.add(b.mul(k, e.i64(PANEL)), i))
+                self.copy_one(
+                    base, b.add(b.mul(column, along), b.mul(k, down)), to, b.add(b.mul(k, e.i64(self.width)), i)
+                )
                 return state
 
-            e.loop(e.i64(0), e.i64(PANEL), e.i64(1), [], [], element)
+            e.loop(e.i64(0), e.i64(self.width), e.i64(1), [], [], element)
             return state
 
         e.loop(e.i64(0), steps, e.i64(1), [], [], row)

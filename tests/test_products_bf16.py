@@ -16,26 +16,29 @@ from tests.kernel_runner import NativeKernel, info
 
 BF16 = torch.bfloat16
 STRICT = {"fallback": "error"}
-KINDS = ("pairs", "plain")
+KINDS = ("pairs", "plain", "in place")
 
 
 def product(
     kind: str, m: int | str, n: int, k: int, stride: str | None = None, vector_bytes: int = 0, then="gelu"
 ) -> NativeKernel:
-    """gelu(x @ w + b) over panels of w; or relu."""
+    """gelu(x @ w + b) over panels of w, or over w[k, n] that lies along k; or relu."""
     x, b, out = info(BF16, f"{m}, {k}", stride), info(BF16, f"{n}"), info(BF16, f"{m}, {n}")
     shape = (-(-n // 32), -(-k // 2), 32, 2) if kind == "pairs" else (-(-n // 32), k, 32)
-    index = pair_panel_map if kind == "pairs" else panel_map
+    index = {"pairs": pair_panel_map, "plain": panel_map, "in place": lambda k, n: (k, n)}[kind]
+    w = info(BF16, f"{k}, {n}", f"1, {k}") if kind == "in place" else TensorInfo(BF16, shape)
 
     def build(kernel, x, w, b):
         row, column, at = kernel.dims
         total = kernel.reduce("sum", kernel.mul(kernel.read(x, (row, at)), kernel.read(w, index(at, column))))
         return [(getattr(kernel, then)(kernel.add(total, kernel.read(b, (column,)))), (row, column), out)]
 
-    return NativeKernel([x, TensorInfo(BF16, shape), b], f"{m}, {n}", f"{k}", build, vector_bytes)
+    return NativeKernel([x, w, b], f"{m}, {n}", f"{k}", build, vector_bytes)
 
 
 def packed(kind: str, w: torch.Tensor) -> torch.Tensor:
+    if kind == "in place":
+        return w.t().contiguous().t()
     return (PairPanels if kind == "pairs" else Panels).reference(w)
 
 
@@ -48,7 +51,7 @@ def check(kernel: NativeKernel, kind: str, x: torch.Tensor, n: int, threads: int
     assert (out - exact).norm() <= 2 * (eager - exact).norm() + 1e-3 * exact.norm()
 
 
-@settings(max_examples=16, deadline=None)
+@settings(max_examples=20, deadline=None)
 @given(
     kind=st.sampled_from(KINDS),
     m=st.sampled_from([1, 2, 3, 7, 13, 14, 15, 29, 64]),
@@ -87,7 +90,8 @@ def test_narrower_vectors(kind, vector_bytes):
 def test_the_instruction_is_used():
     """Without it the product would only be slow."""
     if host().multiplies_pairs:
-        assert "dpbf16ps" in product("pairs", 4, 64, 64).mlir
+        for kind, rows in (("pairs", 4), ("in place", 4), ("in place", 40)):
+            assert "dpbf16ps" in product(kind, rows, 64, 64).mlir
     assert "dpbf16ps" not in product("pairs", 4, 64, 64, vector_bytes=32).mlir
 
 

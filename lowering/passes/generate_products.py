@@ -55,9 +55,9 @@ class GenerateProducts:
             if op.operation.name not in ("mlirc.matmul", "mlirc.addmm"):
                 continue
             *bias, x, w = op.operands
-            packed = view_root(w) in parameters
-            against = refused_by_panels(w) if packed else refused_by_blocks(x, w)
-            rule = "PARAMETER" if packed else "BLOCKS"
+            packed = view_root(w) in parameters and packing_pays(x, w)
+            against = refused_by_panels(w) if packed else refused_by_blocks(x, w, view_root(w) in parameters)
+            rule = "PARAMETER" if packed else "IN PLACE"
             line = source_line(op.location)
             ledger.record(self.name, "generate", op.operation.name, against or rule, not against, line)
             if against:
@@ -81,14 +81,25 @@ def refused_by_panels(w: ir.Value) -> str:
     return ""
 
 
-def refused_by_blocks(x: ir.Value, w: ir.Value) -> str:
+def packing_pays(x: ir.Value, w: ir.Value) -> bool:
+    """Whether a parameter's columns had better be packed once: few rows, and columns that do not lie along k."""
+    info = info_of(w)
+    if info.rank != 2 or info.dtype not in generated_dtypes(host()):
+        return True  # which refuses it
+    along_k = info.stride[0] == 1 and isinstance(info.shape[0], int) and isinstance(info.shape[1], int)
+    return not along_k and (info.dtype != torch.float32 or typical(info_of(x).shape[0]) < FEWEST_ROWS)
+
+
+def refused_by_blocks(x: ir.Value, w: ir.Value, parameter: bool) -> str:
     """The rule that stands against a product of matrices as they lie in memory, or ""."""
     rows, columns = info_of(x), info_of(w)
-    if rows.rank != 2 or columns.rank != 2 or rows.dtype != torch.float32:
+    if rows.rank != 2 or columns.rank != 2 or not (rows.dtype == torch.float32 or parameter):
         return "FLOAT32 MATRIX"
     (m, k), n = rows.shape, columns.shape[1]
     if not isinstance(n, int):
         return "STATIC N"
+    if parameter:
+        return "" if k != 0 else "STATIC K"
     large = typical(m) >= FEWEST_ROWS and n >= FEWEST_COLUMNS and typical(k) >= FEWEST_STEPS
     return "" if large else "PACKING PAYS"
 

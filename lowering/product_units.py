@@ -1,0 +1,248 @@
+"""What the writers of products share whose columns lie along k, as a layer's weight does: [N, K] in memory.
+
+TurnedWriter (product_turned.py) and DotWriter (product_dots.py) go over units of columns, which threads share, and do the scalar
+work on a unit's tiles row by row, with columns along the lanes.
+"""
+
+from collections.abc import Callable
+
+import torch
+
+from mlirc.dialects import symbols
+from mlirc.dialects.symbols import Int
+from mlirc.lowering.cpu_target import CpuTarget
+from mlirc.lowering.kernel_axes import Vector
+from mlirc.lowering.kernel_emitter import Emitter
+from mlirc.lowering.kernel_function import _LIBGOMP, _PART, KernelText, _decode, _entry, _load_words, _part
+from mlirc.lowering.kernel_memory import store
+from mlirc.lowering.kernel_squares import transposed
+from mlirc.lowering.kernel_threads import Split
+from mlirc.lowering.product_match import Product
+from mlirc.lowering.vector_builder import Value
+
+F32, BF16 = torch.float32, torch.bfloat16
+FEW_UNITS = 8  # of columns: below it threads share the rows
+
+Range = tuple[Value, Value]
+
+
+class UnitsWriter:
+    """Writes the functions of a product of float32, or of bfloat16: in pairs along k, or widened. Offsets are in bytes.
+
+    unit            columns that are finished together, at most a vector of them
+    panel           rows that threads share as one, where columns are few
+    steps_in_all    along k, pairs or single ones; `step` is the bytes of one in memory
+    columns_apart   elements from column to column
+    """
+
+    unit: int
+    panel: int
+
+    def __init__(self, product: Product, name: str, target: CpuTarget):
+        assert product.plain is not None and product.plain[1] == 1 and len(product.totals) == 1
+        self.p, self.name, self.target = product, name, target
+        self.columns_apart = product.plain[0]
+        self.lanes = target.vector_bytes // 4
+        self.pairs = may_pair(product, target)
+        self.widens = product.dtype == BF16 and not self.pairs
+        self.step = product.dtype.itemsize * (1 + self.pairs)
+        self.steps_in_all = symbols.floordiv(product.k.size, 1 + self.pairs)
+        self.e = Emitter(Vector(product.n, self.lanes), target)
+
+    @property
+    def units(self) -> int:
+        return -(-self.p.n_size // self.unit)
+
+    def make_room(self) -> None:
+        """Takes scratch memory from the stack."""
+        raise NotImplementedError
+
+    def multiply(self, units: Range, panels: Range) -> None:
+        """Writes the loops over these units and panels of rows, epilogue and all."""
+        raise NotImplementedError
+
+    def functions(self) -> list[str]:
+        """What the body calls."""
+        return list(self.e.text.functions.values())
+
+    def write(self) -> KernelText:
+        p, e, kernel = self.p, self.e, self.p.kernel
+        names = kernel.symbols
+        e.env["thread"], e.env["threads"] = Value("%thread", torch.int64), Value("%threads", torch.int64)
+        _load_words(e, kernel, names, "%args")
+        e.nodes = [n for n in p.epilogue if not n.dims and n.depth == 0]
+        e.enter()
+        e.nodes = ()
+        panels = self.panels()
+        self.m, self.k = e.integer(p.m_size), e.integer(self.steps_in_all)
+        self.make_room()
+        by_columns = self.units >= FEW_UNITS
+        every = (e.i64(0), e.i64(self.units)), (e.i64(0), e.integer(panels))
+        self.multiply(*((_part(e, every[0][1]), every[1]) if by_columns else (every[0], _part(e, every[1][1]))))
+        work = symbols.floordiv(symbols.product([p.m_size, p.n_size, p.k.size]), 8)
+        split = Split(Vector(None, 1), units=self.units if by_columns else panels, work=work)
+        head = f"llvm.func internal @{self.name}_body(%frame: !llvm.ptr, %thread: i64, %threads: i64) {{"
+        args = "%args = llvm.load %frame : !llvm.ptr -> !llvm.ptr"
+        parts = [
+            *self.functions(),
+            "\n".join([head, args, *e.text.preamble, *e.lines, "llvm.return", "}"]),
+            _entry(kernel, split, names, self.name, self.target, 0),
+            _PART.replace("KERNEL", self.name),
+        ]
+        return KernelText("\n".join(parts), e.text.declarations + _LIBGOMP, names)
+
+    def panels(self) -> Int:
+        return symbols.floordiv(self.p.m_size + self.panel - 1, self.panel)
+
+    # ---- loops
+
+    def each(self, within: tuple[Value, Value], body: Callable[[Value], None], step: int = 1) -> None:
+        def once(number: Value, state: list[Value]) -> list[Value]:
+            body(number)
+            return state
+
+        self.e.loop(*within, self.e.i64(step), [], [], once)
+
+    def choose(self, condition: Value, then: Callable[[], None], otherwise: Callable[[], None]) -> None:
+        e = self.e
+        for head, body in ((f"scf.if {condition} {{", then), ("} else {", otherwise)):
+            e.lines.append(head)
+            with e.scope():
+                body()
+        e.lines.append("}")
+
+    def whole_or_rest(self, unit: Value, body: Callable[[int], None]) -> None:
+        """`body(how many columns)` for a unit: the last may have fewer."""
+        rest = self.p.n_size % self.unit
+        if not rest or self.units == 1:
+            body(rest or self.unit)
+            return
+        whole = self.e.index.ne(unit, self.e.i64(self.units - 1))
+        self.choose(whole, lambda: body(self.unit), lambda: body(rest))
+
+    # ---- a unit
+
+    def size_of(self, unit: Value) -> Value:
+        """Columns of a unit: the last may have fewer."""
+        e, b = self.e, self.e.index
+        if self.p.n_size % self.unit == 0:
+            return e.i64(self.unit)
+        return b.minimum(e.i64(self.unit), b.sub(e.i64(self.p.n_size), b.mul(unit, e.i64(self.unit))))
+
+    def columns_at(self, unit: Value, k: Value) -> tuple[Value, Value]:
+        """Where a unit's columns are in memory, from `k` on, and how many bytes apart."""
+        e, b = self.e, self.e.index
+        ((_, access),) = self.p.totals
+        size = self.p.dtype.itemsize
+        apart = b.mul(e.integer(self.columns_apart), e.i64(size))
+        a = self.at(e.env["base", access.operand], b.mul(e.integer(access.address.rest), e.i64(size)))
+        return self.at(a, b.add(b.mul(b.mul(unit, e.i64(self.unit)), apart), b.mul(k, e.i64(self.step)))), apart
+
+    def rows_from(self) -> tuple[Value, Value]:
+        """Where the rows are in memory, and how many bytes apart."""
+        e, b, p = self.e, self.e.index, self.p
+        size = e.i64(p.dtype.itemsize)
+        return self.at(e.env["base", p.rows.operand], b.mul(e.integer(p.rows.address.rest), size)), b.mul(
+            e.integer(p.lda), size
+        )
+
+    def bind_row(self, row: Value) -> None:
+        e, p = self.e, self.p
+        if p.m:
+            _decode(e, p.m, row)
+        e.nodes = [n for n in p.epilogue if n.depth == 0]
+        e.enter(*(axis.name for axis in p.m))
+        e.nodes = ()
+
+    def epilogue(self, column: Value, size: Value, line: Value) -> None:
+        e, p = self.e, self.p
+        wide = e.builder(F32, True)
+        ((total, _),) = p.totals
+        text = f"llvm.load {line} {{alignment = 4 : i64}} : !llvm.ptr -> {wide.type_text(F32)}"
+        e.env[total] = wide.emit(text, F32)
+        e.env[p.n.name] = column
+        e.bound.add(p.n.name)
+        if self.unit < self.lanes or p.n_size % self.unit:
+            e.mask = self.below(size)
+        for output in p.kernel.outputs:
+            e.value(output.node)
+        for output in p.kernel.outputs:
+            store(e, output.access, output.node)
+
+    # ---- memory
+
+    def take(self, name: str, floats: Int) -> None:
+        text = f"llvm.alloca {self.e.integer(floats)} x f32 {{alignment = 64 : i64}} : (i64) -> !llvm.ptr"
+        self.e.env[name] = self.e.index.emit(text, torch.int64)
+
+    @property
+    def factor(self) -> torch.dtype:
+        """What a step is loaded as: pairs move as if they were float32."""
+        return BF16 if self.widens else F32
+
+    def square(
+        self, dtype: torch.dtype, source: Value, apart: Value, last: Value, count: Value, to: Value, step: int
+    ) -> None:
+        """to[j, i] = source[min(i, last), j], for i and j below the lanes; 0 from j = `count` on. `apart` is in bytes, `step`
+        in float32. A function: LLVM takes long for its shuffles, each time that they stand in the text."""
+        e, name = self.e, f"{self.name}_square_{'bf16' if dtype == BF16 else 'f32'}"
+        if name not in e.text.functions:
+            e.text.functions[name] = self.square_function(name, dtype)
+        arguments = f"{source}, {apart}, {last}, {count}, {to}, {e.i64(4 * step)}"
+        e.lines.append(f"llvm.call @{name}({arguments}) : (!llvm.ptr, i64, i64, i64, !llvm.ptr, i64) -> ()")
+
+    def square_function(self, name: str, dtype: torch.dtype) -> str:
+        outside, self.e = self.e, Emitter(self.e.vector, self.target)
+        e, b = self.e, self.e.index
+        apart, last, count, step = (Value(x, torch.int64) for x in ("%apart", "%last", "%count", "%step"))
+        inside, rows = self.below(count), []
+        for i in range(self.lanes):
+            place = self.at(Value("%source", torch.int64), b.mul(b.minimum(e.i64(i), last), apart))
+            rows.append(self.load(dtype, place, inside))
+        for j, values in enumerate(transposed(e, rows)):
+            self.store(values, self.at(Value("%to", torch.int64), b.mul(e.i64(j), step)))
+        self.e = outside
+        parameters = "%source: !llvm.ptr, %apart: i64, %last: i64, %count: i64, %to: !llvm.ptr, %step: i64"
+        return "\n".join(
+            [f"llvm.func internal @{name}({parameters}) {{", *e.text.preamble, *e.lines, "llvm.return", "}"]
+        )
+
+    def at(self, address: Value, bytes_: Value) -> Value:
+        text = f"llvm.getelementptr {address}[{bytes_}] : (!llvm.ptr, i64) -> !llvm.ptr, i8"
+        return self.e.index.emit(text, torch.int64)
+
+    def below(self, count: Value) -> Value:
+        """The first `count` lanes."""
+        e = self.e
+        return e.builder(torch.int64, True).lt(e.lane_numbers(), e.splat(count))
+
+    def load(self, dtype: torch.dtype, address: Value, mask: Value | None) -> Value:
+        """A vector, widened to float32; 0 where the mask does not hold."""
+        memory = torch.int16 if dtype == BF16 else F32
+        b = self.e.builder(memory, True)
+        vector, align = b.type_text(memory), memory.itemsize
+        text = f"llvm.load {address} {{alignment = {align} : i64}} : !llvm.ptr -> {vector}"
+        if mask is not None:
+            text = f"llvm.intr.masked.load {address}, {mask}, {b.constant(0, memory)} {{alignment = {align} : i32}} : "
+            text += f"(!llvm.ptr, {b.type_text(torch.bool)}, {vector}) -> {vector}"
+        x = b.emit(text, memory)
+        return b.cast(b.bitcast(x, BF16), F32) if dtype == BF16 else x
+
+    def load_scalar(self, address: Value) -> Value:
+        """One factor, in float32."""
+        memory = torch.int16 if self.widens else F32
+        b = self.e.builder(memory)
+        text = f"llvm.load {address} {{alignment = {memory.itemsize} : i64}} : !llvm.ptr -> {b.type_text(memory)}"
+        x = b.emit(text, memory)
+        return b.cast(b.bitcast(x, BF16), F32) if self.widens else x
+
+    def store(self, value: Value, address: Value) -> None:
+        vector = self.e.builder(F32, True).type_text(F32)
+        self.e.lines.append(f"llvm.store {value}, {address} {{alignment = 4 : i64}} : {vector}, !llvm.ptr")
+
+
+def may_pair(product: Product, target: CpuTarget) -> bool:
+    """Whether steps along k can be pairs: neither matrix has half a one at its end."""
+    k = product.k.size
+    in_pairs = product.dtype == BF16 and target.multiplies_pairs
+    return in_pairs and isinstance(k, int) and k % 2 == 0 and product.ka == 1
