@@ -103,7 +103,8 @@ def check(function: Any, op: Any) -> list[str]:
         raise NotNative("no operator of PyTorch's own")
     schema = function._schema
     types = [str(result.real_type) for result in schema.returns]
-    if schema.is_mutable or any(r.alias_info is not None for r in schema.returns) or set(types) - {"Tensor", "int"}:
+    returned = any(r.alias_info is not None for r in schema.returns)
+    if ((schema.is_mutable or returned) and not changes_first(schema)) or set(types) - {"Tensor", "int"}:
         raise NotNative("it changes or returns its operands, or gives something else than tensors")
     if function.has_kernel_for_dispatch_key(torch._C.DispatchKey.CompositeImplicitAutograd):
         raise NotNative("it may return its operand")
@@ -122,6 +123,15 @@ def check(function: Any, op: Any) -> list[str]:
         if argument.name == "output_mask" and given.count(True) == len(op.results):
             return [KEPT if wanted else UNWANTED for wanted in given]
     raise NotNative("some results are left out, and no output_mask says which")
+
+
+def changes_first(schema: Any) -> bool:
+    """Whether the operator changes its first operand and returns it, and does neither with any other: add_, index_copy_."""
+    if len(schema.returns) != 1 or schema.returns[0].alias_info is None or not schema.arguments:
+        return False
+    first, *others = [argument.alias_info for argument in schema.arguments]
+    same = first is not None and first.is_write and first.before_set == schema.returns[0].alias_info.before_set
+    return same and all(other is None for other in others)
 
 
 def given_arguments(function: Any, op: Any) -> list[tuple[Any, Any]]:

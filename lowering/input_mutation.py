@@ -9,7 +9,7 @@ from mlirc.dialects.tensor_types import info_of
 from mlirc.lowering.explicit_copies import scalar_work
 from mlirc.lowering.kernel_accesses import accesses, writes_where_read
 from mlirc.lowering.ledger import Ledger
-from mlirc.lowering.liveness import Liveness, liveness
+from mlirc.lowering.liveness import Buffer, Liveness, liveness
 from mlirc.lowering.origins import view_root
 from mlirc.lowering.source_lines import source_line
 
@@ -33,21 +33,22 @@ def settle_assigns(function: Any, ledger: Ledger, pass_name: str) -> dict[ir.Val
     after:   {%1: %arg0}                                    %3 = "mlircx.kernel"(%1)            a copy: {%3: %arg0}
                                                             "mlirc.assign"(%arg0, %3)
 
-    Distinct arguments are taken not to overlap.
+    What else reads the value reads the input then, before and after the assign. Distinct arguments are taken not to overlap.
     """
     targets: dict[ir.Value, ir.Value] = {}
     if not any(op.operation.name == "mlirc.assign" for op in function.regions[0].blocks[0].operations):
         return targets
     found = liveness(function)
-    for position, name in enumerate(found.names):
-        if name != "mlirc.assign":
-            continue
+    assigns = [position for position, name in enumerate(found.names) if name == "mlirc.assign"]
+    memories = {found.buffer_of[found.ops[position].operands[0]] for position in assigns}
+    written_once = {memory for memory in memories if len(writes_to(found, memory)) == 1}  # asked while all are there
+    for position in assigns:
         op = found.ops[position]
         target, value = op.operands
         if found.buffer_of.get(value) is found.buffer_of[target] and same_place(found, target, value):
             op.operation.erase()
             continue
-        why_not = obstacle(found, position)
+        why_not = "the value is in another input" if value in targets else obstacle(found, position, written_once)
         rule = f"TO INPUT: {why_not}" if why_not else "TO INPUT"
         ledger.record(pass_name, "write", "input", rule, not why_not, source_line(op.location))
         if why_not:
@@ -61,15 +62,19 @@ def same_place(found: Liveness, x: ir.Value, y: ir.Value) -> bool:
     return x == y or (offset is not None and offset == found.offset_of[y] and info_of(x) == info_of(y))
 
 
-def obstacle(found: Liveness, position: int) -> str:
-    """Why the value of the assign at `position` may not be computed in the target, or ""."""
+def obstacle(found: Liveness, position: int, written_once: set[Buffer]) -> str:
+    """Why the value of the assign at `position` may not be computed in the target, or "". `written_once` are arguments'
+    memories that nothing else writes to."""
     target, value = found.ops[position].operands
     buffer, memory = found.buffer_of.get(value), found.buffer_of[target]
     if buffer is None or buffer.value != value or buffer.start < 0 or found.names[buffer.start] not in WRITERS:
         return "the value is no output of a kernel or library routine"
-    if buffer.touches != [position] or buffer.returned or buffer.end != position:
-        return "the value has other uses"
     out, place = info_of(value), info_of(target)
+    if buffer.returned:
+        return "the value is a result too"
+    if buffer.touches != [position] and (out != place or memory not in written_once):
+        # its readers read the input instead, which has to hold it, in the same layout, until the end
+        return "the value has other uses"
     if out.dtype != place.dtype or out.shape != place.shape:
         return "the value broadcasts"
     if out.device != place.device:
@@ -91,6 +96,17 @@ def obstacle(found: Liveness, position: int) -> str:
         if not writes_where_read(access, result, place, found.offset_of[target], k, info_of(x), found.offset_of[x]):
             return "the kernel reads the input elsewhere than it writes"
     return ""
+
+
+def writes_to(found: Liveness, memory: Buffer) -> list[int]:
+    """Positions of the ops that may write to an argument's memory: assigns, and calls of ATen's that have effects."""
+    ops, names = found.ops, found.names
+    return [
+        k
+        for k in memory.touches
+        if names[k] == "mlircx.aten_effect"
+        or (names[k] == "mlirc.assign" and found.buffer_of[ops[k].operands[0]] is memory)
+    ]
 
 
 def made_by_aten(found: Liveness, target: ir.Value, start: int) -> bool:

@@ -5,6 +5,7 @@ from typing import Any
 
 from mlirc.dialects.bindings import ir
 from mlirc.dialects.tensor_types import info_of
+from mlirc.lowering.argument_updates import update_arguments
 from mlirc.lowering.aten_calls import arguments, called
 from mlirc.lowering.ledger import Ledger
 from mlirc.lowering.source_lines import source_line
@@ -12,6 +13,15 @@ from mlirc.lowering.source_lines import source_line
 IN_PLACE = {
     "aten.index_add.default": "aten.index_add_.default",
     "aten.index_put.default": "aten.index_put_.default",
+}
+# of an argument: a kernel's result is copied by a kernel of its own, as fast as by ATen
+OF_ARGUMENTS = IN_PLACE | {
+    "aten.index_copy.default": "aten.index_copy_.default",
+    "aten.index_fill.int_Scalar": "aten.index_fill_.int_Scalar",
+    "aten.masked_scatter.default": "aten.masked_scatter_.default",
+    "aten.scatter.src": "aten.scatter_.src",
+    "aten.scatter.value": "aten.scatter_.value",
+    "aten.scatter_add.default": "aten.scatter_add_.default",
 }
 WRITERS = ("mlircx.kernel", "mlirc.matmul", "mlirc.addmm", "mlirc.copy")  # whose results are memory of their own
 
@@ -26,12 +36,14 @@ class UpdateInPlace:
     LAST USE: %0 is what a kernel or a product of ours wrote, laid out like the result, and nothing else reads it. A kernel
     that reads nothing (zeros) runs once more for each such call. The last pass before plan-memory: later a clean-up could
     make one value of two equal ones.
+    TO INPUT: %0 is an argument, which %1 then overwrites (argument_updates.py).
     """
 
     name = "update-in-place"
     takes = "kernel"
 
     def run(self, function: Any, ledger: Ledger) -> None:
+        update_arguments(function, OF_ARGUMENTS, ledger, self.name)
         for op in list(function.regions[0].blocks[0].operations):
             name = called(op)
             if name not in IN_PLACE or arguments(op)[:1] != [{"$": 0}]:

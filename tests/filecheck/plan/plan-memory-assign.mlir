@@ -87,3 +87,42 @@ func.func @results(%x: tensor<4x4xf32>) -> (tensor<4x4xf32>, tensor<4x4xf32>, te
   %0 = "mlirc.matmul"(%x, %x) : (tensor<4x4xf32>, tensor<4x4xf32>) -> tensor<4x4xf32>
   return %0, %0, %0, %x, %x : tensor<4x4xf32>, tensor<4x4xf32>, tensor<4x4xf32>, tensor<4x4xf32>, tensor<4x4xf32>
 }
+
+// TO INPUT: what reads the new value, before the assign or after it, reads the input.
+// CHECK-LABEL: func.func @read_after
+// CHECK-NEXT:    "mlircx.launch"(%arg0, %arg0)
+// CHECK:         "mlircx.call"(%arg0, %arg1, %[[P:.*]]) {callee = "matmul", inputs = 2 : i64}
+// CHECK:         "mlircx.call"(%arg1, %arg0, %[[Q:.*]]) {callee = "matmul", inputs = 2 : i64}
+// CHECK-NEXT:    return %[[P]], %[[Q]]
+func.func @read_after(%x: tensor<4x4xf32>, %y: tensor<4x4xf32>) -> (tensor<4x4xf32>, tensor<4x4xf32>) {
+  %0 = "mlircx.kernel"(%x) ({
+  ^bb0(%a: tensor<4x4xf32>):
+    %r = "mlirc.read"(%a) {map = "d0, d1", masked = false} : (tensor<4x4xf32>) -> f32
+    %n = "mlirc.neg"(%r) : (f32) -> f32
+    "mlircx.yield"(%n) {maps = ["d0, d1"]} : (f32) -> ()
+  }) {parallel = "4, 4", inner = "", label = "neg"} : (tensor<4x4xf32>) -> tensor<4x4xf32>
+  %1 = "mlirc.matmul"(%0, %y) : (tensor<4x4xf32>, tensor<4x4xf32>) -> tensor<4x4xf32>
+  "mlirc.assign"(%x, %0) : (tensor<4x4xf32>, tensor<4x4xf32>) -> ()
+  %2 = "mlirc.matmul"(%y, %0) : (tensor<4x4xf32>, tensor<4x4xf32>) -> tensor<4x4xf32>
+  return %1, %2 : tensor<4x4xf32>, tensor<4x4xf32>
+}
+
+// The input's first rows hold something else when the value is read: it goes to a slot.
+// CHECK-LABEL: func.func @written_twice
+// CHECK-NEXT:    %[[T:.*]] = "mlirc.slot"()
+// CHECK-NEXT:    "mlircx.launch"(%arg0, %[[T]])
+// CHECK:         "mlircx.launch"(%[[T]], %arg0)
+// CHECK:         "mlircx.call"(%[[T]], %[[T]], %{{.*}}) {callee = "matmul", inputs = 2 : i64}
+func.func @written_twice(%x: tensor<4x4xf32>, %y: tensor<2x4xf32>) -> tensor<4x4xf32> {
+  %0 = "mlircx.kernel"(%x) ({
+  ^bb0(%a: tensor<4x4xf32>):
+    %r = "mlirc.read"(%a) {map = "d0, d1", masked = false} : (tensor<4x4xf32>) -> f32
+    %n = "mlirc.neg"(%r) : (f32) -> f32
+    "mlircx.yield"(%n) {maps = ["d0, d1"]} : (f32) -> ()
+  }) {parallel = "4, 4", inner = "", label = "neg"} : (tensor<4x4xf32>) -> tensor<4x4xf32>
+  "mlirc.assign"(%x, %0) : (tensor<4x4xf32>, tensor<4x4xf32>) -> ()
+  %v = "mlirc.view"(%x) {map = "", offset = "0"} : (tensor<4x4xf32>) -> tensor<2x4xf32>
+  "mlirc.assign"(%v, %y) : (tensor<2x4xf32>, tensor<2x4xf32>) -> ()
+  %1 = "mlirc.matmul"(%0, %0) : (tensor<4x4xf32>, tensor<4x4xf32>) -> tensor<4x4xf32>
+  return %1 : tensor<4x4xf32>
+}
