@@ -39,6 +39,7 @@ class Emitter:
         self.kept: dict[Node, Access] = {}  # value -> where to read it back from, in this pass
         self.nodes: Sequence[Node] = ()  # what is computed from here on, operands first
         self.accesses: Sequence[Access] = ()  # and reached
+        self.streams: dict[Any, Value] = {}  # operand -> whether it is written past the cache (kernel_streams.py)
         self.late: dict[Node, Callable[[], Value]] = {}  # a reduction's result, where it must be fetched
 
     @contextmanager

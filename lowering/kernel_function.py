@@ -23,6 +23,7 @@ from mlirc.lowering.kernel_loops import Loops
 from mlirc.lowering.kernel_nodes import Kernel
 from mlirc.lowering.kernel_partials import Partials, partial_bytes
 from mlirc.lowering.kernel_schedule import Schedule, make_schedule
+from mlirc.lowering.kernel_streams import FENCE, choose_streams
 from mlirc.lowering.kernel_threads import GRAIN, Split, choose_split
 from mlirc.lowering.vector_builder import Value
 
@@ -76,12 +77,13 @@ def _body(
     partials = Partials(e, schedule.vector, partial_bytes(schedule)) if split.combines else None
     loops = (BlockLoops if schedule.block else Loops)(e, schedule, partials)
     loops.prepare()
+    choose_streams(e, kernel, schedule)
     e.nodes = [n for n in kernel.nodes if n.depth == 0]
     e.enter()
     _share(e, loops, schedule, split)
     head = f"llvm.func internal @{name}_body(%frame: !llvm.ptr, %thread: i64, %threads: i64) {{"
     args = "%args = llvm.load %frame : !llvm.ptr -> !llvm.ptr"
-    lines = [head, args, *e.text.preamble, *e.lines, "llvm.return", "}"]
+    lines = [head, args, *e.text.preamble, *e.lines, *[FENCE] * bool(e.streams), "llvm.return", "}"]
     lines += e.text.functions.values()
     return "\n".join(lines).replace("@KERNEL_", f"@{name}_"), e.text.declarations
 

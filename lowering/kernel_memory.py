@@ -13,6 +13,7 @@ from mlirc.dialects import symbols
 from mlirc.dialects.symbols import Int
 from mlirc.lowering.kernel_axes import picked_stride
 from mlirc.lowering.kernel_nodes import Access, Node, is_dim, is_index, monomial_of, terms
+from mlirc.lowering.kernel_streams import store_text
 from mlirc.lowering.vector_builder import Value, element_text
 
 if TYPE_CHECKING:
@@ -134,6 +135,8 @@ def store(e: "Emitter", access: Access, node: Node) -> None:
             f"llvm.intr.masked.store {value}, {address}, {e.mask} {{alignment = {align} : i32}} : "
             f"{type_}, {b.type_text(torch.bool)} into !llvm.ptr"
         )
+    elif access.operand in e.streams:
+        e.lines += store_text(e, e.streams[access.operand], value, address, align, type_)
     else:
         e.lines.append(f"llvm.store {value}, {address} {{alignment = {align} : i64}} : {type_}, !llvm.ptr")
 
