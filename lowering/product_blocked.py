@@ -19,6 +19,7 @@ from mlirc.lowering.cpu_target import CpuTarget
 from mlirc.lowering.product_function import ProductWriter
 from mlirc.lowering.product_match import Product
 from mlirc.lowering.product_packing import Packer
+from mlirc.lowering.product_vectors import Vectors
 from mlirc.lowering.vector_builder import Value
 
 WHOLE_K = 1024  # up to here one block holds all of k
@@ -34,7 +35,7 @@ class BlockedWriter(ProductWriter):
     def __init__(self, product: Product, name: str, target: CpuTarget):
         assert len(product.totals) == 1
         super().__init__(product, name, target)
-        self.packer = Packer(self.e, self.K, self.width)
+        self.packer = Packer(self.e, self.K, self.width, Vectors(self.e, name))
 
     def plan(self) -> None:
         k, lanes = self.p.k.size, self.lanes

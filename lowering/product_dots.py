@@ -12,7 +12,8 @@ from mlirc.lowering.cpu_target import CpuTarget
 from mlirc.lowering.kernel_emitter import Emitter
 from mlirc.lowering.product_match import Product
 from mlirc.lowering.product_tile import Pairs
-from mlirc.lowering.product_units import F32, Range, UnitsWriter
+from mlirc.lowering.product_units import Range, UnitsWriter
+from mlirc.lowering.product_vectors import F32
 from mlirc.lowering.vector_builder import Value
 
 MOST_ROWS = 8
@@ -80,7 +81,7 @@ class DotWriter(UnitsWriter):
 
     def dot_function(self) -> None:
         """to[i, 0] += row i times a column; the stride in bytes, rows of `to` are a vector apart."""
-        outside, self.e = self.e, Emitter(self.e.vector, self.target)
+        outside, self.e = self.e, Emitter(self.e.vector, self.e.text.target)
         e, b = self.e, self.e.index
         steps, many = Value("%steps", torch.int64), self.copies * self.lanes
         whole = b.sub(steps, b.binary("arith.remui", steps, e.i64(many)))

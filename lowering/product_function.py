@@ -123,6 +123,7 @@ class ProductWriter:
         tiles = [self.tile_function(rows) for rows in dict.fromkeys([self.full, *self.rests])]
         parts = [
             *tiles,
+            *e.text.functions.values(),
             body,
             _entry(kernel, split, names, self.name, self.target, 0),
             _PART.replace("KERNEL", self.name),

@@ -9,7 +9,7 @@ import torch
 
 from mlirc.dialects.symbols import Int
 from mlirc.lowering.kernel_emitter import Emitter
-from mlirc.lowering.kernel_squares import transposed
+from mlirc.lowering.product_vectors import Vectors
 from mlirc.lowering.vector_builder import Value
 
 F32 = torch.float32
@@ -23,6 +23,7 @@ class Packer:
     e: Emitter
     room: int
     width: int  # columns of a panel
+    vectors: Vectors
 
     # ---- columns: panel[k * width + i] = column first + i, at k
 
@@ -77,26 +78,21 @@ class Packer:
         e, b = self.e, self.e.index
         last, stride = e.i64(columns - 1), e.integer(along)
 
-        def square(k: Value, mask: Value | None) -> None:
-            for j in range(0, self.width, e.lanes):
-                rows = []
-                for i in range(e.lanes):
-                    column = b.minimum(b.add(first, e.i64(j + i)), last)
-                    rows.append(self.load(self.at(base, b.add(b.mul(column, stride), k)), mask))
-                for i, values in enumerate(transposed(e, rows)):
-                    self.store(values, self.at(to, b.add(b.mul(b.add(k, e.i64(i)), e.i64(self.width)), e.i64(j))))
+        def vector(column: Value, state: list[Value]) -> list[Value]:
+            start = b.minimum(b.add(first, column), last)
+            source = self.at(base, b.mul(start, stride))
 
-        def whole(k: Value, state: list[Value]) -> list[Value]:
-            square(k, None)
+            def square(k: Value, state: list[Value]) -> list[Value]:
+                place = self.at(to, b.add(b.mul(k, e.i64(self.width)), column))
+                sizes = b.sub(last, start), b.sub(steps, k)
+                apart = b.mul(stride, e.i64(4))
+                self.vectors.square(F32, self.at(source, k), apart, *sizes, place, 4 * self.width)
+                return state
+
+            e.loop(e.i64(0), steps, e.i64(e.lanes), [], [], square)
             return state
 
-        def rest(k: Value, state: list[Value]) -> list[Value]:
-            square(k, self.below(b.sub(steps, k)))
-            return state
-
-        full = self.down_to_lanes(steps)
-        e.loop(e.i64(0), full, e.i64(e.lanes), [], [], whole)
-        e.loop(full, steps, e.i64(e.lanes), [], [], rest)
+        e.loop(e.i64(0), e.i64(self.width), e.i64(e.lanes), [], [], vector)
 
     def one_by_one(
         self, base: Value, strides: tuple[Int, Int], first: Value, columns: int, steps: Value, to: Value

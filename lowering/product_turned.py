@@ -18,7 +18,8 @@ from mlirc.lowering.cpu_target import CpuTarget
 from mlirc.lowering.product_function import panel_width, row_block
 from mlirc.lowering.product_match import Product
 from mlirc.lowering.product_tile import TYPES, Floats, Pairs, Tile
-from mlirc.lowering.product_units import F32, Range, UnitsWriter
+from mlirc.lowering.product_units import Range, UnitsWriter
+from mlirc.lowering.product_vectors import F32
 from mlirc.lowering.vector_builder import Value
 
 WHOLE_K = 1024  # steps: up to here one block holds all of k
@@ -193,7 +194,9 @@ class TurnedWriter(UnitsWriter):
         def turn(row: Value) -> None:
             to = self.at(turned, b.mul(row, e.i64(4 * self.lanes)))
             source = self.at(tile, b.mul(row, e.i64(4)))
-            self.square(F32, source, e.i64(4 * self.panel), b.sub(size, e.i64(1)), e.i64(self.lanes), to, self.lanes)
+            self.square(
+                F32, source, e.i64(4 * self.panel), b.sub(size, e.i64(1)), e.i64(self.lanes), to, 4 * self.lanes
+            )
 
         def row(number: Value) -> None:
             self.bind_row(b.add(b.mul(panel, e.i64(self.panel)), number))
@@ -226,7 +229,7 @@ class TurnedWriter(UnitsWriter):
                 def square(step: Value) -> None:
                     here = self.at(source, b.mul(step, e.i64(self.step)))
                     place = self.at(to, b.mul(b.add(b.mul(step, e.i64(self.panel)), row), e.i64(4)))
-                    self.square(self.factor, here, apart, last, b.sub(steps, step), place, self.panel)
+                    self.square(self.factor, here, apart, last, b.sub(steps, step), place, 4 * self.panel)
 
                 self.each((e.i64(0), steps), square, self.lanes)
 

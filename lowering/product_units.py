@@ -15,19 +15,18 @@ from mlirc.lowering.kernel_axes import Vector
 from mlirc.lowering.kernel_emitter import Emitter
 from mlirc.lowering.kernel_function import _LIBGOMP, _PART, KernelText, _decode, _entry, _load_words, _part
 from mlirc.lowering.kernel_memory import store
-from mlirc.lowering.kernel_squares import transposed
 from mlirc.lowering.kernel_threads import Split
 from mlirc.lowering.product_match import Product
+from mlirc.lowering.product_vectors import BF16, F32, Vectors
 from mlirc.lowering.vector_builder import Value
 
-F32, BF16 = torch.float32, torch.bfloat16
 FEW_UNITS = 8  # of columns: below it threads share the rows
 
 Range = tuple[Value, Value]
 
 
-class UnitsWriter:
-    """Writes the functions of a product of float32, or of bfloat16: in pairs along k, or widened. Offsets are in bytes.
+class UnitsWriter(Vectors):
+    """Writes the functions of a product of float32, or of bfloat16: in pairs along k, or widened.
 
     unit            columns that are finished together, at most a vector of them
     panel           rows that threads share as one, where columns are few
@@ -40,14 +39,13 @@ class UnitsWriter:
 
     def __init__(self, product: Product, name: str, target: CpuTarget):
         assert product.plain is not None and product.plain[1] == 1 and len(product.totals) == 1
-        self.p, self.name, self.target = product, name, target
+        super().__init__(Emitter(Vector(product.n, target.vector_bytes // 4), target), name)
+        self.p, self.target = product, target
         self.columns_apart = product.plain[0]
-        self.lanes = target.vector_bytes // 4
         self.pairs = may_pair(product, target)
         self.widens = product.dtype == BF16 and not self.pairs
         self.step = product.dtype.itemsize * (1 + self.pairs)
         self.steps_in_all = symbols.floordiv(product.k.size, 1 + self.pairs)
-        self.e = Emitter(Vector(product.n, self.lanes), target)
 
     @property
     def units(self) -> int:
@@ -180,54 +178,6 @@ class UnitsWriter:
         """What a step is loaded as: pairs move as if they were float32."""
         return BF16 if self.widens else F32
 
-    def square(
-        self, dtype: torch.dtype, source: Value, apart: Value, last: Value, count: Value, to: Value, step: int
-    ) -> None:
-        """to[j, i] = source[min(i, last), j], for i and j below the lanes; 0 from j = `count` on. `apart` is in bytes, `step`
-        in float32. A function: LLVM takes long for its shuffles, each time that they stand in the text."""
-        e, name = self.e, f"{self.name}_square_{'bf16' if dtype == BF16 else 'f32'}"
-        if name not in e.text.functions:
-            e.text.functions[name] = self.square_function(name, dtype)
-        arguments = f"{source}, {apart}, {last}, {count}, {to}, {e.i64(4 * step)}"
-        e.lines.append(f"llvm.call @{name}({arguments}) : (!llvm.ptr, i64, i64, i64, !llvm.ptr, i64) -> ()")
-
-    def square_function(self, name: str, dtype: torch.dtype) -> str:
-        outside, self.e = self.e, Emitter(self.e.vector, self.target)
-        e, b = self.e, self.e.index
-        apart, last, count, step = (Value(x, torch.int64) for x in ("%apart", "%last", "%count", "%step"))
-        inside, rows = self.below(count), []
-        for i in range(self.lanes):
-            place = self.at(Value("%source", torch.int64), b.mul(b.minimum(e.i64(i), last), apart))
-            rows.append(self.load(dtype, place, inside))
-        for j, values in enumerate(transposed(e, rows)):
-            self.store(values, self.at(Value("%to", torch.int64), b.mul(e.i64(j), step)))
-        self.e = outside
-        parameters = "%source: !llvm.ptr, %apart: i64, %last: i64, %count: i64, %to: !llvm.ptr, %step: i64"
-        return "\n".join(
-            [f"llvm.func internal @{name}({parameters}) {{", *e.text.preamble, *e.lines, "llvm.return", "}"]
-        )
-
-    def at(self, address: Value, bytes_: Value) -> Value:
-        text = f"llvm.getelementptr {address}[{bytes_}] : (!llvm.ptr, i64) -> !llvm.ptr, i8"
-        return self.e.index.emit(text, torch.int64)
-
-    def below(self, count: Value) -> Value:
-        """The first `count` lanes."""
-        e = self.e
-        return e.builder(torch.int64, True).lt(e.lane_numbers(), e.splat(count))
-
-    def load(self, dtype: torch.dtype, address: Value, mask: Value | None) -> Value:
-        """A vector, widened to float32; 0 where the mask does not hold."""
-        memory = torch.int16 if dtype == BF16 else F32
-        b = self.e.builder(memory, True)
-        vector, align = b.type_text(memory), memory.itemsize
-        text = f"llvm.load {address} {{alignment = {align} : i64}} : !llvm.ptr -> {vector}"
-        if mask is not None:
-            text = f"llvm.intr.masked.load {address}, {mask}, {b.constant(0, memory)} {{alignment = {align} : i32}} : "
-            text += f"(!llvm.ptr, {b.type_text(torch.bool)}, {vector}) -> {vector}"
-        x = b.emit(text, memory)
-        return b.cast(b.bitcast(x, BF16), F32) if dtype == BF16 else x
-
     def load_scalar(self, address: Value) -> Value:
         """One factor, in float32."""
         memory = torch.int16 if self.widens else F32
@@ -235,10 +185,6 @@ class UnitsWriter:
         text = f"llvm.load {address} {{alignment = {memory.itemsize} : i64}} : !llvm.ptr -> {b.type_text(memory)}"
         x = b.emit(text, memory)
         return b.cast(b.bitcast(x, BF16), F32) if self.widens else x
-
-    def store(self, value: Value, address: Value) -> None:
-        vector = self.e.builder(F32, True).type_text(F32)
-        self.e.lines.append(f"llvm.store {value}, {address} {{alignment = 4 : i64}} : {vector}, !llvm.ptr")
 
 
 def may_pair(product: Product, target: CpuTarget) -> bool:

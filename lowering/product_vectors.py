@@ -1,0 +1,70 @@
+"""Vectors of a product's factors: loaded, stored, and turned as squares. Offsets and strides are in bytes."""
+
+import torch
+
+from mlirc.lowering.kernel_emitter import Emitter
+from mlirc.lowering.kernel_squares import transposed
+from mlirc.lowering.vector_builder import Value
+
+F32, BF16 = torch.float32, torch.bfloat16
+
+
+class Vectors:
+    """Appends to `e`, whose lanes are float32's; functions beside the kernel's body are called after it."""
+
+    def __init__(self, e: Emitter, name: str):
+        self.e, self.name, self.lanes = e, name, e.lanes
+
+    def at(self, address: Value, bytes_: Value) -> Value:
+        text = f"llvm.getelementptr {address}[{bytes_}] : (!llvm.ptr, i64) -> !llvm.ptr, i8"
+        return self.e.index.emit(text, torch.int64)
+
+    def below(self, count: Value) -> Value:
+        """The first `count` lanes."""
+        e = self.e
+        return e.builder(torch.int64, True).lt(e.lane_numbers(), e.splat(count))
+
+    def load(self, dtype: torch.dtype, address: Value, mask: Value | None) -> Value:
+        """A vector, widened to float32; 0 where the mask does not hold."""
+        memory = torch.int16 if dtype == BF16 else F32
+        b = self.e.builder(memory, True)
+        vector, align = b.type_text(memory), memory.itemsize
+        text = f"llvm.load {address} {{alignment = {align} : i64}} : !llvm.ptr -> {vector}"
+        if mask is not None:
+            text = f"llvm.intr.masked.load {address}, {mask}, {b.constant(0, memory)} {{alignment = {align} : i32}} : "
+            text += f"(!llvm.ptr, {b.type_text(torch.bool)}, {vector}) -> {vector}"
+        x = b.emit(text, memory)
+        return b.cast(b.bitcast(x, BF16), F32) if dtype == BF16 else x
+
+    def store(self, value: Value, address: Value) -> None:
+        vector = self.e.builder(F32, True).type_text(F32)
+        self.e.lines.append(f"llvm.store {value}, {address} {{alignment = 4 : i64}} : {vector}, !llvm.ptr")
+
+    def square(
+        self, dtype: torch.dtype, source: Value, apart: Value, last: Value, count: Value, to: Value, step: int
+    ) -> None:
+        """to[j, i] = source[min(i, last), j], for i and j below the lanes; 0 from j = `count` on.
+
+        A function: LLVM takes long for its shuffles, each time that they stand in the text.
+        """
+        e, name = self.e, f"{self.name}_square_{'bf16' if dtype == BF16 else 'f32'}"
+        if name not in e.text.functions:
+            e.text.functions[name] = self.square_function(name, dtype)
+        arguments = f"{source}, {apart}, {last}, {count}, {to}, {e.i64(step)}"
+        e.lines.append(f"llvm.call @{name}({arguments}) : (!llvm.ptr, i64, i64, i64, !llvm.ptr, i64) -> ()")
+
+    def square_function(self, name: str, dtype: torch.dtype) -> str:
+        outside, self.e = self.e, Emitter(self.e.vector, self.e.text.target)
+        e, b = self.e, self.e.index
+        apart, last, count, step = (Value(x, torch.int64) for x in ("%apart", "%last", "%count", "%step"))
+        inside, rows = self.below(count), []
+        for i in range(self.lanes):
+            place = self.at(Value("%source", torch.int64), b.mul(b.minimum(e.i64(i), last), apart))
+            rows.append(self.load(dtype, place, inside))
+        for j, values in enumerate(transposed(e, rows)):
+            self.store(values, self.at(Value("%to", torch.int64), b.mul(e.i64(j), step)))
+        self.e = outside
+        parameters = "%source: !llvm.ptr, %apart: i64, %last: i64, %count: i64, %to: !llvm.ptr, %step: i64"
+        return "\n".join(
+            [f"llvm.func internal @{name}({parameters}) {{", *e.text.preamble, *e.lines, "llvm.return", "}"]
+        )
