@@ -28,6 +28,8 @@ from mlirc.lowering.kernel_body import IMPLICIT, Body, Node, Pool, Result, Tenso
 from mlirc.lowering.kernel_label import merge_labels
 from mlirc.lowering.kernel_products import stays_product
 
+MANY_READS = 6  # of one tensor, as of a pool's windows: more are not done again
+
 
 class Refused(Exception):
     """Two kernels are not merged, by this rule."""
@@ -129,6 +131,8 @@ def _allow_evaluation(producer: Body, consumer: Body, found: list[Site], solutio
     is_product = consumer.product is not None
     for site in found:
         nodes = nodes_below([site.result.node])
+        if _read_again(nodes) > MANY_READS:  # the end may be a reduction, which goes over its rows several times
+            raise Refused("NO RECOMPUTE")
         masked = site.read.mask is not None
         solution = solutions[id(site.read)]
         if masked and not cost.is_cheap(nodes):
@@ -144,6 +148,12 @@ def _allow_evaluation(producer: Body, consumer: Body, found: list[Site], solutio
         evaluations += cost.points(consumer.space if inner else consumer.parallel)
         if evaluations > cost.points(producer.space) and not cost.is_trivial(nodes):
             raise Refused("NO RECOMPUTE")
+
+
+def _read_again(nodes: list[Node]) -> int:
+    """How many elements are read of tensors of which others are read too."""
+    tensors = [id(n.tensor.root) for n in nodes if n.name == "read"]
+    return len(tensors) - len(set(tensors))
 
 
 def _dims(solution: Map, mask: Node | None) -> frozenset[int]:

@@ -16,6 +16,7 @@ from mlirc.lowering.kernel_nodes import Kernel, Node
 from mlirc.lowering.triton_builder import HALF, TL_DTYPE, Value, literal
 from mlirc.lowering.triton_emitter import Emitter
 from mlirc.lowering.triton_folds import function_text
+from mlirc.lowering.triton_moments import Moments, find_moments
 
 LANEWISE = """@triton.jit
 def FUNCTION(top, total, x):
@@ -38,29 +39,72 @@ LOAD = 16  # bytes
 
 @dataclass(frozen=True)
 class Powers:
-    """`top` and `total` are the reduce nodes, `value` what both fold, `centre` what is subtracted from it."""
+    """`first` and `second` are the reduce nodes, `value` what both fold, `centre` what is subtracted from it."""
 
-    top: Node
-    total: Node
+    first: Node
+    second: Node
     value: Node
     centre: Node
 
+    def start(self, e: Emitter) -> tuple[Value, ...]:
+        """The variables of the lanes: largest element, sum of powers."""
+        dims, dtype = e.dims_of(self.value.dims) | {"r"}, self.value.dtype
+        shape, lanes = e.shape(dims), group(e)
+        if lanes > 1:
+            shape = f"[{shape.strip('[]')} // {lanes}]"
+        first = torch.finfo(dtype).min, 0.0
+        return tuple(e.lines.name(f"tl.full({shape}, {literal(x)}, {TL_DTYPE[dtype]})", dtype, dims) for x in first)
 
-def find_powers(kernel: Kernel) -> list[Powers]:
-    """The pairs of a kernel that goes through rows in passes. Sets depths anew: a total is known as soon as its maximum."""
-    found: dict[Node, Powers] = {}
+    def step(self, e: Emitter, state: tuple[Value, ...]) -> None:
+        _, x = e.folded(self.first)
+        e.lines.add(f"{state[0]}, {state[1]} = {function(e, self)}({state[0]}, {state[1]}, {x})")
+
+    def finish(self, e: Emitter, state: tuple[Value, ...]) -> None:
+        """Both values, as variables that the emitter knows."""
+        dtype = self.value.dtype
+        b, power = e.builder(dtype), exp(e, self)
+        dims = state[0].tile - {"r"}
+        keep = ", keep_dims=True" if len(e.blocks) > 1 else ""
+        lanes, total = state
+        most = e.lines.name(f"tl.reduce({lanes}, {e.axis()}, fold_nan_max{keep})", dtype, dims)
+        total = e.lines.name(f"tl.reduce({total} * {power}({lanes} - {most}), {e.axis()}, fold_sum{keep})", dtype, dims)
+        top = e.env[self.first] = b.select(b.eq(total, b.constant(0.0)), b.constant(float("-inf")), most)
+        centre = e.value(self.centre)
+        beside = b.emit(f"{power}({b.sub(top, centre)})", dtype, top)
+        if self.centre is not self.first:
+            total = b.mul(total, beside)
+        total = b.select(b.eq(b.abs(top), b.constant(float("inf"))), beside, total)
+        size = symbols.product(t.size for t in e.schedule.tiles if t.name == "r")
+        if not symbols.known_positive(size):
+            total = e.lines.name(f"tl.where({e.indices.write(size)} > 0, {total}, 0.0)", dtype, dims)
+        e.env[self.second] = total
+
+
+def find_powers(node: Node, nodes: list[Node]) -> Powers | None:
+    """The pair whose powers the reduction `node` sums up."""
+    if node.operands[0].kind != "exp" or node.operands[0].operands[0].kind != "sub":
+        return None
+    value, centre = node.operands[0].operands[0].operands
+    top = next((n for n in nodes if is_maximum(n) and n.operands[0] is value), None)
+    if top is None or node.dtype not in (torch.float32, torch.float64) or not follows(centre, top):
+        return None
+    return Powers(top, node, value, centre)
+
+
+def find_pairs(kernel: Kernel) -> list[Powers | Moments]:
+    """The pairs of a kernel that goes through rows in passes, each reduction in one at most.
+
+    Sets depths anew: the second of a pair is known as soon as the first.
+    """
+    found: dict[Node, Powers | Moments] = {}
     for node in kernel.nodes:
-        if node.kind == "reduce" and node.attributes["kind"] == "sum" and node.operands[0].kind == "exp":
-            difference = node.operands[0].operands[0]
-            if difference.kind != "sub" or node.dtype not in (torch.float32, torch.float64):
-                continue
-            value, centre = difference.operands
-            top = next((n for n in kernel.nodes if is_maximum(n) and n.operands[0] is value), None)
-            if top is not None and follows(centre, top) and all(p.top is not top for p in found.values()):
-                found[node] = Powers(top, node, value, centre)
+        if node.kind == "reduce" and node.attributes["kind"] == "sum":
+            pair = find_powers(node, kernel.nodes) or find_moments(node, kernel.nodes)
+            if pair is not None and all(p.first is not pair.first for p in found.values()):
+                found[node] = pair
     for node in kernel.nodes:
         below = max((x.depth for x in node.operands), default=0)
-        node.depth = found[node].top.depth if node in found else below + (node.kind == "reduce")
+        node.depth = found[node].first.depth if node in found else below + (node.kind == "reduce")
     return list(found.values())
 
 
@@ -109,40 +153,3 @@ def function(e: Emitter, powers: Powers) -> str:
         text = text.replace(word, means)
     e.functions |= {"sum": function_text("sum"), name: text.replace("FUNCTION", name)}
     return name
-
-
-def start(e: Emitter, powers: Powers) -> tuple[Value, Value]:
-    """The variables of the lanes: largest element, sum of powers."""
-    dims, dtype = e.dims_of(powers.value.dims) | {"r"}, powers.value.dtype
-    shape, lanes = e.shape(dims), group(e)
-    if lanes > 1:
-        shape = f"[{shape.strip('[]')} // {lanes}]"
-    first = torch.finfo(dtype).min, 0.0
-    top, total = (e.lines.name(f"tl.full({shape}, {literal(x)}, {TL_DTYPE[dtype]})", dtype, dims) for x in first)
-    return top, total
-
-
-def step(e: Emitter, powers: Powers, state: tuple[Value, Value]) -> None:
-    _, x = e.folded(powers.top)
-    e.lines.add(f"{state[0]}, {state[1]} = {function(e, powers)}({state[0]}, {state[1]}, {x})")
-
-
-def finish(e: Emitter, powers: Powers, state: tuple[Value, Value]) -> None:
-    """Both values, as variables that the emitter knows."""
-    dtype = powers.value.dtype
-    b, power = e.builder(dtype), exp(e, powers)
-    dims = state[0].tile - {"r"}
-    keep = ", keep_dims=True" if len(e.blocks) > 1 else ""
-    lanes, total = state
-    most = e.lines.name(f"tl.reduce({lanes}, {e.axis()}, fold_nan_max{keep})", dtype, dims)
-    total = e.lines.name(f"tl.reduce({total} * {power}({lanes} - {most}), {e.axis()}, fold_sum{keep})", dtype, dims)
-    top = e.env[powers.top] = b.select(b.eq(total, b.constant(0.0)), b.constant(float("-inf")), most)
-    centre = e.value(powers.centre)
-    beside = b.emit(f"{power}({b.sub(top, centre)})", dtype, top)
-    if powers.centre is not powers.top:
-        total = b.mul(total, beside)
-    total = b.select(b.eq(b.abs(top), b.constant(float("inf"))), beside, total)
-    size = symbols.product(t.size for t in e.schedule.tiles if t.name == "r")
-    if not symbols.known_positive(size):
-        total = e.lines.name(f"tl.where({e.indices.write(size)} > 0, {total}, 0.0)", dtype, dims)
-    e.env[powers.total] = total

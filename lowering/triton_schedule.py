@@ -23,7 +23,7 @@ PER_THREAD = 8  # elements of a tile, so that the loads of a thread are wide and
 ELEMENTS = 1024  # of an elementwise tile
 ROWS = 2048  # elements of a tile of short rows
 PERSISTENT = 16384  # the longest row that is held in registers
-LOOPED = 2048  # the block of a row that is not
+LOOPED = 4096  # the block of a row that is not
 SHARED = 4096  # elements of a tile in which what does not change along a side is known once
 COLUMNS = 2048  # elements of a tile that reduces along columns
 MOST_COLUMNS = 8192  # where there are few such tiles: each waits for memory as seldom as can be
@@ -153,7 +153,9 @@ def _shared(kernel: Kernel, axes: tuple[Axis, ...]) -> Schedule | None:
     if not first or not saved(first) or any(n is None for n in sizes):
         return None
     rows, columns = (math.prod(n for n in part if n) for part in (sizes[:first], sizes[first:]))
-    across = next((n for n in (256, 512, 128, 64) if _fits(columns, n)), 0)
+    down_alone, across_alone = (_alone(kernel, side) for side in (axes[:first], axes[first:]))
+    many = across_alone >= 4 and across_alone > down_alone  # bytes read once a column: more rows share them
+    across = next((n for n in ((128, 256, 512, 64) if many else (256, 512, 128, 64)) if _fits(columns, n)), 0)
     large = sum(len(reaches(access)) == len(axes) for access in kernel.accesses)
     down = SHARED // (across if large <= 4 else 2 * across) if across else 0
     while down > 1 and (not _fits(rows, down) or -(-rows // down) * -(-columns // across) < 2 * PROGRAMS):
@@ -162,6 +164,12 @@ def _shared(kernel: Kernel, axes: tuple[Axis, ...]) -> Schedule | None:
         return None
     tiles = (Tile("y", axes[:first], down), Tile("x", axes[first:], across))
     return Schedule(tiles, (), False, warps(down * across, 4 * PER_THREAD))
+
+
+def _alone(kernel: Kernel, axes: tuple[Axis, ...]) -> int:
+    """Bytes for each point along these axes of what changes along them and no others."""
+    names = {a.name for a in axes}
+    return sum(access.dtype.itemsize for access in kernel.accesses if reaches(access) and reaches(access) <= names)
 
 
 def _fits(size: int, block: int) -> bool:
@@ -206,7 +214,7 @@ def _rows(kernel: Kernel, parallel: tuple[Axis, ...], inner: tuple[Axis, ...]) -
     while count > 1 and rows // count < PROGRAMS:
         count //= 2
     tiles = (Tile("x", parallel, count), Tile("r", inner, block))
-    return Schedule(tiles, (), looped, warps(count * block, PER_THREAD if looped else 2 * PER_THREAD))
+    return Schedule(tiles, (), looped, warps(count * block, 2 * PER_THREAD))
 
 
 def _persistent(kernel: Kernel) -> int:

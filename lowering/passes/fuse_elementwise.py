@@ -19,7 +19,8 @@ class FuseElementwise:
     Views in between become index expressions. When not, the ledger says by which rule:
     ONE SPACE       for each point of the consumer there is one point of the producer
     WRITTEN ONCE    a result that others read too is written by the merged kernel: its points must be the producer's
-    NO RECOMPUTE    an expression of more than a few cheap ops is not computed at more points than before
+    NO RECOMPUTE    an expression of more than a few cheap ops is not computed at more points than before; one that reads
+                    many elements of one tensor, as a pool does, stays a kernel of its own
     MASKED          what is computed only to be masked away must be cheap
     ROWS FIRST      what is stored anyway is left for kernels over its rows, before a reduction over its columns
     NO CYCLE        nothing in between needs the one and feeds the other

@@ -1,4 +1,4 @@
-"""Rows that go in a loop: a maximum and the powers beneath it are folded in one pass, whatever the row holds."""
+"""Rows that go in a loop: a maximum and the powers beneath it, a mean and the squares around it, are folded in one pass."""
 
 import pytest
 import torch
@@ -84,3 +84,34 @@ def test_a_centre_that_is_no_maximum():
     kernel = TritonKernel([info(f32, "9, 70"), info(f32, "9")], "9", "70", build, shrink=small(32))
     assert "powers" not in kernel.source
     kernel.check(torch.randn(9, 70), torch.randn(9))
+
+
+@pytest.mark.parametrize("symbolic", [False, True])
+@pytest.mark.parametrize("across", [False, True])
+@pytest.mark.parametrize(("length", "limit"), [(70, 4), (70, 32), (64, 16)])
+def test_moments(length, limit, across, symbolic):
+    """A mean of 1000 takes nothing off the squares; infinities and NaN are where eager has them."""
+
+    def build(k, x):
+        (p,), (r,) = k.parallel_dims, k.inner_dims
+        value = k.read(x, (r, p) if across else (p, r))
+        sum_ = k.reduce("sum", value)
+        rest = k.sub(value, k.mul(sum_, 1 / length))
+        squares = k.reduce("sum", k.mul(rest, rest))
+        return [(sum_, (p,), info(f32, sizes[0])), (squares, (p,), info(f32, sizes[0]))]
+
+    sizes = ("s0", "s1") if symbolic else ("8", str(length))
+    shape = f"{sizes[1]}, {sizes[0]}" if across else ", ".join(sizes)
+    kernel = TritonKernel([info(f32, shape)], *sizes, build, shrink=small(limit))
+    assert "fold_moments" in kernel.source
+    x = torch.randn(8, length) + 1000
+    x[1, 5], x[2, 6], x[3, 0], x[3, 9], x[4] = INF, NAN, INF, -INF, 3.0
+    x[5, 0] = 1e6
+    values = {"s0": 8, "s1": length} if symbolic else {}
+    given = x.t().contiguous() if across else x
+    sum_, squares = (torch.empty(8) for _ in range(2))
+    kernel([given], [sum_, squares], **values)
+    exact = x.double()
+    torch.testing.assert_close(sum_.double(), exact.sum(1), rtol=1e-6, atol=0, equal_nan=True)
+    mean = exact.sum(1, keepdim=True) / length
+    torch.testing.assert_close(squares.double(), (exact - mean).square().sum(1), rtol=1e-5, atol=1e-6, equal_nan=True)

@@ -21,7 +21,7 @@ def schedule_of(name: str) -> Schedule:
     [
         ("bias_gelu", {"y": 16, "x": 256}, False),  # the bias is read once for sixteen rows
         ("softmax", {"x": 4, "r": 512}, False),  # several short rows
-        ("cross_entropy", {"x": 1, "r": 2048}, True),  # more than registers hold
+        ("cross_entropy", {"x": 1, "r": 4096}, True),  # more than registers hold
         ("column_sum", {"x": 16, "r": 128}, True),  # columns side by side
         ("transposed", {"y": 64, "x": 64}, False),  # read along one, written along the other
     ],

@@ -1,4 +1,4 @@
-# grid 512, 1, 1; {'RBLOCK': 2048}; 8 warps
+# grid 512, 1, 1; {'RBLOCK': 4096}; 8 warps
 import triton
 import triton.language as tl
 

@@ -1,4 +1,4 @@
-# grid 4096, 1, 1; {'RBLOCK': 2048}; 8 warps
+# grid 4096, 1, 1; {'RBLOCK': 4096}; 8 warps
 import triton
 import triton.language as tl
 from triton.language.extra import libdevice
@@ -16,7 +16,7 @@ def fold_sum(a, b):
 
 @triton.jit
 def fold_fast_powers(top, total, x):
-    x = tl.reshape(x, [8, x.shape[0] // 8])
+    x = tl.reshape(x, [16, x.shape[0] // 16])
     new = tl.maximum(top, tl.reduce(x, 0, fold_nan_max), propagate_nan=tl.PropagateNan.ALL)
     return new, total * tl.exp(top - new) + tl.reduce(tl.exp(x - new[None, :]), 0, fold_sum)
 
@@ -24,8 +24,8 @@ def fold_fast_powers(top, total, x):
 @triton.jit
 def kernel_0(p0, p1, RBLOCK: tl.constexpr):
     x = tl.program_id(0)
-    v0 = tl.full([RBLOCK // 8], -3.4028234663852886e+38, tl.float32)
-    v1 = tl.full([RBLOCK // 8], 0.0, tl.float32)
+    v0 = tl.full([RBLOCK // 16], -3.4028234663852886e+38, tl.float32)
+    v1 = tl.full([RBLOCK // 16], 0.0, tl.float32)
     for start in range(0, 49152, RBLOCK):
         r = start + tl.arange(0, RBLOCK)
         v2 = tl.load(p0 + (x * 50257 + r))

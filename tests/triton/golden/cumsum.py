@@ -1,4 +1,4 @@
-# grid s0, 1, 1; {'RBLOCK': 2048}; 8 warps
+# grid s0, 1, 1; {'RBLOCK': 4096}; 8 warps
 import triton
 import triton.language as tl
 
@@ -12,7 +12,7 @@ def fold_sum(a, b):
 def kernel_0(p0, p1, s0, RBLOCK: tl.constexpr):
     x = tl.program_id(0).to(tl.int64)
     carry0 = tl.full([], 0.0, tl.float32)
-    for start in range(0, 18432, RBLOCK):
+    for start in range(0, 16384, RBLOCK):
         r = start + tl.arange(0, RBLOCK).to(tl.int64)
         v0 = tl.load(p0 + (x * 20000 + r))
         v1 = tl.associative_scan(v0, 0, fold_sum)
@@ -21,7 +21,7 @@ def kernel_0(p0, p1, s0, RBLOCK: tl.constexpr):
         carry0 = fold_sum(carry0, v3)
         tl.debug_barrier()  # a warp may still have to read what another one writes
         tl.store(p1 + (x * 20000 + r), v2)
-    for start in range(18432, 20000, RBLOCK):
+    for start in range(16384, 20000, RBLOCK):
         r = start + tl.arange(0, RBLOCK).to(tl.int64)
         r_mask = r < 20000
         v4 = tl.load(p0 + (x * 20000 + r), r_mask)
