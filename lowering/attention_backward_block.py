@@ -12,7 +12,6 @@ from mlirc.lowering.attention_memory import (
     advance,
     along_row,
     gather,
-    lanes_below,
     load_part,
     load_vector,
     row_offsets,
@@ -115,17 +114,17 @@ class Block:
                 store_vector(e, gather(e, rows[name], offsets, F32), advance(e, to, e.i64(k)))
 
     def powers(self, count: Value, keys: Value) -> None:
-        """Scores become powers, and what is the slope of a power becomes that of its score."""
+        """Scores become powers, and what is the slope of a power becomes that of its score. Lanes from `count` on hold
+        anything: no product reads them, or what it makes of them is not kept."""
         e, wide = self.e, self.e.builder(F32, True)
 
         def vector(lane: Value, state: list[Value]) -> list[Value]:
-            inside = lanes_below(e, e.index.sub(count, lane))
             lse, delta = (load_vector(e, advance(e, x, lane)) for x in (self.lse, self.delta))
 
             def key(i: Value, state: list[Value]) -> list[Value]:
                 here = e.index.add(e.index.mul(i, e.i64(self.width)), lane)
                 powers, slopes = (advance(e, x, here) for x in (self.scores, self.slopes))
-                score = wide.select(inside, load_vector(e, powers), wide.constant(NOTHING))
+                score = load_vector(e, powers)
                 raised = power(wide, wide.sub(score, lse))
                 store_vector(e, raised, powers)
                 slope = wide.mul(raised, wide.sub(load_vector(e, slopes), delta))

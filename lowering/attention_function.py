@@ -44,7 +44,7 @@ from mlirc.lowering.vector_builder import Value
 
 SCORES = 3584  # of a panel and a block of keys: they fit the first-level cache beside the panel
 QUERIES = 256  # that share a copied block of keys
-UNITS = 32  # that any number of threads gets about equal parts of
+UNITS = 24  # that any number of threads gets about equal parts of
 FAR = 1024  # bytes from row to row: a page has few rows, and the products would wait for their addresses
 CONFLICT = 4096  # rows this many bytes apart fall into the same lines of the first-level cache
 
