@@ -2,8 +2,8 @@
 
 The program enters each GPU that holds tensors of the graph, asks it for its current stream, and leaves when it ends;
 between, it works on the one that it entered last. A kernel's parameters are words: addresses of its operands, or the
-value of one that is passed so, symbols, where a failed check is noted, and two null pointers, for scratch memory that
-Triton's kernels take and ours do not use.
+value of one that is passed so, symbols, where a failed check is noted, and two pointers, the first to memory for
+descriptors, which kernels use one after another, the second null.
 
 A kernel notes a failed check in memory that host and GPU share; the program looks there when it is called again.
 """
@@ -16,6 +16,7 @@ import torch
 from mlirc.codegen import shim
 from mlirc.codegen.host_frame import Buffer, Frame, Number, location_text
 from mlirc.codegen.host_parts import FAILURE_WORDS, FAILURES, Launched, Site
+from mlirc.codegen.triton_compile import scratch_of
 from mlirc.dialects import symbols
 from mlirc.dialects.dialect import attribute_value
 from mlirc.dialects.symbols import Int
@@ -44,6 +45,9 @@ def begin(frame: Frame, arenas: Mapping[str, Int]) -> None:
             continue
         _new_bytes(frame, bytes_, index, frame.new_handle())
         text.line(f"{memory(f'cuda:{index}')} = load ptr, ptr %scratch")
+    for index, size in _scratch(frame).items():
+        _new_bytes(frame, size, index, frame.new_handle())
+        text.line(f"%lent_{index} = load ptr, ptr %scratch")
     words = max((len(op.operands) + len(_symbols(op)) + 1 + SCRATCH for op in gpus.kernels), default=0)
     if words:
         text.places.append(f"  %cuda_words = alloca [{words} x i64]")
@@ -91,7 +95,8 @@ def launch(frame: Frame, op: Any) -> None:
         words.append(f"ptr {frame.at(text.link(FAILURES), frame.gpus.checks[op.operation])}")
     if len(words) != len(signature):
         raise ValueError(f"kernel {name} takes {len(signature)} parameters, and its run has {len(words)}")
-    for k, word in enumerate([*words, *["ptr null"] * SCRATCH]):
+    lent = f"ptr %lent_{index}" if scratch_of(kernel) else "ptr null"
+    for k, word in enumerate([*words, lent, "ptr null"]):
         text.line(f"store {word}, ptr {frame.at('%cuda_words', k)}")
     grid = [frame.sizes.of(symbols.parse(size)) for size in attribute_value(kernel.attributes["grid"])]
     frame.at_site()
@@ -99,6 +104,17 @@ def launch(frame: Frame, op: Any) -> None:
     for word, aligned, size in moved:
         original, copy = (x.removeprefix("ptr ") for x in (word, aligned))
         _check(frame, frame.runtime("copy_back", original, copy, size, f"%stream_{index}"))
+
+
+def _scratch(frame: Frame) -> dict[int, int]:
+    """Bytes that a GPU's kernels are lent, at most, by the GPU's number."""
+    found: dict[int, int] = {}
+    for op, kernel in frame.gpus.kernels.items():
+        programs = symbols.parse(attribute_value(kernel.attributes["grid"])[0])
+        if scratch_of(kernel) and isinstance(programs, int):
+            index = torch.device(info_of(op.operands[len(op.operands) - 1]).device).index or 0
+            found[index] = max(found.get(index, 0), programs * scratch_of(kernel))
+    return found
 
 
 def _enter(frame: Frame, index: int) -> None:

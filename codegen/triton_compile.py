@@ -17,6 +17,7 @@ from mlirc.codegen.cache_entry import Entry
 from mlirc.codegen.cache_folder import CacheFolder
 from mlirc.dialects.bindings import ir
 from mlirc.dialects.dialect import attribute_value
+from mlirc.dialects.memory_ops import SCRATCH
 
 KIND = "triton"  # of entries of the cache folder
 
@@ -32,6 +33,7 @@ class KernelSource:
     divisible: tuple[int, ...]
     num_warps: int
     num_stages: int
+    scratch: int = 0
 
 
 @dataclass(frozen=True)
@@ -59,7 +61,13 @@ def kernel_source(op: Any) -> KernelSource:
         divisible,
         values["num_warps"],
         values["num_stages"],
+        scratch_of(op),
     )
+
+
+def scratch_of(op: Any) -> int:
+    """Bytes of memory that each program of a `mlirc.triton` is lent."""
+    return attribute_value(op.attributes[SCRATCH]) if SCRATCH in op.attributes else 0
 
 
 _compiled: dict[str, CompiledKernel] = {}

@@ -19,6 +19,8 @@ from typing import Any
 
 FEW = 3  # kernels that are compiled here: starting a worker takes as long as compiling one or two
 MOST_WORKERS = 16
+MOST_SHARED = {80: 166912, 90: 232448, 100: 232448}  # bytes of shared memory that a block can have, by capability
+LEAST_SHARED = 101376
 
 
 class TritonError(RuntimeError):
@@ -46,12 +48,19 @@ def compile_one(kernel: dict[str, Any], capability: int) -> dict[str, Any]:
     signature = dict(zip(function.arg_names, [*kernel["signature"], *("constexpr" for _ in constants)], strict=True))
     aligned = {(k,): [["tt.divisibility", 16]] for k in kernel["divisible"]}
     source = ASTSource(fn=function, signature=signature, constexprs=constants, attrs=aligned)
-    options = {"num_warps": kernel["num_warps"], "num_stages": kernel["num_stages"]}
     try:
-        with _own_cache():
-            made = triton.compile(source, target=GPUTarget("cuda", capability, 32), options=options)
+        for stages in range(kernel["num_stages"], 0, -1):  # fewer where they do not fit into shared memory
+            options = {"num_warps": kernel["num_warps"], "num_stages": stages}
+            with _own_cache():
+                made = triton.compile(source, target=GPUTarget("cuda", capability, 32), options=options)
+            if made.metadata.shared <= MOST_SHARED.get(capability, LEAST_SHARED):
+                break
     except Exception as error:
         raise TritonError(f"Triton does not compile {name} for sm_{capability}: {error}\n{kernel['source']}") from error
+    if made.metadata.global_scratch_size > kernel["scratch"]:
+        raise TritonError(
+            f"{name} needs {made.metadata.global_scratch_size} bytes a program, and is lent {kernel['scratch']}"
+        )
     return {
         "name": made.metadata.name,
         "cubin": made.asm["cubin"],

@@ -20,6 +20,10 @@ from mlirc.dialects.bindings import ext, ir
 from mlirc.dialects.dialect import ListOp, Mlirc
 from mlirc.dialects.symbols import Int
 
+SCRATCH = (
+    "mlirc.scratch"  # of a mlirc.triton: bytes of memory that each of its programs is lent, the last argument but one
+)
+
 
 def arenas(function: Any) -> dict[str, Int]:
     """Bytes of the arena on each device, "cpu" first, of a function at the memory level."""

@@ -10,6 +10,7 @@ SIMPLIFY = (
     "decompose,"
     "fold-constants,eliminate-views,"
     "accumulate-embeddings,"  # after eliminate-views: it looks for a product, not for a view of a view of one
+    "gather-early,"
     "canonicalize,cse"  # expansions repeat constants and casts; equal ops must be one before fusion counts uses
 )
 FUSE = (
@@ -27,10 +28,17 @@ LOWER = "lower-kernels"
 GPU_SIMPLIFY = (
     "canonicalize,cse,"
     "fold-constants,"
+    "share-heads,"
+    "fold-cudnn,"  # before decompose: it takes batch norms in
     "decompose,"
+    "space-to-depth,"
+    "multiply-patches,"  # before convolve-channels-last, which takes all convolutions
     "convolve-channels-last,"  # after decompose: it follows elementwise ops and reductions, of which batch norms are made
+    "activate-products,"  # after decompose: a GELU may be written out
+    "merge-products,"  # before pad-products: it looks at whole parameters
+    "generate-triton-products,"  # before pad-products: it stores unaligned rows as they are
     "pad-products,"  # before eliminate-views and cse: two products share a padded operand
-    "fold-constants,eliminate-views,"
+    "fold-constants,eliminate-views,gather-early,"
     "scalars-to-device,"  # after fold-constants: a number that is known needs no copy
     "canonicalize,cse"
 )
@@ -39,7 +47,7 @@ GPU_FUSE = (
     "split-reductions,"  # after all fusion: it takes kernels apart
     "canonicalize,cse,eliminate-dead"
 )
-GPU_LOWER = "lower-triton,lower-kernels"  # kernels on GPUs, and then what is left: kernels on the CPU
+GPU_LOWER = "split-unaligned,lower-triton,lower-kernels"  # kernels on GPUs, and then what is left: kernels on the CPU
 
 # What each stage appends; a pipeline that stops after a stage is the concatenation up to it.
 CPU_STAGES = {"simplify": SIMPLIFY, "fuse": FUSE, "plan": PLAN, "lower": LOWER}

@@ -16,7 +16,7 @@ from mlirc.lowering.kernel_nodes import Access, Kernel, Linear, Node, Output
 from mlirc.lowering.triton_builder import TL_DTYPE, Lines, TritonBuilder, Value, literal
 from mlirc.lowering.triton_folds import Fold, function_text
 from mlirc.lowering.triton_indices import Indices
-from mlirc.lowering.triton_rounded import ErfBesideOne, RoundedBuilder, is_beside_one, writes_half
+from mlirc.lowering.triton_rounded import GELU, ErfBesideOne, RoundedBuilder, is_beside_one, writes_half
 from mlirc.lowering.triton_schedule import Schedule, Tile
 
 FAILURE = "failure"  # the argument: three words, [number of the check, bad index, its size]
@@ -120,6 +120,9 @@ class Emitter:
         if node.kind in ("cast", "bitcast"):
             return getattr(self.builder(node.dtype), node.kind)(operands[0], node.dtype)
         b = self.builder(computed_dtype(node))
+        if self.rounded and node.kind == "gelu" and b.dtype == torch.float32:
+            self.functions["gelu_rounded"] = GELU
+            return b.call("gelu_rounded", *operands)
         if self.rounded and is_beside_one(self.kernel, node):
             b = ErfBesideOne(self.lines, b.dtype, self.functions)
         return node.cls.scalar(b, *operands, **node.attributes)

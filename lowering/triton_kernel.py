@@ -5,14 +5,13 @@ need k others before them. A row that fits is held in registers, and there is on
 """
 
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import torch
 
 from mlirc.dialects import symbols
 from mlirc.dialects.symbols import Int
 from mlirc.dialects.tensor_types import TensorInfo
-from mlirc.lowering import triton_online
 from mlirc.lowering.kernel_axes import make_axes
 from mlirc.lowering.kernel_division import divide_axes
 from mlirc.lowering.kernel_nodes import Kernel, Node, Output
@@ -20,15 +19,26 @@ from mlirc.lowering.triton_builder import TL_DTYPE, TRITON_DTYPE, Value, literal
 from mlirc.lowering.triton_emitter import FAILURE, Emitter
 from mlirc.lowering.triton_folds import Fold, function_text
 from mlirc.lowering.triton_indices import LARGEST
+from mlirc.lowering.triton_online import find_pairs
+from mlirc.lowering.triton_product import (
+    STEPS,
+    TritonProduct,
+    choose_tiling,
+    match_product,
+    schedule_of,
+    write_product,
+)
+from mlirc.lowering.triton_product_persistent import persistent, write_persistent
 from mlirc.lowering.triton_schedule import Schedule, Tile, make_schedule
 
 IMPORTS = "import triton\nimport triton.language as tl\n"
+MULTIPROCESSORS = 132  # of an H100 or H200
 LIBDEVICE = "from triton.language.extra import libdevice\n"
 
 
 @dataclass(frozen=True)
 class TritonKernel:
-    """See memory_ops.Triton, whose attributes these are."""
+    """See memory_ops.Triton, whose attributes these are. scratch: bytes of memory that each program needs."""
 
     source: str
     signature: list[str]
@@ -38,6 +48,7 @@ class TritonKernel:
     divisible: list[int] = field(default_factory=list)
     symbols: list[str] = field(default_factory=list)
     num_stages: int = 1
+    scratch: int = 0
 
 
 def triton_kernel(
@@ -46,29 +57,65 @@ def triton_kernel(
     infos: list[TensorInfo],
     aligned: Iterable[int] = (),
     change: Callable[[Schedule], Schedule] | None = None,
+    programs: int = MULTIPROCESSORS,
 ) -> TritonKernel:
     """`infos` are the launch's operands; `aligned` says which of their addresses are multiples of 16 bytes.
 
     `change` makes another schedule of the cost model's. `kernel` is used up: it must be read anew for another one.
+    `programs`: how many go through the tiles of a product.
     """
     names = kernel.symbols
+    product = match_product(kernel)
+    if product is not None:
+        return product_kernel(product, name, infos, tuple(aligned), programs)
     divide_axes(kernel)
-    axes = make_axes(kernel)
-    schedule = make_schedule(kernel, axes)
+    schedule = make_schedule(kernel, make_axes(kernel))
     schedule = change(schedule) if change else schedule
     e = Emitter(kernel, schedule, index_dtype(kernel, schedule, infos))
     _body(e)
+    return finished(e, name, infos, aligned, names, symbols.product(_counts(schedule)))
+
+
+def product_kernel(
+    product: TritonProduct, name: str, infos: list[TensorInfo], aligned: tuple[int, ...], programs: int
+) -> TritonKernel:
+    """A matrix product with its epilogue."""
+    plan = persistent(product, aligned, programs)
+    tiling = plan.tiling if plan else choose_tiling(product)
+    schedule = schedule_of(product, tiling)
+    e = Emitter(product.kernel, schedule, index_dtype(product.kernel, schedule, infos))
+    if plan:
+        write_persistent(e, product, plan)
+    else:
+        write_product(e, product, tiling)
+        _store(e, product.kernel.outputs)
+    grid = programs if plan else symbols.product(_counts(schedule))
+    made = finished(e, name, infos, aligned, product.kernel.symbols, grid, {STEPS: tiling.steps})
+    return replace(made, num_stages=tiling.num_stages, scratch=plan.scratch if plan else 0)
+
+
+def finished(
+    e: Emitter,
+    name: str,
+    infos: list[TensorInfo],
+    aligned: Iterable[int],
+    names: list[str],
+    grid: Int,
+    more: dict[str, int] | None = None,
+) -> TritonKernel:
+    """What an emitter has written, as a function. `names`: its symbols; `more`: constants beside the blocks."""
+    kernel = e.kernel
     checks = any(n.kind == "check_index" for n in kernel.nodes)
     signature = [f"*{TRITON_DTYPE[i.dtype]}" for i in infos] + ["i64"] * len(names) + ["*i64"] * checks
     constants = {e.block_name(tile): tile.block for tile in e.blocks}
+    constants |= more or {}
     parameters = [f"p{k}" for k in range(len(infos))] + names + [FAILURE] * checks
     parameters += [f"{constant}: tl.constexpr" for constant in constants]
     head = f"@triton.jit\ndef {name}({', '.join(parameters)}):"
     text = "\n".join([head, *e.lines.text]) + "\n"
     definitions = "\n\n".join([*e.functions.values(), text])
     source = "\n\n".join([IMPORTS + (LIBDEVICE if "libdevice." in definitions else ""), definitions])
-    grid = [symbols.product(_counts(schedule)), 1, 1]
-    return TritonKernel(source, signature, constants, grid, schedule.num_warps, sorted(aligned), names)
+    return TritonKernel(source, signature, constants, [grid, 1, 1], e.schedule.num_warps, sorted(aligned), names)
 
 
 def index_dtype(kernel: Kernel, schedule: Schedule, infos: list[TensorInfo]) -> torch.dtype:
@@ -155,20 +202,20 @@ def _in_place(e: Emitter, output: Output) -> bool:
 
 
 def _in_passes(e: Emitter, row: Tile) -> None:
-    found = triton_online.find_powers(e.kernel)
-    together = {n for p in found for n in (p.top, p.total)}
+    found = find_pairs(e.kernel)
+    together = {n for p in found for n in (p.first, p.second)}
     passes = _plan(e)
     checks = [n for n in e.kernel.nodes if n.kind == "check_index"]
     for k, outputs in enumerate(passes):
-        powers = [p for p in found if p.top.depth == k + 1]
+        pairs = [p for p in found if p.first.depth == k + 1]
         reductions = [n for n in e.kernel.nodes if n.kind == "reduce" and n.depth == k + 1 and n not in together]
-        roots = [n.operands[0] for n in reductions] + [p.value for p in powers] + [o.node for o in outputs]
+        roots = [n.operands[0] for n in reductions] + [p.value for p in pairs] + [o.node for o in outputs]
         roots += [n for n in checks if n.depth == k]
         wanted = _before(e, roots)
         for node in wanted:
             e.value(node)
         accumulators = {n: _start(e, n) for n in reductions}
-        states = [triton_online.start(e, p) for p in powers]
+        states = [p.start(e) for p in pairs]
         for node in _below(e, roots):
             if node.kind == "scan":
                 _start_scan(e, node)
@@ -182,14 +229,14 @@ def _in_passes(e: Emitter, row: Tile) -> None:
                     e.value(root)
                 for node, state in accumulators.items():
                     _step(e, node, state)
-                for p, lanes in zip(powers, states, strict=True):
-                    triton_online.step(e, p, lanes)
+                for p, lanes in zip(pairs, states, strict=True):
+                    p.step(e, lanes)
                 _store(e, outputs)
         for node, state in accumulators.items():
             fold = Fold(node)
             e.env[node] = e.result(fold, e.reduced(fold, state))
-        for p, lanes in zip(powers, states, strict=True):
-            triton_online.finish(e, p, lanes)
+        for p, lanes in zip(pairs, states, strict=True):
+            p.finish(e, lanes)
     _store(e, [o for o in e.kernel.outputs if not _is_written_inside(e, o)])
 
 

@@ -18,6 +18,21 @@ def erf_beside_one(x):
     return libdevice.copysign(1.0 - p * t * tl.exp(-a * a), x)
 """
 
+# x * Phi(x) is max(x, 0) - |x| * Phi(-|x|), and the logarithm of Phi(-a) is smooth: fitted by weighted least squares on [0, 8],
+# where it leaves a relative error of 3e-5; beyond, it falls on. Half of the arithmetic of an erf, and exact far below 0 too.
+GELU = """@triton.jit
+def gelu_rounded(x):
+    a = tl.minimum(tl.abs(x), 10.0, propagate_nan=tl.PropagateNan.ALL)
+    p = -1.2624390137716546e-06 * a + 4.820276808459312e-05
+    p = p * a - 0.0008072425844147801
+    p = p * a + 0.007944547571241856
+    p = p * a - 0.05263528972864151
+    p = p * a - 0.45995697379112244
+    p = p * a - 1.1506098508834839
+    p = p * a - 1.0000430345535278
+    return tl.maximum(x, 0.0, propagate_nan=tl.PropagateNan.ALL) - a * tl.exp2(p)
+"""
+
 
 def writes_half(kernel: Kernel) -> bool:
     return all(output.access.dtype in HALF for output in kernel.outputs)
@@ -25,7 +40,7 @@ def writes_half(kernel: Kernel) -> bool:
 
 def is_beside_one(kernel: Kernel, node: Node) -> bool:
     """Whether an erf is only ever added to 1, as GELU's is: then its error need be small beside 1 only."""
-    if node.kind in ("gelu", "gelu_backward"):
+    if node.kind == "gelu_backward":
         return True
     if node.kind != "erf":
         return False

@@ -12,7 +12,12 @@ from mlirc.lowering.channels_last import channels_last, spread_channels_last
 from mlirc.lowering.ledger import Ledger
 from mlirc.lowering.source_lines import source_line
 
-CONVOLUTIONS = {"aten.convolution.default": 2, "aten.convolution_backward.default": 3}  # -> operands that are images
+CONVOLUTIONS = {  # -> operands that are images
+    "aten.convolution.default": 2,
+    "aten.convolution_backward.default": 3,
+    "aten.cudnn_convolution_relu.default": 2,
+    "aten.cudnn_convolution_add_relu.default": 3,
+}
 
 
 @dataclass(frozen=True)

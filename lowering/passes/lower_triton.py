@@ -7,6 +7,7 @@ from typing import Any
 
 from mlirc.dialects.bindings import ir
 from mlirc.dialects.dialect import create, make_attribute
+from mlirc.dialects.memory_ops import SCRATCH
 from mlirc.dialects.tensor_types import info_of
 from mlirc.lowering.kernel_nodes import NotAKernel, messages, read_kernel, structure, text
 from mlirc.lowering.ledger import Ledger
@@ -70,7 +71,7 @@ def attributes(name: str, kernel: TritonKernel) -> dict[str, Any]:
         "divisible": kernel.divisible,
         "num_warps": kernel.num_warps,
         "num_stages": kernel.num_stages,
-    }
+    } | ({SCRATCH: kernel.scratch} if kernel.scratch else {})
 
 
 def _replace(launch: Any, name: str, kernel: TritonKernel) -> None:

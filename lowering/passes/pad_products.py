@@ -13,6 +13,7 @@ from mlirc.dialects.symbols import Int
 from mlirc.dialects.tensor_types import TensorInfo, contiguous, info_of, type_of
 from mlirc.lowering.ledger import Ledger
 from mlirc.lowering.origins import parameter_arguments, view_root
+from mlirc.lowering.passes.split_unaligned import is_by_rows
 from mlirc.lowering.source_lines import source_line
 
 ALIGNMENT = 16  # bytes: what the library's fast kernels load at once
@@ -32,6 +33,7 @@ class PadProducts:
 
     ALIGNED     the rows of all three matrices as they lie in memory are multiples of 16 bytes already: stays
     TOO SMALL   moving the padded matrices would take longer than the product gains
+    BY ROWS     only the rows of a result that the graph returns are unaligned: split-unaligned writes it as it lies
     A parameter is padded once (hoist-parameters); whoever reads the result reads past the padding, fused.
     """
 
@@ -92,6 +94,10 @@ def refusal(op: Any, wanted: tuple[int, int, int], kept: set[ir.Value]) -> str:
     rows, inner, columns = static_sizes(info_of(x), info_of(y))
     if wanted == (rows, inner, columns):
         return "ALIGNED"
+    result = op.results[0]
+    by_rows = op.operation.name == "mlirc.matmul" and is_by_rows(info_of(x), info_of(y), info_of(result))
+    if by_rows and is_returned(result):
+        return "BY ROWS"
     moved = 0
     for value, shape in ((x, wanted[:2]), (y, wanted[1:])):
         if info_of(value).shape != shape and view_root(value) not in kept:
@@ -100,6 +106,15 @@ def refusal(op: Any, wanted: tuple[int, int, int], kept: set[ir.Value]) -> str:
         moved += 2 * rows * columns
     operations = 2 * rows * inner * columns
     return "" if operations > WORTH * moved * info_of(x).dtype.itemsize else "TOO SMALL"
+
+
+def is_returned(x: ir.Value) -> bool:
+    """Whether the graph returns it, or a view of it."""
+    readers = [use.owner for use in x.uses]
+    return any(
+        r.operation.name == "func.return" or (r.operation.name == "mlirc.view" and is_returned(r.results[0]))
+        for r in readers
+    )
 
 
 def padded(op: Any, wanted: tuple[int, int, int]) -> ir.Value:

@@ -220,7 +220,7 @@ def test_autocast():
     with torch.no_grad(), torch.autocast("cuda", torch.bfloat16):
         given, expected = compiled(net)(x), net(x)
     assert given.dtype == torch.bfloat16
-    torch.testing.assert_close(given, expected)
+    torch.testing.assert_close(given, expected, rtol=1.6e-2, atol=1e-3)
 
 
 def test_a_bad_index_is_told_at_the_next_call():

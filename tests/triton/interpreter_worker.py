@@ -61,7 +61,19 @@ def _start() -> None:
         return interpreter.TensorHandle(bits.numpy().view(numpy.uint16), tl.bfloat16)
 
     interpreter.InterpreterBuilder.cast_impl = cast_as_torch
+    interpreter.InterpreterBuilder.create_dot = _dot
     numpy.seterr(all="ignore")  # wrapping around, infinities and NaN are what is tested
+
+
+def _dot(self: Any, a: Any, b: Any, total: Any, *options: Any) -> Any:
+    """A product on matrix units: bfloat16 is bits to NumPy."""
+    from triton.runtime import interpreter
+
+    def wide(x: Any) -> numpy.ndarray:
+        bits = x.data.dtype == numpy.uint16
+        return (x.data.astype(numpy.uint32) << 16).view(numpy.float32) if bits else x.data.astype(numpy.float32)
+
+    return interpreter.TensorHandle(wide(a) @ wide(b) + total.data, total.dtype.scalar)
 
 
 def _reduce(self: Any, inputs: Any) -> list[Any]:

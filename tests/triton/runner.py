@@ -36,6 +36,8 @@ class TritonKernel:
         build: Callable,
         vector_bytes: int = 0,
         shrink: Callable[[Schedule], Schedule] | None = None,
+        aligned: bool = False,
+        programs: int = 132,
     ):
         with context():
             self.module, self.order, self.outputs = launch_module(inputs, parallel, inner, build)
@@ -45,7 +47,9 @@ class TritonKernel:
                 if op.operation.name == "mlircx.launch"
             )
             infos = [info_of(x) for x in self.launch.operands]
-            self.made = triton_kernel(read_kernel(self.launch), "kernel_0", infos, change=shrink)
+            places = range(len(infos)) if aligned else ()
+            kernel = read_kernel(self.launch)
+            self.made = triton_kernel(kernel, "kernel_0", infos, places, change=shrink, programs=programs)
         self.mlir = self.source = self.made.source
         self.symbols = self.made.symbols
         self.fails = self.made.signature[-1] == "*i64" and len(self.made.signature) > len(infos) + len(self.symbols)

@@ -10,8 +10,20 @@
 func.func @vocabulary(%x: tensor<8192x768xbf16, {device = "cuda:0"}>, %w: tensor<30522x768xbf16, {device = "cuda:0"}>) -> tensor<8192x30522xbf16, {device = "cuda:0"}> {
   %0 = "mlirc.view"(%w) {map = "d1, d0", offset = "0"} : (tensor<30522x768xbf16, {device = "cuda:0"}>) -> tensor<768x30522xbf16, {device = "cuda:0", stride = "1, 768"}>
   %1 = "mlirc.matmul"(%x, %0) : (tensor<8192x768xbf16, {device = "cuda:0"}>, tensor<768x30522xbf16, {device = "cuda:0", stride = "1, 768"}>) -> tensor<8192x30522xbf16, {device = "cuda:0"}>
-  return %1 : tensor<8192x30522xbf16, {device = "cuda:0"}>
+  %2 = "mlirc.neg"(%1) : (tensor<8192x30522xbf16, {device = "cuda:0"}>) -> tensor<8192x30522xbf16, {device = "cuda:0"}>
+  return %2 : tensor<8192x30522xbf16, {device = "cuda:0"}>
 }
+
+// One that the graph returns is written where it lies, row by row (split-unaligned).
+// CHECK-LABEL: func.func @returned
+// CHECK-NOT:     "mlirc.pad"
+func.func @returned(%x: tensor<8192x768xbf16, {device = "cuda:0"}>, %w: tensor<30522x768xbf16, {device = "cuda:0"}>) -> tensor<16x512x30522xbf16, {device = "cuda:0"}> {
+  %0 = "mlirc.view"(%w) {map = "d1, d0", offset = "0"} : (tensor<30522x768xbf16, {device = "cuda:0"}>) -> tensor<768x30522xbf16, {device = "cuda:0", stride = "1, 768"}>
+  %1 = "mlirc.matmul"(%x, %0) : (tensor<8192x768xbf16, {device = "cuda:0"}>, tensor<768x30522xbf16, {device = "cuda:0", stride = "1, 768"}>) -> tensor<8192x30522xbf16, {device = "cuda:0"}>
+  %2 = "mlirc.view"(%1) {map = "512*d0 + d1, d2", offset = "0"} : (tensor<8192x30522xbf16, {device = "cuda:0"}>) -> tensor<16x512x30522xbf16, {device = "cuda:0"}>
+  return %2 : tensor<16x512x30522xbf16, {device = "cuda:0"}>
+}
+
 
 // Its gradients: %d is padded once for both, and the gradient of the weight loses rows, which is a view.
 // CHECK-LABEL: func.func @gradients

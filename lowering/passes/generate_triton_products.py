@@ -1,0 +1,103 @@
+"""generate-triton-products: matrix products on a GPU become kernels, where what fusion then saves is worth it."""
+
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+
+from mlirc.dialects.bindings import ir
+from mlirc.dialects.dialect import OPS, Unary
+from mlirc.dialects.tensor_types import info_of
+from mlirc.lowering.ledger import Ledger
+from mlirc.lowering.passes.generate_products import product
+from mlirc.lowering.passes.pad_products import is_returned
+from mlirc.lowering.passes.split_unaligned import is_by_rows
+from mlirc.lowering.source_lines import source_line
+from mlirc.lowering.triton_product_persistent import COLUMNS, ROWS
+
+# What products take on an H200, in microseconds. The library's, by operations a second and what a short K adds (measured
+# at K from 768 to 5632); ours, by the tiles of one multiprocessor; bytes between; an activation's arithmetic in an epilogue.
+RATE, SHORT = 790e6, 160
+TILE, STEP = 2.0, 0.0107  # of a tile, and of each of its K
+BYTES = 4.3e6
+ACTIVATION = 0.4e-6  # an element
+
+
+@dataclass(frozen=True)
+class GenerateTritonProducts:
+    """Make a large product of half types a kernel, which fusion then gives its epilogue (triton_product_persistent.py).
+
+    before:  %0 = "mlirc.addmm"(%b, %x, %w)                      after:  %0 = "mlircx.kernel"(%b, %x, %w) ({
+             %1 = "mlirc.gelu"(%0)                                           reduce(mul(read %x, read %w)) + read %b })
+                                                                         %1 = "mlirc.gelu"(%0)
+    ACTIVATION  one activation reads the product, and nothing else, and reading and writing that costs more than ours loses
+    UNALIGNED   the graph returns it, its rows begin anywhere, and it has a bias: the library would need a padded copy
+    FASTER      the library is, by the numbers in this file, which were measured on an H200; on other GPUs it stays
+    """
+
+    name = "generate-triton-products"
+    takes = "graph"
+    multiprocessors: int = 132
+
+    def run(self, function: Any, ledger: Ledger) -> None:
+        for op in list(function.regions[0].blocks[0].operations):
+            if op.operation.name not in ("mlirc.matmul", "mlirc.addmm") or not is_large(op, self.multiprocessors):
+                continue
+            *bias, x, w = op.operands
+            unaligned = is_by_rows(info_of(x), info_of(w), info_of(op.results[0])) and is_returned(op.results[0])
+            activated = is_activated(op.results[0])
+            if not activated and not (unaligned and bias):
+                continue
+            taken = is_worth(op, activated, self.multiprocessors)
+            rule = "FASTER" if not taken else "ACTIVATION" if activated else "UNALIGNED"
+            ledger.record(self.name, "generate", op.operation.name, rule, taken, source_line(op.location))
+            if taken:
+                with ir.InsertionPoint(op), op.location:
+                    made = product(bias, x, w, op.results[0], False)
+                op.results[0].replace_all_uses_with(made)
+                op.operation.erase()
+
+
+def is_large(op: Any, programs: int) -> bool:
+    """Whether it is a product on a Hopper GPU, of half types and known sizes, of a tile at least for each program."""
+    infos = [info_of(v) for v in (*op.operands, op.results[0])]
+    out = infos[-1]
+    if (
+        out.rank != 2
+        or not out.device.startswith("cuda")
+        or not all(isinstance(n, int) for i in infos for n in i.shape)
+    ):
+        return False
+    if any(i.dtype not in (torch.float16, torch.bfloat16) for i in infos) or not is_hopper(out.device):
+        return False
+    rows, columns = out.shape
+    step = 16 // out.dtype.itemsize
+    aligned = all(1 in i.stride and all(s == 1 or s % step == 0 for s in i.stride) for i in infos[-3:-1])
+    return aligned and -(-rows // ROWS) * -(-columns // COLUMNS) >= programs
+
+
+def is_hopper(device: str) -> bool:
+    """Whether the GPU is one that the numbers are for; where there is none, code is made for one."""
+    return not torch.cuda.is_available() or torch.cuda.get_device_capability(device)[0] == 9
+
+
+def is_activated(x: ir.Value) -> bool:
+    """Whether one activation alone reads the value, or a view of all of it."""
+    readers = [use.owner for use in x.uses]
+    if len(readers) != 1:
+        return False
+    reader = readers[0]
+    if reader.operation.name == "mlirc.view" and info_of(reader.results[0]).numel == info_of(x).numel:
+        return is_activated(reader.results[0])
+    cls = OPS.get(reader.operation.name.removeprefix("mlirc."), object)
+    return issubclass(cls, Unary) and not cls.cheap and info_of(reader.results[0]).dtype == info_of(x).dtype
+
+
+def is_worth(op: Any, activated: bool, programs: int) -> bool:
+    """Whether ours takes less time than the library's product and the kernel after it, which reads and writes the result."""
+    x, out = info_of(op.operands[len(op.operands) - 2]), info_of(op.results[0])
+    rows, columns, inner = out.shape[0], out.shape[1], x.shape[1]
+    tiles = -(-rows // ROWS) * -(-columns // COLUMNS)
+    ours = -(-tiles // programs) * (TILE + STEP * inner) + ACTIVATION * rows * columns * activated
+    library = 2 * rows * columns * inner / RATE * (1 + SHORT / inner)
+    return ours < library + 2 * rows * columns * out.dtype.itemsize / BYTES

@@ -1,0 +1,100 @@
+"""Passes for a GPU that change products: what a graph gives before and after, by the interpreter."""
+
+import re
+
+import pytest
+import torch
+
+from mlirc.dialects import interpreter
+from mlirc.dialects.bindings import context, ir
+from mlirc.lowering.pass_manager import run_pipeline
+
+BF16 = torch.bfloat16
+
+
+def text(arguments: str, body: str, result: str) -> str:
+    """A function on a GPU; types are written without the device."""
+    made = f"func.func @graph({arguments}) -> {result} {{\n{body}\n}}"
+    made = re.sub(r"(tensor<(?:\d+x)*\w+), \{stride", r'\1, {device = "cuda:0", stride', made)
+    return re.sub(r"(tensor<(?:\d+x)*[a-z]\w*)>", r'\1, {device = "cuda:0"}>', made)
+
+
+def both(source: str, pipeline: str, inputs: list[torch.Tensor]) -> tuple[str, torch.Tensor, torch.Tensor]:
+    """The text after the passes, and what the function gives before and after them, on the CPU."""
+    results = []
+    with context():
+        for passes in ("", pipeline):
+            module = ir.Module.parse(source)
+            if passes:
+                run_pipeline(module, passes)
+            made = str(module)
+            on_cpu = ir.Module.parse(re.sub(r', \{device = "cuda:0"\}', "", made.replace('device = "cuda:0", ', "")))
+            results.append(interpreter.run(on_cpu.body.operations[0], inputs)[0])
+    return made, *results
+
+
+def test_patches_are_multiplied():
+    """Also of images that lie channels last, whose strides the copy takes as they are."""
+    call = (
+        '%0 = "mlircx.aten"(%x, %w, %b) {aliases = "-1", op = "aten.convolution.default", args = "[{\\22$\\22: 0}, '
+        '{\\22$\\22: 1}, {\\22$\\22: 2}, STRIDE, [0, 0], [1, 1], false, [0, 0], 1]"} : (X, tensor<6x3x4x2xbf16>, '
+        "tensor<6xbf16>) -> tensor<2x6x3x5xbf16>\nreturn %0 : tensor<2x6x3x5xbf16>"
+    )
+    x, w, b = torch.randn(2, 3, 12, 10, dtype=BF16), torch.randn(6, 3, 4, 2, dtype=BF16), torch.randn(6, dtype=BF16)
+    for image, type_ in (
+        (x, "tensor<2x3x12x10xbf16>"),
+        (x.to(memory_format=torch.channels_last), 'tensor<2x3x12x10xbf16, {stride = "360, 1, 30, 3"}>'),
+    ):
+        source = text(
+            f"%x: {type_}, %w: tensor<6x3x4x2xbf16>, %b: tensor<6xbf16>",
+            call.replace("X,", f"{type_},").replace("STRIDE", "[4, 2]"),
+            "tensor<2x6x3x5xbf16>",
+        )
+        made, before, after = both(source, "multiply-patches,eliminate-views", [image, w, b])
+        assert "mlirc.addmm" in made and "convolution" not in made
+        torch.testing.assert_close(after, before, rtol=2e-2, atol=2e-2)
+        assert after.stride() == before.stride()
+    overlapping = source.replace("[4, 2]", "[3, 2]").replace("x3x5x", "x3x5x")
+    with context():
+        module = ir.Module.parse(overlapping)
+        run_pipeline(module, "multiply-patches")
+        assert "mlirc.addmm" not in str(module)
+
+
+WRITTEN_OUT = """
+%h = "mlirc.constant"() {value = "0x1.0000000000000p-1"} : () -> tensor<f32>
+%c = "mlirc.constant"() {value = "CUBE"} : () -> tensor<f32>
+%s = "mlirc.constant"() {value = "0x1.9884533d43651p-1"} : () -> tensor<f32>
+%o = "mlirc.constant"() {value = "0x1.0000000000000p+0"} : () -> tensor<bf16>
+%0 = "mlirc.addmm"(%b, %x, %w) : (tensor<16xbf16>, tensor<24x8xbf16>, tensor<8x16xbf16>) -> tensor<24x16xbf16>
+%1 = "mlirc.view"(%0) {map = "12*d0 + d1, d2", offset = "0"} : (tensor<24x16xbf16>) -> tensor<2x12x16xbf16>
+%2 = "mlirc.mul"(%1, %h) : (tensor<2x12x16xbf16>, tensor<f32>) -> tensor<2x12x16xbf16>
+%3 = "mlirc.cast"(%1) : (tensor<2x12x16xbf16>) -> tensor<2x12x16xf32>
+%4 = "mlirc.mul"(%3, %3) : (tensor<2x12x16xf32>, tensor<2x12x16xf32>) -> tensor<2x12x16xf32>
+%5 = "mlirc.mul"(%4, %3) : (tensor<2x12x16xf32>, tensor<2x12x16xf32>) -> tensor<2x12x16xf32>
+%6 = "mlirc.cast"(%5) : (tensor<2x12x16xf32>) -> tensor<2x12x16xbf16>
+%7 = "mlirc.mul"(%6, %c) : (tensor<2x12x16xbf16>, tensor<f32>) -> tensor<2x12x16xbf16>
+%8 = "mlirc.add"(%1, %7) : (tensor<2x12x16xbf16>, tensor<2x12x16xbf16>) -> tensor<2x12x16xbf16>
+%9 = "mlirc.mul"(%8, %s) : (tensor<2x12x16xbf16>, tensor<f32>) -> tensor<2x12x16xbf16>
+%10 = "mlirc.tanh"(%9) : (tensor<2x12x16xbf16>) -> tensor<2x12x16xbf16>
+%11 = "mlirc.add"(%10, %o) : (tensor<2x12x16xbf16>, tensor<bf16>) -> tensor<2x12x16xbf16>
+%12 = "mlirc.mul"(%2, %11) : (tensor<2x12x16xbf16>, tensor<2x12x16xbf16>) -> tensor<2x12x16xbf16>
+return %LAST : tensor<2x12x16xbf16>"""
+
+
+@pytest.mark.parametrize(
+    ("cube", "last", "extra", "taken"),
+    [
+        ("0x1.6e4e26d4801f7p-5", "12", "", True),
+        ("0x1.7e4e26d4801f7p-5", "12", "", False),  # another constant
+        ("0x1.6e4e26d4801f7p-5", "13", '%13 = "mlirc.add"(%12, %2) : (T, T) -> T\n', False),  # its argument is read
+    ],
+)
+def test_gelu_goes_into_the_product(cube, last, extra, taken):
+    extra = extra.replace("T", "tensor<2x12x16xbf16>")
+    body = WRITTEN_OUT.replace("CUBE", cube).replace("return", f"{extra}return").replace("%LAST", f"%{last}")
+    source = text("%b: tensor<16xbf16>, %x: tensor<24x8xbf16>, %w: tensor<8x16xbf16>", body, "tensor<2x12x16xbf16>")
+    inputs = [torch.randn(16, dtype=BF16), torch.randn(24, 8, dtype=BF16), torch.randn(8, 16, dtype=BF16)]
+    made, before, after = both(source, "activate-products,canonicalize,eliminate-dead", inputs)
+    assert ("_addmm_activation" in made) == taken and ("mlirc.tanh" in made) != taken
+    torch.testing.assert_close(after, before, rtol=2e-2, atol=2e-2)
