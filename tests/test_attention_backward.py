@@ -43,8 +43,7 @@ def module_of(operands: list[torch.Tensor], scale: float, causal: str, lay: Call
 def compiled(operands: list[torch.Tensor], scale: float, causal: str):
     with context():
         module = module_of(operands, scale, causal)
-        run_pipeline(module, LOWER)
-        assert "mlircx.aten" not in str(module)
+        run_pipeline(module, "to-kernels,plan-memory,lower-kernels")
         return compile_module(module)
 
 
@@ -214,6 +213,24 @@ def test_training_with_changing_lengths_calls_no_kernel_of_atens(dtype):
     kernels = [kernel["name"] for graph in data["graphs"] for kernel in graph["kernels"]]
     assert "attention" in kernels and "attention_backward" in kernels
     assert not any(graph["aten"] for graph in data["graphs"])
+
+
+@pytest.mark.parametrize(
+    ("queries", "dtype", "causal", "aten"),
+    [
+        (1, torch.float32, "none", True),
+        (8, torch.float32, "none", False),
+        (1, torch.bfloat16, "none", False),
+        (1, torch.float32, "lower_right", False),  # which ATen does not have
+    ],
+)
+def test_gradients_of_few_queries_are_atens(queries, dtype, causal, aten):
+    inputs = [torch.randn(1, 2, rows, 8).to(dtype) for rows in (queries, 64, 64)]
+    operands = operands_of(torch.randn(1, 2, queries, 8).to(dtype), inputs, 0.5, causal)
+    with context():
+        module = module_of(operands, 0.5, causal)
+        run_pipeline(module, "choose-attention")
+        assert ("mlircx.aten" in str(module)) == aten
 
 
 def test_gradients_whose_rows_do_not_lie_side_by_side_are_atens():

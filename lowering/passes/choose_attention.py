@@ -3,6 +3,8 @@
 from dataclasses import dataclass
 from typing import Any
 
+import torch
+
 from mlirc.dialects.bindings import ir
 from mlirc.dialects.ops.attention import aten_call
 from mlirc.lowering.attention_call import Attention, backward_refusal, read_attention, read_gradients, refusal
@@ -10,13 +12,17 @@ from mlirc.lowering.ledger import Ledger
 from mlirc.lowering.pass_manager import UnsupportedByPass
 from mlirc.lowering.source_lines import source_line
 
+FEW_QUERIES, MANY_KEYS = 8, 64
+
 
 @dataclass(frozen=True)
 class ChooseAttention:
-    """Leave attention to ATen where no kernel of ours is written for it; attention_call.py says when.
+    """Leave attention and its gradients to ATen where no kernel of ours is written for them; attention_call.py says when.
 
     before:  %1:2 = "mlirc.attention"(%q, %k, %v) {causal = "none", scale = 1.250000e-01 : f64} : (tensor<..xf64>, ...)
     after:   %1:2 = "mlircx.aten"(%q, %k, %v) {op = "aten._scaled_dot_product_flash_attention_for_cpu.default", ...}
+
+    FEW QUERIES       the gradients of a few queries with many keys are ATen's too: ours would compute many lanes in vain
     """
 
     name = "choose-attention"
@@ -30,7 +36,7 @@ class ChooseAttention:
                 rule = refusal(call)
             elif name == "attention_backward":
                 gradients = read_gradients(op)
-                call, rule = gradients.call, backward_refusal(gradients)
+                call, rule = gradients.call, backward_refusal(gradients) or slower(gradients.call)
             else:
                 continue
             ledger.record(self.name, "generate", name, rule or "COVERED", not rule, source_line(op.location))
@@ -43,6 +49,13 @@ class ChooseAttention:
             for old, new in zip(op.results, made, strict=name == "attention"):  # nobody reads a backward pass's scratch
                 old.replace_all_uses_with(new)
             op.operation.erase()
+
+
+def slower(a: Attention) -> str:
+    """The rule by which ATen's gradients are faster than ours, or "". In bfloat16 they are not."""
+    queries, keys = a.q.shape[2], a.k.shape[2]
+    few = isinstance(queries, int) and isinstance(keys, int) and queries < FEW_QUERIES and keys >= MANY_KEYS
+    return "FEW QUERIES" if few and a.q.dtype == torch.float32 and aten_takes(a) else ""
 
 
 def aten_takes(a: Attention) -> bool:
