@@ -21,6 +21,7 @@ from mlirc.dialects import symbols
 from mlirc.dialects.dialect import attribute_value
 from mlirc.dialects.symbols import Int
 from mlirc.dialects.tensor_types import info_of
+from mlirc.lowering.triton_alignment import is_foreign
 
 SCRATCH = 2  # pointers after a kernel's own parameters, as triton 3.6 has them
 
@@ -84,7 +85,7 @@ def launch(frame: Frame, op: Any) -> None:
     for k, (x, type_) in enumerate(zip(op.operands, signature, strict=False)):
         buffer = frame.values[x]
         word = _word(frame, buffer, type_)
-        if k in divisible and isinstance(buffer, Buffer) and buffer.root.kind == "argument":
+        if k in divisible and isinstance(buffer, Buffer) and buffer.root.kind != "number" and is_foreign(x):
             aligned = _aligned(frame, word, buffer, index)
             if k >= count:
                 moved.append((word, aligned, _bytes(frame, buffer)))

@@ -11,22 +11,30 @@ from mlirc.dialects.tensor_types import info_of
 ALIGNMENT = 16
 
 
-def aligned_operands(launch: Any, arguments: bool) -> tuple[int, ...]:
-    """The positions of a launch's operands that are known to be aligned; `arguments`: the graph's are taken to be."""
-    return tuple(k for k, x in enumerate(launch.operands) if _is_aligned(x, arguments))
+FOREIGN = ("mlircx.aten", "mlircx.aten_effect", "mlircx.call")  # what they return begins anywhere: it may be a view
 
 
-def _is_aligned(x: ir.Value, arguments: bool) -> bool:
+def aligned_operands(launch: Any, foreign: bool) -> tuple[int, ...]:
+    """The positions of a launch's operands that are taken to be aligned; `foreign`: those that only the run can tell, too."""
+    return tuple(k for k, x in enumerate(launch.operands) if _is_aligned(x, foreign))
+
+
+def is_foreign(x: ir.Value) -> bool:
+    """Whether it is memory of the caller's or of ATen's, which nearly always begins at a multiple of 16 bytes."""
+    while not isinstance(x.owner, ir.Block) and x.owner.operation.name == "mlirc.view":
+        x = x.owner.operands[0]
+    return isinstance(x.owner, ir.Block) or x.owner.operation.name in FOREIGN
+
+
+def _is_aligned(x: ir.Value, foreign: bool) -> bool:
+    if is_foreign(x) and not foreign:
+        return False
     op = x.owner
-    if isinstance(op, ir.Block):
-        return arguments
-    match op.operation.name:
-        case "mlirc.slot" | "mlirc.allocate":
-            return True  # an arena's start, and what PyTorch's allocator gives, are multiples of 64 and more
-        case "mlirc.view":
-            offset = symbols.parse(attribute_value(op.attributes["offset"])) * info_of(x).dtype.itemsize
-            return _divides(offset) and _is_aligned(op.operands[0], arguments)
-    return False  # ATen may return a view
+    if not isinstance(op, ir.Block) and op.operation.name == "mlirc.view":
+        offset = symbols.parse(attribute_value(op.attributes["offset"])) * info_of(x).dtype.itemsize
+        return _divides(offset) and _is_aligned(op.operands[0], foreign)
+    # an arena's start, and what PyTorch's allocator gives, are multiples of 64 and more
+    return is_foreign(x) or op.operation.name in ("mlirc.slot", "mlirc.allocate")
 
 
 def _divides(offset: Int) -> bool:

@@ -48,9 +48,19 @@ def test_each_launch_notes_failures_in_words_of_its_own():
     assert [site.message for site in program.sites[:3] if site.message] == ["bad {index}"] * 2
 
 
-def test_only_arguments_may_be_misaligned():
+def test_what_may_be_misaligned():
+    """The argument, and what ATen returns; not a slot of the arena, nor memory that was asked for."""
     program = written(MODULE)
     assert len(re.findall(rf"i64 {program.links.index('align')}\)", program.text)) == 1
+    made = (
+        '%1 = "mlircx.aten"(%0) {op = "aten.clone.default", args = "[{\\22$\\22: 0}]", aliases = "-1"} : (CUDA) -> CUDA'
+    )
+    program = written(
+        MODULE.replace('"mlircx.run"(%0, %1)', '"mlircx.run"(%1, %0)').replace(
+            '%1 = "mlirc.allocate"() : () -> CUDA', made
+        )
+    )
+    assert len(re.findall(rf"i64 {program.links.index('align')}\)", program.text)) == 2
 
 
 def test_the_program_leaves_the_gpu_on_every_way_out():

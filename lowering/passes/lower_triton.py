@@ -28,7 +28,8 @@ class LowerTriton:
 
     Launches of equal structure, devices and alignment share a kernel (SAME STRUCTURE), named after the first's label, so
     that a profile of the GPU reads. Launches on the CPU stay.
-    `aligned_arguments`: the graph's arguments begin at multiples of 16 bytes; the host program copies those that do not.
+    `aligned_arguments`: the graph's arguments, and what ATen returns, begin at multiples of 16 bytes; the host program
+    copies those that do not.
     """
 
     name = "lower-triton"

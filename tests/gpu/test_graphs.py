@@ -123,6 +123,19 @@ def test_misaligned_input_is_written_in_place():
         assert torch.equal(mine, eager)
 
 
+@torch.library.custom_op("mlirc_tests::odd_place", mutates_args=())
+def odd_place(x: torch.Tensor) -> torch.Tensor:
+    return torch.cat([x[:1], x])[1:]  # begins 4 bytes into its memory
+
+
+odd_place.register_fake(torch.empty_like)
+
+
+def test_a_misaligned_result_of_another_operator():
+    x = cuda(4096)
+    assert torch.equal(compiled(lambda x: odd_place(x + 1) * 2 + x)(x), (x + 1) * 2 + x)
+
+
 def test_batch_norm_updates_its_buffers():
     torch.manual_seed(0)
     mine, eager = nn.BatchNorm2d(8).cuda(), nn.BatchNorm2d(8).cuda()

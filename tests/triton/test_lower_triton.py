@@ -87,6 +87,14 @@ def test_alignment():
             assert attribute_value(kernel.attributes["divisible"]) == divisible, offset
 
 
+def test_what_aten_returns_is_taken_to_be_aligned():
+    call = f'%v = "mlircx.aten"(%x) {{op = "aten.clone.default", args = "[]", aliases = "-1"}} : ({GPU}) -> {GPU}\n'
+    for pipeline, divisible in (("lower-triton", [0, 1]), ("lower-triton{aligned-arguments=false}", [1])):
+        with context():
+            (kernel,) = named(lowered(launch("%v", "%y", GPU), before=call, pipeline=pipeline), "mlirc.triton")
+            assert attribute_value(kernel.attributes["divisible"]) == divisible
+
+
 def test_large_tensors_have_wide_indices():
     wide = 'tensor<3000000x768xf32, {device = "cuda:0"}>'
     text = launch("%x", "%y", wide).replace("s0, 768", "3000000, 768")
