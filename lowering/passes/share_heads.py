@@ -3,13 +3,15 @@
 from dataclasses import dataclass
 from typing import Any
 
+from mlirc.dialects.dialect import attribute_value
 from mlirc.dialects.tensor_types import info_of
-from mlirc.lowering.aten_calls import arguments, called
+from mlirc.lowering.aten_calls import arguments
 from mlirc.lowering.ledger import Ledger
 from mlirc.lowering.passes.simplify_attention import before_repeat
 from mlirc.lowering.source_lines import source_line
 
-CALL = "aten._scaled_dot_product_cudnn_attention.default"
+ATTENTION = "aten._scaled_dot_product_cudnn_attention.default"
+CALLS = ("mlircx.aten", "mlircx.aten_effect")  # PyTorch counts it among random operators, whatever its dropout
 
 
 @dataclass(frozen=True)
@@ -29,11 +31,13 @@ class ShareHeads:
 
     def run(self, function: Any, ledger: Ledger) -> None:
         for op in list(function.regions[0].blocks[0].operations):
-            if called(op) != CALL or arguments(op)[:3] != [{"$": k} for k in range(3)]:
+            if op.operation.name not in CALLS or attribute_value(op.attributes["op"]) != ATTENTION:
+                continue
+            if arguments(op)[:3] != [{"$": k} for k in range(3)]:
                 continue
             shared = [x for x in (before_repeat(op.operands[k]) for k in (1, 2)) if x is not None]
             taken = len(shared) == 2 and info_of(shared[0]).shape[1] == info_of(shared[1]).shape[1]
-            ledger.record(self.name, "share", CALL, "REPEATED", taken, source_line(op.location))
+            ledger.record(self.name, "share", ATTENTION, "REPEATED", taken, source_line(op.location))
             if taken:
                 for k, x in enumerate(shared):
                     op.operands[k + 1] = x
