@@ -112,6 +112,35 @@ def test_a_parameter_in_place_of_one_that_was_freed():
             eager[0].weight = nn.Parameter(torch.randn(shape))
 
 
+@pytest.mark.parametrize("rows", [1, 9, 200])
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+def test_a_linear_layer_keeps_no_copy_of_its_weight(rows, dtype):
+    """So that a change is seen which PyTorch does not count."""
+    eager = model().to(dtype)
+    ours, x = torch.compile(eager, backend="mlirc", options=STRICT), torch.randn(rows, 48, dtype=dtype)
+    close = {"rtol": 1e-4, "atol": 1e-5} if dtype == torch.float32 else {"rtol": 0.05, "atol": 0.05}
+    with torch.no_grad():
+        torch.testing.assert_close(ours(x), eager(x), **close)
+        eager[0].weight.data.mul_(4)
+        torch.testing.assert_close(ours(x), eager(x), **close)
+
+
+def test_few_rows_by_a_weight_that_lies_the_other_way():
+    """GPT-2's layers hold [K, N]: packed once, and anew when the weight has changed."""
+    weight, bias = nn.Parameter(torch.randn(48, 70)), torch.randn(70)
+
+    def run(x):
+        return torch.addmm(bias, x, weight)
+
+    ours = torch.compile(run, backend="mlirc", options=STRICT)
+    with torch.no_grad():
+        for rows in (1, 9, 64):
+            x = torch.randn(rows, 48)
+            agree(ours, run, x)
+            weight.mul_(2)
+            agree(ours, run, x)
+
+
 def test_an_optimizer_between_calls():
     eager = model()
     ours, x = torch.compile(eager, backend="mlirc", options=STRICT), torch.randn(9, 48)

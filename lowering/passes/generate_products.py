@@ -28,22 +28,22 @@ PAIRS = ("pair_panels", pair_panels_info, pair_panel_map)
 
 @dataclass(frozen=True)
 class GenerateProducts:
-    """Make a product a kernel, which fusion then gives an epilogue: by a parameter over packed panels, else by what
-    lies in memory as it is.
+    """Make a product a kernel, which fusion then gives an epilogue: by what lies in memory as it is, or over packed panels.
 
     before:  %1 = "mlirc.addmm"(%bias, %x, %w)
-    after:   %0 = "mlirc.panels"(%w) : (tensor<768x3072xf32, {stride = "1, 768"}>) -> tensor<96x768x32xf32>
-             %1 = "mlircx.kernel"(%x, %0, %bias) ({
+    after:   %1 = "mlircx.kernel"(%x, %w, %bias) ({
                     %a = read(%x) {map = "d0, d2"}
-                    %b = read(%0) {map = "d1//32, d2, d1 % 32"}    or read(%w) {map = "d2, d1"}
+                    %b = read(%w) {map = "d2, d1"}         or read(%0) {map = "d1//32, d2, d1 % 32"}, %0 = "mlirc.panels"(%w)
                     %s = reduce(mul(%a, %b)) {kind = "sum"}
                     yield add(%s, read(%bias) {map = "d1"})
                   }) {parallel = "256, 3072", inner = "768"}
 
-    PARAMETER       what stays the same between calls is packed once; such arguments carry {mlirc.parameter}
-    BLOCKS          other float32 matrices are packed as the product runs, if it has rows enough to pay for that
-    Factors in bfloat16 are widened in the kernel; their panels hold pairs along K where the processor multiplies pairs.
-    product_function.py and product_blocked.py generate the code. Every other product is a library call.
+    IN PLACE    a parameter whose columns lie along k, as a linear layer's do, is read where it is, in every dtype and for
+                any number of rows; other float32 matrices, where rows are enough to pay for packing as the product runs
+    PARAMETER   a parameter that lies otherwise is packed once, where rows are few, or in bfloat16; such arguments
+                carry {mlirc.parameter}
+    Factors in bfloat16 are widened in the kernel; panels hold pairs along K where the processor multiplies pairs.
+    product_kinds.py says which file generates the code. Every other product is a library call.
     """
 
     name = "generate-products"
