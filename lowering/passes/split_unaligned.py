@@ -101,8 +101,10 @@ def edges(x: ir.Value, w: ir.Value, out: ir.Value, width: int) -> None:
     row, side, column, at = k.dims
     place = side * (columns - width) + column
     total = k.reduce("sum", k.mul(k.read(x, (row, at)), k.read(w, (at, place))))
-    kernel = k.finish([(total, (row, place), info_of(out))])[0].owner
+    both = (symbol("d0"), symbol("d1") * (columns - width) + symbol("d2"))
+    target = GraphBuilder(info_of(out)).view(out, (rows, 2, width), (columns, columns - width, 1), both)
+    kernel = k.finish([(total, (row, side, column), info_of(target))])[0].owner
     attributes = {name: kernel.attributes[name] for name in ("parallel", "inner", "label")}
-    launch = create("launch", [*kernel.operands, out], [], {**attributes, "inputs": 2}, regions=1)
+    launch = create("launch", [*kernel.operands, target], [], {**attributes, "inputs": 2}, regions=1)
     kernel.regions[0].blocks[0].append_to(launch.regions[0])
     kernel.operation.erase()

@@ -98,3 +98,63 @@ def test_gelu_goes_into_the_product(cube, last, extra, taken):
     made, before, after = both(source, "activate-products,canonicalize,eliminate-dead", inputs)
     assert ("_addmm_activation" in made) == taken and ("mlirc.tanh" in made) != taken
     torch.testing.assert_close(after, before, rtol=2e-2, atol=2e-2)
+
+
+@pytest.mark.parametrize("columns", [37, 42, 44])
+def test_unaligned_rows_are_written_where_they_lie(columns):
+    """In 8, 4 and 2 classes of rows; what is left are the first and the last columns."""
+    source = text(
+        f"%x: tensor<16x24xbf16>, %w: tensor<{columns}x24xbf16>",
+        f'%0 = "mlirc.view"(%w) {{map = "d1, d0", offset = "0"}} : (tensor<{columns}x24xbf16>) -> '
+        f'tensor<24x{columns}xbf16, {{stride = "1, 24"}}>\n%1 = "mlirc.matmul"(%x, %0) : (tensor<16x24xbf16>, '
+        f'tensor<24x{columns}xbf16, {{stride = "1, 24"}}>) -> tensor<16x{columns}xbf16>\nreturn %1 : tensor<16x{columns}xbf16>',
+        f"tensor<16x{columns}xbf16>",
+    )
+    inputs = [torch.randn(16, 24, dtype=BF16), torch.randn(columns, 24, dtype=BF16)]
+    made, before, after = both(source, "to-kernels,plan-memory,split-unaligned", inputs)
+    assert made.count('callee = "matmul"') == {37: 8, 42: 4, 44: 2}[columns] and "product_edges" in made
+    torch.testing.assert_close(after, before, rtol=2e-2, atol=2e-2)
+
+
+@pytest.mark.parametrize(("height", "window", "padding"), [(20, 7, 3), (21, 3, 1), (17, 4, 0)])
+def test_pixels_become_channels(height, window, padding):
+    out = (height + 2 * padding - window) // 2 + 1
+    types = f"tensor<2x3x{height}x18xbf16>", f"tensor<8x3x{window}x{window}xbf16>"
+    across = (18 + 2 * padding - window) // 2 + 1
+    result = f"tensor<2x8x{out}x{across}xbf16>"
+    call = (
+        '%0 = "mlircx.aten"(%x, %w) {aliases = "-1", op = "aten.convolution.default", args = "[{\\22$\\22: 0}, {\\22$\\22: 1}, '
+        f'null, [2, 2], [{padding}, {padding}], [1, 1], false, [0, 0], 1]"}} : ({types[0]}, {types[1]}) -> {result}\n'
+    )
+    source = text(f"%x: {types[0]}, %w: {types[1]} {{mlirc.parameter}}", f"{call}return %0 : {result}", result)
+    inputs = [torch.randn(2, 3, height, 18, dtype=BF16), torch.randn(8, 3, window, window, dtype=BF16)]
+    made, before, after = both(source, "space-to-depth,eliminate-views", inputs)
+    assert "tensor<8x16x" in made
+    torch.testing.assert_close(after, before, rtol=2e-2, atol=5e-2)
+
+
+def test_batch_norms_go_into_convolutions_with_their_relu():
+    """The block's end: a convolution, and beside it a shortcut with a batch norm of its own, added before the relu."""
+    x, w, c = "tensor<2x4x5x5xbf16>", "tensor<4x4x1x1xbf16>", "tensor<4xbf16>"
+    conv = (
+        '%NAME = "mlircx.aten"(%x, %WEIGHT) {aliases = "-1", op = "aten.convolution.default", args = "[{\\22$\\22: 0}, '
+        f'{{\\22$\\22: 1}}, null, [1, 1], [0, 0], [1, 1], false, [0, 0], 1]"}} : ({x}, {w}) -> {x}\n'
+    )
+    norm = (
+        '%NAME = "mlirc.batch_norm_inference"(%FROM, %c, %c, %c, %c) {eps = 1.0e-05 : f64} : '
+        f"({x}, {c}, {c}, {c}, {c}) -> {x}\n"
+    )
+    body = conv.replace("NAME", "0").replace("WEIGHT", "w") + norm.replace("NAME", "1").replace("FROM", "0")
+    body += conv.replace("NAME", "2").replace("WEIGHT", "v") + norm.replace("NAME", "3").replace("FROM", "2")
+    body += f'%4 = "mlirc.add"(%1, %3) : ({x}, {x}) -> {x}\n%5 = "mlirc.relu"(%4) : ({x}) -> {x}\nreturn %5 : {x}'
+    parameters = f"%x: {x}, %w: {w} {{mlirc.parameter}}, %v: {w} {{mlirc.parameter}}, %c: {c} {{mlirc.parameter}}"
+    with context():
+        module = ir.Module.parse(text(parameters, body, x))
+        run_pipeline(module, "fold-cudnn,canonicalize,eliminate-dead")
+        made = str(module)
+    assert made.count("cudnn_convolution_add_relu") == 1 and made.count("aten.convolution.default") == 1
+    assert "batch_norm" not in made and "mlirc.relu" not in made
+    with context():  # what is no parameter is not folded into each call's weights
+        module = ir.Module.parse(text(parameters.replace(" {mlirc.parameter}", ""), body, x))
+        run_pipeline(module, "fold-cudnn")
+        assert "cudnn_convolution" not in str(module)
