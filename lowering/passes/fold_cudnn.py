@@ -43,8 +43,7 @@ class FoldCudnn:
         block = function.regions[0].blocks[0]
         fixed = parameter_arguments(function)
         fixed -= {op.operands[0] for op in block.operations if op.operation.name == "mlirc.assign"}
-        # found first: folding one erases other ops. The last first: a block's own convolution comes before its shortcut's,
-        # and takes that in only if nothing has been made of it.
+        # found first: folding one erases other ops
         for op in [op for op in block.operations if is_convolution(op)]:
             if not is_alive(op) or not fits(op, fixed):
                 continue

@@ -11,7 +11,7 @@ from mlirc.dialects.tensor_types import info_of
 from mlirc.lowering.ledger import Ledger
 from mlirc.lowering.passes.generate_products import product
 from mlirc.lowering.passes.pad_products import is_returned
-from mlirc.lowering.passes.split_unaligned import is_by_rows
+from mlirc.lowering.passes.split_unaligned import is_by_rows, static
 from mlirc.lowering.source_lines import source_line
 from mlirc.lowering.triton_product_persistent import COLUMNS, ROWS
 
@@ -70,7 +70,7 @@ def is_large(op: Any, programs: int) -> bool:
         return False
     if any(i.dtype not in (torch.float16, torch.bfloat16) for i in infos) or not is_hopper(out.device):
         return False
-    rows, columns = out.shape
+    rows, columns = static(out.shape)
     step = 16 // out.dtype.itemsize
     aligned = all(1 in i.stride and all(s == 1 or s % step == 0 for s in i.stride) for i in infos[-3:-1])
     return aligned and -(-rows // ROWS) * -(-columns // COLUMNS) >= programs
@@ -96,7 +96,7 @@ def is_activated(x: ir.Value) -> bool:
 def is_worth(op: Any, activated: bool, programs: int) -> bool:
     """Whether ours takes less time than the library's product and the kernel after it, which reads and writes the result."""
     x, out = info_of(op.operands[len(op.operands) - 2]), info_of(op.results[0])
-    rows, columns, inner = out.shape[0], out.shape[1], x.shape[1]
+    (rows, columns), inner = static(out.shape), static(x.shape)[1]
     tiles = -(-rows // ROWS) * -(-columns // COLUMNS)
     ours = -(-tiles // programs) * (TILE + STEP * inner) + ACTIVATION * rows * columns * activated
     library = 2 * rows * columns * inner / RATE * (1 + SHORT / inner)

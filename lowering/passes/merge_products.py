@@ -13,6 +13,7 @@ from mlirc.dialects.tensor_types import info_of, type_of
 from mlirc.lowering.ledger import Ledger
 from mlirc.lowering.moved_views import may_move, move
 from mlirc.lowering.origins import parameter_arguments, view_root
+from mlirc.lowering.passes.split_unaligned import static
 from mlirc.lowering.source_lines import source_line
 
 ALIGNMENT = 16  # bytes: parts of the result begin at multiples of it
@@ -75,7 +76,7 @@ def group_key(op: Any, parameters: set[ir.Value]) -> tuple | None:
 
 
 def total_width(products: list[Any]) -> int:
-    return sum(info_of(op.results[0]).shape[1] for op in products)
+    return sum(static(info_of(op.results[0]).shape)[1] for op in products)
 
 
 def merge(products: list[Any]) -> None:

@@ -14,6 +14,7 @@ from mlirc.lowering.aten_calls import arguments, call_aten, called
 from mlirc.lowering.channels_last import channels_last
 from mlirc.lowering.ledger import Ledger
 from mlirc.lowering.origins import parameter_arguments, view_root
+from mlirc.lowering.passes.split_unaligned import static
 from mlirc.lowering.source_lines import source_line
 
 CALLS = ("aten.convolution.default", "aten.cudnn_convolution_relu.default")
@@ -64,7 +65,7 @@ def has_few_channels(op: Any) -> bool:
     if x.rank != 4 or x.dtype.itemsize != 2 or not plain or not all(isinstance(n, int) and n >= 0 for n in numbers):
         return False
     area = stride[0] * stride[1]
-    return area > 1 and x.shape[1] * area <= CHANNELS and CHANNELS % area == 0 and all(n == 1 for n in dilation)
+    return area > 1 and static(x.shape)[1] * area <= CHANNELS and CHANNELS % area == 0 and all(n == 1 for n in dilation)
 
 
 def depends_on(x: ir.Value, parameters: set[ir.Value]) -> bool:
@@ -81,8 +82,8 @@ def widen(op: Any) -> None:
     out = info_of(op.results[0])
     (sy, sx), (py, px), _, _ = steps_of(op)
     channels = CHANNELS // (sy * sx)
-    n, _, rows, columns = out.shape
-    filters, _, height, width = info_of(w).shape
+    n, _, rows, columns = static(out.shape)
+    filters, _, height, width = static(info_of(w).shape)
     height, width = -(-height // sy), -(-width // sx)
     image = in_blocks(x, (n, channels, sy * (rows - 1 + height), sx * (columns - 1 + width)), (py, px), (sy, sx))
     weight = in_blocks(w, (filters, channels, sy * height, sx * width), (0, 0), (sy, sx))

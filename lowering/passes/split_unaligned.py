@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 from math import gcd
-from typing import Any
+from typing import Any, cast
 
 from mlirc.dialects.bindings import ir
 from mlirc.dialects.dialect import attribute_value, create
@@ -52,13 +52,18 @@ def classes(columns: int, itemsize: int) -> int:
     return ALIGNMENT // gcd(ALIGNMENT, columns * itemsize)
 
 
+def static(sizes: tuple) -> tuple[int, ...]:
+    """Sizes or strides that are numbers, as such."""
+    return cast(tuple[int, ...], sizes)
+
+
 def is_by_rows(x: TensorInfo, w: TensorInfo, out: TensorInfo) -> bool:
     """Whether only the result's rows are unaligned, of a product of a half type on a GPU; its sizes are known."""
     numbers = (*x.shape, *x.stride, *w.shape, *w.stride)
     if out.rank != 2 or not all(isinstance(n, int) and n > 0 for n in numbers) or not out.device.startswith("cuda"):
         return False
     size, step = out.dtype.itemsize, ALIGNMENT // out.dtype.itemsize
-    (rows, columns), inner = out.shape, x.shape[1]
+    (rows, columns), inner = static(out.shape), static(x.shape)[1]
     if size != 2 or not out.is_contiguous or columns % step == 0 or columns < 4 * step or inner % step:
         return False
     along = x.stride[1] == 1 and w.stride[0] == 1 and x.stride[0] % step == 0 and w.stride[1] % step == 0
@@ -67,7 +72,7 @@ def is_by_rows(x: TensorInfo, w: TensorInfo, out: TensorInfo) -> bool:
 
 def split(x: ir.Value, w: ir.Value, out: ir.Value) -> None:
     """The calls and the launch at the insertion point."""
-    rows, columns = info_of(out).shape
+    rows, columns = static(info_of(out).shape)
     step = ALIGNMENT // info_of(out).dtype.itemsize
     count = classes(columns, info_of(out).dtype.itemsize)
     for j in range(count):
@@ -86,8 +91,8 @@ def part(x: ir.Value, rows: int | None, first: int, step: int, columns: int | No
     """Every `step`-th row from `first` on and `columns` columns from `start` on; where rows is None, columns from `first`."""
     info = info_of(x)
     if rows is None:
-        rows, first, step, start = info.shape[0], 0, 1, first
-    columns = info.shape[1] if columns is None else columns
+        rows, first, step, start = static(info.shape)[0], 0, 1, first
+    columns = static(info.shape)[1] if columns is None else columns
     strides = (info.stride[0] * step, info.stride[1])
     offset = first * info.stride[0] + start * info.stride[1]
     index = (symbol("d0") * step + first, symbol("d1") + start)
@@ -96,7 +101,7 @@ def part(x: ir.Value, rows: int | None, first: int, step: int, columns: int | No
 
 def edges(x: ir.Value, w: ir.Value, out: ir.Value, width: int) -> None:
     """A launch that computes the first and the last `width` columns."""
-    rows, columns = info_of(out).shape
+    rows, columns = static(info_of(out).shape)
     k = KernelBuilder((rows, 2, width), info_of(x).shape[1:], "product_edges")
     row, side, column, at = k.dims
     place = side * (columns - width) + column
