@@ -84,7 +84,7 @@ class Lines:
 def literal(value: float | int | bool) -> str:
     if isinstance(value, float) and not math.isfinite(value):
         return f'float("{value}")'
-    return repr(value)
+    return repr(value).replace("e+", "e")
 
 
 def _binary(operator: str):

@@ -24,7 +24,7 @@ def fold_powers(top, total, x):
 @triton.jit
 def kernel_0(p0, p1, s0, s1, RBLOCK: tl.constexpr):
     x = tl.program_id(0).to(tl.int64)
-    v0 = tl.full([RBLOCK // 16], -3.4028234663852886e+38, tl.float32)
+    v0 = tl.full([RBLOCK // 16], -3.4028234663852886e38, tl.float32)
     v1 = tl.full([RBLOCK // 16], 0.0, tl.float32)
     for start in range(0, s1, RBLOCK):
         r = start + tl.arange(0, RBLOCK).to(tl.int64)
