@@ -26,6 +26,7 @@ from mlirc.lowering.kernel_nodes import Access, Node, Output, terms
 from mlirc.lowering.kernel_partials import Found, Partials, barrier
 from mlirc.lowering.kernel_reductions import BLOCK, Fold
 from mlirc.lowering.kernel_schedule import Pass, Schedule
+from mlirc.lowering.kernel_segments import segments
 from mlirc.lowering.vector_builder import Value
 
 FEW, MANY = 2, 4  # points that one iteration of the innermost loop takes: of long chains of operations, of short ones
@@ -240,6 +241,17 @@ class Loops:
         return total
 
     def innermost(self, step: Pass, lower: list[Fold], copies: int, state, types, axis: Axis) -> list[Value]:
+        e = self.e
+        cut = segments(step.nodes, axis, self.step) if self.ranges.get(axis) is None else []
+        for part in cut:
+            with self.part(axis, e.i64(part.lo), e.i64(part.hi), math.gcd(part.lo, part.hi)), e.scope():
+                for node, holds in part.known.items():
+                    e.env[node] = e.builder(torch.bool, e.is_wide(node)).constant(holds)
+                state = self.along(step, lower, copies, state, types, axis)
+        return state if cut else self.along(step, lower, copies, state, types, axis)
+
+    def along(self, step: Pass, lower: list[Fold], copies: int, state, types, axis: Axis) -> list[Value]:
+        """The range of the innermost axis."""
         width = len(state) // copies if copies else 0
 
         def body(state: list[Value], copy: int) -> list[Value]:
