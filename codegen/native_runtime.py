@@ -82,7 +82,10 @@ def _pool() -> Pool | None:
 @cache
 def _code() -> Code:
     text = TEXT + result_pool_text.TEXT
-    code = runtime_code(text.replace("LARGE", str(LARGE)).replace("SMALLEST", str(result_pool.SMALLEST)))
+    numbers = {"LARGE": LARGE, "SMALLEST": result_pool.SMALLEST, "OFFERED": result_pool.OFFERED}
+    for name, number in numbers.items():
+        text = text.replace(name, str(number))
+    code = runtime_code(text)
     library = ctypes.CDLL(str(Path(torch.__file__).parent / "lib" / "libtorch_python.so"))
     wrap = ctypes.cast(library[WRAP_TENSOR], ctypes.c_void_p)
     ctypes.c_void_p.from_address(code.address("wrap_tensor")).value = wrap.value

@@ -10,8 +10,8 @@ other. Only its memory and the deleter of that are replaced (`new_result` in res
 storage is found out when the pool opens, and tried; where that fails, results are ordinary new memory.
 
 Memory in use and kept together do not exceed what was in use at some moment of the last 4096 to 8191 results, but for parts
-of huge pages. Kept memory is also at most `limit()`, is offered to the system, which takes it when it is short (MADV_FREE),
-is given back before a fork, and with the last program.
+of huge pages. Kept memory is also at most `limit()`; results of OFFERED bytes leave theirs to the system if it runs short
+(MADV_FREE). All is given back before a fork, and with the last program.
 """
 
 import ctypes
@@ -28,6 +28,10 @@ from mlirc.codegen.llvm import Code
 
 SMALLEST = 1 << 20
 """Bytes from which a result comes from the pool."""
+
+OFFERED = 32 << 20
+"""Bytes of a result from which its idle memory is offered to the system: that interrupts the other processors, 40 us measured
+on two, which is nothing beside writing so much, and a third of what a kernel on 3 MB takes."""
 
 LIMIT_VARIABLE = "MLIRC_RESULT_POOL_MB"
 """Environment variable: megabytes that may be kept; 0 for no pool. Without it, an eighth of the machine's memory."""

@@ -332,7 +332,12 @@ join_below:
 joined:
   %block = phi ptr [ %given, %look_below ], [ %below, %join_below ]
   call void @link(ptr %block)
+  %worth = icmp uge i64 %bytes, OFFERED
+  br i1 %worth, label %offered, label %counted
+offered:
   call void @offer(ptr %block, i64 %memory, i64 %bytes)
+  br label %counted
+counted:
   %kept = load i64, ptr @kept_bytes
   %limit = load i64, ptr @limit
   %excess = call i64 @llvm.usub.sat.i64(i64 %kept, i64 %limit)

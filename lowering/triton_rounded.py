@@ -20,6 +20,7 @@ def erf_beside_one(x):
 
 # x * Phi(x) is max(x, 0) - |x| * Phi(-|x|), and the logarithm of Phi(-a) is smooth: fitted by weighted least squares on [0, 8],
 # where it leaves a relative error of 3e-5; beyond, it falls on. Half of the arithmetic of an erf, and exact far below 0 too.
+# Of -0.0 and -inf it makes -0.0 and NaN, as eager does.
 GELU = """@triton.jit
 def gelu_rounded(x):
     a = tl.minimum(tl.abs(x), 10.0, propagate_nan=tl.PropagateNan.ALL)
@@ -30,7 +31,8 @@ def gelu_rounded(x):
     p = p * a - 0.45995697379112244
     p = p * a - 1.1506098508834839
     p = p * a - 1.0000430345535278
-    return tl.maximum(x, 0.0, propagate_nan=tl.PropagateNan.ALL) - a * tl.exp2(p)
+    y = tl.maximum(x, 0.0, propagate_nan=tl.PropagateNan.ALL) - a * tl.exp2(p)
+    return tl.where(x == 0, x, tl.where(x == float("-inf"), float("nan"), y))
 """
 
 

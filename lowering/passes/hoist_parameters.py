@@ -39,18 +39,10 @@ class HoistParameters:
         parameters = parameter_arguments(function)
         written = {view_root(op.operands[0]) for op in block.operations if op.operation.name == "mlirc.assign"}
         sources: dict[ir.Value, frozenset] = {x: frozenset([x]) for x in parameters - written}
-        hoisted: dict[ir.Value, None] = {}
         for op in block.operations:
             if may_hoist(op) and all(x in sources for x in op.operands):
-                found = frozenset().union(*(sources[x] for x in op.operands))
-                if op.operation.name in (*PACKED, "mlirc.view", "mlirc.constant") or fits(op.results[0], found):
-                    sources[op.results[0]] = found
-                    continue
-            if op.operation.name == "func.return":
-                continue  # what the graph returns is the caller's to write to
-            for x in map(view_root, op.operands):
-                if sources.get(x) and not isinstance(x.owner, ir.Block):
-                    hoisted[x] = None
+                sources[op.results[0]] = frozenset().union(*(sources[x] for x in op.operands))
+        hoisted = {x: None for x in reversed(kept_values(block, sources))}
         for op in block.operations:
             if op.operation.name in PANELS:
                 taken = op.results[0] in hoisted
@@ -58,6 +50,25 @@ class HoistParameters:
                 ledger.record(self.name, "hoist", op.operation.name, rule, taken, source_line(op.location))
         if hoisted:
             move(function, list(hoisted), sources)
+
+
+def kept_values(block: Any, sources: dict[ir.Value, frozenset]) -> list[ir.Value]:
+    """What @prepare gives, last first: of what depends on parameters alone and is used by what does not, that which is worth
+    the memory that it takes. The rest stays, and so its operands are used."""
+    used: set[ir.Value] = set()
+    kept = []
+    for op in reversed(list(block.operations)):
+        if op.operation.name == "func.return":
+            continue  # what the graph returns is the caller's to write to
+        if op.results and op.results[0] in sources:
+            value, name = op.results[0], op.operation.name
+            if value not in used or not sources[value]:
+                continue
+            if name in PACKED or fits(value, sources[value]):
+                kept.append(value)
+                continue
+        used.update(map(view_root, op.operands))
+    return kept
 
 
 def may_hoist(op: Any) -> bool:

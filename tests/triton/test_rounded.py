@@ -39,12 +39,13 @@ def test_gelu_is_as_exact_far_below_zero():
     """Where an erf beside 1 has nothing left: the error is relative."""
     kernel_ = kernel(bf16, lambda k, x: k.gelu(x))
     assert "gelu_rounded(" in kernel_.source and "erf" not in kernel_.source
-    special = torch.tensor([0.0, float("inf"), float("nan"), 80.0, 1e-30, -1e-30])
-    x = torch.cat([special, torch.linspace(-8, 11, 2994)]).bfloat16()
+    special = torch.tensor([0.0, -0.0, float("inf"), -float("inf"), float("nan"), 80.0, 1e-30, -1e-30])
+    x = torch.cat([special, torch.linspace(-8, 11, 2992)]).bfloat16()
     out = torch.empty(3000, dtype=bf16)
     kernel_([x], [out])
     want = x.double() * 0.5 * torch.special.erfc(x.double() * -(0.5**0.5))
     torch.testing.assert_close(out.double(), want, rtol=2**-8, atol=1e-25, equal_nan=True)
+    assert out[:2].signbit().tolist() == [False, True]
 
 
 @pytest.mark.parametrize("build", [gelu, quotient])
