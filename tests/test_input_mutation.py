@@ -18,7 +18,9 @@ def inputs() -> list[torch.Tensor]:
     return [torch.randn(4, 4), torch.randn(4, 4), torch.randn(2, 6, 4), torch.randn(2, 2, 4), torch.tensor([4, 1])]
 
 
-Step = Callable[[list[torch.Tensor], list[torch.Tensor]], object]  # takes the inputs (and views of them) and the results
+Step = Callable[
+    [list[torch.Tensor], list[torch.Tensor]], object
+]  # takes the inputs (and views of them) and the results
 WRITES: list[Step] = [
     lambda x, out: x[2].index_copy_(1, x[4], x[3]),
     lambda x, out: x[2].index_copy_(1, x[4], x[3] * 2),
