@@ -42,7 +42,7 @@ class HoistParameters:
         for op in block.operations:
             if may_hoist(op) and all(x in sources for x in op.operands):
                 sources[op.results[0]] = frozenset().union(*(sources[x] for x in op.operands))
-        hoisted = {x: None for x in reversed(kept_values(block, sources))}
+        hoisted = dict.fromkeys(reversed(kept_values(block, sources)))
         for op in block.operations:
             if op.operation.name in PANELS:
                 taken = op.results[0] in hoisted
