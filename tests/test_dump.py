@@ -22,16 +22,18 @@ STAGES = ("import", "simplify", "fuse", "plan", "lower")
 
 
 class Model(nn.Module):
-    """Packed parameters, views, a mutated buffer, a constant of the graph, ATen calls, a size among the results."""
+    """What a parameter alone decides, views, a mutated buffer, a constant of the graph, ATen calls, a size among the results."""
 
     def __init__(self):
         super().__init__()
         self.first, self.second = nn.Linear(16, 48), nn.Linear(48, 16)
+        self.gain = nn.Parameter(torch.randn(16))
         self.register_buffer("steps", torch.zeros(3))
 
     def forward(self, x, scale):
         self.steps[1:].add_(1)
-        y = self.second(torch.nn.functional.gelu(self.first(x))).softmax(-1) * torch.tensor([2.0, 3.0]).repeat(8)
+        y = self.second(torch.nn.functional.gelu(self.first(x * self.gain.exp()))).softmax(-1)
+        y = y * torch.tensor([2.0, 3.0]).repeat(8)
         inverse = torch.linalg.inv(x.t() @ x + torch.eye(16))
         return (y @ inverse).t(), y[1:, ::2].sum(0) * scale, x.shape[0] + 1
 

@@ -20,8 +20,8 @@ SCALAR_OPS = sorted(
     name for name, cls in OPS.items() if issubclass(cls, Elementwise) and name not in ("cast", "bitcast")
 )
 DIVISIONS = ("floor_divide", "trunc_divide", "remainder", "fmod")
-# In eager, which zero these give of 0.0 and -0.0 depends on the position in the tensor (vector or tail).
-EITHER_ZERO = ("maximum", "minimum", "fmax", "fmin", "clamp", "relu")
+# In eager, which zero these give depends on the position in the tensor (vector or tail), for gelu on the processor.
+EITHER_ZERO = ("maximum", "minimum", "fmax", "fmin", "clamp", "relu", "gelu")
 
 
 def arity(cls: type) -> int:
