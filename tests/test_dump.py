@@ -22,7 +22,7 @@ STAGES = ("import", "simplify", "fuse", "plan", "lower")
 
 
 class Model(nn.Module):
-    """What a parameter alone decides, views, a mutated buffer, a constant of the graph, ATen calls, a size among the results."""
+    """What a parameter alone decides, views, a mutated buffer, a constant, ATen calls, a size among the results."""
 
     def __init__(self):
         super().__init__()
