@@ -159,13 +159,13 @@ def _tables(b: "VectorBuilder") -> Tables | None:
 
 def _by_tables(b: "VectorBuilder", size: "Value", tables: Tables) -> "Value":
     size = b.minimum(size, b.constant(tables.end))
-    _, shifted = nearest_integer(b, size, 1 / tables.width)
+    nearest, shifted = nearest_integer(b, size, 1 / tables.width)
     number = b.bitcast(shifted, torch.int32)
     t = b.sub(size, permuted(b, tables.centers, number))
     slope = permuted(b, tables.powers[0], number)
     for table in tables.powers[1:]:
         slope = b.fma(slope, t, permuted(b, table, number))
-    first = b.lt(size, b.constant(tables.width / 2))
+    first = b.lt(nearest, b.constant(0.5))  # not of `size`, which may lie on the other side of where that was rounded
     return b.fma(slope, t, b.select(first, t, permuted(b, tables.values, number)))
 
 

@@ -86,6 +86,15 @@ def assert_close(got, exact, eager):
     assert error[worst] <= limit, f"{got[worst]} should be {exact[worst]}: {error[worst]:.2f} ulp, allowed {limit:.2f}"
 
 
+def test_erf_between_intervals():
+    """Every number near the ends of the intervals of its tables, where rounding decides which one it is in."""
+    middles = torch.cat([torch.arange(1, 33) * (width / 2) for width in (33 / 128, 67 / 128)])
+    near = middles.view(torch.int32)[:, None] + torch.arange(-64, 65, dtype=torch.int32)
+    x = near.flatten().view(torch.float32)
+    for lanes in LANES:
+        assert_close(call("erf", lanes, x), torch.erf(x.double()), torch.erf(x))
+
+
 @pytest.mark.parametrize("name", UNARY)
 def test_error(name):
     x = grid(name)
