@@ -17,7 +17,7 @@ import torch
 from mlirc.codegen import native_runtime, result_pool
 from mlirc.codegen.result_pool import NoPool, Pool
 
-N = 1 << 18  # float32 elements: the smallest result that the pool serves
+N = result_pool.SMALLEST // 4  # float32 elements: the smallest result that the pool serves
 
 
 @pytest.fixture
@@ -93,8 +93,8 @@ def test_gradients_and_saved_activations(pool):
         return ((x @ w).relu() @ w).exp().sin().sum()
 
     compiled = torch.compile(loss, backend="mlirc", options={"fallback": "error"})
-    weight = torch.randn(400, 400, dtype=torch.float64, requires_grad=True)
-    inputs = [torch.randn(400, 400, dtype=torch.float64) / 400 for _ in range(3)]
+    weight = torch.randn(800, 800, dtype=torch.float64, requires_grad=True)
+    inputs = [torch.randn(800, 800, dtype=torch.float64) / 800 for _ in range(3)]
     losses = [compiled(x, weight) for x in inputs]
     gradients = [[torch.autograd.grad(y, weight, retain_graph=True)[0] for _ in range(2)] for y in losses]
     for x, found in zip(inputs, gradients, strict=True):
@@ -142,7 +142,7 @@ def test_a_random_sequence_of_results(pool):
             assert x[0] == x[-1] == x[len(x) // 2] == number
             x = None
         else:
-            x = pool._new_bytes(rng.choice((1 << 20, 3 << 20, 5_000_001, (1 << 20) + rng.randrange(1 << 22))))
+            x = pool._new_bytes(rng.choice((4 << 20, 12 << 20, 20_000_001, (4 << 20) + rng.randrange(1 << 24))))
             x[0] = x[-1] = x[len(x) // 2] = number = step % 251
             held.append((number, x))
             written += 1
