@@ -48,6 +48,11 @@ def load_kernel(cubin: bytes, name: str, warps: int, shared: int, device: int) -
 
     The code stays until the process ends: to take it away would be to wait until nothing on the GPU runs it.
     """
+    return load_module(cubin, name, warps, shared, device)[0]
+
+
+def load_module(cubin: bytes, name: str, warps: int, shared: int, device: int) -> tuple[Record, ctypes.c_void_p]:
+    """The same, with what `unload_module` takes."""
     module, function = ctypes.c_void_p(), ctypes.c_void_p()
     with torch.cuda.device(device):
         _make_context_current(device)
@@ -59,7 +64,12 @@ def load_kernel(cubin: bytes, name: str, warps: int, shared: int, device: int) -
         if shared > STATIC_SHARED:
             code = driver().cuFuncSetAttribute(function, _MAX_DYNAMIC_SHARED_SIZE_BYTES, shared)
             _check(f"giving kernel {name} {shared} bytes of shared memory", code)
-    return Record(function.value, 32 * warps, shared)
+    return Record(function.value, 32 * warps, shared), module
+
+
+def unload_module(module: ctypes.c_void_p) -> None:
+    """Takes the code away, which nothing on the GPU may run any more."""
+    driver().cuModuleUnload(module)
 
 
 def _make_context_current(device: int) -> None:

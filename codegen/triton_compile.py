@@ -18,6 +18,7 @@ from mlirc.codegen.cache_folder import CacheFolder
 from mlirc.dialects.bindings import ir
 from mlirc.dialects.dialect import attribute_value
 from mlirc.dialects.memory_ops import SCRATCH
+from mlirc.lowering.triton_kernel import TritonKernel
 
 KIND = "triton"  # of entries of the cache folder
 
@@ -70,6 +71,14 @@ def scratch_of(op: Any) -> int:
     return attribute_value(op.attributes[SCRATCH]) if SCRATCH in op.attributes else 0
 
 
+def source_of(name: str, kernel: TritonKernel) -> KernelSource:
+    """The same of a kernel that has no op yet."""
+    constants = tuple(sorted(kernel.constants.items()))
+    signature, divisible = tuple(kernel.signature), tuple(kernel.divisible)
+    options = kernel.num_warps, kernel.num_stages, kernel.scratch
+    return KernelSource(name, kernel.source, signature, constants, divisible, *options)
+
+
 _compiled: dict[str, CompiledKernel] = {}
 
 
@@ -87,11 +96,18 @@ def compile_kernels(
     missing = {key: kernel for key, kernel in zip(keys, kernels, strict=True) if key not in _compiled}
     made = triton_worker.compile_all([asdict(k) for k in missing.values()], capability)
     for key, result in zip(missing, made, strict=True):
+        assert result is not None
         _compiled[key] = CompiledKernel(**result)
         if folder:
             cubin = result.pop("cubin")
             folder.put(KIND, [key], Entry(result, [cubin]))
     return [_compiled[key] for key in keys]
+
+
+def compile_candidates(kernels: Sequence[KernelSource], capability: int) -> list[CompiledKernel | None]:
+    """The machine code of kernels of which most are not kept; None for one that Triton does not take."""
+    made = triton_worker.compile_all([asdict(k) for k in kernels], capability, skip_failures=True)
+    return [None if result is None else CompiledKernel(**result) for result in made]
 
 
 def _key(kernel: KernelSource, capability: int) -> str:

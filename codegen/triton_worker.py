@@ -27,13 +27,25 @@ class TritonError(RuntimeError):
     """Triton did not compile a kernel: says why, and holds the kernel's text."""
 
 
-def compile_all(kernels: Sequence[dict[str, Any]], capability: int) -> list[dict[str, Any]]:
-    """Each kernel (a KernelSource's fields) as a CompiledKernel's fields. Raises TritonError."""
+def compile_all(
+    kernels: Sequence[dict[str, Any]], capability: int, skip_failures: bool = False
+) -> list[dict[str, Any] | None]:
+    """Each kernel (a KernelSource's fields) as a CompiledKernel's fields. Raises TritonError, or gives None for such a kernel."""
     count = min(len(os.sched_getaffinity(0)), len(kernels) // 2, MOST_WORKERS)
-    if len(kernels) <= FEW or count < 2:
-        return [compile_one(kernel, capability) for kernel in kernels]
+    here = len(kernels) <= FEW or count < 2
+
+    def compiled(kernel: dict[str, Any]) -> dict[str, Any] | None:
+        try:
+            return compile_one(kernel, capability) if here else _in_worker(kernel, capability)
+        except TritonError:
+            if not skip_failures:
+                raise
+            return None
+
+    if here:
+        return list(map(compiled, kernels))
     with ThreadPoolExecutor(count) as threads:
-        return list(threads.map(lambda kernel: _in_worker(kernel, capability), kernels))
+        return list(threads.map(compiled, kernels))
 
 
 def compile_one(kernel: dict[str, Any], capability: int) -> dict[str, Any]:

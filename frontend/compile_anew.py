@@ -3,12 +3,15 @@
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import asdict
 
 from torch.fx import GraphModule
 
+from mlirc.codegen.autotune import tune, uses_triton
 from mlirc.codegen.cache_folder import CacheFolder
 from mlirc.codegen.emit import compile_module
 from mlirc.codegen.program import Program
+from mlirc.codegen.tuning_device import TuningDevice
 from mlirc.dialects import symbols
 from mlirc.dialects.bindings import context, ir
 from mlirc.frontend import graph_cache, statistics
@@ -16,10 +19,11 @@ from mlirc.frontend.dump import Dump, describe
 from mlirc.frontend.errors import CompilationError, UnsupportedGraph
 from mlirc.frontend.importer import Imported, import_graph
 from mlirc.frontend.locations import where
-from mlirc.frontend.options import Options
+from mlirc.frontend.options import TUNED_MODES, Options
 from mlirc.frontend.prepared import Prepared
 from mlirc.frontend.report import calls_through_python, read_report
 from mlirc.frontend.reproduce import import_script, write_reproducer
+from mlirc.frontend.sizes import size_hints
 from mlirc.lowering import pass_errors
 from mlirc.lowering.pass_manager import PassError, PipelineRun, functions, run_pipeline, verify_forms
 
@@ -55,6 +59,10 @@ def compile_anew(
             dump.write(stage, ",".join(rest))
             if stage == "plan":
                 read_report(module, record, imported.aten, report)
+        if options.mode in TUNED_MODES and uses_triton(module):
+            with _timed(report, "tune"):
+                found = tune(module, TuningDevice, size_hints(gm), options.tune_seconds, place.folder)
+                report.tuned = [asdict(x) for x in found]
         with _timed(report, "emit"):
             program, prepared = _emit(imported, kind, place.folder)
         report.through_python = calls_through_python(program.calls)

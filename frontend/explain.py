@@ -22,7 +22,7 @@ class Explanation:
     """What became of one call. Prints as text.
 
     data: a dictionary that json.dumps takes.
-      graphs         for each: kind, kernels (name, ops, lines, launches), aten and through_python (name -> calls, why),
+      graphs         for each (as statistics.GraphReport has it): kind, tuned, kernels (name, ops, lines, launches), aten and through_python (name -> calls, why),
                      library (name -> calls), arena and buffers (bytes, or a size expression: the arena, and the sum of the
                      buffers that it holds), seconds by stage, fallback (why it runs in eager, or ""), cuda_graph, fusions, ledger,
                      cache (the disk cache: hit, miss, or off and why)
@@ -64,6 +64,8 @@ class Explanation:
                 )
             taken = ", ".join(f"{stage} {_time(value)}" for stage, value in graph["seconds"].items())
             line(f"  arena {_bytes(graph['arena'])} for buffers of {_bytes(graph['buffers'])}; {taken}")
+            for tuned in graph["tuned"]:
+                line(_tuned(tuned))
             line(f"  disk cache: {graph['cache']}")
             if graph["cuda_graph"]:
                 line(f"  CUDA graph: {graph['cuda_graph']}")
@@ -90,6 +92,17 @@ def _graph_title(number: int, graph: dict[str, Any]) -> str:
     kernels, fusions = _count(len(graph["kernels"]), "kernel"), _count(graph["fusions"], "fusion")
     launches = _count(sum(kernel["launches"] for kernel in graph["kernels"]), "launch", "es")
     return f"graph {number} ({graph['kind']}): {kernels} in {launches}, {fusions}"
+
+
+def _tuned(tuned: dict[str, Any]) -> str:
+    """What measuring chose for a kernel, beside the cost model's choice."""
+    times = tuned["microseconds"]
+    first = next(iter(times))
+    best, count = times[tuned["chosen"]], len(times) - 1
+    text = f"  {best:7.1f} us  {tuned['kernel']}: {tuned['chosen']}"
+    if tuned["chosen"] != first:
+        text += f"; {first} took {times[first]:.1f}"
+    return f"{text}; {_count(count, 'alternative')} {tuned['how']}"
 
 
 def _kernel_table(graph: dict[str, Any]) -> Table:

@@ -22,7 +22,7 @@ from mlirc.codegen.environment import ChangedSources
 from mlirc.codegen.program import Program
 from mlirc.frontend.foreign_sources import NoSource, foreign_sources
 from mlirc.frontend.graph_text import NoText, graph_text
-from mlirc.frontend.options import Options
+from mlirc.frontend.options import TUNED_MODES, Options
 from mlirc.frontend.prepared import Prepared
 from mlirc.frontend.statistics import GraphReport, KernelReport
 from mlirc.lowering.ledger import Entry as LedgerEntry
@@ -120,9 +120,9 @@ def _place(gm: GraphModule, parameters: Sequence[int], kind: str, stages: Mappin
         text = graph_text(gm, parameters)
     except NoText as reason:
         return Place(found, "", f"the graph has {reason}")
-    return Place(
-        found, environment.key(KIND, kind, dict(stages), foreign, text, environment.gpus() if "cuda" in text else [])
-    )
+    gpus = environment.gpus() if "cuda" in text else []
+    tuned = [options.tune_seconds] if gpus and options.mode in TUNED_MODES else []
+    return Place(found, environment.key(KIND, kind, dict(stages), foreign, text, gpus, tuned))
 
 
 def _load(place: Place, report: GraphReport) -> Compiled | None:

@@ -12,6 +12,7 @@ from mlirc.lowering.pipelines import PIPELINES
 
 MODES = ("default", "reduce-overhead", "max-autotune", "max-autotune-no-cudagraphs")
 CUDA_GRAPH_MODES = ("reduce-overhead", "max-autotune")
+TUNED_MODES = ("max-autotune", "max-autotune-no-cudagraphs")
 
 
 @dataclass(frozen=True)
@@ -24,8 +25,10 @@ class Options:
                to machine code is done as in "strict", with no fusion
     dump       a folder that gets each graph's IR after every stage, or None
     cache      whether compiled graphs are looked up and kept on disk, in MLIRC_CACHE_DIR or the user's cache folder
-    mode       torch.compile's `mode`; "reduce-overhead" and "max-autotune" record CUDA graphs (cuda_graphs.py); on CPU all
-               modes mean the same
+    mode       torch.compile's `mode`; "reduce-overhead" and "max-autotune" record CUDA graphs (cuda_graphs.py); "max-autotune"
+               and "max-autotune-no-cudagraphs" measure how each kernel is written best (autotune.py); on CPU all modes
+               mean the same
+    tune_seconds  how long measuring may take, for each graph; what is not measured by then stays as the cost model chose
     """
 
     fallback: str = dataclasses.field(default="eager", metadata={"allowed": ("eager", "error")})
@@ -33,6 +36,7 @@ class Options:
     dump: str | None = None
     cache: bool = True
     mode: str = dataclasses.field(default="default", metadata={"allowed": MODES})
+    tune_seconds: float = 60.0
 
 
 def read_options(options: dict[str, Any] | None, mode: str | None = None) -> Options:
@@ -51,6 +55,9 @@ def read_options(options: dict[str, Any] | None, mode: str | None = None) -> Opt
         if fields[name].type is bool:
             if not isinstance(value, bool):
                 raise OptionError(f"mlirc option '{name}' takes True or False, not {value!r} ({type(value).__name__})")
+        elif fields[name].type is float:
+            if isinstance(value, bool) or not isinstance(value, int | float) or not value >= 0:
+                raise OptionError(f"mlirc option '{name}' takes a number of at least 0, not {value!r}")
         elif not isinstance(value, str) and not (name == "dump" and value is None):
             raise OptionError(f"mlirc option '{name}' takes text, not {value!r} ({type(value).__name__})")
         allowed = fields[name].metadata.get("allowed")

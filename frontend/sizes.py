@@ -80,5 +80,16 @@ def tensor_info(fake: torch.Tensor) -> TensorInfo:
     return TensorInfo(fake.dtype, shape, tuple(map(size, fake.stride())), str(fake.device))
 
 
+def size_hints(gm: torch.fx.GraphModule) -> dict[str, int]:
+    """What each size symbol of the graph's inputs was when it was traced."""
+    found: dict[str, int] = {}
+    for node in gm.graph.find_nodes(op="placeholder"):
+        value = node.meta.get("val")
+        for n in value.shape if isinstance(value, torch.Tensor) else (value,):
+            if isinstance(n, torch.SymInt) and n.node.expr.is_Symbol and n.node.hint is not None:
+                found[n.node.expr.name] = int(n.node.hint)
+    return found
+
+
 def storage_offset(fake: torch.Tensor) -> Int:
     return size(fake.storage_offset())

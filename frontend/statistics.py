@@ -28,6 +28,8 @@ class GraphReport:
     seconds         by stage
     fallback        why the graph runs in eager, or ""
     cache           the disk cache: "hit", "miss", or "off: " and why
+    tuned           in a mode that measures kernels, for each of them: kernel, chosen, microseconds (what each way to write
+                    it took, the cost model's first), how ("measured", "from the cache", "out of time")
     cuda_graph      in a mode with CUDA graphs: "recorded" once it is, or "not recorded: " and why
     """
 
@@ -41,6 +43,7 @@ class GraphReport:
     seconds: dict[str, float] = field(default_factory=dict)
     fallback: str = ""
     cache: str = ""
+    tuned: list[dict[str, Any]] = field(default_factory=list)
     cuda_graph: str = ""
     fusions: int = 0
     ledger: list[Any] = field(default_factory=list)

@@ -22,6 +22,7 @@ from mlirc.lowering.triton_indices import LARGEST
 from mlirc.lowering.triton_online import find_pairs
 from mlirc.lowering.triton_product import (
     STEPS,
+    Tiling,
     TritonProduct,
     choose_tiling,
     match_product,
@@ -58,16 +59,17 @@ def triton_kernel(
     aligned: Iterable[int] = (),
     change: Callable[[Schedule], Schedule] | None = None,
     programs: int = MULTIPROCESSORS,
+    tiling: Tiling | None = None,
 ) -> TritonKernel:
     """`infos` are the launch's operands; `aligned` says which of their addresses are multiples of 16 bytes.
 
     `change` makes another schedule of the cost model's. `kernel` is used up: it must be read anew for another one.
-    `programs`: how many go through the tiles of a product.
+    `programs`: how many go through the tiles of a product; `tiling`: tiles for one that is read by pointers.
     """
     names = kernel.symbols
     product = match_product(kernel)
     if product is not None:
-        return product_kernel(product, name, infos, tuple(aligned), programs)
+        return product_kernel(product, name, infos, tuple(aligned), programs, tiling)
     divide_axes(kernel)
     schedule = make_schedule(kernel, make_axes(kernel))
     schedule = change(schedule) if change else schedule
@@ -77,11 +79,16 @@ def triton_kernel(
 
 
 def product_kernel(
-    product: TritonProduct, name: str, infos: list[TensorInfo], aligned: tuple[int, ...], programs: int
+    product: TritonProduct,
+    name: str,
+    infos: list[TensorInfo],
+    aligned: tuple[int, ...],
+    programs: int,
+    tiling: Tiling | None = None,
 ) -> TritonKernel:
     """A matrix product with its epilogue."""
-    plan = persistent(product, aligned, programs)
-    tiling = plan.tiling if plan else choose_tiling(product)
+    plan = persistent(product, aligned, programs) if tiling is None else None
+    tiling = tiling or (plan.tiling if plan else choose_tiling(product))
     schedule = schedule_of(product, tiling)
     e = Emitter(product.kernel, schedule, index_dtype(product.kernel, schedule, infos))
     if plan:

@@ -30,6 +30,7 @@ MOST_COLUMNS = 8192  # where there are few such tiles: each waits for memory as 
 LINE = 128  # bytes that memory is best read by
 TURNED_SIDE = 64  # of a tile that is turned around
 MOST_WARPS = 16
+MOST_ELEMENTS = 32768  # of a tile that is measured
 
 
 @dataclass(frozen=True)
@@ -88,16 +89,43 @@ def make_schedule(kernel: Kernel, axes: list[Axis]) -> Schedule:
 
 
 def alternatives(schedule: Schedule) -> Iterator[Schedule]:
-    """Schedules that may be faster, for measuring: other blocks, more and fewer warps."""
-    for scale in (0.5, 2.0):
-        tile = max((t for t in schedule.tiles if t.name != "r" or schedule.looped), key=lambda t: t.block, default=None)
-        block = int(tile.block * scale) if tile else 0
-        if tile and 1 <= block <= next_power(hint(tile.size)):
-            tiles = tuple(replace(t, block=block) if t is tile else t for t in schedule.tiles)
-            yield replace(schedule, tiles=tiles)
+    """Schedules that may be faster, for measuring, each once: a block half or twice as large, with as many warps or warps that
+    grow with it; half and twice the warps; a row that is in a loop at once, and one that is not in a loop."""
+    found = dict.fromkeys((*_other_blocks(schedule), *_other_rows(schedule), *_other_warps(schedule)))
+    yield from (s for s in found if s != schedule and 1 <= s.num_warps <= MOST_WARPS and s.elements <= MOST_ELEMENTS)
+
+
+def _other_blocks(schedule: Schedule) -> Iterator[Schedule]:
+    for tile in schedule.tiles:
+        for block in (tile.block // 2, tile.block * 2):
+            fixed = tile.name == "r" and not schedule.looped
+            if not fixed and 1 <= block <= next_power(hint(tile.size)):
+                made = _with_block(schedule, tile, block)
+                yield made
+                yield replace(made, num_warps=schedule.num_warps * block // tile.block)
+
+
+def _other_rows(schedule: Schedule) -> Iterator[Schedule]:
+    row = next((t for t in schedule.tiles if t.name == "r"), None)
+    if row is None or not isinstance(row.size, int):
+        return
+    whole = next_power(row.size)
+    if schedule.looped:
+        made = replace(_with_block(schedule, row, whole), looped=False)
+        yield replace(made, num_warps=max(warps(made.elements, 2 * PER_THREAD), schedule.num_warps))
+    else:
+        for block in (whole // 2, whole // 4):
+            if block >= 1024:
+                yield replace(_with_block(schedule, row, block), looped=True)
+
+
+def _other_warps(schedule: Schedule) -> Iterator[Schedule]:
     for count in (schedule.num_warps // 2, schedule.num_warps * 2):
-        if 1 <= count <= MOST_WARPS:
-            yield replace(schedule, num_warps=count)
+        yield replace(schedule, num_warps=count)
+
+
+def _with_block(schedule: Schedule, tile: Tile, block: int) -> Schedule:
+    return replace(schedule, tiles=tuple(replace(t, block=block) if t is tile else t for t in schedule.tiles))
 
 
 # ---- no reductions
