@@ -5,6 +5,7 @@ from typing import Any
 
 import torch
 
+from mlirc.codegen.cublas import Product
 from mlirc.codegen.host_parts import FAILURE_WORDS, Launched
 from mlirc.dialects.bindings import ir
 from mlirc.dialects.dialect import attribute_value
@@ -20,6 +21,7 @@ class Gpus:
     checks    for each run whose kernel checks indices, the position of its words for failures
     current   the GPU that the program works on at the line being written, -1 for none
     launched  by their links
+    products  that cuBLASLt computes
     """
 
     numbers: list[int]
@@ -27,6 +29,7 @@ class Gpus:
     checks: dict[ir.Operation, int]
     current: int = -1
     launched: dict[str, Launched] = field(default_factory=dict)
+    products: list[Product] = field(default_factory=list)
 
 
 def gpus_of(function: Any) -> Gpus:

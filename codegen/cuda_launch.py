@@ -37,7 +37,7 @@ def begin(frame: Frame, arenas: Mapping[str, Int]) -> None:
     frame.op = "entering the GPU"
     for index in reversed(gpus.numbers):  # the first one last: it is where the program starts to work
         text.places.append(f"  %stream_at_{index} = alloca ptr")
-        _enter(frame, index)
+        enter(frame, index)
         text.line(f"%stream_{index} = load ptr, ptr %stream_at_{index}")
     for index in gpus.numbers:
         bytes_ = arenas.get(f"cuda:{index}", 0)
@@ -76,7 +76,7 @@ def launch(frame: Frame, op: Any) -> None:
     index = torch.device(info_of(op.operands[len(op.operands) - 1]).device).index or 0
     launched = Launched(name, index)
     frame.gpus.launched[launched.link] = launched
-    _enter(frame, index)
+    enter(frame, index)
     frame.op = f"kernel {label}"
     signature = attribute_value(kernel.attributes["signature"])
     divisible = attribute_value(kernel.attributes["divisible"])
@@ -118,7 +118,7 @@ def _scratch(frame: Frame) -> dict[int, int]:
     return found
 
 
-def _enter(frame: Frame, index: int) -> None:
+def enter(frame: Frame, index: int) -> None:
     """The program works on this GPU from here on."""
     if frame.gpus.current != index:
         frame.at_site()

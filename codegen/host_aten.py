@@ -17,7 +17,7 @@ from mlirc.dialects.bindings import ir
 from mlirc.dialects.dialect import attribute_value
 from mlirc.dialects.tensor_types import info_of
 
-FIRST_CALL = 2  # where a host program's ATen calls begin in its `self` tuple
+FIRST_CALL = 3  # where a host program's ATen calls begin in its `self` tuple
 
 Word = tuple[str, str]  # how a value crosses to Python: its letter (native_runtime.py), and its word with its type
 

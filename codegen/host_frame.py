@@ -9,13 +9,15 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 
-from mlirc.codegen import cuda_runtime, native_runtime, shim
+from mlirc.codegen import cublas_runtime, cuda_runtime, native_runtime, shim
 from mlirc.codegen.cuda_gpus import Gpus
 from mlirc.codegen.host_parts import Site
 from mlirc.codegen.ir_text import FunctionText, SizeText
 from mlirc.dialects.bindings import ir
 from mlirc.dialects.symbols import Int
 from mlirc.dialects.tensor_types import TensorInfo
+
+RUNTIME = native_runtime.SIGNATURES | cuda_runtime.SIGNATURES | cublas_runtime.SIGNATURES
 
 
 def location_text(location: ir.Location) -> str:
@@ -117,7 +119,7 @@ class Frame:
         self.branch(self.text.value(f"icmp ne i32 {status}, 0"), self.exit)
 
     def runtime(self, name: str, *args: str) -> str:
-        return self.text.call_link(name, (native_runtime.SIGNATURES | cuda_runtime.SIGNATURES)[name], *args)
+        return self.text.call_link(name, RUNTIME[name], *args)
 
     def shim(self, name: str, *args: str) -> None:
         """A call of PyTorch's C shim."""

@@ -12,7 +12,7 @@ Straight-line: blocks follow each other, and a failure leaves for the end. nativ
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from mlirc.codegen import cuda_launch, result_pool, shim
+from mlirc.codegen import cublas_call, cuda_launch, result_pool, shim
 from mlirc.codegen.cuda_gpus import gpus_of
 from mlirc.codegen.host_aten import aten_call
 from mlirc.codegen.host_frame import Buffer, Frame, Number, Root, location_text
@@ -62,6 +62,7 @@ def host_program(function: Any, objects: Sequence[Any] = (), consume: bool = Fal
         uses_gpu=bool(gpus.numbers),
         launched=list(gpus.launched.values()),
         checks=len(gpus.checks),
+        products=gpus.products,
     )
 
 
@@ -236,6 +237,9 @@ def call(frame: Frame, op: Any) -> None:
     """A library routine, or a function of the module."""
     if "kernel" in op.attributes:
         run(frame, op)
+        return
+    if product := cublas_call.product_of(op):
+        cublas_call.multiply(frame, op, product)
         return
     count, frame.op = attribute_value(op.attributes["inputs"]), attribute_value(op.attributes["callee"])
     operands = [frame.values[x] for x in op.operands]

@@ -4,7 +4,8 @@ Written in LLVM IR, as host programs are, so that one call from Python runs a wh
 *handle* of PyTorch's C shim: the address of an `at::Tensor`, which is one word, the address of its TensorImpl. Python
 gives that word as `tensor._cdata`; so the address of a place that holds it is a borrowed handle, at no cost.
 
-`self`, a host program's Python-side data, is a tuple: ("_cdata", raise_failure, ATen call 0, ATen call 1, ...).
+`self`, a host program's Python-side data, is a tuple: ("_cdata", raise_failure, plans of products, ATen call 0,
+ATen call 1, ...).
 Kinds of values that cross, a letter each: t a tensor (its handle), a the graph's input of that number, i int, f float;
 o is an input tensor in a layout of its own, which has no address.
 
@@ -20,7 +21,7 @@ from pathlib import Path
 
 import torch
 
-from mlirc.codegen import result_pool, result_pool_text
+from mlirc.codegen import background, result_pool, result_pool_text
 from mlirc.codegen.llvm import Code
 from mlirc.codegen.native_runtime_text import TEXT
 from mlirc.codegen.result_pool import WRAP_TENSOR, NoPool, Pool
@@ -51,6 +52,11 @@ def functions() -> dict[str, int]:
     """The address of each function of SIGNATURES."""
     with _lock:
         return _addresses()
+
+
+def prefetch() -> None:
+    """What every program needs, while Python does something else."""
+    background.start(pool)
 
 
 def idle_arenas_word() -> ctypes.c_void_p:

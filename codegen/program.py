@@ -8,8 +8,18 @@ from weakref import finalize
 
 import torch
 
-from mlirc.codegen import after_fork, arena, cuda_driver, cuda_runtime, native_runtime, result_pool, shim
-from mlirc.codegen.host_parts import FAILURE_WORDS, FAILURES, Call, HostProgram, Site
+from mlirc.codegen import (
+    after_fork,
+    arena,
+    cublas_runtime,
+    cuda_driver,
+    cuda_runtime,
+    native_runtime,
+    result_pool,
+    shim,
+)
+from mlirc.codegen.cublas import Plans
+from mlirc.codegen.host_parts import FAILURE_WORDS, FAILURES, PRODUCTS, Call, HostProgram, Site
 from mlirc.codegen.llvm import Code
 from mlirc.codegen.shared_kernels import Kernel
 
@@ -22,6 +32,7 @@ class Program:
 
     inputs    a list of tensors, ints and floats, one for each argument of the graph
     calls     its ATen calls, in order; those that go through Python say `why`
+    native    what a call calls: lives no longer than the program
 
     Any number of threads may call it at once. Raises what an ATen call raised, IndexError for an index out of bounds,
     RuntimeError with PyTorch's text where a library routine failed.
@@ -45,21 +56,25 @@ class Program:
         if host.uses_gpu:
             addresses |= cuda_runtime.functions()
             addresses[FAILURES] = self.failures.data_ptr()
+        self.plans = Plans(host.products)
+        if host.products:
+            addresses |= cublas_runtime.functions()
+            addresses[PRODUCTS] = self.plans.address
         links = (ctypes.c_void_p * len(host.links)).from_address(code.address("links"))
         links[:] = [addresses[name] for name in host.links]
         self.calls: list[Call] = host.calls
         self.host = replace(host, text="")  # the text is long, and not needed any more
         self.code = code
         self._method = _Method(b"graph", code.address("graph"), _METH_O, None)
-        data = ("_cdata", Failure(host.inputs, host.sites), *(call.python for call in host.calls))
-        self._run = _new_function(ctypes.byref(self._method), data, None)
+        data = ("_cdata", Failure(host.inputs, host.sites), self.plans, *(call.python for call in host.calls))
+        self.native = _new_function(ctypes.byref(self._method), data, None)
         _live.add(id(self))
         if pool := native_runtime.pool():
             pool.set_limit(result_pool.limit())
         finalize(self, _end, id(self)).atexit = False
 
     def __call__(self, inputs: list[Any]) -> list[Any]:
-        return self._run(inputs)
+        return self.native(inputs)
 
 
 class Failure:

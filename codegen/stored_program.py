@@ -2,7 +2,8 @@
 
     {"inputs": 2, "calls": [...], "sites": [[op, line, message], ...], "links": ["read_inputs", "kernel_0", ...],
      "code": 0, "kernels": {"kernel_0": [1, key, name in the object]},
-     "uses_gpu": true, "checks": 0, "gpu_kernels": {"kernel_1@0": [2, name in the cubin, shared bytes, warps, GPU]}}
+     "uses_gpu": true, "checks": 0, "products": [[[operand, ...], [symbol, ...]], ...],
+     "gpu_kernels": {"kernel_1@0": [2, name in the cubin, shared bytes, warps, GPU]}}
 
 Code is the number of a blob that holds an object file; it has no address of a process in it.
 """
@@ -14,6 +15,7 @@ import torch
 
 from mlirc.codegen import shared_kernels
 from mlirc.codegen.aten_call import AtenCall
+from mlirc.codegen.cublas import Product
 from mlirc.codegen.host_parts import Call, HostProgram, Site
 from mlirc.codegen.llvm import load_object
 from mlirc.codegen.program import Program
@@ -44,6 +46,10 @@ def to_data(program: Program, blobs: list[bytes]) -> dict[str, Any]:
         },
         "uses_gpu": program.host.uses_gpu,
         "checks": program.host.checks,
+        "products": [
+            [[_info_to_data(info) for info in product.operands], list(product.symbols)]
+            for product in program.host.products
+        ],
         "gpu_kernels": {
             link: [blob(k.compiled.cubin), k.compiled.name, k.compiled.shared, k.compiled.num_warps, k.device]
             for link, k in program.gpu_kernels.items()
@@ -56,7 +62,10 @@ def from_data(data: Mapping[str, Any], blobs: Sequence[bytes]) -> Program:
     sites = [Site(*site) for site in data["sites"]]
     calls = [_call_from_data(call) for call in data["calls"]]
     uses_gpu, checks = data["uses_gpu"], data["checks"]
-    host = HostProgram("", data["inputs"], calls, sites, data["links"], uses_gpu=uses_gpu, checks=checks)
+    products = [Product(tuple(map(_info_from_data, infos)), tuple(names)) for infos, names in data["products"]]
+    host = HostProgram(
+        "", data["inputs"], calls, sites, data["links"], uses_gpu=uses_gpu, checks=checks, products=products
+    )
     gpu_kernels = _gpu_kernels(data["gpu_kernels"], blobs) if data["gpu_kernels"] else {}
     return Program(host, load_object(blobs[data["code"]]), _kernels(data["kernels"], blobs), gpu_kernels)
 

@@ -1,0 +1,352 @@
+"""Matrix products by cuBLASLt, called straight from host programs: plans, which are made once for sizes and an alignment.
+
+An ATen call costs some 13 us of host time a product: tensors for its operands, dispatch, descriptors, a search for the
+algorithm. All of it depends on sizes, strides and alignment alone; a plan holds what comes out, and native code
+(cublas_runtime.py) calls `cublasLtMatmul` with it.
+
+cuBLAS thinks in columns: a matrix with `rows` and `columns` has its element (i, j) at i + j * lead. A row-major result is
+therefore computed transposed, d^T = b^T a^T. Source: cublasLt.h of CUDA 12, and ATen/cuda/CUDABlas.cpp for what PyTorch asks of it.
+"""
+
+import ctypes
+import logging
+import os
+import threading
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cache
+from typing import Any
+
+import torch
+
+from mlirc.codegen import shim
+from mlirc.dialects import symbols
+from mlirc.dialects.symbols import Int
+from mlirc.dialects.tensor_info import TensorInfo
+
+log = logging.getLogger("mlirc")
+
+CUDA_TYPES = {torch.float32: 0, torch.float16: 2, torch.bfloat16: 14}  # cudaDataType
+COMPUTE_32F, COMPUTE_32F_FAST_TF32 = 68, 77  # cublasComputeType_t
+DESC_TRANSA, DESC_TRANSB, DESC_EPILOGUE, DESC_BIAS_POINTER = 3, 4, 7, 8  # cublasLtMatmulDescAttributes_t
+LAYOUT_BATCH_COUNT, LAYOUT_BATCH_STRIDE = 5, 6  # cublasLtMatrixLayoutAttribute_t
+PREF_WORKSPACE, PREF_REDUCTIONS, PREF_ALIGNMENTS = 1, 3, (5, 6, 7, 8)  # cublasLtMatmulPreferenceAttributes_t
+REDUCTION_COMPUTE_TYPE = 2  # cublasLtReductionScheme_t: parts are summed in float32
+EPILOGUE_BIAS = 4  # cublasLtEpilogue_t
+WORKSPACE = 32 << 20  # bytes that an algorithm may ask for, as PyTorch allows on Hopper
+NAMES = ("libcublasLt.so.13", "libcublasLt.so.12")
+
+
+class NoPlan(Exception):
+    """cuBLASLt does not take this product, or not as ATen would do it; the text says why."""
+
+
+@dataclass(frozen=True)
+class Product:
+    """A product that a host program asks for: out = a @ b, or addend + a @ b.
+
+    operands   (a, b, out) or (addend, a, b, out): [M, K], [K, N], [M, N], or three dimensions, the first a batch. All of
+               one dtype, on one GPU. The addend is [N], or [M, N] as `out` is
+    symbols    what their sizes depend on
+    """
+
+    operands: tuple[TensorInfo, ...]
+    symbols: tuple[str, ...]
+
+    @property
+    def device(self) -> int:
+        return torch.device(self.operands[-1].device).index or 0
+
+
+# ---- as cuBLAS sees it
+
+
+@dataclass(frozen=True)
+class Matrix:
+    rows: int
+    columns: int
+    lead: int
+    step: int  # from one matrix of a batch to the next
+
+
+@dataclass(frozen=True)
+class Problem:
+    """d = op(a) op(b) + c, each matrix by columns; `bias`: a vector of d's rows is added."""
+
+    transpose_a: bool
+    transpose_b: bool
+    a: Matrix
+    b: Matrix
+    c: Matrix
+    d: Matrix
+    swapped: bool  # `a` is the product's b
+    bias: bool
+    batch: int
+
+
+def problem_of(product: Product, values: Sequence[int]) -> Problem:
+    """The product for these values of its symbols. Raises NoPlan for strides or sizes that cuBLAS has no words for."""
+    known = dict(zip(product.symbols, values, strict=True))
+    *addend, a, b, out = [_sized(info, known) for info in product.operands]
+    if 0 in (*a[0], *b[0]):
+        raise NoPlan("an empty matrix")
+    batch = out[0][0] if len(out[0]) == 3 else 1
+    d, by_columns = _result(*out)
+    first, second = (a, b) if by_columns else (b, a)
+    sides = [_side(*side, transposed=not by_columns) for side in (first, second)]
+    bias = bool(addend) and len(addend[0][0]) == 1
+    c = d
+    if bias and (by_columns or batch != 1 or addend[0][1] != (1,)):
+        raise NoPlan("a bias along the columns of the result as it lies")
+    if addend and not bias:
+        c, same = _result(*addend[0])
+        if same != by_columns or addend[0][0] != out[0]:
+            raise NoPlan("an addend that lies otherwise than the result")
+    (x, transpose_a), (y, transpose_b) = sides
+    return Problem(transpose_a, transpose_b, x, y, c, d, not by_columns, bias, batch)
+
+
+Strided = tuple[tuple[int, ...], tuple[int, ...]]  # sizes and strides
+
+
+def _sized(info: TensorInfo, known: dict[str, int]) -> Strided:
+    def number(x: Int) -> int:
+        return x if isinstance(x, int) else symbols.evaluate(x, known)
+
+    return tuple(map(number, info.shape)), tuple(map(number, info.stride))
+
+
+def _by_columns(shape: Sequence[int], stride: Sequence[int]) -> Matrix | None:
+    """The matrix if its columns are dense."""
+    (rows, columns), (down, across) = shape[-2:], stride[-2:]
+    if (down != 1 and rows != 1) or (across < rows and columns != 1):
+        return None
+    return Matrix(rows, columns, across if columns != 1 else rows, stride[0] if len(shape) == 3 else 0)
+
+
+def _transposed(shape: Sequence[int], stride: Sequence[int]) -> Matrix | None:
+    return _by_columns((*shape[:-2], shape[-1], shape[-2]), (*stride[:-2], stride[-1], stride[-2]))
+
+
+def _result(shape: tuple[int, ...], stride: tuple[int, ...]) -> tuple[Matrix, bool]:
+    """The result as it lies, transposed if that is by rows; and whether it is not."""
+    if matrix := _transposed(shape, stride):
+        return matrix, False
+    if matrix := _by_columns(shape, stride):
+        return matrix, True
+    raise NoPlan("neither rows nor columns are dense")
+
+
+def _side(shape: tuple[int, ...], stride: tuple[int, ...], transposed: bool) -> tuple[Matrix, bool]:
+    """An operand, which the product takes transposed or not: how it lies, and whether cuBLAS is to transpose that."""
+    plain, turned = (_transposed, _by_columns) if transposed else (_by_columns, _transposed)
+    for look, flag in ((plain, False), (turned, True)):
+        if matrix := look(shape, stride):
+            return matrix, flag
+    raise NoPlan("neither rows nor columns are dense")
+
+
+# ---- plans
+
+
+class Plan(ctypes.Structure):
+    """What `multiply` of cublas_runtime.py takes, in words of 8 bytes; `multiply` is null where ATen is to do it.
+
+    key   follows in memory: the alignment in bytes, and the values of the product's symbols
+    """
+
+    _fields_ = [(name, ctypes.c_int64) for name in (
+        "next", "multiply", "create", "set", "destroy", "handle", "desc", "a", "b", "c", "d", "workspace", "beta",
+        "bias", "swapped", "transpose_a", "transpose_b", "compute",
+    )] + [("algorithm", ctypes.c_int64 * 8)]  # fmt: skip
+
+
+KEY = ctypes.sizeof(Plan) // 8  # the word at which the key begins
+
+
+class Plans:
+    """Makes the plans of a program's products when native code meets a size or alignment for the first time.
+
+    words     one for each product, 0 at first: the address of its newest plan, which has that of the next
+    refused   reasons why products were left to ATen
+    """
+
+    def __init__(self, products: Sequence[Product]):
+        self.products = list(products)
+        self.words = (ctypes.c_int64 * max(len(self.products), 1))()
+        self.refused: list[str] = []
+        self._memory: list[Any] = []  # of plans; a call in another thread may be reading them
+        self._lock = threading.Lock()
+
+    @property
+    def address(self) -> int:
+        return ctypes.addressof(self.words)
+
+    def __call__(self, number: int, alignment: int, *values: int) -> tuple[()]:
+        """Makes the plan of product `number` for operands at multiples of `alignment` bytes. Never raises NoPlan."""
+        words = (ctypes.c_int64 * (KEY + 1 + len(values)))()
+        words[KEY:] = [alignment, *values]
+        plan = Plan.from_buffer(words)
+        try:
+            fill(plan, self.products[number], alignment, values)
+        except NoPlan as reason:
+            plan.multiply = 0
+            self.refused.append(str(reason))
+            log.info("mlirc: a product is left to ATen: %s", reason)
+        with self._lock:
+            self._memory.append(words)
+            plan.next = self.words[number]
+            self.words[number] = ctypes.addressof(words)
+        return ()
+
+
+def fill(plan: Plan, product: Product, alignment: int, values: Sequence[int]) -> None:
+    """Makes descriptors and chooses an algorithm. Raises NoPlan."""
+    lt, problem, dtype = library(), problem_of(product, values), product.operands[-1].dtype
+    kind = CUDA_TYPES[dtype]
+    plan.compute = compute_type(dtype)
+    for name, address in (
+        ("multiply", lt.cublasLtMatmul),
+        ("create", lt.cublasLtMatmulDescCreate),
+        ("set", lt.cublasLtMatmulDescSetAttribute),
+        ("destroy", lt.cublasLtMatmulDescDestroy),
+    ):
+        setattr(plan, name, ctypes.cast(address, ctypes.c_void_p).value)
+    plan.handle = handle(product.device)
+    plan.desc = _made("MatmulDescCreate", plan.compute, CUDA_TYPES[torch.float32])
+    plan.transpose_a, plan.transpose_b = problem.transpose_a, problem.transpose_b
+    plan.bias, plan.swapped = problem.bias, problem.swapped
+    plan.beta = _float_bits(1.0 if len(product.operands) == 4 and not problem.bias else 0.0)
+    _set("MatmulDesc", plan.desc, DESC_TRANSA, ctypes.c_int32(problem.transpose_a))
+    _set("MatmulDesc", plan.desc, DESC_TRANSB, ctypes.c_int32(problem.transpose_b))
+    if problem.bias:  # an address of that alignment: nothing is read there
+        _set("MatmulDesc", plan.desc, DESC_EPILOGUE, ctypes.c_int32(EPILOGUE_BIAS))
+        _set("MatmulDesc", plan.desc, DESC_BIAS_POINTER, ctypes.c_int64(alignment))
+    layouts = [_layout(kind, matrix, problem.batch) for matrix in (problem.a, problem.b, problem.c, problem.d)]
+    plan.a, plan.b, plan.c, plan.d = layouts
+    best = algorithms(plan, alignment, dtype)[0]
+    plan.algorithm[:] = best.algorithm
+    plan.workspace = best.workspace
+
+
+class Algorithm(ctypes.Structure):
+    """cublasLtMatmulHeuristicResult_t."""
+
+    _fields_ = [
+        ("algorithm", ctypes.c_int64 * 8),
+        ("workspace", ctypes.c_size_t),
+        ("state", ctypes.c_int),
+        ("waves", ctypes.c_float),
+        ("reserved", ctypes.c_int * 4),
+    ]
+
+
+def algorithms(plan: Plan, alignment: int, dtype: torch.dtype, most: int = 1) -> list[Algorithm]:
+    """What cuBLAS would take, at most `most`, the best by its own estimate first. Raises NoPlan if there is nothing."""
+    preference = _made("MatmulPreferenceCreate")
+    _set("MatmulPreference", preference, PREF_WORKSPACE, ctypes.c_uint64(WORKSPACE))
+    if not may_round_parts(dtype):
+        _set("MatmulPreference", preference, PREF_REDUCTIONS, ctypes.c_uint32(REDUCTION_COMPUTE_TYPE))
+    for which in PREF_ALIGNMENTS:
+        _set("MatmulPreference", preference, which, ctypes.c_uint32(alignment))
+    found, count = (Algorithm * most)(), ctypes.c_int()
+    pointers = [ctypes.c_void_p(x) for x in (plan.handle, plan.desc, plan.a, plan.b, plan.c, plan.d)]
+    status = library().cublasLtMatmulAlgoGetHeuristic(*pointers, preference, most, found, ctypes.byref(count))
+    library().cublasLtMatmulPreferenceDestroy(preference)
+    good = [x for x in found[: count.value] if x.state == 0]
+    if status or not good:
+        raise NoPlan(f"cuBLASLt has no algorithm for it (status {status})")
+    return good
+
+
+def compute_type(dtype: torch.dtype) -> int:
+    """As PyTorch's settings ask, which Dynamo guards. Raises NoPlan for those under which ATen does more than multiply."""
+    if torch.are_deterministic_algorithms_enabled():
+        raise NoPlan("deterministic algorithms are asked for")
+    if dtype == torch.float16 and getattr(torch.backends.cuda.matmul, "allow_fp16_accumulation", False):
+        raise NoPlan("float16 is to be summed in float16")
+    return COMPUTE_32F_FAST_TF32 if dtype == torch.float32 and _allows_tf32() else COMPUTE_32F
+
+
+def _allows_tf32() -> bool:
+    try:
+        return torch._C._get_cublas_allow_tf32()
+    except RuntimeError as reason:  # both of PyTorch's interfaces for this setting were used
+        raise NoPlan(str(reason).partition("\n")[0]) from reason
+
+
+def may_round_parts(dtype: torch.dtype) -> bool:
+    """Whether parts of a sum over K may be rounded to the result's dtype before they are added."""
+    settings = torch.backends.cuda.matmul
+    name = {torch.float16: "fp16", torch.bfloat16: "bf16"}.get(dtype)
+    return name is not None and bool(getattr(settings, f"allow_{name}_reduced_precision_reduction"))
+
+
+# ---- the library
+
+
+@cache
+def library() -> ctypes.CDLL:
+    """The cuBLASLt that PyTorch has loaded. Raises NoPlan where it has none."""
+    for name in NAMES:
+        try:
+            return ctypes.CDLL(name, mode=os.RTLD_NOLOAD | os.RTLD_NOW)
+        except OSError:
+            continue
+    raise NoPlan("PyTorch has not loaded cuBLASLt")
+
+
+_handles: dict[int, int] = {}
+_handles_lock = threading.Lock()
+
+
+def handle(device: int) -> int:
+    """cuBLASLt's handle for GPU number `device`; any number of threads may use it."""
+    with _handles_lock:
+        if device not in _handles:
+            with torch.cuda.device(device):
+                torch.cuda.current_blas_handle()  # there is a context then
+                _handles[device] = _made("Create")
+        return _handles[device]
+
+
+def _made(name: str, *args: int) -> Any:
+    made = ctypes.c_void_p()
+    status = getattr(library(), f"cublasLt{name}")(ctypes.byref(made), *args)
+    if status:
+        raise NoPlan(f"cublasLt{name} failed with status {status}")
+    return made if name == "MatmulPreferenceCreate" else made.value
+
+
+def _set(kind: str, what: Any, attribute: int, value: Any) -> None:
+    pointer = what if isinstance(what, ctypes.c_void_p) else ctypes.c_void_p(what)
+    size = ctypes.c_size_t(ctypes.sizeof(value))
+    status = getattr(library(), f"cublasLt{kind}SetAttribute")(pointer, attribute, ctypes.byref(value), size)
+    if status:
+        raise NoPlan(f"cublasLt{kind}SetAttribute({attribute}) failed with status {status}")
+
+
+def _layout(kind: int, matrix: Matrix, batch: int) -> int:
+    made = ctypes.c_void_p()
+    status = library().cublasLtMatrixLayoutCreate(
+        ctypes.byref(made),
+        kind,
+        ctypes.c_uint64(matrix.rows),
+        ctypes.c_uint64(matrix.columns),
+        ctypes.c_int64(matrix.lead),
+    )
+    if status:
+        raise NoPlan(f"cublasLtMatrixLayoutCreate failed with status {status}")
+    if batch != 1:
+        _set("MatrixLayout", made.value, LAYOUT_BATCH_COUNT, ctypes.c_int32(batch))
+        _set("MatrixLayout", made.value, LAYOUT_BATCH_STRIDE, ctypes.c_int64(matrix.step))
+    return made.value or 0
+
+
+def _float_bits(value: float) -> int:
+    return ctypes.c_int32.from_buffer(ctypes.c_float(value)).value
+
+
+def codes(device: int) -> tuple[int, int, int]:
+    """dtype, device type and index of a workspace, as the shim takes them."""
+    return shim.dtype_code(torch.uint8), *shim.device_codes(f"cuda:{device}")

@@ -1,0 +1,99 @@
+"""Matrix products on a GPU in a host program: `mlircx.call` of matmul and addmm, by cuBLASLt with a plan (cublas.py).
+
+Where native code meets sizes or an alignment for the first time, Python makes a plan, out of line; where cuBLASLt does not
+take a product, or fails, the C shim's routine computes it, out of line too.
+"""
+
+from typing import Any
+
+from mlirc.codegen import cublas, cublas_runtime, cuda_launch, shim
+from mlirc.codegen.cublas import CUDA_TYPES, Product
+from mlirc.codegen.host_frame import Buffer, Frame
+from mlirc.codegen.host_parts import PLANS_OF_PRODUCTS, PRODUCTS
+from mlirc.dialects import symbols
+from mlirc.dialects.bindings import ir
+from mlirc.dialects.dialect import attribute_value
+from mlirc.dialects.tensor_types import info_of
+
+
+def product_of(op: Any) -> Product | None:
+    """What cuBLASLt is to compute for the call; None for one of another routine, device or dtype, or form."""
+    if attribute_value(op.attributes["callee"]) not in ("matmul", "addmm"):
+        return None
+    if not all(isinstance(x.type, ir.RankedTensorType) for x in op.operands):
+        return None
+    *addend, a, b, out = infos = [info_of(x) for x in op.operands]
+    if (
+        not out.device.startswith("cuda")
+        or len({(x.device, x.dtype) for x in infos}) > 1
+        or out.dtype not in CUDA_TYPES
+    ):
+        return None
+    if any(x.rank != out.rank for x in (a, b)) or out.rank not in (2, 3):
+        return None
+    if addend and addend[0].shape != out.shape and (addend[0].shape != out.shape[1:] or out.rank == 3):
+        return None
+    sizes = [size for info in infos for size in (*info.shape, *info.stride)]
+    return Product(tuple(infos), tuple(sorted({name for size in sizes for name in symbols.free_symbols(size)})))
+
+
+def multiply(frame: Frame, op: Any, product: Product) -> None:
+    """Writes the product."""
+    text, number, device = frame.text, len(frame.gpus.products), product.device
+    frame.gpus.products.append(product)
+    buffers = [frame.values[x] for x in op.operands]
+    cuda_launch.enter(frame, device)
+    frame.op = attribute_value(op.attributes["callee"])
+    *addend, a, b, out = [frame.address(x) for x in buffers]
+    bias = addend[0] if addend and product.operands[0].rank == 1 else "null"
+    c = addend[0] if addend and bias == "null" else out
+    values = [frame.sizes.of(symbols.symbol(name)) for name in product.symbols]
+    count = len(values) + 1
+    key = text.place(f"[{count} x i64]", "key")
+    for k, value in enumerate(values):
+        text.line(f"store i64 {value}, ptr {frame.at(key, k + 1)}")
+    head = frame.at(text.link(PRODUCTS), number)
+    workspace = map(str, cublas.codes(device))
+    arguments = (head, str(count), key, a, b, c, out, bias, *workspace, f"%stream_{device}")
+    status = frame.runtime("multiply", *arguments)
+    again, done = text.fresh("again"), text.fresh("done")
+    text.line(f"br i1 {text.value(f'icmp eq i32 {status}, 0')}, label %{done}, label %{again}")
+    known, blobs = dict(frame.sizes.known), [x.blob if isinstance(x, Buffer) else "" for x in buffers]
+    with frame.out_of_line():
+        text.block(again)
+        aten, plan = text.fresh("aten"), text.fresh("plan")
+        text.line(
+            f"br i1 {text.value(f'icmp eq i32 {status}, {cublas_runtime.NO_PLAN}')}, label %{plan}, label %{aten}"
+        )
+        text.block(plan)
+        make_plan(frame, number, key, count)
+        second = frame.runtime("multiply", *arguments)
+        text.line(f"br i1 {text.value(f'icmp eq i32 {second}, 0')}, label %{done}, label %{aten}")
+        text.block(aten)
+        routine, more = shim.routine(frame.op, product.operands[-1].rank, product.operands[-1].device)
+        handles = [frame.plain(x) for x in buffers]
+        frame.shim(routine, handles[-1], *handles[:-1], *more)
+        text.line(f"br label %{done}")
+    frame.sizes.known = known  # what was written out of line is not known in line
+    for x, blob in zip(buffers, blobs, strict=True):
+        if isinstance(x, Buffer):
+            x.blob = blob
+    text.block(done)
+
+
+def make_plan(frame: Frame, number: int, key: str, count: int) -> None:
+    """Lets Python make the plan of product `number` for the words at `key`."""
+    text = frame.text
+    words = text.place(f"[{count + 1} x i64]", "operands")
+    text.line(f"store i64 {number}, ptr {words}")
+    for k in range(count):
+        text.line(f"store i64 {frame.load('i64', frame.at(key, k))}, ptr {frame.at(words, k + 1)}")
+    frame.at_site()
+    callable_ = text.value(text.call_text("PyTuple_GetItem", "ptr (ptr, i64)", "%self", str(PLANS_OF_PRODUCTS)))
+    letters = text.letters("i" * (count + 1))
+    frame.check(
+        frame.runtime(
+            "call_python", "%thread", callable_, "%name", "%inputs",
+            letters, str(count + 1), words, "null", "0", "null", "null",
+        )
+    )  # fmt: skip
