@@ -5,6 +5,10 @@
 
 As many programs as multiprocessors go through all tiles, so that the first steps of a tile are on their way while the
 last one is written. A tile is written in halves, which takes half the registers and half the shared memory.
+
+Two products, by matrices that lie in one, are computed as one of twice the width, whose halves the epilogue then has:
+
+    columns = tl.make_tensor_descriptor(p1, [2, 5632, 2048], [11534336, 2048, 1], [2, XBLOCK, KBLOCK])
 """
 
 from collections.abc import Collection
@@ -42,16 +46,25 @@ class Matrix:
 
 @dataclass(frozen=True)
 class Persistent:
-    """result   None where it is written by pointers, in one part"""
+    """result   None where it is written by pointers, in one part
+    apart    elements from the first product's columns to those of the second one; None where there is one product
+    """
 
     rows: Matrix
     columns: Matrix
     result: Matrix | None
+    apart: int | None
     tiling: Tiling
 
     @property
     def parts(self) -> int:
-        return 1 if self.result is None else 2
+        """In how many a tile of the result is written."""
+        return 1 if self.result is None or self.apart is not None else 2
+
+    @property
+    def halves(self) -> bool:
+        """Whether what is multiplied at once is twice as wide as what is then written."""
+        return self.parts == 2 or self.apart is not None
 
     @property
     def scratch(self) -> int:
@@ -62,14 +75,15 @@ class Persistent:
 def persistent(product: TritonProduct, aligned: Collection[int], programs: int) -> Persistent | None:
     """How to compute the product with `programs` programs, or None where its factors do not lie so, or there are few tiles."""
     sizes = [a.known for a in (*product.m, *product.n)]
-    if len(product.totals) != 1 or any(n is None for n in sizes):
+    apart = _apart(product) if len(product.totals) == 2 else None
+    if len(product.totals) != (1 if apart is None else 2) or any(n is None for n in sizes):
         return None
-    if -(-_size(product.m) // ROWS) * -(-_size(product.n) // COLUMNS) < programs:
+    if -(-_size(product.m) // ROWS) * -(-_size(product.n) * len(product.totals) // COLUMNS) < programs:
         return None
     rows = _matrix(product.rows, product.m, (product.k,), aligned)
     access = product.totals[0][1]
     columns = _matrix(access, product.n, (product.k,), aligned)
-    if columns is None:
+    if columns is None and apart is None:
         found = _matrix(access, (product.k,), product.n, aligned)
         columns = Matrix(found.operand, found.sizes, found.stride, found.offset, True) if found else None
     if rows is None or columns is None:
@@ -79,7 +93,18 @@ def persistent(product: TritonProduct, aligned: Collection[int], programs: int) 
     down, across = ({a.name for a in axes} for axes in (product.m, product.n))
     large = any(x.access is not None and x.dims & down and x.dims & across for x in product.epilogue)
     stages = STAGES[1] if large or result is None else STAGES[0]
-    return Persistent(rows, columns, result, Tiling(ROWS, COLUMNS // (1 if result is None else 2), STEPS, 8, stages))
+    width = COLUMNS if result is None and apart is None else COLUMNS // 2
+    return Persistent(rows, columns, result, apart, Tiling(ROWS, width, STEPS, 8, stages))
+
+
+def _apart(product: TritonProduct) -> int | None:
+    """Elements between the columns of two products, which lie alike in one matrix, rows of 16 bytes; None where they do not."""
+    (_, a), (_, b) = product.totals
+    first, second = a.address.rest, b.address.rest
+    alike = a.operand == b.operand and a.address.strides == b.address.strides
+    if not alike or not isinstance(first, int) or not isinstance(second, int):
+        return None
+    return second - first if second > first and (second - first) * a.dtype.itemsize % ALIGNMENT == 0 else None
 
 
 def _size(axes: tuple[Axis, ...]) -> int:
@@ -125,11 +150,9 @@ def write_persistent(e: Emitter, product: TritonProduct, plan: Persistent) -> No
     """The function's statements."""
     y, x = e.schedule.tiles
     down = -(-_size(product.m) // ROWS)
-    across = -(-_size(product.n) // COLUMNS)
-    wide = "XBLOCK" if plan.parts == 1 else f"{plan.parts} * XBLOCK"
-    box = f"[KBLOCK, {wide}]" if plan.columns.turned else f"[{wide}, KBLOCK]"
+    across = -(-_size(product.n) // (x.block * plan.parts))
     _describe(e, "rows", plan.rows, "[YBLOCK, KBLOCK]")
-    _describe(e, "columns", plan.columns, box)
+    load = _describe_columns(e, plan)
     if plan.result is not None:
         _describe(e, "result", plan.result, "[YBLOCK, XBLOCK]")
     add = e.lines.add
@@ -138,30 +161,45 @@ def write_persistent(e: Emitter, product: TritonProduct, plan: Persistent) -> No
     add(f"group = tile // {across * GROUP} * {GROUP}")
     add(f"height = tl.minimum({down} - group, {GROUP})")
     add(f"first_y = (group + tile % {across * GROUP} % height) * YBLOCK")
-    add(f"first_x = tile % {across * GROUP} // height * ({wide})")
-    add(f"total = tl.zeros([YBLOCK, {wide}], tl.float32)")
+    add(f"first_x = tile % {across * GROUP} // height * ({'XBLOCK' if plan.parts == 1 else '2 * XBLOCK'})")
+    add(f"total = tl.zeros([YBLOCK, {'2 * XBLOCK' if plan.halves else 'XBLOCK'}], tl.float32)")
     add(f"for k in range(0, {-(-_size((product.k,)) // STEPS)}):")
-    load = "columns.load([k * KBLOCK, first_x])" if plan.columns.turned else "columns.load([first_x, k * KBLOCK]).T"
     add(f"    total = tl.dot(rows.load([first_y, k * KBLOCK]), {load}, total)")
-    if plan.parts == 2:
+    if plan.halves:
         add("total0, total1 = tl.split(tl.permute(tl.reshape(total, (YBLOCK, 2, XBLOCK)), (0, 2, 1)))")
-    node = product.totals[0][0]
+    whole = frozenset(t.name for t in e.blocks)
     for part in range(plan.parts):
         start = "first_x" if part == 0 else f"first_x + {part} * XBLOCK"
         e.env, e.indices.known, e.masks = {}, {}, {}
         e.bind(y, "first_y")
         e.bind(x, start)
-        name = "total" if plan.parts == 1 else f"total{part}"
-        e.env[node] = Value(name, torch.float32, frozenset(t.name for t in e.blocks))
+        for number, (node, _) in enumerate(product.totals):
+            name = f"total{part + number}" if plan.halves else "total"
+            e.env[node] = Value(name, torch.float32, whole)
         for output in product.kernel.outputs:
             if plan.result is None:
                 e.store(output)
             else:
-                value = e.value(output.node)
-                add(f"result.store([first_y, {start}], {e.full(value, frozenset(t.name for t in e.blocks))})")
+                add(f"result.store([first_y, {start}], {e.full(e.value(output.node), whole)})")
     e.lines.depth -= 1
 
 
-def _describe(e: Emitter, name: str, matrix: Matrix, box: str) -> None:
+def _describe_columns(e: Emitter, plan: Persistent) -> str:
+    """The columns' descriptor; returns what loads a step of them, k down and columns across."""
+    columns = plan.columns
+    if plan.apart is not None:
+        strides = [plan.apart, columns.stride]
+        _describe(e, "columns", columns, "[2, XBLOCK, KBLOCK]", [2, *columns.sizes], strides)
+        return "columns.load([0, first_x, k * KBLOCK]).reshape(2 * XBLOCK, KBLOCK).T"
+    wide = "2 * XBLOCK" if plan.halves else "XBLOCK"
+    _describe(e, "columns", columns, f"[KBLOCK, {wide}]" if columns.turned else f"[{wide}, KBLOCK]")
+    return "columns.load([k * KBLOCK, first_x])" if columns.turned else "columns.load([first_x, k * KBLOCK]).T"
+
+
+def _describe(
+    e: Emitter, name: str, matrix: Matrix, box: str, sizes: list[int] | None = None, strides: list[int] | None = None
+) -> None:
+    """sizes, strides: where they are not those of the matrix; the last stride is 1 always"""
     pointer = f"p{matrix.operand}" + (f" + {matrix.offset}" if matrix.offset else "")
-    e.lines.add(f"{name} = tl.make_tensor_descriptor({pointer}, {list(matrix.sizes)}, [{matrix.stride}, 1], {box})")
+    steps = ", ".join(map(str, [*(strides or [matrix.stride]), 1]))
+    e.lines.add(f"{name} = tl.make_tensor_descriptor({pointer}, {sizes or list(matrix.sizes)}, [{steps}], {box})")

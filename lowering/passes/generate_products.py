@@ -11,6 +11,7 @@ from mlirc.dialects.kernel_builder import KernelBuilder
 from mlirc.dialects.kernel_forms import broadcast_map
 from mlirc.dialects.ops.pair_panels import pair_panel_map, pair_panels_info
 from mlirc.dialects.ops.panels import panel_map, panels_info
+from mlirc.dialects.tensor_info import TensorInfo
 from mlirc.dialects.tensor_types import info_of, type_of
 from mlirc.lowering.cpu_target import CpuTarget, host
 from mlirc.lowering.fusion_cost import typical
@@ -63,7 +64,7 @@ class GenerateProducts:
             if against:
                 continue
             with ir.InsertionPoint(op), op.location:
-                made = product(bias, x, w, op.results[0], packed)
+                made = product(bias, x, w, info_of(op.results[0]), packed)
             op.results[0].replace_all_uses_with(made)
             op.operation.erase()
 
@@ -110,9 +111,8 @@ def generated_dtypes(target: CpuTarget) -> tuple[torch.dtype, ...]:
     return (torch.float32,) if library_is_better else (torch.float32, torch.bfloat16)
 
 
-def product(bias: list[ir.Value], x: ir.Value, w: ir.Value, result: ir.Value, packed: bool) -> ir.Value:
-    """The kernel's result. packed: its columns lie in panels, which are made here."""
-    out = info_of(result)
+def product(bias: list[ir.Value], x: ir.Value, w: ir.Value, out: TensorInfo, packed: bool) -> ir.Value:
+    """The kernel's result, of type `out`. packed: its columns lie in panels, which are made here."""
     columns, index = w, lambda k, n: (k, n)
     if packed:
         in_pairs = info_of(w).dtype == torch.bfloat16 and host().multiplies_pairs

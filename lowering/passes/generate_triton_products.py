@@ -6,8 +6,8 @@ from typing import Any
 import torch
 
 from mlirc.dialects.bindings import ir
-from mlirc.dialects.dialect import OPS, Unary
 from mlirc.dialects.tensor_types import info_of
+from mlirc.lowering.gated_products import gate_of, is_activation, last_reader, replace_by_kernel
 from mlirc.lowering.ledger import Ledger
 from mlirc.lowering.passes.generate_products import product
 from mlirc.lowering.passes.pad_products import is_returned
@@ -31,6 +31,8 @@ class GenerateTritonProducts:
              %1 = "mlirc.gelu"(%0)                                           reduce(mul(read %x, read %w)) + read %b })
                                                                          %1 = "mlirc.gelu"(%0)
     ACTIVATION  one activation reads the product, and nothing else, and reading and writing that costs more than ours loses
+    GATED       a product by two parameters at once (merge-products), of which one half goes through an activation and is
+                multiplied by the other one: silu(x @ a) * (x @ b), gated_products.py
     UNALIGNED   the graph returns it, its rows begin anywhere, and it has a bias: the library would need a padded copy
     FASTER      the library is, by the numbers in this file, which were measured on an H200; on other GPUs it stays
     """
@@ -40,10 +42,19 @@ class GenerateTritonProducts:
     multiprocessors: int = 132
 
     def run(self, function: Any, ledger: Ledger) -> None:
-        for op in list(function.regions[0].blocks[0].operations):
-            if op.operation.name not in ("mlirc.matmul", "mlirc.addmm") or not is_large(op, self.multiprocessors):
+        products = ("mlirc.matmul", "mlirc.addmm")  # found first: replacing one erases what follows it
+        for op in [op for op in function.regions[0].blocks[0].operations if op.operation.name in products]:
+            if not is_large(op, self.multiprocessors):
                 continue
             *bias, x, w = op.operands
+            gate = gate_of(op) if info_of(w).stride[0] == 1 else None
+            if gate is not None:
+                taken = is_worth(op, True, self.multiprocessors, gated=True)
+                rule = "GATED" if taken else "FASTER"
+                ledger.record(self.name, "generate", op.operation.name, rule, taken, source_line(op.location))
+                if taken:
+                    replace_by_kernel(op, gate)
+                continue
             unaligned = is_by_rows(info_of(x), info_of(w), info_of(op.results[0])) and is_returned(op.results[0])
             activated = is_activated(op.results[0])
             if not activated and not (unaligned and bias):
@@ -53,7 +64,7 @@ class GenerateTritonProducts:
             ledger.record(self.name, "generate", op.operation.name, rule, taken, source_line(op.location))
             if taken:
                 with ir.InsertionPoint(op), op.location:
-                    made = product(bias, x, w, op.results[0], False)
+                    made = product(bias, x, w, info_of(op.results[0]), False)
                 op.results[0].replace_all_uses_with(made)
                 op.operation.erase()
 
@@ -83,21 +94,16 @@ def is_hopper(device: str) -> bool:
 
 def is_activated(x: ir.Value) -> bool:
     """Whether one activation alone reads the value, or a view of all of it."""
-    readers = [use.owner for use in x.uses]
-    if len(readers) != 1:
-        return False
-    reader = readers[0]
-    if reader.operation.name == "mlirc.view" and info_of(reader.results[0]).numel == info_of(x).numel:
-        return is_activated(reader.results[0])
-    cls = OPS.get(reader.operation.name.removeprefix("mlirc."), object)
-    return issubclass(cls, Unary) and not cls.cheap and info_of(reader.results[0]).dtype == info_of(x).dtype
+    _, reader = last_reader(x)
+    return reader is not None and is_activation(reader)
 
 
-def is_worth(op: Any, activated: bool, programs: int) -> bool:
-    """Whether ours takes less time than the library's product and the kernel after it, which reads and writes the result."""
+def is_worth(op: Any, activated: bool, programs: int, gated: bool = False) -> bool:
+    """Whether ours takes less time than the library's product and the kernel after it, which reads and writes the result;
+    gated: reads it, and writes half as much."""
     x, out = info_of(op.operands[len(op.operands) - 2]), info_of(op.results[0])
     (rows, columns), inner = static(out.shape), static(x.shape)[1]
     tiles = -(-rows // ROWS) * -(-columns // COLUMNS)
-    ours = -(-tiles // programs) * (TILE + STEP * inner) + ACTIVATION * rows * columns * activated
+    ours = -(-tiles // programs) * (TILE + STEP * inner) + ACTIVATION * rows * columns * activated / (2 if gated else 1)
     library = 2 * rows * columns * inner / RATE * (1 + SHORT / inner)
-    return ours < library + 2 * rows * columns * out.dtype.itemsize / BYTES
+    return ours < library + (1.5 if gated else 2) * rows * columns * out.dtype.itemsize / BYTES
