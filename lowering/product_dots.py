@@ -1,9 +1,12 @@
 """A product of a few rows with a matrix whose columns lie along k: sums of products along the lanes, added up at their end.
 
+copy the rows                                   they stay in the first-level cache, a block of k at a time
 for unit of columns:                            threads share them; a vector of them
-  for column in unit:                           the matrix is read once, from beginning to end
-    tile[rows, column] = rows @ column          the sums in registers
+  for columns in unit:                          the matrix is read once, from beginning to end, and ahead of that
+    tile[rows, columns] = rows @ columns        the sums in registers
   epilogue over the unit's rows
+
+A vector of bfloat16 is read as 32-bit pairs: shifted, they are the float32 numbers at even places, masked, those at odd ones.
 """
 
 import torch
@@ -17,22 +20,30 @@ from mlirc.lowering.product_vectors import F32
 from mlirc.lowering.vector_builder import Value
 
 MOST_ROWS = 8
+MOST_COPIED = 256 << 10  # steps of rows, 4 bytes each, on a thread's stack
 SUMS = 8  # of vectors, side by side: each addition waits for the one before it
 ROW_BYTES = 24 << 10  # of rows: they stay in the first-level cache
 MOST_STEPS = 2048  # along k: so few are summed in a lane before they are added to the rest
 CACHE_LINE = 64
+AHEAD = 24 << 10  # bytes from what is read to what is fetched into the second-level cache
+PADDING = 16  # steps, without which rows 4 KiB apart would evict each other
+
+HIGH = -65536  # of a pair's 32 bits, those of the number at the odd place
 
 
 def takes_dots(product: Product) -> bool:
     """Whether rows are few, and lie along k as columns do."""
-    few = isinstance(product.m_size, int) and 0 < product.m_size <= MOST_ROWS
-    return few and product.ka == 1
+    m, k = product.m_size, product.k.size
+    return isinstance(m, int) and isinstance(k, int) and 0 < m <= MOST_ROWS and m * k <= MOST_COPIED and product.ka == 1
 
 
 class DotWriter(UnitsWriter):
     """
-    copies   of the sums, each of which takes every so many vectors along k
-    steps    along k, of a block
+    group     rows of a tile; `columns` of a whole one
+    registers of vectors, which the processor has
+    length    steps in all; `span` of them are read at once
+    block     steps that are summed in registers
+    room      steps from row to row of the copies
     """
 
     panel = MOST_ROWS  # all rows: one thread does them
@@ -40,101 +51,233 @@ class DotWriter(UnitsWriter):
     def __init__(self, product: Product, name: str, target: CpuTarget):
         assert isinstance(product.m_size, int)
         super().__init__(product, name, target)
+        assert isinstance(self.steps_in_all, int)
+        self.length = self.steps_in_all
         self.unit, self.row_count = self.lanes, product.m_size
-        self.copies = max(1, SUMS // self.row_count)
-        most = ROW_BYTES // (self.row_count * self.step * CACHE_LINE) * CACHE_LINE
-        self.steps = min(MOST_STEPS, most)
+        self.span = self.lanes * (1 + self.widens)
+        self.registers = 32 if target.has_avx512 or target.arch == "aarch64" else 16
+        self.group, self.columns = self.tile_size()
+        most = ROW_BYTES // (4 * self.row_count * CACHE_LINE) * CACHE_LINE
+        self.block = min(MOST_STEPS, most)
+        self.room = -(-self.length // self.span) * self.span + PADDING
+
+    def tile_size(self) -> tuple[int, int]:
+        """Rows and columns: the sums, a step of the columns, widened too, and of one row are in registers."""
+        for groups in range(1, self.row_count + 1):
+            rows = -(-self.row_count // groups)
+            for columns in (4, 2):
+                if (rows + 1 + self.widens) * columns + 1 <= self.registers:
+                    return rows, columns
+        return 1, 1
 
     def make_room(self) -> None:
         self.take("turned", self.row_count * self.lanes)
+        self.take("rows", self.row_count * self.room)
 
     def multiply(self, units: Range, panels: Range) -> None:
-        self.dot_function()
+        self.copy_rows()
         self.each(units, self.one_unit)
+
+    # ---- rows
+
+    def copy_rows(self) -> None:
+        """rows[i, k] = row i; of a whole span, bfloat16's even places come before its odd ones. 0 after the last step."""
+        e, b = self.e, self.e.index
+        x, apart = self.rows_from()
+        whole = self.length // self.span * self.span
+
+        def row(number: Value) -> None:
+            source, to = self.at(x, b.mul(number, apart)), self.at(e.env["rows"], b.mul(number, e.i64(4 * self.room)))
+
+            def span(k: Value) -> None:
+                place = self.at(to, b.mul(k, e.i64(4)))
+                for i, part in enumerate(self.spread(self.at(source, b.mul(k, e.i64(self.step))))):
+                    self.store(part, self.at(place, e.i64(4 * self.lanes * i)))
+
+            def rest(k: Value) -> None:
+                left = self.below(b.sub(self.k, k))
+                part = self.load(self.factor, self.at(source, b.mul(k, e.i64(self.step))), left)
+                self.store(part, self.at(to, b.mul(k, e.i64(4))))
+
+            self.each((e.i64(0), e.i64(whole)), span, self.span)
+            if whole < self.length:
+                self.each((e.i64(whole), self.k), rest, self.lanes)
+
+        self.each((e.i64(0), self.m), row)
+
+    def spread(self, address: Value) -> list[Value]:
+        """A span of factors: one vector, or, widened, those at even places and those at odd ones."""
+        if not self.widens:
+            return [self.load(F32, address, None)]
+        b = self.e.builder(torch.int32, True)
+        pairs = b.emit(f"llvm.load {address} {{alignment = 2 : i64}} : !llvm.ptr -> {b.type_text(b.dtype)}", b.dtype)
+        return [b.bitcast(x, F32) for x in (b.shl(pairs, b.constant(16)), b.and_(pairs, b.constant(HIGH)))]
+
+    # ---- units
 
     def one_unit(self, unit: Value) -> None:
         e, b = self.e, self.e.index
         turned, wide = e.env["turned"], e.builder(F32, True)
-        x, rows_apart = self.rows_from()
         for i in range(self.row_count):
             self.store(wide.constant(0, F32), self.at(turned, e.i64(4 * self.lanes * i)))
-
-        def block(k: Value) -> None:
-            a, apart = self.columns_at(unit, k)
-            here, steps = self.at(x, b.mul(k, e.i64(self.step))), b.minimum(e.i64(self.steps), b.sub(self.k, k))
-
-            def column(number: Value) -> None:
-                there, to = self.at(a, b.mul(apart, number)), self.at(turned, b.mul(number, e.i64(4)))
-                e.lines.append(
-                    f"llvm.call @{self.name}_dots({here}, {rows_apart}, {there}, {apart}, {to}, {steps}) : {_TYPES}"
-                )
-
-            self.each((e.i64(0), self.size_of(unit)), column)
 
         def row(number: Value) -> None:
             self.bind_row(number)
             line = self.at(turned, b.mul(number, e.i64(4 * self.lanes)))
             self.epilogue(b.mul(unit, e.i64(self.unit)), self.size_of(unit), line)
 
-        self.each((e.i64(0), self.k), block, self.steps)
+        self.each((e.i64(0), self.k), lambda k: self.one_block(unit, k), self.block)
         self.each((e.i64(0), self.m), row)
 
-    def dot_function(self) -> None:
-        """to[i, 0] += row i times a column; the stride in bytes, rows of `to` are a vector apart."""
-        outside, self.e = self.e, Emitter(self.e.vector, self.e.text.target)
+    def one_block(self, unit: Value, k: Value) -> None:
+        """Adds to the unit's tile what the steps of a block give."""
         e, b = self.e, self.e.index
-        steps, many = Value("%steps", torch.int64), self.copies * self.lanes
+        a, apart = self.columns_at(unit, k)
+        rows, size = self.at(e.env["rows"], b.mul(k, e.i64(4))), self.size_of(unit)
+        steps = b.minimum(e.i64(self.block), b.sub(self.k, k))
+        ahead = self.at(a, b.add(e.i64(self.ahead()), b.mul(k, e.i64((self.unit - 1) * self.step))))
+        whole = b.and_(size, e.i64(-self.columns))
+
+        def tile(columns: int, number: Value) -> None:
+            there, to = self.at(a, b.mul(apart, number)), self.at(e.env["turned"], b.mul(number, e.i64(4)))
+            fetched = self.at(ahead, b.mul(b.mul(number, steps), e.i64(self.step)))
+            for first in range(0, self.row_count, self.group):
+                name = self.dots(min(self.group, self.row_count - first), columns, fetches=first == 0)
+                x = self.at(rows, e.i64(4 * self.room * first))
+                sums = self.at(to, e.i64(4 * self.lanes * first))
+                e.lines.append(f"llvm.call @{name}({x}, {there}, {apart}, {sums}, {steps}, {fetched}) : {_TYPES}")
+
+        self.each((e.i64(0), whole), lambda number: tile(self.columns, number), self.columns)
+        if self.p.n_size % self.columns:
+            self.each((whole, size), lambda number: tile(1, number))
+
+    def ahead(self) -> int:
+        """Bytes that what is fetched lies ahead, in the order in which the matrix lies: a unit, where blocks leave that order."""
+        one_block = self.length <= self.block
+        return AHEAD if one_block else max(AHEAD, self.unit * self.length * self.step)
+
+    # ---- tiles
+
+    def dots(self, rows: int, columns: int, fetches: bool) -> str:
+        """The function to[i, j] += row i times column j; `columns_apart` in bytes, rows of `to` are a vector apart."""
+        name = f"{self.name}_dots{rows}x{columns}" + "_fetch" * fetches
+        if name not in self.e.text.functions:
+            outside, self.e = self.e, Emitter(self.e.vector, self.e.text.target)
+            self.dots_body(rows, columns, fetches)
+            lines = [f"llvm.func internal @{name}({_PARAMETERS}) {{", *self.e.text.preamble, *self.e.lines]
+            outside.text.functions[name] = "\n".join([*lines, "llvm.return", "}"])
+            self.e = outside
+        return name
+
+    def dots_body(self, rows: int, columns: int, fetches: bool) -> None:
+        e, b = self.e, self.e.index
+        room = (self.registers - (1 + self.widens) * columns - 1) // (rows * columns)
+        steps, copies = Value("%steps", torch.int64), min(room, -(-SUMS // (rows * columns)))
+        many = copies * self.span
         whole = b.sub(steps, b.binary("arith.remui", steps, e.i64(many)))
-        vectors = b.and_(steps, e.i64(-self.lanes))
-        self.sums(e.i64(0), whole, self.copies, None)
-        if self.copies > 1:
-            self.sums(whole, vectors, 1, None)
-        e.lines.append(f"scf.if {b.lt(vectors, steps)} {{")
-        self.sums(vectors, steps, 1, self.below(b.sub(steps, vectors)))
-        e.lines.append("}")
-        self.e = outside
-        head = f"llvm.func internal @{self.name}_dots({_PARAMETERS}) {{"
-        self.e.text.functions["dots"] = "\n".join([head, *e.text.preamble, *e.lines, "llvm.return", "}"])
+        spans = b.and_(steps, e.i64(-self.span))
+        wide, cells = e.builder(F32, True), rows * columns
 
-    def sums(self, start: Value, end: Value, copies: int, mask: Value | None) -> None:
-        """Adds to `to` what the steps from `start` to `end` give."""
+        def loop(start: Value, end: Value, sums: list[Value], copies: int) -> list[Value]:
+            """`sums` with the steps from `start` to `end`: each copy takes every so many spans."""
+            types = [wide.type_text(F32)] * len(sums)
+
+            def step(k: Value, state: list[Value]) -> list[Value]:
+                if fetches:
+                    self.fetch(k, columns, copies * self.span * self.step * columns)
+                parts = [state[u * cells : (u + 1) * cells] for u in range(copies)]
+                for u in range(copies):
+                    self.one_span(b.add(k, e.i64(u * self.span)), parts[u], rows, columns)
+                return [x for part in parts for x in part]
+
+            return e.loop(start, end, e.i64(copies * self.span), sums, types, step)
+
+        def rest(k: Value, state: list[Value]) -> list[Value]:
+            self.masked(k, self.below(b.sub(steps, k)), state, rows, columns)
+            return state
+
+        all_ = loop(e.i64(0), whole, [wide.constant(0, F32)] * cells * copies, copies)
+        sums = all_[:cells]
+        for u in range(1, copies):
+            sums = [wide.add(x, y) for x, y in zip(sums, all_[u * cells : (u + 1) * cells], strict=True)]
+        if copies > 1 and (self.length % many or self.block % many):
+            sums = loop(whole, spans, sums, 1)
+        if self.length % self.span:
+            sums = e.loop(spans, steps, e.i64(self.lanes), sums, [wide.type_text(F32)] * len(sums), rest)
+        for i in range(rows):
+            self.add_to_row(i, sums[i * columns : (i + 1) * columns])
+
+    def one_span(self, k: Value, sums: list[Value], rows: int, columns: int) -> None:
+        """Adds the products of a span, the one at `k`, to the sums, those of a row side by side."""
+        factors = [self.spread(self.column(j, k)) for j in range(columns)]
+        for part in range(len(factors[0])):
+            for i in range(rows):
+                x = self.load(F32, self.row(i, k, part), None)
+                for j in range(columns):
+                    sums[i * columns + j] = self.times(x, factors[j][part], sums[i * columns + j])
+
+    def masked(self, k: Value, mask: Value, sums: list[Value], rows: int, columns: int) -> None:
+        """The same for some of a vector's steps, which the rows' copies have in their order."""
+        factors = [self.load(self.factor, self.column(j, k), mask) for j in range(columns)]
+        for i in range(rows):
+            x = self.load(F32, self.row(i, k), None)
+            for j in range(columns):
+                sums[i * columns + j] = self.times(x, factors[j], sums[i * columns + j])
+
+    def column(self, number: int, k: Value) -> Value:
+        b = self.e.index
+        start = self.at(Value("%w", torch.int64), b.mul(Value("%apart", torch.int64), self.e.i64(number)))
+        return self.at(start, b.mul(k, self.e.i64(self.step)))
+
+    def row(self, number: int, k: Value, part: int = 0) -> Value:
         e = self.e
-        wide = e.builder(F32, True)
-        cells = [(u, i) for u in range(copies) for i in range(self.row_count)]
-        x, apart, w = (Value(n, torch.int64) for n in ("%x", "%x_apart", "%w"))
+        start = self.at(Value("%x", torch.int64), e.i64(4 * (number * self.room + part * self.lanes)))
+        return self.at(start, e.index.mul(k, e.i64(4)))
 
-        def step(k: Value, state: list[Value]) -> list[Value]:
-            offset, found = e.index.mul(k, e.i64(self.step)), []
-            for u in range(copies):
-                here = e.index.add(offset, e.i64(u * self.lanes * self.step))
-                if self.row_count > 1 and mask is None and u * self.lanes * self.step % CACHE_LINE == 0:
-                    self.prefetch(self.at(self.at(w, Value("%w_apart", torch.int64)), here))
-                column = self.load(self.factor, self.at(w, here), mask)
-                for i in range(self.row_count):
-                    place = self.at(x, e.index.add(e.index.mul(apart, e.i64(i)), here))
-                    found.append(self.times(self.load(self.factor, place, mask), column, state[len(found)]))
-            return found
-
-        zeros = [wide.constant(0, F32)] * len(cells)
-        totals = e.loop(start, end, e.i64(copies * self.lanes), zeros, [wide.type_text(F32)] * len(cells), step)
-        for i in range(self.row_count):
-            total = totals[i]
-            for other in totals[i + self.row_count :: self.row_count]:
-                total = wide.add(total, other)
-            text = f"vector.reduction <add>, {total} fastmath<reassoc> : {wide.type_text(F32)} into f32"
-            one, place = e.builder(F32), self.cell(i)
-            before = one.emit(f"llvm.load {place} {{alignment = 4 : i64}} : !llvm.ptr -> f32", F32)
-            sum_ = one.add(before, one.emit(text, F32))
-            e.lines.append(f"llvm.store {sum_}, {place} {{alignment = 4 : i64}} : f32, !llvm.ptr")
-
-    def prefetch(self, address: Value) -> None:
-        """Of the next column: the processor follows a stream less well while several rows are read beside it."""
+    def fetch(self, k: Value, columns: int, bytes_: int) -> None:
+        """Of what comes later as many bytes as are read, as one stream: the processor follows several less well."""
         e = self.e
-        options = "{rw = 0 : i32, hint = 3 : i32, cache = 1 : i32}"
-        e.lines.append(f'"llvm.intr.prefetch"({address}) {options} : (!llvm.ptr) -> ()')
+        here = self.at(Value("%ahead", torch.int64), e.index.mul(k, e.i64(columns * self.step)))
+        for line in range(0, bytes_, CACHE_LINE):
+            options = "{rw = 0 : i32, hint = 2 : i32, cache = 1 : i32}"
+            e.lines.append(f'"llvm.intr.prefetch"({self.at(here, e.i64(line))}) {options} : (!llvm.ptr) -> ()')
 
-    def cell(self, row: int) -> Value:
-        return self.at(Value("%to", torch.int64), self.e.i64(4 * row * self.lanes))
+    def add_to_row(self, number: int, sums: list[Value]) -> None:
+        """to[number, j] += the sum of the lanes of sums[j]"""
+        e, columns = self.e, len(sums)
+        place = self.at(Value("%to", torch.int64), e.i64(4 * number * self.lanes))
+        if columns == 1:
+            one = e.builder(F32)
+            type_ = "f32"
+            text = f"vector.reduction <add>, {sums[0]} fastmath<reassoc> : vector<{self.lanes}xf32> into f32"
+            total = one.emit(text, F32)
+        else:
+            type_ = f"vector<{columns}xf32>"
+            total = self.across(sums)
+        before = e.index.emit(f"llvm.load {place} {{alignment = 4 : i64}} : !llvm.ptr -> {type_}", F32)
+        after = e.index.emit(f"arith.addf {before}, {total} : {type_}", F32)
+        e.lines.append(f"llvm.store {after}, {place} {{alignment = 4 : i64}} : {type_}, !llvm.ptr")
+
+    def across(self, sums: list[Value]) -> Value:
+        """A vector of what the lanes of two or four vectors add up to: within each four lanes, then across them."""
+        width, columns = self.lanes, len(sums)
+        for orders in (_SINGLE, _DOUBLE)[: columns // 2]:
+            choices = [self.in_fours(order) for order in orders]
+            sums = [self.add_shuffled(x, y, choices, width) for x, y in zip(sums[::2], sums[1::2], strict=True)]
+        (total,) = sums
+        while width > columns:
+            width //= 2
+            total = self.add_shuffled(total, total, [list(range(width)), list(range(width, 2 * width))], 2 * width)
+        return total
+
+    def in_fours(self, order: list[int]) -> list[int]:
+        """A choice of two times four lanes, for each four lanes of two vectors."""
+        return [start + k if k < 4 else self.lanes + start + k - 4 for start in range(0, self.lanes, 4) for k in order]
+
+    def add_shuffled(self, x: Value, y: Value, orders: list[list[int]], width: int) -> Value:
+        b, type_ = self.e.index, f"vector<{width}xf32>"
+        first, second = (b.emit(f"vector.shuffle {x}, {y} {o} : {type_}, {type_}", F32) for o in orders)
+        return b.emit(f"arith.addf {first}, {second} : vector<{len(orders[0])}xf32>", F32)
 
     def times(self, x: Value, y: Value, z: Value) -> Value:
         if not self.pairs:
@@ -146,5 +289,8 @@ class DotWriter(UnitsWriter):
         return Value(name, F32)
 
 
-_PARAMETERS = "%x: !llvm.ptr, %x_apart: i64, %w: !llvm.ptr, %w_apart: i64, %to: !llvm.ptr, %steps: i64"
-_TYPES = "(!llvm.ptr, i64, !llvm.ptr, i64, !llvm.ptr, i64) -> ()"
+# of two times four lanes, single ones and pairs: what is added to what
+_SINGLE = [0, 4, 1, 5], [2, 6, 3, 7]
+_DOUBLE = [0, 1, 4, 5], [2, 3, 6, 7]
+_PARAMETERS = "%x: !llvm.ptr, %w: !llvm.ptr, %apart: i64, %to: !llvm.ptr, %steps: i64, %ahead: !llvm.ptr"
+_TYPES = "(!llvm.ptr, !llvm.ptr, i64, !llvm.ptr, i64, !llvm.ptr) -> ()"
