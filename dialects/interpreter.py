@@ -20,6 +20,7 @@ from mlirc.dialects.kernel_builder import KernelBuilder
 from mlirc.dialects.kernel_interpreter import Points, elementwise, fold, operand_dtypes, run_kernel
 from mlirc.dialects.memory_ops import arenas
 from mlirc.dialects.ops.attention import Attention, AttentionBackward
+from mlirc.dialects.ops.convolution import Convolution, ConvolutionInputGradient, ConvolutionWeightGradient
 from mlirc.dialects.symbols import Int
 from mlirc.dialects.tensor_types import TensorInfo, info_of
 
@@ -348,7 +349,9 @@ class _Interpreter:
             raise ValueError(f"no routine '{callee}'; there are {', '.join(CALLEES)}")
         operands = [self.tensor(x) for x in op.operands]
         attributes = {
-            name: attribute_value(op.attributes[name]) for name in ("scale", "causal") if name in op.attributes
+            name: attribute_value(value)
+            for name, value in op.attributes.items()
+            if name not in ("callee", "inputs", "kernel", "symbols")
         }
         for out, made in zip(operands[count:], flat(CALLEES[callee](*operands[:count], **attributes)), strict=True):
             out.copy_(made)
@@ -383,6 +386,9 @@ CALLEES: dict[str, Callable[..., Any]] = {
     "copy": torch.clone,
     "attention": Attention.reference,
     "attention_backward": AttentionBackward.reference,
+    "convolution": Convolution.reference,
+    "convolution_input_gradient": ConvolutionInputGradient.reference,
+    "convolution_weight_gradient": ConvolutionWeightGradient.reference,
 }
 
 HANDLERS: dict[str, Callable[[Any, Any], list[Any]]] = {

@@ -10,8 +10,8 @@ from mlirc.dialects.dialect import OPS, attribute_value
 from mlirc.frontend.statistics import GraphReport, KernelReport
 from mlirc.lowering.pass_manager import PipelineRun, functions
 from mlirc.lowering.source_lines import source_lines
+from mlirc.lowering.stage_forms import GENERATED
 
-ATTENTION = ("attention", "attention_backward")
 PLUMBING = ("constant", "cast", "size")  # not worth a reader's attention
 
 
@@ -30,7 +30,7 @@ def read_report(
             label, ops, lines = attribute_value(op.attributes["label"]), kernel_ops(op), source_lines(op.location)
             known = kernels.setdefault((label, *ops, *lines), KernelReport(label, ops, lines, 0))
             known.launches += 1
-        elif name == "mlircx.call" and attribute_value(op.attributes["callee"]) in ATTENTION:
+        elif name == "mlircx.call" and f"mlirc.{attribute_value(op.attributes['callee'])}" in GENERATED:
             lines, label = source_lines(op.location), attribute_value(op.attributes["callee"])
             kernels.setdefault((label, *lines), KernelReport(label, [label], lines, 0)).launches += 1
         elif name == "mlircx.call":

@@ -12,13 +12,13 @@ from mlirc.lowering.ledger import Ledger
 from mlirc.lowering.liveness import Buffer, Liveness, liveness
 from mlirc.lowering.origins import view_root
 from mlirc.lowering.source_lines import source_line
+from mlirc.lowering.stage_forms import GENERATED
 
 WRITERS = (
     "mlircx.kernel",
     "mlirc.matmul",
     "mlirc.addmm",
-    "mlirc.attention",
-    "mlirc.attention_backward",
+    *GENERATED,
     "mlirc.copy",
 )  # ops that write where they are told to
 

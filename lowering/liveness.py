@@ -14,11 +14,11 @@ from mlirc.dialects.dialect import attribute_value
 from mlirc.dialects.symbols import Int
 from mlirc.dialects.tensor_types import TensorInfo
 from mlirc.lowering.pass_manager import UnsupportedByPass
+from mlirc.lowering.stage_forms import GENERATED
 
 ATEN = ("mlircx.aten", "mlircx.aten_effect")
 SCALAR_WORK = ("mlirc.constant", "mlirc.size", "mlirc.iota", "mlirc.copy")
-ATTENTION = ("mlirc.attention", "mlirc.attention_backward")
-PLANNED_OPS = {"mlircx.kernel", "mlirc.matmul", "mlirc.addmm", *ATTENTION, *SCALAR_WORK}
+PLANNED_OPS = {"mlircx.kernel", "mlirc.matmul", "mlirc.addmm", *GENERATED, *SCALAR_WORK}
 ARGUMENT, PLANNED, OWNED = "argument", "planned", "owned"
 
 

@@ -14,7 +14,14 @@ MADE_BY = {"kernel": "to-kernels", "memory": "plan-memory", "lowered": "lower-ke
 
 ATEN = {"mlircx.aten", "mlircx.aten_effect"}
 NUMBERS = {"mlirc.constant", "mlirc.size"}
-LIBRARY = {"mlirc.matmul", "mlirc.addmm", "mlirc.attention", "mlirc.attention_backward"}
+GENERATED = (  # calls that kernels of our own are written for
+    "mlirc.attention",
+    "mlirc.attention_backward",
+    "mlirc.convolution",
+    "mlirc.convolution_input_gradient",
+    "mlirc.convolution_weight_gradient",
+)
+LIBRARY = {"mlirc.matmul", "mlirc.addmm", *GENERATED}
 KERNEL_STAGE = LIBRARY | {"mlircx.kernel", "mlirc.view", "mlirc.copy", "mlirc.iota", "mlirc.assign"}
 MEMORY_STAGE = {"mlirc.slot", "mlirc.allocate", "mlirc.release", "mlirc.view", "mlircx.call"}
 ALLOWED: dict[str, set[str]] = {

@@ -14,8 +14,9 @@ from mlirc.dialects.dialect import OPS, attribute_value
 from mlirc.dialects.symbols import Int
 from mlirc.dialects.tensor_types import info_of
 from mlirc.lowering.attention_call import verify_attention, verify_backward
+from mlirc.lowering.convolution_call import verify_convolution
 from mlirc.lowering.kernel_verifier import StageError, expect, list_attribute, text_attribute, verify_kernel
-from mlirc.lowering.stage_forms import ATEN, MADE_BY, NUMBERS, may_hold
+from mlirc.lowering.stage_forms import ATEN, GENERATED, MADE_BY, NUMBERS, may_hold
 
 
 def verify_stage(function: Any, stage: str) -> None:
@@ -187,8 +188,9 @@ def verify_launch(op: Any) -> None:
 
 
 def verify_call(op: Any) -> None:
-    verifiers = {"attention": verify_attention, "attention_backward": verify_backward}
-    verifiers.get(text_attribute(op, "callee"), lambda op: None)(op)
+    name = f"mlirc.{text_attribute(op, 'callee')}"
+    if name in GENERATED:
+        CHECKS[name](op)
     outputs = len(op.operands) - input_count(op)
     expect(outputs >= 1, op, "writes nothing", "the operands after the inputs are written")
 
@@ -209,6 +211,9 @@ CHECKS: dict[str, Callable[[Any], None]] = {
     "mlirc.addmm": verify_product,
     "mlirc.attention": verify_attention,
     "mlirc.attention_backward": verify_backward,
+    "mlirc.convolution": verify_convolution,
+    "mlirc.convolution_input_gradient": verify_convolution,
+    "mlirc.convolution_weight_gradient": verify_convolution,
     "mlircx.kernel": verify_kernel_op,
     "mlircx.aten": verify_aten,
     "mlircx.aten_effect": verify_aten,

@@ -10,6 +10,10 @@ from mlirc.dialects.dialect import create
 from mlirc.lowering.attention_backward import backward_text
 from mlirc.lowering.attention_call import backward_refusal, read_attention, read_gradients, refusal
 from mlirc.lowering.attention_function import attention_text
+from mlirc.lowering.convolution_call import read_convolution
+from mlirc.lowering.convolution_call import refusal as convolution_refusal
+from mlirc.lowering.convolution_forward import convolution_text
+from mlirc.lowering.convolution_weight_gradient import weight_gradient_text
 from mlirc.lowering.cpu_target import CpuTarget, host
 from mlirc.lowering.kernel_function import KernelText, kernel_text
 from mlirc.lowering.kernel_nodes import Kernel, NotAKernel, messages, read_kernel, structure, text
@@ -19,9 +23,12 @@ from mlirc.lowering.product_kinds import product_text
 from mlirc.lowering.product_match import match_product
 
 # callee -> what reads such a call, what says why it has no kernel, what writes its functions
-ATTENTION: dict[str, tuple[Callable, Callable, Callable]] = {
+CALLS: dict[str, tuple[Callable, Callable, Callable]] = {
     "attention": (read_attention, refusal, attention_text),
     "attention_backward": (read_gradients, backward_refusal, backward_text),
+    "convolution": (read_convolution, convolution_refusal, convolution_text),
+    "convolution_input_gradient": (read_convolution, convolution_refusal, convolution_text),
+    "convolution_weight_gradient": (read_convolution, convolution_refusal, weight_gradient_text),
 }
 
 
@@ -60,25 +67,25 @@ class LowerKernels:
             else:
                 ledger.record(self.name, "share", text(launch, "label"), "SAME STRUCTURE", True, str(launch.location))
             _replace(launch, *made[key])
-        self.lower_attention(function, made, taken, target)
+        self.lower_calls(function, made, taken, target)
 
-    def lower_attention(self, function: Any, made: dict, taken: set[str], target: CpuTarget) -> None:
-        """Calls of attention stay, and get a function to call.
+    def lower_calls(self, function: Any, made: dict, taken: set[str], target: CpuTarget) -> None:
+        """Calls of attention and of convolutions stay, and get a function to call.
 
         after:   "mlircx.call"(%q, %k, %v, %out, %lse) {callee = "attention", kernel = "kernel_1", symbols = "s0", ...}
         """
         for call in function.regions[0].blocks[0].operations:
-            if call.operation.name != "mlircx.call" or text(call, "callee") not in ATTENTION:
+            if call.operation.name != "mlircx.call" or text(call, "callee") not in CALLS:
                 continue
-            read, refuse, write = ATTENTION[text(call, "callee")]
-            attention = read(call)
-            if refuse(attention):
-                raise UnsupportedByPass(call, "attention that no kernel of ours computes: run choose-attention before")
-            if attention not in made:
+            read, refuse, write = CALLS[text(call, "callee")]
+            asked = read(call)
+            if rule := refuse(asked):
+                raise UnsupportedByPass(call, f"{text(call, 'callee')} that no kernel of ours computes ({rule})")
+            if asked not in made:
                 name = next(n for n in map("kernel_{}".format, count(len(made))) if n not in taken)
-                made[attention] = (name, write(attention, name, target))
-                _add_functions(function.operation.block, made[attention][1], taken)
-            name, kernel = made[attention]
+                made[asked] = (name, write(asked, name, target))
+                _add_functions(function.operation.block, made[asked][1], taken)
+            name, kernel = made[asked]
             call.attributes["kernel"] = ir.StringAttr.get(name)
             call.attributes["symbols"] = ir.StringAttr.get(", ".join(kernel.symbols))
 

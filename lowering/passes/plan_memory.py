@@ -13,8 +13,9 @@ from mlirc.lowering.explicit_copies import make_copies_explicit
 from mlirc.lowering.input_mutation import move, settle_assigns
 from mlirc.lowering.kernel_accesses import accesses, writes_where_read
 from mlirc.lowering.ledger import Ledger
-from mlirc.lowering.liveness import ATTENTION, PLANNED, Buffer, Liveness, byte_size, last_uses, liveness
+from mlirc.lowering.liveness import PLANNED, Buffer, Liveness, byte_size, last_uses, liveness
 from mlirc.lowering.source_lines import source_line
+from mlirc.lowering.stage_forms import GENERATED
 
 
 @dataclass(frozen=True)
@@ -154,7 +155,7 @@ class _Emitter:
         for position, (op, name) in enumerate(zip(ops, self.found.names, strict=True)):
             if name == "mlircx.kernel":
                 self.launch(op)
-            elif name in ("mlirc.matmul", "mlirc.addmm", *ATTENTION, "mlirc.copy"):
+            elif name in ("mlirc.matmul", "mlirc.addmm", *GENERATED, "mlirc.copy"):
                 self.call(op, name.removeprefix("mlirc."))
             elif name == "mlirc.assign":
                 op.operation.erase()

@@ -1,0 +1,88 @@
+"""Convolutions of images in channels-last order that kernels of our own compute, and their gradients.
+
+Text attributes, one number each for height and width:
+  stride    from one window to the next        padding   before the first row or column
+  dilation  from one of a window's rows to the next
+"""
+
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+
+from mlirc.dialects import symbols
+from mlirc.dialects.bindings import ext, ir
+from mlirc.dialects.dialect import Op
+
+aten = torch.ops.aten
+
+
+class Convolution(Op, name="convolution", traits=[ext.Pure]):
+    """relu(scale * conv(x, w) + shift + other) for x [N, C, H, W] and w [O, C, KH, KW]; of what follows the product only what
+    `after` lists: "scale, shift, other, relu". scale and shift [O] and other, like the result, are `operands` in that order.
+    """
+
+    x: ext.Operand[Any]
+    w: ext.Operand[Any]
+    operands_after: Sequence[ext.Operand[Any]]
+    stride: ir.StringAttr
+    padding: ir.StringAttr
+    dilation: ir.StringAttr
+    after: ir.StringAttr
+    out: ext.Result[Any]
+
+    @staticmethod
+    def reference(
+        x: torch.Tensor, w: torch.Tensor, *more: torch.Tensor, stride: str, padding: str, dilation: str, after: str
+    ) -> torch.Tensor:
+        windows = (symbols.parse_numbers(text) for text in (stride, padding, dilation))
+        made, given, steps = aten.convolution(x, w, None, *windows, False, [0, 0], 1), list(more), words(after)
+        if "scale" in steps:
+            made = made * given.pop(0).view(-1, 1, 1)
+        if "shift" in steps:
+            made = made + given.pop(0).view(-1, 1, 1)
+        if "other" in steps:
+            made = made + given.pop(0)
+        return made.relu() if "relu" in steps else made
+
+
+class ConvolutionInputGradient(Op, name="convolution_input_gradient", traits=[ext.Pure]):
+    """The gradient of x, where conv(x, w) with a stride of 1 has the gradient dy [N, O, P, Q]."""
+
+    dy: ext.Operand[Any]
+    w: ext.Operand[Any]
+    padding: ir.StringAttr
+    dilation: ir.StringAttr
+    out: ext.Result[Any]
+
+    @staticmethod
+    def reference(dy: torch.Tensor, w: torch.Tensor, *, padding: str, dilation: str) -> torch.Tensor:
+        pads, gaps = symbols.parse_numbers(padding), symbols.parse_numbers(dilation)
+        mirrored = [gap * (n - 1) - pad for n, pad, gap in zip(w.shape[2:], pads, gaps, strict=True)]
+        return aten.convolution(dy, w.flip(2, 3).transpose(0, 1), None, [1, 1], mirrored, gaps, False, [0, 0], 1)
+
+
+class ConvolutionWeightGradient(Op, name="convolution_weight_gradient", traits=[ext.Pure]):
+    """The gradient of w [O, C, KH, KW], where conv(x, w) has the gradient dy [N, O, P, Q]. `window` is "KH, KW"."""
+
+    x: ext.Operand[Any]
+    dy: ext.Operand[Any]
+    window: ir.StringAttr
+    stride: ir.StringAttr
+    padding: ir.StringAttr
+    dilation: ir.StringAttr
+    out: ext.Result[Any]
+
+    @staticmethod
+    def reference(
+        x: torch.Tensor, dy: torch.Tensor, *, window: str, stride: str, padding: str, dilation: str
+    ) -> torch.Tensor:
+        sizes = symbols.parse_numbers(window)
+        windows = [list(symbols.parse_numbers(text)) for text in (stride, padding, dilation)]
+        w = x.new_zeros(dy.shape[1], x.shape[1], *sizes)
+        mask = [False, True, False]
+        return aten.convolution_backward(dy, x, w, [0], *windows, False, [0, 0], 1, mask)[1]
+
+
+def words(after: str) -> list[str]:
+    return after.split(", ") if after else []

@@ -1,0 +1,130 @@
+"""What a convolution at memory level asks for, and which ones kernels of our own are written for."""
+
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+
+from mlirc.dialects import symbols
+from mlirc.dialects.dialect import attribute_value
+from mlirc.dialects.ops.convolution import words
+from mlirc.dialects.tensor_types import TensorInfo, info_of
+from mlirc.lowering.channels_last import channels_last
+from mlirc.lowering.kernel_verifier import expect
+
+AFTER = ("scale", "shift", "other", "relu")  # in this order
+
+
+@dataclass(frozen=True)
+class Axis:
+    """Windows along the height or the width: window i has its element k at i * stride + k * dilation - padding.
+
+    size, count, taps   elements of x, windows, elements of a window
+    """
+
+    size: int
+    count: int
+    taps: int
+    stride: int
+    padding: int
+    dilation: int
+
+
+@dataclass(frozen=True)
+class Convolution:
+    """out[n, o, window] = sum of x[n, c, element of the window] * w[o, c, element of the window]; x and out channels last.
+
+    kind    "forward"; "input": x is the result's gradient, out that of the images, w is mirrored and its first two
+            dimensions change places; "weight": w is computed, from x and `out`
+    w       contiguous
+    after   what follows the product: a part of AFTER
+    """
+
+    kind: str
+    x: TensorInfo
+    w: TensorInfo
+    out: TensorInfo
+    rows: Axis
+    columns: Axis
+    after: tuple[str, ...] = ()
+
+    @property
+    def channels(self) -> int:
+        return self.x.shape[1]  # type: ignore[return-value]  # refusal() sees to it
+
+    @property
+    def filters(self) -> int:
+        return self.out.shape[1]  # type: ignore[return-value]
+
+    @property
+    def taps(self) -> int:
+        return self.rows.taps * self.columns.taps
+
+    @property
+    def symbols(self) -> list[str]:
+        return sorted(symbols.free_symbols(self.x.shape[0]))
+
+    @property
+    def work(self) -> Any:
+        """Scalar operations, in vectors of eight."""
+        points = symbols.product([self.x.shape[0], self.rows.count, self.columns.count])
+        return symbols.floordiv(points * (self.channels * self.filters * self.taps), 8)
+
+
+def read_convolution(op: Any) -> Convolution:
+    """Of any of the three ops, or of a call of one: operands and results in the same order."""
+    kind = name_of(op).removeprefix("convolution").removeprefix("_").removesuffix("_gradient") or "forward"
+    values = [info_of(v) for v in (*op.operands, *op.results)]
+    first, second, last = values[0], values[1], values[-1]
+    padding, dilation = numbers(op, "padding"), numbers(op, "dilation")
+    x, w, out = (first, last, second) if kind == "weight" else (first, second, last)
+    taps = w.shape[2:]
+    stride = (1, 1) if kind == "input" else numbers(op, "stride")
+    if kind == "input":
+        padding = tuple(gap * (n - 1) - pad for n, pad, gap in zip(taps, padding, dilation, strict=True))
+    sizes = zip(x.shape[2:], out.shape[2:], taps, stride, padding, dilation, strict=True)
+    rows, columns = (Axis(*given) for given in sizes)  # type: ignore[arg-type]  # refusal() sees to it
+    after = tuple(words(attribute_value(op.attributes["after"]))) if kind == "forward" else ()
+    return Convolution(kind, x, w, out, rows, columns, after)
+
+
+def name_of(op: Any) -> str:
+    if op.operation.name == "mlircx.call":
+        return attribute_value(op.attributes["callee"])
+    return op.operation.name.removeprefix("mlirc.")
+
+
+def numbers(op: Any, name: str) -> tuple[int, ...]:
+    return tuple(symbols.parse_numbers(attribute_value(op.attributes[name])))
+
+
+def refusal(c: Convolution) -> str:
+    """Why our kernels do not cover it, or ""."""
+    if {c.x.dtype, c.w.dtype, c.out.dtype} != {torch.float32}:
+        return "FLOAT32"
+    if {c.x.device, c.w.device, c.out.device} != {"cpu"}:
+        return "CPU"
+    sizes = (*c.x.shape[1:], *c.out.shape[1:], *c.w.shape)
+    if not all(isinstance(n, int) and n > 0 for n in sizes):
+        return "STATIC IMAGES"
+    if any(image.stride != channels_last(image).stride for image in (c.x, c.out)):
+        return "CHANNELS LAST"
+    return "" if c.w.is_contiguous else "CONTIGUOUS WEIGHTS"
+
+
+def verify_convolution(op: Any) -> None:
+    """Raises StageError where operands, results and attributes do not belong together."""
+    c = read_convolution(op)
+    filters, channels = (c.channels, c.filters) if c.kind == "input" else (c.filters, c.channels)
+    expect(c.w.shape[:2] == (filters, channels), op, f"weights {c.w.shape}", f"[{filters}, {channels}, KH, KW]")
+    expect(c.x.shape[0] == c.out.shape[0], op, f"{c.out.shape[0]} images of {c.x.shape[0]}", "as many")
+    for axis in (c.rows, c.columns):
+        expect(min(axis.stride, axis.dilation) > 0, op, "a stride or dilation below 1", "1 or more")
+        if isinstance(axis.size, int):
+            reach = axis.size + 2 * axis.padding - axis.dilation * (axis.taps - 1) - 1
+            wanted = reach // axis.stride + 1
+            expect(axis.count == wanted, op, f"{axis.count} windows", f"there are {wanted}")
+    known = tuple(step for step in AFTER if step in c.after)
+    expect(known == c.after, op, f"after = {c.after}", f"of {', '.join(AFTER)}, in this order")
+    given = len(op.operands) + len(op.results) - 3
+    expect(given == len(set(c.after) - {"relu"}), op, f"{given} operands for {c.after}", "one each, none for relu")

@@ -1,0 +1,225 @@
+"""A convolution, or the gradient of its images, as functions in MLIR text: out[window, o] = x[window's pixels, c] @ w[c, tap, o].
+
+for some panels of filters:              threads share these, or the windows, where weights are small
+  pack the panels of w                   they stay in the second-level cache
+  for block of windows:                  some whole rows of an image, or some images
+    for panel:
+      for column of taps, some channels:
+        for row of windows, a few of these:
+          sums += x @ panel              over the taps and windows that meet inside the image
+      scale, shift, addition and relu
+
+A result is summed up by one thread, in the same order for any number of them.
+"""
+
+import torch
+
+from mlirc.dialects import symbols
+from mlirc.dialects.dialect import OPS
+from mlirc.lowering.attention_memory import advance, scratch, store_masked
+from mlirc.lowering.convolution_call import Convolution
+from mlirc.lowering.convolution_writer import ConvolutionWriter
+from mlirc.lowering.cpu_target import CpuTarget
+from mlirc.lowering.kernel_function import KernelText
+from mlirc.lowering.product_packing import Packer
+from mlirc.lowering.vector_builder import Value
+
+PANEL_BYTES = 480 << 10  # of packed panels
+STEPS = 192  # of a tile: this part of a panel stays in the first-level cache
+SMALL_WEIGHTS = 600 << 10  # bytes that each thread packs for itself
+
+
+class ForwardWriter(ConvolutionWriter):
+    def write(self) -> KernelText:
+        c = self.c
+        each = c.channels * c.taps * self.widest() * 4
+        self.together = max(1, min(self.column_tiles, PANEL_BYTES // each))
+        # rows of the packed panels, and some more: squares are written whole
+        self.panel_rows = c.channels * c.taps + self.lanes
+        self.chunk = max(self.lanes, min(c.channels, STEPS // c.rows.taps))
+        self.image_blocks = symbols.floordiv(c.x.shape[0] + (self.block_images - 1), self.block_images)
+        self.row_blocks = -(-c.rows.count // self.block_rows)
+        self.blocks = self.image_blocks * self.row_blocks
+        self.shares_windows = c.channels * c.filters * c.taps * 4 <= SMALL_WEIGHTS
+        operands = ["x", "w", *(step for step in c.after if step != "relu"), "out"]
+        return self.function(operands, self.blocks if self.shares_windows else self.column_tiles)
+
+    def body(self, lo: Value, hi: Value) -> None:
+        e, b = self.e, self.e.index
+        self.panels = scratch(e, self.together * self.panel_rows * self.widest())
+        self.sums = scratch(e, self.block_windows * self.widest())
+        every = (e.i64(0), e.i64(self.column_tiles)), (e.i64(0), e.integer(self.blocks))
+        tiles, blocks = (every[0], (lo, hi)) if self.shares_windows else ((lo, hi), every[1])
+
+        def group(first: Value, state: list[Value]) -> list[Value]:
+            some = first, b.minimum(self.sum_of(first, self.together), tiles[1])
+            self.each_tile(some, self.pack)
+
+            def block(number: Value, state: list[Value]) -> list[Value]:
+                image = b.mul(self.down(number, self.row_blocks), e.i64(self.block_images))
+                row = b.mul(b.binary("arith.remui", number, e.i64(self.row_blocks)), e.i64(self.block_rows))
+                images = image, b.minimum(self.sum_of(image, self.block_images), e.integer(self.c.x.shape[0]))
+                rows = row, b.minimum(self.sum_of(row, self.block_rows), e.i64(self.c.rows.count))
+                self.each_tile(some, lambda column, vectors, k: self.unit(column, vectors, k, images, rows))
+                return state
+
+            e.loop(*blocks, e.i64(1), [], [], block)
+            return state
+
+        e.loop(*tiles, e.i64(self.together), [], [], group)
+
+    # ---- weights
+
+    def place(self, number: Value) -> Value:
+        return advance(self.e, self.panels, self.e.index.mul(number, self.e.i64(self.panel_rows * self.widest())))
+
+    def pack(self, column: Value, vectors: int, number: Value) -> None:
+        """panel[c, tap, :] = the filters' weights; of a gradient of images, w's filters are the channels here."""
+        c, e, b = self.c, self.e, self.e.index
+        packer, panel = self.packer(0, vectors), self.place(number)
+        if c.kind == "forward":
+            each = c.channels * c.taps
+            packer.turned(e.env["w"], each, column, c.filters, e.i64(each), panel)
+            return
+
+        def channel(k: Value, state: list[Value]) -> list[Value]:
+            source = packer.at(e.env["w"], b.mul(k, e.i64(c.filters * c.taps)))
+            to = packer.at(panel, b.mul(k, e.i64(c.taps * packer.width)))
+            packer.turned(source, c.taps, column, c.filters, e.i64(c.taps), to)
+            return state
+
+        e.loop(e.i64(0), e.i64(c.channels), e.i64(1), [], [], channel)
+
+    # ---- a block of windows
+
+    def unit(
+        self, column: Value, vectors: int, number: Value, images: tuple[Value, Value], rows: tuple[Value, Value]
+    ) -> None:
+        c, e, b, width = self.c, self.e, self.e.index, vectors * self.lanes
+        packer = self.packer(0, vectors)
+        lines = b.mul(b.sub(images[1], images[0]), b.sub(rows[1], rows[0]))
+        windows = b.mul(lines, e.i64(c.columns.count))
+        packer.clear(self.sums, b.mul(windows, e.i64(width)))
+        panel = self.place(number)
+
+        def tap_column(kw: Value, state: list[Value]) -> list[Value]:
+            within = self.inside(c.columns, kw, e.i64(0), e.i64(c.columns.count))
+
+            def some_channels(channel: Value, state: list[Value]) -> list[Value]:
+                steps = b.minimum(b.sub(e.i64(c.channels), channel), e.i64(self.chunk))
+
+                def image(n: Value, state: list[Value]) -> list[Value]:
+                    def row(h: Value, state: list[Value]) -> list[Value]:
+                        line = self.sum_of(b.mul(b.sub(n, images[0]), b.sub(rows[1], rows[0])), b.sub(h, rows[0]))
+                        sums = advance(e, self.sums, b.mul(line, e.i64(c.columns.count * width)))
+                        self.line(vectors, panel, sums, (n, h, kw, channel), within, steps)
+                        return state
+
+                    e.loop(*rows, e.i64(1), [], [], row)
+                    return state
+
+                e.loop(*images, e.i64(1), [], [], image)
+                return state
+
+            e.loop(e.i64(0), e.i64(c.channels), e.i64(self.chunk), [], [], some_channels)
+            return state
+
+        e.loop(e.i64(0), e.i64(c.columns.taps), e.i64(1), [], [], tap_column)
+        first = b.mul(self.sum_of((images[0], c.rows.count), rows[0]), e.i64(c.columns.count))
+        self.finish(packer, column, vectors, first, windows)
+
+    def line(self, vectors: int, panel: Value, sums: Value, at: tuple[Value, ...], within, steps: Value) -> None:
+        """A row of windows, from left to right, of image n at height h: the taps of column kw, and some channels."""
+        c, e, b, width = self.c, self.e, self.e.index, vectors * self.lanes
+        n, h, kw, channel = at
+        top, bottom = self.taps_inside(h)
+        y = self.sum_of((h, c.rows.stride), (top, c.rows.dilation), -c.rows.padding)
+        x = self.sum_of((kw, c.columns.dilation), -c.columns.padding)
+        pixel = self.sum_of((self.sum_of((n, c.rows.size), y), c.columns.size), x)
+        image = advance(e, e.env["x"], self.sum_of((pixel, c.channels), channel))
+        tap = self.sum_of((top, c.columns.taps), kw)
+        if c.kind == "input":
+            tap = b.sub(e.i64(c.taps - 1), tap)
+        down = -c.columns.taps * width if c.kind == "input" else c.columns.taps * width
+        weights = advance(e, panel, self.sum_of((b.mul(channel, e.i64(c.taps)), width), (tap, width)))
+        row = c.columns.stride * c.channels
+        loops = ((c.rows.dilation * c.columns.size * c.channels, down), (1, c.taps * width))
+        counts = b.sub(bottom, top), steps
+        start = within[0]
+        for rows, stop in self.cuts(*within):
+
+            def some(k: Value, state: list[Value], rows=rows) -> list[Value]:
+                tile = self.tile(rows, vectors, row, loops, width)
+                e.lines.append(tile.call(packed(image, k, row), weights, packed(sums, k, width), counts))
+                return state
+
+            def packed(base: Value, k: Value, each: int) -> Value:
+                return advance(e, base, b.mul(k, e.i64(each)))
+
+            e.loop(start, stop, e.i64(rows), [], [], some)
+            start = stop
+
+    def cuts(self, left: Value, right: Value) -> list[tuple[int, Value]]:
+        """(rows of a tile, where such tiles end): full ones, then some of one row less, so that nothing is left, if it can be."""
+        e, b, most = self.e, self.e.index, self.rows
+        count = b.maximum(b.sub(right, left), e.i64(0))
+        short = b.binary("arith.remui", self.sum_of(b.mul(count, e.i64(most - 1)), 0), e.i64(most))
+        fits = b.le(b.mul(short, e.i64(most - 1)), count)
+        short = b.select(fits, short, e.i64(0))
+        full = self.down(b.sub(count, b.mul(short, e.i64(most - 1))), most)
+        whole = self.sum_of(left, (full, most))
+        return [(most, whole), (most - 1, self.sum_of(whole, (short, most - 1))), (1, right)]
+
+    def taps_inside(self, window: Value) -> tuple[Value, Value]:
+        """The taps of a window that are inside the image: from where to where."""
+        e, b, axis = self.e, self.e.index, self.c.rows
+        first = b.mul(window, e.i64(axis.stride))
+        before = b.maximum(b.sub(e.i64(axis.padding), first), e.i64(0))
+        after = b.maximum(b.sub(e.i64(axis.size - 1 + axis.padding + axis.dilation), first), e.i64(0))
+        return self.up(before, axis.dilation), b.minimum(self.down(after, axis.dilation), e.i64(axis.taps))
+
+    # ---- what follows
+
+    def finish(self, packer: Packer, column: Value, vectors: int, first: Value, windows: Value) -> None:
+        """out = relu(scale * sums + shift + other), for as many windows from `first` on."""
+        c, e, b, width = self.c, self.e, self.e.index, vectors * self.lanes
+        wide = e.builder(torch.float32, True)
+        ragged = c.filters % self.lanes
+        masks = {
+            j: packer.below(b.sub(e.i64(c.filters - j), column)) if ragged else None
+            for j in range(0, width, self.lanes)
+        }
+        factors = {
+            (name, j): packer.load(packer.at(e.env[name], self.sum_of(column, j)), mask)
+            for name in ("scale", "shift")
+            for j, mask in masks.items()
+            if name in c.after
+        }
+        start = self.sum_of(b.mul(first, e.i64(c.filters)), column)
+
+        def window(k: Value, state: list[Value]) -> list[Value]:
+            source, place = b.mul(k, e.i64(width)), self.sum_of(start, (k, c.filters))
+            for j, mask in masks.items():
+                value = packer.load(packer.at(self.sums, self.sum_of(source, j)), None)
+                here = self.sum_of(place, j)
+                if "scale" in c.after:
+                    value = wide.mul(value, factors["scale", j])
+                if "shift" in c.after:
+                    value = wide.add(value, factors["shift", j])
+                if "other" in c.after:
+                    value = wide.add(value, packer.load(packer.at(e.env["other"], here), mask))
+                if "relu" in c.after:
+                    value = OPS["relu"].scalar(wide, value)
+                to = packer.at(e.env["out"], here)
+                if mask is None:
+                    packer.store(value, to)
+                else:
+                    store_masked(e, value, to, torch.float32, mask)
+            return state
+
+        e.loop(e.i64(0), windows, e.i64(1), [], [], window)
+
+
+def convolution_text(c: Convolution, name: str, target: CpuTarget) -> KernelText:
+    """The functions of kernel `name`, for a call that `refusal` of convolution_call.py has nothing against."""
+    return ForwardWriter(c, name, target).write()

@@ -1,0 +1,112 @@
+"""What the code for a convolution and for its gradients has in common: blocks of windows, tiles of filters, the function."""
+
+from collections.abc import Callable
+
+import torch
+
+from mlirc.dialects import symbols
+from mlirc.lowering.convolution_call import Axis, Convolution
+from mlirc.lowering.convolution_tile import Tile, column_tiles, tile_shape
+from mlirc.lowering.cpu_target import CpuTarget
+from mlirc.lowering.kernel_axes import Vector
+from mlirc.lowering.kernel_emitter import Emitter
+from mlirc.lowering.kernel_function import _LIBGOMP, _PART, KernelText, _entry, _load_words, _part
+from mlirc.lowering.kernel_nodes import Kernel
+from mlirc.lowering.kernel_threads import Split
+from mlirc.lowering.product_packing import Packer
+from mlirc.lowering.product_vectors import Vectors
+from mlirc.lowering.vector_builder import Value
+
+WINDOWS = 200  # of a block: what a tile of filters has of them stays in the first-level cache
+
+
+class ConvolutionWriter:
+    """What the code for a convolution and for its gradients has in common."""
+
+    def __init__(self, c: Convolution, name: str, target: CpuTarget):
+        self.c, self.name, self.target = c, name, target
+        self.e = Emitter(Vector(None, target.vector_bytes // 4), target)
+        self.lanes = self.e.lanes
+        self.rows, most = tile_shape(target)
+        self.runs = column_tiles(c.filters, self.lanes, most)
+        self.column_tiles = sum(count for _, count, _ in self.runs)
+        self.tiles: dict[str, Tile] = {}
+        rows, columns = c.rows.count, c.columns.count
+        self.block_rows = max(1, min(rows, WINDOWS // columns))
+        self.block_images = max(1, WINDOWS // (rows * columns)) if self.block_rows == rows else 1
+        self.block_rows = -(-rows // -(-rows // self.block_rows))
+        self.block_windows = self.block_images * self.block_rows * columns
+
+    def widest(self) -> int:
+        return max(vectors for _, _, vectors in self.runs) * self.lanes
+
+    def function(self, operands: list[str], units: symbols.Int) -> KernelText:
+        e, names = self.e, self.c.symbols
+        kernel = Kernel({}, {}, [], [], len(operands))
+        e.env["thread"], e.env["threads"] = Value("%thread", torch.int64), Value("%threads", torch.int64)
+        _load_words(e, kernel, names, "%args")
+        for number, name in enumerate(operands):
+            e.env[name] = e.env["base", number]
+        self.body(*_part(e, e.integer(units)))
+        head = f"llvm.func internal @{self.name}_body(%frame: !llvm.ptr, %thread: i64, %threads: i64) {{"
+        args = "%args = llvm.load %frame : !llvm.ptr -> !llvm.ptr"
+        body = "\n".join([head, args, *e.text.preamble, *e.lines, "llvm.return", "}"])
+        split = Split(Vector(None, 1), units=units, work=self.c.work)
+        entry = _entry(kernel, split, names, self.name, self.target, 0)
+        tiles = [tile.text for tile in self.tiles.values()]
+        parts = [*tiles, *e.text.functions.values(), body, entry, _PART]
+        return KernelText("\n".join(parts).replace("KERNEL", self.name), e.text.declarations + _LIBGOMP, names)
+
+    def body(self, lo: Value, hi: Value) -> None:
+        """The units lo to hi."""
+        raise NotImplementedError
+
+    def each_tile(self, tiles: tuple[Value, Value], body: Callable[[Value, int, Value], None]) -> None:
+        """`body`, given the first column, the vectors and the number after the first, of each tile of columns."""
+        e, b, before = self.e, self.e.index, 0
+        for first, count, vectors in self.runs:
+
+            def one(t: Value, state: list[Value], vectors=vectors, start=first - before * vectors * self.lanes):
+                body(self.sum_of((t, vectors * self.lanes), start), vectors, b.sub(t, tiles[0]))
+                return state
+
+            lo, hi = b.maximum(tiles[0], e.i64(before)), b.minimum(tiles[1], e.i64(before + count))
+            e.loop(lo, hi, e.i64(1), [], [], one)
+            before += count
+
+    def tile(self, rows: int, vectors: int, row: int, steps: tuple[tuple[int, int], ...], pitch: int) -> Tile:
+        name = f"{self.name}_tile_{rows}_{vectors}"
+        return self.tiles.setdefault(name, Tile(name, rows, vectors, self.lanes, row, steps, pitch))
+
+    def packer(self, room: int, vectors: int) -> Packer:
+        return Packer(self.e, room, vectors * self.lanes, Vectors(self.e, self.name))
+
+    # ---- index arithmetic
+
+    def sum_of(self, *terms: Value | tuple[Value, int] | int) -> Value:
+        """Terms added up, each a value, a value times a number, or a number."""
+        b, total = self.e.index, None
+        for term in terms:
+            if isinstance(term, tuple):
+                term = term[0] if term[1] == 1 else b.mul(term[0], self.e.i64(term[1]))
+            elif isinstance(term, int):
+                term = self.e.i64(term)
+            total = term if total is None else b.add(total, term)
+        assert total is not None
+        return total
+
+    def up(self, x: Value, y: int) -> Value:
+        """x / y rounded up, for x of at least 0."""
+        return self.down(self.sum_of(x, y - 1), y) if y != 1 else x
+
+    def down(self, x: Value, y: int) -> Value:
+        return self.e.index.binary("arith.divui", x, self.e.i64(y)) if y != 1 else x
+
+    def inside(self, axis: Axis, tap: Value, lo: Value, hi: Value) -> tuple[Value, Value]:
+        """The windows from lo to hi whose element `tap` is inside the image: from where to where; none where to <= from."""
+        e, b = self.e, self.e.index
+        reach = b.mul(tap, e.i64(axis.dilation))
+        first = self.up(b.maximum(b.sub(e.i64(axis.padding), reach), e.i64(0)), axis.stride)
+        last = b.sub(e.i64(axis.size - 1 + axis.padding + axis.stride), reach)
+        end = self.down(b.maximum(last, e.i64(0)), axis.stride)
+        return b.maximum(first, lo), b.minimum(end, hi)
