@@ -5,6 +5,8 @@ after:   e = exp_of_at_most_0(x - max);  y = e * (1 / sum(e))
 
 x less its largest element is at most 0, so the exponential need not mind overflow. One of the terms of the sum is e^0: it is
 at least 1, or NaN, so that its reciprocal is a normal number, computed once for a row.
+
+GELU is x Phi(x), and Phi(x) is at most 1: its erf need not be accurate beside 0.
 """
 
 from typing import Any
@@ -12,9 +14,10 @@ from typing import Any
 import torch
 
 from mlirc.dialects.dialect import OPS
-from mlirc.lowering import vector_math_exp
+from mlirc.lowering import vector_math_erf, vector_math_exp
 from mlirc.lowering.kernel_axes import Vector
 from mlirc.lowering.kernel_nodes import Kernel, Node
+from mlirc.lowering.vector_math_floats import picks_eight
 
 
 class ExpOfAtMostZero:
@@ -28,6 +31,17 @@ class ExpOfAtMostZero:
         return vector_math_exp.exp_of_at_most_zero(b, x)
 
 
+class GeluOfFloats:
+    """What `node.cls` is of a GELU in float32."""
+
+    computes = "float"
+    cheap = False
+
+    @staticmethod
+    def scalar(b: Any, x: Any) -> Any:
+        return vector_math_erf.gelu(b, x) if picks_eight(b) else OPS["gelu"].scalar(b, x)
+
+
 def use_bounds(kernel: Kernel, vector: Vector) -> None:
     """Rewrites `kernel`, whose vectors are chosen: a divisor that differs from lane to lane stays one."""
     lanes = vector.axis.name if vector.axis else ""
@@ -35,6 +49,8 @@ def use_bounds(kernel: Kernel, vector: Vector) -> None:
     for node in kernel.nodes:
         if node.dtype == torch.float32 and node.kind == "exp" and is_at_most_zero(node.operands[0]):
             node.cls = ExpOfAtMostZero
+        elif node.dtype == torch.float32 and node.kind == "gelu":
+            node.cls = GeluOfFloats
         elif node.dtype == torch.float32 and node.kind == "div":
             x, y = node.operands
             if is_at_least_one(y) and lanes not in y.dims and node.dims != y.dims:

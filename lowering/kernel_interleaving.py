@@ -2,6 +2,26 @@
 
 from itertools import zip_longest
 
+from mlirc.lowering.kernel_axes import Axis
+from mlirc.lowering.kernel_schedule import Pass
+
+FEW, MANY = 2, 4  # points that one iteration of the innermost loop takes: of long chains of operations, of short ones
+SHORT = 6  # the cost of a pass up to which its chains are short
+
+
+def points_at_once(step: Pass, axis: Axis | None, taken: int) -> int:
+    """Points, or vectors of `taken` points, of `axis` that one iteration of the innermost loop takes."""
+    kinds = [n.attributes["kind"] for n in step.reductions]
+    if step.scans or axis is None or "argmax" in kinds or "argmin" in kinds:
+        return 1
+    inside = [n for n in step.nodes if axis.name in n.dims]
+    if not kinds and all(n.cheap for n in inside):
+        return 1
+    copies = MANY if sum(n.cost for n in inside) <= SHORT else FEW
+    while copies > 1 and axis.known is not None and axis.known < copies * taken:
+        copies //= 2
+    return copies
+
 
 def interleaved(parts: list[list[str]]) -> list[str]:
     """Lines of points that do not need each other, one of each in turn: while one waits for its results, the next begins.

@@ -20,17 +20,15 @@ import torch
 from mlirc.dialects import symbols
 from mlirc.lowering.kernel_axes import Axis
 from mlirc.lowering.kernel_emitter import Emitter
-from mlirc.lowering.kernel_interleaving import interleaved
+from mlirc.lowering.kernel_interleaving import interleaved, points_at_once
 from mlirc.lowering.kernel_memory import store
 from mlirc.lowering.kernel_nodes import Access, Node, Output, terms
 from mlirc.lowering.kernel_partials import Found, Partials, barrier
+from mlirc.lowering.kernel_prefetch import fetch_ahead, fetched_ahead
 from mlirc.lowering.kernel_reductions import BLOCK, Fold
 from mlirc.lowering.kernel_schedule import Pass, Schedule
 from mlirc.lowering.kernel_segments import segments
 from mlirc.lowering.vector_builder import Value
-
-FEW, MANY = 2, 4  # points that one iteration of the innermost loop takes: of long chains of operations, of short ones
-SHORT = 6  # the cost of a pass up to which its chains are short
 
 
 class Loops:
@@ -42,6 +40,7 @@ class Loops:
         self.ranges: dict[Axis, tuple[Value, Value] | None] = {}
         self.units: dict[Axis, int | None] = {}
         self.skip = 0  # how many of the outermost axes are bound already
+        self.ahead: list[Access] = []  # what this pass reads of the next row
 
     def size(self, axis: Axis) -> Value:
         return self.e.integer(axis.size)
@@ -95,6 +94,7 @@ class Loops:
             e.nodes = step.nodes
             e.kept = {node: access for node, (first, access) in schedule.kept.items() if first <= k}
             e.accesses = accesses_of(step, e.kept)
+            self.ahead = fetched_ahead(schedule, step)
             e.enter()
             e.env.update(self.run_pass(step))
         e.nodes, e.accesses, e.kept = (), (), {}
@@ -159,17 +159,7 @@ class Loops:
         return self.e.builder(fold.dtype, fold.lanes > 1)
 
     def copies(self, step: Pass) -> int:
-        axis = self.schedule.run_axis
-        kinds = [n.attributes["kind"] for n in step.reductions]
-        if step.scans or axis is None or "argmax" in kinds or "argmin" in kinds:
-            return 1
-        inside = [n for n in step.nodes if axis.name in n.dims]
-        if not kinds and all(n.cheap for n in inside):
-            return 1
-        copies = MANY if sum(n.cost for n in inside) <= SHORT else FEW
-        while copies > 1 and axis.known is not None and axis.known < copies * self.step:
-            copies //= 2
-        return copies
+        return points_at_once(step, self.schedule.run_axis, self.step)
 
     @property
     def step(self) -> int:
@@ -318,6 +308,8 @@ class Loops:
                 if self.enters(axis):
                     e.enter(axis.name)
                 e.bound.add(axis.name)
+                if axis is self.schedule.run_axis:
+                    fetch_ahead(e, self.schedule, self.ahead, copy)
                 state = body(state, copy)
             parts.append(lines)
         e.lines += interleaved(parts)

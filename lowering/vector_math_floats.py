@@ -1,6 +1,6 @@
 """Pieces of the inline functions of float32: polynomials, and numbers taken apart and put together.
 
-The forms with AVX-512's own instructions and the general ones give the same bits, but for erf's.
+The forms with own instructions of AVX-512 or AVX2 and the general ones give the same bits, but where they use tables.
 """
 
 import math
@@ -69,6 +69,11 @@ def scaled_normal(b: "VectorBuilder", x: "Value", n: "Value", shifted: "Value") 
 
 def uses_avx512(b: "VectorBuilder") -> bool:
     return b.text.target.has_avx512 and b.lanes == 16
+
+
+def picks_eight(b: "VectorBuilder") -> bool:
+    """Whether one instruction picks a number out of eight for each lane."""
+    return b.text.target.has_avx2 and b.lanes == 8
 
 
 def avx512(b: "VectorBuilder", instruction: str, *operands: "Value | str") -> "Value":

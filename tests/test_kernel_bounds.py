@@ -1,5 +1,6 @@
 """What kernels save by knowing that x - max(x) is at most 0 and a softmax's sum at least 1; and points that take turns."""
 
+import itertools
 import math
 
 import pytest
@@ -26,6 +27,31 @@ def test_exp_of_at_most_zero(lanes):
     # a NaN of any bits stays one, whatever they would be as an exponent
     patterns = torch.tensor([0x7F800001, 0x7FC00000, 0x7FFFFFFF, -0x400000, -1, 0x7F812345, 0x7FC001FF, -0x3FFE01])
     assert power(patterns.to(torch.int32).view(f32).repeat(2)).isnan().all()
+
+
+def test_gelu():
+    """No worse than eager anywhere, in the mean of a stretch of numbers; the same special values."""
+    kernel = NativeKernel(
+        [info(f32, "8192")], "8192", "", lambda k, x: [(k.gelu(k.read(x, k.dims)), k.dims, info(f32, "8192"))]
+    )
+    out = torch.empty(8192)
+    ends = [-1e4, -20.0, -5.6, -5.0, -3.0, -1.2, -0.4, -1e-3, 0.0, 1e-3, 0.4, 1.2, 3.0, 5.0, 5.6, 20.0]
+    for low, high in itertools.pairwise(ends):
+        x = torch.empty(8192).uniform_(low, high)
+        kernel([x], [out])
+        exact, eager = x.double() * torch.special.ndtr(x.double()), torch.nn.functional.gelu(x)
+        assert (out - exact).norm() <= 1.2 * (eager - exact).norm() + 1e-7 * exact.norm()
+    x = torch.zeros(8192)
+    special = torch.tensor([INF, -INF, NAN, -NAN, -0.0, 0.0, 1e-45, -1e-45, 3e38, -3e38, -5.6, 5.6, -1e30])
+    x[: len(special)] = special
+    kernel([x], [out])
+    torch.testing.assert_close(out, torch.nn.functional.gelu(x), rtol=1e-7, atol=1e-7, equal_nan=True)
+    assert out[4].signbit() and not out[5].signbit()
+    grid = torch.arange(1, 8) * 0.8 - 0.4  # where the intervals meet
+    x = (grid.view(torch.int32)[:, None] + torch.arange(-512, 512, dtype=torch.int32)).view(f32).flatten()
+    x = torch.cat([x, -x[-1024:]])
+    kernel([x], [out])
+    assert (out - x.double() * torch.special.ndtr(x.double())).abs().max() <= 3e-7
 
 
 ROWS = {
