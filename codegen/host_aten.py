@@ -11,6 +11,7 @@ from mlirc.codegen.dispatcher_aten import dispatcher_call
 from mlirc.codegen.host_frame import Buffer, Frame, Number
 from mlirc.codegen.host_inputs import bind_result
 from mlirc.codegen.host_parts import Call
+from mlirc.codegen.host_random import random_call
 from mlirc.codegen.native_aten import KEPT, NUMBER, UNWANTED, NativeCall, NotNative, routine_call
 from mlirc.dialects import symbols
 from mlirc.dialects.bindings import ir
@@ -50,7 +51,7 @@ def aten_call(frame: Frame, op: Any, number: int, objects: Sequence[Any]) -> Cal
 def native_way(frame: Frame, op: Any, function: Any, operands: list[Buffer | Number]) -> tuple[NativeCall | None, str]:
     """The native call for the op, or why there is none."""
     why = ""
-    for way in (routine_call, dispatcher_call):
+    for way in (random_call, routine_call, dispatcher_call):
         try:
             return way(frame, op, function, operands), ""
         except NotNative as reason:

@@ -13,6 +13,7 @@ from mlirc.codegen import (
     arena,
     cublas_runtime,
     cuda_driver,
+    cuda_random,
     cuda_runtime,
     native_runtime,
     result_pool,
@@ -54,7 +55,7 @@ class Program:
         addresses |= {name: kernel.address for name, kernel in (*kernels.items(), *self.gpu_kernels.items())}
         self.failures = torch.zeros(FAILURE_WORDS * host.checks, dtype=torch.int64, pin_memory=host.uses_gpu)
         if host.uses_gpu:
-            addresses |= cuda_runtime.functions()
+            addresses |= cuda_runtime.functions() | cuda_random.linked(host.links)
             addresses[FAILURES] = self.failures.data_ptr()
         self.plans = Plans(host.products)
         if host.products:

@@ -99,7 +99,7 @@ def convert(k: KernelBuilder, x: ir.Value, dtype: torch.dtype) -> ir.Value:
 def elementwise(make: Callable[..., KernelBuilder], op: Any) -> Sequence[ir.Value]:
     info = info_of(op.results[0])
     k = make(info.shape, label=type(op).mnemonic)
-    attributes = {named.name: named.attr for named in op.attributes if not named.name.startswith("mlirc.")}
+    attributes = {name: value for name, value in op.attributes.items() if not name.startswith("mlirc.")}
     result = k.apply(type(op), *(operand(k, x, k.dims) for x in op.operands), attributes=attributes)
     return k.finish([(result, k.dims, info)])
 

@@ -16,6 +16,7 @@ from mlirc.lowering.kernel_nodes import Access, Kernel, Linear, Node, Output
 from mlirc.lowering.triton_builder import TL_DTYPE, Lines, TritonBuilder, Value, literal
 from mlirc.lowering.triton_folds import Fold, function_text
 from mlirc.lowering.triton_indices import Indices
+from mlirc.lowering.triton_random import quads
 from mlirc.lowering.triton_rounded import GELU, ErfBesideOne, RoundedBuilder, is_beside_one, writes_half
 from mlirc.lowering.triton_schedule import Schedule, Tile
 
@@ -119,6 +120,8 @@ class Emitter:
         operands = [self.value(x) for x in node.operands]
         if node.kind in ("cast", "bitcast"):
             return getattr(self.builder(node.dtype), node.kind)(operands[0], node.dtype)
+        if node.kind == "philox_uniform" and (numbers := quads(self, node, operands)) is not None:
+            return numbers
         b = self.builder(computed_dtype(node))
         if self.rounded and node.kind == "gelu" and b.dtype == torch.float32:
             self.functions["gelu_rounded"] = GELU

@@ -8,12 +8,14 @@ from typing import Any
 from mlirc.dialects.bindings import ir
 from mlirc.dialects.dialect import create, make_attribute
 from mlirc.dialects.memory_ops import SCRATCH
+from mlirc.dialects.random_state import OPERATOR
 from mlirc.dialects.tensor_types import info_of
 from mlirc.lowering.kernel_nodes import NotAKernel, messages, read_kernel, structure, text
 from mlirc.lowering.ledger import Ledger
 from mlirc.lowering.pass_manager import UnsupportedByPass
 from mlirc.lowering.triton_alignment import aligned_operands
 from mlirc.lowering.triton_kernel import TritonKernel, triton_kernel
+from mlirc.lowering.triton_random_state import state_kernel
 
 
 @dataclass(frozen=True)
@@ -27,7 +29,7 @@ class LowerTriton:
                                grid = ["(s0 + 1023)//1024", "1", "1"], ...}
 
     Launches of equal structure, devices and alignment share a kernel (SAME STRUCTURE), named after the first's label, so
-    that a profile of the GPU reads. Launches on the CPU stay.
+    that a profile of the GPU reads. Launches on the CPU stay. `random_state` is a kernel that the host program launches itself.
     `aligned_arguments`: the graph's arguments, and what ATen returns, begin at multiples of 16 bytes; the host program
     copies those that do not.
     """
@@ -59,6 +61,14 @@ class LowerTriton:
             else:
                 ledger.record(self.name, "share", text(launch, "label"), "SAME STRUCTURE", True, str(launch.location))
             _replace(launch, *made[key])
+        if "random_state" not in taken and any(map(draws, function.regions[0].blocks[0].operations)):
+            with ir.InsertionPoint(module_block), function.location:
+                create("triton", [], [], attributes("random_state", state_kernel()))
+
+
+def draws(op: Any) -> bool:
+    """Whether it asks for the state of a GPU's generator."""
+    return op.operation.name == "mlircx.aten_effect" and text(op, "op") == OPERATOR
 
 
 def attributes(name: str, kernel: TritonKernel) -> dict[str, Any]:

@@ -1,0 +1,68 @@
+"""Mode "max-autotune" on a GPU: what is measured is right, is the same the next time, and leaves nothing behind."""
+
+import pytest
+import torch
+from torch.nn import functional as F
+
+import mlirc
+from mlirc.codegen import autotune
+from mlirc.frontend import statistics
+from tests.gpu.test_graphs import check
+
+MODE = "max-autotune-no-cudagraphs"
+
+
+@pytest.fixture(autouse=True)
+def cache(tmp_path, monkeypatch):
+    monkeypatch.setenv("MLIRC_CACHE_DIR", str(tmp_path))
+    monkeypatch.setattr(autotune, "_chosen", {})
+
+
+def fn(x, w, i):
+    y = torch.softmax(F.gelu(x) * w, -1)
+    return F.layer_norm(y + x, x.shape[-1:]), y.sum(0), x.t().contiguous() + 1, w[i]
+
+
+def inputs(rows=300, columns=1500):
+    x = torch.randn(rows, columns, device="cuda")
+    return x, torch.randn(columns, device="cuda"), torch.randint(columns, (50,), device="cuda")
+
+
+def tuned() -> list[dict]:
+    return statistics.graphs[-1].tuned
+
+
+@pytest.mark.parametrize("dynamic", [False, True])
+def test_right_and_kept(dynamic, monkeypatch):
+    state = torch.cuda.get_rng_state()
+    torch.cuda.manual_seed(3)
+    before = torch.cuda.get_rng_state()
+    given = inputs()
+    torch.cuda.set_rng_state(before)
+    torch._dynamo.reset()
+    check(fn, *given, mode=MODE, dynamic=dynamic)
+    assert torch.equal(torch.cuda.get_rng_state(), before)
+    torch.cuda.set_rng_state(state)
+    first = tuned()
+    assert first and all(t["how"] == "measured" and len(t["microseconds"]) > 2 for t in first)
+    assert all(t["microseconds"][t["chosen"]] <= min(t["microseconds"].values()) / 0.9 for t in first)
+    monkeypatch.setattr(autotune, "_chosen", {})
+    torch._dynamo.reset()
+    torch.compile(lambda *a: fn(*a) + (a[0] * 3,), backend="mlirc", mode=MODE, dynamic=dynamic)(*given)
+    again = {t["kernel"]: t for t in tuned()}
+    kept = [t for t in first if t["kernel"] in again and again[t["kernel"]]["how"] == "from the cache"]
+    assert kept and all(again[t["kernel"]]["chosen"] == t["chosen"] for t in kept)
+
+
+def test_explain_says_what_was_measured():
+    text = str(mlirc.explain(fn, mode=MODE)(*inputs()))
+    assert " us  " in text and "alternatives measured" in text
+
+
+def test_no_time():
+    torch._dynamo.reset()
+    call = torch.compile(fn, backend="mlirc", options={"fallback": "error", "tune_seconds": 0, "mode": MODE})
+    given = inputs(200, 900)
+    for have, want in zip(call(*given), fn(*given), strict=True):
+        torch.testing.assert_close(have, want, rtol=1e-4, atol=1e-4)
+    assert not tuned()
