@@ -1,6 +1,7 @@
 """Decoding, one token at a time, with a key-value cache: a sequence, batch 1, under eager, Inductor and mlirc.
 
-The floor is reading every weight once a token: `limit` is what summing as many bytes takes.
+The floor is reading, once a token, every weight that is multiplied with, and the part of the cache that is filled:
+`limit` is what the maximum of as many bytes takes, the fastest of PyTorch's ways to read memory. Of an embedding a token reads one row.
 A sample is the mean of the tokens of one sequence, without its first, which may compile. The prompt is eager's work.
 """
 
@@ -16,11 +17,12 @@ from torch import nn
 from benchmarks.error import EverythingInFloat64, Step, error_of
 from benchmarks.models import MODELS
 from benchmarks.setting import DTYPES, compiled
-from benchmarks.steady import alternate, spread
+from benchmarks.steady import seconds, spread
 
 CACHES = ("static", "dynamic")
 DECODERS = {f"{model} {cache}": (model, cache) for model in ("gpt2", "llama") for cache in CACHES}
 PROMPT, TOKENS = 32, 64
+READINGS = 4  # of a round
 
 
 @dataclass(frozen=True)
@@ -73,39 +75,55 @@ def measure_decoding(name: str, dtype: str, backends: list[str], rounds: int, sm
             before = compiled_graphs()
             given = Step(decoding.decode(call, decoding.prompted(), 0, TOKENS), [])
             graphs[backend], errors[backend] = compiled_graphs() - before, error_of(given, wanted)
-        samples = sample(decoding, calls, rounds)
-        reading = spread(alternate({"read": reader(decoding.module)}, rounds)["read"])
+        samples, readings = sample(decoding, calls, rounds)
     rows = []
     for backend in backends:
-        row = {"setting": f"{name} decoding {dtype}", "model": model, "way": f"decoding, {cache} cache", "dtype": dtype}
+        row: dict[str, Any] = {
+            "setting": f"{name} decoding {dtype}",
+            "model": model,
+            "way": f"decoding, {cache} cache",
+            "dtype": dtype,
+        }
         row |= {"backend": backend, "steady": spread(samples[backend]), "error": asdict(errors[backend])}
-        row |= {"graphs": graphs[backend], "limit": reading["low"]}
+        row |= {"graphs": graphs[backend], "limit": spread(readings)["median"]}
         row["accurate"] = "eager" not in errors or errors[backend].within(errors["eager"], DTYPES[dtype])
         rows.append(row)
     return rows
 
 
-def sample(decoding: Decoder, calls: dict[str, Callable], rounds: int) -> dict[str, list[float]]:
-    """Seconds a token, a sample a round; each second round goes backwards."""
+def sample(decoding: Decoder, calls: dict[str, Callable], rounds: int) -> tuple[dict[str, list[float]], list[float]]:
+    """Seconds a token, a sample a round, of which each second one goes backwards; and seconds to read a token's bytes."""
     samples: dict[str, list[float]] = {name: [] for name in calls}
+    readings: list[float] = []
+    read = reader(decoding)
     for number in range(rounds):
+        readings.append(seconds(read, READINGS))
         for name in list(calls)[:: -1 if number % 2 else 1]:
             cache = decoding.prompted()
             decoding.decode(calls[name], cache, 0, 1)
             started = time.perf_counter()
             decoding.decode(calls[name], cache, 1, TOKENS)
             samples[name].append((time.perf_counter() - started) / (TOKENS - 1))
-    return samples
+    return samples, readings
 
 
-def reader(module: nn.Module) -> Callable[[], None]:
-    """Reads as many bytes as the parameters have."""
-    weights = torch.ones(sum(x.nbytes for x in module.parameters()) // 4)
+def reader(decoding: Decoder) -> Callable[[], None]:
+    """Reads as many bytes as a token must."""
+    bytes_ = torch.ones(bytes_read(decoding) // 4)
 
     def read() -> None:
-        weights.sum()
+        bytes_.amax()
 
     return read
+
+
+def bytes_read(decoding: Decoder) -> int:
+    """Of parameters, where an embedding counts if another layer shares it, and of half the tokens' keys and values."""
+    layers = [m for m in decoding.module.modules() if not isinstance(m, nn.Embedding)]
+    weights = {x: x.nbytes for layer in layers for x in layer.parameters(recurse=False)}
+    prompt = Decoder(decoding.module, "dynamic", decoding.tokens).prompted()
+    filled = sum(x.nbytes for layer in prompt.layers for x in (layer.keys, layer.values))
+    return sum(weights.values()) + filled * (PROMPT + TOKENS // 2) // PROMPT
 
 
 def compiled_graphs() -> int:
