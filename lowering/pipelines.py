@@ -8,6 +8,7 @@ SIMPLIFY = (
     "simplify-attention,"  # before decompose: it looks through composites that make masks
     "fold-convolutions,"  # before decompose: it takes batch norms in
     "decompose,"
+    "generate-convolutions,"  # after decompose: it follows elementwise ops and reductions, of which batch norms are made
     "fold-constants,eliminate-views,"
     "accumulate-embeddings,"  # after eliminate-views: it looks for a product, not for a view of a view of one
     "gather-early,"
@@ -38,6 +39,7 @@ GPU_SIMPLIFY = (
     "merge-products,"  # before pad-products: it looks at whole parameters
     "generate-triton-products,"  # before pad-products: it stores unaligned rows as they are
     "pad-products,"  # before eliminate-views and cse: two products share a padded operand
+    "add-residuals,"  # after all that changes products
     "fold-constants,eliminate-views,gather-early,"
     "scalars-to-device,"  # after fold-constants: a number that is known needs no copy
     "canonicalize,cse"
