@@ -6,6 +6,7 @@ from typing import Any
 import torch
 
 from mlirc.codegen.cublas import Product
+from mlirc.codegen.cudnn import Convolution
 from mlirc.codegen.host_parts import FAILURE_WORDS, Launched
 from mlirc.dialects.bindings import ir
 from mlirc.dialects.dialect import attribute_value
@@ -22,6 +23,7 @@ class Gpus:
     current   the GPU that the program works on at the line being written, -1 for none
     launched  by their links
     products  that cuBLASLt computes
+    convolutions  that cuDNN computes
     """
 
     numbers: list[int]
@@ -30,6 +32,7 @@ class Gpus:
     current: int = -1
     launched: dict[str, Launched] = field(default_factory=dict)
     products: list[Product] = field(default_factory=list)
+    convolutions: list[Convolution] = field(default_factory=list)
 
 
 def gpus_of(function: Any) -> Gpus:

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from mlirc.codegen.aten_call import AtenCall
+from mlirc.codegen.cudnn_call import convolution_call
 from mlirc.codegen.dispatcher_aten import dispatcher_call
 from mlirc.codegen.host_frame import Buffer, Frame, Number
 from mlirc.codegen.host_inputs import bind_result
@@ -18,7 +19,7 @@ from mlirc.dialects.bindings import ir
 from mlirc.dialects.dialect import attribute_value
 from mlirc.dialects.tensor_types import info_of
 
-FIRST_CALL = 3  # where a host program's ATen calls begin in its `self` tuple
+FIRST_CALL = 4  # where a host program's ATen calls begin in its `self` tuple
 
 Word = tuple[str, str]  # how a value crosses to Python: its letter (native_runtime.py), and its word with its type
 
@@ -51,7 +52,7 @@ def aten_call(frame: Frame, op: Any, number: int, objects: Sequence[Any]) -> Cal
 def native_way(frame: Frame, op: Any, function: Any, operands: list[Buffer | Number]) -> tuple[NativeCall | None, str]:
     """The native call for the op, or why there is none."""
     why = ""
-    for way in (random_call, routine_call, dispatcher_call):
+    for way in (random_call, convolution_call, routine_call, dispatcher_call):
         try:
             return way(frame, op, function, operands), ""
         except NotNative as reason:

@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 
-from mlirc.codegen import cublas_runtime, cuda_runtime, native_runtime, shim
+from mlirc.codegen import cublas_runtime, cuda_runtime, cudnn_runtime, native_runtime, shim
 from mlirc.codegen.cuda_gpus import Gpus
 from mlirc.codegen.host_parts import Site
 from mlirc.codegen.ir_text import FunctionText, SizeText
@@ -17,7 +17,7 @@ from mlirc.dialects.bindings import ir
 from mlirc.dialects.symbols import Int
 from mlirc.dialects.tensor_types import TensorInfo
 
-RUNTIME = native_runtime.SIGNATURES | cuda_runtime.SIGNATURES | cublas_runtime.SIGNATURES
+RUNTIME = native_runtime.SIGNATURES | cuda_runtime.SIGNATURES | cublas_runtime.SIGNATURES | cudnn_runtime.SIGNATURES
 
 
 def location_text(location: ir.Location) -> str:

@@ -4,12 +4,14 @@ from dataclasses import dataclass, field
 
 from mlirc.codegen.aten_call import AtenCall
 from mlirc.codegen.cublas import Product
+from mlirc.codegen.cudnn import Convolution
 
 FAILURES = "failures"  # the name of the link to the words in which checks note what failed
 # of a launch: number of the check that failed (from 1; 0: none), the bad index, the size that it was for
 FAILURE_WORDS = 3
 PRODUCTS = "products"  # the name of the link to a word for each product that cuBLASLt computes (cublas.Plans)
 PLANS_OF_PRODUCTS = 2  # where in a host program's `self` tuple what makes such plans is
+CONVOLUTIONS, PLANS_OF_CONVOLUTIONS = "convolutions", 3  # the same for what cuDNN convolves (cudnn.Plans)
 
 
 @dataclass(frozen=True)
@@ -48,10 +50,11 @@ class Launched:
 class HostProgram:
     """links      the functions whose addresses belong into the module's array @links: of native_runtime and cuda_runtime, and
                kernels; and FAILURES, the address of FAILURE_WORDS words for each of `checks` (cuda_launch.py), and
-               PRODUCTS
+               PRODUCTS and CONVOLUTIONS
     uses_gpu   whether any of its tensors is on a GPU
     launched   kernels that it launches there
     products   that cuBLASLt computes there
+    convolutions   that cuDNN computes there
     """
 
     text: str
@@ -63,3 +66,4 @@ class HostProgram:
     launched: list[Launched] = field(default_factory=list)
     checks: int = 0
     products: list[Product] = field(default_factory=list)
+    convolutions: list[Convolution] = field(default_factory=list)

@@ -63,6 +63,7 @@ def host_program(function: Any, objects: Sequence[Any] = (), consume: bool = Fal
         launched=list(gpus.launched.values()),
         checks=len(gpus.checks),
         products=gpus.products,
+        convolutions=gpus.convolutions,
     )
 
 

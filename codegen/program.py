@@ -15,12 +15,14 @@ from mlirc.codegen import (
     cuda_driver,
     cuda_random,
     cuda_runtime,
+    cudnn,
+    cudnn_runtime,
     native_runtime,
     result_pool,
     shim,
 )
 from mlirc.codegen.cublas import Plans
-from mlirc.codegen.host_parts import FAILURE_WORDS, FAILURES, PRODUCTS, Call, HostProgram, Site
+from mlirc.codegen.host_parts import CONVOLUTIONS, FAILURE_WORDS, FAILURES, PRODUCTS, Call, HostProgram, Site
 from mlirc.codegen.llvm import Code
 from mlirc.codegen.shared_kernels import Kernel
 
@@ -61,13 +63,18 @@ class Program:
         if host.products:
             addresses |= cublas_runtime.functions()
             addresses[PRODUCTS] = self.plans.address
+        self.convolutions = cudnn.Plans(host.convolutions)
+        if host.convolutions:
+            addresses |= cudnn_runtime.functions()
+            addresses[CONVOLUTIONS] = self.convolutions.address
         links = (ctypes.c_void_p * len(host.links)).from_address(code.address("links"))
         links[:] = [addresses[name] for name in host.links]
         self.calls: list[Call] = host.calls
         self.host = replace(host, text="")  # the text is long, and not needed any more
         self.code = code
         self._method = _Method(b"graph", code.address("graph"), _METH_O, None)
-        data = ("_cdata", Failure(host.inputs, host.sites), self.plans, *(call.python for call in host.calls))
+        plans = (self.plans, self.convolutions)
+        data = ("_cdata", Failure(host.inputs, host.sites), *plans, *(call.python for call in host.calls))
         self.native = _new_function(ctypes.byref(self._method), data, None)
         _live.add(id(self))
         if pool := native_runtime.pool():

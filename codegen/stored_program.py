@@ -3,6 +3,7 @@
     {"inputs": 2, "calls": [...], "sites": [[op, line, message], ...], "links": ["read_inputs", "kernel_0", ...],
      "code": 0, "kernels": {"kernel_0": [1, key, name in the object]},
      "uses_gpu": true, "checks": 0, "products": [[[operand, ...], [symbol, ...]], ...],
+     "convolutions": [[[operand, ...], stride, padding, dilation, adds, shifts, relu], ...],
      "gpu_kernels": {"kernel_1@0": [2, name in the cubin, shared bytes, warps, GPU]}}
 
 Code is the number of a blob that holds an object file; it has no address of a process in it.
@@ -16,6 +17,7 @@ import torch
 from mlirc.codegen import shared_kernels
 from mlirc.codegen.aten_call import AtenCall
 from mlirc.codegen.cublas import Product
+from mlirc.codegen.cudnn import Convolution
 from mlirc.codegen.host_parts import Call, HostProgram, Site
 from mlirc.codegen.llvm import load_object
 from mlirc.codegen.program import Program
@@ -50,6 +52,7 @@ def to_data(program: Program, blobs: list[bytes]) -> dict[str, Any]:
             [[_info_to_data(info) for info in product.operands], list(product.symbols)]
             for product in program.host.products
         ],
+        "convolutions": list(map(_convolution_to_data, program.host.convolutions)),
         "gpu_kernels": {
             link: [blob(k.compiled.cubin), k.compiled.name, k.compiled.shared, k.compiled.num_warps, k.device]
             for link, k in program.gpu_kernels.items()
@@ -63,8 +66,17 @@ def from_data(data: Mapping[str, Any], blobs: Sequence[bytes]) -> Program:
     calls = [_call_from_data(call) for call in data["calls"]]
     uses_gpu, checks = data["uses_gpu"], data["checks"]
     products = [Product(tuple(map(_info_from_data, infos)), tuple(names)) for infos, names in data["products"]]
+    convolutions = list(map(_convolution_from_data, data["convolutions"]))
     host = HostProgram(
-        "", data["inputs"], calls, sites, data["links"], uses_gpu=uses_gpu, checks=checks, products=products
+        "",
+        data["inputs"],
+        calls,
+        sites,
+        data["links"],
+        uses_gpu=uses_gpu,
+        checks=checks,
+        products=products,
+        convolutions=convolutions,
     )
     gpu_kernels = _gpu_kernels(data["gpu_kernels"], blobs) if data["gpu_kernels"] else {}
     return Program(host, load_object(blobs[data["code"]]), _kernels(data["kernels"], blobs), gpu_kernels)
@@ -117,6 +129,16 @@ def _call_from_data(data: Mapping[str, Any]) -> Call:
         location=data["location"],
     )
     return Call(data["op"], data["location"], call, data["why"])
+
+
+def _convolution_to_data(c: Convolution) -> list[Any]:
+    infos = [_info_to_data(info) for info in c.operands]
+    return [infos, list(c.stride), list(c.padding), list(c.dilation), c.adds, c.shifts, c.relu]
+
+
+def _convolution_from_data(data: Sequence[Any]) -> Convolution:
+    infos, stride, padding, dilation, *flags = data
+    return Convolution(tuple(map(_info_from_data, infos)), tuple(stride), tuple(padding), tuple(dilation), *flags)
 
 
 def _info_to_data(info: TensorInfo) -> list[str]:

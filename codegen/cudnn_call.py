@@ -1,0 +1,103 @@
+"""Convolutions on a GPU in a host program: ATen's operators for them, by cuDNN with a plan (cudnn.py).
+
+Python makes the plan, out of line, where native code comes to a convolution for the first time. Where cuDNN does not take
+it, ATen convolves, as for any native call that fails.
+"""
+
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+
+from mlirc.codegen import cuda_launch, cudnn, cudnn_runtime, shim
+from mlirc.codegen.cudnn import Convolution
+from mlirc.codegen.host_frame import Buffer, Frame, Number
+from mlirc.codegen.host_parts import CONVOLUTIONS, PLANS_OF_CONVOLUTIONS
+from mlirc.codegen.native_aten import KEPT, NativeCall, NotNative, array, check, given_arguments, items
+from mlirc.dialects.tensor_types import info_of
+
+OPERATORS = ("convolution", "cudnn_convolution_relu", "cudnn_convolution_add_relu")
+HALF = (torch.float16, torch.bfloat16)
+
+
+def convolution_call(frame: Frame, op: Any, function: Any, operands: Sequence[Buffer | Number]) -> NativeCall:
+    """The call by cuDNN. Writes nothing yet; raises NotNative."""
+    check(function, op)
+    wanted, places = convolution_of(function, op)
+    number, device = len(frame.gpus.convolutions), wanted.device
+    frame.gpus.convolutions.append(wanted)
+    out = info_of(op.results[0])
+
+    def write(results: list[str]) -> str:
+        text = frame.text
+        cuda_launch.enter(frame, device)
+        x, w, z, b = ("null" if k is None else frame.address(operands[k]) for k in places)
+        sizes, strides = (array(frame, "i64", [str(n) for n in ns]) for ns in (out.shape, out.stride))
+        codes = [str(shim.dtype_code(out.dtype)), *map(str, shim.device_codes(out.device))]
+        codes.append(str(shim.dtype_code(torch.uint8)))
+        head = frame.at(text.link(CONVOLUTIONS), number)
+        arguments = (head, x, w, z, b, sizes, strides, *codes, f"%stream_{device}", results[0])
+        status_at = text.place("i32", "status")
+        status = frame.runtime("convolve", *arguments)
+        text.line(f"store i32 {status}, ptr {status_at}")
+        plan, done = text.fresh("plan"), text.fresh("done")
+        unknown = text.value(f"icmp eq i32 {status}, {cudnn_runtime.NO_PLAN}")
+        text.line(f"br i1 {unknown}, label %{plan}, label %{done}")
+        with frame.out_of_line():
+            text.block(plan)
+            make_plan(frame, number)
+            text.line(f"store i32 {frame.runtime('convolve', *arguments)}, ptr {status_at}")
+            text.line(f"br label %{done}")
+        text.block(done)
+        return frame.load("i32", status_at, "status")
+
+    return NativeCall([KEPT], write)
+
+
+def convolution_of(function: Any, op: Any) -> tuple[Convolution, list[int | None]]:
+    """What the operator asks for, and which operands are x, w, z and b. Raises NotNative."""
+    name = function._schema.name.removeprefix("aten::")
+    if name not in OPERATORS or function._overloadname not in ("", "default"):
+        raise NotNative("no convolution that cuDNN has a plan for")
+    try:
+        cudnn.check_settings()  # as they are now; a plan looks again
+    except cudnn.NoPlan as reason:
+        raise NotNative(str(reason)) from reason
+    given = {argument.name: x for argument, x in given_arguments(function, op)}
+    tensors = [given.get("input", given.get("self")), given["weight"], given.get("z"), given.get("bias")]
+    places = [x["$"] if isinstance(x, dict) and "$" in x else None for x in tensors]
+    steps = [items(given[n]) for n in ("stride", "padding", "dilation")]
+    numbers = (*(n for step in steps for n in step), given["groups"])
+    plain = not given.get("transposed", False) and given["groups"] == 1 and given.get("alpha") in (None, 1, 1.0)
+    if places[0] is None or places[1] is None or not plain or not all(type(n) is int for n in numbers):
+        raise NotNative("a convolution of another kind")
+    infos = [None if k is None else info_of(op.operands[k]) for k in places]
+    x, w, z, b = infos
+    y = info_of(op.results[0])
+    images = [info for info in (x, w, y, z) if info is not None]
+    known = all(isinstance(n, int) and n > 0 for info in images for n in (*info.shape, *info.stride))
+    alike = len({(info.dtype, info.device) for info in infos if info is not None} | {(y.dtype, y.device)}) == 1
+    fits = all(info.rank == 4 for info in images) and (z is None or z.shape == y.shape)
+    if not (known and alike and fits and y.dtype in HALF and y.device.startswith("cuda")):
+        raise NotNative("a convolution of another kind")
+    if b is not None and (b.shape != y.shape[1:2] or b.stride != (1,) or name == "convolution"):
+        raise NotNative("a bias, and no relu: for which cuDNN would compile a kernel")
+    assert x is not None and w is not None
+    present = [info for info in (x, w, y, z, b) if info is not None]
+    stride, padding, dilation = (tuple(s) for s in steps)
+    relu = name != "convolution"
+    return Convolution(tuple(present), stride, padding, dilation, z is not None, b is not None, relu), places
+
+
+def make_plan(frame: Frame, number: int) -> None:
+    """Lets Python make the plan of convolution `number`."""
+    text = frame.text
+    word = text.place("i64", "number")
+    text.line(f"store i64 {number}, ptr {word}")
+    frame.at_site()
+    callable_ = text.value(text.call_text("PyTuple_GetItem", "ptr (ptr, i64)", "%self", str(PLANS_OF_CONVOLUTIONS)))
+    status = frame.runtime(
+        "call_python", "%thread", callable_, "%name", "%inputs",
+        text.letters("i"), "1", word, "null", "0", "null", "null",
+    )  # fmt: skip
+    frame.check(status)
