@@ -1,0 +1,137 @@
+"""Backward graphs that are not given gradients of results which nobody differentiated, a model's logits beside its loss.
+
+Autograd would make zeros for them: for GPT-2 as many as there are logits, 823 MB to write, and to read where they are added.
+A node of its graph can be told not to. Then such a gradient is None, as in eager, and the backward graph is compiled without
+it: when it is first called so, which is when AOTAutograd has a backward graph compiled anyway.
+"""
+
+import functools
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import torch
+from torch._functorch.partitioners import min_cut_rematerialization_partition
+from torch._subclasses.fake_tensor import FakeTensor
+from torch.fx import Graph, GraphModule, Node
+
+aten = torch.ops.aten
+Compile = Callable[[GraphModule, Sequence[Any]], Callable[[list], list]]
+
+# Of a gradient that is zero they give one: they move elements, or are linear in their first operand.
+LINEAR = {
+    *(aten.view.default, aten._unsafe_view.default, aten.reshape.default, aten.unsqueeze.default, aten.clone.default),
+    *(aten.t.default, aten.transpose.int, aten.permute.default, aten.alias.default, aten.detach.default),
+    *(aten.squeeze.default, aten.squeeze.dim, aten.squeeze.dims, aten.select.int, aten.slice.Tensor),
+    *(aten.expand.default, aten._to_copy.default, aten.neg.default),
+}
+
+
+def partition(joint: GraphModule, inputs: Any, **options: Any) -> tuple[GraphModule, GraphModule]:
+    """The partitioner, which notes of a backward graph whether its gradients may be None."""
+    forward, backward = min_cut_rematerialization_partition(joint, inputs, **options)
+    backward.meta["takes_none"] = len(gradients(backward)) > 1
+    return forward, backward
+
+
+def gradients(gm: GraphModule) -> list[int]:
+    """The placeholders of a backward graph that are gradients of results, where they may be None; else none."""
+    placeholders = gm.graph.find_nodes(op="placeholder")
+    found = [k for k, node in enumerate(placeholders) if str(node.target).startswith("tangents")]
+    return found if all(is_static(placeholders[k].meta["val"]) for k in found) else []
+
+
+def compile_backward(gm: GraphModule, inputs: Sequence[Any], compile_fx: Compile) -> Callable[[list], list]:
+    """The backward graph behind AOTAutograd's boxed convention; it has `takes_none` where a gradient may be None.
+
+    compile_fx   compiles a graph for inputs like `inputs`
+    """
+    positions = gradients(gm)
+    if len(positions) < 2:
+        return compile_fx(gm, inputs)
+    compiled: dict[tuple[int, ...], Callable[[list], list]] = {}
+
+    def run(args: list) -> list:
+        absent = tuple(k for k in positions if args[k] is None)
+        for k in reversed(absent):
+            del args[k]
+        if absent not in compiled:
+            given = [x for k, x in enumerate(inputs) if k not in absent]
+            compiled[absent] = compile_fx(without(gm, absent), given)
+        return compiled[absent](args)
+
+    run._boxed_call = True  # type: ignore[attr-defined]
+    run.takes_none = True  # type: ignore[attr-defined]  # wrappers keep a function's attributes
+    return run
+
+
+def is_static(value: Any) -> bool:
+    """Whether it is a tensor of known sizes in the order that `aten.full` gives."""
+    numbers = isinstance(value, FakeTensor) and all(isinstance(n, int) for n in value.shape)
+    return numbers and value.is_contiguous()
+
+
+def without(gm: GraphModule, absent: Sequence[int]) -> GraphModule:
+    """A copy of the graph without these placeholders.
+
+    before:  %t = placeholder   %1 = view(%t)   %2 = add(%1, %g)      after:  uses of %2 use %g
+    """
+    graph = Graph()
+    graph.output(graph.graph_copy(gm.graph, {}))
+    placeholders = graph.find_nodes(op="placeholder")
+    gone = [placeholders[k] for k in absent]
+    zero = set(gone)
+    for node in list(graph.nodes):
+        if node.target in LINEAR and node.args[0] in zero:
+            zero.add(node)
+        elif node.target is aten.add.Tensor and not node.kwargs and not zero.isdisjoint(node.args):
+            rest = [x for x in node.args if x not in zero]
+            if not rest:
+                zero.add(node)
+            elif isinstance(rest[0], Node) and is_alike(rest[0].meta["val"], node.meta["val"]):
+                node.replace_all_uses_with(rest[0])
+    for node in zero:
+        if any(user not in zero for user in node.users):
+            with graph.inserting_before(node):
+                node.replace_all_uses_with(zeros(graph, node), delete_user_cb=lambda user: user not in zero)
+    graph.eliminate_dead_code()
+    for node in gone:
+        graph.erase_node(node)
+    return GraphModule(gm, graph)
+
+
+def zeros(graph: Graph, like: Node) -> Node:
+    value = like.meta["val"]
+    kind = {"dtype": value.dtype, "device": value.device}
+    made = graph.call_function(aten.full.default, ([*value.shape], 0), kind)
+    made.meta = dict(like.meta)
+    with value.fake_mode:
+        made.meta["val"] = torch.empty(value.shape, **kind)
+    return made
+
+
+def is_alike(x: Any, y: torch.Tensor) -> bool:
+    return isinstance(x, torch.Tensor) and (x.shape, x.dtype, x.stride()) == (y.shape, y.dtype, y.stride())
+
+
+def leave_absent(compiled: Callable) -> Callable:
+    """Tells autograd's node of each call of a compiled function to pass on None, where its backward graph takes it."""
+
+    @functools.wraps(compiled)
+    def run(*args: Any) -> Any:
+        results = compiled(*args)
+        for x in results:
+            node: Any = x.grad_fn if isinstance(x, torch.Tensor) else None
+            if node is not None and takes_none(getattr(type(node), "_forward_cls", None)):
+                node.materialize_grads = False
+                break
+        return results
+
+    return run
+
+
+def takes_none(function: Any) -> bool:
+    """Whether it is AOTAutograd's autograd.Function of a backward graph of ours, compiled or still to be."""
+    if function is None or getattr(function, "maybe_subclass_metadata", function) is not None:
+        return False
+    waiting = getattr(getattr(function, "_lazy_backward_info", None), "bw_module", None)
+    return getattr(function.compiled_bw, "takes_none", False) or getattr(waiting, "meta", {}).get("takes_none", False)
