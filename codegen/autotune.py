@@ -4,6 +4,7 @@ A kernel begins with what the cost model chose. Its neighbours (triton_candidate
 all kernels' together, and timed; the best one's neighbours follow, until none is faster, or the time is spent: then a
 kernel keeps the best that was found so far. What was chosen is kept on disk, by the kernel's structure, so that a second
 run measures nothing and chooses the same. Symbolic sizes are what they were when the graph was traced.
+Library products are measured by cublas_tuning.py.
 """
 
 import time
@@ -14,12 +15,14 @@ from typing import Any, Protocol
 from mlirc.codegen import environment
 from mlirc.codegen.cache_entry import Entry
 from mlirc.codegen.cache_folder import CacheFolder
+from mlirc.codegen.cublas_call import TUNED
 from mlirc.codegen.environment import ChangedSources
 from mlirc.codegen.triton_compile import CompiledKernel, KernelSource, source_of
 from mlirc.codegen.tuning_progress import Progress
 from mlirc.dialects.bindings import ir
 from mlirc.dialects.dialect import attribute_value, make_attribute
 from mlirc.dialects.tensor_info import TensorInfo
+from mlirc.dialects.tensor_types import info_of
 from mlirc.lowering.kernel_axes import TYPICAL
 from mlirc.lowering.kernel_nodes import structure
 from mlirc.lowering.pass_manager import functions
@@ -119,6 +122,7 @@ def tune(
     symbols    a value for each size symbol
     """
     end = time.perf_counter() + seconds
+    _mark_products(module)
     found: list[Tuned] = []
     jobs: dict[int, list[_Job]] = {}
     devices: dict[int, Device] = {}
@@ -164,8 +168,19 @@ def _jobs(module: ir.Module) -> list[_Job]:
     return sorted(jobs.values(), key=lambda job: -job.launches)
 
 
-def uses_triton(module: ir.Module) -> bool:
-    return any(_is_triton(op) for op in module.body.operations)
+def _mark_products(module: ir.Module) -> None:
+    """The library's algorithms are measured when the program meets a product's sizes for the first time."""
+    for function in functions(module):
+        for op in function.regions[0].blocks[0].operations:
+            if op.operation.name == "mlircx.call" and attribute_value(op.attributes["callee"]) in ("matmul", "addmm"):
+                op.attributes[TUNED] = ir.UnitAttr.get()
+
+
+def on_gpu(module: ir.Module) -> bool:
+    """Whether there is anything to measure."""
+    graphs = [function.regions[0].blocks[0] for function in functions(module)]
+    values = [x for block in graphs for op in block.operations for x in (*op.operands, *op.results)]
+    return any(isinstance(x.type, ir.RankedTensorType) and info_of(x).device.startswith("cuda") for x in values)
 
 
 def _is_triton(op: Any) -> bool:

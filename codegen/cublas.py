@@ -48,10 +48,12 @@ class Product:
     operands   (a, b, out) or (addend, a, b, out): [M, K], [K, N], [M, N], or three dimensions, the first a batch. All of
                one dtype, on one GPU. The addend is [N], or [M, N] as `out` is
     symbols    what their sizes depend on
+    tuned      the fastest algorithm is to be found by measuring (cublas_tuning.py)
     """
 
     operands: tuple[TensorInfo, ...]
     symbols: tuple[str, ...]
+    tuned: bool = False
 
     @property
     def device(self) -> int:
@@ -225,6 +227,10 @@ def fill(plan: Plan, product: Product, alignment: int, values: Sequence[int]) ->
     layouts = [_layout(kind, matrix, problem.batch) for matrix in (problem.a, problem.b, problem.c, problem.d)]
     plan.a, plan.b, plan.c, plan.d = layouts
     best = algorithms(plan, alignment, dtype)[0]
+    if product.tuned:
+        from mlirc.codegen.cublas_tuning import MOST, fastest
+
+        best = fastest(plan, product, problem, alignment, algorithms(plan, alignment, dtype, MOST))
     plan.algorithm[:] = best.algorithm
     plan.workspace = best.workspace
 

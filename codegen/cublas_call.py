@@ -15,6 +15,8 @@ from mlirc.dialects.bindings import ir
 from mlirc.dialects.dialect import attribute_value
 from mlirc.dialects.tensor_types import info_of
 
+TUNED = "mlirc.tuned"  # of a call: which algorithm is fastest is to be measured
+
 
 def product_of(op: Any) -> Product | None:
     """What cuBLASLt is to compute for the call; None for one of another routine, device or dtype, or form."""
@@ -34,7 +36,8 @@ def product_of(op: Any) -> Product | None:
     if addend and addend[0].shape != out.shape and (addend[0].shape != out.shape[1:] or out.rank == 3):
         return None
     sizes = [size for info in infos for size in (*info.shape, *info.stride)]
-    return Product(tuple(infos), tuple(sorted({name for size in sizes for name in symbols.free_symbols(size)})))
+    names = sorted({name for size in sizes for name in symbols.free_symbols(size)})
+    return Product(tuple(infos), tuple(names), TUNED in op.attributes)
 
 
 def multiply(frame: Frame, op: Any, product: Product) -> None:

@@ -2,7 +2,7 @@
 
     {"inputs": 2, "calls": [...], "sites": [[op, line, message], ...], "links": ["read_inputs", "kernel_0", ...],
      "code": 0, "kernels": {"kernel_0": [1, key, name in the object]},
-     "uses_gpu": true, "checks": 0, "products": [[[operand, ...], [symbol, ...]], ...],
+     "uses_gpu": true, "checks": 0, "products": [[[operand, ...], [symbol, ...], tuned], ...],
      "convolutions": [[[operand, ...], stride, padding, dilation, adds, shifts, relu], ...],
      "gpu_kernels": {"kernel_1@0": [2, name in the cubin, shared bytes, warps, GPU]}}
 
@@ -49,7 +49,7 @@ def to_data(program: Program, blobs: list[bytes]) -> dict[str, Any]:
         "uses_gpu": program.host.uses_gpu,
         "checks": program.host.checks,
         "products": [
-            [[_info_to_data(info) for info in product.operands], list(product.symbols)]
+            [[_info_to_data(info) for info in product.operands], list(product.symbols), product.tuned]
             for product in program.host.products
         ],
         "convolutions": list(map(_convolution_to_data, program.host.convolutions)),
@@ -65,7 +65,9 @@ def from_data(data: Mapping[str, Any], blobs: Sequence[bytes]) -> Program:
     sites = [Site(*site) for site in data["sites"]]
     calls = [_call_from_data(call) for call in data["calls"]]
     uses_gpu, checks = data["uses_gpu"], data["checks"]
-    products = [Product(tuple(map(_info_from_data, infos)), tuple(names)) for infos, names in data["products"]]
+    products = [
+        Product(tuple(map(_info_from_data, infos)), tuple(names), tuned) for infos, names, tuned in data["products"]
+    ]
     convolutions = list(map(_convolution_from_data, data["convolutions"]))
     host = HostProgram(
         "",

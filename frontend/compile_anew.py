@@ -7,7 +7,7 @@ from dataclasses import asdict
 
 from torch.fx import GraphModule
 
-from mlirc.codegen.autotune import tune, uses_triton
+from mlirc.codegen.autotune import on_gpu, tune
 from mlirc.codegen.cache_folder import CacheFolder
 from mlirc.codegen.emit import compile_module
 from mlirc.codegen.program import Program
@@ -59,7 +59,7 @@ def compile_anew(
             dump.write(stage, ",".join(rest))
             if stage == "plan":
                 read_report(module, record, imported.aten, report)
-        if options.mode in TUNED_MODES and uses_triton(module):
+        if options.mode in TUNED_MODES and on_gpu(module):
             with _timed(report, "tune"):
                 found = tune(module, TuningDevice, size_hints(gm), options.tune_seconds, place.folder)
                 report.tuned = [asdict(x) for x in found]

@@ -5,7 +5,7 @@ import torch
 from torch.nn import functional as F
 
 import mlirc
-from mlirc.codegen import autotune
+from mlirc.codegen import autotune, cublas_tuning
 from mlirc.frontend import statistics
 from tests.gpu.test_graphs import check
 
@@ -66,3 +66,27 @@ def test_no_time():
     for have, want in zip(call(*given), fn(*given), strict=True):
         torch.testing.assert_close(have, want, rtol=1e-4, atol=1e-4)
     assert not tuned()
+
+
+def test_products_are_right_and_kept(tmp_path, monkeypatch):
+    """With a bias, an addend, matrices that lie along either side, addresses that are multiples of few bytes; then from the disk."""
+    monkeypatch.setattr(cublas_tuning, "_known", {})
+    times, measure = [], cublas_tuning._times
+    monkeypatch.setattr(cublas_tuning, "_times", lambda *args: times.append(measure(*args)) or times[-1])
+
+    def products(x, w, b, y):
+        return torch.addmm(b, x, w.t()), torch.addmm(y, x, w.t()), x[:, :-8] @ w[:, 8:].t(), x.t() @ y
+
+    dtype = torch.bfloat16
+    x, w, b = (torch.randn(n, device="cuda", dtype=dtype) for n in ((512, 776), (1024, 776), (1024,)))
+    given = x, w, b, torch.randn(512, 1024, device="cuda", dtype=dtype)
+    torch._dynamo.reset()
+    first = torch.compile(products, backend="mlirc", mode=MODE)(*given)
+    exact = products(*(t.double() for t in given))
+    for have, want, eager in zip(first, exact, products(*given), strict=True):
+        assert (have - want).norm() <= 2 * (eager - want).norm()
+    assert len(times) == 4 and all(len(t) > 1 for t in times)
+    monkeypatch.setattr(cublas_tuning, "_known", {})
+    torch._dynamo.reset()
+    again = torch.compile(products, backend="mlirc", mode=MODE)(*given)
+    assert len(times) == 4 and all(torch.equal(a, b) for a, b in zip(first, again, strict=True))

@@ -191,3 +191,24 @@ def test_batch_norms_go_into_convolutions_with_their_relu():
         module = ir.Module.parse(text(parameters.replace(" {mlirc.parameter}", ""), body, x))
         run_pipeline(module, "fold-cudnn")
         assert "cudnn_convolution" not in str(module)
+
+
+@pytest.mark.parametrize("stride", ["1, 768", "1536, 1"])
+def test_one_row_is_a_reduction(stride):
+    """In parts where the weight lies along n, and the same as before; more rows, and small weights, stay products."""
+    w = f'tensor<768x1536xbf16, {{stride = "{stride}"}}>'
+    body = (
+        f'%0 = "mlirc.addmm"(%b, %x, %w) : (tensor<1536xbf16>, tensor<1x768xbf16>, {w}) -> tensor<1x1536xbf16>\n'
+        '%1 = "mlirc.relu"(%0) : (tensor<1x1536xbf16>) -> tensor<1x1536xbf16>\nreturn %1 : tensor<1x1536xbf16>'
+    )
+    source = text(f"%x: tensor<1x768xbf16>, %w: {w}, %b: tensor<1536xbf16>", body, "tensor<1x1536xbf16>")
+    passes = "generate-dot-products,to-kernels,fuse-elementwise,fuse-reductions,split-reductions"
+    weight = torch.randn(768, 1536).to(BF16) if stride == "1536, 1" else torch.randn(1536, 768).to(BF16).t()
+    made, before, after = both(source, passes, [torch.randn(1, 768).to(BF16), weight, torch.randn(1536).to(BF16)])
+    assert "mlirc.addmm" not in made and made.count('"mlircx.kernel"') == (2 if stride == "1536, 1" else 1)
+    torch.testing.assert_close(after, before, rtol=2e-2, atol=2e-2)
+    for other in (source.replace("1x", "2x"), source.replace("1536", "153")):
+        with context():
+            module = ir.Module.parse(other)
+            run_pipeline(module, "generate-dot-products")
+            assert "mlirc.addmm" in str(module)

@@ -1,0 +1,109 @@
+"""Modes "max-autotune": which of cuBLASLt's algorithms is fastest for a product is measured when its plan is made.
+
+The library proposes several, the best by its own estimate first; each multiplies matrices of that size and alignment,
+with a cold cache. What was chosen is kept on disk, so that a second run measures nothing and computes the same bits.
+"""
+
+import ctypes
+import logging
+import statistics
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import torch
+
+from mlirc.codegen import cache_folder, cublas, environment
+from mlirc.codegen.cache_entry import Entry
+from mlirc.codegen.cublas import Algorithm, Matrix, Plan, Problem, Product
+from mlirc.codegen.environment import ChangedSources
+
+log = logging.getLogger("mlirc")
+
+KIND = "product"  # of entries of the cache folder
+MOST = 8  # algorithms that are tried
+GAIN = 0.98  # of the time of the first one: what is hardly faster may be noise
+CACHE = 128 << 20  # bytes that are written before each run: more than any GPU's cache holds
+RUNS = 9
+ALIGNED = 256  # bytes; PyTorch's memory begins at multiples of more
+
+_known: dict[str, int] = {}  # key -> the position of the fastest
+
+
+def fastest(plan: Any, product: Any, problem: Any, alignment: int, found: Sequence[Any]) -> Any:
+    """The Algorithm to take of a Plan for a Product. While a CUDA graph is recorded nothing can be measured: then the library's own choice."""
+    device = torch.device("cuda", product.device)
+    if len(found) == 1 or torch.cuda.is_current_stream_capturing():
+        return found[0]
+    key = _key(product, problem, alignment, found)
+    if key not in _known and (folder := cache_folder.folder()) and (entry := folder.get(KIND, key)):
+        _known[key] = entry.data["place"]
+    if key not in _known:
+        with torch.no_grad(), torch.inference_mode(False), torch.cuda.device(device):
+            times = _times(plan, product, problem, alignment, found)
+        place = min(range(len(times)), key=times.__getitem__)
+        _known[key] = place if times[place] < GAIN * times[0] else 0
+        log.info("mlirc: product %s: algorithm %d of %s us", problem, _known[key], [f"{t:.1f}" for t in times])
+        if folder := cache_folder.folder():
+            folder.put(KIND, [key], Entry({"place": _known[key]}))
+    return found[_known[key]]
+
+
+def _key(product: Product, problem: Problem, alignment: int, found: Sequence[Algorithm]) -> str:
+    name = torch.cuda.get_device_name(product.device)
+    algorithms = [list(x.algorithm) for x in found]
+    parts = [repr(problem), str(product.operands[-1].dtype), alignment, name, algorithms]
+    try:
+        return environment.key(KIND, *parts)
+    except ChangedSources:  # a file of ours was changed: what it says counts for this process alone
+        return repr(parts)
+
+
+def _times(plan: Plan, product: Product, problem: Problem, alignment: int, found: Sequence[Algorithm]) -> list[float]:
+    """Microseconds of each."""
+    device, dtype = torch.device("cuda", product.device), product.operands[-1].dtype
+    generator = torch.Generator(device).manual_seed(0)  # the user's stays as it is
+    shift = min(alignment, ALIGNED) % ALIGNED // dtype.itemsize  # where an address that is a multiple of no more begins
+
+    def memory(matrix: Matrix) -> torch.Tensor:
+        size = (matrix.columns - 1) * matrix.lead + matrix.rows + (problem.batch - 1) * matrix.step
+        return torch.empty(size + shift, dtype=dtype, device=device).normal_(generator=generator)[shift:]
+
+    tensors = [memory(x) for x in (problem.a, problem.b, problem.c, problem.d)]
+    bias = memory(Matrix(problem.d.rows, 1, problem.d.rows, 0))
+    if problem.bias:
+        cublas._set("MatmulDesc", plan.desc, cublas.DESC_BIAS_POINTER, ctypes.c_int64(bias.data_ptr()))
+    flush = torch.empty(CACHE, dtype=torch.uint8, device=device)
+    workspace = torch.empty(max(cublas.WORKSPACE, 1), dtype=torch.uint8, device=device)
+    stream = ctypes.c_void_p(torch.cuda.current_stream(device).cuda_stream)
+    one, beta = ctypes.c_float(1.0), ctypes.c_int32(plan.beta)
+    a, b, c, d = (ctypes.c_void_p(t.data_ptr()) for t in tensors)
+
+    def multiply(algorithm: Algorithm) -> None:
+        status = cublas.library().cublasLtMatmul(
+            ctypes.c_void_p(plan.handle), ctypes.c_void_p(plan.desc), ctypes.byref(one), a, ctypes.c_void_p(plan.a),
+            b, ctypes.c_void_p(plan.b), ctypes.byref(beta), c, ctypes.c_void_p(plan.c), d, ctypes.c_void_p(plan.d),
+            ctypes.byref(algorithm.algorithm), ctypes.c_void_p(workspace.data_ptr()),
+            ctypes.c_size_t(algorithm.workspace), stream,
+        )  # fmt: skip
+        if status:
+            raise cublas.NoPlan(f"cublasLtMatmul failed with status {status}")
+
+    return [_time(lambda algorithm=algorithm: multiply(algorithm), flush) for algorithm in found]
+
+
+def _time(run: Callable[[], None], flush: torch.Tensor) -> float:
+    """Median microseconds; infinite for what the library proposes and then does not do."""
+    try:
+        run()
+    except cublas.NoPlan:
+        return float("inf")
+    times = []
+    for _ in range(RUNS):
+        start, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
+        flush.zero_()
+        start.record()
+        run()
+        end.record()
+        end.synchronize()
+        times.append(1e3 * start.elapsed_time(end))
+    return statistics.median(times)
