@@ -1,4 +1,4 @@
-"""Images that a forward graph with convolutions saves for its backward graph, on a GPU: both have them channels last.
+"""Images that a forward graph with convolutions saves for its backward graph: where it convolves so, channels last.
 
 Eager's strides would be kept otherwise, and the images copied on both sides. Nobody but the backward graph sees them:
 AOTAutograd is told of their strides, and compiles the backward graph for them.
@@ -11,7 +11,9 @@ import torch
 from torch._guards import TracingContext
 from torch.fx import GraphModule, Node
 
+from mlirc.dialects.symbols import symbol
 from mlirc.frontend.cuda_graph_facts import returned_to_user, storage
+from mlirc.lowering.convolution_choice import Choice, lie_channels_last
 
 aten = torch.ops.aten
 
@@ -27,7 +29,8 @@ def save_channels_last(gm: GraphModule) -> None:
     output = gm.graph.output_node()
     results: list[Any] = list(output.args[0])  # type: ignore[arg-type]
     strides: list[tuple[int, ...] | None] = [None] * len(results)
-    if any(convolves(node) for node in gm.graph.find_nodes(op="call_function", target=aten.convolution.default)):
+    convolutions = gm.graph.find_nodes(op="call_function", target=aten.convolution.default)
+    if any(convolves(node) for node in convolutions) or convolve_on_cpu(convolutions):
         taken = [storage(v) for n in results if isinstance(v := value_of(n), torch.Tensor)]
         taken += [storage(n.meta["val"]) for n in gm.graph.find_nodes(op="placeholder") if is_tensor(n)]
         for k in range(returned_to_user("forward", len(results)), len(results)):
@@ -76,12 +79,28 @@ def convolves(node: Node) -> bool:
     return value.is_cuda and value.ndim == 4 and value.dtype.itemsize == 2
 
 
+def convolve_on_cpu(nodes: Sequence[Node]) -> bool:
+    """Whether the pass generate-convolutions gives them another order."""
+    return lie_channels_last([choice for node in nodes if (choice := choice_of(node)) is not None])
+
+
+def choice_of(node: Node) -> Choice | None:
+    """Of a convolution of float32 images on a CPU."""
+    x, w, out = value_of(node.args[0]), value_of(node.args[1]), node.meta["val"]
+    if out.is_cuda or out.ndim != 4 or {x.dtype, w.dtype} != {torch.float32}:
+        return None
+    sizes = (tuple(n if isinstance(n, int) else symbol("n") for n in y.shape) for y in (x, w, out))
+    _, _, _, stride, _, _, transposed, _, groups = node.args
+    return Choice(*sizes, tuple(stride), transposed, groups)  # type: ignore[arg-type]
+
+
 def is_image(x: Any) -> bool:
     """Whether it is computed, and has eager's order of channels, and more than one place to put them."""
     value = value_of(x)
-    if not isinstance(value, torch.Tensor) or x.op != "call_function" or value.ndim != 4 or not value.is_cuda:
+    if not isinstance(value, torch.Tensor) or x.op != "call_function" or value.ndim != 4:
         return False
-    kept = value.dtype.itemsize == 2 or value.dtype == torch.int64  # int64: where a max_pool found its largest elements
+    # int64: where a max_pool found its largest elements
+    kept = value.dtype == torch.int64 or (value.dtype.itemsize == 2 if value.is_cuda else value.dtype == torch.float32)
     if not kept or any(not isinstance(n, int) for n in value.shape) or not value.is_contiguous():
         return False
     return value.shape[1] > 1 and value.shape[2] * value.shape[3] > 1

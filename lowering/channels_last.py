@@ -5,6 +5,8 @@ from typing import Any
 
 from mlirc.dialects.bindings import ir
 from mlirc.dialects.dialect import OPS, Elementwise, Reduction, create
+from mlirc.dialects.graph_builder import GraphBuilder
+from mlirc.dialects.symbols import symbol
 from mlirc.dialects.tensor_types import TensorInfo, info_of, type_of
 
 POOLS = ("mlirc.max_pool", "mlirc.avg_pool", "mlirc.max_pool_backward")
@@ -14,6 +16,16 @@ def channels_last(info: TensorInfo) -> TensorInfo:
     """The images [N, C, H, W] with the channels innermost."""
     _, c, h, w = info.shape
     return replace(info, stride=(h * w * c, 1, w * c, c))
+
+
+def relaid(x: ir.Value, info: TensorInfo) -> ir.Value:
+    """`x` with the strides of `info`: a view where only dimensions of size 1 differ, else a copy."""
+    have = info_of(x)
+    if have == info:
+        return x
+    if all(n == 1 or a == b for n, a, b in zip(info.shape, have.stride, info.stride, strict=True)):
+        return GraphBuilder(info).view(x, info.shape, info.stride, [symbol(f"d{d}") for d in range(info.rank)])
+    return create("copy", [x], [type_of(info)]).out
 
 
 def spread_channels_last(block: ir.Block, restored: dict[ir.Value, ir.Value]) -> None:

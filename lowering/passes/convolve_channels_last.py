@@ -4,11 +4,9 @@ from dataclasses import dataclass
 from typing import Any
 
 from mlirc.dialects.bindings import ir
-from mlirc.dialects.dialect import attribute_value, create
-from mlirc.dialects.graph_builder import GraphBuilder
-from mlirc.dialects.symbols import symbol
+from mlirc.dialects.dialect import attribute_value
 from mlirc.dialects.tensor_types import TensorInfo, info_of, type_of
-from mlirc.lowering.channels_last import channels_last, spread_channels_last
+from mlirc.lowering.channels_last import channels_last, relaid, spread_channels_last
 from mlirc.lowering.ledger import Ledger
 from mlirc.lowering.source_lines import source_line
 
@@ -82,13 +80,3 @@ def is_put_back(x: TensorInfo, out: TensorInfo) -> bool:
 
 def in_channels_last(x: ir.Value) -> ir.Value:
     return relaid(x, channels_last(info_of(x)))
-
-
-def relaid(x: ir.Value, info: TensorInfo) -> ir.Value:
-    """`x` with the strides of `info`: a view where only dimensions of size 1 differ, else a copy."""
-    have = info_of(x)
-    if have == info:
-        return x
-    if all(n == 1 or a == b for n, a, b in zip(info.shape, have.stride, info.stride, strict=True)):
-        return GraphBuilder(info).view(x, info.shape, info.stride, [symbol(f"d{d}") for d in range(info.rank)])
-    return create("copy", [x], [type_of(info)]).out

@@ -1,0 +1,65 @@
+"""Which convolutions on a CPU lie channels last, and which of them and of their gradients are kernels of our own."""
+
+from dataclasses import dataclass
+
+from mlirc.dialects.symbols import Int
+
+FEW_CHANNELS = 16
+FEW_WINDOWS = 4  # of a row
+LARGE_WEIGHTS = 1 << 20  # bytes
+
+
+@dataclass(frozen=True)
+class Choice:
+    """A convolution of float32 images [N, C, H, W] by weights [O, C, KH, KW], with results [N, O, P, Q].
+
+    With two cores of a Zen 4 without AVX-512, 1e9 operations a second, 4 images, 3x3: oneDNN contiguous | channels last with
+    contiguous weights | ours channels last, where large products reached 115:
+
+                          forward           by the image      by the weight
+        64 ch.,  56x56    126 | 138 | 123   122 | 134 | 126    75 |  67 | 125
+        128 ch., 28x28    126 | 127 | 124   128 | 128 | 123    99 |  85 | 126
+        256 ch., 14x14    122 | 118 | 138   121 | 126 | 122    97 |  85 | 134
+        512 ch., 7x7       83 |  63 | 130   102 |  92 |  97    45 |  30 | 120
+    """
+
+    x: tuple[Int, ...]
+    w: tuple[Int, ...]
+    out: tuple[Int, ...]
+    stride: tuple[int, ...]
+    transposed: bool
+    groups: int
+
+    @property
+    def plain(self) -> bool:
+        """Whether it may lie channels last: nothing is known of others."""
+        sizes = (*self.x[1:], *self.w, *self.out[1:])
+        static = all(isinstance(n, int) and n > 0 for n in sizes)
+        return len(self.x) == 4 and static and not self.transposed and self.groups == 1
+
+    @property
+    def is_large(self) -> bool:
+        """Whether there is enough of everything for a kernel of ours."""
+        if not self.plain:
+            return False
+        channels = min(self.w[:2])  # type: ignore[type-var]  # numbers, as it is plain
+        return bool(channels >= FEW_CHANNELS and self.out[3] >= FEW_WINDOWS)
+
+    @property
+    def generates_forward(self) -> bool:
+        """Large weights, which oneDNN would lay out anew in each call."""
+        filters, channels, height, width = self.w
+        return self.is_large and bool(filters * channels * height * width * 4 > LARGE_WEIGHTS)
+
+    @property
+    def generates_input_gradient(self) -> bool:
+        return self.generates_forward and set(self.stride) == {1}
+
+    @property
+    def generates_weight_gradient(self) -> bool:
+        return self.is_large
+
+
+def lie_channels_last(choices: list[Choice]) -> bool:
+    """Whether the images of a graph with these convolutions of float32 do: all of them, or none."""
+    return all(c.plain for c in choices) and any(c.is_large for c in choices)
