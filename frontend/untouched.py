@@ -22,7 +22,7 @@ FOLLOWED = (
 def untouched(fn: Callable, args: tuple, kwargs: dict[str, Any]) -> Iterator[None]:
     """On the way out, put back what calls of `fn` in between have changed.
 
-    These are the random state (PyTorch's on CPU, Python's, NumPy's); tensor arguments; parameters, buffers and gradients
+    These are the random state (PyTorch's on CPU and GPUs, Python's, NumPy's); tensor arguments; parameters, buffers and gradients
     of modules; optimizers: of what `fn` is, is a method of, takes, closes over, or names among its module's globals.
     Not put back are Python attributes, or what else in the world it writes to. Needs room for a copy of all of it.
     """
@@ -37,12 +37,15 @@ def untouched(fn: Callable, args: tuple, kwargs: dict[str, Any]) -> Iterator[Non
     saved = [(x, _copy(x), _grad(x), _copy(_grad(x))) for x in tensors]
     states = [(o, copy.deepcopy(o.state_dict())) for o in optimizers]
     rng = torch.get_rng_state(), random.getstate(), numpy.random.get_state()
+    gpus = torch.cuda.get_rng_state_all() if torch.cuda.is_initialized() else []
     try:
         yield
     finally:
         torch.set_rng_state(rng[0])
         random.setstate(rng[1])
         numpy.random.set_state(rng[2])
+        if gpus:
+            torch.cuda.set_rng_state_all(gpus)
         for module, parameters, buffers in members:
             module._parameters.update(parameters)
             module._buffers.update(buffers)

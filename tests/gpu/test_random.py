@@ -110,6 +110,7 @@ def test_dropout_addition_and_norm_are_one_kernel():
     norm = nn.LayerNorm(256).cuda()
     fn = lambda x, y: norm(F.dropout(x, 0.1) + y)
     x, y = (torch.randn(64, 256, device="cuda") for _ in range(2))
+    before = torch.cuda.get_rng_state()
     (graph,) = mlirc.explain(fn, options=OPTIONS)(x, y.requires_grad_(False)).data["graphs"][:1]
     assert sum(k["launches"] for k in graph["kernels"]) == 1 and list(graph["aten"]) == ["mlirc.random_state.default"]
-    assert not graph["through_python"]
+    assert not graph["through_python"] and torch.equal(torch.cuda.get_rng_state(), before)
