@@ -102,6 +102,13 @@ class Emitter:
         self.lines.append("}")
         return [Value(f"{result}#{k}", x.dtype) for k, x in enumerate(carried)]
 
+    def choose(self, condition: Value, then: Callable[[], None], otherwise: Callable[[], None]) -> None:
+        for head, body in ((f"scf.if {condition} {{", then), ("} else {", otherwise)):
+            self.lines.append(head)
+            with self.scope():
+                body()
+        self.lines.append("}")
+
     # ---- index arithmetic
 
     def integer(self, value: Int, scalars: Sequence[Node] = (), wide: bool = False) -> Value:

@@ -7,21 +7,20 @@ WideningWriter   plain panels, on every other processor: rows are widened as the
 import torch
 
 from mlirc.lowering.cpu_target import CpuTarget
-from mlirc.lowering.product_function import BLOCK, ProductWriter
+from mlirc.lowering.product_function import ProductWriter
 from mlirc.lowering.product_match import Product
+from mlirc.lowering.product_tile import PairsOfElements, Widened
 from mlirc.lowering.vector_builder import Value
-
-_DOT = "llvm.x86.avx512bf16.dpbf16ps.512"
 
 
 class PairWriter(ProductWriter):
-    """A step along k is a pair, 32 bits. The instruction takes subnormal factors for 0, as eager's does."""
+    """A step along k is a pair, 32 bits."""
 
-    source, row = "i16", "i16"
+    source, factors = "i16", PairsOfElements()
 
     def __init__(self, product: Product, name: str, target: CpuTarget):
         super().__init__(product, name, target)
-        self.steps, self.short = -(-self.K // 2), BLOCK // 2
+        self.steps = -(-self.K // 2)
 
     def must_pack(self) -> bool:
         return self.p.k_size % 2 != 0 or super().must_pack()
@@ -63,28 +62,11 @@ class PairWriter(ProductWriter):
         x = b.emit(f"llvm.load {source} {{alignment = 2 : i64}} : !llvm.ptr -> {type_}", dtype)
         self.e.lines.append(f"llvm.store {x}, {target} {{alignment = 2 : i64}} : {type_}, !llvm.ptr")
 
-    def load_columns(self, out: list[str], name: str, address: str) -> None:
-        out.append(f"{name} = llvm.load {address} {{alignment = 4 : i64}} : !llvm.ptr -> {self.pairs}")
-
-    def load_row(self, out: list[str], name: str, address: str) -> None:
-        whole = f"vector<{self.lanes}xi32>"
-        out.append(f"{name}s = llvm.load {address} {{alignment = 2 : i64}} : !llvm.ptr -> i32")
-        out.append(f"{name}w = vector.broadcast {name}s : i32 to {whole}")
-        out.append(f"{name} = llvm.bitcast {name}w : {whole} to {self.pairs}")
-
-    def multiply(self, out: list[str], name: str, a: str, b: str, c: str) -> None:
-        signature = f"({self.vector}, {self.pairs}, {self.pairs}) -> {self.vector}"
-        out.append(f'{name} = llvm.call_intrinsic "{_DOT}"({c}, {a}, {b}) : {signature}')
-
-    @property
-    def pairs(self) -> str:
-        return f"vector<{2 * self.lanes}xbf16>"
-
 
 class WideningWriter(ProductWriter):
-    """The tile's function gets rows in float32, and widens panels: few instructions beside the products of all its rows."""
+    """The tile's function gets rows in float32, and widens panels."""
 
-    source, panel = "i16", "i16"
+    source, factors = "i16", Widened()
 
     def must_pack(self) -> bool:
         return True
@@ -93,11 +75,3 @@ class WideningWriter(ProductWriter):
         b = self.e.builder(torch.int16)
         bits = b.emit(f"llvm.load {address} {{alignment = 2 : i64}} : !llvm.ptr -> i16", torch.int16)
         return b.cast(b.bitcast(bits, torch.bfloat16), torch.float32)
-
-    def load_columns(self, out: list[str], name: str, address: str) -> None:
-        halves, words = f"vector<{self.lanes}xi16>", f"vector<{self.lanes}xi32>"
-        out.append(f"{name}h = llvm.load {address} {{alignment = 2 : i64}} : !llvm.ptr -> {halves}")
-        out.append(f"{name}w = arith.extui {name}h : {halves} to {words}")
-        out.append(f"{name}n = arith.constant dense<16> : {words}")
-        out.append(f"{name}u = arith.shli {name}w, {name}n : {words}")
-        out.append(f"{name} = arith.bitcast {name}u : {words} to {self.vector}")

@@ -1,18 +1,26 @@
 """A product of two matrices that lie in memory as they are: panels are packed as it runs. By blocks along k too, where
 these are many; then also over panels that come packed.
 
-for group of panels:                            threads share the panels, or the rows, where these are more
-  for part of the rows:                         all of them, where one block holds all of k
-    for block of k:
-      pack the block of the group's panels      they stay in the second-level cache
-      for block of rows:
-        pack the block's rows                   where they lie transposed, or would evict each other
-        for panel in group:
-          tile += rows @ panel                  the part's tiles stay in the second-level cache
-    epilogue over the tiles
+Rows that lie along k:                          Rows that lie transposed, as for a weight's gradient:
 
-Where one block holds all of k, a tile's epilogue follows it at once.
+for group of panels:                            for part of the rows:
+  pack the group's panels                         pack the part's rows
+  for block of rows:                              for group of panels:
+    pack the block, if it evicts itself             pack the group's panels
+    for panel in group:                             for panel in group:
+      tile = rows @ panel                             for block of rows:
+      epilogue over the tile                            tile = rows @ panel, epilogue over the tile
+
+Threads share the panels, or the rows, where these are more. What is packed stays in the second-level cache; a panel, or
+a block of rows, in the first. Where k is long, tiles wait there as well:
+
+for group of panels:
+  for part of the rows:
+    for block of k:                             as above, tile += rows @ panel
+    epilogue over the tiles
 """
+
+from collections.abc import Callable
 
 from mlirc.dialects.symbols import Int
 from mlirc.lowering.cpu_target import CpuTarget
@@ -29,50 +37,70 @@ ALL_PANEL_BYTES = 800 << 10  # where that is all of them, and rows are many
 TILE_BYTES = 320 << 10  # of tiles that wait for the next block of k
 MOST_ROWS = 288  # that pass over packed panels before other panels take their place, where tiles wait
 FEW_PANELS = 3  # rows are packed only for more
+# of rows that lay transposed, and of the panels that pass over them
+TURNED_BYTES, PASSING_BYTES = 512 << 10, 256 << 10
+
+Range = tuple[Value, Value]
+Rows = tuple[Value, Value, Value]  # the address, and the strides from row to row and from step to step
 
 
 class BlockedWriter(ProductWriter):
+    """
+    steps     along k, of a block; `K` is what there is room for: whole vectors of them
+    part      rows that are packed, or whose tiles wait, at a time; None for all of them
+    side      of rows that lay transposed: elements from step to step, a power of two
+    row_room  of packed rows: elements for each
+    direct    where the result is the product as it is: elements from row to row; tiles are then computed where it lies
+    """
+
     def __init__(self, product: Product, name: str, target: CpuTarget):
         assert len(product.totals) == 1
         super().__init__(product, name, target)
         self.packer = Packer(self.e, self.K, self.width, Vectors(self.e, name))
+        self.direct = product.plain_result()
 
     def plan(self) -> None:
         k, lanes = self.p.k.size, self.lanes
         self.one_block = isinstance(k, int) and k <= WHOLE_K
         self.steps = k if isinstance(k, int) and self.one_block else K_BLOCK
-        self.K = -(-self.steps // lanes) * lanes  # of room: whole vectors
-        share = max(1, min(PANEL_BYTES // (self.K * self.width * 4), self.panels))
-        if not self.shares_panels() and self.panels * self.K * self.width * 4 <= ALL_PANEL_BYTES:
+        self.K = -(-self.steps // lanes) * lanes
+        self.side = 1 << (self.full - 1).bit_length()
+        # a cache line more, or packed rows would evict each other too
+        self.row_room = -(-(self.K * self.side + 16) // self.full) if self.turns else self.K + 16
+        panel = self.K * self.width * 4
+        share = max(1, min((PASSING_BYTES if self.turns else PANEL_BYTES) // panel, self.panels))
+        if not self.turns and not self.shares_panels() and self.panels * panel <= ALL_PANEL_BYTES:
             share = self.panels  # each row is then packed once
-        self.part = self.full
-        if not self.one_block:
-            rows = self.p.m_size
-            most = MOST_ROWS if not isinstance(rows, int) else -(-rows // -(-rows // MOST_ROWS))
-            self.part = -(-most // self.full) * self.full
+        self.part = None
+        if self.turns or not self.one_block:
+            most = TURNED_BYTES // (self.row_room * 4) if self.turns else MOST_ROWS
+            self.part = self.even_part(most if self.one_block else min(most, MOST_ROWS))
+        if self.part and not self.one_block:
             share = max(1, min(share, TILE_BYTES // (self.part * self.width * 4)))
         self.group = share
-        self.clears = self.one_block
+
+    def even_part(self, most: int) -> int:
+        """Rows of a part, at most so many, if they are several blocks."""
+        rows = self.p.m_size
+        if isinstance(rows, int):
+            most = -(-rows // -(-rows // most))
+        return -(-most // self.full) * self.full
 
     def must_pack(self) -> bool:
-        return self.p.ka != 1 or (super().must_pack() and self.panels > FEW_PANELS)
+        return self.turns or (super().must_pack() and self.panels > FEW_PANELS)
 
     @property
-    def lie_as_rows(self) -> bool:
-        return self.p.ka == 1
-
-    @property
-    def row_room(self) -> int:
-        """From one packed row to the next, or from one step to the next."""
-        # a cache line more, or packed rows would evict each other too
-        return self.K + 16 if self.lie_as_rows else -(-self.full // self.lanes) * self.lanes
+    def turns(self) -> bool:
+        """Whether the rows lie transposed."""
+        return self.p.ka != 1
 
     def make_room(self) -> None:
-        self.room("tile", self.full * self.width if self.one_block else self.part * self.group * self.width)
+        self.room("tile", self.full * self.width if self.one_block else (self.part or 0) * self.group * self.width)
         if self.p.plain is not None:
             self.room("panels", self.group * self.K * self.width)
         if self.packs:
-            self.room("packed", (self.full if self.lie_as_rows else self.K) * self.row_room)
+            rows = (self.part or 0) if self.turns else self.full
+            self.room("packed", rows * self.row_room + self.K * self.side * self.turns)
 
     def shares_panels(self) -> bool:
         rows = self.p.m_size
@@ -80,44 +108,51 @@ class BlockedWriter(ProductWriter):
 
     # ---- loops
 
-    def groups(self, panels: tuple[Value, Value], rows: tuple[Value, Value]) -> None:
-        e, b = self.e, self.e.index
+    def groups(self, panels: Range, rows: Range) -> None:
+        steps = self.e.i64(self.steps)
+        if not self.one_block:
+            self.each(panels, self.group, lambda group: self.each(rows, self.part, lambda part: self.wait(part, group)))
+        elif self.turns:
+            self.each(rows, self.part, lambda part: self.turned_part(part, panels))
+        else:
+            self.each(panels, self.group, lambda group: self.k_block(self.e.i64(0), steps, rows, group))
 
-        def group(first: Value, state: list[Value]) -> list[Value]:
-            within = first, b.minimum(b.add(first, e.i64(self.group)), panels[1])
-            if self.one_block:
-                self.k_block(e.i64(0), e.i64(self.steps), rows, within)
-            else:
-                self.parts(rows, within)
+    def each(self, within: Range, size: int | None, body: Callable[[Range], None]) -> None:
+        """`body(some)` for so many at a time; None for all of them."""
+        e, b = self.e, self.e.index
+        if size is None:
+            body(within)
+            return
+
+        def some(first: Value, state: list[Value]) -> list[Value]:
+            body((first, b.minimum(b.add(first, e.i64(size)), within[1])))
             return state
 
-        e.loop(*panels, e.i64(self.group), [], [], group)
+        e.loop(*within, e.i64(size), [], [], some)
 
-    def parts(self, rows: tuple[Value, Value], panels: tuple[Value, Value]) -> None:
+    def turned_part(self, rows: Range, panels: Range) -> None:
+        zero, steps = self.e.i64(0), self.e.i64(self.steps)
+        self.pack_turned(rows, zero, steps)
+        self.each(panels, self.group, lambda group: self.k_block(zero, steps, rows, group, packed=True))
+
+    def wait(self, rows: Range, panels: Range) -> None:
+        """A part and a group, by blocks of k. There is one even for no steps: it writes zeros."""
         e, b = self.e, self.e.index
         steps = e.integer(self.p.k.size)
 
-        def part(first: Value, state: list[Value]) -> list[Value]:
-            within = first, b.minimum(b.add(first, e.i64(self.part)), rows[1])
-            size = b.mul(b.sub(within[1], first), e.i64(self.group * self.width))
-            self.packer.clear(e.env["tile"], size)
-
-            def k_block(k: Value, state: list[Value]) -> list[Value]:
-                self.k_block(k, b.minimum(e.i64(self.steps), b.sub(steps, k)), within, panels)
-                return state
-
-            def finish(row: Value, size: int) -> None:
-                def panel(number: Value, state: list[Value]) -> list[Value]:
-                    self.epilogue(row, size, number, [self.waiting(row, size, number, first, panels[0])])
-                    return state
-
-                e.loop(*panels, e.i64(1), [], [], panel)
-
-            e.loop(e.i64(0), steps, e.i64(self.steps), [], [], k_block)
-            self.row_blocks(within, finish)
+        def k_block(k: Value, state: list[Value]) -> list[Value]:
+            self.k_block(k, b.minimum(e.i64(self.steps), b.sub(steps, k)), rows, panels)
             return state
 
-        e.loop(*rows, e.i64(self.part), [], [], part)
+        def finish(row: Value, size: int) -> None:
+            def panel(number: Value, state: list[Value]) -> list[Value]:
+                self.finish(row, size, number, [self.waiting(row, size, number, rows[0], panels[0])])
+                return state
+
+            e.loop(*panels, e.i64(1), [], [], panel)
+
+        e.loop(e.i64(0), b.maximum(steps, e.i64(1)), e.i64(self.steps), [], [], k_block)
+        self.row_blocks(rows, finish)
 
     def waiting(self, row: Value, size: int, panel: Value, first_row: Value, first_panel: Value) -> Value:
         """Where a tile is that waits for the next block of k: those of a block of rows side by side."""
@@ -125,25 +160,55 @@ class BlockedWriter(ProductWriter):
         before = b.mul(b.sub(row, first_row), e.i64(self.group * self.width))
         return self.advance(e.env["tile"], b.add(before, b.mul(b.sub(panel, first_panel), e.i64(size * self.width))))
 
-    def k_block(self, k: Value, steps: Value, rows: tuple[Value, Value], panels: tuple[Value, Value]) -> None:
-        """All rows times the panels, for some steps from `k` on."""
+    def k_block(self, k: Value, steps: Value, rows: Range, panels: Range, packed: bool = False) -> None:
+        """These rows times these panels, for some steps from `k` on. packed: the rows are."""
         e = self.e
+        if self.turns and not packed:
+            self.pack_turned(rows, k, steps)
         if self.p.plain is not None:
             self.pack_panels(self.p.plain, k, steps, panels)
 
+        def tile(row: Value, size: int, a: Rows, number: Value) -> None:
+            panel = self.panel_at(number, panels[0], k)
+            if self.one_block:
+                self.whole_or_rest(number, lambda columns: self.whole_tile(row, size, a, number, panel, columns))
+                return
+            to = self.waiting(row, size, number, rows[0], panels[0])
+            self.multiply_tile((size, self.width), a, panel, to, steps, adds=e.index.ne(k, e.i64(0)))
+
         def block(row: Value, size: int) -> None:
-            a, lda, ka = self.packed_rows(row, size, k, steps)
+            a = self.some_rows(row, size, k, steps)
 
             def panel(number: Value, state: list[Value]) -> list[Value]:
-                tile = e.env["tile"] if self.one_block else self.waiting(row, size, number, rows[0], panels[0])
-                self.multiply_tile(size, a, lda, ka, self.panel_at(number, panels[0], k), tile, steps)
-                if self.one_block:
-                    self.epilogue(row, size, number, [tile])
+                tile(row, size, a, number)
                 return state
 
             e.loop(*panels, e.i64(1), [], [], panel)
 
-        self.row_blocks(rows, block)
+        def panel(number: Value, state: list[Value]) -> list[Value]:
+            self.row_blocks(rows, lambda row, size: tile(row, size, self.turned_rows(row, rows[0], size), number))
+            return state
+
+        if self.turns:
+            e.loop(*panels, e.i64(1), [], [], panel)
+        else:
+            self.row_blocks(rows, block)
+
+    def whole_tile(self, row: Value, size: int, a: Rows, number: Value, panel: Value, columns: int) -> None:
+        """All steps of a tile, and its epilogue."""
+        e, b, steps = self.e, self.e.index, self.e.i64(self.steps)
+        if self.direct is None or columns < self.width:
+            width = -(-columns // self.lanes) * self.lanes
+            self.multiply_tile((size, width), a, panel, e.env["tile"], steps)
+            self.epilogue(row, size, number, [e.env["tile"]], columns)
+            return
+        (output,) = self.p.kernel.outputs
+        apart = e.integer(self.direct)
+        place = b.add(b.mul(row, apart), b.mul(number, e.i64(self.width)))
+        to = self.advance(e.env["base", output.access.operand], b.add(place, e.integer(output.access.address.rest)))
+        self.multiply_tile((size, self.width), a, panel, to, steps, apart)
+
+    # ---- packing
 
     def panel_at(self, number: Value, first: Value, k: Value) -> Value:
         """Where a panel is, from step `k` on; `first` is the group's first."""
@@ -154,27 +219,58 @@ class BlockedWriter(ProductWriter):
         before = b.add(b.mul(number, e.i64(self.p.k_size)), k)
         return self.advance(e.env["base", columns.operand], b.mul(before, e.i64(self.width)))
 
-    def pack_panels(self, strides: tuple[Int, Int], k: Value, steps: Value, panels: tuple[Value, Value]) -> None:
+    def pack_panels(self, strides: tuple[Int, Int], k: Value, steps: Value, panels: Range) -> None:
         e, b = self.e, self.e.index
         ((_, columns),) = self.p.totals
         base = self.advance(e.env["base", columns.operand], e.integer(columns.address.rest))
         base = self.advance(base, b.mul(k, e.integer(strides[1])))
-
         self.packer.panels(base, strides, panels, self.p.n_size, steps, e.env["panels"])
 
-    def packed_rows(self, row: Value, size: int, k: Value, steps: Value) -> tuple[Value, Value, Value]:
-        """A block's rows for some steps from `k` on: the address, and the strides from row to row and from step to step."""
+    def some_rows(self, row: Value, size: int, k: Value, steps: Value) -> Rows:
+        """A block's rows, which lie along k, for some steps from `k` on: packed or where they are."""
+        e = self.e
+        along = e.integer(self.p.lda)
+        a = self.advance(self.rows_at(row), k)
+        if not self.packs:
+            return a, along, e.i64(1)
+        self.packer.rows(a, along, size, steps, e.env["packed"], self.row_room)
+        return e.env["packed"], e.i64(self.row_room), e.i64(1)
+
+    def turned_rows(self, row: Value, first: Value, size: int) -> Rows:
+        """Where a block of the part from `first` on is packed: its rows side by side at each step."""
+        e, b = self.e, self.e.index
+        a = self.advance(e.env["packed"], b.mul(b.sub(row, first), e.i64(self.row_room)))
+        return a, e.i64(1), e.i64(1 << (size - 1).bit_length())
+
+    def pack_turned(self, rows: Range, k: Value, steps: Value) -> None:
+        """A part's rows, for some steps from `k` on: through all of them for a few steps at a time, which fill a cache line."""
         e, b = self.e, self.e.index
         along, down = e.integer(self.p.lda), e.integer(self.p.ka)
-        a = self.advance(self.rows_at(row), b.mul(k, down))
-        if not self.packs:
-            return a, along, down
-        to, room = e.env["packed"], self.row_room
-        if self.lie_as_rows:
-            self.packer.rows(a, along, size, steps, to, room)
-            return to, e.i64(room), e.i64(1)
-        if self.p.lda == 1:
-            self.packer.steps_of_rows(a, down, size, steps, to, room)
-        else:
-            self.packer.scattered_rows(a, (along, down), size, steps, to, room)
-        return to, e.i64(1), e.i64(room)
+        start = self.advance(self.rows_at(rows[0]), b.mul(k, down))
+        few = max(1, 16 // self.side)
+
+        def some(count: int, step: Value) -> None:
+            source = self.advance(start, b.mul(step, down))
+
+            def block(row: Value, size: int) -> None:
+                here = self.advance(source, b.mul(b.sub(row, rows[0]), along))
+                a, _, apart = self.turned_rows(row, rows[0], size)
+                to = self.advance(a, b.mul(step, apart))
+                for _ in range(count):
+                    self.packer.step_of_rows(here, along if self.p.lda != 1 else None, size, to)
+                    here, to = self.advance(here, down), self.advance(to, apart)
+
+            self.row_blocks(rows, block)
+
+        def several(step: Value, state: list[Value]) -> list[Value]:
+            some(few, step)
+            return state
+
+        def one(step: Value, state: list[Value]) -> list[Value]:
+            some(1, step)
+            return state
+
+        whole = b.and_(steps, e.i64(-few))
+        e.loop(e.i64(0), whole, e.i64(few), [], [], several)
+        if few > 1:
+            e.loop(whole, steps, e.i64(1), [], [], one)

@@ -23,11 +23,10 @@ from mlirc.lowering.kernel_function import _LIBGOMP, _PART, KernelText, _decode,
 from mlirc.lowering.kernel_memory import store
 from mlirc.lowering.kernel_threads import Split
 from mlirc.lowering.product_match import Product
+from mlirc.lowering.product_tile import TYPES, Floats, Pairs, Tile
 from mlirc.lowering.vector_builder import Value
 
 GROUP_BYTES = 512 << 10  # of panels: half of a second-level cache
-BLOCK = 256  # products that are summed before they are added to the tile
-TILE_ARGUMENTS = "%a: !llvm.ptr, %lda: i64, %ka: i64, %b: !llvm.ptr, %c: !llvm.ptr, %all: i64"
 MANY_PANELS = 8  # from here on threads share panels, below it rows
 CONFLICT = 4096  # rows this many bytes apart fall into the same lines of the first-level cache
 
@@ -52,13 +51,12 @@ class ProductWriter:
     """Writes the functions of a product of float32; product_bf16.py has those of other factors.
 
     source    what the strides of the rows in memory count, a type's text
-    row       what the strides count that a tile's function gets
-    panel     what a panel holds PANEL of at each step along k
-    clears    whether a tile starts from 0, or what it holds is added to
+    factors   what a tile multiplies
+    tiles     the functions that are called, by their rows and columns
     """
 
-    source, row, panel = "f32", "f32", "f32"
-    clears = True
+    source = "f32"
+    factors: Floats | Pairs = Floats()
 
     def __init__(self, product: Product, name: str, target: CpuTarget):
         self.p, self.name, self.target = product, name, target
@@ -66,7 +64,7 @@ class ProductWriter:
         self.width = PANEL if product.plain is None else panel_width(target)
         self.vectors = self.width // self.lanes
         self.vector = f"vector<{self.lanes}xf32>"
-        self.short = BLOCK  # steps along k that are summed in registers
+        self.tiles: dict[tuple[int, int], Tile] = {}
         self.panels = -(-product.n_size // self.width)
         self.full, self.rests = self.blocks()
         self.packs = self.must_pack()
@@ -120,9 +118,8 @@ class ProductWriter:
         body = "\n".join([head, args, *e.text.preamble, *e.lines, "llvm.return", "}"])
         work = symbols.product([p.m_size, p.n_size, p.k.size])
         split = Split(Vector(None, 1), units=units, work=symbols.floordiv(work, 8))
-        tiles = [self.tile_function(rows) for rows in dict.fromkeys([self.full, *self.rests])]
         parts = [
-            *tiles,
+            *(tile.text(self.name) for tile in self.tiles.values()),
             *e.text.functions.values(),
             body,
             _entry(kernel, split, names, self.name, self.target, 0),
@@ -184,9 +181,9 @@ class ProductWriter:
         def panel(number: Value, state: list[Value]) -> list[Value]:
             for t, (_, panels_of) in enumerate(p.totals):
                 offset = b.mul(number, e.i64(self.steps * self.width))
-                columns = self.advance(e.env["base", panels_of.operand], offset, self.panel)
-                self.multiply_tile(size, a, lda, ka, columns, self.tile(t), e.i64(self.steps))
-            self.epilogue(row, size, number, [self.tile(t) for t in range(len(p.totals))])
+                columns = self.advance(e.env["base", panels_of.operand], offset, self.factors.panel)
+                self.multiply_tile((size, self.width), (a, lda, ka), columns, self.tile(t), e.i64(self.steps))
+            self.finish(row, size, number, [self.tile(t) for t in range(len(p.totals))])
             return state
 
         e.loop(*panels, e.i64(1), [], [], panel)
@@ -197,11 +194,23 @@ class ProductWriter:
         base = self.advance(e.env["base", rows.operand], e.integer(rows.address.rest), self.source)
         return self.advance(base, b.mul(row, e.integer(self.p.lda)), self.source)
 
-    def multiply_tile(self, size: int, a: Value, lda: Value, ka: Value, panel: Value, c: Value, steps: Value) -> None:
-        self.e.lines.append(
-            f"llvm.call @{self.name}_tile{size}({a}, {lda}, {ka}, {panel}, {c}, {steps}) : "
-            "(!llvm.ptr, i64, i64, !llvm.ptr, !llvm.ptr, i64) -> ()"
-        )
+    def multiply_tile(
+        self,
+        shape: tuple[int, int],
+        rows: tuple[Value, Value, Value],
+        panel: Value,
+        to: Value,
+        steps: Value,
+        apart: Value | None = None,
+        adds: Value | None = None,
+    ) -> None:
+        """to = rows @ panel, or += where `adds` holds. rows: the address, and the strides from row to row and from step
+        to step; apart: from row to row of the result, as in a tile's scratch unless it is given."""
+        e = self.e
+        tile = self.tiles.setdefault(shape, Tile(*shape, self.width, self.lanes, self.factors))
+        adds = adds or e.builder(torch.bool).constant(False, torch.bool)
+        arguments = [*rows, panel, to, apart or e.i64(self.width), steps, adds]
+        e.lines.append(f"llvm.call @{tile.name(self.name)}({', '.join(arguments)}) : {TYPES}")
 
     def tile_strides(self, size: int, lda: Value) -> tuple[Value, Value]:
         """Those of the rows that a tile's function gets, from row to row and from step to step: packed ones or not."""
@@ -222,18 +231,30 @@ class ProductWriter:
 
         e.loop(e.i64(0), e.i64(self.K), e.i64(1), [], [], column)
 
-    def epilogue(self, row: Value, size: int, panel: Value, tiles: list[Value]) -> None:
-        """The scalar work on a tile, row by row, vector by vector; the last panel may have fewer columns."""
+    def whole_or_rest(self, panel: Value, body: Callable[[int], None]) -> None:
+        """`body(how many columns)` for a panel: the last may have fewer."""
+        rest = self.p.n_size % self.width
+        if not rest or self.panels == 1:
+            body(rest or self.width)
+            return
+        whole = self.e.index.ne(panel, self.e.i64(self.panels - 1))
+        self.e.choose(whole, lambda: body(self.width), lambda: body(rest))
+
+    def finish(self, row: Value, size: int, panel: Value, tiles: list[Value]) -> None:
+        self.whole_or_rest(panel, lambda columns: self.epilogue(row, size, panel, tiles, columns))
+
+    def epilogue(self, row: Value, size: int, panel: Value, tiles: list[Value], columns: int) -> None:
+        """The scalar work on so many columns of a tile, row by row, vector by vector."""
         e, b = self.e, self.e.index
         first = b.mul(panel, e.i64(self.width))
 
         def one_row(i: Value, state: list[Value]) -> list[Value]:
             self.bind_rows(b.add(row, i))
             lines = [self.advance(tile, b.mul(i, e.i64(self.width))) for tile in tiles]
-            for v in range(self.vectors):
-                at = e.i64(v * self.lanes)
+            for start in range(0, columns, self.lanes):
+                at = e.i64(start)
                 with e.scope():
-                    self.columns(b.add(first, at), [self.advance(line, at) for line in lines])
+                    self.columns(b.add(first, at), [self.advance(line, at) for line in lines], columns - start)
             return state
 
         e.loop(e.i64(0), e.i64(size), e.i64(1), [], [], one_row)
@@ -247,7 +268,8 @@ class ProductWriter:
         e.enter(*names)
         e.nodes = ()
 
-    def columns(self, column: Value, sources: list[Value]) -> None:
+    def columns(self, column: Value, sources: list[Value], left: int) -> None:
+        """The scalar work on a vector, of which `left` elements are columns."""
         e, p = self.e, self.p
         wide = e.builder(torch.float32, True)
         for (total, _), source in zip(p.totals, sources, strict=True):
@@ -255,9 +277,8 @@ class ProductWriter:
             e.env[total] = wide.emit(text, torch.float32)
         e.env[p.n.name] = column
         e.bound.add(p.n.name)
-        if p.n_size % self.width:
-            left = e.index.sub(e.i64(p.n_size), column)
-            e.mask = e.builder(torch.int64, True).lt(e.lane_numbers(), e.splat(left))
+        if left < self.lanes:
+            e.mask = e.builder(torch.int64, True).lt(e.lane_numbers(), e.splat(e.i64(left)))
         for output in p.kernel.outputs:
             e.value(output.node)
         for output in p.kernel.outputs:
@@ -282,97 +303,3 @@ class ProductWriter:
         return self.e.builder(torch.float32).emit(
             f"llvm.load {address} {{alignment = 4 : i64}} : !llvm.ptr -> f32", torch.float32
         )
-
-    def tile_function(self, rows: int) -> str:
-        """tile[rows, self.width] = a[rows, all] @ panel[all, self.width]; added to the tile unless it `clears`.
-
-        SHORT SUMS: a block of k is summed in registers, then added to the tile, so that rounding errors do not grow
-        with K. Few rows sum several k side by side.
-        """
-        vectors, vector = self.vectors, self.vector
-        unroll = max(1, min(8 // (rows * vectors), 4)) if rows * vectors < 8 else 1
-        cells = [(u, i, j) for u in range(unroll) for i in range(rows) for j in range(vectors)]
-        first = [(0, i, j) for i in range(rows) for j in range(vectors)]
-        types = ", ".join([vector] * len(cells))
-        out = [
-            f"llvm.func internal @{self.name}_tile{rows}({TILE_ARGUMENTS}) {{",
-            f"%zero = arith.constant dense<0.0> : {vector}",
-            "%k0 = arith.constant 0 : i64\n%one = arith.constant 1 : i64",
-            f"%step = arith.constant {unroll} : i64\n%block = arith.constant {self.short} : i64",
-            f"%width = arith.constant {self.width} : i64",
-        ]
-        for i in range(rows):
-            out.append(f"%i{i} = arith.constant {i} : i64\n%ao{i} = arith.muli %i{i}, %lda : i64")
-            out.append(f"%a{i} = llvm.getelementptr %a[%ao{i}] : (!llvm.ptr, i64) -> !llvm.ptr, {self.row}")
-        for _, i, j in first:
-            out.append(
-                f"%p{i}_{j} = llvm.getelementptr %c[{i * self.width + j * self.lanes}] : (!llvm.ptr) -> !llvm.ptr, f32"
-            )
-            if self.clears:
-                out.append(f"llvm.store %zero, %p{i}_{j} {{alignment = 64 : i64}} : {vector}, !llvm.ptr")
-        out.append("scf.for %kb = %k0 to %all step %block : i64 {")
-        out.append("%far = arith.addi %kb, %block : i64\n%end = arith.minsi %far, %all : i64")
-        main = "%end"
-        if unroll > 1:
-            out.append("%len = arith.subi %end, %kb : i64\n%over = arith.remui %len, %step : i64")
-            out.append("%main = arith.subi %end, %over : i64")
-            main = "%main"
-        starts = ", ".join(f"%c{u}_{i}_{j} = %zero" for u, i, j in cells)
-        out.append(
-            f"%sum:{len(cells)} = scf.for %k = %kb to {main} step %step iter_args({starts}) -> ({types}) : i64 {{"
-        )
-        names = {cell: f"%c{cell[0]}_{cell[1]}_{cell[2]}" for cell in cells}
-        for u in range(unroll):
-            self.rank_one(out, rows, u, names, "%k", f"m{u}_")
-        out.append(f"scf.yield {', '.join(names[c] for c in cells)} : {types}\n}}")
-        totals = {c: f"%sum#{n}" for n, c in enumerate(cells)}
-        for u, i, j in cells[len(first) :]:
-            out.append(f"%t{u}_{i}_{j} = arith.addf {totals[0, i, j]}, {totals[u, i, j]} : {vector}")
-            totals[0, i, j] = f"%t{u}_{i}_{j}"
-        if unroll > 1:
-            starts = ", ".join(f"%r0_{i}_{j} = {totals[0, i, j]}" for _, i, j in first)
-            kinds = ", ".join([vector] * len(first))
-            out.append(
-                f"%rest:{len(first)} = scf.for %kr = %main to %end step %one iter_args({starts}) -> ({kinds}) : i64 {{"
-            )
-            names = {c: f"%r0_{c[1]}_{c[2]}" for c in first}
-            self.rank_one(out, rows, 0, names, "%kr", "r")
-            out.append(f"scf.yield {', '.join(names[c] for c in first)} : {kinds}\n}}")
-            totals = {c: f"%rest#{n}" for n, c in enumerate(first)}
-        for _, i, j in first:
-            out.append(f"%q{i}_{j} = llvm.load %p{i}_{j} {{alignment = 64 : i64}} : !llvm.ptr -> {vector}")
-            out.append(f"%s{i}_{j} = arith.addf %q{i}_{j}, {totals[0, i, j]} : {vector}")
-            out.append(f"llvm.store %s{i}_{j}, %p{i}_{j} {{alignment = 64 : i64}} : {vector}, !llvm.ptr")
-        return "\n".join([*out, "}", "llvm.return\n}"])
-
-    def rank_one(self, out: list[str], rows: int, u: int, names: dict, k: str, tag: str) -> None:
-        """Every cell of copy `u` plus a[:, k + u] times row k + u of the panel; `names` then holds the new values."""
-        at = k
-        if u:
-            out.append(f"%{tag}u = arith.constant {u} : i64\n%{tag}k = arith.addi {k}, %{tag}u : i64")
-            at = f"%{tag}k"
-        out.append(f"%{tag}bo = arith.muli {at}, %width : i64\n%{tag}ko = arith.muli {at}, %ka : i64")
-        out.append(f"%{tag}bk = llvm.getelementptr %b[%{tag}bo] : (!llvm.ptr, i64) -> !llvm.ptr, {self.panel}")
-        for j in range(self.vectors):
-            at = f"%{tag}bk[{j * self.lanes}]"
-            out.append(f"%{tag}bp{j} = llvm.getelementptr {at} : (!llvm.ptr) -> !llvm.ptr, {self.panel}")
-            self.load_columns(out, f"%{tag}b{j}", f"%{tag}bp{j}")
-        for i in range(rows):
-            out.append(f"%{tag}ap{i} = llvm.getelementptr %a{i}[%{tag}ko] : (!llvm.ptr, i64) -> !llvm.ptr, {self.row}")
-            self.load_row(out, f"%{tag}av{i}", f"%{tag}ap{i}")
-            for j in range(self.vectors):
-                self.multiply(out, f"%{tag}n{i}_{j}", f"%{tag}av{i}", f"%{tag}b{j}", names[u, i, j])
-                names[u, i, j] = f"%{tag}n{i}_{j}"
-
-    # The instructions of one step along k: each appends the definition of `name`.
-
-    def load_columns(self, out: list[str], name: str, address: str) -> None:
-        out.append(f"{name} = llvm.load {address} {{alignment = 4 : i64}} : !llvm.ptr -> {self.vector}")
-
-    def load_row(self, out: list[str], name: str, address: str) -> None:
-        """One element in every lane."""
-        out.append(f"{name}s = llvm.load {address} {{alignment = 4 : i64}} : !llvm.ptr -> f32")
-        out.append(f"{name} = vector.broadcast {name}s : f32 to {self.vector}")
-
-    def multiply(self, out: list[str], name: str, a: str, b: str, c: str) -> None:
-        out.append(f"{name} = math.fma {a}, {b}, {c} : {self.vector}")

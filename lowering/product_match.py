@@ -65,6 +65,16 @@ class Product:
         assert self.k.known is not None
         return self.k.known
 
+    def plain_result(self) -> Int | None:
+        """Where the product is the one result, in float32 and with its columns side by side: elements from row to row."""
+        (total, _), *others = self.totals
+        output, *more = self.kernel.outputs
+        access = output.access
+        plain = not (others or more or access.scalars or access.mask or _has_dims(access.address.rest))
+        if not plain or output.node is not total or access.address.strides.get(self.n.name) != 1:
+            return None
+        return _row_stride([axis.name for axis in self.m], self.kernel, access)
+
 
 def match_product(kernel: Kernel) -> Product | None:
     """The kernel as a Product, or None where it is none that fast code is written for. Leaves `kernel` as it was."""

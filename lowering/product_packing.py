@@ -137,45 +137,26 @@ class Packer:
         e.loop(e.i64(0), full, e.i64(e.lanes), [], [], whole)
         e.loop(full, steps, e.i64(e.lanes), [], [], rest)
 
-    def steps_of_rows(self, base: Value, stride: Value, size: int, steps: Value, to: Value, room: int) -> None:
-        """to[k * room + i] = row i at k; the rows at one k lie in memory as one."""
-        e, b = self.e, self.e.index
-        masks = [(j, self.below(e.i64(size - j)) if size - j < e.lanes else None) for j in range(0, size, e.lanes)]
-
-        def step(k: Value, state: list[Value]) -> list[Value]:
-            source, target = self.at(base, b.mul(k, stride)), self.at(to, b.mul(k, e.i64(room)))
-            for j, mask in masks:
-                self.store(self.load(self.at(source, e.i64(j)), mask), self.at(target, e.i64(j)))
-            return state
-
-        e.loop(e.i64(0), steps, e.i64(1), [], [], step)
-
-    def scattered_rows(
-        self, base: Value, strides: tuple[Value, Value], size: int, steps: Value, to: Value, room: int
-    ) -> None:
-        """to[k * room + i] = row i at k, wherever that is."""
-        e, b = self.e, self.e.index
-        along, down = strides
-
-        def step(k: Value, state: list[Value]) -> list[Value]:
+    def step_of_rows(self, source: Value, apart: Value | None, size: int, to: Value) -> None:
+        """to[i] = row i at one step, which `source` is the first row's of; apart: elements from row to row, None for 1."""
+        e = self.e
+        if apart is not None:
             for i in range(size):
-                offset = b.add(b.mul(along, e.i64(i)), b.mul(k, down))
-                self.copy_one(base, offset, to, b.add(b.mul(k, e.i64(room)), e.i64(i)))
-            return state
-
-        e.loop(e.i64(0), steps, e.i64(1), [], [], step)
+                self.copy_one(source, e.index.mul(apart, e.i64(i)), to, e.i64(i))
+            return
+        room = 1 << (size - 1).bit_length()
+        vector, masked = f"vector<{room}xf32>", f"vector<{room}xi1>"
+        text = f"llvm.load {source} {{alignment = 4 : i64}} : !llvm.ptr -> {vector}"
+        if size < room:
+            inside = ", ".join("true" if i < size else "false" for i in range(room))
+            mask = e.text.constant(f"dense<[{inside}]>", masked, torch.bool, -1)
+            zero = e.text.constant("dense<0.0>", vector, F32, 0)
+            text = f"llvm.intr.masked.load {source}, {mask}, {zero} {{alignment = 4 : i32}} : "
+            text += f"(!llvm.ptr, {masked}, {vector}) -> {vector}"
+        x = e.index.emit(text, F32)
+        e.lines.append(f"llvm.store {x}, {to} {{alignment = 4 : i64}} : {vector}, !llvm.ptr")
 
     # ---- memory
-
-    def clear(self, address: Value, count: Value) -> None:
-        """Zeros, for `count` elements: a multiple of a panel's."""
-        e = self.e
-
-        def vector(k: Value, state: list[Value]) -> list[Value]:
-            self.store(e.builder(F32, True).constant(0, F32), self.at(address, k))
-            return state
-
-        e.loop(e.i64(0), count, e.i64(e.lanes), [], [], vector)
 
     def at(self, address: Value, offset: Value) -> Value:
         text = f"llvm.getelementptr {address}[{offset}] : (!llvm.ptr, i64) -> !llvm.ptr, f32"

@@ -1,16 +1,17 @@
 """The innermost function of a generated product: a tile of sums in registers, one pass over k.
 
-    llvm.func internal @kernel_0_tile14x32(%a, %lda, %ka, %b, %c, %all)      c[14, 32] = a[14, all] @ b[all, 32]
+    llvm.func internal @kernel_0_tile14x32(%a, %lda, %ka, %b, %c, %ldc, %all, %adds)      c[14, 32] = a[14, all] @ b[all, 32]
 
 `a` is read element by element, each in every lane; a step of `b`, a panel, has `panel` elements side by side, of which the
-tile takes `width`; rows of `c` are `panel` float32 apart. Strides, and steps along k, count what `factors` multiplies at once.
+tile takes `width`; rows of `c` are `ldc` float32 apart, and added to where `adds` holds. Strides, and steps along k, count what
+`factors` multiplies at once.
 """
 
 from dataclasses import dataclass
 
 BLOCK = 256  # products that are summed before they are added to the tile
-ARGUMENTS = "%a: !llvm.ptr, %lda: i64, %ka: i64, %b: !llvm.ptr, %c: !llvm.ptr, %all: i64"
-TYPES = "(!llvm.ptr, i64, i64, !llvm.ptr, !llvm.ptr, i64) -> ()"
+ARGUMENTS = "%a: !llvm.ptr, %lda: i64, %ka: i64, %b: !llvm.ptr, %c: !llvm.ptr, %ldc: i64, %all: i64, %adds: i1"
+TYPES = "(!llvm.ptr, i64, i64, !llvm.ptr, !llvm.ptr, i64, i64, i1) -> ()"
 
 
 class Floats:
@@ -28,6 +29,20 @@ class Floats:
 
     def multiply(self, out: list[str], name: str, a: str, b: str, c: str, lanes: int) -> None:
         out.append(f"{name} = math.fma {a}, {b}, {c} : vector<{lanes}xf32>")
+
+
+class Widened(Floats):
+    """Elements of `a` in float32; a panel's in bfloat16, widened here: few instructions beside the products of all rows."""
+
+    panel = "i16"
+
+    def load_columns(self, out: list[str], name: str, address: str, lanes: int) -> None:
+        halves, words = f"vector<{lanes}xi16>", f"vector<{lanes}xi32>"
+        out.append(f"{name}h = llvm.load {address} {{alignment = 2 : i64}} : !llvm.ptr -> {halves}")
+        out.append(f"{name}w = arith.extui {name}h : {halves} to {words}")
+        out.append(f"{name}n = arith.constant dense<16> : {words}")
+        out.append(f"{name}u = arith.shli {name}w, {name}n : {words}")
+        out.append(f"{name} = arith.bitcast {name}u : {words} to vector<{lanes}xf32>")
 
 
 class Pairs:
@@ -49,15 +64,20 @@ class Pairs:
         out.append(f'{name} = llvm.call_intrinsic "{intrinsic}"({c}, {a}, {b}) : ({sums}, {pairs}, {pairs}) -> {sums}')
 
 
+class PairsOfElements(Pairs):
+    """Pairs where strides of `a` count elements."""
+
+    element = "i16"
+
+
 @dataclass(frozen=True)
 class Tile:
-    """rows x width sums, `lanes` to a vector. clears: they start from 0, else what `c` holds is added to."""
+    """rows x width sums, `lanes` to a vector."""
 
     rows: int
     width: int
     panel: int
     lanes: int
-    clears: bool
     factors: Floats | Pairs
 
     def name(self, kernel: str) -> str:
@@ -84,12 +104,11 @@ class Tile:
         for i in range(self.rows):
             out.append(f"%i{i} = arith.constant {i} : i64\n%ao{i} = arith.muli %i{i}, %lda : i64")
             out.append(f"%a{i} = llvm.getelementptr %a[%ao{i}] : (!llvm.ptr, i64) -> !llvm.ptr, {self.factors.element}")
+            out.append(f"%co{i} = arith.muli %i{i}, %ldc : i64")
+            out.append(f"%c{i} = llvm.getelementptr %c[%co{i}] : (!llvm.ptr, i64) -> !llvm.ptr, f32")
         for _, i, j in first:
-            place = i * self.panel + j * self.lanes
-            out.append(f"%p{i}_{j} = llvm.getelementptr %c[{place}] : (!llvm.ptr) -> !llvm.ptr, f32")
-            if self.clears:
-                out.append(f"llvm.store %zero, %p{i}_{j} {{alignment = 4 : i64}} : {vector}, !llvm.ptr")
-        out.append("scf.for %kb = %k0 to %all step %block : i64 {")
+            out.append(f"%p{i}_{j} = llvm.getelementptr %c{i}[{j * self.lanes}] : (!llvm.ptr) -> !llvm.ptr, f32")
+        out.append("%once = arith.maxsi %all, %one : i64\nscf.for %kb = %k0 to %once step %block : i64 {")
         out.append("%far = arith.addi %kb, %block : i64\n%end = arith.minsi %far, %all : i64")
         main = "%end"
         if unroll > 1:
@@ -102,11 +121,17 @@ class Tile:
             totals[0, i, j] = f"%t{u}_{i}_{j}"
         if unroll > 1:
             totals = self.sums(out, "rest", first, [totals[c] for c in first], ("%kr", "%main", "%end", "%one"))
+        out.append("%later = arith.cmpi ne, %kb, %k0 : i64\n%old = arith.ori %adds, %later : i1\nscf.if %old {")
         for _, i, j in first:
             out.append(f"%q{i}_{j} = llvm.load %p{i}_{j} {{alignment = 4 : i64}} : !llvm.ptr -> {vector}")
             out.append(f"%s{i}_{j} = arith.addf %q{i}_{j}, {totals[0, i, j]} : {vector}")
             out.append(f"llvm.store %s{i}_{j}, %p{i}_{j} {{alignment = 4 : i64}} : {vector}, !llvm.ptr")
-        return "\n".join([*out, "}", "llvm.return\n}"])
+        out.append("} else {")
+        for cell in first:
+            out.append(
+                f"llvm.store {totals[cell]}, %p{cell[1]}_{cell[2]} {{alignment = 4 : i64}} : {vector}, !llvm.ptr"
+            )
+        return "\n".join([*out, "}\n}", "llvm.return\n}"])
 
     def sums(self, out: list[str], name: str, cells: list[tuple], starts: list[str], loop: tuple) -> dict[tuple, str]:
         """A loop along k that adds to `cells`, copy u of which takes step k + u; what they are after it."""

@@ -14,6 +14,8 @@ Where k is long this is done for a block of k after the other, and tiles wait fo
 
 from collections.abc import Callable
 
+import torch
+
 from mlirc.lowering.cpu_target import CpuTarget
 from mlirc.lowering.product_function import panel_width, row_block
 from mlirc.lowering.product_match import Product
@@ -166,7 +168,7 @@ class TurnedWriter(UnitsWriter):
                 columns(widths[0])
                 return
             more = self.e.index.gt(left, self.e.i64(widths[1]))
-            self.choose(more, lambda: columns(widths[0]), lambda: choose_width(widths[1:]))
+            self.e.choose(more, lambda: columns(widths[0]), lambda: choose_width(widths[1:]))
 
         choose_width(self.widths())
 
@@ -176,13 +178,13 @@ class TurnedWriter(UnitsWriter):
             tile = self.tile(min(self.full, size - first), width)
             here = self.at(a, b.mul(along, e.i64(first * (4 if self.copies else self.step))))
             there = self.at(to, e.i64(first * self.panel * 4))
-            e.lines.append(
-                f"llvm.call @{tile.name(self.name)}({here}, {along}, {e.i64(1)}, {rows}, {there}, {steps}) : {TYPES}"
-            )
+            adds = e.builder(torch.bool).constant(not self.one_block, torch.bool)
+            arguments = [here, along, e.i64(1), rows, there, e.i64(self.panel), steps, adds]
+            e.lines.append(f"llvm.call @{tile.name(self.name)}({', '.join(arguments)}) : {TYPES}")
 
     def tile(self, rows: int, width: int) -> Tile:
         factors = Pairs() if self.pairs else Floats()
-        made = Tile(rows, width, self.panel, min(self.lanes, width), self.one_block, factors)
+        made = Tile(rows, width, self.panel, min(self.lanes, width), factors)
         return self.tiles.setdefault((rows, width), made)
 
     def finish(self, unit: Value, panel: Value, tile: Value) -> None:

@@ -101,14 +101,6 @@ class UnitsWriter(Vectors):
 
         self.e.loop(*within, self.e.i64(step), [], [], once)
 
-    def choose(self, condition: Value, then: Callable[[], None], otherwise: Callable[[], None]) -> None:
-        e = self.e
-        for head, body in ((f"scf.if {condition} {{", then), ("} else {", otherwise)):
-            e.lines.append(head)
-            with e.scope():
-                body()
-        e.lines.append("}")
-
     def whole_or_rest(self, unit: Value, body: Callable[[int], None]) -> None:
         """`body(how many columns)` for a unit: the last may have fewer."""
         rest = self.p.n_size % self.unit
@@ -116,7 +108,7 @@ class UnitsWriter(Vectors):
             body(rest or self.unit)
             return
         whole = self.e.index.ne(unit, self.e.i64(self.units - 1))
-        self.choose(whole, lambda: body(self.unit), lambda: body(rest))
+        self.e.choose(whole, lambda: body(self.unit), lambda: body(rest))
 
     # ---- a unit
 

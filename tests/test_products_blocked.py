@@ -19,6 +19,7 @@ LAYOUTS = {
     "columns": ("1, {r}", lambda r, c: torch.randn(c, r).t()),
     "far rows": ("{c} + 1013, 1", lambda r, c: torch.randn(r, c + 1013)[:, :c]),
     "every second": ("2*{c}, 2", lambda r, c: torch.randn(r, 2 * c)[:, ::2]),
+    "every second column": ("2, 2*{r}", lambda r, c: torch.randn(c, 2 * r)[:, ::2].t()),
 }
 
 
@@ -67,7 +68,7 @@ def check(kernel: NativeKernel, m: int, n: int, k: int, layouts, epilogue="none"
     k=st.sampled_from([2, 5, 16, 33, 257, 1024, 1025]),
     layouts=st.tuples(st.sampled_from(list(LAYOUTS)), st.sampled_from(list(LAYOUTS))),
     epilogue=st.sampled_from(EPILOGUES),
-    vector_bytes=st.sampled_from([0, 0, 32, 16]),
+    vector_bytes=st.sampled_from([0, 0, 64, 32, 16]),
     threads=st.integers(1, 3),
 )
 def test_any_size_and_layout(m, n, k, layouts, epilogue, vector_bytes, threads):
@@ -81,6 +82,14 @@ def test_one_kernel_for_all_sizes(layouts):
     kernel = product("s0", 70, "s1", layouts)
     for m, k in ((0, 5), (5, 0), (1, 1), (5, 300), (14, 256), (27, 255), (61, 700), (300, 17)):
         check(kernel, m, 70, k, layouts, threads=2, s0=m, s1=k)
+
+
+@pytest.mark.parametrize("layout", ["columns", "every second column"])
+def test_transposed_rows_are_packed_part_by_part(layout):
+    """Several parts of them, and every number of rows that may be left."""
+    kernel = product("s0", 70, 1000, (layout, "rows"))
+    for m in (0, 1, 6, 127, 131, 400):
+        check(kernel, m, 70, 1000, (layout, "rows"), threads=2, s0=m)
 
 
 @pytest.mark.parametrize("k", [768, 3072])
