@@ -2,14 +2,15 @@
 
 import re
 from collections.abc import Callable, Mapping, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
-from typing import Any
+from concurrent.futures import Future
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import torch
 
-from mlirc.codegen import shared_kernels
+from mlirc.codegen import background, shared_kernels
 from mlirc.codegen.cache_folder import CacheFolder
-from mlirc.codegen.cuda_kernels import compile_and_load
+from mlirc.codegen.host_parts import HostProgram
 from mlirc.codegen.host_program import host_program
 from mlirc.codegen.llvm import Code, compile_ir, mlir_to_llvm
 from mlirc.codegen.program import Program
@@ -17,9 +18,39 @@ from mlirc.codegen.shared_kernels import Kernel
 from mlirc.dialects.bindings import context, ir
 from mlirc.dialects.dialect import attribute_value
 
+if TYPE_CHECKING:
+    from mlirc.codegen.cuda_kernels import GpuKernel
+
+T = TypeVar("T")
+
 KERNEL_OPT_LEVEL = 1
 WORTH_A_THREAD = 20_000  # characters of a kernel's text, for which LLVM takes 10 ms
 HOST_OPT_LEVEL = 0  # straight-line calls: there is nothing to optimise
+
+
+@dataclass(frozen=True)
+class Unlinked:
+    """A module whose code is being made: what is left to do needs no MLIR.
+
+    host     the host program
+    code     of it
+    kernels  by name: a kernel that was there, or the kernels that one of this name is among, by their keys
+    keys     of the kernels, by name
+    """
+
+    host: HostProgram
+    code: Future[Code]
+    kernels: Mapping[str, Kernel | Future[dict[str, Kernel]]]
+    keys: Mapping[str, str]
+    gpu_kernels: "Mapping[str, GpuKernel]"
+
+    def link(self) -> Program:
+        """The program. Waits for the code; any thread may do so. Raises ValueError for what LLVM does not accept."""
+        kernels = {
+            name: found if isinstance(found, Kernel) else found.result()[self.keys[name]]
+            for name, found in self.kernels.items()
+        }
+        return Program(self.host, self.code.result(), kernels, self.gpu_kernels)
 
 
 def compile_module(
@@ -38,42 +69,89 @@ def compile_module(
 
     Raises ValueError for a module of another form.
     """
+    return begin_module(module, objects, entry, consume, folder).link()
+
+
+def begin_module(
+    module: ir.Module,
+    objects: Sequence[Any] = (),
+    entry: str = "graph",
+    consume: bool = False,
+    folder: CacheFolder | None = None,
+    early: "EarlyKernels | None" = None,
+) -> Unlinked:
+    """compile_module up to where threads of LLVM's work on it. `early` heard of the module's kernels when they were lowered,
+    which nothing has changed since."""
     with context():
         named = {attribute_value(op.attributes["sym_name"]): op for op in module.body.operations}
         functions = {name: op for name, op in named.items() if op.operation.name in ("func.func", "llvm.func")}
         if entry not in functions:
             raise ValueError(f"the module has no function @{entry} to emit")
         host = host_program(functions[entry], objects, consume)
-        kernels = load_kernels(functions, [name for name in host.links if name in functions], folder)
-        gpu_kernels = compile_and_load(named, host.launched, folder)
-    return Program(host, compile_ir(host.text, HOST_OPT_LEVEL), kernels, gpu_kernels)
+        early = early or EarlyKernels(folder)
+        keys, kernels = early.all_of(functions, [name for name in host.links if name in functions])
+        gpu_kernels: dict[str, GpuKernel] = {}
+        if host.launched:
+            from mlirc.codegen.cuda_kernels import compile_and_load  # what generates for GPUs takes a while to load
+
+            gpu_kernels = compile_and_load(named, host.launched, folder)
+    return Unlinked(host, background.compute(compile_ir, host.text, HOST_OPT_LEVEL), kernels, keys, gpu_kernels)
 
 
-def load_kernels(
-    functions: Mapping[str, Any], names: Sequence[str], folder: CacheFolder | None = None
-) -> dict[str, Kernel]:
-    """The code of each named kernel. The new ones of a graph are compiled on as many threads as PyTorch computes on."""
-    texts = {name: kernel_text(functions, name) for name in names}
-    keys = {name: shared_kernels.key_of(text) for name, text in texts.items()}
-    kernels = {key: kernel for key in set(keys.values()) if (kernel := shared_kernels.find(key, folder))}
-    new = {key: name for name, key in keys.items() if key not in kernels}
-    if new:
-        declarations = [op for op in functions.values() if not op.regions[0].blocks]
-        parts = split(new, lambda key: len(texts[new[key]]))
-        with ThreadPoolExecutor(len(parts)) as pool:
-            pending: list[tuple[dict[str, str], Future[Code]]] = []
-            for part in parts:
-                source = copy_of([*declarations, *(op for name in part.values() for op in own(functions, name))])
-                pending.append((part, pool.submit(compile_ir, mlir_to_llvm(source), KERNEL_OPT_LEVEL)))
-        for part, code in pending:
-            kernels |= shared_kernels.add(code.result(), part, folder)
-    return {name: kernels[key] for name, key in keys.items()}
+class EarlyKernels:
+    """Begins to compile kernels while others are being lowered (kernel_listener.py), some at a time.
+
+    New ones are compiled on as many threads as PyTorch computes on.
+    """
+
+    def __init__(self, folder: CacheFolder | None):
+        self.folder = folder
+        self.keys: dict[str, str] = {}  # by name
+        self.found: dict[str, Kernel | Future[dict[str, Kernel]]] = {}  # by key
+        self._declarations: list[Any] = []
+        self._waiting: dict[str, tuple[str, list[Any], int]] = {}  # by key: name, functions, characters
+
+    def __call__(self, name: str, text: str, functions: Sequence[Any]) -> None:
+        bodies = [op for op in functions if op.regions[0].blocks]
+        self._declarations += [op for op in functions if not op.regions[0].blocks]
+        self._take(name, text, bodies)
+        if sum(size for *_, size in self._waiting.values()) >= WORTH_A_THREAD:
+            self._begin(self._waiting)
+            self._waiting = {}
+
+    def all_of(
+        self, functions: Mapping[str, Any], names: Sequence[str]
+    ) -> tuple[dict[str, str], dict[str, Kernel | Future[dict[str, Kernel]]]]:
+        """The key of each named kernel, and its code, as in Unlinked."""
+        self._declarations = [op for op in functions.values() if not op.regions[0].blocks]
+        for name in names:
+            if name not in self.keys:
+                bodies = own(functions, name)
+                self._take(name, "\n".join(map(text_of, bodies)), bodies)
+        for part in split(self._waiting, lambda key: self._waiting[key][2]):
+            self._begin(part)
+        self._waiting = {}
+        return {name: self.keys[name] for name in names}, {name: self.found[self.keys[name]] for name in names}
+
+    def _take(self, name: str, text: str, functions: list[Any]) -> None:
+        key = self.keys[name] = shared_kernels.key_of(nameless(text, name))
+        if key not in self.found and key not in self._waiting:
+            if known := shared_kernels.find_or_await(key, self.folder):
+                self.found[key] = known
+            else:
+                self._waiting[key] = (name, functions, len(text))
+
+    def _begin(self, kernels: Mapping[str, tuple[str, list[Any], int]]) -> None:
+        source = copy_of([*self._declarations, *(op for _, functions, _ in kernels.values() for op in functions)])
+        names = {key: name for key, (name, *_) in kernels.items()}
+        made = shared_kernels.begin(mlir_to_llvm(source), KERNEL_OPT_LEVEL, names, self.folder)
+        self.found |= dict.fromkeys(kernels, made)
 
 
-def split(kernels: Mapping[str, str], size: Callable[[str], int]) -> list[dict[str, str]]:
+def split(kernels: Mapping[str, T], size: Callable[[str], int]) -> list[dict[str, T]]:
     """The kernels in parts of about equal size, one for each thread that it is worth starting."""
     total = sum(map(size, kernels))
-    parts: list[dict[str, str]] = [{} for _ in range(min(torch.get_num_threads(), 1 + total // WORTH_A_THREAD))]
+    parts: list[dict[str, T]] = [{} for _ in range(min(torch.get_num_threads(), 1 + total // WORTH_A_THREAD))]
     sizes = [0] * len(parts)
     for key in sorted(kernels, key=size, reverse=True):
         least = sizes.index(min(sizes))
@@ -99,9 +177,9 @@ def copy_of(functions: Sequence[Any]) -> ir.Module:
     return module
 
 
-def kernel_text(functions: Mapping[str, Any], name: str) -> str:
+def nameless(text: str, name: str) -> str:
     """The text of a kernel, whatever its number."""
-    return re.sub(rf"@{name}(?!\d)", NAME, "\n".join(map(text_of, own(functions, name))))
+    return re.sub(rf"@{name}(?!\d)", NAME, text)
 
 
 def text_of(function: Any) -> str:

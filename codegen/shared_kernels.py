@@ -3,18 +3,20 @@
 import hashlib
 import threading
 from collections.abc import Mapping
+from concurrent.futures import Future
 from dataclasses import dataclass
 from weakref import WeakValueDictionary
 
-from mlirc.codegen import environment
+from mlirc.codegen import background, environment
 from mlirc.codegen.cache_entry import Entry
 from mlirc.codegen.cache_folder import CacheFolder
-from mlirc.codegen.llvm import Code, load_object
+from mlirc.codegen.llvm import Code, compile_ir, load_object
 
 KIND = "kernels"  # of an entry: {"names": as in LoadedKernels}, and the object file
 
 _lock = threading.RLock()
 _loaded: "WeakValueDictionary[str, LoadedKernels]" = WeakValueDictionary()  # by the key of each of its kernels
+_coming: "dict[str, Future[dict[str, Kernel]]]" = {}  # what is being compiled, by the key of each kernel
 
 
 class LoadedKernels:
@@ -57,6 +59,31 @@ def add(code: Code, names: Mapping[str, str], folder: CacheFolder | None = None)
         entry = Entry({"names": dict(names)}, [code.object_bytes])
         folder.put(KIND, [_name_on_disk(key) for key in names], entry)
     return kernels
+
+
+def find_or_await(key: str, folder: CacheFolder | None = None) -> Kernel | Future[dict[str, Kernel]] | None:
+    """As `find`; where the kernel is being compiled, what it will be among."""
+    with _lock:
+        return find(key) or _coming.get(key) or find(key, folder)
+
+
+def begin(
+    text: str, opt_level: int, names: Mapping[str, str], folder: CacheFolder | None = None
+) -> Future[dict[str, Kernel]]:
+    """Compiles LLVM IR text with the kernels of these names on another thread, and adds them."""
+
+    def compile_and_add() -> dict[str, Kernel]:
+        try:
+            return add(compile_ir(text, opt_level), names, folder)
+        finally:
+            with _lock:
+                for key in names:
+                    _coming.pop(key, None)
+
+    with _lock:
+        made = background.compute(compile_and_add)
+        _coming.update(dict.fromkeys(names, made))
+        return made
 
 
 def _read(folder: CacheFolder, key: str) -> LoadedKernels | None:

@@ -4,6 +4,8 @@ What the disk cache has is loaded without MLIR: what needs it is imported where 
 """
 
 import logging
+import threading
+import time
 import warnings
 from collections.abc import Callable
 
@@ -12,14 +14,13 @@ from torch._guards import TracingContext
 from torch.fx import GraphModule
 from torch.utils._pytree import tree_leaves
 
-from mlirc.codegen import compiler_pages
 from mlirc.frontend import graph_cache, statistics
-from mlirc.frontend.errors import CompilationError, DeviceError, OptionError, UnsupportedGraph
+from mlirc.frontend.errors import CompilationError, DeviceError, UnsupportedGraph
 from mlirc.frontend.garbage import collector_paused
 from mlirc.frontend.graph_text import constants
 from mlirc.frontend.options import CUDA_GRAPH_MODES, Options
+from mlirc.frontend.pending import Pending
 from mlirc.lowering import pipelines
-from mlirc.lowering.pipeline_parser import PipelineError
 
 log = logging.getLogger("mlirc")
 
@@ -33,23 +34,28 @@ def compile_graph(gm: GraphModule, kind: str, options: Options) -> Callable[[lis
     report = statistics.GraphReport(kind)
     try:
         with collector_paused():
-            compiled = _compile(gm, kind, options, report)
-    except (DeviceError, OptionError, PipelineError):
-        raise
-    except UnsupportedGraph as error:
-        if options.fallback == "error":
-            raise
-        report.fallback = str(error)
-        log.info("%s graph runs in eager: %s", kind, error)
-    except CompilationError as error:
-        if options.fallback == "error":
-            raise
-        report.fallback = str(error)
-        warnings.warn(f"mlirc: this {kind} graph runs in eager, as it could not be compiled: {error}", stacklevel=2)
-    else:
-        statistics.record(report)
-        return compiled
+            run = _compile(gm, kind, options, report)
+    except (CompilationError, UnsupportedGraph) as error:
+        run = _instead(gm, kind, options, report, error)
     statistics.record(report)
+    return run
+
+
+def _instead(
+    gm: GraphModule,
+    kind: str,
+    options: Options,
+    report: statistics.GraphReport,
+    error: CompilationError | UnsupportedGraph,
+) -> Callable[[list], list]:
+    """What runs in place of a graph that cannot be compiled. Raises `error` where nothing may."""
+    if options.fallback == "error":
+        raise error
+    report.fallback = str(error)
+    if isinstance(error, UnsupportedGraph):
+        log.info("%s graph runs in eager: %s", kind, error)
+    else:
+        warnings.warn(f"mlirc: this {kind} graph runs in eager, as it could not be compiled: {error}", stacklevel=3)
     return _eager(gm)
 
 
@@ -99,17 +105,48 @@ def _compile(gm: GraphModule, kind: str, options: Options, report: statistics.Gr
     if compiled is None:
         from mlirc.frontend.compile_anew import compile_anew
 
-        try:
-            compiled = compile_anew(gm, parameters, kind, stages, options, report, place)
-        finally:
-            compiler_pages.give_back()
-    run = wrap(compiled, len(gm.graph.find_nodes(op="placeholder")), constants(gm))
+        compiled = compile_anew(gm, parameters, kind, stages, options, report, place)
+    arguments = len(gm.graph.find_nodes(op="placeholder"))
+    if isinstance(compiled, Pending):
+        return _when_called(compiled, arguments, gm, kind, options, report)
+    run = wrap(compiled, arguments, constants(gm))
     return cuda_graphs.recorded(run, facts, kind, report, compiled.program.failures) if records else run
+
+
+def _when_called(
+    pending: Pending, arguments: int, gm: GraphModule, kind: str, options: Options, report: statistics.GraphReport
+) -> Callable[[list], list]:
+    """The callable of a graph whose code is still being made: the first call waits for it."""
+    lock = threading.Lock()
+    run: Callable[[list], list] | None = None
+
+    def finish() -> None:
+        nonlocal run, pending, gm
+        with lock:
+            if run is not None:
+                return
+            start = time.perf_counter()
+            try:
+                made = wrap(pending.result(), arguments, constants(gm))
+            except CompilationError as error:
+                made = _instead(gm, kind, options, report, error)
+                statistics.record_fallback(report)
+            report.seconds["wait"] = time.perf_counter() - start
+            run = made
+            del pending, gm
+
+    def call(args: list) -> list:
+        if run is None:
+            finish()
+        return run(args)  # type: ignore[misc]
+
+    call._boxed_call = True  # type: ignore[attr-defined]
+    return call
 
 
 def wrap(compiled: graph_cache.Compiled, arguments: int, constants: list[torch.Tensor]) -> Callable[[list], list]:
     """The program behind AOTAutograd's boxed convention: all placeholders in (the list is emptied), FX outputs out."""
-    program, prepared, inputs, outputs = compiled.program, compiled.prepared, compiled.inputs, compiled.outputs
+    native, prepared, inputs, outputs = compiled.program.native, compiled.prepared, compiled.inputs, compiled.outputs
     all_inputs = inputs == list(range(arguments)) and not constants
     plain = outputs == [("result", k) for k in range(len(outputs))]
 
@@ -120,7 +157,7 @@ def wrap(compiled: graph_cache.Compiled, arguments: int, constants: list[torch.T
             args.clear()
         if prepared is not None:
             given += prepared.of(given)
-        results = program(given)
+        results = native(given)
         if plain:
             return results
         return [results[x] if kind == "result" else results[x].item() if kind == "item" else x for kind, x in outputs]
@@ -130,5 +167,6 @@ def wrap(compiled: graph_cache.Compiled, arguments: int, constants: list[torch.T
         return None if prepared is None else prepared.of([args[k] for k in inputs] + constants)
 
     run._boxed_call = True  # type: ignore[attr-defined]  # AOTAutograd asks for it; a plain function keeps it when it is wrapped
+    run.program = compiled.program  # type: ignore[attr-defined]  # `native` does not keep it alive
     run.kept = kept  # type: ignore[attr-defined]  # for cuda_graphs.py
     return run

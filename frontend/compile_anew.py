@@ -2,15 +2,14 @@
 
 import time
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from dataclasses import asdict
 
 from torch.fx import GraphModule
 
+from mlirc.codegen import compiler_pages
 from mlirc.codegen.autotune import on_gpu, tune
-from mlirc.codegen.cache_folder import CacheFolder
-from mlirc.codegen.emit import compile_module
-from mlirc.codegen.program import Program
+from mlirc.codegen.emit import EarlyKernels, Unlinked, begin_module
 from mlirc.codegen.tuning_device import TuningDevice
 from mlirc.dialects import symbols
 from mlirc.dialects.bindings import context, ir
@@ -20,11 +19,13 @@ from mlirc.frontend.errors import CompilationError, UnsupportedGraph
 from mlirc.frontend.importer import Imported, import_graph
 from mlirc.frontend.locations import where
 from mlirc.frontend.options import TUNED_MODES, Options
+from mlirc.frontend.pending import Pending
 from mlirc.frontend.prepared import Prepared
 from mlirc.frontend.report import calls_through_python, read_report
 from mlirc.frontend.reproduce import import_script, write_reproducer
 from mlirc.frontend.sizes import size_hints
 from mlirc.lowering import pass_errors
+from mlirc.lowering.kernel_listener import listening
 from mlirc.lowering.pass_manager import PassError, PipelineRun, functions, run_pipeline, verify_forms
 
 
@@ -36,8 +37,9 @@ def compile_anew(
     options: Options,
     report: statistics.GraphReport,
     place: graph_cache.Place,
-) -> graph_cache.Compiled:
-    """Compiles the graph through the stages, fills in the report, and keeps what came out at its place in the disk cache.
+) -> graph_cache.Compiled | Pending:
+    """Compiles the graph through the stages and fills in the report. Other threads make the code and keep it at its place in
+    the disk cache.
 
     parameters   placeholders that hold parameters and buffers
     stages       passes, by the name of the stage
@@ -52,8 +54,10 @@ def compile_anew(
         dump = Dump(options.dump, kind, imported)
         dump.write("import", ",".join(rest))
         record = PipelineRun()
+        early = EarlyKernels(place.folder)
         for stage, text in stages.items():
-            with _timed(report, stage):
+            listens = listening(early) if text.endswith("lower-kernels") else nullcontext()
+            with _timed(report, stage), listens:
                 _run_passes(module, text, kind, record)
             del rest[0]
             dump.write(stage, ",".join(rest))
@@ -64,11 +68,21 @@ def compile_anew(
                 found = tune(module, TuningDevice, size_hints(gm), options.tune_seconds, place.folder)
                 report.tuned = [asdict(x) for x in found]
         with _timed(report, "emit"):
-            program, prepared = _emit(imported, kind, place.folder)
-        report.through_python = calls_through_python(program.calls)
-    compiled = graph_cache.Compiled(program, prepared, imported.inputs, imported.outputs)
-    graph_cache.keep(place, report, compiled, [describe(x) for x in imported.objects])
-    return compiled
+            unlinked = _begin_emit(imported, kind, early)
+        report.through_python = calls_through_python(unlinked["graph"].host.calls)
+    objects = [describe(x) for x in imported.objects]
+    inputs, outputs, positions = imported.inputs, imported.outputs, _positions(module)
+
+    def finish() -> graph_cache.Compiled:  # keeps nothing of MLIR's, which this thread's lock is for
+        programs = {name: code.link() for name, code in unlinked.items()}
+        prepared = Prepared(programs["prepare"], positions) if "prepare" in programs else None
+        compiled = graph_cache.Compiled(programs["graph"], prepared, inputs, outputs)
+        graph_cache.keep(place, report, compiled, objects)
+        compiler_pages.give_back()
+        return compiled
+
+    pending = Pending(finish, lambda error: _emit_failure(error, module, kind))
+    return pending.result() if unlinked["graph"].host.uses_gpu else pending
 
 
 @contextmanager
@@ -106,24 +120,32 @@ def _run_passes(module: ir.Module, text: str, kind: str, record: PipelineRun) ->
         raise CompilationError(f"{error}; to reproduce: mlirc opt {path} -p '{error.step}'") from error
 
 
-def _emit(imported: Imported, kind: str, folder: CacheFolder | None) -> tuple[Program, Prepared | None]:
+def _begin_emit(imported: Imported, kind: str, early: EarlyKernels) -> dict[str, Unlinked]:
+    """Of @graph, and of the @prepare that the pass hoist-parameters took out of it."""
     module = imported.module
     try:
         # a backward graph is the last to use what the forward one saved: each goes after its last use
-        program = compile_module(module, imported.objects, consume=kind == "backward", folder=folder)
-        return program, _prepared(imported, folder)
+        consume = {"graph": kind == "backward", "prepare": False}
+        names = [function.name.value for function in functions(module)]
+        return {
+            name: begin_module(module, imported.objects, name, consume[name], early.folder, early)
+            for name in consume
+            if name == "graph" or name in names
+        }
     except Exception as error:
+        raise _emit_failure(error, module, kind) from error
+
+
+def _emit_failure(error: Exception, module: ir.Module, kind: str) -> CompilationError:
+    with context():
         why = f"emit failed{pass_errors.describe(error)}"
         path = write_reproducer(kind, "emit", f"// {why}\n{module.operation.get_asm(enable_debug_info=True)}", ".mlir")
-        raise CompilationError(f"{why}; to reproduce: mlirc opt {path} --emit") from error
+    return CompilationError(f"{why}; to reproduce: mlirc opt {path} --emit")
 
 
-def _prepared(imported: Imported, folder: CacheFolder | None) -> Prepared | None:
-    """What the pass hoist-parameters took out of the graph."""
-    module = imported.module
+def _positions(module: ir.Module) -> list[int]:
+    """Which arguments of @graph its @prepare takes."""
     for function in functions(module):
         if function.name.value == "prepare":
-            positions = symbols.parse_list(function.attributes["mlirc.parameters"].value)
-            program = compile_module(module, imported.objects, "prepare", folder=folder)
-            return Prepared(program, [int(str(k)) for k in positions])
-    return None
+            return [int(str(k)) for k in symbols.parse_list(function.attributes["mlirc.parameters"].value)]
+    return []

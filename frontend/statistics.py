@@ -25,7 +25,7 @@ class GraphReport:
     through_python  those of them that the host program makes from Python -> (calls, why)
     library         name of a library routine -> calls
     arena, buffers  the size of the arena, and the sum of the buffers that share it
-    seconds         by stage
+    seconds         by stage; "wait" is what the first call waited for the code that other threads were making
     fallback        why the graph runs in eager, or ""
     cache           the disk cache: "hit", "miss", or "off: " and why
     tuned           in a mode that measures kernels, for each of them: kernel, chosen, microseconds (what each way to write
@@ -57,8 +57,14 @@ fallbacks: Counter[str] = Counter()  # reason -> graphs that run in eager becaus
 def record(report: GraphReport) -> None:
     with _lock:
         graphs.append(report)
-        if report.fallback:
-            fallbacks[report.fallback] += 1
+    if report.fallback:
+        record_fallback(report)
+
+
+def record_fallback(report: GraphReport) -> None:
+    """Of a graph, when it turns out that it runs in eager."""
+    with _lock:
+        fallbacks[report.fallback] += 1
 
 
 def reset() -> None:

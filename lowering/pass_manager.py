@@ -15,6 +15,7 @@ import re
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
 from mlirc.dialects.bindings import PassManager, context, ir
@@ -46,6 +47,25 @@ class UnsupportedByPass(Exception):
         self.op = op
 
 
+def find_pass(name: str) -> type | None:
+    """The pass of that name, None if there is none. Of ours, where nobody adds others, only its own file is loaded."""
+    from mlirc.lowering import passes as folder
+
+    if passes.cache_info().currsize or _others():
+        return passes().get(name)
+    file = name.replace("-", "_")
+    if not any((Path(path) / f"{file}.py").is_file() for path in folder.__path__):
+        return None
+    module = importlib.import_module(f"{folder.__name__}.{file}")
+    return next(x for x in vars(module).values() if is_pass(x, module.__name__) and x.name == name)
+
+
+@functools.cache
+def _others() -> list[Any]:
+    """What other packages offer."""
+    return list(importlib.metadata.entry_points(group="mlirc.passes"))
+
+
 @functools.cache
 def passes() -> dict[str, type]:
     """Every pass of ours by name, third parties' included."""
@@ -54,7 +74,7 @@ def passes() -> dict[str, type]:
     found: dict[str, type] = {}
     modules = [importlib.import_module(f"{folder.__name__}.{m.name}") for m in pkgutil.iter_modules(folder.__path__)]
     classes = [value for module in modules for value in vars(module).values() if is_pass(value, module.__name__)]
-    classes += [entry.load() for entry in importlib.metadata.entry_points(group="mlirc.passes")]
+    classes += [entry.load() for entry in _others()]
     for cls in classes:
         if cls.name in found and found[cls.name] is not cls:
             raise PipelineError(
@@ -171,7 +191,7 @@ def runners(pipeline: str) -> list[tuple[Step, Callable[[ir.Module, Ledger], Non
 
 
 def _runner(step: Step) -> tuple[Step, Callable[[ir.Module, Ledger], None]]:
-    ours = passes().get(step.name)
+    ours = find_pass(step.name)
     if ours is not None:
         instance = make_pass(ours, step)
 

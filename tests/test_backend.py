@@ -315,7 +315,7 @@ def test_fallback_is_counted_and_warned_about(monkeypatch):
     def broken(module, *args, **kwargs):
         raise ValueError("a bug")
 
-    monkeypatch.setattr(compile_anew, "compile_module", broken)
+    monkeypatch.setattr(compile_anew, "begin_module", broken)
     with pytest.warns(UserWarning, match=r"runs in eager.*a bug"), torch.no_grad():
         result = torch.compile(lambda x: x + 1, backend="mlirc")(torch.ones(2))
     torch.testing.assert_close(result, torch.full((2,), 2.0))

@@ -12,7 +12,7 @@ from torch.nn import functional as F
 
 import mlirc
 
-STAGES = ("import", "simplify", "fuse", "plan", "lower", "emit")
+STAGES = ("import", "simplify", "fuse", "plan", "lower", "emit", "wait")
 
 
 def explain(fn, *args, **options):

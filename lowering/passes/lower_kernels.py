@@ -7,6 +7,7 @@ from typing import Any
 
 from mlirc.dialects.bindings import ir
 from mlirc.dialects.dialect import create
+from mlirc.lowering import kernel_listener
 from mlirc.lowering.attention_backward import backward_text
 from mlirc.lowering.attention_call import backward_refusal, read_attention, read_gradients, refusal
 from mlirc.lowering.attention_function import attention_text
@@ -27,6 +28,7 @@ CALLS: dict[str, tuple[Callable, Callable, Callable]] = {
     "attention": (read_attention, refusal, attention_text),
     "attention_backward": (read_gradients, backward_refusal, backward_text),
     "convolution": (read_convolution, convolution_refusal, convolution_text),
+    "convolution_add": (read_convolution, convolution_refusal, convolution_text),
     "convolution_input_gradient": (read_convolution, convolution_refusal, convolution_text),
     "convolution_weight_gradient": (read_convolution, convolution_refusal, weight_gradient_text),
 }
@@ -63,7 +65,7 @@ class LowerKernels:
                     made[key] = (name, function_text(read_kernel(launch), name, target))
                 except NotAKernel as error:
                     raise UnsupportedByPass(launch, str(error)) from error
-                _add_functions(module_block, made[key][1], taken)
+                _add_functions(module_block, *made[key], taken)
             else:
                 ledger.record(self.name, "share", text(launch, "label"), "SAME STRUCTURE", True, str(launch.location))
             _replace(launch, *made[key])
@@ -84,7 +86,7 @@ class LowerKernels:
             if asked not in made:
                 name = next(n for n in map("kernel_{}".format, count(len(made))) if n not in taken)
                 made[asked] = (name, write(asked, name, target))
-                _add_functions(function.operation.block, made[asked][1], taken)
+                _add_functions(function.operation.block, *made[asked], taken)
             name, kernel = made[asked]
             call.attributes["kernel"] = ir.StringAttr.get(name)
             call.attributes["symbols"] = ir.StringAttr.get(", ".join(kernel.symbols))
@@ -96,14 +98,17 @@ def function_text(kernel: Kernel, name: str, target: CpuTarget) -> KernelText:
     return made or kernel_text(kernel, name, target)
 
 
-def _add_functions(block: ir.Block, kernel: KernelText, taken: set[str]) -> None:
+def _add_functions(block: ir.Block, name: str, kernel: KernelText, taken: set[str]) -> None:
+    added = []
     parsed = ir.Module.parse("\n".join([*dict.fromkeys(kernel.declarations), kernel.functions]))
     for op in list(parsed.body.operations):
-        name = text(op, "sym_name")
-        if name not in taken:
-            taken.add(name)
+        function = text(op, "sym_name")
+        if function not in taken:
+            taken.add(function)
             op.operation.detach_from_parent()
             block.append(op)
+            added.append(op)
+    kernel_listener.tell(name, kernel.functions, added)
 
 
 def _replace(launch: Any, name: str, kernel: KernelText) -> None:
