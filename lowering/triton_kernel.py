@@ -33,6 +33,7 @@ from mlirc.lowering.triton_product_persistent import persistent, write_persisten
 from mlirc.lowering.triton_schedule import Schedule, Tile, make_schedule
 
 IMPORTS = "import triton\nimport triton.language as tl\n"
+UNROLLED = 4  # rows of a program whose loads are in flight at once
 MULTIPROCESSORS = 132  # of an H100 or H200
 LIBDEVICE = "from triton.language.extra import libdevice\n"
 
@@ -135,6 +136,8 @@ def index_dtype(kernel: Kernel, schedule: Schedule, infos: list[TensorInfo]) -> 
 def _counts(schedule: Schedule) -> list[Int]:
     """How many programs there are along each tile dimension and each axis outside of the tile."""
     counts = [symbols.floordiv(t.size + t.block - 1, t.block) for t in schedule.tiles if t.name != "r"]
+    if schedule.rows > 1:
+        counts[0] = symbols.floordiv(counts[0] + schedule.rows - 1, schedule.rows)
     return counts + [a.size for a in schedule.programs]
 
 
@@ -144,7 +147,9 @@ def _counts(schedule: Schedule) -> list[Int]:
 def _body(e: Emitter) -> None:
     _bind_programs(e)
     row = next((tile for tile in e.schedule.tiles if tile.name == "r"), None)
-    if row is None or not e.schedule.looped:
+    if e.schedule.rows > 1:
+        _in_turn(e, e.schedule.tiles[0])
+    elif row is None or not e.schedule.looped:
         if row is not None:
             e.bind(row, "0")
         _at_once(e)
@@ -167,7 +172,9 @@ def _bind_programs(e: Emitter) -> None:
         if k > 0:
             size = e.indices.number(sizes[k])
             text = f"{number} % {size}"
-        if isinstance(part, Tile):
+        if isinstance(part, Tile) and part.name == "y" and e.schedule.rows > 1:
+            e.lines.add(f"first = {text} * {e.schedule.rows}")
+        elif isinstance(part, Tile):
             one = part not in e.blocks
             e.bind(
                 part, text if one else f"({text}) * {e.block_name(part)}" if k > 0 else f"{text} * {e.block_name(part)}"
@@ -189,6 +196,22 @@ def _at_once(e: Emitter) -> None:
         elif node.kind != "constant":
             e.value(node)
     _store(e, e.kernel.outputs)
+
+
+def _in_turn(e: Emitter, rows: Tile) -> None:
+    """The rows of a program, one after the other: what they share is computed before. No row reaches past the end."""
+    down = {a.name for a in rows.axes}
+    for node in e.kernel.nodes:
+        if node.kind != "constant" and not node.dims & down:
+            e.value(node)
+    last = f"first + {e.schedule.rows}"
+    e.lines.add(f"for {rows.name} in tl.range(first, {last}, loop_unroll_factor={UNROLLED}):")
+    with e.scope():
+        e.indices.known[rows.name,] = Value(rows.name, e.indices.dtype)
+        for node in e.kernel.nodes:
+            if node.kind != "constant":
+                e.value(node)
+        _store(e, e.kernel.outputs)
 
 
 def _store(e: Emitter, outputs: list[Output]) -> None:

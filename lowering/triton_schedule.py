@@ -24,6 +24,7 @@ ELEMENTS = 1024  # of an elementwise tile
 ROWS = 2048  # elements of a tile of short rows
 PERSISTENT = 16384  # the longest row that is held in registers
 LOOPED = 4096  # the block of a row that is not
+ROWS_IN_TURN = 32  # that a program goes through with what they share in registers
 SHARED = 4096  # elements of a tile in which what does not change along a side is known once
 COLUMNS = 2048  # elements of a tile that reduces along columns
 MOST_COLUMNS = 8192  # where there are few such tiles: each waits for memory as seldom as can be
@@ -56,12 +57,14 @@ class Schedule:
     """tiles       in the order of a block's shape
     programs    parallel axes outside the tile
     looped      whether the tile dimension r goes in a loop
+    rows        where y is no block: of how many of its points a program goes through one after the other
     """
 
     tiles: tuple[Tile, ...]
     programs: tuple[Axis, ...]
     looped: bool
     num_warps: int
+    rows: int = 1
 
     @property
     def elements(self) -> int:
@@ -168,7 +171,9 @@ def _turned_axes(kernel: Kernel, axes: tuple[Axis, ...]) -> tuple[Axis, Axis] | 
 def _shared(kernel: Kernel, axes: tuple[Axis, ...]) -> Schedule | None:
     """Outer axes by inner ones, where some accesses do not change along one of the two: a bias, a channel's mean, a row's.
 
-    They are read once for the block's side, and what is computed of them alone is computed once.
+    They are read once for the block's side, and what is computed of them alone is computed once. Where much changes along
+    the inner axes alone, and there are many blocks of it, a program keeps that in registers and goes through rows: what it
+    has in flight is then all of what memory has to give.
     """
     sizes = [a.known for a in axes]
 
@@ -183,6 +188,9 @@ def _shared(kernel: Kernel, axes: tuple[Axis, ...]) -> Schedule | None:
     rows, columns = (math.prod(n for n in part if n) for part in (sizes[:first], sizes[first:]))
     down_alone, across_alone = (_alone(kernel, side) for side in (axes[:first], axes[first:]))
     many = across_alone >= 4 and across_alone > down_alone  # bytes read once a column: more rows share them
+    if many and _may_take_turns(kernel, rows, columns):
+        tiles = (Tile("y", axes[:first], 1), Tile("x", axes[first:], ELEMENTS))
+        return Schedule(tiles, (), False, warps(ELEMENTS), ROWS_IN_TURN)
     across = next((n for n in ((128, 256, 512, 64) if many else (256, 512, 128, 64)) if _fits(columns, n)), 0)
     large = sum(len(reaches(access)) == len(axes) for access in kernel.accesses)
     down = SHARED // (across if large <= 4 else 2 * across) if across else 0
@@ -192,6 +200,12 @@ def _shared(kernel: Kernel, axes: tuple[Axis, ...]) -> Schedule | None:
         return None
     tiles = (Tile("y", axes[:first], down), Tile("x", axes[first:], across))
     return Schedule(tiles, (), False, warps(down * across, 4 * PER_THREAD))
+
+
+def _may_take_turns(kernel: Kernel, rows: int, columns: int) -> bool:
+    """Whether programs can each go through ROWS_IN_TURN rows of whole blocks, and there are enough of them."""
+    whole = rows % ROWS_IN_TURN == columns % ELEMENTS == 0 and not any(n.kind == "check_index" for n in kernel.nodes)
+    return whole and rows // ROWS_IN_TURN * (columns // ELEMENTS) >= 4 * PROGRAMS
 
 
 def _alone(kernel: Kernel, axes: tuple[Axis, ...]) -> int:

@@ -3,6 +3,7 @@
 import pytest
 import torch
 
+from mlirc.lowering import triton_schedule
 from mlirc.lowering.triton_schedule import Schedule, alternatives
 from tests.kernel_runner import info
 from tests.test_kernel_emitter import softmax
@@ -39,3 +40,21 @@ def test_alternatives_compute_the_same(rows, columns):
     assert len(set(found)) == len(found) >= 2
     for schedule in found:
         TritonKernel(*arguments, shrink=lambda _, schedule=schedule: schedule).check(torch.randn(rows, columns))
+
+
+def test_rows_that_share_much_are_gone_through_in_turn(monkeypatch):
+    """Rotary embedding: two numbers at each column for all rows, kept while a program goes through its rows."""
+    for name, size in (("ROWS_IN_TURN", 4), ("ELEMENTS", 64), ("PROGRAMS", 1)):
+        monkeypatch.setattr(triton_schedule, name, size)
+    x, columns = info(torch.float32, "2, 8, 128"), info(torch.float32, "128")
+
+    def build(b, x, cos, sin):
+        head, row, column = b.dims
+        other = b.read(x, (head, row, 127 - column))
+        value = b.add(b.mul(b.read(x, b.dims), b.read(cos, (column,))), b.mul(other, b.read(sin, (column,))))
+        return [(value, b.dims, info(torch.float32, "2, 8, 128"))]
+
+    kernel = TritonKernel([x, columns, columns], "2, 8, 128", "", build)
+    assert kernel.source.index("tl.load(p2") < kernel.source.index("for y in tl.range(first, first + 4")
+    assert kernel.made.grid == [8, 1, 1]
+    kernel.check(torch.randn(2, 8, 128), torch.randn(128), torch.randn(128))
