@@ -15,8 +15,6 @@ so that any strides will do. Each thread owns all that it adds to: the same bits
 
 from collections.abc import Callable
 
-import torch
-
 from mlirc.dialects import symbols
 from mlirc.lowering.attention_backward_block import F32, Block
 from mlirc.lowering.attention_call import Gradients
@@ -30,11 +28,9 @@ from mlirc.lowering.attention_memory import (
     store_rows,
     store_scalar,
 )
+from mlirc.lowering.attention_units import begin, each_head, kernel_text
 from mlirc.lowering.cpu_target import CpuTarget
-from mlirc.lowering.kernel_axes import Vector
-from mlirc.lowering.kernel_function import _LIBGOMP, _PART, KernelText, _entry, _load_words, _part
-from mlirc.lowering.kernel_nodes import Kernel
-from mlirc.lowering.kernel_threads import Split
+from mlirc.lowering.kernel_function import KernelText
 from mlirc.lowering.vector_builder import Value
 
 
@@ -47,31 +43,15 @@ class _Writer(Block):
     # ---- the function
 
     def write(self) -> KernelText:
-        g, e = self.g, self.e
-        kernel = Kernel({}, {}, [], [], len(self.tensors))
-        e.env["thread"], e.env["threads"] = Value("%thread", torch.int64), Value("%threads", torch.int64)
-        _load_words(e, kernel, g.symbols, "%args")
-        for number, name in enumerate(self.tensors):
-            e.env[name] = e.env["base", number]
+        g, e, operands = self.g, self.e, list(self.tensors)
+        begin(e, operands, g.symbols)
         self.make_room()
         batch, heads = self.a.k.shape[:2]
-        lo, hi = _part(e, e.integer(batch * heads))
-
-        def unit(number: Value, state: list[Value]) -> list[Value]:
-            count = e.integer(heads)
-            self.unit(e.index.binary("arith.divui", number, count), e.index.binary("arith.remui", number, count))
-            return state
-
-        e.loop(lo, hi, e.i64(1), [], [], unit)
-        head = f"llvm.func internal @{self.name}_body(%frame: !llvm.ptr, %thread: i64, %threads: i64) {{"
-        args = "%args = llvm.load %frame : !llvm.ptr -> !llvm.ptr"
-        body = "\n".join([head, args, *e.text.preamble, *e.lines, "llvm.return", "}"])
+        each_head(e, batch, heads, self.unit)
         work = symbols.product([*self.a.q.shape[:3], self.a.k.shape[2], self.head("k") + self.head("v")])
-        split = Split(Vector(None, 1), units=batch * heads, work=symbols.floordiv(work * 1, 3))
-        entry = _entry(kernel, split, g.symbols, self.name, self.target, 0)
+        shared = batch * heads, symbols.floordiv(work * 1, 3)
         tiles = [tile.text for tile in self.tiles.values()]
-        parts = [*tiles, *e.text.functions.values(), body, entry, _PART]
-        return KernelText("\n".join(parts).replace("KERNEL", self.name), e.text.declarations + _LIBGOMP, g.symbols)
+        return kernel_text(e, self.name, self.target, operands, g.symbols, shared, tiles)
 
     def unit(self, batch: Value, shared: Value) -> None:
         """The gradients of the keys and values of a head, and of the queries that read these."""

@@ -31,12 +31,12 @@ from mlirc.lowering.attention_memory import (
     store_vector,
 )
 from mlirc.lowering.attention_softmax import power
+from mlirc.lowering.attention_units import begin, each_head, kernel_text
 from mlirc.lowering.cpu_target import CpuTarget
 from mlirc.lowering.kernel_axes import Vector
 from mlirc.lowering.kernel_emitter import Emitter
-from mlirc.lowering.kernel_function import _LIBGOMP, _PART, KernelText, _entry, _load_words, _part
-from mlirc.lowering.kernel_nodes import Kernel
-from mlirc.lowering.kernel_threads import Split
+from mlirc.lowering.kernel_function import KernelText
+from mlirc.lowering.kernel_squares import across
 from mlirc.lowering.vector_builder import Value
 from mlirc.lowering.vector_math import MATH
 
@@ -78,33 +78,16 @@ class _Writer:
 
     def write(self) -> KernelText:
         a, e, names = self.a, self.e, self.a.symbols
-        kernel = Kernel({}, {}, [], [], len(self.operands))
-        e.env["thread"], e.env["threads"] = Value("%thread", torch.int64), Value("%threads", torch.int64)
-        _load_words(e, kernel, names, "%args")
-        for number, name in enumerate(self.operands):
-            e.env[name] = e.env["base", number]
+        begin(e, self.operands, names)
         self.queries = scratch(e, a.group * self.head * self.lanes)
         self.scores = scratch(e, a.group * KEYS)
         self.sums = scratch(e, a.group * self.value_head * self.lanes)
         self.totals = scratch(e, a.group * self.lanes)
         self.largest = scratch(e, a.group)
         batch, shared, keys = a.k.shape[:3]
-        units = batch * shared
-        lo, hi = _part(e, e.integer(units))
-
-        def unit(number: Value, state: list[Value]) -> list[Value]:
-            count = e.integer(shared)
-            self.unit(e.index.binary("arith.divui", number, count), e.index.binary("arith.remui", number, count))
-            return state
-
-        e.loop(lo, hi, e.i64(1), [], [], unit)
-        head = f"llvm.func internal @{self.name}_body(%frame: !llvm.ptr, %thread: i64, %threads: i64) {{"
-        args = "%args = llvm.load %frame : !llvm.ptr -> !llvm.ptr"
-        body = "\n".join([head, args, *e.text.preamble, *e.lines, "llvm.return", "}"])
-        work = symbols.product([units, a.group, keys, 2 * (self.head + self.value_head)])
-        entry = _entry(kernel, Split(Vector(None, 1), units=units, work=work * 1), names, self.name, self.target, 0)
-        parts = [body, entry, _PART.replace("KERNEL", self.name)]
-        return KernelText("\n".join(parts), e.text.declarations + _LIBGOMP, names)
+        each_head(e, batch, shared, self.unit)
+        work = symbols.product([batch * shared, a.group, keys, 2 * (self.head + self.value_head)])
+        return kernel_text(e, self.name, self.target, self.operands, names, (batch * shared, work * 1))
 
     def rows(self, body) -> None:
         """`body(row)` for each head of the query that shares the keys."""
@@ -192,7 +175,7 @@ class _Writer:
                     for k in range(1, self.head):
                         total = self.wide.fma(query[k], self.load_row(address, a.k, k), total)
                     sums.append(total)
-                scores = self.wide.select(inside, self.folded(sums), self.wide.constant(-math.inf))
+                scores = self.wide.select(inside, across(e, sums), self.wide.constant(-math.inf))
                 store_vector(e, scores, self.score(row, key))
 
             self.rows(one)
@@ -203,24 +186,6 @@ class _Writer:
     def score(self, row: Value, key: Value) -> Value:
         b = self.e.index
         return advance(self.e, self.scores, b.add(b.mul(row, self.e.i64(KEYS)), key))
-
-    def folded(self, rows: list[Value]) -> Value:
-        """The sum of each vector, in the lane of its number: halves of two are added at each stage."""
-        b, lanes = self.wide, self.lanes
-        type_ = b.type_text(torch.float32)
-        size = lanes // 2
-        while size:
-            first = [k if not k & size else lanes + k - size for k in range(lanes)]
-            second = [k + size if not k & size else lanes + k for k in range(lanes)]
-            halves = []
-            for x, y in zip(rows[:size], rows[size:], strict=True):
-                low, high = (
-                    b.emit(f"vector.shuffle {x}, {y} {mask} : {type_}, {type_}", torch.float32)
-                    for mask in (first, second)
-                )
-                halves.append(b.add(low, high))
-            rows, size = halves, size // 2
-        return rows[0]
 
     def apply_mask(self, row: Value, batch: Value, head: Value, key: Value, count: Value) -> None:
         e, b, info = self.e, self.e.index, self.a.mask

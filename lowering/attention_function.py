@@ -34,12 +34,11 @@ from mlirc.lowering.attention_memory import (
 )
 from mlirc.lowering.attention_softmax import Softmax
 from mlirc.lowering.attention_tiles import VECTORS, Tile, most_rows, powers_below, split_rows
+from mlirc.lowering.attention_units import begin, divided, each_unit, kernel_text
 from mlirc.lowering.cpu_target import CpuTarget
 from mlirc.lowering.kernel_axes import Vector
 from mlirc.lowering.kernel_emitter import Emitter
-from mlirc.lowering.kernel_function import _LIBGOMP, _PART, KernelText, _entry, _load_words, _part
-from mlirc.lowering.kernel_nodes import Kernel
-from mlirc.lowering.kernel_threads import Split
+from mlirc.lowering.kernel_function import KernelText
 from mlirc.lowering.vector_builder import Value
 
 SCORES = 3584  # of a panel and a block of keys: they fit the first-level cache beside the panel
@@ -97,12 +96,7 @@ class _Writer:
 
     def write(self) -> KernelText:
         a, e = self.a, self.e
-        kernel = Kernel({}, {}, [], [], len(self.operands))
-        names = a.symbols
-        e.env["thread"], e.env["threads"] = Value("%thread", torch.int64), Value("%threads", torch.int64)
-        _load_words(e, kernel, names, "%args")
-        for number, name in enumerate(self.operands):
-            e.env[name] = e.env["base", number]
+        begin(e, self.operands, a.symbols)
         self.rows = scratch(e, self.width * max(self.padded("k"), self.padded("v")))
         self.every_panel = scratch(e, self.panels * self.padded("k") * self.width)
         self.every_sums = scratch(e, self.panels * self.padded("v") * self.width)
@@ -113,27 +107,16 @@ class _Writer:
         together = self.panels * self.width
         blocks = symbols.floordiv(queries + (together - 1), together)
         units = batch * heads * blocks
-        lo, hi = _part(e, e.integer(units))
 
-        def unit(number: Value, state: list[Value]) -> list[Value]:
-            b = e.index
-            count, head_count = e.integer(blocks), e.integer(heads)
-            head = b.binary("arith.divui", number, count)
-            first = b.mul(b.binary("arith.remui", number, count), e.i64(together))
-            place = b.binary("arith.divui", head, head_count), b.binary("arith.remui", head, head_count)
-            self.unit(*place, first)
-            return state
+        def unit(number: Value) -> None:
+            head, block = divided(e, number, e.integer(blocks))
+            self.unit(*divided(e, head, e.integer(heads)), e.index.mul(block, e.i64(together)))
 
-        e.loop(lo, hi, e.i64(1), [], [], unit)
-        head = f"llvm.func internal @{self.name}_body(%frame: !llvm.ptr, %thread: i64, %threads: i64) {{"
-        args = "%args = llvm.load %frame : !llvm.ptr -> !llvm.ptr"
-        body = "\n".join([head, args, *e.text.preamble, *e.lines, "llvm.return", "}"])
+        each_unit(e, units, unit)
         work = symbols.product([batch * heads, queries, a.k.shape[2], self.head("k") + self.head("v")])
-        split = Split(Vector(None, 1), units=units, work=symbols.floordiv(work * 1, 8))
-        entry = _entry(kernel, split, names, self.name, self.target, 0)
         tiles = [tile.text for tile in (*self.key_tiles, *self.value_tiles)]
-        parts = [*tiles, *e.text.functions.values(), body, entry, _PART]
-        return KernelText("\n".join(parts).replace("KERNEL", self.name), e.text.declarations + _LIBGOMP, names)
+        shared = units, symbols.floordiv(work * 1, 8)
+        return kernel_text(e, self.name, self.target, self.operands, a.symbols, shared, tiles)
 
     # ---- some panels of queries
 

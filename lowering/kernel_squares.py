@@ -13,7 +13,7 @@ import torch
 from mlirc.lowering.kernel_emitter import Emitter
 from mlirc.lowering.kernel_memory import advance, load_vector, pointer, stored_dtype
 from mlirc.lowering.kernel_nodes import Access
-from mlirc.lowering.vector_builder import Value, element_text
+from mlirc.lowering.vector_builder import Value, VectorBuilder, element_text
 
 _PARAMETERS = "%matrix: !llvm.ptr, %stride: i64, %count: i64, %square: !llvm.ptr"
 _COUNT = Value("%count", torch.int64)
@@ -113,3 +113,30 @@ def transposed(e: Emitter, rows: list[Value]) -> list[Value]:
             text = f"({type_}) -> {type_}"
             rows = [b.emit(f'llvm.call_intrinsic "llvm.arithmetic.fence"({x}) : {text}', dtype) for x in rows]
     return rows
+
+
+def across(e: Emitter, rows: list[Value]) -> Value:
+    """The sum of the lanes of each of 2, 4, ... vectors of float32, in the lane of its number: a vector of as many.
+
+    At each stage blocks of two vectors are added, half as long as before; then the parts of the last vector.
+    """
+    b, count, width = e.builder(rows[0].dtype, True), len(rows), e.lanes
+    size = count // 2
+    while size:
+        first = [k if not k & size else width + k - size for k in range(width)]
+        second = [k + size if not k & size else width + k for k in range(width)]
+        rows = [_add_chosen(b, x, y, (first, second), width) for x, y in zip(rows[:size], rows[size:], strict=True)]
+        size //= 2
+    (sums,) = rows
+    while width > count:
+        width //= 2
+        halves = list(range(width)), list(range(width, 2 * width))
+        sums = _add_chosen(b, sums, sums, halves, 2 * width)
+    return sums
+
+
+def _add_chosen(b: VectorBuilder, x: Value, y: Value, choices: tuple[list[int], list[int]], width: int) -> Value:
+    """The sum of two choices of lanes, of those of x and then those of y."""
+    type_ = f"vector<{width}xf32>"
+    halves = [b.emit(f"vector.shuffle {x}, {y} {choice} : {type_}, {type_}", x.dtype) for choice in choices]
+    return b.emit(f"arith.addf {halves[0]}, {halves[1]} : vector<{len(choices[0])}xf32>", x.dtype)

@@ -13,6 +13,7 @@ import torch
 
 from mlirc.lowering.cpu_target import CpuTarget
 from mlirc.lowering.kernel_emitter import Emitter
+from mlirc.lowering.kernel_squares import across
 from mlirc.lowering.product_match import Product
 from mlirc.lowering.product_tile import Pairs
 from mlirc.lowering.product_units import Range, UnitsWriter
@@ -253,31 +254,10 @@ class DotWriter(UnitsWriter):
             total = one.emit(text, F32)
         else:
             type_ = f"vector<{columns}xf32>"
-            total = self.across(sums)
+            total = across(e, sums)
         before = e.index.emit(f"llvm.load {place} {{alignment = 4 : i64}} : !llvm.ptr -> {type_}", F32)
         after = e.index.emit(f"arith.addf {before}, {total} : {type_}", F32)
         e.lines.append(f"llvm.store {after}, {place} {{alignment = 4 : i64}} : {type_}, !llvm.ptr")
-
-    def across(self, sums: list[Value]) -> Value:
-        """A vector of what the lanes of two or four vectors add up to: within each four lanes, then across them."""
-        width, columns = self.lanes, len(sums)
-        for orders in (_SINGLE, _DOUBLE)[: columns // 2]:
-            choices = [self.in_fours(order) for order in orders]
-            sums = [self.add_shuffled(x, y, choices, width) for x, y in zip(sums[::2], sums[1::2], strict=True)]
-        (total,) = sums
-        while width > columns:
-            width //= 2
-            total = self.add_shuffled(total, total, [list(range(width)), list(range(width, 2 * width))], 2 * width)
-        return total
-
-    def in_fours(self, order: list[int]) -> list[int]:
-        """A choice of two times four lanes, for each four lanes of two vectors."""
-        return [start + k if k < 4 else self.lanes + start + k - 4 for start in range(0, self.lanes, 4) for k in order]
-
-    def add_shuffled(self, x: Value, y: Value, orders: list[list[int]], width: int) -> Value:
-        b, type_ = self.e.index, f"vector<{width}xf32>"
-        first, second = (b.emit(f"vector.shuffle {x}, {y} {o} : {type_}, {type_}", F32) for o in orders)
-        return b.emit(f"arith.addf {first}, {second} : vector<{len(orders[0])}xf32>", F32)
 
     def times(self, x: Value, y: Value, z: Value) -> Value:
         if not self.pairs:
@@ -289,8 +269,5 @@ class DotWriter(UnitsWriter):
         return Value(name, F32)
 
 
-# of two times four lanes, single ones and pairs: what is added to what
-_SINGLE = [0, 4, 1, 5], [2, 6, 3, 7]
-_DOUBLE = [0, 1, 4, 5], [2, 3, 6, 7]
 _PARAMETERS = "%x: !llvm.ptr, %w: !llvm.ptr, %apart: i64, %to: !llvm.ptr, %steps: i64, %ahead: !llvm.ptr"
 _TYPES = "(!llvm.ptr, !llvm.ptr, i64, !llvm.ptr, i64, !llvm.ptr) -> ()"

@@ -1,0 +1,65 @@
+"""What every attention kernel has around its units of work, heads or parts of them, which threads share."""
+
+from collections.abc import Callable, Sequence
+
+import torch
+
+from mlirc.dialects.symbols import Int
+from mlirc.lowering.cpu_target import CpuTarget
+from mlirc.lowering.kernel_axes import Vector
+from mlirc.lowering.kernel_emitter import Emitter
+from mlirc.lowering.kernel_function import _LIBGOMP, _PART, KernelText, _entry, _load_words, _part
+from mlirc.lowering.kernel_nodes import Kernel
+from mlirc.lowering.kernel_threads import Split
+from mlirc.lowering.vector_builder import Value
+
+
+def begin(e: Emitter, operands: Sequence[str], symbols: list[str]) -> None:
+    """Reads the words that the function is called with: `e.env` has each operand's address by its name from here on."""
+    e.env["thread"], e.env["threads"] = Value("%thread", torch.int64), Value("%threads", torch.int64)
+    _load_words(e, _kernel(operands), symbols, "%args")
+    for number, name in enumerate(operands):
+        e.env[name] = e.env["base", number]
+
+
+def each_unit(e: Emitter, units: Int, body: Callable[[Value], None]) -> None:
+    """`body(unit)` for a thread's part of them."""
+
+    def one(number: Value, state: list[Value]) -> list[Value]:
+        body(number)
+        return state
+
+    e.loop(*_part(e, e.integer(units)), e.i64(1), [], [], one)
+
+
+def each_head(e: Emitter, batch: Int, heads: Int, body: Callable[[Value, Value], None]) -> None:
+    """`body(batch, head)` for a thread's part of them."""
+    each_unit(e, batch * heads, lambda number: body(*divided(e, number, e.integer(heads))))
+
+
+def divided(e: Emitter, x: Value, by: Value) -> tuple[Value, Value]:
+    """Quotient and remainder of what is not negative."""
+    return e.index.binary("arith.divui", x, by), e.index.binary("arith.remui", x, by)
+
+
+def kernel_text(
+    e: Emitter,
+    name: str,
+    target: CpuTarget,
+    operands: Sequence[str],
+    symbols: list[str],
+    shared: tuple[Int, Int],
+    tiles: Sequence[str] = (),
+) -> KernelText:
+    """The functions of kernel `name`: `tiles`, what `e` has written as its body, and its entry; `shared` are units and work."""
+    units, work = shared
+    head = f"llvm.func internal @{name}_body(%frame: !llvm.ptr, %thread: i64, %threads: i64) {{"
+    args = "%args = llvm.load %frame : !llvm.ptr -> !llvm.ptr"
+    body = "\n".join([head, args, *e.text.preamble, *e.lines, "llvm.return", "}"])
+    entry = _entry(_kernel(operands), Split(Vector(None, 1), units=units, work=work), symbols, name, target, 0)
+    parts = [*tiles, *e.text.functions.values(), body, entry, _PART]
+    return KernelText("\n".join(parts).replace("KERNEL", name), e.text.declarations + _LIBGOMP, symbols)
+
+
+def _kernel(operands: Sequence[str]) -> Kernel:
+    return Kernel({}, {}, [], [], len(operands))
