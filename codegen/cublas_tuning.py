@@ -21,9 +21,9 @@ log = logging.getLogger("mlirc")
 
 KIND = "product"  # of entries of the cache folder
 MOST = 8  # algorithms that are tried
-GAIN = 0.98  # of the time of the first one: what is hardly faster may be noise
-CACHE = 128 << 20  # bytes that are written before each run: more than any GPU's cache holds
-RUNS = 9
+GAIN, NOISE = 0.97, 0.3  # what is hardly faster than the first one, by part or by microseconds, may be noise
+CACHE = 128 << 20  # bytes that are read before each run: more than any GPU's cache holds
+FEW, MANY = 5, 25  # runs of each; and of the first one and the fastest, in turns
 ALIGNED = 256  # bytes; PyTorch's memory begins at multiples of more
 
 _known: dict[str, int] = {}  # key -> the position of the fastest
@@ -39,10 +39,7 @@ def fastest(plan: Any, product: Any, problem: Any, alignment: int, found: Sequen
         _known[key] = entry.data["place"]
     if key not in _known:
         with torch.no_grad(), torch.inference_mode(False), torch.cuda.device(device):
-            times = _times(plan, product, problem, alignment, found)
-        place = min(range(len(times)), key=times.__getitem__)
-        _known[key] = place if times[place] < GAIN * times[0] else 0
-        log.info("mlirc: product %s: algorithm %d of %s us", problem, _known[key], [f"{t:.1f}" for t in times])
+            _known[key] = measured(plan, product, problem, alignment, found)
         if folder := cache_folder.folder():
             folder.put(KIND, [key], Entry({"place": _known[key]}))
     return found[_known[key]]
@@ -58,8 +55,21 @@ def _key(product: Product, problem: Problem, alignment: int, found: Sequence[Alg
         return repr(parts)
 
 
-def _times(plan: Plan, product: Product, problem: Problem, alignment: int, found: Sequence[Algorithm]) -> list[float]:
-    """Microseconds of each."""
+def measured(plan: Plan, product: Product, problem: Problem, alignment: int, found: Sequence[Algorithm]) -> int:
+    """The position of the fastest."""
+    time = _clock(plan, product, problem, alignment)
+    times = [statistics.median(time(x) for _ in range(FEW)) for x in found]
+    place = min(range(len(times)), key=times.__getitem__)
+    if place:
+        pairs = [(time(found[0]), time(found[place])) for _ in range(MANY)]
+        first, best = map(statistics.median, zip(*pairs, strict=True))
+        place = place if best < min(GAIN * first, first - NOISE) else 0
+    log.info("mlirc: product %s: algorithm %d of %s us", problem, place, [f"{t:.1f}" for t in times])
+    return place
+
+
+def _clock(plan: Plan, product: Product, problem: Problem, alignment: int) -> Callable[[Algorithm], float]:
+    """What times one run of an algorithm: microseconds, infinite for what the library proposes and then does not do."""
     device, dtype = torch.device("cuda", product.device), product.operands[-1].dtype
     generator = torch.Generator(device).manual_seed(0)  # the user's stays as it is
     shift = min(alignment, ALIGNED) % ALIGNED // dtype.itemsize  # where an address that is a multiple of no more begins
@@ -72,38 +82,27 @@ def _times(plan: Plan, product: Product, problem: Problem, alignment: int, found
     bias = memory(Matrix(problem.d.rows, 1, problem.d.rows, 0))
     if problem.bias:
         cublas._set("MatmulDesc", plan.desc, cublas.DESC_BIAS_POINTER, ctypes.c_int64(bias.data_ptr()))
-    flush = torch.empty(CACHE, dtype=torch.uint8, device=device)
+    flush = torch.zeros(CACHE // 4, device=device)
     workspace = torch.empty(max(cublas.WORKSPACE, 1), dtype=torch.uint8, device=device)
     stream = ctypes.c_void_p(torch.cuda.current_stream(device).cuda_stream)
     one, beta = ctypes.c_float(1.0), ctypes.c_int32(plan.beta)
     a, b, c, d = (ctypes.c_void_p(t.data_ptr()) for t in tensors)
 
-    def multiply(algorithm: Algorithm) -> None:
-        status = cublas.library().cublasLtMatmul(
+    def multiply(algorithm: Algorithm) -> int:
+        return cublas.library().cublasLtMatmul(
             ctypes.c_void_p(plan.handle), ctypes.c_void_p(plan.desc), ctypes.byref(one), a, ctypes.c_void_p(plan.a),
             b, ctypes.c_void_p(plan.b), ctypes.byref(beta), c, ctypes.c_void_p(plan.c), d, ctypes.c_void_p(plan.d),
             ctypes.byref(algorithm.algorithm), ctypes.c_void_p(workspace.data_ptr()),
             ctypes.c_size_t(algorithm.workspace), stream,
         )  # fmt: skip
-        if status:
-            raise cublas.NoPlan(f"cublasLtMatmul failed with status {status}")
 
-    return [_time(lambda algorithm=algorithm: multiply(algorithm), flush) for algorithm in found]
-
-
-def _time(run: Callable[[], None], flush: torch.Tensor) -> float:
-    """Median microseconds; infinite for what the library proposes and then does not do."""
-    try:
-        run()
-    except cublas.NoPlan:
-        return float("inf")
-    times = []
-    for _ in range(RUNS):
+    def time(algorithm: Algorithm, held: Any = (tensors, bias)) -> float:
         start, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
-        flush.zero_()
+        flush.sum()  # read, not written: what is written would have to go to memory during the run
         start.record()
-        run()
+        status = multiply(algorithm)
         end.record()
         end.synchronize()
-        times.append(1e3 * start.elapsed_time(end))
-    return statistics.median(times)
+        return float("inf") if status else 1e3 * start.elapsed_time(end)
+
+    return time

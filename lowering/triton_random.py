@@ -16,10 +16,17 @@ def philox_quads(seed, counter, first, WIDTH: tl.constexpr, THREADS: tl.constexp
     """Uniform numbers for the elements first .. first + 3: dialects/ops/random.py says which."""
     quad = first // 4
     PER: tl.constexpr = WIDTH // 4
-    thread = quad // PER % THREADS
     position = counter + (quad // (PER * THREADS) * PER + quad % PER)
-    low, high = position.to(tl.uint32), (position >> 32).to(tl.uint32)
-    a, b, c, d = tl.philox(seed, low, high, thread.to(tl.uint32), tl.zeros_like(low))
+    a, b = position.to(tl.uint32), (position >> 32).to(tl.uint32)
+    c = (quad // PER % THREADS).to(tl.uint32)
+    d = tl.zeros_like(a)
+    key, other = seed.to(tl.uint32), (seed >> 32).to(tl.uint32)
+    for _ in tl.static_range(10):
+        p = a.to(tl.uint64) * 0xD2511F53  # both halves by one instruction
+        q = c.to(tl.uint64) * 0xCD9E8D57
+        a, b, c, d = (q >> 32).to(tl.uint32) ^ b ^ key, q.to(tl.uint32), (p >> 32).to(tl.uint32) ^ d ^ other, p.to(tl.uint32)
+        key = tl.add(key, 0x9E3779B9, sanitize_overflow=False)
+        other = tl.add(other, 0xBB67AE85, sanitize_overflow=False)
     words = tl.join(tl.join(a, c), tl.join(b, d)).to(tl.float32)
     return words * 2.3283064365386963e-10 + 1.1641532182693481e-10
 '''

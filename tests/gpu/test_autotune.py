@@ -7,9 +7,9 @@ from torch.nn import functional as F
 import mlirc
 from mlirc.codegen import autotune, cublas_tuning
 from mlirc.frontend import statistics
-from tests.gpu.test_graphs import check
 
 MODE = "max-autotune-no-cudagraphs"
+OPTIONS = {"fallback": "error", "mode": MODE}
 
 
 @pytest.fixture(autouse=True)
@@ -40,15 +40,17 @@ def test_right_and_kept(dynamic, monkeypatch):
     given = inputs()
     torch.cuda.set_rng_state(before)
     torch._dynamo.reset()
-    check(fn, *given, mode=MODE, dynamic=dynamic)
+    have = torch.compile(fn, backend="mlirc", options=OPTIONS, dynamic=dynamic)(*given)
+    for x, want in zip(have, fn(*given), strict=True):
+        torch.testing.assert_close(x, want, rtol=1e-5, atol=1e-5)
     assert torch.equal(torch.cuda.get_rng_state(), before)
     torch.cuda.set_rng_state(state)
     first = tuned()
     assert first and all(t["how"] == "measured" and len(t["microseconds"]) > 2 for t in first)
-    assert all(t["microseconds"][t["chosen"]] <= min(t["microseconds"].values()) / 0.9 for t in first)
+    assert all(t["microseconds"][t["chosen"]] <= min(t["microseconds"].values()) / 0.97 + 0.3 for t in first)
     monkeypatch.setattr(autotune, "_chosen", {})
     torch._dynamo.reset()
-    torch.compile(lambda *a: fn(*a) + (a[0] * 3,), backend="mlirc", mode=MODE, dynamic=dynamic)(*given)
+    torch.compile(lambda *a: fn(*a) + (a[0] * 3,), backend="mlirc", options=OPTIONS, dynamic=dynamic)(*given)
     again = {t["kernel"]: t for t in tuned()}
     kept = [t for t in first if t["kernel"] in again and again[t["kernel"]]["how"] == "from the cache"]
     assert kept and all(again[t["kernel"]]["chosen"] == t["chosen"] for t in kept)
@@ -61,7 +63,7 @@ def test_explain_says_what_was_measured():
 
 def test_no_time():
     torch._dynamo.reset()
-    call = torch.compile(fn, backend="mlirc", options={"fallback": "error", "tune_seconds": 0, "mode": MODE})
+    call = torch.compile(fn, backend="mlirc", options=OPTIONS | {"tune_seconds": 0})
     given = inputs(200, 900)
     for have, want in zip(call(*given), fn(*given), strict=True):
         torch.testing.assert_close(have, want, rtol=1e-4, atol=1e-4)
@@ -71,8 +73,8 @@ def test_no_time():
 def test_products_are_right_and_kept(tmp_path, monkeypatch):
     """With a bias, an addend, matrices that lie along either side, addresses that are multiples of few bytes; then from the disk."""
     monkeypatch.setattr(cublas_tuning, "_known", {})
-    times, measure = [], cublas_tuning._times
-    monkeypatch.setattr(cublas_tuning, "_times", lambda *args: times.append(measure(*args)) or times[-1])
+    chosen, measure = [], cublas_tuning.measured
+    monkeypatch.setattr(cublas_tuning, "measured", lambda *args: chosen.append(measure(*args)) or chosen[-1])
 
     def products(x, w, b, y):
         return torch.addmm(b, x, w.t()), torch.addmm(y, x, w.t()), x[:, :-8] @ w[:, 8:].t(), x.t() @ y
@@ -81,12 +83,12 @@ def test_products_are_right_and_kept(tmp_path, monkeypatch):
     x, w, b = (torch.randn(n, device="cuda", dtype=dtype) for n in ((512, 776), (1024, 776), (1024,)))
     given = x, w, b, torch.randn(512, 1024, device="cuda", dtype=dtype)
     torch._dynamo.reset()
-    first = torch.compile(products, backend="mlirc", mode=MODE)(*given)
+    first = torch.compile(products, backend="mlirc", options=OPTIONS)(*given)
     exact = products(*(t.double() for t in given))
     for have, want, eager in zip(first, exact, products(*given), strict=True):
         assert (have - want).norm() <= 2 * (eager - want).norm()
-    assert len(times) == 4 and all(len(t) > 1 for t in times)
+    assert len(chosen) == 4
     monkeypatch.setattr(cublas_tuning, "_known", {})
     torch._dynamo.reset()
-    again = torch.compile(products, backend="mlirc", mode=MODE)(*given)
-    assert len(times) == 4 and all(torch.equal(a, b) for a, b in zip(first, again, strict=True))
+    again = torch.compile(products, backend="mlirc", options=OPTIONS)(*given)
+    assert len(chosen) == 4 and all(torch.equal(a, b) for a, b in zip(first, again, strict=True))

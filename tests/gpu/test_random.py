@@ -11,9 +11,9 @@ from mlirc.frontend import statistics
 OPTIONS = {"fallback": "error"}
 
 
-def compiled(fn, **arguments):
+def compiled(fn):
     torch._dynamo.reset()
-    return torch.compile(fn, backend="mlirc", options=OPTIONS, **arguments)
+    return torch.compile(fn, backend="mlirc", options=OPTIONS)
 
 
 def seeded(fn, *inputs, calls: int = 2):
@@ -66,7 +66,8 @@ def test_other_random_numbers_in_between():
     have, after = seeded(compiled(fn), x)
     assert after == offset
     for call, other in zip(have, wanted, strict=True):
-        assert all(torch.equal(a, b) for a, b in zip(call, other, strict=True))
+        for a, b in zip(call, other, strict=True):  # a product and an addition in one kernel are rounded once
+            torch.testing.assert_close(a, b, rtol=1e-6, atol=1e-6)
 
 
 class Block(nn.Module):
@@ -97,7 +98,8 @@ def test_training_with_dropout(mode):
         return found, torch.cuda.default_generators[0].get_offset()
 
     wanted, offset = steps(module)
-    have, after = steps(compiled(module, mode=mode))
+    torch._dynamo.reset()
+    have, after = steps(torch.compile(module, backend="mlirc", options=OPTIONS | {"mode": mode}))
     assert after == offset
     for a, b in zip(have, wanted, strict=True):
         torch.testing.assert_close(a, b, rtol=1e-4, atol=1e-4)
