@@ -20,7 +20,12 @@ from mlirc.dialects.kernel_builder import KernelBuilder
 from mlirc.dialects.kernel_interpreter import Points, elementwise, fold, operand_dtypes, run_kernel
 from mlirc.dialects.memory_ops import arenas
 from mlirc.dialects.ops.attention import Attention, AttentionBackward
-from mlirc.dialects.ops.convolution import Convolution, ConvolutionInputGradient, ConvolutionWeightGradient
+from mlirc.dialects.ops.convolution import (
+    Convolution,
+    ConvolutionAdd,
+    ConvolutionInputGradient,
+    ConvolutionWeightGradient,
+)
 from mlirc.dialects.symbols import Int
 from mlirc.dialects.tensor_types import TensorInfo, info_of
 
@@ -387,6 +392,7 @@ CALLEES: dict[str, Callable[..., Any]] = {
     "attention": Attention.reference,
     "attention_backward": AttentionBackward.reference,
     "convolution": Convolution.reference,
+    "convolution_add": ConvolutionAdd.reference,
     "convolution_input_gradient": ConvolutionInputGradient.reference,
     "convolution_weight_gradient": ConvolutionWeightGradient.reference,
 }

@@ -12,7 +12,15 @@ from mlirc.dialects.tensor_types import TensorInfo, info_of
 from mlirc.lowering.channels_last import channels_last
 from mlirc.lowering.kernel_verifier import expect
 
-AFTER = ("scale", "shift", "other", "relu")  # in this order
+AFTER = ("scale", "shift", "relu")  # in this order
+
+
+KINDS = {
+    "convolution": "forward",
+    "convolution_add": "forward",
+    "convolution_input_gradient": "input",
+    "convolution_weight_gradient": "weight",
+}
 
 
 @dataclass(frozen=True)
@@ -38,6 +46,7 @@ class Convolution:
             dimensions change places; "weight": w is computed, from x and `out`
     w       contiguous
     after   what follows the product: a part of AFTER
+    adds    whether another image is added, before relu
     """
 
     kind: str
@@ -47,6 +56,7 @@ class Convolution:
     rows: Axis
     columns: Axis
     after: tuple[str, ...] = ()
+    adds: bool = False
 
     @property
     def channels(self) -> int:
@@ -72,8 +82,8 @@ class Convolution:
 
 
 def read_convolution(op: Any) -> Convolution:
-    """Of any of the three ops, or of a call of one: operands and results in the same order."""
-    kind = name_of(op).removeprefix("convolution").removeprefix("_").removesuffix("_gradient") or "forward"
+    """Of any of the ops of KINDS, or of a call of one: operands and results in the same order."""
+    kind = KINDS[name_of(op)]
     values = [info_of(v) for v in (*op.operands, *op.results)]
     first, second, last = values[0], values[1], values[-1]
     padding, dilation = numbers(op, "padding"), numbers(op, "dilation")
@@ -85,7 +95,7 @@ def read_convolution(op: Any) -> Convolution:
     sizes = zip(x.shape[2:], out.shape[2:], taps, stride, padding, dilation, strict=True)
     rows, columns = (Axis(*given) for given in sizes)  # type: ignore[arg-type]  # refusal() sees to it
     after = tuple(words(attribute_value(op.attributes["after"]))) if kind == "forward" else ()
-    return Convolution(kind, x, w, out, rows, columns, after)
+    return Convolution(kind, x, w, out, rows, columns, after, name_of(op) == "convolution_add")
 
 
 def name_of(op: Any) -> str:
@@ -126,5 +136,5 @@ def verify_convolution(op: Any) -> None:
             expect(axis.count == wanted, op, f"{axis.count} windows", f"there are {wanted}")
     known = tuple(step for step in AFTER if step in c.after)
     expect(known == c.after, op, f"after = {c.after}", f"of {', '.join(AFTER)}, in this order")
-    given = len(op.operands) + len(op.results) - 3
-    expect(given == len(set(c.after) - {"relu"}), op, f"{given} operands for {c.after}", "one each, none for relu")
+    given = len(op.operands) + len(op.results) - 3 - c.adds
+    expect(given == len(set(c.after) - {"relu"}), op, f"{given} factors for {c.after}", "one each, none for relu")

@@ -41,7 +41,7 @@ class ForwardWriter(ConvolutionWriter):
         self.row_blocks = -(-c.rows.count // self.block_rows)
         self.blocks = self.image_blocks * self.row_blocks
         self.shares_windows = c.channels * c.filters * c.taps * 4 <= SMALL_WEIGHTS
-        operands = ["x", "w", *(step for step in c.after if step != "relu"), "out"]
+        operands = ["x", "w", *["other"] * c.adds, *(step for step in c.after if step != "relu"), "out"]
         return self.function(operands, self.blocks if self.shares_windows else self.column_tiles)
 
     def body(self, lo: Value, hi: Value) -> None:
@@ -99,7 +99,7 @@ class ForwardWriter(ConvolutionWriter):
         packer = self.packer(0, vectors)
         lines = b.mul(b.sub(images[1], images[0]), b.sub(rows[1], rows[0]))
         windows = b.mul(lines, e.i64(c.columns.count))
-        packer.clear(self.sums, b.mul(windows, e.i64(width)))
+        self.clear(self.sums, b.mul(windows, e.i64(width)))
         panel = self.place(number)
 
         def tap_column(kw: Value, state: list[Value]) -> list[Value]:
@@ -206,7 +206,7 @@ class ForwardWriter(ConvolutionWriter):
                     value = wide.mul(value, factors["scale", j])
                 if "shift" in c.after:
                     value = wide.add(value, factors["shift", j])
-                if "other" in c.after:
+                if c.adds:
                     value = wide.add(value, packer.load(packer.at(e.env["other"], here), mask))
                 if "relu" in c.after:
                     value = OPS["relu"].scalar(wide, value)

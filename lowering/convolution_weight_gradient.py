@@ -57,8 +57,7 @@ class WeightGradientWriter(ConvolutionWriter):
     def unit(self, tiles: tuple[Value, Value], start: Value, end: Value) -> None:
         """The sums of some tiles of filters, and of the channel tiles from start to end."""
         c, e, b = self.c, self.e, self.e.index
-        packer = self.packer(self.block_windows, 1)
-        packer.clear(self.sums, e.i64(self.together * self.sum_rows * self.widest()))
+        self.clear(self.sums, e.i64(self.together * self.sum_rows * self.widest()))
         images = e.integer(c.x.shape[0])
 
         def some_images(image: Value, state: list[Value]) -> list[Value]:

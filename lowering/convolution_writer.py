@@ -5,6 +5,7 @@ from collections.abc import Callable
 import torch
 
 from mlirc.dialects import symbols
+from mlirc.lowering.attention_memory import advance, store_vector
 from mlirc.lowering.convolution_call import Axis, Convolution
 from mlirc.lowering.convolution_tile import Tile, column_tiles, tile_shape
 from mlirc.lowering.cpu_target import CpuTarget
@@ -80,6 +81,16 @@ class ConvolutionWriter:
 
     def packer(self, room: int, vectors: int) -> Packer:
         return Packer(self.e, room, vectors * self.lanes, Vectors(self.e, self.name))
+
+    def clear(self, address: Value, count: Value) -> None:
+        """Zeros, for `count` elements: whole vectors."""
+        e = self.e
+
+        def vector(k: Value, state: list[Value]) -> list[Value]:
+            store_vector(e, e.builder(torch.float32, True).constant(0.0), advance(e, address, k))
+            return state
+
+        e.loop(e.i64(0), count, e.i64(self.lanes), [], [], vector)
 
     # ---- index arithmetic
 

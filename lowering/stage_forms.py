@@ -18,6 +18,7 @@ GENERATED = (  # calls that kernels of our own are written for
     "mlirc.attention",
     "mlirc.attention_backward",
     "mlirc.convolution",
+    "mlirc.convolution_add",
     "mlirc.convolution_input_gradient",
     "mlirc.convolution_weight_gradient",
 )

@@ -212,6 +212,7 @@ CHECKS: dict[str, Callable[[Any], None]] = {
     "mlirc.attention": verify_attention,
     "mlirc.attention_backward": verify_backward,
     "mlirc.convolution": verify_convolution,
+    "mlirc.convolution_add": verify_convolution,
     "mlirc.convolution_input_gradient": verify_convolution,
     "mlirc.convolution_weight_gradient": verify_convolution,
     "mlircx.kernel": verify_kernel_op,

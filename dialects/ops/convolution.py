@@ -18,13 +18,13 @@ aten = torch.ops.aten
 
 
 class Convolution(Op, name="convolution", traits=[ext.Pure]):
-    """relu(scale * conv(x, w) + shift + other) for x [N, C, H, W] and w [O, C, KH, KW]; of what follows the product only what
-    `after` lists: "scale, shift, other, relu". scale and shift [O] and other, like the result, are `operands` in that order.
+    """relu(scale * conv(x, w) + shift) for x [N, C, H, W] and w [O, C, KH, KW]; of what follows the product only what `after`
+    lists: "scale, shift, relu". scale and shift [O] are `factors` in that order.
     """
 
     x: ext.Operand[Any]
     w: ext.Operand[Any]
-    operands_after: Sequence[ext.Operand[Any]]
+    factors: Sequence[ext.Operand[Any]]
     stride: ir.StringAttr
     padding: ir.StringAttr
     dilation: ir.StringAttr
@@ -33,17 +33,37 @@ class Convolution(Op, name="convolution", traits=[ext.Pure]):
 
     @staticmethod
     def reference(
-        x: torch.Tensor, w: torch.Tensor, *more: torch.Tensor, stride: str, padding: str, dilation: str, after: str
+        x: torch.Tensor, w: torch.Tensor, *factors: torch.Tensor, stride: str, padding: str, dilation: str, after: str
     ) -> torch.Tensor:
         windows = (symbols.parse_numbers(text) for text in (stride, padding, dilation))
-        made, given, steps = aten.convolution(x, w, None, *windows, False, [0, 0], 1), list(more), words(after)
-        if "scale" in steps:
+        made, given = aten.convolution(x, w, None, *windows, False, [0, 0], 1), list(factors)
+        if "scale" in words(after):
             made = made * given.pop(0).view(-1, 1, 1)
-        if "shift" in steps:
+        if "shift" in words(after):
             made = made + given.pop(0).view(-1, 1, 1)
-        if "other" in steps:
-            made = made + given.pop(0)
-        return made.relu() if "relu" in steps else made
+        return made.relu() if "relu" in words(after) else made
+
+
+class ConvolutionAdd(Op, name="convolution_add", traits=[ext.Pure]):
+    """relu(scale * conv(x, w) + shift + other), as `convolution`; `other` is like the result."""
+
+    x: ext.Operand[Any]
+    w: ext.Operand[Any]
+    other: ext.Operand[Any]
+    factors: Sequence[ext.Operand[Any]]
+    stride: ir.StringAttr
+    padding: ir.StringAttr
+    dilation: ir.StringAttr
+    after: ir.StringAttr
+    out: ext.Result[Any]
+
+    @staticmethod
+    def reference(
+        x: torch.Tensor, w: torch.Tensor, other: torch.Tensor, *factors: torch.Tensor, after: str, **windows: str
+    ) -> torch.Tensor:
+        steps = ", ".join(word for word in words(after) if word != "relu")
+        made = Convolution.reference(x, w, *factors, after=steps, **windows) + other
+        return made.relu() if "relu" in words(after) else made
 
 
 class ConvolutionInputGradient(Op, name="convolution_input_gradient", traits=[ext.Pure]):

@@ -13,6 +13,7 @@ from mlirc.dialects.ops.group_norm import append_ones
 from mlirc.dialects.tensor_types import TensorInfo, info_of, type_of
 from mlirc.lowering.aten_calls import arguments, call_aten, called
 from mlirc.lowering.channels_last import channels_last, spread_channels_last
+from mlirc.lowering.convolution_choice import Choice
 from mlirc.lowering.ledger import Ledger
 from mlirc.lowering.origins import parameter_arguments
 from mlirc.lowering.source_lines import source_line
@@ -35,6 +36,7 @@ class FoldConvolutions:
              %b = beta - mean * %s
              %3 = "mlircx.aten"(%x, %y, %p, %b) {op = "mkldnn._convolution_pointwise.binary", ...}
 
+    Large weights are not packed: a kernel of ours reads them where they are (`mlirc.convolution`, convolution_choice.py).
     PARAMETER: the weight, the bias and the statistics must stay the same between calls: hoist-parameters then computes
     %p and %b when they change. What stands between convolutions keeps its values in channels-last order (channels_last.py);
     the graph's inputs and results stay as eager has them.
@@ -110,6 +112,8 @@ def fold(op: Any, fixed: set) -> tuple[ir.Value, ir.Value]:
         chain.append(user)
     result = chain[-1].results[0]
     with ir.InsertionPoint(chain[-1]), chain[-1].location:
+        if is_ours(op):
+            return replaced(chain, own_call(op, norm, other, relu, channels_last(info_of(result))))
         if norm is not None:
             w, bias = folded_parameters(w, bias, norm)
         size = list(info_of(x).shape)
@@ -123,11 +127,39 @@ def fold(op: Any, fixed: set) -> tuple[ir.Value, ir.Value]:
         else:
             images = [in_channels_last(x), in_channels_last(other)]
             made = call_aten(CONVOLVE_BINARY, [*images, *common, "add", None, "relu" if relu else None, [], None], info)
-        plain = create("copy", [made], [result.type]).out
+        return replaced(chain, made)
+
+
+def replaced(chain: list[Any], made: ir.Value) -> tuple[ir.Value, ir.Value]:
+    """`made` in place of what the ops of the chain give; a copy of it as the graph had it, and itself."""
+    result = chain[-1].results[0]
+    plain = create("copy", [made], [result.type]).out
     result.replace_all_uses_with(plain)
     for dead in reversed(chain):
         dead.operation.erase()
     return plain, made
+
+
+def is_ours(op: Any) -> bool:
+    """Whether a kernel of ours takes the convolution: its weights are not kept a second time, packed."""
+    x, w, out = info_of(op.operands[0]), info_of(op.operands[1]), info_of(op.results[0])
+    _, _, _, stride, _, _, transposed, _, groups = arguments(op)
+    choice = Choice(x.shape, w.shape, out.shape, tuple(stride), transposed, groups)
+    return x.dtype == torch.float32 and w.is_contiguous and choice.generates_forward
+
+
+def own_call(op: Any, norm: Any | None, other: ir.Value | None, relu: bool, info: TensorInfo) -> ir.Value:
+    x, w, *bias = op.operands
+    _, _, _, stride, padding, dilation, *_ = arguments(op)
+    factors = {"shift": bias[0]} if bias else {}
+    if norm is not None:
+        scale, shift = folded_factors(bias, norm, info.dtype)
+        factors = {"scale": scale, "shift": shift}
+    attributes = {"stride": stride, "padding": padding, "dilation": dilation, "after": [*factors, *["relu"] * relu]}
+    texts = {name: ", ".join(map(str, items)) for name, items in attributes.items()}
+    images = [in_channels_last(x), w, *([in_channels_last(other)] if other is not None else [])]
+    name = "convolution" if other is None else "convolution_add"
+    return create(name, [*images, *factors.values()], [type_of(info)], texts).out
 
 
 def only_user(x: ir.Value) -> Any | None:
@@ -159,10 +191,17 @@ def is_residual(user: Any, x: ir.Value) -> bool:
 def folded_parameters(w: ir.Value, bias: list[ir.Value], norm: Any) -> tuple[ir.Value, list[ir.Value]]:
     """Weight and bias of the convolution that does the batch norm too."""
     g = GraphBuilder()
-    gamma, beta, mean, variance = [g.cast(v, info_of(w).dtype) for v in [*norm.operands][1:]]
+    scale, shift = folded_factors(bias, norm, info_of(w).dtype)
+    return g.mul(w, append_ones(g, scale, 3)), [shift]
+
+
+def folded_factors(bias: list[ir.Value], norm: Any, dtype: torch.dtype) -> tuple[ir.Value, ir.Value]:
+    """The norm of a convolution is that without its bias, times the first, plus the second."""
+    g = GraphBuilder()
+    gamma, beta, mean, variance = [g.cast(v, dtype) for v in [*norm.operands][1:]]
     scale = g.mul(g.rsqrt(g.add(variance, attribute_value(norm.attributes["eps"]))), gamma)
     shift = g.sub(bias[0], mean) if bias else g.neg(mean)
-    return g.mul(w, append_ones(g, scale, 3)), [g.add(g.mul(shift, scale), beta)]
+    return scale, g.add(g.mul(shift, scale), beta)
 
 
 def in_channels_last(x: ir.Value) -> ir.Value:
