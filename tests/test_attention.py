@@ -1,5 +1,7 @@
 """Attention, from the op to machine code: against float64, over shapes, masks, dtypes, strides and numbers of threads."""
 
+from collections.abc import Callable, Sequence
+
 import pytest
 import torch
 from hypothesis import HealthCheck, given, settings
@@ -29,12 +31,18 @@ def module_of(operands: list[torch.Tensor], scale: float, causal: str, lse=torch
     batch, heads, rows, size = *q.shape[:3], v.shape[3]
     out = torch.empty(batch, rows, heads, size, dtype=q.dtype).transpose(1, 2)
     sums = torch.empty(batch, rows, heads, dtype=lse).transpose(1, 2)
+    infos = [like(out), like(sums)]
+    return graph_of(operands, lambda arguments: attention(arguments, infos, scale, causal))
+
+
+def graph_of(operands: list[torch.Tensor], build: Callable[[list[ir.Value]], Sequence[ir.Value]]) -> ir.Module:
+    """A module whose @graph returns what `build` makes of arguments like `operands`."""
     module = ir.Module.create()
     with ir.InsertionPoint(module.body):
         function = func.FuncOp("graph", ([type_of(like(x)) for x in operands], []))
     block = function.add_entry_block()
     with ir.InsertionPoint(block):
-        results = attention(list(block.arguments), [like(out), like(sums)], scale, causal)
+        results = build(list(block.arguments))
         func.ReturnOp(results)
     types = [x.type for x in block.arguments], [x.type for x in results]
     function.attributes["function_type"] = ir.TypeAttr.get(ir.FunctionType.get(*types))
@@ -56,19 +64,22 @@ def wanted(operands: list[torch.Tensor], scale: float, causal: str) -> tuple[tor
 
 def check(operands: list[torch.Tensor], scale: float, causal: str, threads: int = 1) -> None:
     """At most twice the error of the same in eager, rounded to the dtype at the end as ours is."""
-    before, dtype = torch.get_num_threads(), operands[0].dtype
-    program = compiled(operands, scale, causal)
-    torch.set_num_threads(threads)
-    try:
-        made = program(list(operands))
-    finally:
-        torch.set_num_threads(before)
+    dtype, made = operands[0].dtype, on_threads(compiled(operands, scale, causal), operands, threads)
     exact, eager = wanted(operands, scale, causal), Attention.reference(*operands, scale=scale, causal=causal)
     for have, right, other in zip(made, exact, eager, strict=True):
         assert (have.isnan() == right.isnan()).all()
         error, theirs = ((x.double() - right).nan_to_num().abs().max() for x in (have, other))
         floor = max(FLOOR[dtype], score_rounding(operands, scale)) * right.nan_to_num().abs().max().clamp(min=1e-30)
         assert error <= 2 * theirs + floor, (error, theirs)
+
+
+def on_threads(program: Callable, operands: list[torch.Tensor], threads: int) -> list[torch.Tensor]:
+    before = torch.get_num_threads()
+    torch.set_num_threads(threads)
+    try:
+        return program(list(operands))
+    finally:
+        torch.set_num_threads(before)
 
 
 def score_rounding(operands: list[torch.Tensor], scale: float) -> float:

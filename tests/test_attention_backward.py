@@ -9,14 +9,13 @@ from hypothesis import strategies as st
 
 import mlirc
 from mlirc.codegen.emit import compile_module
-from mlirc.dialects.bindings import context, func, ir
+from mlirc.dialects.bindings import context, ir
 from mlirc.dialects.interpreter import run
 from mlirc.dialects.ops.attention import Attention, AttentionBackward, attention_backward
-from mlirc.dialects.tensor_types import type_of
 from mlirc.lowering.kernel_verifier import StageError
 from mlirc.lowering.pass_manager import run_pipeline
 from mlirc.lowering.verify_stage import verify_stage
-from tests.test_attention import FLOOR, LOWER, calls, like, score_rounding
+from tests.test_attention import FLOOR, LOWER, calls, graph_of, like, on_threads, score_rounding
 
 sdpa = torch.nn.functional.scaled_dot_product_attention
 
@@ -28,16 +27,8 @@ def heads_last(x: torch.Tensor) -> torch.Tensor:
 
 def module_of(operands: list[torch.Tensor], scale: float, causal: str, lay: Callable = heads_last) -> ir.Module:
     """A module whose @graph is the gradients. Operands: dout, q, k, v, out, lse, a mask or none."""
-    module = ir.Module.create()
-    with ir.InsertionPoint(module.body):
-        function = func.FuncOp("graph", ([type_of(like(x)) for x in operands], []))
-    block = function.add_entry_block()
-    with ir.InsertionPoint(block):
-        results = attention_backward(list(block.arguments), [like(lay(x)) for x in operands[1:4]], scale, causal)[:3]
-        func.ReturnOp(results)
-    types = [x.type for x in block.arguments], [x.type for x in results]
-    function.attributes["function_type"] = ir.TypeAttr.get(ir.FunctionType.get(*types))
-    return module
+    infos = [like(lay(x)) for x in operands[1:4]]
+    return graph_of(operands, lambda arguments: attention_backward(arguments, infos, scale, causal)[:3])
 
 
 def compiled(operands: list[torch.Tensor], scale: float, causal: str):
@@ -56,19 +47,10 @@ def wide(x: torch.Tensor) -> torch.Tensor:
     return x if x.dtype == torch.bool else x.double()
 
 
-def gradients(program, operands: list[torch.Tensor], threads: int = 1) -> list[torch.Tensor]:
-    before = torch.get_num_threads()
-    torch.set_num_threads(threads)
-    try:
-        return program(list(operands))
-    finally:
-        torch.set_num_threads(before)
-
-
 def check(dout: torch.Tensor, inputs: list[torch.Tensor], scale: float, causal: str, threads: int = 1) -> None:
     """At most twice the error of the same in eager."""
     operands = operands_of(dout, inputs, scale, causal)
-    made = gradients(compiled(operands, scale, causal), operands, threads)
+    made = on_threads(compiled(operands, scale, causal), operands, threads)
     exact_operands = operands_of(wide(dout), list(map(wide, inputs)), scale, causal)
     exact = AttentionBackward.reference(*exact_operands, scale=scale, causal=causal)[:3]
     eager = AttentionBackward.reference(*operands, scale=scale, causal=causal)[:3]
@@ -133,7 +115,7 @@ def test_several_blocks_and_the_same_bits_with_any_number_of_threads(dtype):
     check(dout, inputs, 0.2, "upper_left")
     operands = operands_of(dout, inputs, 0.2, "upper_left")
     program = compiled(operands, 0.2, "upper_left")
-    one, *others = (gradients(program, operands, threads) for threads in (1, 2, 3, 7))
+    one, *others = (on_threads(program, operands, threads) for threads in (1, 2, 3, 7))
     for other in others:
         for x, y in zip(one, other, strict=True):
             assert torch.equal(x, y)
