@@ -90,4 +90,5 @@ def describe(choice: Choice) -> str:
         tile = f"{choice.rows} x {choice.columns} x {choice.steps}"
         return f"{tile}, {choice.num_warps} warps, {choice.num_stages} stages"
     blocks = [f"{t.name} {t.block}" for t in choice.tiles]
-    return ", ".join([*blocks, *(["looped"] if choice.looped else []), f"{choice.num_warps} warps"])
+    more = ["looped"] * choice.looped + [f"{choice.rows} rows in turn"] * (choice.rows > 1)
+    return ", ".join([*blocks, *more, f"{choice.num_warps} warps"])

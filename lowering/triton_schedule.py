@@ -93,7 +93,8 @@ def make_schedule(kernel: Kernel, axes: list[Axis]) -> Schedule:
 
 def alternatives(schedule: Schedule) -> Iterator[Schedule]:
     """Schedules that may be faster, for measuring, each once: a block half or twice as large, with as many warps or warps that
-    grow with it; half and twice the warps; a row that is in a loop at once, and one that is not in a loop."""
+    grow with it; half and twice the warps; a row that is in a loop at once, and one that is not in a loop; fewer rows in turn,
+    and more."""
     found = dict.fromkeys((*_other_blocks(schedule), *_other_rows(schedule), *_other_warps(schedule)))
     yield from (s for s in found if s != schedule and 1 <= s.num_warps <= MOST_WARPS and s.elements <= MOST_ELEMENTS)
 
@@ -101,14 +102,24 @@ def alternatives(schedule: Schedule) -> Iterator[Schedule]:
 def _other_blocks(schedule: Schedule) -> Iterator[Schedule]:
     for tile in schedule.tiles:
         for block in (tile.block // 2, tile.block * 2):
-            fixed = tile.name == "r" and not schedule.looped
-            if not fixed and 1 <= block <= next_power(hint(tile.size)):
+            fixed = (tile.name == "r" and not schedule.looped) or (tile.name == "y" and schedule.rows > 1)
+            if fixed or not 1 <= block <= next_power(hint(tile.size)):
+                continue
+            if schedule.rows == 1 or symbols.mod(tile.size, block) == 0:  # rows in turn are of whole blocks
                 made = _with_block(schedule, tile, block)
                 yield made
                 yield replace(made, num_warps=schedule.num_warps * block // tile.block)
 
 
 def _other_rows(schedule: Schedule) -> Iterator[Schedule]:
+    if schedule.rows > 1:
+        size = schedule.tiles[0].size
+        yield from (
+            replace(schedule, rows=n)
+            for n in (schedule.rows // 2, schedule.rows * 2)
+            if n > 1 and symbols.mod(size, n) == 0
+        )
+        return
     row = next((t for t in schedule.tiles if t.name == "r"), None)
     if row is None or not isinstance(row.size, int):
         return

@@ -57,4 +57,11 @@ def test_rows_that_share_much_are_gone_through_in_turn(monkeypatch):
     kernel = TritonKernel([x, columns, columns], "2, 8, 128", "", build)
     assert kernel.source.index("tl.load(p2") < kernel.source.index("for y in tl.range(first, first + 4")
     assert kernel.made.grid == [8, 1, 1]
-    kernel.check(torch.randn(2, 8, 128), torch.randn(128), torch.randn(128))
+    inputs = torch.randn(2, 8, 128), torch.randn(128), torch.randn(128)
+    kernel.check(*inputs)
+    found: list[Schedule] = []
+    arguments = [x, columns, columns], "2, 8, 128", "", build
+    TritonKernel(*arguments, shrink=lambda s: found.extend(alternatives(s)) or s)
+    assert {s.rows for s in found} == {2, 4, 8} and len({s.tiles[0].block for s in found}) == 1
+    for schedule in found:
+        TritonKernel(*arguments, shrink=lambda _, schedule=schedule: schedule).check(*inputs)
