@@ -21,9 +21,15 @@ from pathlib import Path
 
 import torch
 
-from mlirc.codegen import background, result_pool, result_pool_text
+from mlirc.codegen import (
+    background,
+    native_runtime_text,
+    python_values_text,
+    result_blocks_text,
+    result_pool,
+    result_pool_text,
+)
 from mlirc.codegen.llvm import Code
-from mlirc.codegen.native_runtime_text import TEXT
 from mlirc.codegen.result_pool import WRAP_TENSOR, NoPool, Pool
 from mlirc.codegen.runtime_code import runtime_code
 
@@ -87,7 +93,8 @@ def _pool() -> Pool | None:
 
 @cache
 def _code() -> Code:
-    text = TEXT + result_pool_text.TEXT
+    parts = native_runtime_text, python_values_text, result_blocks_text, result_pool_text
+    text = "".join(part.TEXT for part in parts)
     numbers = {"LARGE": LARGE, "SMALLEST": result_pool.SMALLEST, "OFFERED": result_pool.OFFERED}
     for name, number in numbers.items():
         text = text.replace(name, str(number))
