@@ -4,6 +4,7 @@ An ATen call of cuDNN costs some 40 us of host time a convolution, which is more
 is a graph of cuDNN operations with the engine chosen for it; native code (cudnn_runtime.py) gives it addresses and runs it.
 
     y = relu(convolution(x, w) + z + b)      sums in float32, rounded once; z, b and relu may be missing
+    x's gradient by y's and w; w's gradient by x and y's
 
 Source: cudnn_graph.h of cuDNN 9, and ATen/native/cudnn/ConvShared.cpp and Conv_v8.cpp for what PyTorch asks of it.
 """
@@ -31,13 +32,16 @@ NAMES = ("libcudnn.so.9",)
 
 # cudnnBackendDescriptorType_t
 POINTWISE, CONVOLUTION, ENGINECFG, ENGINEHEUR, PLAN = 0, 1, 3, 4, 5
-OPERATION_CONVOLUTION, OPERATION_POINTWISE, OPERATION_GRAPH, VARIANT_PACK, TENSOR = 10, 13, 15, 16, 17
+OPERATION_CONVOLUTION, OPERATION_BACKWARD_FILTER, OPERATION_BACKWARD_DATA = 10, 11, 12
+OPERATION_POINTWISE, OPERATION_GRAPH, VARIANT_PACK, TENSOR = 13, 15, 16, 17
 # cudnnBackendAttributeName_t: first numbers of each descriptor's
 POINTWISE_MODE, POINTWISE_MATH = 0, 1
 COMPUTE, CONVOLUTION_MODE, DILATIONS, STEPS, POST_PADDINGS, PRE_PADDINGS, SPATIAL = range(100, 107)
 HEUR_MODE, HEUR_GRAPH, HEUR_RESULTS = range(200, 203)
 PLAN_HANDLE, PLAN_ENGINECFG, PLAN_WORKSPACE = range(400, 403)
 CONVOLUTION_ALPHA, CONVOLUTION_BETA, CONVOLUTION_DESC, CONVOLUTION_W, CONVOLUTION_X, CONVOLUTION_Y = range(700, 706)
+DATA_ALPHA, DATA_BETA, DATA_DESC, DATA_W, DATA_DX, DATA_DY = range(706, 712)
+FILTER_ALPHA, FILTER_BETA, FILTER_DESC, FILTER_DW, FILTER_X, FILTER_DY = range(712, 718)
 POINTWISE_DESC, POINTWISE_X, POINTWISE_B, POINTWISE_Y = range(750, 754)
 GRAPH_HANDLE, GRAPH_OPS = 800, 801
 BYTE_ALIGNMENT, DATA_TYPE, DIMENSIONS, STRIDES = range(900, 904)
@@ -53,6 +57,15 @@ C_TYPES = {BOOLEAN: ctypes.c_bool, INT64: ctypes.c_int64, FLOAT: ctypes.c_float}
 ADD, RELU = 0, 100  # cudnnPointwiseMode_t
 CROSS_CORRELATION = 1
 HEUR_MODE_A = 3
+FORWARD, DATA, FILTER = "xwy", "ywx", "xyw"  # kinds of convolutions: their operands' names
+OPERATIONS = {  # the descriptor of each kind, and the names of its attributes
+    FORWARD: (
+        OPERATION_CONVOLUTION,
+        (CONVOLUTION_DESC, CONVOLUTION_X, CONVOLUTION_W, CONVOLUTION_Y, CONVOLUTION_ALPHA, CONVOLUTION_BETA),
+    ),
+    DATA: (OPERATION_BACKWARD_DATA, (DATA_DESC, DATA_DX, DATA_W, DATA_DY, DATA_ALPHA, DATA_BETA)),
+    FILTER: (OPERATION_BACKWARD_FILTER, (FILTER_DESC, FILTER_X, FILTER_DW, FILTER_DY, FILTER_ALPHA, FILTER_BETA)),
+}
 IDS = {"x": 1, "w": 2, "y": 3, "z": 4, "b": 5}
 
 
@@ -64,7 +77,8 @@ class NoPlan(Exception):
 class Convolution:
     """What a host program asks for. Sizes are numbers, x, w, z and y of one half type and four dimensions.
 
-    operands   x, w, y, then z and b where `adds` and `shifts` say that there are any
+    operands   x, w, y, then z and b where `adds` and `shifts` say that there are any; as `kind` has them, results last:
+    kind       FORWARD; DATA: y's gradient, w, x's gradient; FILTER: x, y's gradient, w's gradient
     """
 
     operands: tuple[TensorInfo, ...]
@@ -74,10 +88,11 @@ class Convolution:
     adds: bool
     shifts: bool
     relu: bool
+    kind: str = FORWARD
 
     @property
     def names(self) -> str:
-        return "xwy" + "z" * self.adds + "b" * self.shifts
+        return self.kind + "z" * self.adds + "b" * self.shifts
 
     @property
     def device(self) -> int:
@@ -218,15 +233,10 @@ def operation_graph(made: Descriptors, wanted: Convolution, handle: int) -> int:
         (DILATIONS, INT64, wanted.dilation),
         (STEPS, INT64, wanted.stride),
     )
-    convolution = made.new(
-        OPERATION_CONVOLUTION,
-        (CONVOLUTION_DESC, DESCRIPTOR, how),
-        (CONVOLUTION_X, DESCRIPTOR, x),
-        (CONVOLUTION_W, DESCRIPTOR, w),
-        (CONVOLUTION_Y, DESCRIPTOR, outs[0]),
-        (CONVOLUTION_ALPHA, FLOAT, 1.0),
-        (CONVOLUTION_BETA, FLOAT, 0.0),
-    )
+    operation, names = OPERATIONS[wanted.kind]
+    types = (DESCRIPTOR, DESCRIPTOR, DESCRIPTOR, DESCRIPTOR, FLOAT, FLOAT)
+    values = (how, x, w, outs[0], 1.0, 0.0)
+    convolution = made.new(operation, *zip(names, types, values, strict=True))
     operations = [convolution]
     for step, before, after in zip(steps, outs, outs[1:], strict=False):
         other = []

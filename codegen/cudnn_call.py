@@ -10,11 +10,11 @@ from typing import Any
 import torch
 
 from mlirc.codegen import cuda_launch, cudnn, cudnn_runtime, shim
-from mlirc.codegen.cudnn import Convolution
+from mlirc.codegen.cudnn import DATA, FILTER, Convolution
 from mlirc.codegen.host_frame import Buffer, Frame, Number
 from mlirc.codegen.host_parts import CONVOLUTIONS, PLANS_OF_CONVOLUTIONS
 from mlirc.codegen.native_aten import KEPT, NativeCall, NotNative, array, check, given_arguments, items
-from mlirc.dialects.tensor_types import info_of
+from mlirc.dialects.tensor_types import TensorInfo, info_of
 
 OPERATORS = ("convolution", "cudnn_convolution_relu", "cudnn_convolution_add_relu")
 HALF = (torch.float16, torch.bfloat16)
@@ -29,29 +29,107 @@ def convolution_call(frame: Frame, op: Any, function: Any, operands: Sequence[Bu
     out = info_of(op.results[0])
 
     def write(results: list[str]) -> str:
-        text = frame.text
         cuda_launch.enter(frame, device)
-        x, w, z, b = ("null" if k is None else frame.address(operands[k]) for k in places)
-        sizes, strides = (array(frame, "i64", [str(n) for n in ns]) for ns in (out.shape, out.stride))
-        codes = [str(shim.dtype_code(out.dtype)), *map(str, shim.device_codes(out.device))]
-        codes.append(str(shim.dtype_code(torch.uint8)))
-        head = frame.at(text.link(CONVOLUTIONS), number)
-        arguments = (head, x, w, z, b, sizes, strides, *codes, f"%stream_{device}", results[0])
-        status_at = text.place("i32", "status")
-        status = frame.runtime("convolve", *arguments)
-        text.line(f"store i32 {status}, ptr {status_at}")
-        plan, done = text.fresh("plan"), text.fresh("done")
-        unknown = text.value(f"icmp eq i32 {status}, {cudnn_runtime.NO_PLAN}")
-        text.line(f"br i1 {unknown}, label %{plan}, label %{done}")
-        with frame.out_of_line():
-            text.block(plan)
-            make_plan(frame, number)
-            text.line(f"store i32 {frame.runtime('convolve', *arguments)}, ptr {status_at}")
-            text.line(f"br label %{done}")
-        text.block(done)
-        return frame.load("i32", status_at, "status")
+        addresses = ["null" if k is None else frame.address(operands[k]) for k in places]
+        return convolve(frame, number, device, addresses, out, results[0])
 
     return NativeCall([KEPT], write)
+
+
+def backward_call(frame: Frame, op: Any, function: Any, operands: Sequence[Buffer | Number]) -> NativeCall:
+    """The gradients of a convolution, by one call of cuDNN for each. Writes nothing yet; raises NotNative."""
+    kinds = check(function, op)
+    wanted = gradients_of(function, op)
+    first = len(frame.gpus.convolutions)
+    frame.gpus.convolutions += [gradient for gradient, _ in wanted]
+
+    def write(results: list[str]) -> str:
+        text, places = frame.text, [place for place, kind in zip(results, kinds, strict=True) if kind == KEPT]
+        cuda_launch.enter(frame, wanted[0][0].device)
+        used = dict.fromkeys(k for _, pair in wanted for k in pair)
+        address = {k: frame.address(operands[k]) for k in used}
+        codes = [
+            convolve(frame, first + k, gradient.device, [*(address[p] for p in pair), "null", "null"], out, place)
+            for k, ((gradient, pair), out, place) in enumerate(
+                zip(wanted, (gradient.operands[-1] for gradient, _ in wanted), places, strict=True)
+            )
+        ]
+        status = codes[0] if len(codes) == 1 else text.value(f"or i32 {codes[0]}, {codes[1]}")
+        undo, done = text.fresh("undo"), text.fresh("done")
+        text.line(f"br i1 {text.value(f'icmp eq i32 {status}, 0')}, label %{done}, label %{undo}")
+        with frame.out_of_line():  # ATen makes all of them
+            text.block(undo)
+            for place in places:
+                frame.runtime("drop", place)
+            text.line(f"br label %{done}")
+        text.block(done)
+        return status
+
+    return NativeCall(kinds, write)
+
+
+def gradients_of(function: Any, op: Any) -> list[tuple[Convolution, tuple[int, int]]]:
+    """The gradients that convolution_backward asks for, each with the two operands that it is computed from. Raises NotNative."""
+    if function._schema.name != "aten::convolution_backward" or function._overloadname not in ("", "default"):
+        raise NotNative("no gradient of a convolution")
+    check_settings()
+    given = {argument.name: x for argument, x in given_arguments(function, op)}
+    tensors = [given[name] for name in ("grad_output", "input", "weight")]
+    dy, x, w = (t["$"] if isinstance(t, dict) and "$" in t else None for t in tensors)
+    mask = given["output_mask"]
+    steps = [items(given[n]) for n in ("stride", "padding", "dilation")]
+    numbers = (*(n for step in steps for n in step), given["groups"])
+    plain = not given["transposed"] and given["groups"] == 1 and all(type(n) is int for n in numbers)
+    if dy is None or x is None or w is None or not plain or mask[2] or not any(mask):
+        raise NotNative("gradients of a convolution of another kind")
+    infos = [info_of(op.operands[k]) for k in (dy, x, w)]
+    results = [info_of(r) for r in op.results]
+    images = [*infos, *results]
+    known = all(isinstance(n, int) and n > 0 for info in images for n in (*info.shape, *info.stride))
+    alike = len({(info.dtype, info.device) for info in images}) == 1
+    if not (known and alike and all(info.rank == 4 for info in images) and infos[0].dtype in HALF):
+        raise NotNative("gradients of a convolution of another kind")
+    if len(results) != sum(mask) or not infos[0].device.startswith("cuda"):
+        raise NotNative("gradients of a convolution of another kind")
+    stride, padding, dilation = (tuple(s) for s in steps)
+    left = iter(results)
+    found = []
+    for kind, pair, asked in ((DATA, (dy, w), mask[0]), (FILTER, (x, dy), mask[1])):
+        if asked:
+            tensors = (*(info_of(op.operands[k]) for k in pair), next(left))
+            found.append((Convolution(tensors, stride, padding, dilation, False, False, False, kind), pair))
+    return found
+
+
+def check_settings() -> None:
+    """Raises NotNative where a plan would be refused, as PyTorch's settings are now."""
+    try:
+        cudnn.check_settings()
+    except cudnn.NoPlan as reason:
+        raise NotNative(str(reason)) from reason
+
+
+def convolve(frame: Frame, number: int, device: int, addresses: Sequence[str], out: TensorInfo, place: str) -> str:
+    """Writes convolution `number` of x, w, z and b ("null" for none) into a new tensor, whose handle goes to `place`; its status."""
+    text = frame.text
+    sizes, strides = (array(frame, "i64", [str(n) for n in ns]) for ns in (out.shape, out.stride))
+    codes = [str(shim.dtype_code(out.dtype)), *map(str, shim.device_codes(out.device))]
+    codes.append(str(shim.dtype_code(torch.uint8)))
+    head = frame.at(text.link(CONVOLUTIONS), number)
+    arguments = (head, *addresses, sizes, strides, *codes, f"%stream_{device}", place)
+    status_at = text.place("i32", "status")
+    status = frame.runtime("convolve", *arguments)
+    text.line(f"store i32 {status}, ptr {status_at}")
+    plan, done = text.fresh("plan"), text.fresh("done")
+    unknown = text.value(f"icmp eq i32 {status}, {cudnn_runtime.NO_PLAN}")
+    text.line(f"br i1 {unknown}, label %{plan}, label %{done}")
+    with frame.out_of_line():
+        text.block(plan)
+        make_plan(frame, number)
+        text.line(f"store i32 {frame.runtime('convolve', *arguments)}, ptr {status_at}")
+        text.line(f"br label %{done}")
+    text.block(done)
+    return frame.load("i32", status_at, "status")
 
 
 def convolution_of(function: Any, op: Any) -> tuple[Convolution, list[int | None]]:
@@ -59,10 +137,7 @@ def convolution_of(function: Any, op: Any) -> tuple[Convolution, list[int | None
     name = function._schema.name.removeprefix("aten::")
     if name not in OPERATORS or function._overloadname not in ("", "default"):
         raise NotNative("no convolution that cuDNN has a plan for")
-    try:
-        cudnn.check_settings()  # as they are now; a plan looks again
-    except cudnn.NoPlan as reason:
-        raise NotNative(str(reason)) from reason
+    check_settings()
     given = {argument.name: x for argument, x in given_arguments(function, op)}
     tensors = [given.get("input", given.get("self")), given["weight"], given.get("z"), given.get("bias")]
     places = [x["$"] if isinstance(x, dict) and "$" in x else None for x in tensors]

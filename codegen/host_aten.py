@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from mlirc.codegen.aten_call import AtenCall
-from mlirc.codegen.cudnn_call import convolution_call
+from mlirc.codegen.cudnn_call import backward_call, convolution_call
 from mlirc.codegen.dispatcher_aten import dispatcher_call
 from mlirc.codegen.host_frame import Buffer, Frame, Number
 from mlirc.codegen.host_inputs import bind_result
@@ -52,7 +52,7 @@ def aten_call(frame: Frame, op: Any, number: int, objects: Sequence[Any]) -> Cal
 def native_way(frame: Frame, op: Any, function: Any, operands: list[Buffer | Number]) -> tuple[NativeCall | None, str]:
     """The native call for the op, or why there is none."""
     why = ""
-    for way in (random_call, convolution_call, routine_call, dispatcher_call):
+    for way in (random_call, convolution_call, backward_call, routine_call, dispatcher_call):
         try:
             return way(frame, op, function, operands), ""
         except NotNative as reason:

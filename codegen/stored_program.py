@@ -3,7 +3,7 @@
     {"inputs": 2, "calls": [...], "sites": [[op, line, message], ...], "links": ["read_inputs", "kernel_0", ...],
      "code": 0, "kernels": {"kernel_0": [1, key, name in the object]},
      "uses_gpu": true, "checks": 0, "products": [[[operand, ...], [symbol, ...], tuned], ...],
-     "convolutions": [[[operand, ...], stride, padding, dilation, adds, shifts, relu], ...],
+     "convolutions": [[[operand, ...], stride, padding, dilation, adds, shifts, relu, kind], ...],
      "gpu_kernels": {"kernel_1@0": [2, name in the cubin, shared bytes, warps, GPU]}}
 
 Code is the number of a blob that holds an object file; it has no address of a process in it.
@@ -135,7 +135,7 @@ def _call_from_data(data: Mapping[str, Any]) -> Call:
 
 def _convolution_to_data(c: Convolution) -> list[Any]:
     infos = [_info_to_data(info) for info in c.operands]
-    return [infos, list(c.stride), list(c.padding), list(c.dilation), c.adds, c.shifts, c.relu]
+    return [infos, list(c.stride), list(c.padding), list(c.dilation), c.adds, c.shifts, c.relu, c.kind]
 
 
 def _convolution_from_data(data: Sequence[Any]) -> Convolution:

@@ -96,6 +96,9 @@ def library(monkeypatch):
     return made
 
 
+GRADIENTS = (cudnn.OPERATIONS[cudnn.DATA], cudnn.OPERATIONS[cudnn.FILTER])
+
+
 def computed(lib: Library, memory: dict[int, torch.Tensor]) -> None:
     """Does what the operation graph says to tensors by their ids."""
     graph = next(n for n, given in lib.attributes.items() if cudnn.GRAPH_OPS in given)
@@ -120,6 +123,16 @@ def computed(lib: Library, memory: dict[int, torch.Tensor]) -> None:
             assert how[cudnn.PRE_PADDINGS] == how[cudnn.POST_PADDINGS] and how[cudnn.CONVOLUTION_MODE][1] == [1]
             steps = (how[name][1] for name in (cudnn.STEPS, cudnn.PRE_PADDINGS, cudnn.DILATIONS))
             store(lib.value(op, cudnn.CONVOLUTION_Y), torch.nn.functional.conv2d(x, w, None, *steps))
+            continue
+        if gradient := next((names for _, names in GRADIENTS if names[0] in lib.attributes[op]), None):
+            how = lib.attributes[lib.value(op, gradient[0])]
+            x, w, dy = (lib.value(op, name) for name in gradient[1:4])
+            steps = [how[name][1] for name in (cudnn.STEPS, cudnn.PRE_PADDINGS, cudnn.DILATIONS)]
+            given = [memory[number(t)].double() for t in (x, w, dy)]
+            if gradient[1] == cudnn.DATA_DX:
+                store(x, torch.nn.grad.conv2d_input(given[0].shape, given[1], given[2], *steps))
+            else:
+                store(w, torch.nn.grad.conv2d_weight(given[0], given[1].shape, given[2], *steps))
             continue
         mode = lib.value(lib.value(op, cudnn.POINTWISE_DESC), cudnn.POINTWISE_MODE)
         x = memory[number(lib.value(op, cudnn.POINTWISE_X))]
@@ -148,6 +161,26 @@ def test_what_cudnn_is_asked_for(library, adds, shifts, relu):
     for other in more:
         expected = expected + other.double().reshape(other.shape if other.dim() == 4 else (1, 4, 1, 1))
     torch.testing.assert_close(y, (expected.relu() if relu else expected).to(F16))
+
+
+def gradient(kind: str) -> Convolution:
+    infos = {"x": X, "w": W, "y": Y}
+    return Convolution(tuple(infos[n] for n in kind), (2, 2), (1, 1), (1, 2), False, False, False, kind)
+
+
+@pytest.mark.parametrize("kind", [cudnn.DATA, cudnn.FILTER])
+def test_which_gradients_cudnn_is_asked_for(library, kind):
+    wanted = gradient(kind)
+    plan = make_plan(wanted)
+    tensors = [torch.randn(i.shape).to(F16).to(memory_format=torch.channels_last) for i in wanted.operands]
+    computed(library, dict(zip(plan.ids[: plan.count], tensors, strict=True)))
+    named = dict(zip(kind, (t.double() for t in tensors), strict=True))
+    steps = (2, 2), (1, 1), (1, 2)
+    if kind == cudnn.DATA:
+        expected = torch.nn.grad.conv2d_input(X.shape, named["w"], named["y"], *steps)
+    else:
+        expected = torch.nn.grad.conv2d_weight(named["x"], W.shape, named["y"], *steps)
+    torch.testing.assert_close(tensors[-1], expected.to(F16))
 
 
 def test_plans_are_shared_and_refusals_kept(library, monkeypatch):
@@ -258,6 +291,35 @@ def test_a_host_program_asks_for_its_convolutions():
     add = written("cudnn_convolution_add_relu", "%x, %w, %y, %b", ", ".join([*refs[:3], "1.0", refs[3], STEPS, "1"]))
     assert add.convolutions == [convolution(True, True, True)]
     assert [_convolution_from_data(_convolution_to_data(c)) for c in add.convolutions] == add.convolutions
+
+
+BACKWARD = """
+func.func @graph(%y: TY, %x: TX, %w: TW) -> (TX, TW) {
+  %0:2 = "mlircx.aten"(%y, %x, %w) {aliases = "-1, -1", op = "aten.convolution_backward.default", args = "[ARGS, MASK]"}
+    : (TY, TX, TW) -> (TX, TW)
+  return %0#0, %0#1 : TX, TW
+}"""
+
+
+def backward(mask: str = "[true, true, false]", groups: int = 1):
+    args = ", ".join([*map(REF.format, range(3)), "null", STEPS, "false", "[0, 0]", str(groups)])
+    text = BACKWARD.replace("ARGS", args).replace("MASK", mask)
+    for name, info in (("TX", X), ("TW", W), ("TY", Y)):
+        shape, stride = "x".join(map(str, info.shape)), ", ".join(map(str, info.stride))
+        text = text.replace(name, f'tensor<{shape}xf16, {{device = "cuda:0", stride = "{stride}"}}>')
+    load_libraries()
+    with context():
+        module = ir.Module.parse(text)
+        made = host_program(module.body.operations[0])
+    llvm.parse_assembly(made.text).verify()
+    return made
+
+
+def test_a_host_program_asks_for_gradients():
+    made = backward()
+    assert made.convolutions == [gradient(cudnn.DATA), gradient(cudnn.FILTER)]
+    assert [_convolution_from_data(_convolution_to_data(c)) for c in made.convolutions] == made.convolutions
+    assert backward(groups=3).convolutions == []
 
 
 def test_what_cudnn_is_not_asked_for():

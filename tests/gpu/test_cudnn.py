@@ -87,6 +87,21 @@ def test_in_threads_and_graphs():
         torch.testing.assert_close(made, expected)
 
 
+@pytest.mark.parametrize(("dtype", "stride"), [(torch.bfloat16, 1), (torch.float16, 2)])
+def test_gradients(plans, dtype, stride):
+    x = torch.randn(3, 16, 14, 10, device="cuda", dtype=dtype)
+    made = {}
+    for name in ("mlirc", "eager", "exact"):
+        module = block(torch.float64 if name == "exact" else dtype, stride).train()
+        given = (x.double() if name == "exact" else x.clone()).requires_grad_()
+        (compiled(module) if name == "mlirc" else module)(given).square().sum().backward()
+        made[name] = [given.grad, *(p.grad for p in module.parameters())]
+    for ours, eager, exact in zip(*made.values(), strict=True):
+        assert ours.stride() == eager.stride()
+        assert error(ours, exact) <= 2 * error(eager, exact) + 1e-6
+    assert {p.kind for p in plans} == {cudnn.FORWARD, cudnn.DATA, cudnn.FILTER}
+
+
 @torch.no_grad()
 def test_what_is_left_to_aten(plans, monkeypatch):
     x, w = (torch.randn(s, device="cuda", dtype=torch.bfloat16) for s in ((2, 8, 6, 6), (8, 4, 3, 3)))
