@@ -56,20 +56,23 @@ class Report:
 # ---- models
 
 
-def contenders(inductor: bool, modes: list[str]) -> dict[str, tuple[Callable, Callable]]:
+def contenders(inductor: bool, modes: list[str], masked: bool) -> dict[str, tuple[Callable, Callable]]:
     """name -> (what makes a callable of a module, the context that it is called in)."""
     nothing = contextlib.nullcontext
     found: dict[str, tuple[Callable, Callable]] = {"eager": (lambda m: m, nothing)}
     for mode in modes:
         suffix = "" if mode == "default" else f" {mode}"
         if inductor:
-            found[f"inductor{suffix}"] = (lambda m, mode=mode: torch.compile(m, mode=mode), nothing)
+            if masked:
+                found[f"inductor{suffix}"] = (lambda m, mode=mode: torch.compile(m, mode=mode), nothing)
             found[f"inductor mask-free{suffix}"] = (lambda m, mode=mode: torch.compile(m, mode=mode), without_masks)
         found[f"mlirc{suffix}"] = (lambda m, mode=mode: torch.compile(m, backend="mlirc", mode=mode), nothing)
     return found
 
 
-def measure_model(report: Report, section: str, model: GpuModel, batch: int, inductor: bool, modes: list[str]) -> None:
+def measure_model(
+    report: Report, section: str, model: GpuModel, batch: int, inductor: bool, modes: list[str], masked: bool = True
+) -> None:
     training = section == "training"
     torch._dynamo.reset()
     module = model.build(training)
@@ -87,7 +90,7 @@ def measure_model(report: Report, section: str, model: GpuModel, batch: int, ind
     ready: dict[str, tuple[Callable, Callable]] = {}
     values: dict[str, dict[str, Any]] = {}
     results: dict[str, list[torch.Tensor]] = {}
-    for name, (make, where) in contenders(inductor, modes).items():
+    for name, (make, where) in contenders(inductor, modes, masked).items():
         torch.cuda.synchronize()
         start = time.perf_counter()
         try:
@@ -237,6 +240,7 @@ def main() -> None:
     parser.add_argument("--out", type=Path, default=Path("benchmarks/results"))
     parser.add_argument("--models", default=",".join(MODELS))
     parser.add_argument("--no-inductor", action="store_true")
+    parser.add_argument("--no-masked", action="store_true", help="Inductor is given models without trivial masks alone")
     parser.add_argument("--modes", default="default")
     arguments = parser.parse_args()
     unknown = set(arguments.sections) - set(SECTIONS)
@@ -254,7 +258,9 @@ def main() -> None:
                 model = MODELS[name]()
                 latency = section == "latency"
                 both = ["default", "reduce-overhead"] if latency else modes
-                measure_model(report, section, model, 1 if latency else model.batch, inductor, both)
+                measure_model(
+                    report, section, model, 1 if latency else model.batch, inductor, both, not arguments.no_masked
+                )
                 gc.collect()
                 torch.cuda.empty_cache()
 
