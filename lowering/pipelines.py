@@ -39,6 +39,7 @@ GPU_SIMPLIFY = (
     "merge-products,"  # before pad-products: it looks at whole parameters
     "generate-triton-products,"  # before pad-products: it stores unaligned rows as they are
     "pad-products,"  # before eliminate-views and cse: two products share a padded operand
+    "defer-biases,"  # before add-residuals: it leaves products without a bias
     "add-residuals,"  # after all that changes products
     "fold-constants,eliminate-views,gather-early,"
     "scalars-to-device,"  # after fold-constants: a number that is known needs no copy

@@ -55,15 +55,15 @@ class AddResiduals:
             op.operation.erase()
 
 
-def product_of(x: ir.Value) -> Any | None:
-    """The matmul, of two dimensions and whole rows, that `x` is, or is a reshape of. None for anything else."""
+def product_of(x: ir.Value, name: str = "mlirc.matmul") -> Any | None:
+    """The product `name`, of two dimensions and whole rows, that `x` is, or is a reshape of. None for anything else."""
     out = info_of(x)
     while not isinstance(x.owner, ir.Block) and x.owner.operation.name == "mlirc.view":
         x = x.owner.operands[0]
         info = info_of(x)
         if info.numel != out.numel or not info.is_contiguous or info.rank == 0 or info.shape[-1] != out.shape[-1]:
             return None
-    if isinstance(x.owner, ir.Block) or x.owner.operation.name != "mlirc.matmul":
+    if isinstance(x.owner, ir.Block) or x.owner.operation.name != name:
         return None
     return x.owner if info_of(x).rank == 2 and info_of(x).is_contiguous and out.is_contiguous and out.rank else None
 
