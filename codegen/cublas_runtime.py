@@ -11,6 +11,7 @@ import threading
 from functools import cache
 
 from mlirc.codegen.cublas import DESC_BIAS_POINTER, DESC_EPILOGUE, DESC_TRANSA, DESC_TRANSB, EPILOGUE_BIAS, KEY, Plan
+from mlirc.codegen.field_text import with_fields
 from mlirc.codegen.llvm import Code
 from mlirc.codegen.runtime_code import runtime_code
 
@@ -174,29 +175,16 @@ def functions() -> dict[str, int]:
 
 @cache
 def _code() -> Code:
-    return runtime_code(_written())
+    return runtime_code(written())
 
 
-def _written() -> str:
-    """TEXT with numbers for names; a line FIELD(name, type) loads that field of the plan as %name, or %name_hint."""
-    lines = []
-    for line in TEXT.splitlines():
-        if "FIELD(" in line:
-            name, type_, *hint = line.strip().removeprefix("FIELD(").removesuffix(")").split(", ")
-            value = "_".join([name, *hint])
-            lines.append(f"  %{value}_field = getelementptr i64, ptr %plan, i64 FIELD_{name}")
-            lines.append(f"  %{value} = load {type_}, ptr %{value}_field")
-        else:
-            lines.append(line)
-    text = "\n".join(lines) + "\n"
-    numbers = {f"FIELD_{name}": getattr(Plan, name).offset // 8 for name, _ in Plan._fields_}  # pyright: ignore
-    numbers |= {"NO_PLAN": NO_PLAN, "ATEN": ATEN, "KEY": KEY, "EPILOGUE_BIAS": EPILOGUE_BIAS}
+def written() -> str:
+    """TEXT with the numbers of cuBLASLt and of its plans."""
+    numbers = {"NO_PLAN": NO_PLAN, "ATEN": ATEN, "KEY": KEY, "EPILOGUE_BIAS": EPILOGUE_BIAS}
     numbers |= {
         "BIAS_POINTER": DESC_BIAS_POINTER,
         "EPILOGUE": DESC_EPILOGUE,
         "TRANSA": DESC_TRANSA,
         "TRANSB": DESC_TRANSB,
     }
-    for name in sorted(numbers, key=len, reverse=True):  # a name may be the start of another
-        text = text.replace(name, str(numbers[name]))
-    return text
+    return with_fields(TEXT, Plan, numbers)

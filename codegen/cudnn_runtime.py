@@ -21,6 +21,7 @@ from mlirc.codegen.cudnn import (
     VARIANT_PACK,
     Plan,
 )
+from mlirc.codegen.field_text import with_fields
 from mlirc.codegen.llvm import Code
 from mlirc.codegen.runtime_code import runtime_code
 
@@ -171,25 +172,12 @@ def functions() -> dict[str, int]:
 
 @cache
 def _code() -> Code:
-    return runtime_code(_written())
+    return runtime_code(written())
 
 
-def _written() -> str:
-    """TEXT with numbers for names; a line FIELD(name, type) loads that field of the plan as %name, or %name_hint."""
-    lines = []
-    for line in TEXT.splitlines():
-        if "FIELD(" in line:
-            name, type_, *hint = line.strip().removeprefix("FIELD(").removesuffix(")").split(", ")
-            value = "_".join([name, hint[0]]) if hint else name
-            lines.append(f"  %{value}_field = getelementptr i64, ptr %plan, i64 FIELD_{name}")
-            lines.append(f"  %{value} = load {type_}, ptr %{value}_field")
-        else:
-            lines.append(line)
-    text = "\n".join(lines) + "\n"
-    numbers = {f"FIELD_{name}": getattr(Plan, name).offset // 8 for name, _ in Plan._fields_}  # pyright: ignore
-    numbers |= {"NO_PLAN": NO_PLAN, "ATEN": ATEN, "REST": ALIGNMENT - 1, "VARIANT_PACK": VARIANT_PACK}
+def written() -> str:
+    """TEXT with the numbers of cuDNN and of its plans."""
+    numbers = {"NO_PLAN": NO_PLAN, "ATEN": ATEN, "REST": ALIGNMENT - 1, "VARIANT_PACK": VARIANT_PACK}
     numbers |= {"PACK_POINTERS": PACK_POINTERS, "PACK_IDS": PACK_IDS, "PACK_WORKSPACE": PACK_WORKSPACE}
     numbers |= {"POINTER": POINTER, "INT64": INT64}
-    for name in sorted(numbers, key=len, reverse=True):  # a name may be the start of another
-        text = text.replace(name, str(numbers[name]))
-    return text
+    return with_fields(TEXT, Plan, numbers)

@@ -111,7 +111,7 @@ MATMUL = ctypes.CFUNCTYPE(ctypes.c_int, *[POINTER] * 14, ctypes.c_size_t, POINTE
 @pytest.fixture
 def native():
     load_libraries()
-    code = compile_ir(cublas_runtime._written(), opt_level=0)
+    code = compile_ir(cublas_runtime.written(), opt_level=0)
     types = [POINTER, ctypes.c_int64, *[POINTER] * 6, *[ctypes.c_int32] * 3, POINTER]
     yield ctypes.CFUNCTYPE(ctypes.c_int32, *types)(code.address("multiply")), code
 
@@ -190,7 +190,7 @@ def test_plans_are_found_by_sizes_and_alignment(native, monkeypatch, bias):
 
 
 def test_the_key_follows_the_fields():
-    assert ctypes.sizeof(Plan) == 8 * KEY and "FIELD" not in cublas_runtime._written()
+    assert ctypes.sizeof(Plan) == 8 * KEY and "FIELD" not in cublas_runtime.written()
 
 
 MODULE = """
