@@ -9,14 +9,18 @@ FEW, MANY = 2, 4  # points that one iteration of the innermost loop takes: of lo
 SHORT = 6  # the cost of a pass up to which its chains are short
 
 
-def points_at_once(step: Pass, axis: Axis | None, taken: int) -> int:
-    """Points, or vectors of `taken` points, of `axis` that one iteration of the innermost loop takes."""
+def points_at_once(step: Pass, axis: Axis | None, taken: int, rows: bool) -> int:
+    """Points, or vectors of `taken` points, of `axis` that one iteration of the innermost loop takes.
+
+    rows   whether it is a pass over a row, which lies in the cache; a loop over all of memory waits for that
+    """
     kinds = [n.attributes["kind"] for n in step.reductions]
     if step.scans or axis is None or "argmax" in kinds or "argmin" in kinds:
         return 1
     inside = [n for n in step.nodes if axis.name in n.dims]
     if not kinds and all(n.cheap for n in inside):
-        return 1
+        whole = axis.known is not None and axis.known % (FEW * taken) == 0
+        return FEW if rows and taken > 1 and whole else 1
     copies = MANY if sum(n.cost for n in inside) <= SHORT else FEW
     while copies > 1 and axis.known is not None and axis.known < copies * taken:
         copies //= 2

@@ -159,7 +159,7 @@ class Loops:
         return self.e.builder(fold.dtype, fold.lanes > 1)
 
     def copies(self, step: Pass) -> int:
-        return points_at_once(step, self.schedule.run_axis, self.step)
+        return points_at_once(step, self.schedule.run_axis, self.step, bool(self.schedule.outer))
 
     @property
     def step(self) -> int:

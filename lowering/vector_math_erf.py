@@ -236,15 +236,12 @@ def gelu(b: "VectorBuilder", x: "Value") -> "Value":
 
 
 def _normal(b: "VectorBuilder", x: "Value") -> "Value":
-    """Phi(-x) for 0 <= x <= _NORMAL.end, even and odd powers apart, so that they are computed at the same time."""
+    """Phi(-x) for 0 <= x <= _NORMAL.end; pairs of powers at the same time, as a vector waits for each operation."""
     _, shifted = nearest_integer(b, x, 1 / _NORMAL.width)
     number = b.bitcast(shifted, torch.int32)
     t = b.sub(x, permuted(b, _NORMAL.centers, number))
     squared = b.mul(t, t)
-    coefficients = [permuted(b, table, number) for table in (*_NORMAL.powers, _NORMAL.values)]
-    even, odd = coefficients[:2]
-    for c in coefficients[2::2]:
-        even = b.fma(even, squared, c)
-    for c in coefficients[3::2]:
-        odd = b.fma(odd, squared, c)
-    return b.fma(odd, t, even)
+    result, *others = (permuted(b, table, number) for table in (*_NORMAL.powers, _NORMAL.values))
+    for high, low in zip(others[::2], others[1::2], strict=True):
+        result = b.fma(result, squared, b.fma(high, t, low))
+    return result
