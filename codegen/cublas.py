@@ -173,10 +173,10 @@ class Plans:
     refused   reasons why products were left to ATen
     """
 
-    def __init__(self, products: Sequence[Product]):
+    def __init__(self, products: Sequence[Product], refused: list[str] | None = None):
         self.products = list(products)
         self.words = (ctypes.c_int64 * max(len(self.products), 1))()
-        self.refused: list[str] = []
+        self.refused = [] if refused is None else refused
         self._memory: list[Any] = []  # of plans; a call in another thread may be reading them
         self._lock = threading.Lock()
 

@@ -117,10 +117,10 @@ class Plans:
     words   one for each convolution: the address of its plan, 0 at first
     """
 
-    def __init__(self, convolutions: Sequence[Convolution]):
+    def __init__(self, convolutions: Sequence[Convolution], refused: list[str] | None = None):
         self.convolutions = list(convolutions)
         self.words = (ctypes.c_int64 * max(len(self.convolutions), 1))()
-        self.refused: list[str] = []
+        self.refused = [] if refused is None else refused
         self._plans: dict[Convolution, Plan] = {}  # equal ones share theirs
         self._lock = threading.Lock()
 

@@ -59,11 +59,12 @@ class Program:
         if host.uses_gpu:
             addresses |= cuda_runtime.functions() | cuda_random.linked(host.links)
             addresses[FAILURES] = self.failures.data_ptr()
-        self.plans = Plans(host.products)
+        self.refused: list[str] = []  # why cuBLASLt or cuDNN left to ATen what they were asked for
+        self.plans = Plans(host.products, self.refused)
         if host.products:
             addresses |= cublas_runtime.functions()
             addresses[PRODUCTS] = self.plans.address
-        self.convolutions = cudnn.Plans(host.convolutions)
+        self.convolutions = cudnn.Plans(host.convolutions, self.refused)
         if host.convolutions:
             addresses |= cudnn_runtime.functions()
             addresses[CONVOLUTIONS] = self.convolutions.address

@@ -109,6 +109,7 @@ def _compile(gm: GraphModule, kind: str, options: Options, report: statistics.Gr
     arguments = len(gm.graph.find_nodes(op="placeholder"))
     if isinstance(compiled, Pending):
         return _when_called(compiled, arguments, gm, kind, options, report)
+    report.refused = compiled.program.refused
     run = wrap(compiled, arguments, constants(gm))
     return cuda_graphs.recorded(run, facts, kind, report, compiled.program.failures) if records else run
 

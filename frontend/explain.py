@@ -22,7 +22,8 @@ class Explanation:
     """What became of one call. Prints as text.
 
     data: a dictionary that json.dumps takes.
-      graphs         for each (as statistics.GraphReport has it): kind, tuned, kernels (name, ops, lines, launches), aten and through_python (name -> calls, why),
+      graphs         for each (as statistics.GraphReport has it): kind, tuned, refused, kernels (name, ops, lines, launches), aten and
+                     through_python (name -> calls, why),
                      library (name -> calls), arena and buffers (bytes, or a size expression: the arena, and the sum of the
                      buffers that it holds), seconds by stage, fallback (why it runs in eager, or ""), cuda_graph, fusions, ledger,
                      cache (the disk cache: hit, miss, or off and why)
@@ -64,6 +65,8 @@ class Explanation:
                 )
             taken = ", ".join(f"{stage} {_time(value)}" for stage, value in graph["seconds"].items())
             line(f"  arena {_bytes(graph['arena'])} for buffers of {_bytes(graph['buffers'])}; {taken}")
+            for why, count in Counter(graph["refused"]).items():
+                line(f"  {count:4d} left to ATen   {why}")
             for tuned in graph["tuned"]:
                 line(_tuned(tuned))
             line(f"  disk cache: {graph['cache']}")

@@ -34,6 +34,7 @@ NOT_KEPT = (
     "fallback",
     "cache",
     "cuda_graph",
+    "refused",
 )  # of a report: they are about the process that compiles
 
 

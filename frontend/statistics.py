@@ -30,6 +30,7 @@ class GraphReport:
     cache           the disk cache: "hit", "miss", or "off: " and why
     tuned           in a mode that measures kernels, for each of them: kernel, chosen, microseconds (what each way to write
                     it took, the cost model's first), how ("measured", "from the cache", "out of time")
+    refused         on a GPU, why cuBLASLt and cuDNN left to ATen what they were asked for, once for each size: it grows as calls meet them
     cuda_graph      in a mode with CUDA graphs: "recorded" once it is, or "not recorded: " and why
     """
 
@@ -45,6 +46,7 @@ class GraphReport:
     cache: str = ""
     tuned: list[dict[str, Any]] = field(default_factory=list)
     cuda_graph: str = ""
+    refused: list[str] = field(default_factory=list)
     fusions: int = 0
     ledger: list[Any] = field(default_factory=list)
 

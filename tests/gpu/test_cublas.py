@@ -5,6 +5,7 @@ import threading
 import pytest
 import torch
 
+import mlirc
 from mlirc.codegen import cublas
 from mlirc.codegen.program import Program
 
@@ -93,8 +94,10 @@ def test_a_product_that_cublaslt_refuses_is_atens(plans, monkeypatch):
         raise cublas.NoPlan("not today")
 
     monkeypatch.setattr(cublas, "fill", refuse)
-    check(lambda x, w: torch.mm(x, w) + 1, random(8, 16, dtype=torch.float32), random(16, 8, dtype=torch.float32))
+    inputs = random(8, 16, dtype=torch.float32), random(16, 8, dtype=torch.float32)
+    check(lambda x, w: torch.mm(x, w) + 1, *inputs)
     assert plans[0].refused == ["not today"]
+    assert "1 left to ATen   not today" in str(mlirc.explain(lambda x, w: torch.mm(x, w) + 2)(*inputs))
 
 
 def test_threads_share_a_program(plans):
