@@ -86,7 +86,7 @@ def test_training_with_dropout(mode):
     module = Block().cuda()
     x = torch.randn(64, 256, device="cuda", requires_grad=True)
 
-    def steps(call, count=6):
+    def steps(call, count=10):
         torch.manual_seed(7)
         found = []
         for _ in range(count):
