@@ -127,6 +127,9 @@ def verify_convolution(op: Any) -> None:
     c = read_convolution(op)
     filters, channels = (c.channels, c.filters) if c.kind == "input" else (c.filters, c.channels)
     expect(c.w.shape[:2] == (filters, channels), op, f"weights {c.w.shape}", f"[{filters}, {channels}, KH, KW]")
+    if c.kind == "weight":
+        window = numbers(op, "window")
+        expect(c.w.shape[2:] == window, op, f"a window {window} of {c.w.shape}", "as large as the weights")
     expect(c.x.shape[0] == c.out.shape[0], op, f"{c.out.shape[0]} images of {c.x.shape[0]}", "as many")
     for axis in (c.rows, c.columns):
         expect(min(axis.stride, axis.dilation) > 0, op, "a stride or dilation below 1", "1 or more")

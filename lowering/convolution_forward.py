@@ -25,6 +25,7 @@ from mlirc.lowering.product_packing import Packer
 from mlirc.lowering.vector_builder import Value
 
 PANEL_BYTES = 480 << 10  # of packed panels
+AHEAD = 3  # channels whose weights are fetched before they are packed
 STEPS = 192  # of a tile: this part of a panel stays in the first-level cache
 SMALL_WEIGHTS = 600 << 10  # bytes that each thread packs for itself
 
@@ -81,11 +82,30 @@ class ForwardWriter(ConvolutionWriter):
             each = c.channels * c.taps
             packer.turned(e.env["w"], each, column, c.filters, e.i64(each), panel)
             return
+        whole = c.taps // self.lanes * self.lanes
+        last = e.i64(c.filters - 1)
 
         def channel(k: Value, state: list[Value]) -> list[Value]:
             source = packer.at(e.env["w"], b.mul(k, e.i64(c.filters * c.taps)))
             to = packer.at(panel, b.mul(k, e.i64(c.taps * packer.width)))
-            packer.turned(source, c.taps, column, c.filters, e.i64(c.taps), to)
+            # what lies side by side is short, and far from the next: no processor fetches that ahead by itself
+            ahead = packer.at(source, self.sum_of((column, c.taps), AHEAD * c.filters * c.taps))
+            for line in range(0, packer.width * c.taps, 16):
+                here = packer.at(ahead, e.i64(line))
+                e.lines.append(
+                    f'"llvm.intr.prefetch"({here}) {{rw = 0 : i32, hint = 3 : i32, cache = 1 : i32}} : (!llvm.ptr) -> ()'
+                )
+            if whole:
+                packer.turned(source, c.taps, column, c.filters, e.i64(whole), to)
+
+            def filter_(i: Value, state: list[Value]) -> list[Value]:
+                first = b.mul(b.minimum(b.add(column, i), last), e.i64(c.taps))
+                for tap in range(whole, c.taps):
+                    packer.copy_one(source, self.sum_of(first, tap), to, self.sum_of(i, tap * packer.width))
+                return state
+
+            if whole < c.taps:
+                e.loop(e.i64(0), e.i64(packer.width), e.i64(1), [], [], filter_)
             return state
 
         e.loop(e.i64(0), e.i64(c.channels), e.i64(1), [], [], channel)
