@@ -39,7 +39,7 @@ def test_a_kernel_is_launched_for_its_gpu():
     program = written(MODULE)
     assert [(k.kernel, k.device, k.link) for k in program.launched] == [("kernel_0", 0, "kernel_0@0")]
     assert program.uses_gpu and "kernel_0@0" in program.links
-    assert len(re.findall(rf"i64 {program.links.index('launch')}\)", program.text)) == 2
+    assert len(re.findall(rf"@links, i64 {program.links.index('launch')}\)", program.text)) == 2
 
 
 def test_each_launch_notes_failures_in_words_of_its_own():
@@ -51,7 +51,7 @@ def test_each_launch_notes_failures_in_words_of_its_own():
 def test_what_may_be_misaligned():
     """The argument, and what ATen returns; not a slot of the arena, nor memory that was asked for."""
     program = written(MODULE)
-    assert len(re.findall(rf"i64 {program.links.index('align')}\)", program.text)) == 1
+    assert len(re.findall(rf"@links, i64 {program.links.index('align')}\)", program.text)) == 1
     made = (
         '%1 = "mlircx.aten"(%0) {op = "aten.clone.default", args = "[{\\22$\\22: 0}]", aliases = "-1"} : (CUDA) -> CUDA'
     )
@@ -60,7 +60,7 @@ def test_what_may_be_misaligned():
             '%1 = "mlirc.allocate"() : () -> CUDA', made
         )
     )
-    assert len(re.findall(rf"i64 {program.links.index('align')}\)", program.text)) == 2
+    assert len(re.findall(rf"@links, i64 {program.links.index('align')}\)", program.text)) == 2
 
 
 def test_the_program_leaves_the_gpu_on_every_way_out():
