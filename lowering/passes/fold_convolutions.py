@@ -1,6 +1,6 @@
 """fold-convolutions: convolutions by parameters run in oneDNN, with what surrounds them inside and channels last."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache
 from typing import Any
 
@@ -21,6 +21,7 @@ from mlirc.lowering.source_lines import source_line
 REORDER = "mkldnn._reorder_convolution_weight.default"
 CONVOLVE = "mkldnn._convolution_pointwise.default"
 CONVOLVE_BINARY = "mkldnn._convolution_pointwise.binary"
+F32, HALF = torch.float32, (torch.bfloat16, torch.float16)
 
 
 @dataclass(frozen=True)
@@ -36,6 +37,7 @@ class FoldConvolutions:
              %b = beta - mean * %s
              %3 = "mlircx.aten"(%x, %y, %p, %b) {op = "mkldnn._convolution_pointwise.binary", ...}
 
+    Half types are widened where oneDNN has no convolution of theirs for this processor; results are rounded once.
     Large weights are not packed: a kernel of ours reads them where they are (`mlirc.convolution`, convolution_choice.py).
     PARAMETER: the weight, the bias and the statistics must stay the same between calls: hoist-parameters then computes
     %p and %b when they change. What stands between convolutions keeps its values in channels-last order (channels_last.py);
@@ -76,8 +78,8 @@ def refusal(op: Any, fixed: set) -> str:
     if not all(v in fixed for v in op.operands[1:]):
         return "PARAMETER"
     dtypes = {info_of(v).dtype for v in op.operands}
-    if len(dtypes) > 1 or not dtypes <= folded_dtypes() or x.rank != 4 or x.device != "cpu":
-        return "FLOAT32 OR BFLOAT16 IMAGES"
+    if len(dtypes) > 1 or not dtypes <= {F32, *HALF} or x.rank != 4 or x.device != "cpu":
+        return "FLOAT IMAGES"
     if transposed:
         return "TRANSPOSED"
     numbers = [*stride, *padding, *dilation, groups, *w.shape]
@@ -86,10 +88,18 @@ def refusal(op: Any, fixed: set) -> str:
     return ""
 
 
+def widens(dtype: torch.dtype) -> bool:
+    """Whether oneDNN convolves such tensors in float32 here: what PyTorch has for them takes tens of times as long."""
+    return dtype in HALF and not (dtype == torch.bfloat16 and multiplies_bf16())
+
+
 @cache
-def folded_dtypes() -> set[torch.dtype]:
-    """Of the convolutions that oneDNN has here."""
-    return {torch.float32} | ({torch.bfloat16} if torch.ops.mkldnn._is_mkldnn_bf16_supported() else set())
+def multiplies_bf16() -> bool:
+    return torch.ops.mkldnn._is_mkldnn_bf16_supported()
+
+
+def wide(x: ir.Value) -> ir.Value:
+    return GraphBuilder().cast(x, F32) if widens(info_of(x).dtype) else x
 
 
 def fold(op: Any, fixed: set) -> tuple[ir.Value, ir.Value]:
@@ -114,6 +124,7 @@ def fold(op: Any, fixed: set) -> tuple[ir.Value, ir.Value]:
     with ir.InsertionPoint(chain[-1]), chain[-1].location:
         if is_ours(op):
             return replaced(chain, own_call(op, norm, other, relu, channels_last(info_of(result))))
+        x, w, *bias = map(wide, (x, w, *bias))
         if norm is not None:
             w, bias = folded_parameters(w, bias, norm)
         size = list(info_of(x).shape)
@@ -121,13 +132,13 @@ def fold(op: Any, fixed: set) -> tuple[ir.Value, ir.Value]:
         opaque = TensorInfo(info_of(w).dtype, info_of(w).shape, layout="mkldnn")
         packed = call_aten(REORDER, [w, padding, stride, dilation, groups, size], opaque)
         common = [packed, bias[0] if bias else None, padding, stride, dilation, groups]
-        info = channels_last(info_of(result))
+        info = replace(channels_last(info_of(result)), dtype=info_of(x).dtype)
         if other is None:
             made = call_aten(CONVOLVE, [in_channels_last(x), *common, "relu" if relu else "none", [], ""], info)
         else:
-            images = [in_channels_last(x), in_channels_last(other)]
+            images = [in_channels_last(x), in_channels_last(wide(other))]
             made = call_aten(CONVOLVE_BINARY, [*images, *common, "add", None, "relu" if relu else None, [], None], info)
-        return replaced(chain, made)
+        return replaced(chain, GraphBuilder().cast(made, info_of(result).dtype))
 
 
 def replaced(chain: list[Any], made: ir.Value) -> tuple[ir.Value, ir.Value]:
