@@ -8,9 +8,7 @@ from dataclasses import asdict
 from torch.fx import GraphModule
 
 from mlirc.codegen import compiler_pages
-from mlirc.codegen.autotune import on_gpu, tune
 from mlirc.codegen.emit import EarlyKernels, Unlinked, begin_module
-from mlirc.codegen.tuning_device import TuningDevice
 from mlirc.dialects import symbols
 from mlirc.dialects.bindings import context, ir
 from mlirc.frontend import graph_cache, statistics
@@ -23,7 +21,6 @@ from mlirc.frontend.pending import Pending
 from mlirc.frontend.prepared import Prepared
 from mlirc.frontend.report import calls_through_python, read_report
 from mlirc.frontend.reproduce import import_script, write_reproducer
-from mlirc.frontend.sizes import size_hints
 from mlirc.lowering import pass_errors
 from mlirc.lowering.kernel_listener import listening
 from mlirc.lowering.pass_manager import PassError, PipelineRun, functions, run_pipeline, verify_forms
@@ -63,10 +60,8 @@ def compile_anew(
             dump.write(stage, ",".join(rest))
             if stage == "plan":
                 read_report(module, record, imported.aten, report)
-        if options.mode in TUNED_MODES and on_gpu(module):
-            with _timed(report, "tune"):
-                found = tune(module, TuningDevice, size_hints(gm), options.tune_seconds, place.folder)
-                report.tuned = [asdict(x) for x in found]
+        if options.mode in TUNED_MODES:
+            _tune(module, gm, options, report, place)
         with _timed(report, "emit"):
             unlinked = _begin_emit(imported, kind, early)
         report.through_python = calls_through_python(unlinked["graph"].host.calls)
@@ -83,6 +78,20 @@ def compile_anew(
 
     pending = Pending(finish, lambda error: _emit_failure(error, module, kind))
     return pending.result() if unlinked["graph"].host.uses_gpu else pending
+
+
+def _tune(
+    module: ir.Module, gm: GraphModule, options: Options, report: statistics.GraphReport, place: graph_cache.Place
+) -> None:
+    """Has the kernels on GPUs measured, if there are any."""
+    from mlirc.codegen import autotune  # what generates for GPUs takes a while to load
+    from mlirc.codegen.tuning_device import TuningDevice
+    from mlirc.frontend.sizes import size_hints
+
+    if autotune.on_gpu(module):
+        with _timed(report, "tune"):
+            found = autotune.tune(module, TuningDevice, size_hints(gm), options.tune_seconds, place.folder)
+            report.tuned = [asdict(x) for x in found]
 
 
 @contextmanager
