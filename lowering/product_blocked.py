@@ -37,6 +37,7 @@ ALL_PANEL_BYTES = 800 << 10  # where that is all of them, and rows are many
 TILE_BYTES = 320 << 10  # of tiles that wait for the next block of k
 MOST_ROWS = 288  # that pass over packed panels before other panels take their place, where tiles wait
 FEW_PANELS = 3  # rows are packed only for more
+CACHE_LINE = 64
 # of rows that lay transposed, and of the panels that pass over them
 TURNED_BYTES, PASSING_BYTES = 512 << 10, 256 << 10
 
@@ -199,6 +200,7 @@ class BlockedWriter(ProductWriter):
         e, b, steps = self.e, self.e.index, self.e.i64(self.steps)
         if self.direct is None or columns < self.width:
             width = -(-columns // self.lanes) * self.lanes
+            self.prefetch(row, size, number)
             self.multiply_tile((size, width), a, panel, e.env["tile"], steps)
             self.epilogue(row, size, number, [e.env["tile"]], columns)
             return
@@ -207,6 +209,22 @@ class BlockedWriter(ProductWriter):
         place = b.add(b.mul(row, apart), b.mul(number, e.i64(self.width)))
         to = self.advance(e.env["base", output.access.operand], b.add(place, e.integer(output.access.address.rest)))
         self.multiply_tile((size, self.width), a, panel, to, steps, apart)
+
+    def prefetch(self, row: Value, size: int, number: Value) -> None:
+        """What the epilogue will read and write of a tile: short runs far apart, which no processor foresees."""
+        e, b = self.e, self.e.index
+        for access, apart, write in self.p.touched():
+            bytes_, step = access.dtype.itemsize, e.integer(apart)
+            first = b.add(b.mul(number, e.i64(self.width)), e.integer(access.address.rest))
+            run = self.width * bytes_
+            for i in range(size):
+                place = b.add(first, b.mul(b.add(row, e.i64(i)), step))
+                line = self.advance(e.env["base", access.operand], b.mul(place, e.i64(bytes_)), "i8")
+                for at in [*range(0, run, CACHE_LINE), run - 1]:
+                    hint = f"<{{cache = 1 : i32, hint = 3 : i32, rw = {int(write)} : i32}}>"
+                    e.lines.append(
+                        f'"llvm.intr.prefetch"({self.advance(line, e.i64(at), "i8")}) {hint} : (!llvm.ptr) -> ()'
+                    )
 
     # ---- packing
 

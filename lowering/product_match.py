@@ -65,15 +65,25 @@ class Product:
         assert self.k.known is not None
         return self.k.known
 
-    def plain_result(self) -> Int | None:
-        """Where the product is the one result, in float32 and with its columns side by side: elements from row to row."""
-        (total, _), *others = self.totals
-        output, *more = self.kernel.outputs
-        access = output.access
-        plain = not (others or more or access.scalars or access.mask or _has_dims(access.address.rest))
-        if not plain or output.node is not total or access.address.strides.get(self.n.name) != 1:
+    def even_rows(self, access: Access) -> Int | None:
+        """Where the elements of a row lie side by side, and rows evenly: elements from row to row."""
+        strides = access.address.strides
+        if access.scalars or access.mask or _has_dims(access.address.rest) or strides.get(self.n.name) != 1:
             return None
         return _row_stride([axis.name for axis in self.m], self.kernel, access)
+
+    def plain_result(self) -> Int | None:
+        """Where the product is the one result, in float32: elements from row to row, if rows lie evenly."""
+        (total, _), *others = self.totals
+        output, *more = self.kernel.outputs
+        return None if others or more or output.node is not total else self.even_rows(output.access)
+
+    def touched(self) -> list[tuple[Access, Int, bool]]:
+        """What the epilogue reads and writes by rows that lie evenly: elements from row to row, whether it is written."""
+        reads = [(n.access, False) for n in self.epilogue if n.kind == "read"]
+        every = [*reads, *((output.access, True) for output in self.kernel.outputs)]
+        found = [(access, self.even_rows(access), write) for access, write in every]
+        return [(access, apart, write) for access, apart, write in found if apart]
 
 
 def match_product(kernel: Kernel) -> Product | None:
