@@ -10,9 +10,10 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
-from torch._functorch.partitioners import min_cut_rematerialization_partition
 from torch._subclasses.fake_tensor import FakeTensor
 from torch.fx import Graph, GraphModule, Node
+
+from mlirc.frontend import recomputation
 
 aten = torch.ops.aten
 Compile = Callable[[GraphModule, Sequence[Any]], Callable[[list], list]]
@@ -28,7 +29,7 @@ LINEAR = {
 
 def partition(joint: GraphModule, inputs: Any, **options: Any) -> tuple[GraphModule, GraphModule]:
     """The partitioner, which notes of a backward graph whether its gradients may be None."""
-    forward, backward = min_cut_rematerialization_partition(joint, inputs, **options)
+    forward, backward = recomputation.partition(joint, inputs, **options)
     backward.meta["takes_none"] = len(gradients(backward)) > 1
     return forward, backward
 

@@ -1,8 +1,9 @@
-"""Operators that are traced in parts on a GPU, so that a backward graph computes anew what is cheap instead of having it saved.
+"""What a backward graph on a GPU computes anew, because that is cheap, instead of having it saved.
 
 The partitioner between forward and backward graph recomputes elementwise operators that it knows. Others it takes for
 library calls, for which everything must be there: a log-softmax over a vocabulary in float32 (1.6 GB for GPT-2, twice what
-the logits take), the tanh within a GELU. In parts, a row's largest element and the logarithm of its sum are saved.
+the logits take), the tanh within a GELU. So a loss is traced in parts, of which a row's largest element and the logarithm of
+its sum are saved; and gradients of elementwise operators stand in the partitioner's graph as one that it knows.
 """
 
 from collections.abc import Callable
@@ -10,7 +11,10 @@ from typing import Any
 
 import torch
 from torch._decomp import get_decompositions
+from torch._functorch.partitioners import min_cut_rematerialization_partition
 from torch._ops import OpOverload
+from torch.fx import GraphModule, Node
+from torch.utils.checkpoint import CheckpointPolicy
 
 aten = torch.ops.aten
 MEAN = 1  # ATen's number of a reduction
@@ -19,11 +23,96 @@ PARTS = get_decompositions(
         aten._log_softmax,
         aten._log_softmax_backward_data,
         aten.detach,  # of what an operator keeps for its gradient
-        aten.sigmoid_backward,
-        aten.silu_backward,
-        aten.tanh_backward,
     ]
 )
+ELEMENTWISE = {aten.sigmoid_backward.default, aten.silu_backward.default, aten.tanh_backward.default}  # (grad, x)
+STOOD_FOR = "mlirc_stood_for"
+
+
+def partition(joint: GraphModule, inputs: Any, **options: Any) -> tuple[GraphModule, GraphModule]:
+    """The forward and the backward graph, as the partitioner chooses them where it knows ELEMENTWISE too."""
+    for node in joint.graph.find_nodes(op="call_function", target=aten.sum.dim_IntList):
+        pick_instead(node)
+    for node in joint.graph.find_nodes(op="call_function", target=aten._to_copy.default):
+        if is_rounded_log_softmax(node):  # the logits, which a model returns, are saved in its place
+            node.meta["recompute"] = CheckpointPolicy.MUST_RECOMPUTE
+    for node in joint.graph.nodes:
+        if node.target in ELEMENTWISE and is_on_gpu(node.meta["val"]):
+            node.meta[STOOD_FOR] = node.target
+            node.kwargs = {"approximate": str(node.target)}  # so that no two operators are taken for the same
+            node.target = aten.gelu_backward.default
+    graphs = min_cut_rematerialization_partition(joint, inputs, **options)
+    for gm in graphs:
+        for node in gm.graph.nodes:
+            if STOOD_FOR in node.meta:
+                node.target, node.kwargs = node.meta.pop(STOOD_FOR), {}
+        gm.recompile()
+    return graphs
+
+
+def pick_instead(node: Node) -> None:
+    """The sum over classes of the gradient of a loss, which has one element that is not 0 in a row, needs no sum.
+
+    before:  %w = where((classes == target) & counted, %value, 0)   %s = sum(%w, [1], keepdim)
+    after:   %s = where((target >= 0) & (target < C) & counted, %value, 0)
+    """
+    casts: list[Node] = []
+    x: Any = node.args[0]
+    while is_call(x, aten._to_copy.default):
+        casts.append(x)
+        x = x.args[0]
+    if node.args[1:] != ([1], True) or node.kwargs or not is_call(x, aten.where.self):
+        return
+    chosen, value, zero = x.args
+    if (
+        not is_call(chosen, aten.bitwise_and.Tensor)
+        or not is_call(zero, aten.scalar_tensor.default)
+        or zero.args != (0.0,)
+    ):
+        return
+    hit, counted = chosen.args
+    if not is_call(hit, aten.eq.Tensor) or not is_call(hit.args[0], aten.arange.default):
+        return
+    classes, target = hit.args
+    (rows, size), across = x.meta["val"].shape, [n.meta["val"].shape[-1:] for n in (value, counted, target)]
+    if classes.args != (size,) or any(n not in ((), (1,)) for n in across) or target.meta["val"].shape != (rows, 1):
+        return
+    with node.graph.inserting_before(node):
+        within = call(node, aten.ge.Scalar, target, 0)
+        for more in (call(node, aten.lt.Scalar, target, size), counted):
+            within = call(node, aten.bitwise_and.Tensor, within, more)
+        made = call(node, aten.where.self, within, value, zero)
+        for cast in reversed(casts):
+            made = call(node, aten._to_copy.default, made, **cast.kwargs)
+    node.replace_all_uses_with(made)
+    node.graph.erase_node(node)
+
+
+def is_rounded_log_softmax(cast: Node) -> bool:
+    """Whether it converts (x - largest) - log(sum) on a GPU."""
+    x: Any = cast.args[0]
+    if not is_call(x, aten.sub.Tensor) or not is_on_gpu(cast.meta["val"]):
+        return False
+    shifted, total = x.args[:2]
+    return (
+        is_call(total, aten.log.default)
+        and is_call(shifted, aten.sub.Tensor)
+        and is_call(shifted.args[1], aten.amax.default)
+    )
+
+
+def is_call(x: Any, target: OpOverload) -> bool:
+    return isinstance(x, Node) and x.target is target
+
+
+def call(at: Node, target: OpOverload, *args: Any, **options: Any) -> Node:
+    """A new node, with the value that fake tensors give it, and what `at` knows of where it comes from."""
+    made = at.graph.call_function(target, args, options)
+    made.meta = {k: v for k, v in at.meta.items() if k not in ("val", "tensor_meta")}
+    values = [x.meta["val"] if isinstance(x, Node) else x for x in args]
+    with at.meta["val"].fake_mode:
+        made.meta["val"] = target(*values, **options)
+    return made
 
 
 def is_on_gpu(x: torch.Tensor) -> bool:

@@ -28,6 +28,7 @@ from mlirc.lowering.kernel_body import IMPLICIT, Body, Node, Pool, Result, Tenso
 from mlirc.lowering.kernel_label import merge_labels
 from mlirc.lowering.kernel_products import stays_product
 
+SLACK = 1 + 1 / 64  # times as many points are as many: what is added to pad the rows of a large matrix
 MANY_READS = 6  # of one tensor, as of a pool's windows: more are not done again
 
 
@@ -124,10 +125,18 @@ def inline(producer: Body, consumer: Body, keep: set[Tensor], limits: Limits) ->
     return limits.check(Body(consumer.parallel, consumer.inner, results, label))
 
 
+def points_more(producer: Body, consumer: Body) -> bool:
+    """Whether more than a few points of the consumer lie outside of the producer: padding adds less."""
+    return cost.points(consumer.space) > SLACK * cost.points(producer.space)
+
+
 def _allow_evaluation(producer: Body, consumer: Body, found: list[Site], solutions: dict[int, Map]) -> None:
     """NO RECOMPUTE: what is not trivially cheap is computed at no more points than before. MASKED: nor to be hidden."""
     evaluations = 0
     seen = set()
+    together: dict[Map, list[Node]] = {}  # results that are read at the same points share what they are computed from
+    for site in found:
+        together.setdefault(solutions[id(site.read)], []).append(site.result.node)
     is_product = consumer.product is not None
     for site in found:
         nodes = nodes_below([site.result.node])
@@ -135,18 +144,18 @@ def _allow_evaluation(producer: Body, consumer: Body, found: list[Site], solutio
             raise Refused("NO RECOMPUTE")
         masked = site.read.mask is not None
         solution = solutions[id(site.read)]
-        if masked and not cost.is_cheap(nodes):
+        if masked and points_more(producer, consumer) and not cost.is_cheap(nodes):
             raise Refused("MASKED")
         if any(n.name == "check_index" for n in nodes) and (masked or not _is_one_to_one(producer, consumer, solution)):
             raise Refused("EVERY INDEX IS CHECKED")
-        if (solution, id(site.result.node)) in seen:
-            continue
-        seen.add((solution, id(site.result.node)))
         inner = bool(_dims(solution, site.read.mask) & consumer.inner_dims)
+        if (solution, inner) in seen:
+            continue
+        seen.add((solution, inner))
         if inner and is_product:
             raise Refused("PRODUCTS STAY")
         evaluations += cost.points(consumer.space if inner else consumer.parallel)
-        if evaluations > cost.points(producer.space) and not cost.is_trivial(nodes):
+        if evaluations > SLACK * cost.points(producer.space) and not cost.is_trivial(nodes_below(together[solution])):
             raise Refused("NO RECOMPUTE")
 
 

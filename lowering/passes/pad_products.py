@@ -7,7 +7,7 @@ import torch
 
 from mlirc.dialects import symbols
 from mlirc.dialects.bindings import ir
-from mlirc.dialects.dialect import create
+from mlirc.dialects.dialect import Elementwise, Reduction, create
 from mlirc.dialects.graph_builder import GraphBuilder, constant_text
 from mlirc.dialects.symbols import Int
 from mlirc.dialects.tensor_types import TensorInfo, contiguous, info_of, type_of
@@ -34,7 +34,8 @@ class PadProducts:
     ALIGNED     the rows of all three matrices as they lie in memory are multiples of 16 bytes already: stays
     TOO SMALL   moving the padded matrices would take longer than the product gains
     BY ROWS     only the rows of a result that the graph returns are unaligned: split-unaligned writes it as it lies
-    A parameter is padded once (hoist-parameters); whoever reads the result reads past the padding, fused.
+    A parameter is padded once (hoist-parameters); whoever reads the result reads past the padding, fused. Who else reads
+    an operand that was computed, as a bias's gradient does, reads the padded one, so that the other is never stored.
     """
 
     name = "pad-products"
@@ -60,6 +61,30 @@ class PadProducts:
                     made = padded(op, wanted)
                 op.results[0].replace_all_uses_with(made)
                 op.operation.erase()
+        for op in list(function.regions[0].blocks[0].operations):
+            if op.operation.name == "mlirc.pad":
+                share(op)
+
+
+def share(pad: Any) -> None:
+    """Who reads what was padded reads the padded matrix, but for other products' paddings, which become this one (cse)."""
+    x = view_root(pad.operands[0])
+    info, wide = info_of(x), info_of(pad.results[0])
+    rows = info.rank == wide.rank == 2 and info.shape[0] == wide.shape[0] and info.is_contiguous
+    if isinstance(x.owner, ir.Block) or not rows or info_of(pad.operands[0]) != info:
+        return
+    readers = [(use.owner, use.operand_number) for use in x.uses]
+    wanted = [
+        (r, k)
+        for r, k in readers
+        if isinstance(r, (Elementwise, Reduction)) and pad.operation.is_before_in_block(r.operation)
+    ]
+    if wanted:
+        with ir.InsertionPoint.after(pad.operation), pad.location:
+            index = [symbols.symbol("d0"), symbols.symbol("d1")]
+            part = GraphBuilder(info).view(pad.results[0], info.shape, wide.stride, index)
+        for reader, k in wanted:
+            reader.operands[k] = part
 
 
 def round_up(size: int, dtype: torch.dtype) -> int:
