@@ -3,8 +3,8 @@
 // A batch norm by parameters, an addition and a relu go into the convolution; its result is copied back to row-major.
 // CHECK-LABEL: func.func @block
 // CHECK: %[[SCALE:.+]] = "mlirc.mul"(%{{.+}}, %arg2)
-// CHECK: %[[W:.+]] = "mlirc.mul"(%arg1, %{{.+}})
 // CHECK: %[[B:.+]] = "mlirc.add"(%{{.+}}, %arg3)
+// CHECK: %[[W:.+]] = "mlirc.mul"(%arg1, %{{.+}})
 // CHECK: %[[P:.+]] = "mlircx.aten"(%[[W]]) {{.*}}op = "mkldnn._reorder_convolution_weight.default"{{.*}} -> tensor<8x8x3x3xf32, {layout = "mkldnn"}>
 // CHECK: %[[X:.+]] = "mlirc.copy"(%arg0) {{.*}} -> tensor<2x8x5x5xf32, {stride = "200, 1, 40, 8"}>
 // CHECK: %[[Y:.+]] = "mlircx.aten"(%[[X]], %{{.+}}, %[[P]], %[[B]]) {{.*}}\22add\22, null, \22relu\22{{.*}}op = "mkldnn._convolution_pointwise.binary"
