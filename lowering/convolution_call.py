@@ -10,6 +10,7 @@ from mlirc.dialects.dialect import attribute_value
 from mlirc.dialects.ops.convolution import words
 from mlirc.dialects.tensor_types import TensorInfo, info_of
 from mlirc.lowering.channels_last import channels_last
+from mlirc.lowering.convolution_choice import has_room
 from mlirc.lowering.kernel_verifier import expect
 
 AFTER = ("scale", "shift", "relu")  # in this order
@@ -119,6 +120,8 @@ def refusal(c: Convolution) -> str:
         return "STATIC IMAGES"
     if any(image.stride != channels_last(image).stride for image in (c.x, c.out)):
         return "CHANNELS LAST"
+    if not has_room(c.channels, c.taps, max(c.columns.count, c.columns.size)):
+        return "ROOM"
     return "" if c.w.is_contiguous else "CONTIGUOUS WEIGHTS"
 
 

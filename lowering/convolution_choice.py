@@ -7,6 +7,8 @@ from mlirc.dialects.symbols import Int
 FEW_CHANNELS = 16
 FEW_WINDOWS = 4  # of a row
 LARGE_WEIGHTS = 1 << 20  # bytes
+# what a thread's stack has room for: elements of a filter, of them in one channel, windows of a row
+MOST_STEPS, MOST_TAPS, MOST_WINDOWS = 8192, 128, 2048
 
 
 @dataclass(frozen=True)
@@ -42,8 +44,9 @@ class Choice:
         """Whether there is enough of everything for a kernel of ours."""
         if not self.plain:
             return False
-        channels = min(self.w[:2])  # type: ignore[type-var]  # numbers, as it is plain
-        return bool(channels >= FEW_CHANNELS and self.out[3] >= FEW_WINDOWS)
+        filters, channels, height, width = self.w
+        fits = has_room(max(filters, channels), height * width, max(self.x[3], self.out[3]))  # type: ignore[arg-type]  # it is plain
+        return fits and bool(min(filters, channels) >= FEW_CHANNELS and self.out[3] >= FEW_WINDOWS)
 
     @property
     def generates_forward(self) -> bool:
@@ -58,6 +61,11 @@ class Choice:
     @property
     def generates_weight_gradient(self) -> bool:
         return self.is_large
+
+
+def has_room(channels: int, taps: int, windows: int) -> bool:
+    """Whether the scratch of our kernels fits on a thread's stack."""
+    return channels * taps <= MOST_STEPS and taps <= MOST_TAPS and windows <= MOST_WINDOWS
 
 
 def lie_channels_last(choices: list[Choice]) -> bool:

@@ -12,6 +12,7 @@ from mlirc.dialects.bindings import context, func, ir
 from mlirc.dialects.dialect import create
 from mlirc.dialects.interpreter import run
 from mlirc.dialects.tensor_types import TensorInfo, type_of
+from mlirc.lowering.convolution_call import Convolution, read_convolution, refusal
 from mlirc.lowering.kernel_verifier import StageError
 from mlirc.lowering.pass_manager import run_pipeline
 from mlirc.lowering.verify_stage import verify_stage
@@ -206,6 +207,11 @@ def gradients(module: nn.Module, f, x: torch.Tensor) -> list[torch.Tensor]:
     return [x.grad, *(p.grad.clone() for p in module.parameters())]
 
 
+def read(case: Case) -> Convolution:
+    with context():
+        return read_convolution(case.module().body.operations[0].regions[0].blocks[0].operations[0])
+
+
 def test_training():
     """Kernels of ours for every weight but the first; each gradient as exact as eager's, and laid out so."""
     module, x = Net(), torch.randn(4, 3, 64, 64)
@@ -246,6 +252,15 @@ def test_large_weights_are_read_where_they_are():
     module.float().second.weight.data.mul_(2)  # nothing was kept of it, so that nobody need count this write
     module.norms[0].running_mean.add_(1)
     as_good_as_eager(call(x), module, x)
+
+
+@torch.no_grad()
+def test_what_has_no_room_on_a_stack_stays_with_onednn(monkeypatch):
+    module, x = settle(nn.Conv2d(1024, 40, 3, padding=1)), torch.randn(1, 1024, 4, 4)
+    assert report(module, x)["aten"]
+    assert refusal(read(Case("convolution_weight_gradient", "3x3"))) == ""
+    monkeypatch.setitem(SHAPES, "wide", (1, 16, 16, 1, 2100, (1, 3), (1, 1), (0, 0), (1, 1)))
+    assert refusal(read(Case("convolution_weight_gradient", "wide"))) == "ROOM"
 
 
 @torch.no_grad()
