@@ -25,7 +25,8 @@ class GatherEarly:
 
     So a cross entropy writes no log-probabilities.
     ONE OF A ROW  one element is picked of each row, at the end of a chain that nothing else needs
-    IN MEMORY     what the chain starts from is there whatever is done: an argument, a sum, a product, a view of one
+    IN MEMORY     what the chain starts from is there whatever is done: an argument, a sum, a product, a view of one.
+                  A view within the chain, of a cast say, becomes a view of what is cast
     """
 
     name = "gather-early"
@@ -76,7 +77,8 @@ class _Picked:
         if info_of(x).shape != self.sizes:
             return False
         if not is_worked(x.owner):
-            return not is_worked(_root(x).owner)
+            before = before_view(x)
+            return not is_worked(_root(x if before is None else before).owner)
         self.ops.add(x.owner.operation)
         return len(self.ops) <= MOST and all(map(self.fits, x.owner.operands))
 
@@ -90,6 +92,19 @@ class _Picked:
     def make(self, x: ir.Value) -> ir.Value:
         info = info_of(x)
         type_ = type_of(replace(info, shape=self.shape, stride=None))
+        before = before_view(x)
+        if before is not None:
+            seen = type_of(replace(info, dtype=info_of(before).dtype))
+            view = create("view", [before], [seen], dict(x.owner.attributes.items())).out
+            picked = create(
+                "gather",
+                [view, self.index],
+                [type_of(replace(info_of(view), shape=self.shape, stride=None))],
+                self.attributes,
+            ).out
+            op = x.owner.x.owner
+            with op.location:
+                return create(type(op).mnemonic, [picked], [type_], dict(op.attributes.items())).out
         if not is_worked(x.owner):
             return create("gather", [x, self.index], [type_], self.attributes).out
         operands = [self.value(operand) for operand in x.owner.operands]
@@ -97,6 +112,15 @@ class _Picked:
             return operands[0]
         with x.owner.location:
             return create(type(x.owner).mnemonic, operands, [type_], dict(x.owner.attributes.items())).out
+
+
+def before_view(x: ir.Value) -> ir.Value | None:
+    """Where x is a view of what an elementwise op made of one tensor: that tensor, of which it can be a view as well."""
+    op = x.owner.x.owner if isinstance(x.owner, View) else None
+    if not isinstance(op, Elementwise) or len(op.operands) != 1:
+        return None
+    made, given = info_of(op.results[0]), info_of(op.operands[0])
+    return op.operands[0] if (made.shape, made.stride) == (given.shape, given.stride) else None
 
 
 def _root(x: ir.Value) -> ir.Value:

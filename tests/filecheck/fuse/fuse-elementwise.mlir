@@ -74,6 +74,19 @@ func.func @broadcast_expensive(%x: tensor<8xf32>, %y: tensor<4x8xf32>) -> tensor
   return %1 : tensor<4x8xf32>
 }
 
+// ... but two results that are read at the same points are one expression.
+// CHECK-LABEL: func.func @two_results
+// CHECK-NEXT:    "mlircx.kernel"(%arg0)
+// CHECK-NOT:     "mlircx.kernel"
+// CHECK:         return
+func.func @two_results(%x: tensor<8xf32>) -> tensor<8xf32> {
+  %0 = "mlirc.exp"(%x) : (tensor<8xf32>) -> tensor<8xf32>
+  %1 = "mlirc.sin"(%0) : (tensor<8xf32>) -> tensor<8xf32>
+  %2 = "mlirc.cos"(%0) : (tensor<8xf32>) -> tensor<8xf32>
+  %3 = "mlirc.add"(%1, %2) : (tensor<8xf32>, tensor<8xf32>) -> tensor<8xf32>
+  return %3 : tensor<8xf32>
+}
+
 // ... a negation is.
 // CHECK-LABEL: func.func @broadcast_cheap
 // CHECK:         label = "neg_add"

@@ -18,6 +18,21 @@ func.func @one_of_a_row(%x: tensor<64x500xbf16>, %label: tensor<64x1xi64>) -> te
   return %5 : tensor<64x1xf32>
 }
 
+// A view of a cast becomes a cast of a view: only what is picked is converted.
+// CHECK-LABEL: func.func @behind_a_view
+// CHECK:         %[[V:.*]] = "mlirc.view"(%arg0) {{.*}} -> tensor<64x500xbf16>
+// CHECK-NEXT:    %[[G:.*]] = "mlirc.gather"(%[[V]], %arg2)
+// CHECK-NEXT:    %[[C:.*]] = "mlirc.cast"(%[[G]]) : (tensor<64x1xbf16>) -> tensor<64x1xf32>
+// CHECK-NEXT:    %[[D:.*]] = "mlirc.sub"(%[[C]], %arg1) : (tensor<64x1xf32>, tensor<64x1xf32>) -> tensor<64x1xf32>
+// CHECK-NEXT:    return %[[D]]
+func.func @behind_a_view(%x: tensor<8x8x500xbf16>, %y: tensor<64x1xf32>, %label: tensor<64x1xi64>) -> tensor<64x1xf32> {
+  %0 = "mlirc.cast"(%x) : (tensor<8x8x500xbf16>) -> tensor<8x8x500xf32>
+  %1 = "mlirc.view"(%0) {map = "d0//8, d0 % 8, d1", offset = "0"} : (tensor<8x8x500xf32>) -> tensor<64x500xf32>
+  %2 = "mlirc.sub"(%1, %y) : (tensor<64x500xf32>, tensor<64x1xf32>) -> tensor<64x500xf32>
+  %3 = "mlirc.gather"(%2, %label) {dim = 1 : i64, message = "m"} : (tensor<64x500xf32>, tensor<64x1xi64>) -> tensor<64x1xf32>
+  return %3 : tensor<64x1xf32>
+}
+
 // The log-probabilities are needed all the same: reading one of them costs less than computing it again.
 // CHECK-LABEL: func.func @needed
 // CHECK:         "mlirc.sub"{{.*}} -> tensor<64x500xf32>

@@ -25,6 +25,19 @@ func.func @returned(%x: tensor<8192x768xbf16, {device = "cuda:0"}>, %w: tensor<3
 }
 
 
+// The gradient of a bias is the sum over rows of what was padded: it reads the padded one, and %d is never stored.
+// CHECK-LABEL: func.func @bias_gradient
+// CHECK:         %[[D:.*]] = "mlirc.neg"
+// CHECK:         %[[P:.*]] = "mlirc.pad"(%[[D]])
+// CHECK:         %[[V:.*]] = "mlirc.view"(%[[P]]) {map = "d0, d1", offset = "0"} {{.*}} -> tensor<8192x30522xbf16, {device = "cuda:0", stride = "30528, 1"}>
+// CHECK:         "mlirc.sum"(%[[V]])
+func.func @bias_gradient(%g: tensor<8192x30522xbf16, {device = "cuda:0"}>, %w: tensor<30522x768xbf16, {device = "cuda:0"}>) -> (tensor<8192x768xbf16, {device = "cuda:0"}>, tensor<30522xbf16, {device = "cuda:0"}>) {
+  %d = "mlirc.neg"(%g) : (tensor<8192x30522xbf16, {device = "cuda:0"}>) -> tensor<8192x30522xbf16, {device = "cuda:0"}>
+  %0 = "mlirc.matmul"(%d, %w) : (tensor<8192x30522xbf16, {device = "cuda:0"}>, tensor<30522x768xbf16, {device = "cuda:0"}>) -> tensor<8192x768xbf16, {device = "cuda:0"}>
+  %1 = "mlirc.sum"(%d) {dims = "0", keepdim = "false"} : (tensor<8192x30522xbf16, {device = "cuda:0"}>) -> tensor<30522xbf16, {device = "cuda:0"}>
+  return %0, %1 : tensor<8192x768xbf16, {device = "cuda:0"}>, tensor<30522xbf16, {device = "cuda:0"}>
+}
+
 // Its gradients: %d is padded once for both, and the gradient of the weight loses rows, which is a view.
 // CHECK-LABEL: func.func @gradients
 // CHECK:         %[[D:.*]] = "mlirc.pad"(%arg0) {{.*}} -> tensor<8192x30528xbf16, {device = "cuda:0"}>
