@@ -9,6 +9,7 @@ at least 1, or NaN, so that its reciprocal is a normal number, computed once for
 GELU is x Phi(x), and Phi(x) is at most 1: its erf need not be accurate beside 0.
 """
 
+import math
 from typing import Any
 
 import torch
@@ -39,7 +40,22 @@ class GeluOfFloats:
 
     @staticmethod
     def scalar(b: Any, x: Any) -> Any:
-        return vector_math_erf.gelu(b, x) if picks_eight(b) else OPS["gelu"].scalar(b, x)
+        return b.mul(x, vector_math_erf.normal(b, x)) if picks_eight(b) else OPS["gelu"].scalar(b, x)
+
+
+class GeluBackwardOfFloats:
+    """What `node.cls` is of its gradient: of Phi(y) + y e^(-y^2/2) / sqrt(2 pi)."""
+
+    computes = "float"
+    cheap = False
+
+    @staticmethod
+    def scalar(b: Any, x: Any, y: Any) -> Any:
+        if not picks_eight(b):
+            return OPS["gelu_backward"].scalar(b, x, y)
+        power = vector_math_exp.exp_of_at_most_zero(b, b.mul(b.mul(y, y), b.constant(-0.5)))
+        density = b.mul(b.constant(1 / math.sqrt(2 * math.pi)), power)
+        return b.mul(x, b.add(vector_math_erf.normal(b, y), b.mul(y, density)))
 
 
 def use_bounds(kernel: Kernel, vector: Vector) -> None:
@@ -51,6 +67,8 @@ def use_bounds(kernel: Kernel, vector: Vector) -> None:
             node.cls = ExpOfAtMostZero
         elif node.dtype == torch.float32 and node.kind == "gelu":
             node.cls = GeluOfFloats
+        elif node.dtype == torch.float32 and node.kind == "gelu_backward":
+            node.cls = GeluBackwardOfFloats
         elif node.dtype == torch.float32 and node.kind == "div":
             x, y = node.operands
             if is_at_least_one(y) and lanes not in y.dims and node.dims != y.dims:

@@ -54,6 +54,23 @@ def test_gelu():
     assert (out - x.double() * torch.special.ndtr(x.double())).abs().max() <= 3e-7
 
 
+def test_gradient_of_gelu():
+    x, y = torch.randn(8192), torch.randn(8192) * 3
+    y[:6] = torch.tensor([-INF, NAN, -0.0, 1e30, -30.0, 5.6])
+    place = info(f32, "8192")
+    kernel = NativeKernel(
+        [place, place],
+        "8192",
+        "",
+        lambda k, x, y: [(k.gelu_backward(k.read(x, k.dims), k.read(y, k.dims)), k.dims, place)],
+    )
+    out, eager = torch.empty(8192), torch.ops.aten.gelu_backward(x, y)
+    kernel([x, y], [out])
+    torch.testing.assert_close(out, eager, rtol=1e-6, atol=1e-6, equal_nan=True)
+    exact = torch.ops.aten.gelu_backward(x.double(), y.double())
+    assert (out - exact)[6:].norm() <= 1.2 * (eager - exact)[6:].norm()
+
+
 ROWS = {
     "a mask": [-INF] * 50 + [0.0] * 46,
     "all masked": [-INF] * 96,
