@@ -1,13 +1,18 @@
 """Dropout of tensors on a GPU, up to the host program; what it draws is in test_random_numbers.py, and in tests/gpu."""
 
+import re
+import subprocess
+
 import llvmlite.binding as llvm
 import pytest
 import torch
 from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.fx.experimental.proxy_tensor import make_fx
+from triton import knobs
 
 from mlirc.codegen import cuda_random
 from mlirc.codegen.host_program import host_program
+from mlirc.codegen.triton_compile import compile_kernels, source_of
 from mlirc.dialects import random_state
 from mlirc.dialects.bindings import context
 from mlirc.dialects.dialect import attribute_value
@@ -15,6 +20,7 @@ from mlirc.dialects.random_state import DropoutLaunch, GeneratorLayout, dropout_
 from mlirc.frontend.importer import import_graph
 from mlirc.lowering import pipelines
 from mlirc.lowering.pass_manager import run_pipeline
+from mlirc.lowering.triton_random_state import state_kernel
 
 
 @pytest.fixture(autouse=True)
@@ -100,3 +106,14 @@ def test_launches_are_atens(elements, itemsize, launch):
 @pytest.mark.parametrize("known", [GeneratorLayout(16, 64), GeneratorLayout(24, 32)])
 def test_native_code_is_well_formed(known):
     llvm.parse_assembly(cuda_random.text(known)).verify()
+
+
+def test_the_generators_addresses_are_not_cleared(tmp_path):
+    """A register that is set to 0 before a load, as its result, must not be the address."""
+    (made,) = compile_kernels([source_of("random_state", state_kernel())])
+    (tmp_path / "cubin").write_bytes(made.cubin)
+    command = [knobs.nvidia.cuobjdump.path, "--dump-sass", tmp_path / "cubin"]
+    code = subprocess.run(command, capture_output=True, text=True, check=True).stdout
+    cleared = set(re.findall(r"CS2R (R\d+), SRZ", code))
+    addresses = re.findall(r"LDG\S* R\d+, desc\[\w+\]\[(R\d+)", code)
+    assert len(addresses) == 2 and not cleared & set(addresses)
