@@ -1,5 +1,6 @@
 """Which convolutions on a CPU lie channels last, and which of them and of their gradients are kernels of our own."""
 
+import math
 from dataclasses import dataclass
 
 from mlirc.dialects.symbols import Int
@@ -22,7 +23,7 @@ class Choice:
         64 ch.,  56x56    126 | 138 | 123   122 | 134 | 126    75 |  67 | 125
         128 ch., 28x28    126 | 127 | 124   128 | 128 | 123    99 |  85 | 126
         256 ch., 14x14    122 | 118 | 138   121 | 126 | 122    97 |  85 | 134
-        512 ch., 7x7       83 |  63 | 130   102 |  92 |  97    45 |  30 | 120
+        512 ch., 7x7       83 |  63 | 130    99 |  95 | 132    45 |  30 | 120
     """
 
     x: tuple[Int, ...]
@@ -44,15 +45,14 @@ class Choice:
         """Whether there is enough of everything for a kernel of ours."""
         if not self.plain:
             return False
-        filters, channels, height, width = self.w
-        fits = has_room(max(filters, channels), height * width, max(self.x[3], self.out[3]))  # type: ignore[arg-type]  # it is plain
-        return fits and bool(min(filters, channels) >= FEW_CHANNELS and self.out[3] >= FEW_WINDOWS)
+        (filters, channels, height, width), windows = numbers(self.w), numbers(self.out[1:])[2]
+        fits = has_room(max(filters, channels), height * width, max(numbers(self.x[1:])[2], windows))
+        return fits and min(filters, channels) >= FEW_CHANNELS and windows >= FEW_WINDOWS
 
     @property
     def generates_forward(self) -> bool:
         """Large weights, which oneDNN would lay out anew in each call."""
-        filters, channels, height, width = self.w
-        return self.is_large and bool(filters * channels * height * width * 4 > LARGE_WEIGHTS)
+        return self.is_large and math.prod(numbers(self.w)) * 4 > LARGE_WEIGHTS
 
     @property
     def generates_input_gradient(self) -> bool:
@@ -61,6 +61,11 @@ class Choice:
     @property
     def generates_weight_gradient(self) -> bool:
         return self.is_large
+
+
+def numbers(sizes: tuple[Int, ...]) -> tuple[int, ...]:
+    """Those of a plain convolution."""
+    return tuple(n for n in sizes if isinstance(n, int))
 
 
 def has_room(channels: int, taps: int, windows: int) -> bool:

@@ -209,7 +209,8 @@ def gradients(module: nn.Module, f, x: torch.Tensor) -> list[torch.Tensor]:
 
 def read(case: Case) -> Convolution:
     with context():
-        return read_convolution(case.module().body.operations[0].regions[0].blocks[0].operations[0])
+        module = case.module()
+        return read_convolution(module.body.operations[0].regions[0].blocks[0].operations[0])
 
 
 def test_training():
