@@ -1,0 +1,67 @@
+"""Code is made by threads while Python goes on: what a fork, the GIL and a failure in such a thread do."""
+
+import os
+import sys
+import threading
+import time
+
+import pytest
+import torch
+
+from mlirc.codegen import background, shared_kernels
+from mlirc.frontend import statistics
+
+
+def test_a_fork_waits_for_what_is_being_made():
+    made = [background.start(time.sleep, 0.2), background.compute(time.sleep, 0.2)]
+    child = os.fork()
+    if child == 0:  # has no threads but this one: what is unfinished here would never be done, and old workers neither
+        ok = all(future.done() for future in made) and background.compute(sum, [2, 3]).result(timeout=20) == 5
+        os._exit(0 if ok else 1)
+    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
+
+
+def test_turns_are_short_only_while_something_is_being_made():
+    background.wait_for_all()
+    usual = sys.getswitchinterval()
+    goes_on = threading.Event()
+    made = background.start(goes_on.wait)
+    assert sys.getswitchinterval() <= background.TURN * 1.01
+    goes_on.set()
+    made.result()
+    background.wait_for_all()
+    assert sys.getswitchinterval() == pytest.approx(usual)
+
+
+def test_work_that_fails_is_over():
+    with pytest.raises(ZeroDivisionError):
+        background.start(divmod, 1, 0).result()
+    background.wait_for_all()
+
+
+@pytest.fixture(autouse=True)
+def no_fallbacks_yet():
+    statistics.reset()
+
+
+def broken(text, level):
+    raise ValueError("LLVM does not accept this")
+
+
+def test_what_llvm_refuses_runs_in_eager_from_the_first_call(monkeypatch):
+    monkeypatch.setattr(shared_kernels, "compile_ir", broken)
+    fn, x = lambda x: x.exp() * 41.5, torch.randn(5)  # no other test has this kernel
+    call = torch.compile(fn, backend="mlirc", options={"cache": False})
+    with pytest.warns(UserWarning, match="runs in eager.*emit failed.*does not accept") as caught, torch.no_grad():
+        torch.testing.assert_close([call(x), call(x)], [fn(x), fn(x)])
+    assert len(caught) == 1 and sum(statistics.fallbacks.values()) == 1
+    assert "does not accept" in statistics.graphs[-1].fallback
+
+
+def test_what_llvm_refuses_is_an_error_where_nothing_may_run_in_eager(monkeypatch):
+    monkeypatch.setattr(shared_kernels, "compile_ir", broken)
+    call = torch.compile(lambda x: x.exp() * 42.5, backend="mlirc", options={"cache": False, "fallback": "error"})
+    for _ in range(2):
+        with pytest.raises(Exception, match=r"emit failed.*to reproduce: mlirc opt \S+ --emit"), torch.no_grad():
+            call(torch.randn(5))
+    assert not statistics.fallbacks
