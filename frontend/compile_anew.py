@@ -47,6 +47,8 @@ def compile_anew(
         with _timed(report, "import"):
             imported = _import(gm, parameters, kind)
         module = imported.module
+        if kind == "backward":  # the last to use what the forward one saved
+            next(functions(module)).attributes["mlirc.consumes"] = ir.UnitAttr.get()
         rest = list(stages.values())
         dump = Dump(options.dump, kind, imported)
         dump.write("import", ",".join(rest))

@@ -26,12 +26,16 @@ ALIGNMENT = 64  # bytes: a cache line, and the widest vector
 
 @dataclass(eq=False)
 class Block:
-    """`size` bytes, in use from position `start` to position `end`, both included. `offset` is the result."""
+    """`size` bytes, in use from position `start` to position `end`, both included. `offset` is the result.
+
+    alone   whether it is no part of the arena, but an allocation that is released after its last use
+    """
 
     size: Int
     start: int
     end: int
     offset: Int = 0
+    alone: bool = False
 
 
 def lay_out(blocks: Iterable[Block]) -> Int:

@@ -7,7 +7,7 @@ from mlirc.dialects.bindings import ir
 from mlirc.dialects.dialect import make_attribute
 from mlirc.dialects.memory_ops import set_arenas
 from mlirc.dialects.symbols import Int, known_nonnegative
-from mlirc.dialects.tensor_types import info_of
+from mlirc.dialects.tensor_types import TensorInfo, info_of
 from mlirc.lowering.arena_layout import Block, lay_out, live_peak
 from mlirc.lowering.explicit_copies import make_copies_explicit
 from mlirc.lowering.input_mutation import move, settle_assigns
@@ -35,6 +35,8 @@ class PlanMemory:
     everything else gets a slot; views cost nothing. How values share memory:
 
     ARENA       slots overlap where lifetimes do not (arena_layout.py)
+    ALONE       `alone` bytes or more, on a GPU, are allocated and released where the graph frees its arguments as it goes
+                (`mlirc.consumes`): an arena is as large as it ever gets while they are still there
     IN PLACE    a kernel's output takes the slot of an operand that dies there, if it is written where that was read
     TO INPUT    a value that overwrites an input is computed there (input_mutation.py), else copied there
     OWN MEMORY, OLD VALUE: copies where one memory would be seen to be shared (explicit_copies.py)
@@ -43,6 +45,7 @@ class PlanMemory:
     name = "plan-memory"
     takes = "kernel"
     gives = "memory"
+    alone: int = 1 << 24
     reuse: bool = True  # whether anything shares memory at all; if not, each buffer has a part of the arena of its own
 
     def run(self, function: Any, ledger: Ledger) -> None:
@@ -52,7 +55,8 @@ class PlanMemory:
         block_of = self.blocks(found, targets, ledger)
         device_of = {block: info_of(buffer.value).device for buffer, block in block_of.items()}
         arenas = {
-            d: lay_out([b for b in device_of if device_of[b] == d]) for d in ("cpu", *sorted({*device_of.values()}))
+            d: lay_out([b for b in device_of if device_of[b] == d and not b.alone])
+            for d in ("cpu", *sorted({*device_of.values()}))
         }
         self.report(found, block_of, sum(arenas.values(), start=0), ledger)
         set_arenas(function, arenas)
@@ -61,6 +65,7 @@ class PlanMemory:
     def blocks(self, found: Liveness, targets: dict[ir.Value, ir.Value], ledger: Ledger) -> dict[Buffer, Block]:
         """The block of the arena for each buffer that gets a slot; buffers that share memory in place have the same."""
         block_of: dict[Buffer, Block] = {}
+        consumes = "mlirc.consumes" in found.ops[-1].operation.parent.attributes
         taken_at: dict[Block, int] = {}  # where a block was last taken over: two outputs of one kernel never share
         for buffer in found.buffers:
             if buffer.kind != PLANNED or buffer.returned or buffer.value in targets:
@@ -69,6 +74,9 @@ class PlanMemory:
             if not self.reuse:
                 block_of[buffer] = Block(size, 0, len(found.ops))
                 continue
+            if consumes and self.stands_alone(info_of(buffer.value)):
+                block_of[buffer] = Block(size, buffer.start, buffer.end, alone=True)
+                continue
             block = self.dying_operand(found, buffer, block_of, ledger)
             if block is None or taken_at.get(block) == buffer.start:
                 block = Block(size, buffer.start, buffer.end)
@@ -76,6 +84,10 @@ class PlanMemory:
             block.end = buffer.end
             block_of[buffer] = block
         return block_of
+
+    def stands_alone(self, info: TensorInfo) -> bool:
+        size = byte_size(info)
+        return isinstance(size, int) and size >= self.alone and info.device.startswith("cuda")
 
     def dying_operand(
         self, found: Liveness, out: Buffer, block_of: dict[Buffer, Block], ledger: Ledger
@@ -98,7 +110,7 @@ class PlanMemory:
         access = None
         for buffer, positions in operands.items():
             block = block_of.get(buffer)
-            if block is None or buffer.end != out.start or block.end != out.start:
+            if block is None or block.alone or buffer.end != out.start or block.end != out.start:
                 continue
             if info_of(buffer.value).device != info.device:
                 continue
@@ -120,7 +132,11 @@ class PlanMemory:
             if buffer.kind != PLANNED:
                 continue
             op, size = found.ops[buffer.start], byte_size(info_of(buffer.value))
-            if buffer in block_of:
+            if buffer in block_of and block_of[buffer].alone:
+                ledger.record(
+                    self.name, "allocate", label(op), "ALONE", True, source_line(op.location), bytes=number(size)
+                )
+            elif buffer in block_of:
                 slots = slots + size
                 place = {"bytes": number(size), "offset": number(block_of[buffer].offset)}
                 ledger.record(self.name, "slot", label(op), "ARENA", True, source_line(op.location), **place)
@@ -133,10 +149,10 @@ class PlanMemory:
             "TOTAL",
             True,
             arena=number(arena),
-            slots=len(block_of),
+            slots=sum(not block.alone for block in block_of.values()),
             bytes_of_slots=number(slots),
             bytes_of_results=number(results),
-            static_bytes_live_at_once=live_peak(list(dict.fromkeys(block_of.values()))),
+            static_bytes_live_at_once=live_peak([b for b in dict.fromkeys(block_of.values()) if not b.alone]),
         )
 
 
@@ -147,10 +163,14 @@ class _Emitter:
     found: Liveness
     block_of: dict[Buffer, Block]
     targets: dict[ir.Value, ir.Value]
-    position: dict[ir.Value, int] = field(default_factory=dict)
+    memory: dict[Block, ir.Value] = field(default_factory=dict)  # of blocks that are alone
 
     def run(self) -> None:
         releases = last_uses(self.found)
+        dead: dict[int, list[Block]] = {}
+        for block in self.block_of.values():
+            if block.alone:
+                dead.setdefault(block.end, []).append(block)
         ops = self.found.ops
         for position, (op, name) in enumerate(zip(ops, self.found.names, strict=True)):
             if name == "mlircx.kernel":
@@ -159,7 +179,7 @@ class _Emitter:
                 self.call(op, name.removeprefix("mlirc."))
             elif name == "mlirc.assign":
                 op.operation.erase()
-            for value in releases.get(position, ()):
+            for value in (*releases.get(position, ()), *(self.memory[block] for block in dead.get(position, ()))):
                 ir.Operation.create(
                     "mlirc.release", operands=[value], loc=value.owner.location, ip=ir.InsertionPoint(ops[position + 1])
                 )
@@ -188,8 +208,11 @@ class _Emitter:
         if result in self.targets:
             return move(self.targets[result], result.owner)
         block = self.block_of.get(self.found.buffer_of[result])
-        if block is None:
-            return ir.Operation.create("mlirc.allocate", results=[result.type], loc=location, ip=ip).result
+        if block is None or block.alone:
+            made = ir.Operation.create("mlirc.allocate", results=[result.type], loc=location, ip=ip).result
+            if block is not None:
+                self.memory[block] = made
+            return made
         offset = ir.StringAttr.get(str(block.offset))
         return ir.Operation.create(
             "mlirc.slot", results=[result.type], attributes={"offset": offset}, loc=location, ip=ip

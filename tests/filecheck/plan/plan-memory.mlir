@@ -118,3 +118,27 @@ func.func @views(%x: tensor<4x4xf32>) -> tensor<16xf32> {
   %w = "mlirc.view"(%2) {map = "d0", offset = "0"} : (tensor<16xf32>) -> tensor<16xf32>
   return %w : tensor<16xf32>
 }
+
+// ALONE: where a graph frees its arguments as it goes, what is large on a GPU is memory of its own, until its last use.
+// CHECK-LABEL: func.func @backward
+// CHECK:         %[[A:.*]] = "mlirc.allocate"() : () -> tensor<4096x4096xf32, {device = "cuda:0"}>
+// CHECK:         "mlircx.launch"(%arg0, %[[A]])
+// CHECK:         %[[R:.*]] = "mlirc.allocate"() : () -> tensor<4096x4096xf32, {device = "cuda:0"}>
+// CHECK:         "mlircx.launch"(%[[A]], %[[R]])
+// CHECK:         label = "exp"
+// CHECK-NEXT:    "mlirc.release"(%[[A]])
+// CHECK-NEXT:    return %[[R]]
+func.func @backward(%x: tensor<4096x4096xf32, {device = "cuda:0"}>) -> tensor<4096x4096xf32, {device = "cuda:0"}> attributes {mlirc.consumes} {
+  %0 = "mlircx.kernel"(%x) ({
+  ^bb0(%a: tensor<4096x4096xf32, {device = "cuda:0"}>):
+    %v = "mlirc.read"(%a) {map = "d0, d1", masked = false} : (tensor<4096x4096xf32, {device = "cuda:0"}>) -> f32
+    "mlircx.yield"(%v) {maps = ["d1, d0"]} : (f32) -> ()
+  }) {inner = "", label = "turn", parallel = "4096, 4096"} : (tensor<4096x4096xf32, {device = "cuda:0"}>) -> tensor<4096x4096xf32, {device = "cuda:0"}>
+  %1 = "mlircx.kernel"(%0) ({
+  ^bb0(%a: tensor<4096x4096xf32, {device = "cuda:0"}>):
+    %v = "mlirc.read"(%a) {map = "d0, d1", masked = false} : (tensor<4096x4096xf32, {device = "cuda:0"}>) -> f32
+    %e = "mlirc.exp"(%v) : (f32) -> f32
+    "mlircx.yield"(%e) {maps = ["d0, d1"]} : (f32) -> ()
+  }) {inner = "", label = "exp", parallel = "4096, 4096"} : (tensor<4096x4096xf32, {device = "cuda:0"}>) -> tensor<4096x4096xf32, {device = "cuda:0"}>
+  return %1 : tensor<4096x4096xf32, {device = "cuda:0"}>
+}
