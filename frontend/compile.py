@@ -18,7 +18,7 @@ from mlirc.frontend import graph_cache, statistics
 from mlirc.frontend.errors import CompilationError, DeviceError, UnsupportedGraph
 from mlirc.frontend.garbage import collector_paused
 from mlirc.frontend.graph_text import constants
-from mlirc.frontend.options import CUDA_GRAPH_MODES, TUNED_MODES, Options
+from mlirc.frontend.options import CUDA_GRAPH_MODES, Options
 from mlirc.frontend.pending import Pending
 from mlirc.lowering import pipelines
 
@@ -99,7 +99,7 @@ def _compile(gm: GraphModule, kind: str, options: Options, report: statistics.Gr
         from mlirc.frontend import cuda_graph_facts, cuda_graphs
 
         facts = cuda_graph_facts.read_facts(gm, kind)
-    stages = pipelines.stages(options.pipeline, on_gpu, options.mode in TUNED_MODES)
+    stages = pipelines.stages(options.pipeline, on_gpu)
     parameters = parameter_positions(kind)
     place, compiled = graph_cache.find(gm, parameters, kind, stages, options, report)
     if compiled is None:

@@ -62,8 +62,6 @@ STRICT_STAGES = {
     "lower": LOWER,
 }
 GPU_STAGES = {"simplify": GPU_SIMPLIFY, "fuse": GPU_FUSE, "plan": PLAN, "lower": GPU_LOWER}
-# Where kernels are measured, one row times a weight is a kernel: how such a one is best written differs much by its sizes.
-TUNED_GPU_STAGES = GPU_STAGES | {"simplify": GPU_SIMPLIFY.replace("pad-products", "generate-dot-products,pad-products")}
 PIPELINES = {"cpu": CPU_STAGES, "gpu": GPU_STAGES, "strict": STRICT_STAGES}
 STAGES = ("simplify", "fuse", "plan", "lower")
 
@@ -77,15 +75,13 @@ def pipeline(name: str, stop_after: str = "lower") -> str:
     return ",".join(PIPELINES[name][stage] for stage in STAGES[: STAGES.index(stop_after) + 1])
 
 
-def stages(text: str, on_gpu: bool = False, tuned: bool = False) -> dict[str, str]:
+def stages(text: str, on_gpu: bool = False) -> dict[str, str]:
     """Stages by name, in order: of the pipeline of that name, or of passes. "auto" is "gpu" where tensors are on one
-    (`on_gpu`), else "cpu"; `tuned`: kernels will be measured (TUNED_GPU_STAGES).
+    (`on_gpu`), else "cpu".
 
     Passes are cut before plan-memory and before lower-kernels. What they leave out of the way down is appended: composites
     are decomposed, each op becomes a kernel, memory is planned, kernels are lowered. Raises PipelineError.
     """
-    if text == "auto" and on_gpu and tuned:
-        return TUNED_GPU_STAGES
     if text == "auto":
         text = "gpu" if on_gpu else "cpu"
     final = GPU_LOWER if on_gpu else LOWER

@@ -85,8 +85,8 @@ class LowerKernels:
                 raise UnsupportedByPass(call, f"{text(call, 'callee')} that no kernel of ours computes ({rule})")
             if asked not in made:
                 name = next(n for n in map("kernel_{}".format, count(len(made))) if n not in taken)
-                made[asked] = (name, write(asked, name, target))
-                _add_functions(function.operation.block, *made[asked], taken)
+                made[asked] = name, kernel = name, write(asked, name, target)
+                _add_functions(function.operation.block, name, kernel, taken)
             name, kernel = made[asked]
             call.attributes["kernel"] = ir.StringAttr.get(name)
             call.attributes["symbols"] = ir.StringAttr.get(", ".join(kernel.symbols))
