@@ -1,6 +1,7 @@
 """Program: a graph's machine code as a Python callable."""
 
 import ctypes
+import threading
 from collections.abc import Mapping
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
@@ -77,9 +78,11 @@ class Program:
         plans = (self.plans, self.convolutions)
         data = ("_cdata", Failure(host.inputs, host.sites), *plans, *(call.python for call in host.calls))
         self.native = _new_function(ctypes.byref(self._method), data, None)
-        _live.add(id(self))
-        if pool := native_runtime.pool():
-            pool.set_limit(result_pool.limit())
+        pool = native_runtime.pool()
+        with _lives:
+            _live.add(id(self))
+            if pool:
+                pool.set_limit(result_pool.limit())
         finalize(self, _end, id(self)).atexit = False
 
     def __call__(self, inputs: list[Any]) -> list[Any]:
@@ -125,12 +128,16 @@ _new_function.restype = ctypes.py_object
 _new_function.argtypes = [ctypes.c_void_p, ctypes.py_object, ctypes.c_void_p]
 
 _live: set[int] = set()
+_lives = threading.RLock()  # another thread may make a program while the last one ends; no other lock is taken under it
 
 
 def _end(program: int) -> None:
     """With the last program go the arenas, and what the pool of results keeps."""
-    _live.discard(program)
-    if not _live:
-        arena.free_idle()
-        if pool := native_runtime.pool():
+    pool = native_runtime.pool()
+    with _lives:
+        _live.discard(program)
+        last = not _live
+        if last and pool:
             pool.set_limit(0)
+    if last:
+        arena.free_idle()

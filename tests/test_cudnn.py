@@ -183,17 +183,17 @@ def test_which_gradients_cudnn_is_asked_for(library, kind):
     torch.testing.assert_close(tensors[-1], expected.to(F16))
 
 
-def test_plans_are_shared_and_refusals_kept(library, monkeypatch):
+def test_plans_are_shared_and_refusals_kept(library):
     plans = Plans([convolution(), convolution(relu=True), convolution()])
     for k in range(3):
         plans(k)
     assert plans.words[0] == plans.words[2] != plans.words[1]
-    monkeypatch.setattr(torch.backends.cudnn, "benchmark", True)
-    plans = Plans([convolution()])
-    plans(0)
-    assert len(plans.refused) == 1 and Plan.from_address(plans.words[0]).execute in (0, None)
-    with pytest.raises(NoPlan):
-        make_plan(convolution())
+    with torch.backends.cudnn.flags(enabled=True, benchmark=True):
+        plans = Plans([convolution()])
+        plans(0)
+        assert len(plans.refused) == 1 and Plan.from_address(plans.words[0]).execute in (0, None)
+        with pytest.raises(NoPlan):
+            make_plan(convolution())
 
 
 # ---- native code, with functions of our own in cuDNN's place

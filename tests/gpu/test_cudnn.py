@@ -103,9 +103,9 @@ def test_gradients(plans, dtype, stride):
 
 
 @torch.no_grad()
-def test_what_is_left_to_aten(plans, monkeypatch):
+def test_what_is_left_to_aten(plans):
     x, w = (torch.randn(s, device="cuda", dtype=torch.bfloat16) for s in ((2, 8, 6, 6), (8, 4, 3, 3)))
     check(lambda x, w: nn.functional.conv2d(x, w, groups=2) * 2, x, w)
-    monkeypatch.setattr(torch.backends.cudnn, "benchmark", True)
-    check(lambda x, w: nn.functional.conv2d(x, w) * 2, x, w.repeat(1, 2, 1, 1))
+    with torch.backends.cudnn.flags(enabled=True, benchmark=True):
+        check(lambda x, w: nn.functional.conv2d(x, w) * 2, x, w.repeat(1, 2, 1, 1))
     assert not plans
