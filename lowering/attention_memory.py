@@ -6,6 +6,7 @@ from collections.abc import Callable
 import torch
 
 from mlirc.dialects.tensor_types import TensorInfo
+from mlirc.lowering import kernel_memory
 from mlirc.lowering.kernel_emitter import Emitter
 from mlirc.lowering.kernel_memory import stored_dtype
 from mlirc.lowering.kernel_squares import transposed
@@ -49,11 +50,7 @@ def store_masked(e: Emitter, value: Value, address: Value, dtype: torch.dtype, m
     """Lanes of float32 as neighbouring elements of `dtype`."""
     stored = stored_dtype(dtype)
     b = e.builder(stored, True)
-    value = b.bitcast(e.builder(torch.float32, True).cast(value, dtype), stored)
-    e.lines.append(
-        f"llvm.intr.masked.store {value}, {address}, {mask} {{alignment = {stored.itemsize} : i32}} : "
-        f"{b.type_text(stored)}, {b.type_text(torch.bool)} into !llvm.ptr"
-    )
+    kernel_memory.store_masked(e, b.bitcast(e.builder(torch.float32, True).cast(value, dtype), stored), address, mask)
 
 
 def place_of(e: Emitter, base: Value, info: TensorInfo, *index: Value) -> Value:

@@ -131,14 +131,35 @@ def store(e: "Emitter", access: Access, node: Node) -> None:
         return
     address, type_ = unit_pointer(e, access), b.type_text(dtype)
     if e.mask is not None and not access.lanewise:
-        e.lines.append(
-            f"llvm.intr.masked.store {value}, {address}, {e.mask} {{alignment = {align} : i32}} : "
-            f"{type_}, {b.type_text(torch.bool)} into !llvm.ptr"
-        )
+        store_masked(e, value, address, e.mask)
     elif access.operand in e.streams:
         e.lines += store_text(e, e.streams[access.operand], value, address, align, type_)
     else:
         e.lines.append(f"llvm.store {value}, {address} {{alignment = {align} : i64}} : {type_}, !llvm.ptr")
+
+
+def store_masked(e: "Emitter", value: Value, address: Value, mask: Value) -> None:
+    """The lanes of `value`, as they are stored, where the mask holds, as neighbouring elements."""
+    dtype = value.dtype
+    b = e.builder(dtype, True)
+    if e.text.target.has_avx512 and not dtype.is_floating_point:
+        mask = _unknown(e, mask)
+    e.lines.append(
+        f"llvm.intr.masked.store {value}, {address}, {mask} {{alignment = {dtype.itemsize} : i32}} : "
+        f"{b.type_text(dtype)}, {b.type_text(torch.bool)} into !llvm.ptr"
+    )
+
+
+def _unknown(e: "Emitter", mask: Value) -> Value:
+    """The mask behind an empty piece of assembly, through which LLVM does not see.
+
+    With AVX-512 LLVM 22 makes of a truncation and its store under a mask that it knows, and that holds for one lane, a
+    store of the number before the truncation, which overwrites the elements behind.
+    """
+    b, lanes = e.builder(torch.bool, True), e.lanes
+    bits = b.emit(f"llvm.bitcast {mask} : vector<{lanes}xi1> to i{lanes}", torch.bool)
+    bits = b.emit(f'llvm.inline_asm asm_dialect = att "", "=r,0" {bits} : (i{lanes}) -> i{lanes}', torch.bool)
+    return b.emit(f"llvm.bitcast {bits} : i{lanes} to vector<{lanes}xi1>", torch.bool)
 
 
 def prefetch_store(e: "Emitter", access: Access) -> None:

@@ -11,7 +11,7 @@ from collections.abc import Callable
 import torch
 
 from mlirc.lowering.kernel_emitter import Emitter
-from mlirc.lowering.kernel_memory import advance, load_vector, pointer, stored_dtype
+from mlirc.lowering.kernel_memory import advance, load_vector, pointer, store_masked, stored_dtype
 from mlirc.lowering.kernel_nodes import Access
 from mlirc.lowering.vector_builder import Value, VectorBuilder, element_text
 
@@ -60,16 +60,13 @@ def _turn(e: Emitter, dtype: torch.dtype) -> None:
 
 def _turn_back(e: Emitter, dtype: torch.dtype) -> None:
     b, inside = e.builder(dtype, True), _inside(e)
-    type_, bools = b.type_text(dtype), b.type_text(torch.bool)
+    type_ = b.type_text(dtype)
     columns = [
         b.emit(f"llvm.load {_place(e, dtype, k)} {{alignment = 1 : i64}} : !llvm.ptr -> {type_}", dtype)
         for k in range(e.lanes)
     ]
     for row, address in zip(transposed(e, columns), _rows(e, dtype), strict=True):
-        e.lines.append(
-            f"llvm.intr.masked.store {row}, {address}, {inside} {{alignment = {dtype.itemsize} : i32}} : "
-            f"{type_}, {bools} into !llvm.ptr"
-        )
+        store_masked(e, row, address, inside)
 
 
 def _inside(e: Emitter) -> Value:
