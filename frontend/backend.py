@@ -4,10 +4,9 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
-from torch._dynamo.backends.common import aot_autograd
 from torch._subclasses.fake_tensor import unset_fake_temporarily
 
-from mlirc.codegen import native_runtime
+from mlirc.codegen import cuda_prefetch, native_runtime
 from mlirc.frontend.absent_gradients import compile_backward, leave_absent, partition
 from mlirc.frontend.attention_masks import drop_known_masks
 from mlirc.frontend.compile import compile_graph
@@ -16,6 +15,7 @@ from mlirc.frontend.options import Options, read_options
 from mlirc.frontend.recomputation import decompositions
 from mlirc.frontend.saved_layouts import save_channels_last, take_as_saved
 from mlirc.frontend.shared_heads import share_heads
+from mlirc.frontend.traced import traced
 
 
 def mlirc(
@@ -31,18 +31,21 @@ def mlirc(
     """
     chosen = read_options(options, mode)
     native_runtime.prefetch()
+    cuda_prefetch.prefetch(example_inputs)
     drop_known_masks(gm, chosen.cache)
     share_heads(gm)
-    traced = aot_autograd(
-        fw_compiler=compiler("forward", chosen),
-        bw_compiler=compiler("backward", chosen),
-        inference_compiler=compiler("inference", chosen),
-        partition_fn=partition,
-        decompositions=decompositions() if torch.is_grad_enabled() else {},
-        keep_inference_input_mutations=True,
-    )
     with collector_paused():
-        return leave_absent(traced(gm, example_inputs))
+        compiled = traced(
+            gm,
+            example_inputs,
+            fw_compiler=compiler("forward", chosen),
+            bw_compiler=compiler("backward", chosen),
+            inference_compiler=compiler("inference", chosen),
+            partition_fn=partition,
+            decompositions=decompositions() if torch.is_grad_enabled() else {},
+            keep_inference_input_mutations=True,
+        )
+    return leave_absent(compiled)
 
 
 def compiler(kind: str, options: Options) -> Callable:

@@ -11,10 +11,13 @@ from typing import Any
 
 import torch
 from torch._decomp import get_decompositions
+from torch._functorch import config
 from torch._functorch.partitioners import min_cut_rematerialization_partition
 from torch._ops import OpOverload
 from torch.fx import GraphModule, Node
 from torch.utils.checkpoint import CheckpointPolicy
+
+from mlirc.frontend.equal_nodes import merge_equal_nodes
 
 aten = torch.ops.aten
 MEAN = 1  # ATen's number of a reduction
@@ -41,7 +44,10 @@ def partition(joint: GraphModule, inputs: Any, **options: Any) -> tuple[GraphMod
             node.meta[STOOD_FOR] = node.target
             node.kwargs = {"approximate": str(node.target)}  # so that no two operators are taken for the same
             node.target = aten.gelu_backward.default
-    graphs = min_cut_rematerialization_partition(joint, inputs, **options)
+    if config.cse:
+        merge_equal_nodes(joint.graph)
+    with config.patch(cse=False):
+        graphs = min_cut_rematerialization_partition(joint, inputs, **options)
     for gm in graphs:
         for node in gm.graph.nodes:
             if STOOD_FOR in node.meta:
