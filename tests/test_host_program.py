@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from mlirc.codegen import arena
+from mlirc.codegen import arena, shim
 from mlirc.codegen import program as program_module
 from tests.memory_level import allocate, aten, build, call, equal, slot, view
 
@@ -340,7 +340,9 @@ def test_a_library_failure_has_pytorchs_text_and_the_users_line():
     product = call("matmul", "%x, %y, %0", f"{x_type}, {y_type}, {out}") + ' loc("model.py":7:0)'
     program = build(f"(%x: {x_type}, %y: {y_type}) -> {out}", [allocate("%0", out), product, f"return %0 : {out}"])
     x = torch.ones(2, 3, dtype=torch.bool)
-    with pytest.raises(RuntimeError, match=r"(?s)not implemented for 'Bool'.*matmul.*model.py:7"):
+    tells = hasattr(shim.library(), "torch_exception_get_what_without_backtrace")  # torch 2.13 does, 2.11 prints it
+    reason = "not implemented for 'Bool'" if tells else "wrote the reason to stderr"
+    with pytest.raises(RuntimeError, match=f"(?s){reason}.*matmul.*model.py:7"):
         program([x, x.t().contiguous()])
 
 

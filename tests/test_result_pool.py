@@ -214,7 +214,8 @@ with torch.no_grad():
 if child == 0:
     held.fill_(1)
     del held
-    double(x)
+    with torch.no_grad():  # else Dynamo would trace again, which no child can do where a GPU is in use
+        double(x)
     os._exit(0)
 assert os.waitpid(child, 0)[1] == 0 and torch.equal(held, want)
 import builtins

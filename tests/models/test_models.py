@@ -70,10 +70,13 @@ def test_the_second_batch_size_makes_the_graph_dynamic(training):
     module = copy.deepcopy(original)
     call = compiled(module)
     counters.clear()
+    graphs = []
     for batch in (2, 3, 5, 7):
         inputs = model.inputs(batch, torch.float32, training)
         assert_as_exact_as_eager(model, original, module, call, inputs, torch.float32, training)
-    assert counters["stats"]["unique_graphs"] == 2
+        graphs.append(counters["stats"]["unique_graphs"])
+    # before 2.13 PyTorch remembers over a reset that the batch changes, and the first graph is dynamic
+    assert graphs in ([1, 2, 2, 2], [1, 1, 1, 1])
 
 
 @pytest.mark.full
