@@ -64,7 +64,7 @@ class ProductWriter:
         self.width = PANEL if product.plain is None else panel_width(target)
         self.vectors = self.width // self.lanes
         self.vector = f"vector<{self.lanes}xf32>"
-        self.tiles: dict[tuple[int, int], Tile] = {}
+        self.tiles: dict[tuple, Tile] = {}
         self.panels = -(-product.n_size // self.width)
         self.full, self.rests = self.blocks()
         self.packs = self.must_pack()
@@ -207,7 +207,9 @@ class ProductWriter:
         """to = rows @ panel, or += where `adds` holds. rows: the address, and the strides from row to row and from step
         to step; apart: from row to row of the result, as in a tile's scratch unless it is given."""
         e = self.e
-        tile = self.tiles.setdefault(shape, Tile(*shape, self.width, self.lanes, self.factors))
+        lda, ka = (e.text.constant_values.get(stride) for stride in rows[1:])
+        made = Tile(*shape, self.width, self.lanes, self.factors, lda, ka)  # type: ignore[arg-type]  # they are integers
+        tile = self.tiles.setdefault((shape, lda, ka), made)
         adds = adds or e.builder(torch.bool).constant(False, torch.bool)
         arguments = [*rows, panel, to, apart or e.i64(self.width), steps, adds]
         e.lines.append(f"llvm.call @{tile.name(self.name)}({', '.join(arguments)}) : {TYPES}")

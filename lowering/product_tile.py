@@ -5,6 +5,9 @@
 `a` is read element by element, each in every lane; a step of `b`, a panel, has `panel` elements side by side, of which the
 tile takes `width`; rows of `c` are `ldc` float32 apart, and added to where `adds` holds. Strides, and steps along k, count what
 `factors` multiplies at once.
+
+Strides of `a` that are known are part of the code: every element then has an address without arithmetic, which on Intel's
+processors would take turns with the products.
 """
 
 from dataclasses import dataclass
@@ -72,16 +75,19 @@ class PairsOfElements(Pairs):
 
 @dataclass(frozen=True)
 class Tile:
-    """rows x width sums, `lanes` to a vector."""
+    """rows x width sums, `lanes` to a vector. lda, ka: the strides of `a`, if known."""
 
     rows: int
     width: int
     panel: int
     lanes: int
     factors: Floats | Pairs
+    lda: int | None = None
+    ka: int | None = None
 
     def name(self, kernel: str) -> str:
-        return f"{kernel}_tile{self.rows}x{self.width}"
+        strides = "".join(f"_{n}" for n in (self.lda, self.ka) if n is not None)
+        return f"{kernel}_tile{self.rows}x{self.width}{strides}"
 
     @property
     def vectors(self) -> int:
@@ -101,8 +107,11 @@ class Tile:
             f"%step = arith.constant {unroll} : i64\n%block = arith.constant {self.factors.block} : i64",
             f"%width = arith.constant {self.panel} : i64",
         ]
+        for name in ("lda", "ka"):
+            if getattr(self, name) is not None:
+                out.append(f"%known_{name} = arith.constant {getattr(self, name)} : i64")
         for i in range(self.rows):
-            out.append(f"%i{i} = arith.constant {i} : i64\n%ao{i} = arith.muli %i{i}, %lda : i64")
+            out.append(f"%i{i} = arith.constant {i} : i64\n%ao{i} = arith.muli %i{i}, {self.stride('lda')} : i64")
             out.append(f"%a{i} = llvm.getelementptr %a[%ao{i}] : (!llvm.ptr, i64) -> !llvm.ptr, {self.factors.element}")
             out.append(f"%co{i} = arith.muli %i{i}, %ldc : i64")
             out.append(f"%c{i} = llvm.getelementptr %c[%co{i}] : (!llvm.ptr, i64) -> !llvm.ptr, f32")
@@ -133,6 +142,9 @@ class Tile:
             )
         return "\n".join([*out, "}\n}", "llvm.return\n}"])
 
+    def stride(self, name: str) -> str:
+        return f"%{name}" if getattr(self, name) is None else f"%known_{name}"
+
     def sums(self, out: list[str], name: str, cells: list[tuple], starts: list[str], loop: tuple) -> dict[tuple, str]:
         """A loop along k that adds to `cells`, copy u of which takes step k + u; what they are after it."""
         k, lo, hi, step = loop
@@ -152,7 +164,7 @@ class Tile:
         if u:
             out.append(f"%{tag}u = arith.constant {u} : i64\n%{tag}k = arith.addi {k}, %{tag}u : i64")
             at = f"%{tag}k"
-        out.append(f"%{tag}bo = arith.muli {at}, %width : i64\n%{tag}ko = arith.muli {at}, %ka : i64")
+        out.append(f"%{tag}bo = arith.muli {at}, %width : i64\n%{tag}ko = arith.muli {at}, {self.stride('ka')} : i64")
         out.append(f"%{tag}bk = llvm.getelementptr %b[%{tag}bo] : (!llvm.ptr, i64) -> !llvm.ptr, {factors.panel}")
         for j in range(self.vectors):
             place = f"%{tag}bk[{j * self.lanes}]"

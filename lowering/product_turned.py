@@ -73,8 +73,7 @@ class TurnedWriter(UnitsWriter):
         self.take("tile", tile if self.one_block else self.wait * self.part * tile)
         self.take("turned", tile)
         if self.copies:
-            # a cache line more, or copied columns would evict each other too
-            self.take("columns", self.unit * (self.room + 16))
+            self.take("columns", self.unit * self.along)
 
     def functions(self) -> list[str]:
         return [*(tile.text(self.name) for tile in self.tiles.values()), *super().functions()]
@@ -184,7 +183,7 @@ class TurnedWriter(UnitsWriter):
 
     def tile(self, rows: int, width: int) -> Tile:
         factors = Pairs() if self.pairs else Floats()
-        made = Tile(rows, width, self.panel, min(self.lanes, width), factors)
+        made = Tile(rows, width, self.panel, min(self.lanes, width), factors, self.along, 1)
         return self.tiles.setdefault((rows, width), made)
 
     def finish(self, unit: Value, panel: Value, tile: Value) -> None:
@@ -255,8 +254,8 @@ class TurnedWriter(UnitsWriter):
         e, b = self.e, self.e.index
         a, apart = self.columns_at(unit, k)
         if not self.copies:
-            return a, b.binary("arith.divui", apart, e.i64(self.step))
-        to, room = e.env["columns"], self.room + 16
+            return a, e.i64(self.along)
+        to, room = e.env["columns"], self.along
 
         def column(number: Value) -> None:
             source, place = self.at(a, b.mul(number, apart)), self.at(to, b.mul(number, e.i64(4 * room)))
@@ -270,6 +269,14 @@ class TurnedWriter(UnitsWriter):
 
         self.each((e.i64(0), self.size_of(unit)), column)
         return to, e.i64(room)
+
+    @property
+    def along(self) -> int:
+        """Steps from a column to the next, where tiles read them."""
+        if self.copies:
+            return self.room + 16  # a cache line more, or copied columns would evict each other too
+        assert isinstance(self.columns_apart, int)  # or they are copied
+        return self.columns_apart * self.p.dtype.itemsize // self.step
 
 
 def best_block(columns: int, most: int) -> int:
