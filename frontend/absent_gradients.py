@@ -13,7 +13,7 @@ import torch
 from torch._subclasses.fake_tensor import FakeTensor
 from torch.fx import Graph, GraphModule, Node
 
-from mlirc.frontend import recomputation
+from mlirc.frontend import recomputation, smaller_saves
 
 aten = torch.ops.aten
 Compile = Callable[[GraphModule, Sequence[Any]], Callable[[list], list]]
@@ -29,6 +29,7 @@ LINEAR = {
 
 def partition(joint: GraphModule, inputs: Any, **options: Any) -> tuple[GraphModule, GraphModule]:
     """The partitioner, which notes of a backward graph whether its gradients may be None."""
+    smaller_saves.save_less(joint)
     forward, backward = recomputation.partition(joint, inputs, **options)
     backward.meta["takes_none"] = len(gradients(backward)) > 1
     return forward, backward

@@ -48,7 +48,8 @@ GPU_SIMPLIFY = (
 GPU_FUSE = (
     "choose-attention,hoist-parameters,to-kernels,fuse-elementwise,fuse-reductions,fuse-siblings,"
     "split-reductions,"  # after all fusion: it takes kernels apart
-    "canonicalize,cse,eliminate-dead"
+    "canonicalize,cse,eliminate-dead,"
+    "release-early"  # last: it puts what is left in order
 )
 GPU_LOWER = "split-unaligned,lower-triton,lower-kernels"  # kernels on GPUs, and then what is left: kernels on the CPU
 

@@ -74,12 +74,10 @@ class PlanMemory:
             if not self.reuse:
                 block_of[buffer] = Block(size, 0, len(found.ops))
                 continue
-            if consumes and self.stands_alone(info_of(buffer.value)):
-                block_of[buffer] = Block(size, buffer.start, buffer.end, alone=True)
-                continue
-            block = self.dying_operand(found, buffer, block_of, ledger)
+            alone = consumes and self.stands_alone(info_of(buffer.value))
+            block = self.dying_operand(found, buffer, block_of, ledger, alone)
             if block is None or taken_at.get(block) == buffer.start:
-                block = Block(size, buffer.start, buffer.end)
+                block = Block(size, buffer.start, buffer.end, alone=alone)
             taken_at[block] = buffer.start
             block.end = buffer.end
             block_of[buffer] = block
@@ -90,9 +88,9 @@ class PlanMemory:
         return isinstance(size, int) and size >= self.alone and info.device.startswith("cuda")
 
     def dying_operand(
-        self, found: Liveness, out: Buffer, block_of: dict[Buffer, Block], ledger: Ledger
+        self, found: Liveness, out: Buffer, block_of: dict[Buffer, Block], ledger: Ledger, alone: bool
     ) -> Block | None:
-        """IN PLACE.
+        """IN PLACE. `alone`: of what kind the block has to be.
 
         before:  %1 = "mlircx.kernel"(%0, %w)        the last use of %0
         after:   %0 and %1 are slots at the same offset
@@ -110,7 +108,7 @@ class PlanMemory:
         access = None
         for buffer, positions in operands.items():
             block = block_of.get(buffer)
-            if block is None or block.alone or buffer.end != out.start or block.end != out.start:
+            if block is None or block.alone != alone or buffer.end != out.start or block.end != out.start:
                 continue
             if info_of(buffer.value).device != info.device:
                 continue
@@ -208,6 +206,8 @@ class _Emitter:
         if result in self.targets:
             return move(self.targets[result], result.owner)
         block = self.block_of.get(self.found.buffer_of[result])
+        if block in self.memory:  # IN PLACE
+            return self.seen_as(self.memory[block], result.type, ip, location)
         if block is None or block.alone:
             made = ir.Operation.create("mlirc.allocate", results=[result.type], loc=location, ip=ip).result
             if block is not None:
@@ -216,6 +216,15 @@ class _Emitter:
         offset = ir.StringAttr.get(str(block.offset))
         return ir.Operation.create(
             "mlirc.slot", results=[result.type], attributes={"offset": offset}, loc=location, ip=ip
+        ).result
+
+    def seen_as(self, memory: ir.Value, type_: ir.Type, ip: ir.InsertionPoint, location: ir.Location) -> ir.Value:
+        """The memory from its start on, as a tensor of another type."""
+        if memory.type == type_:
+            return memory
+        attributes = {"map": ir.StringAttr.get(""), "offset": ir.StringAttr.get("0")}
+        return ir.Operation.create(
+            "mlirc.view", results=[type_], operands=[memory], attributes=attributes, loc=location, ip=ip
         ).result
 
     def replace(self, op: Any, outputs: list[ir.Value]) -> None:

@@ -142,3 +142,37 @@ func.func @backward(%x: tensor<4096x4096xf32, {device = "cuda:0"}>) -> tensor<40
   }) {inner = "", label = "exp", parallel = "4096, 4096"} : (tensor<4096x4096xf32, {device = "cuda:0"}>) -> tensor<4096x4096xf32, {device = "cuda:0"}>
   return %1 : tensor<4096x4096xf32, {device = "cuda:0"}>
 }
+
+// IN PLACE there, too: the exponentials take the memory of what they are of, as a tensor of another shape.
+// CHECK-LABEL: func.func @backward_in_place
+// CHECK:         %[[A:.*]] = "mlirc.allocate"() : () -> tensor<4096x4096xf32, {device = "cuda:0"}>
+// CHECK:         "mlircx.launch"(%arg0, %[[A]])
+// CHECK:         %[[V:.*]] = "mlirc.view"(%[[A]]) {map = "(d0 // 4096), (d0 % 4096)"
+// CHECK-NEXT:    %[[B:.*]] = "mlirc.view"(%[[A]]) {map = "", offset = "0"} : (tensor<4096x4096xf32, {device = "cuda:0"}>) -> tensor<16777216xf32
+// CHECK-NEXT:    "mlircx.launch"(%[[V]], %[[B]])
+// CHECK:         label = "exp"
+// CHECK-NOT:     "mlirc.release"
+// CHECK:         "mlirc.allocate"
+// CHECK-NEXT:    "mlircx.launch"(%[[B]]
+// CHECK:         label = "read"
+// CHECK-NEXT:    "mlirc.release"(%[[A]])
+func.func @backward_in_place(%x: tensor<4096x4096xf32, {device = "cuda:0"}>) -> tensor<16777216xf32, {device = "cuda:0"}> attributes {mlirc.consumes} {
+  %0 = "mlircx.kernel"(%x) ({
+  ^bb0(%a: tensor<4096x4096xf32, {device = "cuda:0"}>):
+    %v = "mlirc.read"(%a) {map = "d0, d1", masked = false} : (tensor<4096x4096xf32, {device = "cuda:0"}>) -> f32
+    "mlircx.yield"(%v) {maps = ["d1, d0"]} : (f32) -> ()
+  }) {inner = "", label = "turn", parallel = "4096, 4096"} : (tensor<4096x4096xf32, {device = "cuda:0"}>) -> tensor<4096x4096xf32, {device = "cuda:0"}>
+  %v = "mlirc.view"(%0) {map = "(d0 // 4096), (d0 % 4096)", offset = "0"} : (tensor<4096x4096xf32, {device = "cuda:0"}>) -> tensor<16777216xf32, {device = "cuda:0"}>
+  %1 = "mlircx.kernel"(%v) ({
+  ^bb0(%a: tensor<16777216xf32, {device = "cuda:0"}>):
+    %r = "mlirc.read"(%a) {map = "d0", masked = false} : (tensor<16777216xf32, {device = "cuda:0"}>) -> f32
+    %e = "mlirc.exp"(%r) : (f32) -> f32
+    "mlircx.yield"(%e) {maps = ["d0"]} : (f32) -> ()
+  }) {inner = "", label = "exp", parallel = "16777216"} : (tensor<16777216xf32, {device = "cuda:0"}>) -> tensor<16777216xf32, {device = "cuda:0"}>
+  %2 = "mlircx.kernel"(%1) ({
+  ^bb0(%a: tensor<16777216xf32, {device = "cuda:0"}>):
+    %r = "mlirc.read"(%a) {map = "d0", masked = false} : (tensor<16777216xf32, {device = "cuda:0"}>) -> f32
+    "mlircx.yield"(%r) {maps = ["d0"]} : (f32) -> ()
+  }) {inner = "", label = "read", parallel = "16777216"} : (tensor<16777216xf32, {device = "cuda:0"}>) -> tensor<16777216xf32, {device = "cuda:0"}>
+  return %2 : tensor<16777216xf32, {device = "cuda:0"}>
+}
