@@ -6,6 +6,7 @@
     latency     inference at batch 1, with reduce-overhead too
     kernels     memory-bound kernels on 1 GiB, against the bytes a second of a large copy
     launch      host time of one kernel launch in a compiled graph
+    first       the first call of each model, in inference and training, each in a fresh process with empty caches
 
 Writes a table, and a line of JSON for each measurement to FOLDER/gpu.jsonl.
 """
@@ -23,15 +24,16 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-os.environ.setdefault("MLIRC_CACHE_DIR", "off")  # a first call compiles
+os.environ.setdefault("MLIRC_CACHE_DIR", "off")
 os.environ.setdefault("TORCHINDUCTOR_FORCE_DISABLE_CACHES", "1")
 
 import torch
 
+from benchmarks.gpu_first_call import WAYS, in_fresh_process
 from benchmarks.gpu_kernels import KERNELS, copy_rate
 from benchmarks.gpu_models import MODELS, GpuModel, without_masks
 
-SECTIONS = ("launch", "kernels", "latency", "inference", "training")
+SECTIONS = ("launch", "kernels", "latency", "inference", "training", "first")
 ROUNDS, CALLS = 7, 5
 
 
@@ -91,15 +93,10 @@ def measure_model(
     values: dict[str, dict[str, Any]] = {}
     results: dict[str, list[torch.Tensor]] = {}
     for name, (make, where) in contenders(inductor, modes, masked).items():
-        torch.cuda.synchronize()
-        start = time.perf_counter()
         try:
             call = make(module)
             with where():
-                step(call)
-                torch.cuda.synchronize()
-                first = time.perf_counter() - start
-                for _ in range(3):
+                for _ in range(4):
                     result = step(call)
                 torch.cuda.synchronize()
                 torch.cuda.reset_peak_memory_stats()
@@ -112,7 +109,7 @@ def measure_model(
         gradients = [p.grad.clone() for p in module.parameters() if p.grad is not None] if training else []
         results[name] = [result.clone(), *gradients]
         ready[name] = call, where
-        values[name] = {"first_s": first, "peak_mb": (torch.cuda.max_memory_allocated() - before) / 1e6}
+        values[name] = {"peak_mb": (torch.cuda.max_memory_allocated() - before) / 1e6}
     for name, error in errors(model, module, inputs, training, results).items():
         values[name] |= error
     del results
@@ -162,6 +159,16 @@ def timed(call: Callable[[], Any], calls: int) -> float:
         call()
     torch.cuda.synchronize()
     return (time.perf_counter() - start) / calls
+
+
+def measure_first_calls(report: Report, models: list[str], inductor: bool) -> None:
+    for way in WAYS:
+        for model in models:
+            for backend in ["inductor mask-free"] * inductor + ["mlirc"]:
+                try:
+                    report.add("first", f"{model} {way}", backend, first_s=in_fresh_process(model, way, backend))
+                except RuntimeError as error:
+                    report.add("first", f"{model} {way}", backend, failure=" ".join(str(error).split())[:400])
 
 
 # ---- kernels and launches
@@ -253,6 +260,8 @@ def main() -> None:
             measure_kernels(report, inductor)
         elif section == "launch":
             measure_launch(report)
+        elif section == "first":
+            measure_first_calls(report, arguments.models.split(","), inductor)
         else:
             for name in arguments.models.split(","):
                 model = MODELS[name]()

@@ -20,6 +20,8 @@ TURN = 1e-4
 """Seconds after which Python's threads take turns while there is such work. It wants the GIL for moments, a dozen times, and
 would wait for 5 ms each time for a thread that traces or lowers a graph."""
 
+MOST_ATTENDANTS = 16
+
 _lock = threading.Lock()
 _unfinished: set[Future] = set()
 _usual_turn = 0.0
@@ -39,9 +41,19 @@ def compute(work: Callable[..., T], *args: Any) -> Future[T]:
     return _submit(_workers(torch.get_num_threads()), work, *args)
 
 
+def attend(work: Callable[..., T], *args: Any) -> Future[T]:
+    """Calls work(*args), which does little but wait for another process, on one of as many threads as there are cores."""
+    return _submit(_attendants(), work, *args)
+
+
 @cache
 def _workers(count: int) -> ThreadPoolExecutor:
     return ThreadPoolExecutor(count, thread_name_prefix="mlirc")
+
+
+@cache
+def _attendants() -> ThreadPoolExecutor:
+    return ThreadPoolExecutor(min(len(os.sched_getaffinity(0)), MOST_ATTENDANTS), thread_name_prefix="mlirc")
 
 
 def _submit(pool: ThreadPoolExecutor, work: Callable[..., T], *args: Any) -> Future[T]:
@@ -73,4 +85,9 @@ def _finished(future: Future) -> None:
 
 @cache
 def _register() -> None:
-    os.register_at_fork(before=wait_for_all, after_in_child=_workers.cache_clear)
+    os.register_at_fork(before=wait_for_all, after_in_child=_no_threads)
+
+
+def _no_threads() -> None:
+    _workers.cache_clear()
+    _attendants.cache_clear()

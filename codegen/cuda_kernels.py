@@ -3,6 +3,7 @@
 import ctypes
 import threading
 from collections.abc import Mapping, Sequence
+from concurrent.futures import Future
 from dataclasses import dataclass
 from typing import Any
 
@@ -11,7 +12,7 @@ import torch
 from mlirc.codegen.cache_folder import CacheFolder
 from mlirc.codegen.cuda_driver import Record, load_kernel
 from mlirc.codegen.host_parts import Launched
-from mlirc.codegen.triton_compile import CompiledKernel, compile_kernels, kernel_source
+from mlirc.codegen.triton_compile import CompiledKernel, begin_kernels, kernel_source
 
 
 @dataclass(frozen=True)
@@ -40,18 +41,25 @@ def load(compiled: CompiledKernel, device: int) -> GpuKernel:
         return GpuKernel(compiled, device, _loaded[key])
 
 
-def compile_and_load(
-    ops: Mapping[str, Any], launched: Sequence[Launched], folder: CacheFolder | None
-) -> dict[str, GpuKernel]:
-    """The kernels of a host program by their links; `ops` has each one's `mlirc.triton`. All are compiled together.
+@dataclass(frozen=True)
+class Begun:
+    """A kernel for GPU number `device` that is being compiled."""
 
-    Raises TritonError for a kernel that Triton does not take, CudaError for code that a GPU does not.
-    """
-    found: dict[str, GpuKernel] = {}
+    code: Future[CompiledKernel]
+    device: int
+
+    def load(self) -> GpuKernel:
+        """Waits for the code. Raises TritonError for a kernel that Triton does not take, CudaError for code that the GPU does not."""
+        return load(self.code.result(), self.device)
+
+
+def begin(ops: Mapping[str, Any], launched: Sequence[Launched], folder: CacheFolder | None) -> dict[str, Begun]:
+    """The kernels of a host program by their links; `ops` has each one's `mlirc.triton`. All are compiled at once."""
+    found: dict[str, Begun] = {}
     for device in dict.fromkeys(k.device for k in launched):
         here = [k for k in launched if k.device == device]
         major, minor = torch.cuda.get_device_capability(device)
         sources = [kernel_source(ops[k.kernel]) for k in here]
-        for kernel, compiled in zip(here, compile_kernels(sources, 10 * major + minor, folder), strict=True):
-            found[kernel.link] = load(compiled, device)
+        for kernel, code in zip(here, begin_kernels(sources, 10 * major + minor, folder), strict=True):
+            found[kernel.link] = Begun(code, device)
     return found

@@ -19,7 +19,7 @@ from mlirc.dialects.bindings import context, ir
 from mlirc.dialects.dialect import attribute_value
 
 if TYPE_CHECKING:
-    from mlirc.codegen.cuda_kernels import GpuKernel
+    from mlirc.codegen.cuda_kernels import Begun
 
 T = TypeVar("T")
 
@@ -42,15 +42,17 @@ class Unlinked:
     code: Future[Code]
     kernels: Mapping[str, Kernel | Future[dict[str, Kernel]]]
     keys: Mapping[str, str]
-    gpu_kernels: "Mapping[str, GpuKernel]"
+    gpu_kernels: "Mapping[str, Begun]"
 
     def link(self) -> Program:
-        """The program. Waits for the code; any thread may do so. Raises ValueError for what LLVM does not accept."""
+        """The program. Waits for the code; any thread may do so. Raises ValueError for what LLVM does not accept, TritonError
+        and CudaError for a kernel on a GPU."""
         kernels = {
             name: found if isinstance(found, Kernel) else found.result()[self.keys[name]]
             for name, found in self.kernels.items()
         }
-        return Program(self.host, self.code.result(), kernels, self.gpu_kernels)
+        gpu_kernels = {link: begun.load() for link, begun in self.gpu_kernels.items()}
+        return Program(self.host, self.code.result(), kernels, gpu_kernels)
 
 
 def compile_module(
@@ -90,11 +92,11 @@ def begin_module(
         host = host_program(functions[entry], objects, consume)
         early = early or EarlyKernels(folder)
         keys, kernels = early.all_of(functions, [name for name in host.links if name in functions])
-        gpu_kernels: dict[str, GpuKernel] = {}
+        gpu_kernels: dict[str, Begun] = {}
         if host.launched:
-            from mlirc.codegen.cuda_kernels import compile_and_load  # what generates for GPUs takes a while to load
+            from mlirc.codegen.cuda_kernels import begin  # what generates for GPUs takes a while to load
 
-            gpu_kernels = compile_and_load(named, host.launched, folder)
+            gpu_kernels = begin(named, host.launched, folder)
     return Unlinked(host, background.compute(compile_ir, host.text, HOST_OPT_LEVEL), kernels, keys, gpu_kernels)
 
 

@@ -1,20 +1,22 @@
 """Triton kernels to machine code for an NVIDIA GPU, which need not be here: `compile_kernels` compiles those of a module.
 
-A kernel is compiled once a process, and once a cache folder. Triton holds the GIL while it compiles, so several
-kernels go to worker processes (triton_worker.py).
+A kernel is compiled once a process, and once a cache folder, in a process of its own (triton_processes.py).
 """
 
 import hashlib
 import json
+import threading
 from collections.abc import Sequence
+from concurrent.futures import Future, wait
 from dataclasses import asdict, dataclass
 from functools import cache
 from importlib.metadata import version
 from typing import Any
 
-from mlirc.codegen import triton_worker
+from mlirc.codegen import background, triton_processes
 from mlirc.codegen.cache_entry import Entry
 from mlirc.codegen.cache_folder import CacheFolder
+from mlirc.codegen.triton_worker import TritonError
 from mlirc.dialects.bindings import ir
 from mlirc.dialects.dialect import attribute_value
 from mlirc.dialects.memory_ops import SCRATCH
@@ -79,35 +81,51 @@ def source_of(name: str, kernel: TritonKernel) -> KernelSource:
     return KernelSource(name, kernel.source, signature, constants, divisible, *options)
 
 
-_compiled: dict[str, CompiledKernel] = {}
+_known: dict[str, Future[CompiledKernel]] = {}
+_lock = threading.Lock()
+
+
+def begin_kernels(
+    kernels: Sequence[KernelSource], capability: int = 90, folder: CacheFolder | None = None
+) -> list[Future[CompiledKernel]]:
+    """The machine code of each kernel, in order, when it is there. `capability` is the GPU's, 90 for 9.0.
+
+    A future raises triton_worker.TritonError with the kernel's text where Triton does not take it.
+    """
+    return [_begun(kernel, _key(kernel, capability), capability, folder) for kernel in kernels]
 
 
 def compile_kernels(
     kernels: Sequence[KernelSource], capability: int = 90, folder: CacheFolder | None = None
 ) -> list[CompiledKernel]:
-    """The machine code of each kernel, in order. `capability` is the GPU's, 90 for 9.0.
-
-    Raises triton_worker.TritonError with the kernel's text where Triton does not take it.
-    """
-    keys = [_key(kernel, capability) for kernel in kernels]
-    for key in dict.fromkeys(keys):
-        if key not in _compiled and folder and (entry := folder.get(KIND, key)):
-            _compiled[key] = CompiledKernel(cubin=entry.blobs[0], **entry.data)
-    missing = {key: kernel for key, kernel in zip(keys, kernels, strict=True) if key not in _compiled}
-    made = triton_worker.compile_all([asdict(k) for k in missing.values()], capability)
-    for key, result in zip(missing, made, strict=True):
-        assert result is not None
-        _compiled[key] = CompiledKernel(**result)
-        if folder:
-            cubin = result.pop("cubin")
-            folder.put(KIND, [key], Entry(result, [cubin]))
-    return [_compiled[key] for key in keys]
+    """begin_kernels, and what comes of it. Raises TritonError."""
+    return [begun.result() for begun in begin_kernels(kernels, capability, folder)]
 
 
 def compile_candidates(kernels: Sequence[KernelSource], capability: int) -> list[CompiledKernel | None]:
     """The machine code of kernels of which most are not kept; None for one that Triton does not take."""
-    made = triton_worker.compile_all([asdict(k) for k in kernels], capability, skip_failures=True)
-    return [None if result is None else CompiledKernel(**result) for result in made]
+    begun = [background.attend(triton_processes.compile_kernel, asdict(k), capability) for k in kernels]
+    wait(begun)
+    return [None if isinstance(f.exception(), TritonError) else CompiledKernel(**f.result()) for f in begun]
+
+
+def _begun(kernel: KernelSource, key: str, capability: int, folder: CacheFolder | None) -> Future[CompiledKernel]:
+    with _lock:
+        known = _known.get(key)
+        if known is None or (known.done() and known.exception()):
+            known = _known[key] = background.attend(_made, kernel, key, capability, folder)
+        return known
+
+
+def _made(kernel: KernelSource, key: str, capability: int, folder: CacheFolder | None) -> CompiledKernel:
+    """The kernel's code, out of the cache folder or compiled and kept there."""
+    if folder and (entry := folder.get(KIND, key)):
+        return CompiledKernel(cubin=entry.blobs[0], **entry.data)
+    made = CompiledKernel(**triton_processes.compile_kernel(asdict(kernel), capability))
+    if folder:
+        data = {"name": made.name, "shared": made.shared, "num_warps": made.num_warps}
+        folder.put(KIND, [key], Entry(data, [made.cubin]))
+    return made
 
 
 def _key(kernel: KernelSource, capability: int) -> str:

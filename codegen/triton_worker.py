@@ -1,7 +1,9 @@
-"""Compiles Triton kernels, in this process or in others: Triton holds the GIL while it compiles.
+"""Compiles Triton kernels, in processes of their own: Triton holds the GIL while it compiles.
 
-A worker is this file, run as a program: it has neither torch nor MLIR, and starts in a fraction of a second. It takes a
-kernel from its standard input, gives what it made of it on its standard output, and ends with the process that started it.
+This file, run as a program, is the *nursery*: a process with Triton and without torch and MLIR, which loads it, compiles a
+small kernel, so that all is warm, and forks a worker for each socket that it is handed. A worker takes a kernel from its
+socket, gives back what it made of it, and so on, until the socket is closed: it ends with the process that has the other end
+(triton_processes.py).
 """
 
 import contextlib
@@ -9,60 +11,38 @@ import hashlib
 import linecache
 import os
 import pickle
-import subprocess
+import signal
+import socket
 import sys
 import tempfile
-import threading
-from collections.abc import Sequence
-from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
-FEW = 3  # kernels that are compiled here: starting a worker takes as long as compiling one or two
-MOST_WORKERS = 16
 MOST_SHARED = {80: 166912, 90: 232448, 100: 232448}  # bytes of shared memory that a block can have, by capability
 LEAST_SHARED = 101376
+GLUON_REGISTERS = 168  # of a thread in Gluon's kernels, whose programs have 384: what their warps then share out
 
 
 class TritonError(RuntimeError):
     """Triton did not compile a kernel: says why, and holds the kernel's text."""
 
 
-def compile_all(
-    kernels: Sequence[dict[str, Any]], capability: int, skip_failures: bool = False
-) -> list[dict[str, Any] | None]:
-    """Each kernel (a KernelSource's fields) as a CompiledKernel's fields. Raises TritonError, or gives None for such a kernel."""
-    count = min(len(os.sched_getaffinity(0)), len(kernels) // 2, MOST_WORKERS)
-    here = len(kernels) <= FEW or count < 2
-
-    def compiled(kernel: dict[str, Any]) -> dict[str, Any] | None:
-        try:
-            return compile_one(kernel, capability) if here else _in_worker(kernel, capability)
-        except TritonError:
-            if not skip_failures:
-                raise
-            return None
-
-    if here:
-        return list(map(compiled, kernels))
-    with ThreadPoolExecutor(count) as threads:
-        return list(threads.map(compiled, kernels))
-
-
 def compile_one(kernel: dict[str, Any], capability: int) -> dict[str, Any]:
-    """Compiles a kernel in this process."""
+    """Compiles a kernel (a KernelSource's fields) in this process; gives a CompiledKernel's fields. Raises TritonError."""
     import triton
     from triton.backends.compiler import GPUTarget
     from triton.compiler import ASTSource
+    from triton.experimental.gluon._runtime import GluonASTSource
 
     name = kernel["name"]
     function = load_function(kernel["source"], name)
     constants = dict(kernel["constants"])
     signature = dict(zip(function.arg_names, [*kernel["signature"], *("constexpr" for _ in constants)], strict=True))
     aligned = {(k,): [["tt.divisibility", 16]] for k in kernel["divisible"]}
-    source = ASTSource(fn=function, signature=signature, constexprs=constants, attrs=aligned)
+    source = (GluonASTSource if function.is_gluon() else ASTSource)(function, signature, constants, aligned)
     try:
         for stages in range(kernel["num_stages"], 0, -1):  # fewer where they do not fit into shared memory
             options = {"num_warps": kernel["num_warps"], "num_stages": stages}
+            options |= {"maxnreg": GLUON_REGISTERS} if function.is_gluon() else {}
             with _own_cache():
                 made = triton.compile(source, target=GPUTarget("cuda", capability, 32), options=options)
             if made.metadata.shared <= MOST_SHARED.get(capability, LEAST_SHARED):
@@ -103,56 +83,79 @@ def _own_cache():
         yield
 
 
-# ---- the other side of workers
+# ---- the nursery
 
-_idle: list[subprocess.Popen] = []
-_lock = threading.Lock()
-os.register_at_fork(after_in_child=_idle.clear)  # the parent's
-
-
-def _in_worker(kernel: dict[str, Any], capability: int) -> dict[str, Any]:
-    with _lock:
-        worker = _idle.pop() if _idle else None
-    if worker is None or worker.poll() is not None:
-        worker = _started()
-    assert worker.stdin and worker.stdout
-    try:
-        pickle.dump((kernel, capability), worker.stdin)
-        worker.stdin.flush()
-        made, error = pickle.load(worker.stdout)
-    except (EOFError, OSError) as died:
-        worker.kill()
-        raise TritonError(f"the process that compiled {kernel['name']} ended: {died}") from died
-    with _lock:
-        _idle.append(worker)
-    if error:
-        raise TritonError(error)
-    return made
+WARM_UP = """import triton
+import triton.language as tl
+from triton.language.extra import libdevice
 
 
-def _started() -> subprocess.Popen:
-    path = os.pathsep.join(p for p in sys.path if p)
-    environment = os.environ | {"PYTHONPATH": path}
-    return subprocess.Popen(
-        [sys.executable, "-P", __file__], stdin=subprocess.PIPE, stdout=subprocess.PIPE, env=environment
+@triton.jit
+def fold_sum(a, b):
+    return a + b
+
+
+@triton.jit
+def warm_up(p0, p1, XBLOCK: tl.constexpr):
+    x = tl.arange(0, XBLOCK)
+    mask = x < 100
+    v0 = tl.where(mask, tl.load(p0 + x, mask).to(tl.float32), 0.0)
+    v1 = tl.reduce(v0, 0, fold_sum)
+    tl.store(p1 + x, libdevice.exp(v0) * v1, mask)
+"""
+
+
+def warm_up(capability: int) -> None:
+    """Compiles a kernel of each kind of thing that kernels are made of, once."""
+    compile_one(
+        {
+            "name": "warm_up",
+            "source": WARM_UP,
+            "signature": ["*bf16", "*fp32"],
+            "constants": [("XBLOCK", 128)],
+            "divisible": [0, 1],
+            "num_warps": 4,
+            "num_stages": 3,
+            "scratch": 0,
+        },
+        capability,
     )
 
 
-def _serve() -> None:
-    answers = os.fdopen(os.dup(1), "wb")
-    os.dup2(2, 1)  # what Triton prints is no answer
+def _raise_workers(control: socket.socket, capability: int) -> None:
+    """Forks a worker for each socket that comes, until there is nobody to send one."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # of a terminal, which is meant for the process that asks
+    signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # no worker is waited for
+    with contextlib.suppress(Exception):  # a worker says what is wrong
+        warm_up(capability)
     while True:
-        try:
-            kernel, capability = pickle.load(sys.stdin.buffer)
-        except EOFError:
+        message, fds, *_ = socket.recv_fds(control, 1, 1)
+        if not message:
             return
-        try:
-            answer = (compile_one(kernel, capability), "")
-        except TritonError as error:
-            answer = (None, str(error))
-        pickle.dump(answer, answers)
-        answers.flush()
+        if os.fork() == 0:
+            control.close()
+            signal.signal(signal.SIGCHLD, signal.SIG_DFL)  # Triton waits for its assembler
+            _serve(socket.socket(fileno=fds[0]))
+            os._exit(0)
+        os.close(fds[0])
+
+
+def _serve(connection: socket.socket) -> None:
+    """Answers (a CompiledKernel's fields or None, an error's text) for each (kernel, capability)."""
+    with connection.makefile("rwb") as file:
+        while True:
+            try:
+                kernel, capability = pickle.load(file)
+            except EOFError:
+                return
+            try:
+                answer = (compile_one(kernel, capability), "")
+            except Exception as error:
+                answer = (None, str(error) if isinstance(error, TritonError) else f"{type(error).__name__}: {error}")
+            pickle.dump(answer, file)
+            file.flush()
 
 
 if __name__ == "__main__":
-    _serve()
+    os.dup2(2, 1)  # what Triton prints is no result of the program that it works for
+    _raise_workers(socket.socket(fileno=int(sys.argv[1])), int(sys.argv[2]))

@@ -107,34 +107,43 @@ def _compile(gm: GraphModule, kind: str, options: Options, report: statistics.Gr
 
         compiled = compile_anew(gm, parameters, kind, stages, options, report, place)
     arguments = len(gm.graph.find_nodes(op="placeholder"))
+
+    def ready(compiled: graph_cache.Compiled) -> Callable[[list], list]:
+        report.refused = compiled.program.refused
+        run = wrap(compiled, arguments, constants(gm))
+        return cuda_graphs.recorded(run, facts, kind, report, compiled.program.failures) if records else run
+
     if isinstance(compiled, Pending):
-        return _when_called(compiled, arguments, gm, kind, options, report)
-    report.refused = compiled.program.refused
-    run = wrap(compiled, arguments, constants(gm))
-    return cuda_graphs.recorded(run, facts, kind, report, compiled.program.failures) if records else run
+        return _when_called(compiled, ready, gm, kind, options, report)
+    return ready(compiled)
 
 
 def _when_called(
-    pending: Pending, arguments: int, gm: GraphModule, kind: str, options: Options, report: statistics.GraphReport
+    pending: Pending,
+    ready: Callable[[graph_cache.Compiled], Callable[[list], list]],
+    gm: GraphModule,
+    kind: str,
+    options: Options,
+    report: statistics.GraphReport,
 ) -> Callable[[list], list]:
     """The callable of a graph whose code is still being made: the first call waits for it."""
     lock = threading.Lock()
     run: Callable[[list], list] | None = None
 
     def finish() -> None:
-        nonlocal run, pending, gm
+        nonlocal run, pending, ready, gm
         with lock:
             if run is not None:
                 return
             start = time.perf_counter()
             try:
-                made = wrap(pending.result(), arguments, constants(gm))
+                made = ready(pending.result())
             except CompilationError as error:
                 made = _instead(gm, kind, options, report, error)
                 statistics.record_fallback(report)
             report.seconds["wait"] = time.perf_counter() - start
             run = made
-            del pending, gm
+            del pending, ready, gm
 
     def call(args: list) -> list:
         if run is None:

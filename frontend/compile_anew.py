@@ -34,7 +34,7 @@ def compile_anew(
     options: Options,
     report: statistics.GraphReport,
     place: graph_cache.Place,
-) -> graph_cache.Compiled | Pending:
+) -> Pending:
     """Compiles the graph through the stages and fills in the report. Other threads make the code and keep it at its place in
     the disk cache.
 
@@ -78,8 +78,7 @@ def compile_anew(
         compiler_pages.give_back()
         return compiled
 
-    pending = Pending(finish, lambda error: _emit_failure(error, module, kind))
-    return pending.result() if unlinked["graph"].host.uses_gpu else pending
+    return Pending(finish, lambda error: _emit_failure(error, module, kind))
 
 
 def _tune(

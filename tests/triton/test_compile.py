@@ -1,9 +1,11 @@
 """Kernels to machine code for sm_90, which takes no GPU; each is compiled once."""
 
+import os
+
 import pytest
 import torch
 
-from mlirc.codegen import triton_compile, triton_worker
+from mlirc.codegen import triton_compile, triton_processes, triton_worker
 from mlirc.codegen.cache_folder import CacheFolder
 from mlirc.codegen.triton_compile import KernelSource, compile_kernels
 from tests.kernel_runner import info
@@ -29,15 +31,15 @@ def softmax_of(columns: int) -> KernelSource:
 @pytest.fixture
 def compiled(monkeypatch):
     """The names of what Triton compiles, in this process with nothing compiled yet."""
-    monkeypatch.setattr(triton_compile, "_compiled", {})
+    monkeypatch.setattr(triton_compile, "_known", {})
     names = []
-    compile_all = triton_worker.compile_all
+    compile_kernel = triton_processes.compile_kernel
 
-    def counted(kernels, capability):
-        names.extend(k["name"] for k in kernels)
-        return compile_all(kernels, capability)
+    def counted(kernel, capability):
+        names.append(kernel["name"])
+        return compile_kernel(kernel, capability)
 
-    monkeypatch.setattr(triton_worker, "compile_all", counted)
+    monkeypatch.setattr(triton_processes, "compile_kernel", counted)
     return names
 
 
@@ -55,7 +57,7 @@ def test_cubins():
 def test_workers_make_the_same():
     fields = [triton_compile.asdict(softmax_of(n)) for n in (40, 41)]
     here = [triton_worker.compile_one(k, 90) for k in fields]
-    assert here == [triton_worker._in_worker(k, 90) for k in fields]
+    assert here == [triton_processes.compile_kernel(k, 90) for k in fields]
 
 
 def test_compiled_once(compiled, tmp_path):
@@ -68,16 +70,39 @@ def test_compiled_once(compiled, tmp_path):
 def test_kept_on_disk(compiled, tmp_path, monkeypatch):
     kernel = softmax_of(52)
     first = compile_kernels([kernel], folder=CacheFolder(tmp_path / "cache"))
-    monkeypatch.setattr(triton_compile, "_compiled", {})
+    monkeypatch.setattr(triton_compile, "_known", {})
     assert compile_kernels([kernel], folder=CacheFolder(tmp_path / "cache")) == first
     assert len(compiled) == 1
     compile_kernels([kernel], capability=80, folder=CacheFolder(tmp_path / "cache"))
     assert len(compiled) == 2
 
 
-@pytest.mark.parametrize("compile", [triton_worker.compile_one, triton_worker._in_worker])
+@pytest.mark.parametrize("compile", [triton_worker.compile_one, triton_processes.compile_kernel])
 def test_what_triton_does_not_take(compile):
     kernel = triton_compile.asdict(softmax_of(60))
     kernel["source"] = kernel["source"].replace("tl.reduce", "tl.reducce")
     with pytest.raises(triton_worker.TritonError, match="does not compile kernel_0 for sm_90"):
         compile(kernel, 90)
+
+
+def test_processes_that_ended_are_replaced():
+    kernel = triton_compile.asdict(softmax_of(61))
+    made = triton_processes.compile_kernel(kernel, 90)
+    nursery = triton_processes._children[-1]
+    nursery.kill()
+    nursery.wait()
+    assert triton_processes.compile_kernel(kernel, 90) == made  # by the worker, which lives on
+    triton_processes._idle.clear()
+    assert triton_processes.compile_kernel(kernel, 90) == made and triton_processes._children[-1] is not nursery
+
+
+def test_a_forked_child_has_processes_of_its_own():
+    kernel = triton_compile.asdict(softmax_of(62))
+    triton_processes.compile_kernel(kernel, 90)
+    children = len(triton_processes._children)
+    child = os.fork()
+    if child == 0:
+        made = triton_processes.compile_kernel(kernel, 90)
+        os._exit(0 if made["cubin"] and len(triton_processes._children) == children + 1 else 1)
+    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
+    assert triton_processes.compile_kernel(kernel, 90)["cubin"]
