@@ -32,6 +32,12 @@ class ExpOfAtMostZero:
         return vector_math_exp.exp_of_at_most_zero(b, x)
 
 
+class SummedExpOfAtMostZero(ExpOfAtMostZero):
+    """What it is of one that nothing but a softmax's sum asks for."""
+
+    factors = staticmethod(vector_math_exp.exp_factors)
+
+
 class GeluOfFloats:
     """What `node.cls` is of a GELU in float32."""
 
@@ -62,9 +68,11 @@ def use_bounds(kernel: Kernel, vector: Vector) -> None:
     """Rewrites `kernel`, whose vectors are chosen: a divisor that differs from lane to lane stays one."""
     lanes = vector.axis.name if vector.axis else ""
     nodes: list[Node] = []
+    users = users_of(kernel)
     for node in kernel.nodes:
         if node.dtype == torch.float32 and node.kind == "exp" and is_at_most_zero(node.operands[0]):
-            node.cls = ExpOfAtMostZero
+            only_summed = all(user is not None and is_at_least_one(user) for user in users[node])
+            node.cls = SummedExpOfAtMostZero if only_summed else ExpOfAtMostZero
         elif node.dtype == torch.float32 and node.kind == "gelu":
             node.cls = GeluOfFloats
         elif node.dtype == torch.float32 and node.kind == "gelu_backward":
@@ -77,6 +85,17 @@ def use_bounds(kernel: Kernel, vector: Vector) -> None:
                 node.kind, node.cls, node.operands = "mul", OPS["mul"], (x, inverse)
         nodes.append(node)
     kernel.nodes = nodes
+
+
+def users_of(kernel: Kernel) -> dict[Node, list[Node | None]]:
+    """The nodes that read each node; None for an output."""
+    found: dict[Node, list[Node | None]] = {node: [] for node in kernel.nodes}
+    for node in kernel.nodes:
+        for operand in node.operands:
+            found[operand].append(node)
+    for output in kernel.outputs:
+        found[output.node].append(None)
+    return found
 
 
 def is_at_most_zero(node: Node) -> bool:

@@ -28,6 +28,7 @@ from mlirc.lowering.kernel_prefetch import fetch_ahead, fetched_ahead
 from mlirc.lowering.kernel_reductions import BLOCK, Fold
 from mlirc.lowering.kernel_schedule import Pass, Schedule
 from mlirc.lowering.kernel_segments import segments
+from mlirc.lowering.kernel_summands import factors, with_product
 from mlirc.lowering.vector_builder import Value
 
 
@@ -330,8 +331,13 @@ class Loops:
         for fold in folds:
             wide = fold.lanes > 1
             b = self.builder(fold)
+            masked = e.mask is not None and self.schedule.vector_inside
+            product = factors(e, fold)
+            if product is not None:
+                result.append(with_product(e, b, state[len(result)], product, masked))
+                continue
             x = e.operand(fold.node.operands[0], wide)
-            if e.mask is not None and self.schedule.vector_inside:
+            if masked:
                 x = b.select(e.mask, x, b.constant(fold.identity_value(), x.dtype))
             index = self.position(wide) if fold.kind.startswith("arg") else None
             mine = state[len(result) : len(result) + len(fold.dtypes)]

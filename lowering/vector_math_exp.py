@@ -52,6 +52,11 @@ EXP2 = (
 )
 # (e^r - 1 - r) / r^2 on [-ln(2)/16, ln(2)/16], relative error of e^r 2^-25.2; with the table's 1.15 units in the last place
 _EXP_EIGHTH = (0.1666685789823532, 0.5000645518302917)
+# (2^(r/n) - 1) / r on [-1/2, 1/2], relative error of 2^(r/n) 2^-25.2 and 2^-29.2
+_ROOTS = {
+    8: (0.00010837697482202202, 0.0037540241610258818, 0.08664340525865555),
+    16: (1.3550420590036083e-05, 0.0009384152363054454, 0.043321698904037476),
+}
 LN2_EIGHTH_HIGH, LN2_EIGHTH_LOW = LN2_HIGH / 8, LN2_LOW / 8
 RAISED = (
     48  # powers of two by which the table is too large, so that e^-104 is a normal number until the last multiplication
@@ -100,16 +105,16 @@ def exp_of_at_most_zero(b: "VectorBuilder", x: "Value") -> "Value":
     return b.mul(b.mul(small, b.bitcast(bits, torch.float32)), b.constant(2.0**-24))
 
 
-def _eighths() -> tuple[float, ...]:
-    """2^(j/8) 2^RAISED, less what adding j << 20 to its bits gives back: with (8k + j) << 20 it is 2^(k + j/8) 2^RAISED."""
+def _roots(count: int, shift: int, raised: int) -> tuple[float, ...]:
+    """2^(j/count) 2^raised, less what adding j << shift to its bits gives back: count << shift adds 1 to the exponent."""
     found = []
-    for j in range(8):
-        (bits,) = struct.unpack("<i", struct.pack("<f", 2.0 ** (j / 8 + RAISED)))
-        found.append(struct.unpack("<f", struct.pack("<i", bits - (j << 20)))[0])
+    for j in range(count):
+        (bits,) = struct.unpack("<i", struct.pack("<f", 2.0 ** (j / count + raised)))
+        found.append(struct.unpack("<f", struct.pack("<i", bits - (j << shift)))[0])
     return tuple(found)
 
 
-_EIGHTHS = _eighths()
+_EIGHTHS = _roots(8, 20, RAISED)
 
 
 def _exp_by_eighths(b: "VectorBuilder", x: "Value") -> "Value":
@@ -123,6 +128,24 @@ def _exp_by_eighths(b: "VectorBuilder", x: "Value") -> "Value":
     grown = b.fma(b.mul(near, near), polynomial(b, near, _EXP_EIGHTH), r)  # e^r - 1
     result = b.fma(power, grown, power)
     return b.mul(result, b.constant(2.0**-RAISED))
+
+
+def exp_factors(b: "VectorBuilder", x: "Value") -> tuple["Value", "Value"] | None:
+    """Two numbers whose product is e^x for x <= 0, and NaN; e^-87 for less, which a sum of at least 1 does not see.
+
+    x = (n + r) ln(2)/count: 2^(n/count) out of a table, and a polynomial for 2^(r/count). Relative error 1e-7, and 1.4e-8 |x|,
+    as log2(e) has one part only. None where no instruction picks as many numbers as there are lanes.
+    """
+    if not (picks_eight(b) or uses_avx512(b)):
+        return None
+    count, shift = b.lanes, 24 - b.lanes.bit_length()
+    x = b.maximum(x, b.constant(-87.0))
+    n, shifted = nearest_integer(b, x, count * LOG2_E)
+    rest = b.fma(x, b.constant(count * LOG2_E), b.neg(n))
+    number = b.bitcast(shifted, torch.int32)
+    power = b.bitcast(permuted(b, _roots(count, shift, 0), number), torch.int32)
+    power = b.bitcast(b.add(power, shift_left(b, number, shift)), torch.float32)
+    return power, polynomial(b, rest, (*_ROOTS[count], 1.0))
 
 
 def exp2(b: "VectorBuilder", x: "Value") -> "Value":
