@@ -226,11 +226,7 @@ def fill(plan: Plan, product: Product, alignment: int, values: Sequence[int]) ->
         _set("MatmulDesc", plan.desc, DESC_BIAS_POINTER, ctypes.c_int64(alignment))
     layouts = [_layout(kind, matrix, problem.batch) for matrix in (problem.a, problem.b, problem.c, problem.d)]
     plan.a, plan.b, plan.c, plan.d = layouts
-    best = algorithms(plan, alignment, dtype)[0]
-    if product.tuned:
-        from mlirc.codegen.cublas_tuning import MOST, fastest
-
-        best = fastest(plan, product, problem, alignment, algorithms(plan, alignment, dtype, MOST))
+    best = _best(plan, product, problem, alignment)
     plan.algorithm[:] = best.algorithm
     plan.workspace = best.workspace
 
@@ -247,10 +243,23 @@ class Algorithm(ctypes.Structure):
     ]
 
 
-def algorithms(plan: Plan, alignment: int, dtype: torch.dtype, most: int = 1) -> list[Algorithm]:
+def _best(plan: Plan, product: Product, problem: Problem, alignment: int) -> Algorithm:
+    dtype = product.operands[-1].dtype
+    if product.tuned:
+        from mlirc.codegen.cublas_tuning import MOST, fastest
+
+        return fastest(plan, product, problem, alignment, algorithms(plan, alignment, dtype, MOST))
+    from mlirc.codegen.cublas_choice import chosen
+
+    return chosen(plan, problem, alignment, dtype, product.device)
+
+
+def algorithms(
+    plan: Plan, alignment: int, dtype: torch.dtype, most: int = 1, workspace: int = WORKSPACE
+) -> list[Algorithm]:
     """What cuBLAS would take, at most `most`, the best by its own estimate first. Raises NoPlan if there is nothing."""
     preference = _made("MatmulPreferenceCreate")
-    _set("MatmulPreference", preference, PREF_WORKSPACE, ctypes.c_uint64(WORKSPACE))
+    _set("MatmulPreference", preference, PREF_WORKSPACE, ctypes.c_uint64(workspace))
     if not may_round_parts(dtype):
         _set("MatmulPreference", preference, PREF_REDUCTIONS, ctypes.c_uint32(REDUCTION_COMPUTE_TYPE))
     for which in PREF_ALIGNMENTS:
