@@ -3,6 +3,7 @@
 from collections.abc import Callable
 from typing import Any
 
+from mlirc.dialects import symbols
 from mlirc.lowering import fusion_cost as cost
 from mlirc.lowering.fusion_graph import FusionGraph, Unit
 from mlirc.lowering.index_maps import chain, dims_in, solve
@@ -14,6 +15,7 @@ from mlirc.lowering.source_lines import source_line
 
 NEIGHBOURS = 8  # readers of one tensor that are tried as siblings
 ROUNDS = 8  # a merge may allow another one before it; real graphs settle in two or three
+FEW, MANY = 16, 1024  # of results, or rows: programs that leave most of a GPU idle, and enough to fill it
 Pair = Callable[[Unit, Unit], bool]
 
 
@@ -74,6 +76,8 @@ class Fuser:
         keep = {t for t in producer.outputs if t.readers - {consumer}}
         if keep and self.rows_first and folds_columns(producer, consumer):
             return self.refuse(pair, "ROWS FIRST")
+        if self.rows_first and folds_rows(producer, consumer):
+            return self.refuse(pair, "WITH ITS ROWS")
         try:
             rule, body = merged_body(producer.body, consumer.body, keep, self.limits)
         except Refused as refusal:
@@ -198,3 +202,14 @@ def folds_columns(producer: Unit, user: Unit) -> bool:
         if index and not dims_in(index[-1:]) & body.inner_dims and dims_in(index) & body.inner_dims:
             return True
     return False
+
+
+def folds_rows(producer: Unit, user: Unit) -> bool:
+    """Whether, on a GPU, a kernel folds to few numbers what the producer makes of sums over rows, one value a row: the kernel that
+    sums up the rows makes it as well, and has more programs."""
+    body, row = user.body, producer.body.parallel
+    if not body.inner or producer.body.inner or cost.points(body.parallel) > FEW or cost.points(row) < MANY:
+        return False
+    sums = [t.root.unit.body for t in producer.inputs if t.root.unit is not None and t.root.unit.body is not None]
+    of_rows = any(s.inner and symbols.product(s.parallel) == symbols.product(row) for s in sums)
+    return of_rows and all(t.info.device.startswith("cuda") for t in producer.outputs)

@@ -37,6 +37,7 @@ GPU_SIMPLIFY = (
     "convolve-channels-last,"  # after decompose: it follows elementwise ops and reductions, of which batch norms are made
     "activate-products,"  # after decompose: a GELU may be written out
     "merge-products,"  # before pad-products: it looks at whole parameters
+    "generate-dot-products,"  # after merge-products: three weights that one row meets are one
     "generate-triton-products,"  # before pad-products: it stores unaligned rows as they are
     "pad-products,"  # before eliminate-views and cse: two products share a padded operand
     "defer-biases,"  # before add-residuals: it leaves products without a bias

@@ -23,6 +23,8 @@ class FuseElementwise:
                     many elements of one tensor, as a pool does, stays a kernel of its own
     MASKED          what is computed only to be masked away must be cheap
     ROWS FIRST      what is stored anyway is left for kernels over its rows, before a reduction over its columns
+    WITH ITS ROWS   on a GPU, what is made of rows' sums, a number a row, is left for the kernel that sums up rows, before one
+                    that folds all rows, and has few programs
     NO CYCLE        nothing in between needs the one and feeds the other
     LIMITS          at most `max_ops` scalar ops, and `max_reads` tensors read
     RECOMPUTE       a trivial expression is computed by each user, where storing it would move more bytes

@@ -12,7 +12,10 @@ from mlirc.lowering.passes.generate_products import product
 from mlirc.lowering.source_lines import source_line
 
 SMALLEST = 1 << 20  # bytes of a weight: less is read in the time that a launch takes
-DTYPES = (torch.bfloat16, torch.float16, torch.float32)
+FEW = 16  # rows: a tile of the matrix units
+ALIGNMENT = 16  # bytes
+HALF = (torch.bfloat16, torch.float16)
+DTYPES = (*HALF, torch.float32)
 
 
 @dataclass(frozen=True)
@@ -21,8 +24,9 @@ class GenerateDotProducts:
 
     before:  %0 = "mlirc.addmm"(%b, %x, %w)         after:  %0 = "mlircx.kernel"(%b, %x, %w) ({
                                                             reduce(mul(read %x, read %w)) + read %b })
-    ONE ROW  the weight lies along k or along n, and its size is known. Where the rows of the result are too few to fill the
-             GPU, or it lies along n, `split-reductions` then sums parts of k first, and those in a second kernel
+    ONE ROW     the weight lies along k, as a linear layer's does, and its size is known. Along n the library is faster
+    UNALIGNED   likewise of up to FEW rows of half types, where the rows of the result begin anywhere: cuBLAS's kernels for
+                those take two to four times as long
     """
 
     name = "generate-dot-products"
@@ -30,9 +34,9 @@ class GenerateDotProducts:
 
     def run(self, function: Any, ledger: Ledger) -> None:
         for op in list(function.regions[0].blocks[0].operations):
-            if op.operation.name not in ("mlirc.matmul", "mlirc.addmm") or not is_one_row(op):
+            if op.operation.name not in ("mlirc.matmul", "mlirc.addmm") or not (rule := rule_of(op)):
                 continue
-            ledger.record(self.name, "generate", op.operation.name, "ONE ROW", True, source_line(op.location))
+            ledger.record(self.name, "generate", op.operation.name, rule, True, source_line(op.location))
             *bias, x, w = op.operands
             with ir.InsertionPoint(op), op.location:
                 made = product(bias, x, w, info_of(op.results[0]), False)
@@ -40,12 +44,18 @@ class GenerateDotProducts:
             op.operation.erase()
 
 
-def is_one_row(op: Any) -> bool:
-    """Whether it is one row, of a dtype that is summed in float32, times a large matrix."""
-    *_, w, out = (info_of(v) for v in (*op.operands, op.results[0]))
-    if out.rank != 2 or out.shape[0] != 1 or not out.device.startswith("cuda") or out.dtype not in DTYPES:
-        return False
-    if not isinstance(w.numel, int) or w.numel * w.dtype.itemsize < SMALLEST:
-        return False
-    k, n = w.shape
-    return w.stride in ((1, k), (n, 1))
+def rule_of(op: Any) -> str:
+    """The rule by which a product is a kernel, or ""."""
+    *_, x, w, out = (info_of(v) for v in (*op.operands, op.results[0]))
+    if out.rank != 2 or not out.device.startswith("cuda") or out.dtype not in DTYPES:
+        return ""
+    numbers = (*x.shape, *w.shape)
+    if not all(isinstance(n, int) for n in numbers) or w.numel * w.dtype.itemsize < SMALLEST:
+        return ""
+    (rows, inner), columns = x.shape, w.shape[1]
+    if w.stride != (1, inner):
+        return ""
+    if rows == 1:
+        return "ONE ROW"
+    unaligned = columns * out.dtype.itemsize % ALIGNMENT != 0 and inner * w.dtype.itemsize % ALIGNMENT == 0
+    return "UNALIGNED" if rows <= FEW and unaligned and out.dtype in HALF and x.stride == (inner, 1) else ""

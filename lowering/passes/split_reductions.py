@@ -9,6 +9,7 @@ from mlirc.dialects import symbols
 from mlirc.dialects.bindings import ir
 from mlirc.dialects.dialect import attribute_value
 from mlirc.dialects.kernel_builder import dimension
+from mlirc.dialects.kernel_ops import ROUNDED
 from mlirc.dialects.symbols import Int
 from mlirc.dialects.tensor_types import TEXT_DTYPE, TensorInfo, info_of, type_of
 from mlirc.lowering.kernel_body import EXPRESSIONS
@@ -21,6 +22,7 @@ COLUMN_PROGRAMS = 4  # for each of `programs`: those that go down columns have l
 FEW_COLUMNS = 8  # for each of `programs`: more are not split where that means to read everything twice
 SHORTEST, SHORTEST_COLUMN = 4096, 128  # elements that a part of a row has at least
 MOST_PARTS = 512  # of a row: what they leave is folded by few programs
+FEWEST_PARTS = 4  # of a row that lies in one piece: for fewer, another launch takes longer than one program
 
 
 @dataclass(frozen=True)
@@ -98,6 +100,12 @@ class _Kernel:
         pairs = [find_pair(r, self.first, self.is_inner) for r in seconds]
         self.pairs: list[Pair] = [p for p in pairs if p is not None and self.depth[p.centre] == 1]
 
+    @property
+    def writes_half(self) -> bool:
+        """Whether what the kernels that take its place hand on to each other is rounded in the end."""
+        dtypes = [info_of(x).dtype for x in self.op.results]
+        return all(dtype.is_floating_point and dtype.itemsize == 2 for dtype in dtypes) or ROUNDED in self.op.attributes
+
     # ---- whether, and how
 
     @property
@@ -134,7 +142,8 @@ class _Kernel:
             return 1
         rows, length = sizes
         if not self.across:
-            return min(programs // rows, length // SHORTEST) if rows < programs // 2 else 1
+            parts = min(programs // rows, length // SHORTEST) if rows < programs // 2 else 1
+            return parts if parts >= FEWEST_PARTS else 1
         most = programs * COLUMN_PROGRAMS * LANES
         few = most // 2 if self.once else programs * FEW_COLUMNS
         return min(most // rows, length // SHORTEST_COLUMN, MOST_PARTS) if rows < few else 1
@@ -326,7 +335,8 @@ class _Maker:
             "mlircx.kernel",
             results=[type_of(info) for _, _, info in results],
             operands=self.operands,
-            attributes={
+            attributes=({ROUNDED: ir.UnitAttr.get()} if self.kernel.writes_half else {})
+            | {
                 "parallel": ir.StringAttr.get(symbols.print_list(self.parallel)),
                 "inner": ir.StringAttr.get(symbols.print_list(self.inner)),
                 "label": self.kernel.op.attributes["label"],

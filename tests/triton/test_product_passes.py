@@ -193,21 +193,26 @@ def test_batch_norms_go_into_convolutions_with_their_relu():
         assert "cudnn_convolution" not in str(module)
 
 
-@pytest.mark.parametrize("stride", ["1, 768", "1536, 1"])
-def test_one_row_is_a_reduction(stride):
-    """In parts where the weight lies along n, and the same as before; more rows, and small weights, stay products."""
-    w = f'tensor<768x1536xbf16, {{stride = "{stride}"}}>'
-    body = (
-        f'%0 = "mlirc.addmm"(%b, %x, %w) : (tensor<1536xbf16>, tensor<1x768xbf16>, {w}) -> tensor<1x1536xbf16>\n'
-        '%1 = "mlirc.relu"(%0) : (tensor<1x1536xbf16>) -> tensor<1x1536xbf16>\nreturn %1 : tensor<1x1536xbf16>'
+@pytest.mark.parametrize(("rows", "columns"), [(1, 1536), (1, 1533), (3, 1533)])
+def test_few_rows_are_a_kernel(rows, columns):
+    """One row, or few whose results begin anywhere; others, weights along n, and small ones, stay products."""
+    x, w, out = (
+        f"tensor<{rows}x768xbf16>",
+        f'tensor<768x{columns}xbf16, {{stride = "1, 768"}}>',
+        f"tensor<{rows}x{columns}xbf16>",
     )
-    source = text(f"%x: tensor<1x768xbf16>, %w: {w}, %b: tensor<1536xbf16>", body, "tensor<1x1536xbf16>")
+    body = (
+        f'%0 = "mlirc.addmm"(%b, %x, %w) : (tensor<{columns}xbf16>, {x}, {w}) -> {out}\n'
+        f'%1 = "mlirc.relu"(%0) : ({out}) -> {out}\nreturn %1 : {out}'
+    )
+    source = text(f"%x: {x}, %w: {w}, %b: tensor<{columns}xbf16>", body, out)
     passes = "generate-dot-products,to-kernels,fuse-elementwise,fuse-reductions,split-reductions"
-    weight = torch.randn(768, 1536).to(BF16) if stride == "1536, 1" else torch.randn(1536, 768).to(BF16).t()
-    made, before, after = both(source, passes, [torch.randn(1, 768).to(BF16), weight, torch.randn(1536).to(BF16)])
-    assert "mlirc.addmm" not in made and made.count('"mlircx.kernel"') == (2 if stride == "1536, 1" else 1)
+    inputs = [torch.randn(rows, 768).to(BF16), torch.randn(columns, 768).to(BF16).t(), torch.randn(columns).to(BF16)]
+    made, before, after = both(source, passes, inputs)
+    assert "mlirc.addmm" not in made and made.count('"mlircx.kernel"') == 1
     torch.testing.assert_close(after, before, rtol=2e-2, atol=2e-2)
-    for other in (source.replace("1x", "2x"), source.replace("1536", "153")):
+    along_n = source.replace('"1, 768"', f'"{columns}, 1"')
+    for other in (source.replace(f"{rows}x", "17x"), source.replace(str(columns), "153"), along_n):
         with context():
             module = ir.Module.parse(other)
             run_pipeline(module, "generate-dot-products")

@@ -194,6 +194,28 @@ func.func @before_the_write(%x: tensor<8xf32>, %y: tensor<8xf32>) -> tensor<8xf3
   return %1 : tensor<8xf32>
 }
 
+// WITH ITS ROWS: on a GPU a number a row, made of the row's sum, waits for the kernel that sums up rows.
+// CHECK-LABEL: func.func @of_rows(
+// CHECK:         label = "sum"
+// CHECK:         label = "exp"
+// CHECK:         label = "sum", parallel = ""
+func.func @of_rows(%x: tensor<2048x64xf32, {device = "cuda:0"}>) -> tensor<f32, {device = "cuda:0"}> {
+  %0 = "mlirc.sum"(%x) {dims = "1", keepdim = false} : (tensor<2048x64xf32, {device = "cuda:0"}>) -> tensor<2048xf32, {device = "cuda:0"}>
+  %1 = "mlirc.exp"(%0) : (tensor<2048xf32, {device = "cuda:0"}>) -> tensor<2048xf32, {device = "cuda:0"}>
+  %2 = "mlirc.sum"(%1) {dims = "0", keepdim = false} : (tensor<2048xf32, {device = "cuda:0"}>) -> tensor<f32, {device = "cuda:0"}>
+  return %2 : tensor<f32, {device = "cuda:0"}>
+}
+
+// CHECK-LABEL: func.func @of_rows_on_a_cpu
+// CHECK:         label = "sum"
+// CHECK:         label = "exp_sum"
+func.func @of_rows_on_a_cpu(%x: tensor<2048x64xf32>) -> tensor<f32> {
+  %0 = "mlirc.sum"(%x) {dims = "1", keepdim = false} : (tensor<2048x64xf32>) -> tensor<2048xf32>
+  %1 = "mlirc.exp"(%0) : (tensor<2048xf32>) -> tensor<2048xf32>
+  %2 = "mlirc.sum"(%1) {dims = "0", keepdim = false} : (tensor<2048xf32>) -> tensor<f32>
+  return %2 : tensor<f32>
+}
+
 // What was decided, in the order of the functions and of the tries.
 // CHECK:      // ONE SPACE: fuse exp -> neg, taken
 // CHECK:      // WRITTEN ONCE: fuse exp -> neg, refused
@@ -202,3 +224,5 @@ func.func @before_the_write(%x: tensor<8xf32>, %y: tensor<8xf32>) -> tensor<8xf3
 // CHECK:      // NO CYCLE: fuse exp -> add, refused
 // CHECK:      // MASKED: fuse exp -> cat, refused
 // CHECK:      // LIMITS: fuse exp -> exp, refused
+// CHECK:      // WITH ITS ROWS: fuse exp -> sum, refused
+// CHECK:      // ONE SPACE: fuse exp -> sum, taken
