@@ -40,11 +40,15 @@ REDUCTIONS = {
 }
 
 
+ROUNDED = "mlirc.rounded"
+
+
 class Kernel(ListOp, name="kernel", regions=1):
     """One fused group. Block arguments stand for the operands, same types; a `mlircx.yield` gives the results.
 
     parallel, inner   text lists of sizes: the iteration space
     label             what people see in reports and profiles: the ops in it, "add_layer_norm"
+    mlirc.rounded     there where all it writes goes into results of half types, though it is float32 itself
     """
 
 

@@ -15,6 +15,7 @@ from mlirc.dialects import symbols
 from mlirc.dialects.bindings import ir
 from mlirc.dialects.dialect import OPS, attribute_value
 from mlirc.dialects.graph_builder import read_constant
+from mlirc.dialects.kernel_ops import ROUNDED
 from mlirc.dialects.symbols import Expr, Int
 from mlirc.dialects.tensor_types import TEXT_DTYPE, TensorInfo, info_of
 
@@ -94,6 +95,7 @@ class Kernel:
     nodes: list[Node]  # operands before their users
     outputs: list[Output]
     operand_count: int
+    rounded: bool = False  # what it writes goes into half types alone
 
     @property
     def accesses(self) -> Iterable[Access]:
@@ -149,7 +151,7 @@ def structure(launch: Any) -> tuple:
         for result in op.results:
             number[result] = len(number)
     operands = tuple(info_of(x) for x in launch.operands)
-    return (text(launch, "parallel"), text(launch, "inner"), operands, tuple(ops))
+    return (text(launch, "parallel"), text(launch, "inner"), ROUNDED in launch.attributes, operands, tuple(ops))
 
 
 def text(op: Any, attribute: str) -> str:
@@ -174,7 +176,7 @@ def read_kernel(launch: Any) -> Kernel:
         reader.tensors[argument] = position
     for op in block.operations:
         reader.read_op(op)
-    return Kernel(parallel, inner, reader.nodes, reader.outputs, len(reader.infos))
+    return Kernel(parallel, inner, reader.nodes, reader.outputs, len(reader.infos), ROUNDED in launch.attributes)
 
 
 class _Reader:

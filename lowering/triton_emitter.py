@@ -17,7 +17,7 @@ from mlirc.lowering.triton_builder import TL_DTYPE, Lines, TritonBuilder, Value,
 from mlirc.lowering.triton_folds import Fold, function_text
 from mlirc.lowering.triton_indices import Indices
 from mlirc.lowering.triton_random import quads
-from mlirc.lowering.triton_rounded import GELU, ErfBesideOne, RoundedBuilder, is_beside_one, writes_half
+from mlirc.lowering.triton_rounded import GELU, GELU_BACKWARD, ErfBesideOne, RoundedBuilder, is_beside_one, writes_half
 from mlirc.lowering.triton_schedule import Schedule, Tile
 
 FAILURE = "failure"  # the argument: three words, [number of the check, bad index, its size]
@@ -126,6 +126,9 @@ class Emitter:
         if self.rounded and node.kind == "gelu" and b.dtype == torch.float32:
             self.functions["gelu_rounded"] = GELU
             return b.call("gelu_rounded", *operands)
+        if self.rounded and node.kind == "gelu_backward" and b.dtype == torch.float32:
+            self.functions["gelu_backward_rounded"] = GELU_BACKWARD
+            return b.call("gelu_backward_rounded", *operands)
         if self.rounded and is_beside_one(self.kernel, node):
             b = ErfBesideOne(self.lines, b.dtype, self.functions)
         return node.cls.scalar(b, *operands, **node.attributes)

@@ -35,15 +35,26 @@ def gelu_rounded(x):
     return tl.where(x == 0, x, tl.where(x == float("-inf"), float("nan"), y))
 """
 
+# Phi(x) + x phi(x), with one power for both: Phi(-|x|) is half of 1 - erf(|x| / sqrt(2)), which ERF's formula gives as a product.
+GELU_BACKWARD = """@triton.jit
+def gelu_backward_rounded(grad, x):
+    t = libdevice.fast_dividef(1.0, 1.0 + 0.23164189 * tl.abs(x))
+    e = tl.exp(x * x * -0.5)
+    p = 0.5307027145 * t - 0.7265760135
+    p = p * t + 0.7107068705
+    p = p * t - 0.142248368
+    p = p * t + 0.127414796
+    below = p * t * e
+    return grad * (tl.where(x < 0, below, 1.0 - below) + 0.3989422804 * x * e)
+"""
+
 
 def writes_half(kernel: Kernel) -> bool:
-    return all(output.access.dtype in HALF for output in kernel.outputs)
+    return kernel.rounded or all(output.access.dtype in HALF for output in kernel.outputs)
 
 
 def is_beside_one(kernel: Kernel, node: Node) -> bool:
     """Whether an erf is only ever added to 1, as GELU's is: then its error need be small beside 1 only."""
-    if node.kind == "gelu_backward":
-        return True
     if node.kind != "erf":
         return False
     users = [n for n in kernel.nodes if node in n.operands]

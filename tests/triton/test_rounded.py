@@ -3,6 +3,7 @@
 import pytest
 import torch
 
+from mlirc.dialects.dialect import OPS
 from tests.kernel_runner import info
 from tests.triton.runner import TritonKernel
 
@@ -46,6 +47,17 @@ def test_gelu_is_as_exact_far_below_zero():
     want = x.double() * 0.5 * torch.special.erfc(x.double() * -(0.5**0.5))
     torch.testing.assert_close(out.double(), want, rtol=2**-8, atol=1e-25, equal_nan=True)
     assert out[:2].signbit().tolist() == [False, True]
+
+
+def test_the_gradient_of_gelu():
+    kernel_ = kernel(bf16, lambda k, x: k.apply(OPS["gelu_backward"], k.constant(3.0, f32), x))
+    assert "gelu_backward_rounded(" in kernel_.source and "erf" not in kernel_.source
+    special = torch.tensor([0.0, -0.0, float("inf"), -float("inf"), float("nan"), 80.0, -80.0, 1e-30, 1e30, -1e30])
+    x = torch.cat([special, torch.linspace(-8, 11, 2990)]).bfloat16()
+    out = torch.empty(3000, dtype=bf16)
+    kernel_([x], [out])
+    want = torch.ops.aten.gelu_backward(torch.full_like(x, 3.0).double(), x.double())
+    torch.testing.assert_close(out.double(), want, rtol=2**-8, atol=1e-6, equal_nan=True)
 
 
 @pytest.mark.parametrize("build", [gelu, quotient])

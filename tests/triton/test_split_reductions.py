@@ -22,16 +22,8 @@ def split(x: TensorInfo, parallel, inner, build, values=None) -> tuple[list, lis
     """The kernels' spaces after the pass, and what the function gives before and after it (run on the CPU)."""
     values = torch.randint(-3, 4, x.shape).to(x.dtype) if values is None else values
     with context():
-        module = ir.Module.create()
-        with ir.InsertionPoint(module.body):
-            function = func.FuncOp("graph", ([type_of(x)], []))
-        block = function.add_entry_block()
-        with ir.InsertionPoint(block):
-            k = KernelBuilder(parse_list(parallel), parse_list(inner), "test")
-            results = k.finish(build(k, block.arguments[0]))
-            func.ReturnOp(results)
-        types = ir.FunctionType.get([type_of(x)], [r.type for r in results])
-        function.attributes["function_type"] = ir.TypeAttr.get(types)
+        module = graph_of(x, parallel, inner, build)
+        block = module.body.operations[0].regions[0].blocks[0]
         before = ir.Module.parse(str(module).replace(', {device = "cuda:0"}', ""))
         run_pipeline(module, "split-reductions")
         after = ir.Module.parse(str(module).replace(', {device = "cuda:0"}', ""))
@@ -40,11 +32,39 @@ def split(x: TensorInfo, parallel, inner, build, values=None) -> tuple[list, lis
         return spaces, *(run(m.body.operations[0], [values]) for m in (before, after))
 
 
+def graph_of(x: TensorInfo, parallel, inner, build) -> ir.Module:
+    """A module with one kernel of `x`."""
+    module = ir.Module.create()
+    with ir.InsertionPoint(module.body):
+        function = func.FuncOp("graph", ([type_of(x)], []))
+    block = function.add_entry_block()
+    with ir.InsertionPoint(block):
+        k = KernelBuilder(parse_list(parallel), parse_list(inner), "test")
+        results = k.finish(build(k, block.arguments[0]))
+        func.ReturnOp(results)
+    types = ir.FunctionType.get([type_of(x)], [r.type for r in results])
+    function.attributes["function_type"] = ir.TypeAttr.get(types)
+    return module
+
+
 def check(*arguments) -> list:
     spaces, want, got = split(*arguments)
     for x, y in zip(got, want, strict=True):
         torch.testing.assert_close(x, y, equal_nan=True)
     return spaces
+
+
+@pytest.mark.parametrize("out", [torch.bfloat16, f32])
+def test_what_is_rounded_in_the_end_says_so(out):
+    """Float32 parts of a bfloat16 sum need no exact functions."""
+
+    def build(k, x):
+        return [(k.cast(k.reduce("sum", k.exp(k.read(x, k.dims))), out), (), on_gpu(out))]
+
+    with context():
+        module = graph_of(on_gpu(torch.bfloat16, 1 << 20), "", str(1 << 20), build)
+        run_pipeline(module, "split-reductions")
+        assert str(module).count("mlirc.rounded") == (2 if out == torch.bfloat16 else 0)
 
 
 @pytest.mark.parametrize("kind", ["sum", "max", "min"])
