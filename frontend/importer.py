@@ -24,6 +24,7 @@ from mlirc.dialects.tensor_types import TensorInfo, info_of, type_of
 from mlirc.frontend import aten_import, views
 from mlirc.frontend.errors import UnsupportedGraph
 from mlirc.frontend.locations import location_of
+from mlirc.frontend.older_torch import widen_sums
 from mlirc.frontend.sizes import size, storage_offset, tensor_info
 
 log = logging.getLogger("mlirc")
@@ -55,6 +56,7 @@ def import_graph(gm: GraphModule, parameters: Collection[int] = ()) -> Imported:
     `parameters` are the positions of placeholders that are the model's parameters and buffers: the arguments are marked
     {mlirc.parameter}, since they seldom change from call to call.
     """
+    widen_sums(gm)
     return _Importer(gm, parameters).run()
 
 

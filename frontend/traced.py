@@ -14,9 +14,12 @@ from torch._dynamo.utils import counters, flatten_graph_inputs
 from torch._functorch.aot_autograd import aot_module_simplified
 from torch.fx import GraphModule
 
+from mlirc.frontend.older_torch import keep_errors
+
 
 def traced(gm: GraphModule, inputs: Sequence[Any], *, bw_compiler: Callable, **how: Any) -> Callable:
     """The callable that AOTAutograd makes of the graph. `bw_compiler` and `how` are options of aot_module_simplified."""
+    keep_errors()
     if os.environ.get("TORCH_COMPILE_DEBUG") == "1":
         from torch._dynamo.backends.common import aot_autograd
 

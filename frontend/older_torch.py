@@ -1,0 +1,50 @@
+"""What torch 2.11 traces wrongly, and later versions do not.
+
+* Errors of factorizations (`torch.linalg.cholesky` of what is not positive definite) do not surface: the call that raises them
+  gives no result, and is dropped.
+* The sums of attention in float64 are promised as float32; its kernel gives float64.
+"""
+
+import operator
+from functools import cache
+
+import torch
+from torch._higher_order_ops import effects
+from torch.fx import GraphModule, Node
+
+from mlirc.dialects.tensor_types import opmath
+
+aten = torch.ops.aten
+FLASH = aten._scaled_dot_product_flash_attention_for_cpu.default
+FLASH_BACKWARD = aten._scaled_dot_product_flash_attention_for_cpu_backward.default
+
+
+@cache
+def keep_errors() -> None:
+    """Tells AOTAutograd, for as long as the process lives, that the call has an effect, as torch 2.13 itself does."""
+    check = aten._linalg_check_errors.default
+    if effects._get_effect(check) is None:
+        effects._register_effectful_op(check, effects._EffectType.ORDERED)
+
+
+def widen_sums(gm: GraphModule) -> None:
+    """Promises the sums in the dtype that they come in: as results of attention, and where gradients are given them."""
+    for node in gm.graph.find_nodes(op="call_function", target=FLASH):
+        out, sums = node.meta["val"]
+        if sums.dtype != opmath(out.dtype):
+            node.meta["val"] = out, of_dtype(sums, opmath(out.dtype))
+            for item in node.users:
+                if item.target is operator.getitem and item.args[1] == 1:
+                    item.meta["val"] = node.meta["val"][1]
+    for node in gm.graph.find_nodes(op="call_function", target=FLASH_BACKWARD):
+        query, sums = node.args[1], node.args[5]
+        if isinstance(query, Node) and isinstance(sums, Node) and sums.op == "placeholder":
+            wide = opmath(query.meta["val"].dtype)
+            if sums.meta["val"].dtype != wide:
+                sums.meta["val"] = of_dtype(sums.meta["val"], wide)
+
+
+def of_dtype(fake: torch.Tensor, dtype: torch.dtype) -> torch.Tensor:
+    """Another fake tensor, in that dtype and laid out alike."""
+    with fake.fake_mode:  # type: ignore[attr-defined]
+        return torch.empty_strided(fake.shape, fake.stride(), dtype=dtype, device=fake.device)
