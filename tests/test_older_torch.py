@@ -47,5 +47,5 @@ def test_what_a_factorization_finds_wrong_is_raised(training):
     call = torch.compile(solve, backend="mlirc", options={"fallback": "error"})
     with torch.set_grad_enabled(training):
         torch.testing.assert_close(call(torch.eye(3, requires_grad=training)), solve(torch.eye(3)))
-        with pytest.raises(torch.linalg.LinAlgError, match="not positive-definite"):
+        with pytest.raises(RuntimeError, match="not positive-definite"):
             call(-torch.eye(3, requires_grad=training))
