@@ -72,10 +72,6 @@ class Convolution:
         return self.rows.taps * self.columns.taps
 
     @property
-    def symbols(self) -> list[str]:
-        return sorted(symbols.free_symbols(self.x.shape[0]))
-
-    @property
     def work(self) -> Any:
         """Scalar operations, in vectors of eight."""
         points = symbols.product([self.x.shape[0], self.rows.count, self.columns.count])

@@ -14,65 +14,55 @@ A result is summed up by one thread, in the same order for any number of them.
 
 import torch
 
-from mlirc.dialects import symbols
 from mlirc.dialects.dialect import OPS
-from mlirc.lowering.attention_memory import advance, scratch, store_masked
-from mlirc.lowering.convolution_call import Convolution
+from mlirc.lowering.attention_memory import advance, store_masked
+from mlirc.lowering.convolution_plan import Plan
 from mlirc.lowering.convolution_writer import ConvolutionWriter
 from mlirc.lowering.cpu_target import CpuTarget
 from mlirc.lowering.kernel_function import KernelText
 from mlirc.lowering.product_packing import Packer
 from mlirc.lowering.vector_builder import Value
 
-PANEL_BYTES = 480 << 10  # of packed panels
 AHEAD = 3  # channels whose weights are fetched before they are packed
-STEPS = 192  # of a tile: this part of a panel stays in the first-level cache
-SMALL_WEIGHTS = 600 << 10  # bytes that each thread packs for itself
 
 
 class ForwardWriter(ConvolutionWriter):
     def write(self) -> KernelText:
         c = self.c
-        each = c.channels * c.taps * self.widest() * 4
-        self.together = max(1, min(self.column_tiles, PANEL_BYTES // each))
         # rows of the packed panels, and some more: squares are written whole
         self.panel_rows = c.channels * c.taps + self.lanes
-        self.chunk = max(self.lanes, min(c.channels, STEPS // c.rows.taps))
-        self.image_blocks = symbols.floordiv(c.x.shape[0] + (self.block_images - 1), self.block_images)
-        self.row_blocks = -(-c.rows.count // self.block_rows)
-        self.blocks = self.image_blocks * self.row_blocks
-        self.shares_windows = c.channels * c.filters * c.taps * 4 <= SMALL_WEIGHTS
+        self.blocks = c.image_blocks * c.row_blocks
         operands = ["x", "w", *["other"] * c.adds, *(step for step in c.after if step != "relu"), "out"]
-        return self.function(operands, self.blocks if self.shares_windows else self.column_tiles)
+        return self.function(operands, self.blocks if c.shares_windows else c.column_tiles)
 
     def body(self, lo: Value, hi: Value) -> None:
-        e, b = self.e, self.e.index
-        self.panels = scratch(e, self.together * self.panel_rows * self.widest())
-        self.sums = scratch(e, self.block_windows * self.widest())
-        every = (e.i64(0), e.i64(self.column_tiles)), (e.i64(0), e.integer(self.blocks))
-        tiles, blocks = (every[0], (lo, hi)) if self.shares_windows else ((lo, hi), every[1])
+        c, e, b = self.c, self.e, self.e.index
+        self.panels = self.scratch(c.together * self.panel_rows * c.widest)
+        self.sums = self.scratch(c.block_windows * c.widest)
+        every = (e.i64(0), self.of(c.column_tiles)), (e.i64(0), self.of(self.blocks))
+        tiles, blocks = (every[0], (lo, hi)) if c.shares_windows else ((lo, hi), every[1])
 
         def group(first: Value, state: list[Value]) -> list[Value]:
-            some = first, b.minimum(self.sum_of(first, self.together), tiles[1])
+            some = first, b.minimum(self.sum_of(first, c.together), tiles[1])
             self.each_tile(some, self.pack)
 
             def block(number: Value, state: list[Value]) -> list[Value]:
-                image = b.mul(self.down(number, self.row_blocks), e.i64(self.block_images))
-                row = b.mul(b.binary("arith.remui", number, e.i64(self.row_blocks)), e.i64(self.block_rows))
-                images = image, b.minimum(self.sum_of(image, self.block_images), e.integer(self.c.x.shape[0]))
-                rows = row, b.minimum(self.sum_of(row, self.block_rows), e.i64(self.c.rows.count))
+                image = b.mul(self.down(number, c.row_blocks), self.of(c.block_images))
+                row = b.mul(b.binary("arith.remui", number, self.of(c.row_blocks)), self.of(c.block_rows))
+                images = image, b.minimum(self.sum_of(image, c.block_images), self.of(c.images))
+                rows = row, b.minimum(self.sum_of(row, c.block_rows), self.of(c.rows.count))
                 self.each_tile(some, lambda column, vectors, k: self.unit(column, vectors, k, images, rows))
                 return state
 
             e.loop(*blocks, e.i64(1), [], [], block)
             return state
 
-        e.loop(*tiles, e.i64(self.together), [], [], group)
+        e.loop(*tiles, self.of(c.together), [], [], group)
 
     # ---- weights
 
     def place(self, number: Value) -> Value:
-        return advance(self.e, self.panels, self.e.index.mul(number, self.e.i64(self.panel_rows * self.widest())))
+        return advance(self.e, self.panels, self.e.index.mul(number, self.of(self.panel_rows * self.c.widest)))
 
     def pack(self, column: Value, vectors: int, number: Value) -> None:
         """panel[c, tap, :] = the filters' weights; of a gradient of images, w's filters are the channels here."""
@@ -80,35 +70,37 @@ class ForwardWriter(ConvolutionWriter):
         packer, panel = self.packer(0, vectors), self.place(number)
         if c.kind == "forward":
             each = c.channels * c.taps
-            packer.turned(e.env["w"], each, column, c.filters, e.i64(each), panel)
+            packer.turned(e.env["w"], each, column, c.filters, self.of(each), panel)
             return
-        whole = c.taps // self.lanes * self.lanes
-        last = e.i64(c.filters - 1)
+        taps = c.rows.taps * c.columns.taps
+        assert isinstance(taps, int)  # as plan() has it for gradients of images
+        whole = taps // self.lanes * self.lanes
+        last = self.of(c.filters - 1)
 
         def channel(k: Value, state: list[Value]) -> list[Value]:
-            source = packer.at(e.env["w"], b.mul(k, e.i64(c.filters * c.taps)))
-            to = packer.at(panel, b.mul(k, e.i64(c.taps * packer.width)))
+            source = packer.at(e.env["w"], b.mul(k, self.of(c.filters * taps)))
+            to = packer.at(panel, b.mul(k, e.i64(taps * packer.width)))
             # what lies side by side is short, and far from the next: no processor fetches that ahead by itself
-            ahead = packer.at(source, self.sum_of((column, c.taps), AHEAD * c.filters * c.taps))
-            for line in range(0, packer.width * c.taps, 16):
+            ahead = packer.at(source, self.sum_of((column, taps), c.filters * (AHEAD * taps)))
+            for line in range(0, packer.width * taps, 16):
                 here = packer.at(ahead, e.i64(line))
                 e.lines.append(
                     f'"llvm.intr.prefetch"({here}) {{rw = 0 : i32, hint = 3 : i32, cache = 1 : i32}} : (!llvm.ptr) -> ()'
                 )
             if whole:
-                packer.turned(source, c.taps, column, c.filters, e.i64(whole), to)
+                packer.turned(source, taps, column, c.filters, e.i64(whole), to)
 
             def filter_(i: Value, state: list[Value]) -> list[Value]:
-                first = b.mul(b.minimum(b.add(column, i), last), e.i64(c.taps))
-                for tap in range(whole, c.taps):
+                first = b.mul(b.minimum(b.add(column, i), last), e.i64(taps))
+                for tap in range(whole, taps):
                     packer.copy_one(source, self.sum_of(first, tap), to, self.sum_of(i, tap * packer.width))
                 return state
 
-            if whole < c.taps:
+            if whole < taps:
                 e.loop(e.i64(0), e.i64(packer.width), e.i64(1), [], [], filter_)
             return state
 
-        e.loop(e.i64(0), e.i64(c.channels), e.i64(1), [], [], channel)
+        e.loop(e.i64(0), self.of(c.channels), e.i64(1), [], [], channel)
 
     # ---- a block of windows
 
@@ -118,20 +110,20 @@ class ForwardWriter(ConvolutionWriter):
         c, e, b, width = self.c, self.e, self.e.index, vectors * self.lanes
         packer = self.packer(0, vectors)
         lines = b.mul(b.sub(images[1], images[0]), b.sub(rows[1], rows[0]))
-        windows = b.mul(lines, e.i64(c.columns.count))
+        windows = b.mul(lines, self.of(c.columns.count))
         self.clear(self.sums, b.mul(windows, e.i64(width)))
         panel = self.place(number)
 
         def tap_column(kw: Value, state: list[Value]) -> list[Value]:
-            within = self.inside(c.columns, kw, e.i64(0), e.i64(c.columns.count))
+            within = self.inside(c.columns, kw, e.i64(0), self.of(c.columns.count))
 
             def some_channels(channel: Value, state: list[Value]) -> list[Value]:
-                steps = b.minimum(b.sub(e.i64(c.channels), channel), e.i64(self.chunk))
+                steps = b.minimum(b.sub(self.of(c.channels), channel), self.of(c.chunk))
 
                 def image(n: Value, state: list[Value]) -> list[Value]:
                     def row(h: Value, state: list[Value]) -> list[Value]:
                         line = self.sum_of(b.mul(b.sub(n, images[0]), b.sub(rows[1], rows[0])), b.sub(h, rows[0]))
-                        sums = advance(e, self.sums, b.mul(line, e.i64(c.columns.count * width)))
+                        sums = advance(e, self.sums, b.mul(line, self.of(c.columns.count * width)))
                         self.line(vectors, panel, sums, (n, h, kw, channel), within, steps)
                         return state
 
@@ -141,11 +133,11 @@ class ForwardWriter(ConvolutionWriter):
                 e.loop(*images, e.i64(1), [], [], image)
                 return state
 
-            e.loop(e.i64(0), e.i64(c.channels), e.i64(self.chunk), [], [], some_channels)
+            e.loop(e.i64(0), self.of(c.channels), self.of(c.chunk), [], [], some_channels)
             return state
 
-        e.loop(e.i64(0), e.i64(c.columns.taps), e.i64(1), [], [], tap_column)
-        first = b.mul(self.sum_of((images[0], c.rows.count), rows[0]), e.i64(c.columns.count))
+        e.loop(e.i64(0), self.of(c.columns.taps), e.i64(1), [], [], tap_column)
+        first = b.mul(self.sum_of((images[0], c.rows.count), rows[0]), self.of(c.columns.count))
         self.finish(packer, column, vectors, first, windows)
 
     def line(self, vectors: int, panel: Value, sums: Value, at: tuple[Value, ...], within, steps: Value) -> None:
@@ -153,35 +145,36 @@ class ForwardWriter(ConvolutionWriter):
         c, e, b, width = self.c, self.e, self.e.index, vectors * self.lanes
         n, h, kw, channel = at
         top, bottom = self.taps_inside(h)
-        y = self.sum_of((h, c.rows.stride), (top, c.rows.dilation), -c.rows.padding)
-        x = self.sum_of((kw, c.columns.dilation), -c.columns.padding)
+        y = self.sum_of((h, c.rows.stride), (top, c.rows.dilation), c.rows.padding * -1)
+        x = self.sum_of((kw, c.columns.dilation), c.columns.padding * -1)
         pixel = self.sum_of((self.sum_of((n, c.rows.size), y), c.columns.size), x)
         image = advance(e, e.env["x"], self.sum_of((pixel, c.channels), channel))
         tap = self.sum_of((top, c.columns.taps), kw)
         if c.kind == "input":
-            tap = b.sub(e.i64(c.taps - 1), tap)
-        down = -c.columns.taps * width if c.kind == "input" else c.columns.taps * width
-        weights = advance(e, panel, self.sum_of((b.mul(channel, e.i64(c.taps)), width), (tap, width)))
-        row = c.columns.stride * c.channels
-        loops = ((c.rows.dilation * c.columns.size * c.channels, down), (1, c.taps * width))
+            tap = b.sub(self.of(c.taps - 1), tap)
+        down = c.columns.taps * (-width if c.kind == "input" else width)
+        weights = advance(e, panel, self.sum_of((b.mul(channel, self.of(c.taps)), width), (tap, width)))
+        row = self.of(c.columns.stride * c.channels)
+        loops = (
+            (self.of(c.rows.dilation * c.columns.size * c.channels), self.of(down)),
+            (e.i64(1), self.of(c.taps * width)),
+        )
         counts = b.sub(bottom, top), steps
         start = within[0]
         for rows, stop in self.cuts(*within):
 
             def some(k: Value, state: list[Value], rows=rows) -> list[Value]:
-                tile = self.tile(rows, vectors, row, loops, width)
-                e.lines.append(tile.call(packed(image, k, row), weights, packed(sums, k, width), counts))
+                places = advance(e, image, b.mul(k, row)), weights, advance(e, sums, b.mul(k, e.i64(width)))
+                tile = self.tile(rows, vectors, len(loops), neighbours=False)
+                e.lines.append(tile.call(places, row, loops, e.i64(width), counts))
                 return state
-
-            def packed(base: Value, k: Value, each: int) -> Value:
-                return advance(e, base, b.mul(k, e.i64(each)))
 
             e.loop(start, stop, e.i64(rows), [], [], some)
             start = stop
 
     def cuts(self, left: Value, right: Value) -> list[tuple[int, Value]]:
         """(rows of a tile, where such tiles end): full ones, then some of one row less, so that nothing is left, if it can be."""
-        e, b, most = self.e, self.e.index, self.rows
+        e, b, most = self.e, self.e.index, self.c.tile_rows
         count = b.maximum(b.sub(right, left), e.i64(0))
         short = b.binary("arith.remui", self.sum_of(b.mul(count, e.i64(most - 1)), 0), e.i64(most))
         fits = b.le(b.mul(short, e.i64(most - 1)), count)
@@ -193,10 +186,10 @@ class ForwardWriter(ConvolutionWriter):
     def taps_inside(self, window: Value) -> tuple[Value, Value]:
         """The taps of a window that are inside the image: from where to where."""
         e, b, axis = self.e, self.e.index, self.c.rows
-        first = b.mul(window, e.i64(axis.stride))
-        before = b.maximum(b.sub(e.i64(axis.padding), first), e.i64(0))
-        after = b.maximum(b.sub(e.i64(axis.size - 1 + axis.padding + axis.dilation), first), e.i64(0))
-        return self.up(before, axis.dilation), b.minimum(self.down(after, axis.dilation), e.i64(axis.taps))
+        first = b.mul(window, self.of(axis.stride))
+        before = b.maximum(b.sub(self.of(axis.padding), first), e.i64(0))
+        after = b.maximum(b.sub(self.of(axis.size - 1 + axis.padding + axis.dilation), first), e.i64(0))
+        return self.up(before, axis.dilation), b.minimum(self.down(after, axis.dilation), self.of(axis.taps))
 
     # ---- what follows
 
@@ -204,9 +197,8 @@ class ForwardWriter(ConvolutionWriter):
         """out = relu(scale * sums + shift + other), for as many windows from `first` on."""
         c, e, b, width = self.c, self.e, self.e.index, vectors * self.lanes
         wide = e.builder(torch.float32, True)
-        ragged = c.filters % self.lanes
         masks = {
-            j: packer.below(b.sub(e.i64(c.filters - j), column)) if ragged else None
+            j: packer.below(b.sub(self.of(c.filters - j), column)) if c.ragged else None
             for j in range(0, width, self.lanes)
         }
         factors = {
@@ -215,7 +207,7 @@ class ForwardWriter(ConvolutionWriter):
             for j, mask in masks.items()
             if name in c.after
         }
-        start = self.sum_of(b.mul(first, e.i64(c.filters)), column)
+        start = self.sum_of(b.mul(first, self.of(c.filters)), column)
 
         def window(k: Value, state: list[Value]) -> list[Value]:
             source, place = b.mul(k, e.i64(width)), self.sum_of(start, (k, c.filters))
@@ -240,6 +232,6 @@ class ForwardWriter(ConvolutionWriter):
         e.loop(e.i64(0), windows, e.i64(1), [], [], window)
 
 
-def convolution_text(c: Convolution, name: str, target: CpuTarget) -> KernelText:
-    """The functions of kernel `name`, for a call that `refusal` of convolution_call.py has nothing against."""
+def convolution_text(c: Plan, name: str, target: CpuTarget) -> KernelText:
+    """The functions of kernel `name`, for all calls of this plan."""
     return ForwardWriter(c, name, target).write()

@@ -28,38 +28,53 @@ def column_tiles(columns: int, lanes: int, most: int) -> list[tuple[int, int, in
 
 @dataclass(frozen=True)
 class Tile:
-    """A function's name and shape.
+    """A function's name and shape. What it is called with:
 
-    row     elements from one row of `a` to the next
+    row     elements from one row of `a` to the next; None where they are neighbours
     steps   of each loop, outermost first: elements from one iteration to the next, in `a` and in the panel
     pitch   elements from one row of the tile to the next
+    counts  of each loop
     """
 
     name: str
     rows: int
     vectors: int
     lanes: int
-    row: int
-    steps: tuple[tuple[int, int], ...]
-    pitch: int
+    loops: int
+    neighbours: bool
 
-    def call(self, a: str, panel: str, tile: str, counts: Sequence[str]) -> str:
-        types = ", ".join(["!llvm.ptr"] * 3 + ["i64"] * len(self.steps))
-        return f"llvm.call @{self.name}({', '.join([a, panel, tile, *counts])}) : ({types}) -> ()"
+    def call(
+        self,
+        places: Sequence[str],
+        row: str | None,
+        steps: Sequence[tuple[str, str]],
+        pitch: str,
+        counts: Sequence[str],
+    ) -> str:
+        """`places`: of a, the panel and the tile."""
+        numbers = [*([] if row is None else [row]), pitch, *(x for step in steps for x in step), *counts]
+        types = ", ".join(["!llvm.ptr"] * 3 + ["i64"] * len(numbers))
+        return f"llvm.call @{self.name}({', '.join([*places, *numbers])}) : ({types}) -> ()"
 
     @property
     def text(self) -> str:
-        counts = ", ".join(f"%n{k}: i64" for k in range(len(self.steps)))
+        names = [*([] if self.neighbours else ["row"]), "pitch"]
+        names += [f"{side}s{k}" for k in range(self.loops) for side in "ab"] + [f"n{k}" for k in range(self.loops)]
+        numbers = ", ".join(f"%{name}: i64" for name in names)
         lines = [
-            f"llvm.func internal @{self.name}(%a: !llvm.ptr, %panel: !llvm.ptr, %tile: !llvm.ptr, {counts}) {{",
+            f"llvm.func internal @{self.name}(%a: !llvm.ptr, %panel: !llvm.ptr, %tile: !llvm.ptr, {numbers}) {{",
             f"%zero = arith.constant dense<0.0> : {self.vector}",
             "%none = arith.constant 0 : i64\n%one = arith.constant 1 : i64",
         ]
-        for k, (along_a, along_panel) in enumerate(self.steps):
-            lines.append(f"%as{k} = arith.constant {along_a} : i64\n%bs{k} = arith.constant {along_panel} : i64")
+        for i in range(1, self.rows):
+            lines.append(f"%number{i} = arith.constant {i} : i64\n%down{i} = arith.muli %pitch, %number{i} : i64")
+            if not self.neighbours:
+                lines.append(f"%row{i} = arith.muli %row, %number{i} : i64")
         sums = self.loop(lines, 0, "%a", "%panel", ["%zero"] * len(self.cells))
         for (i, j), total in zip(self.cells, sums, strict=True):
-            self.load(lines, f"q{i}_{j}", "%tile", i * self.pitch + j * self.lanes)
+            if j == 0:
+                self.advance(lines, f"tile{i}", "%tile", f"%down{i}" if i else "0")
+            self.load(lines, f"q{i}_{j}", f"%tile{i}", j * self.lanes)
             lines.append(f"%t{i}_{j} = arith.addf %q{i}_{j}, {total} : {self.vector}")
             lines.append(f"llvm.store %t{i}_{j}, %q{i}_{j}p {{alignment = 4 : i64}} : {self.vector}, !llvm.ptr")
         return "\n".join([*lines, "llvm.return\n}"])
@@ -73,7 +88,7 @@ class Tile:
         return [(i, j) for i in range(self.rows) for j in range(self.vectors)]
 
     def loop(self, lines: list[str], k: int, a: str, panel: str, carried: list[str]) -> list[str]:
-        if k == len(self.steps):
+        if k == self.loops:
             return self.multiply(lines, a, panel, carried)
         kinds = ", ".join([self.vector] * len(carried))
         names = [f"%c{k}_{i}_{j}" for i, j in self.cells]
@@ -82,7 +97,7 @@ class Tile:
         lines.append(f"{head} : i64 {{")
         for side, base in (("a", a), ("b", panel)):
             lines.append(f"%{side}o{k} = arith.muli %i{k}, %{side}s{k} : i64")
-            lines.append(f"%{side}{k} = llvm.getelementptr {base}[%{side}o{k}] : (!llvm.ptr, i64) -> !llvm.ptr, f32")
+            self.advance(lines, f"{side}{k}", base, f"%{side}o{k}")
         last = self.loop(lines, k + 1, f"%a{k}", f"%b{k}", names)
         lines.append(f"scf.yield {', '.join(last)} : {kinds}\n}}")
         return [f"%s{k}#{number}" for number in range(len(carried))]
@@ -92,7 +107,7 @@ class Tile:
             self.load(lines, f"b_{j}", panel, j * self.lanes)
         sums = dict(zip(self.cells, carried, strict=True))
         for i in range(self.rows):
-            lines.append(f"%ap{i} = llvm.getelementptr {a}[{i * self.row}] : (!llvm.ptr) -> !llvm.ptr, f32")
+            self.advance(lines, f"ap{i}", a, str(i) if self.neighbours or not i else f"%row{i}")
             lines.append(f"%ae{i} = llvm.load %ap{i} {{alignment = 4 : i64}} : !llvm.ptr -> f32")
             lines.append(f"%av{i} = vector.broadcast %ae{i} : f32 to {self.vector}")
             for j in range(self.vectors):
@@ -101,5 +116,10 @@ class Tile:
         return list(sums.values())
 
     def load(self, lines: list[str], name: str, base: str, place: int) -> None:
-        lines.append(f"%{name}p = llvm.getelementptr {base}[{place}] : (!llvm.ptr) -> !llvm.ptr, f32")
+        self.advance(lines, f"{name}p", base, str(place))
         lines.append(f"%{name} = llvm.load %{name}p {{alignment = 4 : i64}} : !llvm.ptr -> {self.vector}")
+
+    def advance(self, lines: list[str], name: str, base: str, place: str) -> None:
+        """`place`: a number, or the name of one."""
+        types = "!llvm.ptr, i64" if place.startswith("%") else "!llvm.ptr"
+        lines.append(f"%{name} = llvm.getelementptr {base}[{place}] : ({types}) -> !llvm.ptr, f32")

@@ -11,90 +11,84 @@ for some tiles of filters:               threads share pairs of a few channels a
 A sum is made by one thread, block by block: the same bits with any number of threads.
 """
 
-from mlirc.lowering.attention_memory import advance, scratch, turn_all
-from mlirc.lowering.convolution_call import Convolution
-from mlirc.lowering.convolution_tile import Tile
+from collections.abc import Callable
+
+from mlirc.dialects.symbols import Int
+from mlirc.lowering.attention_memory import advance, turn_all
+from mlirc.lowering.convolution_plan import Plan
 from mlirc.lowering.convolution_writer import ConvolutionWriter
 from mlirc.lowering.cpu_target import CpuTarget
 from mlirc.lowering.kernel_function import KernelText
 from mlirc.lowering.vector_builder import Value
 
-TOGETHER = 4  # tiles of filters that pass over a block of x
-SUM_BYTES = 160 << 10  # of these and a group of channels
-
 
 class WeightGradientWriter(ConvolutionWriter):
     def write(self) -> KernelText:
-        self.channel_tiles = -(-self.c.channels // self.rows)
-        self.groups = -(-self.column_tiles // TOGETHER)
-        self.together = -(-self.column_tiles // self.groups)
-        each = self.together * self.rows * self.c.taps * self.widest() * 4
-        self.group = max(1, min(self.channel_tiles, SUM_BYTES // each))
-        return self.function(["x", "dy", "dw"], self.channel_tiles * self.groups)
+        c = self.c
+        channel_tiles = c.full_channel_tiles + (c.last_channel_tile > 0)
+        return self.function(["x", "dy", "dw"], channel_tiles * c.groups)
 
     def body(self, lo: Value, hi: Value) -> None:
-        e, b, width = self.e, self.e.index, self.widest()
-        self.sum_rows = -(-self.group * self.rows * self.c.taps // self.lanes) * self.lanes
-        self.sums = scratch(e, self.together * self.sum_rows * width)
-        self.turned = scratch(e, self.sum_rows * width)
-        self.panels = scratch(e, self.together * self.block_windows * width)
+        c, e, b = self.c, self.e, self.e.index
+        self.sums = self.scratch(c.sum_rows * c.widest * c.together)
+        self.turned = self.scratch(c.sum_rows * c.widest)
+        self.panels = self.scratch(c.block_windows * c.widest * c.together)
 
         def one(number: Value, state: list[Value]) -> list[Value]:
             # unit u is of the channels u // groups and of the filters u % groups
-            own = [self.down(b.sub(self.sum_of(x, self.groups - 1), number), self.groups) for x in (lo, hi)]
-            first = b.mul(number, e.i64(self.together))
-            tiles = first, b.minimum(self.sum_of(first, self.together), e.i64(self.column_tiles))
+            own = [self.down(b.sub(self.sum_of(x, c.groups - 1), number), c.groups) for x in (lo, hi)]
+            first = b.mul(number, self.of(c.together))
+            tiles = first, b.minimum(self.sum_of(first, c.together), self.of(c.column_tiles))
 
             def group(start: Value, state: list[Value]) -> list[Value]:
-                self.unit(tiles, start, b.minimum(self.sum_of(start, self.group), own[1]))
+                self.unit(tiles, start, b.minimum(self.sum_of(start, c.group), own[1]))
                 return state
 
-            e.loop(own[0], own[1], e.i64(self.group), [], [], group)
+            e.loop(own[0], own[1], self.of(c.group), [], [], group)
             return state
 
-        e.loop(e.i64(0), e.i64(self.groups), e.i64(1), [], [], one)
+        e.loop(e.i64(0), self.of(c.groups), e.i64(1), [], [], one)
 
     def unit(self, tiles: tuple[Value, Value], start: Value, end: Value) -> None:
         """The sums of some tiles of filters, and of the channel tiles from start to end."""
         c, e, b = self.c, self.e, self.e.index
-        self.clear(self.sums, e.i64(self.together * self.sum_rows * self.widest()))
-        images = e.integer(c.x.shape[0])
+        self.clear(self.sums, self.of(c.sum_rows * c.widest * c.together))
+        images = self.of(c.images)
 
         def some_images(image: Value, state: list[Value]) -> list[Value]:
             def some_rows(row: Value, state: list[Value]) -> list[Value]:
                 block = (
-                    (image, b.minimum(self.sum_of(image, self.block_images), images)),
-                    (row, b.minimum(self.sum_of(row, self.block_rows), e.i64(c.rows.count))),
+                    (image, b.minimum(self.sum_of(image, c.block_images), images)),
+                    (row, b.minimum(self.sum_of(row, c.block_rows), self.of(c.rows.count))),
                 )
                 self.each_tile(tiles, lambda column, vectors, k: self.pack(column, vectors, k, *block))
                 self.each_tile(tiles, lambda column, vectors, k: self.taps(vectors, k, start, end, *block))
                 return state
 
-            e.loop(e.i64(0), e.i64(c.rows.count), e.i64(self.block_rows), [], [], some_rows)
+            e.loop(e.i64(0), self.of(c.rows.count), self.of(c.block_rows), [], [], some_rows)
             return state
 
-        e.loop(e.i64(0), images, e.i64(self.block_images), [], [], some_images)
+        e.loop(e.i64(0), images, self.of(c.block_images), [], [], some_images)
         self.each_tile(tiles, lambda column, vectors, k: self.keep(column, vectors, k, start, end))
 
-    def place(self, base: Value, number: Value, rows: int) -> Value:
+    def place(self, base: Value, number: Value, rows: Int) -> Value:
         """Of a tile of filters, in scratch for several."""
-        return advance(self.e, base, self.e.index.mul(number, self.e.i64(rows * self.widest())))
+        return advance(self.e, base, self.e.index.mul(number, self.of(rows * self.c.widest)))
 
     def pack(
         self, column: Value, vectors: int, number: Value, images: tuple[Value, Value], rows: tuple[Value, Value]
     ) -> None:
         """panel[window, :] = the tile's part of dy. The windows of a block lie in memory as one."""
         c, e, b = self.c, self.e, self.e.index
-        packer, panel = self.packer(self.block_windows, vectors), self.place(self.panels, number, self.block_windows)
-        windows = b.mul(b.mul(b.sub(images[1], images[0]), b.sub(rows[1], rows[0])), e.i64(c.columns.count))
-        first = b.mul(self.sum_of((images[0], c.rows.count), rows[0]), e.i64(c.columns.count))
+        packer, panel = self.packer(0, vectors), self.place(self.panels, number, c.block_windows)
+        windows = b.mul(b.mul(b.sub(images[1], images[0]), b.sub(rows[1], rows[0])), self.of(c.columns.count))
+        first = b.mul(self.sum_of((images[0], c.rows.count), rows[0]), self.of(c.columns.count))
         source = advance(e, e.env["dy"], self.sum_of((first, c.filters), column))
 
         def window(k: Value, state: list[Value]) -> list[Value]:
-            here, to = packer.at(source, b.mul(k, e.i64(c.filters))), packer.at(panel, b.mul(k, e.i64(packer.width)))
+            here, to = packer.at(source, b.mul(k, self.of(c.filters))), packer.at(panel, b.mul(k, e.i64(packer.width)))
             for j in range(0, packer.width, self.lanes):
-                ragged = c.filters % self.lanes
-                mask = packer.below(b.sub(e.i64(c.filters - j), column)) if ragged else None
+                mask = packer.below(b.sub(self.of(c.filters - j), column)) if c.ragged else None
                 packer.store(packer.load(packer.at(here, e.i64(j)), mask), packer.at(to, e.i64(j)))
             return state
 
@@ -110,19 +104,19 @@ class WeightGradientWriter(ConvolutionWriter):
         rows: tuple[Value, Value],
     ) -> None:
         c, e, b, width = self.c, self.e, self.e.index, vectors * self.lanes
-        columns = e.i64(0), e.i64(c.columns.count)
-        panels = self.place(self.panels, number, self.block_windows)
-        every = self.place(self.sums, number, self.sum_rows)
+        columns = e.i64(0), self.of(c.columns.count)
+        panels = self.place(self.panels, number, c.block_windows)
+        every = self.place(self.sums, number, c.sum_rows)
 
         def tap_row(kh: Value, state: list[Value]) -> list[Value]:
             top, bottom = self.inside(c.rows, kh, *rows)
 
             def tap(kw: Value, state: list[Value]) -> list[Value]:
                 left, right = self.inside(c.columns, kw, *columns)
-                y = self.sum_of((top, c.rows.stride), (kh, c.rows.dilation), -c.rows.padding)
-                x = self.sum_of((left, c.columns.stride), (kw, c.columns.dilation), -c.columns.padding)
+                y = self.sum_of((top, c.rows.stride), (kh, c.rows.dilation), c.rows.padding * -1)
+                x = self.sum_of((left, c.columns.stride), (kw, c.columns.dilation), c.columns.padding * -1)
                 pixel = self.sum_of((self.sum_of((images[0], c.rows.size), y), c.columns.size), x)
-                image = advance(e, e.env["x"], b.mul(pixel, e.i64(c.channels)))
+                image = advance(e, e.env["x"], b.mul(pixel, self.of(c.channels)))
                 window = self.sum_of((b.sub(top, rows[0]), c.columns.count), left)
                 panel = advance(e, panels, b.mul(window, e.i64(width)))
                 sums = advance(e, every, self.sum_of((kh, c.columns.taps * width), (kw, width)))
@@ -130,55 +124,49 @@ class WeightGradientWriter(ConvolutionWriter):
                 self.channel_tiles_of(vectors, start, end, image, panel, sums, counts)
                 return state
 
-            e.loop(e.i64(0), e.i64(c.columns.taps), e.i64(1), [], [], tap)
+            e.loop(e.i64(0), self.of(c.columns.taps), e.i64(1), [], [], tap)
             return state
 
-        e.loop(e.i64(0), e.i64(c.rows.taps), e.i64(1), [], [], tap_row)
+        e.loop(e.i64(0), self.of(c.rows.taps), e.i64(1), [], [], tap_row)
 
     def channel_tiles_of(self, vectors, start, end, image, panel, sums, counts) -> None:
         c, e, b, width = self.c, self.e, self.e.index, vectors * self.lanes
         row, x = c.columns.stride * c.channels, c.columns.size * c.channels
-        steps = (
-            (c.rows.size * x, c.rows.count * c.columns.count * width),
-            (c.rows.stride * x, c.columns.count * width),
-            (row, width),
-        )
-        whole, rest = divmod(c.channels, self.rows)
+        along_x = (c.rows.size * x, c.rows.stride * x, row)
+        along_panel = (c.rows.count * c.columns.count * width, c.columns.count * width, width)
+        steps = list(zip(map(self.of, along_x), map(self.of, along_panel), strict=True))
+        pitch, full = self.of(c.taps * width), self.of(c.full_channel_tiles)
 
-        def some(tile: Tile):
+        def some(rows: int) -> Callable[[Value, list[Value]], list[Value]]:
+            tile = self.tile(rows, vectors, len(steps), neighbours=True)
+
             def one(k: Value, state: list[Value]) -> list[Value]:
-                a = advance(e, image, b.mul(k, e.i64(self.rows)))
-                to = advance(e, sums, b.mul(b.sub(k, start), e.i64(self.rows * c.taps * width)))
-                e.lines.append(tile.call(a, panel, to, counts))
+                a = advance(e, image, b.mul(k, e.i64(c.tile_rows)))
+                to = advance(e, sums, b.mul(b.sub(k, start), self.of(c.taps * (c.tile_rows * width))))
+                e.lines.append(tile.call((a, panel, to), None, steps, pitch, counts))
                 return state
 
             return one
 
-        full = e.i64(whole)
-        if whole:
-            tile = self.tile(self.rows, vectors, 1, steps, c.taps * width)
-            e.loop(start, b.minimum(end, full), e.i64(1), [], [], some(tile))
-        if rest:
-            tile = self.tile(rest, vectors, 1, steps, c.taps * width)
-            e.loop(b.maximum(start, full), end, e.i64(1), [], [], some(tile))
+        e.loop(start, b.minimum(end, full), e.i64(1), [], [], some(c.tile_rows))
+        if c.last_channel_tile:
+            e.loop(b.maximum(start, full), end, e.i64(1), [], [], some(c.last_channel_tile))
 
     def keep(self, column: Value, vectors: int, number: Value, start: Value, end: Value) -> None:
         """dw[o, c, tap] = sums[c, tap, o]"""
         c, e, b, width = self.c, self.e, self.e.index, vectors * self.lanes
         packer = self.packer(0, vectors)
-        turn_all(
-            e, self.place(self.sums, number, self.sum_rows), width, self.sum_rows, width, self.turned, self.sum_rows
-        )
-        first = b.mul(start, e.i64(self.rows))
-        count = b.mul(b.sub(b.minimum(b.mul(end, e.i64(self.rows)), e.i64(c.channels)), first), e.i64(c.taps))
+        turn_all(e, self.place(self.sums, number, c.sum_rows), width, c.sum_rows, width, self.turned, c.sum_rows)
+        first = b.mul(start, e.i64(c.tile_rows))
+        count = b.mul(b.sub(b.minimum(b.mul(end, e.i64(c.tile_rows)), self.of(c.channels)), first), self.of(c.taps))
         each = c.channels * c.taps
         target = advance(e, e.env["dw"], self.sum_of((column, each), (first, c.taps)))
         whole = packer.down_to_lanes(count)
 
         def filter_(o: Value, state: list[Value]) -> list[Value]:
             source, to = (
-                advance(e, self.turned, b.mul(o, e.i64(self.sum_rows))),
-                advance(e, target, b.mul(o, e.i64(each))),
+                advance(e, self.turned, b.mul(o, self.of(c.sum_rows))),
+                advance(e, target, b.mul(o, self.of(each))),
             )
 
             def vector(k: Value, state: list[Value]) -> list[Value]:
@@ -193,9 +181,9 @@ class WeightGradientWriter(ConvolutionWriter):
             e.loop(whole, count, e.i64(1), [], [], one)
             return state
 
-        e.loop(e.i64(0), b.minimum(e.i64(width), b.sub(e.i64(c.filters), column)), e.i64(1), [], [], filter_)
+        e.loop(e.i64(0), b.minimum(e.i64(width), b.sub(self.of(c.filters), column)), e.i64(1), [], [], filter_)
 
 
-def weight_gradient_text(c: Convolution, name: str, target: CpuTarget) -> KernelText:
-    """The functions of kernel `name`, for a call that `refusal` of convolution_call.py has nothing against."""
+def weight_gradient_text(c: Plan, name: str, target: CpuTarget) -> KernelText:
+    """The functions of kernel `name`, for all calls of this plan."""
     return WeightGradientWriter(c, name, target).write()

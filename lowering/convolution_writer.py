@@ -4,10 +4,10 @@ from collections.abc import Callable
 
 import torch
 
-from mlirc.dialects import symbols
+from mlirc.dialects.symbols import Int
 from mlirc.lowering.attention_memory import advance, store_vector
-from mlirc.lowering.convolution_call import Axis, Convolution
-from mlirc.lowering.convolution_tile import Tile, column_tiles, tile_shape
+from mlirc.lowering.convolution_plan import Plan, Windows
+from mlirc.lowering.convolution_tile import Tile
 from mlirc.lowering.cpu_target import CpuTarget
 from mlirc.lowering.kernel_axes import Vector
 from mlirc.lowering.kernel_emitter import Emitter
@@ -18,31 +18,18 @@ from mlirc.lowering.product_packing import Packer
 from mlirc.lowering.product_vectors import Vectors
 from mlirc.lowering.vector_builder import Value
 
-WINDOWS = 200  # of a block: what a tile of filters has of them stays in the first-level cache
-
 
 class ConvolutionWriter:
     """What the code for a convolution and for its gradients has in common."""
 
-    def __init__(self, c: Convolution, name: str, target: CpuTarget):
+    def __init__(self, c: Plan, name: str, target: CpuTarget):
         self.c, self.name, self.target = c, name, target
         self.e = Emitter(Vector(None, target.vector_bytes // 4), target)
         self.lanes = self.e.lanes
-        self.rows, most = tile_shape(target)
-        self.runs = column_tiles(c.filters, self.lanes, most)
-        self.column_tiles = sum(count for _, count, _ in self.runs)
         self.tiles: dict[str, Tile] = {}
-        rows, columns = c.rows.count, c.columns.count
-        self.block_rows = max(1, min(rows, WINDOWS // columns))
-        self.block_images = max(1, WINDOWS // (rows * columns)) if self.block_rows == rows else 1
-        self.block_rows = -(-rows // -(-rows // self.block_rows))
-        self.block_windows = self.block_images * self.block_rows * columns
 
-    def widest(self) -> int:
-        return max(vectors for _, _, vectors in self.runs) * self.lanes
-
-    def function(self, operands: list[str], units: symbols.Int) -> KernelText:
-        e, names = self.e, self.c.symbols
+    def function(self, operands: list[str], units: Int) -> KernelText:
+        e, names = self.e, list(self.c.words)
         kernel = Kernel({}, {}, [], [], len(operands))
         e.env["thread"], e.env["threads"] = Value("%thread", torch.int64), Value("%threads", torch.int64)
         _load_words(e, kernel, names, "%args")
@@ -64,20 +51,23 @@ class ConvolutionWriter:
 
     def each_tile(self, tiles: tuple[Value, Value], body: Callable[[Value, int, Value], None]) -> None:
         """`body`, given the first column, the vectors and the number after the first, of each tile of columns."""
-        e, b, before = self.e, self.e.index, 0
-        for first, count, vectors in self.runs:
+        e, b = self.e, self.e.index
+        before: Int = 0
+        first: Int = 0
+        for count, vectors in zip(self.c.tiles, self.c.widths, strict=True):
+            width = vectors * self.lanes
 
-            def one(t: Value, state: list[Value], vectors=vectors, start=first - before * vectors * self.lanes):
+            def one(t: Value, state: list[Value], vectors=vectors, start=first - before * width) -> list[Value]:
                 body(self.sum_of((t, vectors * self.lanes), start), vectors, b.sub(t, tiles[0]))
                 return state
 
-            lo, hi = b.maximum(tiles[0], e.i64(before)), b.minimum(tiles[1], e.i64(before + count))
+            lo, hi = b.maximum(tiles[0], self.of(before)), b.minimum(tiles[1], self.of(before + count))
             e.loop(lo, hi, e.i64(1), [], [], one)
-            before += count
+            before, first = before + count, first + count * width
 
-    def tile(self, rows: int, vectors: int, row: int, steps: tuple[tuple[int, int], ...], pitch: int) -> Tile:
+    def tile(self, rows: int, vectors: int, loops: int, neighbours: bool) -> Tile:
         name = f"{self.name}_tile_{rows}_{vectors}"
-        return self.tiles.setdefault(name, Tile(name, rows, vectors, self.lanes, row, steps, pitch))
+        return self.tiles.setdefault(name, Tile(name, rows, vectors, self.lanes, loops, neighbours))
 
     def packer(self, room: int, vectors: int) -> Packer:
         return Packer(self.e, room, vectors * self.lanes, Vectors(self.e, self.name))
@@ -92,32 +82,40 @@ class ConvolutionWriter:
 
         e.loop(e.i64(0), count, e.i64(self.lanes), [], [], vector)
 
+    def scratch(self, count: Int) -> Value:
+        """Memory on the stack for so many elements."""
+        text = f"llvm.alloca {self.of(count)} x f32 {{alignment = 64 : i64}} : (i64) -> !llvm.ptr"
+        return self.e.index.emit(text, torch.int64)
+
     # ---- index arithmetic
 
-    def sum_of(self, *terms: Value | tuple[Value, int] | int) -> Value:
-        """Terms added up, each a value, a value times a number, or a number."""
+    def of(self, size: Int) -> Value:
+        return self.e.integer(size)
+
+    def sum_of(self, *terms: Value | tuple[Value, Int] | Int) -> Value:
+        """Terms added up, each a value, a value times a size, or a size."""
         b, total = self.e.index, None
         for term in terms:
             if isinstance(term, tuple):
-                term = term[0] if term[1] == 1 else b.mul(term[0], self.e.i64(term[1]))
-            elif isinstance(term, int):
-                term = self.e.i64(term)
+                term = term[0] if term[1] == 1 else b.mul(term[0], self.of(term[1]))
+            elif not isinstance(term, Value):
+                term = self.of(term)
             total = term if total is None else b.add(total, term)
         assert total is not None
         return total
 
-    def up(self, x: Value, y: int) -> Value:
+    def up(self, x: Value, y: Int) -> Value:
         """x / y rounded up, for x of at least 0."""
         return self.down(self.sum_of(x, y - 1), y) if y != 1 else x
 
-    def down(self, x: Value, y: int) -> Value:
-        return self.e.index.binary("arith.divui", x, self.e.i64(y)) if y != 1 else x
+    def down(self, x: Value, y: Int) -> Value:
+        return self.e.index.binary("arith.divui", x, self.of(y)) if y != 1 else x
 
-    def inside(self, axis: Axis, tap: Value, lo: Value, hi: Value) -> tuple[Value, Value]:
+    def inside(self, axis: Windows, tap: Value, lo: Value, hi: Value) -> tuple[Value, Value]:
         """The windows from lo to hi whose element `tap` is inside the image: from where to where; none where to <= from."""
         e, b = self.e, self.e.index
-        reach = b.mul(tap, e.i64(axis.dilation))
-        first = self.up(b.maximum(b.sub(e.i64(axis.padding), reach), e.i64(0)), axis.stride)
-        last = b.sub(e.i64(axis.size - 1 + axis.padding + axis.stride), reach)
+        reach = b.mul(tap, self.of(axis.dilation))
+        first = self.up(b.maximum(b.sub(self.of(axis.padding), reach), e.i64(0)), axis.stride)
+        last = b.sub(self.of(axis.size - 1 + axis.padding + axis.stride), reach)
         end = self.down(b.maximum(last, e.i64(0)), axis.stride)
         return b.maximum(first, lo), b.minimum(end, hi)

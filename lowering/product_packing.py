@@ -74,9 +74,9 @@ class Packer:
 
         e.loop(e.i64(0), steps, e.i64(1), [], [], row)
 
-    def turned(self, base: Value, along: Int, first: Value, columns: int, steps: Value, to: Value) -> None:
+    def turned(self, base: Value, along: Int, first: Value, columns: Int, steps: Value, to: Value) -> None:
         e, b = self.e, self.e.index
-        last, stride = e.i64(columns - 1), e.integer(along)
+        last, stride = e.integer(columns - 1), e.integer(along)
 
         def vector(column: Value, state: list[Value]) -> list[Value]:
             start = b.minimum(b.add(first, column), last)

@@ -29,6 +29,7 @@ SHAPES = {
     "uneven, dilated": (3, 5, 7, 11, 6, (3, 2), (2, 1), (2, 1), (1, 2)),
     "windows wholly outside": (1, 16, 16, 4, 4, (3, 3), (1, 1), (3, 4), (1, 1)),
     "one of each": (1, 1, 1, 5, 5, (1, 1), (1, 1), (0, 0), (1, 1)),
+    "as the first for code": (5, 32, 8, 20, 11, (5, 5), (2, 1), (0, 3), (1, 1)),
     "no images": (0, 8, 8, 9, 9, (3, 3), (1, 1), (1, 1), (1, 1)),
 }
 KINDS = ("convolution", "convolution_add", "convolution_input_gradient", "convolution_weight_gradient")
@@ -111,6 +112,18 @@ def close(made: torch.Tensor, case: Case) -> None:
     if made.numel():
         floor = 2e-7 * wanted.norm()
         assert (made - wanted).norm() <= max(2 * (eager - wanted).norm(), floor)
+
+
+@pytest.mark.parametrize("kind", ("convolution", "convolution_add", "convolution_weight_gradient"))
+def test_layers_share_code(kind):
+    """However many images, channels, pixels and taps they have."""
+    made = []
+    for shape in ("3x3", "as the first for code", "uneven, dilated"):
+        with context():
+            module = Case(kind, shape).module()
+            run_pipeline(module, LOWER)
+            made.append([x for op in module.body.operations if "@graph" not in (x := str(op))])
+    assert made[0] == made[1] != made[2]
 
 
 @pytest.mark.parametrize("kind", KINDS)

@@ -11,9 +11,10 @@ from mlirc.lowering import kernel_listener
 from mlirc.lowering.attention_backward import backward_text
 from mlirc.lowering.attention_call import backward_refusal, read_attention, read_gradients, refusal
 from mlirc.lowering.attention_function import attention_text
-from mlirc.lowering.convolution_call import read_convolution
+from mlirc.lowering.convolution_call import Convolution, read_convolution
 from mlirc.lowering.convolution_call import refusal as convolution_refusal
 from mlirc.lowering.convolution_forward import convolution_text
+from mlirc.lowering.convolution_plan import plan
 from mlirc.lowering.convolution_weight_gradient import weight_gradient_text
 from mlirc.lowering.cpu_target import CpuTarget, host
 from mlirc.lowering.kernel_function import KernelText, kernel_text
@@ -83,13 +84,16 @@ class LowerKernels:
             asked = read(call)
             if rule := refuse(asked):
                 raise UnsupportedByPass(call, f"{text(call, 'callee')} that no kernel of ours computes ({rule})")
+            words = None
+            if isinstance(asked, Convolution):
+                asked, words = plan(asked, target)
             if asked not in made:
                 name = next(n for n in map("kernel_{}".format, count(len(made))) if n not in taken)
                 made[asked] = name, kernel = name, write(asked, name, target)
                 _add_functions(function.operation.block, name, kernel, taken)
             name, kernel = made[asked]
             call.attributes["kernel"] = ir.StringAttr.get(name)
-            call.attributes["symbols"] = ir.StringAttr.get(", ".join(kernel.symbols))
+            call.attributes["symbols"] = ir.StringAttr.get(", ".join(words or kernel.symbols))
 
 
 def function_text(kernel: Kernel, name: str, target: CpuTarget) -> KernelText:

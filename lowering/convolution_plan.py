@@ -1,0 +1,180 @@
+"""What the code of a convolution is written for, and what it is told in each call: layers of a net share it.
+
+A kernel for one shape takes LLVM 50 to 120 ms, and a net has some fifteen. Sizes given as words cost index arithmetic outside
+of the tiles alone.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from mlirc.dialects import symbols
+from mlirc.dialects.symbols import Int
+from mlirc.lowering.convolution_call import Axis, Convolution
+from mlirc.lowering.convolution_tile import column_tiles, tile_shape
+from mlirc.lowering.cpu_target import CpuTarget
+
+WINDOWS = 200  # of a block: what a tile of filters has of them stays in the first-level cache
+PANEL_BYTES = 480 << 10  # of packed panels
+STEPS = 192  # of a tile: this part of a panel stays in the first-level cache
+SMALL_WEIGHTS = 600 << 10  # bytes that each thread packs for itself
+TOGETHER = 4  # tiles of filters that pass over a block of x
+SUM_BYTES = 160 << 10  # of these and a group of channels
+
+
+@dataclass(frozen=True)
+class Windows:
+    """As Axis of convolution_call.py. The taps and the stride may differ from call to call where their code is a loop."""
+
+    size: Int
+    count: Int
+    taps: Int
+    stride: Int
+    padding: Int
+    dilation: int
+
+
+@dataclass(frozen=True)
+class Plan:
+    """All that the code of a convolution depends on (Convolution has kind, after, adds, rows and columns). What may differ from
+    call to call is a symbol, the name of one of the `words` of a call.
+
+    widths            of each run of equal tiles of filters, in vectors; `tiles`: their counts
+    ragged            whether the last tile is not full
+    blocks            of windows: `block_images` images of `block_rows` rows each
+    together          tiles of filters that a thread has panels of at a time; forward: [chunk] channels at a time
+    shares_windows    whether threads share blocks of windows, not tiles of filters
+    group             of tiles of channels, whose sums have `sum_rows` rows; a thread's unit is one such tile, and one of the
+                      `groups` of tiles of filters (weight gradient)
+    work              scalar operations, in vectors of eight
+    """
+
+    kind: str
+    after: tuple[str, ...]
+    adds: bool
+    words: tuple[str, ...]
+    rows: Windows
+    columns: Windows
+    images: Int
+    channels: Int
+    filters: Int
+    tile_rows: int
+    lanes: int
+    widths: tuple[int, ...]
+    tiles: tuple[Int, ...]
+    ragged: bool
+    block_images: Int
+    block_rows: Int
+    image_blocks: Int
+    row_blocks: Int
+    together: Int
+    work: Int
+    chunk: Int = 0
+    shares_windows: bool = False
+    groups: Int = 0
+    group: Int = 0
+    sum_rows: Int = 0
+    full_channel_tiles: Int = 0
+    last_channel_tile: int = 0
+
+    @property
+    def taps(self) -> Int:
+        return self.rows.taps * self.columns.taps
+
+    @property
+    def column_tiles(self) -> Int:
+        return sum(self.tiles[1:], self.tiles[0])
+
+    @property
+    def widest(self) -> int:
+        """Elements of a row of the widest tile."""
+        return max(self.widths) * self.lanes
+
+    @property
+    def block_windows(self) -> Int:
+        return self.block_images * self.block_rows * self.columns.count
+
+
+class Words:
+    """The words of a call: a symbol for each, and its value."""
+
+    def __init__(self) -> None:
+        self.values: dict[str, Int] = {}
+
+    def __call__(self, name: str, value: Int) -> Int:
+        self.values[name] = value
+        return symbols.symbol(name)
+
+    def windows(self, name: str, axis: Axis, known: bool) -> Windows:
+        """Of which the taps and the stride are known when code is written, if `known`."""
+        size, count, padding = (self(f"{name}_{what}", getattr(axis, what)) for what in ("size", "count", "padding"))
+        if known:
+            return Windows(size, count, axis.taps, axis.stride, padding, axis.dilation)
+        taps, stride = (self(f"{name}_{what}", getattr(axis, what)) for what in ("taps", "stride"))
+        return Windows(size, count, taps, stride, padding, axis.dilation)
+
+
+def plan(c: Convolution, target: CpuTarget) -> tuple[Plan, list[str]]:
+    """The plan for a convolution that `refusal` of convolution_call.py has nothing against, and the values of the words of its
+    call: numbers, or expressions in the graph's symbols."""
+    words, lanes = Words(), target.vector_bytes // 4
+    tile_rows, most = tile_shape(target)
+    runs = column_tiles(c.filters, lanes, most)
+    windows, rows = c.columns.count, c.rows.count
+    block_rows = max(1, min(rows, WINDOWS // windows))
+    block_images = max(1, WINDOWS // (rows * windows)) if block_rows == rows else 1
+    block_rows = -(-rows // -(-rows // block_rows))
+    choose = weight_gradient if c.kind == "weight" else forward
+    chosen = choose(c, words, runs, tile_rows, lanes)
+    made = Plan(
+        kind=c.kind,
+        after=c.after,
+        adds=c.adds,
+        rows=words.windows("rows", c.rows, c.kind == "input"),
+        columns=words.windows("columns", c.columns, c.kind == "input"),
+        images=words("images", c.x.shape[0]),
+        channels=words("channels", c.channels),
+        filters=words("filters", c.filters),
+        tile_rows=tile_rows,
+        lanes=lanes,
+        widths=tuple(vectors for _, _, vectors in runs),
+        tiles=tuple(words(f"tiles_{k}", count) for k, (_, count, _) in enumerate(runs)),
+        ragged=c.filters % lanes != 0,
+        block_images=words("block_images", block_images),
+        block_rows=words("block_rows", block_rows),
+        image_blocks=words("image_blocks", symbols.floordiv(c.x.shape[0] + (block_images - 1), block_images)),
+        row_blocks=words("row_blocks", -(-rows // block_rows)),
+        work=words("work", c.work),
+        words=tuple(words.values),  # all of them: arguments are evaluated in order
+        **chosen,
+    )
+    return made, list(map(str, words.values.values()))
+
+
+Runs = Sequence[tuple[int, int, int]]
+
+
+def forward(c: Convolution, words: Words, runs: Runs, tile_rows: int, lanes: int) -> dict:
+    widest = max(vectors for _, _, vectors in runs) * lanes
+    together = max(1, min(sum(count for _, count, _ in runs), PANEL_BYTES // (c.channels * c.taps * widest * 4)))
+    return {
+        "together": words("together", together),
+        "chunk": words("chunk", max(lanes, min(c.channels, STEPS // c.rows.taps))),
+        "shares_windows": c.channels * c.filters * c.taps * 4 <= SMALL_WEIGHTS,
+    }
+
+
+def weight_gradient(c: Convolution, words: Words, runs: Runs, tile_rows: int, lanes: int) -> dict:
+    widest = max(vectors for _, _, vectors in runs) * lanes
+    column_tiles, channel_tiles = sum(count for _, count, _ in runs), -(-c.channels // tile_rows)
+    groups = -(-column_tiles // TOGETHER)
+    together = -(-column_tiles // groups)
+    group = max(1, min(channel_tiles, SUM_BYTES // (together * tile_rows * c.taps * widest * 4)))
+    full, last = divmod(c.channels, tile_rows)
+    return {
+        "together": words("together", together),
+        "groups": words("groups", groups),
+        "group": words("group", group),
+        "sum_rows": words("sum_rows", -(-group * tile_rows * c.taps // lanes) * lanes),
+        "full_channel_tiles": words("full_channel_tiles", full),
+        "last_channel_tile": last,
+    }
