@@ -5,6 +5,7 @@ from collections.abc import Callable
 
 import torch
 
+from mlirc.dialects.symbols import Int
 from mlirc.dialects.tensor_types import TensorInfo
 from mlirc.lowering import kernel_memory
 from mlirc.lowering.kernel_emitter import Emitter
@@ -151,7 +152,7 @@ def turn(e: Emitter, source: Value, source_pitch: Value, target: Value, target_p
     call(e, "turn", [(source, PTR), (source_pitch, "i64"), (target, PTR), (target_pitch, "i64")], write)
 
 
-def turn_all(e: Emitter, source: Value, source_pitch: int, rows: int, columns: int, target: Value, pitch: int) -> None:
+def turn_all(e: Emitter, source: Value, source_pitch: Int, rows: Int, columns: Int, target: Value, pitch: Int) -> None:
     """target[k, i] = source[i, k], in whole squares."""
 
     def write(e: Emitter, p: list[Value]) -> None:
@@ -169,8 +170,8 @@ def turn_all(e: Emitter, source: Value, source_pitch: int, rows: int, columns: i
 
         e.loop(e.i64(0), rows, e.i64(e.lanes), [], [], line)
 
-    sizes = [(e.i64(n), "i64") for n in (source_pitch, rows, columns)]
-    call(e, "turn_all", [(source, PTR), *sizes, (target, PTR), (e.i64(pitch), "i64")], write)
+    sizes = [(e.integer(n), "i64") for n in (source_pitch, rows, columns)]
+    call(e, "turn_all", [(source, PTR), *sizes, (target, PTR), (e.integer(pitch), "i64")], write)
 
 
 def along_row(
