@@ -21,7 +21,12 @@ def text(arguments: str, body: str, result: str) -> str:
 
 
 def both(source: str, pipeline: str, inputs: list[torch.Tensor]) -> tuple[str, torch.Tensor, torch.Tensor]:
-    """The text after the passes, and what the function gives before and after them, on the CPU."""
+    """The text after the passes, and the first result before and after them, on the CPU."""
+    made, *results = results_of_both(source, pipeline, inputs)
+    return made, *(found[0] for found in results)
+
+
+def results_of_both(source: str, pipeline: str, inputs: list[torch.Tensor]) -> tuple[str, list, list]:
     results = []
     with context():
         for passes in ("", pipeline):
@@ -30,7 +35,7 @@ def both(source: str, pipeline: str, inputs: list[torch.Tensor]) -> tuple[str, t
                 run_pipeline(module, passes)
             made = str(module)
             on_cpu = ir.Module.parse(re.sub(r', \{device = "cuda:0"\}', "", made.replace('device = "cuda:0", ', "")))
-            results.append(interpreter.run(on_cpu.body.operations[0], inputs)[0])
+            results.append(interpreter.run(on_cpu.body.operations[0], inputs))
     return made, *results
 
 
@@ -60,6 +65,32 @@ def test_patches_are_multiplied():
         module = ir.Module.parse(overlapping)
         run_pipeline(module, "multiply-patches")
         assert "mlirc.addmm" not in str(module)
+
+
+@pytest.mark.parametrize("mask", ["false, true, true", "false, true, false", "true, true, true"])
+def test_gradients_of_filters_of_patches(mask):
+    """Gradients may be a part of something wider; where the image's is wanted too, all stay."""
+    sizes = zip(("2x3x12x10", "6x3x4x2", "6"), mask.split(", "), strict=True)
+    types = [f"tensor<{size}xbf16>" for size, wanted in sizes if wanted == "true"]
+    results, dy = ", ".join(types), 'tensor<2x6x3x5xbf16, {stride = "96, 1, 30, 6"}>'
+    given = ", ".join(f"{{\\22$\\22: {k}}}" for k in range(3))
+    attributes = (
+        f'{{aliases = "{", ".join(["-1"] * len(types))}", op = "aten.convolution_backward.default", '
+        f'args = "[{given}, [6], [4, 2], [0, 0], [1, 1], false, [0, 0], 1, [{mask}]]"}}'
+    )
+    x, w = "tensor<2x3x12x10xbf16>", "tensor<6x3x4x2xbf16>"
+    body = (
+        f'%r:{len(types)} = "mlircx.aten"(%dy, %x, %w) {attributes} : ({dy}, {x}, {w}) -> ({results})\n'
+        f"return {', '.join(f'%r#{k}' for k in range(len(types)))} : {results}"
+    )
+    source = text(f"%dy: {dy}, %x: {x}, %w: {w}", body, f"({results})")
+    inputs = [torch.randn(2, 96, dtype=BF16).as_strided((2, 6, 3, 5), (96, 1, 30, 6))]
+    inputs += [torch.randn(2, 3, 12, 10, dtype=BF16), torch.randn(6, 3, 4, 2, dtype=BF16)]
+    made, before, after = results_of_both(source, "multiply-patches,eliminate-views", inputs)
+    assert ("convolution" in made) == mask.startswith("true")
+    for x, y in zip(after, before, strict=True):
+        torch.testing.assert_close(x, y, rtol=2e-2, atol=2e-2)
+        assert x.stride() == y.stride()
 
 
 WRITTEN_OUT = """
