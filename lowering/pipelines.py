@@ -49,6 +49,7 @@ GPU_SIMPLIFY = (
 GPU_FUSE = (
     "choose-attention,hoist-parameters,to-kernels,fuse-elementwise,fuse-reductions,fuse-siblings,"
     "split-reductions,"  # after all fusion: it takes kernels apart
+    "run-together,"
     "canonicalize,cse,eliminate-dead,"
     "release-early"  # last: it puts what is left in order
 )
