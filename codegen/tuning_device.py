@@ -32,7 +32,7 @@ class TuningDevice:
         self.capability = 10 * major + minor
         self.best: dict[int, float] = {}  # of what was timed with the same tensors
         self.tensors: dict[int, list[torch.Tensor]] = {}
-        with _plain():
+        with plain():
             self.flush = torch.zeros(CACHE // 4, device=self.device)
             self.generator = torch.Generator(self.device).manual_seed(0)  # the user's stays as it is
 
@@ -43,7 +43,7 @@ class TuningDevice:
         """Microseconds of a launch, the median of several; infinite where there is no memory for it."""
         key = id(request.infos)
         try:
-            with _plain(), torch.cuda.device(self.device):
+            with plain(), torch.cuda.device(self.device):
                 if key not in self.tensors:
                     self.tensors = {key: self._make(request)}
                 return self._time(request, key)
@@ -120,7 +120,7 @@ def _failures(index: int) -> torch.Tensor:
 
 
 @contextmanager
-def _plain() -> Iterator[None]:
+def plain() -> Iterator[None]:
     """Tensors are real, whatever the graph is being traced with."""
     with _disable_current_modes(), torch.no_grad(), torch.inference_mode(False):
         yield

@@ -24,6 +24,7 @@ from mlirc.frontend.reproduce import import_script, write_reproducer
 from mlirc.lowering import pass_errors
 from mlirc.lowering.kernel_listener import listening
 from mlirc.lowering.pass_manager import PassError, PipelineRun, functions, run_pipeline, verify_forms
+from mlirc.lowering.product_choice import choosing
 
 
 def compile_anew(
@@ -54,16 +55,15 @@ def compile_anew(
         dump.write("import", ",".join(rest))
         record = PipelineRun()
         early = EarlyKernels(place.folder)
-        for stage, text in stages.items():
-            listens = listening(early) if text.endswith("lower-kernels") else nullcontext()
-            with _timed(report, stage), listens:
-                _run_passes(module, text, kind, record)
-            del rest[0]
-            dump.write(stage, ",".join(rest))
-            if stage == "plan":
-                read_report(module, record, imported.aten, report)
-        if options.mode in TUNED_MODES:
-            _tune(module, gm, options, report, place)
+        with _tuning(module, gm, options, report, place):
+            for stage, text in stages.items():
+                listens = listening(early) if text.endswith("lower-kernels") else nullcontext()
+                with _timed(report, stage), listens:
+                    _run_passes(module, text, kind, record)
+                del rest[0]
+                dump.write(stage, ",".join(rest))
+                if stage == "plan":
+                    read_report(module, record, imported.aten, report)
         with _timed(report, "emit"):
             unlinked = _begin_emit(imported, kind, early)
         report.through_python = calls_through_python(unlinked["graph"].host.calls)
@@ -81,18 +81,31 @@ def compile_anew(
     return Pending(finish, lambda error: _emit_failure(error, module, kind))
 
 
-def _tune(
+@contextmanager
+def _tuning(
     module: ir.Module, gm: GraphModule, options: Options, report: statistics.GraphReport, place: graph_cache.Place
-) -> None:
-    """Has the kernels on GPUs measured, if there are any."""
+) -> Iterator[None]:
+    """In a mode that measures: what passes choose between on GPUs is measured within, and the kernels that come out, at its end."""
+    if options.mode not in TUNED_MODES:
+        yield
+        return
     from mlirc.codegen import autotune  # what generates for GPUs takes a while to load
+
+    if not autotune.on_gpu(module):
+        yield
+        return
+    from mlirc.codegen.product_tuning import ProductTuning
     from mlirc.codegen.tuning_device import TuningDevice
     from mlirc.frontend.sizes import size_hints
 
-    if autotune.on_gpu(module):
-        with _timed(report, "tune"):
-            found = autotune.tune(module, TuningDevice, size_hints(gm), options.tune_seconds, place.folder)
-            report.tuned = [asdict(x) for x in found]
+    products = ProductTuning(options.tune_seconds, place.folder)
+    with choosing(products):
+        yield
+    with _timed(report, "tune"):
+        left = max(options.tune_seconds - products.spent, 0)
+        found = autotune.tune(module, TuningDevice, size_hints(gm), left, place.folder)
+    report.seconds["tune"] += products.spent
+    report.tuned = [asdict(x) for x in [*products.found, *found]]
 
 
 @contextmanager

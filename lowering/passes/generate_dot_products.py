@@ -9,6 +9,7 @@ from mlirc.dialects.bindings import ir
 from mlirc.dialects.tensor_types import info_of
 from mlirc.lowering.ledger import Ledger
 from mlirc.lowering.passes.generate_products import product
+from mlirc.lowering.passes.split_unaligned import static
 from mlirc.lowering.source_lines import source_line
 
 SMALLEST = 1 << 20  # bytes of a weight: less is read in the time that a launch takes
@@ -49,11 +50,10 @@ def rule_of(op: Any) -> str:
     *_, x, w, out = (info_of(v) for v in (*op.operands, op.results[0]))
     if out.rank != 2 or not out.device.startswith("cuda") or out.dtype not in DTYPES:
         return ""
-    numbers = (*x.shape, *w.shape)
-    if not all(isinstance(n, int) for n in numbers) or w.numel * w.dtype.itemsize < SMALLEST:
+    if not all(isinstance(n, int) for n in (*x.shape, *w.shape)):
         return ""
-    (rows, inner), columns = x.shape, w.shape[1]
-    if w.stride != (1, inner):
+    (rows, inner), columns = static(x.shape), static(w.shape)[1]
+    if w.stride != (1, inner) or inner * columns * w.dtype.itemsize < SMALLEST:
         return ""
     if rows == 1:
         return "ONE ROW"

@@ -7,6 +7,7 @@ import torch
 
 from mlirc.dialects.bindings import ir
 from mlirc.dialects.tensor_types import info_of
+from mlirc.lowering import product_choice
 from mlirc.lowering.gated_products import gate_of, is_activation, last_reader, replace_by_kernel
 from mlirc.lowering.ledger import Ledger
 from mlirc.lowering.passes.generate_products import product
@@ -35,11 +36,13 @@ class GenerateTritonProducts:
                 multiplied by the other one: silu(x @ a) * (x @ b), gated_products.py
     UNALIGNED   the graph returns it, its rows begin anywhere, and it has a bias: the library would need a padded copy
     FASTER      the library is, by the numbers in this file, which were measured on an H200; on other GPUs it stays
+    In modes that measure, which is faster is measured (product_choice.py), but for UNALIGNED. `always`: it is ours.
     """
 
     name = "generate-triton-products"
     takes = "graph"
     multiprocessors: int = 132
+    always: bool = False
 
     def run(self, function: Any, ledger: Ledger) -> None:
         products = ("mlirc.matmul", "mlirc.addmm")  # found first: replacing one erases what follows it
@@ -49,7 +52,7 @@ class GenerateTritonProducts:
             *bias, x, w = op.operands
             gate = gate_of(op) if info_of(w).stride[0] == 1 else None
             if gate is not None:
-                taken = is_worth(op, True, self.multiprocessors, gated=True)
+                taken = self.takes_over(op, gate.times, is_worth(op, True, self.multiprocessors, gated=True))
                 rule = "GATED" if taken else "FASTER"
                 ledger.record(self.name, "generate", op.operation.name, rule, taken, source_line(op.location))
                 if taken:
@@ -60,6 +63,8 @@ class GenerateTritonProducts:
             if not activated and not (unaligned and bias):
                 continue
             taken = is_worth(op, activated, self.multiprocessors)
+            if activated:
+                taken = self.takes_over(op, last_reader(op.results[0])[1], taken)
             rule = "FASTER" if not taken else "ACTIVATION" if activated else "UNALIGNED"
             ledger.record(self.name, "generate", op.operation.name, rule, taken, source_line(op.location))
             if taken:
@@ -67,6 +72,22 @@ class GenerateTritonProducts:
                     made = product(bias, x, w, info_of(op.results[0]), False)
                 op.results[0].replace_all_uses_with(made)
                 op.operation.erase()
+
+    def takes_over(self, product: Any, last: Any, modelled: bool) -> bool:
+        """Whether the product becomes a kernel, with an epilogue that ends in `last`."""
+        return self.always or product_choice.decided(between(product, last), modelled)
+
+
+def between(first: Any, last: Any) -> list[Any]:
+    """The ops that depend on `first`, and it, up to `last`, in order."""
+    found, made = [first], set(first.results)
+    block = list(first.operation.block.operations)
+    places = {op.operation: k for k, op in enumerate(block)}
+    for op in block[places[first.operation] + 1 : places[last.operation] + 1]:
+        if not made.isdisjoint(op.operands):
+            found.append(op)
+            made |= set(op.results)
+    return found
 
 
 def is_large(op: Any, programs: int) -> bool:

@@ -1,0 +1,73 @@
+"""Whether a product is a kernel or the library's, where both are measured. The clock is a function here."""
+
+import hashlib
+
+import pytest
+
+from mlirc.codegen import product_tuning
+from mlirc.codegen.cache_folder import CacheFolder
+from mlirc.codegen.product_tuning import ProductTuning, better
+from mlirc.dialects.bindings import context, ir
+from mlirc.lowering.pass_manager import run_pipeline
+from mlirc.lowering.product_choice import choosing
+from tests.triton.test_product_passes import text
+
+X, W, B, Y = "tensor<8192x768xbf16>", "tensor<768x3072xbf16>", "tensor<3072xbf16>", "tensor<8192x3072xbf16>"
+BODY = f"""%0 = "mlirc.addmm"(%b, %x, %w) : ({B}, {X}, {W}) -> {Y}
+%1 = "mlirc.gelu"(%0) : ({Y}) -> {Y}
+%2 = "mlirc.neg"(%1) : ({Y}) -> {Y}
+return %2 : {Y}"""
+SOURCE = text(f"%x: {X}, %w: {W}, %b: {B}", BODY, Y)
+
+
+@pytest.fixture(autouse=True)
+def nothing_known(monkeypatch):
+    monkeypatch.setattr(product_tuning, "_known", {})
+    monkeypatch.setattr(
+        product_tuning.environment, "key", lambda *parts: hashlib.sha256(repr(parts).encode()).hexdigest()
+    )
+
+
+class Clock:
+    """How long each way takes; `seen` is what was timed, lowered."""
+
+    def __init__(self, kernel: float, library: float):
+        self.kernel, self.library, self.seen = kernel, library, []
+
+    def __call__(self, module: ir.Module) -> float:
+        self.seen.append(str(module))
+        return self.kernel if "tl.dot" in self.seen[-1] or "mma" in self.seen[-1] else self.library
+
+
+def chosen(clock: Clock, folder=None, seconds: float = 60) -> tuple[str, ProductTuning]:
+    tuning = ProductTuning(seconds, folder, clock)
+    with context(), choosing(tuning):
+        module = ir.Module.parse(SOURCE)
+        run_pipeline(module, "generate-triton-products")
+        return str(module), tuning
+
+
+@pytest.mark.parametrize(("kernel", "library", "taken"), [(50.0, 70.0, True), (70.0, 50.0, False), (70.0, 69.9, True)])
+def test_the_faster_way_is_taken(kernel, library, taken, tmp_path):
+    """Both are compiled with their epilogue, and without what follows it; what is known is not measured again."""
+    clock = Clock(kernel, library)
+    made, tuning = chosen(clock, CacheFolder(tmp_path))
+    assert ("mlircx.kernel" in made) == taken and ("mlirc.addmm" in made) != taken
+    ours, theirs = clock.seen
+    assert "mlircx.call" not in ours and 'callee = "addmm"' in theirs
+    assert all(module.count('"mlirc.triton"') == 1 and "neg" not in module for module in clock.seen)
+    assert tuning.found[0].microseconds == {"kernel": kernel, "library": library} and tuning.found[0].how == "measured"
+    product_tuning._known.clear()
+    again, tuning = chosen(clock, CacheFolder(tmp_path))
+    assert again == made and len(clock.seen) == 2 and tuning.found[0].how == "from the cache"
+
+
+def test_the_cost_model_decides_when_the_time_is_spent():
+    clock = Clock(70.0, 50.0)
+    made, tuning = chosen(clock, seconds=0)
+    assert "mlircx.kernel" in made and not clock.seen and not tuning.found
+
+
+def test_what_is_hardly_faster_is_noise():
+    assert better({"kernel": 100.0, "library": 98.0}, True) and not better({"kernel": 98.0, "library": 100.0}, False)
+    assert not better({"kernel": 100.0, "library": 90.0}, True) and better({"kernel": 90.0, "library": 100.0}, False)
