@@ -38,17 +38,22 @@ def _check(what: str, code: int) -> None:
 
 
 class Record(ctypes.Structure):
-    """What `launch` of cuda_runtime.py takes: a kernel's function, threads of a block, its bytes of shared memory."""
+    """What `launch` of cuda_runtime.py takes: a kernel's function, threads of a block, its bytes of shared memory.
 
-    _fields_ = [("function", ctypes.c_void_p), ("threads", ctypes.c_int64), ("shared", ctypes.c_int64)]
+    early   1 for one that may be launched while what is before it in its stream still runs, as it waits by itself
+    """
+
+    _fields_ = [(name, ctypes.c_int64) for name in ("function", "threads", "shared", "early")]
 
 
-def load_kernel(cubin: bytes, name: str, warps: int, shared: int, device: int) -> Record:
+def load_kernel(cubin: bytes, name: str, warps: int, shared: int, device: int, waits: bool = False) -> Record:
     """Loads a kernel's machine code for one GPU; `shared` is in bytes, a warp has 32 threads. Raises CudaError.
 
     The code stays until the process ends: to take it away would be to wait until nothing on the GPU runs it.
     """
-    return load_module(cubin, name, warps, shared, device)[0]
+    record = load_module(cubin, name, warps, shared, device)[0]
+    record.early = waits
+    return record
 
 
 def load_module(cubin: bytes, name: str, warps: int, shared: int, device: int) -> tuple[Record, ctypes.c_void_p]:
@@ -64,7 +69,7 @@ def load_module(cubin: bytes, name: str, warps: int, shared: int, device: int) -
         if shared > STATIC_SHARED:
             code = driver().cuFuncSetAttribute(function, _MAX_DYNAMIC_SHARED_SIZE_BYTES, shared)
             _check(f"giving kernel {name} {shared} bytes of shared memory", code)
-    return Record(function.value, 32 * warps, shared), module
+    return Record(function.value, 32 * warps, shared, 0), module
 
 
 def unload_module(module: ctypes.c_void_p) -> None:

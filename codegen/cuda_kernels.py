@@ -29,12 +29,12 @@ class GpuKernel:
 
 
 _lock = threading.Lock()
-_loaded: dict[tuple[bytes, str, int, int, int], Record] = {}
+_loaded: dict[tuple[bytes, str, int, int, int, bool], Record] = {}
 
 
 def load(compiled: CompiledKernel, device: int) -> GpuKernel:
     """The kernel on GPU number `device`. Raises CudaError."""
-    key = (compiled.cubin, compiled.name, compiled.num_warps, compiled.shared, device)
+    key = (compiled.cubin, compiled.name, compiled.num_warps, compiled.shared, device, compiled.waits)
     with _lock:
         if key not in _loaded:
             _loaded[key] = load_kernel(*key)

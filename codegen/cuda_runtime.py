@@ -27,6 +27,9 @@ SIGNATURES = {
     "find_failure": "i32 (ptr, i64, ptr, ptr, ptr, ptr)",
 }
 CUDA_ERRORS = 1000  # an error from here on is CUDA's
+EARLY_LAUNCH = (
+    6  # CU_LAUNCH_ATTRIBUTE_PROGRAMMATIC_STREAM_SERIALIZATION: not only when all before it in the stream has ended
+)
 
 TEXT = r"""
 declare i32 @aoti_torch_create_cuda_guard(i32, ptr)
@@ -40,7 +43,7 @@ declare i32 @cuMemcpyDtoDAsync_v2(i64, i64, i64, ptr)
 declare i32 @cuCtxGetCurrent(ptr)
 declare i32 @cuCtxSetCurrent(ptr)
 declare i32 @cuDevicePrimaryCtxRetain(ptr, i32)
-declare i32 @cuLaunchKernel(ptr, i32, i32, i32, i32, i32, i32, i32, ptr, ptr, ptr)
+declare i32 @cuLaunchKernelEx(ptr, ptr, ptr, ptr)
 
 define i32 @enter_device(i32 %index, ptr %guard, ptr %stream) {
 entry:
@@ -93,8 +96,14 @@ done:
   ret void
 }
 
+; CUlaunchConfig: the grid, the block, bytes of shared memory, stream, attributes, how many; CUlaunchAttribute: its number, its value
+%config = type { [3 x i32], [3 x i32], i32, ptr, ptr, i32 }
+%attribute = type { i32, i32, [8 x i64] }
+
 define i32 @launch(ptr %record, i64 %x, i64 %y, i64 %z, ptr %stream, ptr %parameters) {
 entry:
+  %config = alloca %config
+  %attribute = alloca %attribute
   %some_x = icmp sgt i64 %x, 0
   %some_y = icmp sgt i64 %y, 0
   %some_z = icmp sgt i64 %z, 0
@@ -107,11 +116,26 @@ go:
   %threads = load i32, ptr %threads_at
   %shared_at = getelementptr i64, ptr %record, i64 2
   %shared = load i32, ptr %shared_at
+  %early_at = getelementptr i64, ptr %record, i64 3
+  %early = load i32, ptr %early_at
   %gx = trunc i64 %x to i32
   %gy = trunc i64 %y to i32
   %gz = trunc i64 %z to i32
-  %code = call i32 @cuLaunchKernel(ptr %function, i32 %gx, i32 %gy, i32 %gz, i32 %threads, i32 1, i32 1, i32 %shared,
-                                   ptr %stream, ptr %parameters, ptr null)
+  %c0 = insertvalue %config zeroinitializer, i32 %gx, 0, 0
+  %c1 = insertvalue %config %c0, i32 %gy, 0, 1
+  %c2 = insertvalue %config %c1, i32 %gz, 0, 2
+  %c3 = insertvalue %config %c2, i32 %threads, 1, 0
+  %c4 = insertvalue %config %c3, i32 1, 1, 1
+  %c5 = insertvalue %config %c4, i32 1, 1, 2
+  %c6 = insertvalue %config %c5, i32 %shared, 2
+  %c7 = insertvalue %config %c6, ptr %stream, 3
+  %c8 = insertvalue %config %c7, ptr %attribute, 4
+  %c9 = insertvalue %config %c8, i32 %early, 5       ; as many attributes
+  store %config %c9, ptr %config
+  %a0 = insertvalue %attribute zeroinitializer, i32 PROGRAMMATIC_STREAM_SERIALIZATION, 0
+  %a1 = insertvalue %attribute %a0, i64 1, 2, 0
+  store %attribute %a1, ptr %attribute
+  %code = call i32 @cuLaunchKernelEx(ptr %config, ptr %function, ptr %parameters, ptr null)
   %bad = icmp ne i32 %code, 0
   br i1 %bad, label %failed, label %empty
 failed:
@@ -225,7 +249,7 @@ def functions() -> dict[str, int]:
 def _code() -> Code:
     driver()
     load_library("libcuda.so.1")
-    return compile_ir(TEXT, opt_level=1)
+    return compile_ir(TEXT.replace("PROGRAMMATIC_STREAM_SERIALIZATION", str(EARLY_LAUNCH)), opt_level=1)
 
 
 def error_number(status: int) -> int | None:

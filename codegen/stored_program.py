@@ -2,9 +2,9 @@
 
     {"inputs": 2, "calls": [...], "sites": [[op, line, message], ...], "links": ["read_inputs", "kernel_0", ...],
      "code": 0, "kernels": {"kernel_0": [1, key, name in the object]},
-     "uses_gpu": true, "checks": 0, "products": [[[operand, ...], [symbol, ...], tuned], ...],
+     "uses_gpu": true, "checks": 0, "products": [[[operand, ...], [symbol, ...], tuned, gelu], ...],
      "convolutions": [[[operand, ...], stride, padding, dilation, adds, shifts, relu, kind], ...],
-     "gpu_kernels": {"kernel_1@0": [2, name in the cubin, shared bytes, warps, GPU]}}
+     "gpu_kernels": {"kernel_1@0": [2, name in the cubin, shared bytes, warps, waits, GPU]}}
 
 Code is the number of a blob that holds an object file; it has no address of a process in it.
 """
@@ -49,13 +49,14 @@ def to_data(program: Program, blobs: list[bytes]) -> dict[str, Any]:
         "uses_gpu": program.host.uses_gpu,
         "checks": program.host.checks,
         "products": [
-            [[_info_to_data(info) for info in product.operands], list(product.symbols), product.tuned]
-            for product in program.host.products
+            [[_info_to_data(info) for info in p.operands], list(p.symbols), p.tuned, p.gelu]
+            for p in program.host.products
         ],
         "convolutions": list(map(_convolution_to_data, program.host.convolutions)),
         "gpu_kernels": {
-            link: [blob(k.compiled.cubin), k.compiled.name, k.compiled.shared, k.compiled.num_warps, k.device]
+            link: [blob(c.cubin), c.name, c.shared, c.num_warps, c.waits, k.device]
             for link, k in program.gpu_kernels.items()
+            for c in (k.compiled,)
         },
     }
 
@@ -66,7 +67,7 @@ def from_data(data: Mapping[str, Any], blobs: Sequence[bytes]) -> Program:
     calls = [_call_from_data(call) for call in data["calls"]]
     uses_gpu, checks = data["uses_gpu"], data["checks"]
     products = [
-        Product(tuple(map(_info_from_data, infos)), tuple(names), tuned) for infos, names, tuned in data["products"]
+        Product(tuple(map(_info_from_data, infos)), tuple(names), *more) for infos, names, *more in data["products"]
     ]
     convolutions = list(map(_convolution_from_data, data["convolutions"]))
     host = HostProgram(
@@ -89,8 +90,8 @@ def _gpu_kernels(data: Mapping[str, Any], blobs: Sequence[bytes]) -> dict[str, A
     from mlirc.codegen.triton_compile import CompiledKernel
 
     return {
-        link: load(CompiledKernel(name, blobs[blob], shared, warps), device)
-        for link, (blob, name, shared, warps, device) in data.items()
+        link: load(CompiledKernel(name, blobs[blob], shared, warps, waits), device)
+        for link, (blob, name, shared, warps, waits, device) in data.items()
     }
 
 

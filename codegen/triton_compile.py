@@ -43,12 +43,14 @@ class KernelSource:
 class CompiledKernel:
     """name     of the function in the cubin
     shared   bytes of shared memory that a launch gives it
+    waits    whether it waits by itself for what runs before it in its stream
     """
 
     name: str
     cubin: bytes
     shared: int
     num_warps: int
+    waits: bool = False
 
 
 def kernel_source(op: Any) -> KernelSource:
@@ -123,7 +125,7 @@ def _made(kernel: KernelSource, key: str, capability: int, folder: CacheFolder |
         return CompiledKernel(cubin=entry.blobs[0], **entry.data)
     made = CompiledKernel(**triton_processes.compile_kernel(asdict(kernel), capability))
     if folder:
-        data = {"name": made.name, "shared": made.shared, "num_warps": made.num_warps}
+        data = {"name": made.name, "shared": made.shared, "num_warps": made.num_warps, "waits": made.waits}
         folder.put(KIND, [key], Entry(data, [made.cubin]))
     return made
 

@@ -11,6 +11,7 @@ import hashlib
 import linecache
 import os
 import pickle
+import re
 import signal
 import socket
 import sys
@@ -19,6 +20,9 @@ from typing import Any
 
 MOST_SHARED = {80: 166912, 90: 232448, 100: 232448}  # bytes of shared memory that a block can have, by capability
 LEAST_SHARED = 101376
+MEMORY = re.compile(
+    r"^\s*(?:@%p\d+\s+)?(?:ld|st|atom|red|cp|tensormap|prefetch|ldmatrix|mbarrier)\.(?!param)", re.MULTILINE
+)
 GLUON_REGISTERS = 168  # of a thread in Gluon's kernels, whose programs have 384: what their warps then share out
 
 
@@ -34,7 +38,7 @@ def compile_one(kernel: dict[str, Any], capability: int) -> dict[str, Any]:
     from triton.experimental.gluon._runtime import GluonASTSource
 
     name = kernel["name"]
-    function = load_function(kernel["source"], name)
+    function = load_function(with_wait(kernel["source"], name) if capability >= 90 else kernel["source"], name)
     constants = dict(kernel["constants"])
     signature = dict(zip(function.arg_names, [*kernel["signature"], *("constexpr" for _ in constants)], strict=True))
     aligned = {(k,): [["tt.divisibility", 16]] for k in kernel["divisible"]}
@@ -58,7 +62,21 @@ def compile_one(kernel: dict[str, Any], capability: int) -> dict[str, Any]:
         "cubin": made.asm["cubin"],
         "shared": made.metadata.shared,
         "num_warps": made.metadata.num_warps,
+        "waits": capability >= 90 and waits_first(made.asm["ptx"]),
     }
+
+
+def with_wait(source: str, name: str) -> str:
+    """The kernel's text, in which it first waits for what runs before it in its stream, and may be launched before that ends."""
+    head = re.search(rf"^def {name}\(.*\):\n", source, re.MULTILINE)
+    assert head, source
+    return f"{source[: head.end()]}    tl.extra.cuda.gdc_wait()\n{source[head.end() :]}"
+
+
+def waits_first(ptx: str) -> bool:
+    """Whether nothing touches memory before the wait."""
+    before, wait, _ = ptx.partition("griddepcontrol.wait")
+    return bool(wait) and not MEMORY.search(before)
 
 
 def load_function(source: str, name: str) -> Any:

@@ -52,6 +52,18 @@ def test_cubins():
     ]
     for kernel, made in zip(kernels, compile_kernels(kernels), strict=True):
         assert made.cubin.startswith(b"\x7fELF") and made.name == "kernel_0" and made.num_warps == kernel.num_warps
+        assert made.waits  # and may be launched early
+
+
+@pytest.mark.parametrize(
+    "line",
+    ["ld.global.b32 {%r1}, [%rd1];", "@%p3 st.global.b32 [%rd1], {%r1};", "mbarrier.init.shared::cta.b64 [%r1], 1;"],
+)
+def test_a_kernel_waits_before_it_touches_memory(line):
+    wait, parameter = "griddepcontrol.wait; // dummy %r1", "\tld.param.b64 %rd1, [kernel_0_param_0];"
+    good, bad = (f"{parameter}\n\t{first}\n\t{second}\n" for first, second in ((wait, line), (line, wait)))
+    assert triton_worker.waits_first(good) and not triton_worker.waits_first(bad)
+    assert not triton_worker.waits_first(line)
 
 
 def test_workers_make_the_same():
