@@ -15,7 +15,7 @@ from typing import Any, Protocol
 from mlirc.codegen import environment
 from mlirc.codegen.cache_entry import Entry
 from mlirc.codegen.cache_folder import CacheFolder
-from mlirc.codegen.cublas_call import TUNED
+from mlirc.codegen.cublas_call import CALLEES, TUNED
 from mlirc.codegen.environment import ChangedSources
 from mlirc.codegen.triton_compile import CompiledKernel, KernelSource, source_of
 from mlirc.codegen.tuning_progress import Progress
@@ -172,7 +172,7 @@ def _mark_products(module: ir.Module) -> None:
     """The library's algorithms are measured when the program meets a product's sizes for the first time."""
     for function in functions(module):
         for op in function.regions[0].blocks[0].operations:
-            if op.operation.name == "mlircx.call" and attribute_value(op.attributes["callee"]) in ("matmul", "addmm"):
+            if op.operation.name == "mlircx.call" and attribute_value(op.attributes["callee"]) in CALLEES:
                 op.attributes[TUNED] = ir.UnitAttr.get()
 
 

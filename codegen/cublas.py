@@ -32,7 +32,7 @@ DESC_TRANSA, DESC_TRANSB, DESC_EPILOGUE, DESC_BIAS_POINTER = 3, 4, 7, 8  # cubla
 LAYOUT_BATCH_COUNT, LAYOUT_BATCH_STRIDE = 5, 6  # cublasLtMatrixLayoutAttribute_t
 PREF_WORKSPACE, PREF_REDUCTIONS, PREF_ALIGNMENTS = 1, 3, (5, 6, 7, 8)  # cublasLtMatmulPreferenceAttributes_t
 REDUCTION_COMPUTE_TYPE = 2  # cublasLtReductionScheme_t: parts are summed in float32
-EPILOGUE_BIAS = 4  # cublasLtEpilogue_t
+EPILOGUE_BIAS, EPILOGUE_GELU_BIAS = 4, 36  # cublasLtEpilogue_t
 WORKSPACE = 32 << 20  # bytes that an algorithm may ask for, as PyTorch allows on Hopper
 NAMES = ("libcublasLt.so.13", "libcublasLt.so.12")
 
@@ -49,11 +49,13 @@ class Product:
                one dtype, on one GPU. The addend is [N], or [M, N] as `out` is
     symbols    what their sizes depend on
     tuned      the fastest algorithm is to be found by measuring (cublas_tuning.py)
+    gelu       GELU by tanh is applied to it; there is an addend [N]
     """
 
     operands: tuple[TensorInfo, ...]
     symbols: tuple[str, ...]
     tuned: bool = False
+    gelu: bool = False
 
     @property
     def device(self) -> int:
@@ -100,6 +102,8 @@ def problem_of(product: Product, values: Sequence[int]) -> Problem:
     c = d
     if bias and (by_columns or batch != 1 or addend[0][1] != (1,)):
         raise NoPlan("a bias along the columns of the result as it lies")
+    if product.gelu and not bias:
+        raise NoPlan("GELU without a bias of columns")
     if addend and not bias:
         c, same = _result(*addend[0])
         if same != by_columns or addend[0][0] != out[0]:
@@ -159,7 +163,7 @@ class Plan(ctypes.Structure):
 
     _fields_ = [(name, ctypes.c_int64) for name in (
         "next", "multiply", "create", "set", "destroy", "handle", "desc", "a", "b", "c", "d", "workspace", "beta",
-        "bias", "swapped", "transpose_a", "transpose_b", "compute",
+        "bias", "swapped", "transpose_a", "transpose_b", "compute", "epilogue",
     )] + [("algorithm", ctypes.c_int64 * 8)]  # fmt: skip
 
 
@@ -222,7 +226,8 @@ def fill(plan: Plan, product: Product, alignment: int, values: Sequence[int]) ->
     _set("MatmulDesc", plan.desc, DESC_TRANSA, ctypes.c_int32(problem.transpose_a))
     _set("MatmulDesc", plan.desc, DESC_TRANSB, ctypes.c_int32(problem.transpose_b))
     if problem.bias:  # an address of that alignment: nothing is read there
-        _set("MatmulDesc", plan.desc, DESC_EPILOGUE, ctypes.c_int32(EPILOGUE_BIAS))
+        plan.epilogue = EPILOGUE_GELU_BIAS if product.gelu else EPILOGUE_BIAS
+        _set("MatmulDesc", plan.desc, DESC_EPILOGUE, ctypes.c_int32(plan.epilogue))
         _set("MatmulDesc", plan.desc, DESC_BIAS_POINTER, ctypes.c_int64(alignment))
     layouts = [_layout(kind, matrix, problem.batch) for matrix in (problem.a, problem.b, problem.c, problem.d)]
     plan.a, plan.b, plan.c, plan.d = layouts

@@ -1,4 +1,4 @@
-"""Matrix products on a GPU in a host program: `mlircx.call` of matmul and addmm, by cuBLASLt with a plan (cublas.py).
+"""Matrix products on a GPU in a host program: `mlircx.call` of CALLEES, by cuBLASLt with a plan (cublas.py).
 
 Where native code meets sizes or an alignment for the first time, Python makes a plan, out of line; where cuBLASLt does not
 take a product, or fails, the C shim's routine computes it, out of line too.
@@ -15,12 +15,14 @@ from mlirc.dialects.bindings import ir
 from mlirc.dialects.dialect import attribute_value
 from mlirc.dialects.tensor_types import info_of
 
+CALLEES = ("matmul", "addmm", "addmm_gelu")
 TUNED = "mlirc.tuned"  # of a call: which algorithm is fastest is to be measured
 
 
 def product_of(op: Any) -> Product | None:
     """What cuBLASLt is to compute for the call; None for one of another routine, device or dtype, or form."""
-    if attribute_value(op.attributes["callee"]) not in ("matmul", "addmm"):
+    callee = attribute_value(op.attributes["callee"])
+    if callee not in CALLEES:
         return None
     if not all(isinstance(x.type, ir.RankedTensorType) for x in op.operands):
         return None
@@ -37,7 +39,7 @@ def product_of(op: Any) -> Product | None:
         return None
     sizes = [size for info in infos for size in (*info.shape, *info.stride)]
     names = sorted({name for size in sizes for name in symbols.free_symbols(size)})
-    return Product(tuple(infos), tuple(names), TUNED in op.attributes)
+    return Product(tuple(infos), tuple(names), TUNED in op.attributes, callee == "addmm_gelu")
 
 
 def multiply(frame: Frame, op: Any, product: Product) -> None:
@@ -73,15 +75,26 @@ def multiply(frame: Frame, op: Any, product: Product) -> None:
         second = frame.runtime("multiply", *arguments)
         text.line(f"br i1 {text.value(f'icmp eq i32 {second}, 0')}, label %{done}, label %{aten}")
         text.block(aten)
-        routine, more = shim.routine(frame.op, product.operands[-1].rank, product.operands[-1].device)
-        handles = [frame.plain(x) for x in buffers]
-        frame.shim(routine, handles[-1], *handles[:-1], *more)
+        call_shim(frame, op)
         text.line(f"br label %{done}")
     frame.sizes.known = known  # what was written out of line is not known in line
     for x, blob in zip(buffers, blobs, strict=True):
         if isinstance(x, Buffer):
             x.blob = blob
     text.block(done)
+
+
+def call_shim(frame: Frame, op: Any) -> None:
+    """The shim's routine for frame.op, into the call's last operand; that of GELU makes a tensor of its own, which is copied."""
+    *handles, out = [frame.plain(frame.values[x]) for x in op.operands]
+    result = info_of(op.operands[len(op.operands) - 1])
+    if frame.op != "addmm_gelu":
+        routine, more = shim.routine(frame.op, result.rank, result.device)
+        frame.shim(routine, out, *handles, *more)
+        return
+    place = frame.new_handle()
+    frame.shim("aoti_torch_cuda__addmm_activation", *handles, "1.0", "1.0", "1", place)
+    frame.shim("aoti_torch_copy_", out, frame.load("ptr", place), "0")
 
 
 def make_plan(frame: Frame, number: int, key: str, count: int) -> None:

@@ -10,7 +10,7 @@ Python has to make a plan first, ATEN where ATen has to multiply: cuBLASLt does 
 import threading
 from functools import cache
 
-from mlirc.codegen.cublas import DESC_BIAS_POINTER, DESC_EPILOGUE, DESC_TRANSA, DESC_TRANSB, EPILOGUE_BIAS, KEY, Plan
+from mlirc.codegen.cublas import DESC_BIAS_POINTER, DESC_EPILOGUE, DESC_TRANSA, DESC_TRANSB, KEY, Plan
 from mlirc.codegen.field_text import with_fields
 from mlirc.codegen.llvm import Code
 from mlirc.codegen.runtime_code import runtime_code
@@ -25,7 +25,6 @@ declare i32 @aoti_torch_delete_tensor_object(ptr)
 
 @one = private constant float 1.0
 @stride = private constant i64 1
-@epilogue = private constant i32 EPILOGUE_BIAS
 
 define i32 @multiply(ptr %head, i64 %n, ptr %key, ptr %a, ptr %b, ptr %c, ptr %d, ptr %bias, i32 %dtype, i32 %device,
                      i32 %index, ptr %stream) {
@@ -98,7 +97,8 @@ fill:
   %tb_at = getelementptr i64, ptr %plan, i64 FIELD_transpose_b
   %s0 = call i32 %set(ptr %own, i32 TRANSA, ptr %ta_at, i64 4)
   %s1 = call i32 %set(ptr %own, i32 TRANSB, ptr %tb_at, i64 4)
-  %s2 = call i32 %set(ptr %own, i32 EPILOGUE, ptr @epilogue, i64 4)
+  %epilogue_at = getelementptr i64, ptr %plan, i64 FIELD_epilogue
+  %s2 = call i32 %set(ptr %own, i32 EPILOGUE, ptr %epilogue_at, i64 4)
   %s3 = call i32 %set(ptr %own, i32 BIAS_POINTER, ptr %bias_at, i64 8)
   %s01 = or i32 %s0, %s1
   %s23 = or i32 %s2, %s3
@@ -180,7 +180,7 @@ def _code() -> Code:
 
 def written() -> str:
     """TEXT with the numbers of cuBLASLt and of its plans."""
-    numbers = {"NO_PLAN": NO_PLAN, "ATEN": ATEN, "KEY": KEY, "EPILOGUE_BIAS": EPILOGUE_BIAS}
+    numbers = {"NO_PLAN": NO_PLAN, "ATEN": ATEN, "KEY": KEY}
     numbers |= {
         "BIAS_POINTER": DESC_BIAS_POINTER,
         "EPILOGUE": DESC_EPILOGUE,

@@ -243,12 +243,9 @@ def call(frame: Frame, op: Any) -> None:
         cublas_call.multiply(frame, op, product)
         return
     count, frame.op = attribute_value(op.attributes["inputs"]), attribute_value(op.attributes["callee"])
-    operands = [frame.values[x] for x in op.operands]
-    if len(operands) != count + 1:
+    if len(op.operands) != count + 1:
         raise ValueError(f"the call of {frame.op} at {frame.location or '?'} must have one output after its inputs")
-    result = info_of(op.operands[count])
-    routine, more = shim.routine(frame.op, result.rank, result.device)
-    frame.shim(routine, frame.plain(operands[count]), *map(frame.plain, operands[:count]), *more)
+    cublas_call.call_shim(frame, op)
 
 
 def assign(frame: Frame, op: Any) -> None:

@@ -20,6 +20,7 @@ SIGNATURES = {
     "aoti_torch_new_tensor_handle": "i32 (ptr, ptr)",
     "aoti_torch_scalar_to_tensor_float64": "i32 (double, ptr)",
     "aoti_torch_copy_": "i32 (ptr, ptr, i32)",
+    "aoti_torch_cuda__addmm_activation": "i32 (ptr, ptr, ptr, double, double, i32, ptr)",
     "torch_get_num_threads": "i32 (ptr)",
     "torch_call_dispatcher": "i32 (ptr, ptr, ptr, i64)",
     "torch_new_list_reserve_size": "i32 (i64, ptr)",

@@ -82,6 +82,20 @@ class AddMatmul(Op, name="addmm", traits=[ext.Pure]):
     reference = staticmethod(lambda bias, x, y: torch.addmm(bias, x, y) if x.dim() == 2 else torch.baddbmm(bias, x, y))
 
 
+class AddMatmulGelu(Op, name="addmm_gelu", traits=[ext.Pure]):
+    """GELU by tanh of bias + x @ y, rounded once, for a bias [N] and half types: what cuBLAS does in one kernel."""
+
+    bias: ext.Operand[Any]
+    x: ext.Operand[Any]
+    y: ext.Operand[Any]
+    out: ext.Result[Any]
+
+    @staticmethod
+    def reference(bias, x, y):
+        total = torch.addmm(bias.float(), x.float(), y.float())
+        return torch.nn.functional.gelu(total, approximate="tanh").to(x.dtype)
+
+
 class Aten(ListOp, name="aten"):
     """Calls the ATen operator (or other torch operator) `op` as eager would: what makes every operator of PyTorch work.
 

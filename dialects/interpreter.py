@@ -16,6 +16,7 @@ from mlirc.dialects import aten_arguments, composites, symbols
 from mlirc.dialects.bindings import context, ir
 from mlirc.dialects.dialect import Composite, Elementwise, Reduction, attribute_value
 from mlirc.dialects.graph_builder import read_constant
+from mlirc.dialects.graph_ops import AddMatmulGelu
 from mlirc.dialects.kernel_builder import KernelBuilder
 from mlirc.dialects.kernel_interpreter import Points, elementwise, fold, operand_dtypes, run_kernel
 from mlirc.dialects.memory_ops import arenas
@@ -388,6 +389,7 @@ def addmm(bias: torch.Tensor, x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
 CALLEES: dict[str, Callable[..., Any]] = {
     "matmul": torch.matmul,
     "addmm": addmm,
+    "addmm_gelu": AddMatmulGelu.reference,
     "copy": torch.clone,
     "attention": Attention.reference,
     "attention_backward": AttentionBackward.reference,
@@ -405,6 +407,7 @@ HANDLERS: dict[str, Callable[[Any, Any], list[Any]]] = {
     "mlirc.copy": _Interpreter.copy,
     "mlirc.matmul": _Interpreter.product,
     "mlirc.addmm": _Interpreter.product,
+    "mlirc.addmm_gelu": _Interpreter.product,
     "mlirc.assign": _Interpreter.assign,
     "mlircx.aten": _Interpreter.aten,
     "mlircx.aten_effect": _Interpreter.aten,

@@ -12,15 +12,9 @@ from mlirc.lowering.ledger import Ledger
 from mlirc.lowering.liveness import Buffer, Liveness, liveness
 from mlirc.lowering.origins import view_root
 from mlirc.lowering.source_lines import source_line
-from mlirc.lowering.stage_forms import GENERATED
+from mlirc.lowering.stage_forms import LIBRARY
 
-WRITERS = (
-    "mlircx.kernel",
-    "mlirc.matmul",
-    "mlirc.addmm",
-    *GENERATED,
-    "mlirc.copy",
-)  # ops that write where they are told to
+WRITERS = ("mlircx.kernel", *LIBRARY, "mlirc.copy")  # ops that write where they are told to
 
 
 def settle_assigns(function: Any, ledger: Ledger, pass_name: str) -> dict[ir.Value, ir.Value]:

@@ -14,11 +14,11 @@ from mlirc.dialects.dialect import attribute_value
 from mlirc.dialects.symbols import Int
 from mlirc.dialects.tensor_types import TensorInfo
 from mlirc.lowering.pass_manager import UnsupportedByPass
-from mlirc.lowering.stage_forms import GENERATED
+from mlirc.lowering.stage_forms import LIBRARY
 
 ATEN = ("mlircx.aten", "mlircx.aten_effect")
 SCALAR_WORK = ("mlirc.constant", "mlirc.size", "mlirc.iota", "mlirc.copy")
-PLANNED_OPS = {"mlircx.kernel", "mlirc.matmul", "mlirc.addmm", *GENERATED, *SCALAR_WORK}
+PLANNED_OPS = {"mlircx.kernel", *LIBRARY, *SCALAR_WORK}
 ARGUMENT, PLANNED, OWNED = "argument", "planned", "owned"
 
 

@@ -22,7 +22,8 @@ GENERATED = (  # calls that kernels of our own are written for
     "mlirc.convolution_input_gradient",
     "mlirc.convolution_weight_gradient",
 )
-LIBRARY = {"mlirc.matmul", "mlirc.addmm", *GENERATED}
+PRODUCTS = ("mlirc.matmul", "mlirc.addmm", "mlirc.addmm_gelu")
+LIBRARY = {*PRODUCTS, *GENERATED}
 KERNEL_STAGE = LIBRARY | {"mlircx.kernel", "mlirc.view", "mlirc.copy", "mlirc.iota", "mlirc.assign"}
 MEMORY_STAGE = {"mlirc.slot", "mlirc.allocate", "mlirc.release", "mlirc.view", "mlircx.call"}
 ALLOWED: dict[str, set[str]] = {

@@ -209,6 +209,7 @@ CHECKS: dict[str, Callable[[Any], None]] = {
     "mlirc.assign": verify_assign,
     "mlirc.matmul": verify_product,
     "mlirc.addmm": verify_product,
+    "mlirc.addmm_gelu": verify_product,
     "mlirc.attention": verify_attention,
     "mlirc.attention_backward": verify_backward,
     "mlirc.convolution": verify_convolution,

@@ -152,6 +152,7 @@ def prepared(monkeypatch, bias: bool):
             setattr(plan, name, ctypes.cast(function, POINTER).value)
         plan.handle, plan.desc, plan.a, plan.b, plan.c, plan.d = range(1, 7)
         plan.bias, plan.swapped, plan.transpose_a, plan.beta = bias, True, 1, cublas._float_bits(1.0)
+        plan.epilogue = cublas.EPILOGUE_GELU_BIAS
         if values == (13,):
             raise NoPlan("thirteen")
 
@@ -184,7 +185,7 @@ def test_plans_are_found_by_sizes_and_alignment(native, monkeypatch, bias):
     assert (first, second, c, d) == (1 << 21, (1 << 20) + 16, 1 << 22, 1 << 22)
     assert (scratch, size) == (None, 0)
     if bias:
-        assert library.settings == {3: 1, 4: 0, 7: cublas.EPILOGUE_BIAS, 8: 1 << 16} and library.live == 0
+        assert library.settings == {3: 1, 4: 0, 7: cublas.EPILOGUE_GELU_BIAS, 8: 1 << 16} and library.live == 0
     library.status = 15
     assert call(5) == cublas_runtime.ATEN and library.live == 0
 
@@ -199,6 +200,7 @@ func.func @graph(%x: X, %w: W, %b: B) -> O attributes {mlirc.arena = "0", mlirc.
   "mlircx.call"(%b, %x, %w, %0) {callee = "addmm", inputs = 3 : i64} : (B, X, W, O) -> ()
   %1 = "mlirc.allocate"() : () -> O
   "mlircx.call"(%0, %x, %w, %1) {callee = "addmm", inputs = 3 : i64} : (O, X, W, O) -> ()
+  "mlircx.call"(%b, %x, %w, %0) {callee = "addmm_gelu", inputs = 3 : i64} : (B, X, W, O) -> ()
   return %1 : O
 }
 """
@@ -220,12 +222,18 @@ def written(dtype: str) -> HostProgram:
 
 def test_a_host_program_asks_for_its_products():
     program = written("f32")
-    assert [len(product.operands) for product in program.products] == [4, 4]
+    assert [(len(product.operands), product.gelu) for product in program.products] == [
+        (4, False),
+        (4, False),
+        (4, True),
+    ]
     assert program.products[0].symbols == ("s0",) and program.products[0].operands[0].shape == (16,)
     assert "products" in program.links and "multiply" in program.links
     assert program.text.count("@aoti_torch_cuda_addmm_out(") == 3  # declared once, and out of line for each product
+    assert program.text.count("@aoti_torch_cuda__addmm_activation(") == 2
 
 
 def test_what_cublaslt_is_not_asked_for():
     program = written("f64")
     assert program.products == [] and program.text.count("@aoti_torch_cuda_addmm_out(") == 3
+    assert program.text.count("@aoti_torch_cuda__addmm_activation(") == 2

@@ -3,7 +3,6 @@
 from dataclasses import dataclass
 from typing import Any
 
-from mlirc.dialects import aten_arguments
 from mlirc.dialects.bindings import ir
 from mlirc.dialects.dialect import attribute_value, create
 from mlirc.dialects.graph_builder import read_constant
@@ -21,7 +20,7 @@ class ActivateProducts:
 
     before:  %0 = "mlirc.addmm"(%b, %x, %w) : (tensor<3072xbf16>, tensor<8192x768xbf16>, tensor<768x3072xbf16>)
              %1 = "mlirc.gelu_tanh"(%0)              or x * 0.5 * (1 + tanh(0.798 * (x + 0.0447 * x**3))) written out
-    after:   %1 = "mlircx.aten"(%b, %x, %w) {op = "aten._addmm_activation.default", use_gelu}
+    after:   %1 = "mlirc.addmm_gelu"(%b, %x, %w)
 
     ONE READER  of a product with a bias of half types; cuBLAS has no GELU by erf, and relu only for what is no NaN
     """
@@ -39,7 +38,7 @@ class ActivateProducts:
             if product is None:
                 continue
             with ir.InsertionPoint(product), product.location:
-                made = activation(product)
+                made = create("addmm_gelu", list(product.operands), [product.results[0].type]).out
             product.results[0].replace_all_uses_with(made)
             op.results[0].replace_all_uses_with(x if x != product.results[0] else made)
 
@@ -157,10 +156,3 @@ def below(op: Any, last: Any) -> bool:
             return True
         level = {y.owner.operation for o in level for y in o.operands if not isinstance(y.owner, ir.Block)}
     return False
-
-
-def activation(product: Any) -> ir.Value:
-    operands = list(product.operands)
-    text = aten_arguments.encode(operands, {"use_gelu": True}, operands.index, [])
-    attributes = {"op": "aten._addmm_activation.default", "args": text, "aliases": "-1"}
-    return create("aten", operands, [product.results[0].type], attributes).results[0]

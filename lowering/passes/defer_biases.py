@@ -13,6 +13,7 @@ from mlirc.lowering.ledger import Ledger
 from mlirc.lowering.origins import parameter_arguments
 from mlirc.lowering.passes.add_residuals import product_of
 from mlirc.lowering.source_lines import source_line
+from mlirc.lowering.stage_forms import PRODUCTS
 
 
 @dataclass(frozen=True)
@@ -72,7 +73,7 @@ def is_computed(reader: Any) -> bool:
     name = reader.operation.name
     if name == "mlirc.view":
         return all(is_computed(use.owner) for use in reader.results[0].uses)
-    return name.startswith("mlirc.") and name not in ("mlirc.matmul", "mlirc.addmm", "mlirc.assign")
+    return name.startswith("mlirc.") and name not in (*PRODUCTS, "mlirc.assign")
 
 
 def defer(op: Any, product: Any, value: ir.Value, addend: ir.Value, parts: dict) -> None:

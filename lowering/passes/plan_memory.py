@@ -15,7 +15,7 @@ from mlirc.lowering.kernel_accesses import accesses, writes_where_read
 from mlirc.lowering.ledger import Ledger
 from mlirc.lowering.liveness import PLANNED, Buffer, Liveness, byte_size, last_uses, liveness
 from mlirc.lowering.source_lines import source_line
-from mlirc.lowering.stage_forms import GENERATED
+from mlirc.lowering.stage_forms import LIBRARY
 
 
 @dataclass(frozen=True)
@@ -173,7 +173,7 @@ class _Emitter:
         for position, (op, name) in enumerate(zip(ops, self.found.names, strict=True)):
             if name == "mlircx.kernel":
                 self.launch(op)
-            elif name in ("mlirc.matmul", "mlirc.addmm", *GENERATED, "mlirc.copy"):
+            elif name in LIBRARY or name == "mlirc.copy":
                 self.call(op, name.removeprefix("mlirc."))
             elif name == "mlirc.assign":
                 op.operation.erase()
