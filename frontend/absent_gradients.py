@@ -16,7 +16,7 @@ from torch.fx import Graph, GraphModule, Node
 from mlirc.frontend import recomputation, smaller_saves
 
 aten = torch.ops.aten
-Compile = Callable[[GraphModule, Sequence[Any]], Callable[[list], list]]
+Compile = Callable[[GraphModule, Sequence[Any], tuple[int, ...]], Callable[[list], list]]
 
 # Of a gradient that is zero they give one: they move elements, or are linear in their first operand.
 LINEAR = {
@@ -45,11 +45,22 @@ def gradients(gm: GraphModule) -> list[int]:
 def compile_backward(gm: GraphModule, inputs: Sequence[Any], compile_fx: Compile) -> Callable[[list], list]:
     """The backward graph behind AOTAutograd's boxed convention; it has `takes_none` where a gradient may be None.
 
-    compile_fx   compiles a graph for inputs like `inputs`
+    compile_fx   compiles a graph for inputs like `inputs`, of which these gradients are absent
     """
     positions = gradients(gm)
     if len(positions) < 2:
-        return compile_fx(gm, inputs)
+        return compile_fx(gm, inputs, ())
+
+    def make(absent: tuple[int, ...]) -> Callable[[list], list]:
+        return compile_fx(without(gm, absent), [x for k, x in enumerate(inputs) if k not in absent], absent)
+
+    return by_absence(positions, make)
+
+
+def by_absence(
+    positions: Sequence[int], make: Callable[[tuple[int, ...]], Callable[[list], list]]
+) -> Callable[[list], list]:
+    """A boxed callable that takes None at `positions`, if there are any, and calls what `make` gives for those that are."""
     compiled: dict[tuple[int, ...], Callable[[list], list]] = {}
 
     def run(args: list) -> list:
@@ -57,12 +68,11 @@ def compile_backward(gm: GraphModule, inputs: Sequence[Any], compile_fx: Compile
         for k in reversed(absent):
             del args[k]
         if absent not in compiled:
-            given = [x for k, x in enumerate(inputs) if k not in absent]
-            compiled[absent] = compile_fx(without(gm, absent), given)
+            compiled[absent] = make(absent)
         return compiled[absent](args)
 
     run._boxed_call = True  # type: ignore[attr-defined]
-    run.takes_none = True  # type: ignore[attr-defined]  # wrappers keep a function's attributes
+    run.takes_none = bool(positions)  # type: ignore[attr-defined]  # wrappers keep a function's attributes
     return run
 
 

@@ -14,6 +14,7 @@ from torch._guards import TracingContext
 from torch.fx import GraphModule
 from torch.utils._pytree import tree_leaves
 
+from mlirc.codegen.cache_folder import CacheFolder
 from mlirc.frontend import graph_cache, statistics
 from mlirc.frontend.errors import CompilationError, DeviceError, UnsupportedGraph
 from mlirc.frontend.garbage import collector_paused
@@ -38,6 +39,21 @@ def compile_graph(gm: GraphModule, kind: str, options: Options) -> Callable[[lis
     except (CompilationError, UnsupportedGraph) as error:
         run = _instead(gm, kind, options, report, error)
     statistics.record(report)
+    run.report = report  # type: ignore[attr-defined]  # for kept_trace.py
+    return run
+
+
+def load_graph(folder: CacheFolder, key: str, kind: str, arguments: int) -> Callable[[list], list] | None:
+    """As compile_graph, of a graph on a CPU that has this key in the disk cache, if it is there; `arguments` are its placeholders."""
+    start = time.perf_counter()
+    report = statistics.GraphReport(kind)
+    compiled = graph_cache.load(graph_cache.Place(folder, key), report)
+    if compiled is None:
+        return None
+    report.seconds["cache"] = time.perf_counter() - start
+    statistics.record(report)
+    run = wrap(compiled, arguments, [])
+    run.report = report  # type: ignore[attr-defined]
     return run
 
 
@@ -51,7 +67,7 @@ def _instead(
     """What runs in place of a graph that cannot be compiled. Raises `error` where nothing may."""
     if options.fallback == "error":
         raise error
-    report.fallback = str(error)
+    report.fallback, report.key = str(error), ""
     if isinstance(error, UnsupportedGraph):
         log.info("%s graph runs in eager: %s", kind, error)
     else:

@@ -26,7 +26,7 @@ class Explanation:
                      through_python (name -> calls, why),
                      library (name -> calls), arena and buffers (bytes, or a size expression: the arena, and the sum of the
                      buffers that it holds), seconds by stage, fallback (why it runs in eager, or ""), cuda_graph, fusions, ledger,
-                     cache (the disk cache: hit, miss, or off and why)
+                     cache and key (the disk cache: hit, miss, or off and why), tracing (the same of AOTAutograd's work)
       graph_breaks   for each: reason, explanation, user_stack (innermost frame last)
       skipped        why Dynamo left whole functions to eager
       seconds        dynamo, aot_autograd, each stage summed over the graphs, and first_call, which is all of it
@@ -69,7 +69,8 @@ class Explanation:
                 line(f"  {count:4d} left to ATen   {why}")
             for tuned in graph["tuned"]:
                 line(_tuned(tuned))
-            line(f"  disk cache: {graph['cache']}")
+            tracing = graph["tracing"] and f"; AOTAutograd's tracing: {graph['tracing']}"
+            line(f"  disk cache: {graph['cache']}{tracing}")
             if graph["cuda_graph"]:
                 line(f"  CUDA graph: {graph['cuda_graph']}")
         return console.file.getvalue()  # type: ignore[attr-defined]

@@ -33,6 +33,8 @@ NOT_KEPT = (
     "seconds",
     "fallback",
     "cache",
+    "key",
+    "tracing",
     "cuda_graph",
     "refused",
 )  # of a report: they are about the process that compiles
@@ -70,12 +72,19 @@ def find(
     Notes in the report's `cache` what came of it, and in its `seconds` how long it took.
     """
     start = time.perf_counter()
-    place = _place(gm, parameters, kind, stages, options)
-    found = _load(place, report)
-    report.cache = "hit" if found else f"off: {place.why}" if place.why else "miss"
+    place = place_of(gm, parameters, kind, stages, options)
+    found = load(place, report)
     if place.folder is not None:
         report.seconds["cache"] = time.perf_counter() - start
     return place, found
+
+
+def load(place: Place, report: GraphReport) -> Compiled | None:
+    """What is at a graph's place, with its report, if that can be loaded."""
+    found = _load(place, report)
+    report.cache = "hit" if found else f"off: {place.why}" if place.why else "miss"
+    report.key = place.key
+    return found
 
 
 def keep(place: Place, report: GraphReport, compiled: Compiled, objects: Sequence[str]) -> None:
@@ -84,7 +93,7 @@ def keep(place: Place, report: GraphReport, compiled: Compiled, objects: Sequenc
         return
     odd = [*objects, *(f"{x!r}" for kind, x in compiled.outputs if kind == "value" and not _is_plain(x))]
     if odd:
-        report.cache = f"off: the graph needs an object that has no text: {odd[0][:60]}"
+        report.cache, report.key = f"off: the graph needs an object that has no text: {odd[0][:60]}", ""
         return
     start = time.perf_counter()
     blobs: list[bytes] = []
@@ -104,7 +113,10 @@ def keep(place: Place, report: GraphReport, compiled: Compiled, objects: Sequenc
     report.seconds["cache"] += time.perf_counter() - start
 
 
-def _place(gm: GraphModule, parameters: Sequence[int], kind: str, stages: Mapping[str, str], options: Options) -> Place:
+def place_of(
+    gm: GraphModule, parameters: Sequence[int], kind: str, stages: Mapping[str, str], options: Options
+) -> Place:
+    """Where the graph is kept, whether it is there or not."""
     if not options.cache:
         return Place(None, "", "the option 'cache' is False")
     found = folder()

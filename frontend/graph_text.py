@@ -6,7 +6,11 @@ A tensor is its dtype, sizes, strides, storage offset, device, and which storage
 of nodes and values of constants are not part of it; the user's source lines are.
 """
 
+import operator
+import os
+import sys
 from collections.abc import Callable, Sequence
+from types import BuiltinFunctionType, FunctionType
 from typing import Any
 
 import torch
@@ -15,6 +19,7 @@ from torch.fx import GraphModule, Node
 from mlirc.frontend.errors import UnsupportedGraph
 from mlirc.frontend.sizes import size, storage_offset, tensor_info
 
+_TORCH = os.path.join(os.path.dirname(torch.__file__), "")
 _OF_TORCH = ("aten", "prims")  # operators that come with torch, whose version says what they are
 _BY_TEXT = (torch.dtype, torch.device, torch.layout, torch.memory_format)
 _BY_REPR = (type(None), bool, int, float, complex, str, type(...))
@@ -26,13 +31,13 @@ class NoText(Exception):
 
 def graph_text(gm: GraphModule, parameters: Sequence[int]) -> str:
     """The text; `parameters` are the placeholders that are marked as such. Raises NoText."""
-    return _Writer(gm).run(parameters)
+    return Writer(gm).run(parameters)
 
 
 def part_text(gm: GraphModule, nodes: Sequence[Node]) -> str:
     """What nodes of a graph of Dynamo's compute, in order, without source lines; all that they use is among them, or a
     placeholder. Raises NoText also for what torch does not come with: it may mean another thing tomorrow."""
-    writer = _Writer(gm, "example_value")
+    writer = Writer(gm, "example_value")
     lines = []
     for node in nodes:
         writer.numbers[node] = len(writer.numbers)
@@ -44,13 +49,22 @@ def part_text(gm: GraphModule, nodes: Sequence[Node]) -> str:
 
 
 def comes_with_torch(function: Any) -> bool:
+    """Whether torch's version, and its name, say what it does; a function may have taken the name of another."""
     if isinstance(function, torch._ops.OpOverload):
         return function.namespace in _OF_TORCH
+    if isinstance(function, torch._ops.OpOverloadPacket):
+        return function._qualified_op_name.partition("::")[0] in _OF_TORCH
     module = getattr(function, "__module__", None) or ""
-    return module in ("_operator", "math", "builtins") or module.partition(".")[0] == "torch"
+    if isinstance(function, FunctionType):
+        if not function.__code__.co_filename.startswith((_TORCH, operator.__file__)):
+            return False
+        is_closure = "<" in function.__qualname__
+        return not is_closure or getattr(sys.modules.get(module), function.__name__, None) is function
+    known = module in ("_operator", "math", "builtins") or module.partition(".")[0] == "torch"
+    return known and isinstance(function, BuiltinFunctionType)
 
 
-class _Writer:
+class Writer:
     """`meta` is where a node has the fake tensor that it stands for."""
 
     def __init__(self, gm: GraphModule, meta: str = "val"):
@@ -139,7 +153,10 @@ def target_text(target: Any) -> str:
         return f"{target} <{target._schema} {sorted(map(str, target.tags))}>" if own else str(target)
     if isinstance(target, torch._ops.HigherOrderOperator):
         return f"higher_order.{target.name()}"
-    return f"{target.__module__}.{target.__qualname__}"
+    if isinstance(target, torch._ops.OpOverloadPacket):
+        return f"packet {target}"
+    name = getattr(target, "__qualname__", type(target).__name__)
+    return f"{target.__module__}.{target.__name__ if '<' in name else name}"
 
 
 def sized(convert: Callable, x: Any) -> Any:

@@ -28,6 +28,9 @@ class GraphReport:
     seconds         by stage; "wait" is what the first call waited for the code that other threads were making
     fallback        why the graph runs in eager, or ""
     cache           the disk cache: "hit", "miss", or "off: " and why
+    key             the name of its entry there, or ""
+    tracing         of an inference or forward graph, whether AOTAutograd's tracing was found in the disk cache too (kept_trace.py):
+                    "hit", "miss", or "off: " and why; "" where nobody looked
     tuned           in a mode that measures kernels, for each of them: kernel, chosen, microseconds (what each way to write
                     it took, the cost model's first), how ("measured", "from the cache", "out of time")
     refused         on a GPU, why cuBLASLt and cuDNN left to ATen what they were asked for, once for each size: it grows as calls meet them
@@ -44,6 +47,8 @@ class GraphReport:
     seconds: dict[str, float] = field(default_factory=dict)
     fallback: str = ""
     cache: str = ""
+    key: str = ""
+    tracing: str = ""
     tuned: list[dict[str, Any]] = field(default_factory=list)
     cuda_graph: str = ""
     refused: list[str] = field(default_factory=list)

@@ -1,0 +1,273 @@
+"""What AOTAutograd made of a graph of Dynamo's, kept in the disk cache: a warm start traces neither forward nor backward.
+
+An entry names the compiled graphs by their keys, and holds what AOTAutograd knows of inputs and outputs (trace_metadata.py):
+data, from which torch makes the callable as it does from an entry of a cache of its own. The key is the graph as Dynamo has
+it, the inputs, and the state of the process (trace_text.py). What is not said there is not kept, and the report says why.
+
+Torch's switches hold: torch._functorch.config.enable_autograd_cache, torch.compiler.config.force_disable_caches.
+"""
+
+import contextlib
+import dataclasses
+import threading
+import time
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any, Protocol
+
+import torch
+from torch._dynamo import disable
+from torch._functorch import config
+from torch._guards import CompileContext, TracingContext, compile_context, tracing
+from torch.fx import GraphModule
+
+from mlirc.codegen import environment
+from mlirc.codegen.cache_entry import Entry
+from mlirc.codegen.cache_folder import CacheFolder, folder
+from mlirc.codegen.environment import ChangedSources
+from mlirc.frontend import trace_metadata
+from mlirc.frontend.absent_gradients import by_absence, gradients, without
+from mlirc.frontend.compile import load_graph
+from mlirc.frontend.foreign_sources import NoSource, foreign_sources
+from mlirc.frontend.garbage import collector_paused
+from mlirc.frontend.graph_text import NoText, constants
+from mlirc.frontend.options import Options
+from mlirc.frontend.statistics import GraphReport
+from mlirc.frontend.trace_text import trace_text
+from mlirc.lowering import pipelines
+
+KIND = "trace"
+VERSION = "2.13."
+Place = tuple[str, int]  # of a compiled graph: its key, and how many placeholders it has
+
+
+class Compilers(Protocol):
+    """What makes graphs that are not there (backend.py)."""
+
+    def graph(self, kind: str, gm: GraphModule, inputs: Sequence[Any], absent: tuple[int, ...] = ()) -> Callable: ...
+
+    def trace_again(self, gm: GraphModule, inputs: Sequence[Any], key: str) -> tuple[GraphModule, Sequence[Any]]:
+        """The backward graph of Dynamo's graph, and its inputs. `key` is that of the forward graph that runs already."""
+        ...
+
+
+class KeptTrace:
+    """The trace of one graph of Dynamo's: what is found of it, or what is noted while it is made.
+
+    why    why nothing is looked up and kept, or ""
+    data   of an entry: {"training": bool, "forward": [key, placeholders], "metadata": ..., "detach": [input, ...],
+           "positions": [gradient, ...], "backward": [[[absent gradient, ...], key, placeholders], ...]}
+    """
+
+    def __init__(self, gm: GraphModule, inputs: Sequence[Any], options: Options):
+        self.folder: CacheFolder | None = None
+        self.key, self.why = "", ""
+        self.data: dict[str, Any] = {"training": False, "detach": [], "positions": [], "backward": []}
+        self.report: GraphReport | None = None  # of the inference or forward graph
+        self._metadata: Any = None
+        self._written: dict[str, Any] = {}
+        try:
+            self._find_place(gm, inputs, options)
+        except (NoText, ChangedSources, NoSource) as reason:
+            self.why = str(reason)
+
+    def _find_place(self, gm: GraphModule, inputs: Sequence[Any], options: Options) -> None:
+        found = folder()
+        if not options.cache or options.dump is not None or found is None:
+            raise NoText("there is no disk cache for this graph")
+        if not torch.__version__.startswith(VERSION):
+            raise NoText(
+                f"torch is {torch.__version__}, and what its tracing leaves behind is known of {VERSION}* alone"
+            )
+        if not config.enable_autograd_cache or torch.compiler.config.force_disable_caches:
+            raise NoText("AOTAutograd's cache is switched off")
+        if TracingContext.try_get() is None or any(isinstance(x, (list, tuple, dict)) for x in inputs):
+            raise NoText("the graph has another caller than Dynamo")
+        stages = pipelines.stages(options.pipeline)
+        foreign = foreign_sources(stages)
+        environment.environment()
+        from torch._functorch.aot_autograd import prepare_aot_module_simplified
+
+        _, parameters, _, _, self.inputs, _, self.config, *_ = prepare_aot_module_simplified(
+            gm, inputs, None, {}, True, False, flatten=False
+        )
+        if parameters:
+            raise NoText("the graph has parameters that are no inputs")
+        text = trace_text(gm, self.inputs, self.config.static_input_indices or ())
+        if "cuda" in text:
+            raise NoText("the graph has tensors on a GPU")  # never tried with this torch
+        self._guards = guards()
+        how = dataclasses.asdict(options) | {"cache": True}
+        self.key, self.folder = environment.key(KIND, stages, foreign, how, text), found
+
+    # ---- found
+
+    def load(self, gm: GraphModule, compilers: Compilers) -> Callable | None:
+        """The callable, if all that its first call needs is there."""
+        if self.folder is None:
+            return None
+        start = time.perf_counter()
+        entry = self.folder.get(KIND, self.key)
+        if entry is None:
+            return None
+        try:
+            data = entry.data
+            metadata, training = trace_metadata.from_data(data["metadata"]), data["training"]
+            forward_key, arguments = data["forward"]
+            places = {tuple(absent): (key, n) for absent, key, n in data["backward"]}
+            positions, detach = list(data["positions"]), list(data["detach"])
+        except (AttributeError, LookupError, TypeError, ValueError) as error:
+            self.folder.forget(KIND, self.key, f"it cannot be read: {type(error).__name__}: {error}")
+            return None
+        forward = load_graph(self.folder, forward_key, "forward" if training else "inference", arguments)
+        if forward is None:
+            return None
+        self.data = self._written = data
+        backward = None
+        if training:
+            metadata.bw_donated_idxs = []  # nothing of ours overwrites what is saved: it may be used again
+            backward = Backward(self, gm, compilers, places, positions, forward_key)
+        made = self._callable(forward, metadata, detach, backward)
+        self.report = report = forward.report  # type: ignore[attr-defined]
+        report.tracing = "hit"
+        report.seconds["cache"] = time.perf_counter() - start
+        return made
+
+    def _callable(self, forward: Callable, metadata: Any, detach: list[int], backward: "Backward | None") -> Callable:
+        """As torch makes it of an entry of AOTAutograd's cache."""
+        from torch._functorch._aot_autograd.aot_autograd_result import BundledAOTAutogradResult, BundledCompiledBackward
+
+        result: Any = object.__new__(BundledAOTAutogradResult)
+        result.runtime_metadata, result.dispatch_wrappers, result.indices_of_inps_to_detach = metadata, [], detach
+        result.maybe_subclass_meta = result.num_fw_outs_saved_for_bw = None
+        result.serialized_bw_module = backward  # for compiled autograd
+        result.compiled_bw = None if backward is None else BundledCompiledBackward(None, [], 0)  # type: ignore[type-var]
+        run = None if backward is None else disable(backward.run, reason="is compiled")
+        compiled = result._apply_runtime_wrappers(forward, run, backward is not None, self.config)
+        return disable(lambda *args: compiled(list(args)), reason="is compiled")
+
+    # ---- noted
+
+    def note(self, kind: str, gm: GraphModule, run: Callable, absent: tuple[int, ...] = ()) -> None:
+        """A graph that was compiled, while AOTAutograd is at it."""
+        report: GraphReport | None = getattr(run, "report", None)
+        if kind != "backward":
+            self.report = report
+        if self.folder is None:
+            return
+        if report is None or not report.key or constants(gm):
+            self._give_up(
+                report.cache if report is not None and not report.key else "the graph has a tensor of its own"
+            )
+            return
+        place = [report.key, len(gm.graph.find_nodes(op="placeholder"))]
+        if kind == "backward":
+            self.data = self.data | {"backward": [*self.data["backward"], [list(absent), *place]]}
+            self._keep()
+        else:
+            self.data |= {"training": kind == "forward", "forward": place}
+            self._metadata = TracingContext.get().fw_metadata
+
+    def note_backward(self, gm: GraphModule) -> None:
+        """A backward graph, before it is compiled."""
+        known = self._metadata
+        if self.folder is not None and known is not None:
+            from torch._functorch._aot_autograd.graph_compile import _compute_indices_of_inps_to_detach
+
+            positions = gradients(gm)
+            self.data["detach"] = _compute_indices_of_inps_to_detach(gm, None, known, known)
+            self.data["positions"] = positions if len(positions) > 1 else []
+
+    def finish(self) -> None:
+        """AOTAutograd has traced the graph."""
+        if self.folder is not None and guards() != self._guards:
+            self._give_up("tracing added guards")
+        self._keep()
+        if self.report is not None:
+            self.report.tracing = f"off: {self.why}" if self.why else "miss"
+
+    def _keep(self) -> None:
+        """Writes what was noted, once it is all there: after tracing, and after each backward graph."""
+        known = self._metadata
+        if self.folder is None or (self.data["training"] and not self.data["backward"]):
+            return
+        if known is not None:
+            if known.traced_tangent_metas is None:
+                return  # AOTAutograd is not done with it
+            try:
+                if len(known.input_info) != len(self.inputs) or known.tokens or known.num_graphsafe_rng_states:
+                    raise NoText("the graph has inputs that share memory, or effects")
+                self.data["metadata"] = trace_metadata.to_data(known)
+            except NoText as reason:
+                self._give_up(str(reason))
+                return
+        if self.data != self._written:
+            self._written = dict(self.data)
+            self.folder.put(KIND, [self.key], Entry(self.data))
+
+    def _give_up(self, why: str) -> None:
+        self.folder, self.why = None, why
+        if self.report is not None:
+            self.report.tracing = f"off: {why}"
+
+
+class Backward:
+    """The backward graphs of a trace that was found: loaded when they are called, or made by tracing the graph after all."""
+
+    def __init__(
+        self,
+        trace: KeptTrace,
+        gm: GraphModule,
+        compilers: Compilers,
+        places: dict[tuple[int, ...], Place],
+        positions: list[int],
+        forward_key: str,
+    ):
+        self.trace, self.gm, self.compilers, self.places, self.forward_key = trace, gm, compilers, places, forward_key
+        self.context, self.compiling = TracingContext.get(), CompileContext.try_get()
+        kinds = [kind for kind in torch._C._autocast_supported_devices() if torch.is_autocast_enabled(kind)]
+        self.autocast = [(kind, torch.get_autocast_dtype(kind)) for kind in kinds]
+        self.run = by_absence(positions, self.graph)
+        self._traced: tuple[GraphModule, Sequence[Any]] | None = None
+        self._lock = threading.RLock()
+
+    def graph(self, absent: tuple[int, ...]) -> Callable:
+        """What runs where these gradients are None."""
+        folder, place = self.trace.folder, self.places.get(absent)
+        found = load_graph(folder, place[0], "backward", place[1]) if place is not None and folder is not None else None
+        if found is not None:
+            return found
+        gm, inputs = self.traced()
+        given = [x for k, x in enumerate(inputs) if k not in absent]
+        with self._state():
+            return self.compilers.graph("backward", without(gm, absent), given, absent)
+
+    def traced(self) -> tuple[GraphModule, Sequence[Any]]:
+        """The backward graph, and its inputs."""
+        with self._lock:
+            if self._traced is None:
+                with self._state(), collector_paused():
+                    self._traced = self.compilers.trace_again(self.gm, self.trace.inputs, self.forward_key)
+            return self._traced
+
+    def deserialize(self) -> GraphModule:
+        """For compiled autograd, which traces backward graphs itself."""
+        return self.traced()[0]
+
+    @contextlib.contextmanager
+    def _state(self) -> Iterator[None]:
+        """The state in which the forward graph was compiled."""
+        with contextlib.ExitStack() as stack:
+            stack.enter_context(tracing(self.context))
+            stack.enter_context(compile_context(self.compiling))
+            stack.enter_context(torch.enable_grad())
+            for kind, dtype in self.autocast:
+                stack.enter_context(torch.autocast(kind, dtype))
+            yield
+
+
+def guards() -> list[int]:
+    """Counts what Dynamo checks before it runs a compiled graph: what tracing adds, an entry would have to add too."""
+    context = TracingContext.get()
+    known, sizes = context.guards_context, context.fake_mode and context.fake_mode.shape_env
+    counts = [len(known.aotautograd_guards), len(known.dynamo_guards.inner)]
+    return counts if sizes is None else [*counts, len(sizes.guards), len(sizes.replacements)]

@@ -1,0 +1,101 @@
+"""A graph of TorchDynamo's as text that says all that AOTAutograd's tracing of it depends on, beside what is installed.
+
+    %7 = call_method view(%6, 2, -1) {} | <stack trace>
+
+and of each input what its fake tensor says; and the state of the process that traced operators ask for. What cannot be
+told by text, or is not torch's own and may mean another thing tomorrow, raises NoText.
+"""
+
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+from torch._dynamo import compiled_autograd
+from torch._functorch import config
+from torch._guards import TracingContext
+from torch._subclasses.fake_tensor import FakeTensor
+from torch.fx import GraphModule, Node
+from torch.utils import _python_dispatch
+
+from mlirc.frontend.graph_text import NoText, Writer, comes_with_torch, target_text
+
+# What a node may carry that changes what is traced: activation checkpointing, annotations, wrapped functions.
+MARKS = ("recompute", "custom", "is_wrapped", "ac_graph_id")
+
+
+def trace_text(gm: GraphModule, inputs: Sequence[Any], static: Sequence[int]) -> str:
+    """The text. `inputs` are the fake tensors that it is traced with, `static` the positions of those that stay in place."""
+    odd = _odd_state(gm)
+    if odd:
+        raise NoText(odd)
+    writer = Writer(gm)
+    lines = [repr(surroundings()), f"static {list(static)}"]
+    lines += [_input(writer, x) for x in inputs]
+    for node in gm.graph.nodes:
+        writer.numbers[node] = len(writer.numbers)
+        lines.append(_node(writer, node))
+    return "\n".join(lines)
+
+
+def surroundings() -> list[Any]:
+    """The state of this process that tracing depends on."""
+    devices = [kind for kind in torch._C._autocast_supported_devices() if torch.is_autocast_enabled(kind)]
+    cuda, cudnn = torch.backends.cuda, torch.backends.cudnn
+    return [
+        [torch.is_grad_enabled(), torch.is_inference_mode_enabled(), torch._C._is_any_autocast_enabled()],
+        [(kind, str(torch.get_autocast_dtype(kind))) for kind in devices],
+        [torch.are_deterministic_algorithms_enabled(), torch.is_deterministic_algorithms_warn_only_enabled()],
+        [str(torch.get_default_dtype()), str(torch.get_default_device()), torch.get_float32_matmul_precision()],
+        [cuda.flash_sdp_enabled(), cuda.mem_efficient_sdp_enabled(), cuda.math_sdp_enabled(), cuda.cudnn_sdp_enabled()],
+        [cudnn.enabled, cudnn.benchmark, cudnn.deterministic, torch.backends.mkldnn.enabled],
+        sorted(config.save_config_portable(ignore_private_configs=False).items()),
+    ]
+
+
+def _odd_state(gm: GraphModule) -> str:
+    """What this process or graph has that text does not tell, or ""."""
+    tracing = TracingContext.try_get()
+    if tracing is None or tracing.fakify_first_call or getattr(tracing, "ddp_optimizer_ctx", None) is not None:
+        return "another way to be traced than Dynamo's own"
+    if hasattr(gm, "saved_tensors_hooks_pack_0"):
+        return "hooks for saved tensors"
+    modes = [type(mode) for mode in _python_dispatch._get_current_dispatch_mode_stack()]
+    if any(not mode.__module__.startswith("torch._subclasses") for mode in modes):
+        return f"a mode around it: {modes[-1].__name__}"
+    if compiled_autograd.compiled_autograd_enabled:
+        return "compiled autograd around it"
+    if callable(config.activation_memory_budget_runtime_estimator) or callable(config.activation_memory_budget_solver):
+        return "a memory budget by functions"
+    return ""
+
+
+def _input(writer: Writer, x: Any) -> str:
+    if type(x) is not FakeTensor or x.layout is not torch.strided:
+        raise NoText(f"an input of type {type(x).__name__}" if type(x) is not FakeTensor else f"a {x.layout} input")
+    numbers = [list(x.shape), list(x.stride()), [x.storage_offset(), x.untyped_storage().nbytes()]]
+    if not all(type(n) is int for part in numbers for n in part):
+        raise NoText("a size that is a symbol")
+    place = writer.storages.setdefault(x.untyped_storage()._cdata, len(writer.storages))
+    flags = [isinstance(x, torch.nn.Parameter), x.requires_grad, x.is_leaf, x._is_view()]
+    flags += [x.is_conj(), x.is_neg(), x.is_inference(), x.is_quantized]
+    return f"{x.dtype} {numbers} {x.device} in {place} {flags}"
+
+
+def _node(writer: Writer, node: Node) -> str:
+    if any(node.meta.get(mark) for mark in MARKS):
+        raise NoText("a node that is marked for recomputation or otherwise")
+    what = node.op
+    if node.op == "call_function":
+        if isinstance(node.target, torch._ops.HigherOrderOperator) or not comes_with_torch(node.target):
+            raise NoText(f"a call of {target_text(node.target)}")
+        what = target_text(node.target)
+    elif node.op == "call_method":
+        owner = node.args[0] if node.args else None
+        value = owner.meta.get("example_value") if isinstance(owner, Node) else None
+        if type(value) not in (FakeTensor, torch.Size):
+            raise NoText(f"a method of a {type(value).__name__}")
+        what = f"call_method {node.target}"
+    elif node.op not in ("placeholder", "output"):
+        raise NoText(f"a node of kind {node.op}")
+    arguments = writer.value(node.args) if node.op != "placeholder" else ""
+    return f"%{writer.numbers[node]} = {what}{arguments} {writer.value(node.kwargs)} | {node.meta.get('stack_trace') or ''}"
