@@ -93,7 +93,7 @@ class Emitter:
     # ---- values
 
     def builder(self, dtype: torch.dtype) -> TritonBuilder:
-        return RoundedBuilder(self.lines, dtype) if self.rounded else TritonBuilder(self.lines, dtype)
+        return RoundedBuilder(self.lines, dtype, self.functions) if self.rounded else TritonBuilder(self.lines, dtype)
 
     def is_inner(self, node: Node) -> bool:
         return not self.inner.isdisjoint(node.dims)

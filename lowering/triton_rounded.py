@@ -48,6 +48,14 @@ def gelu_backward_rounded(grad, x):
     return grad * (tl.where(x < 0, below, 1.0 - below) + 0.3989422804 * x * e)
 """
 
+# Relative error 1e-5: of the powers' formula near 0.02, below which a tanh is its series' first two terms.
+TANH = """@triton.jit
+def tanh_rounded(x):
+    a = tl.abs(x)
+    y = 1.0 - 2.0 * libdevice.fast_dividef(1.0, 1.0 + tl.exp2(2.8853900818 * a))
+    return tl.where(a < 0.02, x * (1.0 - x * x * 0.3333333333), libdevice.copysign(y, x))
+"""
+
 
 def writes_half(kernel: Kernel) -> bool:
     return kernel.rounded or all(output.access.dtype in HALF for output in kernel.outputs)
@@ -69,7 +77,14 @@ def is_beside_one(kernel: Kernel, node: Node) -> bool:
 
 
 class RoundedBuilder(TritonBuilder):
-    """`/` and sqrt within 2 units in the last place, exp within 2^-22 for each unit of its argument."""
+    """`/` and sqrt within 2 units in the last place, exp within 2^-22 for each unit of its argument, tanh within 1e-5.
+
+    functions   the texts of those that the kernel calls, by name
+    """
+
+    def __init__(self, lines: Lines, dtype: torch.dtype, functions: dict[str, str]):
+        super().__init__(lines, dtype)
+        self.functions = functions
 
     def div(self, x: Value, y: Value) -> Value:
         return self.infix("/", x, y) if x.dtype == torch.float32 else super().div(x, y)
@@ -80,13 +95,15 @@ class RoundedBuilder(TritonBuilder):
     def exp(self, x: Value) -> Value:
         return self.call("tl.exp" if x.dtype == torch.float32 else "libdevice.exp", x)
 
+    def tanh(self, x: Value) -> Value:
+        if x.dtype != torch.float32:
+            return super().tanh(x)
+        self.functions["tanh_rounded"] = TANH
+        return self.call("tanh_rounded", x)
+
 
 class ErfBesideOne(RoundedBuilder):
-    """For what `is_beside_one`; adds ERF to the `functions` that the text calls."""
-
-    def __init__(self, lines: Lines, dtype: torch.dtype, functions: dict[str, str]):
-        super().__init__(lines, dtype)
-        self.functions = functions
+    """For what `is_beside_one`."""
 
     def erf(self, x: Value) -> Value:
         if x.dtype != torch.float32:

@@ -286,5 +286,16 @@ def _columns(
     most = COLUMNS if rows // count >= PROGRAMS // 4 else MOST_COLUMNS
     block = min(next_power(length), max(most // count, 1)) if known else max(COLUMNS // count, 1)
     looped = not known or block < length
-    tiles = (Tile("x", parallel, count), Tile("r", inner, block))
-    return Schedule(tiles, (), looped, warps(count * block, 2 * PER_THREAD))
+    beside = _side_by_side(kernel, parallel, inner, count)
+    tiles = (Tile("x", beside, count), Tile("r", inner, block))
+    return Schedule(tiles, tuple(a for a in parallel if a not in beside), looped, warps(count * block, 2 * PER_THREAD))
+
+
+def _side_by_side(kernel: Kernel, parallel: tuple[Axis, ...], inner: tuple[Axis, ...], count: int) -> tuple[Axis, ...]:
+    """The parallel axes that columns are taken of: where whole blocks of `count` lie side by side, that axis alone. What does
+    not change along it, a row's mean, is then read once for a row, not once for an element."""
+    found = {
+        unit_axis(access, parallel) for access in kernel.accesses if any(a.name in access.address.dims for a in inner)
+    }
+    axes = [a for a in parallel if a in found]
+    return tuple(axes) if len(axes) == 1 and axes[0].known and axes[0].known % count == 0 else parallel

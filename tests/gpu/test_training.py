@@ -174,3 +174,24 @@ def test_batch_norm_of_large_images(memory_format, shift):
 def test_max_pool(dtype, memory_format):
     x = torch.randperm(4 * 8 * 30 * 31, device="cuda").reshape(4, 8, 30, 31).to(memory_format=memory_format)
     check_gradients(lambda x: F.max_pool2d(x, 3, 2, 1) * 2, (x / 1000).to(dtype))
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+def test_blocks_of_a_transformer_on_patches(dtype):
+    """Gradients of filters, biases and norms: sums over many rows, in parts; what is saved is released as gradients go."""
+
+    def block(x, norm, shift, up, down, bias):
+        h = F.gelu(F.linear(F.layer_norm(x, (256,), norm, shift), up, bias))
+        return x + F.linear(h, down, shift)
+
+    image = cuda(48, 3, 96, 80).to(dtype)
+
+    def fn(filters, shift, norm, up, bias, down):
+        x = F.conv2d(image.to(filters.dtype), filters, shift, stride=8).flatten(2).transpose(1, 2)
+        for _ in range(3):
+            x = block(x, norm, shift, up, down, bias)
+        return F.max_pool1d(F.relu(x).transpose(1, 2), 4).mean(-1)
+
+    filters, up, down = cuda(256, 3, 8, 8) / 14, cuda(1024, 256) / 16, cuda(256, 1024) / 32
+    inputs = filters, cuda(256), cuda(256), up, cuda(1024), down
+    check_gradients(fn, *(x.to(dtype) for x in inputs), grad=cuda(48, 256))

@@ -49,6 +49,18 @@ def test_gelu_is_as_exact_far_below_zero():
     assert out[:2].signbit().tolist() == [False, True]
 
 
+def test_tanh_is_exact_near_zero():
+    """The error is relative."""
+    kernel_ = kernel(bf16, lambda k, x: k.apply(OPS["tanh"], x))
+    assert "tanh_rounded(" in kernel_.source and "libdevice.tanh" not in kernel_.source
+    special = torch.tensor([0.0, -0.0, float("inf"), -float("inf"), float("nan"), 3e38, -3e38, 1e-30, -1e-30])
+    x = torch.cat([special, torch.logspace(-6, 2, 1496), -torch.logspace(-6, 2, 1495)]).bfloat16()
+    out = torch.empty(3000, dtype=bf16)
+    kernel_([x], [out])
+    torch.testing.assert_close(out.double(), x.double().tanh(), rtol=2**-8, atol=0.0, equal_nan=True)
+    assert out[:2].signbit().tolist() == [False, True]
+
+
 def test_the_gradient_of_gelu():
     kernel_ = kernel(bf16, lambda k, x: k.apply(OPS["gelu_backward"], k.constant(3.0, f32), x))
     assert "gelu_backward_rounded(" in kernel_.source and "erf" not in kernel_.source
