@@ -27,8 +27,9 @@ from mlirc.lowering.kernel_streams import FENCE, choose_streams
 from mlirc.lowering.kernel_threads import GRAIN, Split, choose_split
 from mlirc.lowering.vector_builder import Value
 
-# words of the frame: the arguments' address, the number of a check that failed, where threads leave partial results
-STATUS, PARTIAL, FRAME_WORDS = 1, 2, 3
+# words of the frame: the arguments' address, the number of a check that failed, where threads leave partial results, the
+# number of the next group of panels to be taken
+STATUS, PARTIAL, NEXT, FRAME_WORDS = 1, 2, 3, 4
 
 
 @dataclass(frozen=True)
@@ -152,6 +153,8 @@ def _entry(kernel: Kernel, split: Split, names: list[str], name: str, target: Cp
     status = e.index.emit(f"llvm.getelementptr {frame}[{STATUS}] : (!llvm.ptr) -> !llvm.ptr, i64", torch.int64)
     e.lines.append(f"llvm.store %args, {frame} : !llvm.ptr, !llvm.ptr")
     e.lines.append(f"llvm.store {zero}, {status} : i64, !llvm.ptr")
+    ticket = e.index.emit(f"llvm.getelementptr {frame}[{NEXT}] : (!llvm.ptr) -> !llvm.ptr, i64", torch.int64)
+    e.lines.append(f"llvm.store {zero}, {ticket} : i64, !llvm.ptr")
     call = f"llvm.call @{name}_body({frame}, {zero}, {one}) : (!llvm.ptr, i64, i64) -> ()"
     if split.work is None:
         e.lines.append(call)

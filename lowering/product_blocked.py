@@ -25,14 +25,16 @@ from collections.abc import Callable
 from mlirc.dialects.symbols import Int
 from mlirc.lowering.cpu_target import CpuTarget
 from mlirc.lowering.product_function import ProductWriter
+from mlirc.lowering.product_groups import Range, take_groups
 from mlirc.lowering.product_match import Product
 from mlirc.lowering.product_packing import Packer
 from mlirc.lowering.product_vectors import Vectors
 from mlirc.lowering.vector_builder import Value
 
 WHOLE_K = 1024  # up to here one block holds all of k
-K_BLOCK = 256
-PANEL_BYTES = 448 << 10  # of packed panels
+# steps of a block of k, and bytes of packed panels, where tiles have many rows, and where they have few
+MANY_ROWS, FEW_ROWS = (256, 448 << 10), (512, 224 << 10)
+FEW_IN_TILE = 4  # which evict neither each other nor a panel from a first-level cache of eight ways
 ALL_PANEL_BYTES = 800 << 10  # where that is all of them, and rows are many
 TILE_BYTES = 320 << 10  # of tiles that wait for the next block of k
 MOST_ROWS = 288  # that pass over packed panels before other panels take their place, where tiles wait
@@ -41,7 +43,6 @@ CACHE_LINE = 64
 # of rows that lay transposed, and of the panels that pass over them
 TURNED_BYTES, PASSING_BYTES = 512 << 10, 256 << 10
 
-Range = tuple[Value, Value]
 Rows = tuple[Value, Value, Value]  # the address, and the strides from row to row and from step to step
 
 
@@ -63,13 +64,15 @@ class BlockedWriter(ProductWriter):
     def plan(self) -> None:
         k, lanes = self.p.k.size, self.lanes
         self.one_block = isinstance(k, int) and k <= WHOLE_K
-        self.steps = k if isinstance(k, int) and self.one_block else K_BLOCK
+        few = self.full <= FEW_IN_TILE and not self.turns
+        k_block, panel_bytes = FEW_ROWS if few else MANY_ROWS
+        self.steps = k if isinstance(k, int) and self.one_block else k_block
         self.K = -(-self.steps // lanes) * lanes
         self.side = 1 << (self.full - 1).bit_length()
         # a cache line more, or packed rows would evict each other too
         self.row_room = -(-(self.K * self.side + 16) // self.full) if self.turns else self.K + 16
         panel = self.K * self.width * 4
-        share = max(1, min((PASSING_BYTES if self.turns else PANEL_BYTES) // panel, self.panels))
+        share = max(1, min((PASSING_BYTES if self.turns else panel_bytes) // panel, self.panels))
         if not self.turns and not self.shares_panels() and self.panels * panel <= ALL_PANEL_BYTES:
             share = self.panels  # each row is then packed once
         self.part = None
@@ -88,7 +91,7 @@ class BlockedWriter(ProductWriter):
         return -(-most // self.full) * self.full
 
     def must_pack(self) -> bool:
-        return self.turns or (super().must_pack() and self.panels > FEW_PANELS)
+        return self.turns or (super().must_pack() and self.panels > FEW_PANELS and self.full > FEW_IN_TILE)
 
     @property
     def turns(self) -> bool:
@@ -109,32 +112,53 @@ class BlockedWriter(ProductWriter):
 
     # ---- loops
 
+    def all_panels(self, rows: Range) -> None:
+        if self.turns:  # packed rows pass over all of a thread's panels
+            super().all_panels(rows)
+            return
+        take_groups(self.e, self.panels, self.group, lambda group: self.some_panels(group, rows))
+
     def groups(self, panels: Range, rows: Range) -> None:
-        steps = self.e.i64(self.steps)
-        if not self.one_block:
-            self.each(panels, self.group, lambda group: self.each(rows, self.part, lambda part: self.wait(part, group)))
-        elif self.turns:
+        if self.one_block and self.turns:
             self.each(rows, self.part, lambda part: self.turned_part(part, panels))
         else:
-            self.each(panels, self.group, lambda group: self.k_block(self.e.i64(0), steps, rows, group))
+            size = self.even_group(panels)
+            self.each(panels, size, lambda group: self.some_panels(group, rows))
 
-    def each(self, within: Range, size: int | None, body: Callable[[Range], None]) -> None:
+    def some_panels(self, group: Range, rows: Range) -> None:
+        if self.one_block:
+            self.k_block(self.e.i64(0), self.e.i64(self.steps), rows, group)
+        else:
+            self.each(rows, self.part, lambda part: self.wait(part, group))
+
+    def each(self, within: Range, size: int | Value | None, body: Callable[[Range], None]) -> None:
         """`body(some)` for so many at a time; None for all of them."""
         e, b = self.e, self.e.index
         if size is None:
             body(within)
             return
+        step = e.i64(size) if isinstance(size, int) else size
 
         def some(first: Value, state: list[Value]) -> list[Value]:
-            body((first, b.minimum(b.add(first, e.i64(size)), within[1])))
+            body((first, b.minimum(b.add(first, step), within[1])))
             return state
 
-        e.loop(*within, e.i64(size), [], [], some)
+        e.loop(*within, step, [], [], some)
+
+    def even_group(self, panels: Range) -> Value:
+        """Panels of a group, so that no few are left: rows may be packed for each group."""
+        e, b = self.e, self.e.index
+
+        def parts(count: Value, size: Value) -> Value:
+            return b.add(b.binary("arith.divui", b.sub(count, e.i64(1)), size), e.i64(1))
+
+        count = b.maximum(b.sub(panels[1], panels[0]), e.i64(1))
+        return parts(count, parts(count, e.i64(self.group)))
 
     def turned_part(self, rows: Range, panels: Range) -> None:
-        zero, steps = self.e.i64(0), self.e.i64(self.steps)
+        zero, steps, size = self.e.i64(0), self.e.i64(self.steps), self.even_group(panels)
         self.pack_turned(rows, zero, steps)
-        self.each(panels, self.group, lambda group: self.k_block(zero, steps, rows, group, packed=True))
+        self.each(panels, size, lambda group: self.k_block(zero, steps, rows, group, packed=True))
 
     def wait(self, rows: Range, panels: Range) -> None:
         """A part and a group, by blocks of k. There is one even for no steps: it writes zeros."""

@@ -105,7 +105,7 @@ class ProductWriter:
         rows = e.integer(p.m_size)
         every = (e.i64(0), e.i64(self.panels)), (e.i64(0), rows)
         if by_panels:
-            self.groups(_part(e, e.i64(self.panels)), every[1])
+            self.all_panels(every[1])
             units = self.panels
         else:
             step = e.i64(self.full)
@@ -142,6 +142,10 @@ class ProductWriter:
         return self.panels >= MANY_PANELS
 
     # ---- loops
+
+    def all_panels(self, rows: tuple[Value, Value]) -> None:
+        """A thread's share of the panels, with all rows."""
+        self.groups(_part(self.e, self.e.i64(self.panels)), rows)
 
     def groups(self, panels: tuple[Value, Value], rows: tuple[Value, Value]) -> None:
         e, b = self.e, self.e.index

@@ -77,6 +77,10 @@ class Packer:
     def turned(self, base: Value, along: Int, first: Value, columns: Int, steps: Value, to: Value) -> None:
         e, b = self.e, self.e.index
         last, stride = e.integer(columns - 1), e.integer(along)
+        apart = b.mul(stride, e.i64(4))
+        whole = b.ge(e.integer(columns), b.add(first, e.i64(self.width)))
+        packed = b.select(whole, b.and_(steps, e.i64(-2 * e.lanes)), e.i64(0))
+        self.vectors.panel(self.at(base, b.mul(b.minimum(first, last), stride)), apart, packed, to, self.width)
 
         def vector(column: Value, state: list[Value]) -> list[Value]:
             start = b.minimum(b.add(first, column), last)
@@ -85,11 +89,10 @@ class Packer:
             def square(k: Value, state: list[Value]) -> list[Value]:
                 place = self.at(to, b.add(b.mul(k, e.i64(self.width)), column))
                 sizes = b.sub(last, start), b.sub(steps, k)
-                apart = b.mul(stride, e.i64(4))
-                self.vectors.square(F32, self.at(source, k), apart, *sizes, place, 4 * self.width)
+                self.vectors.square(F32, self.at(source, k), apart, *sizes, place, 4 * self.width, fetch=True)
                 return state
 
-            e.loop(e.i64(0), steps, e.i64(e.lanes), [], [], square)
+            e.loop(packed, steps, e.i64(e.lanes), [], [], square)
             return state
 
         e.loop(e.i64(0), e.i64(self.width), e.i64(e.lanes), [], [], vector)

@@ -7,6 +7,7 @@ from mlirc.lowering.kernel_squares import transposed
 from mlirc.lowering.vector_builder import Value
 
 F32, BF16 = torch.float32, torch.bfloat16
+PACKED_AHEAD = 256  # bytes of a column between what is packed and what is fetched
 
 
 class Vectors:
@@ -41,26 +42,40 @@ class Vectors:
         self.e.lines.append(f"llvm.store {value}, {address} {{alignment = 4 : i64}} : {vector}, !llvm.ptr")
 
     def square(
-        self, dtype: torch.dtype, source: Value, apart: Value, last: Value, count: Value, to: Value, step: int
+        self,
+        dtype: torch.dtype,
+        source: Value,
+        apart: Value,
+        last: Value,
+        count: Value,
+        to: Value,
+        step: int,
+        fetch: bool = False,
     ) -> None:
         """to[j, i] = source[min(i, last), j], for i and j below the lanes; 0 from j = `count` on.
 
+        fetch: what the lines after those of the square have at the same places comes to the second-level cache.
         A function: LLVM takes long for its shuffles, each time that they stand in the text.
         """
-        e, name = self.e, f"{self.name}_square_{'bf16' if dtype == BF16 else 'f32'}"
+        e, name = self.e, f"{self.name}_{'fetching_' * fetch}square_{'bf16' if dtype == BF16 else 'f32'}"
         if name not in e.text.functions:
-            e.text.functions[name] = self.square_function(name, dtype)
+            e.text.functions[name] = self.square_function(name, dtype, fetch)
         arguments = f"{source}, {apart}, {last}, {count}, {to}, {e.i64(step)}"
         e.lines.append(f"llvm.call @{name}({arguments}) : (!llvm.ptr, i64, i64, i64, !llvm.ptr, i64) -> ()")
 
-    def square_function(self, name: str, dtype: torch.dtype) -> str:
+    def square_function(self, name: str, dtype: torch.dtype, fetch: bool) -> str:
         outside, self.e = self.e, Emitter(self.e.vector, self.e.text.target)
         e, b = self.e, self.e.index
         apart, last, count, step = (Value(x, torch.int64) for x in ("%apart", "%last", "%count", "%step"))
-        inside, rows = self.below(count), []
+        inside, rows, beyond = self.below(count), [], b.mul(apart, e.i64(self.lanes))
         for i in range(self.lanes):
             place = self.at(Value("%source", torch.int64), b.mul(b.minimum(e.i64(i), last), apart))
             rows.append(self.load(dtype, place, inside))
+            if fetch:
+                e.lines.append(
+                    f'"llvm.intr.prefetch"({self.at(place, beyond)}) '
+                    "<{cache = 1 : i32, hint = 2 : i32, rw = 0 : i32}> : (!llvm.ptr) -> ()"
+                )
         for j, values in enumerate(transposed(e, rows)):
             self.store(values, self.at(Value("%to", torch.int64), b.mul(e.i64(j), step)))
         self.e = outside
@@ -68,3 +83,51 @@ class Vectors:
         return "\n".join(
             [f"llvm.func internal @{name}({parameters}) {{", *e.text.preamble, *e.lines, "llvm.return", "}"]
         )
+
+    def panel(self, source: Value, apart: Value, steps: Value, to: Value, width: int) -> None:
+        """to[k, i] = source[i, k], of float32, for i below `width` and k below `steps`, an even number of vectors.
+
+        A cache line of each column is read at once, and the panel is written from its beginning to its end.
+        """
+        e, name = self.e, f"{self.name}_panel{width}"
+        if name not in e.text.functions:
+            e.text.functions[name] = self.panel_function(name, width)
+        e.lines.append(f"llvm.call @{name}({source}, {apart}, {steps}, {to}) : (!llvm.ptr, i64, i64, !llvm.ptr) -> ()")
+
+    def panel_function(self, name: str, width: int) -> str:
+        outside, self.e = self.e, Emitter(self.e.vector, self.e.text.target)
+        e, b, lanes = self.e, self.e.index, self.lanes
+        source, apart, steps, to = (Value(x, torch.int64) for x in ("%source", "%apart", "%steps", "%to"))
+
+        def turn(here: Value, there: Value) -> None:
+            rows = [here]
+            for _ in range(lanes - 1):
+                rows.append(self.at(rows[-1], apart))
+            for row in rows:
+                fetch_line(e, self.at(row, e.i64(PACKED_AHEAD)))
+            for first in (0, lanes):
+                found = [self.load(F32, self.at(row, e.i64(4 * first)), None) for row in rows]
+                for j, values in enumerate(transposed(e, found)):
+                    self.store(values, self.at(there, e.i64(4 * (first + j) * width)))
+
+        def some_steps(k: Value, state: list[Value]) -> list[Value]:
+            here, there = self.at(source, b.mul(k, e.i64(4))), self.at(to, b.mul(k, e.i64(4 * width)))
+
+            def columns(i: Value, state: list[Value]) -> list[Value]:
+                turn(self.at(here, b.mul(i, apart)), self.at(there, b.mul(i, e.i64(4))))
+                return state
+
+            e.loop(e.i64(0), e.i64(width), e.i64(lanes), [], [], columns)
+            return state
+
+        e.loop(e.i64(0), steps, e.i64(2 * lanes), [], [], some_steps)
+        self.e = outside
+        parameters = "%source: !llvm.ptr, %apart: i64, %steps: i64, %to: !llvm.ptr"
+        return "\n".join(
+            [f"llvm.func internal @{name}({parameters}) {{", *e.text.preamble, *e.lines, "llvm.return", "}"]
+        )
+
+
+def fetch_line(e: Emitter, address: Value) -> None:
+    hint = "<{cache = 1 : i32, hint = 3 : i32, rw = 0 : i32}>"
+    e.lines.append(f'"llvm.intr.prefetch"({address}) {hint} : (!llvm.ptr) -> ()')

@@ -111,6 +111,19 @@ def test_the_same_bits_with_any_number_of_threads():
     assert torch.equal(results[0], results[1]) and torch.equal(results[0], results[2])
 
 
+@pytest.mark.parametrize("k", [299, 1500])
+def test_threads_take_each_group_of_panels_once(k):
+    """Large groups first, then small ones; the last panel has one column, and a block of k no whole vectors."""
+    x, w, b = torch.randn(163, k), torch.randn(1009, k).t(), torch.randn(1009)
+    kernel, results = product(163, 1009, k, ("rows", "columns"), "bias"), []
+    for threads in (1, 2, 5):
+        results.append(torch.full((163, 1009), float("nan")))
+        kernel([x, w, b, torch.empty(163, 1009)], [results[-1]], threads=threads)
+    assert torch.equal(results[0], results[1]) and torch.equal(results[0], results[2])
+    exact, eager = x.double() @ w.double() + b, x @ w + b
+    assert (results[0] - exact).norm() <= 2 * (eager - exact).norm()
+
+
 def test_what_is_not_finite_stays_so():
     x, w = torch.randn(20, 40), torch.randn(40, 50)
     x[3, 5], w[7, 9], x[11] = float("inf"), float("nan"), float("-inf")
