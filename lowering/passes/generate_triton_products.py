@@ -75,7 +75,8 @@ class GenerateTritonProducts:
 
     def takes_over(self, product: Any, last: Any, modelled: bool) -> bool:
         """Whether the product becomes a kernel, with an epilogue that ends in `last`."""
-        return self.always or product_choice.decided(between(product, last), modelled)
+        chooser = product_choice.chooser()
+        return self.always or (modelled if chooser is None else chooser(between(product, last), modelled))
 
 
 def between(first: Any, last: Any) -> list[Any]:
