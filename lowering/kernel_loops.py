@@ -23,9 +23,10 @@ from mlirc.lowering.kernel_emitter import Emitter
 from mlirc.lowering.kernel_interleaving import interleaved, points_at_once
 from mlirc.lowering.kernel_memory import store
 from mlirc.lowering.kernel_nodes import Access, Node, Output, terms
+from mlirc.lowering.kernel_online import joined_passes
 from mlirc.lowering.kernel_partials import Found, Partials, barrier
 from mlirc.lowering.kernel_prefetch import fetch_ahead, fetched_ahead
-from mlirc.lowering.kernel_reductions import BLOCK, Fold
+from mlirc.lowering.kernel_reductions import BLOCK, Fold, merged
 from mlirc.lowering.kernel_schedule import Pass, Schedule
 from mlirc.lowering.kernel_segments import segments
 from mlirc.lowering.kernel_summands import factors, with_product
@@ -91,13 +92,17 @@ class Loops:
 
     def passes(self) -> None:
         e, schedule = self.e, self.schedule
-        for k, step in enumerate(schedule.passes):
+        left = iter(enumerate(schedule.passes))
+        for k, step in left:
             e.nodes = step.nodes
             e.kept = {node: access for node, (first, access) in schedule.kept.items() if first <= k}
             e.accesses = accesses_of(step, e.kept)
             self.ahead = fetched_ahead(schedule, step)
             e.enter()
-            e.env.update(self.run_pass(step))
+            joined = joined_passes(self, k)
+            e.env.update(joined.emit() if joined else self.run_pass(step))
+            if joined:
+                next(left)
         e.nodes, e.accesses, e.kept = (), (), {}
         if self.partials:
             # no value of this point is needed any more by who is still behind, nor what the outputs may overwrite
@@ -131,7 +136,7 @@ class Loops:
         types = [self.builder(f).type_text(t) for f in held for t in f.dtypes]
         run = partial(self.run, step, lower, upper, copies)
         state = self.nest(schedule.axes[self.first_axis : -1], state, types, run) if schedule.axes else self.once(step)
-        state = self.merged(held, lower if upper is None else upper, state)
+        state = merged(self.builder, lower if upper is None else upper, state)
         found = []
         for fold in upper or lower:
             values, state = state[: len(fold.dtypes)], state[len(fold.dtypes) :]
@@ -209,27 +214,13 @@ class Loops:
     def block(self, step: Pass, lower: list[Fold], upper: list[Fold], copies: int, state, axis: Axis) -> list[Value]:
         start = [x for f in lower * copies for x in f.identity(self.builder(f))]
         types = [self.builder(f).type_text(t) for f in lower * copies for t in f.dtypes]
-        inner = self.merged(lower * copies, lower, self.innermost(step, lower, copies, start, types, axis))
+        inner = merged(self.builder, lower, self.innermost(step, lower, copies, start, types, axis))
         result = []
         for fold, below in zip(upper, lower, strict=True):
             count = len(fold.dtypes)
             mine, inner = inner[:count], inner[count:]
             result += fold.merge(self.builder(below), state[len(result) : len(result) + count], mine)
         return result
-
-    def merged(self, held: list[Fold], folds: list[Fold], state: list[Value]) -> list[Value]:
-        """The copies of each accumulator folded into one."""
-        width = sum(len(f.dtypes) for f in folds)
-        total = state[:width]
-        if not folds:
-            return total
-        for first in range(width, len(state), width):
-            other, result = state[first : first + width], []
-            for fold in folds:
-                at = slice(len(result), len(result) + len(fold.dtypes))
-                result += fold.merge(self.builder(fold), total[at], other[at])
-            total = result
-        return total
 
     def innermost(self, step: Pass, lower: list[Fold], copies: int, state, types, axis: Axis) -> list[Value]:
         e = self.e
@@ -264,13 +255,16 @@ class Loops:
             lo = main
         return e.loop(lo, hi, e.i64(1), state, types, partial(self.copied, axis, body, 1))
 
-    def vector_loop(self, axis: Axis, body, state, types, copies: int) -> list[Value]:
-        """Full vectors, `copies` of them at a time, then masked ones up to the end."""
-        e = self.e
+    def vector_loop(self, axis: Axis, body, state, types, copies: int, group=None) -> list[Value]:
+        """Full vectors, `copies` of them at a time, then masked ones up to the end.
+
+        `body(state, copy)` is one vector, `group(copies, index, state)` several; one of the two is given.
+        """
+        e, group = self.e, group or partial(self.copied, axis, body)
         lo, hi = self.range(axis)
         main, exact = self.main_end(axis, lo, hi, copies * e.lanes)
         if exact is not None:
-            state = e.loop(lo, main, e.i64(copies * e.lanes), state, types, partial(self.copied, axis, body, copies))
+            state = e.loop(lo, main, e.i64(copies * e.lanes), state, types, partial(group, copies))
         if exact:
             return state
         full = self.divisor(axis) % e.lanes == 0
@@ -280,7 +274,7 @@ class Loops:
                 left = e.index.sub(hi, index)
                 b = e.builder(torch.int64, True)
                 e.mask = b.lt(e.lane_numbers(), e.splat(left))
-            return self.copied(axis, body, 1, index, state)
+            return group(1, index, state)
 
         return e.loop(main, hi, e.i64(e.lanes), state, types, masked)
 
@@ -331,14 +325,14 @@ class Loops:
         for fold in folds:
             wide = fold.lanes > 1
             b = self.builder(fold)
-            masked = e.mask is not None and self.schedule.vector_inside
+            mask = e.mask if self.schedule.vector_inside else None
             product = factors(e, fold)
             if product is not None:
-                result.append(with_product(e, b, state[len(result)], product, masked))
+                result.append(with_product(b, state[len(result)], product, mask))
                 continue
             x = e.operand(fold.node.operands[0], wide)
-            if masked:
-                x = b.select(e.mask, x, b.constant(fold.identity_value(), x.dtype))
+            if mask is not None:
+                x = b.select(mask, x, b.constant(fold.identity_value(), x.dtype))
             index = self.position(wide) if fold.kind.startswith("arg") else None
             mine = state[len(result) : len(result) + len(fold.dtypes)]
             mine = fold.step(b, mine, x, index)

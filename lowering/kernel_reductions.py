@@ -5,6 +5,7 @@ float64. So its error does not grow with the length, as eager's does not.
 """
 
 import math
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import torch
@@ -100,6 +101,21 @@ class Fold:
 
     def result(self, b: VectorBuilder, state: list[Value]) -> Value:
         return state[-1] if self.kind.startswith("arg") else b.cast(state[0], self.node.dtype)
+
+
+def merged(builder: Callable[[Fold], VectorBuilder], folds: list[Fold], state: list[Value]) -> list[Value]:
+    """The copies of each fold's accumulator, which follow each other, folded into one."""
+    width = sum(len(f.dtypes) for f in folds)
+    total = state[:width]
+    if not folds:
+        return total
+    for first in range(width, len(state), width):
+        other, result = state[first : first + width], []
+        for fold in folds:
+            at = slice(len(result), len(result) + len(fold.dtypes))
+            result += fold.merge(builder(fold), total[at], other[at])
+        total = result
+    return total
 
 
 def lanes_folded(b: VectorBuilder, kind: str, x: Value) -> Value:

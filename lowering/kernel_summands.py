@@ -28,7 +28,7 @@ def factors(e: "Emitter", fold: Fold) -> tuple[Value, Value] | None:
     return given(e.builder(node.dtype, wide), *(e.operand(x, wide) for x in node.operands)) if given else None
 
 
-def with_product(e: "Emitter", b: VectorBuilder, sum_: Value, product: tuple[Value, Value], masked: bool) -> Value:
-    """The sum after this point; unchanged in lanes outside the space where `masked`."""
+def with_product(b: VectorBuilder, sum_: Value, product: tuple[Value, Value], mask: Value | None) -> Value:
+    """The sum after this point; as it was in lanes outside `mask`."""
     grown = b.fma(*product, sum_)
-    return b.select(e.mask, grown, sum_) if masked and e.mask is not None else grown
+    return grown if mask is None else b.select(mask, grown, sum_)

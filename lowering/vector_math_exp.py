@@ -130,13 +130,18 @@ def _exp_by_eighths(b: "VectorBuilder", x: "Value") -> "Value":
     return b.mul(result, b.constant(2.0**-RAISED))
 
 
+def has_factors(b: "VectorBuilder") -> bool:
+    """Whether one instruction picks as many numbers out of a table as there are lanes."""
+    return picks_eight(b) or uses_avx512(b)
+
+
 def exp_factors(b: "VectorBuilder", x: "Value") -> tuple["Value", "Value"] | None:
     """Two numbers whose product is e^x for x <= 0, and NaN; e^-87 for less, which a sum of at least 1 does not see.
 
     x = (n + r) ln(2)/count: 2^(n/count) out of a table, and a polynomial for 2^(r/count). Relative error 1e-7, and 1.4e-8 |x|,
     as log2(e) has one part only. None where no instruction picks as many numbers as there are lanes.
     """
-    if not (picks_eight(b) or uses_avx512(b)):
+    if not has_factors(b):
         return None
     count, shift = b.lanes, 24 - b.lanes.bit_length()
     x = b.maximum(x, b.constant(-87.0))
