@@ -10,7 +10,6 @@ therefore computed transposed, d^T = b^T a^T. Source: cublasLt.h of CUDA 12, and
 
 import ctypes
 import logging
-import os
 import threading
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -20,6 +19,7 @@ from typing import Any
 import torch
 
 from mlirc.codegen import shim
+from mlirc.codegen.gpu_library import Handles, NoPlan, loaded
 from mlirc.dialects import symbols
 from mlirc.dialects.symbols import Int
 from mlirc.dialects.tensor_info import TensorInfo
@@ -35,10 +35,6 @@ REDUCTION_COMPUTE_TYPE = 2  # cublasLtReductionScheme_t: parts are summed in flo
 EPILOGUE_BIAS, EPILOGUE_GELU_BIAS = 4, 36  # cublasLtEpilogue_t
 WORKSPACE = 32 << 20  # bytes that an algorithm may ask for, as PyTorch allows on Hopper
 NAMES = ("libcublasLt.so.13", "libcublasLt.so.12")
-
-
-class NoPlan(Exception):
-    """cuBLASLt does not take this product, or not as ATen would do it; the text says why."""
 
 
 @dataclass(frozen=True)
@@ -248,15 +244,21 @@ class Algorithm(ctypes.Structure):
     ]
 
 
+_chosen: dict[tuple, Any] = {}  # Algorithms, by all that they depend on
+
+
 def _best(plan: Plan, product: Product, problem: Problem, alignment: int) -> Algorithm:
     dtype = product.operands[-1].dtype
     if product.tuned:
         from mlirc.codegen.cublas_tuning import MOST, fastest
 
         return fastest(plan, product, problem, alignment, algorithms(plan, alignment, dtype, MOST))
-    from mlirc.codegen.cublas_choice import chosen
+    key = (problem, product.gelu, plan.beta, plan.compute, alignment, dtype, product.device, may_round_parts(dtype))
+    if key not in _chosen:  # layers are alike, and asking takes the library a fraction of a millisecond
+        from mlirc.codegen.cublas_choice import chosen
 
-    return chosen(plan, problem, alignment, dtype, product.device)
+        _chosen[key] = chosen(plan, problem, alignment, dtype, product.device)
+    return _chosen[key]
 
 
 def algorithms(
@@ -308,26 +310,15 @@ def may_round_parts(dtype: torch.dtype) -> bool:
 @cache
 def library() -> ctypes.CDLL:
     """The cuBLASLt that PyTorch has loaded. Raises NoPlan where it has none."""
-    for name in NAMES:
-        try:
-            return ctypes.CDLL(name, mode=os.RTLD_NOLOAD | os.RTLD_NOW)
-        except OSError:
-            continue
-    raise NoPlan("PyTorch has not loaded cuBLASLt")
+    return loaded("cuBLASLt", NAMES)
 
 
-_handles: dict[int, int] = {}
-_handles_lock = threading.Lock()
+_handles: Handles[int] = Handles(lambda: _made("Create"))
 
 
 def handle(device: int) -> int:
     """cuBLASLt's handle for GPU number `device`; any number of threads may use it."""
-    with _handles_lock:
-        if device not in _handles:
-            with torch.cuda.device(device):
-                torch.cuda.current_blas_handle()  # there is a context then
-                _handles[device] = _made("Create")
-        return _handles[device]
+    return _handles.of(device)
 
 
 def _made(name: str, *args: int) -> Any:
