@@ -6,7 +6,7 @@ import pytest
 import torch
 
 import mlirc
-from mlirc.codegen import cublas
+from mlirc.codegen import cublas, cublas_choice
 from mlirc.codegen.program import Program
 
 OPTIONS = {"fallback": "error"}
@@ -135,3 +135,19 @@ def test_a_cuda_graph_of_products():
     for _ in range(4):
         check(fn, random(256, dtype=torch.bfloat16), random(32, 256, dtype=torch.bfloat16),
               random(256, 256, dtype=torch.bfloat16), call=call)  # fmt: skip
+
+
+@pytest.mark.parametrize("sizes", [(40, 64, 72), (8192, 768, 3072)])
+def test_gelu_by_tanh_is_part_of_a_product(plans, sizes):
+    m, k, n = sizes
+    inputs = random(n, dtype=torch.bfloat16), random(m, k, dtype=torch.bfloat16), random(k, n, dtype=torch.bfloat16) / 8
+    check(lambda b, x, w: torch.nn.functional.gelu(torch.addmm(b, x, w), approximate="tanh"), *inputs)
+    assert plans[-1].products[0].gelu and not plans[-1].refused
+
+
+def test_a_short_inner_size_takes_an_algorithm_in_turns(plans):
+    x, w, b = (random(*shape, dtype=torch.bfloat16) for shape in ((8192, 768), (768, 2304), (2304,)))
+    check(torch.addmm, b, x, w)
+    plan = cublas.Plan.from_address(plans[-1].words[0])
+    taken = cublas.Algorithm(plan.algorithm)
+    assert torch.cuda.get_device_capability()[0] != 9 or cublas_choice.is_in_turns(taken)
