@@ -7,24 +7,15 @@ two up to 256 that divides all addresses; `dtype` and so on are those of a works
 Python has to make a plan first, ATEN where ATen has to multiply: cuBLASLt does not take it, or failed.
 """
 
-import threading
-from functools import cache
-
 from mlirc.codegen.cublas import DESC_BIAS_POINTER, DESC_EPILOGUE, DESC_TRANSA, DESC_TRANSB, KEY, Plan
 from mlirc.codegen.field_text import with_fields
-from mlirc.codegen.llvm import Code
-from mlirc.codegen.runtime_code import runtime_code
+from mlirc.codegen.gpu_library import ATEN, LENDING, NO_PLAN
+from mlirc.codegen.runtime_code import Functions, runtime_code
 
 SIGNATURES = {"multiply": "i32 (ptr, i64, ptr, ptr, ptr, ptr, ptr, ptr, i32, i32, i32, ptr)"}
-NO_PLAN, ATEN = 1, 2
 
 TEXT = r"""
-declare i32 @aoti_torch_empty_strided(i64, ptr, ptr, i32, i32, i32, ptr)
-declare i32 @aoti_torch_get_data_ptr(ptr, ptr)
-declare i32 @aoti_torch_delete_tensor_object(ptr)
-
 @one = private constant float 1.0
-@stride = private constant i64 1
 
 define i32 @multiply(ptr %head, i64 %n, ptr %key, ptr %a, ptr %b, ptr %c, ptr %d, ptr %bias, i32 %dtype, i32 %device,
                      i32 %index, ptr %stream) {
@@ -112,21 +103,11 @@ abandon:
 
 memory:
   %used = phi ptr [ %desc, %describe ], [ %own, %fill ]
-  store ptr null, ptr %handle_at
-  store ptr null, ptr %address_at
   %workspace_at = getelementptr i64, ptr %plan, i64 FIELD_workspace
   %workspace = load i64, ptr %workspace_at
-  %needs = icmp ne i64 %workspace, 0
-  br i1 %needs, label %allocate, label %go
-allocate:
-  %allocated = call i32 @aoti_torch_empty_strided(i64 1, ptr %workspace_at, ptr @stride, i32 %dtype, i32 %device, i32 %index,
-                                                  ptr %handle_at)
-  %no_memory = icmp ne i32 %allocated, 0
-  br i1 %no_memory, label %done, label %ask
-ask:
-  %asked = load ptr, ptr %handle_at
-  %told = call i32 @aoti_torch_get_data_ptr(ptr %asked, ptr %address_at)
-  br label %go
+  %lent = call i32 @lend(ptr %workspace_at, i32 %dtype, i32 %device, i32 %index, ptr %handle_at, ptr %address_at)
+  %no_memory = icmp ne i32 %lent, 0
+  br i1 %no_memory, label %done, label %go
 go:
   %scratch = load ptr, ptr %address_at
   FIELD(handle, ptr)
@@ -144,14 +125,8 @@ go:
       ptr %beta_at, ptr %c, ptr %c_layout, ptr %d, ptr %d_layout, ptr %algorithm_at, ptr %scratch, i64 %workspace, ptr %stream)
   br label %done
 done:
-  %result = phi i32 [ %status, %go ], [ 1, %allocate ]
-  %lent = load ptr, ptr %handle_at
-  %nothing = icmp eq ptr %lent, null
-  br i1 %nothing, label %release, label %free
-free:
-  %freed = call i32 @aoti_torch_delete_tensor_object(ptr %lent)
-  br label %release
-release:
+  %result = phi i32 [ %status, %go ], [ %lent, %memory ]
+  call void @take_back(ptr %handle_at)
   br i1 %plain, label %end, label %drop
 drop:
   FIELD(destroy, ptr)
@@ -164,19 +139,6 @@ end:
 }
 """
 
-_lock = threading.Lock()
-
-
-def functions() -> dict[str, int]:
-    """The address of each function of SIGNATURES."""
-    with _lock:
-        return {name: _code().address(name) for name in SIGNATURES}
-
-
-@cache
-def _code() -> Code:
-    return runtime_code(written())
-
 
 def written() -> str:
     """TEXT with the numbers of cuBLASLt and of its plans."""
@@ -187,4 +149,7 @@ def written() -> str:
         "TRANSA": DESC_TRANSA,
         "TRANSB": DESC_TRANSB,
     }
-    return with_fields(TEXT, Plan, numbers)
+    return with_fields(LENDING + TEXT, Plan, numbers)
+
+
+functions = Functions(SIGNATURES, lambda: runtime_code(written()))

@@ -12,11 +12,9 @@
 The others give 0 or an error: of PyTorch's shim 1, of CUDA its number plus 1000.
 """
 
-import threading
-from functools import cache
-
 from mlirc.codegen.cuda_driver import driver
-from mlirc.codegen.llvm import Code, compile_ir, load_library
+from mlirc.codegen.llvm import Code, load_library
+from mlirc.codegen.runtime_code import Functions, runtime_code
 
 SIGNATURES = {
     "enter_device": "i32 (i32, ptr, ptr)",
@@ -236,20 +234,15 @@ none:
 }
 """
 
-_lock = threading.Lock()
 
-
-def functions() -> dict[str, int]:
-    """The address of each function of SIGNATURES. Raises CudaError where there is no CUDA."""
-    with _lock:
-        return {name: _code().address(name) for name in SIGNATURES}
-
-
-@cache
 def _code() -> Code:
+    """Raises CudaError where there is no CUDA."""
     driver()
     load_library("libcuda.so.1")
-    return compile_ir(TEXT.replace("PROGRAMMATIC_STREAM_SERIALIZATION", str(EARLY_LAUNCH)), opt_level=1)
+    return runtime_code(TEXT.replace("PROGRAMMATIC_STREAM_SERIALIZATION", str(EARLY_LAUNCH)))
+
+
+functions = Functions(SIGNATURES, _code)
 
 
 def error_number(status: int) -> int | None:

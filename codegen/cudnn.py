@@ -11,7 +11,6 @@ Source: cudnn_graph.h of cuDNN 9, and ATen/native/cudnn/ConvShared.cpp and Conv_
 
 import ctypes
 import logging
-import os
 import threading
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -20,6 +19,7 @@ from typing import Any
 
 import torch
 
+from mlirc.codegen.gpu_library import Handles, NoPlan, loaded
 from mlirc.dialects.tensor_info import TensorInfo
 
 log = logging.getLogger("mlirc")
@@ -67,10 +67,6 @@ OPERATIONS = {  # the descriptor of each kind, and the names of its attributes
     FILTER: (OPERATION_BACKWARD_FILTER, (FILTER_DESC, FILTER_X, FILTER_DW, FILTER_DY, FILTER_ALPHA, FILTER_BETA)),
 }
 IDS = {"x": 1, "w": 2, "y": 3, "z": 4, "b": 5}
-
-
-class NoPlan(Exception):
-    """cuDNN does not take this convolution, or not as ATen would do it; the text says why."""
 
 
 @dataclass(frozen=True)
@@ -307,12 +303,7 @@ def call(name: str, *args: Any) -> None:
 @cache
 def library() -> ctypes.CDLL:
     """The cuDNN that PyTorch has loaded. Raises NoPlan where it has none."""
-    for name in NAMES:
-        try:
-            return ctypes.CDLL(name, mode=os.RTLD_NOLOAD | os.RTLD_NOW)
-        except OSError:
-            continue
-    raise NoPlan("PyTorch has not loaded cuDNN 9")
+    return loaded("cuDNN 9", NAMES)
 
 
 @dataclass
@@ -323,17 +314,15 @@ class Handle:
     lock: Any
 
 
-_handles: dict[int, Handle] = {}
-_handles_lock = threading.Lock()
+def _new_handle() -> Handle:
+    made = ctypes.c_void_p()
+    call("Create", ctypes.byref(made))
+    return Handle(made.value or 0, ctypes.c_int64(0))
+
+
+_handles: Handles[Handle] = Handles(_new_handle)
 
 
 def handle(device: int) -> Handle:
     """The process's handle for GPU number `device`. Raises NoPlan."""
-    with _handles_lock:
-        if device not in _handles:
-            made = ctypes.c_void_p()
-            with torch.cuda.device(device):
-                torch.cuda.current_blas_handle()  # there is a context then
-                call("Create", ctypes.byref(made))
-            _handles[device] = Handle(made.value or 0, ctypes.c_int64(0))
-        return _handles[device]
+    return _handles.of(device)

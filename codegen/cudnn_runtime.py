@@ -8,9 +8,6 @@ Python has to make a plan first, ATEN where ATen has to convolve: cuDNN does not
 multiple of 16 bytes, or another thread uses the handle. Nothing is left at `place` then.
 """
 
-import threading
-from functools import cache
-
 from mlirc.codegen.cudnn import (
     ALIGNMENT,
     INT64,
@@ -22,19 +19,12 @@ from mlirc.codegen.cudnn import (
     Plan,
 )
 from mlirc.codegen.field_text import with_fields
-from mlirc.codegen.llvm import Code
-from mlirc.codegen.runtime_code import runtime_code
+from mlirc.codegen.gpu_library import ATEN, LENDING, NO_PLAN
+from mlirc.codegen.runtime_code import Functions, runtime_code
 
 SIGNATURES = {"convolve": "i32 (ptr, ptr, ptr, ptr, ptr, ptr, ptr, i32, i32, i32, i32, ptr, ptr)"}
-NO_PLAN, ATEN = 1, 2
 
 TEXT = r"""
-declare i32 @aoti_torch_empty_strided(i64, ptr, ptr, i32, i32, i32, ptr)
-declare i32 @aoti_torch_get_data_ptr(ptr, ptr)
-declare i32 @aoti_torch_delete_tensor_object(ptr)
-
-@one = private constant i64 1
-
 define i32 @convolve(ptr %head, ptr %x, ptr %w, ptr %z, ptr %b, ptr %sizes, ptr %strides, i32 %dtype, i32 %device,
                      i32 %index, i32 %byte, ptr %stream, ptr %place) {
 entry:
@@ -45,7 +35,6 @@ entry:
   %pointers = alloca [5 x ptr]
   store ptr null, ptr %place
   store ptr null, ptr %lent_at
-  store ptr null, ptr %scratch_at
   %plan = load atomic ptr, ptr %head acquire, align 8
   %none = icmp eq ptr %plan, null
   br i1 %none, label %unknown, label %look
@@ -81,17 +70,9 @@ lend:
   %y_handle = load ptr, ptr %place
   %c1 = call i32 @aoti_torch_get_data_ptr(ptr %y_handle, ptr %y_at)
   %workspace_at = getelementptr i64, ptr %plan, i64 FIELD_workspace
-  %workspace = load i64, ptr %workspace_at
-  %needs = icmp ne i64 %workspace, 0
-  br i1 %needs, label %borrow, label %describe
-borrow:
-  %c2 = call i32 @aoti_torch_empty_strided(i64 1, ptr %workspace_at, ptr @one, i32 %byte, i32 %device, i32 %index, ptr %lent_at)
+  %c2 = call i32 @lend(ptr %workspace_at, i32 %byte, i32 %device, i32 %index, ptr %lent_at, ptr %scratch_at)
   %no_scratch = icmp ne i32 %c2, 0
-  br i1 %no_scratch, label %undo, label %ask
-ask:
-  %asked = load ptr, ptr %lent_at
-  %c3 = call i32 @aoti_torch_get_data_ptr(ptr %asked, ptr %scratch_at)
-  br label %describe
+  br i1 %no_scratch, label %undo, label %describe
 
 describe:                                    ; x, w, y, then z and b where there are any
   %y = load ptr, ptr %y_at
@@ -147,13 +128,7 @@ undo:
   br label %unlock
 unlock:
   store atomic i64 0, ptr %lock release, align 8
-  %lent = load ptr, ptr %lent_at
-  %nothing = icmp eq ptr %lent, null
-  br i1 %nothing, label %end, label %free
-free:
-  %c5 = call i32 @aoti_torch_delete_tensor_object(ptr %lent)
-  br label %end
-end:
+  call void @take_back(ptr %lent_at)
   %result = load ptr, ptr %place
   %failed = icmp eq ptr %result, null
   %answer = select i1 %failed, i32 ATEN, i32 0
@@ -161,23 +136,13 @@ end:
 }
 """
 
-_lock = threading.Lock()
-
-
-def functions() -> dict[str, int]:
-    """The address of each function of SIGNATURES."""
-    with _lock:
-        return {name: _code().address(name) for name in SIGNATURES}
-
-
-@cache
-def _code() -> Code:
-    return runtime_code(written())
-
 
 def written() -> str:
     """TEXT with the numbers of cuDNN and of its plans."""
     numbers = {"NO_PLAN": NO_PLAN, "ATEN": ATEN, "REST": ALIGNMENT - 1, "VARIANT_PACK": VARIANT_PACK}
     numbers |= {"PACK_POINTERS": PACK_POINTERS, "PACK_IDS": PACK_IDS, "PACK_WORKSPACE": PACK_WORKSPACE}
     numbers |= {"POINTER": POINTER, "INT64": INT64}
-    return with_fields(TEXT, Plan, numbers)
+    return with_fields(LENDING + TEXT, Plan, numbers)
+
+
+functions = Functions(SIGNATURES, lambda: runtime_code(written()))

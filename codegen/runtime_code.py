@@ -1,5 +1,8 @@
 """Machine code of texts that are part of mlirc, and the same in every process: compiled once, then loaded from disk."""
 
+import threading
+from collections.abc import Callable, Iterable
+
 from mlirc.codegen import environment
 from mlirc.codegen.cache_entry import Entry
 from mlirc.codegen.cache_folder import folder
@@ -24,3 +27,21 @@ def runtime_code(text: str) -> Code:
     code = compile_ir(text, opt_level=1)
     found.put(KIND, [key], Entry({}, [code.object_bytes]))
     return code
+
+
+class Functions:
+    """functions() gives the address of each of `names`. Their code, which `make` gives, is made once, when they are first asked for."""
+
+    def __init__(self, names: Iterable[str], make: Callable[[], Code]):
+        self.names, self.make = list(names), make
+        self._addresses: dict[str, int] = {}
+        self._code: Code | None = None
+        self._lock = threading.Lock()
+
+    def __call__(self) -> dict[str, int]:
+        with self._lock:
+            if self._code is None:
+                code = self.make()
+                self._addresses = {name: code.address(name) for name in self.names}
+                self._code = code
+            return dict(self._addresses)

@@ -89,7 +89,7 @@ class Library:
 def library(monkeypatch):
     made = Library()
     monkeypatch.setattr(cudnn, "library", lambda: made)
-    monkeypatch.setattr(cudnn, "_handles", {})
+    monkeypatch.setattr(cudnn, "_handles", cudnn.Handles(cudnn._new_handle))
     monkeypatch.setattr(torch.cuda, "device", lambda index: contextlib.nullcontext())
     monkeypatch.setattr(torch.cuda, "current_blas_handle", lambda: 0)
     monkeypatch.setattr(cudnn.ctypes, "cast", lambda function, type_: ctypes.c_void_p(1))
