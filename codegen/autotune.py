@@ -27,6 +27,7 @@ from mlirc.lowering.kernel_axes import TYPICAL
 from mlirc.lowering.kernel_nodes import structure
 from mlirc.lowering.pass_manager import functions
 from mlirc.lowering.passes.lower_triton import attributes
+from mlirc.lowering.shared_operands import shared_operands
 from mlirc.lowering.triton_candidates import Candidates, Choice, describe
 from mlirc.lowering.triton_kernel import TritonKernel
 
@@ -229,7 +230,7 @@ _chosen: dict[str, tuple[list[str], dict[str, float]]] = {}  # key -> the way to
 def _key(job: _Job, device: str) -> str | None:
     c = job.candidates
     try:
-        return environment.key(KIND, repr(structure(c.run)), list(c.aligned), device)
+        return environment.key(KIND, repr(structure(c.run)), list(c.aligned), sorted(shared_operands(c.run)), device)
     except ChangedSources:
         return None
 

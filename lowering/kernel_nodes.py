@@ -96,11 +96,17 @@ class Kernel:
     outputs: list[Output]
     operand_count: int
     rounded: bool = False  # what it writes goes into half types alone
+    shared: frozenset[tuple[int, int]] | None = None  # operands (read, written) that may be one memory; None: all
 
     @property
     def accesses(self) -> Iterable[Access]:
         yield from (n.access for n in self.nodes if n.access)
         yield from (o.access for o in self.outputs)
+
+    def overwrites(self, output: Output) -> bool:
+        """Whether the output may be the memory of what is read at the same points."""
+        reads = [n.access for n in self.nodes if n.access is not None and n.access.may_be(output.access)]
+        return any(self.shared is None or (x.operand, output.access.operand) in self.shared for x in reads)
 
     @property
     def symbols(self) -> list[str]:

@@ -1,12 +1,13 @@
 """Other ways to write a kernel for a GPU, which codegen/autotune.py measures: a schedule's blocks and warps, a product's tiles."""
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from mlirc.dialects import symbols
 from mlirc.dialects.tensor_types import TensorInfo, info_of
 from mlirc.lowering.kernel_nodes import Kernel, read_kernel
+from mlirc.lowering.shared_operands import shared_operands
 from mlirc.lowering.triton_emitter import expression
 from mlirc.lowering.triton_kernel import TritonKernel, triton_kernel
 from mlirc.lowering.triton_product import Tiling, match_product
@@ -56,7 +57,7 @@ class Candidates:
             self.first = found[0]
 
     def read(self) -> Kernel:
-        return read_kernel(self.run)
+        return replace(read_kernel(self.run), shared=shared_operands(self.run))
 
     def bound(self, values: Mapping[str, int]) -> int:
         """Integers below this are good indices wherever the kernel looks one up."""

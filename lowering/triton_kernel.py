@@ -224,11 +224,7 @@ def _store(e: Emitter, outputs: list[Output]) -> None:
 def _in_place(e: Emitter, output: Output) -> bool:
     """Whether an output may be the memory of an input that another warp reads: not where all go through memory alike."""
     alike = len(e.blocks) == 1 and not e.inner and e.schedule.elements >= 32 * e.schedule.num_warps
-    return (
-        e.schedule.num_warps > 1
-        and not alike
-        and any(n.access is not None and n.access.may_be(output.access) for n in e.kernel.nodes)
-    )
+    return e.schedule.num_warps > 1 and not alike and e.kernel.overwrites(output)
 
 
 def _in_passes(e: Emitter, row: Tile) -> None:
@@ -287,8 +283,7 @@ def _plan(e: Emitter) -> list[list[Output]]:
     count = max([folds, *(o.node.depth + 1 for o in inside)])
     passes: list[list[Output]] = [[] for _ in range(count)]
     for output in inside:
-        shared = any(n.access is not None and n.access.may_be(output.access) for n in e.kernel.nodes)
-        passes[-1 if shared else output.node.depth].append(output)
+        passes[-1 if e.kernel.overwrites(output) else output.node.depth].append(output)
     return passes
 
 

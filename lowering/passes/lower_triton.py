@@ -1,7 +1,7 @@
 """lower-triton: launches on GPUs become runs of Triton kernels."""
 
 import re
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import count
 from typing import Any
 
@@ -13,6 +13,7 @@ from mlirc.dialects.tensor_types import info_of
 from mlirc.lowering.kernel_nodes import NotAKernel, messages, read_kernel, structure, text
 from mlirc.lowering.ledger import Ledger
 from mlirc.lowering.pass_manager import UnsupportedByPass
+from mlirc.lowering.shared_operands import shared_operands
 from mlirc.lowering.triton_alignment import aligned_operands
 from mlirc.lowering.triton_kernel import TritonKernel, triton_kernel
 from mlirc.lowering.triton_random_state import state_kernel
@@ -47,12 +48,13 @@ class LowerTriton:
             if not infos or any(not i.device.startswith("cuda") for i in infos):
                 continue
             aligned = aligned_operands(launch, self.aligned_arguments)
-            key = (structure(launch), aligned)
+            shared = shared_operands(launch)
+            key = (structure(launch), aligned, shared)
             if key not in made:
                 label = re.sub(r"\W+", "_", text(launch, "label"))
                 name = next(n for k in count(len(made)) if (n := f"kernel_{k}_{label}".rstrip("_")) not in taken)
                 try:
-                    made[key] = (name, triton_kernel(read_kernel(launch), name, infos, aligned))
+                    made[key] = (name, triton_kernel(replace(read_kernel(launch), shared=shared), name, infos, aligned))
                 except NotAKernel as error:
                     raise UnsupportedByPass(launch, str(error)) from error
                 taken.add(name)

@@ -104,3 +104,32 @@ def test_large_tensors_have_wide_indices():
         narrow = wide.replace("3000000", "2000000")
         (kernel,) = named(lowered(text.replace("3000000", "2000000"), type_=narrow), "mlirc.triton")
         assert "tl.int64" not in attribute_value(kernel.attributes["source"])
+
+
+def test_warps_wait_for_each_other_where_an_output_is_an_input():
+    """A row is read by other warps than write it. Slots at one place are one memory, an argument is what its views are."""
+    flat = 'tensor<?xf32, {size = "768*s0", device = "cuda:0"}>'
+    before = f"""%s0 = "mlirc.slot"() {{offset = "0"}} : () -> {GPU}
+  %s1 = "mlirc.slot"() {{offset = "0"}} : () -> {GPU}
+  %s2 = "mlirc.slot"() {{offset = "3072*s0"}} : () -> {GPU}
+  %f = "mlirc.view"(%x) {{map = "", offset = "0"}} : ({GPU}) -> {flat}
+  %v = "mlirc.view"(%f) {{map = "", offset = "0"}} : ({flat}) -> {GPU}
+"""
+    rows = """mlirc.reduce"(%r) {kind = "sum"} : (f32) -> f32
+    %q = "mlirc.div"(%r, %n) : (f32, f32) -> f32"""
+    for x, y, waits in (
+        ("%x", "%y", False),
+        ("%s0", "%s1", True),
+        ("%s0", "%s2", False),
+        ("%x", "%v", True),
+        ("%s0", "%y", False),
+    ):
+        text = (
+            launch(x, y, GPU)
+            .replace('mlirc.neg"(%r) : (f32) -> f32', rows)
+            .replace('"mlircx.yield"(%n)', '"mlircx.yield"(%q)')
+        )
+        text = text.replace('parallel = "s0, 768", inner = ""', 'parallel = "s0", inner = "768"')
+        with context():
+            (kernel,) = named(lowered(text, before=before), "mlirc.triton")
+            assert ("debug_barrier" in attribute_value(kernel.attributes["source"])) == waits, (x, y)
