@@ -39,6 +39,20 @@ none:
   ret i64 0
 }
 
+; The word of a Python number, of which the letter says whether it is to be an int or a float. Where it is neither an exception is
+; pending, and the word is that of -1.
+define internal i64 @number_word(i8 %kind, ptr %item) {
+  %is_int = icmp eq i8 %kind, 105
+  br i1 %is_int, label %int, label %float
+int:
+  %int_word = call i64 @PyLong_AsLongLong(ptr %item)
+  ret i64 %int_word
+float:
+  %double = call double @PyFloat_AsDouble(ptr %item)
+  %float_word = bitcast double %double to i64
+  ret i64 %float_word
+}
+
 ; Words and addresses of all inputs; an address is that of a tensor's first element, or of a number's word.
 ; 0, or 1 with a Python exception pending or a text in the C shim; -1 if the list has another length than %n.
 define i32 @read_inputs(ptr %list, ptr %name, ptr %kinds, i64 %n, ptr %words, ptr %addresses) {
@@ -57,8 +71,8 @@ body:
   %kind = load i8, ptr %kind_at
   %word_at = getelementptr i64, ptr %words, i64 %i
   %address_at = getelementptr ptr, ptr %addresses, i64 %i
-  switch i8 %kind, label %tensor [ i8 105, label %int
-                                   i8 102, label %float ]
+  switch i8 %kind, label %tensor [ i8 105, label %number
+                                   i8 102, label %number ]
 tensor:
   %word = call i64 @tensor_word(ptr %item, ptr %name)
   store i64 %word, ptr %word_at
@@ -71,18 +85,11 @@ place:
   %code = call i32 @aoti_torch_get_data_ptr(ptr %word_at, ptr %address_at)
   %no_data = icmp ne i32 %code, 0
   br i1 %no_data, label %failed, label %head
-int:
-  %int_word = call i64 @PyLong_AsLongLong(ptr %item)
-  %maybe_not_int = icmp eq i64 %int_word, -1
-  br label %number
-float:
-  %double = call double @PyFloat_AsDouble(ptr %item)
-  %float_word = bitcast double %double to i64
-  %maybe_not_float = fcmp oeq double %double, -1.0
-  br label %number
 number:
-  %value = phi i64 [ %int_word, %int ], [ %float_word, %float ]
-  %suspect = phi i1 [ %maybe_not_int, %int ], [ %maybe_not_float, %float ]
+  %value = call i64 @number_word(i8 %kind, ptr %item)
+  %is_minus = icmp eq i64 %value, -1
+  %is_float_minus = icmp eq i64 %value, bitcast (double -1.0 to i64)
+  %suspect = or i1 %is_minus, %is_float_minus
   store i64 %value, ptr %word_at
   store ptr %word_at, ptr %address_at
   br i1 %suspect, label %ask, label %head
@@ -195,8 +202,8 @@ item:
 which:
   %result_kind_at = getelementptr i8, ptr %result_kinds, i64 %j
   %result_kind = load i8, ptr %result_kind_at
-  switch i8 %result_kind, label %tensor [ i8 105, label %int
-                                          i8 102, label %float ]
+  switch i8 %result_kind, label %tensor [ i8 105, label %number
+                                          i8 102, label %number ]
 tensor:
   %impl = call i64 @tensor_word(ptr %value, ptr %name)
   store i64 %impl, ptr %impl_at
@@ -207,15 +214,9 @@ own:
   %after_handle = getelementptr ptr, ptr %handle_at, i64 1
   %not_owned = icmp ne i32 %code, 0
   br i1 %not_owned, label %drop_result, label %got
-int:
-  %int_word = call i64 @PyLong_AsLongLong(ptr %value)
-  store i64 %int_word, ptr %number_at
-  br label %number
-float:
-  %double = call double @PyFloat_AsDouble(ptr %value)
-  store double %double, ptr %number_at
-  br label %number
 number:
+  %number_word = call i64 @number_word(i8 %result_kind, ptr %value)
+  store i64 %number_word, ptr %number_at
   %after_number = getelementptr i64, ptr %number_at, i64 1
   br label %got
 got:
