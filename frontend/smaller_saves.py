@@ -51,23 +51,25 @@ def save_places(backward: Node, forward: OpOverload) -> None:
         return
     (rows, columns), width = value.shape[-2:], sizes[-1]
 
-    def starts(b: Builder) -> tuple[Node, Node]:
+    def starts(b: Builder, dtype: torch.dtype) -> tuple[Node, Node]:
         """The first row and the first column of each window."""
-        top = b.starts(rows, (stride or window)[0], padding[0])
-        return b(aten.view.default, top, [rows, 1]), b.starts(columns, (stride or window)[1], padding[1])
+        top = b.starts(rows, (stride or window)[0], padding[0], dtype)
+        return b(aten.view.default, top, [rows, 1]), b.starts(columns, (stride or window)[1], padding[1], dtype)
 
     b = Builder(index.next, index)
-    top, left = starts(b)
+    top, left = starts(b, torch.int64)
     row = b.divided(b(aten.sub.Tensor, b.divided(index, width), top), dilation[0])
     column = b.divided(b(aten.sub.Tensor, b(aten.remainder.Scalar, index, width), left), dilation[1])
     place = b(aten.add.Tensor, b(aten.mul.Scalar, row, window[1]), column)
     saved = b(aten._to_copy.default, place, dtype=torch.int8)
     b = Builder(backward, backward)
-    again = b(aten._to_copy.default, saved, dtype=torch.int64)
-    top, left = starts(b)
+    narrow = torch.int32 if math.prod(sizes[-2:]) < 1 << 31 else torch.int64  # a GPU computes 64 bits in several steps
+    again = b(aten._to_copy.default, saved, dtype=narrow)
+    top, left = starts(b, narrow)
     row = b(aten.add.Tensor, b(aten.mul.Scalar, b.divided(again, window[1]), dilation[0]), top)
     column = b(aten.add.Tensor, b(aten.mul.Scalar, b(aten.remainder.Scalar, again, window[1]), dilation[1]), left)
-    backward.replace_input_with(index, b(aten.add.Tensor, b(aten.mul.Scalar, row, width), column))
+    wide = b(aten._to_copy.default, b(aten.add.Tensor, b(aten.mul.Scalar, row, width), column), dtype=torch.int64)
+    backward.replace_input_with(index, wide)
     image = x.meta["val"]  # of which the gradient needs sizes alone
     backward.replace_input_with(x, b(aten.full.default, [*image.shape], 0.0, dtype=image.dtype, device=image.device))
 
@@ -103,7 +105,7 @@ class Builder:
     def divided(self, x: Node, number: int) -> Node:
         return x if number == 1 else self(aten.div.Scalar_mode, x, number, rounding_mode="floor")
 
-    def starts(self, count: int, stride: int, padding: int) -> Node:
+    def starts(self, count: int, stride: int, padding: int, dtype: torch.dtype) -> Node:
         """Where windows begin, along a dimension."""
-        number = self(aten.arange.default, count, device=self.like.meta["val"].device, dtype=torch.int64)
+        number = self(aten.arange.default, count, device=self.like.meta["val"].device, dtype=dtype)
         return self(aten.sub.Scalar, self(aten.mul.Scalar, number, stride), padding)
