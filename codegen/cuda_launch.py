@@ -16,9 +16,9 @@ import torch
 from mlirc.codegen import shim
 from mlirc.codegen.host_frame import Buffer, Frame, Number, location_text
 from mlirc.codegen.host_parts import FAILURE_WORDS, FAILURES, Launched, Site
-from mlirc.codegen.triton_compile import scratch_of
 from mlirc.dialects import symbols
 from mlirc.dialects.dialect import attribute_value
+from mlirc.dialects.memory_ops import scratch_of
 from mlirc.dialects.symbols import Int
 from mlirc.dialects.tensor_types import info_of
 from mlirc.lowering.triton_alignment import is_foreign

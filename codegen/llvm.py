@@ -8,6 +8,7 @@ Every function here may be called from several threads.
 """
 
 import ctypes
+import re
 import threading
 from functools import cache
 from itertools import count
@@ -34,8 +35,11 @@ SHORT_PASSES = ("sroa", "instruction_combine", "simplify_cfg")
 _LIBRARIES = ("libc10.so", "libtorch_cpu.so", "libtorch_cuda.so", "libgomp")
 _LLVM_DIALECTS = ("llvm.", "builtin.module")
 
+_DECLARED = re.compile(r'^declare [^@]*@"?([^"(]+)', re.MULTILINE)
+
 _lock = threading.RLock()
 _count = count()
+_found: set[str] = set()  # functions of this process's libraries that generated code calls
 
 
 def mlir_to_llvm(module: "ir.Module") -> str:
@@ -118,7 +122,7 @@ def compile_to_object(text: str, opt_level: int = 1) -> bytes:
         module.verify()
     except RuntimeError as error:
         raise ValueError(f"LLVM does not accept this IR: {error}") from error
-    _check_externals(module)
+    _check_externals(text)
     _optimize(module, machine, opt_level)
     return _emit_object(machine, module)
 
@@ -161,13 +165,15 @@ def _optimize(module: llvm.ModuleRef, machine: llvm.TargetMachine, opt_level: in
     passes.run(module, builder)
 
 
-def _check_externals(module: llvm.ModuleRef) -> None:
-    """The linker would find an unknown symbol too, but not say which."""
-    names = [f.name for f in module.functions if f.is_declaration and not f.name.startswith("llvm.")]
+def _check_externals(text: str) -> None:
+    """The linker would find an unknown symbol too, but not say which. The text is asked, not LLVM: each question to that
+    gives up the GIL, and waits for it."""
     process = ctypes.CDLL(None)  # address_of_symbol does not see the executable's own: Python's, where that is static
-    missing = [name for name in names if not llvm.address_of_symbol(name) and not hasattr(process, name)]
+    names = {name for name in _DECLARED.findall(text) if not name.startswith("llvm.")} - _found
+    missing = [name for name in sorted(names) if not llvm.address_of_symbol(name) and not hasattr(process, name)]
     if missing:
         raise ValueError(f"generated code calls {', '.join(missing)}, which no library of this process has")
+    _found.update(names)
 
 
 def load_library(name: str) -> None:

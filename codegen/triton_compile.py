@@ -19,7 +19,7 @@ from mlirc.codegen.cache_folder import CacheFolder
 from mlirc.codegen.triton_worker import TritonError
 from mlirc.dialects.bindings import ir
 from mlirc.dialects.dialect import attribute_value
-from mlirc.dialects.memory_ops import SCRATCH
+from mlirc.dialects.memory_ops import scratch_of
 from mlirc.lowering.triton_kernel import TritonKernel
 
 KIND = "triton"  # of entries of the cache folder
@@ -68,11 +68,6 @@ def kernel_source(op: Any) -> KernelSource:
         values["num_stages"],
         scratch_of(op),
     )
-
-
-def scratch_of(op: Any) -> int:
-    """Bytes of memory that each program of a `mlirc.triton` is lent."""
-    return attribute_value(op.attributes[SCRATCH]) if SCRATCH in op.attributes else 0
 
 
 def source_of(name: str, kernel: TritonKernel) -> KernelSource:

@@ -17,12 +17,17 @@ from typing import Any
 
 from mlirc.dialects import symbols
 from mlirc.dialects.bindings import ext, ir
-from mlirc.dialects.dialect import ListOp, Mlirc
+from mlirc.dialects.dialect import ListOp, Mlirc, attribute_value
 from mlirc.dialects.symbols import Int
 
 SCRATCH = (
     "mlirc.scratch"  # of a mlirc.triton: bytes of memory that each of its programs is lent, the last argument but one
 )
+
+
+def scratch_of(op: Any) -> int:
+    """Bytes of memory that each program of a `mlirc.triton` is lent."""
+    return attribute_value(op.attributes[SCRATCH]) if SCRATCH in op.attributes else 0
 
 
 def arenas(function: Any) -> dict[str, Int]:

@@ -10,9 +10,8 @@ from functools import cache
 
 import torch
 from torch._higher_order_ops import effects
+from torch._prims_common import get_computation_dtype
 from torch.fx import GraphModule, Node
-
-from mlirc.dialects.tensor_types import opmath
 
 aten = torch.ops.aten
 FLASH = aten._scaled_dot_product_flash_attention_for_cpu.default
@@ -31,15 +30,15 @@ def widen_sums(gm: GraphModule) -> None:
     """Promises the sums in the dtype that they come in: as results of attention, and where gradients are given them."""
     for node in gm.graph.find_nodes(op="call_function", target=FLASH):
         out, sums = node.meta["val"]
-        if sums.dtype != opmath(out.dtype):
-            node.meta["val"] = out, of_dtype(sums, opmath(out.dtype))
+        if sums.dtype != get_computation_dtype(out.dtype):
+            node.meta["val"] = out, of_dtype(sums, get_computation_dtype(out.dtype))
             for item in node.users:
                 if item.target is operator.getitem and item.args[1] == 1:
                     item.meta["val"] = node.meta["val"][1]
     for node in gm.graph.find_nodes(op="call_function", target=FLASH_BACKWARD):
         query, sums = node.args[1], node.args[5]
         if isinstance(query, Node) and isinstance(sums, Node) and sums.op == "placeholder":
-            wide = opmath(query.meta["val"].dtype)
+            wide = get_computation_dtype(query.meta["val"].dtype)
             if sums.meta["val"].dtype != wide:
                 sums.meta["val"] = of_dtype(sums.meta["val"], wide)
 
