@@ -154,10 +154,11 @@ class KeptTrace:
             self.report = report
         if self.folder is None:
             return
-        if report is None or not report.key or constants(gm):
-            self._give_up(
-                report.cache if report is not None and not report.key else "the graph has a tensor of its own"
-            )
+        if report is None or not report.key:
+            self._give_up("the graph itself is not kept")
+            return
+        if constants(gm):
+            self._give_up("the graph has a tensor of its own")
             return
         place = [report.key, len(gm.graph.find_nodes(op="placeholder"))]
         if kind == "backward":

@@ -62,8 +62,8 @@ def _odd_state(gm: GraphModule) -> str:
     modes = [type(mode) for mode in _python_dispatch._get_current_dispatch_mode_stack()]
     if any(not mode.__module__.startswith("torch._subclasses") for mode in modes):
         return f"a mode around it: {modes[-1].__name__}"
-    if compiled_autograd.compiled_autograd_enabled:
-        return "compiled autograd around it"
+    if compiled_autograd.compiled_autograd_enabled or config.debug_assert:
+        return "compiled autograd or debugging around it"
     if callable(config.activation_memory_budget_runtime_estimator) or callable(config.activation_memory_budget_solver):
         return "a memory budget by functions"
     return ""
