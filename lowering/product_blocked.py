@@ -116,16 +116,18 @@ class BlockedWriter(ProductWriter):
         if self.turns:  # packed rows pass over all of a thread's panels
             super().all_panels(rows)
             return
-        take_groups(self.e, self.panels, self.group, lambda group: self.some_panels(group, rows))
+        take_groups(self.e, self.panels, self.group, lambda group, then: self.some_panels(group, then, rows))
 
     def groups(self, panels: Range, rows: Range) -> None:
         if self.one_block and self.turns:
             self.each(rows, self.part, lambda part: self.turned_part(part, panels))
         else:
             size = self.even_group(panels)
-            self.each(panels, size, lambda group: self.some_panels(group, rows))
+            self.each(panels, size, lambda group: self.some_panels(group, group[1], rows))
 
-    def some_panels(self, group: Range, rows: Range) -> None:
+    def some_panels(self, group: Range, then: Value, rows: Range) -> None:
+        """A group of panels; `then` is the first of the next."""
+        self.then = then
         if self.one_block:
             self.k_block(self.e.i64(0), self.e.i64(self.steps), rows, group)
         else:
@@ -158,6 +160,7 @@ class BlockedWriter(ProductWriter):
     def turned_part(self, rows: Range, panels: Range) -> None:
         zero, steps, size = self.e.i64(0), self.e.i64(self.steps), self.even_group(panels)
         self.pack_turned(rows, zero, steps)
+        self.then = panels[0]
         self.each(panels, size, lambda group: self.k_block(zero, steps, rows, group, packed=True))
 
     def wait(self, rows: Range, panels: Range) -> None:
@@ -264,9 +267,15 @@ class BlockedWriter(ProductWriter):
     def pack_panels(self, strides: tuple[Int, Int], k: Value, steps: Value, panels: Range) -> None:
         e, b = self.e, self.e.index
         ((_, columns),) = self.p.totals
-        base = self.advance(e.env["base", columns.operand], e.integer(columns.address.rest))
-        base = self.advance(base, b.mul(k, e.integer(strides[1])))
-        self.packer.panels(base, strides, panels, self.p.n_size, steps, e.env["panels"])
+        start = self.advance(e.env["base", columns.operand], e.integer(columns.address.rest))
+        base = self.advance(start, b.mul(k, e.integer(strides[1])))
+        then, k_then = self.then, b.add(k, steps)
+        if not self.one_block:
+            stays = b.lt(k_then, e.integer(self.p.k.size))
+            then = b.select(stays, panels[0], then)
+            start = self.advance(start, b.select(stays, b.mul(k_then, e.integer(strides[1])), e.i64(0)))
+        after = self.advance(start, b.mul(b.mul(then, e.i64(self.width)), e.integer(strides[0])))
+        self.packer.panels(base, strides, panels, self.p.n_size, steps, e.env["panels"], after)
 
     def some_rows(self, row: Value, size: int, k: Value, steps: Value) -> Rows:
         """A block's rows, which lie along k, for some steps from `k` on: packed or where they are."""

@@ -1,6 +1,7 @@
 """Groups of panels, which threads take one after the other as they come for them.
 
-    for ticket = next++; ticket < tickets; ticket = next++:     an atomic counter in the kernel's frame
+    for ticket = next++; ticket < tickets; ticket = then:     an atomic counter in the kernel's frame
+      then = next++                                           so that it is known what is packed after this group
       group(ticket)
 
 A thread that another program disturbs takes fewer groups: with equal shares the other threads waited for it. The last groups
@@ -20,8 +21,9 @@ SMALLER = 3  # how much smaller the last groups are
 Range = tuple[Value, Value]
 
 
-def take_groups(e: Emitter, panels: int, group: int, body: Callable[[Range], None]) -> None:
-    """`body(first panel, end)` for each group that this thread takes, of at most `group` panels. Needs %frame, the kernel's."""
+def take_groups(e: Emitter, panels: int, group: int, body: Callable[[Range, Value], None]) -> None:
+    """`body((first panel, end), first panel of the next)` for each group that this thread takes, of at most `group` panels.
+    Needs %frame, the kernel's."""
     b = e.index
     every, large, small = e.i64(panels), e.i64(group), e.i64(-(-group // SMALLER))
     # as much as all threads do at once is left for the smaller ones
@@ -42,7 +44,8 @@ def take_groups(e: Emitter, panels: int, group: int, body: Callable[[Range], Non
         return b.minimum(b.add(in_large, in_small), every)
 
     def one(ticket: Value) -> Value:
-        body((start(ticket), start(e.index.add(ticket, e.i64(1)))))
-        return take()
+        then = take()
+        body((start(ticket), start(e.index.add(ticket, e.i64(1)))), start(then))
+        return then
 
     e.repeat(take(), lambda ticket: e.index.gt(tickets, ticket), one)

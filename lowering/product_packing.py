@@ -28,10 +28,18 @@ class Packer:
     # ---- columns: panel[k * width + i] = column first + i, at k
 
     def panels(
-        self, base: Value, strides: tuple[Int, Int], within: tuple[Value, Value], columns: int, steps: Value, to: Value
+        self,
+        base: Value,
+        strides: tuple[Int, Int],
+        within: tuple[Value, Value],
+        columns: int,
+        steps: Value,
+        to: Value,
+        then: Value,
     ) -> None:
         """The panels with numbers `within`, of `columns` columns in all, one after another: `to` has `room` for each.
-        `base` is at column 0 of the first step; `strides` are along the columns and along k."""
+        `base` is at column 0 of the first step; `strides` are along the columns and along k; `then` is what is packed
+        after them."""
         e, b = self.e, self.e.index
         along, down = strides
         if along == 1:
@@ -41,7 +49,8 @@ class Packer:
         def panel(number: Value, state: list[Value]) -> list[Value]:
             place, first = self.panel_at(to, b.sub(number, within[0])), b.mul(number, e.i64(self.width))
             if down == 1:
-                self.turned(base, along, first, columns, steps, place)
+                more = b.lt(b.add(number, e.i64(1)), within[1])
+                self.turned(base, along, first, columns, steps, place, more, then)
             else:
                 self.one_by_one(base, strides, first, columns, steps, place)
             return state
@@ -74,13 +83,26 @@ class Packer:
 
         e.loop(e.i64(0), steps, e.i64(1), [], [], row)
 
-    def turned(self, base: Value, along: Int, first: Value, columns: Int, steps: Value, to: Value) -> None:
+    def turned(
+        self,
+        base: Value,
+        along: Int,
+        first: Value,
+        columns: Int,
+        steps: Value,
+        to: Value,
+        more: Value,
+        then: Value,
+    ) -> None:
+        """A panel from column `first` on. What is packed next: the columns beside it, or, if there are no more, `then`."""
         e, b = self.e, self.e.index
         last, stride = e.integer(columns - 1), e.integer(along)
         apart = b.mul(stride, e.i64(4))
         whole = b.ge(e.integer(columns), b.add(first, e.i64(self.width)))
         packed = b.select(whole, b.and_(steps, e.i64(-2 * e.lanes)), e.i64(0))
-        self.vectors.panel(self.at(base, b.mul(b.minimum(first, last), stride)), apart, packed, to, self.width)
+        source = self.at(base, b.mul(b.minimum(first, last), stride))
+        beside = self.at(source, b.mul(e.i64(self.width), stride))
+        self.vectors.panel(source, apart, packed, to, self.width, self.choose(more, beside, then))
 
         def vector(column: Value, state: list[Value]) -> list[Value]:
             start = b.minimum(b.add(first, column), last)
@@ -163,6 +185,10 @@ class Packer:
 
     def at(self, address: Value, offset: Value) -> Value:
         text = f"llvm.getelementptr {address}[{offset}] : (!llvm.ptr, i64) -> !llvm.ptr, f32"
+        return self.e.index.emit(text, torch.int64)
+
+    def choose(self, condition: Value, x: Value, y: Value) -> Value:
+        text = f"arith.select {condition}, {x}, {y} : !llvm.ptr"
         return self.e.index.emit(text, torch.int64)
 
     def down_to_lanes(self, steps: Value) -> Value:

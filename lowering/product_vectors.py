@@ -7,6 +7,7 @@ from mlirc.lowering.kernel_squares import transposed
 from mlirc.lowering.vector_builder import Value
 
 F32, BF16 = torch.float32, torch.bfloat16
+CACHE_LINE = 64
 PACKED_AHEAD = 256  # bytes of a column between what is packed and what is fetched
 
 
@@ -84,50 +85,64 @@ class Vectors:
             [f"llvm.func internal @{name}({parameters}) {{", *e.text.preamble, *e.lines, "llvm.return", "}"]
         )
 
-    def panel(self, source: Value, apart: Value, steps: Value, to: Value, width: int) -> None:
+    def panel(self, source: Value, apart: Value, steps: Value, to: Value, width: int, then: Value) -> None:
         """to[k, i] = source[i, k], of float32, for i below `width` and k below `steps`, an even number of vectors.
 
-        A cache line of each column is read at once, and the panel is written from its beginning to its end.
+        A cache line of each column is read at once, and the panel is written from its beginning to its end. Meanwhile the
+        columns at `then`, which are packed next, are fetched in the order in which they lie.
         """
         e, name = self.e, f"{self.name}_panel{width}"
         if name not in e.text.functions:
             e.text.functions[name] = self.panel_function(name, width)
-        e.lines.append(f"llvm.call @{name}({source}, {apart}, {steps}, {to}) : (!llvm.ptr, i64, i64, !llvm.ptr) -> ()")
+        types = "(!llvm.ptr, i64, i64, !llvm.ptr, !llvm.ptr) -> ()"
+        e.lines.append(f"llvm.call @{name}({source}, {apart}, {steps}, {to}, {then}) : {types}")
 
     def panel_function(self, name: str, width: int) -> str:
         outside, self.e = self.e, Emitter(self.e.vector, self.e.text.target)
         e, b, lanes = self.e, self.e.index, self.lanes
-        source, apart, steps, to = (Value(x, torch.int64) for x in ("%source", "%apart", "%steps", "%to"))
+        source, apart, steps, to, then = (
+            Value(x, torch.int64) for x in ("%source", "%apart", "%steps", "%to", "%then")
+        )
+        length = b.mul(steps, e.i64(4))
 
         def turn(here: Value, there: Value) -> None:
             rows = [here]
             for _ in range(lanes - 1):
                 rows.append(self.at(rows[-1], apart))
             for row in rows:
-                fetch_line(e, self.at(row, e.i64(PACKED_AHEAD)))
+                fetch_line(e, self.at(row, e.i64(PACKED_AHEAD)), 3)
             for first in (0, lanes):
                 found = [self.load(F32, self.at(row, e.i64(4 * first)), None) for row in rows]
                 for j, values in enumerate(transposed(e, found)):
                     self.store(values, self.at(there, e.i64(4 * (first + j) * width)))
+
+        def fetch_next(column: Value, offset: Value) -> list[Value]:
+            """As many lines as a turn reads."""
+            place = self.at(self.at(then, column), offset)
+            for line in range(0, 8 * lanes * lanes, CACHE_LINE):
+                fetch_line(e, self.at(place, e.i64(line)), 2)
+            offset = b.add(offset, e.i64(8 * lanes * lanes))
+            inside = b.gt(length, offset)
+            return [b.select(inside, column, b.add(column, apart)), b.select(inside, offset, e.i64(0))]
 
         def some_steps(k: Value, state: list[Value]) -> list[Value]:
             here, there = self.at(source, b.mul(k, e.i64(4))), self.at(to, b.mul(k, e.i64(4 * width)))
 
             def columns(i: Value, state: list[Value]) -> list[Value]:
                 turn(self.at(here, b.mul(i, apart)), self.at(there, b.mul(i, e.i64(4))))
-                return state
+                return fetch_next(*state)
 
-            e.loop(e.i64(0), e.i64(width), e.i64(lanes), [], [], columns)
-            return state
+            return e.loop(e.i64(0), e.i64(width), e.i64(lanes), state, ["i64", "i64"], columns)
 
-        e.loop(e.i64(0), steps, e.i64(2 * lanes), [], [], some_steps)
+        e.loop(e.i64(0), steps, e.i64(2 * lanes), [e.i64(0), e.i64(0)], ["i64", "i64"], some_steps)
         self.e = outside
-        parameters = "%source: !llvm.ptr, %apart: i64, %steps: i64, %to: !llvm.ptr"
+        parameters = "%source: !llvm.ptr, %apart: i64, %steps: i64, %to: !llvm.ptr, %then: !llvm.ptr"
         return "\n".join(
             [f"llvm.func internal @{name}({parameters}) {{", *e.text.preamble, *e.lines, "llvm.return", "}"]
         )
 
 
-def fetch_line(e: Emitter, address: Value) -> None:
-    hint = "<{cache = 1 : i32, hint = 3 : i32, rw = 0 : i32}>"
+def fetch_line(e: Emitter, address: Value, level: int) -> None:
+    """level: 3 for the first-level cache, 2 for the second"""
+    hint = f"<{{cache = 1 : i32, hint = {level} : i32, rw = 0 : i32}}>"
     e.lines.append(f'"llvm.intr.prefetch"({address}) {hint} : (!llvm.ptr) -> ()')
