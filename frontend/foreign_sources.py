@@ -5,9 +5,9 @@ Whoever adds one has imported the module that it is added to: where that is not 
 
 import importlib
 import inspect
+import os
 import sys
 from collections.abc import Iterable, Mapping
-from pathlib import Path
 from typing import Any
 
 from mlirc.codegen import environment
@@ -50,17 +50,17 @@ def _is_ours(x: Any) -> bool:
     return x.__module__.startswith("mlirc.")
 
 
-def _files(x: Any) -> Iterable[Path]:
+def _files(x: Any) -> Iterable[str]:
     """The file of a class or function; all files of its package, which it may use."""
     module = sys.modules.get(x.__module__)
     package = sys.modules.get(x.__module__.partition(".")[0])
     for folder in getattr(package, "__path__", ()):
-        yield from Path(folder).rglob("*.py")
+        yield from environment.python_files(folder)
     code = getattr(x, "run", x) if isinstance(x, type) else x
     name = getattr(module, "__file__", None) or _file_of_code(code) or ""
-    if not Path(name).is_file():
+    if not os.path.isfile(name):
         raise NoSource(f"{x.__qualname__} is in no file")
-    yield Path(name)
+    yield name
 
 
 def _file_of_code(code: Any) -> str | None:

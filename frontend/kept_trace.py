@@ -85,14 +85,13 @@ class KeptTrace:
         stages = pipelines.stages(options.pipeline)
         foreign = foreign_sources(stages)
         environment.environment()
-        from torch._functorch.aot_autograd import prepare_aot_module_simplified
+        from torch._functorch.aot_autograd import prepare_aot_config
 
-        _, parameters, _, _, self.inputs, _, self.config, *_ = prepare_aot_module_simplified(
-            gm, inputs, None, {}, True, False, flatten=False
-        )
+        parameters, *_, self.config = prepare_aot_config(gm, inputs, {}, True, False)
         if parameters:
             raise NoText("the graph has parameters that are no inputs")
-        text = trace_text(gm, self.inputs, self.config.static_input_indices or ())
+        self.inputs = [node.meta.get("example_value") for node in gm.graph.find_nodes(op="placeholder")]
+        text = trace_text(gm, inputs, self.config.static_input_indices or ())
         if "cuda" in text:
             raise NoText("the graph has tensors on a GPU")  # never tried with this torch
         self._guards = guards()

@@ -2,8 +2,8 @@
 
     %7 = call_method view(%6, 2, -1) {} | <stack trace>
 
-and of each input what its fake tensor says; and the state of the process that traced operators ask for. What cannot be
-told by text, or is not torch's own and may mean another thing tomorrow, raises NoText.
+and what there is to say of each input, and the state of the process that traced operators ask for. What cannot be told by
+text, or is not torch's own and may mean another thing tomorrow, raises NoText.
 """
 
 from collections.abc import Sequence
@@ -24,13 +24,14 @@ MARKS = ("recompute", "custom", "is_wrapped", "ac_graph_id")
 
 
 def trace_text(gm: GraphModule, inputs: Sequence[Any], static: Sequence[int]) -> str:
-    """The text. `inputs` are the fake tensors that it is traced with, `static` the positions of those that stay in place."""
+    """The text. `inputs` are the tensors of the first call, `static` the positions of those that stay in place."""
     odd = _odd_state(gm)
     if odd:
         raise NoText(odd)
     writer = Writer(gm)
     lines = [repr(surroundings()), f"static {list(static)}"]
-    lines += [_input(writer, x) for x in inputs]
+    placeholders = gm.graph.find_nodes(op="placeholder")
+    lines += [_input(writer, x, node.meta.get("example_value")) for x, node in zip(inputs, placeholders, strict=True)]
     for node in gm.graph.nodes:
         writer.numbers[node] = len(writer.numbers)
         lines.append(_node(writer, node))
@@ -69,14 +70,17 @@ def _odd_state(gm: GraphModule) -> str:
     return ""
 
 
-def _input(writer: Writer, x: Any) -> str:
-    if type(x) is not FakeTensor or x.layout is not torch.strided:
-        raise NoText(f"an input of type {type(x).__name__}" if type(x) is not FakeTensor else f"a {x.layout} input")
-    numbers = [list(x.shape), list(x.stride()), [x.storage_offset(), x.untyped_storage().nbytes()]]
-    if not all(type(n) is int for part in numbers for n in part):
+def _input(writer: Writer, x: Any, fake: Any) -> str:
+    """`fake` is what Dynamo has in its place."""
+    if type(x) not in (torch.Tensor, torch.nn.Parameter) or type(fake) is not FakeTensor:
+        raise NoText(f"an input of type {type(x).__name__}")
+    if x.layout is not torch.strided:
+        raise NoText(f"an input in the layout {x.layout}")
+    if not all(type(n) is int for n in (*fake.shape, *fake.stride(), fake.storage_offset())):
         raise NoText("a size that is a symbol")
+    numbers = [list(x.shape), list(x.stride()), x.storage_offset(), x.untyped_storage().nbytes()]
     place = writer.storages.setdefault(x.untyped_storage()._cdata, len(writer.storages))
-    flags = [isinstance(x, torch.nn.Parameter), x.requires_grad, x.is_leaf, x._is_view()]
+    flags = [type(x).__name__, x.requires_grad, x.is_leaf, x._is_view()]
     flags += [x.is_conj(), x.is_neg(), x.is_inference(), x.is_quantized]
     return f"{x.dtype} {numbers} {x.device} in {place} {flags}"
 
