@@ -7,7 +7,7 @@ import torch
 
 from mlirc.dialects import symbols
 from mlirc.dialects.bindings import ir
-from mlirc.dialects.dialect import Elementwise, Reduction, create
+from mlirc.dialects.dialect import Elementwise, Reduction, attribute_value, create
 from mlirc.dialects.graph_builder import GraphBuilder, constant_text
 from mlirc.dialects.symbols import Int
 from mlirc.dialects.tensor_types import TensorInfo, contiguous, info_of, type_of
@@ -68,12 +68,15 @@ class PadProducts:
 
 def share(pad: Any) -> None:
     """Who reads what was padded reads the padded matrix, but for other products' paddings, which become this one (cse)."""
-    x = view_root(pad.operands[0])
+    same = [pad.operands[0]]  # what was padded, as it was before it was viewed
+    while not isinstance(same[-1].owner, ir.Block) and same[-1].owner.operation.name == "mlirc.view":
+        same.append(same[-1].owner.operands[0])
+    x = same[-1]
     info, wide = info_of(x), info_of(pad.results[0])
     rows = info.rank == wide.rank == 2 and info.shape[0] == wide.shape[0] and info.is_contiguous
     if isinstance(x.owner, ir.Block) or not rows or info_of(pad.operands[0]) != info:
         return
-    readers = [(use.owner, use.operand_number) for use in x.uses]
+    readers = [(use.owner, use.operand_number) for y in same if info_of(y) == info for use in y.uses]
     wanted = [
         (r, k)
         for r, k in readers
@@ -84,7 +87,21 @@ def share(pad: Any) -> None:
             index = [symbols.symbol("d0"), symbols.symbol("d1")]
             part = GraphBuilder(info).view(pad.results[0], info.shape, wide.stride, index)
         for reader, k in wanted:
-            reader.operands[k] = part
+            if reader.operation.name == "mlirc.sum" and attribute_value(reader.attributes["dims"]) == "0":
+                sum_padded(reader, pad.results[0])  # so that one kernel can write the matrix and sum it up
+            else:
+                reader.operands[k] = part
+
+
+def sum_padded(op: Any, wide: ir.Value) -> None:
+    """The sum of columns is taken of the padded matrix, whose further columns are left out of the result."""
+    out = info_of(op.results[0])
+    with ir.InsertionPoint(op), op.location:
+        g = GraphBuilder(out)
+        total = g.reduce("sum", wide, [0], out.rank == 2, out.dtype)
+        index = [symbols.symbol(f"d{k}") for k in range(out.rank)]
+        op.results[0].replace_all_uses_with(g.view(total, out.shape, out.stride, index))
+    op.operation.erase()
 
 
 def round_up(size: int, dtype: torch.dtype) -> int:
