@@ -50,7 +50,8 @@ class Packer:
             place, first = self.panel_at(to, b.sub(number, within[0])), b.mul(number, e.i64(self.width))
             if down == 1:
                 more = b.lt(b.add(number, e.i64(1)), within[1])
-                self.turned(base, along, first, columns, steps, place, more, then)
+                beside = self.at(base, b.mul(b.add(first, e.i64(self.width)), e.integer(along)))
+                self.turned(base, along, first, columns, steps, place, self.choose(more, beside, then))
             else:
                 self.one_by_one(base, strides, first, columns, steps, place)
             return state
@@ -91,18 +92,17 @@ class Packer:
         columns: Int,
         steps: Value,
         to: Value,
-        more: Value,
-        then: Value,
+        then: Value | None = None,
     ) -> None:
-        """A panel from column `first` on. What is packed next: the columns beside it, or, if there are no more, `then`."""
+        """A panel from column `first` on. `then` is what is packed next, if not the columns beside it."""
         e, b = self.e, self.e.index
         last, stride = e.integer(columns - 1), e.integer(along)
         apart = b.mul(stride, e.i64(4))
         whole = b.ge(e.integer(columns), b.add(first, e.i64(self.width)))
         packed = b.select(whole, b.and_(steps, e.i64(-2 * e.lanes)), e.i64(0))
         source = self.at(base, b.mul(b.minimum(first, last), stride))
-        beside = self.at(source, b.mul(e.i64(self.width), stride))
-        self.vectors.panel(source, apart, packed, to, self.width, self.choose(more, beside, then))
+        then = then or self.at(source, b.mul(e.i64(self.width), stride))
+        self.vectors.panel(source, apart, packed, to, self.width, then)
 
         def vector(column: Value, state: list[Value]) -> list[Value]:
             start = b.minimum(b.add(first, column), last)
