@@ -78,7 +78,7 @@ def persistent(product: TritonProduct, aligned: Collection[int], programs: int) 
     apart = _apart(product) if len(product.totals) == 2 else None
     if len(product.totals) != (1 if apart is None else 2) or any(n is None for n in sizes):
         return None
-    if -(-_size(product.m) // ROWS) * -(-_size(product.n) * len(product.totals) // COLUMNS) < programs:
+    if -(-size_of(product.m) // ROWS) * -(-size_of(product.n) * len(product.totals) // COLUMNS) < programs:
         return None
     rows = _matrix(product.rows, product.m, (product.k,), aligned)
     access = product.totals[0][1]
@@ -107,7 +107,8 @@ def _apart(product: TritonProduct) -> int | None:
     return second - first if second > first and (second - first) * a.dtype.itemsize % ALIGNMENT == 0 else None
 
 
-def _size(axes: tuple[Axis, ...]) -> int:
+def size_of(axes: tuple[Axis, ...]) -> int:
+    """Points of axes whose sizes are known."""
     total = 1
     for axis in axes:
         assert axis.known is not None
@@ -126,9 +127,9 @@ def _matrix(
     steps = [_step(address.strides, axes) for axes in (down, across)]
     if steps[1] != 1 or steps[0] is None or steps[0] * size % ALIGNMENT or offset * size % ALIGNMENT:
         return None
-    if access.operand not in aligned or steps[0] < _size(across):
+    if access.operand not in aligned or steps[0] < size_of(across):
         return None
-    return Matrix(access.operand, (_size(down), _size(across)), steps[0], offset)
+    return Matrix(access.operand, (size_of(down), size_of(across)), steps[0], offset)
 
 
 def _step(strides: dict[str, Any], axes: tuple[Axis, ...]) -> int | None:
@@ -149,8 +150,8 @@ def _step(strides: dict[str, Any], axes: tuple[Axis, ...]) -> int | None:
 def write_persistent(e: Emitter, product: TritonProduct, plan: Persistent) -> None:
     """The function's statements."""
     y, x = e.schedule.tiles
-    down = -(-_size(product.m) // ROWS)
-    across = -(-_size(product.n) // (x.block * plan.parts))
+    down = -(-size_of(product.m) // ROWS)
+    across = -(-size_of(product.n) // (x.block * plan.parts))
     _describe(e, "rows", plan.rows, "[YBLOCK, KBLOCK]")
     load = _describe_columns(e, plan)
     if plan.result is not None:
@@ -163,7 +164,7 @@ def write_persistent(e: Emitter, product: TritonProduct, plan: Persistent) -> No
     add(f"first_y = (group + tile % {across * GROUP} % height) * YBLOCK")
     add(f"first_x = tile % {across * GROUP} // height * ({'XBLOCK' if plan.parts == 1 else '2 * XBLOCK'})")
     add(f"total = tl.zeros([YBLOCK, {'2 * XBLOCK' if plan.halves else 'XBLOCK'}], tl.float32)")
-    add(f"for k in range(0, {-(-_size((product.k,)) // STEPS)}):")
+    add(f"for k in range(0, {-(-size_of((product.k,)) // STEPS)}):")
     add(f"    total = tl.dot(rows.load([first_y, k * KBLOCK]), {load}, total)")
     if plan.halves:
         add("total0, total1 = tl.split(tl.permute(tl.reshape(total, (YBLOCK, 2, XBLOCK)), (0, 2, 1)))")

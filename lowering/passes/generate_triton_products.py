@@ -14,12 +14,15 @@ from mlirc.lowering.passes.generate_products import product
 from mlirc.lowering.passes.pad_products import is_returned
 from mlirc.lowering.passes.split_unaligned import is_by_rows, static
 from mlirc.lowering.source_lines import source_line
-from mlirc.lowering.triton_product_persistent import COLUMNS, ROWS
+from mlirc.lowering.triton_product_persistent import ALIGNMENT, COLUMNS, ROWS
+from mlirc.lowering.triton_product_turns import is_hopper
 
 # What products take on an H200, in microseconds. The library's, by operations a second and what a short K adds (measured
-# at K from 768 to 5632); ours, by the tiles of one multiprocessor; bytes between; an activation's arithmetic in an epilogue.
+# at K from 768 to 5632); ours, by the tiles of one multiprocessor, of 128 x 256, or of 128 x 128 in turns; bytes between; an
+# activation's arithmetic in an epilogue that nothing hides.
 RATE, SHORT = 790e6, 160
 TILE, STEP = 2.0, 0.0107  # of a tile, and of each of its K
+TURN, TURN_STEP = 1.45, 0.0053
 BYTES = 4.3e6
 ACTIVATION = 0.4e-6  # an element
 
@@ -109,11 +112,6 @@ def is_large(op: Any, programs: int) -> bool:
     return aligned and -(-rows // ROWS) * -(-columns // COLUMNS) >= programs
 
 
-def is_hopper(device: str) -> bool:
-    """Whether the GPU is one that the numbers are for; where there is none, code is made for one."""
-    return not torch.cuda.is_available() or torch.cuda.get_device_capability(device)[0] == 9
-
-
 def is_activated(x: ir.Value) -> bool:
     """Whether one activation alone reads the value, or a view of all of it."""
     _, reader = last_reader(x)
@@ -126,6 +124,10 @@ def is_worth(op: Any, activated: bool, programs: int, gated: bool = False) -> bo
     x, out = info_of(op.operands[len(op.operands) - 2]), info_of(op.results[0])
     (rows, columns), inner = static(out.shape), static(x.shape)[1]
     tiles = -(-rows // ROWS) * -(-columns // COLUMNS)
-    ours = -(-tiles // programs) * (TILE + STEP * inner) + ACTIVATION * rows * columns * activated / (2 if gated else 1)
+    if activated and not gated and columns * out.dtype.itemsize % ALIGNMENT == 0:
+        ours = -(-2 * tiles // programs) * (TURN + TURN_STEP * inner)
+    else:
+        more = ACTIVATION * rows * columns * activated / (2 if gated else 1)
+        ours = -(-tiles // programs) * (TILE + STEP * inner) + more
     library = 2 * rows * columns * inner / RATE * (1 + SHORT / inner)
     return ours < library + (1.5 if gated else 2) * rows * columns * out.dtype.itemsize / BYTES
