@@ -17,8 +17,10 @@ from typing import Any, Protocol
 import torch
 from torch._dynamo import disable
 from torch._functorch import config
+from torch._functorch._aot_autograd.schemas import PlainTensorMeta
 from torch._guards import CompileContext, TracingContext, compile_context, tracing
 from torch.fx import GraphModule
+from torch.utils._python_dispatch import _disable_current_modes
 
 from mlirc.codegen import environment
 from mlirc.codegen.cache_entry import Entry
@@ -196,6 +198,9 @@ class KeptTrace:
             try:
                 if len(known.input_info) != len(self.inputs) or known.tokens or known.num_graphsafe_rng_states:
                     raise NoText("the graph has inputs that share memory, or effects")
+                tensors = known.subclass_inp_meta + known.subclass_fw_graph_out_meta + known.subclass_tangent_meta
+                if any(type(x) is not PlainTensorMeta for x in tensors):
+                    raise NoText("the graph has tensors of a class of their own")
                 self.data["metadata"] = trace_metadata.to_data(known)
             except NoText as reason:
                 self._give_up(str(reason))
@@ -245,7 +250,7 @@ class Backward:
         """The backward graph, and its inputs."""
         with self._lock:
             if self._traced is None:
-                with self._state(), collector_paused():
+                with _disable_current_modes(), self._state(), collector_paused():  # compiled autograd may be tracing
                     self._traced = self.compilers.trace_again(self.gm, self.trace.inputs, self.forward_key)
             return self._traced
 

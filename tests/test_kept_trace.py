@@ -1,6 +1,7 @@
 """AOTAutograd's traces in the disk cache: a hit traces nothing and does the same; what a key cannot tell is not kept, and says so."""
 
 import json
+from contextlib import nullcontext
 
 import pytest
 import torch
@@ -12,7 +13,7 @@ from torch.nn import functional
 import mlirc
 from mlirc.codegen import cache_folder
 from mlirc.codegen.cache_entry import Entry, pack, unpack
-from mlirc.frontend import statistics, trace_metadata
+from mlirc.frontend import graph_cache, statistics, trace_metadata
 from mlirc.frontend.graph_text import NoText
 
 STRICT = {"fallback": "error"}
@@ -179,6 +180,29 @@ def test_a_backward_graph_that_is_gone_is_traced_again(folder, captures):
             y.backward()
         torch.testing.assert_close(x.grad, 2 * (x.detach().cos() * x.detach() + x.detach().sin()))
     assert len(captures) == 2 and tracing() == ["miss", "hit"]
+
+
+def test_a_forward_graph_that_is_traced_otherwise_is_an_error(folder, monkeypatch):
+    fn = lambda x: (x.sin() * x).sum()
+    compiled(fn)(torch.randn(7, requires_grad=True)).backward()
+    y = compiled(fn)(torch.randn(7, requires_grad=True))
+    (backward,) = [g.key for g in statistics.graphs if g.kind == "backward"]
+    (folder.path / f"{backward}.graph").unlink()
+    place_of = graph_cache.place_of
+    monkeypatch.setattr(graph_cache, "place_of", lambda *a: graph_cache.Place(folder, place_of(*a).key[::-1]))
+    with pytest.raises(RuntimeError, match="traced in another way"):
+        y.backward()
+
+
+def test_compiled_autograd_takes_the_backward_graph(folder, captures):
+    fn = lambda x: (x.sin() * x).sum()
+    for k in range(2):
+        x = torch.randn(7, requires_grad=True)
+        y = compiled(fn)(x)
+        with torch._dynamo.compiled_autograd._enable(torch.compile(backend="eager")) if k else nullcontext():
+            y.backward()
+        torch.testing.assert_close(x.grad, x.detach().cos() * x.detach() + x.detach().sin())
+    assert tracing() == ["miss", "hit"] and len(captures) == 2
 
 
 def test_random_numbers_are_those_of_the_seed(folder):
