@@ -36,8 +36,9 @@ WHOLE_K = 1024  # up to here one block holds all of k
 MANY_ROWS, FEW_ROWS = (256, 448 << 10), (512, 224 << 10)
 FEW_IN_TILE = 4  # which evict neither each other nor a panel from a first-level cache of eight ways
 ALL_PANEL_BYTES = 800 << 10  # where that is all of them, and rows are many
-TILE_BYTES = 320 << 10  # of tiles that wait for the next block of k
-MOST_ROWS = 288  # that pass over packed panels before other panels take their place, where tiles wait
+TILE_BYTES = 512 << 10  # of tiles that wait for the next block of k
+# rows that pass over packed panels before other panels take their place, where tiles wait: in memory as they are, or transposed
+MOST_ROWS, MOST_TURNED_ROWS = 576, 288
 FEW_PANELS = 3  # rows are packed only for more
 CACHE_LINE = 64
 # of rows that lay transposed, and of the panels that pass over them
@@ -78,7 +79,7 @@ class BlockedWriter(ProductWriter):
         self.part = None
         if self.turns or not self.one_block:
             most = TURNED_BYTES // (self.row_room * 4) if self.turns else MOST_ROWS
-            self.part = self.even_part(most if self.one_block else min(most, MOST_ROWS))
+            self.part = self.even_part(most if self.one_block else min(most, MOST_TURNED_ROWS if self.turns else most))
         if self.part and not self.one_block:
             share = max(1, min(share, TILE_BYTES // (self.part * self.width * 4)))
         self.group = share
@@ -113,7 +114,8 @@ class BlockedWriter(ProductWriter):
     # ---- loops
 
     def all_panels(self, rows: Range) -> None:
-        if self.turns:  # packed rows pass over all of a thread's panels
+        # packed rows pass over all of a thread's panels; and where tiles wait, rows are read anew for each group
+        if self.turns or not self.one_block:
             super().all_panels(rows)
             return
         take_groups(self.e, self.panels, self.group, lambda group, then: self.some_panels(group, then, rows))
