@@ -8,6 +8,7 @@ cuBLAS thinks in columns: a matrix with `rows` and `columns` has its element (i,
 therefore computed transposed, d^T = b^T a^T. Source: cublasLt.h of CUDA 12, and ATen/cuda/CUDABlas.cpp for what PyTorch asks of it.
 """
 
+import contextlib
 import ctypes
 import logging
 import threading
@@ -34,6 +35,7 @@ PREF_WORKSPACE, PREF_REDUCTIONS, PREF_ALIGNMENTS = 1, 3, (5, 6, 7, 8)  # cublasL
 REDUCTION_COMPUTE_TYPE = 2  # cublasLtReductionScheme_t: parts are summed in float32
 EPILOGUE_BIAS, EPILOGUE_GELU_BIAS = 4, 36  # cublasLtEpilogue_t
 WORKSPACE = 32 << 20  # bytes that an algorithm may ask for, as PyTorch allows on Hopper
+SMALL = 256  # rows and columns of a product that is planned and never computed, and what its addresses are multiples of
 NAMES = ("libcublasLt.so.13", "libcublasLt.so.12")
 
 
@@ -319,6 +321,13 @@ _handles: Handles[int] = Handles(lambda: _made("Create"))
 def handle(device: int) -> int:
     """cuBLASLt's handle for GPU number `device`; any number of threads may use it."""
     return _handles.of(device)
+
+
+def load(device: int, dtype: torch.dtype) -> None:
+    """Lets the library load what it needs for its first product, for which it takes 0.1 s."""
+    matrix = TensorInfo(dtype, (SMALL, SMALL), device=f"cuda:{device}")
+    with contextlib.suppress(NoPlan):
+        fill(Plan(), Product((matrix,) * 3, ()), SMALL, ())
 
 
 def _made(name: str, *args: int) -> Any:

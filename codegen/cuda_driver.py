@@ -60,7 +60,7 @@ def load_module(cubin: bytes, name: str, warps: int, shared: int, device: int) -
     """The same, with what `unload_module` takes."""
     module, function = ctypes.c_void_p(), ctypes.c_void_p()
     with torch.cuda.device(device):
-        _make_context_current(device)
+        make_context_current(device)
         _check(f"loading kernel {name}", driver().cuModuleLoadData(ctypes.byref(module), cubin))
         _check(
             f"finding kernel {name}",
@@ -77,7 +77,7 @@ def unload_module(module: ctypes.c_void_p) -> None:
     driver().cuModuleUnload(module)
 
 
-def _make_context_current(device: int) -> None:
+def make_context_current(device: int) -> None:
     """A thread that has not used CUDA yet has no context, and the driver does not make one as the runtime does."""
     torch.cuda.init()
     context = ctypes.c_void_p()

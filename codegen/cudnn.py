@@ -133,6 +133,11 @@ class Plans:
             self.words[number] = ctypes.addressof(self._plans[wanted])
         return ()
 
+    def make_all(self) -> None:
+        """Makes them all now: some take tens of milliseconds, in which Python may do something else."""
+        for number in range(len(self.convolutions)):
+            self(number)
+
     def _made(self, wanted: Convolution) -> Plan:
         try:
             return make_plan(wanted)

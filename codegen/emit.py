@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import torch
 
-from mlirc.codegen import background, shared_kernels
+from mlirc.codegen import background, cudnn, shared_kernels
 from mlirc.codegen.cache_folder import CacheFolder
 from mlirc.codegen.host_parts import HostProgram
 from mlirc.codegen.host_program import host_program
@@ -51,8 +51,10 @@ class Unlinked:
             name: found if isinstance(found, Kernel) else found.result()[self.keys[name]]
             for name, found in self.kernels.items()
         }
+        convolutions = cudnn.Plans(self.host.convolutions)
+        convolutions.make_all()
         gpu_kernels = {link: begun.load() for link, begun in self.gpu_kernels.items()}
-        return Program(self.host, self.code.result(), kernels, gpu_kernels)
+        return Program(self.host, self.code.result(), kernels, gpu_kernels, convolutions)
 
 
 def compile_module(

@@ -12,6 +12,8 @@ from typing import Generic, TypeVar
 
 import torch
 
+from mlirc.codegen.cuda_driver import make_context_current
+
 T = TypeVar("T")
 
 NO_PLAN, ATEN = 1, 2
@@ -44,7 +46,7 @@ class Handles(Generic[T]):
         with self._lock:
             if device not in self.known:
                 with torch.cuda.device(device):
-                    torch.cuda.current_blas_handle()  # there is a context then
+                    make_context_current(device)
                     self.known[device] = self.make()
             return self.known[device]
 

@@ -50,8 +50,10 @@ class Program:
         code: Code,
         kernels: Mapping[str, Kernel],
         gpu_kernels: "Mapping[str, GpuKernel] | None" = None,
+        convolutions: cudnn.Plans | None = None,
     ):
-        """`code` is that of host.text, `kernels` and `gpu_kernels` what it runs, by the names in host.links."""
+        """`code` is that of host.text, `kernels` and `gpu_kernels` what it runs, by the names in host.links; `convolutions` the
+        plans of host.convolutions, where some were made already."""
         after_fork.install()
         self.kernels, self.gpu_kernels = kernels, gpu_kernels or {}
         addresses = native_runtime.functions()
@@ -60,12 +62,12 @@ class Program:
         if host.uses_gpu:
             addresses |= cuda_runtime.functions() | cuda_random.linked(host.links)
             addresses[FAILURES] = self.failures.data_ptr()
-        self.refused: list[str] = []  # why cuBLASLt or cuDNN left to ATen what they were asked for
+        self.convolutions = convolutions or cudnn.Plans(host.convolutions)
+        self.refused = self.convolutions.refused  # why cuBLASLt or cuDNN left to ATen what they were asked for
         self.plans = Plans(host.products, self.refused)
         if host.products:
             addresses |= cublas_runtime.functions()
             addresses[PRODUCTS] = self.plans.address
-        self.convolutions = cudnn.Plans(host.convolutions, self.refused)
         if host.convolutions:
             addresses |= cudnn_runtime.functions()
             addresses[CONVOLUTIONS] = self.convolutions.address

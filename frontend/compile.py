@@ -110,6 +110,10 @@ def uses_gpu(gm: GraphModule) -> bool:
 
 def _compile(gm: GraphModule, kind: str, options: Options, report: statistics.GraphReport) -> Callable[[list], list]:
     on_gpu = uses_gpu(gm)
+    if on_gpu:
+        from mlirc.codegen import cuda_prefetch
+
+        cuda_prefetch.libraries(gm)
     records = on_gpu and options.mode in CUDA_GRAPH_MODES
     if records:
         from mlirc.frontend import cuda_graph_facts, cuda_graphs

@@ -8,8 +8,10 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from torch._subclasses.fake_tensor import FakeTensorMode
+from torch.fx.experimental.proxy_tensor import make_fx
 
-from mlirc.codegen import cublas, cublas_runtime
+from mlirc.codegen import cublas, cublas_runtime, cuda_prefetch
 from mlirc.codegen.cublas import KEY, Matrix, NoPlan, Plan, Plans, Problem, Product, problem_of
 from mlirc.codegen.host_program import HostProgram, host_program
 from mlirc.codegen.llvm import compile_ir, load_libraries
@@ -237,3 +239,18 @@ def test_what_cublaslt_is_not_asked_for():
     program = written("f64")
     assert program.products == [] and program.text.count("@aoti_torch_cuda_addmm_out(") == 3
     assert program.text.count("@aoti_torch_cuda__addmm_activation(") == 2
+
+
+def test_libraries_are_loaded_while_a_graph_is_compiled(monkeypatch):
+    """Once for each GPU and dtype, whatever the sizes; nothing is loaded for products on a CPU."""
+    begun = []
+    monkeypatch.setattr(cuda_prefetch, "_begun", set())
+    monkeypatch.setattr(cuda_prefetch.background, "start", lambda _, work, *what: begun.append((work.__name__, *what)))
+    with FakeTensorMode():
+        gpu, cpu = torch.empty(8, 8, device="cuda"), torch.empty(8, 8)
+        half = torch.empty(8, 8, device="cuda", dtype=torch.float16)
+        graph = make_fx(lambda x, y, z: (x @ x @ x, y @ y, z @ z))(gpu, half, cpu)
+    for _ in range(2):
+        cuda_prefetch.libraries(graph)
+    device = torch.device("cuda:0")
+    assert begun == [("_multiply", device, torch.float32), ("_multiply", device, torch.float16)]

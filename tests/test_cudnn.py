@@ -8,7 +8,7 @@ import llvmlite.binding as llvm
 import pytest
 import torch
 
-from mlirc.codegen import cudnn, cudnn_runtime, shim
+from mlirc.codegen import cudnn, cudnn_runtime, gpu_library, shim
 from mlirc.codegen.cudnn import Convolution, NoPlan, Plan, Plans, make_plan
 from mlirc.codegen.host_program import host_program
 from mlirc.codegen.llvm import compile_ir, load_libraries
@@ -91,7 +91,7 @@ def library(monkeypatch):
     monkeypatch.setattr(cudnn, "library", lambda: made)
     monkeypatch.setattr(cudnn, "_handles", cudnn.Handles(cudnn._new_handle))
     monkeypatch.setattr(torch.cuda, "device", lambda index: contextlib.nullcontext())
-    monkeypatch.setattr(torch.cuda, "current_blas_handle", lambda: 0)
+    monkeypatch.setattr(gpu_library, "make_context_current", lambda index: None)
     monkeypatch.setattr(cudnn.ctypes, "cast", lambda function, type_: ctypes.c_void_p(1))
     return made
 
