@@ -115,12 +115,14 @@ def _is_plain(access: Access, k: str) -> bool:
 
 
 def choose_tiling(product: TritonProduct) -> Tiling:
-    """Tiles of 128 rows and columns, two programs to a multiprocessor; fewer of either where there are few."""
-    columns = max(min(next_power(hint(product.n_size)), 128 // next_power(len(product.totals))), 16)
+    """Tiles of 128 rows and columns, two programs to a multiprocessor; fewer of either where there are few. Of few rows, where
+    reading the columns is all the work, 64 columns and a step more ahead: 23 us for 4x50257x768 on an H200, where 128 take 37."""
+    few = hint(product.m_size) <= 16
+    columns = max(min(next_power(hint(product.n_size)), (64 if few else 128) // next_power(len(product.totals))), 16)
     rows = 128 if columns > 32 else 64
     rows = max(min(next_power(hint(product.m_size)), rows), 16)
     steps = max(min(next_power(product.k.hint), 64), 16)
-    return Tiling(rows, columns, steps, num_warps=4, num_stages=3)
+    return Tiling(rows, columns, steps, num_warps=4, num_stages=4 if few else 3)
 
 
 # ---- the text
