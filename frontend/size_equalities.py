@@ -2,6 +2,7 @@
 
 A graph runs only for sizes that pass the guards. PyTorch itself replaces symbols that are equal to something simple, and leaves
 a quotient, a remainder, a maximum as it is, even where it has noted what that equals: [s65, s39//s65] is then promised as [s65, 1].
+What no single size follows from, `16*(s0//2)*(s1//2) == 1024`, is a relation: sizes are its remainders, as in a division of polynomials.
 """
 
 from typing import Any
@@ -11,12 +12,13 @@ import sympy
 from sympy.core.function import Application
 from torch.fx.experimental.symbolic_shapes import ShapeEnv
 
-_known: WeakKeyDictionary[ShapeEnv, tuple[int, dict[Any, Any]]] = WeakKeyDictionary()
+_known: WeakKeyDictionary[ShapeEnv, tuple[int, dict[Any, Any], list[Any]]] = WeakKeyDictionary()
 
 
 def simplest(expr: sympy.Expr, environment: ShapeEnv) -> Any:
     """`expr` with what the guards say: sizes that are equal by one of them become equal expressions."""
-    return _rewritten(expr, _equalities(environment))
+    equal, relations = _equalities(environment)
+    return _remainder(_rewritten(expr, equal), relations)
 
 
 def _rewritten(expr: Any, equal: dict[Any, Any]) -> Any:
@@ -27,16 +29,45 @@ def _rewritten(expr: Any, equal: dict[Any, Any]) -> Any:
     return expr
 
 
-def _equalities(environment: ShapeEnv) -> dict[Any, Any]:
-    """Symbols and functions of symbols, and what to write instead, in which none of them occurs."""
+def _remainder(expr: Any, relations: list[Any]) -> Any:
+    """`expr` less multiples of the relations, each of which is 0, until none of their leading terms divides one of its terms."""
+    for relation in relations:
+        factor, leading = _leading(relation)
+        multiple: Any = True
+        while multiple:
+            terms = sympy.expand(expr).as_coefficients_dict()
+            quotients = ((count, term / leading) for term, count in terms.items())
+            multiple = sum(count // factor * q for count, q in quotients if count % factor == 0 and _is_product(q))
+            expr = sympy.expand(expr - multiple * relation) if multiple else expr
+    return expr
+
+
+def _leading(relation: Any) -> tuple[Any, Any]:
+    """(factor, term): the highest in the graded lexicographic order of monomials, so that division by it ends."""
+    terms = relation.as_coefficients_dict()
+    powers = {term: term.as_powers_dict() for term in terms}
+    atoms = sorted({atom for each in powers.values() for atom in each if atom.free_symbols}, key=str)
+    degrees = {term: [each.get(atom, 0) for atom in atoms] for term, each in powers.items()}
+    term = max(terms, key=lambda term: (sum(degrees[term]), degrees[term]))
+    return terms[term], term
+
+
+def _is_product(term: Any) -> bool:
+    """Whether it is 1 or a product of sizes, symbols or functions of symbols, to whole powers."""
+    atoms = term.as_powers_dict().items()
+    return term == 1 or all((b.is_Symbol or isinstance(b, Application)) and e.is_Integer and e > 0 for b, e in atoms)
+
+
+def _equalities(environment: ShapeEnv) -> tuple[dict[Any, Any], list[Any]]:
+    """Symbols and functions of symbols, and what to write instead, in which none of them occurs; and sums that are 0."""
     count = len(environment.guards)
     found = _known.get(environment)
     if found is None or found[0] != count:
-        found = _known[environment] = (count, _solve(environment))
-    return found[1]
+        found = _known[environment] = (count, *_solve(environment))
+    return found[1:]
 
 
-def _solve(environment: ShapeEnv) -> dict[Any, Any]:
+def _solve(environment: ShapeEnv) -> tuple[dict[Any, Any], list[Any]]:
     equations: list[Any] = [environment.replace(g.expr) for g in environment.guards if isinstance(g.expr, sympy.Eq)]
     equal: dict[Any, Any] = {}
     progress = True
@@ -51,7 +82,10 @@ def _solve(environment: ShapeEnv) -> dict[Any, Any]:
                 atom, value = learned
                 equal = {a: b.xreplace({atom: value}) for a, b in equal.items()} | {atom: value}
                 progress = True
-    return equal
+    rest = (_rewritten(guard, equal) for guard in equations)
+    sides: Any = (e.args for e in rest if isinstance(e, sympy.Eq))
+    sums: Any = (sympy.expand(left - right) for left, right in sides)
+    return equal, [s for s in dict.fromkeys(sums) if s.free_symbols and all(map(_is_product, s.as_coefficients_dict()))]
 
 
 def _solved(left: Any, right: Any) -> tuple[Any, Any] | None:

@@ -1,0 +1,50 @@
+"""Graphs that run only for sizes which a guard says are equal: `16 * (h // 2) * (w // 2) == 1024` in front of a linear layer."""
+
+import pytest
+import sympy
+import torch
+from torch import nn
+from torch.utils._sympy.functions import FloorDiv
+
+from mlirc.frontend.size_equalities import _remainder
+
+
+@pytest.mark.parametrize("training", [False, True])
+@pytest.mark.parametrize("shape", [(16, 16), (8, 32)])
+def test_images_that_fill_a_linear_layer(shape, training):
+    torch._dynamo.reset()
+    torch.manual_seed(0)
+    layers = nn.Conv2d(3, 16, 3, stride=2, padding=1), nn.ReLU(), nn.Flatten(), nn.Linear(1024, 4)
+    model = nn.Sequential(*layers).train(training)
+    compiled = torch.compile(model, backend="mlirc", dynamic=True, options={"fallback": "error"})
+    for n in (4, 6):
+        x = torch.randn(n, 3, *shape)
+        with torch.set_grad_enabled(training):
+            made, expected = compiled(x), model(x)
+        torch.testing.assert_close(made, expected)
+        if training:
+            given, right = (torch.autograd.grad(y.square().sum(), model[0].weight)[0] for y in (made, expected))
+            torch.testing.assert_close(given, right, rtol=1e-4, atol=1e-4)
+
+
+def test_a_relation_is_divided_out():
+    a, b, n = sympy.symbols("a b n", integer=True, positive=True)
+    half = FloorDiv(a, sympy.Integer(2))
+    relation = sympy.expand(16 * half * b + 16 * b - 1024)
+    assert _remainder(16 * half * b + 16 * b, [relation]) == 1024
+    assert _remainder(sympy.expand(n * (16 * half * b + 16 * b)), [relation]) == 1024 * n
+    assert _remainder(32 * half**2 * b, [relation]) == sympy.expand(2048 * half - 2048 + 32 * b)
+    for other in (
+        8 * half * b,
+        16 * half,
+        16 * b,
+        n + 3,
+        sympy.Integer(7),
+    ):  # no whole multiple of the relation is in these
+        assert _remainder(other, [relation]) == other
+
+
+def test_division_ends():
+    """With x*y as what is highest of x*y == x**2 + y**2, x**2*y would come again and again."""
+    x, y = sympy.symbols("x y", integer=True, positive=True)
+    assert _remainder(x**2 * y, [x * y - x**2 - y**2]) == -(y**3)
