@@ -11,6 +11,8 @@ from mlirc.lowering.ledger import Ledger
 from mlirc.lowering.liveness import byte_size
 from mlirc.lowering.source_lines import source_line
 
+AT_ONCE = 8  # kernels whose reads a merged one has in flight
+
 
 @dataclass(frozen=True)
 class RunTogether:
@@ -103,24 +105,13 @@ def merge(group: list[Any]) -> None:
         ip=ir.InsertionPoint(last),
     )
     block = ir.Block.create_at_start(made.regions[0], [x.type for x in operands], [last.location] * len(operands))
-    given, results, maps = iter(block.arguments), [], []
-    for op in group:
-        old = op.regions[0].blocks[0]
-        values: dict[ir.Value, ir.Value] = {x: next(given) for x in old.arguments}
-        for item in old.operations:
-            if item.operation.name == "mlircx.yield":
-                results += [values[x] for x in item.operands]
-                maps += attribute_value(item.attributes["maps"])
-                continue
-            copied = ir.Operation.create(
-                item.operation.name,
-                results=[x.type for x in item.results],
-                operands=[values[x] for x in item.operands],
-                attributes=dict(item.attributes.items()),
-                loc=item.location,
-                ip=ir.InsertionPoint(block),
-            )
-            values |= dict(zip(item.results, copied.results, strict=True))
+    given = iter(block.arguments)
+    values: dict[ir.Value, ir.Value] = {x: next(given) for op in group for x in op.regions[0].blocks[0].arguments}
+    for first in range(0, len(group), AT_ONCE):
+        copy(block, [list(op.regions[0].blocks[0].operations) for op in group[first : first + AT_ONCE]], values)
+    ends = [list(op.regions[0].blocks[0].operations)[-1] for op in group]
+    results = [values[x] for end in ends for x in end.operands]
+    maps = [text for end in ends for text in attribute_value(end.attributes["maps"])]
     attributes = {"maps": ir.ArrayAttr.get([ir.StringAttr.get(text) for text in maps])}
     ir.Operation.create(
         "mlircx.yield", operands=results, attributes=attributes, loc=last.location, ip=ir.InsertionPoint(block)
@@ -132,6 +123,24 @@ def merge(group: list[Any]) -> None:
     move_views(made)
     for op in group:
         op.erase()
+
+
+def copy(block: ir.Block, bodies: list[list[Any]], values: dict[ir.Value, ir.Value]) -> None:
+    """The ops of kernels, without their yields, to the end of the block: what leads to the first reduction of each before any
+    reduction, so that all their reads are on the way at once. `values`: the old ones -> the new ones."""
+    folds = [next(k for k, item in enumerate(body) if item.operation.name == "mlirc.reduce") for body in bodies]
+    early = [item for body, fold in zip(bodies, folds, strict=True) for item in body[:fold]]
+    late = [item for body, fold in zip(bodies, folds, strict=True) for item in body[fold:-1]]
+    for item in (*early, *late):
+        made = ir.Operation.create(
+            item.operation.name,
+            results=[x.type for x in item.results],
+            operands=[values[x] for x in item.operands],
+            attributes=dict(item.attributes.items()),
+            loc=item.location,
+            ip=ir.InsertionPoint(block),
+        )
+        values |= dict(zip(item.results, made.results, strict=True))
 
 
 def move_views(made: Any) -> None:
