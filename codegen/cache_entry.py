@@ -16,6 +16,10 @@ _DIGEST = 32
 _START = len(MAGIC) + _DIGEST + 8
 
 
+# What comes of data that somebody else put behind a right hash: it has other keys or types, or code that cannot be loaded.
+UNREADABLE = (AttributeError, LookupError, RuntimeError, TypeError, ValueError)
+
+
 class DamagedEntry(ValueError):
     """The bytes are not an entry of this cache for this key: says what is wrong with them."""
 
@@ -53,7 +57,7 @@ def unpack(content: bytes, key: str) -> Entry:
             blobs.append(content[end : end + length])
             end += length
         keys, data = header["keys"], header["data"]
-    except (KeyError, TypeError, ValueError) as error:  # whoever made the hash did not make the rest as `pack` does
+    except UNREADABLE as error:  # whoever made the hash did not make the rest as `pack` does
         raise DamagedEntry("it was not written by this cache") from error
     if end != len(content):
         raise DamagedEntry("it was not written by this cache")

@@ -51,9 +51,12 @@ class CacheFolder:
         """The entry, verified; None where there is none or it is damaged, which is reported, and removed."""
         path = self._path(kind, key)
         try:
-            with open(os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC), "rb") as file:
-                if os.fstat(file.fileno()).st_uid != os.getuid():
+            with open(os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC | os.O_NONBLOCK), "rb") as file:
+                status = os.fstat(file.fileno())
+                if status.st_uid != os.getuid():
                     raise DamagedEntry("it belongs to another user")
+                if not stat.S_ISREG(status.st_mode):
+                    raise DamagedEntry("it is no file")
                 entry = unpack(file.read(), key)
         except FileNotFoundError:
             self.counts[kind, "missed"] += 1

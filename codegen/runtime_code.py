@@ -4,7 +4,7 @@ import threading
 from collections.abc import Callable, Iterable
 
 from mlirc.codegen import environment
-from mlirc.codegen.cache_entry import Entry
+from mlirc.codegen.cache_entry import UNREADABLE, Entry
 from mlirc.codegen.cache_folder import folder
 from mlirc.codegen.environment import ChangedSources
 from mlirc.codegen.llvm import Code, compile_ir, load_object
@@ -23,7 +23,10 @@ def runtime_code(text: str) -> Code:
         return compile_ir(text, opt_level=1)
     entry = found.get(KIND, key)
     if entry is not None:
-        return load_object(entry.blobs[0])
+        try:
+            return load_object(entry.blobs[0])
+        except UNREADABLE as error:
+            found.forget(KIND, key, f"its code cannot be loaded: {error}")
     code = compile_ir(text, opt_level=1)
     found.put(KIND, [key], Entry({}, [code.object_bytes]))
     return code

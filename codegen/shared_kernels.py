@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from weakref import WeakValueDictionary
 
 from mlirc.codegen import background, environment
-from mlirc.codegen.cache_entry import Entry
+from mlirc.codegen.cache_entry import UNREADABLE, Entry
 from mlirc.codegen.cache_folder import CacheFolder
 from mlirc.codegen.llvm import Code, compile_ir, load_object
 
@@ -94,7 +94,7 @@ def _read(folder: CacheFolder, key: str) -> LoadedKernels | None:
         code, names = load_object(entry.blobs[0]), entry.data["names"]
         for name in names.values():
             code.address(name)
-    except (KeyError, RuntimeError) as error:
+    except UNREADABLE as error:
         folder.forget(KIND, _name_on_disk(key), f"its code cannot be loaded: {error}")
         return None
     return add(code, names)[key].loaded

@@ -16,7 +16,7 @@ from typing import Any
 from torch.fx import GraphModule
 
 from mlirc.codegen import environment, stored_program
-from mlirc.codegen.cache_entry import Entry
+from mlirc.codegen.cache_entry import UNREADABLE, Entry
 from mlirc.codegen.cache_folder import OFF, VARIABLE, CacheFolder, folder, is_off
 from mlirc.codegen.environment import ChangedSources
 from mlirc.codegen.program import Program
@@ -150,10 +150,10 @@ def _load(place: Place, report: GraphReport) -> Compiled | None:
         if data["prepare"] is not None:
             prepared = Prepared(stored_program.from_data(data["prepare"], entry.blobs), data["prepare"]["parameters"])
         outputs = [(kind, x) for kind, x in data["outputs"]]
-    except (KeyError, RuntimeError, ValueError) as error:
+        _read_report(data["report"], report)
+    except UNREADABLE as error:
         place.folder.forget(KIND, place.key, f"it cannot be loaded: {type(error).__name__}: {error}")
         return None
-    _read_report(entry.data["report"], report)
     return Compiled(program, prepared, data["inputs"], outputs)
 
 

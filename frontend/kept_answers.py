@@ -20,6 +20,9 @@ def kept_answer(kind: str, text: str, find_out: Callable[[], Any]) -> Any:
     if place is None:
         return find_out()
     entry = place.get(kind, key)
+    if entry is not None and set(entry.data) != {"answer"}:
+        place.forget(kind, key, "it is no answer")
+        entry = None
     if entry is None:
         entry = Entry({"answer": find_out()})
         place.put(kind, [key], entry)

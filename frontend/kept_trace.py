@@ -23,7 +23,7 @@ from torch.fx import GraphModule
 from torch.utils._python_dispatch import _disable_current_modes
 
 from mlirc.codegen import environment
-from mlirc.codegen.cache_entry import Entry
+from mlirc.codegen.cache_entry import UNREADABLE, Entry
 from mlirc.codegen.cache_folder import CacheFolder, folder
 from mlirc.codegen.environment import ChangedSources
 from mlirc.frontend import trace_metadata
@@ -116,7 +116,7 @@ class KeptTrace:
             forward_key, arguments = data["forward"]
             places = {tuple(absent): (key, n) for absent, key, n in data["backward"]}
             positions, detach = list(data["positions"]), list(data["detach"])
-        except (AttributeError, LookupError, TypeError, ValueError) as error:
+        except UNREADABLE as error:
             self.folder.forget(KIND, self.key, f"it cannot be read: {type(error).__name__}: {error}")
             return None
         forward = load_graph(self.folder, forward_key, "forward" if training else "inference", arguments)

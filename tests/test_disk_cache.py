@@ -20,7 +20,9 @@ from mlirc.cli import main
 from mlirc.codegen import cache_folder, environment
 from mlirc.codegen.cache_entry import MAGIC, DamagedEntry, Entry, pack, unpack
 from mlirc.codegen.cache_folder import CacheFolder, RefusedFolder
+from mlirc.codegen.runtime_code import runtime_code
 from mlirc.frontend import statistics
+from mlirc.frontend.kept_answers import kept_answer
 from mlirc.lowering.pass_manager import passes
 
 STRICT = {"fallback": "error"}
@@ -271,15 +273,51 @@ def test_a_damaged_file_is_reported_and_made_anew(folder, damage):
     unpack(path.read_bytes(), path.stem)
 
 
-def test_an_entry_whose_code_cannot_be_loaded(folder):
+def replace(path, entry):
+    """What somebody else wrote, behind a right hash; nothing was warned of yet."""
+    path.write_bytes(pack([path.stem], entry))
+    cache_folder.warn.cache_clear()
+
+
+def test_an_entry_that_cannot_be_loaded(folder):
     x = torch.randn(9)
     run(pointwise, x)
     (path,) = files(folder)
-    entry = unpack(path.read_bytes(), path.stem)
-    path.write_bytes(pack([path.stem], Entry(entry.data, [b"no object file"] * len(entry.blobs))))
-    with pytest.warns(UserWarning, match="it cannot be loaded"):
-        assert torch.equal(run(pointwise, x), pointwise(x))
-    assert states() == ["miss", "miss"]
+    good = path.read_bytes()
+    entry = unpack(good, path.stem)
+    no_code = Entry(entry.data, [b"no object file"] * len(entry.blobs))
+    for odd in (
+        no_code,
+        Entry(entry.data),
+        Entry({}),
+        Entry({"graph": [3]}),
+        Entry(entry.data | {"report": 3}, entry.blobs),
+    ):
+        replace(path, odd)
+        with pytest.warns(UserWarning, match="it cannot be loaded"):
+            assert torch.equal(run(pointwise, x), pointwise(x))
+        assert set(states()) == {"miss"} and len(path.read_bytes()) == len(good)
+
+
+def test_code_and_answers_that_cannot_be_loaded(folder):
+    text = "define i64 @three() { ret i64 3 }"
+    for _ in range(2):
+        assert runtime_code(text).address("three") and kept_answer("mask", "question", lambda: True)
+        assert len(files(folder, "runtime")) == len(files(folder, "mask")) == 1
+    for kind, ask in (
+        ("runtime", lambda: runtime_code(text).address("three")),
+        ("mask", lambda: kept_answer("mask", "question", lambda: True)),
+    ):
+        for odd in (Entry({}), Entry({"names": {}}, [b"no object file"])):
+            replace(files(folder, kind)[0], odd)
+            with pytest.warns(UserWarning, match="and makes it anew"):
+                assert ask()
+
+
+def test_what_is_no_file(folder):
+    os.mkfifo(folder.path / "a.graph")
+    with pytest.warns(UserWarning, match="it is no file"):
+        assert folder.get("graph", "a") is None
 
 
 def test_an_entry_under_another_name(folder):
