@@ -151,8 +151,8 @@ def structure(launch: Any) -> tuple:
         number[argument] = len(number)
     ops = []
     for op in block.operations:
-        attributes = tuple((name, str(attr)) for name, attr in op.attributes.items() if name != "message")
-        results = tuple(str(r.type) for r in op.results)
+        attributes = tuple(x for x in op.attributes.items() if x[0] != "message")  # MLIR makes one of equal ones
+        results = tuple(r.type for r in op.results)
         ops.append((op.operation.name, tuple(number[x] for x in op.operands), results, attributes))
         for result in op.results:
             number[result] = len(number)

@@ -24,7 +24,7 @@ from mlirc.lowering.ledger import Ledger
 from mlirc.lowering.pass_errors import describe
 from mlirc.lowering.pipeline_parser import PipelineError, Step, make_pass, parse
 from mlirc.lowering.stage_forms import refusal, stage_of
-from mlirc.lowering.verify_stage import verify_stage
+from mlirc.lowering.verify_stage import Known, verify_stage
 
 
 class PassError(RuntimeError):
@@ -105,10 +105,11 @@ class PassRun:
 
 @dataclass
 class PipelineRun:
-    """What running a pipeline left behind besides the module: timings and the ledger."""
+    """What running a pipeline left behind besides the module: timings, the ledger, and which kernels were found right."""
 
     passes: list[PassRun] = field(default_factory=list)
     ledger: Ledger = field(default_factory=Ledger)
+    known: Known = field(default_factory=set)
 
 
 def functions(module: Any) -> Iterator[Any]:
@@ -118,12 +119,12 @@ def functions(module: Any) -> Iterator[Any]:
             yield op
 
 
-def verify_forms(module: Any) -> None:
-    """Check every function of ours against the form that it is in. Raises StageError."""
+def verify_forms(module: Any, known: Known | None = None) -> None:
+    """Check every function of ours against the form that it is in. `known` grows. Raises StageError."""
     for function in functions(module):
         stage = stage_of(function)
         if stage:
-            verify_stage(function, stage)
+            verify_stage(function, stage, known)
 
 
 def run_pipeline(
@@ -154,16 +155,16 @@ def run_pipeline(
             record.passes.append(PassRun(str(step), time.perf_counter() - start))
             if after_pass:
                 after_pass(str(step), module)
-        _verify_result(module, before)
+        _verify_result(module, before, record.known)
     return record
 
 
-def _verify_result(module: ir.Module, before: list[tuple[Step, Any]]) -> None:
-    wrong = _wrong_form(module)
+def _verify_result(module: ir.Module, before: list[tuple[Step, Any]], known: Known) -> None:
+    wrong = _wrong_form(module, known)
     for step, given in reversed(before):
         if wrong is None:
             return
-        earlier = _wrong_form(given)
+        earlier = _wrong_form(given, known)
         if earlier is None:
             raise _pass_error(step, given, wrong) from wrong
         wrong = earlier
@@ -171,9 +172,9 @@ def _verify_result(module: ir.Module, before: list[tuple[Step, Any]]) -> None:
         raise wrong
 
 
-def _wrong_form(module: Any) -> StageError | None:
+def _wrong_form(module: Any, known: Known) -> StageError | None:
     try:
-        verify_forms(module)
+        verify_forms(module, known)
     except StageError as error:
         return error
     return None

@@ -15,15 +15,21 @@ from mlirc.dialects.symbols import Int
 from mlirc.dialects.tensor_types import info_of
 from mlirc.lowering.attention_call import verify_attention, verify_backward
 from mlirc.lowering.convolution_call import verify_convolution
+from mlirc.lowering.kernel_nodes import structure
 from mlirc.lowering.kernel_verifier import StageError, expect, list_attribute, text_attribute, verify_kernel
 from mlirc.lowering.stage_forms import ATEN, GENERATED, MADE_BY, NUMBERS, may_hold
 
+Known = set[tuple]
+"""Kernels that were found right, as `body_key` has them: most kernels of a net are equal, and stay as they are from the form in
+which memory is planned to the lowered one."""
 
-def verify_stage(function: Any, stage: str) -> None:
+
+def verify_stage(function: Any, stage: str, known: Known | None = None) -> None:
     """Raises StageError, one line with the op, its source line, what was expected and what to do.
 
-    `stage` is "graph", "kernel", "memory" or "lowered". Needs an entered context.
+    `stage` is "graph", "kernel", "memory" or "lowered". `known` grows. Needs an entered context.
     """
+    known = set() if known is None else known
     block = function.regions[0].blocks[0]
     siblings = function.operation.block.operations
     kernels = {attribute_value(op.attributes["sym_name"]) for op in siblings if "sym_name" in op.attributes}
@@ -44,7 +50,10 @@ def verify_stage(function: Any, stage: str) -> None:
                 raise StageError(op, f"a result's type is not one of ours: {error}", "see tensor_types.py") from error
         if name in CHECKS:
             CHECKS[name](op)
+        if name in BODIES:
+            verify_body(op, known)
         if name == "mlircx.run":
+            verify_run(op)
             kernel = text_attribute(op, "kernel")
             expect(kernel in kernels, op, f"no function @{kernel} in the module", "run lower-kernels")
     if stage in ("memory", "lowered"):
@@ -136,6 +145,26 @@ def verify_device(op: Any) -> None:
     expect(len(devices) <= 1, op, f"tensors on {' and '.join(devices)}", "a kernel is on one device: copy what is not")
 
 
+def verify_body(op: Any, known: Known) -> None:
+    """Of a kernel, launch or run."""
+    key = body_key(op)
+    if key is None or key not in known:
+        BODIES[op.operation.name](op)
+        if key is not None:
+            known.add(key)
+
+
+def body_key(op: Any) -> tuple | None:
+    """All that BODIES look at; None where it cannot be told, as the op is wrong."""
+    try:
+        (block,) = (block for region in op.regions for block in region.blocks)
+        inputs = op.attributes.get("inputs", None)
+        values = tuple(x.type for x in (*block.arguments, *op.results))
+        return inputs, isinstance(op.attributes["label"], ir.StringAttr), values, structure(op)
+    except (KeyError, IndexError, ValueError, TypeError):
+        return None
+
+
 def verify_kernel_op(op: Any) -> None:
     verify_device(op)
     yields = verify_kernel(op, [info_of(x) for x in op.operands])
@@ -196,8 +225,8 @@ def verify_call(op: Any) -> None:
 
 
 def verify_run(op: Any) -> None:
+    """But for its body."""
     list_attribute(op, "symbols")
-    verify_launch(op)
     checks = sum(item.operation.name == "mlirc.check_index" for item in op.regions[0].blocks[0].operations)
     messages = attribute_value(op.attributes["messages"]) if "messages" in op.attributes else []
     expect(len(messages) == checks, op, f"{len(messages)} messages for {checks} check_index", "one for each")
@@ -216,11 +245,13 @@ CHECKS: dict[str, Callable[[Any], None]] = {
     "mlirc.convolution_add": verify_convolution,
     "mlirc.convolution_input_gradient": verify_convolution,
     "mlirc.convolution_weight_gradient": verify_convolution,
-    "mlircx.kernel": verify_kernel_op,
     "mlircx.aten": verify_aten,
     "mlircx.aten_effect": verify_aten,
     "mlirc.slot": verify_slot,
-    "mlircx.launch": verify_launch,
     "mlircx.call": verify_call,
-    "mlircx.run": verify_run,
+}
+BODIES: dict[str, Callable[[Any], None]] = {
+    "mlircx.kernel": verify_kernel_op,
+    "mlircx.launch": verify_launch,
+    "mlircx.run": verify_launch,
 }

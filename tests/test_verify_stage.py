@@ -3,17 +3,18 @@
 import pytest
 
 from mlirc.dialects.bindings import context, ir
+from mlirc.lowering import verify_stage as verify_stage_module
 from mlirc.lowering.kernel_verifier import StageError
 from mlirc.lowering.verify_stage import verify_stage
 
 X = "tensor<4x8xf32>"
 
 
-def verify(stage: str, body: str, result: str = X, attributes: str = "") -> None:
+def verify(stage: str, body: str, result: str = X, attributes: str = "", known: set[tuple] | None = None) -> None:
     text = f"func.func @graph(%x: {X}) -> {result} {attributes} {{\n{body}\n}}"
     with context():
         module = ir.Module.parse(text)
-        verify_stage(module.body.operations[0], stage)
+        verify_stage(module.body.operations[0], stage, known)
 
 
 def kernel(body: str, parallel: str = "4, 8", inner: str = "") -> str:
@@ -59,6 +60,30 @@ BODY = f"{{\n^bb0(%a: {X}):\n{READ}\n{YIELD}\n}}"
 def test_wrong_runs(text, message):
     with pytest.raises(StageError, match=message):
         verify("lowered", text, attributes=ARENA)
+
+
+def test_equal_kernels_are_verified_once(monkeypatch):
+    """And others, equal but for a type, a map or a size, each."""
+    seen = []
+    plain = verify_stage_module.verify_kernel
+    monkeypatch.setattr(verify_stage_module, "verify_kernel", lambda op, infos: seen.append(op) or plain(op, infos))
+    known: set[tuple] = set()
+    one = lowered(BODY)
+    verify("lowered", one, attributes=ARENA, known=known)
+    verify("lowered", one.replace('label = "x"', 'label = "y"'), attributes=ARENA, known=known)
+    verify("memory", one.replace("mlircx.run", "mlircx.launch"), attributes=ARENA, known=known)
+    assert len(seen) == 1
+    verify("lowered", one.replace('parallel = "4, 8"', 'parallel = "4, 8, 1"'), attributes=ARENA, known=known)
+    assert len(seen) == 2
+    wrong = {
+        lowered(BODY.replace("4x8", "8x4")): "the body takes",
+        one.replace('"d0, d1"]', '"d0"]'): "map 0 has 1 indices",
+        one.replace("inputs = 1", "inputs = 2"): "the body takes",
+        one.replace('label = "x"', "label = 1 : i64"): "no text attribute label",
+    }
+    for text, message in wrong.items():
+        with pytest.raises(StageError, match=message):
+            verify("lowered", text, attributes=ARENA, known=known)
 
 
 def test_right_forms_pass():
