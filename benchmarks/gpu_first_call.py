@@ -17,14 +17,18 @@ from pathlib import Path
 
 ROOT = Path(__file__).parents[1]
 CACHES = ("TORCHINDUCTOR_CACHE_DIR", "TRITON_CACHE_DIR", "MLIRC_CACHE_DIR")
+UNSET = ("TORCHINDUCTOR_FORCE_DISABLE_CACHES", "PYTHONDONTWRITEBYTECODE")
 WAYS = ("inference", "training")
 
 
-def in_fresh_process(model: str, way: str, backend: str, timeout: float = 300) -> float:
-    """Seconds of `first_call` in a new Python with empty caches. Raises RuntimeError with its last lines when that fails."""
+def in_fresh_process(model: str, way: str, backend: str, bytecode: Path, timeout: float = 300) -> float:
+    """Seconds of `first_call` in a new Python with empty caches, but for `bytecode`, a folder for that of Python's modules: an
+    installation has it, where it was not left out. Raises RuntimeError with its last lines when that fails.
+    """
     with tempfile.TemporaryDirectory() as folder:
-        environment = {k: v for k, v in os.environ.items() if k != "TORCHINDUCTOR_FORCE_DISABLE_CACHES"}
+        environment = {k: v for k, v in os.environ.items() if k not in UNSET}
         environment |= {name: str(Path(folder, name)) for name in CACHES}
+        environment["PYTHONPYCACHEPREFIX"] = str(bytecode)
         command = [sys.executable, "-W", "ignore", "-m", "benchmarks.gpu_first_call", model, way, backend]
         done = subprocess.run(command, env=environment, cwd=ROOT, capture_output=True, text=True, timeout=timeout)
     if done.returncode:

@@ -34,11 +34,10 @@ def libraries(gm: GraphModule) -> None:
         work = _multiply if node.target in PRODUCTS else _attend if node.target == ATTENTION else None
         if work is None:
             continue
-        example = node.args[-1].meta["val"] if work is _multiply else node.args[0].meta["val"]
-        key = work, example.device, example.dtype
-        if example.device.type == "cuda" and key not in _begun:
-            _begun.add(key)
-            background.start(_tried, work, example.device, example.dtype)
+        x = node.all_input_nodes[0].meta.get("val")
+        if isinstance(x, torch.Tensor) and x.device.type == "cuda" and (work, x.device, x.dtype) not in _begun:
+            _begun.add((work, x.device, x.dtype))
+            background.start(_tried, work, x.device, x.dtype)
 
 
 def _tried(work: Callable[..., None], *args: Any) -> None:
