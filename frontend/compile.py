@@ -19,6 +19,7 @@ from mlirc.frontend import graph_cache, statistics
 from mlirc.frontend.errors import CompilationError, DeviceError, UnsupportedGraph
 from mlirc.frontend.garbage import collector_paused
 from mlirc.frontend.graph_text import constants
+from mlirc.frontend.older_torch import static_inputs
 from mlirc.frontend.options import CUDA_GRAPH_MODES, Options
 from mlirc.frontend.pending import Pending
 from mlirc.lowering import pipelines
@@ -89,7 +90,7 @@ def parameter_positions(kind: str) -> list[int]:
     tracing = TracingContext.try_get()
     if kind != "inference" or tracing is None or tracing.fw_metadata is None:
         return []
-    return list(tracing.fw_metadata.static_input_indices or ())
+    return static_inputs(tracing.fw_metadata)
 
 
 def uses_gpu(gm: GraphModule) -> bool:

@@ -3,10 +3,12 @@
 * Errors of factorizations (`torch.linalg.cholesky` of what is not positive definite) do not surface: the call that raises them
   gives no result, and is dropped.
 * The sums of attention in float64 are promised as float32; its kernel gives float64.
+* Parameters are counted as if the tokens of effects did not come before them.
 """
 
 import operator
 from functools import cache
+from typing import Any
 
 import torch
 from torch._higher_order_ops import effects
@@ -24,6 +26,17 @@ def keep_errors() -> None:
     check = aten._linalg_check_errors.default
     if effects._get_effect(check) is None:
         effects._register_effectful_op(check, effects._EffectType.ORDERED)
+
+
+def static_inputs(metadata: Any) -> list[int]:
+    """Positions of the placeholders that hold parameters and buffers, by the metadata of a graph traced for inference."""
+    positions = list(metadata.static_input_indices or ())
+    if metadata.tokens:
+        from torch._functorch._aot_autograd.graph_capture_wrappers import handle_effect_tokens_fn
+
+        if "static_input_indices" not in handle_effect_tokens_fn.__code__.co_names:  # it moves them behind the tokens
+            return [k + len(metadata.tokens) for k in positions]
+    return positions
 
 
 def widen_sums(gm: GraphModule) -> None:
