@@ -30,7 +30,7 @@ def keep_errors() -> None:
 
 def static_inputs(metadata: Any) -> list[int]:
     """Positions of the placeholders that hold parameters and buffers, by the metadata of a graph traced for inference."""
-    positions = list(metadata.static_input_indices or ())
+    positions: list[int] = list(metadata.static_input_indices or ())
     if metadata.tokens:
         from torch._functorch._aot_autograd.graph_capture_wrappers import handle_effect_tokens_fn
 
