@@ -196,6 +196,7 @@ def load_libraries() -> None:
 _LESSER_CPU = {("x86_64", 32): "x86-64-v3", ("x86_64", 16): "x86-64-v2"}
 
 
+@cache
 def cpu_name_and_features(target: CpuTarget) -> tuple[str, str]:
     """What LLVM is told of the processor: the host's name and features, or a lesser one's of `target`'s width."""
     lesser = _LESSER_CPU.get((target.arch, target.vector_bytes))
