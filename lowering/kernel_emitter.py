@@ -13,7 +13,7 @@ import torch
 from mlirc.dialects import symbols
 from mlirc.dialects.symbols import Int
 from mlirc.lowering.cpu_target import CpuTarget
-from mlirc.lowering.kernel_axes import Vector
+from mlirc.lowering.kernel_axes import Axis, Vector
 from mlirc.lowering.kernel_memory import load, pointer
 from mlirc.lowering.kernel_nodes import Access, Linear, Node, is_index
 from mlirc.lowering.vector_builder import FunctionText, Value, VectorBuilder
@@ -147,6 +147,17 @@ class Emitter:
         if key not in self.env:
             self.env[key] = self.builder(torch.int64, True).add(self.splat(value), self.lane_numbers())
         return self.env[key]
+
+    def position(self, axes: Sequence[Axis], wide: bool) -> Value:
+        """The row-major position among `axes`."""
+        b, total, running = self.builder(torch.int64, wide), None, 1
+        for axis in reversed(axes):
+            index = self.point(axis.name, wide)
+            stride = self.integer(running)
+            term = index if running == 1 else b.mul(index, self.splat(stride) if wide else stride)
+            total = term if total is None else b.add(total, term)
+            running = running * axis.size
+        return b.constant(0) if total is None else total
 
     # ---- values
 

@@ -22,6 +22,7 @@ from mlirc.lowering.kernel_emitter import Emitter
 from mlirc.lowering.kernel_loops import Loops
 from mlirc.lowering.kernel_nodes import Kernel
 from mlirc.lowering.kernel_partials import Partials, partial_bytes
+from mlirc.lowering.kernel_row_pairs import RowPairs, has_row_pairs
 from mlirc.lowering.kernel_schedule import Schedule, make_schedule
 from mlirc.lowering.kernel_streams import FENCE, choose_streams
 from mlirc.lowering.kernel_threads import GRAIN, Split, choose_split
@@ -95,10 +96,17 @@ def _share(e: Emitter, loops: Loops, schedule: Schedule, split: Split) -> None:
         count = e.integer(symbols.product(a.size for a in split.axes))
         lo, hi = _part(e, count)
 
-        def body(unit: Value, state: list[Value]) -> list[Value]:
+        def enter(unit: Value) -> None:
             _decode(e, split.axes, unit)
             e.enter(*(a.name for a in split.axes))
             loops.skip = len(split.axes)
+
+        if has_row_pairs(loops, split.axes):
+            RowPairs(loops, enter).emit(lo, hi)
+            return
+
+        def body(unit: Value, state: list[Value]) -> list[Value]:
+            enter(unit)
             loops.start()
             return state
 

@@ -92,17 +92,7 @@ class Loops:
 
     def passes(self) -> None:
         e, schedule = self.e, self.schedule
-        left = iter(enumerate(schedule.passes))
-        for k, step in left:
-            e.nodes = step.nodes
-            e.kept = {node: access for node, (first, access) in schedule.kept.items() if first <= k}
-            e.accesses = accesses_of(step, e.kept)
-            self.ahead = fetched_ahead(schedule, step)
-            e.enter()
-            joined = joined_passes(self, k)
-            e.env.update(joined.emit() if joined else self.run_pass(step))
-            if joined:
-                next(left)
+        self.run_passes(0, len(schedule.passes))
         e.nodes, e.accesses, e.kept = (), (), {}
         if self.partials:
             # no value of this point is needed any more by who is still behind, nor what the outputs may overwrite
@@ -113,6 +103,24 @@ class Loops:
         self.write_outer()
         if self.partials:
             e.lines.append("}")
+
+    def run_passes(self, first: int, end: int) -> None:
+        left = iter(range(first, end))
+        for k in left:
+            self.enter_pass(k)
+            joined = joined_passes(self, k)
+            self.e.env.update(joined.emit() if joined else self.run_pass(self.schedule.passes[k]))
+            if joined:
+                next(left)
+
+    def enter_pass(self, number: int, compute: bool = True) -> None:
+        e, step = self.e, self.schedule.passes[number]
+        e.nodes = step.nodes
+        e.kept = {node: access for node, (first, access) in self.schedule.kept.items() if first <= number}
+        e.accesses = accesses_of(step, e.kept)
+        self.ahead = fetched_ahead(self.schedule, step)
+        if compute:
+            e.enter()
 
     def precompute(self, node: Node) -> None:
         self.e.value(node)
@@ -333,7 +341,7 @@ class Loops:
             x = e.operand(fold.node.operands[0], wide)
             if mask is not None:
                 x = b.select(mask, x, b.constant(fold.identity_value(), x.dtype))
-            index = self.position(wide) if fold.kind.startswith("arg") else None
+            index = e.position(self.schedule.axes, wide) if fold.kind.startswith("arg") else None
             mine = state[len(result) : len(result) + len(fold.dtypes)]
             mine = fold.step(b, mine, x, index)
             result += mine
@@ -352,18 +360,6 @@ class Loops:
 
     def write(self, output: Output) -> None:
         store(self.e, output.access, output.node)
-
-    def position(self, wide: bool) -> Value:
-        """The row-major position among the inner axes."""
-        e = self.e
-        b, total, running = e.builder(torch.int64, wide), None, 1
-        for axis in reversed(self.schedule.axes):
-            index = e.point(axis.name, wide)
-            stride = e.integer(running)
-            term = index if running == 1 else b.mul(index, e.splat(stride) if wide else stride)
-            total = term if total is None else b.add(total, term)
-            running = running * axis.size
-        return b.constant(0) if total is None else total
 
 
 def accesses_of(step: Pass, kept: dict[Node, Access]) -> list[Access]:

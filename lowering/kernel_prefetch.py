@@ -7,7 +7,7 @@ Before: the two take turns.  After: the costliest pass over a row asks for what 
 from typing import TYPE_CHECKING
 
 from mlirc.lowering.kernel_memory import advance, is_unit, unit_pointer
-from mlirc.lowering.kernel_nodes import Access
+from mlirc.lowering.kernel_nodes import Access, Node
 from mlirc.lowering.kernel_schedule import Pass, Schedule
 
 if TYPE_CHECKING:
@@ -22,9 +22,10 @@ LEAST, MOST = (
 
 def fetched_ahead(schedule: Schedule, step: Pass) -> list[Access]:
     """What pass `step` asks for: the reads of rows, if it is a later one that computes much."""
-    if not schedule.outer or not schedule.vector_inside or step is schedule.passes[0]:
+    if not schedule.outer or not schedule.vector_inside or len(schedule.passes) < 2:
         return []
-    if all(n.cheap for n in step.nodes) or step is not max(schedule.passes, key=_cost):
+    costs = [_cost(schedule, p) for p in schedule.passes]
+    if all(n.cheap for n in _along(schedule, step)) or _cost(schedule, step) < max(costs):
         return []
     found: dict[tuple, Access] = {}
     for node in (n for p in schedule.passes for n in p.nodes):
@@ -33,8 +34,15 @@ def fetched_ahead(schedule: Schedule, step: Pass) -> list[Access]:
     return list(found.values())
 
 
-def _cost(step: Pass) -> int:
-    return sum(n.cost for n in step.nodes)
+def _along(schedule: Schedule, step: Pass) -> list[Node]:
+    """What is computed at each point of a row, not read back."""
+    number = schedule.passes.index(step)
+    kept = {n for n, (first, _) in schedule.kept.items() if first <= number}
+    return [n for n in step.nodes if n not in kept and schedule.axes[-1].name in n.dims]
+
+
+def _cost(schedule: Schedule, step: Pass) -> int:
+    return sum(n.cost for n in _along(schedule, step))
 
 
 def _is_row(schedule: Schedule, access: Access) -> bool:
