@@ -30,7 +30,7 @@ def test_exp_of_at_most_zero(lanes):
 
 
 def test_gelu():
-    """No worse than eager anywhere, in the mean of a stretch of numbers; the same special values."""
+    """No worse than eager anywhere, in the mean of a stretch of numbers; special values as its definition has them."""
     kernel = NativeKernel(
         [info(f32, "8192")], "8192", "", lambda k, x: [(k.gelu(k.read(x, k.dims)), k.dims, info(f32, "8192"))]
     )
@@ -45,7 +45,8 @@ def test_gelu():
     special = torch.tensor([INF, -INF, NAN, -NAN, -0.0, 0.0, 1e-45, -1e-45, 3e38, -3e38, -5.6, 5.6, -1e30])
     x[: len(special)] = special
     kernel([x], [out])
-    torch.testing.assert_close(out, torch.nn.functional.gelu(x), rtol=1e-7, atol=1e-7, equal_nan=True)
+    exact = x.double() * torch.special.ndtr(x.double())  # eager's own infinity is NaN with AVX-512 in torch 2.11
+    torch.testing.assert_close(out, exact.float(), rtol=2e-7, atol=1e-7, equal_nan=True)
     assert out[4].signbit() and not out[5].signbit()
     grid = torch.arange(1, 8) * 0.8 - 0.4  # where the intervals meet
     x = (grid.view(torch.int32)[:, None] + torch.arange(-512, 512, dtype=torch.int32)).view(f32).flatten()

@@ -26,7 +26,7 @@ def inputs(rows: int, width: int, dtype=f32) -> list[torch.Tensor]:
 @pytest.mark.parametrize(("rows", "width"), [(67, 1024), (1, 16384), (2, 16384), (1001, 77), (129, 1000), (3, 12288)])
 def test_layer_norm(rows, width):
     kernel = norm(rows, width)
-    assert goes_by_pairs(kernel) or rows < 8
+    assert goes_by_pairs(kernel) or rows < 8 or width < 128
     kernel.check(*inputs(rows, width), threads=(1, 2, 5), rtol=1e-5, atol=2e-6)
 
 
