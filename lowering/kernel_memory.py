@@ -32,6 +32,10 @@ def load(e: "Emitter", access: Access, wide: bool) -> Value:
     dtype = stored_dtype(access.dtype)
     value = _load_wide(e, access, dtype) if wide else _load_scalar(e, access, dtype)
     b = e.builder(dtype, wide)
+    if (
+        access.dtype == torch.bfloat16
+    ):  # LLVM would load bfloat16, and between blocks, without AVX-512, keep float and round again
+        value = b.emit(f"llvm.freeze {value} : {b.type_text(dtype)}", dtype)
     return b.cast(value, torch.bool) if access.dtype == torch.bool else b.bitcast(value, access.dtype)
 
 

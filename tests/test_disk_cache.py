@@ -21,7 +21,7 @@ from mlirc.codegen import cache_folder, environment
 from mlirc.codegen.cache_entry import MAGIC, DamagedEntry, Entry, pack, unpack
 from mlirc.codegen.cache_folder import CacheFolder, RefusedFolder
 from mlirc.codegen.runtime_code import runtime_code
-from mlirc.frontend import statistics
+from mlirc.frontend import kept_trace, statistics
 from mlirc.frontend.kept_answers import kept_answer
 from mlirc.lowering.pass_manager import passes
 
@@ -451,7 +451,10 @@ def test_processes_share_it_and_may_start_at_once(tmp_path):
     cold = [finished(process) for process in [start(), start()]]
     warm = finished(start())
     kinds = {"inference": "hit", "forward": "hit", "backward": ""}  # a backward graph is traced with the forward one
-    assert warm[3] == [[kind, "hit", tracing, False] for kind, tracing in kinds.items()]
+    if torch.__version__.startswith(kept_trace.VERSION):
+        assert warm[3] == [[kind, "hit", tracing, False] for kind, tracing in kinds.items()]
+    else:
+        assert {cache for _, cache, _, _ in warm[3]} == {"hit"}
     assert warm[:3] == cold[0][:3] == cold[1][:3]
     assert not list(tmp_path.glob("*/.*.part"))
 
