@@ -38,3 +38,17 @@ def fresh_compiler_state():
     torch.manual_seed(0)
     if "torch._dynamo" in sys.modules:  # a test of the dialect need not wait seconds for its import
         torch._dynamo.reset()
+
+
+@pytest.fixture
+def folder(tmp_path, monkeypatch):
+    """A disk cache of the test's own, empty; this process knows no kernels of it."""
+    from mlirc.codegen import cache_folder
+    from mlirc.frontend import statistics
+
+    monkeypatch.setenv("MLIRC_CACHE_DIR", str(tmp_path))
+    cache_folder.warn.cache_clear()
+    statistics.reset()
+    found = cache_folder.folder()
+    assert found is not None
+    return found

@@ -28,17 +28,6 @@ from mlirc.lowering.pass_manager import passes
 STRICT = {"fallback": "error"}
 
 
-@pytest.fixture
-def folder(tmp_path, monkeypatch):
-    """A cache of the test's own, empty; this process knows no kernels of it."""
-    monkeypatch.setenv("MLIRC_CACHE_DIR", str(tmp_path))
-    cache_folder.warn.cache_clear()
-    statistics.reset()
-    found = cache_folder.folder()
-    assert found is not None
-    return found
-
-
 def states():
     """What came of the lookups since the last call."""
     found = [graph.cache for graph in statistics.graphs]

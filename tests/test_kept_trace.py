@@ -22,16 +22,6 @@ pytestmark = pytest.mark.skipif(not KEPT, reason=f"traces are kept with torch {k
 
 
 @pytest.fixture
-def folder(tmp_path, monkeypatch):
-    monkeypatch.setenv("MLIRC_CACHE_DIR", str(tmp_path))
-    cache_folder.warn.cache_clear()
-    statistics.reset()
-    found = cache_folder.folder()
-    assert found is not None
-    return found
-
-
-@pytest.fixture
 def captures(monkeypatch):
     """How often AOTAutograd traced."""
     made = []
