@@ -61,6 +61,10 @@ class Device(Protocol):
         """Microseconds, infinite where it cannot be launched."""
         ...
 
+    def compare(self, first: Request, second: Request) -> tuple[float, float]:
+        """Microseconds of both, launched in turns."""
+        ...
+
 
 @dataclass
 class Tuned:
@@ -83,6 +87,7 @@ class _Job:
     launches: int = 1
     times: dict[str, float] = field(default_factory=dict)
     choices: dict[str, Choice] = field(default_factory=dict)
+    requests: dict[str, Request] = field(default_factory=dict)  # of what could be timed
     expanded: set[str] = field(default_factory=set)
     done: bool = False
 
@@ -138,15 +143,16 @@ def tune(
     with Progress(sum(map(len, jobs.values()))) as progress:
         for index, group in jobs.items():
             _search(group, devices[index], symbols, end, progress)
-            found += [_finish(job, devices[index].name, folder) for job in group if job.times]
+            found += [_finish(job, devices[index], folder) for job in group if job.times]
     return found
 
 
-def _finish(job: _Job, device: str, folder: CacheFolder | None) -> Tuned:
+def _finish(job: _Job, device: Device, folder: CacheFolder | None) -> Tuned:
     """Writes the kernel in the best way that was found, and keeps that where nothing was left to be tried."""
+    _confirm(job, device)
     _apply(job, job.best)
     if job.done:
-        _keep(job, device, folder)
+        _keep(job, device.name, folder)
     return Tuned(job.label, job.best, _finite(job.times), "measured" if job.done else "out of time")
 
 
@@ -212,6 +218,16 @@ def _measure(wanted: list[tuple[_Job, str]], device: Device, symbols: Mapping[st
             values = dict.fromkeys(kernel.symbols, TYPICAL) | dict(symbols)
             request = Request(kernel, code, job.candidates.infos, values, job.candidates.bound(values))
             job.times[text] = device.time(request)
+            job.requests[text] = request
+
+
+def _confirm(job: _Job, device: Device) -> None:
+    """Times what seems to be the best in turns with the first one: of many that are equally fast, one always seems faster."""
+    first, compared = next(iter(job.times)), set[str]()
+    while first in job.requests and (best := job.best) not in (first, *compared):
+        compared.add(best)
+        times = device.compare(job.requests[first], job.requests[best])
+        job.times |= zip((first, best), times, strict=True)
 
 
 def _apply(job: _Job, text: str) -> None:
@@ -260,7 +276,7 @@ def _keep(job: _Job, device: str, folder: CacheFolder | None) -> None:
     key = _key(job, device)
     if key is None:
         return
-    way = [text for text in job.choices if text in job.expanded or text == job.best]
+    way = [text for text in job.choices if text in job.expanded and text != job.best] + [job.best]
     _chosen[key] = (way, _finite(job.times))
     if folder:
         folder.put(KIND, [key], Entry({"way": way, "microseconds": _finite(job.times)}))

@@ -251,16 +251,16 @@ _chosen: dict[tuple, Any] = {}  # Algorithms, by all that they depend on
 
 def _best(plan: Plan, product: Product, problem: Problem, alignment: int) -> Algorithm:
     dtype = product.operands[-1].dtype
-    if product.tuned:
-        from mlirc.codegen.cublas_tuning import MOST, fastest
-
-        return fastest(plan, product, problem, alignment, algorithms(plan, alignment, dtype, MOST))
     key = (problem, product.gelu, plan.beta, plan.compute, alignment, dtype, product.device, may_round_parts(dtype))
     if key not in _chosen:  # layers are alike, and asking takes the library a fraction of a millisecond
         from mlirc.codegen.cublas_choice import chosen
 
         _chosen[key] = chosen(plan, problem, alignment, dtype, product.device)
-    return _chosen[key]
+    if not product.tuned:
+        return _chosen[key]
+    from mlirc.codegen.cublas_tuning import MOST, fastest
+
+    return fastest(plan, product, problem, alignment, [_chosen[key], *algorithms(plan, alignment, dtype, MOST)])
 
 
 def algorithms(

@@ -1,7 +1,8 @@
 """Modes "max-autotune": which of cuBLASLt's algorithms is fastest for a product is measured when its plan is made.
 
-The library proposes several, the best by its own estimate first; each multiplies matrices of that size and alignment,
-with a cold cache. What was chosen is kept on disk, so that a second run measures nothing and computes the same bits.
+The first is what is taken without measuring (cublas_choice.py), the library proposes others; each multiplies matrices of
+that size and alignment, with a cold cache. What was chosen is kept on disk, so that a second run measures nothing and
+computes the same bits.
 """
 
 import ctypes
@@ -30,7 +31,8 @@ _known: dict[str, int] = {}  # key -> the position of the fastest
 
 
 def fastest(plan: Any, product: Any, problem: Any, alignment: int, found: Sequence[Any]) -> Any:
-    """The Algorithm to take of a Plan for a Product. While a CUDA graph is recorded nothing can be measured: then the library's own choice."""
+    """The Algorithm to take of a Plan for a Product: the first one where another is hardly faster, and while a CUDA graph is
+    recorded, as nothing can be measured then."""
     device = torch.device("cuda", product.device)
     if len(found) == 1 or torch.cuda.is_current_stream_capturing():
         return found[0]

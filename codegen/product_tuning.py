@@ -39,13 +39,13 @@ class ProductTuning:
     """A product_choice.Chooser.
 
     seconds  what measuring may take: when that is `spent` it begins no more of it
-    clock    what gives the microseconds of a lowered module of one function, @graph
+    clock    what gives the microseconds of lowered modules of one function each, @graph
     found    what it decided
     """
 
     seconds: float
     folder: CacheFolder | None = None
-    clock: Callable[[ir.Module], float] = field(default=lambda module: timed(module))
+    clock: Callable[[Sequence[ir.Module]], Sequence[float]] = field(default=lambda modules: timed(modules))
     found: list[Tuned] = field(default_factory=list)
     spent: float = 0.0
 
@@ -57,7 +57,8 @@ class ProductTuning:
             if self.spent >= self.seconds:
                 return modelled
             start = time.perf_counter()
-            times, how = {way: self.clock(lowered(text, passes)) for way, passes in WAYS.items()}, "measured"
+            took = self.clock([lowered(text, passes) for passes in WAYS.values()])
+            times, how = dict(zip(WAYS, took, strict=True)), "measured"
             self.spent += time.perf_counter() - start
             _known[key] = times
             if self.folder and len(key) == 64:
@@ -118,21 +119,22 @@ def lowered(text: str, first: str) -> ir.Module:
     return module
 
 
-def timed(module: ir.Module) -> float:
-    """Microseconds of a run, the median; infinite where there is no memory for it."""
-    (function,) = [op for op in module.body.operations if op.operation.name == "func.func"]
+def timed(modules: Sequence[ir.Module]) -> list[float]:
+    """Microseconds of a run of each, the median, while they take turns; infinite where there is no memory for them."""
+    (function,) = [op for op in modules[0].body.operations if op.operation.name == "func.func"]
     infos = [info_of(x) for x in function.regions[0].blocks[0].arguments]
     device = torch.device(infos[0].device)
     try:
         with plain(), torch.cuda.device(device):
-            program = compile_module(module)
+            programs = [compile_module(module) for module in modules]
             inputs = [memory(info, device) for info in infos]
             flush = torch.zeros(CACHE // 4, device=device)
-            for _ in range(WARM_UP):
+            for program in programs * WARM_UP:
                 program(list(inputs))
-            return statistics.median(_once(program, inputs, flush) for _ in range(RUNS))
+            rounds = [[_once(program, inputs, flush) for program in programs] for _ in range(RUNS)]
+            return [statistics.median(times) for times in zip(*rounds, strict=True)]
     except torch.OutOfMemoryError:
-        return float("inf")
+        return [float("inf")] * len(modules)
 
 
 def _once(program: Callable[[list], list], inputs: list[torch.Tensor], flush: torch.Tensor) -> float:

@@ -17,6 +17,7 @@ from mlirc.dialects import symbols
 
 CACHE = 128 << 20  # bytes that are read before each run: more than any GPU's cache holds
 FEW, MANY = 3, 12  # runs of a kernel: MANY where the first few are not far behind the best
+PAIRS = 25  # runs of two that are compared
 BEHIND = 1.25
 FAILURE_WORDS = 3
 
@@ -43,28 +44,40 @@ class TuningDevice:
         """Microseconds of a launch, the median of several; infinite where there is no memory for it."""
         key = id(request.infos)
         try:
-            with plain(), torch.cuda.device(self.device):
-                if key not in self.tensors:
-                    self.tensors = {key: self._make(request)}
-                return self._time(request, key)
+            with plain(), torch.cuda.device(self.device), self._ready(request) as launch:
+                times = [self._once(launch) for _ in range(FEW)]
+                if min(times) < BEHIND * self.best.get(key, float("inf")):
+                    times += [self._once(launch) for _ in range(MANY)]
         except (torch.OutOfMemoryError, CudaError):
             return float("inf")
-
-    def _time(self, request: Request, key: int) -> float:
-        code = request.compiled
-        record, module = load_module(code.cubin, code.name, code.num_warps, code.shared, self.index)
-        try:
-            launch = self._launch(request, record, self.tensors[key])
-            launch()
-            times = [self._once(launch) for _ in range(FEW)]
-            if min(times) < BEHIND * self.best.get(key, float("inf")):
-                times += [self._once(launch) for _ in range(MANY)]
-        finally:
-            torch.cuda.synchronize(self.device)
-            unload_module(module)
         median = statistics.median(times)
         self.best[key] = min(self.best.get(key, median), median)
         return median
+
+    def compare(self, first: Request, second: Request) -> tuple[float, float]:
+        """The same of two ways to write a kernel, launched in turns, so that whatever else slows the GPU slows both."""
+        try:
+            with plain(), torch.cuda.device(self.device), self._ready(first) as one, self._ready(second) as other:
+                pairs = [(self._once(one), self._once(other)) for _ in range(PAIRS)]
+        except (torch.OutOfMemoryError, CudaError):
+            return 0.0, float("inf")
+        a, b = map(statistics.median, zip(*pairs, strict=True))
+        return a, b
+
+    @contextmanager
+    def _ready(self, request: Request) -> Iterator[Callable[[], None]]:
+        """What launches the kernel, which ran once already."""
+        if id(request.infos) not in self.tensors:
+            self.tensors = {id(request.infos): self._make(request)}
+        code = request.compiled
+        record, module = load_module(code.cubin, code.name, code.num_warps, code.shared, self.index)
+        try:
+            launch = self._launch(request, record, self.tensors[id(request.infos)])
+            launch()
+            yield launch
+        finally:
+            torch.cuda.synchronize(self.device)
+            unload_module(module)
 
     def _once(self, launch: Callable[[], None]) -> float:
         start, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))

@@ -14,13 +14,17 @@ from tests.triton.test_lower_triton import GPU, launch, lowered, named
 
 
 class Clock:
-    """A GPU on which `time` says how long a kernel takes. Kernels of `refused` warps do not compile."""
+    """A GPU on which `time` says how long a kernel takes, `really` what it takes in turns with another one.
+
+    Kernels of `refused` warps do not compile.
+    """
 
     name = "a GPU"
 
-    def __init__(self, time, refused=()):
-        self.takes, self.refused = time, refused
+    def __init__(self, time, refused=(), really=None):
+        self.takes, self.refused, self.really = time, refused, really or time
         self.timed: list[Request] = []
+        self.compared: list[tuple[Request, Request]] = []
 
     def compile(self, kernels):
         return [None if k.num_warps in self.refused else CompiledKernel(k.name, b"", 0, k.num_warps) for k in kernels]
@@ -28,6 +32,10 @@ class Clock:
     def time(self, request):
         self.timed.append(request)
         return self.takes(request.kernel)
+
+    def compare(self, first, second):
+        self.compared.append((first, second))
+        return self.really(first.kernel), self.really(second.kernel)
 
     def __call__(self, index: int) -> "Clock":
         assert index == 0
@@ -77,6 +85,24 @@ def test_noise_changes_nothing():
         clock = Clock(lambda kernel: 100.0 if kernel.num_warps == 4 else 98.0)
         (found,), module = tuned(clock)
         assert text(module) == before and found.chosen == next(iter(found.microseconds))
+
+
+def test_what_is_not_faster_in_turns_is_not_chosen():
+    """What is left of many candidates is the fastest that is faster than the cost model's choice when both are timed again."""
+    with context():
+        before = text(lowered(launch("%x", "%y", GPU)))
+        lucky = Clock(lambda kernel: 100.0 - 5 * kernel.num_warps, really=lambda kernel: 100.0)
+        (found,), module = tuned(lucky)
+        assert text(module) == before and lucky.compared and found.chosen == next(iter(found.microseconds))
+        assert found.microseconds[found.chosen] == 100
+        (again,), module = tuned(lucky)
+        assert text(module) == before and again.how == "from the cache"
+        autotune._chosen.clear()
+        seems, is_ = {8: 60.0, 2: 70.0}, {2: 80.0}
+        some = Clock(lambda k: seems.get(k.num_warps, 100.0), really=lambda k: is_.get(k.num_warps, 100.0))
+        (found,), module = tuned(some)
+        (kernel,) = named(module, "mlirc.triton")
+        assert attribute_value(kernel.attributes["num_warps"]) == 2 and found.microseconds[found.chosen] == 80
 
 
 def test_what_does_not_compile_is_not_chosen():
