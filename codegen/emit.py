@@ -12,11 +12,12 @@ from mlirc.codegen import background, cudnn, shared_kernels
 from mlirc.codegen.cache_folder import CacheFolder
 from mlirc.codegen.host_parts import HostProgram
 from mlirc.codegen.host_program import host_program
-from mlirc.codegen.llvm import Code, compile_ir, mlir_to_llvm
+from mlirc.codegen.llvm import Code, compile_ir
 from mlirc.codegen.program import Program
 from mlirc.codegen.shared_kernels import Kernel
 from mlirc.dialects.bindings import context, ir
 from mlirc.dialects.dialect import attribute_value
+from mlirc.lowering.kernel_function import KernelText
 
 if TYPE_CHECKING:
     from mlirc.codegen.cuda_kernels import Begun
@@ -112,14 +113,13 @@ class EarlyKernels:
         self.folder = folder
         self.keys: dict[str, str] = {}  # by name
         self.found: dict[str, Kernel | Future[dict[str, Kernel]]] = {}  # by key
-        self._declarations: list[Any] = []
-        self._waiting: dict[str, tuple[str, list[Any], int]] = {}  # by key: name, functions, characters
+        self._heard: dict[str, KernelText] = {}  # by name
+        self._waiting: dict[str, tuple[str, str, list[str]]] = {}  # by key: name, functions, declarations
 
-    def __call__(self, name: str, text: str, functions: Sequence[Any]) -> None:
-        bodies = [op for op in functions if op.regions[0].blocks]
-        self._declarations += [op for op in functions if not op.regions[0].blocks]
-        self._take(name, text, bodies)
-        if sum(size for *_, size in self._waiting.values()) >= WORTH_A_THREAD:
+    def __call__(self, name: str, kernel: KernelText) -> None:
+        self._heard[name] = kernel
+        self._take(name, kernel.functions, kernel.declarations)
+        if sum(len(functions) for _, functions, _ in self._waiting.values()) >= WORTH_A_THREAD:
             self._begin(self._waiting)
             self._waiting = {}
 
@@ -127,28 +127,43 @@ class EarlyKernels:
         self, functions: Mapping[str, Any], names: Sequence[str]
     ) -> tuple[dict[str, str], dict[str, Kernel | Future[dict[str, Kernel]]]]:
         """The key of each named kernel, and its code, as in Unlinked."""
-        self._declarations = [op for op in functions.values() if not op.regions[0].blocks]
+        declarations = [
+            text_of(op) for op in functions.values() if op.operation.name == "llvm.func" and not op.regions[0].blocks
+        ]
         for name in names:
             if name not in self.keys:
-                bodies = own(functions, name)
-                self._take(name, "\n".join(map(text_of, bodies)), bodies)
-        for part in split(self._waiting, lambda key: self._waiting[key][2]):
+                self._take(name, "\n".join(map(text_of, own(functions, name))), declarations)
+        for part in split(self._waiting, lambda key: len(self._waiting[key][1])):
             self._begin(part)
         self._waiting = {}
         return {name: self.keys[name] for name in names}, {name: self.found[self.keys[name]] for name in names}
 
-    def _take(self, name: str, text: str, functions: list[Any]) -> None:
-        key = self.keys[name] = shared_kernels.key_of(nameless(text, name))
+    def with_kernels(self, text: str) -> str:
+        """The text of a module whose kernels were heard of, with their functions in place of their declarations."""
+        declared: set[str] = set()
+
+        def functions(match: re.Match) -> str:
+            kernel = self._heard[match[1]]
+            new = [line for line in kernel.declarations if line not in declared]
+            declared.update(new)
+            return "\n".join([*dict.fromkeys(new), kernel.functions])
+
+        names = "|".join(self._heard)
+        return re.sub(rf"^ *func\.func private @({names})\(.*$", functions, text, flags=re.M) if names else text
+
+    def _take(self, name: str, functions: str, declarations: list[str]) -> None:
+        key = self.keys[name] = shared_kernels.key_of(nameless(functions, name))
         if key not in self.found and key not in self._waiting:
             if known := shared_kernels.find_or_await(key, self.folder):
                 self.found[key] = known
             else:
-                self._waiting[key] = (name, functions, len(text))
+                self._waiting[key] = (name, functions, declarations)
 
-    def _begin(self, kernels: Mapping[str, tuple[str, list[Any], int]]) -> None:
-        source = copy_of([*self._declarations, *(op for _, functions, _ in kernels.values() for op in functions)])
+    def _begin(self, kernels: Mapping[str, tuple[str, str, list[str]]]) -> None:
+        declared = dict.fromkeys(line for *_, lines in kernels.values() for line in lines)
+        source = "\n".join([*declared, *(functions for _, functions, _ in kernels.values())])
         names = {key: name for key, (name, *_) in kernels.items()}
-        made = shared_kernels.begin(mlir_to_llvm(source), KERNEL_OPT_LEVEL, names, self.folder)
+        made = shared_kernels.begin(source, KERNEL_OPT_LEVEL, names, self.folder)
         self.found |= dict.fromkeys(kernels, made)
 
 
@@ -170,15 +185,6 @@ NAME = "@KERNEL"  # stands for the kernel's own name in its text
 def own(functions: Mapping[str, Any], name: str) -> list[Any]:
     """The kernel and the functions of its own that it calls: kernel_0, kernel_0_body, ..."""
     return [op for other, op in functions.items() if re.fullmatch(rf"{name}(_.*)?", other) and op.regions[0].blocks]
-
-
-def copy_of(functions: Sequence[Any]) -> ir.Module:
-    """A module that holds copies of these functions."""
-    module = ir.Module.create(ir.Location.unknown())
-    with ir.InsertionPoint(module.body):
-        for function in functions:
-            function.operation.clone()
-    return module
 
 
 def nameless(text: str, name: str) -> str:

@@ -1,6 +1,6 @@
 """The one module that talks to llvmlite: MLIR in the LLVM dialect -> LLVM IR text -> machine code in this process.
 
-    text = mlir_to_llvm(module)        module: scf, arith, math, vector, func, ... or already llvm
+    text = mlir_to_llvm(source)        MLIR text: scf, arith, math, vector, func, ... or already llvm
     code = compile_ir(text)            Code: .address("kernel_0"), .object_bytes
     code = load_object(object_bytes)   the same machine code again, without compiling
 
@@ -13,7 +13,6 @@ import threading
 from functools import cache
 from itertools import count
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import llvmlite.binding as llvm
 import torch
@@ -22,18 +21,11 @@ from llvmlite.binding import ffi
 from mlirc.codegen.llvm_text import for_llvmlite
 from mlirc.lowering.cpu_target import CpuTarget, host
 
-if TYPE_CHECKING:  # loading machine code needs no MLIR
-    from mlirc.dialects.bindings import ir
-
-# Order: scf gives cf; some vector ops give others before they give llvm; convert-to-llvm takes all that is left in one
-# walk; casts between both type systems cancel once all is converted.
-PIPELINE = "builtin.module(convert-scf-to-cf,convert-vector-to-llvm,convert-to-llvm,reconcile-unrealized-casts)"
 # What code still gains by that comes as vectors in the loops that it should have.
 SHORT_PASSES = ("sroa", "instruction_combine", "simplify_cfg")
 
 # in torch's folder; libgomp's file name ends in a version, and a torch for CPUs has no libtorch_cuda
 _LIBRARIES = ("libc10.so", "libtorch_cpu.so", "libtorch_cuda.so", "libgomp")
-_LLVM_DIALECTS = ("llvm.", "builtin.module")
 
 _DECLARED = re.compile(r'^declare [^@]*@"?([^"(]+)', re.MULTILINE)
 
@@ -42,34 +34,11 @@ _count = count()
 _found: set[str] = set()  # functions of this process's libraries that generated code calls
 
 
-def mlir_to_llvm(module: "ir.Module") -> str:
-    """LLVM IR text of `module`, which is lowered in place; needs an entered context.
+def mlir_to_llvm(source: str) -> str:
+    """LLVM IR text of a module of MLIR text. Raises ValueError for text that is wrong, or an op that has no lowering to LLVM."""
+    from mlirc.codegen.mlir_translation import translate  # loading machine code needs no MLIR
 
-    Raises ValueError if an op has no lowering to LLVM: translating it would end the process.
-    """
-    from mlirc.dialects.bindings import PassManager, llvm_dialect
-
-    passes = PassManager.parse(PIPELINE)
-    passes.enable_verifier(False)  # half the time; the parser verified what comes in, and LLVM verifies what comes out
-    passes.run(module.operation)
-    left = _not_llvm(module)
-    if left:
-        raise ValueError(f"no lowering to LLVM for {', '.join(left)}: lower these before mlir_to_llvm")
-    return for_llvmlite(llvm_dialect.translate_module_to_llvmir(module.operation))
-
-
-def _not_llvm(module: "ir.Module") -> list[str]:
-    from mlirc.dialects.bindings import ir
-
-    found: set[str] = set()
-
-    def visit(op: ir.Operation) -> ir.WalkResult:
-        if not op.name.startswith(_LLVM_DIALECTS):
-            found.add(op.name)
-        return ir.WalkResult.ADVANCE
-
-    module.operation.walk(visit)
-    return sorted(found)
+    return for_llvmlite(translate(source))
 
 
 class Code:

@@ -10,7 +10,7 @@ from weakref import WeakValueDictionary
 from mlirc.codegen import background, environment
 from mlirc.codegen.cache_entry import UNREADABLE, Entry
 from mlirc.codegen.cache_folder import CacheFolder
-from mlirc.codegen.llvm import Code, compile_ir, load_object
+from mlirc.codegen.llvm import Code, compile_ir, load_object, mlir_to_llvm
 
 KIND = "kernels"  # of an entry: {"names": as in LoadedKernels}, and the object file
 
@@ -68,13 +68,13 @@ def find_or_await(key: str, folder: CacheFolder | None = None) -> Kernel | Futur
 
 
 def begin(
-    text: str, opt_level: int, names: Mapping[str, str], folder: CacheFolder | None = None
+    source: str, opt_level: int, names: Mapping[str, str], folder: CacheFolder | None = None
 ) -> Future[dict[str, Kernel]]:
-    """Compiles LLVM IR text with the kernels of these names on another thread, and adds them."""
+    """Compiles MLIR text with the kernels of these names on another thread, and adds them."""
 
     def compile_and_add() -> dict[str, Kernel]:
         try:
-            return add(compile_ir(text, opt_level), names, folder)
+            return add(compile_ir(mlir_to_llvm(source), opt_level), names, folder)
         finally:
             with _lock:
                 for key in names:

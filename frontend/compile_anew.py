@@ -58,7 +58,8 @@ def compile_anew(
         early = EarlyKernels(place.folder)
         with _tuning(module, gm, options, report, place):
             for stage, text in stages.items():
-                listens = listening(early) if text.endswith("lower-kernels") else nullcontext()
+                hears = text.endswith("lower-kernels") and options.dump is None  # a dump has the kernels in it
+                listens = listening(early) if hears else nullcontext()
                 with _timed(report, stage), listens:
                     _run_passes(module, text, kind, record)
                 del rest[0]
@@ -79,7 +80,7 @@ def compile_anew(
         compiler_pages.give_back()
         return compiled
 
-    return Pending(finish, lambda error: _emit_failure(error, module, kind))
+    return Pending(finish, lambda error: _emit_failure(error, module, kind, early))
 
 
 @contextmanager
@@ -157,13 +158,14 @@ def _begin_emit(imported: Imported, kind: str, early: EarlyKernels) -> dict[str,
             if name == "graph" or name in names
         }
     except Exception as error:
-        raise _emit_failure(error, module, kind) from error
+        raise _emit_failure(error, module, kind, early) from error
 
 
-def _emit_failure(error: Exception, module: ir.Module, kind: str) -> CompilationError:
+def _emit_failure(error: Exception, module: ir.Module, kind: str, early: EarlyKernels) -> CompilationError:
     with context():
         why = f"emit failed{pass_errors.describe(error)}"
-        path = write_reproducer(kind, "emit", f"// {why}\n{module.operation.get_asm(enable_debug_info=True)}", ".mlir")
+        text = early.with_kernels(module.operation.get_asm(enable_debug_info=True))
+        path = write_reproducer(kind, "emit", f"// {why}\n{text}", ".mlir")
     return CompilationError(f"{why}; to reproduce: mlirc opt {path} --emit")
 
 

@@ -1,19 +1,19 @@
 """Who is told of each kernel as soon as it is lowered, so that its code can be made while others are being lowered."""
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
-from typing import Any
 
-Listener = Callable[[str, str, Sequence[Any]], None]
+from mlirc.lowering.kernel_function import KernelText
+
+Listener = Callable[[str, KernelText], None]
 
 _listener: ContextVar[Listener | None] = ContextVar("listener", default=None)
 
 
 @contextmanager
 def listening(listener: Listener) -> Iterator[None]:
-    """Within, `listener(name, text, functions)` is called for each kernel: its MLIR text, and the module's new functions
-    and declarations that are made of it."""
+    """Within, `listener(name, kernel)` is called for each kernel, of which the module has a declaration alone."""
     token = _listener.set(listener)
     try:
         yield
@@ -21,7 +21,9 @@ def listening(listener: Listener) -> Iterator[None]:
         _listener.reset(token)
 
 
-def tell(name: str, text: str, functions: Sequence[Any]) -> None:
-    """Called by the pass that lowers kernels."""
-    if listener := _listener.get():
-        listener(name, text, functions)
+def tell(name: str, kernel: KernelText) -> bool:
+    """Called by the pass that lowers kernels. Gives whether somebody listens."""
+    listener = _listener.get()
+    if listener is not None:
+        listener(name, kernel)
+    return listener is not None

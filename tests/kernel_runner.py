@@ -82,7 +82,7 @@ class NativeKernel:
             self.symbols = [str(s) for s in symbols.parse_list(names)]
             self.messages = attribute_value(run.attributes["messages"])
             function.operation.erase()
-            self.llvm = mlir_to_llvm(module)
+            self.llvm = mlir_to_llvm(str(module))
         self.code = compile_ir(self.llvm)
         self.address = self.code.address(name)
         self.function = ctypes.CFUNCTYPE(ctypes.c_int64, ctypes.c_void_p)(self.address)

@@ -32,7 +32,7 @@ def test_the_last_element_of_a_row_is_stored_alone(avx512, head):
         run_pipeline(module, LOWER)
         lowered = ir.Module.parse(str(module))
         next(op for op in lowered.body.operations if str(op.name) == '"graph"').operation.erase()
-        compiled = llvm.parse_assembly(mlir_to_llvm(lowered), llvm.create_context())
+        compiled = llvm.parse_assembly(mlir_to_llvm(str(lowered)), llvm.create_context())
     passes = llvm.create_new_module_pass_manager()
     passes.add_instruction_combine_pass()
     passes.run(compiled, llvm.create_pass_builder(avx512, llvm.create_pipeline_tuning_options()))

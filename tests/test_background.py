@@ -1,15 +1,21 @@
 """Code is made by threads while Python goes on: what a fork, the GIL and a failure in such a thread do."""
 
 import os
+import re
 import sys
 import threading
 import time
+from dataclasses import replace
 
 import pytest
 import torch
+from click.testing import CliRunner
 
+from mlirc.cli import opt
 from mlirc.codegen import background, shared_kernels
 from mlirc.frontend import statistics
+from mlirc.lowering.kernel_function import kernel_text
+from mlirc.lowering.passes import lower_kernels
 
 
 def test_a_fork_waits_for_what_is_being_made():
@@ -59,9 +65,35 @@ def test_what_llvm_refuses_runs_in_eager_from_the_first_call(monkeypatch):
 
 
 def test_what_llvm_refuses_is_an_error_where_nothing_may_run_in_eager(monkeypatch):
+    """Its file has the kernels in it, of which the module that was compiled had declarations alone."""
     monkeypatch.setattr(shared_kernels, "compile_ir", broken)
-    call = torch.compile(lambda x: x.exp() * 42.5, backend="mlirc", options={"cache": False, "fallback": "error"})
+    fn = lambda x, y: (x.exp() * 42.5).sum(0) + (y.exp() * 42.5).sum(1).max()
+    call = torch.compile(fn, backend="mlirc", options={"cache": False, "fallback": "error"})
     for _ in range(2):
-        with pytest.raises(Exception, match=r"emit failed.*to reproduce: mlirc opt \S+ --emit"), torch.no_grad():
-            call(torch.randn(5))
+        with (
+            pytest.raises(Exception, match=r"emit failed.*to reproduce: mlirc opt \S+ --emit") as raised,
+            torch.no_grad(),
+        ):
+            call(torch.randn(300, 500), torch.randn(200, 900))
     assert not statistics.fallbacks
+    path = re.search(r"mlirc opt (\S+) --emit", str(raised.value))[1]
+    again = CliRunner().invoke(opt, [path, "--emit"])
+    assert again.exit_code == 1 and "does not accept" in again.stderr
+    monkeypatch.undo()
+    assert CliRunner().invoke(opt, [path, "--emit"]).exit_code == 0
+
+
+def test_a_kernel_that_mlir_refuses_leaves_a_file(monkeypatch):
+    def wrong(*args):
+        made = kernel_text(*args)
+        return replace(made, functions=made.functions.replace("return", "no_such.return"))
+
+    monkeypatch.setattr(lower_kernels, "kernel_text", wrong)
+    call = torch.compile(lambda x: x.exp() * 43.5, backend="mlirc", options={"cache": False, "fallback": "error"})
+    with (
+        pytest.raises(Exception, match=r"emit failed.*no_such.*to reproduce: mlirc opt \S+ --emit") as raised,
+        torch.no_grad(),
+    ):
+        call(torch.randn(5))
+    path = re.search(r"mlirc opt (\S+) --emit", str(raised.value))[1]
+    assert "no_such.return" in CliRunner().invoke(opt, [path, "--emit"]).stderr

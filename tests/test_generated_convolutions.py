@@ -160,7 +160,7 @@ def test_wide_vectors_lower(kind):
     with context():
         module = Case(kind, "several tiles and blocks").module()
         run_pipeline(module, LOWER.replace("lower-kernels", "lower-kernels{vector-bytes=64}"))
-        kernels = ir.Module.parse("\n".join(str(op) for op in module.body.operations if "@graph" not in str(op)[:20]))
+        kernels = "\n".join(str(op) for op in module.body.operations if "@graph" not in str(op)[:20])
         assert "<16 x float>" in mlir_to_llvm(kernels)
 
 

@@ -8,7 +8,6 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 
 from mlirc.codegen.llvm import assembly, compile_ir, compile_to_object, load_object, mlir_to_llvm
-from mlirc.dialects.bindings import context, ir
 
 TRIPLE = "define i64 @triple(i64 %x) {\n  %y = mul i64 %x, 3\n  ret i64 %y\n}\n"
 
@@ -68,17 +67,39 @@ def test_mlir_becomes_machine_code():
       }
       return %sum : i64
     }"""
-    with context():
-        text = mlir_to_llvm(ir.Module.parse(source))
+    text = mlir_to_llvm(source)
     assert run(compile_ir(text), "sum_to", 10) == 45
     assert "sum_to:" in assembly(text)
 
 
-def test_ops_without_lowering_are_named():
-    source = "func.func @f(%x: tensor<4xf32>) -> f32 {\n%i = arith.constant 0 : index\n"
-    source += "%y = tensor.extract %x[%i] : tensor<4xf32>\nreturn %y : f32 }"
-    with context(), pytest.raises(ValueError, match=r"no lowering to LLVM for .*tensor\.extract"):
-        mlir_to_llvm(ir.Module.parse(source))
+@pytest.mark.parametrize(
+    "body, message",
+    [
+        ("%y = math.erf %x : f32\nreturn %y : f32", r"no lowering to LLVM: .*math\.erf"),
+        ("return %z : f32", r"no lowering to LLVM: .*undeclared"),
+        ("%y = arith.addf %x, %x : f32\nreturn %x, %y : f32, f32", r"no lowering to LLVM: .*operands"),
+    ],
+)
+def test_what_has_no_lowering_is_named(body, message):
+    with pytest.raises(ValueError, match=message):
+        mlir_to_llvm(f"func.func @f(%x: f32) -> f32 {{\n{body} }}")
+
+
+def test_threads_translate_beside_each_other():
+    """Each waits for nobody: Python goes on meanwhile, and what is wrong in one module is said of it alone."""
+    good = [f"func.func @f{k}(%x: f32) -> f32 {{\n%y = arith.addf %x, %x : f32\nreturn %y : f32 }}" for k in range(40)]
+    bad = "func.func @f(%x: f32) -> f32 { return %z : f32 }"
+
+    def translated(source: str) -> str:
+        try:
+            return mlir_to_llvm(source)
+        except ValueError as error:
+            return str(error)
+
+    with ThreadPoolExecutor(4) as pool:
+        found = list(pool.map(translated, [*good, bad] * 3))
+    assert all(f"define float @f{k}(" in found[k] for k in range(40))
+    assert "undeclared" in found[40] and found[:41] == found[41:82] == found[82:]
 
 
 def test_bad_ir_and_unknown_names_are_errors():

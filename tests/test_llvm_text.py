@@ -8,7 +8,6 @@ import pytest
 
 from mlirc.codegen.llvm import compile_ir, mlir_to_llvm
 from mlirc.codegen.llvm_text import for_llvmlite
-from mlirc.dialects.bindings import context, ir
 
 # MLIR's type -> width, bits of the fraction
 FORMATS = {"f32": (32, 23), "f64": (64, 52), "f16": (16, 10), "bf16": (16, 7)}
@@ -41,8 +40,7 @@ def test_every_constant_comes_back_with_its_bits(kind):
             f"%k = llvm.mlir.constant(dense<{value}> : vector<4x{kind}>) : vector<4x{kind}>\n"
             f"llvm.store %k, %p {{alignment = 1 : i64}} : vector<4x{kind}>, !llvm.ptr\nllvm.return }}"
         )
-    with context():
-        code = compile_ir(mlir_to_llvm(ir.Module.parse("\n".join(functions))), opt_level=0)
+    code = compile_ir(mlir_to_llvm("\n".join(functions)), opt_level=0)
     for n, bits in enumerate(wanted):
         assert ctypes.CFUNCTYPE(WORDS[width])(code.address(f"scalar{n}"))() == bits, hex(bits)
         lanes = (WORDS[width] * 4)()

@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from mlirc.codegen.llvm import mlir_to_llvm
-from mlirc.dialects.bindings import context, ir
+from mlirc.dialects.bindings import context
 from mlirc.lowering import cpu_target
 from mlirc.lowering.ledger import Ledger
 from mlirc.lowering.passes.lower_kernels import LowerKernels
@@ -40,7 +40,7 @@ def test_kernels_are_vectorised(aarch64, build, space: tuple[str, str]):
         function = module.body.operations[0]
         LowerKernels().run(function, Ledger())
         function.operation.erase()
-        text = mlir_to_llvm(ir.Module.parse(str(module)))
+        text = mlir_to_llvm(str(module))
     compiled = llvm.parse_assembly(text, llvm.create_context())
     compiled.triple = "aarch64-unknown-linux-gnu"
     compiled.verify()

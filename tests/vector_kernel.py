@@ -6,7 +6,6 @@ from collections.abc import Callable
 import torch
 
 from mlirc.codegen.llvm import compile_ir, mlir_to_llvm
-from mlirc.dialects.bindings import context, ir
 from mlirc.lowering.cpu_target import host
 from mlirc.lowering.vector_builder import FunctionText, Value, VectorBuilder, element_text
 
@@ -33,8 +32,7 @@ def elementwise(body: Callable, dtypes: list[torch.dtype], out: torch.dtype, lan
             *text.declarations,
         ]
     )
-    with context():
-        llvm_text = mlir_to_llvm(ir.Module.parse(source))
+    llvm_text = mlir_to_llvm(source)
     code = compile_ir(llvm_text)
     kernel = ctypes.CFUNCTYPE(None, *[ctypes.c_void_p] * (len(dtypes) + 1), ctypes.c_int64)(code.address("kernel"))
 

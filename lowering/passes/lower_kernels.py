@@ -103,16 +103,16 @@ def function_text(kernel: Kernel, name: str, target: CpuTarget) -> KernelText:
 
 
 def _add_functions(block: ir.Block, name: str, kernel: KernelText, taken: set[str]) -> None:
-    added = []
-    parsed = ir.Module.parse("\n".join([*dict.fromkeys(kernel.declarations), kernel.functions]))
+    """The kernel's functions; where somebody listens and takes its text, a declaration, which costs less than to parse it."""
+    heard = kernel_listener.tell(name, kernel)
+    source = [f"func.func private @{name}(!llvm.ptr) -> i64"]
+    parsed = ir.Module.parse("\n".join(source if heard else [*dict.fromkeys(kernel.declarations), kernel.functions]))
     for op in list(parsed.body.operations):
         function = text(op, "sym_name")
         if function not in taken:
             taken.add(function)
             op.operation.detach_from_parent()
             block.append(op)
-            added.append(op)
-    kernel_listener.tell(name, kernel.functions, added)
 
 
 def _replace(launch: Any, name: str, kernel: KernelText) -> None:
