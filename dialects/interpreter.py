@@ -418,4 +418,5 @@ HANDLERS: dict[str, Callable[[Any, Any], list[Any]]] = {
     "mlircx.run": _Interpreter.launch,
     "mlircx.call": _Interpreter.call,
     "mlirc.release": _Interpreter.release,
+    "mlirc.join": lambda run, op: [],
 }
