@@ -83,7 +83,9 @@ def make_schedule(kernel: Kernel, axes: list[Axis], vector: Vector) -> Schedule:
     turned: list[Access] = []
     if has_inner:
         few = hint(symbols.product(a.size for a in inner)) <= FEW_ROWS
-        block = None if few or vector.axis not in outer else inner[-1]
+        folds = [n for n in kernel.nodes if n.kind in ("reduce", "scan")]
+        across = vector.axis is not None and vector.axis in outer and all(vector.axis.name in n.dims for n in folds)
+        block = inner[-1] if across and not few else None
     else:
         block = turning_axis(kernel, inner, vector)
     if block is not None:

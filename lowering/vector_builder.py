@@ -43,7 +43,7 @@ class FunctionText:
         self.preamble: list[str] = []
         self.functions: dict[str, str] = {}  # others of the kernel's own that it calls, by name
         self._declarations: dict[str, str] = {}
-        self._constants: dict[tuple[str, str], Value] = {}
+        self._constants: dict[tuple[str, str, torch.dtype], Value] = {}
         self.constant_values: dict[str, float | int | bool] = {}  # SSA name -> what `constant` was given
         self._count = count()
         self._prefix = prefix
@@ -52,9 +52,10 @@ class FunctionText:
         return f"%{self._prefix}{next(self._count)}"
 
     def constant(self, literal: str, type_: str, dtype: torch.dtype, value: float | int | bool) -> Value:
-        found = self._constants.get((literal, type_))
+        key = literal, type_, dtype  # int8 and uint8 are one type of text
+        found = self._constants.get(key)
         if found is None:
-            found = self._constants[literal, type_] = Value(self.new_name(), dtype)
+            found = self._constants[key] = Value(self.new_name(), dtype)
             self.constant_values[found] = value
             suffix = "" if type_ == "i1" else f" : {type_}"  # "true" already says it
             self.preamble.append(f"{found} = arith.constant {literal}{suffix}")

@@ -1,0 +1,38 @@
+"""Small programs that were compiled wrongly once, or not at all; random programs found most of them."""
+
+import pytest
+import torch
+
+from tests.compare_stages import compare
+
+
+def same_as_eager(program, *inputs: torch.Tensor, dynamic: bool = False) -> None:
+    torch._dynamo.reset()
+    compiled = torch.compile(program, backend="mlirc", dynamic=dynamic, options={"fallback": "error"})
+    with torch.no_grad():
+        compare(compiled(*inputs), program(*inputs), rtol=1e-4, atol=1e-4)
+
+
+BYTES, MASK = torch.arange(40).to(torch.uint8), torch.arange(40) % 3 == 0
+
+
+@pytest.mark.parametrize(
+    "program",
+    [lambda x, mask: [x.logical_and(mask)], lambda x, mask: [x.bool() ^ mask, x == 0, x.to(torch.int8) == 0]],
+)
+def test_unsigned_bytes_beside_signed_ones(program):
+    """A boolean in memory is a signed byte: the zeros that both are compared with are not one constant."""
+    same_as_eager(program, BYTES, MASK)
+
+
+@pytest.mark.parametrize(
+    "program",
+    [
+        lambda x, y: [torch.zeros(x.shape).cummin(dim=1).values + y],
+        lambda x, y: [x.logsumexp(0), y.sum(0)],
+        lambda x, y: [x.amax(0), x.cumsum(0) + y],
+    ],
+)
+def test_rows_that_are_equal_in_all_columns(program):
+    """What is folded or scanned along rows is one number for all columns that a vector lies across."""
+    same_as_eager(program, torch.randn(70, 1).expand(70, 90), torch.randn(70, 90), dynamic=True)
