@@ -19,6 +19,7 @@ from mlirc.frontend.compile import compile_graph
 from mlirc.frontend.garbage import collector_paused
 from mlirc.frontend.kept_trace import KeptTrace
 from mlirc.frontend.options import Options, read_options
+from mlirc.frontend.random_states import name_random_states
 from mlirc.frontend.recomputation import decompositions
 from mlirc.frontend.saved_layouts import save_channels_last, take_as_saved
 from mlirc.frontend.shared_heads import share_heads
@@ -116,6 +117,7 @@ def how_to_trace() -> dict[str, Any]:
 
 def adapt(kind: str, gm: GraphModule, inputs: Sequence[Any]) -> None:
     """Rewrites what one graph leaves for the other."""
+    name_random_states(gm)
     if kind == "forward":
         save_channels_last(gm)
     elif kind == "backward":

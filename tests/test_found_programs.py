@@ -2,6 +2,8 @@
 
 import pytest
 import torch
+import torch.nn.functional as F
+from torch.utils.checkpoint import checkpoint
 
 from tests.compare_stages import compare
 
@@ -36,3 +38,30 @@ def test_unsigned_bytes_beside_signed_ones(program):
 def test_rows_that_are_equal_in_all_columns(program):
     """What is folded or scanned along rows is one number for all columns that a vector lies across."""
     same_as_eager(program, torch.randn(70, 1).expand(70, 90), torch.randn(70, 90), dynamic=True)
+
+
+@pytest.mark.parametrize(
+    "part",
+    [
+        lambda x, w: F.dropout(torch.tanh(F.dropout(x, 0.4) @ w), 0.2),
+        lambda x, w: torch.rand_like(x) * torch.sin(x @ w),
+    ],
+)
+def test_checkpointed_random_numbers(part):
+    """The backward graph draws the numbers of the forward graph again, and leaves the generator as it was."""
+
+    def program(x, w):
+        return checkpoint(part, F.dropout(x, 0.1), w, use_reentrant=False) * 2
+
+    def step(run):
+        torch.manual_seed(0)
+        inputs = [torch.randn(6, 8, requires_grad=True), torch.randn(8, 8, requires_grad=True)]
+        steps = []
+        for _ in range(2):
+            result = run(*inputs)
+            steps += [result, *torch.autograd.grad(result.sum(), inputs), torch.rand(3)]
+        return steps
+
+    torch._dynamo.reset()
+    compiled = torch.compile(program, backend="mlirc", options={"fallback": "error"})
+    compare(step(compiled), step(program), rtol=1e-4, atol=1e-5)
