@@ -1,24 +1,27 @@
 """The LLVM IR of the blocks that the pool of result memory consists of. Compiled with result_pool_text.py.
 
 A region of addresses is cut into blocks, which are in use or idle. Neighbours are linked in the order of their
-addresses, and two idle ones become one; idle ones are linked as well. All is called with the mutex held.
+addresses, and two idle ones become one; idle ones are linked as well. Which huge pages are in the resident set is kept
+apart from the blocks: what is idle may have been given back in part. All is called with the mutex held.
 """
 
 TEXT = r"""
 declare i32 @mprotect(ptr, i64, i32)
 declare i64 @llvm.umin.i64(i64, i64)
-declare i64 @llvm.umax.i64(i64, i64)
 declare i64 @llvm.usub.sat.i64(i64, i64)
+declare void @llvm.memset.p0.i64(ptr, i8, i64, i1)
 
-; lower and upper neighbour, next and previous idle block, memory, bytes, at most how many of an idle one's bytes are
-; in the resident set, whether it is in use
+; lower and upper neighbour, next and previous idle block, memory, bytes, bytes of an idle one's own huge pages that were
+; touched, whether it is in use
 %block = type { ptr, ptr, ptr, ptr, i64, i64, i64, i64 }
 
 @idle_blocks = global ptr null
+@region_start = global i64 0
 @region_end = global i64 0
+@touched = global ptr null          ; a byte for each huge page of the region: whether it may be in the resident set
 @writable_end = global i64 0        ; up to here the region may be touched
 @live_bytes = global i64 0          ; of blocks in use
-@kept_bytes = global i64 0          ; resident ones of idle blocks
+@kept_bytes = global i64 0          ; of huge pages that were touched and are idle as a whole
 @most_bytes = global i64 0          ; the highest @live_bytes of this time and the one before
 @recent_bytes = global i64 0        ; of this time alone
 @takes = internal global i64 0
@@ -60,6 +63,73 @@ define internal void @add(ptr %counter, i64 %bytes) {
   ret void
 }
 
+; The byte for the huge page that %address is in.
+define internal ptr @page_byte(i64 %address) {
+  %from = load i64, ptr @region_start
+  %offset = sub i64 %address, %from
+  %page = lshr i64 %offset, 21
+  %table = load ptr, ptr @touched
+  %at = getelementptr i8, ptr %table, i64 %page
+  ret ptr %at
+}
+
+; Notes that all of %block may be touched.
+define internal void @mark(ptr %block) {
+  %memory = call i64 @get(ptr %block, i64 4)
+  %bytes = call i64 @get(ptr %block, i64 5)
+  %end = add i64 %memory, %bytes
+  %last = sub i64 %end, 1
+  %first_at = call ptr @page_byte(i64 %memory)
+  %last_at = call ptr @page_byte(i64 %last)
+  %first_number = ptrtoint ptr %first_at to i64
+  %last_number = ptrtoint ptr %last_at to i64
+  %apart = sub i64 %last_number, %first_number
+  %pages = add i64 %apart, 1
+  call void @llvm.memset.p0.i64(ptr %first_at, i8 1, i64 %pages, i1 false)
+  ret void
+}
+
+; Where the first huge page begins that is %block's as a whole, and where the last one ends of those that may be touched.
+define internal i64 @first_page(ptr %block) {
+  %memory = call i64 @get(ptr %block, i64 4)
+  %up = add i64 %memory, 2097151
+  %first = and i64 %up, -2097152
+  ret i64 %first
+}
+
+define internal i64 @pages_end(ptr %block) {
+  %memory = call i64 @get(ptr %block, i64 4)
+  %bytes = call i64 @get(ptr %block, i64 5)
+  %stop = add i64 %memory, %bytes
+  %writable = load i64, ptr @writable_end
+  %last = call i64 @llvm.umin.i64(i64 %stop, i64 %writable)
+  %end = and i64 %last, -2097152
+  ret i64 %end
+}
+
+; Bytes of %block's own huge pages that were touched.
+define internal i64 @resident(ptr %block) {
+entry:
+  %first = call i64 @first_page(ptr %block)
+  %end = call i64 @pages_end(ptr %block)
+  br label %head
+head:
+  %page = phi i64 [ %first, %entry ], [ %next, %body ]
+  %sum = phi i64 [ 0, %entry ], [ %more, %body ]
+  %inside = icmp ult i64 %page, %end
+  br i1 %inside, label %body, label %done
+body:
+  %byte_at = call ptr @page_byte(i64 %page)
+  %byte = load i8, ptr %byte_at
+  %count = zext i8 %byte to i64
+  %bytes = shl i64 %count, 21
+  %more = add i64 %sum, %bytes
+  %next = add i64 %page, 2097152
+  br label %head
+done:
+  ret i64 %sum
+}
+
 ; Makes %block one of the idle ones.
 define internal void @link(ptr %block) {
   %next = load ptr, ptr @idle_blocks
@@ -67,7 +137,8 @@ define internal void @link(ptr %block) {
   call void @set_block(ptr %block, i64 3, ptr null)
   call void @set_block(ptr %next, i64 3, ptr %block)
   store ptr %block, ptr @idle_blocks
-  %resident = call i64 @get(ptr %block, i64 6)
+  %resident = call i64 @resident(ptr %block)
+  call void @set(ptr %block, i64 6, i64 %resident)
   call void @add(ptr @kept_bytes, i64 %resident)
   ret void
 }
@@ -108,9 +179,6 @@ define internal void @absorb(ptr %low, ptr %high) {
   %bytes_at = getelementptr %block, ptr %low, i32 0, i32 5
   %bytes = call i64 @get(ptr %high, i64 5)
   call void @add(ptr %bytes_at, i64 %bytes)
-  %resident_at = getelementptr %block, ptr %low, i32 0, i32 6
-  %resident = call i64 @get(ptr %high, i64 6)
-  call void @add(ptr %resident_at, i64 %resident)
   call void @free(ptr %high)
   ret void
 }
@@ -139,53 +207,60 @@ done:
   ret ptr %best
 }
 
-; Gives resident memory of idle blocks back to the system, %excess bytes of it or what there is, in whole huge pages:
-; those at the end of a block, since the next result is put at its beginning.
+; Gives touched huge pages of idle %block back to the system, %excess bytes of it or what there is: those at its end, since
+; the next result is put at its beginning. Returns how many bytes.
+define internal i64 @drop_pages(ptr %block, i64 %excess) {
+entry:
+  %first = call i64 @first_page(ptr %block)
+  %end = call i64 @pages_end(ptr %block)
+  br label %head
+head:
+  %start = phi i64 [ %end, %entry ], [ %page, %body ]
+  %dropped = phi i64 [ 0, %entry ], [ %more, %body ]
+  %inside = icmp ugt i64 %start, %first
+  %left = icmp ult i64 %dropped, %excess
+  %go_on = and i1 %inside, %left
+  br i1 %go_on, label %body, label %done
+body:
+  %page = sub i64 %start, 2097152
+  %byte_at = call ptr @page_byte(i64 %page)
+  %byte = load i8, ptr %byte_at
+  store i8 0, ptr %byte_at
+  %count = zext i8 %byte to i64
+  %bytes = shl i64 %count, 21
+  %more = add i64 %dropped, %bytes
+  br label %head
+done:
+  %none = icmp eq i64 %dropped, 0
+  br i1 %none, label %leave, label %advise
+advise:
+  %memory = inttoptr i64 %start to ptr
+  %length = sub i64 %end, %start
+  %ignored = call i32 @madvise(ptr %memory, i64 %length, i32 4) ; MADV_DONTNEED
+  %resident_at = getelementptr %block, ptr %block, i32 0, i32 6
+  %minus = sub i64 0, %dropped
+  call void @add(ptr %resident_at, i64 %minus)
+  call void @add(ptr @kept_bytes, i64 %minus)
+  br label %leave
+leave:
+  ret i64 %dropped
+}
+
+; Gives %excess bytes of idle memory back to the system, in whole huge pages, or what there is.
 define internal void @trim(i64 %excess) {
 entry:
   %first = load ptr, ptr @idle_blocks
   br label %head
 head:
-  %block = phi ptr [ %first, %entry ], [ %next, %body ], [ %next, %drop ]
-  %left = phi i64 [ %excess, %entry ], [ %left, %body ], [ %left_then, %drop ]
+  %block = phi ptr [ %first, %entry ], [ %next, %body ]
+  %left = phi i64 [ %excess, %entry ], [ %left_then, %body ]
   %none = icmp eq ptr %block, null
   %enough = icmp eq i64 %left, 0
   %end = or i1 %none, %enough
   br i1 %end, label %done, label %body
 body:
   %next = call ptr @get_block(ptr %block, i64 2)
-  %memory = call i64 @get(ptr %block, i64 4)
-  %bytes = call i64 @get(ptr %block, i64 5)
-  %resident = call i64 @get(ptr %block, i64 6)
-  %low = add i64 %memory, 2097151
-  %lowest = and i64 %low, -2097152
-  %stop = add i64 %memory, %bytes
-  %writable = load i64, ptr @writable_end
-  %last = call i64 @llvm.umin.i64(i64 %stop, i64 %writable)
-  %highest = and i64 %last, -2097152
-  %touched = add i64 %memory, %resident
-  %touched_up = add i64 %touched, 2097151
-  %touched_page = and i64 %touched_up, -2097152
-  %touched_end = call i64 @llvm.umin.i64(i64 %highest, i64 %touched_page)
-  %left_up = add i64 %left, 2097151
-  %wanted = and i64 %left_up, -2097152
-  %wanted_start = call i64 @llvm.usub.sat.i64(i64 %touched_end, i64 %wanted)
-  %start = call i64 @llvm.umax.i64(i64 %lowest, i64 %wanted_start)
-  %before = sub i64 %start, %memory
-  %after = sub i64 %last, %highest
-  %rest = add i64 %before, %after
-  %length = sub i64 %highest, %start
-  %some = icmp sgt i64 %length, 0
-  %less = icmp ult i64 %rest, %resident
-  %useful = and i1 %some, %less
-  br i1 %useful, label %drop, label %head
-drop:
-  %page = inttoptr i64 %start to ptr
-  %ignored = call i32 @madvise(ptr %page, i64 %length, i32 4) ; MADV_DONTNEED
-  call void @set(ptr %block, i64 6, i64 %rest)
-  %minus = sub i64 %rest, %resident
-  call void @add(ptr @kept_bytes, i64 %minus)
-  %dropped = sub i64 0, %minus
+  %dropped = call i64 @drop_pages(ptr %block, i64 %left)
   %left_then = call i64 @llvm.usub.sat.i64(i64 %left, i64 %dropped)
   br label %head
 done:
@@ -225,7 +300,6 @@ entry:
 fits:
   %memory = call i64 @get(ptr %best, i64 4)
   %have = call i64 @get(ptr %best, i64 5)
-  %resident = call i64 @get(ptr %best, i64 6)
   %end = add i64 %memory, %bytes
   %writable = call i1 @make_writable(i64 %end)
   br i1 %writable, label %split, label %no_room
@@ -239,6 +313,7 @@ cut:
   br i1 %exact, label %whole, label %part
 whole:
   call void @free(ptr %rest)
+  call void @mark(ptr %best)
   br label %taken
 part:
   %above = call ptr @get_block(ptr %best, i64 1)
@@ -247,11 +322,10 @@ part:
   call void @set_block(ptr %above, i64 0, ptr %rest)
   call void @set_block(ptr %best, i64 1, ptr %rest)
   %rest_bytes = sub i64 %have, %bytes
-  %rest_resident = call i64 @llvm.umin.i64(i64 %resident, i64 %rest_bytes)
   call void @set(ptr %rest, i64 4, i64 %end)
   call void @set(ptr %rest, i64 5, i64 %rest_bytes)
-  call void @set(ptr %rest, i64 6, i64 %rest_resident)
   call void @set(ptr %best, i64 5, i64 %bytes)
+  call void @mark(ptr %best)
   call void @link(ptr %rest)
   br label %taken
 taken:
@@ -286,7 +360,8 @@ same_time:
   store i64 %most_then, ptr @most_bytes
   %kept = load i64, ptr @kept_bytes
   %total = add i64 %live, %kept
-  %excess = call i64 @llvm.usub.sat.i64(i64 %total, i64 %most_then)
+  %allowed = add i64 %most_then, 2097152 ; of the last page only a part was in use
+  %excess = call i64 @llvm.usub.sat.i64(i64 %total, i64 %allowed)
   call void @trim(i64 %excess)
   ret void
 }

@@ -10,8 +10,9 @@ other. Only its memory and the deleter of that are replaced (`new_result` in res
 storage is found out when the pool opens, and tried; where that fails, results are ordinary new memory.
 
 Memory in use and kept together do not exceed what was in use at some moment of the last 4096 to 8191 results, but for parts
-of huge pages. Kept memory is also at most `limit()`; results of OFFERED bytes leave theirs to the system if it runs short
-(MADV_FREE). All is given back before a fork, and with the last program.
+of huge pages. To know what is kept, a huge page is counted from its first use on until it is given back. Kept memory is also
+at most `limit()`; results of OFFERED bytes leave theirs to the system if it runs short (MADV_FREE).
+All is given back before a fork, and with the last program.
 """
 
 import ctypes
@@ -138,12 +139,15 @@ class Pool:
         start = (found + HUGE_PAGE - 1) & -HUGE_PAGE
         end = (found + bytes_) & -HUGE_PAGE
         libc.madvise(ctypes.c_void_p(start), ctypes.c_size_t(end - start), 14)  # MADV_HUGEPAGE
-        block = libc.calloc(ctypes.c_size_t(1), ctypes.c_size_t(64))
+        block, touched = (libc.calloc(ctypes.c_size_t(n), ctypes.c_size_t(1)) for n in (64, (end - start) // HUGE_PAGE))
+        if not (block and touched):
+            raise NoPool("no memory for its own records")
         words = (ctypes.c_int64 * 8).from_address(block)
         words[4], words[5] = start, end - start
         self.start, self.end = start, end
-        self._word("writable_end").value, self._word("region_end").value = start, end
-        self._word("idle_blocks").value = block
+        words_of = {"region_start": start, "writable_end": start, "region_end": end, "touched": touched}
+        for name, value in (words_of | {"idle_blocks": block}).items():
+            self._word(name).value = value
 
 
 def storage_offsets() -> dict[str, int]:

@@ -25,7 +25,6 @@ entry:
   %minus = sub i64 0, %bytes
   call void @add(ptr @live_bytes, i64 %minus)
   call void @set(ptr %given, i64 7, i64 0)
-  call void @set(ptr %given, i64 6, i64 %bytes)
   %above = call ptr @get_block(ptr %given, i64 1)
   %idle_above = call i1 @is_idle(ptr %above)
   br i1 %idle_above, label %join_above, label %look_below
