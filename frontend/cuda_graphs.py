@@ -5,8 +5,11 @@ The first calls of a combination run as they are; then one is recorded. A replay
 inputs    parameters, buffers, and what the graph writes to are read in place; every other input is copied to memory of the
           recording's first. Of a backward graph, what always lies at the same address is read in place too: what the
           forward graph's recording saved. An input in place that turns up elsewhere is recorded anew, a few times
-results   are copied out, so that nothing of a recording is ever seen to change. What a forward graph saves for its
-          backward graph is not copied: while anybody still holds it, the forward graph runs without its recording
+results   of an inference graph are lent: while anybody holds one, its recording is not replayed but another one, with
+          results elsewhere; the last of a few copies its results out, for callers who keep them all. A forward graph
+          copies its results out, but not what it saves for its backward graph: while anybody still holds that, it runs
+          without its recording. So nothing of a recording is ever seen to change. Only who reads a result in another
+          stream has to hold it until that is waited for: Tensor.record_stream cannot be seen here
 memory    recordings of inference graphs of a GPU share one pool, since between replays nothing in it is in use; forward and
           backward graphs have a pool each
 
@@ -31,28 +34,29 @@ log = logging.getLogger("mlirc")
 WARM_UP = 2  # calls of a combination of sizes before it is recorded: libraries choose and load what they use
 MOST_SIZES = 16  # combinations that are recorded; more run without
 MOST_ATTEMPTS = 3  # recordings of one combination, because inputs thought to stay moved
+LENDING = 2  # recordings of one combination that lend their results: a caller mostly holds one until the next is there
 
 Call = Callable[[list], list]
 _pools: dict[int, "Pool"] = {}
+_streams: dict[int, torch.cuda.Stream] = {}  # that recordings are made in; PyTorch's own is of the GPU that was first
 _lock = threading.RLock()  # recordings, and replays in a pool that several graphs use
 
 
 @dataclass
 class Pool:
-    """Memory of recordings. A replay in another stream than the last one's waits for that.
+    """Memory of recordings. A replay in another stream than the last one's waits for that, and who reads its results there.
 
     holder   an empty graph: PyTorch gives a pool up with the last graph in it
     """
 
     handle: Any = field(default_factory=torch.cuda.graph_pool_handle)
     holder: torch.cuda.CUDAGraph = field(default_factory=torch.cuda.CUDAGraph)
-    stream: int | None = None
-    done: torch.cuda.Event = field(default_factory=torch.cuda.Event)
+    stream: torch.cuda.Stream | None = None
 
     def __post_init__(self) -> None:
         with warnings.catch_warnings():
             warnings.filterwarnings("ignore", "The CUDA Graph is empty")
-            with torch.cuda.graph(self.holder, pool=self.handle, capture_error_mode="thread_local"):
+            with capture(self.holder, self.handle):
                 pass
 
 
@@ -63,7 +67,7 @@ class Recording:
     copies     the memory of every other tensor input, by position (memory_of)
     results    what the recorded call gave; views: result -> elements from the start of the input that it is a view of
     kept       what the graph kept of its parameters then (prepared.py)
-    saved      storages of results that are not copied out, and how often each is held while nobody else holds it
+    shared     results that are not copied out -> their storage, and how often it is held while nobody else holds it
     """
 
     graph: torch.cuda.CUDAGraph
@@ -73,19 +77,28 @@ class Recording:
     results: list[Any]
     views: dict[int, int]
     kept: list | None
-    saved: list[tuple[Any, int]]
+    shared: dict[int, tuple[Any, int]]
     replays: int = 0
+
+    @property
+    def free(self) -> bool:
+        """Whether nobody holds what a replay would write."""
+        return all(torch._C._storage_Use_Count(storage) <= held for storage, held in self.shared.values())
 
 
 @dataclass
 class Sizes:
-    """One combination of sizes: calls so far, where inputs were at the last one, those that moved, its recording."""
+    """One combination of sizes: calls so far, where inputs were at the last one, those that moved, its recordings.
+
+    most   recordings that there may be
+    """
 
     calls: int = 0
     seen: dict[int, int] = field(default_factory=dict)
     moving: set[int] = field(default_factory=set)
     attempts: int = 0
-    recording: Recording | None = None
+    recordings: list[Recording] = field(default_factory=list)
+    most: int = LENDING + 1
 
 
 class Recorded:
@@ -114,27 +127,38 @@ class Recorded:
                 self.say(f"more than {MOST_SIZES} combinations of sizes: further ones run without")
                 return self.run(inputs)
             sizes = self.sizes[key] = Sizes()
-        if sizes.recording is None:
-            sizes.calls += 1
-            self.look(inputs, sizes)
-            if sizes.calls <= WARM_UP or sizes.attempts >= MOST_ATTEMPTS:
-                return self.run(inputs)
-            sizes.attempts += 1
-            sizes.recording = self.record(inputs, sizes)
-            if sizes.recording is None:
-                sizes.attempts = MOST_ATTEMPTS
-                return self.run(inputs)
-        recording = sizes.recording
+        recording = next((x for x in sizes.recordings if x.free), None)
+        if recording is None and (recording := self.next(inputs, sizes)) is None:
+            return self.run(inputs)
         moved = [k for k, address in recording.addresses.items() if inputs[k].data_ptr() != address]
         if moved or self.run.kept(inputs) is not recording.kept:
             sizes.moving.update(set(moved) - self.facts.fixed)
-            sizes.recording, sizes.calls = None, 0
-            if recording.replays:
+            if any(x.replays for x in sizes.recordings):
                 sizes.attempts = 0
+            sizes.recordings, sizes.calls = [], 0
             return self.run(inputs)
-        if self.failures.any() or any(torch._C._storage_Use_Count(s) > held for s, held in recording.saved):
+        if self.failures.any():
             return self.run(inputs)
         return self.replay(recording, inputs)
+
+    def next(self, inputs: list[Any], sizes: Sizes) -> Recording | None:
+        """A recording for a call for which there is none that is free; None where it is to run without."""
+        if not sizes.recordings:
+            sizes.calls += 1
+            self.look(inputs, sizes)
+            if sizes.calls <= WARM_UP or sizes.attempts >= MOST_ATTEMPTS:
+                return None
+            sizes.attempts += 1
+        elif self.kind != "inference" or len(sizes.recordings) >= sizes.most:
+            return None
+        recording = self.record(inputs, sizes)
+        if recording is not None:
+            sizes.recordings.append(recording)
+        elif sizes.recordings:
+            sizes.most = len(sizes.recordings)
+        else:
+            sizes.attempts = MOST_ATTEMPTS
+        return recording
 
     def key(self, inputs: list[Any]) -> tuple:
         numbers = [inputs[k] for k in self.facts.numbers]
@@ -169,7 +193,7 @@ class Recorded:
         with torch.cuda.device(facts.device):
             pool = self.pool()
             try:
-                with torch.cuda.graph(graph, pool=pool.handle, capture_error_mode="thread_local"):
+                with capture(graph, pool.handle):
                     results = self.run(given)
             except RuntimeError as error:
                 self.say(str(error).strip().partition("\n")[0])
@@ -178,12 +202,13 @@ class Recorded:
                 return None
         self.report.cuda_graph = "recorded"
         views = {k: (results[k].data_ptr() - starts[i]) // results[k].element_size() for k, i in self.aliases.items()}
-        saved = []
+        lends = self.kind == "inference" and len(sizes.recordings) < LENDING
+        shared = {}
         for k, x in enumerate(results):
-            if isinstance(x, torch.Tensor) and k not in facts.kept and k not in self.aliases:
-                saved.append(x.untyped_storage()._cdata)
-        held = [(s, torch._C._storage_Use_Count(s)) for s in saved]
-        return Recording(graph, pool, addresses, copies, results, views, kept, held)
+            if isinstance(x, torch.Tensor) and k not in self.aliases and (lends or k not in facts.kept):
+                storage = x.untyped_storage()._cdata
+                shared[k] = storage, torch._C._storage_Use_Count(storage)
+        return Recording(graph, pool, addresses, copies, results, views, kept, shared)
 
     def pool(self) -> Pool:
         if self.kind != "inference":
@@ -203,15 +228,14 @@ class Recorded:
             recording.graph.replay()
             recording.replays += 1
             results = [self.result(recording, k, inputs) for k in range(len(recording.results))]
-            recording.pool.done.record()
         inputs.clear()
         return results
 
     def after_the_last(self, pool: Pool) -> None:
         stream = torch.cuda.current_stream()
-        if pool.stream not in (None, stream.cuda_stream):
-            stream.wait_event(pool.done)
-        pool.stream = stream.cuda_stream
+        if pool.stream is not None and pool.stream != stream:
+            stream.wait_stream(pool.stream)
+        pool.stream = stream
 
     def result(self, recording: Recording, k: int, inputs: list[Any]) -> Any:
         x = recording.results[k]
@@ -222,12 +246,20 @@ class Recorded:
             if offset == 0 and (x.dtype, x.shape, x.stride()) == (source.dtype, source.shape, source.stride()):
                 return source
             return source.view(x.dtype).as_strided(x.shape, x.stride(), source.storage_offset() + offset)
-        return x.clone() if k in self.facts.kept else x.view_as(x)
+        return alias(x) if k in recording.shared else x.clone()
 
     def say(self, why: str) -> None:
         if not self.report.cuda_graph.startswith("not recorded: "):
             self.report.cuda_graph = f"not recorded: {why}"
             log.info("%s graph runs without a CUDA graph: %s", self.kind, why)
+
+
+def capture(graph: torch.cuda.CUDAGraph, pool: Any) -> torch.cuda.graph:
+    """Within, what is done in the current stream of the current GPU is recorded."""
+    device = torch.cuda.current_device()
+    if device not in _streams:
+        _streams[device] = torch.cuda.Stream()
+    return torch.cuda.graph(graph, pool=pool, stream=_streams[device], capture_error_mode="thread_local")
 
 
 def memory_of(x: torch.Tensor) -> torch.Tensor:
@@ -236,6 +268,15 @@ def memory_of(x: torch.Tensor) -> torch.Tensor:
         return x
     extent = 1 + sum((n - 1) * s for n, s in zip(x.shape, x.stride(), strict=True)) if x.numel() else 0
     return x.as_strided((extent,), (1,))
+
+
+def alias(x: torch.Tensor) -> torch.Tensor:
+    """A tensor of its own on the same memory, an inference tensor where such are made."""
+    if x.is_inference() == torch.is_inference_mode_enabled():
+        return x.detach()
+    return torch.empty(0, dtype=x.dtype, device=x.device).set_(
+        x.untyped_storage(), x.storage_offset(), x.shape, x.stride()
+    )
 
 
 def recorded(run: Call, facts: Facts, kind: str, report: GraphReport, failures: torch.Tensor) -> Call:

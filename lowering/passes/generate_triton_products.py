@@ -12,7 +12,7 @@ from mlirc.lowering.gated_products import gate_of, is_activation, last_reader, r
 from mlirc.lowering.ledger import Ledger
 from mlirc.lowering.passes.generate_products import product
 from mlirc.lowering.passes.pad_products import is_returned
-from mlirc.lowering.passes.split_unaligned import is_by_rows, static
+from mlirc.lowering.passes.split_unaligned import classes, is_by_rows, static
 from mlirc.lowering.source_lines import source_line
 from mlirc.lowering.triton_product_persistent import ALIGNMENT, COLUMNS, ROWS
 from mlirc.lowering.triton_product_turns import is_hopper
@@ -23,7 +23,9 @@ from mlirc.lowering.triton_product_turns import is_hopper
 RATE, SHORT = 790e6, 160
 TILE, STEP = 2.0, 0.0107  # of a tile, and of each of its K
 TURN, TURN_STEP = 1.45, 0.0053
+CROOKED = 0.6  # of a tile whose rows begin anywhere
 BYTES = 4.3e6
+LAUNCH, EDGES = 2.5, 6  # of a product of split-unaligned beyond its work, and of the columns at the edges
 ACTIVATION = 0.4e-6  # an element
 
 
@@ -37,7 +39,8 @@ class GenerateTritonProducts:
     ACTIVATION  one activation reads the product, and nothing else, and reading and writing that costs more than ours loses
     GATED       a product by two parameters at once (merge-products), of which one half goes through an activation and is
                 multiplied by the other one: silu(x @ a) * (x @ b), gated_products.py
-    UNALIGNED   the graph returns it, its rows begin anywhere, and it has a bias: the library would need a padded copy
+    UNALIGNED   the graph returns it, its rows begin anywhere, and it has a bias: the library would need a padded copy; or it
+                has few rows: split-unaligned would read the weight once for each class of them
     FASTER      the library is, by the numbers in this file, which were measured on an H200; on other GPUs it stays
     In modes that measure, which is faster is measured (product_choice.py), but for UNALIGNED. `always`: it is ours.
     """
@@ -63,9 +66,12 @@ class GenerateTritonProducts:
                 continue
             unaligned = is_by_rows(info_of(x), info_of(w), info_of(op.results[0])) and is_returned(op.results[0])
             activated = is_activated(op.results[0])
-            if not activated and not (unaligned and bias):
+            if not activated and not unaligned:
                 continue
-            taken = is_worth(op, activated, self.multiprocessors)
+            if activated or bias:
+                taken = is_worth(op, activated, self.multiprocessors)
+            else:
+                taken = self.always or beats_classes(op, self.multiprocessors)
             if activated:
                 taken = self.takes_over(op, last_reader(op.results[0])[1], taken)
             rule = "FASTER" if not taken else "ACTIVATION" if activated else "UNALIGNED"
@@ -131,3 +137,15 @@ def is_worth(op: Any, activated: bool, programs: int, gated: bool = False) -> bo
         ours = -(-tiles // programs) * (TILE + STEP * inner) + more
     library = 2 * rows * columns * inner / RATE * (1 + SHORT / inner)
     return ours < library + (1.5 if gated else 2) * rows * columns * out.dtype.itemsize / BYTES
+
+
+def beats_classes(op: Any, programs: int) -> bool:
+    """Whether ours takes less time than split-unaligned's products, one for each class of rows, which read all of the weight."""
+    (rows, columns), inner = static(info_of(op.results[0]).shape), static(info_of(op.operands[0]).shape)[1]
+    size = info_of(op.results[0]).dtype.itemsize
+    parts = classes(columns, size)
+    tiles = -(-rows // ROWS) * -(-columns // COLUMNS)
+    ours = -(-tiles // programs) * (TILE + CROOKED + STEP * inner)
+    work = 2 * (rows // parts) * columns * inner / RATE * (1 + SHORT / inner)
+    memory = columns * (inner + rows // parts) * size / BYTES
+    return ours < parts * (max(work, memory) + LAUNCH) + EDGES

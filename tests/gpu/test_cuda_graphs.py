@@ -46,6 +46,52 @@ def test_a_result_is_never_seen_to_change():
     assert said() == ["recorded"]
 
 
+def test_results_are_lent_in_turns():
+    """Nothing is copied for a caller who lets go of a result once the next one is there; a part of one is held too."""
+    call = compiled(lambda x: torch.softmax(x, -1))
+    places = set()
+    for k in range(10):
+        x = cuda(8, 8)
+        result = call(x)
+        torch.testing.assert_close(result, torch.softmax(x, -1))
+        places.add(result.data_ptr())
+        result.zero_()
+        if k == 5:
+            part, places = result[:2], set()
+    assert len(places) == 2 and not part.any()
+    del result, part
+    assert {call(cuda(8, 8)).data_ptr() for _ in range(4)} < places
+
+
+def test_results_that_another_stream_reads():
+    call = compiled(lambda x: x * 2 + 1)
+    stream, x = torch.cuda.Stream(), torch.ones(1 << 20, device="cuda")
+    for _ in range(3):
+        call(x)
+    with torch.cuda.stream(stream):
+        late = cuda(4096, 4096)
+        y = call(x)
+        for _ in range(20):
+            late = torch.tanh(late @ late)
+        total = y.sum() + late[0, 0] * 0
+        del y
+    assert call(-x)[0] == -1
+    torch.cuda.synchronize()
+    assert total == 3 * x.numel()
+
+
+def test_inference_mode_and_no_grad_in_turns():
+    model = net()
+    call = compiled(model)
+    for _ in range(4):
+        for mode in (torch.inference_mode, torch.no_grad):
+            x = cuda(16, 32)
+            with mode():
+                result = call(x)
+            assert result.is_inference() == (mode is torch.inference_mode)
+            torch.testing.assert_close(result, model(x), rtol=1e-4, atol=1e-5)
+
+
 def test_a_parameter_in_other_memory():
     model = net()
     call = compiled(model)
