@@ -22,6 +22,7 @@ from mlirc.lowering.kernel_emitter import Emitter
 from mlirc.lowering.kernel_loops import Loops
 from mlirc.lowering.kernel_nodes import Kernel
 from mlirc.lowering.kernel_partials import Partials, partial_bytes
+from mlirc.lowering.kernel_row_behind import RowBehind, has_row_behind
 from mlirc.lowering.kernel_row_pairs import RowPairs, has_row_pairs
 from mlirc.lowering.kernel_schedule import Schedule, make_schedule
 from mlirc.lowering.kernel_streams import FENCE, choose_streams
@@ -101,9 +102,10 @@ def _share(e: Emitter, loops: Loops, schedule: Schedule, split: Split) -> None:
             e.enter(*(a.name for a in split.axes))
             loops.skip = len(split.axes)
 
-        if has_row_pairs(loops, split.axes):
-            RowPairs(loops, enter).emit(lo, hi)
-            return
+        for fits, rows in ((has_row_behind, RowBehind), (has_row_pairs, RowPairs)):
+            if fits(loops, split.axes):
+                rows(loops, enter).emit(lo, hi)
+                return
 
         def body(unit: Value, state: list[Value]) -> list[Value]:
             enter(unit)

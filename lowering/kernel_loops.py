@@ -11,7 +11,7 @@ A kernel without inner axes is one pass over all its axes.
 """
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from functools import partial
 
@@ -43,6 +43,7 @@ class Loops:
         self.units: dict[Axis, int | None] = {}
         self.skip = 0  # how many of the outermost axes are bound already
         self.ahead: list[Access] = []  # what this pass reads of the next row
+        self.beside: Callable[[Value, int], None] | None = None  # other work at these vectors, ahead of the pass's
 
     def size(self, axis: Axis) -> Value:
         return self.e.integer(axis.size)
@@ -305,6 +306,8 @@ class Loops:
 
     def copied(self, axis: Axis, body, copies: int, index: Value, state: list[Value]) -> list[Value]:
         e, parts = self.e, []
+        if self.beside is not None and axis is self.schedule.run_axis:
+            self.beside(index, copies)
         for copy in range(copies):
             with e.scope(), e.apart() as lines:
                 e.env[axis.name] = e.index.add(index, e.i64(copy * self.step_of(axis))) if copy else index

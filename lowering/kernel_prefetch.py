@@ -24,14 +24,19 @@ def fetched_ahead(schedule: Schedule, step: Pass) -> list[Access]:
     """What pass `step` asks for: the reads of rows, if it is a later one that computes much."""
     if not schedule.outer or not schedule.vector_inside or len(schedule.passes) < 2:
         return []
-    costs = [_cost(schedule, p) for p in schedule.passes]
-    if all(n.cheap for n in _along(schedule, step)) or _cost(schedule, step) < max(costs):
+    if not computes_most(schedule, step):
         return []
     found: dict[tuple, Access] = {}
     for node in (n for p in schedule.passes for n in p.nodes):
         if node.access is not None and node not in schedule.kept and _is_row(schedule, node.access):
             found.setdefault((node.access.operand, str(node.access.address)), node.access)
     return list(found.values())
+
+
+def computes_most(schedule: Schedule, step: Pass) -> bool:
+    """Whether no other pass over a row costs more, and this one much."""
+    costs = [_cost(schedule, p) for p in schedule.passes]
+    return _cost(schedule, step) == max(costs) and not all(n.cheap for n in _along(schedule, step))
 
 
 def _along(schedule: Schedule, step: Pass) -> list[Node]:
