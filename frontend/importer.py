@@ -298,7 +298,7 @@ class _Importer:
                 elif isinstance(fake, torch.Tensor):
                     value = self.settle(value, tensor_info(fake))
                     key = storage(fake)
-                    argument = self.argument_of_storage.get(key)
+                    argument = viewed_argument(value, self.argument_of_storage.get(key))
                     fresh = f"g{len(group_of_storage)}"
                     groups.append(f"arg{argument}" if argument is not None else group_of_storage.setdefault(key, fresh))
                 else:
@@ -318,6 +318,17 @@ class _Importer:
 def is_effect_token(node: Node) -> bool:
     """Whether a placeholder is a token that AOTAutograd threads through calls with side effects."""
     return bool(node.users) and all(user.target is with_effects and user.args[0] is node for user in node.users)
+
+
+def viewed_argument(value: ir.Value, otherwise: int | None) -> int | None:
+    """The number of the argument that `value` is or views: one of several, where one is a view of another."""
+    if otherwise is None:
+        return None
+    while not isinstance(value.owner, ir.Block):
+        if value.owner.name != "mlirc.view":
+            return otherwise
+        value = value.owner.operands[0]
+    return ir.BlockArgument(value).arg_number
 
 
 def index_needed(info: TensorInfo) -> bool:

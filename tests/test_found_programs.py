@@ -40,6 +40,21 @@ def test_rows_that_are_equal_in_all_columns(program):
     same_as_eager(program, torch.randn(70, 1).expand(70, 90), torch.randn(70, 90), dynamic=True)
 
 
+def test_results_of_an_argument_that_views_another():
+    """After a graph break a graph is given both; each result is memory of its own argument."""
+
+    def program(x):
+        row = x[1]
+        torch._dynamo.graph_break()
+        return [row * 2, x.t(), row.view(3, 1), x]
+
+    x = torch.randn(3, 3)
+    torch._dynamo.reset()
+    found = torch.compile(program, backend="mlirc", options={"fallback": "error"})(x)
+    compare(found, program(x))
+    assert all(y.untyped_storage().data_ptr() == x.untyped_storage().data_ptr() for y in found[1:])
+
+
 @pytest.mark.parametrize(
     "part",
     [
