@@ -102,16 +102,17 @@ class Emitter:
         self.lines.append("}")
         return [Value(f"{result}#{k}", x.dtype) for k, x in enumerate(carried)]
 
-    def repeat(self, start: Value, more: Callable[[Value], Value], body: Callable[[Value], Value]) -> None:
-        """`x = start; while more(x): x = body(x)`"""
-        asked, given = (Value(self.text.new_name(), torch.int64) for _ in range(2))
-        self.lines.append(f"scf.while ({asked} = {start}) : (i64) -> i64 {{")
+    def repeat(self, start: Value, more: Callable[[Value], Value], body: Callable[[Value], Value]) -> Value:
+        """`x = start; while more(x): x = body(x)`; what x is then."""
+        asked, given, last = (Value(self.text.new_name(), torch.int64) for _ in range(3))
+        self.lines.append(f"{last} = scf.while ({asked} = {start}) : (i64) -> i64 {{")
         with self.scope():
             self.lines.append(f"scf.condition({more(asked)}) {asked} : i64")
         self.lines.append(f"}} do {{\n^bb0({given}: i64):")
         with self.scope():
             self.lines.append(f"scf.yield {body(given)} : i64")
         self.lines.append("}")
+        return last
 
     def choose(self, condition: Value, then: Callable[[], None], otherwise: Callable[[], None]) -> None:
         for head, body in ((f"scf.if {condition} {{", then), ("} else {", otherwise)):

@@ -25,7 +25,7 @@ from collections.abc import Callable
 from mlirc.dialects.symbols import Int
 from mlirc.lowering.cpu_target import CpuTarget
 from mlirc.lowering.product_function import ProductWriter
-from mlirc.lowering.product_groups import Range, take_groups
+from mlirc.lowering.product_groups import Groups, Range
 from mlirc.lowering.product_match import Product
 from mlirc.lowering.product_packing import Packer
 from mlirc.lowering.product_vectors import Vectors
@@ -118,7 +118,8 @@ class BlockedWriter(ProductWriter):
         if self.turns or not self.one_block:
             super().all_panels(rows)
             return
-        take_groups(self.e, self.panels, self.group, lambda group, then: self.some_panels(group, then, rows))
+        groups = Groups(self.e, self.panels, self.group)
+        groups.round(groups.take(), self.e.i64(0), lambda group, then: self.some_panels(group, then, rows))
 
     def groups(self, panels: Range, rows: Range) -> None:
         if self.one_block and self.turns:

@@ -18,6 +18,7 @@ import torch
 
 from mlirc.lowering.cpu_target import CpuTarget
 from mlirc.lowering.product_function import panel_width, row_block
+from mlirc.lowering.product_groups import Groups
 from mlirc.lowering.product_match import Product
 from mlirc.lowering.product_tile import TYPES, Floats, Pairs, Tile
 from mlirc.lowering.product_units import Range, UnitsWriter
@@ -28,6 +29,7 @@ WHOLE_K = 1024  # steps: up to here one block holds all of k
 K_BLOCK = 256
 PANEL_BYTES = 800 << 10  # of packed rows
 TILE_BYTES = 448 << 10  # of tiles that wait for the next block of k
+GROUPS = 32  # of units, that threads take
 # As many columns, a multiple of so many bytes apart, keep out of each other's way in a first-level cache.
 WAYS, CONFLICT = 4, 4096
 
@@ -80,6 +82,27 @@ class TurnedWriter(UnitsWriter):
 
     # ---- loops
 
+    def share_units(self, panels: Range) -> None:
+        """By tickets. Where tiles wait, equal shares: rows are packed anew for each group."""
+        if not self.one_block:
+            super().share_units(panels)
+            return
+        e, b = self.e, self.e.index
+        groups = Groups(e, self.units, max(1, self.units // GROUPS))
+
+        def part(first: Value, state: list[Value]) -> list[Value]:
+            ticket, before = state
+            within = first, b.minimum(b.add(first, e.i64(self.part)), panels[1])
+            self.pack(e.i64(0), self.k, within)
+            ticket = groups.round(ticket, before, lambda units, then: self.whole_k(units, within))
+            return [ticket, b.add(before, groups.tickets)]
+
+        e.loop(*panels, e.i64(self.part), [groups.take(), e.i64(0)], ["i64", "i64"], part)
+
+    def whole_k(self, units: Range, panels: Range) -> None:
+        """These units, all of k, with panels that are packed."""
+        self.block(self.e.i64(0), self.k, units, panels, lambda unit, panel: self.e.env["tile"], finish=True)
+
     def multiply(self, units: Range, panels: Range) -> None:
         e, b = self.e, self.e.index
 
@@ -89,7 +112,7 @@ class TurnedWriter(UnitsWriter):
                 self.each(units, lambda start: self.blocks_of_k(start, units, within), self.wait)
                 return
             self.pack(e.i64(0), self.k, within)
-            self.block(e.i64(0), self.k, units, within, lambda unit, panel: e.env["tile"], finish=True)
+            self.whole_k(units, within)
 
         self.each(panels, part, self.part)
 

@@ -31,11 +31,13 @@ class UnitsWriter(Vectors):
     unit            columns that are finished together, at most a vector of them
     panel           rows that threads share as one, where columns are few
     steps_in_all    along k, pairs or single ones; `step` is the bytes of one in memory
+    alike           multiplications that take as long as one of the operations that threads are counted by
     columns_apart   elements from column to column
     """
 
     unit: int
     panel: int
+    alike = 4
 
     def __init__(self, product: Product, name: str, target: CpuTarget):
         assert product.plain is not None and product.plain[1] == 1 and len(product.totals) == 1
@@ -59,6 +61,10 @@ class UnitsWriter(Vectors):
         """Writes the loops over these units and panels of rows, epilogue and all."""
         raise NotImplementedError
 
+    def share_units(self, panels: Range) -> None:
+        """This thread's part of the units, with these panels of rows."""
+        self.multiply(_part(self.e, self.e.i64(self.units)), panels)
+
     def functions(self) -> list[str]:
         """What the body calls."""
         return list(self.e.text.functions.values())
@@ -75,9 +81,11 @@ class UnitsWriter(Vectors):
         self.m, self.k = e.integer(p.m_size), e.integer(self.steps_in_all)
         self.make_room()
         by_columns = self.units >= FEW_UNITS
-        every = (e.i64(0), e.i64(self.units)), (e.i64(0), e.integer(panels))
-        self.multiply(*((_part(e, every[0][1]), every[1]) if by_columns else (every[0], _part(e, every[1][1]))))
-        work = symbols.floordiv(symbols.product([p.m_size, p.n_size, p.k.size]), 8)
+        if by_columns:
+            self.share_units((e.i64(0), e.integer(panels)))
+        else:
+            self.multiply((e.i64(0), e.i64(self.units)), _part(e, e.integer(panels)))
+        work = symbols.floordiv(symbols.product([p.m_size, p.n_size, p.k.size]), self.alike)
         split = Split(Vector(None, 1), units=self.units if by_columns else panels, work=work)
         head = f"llvm.func internal @{self.name}_body(%frame: !llvm.ptr, %thread: i64, %threads: i64) {{"
         args = "%args = llvm.load %frame : !llvm.ptr -> !llvm.ptr"
