@@ -15,6 +15,7 @@ from mlirc.codegen.host_program import host_program
 from mlirc.codegen.llvm import Code, compile_ir
 from mlirc.codegen.program import Program
 from mlirc.codegen.shared_kernels import Kernel
+from mlirc.codegen.shared_parts import Pieces, take_parts
 from mlirc.dialects.bindings import context, ir
 from mlirc.dialects.dialect import attribute_value
 from mlirc.lowering.kernel_function import KernelText
@@ -114,12 +115,12 @@ class EarlyKernels:
         self.keys: dict[str, str] = {}  # by name
         self.found: dict[str, Kernel | Future[dict[str, Kernel]]] = {}  # by key
         self._heard: dict[str, KernelText] = {}  # by name
-        self._waiting: dict[str, tuple[str, str, list[str]]] = {}  # by key: name, functions, declarations
+        self._waiting: dict[str, Waiting] = {}  # by key
 
     def __call__(self, name: str, kernel: KernelText) -> None:
         self._heard[name] = kernel
         self._take(name, kernel.functions, kernel.declarations)
-        if sum(len(functions) for _, functions, _ in self._waiting.values()) >= WORTH_A_THREAD:
+        if sum(waiting.size for waiting in self._waiting.values()) >= WORTH_A_THREAD:
             self._begin(self._waiting)
             self._waiting = {}
 
@@ -133,7 +134,7 @@ class EarlyKernels:
         for name in names:
             if name not in self.keys:
                 self._take(name, "\n".join(map(text_of, own(functions, name))), declarations)
-        for part in split(self._waiting, lambda key: len(self._waiting[key][1])):
+        for part in split(self._waiting, lambda key: self._waiting[key].size):
             self._begin(part)
         self._waiting = {}
         return {name: self.keys[name] for name in names}, {name: self.found[self.keys[name]] for name in names}
@@ -157,14 +158,28 @@ class EarlyKernels:
             if known := shared_kernels.find_or_await(key, self.folder):
                 self.found[key] = known
             else:
-                self._waiting[key] = (name, functions, declarations)
+                self._waiting[key] = Waiting(name, *take_parts(functions, name, declarations))
 
-    def _begin(self, kernels: Mapping[str, tuple[str, str, list[str]]]) -> None:
-        declared = dict.fromkeys(line for *_, lines in kernels.values() for line in lines)
-        source = "\n".join([*declared, *(functions for _, functions, _ in kernels.values())])
-        names = {key: name for key, (name, *_) in kernels.items()}
-        made = shared_kernels.begin(source, KERNEL_OPT_LEVEL, names, self.folder)
+    def _begin(self, kernels: "Mapping[str, Waiting]") -> None:
+        parts = {part: pieces for waiting in kernels.values() for part, pieces in waiting.parts.items()}
+        names = {key: waiting.name for key, waiting in kernels.items()}
+        sources = [waiting.source for waiting in kernels.values()]
+        made = shared_kernels.begin(sources, parts, KERNEL_OPT_LEVEL, names, self.folder)
         self.found |= dict.fromkeys(kernels, made)
+
+
+@dataclass(frozen=True)
+class Waiting:
+    """A kernel that is new: its name, its source, and parts that it may share with others."""
+
+    name: str
+    source: Pieces
+    parts: Mapping[str, Pieces]
+
+    @property
+    def size(self) -> int:
+        """Characters."""
+        return len(self.source[-1]) + sum(len(pieces[-1]) for pieces in self.parts.values())
 
 
 def split(kernels: Mapping[str, T], size: Callable[[str], int]) -> list[dict[str, T]]:

@@ -10,6 +10,7 @@ Every function here may be called from several threads.
 import ctypes
 import re
 import threading
+from collections.abc import Collection, Sequence
 from functools import cache
 from itertools import count
 from pathlib import Path
@@ -27,6 +28,7 @@ SHORT_PASSES = ("sroa", "instruction_combine", "simplify_cfg")
 # in torch's folder; libgomp's file name ends in a version, and a torch for CPUs has no libtorch_cuda
 _LIBRARIES = ("libc10.so", "libtorch_cpu.so", "libtorch_cuda.so", "libgomp")
 
+_JOINED = b"mlirc: object files\0"  # no object file begins so
 _DECLARED = re.compile(r'^declare [^@]*@"?([^"(]+)', re.MULTILINE)
 
 _lock = threading.RLock()
@@ -47,7 +49,9 @@ class Code:
     def __init__(self, object_bytes: bytes):
         self.object_bytes = object_bytes
         self._library = f"library_{next(_count)}"
-        builder = llvm.JITLibraryBuilder().add_object_img(object_bytes).add_current_process()
+        builder = llvm.JITLibraryBuilder().add_current_process()
+        for one in _parted(object_bytes):
+            builder.add_object_img(one)
         with _lock:
             self._functions = {"": builder.link(_linker(), self._library)}  # dropping any of these unloads the library
 
@@ -78,12 +82,31 @@ def compile_ir(text: str, opt_level: int = 1) -> Code:
 
 
 def load_object(object_bytes: bytes) -> Code:
-    """Loads what `compile_to_object` gave, in this process or an earlier one with the same machine and torch."""
+    """Loads what `compile_to_object` or `joined` gave, in this process or an earlier one with the same machine and torch."""
     return Code(object_bytes)
 
 
-def compile_to_object(text: str, opt_level: int = 1) -> bytes:
-    """The object file of LLVM IR text; see compile_ir."""
+def joined(objects: Sequence[bytes]) -> bytes:
+    """Object files that call each other's functions, as one piece of data."""
+    if len(objects) == 1:
+        return objects[0]
+    return b"".join([_JOINED, *(piece for one in objects for piece in (len(one).to_bytes(8, "little"), one))])
+
+
+def _parted(data: bytes) -> list[bytes]:
+    """The object files again."""
+    if not data.startswith(_JOINED):
+        return [data]
+    found, place = [], len(_JOINED)
+    while place < len(data):
+        start = place + 8
+        place = start + int.from_bytes(data[place:start], "little")
+        found.append(data[start:place])
+    return found
+
+
+def compile_to_object(text: str, opt_level: int = 1, elsewhere: Collection[str] = ()) -> bytes:
+    """The object file of LLVM IR text; see compile_ir. `elsewhere` are functions of other object files."""
     load_libraries()
     machine = _machine(host(), opt_level)
     try:
@@ -91,7 +114,7 @@ def compile_to_object(text: str, opt_level: int = 1) -> bytes:
         module.verify()
     except RuntimeError as error:
         raise ValueError(f"LLVM does not accept this IR: {error}") from error
-    _check_externals(text)
+    _check_externals(text, elsewhere)
     _optimize(module, machine, opt_level)
     return _emit_object(machine, module)
 
@@ -134,11 +157,12 @@ def _optimize(module: llvm.ModuleRef, machine: llvm.TargetMachine, opt_level: in
     passes.run(module, builder)
 
 
-def _check_externals(text: str) -> None:
+def _check_externals(text: str, elsewhere: Collection[str]) -> None:
     """The linker would find an unknown symbol too, but not say which. The text is asked, not LLVM: each question to that
     gives up the GIL, and waits for it."""
     process = ctypes.CDLL(None)  # address_of_symbol does not see the executable's own: Python's, where that is static
-    names = {name for name in _DECLARED.findall(text) if not name.startswith("llvm.")} - _found
+    names = {name for name in _DECLARED.findall(text) if not name.startswith("llvm.")}
+    names -= _found.union(elsewhere)
     missing = [name for name in sorted(names) if not llvm.address_of_symbol(name) and not hasattr(process, name)]
     if missing:
         raise ValueError(f"generated code calls {', '.join(missing)}, which no library of this process has")

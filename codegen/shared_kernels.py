@@ -2,7 +2,7 @@
 
 import hashlib
 import threading
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass
 from weakref import WeakValueDictionary
@@ -10,7 +10,8 @@ from weakref import WeakValueDictionary
 from mlirc.codegen import background, environment
 from mlirc.codegen.cache_entry import UNREADABLE, Entry
 from mlirc.codegen.cache_folder import CacheFolder
-from mlirc.codegen.llvm import Code, compile_ir, load_object, mlir_to_llvm
+from mlirc.codegen.llvm import Code, compile_to_object, joined, load_object, mlir_to_llvm
+from mlirc.codegen.shared_parts import Parts, Pieces, claim, module_of, settle
 
 KIND = "kernels"  # of an entry: {"names": as in LoadedKernels}, and the object file
 
@@ -20,10 +21,11 @@ _coming: "dict[str, Future[dict[str, Kernel]]]" = {}  # what is being compiled, 
 
 
 class LoadedKernels:
-    """Machine code of some kernels, and each one's name in it by its key. Lives as long as a program that uses one."""
+    """Machine code of some kernels, each one's name in it by its key, and what of it others may use. Lives as long as a
+    program that uses one."""
 
-    def __init__(self, code: Code, names: Mapping[str, str]):
-        self.code, self.names = code, dict(names)
+    def __init__(self, code: Code, names: Mapping[str, str], parts: Sequence[Parts] = ()):
+        self.code, self.names, self.parts = code, dict(names), parts
 
 
 @dataclass(frozen=True)
@@ -50,10 +52,12 @@ def find(key: str, folder: CacheFolder | None = None) -> Kernel | None:
         return None if loaded is None else Kernel(loaded, key)
 
 
-def add(code: Code, names: Mapping[str, str], folder: CacheFolder | None = None) -> dict[str, Kernel]:
+def add(
+    code: Code, names: Mapping[str, str], folder: CacheFolder | None = None, parts: Sequence[Parts] = ()
+) -> dict[str, Kernel]:
     """Kernels just compiled or loaded, by their keys: from now on `find` has them, and so has the folder if one is given."""
     with _lock:
-        loaded = LoadedKernels(code, names)
+        loaded = LoadedKernels(code, names, parts)
         kernels = {key: Kernel(_loaded.setdefault(key, loaded), key) for key in names}
     if folder is not None:
         entry = Entry({"names": dict(names)}, [code.object_bytes])
@@ -68,22 +72,45 @@ def find_or_await(key: str, folder: CacheFolder | None = None) -> Kernel | Futur
 
 
 def begin(
-    source: str, opt_level: int, names: Mapping[str, str], folder: CacheFolder | None = None
+    sources: Sequence[Pieces],
+    parts: Mapping[str, Pieces],
+    opt_level: int,
+    names: Mapping[str, str],
+    folder: CacheFolder | None = None,
 ) -> Future[dict[str, Kernel]]:
-    """Compiles MLIR text with the kernels of these names on another thread, and adds them."""
+    """Compiles kernels of these names on another thread, and adds them. `parts` are what they may share with others."""
 
     def compile_and_add() -> dict[str, Kernel]:
         try:
-            return add(compile_ir(mlir_to_llvm(source), opt_level), names, folder)
+            used = _make_parts({name: parts[name] for name in mine}, opt_level, making)
+            own = compile_to_object(mlir_to_llvm(module_of(sources)), opt_level, elsewhere=parts)
+            # who makes these was asked before, and waits for nobody until they are made
+            used += [x if isinstance(x, Parts) else x.result() for x in dict.fromkeys(found.values())]
+            code = load_object(joined([own, *(x.object_bytes for x in dict.fromkeys(used))]))
+            return add(code, names, folder, used)
         finally:
             with _lock:
                 for key in names:
                     _coming.pop(key, None)
 
     with _lock:
+        found, making, mine = claim(parts)
         made = background.compute(compile_and_add)
         _coming.update(dict.fromkeys(names, made))
         return made
+
+
+def _make_parts(parts: Mapping[str, Pieces], opt_level: int, making: Future[Parts]) -> list[Parts]:
+    """What `claim` left to this thread."""
+    if not parts:
+        return []
+    try:
+        made = Parts(compile_to_object(mlir_to_llvm(module_of(parts.values())), opt_level))
+    except Exception as error:
+        settle(making, parts, error)
+        raise
+    settle(making, parts, made)
+    return [made]
 
 
 def _read(folder: CacheFolder, key: str) -> LoadedKernels | None:

@@ -50,12 +50,12 @@ def no_fallbacks_yet():
     statistics.reset()
 
 
-def broken(text, level):
+def broken(*args, **options):
     raise ValueError("LLVM does not accept this")
 
 
 def test_what_llvm_refuses_runs_in_eager_from_the_first_call(monkeypatch):
-    monkeypatch.setattr(shared_kernels, "compile_ir", broken)
+    monkeypatch.setattr(shared_kernels, "compile_to_object", broken)
     fn, x = lambda x: x.exp() * 41.5, torch.randn(5)  # no other test has this kernel
     call = torch.compile(fn, backend="mlirc", options={"cache": False})
     with pytest.warns(UserWarning, match="runs in eager.*emit failed.*does not accept") as caught, torch.no_grad():
@@ -66,7 +66,7 @@ def test_what_llvm_refuses_runs_in_eager_from_the_first_call(monkeypatch):
 
 def test_what_llvm_refuses_is_an_error_where_nothing_may_run_in_eager(monkeypatch):
     """Its file has the kernels in it, of which the module that was compiled had declarations alone."""
-    monkeypatch.setattr(shared_kernels, "compile_ir", broken)
+    monkeypatch.setattr(shared_kernels, "compile_to_object", broken)
     fn = lambda x, y: (x.exp() * 42.5).sum(0) + (y.exp() * 42.5).sum(1).max()
     call = torch.compile(fn, backend="mlirc", options={"cache": False, "fallback": "error"})
     for _ in range(2):
