@@ -40,6 +40,11 @@ def test_rows_that_are_equal_in_all_columns(program):
     same_as_eager(program, torch.randn(70, 1).expand(70, 90), torch.randn(70, 90), dynamic=True)
 
 
+def test_a_fraction_times_integers():
+    x = torch.arange(9)
+    same_as_eager(lambda x: [torch.addcmul(x, x, x, value=0.5), torch.addcmul(x, x, x, value=2.7)], x)
+
+
 def test_results_of_an_argument_that_views_another():
     """After a graph break a graph is given both; each result is memory of its own argument."""
 

@@ -107,8 +107,9 @@ class Sign(Unary, name="sign", aten=(aten.sign.default, aten.sgn.default)):
 
 @imports(aten.addcmul.default)
 def addcmul(g, x, y, z, *, value=1):
-    """x + value*y*z"""
+    """x + value*y*z; of integers the value is one too, as in eager: 0.5 is 0."""
     x, y, z = g.widen(x, y, z)
+    value = value if g.info(x).dtype.is_floating_point or not isinstance(value, float) else int(value)
     return g.fma(y if is_number(value, 1) else g.mul(y, value), z, x)
 
 
