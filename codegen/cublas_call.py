@@ -14,7 +14,6 @@ from mlirc.dialects import symbols
 from mlirc.dialects.bindings import ir
 from mlirc.dialects.dialect import attribute_value
 from mlirc.dialects.tensor_types import info_of
-from mlirc.lowering.asides import ASIDE
 
 CALLEES = ("matmul", "addmm", "addmm_gelu")
 TUNED = "mlirc.tuned"  # of a call: which algorithm is fastest is to be measured
@@ -60,10 +59,7 @@ def multiply(frame: Frame, op: Any, product: Product) -> None:
         text.line(f"store i64 {value}, ptr {frame.at(key, k + 1)}")
     head = frame.at(text.link(PRODUCTS), number)
     workspace = map(str, cublas.codes(device))
-    streams = (f"%stream_{device}", "null", "null", "null")
-    if ASIDE in op.attributes:
-        streams = cuda_launch.beside(frame, device)
-    arguments = (head, str(count), key, a, b, c, out, bias, *workspace, *streams)
+    arguments = (head, str(count), key, a, b, c, out, bias, *workspace, f"%stream_{device}")
     status = frame.runtime("multiply", *arguments)
     again, done = text.fresh("again"), text.fresh("done")
     text.line(f"br i1 {text.value(f'icmp eq i32 {status}, 0')}, label %{done}, label %{again}")

@@ -1,10 +1,9 @@
 """Native function that host programs call for a matrix product on a GPU. Loaded once a process.
 
-    multiply(head, n, key, a, b, c, d, bias, dtype, device type, index, stream, before, wait_for, kept)
+    multiply(head, n, key, a, b, c, d, bias, dtype, device type, index, stream)
 
 `head` is the word of a product (cublas.Plans), `key` n words, the first of which is filled in here: the largest power of
-two up to 256 that divides all addresses; `dtype` and so on are those of a workspace. Where `before` is another stream, not
-null, what is there comes before (wait_for of cuda_runtime.py), and the workspace stays, its handle at `kept`. Gives 0 when it is done, NO_PLAN where
+two up to 256 that divides all addresses; `dtype` and so on are those of a workspace. Gives 0 when it is done, NO_PLAN where
 Python has to make a plan first, ATEN where ATen has to multiply: cuBLASLt does not take it, or failed.
 """
 
@@ -13,19 +12,17 @@ from mlirc.codegen.field_text import with_fields
 from mlirc.codegen.gpu_library import ATEN, LENDING, NO_PLAN
 from mlirc.codegen.runtime_code import Functions, runtime_code
 
-SIGNATURES = {"multiply": "i32 (ptr, i64, ptr, ptr, ptr, ptr, ptr, ptr, i32, i32, i32, ptr, ptr, ptr, ptr)"}
+SIGNATURES = {"multiply": "i32 (ptr, i64, ptr, ptr, ptr, ptr, ptr, ptr, i32, i32, i32, ptr)"}
 
 TEXT = r"""
 @one = private constant float 1.0
 
 define i32 @multiply(ptr %head, i64 %n, ptr %key, ptr %a, ptr %b, ptr %c, ptr %d, ptr %bias, i32 %dtype, i32 %device,
-                     i32 %index, ptr %stream, ptr %before, ptr %wait_for, ptr %kept) {
+                     i32 %index, ptr %stream) {
 entry:
   %desc_at = alloca ptr
   %bias_at = alloca ptr
-  %own_handle = alloca ptr
-  %alone = icmp eq ptr %kept, null
-  %handle_at = select i1 %alone, ptr %own_handle, ptr %kept
+  %handle_at = alloca ptr
   %address_at = alloca ptr
   %a_word = ptrtoint ptr %a to i64
   %b_word = ptrtoint ptr %b to i64
@@ -110,13 +107,7 @@ memory:
   %workspace = load i64, ptr %workspace_at
   %lent = call i32 @lend(ptr %workspace_at, i32 %dtype, i32 %device, i32 %index, ptr %handle_at, ptr %address_at)
   %no_memory = icmp ne i32 %lent, 0
-  br i1 %no_memory, label %done, label %lent_it
-lent_it:
-  br i1 %alone, label %go, label %after
-after:                                       ; also what was done until now in memory that is lent here
-  %waits = call i32 %wait_for(ptr %stream, ptr %before)
-  %waits_not = icmp ne i32 %waits, 0
-  br i1 %waits_not, label %done, label %go
+  br i1 %no_memory, label %done, label %go
 go:
   %scratch = load ptr, ptr %address_at
   FIELD(handle, ptr)
@@ -134,12 +125,8 @@ go:
       ptr %beta_at, ptr %c, ptr %c_layout, ptr %d, ptr %d_layout, ptr %algorithm_at, ptr %scratch, i64 %workspace, ptr %stream)
   br label %done
 done:
-  %result = phi i32 [ %status, %go ], [ %lent, %memory ], [ %waits, %after ]
-  br i1 %alone, label %give_back, label %given
-give_back:
+  %result = phi i32 [ %status, %go ], [ %lent, %memory ]
   call void @take_back(ptr %handle_at)
-  br label %given
-given:
   br i1 %plain, label %end, label %drop
 drop:
   FIELD(destroy, ptr)

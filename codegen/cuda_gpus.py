@@ -11,7 +11,6 @@ from mlirc.codegen.host_parts import FAILURE_WORDS, Launched
 from mlirc.dialects.bindings import ir
 from mlirc.dialects.dialect import attribute_value
 from mlirc.dialects.tensor_types import info_of
-from mlirc.lowering.asides import ASIDE
 
 
 @dataclass
@@ -20,13 +19,11 @@ class Gpus:
 
     numbers   of those that hold tensors, in the order in which they turn up
     kernels   for each `mlircx.run` on a GPU, its `mlirc.triton`
-    asides    numbers of those with calls in the second stream
     checks    for each run whose kernel checks indices, the position of its words for failures
     current   the GPU that the program works on at the line being written, -1 for none
     launched  by their links
     products  that cuBLASLt computes
     convolutions  that cuDNN computes
-    lent      places of what calls in the second stream are lent, since the last join, by the GPU's number
     """
 
     numbers: list[int]
@@ -36,8 +33,6 @@ class Gpus:
     launched: dict[str, Launched] = field(default_factory=dict)
     products: list[Product] = field(default_factory=list)
     convolutions: list[Convolution] = field(default_factory=list)
-    asides: list[int] = field(default_factory=list)
-    lent: dict[int, list[str]] = field(default_factory=dict)
 
 
 def gpus_of(function: Any) -> Gpus:
@@ -57,6 +52,4 @@ def gpus_of(function: Any) -> Gpus:
             kernels[op.operation] = kernel
             if attribute_value(op.attributes["messages"]):
                 checks[op.operation] = FAILURE_WORDS * len(checks)
-    aside = dict.fromkeys(info_of(op.operands[0]).device for op in block.operations if ASIDE in op.attributes)
-    numbers, asides = ([torch.device(d).index or 0 for d in found if d != "cpu"] for found in (devices, aside))
-    return Gpus(numbers, kernels, checks, asides=asides)
+    return Gpus([torch.device(d).index or 0 for d in devices if d != "cpu"], kernels, checks)

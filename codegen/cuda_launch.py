@@ -39,11 +39,6 @@ def begin(frame: Frame, arenas: Mapping[str, Int]) -> None:
         text.places.append(f"  %stream_at_{index} = alloca ptr")
         enter(frame, index)
         text.line(f"%stream_{index} = load ptr, ptr %stream_at_{index}")
-        if index in gpus.asides:
-            text.places.append(f"  %second_at_{index} = alloca ptr")
-            text.places += [f"  store ptr null, ptr %{name}_at_{index}" for name in ("stream", "second")]
-            text.line(f"store ptr {frame.runtime('second', str(index), f'%stream_{index}')}, ptr %second_at_{index}")
-            text.line(f"%second_{index} = load ptr, ptr %second_at_{index}")
     for index in gpus.numbers:
         bytes_ = arenas.get(f"cuda:{index}", 0)
         if isinstance(bytes_, int) and bytes_ == 0:
@@ -66,34 +61,6 @@ def end(frame: Frame) -> None:
     """Leaves the GPUs: on every way out, also where the program entered none yet."""
     if frame.gpus.numbers:
         frame.runtime("leave_device", "%guard")
-
-
-def beside(frame: Frame, index: int) -> tuple[str, str, str, str]:
-    """What a call in the second stream of a GPU is given: that stream, the first, what lets one wait for the other, and where
-    what it is lent stays until both have met again."""
-    place = frame.new_handle()
-    frame.gpus.lent.setdefault(index, []).append(place)
-    return f"%second_{index}", f"%stream_{index}", frame.text.link("wait_for"), place
-
-
-def join(frame: Frame, op: Any) -> None:
-    """The streams of each GPU meet again."""
-    for index, places in frame.gpus.lent.items():
-        enter(frame, index)
-        frame.op = "waiting for the second stream"
-        frame.at_site()
-        _check(frame, frame.runtime("wait_for", f"%stream_{index}", f"%second_{index}"))
-        for place in places:
-            frame.runtime("drop", place)
-    frame.gpus.lent.clear()
-
-
-def abandon(frame: Frame) -> None:
-    """They do so where the program failed, whatever had been done: what it frees may be used again."""
-    for index in frame.gpus.asides:
-        if len(frame.gpus.numbers) > 1:
-            frame.runtime("enter_device", str(index), "%guard", f"%stream_at_{index}")
-        frame.runtime("wait_for", frame.load("ptr", f"%stream_at_{index}"), frame.load("ptr", f"%second_at_{index}"))
 
 
 def memory(device: str) -> str:

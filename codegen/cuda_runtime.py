@@ -7,14 +7,10 @@
     align(address, bytes, dtype, device type, index, place, stream, result)   the address if it is a multiple of 16, else
                                           that of a copy, which is freed with its handle at `place`
     copy_back(address, aligned, bytes, stream)   what a kernel wrote to such a copy
-    second(index, stream)                 another stream of that GPU, the same for all; `stream` itself while that is recorded
-    wait_for(stream, other)               what follows in `stream` waits for what is in `other`
     find_failure(words, n, sites, site, index, size)   1 and the first failure that one of n launches noted, if any did
 
 The others give 0 or an error: of PyTorch's shim 1, of CUDA its number plus 1000.
 """
-
-from functools import reduce
 
 from mlirc.codegen.cuda_driver import driver
 from mlirc.codegen.llvm import Code, load_library
@@ -26,13 +22,9 @@ SIGNATURES = {
     "launch": "i32 (ptr, i64, i64, i64, ptr, ptr)",
     "align": "i32 (ptr, i64, i32, i32, i32, ptr, ptr, ptr)",
     "copy_back": "i32 (ptr, ptr, i64, ptr)",
-    "second": "ptr (i32, ptr)",
-    "wait_for": "i32 (ptr, ptr)",
     "find_failure": "i32 (ptr, i64, ptr, ptr, ptr, ptr)",
 }
 CUDA_ERRORS = 1000  # an error from here on is CUDA's
-SECONDS = 64  # GPUs that may have a second stream
-NON_BLOCKING, NO_TIMING = 1, 2  # CU_STREAM_NON_BLOCKING, CU_EVENT_DISABLE_TIMING
 EARLY_LAUNCH = (
     6  # CU_LAUNCH_ATTRIBUTE_PROGRAMMATIC_STREAM_SERIALIZATION: not only when all before it in the stream has ended
 )
@@ -50,15 +42,6 @@ declare i32 @cuCtxGetCurrent(ptr)
 declare i32 @cuCtxSetCurrent(ptr)
 declare i32 @cuDevicePrimaryCtxRetain(ptr, i32)
 declare i32 @cuLaunchKernelEx(ptr, ptr, ptr, ptr)
-declare i32 @cuStreamIsCapturing(ptr, ptr)
-declare i32 @cuStreamCreate(ptr, i32)
-declare i32 @cuStreamDestroy_v2(ptr)
-declare i32 @cuStreamWaitEvent(ptr, ptr, i32)
-declare i32 @cuEventCreate(ptr, i32)
-declare i32 @cuEventRecord(ptr, ptr)
-declare i32 @cuEventDestroy_v2(ptr)
-
-@seconds = internal global [SECONDS x ptr] zeroinitializer  ; each GPU's second stream, once it has one
 
 define i32 @enter_device(i32 %index, ptr %guard, ptr %stream) {
 entry:
@@ -218,69 +201,6 @@ done:
   ret i32 0
 }
 
-define ptr @second(i32 %index, ptr %stream) {
-entry:
-  %capturing_at = alloca i32
-  %made_at = alloca ptr
-  %asked = call i32 @cuStreamIsCapturing(ptr %stream, ptr %capturing_at)
-  %capturing = load i32, ptr %capturing_at
-  %not = or i32 %asked, %capturing
-  %many = icmp uge i32 %index, SECONDS
-  %not_free = icmp ne i32 %not, 0
-  %alone = or i1 %many, %not_free
-  br i1 %alone, label %same, label %look
-same:
-  ret ptr %stream
-look:
-  %at = getelementptr [SECONDS x ptr], ptr @seconds, i64 0, i32 %index
-  %known = load atomic ptr, ptr %at acquire, align 8
-  %none = icmp eq ptr %known, null
-  br i1 %none, label %make, label %there
-there:
-  ret ptr %known
-make:
-  %code = call i32 @cuStreamCreate(ptr %made_at, i32 NON_BLOCKING)
-  %failed = icmp ne i32 %code, 0
-  br i1 %failed, label %same, label %keep
-keep:
-  %made = load ptr, ptr %made_at
-  %pair = cmpxchg ptr %at, ptr null, ptr %made acq_rel acquire
-  %kept = extractvalue { ptr, i1 } %pair, 1
-  br i1 %kept, label %new, label %late
-new:
-  ret ptr %made
-late:                                        ; another thread was there first
-  %destroyed = call i32 @cuStreamDestroy_v2(ptr %made)
-  %first = extractvalue { ptr, i1 } %pair, 0
-  ret ptr %first
-}
-
-define i32 @wait_for(ptr %stream, ptr %other) {
-entry:
-  %event_at = alloca ptr
-  %same = icmp eq ptr %stream, %other
-  br i1 %same, label %done, label %make
-make:                                        ; an event of its own, as other threads do the same; it goes once it has happened
-  %made = call i32 @cuEventCreate(ptr %event_at, i32 NO_TIMING)
-  %not_made = icmp ne i32 %made, 0
-  br i1 %not_made, label %failed, label %record
-record:
-  %event = load ptr, ptr %event_at
-  %recorded = call i32 @cuEventRecord(ptr %event, ptr %other)
-  %waiting = call i32 @cuStreamWaitEvent(ptr %stream, ptr %event, i32 0)
-  %gone = call i32 @cuEventDestroy_v2(ptr %event)
-  %bad = icmp ne i32 %recorded, 0
-  %code = select i1 %bad, i32 %recorded, i32 %waiting
-  %good = icmp eq i32 %code, 0
-  br i1 %good, label %done, label %failed
-failed:
-  %reason = phi i32 [ %made, %make ], [ %code, %record ]
-  %number = add i32 %reason, 1000
-  ret i32 %number
-done:
-  ret i32 0
-}
-
 define i32 @find_failure(ptr %words, i64 %n, ptr %sites, ptr %site, ptr %index, ptr %size) {
 entry:
   br label %head
@@ -319,18 +239,7 @@ def _code() -> Code:
     """Raises CudaError where there is no CUDA."""
     driver()
     load_library("libcuda.so.1")
-    return runtime_code(written())
-
-
-def written() -> str:
-    """TEXT with the numbers of CUDA's driver."""
-    numbers = {
-        "PROGRAMMATIC_STREAM_SERIALIZATION": EARLY_LAUNCH,
-        "SECONDS": SECONDS,
-        "NON_BLOCKING": NON_BLOCKING,
-        "NO_TIMING": NO_TIMING,
-    }
-    return reduce(lambda text, pair: text.replace(pair[0], str(pair[1])), numbers.items(), TEXT)
+    return runtime_code(TEXT.replace("PROGRAMMATIC_STREAM_SERIALIZATION", str(EARLY_LAUNCH)))
 
 
 functions = Functions(SIGNATURES, _code)

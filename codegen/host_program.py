@@ -24,7 +24,6 @@ from mlirc.dialects.dialect import attribute_value
 from mlirc.dialects.graph_builder import read_constant
 from mlirc.dialects.memory_ops import arenas
 from mlirc.dialects.tensor_types import info_of
-from mlirc.lowering.asides import waits
 
 
 def host_program(function: Any, objects: Sequence[Any] = (), consume: bool = False) -> HostProgram:
@@ -69,22 +68,19 @@ def host_program(function: Any, objects: Sequence[Any] = (), consume: bool = Fal
 
 
 def last_uses(block: ir.Block) -> dict[ir.Operation | None, list[ir.Value]]:
-    """For each op the arguments that nothing uses after it, themselves, by a view, or in the second stream; under None those
-    never used."""
+    """For each op the arguments that nothing uses after it, themselves or by a view; under None those never used."""
     argument_of = {argument: argument for argument in block.arguments}
-    last = dict.fromkeys(block.arguments, -1)
-    ops = list(block.operations)
-    until = waits(ops)
-    for position, op in enumerate(ops):
+    last: dict[ir.Value, ir.Operation | None] = dict.fromkeys(block.arguments)
+    for op in block.operations:
         for x in op.operands:
             if x in argument_of:
-                last[argument_of[x]] = max(last[argument_of[x]], until.get(position, position))
+                last[argument_of[x]] = op.operation
                 if op.operation.name == "mlirc.view":
                     argument_of[op.results[0]] = argument_of[x]
     uses: dict[ir.Operation | None, list[ir.Value]] = {}
-    for argument, position in last.items():
-        if ops[position].operation.name != "func.return" or position < 0:
-            uses.setdefault(ops[position].operation if position >= 0 else None, []).append(argument)
+    for argument, operation in last.items():
+        if operation is None or operation.name != "func.return":
+            uses.setdefault(operation, []).append(argument)
     return uses
 
 
@@ -124,7 +120,6 @@ def begin(frame: Frame, function: Any) -> None:
 
 def finish(frame: Frame, op: Any) -> None:
     """func.return: the results as a list, and the ends of all paths."""
-    cuda_launch.join(frame, op)
     text, count = frame.text, len(op.operands)
     text.places.append(f"  %results = alloca [{max(count, 1)} x i64]")
     letters = ""
@@ -138,7 +133,6 @@ def finish(frame: Frame, op: Any) -> None:
     text.block("made")
     text.line("br label %finish")
     text.block("failed")
-    cuda_launch.abandon(frame)
     text.line(text.call_text("PyEval_RestoreThread", "void (ptr)", "%thread"))
     text.line("br label %refused")
     text.block("refused")
@@ -272,6 +266,5 @@ WRITERS: dict[str, Callable[[Frame, Any], None]] = {
     "run": run,
     "call": call,
     "assign": assign,
-    "join": cuda_launch.join,
     "return": finish,
 }

@@ -418,5 +418,4 @@ HANDLERS: dict[str, Callable[[Any, Any], list[Any]]] = {
     "mlircx.run": _Interpreter.launch,
     "mlircx.call": _Interpreter.call,
     "mlirc.release": _Interpreter.release,
-    "mlirc.join": lambda run, op: [],
 }

@@ -81,11 +81,6 @@ class CheckIndex(Mlirc.Operation, name="check_index", traits=[ext.Pure]):
     out: ext.Result[Any]
 
 
-class Join(Mlirc.Operation, name="join"):
-    """What follows waits for the calls with `mlirc.aside` before it, which run in the GPU's second stream (lowering/asides.py).
-    Of the kernel form and those after it, not of a kernel's body."""
-
-
 class Reduce(Mlirc.Operation, name="reduce", traits=[ext.Pure]):
     """Folds an inner value over all inner dimensions, with a kind of REDUCTIONS. Of nothing: 0, 1, -inf or lowest, +inf or highest,
     false, true. The order of a sum is free: several accumulators, threads."""

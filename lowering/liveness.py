@@ -13,7 +13,6 @@ from mlirc.dialects.bindings import ir
 from mlirc.dialects.dialect import attribute_value
 from mlirc.dialects.symbols import Int
 from mlirc.dialects.tensor_types import TensorInfo
-from mlirc.lowering.asides import waits
 from mlirc.lowering.pass_manager import UnsupportedByPass
 from mlirc.lowering.stage_forms import LIBRARY
 
@@ -29,8 +28,7 @@ class Buffer:
 
     kind      ARGUMENT: the caller's; PLANNED: written by an op of ours, so it is for the plan to place; OWNED: ATen's
     start     position of the op that writes it first, -1 for an argument
-    end       position of the last op that uses it, through any view, or that waits for one that does; the return's position
-              if it is a result
+    end       position of the last op that uses it, through any view; the return's position if it is a result
     touches   positions of the ops that read or write it; views do neither
     returned  whether a result of the graph is this memory
     """
@@ -91,10 +89,6 @@ def liveness(function: Any) -> Liveness:
                 _new_buffer(found, result, OWNED, position)
             else:
                 _alias(found, result, op.operands[aliases[k]])
-    for position, wait in waits(ops).items():
-        for x in (*ops[position].operands, *ops[position].results):
-            if x in found.buffer_of:
-                found.buffer_of[x].end = max(found.buffer_of[x].end, wait)
     return found
 
 
@@ -123,11 +117,10 @@ def last_uses(found: Liveness) -> dict[int, list[ir.Value]]:
     """
     holders: dict[ir.Value, tuple[ir.Value, ...]] = {}  # ATen's tensors that a value lives in, the nearest last
     last: dict[ir.Value, int] = {}
-    wait = waits(found.ops)
     for position, (op, name) in enumerate(zip(found.ops, found.names, strict=True)):
         for operand in op.operands:
-            for held in holders.get(operand, ()):
-                last[held] = max(last[held], wait.get(position, position))
+            held = holders.get(operand, ())
+            last.update(dict.fromkeys(held, position))
         if name == "mlirc.view":
             holders[op.results[0]] = holders.get(op.operands[0], ())
         elif name in ATEN:

@@ -18,7 +18,6 @@ from mlirc.dialects.kernel_interpreter import Points
 from mlirc.dialects.memory_ops import arenas
 from mlirc.dialects.symbols import Int
 from mlirc.dialects.tensor_types import TensorInfo, info_of
-from mlirc.lowering.asides import ASIDE, JOIN
 from mlirc.lowering.source_lines import source_line
 
 
@@ -49,7 +48,6 @@ class _Checker:
         self.sizes = sizes
         self.arenas = {device: self.number(size) for device, size in arenas(function).items()}
         self.slots: list[Memory] = []
-        self.asides: list[tuple[list[ir.Value], list[ir.Value]]] = []  # what calls that still run read and write
         # each tensor's memory and its first byte in it, None where an ATen call made the view
         self.places: dict[ir.Value, tuple[Memory, int | None]] = {}
         for k, argument in enumerate(self.block.arguments):
@@ -72,10 +70,7 @@ class _Checker:
                 moved = None if first is None else first + offset * info_of(op.results[0]).dtype.itemsize
                 self.places[op.results[0]] = memory, moved
             elif name in ("mlircx.launch", "mlircx.call"):
-                self.beside(op, where)
                 self.write(op, where)
-            elif name == JOIN:
-                self.asides.clear()
             elif name in ("mlircx.aten", "mlircx.aten_effect"):
                 self.call_aten(op, where)
             elif name == "func.return":
@@ -120,21 +115,6 @@ class _Checker:
             self.read(x, where)
             if x in self.places and self.places[x][0].slot:
                 raise PlanError(f"{where}: a result lies in the arena")
-
-    def beside(self, op: Any, where: str) -> None:
-        """Nothing that runs beside a call touches what it writes, or writes what it reads."""
-        count = attribute_value(op.attributes["inputs"])
-        read, written = list(op.operands)[:count], list(op.operands)[count:]
-        if ASIDE in op.attributes:
-            self.asides.append((read, written))
-            return
-        for its_read, its_written in self.asides:
-            pairs = [
-                *((x, y) for x in (*its_read, *its_written) for y in written),
-                *((x, y) for x in its_written for y in read),
-            ]
-            if any(self.overlap(x, y) for x, y in pairs):
-                raise PlanError(f"{where} spoils, or reads, what a call in the second stream still works on")
 
     def write(self, op: Any, where: str) -> None:
         count = attribute_value(op.attributes["inputs"])

@@ -24,14 +24,14 @@ GENERATED = (  # calls that kernels of our own are written for
 )
 PRODUCTS = ("mlirc.matmul", "mlirc.addmm", "mlirc.addmm_gelu")
 LIBRARY = {*PRODUCTS, *GENERATED}
-KERNEL_STAGE = LIBRARY | {"mlircx.kernel", "mlirc.view", "mlirc.copy", "mlirc.iota", "mlirc.assign", "mlirc.join"}
-MEMORY_STAGE = {"mlirc.slot", "mlirc.allocate", "mlirc.release", "mlirc.view", "mlircx.call", "mlirc.join"}
+KERNEL_STAGE = LIBRARY | {"mlircx.kernel", "mlirc.view", "mlirc.copy", "mlirc.iota", "mlirc.assign"}
+MEMORY_STAGE = {"mlirc.slot", "mlirc.allocate", "mlirc.release", "mlirc.view", "mlircx.call"}
 ALLOWED: dict[str, set[str]] = {
     "kernel": KERNEL_STAGE | ATEN | NUMBERS,
     "memory": MEMORY_STAGE | ATEN | NUMBERS | {"mlircx.launch", "mlircx.run"},  # a run: lowered already, for a GPU
     "lowered": MEMORY_STAGE | ATEN | NUMBERS | {"mlircx.run"},
 }
-_PLANNED = (MEMORY_STAGE | {"mlircx.launch", "mlircx.run"}) - {"mlirc.view", "mlirc.join"}
+_PLANNED = (MEMORY_STAGE | {"mlircx.launch", "mlircx.run"}) - {"mlirc.view"}
 
 
 def may_hold(stage: str, name: str) -> bool:

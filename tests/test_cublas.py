@@ -114,7 +114,7 @@ MATMUL = ctypes.CFUNCTYPE(ctypes.c_int, *[POINTER] * 14, ctypes.c_size_t, POINTE
 def native():
     load_libraries()
     code = compile_ir(cublas_runtime.written(), opt_level=0)
-    types = [POINTER, ctypes.c_int64, *[POINTER] * 6, *[ctypes.c_int32] * 3, *[POINTER] * 4]
+    types = [POINTER, ctypes.c_int64, *[POINTER] * 6, *[ctypes.c_int32] * 3, POINTER]
     yield ctypes.CFUNCTYPE(ctypes.c_int32, *types)(code.address("multiply")), code
 
 
@@ -171,9 +171,7 @@ def test_plans_are_found_by_sizes_and_alignment(native, monkeypatch, bias):
 
     def call(size, a=1 << 20, vector=1 << 16):
         key[1] = size
-        return multiply(
-            head, 2, key, a, 1 << 21, 1 << 22, 1 << 22, vector if bias else 0, 0, 0, 0, 99, None, None, None
-        )
+        return multiply(head, 2, key, a, 1 << 21, 1 << 22, 1 << 22, vector if bias else 0, 0, 0, 0, 99)
 
     assert call(5) == cublas_runtime.NO_PLAN and key[0] == 256
     assert plans(1, 256, 5) == ()
@@ -192,31 +190,6 @@ def test_plans_are_found_by_sizes_and_alignment(native, monkeypatch, bias):
         assert library.settings == {3: 1, 4: 0, 7: cublas.EPILOGUE_GELU_BIAS, 8: 1 << 16} and library.live == 0
     library.status = 15
     assert call(5) == cublas_runtime.ATEN and library.live == 0
-
-
-def test_in_the_second_stream_what_is_before_comes_first(native, monkeypatch):
-    multiply, _ = native
-    plans, library = prepared(monkeypatch, bias=False)
-    waits, answer = [], 0
-
-    def note(stream, other):
-        waits.append((stream, other, len(library.calls)))
-        return answer
-
-    wait = ctypes.CFUNCTYPE(ctypes.c_int, POINTER, POINTER)(note)
-    key, kept = (ctypes.c_int64 * 2)(0, 5), (ctypes.c_int64 * 1)(7)
-    plans(0, 256, 5)
-
-    def call():
-        addresses = (1 << 20, 1 << 21, 1 << 22, 1 << 22, 0)
-        return multiply(
-            plans.address, 2, key, *addresses, 0, 0, 0, 99, 98, ctypes.cast(wait, POINTER), ctypes.byref(kept)
-        )
-
-    assert call() == 0 and waits == [(99, 98, 0)] and library.calls[0][-1] == 99
-    assert kept[0] == 0  # it was lent nothing
-    answer = 1002
-    assert call() == cublas_runtime.ATEN and len(library.calls) == 1
 
 
 def test_the_key_follows_the_fields():

@@ -8,7 +8,6 @@ from mlirc.dialects.dialect import make_attribute
 from mlirc.dialects.memory_ops import set_arenas
 from mlirc.dialects.symbols import Int, known_nonnegative
 from mlirc.dialects.tensor_types import TensorInfo, info_of
-from mlirc.lowering import asides
 from mlirc.lowering.arena_layout import Block, lay_out, live_peak
 from mlirc.lowering.explicit_copies import make_copies_explicit
 from mlirc.lowering.input_mutation import move, settle_assigns
@@ -53,7 +52,6 @@ class PlanMemory:
     def run(self, function: Any, ledger: Ledger) -> None:
         make_copies_explicit(function, ledger, self.name)
         targets = settle_assigns(function, ledger, self.name)
-        asides.settle(function, list(targets.values()))
         found = liveness(function)
         block_of = self.blocks(found, targets, ledger)
         device_of = {block: info_of(buffer.value).device for buffer, block in block_of.items()}
