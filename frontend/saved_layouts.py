@@ -90,8 +90,8 @@ def choice_of(node: Node) -> Choice | None:
     if out.is_cuda or out.ndim != 4 or {x.dtype, w.dtype} != {torch.float32}:
         return None
     sizes = (tuple(n if isinstance(n, int) else symbol("n") for n in y.shape) for y in (x, w, out))
-    _, _, _, stride, _, _, transposed, _, groups = node.args
-    return Choice(*sizes, tuple(stride), transposed, groups)  # type: ignore[arg-type]
+    _, _, _, stride, _, dilation, transposed, _, groups = node.args
+    return Choice(*sizes, tuple(stride), tuple(dilation), transposed, groups)  # type: ignore[arg-type]
 
 
 def is_image(x: Any) -> bool:

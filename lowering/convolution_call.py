@@ -9,6 +9,7 @@ from mlirc.dialects import symbols
 from mlirc.dialects.dialect import attribute_value
 from mlirc.dialects.ops.convolution import words
 from mlirc.dialects.tensor_types import TensorInfo, info_of
+from mlirc.lowering import winograd_choice
 from mlirc.lowering.channels_last import channels_last
 from mlirc.lowering.convolution_choice import has_room
 from mlirc.lowering.kernel_verifier import expect
@@ -76,6 +77,15 @@ class Convolution:
         """Scalar operations, in vectors of eight."""
         points = symbols.product([self.x.shape[0], self.rows.count, self.columns.count])
         return symbols.floordiv(points * (self.channels * self.filters * self.taps), 8)
+
+
+def results_of_tile(c: Convolution) -> tuple[int, int] | None:
+    """How many results, down and along, a tile of fewer multiplications has; None for sums of products."""
+    if c.kind == "weight" or any((axis.stride, axis.dilation) != (1, 1) for axis in (c.rows, c.columns)):
+        return None
+    taps, image = (c.rows.taps, c.columns.taps), (c.rows.size, c.columns.size)
+    sizes = c.x.shape[0], c.channels, c.filters, taps, image, c.rows.count, c.columns.count
+    return winograd_choice.results_of_tile(winograd_choice.Sizes(c.kind, *sizes))
 
 
 def read_convolution(op: Any) -> Convolution:

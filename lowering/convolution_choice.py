@@ -4,6 +4,7 @@ import math
 from dataclasses import dataclass
 
 from mlirc.dialects.symbols import Int
+from mlirc.lowering.winograd_choice import Sizes, results_of_tile
 
 FEW_CHANNELS = 16
 FEW_WINDOWS = 4  # of a row
@@ -30,6 +31,7 @@ class Choice:
     w: tuple[Int, ...]
     out: tuple[Int, ...]
     stride: tuple[int, ...]
+    dilation: tuple[int, ...]
     transposed: bool
     groups: int
 
@@ -51,16 +53,31 @@ class Choice:
 
     @property
     def generates_forward(self) -> bool:
-        """Large weights, which oneDNN would lay out anew in each call."""
-        return self.is_large and math.prod(numbers(self.w)) * 4 > LARGE_WEIGHTS
+        """By fewer multiplications; and with large weights, which oneDNN would lay out anew in each call."""
+        return self.is_large and (self.has_large_weights or self.has_short_products("forward"))
 
     @property
     def generates_input_gradient(self) -> bool:
-        return self.generates_forward and set(self.stride) == {1}
+        if not self.is_large or set(self.stride) != {1}:
+            return False
+        return self.has_large_weights or self.has_short_products("input")
 
     @property
     def generates_weight_gradient(self) -> bool:
         return self.is_large
+
+    @property
+    def has_large_weights(self) -> bool:
+        return math.prod(numbers(self.w)) * 4 > LARGE_WEIGHTS
+
+    def has_short_products(self, kind: str) -> bool:
+        """Whether the convolution, or the gradient of its images ("input"), takes fewer multiplications (winograd_choice.py)."""
+        if set(self.stride) | set(self.dilation) != {1}:
+            return False
+        (filters, channels, *taps), image, results = numbers(self.w), numbers(self.x[1:])[1:], numbers(self.out[1:])[1:]
+        if kind == "input":
+            filters, channels, image, results = channels, filters, results, image
+        return results_of_tile(Sizes(kind, self.x[0], channels, filters, tuple(taps), image, *results)) is not None
 
 
 def numbers(sizes: tuple[Int, ...]) -> tuple[int, ...]:

@@ -65,12 +65,16 @@ class ForwardWriter(ConvolutionWriter):
         return advance(self.e, self.panels, self.e.index.mul(number, self.of(self.panel_rows * self.c.widest)))
 
     def pack(self, column: Value, vectors: int, number: Value) -> None:
-        """panel[c, tap, :] = the filters' weights; of a gradient of images, w's filters are the channels here."""
+        self.pack_channels(column, vectors, self.place(number), self.e.i64(0), self.of(self.c.channels))
+
+    def pack_channels(self, column: Value, vectors: int, panel: Value, start: Value, count: Value) -> None:
+        """panel[c, tap, :] = the filters' weights for `count` channels from `start` on; of a gradient of images, w's filters
+        are the channels here."""
         c, e, b = self.c, self.e, self.e.index
-        packer, panel = self.packer(0, vectors), self.place(number)
+        packer = self.packer(0, vectors)
         if c.kind == "forward":
-            each = c.channels * c.taps
-            packer.turned(e.env["w"], each, column, c.filters, self.of(each), panel)
+            each, base = c.channels * c.taps, advance(e, e.env["w"], b.mul(start, self.of(c.taps)))
+            packer.turned(base, each, column, c.filters, b.mul(count, self.of(c.taps)), panel)
             return
         taps = c.rows.taps * c.columns.taps
         assert isinstance(taps, int)  # as plan() has it for gradients of images
@@ -78,7 +82,7 @@ class ForwardWriter(ConvolutionWriter):
         last = self.of(c.filters - 1)
 
         def channel(k: Value, state: list[Value]) -> list[Value]:
-            source = packer.at(e.env["w"], b.mul(k, self.of(c.filters * taps)))
+            source = packer.at(e.env["w"], b.mul(b.add(start, k), self.of(c.filters * taps)))
             to = packer.at(panel, b.mul(k, e.i64(taps * packer.width)))
             # what lies side by side is short, and far from the next: no processor fetches that ahead by itself
             ahead = packer.at(source, self.sum_of((column, taps), c.filters * (AHEAD * taps)))
@@ -100,7 +104,7 @@ class ForwardWriter(ConvolutionWriter):
                 e.loop(e.i64(0), e.i64(packer.width), e.i64(1), [], [], filter_)
             return state
 
-        e.loop(e.i64(0), self.of(c.channels), e.i64(1), [], [], channel)
+        e.loop(e.i64(0), count, e.i64(1), [], [], channel)
 
     # ---- a block of windows
 
@@ -108,23 +112,36 @@ class ForwardWriter(ConvolutionWriter):
         self, column: Value, vectors: int, number: Value, images: tuple[Value, Value], rows: tuple[Value, Value]
     ) -> None:
         c, e, b, width = self.c, self.e, self.e.index, vectors * self.lanes
-        packer = self.packer(0, vectors)
         lines = b.mul(b.sub(images[1], images[0]), b.sub(rows[1], rows[0]))
         windows = b.mul(lines, self.of(c.columns.count))
         self.clear(self.sums, b.mul(windows, e.i64(width)))
-        panel = self.place(number)
+        self.add_products(vectors, self.place(number), images, rows, (e.i64(0), self.of(c.channels)))
+        first = b.mul(self.sum_of((images[0], c.rows.count), rows[0]), self.of(c.columns.count))
+        self.finish(self.packer(0, vectors), column, vectors, first, windows, self.sums)
+
+    def add_products(
+        self,
+        vectors: int,
+        panel: Value,
+        images: tuple[Value, Value],
+        rows: tuple[Value, Value],
+        channels: tuple[Value, Value],
+    ) -> None:
+        """sums += x @ panel, which begins with the first of these channels."""
+        c, e, b, width = self.c, self.e, self.e.index, vectors * self.lanes
 
         def tap_column(kw: Value, state: list[Value]) -> list[Value]:
             within = self.inside(c.columns, kw, e.i64(0), self.of(c.columns.count))
 
             def some_channels(channel: Value, state: list[Value]) -> list[Value]:
-                steps = b.minimum(b.sub(self.of(c.channels), channel), self.of(c.chunk))
+                steps = b.minimum(b.sub(channels[1], channel), self.of(c.chunk))
+                weights = advance(e, panel, b.mul(b.sub(channel, channels[0]), self.of(c.taps * width)))
 
                 def image(n: Value, state: list[Value]) -> list[Value]:
                     def row(h: Value, state: list[Value]) -> list[Value]:
                         line = self.sum_of(b.mul(b.sub(n, images[0]), b.sub(rows[1], rows[0])), b.sub(h, rows[0]))
                         sums = advance(e, self.sums, b.mul(line, self.of(c.columns.count * width)))
-                        self.line(vectors, panel, sums, (n, h, kw, channel), within, steps)
+                        self.line(vectors, weights, sums, (n, h, kw, channel), within, steps)
                         return state
 
                     e.loop(*rows, e.i64(1), [], [], row)
@@ -133,15 +150,14 @@ class ForwardWriter(ConvolutionWriter):
                 e.loop(*images, e.i64(1), [], [], image)
                 return state
 
-            e.loop(e.i64(0), self.of(c.channels), self.of(c.chunk), [], [], some_channels)
+            e.loop(*channels, self.of(c.chunk), [], [], some_channels)
             return state
 
         e.loop(e.i64(0), self.of(c.columns.taps), e.i64(1), [], [], tap_column)
-        first = b.mul(self.sum_of((images[0], c.rows.count), rows[0]), self.of(c.columns.count))
-        self.finish(packer, column, vectors, first, windows)
 
     def line(self, vectors: int, panel: Value, sums: Value, at: tuple[Value, ...], within, steps: Value) -> None:
-        """A row of windows, from left to right, of image n at height h: the taps of column kw, and some channels."""
+        """A row of windows, from left to right, of image n at height h: the taps of column kw, and some channels, which the
+        panel begins with."""
         c, e, b, width = self.c, self.e, self.e.index, vectors * self.lanes
         n, h, kw, channel = at
         top, bottom = self.taps_inside(h)
@@ -153,7 +169,7 @@ class ForwardWriter(ConvolutionWriter):
         if c.kind == "input":
             tap = b.sub(self.of(c.taps - 1), tap)
         down = c.columns.taps * (-width if c.kind == "input" else width)
-        weights = advance(e, panel, self.sum_of((b.mul(channel, self.of(c.taps)), width), (tap, width)))
+        weights = advance(e, panel, b.mul(tap, e.i64(width)))
         row = self.of(c.columns.stride * c.channels)
         loops = (
             (self.of(c.rows.dilation * c.columns.size * c.channels), self.of(down)),
@@ -193,7 +209,7 @@ class ForwardWriter(ConvolutionWriter):
 
     # ---- what follows
 
-    def finish(self, packer: Packer, column: Value, vectors: int, first: Value, windows: Value) -> None:
+    def finish(self, packer: Packer, column: Value, vectors: int, first: Value, windows: Value, sums: Value) -> None:
         """out = relu(scale * sums + shift + other), for as many windows from `first` on."""
         c, e, b, width = self.c, self.e, self.e.index, vectors * self.lanes
         wide = e.builder(torch.float32, True)
@@ -212,7 +228,7 @@ class ForwardWriter(ConvolutionWriter):
         def window(k: Value, state: list[Value]) -> list[Value]:
             source, place = b.mul(k, e.i64(width)), self.sum_of(start, (k, c.filters))
             for j, mask in masks.items():
-                value = packer.load(packer.at(self.sums, self.sum_of(source, j)), None)
+                value = packer.load(packer.at(sums, self.sum_of(source, j)), None)
                 here = self.sum_of(place, j)
                 if "scale" in c.after:
                     value = wide.mul(value, factors["scale", j])

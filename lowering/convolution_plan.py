@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 from mlirc.dialects import symbols
 from mlirc.dialects.symbols import Int
-from mlirc.lowering.convolution_call import Axis, Convolution
+from mlirc.lowering.convolution_call import Axis, Convolution, results_of_tile
 from mlirc.lowering.convolution_tile import column_tiles, tile_shape
 from mlirc.lowering.cpu_target import CpuTarget
 
@@ -18,6 +18,9 @@ PANEL_BYTES = 480 << 10  # of packed panels
 STEPS = 192  # of a tile: this part of a panel stays in the first-level cache
 SMALL_WEIGHTS = 600 << 10  # bytes that each thread packs for itself
 TOGETHER = 4  # tiles of filters that pass over a block of x
+# a convolution by fewer multiplications: what a block's tiles become for some channels, weights that are kept, sums of panels
+INPUT_BYTES, KEPT_BYTES, OPEN_BYTES = 352 << 10, 448 << 10, 640 << 10
+CHANNELS = 64, 32, 16
 SUM_BYTES = 160 << 10  # of these and a group of channels
 
 
@@ -46,6 +49,12 @@ class Plan:
     group             of tiles of channels, whose sums have `sum_rows` rows; a thread's unit is one such tile, and one of the
                       `groups` of tiles of filters (weight gradient)
     work              scalar operations, in vectors of eight
+
+    Fewer multiplications (convolution_winograd.py), where `results` of a tile are given:
+    block_tiles       of a block, at most; `tile_columns`: of a row of an image
+    kept_panels       panels whose mapped weights are kept from block to block (keeps: 1), or 1 (keeps: 0)
+    open_panels       panels that are summed at a time, over parts of the channels (parts: 1), or 1 (parts: 0)
+    ragged_channels   whether they are no whole vectors
     """
 
     kind: str
@@ -75,6 +84,14 @@ class Plan:
     sum_rows: Int = 0
     full_channel_tiles: Int = 0
     last_channel_tile: int = 0
+    results: tuple[int, int] | None = None
+    block_tiles: Int = 0
+    tile_columns: Int = 0
+    kept_panels: Int = 0
+    keeps: Int = 0
+    open_panels: Int = 0
+    parts: Int = 0
+    ragged_channels: bool = False
 
     @property
     def taps(self) -> Int:
@@ -119,18 +136,20 @@ def plan(c: Convolution, target: CpuTarget) -> tuple[Plan, list[str]]:
     words, lanes = Words(), target.vector_bytes // 4
     tile_rows, most = tile_shape(target)
     runs = column_tiles(c.filters, lanes, most)
-    windows, rows = c.columns.count, c.rows.count
-    block_rows = max(1, min(rows, WINDOWS // windows))
-    block_images = max(1, WINDOWS // (rows * windows)) if block_rows == rows else 1
-    block_rows = -(-rows // -(-rows // block_rows))
-    choose = weight_gradient if c.kind == "weight" else forward
-    chosen = choose(c, words, runs, tile_rows, lanes)
+    rows, results = c.rows.count, results_of_tile(c)
+    if results is not None:
+        block_images, block_rows, chosen = winograd(c, results, words, runs, lanes)
+    else:
+        block_images, block_rows = blocks(rows, c.columns.count, WINDOWS)
+        choose = weight_gradient if c.kind == "weight" else forward
+        chosen = choose(c, words, runs, tile_rows, lanes)
+    known = c.kind == "input" or results is not None
     made = Plan(
         kind=c.kind,
         after=c.after,
         adds=c.adds,
-        rows=words.windows("rows", c.rows, c.kind == "input"),
-        columns=words.windows("columns", c.columns, c.kind == "input"),
+        rows=words.windows("rows", c.rows, known),
+        columns=words.windows("columns", c.columns, known),
         images=words("images", c.x.shape[0]),
         channels=words("channels", c.channels),
         filters=words("filters", c.filters),
@@ -153,6 +172,13 @@ def plan(c: Convolution, target: CpuTarget) -> tuple[Plan, list[str]]:
 Runs = Sequence[tuple[int, int, int]]
 
 
+def blocks(rows: int, columns: int, most: int) -> tuple[int, int]:
+    """Images, and rows of one: about `most` elements of images with these, in parts that are about equal."""
+    block_rows = max(1, min(rows, most // columns))
+    block_images = max(1, most // (rows * columns)) if block_rows == rows else 1
+    return block_images, -(-rows // -(-rows // block_rows))
+
+
 def forward(c: Convolution, words: Words, runs: Runs, tile_rows: int, lanes: int) -> dict:
     widest = max(vectors for _, _, vectors in runs) * lanes
     together = max(1, min(sum(count for _, count, _ in runs), PANEL_BYTES // (c.channels * c.taps * widest * 4)))
@@ -161,6 +187,43 @@ def forward(c: Convolution, words: Words, runs: Runs, tile_rows: int, lanes: int
         "chunk": words("chunk", max(lanes, min(c.channels, STEPS // c.rows.taps))),
         "shares_windows": c.channels * c.filters * c.taps * 4 <= SMALL_WEIGHTS,
     }
+
+
+def winograd(c: Convolution, results: tuple[int, int], words: Words, runs: Runs, lanes: int) -> tuple[int, int, dict]:
+    """Images and rows of windows of a block, and what else a plan of such a convolution has."""
+    down, along = results
+    points = (down + 2) * (along + 2)
+    widest, panels = max(vectors for _, _, vectors in runs) * lanes, sum(count for _, count, _ in runs)
+    lines, columns = -(-c.rows.count // down), -(-c.columns.count // along)
+    chunk = min(
+        next(n for n in CHANNELS if columns * points * n * 4 <= INPUT_BYTES or n == CHANNELS[-1]),
+        -(-c.channels // lanes) * lanes,
+    )
+    block_images, block_lines = blocks(lines, columns, INPUT_BYTES // (points * chunk * 4))
+    block_tiles = block_images * block_lines * columns
+    parts = c.channels > chunk
+    together = (
+        OPEN_BYTES // (points * block_tiles * widest * 4) if parts else KEPT_BYTES // (points * chunk * widest * 4)
+    )
+    together = max(1, min(together, panels))
+    together = -(-panels // -(-panels // together))
+    return (
+        block_images,
+        block_lines * down,
+        {
+            "results": results,
+            "together": words("together", together),
+            "chunk": words("chunk", chunk),
+            "shares_windows": c.channels * c.filters * c.taps * 4 <= SMALL_WEIGHTS,
+            "block_tiles": words("block_tiles", block_tiles),
+            "tile_columns": words("tile_columns", columns),
+            "kept_panels": words("kept_panels", 1 if parts else together),
+            "keeps": words("keeps", int(not parts)),
+            "open_panels": words("open_panels", together if parts else 1),
+            "parts": words("parts", int(parts)),
+            "ragged_channels": c.channels % lanes != 0,
+        },
+    )
 
 
 def weight_gradient(c: Convolution, words: Words, runs: Runs, tile_rows: int, lanes: int) -> dict:

@@ -38,7 +38,8 @@ class FoldConvolutions:
              %3 = "mlircx.aten"(%x, %y, %p, %b) {op = "mkldnn._convolution_pointwise.binary", ...}
 
     Half types are widened where oneDNN has no convolution of theirs for this processor; results are rounded once.
-    Large weights are not packed: a kernel of ours reads them where they are (`mlirc.convolution`, convolution_choice.py).
+    A kernel of ours (`mlirc.convolution`) takes what needs fewer multiplications so, and reads large weights where they are,
+    unpacked (convolution_choice.py).
     PARAMETER: the weight, the bias and the statistics must stay the same between calls: hoist-parameters then computes
     %p and %b when they change. What stands between convolutions keeps its values in channels-last order (channels_last.py);
     the graph's inputs and results stay as eager has them.
@@ -154,8 +155,8 @@ def replaced(chain: list[Any], made: ir.Value) -> tuple[ir.Value, ir.Value]:
 def is_ours(op: Any) -> bool:
     """Whether a kernel of ours takes the convolution: its weights are not kept a second time, packed."""
     x, w, out = info_of(op.operands[0]), info_of(op.operands[1]), info_of(op.results[0])
-    _, _, _, stride, _, _, transposed, _, groups = arguments(op)
-    choice = Choice(x.shape, w.shape, out.shape, tuple(stride), transposed, groups)
+    _, _, _, stride, _, dilation, transposed, _, groups = arguments(op)
+    choice = Choice(x.shape, w.shape, out.shape, tuple(stride), tuple(dilation), transposed, groups)
     return x.dtype == torch.float32 and w.is_contiguous and choice.generates_forward
 
 

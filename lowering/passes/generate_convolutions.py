@@ -75,9 +75,9 @@ def choice_of(op: Any) -> Choice | None:
     x, w = (info_of(v) for v in tensors(op)[backward : backward + 2])
     if x.device != "cpu" or x.rank != 4 or {info_of(v).dtype for v in op.operands} != {torch.float32}:
         return None
-    _, _, _, stride, _, _, transposed, _, groups = arguments(op)[backward : backward + 9]
+    _, _, _, stride, _, dilation, transposed, _, groups = arguments(op)[backward : backward + 9]
     out = info_of(tensors(op)[0] if backward else op.results[0])
-    return Choice(x.shape, w.shape, out.shape, tuple(stride), transposed, groups)
+    return Choice(x.shape, w.shape, out.shape, tuple(stride), tuple(dilation), transposed, groups)
 
 
 def tensors(op: Any) -> list[ir.Value]:

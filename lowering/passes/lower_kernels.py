@@ -16,6 +16,7 @@ from mlirc.lowering.convolution_call import refusal as convolution_refusal
 from mlirc.lowering.convolution_forward import convolution_text
 from mlirc.lowering.convolution_plan import plan
 from mlirc.lowering.convolution_weight_gradient import weight_gradient_text
+from mlirc.lowering.convolution_winograd import winograd_text
 from mlirc.lowering.cpu_target import CpuTarget, host
 from mlirc.lowering.kernel_function import KernelText, kernel_text
 from mlirc.lowering.kernel_nodes import Kernel, NotAKernel, messages, read_kernel, structure, text
@@ -87,6 +88,7 @@ class LowerKernels:
             words = None
             if isinstance(asked, Convolution):
                 asked, words = plan(asked, target)
+                write = winograd_text if asked.results else write
             if asked not in made:
                 name = next(n for n in map("kernel_{}".format, count(len(made))) if n not in taken)
                 made[asked] = name, kernel = name, write(asked, name, target)
