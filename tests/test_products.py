@@ -125,6 +125,23 @@ def test_a_linear_layer_keeps_no_copy_of_its_weight(rows, dtype):
         torch.testing.assert_close(ours(x), eager(x), **close)
 
 
+def test_rows_that_are_packed_in_several_parts():
+    """Threads go through the columns once for each part of the rows, by tickets that go on from part to part."""
+    layer = nn.Linear(1000, 100)
+    ours = torch.compile(layer, backend="mlirc", options=STRICT, dynamic=True)
+    before = torch.get_num_threads()
+    try:
+        with torch.no_grad():
+            for threads in (1, 2, 3):
+                torch.set_num_threads(threads)
+                for rows in (9, 191, 193, 450):
+                    x = torch.randn(rows, 1000)
+                    exact = nn.functional.linear(x.double(), layer.weight.double(), layer.bias.double())
+                    torch.testing.assert_close(ours(x).double(), exact, rtol=1e-5, atol=1e-5)
+    finally:
+        torch.set_num_threads(before)
+
+
 def test_few_rows_by_a_weight_that_lies_the_other_way():
     """GPT-2's layers hold [K, N]: packed once, and anew when the weight has changed."""
     weight, bias = nn.Parameter(torch.randn(48, 70)), torch.randn(70)
