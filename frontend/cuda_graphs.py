@@ -67,7 +67,7 @@ class Recording:
     copies     the memory of every other tensor input, by position (memory_of)
     results    what the recorded call gave; views: result -> elements from the start of the input that it is a view of
     kept       what the graph kept of its parameters then (prepared.py)
-    shared     results that are not copied out -> their storage, and how often it is held while nobody else holds it
+    shared     results that are not copied out -> their storage, how often it is held while nobody else holds it, and where
     """
 
     graph: torch.cuda.CUDAGraph
@@ -77,13 +77,16 @@ class Recording:
     results: list[Any]
     views: dict[int, int]
     kept: list | None
-    shared: dict[int, tuple[Any, int]]
+    shared: dict[int, tuple[Any, int, int]]
     replays: int = 0
 
     @property
     def free(self) -> bool:
-        """Whether nobody holds what a replay would write."""
-        return all(torch._C._storage_Use_Count(storage) <= held for storage, held in self.shared.values())
+        """Whether nobody holds what a replay would write, or gave it back to the allocator (Tensor.resize_)."""
+        return all(
+            torch._C._storage_Use_Count(storage) <= held and self.results[k].data_ptr() == address
+            for k, (storage, held, address) in self.shared.items()
+        )
 
 
 @dataclass
@@ -207,7 +210,7 @@ class Recorded:
         for k, x in enumerate(results):
             if isinstance(x, torch.Tensor) and k not in self.aliases and (lends or k not in facts.kept):
                 storage = x.untyped_storage()._cdata
-                shared[k] = storage, torch._C._storage_Use_Count(storage)
+                shared[k] = storage, torch._C._storage_Use_Count(storage), x.data_ptr()
         return Recording(graph, pool, addresses, copies, results, views, kept, shared)
 
     def pool(self) -> Pool:
@@ -271,12 +274,9 @@ def memory_of(x: torch.Tensor) -> torch.Tensor:
 
 
 def alias(x: torch.Tensor) -> torch.Tensor:
-    """A tensor of its own on the same memory, an inference tensor where such are made."""
-    if x.is_inference() == torch.is_inference_mode_enabled():
-        return x.detach()
-    return torch.empty(0, dtype=x.dtype, device=x.device).set_(
-        x.untyped_storage(), x.storage_offset(), x.shape, x.stride()
-    )
+    """A tensor of its own on the same memory, no view, an inference tensor where such are made."""
+    fresh = torch.empty(0, dtype=x.dtype, device=x.device)
+    return fresh.set_(x.untyped_storage(), x.storage_offset(), x.shape, x.stride())
 
 
 def recorded(run: Call, facts: Facts, kind: str, report: GraphReport, failures: torch.Tensor) -> Call:

@@ -61,6 +61,10 @@ def test_results_are_lent_in_turns():
     assert len(places) == 2 and not part.any()
     del result, part
     assert {call(cuda(8, 8)).data_ptr() for _ in range(4)} < places
+    call(cuda(8, 8)).resize_(1 << 20)  # its memory is the allocator's then
+    for _ in range(4):
+        x = cuda(8, 8)
+        torch.testing.assert_close(call(x), torch.softmax(x, -1))
 
 
 def test_results_that_another_stream_reads():
