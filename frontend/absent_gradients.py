@@ -12,6 +12,7 @@ from typing import Any
 import torch
 from torch._subclasses.fake_tensor import FakeTensor
 from torch.fx import Graph, GraphModule, Node
+from torch.fx._lazy_graph_module import _LazyGraphModule
 
 from mlirc.frontend import recomputation, smaller_saves
 
@@ -108,7 +109,7 @@ def without(gm: GraphModule, absent: Sequence[int]) -> GraphModule:
     graph.eliminate_dead_code()
     for node in gone:
         graph.erase_node(node)
-    return GraphModule(gm, graph)
+    return _LazyGraphModule(gm, graph)  # its Python text is written where somebody reads or runs it
 
 
 def zeros(graph: Graph, like: Node) -> Node:

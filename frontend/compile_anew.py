@@ -1,5 +1,6 @@
 """An FX graph that the disk cache does not have: import, the pipeline stage by stage, code; reproducers when a stage fails."""
 
+import os
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext
@@ -7,7 +8,7 @@ from dataclasses import asdict
 
 from torch.fx import GraphModule
 
-from mlirc.codegen import compiler_pages
+from mlirc.codegen import background, compiler_pages
 from mlirc.codegen.emit import EarlyKernels, Unlinked, begin_module
 from mlirc.dialects import symbols
 from mlirc.dialects.bindings import context, ir
@@ -25,6 +26,10 @@ from mlirc.lowering import pass_errors
 from mlirc.lowering.kernel_listener import listening
 from mlirc.lowering.pass_manager import PassError, PipelineRun, functions, run_pipeline, verify_forms
 from mlirc.lowering.product_choice import choosing
+
+EACH_STAGE = os.environ.get("MLIRC_VERIFY") == "stages"
+"""Whether the form that each stage leaves is verified in full, as in tests. Otherwise the last one is, and where it is wrong, or
+a pass fails, the ones before."""
 
 
 def compile_anew(
@@ -61,7 +66,7 @@ def compile_anew(
                 hears = text.endswith("lower-kernels") and options.dump is None  # a dump has the kernels in it
                 listens = listening(early) if hears else nullcontext()
                 with _timed(report, stage), listens:
-                    _run_passes(module, text, kind, record)
+                    _run_passes(module, text, kind, record, verify=EACH_STAGE or len(rest) == 1)
                 del rest[0]
                 dump.write(stage, ",".join(rest))
                 if stage == "plan":
@@ -77,7 +82,7 @@ def compile_anew(
         prepared = Prepared(programs["prepare"], positions) if "prepare" in programs else None
         compiled = graph_cache.Compiled(programs["graph"], prepared, inputs, outputs)
         graph_cache.keep(place, report, compiled, objects)
-        compiler_pages.give_back()
+        background.start(compiler_pages.give_back)
         return compiled
 
     return Pending(finish, lambda error: _emit_failure(error, module, kind, early))
@@ -136,9 +141,9 @@ def _at_node(error: Exception) -> str:
     return f" at {where(node)}" if node is not None else ""
 
 
-def _run_passes(module: ir.Module, text: str, kind: str, record: PipelineRun) -> None:
+def _run_passes(module: ir.Module, text: str, kind: str, record: PipelineRun, verify: bool) -> None:
     try:
-        run_pipeline(module, text, record=record)
+        run_pipeline(module, text, record=record, verify=verify)
     except PassError as error:
         reproducer = f"// mlirc opt %s -p '{error.step}'\n// {error}\n{error.module_text}"
         path = write_reproducer(kind, error.step, reproducer, ".mlir")

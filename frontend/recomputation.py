@@ -49,10 +49,11 @@ def partition(joint: GraphModule, inputs: Any, **options: Any) -> tuple[GraphMod
     with config.patch(cse=False):
         graphs = min_cut_rematerialization_partition(joint, inputs, **options)
     for gm in graphs:
-        for node in gm.graph.nodes:
-            if STOOD_FOR in node.meta:
-                node.target, node.kwargs = node.meta.pop(STOOD_FOR), {}
-        gm.recompile()
+        stand_ins = [node for node in gm.graph.nodes if STOOD_FOR in node.meta]
+        for node in stand_ins:
+            node.target, node.kwargs = node.meta.pop(STOOD_FOR), {}
+        if stand_ins:
+            gm.recompile()
     return graphs
 
 

@@ -105,11 +105,13 @@ class PassRun:
 
 @dataclass
 class PipelineRun:
-    """What running a pipeline left behind besides the module: timings, the ledger, and which kernels were found right."""
+    """What running a pipeline left behind besides the module: timings, the ledger, which kernels were found right, and the
+    passes whose result is still to be verified in full, each with the module that it was given."""
 
     passes: list[PassRun] = field(default_factory=list)
     ledger: Ledger = field(default_factory=Ledger)
     known: Known = field(default_factory=set)
+    unverified: list[tuple[Step, Any]] = field(default_factory=list)
 
 
 def functions(module: Any) -> Iterator[Any]:
@@ -132,30 +134,36 @@ def run_pipeline(
     pipeline: str,
     after_pass: Callable[[str, ir.Module], None] | None = None,
     record: PipelineRun | None = None,
+    verify: bool = True,
 ) -> PipelineRun:
     """Run the passes of `pipeline` on `module`, in place. `after_pass(step, module)` is called after each.
 
     MLIR verifies after each pass; the form that the last one leaves is verified in full, and if it is wrong, the forms
-    before, to find the pass that did it. Raises PipelineError for a pipeline that is wrong, or that is not for a module
-    of this form; PassError when a pass fails; StageError where the module given was wrong already.
+    before, to find the pass that did it. Without `verify` that is left to a later call with the same record, or for when a
+    pass fails. Raises PipelineError for a pipeline that is wrong, or that is not for a module of this form; PassError when
+    a pass fails; StageError where the module given was wrong already.
     """
     record = record or PipelineRun()
     with context():
-        before: list[tuple[Step, Any]] = []
+        earlier, before = len(record.unverified), record.unverified
         for step, run in runners(pipeline):
             start = time.perf_counter()
             before.append((step, module.operation.clone()))  # cheap; its text is only needed when a pass fails
             try:
                 run(module, record.ledger)
                 module.operation.verify()
-            except PipelineError:
-                raise
             except Exception as error:
+                if earlier:  # who gave it what it failed on?
+                    _verify_result(before[earlier][1], before[:earlier], record.known)
+                if isinstance(error, PipelineError):
+                    raise
                 raise _pass_error(*before[-1], error) from error
             record.passes.append(PassRun(str(step), time.perf_counter() - start))
             if after_pass:
                 after_pass(str(step), module)
-        _verify_result(module, before, record.known)
+        if verify:
+            _verify_result(module, before, record.known)
+            before.clear()
     return record
 
 

@@ -14,6 +14,7 @@ if "PYTEST_XDIST_WORKER" in os.environ:
     torch.set_num_threads(1)  # each worker has a core; a test about threads sets their number itself
 sys.path.insert(0, str(ROOT))
 os.environ["MLIRC_CACHE_DIR"] = "off"  # a test of the disk cache names a folder of its own
+os.environ["MLIRC_VERIFY"] = "stages"
 # The same examples in every run: what fails fails for everybody. HYPOTHESIS_RANDOM=1 draws others.
 hypothesis.settings.register_profile("fixed", derandomize=True)
 if "HYPOTHESIS_RANDOM" not in os.environ:

@@ -16,7 +16,7 @@ import mlirc
 from mlirc.cli import opt
 from mlirc.dialects.bindings import ir
 from mlirc.dialects.dialect import IMPORTS
-from mlirc.frontend import statistics
+from mlirc.frontend import compile_anew, statistics
 from mlirc.lowering.pass_manager import UnsupportedByPass, passes, register
 
 
@@ -171,8 +171,10 @@ def test_a_broken_pass_falls_back_to_eager(pipeline, message):
     assert statistics.graphs[-1].fallback == reason
 
 
+@pytest.mark.parametrize("each_stage", [True, False])
 @pytest.mark.parametrize(("pipeline", "message"), BROKEN)
-def test_the_error_leaves_a_file_that_fails_in_the_same_way(pipeline, message):
+def test_the_error_leaves_a_file_that_fails_in_the_same_way(pipeline, message, each_stage, monkeypatch):
+    monkeypatch.setattr(compile_anew, "EACH_STAGE", each_stage)
     with pytest.raises(Exception, match=expected(message)) as raised, torch.no_grad():
         compiled(program, pipeline=pipeline, fallback="error")(X, Y)
     assert "CompilationError" in str(raised.value)
