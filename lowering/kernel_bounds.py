@@ -18,7 +18,6 @@ from mlirc.dialects.dialect import OPS
 from mlirc.lowering import vector_math_erf, vector_math_exp
 from mlirc.lowering.kernel_axes import Vector
 from mlirc.lowering.kernel_nodes import Kernel, Node
-from mlirc.lowering.vector_math_floats import picks_eight
 
 
 class ExpOfAtMostZero:
@@ -46,7 +45,7 @@ class GeluOfFloats:
 
     @staticmethod
     def scalar(b: Any, x: Any) -> Any:
-        return b.mul(x, vector_math_erf.normal(b, x)) if picks_eight(b) else OPS["gelu"].scalar(b, x)
+        return b.mul(x, vector_math_erf.normal(b, x)) if vector_math_erf.has_normal(b) else OPS["gelu"].scalar(b, x)
 
 
 class GeluBackwardOfFloats:
@@ -57,7 +56,7 @@ class GeluBackwardOfFloats:
 
     @staticmethod
     def scalar(b: Any, x: Any, y: Any) -> Any:
-        if not picks_eight(b):
+        if not vector_math_erf.has_normal(b):
             return OPS["gelu_backward"].scalar(b, x, y)
         power = vector_math_exp.exp_of_at_most_zero(b, b.mul(b.mul(y, y), b.constant(-0.5)))
         density = b.mul(b.constant(1 / math.sqrt(2 * math.pi)), power)

@@ -11,6 +11,7 @@ import torch
 
 from mlirc.lowering.vector_math_exp import EXP2
 from mlirc.lowering.vector_math_floats import (
+    ROUNDING,
     nearest_integer,
     permuted,
     picks_eight,
@@ -55,6 +56,17 @@ class Tables:
     end: float
     centers: tuple[float, ...]
     values: tuple[float, ...]
+    powers: tuple[tuple[float, ...], ...]
+
+
+@dataclass(frozen=True)
+class HalfTables:
+    """Phi(|x|) - 1/2 around the multiples of `width`: a polynomial in |x|/width less the nearest integer.
+
+    powers   tables of coefficients, from the constant's up; the last interval has 1/2, and the rest of the numbers
+    """
+
+    width: float
     powers: tuple[tuple[float, ...], ...]
 
 
@@ -191,6 +203,49 @@ _NORMAL = Tables(
         ),
     ),
 )
+# Phi(|x|) - 1/2, error 2^-26; exactly 1/2 from 5.6 on, which is off by 1e-8 as eager's. GELU's error is 0.47 times eager's on
+# AVX2, about that of eager's own on AVX-512, whose erf is better.
+_NORMAL_SIXTEEN = HalfTables(
+    width=5.6 / 15,
+    powers=(
+        (
+            0.0, 0.14554981887340546, 0.27236759662628174, 0.3686431050300598,
+            0.4323250353336334, 0.4690259099006653, 0.48745453357696533, 0.4955168068408966,
+            0.49858981370925903, 0.4996102750301361, 0.499905526638031, 0.4999799430370331,
+            0.49999627470970154, 0.49999940395355225, 0.49999991059303284, 0.5,
+        ),
+        (
+            0.14893844723701477, 0.13891249895095825, 0.11270543187856674, 0.07954581826925278,
+            0.04883810877799988, 0.026083707809448242, 0.012118498794734478, 0.004897758364677429,
+            0.0017219274304807186, 0.0005266248481348157, 0.00014010602899361402, 3.242510138079524e-05,
+            6.527920504595386e-06, 1.1432398423494305e-06, 1.741681927569516e-07, 1.0827724281625706e-06,
+        ),
+        (
+            9.411128587544226e-08, -0.009680553339421749, -0.01570827141404152, -0.016629831865429878,
+            -0.013614339753985405, -0.009088393300771713, -0.005067086778581142, -0.002389170927926898,
+            -0.0009599538170732558, -0.00032988391467370093, -9.787231829250231e-05, -2.527896322135348e-05,
+            -5.674190106219612e-06, -1.3822806295138435e-06, -7.136043933542169e-08, 1.6891042832867242e-05,
+        ),
+        (
+            -0.003460469888523221, -0.002777070039883256, -0.001158553408458829, 0.0004700167046394199,
+            0.0013954545138403773, 0.0015053673414513469, 0.001131001627072692, 0.0006632479489780962,
+            0.0003168072726111859, 0.00012587553646881133, 4.2106541513931006e-05, 1.1948970495723188e-05,
+            2.891531948989723e-06, 5.988777047605254e-07, 1.0644847492358167e-07, 9.464351023780182e-05,
+        ),
+        (
+            2.0620911982405232e-06, 0.00031948211835697293, 0.00044219481060281396, 0.0003340928233228624,
+            0.00012394993973430246, -5.1514518418116495e-05, -0.00011830648145405576, -0.00010631207987898961,
+            -6.623842637054622e-05, -3.3590298698982224e-05, -1.1562355211935937e-05, -2.360210601182189e-06,
+            -2.3997563403099775e-07, 1.1310961554045207e-06, -4.424937856128963e-07, 0.00021615713194478303,
+        ),
+        (
+            6.99598022038117e-05, 4.873793659498915e-05, -2.9473022777892766e-07, -3.759493847610429e-05,
+            -4.253088991390541e-05, -2.4349550585611723e-05, -3.900836418324616e-06, 6.7837654569302686e-06,
+            8.065557267400436e-06, 5.3490007303480525e-06, 2.588657025626162e-06, 9.858844123300514e-07,
+            3.0547678875336715e-07, 7.842469784691275e-08, 1.6872387931243793e-08, 0.0001728709612507373,
+        ),
+    ),
+)
 # fmt: on
 
 
@@ -228,11 +283,34 @@ def _by_halves(b: "VectorBuilder", size: "Value") -> "Value":
     return b.select(b.lt(size, b.constant(0.92)), near, far)
 
 
+def has_normal(b: "VectorBuilder") -> bool:
+    """Whether one instruction picks as many numbers out of a table as there are lanes."""
+    return picks_eight(b) or uses_avx512(b)
+
+
 def normal(b: "VectorBuilder", x: "Value") -> "Value":
-    """Phi(x) of float32, within 2^-25, where `picks_eight`."""
+    """Phi(x) of float32, within 2^-25, where `has_normal`."""
+    if uses_avx512(b):
+        return _normal_by_half(b, x, _NORMAL_SIXTEEN)
     below = _normal(b, b.minimum(b.abs(x), b.constant(_NORMAL.end)))
     negative = b.lt(b.bitcast(x, torch.int32), b.constant(0, torch.int32))
     return b.select(negative, below, b.sub(b.constant(1.0), below))
+
+
+def _normal_by_half(b: "VectorBuilder", x: "Value", tables: HalfTables) -> "Value":
+    """1/2 and what Phi differs from it, with the sign of x put back by its bit."""
+    last = len(tables.powers[0]) - 1.0
+    places = b.minimum(b.abs(b.mul(x, b.constant(1 / tables.width))), b.constant(last))
+    shifted = b.add(places, b.constant(ROUNDING))
+    t = b.sub(places, b.sub(shifted, b.constant(ROUNDING)))
+    number = b.bitcast(shifted, torch.int32)
+    value, *powers = (permuted(b, table, number) for table in tables.powers)
+    squared, slope = b.mul(t, t), powers.pop()
+    for low, high in reversed(list(zip(powers[::2], powers[1::2], strict=True))):
+        slope = b.fma(slope, squared, b.fma(high, t, low))
+    half = b.bitcast(b.fma(slope, t, value), torch.int32)
+    sign = b.and_(b.bitcast(x, torch.int32), b.constant(-(1 << 31), torch.int32))
+    return b.add(b.bitcast(b.or_(half, sign), torch.float32), b.constant(0.5))
 
 
 def _normal(b: "VectorBuilder", x: "Value") -> "Value":
