@@ -88,7 +88,8 @@ class Copies:
         owner: dict[Buffer, str] = {}
         copies: dict[tuple[ir.Value, str], ir.Value] = {}
         arguments = list(self.function.regions[0].blocks[0].arguments)
-        for k, group in enumerate(result_groups(self.function, len(op.operands))):
+        groups = result_groups(self.function, len(op.operands))
+        for k, group in enumerate(groups):
             value = op.operands[k]
             buffer = self.found.buffer_of.get(value)
             if buffer is None:
@@ -104,8 +105,9 @@ class Copies:
                 self.ledger.record(
                     self.pass_name, "copy", f"result {k}", f"OWN MEMORY: {rule}", True, source_line(op.location)
                 )
-                if buffer in assigns:
-                    copies[value, group] = self.before(value, assigns[buffer][0], op, group)
+                alone = groups.count(group) == 1  # others of its group are views of the same copy
+                if buffer in assigns or not alone:
+                    copies[value, group] = self.before(value, assigns.get(buffer, [end])[0], op, group)
                 else:
                     copies[value, group] = copy_before(value, op)
             op.operands[k] = copies[value, group]

@@ -60,6 +60,18 @@ def test_results_of_an_argument_that_views_another():
     assert all(y.untyped_storage().data_ptr() == x.untyped_storage().data_ptr() for y in found[1:])
 
 
+def test_parts_of_a_copy_are_its_memory():
+    x = torch.arange(8).view(4, 2)
+    torch._dynamo.reset()
+    program = torch.compile(
+        lambda x: (lambda y: [y, *y.unbind(0)])(x.clone()), backend="mlirc", options={"fallback": "error"}
+    )
+    whole, *parts = program(x)
+    whole.zero_()
+    assert not any(part.any() for part in parts)
+    assert x.sum() == 28
+
+
 @pytest.mark.parametrize(
     "part",
     [
