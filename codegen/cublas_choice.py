@@ -6,10 +6,6 @@ whose groups take tiles in turns: each writes while the other multiplies.
 
     time ~ elements of a tile * (tiles of a multiprocessor * K * MULTIPLY + writes that nothing hides * WRITE)
 
-Among those, where K is long, a large tile multiplies faster than a small one, which has more of its factors to fetch for each:
-
-    MULTIPLY * (1 + EDGE * (rows + columns) / elements) / (1 + EDGE * 2/128), which for 128 x 128 is MULTIPLY
-
 Beside that, algorithms that need no memory for a counter of tiles save the launch that would set it to 0.
 Fitted to an H200's times of 16 products, K from 768 to 5632; on other GPUs, and where a matrix is added, the first stays.
 """
@@ -31,7 +27,6 @@ TILES = {
     20: (128, 128),
     23: (128, 256),
     24: (256, 128),
-    29: (128, 160),
     31: (192, 128),
     32: (128, 192),
     197: (168, 128),
@@ -43,7 +38,6 @@ TILES = {
 }
 IN_TURNS = (1, 2)  # the values of CUSTOM for which groups of warps take tiles in turns
 MULTIPLY, WRITE = 0.365, 45.0  # picoseconds: an element for each of K, and its way to memory; only their ratio counts
-EDGE, LONG = 38.0, 2048  # elements of a product that take as long as one of a factor; K from which that was measured
 GAIN = 0.97  # of the first one's time, that another one must stay below
 
 
@@ -66,29 +60,23 @@ def fastest(problem: Problem, found: Sequence[Algorithm], first: Algorithm, proc
     """The algorithm whose groups of warps take turns that is fastest by the model; `first` where that gains little, or is
     of a tile that the model does not know: of few or odd tiles the library knows more."""
 
-    def cost(algorithm: Algorithm, edge: float = 0.0) -> float:
+    def cost(algorithm: Algorithm) -> float:
         tile = TILES.get(config(algorithm)[1])
-        return time(problem, tile, is_in_turns(algorithm), processors, edge) if tile else float("inf")
+        return time(problem, tile, is_in_turns(algorithm), processors) if tile else float("inf")
 
-    turns = [x for x in found if is_in_turns(x)]
+    best = min(filter(is_in_turns, found), key=cost, default=first)
     known = config(first)[1] in TILES and not is_in_turns(first)
-    gains = known and min(map(cost, turns), default=float("inf")) < GAIN * cost(first)
-    edge = EDGE if inner_size(problem) >= LONG else 0.0
-    return min(turns, key=lambda x: cost(x, edge)) if gains else first
+    return best if known and cost(best) < GAIN * cost(first) else first
 
 
-def time(problem: Problem, tile: tuple[int, int], in_turns: bool, processors: int, edge: float = 0.0) -> float:
+def time(problem: Problem, tile: tuple[int, int], in_turns: bool, processors: int) -> float:
     rows, columns = tile
-    multiply = MULTIPLY * (1 + edge * (rows + columns) / (rows * columns)) / (1 + edge / 64)
     tiles = -(-problem.d.rows // rows) * -(-problem.d.columns // columns) * problem.batch
     waves = -(-tiles // processors)
     if in_turns and waves < 2:
         return float("inf")  # a group has nobody to take turns with
-    return rows * columns * (waves * inner_size(problem) * multiply + (1 if in_turns else waves) * WRITE)
-
-
-def inner_size(problem: Problem) -> int:
-    return problem.a.rows if problem.transpose_a else problem.a.columns
+    inner = problem.a.rows if problem.transpose_a else problem.a.columns
+    return rows * columns * (waves * inner * MULTIPLY + (1 if in_turns else waves) * WRITE)
 
 
 def is_in_turns(algorithm: Algorithm) -> bool:

@@ -43,22 +43,6 @@ def test_choices(sizes, first, best):
     assert fastest(problem(*sizes), named, named[0], 132).config[1] == best
 
 
-# what the library names in turns, with what an H200 takes for it once and for hundreds in a row, and which is taken
-@pytest.mark.parametrize(
-    ("sizes", "named", "best"),
-    [
-        ((4096, 5632, 2048), (20, 201, 29), 201),  # 125.9, 119.1, 124.3; 140.6, 134.6, 140.3
-        ((4096, 5632, 2048), (20, 29), 29),  # the weight not turned: 127.0, 124.6; 139.2, 132.9
-        ((4096, 3072, 2048), (29, 20), 20),  # 79.5, 77.1
-        ((8192, 3072, 768), (20, 29, 201), 20),  # of a short K nothing of the kind was seen
-    ],
-)
-def test_tiles_in_turns(sizes, named, best):
-    turns, first = [algorithm(tile, 1) for tile in named], algorithm(209, 4)
-    for found in (turns, turns[::-1]):
-        assert fastest(problem(*sizes), [first, *found], first, 132).config[1] == best
-
-
 def test_what_the_model_does_not_know_stays():
     sizes, turns = problem(8192, 3072, 768), algorithm(20, 1)
     for first in (algorithm(999, 7), algorithm(201, 2)):
