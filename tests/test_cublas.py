@@ -231,6 +231,8 @@ def test_a_host_program_asks_for_its_products():
     ]
     assert program.products[0].symbols == ("s0",) and program.products[0].operands[0].shape == (16,)
     assert "products" in program.links and "multiply" in program.links
+    plans = re.findall(r"store i64 (\d+), ptr %operands\d+$", program.text, re.MULTILINE)
+    assert plans == ["0", "1", "2"]  # each product lets Python make its own plan, not another one's
     assert program.text.count("@aoti_torch_cuda_addmm_out(") == 3  # declared once, and out of line for each product
     assert program.text.count("@aoti_torch_cuda__addmm_activation(") == 2
 
