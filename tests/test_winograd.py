@@ -56,7 +56,7 @@ def test_the_maps_give_sums_of_three_taps(m):
     torch.testing.assert_close(made, torch.stack([(d[i : i + 3] * g).sum() for i in range(m)]))
 
 
-@settings(max_examples=10, deadline=None, phases=[Phase.reuse, Phase.generate])
+@settings(max_examples=8, deadline=None, phases=[Phase.reuse, Phase.generate])
 @given(
     st.sampled_from(KINDS),
     st.sampled_from(TILES),
@@ -100,12 +100,12 @@ def test_vectors_of_other_widths(kind):
 def test_what_is_not_finite_stays_where_eager_has_it(kind, results):
     """Beside the padding, inside, in the last tile; an overflow of the maps alone."""
     torch.manual_seed(0)
-    case = case_of(kind, (2, 80, 40, 13, 18))
+    case = case_of(kind, (2, 72, 40, 13, 18))
     case.w *= 0.03
     program, (x, *rest) = program_of(case, results), case.operands
     source = case.dy if kind == "convolution_input_gradient" else case.x
     for value in (torch.inf, -torch.inf, torch.nan, 3e38, -3e38):
-        for channel, y, z in ((0, 0, 0), (3, 0, 9), (39, 12, 17), (21, 6, 7), (10, 5, 0)):
+        for channel, y, z in ((0, 0, 0), (39, 12, 17), (21, 6, 7)):
             here = x.clone(memory_format=torch.preserve_format)
             here[1, channel, y, z] = value
             if kind == "convolution_input_gradient":
