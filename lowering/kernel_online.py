@@ -17,6 +17,7 @@ from mlirc.lowering import vector_math_exp
 from mlirc.lowering.kernel_bounds import SummedExpOfAtMostZero, is_at_least_one
 from mlirc.lowering.kernel_interleaving import interleaved
 from mlirc.lowering.kernel_nodes import Node
+from mlirc.lowering.kernel_prefetch import fetch_ahead, fetched_ahead
 from mlirc.lowering.kernel_reductions import BLOCK, lanes_folded
 from mlirc.lowering.kernel_schedule import Pass
 from mlirc.lowering.kernel_segments import segments
@@ -53,6 +54,7 @@ class OnlinePass:
         self.loops, self.e, self.axis = loops, loops.e, loops.schedule.axes[0]
         self.first, self.largest, self.total = first, first.reductions[0], second.reductions[0]
         self.x = self.largest.operands[0]
+        self.ahead = fetched_ahead(loops.schedule, second)
 
     def emit(self) -> dict[Node, Value]:
         b, wide = self.floats, self.e.builder(f64, True)
@@ -112,6 +114,7 @@ class OnlinePass:
         e = self.e
         e.env[self.axis.name] = e.index.add(index, e.i64(copy * e.lanes)) if copy else index
         e.bound.add(self.axis.name)
+        fetch_ahead(e, self.loops.schedule, self.ahead, copy)
         x = e.operand(self.x, True)
         return x if e.mask is None else self.floats.select(e.mask, x, self.floats.constant(-torch.inf))
 

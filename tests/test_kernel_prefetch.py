@@ -6,6 +6,7 @@ import torch
 from mlirc.lowering.cpu_target import host
 from tests.kernel_runner import NativeKernel, info
 from tests.test_kernel_emitter import softmax
+from tests.test_kernel_online import joined, statistics
 
 f32, bf16 = torch.float32, torch.bfloat16
 
@@ -20,6 +21,12 @@ def test_a_softmax_asks_for_the_next_row(dtype):
     # two vectors at once, with as many lanes as there are float32 in a register
     assert requests(kernel) == max(2 * host().lanes(f32) * dtype.itemsize // 64, 1)
     kernel.check(torch.randn(5, 1024).to(dtype))
+
+
+def test_one_pass_for_maximum_and_sum_asks_for_the_next_row():
+    kernel = NativeKernel([info(f32, "5, 1024")], "5", "1024", statistics)
+    vectors = 4 if joined(host().lanes(f32)) else 2
+    assert requests(kernel) == max(vectors * host().lanes(f32) * f32.itemsize // 64, 1)
 
 
 @pytest.mark.parametrize(
