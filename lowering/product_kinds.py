@@ -14,7 +14,7 @@ from mlirc.lowering.product_turned import TurnedWriter
 from mlirc.lowering.product_units import UnitsWriter
 
 # From so many rows on, packing columns that lie along k costs less than turning tiles.
-MANY_ROWS = 160
+MANY_ROWS = 96
 
 
 def product_text(product: Product, name: str, target: CpuTarget) -> KernelText | None:
