@@ -95,7 +95,7 @@ def _pool() -> Pool | None:
 def _code() -> Code:
     parts = native_runtime_text, python_values_text, result_blocks_text, result_pool_text
     text = "".join(part.TEXT for part in parts)
-    numbers = {"LARGE": LARGE, "SMALLEST": result_pool.SMALLEST, "OFFERED": result_pool.OFFERED}
+    numbers = {"LARGE": LARGE, "SMALLEST": result_pool.SMALLEST, "OFFER_SECONDS": result_pool.OFFER_SECONDS}
     for name, number in numbers.items():
         text = text.replace(name, str(number))
     code = runtime_code(text)

@@ -7,6 +7,7 @@ apart from the blocks: what is idle may have been given back in part. All is cal
 
 TEXT = r"""
 declare i32 @mprotect(ptr, i64, i32)
+declare i64 @time(ptr)
 declare i64 @llvm.umin.i64(i64, i64)
 declare i64 @llvm.usub.sat.i64(i64, i64)
 declare void @llvm.memset.p0.i64(ptr, i8, i64, i1)
@@ -25,6 +26,7 @@ declare void @llvm.memset.p0.i64(ptr, i8, i64, i1)
 @most_bytes = global i64 0          ; the highest @live_bytes of this time and the one before
 @recent_bytes = global i64 0        ; of this time alone
 @takes = internal global i64 0
+@offered_at = global i64 0          ; when idle memory was last offered to the system, in seconds
 
 define internal i64 @get(ptr %block, i64 %field) {
   %at = getelementptr i64, ptr %block, i64 %field
@@ -366,24 +368,39 @@ same_time:
   ret void
 }
 
-; Tells the system that it may take the huge pages of idle %block around these %bytes at %memory, if it needs memory.
-define internal void @offer(ptr %block, i64 %memory, i64 %bytes) {
-  %block_start = call i64 @get(ptr %block, i64 4)
-  %block_bytes = call i64 @get(ptr %block, i64 5)
-  %block_end = add i64 %block_start, %block_bytes
-  %page_below = and i64 %memory, -2097152
-  %start_up = add i64 %block_start, 2097151
-  %block_first = and i64 %start_up, -2097152
-  %start = call i64 @llvm.umax.i64(i64 %page_below, i64 %block_first)
-  %end = add i64 %memory, %bytes
-  %end_up = add i64 %end, 2097151
-  %page_above = and i64 %end_up, -2097152
-  %block_last = and i64 %block_end, -2097152
-  %stop = call i64 @llvm.umin.i64(i64 %page_above, i64 %block_last)
-  %some = icmp ult i64 %start, %stop
+; Tells the system that it may take the touched huge pages of idle blocks if it needs memory: OFFER_SECONDS or more after
+; the last time, as each page of them interrupts the other processors.
+define internal void @offer_in_time() {
+entry:
+  %now = call i64 @time(ptr null)
+  %before = load i64, ptr @offered_at
+  %since = sub i64 %now, %before
+  %due = icmp uge i64 %since, OFFER_SECONDS ; also where the clock was set back
+  br i1 %due, label %begin, label %done
+begin:
+  store i64 %now, ptr @offered_at
+  %first = load ptr, ptr @idle_blocks
+  br label %head
+head:
+  %block = phi ptr [ %first, %begin ], [ %next, %body ]
+  %none = icmp eq ptr %block, null
+  br i1 %none, label %done, label %body
+body:
+  %next = call ptr @get_block(ptr %block, i64 2)
+  call void @offer(ptr %block)
+  br label %head
+done:
+  ret void
+}
+
+; Does so for %block.
+define internal void @offer(ptr %block) {
+  %start = call i64 @first_page(ptr %block)
+  %end = call i64 @pages_end(ptr %block)
+  %some = icmp ult i64 %start, %end
   br i1 %some, label %advise, label %done
 advise:
-  %length = sub i64 %stop, %start
+  %length = sub i64 %end, %start
   %page = inttoptr i64 %start to ptr
   %ignored = call i32 @madvise(ptr %page, i64 %length, i32 8) ; MADV_FREE
   br label %done

@@ -11,7 +11,8 @@ storage is found out when the pool opens, and tried; where that fails, results a
 
 Memory in use and kept together do not exceed what was in use at some moment of the last 4096 to 8191 results, but for parts
 of huge pages. To know what is kept, a huge page is counted from its first use on until it is given back. Kept memory is also
-at most `limit()`; results of OFFERED bytes leave theirs to the system if it runs short (MADV_FREE).
+at most `limit()`; it is left to the system if that runs short (MADV_FREE), but for what became idle in the last OFFER_SECONDS
+before the last result went.
 All is given back before a fork, and with the last program.
 """
 
@@ -30,9 +31,9 @@ from mlirc.codegen.llvm import Code
 SMALLEST = 4 << 20
 """Bytes from which a result comes from the pool. Below, the C library keeps freed memory itself, and is quicker."""
 
-OFFERED = 32 << 20
-"""Bytes of a result from which its idle memory is offered to the system: that interrupts the other processors, 40 us measured
-on two, which is nothing beside writing so much, and a third of what a kernel on 3 MB takes."""
+OFFER_SECONDS = 2
+"""How often idle memory is offered to the system at most: each huge page takes 12 us, as it interrupts the other processors. At
+every result of 192 MB that was 1.1 ms on two cores, 8% of the kernel that wrote it."""
 
 LIMIT_VARIABLE = "MLIRC_RESULT_POOL_MB"
 """Environment variable: megabytes that may be kept; 0 for no pool. Without it, an eighth of the machine's memory."""

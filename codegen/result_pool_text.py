@@ -20,7 +20,6 @@ declare i32 @pthread_mutex_unlock(ptr)
 define internal void @give_back(ptr %given) {
 entry:
   %locked = call i32 @pthread_mutex_lock(ptr @mutex)
-  %memory = call i64 @get(ptr %given, i64 4)
   %bytes = call i64 @get(ptr %given, i64 5)
   %minus = sub i64 0, %bytes
   call void @add(ptr @live_bytes, i64 %minus)
@@ -43,10 +42,7 @@ join_below:
 joined:
   %block = phi ptr [ %given, %look_below ], [ %below, %join_below ]
   call void @link(ptr %block)
-  %worth = icmp uge i64 %bytes, OFFERED
-  br i1 %worth, label %offered, label %counted
-offered:
-  call void @offer(ptr %block, i64 %memory, i64 %bytes)
+  call void @offer_in_time()
   br label %counted
 counted:
   %kept = load i64, ptr @kept_bytes

@@ -56,6 +56,26 @@ def test_memory_is_used_again_when_the_result_is_gone(pool, double):
     assert not in_pool(pool, small)
 
 
+def lazily_free() -> int:
+    """Bytes that the system may take without asking."""
+    with open("/proc/self/smaps") as maps:
+        return sum(int(line.split()[1]) << 10 for line in maps if line.startswith("LazyFree:"))
+
+
+def test_idle_memory_is_offered_to_the_system_now_and_then(pool, double):
+    x = torch.ones(16 * N)
+    y, z = double(x), double(x)
+    pool._word("offered_at").value = 0  # long ago
+    before = lazily_free()
+    del y
+    offered = lazily_free() - before
+    assert offered >= x.nbytes // 2 and pool._word("offered_at").value > 0
+    moment = pool._word("offered_at").value
+    del z
+    assert lazily_free() - before == offered or pool._word("offered_at").value > moment
+    assert torch.equal(double(x), x * 2)
+
+
 HOLDERS = {
     "the result": lambda y: y,
     "a view": lambda y: y[5:].view(-1),
