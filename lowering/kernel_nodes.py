@@ -202,7 +202,10 @@ class _Reader:
             self.read_yield(op)
             return
         dtype = TEXT_DTYPE[str(op.results[0].type)]
-        if name == "read":
+        if name == "read" and 0 in self.infos[self.tensors[op.operands[0]]].shape:
+            # not at any point: as a constant it may stand before the loops, where there is no memory to read
+            node = Node("constant", dtype, attributes={"value": torch.zeros((), dtype=dtype).item()})
+        elif name == "read":
             node = self.read_access(op, dtype)
         elif name in ("reduce", "scan") and not self.inner:
             # every inner size is 1: the fold is its operand, the position of an extremum 0
