@@ -99,7 +99,7 @@ def test_checkpointed_random_numbers(part):
     compare(step(compiled), step(program), rtol=1e-4, atol=1e-5)
 
 
-@pytest.mark.parametrize("program", [lambda x, i: x[i.flatten()[:7]] + 1, lambda x, i: x[i.flatten()[:7]].sum()])
+@pytest.mark.parametrize("program", [lambda x, i: [x[i.flatten()[:7]] + 1], lambda x, i: [x[i.flatten()[:7]].sum()]])
 def test_an_index_out_of_no_elements(program):
     """Of a tensor without elements nothing is read, not even before a loop that has no rounds."""
     same_as_eager(program, torch.randn(4), torch.empty(3, 5, 0, 4, dtype=torch.int64), dynamic=True)
