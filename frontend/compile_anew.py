@@ -8,7 +8,7 @@ from dataclasses import asdict
 
 from torch.fx import GraphModule
 
-from mlirc.codegen import background, compiler_pages
+from mlirc.codegen import compiler_pages
 from mlirc.codegen.emit import EarlyKernels, Unlinked, begin_module
 from mlirc.dialects import symbols
 from mlirc.dialects.bindings import context, ir
@@ -82,7 +82,7 @@ def compile_anew(
         prepared = Prepared(programs["prepare"], positions) if "prepare" in programs else None
         compiled = graph_cache.Compiled(programs["graph"], prepared, inputs, outputs)
         graph_cache.keep(place, report, compiled, objects)
-        background.start(compiler_pages.give_back)
+        compiler_pages.give_back()
         return compiled
 
     return Pending(finish, lambda error: _emit_failure(error, module, kind, early))

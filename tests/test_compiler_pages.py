@@ -15,10 +15,7 @@ linux = pytest.mark.skipif(sys.platform != "linux", reason="other systems keep n
 COMPILE = """
 import torch
 
-from mlirc.codegen import background
-
 def resident():
-    background.wait_for_all()
     lines = open("/proc/self/smaps").read().splitlines()
     total, ours = 0, False
     for line in lines:

@@ -1,6 +1,7 @@
 """Compiled code on the second GPU, while the first is current, and on both at once."""
 
 import copy
+import gc
 import threading
 
 import pytest
@@ -69,13 +70,13 @@ def vector(tensors):
 
 @pytest.mark.parametrize("training", [False, True])
 def test_second_gpu_while_the_first_is_current(second_gpu, training):
-    torch.cuda.empty_cache()
+    gc.collect()  # what other tests left on the first GPU goes now
     before = torch.cuda.memory_allocated(0)
     setting = Setting(second_gpu, training)
     for shift in (0.0, 1.0):
         setting.check(shift)
         assert torch.cuda.current_device() == 0
-    assert torch.cuda.memory_allocated(0) == before
+    assert torch.cuda.memory_allocated(0) <= before
     Setting(torch.device("cuda:0"), training).check()
     setting.check()
 
