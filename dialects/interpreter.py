@@ -24,8 +24,8 @@ from mlirc.dialects.ops.attention import Attention, AttentionBackward
 from mlirc.dialects.ops.convolution import (
     Convolution,
     ConvolutionAdd,
-    ConvolutionInputGradient,
     ConvolutionWeightGradient,
+    TransposedConvolution,
 )
 from mlirc.dialects.symbols import Int
 from mlirc.dialects.tensor_types import TensorInfo, info_of
@@ -395,8 +395,8 @@ CALLEES: dict[str, Callable[..., Any]] = {
     "attention_backward": AttentionBackward.reference,
     "convolution": Convolution.reference,
     "convolution_add": ConvolutionAdd.reference,
-    "convolution_input_gradient": ConvolutionInputGradient.reference,
     "convolution_weight_gradient": ConvolutionWeightGradient.reference,
+    "transposed_convolution": TransposedConvolution.reference,
 }
 
 HANDLERS: dict[str, Callable[[Any, Any], list[Any]]] = {

@@ -20,7 +20,7 @@ AFTER = ("scale", "shift", "relu")  # in this order
 KINDS = {
     "convolution": "forward",
     "convolution_add": "forward",
-    "convolution_input_gradient": "input",
+    "transposed_convolution": "input",
     "convolution_weight_gradient": "weight",
 }
 
@@ -30,6 +30,7 @@ class Axis:
     """Windows along the height or the width: window i has its element k at i * stride + k * dilation - padding.
 
     size, count, taps   elements of x, windows, elements of a window
+    spread              elements of x lie so far apart, with nothing between: element j at j * spread
     """
 
     size: int
@@ -38,14 +39,15 @@ class Axis:
     stride: int
     padding: int
     dilation: int
+    spread: int = 1
 
 
 @dataclass(frozen=True)
 class Convolution:
     """out[n, o, window] = sum of x[n, c, element of the window] * w[o, c, element of the window]; x and out channels last.
 
-    kind    "forward"; "input": x is the result's gradient, out that of the images, w is mirrored and its first two
-            dimensions change places; "weight": w is computed, from x and `out`
+    kind    "forward"; "input": transposed, w is mirrored and its first two dimensions change places; "weight": w is
+            computed, from x and `out`
     w       contiguous
     after   what follows the product: a part of AFTER
     adds    whether another image is added, before relu
@@ -76,12 +78,15 @@ class Convolution:
     def work(self) -> Any:
         """Scalar operations, in vectors of eight."""
         points = symbols.product([self.x.shape[0], self.rows.count, self.columns.count])
-        return symbols.floordiv(points * (self.channels * self.filters * self.taps), 8)
+        taps = -(-self.rows.taps // self.rows.spread) * -(-self.columns.taps // self.columns.spread)
+        return symbols.floordiv(points * (self.channels * self.filters * taps), 8)
 
 
 def results_of_tile(c: Convolution) -> tuple[int, int] | None:
     """How many results, down and along, a tile of fewer multiplications has; None for sums of products."""
-    if c.kind == "weight" or any((axis.stride, axis.dilation) != (1, 1) for axis in (c.rows, c.columns)):
+    if c.kind == "weight" or any(
+        (axis.stride, axis.dilation, axis.spread) != (1, 1, 1) for axis in (c.rows, c.columns)
+    ):
         return None
     taps, image = (c.rows.taps, c.columns.taps), (c.rows.size, c.columns.size)
     sizes = c.x.shape[0], c.channels, c.filters, taps, image, c.rows.count, c.columns.count
@@ -96,12 +101,13 @@ def read_convolution(op: Any) -> Convolution:
     padding, dilation = numbers(op, "padding"), numbers(op, "dilation")
     x, w, out = (first, last, second) if kind == "weight" else (first, second, last)
     taps = w.shape[2:]
-    stride = (1, 1) if kind == "input" else numbers(op, "stride")
+    stride, spread = numbers(op, "stride"), (1, 1)
     if kind == "input":
+        stride, spread = spread, stride
         padding = tuple(gap * (n - 1) - pad for n, pad, gap in zip(taps, padding, dilation, strict=True))
-    sizes = zip(x.shape[2:], out.shape[2:], taps, stride, padding, dilation, strict=True)
+    sizes = zip(x.shape[2:], out.shape[2:], taps, stride, padding, dilation, spread, strict=True)
     rows, columns = (Axis(*given) for given in sizes)  # type: ignore[arg-type]  # refusal() sees to it
-    after = tuple(words(attribute_value(op.attributes["after"]))) if kind == "forward" else ()
+    after = tuple(words(attribute_value(op.attributes["after"]))) if kind != "weight" else ()
     return Convolution(kind, x, w, out, rows, columns, after, name_of(op) == "convolution_add")
 
 
@@ -140,11 +146,12 @@ def verify_convolution(op: Any) -> None:
         window = numbers(op, "window")
         expect(c.w.shape[2:] == window, op, f"a window {window} of {c.w.shape}", "as large as the weights")
     expect(c.x.shape[0] == c.out.shape[0], op, f"{c.out.shape[0]} images of {c.x.shape[0]}", "as many")
-    for axis in (c.rows, c.columns):
-        expect(min(axis.stride, axis.dilation) > 0, op, "a stride or dilation below 1", "1 or more")
+    more = numbers(op, "more") if c.kind == "input" else (0, 0)
+    for axis, end in zip((c.rows, c.columns), more, strict=True):
+        expect(min(axis.stride, axis.dilation, axis.spread) > 0, op, "a stride or dilation below 1", "1 or more")
         if isinstance(axis.size, int):
-            reach = axis.size + 2 * axis.padding - axis.dilation * (axis.taps - 1) - 1
-            wanted = reach // axis.stride + 1
+            reach = (axis.size - 1) * axis.spread + 2 * axis.padding - axis.dilation * (axis.taps - 1)
+            wanted = reach // axis.stride + 1 + end
             expect(axis.count == wanted, op, f"{axis.count} windows", f"there are {wanted}")
     known = tuple(step for step in AFTER if step in c.after)
     expect(known == c.after, op, f"after = {c.after}", f"of {', '.join(AFTER)}, in this order")

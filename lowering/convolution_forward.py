@@ -12,6 +12,8 @@ for some panels of filters:              threads share these, or the windows, wh
 A result is summed up by one thread, in the same order for any number of them.
 """
 
+import math
+
 import torch
 
 from mlirc.dialects.dialect import OPS
@@ -131,7 +133,11 @@ class ForwardWriter(ConvolutionWriter):
         c, e, b, width = self.c, self.e, self.e.index, vectors * self.lanes
 
         def tap_column(kw: Value, state: list[Value]) -> list[Value]:
-            within = self.inside(c.columns, kw, e.i64(0), self.of(c.columns.count))
+            axis = c.columns
+            if axis.spread == 1:
+                within = self.inside(axis, kw, e.i64(0), self.of(axis.count))
+            else:
+                within = self.elements_met(kw)
 
             def some_channels(channel: Value, state: list[Value]) -> list[Value]:
                 steps = b.minimum(b.sub(channels[1], channel), self.of(c.chunk))
@@ -157,32 +163,38 @@ class ForwardWriter(ConvolutionWriter):
 
     def line(self, vectors: int, panel: Value, sums: Value, at: tuple[Value, ...], within, steps: Value) -> None:
         """A row of windows, from left to right, of image n at height h: the taps of column kw, and some channels, which the
-        panel begins with."""
+        panel begins with. `within`: the windows, or the elements of a row that is spread, from where to where."""
         c, e, b, width = self.c, self.e, self.e.index, vectors * self.lanes
         n, h, kw, channel = at
-        top, bottom = self.taps_inside(h)
+        top, count, apart = self.taps_inside(h)
         y = self.sum_of((h, c.rows.stride), (top, c.rows.dilation), c.rows.padding * -1)
         x = self.sum_of((kw, c.columns.dilation), c.columns.padding * -1)
+        first = e.i64(0)
+        if c.columns.spread != 1:
+            x, first = e.i64(0), b.sub(e.i64(0), x)
+        y = self.down(y, c.rows.spread)
         pixel = self.sum_of((self.sum_of((n, c.rows.size), y), c.columns.size), x)
         image = advance(e, e.env["x"], self.sum_of((pixel, c.channels), channel))
         tap = self.sum_of((top, c.columns.taps), kw)
         if c.kind == "input":
             tap = b.sub(self.of(c.taps - 1), tap)
-        down = c.columns.taps * (-width if c.kind == "input" else width)
+        down = c.columns.taps * apart * (-width if c.kind == "input" else width)
         weights = advance(e, panel, b.mul(tap, e.i64(width)))
         row = self.of(c.columns.stride * c.channels)
         loops = (
-            (self.of(c.rows.dilation * c.columns.size * c.channels), self.of(down)),
+            (self.of(c.rows.dilation * apart // c.rows.spread * c.columns.size * c.channels), self.of(down)),
             (e.i64(1), self.of(c.taps * width)),
         )
-        counts = b.sub(bottom, top), steps
+        counts = count, steps
+        pitch = c.columns.spread * width
+        sums = advance(e, sums, b.mul(first, e.i64(width)))
         start = within[0]
         for rows, stop in self.cuts(*within):
 
             def some(k: Value, state: list[Value], rows=rows) -> list[Value]:
-                places = advance(e, image, b.mul(k, row)), weights, advance(e, sums, b.mul(k, e.i64(width)))
+                places = advance(e, image, b.mul(k, row)), weights, advance(e, sums, b.mul(k, e.i64(pitch)))
                 tile = self.tile(rows, vectors, len(loops), neighbours=False)
-                e.lines.append(tile.call(places, row, loops, e.i64(width), counts))
+                e.lines.append(tile.call(places, row, loops, e.i64(pitch), counts))
                 return state
 
             e.loop(start, stop, e.i64(rows), [], [], some)
@@ -199,13 +211,42 @@ class ForwardWriter(ConvolutionWriter):
         whole = self.sum_of(left, (full, most))
         return [(most, whole), (most - 1, self.sum_of(whole, (short, most - 1))), (1, right)]
 
-    def taps_inside(self, window: Value) -> tuple[Value, Value]:
-        """The taps of a window that are inside the image: from where to where."""
+    def elements_met(self, tap: Value) -> tuple[Value, Value]:
+        """The elements of a row, which is spread, that this tap of some window meets: from where to where."""
+        e, b, axis = self.e, self.e.index, self.c.columns
+        window = b.sub(self.of(axis.padding), b.mul(tap, e.i64(axis.dilation)))  # that meets element 0
+        first = self.up(b.maximum(b.sub(e.i64(0), window), e.i64(0)), axis.spread)
+        last = self.down(b.maximum(b.sub(self.of(axis.count - 1 + axis.spread), window), e.i64(0)), axis.spread)
+        return first, b.minimum(last, self.of(axis.size))
+
+    def taps_inside(self, window: Value) -> tuple[Value, Value, int]:
+        """The taps of a window that meet rows of the image: the first, how many, and how far they are apart."""
         e, b, axis = self.e, self.e.index, self.c.rows
+        if axis.spread != 1:
+            return self.taps_that_meet(window)
         first = b.mul(window, self.of(axis.stride))
         before = b.maximum(b.sub(self.of(axis.padding), first), e.i64(0))
         after = b.maximum(b.sub(self.of(axis.size - 1 + axis.padding + axis.dilation), first), e.i64(0))
-        return self.up(before, axis.dilation), b.minimum(self.down(after, axis.dilation), self.of(axis.taps))
+        top = self.up(before, axis.dilation)
+        return top, b.sub(b.minimum(self.down(after, axis.dilation), self.of(axis.taps)), top), 1
+
+    def taps_that_meet(self, window: Value) -> tuple[Value, Value, int]:
+        """As `taps_inside`, of rows that are spread: the taps k for which window + k * dilation - padding is a row's place."""
+        e, b, axis = self.e, self.e.index, self.c.rows
+        shared = math.gcd(axis.dilation, axis.spread)
+        apart = axis.spread // shared
+        missing = b.sub(self.of(axis.padding), window)  # what k * dilation has to be for row 0
+        rest = b.binary("arith.remsi", missing, e.i64(axis.spread))
+        rest = b.binary("arith.remui", b.add(rest, e.i64(axis.spread)), e.i64(axis.spread))
+        met = pow(axis.dilation // shared, -1, apart)
+        some = b.binary("arith.remui", b.mul(self.down(rest, shared), e.i64(met)), e.i64(apart))
+        lowest = self.up(b.maximum(missing, e.i64(0)), axis.dilation)
+        first = self.sum_of(some, (self.up(b.maximum(b.sub(lowest, some), e.i64(0)), apart), apart))
+        reach = self.sum_of(missing, (self.of(axis.size - 1), axis.spread), axis.dilation)
+        end = b.minimum(self.down(b.maximum(reach, e.i64(0)), axis.dilation), self.of(axis.taps))
+        count = self.up(b.maximum(b.sub(end, first), e.i64(0)), apart)
+        meets = b.eq(b.binary("arith.remui", rest, e.i64(shared)), e.i64(0))
+        return first, b.select(meets, count, e.i64(0)), apart
 
     # ---- what follows
 

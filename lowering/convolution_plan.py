@@ -34,6 +34,7 @@ class Windows:
     stride: Int
     padding: Int
     dilation: int
+    spread: int
 
 
 @dataclass(frozen=True)
@@ -125,9 +126,9 @@ class Words:
         """Of which the taps and the stride are known when code is written, if `known`."""
         size, count, padding = (self(f"{name}_{what}", getattr(axis, what)) for what in ("size", "count", "padding"))
         if known:
-            return Windows(size, count, axis.taps, axis.stride, padding, axis.dilation)
+            return Windows(size, count, axis.taps, axis.stride, padding, axis.dilation, axis.spread)
         taps, stride = (self(f"{name}_{what}", getattr(axis, what)) for what in ("taps", "stride"))
-        return Windows(size, count, taps, stride, padding, axis.dilation)
+        return Windows(size, count, taps, stride, padding, axis.dilation, axis.spread)
 
 
 def plan(c: Convolution, target: CpuTarget) -> tuple[Plan, list[str]]:
@@ -184,7 +185,7 @@ def forward(c: Convolution, words: Words, runs: Runs, tile_rows: int, lanes: int
     together = max(1, min(sum(count for _, count, _ in runs), PANEL_BYTES // (c.channels * c.taps * widest * 4)))
     return {
         "together": words("together", together),
-        "chunk": words("chunk", max(lanes, min(c.channels, STEPS // c.rows.taps))),
+        "chunk": words("chunk", max(lanes, min(c.channels, STEPS // -(-c.rows.taps // c.rows.spread)))),
         "shares_windows": c.channels * c.filters * c.taps * 4 <= SMALL_WEIGHTS,
     }
 

@@ -19,8 +19,8 @@ GENERATED = (  # calls that kernels of our own are written for
     "mlirc.attention_backward",
     "mlirc.convolution",
     "mlirc.convolution_add",
-    "mlirc.convolution_input_gradient",
     "mlirc.convolution_weight_gradient",
+    "mlirc.transposed_convolution",
 )
 PRODUCTS = ("mlirc.matmul", "mlirc.addmm", "mlirc.addmm_gelu")
 LIBRARY = {*PRODUCTS, *GENERATED}

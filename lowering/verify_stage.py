@@ -243,7 +243,7 @@ CHECKS: dict[str, Callable[[Any], None]] = {
     "mlirc.attention_backward": verify_backward,
     "mlirc.convolution": verify_convolution,
     "mlirc.convolution_add": verify_convolution,
-    "mlirc.convolution_input_gradient": verify_convolution,
+    "mlirc.transposed_convolution": verify_convolution,
     "mlirc.convolution_weight_gradient": verify_convolution,
     "mlircx.aten": verify_aten,
     "mlircx.aten_effect": verify_aten,

@@ -30,9 +30,13 @@ SHAPES = {
     "windows wholly outside": (1, 16, 16, 4, 4, (3, 3), (1, 1), (3, 4), (1, 1)),
     "one of each": (1, 1, 1, 5, 5, (1, 1), (1, 1), (0, 0), (1, 1)),
     "as the first for code": (5, 32, 8, 20, 11, (5, 5), (2, 1), (0, 3), (1, 1)),
+    "strided, more than reached": (2, 16, 24, 14, 13, (4, 3), (3, 2), (2, 0), (1, 1)),
+    "strided and dilated": (3, 9, 20, 19, 18, (3, 4), (2, 4), (2, 3), (3, 2)),
+    "stride and dilation of 2": (2, 8, 8, 13, 14, (3, 2), (2, 2), (0, 1), (2, 2)),
+    "more stride than taps": (2, 12, 9, 10, 11, (1, 2), (3, 3), (0, 1), (1, 1)),
     "no images": (0, 8, 8, 9, 9, (3, 3), (1, 1), (1, 1), (1, 1)),
 }
-KINDS = ("convolution", "convolution_add", "convolution_input_gradient", "convolution_weight_gradient")
+KINDS = ("convolution", "convolution_add", "transposed_convolution", "convolution_weight_gradient")
 
 
 def channels_last(x: torch.Tensor) -> torch.Tensor:
@@ -53,7 +57,6 @@ class Case:
 
     def __init__(self, kind: str, shape: str):
         n, c, o, h, w, kernel, stride, padding, dilation = SHAPES[shape]
-        stride = (1, 1) if kind == "convolution_input_gradient" else stride
         self.kind, self.windows = kind, (stride, padding, dilation)
         self.x, self.w, self.factors = torch.randn(n, c, h, w), torch.randn(o, c, *kernel), torch.randn(2, o)
         self.y = nn.functional.conv2d(self.x, self.w, None, *self.windows)
@@ -63,7 +66,10 @@ class Case:
         if kind == "convolution_weight_gradient":
             attributes |= {"stride": listed(stride), "window": listed(kernel)}
             self.operands, self.out = [x, dy], self.w
-        elif kind == "convolution_input_gradient":
+        elif kind == "transposed_convolution":
+            axes = zip((h, w), kernel, self.y.shape[2:], *self.windows, strict=True)
+            more = [n - (gap * (k - 1) + 1 - 2 * pad + (q - 1) * step) for n, k, q, step, pad, gap in axes]
+            attributes |= {"stride": listed(stride), "more": listed(more), "after": ""}
             self.operands, self.out = [dy, self.w], x
         else:
             after = "shift" if kind == "convolution" else "scale, shift, relu"

@@ -21,7 +21,7 @@ from tests.test_convolutions import Block, as_good_as_eager, compiled, report, s
 from tests.test_generated_convolutions import LOWER, SHAPES, Case, channels_last, read
 
 TILES = ((2, 2), (2, 4), (4, 2), (4, 4))
-KINDS = ("convolution", "convolution_add", "convolution_input_gradient")
+KINDS = ("convolution", "convolution_add", "transposed_convolution")
 
 
 def case_of(kind: str, sizes: Sequence[int], padding: tuple[int, int] = (1, 1)) -> Case:
@@ -96,7 +96,7 @@ def test_vectors_of_other_widths(kind):
         assert "<16 x float>" in mlir_to_llvm(kernels)
 
 
-@pytest.mark.parametrize("kind", ("convolution_add", "convolution_input_gradient"))
+@pytest.mark.parametrize("kind", ("convolution_add", "transposed_convolution"))
 @pytest.mark.parametrize("results", ((2, 2), (4, 4)))
 def test_what_is_not_finite_stays_where_eager_has_it(kind, results):
     """Beside the padding, inside, in the last tile; an overflow of the maps alone."""
@@ -104,12 +104,12 @@ def test_what_is_not_finite_stays_where_eager_has_it(kind, results):
     case = case_of(kind, (2, 72, 40, 13, 18))
     case.w *= 0.03
     program, (x, *rest) = program_of(case, results), case.operands
-    source = case.dy if kind == "convolution_input_gradient" else case.x
+    source = case.dy if kind == "transposed_convolution" else case.x
     for value in (torch.inf, -torch.inf, torch.nan, 3e38, -3e38):
         for channel, y, z in ((0, 0, 0), (39, 12, 17), (21, 6, 7)):
             here = x.clone(memory_format=torch.preserve_format)
             here[1, channel, y, z] = value
-            if kind == "convolution_input_gradient":
+            if kind == "transposed_convolution":
                 case.dy = here
             else:
                 case.x = here
@@ -138,7 +138,7 @@ def test_weights_that_are_not_finite():
 
 
 def test_zeros_have_eager_s_sign():
-    case = case_of("convolution_input_gradient", (1, 32, 16, 8, 8))
+    case = case_of("transposed_convolution", (1, 32, 16, 8, 8))
     program = program_of(case, (4, 4))
     for dy in (torch.zeros_like(case.dy), -torch.zeros_like(case.dy)):
         case.dy = dy
@@ -156,8 +156,8 @@ def test_zeros_have_eager_s_sign():
         ("convolution_add", (1, 64, 64, 56, 56), (2, 4)),
         ("convolution_add", (1, 128, 128, 28, 28), (4, 4)),
         ("convolution_add", (4, 512, 512, 7, 7), (4, 4)),
-        ("convolution_input_gradient", (1, 64, 64, 28, 28), (2, 2)),
-        ("convolution_input_gradient", (2, 256, 256, 14, 14), (2, 2)),
+        ("transposed_convolution", (1, 64, 64, 28, 28), (2, 2)),
+        ("transposed_convolution", (2, 256, 256, 14, 14), (2, 2)),
         ("convolution", (4, 8, 64, 20, 20), None),  # too few channels to be exact
         ("convolution", (1, 512, 512, 3, 3), None),  # nothing is saved
     ],
@@ -166,13 +166,13 @@ def test_the_choice_is_as_exact_as_eager(kind, sizes, results):
     torch.manual_seed(0)
     case = case_of(kind, sizes)
     case.x.relu_()
-    case.operands[0] = channels_last(case.dy if kind == "convolution_input_gradient" else case.x)
+    case.operands[0] = channels_last(case.dy if kind == "transposed_convolution" else case.x)
     if results is not None and host().has_avx512:
         results = (2, 2)
     assert results_of_tile(read(case)) == results
     if results is not None:
         ours, eager = errors(program_of(case, results)(list(case.operands))[0], case)
-        assert ours <= (1.8 if kind == "convolution_input_gradient" else 1.3) * eager
+        assert ours <= (1.8 if kind == "transposed_convolution" else 1.3) * eager
 
 
 @pytest.mark.parametrize("change", [{"stride": (2, 2)}, {"dilation": (2, 2)}, {"kernel": (5, 5)}])

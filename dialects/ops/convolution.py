@@ -36,12 +36,7 @@ class Convolution(Op, name="convolution", traits=[ext.Pure]):
         x: torch.Tensor, w: torch.Tensor, *factors: torch.Tensor, stride: str, padding: str, dilation: str, after: str
     ) -> torch.Tensor:
         windows = (symbols.parse_numbers(text) for text in (stride, padding, dilation))
-        made, given = aten.convolution(x, w, None, *windows, False, [0, 0], 1), list(factors)
-        if "scale" in words(after):
-            made = made * given.pop(0).view(-1, 1, 1)
-        if "shift" in words(after):
-            made = made + given.pop(0).view(-1, 1, 1)
-        return made.relu() if "relu" in words(after) else made
+        return followed(aten.convolution(x, w, None, *windows, False, [0, 0], 1), list(factors), after)
 
 
 class ConvolutionAdd(Op, name="convolution_add", traits=[ext.Pure]):
@@ -66,20 +61,40 @@ class ConvolutionAdd(Op, name="convolution_add", traits=[ext.Pure]):
         return made.relu() if "relu" in words(after) else made
 
 
-class ConvolutionInputGradient(Op, name="convolution_input_gradient", traits=[ext.Pure]):
-    """The gradient of x, where conv(x, w) with a stride of 1 has the gradient dy [N, O, P, Q]."""
+class TransposedConvolution(Op, name="transposed_convolution", traits=[ext.Pure]):
+    """The gradient of images [N, C, H, W], where convolving them by w [O, C, KH, KW] has the gradient x [N, O, P, Q]; what
+    `after` lists follows, as for `convolution`. `more`: how many of the last rows and columns no window starts to reach
+    (torch calls it output_padding).
+    """
 
-    dy: ext.Operand[Any]
+    x: ext.Operand[Any]
     w: ext.Operand[Any]
+    factors: Sequence[ext.Operand[Any]]
+    stride: ir.StringAttr
     padding: ir.StringAttr
     dilation: ir.StringAttr
+    more: ir.StringAttr
+    after: ir.StringAttr
     out: ext.Result[Any]
 
     @staticmethod
-    def reference(dy: torch.Tensor, w: torch.Tensor, *, padding: str, dilation: str) -> torch.Tensor:
-        pads, gaps = symbols.parse_numbers(padding), symbols.parse_numbers(dilation)
-        mirrored = [gap * (n - 1) - pad for n, pad, gap in zip(w.shape[2:], pads, gaps, strict=True)]
-        return aten.convolution(dy, w.flip(2, 3).transpose(0, 1), None, [1, 1], mirrored, gaps, False, [0, 0], 1)
+    def reference(
+        x: torch.Tensor,
+        w: torch.Tensor,
+        *factors: torch.Tensor,
+        stride: str,
+        padding: str,
+        dilation: str,
+        more: str,
+        after: str,
+    ) -> torch.Tensor:
+        steps, pads, gaps, ends = (symbols.parse_numbers(text) for text in (stride, padding, dilation, more))
+        axes = zip(x.shape[2:], w.shape[2:], steps, pads, gaps, ends, strict=True)
+        sizes = [(n - 1) * step - 2 * pad + gap * (taps - 1) + 1 + end for n, taps, step, pad, gap, end in axes]
+        images = x.new_empty(x.shape[0], w.shape[1], *sizes)
+        windows = list(steps), list(pads), list(gaps)
+        made = aten.convolution_backward(x, images, w, [0], *windows, False, [0, 0], 1, [True, False, False])[0]
+        return followed(made, list(factors), after)
 
 
 class ConvolutionWeightGradient(Op, name="convolution_weight_gradient", traits=[ext.Pure]):
@@ -102,6 +117,15 @@ class ConvolutionWeightGradient(Op, name="convolution_weight_gradient", traits=[
         w = x.new_zeros(dy.shape[1], x.shape[1], *sizes)
         mask = [False, True, False]
         return aten.convolution_backward(dy, x, w, [0], *windows, False, [0, 0], 1, mask)[1]
+
+
+def followed(made: torch.Tensor, factors: list[torch.Tensor], after: str) -> torch.Tensor:
+    """A product with what `after` lists."""
+    if "scale" in words(after):
+        made = made * factors.pop(0).view(-1, 1, 1)
+    if "shift" in words(after):
+        made = made + factors.pop(0).view(-1, 1, 1)
+    return made.relu() if "relu" in words(after) else made
 
 
 def words(after: str) -> list[str]:

@@ -113,7 +113,8 @@ def gradients(op: Any, own_input: bool, own_weight: bool) -> list[ir.Value]:
 
     if mask[0]:
         info = channels_last(infos[len(made)])
-        own = own_input and create("convolution_input_gradient", [dy, contiguous(w)], [type_of(info)], windows).out
+        attributes = windows | {"stride": text(stride), "more": "0, 0", "after": ""}
+        own = own_input and create("transposed_convolution", [dy, contiguous(w)], [type_of(info)], attributes).out
         made.append(own or library(0, info))
     if mask[1]:
         info = infos[len(made)]

@@ -31,7 +31,7 @@ CALLS: dict[str, tuple[Callable, Callable, Callable]] = {
     "attention_backward": (read_gradients, backward_refusal, backward_text),
     "convolution": (read_convolution, convolution_refusal, convolution_text),
     "convolution_add": (read_convolution, convolution_refusal, convolution_text),
-    "convolution_input_gradient": (read_convolution, convolution_refusal, convolution_text),
+    "transposed_convolution": (read_convolution, convolution_refusal, convolution_text),
     "convolution_weight_gradient": (read_convolution, convolution_refusal, weight_gradient_text),
 }
 
