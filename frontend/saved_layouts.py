@@ -4,6 +4,7 @@ Eager's strides would be kept otherwise, and the images copied on both sides. No
 AOTAutograd is told of their strides, and compiles the backward graph for them.
 """
 
+import operator
 from collections.abc import Sequence
 from typing import Any
 
@@ -13,7 +14,8 @@ from torch.fx import GraphModule, Node
 
 from mlirc.dialects.symbols import symbol
 from mlirc.frontend.cuda_graph_facts import returned_to_user, storage
-from mlirc.lowering.convolution_choice import Choice, lie_channels_last
+from mlirc.lowering.convolution_choice import Choice, along, wide
+from mlirc.lowering.convolution_regions import Regions
 
 aten = torch.ops.aten
 
@@ -30,10 +32,14 @@ def save_channels_last(gm: GraphModule) -> None:
     results: list[Any] = list(output.args[0])  # type: ignore[arg-type]
     strides: list[tuple[int, ...] | None] = [None] * len(results)
     convolutions = gm.graph.find_nodes(op="call_function", target=aten.convolution.default)
-    if any(convolves(node) for node in convolutions) or convolve_on_cpu(convolutions):
+    on_gpu = any(convolves(node) for node in convolutions)
+    regions = None if on_gpu else regions_of(gm)
+    if on_gpu or (regions is not None and any(gain > 0 for gain in regions.gains.values())):
         taken = [storage(v) for n in results if isinstance(v := value_of(n), torch.Tensor)]
         taken += [storage(n.meta["val"]) for n in gm.graph.find_nodes(op="placeholder") if is_tensor(n)]
         for k in range(returned_to_user("forward", len(results)), len(results)):
+            if regions is not None and not regions.lies_last(results[k]):
+                continue
             if is_image(results[k]) and taken.count(storage(value_of(results[k]))) == 1:
                 with gm.graph.inserting_before(output):
                     results[k] = cloned(gm, results[k], torch.channels_last)
@@ -79,19 +85,43 @@ def convolves(node: Node) -> bool:
     return value.is_cuda and value.ndim == 4 and value.dtype.itemsize == 2
 
 
-def convolve_on_cpu(nodes: Sequence[Node]) -> bool:
-    """Whether the pass generate-convolutions gives them another order."""
-    return lie_channels_last([choice for node in nodes if (choice := choice_of(node)) is not None])
+def regions_of(gm: GraphModule) -> Regions:
+    """Those of a CPU's graph, nearly as the pass generate-convolutions finds them: images and masks of the same shape go on
+    together, and what a pool gives."""
+    regions, images = Regions(), set()
+    for node in gm.graph.nodes:
+        if node.op != "call_function":
+            continue
+        if node.target == aten.convolution.default and (choice := choice_of(node)) is not None and choice.may_lie_last:
+            regions.join((node.args[0], node))
+            regions.add(node, choice.gain(True, [True]) + choice.gain(False, [True, True]))
+            images.update((node.args[0], node))
+        elif any(x in images for x in node.all_input_nodes):
+            read = [x for x in node.all_input_nodes if x in images and go_together(x, node)]
+            regions.join((*read, *[node] * bool(read)))
+            images.update([node] * bool(read))
+    return regions
+
+
+def go_together(x: Node, node: Node) -> bool:
+    """Whether the op gives an image that lies as `x` does: of the same shape, or a pool's."""
+    before, after = value_of(x), value_of(node)
+    if isinstance(before, (tuple, list)):
+        return node.target is operator.getitem and isinstance(after, torch.Tensor) and after.ndim >= 3
+    if isinstance(after, (tuple, list)):
+        return any(isinstance(y, torch.Tensor) and y.ndim == before.ndim for y in after)
+    return isinstance(after, torch.Tensor) and after.ndim == before.ndim and after.shape[:1] == before.shape[:1]
 
 
 def choice_of(node: Node) -> Choice | None:
     """Of a convolution of float32 images on a CPU."""
     x, w, out = value_of(node.args[0]), value_of(node.args[1]), node.meta["val"]
-    if out.is_cuda or out.ndim != 4 or {x.dtype, w.dtype} != {torch.float32}:
+    if out.is_cuda or out.ndim not in (3, 4) or {x.dtype, w.dtype} != {torch.float32}:
         return None
     sizes = (tuple(n if isinstance(n, int) else symbol("n") for n in y.shape) for y in (x, w, out))
     _, _, _, stride, _, dilation, transposed, _, groups = node.args
-    return Choice(*sizes, tuple(stride), tuple(dilation), transposed, groups)  # type: ignore[arg-type]
+    stride, dilation = (along(n, 1) for n in (stride, dilation))
+    return Choice(*map(wide, sizes), stride, dilation, transposed, groups)  # type: ignore[arg-type]
 
 
 def is_image(x: Any) -> bool:

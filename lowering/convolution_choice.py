@@ -1,21 +1,30 @@
-"""Which convolutions on a CPU lie channels last, and which of them and of their gradients are kernels of our own."""
+"""What convolutions on a CPU gain by images that lie channels last, and which of them and of their gradients are kernels of ours."""
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
 
 from mlirc.dialects.symbols import Int
-from mlirc.lowering.winograd_choice import Sizes, results_of_tile
+from mlirc.lowering.winograd_choice import Sizes, few, results_of_tile
 
 FEW_CHANNELS = 16
 FEW_WINDOWS = 4  # of a row
 LARGE_WEIGHTS = 1 << 20  # bytes
+# multiplications: in the time that these take, oneDNN begins; and with few windows in a row, where a tile is not full
+SMALL, SMALL_ROWS = 60_000_000, 8_000_000
+BEGIN = 100_000  # ns that a call of oneDNN's takes
+# ns that a multiplication of channels last is faster by: ours; oneDNN's, of images and of weights; in groups of few channels
+OURS, LIBRARY, LIBRARY_WEIGHT = 0.005, 0.002, -0.003
+FEW_OF_GROUP, IMAGE_OF_GROUPS, WEIGHT_OF_GROUPS = 8, 0.05, 0.3
 # what a thread's stack has room for: elements of a filter, of them in one channel, windows of a row
 MOST_STEPS, MOST_TAPS, MOST_WINDOWS = 8192, 128, 2048
 
 
 @dataclass(frozen=True)
 class Choice:
-    """A convolution of float32 images [N, C, H, W] by weights [O, C, KH, KW], with results [N, O, P, Q].
+    """A convolution of float32 images [N, C, H, W] by weights [O, C / groups, KH, KW], with results [N, O, P, Q]; or a transposed
+    one of images x [N, O, P, Q], with results `out` [N, C, H, W].
 
     With two cores of a Zen 4 without AVX-512, 1e9 operations a second, 4 images, 3x3: oneDNN contiguous | channels last with
     contiguous weights | ours channels last, where large products reached 115:
@@ -25,6 +34,22 @@ class Choice:
         128 ch., 28x28    126 | 127 | 124   128 | 128 | 123    99 |  85 | 126
         256 ch., 14x14    122 | 118 | 138   121 | 126 | 122    97 |  85 | 134
         512 ch., 7x7       83 |  63 | 130    99 |  95 | 132    45 |  30 | 120
+
+    Small ones (us, 2 images, oneDNN channels last | ours; the last three transposed): a call of oneDNN's takes some 100 first.
+
+        240 -> 40, 1x1, 12x12        244 |  67     238 | 117    315 |  58
+        3 -> 32, 3x3, 96x96 by 2     156 |  88     359 | 263    163 | 139
+        24 -> 24, 3x3, 64x64         612 | 498     569 | 513    734 | 537
+        96 -> 48, 2x2, 16x16 by 2    243 | 132     212 | 120    284 | 125
+        64 -> 32, 4x4, 16x16 by 2    571 | 436     543 | 394    665 | 444
+        256 -> 128, 4x4, 4x4 by 2   1580 | 550    1562 | 480   2312 | 669
+
+    Groups of few channels, oneDNN contiguous | channels last:
+
+        96 of 1, 3x3, 48x48         2100 | 593    2198 | 568   1022 | 640
+        64 of 1, 7x7, 24x24          384 | 373     354 | 301   4627 | 863
+        16 of 4, 3x3, 24x24         1027 | 573    1198 | 520   2555 | 443
+        4 of 32, 3x3, 24x24          941 | 1093    925 | 1149  1105 | 1358
     """
 
     x: tuple[Int, ...]
@@ -36,60 +61,111 @@ class Choice:
     groups: int
 
     @property
-    def plain(self) -> bool:
-        """Whether it may lie channels last: nothing is known of others."""
+    def may_lie_last(self) -> bool:
+        """Nothing is known of images whose sizes are not."""
         sizes = (*self.x[1:], *self.w, *self.out[1:])
-        static = all(isinstance(n, int) and n > 0 for n in sizes)
-        return len(self.x) == 4 and static and not self.transposed and self.groups == 1
+        return len(self.x) == 4 and all(isinstance(n, int) and n > 0 for n in sizes)
+
+    @property
+    def image(self) -> tuple[int, ...]:
+        """C, H, W: of what a convolution that is not transposed would read."""
+        return numbers(self.out[1:] if self.transposed else self.x[1:])
+
+    @property
+    def result(self) -> tuple[int, ...]:
+        """O, P, Q."""
+        return numbers(self.x[1:] if self.transposed else self.out[1:])
+
+    @property
+    def may_be_ours(self) -> bool:
+        if not self.may_lie_last or self.groups != 1:
+            return False
+        filters, channels, height, width = numbers(self.w)
+        return has_room(max(filters, channels), height * width, max(self.image[2], self.result[2]))
 
     @property
     def is_large(self) -> bool:
-        """Whether there is enough of everything for a kernel of ours."""
-        if not self.plain:
-            return False
-        (filters, channels, height, width), windows = numbers(self.w), numbers(self.out[1:])[2]
-        fits = has_room(max(filters, channels), height * width, max(numbers(self.x[1:])[2], windows))
-        return fits and min(filters, channels) >= FEW_CHANNELS and windows >= FEW_WINDOWS
+        """Whether there is enough of everything for a kernel of ours to be as fast as oneDNN's, or about so."""
+        return self.may_be_ours and min(numbers(self.w)[:2]) >= FEW_CHANNELS and self.result[2] >= FEW_WINDOWS
 
     @property
-    def generates_forward(self) -> bool:
+    def is_small(self) -> bool:
+        """Whether a kernel of ours is done before oneDNN's has begun, or soon after."""
+        if not self.may_be_ours:
+            return False
+        return self.products <= (SMALL if self.result[2] >= FEW_WINDOWS else SMALL_ROWS)
+
+    @property
+    def products(self) -> int:
+        return math.prod(numbers(self.w)) * math.prod(self.result[1:]) * few(self.x[0])
+
+    @property
+    def generates_convolution(self) -> bool:
         """By fewer multiplications; and with large weights, which oneDNN would lay out anew in each call."""
-        return self.is_large and (self.has_large_weights or self.has_short_products("forward"))
+        return self.is_small or (self.is_large and (self.has_large_weights or self.has_short_products("forward")))
 
     @property
-    def generates_input_gradient(self) -> bool:
-        if not self.is_large or set(self.stride) != {1}:
-            return False
+    def generates_transposed(self) -> bool:
+        """The gradient of the images, or the result where it is transposed."""
+        if self.is_small or not self.is_large:
+            return self.is_small
+        if set(self.stride) != {1}:
+            return self.transposed
         return self.has_large_weights or self.has_short_products("input")
 
     @property
+    def generates_forward(self) -> bool:
+        return self.generates_transposed if self.transposed else self.generates_convolution
+
+    @property
+    def generates_input_gradient(self) -> bool:
+        return self.generates_convolution if self.transposed else self.generates_transposed
+
+    @property
     def generates_weight_gradient(self) -> bool:
-        return self.is_large
+        return self.is_small or self.is_large
+
+    def gain(self, forward: bool, mask: Sequence[bool]) -> float:
+        """ns by which the result, or the gradients that `mask` wants, are faster where images lie channels last."""
+        own = [self.generates_forward] if forward else [self.generates_input_gradient, self.generates_weight_gradient]
+        gains = 0.0
+        for k, (wanted, ours) in enumerate(zip(mask, own, strict=False)):
+            if self.groups > 1 and self.w[1] <= FEW_OF_GROUP:  # type: ignore[operator]
+                rate = WEIGHT_OF_GROUPS if k else IMAGE_OF_GROUPS
+            else:
+                rate = OURS if ours else LIBRARY_WEIGHT if k else LIBRARY
+            gains += (rate * self.products + BEGIN * ours) * wanted
+        return gains
 
     @property
     def has_large_weights(self) -> bool:
         return math.prod(numbers(self.w)) * 4 > LARGE_WEIGHTS
 
     def has_short_products(self, kind: str) -> bool:
-        """Whether the convolution, or the gradient of its images ("input"), takes fewer multiplications (winograd_choice.py)."""
+        """Whether the convolution, or the transposed one ("input"), takes fewer multiplications (winograd_choice.py)."""
         if set(self.stride) | set(self.dilation) != {1}:
             return False
-        (filters, channels, *taps), image, results = numbers(self.w), numbers(self.x[1:])[1:], numbers(self.out[1:])[1:]
+        (filters, channels, *taps), image, results = numbers(self.w), self.image[1:], self.result[1:]
         if kind == "input":
             filters, channels, image, results = channels, filters, results, image
         return results_of_tile(Sizes(kind, self.x[0], channels, filters, tuple(taps), image, *results)) is not None
 
 
+def wide(shape: tuple[Int, ...]) -> tuple[Int, ...]:
+    """[N, C, 1, W] of [N, C, W]."""
+    return shape if len(shape) == 4 else (*shape[:2], 1, *shape[2:])
+
+
+def along(numbers: Any, height: int) -> tuple[int, ...]:
+    """A setting for height and width, of one that may be for the width alone."""
+    return tuple(numbers) if len(numbers) == 2 else (height, *numbers)
+
+
 def numbers(sizes: tuple[Int, ...]) -> tuple[int, ...]:
-    """Those of a plain convolution."""
+    """Those of a convolution that may lie channels last."""
     return tuple(n for n in sizes if isinstance(n, int))
 
 
 def has_room(channels: int, taps: int, windows: int) -> bool:
     """Whether the scratch of our kernels fits on a thread's stack."""
     return channels * taps <= MOST_STEPS and taps <= MOST_TAPS and windows <= MOST_WINDOWS
-
-
-def lie_channels_last(choices: list[Choice]) -> bool:
-    """Whether the images of a graph with these convolutions of float32 do: all of them, or none."""
-    return all(c.plain for c in choices) and any(c.is_large for c in choices)

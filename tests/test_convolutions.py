@@ -91,7 +91,8 @@ def test_values(name, tail, dtype):
 @pytest.mark.parametrize("affine", [True, False])
 @pytest.mark.parametrize("dtype", DTYPES)
 def test_a_residual_block_is_two_calls_of_onednn(affine, dtype):
-    module, x = settle(Block(8, affine)).to(dtype), torch.randn(2, 8, 9, 9, dtype=dtype)
+    channels, size = (24, 80) if dtype == torch.float32 else (8, 9)  # small ones of float32 are ours
+    module, x = settle(Block(channels, affine)).to(dtype), torch.randn(2, channels, size, size, dtype=dtype)
     graph = report(module, x)
     assert {op: count for op, (count, _) in graph["aten"].items()} == {
         "mkldnn._convolution_pointwise.default": 1,
@@ -105,7 +106,8 @@ def test_a_residual_block_is_two_calls_of_onednn(affine, dtype):
 def test_only_the_ends_are_copied():
     module = settle(nn.Sequential(Block(8), nn.MaxPool2d(2), Block(8), nn.GELU(), Block(8)))
     x = torch.randn(2, 8, 12, 12)
-    launches = [(set(k["ops"]), k["launches"]) for k in report(module, x)["kernels"]]
+    kernels = report(module, x)["kernels"]
+    launches = [(set(k["ops"]), k["launches"]) for k in kernels if "convolution" not in str(k["ops"])]
     assert sum(count for ops, count in launches if ops <= {"copy"}) == 2
     assert sum(count for _, count in launches) == 4  # and the pool and the gelu
     as_good_as_eager(compiled(module)(x), module, x)

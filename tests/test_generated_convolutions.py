@@ -290,5 +290,8 @@ def test_what_has_no_room_on_a_stack_stays_with_onednn(monkeypatch):
 
 
 @torch.no_grad()
-def test_small_weights_stay_with_onednn():
-    assert mlirc.explain(settle(Block(32)))(torch.randn(2, 32, 9, 9)).data["graphs"][0]["aten"]
+def test_small_weights_stay_with_onednn_unless_all_is_small():
+    module = settle(Block(24))
+    for size, theirs in ((80, True), (9, False)):
+        graph = mlirc.explain(module)(torch.randn(2, 24, size, size)).data["graphs"][0]
+        assert bool(graph["aten"]) == theirs

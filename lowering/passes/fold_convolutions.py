@@ -81,7 +81,7 @@ def refusal(op: Any, fixed: set) -> str:
     dtypes = {info_of(v).dtype for v in op.operands}
     if len(dtypes) > 1 or not dtypes <= {F32, *HALF} or x.rank != 4 or x.device != "cpu":
         return "FLOAT IMAGES"
-    if transposed:
+    if transposed and not is_ours(op):
         return "TRANSPOSED"
     numbers = [*stride, *padding, *dilation, groups, *w.shape]
     if not all(type(n) is int for n in numbers) or 0 in (*w.shape, *x.shape):
@@ -106,7 +106,7 @@ def wide(x: ir.Value) -> ir.Value:
 def fold(op: Any, fixed: set) -> tuple[ir.Value, ir.Value]:
     """Replaces the convolution and what it takes in; its result as the graph had it, and in channels-last order."""
     x, w, *bias = op.operands
-    _, _, _, stride, padding, dilation, _, _, groups = arguments(op)
+    _, _, _, stride, padding, dilation, transposed, _, groups = arguments(op)
     chain, other = [op], None
     norm = only_user(op.results[0])
     norm = norm if is_folded_norm(norm, op.results[0], fixed) else None
@@ -114,7 +114,7 @@ def fold(op: Any, fixed: set) -> tuple[ir.Value, ir.Value]:
         chain.append(norm)
     value = chain[-1].results[0]
     user = only_user(value)
-    if user is not None and is_residual(user, value):
+    if user is not None and not transposed and is_residual(user, value):
         other = next(v for v in user.operands if v != value)
         chain.append(user)
     user = only_user(chain[-1].results[0])
@@ -162,15 +162,17 @@ def is_ours(op: Any) -> bool:
 
 def own_call(op: Any, norm: Any | None, other: ir.Value | None, relu: bool, info: TensorInfo) -> ir.Value:
     x, w, *bias = op.operands
-    _, _, _, stride, padding, dilation, *_ = arguments(op)
+    _, _, _, stride, padding, dilation, transposed, more, _ = arguments(op)
     factors = {"shift": bias[0]} if bias else {}
     if norm is not None:
         scale, shift = folded_factors(bias, norm, info.dtype)
         factors = {"scale": scale, "shift": shift}
     attributes = {"stride": stride, "padding": padding, "dilation": dilation, "after": [*factors, *["relu"] * relu]}
+    if transposed:
+        attributes["more"] = more
     texts = {name: ", ".join(map(str, items)) for name, items in attributes.items()}
     images = [in_channels_last(x), w, *([in_channels_last(other)] if other is not None else [])]
-    name = "convolution" if other is None else "convolution_add"
+    name = "transposed_convolution" if transposed else "convolution" if other is None else "convolution_add"
     return create(name, [*images, *factors.values()], [type_of(info)], texts).out
 
 

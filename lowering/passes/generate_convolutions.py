@@ -1,6 +1,6 @@
 """generate-convolutions: in training on a CPU images lie with their channels innermost, and convolutions are kernels of our own."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
@@ -9,10 +9,12 @@ from mlirc.dialects.bindings import ir
 from mlirc.dialects.dialect import create
 from mlirc.dialects.graph_builder import GraphBuilder
 from mlirc.dialects.ops.reduction import sum_over
+from mlirc.dialects.symbols import symbol
 from mlirc.dialects.tensor_types import TensorInfo, info_of, type_of
 from mlirc.lowering.aten_calls import arguments, call_aten, called
 from mlirc.lowering.channels_last import channels_last, relaid, spread_channels_last
-from mlirc.lowering.convolution_choice import Choice, lie_channels_last
+from mlirc.lowering.convolution_choice import Choice, along, wide
+from mlirc.lowering.convolution_regions import is_put_back, regions_of
 from mlirc.lowering.ledger import Ledger
 from mlirc.lowering.source_lines import source_line
 
@@ -29,8 +31,8 @@ class GenerateConvolutions:
              %3 = "mlircx.aten"(%a, %b, %w) {op = "aten.convolution_backward.default", ...}     of the images alone
              %4 = "mlirc.copy"(%3)                                                   back, for whoever wants it so
 
-    CHANNELS LAST   all convolutions of the graph, or none (convolution_choice.py, with what was measured); what stands between
-                    them keeps the order (channels_last.py)
+    CHANNELS LAST   all convolutions that images go between in one order, or none of them (convolution_regions.py, with what was
+                    measured in convolution_choice.py); what stands between them keeps the order (channels_last.py)
     OURS            a kernel of ours for it, or for a gradient; the rest stays with oneDNN
     """
 
@@ -40,31 +42,35 @@ class GenerateConvolutions:
     def run(self, function: Any, ledger: Ledger) -> None:
         block = function.regions[0].blocks[0]
         found = [(op, choice) for op in block.operations if (choice := choice_of(op)) is not None]
-        if not found:
+        if not any(choice.may_lie_last for _, choice in found):
             return
-        taken = lie_channels_last([choice for _, choice in found])
-        for op, _ in found:
-            ledger.record(self.name, "layout", called(op), "CHANNELS LAST", taken, source_line(op.location))
-        if not taken:
-            return
+        regions = regions_of(block, images_of)
+        taken = [choice.may_lie_last and regions.lies_last(tensors(op)[0]) for op, choice in found]
         restored: dict[ir.Value, ir.Value] = {}
-        for op, choice in found:
+        for (op, choice), lies_last in zip(found, taken, strict=True):
+            ledger.record(self.name, "layout", called(op), "CHANNELS LAST", lies_last, source_line(op.location))
+            if not lies_last:
+                continue
             ours = [choice.generates_forward]
             if called(op) == BACKWARD:
                 ours = [choice.generates_input_gradient, choice.generates_weight_gradient]
             ledger.record(self.name, "generate", called(op), "OURS", any(ours), source_line(op.location))
             with ir.InsertionPoint(op), op.location:
-                made = gradients(op, *ours) if called(op) == BACKWARD else [forward(op, *ours)]
+                call = Call.of(op)
+                made = call.gradients(*ours) if call.mask else [call.forward(*ours)]
+                made = [of_rank(new, info_of(old).rank) for old, new in zip(op.results, made, strict=True)]
                 plain = [relaid(new, info_of(old)) for old, new in zip(op.results, made, strict=True)]
             for old, new, back in zip(op.results, made, plain, strict=True):
                 old.replace_all_uses_with(back)
                 if back != new and info_of(new) == channels_last(info_of(new)):
                     restored[back] = new
             op.operation.erase()
+        if not restored:
+            return
         for op in block.operations:
-            if op.operation.name == "mlirc.copy" and is_put_back(info_of(op.operands[0]), info_of(op.results[0])):
+            if is_put_back(op):
                 restored[op.results[0]] = op.operands[0]
-        spread_channels_last(block, restored)
+        spread_channels_last(block, restored, everywhere=True)
 
 
 def choice_of(op: Any) -> Choice | None:
@@ -73,11 +79,24 @@ def choice_of(op: Any) -> Choice | None:
         return None
     backward = called(op) == BACKWARD
     x, w = (info_of(v) for v in tensors(op)[backward : backward + 2])
-    if x.device != "cpu" or x.rank != 4 or {info_of(v).dtype for v in op.operands} != {torch.float32}:
+    if x.device != "cpu" or x.rank not in (3, 4) or {info_of(v).dtype for v in op.operands} != {torch.float32}:
         return None
     _, _, _, stride, _, dilation, transposed, _, groups = arguments(op)[backward : backward + 9]
     out = info_of(tensors(op)[0] if backward else op.results[0])
-    return Choice(x.shape, w.shape, out.shape, tuple(stride), tuple(dilation), transposed, groups)
+    return Choice(
+        *map(wide, (x.shape, w.shape, out.shape)), *(along(n, 1) for n in (stride, dilation)), transposed, groups
+    )
+
+
+def images_of(op: Any) -> tuple[list[ir.Value], float]:
+    """Of a convolution that may lie channels last, and what it gains then."""
+    choice = choice_of(op)
+    if choice is None or not choice.may_lie_last:
+        return [], 0.0
+    if called(op) == FORWARD:
+        return [tensors(op)[0], op.results[0]], choice.gain(True, [True])
+    mask = arguments(op)[-1]
+    return [*tensors(op)[:2], *[op.results[0]] * mask[0]], choice.gain(False, mask)
 
 
 def tensors(op: Any) -> list[ir.Value]:
@@ -85,48 +104,99 @@ def tensors(op: Any) -> list[ir.Value]:
     return [op.operands[x["$"]] for x in arguments(op)[:3] if isinstance(x, dict)]
 
 
-def forward(op: Any, ours: bool) -> ir.Value:
-    """The convolution's result, channels last."""
-    given = arguments(op)
-    _, _, _, stride, padding, dilation, *_ = given
-    x, w, *bias = tensors(op)
-    x, info = in_channels_last(x), channels_last(info_of(op.results[0]))
-    if not ours:
-        return call_aten(FORWARD, [x, w, bias[0] if bias else None, *given[3:]], info)
-    attributes = {"stride": text(stride), "padding": text(padding), "dilation": text(dilation)}
-    attributes["after"] = "shift" if bias else ""
-    return create("convolution", [x, contiguous(w), *map(contiguous, bias)], [type_of(info)], attributes).out
+def of_rank(x: ir.Value, rank: int) -> ir.Value:
+    """[N, C, W] as [N, C, 1, W], or the other way round; or `x`."""
+    info = info_of(x)
+    if info.rank == rank or info.rank < 3:
+        return x
+    d = [symbol(f"d{k}") for k in range(rank)]
+    (n, c, *_, w), (sn, sc, *_, sw) = info.shape, info.stride
+    if rank == 3:
+        return GraphBuilder(info).view(x, (n, c, w), (sn, sc, sw), [d[0], d[1], 0, d[2]])
+    return GraphBuilder(info).view(x, (n, c, 1, w), (sn, sc, sw * w, sw), [d[0], d[1], d[3]])
 
 
-def gradients(op: Any, own_input: bool, own_weight: bool) -> list[ir.Value]:
-    """Those that the call gives: of the images, channels last, of the weight, of the bias."""
-    given = arguments(op)
-    _, _, _, _, stride, padding, dilation, *_, mask = given
-    dy, x, w = tensors(op)
-    dy, x = in_channels_last(dy), in_channels_last(x)
-    infos = [info_of(result) for result in op.results]
-    windows = {"padding": text(padding), "dilation": text(dilation)}
-    made: list[ir.Value] = []
+@dataclass(frozen=True)
+class Call:
+    """A convolution, or its gradients where there is a `mask`, of images [N, C, H, W] that lie channels last.
 
-    def library(which: int, info: TensorInfo) -> ir.Value:
-        return call_aten(BACKWARD, [dy, x, w, *given[3:-1], [k == which for k in range(3)]], info)
+    given   the arguments from `stride` to `groups`
+    """
 
-    if mask[0]:
-        info = channels_last(infos[len(made)])
-        attributes = windows | {"stride": text(stride), "more": "0, 0", "after": ""}
-        own = own_input and create("transposed_convolution", [dy, contiguous(w)], [type_of(info)], attributes).out
-        made.append(own or library(0, info))
-    if mask[1]:
-        info = infos[len(made)]
-        if own_weight:
-            attributes = windows | {"stride": text(stride), "window": text(info.shape[2:])}
-            plain = TensorInfo(info.dtype, info.shape, device=info.device)
-            made.append(create("convolution_weight_gradient", [x, dy], [type_of(plain)], attributes).out)
-        else:
-            made.append(library(1, info))
-    if mask[2]:
-        made.append(sum_over(GraphBuilder(), dy, [0, 2, 3]))
-    return made
+    tensors: list[ir.Value]
+    results: list[TensorInfo]
+    given: list[Any]
+    mask: list[bool]
+
+    @classmethod
+    def of(cls, op: Any) -> "Call":
+        backward = called(op) == BACKWARD
+        stride, padding, dilation, transposed, more, groups = arguments(op)[3 + backward :][:6]
+        given = [along(stride, 1), along(padding, 0), along(dilation, 1), transposed, along(more, 0), groups]
+        images = [relaid(x, channels_last(info_of(x))) for x in tensors(op)[: 1 + backward]]
+        values = [of_rank(x, 4) for x in (*images, *tensors(op)[1 + backward :])]
+        infos = [as_wide(info_of(result)) for result in op.results]
+        return cls(values, infos, given, arguments(op)[-1] if backward else [])
+
+    @property
+    def windows(self) -> dict[str, str]:
+        return {name: text(n) for name, n in zip(("stride", "padding", "dilation"), self.given[:3], strict=True)}
+
+    def forward(self, ours: bool) -> ir.Value:
+        """The result, channels last."""
+        x, w, *bias = self.tensors
+        info = channels_last(self.results[0])
+        if not ours:
+            return call_aten(FORWARD, [x, w, bias[0] if bias else None, *map(listed, self.given)], info)
+        return self.own(self.given[3], x, w, bias, info)
+
+    def own(self, transposed: bool, x: ir.Value, w: ir.Value, bias: list[ir.Value], info: TensorInfo) -> ir.Value:
+        """A kernel of ours that convolves `x`, or does so transposed."""
+        attributes = self.windows | {"after": "shift" if bias else ""}
+        if transposed:
+            axes = zip(info.shape[2:], info_of(x).shape[2:], info_of(w).shape[2:], *self.given[:3], strict=True)
+            more = [n - (q - 1) * step - gap * (k - 1) - 1 + 2 * pad for n, q, k, step, pad, gap in axes]
+            attributes["more"] = text(more)
+        name = "transposed_convolution" if transposed else "convolution"
+        return create(name, [x, contiguous(w), *map(contiguous, bias)], [type_of(info)], attributes).out
+
+    def gradients(self, own_input: bool, own_weight: bool) -> list[ir.Value]:
+        """Those that the call gives: of the images, channels last, of the weight, of the bias."""
+        dy, x, w = self.tensors
+        transposed = self.given[3]
+        made: list[ir.Value] = []
+
+        def library(which: int, info: TensorInfo) -> ir.Value:
+            mask = [k == which for k in range(3)]
+            return call_aten(BACKWARD, [dy, x, w, [0], *map(listed, self.given), mask], info)
+
+        if self.mask[0]:
+            info = channels_last(self.results[len(made)])
+            made.append(self.own(not transposed, dy, w, [], info) if own_input else library(0, info))
+        if self.mask[1]:
+            info = self.results[len(made)]
+            if own_weight:
+                attributes = self.windows | {"window": text(info.shape[2:])}
+                plain = TensorInfo(info.dtype, info.shape, device=info.device)
+                images = [dy, x] if transposed else [x, dy]
+                made.append(create("convolution_weight_gradient", images, [type_of(plain)], attributes).out)
+            else:
+                made.append(library(1, info))
+        if self.mask[2]:
+            made.append(sum_over(GraphBuilder(), dy, [0, 2, 3]))
+        return made
+
+
+def as_wide(info: TensorInfo) -> TensorInfo:
+    """Of images, or weights, [N, C, W] as [N, C, 1, W]."""
+    if info.rank != 3:
+        return info
+    (n, c, w), (sn, sc, sw) = info.shape, info.stride
+    return replace(info, shape=(n, c, 1, w), stride=(sn, sc, sw * w, sw))
+
+
+def listed(x: Any) -> Any:
+    return list(x) if isinstance(x, tuple) else x
 
 
 def text(numbers: Any) -> str:
@@ -136,12 +206,3 @@ def text(numbers: Any) -> str:
 def contiguous(x: ir.Value) -> ir.Value:
     info = info_of(x)
     return relaid(x, TensorInfo(info.dtype, info.shape, device=info.device))
-
-
-def in_channels_last(x: ir.Value) -> ir.Value:
-    return relaid(x, channels_last(info_of(x)))
-
-
-def is_put_back(x: TensorInfo, out: TensorInfo) -> bool:
-    """Whether a copy of `x` is one out of channels-last order: of an image that the forward graph saved so."""
-    return x.rank == 4 and x != out and x == channels_last(x) and x.device == out.device == "cpu"
