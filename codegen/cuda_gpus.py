@@ -24,6 +24,7 @@ class Gpus:
     launched  by their links
     products  that cuBLASLt computes
     convolutions  that cuDNN computes
+    arenas    for each GPU with an arena, the place of its handle
     """
 
     numbers: list[int]
@@ -33,6 +34,7 @@ class Gpus:
     launched: dict[str, Launched] = field(default_factory=dict)
     products: list[Product] = field(default_factory=list)
     convolutions: list[Convolution] = field(default_factory=list)
+    arenas: dict[int, str] = field(default_factory=dict)
 
 
 def gpus_of(function: Any) -> Gpus:

@@ -17,6 +17,7 @@ from mlirc.codegen import shim
 from mlirc.codegen.host_frame import Buffer, Frame, Number, location_text
 from mlirc.codegen.host_parts import FAILURE_WORDS, FAILURES, Launched, Site
 from mlirc.dialects import symbols
+from mlirc.dialects.bindings import ir
 from mlirc.dialects.dialect import attribute_value
 from mlirc.dialects.memory_ops import scratch_of
 from mlirc.dialects.symbols import Int
@@ -44,7 +45,8 @@ def begin(frame: Frame, arenas: Mapping[str, Int]) -> None:
         if isinstance(bytes_, int) and bytes_ == 0:
             text.line(f"{memory(f'cuda:{index}')} = inttoptr i64 0 to ptr")
             continue
-        _new_bytes(frame, bytes_, index, frame.new_handle())
+        gpus.arenas[index] = frame.new_handle()
+        _new_bytes(frame, bytes_, index, gpus.arenas[index])
         text.line(f"{memory(f'cuda:{index}')} = load ptr, ptr %scratch")
     for index, size in _scratch(frame).items():
         _new_bytes(frame, size, index, frame.new_handle())
@@ -61,6 +63,38 @@ def end(frame: Frame) -> None:
     """Leaves the GPUs: on every way out, also where the program entered none yet."""
     if frame.gpus.numbers:
         frame.runtime("leave_device", "%guard")
+
+
+def arena_ends(block: ir.Block) -> dict[ir.Operation, list[int]]:
+    """For each op the GPUs in whose arenas nothing is read or written after it."""
+    device_of: dict[ir.Value, int] = {}  # of slots, and of views of them
+    last: dict[int, ir.Operation] = {}
+    for op in block.operations:
+        used = [device_of.get(x) for x in op.operands]
+        last |= {index: op.operation for index in used if index is not None}
+        name = op.operation.name
+        if name == "mlirc.slot":
+            index = torch.device(info_of(op.results[0]).device).index
+            used, aliases = [index], [0]
+        elif name == "mlirc.view":
+            aliases = [0]
+        else:
+            aliases = (
+                symbols.parse_list(attribute_value(op.attributes["aliases"])) if "aliases" in op.attributes else []
+            )
+        for result, alias in zip(op.results, aliases, strict=False):
+            if isinstance(alias, int) and alias >= 0 and (index := used[alias]) is not None:
+                device_of[result] = index
+    ends: dict[ir.Operation, list[int]] = {}
+    for index, operation in last.items():
+        ends.setdefault(operation, []).append(index)
+    return ends
+
+
+def drop_arena(frame: Frame, index: int) -> None:
+    """The memory of a GPU's arena is free for what runs later."""
+    if index in frame.gpus.arenas:
+        frame.runtime("drop", frame.gpus.arenas[index])
 
 
 def memory(device: str) -> str:

@@ -33,6 +33,7 @@ def host_program(function: Any, objects: Sequence[Any] = (), consume: bool = Fal
     block = function.regions[0].blocks[0]
     begin(frame, function)
     dead = last_uses(block) if consume else {}
+    arena_ends = cuda_launch.arena_ends(block)
     for argument in dead.pop(None, ()):
         drop_input(frame, argument)
     for op in block.operations:
@@ -46,6 +47,8 @@ def host_program(function: Any, objects: Sequence[Any] = (), consume: bool = Fal
             raise ValueError(f"{op.operation.name} at {frame.location or '?'} has no place in a host program")
         for argument in dead.get(op.operation, ()):
             drop_input(frame, argument)
+        for index in arena_ends.get(op.operation, ()):
+            cuda_launch.drop_arena(frame, index)
     text = frame.text
     text.lines += frame.tail
     text.places.append(f"  %frame = alloca [{max(frame.frame_size, 1)} x ptr]")

@@ -53,9 +53,8 @@ def compile_anew(
         with _timed(report, "import"):
             imported = _import(gm, parameters, kind)
         module = imported.module
-        if kind in ("forward", "backward"):  # the one saves for the other, which is the last to use it
-            attribute = "mlirc.consumes" if kind == "backward" else "mlirc.saves"
-            next(functions(module)).attributes[attribute] = ir.UnitAttr.get()
+        if kind == "backward":  # it is the last to use what is saved for it
+            next(functions(module)).attributes["mlirc.consumes"] = ir.UnitAttr.get()
         rest = list(stages.values())
         dump = Dump(options.dump, kind, imported)
         dump.write("import", ",".join(rest))

@@ -69,6 +69,19 @@ def test_the_program_leaves_the_gpu_on_every_way_out():
     assert f"i64 {program.links.index('leave_device')})" in program.text[end:]
 
 
+def test_the_arena_is_free_behind_its_last_use():
+    """Here the second kernel, which reads the slot itself or a view of it; not the third."""
+    kernel = MODULE[MODULE.index('  "mlircx.run"(%0, %1)') : MODULE.index("  return")]
+    view = '  %v = "mlirc.view"(%0) {map = "d0, d1", offset = "0"} : (CUDA) -> CUDA\n'
+    other = kernel.replace("(%0, %1)", "(%x, %1)")
+    for first in (kernel, view + kernel.replace("(%0, %1)", "(%v, %1)")):
+        program = written(MODULE.replace(kernel, first + other))
+        called = [int(k) for k in re.findall(r"@links, i64 (\d+)\)", program.text)]
+        order = [program.links[k] for k in called if program.links[k] in ("launch", "drop", "kernel_0@0")]
+        launches = [k for k, name in enumerate(order) if name == "launch"]
+        assert len(launches) == 3 and launches[1] < order.index("drop") < launches[2], order
+
+
 def test_a_launch_with_other_parameters_than_its_kernel():
     with pytest.raises(ValueError, match="takes 3 parameters, and its run has 4"):
         written(MODULE.replace(', "*i64"]', "]"))

@@ -35,9 +35,9 @@ class PlanMemory:
     everything else gets a slot; views cost nothing. How values share memory:
 
     ARENA       slots overlap where lifetimes do not (arena_layout.py)
-    ALONE       `alone` bytes or more, on a GPU, are allocated and released where the graph frees its arguments as it goes
-                (`mlirc.consumes`), or makes more and more that stays (`mlirc.saves`): an arena is as large as it ever gets
-                while the former are still there, and when the latter are all there
+    ALONE       `alone` bytes or more, on a GPU, are allocated and released: an arena is as large as it ever gets while a
+                backward graph's arguments are still there, when all that a forward graph saves is there, and beside
+                a large result and what ATen returns
     IN PLACE    a kernel's output takes the slot of an operand that dies there, if it is written where that was read
     TO INPUT    a value that overwrites an input is computed there (input_mutation.py), else copied there
     OWN MEMORY, OLD VALUE: copies where one memory would be seen to be shared (explicit_copies.py)
@@ -66,8 +66,6 @@ class PlanMemory:
     def blocks(self, found: Liveness, targets: dict[ir.Value, ir.Value], ledger: Ledger) -> dict[Buffer, Block]:
         """The block of the arena for each buffer that gets a slot; buffers that share memory in place have the same."""
         block_of: dict[Buffer, Block] = {}
-        attributes = found.ops[-1].operation.parent.attributes
-        changes = "mlirc.consumes" in attributes or "mlirc.saves" in attributes
         taken_at: dict[Block, int] = {}  # where a block was last taken over: two outputs of one kernel never share
         for buffer in found.buffers:
             if buffer.kind != PLANNED or buffer.returned or buffer.value in targets:
@@ -76,7 +74,7 @@ class PlanMemory:
             if not self.reuse:
                 block_of[buffer] = Block(size, 0, len(found.ops))
                 continue
-            alone = changes and self.stands_alone(info_of(buffer.value))
+            alone = self.stands_alone(info_of(buffer.value))
             block = self.dying_operand(found, buffer, block_of, ledger, alone)
             if block is None or taken_at.get(block) == buffer.start:
                 block = Block(size, buffer.start, buffer.end, alone=alone)

@@ -177,12 +177,12 @@ func.func @backward_in_place(%x: tensor<4096x4096xf32, {device = "cuda:0"}>) -> 
   return %2 : tensor<16777216xf32, {device = "cuda:0"}>
 }
 
-// ALONE, too, where results are saved one after the other.
+// ALONE, whatever the graph is for.
 // CHECK-LABEL: func.func @forward
 // CHECK:         %[[A:.*]] = "mlirc.allocate"() : () -> tensor<4096x4096xf32, {device = "cuda:0"}>
 // CHECK:         label = "turn"
 // CHECK:         "mlirc.release"(%[[A]])
-func.func @forward(%x: tensor<4096x4096xf32, {device = "cuda:0"}>) -> tensor<4096x4096xf32, {device = "cuda:0"}> attributes {mlirc.saves} {
+func.func @forward(%x: tensor<4096x4096xf32, {device = "cuda:0"}>) -> tensor<4096x4096xf32, {device = "cuda:0"}> {
   %0 = "mlircx.kernel"(%x) ({
   ^bb0(%a: tensor<4096x4096xf32, {device = "cuda:0"}>):
     %v = "mlirc.read"(%a) {map = "d0, d1", masked = false} : (tensor<4096x4096xf32, {device = "cuda:0"}>) -> f32
