@@ -89,15 +89,15 @@ def _solve(environment: ShapeEnv) -> tuple[dict[Any, Any], list[Any]]:
 
 
 def _solved(left: Any, right: Any) -> tuple[Any, Any] | None:
-    """(atom, value) where left == right says that atom == value: a function of sizes, or a symbol that is another one."""
+    """(atom, value) where left == right says that atom == value: a function of sizes, or a symbol that is another one or a number."""
     difference = sympy.expand(left - right)
     terms = difference.as_coefficients_dict()
     functions = [atom for atom in terms if isinstance(atom, Application)]
-    plain = [atom for atom in terms if atom.is_Symbol] if set(terms.values()) == {1, -1} and len(terms) == 2 else []
+    plain = [atom for atom in terms if atom.is_Symbol] if len(terms) <= 2 else []
     for atom in sorted(functions, key=lambda f: -f.count_ops()) + sorted(plain, key=str, reverse=True):
         rest = difference - terms[atom] * atom
         value = sympy.expand(-rest / terms[atom])
         whole = all(c.is_Integer for c in value.as_coefficients_dict().values())
-        if whole and not value.has(atom) and (atom in functions or value.is_Symbol):
+        if whole and not value.has(atom) and (atom in functions or value.is_Symbol or value.is_Integer):
             return atom, value
     return None

@@ -6,7 +6,7 @@ import torch
 from torch import nn
 from torch.utils._sympy.functions import FloorDiv
 
-from mlirc.frontend.size_equalities import _remainder
+from mlirc.frontend.size_equalities import _remainder, _solved
 
 
 @pytest.mark.parametrize("training", [False, True])
@@ -48,3 +48,26 @@ def test_division_ends():
     """With x*y as what is highest of x*y == x**2 + y**2, x**2*y would come again and again."""
     x, y = sympy.symbols("x y", integer=True, positive=True)
     assert _remainder(x**2 * y, [x * y - x**2 - y**2]) == x * y**2 - y**3
+
+
+def test_a_length_that_guards_make_a_number():
+    """They say n//2 == 2 and n == 2*(n//2) + 1, as of a scan that halves its length: n is 5, n//4 is 1."""
+
+    def program(x):
+        n = x.shape[1]
+        if n // 2 != 2 or n != 2 * (n // 2) + 1:
+            return x
+        return x[:, : n // 4].exp() @ x[: n // 4, : n // 4]
+
+    torch._dynamo.reset()
+    x = torch.randn(3, 5)
+    compiled = torch.compile(program, backend="mlirc", dynamic=True, options={"fallback": "error"})
+    torch.testing.assert_close(compiled(x), program(x))
+
+
+@pytest.mark.parametrize(("left", "right"), [("a", "11"), ("22", "2*a"), ("a", "b")])
+def test_a_symbol_is_a_number_or_another_symbol(left, right):
+    names = {name: sympy.Symbol(name, integer=True, positive=True) for name in "ab"}
+    solved = _solved(*(sympy.sympify(side, locals=names) for side in (left, right)))
+    assert solved in ((names["a"], 11), (names["b"], names["a"]))
+    assert _solved(names["a"] * 2, sympy.Integer(11)) is None
