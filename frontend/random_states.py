@@ -1,12 +1,15 @@
-"""Random numbers that a backward graph draws again, as under activation checkpointing: on a CPU.
+"""Random numbers that a backward graph draws again, as under activation checkpointing.
 
 The partitioner wraps such a call in a higher-order operator that hands out the generator's state, or sets it for that call.
 Here these become calls in the order of effects, of two operators that take the state and set it, and of the call itself:
 
 before:  both = run_and_save_rng_state(native_dropout, x, 0.1, True);  state = both[0];  dropped = both[1]
-after:   state = rng_state();  dropped = native_dropout(x, 0.1, True)
+after:   state = rng_state("cpu");  dropped = native_dropout(x, 0.1, True)
 before:  dropped = run_with_rng_state(state, native_dropout, x, 0.1, True)
-after:   now = rng_state();  set_rng_state(state);  dropped = native_dropout(x, 0.1, True);  set_rng_state(now)
+after:   now = rng_state("cpu");  set_rng_state(state, "cpu");  dropped = native_dropout(x, 0.1, True);  set_rng_state(now, "cpu")
+
+A state is a tensor of bytes on the CPU, for a GPU's generator too: the partitioner is told (STATES_ARE_TENSORS) not to make
+generators arguments of both graphs, which a compiled graph has no type for.
 """
 
 from typing import Any
@@ -17,15 +20,30 @@ from torch._prims.rng_prims import run_and_save_rng_state, run_with_rng_state
 from torch.fx import GraphModule, Node
 from torch.utils._pytree import tree_leaves, tree_map
 
+STATES_ARE_TENSORS = {"graphsafe_rng_functionalization": False}
+"""What torch._functorch.config is to say while a graph is parted."""
+
+
+def _state(device: torch.device) -> torch.Tensor:
+    return torch.cuda.get_rng_state(device) if device.type == "cuda" else torch.get_rng_state()
+
+
+def _set_state(state: torch.Tensor, device: torch.device) -> None:
+    if device.type == "cuda":
+        torch.cuda.set_rng_state(state, device)
+    else:
+        torch.set_rng_state(state)
+
+
 _library = torch.library.Library("mlirc", "FRAGMENT")
-_library.define("rng_state() -> Tensor", tags=(torch.Tag.nondeterministic_seeded,))
-_library.define("set_rng_state(Tensor state) -> ()", tags=(torch.Tag.nondeterministic_seeded,))
-_library.impl("rng_state", torch.get_rng_state, "CompositeExplicitAutograd")
-_library.impl("set_rng_state", torch.set_rng_state, "CompositeExplicitAutograd")
+_library.define("rng_state(Device device) -> Tensor", tags=(torch.Tag.nondeterministic_seeded,))
+_library.define("set_rng_state(Tensor state, Device device) -> ()", tags=(torch.Tag.nondeterministic_seeded,))
+_library.impl("rng_state", _state, "CompositeExplicitAutograd")
+_library.impl("set_rng_state", _set_state, "CompositeExplicitAutograd")
 
 
 def name_random_states(gm: GraphModule) -> None:
-    """Rewrites the calls of both higher-order operators whose results are on a CPU."""
+    """Rewrites the calls of both higher-order operators."""
     nodes = [n for n in gm.graph.nodes if n.target in (run_and_save_rng_state, run_with_rng_state)]
     if not nodes:
         return
@@ -33,8 +51,6 @@ def name_random_states(gm: GraphModule) -> None:
         saves = node.target is run_and_save_rng_state
         call = node.args if saves else node.args[1:]
         promised = _promised(call, node.kwargs)
-        if any(x.device.type != "cpu" for x in tree_leaves(promised) if isinstance(x, torch.Tensor)):
-            continue
         with gm.graph.inserting_before(node):
             (_save if saves else _run_again)(gm, node, call, promised)
     gm.recompile()
@@ -49,8 +65,13 @@ def _promised(call: tuple, kwargs: dict) -> Any:
         return call[0](*args, **kwargs)
 
 
+def _device(promised: Any) -> torch.device:
+    """Whose generator the call draws from: that of its results."""
+    return next(x.device for x in tree_leaves(promised) if isinstance(x, torch.Tensor))
+
+
 def _save(gm: GraphModule, node: Node, call: tuple, promised: Any) -> None:
-    state = gm.graph.call_function(torch.ops.mlirc.rng_state.default)
+    state = gm.graph.call_function(torch.ops.mlirc.rng_state.default, (_device(promised),))
     drawn = _drawn(gm, node, call, promised)
     for item in list(node.users):
         state.meta.update(item.meta if item.args[1] == 0 else {})
@@ -61,11 +82,12 @@ def _save(gm: GraphModule, node: Node, call: tuple, promised: Any) -> None:
 
 def _run_again(gm: GraphModule, node: Node, call: tuple, promised: Any) -> None:
     saved: Any = node.args[0]
-    now = gm.graph.call_function(torch.ops.mlirc.rng_state.default)
+    device = _device(promised)
+    now = gm.graph.call_function(torch.ops.mlirc.rng_state.default, (device,))
     now.meta["val"] = saved.meta["val"]
-    gm.graph.call_function(torch.ops.mlirc.set_rng_state.default, (saved,)).meta["val"] = None
+    gm.graph.call_function(torch.ops.mlirc.set_rng_state.default, (saved, device)).meta["val"] = None
     node.replace_all_uses_with(_drawn(gm, node, call, promised))
-    gm.graph.call_function(torch.ops.mlirc.set_rng_state.default, (now,)).meta["val"] = None
+    gm.graph.call_function(torch.ops.mlirc.set_rng_state.default, (now, device)).meta["val"] = None
     gm.graph.erase_node(node)
 
 

@@ -18,6 +18,7 @@ from torch.fx import GraphModule, Node
 from torch.utils.checkpoint import CheckpointPolicy
 
 from mlirc.frontend.equal_nodes import merge_equal_nodes
+from mlirc.frontend.random_states import STATES_ARE_TENSORS
 
 aten = torch.ops.aten
 MEAN = 1  # ATen's number of a reduction
@@ -46,7 +47,7 @@ def partition(joint: GraphModule, inputs: Any, **options: Any) -> tuple[GraphMod
             node.target = aten.gelu_backward.default
     if config.cse:
         merge_equal_nodes(joint.graph)
-    with config.patch(cse=False):
+    with config.patch({**STATES_ARE_TENSORS, "cse": False}):
         graphs = min_cut_rematerialization_partition(joint, inputs, **options)
     for gm in graphs:
         stand_ins = [node for node in gm.graph.nodes if STOOD_FOR in node.meta]
