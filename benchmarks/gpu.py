@@ -18,6 +18,7 @@ import gc
 import json
 import os
 import statistics
+import sys
 import tempfile
 import time
 from collections.abc import Callable
@@ -40,7 +41,10 @@ ROUNDS, CALLS = 7, 5
 
 
 class Report:
+    """`failed`: how many measurements of mlirc's, or whole models, failed."""
+
     def __init__(self, folder: Path):
+        self.failed = 0
         self.file = (folder / "gpu.jsonl").open("a")
         self.about = {
             "date": str(datetime.date.today()),
@@ -53,6 +57,7 @@ class Report:
             json.dumps({**self.about, "section": section, "what": what, "backend": backend, **values}) + "\n"
         )
         self.file.flush()
+        self.failed += "failure" in values and backend.startswith("mlirc")
         numbers = "  ".join(f"{k} {v:.4g}" if isinstance(v, float) else f"{k} {v}" for k, v in values.items())
         print(f"{section:10} {what:14} {backend:24} {numbers}", flush=True)
 
@@ -267,14 +272,19 @@ def main() -> None:
             measure_first_calls(report, arguments.models.split(","), inductor)
         else:
             for name in arguments.models.split(","):
-                model = MODELS[name]()
+                start = time.perf_counter()
                 latency = section == "latency"
                 both = ["default", "reduce-overhead"] if latency else modes
-                measure_model(
-                    report, section, model, 1 if latency else model.batch, inductor, both, not arguments.no_masked
-                )
+                try:
+                    model = MODELS[name]()
+                    batch = 1 if latency else model.batch
+                    measure_model(report, section, model, batch, inductor, both, not arguments.no_masked)
+                except Exception as error:
+                    report.add(section, name, "mlirc", failure=" ".join(str(error).split())[:400])
                 gc.collect()
                 torch.cuda.empty_cache()
+                print(f"{section:10} {name:14} {time.perf_counter() - start:.0f} s in all", flush=True)
+    sys.exit(1 if report.failed else 0)
 
 
 if __name__ == "__main__":
