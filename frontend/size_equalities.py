@@ -84,7 +84,7 @@ def _solve(environment: ShapeEnv) -> tuple[dict[Any, Any], list[Any]]:
                 progress = True
     rest = (_rewritten(guard, equal) for guard in equations)
     sides: Any = (e.args for e in rest if isinstance(e, sympy.Eq))
-    sums: Any = (sympy.expand(left - right) for left, right in sides)
+    sums: Any = (sympy.expand(left - right).primitive()[1] for left, right in sides)  # 8*a == 8*b says that a == b
     return equal, [s for s in dict.fromkeys(sums) if s.free_symbols and all(map(_is_product, s.as_coefficients_dict()))]
 
 

@@ -71,3 +71,21 @@ def test_a_symbol_is_a_number_or_another_symbol(left, right):
     solved = _solved(*(sympy.sympify(side, locals=names) for side in (left, right)))
     assert solved in ((names["a"], 11), (names["b"], names["a"]))
     assert _solved(names["a"] * 2, sympy.Integer(11)) is None
+
+
+def test_places_in_a_row_that_become_an_image():
+    """Segformer: of x: [2, n, 8] seen as [2, 8, h, w] a guard says 16*n == 16*h*w, of which n == h*w follows."""
+    torch._dynamo.reset()
+    torch.manual_seed(0)
+    reduce = nn.Conv2d(8, 8, 2, 2)
+
+    def program(x, height, width):
+        image = x.transpose(1, 2).view(2, 8, height, width)
+        keys = reduce(image).flatten(2)
+        return (x @ keys).softmax(-1) @ keys.mT
+
+    compiled = torch.compile(program, backend="mlirc", options={"fallback": "error"})
+    for height, width in ((16, 16), (8, 8), (4, 10)):
+        x = torch.randn(2, height * width, 8, requires_grad=True)
+        made, expected = (torch.autograd.grad(f(x, height, width).sum(), x)[0] for f in (compiled, program))
+        torch.testing.assert_close(made, expected, rtol=1e-4, atol=1e-5)
