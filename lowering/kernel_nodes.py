@@ -97,6 +97,7 @@ class Kernel:
     operand_count: int
     rounded: bool = False  # what it writes goes into half types alone
     shared: frozenset[tuple[int, int]] | None = None  # operands (read, written) that may be one memory; None: all
+    within: frozenset[tuple[int, int, int]] = frozenset()  # (k, j, n): operand k begins at element n of operand j
 
     @property
     def accesses(self) -> Iterable[Access]:

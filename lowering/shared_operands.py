@@ -1,7 +1,8 @@
-"""Which operands of a launch are the same memory: where plan-memory has an output overwrite an input."""
+"""Which operands of a launch are the same memory: where plan-memory has an output overwrite an input, and parts of an input."""
 
 from typing import Any
 
+from mlirc.dialects import symbols
 from mlirc.dialects.bindings import ir
 from mlirc.dialects.dialect import attribute_value
 from mlirc.dialects.tensor_types import info_of
@@ -19,6 +20,35 @@ def shared_operands(launch: Any) -> frozenset[tuple[int, int]]:
         for b in range(inputs, len(memory))
         if memory[a] is None or memory[b] is None or memory[a] == memory[b]
     )
+
+
+def parts_of_operands(launch: Any) -> frozenset[tuple[int, int, int]]:
+    """(k, j, n): input k lies in input j, from element n on; j is no such part itself. One address in registers is then
+    enough for both."""
+    inputs = list(launch.operands)[: attribute_value(launch.attributes["inputs"])]
+    places = [_part(x) for x in inputs]
+    found: dict[int, tuple[int, int]] = {}
+    for k, part in enumerate(places):
+        for j, whole in enumerate(places):
+            if j != k and j not in found and part and whole and part[0] == whole[0]:
+                begin, end = part[1] - whole[1], part[2] - whole[1]
+                if 0 <= begin and end <= whole[2] - whole[1] and (j < k or end - begin < whole[2] - whole[1]):
+                    found[k] = (j, begin)
+                    break
+    return frozenset((k, j, n) for k, (j, n) in found.items() if j not in found)
+
+
+def _part(x: ir.Value) -> tuple[Any, int, int] | None:
+    """What memory it is of, with the dtype, and its first and last element there; None where a number is not known."""
+    info, offset = info_of(x), 0
+    while not isinstance(x.owner, ir.Block) and x.owner.operation.name == "mlirc.view":
+        offset = offset + symbols.parse(attribute_value(x.owner.attributes["offset"]))
+        x = x.owner.operands[0]
+        if info_of(x).dtype != info.dtype:
+            return None
+    if not isinstance(offset, int) or not isinstance(info.extent, int):
+        return None
+    return (x, offset, offset + info.extent)
 
 
 def memory_of(x: ir.Value) -> Any:

@@ -7,7 +7,7 @@ from typing import Any
 from mlirc.dialects import symbols
 from mlirc.dialects.tensor_types import TensorInfo, info_of
 from mlirc.lowering.kernel_nodes import Kernel, read_kernel
-from mlirc.lowering.shared_operands import shared_operands
+from mlirc.lowering.shared_operands import parts_of_operands, shared_operands
 from mlirc.lowering.triton_emitter import expression
 from mlirc.lowering.triton_kernel import TritonKernel, triton_kernel
 from mlirc.lowering.triton_product import Tiling, match_product
@@ -57,7 +57,8 @@ class Candidates:
             self.first = found[0]
 
     def read(self) -> Kernel:
-        return replace(read_kernel(self.run), shared=shared_operands(self.run))
+        shared, within = shared_operands(self.run), parts_of_operands(self.run)
+        return replace(read_kernel(self.run), shared=shared, within=within)
 
     def bound(self, values: Mapping[str, int]) -> int:
         """Integers below this are good indices wherever the kernel looks one up."""

@@ -35,6 +35,7 @@ class Emitter:
         self.masks: dict[str, str] = {}
         self.functions: dict[str, str] = {}
         self.rounded = writes_half(kernel)
+        self.within = {k: (j, n) for k, j, n in kernel.within}
         self.reported: set[Node] = set()
         self.inner = frozenset(a.name for tile in schedule.tiles for a in tile.axes if a.inner)
 
@@ -150,9 +151,11 @@ class Emitter:
         for node in access.scalars:
             x = self.value(node)
             scalars.append(self.narrowed(x) if self.indices.narrow else x)
-        address = self.indices.linear(access.address, scalars)
+        operand, first = self.within.get(access.operand, (access.operand, 0))
+        linear = Linear(access.address.strides, access.address.rest + first) if first else access.address
+        address = self.indices.linear(linear, scalars)
         place = str(address) if address.isidentifier() or address.isdigit() else f"({address})"
-        text = f"p{access.operand}" if place == "0" else f"p{access.operand} + {place}"
+        text = f"p{operand}" if place == "0" else f"p{operand} + {place}"
         return Value(text, access.dtype, address.tile)
 
     def narrowed(self, x: Value) -> Value:

@@ -4,6 +4,7 @@ A program goes through its tile in passes, as kernel_schedule.py has them on a C
 need k others before them. A row that fits is held in registers, and there is one pass.
 """
 
+import math
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field, replace
 
@@ -35,7 +36,7 @@ from mlirc.lowering.triton_product_turns import IMPORTS as GLUON
 from mlirc.lowering.triton_schedule import Schedule, Tile, make_schedule
 
 IMPORTS = "import triton\nimport triton.language as tl\n"
-UNROLLED = 4  # rows of a program whose loads are in flight at once
+UNROLLED = 4  # rows of a program, one behind the other: a load is not moved over a store to what may be its memory
 MULTIPROCESSORS = 132  # of an H100 or H200
 LIBDEVICE = "from triton.language.extra import libdevice\n"
 
@@ -181,6 +182,10 @@ def _bind_programs(e: Emitter) -> None:
     if len(parts) > 1:
         e.lines.add(f"program = {number}")
         number = "program"
+    if (chunk := _chunk(e.schedule)) is not None:
+        down, across = counts
+        beside = f"program // {chunk * down} * {chunk} + program % {chunk}"
+        e.lines.add(f"program = program // {chunk} % {down} * {across} + {beside}")
     for k in reversed(range(len(parts))):
         part, text = parts[k], number
         if k > 0:
@@ -198,6 +203,16 @@ def _bind_programs(e: Emitter) -> None:
             e.indices.known[part,] = Value(part, e.indices.dtype)
         if k > 0:
             e.lines.add(f"program = program // {e.indices.number(sizes[k])}")
+
+
+def _chunk(schedule: Schedule) -> int | None:
+    """Blocks of x that are gone through for all of y before the next ones are; None where all are."""
+    counts = [n for n in _counts(schedule) if isinstance(n, int)]
+    if not schedule.chunk or len(counts) != 2:
+        return None
+    down, across = counts
+    chunk = math.gcd(schedule.chunk, across)
+    return chunk if chunk < across and down > 1 else None
 
 
 def _at_once(e: Emitter) -> None:

@@ -25,6 +25,7 @@ ROWS = 2048  # elements of a tile of short rows
 PERSISTENT = 16384  # the longest row that is held in registers
 LOOPED = 4096  # the block of a row that is not
 ROWS_IN_TURN = 32  # that a program goes through with what they share in registers
+CHUNK = 1  # Schedule.chunk there
 SHARED = 4096  # elements of a tile in which what does not change along a side is known once
 COLUMNS = 2048  # elements of a tile that reduces along columns
 MOST_COLUMNS = 8192  # where there are few such tiles: each waits for memory as seldom as can be
@@ -58,6 +59,7 @@ class Schedule:
     programs    parallel axes outside the tile
     looped      whether the tile dimension r goes in a loop
     rows        where y is no block: of how many of its points a program goes through one after the other
+    chunk       blocks of x that are gone through for all of y before the next ones are; 0: all
     """
 
     tiles: tuple[Tile, ...]
@@ -65,6 +67,7 @@ class Schedule:
     looped: bool
     num_warps: int
     rows: int = 1
+    chunk: int = 0
 
     @property
     def elements(self) -> int:
@@ -201,7 +204,7 @@ def _shared(kernel: Kernel, axes: tuple[Axis, ...]) -> Schedule | None:
     many = across_alone >= 4 and across_alone > down_alone  # bytes read once a column: more rows share them
     if many and _may_take_turns(kernel, rows, columns):
         tiles = (Tile("y", axes[:first], 1), Tile("x", axes[first:], ELEMENTS))
-        return Schedule(tiles, (), False, warps(ELEMENTS), ROWS_IN_TURN)
+        return Schedule(tiles, (), False, warps(ELEMENTS), ROWS_IN_TURN, CHUNK)
     across = next((n for n in ((128, 256, 512, 64) if many else (256, 512, 128, 64)) if _fits(columns, n)), 0)
     large = sum(len(reaches(access)) == len(axes) for access in kernel.accesses)
     down = SHARED // (across if large <= 4 else 2 * across) if across else 0

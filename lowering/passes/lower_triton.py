@@ -13,7 +13,7 @@ from mlirc.dialects.tensor_types import info_of
 from mlirc.lowering.kernel_nodes import NotAKernel, messages, read_kernel, structure, text
 from mlirc.lowering.ledger import Ledger
 from mlirc.lowering.pass_manager import UnsupportedByPass
-from mlirc.lowering.shared_operands import shared_operands
+from mlirc.lowering.shared_operands import parts_of_operands, shared_operands
 from mlirc.lowering.triton_alignment import aligned_operands
 from mlirc.lowering.triton_kernel import TritonKernel, triton_kernel
 from mlirc.lowering.triton_random_state import state_kernel
@@ -49,12 +49,14 @@ class LowerTriton:
                 continue
             aligned = aligned_operands(launch, self.aligned_arguments)
             shared = shared_operands(launch)
-            key = (structure(launch), aligned, shared)
+            within = parts_of_operands(launch)
+            key = (structure(launch), aligned, shared, within)
             if key not in made:
                 label = re.sub(r"\W+", "_", text(launch, "label"))
                 name = next(n for k in count(len(made)) if (n := f"kernel_{k}_{label}".rstrip("_")) not in taken)
                 try:
-                    made[key] = (name, triton_kernel(replace(read_kernel(launch), shared=shared), name, infos, aligned))
+                    kernel = replace(read_kernel(launch), shared=shared, within=within)
+                    made[key] = (name, triton_kernel(kernel, name, infos, aligned))
                 except NotAKernel as error:
                     raise UnsupportedByPass(launch, str(error)) from error
                 taken.add(name)

@@ -1,5 +1,7 @@
 """The pass lower-triton: which launches become what."""
 
+import re
+
 from mlirc.codegen.triton_compile import compile_kernels, kernel_source
 from mlirc.dialects import symbols
 from mlirc.dialects.bindings import context, ir
@@ -133,3 +135,34 @@ def test_warps_wait_for_each_other_where_an_output_is_an_input():
         with context():
             (kernel,) = named(lowered(text, before=before), "mlirc.triton")
             assert ("debug_barrier" in attribute_value(kernel.attributes["source"])) == waits, (x, y)
+
+
+def test_a_part_of_an_operand_is_read_by_its_address():
+    """Half of each row, by the address of the whole, whichever comes first; not half of the rows by the other half's."""
+    whole, part = (f'tensor<16x{n}xf32, {{device = "cuda:0", stride = "128, 1"}}>' for n in (128, 64))
+    views = "".join(
+        f'  %v{k} = "mlirc.view"(%x) {{map = "d0, d1 + {n}", offset = "{n}"}} : ({whole}) -> {part}\n'
+        for k, n in ((0, 0), (1, 64))
+    )
+    for first, second, types, read in (
+        ("%x", "%v1", (whole, part), {"p0"}),
+        ("%v1", "%x", (part, whole), {"p1"}),
+        ("%v0", "%v1", (part, part), {"p0", "p1"}),
+    ):
+        reads = "".join(
+            f'%r{k} = "mlirc.read"(%a{k}) {{map = "d0, d1", masked = false}} : ({type_}) -> f32\n'
+            for k, type_ in enumerate(types)
+        )
+        text = f"""
+  "mlircx.launch"({first}, {second}, %y) ({{
+  ^bb0(%a0: {types[0]}, %a1: {types[1]}):
+    {reads}
+    %n = "mlirc.add"(%r0, %r1) : (f32, f32) -> f32
+    "mlircx.yield"(%n) {{maps = ["d0, d1"]}} : (f32) -> ()
+  }}) {{parallel = "16, 64", inner = "", label = "add", inputs = 2 : i64}} : ({types[0]}, {types[1]}, {whole}) -> ()"""
+        with context():
+            (kernel,) = named(lowered(text, type_=whole, before=views), "mlirc.triton")
+            source = attribute_value(kernel.attributes["source"])
+        loads = re.findall(r"tl\.load\((p\d) \+ \((.*)\)\)", source)
+        assert {name for name, _ in loads} == read, source
+        assert sum(place.endswith(" + 64") for _, place in loads) == (len(read) == 1), source
