@@ -10,6 +10,7 @@ SIMPLIFY = (
     "decompose,"
     "generate-convolutions,"  # after decompose: it follows elementwise ops and reductions, of which batch norms are made
     "fold-constants,eliminate-views,"
+    "compute-what-is-read,eliminate-views,"  # after decompose: rows of a norm are rows of what it is made of
     "accumulate-embeddings,"  # after eliminate-views: it looks for a product, not for a view of a view of one
     "gather-early,"
     "canonicalize,cse"  # expansions repeat constants and casts; equal ops must be one before fusion counts uses

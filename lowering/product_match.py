@@ -83,7 +83,7 @@ class Product:
         reads = [(n.access, False) for n in self.epilogue if n.kind == "read"]
         every = [*reads, *((output.access, True) for output in self.kernel.outputs)]
         found = [(access, self.even_rows(access), write) for access, write in every]
-        return [(access, apart, write) for access, apart, write in found if apart]
+        return [(access, apart, write) for access, apart, write in found if apart is not None and apart != 0]
 
 
 def match_product(kernel: Kernel) -> Product | None:
