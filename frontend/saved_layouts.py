@@ -4,6 +4,7 @@ Eager's strides would be kept otherwise, and the images copied on both sides. No
 AOTAutograd is told of their strides, and compiles the backward graph for them.
 """
 
+import math
 import operator
 from collections.abc import Sequence
 from typing import Any
@@ -14,10 +15,11 @@ from torch.fx import GraphModule, Node
 
 from mlirc.dialects.symbols import symbol
 from mlirc.frontend.cuda_graph_facts import returned_to_user, storage
-from mlirc.lowering.convolution_choice import Choice, along, wide
+from mlirc.lowering.convolution_choice import Choice, along, choice_of_slices, wide
 from mlirc.lowering.convolution_regions import Regions
 
 aten = torch.ops.aten
+FORMATS = {4: torch.channels_last, 5: torch.channels_last_3d}
 
 
 def save_channels_last(gm: GraphModule) -> None:
@@ -42,7 +44,7 @@ def save_channels_last(gm: GraphModule) -> None:
                 continue
             if is_image(results[k]) and taken.count(storage(value_of(results[k]))) == 1:
                 with gm.graph.inserting_before(output):
-                    results[k] = cloned(gm, results[k], torch.channels_last)
+                    results[k] = cloned(gm, results[k], FORMATS[value_of(results[k]).ndim])
                 strides[k] = value_of(results[k]).stride()
         output.args = (type(output.args[0])(results),)  # type: ignore[call-arg,misc]
     tracing.output_strides.extend(strides)
@@ -116,10 +118,12 @@ def go_together(x: Node, node: Node) -> bool:
 def choice_of(node: Node) -> Choice | None:
     """Of a convolution of float32 images on a CPU."""
     x, w, out = value_of(node.args[0]), value_of(node.args[1]), node.meta["val"]
-    if out.is_cuda or out.ndim not in (3, 4) or {x.dtype, w.dtype} != {torch.float32}:
+    if out.is_cuda or out.ndim not in (3, 4, 5) or {x.dtype, w.dtype} != {torch.float32}:
         return None
-    sizes = (tuple(n if isinstance(n, int) else symbol("n") for n in y.shape) for y in (x, w, out))
+    sizes = [tuple(n if isinstance(n, int) else symbol("n") for n in y.shape) for y in (x, w, out)]
     _, _, _, stride, _, dilation, transposed, _, groups = node.args
+    if out.ndim == 5:
+        return choice_of_slices(*sizes, stride, dilation, transposed, groups)  # type: ignore[arg-type]
     stride, dilation = (along(n, 1) for n in (stride, dilation))
     return Choice(*map(wide, sizes), stride, dilation, transposed, groups)  # type: ignore[arg-type]
 
@@ -127,10 +131,12 @@ def choice_of(node: Node) -> Choice | None:
 def is_image(x: Any) -> bool:
     """Whether it is computed, and has eager's order of channels, and more than one place to put them."""
     value = value_of(x)
-    if not isinstance(value, torch.Tensor) or x.op != "call_function" or value.ndim != 4:
+    if not isinstance(value, torch.Tensor) or x.op != "call_function" or value.ndim not in FORMATS:
+        return False
+    if value.is_cuda and value.ndim != 4:
         return False
     # int64: where a max_pool found its largest elements
     kept = value.dtype == torch.int64 or (value.dtype.itemsize == 2 if value.is_cuda else value.dtype == torch.float32)
     if not kept or any(not isinstance(n, int) for n in value.shape) or not value.is_contiguous():
         return False
-    return value.shape[1] > 1 and value.shape[2] * value.shape[3] > 1
+    return value.shape[1] > 1 and math.prod(value.shape[2:]) > 1

@@ -59,6 +59,7 @@ class Choice:
     dilation: tuple[int, ...]
     transposed: bool
     groups: int
+    depth: int = 1  # of filters of volumes, of which this is about one slice: x [N * D, C, H, W]
 
     @property
     def may_lie_last(self) -> bool:
@@ -97,7 +98,7 @@ class Choice:
 
     @property
     def products(self) -> int:
-        return math.prod(numbers(self.w)) * math.prod(self.result[1:]) * few(self.x[0])
+        return math.prod(numbers(self.w)) * self.depth * math.prod(self.result[1:]) * few(self.x[0])
 
     @property
     def generates_convolution(self) -> bool:
@@ -149,6 +150,24 @@ class Choice:
         if kind == "input":
             filters, channels, image, results = channels, filters, results, image
         return results_of_tile(Sizes(kind, self.x[0], channels, filters, tuple(taps), image, *results)) is not None
+
+
+def choice_of_slices(
+    x: Sequence[Int],
+    w: Sequence[Int],
+    out: Sequence[Int],
+    stride: Sequence[int],
+    dilation: Sequence[int],
+    transposed: bool,
+    groups: int,
+) -> Choice | None:
+    """Of small volumes [N, C, D, H, W] by weights [O, C, KD, KH, KW]: oneDNN convolves large ones as they are."""
+    if transposed or groups > 1 or not all(isinstance(n, int) and n > 0 for n in (*x[1:], *w, *out[1:])):
+        return None
+    (n, channels, _, *image), (_, filters, count, *result) = x, out
+    shapes = (n * count, channels, *image), (*w[:2], *w[3:]), (n * count, filters, *result)
+    choice = Choice(*shapes, tuple(stride[1:]), tuple(dilation[1:]), False, 1, w[2])  # type: ignore[arg-type]
+    return choice if choice.is_small else None
 
 
 def wide(shape: tuple[Int, ...]) -> tuple[Int, ...]:

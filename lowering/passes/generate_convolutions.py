@@ -13,7 +13,8 @@ from mlirc.dialects.symbols import symbol
 from mlirc.dialects.tensor_types import TensorInfo, info_of, type_of
 from mlirc.lowering.aten_calls import arguments, call_aten, called
 from mlirc.lowering.channels_last import channels_last, relaid, spread_channels_last
-from mlirc.lowering.convolution_choice import Choice, along, wide
+from mlirc.lowering.convolution_choice import Choice, along, choice_of_slices, wide
+from mlirc.lowering.convolution_depth import Depth, volume_gradient, volume_result, volume_weight_gradient
 from mlirc.lowering.convolution_regions import is_put_back, regions_of
 from mlirc.lowering.ledger import Ledger
 from mlirc.lowering.source_lines import source_line
@@ -33,7 +34,8 @@ class GenerateConvolutions:
 
     CHANNELS LAST   all convolutions that images go between in one order, or none of them (convolution_regions.py, with what was
                     measured in convolution_choice.py); what stands between them keeps the order (channels_last.py)
-    OURS            a kernel of ours for it, or for a gradient; the rest stays with oneDNN
+    OURS            a kernel of ours for it, or for a gradient; the rest stays with oneDNN. Rows [N, C, W] are images of one row;
+                    small volumes are summed up of slices (convolution_depth.py)
     """
 
     name = "generate-convolutions"
@@ -79,13 +81,14 @@ def choice_of(op: Any) -> Choice | None:
         return None
     backward = called(op) == BACKWARD
     x, w = (info_of(v) for v in tensors(op)[backward : backward + 2])
-    if x.device != "cpu" or x.rank not in (3, 4) or {info_of(v).dtype for v in op.operands} != {torch.float32}:
+    if x.device != "cpu" or x.rank not in (3, 4, 5) or {info_of(v).dtype for v in op.operands} != {torch.float32}:
         return None
     _, _, _, stride, _, dilation, transposed, _, groups = arguments(op)[backward : backward + 9]
     out = info_of(tensors(op)[0] if backward else op.results[0])
-    return Choice(
-        *map(wide, (x.shape, w.shape, out.shape)), *(along(n, 1) for n in (stride, dilation)), transposed, groups
-    )
+    if x.rank == 5:
+        return choice_of_slices(x.shape, w.shape, out.shape, stride, dilation, transposed, groups)
+    windows = along(stride, 1), along(dilation, 1)
+    return Choice(wide(x.shape), wide(w.shape), wide(out.shape), *windows, transposed, groups)
 
 
 def images_of(op: Any) -> tuple[list[ir.Value], float]:
@@ -118,25 +121,33 @@ def of_rank(x: ir.Value, rank: int) -> ir.Value:
 
 @dataclass(frozen=True)
 class Call:
-    """A convolution, or its gradients where there is a `mask`, of images [N, C, H, W] that lie channels last.
+    """A convolution, or its gradients where there is a `mask`, of images [N, C, H, W] that lie channels last; where there is a
+    `depth`, of volumes.
 
-    given   the arguments from `stride` to `groups`
+    given   the arguments from `stride` to `groups`, for height and width
     """
 
     tensors: list[ir.Value]
     results: list[TensorInfo]
     given: list[Any]
     mask: list[bool]
+    depth: Depth | None = None
 
     @classmethod
     def of(cls, op: Any) -> "Call":
         backward = called(op) == BACKWARD
         stride, padding, dilation, transposed, more, groups = arguments(op)[3 + backward :][:6]
+        mask = arguments(op)[-1] if backward else []
         given = [along(stride, 1), along(padding, 0), along(dilation, 1), transposed, along(more, 0), groups]
         images = [relaid(x, channels_last(info_of(x))) for x in tensors(op)[: 1 + backward]]
-        values = [of_rank(x, 4) for x in (*images, *tensors(op)[1 + backward :])]
         infos = [as_wide(info_of(result)) for result in op.results]
-        return cls(values, infos, given, arguments(op)[-1] if backward else [])
+        values = [*images, *tensors(op)[1 + backward :]]
+        if info_of(values[0]).rank != 5:
+            return cls([of_rank(x, 4) for x in values], infos, given, mask)
+        x, w = (info_of(v) for v in values[backward : backward + 2])
+        out = info_of(values[0]) if backward else infos[0]
+        depth = Depth(x.shape[2], out.shape[2], w.shape[2], stride[0], padding[0], dilation[0])  # type: ignore[arg-type]
+        return cls(values, infos, [tuple(n[1:]) for n in (stride, padding, dilation)], mask, depth)
 
     @property
     def windows(self) -> dict[str, str]:
@@ -146,6 +157,8 @@ class Call:
         """The result, channels last."""
         x, w, *bias = self.tensors
         info = channels_last(self.results[0])
+        if self.depth is not None:
+            return volume_result(x, w, [contiguous(b) for b in bias], self.depth, self.windows, info)
         if not ours:
             return call_aten(FORWARD, [x, w, bias[0] if bias else None, *map(listed, self.given)], info)
         return self.own(self.given[3], x, w, bias, info)
@@ -154,14 +167,14 @@ class Call:
         """A kernel of ours that convolves `x`, or does so transposed."""
         attributes = self.windows | {"after": "shift" if bias else ""}
         if transposed:
-            axes = zip(info.shape[2:], info_of(x).shape[2:], info_of(w).shape[2:], *self.given[:3], strict=True)
-            more = [n - (q - 1) * step - gap * (k - 1) - 1 + 2 * pad for n, q, k, step, pad, gap in axes]
-            attributes["more"] = text(more)
+            attributes["more"] = self.more(info, x, info_of(w).shape[2:])
         name = "transposed_convolution" if transposed else "convolution"
         return create(name, [x, contiguous(w), *map(contiguous, bias)], [type_of(info)], attributes).out
 
     def gradients(self, own_input: bool, own_weight: bool) -> list[ir.Value]:
         """Those that the call gives: of the images, channels last, of the weight, of the bias."""
+        if self.depth is not None:
+            return self.volume_gradients(self.depth)
         dy, x, w = self.tensors
         transposed = self.given[3]
         made: list[ir.Value] = []
@@ -185,6 +198,23 @@ class Call:
         if self.mask[2]:
             made.append(sum_over(GraphBuilder(), dy, [0, 2, 3]))
         return made
+
+    def volume_gradients(self, depth: Depth) -> list[ir.Value]:
+        dy, x, w = self.tensors
+        made: list[ir.Value] = []
+        if self.mask[0]:
+            info = self.results[0]
+            made.append(volume_gradient(dy, w, depth, self.windows, self.more(info, dy, info_of(w).shape[3:]), info))
+        if self.mask[1]:
+            made.append(volume_weight_gradient(x, dy, depth, self.windows, info_of(w)))
+        if self.mask[2]:
+            made.append(sum_over(GraphBuilder(), dy, [0, 2, 3, 4]))
+        return made
+
+    def more(self, info: TensorInfo, x: ir.Value, taps: Any) -> str:
+        """How many rows and columns of the images of `info` no window of `x`'s reaches."""
+        axes = zip(info.shape[-2:], info_of(x).shape[-2:], taps, *self.given[:3], strict=True)
+        return text(n - (q - 1) * step - gap * (k - 1) - 1 + 2 * pad for n, q, k, step, pad, gap in axes)
 
 
 def as_wide(info: TensorInfo) -> TensorInfo:
