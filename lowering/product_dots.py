@@ -55,6 +55,7 @@ class DotWriter(UnitsWriter):
         assert isinstance(self.steps_in_all, int)
         self.length = self.steps_in_all
         self.unit, self.row_count = self.lanes, product.m_size
+        self.alike = min(self.alike, 2 * self.row_count)  # of one row each waits for memory
         self.span = self.lanes * (1 + self.widens)
         self.registers = 32 if target.has_avx512 or target.arch == "aarch64" else 16
         self.group, self.columns = self.tile_size()
