@@ -32,7 +32,7 @@ def parts_of_operands(launch: Any) -> frozenset[tuple[int, int, int]]:
         for j, whole in enumerate(places):
             if j != k and j not in found and part and whole and part[0] == whole[0]:
                 begin, end = part[1] - whole[1], part[2] - whole[1]
-                if 0 <= begin and end <= whole[2] - whole[1] and (j < k or end - begin < whole[2] - whole[1]):
+                if begin >= 0 and end <= whole[2] - whole[1] and (j < k or end - begin < whole[2] - whole[1]):
                     found[k] = (j, begin)
                     break
     return frozenset((k, j, n) for k, (j, n) in found.items() if j not in found)

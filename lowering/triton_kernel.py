@@ -183,26 +183,36 @@ def _bind_programs(e: Emitter) -> None:
         e.lines.add(f"program = {number}")
         number = "program"
     if (chunk := _chunk(e.schedule)) is not None:
-        down, across = counts
-        beside = f"program // {chunk * down} * {chunk} + program % {chunk}"
-        e.lines.add(f"program = program // {chunk} % {down} * {across} + {beside}")
+        down, across = (
+            f"program // {chunk} % {counts[0]}",
+            f"program // {chunk * counts[0]} * {chunk} + program % {chunk}",
+        )
+        if chunk == 1:
+            down, across = f"program % {counts[0]}", f"program // {counts[0]}"
+        _bind_block(e, tiles[0], down)
+        _bind_block(e, tiles[1], across)
+        return
     for k in reversed(range(len(parts))):
         part, text = parts[k], number
         if k > 0:
             size = e.indices.number(sizes[k])
             text = f"{number} % {size}"
-        if isinstance(part, Tile) and part.name == "y" and e.schedule.rows > 1:
-            e.lines.add(f"first = {text} * {e.schedule.rows}")
-        elif isinstance(part, Tile):
-            one = part not in e.blocks
-            e.bind(
-                part, text if one else f"({text}) * {e.block_name(part)}" if k > 0 else f"{text} * {e.block_name(part)}"
-            )
+        if isinstance(part, Tile):
+            _bind_block(e, part, text)
         else:
             e.lines.add(f"{part} = {text}")
             e.indices.known[part,] = Value(part, e.indices.dtype)
         if k > 0:
             e.lines.add(f"program = program // {e.indices.number(sizes[k])}")
+
+
+def _bind_block(e: Emitter, tile: Tile, number: str) -> None:
+    """The points of the block of a tile dimension that has this number."""
+    place = f"({number})" if " " in number else number
+    if tile.name == "y" and e.schedule.rows > 1:
+        e.lines.add(f"first = {place} * {e.schedule.rows}")
+    else:
+        e.bind(tile, f"{place} * {e.block_name(tile)}" if tile in e.blocks else number)
 
 
 def _chunk(schedule: Schedule) -> int | None:

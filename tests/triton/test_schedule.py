@@ -1,5 +1,7 @@
 """Which tiles the cost model chooses, and that the schedules it offers for measuring compute the same."""
 
+import math
+
 import pytest
 import torch
 
@@ -65,3 +67,22 @@ def test_rows_that_share_much_are_gone_through_in_turn(monkeypatch):
     assert {s.rows for s in found} == {2, 4, 8} and len({s.tiles[0].block for s in found}) == 1
     for schedule in found:
         TritonKernel(*arguments, shrink=lambda _, schedule=schedule: schedule).check(*inputs)
+
+
+@pytest.mark.parametrize("chunk", [1, 2, 3])
+def test_programs_that_share_columns_follow_one_another(chunk, monkeypatch):
+    """Four blocks of columns by four groups of rows, each once, in an order of one's own."""
+    for name, size in (("ROWS_IN_TURN", 4), ("ELEMENTS", 64), ("PROGRAMS", 1), ("CHUNK", chunk)):
+        monkeypatch.setattr(triton_schedule, name, size)
+    x, columns = info(torch.float32, "16, 256"), info(torch.float32, "256")
+
+    def build(b, x, scale, shift):
+        value = b.add(b.mul(b.read(x, b.dims), b.read(scale, b.dims[1:])), b.read(shift, b.dims[1:]))
+        return [(value, b.dims, info(torch.float32, "16, 256"))]
+
+    kernel = TritonKernel([x, columns, columns], "16, 256", "", build)
+    assert kernel.made.grid == [16, 1, 1]
+    line = next(line for line in kernel.source.splitlines() if line.startswith("    first = "))
+    order = [eval(line.split("=")[1], {"program": p}) // 4 for p in range(16)]
+    assert order == [p // math.gcd(chunk, 4) % 4 for p in range(16)]
+    kernel.check(torch.randn(16, 256), torch.randn(256), torch.randn(256))
