@@ -8,6 +8,7 @@ import threading
 import time
 import warnings
 from collections.abc import Callable
+from dataclasses import replace
 
 import torch
 from torch._guards import TracingContext
@@ -20,8 +21,9 @@ from mlirc.frontend.errors import CompilationError, DeviceError, UnsupportedGrap
 from mlirc.frontend.garbage import collector_paused
 from mlirc.frontend.graph_text import constants
 from mlirc.frontend.older_torch import static_inputs
-from mlirc.frontend.options import CUDA_GRAPH_MODES, Options
+from mlirc.frontend.options import CUDA_GRAPH_MODES, WITHOUT_CUDA_GRAPHS, Options
 from mlirc.frontend.pending import Pending
+from mlirc.frontend.sizes import depends_on_data
 from mlirc.lowering import pipelines
 
 log = logging.getLogger("mlirc")
@@ -31,12 +33,44 @@ def compile_graph(gm: GraphModule, kind: str, options: Options) -> Callable[[lis
     """Compile a functional ATen graph ("inference", "forward" or "backward") to a boxed callable.
 
     With options.fallback == "eager", a graph that cannot be compiled runs in eager, counted and logged; a failure that is
-    a bug of mlirc warns as well and leaves a file that reproduces it.
+    a bug of mlirc warns as well and leaves a file that reproduces it. One whose sizes depend on data is compiled in pieces.
     """
     report = statistics.GraphReport(kind)
+    if not depends_on_data(gm):
+        return _compile_whole(gm, kind, options, parameter_positions(kind), report)
+    try:
+        return _compile_pieces(gm, kind, options, report)
+    except UnsupportedGraph as error:
+        run = _instead(gm, kind, options, report, error)
+        statistics.record(report)
+        return run
+
+
+def _compile_pieces(
+    gm: GraphModule, kind: str, options: Options, report: statistics.GraphReport
+) -> Callable[[list], list]:
+    """A graph whose sizes depend on data. Raises UnsupportedGraph."""
+    from mlirc.frontend import piecewise
+
+    def compile_piece(piece: GraphModule, number: int, parameters: list[int]) -> Callable[[list], list]:
+        report = statistics.GraphReport(kind, piece=number)
+        if mode != options.mode:
+            report.cuda_graph = "not recorded: sizes depend on data"
+        return _compile_whole(piece, kind, replace(options, mode=mode), parameters, report)
+
+    mode = WITHOUT_CUDA_GRAPHS.get(options.mode, options.mode)
+    parted = piecewise.Parted(gm, report)
+    statistics.record(report)
+    return parted.compiled(parameter_positions(kind), compile_piece)
+
+
+def _compile_whole(
+    gm: GraphModule, kind: str, options: Options, parameters: list[int], report: statistics.GraphReport
+) -> Callable[[list], list]:
+    """A graph whose sizes are known when it is called; a piece of a larger one, where `report.piece` is not None."""
     try:
         with collector_paused():
-            run = _compile(gm, kind, options, report)
+            run = _compile(gm, kind, options, parameters, report)
     except (CompilationError, UnsupportedGraph) as error:
         run = _instead(gm, kind, options, report, error)
     statistics.record(report)
@@ -109,7 +143,10 @@ def uses_gpu(gm: GraphModule) -> bool:
     return found
 
 
-def _compile(gm: GraphModule, kind: str, options: Options, report: statistics.GraphReport) -> Callable[[list], list]:
+def _compile(
+    gm: GraphModule, kind: str, options: Options, parameters: list[int], report: statistics.GraphReport
+) -> Callable[[list], list]:
+    kind = kind if report.piece is None else "inference"  # a piece is not the last to use what it gets
     on_gpu = uses_gpu(gm)
     if on_gpu:
         from mlirc.codegen import cuda_prefetch
@@ -121,7 +158,6 @@ def _compile(gm: GraphModule, kind: str, options: Options, report: statistics.Gr
 
         facts = cuda_graph_facts.read_facts(gm, kind)
     stages = pipelines.stages(options.pipeline, on_gpu)
-    parameters = parameter_positions(kind)
     place, compiled = graph_cache.find(gm, parameters, kind, stages, options, report)
     if compiled is None:
         from mlirc.frontend.compile_anew import compile_anew

@@ -54,6 +54,10 @@ class Explanation:
             line(_graph_title(number, graph))
             if graph["fallback"]:
                 continue
+            if graph["pieces"]:
+                for name, (count, why) in graph["aten"].items():
+                    line(f"  {count:4d} ATen calls     {name}: {why}")
+                continue
             if graph["kernels"]:
                 console.print(_kernel_table(graph))
             for name, count in graph["library"].items():
@@ -95,7 +99,12 @@ def _graph_title(number: int, graph: dict[str, Any]) -> str:
         return f"graph {number} ({graph['kind']}): runs in eager: {graph['fallback']}"
     kernels, fusions = _count(len(graph["kernels"]), "kernel"), _count(graph["fusions"], "fusion")
     launches = _count(sum(kernel["launches"] for kernel in graph["kernels"]), "launch", "es")
-    return f"graph {number} ({graph['kind']}): {kernels} in {launches}, {fusions}"
+    if graph["pieces"]:
+        return (
+            f"graph {number} ({graph['kind']}): its sizes depend on data, it is compiled as the {graph['pieces']} next"
+        )
+    piece = "" if graph["piece"] is None else f", piece {graph['piece']}"
+    return f"graph {number} ({graph['kind']}{piece}): {kernels} in {launches}, {fusions}"
 
 
 def _tuned(tuned: dict[str, Any]) -> str:
@@ -204,7 +213,7 @@ class _Observer:
 
     def compile_backward(self, result: Any, older: int) -> None:
         """Run the backward graphs of the call, if it has not done so itself. Gradients go nowhere."""
-        kinds = Counter(graph.kind for graph in statistics.graphs[self.first_graph :] if not graph.fallback)
+        kinds = Counter(graph.kind for graph in statistics.graphs[self.first_graph :] if graph.counts())
         tensors = [t for t in tree_leaves(result) if isinstance(t, torch.Tensor)]
         sources = [t for t in tensors if t.grad_fn is not None and t.grad_fn._sequence_nr() >= older]
         if kinds["forward"] <= kinds["backward"] or not sources:

@@ -1,7 +1,7 @@
 """Import: one FX graph of AOTAutograd becomes a module with one `func.func @graph` of graph-level ops.
 
 Every node's fake tensor says what its result is: dtype, sizes, strides. A rule (dialect.IMPORTS) builds the ops; what has
-no rule, or one that says NotOurs, becomes the op that calls ATen. Nothing that Dynamo captures is refused, but for sizes that depend on data.
+no rule, or one that says NotOurs, becomes the op that calls ATen. A graph whose sizes depend on data comes in pieces (pieces.py).
 """
 
 import logging

@@ -13,6 +13,7 @@ from mlirc.lowering.pipelines import PIPELINES
 MODES = ("default", "reduce-overhead", "max-autotune", "max-autotune-no-cudagraphs")
 CUDA_GRAPH_MODES = ("reduce-overhead", "max-autotune")
 TUNED_MODES = ("max-autotune", "max-autotune-no-cudagraphs")
+WITHOUT_CUDA_GRAPHS = {"reduce-overhead": "default", "max-autotune": "max-autotune-no-cudagraphs"}
 
 
 @dataclass(frozen=True)

@@ -1,9 +1,12 @@
 """PyTorch's symbolic sizes (SymInt, sympy) as size expressions of the dialect."""
 
+from collections.abc import Iterator
 from typing import Any
 
 import sympy
 import torch
+from torch.fx.experimental.symbolic_shapes import ShapeEnv
+from torch.utils._pytree import tree_leaves
 
 from mlirc.dialects import symbols
 from mlirc.dialects.symbols import Int
@@ -15,13 +18,43 @@ _converted: dict[sympy.Expr, Int] = {}
 
 
 def size(value: Any) -> Int:
-    """An int or SymInt as a size expression. Raises UnsupportedGraph for an unbacked symbol or a function that sizes never need."""
+    """An int or SymInt as a size expression. Raises UnsupportedGraph for a function that sizes never need."""
     if isinstance(value, int):
         return value
     if isinstance(value, torch.SymInt):
         known = value.node.maybe_as_int()
-        return known if known is not None else expression(simplest(value.node.expr, value.node.shape_env))
+        if known is not None:
+            return known
+        environment = value.node.shape_env
+        return expression(named(simplest(value.node.expr, environment), environment))
     raise TypeError(f"{value!r} is no size")
+
+
+def named(expr: Any, environment: ShapeEnv) -> Any:
+    """`expr` with the symbols that only data says (u0) as the dialect has them: su0 where it is known not to be negative.
+
+    sympy is not told so: what checks it would be true before any data is there.
+    """
+    unbacked = [s for s in expr.free_symbols if s.name.startswith("u")]
+    if not unbacked:
+        return expr
+    counts = [s for s in unbacked if environment.bound_sympy(s).lower >= 0]
+    return expr.xreplace({s: sympy.Symbol(f"s{s.name}", integer=True) for s in counts})
+
+
+def depends_on_data(gm: torch.fx.GraphModule) -> bool:
+    """Whether a size or an integer in the graph is one that only data says."""
+    values = (s for node in gm.graph.nodes for s in scalars(node.meta.get("val")))
+    return any(symbol.name.startswith("u") for s in values for symbol in s.node.expr.free_symbols)
+
+
+def scalars(value: Any) -> Iterator[Any]:
+    """The symbolic integers and truths in what a node stands for."""
+    for leaf in tree_leaves(value):
+        if isinstance(leaf, torch.Tensor) and leaf.layout is torch.strided:
+            yield from (s for s in (*leaf.shape, *leaf.stride()) if isinstance(s, torch.SymInt))
+        elif isinstance(leaf, (torch.SymInt, torch.SymBool)):
+            yield leaf
 
 
 def expression(expr: sympy.Expr) -> Int:
@@ -34,10 +67,8 @@ def _convert(expr: Any) -> Int:
     if expr.is_Integer:
         return int(expr)
     if expr.is_Symbol:
-        if not expr.name.startswith("s"):
-            raise UnsupportedGraph(
-                f"the size {expr.name} depends on data (.item(), nonzero(), a boolean mask); such graphs run in eager"
-            )
+        if not expr.name.startswith(("s", "u")):
+            raise UnsupportedGraph(f"a size is computed from {expr.name}, a float of the data")
         return symbols.symbol(expr.name)
     if expr.is_Add or expr.is_Mul:
         total: Int = 0 if expr.is_Add else 1

@@ -35,6 +35,9 @@ class GraphReport:
                     it took, the cost model's first), how ("measured", "from the cache", "out of time")
     refused         on a GPU, why cuBLASLt and cuDNN left to ATen what they were asked for, once for each size: it grows as calls meet them
     cuda_graph      in a mode with CUDA graphs: "recorded" once it is, or "not recorded: " and why
+    pieces          of a graph whose sizes depend on data: into how many it is parted (pieces.py), which come next in `graphs`; its
+                    `aten` are the calls between them
+    piece           of such a piece, its number; else None
     """
 
     kind: str
@@ -54,6 +57,12 @@ class GraphReport:
     refused: list[str] = field(default_factory=list)
     fusions: int = 0
     ledger: list[Any] = field(default_factory=list)
+    pieces: int = 0
+    piece: int | None = None
+
+    def counts(self) -> bool:
+        """Whether this is a graph that is compiled, and not a piece of one."""
+        return not self.fallback and self.piece is None
 
 
 _lock = threading.Lock()

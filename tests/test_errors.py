@@ -247,17 +247,19 @@ def test_explain_tells_of_fallbacks():
     assert "runs in eager: pass 'raises' failed" in " ".join(str(told).split())
 
 
-def test_sizes_that_depend_on_data(caplog):
+def test_a_size_without_an_expression(caplog):
     def fn(x):
-        return x.nonzero() * 2
+        n = int(x.sum().item() * 0.5)
+        torch._check(n >= 0)
+        return torch.ones(n) * x[0]
 
-    x = torch.tensor([0, 3, 0, 5])
-    with torch._dynamo.config.patch(capture_dynamic_output_shape_ops=True), torch.no_grad():
+    x = torch.ones(8)
+    with torch._dynamo.config.patch(capture_scalar_outputs=True), torch.no_grad():
         with warnings.catch_warnings(), caplog.at_level(logging.INFO, "mlirc"):
             warnings.simplefilter("error")
             torch.testing.assert_close(compiled(fn)(x), fn(x))
         line = fn.__code__.co_firstlineno + 1
-        why = rf"depends on data .* at aten.nonzero.default \(\S*test_errors.py:{line}\)"
+        why = rf"uses TruncToInt, .* \(\S*test_errors.py:{line}\)"
         (reason,) = statistics.fallbacks
         assert statistics.fallbacks[reason] == 1 and re.search(why, reason)
         assert [record for record in caplog.records if record.name == "mlirc" and re.search(why, record.message)]
