@@ -11,7 +11,7 @@ from torch._functorch._aot_autograd.utils import make_boxed_func
 from torch._subclasses.fake_tensor import unset_fake_temporarily
 from torch.fx import GraphModule
 
-from mlirc.codegen import cuda_prefetch, native_runtime
+from mlirc.codegen import cuda_prefetch, native_runtime, parameter_pages
 from mlirc.frontend import graph_cache
 from mlirc.frontend.absent_gradients import compile_backward, leave_absent, partition
 from mlirc.frontend.attention_masks import drop_known_masks
@@ -48,6 +48,7 @@ def mlirc(
         if compiled is None:
             compiled = compilers.trace(gm, example_inputs)
             trace.finish()
+    parameter_pages.gather(example_inputs)
     # without gradients there is no node to tell, and a tiny graph would feel the call
     return leave_absent(compiled) if torch.is_grad_enabled() else compiled
 
