@@ -6,17 +6,18 @@ from dataclasses import dataclass
 from typing import Any
 
 from mlirc.dialects.symbols import Int
-from mlirc.lowering.winograd_choice import Sizes, few, results_of_tile
+from mlirc.lowering.winograd_choice import Sizes, results_of_tile
 
 FEW_CHANNELS = 16
 FEW_WINDOWS = 4  # of a row
 LARGE_WEIGHTS = 1 << 20  # bytes
 # multiplications: in the time that these take, oneDNN begins; and with few windows in a row, where a tile is not full
 SMALL, SMALL_ROWS = 60_000_000, 8_000_000
+IMAGES = 8  # where nobody knows how many
 BEGIN = 100_000  # ns that a call of oneDNN's takes
-# ns that a multiplication of channels last is faster by: ours; oneDNN's, of images and of weights; in groups of few channels
+# ns that a multiplication of channels last is faster by: ours; oneDNN's, of images and of weights; in groups of few channels, or many
 OURS, LIBRARY, LIBRARY_WEIGHT = 0.005, 0.002, -0.003
-FEW_OF_GROUP, IMAGE_OF_GROUPS, WEIGHT_OF_GROUPS = 8, 0.05, 0.3
+FEW_OF_GROUP, IMAGE_OF_GROUPS, WEIGHT_OF_GROUPS, MANY_OF_GROUP = 8, 0.05, 0.3, -0.003
 # what a thread's stack has room for: elements of a filter, of them in one channel, windows of a row
 MOST_STEPS, MOST_TAPS, MOST_WINDOWS = 8192, 128, 2048
 
@@ -98,7 +99,8 @@ class Choice:
 
     @property
     def products(self) -> int:
-        return math.prod(numbers(self.w)) * self.depth * math.prod(self.result[1:]) * few(self.x[0])
+        images = self.x[0] if isinstance(self.x[0], int) else IMAGES
+        return math.prod(numbers(self.w)) * self.depth * math.prod(self.result[1:]) * images
 
     @property
     def generates_convolution(self) -> bool:
@@ -133,6 +135,8 @@ class Choice:
         for k, (wanted, ours) in enumerate(zip(mask, own, strict=False)):
             if self.groups > 1 and self.w[1] <= FEW_OF_GROUP:  # type: ignore[operator]
                 rate = WEIGHT_OF_GROUPS if k else IMAGE_OF_GROUPS
+            elif self.groups > 1:
+                rate = MANY_OF_GROUP
             else:
                 rate = OURS if ours else LIBRARY_WEIGHT if k else LIBRARY
             gains += (rate * self.products + BEGIN * ours) * wanted
