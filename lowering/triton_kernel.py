@@ -4,7 +4,6 @@ A program goes through its tile in passes, as kernel_schedule.py has them on a C
 need k others before them. A row that fits is held in registers, and there is one pass.
 """
 
-import math
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field, replace
 
@@ -33,6 +32,7 @@ from mlirc.lowering.triton_product import (
 from mlirc.lowering.triton_product_persistent import persistent, write_persistent
 from mlirc.lowering.triton_product_turns import DESCRIPTORS, TILING, fits_in_turns, is_hopper, write_in_turns
 from mlirc.lowering.triton_product_turns import IMPORTS as GLUON
+from mlirc.lowering.triton_programs import bind_programs, counts_of
 from mlirc.lowering.triton_schedule import Schedule, Tile, make_schedule
 
 IMPORTS = "import triton\nimport triton.language as tl\n"
@@ -79,7 +79,7 @@ def triton_kernel(
     schedule = change(schedule) if change else schedule
     e = Emitter(kernel, schedule, index_dtype(kernel, schedule, infos))
     _body(e)
-    return finished(e, name, infos, aligned, names, symbols.product(_counts(schedule)))
+    return finished(e, name, infos, aligned, names, symbols.product(counts_of(schedule)))
 
 
 def product_kernel(
@@ -104,7 +104,7 @@ def product_kernel(
     else:
         write_product(e, product, tiling)
         _store(e, product.kernel.outputs)
-    grid = programs if plan else symbols.product(_counts(e.schedule))
+    grid = programs if plan else symbols.product(counts_of(e.schedule))
     made = finished(e, name, infos, aligned, product.kernel.symbols, grid, {STEPS: tiling.steps})
     return replace(made, num_stages=tiling.num_stages, scratch=plan.scratch if plan else 0)
 
@@ -148,19 +148,11 @@ def index_dtype(kernel: Kernel, schedule: Schedule, infos: list[TensorInfo]) -> 
     return torch.int32 if all(isinstance(n, int) and n <= LARGEST for n in sizes) else torch.int64
 
 
-def _counts(schedule: Schedule) -> list[Int]:
-    """How many programs there are along each tile dimension and each axis outside of the tile."""
-    counts = [symbols.floordiv(t.size + t.block - 1, t.block) for t in schedule.tiles if t.name != "r"]
-    if schedule.rows > 1:
-        counts[0] = symbols.floordiv(counts[0] + schedule.rows - 1, schedule.rows)
-    return counts + [a.size for a in schedule.programs]
-
-
 # ---- the body
 
 
 def _body(e: Emitter) -> None:
-    _bind_programs(e)
+    bind_programs(e)
     row = next((tile for tile in e.schedule.tiles if tile.name == "r"), None)
     if e.schedule.rows > 1:
         _in_turn(e, e.schedule.tiles[0])
@@ -170,59 +162,6 @@ def _body(e: Emitter) -> None:
         _at_once(e)
     else:
         _in_passes(e, row)
-
-
-def _bind_programs(e: Emitter) -> None:
-    """The program's number, taken apart: its block of each tile dimension, and its point of each other axis."""
-    tiles = [t for t in e.schedule.tiles if t.name != "r"]
-    parts: list[Tile | str] = [*(a.name for a in e.schedule.programs), *tiles]
-    counts = _counts(e.schedule)
-    sizes = counts[len(tiles) :] + counts[: len(tiles)]
-    number = "tl.program_id(0)" + ("" if e.indices.narrow else ".to(tl.int64)")
-    if len(parts) > 1:
-        e.lines.add(f"program = {number}")
-        number = "program"
-    if (chunk := _chunk(e.schedule)) is not None:
-        down, across = (
-            f"program // {chunk} % {counts[0]}",
-            f"program // {chunk * counts[0]} * {chunk} + program % {chunk}",
-        )
-        if chunk == 1:
-            down, across = f"program % {counts[0]}", f"program // {counts[0]}"
-        _bind_block(e, tiles[0], down)
-        _bind_block(e, tiles[1], across)
-        return
-    for k in reversed(range(len(parts))):
-        part, text = parts[k], number
-        if k > 0:
-            size = e.indices.number(sizes[k])
-            text = f"{number} % {size}"
-        if isinstance(part, Tile):
-            _bind_block(e, part, text)
-        else:
-            e.lines.add(f"{part} = {text}")
-            e.indices.known[part,] = Value(part, e.indices.dtype)
-        if k > 0:
-            e.lines.add(f"program = program // {e.indices.number(sizes[k])}")
-
-
-def _bind_block(e: Emitter, tile: Tile, number: str) -> None:
-    """The points of the block of a tile dimension that has this number."""
-    place = f"({number})" if " " in number else number
-    if tile.name == "y" and e.schedule.rows > 1:
-        e.lines.add(f"first = {place} * {e.schedule.rows}")
-    else:
-        e.bind(tile, f"{place} * {e.block_name(tile)}" if tile in e.blocks else number)
-
-
-def _chunk(schedule: Schedule) -> int | None:
-    """Blocks of x that are gone through for all of y before the next ones are; None where all are."""
-    counts = [n for n in _counts(schedule) if isinstance(n, int)]
-    if not schedule.chunk or len(counts) != 2:
-        return None
-    down, across = counts
-    chunk = math.gcd(schedule.chunk, across)
-    return chunk if chunk < across and down > 1 else None
 
 
 def _at_once(e: Emitter) -> None:
