@@ -12,6 +12,7 @@ from mlirc.dialects.ops.attention import Attention
 from mlirc.dialects.tensor_types import info_of, type_of
 from mlirc.lowering import boxes
 from mlirc.lowering.boxes import Box, Span
+from mlirc.lowering.fusion_cost import points
 from mlirc.lowering.ledger import Ledger
 from mlirc.lowering.moved_views import may_move, move
 from mlirc.lowering.source_lines import source_line
@@ -77,6 +78,8 @@ class _Parts:
         box = self.wanted(op)
         if box is None and isinstance(op, View):
             box = boxes.whole(info_of(op.out).shape)
+            if points(boxes.sizes(box)) == points(info_of(op.x).shape):
+                return  # it reads all
         if box is None:
             return
         self.boxes[op.operation] = box
