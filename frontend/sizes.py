@@ -14,6 +14,8 @@ from mlirc.dialects.tensor_info import DTYPE_TEXT, TensorInfo
 from mlirc.frontend.errors import UnsupportedGraph
 from mlirc.frontend.size_equalities import simplest
 
+SHORT = 1024
+
 _converted: dict[sympy.Expr, Int] = {}
 
 
@@ -98,7 +100,29 @@ def _convert(expr: Any) -> Int:
         return result
     if name in ("Identity", "CeilToInt", "FloorToInt", "TruncToInt") and expr.args[0].is_integer:
         return expression(expr.args[0])
+    scaled = _scaled(expr.args[0]) if name in ("CeilToInt", "FloorToInt", "TruncToInt") else None
+    if scaled is not None:
+        value, over = scaled
+        return symbols.floordiv(value + over - 1 if name == "CeilToInt" else value, over)
     raise UnsupportedGraph(f"the size {expr} uses {name}, which size expressions do not have (+ - * // % max min)")
+
+
+def _scaled(expr: Any) -> tuple[Int, int] | None:
+    """(value, over) where a product of floats is value/over, exactly and not negative: 1.5*ToFloat(s0) is 3*s0 over 2."""
+    factor: Any = sympy.Rational(1)
+    value: Int | None = None
+    parts: Any = sympy.Mul.make_args(expr)
+    for part in parts:
+        if part.is_Float or part.is_Rational:
+            factor *= sympy.Rational(float(part))
+        elif type(part).__name__ == "ToFloat" and value is None:
+            value = expression(part.args[0])
+        else:
+            return None
+    short = 0 < factor.p < SHORT and factor.q < SHORT  # so that a float holds the product of it and any size
+    if value is None or not short or not symbols.known_nonnegative(value):
+        return None
+    return value * factor.p, factor.q
 
 
 def tensor_info(fake: torch.Tensor) -> TensorInfo:

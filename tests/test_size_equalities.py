@@ -4,9 +4,12 @@ import pytest
 import sympy
 import torch
 from torch import nn
-from torch.utils._sympy.functions import FloorDiv
+from torch.utils._sympy.functions import CeilToInt, FloorDiv, FloorToInt, ToFloat, TruncToInt
 
+from mlirc.dialects.symbols import parse
+from mlirc.frontend.errors import UnsupportedGraph
 from mlirc.frontend.size_equalities import _remainder, _solved
+from mlirc.frontend.sizes import expression
 
 
 @pytest.mark.parametrize("training", [False, True])
@@ -89,3 +92,24 @@ def test_places_in_a_row_that_become_an_image():
         x = torch.randn(2, height * width, 8, requires_grad=True)
         made, expected = (torch.autograd.grad(f(x, height, width).sum(), x)[0] for f in (compiled, program))
         torch.testing.assert_close(made, expected, rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.parametrize(
+    ("rounding", "scale", "expected"),
+    [
+        (TruncToInt, 2.0, "2*s0"),
+        (TruncToInt, 1.5, "(3*s0)//2"),
+        (FloorToInt, 0.25, "s0//4"),
+        (CeilToInt, 0.5, "(s0 + 1)//2"),
+        (TruncToInt, 0.3, None),
+        (TruncToInt, -1.0, None),
+    ],
+)
+def test_a_size_times_a_float(rounding, scale, expected):
+    """As of an image that is enlarged by a scale. 0.3 has no short binary form: its products are rounded."""
+    size = rounding(sympy.Float(scale) * ToFloat(sympy.Symbol("s0", integer=True, positive=True)), evaluate=False)
+    if expected is None:
+        with pytest.raises(UnsupportedGraph):
+            expression(size)
+    else:
+        assert expression(size) == parse(expected)
