@@ -24,6 +24,7 @@ from collections.abc import Callable
 
 from mlirc.dialects.symbols import Int
 from mlirc.lowering.cpu_target import CpuTarget
+from mlirc.lowering.product_fetching import RUN, Ahead, Fetch, fetches
 from mlirc.lowering.product_function import ProductWriter
 from mlirc.lowering.product_groups import Groups, Range
 from mlirc.lowering.product_match import Product
@@ -54,6 +55,7 @@ class BlockedWriter(ProductWriter):
     side      of rows that lay transposed: elements from step to step, a power of two
     row_room  of packed rows: elements for each
     direct    where the result is the product as it is: elements from row to row; tiles are then computed where it lies
+    fetches   whether tiles ask for the rows of the next block, and for the columns that are packed next: with AVX-512
     """
 
     def __init__(self, product: Product, name: str, target: CpuTarget):
@@ -83,6 +85,7 @@ class BlockedWriter(ProductWriter):
         if self.part and not self.one_block:
             share = max(1, min(share, TILE_BYTES // (self.part * self.width * 4)))
         self.group = share
+        self.fetches = fetches(self.target) and self.p.plain is not None and not self.turns and self.steps > 0
 
     def even_part(self, most: int) -> int:
         """Rows of a part, at most so many, if they are several blocks."""
@@ -110,6 +113,11 @@ class BlockedWriter(ProductWriter):
     def shares_panels(self) -> bool:
         rows = self.p.m_size
         return not isinstance(rows, int) or rows <= self.p.n_size
+
+    @property
+    def run(self) -> int:
+        """Bytes of the runs that tiles fetch."""
+        return RUN if self.one_block else 4 * self.steps
 
     # ---- loops
 
@@ -199,19 +207,20 @@ class BlockedWriter(ProductWriter):
         if self.p.plain is not None:
             self.pack_panels(self.p.plain, k, steps, panels)
 
-        def tile(row: Value, size: int, a: Rows, number: Value) -> None:
+        def tile(row: Value, size: int, a: Rows, number: Value, fetch: Fetch | None = None) -> None:
             panel = self.panel_at(number, panels[0], k)
             if self.one_block:
-                self.whole_or_rest(number, lambda columns: self.whole_tile(row, size, a, number, panel, columns))
+                self.whole_or_rest(number, lambda columns: self.whole_tile(row, size, a, number, panel, columns, fetch))
                 return
-            to = self.waiting(row, size, number, rows[0], panels[0])
-            self.multiply_tile((size, self.width), a, panel, to, steps, adds=e.index.ne(k, e.i64(0)))
+            to, adds = self.waiting(row, size, number, rows[0], panels[0]), e.index.ne(k, e.i64(0))
+            self.multiply_tile((size, self.width), a, panel, to, steps, None, adds, fetch, self.run if fetch else 0)
 
         def block(row: Value, size: int) -> None:
             a = self.some_rows(row, size, k, steps)
+            ahead = Ahead(self, (row, size), (k, steps), rows, panels) if self.fetches else None
 
             def panel(number: Value, state: list[Value]) -> list[Value]:
-                tile(row, size, a, number)
+                tile(row, size, a, number, ahead and ahead.fetch(number))
                 return state
 
             e.loop(*panels, e.i64(1), [], [], panel)
@@ -225,20 +234,23 @@ class BlockedWriter(ProductWriter):
         else:
             self.row_blocks(rows, block)
 
-    def whole_tile(self, row: Value, size: int, a: Rows, number: Value, panel: Value, columns: int) -> None:
+    def whole_tile(
+        self, row: Value, size: int, a: Rows, number: Value, panel: Value, columns: int, fetch: Fetch | None
+    ) -> None:
         """All steps of a tile, and its epilogue."""
         e, b, steps = self.e, self.e.index, self.e.i64(self.steps)
+        run = self.run if fetch else 0
         if self.direct is None or columns < self.width:
             width = -(-columns // self.lanes) * self.lanes
             self.prefetch(row, size, number)
-            self.multiply_tile((size, width), a, panel, e.env["tile"], steps)
+            self.multiply_tile((size, width), a, panel, e.env["tile"], steps, fetch=fetch, run=run)
             self.epilogue(row, size, number, [e.env["tile"]], columns)
             return
         (output,) = self.p.kernel.outputs
         apart = e.integer(self.direct)
         place = b.add(b.mul(row, apart), b.mul(number, e.i64(self.width)))
         to = self.advance(e.env["base", output.access.operand], b.add(place, e.integer(output.access.address.rest)))
-        self.multiply_tile((size, self.width), a, panel, to, steps, apart)
+        self.multiply_tile((size, self.width), a, panel, to, steps, apart, fetch=fetch, run=run)
 
     def prefetch(self, row: Value, size: int, number: Value) -> None:
         """What the epilogue will read and write of a tile: short runs far apart, which no processor foresees."""
@@ -277,8 +289,8 @@ class BlockedWriter(ProductWriter):
             stays = b.lt(k_then, e.integer(self.p.k.size))
             then = b.select(stays, panels[0], then)
             start = self.advance(start, b.select(stays, b.mul(k_then, e.integer(strides[1])), e.i64(0)))
-        after = self.advance(start, b.mul(b.mul(then, e.i64(self.width)), e.integer(strides[0])))
-        self.packer.panels(base, strides, panels, self.p.n_size, steps, e.env["panels"], after)
+        self.after = self.advance(start, b.mul(b.mul(then, e.i64(self.width)), e.integer(strides[0])))
+        self.packer.panels(base, strides, panels, self.p.n_size, steps, e.env["panels"], self.after)
 
     def some_rows(self, row: Value, size: int, k: Value, steps: Value) -> Rows:
         """A block's rows, which lie along k, for some steps from `k` on: packed or where they are."""

@@ -22,8 +22,9 @@ from mlirc.lowering.kernel_emitter import Emitter
 from mlirc.lowering.kernel_function import _LIBGOMP, _PART, KernelText, _decode, _entry, _load_words, _part
 from mlirc.lowering.kernel_memory import store
 from mlirc.lowering.kernel_threads import Split
+from mlirc.lowering.product_fetching import Fetch
 from mlirc.lowering.product_match import Product
-from mlirc.lowering.product_tile import TYPES, Floats, Pairs, Tile
+from mlirc.lowering.product_tile import Floats, Pairs, Tile
 from mlirc.lowering.vector_builder import Value
 
 GROUP_BYTES = 512 << 10  # of panels: half of a second-level cache
@@ -207,16 +208,19 @@ class ProductWriter:
         steps: Value,
         apart: Value | None = None,
         adds: Value | None = None,
+        fetch: Fetch | None = None,
+        run: int = 0,
     ) -> None:
         """to = rows @ panel, or += where `adds` holds. rows: the address, and the strides from row to row and from step
-        to step; apart: from row to row of the result, as in a tile's scratch unless it is given."""
+        to step; apart: from row to row of the result, as in a tile's scratch unless it is given; fetch: what else it
+        asks for, in runs of so many bytes."""
         e = self.e
         lda, ka = (e.text.constant_values.get(stride) for stride in rows[1:])
-        made = Tile(*shape, self.width, self.lanes, self.factors, lda, ka)  # type: ignore[arg-type]  # they are integers
-        tile = self.tiles.setdefault((shape, lda, ka), made)
+        made = Tile(*shape, self.width, self.lanes, self.factors, lda, ka, run)  # type: ignore[arg-type]  # integers
+        tile = self.tiles.setdefault((shape, lda, ka, run), made)
         adds = adds or e.builder(torch.bool).constant(False, torch.bool)
-        arguments = [*rows, panel, to, apart or e.i64(self.width), steps, adds]
-        e.lines.append(f"llvm.call @{tile.name(self.name)}({', '.join(arguments)}) : {TYPES}")
+        arguments = [*rows, panel, to, apart or e.i64(self.width), steps, adds, *(fetch or ())]
+        e.lines.append(f"llvm.call @{tile.name(self.name)}({', '.join(arguments)}) : {tile.types}")
 
     def tile_strides(self, size: int, lda: Value) -> tuple[Value, Value]:
         """Those of the rows that a tile's function gets, from row to row and from step to step: packed ones or not."""

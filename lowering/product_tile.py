@@ -8,6 +8,8 @@ tile takes `width`; rows of `c` are `ldc` float32 apart, and added to where `add
 
 Strides of `a` that are known are part of the code: every element then has an address without arithmetic, which on Intel's
 processors would take turns with the products.
+
+A tile that fetches has three more arguments, %next, %apart and %rate: see product_fetching.py.
 """
 
 from dataclasses import dataclass
@@ -15,6 +17,8 @@ from dataclasses import dataclass
 BLOCK = 256  # products that are summed before they are added to the tile
 ARGUMENTS = "%a: !llvm.ptr, %lda: i64, %ka: i64, %b: !llvm.ptr, %c: !llvm.ptr, %ldc: i64, %all: i64, %adds: i1"
 TYPES = "(!llvm.ptr, i64, i64, !llvm.ptr, !llvm.ptr, i64, i64, i1) -> ()"
+FETCHING_ARGUMENTS = f"{ARGUMENTS}, %next: !llvm.ptr, %apart: i64, %rate: i64"
+FETCHING_TYPES = TYPES.replace("i1)", "i1, !llvm.ptr, i64, i64)")
 
 
 class Floats:
@@ -75,7 +79,8 @@ class PairsOfElements(Pairs):
 
 @dataclass(frozen=True)
 class Tile:
-    """rows x width sums, `lanes` to a vector. lda, ka: the strides of `a`, if known."""
+    """rows x width sums, `lanes` to a vector. lda, ka: the strides of `a`, if known; run: bytes of the runs of memory that
+    it fetches, 0 where it fetches none."""
 
     rows: int
     width: int
@@ -84,10 +89,16 @@ class Tile:
     factors: Floats | Pairs
     lda: int | None = None
     ka: int | None = None
+    run: int = 0
 
     def name(self, kernel: str) -> str:
         strides = "".join(f"_{n}" for n in (self.lda, self.ka) if n is not None)
-        return f"{kernel}_tile{self.rows}x{self.width}{strides}"
+        return f"{kernel}_tile{self.rows}x{self.width}{strides}{f'_fetching{self.run}' * bool(self.run)}"
+
+    @property
+    def types(self) -> str:
+        """The type of its function."""
+        return FETCHING_TYPES if self.run else TYPES
 
     @property
     def vectors(self) -> int:
@@ -101,7 +112,7 @@ class Tile:
         first = [(0, i, j) for i in range(self.rows) for j in range(self.vectors)]
         cells = [(u, i, j) for u in range(unroll) for _, i, j in first]
         out = [
-            f"llvm.func internal @{self.name(kernel)}({ARGUMENTS}) {{",
+            f"llvm.func internal @{self.name(kernel)}({FETCHING_ARGUMENTS if self.run else ARGUMENTS}) {{",
             f"%zero = arith.constant dense<0.0> : {vector}",
             "%k0 = arith.constant 0 : i64\n%one = arith.constant 1 : i64",
             f"%step = arith.constant {unroll} : i64\n%block = arith.constant {self.factors.block} : i64",
@@ -170,6 +181,8 @@ class Tile:
             place = f"%{tag}bk[{j * self.lanes}]"
             out.append(f"%{tag}bp{j} = llvm.getelementptr {place} : (!llvm.ptr) -> !llvm.ptr, {factors.panel}")
             factors.load_columns(out, f"%{tag}b{j}", f"%{tag}bp{j}", self.lanes)
+        if self.run and not u:
+            self.fetch(out, k, tag)
         for i in range(self.rows):
             place = f"%a{i}[%{tag}ko] : (!llvm.ptr, i64) -> !llvm.ptr, {factors.element}"
             out.append(f"%{tag}ap{i} = llvm.getelementptr {place}")
@@ -177,3 +190,16 @@ class Tile:
             for j in range(self.vectors):
                 factors.multiply(out, f"%{tag}n{i}_{j}", f"%{tag}av{i}", f"%{tag}b{j}", names[u, i, j], self.lanes)
                 names[u, i, j] = f"%{tag}n{i}_{j}"
+
+    def fetch(self, out: list[str], k: str, tag: str) -> None:
+        """Asks for the line of step `k`."""
+        out.append(f"%{tag}shift = arith.constant {self.run.bit_length() - 1} : i64")
+        out.append(f"%{tag}mask = arith.constant {self.run - 1} : i64\n%{tag}pos = arith.muli {k}, %rate : i64")
+        out.append(f"%{tag}which = arith.shrui %{tag}pos, %{tag}shift : i64")
+        out.append(f"%{tag}inside = arith.andi %{tag}pos, %{tag}mask : i64")
+        out.append(
+            f"%{tag}far = arith.muli %{tag}which, %apart : i64\n%{tag}off = arith.addi %{tag}far, %{tag}inside : i64"
+        )
+        out.append(f"%{tag}line = llvm.getelementptr %next[%{tag}off] : (!llvm.ptr, i64) -> !llvm.ptr, i8")
+        hint = "<{cache = 1 : i32, hint = 2 : i32, rw = 0 : i32}>"
+        out.append(f'"llvm.intr.prefetch"(%{tag}line) {hint} : (!llvm.ptr) -> ()')

@@ -17,10 +17,11 @@ from collections.abc import Callable
 import torch
 
 from mlirc.lowering.cpu_target import CpuTarget
+from mlirc.lowering.product_fetching import RUN, Fetch, Runs, fetches
 from mlirc.lowering.product_function import panel_width, row_block
 from mlirc.lowering.product_groups import Groups
 from mlirc.lowering.product_match import Product
-from mlirc.lowering.product_tile import TYPES, Floats, Pairs, Tile
+from mlirc.lowering.product_tile import Floats, Pairs, Tile
 from mlirc.lowering.product_units import Range, UnitsWriter
 from mlirc.lowering.product_vectors import F32
 from mlirc.lowering.vector_builder import Value
@@ -39,6 +40,7 @@ class TurnedWriter(UnitsWriter):
     full    columns of a tile; a unit is one tile's or, where that has fewer columns than a vector lanes, several
     steps   along k, of a block; `room` is what a packed panel has room for: whole vectors of them
     part    panels that are packed at a time; `wait` units of their tiles wait for the next block
+    fetches whether tiles ask for the next unit's columns, which lie in one piece: with AVX-512
     """
 
     def __init__(self, product: Product, name: str, target: CpuTarget):
@@ -57,6 +59,8 @@ class TurnedWriter(UnitsWriter):
             self.part = -(-panels // -(-panels // self.part))
         tile = self.part * self.lanes * self.panel * 4
         self.wait = max(1, min(self.units, TILE_BYTES // tile))
+        in_one_piece = self.columns_apart == k and not self.copies and product.dtype == F32
+        self.fetches = fetches(target) and self.one_block and in_one_piece and self.room > 0
 
     def evict_each_other(self) -> bool:
         """Whether a tile's columns fall into too few lines of the first-level cache."""
@@ -94,13 +98,14 @@ class TurnedWriter(UnitsWriter):
             ticket, before = state
             within = first, b.minimum(b.add(first, e.i64(self.part)), panels[1])
             self.pack(e.i64(0), self.k, within)
-            ticket = groups.round(ticket, before, lambda units, then: self.whole_k(units, within))
+            ticket = groups.round(ticket, before, lambda units, then: self.whole_k(units, within, then))
             return [ticket, b.add(before, groups.tickets)]
 
         e.loop(*panels, e.i64(self.part), [groups.take(), e.i64(0)], ["i64", "i64"], part)
 
-    def whole_k(self, units: Range, panels: Range) -> None:
-        """These units, all of k, with panels that are packed."""
+    def whole_k(self, units: Range, panels: Range, then: Value) -> None:
+        """These units, all of k, with panels that are packed; `then` is the first unit of the next."""
+        self.then = then
         self.block(self.e.i64(0), self.k, units, panels, lambda unit, panel: self.e.env["tile"], finish=True)
 
     def multiply(self, units: Range, panels: Range) -> None:
@@ -112,7 +117,7 @@ class TurnedWriter(UnitsWriter):
                 self.each(units, lambda start: self.blocks_of_k(start, units, within), self.wait)
                 return
             self.pack(e.i64(0), self.k, within)
-            self.whole_k(units, within)
+            self.whole_k(units, within, units[1])
 
         self.each(panels, part, self.part)
 
@@ -152,7 +157,8 @@ class TurnedWriter(UnitsWriter):
 
             def panel(which: Value) -> None:
                 to = tile(number, which)
-                self.tiles_of(number, which, a, along, self.panel_at(which, panels[0]), to, steps)
+                fetch = self.next_columns(number, units, which, panels) if self.fetches else None
+                self.tiles_of(number, which, a, along, self.panel_at(which, panels[0]), to, steps, fetch)
                 if finish:
                     self.finish(number, which, to)
 
@@ -178,12 +184,31 @@ class TurnedWriter(UnitsWriter):
         }
         return sorted(needed, reverse=True)
 
-    def tiles_of(self, unit: Value, panel: Value, a: Value, along: Value, rows: Value, to: Value, steps: Value) -> None:
+    def next_columns(self, unit: Value, units: Range, panel: Value, panels: Range) -> Fetch:
+        """What a unit's tile with a panel fetches: its share of the next unit's columns."""
+        e, b = self.e, self.e.index
+        after = b.add(unit, e.i64(1))
+        after = b.minimum(b.select(b.lt(after, units[1]), after, self.then), e.i64(self.units - 1))
+        start, _ = self.columns_at(after, e.i64(0))
+        runs = Runs(start, e.i64(RUN), e.i64(-(-4 * self.unit * self.along // RUN)))
+        return runs.share(e, b.sub(panel, panels[0]), b.sub(panels[1], panels[0]), self.steps)
+
+    def tiles_of(
+        self,
+        unit: Value,
+        panel: Value,
+        a: Value,
+        along: Value,
+        rows: Value,
+        to: Value,
+        steps: Value,
+        fetch: Fetch | None = None,
+    ) -> None:
         """A unit's columns times a panel of rows."""
         left = self.rows_of(panel)
 
         def columns(width: int) -> None:
-            self.whole_or_rest(unit, lambda size: self.calls(size, width, a, along, rows, to, steps))
+            self.whole_or_rest(unit, lambda size: self.calls(size, width, a, along, rows, to, steps, fetch))
 
         def choose_width(widths: list[int]) -> None:
             if len(widths) == 1:
@@ -194,19 +219,29 @@ class TurnedWriter(UnitsWriter):
 
         choose_width(self.widths())
 
-    def calls(self, size: int, width: int, a: Value, along: Value, rows: Value, to: Value, steps: Value) -> None:
+    def calls(
+        self,
+        size: int,
+        width: int,
+        a: Value,
+        along: Value,
+        rows: Value,
+        to: Value,
+        steps: Value,
+        fetch: Fetch | None,
+    ) -> None:
         e, b = self.e, self.e.index
         for first in range(0, size, self.full):
-            tile = self.tile(min(self.full, size - first), width)
+            tile = self.tile(min(self.full, size - first), width, RUN if fetch else 0)
             here = self.at(a, b.mul(along, e.i64(first * (4 if self.copies else self.step))))
             there = self.at(to, e.i64(first * self.panel * 4))
             adds = e.builder(torch.bool).constant(not self.one_block, torch.bool)
-            arguments = [here, along, e.i64(1), rows, there, e.i64(self.panel), steps, adds]
-            e.lines.append(f"llvm.call @{tile.name(self.name)}({', '.join(arguments)}) : {TYPES}")
+            arguments = [here, along, e.i64(1), rows, there, e.i64(self.panel), steps, adds, *(fetch or ())]
+            e.lines.append(f"llvm.call @{tile.name(self.name)}({', '.join(arguments)}) : {tile.types}")
 
-    def tile(self, rows: int, width: int) -> Tile:
+    def tile(self, rows: int, width: int, run: int) -> Tile:
         factors = Pairs() if self.pairs else Floats()
-        made = Tile(rows, width, self.panel, min(self.lanes, width), factors, self.along, 1)
+        made = Tile(rows, width, self.panel, min(self.lanes, width), factors, self.along, 1, run)
         return self.tiles.setdefault((rows, width), made)
 
     def finish(self, unit: Value, panel: Value, tile: Value) -> None:
