@@ -15,6 +15,7 @@ from mlirc.frontend.errors import UnsupportedGraph
 from mlirc.frontend.size_equalities import simplest
 
 SHORT = 1024
+"""What a fraction's numerator and denominator are below, so that a float holds it times any size."""
 
 _converted: dict[sympy.Expr, Int] = {}
 
