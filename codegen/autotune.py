@@ -265,6 +265,7 @@ def _known(job: _Job, device: str, folder: CacheFolder | None) -> Tuned | None:
     for step in way:  # choices are made of their neighbours
         choice = job.choices.get(step)
         if choice is None:
+            job.choices, job.expanded = {}, set()
             return None
         for near in job.candidates.near(choice):
             job.choices.setdefault(describe(near), near)
@@ -276,7 +277,10 @@ def _keep(job: _Job, device: str, folder: CacheFolder | None) -> None:
     key = _key(job, device)
     if key is None:
         return
-    way = [text for text in job.choices if text in job.expanded and text != job.best] + [job.best]
+    way = [
+        *(text for text in job.choices if text in job.expanded),
+        job.best,
+    ]  # others may be neighbours of the best alone
     _chosen[key] = (way, _finite(job.times))
     if folder:
         folder.put(KIND, [key], Entry({"way": way, "microseconds": _finite(job.times)}))

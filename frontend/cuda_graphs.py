@@ -10,8 +10,10 @@ results   of an inference graph are lent: while anybody holds one, its recording
           copies its results out, but not what it saves for its backward graph: while anybody still holds that, it runs
           without its recording. So nothing of a recording is ever seen to change. Only who reads a result in another
           stream has to hold it until that is waited for: Tensor.record_stream cannot be seen here
-memory    recordings of inference graphs of a GPU share one pool, since between replays nothing in it is in use; forward and
-          backward graphs have a pool each
+memory    recordings of inference graphs of a GPU share one pool, since between replays nothing in it is in use; those of forward
+          and backward graphs, and those that lend, have a pool each: a result in what another recording uses for its
+          intermediate results would be overwritten by that one's replay. Where those take more than LEAST and more than
+          the results, which are then soon copied, nothing is lent
 
 A graph that cannot be recorded says why (`mlirc.explain`, and the log at level INFO) and runs as in mode "default".
 """
@@ -35,6 +37,7 @@ WARM_UP = 2  # calls of a combination of sizes before it is recorded: libraries 
 MOST_SIZES = 16  # combinations that are recorded; more run without
 MOST_ATTEMPTS = 3  # recordings of one combination, because inputs thought to stay moved
 LENDING = 2  # recordings of one combination that lend their results: a caller mostly holds one until the next is there
+LEAST = 64 << 20  # bytes that a recording that lends may take beside its results, and does not share with others
 
 Call = Callable[[list], list]
 _pools: dict[int, "Pool"] = {}
@@ -94,6 +97,7 @@ class Sizes:
     """One combination of sizes: calls so far, where inputs were at the last one, those that moved, its recordings.
 
     most   recordings that there may be
+    lends  whether their results may be lent
     """
 
     calls: int = 0
@@ -102,6 +106,7 @@ class Sizes:
     attempts: int = 0
     recordings: list[Recording] = field(default_factory=list)
     most: int = LENDING + 1
+    lends: bool = True
 
 
 class Recorded:
@@ -193,19 +198,27 @@ class Recorded:
         graph = torch.cuda.CUDAGraph()
         generator = torch.cuda.default_generators[facts.device]
         state = generator.clone_state()
+        lends = self.kind == "inference" and sizes.lends and len(sizes.recordings) < LENDING
         with torch.cuda.device(facts.device):
-            pool = self.pool()
+            pool = Pool() if lends or self.kind != "inference" else self.shared_pool()
             try:
                 with capture(graph, pool.handle):
+                    before = torch.cuda.memory_reserved()
                     results = self.run(given)
+                    taken = torch.cuda.memory_reserved() - before
             except RuntimeError as error:
                 self.say(str(error).strip().partition("\n")[0])
                 generator.graphsafe_set_state(state)  # the one in use still waits for the recording's end
                 torch.cuda.synchronize()
                 return None
+        made = [x for k, x in enumerate(results) if isinstance(x, torch.Tensor) and k not in self.aliases]
+        lent = sum(x.untyped_storage().nbytes() for x in made)
+        if lends and taken - lent > max(lent, LEAST):
+            sizes.lends = False
+            del graph, results, made, pool
+            return self.record(inputs, sizes)
         self.report.cuda_graph = "recorded"
         views = {k: (results[k].data_ptr() - starts[i]) // results[k].element_size() for k, i in self.aliases.items()}
-        lends = self.kind == "inference" and len(sizes.recordings) < LENDING
         shared = {}
         for k, x in enumerate(results):
             if isinstance(x, torch.Tensor) and k not in self.aliases and (lends or k not in facts.kept):
@@ -213,9 +226,7 @@ class Recorded:
                 shared[k] = storage, torch._C._storage_Use_Count(storage), x.data_ptr()
         return Recording(graph, pool, addresses, copies, results, views, kept, shared)
 
-    def pool(self) -> Pool:
-        if self.kind != "inference":
-            return Pool()
+    def shared_pool(self) -> Pool:
         if self.facts.device not in _pools:
             _pools[self.facts.device] = Pool()
         return _pools[self.facts.device]

@@ -225,3 +225,26 @@ def test_another_stream():
         result = call(x)
     stream.synchronize()
     torch.testing.assert_close(result, (x * 2 + 1).sum(0))
+
+
+@pytest.mark.parametrize("rows", [64, 1 << 15])
+def test_what_is_held_is_in_no_recordings_way(rows):
+    """Recordings use memory again and again for what they compute on the way; nobody's result lies there, not another graph's either."""
+    w = cuda(1024, 1024) * 0.04
+
+    def on_the_way(x):
+        for _ in range(3):
+            x = torch.relu(x @ w)
+        return x
+
+    programs = [lambda x: on_the_way(x).sum(0), lambda x: on_the_way(x)[:, :64] * 2, lambda x: on_the_way(x).amax(1)]
+    calls = [compiled(program) for program in programs]
+    held = []
+    with torch.no_grad():
+        for _ in range(8):
+            for program, call in zip(programs, calls, strict=True):
+                x = cuda(rows, 1024)
+                held = [*held[-4:], (call(x), program(x))]
+                for result, want in held:
+                    torch.testing.assert_close(result, want, rtol=1e-3, atol=1e-3 * want.abs().max().item())
+    assert said() == ["recorded"] * len(programs)

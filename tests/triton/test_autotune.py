@@ -105,6 +105,26 @@ def test_what_is_not_faster_in_turns_is_not_chosen():
         assert attribute_value(kernel.attributes["num_warps"]) == 2 and found.microseconds[found.chosen] == 80
 
 
+def test_a_choice_on_the_way_to_others_is_found_again():
+    """What seemed faster, and was reached by what is chosen in the end, is no way to it."""
+    with context():
+        clock = Clock(far, really=lambda kernel: 10.0 if kernel.constants["XBLOCK"] == 2048 else 1000.0)
+        (found,), module = tuned(clock)
+        wanted = text(module)
+        assert found.how == "measured" and "2048" in found.chosen
+        (again,), module = tuned(clock)
+        assert text(module) == wanted and again.how == "from the cache"
+
+
+def test_what_is_known_of_other_choices_is_measured_anew():
+    with context():
+        (found,), _ = tuned(Clock(far))
+        (key,) = autotune._chosen
+        autotune._chosen[key] = (["no choice"], {})
+        (again,), _ = tuned(Clock(far))
+        assert again.how == "measured" and again.chosen == found.chosen
+
+
 def test_what_does_not_compile_is_not_chosen():
     with context():
         (found,), module = tuned(Clock(far, refused=(8, 16)))
