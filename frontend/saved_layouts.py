@@ -16,7 +16,7 @@ from torch.fx import GraphModule, Node
 from mlirc.dialects.symbols import symbol
 from mlirc.frontend.cuda_graph_facts import returned_to_user, storage
 from mlirc.lowering.convolution_choice import Choice, along, choice_of_slices, wide
-from mlirc.lowering.convolution_regions import Regions
+from mlirc.lowering.joined_images import Regions
 
 aten = torch.ops.aten
 FORMATS = {4: torch.channels_last, 5: torch.channels_last_3d}

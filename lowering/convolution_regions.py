@@ -1,44 +1,16 @@
 """Which convolutions of a graph lie channels last: those of a region that images go through in one order, all or none."""
 
-from collections import defaultdict
-from collections.abc import Callable, Hashable, Iterable
-from dataclasses import dataclass, field
+from collections.abc import Callable
 from typing import Any
 
 from mlirc.dialects.bindings import ir
 from mlirc.dialects.symbols import Int, product
 from mlirc.dialects.tensor_types import info_of
 from mlirc.lowering.channels_last import channels_last, is_elementwise, is_reduction, keeps_order
+from mlirc.lowering.joined_images import Regions
 from mlirc.lowering.moved_views import moved_view
 
 COPY = 0.25  # ns for an element, read and written
-
-
-@dataclass
-class Regions:
-    """Images, joined where they lie in one order. `gains`: ns that a region is faster by, where it lies channels last."""
-
-    above: dict[Hashable, Hashable] = field(default_factory=dict)
-    gains: dict[Hashable, float] = field(default_factory=lambda: defaultdict(float))
-
-    def root(self, x: Hashable) -> Hashable:
-        while (up := self.above.get(x, x)) != x:
-            self.above[x] = x = self.above.get(up, up)
-        return x
-
-    def join(self, images: Iterable[Hashable]) -> None:
-        roots = list(map(self.root, images))
-        for k, other in enumerate(roots[1:]):
-            first, other = self.root(roots[k]), self.root(other)
-            if other != first:
-                self.above[other] = first
-                self.gains[first] += self.gains.pop(other, 0.0)
-
-    def add(self, x: Hashable, gain: float) -> None:
-        self.gains[self.root(x)] += gain
-
-    def lies_last(self, x: Hashable) -> bool:
-        return self.gains.get(self.root(x), 0.0) > 0
 
 
 def regions_of(block: ir.Block, images_of: Callable[[Any], tuple[list[ir.Value], float]]) -> Regions:

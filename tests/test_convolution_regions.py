@@ -7,7 +7,7 @@ import torch
 from torch import nn
 
 from mlirc.lowering.convolution_choice import Choice
-from mlirc.lowering.convolution_regions import Regions
+from mlirc.lowering.joined_images import Regions
 from tests.test_convolutions import as_good_as_eager, compiled, report, settle
 
 # channels in, out, keywords of nn.ConvTranspose2d, whether a kernel of ours takes it

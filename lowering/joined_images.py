@@ -1,0 +1,32 @@
+"""Regions of images, for graphs in MLIR and in FX: a warm start, which needs them, imports no MLIR."""
+
+from collections import defaultdict
+from collections.abc import Hashable, Iterable
+from dataclasses import dataclass, field
+
+
+@dataclass
+class Regions:
+    """Images, joined where they lie in one order. `gains`: ns that a region is faster by, where it lies channels last."""
+
+    above: dict[Hashable, Hashable] = field(default_factory=dict)
+    gains: dict[Hashable, float] = field(default_factory=lambda: defaultdict(float))
+
+    def root(self, x: Hashable) -> Hashable:
+        while (up := self.above.get(x, x)) != x:
+            self.above[x] = x = self.above.get(up, up)
+        return x
+
+    def join(self, images: Iterable[Hashable]) -> None:
+        roots = list(map(self.root, images))
+        for k, other in enumerate(roots[1:]):
+            first, other = self.root(roots[k]), self.root(other)
+            if other != first:
+                self.above[other] = first
+                self.gains[first] += self.gains.pop(other, 0.0)
+
+    def add(self, x: Hashable, gain: float) -> None:
+        self.gains[self.root(x)] += gain
+
+    def lies_last(self, x: Hashable) -> bool:
+        return self.gains.get(self.root(x), 0.0) > 0
