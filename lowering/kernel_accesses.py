@@ -6,6 +6,7 @@ from typing import Any
 from mlirc.dialects import symbols
 from mlirc.dialects.bindings import ir
 from mlirc.dialects.dialect import attribute_value
+from mlirc.dialects.kernel_ops import SUMS
 from mlirc.dialects.symbols import Int
 from mlirc.dialects.tensor_types import TensorInfo
 
@@ -22,7 +23,8 @@ class Read:
 
 @dataclass
 class Accesses:
-    """reads[k] of operand k; maps[k] and rounds[k] of result k: the index written, and the first round in which it can.
+    """reads[k] of operand k; maps[k] and rounds[k] of result k: the index written, and the first round in which it can;
+    sums[k] whether values of several points are added up there.
 
     A round is one loop over the inner dimensions: a value that needs n reductions, one after the other, is known in
     round n.
@@ -31,6 +33,7 @@ class Accesses:
     reads: list[list[Read]]
     maps: list[tuple[Int, ...]] = field(default_factory=list)
     rounds: list[int] = field(default_factory=list)
+    sums: list[bool] = field(default_factory=list)
     scans: bool = False
     may_fail: bool = False  # a check_index may raise IndexError after the kernel
 
@@ -50,6 +53,8 @@ def accesses(kernel: Any) -> Accesses:
         if name == "mlircx.yield":
             found.maps = [symbols.parse_list(text) for text in attribute_value(op.attributes["maps"])]
             found.rounds = [round_of.get(x, 0) for x in operands]
+            counts = attribute_value(op.attributes[SUMS]) if SUMS in op.attributes else [0] * len(operands)
+            found.sums = [count > 0 for count in counts]
             for x in operands:
                 needed(reads_of.get(x, {}), round_of.get(x, 0))
             break
@@ -95,7 +100,9 @@ def writes_where_read(
     Each read of the operand must be at the very address that is written, and nothing may need it in a later round: a
     softmax may overwrite what it reads, since its last loop reads each element once more and then writes it.
     """
-    if found.scans or out_offset is None or x_offset is None or x.dtype.itemsize != out.dtype.itemsize:
+    if found.scans or found.sums[k] or out_offset is None or x_offset is None:
+        return False
+    if x.dtype.itemsize != out.dtype.itemsize:
         return False
     map_ = found.maps[k]
     same_layout = x.stride == out.stride and x_offset == out_offset

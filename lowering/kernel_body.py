@@ -7,12 +7,14 @@ elimination at the same time.
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
+from operator import is_
 from typing import Any
 
 from mlirc.dialects import symbols
 from mlirc.dialects.bindings import ir
-from mlirc.dialects.dialect import OPS
-from mlirc.dialects.tensor_types import TensorInfo
+from mlirc.dialects.dialect import OPS, make_attribute
+from mlirc.dialects.kernel_ops import SUMS
+from mlirc.dialects.tensor_types import TensorInfo, type_of
 from mlirc.lowering.index_maps import Map, Space, dims_in
 
 # the attribute of an op that holds expressions in iteration dimensions
@@ -24,7 +26,8 @@ IMPLICIT = "implicit"
 
 @dataclass(eq=False, slots=True)
 class Tensor:
-    """A value of the graph: `value` in MLIR, the unit that makes it (None: an argument), and if it is a view, of what.
+    """A value of the graph: `value` in MLIR (None: not made yet), the unit that makes it (None: an argument), and if it is a
+    view, of what.
 
     root      the tensor whose elements this is a view of; itself if it is no view
     to_root   the root's index for each index of this tensor; None where that is not known
@@ -104,17 +107,19 @@ class Pool:
         map_: Map = (),
         masked: bool = False,
     ) -> Node:
-        key = (name, tuple(map(id, operands)), type_, attributes, id(tensor), map_, masked)
+        node = Node(name, operands, type_, attributes, location, tensor, map_, masked)
+        key = _key(node)
         found = self._nodes.get(key)
         if found is None:
-            node = Node(name, operands, type_, attributes, location, tensor, map_, masked)
             found = self._nodes[key] = self._simplified(node)
             if found is node:
                 found.dims = self._dims(found)
         return found
 
     def again(self, node: Node, operands: tuple[Node, ...], map_: Map) -> Node:
-        """`node` with other operands and expressions."""
+        """`node` with other operands and expressions; itself where they are the same, unless it depends on what `inner` is."""
+        if map_ is node.map and node.name not in ("reduce", "scan") and all(map(is_, operands, node.operands)):
+            return self._nodes.setdefault(_key(node), node)
         return self.make(node.name, operands, node.type, node.location, node.attributes, node.tensor, map_, node.masked)
 
     def _simplified(self, node: Node) -> Node:
@@ -139,17 +144,23 @@ class Pool:
         return dims | self.inner if node.name == "scan" else dims
 
 
+def _key(node: Node) -> tuple:
+    """What equal nodes of a body have alike."""
+    return node.name, tuple(map(id, node.operands)), node.type, node.attributes, id(node.tensor), node.map, node.masked
+
+
 def _width(type_: ir.Type) -> int:
     return type_.width  # f16, bf16, f32, f64: implicit casts are between floats
 
 
 @dataclass(slots=True)
 class Result:
-    """What a body yields: `node` at `map`, into `tensor`."""
+    """What a body yields: `node` at `map`, into `tensor`; sums: see kernel_ops.Yield."""
 
     node: Node
     map: Map
     tensor: Tensor
+    sums: int = 0
 
 
 @dataclass(eq=False)
@@ -172,7 +183,19 @@ class Body:
     @cached_property
     def nodes(self) -> list[Node]:
         """Every node, operands before their users."""
-        return nodes_below([result.node for result in self.results])
+        return self.below([result.node for result in self.results])
+
+    def below(self, roots: list[Node]) -> list[Node]:
+        """The nodes that these of its own depend on, and they themselves, operands before their users."""
+        key = tuple(map(id, roots))
+        found = self._below.get(key)
+        if found is None:
+            found = self._below[key] = nodes_below(roots)
+        return found
+
+    @cached_property
+    def _below(self) -> dict[tuple[int, ...], list[Node]]:
+        return {}
 
     @cached_property
     def reads(self) -> list[Node]:
@@ -259,7 +282,7 @@ def write_body(body: Body, location: ir.Location) -> ir.Operation:
     nodes, tensors = body.nodes, body.tensors
     kernel = ir.Operation.create(
         "mlircx.kernel",
-        results=[r.tensor.value.type for r in body.results],
+        results=[type_of(r.tensor.info) if r.tensor.value is None else r.tensor.value.type for r in body.results],
         operands=[t.value for t in tensors],
         attributes={
             "parallel": _attribute(symbols.print_list(body.parallel)),
@@ -292,8 +315,16 @@ def write_body(body: Body, location: ir.Location) -> ir.Operation:
         values[id(node)] = op.result
     maps = ir.ArrayAttr.get([_attribute(symbols.print_list(r.map)) for r in body.results])
     operands = [values[id(r.node)] for r in body.results]
-    ir.Operation.create("mlircx.yield", operands=operands, attributes={"maps": maps}, loc=location, ip=ip)
+    attributes: dict[str, ir.Attribute] = {"maps": maps}
+    if any(r.sums for r in body.results):
+        attributes[SUMS] = make_attribute([r.sums for r in body.results])
+    ir.Operation.create("mlircx.yield", operands=operands, attributes=attributes, loc=location, ip=ip)
     return kernel
+
+
+def has_sums(kernel: Any) -> bool:
+    """Whether a `mlircx.kernel` adds up what several points give (kernel_ops.Yield): no pass merges it any more."""
+    return SUMS in list(kernel.regions[0].blocks[0].operations)[-1].attributes
 
 
 def _text(attribute: ir.Attribute) -> str:

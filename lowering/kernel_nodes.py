@@ -15,7 +15,7 @@ from mlirc.dialects import symbols
 from mlirc.dialects.bindings import ir
 from mlirc.dialects.dialect import OPS, attribute_value
 from mlirc.dialects.graph_builder import read_constant
-from mlirc.dialects.kernel_ops import ROUNDED
+from mlirc.dialects.kernel_ops import ROUNDED, SUMS
 from mlirc.dialects.symbols import Expr, Int
 from mlirc.dialects.tensor_types import TEXT_DTYPE, TensorInfo, info_of
 
@@ -82,10 +82,12 @@ class Node:
 
 @dataclass(eq=False, slots=True)
 class Output:
-    """A result: `node` is written at every point of the dimensions in `access`."""
+    """A result: `node` is written at every point of the dimensions in `access`; or what `sums` rows after one another give
+    is added up there."""
 
     node: Node
     access: Access
+    sums: int = 0
 
 
 @dataclass(eq=False, slots=True)
@@ -98,6 +100,11 @@ class Kernel:
     rounded: bool = False  # what it writes goes into half types alone
     shared: frozenset[tuple[int, int]] | None = None  # operands (read, written) that may be one memory; None: all
     within: frozenset[tuple[int, int, int]] = frozenset()  # (k, j, n): operand k begins at element n of operand j
+
+    @property
+    def sums(self) -> int:
+        """Of how many rows, one after the other, a program sums something up; 0: of none."""
+        return max((o.sums for o in self.outputs), default=0)
 
     @property
     def accesses(self) -> Iterable[Access]:
@@ -262,9 +269,10 @@ class _Reader:
 
     def read_yield(self, op: Any) -> None:
         maps = attribute_value(op.attributes["maps"])
+        sums = attribute_value(op.attributes[SUMS]) if SUMS in op.attributes else [0] * len(maps)
         first = len(self.infos) - len(maps)
         for k, value in enumerate(op.operands):
-            self.outputs.append(Output(self.values[value], self.access(first + k, maps[k])))
+            self.outputs.append(Output(self.values[value], self.access(first + k, maps[k]), sums[k]))
 
 
 @lru_cache(maxsize=65536)

@@ -49,6 +49,7 @@ GPU_SIMPLIFY = (
 )
 GPU_FUSE = (
     "choose-attention,hoist-parameters,to-kernels,fuse-elementwise,fuse-reductions,fuse-siblings,"
+    "sum-beside-rows,"  # before split-reductions: it looks at whole kernels
     "split-reductions,"  # after all fusion: it takes kernels apart
     "run-together,"
     "canonicalize,cse,eliminate-dead,"

@@ -155,6 +155,8 @@ def _body(e: Emitter) -> None:
     bind_programs(e)
     row = next((tile for tile in e.schedule.tiles if tile.name == "r"), None)
     if e.schedule.rows > 1:
+        if row is not None:
+            e.bind(row, "0")
         _in_turn(e, e.schedule.tiles[0])
     elif row is None or not e.schedule.looped:
         if row is not None:
@@ -166,6 +168,12 @@ def _body(e: Emitter) -> None:
 
 def _at_once(e: Emitter) -> None:
     """Everything is a block: one pass."""
+    _compute(e)
+    _store(e, e.kernel.outputs)
+
+
+def _compute(e: Emitter) -> None:
+    """Everything that is not known yet, of rows that are blocks."""
     for node in e.kernel.nodes:
         if node.kind == "reduce":
             fold, x = e.folded(node)
@@ -173,23 +181,28 @@ def _at_once(e: Emitter) -> None:
             e.env[node] = e.result(fold, e.reduced(fold, parts))
         elif node.kind != "constant":
             e.value(node)
-    _store(e, e.kernel.outputs)
 
 
 def _in_turn(e: Emitter, rows: Tile) -> None:
     """The rows of a program, one after the other: what they share is computed before. No row reaches past the end."""
     down = {a.name for a in rows.axes}
     for node in e.kernel.nodes:
-        if node.kind != "constant" and not node.dims & down:
+        if node.kind not in ("constant", "reduce") and not node.dims & down and node.depth == 0:
             e.value(node)
+    sums = [(o, _filled(e, 0.0, torch.float32, frozenset("r"))) for o in e.kernel.outputs if o.sums]
     last = f"first + {e.schedule.rows}"
-    e.lines.add(f"for {rows.name} in tl.range(first, {last}, loop_unroll_factor={UNROLLED}):")
+    unrolled = "" if sums else f", loop_unroll_factor={UNROLLED}"
+    e.lines.add(f"for {rows.name} in tl.range(first, {last}{unrolled}):")
     with e.scope():
         e.indices.known[rows.name,] = Value(rows.name, e.indices.dtype)
-        for node in e.kernel.nodes:
-            if node.kind != "constant":
-                e.value(node)
-        _store(e, e.kernel.outputs)
+        _compute(e)
+        for output, total in sums:
+            e.lines.add(f"{total} = {total} + {e.value(output.node)}")
+        _store(e, [o for o in e.kernel.outputs if not o.sums])
+    e.indices.known[rows.name,] = Value("first", e.indices.dtype)
+    for output, total in sums:
+        e.env[output.node] = total
+        e.store(output)
 
 
 def _store(e: Emitter, outputs: list[Output]) -> None:

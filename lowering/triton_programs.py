@@ -54,7 +54,7 @@ def bind_programs(e: Emitter) -> None:
 def _bind_block(e: Emitter, tile: Tile, number: str) -> None:
     """The points of the block of a tile dimension that has this number."""
     place = f"({number})" if " " in number else number
-    if tile.name == "y" and e.schedule.rows > 1:
+    if tile is e.schedule.tiles[0] and e.schedule.rows > 1:
         e.lines.add(f"first = {place} * {e.schedule.rows}")
     else:
         e.bind(tile, f"{place} * {e.block_name(tile)}" if tile in e.blocks else number)

@@ -58,7 +58,7 @@ class Schedule:
     """tiles       in the order of a block's shape
     programs    parallel axes outside the tile
     looped      whether the tile dimension r goes in a loop
-    rows        where y is no block: of how many of its points a program goes through one after the other
+    rows        where y is no block, or x beside r: of how many of its points a program goes through one after the other
     chunk       blocks of x that are gone through for all of y before the next ones are; 0: all
     """
 
@@ -105,7 +105,8 @@ def alternatives(schedule: Schedule) -> Iterator[Schedule]:
 def _other_blocks(schedule: Schedule) -> Iterator[Schedule]:
     for tile in schedule.tiles:
         for block in (tile.block // 2, tile.block * 2):
-            fixed = (tile.name == "r" and not schedule.looped) or (tile.name == "y" and schedule.rows > 1)
+            in_turn = schedule.rows > 1 and tile is schedule.tiles[0]
+            fixed = in_turn or (tile.name == "r" and not schedule.looped)
             if fixed or not 1 <= block <= next_power(hint(tile.size)):
                 continue
             if schedule.rows == 1 or symbols.mod(tile.size, block) == 0:  # rows in turn are of whole blocks
@@ -115,7 +116,10 @@ def _other_blocks(schedule: Schedule) -> Iterator[Schedule]:
 
 
 def _other_rows(schedule: Schedule) -> Iterator[Schedule]:
+    row = next((t for t in schedule.tiles if t.name == "r"), None)
     if schedule.rows > 1:
+        if row is not None:  # as many as are added up
+            return
         size = schedule.tiles[0].size
         yield from (
             replace(schedule, rows=n)
@@ -123,7 +127,6 @@ def _other_rows(schedule: Schedule) -> Iterator[Schedule]:
             if n > 1 and symbols.mod(size, n) == 0
         )
         return
-    row = next((t for t in schedule.tiles if t.name == "r"), None)
     if row is None or not isinstance(row.size, int):
         return
     whole = next_power(row.size)
@@ -262,6 +265,11 @@ def _rows(kernel: Kernel, parallel: tuple[Axis, ...], inner: tuple[Axis, ...]) -
             along_columns += access.dtype.itemsize * (not axis.inner) * points
     if along_columns > along_rows:
         return _columns(kernel, parallel, inner, rows, length, known)
+    if kernel.sums:
+        block = next_power(length)
+        return Schedule(
+            (Tile("x", parallel, 1), Tile("r", inner, block)), (), False, warps(block, PER_THREAD), kernel.sums
+        )
     looped = not known or length > _persistent(kernel)
     block = min(next_power(length), LOOPED) if looped else next_power(length)
     if looped and not known:

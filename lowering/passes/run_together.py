@@ -7,6 +7,7 @@ from mlirc.dialects.bindings import ir
 from mlirc.dialects.dialect import attribute_value
 from mlirc.dialects.kernel_ops import ROUNDED
 from mlirc.dialects.tensor_types import info_of
+from mlirc.lowering.kernel_body import has_sums
 from mlirc.lowering.ledger import Ledger
 from mlirc.lowering.liveness import byte_size
 from mlirc.lowering.source_lines import source_line
@@ -64,7 +65,7 @@ class RunTogether:
         if not info_of(op.results[0]).device.startswith("cuda"):
             return False
         names = [item.operation.name for item in op.regions[0].blocks[0].operations]
-        if "mlirc.reduce" not in names or "mlirc.scan" in names or "mlirc.check_index" in names:
+        if "mlirc.reduce" not in names or "mlirc.scan" in names or "mlirc.check_index" in names or has_sums(op):
             return False
         sizes = [byte_size(info_of(x)) for x in op.operands]
         known = [n for n in sizes if isinstance(n, int)]

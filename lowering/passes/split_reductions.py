@@ -12,7 +12,7 @@ from mlirc.dialects.kernel_builder import dimension
 from mlirc.dialects.kernel_ops import ROUNDED
 from mlirc.dialects.symbols import Int
 from mlirc.dialects.tensor_types import TEXT_DTYPE, TensorInfo, info_of, type_of
-from mlirc.lowering.kernel_body import EXPRESSIONS
+from mlirc.lowering.kernel_body import EXPRESSIONS, has_sums
 from mlirc.lowering.ledger import Ledger
 from mlirc.lowering.source_lines import source_line
 from mlirc.lowering.split_pairs import Pair, find_pair, of_part, of_parts
@@ -49,7 +49,7 @@ class SplitReductions:
             if op.operation.name != "mlircx.kernel" or not info_of(op.results[0]).device.startswith("cuda"):
                 continue
             kernel = _Kernel(op.operation)
-            if not kernel.reductions:
+            if not kernel.reductions or has_sums(op.operation) or any(map(_is_of_sums, op.operands)):
                 continue
             wanted = kernel.wanted_parts(self.programs)
             if wanted < 2:
@@ -347,6 +347,11 @@ class _Maker:
         )
         self.block.append_to(made.regions[0])
         return list(made.results)
+
+
+def _is_of_sums(x: ir.Value) -> bool:
+    """Whether it is what the programs of sum-beside-rows left: parts already."""
+    return not isinstance(x.owner, ir.Block) and x.owner.name == "mlircx.kernel" and has_sums(x.owner)
 
 
 def _divisor(size: int, most: int) -> int:
