@@ -4,8 +4,8 @@ Written in LLVM IR, as host programs are, so that one call from Python runs a wh
 *handle* of PyTorch's C shim: the address of an `at::Tensor`, which is one word, the address of its TensorImpl. Python
 gives that word as `tensor._cdata`; so the address of a place that holds it is a borrowed handle, at no cost.
 
-`self`, a host program's Python-side data, is a tuple: ("_cdata", raise_failure, plans of products, ATen call 0,
-ATen call 1, ...).
+`self`, a host program's Python-side data, is a tuple: ("_cdata", raise_failure, plans of products, of convolutions, ATen
+call 0, ATen call 1, ..., what has to live as long).
 Kinds of values that cross, a letter each: t a tensor (its handle), a the graph's input of that number, i int, f float;
 o is an input tensor in a layout of its own, which has no address.
 

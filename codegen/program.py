@@ -36,7 +36,7 @@ class Program:
 
     inputs    a list of tensors, ints and floats, one for each argument of the graph
     calls     its ATen calls, in order; those that go through Python say `why`
-    native    what a call calls: lives no longer than the program
+    native    what a call calls; it holds all that it runs on, and may outlive the program
 
     Any number of threads may call it at once. Raises what an ATen call raised, IndexError for an index out of bounds,
     RuntimeError with PyTorch's text where a library routine failed.
@@ -78,7 +78,9 @@ class Program:
         self.code = code
         self._method = _Method(b"graph", code.address("graph"), _METH_O, None)
         plans = (self.plans, self.convolutions)
-        data = ("_cdata", Failure(host.inputs, host.sites), *plans, *(call.python for call in host.calls))
+        # to free a function Python looks at its method, which must not have been freed before it
+        held = (self._method, code, self.kernels, self.gpu_kernels, self.failures)
+        data = ("_cdata", Failure(host.inputs, host.sites), *plans, *(call.python for call in host.calls), held)
         self.native = _new_function(ctypes.byref(self._method), data, None)
         pool = native_runtime.pool()
         with _lives:

@@ -35,10 +35,15 @@ def pytest_collection_modifyitems(config, items):
 
 @pytest.fixture(autouse=True)
 def fresh_compiler_state():
-    """Compiled code of earlier tests is Dynamo's global state: it would count as recompiles."""
+    """Compiled code of earlier tests is Dynamo's global state: it would count as recompiles. So is whether sizes are static:
+    before PyTorch 2.12 threads that call with `dynamic=True` leave that to all, by putting back what another one had set."""
     torch.manual_seed(0)
-    if "torch._dynamo" in sys.modules:  # a test of the dialect need not wait seconds for its import
-        torch._dynamo.reset()
+    if "torch._dynamo" not in sys.modules:  # a test of the dialect need not wait seconds for its import
+        yield
+        return
+    torch._dynamo.reset()
+    with torch._dynamo.config.patch(assume_static_by_default=True, automatic_dynamic_shapes=True):
+        yield
 
 
 @pytest.fixture

@@ -3,6 +3,7 @@
 import gc
 import os
 import re
+import weakref
 from pathlib import Path
 
 import pytest
@@ -47,6 +48,20 @@ def test_a_product_in_the_arena_then_an_aten_call():
     equal(first[0], kept)
     assert arena.idle_bytes() >= 112
     assert [c.op for c in program.calls] == ["aten.relu.default"]
+
+
+def test_what_python_calls_holds_all_that_it_runs_on():
+    """Its machine code, and the record that Python reads when it frees a function."""
+    program = build(MATMUL_SIGNATURE, MATMUL_RELU)
+    native, method, code = program.native, weakref.ref(program._method), weakref.ref(program.code)
+    del program
+    gc.collect()
+    x, w = torch.randn(4, 8), torch.randn(8, 3)
+    assert method() is not None and code() is not None
+    equal(native([x, w])[0], (x @ w).relu())
+    del native
+    gc.collect()
+    assert method() is None and code() is None
 
 
 @pytest.mark.parametrize("dtype, text", [(torch.bfloat16, "bf16"), (torch.int64, "i64"), (torch.float64, "f64")])
