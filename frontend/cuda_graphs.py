@@ -28,6 +28,7 @@ from typing import Any
 import torch
 from torch._prims_common import is_non_overlapping_and_dense_or_false
 
+from mlirc.codegen.tensor_states import State, States
 from mlirc.frontend.cuda_graph_facts import Facts
 from mlirc.frontend.statistics import GraphReport
 
@@ -50,11 +51,13 @@ class Pool:
     """Memory of recordings. A replay in another stream than the last one's waits for that, and who reads its results there.
 
     holder   an empty graph: PyTorch gives a pool up with the last graph in it
+    stream   of the last replay; last: its handle
     """
 
     handle: Any = field(default_factory=torch.cuda.graph_pool_handle)
     holder: torch.cuda.CUDAGraph = field(default_factory=torch.cuda.CUDAGraph)
     stream: torch.cuda.Stream | None = None
+    last: int = -1
 
     def __post_init__(self) -> None:
         with warnings.catch_warnings():
@@ -67,6 +70,7 @@ class Pool:
 class Recording:
     """graph     the CUDA graph
     addresses  of the inputs that are read in place, by position
+    places     the same as `in_place` tells it
     copies     the memory of every other tensor input, by position (memory_of)
     results    what the recorded call gave; views: result -> elements from the start of the input that it is a view of
     kept       what the graph kept of its parameters then (prepared.py)
@@ -76,12 +80,20 @@ class Recording:
     graph: torch.cuda.CUDAGraph
     pool: Pool
     addresses: dict[int, int]
+    in_place: States
+    places: State
     copies: dict[int, torch.Tensor]
     results: list[Any]
     views: dict[int, int]
     kept: list | None
     shared: dict[int, tuple[Any, int, int]]
     replays: int = 0
+
+    def moved(self, inputs: list[Any]) -> list[int]:
+        """Inputs that should be where they were, and are not."""
+        if self.in_place.same(inputs, self.places):
+            return []
+        return [k for k, address in self.addresses.items() if inputs[k].data_ptr() != address]
 
     @property
     def free(self) -> bool:
@@ -138,7 +150,7 @@ class Recorded:
         recording = next((x for x in sizes.recordings if x.free), None)
         if recording is None and (recording := self.next(inputs, sizes)) is None:
             return self.run(inputs)
-        moved = [k for k, address in recording.addresses.items() if inputs[k].data_ptr() != address]
+        moved = recording.moved(inputs)
         if moved or self.run.kept(inputs) is not recording.kept:
             sizes.moving.update(set(moved) - self.facts.fixed)
             if any(x.replays for x in sizes.recordings):
@@ -193,6 +205,8 @@ class Recorded:
         for k, memory in copies.items():
             x = inputs[k]
             given[k] = memory if memory.shape == x.shape else memory.as_strided(x.shape, x.stride(), 0)
+        stay = States(list(addresses), counted=False)
+        places = stay.of(inputs)
         kept = self.run.kept(inputs)
         starts = {k: given[k].data_ptr() for k in facts.tensors}
         graph = torch.cuda.CUDAGraph()
@@ -224,7 +238,7 @@ class Recorded:
             if isinstance(x, torch.Tensor) and k not in self.aliases and (lends or k not in facts.kept):
                 storage = x.untyped_storage()._cdata
                 shared[k] = storage, torch._C._storage_Use_Count(storage), x.data_ptr()
-        return Recording(graph, pool, addresses, copies, results, views, kept, shared)
+        return Recording(graph, pool, addresses, stay, places, copies, results, views, kept, shared)
 
     def shared_pool(self) -> Pool:
         if self.facts.device not in _pools:
@@ -246,10 +260,12 @@ class Recorded:
         return results
 
     def after_the_last(self, pool: Pool) -> None:
-        stream = torch.cuda.current_stream()
-        if pool.stream is not None and pool.stream != stream:
-            stream.wait_stream(pool.stream)
-        pool.stream = stream
+        handle = torch._C._cuda_getCurrentRawStream(self.facts.device)
+        if handle != pool.last:
+            stream = torch.cuda.current_stream()
+            if pool.stream is not None:
+                stream.wait_stream(pool.stream)
+            pool.stream, pool.last = stream, handle
 
     def result(self, recording: Recording, k: int, inputs: list[Any]) -> Any:
         x = recording.results[k]

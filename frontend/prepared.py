@@ -4,6 +4,8 @@ from collections.abc import Callable, Sequence
 
 import torch
 
+from mlirc.codegen.tensor_states import State, States
+
 
 class Prepared:
     """Tensors computed from some of a graph's inputs, kept until one of those changes.
@@ -17,17 +19,16 @@ class Prepared:
     def __init__(self, prepare: Callable[[list], list], positions: Sequence[int]):
         """prepare(inputs at `positions`) -> the tensors."""
         self.prepare, self.positions = prepare, tuple(positions)
-        self._kept: tuple[list, list, list] = ([], [], [])
+        self._states = States(positions, counted=True)
+        self._kept: tuple[State | None, list, list] = (None, [], [])
 
     def of(self, inputs: list[torch.Tensor]) -> list[torch.Tensor]:
         """The tensors for these inputs of the graph."""
-        used = [inputs[k] for k in self.positions]
-        try:
-            state = [(x.data_ptr(), x._version) for x in used]
-        except RuntimeError:  # an inference tensor
-            return self.prepare(used)
         known, tensors, _ = self._kept
-        if state != known:
-            tensors = self.prepare(used)
+        if known is not None and self._states.same(inputs, known):
+            return tensors
+        used, state = [inputs[k] for k in self.positions], self._states.of(inputs)
+        tensors = self.prepare(used)
+        if state is not None:
             self._kept = (state, tensors, [x.untyped_storage() for x in used])
         return tensors

@@ -1,0 +1,110 @@
+"""What graphs know of their parameters between calls: each way to change one is seen, by native code and where PyTorch is asked."""
+
+import ctypes
+
+import pytest
+import torch
+from torch import nn
+
+from mlirc.codegen import tensor_states
+from mlirc.codegen.result_pool import NoPool
+from mlirc.codegen.tensor_states import States
+
+
+@pytest.fixture(params=["native", "asked"])
+def way(request, monkeypatch):
+    if request.param == "asked":
+        monkeypatch.setattr(tensor_states, "_made", [None])
+    else:
+        assert tensor_states._functions() is not None
+
+
+def tensors() -> list:
+    memory = torch.zeros(100)
+    return [
+        3,
+        nn.Parameter(torch.zeros(4, 5)),
+        memory[7:20].t(),
+        nn.Parameter(memory[30:], requires_grad=False),
+        torch.empty(0),
+    ]
+
+
+def write(x):
+    x.add_(1)
+
+
+def write_a_view(x):
+    x[1:].zero_()
+
+
+def write_detached(x):
+    x.detach().mul_(2)
+
+
+def give_other_memory(x):
+    x.data = x.data.clone()
+
+
+def give_another_part(x):
+    x.data = x.data.flatten()[1:]
+
+
+def give_other_storage(x):
+    x.set_(torch.zeros(64))
+
+
+def enlarge(x):
+    x.untyped_storage().resize_(1 << 16)
+
+
+@pytest.mark.parametrize("position", [1, 2, 3])
+@pytest.mark.parametrize("counted", [True, False])
+@pytest.mark.parametrize(
+    "change",
+    [write, write_a_view, write_detached, give_other_memory, give_another_part, give_other_storage, enlarge],
+)
+def test_a_change_is_seen(way, change, counted, position):
+    given = tensors()
+    states = States([1, 2, 3, 4], counted)
+    state = states.of(given)
+    assert states.same(given, state) and states.same(
+        [x.detach() if x != 3 else x for x in given[:1]] + given[1:], state
+    )
+    with torch.no_grad():
+        change(given[position])
+    moved = change.__name__.startswith(("give", "enlarge"))
+    assert states.same(given, state) == (not moved and not counted)
+    assert states.same(given, states.of(given))
+
+
+def test_another_tensor_in_the_same_place(way):
+    """What a backward graph gets is a new object each time; its versions are those of its memory."""
+    x, others = torch.zeros(10), [torch.zeros(10), torch.zeros(3)]
+    states = States([1], counted=True)
+    state = states.of([others[0], x])
+    assert states.same([others[1], x.detach()], state) and not states.same([others[1], x[1:]], state)
+    assert not states.same([x, others[0]], state)
+
+
+def test_an_inference_tensor_has_no_version(way):
+    with torch.inference_mode():
+        x = torch.zeros(3)
+    assert States([0], counted=True).of([x]) is None
+    assert States([], counted=True).of([x]) is not None
+    places = States([0], counted=False)
+    assert places.same([x], places.of([x]))
+
+
+def test_tensors_that_lie_in_another_way(monkeypatch):
+    """A word that cannot be told from another: PyTorch is asked."""
+    monkeypatch.setattr(tensor_states, "_made", [])
+    monkeypatch.setattr(tensor_states, "_where", lambda objects, values: [2, 3])
+    tensor_states._code.cache_clear()
+    with pytest.raises(NoPool, match="in another way"):
+        tensor_states.places()
+    given = tensors()
+    states = States([1, 3], counted=True)
+    state = states.of(given)
+    assert tensor_states._made == [None] and not isinstance(state, ctypes.Array) and states.same(given, state)
+    tensor_states._code.cache_clear()
