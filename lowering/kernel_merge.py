@@ -115,10 +115,10 @@ def inline(producer: Body, consumer: Body, keep: set[Tensor], limits: Limits) ->
         site = replacements.get(id(read))
         if site is None:
             return None
-        made = rewrite([site.result.node], pool, solutions[id(read)], consumer.space, mask=mask)
+        made = rewrite_nodes(producer.below([site.result.node]), pool, solutions[id(read)], consumer.space, mask=mask)
         return select_or_zero(pool, mask, made[id(site.result.node)])
 
-    rewritten = rewrite([r.node for r in consumer.results], pool, None, consumer.space, replace)
+    rewritten = rewrite_nodes(consumer.nodes, pool, None, consumer.space, replace)
     kept = _kept_results(producer, consumer, keep, [solutions[id(s.read)] for s in found if s.read.mask is None], pool)
     results = kept + [Result(rewritten[id(r.node)], r.map, r.tensor) for r in consumer.results]
     label = merge_labels(producer.label, consumer.label)
@@ -139,7 +139,7 @@ def _allow_evaluation(producer: Body, consumer: Body, found: list[Site], solutio
         together.setdefault(solutions[id(site.read)], []).append(site.result.node)
     is_product = consumer.product is not None
     for site in found:
-        nodes = nodes_below([site.result.node])
+        nodes = producer.below([site.result.node])
         if _read_again(nodes) > MANY_READS:  # the end may be a reduction, which goes over its rows several times
             raise Refused("NO RECOMPUTE")
         masked = site.read.mask is not None
@@ -155,7 +155,9 @@ def _allow_evaluation(producer: Body, consumer: Body, found: list[Site], solutio
         if inner and is_product:
             raise Refused("PRODUCTS STAY")
         evaluations += cost.points(consumer.space if inner else consumer.parallel)
-        if evaluations > SLACK * cost.points(producer.space) and not cost.is_trivial(nodes_below(together[solution])):
+        if evaluations > SLACK * cost.points(producer.space) and not cost.is_trivial(
+            producer.below(together[solution])
+        ):
             raise Refused("NO RECOMPUTE")
 
 
@@ -186,7 +188,7 @@ def _kept_results(producer: Body, consumer: Body, keep: set[Tensor], candidates:
     solution = next((s for s in candidates if _is_one_to_one(producer, consumer, s)), None)
     if solution is None:
         raise Refused("WRITTEN ONCE")
-    made = rewrite([r.node for r in kept], pool, solution, consumer.space)
+    made = rewrite_nodes(producer.below([r.node for r in kept]), pool, solution, consumer.space)
     return [Result(made[id(r.node)], substitute(r.map, solution, consumer.space), r.tensor) for r in kept]
 
 
@@ -235,7 +237,7 @@ def join_aligned(
             read_root(read, producer.space, pool, aligned.producer, space) if id(read.tensor.root) in shared else None
         )
 
-    made = rewrite([r.node for r in producer.results], pool, aligned.producer, space, of_producer)
+    made = rewrite_nodes(producer.nodes, pool, aligned.producer, space, of_producer)
 
     def of_consumer(read: Node, mask: Node | None) -> Node | None:
         site = replacements.get(id(read))
@@ -245,7 +247,7 @@ def join_aligned(
             read_root(read, consumer.space, pool, aligned.consumer, space) if id(read.tensor.root) in shared else None
         )
 
-    rewritten = rewrite([r.node for r in consumer.results], pool, aligned.consumer, space, of_consumer)
+    rewritten = rewrite_nodes(consumer.nodes, pool, aligned.consumer, space, of_consumer)
     for result in producer.results:
         if result.tensor in keep:
             map_ = substitute(result.map, aligned.producer, space)
@@ -310,9 +312,20 @@ def rewrite(
     values: Map | None,
     space: Space,
     replace: Callable[[Node, Node | None], Node | None] | None = None,
+) -> dict[int, Node]:
+    """`rewrite_nodes` of all nodes below `roots`."""
+    return rewrite_nodes(nodes_below(roots), pool, values, space, replace)
+
+
+def rewrite_nodes(
+    nodes: list[Node],
+    pool: Pool,
+    values: Map | None,
+    space: Space,
+    replace: Callable[[Node, Node | None], Node | None] | None = None,
     mask: Node | None = None,
 ) -> dict[int, Node]:
-    """The nodes below `roots`, made anew in `pool`: id of the old one -> the new one.
+    """These nodes, operands before their users, in `pool`: id of the old one -> the new one.
 
     `values` replace the iteration dimensions, by expressions over `space`. `replace(read, its new mask)` may give a
     node to stand for a read. Reads are masked by `mask` as well.
@@ -320,7 +333,7 @@ def rewrite(
     if values == identity(len(space)):
         values = None
     made: dict[int, Node] = {}
-    for node in nodes_below(roots):
+    for node in nodes:
         operands = tuple([made[id(x)] for x in node.operands])
         if node.name == "read":
             found = replace(node, operands[-1] if node.masked else None) if replace else None
