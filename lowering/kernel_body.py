@@ -226,18 +226,16 @@ def unwidened(node: Node) -> Node:
 
 def nodes_below(roots: list[Node]) -> list[Node]:
     """The nodes that `roots` depend on, and they themselves, operands before their users."""
-    seen: set[int] = set()
-    ordered: list[Node] = []
-    stack: list[tuple[Node, bool]] = [(root, False) for root in reversed(roots)]
+    ordered: dict[Node, None] = {}
+    stack = roots[::-1]
     while stack:
-        node, done = stack.pop()
-        if done:
-            ordered.append(node)
-        elif id(node) not in seen:
-            seen.add(id(node))
-            stack.append((node, True))
-            stack += [(x, False) for x in reversed(node.operands) if id(x) not in seen]
-    return ordered
+        node = stack[-1]
+        waiting = [x for x in node.operands if x not in ordered] if node not in ordered else ()
+        if waiting:
+            stack += waiting[::-1]
+        else:
+            ordered[stack.pop()] = None
+    return list(ordered)
 
 
 # ---- from and to MLIR
