@@ -63,8 +63,8 @@ def build(prefix: str, kind: str, fields: dict[str, Any], config: str = "Config"
     torch.manual_seed(0)
     module = getattr(transformers, prefix + kind)(made)
     for part in module.modules():
-        if isinstance(part, nn.Conv2d):
-            part.reset_parameters()  # under weights of 0.02 deep stacks of small filters vanish, below what float32 holds
+        if isinstance(part, (nn.Conv2d, nn.BatchNorm2d)):
+            part.reset_parameters()  # under weights of 0.02 deep stacks of filters and norms vanish, below what float32 holds
     return module
 
 
