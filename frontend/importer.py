@@ -25,7 +25,7 @@ from mlirc.frontend import aten_import, views
 from mlirc.frontend.errors import UnsupportedGraph
 from mlirc.frontend.locations import location_of
 from mlirc.frontend.older_torch import widen_sums
-from mlirc.frontend.sizes import size, storage_offset, tensor_info
+from mlirc.frontend.sizes import environment_of, guarded, size, storage_offset, tensor_info
 
 log = logging.getLogger("mlirc")
 aten = torch.ops.aten
@@ -217,7 +217,7 @@ class _Importer:
         if have == info:
             return value
         if have.shape != info.shape:
-            raise AssertionError(f"an import rule made {have.shape} where PyTorch promises {info.shape}")
+            value = self.resized(value, info.shape)
         if have.dtype != info.dtype:
             value = GraphBuilder(info).cast(value, info.dtype)
         have = info_of(value)
@@ -229,6 +229,15 @@ class _Importer:
             value.set_type(type_of(info))
             return value
         return create("copy", [value], [type_of(info)]).out
+
+    def resized(self, value: ir.Value, shape: tuple[Int, ...]) -> ir.Value:
+        """A rule's result in the sizes that PyTorch promises, which are the same by the guards: s0//2 is 4 in front of a linear layer."""
+        have, environment = info_of(value), environment_of(self.gm)
+        if environment is None or tuple(guarded(n, environment) for n in have.shape) != shape:
+            raise AssertionError(f"an import rule made {have.shape} where PyTorch promises {shape}")
+        stride = tuple(guarded(n, environment) for n in have.stride)
+        index = [symbols.symbol(f"d{k}") for k in range(have.rank)]
+        return GraphBuilder(have).view(value, shape, stride, index)
 
     # ---- views, assignments, scalars
 

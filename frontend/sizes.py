@@ -1,5 +1,6 @@
 """PyTorch's symbolic sizes (SymInt, sympy) as size expressions of the dialect."""
 
+import operator
 from collections.abc import Iterator
 from typing import Any
 
@@ -7,6 +8,7 @@ import sympy
 import torch
 from torch.fx.experimental.symbolic_shapes import ShapeEnv
 from torch.utils._pytree import tree_leaves
+from torch.utils._sympy.functions import FloorDiv, Max, Min, Mod
 
 from mlirc.dialects import symbols
 from mlirc.dialects.symbols import Int
@@ -134,6 +136,33 @@ def tensor_info(fake: torch.Tensor) -> TensorInfo:
         raise UnsupportedGraph(f"a tensor has dtype {fake.dtype}, which the dialect has no type for")
     shape = tuple(map(size, fake.shape))
     return TensorInfo(fake.dtype, shape, tuple(map(size, fake.stride())), str(fake.device))
+
+
+def guarded(value: Int, environment: ShapeEnv) -> Int:
+    """A size that an op has computed from others, with what the guards say of it, as in sizes that PyTorch promises."""
+    return expression(named(simplest(symbols.emit(value, _Sympy(environment)), environment), environment))
+
+
+class _Sympy:
+    """Writes size expressions as PyTorch's: see symbols.IndexEmitter."""
+
+    add, mul = staticmethod(operator.add), staticmethod(operator.mul)
+    floordiv, mod, max, min = FloorDiv, Mod, Max, Min
+
+    def __init__(self, environment: ShapeEnv):
+        self.symbols = {s.name: s for s in environment.var_to_range}
+
+    def constant(self, value: int) -> sympy.Integer:
+        return sympy.Integer(value)
+
+    def symbol(self, name: str) -> sympy.Symbol:
+        return self.symbols.get(name) or self.symbols[name.removeprefix("s")]  # see `named`
+
+
+def environment_of(gm: torch.fx.GraphModule) -> ShapeEnv | None:
+    """Where the guards of a graph are; None where all its sizes are numbers."""
+    values = (s for node in gm.graph.nodes for s in scalars(node.meta.get("val")))
+    return next((s.node.shape_env for s in values), None)
 
 
 def size_hints(gm: torch.fx.GraphModule) -> dict[str, int]:

@@ -30,6 +30,24 @@ def test_images_that_fill_a_linear_layer(shape, training):
             torch.testing.assert_close(given, right, rtol=1e-4, atol=1e-4)
 
 
+@pytest.mark.parametrize("training", [False, True])
+def test_what_an_op_halves_and_a_layer_knows(training):
+    """The pool computes n//2 of its input's n; that this is 4 only the guard says, which the linear layer makes."""
+    torch._dynamo.reset()
+    torch.manual_seed(0)
+    model = nn.Sequential(nn.AvgPool1d(2), nn.ReLU(), nn.PixelUnshuffle(2), nn.Linear(2, 3)).train(training)
+    compiled = torch.compile(model, backend="mlirc", dynamic=True, options={"fallback": "error"})
+    for batch, length in ((4, 8), (6, 9), (8, 8)):
+        x = torch.randn(3, batch, length)
+        with torch.set_grad_enabled(training):
+            made, expected = compiled(x), model(x)
+        torch.testing.assert_close(made, expected)
+        assert made.stride() == expected.stride()
+        if training:
+            given, right = (torch.autograd.grad(y.square().sum(), model[3].weight)[0] for y in (made, expected))
+            torch.testing.assert_close(given, right, rtol=1e-4, atol=1e-4)
+
+
 def test_a_relation_is_divided_out():
     a, b, n = sympy.symbols("a b n", integer=True, positive=True)
     half = FloorDiv(a, sympy.Integer(2))
