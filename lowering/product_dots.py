@@ -9,11 +9,14 @@ for unit of columns:                            threads share them; a vector of 
 A vector of bfloat16 is read as 32-bit pairs: shifted, they are the float32 numbers at even places, masked, those at odd ones.
 """
 
+from collections.abc import Callable
+
 import torch
 
 from mlirc.lowering.cpu_target import CpuTarget
 from mlirc.lowering.kernel_emitter import Emitter
 from mlirc.lowering.kernel_squares import across
+from mlirc.lowering.product_groups import Groups
 from mlirc.lowering.product_match import Product
 from mlirc.lowering.product_tile import Pairs
 from mlirc.lowering.product_units import Range, UnitsWriter
@@ -27,40 +30,52 @@ ROW_BYTES = 24 << 10  # of rows: they stay in the first-level cache
 MOST_STEPS = 2048  # along k: so few are summed in a lane before they are added to the rest
 CACHE_LINE = 64
 AHEAD = 24 << 10  # bytes from what is read to what is fetched into the second-level cache
+NEAR = 4 << 10  # and to what comes from there into the first-level one
+LARGE = 16 << 20  # bytes of a matrix whose columns threads take by tickets: so many
+TICKETS = 64
 PADDING = 16  # steps, without which rows 4 KiB apart would evict each other
 
+SECOND_LEVEL, FIRST_LEVEL = 2, 3  # what a prefetch is told
 HIGH = -65536  # of a pair's 32 bits, those of the number at the odd place
 
 
 def takes_dots(product: Product) -> bool:
     """Whether rows are few, and lie along k as columns do."""
-    m, k = product.m_size, product.k.size
-    return isinstance(m, int) and isinstance(k, int) and 0 < m <= MOST_ROWS and m * k <= MOST_COPIED and product.ka == 1
+    m = product.m_size
+    return isinstance(m, int) and 0 < m <= MOST_ROWS and fit(product, m)
+
+
+def fit(product: Product, rows: int) -> bool:
+    """Whether so many rows lie along k, and can be copied."""
+    k = product.k.size
+    return isinstance(k, int) and rows * k <= MOST_COPIED and product.ka == 1
 
 
 class DotWriter(UnitsWriter):
-    """
+    """Where the number of rows is a symbol, it is at most MOST_ROWS when this code runs.
+
+    row_count what there is room for
     group     rows of a tile; `columns` of a whole one
     registers of vectors, which the processor has
     length    steps in all; `span` of them are read at once
-    block     steps that are summed in registers
+    block     steps that are summed in registers; `in_order` where that is all of them: the matrix is read as it lies
     room      steps from row to row of the copies
     """
 
     panel = MOST_ROWS  # all rows: one thread does them
 
     def __init__(self, product: Product, name: str, target: CpuTarget):
-        assert isinstance(product.m_size, int)
         super().__init__(product, name, target)
         assert isinstance(self.steps_in_all, int)
         self.length = self.steps_in_all
-        self.unit, self.row_count = self.lanes, product.m_size
+        self.unit, self.row_count = self.lanes, product.m_size if isinstance(product.m_size, int) else MOST_ROWS
         self.alike = min(self.alike, 2 * self.row_count)  # of one row each waits for memory
         self.span = self.lanes * (1 + self.widens)
         self.registers = 32 if target.has_avx512 or target.arch == "aarch64" else 16
         self.group, self.columns = self.tile_size()
         most = ROW_BYTES // (4 * self.row_count * CACHE_LINE) * CACHE_LINE
         self.block = min(MOST_STEPS, most)
+        self.in_order = self.length <= self.block
         self.room = -(-self.length // self.span) * self.span + PADDING
 
     def tile_size(self) -> tuple[int, int]:
@@ -76,8 +91,22 @@ class DotWriter(UnitsWriter):
         self.take("turned", self.row_count * self.lanes)
         self.take("rows", self.row_count * self.room)
 
+    def share_units(self, panels: Range) -> None:
+        """Of a large matrix by tickets: a thread that another program disturbs reads less of it."""
+        if not self.in_order or self.p.n_size * self.length * self.step < LARGE:
+            super().share_units(panels)
+            return
+        self.copy_rows()
+        groups = Groups(self.e, self.units, -(-self.units // TICKETS))
+        groups.round(groups.take(), self.e.i64(0), self.some_units)
+
     def multiply(self, units: Range, panels: Range) -> None:
         self.copy_rows()
+        self.some_units(units, None)
+
+    def some_units(self, units: Range, then: Value | None) -> None:
+        """These units; what is fetched after them begins at unit `then`."""
+        self.end, self.then = units[1], then
         self.each(units, self.one_unit)
 
     # ---- rows
@@ -106,6 +135,13 @@ class DotWriter(UnitsWriter):
                 self.each((e.i64(whole), self.k), rest, self.lanes)
 
         self.each((e.i64(0), self.m), row)
+        if not isinstance(self.p.m_size, int):  # a tile may have more rows
+            end = e.i64(self.row_count * self.room)
+            self.each((b.mul(self.m, e.i64(self.room)), end), self.clear, self.lanes)
+
+    def clear(self, k: Value) -> None:
+        zero = self.e.builder(F32, True).constant(0, F32)
+        self.store(zero, self.at(self.e.env["rows"], self.e.index.mul(k, self.e.i64(4))))
 
     def spread(self, address: Value) -> list[Value]:
         """A span of factors: one vector, or, widened, those at even places and those at odd ones."""
@@ -137,26 +173,62 @@ class DotWriter(UnitsWriter):
         a, apart = self.columns_at(unit, k)
         rows, size = self.at(e.env["rows"], b.mul(k, e.i64(4))), self.size_of(unit)
         steps = b.minimum(e.i64(self.block), b.sub(self.k, k))
-        ahead = self.at(a, b.add(e.i64(self.ahead()), b.mul(k, e.i64((self.unit - 1) * self.step))))
         whole = b.and_(size, e.i64(-self.columns))
 
         def tile(columns: int, number: Value) -> None:
             there, to = self.at(a, b.mul(apart, number)), self.at(e.env["turned"], b.mul(number, e.i64(4)))
-            fetched = self.at(ahead, b.mul(b.mul(number, steps), e.i64(self.step)))
+            if self.in_order:
+                fetched = self.fetched(unit, number)
+            else:
+                fetched = self.at(a, self.ahead_of_block(k, b.mul(number, steps)))
             for first in range(0, self.row_count, self.group):
-                name = self.dots(min(self.group, self.row_count - first), columns, fetches=first == 0)
                 x = self.at(rows, e.i64(4 * self.room * first))
                 sums = self.at(to, e.i64(4 * self.lanes * first))
-                e.lines.append(f"llvm.call @{name}({x}, {there}, {apart}, {sums}, {steps}, {fetched}) : {_TYPES}")
+                arguments = f"({x}, {there}, {apart}, {sums}, {steps}, {fetched}) : {_TYPES}"
+
+                def some(count: int, first: int = first, arguments: str = arguments) -> None:
+                    e.lines.append(f"llvm.call @{self.dots(count, columns, fetches=first == 0)}{arguments}")
+
+                self.as_many(first, some)
 
         self.each((e.i64(0), whole), lambda number: tile(self.columns, number), self.columns)
         if self.p.n_size % self.columns:
             self.each((whole, size), lambda number: tile(1, number))
 
-    def ahead(self) -> int:
-        """Bytes that what is fetched lies ahead, in the order in which the matrix lies: a unit, where blocks leave that order."""
-        one_block = self.length <= self.block
-        return AHEAD if one_block else max(AHEAD, self.unit * self.length * self.step)
+    def as_many(self, first: int, body: Callable[[int], None]) -> None:
+        """`body(rows)` for a tile of the rows from `first` on."""
+        most = min(self.group, self.row_count - first)
+        if isinstance(self.p.m_size, int):
+            body(most)
+            return
+        e, b = self.e, self.e.index
+        left = b.sub(self.m, e.i64(first))
+        fewer = most // 2
+
+        def some() -> None:
+            if fewer:
+                e.choose(b.gt(left, e.i64(fewer)), lambda: body(most), lambda: body(fewer))
+            else:
+                body(most)
+
+        e.choose(b.gt(left, e.i64(0)), some, lambda: None)
+
+    def fetched(self, unit: Value, number: Value) -> Value:
+        """What a tile fetches, which begins at this column of a unit: what lies ahead of it, or what this thread reads after its last unit."""
+        e, b = self.e, self.e.index
+        first, apart = self.columns_at(e.i64(0), e.i64(0))
+        unit_bytes = b.mul(apart, e.i64(self.unit))
+        here = b.add(b.mul(unit, unit_bytes), b.mul(number, apart))
+        ahead, end = b.add(here, e.i64(AHEAD)), b.mul(self.end, unit_bytes)
+        after = here if self.then is None else b.add(b.mul(self.then, unit_bytes), b.sub(ahead, end))
+        return self.at(first, b.select(b.lt(ahead, end), ahead, after))
+
+    def ahead_of_block(self, k: Value, before: Value) -> Value:
+        """Bytes from a unit's steps from `k` on to what is fetched, where blocks leave the order in which the matrix lies: a unit
+        ahead; `before` are a block's steps of the columns before."""
+        e, b = self.e, self.e.index
+        ahead = e.i64(max(AHEAD, self.unit * self.length * self.step))
+        return b.add(ahead, b.mul(b.add(b.mul(k, e.i64(self.unit - 1)), before), e.i64(self.step)))
 
     # ---- tiles
 
@@ -239,10 +311,13 @@ class DotWriter(UnitsWriter):
     def fetch(self, k: Value, columns: int, bytes_: int) -> None:
         """Of what comes later as many bytes as are read, as one stream: the processor follows several less well."""
         e = self.e
-        here = self.at(Value("%ahead", torch.int64), e.index.mul(k, e.i64(columns * self.step)))
-        for line in range(0, bytes_, CACHE_LINE):
-            options = "{rw = 0 : i32, hint = 2 : i32, cache = 1 : i32}"
-            e.lines.append(f'"llvm.intr.prefetch"({self.at(here, e.i64(line))}) {options} : (!llvm.ptr) -> ()')
+        places = [("%ahead", 0, SECOND_LEVEL), ("%w", NEAR, FIRST_LEVEL)]
+        for start, apart, level in places if self.in_order else places[:1]:
+            here = self.at(Value(start, torch.int64), e.index.mul(k, e.i64(columns * self.step)))
+            for line in range(0, bytes_, CACHE_LINE):
+                options = f"{{rw = 0 : i32, hint = {level} : i32, cache = 1 : i32}}"
+                place = self.at(here, e.i64(apart + line))
+                e.lines.append(f'"llvm.intr.prefetch"({place}) {options} : (!llvm.ptr) -> ()')
 
     def add_to_row(self, number: int, sums: list[Value]) -> None:
         """to[number, j] += the sum of the lanes of sums[j]"""

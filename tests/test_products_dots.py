@@ -4,6 +4,7 @@ import pytest
 import torch
 from torch import nn
 
+from mlirc.lowering import product_dots
 from mlirc.lowering.product_dots import MOST_COPIED
 from tests.kernel_runner import NativeKernel, guarded, info
 
@@ -11,7 +12,7 @@ DTYPES = (torch.float32, torch.bfloat16)
 GAP = 3  # elements between rows, and between columns
 
 
-def product(dtype: torch.dtype, m: int, n: int, k: int, vector_bytes: int = 0) -> NativeKernel:
+def product(dtype: torch.dtype, m: int | str, n: int, k: int, vector_bytes: int = 0) -> NativeKernel:
     """relu(x @ w + b), columns and rows a few elements apart."""
     x, w = info(dtype, f"{m}, {k}", f"{k + GAP}, 1"), info(dtype, f"{k}, {n}", f"1, {k + GAP}")
     b, out = info(dtype, f"{n}"), info(dtype, f"{m}, {n}")
@@ -28,14 +29,15 @@ def check(kernel: NativeKernel, dtype: torch.dtype, m: int, n: int, k: int, thre
     """What lies between rows and columns, and after them, is NaN."""
     matrices = [torch.full((r, k + GAP), float("nan"), dtype=dtype) for r in (m, n)]
     x, w = (matrix[:, :k].normal_() for matrix in matrices)
-    b, (memory, out) = torch.randn(n, dtype=dtype), guarded(kernel.outputs[0], {})
+    sizes = dict.fromkeys(kernel.symbols, m)
+    b, (memory, out) = torch.randn(n, dtype=dtype), guarded(kernel.outputs[0], {"s0": m})
     before = memory.clone()
-    kernel([x, w.t(), b], [out], threads=threads)
+    kernel([x, w.t(), b], [out], threads=threads, **sizes)
     exact = nn.functional.relu(x.double() @ w.double().t() + b.double())
     eager = nn.functional.relu(torch.addmm(b, x, w.t()))
     slack = 1e-6 if dtype == torch.float32 else 1e-3
     assert (out - exact).norm() <= 2 * (eager - exact).norm() + slack * exact.norm()
-    out.copy_(guarded(kernel.outputs[0], {})[1])
+    out.copy_(guarded(kernel.outputs[0], {"s0": m})[1])
     bits = torch.int32 if dtype == torch.float32 else torch.int16
     assert torch.equal(memory.view(bits), before.view(bits)), "it wrote outside of its result"
 
@@ -80,3 +82,25 @@ def test_what_is_not_finite(dtype):
     wanted[3], wanted[7] = float("inf"), 0
     assert out[0].isnan().all()
     assert torch.equal(out[1], wanted)
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+def test_rows_that_are_a_symbol(dtype):
+    """Few rows and many, by which code it is known when the kernel is called."""
+    for n, k in ((93, 47), (70, 2100)):
+        kernel = product(dtype, "s0", n, k)
+        assert "_few_dots" in kernel.mlir and "_tile" in kernel.mlir
+        for m in (0, 1, 2, 3, 4, 5, 7, 8, 9, 20):
+            check(kernel, dtype, m, n, k, 2)
+
+
+def test_many_sequences_are_never_few():
+    assert "_few" not in product(torch.float32, "16*s0", 24, 32).mlir
+
+
+def test_a_large_matrix_is_shared_by_tickets(monkeypatch):
+    monkeypatch.setattr(product_dots, "LARGE", 1)
+    kernel = product(torch.bfloat16, 2, 1500, 96)
+    assert "llvm.atomicrmw" in kernel.mlir
+    for threads in (1, 2, 3):
+        check(kernel, torch.bfloat16, 2, 1500, 96, threads)
