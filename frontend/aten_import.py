@@ -8,7 +8,7 @@ import torch
 from mlirc.dialects import aten_arguments, symbols
 from mlirc.dialects.bindings import ir
 from mlirc.dialects.dialect import create
-from mlirc.dialects.tensor_types import type_of
+from mlirc.dialects.tensor_types import info_of, type_of
 from mlirc.frontend.errors import UnsupportedGraph
 from mlirc.frontend.sizes import size, tensor_info
 
@@ -44,6 +44,16 @@ def result_aliases(target: Callable, count: int, operand_of_argument: Sequence[i
     if len(target._schema.returns) == 1 and count > 1:  # a list of tensors
         positions = positions[:1] * count
     return positions
+
+
+def each_dimension(target: Callable, args: tuple) -> tuple:
+    """A convolution's arguments with a number for each dimension of its images, where ATen takes [0] for all of them."""
+    first = {torch.ops.aten.convolution.default: 3, torch.ops.aten.convolution_backward.default: 4}.get(target)
+    if first is None:
+        return args
+    count = info_of(args[0]).rank - 2
+    lists = (first, first + 1, first + 2, first + 4)  # stride, padding, dilation, output_padding
+    return tuple([list(x) * count if k in lists and len(x) == 1 else x for k, x in enumerate(args)])
 
 
 def call_aten(

@@ -170,7 +170,7 @@ class _Importer:
             return promised  # about sizes: guarded by Dynamo already
         if promised is None and target in (aten._assert_scalar.default, aten.sym_constrain_range_for_size.default):
             return None  # Dynamo guards what these say of backed sizes
-        args = tuple(map(self.argument_value, node.args))
+        args = aten_import.each_dimension(target, tuple(map(self.argument_value, node.args)))
         kwargs = {key: self.argument_value(x) for key, x in node.kwargs.items()}
         if isinstance(promised, torch.SymFloat):
             return self.float_arithmetic(node, target, args)

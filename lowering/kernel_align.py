@@ -113,7 +113,8 @@ def _common_space(
     if len(consumer_dims) != len(other):
         return None
     of_producer = tuple(count_through(places[dim], common) for dim in range(len(space)))
-    found = Alignment(common[:parallel_rank], common[parallel_rank:], of_producer, consumer_dims)
+    inner_sizes = common[parallel_rank:] or (1,) * bool(consumer.inner)  # it may fold dimensions of size 1 alone
+    found = Alignment(common[:parallel_rank], inner_sizes, of_producer, consumer_dims)
     return found if _levels_agree(found, consumer) else None
 
 

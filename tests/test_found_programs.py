@@ -103,3 +103,37 @@ def test_checkpointed_random_numbers(part):
 def test_an_index_out_of_no_elements(program):
     """Of a tensor without elements nothing is read, not even before a loop that has no rounds."""
     same_as_eager(program, torch.randn(4), torch.empty(3, 5, 0, 4, dtype=torch.int64), dynamic=True)
+
+
+@pytest.mark.parametrize("training", [False, True])
+@pytest.mark.parametrize(
+    "windows", [{"padding": "valid"}, {"stride": [2], "padding": [1]}, {"dilation": [2], "padding": "same"}]
+)
+def test_windows_of_a_convolution_that_one_number_says(windows, training):
+    """ATen takes padding [0], stride [2] for height and width alike; "valid" leaves the one 0."""
+    weight = torch.nn.Parameter(torch.randn(6, 4, 3, 3))
+
+    def program(x):
+        y = F.conv2d(x, weight, **windows).relu()
+        return [y, *torch.autograd.grad(y.square().sum(), [x, weight])] if training else [y]
+
+    torch._dynamo.reset()
+    x = torch.randn(2, 4, 9, 11, requires_grad=training)
+    compiled = torch.compile(
+        lambda x: F.conv2d(x, weight, **windows).relu(), backend="mlirc", options={"fallback": "error"}
+    )
+    with torch.set_grad_enabled(training):
+        made = [y := compiled(x)]
+        made += torch.autograd.grad(y.square().sum(), [x, weight]) if training else []
+        compare(made, program(x), rtol=1e-4, atol=1e-4)
+
+
+@pytest.mark.parametrize("dynamic", [False, True])
+def test_a_sum_over_nothing_but_sizes_of_1(dynamic):
+    """It goes over the rows of what it reads as one, and folds a dimension that the common space does not have."""
+
+    def program(x, y):
+        both = torch.where(x == 0, x, y) + x
+        return [both, both.view(1, -1).sum(0)]
+
+    same_as_eager(program, torch.randn(3, 1, 1, 1, 24), torch.randn(24), dynamic=dynamic)
