@@ -17,7 +17,7 @@ Pieces = list[str]
 """Declarations, a line each, and functions: MLIR text. A module is some of these lists, in which each piece is there once."""
 
 PREFIX = "part_"
-LEAST = 3000  # characters of MLIR text: LLVM takes 2 ms for them, as it does for a module with nothing in it
+LEAST = 1200  # characters of MLIR text: for shorter ones a declaration and a call cost as much
 
 _FUNCTION = re.compile(r"^(?=(?:llvm|func)\.func )", re.MULTILINE)
 

@@ -16,15 +16,17 @@ import math
 
 import torch
 
+from mlirc.dialects import symbols
 from mlirc.dialects.dialect import OPS
-from mlirc.lowering.attention_memory import advance, store_masked
+from mlirc.lowering.attention_memory import PTR, advance, call, store_masked
 from mlirc.lowering.convolution_plan import Plan
-from mlirc.lowering.convolution_writer import ConvolutionWriter
+from mlirc.lowering.convolution_writer import ConvolutionWriter, Panel
 from mlirc.lowering.cpu_target import CpuTarget
-from mlirc.lowering.kernel_function import KernelText
-from mlirc.lowering.product_packing import Packer
+from mlirc.lowering.kernel_emitter import Emitter
+from mlirc.lowering.kernel_function import KernelText, _load_word
 from mlirc.lowering.vector_builder import Value
 
+Range = tuple[Value, Value]
 AHEAD = 3  # channels whose weights are fetched before they are packed
 
 
@@ -34,26 +36,25 @@ class ForwardWriter(ConvolutionWriter):
         # rows of the packed panels, and some more: squares are written whole
         self.panel_rows = c.channels * c.taps + self.lanes
         self.blocks = c.image_blocks * c.row_blocks
-        operands = ["x", "w", *["other"] * c.adds, *(step for step in c.after if step != "relu"), "out"]
-        return self.function(operands, self.blocks if c.shares_windows else c.column_tiles)
+        self.operands = ["x", "w", *["other"] * c.adds, *(step for step in c.after if step != "relu"), "out"]
+        return self.function(self.operands, c.units, read=2)
 
     def body(self, lo: Value, hi: Value) -> None:
         c, e, b = self.c, self.e, self.e.index
         self.panels = self.scratch(c.together * self.panel_rows * c.widest)
         self.sums = self.scratch(c.block_windows * c.widest)
-        every = (e.i64(0), self.of(c.column_tiles)), (e.i64(0), self.of(self.blocks))
-        tiles, blocks = (every[0], (lo, hi)) if c.shares_windows else ((lo, hi), every[1])
+        tiles, blocks = self.shares(lo, hi)
 
         def group(first: Value, state: list[Value]) -> list[Value]:
             some = first, b.minimum(self.sum_of(first, c.together), tiles[1])
-            self.each_tile(some, self.pack)
+            self.each_panel(some, self.pack)
 
             def block(number: Value, state: list[Value]) -> list[Value]:
                 image = b.mul(self.down(number, c.row_blocks), self.of(c.block_images))
                 row = b.mul(b.binary("arith.remui", number, self.of(c.row_blocks)), self.of(c.block_rows))
                 images = image, b.minimum(self.sum_of(image, c.block_images), self.of(c.images))
                 rows = row, b.minimum(self.sum_of(row, c.block_rows), self.of(c.rows.count))
-                self.each_tile(some, lambda column, vectors, k: self.unit(column, vectors, k, images, rows))
+                self.each_panel(some, lambda column, panel, k: self.unit(column, panel, k, images, rows))
                 return state
 
             e.loop(*blocks, e.i64(1), [], [], block)
@@ -61,22 +62,45 @@ class ForwardWriter(ConvolutionWriter):
 
         e.loop(*tiles, self.of(c.together), [], [], group)
 
+    def shares(self, lo: Value, hi: Value) -> tuple[Range, Range]:
+        """This thread's tiles of filters, and its blocks of windows."""
+        b, zero, by_blocks = self.e.index, self.e.i64(0), self.e.index.ne(self.of(self.c.shares_windows), self.e.i64(0))
+        tiles = b.select(by_blocks, zero, lo), b.select(by_blocks, self.of(self.c.column_tiles), hi)
+        return tiles, (b.select(by_blocks, lo, zero), b.select(by_blocks, hi, self.of(self.blocks)))
+
     # ---- weights
 
     def place(self, number: Value) -> Value:
         return advance(self.e, self.panels, self.e.index.mul(number, self.of(self.panel_rows * self.c.widest)))
 
-    def pack(self, column: Value, vectors: int, number: Value) -> None:
-        self.pack_channels(column, vectors, self.place(number), self.e.i64(0), self.of(self.c.channels))
+    def pack(self, column: Value, panel: Panel, number: Value) -> None:
+        self.pack_channels(column, panel, self.place(number), self.e.i64(0), self.of(self.c.channels))
 
-    def pack_channels(self, column: Value, vectors: int, panel: Value, start: Value, count: Value) -> None:
-        """panel[c, tap, :] = the filters' weights for `count` channels from `start` on; of a gradient of images, w's filters
+    def pack_channels(self, column: Value, panel: Panel, to: Value, start: Value, count: Value) -> None:
+        """to[c, tap, :] = the filters' weights for `count` channels from `start` on; of a gradient of images, w's filters
         are the channels here."""
+        e, c = self.e, self.c
+        numbers = [(x, "i64") for x in (column, start, count, *map(self.of, (c.filters, c.channels, c.taps)))]
+
+        def some(vectors: int) -> None:
+            def write(e: Emitter, p: list[Value]) -> None:
+                w, to, column, start, count, *sizes = p
+                e.env |= dict(zip(("filters", "channels", "taps"), sizes, strict=True)) | {"w": w}
+                with self.beside(e):
+                    self.write_panel(column, vectors, to, start, count)
+
+            call(e, f"pack_{vectors}", [(e.env["w"], PTR), (to, PTR), *numbers], write)
+
+        self.by_width(panel, some)
+
+    def write_panel(self, column: Value, vectors: int, panel: Value, start: Value, count: Value) -> None:
+        """As pack_channels, in a function of its own."""
         c, e, b = self.c, self.e, self.e.index
         packer = self.packer(0, vectors)
         if c.kind == "forward":
-            each, base = c.channels * c.taps, advance(e, e.env["w"], b.mul(start, self.of(c.taps)))
-            packer.turned(base, each, column, c.filters, b.mul(count, self.of(c.taps)), panel)
+            taps = symbols.symbol("taps")
+            base = advance(e, e.env["w"], b.mul(start, self.of(taps)))
+            packer.turned(base, c.channels * taps, column, c.filters, b.mul(count, self.of(taps)), panel)
             return
         taps = c.rows.taps * c.columns.taps
         assert isinstance(taps, int)  # as plan() has it for gradients of images
@@ -110,27 +134,18 @@ class ForwardWriter(ConvolutionWriter):
 
     # ---- a block of windows
 
-    def unit(
-        self, column: Value, vectors: int, number: Value, images: tuple[Value, Value], rows: tuple[Value, Value]
-    ) -> None:
-        c, e, b, width = self.c, self.e, self.e.index, vectors * self.lanes
+    def unit(self, column: Value, panel: Panel, number: Value, images: Range, rows: Range) -> None:
+        c, e, b = self.c, self.e, self.e.index
         lines = b.mul(b.sub(images[1], images[0]), b.sub(rows[1], rows[0]))
         windows = b.mul(lines, self.of(c.columns.count))
-        self.clear(self.sums, b.mul(windows, e.i64(width)))
-        self.add_products(vectors, self.place(number), images, rows, (e.i64(0), self.of(c.channels)))
+        self.clear(self.sums, b.mul(windows, panel.width))
+        self.add_products(panel, self.place(number), images, rows, (e.i64(0), self.of(c.channels)))
         first = b.mul(self.sum_of((images[0], c.rows.count), rows[0]), self.of(c.columns.count))
-        self.finish(self.packer(0, vectors), column, vectors, first, windows, self.sums)
+        self.finish(column, panel, first, windows, self.sums)
 
-    def add_products(
-        self,
-        vectors: int,
-        panel: Value,
-        images: tuple[Value, Value],
-        rows: tuple[Value, Value],
-        channels: tuple[Value, Value],
-    ) -> None:
-        """sums += x @ panel, which begins with the first of these channels."""
-        c, e, b, width = self.c, self.e, self.e.index, vectors * self.lanes
+    def add_products(self, panel: Panel, packed: Value, images: Range, rows: Range, channels: Range) -> None:
+        """sums += x @ panel, `packed` from the first of these channels on."""
+        c, e, b = self.c, self.e, self.e.index
 
         def tap_column(kw: Value, state: list[Value]) -> list[Value]:
             axis = c.columns
@@ -141,13 +156,14 @@ class ForwardWriter(ConvolutionWriter):
 
             def some_channels(channel: Value, state: list[Value]) -> list[Value]:
                 steps = b.minimum(b.sub(channels[1], channel), self.of(c.chunk))
-                weights = advance(e, panel, b.mul(b.sub(channel, channels[0]), self.of(c.taps * width)))
+                start = b.mul(b.mul(b.sub(channel, channels[0]), self.of(c.taps)), panel.width)
+                weights = advance(e, packed, start)
 
                 def image(n: Value, state: list[Value]) -> list[Value]:
                     def row(h: Value, state: list[Value]) -> list[Value]:
                         line = self.sum_of(b.mul(b.sub(n, images[0]), b.sub(rows[1], rows[0])), b.sub(h, rows[0]))
-                        sums = advance(e, self.sums, b.mul(line, self.of(c.columns.count * width)))
-                        self.line(vectors, weights, sums, (n, h, kw, channel), within, steps)
+                        sums = advance(e, self.sums, b.mul(b.mul(line, self.of(c.columns.count)), panel.width))
+                        self.line(panel, weights, sums, (n, h, kw, channel), within, steps)
                         return state
 
                     e.loop(*rows, e.i64(1), [], [], row)
@@ -161,10 +177,12 @@ class ForwardWriter(ConvolutionWriter):
 
         e.loop(e.i64(0), self.of(c.columns.taps), e.i64(1), [], [], tap_column)
 
-    def line(self, vectors: int, panel: Value, sums: Value, at: tuple[Value, ...], within, steps: Value) -> None:
-        """A row of windows, from left to right, of image n at height h: the taps of column kw, and some channels, which the
-        panel begins with. `within`: the windows, or the elements of a row that is spread, from where to where."""
-        c, e, b, width = self.c, self.e, self.e.index, vectors * self.lanes
+    def line(
+        self, panel: Panel, packed: Value, sums: Value, at: tuple[Value, ...], within: Range, steps: Value
+    ) -> None:
+        """A row of windows, from left to right, of image n at height h: the taps of column kw, and some channels, which
+        `packed` begins with. `within`: the windows, or the elements of a row that is spread, from where to where."""
+        c, e, b = self.c, self.e, self.e.index
         n, h, kw, channel = at
         top, count, apart = self.taps_inside(h)
         y = self.sum_of((h, c.rows.stride), (top, c.rows.dilation), c.rows.padding * -1)
@@ -178,23 +196,27 @@ class ForwardWriter(ConvolutionWriter):
         tap = self.sum_of((top, c.columns.taps), kw)
         if c.kind == "input":
             tap = b.sub(self.of(c.taps - 1), tap)
-        down = c.columns.taps * apart * (-width if c.kind == "input" else width)
-        weights = advance(e, panel, b.mul(tap, e.i64(width)))
+        down = b.mul(self.of(c.columns.taps * (-apart if c.kind == "input" else apart)), panel.width)
+        weights = advance(e, packed, b.mul(tap, panel.width))
         row = self.of(c.columns.stride * c.channels)
         loops = (
-            (self.of(c.rows.dilation * apart // c.rows.spread * c.columns.size * c.channels), self.of(down)),
-            (e.i64(1), self.of(c.taps * width)),
+            (self.of(c.rows.dilation * apart // c.rows.spread * c.columns.size * c.channels), down),
+            (e.i64(1), b.mul(self.of(c.taps), panel.width)),
         )
         counts = count, steps
-        pitch = c.columns.spread * width
-        sums = advance(e, sums, b.mul(first, e.i64(width)))
+        pitch = b.mul(e.i64(c.columns.spread), panel.width)
+        sums = advance(e, sums, b.mul(first, panel.width))
         start = within[0]
         for rows, stop in self.cuts(*within):
 
             def some(k: Value, state: list[Value], rows=rows) -> list[Value]:
-                places = advance(e, image, b.mul(k, row)), weights, advance(e, sums, b.mul(k, e.i64(pitch)))
-                tile = self.tile(rows, vectors, len(loops), neighbours=False)
-                e.lines.append(tile.call(places, row, loops, e.i64(pitch), counts))
+                places = advance(e, image, b.mul(k, row)), weights, advance(e, sums, b.mul(k, pitch))
+
+                def multiply(vectors: int) -> None:
+                    tile = self.tile(rows, vectors, len(loops), neighbours=False)
+                    e.lines.append(tile.call(places, row, loops, pitch, counts))
+
+                self.by_width(panel, multiply)
                 return state
 
             e.loop(start, stop, e.i64(rows), [], [], some)
@@ -250,10 +272,26 @@ class ForwardWriter(ConvolutionWriter):
 
     # ---- what follows
 
-    def finish(self, packer: Packer, column: Value, vectors: int, first: Value, windows: Value, sums: Value) -> None:
+    def finish(self, column: Value, panel: Panel, first: Value, windows: Value, sums: Value) -> None:
         """out = relu(scale * sums + shift + other), for as many windows from `first` on."""
+        numbers = [(x, "i64") for x in (column, first, windows, self.of(self.c.filters))]
+
+        def some(vectors: int) -> None:
+            def write(e: Emitter, p: list[Value]) -> None:
+                args, sums, column, first, windows, e.env["filters"] = p
+                for k, name in enumerate(self.operands):
+                    e.env[name] = _load_word(e, args, k, PTR)
+                with self.beside(e):
+                    self.write_results(column, vectors, first, windows, sums)
+
+            call(self.e, f"finish_{vectors}", [(Value("%args", torch.int64), PTR), (sums, PTR), *numbers], write)
+
+        self.by_width(panel, some)
+
+    def write_results(self, column: Value, vectors: int, first: Value, windows: Value, sums: Value) -> None:
+        """As finish, in a function of its own."""
         c, e, b, width = self.c, self.e, self.e.index, vectors * self.lanes
-        wide = e.builder(torch.float32, True)
+        packer, wide = self.packer(0, vectors), e.builder(torch.float32, True)
         masks = {
             j: packer.below(b.sub(self.of(c.filters - j), column)) if c.ragged else None
             for j in range(0, width, self.lanes)

@@ -46,12 +46,13 @@ class Plan:
     ragged            whether the last tile is not full
     blocks            of windows: `block_images` images of `block_rows` rows each
     together          tiles of filters that a thread has panels of at a time; forward: [chunk] channels at a time
-    shares_windows    whether threads share blocks of windows, not tiles of filters
+    shares_windows    1 where threads share blocks of windows, 0 for tiles of filters; `units`: how many there are
     group             of tiles of channels, whose sums have `sum_rows` rows; a thread's unit is one such tile, and one of the
                       `groups` of tiles of filters (weight gradient)
     work              scalar operations, in vectors of eight
 
     Fewer multiplications (convolution_winograd.py), where `results` of a tile are given:
+    tile_down         results of a tile; `tile_along` of its rows
     block_tiles       of a block, at most; `tile_columns`: of a row of an image
     kept_panels       panels whose mapped weights are kept from block to block (keeps: 1), or 1 (keeps: 0)
     open_panels       panels that are summed at a time, over parts of the channels (parts: 1), or 1 (parts: 0)
@@ -79,13 +80,16 @@ class Plan:
     together: Int
     work: Int
     chunk: Int = 0
-    shares_windows: bool = False
+    shares_windows: Int = 0
+    units: Int = 0
     groups: Int = 0
     group: Int = 0
     sum_rows: Int = 0
     full_channel_tiles: Int = 0
     last_channel_tile: int = 0
     results: tuple[int, int] | None = None
+    tile_down: Int = 0
+    tile_along: Int = 0
     block_tiles: Int = 0
     tile_columns: Int = 0
     kept_panels: Int = 0
@@ -143,7 +147,7 @@ def plan(c: Convolution, target: CpuTarget) -> tuple[Plan, list[str]]:
     else:
         block_images, block_rows = blocks(rows, c.columns.count, WINDOWS)
         choose = weight_gradient if c.kind == "weight" else forward
-        chosen = choose(c, words, runs, tile_rows, lanes)
+        chosen = choose(c, words, runs, (block_images, block_rows), tile_rows, lanes)
     known = c.kind == "input" or results is not None
     made = Plan(
         kind=c.kind,
@@ -180,14 +184,22 @@ def blocks(rows: int, columns: int, most: int) -> tuple[int, int]:
     return block_images, -(-rows // -(-rows // block_rows))
 
 
-def forward(c: Convolution, words: Words, runs: Runs, tile_rows: int, lanes: int) -> dict:
+def forward(c: Convolution, words: Words, runs: Runs, rows: tuple[int, int], tile_rows: int, lanes: int) -> dict:
     widest = max(vectors for _, _, vectors in runs) * lanes
     together = max(1, min(sum(count for _, count, _ in runs), PANEL_BYTES // (c.channels * c.taps * widest * 4)))
     return {
         "together": words("together", together),
         "chunk": words("chunk", max(lanes, min(c.channels, STEPS // -(-c.rows.taps // c.rows.spread)))),
-        "shares_windows": c.channels * c.filters * c.taps * 4 <= SMALL_WEIGHTS,
+        **shared(c, words, runs, rows),
     }
+
+
+def shared(c: Convolution, words: Words, runs: Runs, rows: tuple[int, int]) -> dict:
+    """What threads share; `rows`: images of a block, and rows of one."""
+    by_blocks = c.channels * c.filters * c.taps * 4 <= SMALL_WEIGHTS
+    blocks = symbols.floordiv(c.x.shape[0] + (rows[0] - 1), rows[0]) * -(-c.rows.count // rows[1])
+    units = blocks if by_blocks else sum(count for _, count, _ in runs)
+    return {"shares_windows": words("shares_windows", int(by_blocks)), "units": words("units", units)}
 
 
 def winograd(c: Convolution, results: tuple[int, int], words: Words, runs: Runs, lanes: int) -> tuple[int, int, dict]:
@@ -215,7 +227,9 @@ def winograd(c: Convolution, results: tuple[int, int], words: Words, runs: Runs,
             "results": results,
             "together": words("together", together),
             "chunk": words("chunk", chunk),
-            "shares_windows": c.channels * c.filters * c.taps * 4 <= SMALL_WEIGHTS,
+            **shared(c, words, runs, (block_images, block_lines * down)),
+            "tile_down": words("tile_down", down),
+            "tile_along": words("tile_along", along),
             "block_tiles": words("block_tiles", block_tiles),
             "tile_columns": words("tile_columns", columns),
             "kept_panels": words("kept_panels", 1 if parts else together),
@@ -227,7 +241,7 @@ def winograd(c: Convolution, results: tuple[int, int], words: Words, runs: Runs,
     )
 
 
-def weight_gradient(c: Convolution, words: Words, runs: Runs, tile_rows: int, lanes: int) -> dict:
+def weight_gradient(c: Convolution, words: Words, runs: Runs, _: tuple[int, int], tile_rows: int, lanes: int) -> dict:
     widest = max(vectors for _, _, vectors in runs) * lanes
     column_tiles, channel_tiles = sum(count for _, count, _ in runs), -(-c.channels // tile_rows)
     groups = -(-column_tiles // TOGETHER)

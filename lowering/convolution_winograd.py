@@ -21,19 +21,19 @@ and nothing that is added to makes it finite again.
 
 import torch
 
-from mlirc.lowering.attention_memory import advance
-from mlirc.lowering.convolution_forward import ForwardWriter
+from mlirc.lowering.attention_memory import advance, load_vector
+from mlirc.lowering.convolution_forward import ForwardWriter, Range
 from mlirc.lowering.convolution_plan import Plan
+from mlirc.lowering.convolution_writer import Panel
 from mlirc.lowering.cpu_target import CpuTarget
 from mlirc.lowering.kernel_function import KernelText
 from mlirc.lowering.vector_builder import Value
 from mlirc.lowering.winograd_maps import TileMaps, nest
-from mlirc.lowering.winograd_transform import Winograd
+from mlirc.lowering.winograd_transform import TAPS, Winograd
 
 F32 = torch.float32
 STEPS = 32  # products that are summed before they are added to others: the maps enlarge these roundings, too
 PADDING = 16  # elements between points, which would evict each other if powers of two lay between them
-Range = tuple[Value, Value]
 
 
 class WinogradWriter(ForwardWriter):
@@ -41,8 +41,9 @@ class WinogradWriter(ForwardWriter):
         super().__init__(c, name, target)
         assert c.results is not None
         self.maps = TileMaps(self.e, name, *map(Winograd, c.results))
-        self.tile_rows, self.tile_columns = c.results
-        self.points = self.maps.points
+        self.tile_rows, self.tile_columns = c.tile_down, c.tile_along
+        self.height, self.width = c.tile_down + (TAPS - 1), c.tile_along + (TAPS - 1)  # of a tile's pixels
+        self.points = self.height * self.width
 
     def body(self, lo: Value, hi: Value) -> None:
         c, e, b = self.c, self.e, self.e.index
@@ -56,8 +57,7 @@ class WinogradWriter(ForwardWriter):
         self.products = self.scratch(tiles * c.widest * self.points * c.open_panels)
         self.sums = self.scratch(pixels * c.widest)
         self.flags = self.scratch(self.lanes)
-        every = (e.i64(0), self.of(c.column_tiles)), (e.i64(0), self.of(self.blocks))
-        panels, blocks = (every[0], (lo, hi)) if c.shares_windows else ((lo, hi), every[1])
+        panels, blocks = self.shares(lo, hi)
 
         def group(first: Value, state: list[Value]) -> list[Value]:
             some = first, b.minimum(self.sum_of(first, c.together), panels[1])
@@ -84,13 +84,13 @@ class WinogradWriter(ForwardWriter):
             steps = b.minimum(b.sub(self.of(c.channels), channel), self.of(c.chunk))
             self.map_inputs(images, rows[0], lines, channel, steps)
 
-            def panel(column: Value, vectors: int, k: Value) -> None:
-                e.choose(packs, lambda: self.map_weights(column, vectors, k, channel, steps), lambda: None)
-                self.multiply(vectors, k, channel, steps, b.mul(b.sub(images[1], images[0]), lines))
+            def one(column: Value, panel: Panel, k: Value) -> None:
+                e.choose(packs, lambda: self.map_weights(column, panel, k, channel, steps), lambda: None)
+                self.multiply(panel, k, channel, steps, b.mul(b.sub(images[1], images[0]), lines))
                 is_last = b.ge(b.add(channel, steps), self.of(c.channels))
-                e.choose(is_last, lambda: self.results(column, vectors, k, images, rows, lines), lambda: None)
+                e.choose(is_last, lambda: self.results(column, panel, k, images, rows, lines), lambda: None)
 
-            self.each_tile(panels, panel)
+            self.each_panel(panels, one)
             return state
 
         e.loop(e.i64(0), self.of(c.channels), self.of(c.chunk), [], [], channels)
@@ -112,8 +112,8 @@ class WinogradWriter(ForwardWriter):
             inside = [
                 b.le(e.i64(0), y),
                 b.le(e.i64(0), x),
-                b.le(self.sum_of(y, self.maps.height), self.of(c.rows.size)),
-                b.le(self.sum_of(x, self.maps.width), self.of(c.columns.size)),
+                b.le(self.sum_of(y, self.height), self.of(c.rows.size)),
+                b.le(self.sum_of(x, self.width), self.of(c.columns.size)),
             ]
 
             def read_there() -> None:
@@ -125,14 +125,12 @@ class WinogradWriter(ForwardWriter):
                 self.maps.patch(
                     image, (y, x), (line, column), sizes, steps, self.patch, self.of(c.chunk), c.ragged_channels
                 )
-                line_of_patch = self.of(c.chunk * self.maps.width)
+                line_of_patch = self.of(c.chunk * self.width)
                 self.maps.inputs(self.patch, line_of_patch, self.of(c.chunk), count, to, self.of(self.inputs_apart))
 
-            if c.ragged_channels:
-                copy_before()
-            else:
-                is_inside = b.and_(b.and_(inside[0], inside[1]), b.and_(inside[2], inside[3]))
-                e.choose(is_inside, read_there, copy_before)
+            is_inside = b.and_(b.and_(inside[0], inside[1]), b.and_(inside[2], inside[3]))
+            whole = b.eq(b.and_(self.of(c.channels), e.i64(self.lanes - 1)), e.i64(0))
+            e.choose(b.and_(is_inside, whole), read_there, copy_before)
 
         nest(e, [images, (e.i64(0), lines), (e.i64(0), self.of(c.tile_columns))], tile)
 
@@ -143,10 +141,10 @@ class WinogradWriter(ForwardWriter):
             self.e, self.weights, self.e.index.mul(number, self.of(self.weights_apart * self.points * self.c.keeps))
         )
 
-    def map_weights(self, column: Value, vectors: int, number: Value, channel: Value, steps: Value) -> None:
-        self.pack_channels(column, vectors, self.plain, channel, steps)
-        width, to = self.e.i64(vectors * self.lanes), self.weights_of(number)
-        self.maps.weights(self.plain, steps, width, to, self.of(self.weights_apart), mirrored=self.c.kind == "input")
+    def map_weights(self, column: Value, panel: Panel, number: Value, channel: Value, steps: Value) -> None:
+        self.pack_channels(column, panel, self.plain, channel, steps)
+        to, apart = self.weights_of(number), self.of(self.weights_apart)
+        self.maps.weights(self.plain, steps, panel.width, to, apart, mirrored=self.c.kind == "input")
 
     # ---- products
 
@@ -154,35 +152,39 @@ class WinogradWriter(ForwardWriter):
         size = self.c.block_tiles * self.c.widest * self.points
         return advance(self.e, self.products, self.e.index.mul(number, self.of(size * self.c.parts)))
 
-    def multiply(self, vectors: int, number: Value, channel: Value, steps: Value, lines: Value) -> None:
+    def multiply(self, panel: Panel, number: Value, channel: Value, steps: Value, lines: Value) -> None:
         """products[point, tile, :] += inputs @ weights. `lines`: of tiles, of all images."""
-        c, e, b, width = self.c, self.e, self.e.index, vectors * self.lanes
+        c, e, b, width = self.c, self.e, self.e.index, panel.width
         tiles = b.mul(lines, self.of(c.tile_columns))
         sums, weights = self.products_of(number), self.weights_of(number)
-        apart = b.mul(tiles, e.i64(width))
+        apart = b.mul(tiles, width)
 
         def clear() -> None:
-            self.clear(sums, b.mul(apart, e.i64(self.points)))
+            self.clear(sums, b.mul(apart, self.of(self.points)))
 
         e.choose(b.eq(channel, e.i64(0)), clear, lambda: None)
-        loops = ((e.i64(0), e.i64(0)), (e.i64(1), e.i64(width)))
+        loops = ((e.i64(0), e.i64(0)), (e.i64(1), width))
 
         def point(p: Value, state: list[Value]) -> list[Value]:
             inputs = advance(e, self.inputs, b.mul(p, self.of(self.inputs_apart)))
-            panel = advance(e, weights, b.mul(p, self.of(self.weights_apart)))
+            packed = advance(e, weights, b.mul(p, self.of(self.weights_apart)))
             to = advance(e, sums, b.mul(p, apart))
 
             def part(first: Value, state: list[Value]) -> list[Value]:
                 count = b.minimum(b.sub(steps, first), e.i64(STEPS))
-                here, there = advance(e, inputs, first), advance(e, panel, b.mul(first, e.i64(width)))
+                here, there = advance(e, inputs, first), advance(e, packed, b.mul(first, width))
                 start = e.i64(0)
                 for rows, stop in super(WinogradWriter, self).cuts(start, tiles):
-                    tile = self.tile(rows, vectors, len(loops), neighbours=False)
 
-                    def some(k: Value, state: list[Value], tile=tile) -> list[Value]:
-                        at = b.mul(k, self.of(c.chunk)), b.mul(k, e.i64(width))
+                    def some(k: Value, state: list[Value], rows=rows) -> list[Value]:
+                        at = b.mul(k, self.of(c.chunk)), b.mul(k, width)
                         places = advance(e, here, at[0]), there, advance(e, to, at[1])
-                        e.lines.append(tile.call(places, self.of(c.chunk), loops, e.i64(width), (e.i64(1), count)))
+
+                        def multiply(vectors: int) -> None:
+                            tile = self.tile(rows, vectors, len(loops), neighbours=False)
+                            e.lines.append(tile.call(places, self.of(c.chunk), loops, width, (e.i64(1), count)))
+
+                        self.by_width(panel, multiply)
                         return state
 
                     e.loop(start, stop, e.i64(rows), [], [], some)
@@ -192,41 +194,41 @@ class WinogradWriter(ForwardWriter):
             e.loop(e.i64(0), steps, e.i64(STEPS), [], [], part)
             return state
 
-        e.loop(e.i64(0), e.i64(self.points), e.i64(1), [], [], point)
+        e.loop(e.i64(0), self.of(self.points), e.i64(1), [], [], point)
 
     # ---- results
 
-    def results(self, column: Value, vectors: int, number: Value, images: Range, rows: Range, lines: Value) -> None:
-        c, e, b, width = self.c, self.e, self.e.index, vectors * self.lanes
+    def results(self, column: Value, panel: Panel, number: Value, images: Range, rows: Range, lines: Value) -> None:
+        c, e, b = self.c, self.e, self.e.index
         every = b.mul(b.sub(images[1], images[0]), lines)
-        self.maps.results(self.products_of(number), every, self.of(c.tile_columns), e.i64(width), self.sums, self.flags)
-        pitch = c.tile_columns * (self.tile_columns * width)
-        packer = self.packer(0, vectors)
+        columns = self.of(c.tile_columns)
+        self.maps.results(self.products_of(number), every, columns, panel.width, self.sums, self.flags)
+        pitch = b.mul(self.of(c.tile_columns * self.tile_columns), panel.width)
 
         def finish() -> None:
             def line(n: Value, h: Value) -> None:
                 first = b.mul(self.sum_of((n, c.rows.count), h), self.of(c.columns.count))
-                place = b.add(b.mul(b.mul(b.sub(n, images[0]), lines), e.i64(self.tile_rows)), b.sub(h, rows[0]))
-                sums = advance(e, self.sums, b.mul(place, self.of(pitch)))
-                self.finish(packer, column, vectors, first, self.of(c.columns.count), sums)
+                place = b.add(b.mul(b.mul(b.sub(n, images[0]), lines), self.of(self.tile_rows)), b.sub(h, rows[0]))
+                sums = advance(e, self.sums, b.mul(place, pitch))
+                self.finish(column, panel, first, self.of(c.columns.count), sums)
 
             nest(e, [images, rows], line)
 
         def sum_anew() -> None:
             windows = b.mul(b.mul(b.sub(images[1], images[0]), b.sub(rows[1], rows[0])), self.of(c.columns.count))
-            self.clear(self.sums, b.mul(windows, e.i64(width)))
+            self.clear(self.sums, b.mul(windows, panel.width))
 
             def some(channel: Value, state: list[Value]) -> list[Value]:
                 end = b.minimum(self.sum_of(channel, c.chunk), self.of(c.channels))
-                self.pack_channels(column, vectors, self.plain, channel, b.sub(end, channel))
-                self.add_products(vectors, self.plain, images, rows, (channel, end))
+                self.pack_channels(column, panel, self.plain, channel, b.sub(end, channel))
+                self.add_products(panel, self.plain, images, rows, (channel, end))
                 return state
 
             e.loop(e.i64(0), self.of(c.channels), self.of(c.chunk), [], [], some)
             first = b.mul(self.sum_of((images[0], c.rows.count), rows[0]), self.of(c.columns.count))
-            self.finish(packer, column, vectors, first, windows, self.sums)
+            self.finish(column, panel, first, windows, self.sums)
 
-        flags = packer.load(self.flags, None)
+        flags = load_vector(e, self.flags)
         wide = e.builder(F32, True)
         bad = wide.ne(flags, flags)
         text = f"vector.reduction <or>, {bad} : {wide.type_text(torch.bool)} into i1"

@@ -1,22 +1,42 @@
-"""What the code for a convolution and for its gradients has in common: blocks of windows, tiles of filters, the function."""
+"""What the code for a convolution and for its gradients has in common: blocks of windows, tiles of filters, the functions.
 
-from collections.abc import Callable
+    kernel_0_body(%frame, %thread, %threads)                      where the operands and words are, and its functions
+    kernel_0_blocks(%args, %words, %calls, %thread, %threads)     loops over blocks, panels and parts of channels
+    kernel_0_tile_4_3, kernel_0_finish_3, ...                     what these call, by address
+
+Loops over blocks are the longest code, and the same for each convolution of a kind, whatever its tiles are and whatever follows:
+as they know no function by name, all kernels share them (codegen/shared_parts.py).
+"""
+
+import re
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
 
 import torch
 
 from mlirc.dialects.symbols import Int
-from mlirc.lowering.attention_memory import advance, store_vector
+from mlirc.lowering.attention_memory import PTR, advance, store_vector
 from mlirc.lowering.convolution_plan import Plan, Windows
 from mlirc.lowering.convolution_tile import Tile
 from mlirc.lowering.cpu_target import CpuTarget
 from mlirc.lowering.kernel_axes import Vector
 from mlirc.lowering.kernel_emitter import Emitter
-from mlirc.lowering.kernel_function import _LIBGOMP, _PART, KernelText, _entry, _load_words, _part
+from mlirc.lowering.kernel_function import _LIBGOMP, _PART, KernelText, _entry, _load_word, _load_words, _part
 from mlirc.lowering.kernel_nodes import Kernel
 from mlirc.lowering.kernel_threads import Split
 from mlirc.lowering.product_packing import Packer
 from mlirc.lowering.product_vectors import Vectors
 from mlirc.lowering.vector_builder import Value
+
+
+@dataclass(frozen=True)
+class Panel:
+    """A tile of filters whose width is known when code runs: the elements of its rows; and whether that is the first of the
+    plan's widths, where it has two."""
+
+    width: Value
+    is_wide: Value | None
 
 
 class ConvolutionWriter:
@@ -28,22 +48,28 @@ class ConvolutionWriter:
         self.lanes = self.e.lanes
         self.tiles: dict[str, Tile] = {}
 
-    def function(self, operands: list[str], units: Int) -> KernelText:
+    def function(self, operands: list[str], units: Int, read: int = 3) -> KernelText:
+        """The kernel; the loops over blocks read the first `read` of the operands."""
         e, names = self.e, list(self.c.words)
-        kernel = Kernel({}, {}, [], [], len(operands))
         e.env["thread"], e.env["threads"] = Value("%thread", torch.int64), Value("%threads", torch.int64)
-        _load_words(e, kernel, names, "%args")
-        for number, name in enumerate(operands):
-            e.env[name] = e.env["base", number]
+        _load_words(e, Kernel({}, {}, [], [], 0), names, "%words")
+        for number, name in enumerate(operands[:read]):
+            e.env[name] = _load_word(e, "%args", number, PTR)
         self.body(*_part(e, e.integer(units)))
-        head = f"llvm.func internal @{self.name}_body(%frame: !llvm.ptr, %thread: i64, %threads: i64) {{"
-        args = "%args = llvm.load %frame : !llvm.ptr -> !llvm.ptr"
-        body = "\n".join([head, args, *e.text.preamble, *e.lines, "llvm.return", "}"])
         split = Split(Vector(None, 1), units=units, work=self.c.work)
-        entry = _entry(kernel, split, names, self.name, self.target, 0)
+        entry = _entry(Kernel({}, {}, [], [], len(operands)), split, names, self.name, self.target, 0)
+        blocks = "\n".join([_BLOCKS, *e.text.preamble, *e.lines, "llvm.return", "}"]).replace("KERNEL", self.name)
+        blocks, called = by_address(blocks, self.name)
         tiles = [tile.text for tile in self.tiles.values()]
-        parts = [*tiles, *e.text.functions.values(), body, entry, _PART]
+        parts = [*tiles, *e.text.functions.values(), blocks, _body(called, len(operands)), entry, _PART]
         return KernelText("\n".join(parts).replace("KERNEL", self.name), e.text.declarations + _LIBGOMP, names)
+
+    @contextmanager
+    def beside(self, e: Emitter) -> Iterator[None]:
+        """What is written inside goes to another function."""
+        saved, self.e = self.e, e
+        yield
+        self.e = saved
 
     def body(self, lo: Value, hi: Value) -> None:
         """The units lo to hi."""
@@ -64,6 +90,31 @@ class ConvolutionWriter:
             lo, hi = b.maximum(tiles[0], self.of(before)), b.minimum(tiles[1], self.of(before + count))
             e.loop(lo, hi, e.i64(1), [], [], one)
             before, first = before + count, first + count * width
+
+    def each_panel(self, panels: tuple[Value, Value], body: Callable[[Value, Panel, Value], None]) -> None:
+        """As each_tile, by one code for all widths."""
+        e, b, c = self.e, self.e.index, self.c
+        wide, *narrow = (e.i64(vectors * self.lanes) for vectors in c.widths)
+
+        def one(t: Value, state: list[Value]) -> list[Value]:
+            panel, column = Panel(wide, None), b.mul(t, wide)
+            if narrow:
+                before = self.of(c.tiles[0])
+                is_wide = b.lt(t, before)
+                panel = Panel(b.select(is_wide, wide, narrow[0]), is_wide)
+                behind = b.add(b.mul(before, wide), b.mul(b.sub(t, before), narrow[0]))
+                column = b.select(is_wide, column, behind)
+            body(column, panel, b.sub(t, panels[0]))
+            return state
+
+        e.loop(*panels, e.i64(1), [], [], one)
+
+    def by_width(self, panel: Panel, write: Callable[[int], None]) -> None:
+        """What `write` writes for a number of vectors, for a panel's."""
+        if panel.is_wide is None:
+            write(self.c.widths[0])
+        else:
+            self.e.choose(panel.is_wide, lambda: write(self.c.widths[0]), lambda: write(self.c.widths[1]))
 
     def tile(self, rows: int, vectors: int, loops: int, neighbours: bool) -> Tile:
         name = f"{self.name}_tile_{rows}_{vectors}"
@@ -119,3 +170,46 @@ class ConvolutionWriter:
         last = b.sub(self.of(axis.size - 1 + axis.padding + axis.stride), reach)
         end = self.down(b.maximum(last, e.i64(0)), axis.stride)
         return b.maximum(first, lo), b.minimum(end, hi)
+
+
+_BLOCKS = (
+    "llvm.func internal @KERNEL_blocks(%args: !llvm.ptr, %words: !llvm.ptr, %calls: !llvm.ptr, %thread: i64, "
+    "%threads: i64) {"
+)
+
+
+def by_address(text: str, name: str) -> tuple[str, list[str]]:
+    """The function `text`, with a load from %calls for each of kernel `name`'s functions that it calls, and these in order."""
+    called: list[str] = []
+
+    def call(match: re.Match) -> str:
+        if match[1] not in called:
+            called.append(match[1])
+        return f"llvm.call %call_{match[1]}({match[2]}) : !llvm.ptr, ("
+
+    head, body = text.split("\n", 1)
+    body = re.sub(rf"llvm\.call @{name}_(\w+)\((.*?)\) : \(", call, body)
+    loads = [
+        f"%at_{callee} = llvm.getelementptr %calls[{k}] : (!llvm.ptr) -> !llvm.ptr, !llvm.ptr\n"
+        f"%call_{callee} = llvm.load %at_{callee} : !llvm.ptr -> !llvm.ptr"
+        for k, callee in enumerate(called)
+    ]
+    return "\n".join([head, *loads, body]), called
+
+
+def _body(called: list[str], operands: int) -> str:
+    """The function that knows where the operands and words are, and which functions are called."""
+    lines = [
+        "llvm.func internal @KERNEL_body(%frame: !llvm.ptr, %thread: i64, %threads: i64) {",
+        "%args = llvm.load %frame : !llvm.ptr -> !llvm.ptr",
+        f"%words = llvm.getelementptr %args[{operands}] : (!llvm.ptr) -> !llvm.ptr, i64",
+        f"%count = arith.constant {len(called)} : i64",
+        "%calls = llvm.alloca %count x !llvm.ptr : (i64) -> !llvm.ptr",
+    ]
+    for k, callee in enumerate(called):
+        lines.append(f"%call_{callee} = llvm.mlir.addressof @KERNEL_{callee} : !llvm.ptr")
+        lines.append(f"%at_{callee} = llvm.getelementptr %calls[{k}] : (!llvm.ptr) -> !llvm.ptr, !llvm.ptr")
+        lines.append(f"llvm.store %call_{callee}, %at_{callee} : !llvm.ptr, !llvm.ptr")
+    types = "(!llvm.ptr, !llvm.ptr, !llvm.ptr, i64, i64) -> ()"
+    lines.append(f"llvm.call @KERNEL_blocks(%args, %words, %calls, %thread, %threads) : {types}")
+    return "\n".join([*lines, "llvm.return", "}"])

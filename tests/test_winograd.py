@@ -10,11 +10,13 @@ from hypothesis import strategies as st
 from torch import nn
 
 from mlirc.codegen.emit import compile_module
+from mlirc.codegen.shared_parts import take_parts
 from mlirc.dialects.bindings import context
 from mlirc.dialects.scalar_builder import TorchBuilder
 from mlirc.lowering import winograd_choice
 from mlirc.lowering.convolution_call import results_of_tile
 from mlirc.lowering.cpu_target import host
+from mlirc.lowering.kernel_listener import listening
 from mlirc.lowering.pass_manager import run_pipeline
 from mlirc.lowering.winograd_transform import Winograd
 from tests.test_convolutions import Block, as_good_as_eager, compiled, report, settle
@@ -78,6 +80,20 @@ def test_any_size(kind, results, sizes, padding):
     assert made[0].shape == case.out.shape and made[0].stride() == case.out.stride()
     wanted = case.reference(torch.float64)
     assert made[0].numel() == 0 or (made[0] - wanted).norm() <= 3e-6 * wanted.norm()
+
+
+def test_loops_are_the_same_for_all_tiles_and_whatever_follows(monkeypatch):
+    loops: list[set[str]] = []
+
+    def listen(name, kernel):
+        parts = take_parts(kernel.functions, name, kernel.declarations)[1]
+        loops.append({part for part, pieces in parts.items() if "%calls" in pieces[-1]})
+
+    for kind, results in (("convolution", (4, 4)), ("convolution", (2, 4)), ("convolution_add", (4, 4))):
+        monkeypatch.setattr(winograd_choice, "results_of_tile", lambda sizes, results=results: results)
+        with context(), listening(listen):
+            run_pipeline(case_of(kind, (2, 37, 70, 9, 11)).module(), LOWER)
+    assert len(loops[0]) == 1 and loops[0] == loops[1] == loops[2]
 
 
 @pytest.mark.parametrize("kind", KINDS)
