@@ -116,6 +116,7 @@ class EarlyKernels:
         self.found: dict[str, Kernel | Future[dict[str, Kernel]]] = {}  # by key
         self._heard: dict[str, KernelText] = {}  # by name
         self._waiting: dict[str, Waiting] = {}  # by key
+        self._parts: set[str] = set()  # of kernels that were taken
 
     def __call__(self, name: str, kernel: KernelText) -> None:
         self._heard[name] = kernel
@@ -158,7 +159,10 @@ class EarlyKernels:
             if known := shared_kernels.find_or_await(key, self.folder):
                 self.found[key] = known
             else:
-                self._waiting[key] = Waiting(name, *take_parts(functions, name, declarations))
+                source, parts = take_parts(functions, name, declarations)
+                new = [pieces for part, pieces in parts.items() if part not in self._parts]
+                self._parts.update(parts)
+                self._waiting[key] = Waiting(name, source, parts, sum(len(pieces[-1]) for pieces in [source, *new]))
 
     def _begin(self, kernels: "Mapping[str, Waiting]") -> None:
         parts = {part: pieces for waiting in kernels.values() for part, pieces in waiting.parts.items()}
@@ -170,16 +174,13 @@ class EarlyKernels:
 
 @dataclass(frozen=True)
 class Waiting:
-    """A kernel that is new: its name, its source, and parts that it may share with others."""
+    """A kernel that is new: its name, its source, and parts that it may share with others; the characters of these that no
+    kernel before it has."""
 
     name: str
     source: Pieces
     parts: Mapping[str, Pieces]
-
-    @property
-    def size(self) -> int:
-        """Characters."""
-        return len(self.source[-1]) + sum(len(pieces[-1]) for pieces in self.parts.values())
+    size: int
 
 
 def split(kernels: Mapping[str, T], size: Callable[[str], int]) -> list[dict[str, T]]:
