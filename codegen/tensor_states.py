@@ -12,7 +12,6 @@ import ctypes
 import logging
 import threading
 from collections.abc import Callable, Sequence
-from functools import cache
 from operator import attrgetter
 from typing import Any
 
@@ -199,28 +198,27 @@ def _asked(states: States, inputs: list) -> State | None:
 _lock = threading.Lock()
 
 
-def _functions() -> tuple[Callable, Callable] | None:
-    """`note` and `same`."""
+def _functions() -> tuple[Callable, Callable, Code] | None:
+    """`note` and `same`, and the code that they are in."""
     return _made[0] if _made else _make()
 
 
-_made: list[tuple[Callable, Callable] | None] = []
+_made: list[tuple[Callable, Callable, Code] | None] = []
 
 
-def _make() -> tuple[Callable, Callable] | None:
+def _make() -> tuple[Callable, Callable, Code] | None:
     with _lock:
         if not _made:
             try:
                 code = _code()
                 kind = ctypes.PYFUNCTYPE(ctypes.c_int, ctypes.py_object, ctypes.c_void_p, ctypes.c_int64)
-                _made.append((kind(code.address("note")), kind(code.address("same"))))
+                _made.append((kind(code.address("note")), kind(code.address("same")), code))
             except NoPool as reason:
                 log.info("mlirc: PyTorch is asked for each parameter: %s", reason)
                 _made.append(None)
         return _made[0]
 
 
-@cache
 def _code() -> Code:
     """Raises NoPool where this PyTorch lays tensors out in a way that is not understood."""
     text = TEXT

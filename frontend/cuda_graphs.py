@@ -75,6 +75,7 @@ class Recording:
     results    what the recorded call gave; views: result -> elements from the start of the input that it is a view of
     kept       what the graph kept of its parameters then (prepared.py)
     shared     results that are not copied out -> their storage, how often it is held while nobody else holds it, and where
+    home       the stream in which `copies` were allocated
     """
 
     graph: torch.cuda.CUDAGraph
@@ -87,6 +88,7 @@ class Recording:
     views: dict[int, int]
     kept: list | None
     shared: dict[int, tuple[Any, int, int]]
+    home: int
     replays: int = 0
 
     def moved(self, inputs: list[Any]) -> list[int]:
@@ -220,10 +222,12 @@ class Recorded:
                     before = torch.cuda.memory_reserved()
                     results = self.run(given)
                     taken = torch.cuda.memory_reserved() - before
-            except RuntimeError as error:
-                self.say(str(error).strip().partition("\n")[0])
+            except BaseException as error:
                 generator.graphsafe_set_state(state)  # the one in use still waits for the recording's end
                 torch.cuda.synchronize()
+                if not isinstance(error, RuntimeError):
+                    raise
+                self.say(str(error).strip().partition("\n")[0])
                 return None
         made = [x for k, x in enumerate(results) if isinstance(x, torch.Tensor) and k not in self.aliases]
         lent = sum(x.untyped_storage().nbytes() for x in made)
@@ -238,7 +242,8 @@ class Recorded:
             if isinstance(x, torch.Tensor) and k not in self.aliases and (lends or k not in facts.kept):
                 storage = x.untyped_storage()._cdata
                 shared[k] = storage, torch._C._storage_Use_Count(storage), x.data_ptr()
-        return Recording(graph, pool, addresses, stay, places, copies, results, views, kept, shared)
+        home = torch._C._cuda_getCurrentRawStream(facts.device)
+        return Recording(graph, pool, addresses, stay, places, copies, results, views, kept, shared, home)
 
     def shared_pool(self) -> Pool:
         if self.facts.device not in _pools:
@@ -249,7 +254,10 @@ class Recorded:
 
     def replay(self, recording: Recording, inputs: list[Any]) -> list[Any]:
         with torch.cuda.device(self.facts.device):
-            self.after_the_last(recording.pool)
+            stream = self.after_the_last(recording.pool)
+            if stream != recording.home:  # they may go while this replay is still under way
+                for memory in recording.copies.values():
+                    memory.record_stream(torch.cuda.current_stream())
             if recording.copies:
                 places = list(recording.copies.values())
                 torch.ops.aten._foreach_copy_.default(places, [memory_of(inputs[k]) for k in recording.copies])
@@ -259,13 +267,15 @@ class Recorded:
         inputs.clear()
         return results
 
-    def after_the_last(self, pool: Pool) -> None:
+    def after_the_last(self, pool: Pool) -> int:
+        """Lets the current stream wait for the pool's last replay; its handle."""
         handle = torch._C._cuda_getCurrentRawStream(self.facts.device)
         if handle != pool.last:
             stream = torch.cuda.current_stream()
             if pool.stream is not None:
                 stream.wait_stream(pool.stream)
             pool.stream, pool.last = stream, handle
+        return handle
 
     def result(self, recording: Recording, k: int, inputs: list[Any]) -> Any:
         x = recording.results[k]

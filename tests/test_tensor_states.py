@@ -1,6 +1,7 @@
 """What graphs know of their parameters between calls: each way to change one is seen, by native code and where PyTorch is asked."""
 
 import ctypes
+from types import SimpleNamespace
 
 import pytest
 import torch
@@ -9,6 +10,7 @@ from torch import nn
 from mlirc.codegen import tensor_states
 from mlirc.codegen.result_pool import NoPool
 from mlirc.codegen.tensor_states import States
+from mlirc.frontend.prepared import Prepared
 
 
 @pytest.fixture(params=["native", "asked"])
@@ -68,9 +70,7 @@ def test_a_change_is_seen(way, change, counted, position):
     given = tensors()
     states = States([1, 2, 3, 4], counted)
     state = states.of(given)
-    assert states.same(given, state) and states.same(
-        [x.detach() if x != 3 else x for x in given[:1]] + given[1:], state
-    )
+    assert states.same(given, state) and states.same([3, *(x.detach() for x in given[1:])], state)
     with torch.no_grad():
         change(given[position])
     moved = change.__name__.startswith(("give", "enlarge"))
@@ -100,11 +100,22 @@ def test_tensors_that_lie_in_another_way(monkeypatch):
     """A word that cannot be told from another: PyTorch is asked."""
     monkeypatch.setattr(tensor_states, "_made", [])
     monkeypatch.setattr(tensor_states, "_where", lambda objects, values: [2, 3])
-    tensor_states._code.cache_clear()
     with pytest.raises(NoPool, match="in another way"):
         tensor_states.places()
     given = tensors()
     states = States([1, 3], counted=True)
     state = states.of(given)
     assert tensor_states._made == [None] and not isinstance(state, ctypes.Array) and states.same(given, state)
-    tensor_states._code.cache_clear()
+
+
+def test_what_is_kept_on_a_gpu_is_there(monkeypatch):
+    """Another stream may ask for it next; what a caller's CUDA graph computes is there when that is replayed."""
+    capturing, waited = [True], []
+    monkeypatch.setattr(torch.cuda, "is_current_stream_capturing", lambda: capturing[0])
+    stream = SimpleNamespace(synchronize=lambda: waited.append(1))
+    monkeypatch.setattr(torch.cuda, "current_stream", lambda device: stream)
+    prepared = Prepared(lambda used: [SimpleNamespace(is_cuda=True, device="cuda:0")] * 2, [0])
+    x = [torch.zeros(3)]
+    assert prepared.of(x) is not prepared.of(x) and not waited
+    capturing[0] = False
+    assert prepared.of(x) is prepared.of(x) and len(waited) == 1

@@ -248,3 +248,42 @@ def test_what_is_held_is_in_no_recordings_way(rows):
                 for result, want in held:
                     torch.testing.assert_close(result, want, rtol=1e-3, atol=1e-3 * want.abs().max().item())
     assert said() == ["recorded"] * len(programs)
+
+
+def test_a_callers_own_cuda_graph_keeps_nothing_for_others():
+    """Folded weights that are computed in it are there when it is replayed, and in no call before."""
+    torch.manual_seed(0)
+    model = nn.Sequential(nn.Conv2d(8, 16, 3), nn.BatchNorm2d(16), nn.ReLU()).cuda().eval()
+    call, x = torch.compile(model, backend="mlirc"), cuda(2, 8, 10, 10)
+    with torch.no_grad():
+        for _ in range(3):
+            call(x)
+        model[0].weight.mul_(2)
+        graph = torch.cuda.CUDAGraph()
+        with torch.cuda.graph(graph):
+            result = call(x)
+        torch.testing.assert_close(call(x), model(x), rtol=1e-3, atol=1e-3)
+        graph.replay()
+        torch.testing.assert_close(result, model(x), rtol=1e-3, atol=1e-3)
+
+
+def test_parameters_that_change_between_streams():
+    """What is kept of them is computed in one stream, and read in another one right after that."""
+    torch.manual_seed(0)
+    model = nn.Sequential(nn.Conv2d(8, 16, 3), nn.BatchNorm2d(16), nn.ReLU()).cuda().eval()
+    x, other = cuda(2, 8, 10, 10), torch.cuda.Stream()
+    for mode in ("default", "reduce-overhead"):
+        torch._dynamo.reset()
+        call = torch.compile(model, backend="mlirc", mode=mode)
+        with torch.no_grad():
+            for k in range(6):
+                model[0].weight.mul_(1.5 if k % 2 else 0.7)
+                torch.cuda.synchronize()
+                late = cuda(4096, 4096)
+                for _ in range(10):
+                    late = late @ late * 1e-3
+                call(x)
+                with torch.cuda.stream(other):
+                    result = call(x)
+                other.synchronize()
+                torch.testing.assert_close(result, model(x), rtol=1e-3, atol=1e-3)
