@@ -210,11 +210,18 @@ def _shared(kernel: Kernel, axes: tuple[Axis, ...]) -> Schedule | None:
         return Schedule(tiles, (), False, warps(ELEMENTS), ROWS_IN_TURN, CHUNK)
     across = next((n for n in ((128, 256, 512, 64) if many else (256, 512, 128, 64)) if _fits(columns, n)), 0)
     large = sum(len(reaches(access)) == len(axes) for access in kernel.accesses)
-    down = SHARED // (across if large <= 4 else 2 * across) if across else 0
+    most = SHARED if large <= 4 else SHARED // 2
+    down = most // across if across else 0
     while down > 1 and (not _fits(rows, down) or -(-rows // down) * -(-columns // across) < 2 * PROGRAMS):
         down //= 2
     if down < 4:
         return None
+    while (
+        2 * down * across <= most
+        and _fits(columns, 2 * across)
+        and -(-rows // down) * columns // across >= 8 * PROGRAMS
+    ):
+        across *= 2  # of few rows, small programs are so many that starting them takes as long as their work
     tiles = (Tile("y", axes[:first], down), Tile("x", axes[first:], across))
     return Schedule(tiles, (), False, warps(down * across, 4 * PER_THREAD))
 
@@ -256,6 +263,9 @@ def _rows(kernel: Kernel, parallel: tuple[Axis, ...], inner: tuple[Axis, ...]) -
     known = isinstance(size, int)
     if size == 0:  # a block all of which is masked
         return Schedule((Tile("x", parallel, 1), Tile("r", inner, 2)), (), False, 1)
+    if kernel.sums:
+        tiles = (Tile("x", parallel, 1), Tile("r", inner, next_power(length)))
+        return Schedule(tiles, (), False, warps(next_power(length), 2 * PER_THREAD), kernel.sums)
     along_rows = along_columns = 0
     for access in kernel.accesses:
         axis = unit_axis(access, (*parallel, *inner))
@@ -265,11 +275,6 @@ def _rows(kernel: Kernel, parallel: tuple[Axis, ...], inner: tuple[Axis, ...]) -
             along_columns += access.dtype.itemsize * (not axis.inner) * points
     if along_columns > along_rows:
         return _columns(kernel, parallel, inner, rows, length, known)
-    if kernel.sums:
-        block = next_power(length)
-        return Schedule(
-            (Tile("x", parallel, 1), Tile("r", inner, block)), (), False, warps(block, PER_THREAD), kernel.sums
-        )
     looped = not known or length > _persistent(kernel)
     block = min(next_power(length), LOOPED) if looped else next_power(length)
     if looped and not known:

@@ -19,7 +19,7 @@ from mlirc.lowering.ledger import Ledger
 from mlirc.lowering.passes.run_together import move_views
 from mlirc.lowering.source_lines import source_line
 
-MOST_ROWS, FEWEST_ROWS = 32, 8  # that a program sums up: what it leaves is written and read once more
+MOST_ROWS, FEWEST_ROWS = 16, 8  # that a program sums up: what it leaves is written and read once more
 LONGEST, SHORTEST = 4096, 256  # rows: one and its sums are kept in registers
 
 
