@@ -11,7 +11,6 @@ from mlirc.lowering.product_dots import DotWriter, takes_dots
 from mlirc.lowering.product_few import few_or_many, may_be_few
 from mlirc.lowering.product_function import ProductWriter
 from mlirc.lowering.product_match import Product
-from mlirc.lowering.product_meanwhile import MeanwhileWriter, packs_meanwhile
 from mlirc.lowering.product_turned import TurnedWriter
 from mlirc.lowering.product_units import UnitsWriter
 
@@ -22,7 +21,7 @@ MANY_ROWS = 96
 def product_text(product: Product, name: str, target: CpuTarget) -> KernelText | None:
     """The product as functions; None where the processor has no instruction for its panels."""
     if product.plain is not None:
-        made = plain_writer(product, target)(product, name, target).write()
+        made = plain_writer(product)(product, name, target).write()
         return few_or_many(product, made, name, target) if may_be_few(product) else made
     if product.dtype == torch.float32 and not product.pairs:
         blocked = len(product.totals) == 1 and product.k_size >= WHOLE_K
@@ -34,7 +33,7 @@ def product_text(product: Product, name: str, target: CpuTarget) -> KernelText |
     return PairWriter(product, name, target).write() if target.multiplies_pairs else None
 
 
-def plain_writer(product: Product, target: CpuTarget) -> type[UnitsWriter] | type[BlockedWriter]:
+def plain_writer(product: Product) -> type[UnitsWriter] | type[BlockedWriter]:
     """For columns that lie in memory as they are."""
     assert product.plain is not None
     if product.plain[1] != 1:
@@ -42,6 +41,4 @@ def plain_writer(product: Product, target: CpuTarget) -> type[UnitsWriter] | typ
     if takes_dots(product):
         return DotWriter
     few = typical(product.m_size) < MANY_ROWS
-    if few or product.dtype != torch.float32:
-        return TurnedWriter
-    return MeanwhileWriter if packs_meanwhile(product, target) else BlockedWriter
+    return TurnedWriter if few or product.dtype != torch.float32 else BlockedWriter
