@@ -41,6 +41,7 @@ from mlirc.lowering.vector_builder import Value
 from mlirc.lowering.vector_math import MATH
 
 KEYS = 512  # of a block: a multiple of every vector's lanes
+FOR_A_VECTOR = 8  # of the operations that threads are counted by: what a vector of a key, or of a value, takes
 CHAINS = 8  # sums side by side, where few vectors make up a row of values
 
 
@@ -86,7 +87,7 @@ class _Writer:
         self.largest = scratch(e, a.group)
         batch, shared, keys = a.k.shape[:3]
         each_head(e, batch, shared, self.unit)
-        work = symbols.product([batch * shared, a.group, keys, 2 * (self.head + self.value_head)])
+        work = symbols.product([batch * shared, a.group, keys, FOR_A_VECTOR * (self.head + self.value_head)])
         return kernel_text(e, self.name, self.target, self.operands, names, (batch * shared, work * 1))
 
     def rows(self, body) -> None:

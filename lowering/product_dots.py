@@ -16,7 +16,6 @@ import torch
 from mlirc.lowering.cpu_target import CpuTarget
 from mlirc.lowering.kernel_emitter import Emitter
 from mlirc.lowering.kernel_squares import across
-from mlirc.lowering.product_groups import Groups
 from mlirc.lowering.product_match import Product
 from mlirc.lowering.product_tile import Pairs
 from mlirc.lowering.product_units import Range, UnitsWriter
@@ -31,8 +30,7 @@ MOST_STEPS = 2048  # along k: so few are summed in a lane before they are added 
 CACHE_LINE = 64
 AHEAD = 24 << 10  # bytes from what is read to what is fetched into the second-level cache
 NEAR = 4 << 10  # and to what comes from there into the first-level one
-LARGE = 16 << 20  # bytes of a matrix whose columns threads take by tickets: so many
-TICKETS = 64
+NEAR_TILE = 8 << 10  # where a tile's columns are at most so many bytes
 PADDING = 16  # steps, without which rows 4 KiB apart would evict each other
 
 SECOND_LEVEL, FIRST_LEVEL = 2, 3  # what a prefetch is told
@@ -58,7 +56,8 @@ class DotWriter(UnitsWriter):
     group     rows of a tile; `columns` of a whole one
     registers of vectors, which the processor has
     length    steps in all; `span` of them are read at once
-    block     steps that are summed in registers; `in_order` where that is all of them: the matrix is read as it lies
+    block     steps that are summed in registers
+    near      whether what comes next is fetched a second time, into the first-level cache: a tile's columns are short
     room      steps from row to row of the copies
     """
 
@@ -75,7 +74,7 @@ class DotWriter(UnitsWriter):
         self.group, self.columns = self.tile_size()
         most = ROW_BYTES // (4 * self.row_count * CACHE_LINE) * CACHE_LINE
         self.block = min(MOST_STEPS, most)
-        self.in_order = self.length <= self.block
+        self.near = self.length <= min(self.block, NEAR_TILE // (self.columns * self.step))
         self.room = -(-self.length // self.span) * self.span + PADDING
 
     def tile_size(self) -> tuple[int, int]:
@@ -83,30 +82,27 @@ class DotWriter(UnitsWriter):
         for groups in range(1, self.row_count + 1):
             rows = -(-self.row_count // groups)
             for columns in (4, 2):
-                if (rows + 1 + self.widens) * columns + 1 <= self.registers:
+                if self.copies(rows, columns):
                     return rows, columns
         return 1, 1
+
+    def copies(self, rows: int, columns: int) -> int:
+        """How many times a tile's sums are in registers, each for every so many spans; 0 where there is no room for one."""
+        room = (self.registers - (1 + self.widens) * columns - 1) // (rows * columns)
+        return min(room, -(-SUMS // (rows * columns)))
+
+    def halves(self, rows: int, columns: int) -> int:
+        """2 where even places have sums of their own, as sums are few; columns are then widened one after the other."""
+        few = self.copies(rows, columns) * rows * columns < SUMS
+        room = 2 * rows * columns + 2 * rows + 3 <= self.registers
+        return 2 if self.widens and few and room else 1
 
     def make_room(self) -> None:
         self.take("turned", self.row_count * self.lanes)
         self.take("rows", self.row_count * self.room)
 
-    def share_units(self, panels: Range) -> None:
-        """Of a large matrix by tickets: a thread that another program disturbs reads less of it."""
-        if not self.in_order or self.p.n_size * self.length * self.step < LARGE:
-            super().share_units(panels)
-            return
-        self.copy_rows()
-        groups = Groups(self.e, self.units, -(-self.units // TICKETS))
-        groups.round(groups.take(), self.e.i64(0), self.some_units)
-
     def multiply(self, units: Range, panels: Range) -> None:
         self.copy_rows()
-        self.some_units(units, None)
-
-    def some_units(self, units: Range, then: Value | None) -> None:
-        """These units; what is fetched after them begins at unit `then`."""
-        self.end, self.then = units[1], then
         self.each(units, self.one_unit)
 
     # ---- rows
@@ -173,14 +169,12 @@ class DotWriter(UnitsWriter):
         a, apart = self.columns_at(unit, k)
         rows, size = self.at(e.env["rows"], b.mul(k, e.i64(4))), self.size_of(unit)
         steps = b.minimum(e.i64(self.block), b.sub(self.k, k))
+        ahead = self.at(a, b.add(e.i64(self.ahead()), b.mul(k, e.i64((self.unit - 1) * self.step))))
         whole = b.and_(size, e.i64(-self.columns))
 
         def tile(columns: int, number: Value) -> None:
             there, to = self.at(a, b.mul(apart, number)), self.at(e.env["turned"], b.mul(number, e.i64(4)))
-            if self.in_order:
-                fetched = self.fetched(unit, number)
-            else:
-                fetched = self.at(a, self.ahead_of_block(k, b.mul(number, steps)))
+            fetched = self.at(ahead, b.mul(b.mul(number, steps), e.i64(self.step)))
             for first in range(0, self.row_count, self.group):
                 x = self.at(rows, e.i64(4 * self.room * first))
                 sums = self.at(to, e.i64(4 * self.lanes * first))
@@ -213,22 +207,10 @@ class DotWriter(UnitsWriter):
 
         e.choose(b.gt(left, e.i64(0)), some, lambda: None)
 
-    def fetched(self, unit: Value, number: Value) -> Value:
-        """What a tile fetches, which begins at this column of a unit: what lies ahead of it, or what this thread reads after its last unit."""
-        e, b = self.e, self.e.index
-        first, apart = self.columns_at(e.i64(0), e.i64(0))
-        unit_bytes = b.mul(apart, e.i64(self.unit))
-        here = b.add(b.mul(unit, unit_bytes), b.mul(number, apart))
-        ahead, end = b.add(here, e.i64(AHEAD)), b.mul(self.end, unit_bytes)
-        after = here if self.then is None else b.add(b.mul(self.then, unit_bytes), b.sub(ahead, end))
-        return self.at(first, b.select(b.lt(ahead, end), ahead, after))
-
-    def ahead_of_block(self, k: Value, before: Value) -> Value:
-        """Bytes from a unit's steps from `k` on to what is fetched, where blocks leave the order in which the matrix lies: a unit
-        ahead; `before` are a block's steps of the columns before."""
-        e, b = self.e, self.e.index
-        ahead = e.i64(max(AHEAD, self.unit * self.length * self.step))
-        return b.add(ahead, b.mul(b.add(b.mul(k, e.i64(self.unit - 1)), before), e.i64(self.step)))
+    def ahead(self) -> int:
+        """Bytes that what is fetched lies ahead, in the order in which the matrix lies: a unit, where blocks leave that order."""
+        one_block = self.length <= self.block
+        return AHEAD if one_block else max(AHEAD, self.unit * self.length * self.step)
 
     # ---- tiles
 
@@ -245,12 +227,12 @@ class DotWriter(UnitsWriter):
 
     def dots_body(self, rows: int, columns: int, fetches: bool) -> None:
         e, b = self.e, self.e.index
-        room = (self.registers - (1 + self.widens) * columns - 1) // (rows * columns)
-        steps, copies = Value("%steps", torch.int64), min(room, -(-SUMS // (rows * columns)))
+        steps, copies = Value("%steps", torch.int64), self.copies(rows, columns)
         many = copies * self.span
         whole = b.sub(steps, b.binary("arith.remui", steps, e.i64(many)))
         spans = b.and_(steps, e.i64(-self.span))
-        wide, cells = e.builder(F32, True), rows * columns
+        wide, halves = e.builder(F32, True), self.halves(rows, columns)
+        cells = rows * columns * halves
 
         def loop(start: Value, end: Value, sums: list[Value], copies: int) -> list[Value]:
             """`sums` with the steps from `start` to `end`: each copy takes every so many spans."""
@@ -278,6 +260,8 @@ class DotWriter(UnitsWriter):
             sums = loop(whole, spans, sums, 1)
         if self.length % self.span:
             sums = e.loop(spans, steps, e.i64(self.lanes), sums, [wide.type_text(F32)] * len(sums), rest)
+        if halves == 2:
+            sums = [wide.add(x, y) for x, y in zip(sums[: cells // 2], sums[cells // 2 :], strict=True)]
         for i in range(rows):
             self.add_to_row(i, sums[i * columns : (i + 1) * columns])
 
@@ -285,10 +269,12 @@ class DotWriter(UnitsWriter):
         """Adds the products of a span, the one at `k`, to the sums, those of a row side by side."""
         factors = [self.spread(self.column(j, k)) for j in range(columns)]
         for part in range(len(factors[0])):
+            first = part * rows * columns if len(sums) > rows * columns else 0
             for i in range(rows):
                 x = self.load(F32, self.row(i, k, part), None)
                 for j in range(columns):
-                    sums[i * columns + j] = self.times(x, factors[j][part], sums[i * columns + j])
+                    at = first + i * columns + j
+                    sums[at] = self.times(x, factors[j][part], sums[at])
 
     def masked(self, k: Value, mask: Value, sums: list[Value], rows: int, columns: int) -> None:
         """The same for some of a vector's steps, which the rows' copies have in their order."""
@@ -312,7 +298,7 @@ class DotWriter(UnitsWriter):
         """Of what comes later as many bytes as are read, as one stream: the processor follows several less well."""
         e = self.e
         places = [("%ahead", 0, SECOND_LEVEL), ("%w", NEAR, FIRST_LEVEL)]
-        for start, apart, level in places if self.in_order else places[:1]:
+        for start, apart, level in places if self.near else places[:1]:
             here = self.at(Value(start, torch.int64), e.index.mul(k, e.i64(columns * self.step)))
             for line in range(0, bytes_, CACHE_LINE):
                 options = f"{{rw = 0 : i32, hint = {level} : i32, cache = 1 : i32}}"

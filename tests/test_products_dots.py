@@ -4,7 +4,6 @@ import pytest
 import torch
 from torch import nn
 
-from mlirc.lowering import product_dots
 from mlirc.lowering.product_dots import MOST_COPIED
 from tests.kernel_runner import NativeKernel, guarded, info
 
@@ -96,11 +95,3 @@ def test_rows_that_are_a_symbol(dtype):
 
 def test_many_sequences_are_never_few():
     assert "_few" not in product(torch.float32, "16*s0", 24, 32).mlir
-
-
-def test_a_large_matrix_is_shared_by_tickets(monkeypatch):
-    monkeypatch.setattr(product_dots, "LARGE", 1)
-    kernel = product(torch.bfloat16, 2, 1500, 96)
-    assert "llvm.atomicrmw" in kernel.mlir
-    for threads in (1, 2, 3):
-        check(kernel, torch.bfloat16, 2, 1500, 96, threads)
