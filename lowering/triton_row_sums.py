@@ -20,7 +20,8 @@ from mlirc.lowering.triton_emitter import Emitter
 from mlirc.lowering.triton_folds import function_text
 from mlirc.lowering.triton_schedule import Schedule, Tile, next_power
 
-TABLE_ROWS, COLUMNS, WARPS = 32, 1024, 4  # of a program
+COLUMNS, ELEMENTS, WARPS = 1024, 32768, 4  # of a program, at most
+PER_PROGRAM, FEWEST_ROWS = 8, 8  # tokens that a program has, and rows of the table that it has at least
 TOKENS, READ = "TOKENS", 16  # the constant: tokens whose rows are read together
 
 
@@ -93,7 +94,10 @@ def _is_plain(access: Access, strides: dict[str, int]) -> bool:
 
 def schedule_of(found: RowSums, kernel: Kernel) -> Schedule:
     axes = [Axis(name, size, False) for name, size in kernel.parallel.items()]
-    blocks = (min(TABLE_ROWS, next_power(found.table)), min(COLUMNS, next_power(found.columns)))
+    across = min(COLUMNS, next_power(found.columns))
+    few = max(PER_PROGRAM * found.table // found.tokens, FEWEST_ROWS)  # a program's tokens come one after another
+    down = next_power(min(few, ELEMENTS // across) + 1) // 2
+    blocks = (min(down, next_power(found.table)), across)
     tiles = tuple(Tile(n, (a,), block) for n, a, block in zip("yx", axes, blocks, strict=True))
     return Schedule(tiles, (), False, WARPS)
 

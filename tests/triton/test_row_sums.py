@@ -69,12 +69,21 @@ def test_values(kind, dtype, index, padding, monkeypatch):
     monkeypatch.setattr(triton_row_sums, "COLUMNS", 32)
     shape, table, columns = (2, 45), 70, 40
     kernel = RowSumsKernel(shape, table, columns, dtype, index, padding)
-    assert kernel.made.grid[0] == 3 * 2
+    assert kernel.made.grid[0] == 9 * 2
     ids = TOKENS[kind](shape, table).to(index)
     rows = torch.randn(*shape, columns).to(dtype)
     counted = (ids >= 0) & (ids < table) & (ids != padding)
     want = torch.zeros(table, columns).index_add_(0, ids[counted].long(), rows[counted].float()).to(dtype)
     torch.testing.assert_close(kernel.gives(rows, ids), want, rtol=1e-2 if dtype == bf16 else 1e-5, atol=1e-5)
+
+
+@pytest.mark.parametrize(
+    "tokens, table, columns, blocks", [(4096, 32000, 2048, (32, 1024)), (64, 6400, 48, (512, 64)), (16, 5, 2, (8, 2))]
+)
+def test_blocks(tokens, table, columns, blocks):
+    """Few tokens a program, and as much to write as makes up for its search."""
+    constants = RowSumsKernel((tokens,), table, columns).made.constants
+    assert (constants["YBLOCK"], constants["XBLOCK"]) == blocks
 
 
 def test_definition():
