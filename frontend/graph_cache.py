@@ -107,8 +107,7 @@ def keep(place: Place, report: GraphReport, compiled: Compiled, objects: Sequenc
     if prepared is not None:
         assert isinstance(prepared.prepare, Program)
         data["prepare"] = stored_program.to_data(prepared.prepare, blobs) | {"parameters": prepared.positions}
-    kept = dataclasses.asdict(report)
-    data["report"] = {name: value for name, value in kept.items() if name not in NOT_KEPT}
+    data["report"] = {name: _plain(value) for name, value in vars(report).items() if name not in NOT_KEPT}
     place.folder.put(KIND, [place.key], Entry(data, blobs))
     report.seconds["cache"] += time.perf_counter() - start
 
@@ -155,6 +154,11 @@ def _load(place: Place, report: GraphReport) -> Compiled | None:
         place.folder.forget(KIND, place.key, f"it cannot be loaded: {type(error).__name__}: {error}")
         return None
     return Compiled(program, prepared, data["inputs"], outputs)
+
+
+def _plain(value: Any) -> Any:
+    """A field of a report, for json; dataclasses.asdict copies all that is below, which takes as long as the rest of `keep`."""
+    return [vars(x) if dataclasses.is_dataclass(x) else x for x in value] if isinstance(value, list) else value
 
 
 def _is_plain(x: Any) -> bool:

@@ -10,7 +10,7 @@ Points are 0, infinity and pairs of a and -a, so that half of each map is shared
 from collections.abc import Sequence
 from dataclasses import dataclass
 from fractions import Fraction
-from functools import cached_property
+from functools import cache, cached_property
 from typing import Any
 
 from mlirc.dialects.scalar_builder import Value
@@ -37,18 +37,11 @@ class Winograd:
 
     def inputs(self, b: Any, d: Sequence[Value]) -> list[Value]:
         """Row i: the coefficients of the product of (x - q) over all points q but point i; last of all points."""
-        rows = [polynomial([q for q in self.points if q != p]) for p in self.points]
-        return self.mirrored(b, [*rows, polynomial(self.points)], d)
+        return self.mirrored(b, input_rows(self), d)
 
     def weights(self, b: Any, g: Sequence[Value]) -> list[Value]:
         """The polynomial g at each point, over the product of the distances to the others; at infinity its last coefficient."""
-        rows = []
-        for p in self.points:
-            apart = Fraction(1)
-            for q in self.points:
-                apart *= p - q if q != p else 1
-            rows.append([p**k / apart for k in range(TAPS)])
-        return self.mirrored(b, [*rows, [Fraction(0), Fraction(0), Fraction(1)]], g)
+        return self.mirrored(b, weight_rows(self), g)
 
     def results(self, b: Any, x: Sequence[Value]) -> list[Value]:
         """Result i: the sum of x times the i-th power of its point; infinity counts for the last one."""
@@ -62,7 +55,7 @@ class Winograd:
             made.append(combined(b, terms))
         return made
 
-    def mirrored(self, b: Any, rows: list[list[Fraction]], x: Sequence[Value]) -> list[Value]:
+    def mirrored(self, b: Any, rows: Sequence[Sequence[Fraction]], x: Sequence[Value]) -> list[Value]:
         """rows @ x, where those of a pair are even(x) + odd(x) and even(x) - odd(x)."""
         every = [list(zip(row, x, strict=False)) for row in rows]
         made = [combined(b, every[0])]
@@ -70,6 +63,25 @@ class Winograd:
             even, odd = combined(b, terms[::2]), combined(b, terms[1::2])
             made += [b.add(even, odd), b.sub(even, odd)]
         return [*made, combined(b, every[-1])]
+
+
+@cache
+def input_rows(maps: Winograd) -> list[list[Fraction]]:
+    """As Winograd.inputs has them."""
+    rows = [polynomial([q for q in maps.points if q != p]) for p in maps.points]
+    return [*rows, polynomial(maps.points)]
+
+
+@cache
+def weight_rows(maps: Winograd) -> list[list[Fraction]]:
+    """As Winograd.weights has them."""
+    rows = []
+    for p in maps.points:
+        apart = Fraction(1)
+        for q in maps.points:
+            apart *= p - q if q != p else 1
+        rows.append([p**k / apart for k in range(TAPS)])
+    return [*rows, [Fraction(0), Fraction(0), Fraction(1)]]
 
 
 def polynomial(roots: Sequence[Fraction]) -> list[Fraction]:
