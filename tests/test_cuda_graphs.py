@@ -170,6 +170,16 @@ def test_a_caller_who_lets_go_pays_for_no_copies(gpu):
     assert len(places) == 2 and program.runs == cuda_graphs.WARM_UP + 2
 
 
+def test_inputs_are_copied_whatever_their_size_and_strides(gpu):
+    program = Program(gpu, lambda w, x, y, z: (x + w, y * w, z - w))
+    replayed, w = recorded(program, tensors=(0, 1, 2, 3), kept=frozenset({0, 1, 2})), torch.ones(1)
+    for _ in range(6):
+        given = torch.randn(300, 400).t(), torch.randn(5, 1).expand(5, 3), torch.randn(2, 1 << 17)[:, 1:70001]
+        for have, want in zip(replayed([w, *given]), program.function(w, *given), strict=True):
+            assert torch.equal(have, want)
+    assert program.runs == cuda_graphs.WARM_UP + 2
+
+
 STEPS = st.lists(
     st.tuples(st.sampled_from(["forward", "forward", "backward", "backward", "drop"]), st.integers(0, 3)),
     min_size=12,
