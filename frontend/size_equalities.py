@@ -68,7 +68,8 @@ def _equalities(environment: ShapeEnv) -> tuple[dict[Any, Any], list[Any]]:
 
 
 def _solve(environment: ShapeEnv) -> tuple[dict[Any, Any], list[Any]]:
-    equations: list[Any] = [environment.replace(g.expr) for g in environment.guards if isinstance(g.expr, sympy.Eq)]
+    stated: Any = (_equation(g.expr, environment) for g in environment.guards)
+    equations: list[Any] = [environment.replace(equation) for equation in stated if equation is not None]
     equal: dict[Any, Any] = {}
     progress = True
     while progress:  # what one equation says may make another one simple enough
@@ -86,6 +87,15 @@ def _solve(environment: ShapeEnv) -> tuple[dict[Any, Any], list[Any]]:
     sides: Any = (e.args for e in rest if isinstance(e, sympy.Eq))
     sums: Any = (sympy.expand(left - right).primitive()[1] for left, right in sides)  # 8*a == 8*b says that a == b
     return equal, [s for s in dict.fromkeys(sums) if s.free_symbols and all(map(_is_product, s.as_coefficients_dict()))]
+
+
+def _equation(guard: Any, environment: ShapeEnv) -> Any:
+    """An equation, or one that a bound says, as `s0 % 32 <= 0`, what is left of `if padding > 0`; None for any other guard."""
+    if isinstance(guard, sympy.Le):
+        sides: Any = guard.args
+        if sides[1].is_Integer and environment.bound_sympy(sides[0]).lower == sides[1]:
+            return sympy.Eq(*sides, evaluate=False)
+    return guard if isinstance(guard, sympy.Eq) else None
 
 
 def _solved(left: Any, right: Any) -> tuple[Any, Any] | None:

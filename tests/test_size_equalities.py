@@ -30,6 +30,26 @@ def test_images_that_fill_a_linear_layer(shape, training):
             torch.testing.assert_close(given, right, rtol=1e-4, atol=1e-4)
 
 
+def test_a_length_that_needs_no_padding():
+    """What pads it to whole chunks is 0 by `not padding > 0`, which says nothing of equality by itself."""
+
+    def program(x, gate):
+        batch, length, width = x.shape
+        padding = (4 - length % 4) % 4
+        padded = torch.nn.functional.pad(x, (0, 0, 0, padding))
+        chunks = padded.relu().reshape(batch, -1, 4, width) + 1
+        made = chunks.reshape(batch, -1, width) + padded
+        if padding > 0:
+            made = made[:, :length]
+        return made.reshape(batch, length, -1) * gate.sigmoid()
+
+    torch._dynamo.reset()
+    compiled = torch.compile(program, backend="mlirc", dynamic=True, options={"fallback": "error"})
+    for length in (8, 12, 10):
+        x, gate = torch.randn(2, 3, length, 5).unbind(0)
+        torch.testing.assert_close(compiled(x, gate), program(x, gate))
+
+
 @pytest.mark.parametrize("training", [False, True])
 def test_what_an_op_halves_and_a_layer_knows(training):
     """The pool computes n//2 of its input's n; that this is 4 only the guard says, which the linear layer makes."""
