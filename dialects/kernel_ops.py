@@ -41,7 +41,7 @@ REDUCTIONS = {
 
 
 ROUNDED = "mlirc.rounded"
-SUMS, SORTED = "sums", "sorted"
+SUMS = "sums"
 
 
 class Kernel(ListOp, name="kernel", regions=1):
@@ -84,10 +84,7 @@ class CheckIndex(Mlirc.Operation, name="check_index", traits=[ext.Pure]):
 
 class Reduce(Mlirc.Operation, name="reduce", traits=[ext.Pure]):
     """Folds an inner value over all inner dimensions, with a kind of REDUCTIONS. Of nothing: 0, 1, -inf or lowest, +inf or highest,
-    false, true. The order of a sum is free: several accumulators, threads.
-
-    sorted   (optional) what selects the terms is known to be in ascending order: see triton_row_sums.py
-    """
+    false, true. The order of a sum is free: several accumulators, threads."""
 
     x: ext.Operand[Any]
     kind: ir.StringAttr

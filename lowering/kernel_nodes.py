@@ -15,7 +15,7 @@ from mlirc.dialects import symbols
 from mlirc.dialects.bindings import ir
 from mlirc.dialects.dialect import OPS, attribute_value
 from mlirc.dialects.graph_builder import read_constant
-from mlirc.dialects.kernel_ops import ROUNDED, SORTED, SUMS
+from mlirc.dialects.kernel_ops import ROUNDED, SUMS
 from mlirc.dialects.symbols import Expr, Int
 from mlirc.dialects.tensor_types import TEXT_DTYPE, TensorInfo, info_of
 
@@ -240,7 +240,7 @@ class _Reader:
                 node.check = self.checks
                 node.attributes = {"wraps": attribute_value(op.attributes["wraps"])}
         elif node.kind in ("reduce", "scan"):
-            node.attributes = {"kind": text(op, "kind")} | ({SORTED: True} if SORTED in op.attributes else {})
+            node.attributes = {"kind": text(op, "kind")}
             if node.kind == "reduce":
                 node.dims -= self.inner
                 node.depth += 1

@@ -52,7 +52,6 @@ GPU_FUSE = (
     "sum-beside-rows,"  # before split-reductions: it looks at whole kernels
     "split-reductions,"  # after all fusion: it takes kernels apart
     "run-together,"
-    "sum-embedding-rows,"  # after all fusion: what fused with it would be loops over tokens and table
     "canonicalize,cse,eliminate-dead,"
     "release-early"  # last: it puts what is left in order
 )

@@ -11,7 +11,6 @@ from mlirc.lowering.shared_operands import parts_of_operands, shared_operands
 from mlirc.lowering.triton_emitter import expression
 from mlirc.lowering.triton_kernel import TritonKernel, triton_kernel
 from mlirc.lowering.triton_product import Tiling, match_product
-from mlirc.lowering.triton_row_sums import match_row_sums
 from mlirc.lowering.triton_schedule import Schedule, alternatives
 
 Choice = Schedule | Tiling | None  # None: as the cost model writes a product
@@ -47,14 +46,12 @@ class Candidates:
     infos: list[TensorInfo] = field(init=False)
     first: Choice = field(init=False, default=None)
     is_product: bool = field(init=False)
-    is_fixed: bool = field(init=False)  # written in one way alone
 
     def __post_init__(self) -> None:
         self.infos = [info_of(x) for x in self.run.operands]
         kernel = self.read()
         self.is_product = match_product(kernel) is not None
-        self.is_fixed = match_row_sums(kernel) is not None
-        if not self.is_product and not self.is_fixed:
+        if not self.is_product:
             found: list[Schedule] = []
             triton_kernel(kernel, self.name, self.infos, self.aligned, lambda s: found.append(s) or s)
             self.first = found[0]
@@ -70,8 +67,6 @@ class Candidates:
 
     def near(self, choice: Choice) -> Iterator[Choice]:
         """Choices that differ a little from this one; of a product, all there are."""
-        if self.is_fixed:
-            return
         if not self.is_product:
             assert isinstance(choice, Schedule)
             yield from alternatives(choice)

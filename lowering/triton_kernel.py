@@ -33,8 +33,6 @@ from mlirc.lowering.triton_product_persistent import persistent, write_persisten
 from mlirc.lowering.triton_product_turns import DESCRIPTORS, TILING, fits_in_turns, is_hopper, write_in_turns
 from mlirc.lowering.triton_product_turns import IMPORTS as GLUON
 from mlirc.lowering.triton_programs import bind_programs, counts_of
-from mlirc.lowering.triton_row_sums import RowSums, constants_of, match_row_sums, write_row_sums
-from mlirc.lowering.triton_row_sums import schedule_of as row_sums_schedule
 from mlirc.lowering.triton_schedule import Schedule, Tile, make_schedule
 
 IMPORTS = "import triton\nimport triton.language as tl\n"
@@ -77,9 +75,6 @@ def triton_kernel(
     product = match_product(kernel)
     if product is not None:
         return product_kernel(product, name, infos, tuple(aligned), programs, tiling)
-    found = match_row_sums(kernel)
-    if found is not None:
-        return row_sums_kernel(kernel, found, name, infos, aligned)
     divide_axes(kernel)
     schedule = make_schedule(kernel, make_axes(kernel))
     schedule = change(schedule) if change else schedule
@@ -113,15 +108,6 @@ def product_kernel(
     grid = programs if plan else symbols.product(counts_of(e.schedule))
     made = finished(e, name, infos, aligned, product.kernel.symbols, grid, {STEPS: tiling.steps})
     return replace(made, num_stages=tiling.num_stages, scratch=plan.scratch if plan else 0)
-
-
-def row_sums_kernel(
-    kernel: Kernel, found: RowSums, name: str, infos: list[TensorInfo], aligned: Iterable[int]
-) -> TritonKernel:
-    """The gradient of an embedding."""
-    e = Emitter(kernel, row_sums_schedule(found, kernel), torch.int32)
-    write_row_sums(e, found)
-    return finished(e, name, infos, aligned, [], symbols.product(counts_of(e.schedule)), constants_of(found))
 
 
 def product_emitter(product: TritonProduct, tiling: Tiling, infos: list[TensorInfo]) -> Emitter:
