@@ -122,12 +122,18 @@ class BlockedWriter(ProductWriter):
     # ---- loops
 
     def all_panels(self, rows: Range) -> None:
-        # packed rows pass over all of a thread's panels; and where tiles wait, rows are read anew for each group
-        if self.turns or not self.one_block:
+        if not self.takes_tickets():
             super().all_panels(rows)
             return
         groups = Groups(self.e, self.panels, self.group)
         groups.round(groups.take(), self.e.i64(0), lambda group, then: self.some_panels(group, then, rows))
+
+    def takes_tickets(self) -> bool:
+        """Not where packed rows pass over all of a thread's panels. Where tiles wait, rows are read anew for each group: with
+        AVX-512, or more rows than one part, few groups are worth more than even ends."""
+        rows = self.p.m_size
+        one_part = isinstance(rows, int) and rows <= MOST_ROWS
+        return not self.turns and (self.one_block or (one_part and not fetches(self.target)))
 
     def groups(self, panels: Range, rows: Range) -> None:
         if self.one_block and self.turns:
