@@ -92,10 +92,11 @@ class DotWriter(UnitsWriter):
         return min(room, -(-SUMS // (rows * columns)))
 
     def halves(self, rows: int, columns: int) -> int:
-        """2 where even places have sums of their own, as sums are few; columns are then widened one after the other."""
+        """2 where even places have sums of their own, as sums are few; columns are then widened one after the other.
+        Long columns are read from memory a little slower with them."""
         few = self.copies(rows, columns) * rows * columns < SUMS
         room = 2 * rows * columns + 2 * rows + 3 <= self.registers
-        return 2 if self.widens and few and room else 1
+        return 2 if self.widens and self.near and few and room else 1
 
     def make_room(self) -> None:
         self.take("turned", self.row_count * self.lanes)
