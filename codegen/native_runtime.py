@@ -55,9 +55,9 @@ _lock = threading.RLock()  # a program that the garbage collector finds here end
 
 
 def functions() -> dict[str, int]:
-    """The address of each function of SIGNATURES."""
+    """The address of each function of SIGNATURES, in a dict of the caller's own."""
     with _lock:
-        return _addresses()
+        return dict(_addresses())
 
 
 def prefetch() -> None:

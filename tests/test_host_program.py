@@ -321,6 +321,27 @@ def test_equal_kernels_of_two_graphs_share_machine_code():
     assert addresses[0] == addresses[1] and len(addresses[0]) == 1
 
 
+def test_a_program_that_is_made_while_another_is_has_its_own_kernels(monkeypatch):
+    """Threads make the programs of a graph's pieces, each with a kernel of the name kernel_0. Here one is made within the other."""
+    plans, programs = program_module.Plans, {}
+
+    def make(stored):
+        kernel = KERNEL.format(0).replace("store %threads, %p", f"store %{stored}, %p")
+        programs[stored] = build(KERNEL_SIGNATURE, [RUN.format(0, "[]"), "return"], kernel)
+
+    def make_another(*args):
+        monkeypatch.undo()
+        make("n")
+        return plans(*args)
+
+    monkeypatch.setattr(program_module, "Plans", make_another)
+    make("threads")
+    for stored, value in (("threads", torch.get_num_threads()), ("n", 7)):
+        x = torch.tensor(0)
+        programs[stored]([x, torch.zeros(7)])
+        assert x.item() == value
+
+
 # ---- what it refuses
 
 
