@@ -12,7 +12,7 @@ from tests.kernel_runner import NativeKernel, info
 LINE, ROOM = 64, 1 << 19
 SHAPES = {
     "tiles wait for blocks of k": (110, 150, 2048),
-    "one block of k": (110, 300, 768),
+    "one block of k": (110, 400, 768),
     "tiles come out turned": (40, 512, 256),
 }
 # where no column or no row is fetched: they lie apart, or as few as are packed at once
