@@ -8,7 +8,8 @@
     launch      host time of one kernel launch in a compiled graph
     first       the first call of each model, in inference and training, each in a fresh process with empty caches
 
-Writes a table, and a line of JSON for each measurement to FOLDER/gpu.jsonl.
+Writes a table, and a line of JSON for each measurement to FOLDER/gpu.jsonl. `of_limit` is the least time that a model's products
+and parameters take at the GPU's rates (gpu_limits.py), over the time it took.
 """
 
 import argparse
@@ -22,7 +23,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable
-from functools import partial
+from functools import cached_property, partial
 from itertools import product
 from pathlib import Path
 from typing import Any
@@ -34,6 +35,7 @@ import torch
 
 from benchmarks.gpu_first_call import WAYS, in_fresh_process
 from benchmarks.gpu_kernels import KERNELS, copy_rate
+from benchmarks.gpu_limits import product_rate, work
 from benchmarks.gpu_models import MODELS, GpuModel, without_masks
 
 SECTIONS = ("launch", "kernels", "latency", "inference", "training", "first")
@@ -51,6 +53,13 @@ class Report:
             "gpu": torch.cuda.get_device_name(),
             "torch": torch.__version__,
         }
+
+    @cached_property
+    def rates(self) -> tuple[float, float]:
+        """Operations a second of large products, and bytes of large copies."""
+        rates = product_rate(), copy_rate()
+        self.add("limits", "rates", "libraries", products_per_s=rates[0], copy_per_s=rates[1])
+        return rates
 
     def add(self, section: str, what: str, backend: str, **values: Any) -> None:
         self.file.write(
@@ -127,12 +136,12 @@ def measure_model(
                 step(call)
                 times[name].append(timed(lambda call=call: step(call), CALLS))
     eager = statistics.median(times["eager"])
+    limit = 1e3 * work(model, batch, training).seconds(*report.rates)
     for name in ready:
         ms = 1e3 * statistics.median(times[name])
         spread = 1e3 * (max(times[name]) - min(times[name]))
-        report.add(
-            section, f"{model.name} x{batch}", name, ms=ms, vs_eager=1e3 * eager / ms, spread_ms=spread, **values[name]
-        )
+        speed = {"vs_eager": 1e3 * eager / ms, "of_limit": limit / ms}
+        report.add(section, f"{model.name} x{batch}", name, ms=ms, **speed, spread_ms=spread, **values[name])
 
 
 def errors(model: GpuModel, module: Any, inputs: dict, training: bool, results: dict) -> dict[str, dict[str, float]]:

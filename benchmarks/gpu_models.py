@@ -12,21 +12,23 @@ from torch import nn
 
 @dataclass(frozen=True)
 class GpuModel:
-    """make() -> the module on the CPU in float32; make_inputs(batch) -> keyword arguments with labels, on the GPU."""
+    """make() -> the module on the CPU in float32; make_inputs(batch, device) -> keyword arguments with labels; `causal`: a token
+    attends to those before it."""
 
     name: str
     make: Callable[[], nn.Module]
-    make_inputs: Callable[[int], dict[str, torch.Tensor]]
+    make_inputs: Callable[[int, str], dict[str, torch.Tensor]]
     batch: int
+    causal: bool = False
 
-    def build(self, training: bool) -> nn.Module:
+    def build(self, training: bool, device: str = "cuda") -> nn.Module:
         torch.manual_seed(0)
-        with torch.device("cuda"):
+        with torch.device(device):
             return self.make().to(torch.bfloat16).train(training)
 
-    def inputs(self, batch: int, training: bool) -> dict[str, torch.Tensor]:
+    def inputs(self, batch: int, training: bool, device: str = "cuda") -> dict[str, torch.Tensor]:
         torch.manual_seed(batch)
-        inputs = self.make_inputs(batch)
+        inputs = self.make_inputs(batch, device)
         if not training:
             del inputs["labels"]
         return inputs
@@ -49,7 +51,7 @@ def gpt2() -> GpuModel:
         module.loss_type = "ForCausalLM"
         return module
 
-    return text_model("gpt2", make, config, 8, 1024)
+    return text_model("gpt2", make, config, 8, 1024, causal=True)
 
 
 def llama() -> GpuModel:
@@ -57,7 +59,7 @@ def llama() -> GpuModel:
 
     sizes = {"hidden_size": 2048, "intermediate_size": 5632, "num_hidden_layers": 16, "num_attention_heads": 32}
     config = LlamaConfig(**sizes, num_key_value_heads=8, use_cache=False)
-    return text_model("llama", LlamaForCausalLM, config, 4, 1024)
+    return text_model("llama", LlamaForCausalLM, config, 4, 1024, causal=True)
 
 
 def resnet() -> GpuModel:
@@ -74,18 +76,20 @@ def vit() -> GpuModel:
     return image_model("vit", ViTForImageClassification, config, 64)
 
 
-def text_model(name: str, kind: Callable[[Any], nn.Module], config: Any, batch: int, length: int) -> GpuModel:
-    def inputs(batch: int) -> dict[str, torch.Tensor]:
-        tokens = torch.randint(config.vocab_size, (batch, length), device="cuda")
+def text_model(
+    name: str, kind: Callable[[Any], nn.Module], config: Any, batch: int, length: int, causal: bool = False
+) -> GpuModel:
+    def inputs(batch: int, device: str) -> dict[str, torch.Tensor]:
+        tokens = torch.randint(config.vocab_size, (batch, length), device=device)
         return {"input_ids": tokens, "labels": tokens.roll(1, 1)}
 
-    return GpuModel(name, lambda: kind(config), inputs, batch)
+    return GpuModel(name, lambda: kind(config), inputs, batch, causal)
 
 
 def image_model(name: str, kind: Callable[[Any], nn.Module], config: Any, batch: int) -> GpuModel:
-    def inputs(batch: int) -> dict[str, torch.Tensor]:
-        pixels = torch.randn(batch, 3, 224, 224, device="cuda", dtype=torch.bfloat16)
-        return {"pixel_values": pixels, "labels": torch.randint(config.num_labels, (batch,), device="cuda")}
+    def inputs(batch: int, device: str) -> dict[str, torch.Tensor]:
+        pixels = torch.randn(batch, 3, 224, 224, device=device, dtype=torch.bfloat16)
+        return {"pixel_values": pixels, "labels": torch.randint(config.num_labels, (batch,), device=device)}
 
     return GpuModel(name, lambda: kind(config), inputs, batch)
 

@@ -198,6 +198,12 @@ def _asked(states: States, inputs: list) -> State | None:
 _lock = threading.Lock()
 
 
+def make_ready() -> None:
+    """Makes the native code, which otherwise the first question does: then a compiler's pages are needed once more. For a thread
+    of its own, as it looks at real tensors, whatever mode the caller is in."""
+    _functions()
+
+
 def _functions() -> tuple[Callable, Callable, Code] | None:
     """`note` and `same`, and the code that they are in."""
     return _made[0] if _made else _make()

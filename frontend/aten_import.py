@@ -48,7 +48,8 @@ def result_aliases(target: Callable, count: int, operand_of_argument: Sequence[i
 
 def each_dimension(target: Callable, args: tuple) -> tuple:
     """A convolution's arguments with a number for each dimension of its images, where ATen takes [0] for all of them."""
-    first = {torch.ops.aten.convolution.default: 3, torch.ops.aten.convolution_backward.default: 4}.get(target)
+    ops: dict[Callable, int] = {torch.ops.aten.convolution.default: 3, torch.ops.aten.convolution_backward.default: 4}
+    first = ops.get(target)
     if first is None:
         return args
     count = info_of(args[0]).rank - 2

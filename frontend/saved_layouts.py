@@ -124,7 +124,7 @@ def choice_of(node: Node) -> Choice | None:
     _, _, _, stride, _, dilation, transposed, _, groups = node.args
     if out.ndim == 5:
         return choice_of_slices(*sizes, stride, dilation, transposed, groups)  # type: ignore[arg-type]
-    stride, dilation = (along(n * (out.ndim - 2) if len(n) == 1 else n, 1) for n in (stride, dilation))
+    stride, dilation = (along(n * (out.ndim - 2) if len(n) == 1 else n, 1) for n in (stride, dilation))  # type: ignore[arg-type, operator]
     return Choice(*map(wide, sizes), stride, dilation, transposed, groups)  # type: ignore[arg-type]
 
 
