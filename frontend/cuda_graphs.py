@@ -38,10 +38,10 @@ WARM_UP = 2  # calls of a combination of sizes before it is recorded: libraries 
 MOST_SIZES = 16  # combinations that are recorded; more run without
 MOST_ATTEMPTS = 3  # recordings of one combination, because inputs thought to stay moved
 LENDING = 2  # recordings of one combination that lend their results: a caller mostly holds one until the next is there
-CHUNK = (
-    1 << 16
-)  # elements that one multiprocessor goes through where many tensors are copied at once: 300 KB take 14 us so, alone 3
 LEAST = 64 << 20  # bytes that a recording that lends may take beside its results, and does not share with others
+
+CHUNK = 1 << 16
+"""Elements that one multiprocessor goes through where many tensors are copied at once: 300 KB take 14 us so, alone 3."""
 
 Call = Callable[[list], list]
 _pools: dict[int, "Pool"] = {}
