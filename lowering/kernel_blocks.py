@@ -48,7 +48,8 @@ class BlockLoops(Loops):
         folds = [Fold(n, 1) for step in self.schedule.passes for n in step.scans + step.reductions]
         for fold in folds:
             for k in range(len(fold.dtypes)):
-                self.places[fold.node, k] = len(self.places) * self.schedule.tile * 8
+                # a scan that several passes go through has one place
+                self.places.setdefault((fold.node, k), len(self.places) * self.schedule.tile * 8)
         self.scratch = self.allocate(len(self.places) * self.schedule.tile * 8)
         self.combined = self.scratch
         if self.partials:

@@ -137,3 +137,8 @@ def test_a_sum_over_nothing_but_sizes_of_1(dynamic):
         return [both, both.view(1, -1).sum(0)]
 
     same_as_eager(program, torch.randn(3, 1, 1, 1, 24), torch.randn(24), dynamic=dynamic)
+
+
+def test_a_scan_that_is_gone_through_twice():
+    """The last pass needs it again: what two scans have come to lies at two places of scratch memory."""
+    same_as_eager(lambda x: [*x.cummax(1), x.cumsum(1), x.softmax(1)], torch.randn(7, 36))

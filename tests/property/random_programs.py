@@ -125,7 +125,10 @@ def scan(rng, values, k):
     if values[k].dim() == 0:
         return None
     dim = rng.randrange(values[k].dim())
-    return lambda v: shrunk(v[k].cumsum(dim))
+    kind = rng.choice(("cumsum", "cumsum", "cummax", "cummin"))
+    if kind == "cumsum":
+        return lambda v: shrunk(v[k].cumsum(dim))
+    return lambda v: getattr(v[k], kind)(dim).values
 
 
 def view(rng, values, k):
