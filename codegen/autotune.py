@@ -16,7 +16,6 @@ from mlirc.codegen import environment
 from mlirc.codegen.cache_entry import Entry
 from mlirc.codegen.cache_folder import CacheFolder
 from mlirc.codegen.cublas_call import CALLEES, TUNED
-from mlirc.codegen.environment import ChangedSources
 from mlirc.codegen.triton_compile import CompiledKernel, KernelSource, source_of
 from mlirc.codegen.tuning_progress import Progress
 from mlirc.dialects.bindings import ir
@@ -245,10 +244,8 @@ _chosen: dict[str, tuple[list[str], dict[str, float]]] = {}  # key -> the way to
 
 def _key(job: _Job, device: str) -> str | None:
     c = job.candidates
-    try:
-        return environment.key(KIND, repr(structure(c.run)), list(c.aligned), sorted(shared_operands(c.run)), device)
-    except ChangedSources:
-        return None
+    shared = sorted(shared_operands(c.run))
+    return environment.key_or_none(KIND, repr(structure(c.run)), list(c.aligned), shared, device)
 
 
 def _known(job: _Job, device: str, folder: CacheFolder | None) -> Tuned | None:

@@ -16,7 +16,6 @@ import torch
 from mlirc.codegen import cache_folder, cublas, environment
 from mlirc.codegen.cache_entry import Entry
 from mlirc.codegen.cublas import Algorithm, Matrix, Plan, Problem, Product
-from mlirc.codegen.environment import ChangedSources
 
 log = logging.getLogger("mlirc")
 
@@ -27,7 +26,7 @@ CACHE = 128 << 20  # bytes that are read before each run: more than any GPU's ca
 FEW, MANY = 5, 25  # runs of each; and of the first one and the fastest, in turns
 ALIGNED = 256  # bytes; PyTorch's memory begins at multiples of more
 
-_known: dict[str, int] = {}  # key -> the position of the fastest
+_known: dict[str, int] = {}  # key, or what it is made of where there is none -> the position of the fastest
 
 
 def fastest(plan: Any, product: Any, problem: Any, alignment: int, found: Sequence[Any]) -> Any:
@@ -36,25 +35,20 @@ def fastest(plan: Any, product: Any, problem: Any, alignment: int, found: Sequen
     device = torch.device("cuda", product.device)
     if len(found) == 1 or torch.cuda.is_current_stream_capturing():
         return found[0]
-    key = _key(product, problem, alignment, found)
-    if key not in _known and (folder := cache_folder.folder()) and (entry := folder.get(KIND, key)):
-        _known[key] = entry.data["place"]
-    if key not in _known:
-        with torch.no_grad(), torch.inference_mode(False), torch.cuda.device(device):
-            _known[key] = measured(plan, product, problem, alignment, found)
-        if folder := cache_folder.folder():
-            folder.put(KIND, [key], Entry({"place": _known[key]}))
-    return found[_known[key]]
-
-
-def _key(product: Product, problem: Problem, alignment: int, found: Sequence[Algorithm]) -> str:
-    name = torch.cuda.get_device_name(product.device)
     algorithms = [list(x.algorithm) for x in found]
+    name = torch.cuda.get_device_name(product.device)
     parts = [repr(problem), str(product.operands[-1].dtype), alignment, name, algorithms]
-    try:
-        return environment.key(KIND, *parts)
-    except ChangedSources:  # a file of ours was changed: what it says counts for this process alone
-        return repr(parts)
+    key = environment.key_or_none(KIND, *parts)
+    folder = cache_folder.folder() if key else None
+    known = key or repr(parts)
+    if known not in _known and folder and key and (entry := folder.get(KIND, key)):
+        _known[known] = entry.data["place"]
+    if known not in _known:
+        with torch.no_grad(), torch.inference_mode(False), torch.cuda.device(device):
+            _known[known] = measured(plan, product, problem, alignment, found)
+        if folder and key:
+            folder.put(KIND, [key], Entry({"place": _known[known]}))
+    return found[_known[known]]
 
 
 def measured(plan: Plan, product: Product, problem: Problem, alignment: int, found: Sequence[Algorithm]) -> int:

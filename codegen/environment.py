@@ -31,6 +31,14 @@ def key(*parts: Any) -> str:
     return hashlib.sha256(text.encode()).hexdigest()
 
 
+def key_or_none(*parts: Any) -> str | None:
+    """None where a file of ours was changed: then nothing is looked up, and nothing kept."""
+    try:
+        return key(*parts)
+    except ChangedSources:
+        return None
+
+
 def environment() -> str:
     """A digest of everything here that decides what a graph becomes. Raises ChangedSources."""
     # any setting of ours may, but for where the cache is, and how large something may become

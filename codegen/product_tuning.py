@@ -18,7 +18,6 @@ from mlirc.codegen.autotune import GAIN, NOISE, Tuned
 from mlirc.codegen.cache_entry import Entry
 from mlirc.codegen.cache_folder import CacheFolder
 from mlirc.codegen.emit import compile_module
-from mlirc.codegen.environment import ChangedSources
 from mlirc.codegen.tuning_device import CACHE, plain
 from mlirc.dialects.bindings import func, ir
 from mlirc.dialects.tensor_types import TensorInfo, info_of
@@ -31,7 +30,7 @@ PASS = "generate-triton-products"
 WAYS = {"kernel": f"{PASS}{{always=true}},", "library": ""}
 RUNS, WARM_UP = 15, 3
 
-_known: dict[str, dict[str, float]] = {}  # key -> what each way took, in microseconds
+_known: dict[str, dict[str, float]] = {}  # key, or the text where there is none -> what each way took, in microseconds
 
 
 @dataclass
@@ -51,8 +50,11 @@ class ProductTuning:
 
     def __call__(self, ops: Sequence[Any], modelled: bool) -> bool:
         text = str(excerpt(ops))
-        key = self._key(text, info_of(ops[0].results[0]).device)
-        times, how = self._kept(key), "from the cache"
+        device = info_of(ops[0].results[0]).device
+        key = environment.key_or_none(
+            KIND, text, torch.cuda.get_device_name(device) if torch.cuda.is_available() else ""
+        )
+        times, how = self._kept(key, text), "from the cache"
         if times is None:
             if self.spent >= self.seconds:
                 return modelled
@@ -60,24 +62,19 @@ class ProductTuning:
             took = self.clock([lowered(text, passes) for passes in WAYS.values()])
             times, how = dict(zip(WAYS, took, strict=True)), "measured"
             self.spent += time.perf_counter() - start
-            _known[key] = times
-            if self.folder and len(key) == 64:
+            _known[key or text] = times
+            if self.folder and key:
                 self.folder.put(KIND, [key], Entry({"microseconds": times}))
         taken = better(times, modelled)
         sizes = " x ".join(map(str, (*info_of(ops[0].results[0]).shape, info_of(ops[0].operands[-2]).shape[1])))
         self.found.append(Tuned(f"product {sizes}", "kernel" if taken else "library", times, how))
         return taken
 
-    def _kept(self, key: str) -> dict[str, float] | None:
-        if key not in _known and self.folder and (entry := self.folder.get(KIND, key)):
+    def _kept(self, key: str | None, text: str) -> dict[str, float] | None:
+        """What is known of the excerpt. Without a key, as a file of ours was changed, what this process found."""
+        if key and key not in _known and self.folder and (entry := self.folder.get(KIND, key)):
             _known[key] = entry.data["microseconds"]
-        return _known.get(key)
-
-    def _key(self, text: str, device: str) -> str:
-        try:
-            return environment.key(KIND, text, torch.cuda.get_device_name(device) if torch.cuda.is_available() else "")
-        except ChangedSources:  # a file of ours was changed: what it says counts for this process alone
-            return text
+        return _known.get(key or text)
 
 
 def better(times: dict[str, float], modelled: bool) -> bool:

@@ -6,7 +6,6 @@ from collections.abc import Callable, Iterable
 from mlirc.codegen import environment
 from mlirc.codegen.cache_entry import UNREADABLE, Entry
 from mlirc.codegen.cache_folder import folder
-from mlirc.codegen.environment import ChangedSources
 from mlirc.codegen.llvm import Code, compile_ir, load_object
 
 KIND = "runtime"  # of an entry: no data, and the object file
@@ -15,11 +14,8 @@ KIND = "runtime"  # of an entry: no data, and the object file
 def runtime_code(text: str) -> Code:
     """The code of LLVM IR text. Raises ValueError as compile_ir does."""
     found = folder()
-    try:
-        key = environment.key(KIND, text) if found is not None else ""
-    except ChangedSources:
-        found = None
-    if found is None:
+    key = environment.key_or_none(KIND, text) if found is not None else None
+    if found is None or key is None:
         return compile_ir(text, opt_level=1)
     entry = found.get(KIND, key)
     if entry is not None:

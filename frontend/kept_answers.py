@@ -6,18 +6,14 @@ from typing import Any
 from mlirc.codegen import environment
 from mlirc.codegen.cache_entry import Entry
 from mlirc.codegen.cache_folder import folder
-from mlirc.codegen.environment import ChangedSources
 
 
 def kept_answer(kind: str, text: str, find_out: Callable[[], Any]) -> Any:
     """The answer to the question that `kind` and `text` say all of, as json takes it. Without a disk cache it is found
     out each time."""
     place = folder()
-    try:
-        key = environment.key(kind, text) if place is not None else ""
-    except ChangedSources:
-        place = None
-    if place is None:
+    key = environment.key_or_none(kind, text) if place is not None else None
+    if place is None or key is None:
         return find_out()
     entry = place.get(kind, key)
     if entry is not None and set(entry.data) != {"answer"}:
