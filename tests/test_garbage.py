@@ -1,0 +1,48 @@
+"""The collector that is paused while a graph is compiled (frontend/garbage.py)."""
+
+import gc
+import weakref
+
+from mlirc.frontend.garbage import collector_paused
+
+
+class Node:
+    """With itself in a cycle."""
+
+    def __init__(self):
+        self.me = self
+
+
+def test_what_was_made_is_not_gone_through_when_the_pause_ends():
+    collected = []
+
+    def note(phase: str, info: dict) -> None:
+        collected.append(info["generation"])
+
+    gc.collect()
+    with collector_paused():
+        made = [Node() for _ in range(20_000)]
+        gc.callbacks.append(note)
+    try:
+        more = [[] for _ in range(20)]
+    finally:
+        gc.callbacks.remove(note)
+    assert not collected and len(made) + len(more) == 20_020 and gc.isenabled()
+
+
+def test_what_is_garbage_then_is_found():
+    with collector_paused():
+        node = weakref.ref(Node())
+    assert node() is not None
+    gc.collect()
+    assert node() is None
+
+
+def test_what_was_frozen_stays_so():
+    gc.freeze()
+    try:
+        with collector_paused():
+            Node()
+        assert gc.get_freeze_count() > 0
+    finally:
+        gc.unfreeze()
