@@ -25,6 +25,7 @@ from mlirc.dialects.ops.convolution import (
     Convolution,
     ConvolutionAdd,
     ConvolutionWeightGradient,
+    DepthwiseWeightGradient,
     TransposedConvolution,
 )
 from mlirc.dialects.symbols import Int
@@ -396,6 +397,7 @@ CALLEES: dict[str, Callable[..., Any]] = {
     "convolution": Convolution.reference,
     "convolution_add": ConvolutionAdd.reference,
     "convolution_weight_gradient": ConvolutionWeightGradient.reference,
+    "depthwise_weight_gradient": DepthwiseWeightGradient.reference,
     "transposed_convolution": TransposedConvolution.reference,
 }
 

@@ -20,6 +20,9 @@ OURS, LIBRARY, LIBRARY_WEIGHT = 0.005, 0.002, -0.003
 FEW_OF_GROUP, IMAGE_OF_GROUPS, WEIGHT_OF_GROUPS, MANY_OF_GROUP = 8, 0.05, 0.3, -0.003
 # what a thread's stack has room for: elements of a filter, of them in one channel, windows of a row
 MOST_STEPS, MOST_TAPS, MOST_WINDOWS = 8192, 128, 2048
+MOST_PIXELS = 8192  # of some channels
+# the sums of a depthwise convolution's weight gradient, in parts: how many, multiplications and windows of one
+MOST_PARTS, LEAST_OF_PART, WINDOWS_OF_PART = 16, 1_000_000, 128
 
 
 @dataclass(frozen=True)
@@ -126,7 +129,22 @@ class Choice:
 
     @property
     def generates_weight_gradient(self) -> bool:
-        return self.is_small or self.is_large
+        return self.is_small or self.is_large or self.is_depthwise
+
+    @property
+    def is_depthwise(self) -> bool:
+        """Whether each filter has one channel, and a kernel of ours has room for the gradient of the weight."""
+        if not self.may_lie_last or self.groups == 1 or self.groups != (self.w[0] if self.transposed else self.x[1]):
+            return False
+        (_, *image), (_, *result) = self.image, self.result
+        return has_depthwise_room(image, result, numbers(self.w)[2:], self.dilation)
+
+    @property
+    def parts(self) -> int:
+        """Of the images, that threads share and whose sums are added up."""
+        images = self.x[0] if isinstance(self.x[0], int) else IMAGES
+        windows = math.prod(self.result[1:]) * images
+        return max(1, min(MOST_PARTS, self.products // LEAST_OF_PART, windows // WINDOWS_OF_PART))
 
     def gain(self, forward: bool, mask: Sequence[bool]) -> float:
         """ns by which the result, or the gradients that `mask` wants, are faster where images lie channels last."""
@@ -187,6 +205,17 @@ def along(numbers: Any, height: int) -> tuple[int, ...]:
 def numbers(sizes: tuple[Int, ...]) -> tuple[int, ...]:
     """Those of a convolution that may lie channels last."""
     return tuple(n for n in sizes if isinstance(n, int))
+
+
+def has_depthwise_room(
+    image: Sequence[int], result: Sequence[int], taps: Sequence[int], dilation: Sequence[int]
+) -> bool:
+    """As has_room, of what the weight gradient of a depthwise convolution packs (depthwise_call.py): a row of windows."""
+    (height, width), (rows, columns), gaps = image, result, dilation
+    if height == rows == taps[0] == 1:
+        height, width, columns, taps, gaps = width, 1, 1, taps[::-1], gaps[::-1]
+    pixels = min(height, (taps[0] - 1) * gaps[0] + 1) * width + columns
+    return max(pixels, math.prod(taps)) <= MOST_PIXELS
 
 
 def has_room(channels: int, taps: int, windows: int) -> bool:

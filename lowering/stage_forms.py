@@ -20,6 +20,7 @@ GENERATED = (  # calls that kernels of our own are written for
     "mlirc.convolution",
     "mlirc.convolution_add",
     "mlirc.convolution_weight_gradient",
+    "mlirc.depthwise_weight_gradient",
     "mlirc.transposed_convolution",
 )
 PRODUCTS = ("mlirc.matmul", "mlirc.addmm", "mlirc.addmm_gelu")

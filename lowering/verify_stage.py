@@ -15,6 +15,7 @@ from mlirc.dialects.symbols import Int
 from mlirc.dialects.tensor_types import info_of
 from mlirc.lowering.attention_call import verify_attention, verify_backward
 from mlirc.lowering.convolution_call import verify_convolution
+from mlirc.lowering.depthwise_call import verify_depthwise
 from mlirc.lowering.kernel_nodes import structure
 from mlirc.lowering.kernel_verifier import StageError, expect, list_attribute, text_attribute, verify_kernel
 from mlirc.lowering.stage_forms import ATEN, GENERATED, MADE_BY, NUMBERS, may_hold
@@ -245,6 +246,7 @@ CHECKS: dict[str, Callable[[Any], None]] = {
     "mlirc.convolution_add": verify_convolution,
     "mlirc.transposed_convolution": verify_convolution,
     "mlirc.convolution_weight_gradient": verify_convolution,
+    "mlirc.depthwise_weight_gradient": verify_depthwise,
     "mlircx.aten": verify_aten,
     "mlircx.aten_effect": verify_aten,
     "mlirc.slot": verify_slot,

@@ -119,6 +119,36 @@ class ConvolutionWeightGradient(Op, name="convolution_weight_gradient", traits=[
         return aten.convolution_backward(dy, x, w, [0], *windows, False, [0, 0], 1, mask)[1]
 
 
+class DepthwiseWeightGradient(Op, name="depthwise_weight_gradient", traits=[ext.Pure]):
+    """The gradient of w [C, 1, KH, KW], where conv(x, w), each channel by its own filter, has the gradient dy [N, C, P, Q]: sums
+    [parts, KH, KW, C], which are to be added up over the parts. What part adds up what is up to the kernel. `window` is "KH, KW".
+    """
+
+    x: ext.Operand[Any]
+    dy: ext.Operand[Any]
+    parts: ir.StringAttr
+    window: ir.StringAttr
+    stride: ir.StringAttr
+    padding: ir.StringAttr
+    dilation: ir.StringAttr
+    out: ext.Result[Any]
+
+    @staticmethod
+    def reference(
+        x: torch.Tensor, dy: torch.Tensor, *, parts: str, window: str, stride: str, padding: str, dilation: str
+    ) -> torch.Tensor:
+        sizes = symbols.parse_numbers(window)
+        windows = [list(symbols.parse_numbers(text)) for text in (stride, padding, dilation)]
+        channels = x.shape[1]
+        w = x.new_zeros(channels, 1, *sizes)
+        mask = [False, True, False]
+        plain = dy.contiguous(), x.contiguous()  # oneDNN's code for images that lie channels last is less exact
+        made = aten.convolution_backward(*plain, w, [0], *windows, False, [0, 0], channels, mask)[1]
+        sums = x.new_zeros(int(parts), *sizes, channels)
+        sums[0] = made[:, 0].permute(1, 2, 0)
+        return sums
+
+
 def followed(made: torch.Tensor, factors: list[torch.Tensor], after: str) -> torch.Tensor:
     """A product with what `after` lists."""
     if "scale" in words(after):

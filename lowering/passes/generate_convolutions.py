@@ -16,6 +16,7 @@ from mlirc.lowering.channels_last import channels_last, relaid, spread_channels_
 from mlirc.lowering.convolution_choice import Choice, along, choice_of_slices, wide
 from mlirc.lowering.convolution_depth import Depth, volume_gradient, volume_result, volume_weight_gradient
 from mlirc.lowering.convolution_regions import is_put_back, regions_of
+from mlirc.lowering.depthwise_graph import depthwise_weight_gradient
 from mlirc.lowering.ledger import Ledger
 from mlirc.lowering.source_lines import source_line
 
@@ -58,7 +59,7 @@ class GenerateConvolutions:
                 ours = [choice.generates_input_gradient, choice.generates_weight_gradient]
             ledger.record(self.name, "generate", called(op), "OURS", any(ours), source_line(op.location))
             with ir.InsertionPoint(op), op.location:
-                call = Call.of(op)
+                call = Call.of(op, choice)
                 made = call.gradients(*ours) if call.mask else [call.forward(*ours)]
                 made = [of_rank(new, info_of(old).rank) for old, new in zip(op.results, made, strict=True)]
                 plain = [relaid(new, info_of(old)) for old, new in zip(op.results, made, strict=True)]
@@ -125,6 +126,7 @@ class Call:
     `depth`, of volumes.
 
     given   the arguments from `stride` to `groups`, for height and width
+    parts   of the images that a depthwise convolution's weight gradient is added up of
     """
 
     tensors: list[ir.Value]
@@ -132,9 +134,10 @@ class Call:
     given: list[Any]
     mask: list[bool]
     depth: Depth | None = None
+    parts: int = 1
 
     @classmethod
-    def of(cls, op: Any) -> "Call":
+    def of(cls, op: Any, choice: Choice) -> "Call":
         backward = called(op) == BACKWARD
         stride, padding, dilation, transposed, more, groups = arguments(op)[3 + backward :][:6]
         mask = arguments(op)[-1] if backward else []
@@ -143,7 +146,7 @@ class Call:
         infos = [as_wide(info_of(result)) for result in op.results]
         values = [*images, *tensors(op)[1 + backward :]]
         if info_of(values[0]).rank != 5:
-            return cls([of_rank(x, 4) for x in values], infos, given, mask)
+            return cls([of_rank(x, 4) for x in values], infos, given, mask, parts=choice.parts)
         x, w = (info_of(v) for v in values[backward : backward + 2])
         out = info_of(values[0]) if backward else infos[0]
         depth = Depth(x.shape[2], out.shape[2], w.shape[2], stride[0], padding[0], dilation[0])  # type: ignore[arg-type]
@@ -177,6 +180,7 @@ class Call:
             return self.volume_gradients(self.depth)
         dy, x, w = self.tensors
         transposed = self.given[3]
+        images = [dy, x] if transposed else [x, dy]
         made: list[ir.Value] = []
 
         def library(which: int, info: TensorInfo) -> ir.Value:
@@ -188,10 +192,11 @@ class Call:
             made.append(self.own(not transposed, dy, w, [], info) if own_input else library(0, info))
         if self.mask[1]:
             info = self.results[len(made)]
-            if own_weight:
+            if own_weight and self.given[-1] > 1:
+                made.append(depthwise_weight_gradient(images[0], images[1], self.windows, self.parts, info))
+            elif own_weight:
                 attributes = self.windows | {"window": text(info.shape[2:])}
                 plain = TensorInfo(info.dtype, info.shape, device=info.device)
-                images = [dy, x] if transposed else [x, dy]
                 made.append(create("convolution_weight_gradient", images, [type_of(plain)], attributes).out)
             else:
                 made.append(library(1, info))

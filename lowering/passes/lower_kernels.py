@@ -18,6 +18,8 @@ from mlirc.lowering.convolution_plan import plan
 from mlirc.lowering.convolution_weight_gradient import weight_gradient_text
 from mlirc.lowering.convolution_winograd import winograd_text
 from mlirc.lowering.cpu_target import CpuTarget, host
+from mlirc.lowering.depthwise_call import Depthwise, depthwise_plan, depthwise_refusal, read_depthwise
+from mlirc.lowering.depthwise_weight_gradient import depthwise_text
 from mlirc.lowering.kernel_function import KernelText, kernel_text
 from mlirc.lowering.kernel_nodes import Kernel, NotAKernel, messages, read_kernel, structure, text
 from mlirc.lowering.ledger import Ledger
@@ -33,6 +35,7 @@ CALLS: dict[str, tuple[Callable, Callable, Callable]] = {
     "convolution_add": (read_convolution, convolution_refusal, convolution_text),
     "transposed_convolution": (read_convolution, convolution_refusal, convolution_text),
     "convolution_weight_gradient": (read_convolution, convolution_refusal, weight_gradient_text),
+    "depthwise_weight_gradient": (read_depthwise, depthwise_refusal, depthwise_text),
 }
 
 
@@ -82,13 +85,15 @@ class LowerKernels:
             if call.operation.name != "mlircx.call" or text(call, "callee") not in CALLS:
                 continue
             read, refuse, write = CALLS[text(call, "callee")]
-            asked = read(call)
+            asked: Any = read(call)
             if rule := refuse(asked):
                 raise UnsupportedByPass(call, f"{text(call, 'callee')} that no kernel of ours computes ({rule})")
             words = None
             if isinstance(asked, Convolution):
                 asked, words = plan(asked, target)
                 write = winograd_text if asked.results else write
+            elif isinstance(asked, Depthwise):
+                asked, words = depthwise_plan(asked, target)
             if asked not in made:
                 name = next(n for n in map("kernel_{}".format, count(len(made))) if n not in taken)
                 made[asked] = name, kernel = name, write(asked, name, target)
