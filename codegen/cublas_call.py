@@ -7,7 +7,8 @@ take a product, or fails, the C shim's routine computes it, out of line too.
 from typing import Any
 
 from mlirc.codegen import cublas, cublas_runtime, cuda_launch, shim
-from mlirc.codegen.cublas import CUDA_TYPES, Product
+from mlirc.codegen.cublas import CUDA_TYPES
+from mlirc.codegen.cublas_problem import Product
 from mlirc.codegen.host_frame import Buffer, Frame
 from mlirc.codegen.host_parts import PLANS_OF_PRODUCTS, PRODUCTS
 from mlirc.dialects import symbols

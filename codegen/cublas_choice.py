@@ -16,7 +16,9 @@ from typing import Any
 
 import torch
 
-from mlirc.codegen.cublas import Algorithm, NoPlan, Problem, algorithms, library
+from mlirc.codegen.cublas import Algorithm, algorithms, library
+from mlirc.codegen.cublas_problem import Problem
+from mlirc.codegen.gpu_library import NoPlan
 
 MOST = 12  # algorithms that are asked for
 COUNTER = 256  # bytes: what needs no more memory sums up no parts

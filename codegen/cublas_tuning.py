@@ -15,7 +15,8 @@ import torch
 
 from mlirc.codegen import cache_folder, cublas, environment
 from mlirc.codegen.cache_entry import Entry
-from mlirc.codegen.cublas import Algorithm, Matrix, Plan, Problem, Product
+from mlirc.codegen.cublas import Algorithm, Plan
+from mlirc.codegen.cublas_problem import Matrix, Problem, Product
 
 log = logging.getLogger("mlirc")
 

@@ -5,7 +5,7 @@ from typing import Any
 
 import torch
 
-from mlirc.codegen.cublas import Product
+from mlirc.codegen.cublas_problem import Product
 from mlirc.codegen.cudnn import Convolution
 from mlirc.codegen.host_parts import FAILURE_WORDS, Launched
 from mlirc.dialects.bindings import ir

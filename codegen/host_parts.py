@@ -3,7 +3,7 @@
 from dataclasses import dataclass, field
 
 from mlirc.codegen.aten_call import AtenCall
-from mlirc.codegen.cublas import Product
+from mlirc.codegen.cublas_problem import Product
 from mlirc.codegen.cudnn import Convolution
 
 FAILURES = "failures"  # the name of the link to the words in which checks note what failed

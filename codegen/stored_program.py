@@ -16,7 +16,7 @@ import torch
 
 from mlirc.codegen import shared_kernels
 from mlirc.codegen.aten_call import AtenCall
-from mlirc.codegen.cublas import Product
+from mlirc.codegen.cublas_problem import Product
 from mlirc.codegen.cudnn import Convolution
 from mlirc.codegen.host_parts import Call, HostProgram, Site
 from mlirc.codegen.llvm import load_object

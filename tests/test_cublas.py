@@ -12,7 +12,9 @@ from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.fx.experimental.proxy_tensor import make_fx
 
 from mlirc.codegen import cublas, cublas_runtime, cuda_prefetch
-from mlirc.codegen.cublas import KEY, Matrix, NoPlan, Plan, Plans, Problem, Product, problem_of
+from mlirc.codegen.cublas import KEY, Plan, Plans
+from mlirc.codegen.cublas_problem import Matrix, Problem, Product, problem_of
+from mlirc.codegen.gpu_library import NoPlan
 from mlirc.codegen.host_program import HostProgram, host_program
 from mlirc.codegen.llvm import compile_ir, load_libraries
 from mlirc.dialects import symbols

@@ -5,8 +5,8 @@ from types import SimpleNamespace
 import pytest
 
 from mlirc.codegen import cublas_choice
-from mlirc.codegen.cublas import Matrix, Problem
 from mlirc.codegen.cublas_choice import fastest
+from mlirc.codegen.cublas_problem import Matrix, Problem
 
 
 def problem(m: int, n: int, k: int) -> Problem:

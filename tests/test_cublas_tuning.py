@@ -8,7 +8,8 @@ import torch
 
 from mlirc.codegen import cublas_tuning, environment
 from mlirc.codegen.cache_folder import CacheFolder
-from mlirc.codegen.cublas import Algorithm, Product, problem_of
+from mlirc.codegen.cublas import Algorithm
+from mlirc.codegen.cublas_problem import Product, problem_of
 from mlirc.dialects.tensor_info import TensorInfo
 
 
