@@ -16,7 +16,7 @@ from mlirc.frontend import graph_cache
 from mlirc.frontend.absent_gradients import compile_backward, leave_absent, partition
 from mlirc.frontend.attention_masks import drop_known_masks
 from mlirc.frontend.compile import compile_graph
-from mlirc.frontend.garbage import collector_paused
+from mlirc.frontend.garbage import collector_paused, pause_while_dynamo_compiles
 from mlirc.frontend.kept_trace import KeptTrace
 from mlirc.frontend.options import Options, read_options
 from mlirc.frontend.random_states import name_random_states
@@ -25,6 +25,8 @@ from mlirc.frontend.saved_layouts import save_channels_last, take_as_saved
 from mlirc.frontend.shared_heads import share_heads
 from mlirc.frontend.traced import traced
 from mlirc.lowering import pipelines
+
+pause_while_dynamo_compiles()
 
 
 def mlirc(
@@ -39,6 +41,7 @@ def mlirc(
     options: see frontend/options.py. Raises OptionError for an unknown option before anything is traced.
     """
     chosen = read_options(options, mode)
+    pause_while_dynamo_compiles()
     native_runtime.prefetch()
     cuda_prefetch.prefetch(example_inputs)
     with collector_paused():

@@ -3,6 +3,8 @@
 import gc
 import weakref
 
+import torch
+
 from mlirc.frontend.garbage import collector_paused
 
 
@@ -46,3 +48,34 @@ def test_what_was_frozen_stays_so():
         assert gc.get_freeze_count() > 0
     finally:
         gc.unfreeze()
+
+
+def test_it_is_paused_while_dynamo_traces_too():
+    collected = []
+
+    def note(phase: str, info: dict) -> None:
+        collected.append(info["generation"])
+
+    def traced(x):
+        for _ in range(300):  # Dynamo makes many objects of these
+            x = x + 1
+        return x
+
+    def nothing(gm, inputs):
+        asked.append(gc.isenabled())
+        return gm.forward
+
+    asked: list[bool] = []
+    for forgets in (False, True):
+        torch._dynamo.reset()  # forgets who is told when it compiles
+        torch.compile(lambda x: x + 1, backend="mlirc")(torch.ones(2))
+        if forgets:
+            torch._dynamo.reset()
+        gc.callbacks.append(note)
+        try:
+            torch.compile(traced, backend=nothing)(torch.ones(2))
+        finally:
+            gc.callbacks.remove(note)
+        assert asked.pop() is forgets and gc.isenabled()
+        if not forgets:
+            assert 0 not in collected and 2 not in collected  # Dynamo itself asks for 1 at its end
