@@ -26,6 +26,7 @@ from mlirc.codegen import (
     native_runtime_text,
     python_values_text,
     result_blocks_text,
+    result_pages_text,
     result_pool,
     result_pool_text,
 )
@@ -93,7 +94,7 @@ def _pool() -> Pool | None:
 
 @cache
 def _code() -> Code:
-    parts = native_runtime_text, python_values_text, result_blocks_text, result_pool_text
+    parts = native_runtime_text, python_values_text, result_blocks_text, result_pages_text, result_pool_text
     text = "".join(part.TEXT for part in parts)
     numbers = {"LARGE": LARGE, "SMALLEST": result_pool.SMALLEST, "OFFER_SECONDS": result_pool.OFFER_SECONDS}
     for name, number in numbers.items():
