@@ -33,7 +33,7 @@ class BatchNormTraining(Composite, name="batch_norm_training"):
     def expand(g, x, weight, bias, eps):
         x, weight, bias = (g.cast(v, opmath(info_of(x).dtype)) for v in (x, weight, bias))
         dims = all_but_channels(x)
-        middle = mean(g, x, dims, True)
+        middle = g.cast(mean(g, wide(g, x), dims, True), info_of(x).dtype)
         rest = g.sub(x, middle)
         variance = mean(g, g.mul(rest, rest), dims, True)
         rstd = g.rsqrt(g.add(variance, eps))
@@ -81,11 +81,17 @@ class BatchNormBackward(Composite, name="batch_norm_backward"):
         dims = all_but_channels(x)
         rstd, weight = across(g, rstd, x), across(g, weight, x)
         normal = g.mul(g.sub(x, across(g, middle, x)), rstd)
-        product = g.mul(grad, normal)
-        dweight, dbias = (sum_over(g, v, dims) for v in (product, grad))
+        product, given = wide(g, g.mul(grad, normal)), wide(g, grad)
+        dweight, dbias = (g.cast(sum_over(g, v, dims), dtype) for v in (product, given))
         if training:  # the same two sums again: the weight, one number a channel, stays out of them
-            grad = g.sub(g.sub(grad, g.mul(normal, mean(g, product, dims, True))), mean(g, grad, dims, True))
+            along, common = (g.cast(mean(g, v, dims, True), dtype) for v in (product, given))
+            grad = g.sub(g.sub(grad, g.mul(normal, along)), common)
         return g.mul(g.mul(rstd, weight), grad), dweight, dbias
+
+
+def wide(g, x):
+    """What a sum goes over: on a CPU eager adds up in double, and a convolution before it has a gradient that nearly cancels."""
+    return g.cast(x, torch.float64) if info_of(x).device == "cpu" else x
 
 
 def all_but_channels(x):
