@@ -8,6 +8,7 @@
 The frame holds the address of the arguments, the number of a check that failed, and that of memory for partial results.
 """
 
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import torch
@@ -25,12 +26,13 @@ from mlirc.lowering.kernel_partials import Partials, partial_bytes
 from mlirc.lowering.kernel_row_behind import RowBehind, has_row_behind
 from mlirc.lowering.kernel_row_pairs import RowPairs, has_row_pairs
 from mlirc.lowering.kernel_schedule import Schedule, make_schedule
+from mlirc.lowering.kernel_shares import SHARE_BYTES, Shares, part_of
 from mlirc.lowering.kernel_streams import FENCE, choose_streams
 from mlirc.lowering.kernel_threads import GRAIN, Split, choose_split
 from mlirc.lowering.vector_builder import Value
 
-# words of the frame: the arguments' address, the number of a check that failed, where threads leave partial results, the
-# number of the next group of panels to be taken
+# words of the frame: the arguments' address, the number of a check that failed, where threads leave partial results or count
+# pieces, the number of the next group of panels to be taken
 STATUS, PARTIAL, NEXT, FRAME_WORDS = 1, 2, 3, 4
 
 
@@ -75,8 +77,7 @@ def _body(
         text = f"llvm.alloca {e.i64(count)} x {element} {{alignment = 64 : i64}} : (i64) -> !llvm.ptr"
         e.env["base", number] = e.index.emit(text, torch.int64)
     if split.combines:
-        place = e.index.emit(f"llvm.getelementptr %frame[{PARTIAL}] : (!llvm.ptr) -> !llvm.ptr, i64", torch.int64)
-        e.env["partial"] = e.index.emit(f"llvm.load {place} : !llvm.ptr -> !llvm.ptr", torch.int64)
+        e.env["partial"] = _shared(e)
     partials = Partials(e, schedule.vector, partial_bytes(schedule)) if split.combines else None
     loops = (BlockLoops if schedule.block else Loops)(e, schedule, partials)
     loops.prepare()
@@ -94,42 +95,59 @@ def _body(
 def _share(e: Emitter, loops: Loops, schedule: Schedule, split: Split) -> None:
     """The loops, over this thread's part."""
     if split.axes:
-        count = e.integer(symbols.product(a.size for a in split.axes))
-        lo, hi = _part(e, count)
 
         def enter(unit: Value) -> None:
             _decode(e, split.axes, unit)
             e.enter(*(a.name for a in split.axes))
             loops.skip = len(split.axes)
 
-        for fits, rows in ((has_row_behind, RowBehind), (has_row_pairs, RowPairs)):
-            if fits(loops, split.axes):
-                rows(loops, enter).emit(lo, hi)
-                return
-
         def body(unit: Value, state: list[Value]) -> list[Value]:
             enter(unit)
             loops.start()
             return state
 
-        e.loop(lo, hi, e.i64(1), [], [], body)
+        def units(lo: Value, hi: Value) -> None:
+            for fits, rows in ((has_row_behind, RowBehind), (has_row_pairs, RowPairs)):
+                if fits(loops, split.axes):
+                    rows(loops, enter).emit(lo, hi)
+                    return
+            e.loop(lo, hi, e.i64(1), [], [], body)
+
+        _parts(e, split, e.integer(symbols.product(a.size for a in split.axes)), units)
         return
-    if split.axis is not None:
+    axis = split.axis
+    if axis is not None:
         b, step = e.index, split.step
-        size = loops.size(split.axis)
+        size = loops.size(axis)
         chunks = b.binary("arith.divui", b.add(size, e.i64(step - 1)), e.i64(step)) if step > 1 else size
-        lo, hi = _part(e, chunks)
-        with loops.part(split.axis, b.mul(lo, e.i64(step)), b.minimum(b.mul(hi, e.i64(step)), size), step):
-            loops.start()
+
+        def chunk(lo: Value, hi: Value) -> None:
+            b = e.index
+            with loops.part(axis, b.mul(lo, e.i64(step)), b.minimum(b.mul(hi, e.i64(step)), size), step):
+                loops.start()
+
+        _parts(e, split, chunks, chunk)
         return
     loops.start()
 
 
+def _parts(e: Emitter, split: Split, count: Value, body: Callable[[Value, Value], None]) -> None:
+    """`body(first, end)` for what this thread does of `count` units."""
+    if split.piece:
+        Shares(e, _shared(e), count, e.i64(split.piece)).each(body)
+    else:
+        body(*_part(e, count))
+
+
+def _shared(e: Emitter) -> Value:
+    """Memory that all threads have."""
+    place = e.index.emit(f"llvm.getelementptr %frame[{PARTIAL}] : (!llvm.ptr) -> !llvm.ptr, i64", torch.int64)
+    return e.index.emit(f"llvm.load {place} : !llvm.ptr -> !llvm.ptr", torch.int64)
+
+
 def _part(e: Emitter, count: Value) -> tuple[Value, Value]:
     """This thread's share of `count` units."""
-    b, thread, threads = e.index, e.env["thread"], e.env["threads"]
-    lo = b.binary("arith.divui", b.mul(count, thread), threads)
-    return lo, b.binary("arith.divui", b.mul(count, b.add(thread, e.i64(1))), threads)
+    return part_of(e, count, e.env["thread"])
 
 
 def _decode(e: Emitter, axes: list[Axis], unit: Value) -> None:
@@ -175,11 +193,16 @@ def _entry(kernel: Kernel, split: Split, names: list[str], name: str, target: Cp
         threads = _load_word(e, "%args", kernel.operand_count + len(names), "i64")
         worth = b.binary("arith.divui", e.integer(split.work), e.i64(GRAIN))
         threads = b.minimum(b.minimum(threads, worth), e.integer(split.units))
-        if split.combines:
-            bytes_ = b.mul(b.maximum(threads, one), e.i64(partial))
+        if split.combines or split.piece:
+            bytes_ = b.mul(b.maximum(threads, one), e.i64(SHARE_BYTES if split.piece else partial))
             buffer = b.emit(f"llvm.alloca {bytes_} x i8 {{alignment = 64 : i64}} : (i64) -> !llvm.ptr", torch.int64)
             place = b.emit(f"llvm.getelementptr {frame}[{PARTIAL}] : (!llvm.ptr) -> !llvm.ptr, i64", torch.int64)
             e.lines.append(f"llvm.store {buffer}, {place} : !llvm.ptr, !llvm.ptr")
+            if split.piece:
+                byte = e.text.constant("0", "i8", torch.int8, 0)
+                e.lines.append(
+                    f'"llvm.intr.memset"({buffer}, {byte}, {bytes_}) <{{isVolatile = false}}> : (!llvm.ptr, i8, i64) -> ()'
+                )
         many = b.gt(threads, one)
         e.lines.append(f"scf.if {many} {{")
         part = b.emit(f"llvm.mlir.addressof @{name}_part : !llvm.ptr", torch.int64)

@@ -15,6 +15,8 @@ import torch
 
 from mlirc.lowering.cpu_target import CpuTarget
 from mlirc.lowering.kernel_emitter import Emitter
+from mlirc.lowering.kernel_function import _shared
+from mlirc.lowering.kernel_shares import Shares
 from mlirc.lowering.kernel_squares import across
 from mlirc.lowering.product_match import Product
 from mlirc.lowering.product_tile import Pairs
@@ -31,6 +33,8 @@ CACHE_LINE = 64
 AHEAD = 24 << 10  # bytes from what is read to what is fetched into the second-level cache
 NEAR = 4 << 10  # and to what comes from there into the first-level one
 NEAR_TILE = 8 << 10  # where a tile's columns are at most so many bytes
+PIECE_BYTES = 64 << 10  # of the matrix: what threads take at a time
+LARGE = 2 << 20  # bytes of a matrix from which on they do
 PADDING = 16  # steps, without which rows 4 KiB apart would evict each other
 
 SECOND_LEVEL, FIRST_LEVEL = 2, 3  # what a prefetch is told
@@ -75,6 +79,9 @@ class DotWriter(UnitsWriter):
         most = ROW_BYTES // (4 * self.row_count * CACHE_LINE) * CACHE_LINE
         self.block = min(MOST_STEPS, most)
         self.near = self.length <= min(self.block, NEAR_TILE // (self.columns * self.step))
+        unit_bytes = self.unit * self.length * self.step
+        large = self.units * unit_bytes >= LARGE
+        self.piece = max(1, PIECE_BYTES // unit_bytes) if large else 0
         self.room = -(-self.length // self.span) * self.span + PADDING
 
     def tile_size(self) -> tuple[int, int]:
@@ -101,6 +108,16 @@ class DotWriter(UnitsWriter):
     def make_room(self) -> None:
         self.take("turned", self.row_count * self.lanes)
         self.take("rows", self.row_count * self.room)
+
+    def share_units(self, panels: Range) -> None:
+        """Piece by piece: memory gives threads different rates."""
+        e = self.e
+        if not self.piece:
+            super().share_units(panels)
+            return
+        self.copy_rows()
+        shares = Shares(e, _shared(e), e.i64(self.units), e.i64(self.piece))
+        shares.each(lambda first, end: self.each((first, end), self.one_unit))
 
     def multiply(self, units: Range, panels: Range) -> None:
         self.copy_rows()

@@ -32,11 +32,13 @@ class UnitsWriter(Vectors):
     panel           rows that threads share as one, where columns are few
     steps_in_all    along k, pairs or single ones; `step` is the bytes of one in memory
     alike           multiplications that take as long as one of the operations that threads are counted by
+    piece           so many units are taken at a time; 0: equal parts
     columns_apart   elements from column to column
     """
 
     unit: int
     panel: int
+    piece = 0
     alike = 4
 
     def __init__(self, product: Product, name: str, target: CpuTarget):
@@ -86,7 +88,8 @@ class UnitsWriter(Vectors):
         else:
             self.multiply((e.i64(0), e.i64(self.units)), _part(e, e.integer(panels)))
         work = symbols.floordiv(symbols.product([p.m_size, p.n_size, p.k.size]), self.alike)
-        split = Split(Vector(None, 1), units=self.units if by_columns else panels, work=work)
+        units = self.units if by_columns else panels
+        split = Split(Vector(None, 1), piece=self.piece * by_columns, units=units, work=work)
         head = f"llvm.func internal @{self.name}_body(%frame: !llvm.ptr, %thread: i64, %threads: i64) {{"
         args = "%args = llvm.load %frame : !llvm.ptr -> !llvm.ptr"
         parts = [
