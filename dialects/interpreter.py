@@ -14,20 +14,13 @@ import torch
 
 from mlirc.dialects import aten_arguments, composites, symbols
 from mlirc.dialects.bindings import context, ir
+from mlirc.dialects.callees import CALLEES
 from mlirc.dialects.dialect import Composite, Elementwise, Reduction, attribute_value
 from mlirc.dialects.graph_builder import read_constant
-from mlirc.dialects.graph_ops import AddMatmulGelu
+from mlirc.dialects.graph_signature import bind_symbols, result_groups, solve
 from mlirc.dialects.kernel_builder import KernelBuilder
 from mlirc.dialects.kernel_interpreter import Points, elementwise, fold, operand_dtypes, run_kernel
 from mlirc.dialects.memory_ops import arenas
-from mlirc.dialects.ops.attention import Attention, AttentionBackward
-from mlirc.dialects.ops.convolution import (
-    Convolution,
-    ConvolutionAdd,
-    ConvolutionWeightGradient,
-    DepthwiseWeightGradient,
-    TransposedConvolution,
-)
 from mlirc.dialects.symbols import Int
 from mlirc.dialects.tensor_types import TensorInfo, info_of
 
@@ -47,48 +40,13 @@ def run(function: Any, inputs: Sequence[Any], objects: Sequence[Any] = ()) -> li
         return _Interpreter(function, inputs, objects).run()
 
 
-def bind_symbols(function: Any, inputs: Sequence[Any]) -> dict[str, int]:
-    """The value of every symbol: from the argument that carries it, else from the first tensor that has it as a size,
-    else from a size or argument that is linear in it."""
-    arguments = function.regions[0].blocks[0].arguments
-    if len(arguments) != len(inputs):
-        raise InterpreterError(f"{len(inputs)} inputs for {len(arguments)} arguments")
-    known: list[tuple[Int, int]] = []
-    for position, named in enumerate(function.arg_attrs if len(arguments) else ()):
-        if "mlirc.symbol" in named:
-            known.append((symbols.parse(attribute_value(named["mlirc.symbol"])), int(inputs[position])))
-    for argument, value in zip(arguments, inputs, strict=True):
-        if isinstance(value, torch.Tensor):
-            known += zip(info_of(argument).shape, value.shape, strict=False)  # argument() compares the ranks
-    bound: dict[str, int] = {}
-    for bare in (True, False):
-        for expr, value in known:
-            if str(expr).isidentifier() == bare:
-                solve(bound, expr, value)
-    return bound
-
-
-def solve(bound: dict[str, int], expr: Int, value: int) -> None:
-    """Binds the symbol s where `expr` is a*s + b."""
-    if isinstance(expr, int):
-        return
-    names = [name for (name, *more) in expr.terms.keys() - {()} if isinstance(name, str) and not more]
-    if len(names) == 1 and expr.terms.keys() <= {(names[0],), ()}:
-        bound.setdefault(names[0], (value - expr.terms.get((), 0)) // expr.terms[(names[0],)])
-
-
-def result_groups(function: Any, count: int) -> list[str]:
-    """The alias group of each result; each its own where the function does not say."""
-    if "mlirc.results" in function.attributes:
-        return attribute_value(function.attributes["mlirc.results"])
-    return [f"g{k}" for k in range(count)]
-
-
 class _Interpreter:
     def __init__(self, function: Any, inputs: Sequence[Any], objects: Sequence[Any]):
         self.function = function
         self.objects = objects
         self.block = function.regions[0].blocks[0]
+        if len(self.block.arguments) != len(inputs):
+            raise InterpreterError(f"{len(inputs)} inputs for {len(self.block.arguments)} arguments")
         self.symbols = bind_symbols(function, inputs)
         self.values: dict[ir.Value, Any] = {}  # what each value holds: tensors, and Python numbers for i64 and f64
         self.places: dict[ir.Value, torch.Tensor] = {}  # arguments and views of them: the caller's memory itself
@@ -382,24 +340,6 @@ def flat(made: Any) -> list[Any]:
 def shares_memory(x: torch.Tensor, y: torch.Tensor) -> bool:
     return x.untyped_storage().data_ptr() == y.untyped_storage().data_ptr() and x.untyped_storage().nbytes() > 0
 
-
-def addmm(bias: torch.Tensor, x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
-    return torch.addmm(bias, x, y) if x.dim() == 2 else torch.baddbmm(bias, x, y)
-
-
-CALLEES: dict[str, Callable[..., Any]] = {
-    "matmul": torch.matmul,
-    "addmm": addmm,
-    "addmm_gelu": AddMatmulGelu.reference,
-    "copy": torch.clone,
-    "attention": Attention.reference,
-    "attention_backward": AttentionBackward.reference,
-    "convolution": Convolution.reference,
-    "convolution_add": ConvolutionAdd.reference,
-    "convolution_weight_gradient": ConvolutionWeightGradient.reference,
-    "depthwise_weight_gradient": DepthwiseWeightGradient.reference,
-    "transposed_convolution": TransposedConvolution.reference,
-}
 
 HANDLERS: dict[str, Callable[[Any, Any], list[Any]]] = {
     "mlirc.constant": _Interpreter.constant,

@@ -15,7 +15,7 @@ from mlirc.dialects import symbols
 from mlirc.dialects.bindings import ir
 from mlirc.dialects.dialect import attribute_value, create
 from mlirc.dialects.graph_builder import GraphBuilder, read_constant
-from mlirc.dialects.interpreter import result_groups
+from mlirc.dialects.graph_signature import result_groups
 from mlirc.dialects.kernel_builder import KernelBuilder
 from mlirc.dialects.kernel_forms import form_of
 from mlirc.dialects.tensor_types import KERNEL_DTYPES, TensorInfo, info_of

@@ -6,6 +6,7 @@ kernel(x, out, threads=2, s0=8)
 
 import ctypes
 from collections.abc import Callable, Sequence
+from typing import Any
 
 import torch
 
@@ -66,12 +67,57 @@ def launch_module(inputs: Sequence[TensorInfo], parallel: str, inner: str, build
     return module, [arguments.index(x) for x in operands], [i for _, _, i in results]
 
 
-class NativeKernel:
+class KernelRunner:
+    """A kernel that runs beside what the interpreter makes of its `launch`.
+
+    order      of the launch's inputs: the position of each among those that the kernel was built with
+    outputs    its results' types
+    threads    that `check` runs it with
+    """
+
+    launch: Any
+    order: list[int]
+    outputs: list[TensorInfo]
+    threads: tuple[int, ...] = (1,)
+
+    def __call__(self, inputs, outputs, threads: int = 1, **values: int) -> tuple[int, int, int]:
+        """Runs it; returns (0, or the number of a check that failed, bad index, its size)."""
+        raise NotImplementedError
+
+    def check(self, *inputs: torch.Tensor, threads=None, rtol=1e-5, atol=1e-5, **values: int) -> list[torch.Tensor]:
+        """Asserts that it gives what the interpreter does, and changes no memory around its results."""
+        wanted = [guarded(i, values)[1] for i in self.outputs]
+        self.interpret(inputs, wanted, **values)
+        for count in threads or self.threads:
+            made = [guarded(i, values) for i in self.outputs]
+            status, _, _ = self(inputs, [out for _, out in made], threads=count, **values)
+            assert status == 0
+            for (memory, out), want in zip(made, wanted, strict=True):
+                torch.testing.assert_close(out, want, rtol=rtol, atol=atol, equal_nan=True)
+                untouched = torch.ones_like(memory, dtype=torch.bool)
+                torch.as_strided(untouched, out.shape, out.stride(), GUARD).fill_(False)
+                assert (memory.view(torch.uint8) == POISON).view(-1, memory.element_size())[untouched].all()
+        return wanted
+
+    def interpret(self, inputs, outputs, **values: int) -> None:
+        with context():
+            run_kernel(self.launch, [inputs[k] for k in self.order], outputs, values)
+
+
+def launch_of(module: ir.Module) -> Any:
+    block = module.body.operations[0].regions[0].blocks[0]
+    return next(op for op in block.operations if op.operation.name == "mlircx.launch")
+
+
+class NativeKernel(KernelRunner):
     """`reference` holds the launch as it was, `mlir` is the text of the lowered module."""
+
+    threads = (1, 3)
 
     def __init__(self, inputs: Sequence[TensorInfo], parallel: str, inner: str, build: Callable, vector_bytes: int = 0):
         with context():
             self.reference, self.order, self.outputs = launch_module(inputs, parallel, inner, build)
+            self.launch = launch_of(self.reference)
             module = ir.Module.parse(str(self.reference))
             function = module.body.operations[0]
             LowerKernels(vector_bytes).run(function, Ledger())
@@ -93,24 +139,3 @@ class NativeKernel:
         words = [*addresses, *(values[s] for s in self.symbols), threads, 0, 0]
         memory = (ctypes.c_int64 * len(words))(*words)
         return self.function(ctypes.addressof(memory)), memory[len(words) - 2], memory[len(words) - 1]
-
-    def check(self, *inputs: torch.Tensor, threads=(1, 3), rtol=1e-5, atol=1e-5, **values: int) -> list[torch.Tensor]:
-        """Asserts that it gives what the interpreter does, and changes no memory around its results."""
-        wanted = [guarded(i, values)[1] for i in self.outputs]
-        self.interpret(inputs, wanted, **values)
-        for count in threads:
-            made = [guarded(i, values) for i in self.outputs]
-            status, _, _ = self(inputs, [out for _, out in made], threads=count, **values)
-            assert status == 0
-            for (memory, out), want in zip(made, wanted, strict=True):
-                torch.testing.assert_close(out, want, rtol=rtol, atol=atol, equal_nan=True)
-                untouched = torch.ones_like(memory, dtype=torch.bool)
-                torch.as_strided(untouched, out.shape, out.stride(), GUARD).fill_(False)
-                assert (memory.view(torch.uint8) == POISON).view(-1, memory.element_size())[untouched].all()
-        return wanted
-
-    def interpret(self, inputs, outputs, **values: int) -> None:
-        with context():
-            block = self.reference.body.operations[0].regions[0].blocks[0]
-            launch = next(op for op in block.operations if op.operation.name == "mlircx.launch")
-            run_kernel(launch, [inputs[k] for k in self.order], outputs, values)

@@ -13,16 +13,15 @@ import torch
 
 from mlirc.dialects import symbols
 from mlirc.dialects.bindings import context
-from mlirc.dialects.kernel_interpreter import run_kernel
 from mlirc.dialects.tensor_types import TensorInfo, info_of
 from mlirc.lowering.kernel_nodes import read_kernel
 from mlirc.lowering.triton_kernel import triton_kernel
 from mlirc.lowering.triton_schedule import Schedule
-from tests.kernel_runner import GUARD, POISON, guarded, launch_module
+from tests.kernel_runner import KernelRunner, launch_module, launch_of
 from tests.triton import interpreter_worker
 
 
-class TritonKernel:
+class TritonKernel(KernelRunner):
     """`source` is the kernel's text.
 
     shrink  turns the schedule into another one: small blocks, say, so that a small tensor is a row of many
@@ -41,11 +40,7 @@ class TritonKernel:
     ):
         with context():
             self.module, self.order, self.outputs = launch_module(inputs, parallel, inner, build)
-            self.launch = next(
-                op
-                for op in self.module.body.operations[0].regions[0].blocks[0].operations
-                if op.operation.name == "mlircx.launch"
-            )
+            self.launch = launch_of(self.module)
             infos = [info_of(x) for x in self.launch.operands]
             places = range(len(infos)) if aligned else ()
             kernel = read_kernel(self.launch)
@@ -78,24 +73,6 @@ class TritonKernel:
             if storage.nbytes():
                 _bytes(x).copy_(torch.from_numpy(after[places[storage.data_ptr()]]))
         return tuple(after[-1].view(numpy.int64).tolist()) if self.fails else (0, 0, 0)
-
-    def check(self, *inputs: torch.Tensor, threads=(1,), rtol=1e-5, atol=1e-5, **values: int) -> list[torch.Tensor]:
-        """Asserts that it gives what the interpreter does, and changes no memory around its results."""
-        wanted = [guarded(i, values)[1] for i in self.outputs]
-        self.interpret(inputs, wanted, **values)
-        made = [guarded(i, values) for i in self.outputs]
-        status, _, _ = self(inputs, [out for _, out in made], **values)
-        assert status == 0
-        for (memory, out), want in zip(made, wanted, strict=True):
-            torch.testing.assert_close(out, want, rtol=rtol, atol=atol, equal_nan=True)
-            untouched = torch.ones_like(memory, dtype=torch.bool)
-            torch.as_strided(untouched, out.shape, out.stride(), GUARD).fill_(False)
-            assert (memory.view(torch.uint8) == POISON).view(-1, memory.element_size())[untouched].all()
-        return wanted
-
-    def interpret(self, inputs, outputs, **values: int) -> None:
-        with context():
-            run_kernel(self.launch, [inputs[k] for k in self.order], outputs, values)
 
 
 def _bytes(x: torch.Tensor) -> torch.Tensor:
