@@ -20,7 +20,8 @@ import torch
 from torch import nn
 from torch.utils._pytree import tree_leaves
 
-from benchmarks.architecture_list import ARCHITECTURES, BATCH, LENGTH
+from benchmarks.architecture_kinds import BATCH, LENGTH
+from benchmarks.architecture_list import ARCHITECTURES
 from benchmarks.error import LIMIT, EverythingInFloat64, relative_distance
 from benchmarks.steady import alternate
 
