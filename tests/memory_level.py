@@ -1,13 +1,18 @@
 """Programs from the text of memory-level modules, for the tests of the host program."""
 
+import gc
+import os
 import re
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
+import llvmlite.binding as llvm
 import torch
 
 from mlirc.codegen.emit import compile_module
+from mlirc.codegen.host_program import HostProgram, host_program
+from mlirc.codegen.llvm import load_libraries
 from mlirc.codegen.program import Program
 from mlirc.dialects.bindings import context, ir
 
@@ -20,6 +25,16 @@ def build(
     with context():
         module = ir.Module.parse(f"func.func @graph{signature} {{\n{body}\n}}\n{kernels}")
         return compile_module(module, objects, consume=consume)
+
+
+def written(text: str) -> HostProgram:
+    """The host program of the @graph of a module, whose text LLVM accepts; for GPUs too, where there is none."""
+    load_libraries()
+    with context():
+        module = ir.Module.parse(text)
+        made = host_program(module.body.operations[0])
+    llvm.parse_assembly(made.text).verify()
+    return made
 
 
 def aten(results: str, op: str, args: str, types: str, aliases: str = "-1", kind: str = "aten", more: str = "") -> str:
@@ -52,6 +67,13 @@ def allocate(name: str, type_: str) -> str:
 
 def view(name: str, x: str, x_type: str, type_: str, offset: str = "0") -> str:
     return f'{name} = "mlirc.view"({x}) {{map = "", offset = "{offset}"}} : ({x_type}) -> {type_}'
+
+
+def resident_bytes() -> int:
+    """Of this process, once garbage is collected."""
+    gc.collect()
+    with open("/proc/self/statm") as file:
+        return int(file.read().split()[1]) * os.sysconf("SC_PAGE_SIZE")
 
 
 def equal(got: torch.Tensor, want: torch.Tensor) -> None:

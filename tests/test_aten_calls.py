@@ -1,26 +1,18 @@
 """ATen calls of the host program: results as promised, aliasing, effects, objects, exceptions, and what is freed."""
 
-import gc
-import os
 from contextlib import suppress
 
 import pytest
 import torch
 from torch.multiprocessing.reductions import StorageWeakRef
 
-from tests.memory_level import allocate, aten, build, call, equal, operators, slot, view
+from tests.memory_level import allocate, aten, build, call, equal, operators, resident_bytes, slot, view
 
 
 @pytest.fixture(autouse=True)
 def _no_grad():
     with torch.no_grad():
         yield
-
-
-def resident_bytes() -> int:
-    gc.collect()
-    with open("/proc/self/statm") as file:
-        return int(file.read().split()[1]) * os.sysconf("SC_PAGE_SIZE")
 
 
 C = "tensor<4x3xf32>"

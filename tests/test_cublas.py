@@ -3,7 +3,6 @@
 import ctypes
 import re
 
-import llvmlite.binding as llvm
 import pytest
 import torch
 from hypothesis import given, settings
@@ -15,11 +14,11 @@ from mlirc.codegen import cublas, cublas_runtime, cuda_prefetch
 from mlirc.codegen.cublas import KEY, Plan, Plans
 from mlirc.codegen.cublas_problem import Matrix, Problem, Product, problem_of
 from mlirc.codegen.gpu_library import NoPlan
-from mlirc.codegen.host_program import HostProgram, host_program
+from mlirc.codegen.host_program import HostProgram
 from mlirc.codegen.llvm import compile_ir, load_libraries
 from mlirc.dialects import symbols
-from mlirc.dialects.bindings import context, ir
 from mlirc.dialects.tensor_info import TensorInfo
+from tests.memory_level import written as written_text
 
 F32 = torch.float32
 
@@ -216,12 +215,7 @@ def written(dtype: str) -> HostProgram:
     for name, type_ in TYPES.items():
         comma = "" if type_.endswith("{") else ", "
         text = re.sub(rf"\b{name}\b", f'tensor<{type_.replace("f32", dtype)}{comma}device = "cuda:0"}}>', text)
-    load_libraries()
-    with context():
-        module = ir.Module.parse(text)
-        made = host_program(module.body.operations[0])
-    llvm.parse_assembly(made.text).verify()
-    return made
+    return written_text(text)
 
 
 def test_a_host_program_asks_for_its_products():

@@ -2,12 +2,10 @@
 
 import re
 
-import llvmlite.binding as llvm
 import pytest
 
-from mlirc.codegen.host_program import HostProgram, host_program
-from mlirc.codegen.llvm import load_libraries
-from mlirc.dialects.bindings import context, ir
+from mlirc.codegen.host_program import HostProgram
+from tests.memory_level import written as written_text
 
 CUDA = 'tensor<?x8xf32, {size = "s0, 8", device = "cuda:0"}>'
 MODULE = """
@@ -27,12 +25,7 @@ func.func @graph(%x: CUDA, %i: tensor<i64>) -> CUDA attributes {mlirc.arena = "0
 
 def written(text: str) -> HostProgram:
     """The host program of a module's @graph, whose text LLVM accepts."""
-    load_libraries()
-    with context():
-        module = ir.Module.parse(text.replace("CUDA", CUDA))
-        made = host_program(module.body.operations[0])
-    llvm.parse_assembly(made.text).verify()
-    return made
+    return written_text(text.replace("CUDA", CUDA))
 
 
 def test_a_kernel_is_launched_for_its_gpu():

@@ -4,17 +4,15 @@ import contextlib
 import ctypes
 import itertools
 
-import llvmlite.binding as llvm
 import pytest
 import torch
 
 from mlirc.codegen import cudnn, cudnn_runtime, gpu_library, shim
 from mlirc.codegen.cudnn import Convolution, NoPlan, Plan, Plans, make_plan
-from mlirc.codegen.host_program import host_program
 from mlirc.codegen.llvm import compile_ir, load_libraries
 from mlirc.codegen.stored_program import _convolution_from_data, _convolution_to_data
-from mlirc.dialects.bindings import context, ir
 from mlirc.dialects.tensor_info import TensorInfo
+from tests.memory_level import written as written_text
 
 F16 = torch.float16
 
@@ -274,12 +272,7 @@ def written(name: str, operands: str, args: str, dtype: str = "f16"):
             text = text.replace(
                 f"{before}{letter}", f"{'' if before == 'T' else before}tensor<{shape}x{dtype}, {{{parts}}}>"
             )
-    load_libraries()
-    with context():
-        module = ir.Module.parse(text)
-        made = host_program(module.body.operations[0])
-    llvm.parse_assembly(made.text).verify()
-    return made
+    return written_text(text)
 
 
 def test_a_host_program_asks_for_its_convolutions():
@@ -307,12 +300,7 @@ def backward(mask: str = "[true, true, false]", groups: int = 1):
     for name, info in (("TX", X), ("TW", W), ("TY", Y)):
         shape, stride = "x".join(map(str, info.shape)), ", ".join(map(str, info.stride))
         text = text.replace(name, f'tensor<{shape}xf16, {{device = "cuda:0", stride = "{stride}"}}>')
-    load_libraries()
-    with context():
-        module = ir.Module.parse(text)
-        made = host_program(module.body.operations[0])
-    llvm.parse_assembly(made.text).verify()
-    return made
+    return written_text(text)
 
 
 def test_a_host_program_asks_for_gradients():

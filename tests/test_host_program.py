@@ -1,7 +1,6 @@
 """The host program, from memory-level modules: values, strides, views, symbols, numbers, and what it refuses."""
 
 import gc
-import os
 import re
 import weakref
 from pathlib import Path
@@ -11,19 +10,13 @@ import torch
 
 from mlirc.codegen import arena, shim
 from mlirc.codegen import program as program_module
-from tests.memory_level import allocate, aten, build, call, equal, slot, view
+from tests.memory_level import allocate, aten, build, call, equal, resident_bytes, slot, view
 
 
 @pytest.fixture(autouse=True)
 def _no_grad():
     with torch.no_grad():
         yield
-
-
-def resident_bytes() -> int:
-    gc.collect()
-    with open("/proc/self/statm") as file:
-        return int(file.read().split()[1]) * os.sysconf("SC_PAGE_SIZE")
 
 
 A, B, C = "tensor<4x8xf32>", "tensor<8x3xf32>", "tensor<4x3xf32>"
