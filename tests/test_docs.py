@@ -1,7 +1,7 @@
 """What the documents show, runs: README.md and docs/*.md, each from top to bottom.
 
 Every ```python block runs, one after the other in one namespace; every ```sh block that starts with mlirc or mlirc-opt
-runs too. The current folder is a scratch one that holds links to everything in the repository. A fragment that cannot
+runs too. Files that they name are there. The current folder is a scratch one that holds links to everything in the repository. A fragment that cannot
 run by itself is fenced as ```text, or as what it is (```mlir, ```make).
 """
 
@@ -17,6 +17,8 @@ import pytest
 ROOT = Path(__file__).parents[1]
 DOCUMENTS = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
 BLOCK = re.compile(r"^```(\w+)[^\n]*\n(.*?)^```$", re.MULTILINE | re.DOTALL)
+FILE = re.compile(r"[\w*/-]+\.(?:py|mlir|md|sh|svg)\b")
+STAND_INS = {"my_pass.py", "tests/filecheck/STAGE/NAME.mlir"}
 
 
 @dataclass(frozen=True)
@@ -66,6 +68,27 @@ def test_document(document, tmp_path, monkeypatch):
     # a process of its own: a document may define ops, which must happen before the dialect is loaded
     done = subprocess.run([sys.executable, __file__, str(document)], capture_output=True, text=True, timeout=600)
     assert done.returncode == 0, f"{done.stdout}\n{done.stderr}"
+
+
+def unknown_files(text: str) -> set[str]:
+    """Files of ours that a document names, with or without their folder, and that are not there."""
+    prose = BLOCK.sub("", text)
+    return {name for name in FILE.findall(prose) if name not in STAND_INS and not is_file(name)}
+
+
+def is_file(name: str) -> bool:
+    folders = ("dialects", "lowering", "codegen", "frontend", "mlirc", "benchmarks", "tests", "docs")
+    return any(ROOT.glob(name)) or any(any((ROOT / folder).rglob(name)) for folder in folders)
+
+
+@pytest.mark.parametrize("document", DOCUMENTS, ids=lambda document: str(document.relative_to(ROOT)))
+def test_files_that_a_document_names_are_there(document):
+    assert not unknown_files(document.read_text())
+
+
+def test_a_file_that_is_gone_is_found():
+    text = "kernel_loops.py, lowering/kernel_loops.py, *_text.py\n```sh\nmlirc opt gone.mlir\n```\n(kernel_gone.py), codegen/kernel_loops.py"
+    assert unknown_files(text) == {"kernel_gone.py", "codegen/kernel_loops.py"}
 
 
 def test_which_blocks_run():
