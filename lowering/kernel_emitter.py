@@ -76,8 +76,11 @@ class Emitter:
             return self.builder(x.dtype, True).constant(known, x.dtype)
         key = ("splat", x)
         if key not in self.env:
-            scalar, wide = self.builder(x.dtype).type_text(x.dtype), self.builder(x.dtype, True)
-            self.env[key] = wide.emit(f"vector.broadcast {x} : {scalar} to {wide.type_text(x.dtype)}", x.dtype)
+            # without bfloat16 instructions LLVM makes floats of such scalars, and calls a library to round them again
+            dtype = torch.int16 if x.dtype == torch.bfloat16 else x.dtype
+            narrow, wide = self.builder(x.dtype), self.builder(x.dtype, True)
+            text = f"vector.broadcast {narrow.bitcast(x, dtype)} : {narrow.type_text(dtype)} to {wide.type_text(dtype)}"
+            self.env[key] = wide.bitcast(wide.emit(text, dtype), x.dtype)
         return self.env[key]
 
     def lane_numbers(self) -> Value:

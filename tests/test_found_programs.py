@@ -142,3 +142,10 @@ def test_a_sum_over_nothing_but_sizes_of_1(dynamic):
 def test_a_scan_that_is_gone_through_twice():
     """The last pass needs it again: what two scans have come to lies at two places of scratch memory."""
     same_as_eager(lambda x: [*x.cummax(1), x.cumsum(1), x.softmax(1)], torch.randn(7, 36))
+
+
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
+def test_one_number_in_all_lanes(dtype):
+    """A half computed once, and then stored in vectors: on machines without bfloat16 LLVM has no such scalars."""
+    row = torch.randn(1, 1, dtype=dtype).expand(33, 1)
+    same_as_eager(lambda x, y: [x * 2, x.clone(), torch.where(y, x, -x), x.expand(33, 40) + 1], row, torch.tensor(True))
