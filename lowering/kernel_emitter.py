@@ -76,11 +76,12 @@ class Emitter:
             return self.builder(x.dtype, True).constant(known, x.dtype)
         key = ("splat", x)
         if key not in self.env:
-            # without bfloat16 instructions LLVM makes floats of such scalars, and calls a library to round them again
-            dtype = torch.int16 if x.dtype == torch.bfloat16 else x.dtype
             narrow, wide = self.builder(x.dtype), self.builder(x.dtype, True)
-            text = f"vector.broadcast {narrow.bitcast(x, dtype)} : {narrow.type_text(dtype)} to {wide.type_text(dtype)}"
-            self.env[key] = wide.bitcast(wide.emit(text, dtype), x.dtype)
+            # without bfloat16 instructions LLVM makes floats of such scalars, and calls a library to round them again
+            bits = narrow.bitcast(x, torch.int16) if x.dtype == torch.bfloat16 else x
+            types = narrow.type_text(bits.dtype), wide.type_text(bits.dtype)
+            every = wide.emit(f"vector.broadcast {bits} : {types[0]} to {types[1]}", bits.dtype)
+            self.env[key] = wide.bitcast(every, x.dtype) if bits.dtype != x.dtype else every
         return self.env[key]
 
     def lane_numbers(self) -> Value:
