@@ -88,8 +88,8 @@ class Windows:
         return symbols.product(counts)
 
 
-class MaxPool(Op, name="max_pool", traits=[ext.Pure]):
-    """The largest element of each window; NaN wins."""
+class Pool(Op, traits=[ext.Pure]):
+    """What is computed of each window of x (Windows)."""
 
     x: ext.Operand[Any]
     window: ir.StringAttr
@@ -97,6 +97,10 @@ class MaxPool(Op, name="max_pool", traits=[ext.Pure]):
     padding: ir.StringAttr
     dilation: ir.StringAttr
     out: ext.Result[Any]
+
+
+class MaxPool(Pool, name="max_pool"):
+    """The largest element of each window; NaN wins."""
 
     @staticmethod
     def kernel(make, op):
@@ -109,15 +113,8 @@ class MaxPool(Op, name="max_pool", traits=[ext.Pure]):
         return k.finish([(best, k.dims, info)])
 
 
-class MaxPoolIndex(Op, name="max_pool_index", traits=[ext.Pure]):
+class MaxPoolIndex(Pool, name="max_pool_index"):
     """Where the largest element of each window is: its index in the pooled dimensions taken as one."""
-
-    x: ext.Operand[Any]
-    window: ir.StringAttr
-    stride: ir.StringAttr
-    padding: ir.StringAttr
-    dilation: ir.StringAttr
-    out: ext.Result[Any]
 
     @staticmethod
     def kernel(make, op):
@@ -180,19 +177,13 @@ def windows_reached(window, stride, padding, dilation):
     return [(n - 1) * apart // step + 1 for n, step, apart in zip(window, stride, dilation, strict=True)]
 
 
-class AvgPool(Op, name="avg_pool", traits=[ext.Pure]):
+class AvgPool(Pool, name="avg_pool"):
     """The mean of each window, elements outside counting as 0.
 
     divisor  what the sum is divided by: "window" the elements in x and in the padding, "inside" those in x, or a number
     """
 
-    x: ext.Operand[Any]
-    window: ir.StringAttr
-    stride: ir.StringAttr
-    padding: ir.StringAttr
-    dilation: ir.StringAttr
     divisor: ir.StringAttr
-    out: ext.Result[Any]
 
     @staticmethod
     def kernel(make, op):
