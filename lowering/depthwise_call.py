@@ -19,7 +19,7 @@ from mlirc.lowering.kernel_verifier import expect
 
 MOST_TAPS = 4  # of a tile
 TILE_WINDOWS = 64  # what a tile reads stays in the first-level cache; and a sum of so many is as exact as eager's
-PACKED_BYTES = 448 << 10  # of a block's images
+PACKED_BYTES = 256 << 10  # of a block's images
 CHUNK_BYTES = 256  # of a pixel, that are read at a time
 SUM_BYTES = 96 << 10
 AGAIN = 3  # times the height of a window: less high blocks pack many rows again

@@ -161,6 +161,47 @@ def test_a_result_of_parameters_alone_is_the_callers():
     torch.testing.assert_close(product, x @ (module.weight * 2))
 
 
+class Rows(nn.Module):
+    """A residual block of rows, in groups, that lie turned before and after."""
+
+    def __init__(self, channels, taps):
+        super().__init__()
+        self.first, self.norm = (
+            nn.Conv1d(channels, channels, taps, padding=taps // 2, groups=4),
+            nn.BatchNorm1d(channels),
+        )
+        self.second = nn.Conv1d(channels, channels, taps, 2, padding=taps, dilation=2)
+
+    def forward(self, x):
+        x = x.transpose(1, 2)
+        return self.second((self.norm(self.first(x)) + x).relu()).transpose(1, 2)
+
+
+@torch.no_grad()
+@pytest.mark.parametrize("dtype", DTYPES)
+def test_rows_are_images_of_one_row(dtype, monkeypatch):
+    monkeypatch.setattr(fold_convolutions, "is_ours", lambda op: False)
+    module, x = settle(Rows(16, 5)).to(dtype), torch.randn(3, 20, 16).to(dtype)
+    assert set(report(module, x)["aten"]) == {fold_convolutions.CONVOLVE, fold_convolutions.CONVOLVE_BINARY}
+    as_good_as_eager(compiled(module)(x), module, x)
+    torch._dynamo.reset()
+    as_good_as_eager(compiled(module, dynamic=True)(x[:2]), module, x[:2])
+
+
+@torch.no_grad()
+def test_weights_that_are_computed_of_parameters_are_packed_once():
+    """Until one of these changes."""
+    module = nn.utils.parametrizations.weight_norm(nn.Conv1d(32, 32, 64, padding=32, groups=4), dim=2).eval()
+    x = torch.randn(1, 32, 300)
+    graph = report(module, x)
+    assert set(graph["aten"]) == {fold_convolutions.CONVOLVE}
+    assert not any(kernel["ops"] for kernel in graph["kernels"] if "copy" not in kernel["ops"])
+    call = compiled(module)
+    as_good_as_eager(call(x), module, x)
+    module.parametrizations.weight.original0.mul_(2)
+    as_good_as_eager(call(x), module, x)
+
+
 def test_training_and_other_convolutions_stay():
     module, x = settle(Block(4)), torch.randn(2, 4, 5, 5)
     function = compiled(module.train())

@@ -92,6 +92,20 @@ def test_batch_norm_keeps_channels_last():
     check(function, x, torch.randn(8), torch.rand(8) + 0.1)
 
 
+@pytest.mark.parametrize("dynamic", [False, True])
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+@pytest.mark.parametrize("dim", [0, 2])
+def test_weight_norm(dim, dtype, dynamic):
+    v = torch.randn(6, 5, 7, dtype=dtype)
+    length = torch.randn([n if d == dim else 1 for d, n in enumerate(v.shape)], dtype=dtype)
+    v.select(dim, 0).zero_()  # of no length
+
+    def function(v, length):
+        return list(aten._weight_norm_interface.default(v, length, dim))
+
+    check(function, v, length, dynamic=dynamic)
+
+
 def test_rows_of_one_element_and_of_equal_ones():
     check(lambda x: aten.native_layer_norm.default(x, (1,), None, None, 1e-5), torch.randn(4, 1))
     check(lambda x: aten.native_layer_norm.default(x, (8,), None, None, 1e-5), torch.full((4, 8), 3.0))

@@ -13,10 +13,11 @@ from mlirc.dialects.ops.group_norm import append_ones
 from mlirc.dialects.tensor_types import TensorInfo, info_of, type_of
 from mlirc.lowering.aten_calls import arguments, call_aten, called
 from mlirc.lowering.channels_last import channels_last, spread_channels_last
-from mlirc.lowering.convolution_choice import Choice
+from mlirc.lowering.convolution_choice import Choice, along
 from mlirc.lowering.ledger import Ledger
-from mlirc.lowering.origins import parameter_arguments
+from mlirc.lowering.origins import sources_of
 from mlirc.lowering.source_lines import source_line
+from mlirc.lowering.wide_images import as_wide, of_rank
 
 REORDER = "mkldnn._reorder_convolution_weight.default"
 CONVOLVE = "mkldnn._convolution_pointwise.default"
@@ -40,8 +41,9 @@ class FoldConvolutions:
     Half types are widened where oneDNN has no convolution of theirs for this processor; results are rounded once.
     A kernel of ours (`mlirc.convolution`) takes what needs fewer multiplications so, and reads large weights where they are,
     unpacked (convolution_choice.py).
-    PARAMETER: the weight, the bias and the statistics must stay the same between calls: hoist-parameters then computes
-    %p and %b when they change. What stands between convolutions keeps its values in channels-last order (channels_last.py);
+    Rows [N, C, W] are images of one row.
+    PARAMETER: the weight, the bias and the statistics must be parameters, or depend on these alone: hoist-parameters then
+    computes %p and %b when they change. What stands between convolutions keeps its values in channels-last order (channels_last.py);
     the graph's inputs and results stay as eager has them.
     """
 
@@ -50,8 +52,7 @@ class FoldConvolutions:
 
     def run(self, function: Any, ledger: Ledger) -> None:
         block = function.regions[0].blocks[0]
-        fixed = parameter_arguments(function)
-        fixed -= {op.operands[0] for op in block.operations if op.operation.name == "mlirc.assign"}
+        fixed = {x for x, parameters in sources_of(function).items() if parameters}
         restored: dict[ir.Value, ir.Value] = {}
         # found first: folding one erases other ops, which must not be looked at again
         for op in [op for op in block.operations if is_convolution(op)]:
@@ -79,7 +80,7 @@ def refusal(op: Any, fixed: set) -> str:
     if not all(v in fixed for v in op.operands[1:]):
         return "PARAMETER"
     dtypes = {info_of(v).dtype for v in op.operands}
-    if len(dtypes) > 1 or not dtypes <= {F32, *HALF} or x.rank != 4 or x.device != "cpu":
+    if len(dtypes) > 1 or not dtypes <= {F32, *HALF} or x.rank not in (3, 4) or x.device != "cpu":
         return "FLOAT IMAGES"
     if transposed and not is_ours(op):
         return "TRANSPOSED"
@@ -124,21 +125,25 @@ def fold(op: Any, fixed: set) -> tuple[ir.Value, ir.Value]:
     result = chain[-1].results[0]
     with ir.InsertionPoint(chain[-1]), chain[-1].location:
         if is_ours(op):
-            return replaced(chain, own_call(op, norm, other, relu, channels_last(info_of(result))))
+            made = own_call(op, norm, other, relu, channels_last(as_wide(info_of(result))))
+            return replaced(chain, of_rank(made, info_of(result).rank))
         x, w, *bias = map(wide, (x, w, *bias))
         if norm is not None:
             w, bias = folded_parameters(w, bias, norm)
+        x, w = of_rank(in_channels_last(x), 4), of_rank(w, 4)
         size = list(info_of(x).shape)
         size = size if all(isinstance(n, int) for n in size) else None
+        stride, padding, dilation = along(stride, 1), along(padding, 0), along(dilation, 1)
         opaque = TensorInfo(info_of(w).dtype, info_of(w).shape, layout="mkldnn")
         packed = call_aten(REORDER, [w, padding, stride, dilation, groups, size], opaque)
         common = [packed, bias[0] if bias else None, padding, stride, dilation, groups]
-        info = replace(channels_last(info_of(result)), dtype=info_of(x).dtype)
+        info = channels_last(as_wide(replace(info_of(result), dtype=info_of(x).dtype)))
         if other is None:
-            made = call_aten(CONVOLVE, [in_channels_last(x), *common, "relu" if relu else "none", [], ""], info)
+            made = call_aten(CONVOLVE, [x, *common, "relu" if relu else "none", [], ""], info)
         else:
-            images = [in_channels_last(x), in_channels_last(wide(other))]
+            images = [x, of_rank(in_channels_last(wide(other)), 4)]
             made = call_aten(CONVOLVE_BINARY, [*images, *common, "add", None, "relu" if relu else None, [], None], info)
+        made = of_rank(made, info_of(result).rank)
         return replaced(chain, GraphBuilder().cast(made, info_of(result).dtype))
 
 
@@ -156,7 +161,8 @@ def is_ours(op: Any) -> bool:
     """Whether a kernel of ours takes the convolution: its weights are not kept a second time, packed."""
     x, w, out = info_of(op.operands[0]), info_of(op.operands[1]), info_of(op.results[0])
     _, _, _, stride, _, dilation, transposed, _, groups = arguments(op)
-    choice = Choice(x.shape, w.shape, out.shape, tuple(stride), tuple(dilation), transposed, groups)
+    windows = along(stride, 1), along(dilation, 1)
+    choice = Choice(as_wide(x).shape, as_wide(w).shape, as_wide(out).shape, *windows, transposed, groups)
     return x.dtype == torch.float32 and w.is_contiguous and choice.generates_forward
 
 
@@ -167,11 +173,13 @@ def own_call(op: Any, norm: Any | None, other: ir.Value | None, relu: bool, info
     if norm is not None:
         scale, shift = folded_factors(bias, norm, info.dtype)
         factors = {"scale": scale, "shift": shift}
-    attributes = {"stride": stride, "padding": padding, "dilation": dilation, "after": [*factors, *["relu"] * relu]}
+    windows = {"stride": along(stride, 1), "padding": along(padding, 0), "dilation": along(dilation, 1)}
+    attributes = windows | {"after": [*factors, *["relu"] * relu]}
     if transposed:
-        attributes["more"] = more
+        attributes["more"] = along(more, 0)
     texts = {name: ", ".join(map(str, items)) for name, items in attributes.items()}
     images = [in_channels_last(x), w, *([in_channels_last(other)] if other is not None else [])]
+    images = [of_rank(image, 4) for image in images]
     name = "transposed_convolution" if transposed else "convolution" if other is None else "convolution_add"
     return create(name, [*images, *factors.values()], [type_of(info)], texts).out
 
@@ -206,7 +214,7 @@ def folded_parameters(w: ir.Value, bias: list[ir.Value], norm: Any) -> tuple[ir.
     """Weight and bias of the convolution that does the batch norm too."""
     g = GraphBuilder()
     scale, shift = folded_factors(bias, norm, info_of(w).dtype)
-    return g.mul(w, append_ones(g, scale, 3)), [shift]
+    return g.mul(w, append_ones(g, scale, info_of(w).rank - 1)), [shift]
 
 
 def folded_factors(bias: list[ir.Value], norm: Any, dtype: torch.dtype) -> tuple[ir.Value, ir.Value]:

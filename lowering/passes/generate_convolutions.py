@@ -1,6 +1,6 @@
 """generate-convolutions: in training on a CPU images lie with their channels innermost, and convolutions are kernels of our own."""
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 import torch
@@ -9,7 +9,6 @@ from mlirc.dialects.bindings import ir
 from mlirc.dialects.dialect import create
 from mlirc.dialects.graph_builder import GraphBuilder
 from mlirc.dialects.ops.reduction import sum_over
-from mlirc.dialects.symbols import symbol
 from mlirc.dialects.tensor_types import TensorInfo, info_of, type_of
 from mlirc.lowering.aten_calls import arguments, call_aten, called
 from mlirc.lowering.channels_last import channels_last, relaid, spread_channels_last
@@ -19,6 +18,7 @@ from mlirc.lowering.convolution_regions import is_put_back, regions_of
 from mlirc.lowering.depthwise_graph import depthwise_weight_gradient
 from mlirc.lowering.ledger import Ledger
 from mlirc.lowering.source_lines import source_line
+from mlirc.lowering.wide_images import as_wide, of_rank
 
 FORWARD, BACKWARD = "aten.convolution.default", "aten.convolution_backward.default"
 
@@ -106,18 +106,6 @@ def images_of(op: Any) -> tuple[list[ir.Value], float]:
 def tensors(op: Any) -> list[ir.Value]:
     """The call's tensors in the order of its arguments; one may stand there twice."""
     return [op.operands[x["$"]] for x in arguments(op)[:3] if isinstance(x, dict)]
-
-
-def of_rank(x: ir.Value, rank: int) -> ir.Value:
-    """[N, C, W] as [N, C, 1, W], or the other way round; or `x`."""
-    info = info_of(x)
-    if info.rank == rank or info.rank < 3:
-        return x
-    d = [symbol(f"d{k}") for k in range(rank)]
-    (n, c, *_, w), (sn, sc, *_, sw) = info.shape, info.stride
-    if rank == 3:
-        return GraphBuilder(info).view(x, (n, c, w), (sn, sc, sw), [d[0], d[1], 0, d[2]])
-    return GraphBuilder(info).view(x, (n, c, 1, w), (sn, sc, sw * w, sw), [d[0], d[1], d[3]])
 
 
 @dataclass(frozen=True)
@@ -220,14 +208,6 @@ class Call:
         """How many rows and columns of the images of `info` no window of `x`'s reaches."""
         axes = zip(info.shape[-2:], info_of(x).shape[-2:], taps, *self.given[:3], strict=True)
         return text(n - (q - 1) * step - gap * (k - 1) - 1 + 2 * pad for n, q, k, step, pad, gap in axes)
-
-
-def as_wide(info: TensorInfo) -> TensorInfo:
-    """Of images, or weights, [N, C, W] as [N, C, 1, W]."""
-    if info.rank != 3:
-        return info
-    (n, c, w), (sn, sc, sw) = info.shape, info.stride
-    return replace(info, shape=(n, c, 1, w), stride=(sn, sc, sw * w, sw))
 
 
 def listed(x: Any) -> Any:

@@ -4,12 +4,11 @@ from dataclasses import dataclass
 from typing import Any
 
 from mlirc.dialects.bindings import func, ir
-from mlirc.dialects.dialect import attribute_value
 from mlirc.dialects.symbols import known_nonnegative, print_list
 from mlirc.dialects.tensor_info import symbols_sum
 from mlirc.dialects.tensor_types import info_of
 from mlirc.lowering.ledger import Ledger
-from mlirc.lowering.origins import parameter_arguments, view_root
+from mlirc.lowering.origins import may_hoist, sources_of, view_root
 from mlirc.lowering.source_lines import source_line
 
 PANELS = ("mlirc.panels", "mlirc.pair_panels")
@@ -36,12 +35,7 @@ class HoistParameters:
 
     def run(self, function: Any, ledger: Ledger) -> None:
         block = function.regions[0].blocks[0]
-        parameters = parameter_arguments(function)
-        written = {view_root(op.operands[0]) for op in block.operations if op.operation.name == "mlirc.assign"}
-        sources: dict[ir.Value, frozenset] = {x: frozenset([x]) for x in parameters - written}
-        for op in block.operations:
-            if may_hoist(op) and all(x in sources for x in op.operands):
-                sources[op.results[0]] = frozenset().union(*(sources[x] for x in op.operands))
+        sources = sources_of(function)
         hoisted = dict.fromkeys(reversed(kept_values(block, sources)))
         for op in block.operations:
             if op.operation.name in PANELS:
@@ -69,20 +63,6 @@ def kept_values(block: Any, sources: dict[ir.Value, frozenset]) -> list[ir.Value
                 continue
         used.update(map(view_root, op.operands))
     return kept
-
-
-def may_hoist(op: Any) -> bool:
-    """Whether it gives the same value whenever its operands are the same, one of a size that is known."""
-    name = op.operation.name
-    if len(op.results) != 1 or not isinstance(op.results[0].type, ir.RankedTensorType):
-        return False
-    info = info_of(op.results[0])
-    if any(not isinstance(n, int) for n in (*info.shape, *info.stride)):
-        return False
-    if name == "mlircx.aten":  # an operator of PyTorch's own library, whose arguments all have a text
-        ours = attribute_value(op.attributes["op"]).startswith(("aten.", "mkldnn."))
-        return ours and attribute_value(op.attributes["aliases"]) == "-1" and "object" not in str(op.attributes["args"])
-    return name == "mlirc.constant" or (name.startswith("mlirc.") and len(op.operands) > 0)
 
 
 def fits(x: ir.Value, parameters: frozenset) -> bool:
