@@ -8,8 +8,9 @@ from mlirc.dialects.symbols import Int
 from mlirc.lowering.cpu_target import CpuTarget
 from mlirc.lowering.kernel_axes import Vector
 from mlirc.lowering.kernel_emitter import Emitter
-from mlirc.lowering.kernel_function import _LIBGOMP, _PART, KernelText, _entry, _load_words, _part
+from mlirc.lowering.kernel_function import _LIBGOMP, _PART, KernelText, _entry, _load_words, _shared
 from mlirc.lowering.kernel_nodes import Kernel
+from mlirc.lowering.kernel_shares import Shares
 from mlirc.lowering.kernel_threads import Split
 from mlirc.lowering.vector_builder import Value
 
@@ -23,13 +24,16 @@ def begin(e: Emitter, operands: Sequence[str], symbols: list[str]) -> None:
 
 
 def each_unit(e: Emitter, units: Int, body: Callable[[Value], None]) -> None:
-    """`body(unit)` for a thread's part of them."""
+    """`body(unit)` for a thread's part of them, and for those that it helps others with."""
 
     def one(number: Value, state: list[Value]) -> list[Value]:
         body(number)
         return state
 
-    e.loop(*_part(e, e.integer(units)), e.i64(1), [], [], one)
+    def some(first: Value, end: Value) -> None:
+        e.loop(first, end, e.i64(1), [], [], one)
+
+    Shares(e, _shared(e), e.integer(units), e.i64(1)).each(some)
 
 
 def each_head(e: Emitter, batch: Int, heads: Int, body: Callable[[Value, Value], None]) -> None:
@@ -56,7 +60,7 @@ def kernel_text(
     head = f"llvm.func internal @{name}_body(%frame: !llvm.ptr, %thread: i64, %threads: i64) {{"
     args = "%args = llvm.load %frame : !llvm.ptr -> !llvm.ptr"
     body = "\n".join([head, args, *e.text.preamble, *e.lines, "llvm.return", "}"])
-    entry = _entry(_kernel(operands), Split(Vector(None, 1), units=units, work=work), symbols, name, target, 0)
+    entry = _entry(_kernel(operands), Split(Vector(None, 1), piece=1, units=units, work=work), symbols, name, target, 0)
     parts = [*tiles, *e.text.functions.values(), body, entry, _PART]
     return KernelText("\n".join(parts).replace("KERNEL", name), e.text.declarations + _LIBGOMP, symbols)
 
