@@ -18,6 +18,7 @@ from mlirc.frontend.attention_masks import drop_known_masks
 from mlirc.frontend.compile import compile_graph
 from mlirc.frontend.garbage import collector_paused, pause_while_dynamo_compiles
 from mlirc.frontend.kept_trace import KeptTrace
+from mlirc.frontend.local_map import ask_only_where_loaded
 from mlirc.frontend.options import Options, read_options
 from mlirc.frontend.random_states import name_random_states
 from mlirc.frontend.recomputation import decompositions
@@ -27,6 +28,7 @@ from mlirc.frontend.traced import traced
 from mlirc.lowering import pipelines
 
 pause_while_dynamo_compiles()
+ask_only_where_loaded()
 
 
 def mlirc(

@@ -61,7 +61,8 @@ class LowerKernels:
         target = replace(host(), vector_bytes=self.vector_bytes) if self.vector_bytes else host()
         module_block = function.operation.block
         taken = {text(op, "sym_name") for op in module_block.operations if "sym_name" in op.attributes}
-        made: dict[tuple, tuple[str, KernelText]] = {}
+        made: dict[Any, tuple[str, KernelText]] = {}
+        self.lower_calls(function, made, taken, target)  # first: for their code LLVM takes longest
         for launch in [op for op in function.regions[0].blocks[0].operations if op.operation.name == "mlircx.launch"]:
             key = structure(launch)
             if key not in made:
@@ -74,7 +75,6 @@ class LowerKernels:
             else:
                 ledger.record(self.name, "share", text(launch, "label"), "SAME STRUCTURE", True, str(launch.location))
             _replace(launch, *made[key])
-        self.lower_calls(function, made, taken, target)
 
     def lower_calls(self, function: Any, made: dict, taken: set[str], target: CpuTarget) -> None:
         """Calls of attention and of convolutions stay, and get a function to call.
