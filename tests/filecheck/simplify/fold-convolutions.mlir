@@ -5,8 +5,8 @@
 // CHECK: %[[SCALE:.+]] = "mlirc.mul"(%{{.+}}, %arg2)
 // CHECK: %[[B:.+]] = "mlirc.add"(%{{.+}}, %arg3)
 // CHECK: %[[W:.+]] = "mlirc.mul"(%arg1, %{{.+}})
-// CHECK: %[[P:.+]] = "mlircx.aten"(%[[W]]) {{.*}}op = "mkldnn._reorder_convolution_weight.default"{{.*}} -> tensor<8x8x3x3xf32, {layout = "mkldnn"}>
 // CHECK: %[[X:.+]] = "mlirc.copy"(%arg0) {{.*}} -> tensor<2x8x230x230xf32, {stride = "423200, 1, 1840, 8"}>
+// CHECK: %[[P:.+]] = "mlircx.aten"(%[[W]]) {{.*}}op = "mkldnn._reorder_convolution_weight.default"{{.*}} -> tensor<8x8x3x3xf32, {layout = "mkldnn"}>
 // CHECK: %[[Y:.+]] = "mlircx.aten"(%[[X]], %{{.+}}, %[[P]], %[[B]]) {{.*}}\22add\22, null, \22relu\22{{.*}}op = "mkldnn._convolution_pointwise.binary"
 // CHECK-NOT: mlirc.relu
 // CHECK: %[[R:.+]] = "mlirc.copy"(%[[Y]]) {{.*}} -> tensor<2x8x230x230xf32>
