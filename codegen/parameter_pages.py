@@ -28,6 +28,7 @@ FOLDER = Path("/sys/kernel/mm/transparent_hugepage")
 MADV_COLLAPSE = 25  # Linux 6.1; an older one refuses it
 LEAST = 1 << 20  # bytes of a parameter: smaller ones are read from a cache
 NEAR = 64 << 10  # bytes between parameters that may share a block: the allocator's, or small parameters
+WAIT = 2.0  # seconds, in which the graph's first call is over: it touches new memory, which waits while pages are moved
 REST = 9  # times as long as a block took: a tenth of a core
 
 # bits of an entry of pagemap
@@ -52,7 +53,7 @@ def gather(inputs: Iterable[Any]) -> threading.Thread | None:
     found = list(blocks((x.data_ptr(), x.data_ptr() + x.nbytes) for x in parameters if x.is_contiguous()))
     if not found:
         return None
-    thread = threading.Thread(target=_collapse_all, args=(found, REST), name="mlirc pages", daemon=True)
+    thread = threading.Thread(target=_collapse_all, args=(found, WAIT, REST), name="mlirc pages", daemon=True)
     thread.start()
     return thread
 
@@ -81,9 +82,10 @@ def blocks(ranges: Iterable[Range]) -> Iterable[int]:
         yield from range(-(-start // size) * size, end // size * size, size)
 
 
-def _collapse_all(found: list[int], rest: float) -> None:
-    """Once nothing is being compiled, a block at a time."""
+def _collapse_all(found: list[int], wait: float, rest: float) -> None:
+    """Once nothing is being compiled, and a while after that, a block at a time."""
     background.wait_for_all()
+    time.sleep(wait)
     try:
         with Path("/proc/self/pagemap").open("rb", buffering=0) as pagemap:
             for block in found:

@@ -63,7 +63,20 @@ def _can_collapse(monkeypatch):
     address = ctypes.addressof(ctypes.c_char.from_buffer(memory))
     if not parameter_pages._collapse(-(-address // size) * size):
         pytest.skip("MADV_COLLAPSE is refused")
+    monkeypatch.setattr(parameter_pages, "WAIT", 0)
     monkeypatch.setattr(parameter_pages, "REST", 0)
+
+
+def test_the_first_call_goes_first(monkeypatch):
+    monkeypatch.setattr(parameter_pages, "WAIT", 0.3)
+    x = parameter()
+    before = huge_blocks(x)
+    thread = parameter_pages.gather([x])
+    assert thread is not None
+    thread.join(0.1)
+    assert huge_blocks(x) == before
+    thread.join(60)
+    assert huge_blocks(x) >= before + BLOCKS
 
 
 def test_parameters_lie_in_huge_pages_with_the_numbers_they_had():
@@ -99,7 +112,7 @@ def test_memory_that_is_gone_is_left_alone():
     found.extend(parameter_pages.blocks([(start, start + x.nbytes)]))
     assert len(found) >= BLOCKS
     del x
-    parameter_pages._collapse_all(found, 0)
+    parameter_pages._collapse_all(found, 0, 0)
 
 
 def test_tensors_that_are_no_parameters_stay_as_they_are():
