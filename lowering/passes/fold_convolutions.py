@@ -115,7 +115,9 @@ def fold(op: Any, fixed: set) -> tuple[ir.Value, ir.Value]:
         chain.append(norm)
     value = chain[-1].results[0]
     user = only_user(value)
-    if user is not None and not transposed and is_residual(user, value):
+    # in groups, PyTorch's adds and takes the relu by a second call, which has no bfloat16
+    takes_residual = not transposed and (groups == 1 or is_ours(op))
+    if user is not None and takes_residual and is_residual(user, value):
         other = next(v for v in user.operands if v != value)
         chain.append(user)
     user = only_user(chain[-1].results[0])
