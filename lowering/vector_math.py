@@ -3,6 +3,7 @@
 float32 has inline forms, whose error is below 1.5 units in the last place. float64, and fmod, call SLEEF.
 """
 
+import math
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
@@ -71,4 +72,21 @@ def _power(b: "VectorBuilder", x: "Value", y: "Value") -> "Value":
     return _function("pow")(b, x, y)
 
 
-MATH: dict[str, Callable] = {name: _function(name) for name in (*_INLINE_FLOAT32, "fmod")} | {"pow": _power}
+def _far_out(name: str) -> Callable:
+    """asinh or acosh. Of a large float64 it is ln 2|x|; SLEEF's squares x, which overflows from 2^512 on."""
+    near = _function(name)
+
+    def write(b: "VectorBuilder", x: "Value") -> "Value":
+        if x.dtype == torch.float32:
+            return near(b, x)
+        size = b.abs(x) if name == "asinh" else x
+        is_far = b.gt(size, b.constant(2.0**500, x.dtype))
+        logarithm = b.add(call(b, "log", size), b.constant(math.log(2.0), x.dtype))
+        logarithm = b.copysign(logarithm, x) if name == "asinh" else logarithm
+        return b.select(is_far, logarithm, near(b, x))
+
+    return write
+
+
+MATH: dict[str, Callable] = {name: _function(name) for name in (*_INLINE_FLOAT32, "fmod")}
+MATH |= {"pow": _power, "asinh": _far_out("asinh"), "acosh": _far_out("acosh")}

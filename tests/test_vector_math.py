@@ -154,6 +154,13 @@ def test_float64(name, lanes):
     torch.testing.assert_close(call(name, lanes, *inputs), getattr(torch, name)(*inputs), rtol=1e-14, atol=1e-15)
 
 
+@pytest.mark.parametrize("name", UNARY)
+def test_float64_of_any_magnitude(name):
+    x = torch.ldexp(torch.rand(2096, dtype=torch.float64) + 1, torch.arange(-1072, 1024).double())
+    x = torch.cat([-x, x, torch.tensor(SPECIAL, dtype=torch.float64)])
+    torch.testing.assert_close(call(name, 8, x), getattr(torch, name)(x), rtol=2e-14, atol=1e-323, equal_nan=True)
+
+
 def test_sine_of_large_numbers_in_some_lanes():
     """Lanes beyond the inline reduction take another path; their neighbours must not change."""
     x = torch.linspace(-30.0, 30.0, 1024)
