@@ -10,11 +10,11 @@ from torch._dynamo.callback import callback_handler
 
 @contextmanager
 def collector_paused() -> Iterator[None]:
-    """Tracing and compiling make many small objects and no cycles that hold tensors, and with torch loaded each pass of the
-    collector over the old ones takes a tenth of a second or more.
+    """Tracing and compiling make many small objects, and with torch loaded each pass of the collector over the old ones takes a
+    tenth of a second or more.
 
-    What was made is old at the end: otherwise the next object, Dynamo's, would have all of it gone through, and the old ones
-    with it. The collector's next pass over those finds what is garbage.
+    At the end one pass goes over what was made since: exceptions that Dynamo met hold the frames of whoever called, and so
+    what these had at their end. What is left then is old: otherwise the next object would have all of it gone through again.
     """
     if not gc.isenabled():
         yield
@@ -23,12 +23,13 @@ def collector_paused() -> Iterator[None]:
     try:
         yield
     finally:
+        gc.collect(0)
         _make_all_old()
         gc.enable()
 
 
 def _make_all_old() -> None:
-    """Puts all objects into the oldest generation, as if passes over the younger ones had found no garbage."""
+    """Puts all objects into the oldest generation, as if passes over the younger ones had found no more garbage."""
     if gc.get_freeze_count() == 0:  # what somebody froze stays so
         gc.freeze()
         gc.unfreeze()
