@@ -1,14 +1,21 @@
-"""Work that threads do while Python goes on: LLVM takes half of the time that compiling takes, and needs neither the GIL nor MLIR.
+"""Runs LLVM on background threads: it is half of the compile time, and needs neither the GIL nor MLIR's context.
 
-A fork waits for it: a child has none of its parent's threads, and would wait for their results for ever. So does the end of
-the process, as concurrent.futures has it.
+A thread may fail to start: the process has no room for one, or is about to end. Then whoever wants the result does the work,
+in the order in which it was begun. So no wait depends on a thread that is not there.
+
+A fork waits for what runs: a child has none of its parent's threads. The end of the process waits for what runs, too, as
+LLVM must not lose its memory under a thread; what no thread has taken by then is not begun.
 """
 
+import _thread
+import atexit
+import logging
 import os
-import sys
 import threading
+import time
+from collections import deque
 from collections.abc import Callable
-from concurrent.futures import Future, ThreadPoolExecutor, wait
+from concurrent.futures import Future, wait
 from functools import cache
 from typing import Any, TypeVar
 
@@ -16,78 +23,240 @@ import torch
 
 T = TypeVar("T")
 
-TURN = 1e-4
-"""Seconds after which Python's threads take turns while there is such work. It wants the GIL for moments, a dozen times, and
-would wait for 5 ms each time for a thread that traces or lowers a graph."""
-
 MOST_ATTENDANTS = 16
+LINGER = 5.0  # seconds that a thread waits for more work
+PATIENCE = 0.5  # seconds after which a waiter asks again whether there is a thread at all
+INTERRUPTED = 2.0  # seconds that the end of the process goes on waiting after Ctrl-C
 
-_lock = threading.Lock()
-_unfinished: set[Future] = set()
-_usual_turn = 0.0
+log = logging.getLogger("mlirc")
 
 
-def start(work: Callable[..., T], *args: Any) -> Future[T]:
+class Interrupted(RuntimeError):
+    """The work was ended by a Ctrl-C or an exit of the thread that did it in place of another."""
+
+
+class Task(Future[T]):
+    """Work of a lane: done by one of its threads, or where there is none by who waits for it."""
+
+    def __init__(self, lane: "Lane", work: Callable[..., T], args: tuple[Any, ...]):
+        super().__init__()
+        self._lane, self._work = lane, (work, args)
+
+    def run(self) -> None:
+        """Does the work, on the calling thread. What ends the thread itself is raised here as well."""
+        (work, args), self._work = self._work, (None, ())
+        try:
+            self.set_result(work(*args))
+        except Exception as error:
+            self.set_exception(error)
+        except BaseException as error:
+            self.set_exception(Interrupted(f"{type(error).__name__} while this was computed"))
+            raise
+        finally:
+            del work, args  # what they hold is the waiter's alone from here on
+
+    def result(self, timeout: float | None = None) -> T:
+        self._wait(timeout)
+        return super().result(timeout)
+
+    def exception(self, timeout: float | None = None) -> BaseException | None:
+        self._wait(timeout)
+        return super().exception(timeout)
+
+    def _wait(self, timeout: float | None) -> None:
+        while timeout is None and not self.done():
+            self._lane.help_with(self)
+            wait([self], PATIENCE)
+
+
+class Lane:
+    """Work in the order in which it was begun, on at most most() threads; None: on as many as there is work."""
+
+    def __init__(self, most: Callable[[], int | None]):
+        self.most = most
+        self.changed = threading.Condition(threading.Lock())
+        self.queue: deque[Task] = deque()
+        self.running: set[Task] = set()
+        self.starting = self.alive = self.idle = 0  # threads
+        self.started = 0.0  # when the last one was to start
+        self.closed = False
+
+    def submit(self, work: Callable[..., T], *args: Any) -> Task[T]:
+        _register()
+        task, most = Task(self, work, args), self.most()
+        with self.changed:
+            self.queue.append(task)
+            needed = not self.closed and self.idle + self._coming() < len(self.queue)
+            if needed and (most is None or self.alive + self._coming() < most) and _new_thread(self._work):
+                self.starting, self.started = self._coming() + 1, time.monotonic()
+            self.changed.notify()
+        return task
+
+    def help_with(self, task: Task) -> None:
+        """Does what was begun before it, and itself, if no thread will."""
+        while True:
+            with self.changed:
+                if task not in self.queue or self._will_be_taken():
+                    return
+                first = self._take()
+            self._do(first)
+
+    def settle(self) -> None:
+        """Until nothing that was begun is left."""
+        while True:
+            with self.changed:
+                self.changed.wait_for(lambda: not self.running or self.queue, PATIENCE)
+                if self.quiet():
+                    return
+                last = self.queue[-1] if self.queue else None
+            if last is not None:
+                last.exception()
+
+    def quiet(self) -> bool:
+        return not self.running and not self.queue
+
+    def close(self, seconds: float | None) -> None:
+        """Takes nothing more from the queue, and waits for what runs."""
+        with self.changed:
+            self.closed = True
+            self.changed.notify_all()
+            self.changed.wait_for(lambda: not self.running, seconds)
+
+    def _coming(self) -> int:
+        """Threads that are starting; one that is not there by now found no memory."""
+        return self.starting if time.monotonic() - self.started < PATIENCE else 0
+
+    def _will_be_taken(self) -> bool:
+        there = (
+            self.idle if self.most() is None else self.alive
+        )  # where there is no most, those that run may be waiting
+        return not self.closed and bool(there or self._coming())
+
+    def _work(self) -> None:
+        """A thread's life."""
+        with self.changed:
+            self.starting, self.alive = max(self.starting - 1, 0), self.alive + 1
+        try:
+            while (task := self._next()) is not None:
+                self._do(task)
+                del task
+        finally:
+            with self.changed:
+                self.alive -= 1
+
+    def _next(self) -> Task | None:
+        with self.changed:
+            self.idle += 1
+            try:
+                self.changed.wait_for(lambda: self.queue or self.closed, LINGER)
+                return self._take() if self.queue and not self.closed else None
+            finally:
+                self.idle -= 1
+
+    def _take(self) -> Task:
+        task = self.queue.popleft()
+        self.running.add(task)
+        return task
+
+    def _do(self, task: Task) -> None:
+        try:
+            task.run()
+        finally:
+            with self.changed:
+                self.running.discard(task)
+                self.changed.notify_all()
+
+
+STARTED = Lane(lambda: None)
+COMPUTED = Lane(torch.get_num_threads)
+ATTENDED = Lane(lambda: min(len(os.sched_getaffinity(0)), MOST_ATTENDANTS))
+LANES = (STARTED, COMPUTED, ATTENDED)
+
+
+def start(work: Callable[..., T], *args: Any) -> Task[T]:
     """Calls work(*args) on a thread of its own. It may wait for what was started before it, and must not fork."""
-    pool = ThreadPoolExecutor(1, thread_name_prefix="mlirc")
-    try:
-        return _submit(pool, work, *args)
-    finally:
-        pool.shutdown(wait=False)
+    return STARTED.submit(work, *args)
 
 
-def compute(work: Callable[..., T], *args: Any) -> Future[T]:
+def compute(work: Callable[..., T], *args: Any) -> Task[T]:
     """Calls work(*args) on one of as many threads as PyTorch computes on, for all such work. It must not wait for other work."""
-    return _submit(_workers(torch.get_num_threads()), work, *args)
+    return COMPUTED.submit(work, *args)
 
 
-def attend(work: Callable[..., T], *args: Any) -> Future[T]:
+def attend(work: Callable[..., T], *args: Any) -> Task[T]:
     """Calls work(*args), which does little but wait for another process, on one of as many threads as there are cores."""
-    return _submit(_attendants(), work, *args)
+    return ATTENDED.submit(work, *args)
 
 
-@cache
-def _workers(count: int) -> ThreadPoolExecutor:
-    return ThreadPoolExecutor(count, thread_name_prefix="mlirc")
-
-
-@cache
-def _attendants() -> ThreadPoolExecutor:
-    return ThreadPoolExecutor(min(len(os.sched_getaffinity(0)), MOST_ATTENDANTS), thread_name_prefix="mlirc")
-
-
-def _submit(pool: ThreadPoolExecutor, work: Callable[..., T], *args: Any) -> Future[T]:
-    global _usual_turn
-    _register()
-    with _lock:
-        if not _unfinished:
-            _usual_turn = sys.getswitchinterval()
-            sys.setswitchinterval(min(TURN, _usual_turn))
-        future = pool.submit(work, *args)
-        _unfinished.add(future)
-    future.add_done_callback(_finished)
-    return future
+def detach(work: Callable[..., None], *args: Any) -> Future[None] | None:
+    """Calls work(*args) on a thread that neither a fork nor the end of the process waits for; None where none can start."""
+    made: Future[None] = Future()
+    return made if _new_thread(_detached, made, work, *args) else None
 
 
 def wait_for_all() -> None:
     """Until nothing that was started runs any more."""
-    with _lock:
-        left = list(_unfinished)
-    wait(left)
+    for lane in LANES:
+        lane.settle()
 
 
-def _finished(future: Future) -> None:
-    with _lock:
-        _unfinished.discard(future)
-        if not _unfinished:
-            sys.setswitchinterval(_usual_turn)
+def _new_thread(work: Callable[..., None], *args: Any) -> bool:
+    """Thread.start would wait for ever where the new thread has no memory to say that it runs."""
+    try:
+        _thread.start_new_thread(work, args)
+    except (RuntimeError, MemoryError) as error:
+        log.info("mlirc: no thread could be started, its work is done in turn: %s", error)
+        return False
+    return True
+
+
+def _detached(made: Future[None], work: Callable[..., None], *args: Any) -> None:
+    try:
+        made.set_result(work(*args))
+    except Exception as error:
+        made.set_exception(error)
+
+
+_forking = threading.Lock()
 
 
 @cache
 def _register() -> None:
-    os.register_at_fork(before=wait_for_all, after_in_child=_no_threads)
+    os.register_at_fork(before=_before_fork, after_in_parent=_in_parent, after_in_child=_in_child)
+    atexit.register(_at_exit)
 
 
-def _no_threads() -> None:
-    _workers.cache_clear()
-    _attendants.cache_clear()
+def _before_fork() -> None:
+    """Until nothing runs, and from then on until the fork is over."""
+    _forking.acquire()
+    while True:
+        wait_for_all()
+        for lane in LANES:
+            lane.changed.acquire()
+        if all(lane.quiet() for lane in LANES):
+            return
+        for lane in LANES:
+            lane.changed.release()
+
+
+def _in_parent() -> None:
+    for lane in LANES:
+        lane.changed.release()
+    _forking.release()
+
+
+def _in_child() -> None:
+    global _forking
+    _forking = threading.Lock()
+    for lane in LANES:
+        lane.__init__(lane.most)
+
+
+def _at_exit() -> None:
+    seconds = None
+    for lane in LANES:
+        try:
+            lane.close(seconds)
+        except KeyboardInterrupt:
+            seconds = INTERRUPTED
+            lane.close(seconds)

@@ -11,10 +11,10 @@ nobody has touched, that a parent shares with its children, or that are a file's
 import ctypes
 import mmap
 import sys
-import threading
 import time
 from array import array
 from collections.abc import Iterable
+from concurrent.futures import Future
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -39,7 +39,7 @@ _libc = ctypes.CDLL(None, use_errno=True)
 Range = tuple[int, int]
 
 
-def gather(inputs: Iterable[Any]) -> threading.Thread | None:
+def gather(inputs: Iterable[Any]) -> Future[None] | None:
     """Begins to put the CPU's parameters among `inputs` into huge pages, on a thread that neither a fork nor the process's end waits for.
 
     A fake tensor has no memory, though it is an instance of Parameter; other subclasses hold theirs elsewhere. The thread
@@ -53,9 +53,7 @@ def gather(inputs: Iterable[Any]) -> threading.Thread | None:
     found = list(blocks((x.data_ptr(), x.data_ptr() + x.nbytes) for x in parameters if x.is_contiguous()))
     if not found:
         return None
-    thread = threading.Thread(target=_collapse_all, args=(found, WAIT, REST), name="mlirc pages", daemon=True)
-    thread.start()
-    return thread
+    return background.detach(_collapse_all, found, WAIT, REST)
 
 
 @cache

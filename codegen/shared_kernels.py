@@ -106,7 +106,7 @@ def _make_parts(parts: Mapping[str, Pieces], opt_level: int, making: Future[Part
         return []
     try:
         made = Parts(compile_to_object(mlir_to_llvm(module_of(parts.values())), opt_level))
-    except Exception as error:
+    except BaseException as error:  # of whatever kind: others wait for it
         settle(making, parts, error)
         raise
     settle(making, parts, made)

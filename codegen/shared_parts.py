@@ -104,7 +104,7 @@ def claim(names: Iterable[str]) -> tuple[dict[str, Parts | Future[Parts]], Futur
         return found, future, mine
 
 
-def settle(future: Future[Parts], names: Iterable[str], made: Parts | Exception) -> None:
+def settle(future: Future[Parts], names: Iterable[str], made: Parts | BaseException) -> None:
     """Gives those who wait what was made of these parts, or why it was not."""
     with _lock:
         for name in names:

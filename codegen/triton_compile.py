@@ -7,7 +7,7 @@ import hashlib
 import json
 import threading
 from collections.abc import Sequence
-from concurrent.futures import Future, wait
+from concurrent.futures import Future
 from dataclasses import asdict, dataclass
 from functools import cache
 from importlib.metadata import version
@@ -102,7 +102,6 @@ def compile_kernels(
 def compile_candidates(kernels: Sequence[KernelSource], capability: int) -> list[CompiledKernel | None]:
     """The machine code of kernels of which most are not kept; None for one that Triton does not take."""
     begun = [background.attend(triton_processes.compile_kernel, asdict(k), capability) for k in kernels]
-    wait(begun)
     return [None if isinstance(f.exception(), TritonError) else CompiledKernel(**f.result()) for f in begun]
 
 

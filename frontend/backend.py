@@ -16,9 +16,7 @@ from mlirc.frontend import graph_cache
 from mlirc.frontend.absent_gradients import compile_backward, leave_absent, partition
 from mlirc.frontend.attention_masks import drop_known_masks
 from mlirc.frontend.compile import compile_graph
-from mlirc.frontend.garbage import collector_paused, pause_while_dynamo_compiles
 from mlirc.frontend.kept_trace import KeptTrace
-from mlirc.frontend.local_map import ask_only_where_loaded
 from mlirc.frontend.options import Options, read_options
 from mlirc.frontend.random_states import name_random_states
 from mlirc.frontend.recomputation import decompositions
@@ -26,9 +24,6 @@ from mlirc.frontend.saved_layouts import save_channels_last, take_as_saved
 from mlirc.frontend.shared_heads import share_heads
 from mlirc.frontend.traced import traced
 from mlirc.lowering import pipelines
-
-pause_while_dynamo_compiles()
-ask_only_where_loaded()
 
 
 def mlirc(
@@ -43,16 +38,14 @@ def mlirc(
     options: see frontend/options.py. Raises OptionError for an unknown option before anything is traced.
     """
     chosen = read_options(options, mode)
-    pause_while_dynamo_compiles()
     native_runtime.prefetch()
     cuda_prefetch.prefetch(example_inputs)
-    with collector_paused():
-        trace = KeptTrace(gm, example_inputs, chosen)
-        compilers = Compilers(chosen, trace)
-        compiled = trace.load(gm, compilers)
-        if compiled is None:
-            compiled = compilers.trace(gm, example_inputs)
-            trace.finish()
+    trace = KeptTrace(gm, example_inputs, chosen)
+    compilers = Compilers(chosen, trace)
+    compiled = trace.load(gm, compilers)
+    if compiled is None:
+        compiled = compilers.trace(gm, example_inputs)
+        trace.finish()
     parameter_pages.gather(example_inputs)
     # without gradients there is no node to tell, and a tiny graph would feel the call
     return leave_absent(compiled) if torch.is_grad_enabled() else compiled

@@ -18,7 +18,6 @@ from torch.utils._pytree import tree_leaves
 from mlirc.codegen.cache_folder import CacheFolder
 from mlirc.frontend import graph_cache, statistics
 from mlirc.frontend.errors import CompilationError, DeviceError, UnsupportedGraph
-from mlirc.frontend.garbage import collector_paused
 from mlirc.frontend.graph_text import constants
 from mlirc.frontend.older_torch import static_inputs
 from mlirc.frontend.options import CUDA_GRAPH_MODES, WITHOUT_CUDA_GRAPHS, Options
@@ -69,8 +68,7 @@ def _compile_whole(
 ) -> Callable[[list], list]:
     """A graph whose sizes are known when it is called; a piece of a larger one, where `report.piece` is not None."""
     try:
-        with collector_paused():
-            run = _compile(gm, kind, options, parameters, report)
+        run = _compile(gm, kind, options, parameters, report)
     except (CompilationError, UnsupportedGraph) as error:
         run = _instead(gm, kind, options, report, error)
     statistics.record(report)

@@ -30,7 +30,6 @@ from mlirc.frontend import trace_metadata
 from mlirc.frontend.absent_gradients import by_absence, gradients, without
 from mlirc.frontend.compile import load_graph
 from mlirc.frontend.foreign_sources import NoSource, foreign_sources
-from mlirc.frontend.garbage import collector_paused
 from mlirc.frontend.graph_text import NoText, constants
 from mlirc.frontend.options import Options
 from mlirc.frontend.statistics import GraphReport
@@ -250,7 +249,7 @@ class Backward:
         """The backward graph, and its inputs."""
         with self._lock:
             if self._traced is None:
-                with _disable_current_modes(), self._state(), collector_paused():  # compiled autograd may be tracing
+                with _disable_current_modes(), self._state():  # compiled autograd may be tracing
                     self._traced = self.compilers.trace_again(self.gm, self.trace.inputs, self.forward_key)
             return self._traced
 

@@ -2,8 +2,6 @@
 
 import os
 import re
-import sys
-import threading
 import time
 from dataclasses import replace
 
@@ -25,18 +23,6 @@ def test_a_fork_waits_for_what_is_being_made():
         ok = all(future.done() for future in made) and background.compute(sum, [2, 3]).result(timeout=20) == 5
         os._exit(0 if ok else 1)
     assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
-
-
-def test_turns_are_short_only_while_something_is_being_made():
-    background.wait_for_all()
-    usual = sys.getswitchinterval()
-    goes_on = threading.Event()
-    made = background.start(goes_on.wait)
-    assert sys.getswitchinterval() <= background.TURN * 1.01
-    goes_on.set()
-    made.result()
-    background.wait_for_all()
-    assert sys.getswitchinterval() == pytest.approx(usual)
 
 
 def test_work_that_fails_is_over():

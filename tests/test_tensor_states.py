@@ -7,7 +7,7 @@ import pytest
 import torch
 from torch import nn
 
-from mlirc.codegen import compiler_pages, tensor_states
+from mlirc.codegen import tensor_states
 from mlirc.codegen.result_pool import NoPool
 from mlirc.codegen.tensor_states import States
 from mlirc.frontend.prepared import Prepared
@@ -119,15 +119,3 @@ def test_what_is_kept_on_a_gpu_is_there(monkeypatch):
     assert prepared.of(x) is not prepared.of(x) and not waited
     capturing[0] = False
     assert prepared.of(x) is prepared.of(x) and len(waited) == 1
-
-
-def test_code_is_made_before_the_compilers_pages_are_given_back(monkeypatch):
-    """Else they stay in memory: 46 MB, with a model whose parameters are asked."""
-    monkeypatch.setattr(tensor_states, "_made", [])
-    made = []
-    monkeypatch.setattr(compiler_pages, "give_back", lambda: made.append(len(tensor_states._made)))
-    module = torch.nn.Sequential(torch.nn.Conv2d(3, 8, 3), torch.nn.BatchNorm2d(8)).eval()
-    run = torch.compile(module, backend="mlirc", options={"cache": False, "fallback": "error"})
-    with torch.no_grad():
-        run(torch.randn(1, 3, 8, 8))
-    assert made == [1]
