@@ -16,7 +16,7 @@ import time
 from collections import deque
 from collections.abc import Callable
 from concurrent.futures import Future, wait
-from functools import cache
+from functools import cache, partial
 from typing import Any, TypeVar
 
 import torch
@@ -40,20 +40,21 @@ class Task(Future[T]):
 
     def __init__(self, lane: "Lane", work: Callable[..., T], args: tuple[Any, ...]):
         super().__init__()
-        self._lane, self._work = lane, (work, args)
+        self._lane = lane
+        self._work: list[Callable[[], T]] = [partial(work, *args)]
 
     def run(self) -> None:
         """Does the work, on the calling thread. What ends the thread itself is raised here as well."""
-        (work, args), self._work = self._work, (None, ())
+        work = self._work.pop()
         try:
-            self.set_result(work(*args))
+            self.set_result(work())
         except Exception as error:
             self.set_exception(error)
         except BaseException as error:
             self.set_exception(Interrupted(f"{type(error).__name__} while this was computed"))
             raise
         finally:
-            del work, args  # what they hold is the waiter's alone from here on
+            del work  # what they hold is the waiter's alone from here on
 
     def result(self, timeout: float | None = None) -> T:
         self._wait(timeout)
