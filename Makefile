@@ -4,7 +4,7 @@ BIN := .venv/bin
 INSTALLED := .venv/installed
 PIP := $(BIN)/python -m pip --disable-pip-version-check install --quiet --constraint .ci/constraints.txt
 
-.PHONY: demo test test-all lint bench venv
+.PHONY: demo test test-all fuzz lint bench venv
 
 demo: $(INSTALLED)
 	@$(BIN)/python -m mlirc.demo
@@ -15,6 +15,12 @@ test: $(INSTALLED)
 # With the tests marked `full`: every operator of OpInfo, the models at full size.
 test-all: $(INSTALLED)
 	@$(BIN)/python -m pytest -n 2 --dist worksteal -m "full or not full"
+
+# Random programs, compiled and compared with eager: `make fuzz HOURS=8 SEED=100000`. What is found goes to build/fuzz/.
+HOURS ?= 1
+SEED ?= 1000000
+fuzz: $(INSTALLED)
+	@$(BIN)/python -m tests.fuzz --minutes $$(($(HOURS) * 60)) --seed $(SEED) --out build/fuzz
 
 lint: $(INSTALLED)
 	@$(BIN)/ruff check .

@@ -1,0 +1,16 @@
+"""What random programs do not do, and why: eager itself defines no answer there. Each name says where it is kept."""
+
+EXCLUSIONS = {
+    "empty and its like": "uninitialised memory; no generator writes them",
+    "random operators": "drawn by generators of seeds of their own; tests of random numbers hold them; dropout has p = 0",
+    "integers divided by zero": "the processor's trap; kinds/elementwise.py divides by nonzero numbers",
+    "floats out of range to integers": "the processor's choice, which differs between eager's own scalar and vector code; the casts' own tests "
+    "hold those that eager defines (kinds/elementwise.py)",
+    "positions of equal elements": "topk, kthvalue, median, mode and unstable sorts give any of them; only values are shown (kinds/rows.py)",
+    "positions written twice": "without accumulation, index_put and scatter keep any; one number or a permutation (kinds/indexing.py)",
+    "overlapping writes": "in place of a tensor whose elements share memory; eager raises for some of them, is wrong in others (mutation.overlaps)",
+    "copies between overlapping views": "eager copies element by element, in an order that is not defined (mutation.source)",
+    "Python integers beyond 64 bits": "eager's own conversions raise in other places than Dynamo's (scalars._safe)",
+    "signs of NaN": "no operation defines them; compare.py takes all NaN for one",
+    "strides of dimensions of size 1 and of empty tensors": "PyTorch's own is_contiguous ignores them (observe.py)",
+}

@@ -1,0 +1,124 @@
+"""One program's verdict: eager is right, and where aot_eager differs in the same way, it is PyTorch's own limit."""
+
+import importlib.util
+import itertools
+import os
+import tempfile
+import warnings
+from dataclasses import dataclass, field
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import torch
+
+from tests.fuzz.compare import Difference, describe, differences
+from tests.fuzz.noise import Noise
+from tests.fuzz.observe import Trace
+
+NOISY_RUNS = 10
+_numbers = itertools.count()
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """kind: right, unsupported (right, but a graph ran in eager), limit (PyTorch's own), bug, invalid (no program)."""
+
+    kind: str
+    differences: list[Difference] = field(default_factory=list)
+
+    @property
+    def signature(self) -> str:
+        """What bugs with one cause mostly share."""
+        if not self.differences:
+            return self.kind
+        first = self.differences[0]
+        words = "".join(c for c in first.text if not c.isdigit()) if first.kind.startswith("error") else ""
+        return f"{first.kind} {words[:80]}".strip()
+
+
+def judge(text: str, backend: str = "mlirc") -> Verdict:
+    """Runs a program (program.py says what its text defines) in eager and compiled."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        return _judge(load(text), backend)
+
+
+def _judge(program: ModuleType, backend: str) -> Verdict:
+    expected = run(program, None)
+    if isinstance(expected.error, NameError | SyntaxError | ImportError | UnboundLocalError):
+        return Verdict("invalid", [Difference(0, "", "invalid", describe(expected.error))])
+    found = run(program, backend, {"fallback": "error"} if backend == "mlirc" else None)
+    wrong = differences(expected, found)
+    if not wrong:
+        return Verdict("right")
+    kind = "right"
+    if "UnsupportedGraph" in _names(found.error):
+        kind, first = "unsupported", wrong
+        found = run(program, backend)
+        wrong = differences(expected, found)
+        if not wrong:
+            return Verdict(kind, first)
+    noisy = [run(program, None, noise=seed) for seed in range(NOISY_RUNS)]
+    wrong = differences(expected, found, noisy)
+    if not wrong:
+        return Verdict(kind)
+    plain = run(program, "aot_eager")
+    limits = differences(expected, plain, noisy)
+    if plain.error is not None and describe(plain.error) == describe(found.error):
+        return Verdict("limit", wrong)
+    if {d.place for d in wrong} <= {d.place for d in limits} or not differences(plain, found, noisy):
+        return Verdict("limit", wrong)
+    return Verdict("bug", [d for d in wrong if d.place not in {x.place for x in limits}] or wrong)
+
+
+def run(program: ModuleType, backend: str | None, options: dict | None = None, noise: int | None = None) -> Trace:
+    """One run of a whole program: made anew, called as its `drive` says."""
+    torch._dynamo.reset()
+    torch.manual_seed(0)
+    trace = Trace()
+    state = torch.get_default_dtype(), torch.is_grad_enabled()
+    try:
+        made: Any = program.make()
+        function = made
+        if backend is not None:
+            function = torch.compile(made, backend=backend, options=options, **program.OPTIONS)
+        if noise is None:
+            program.drive(function, made, trace.see)
+        else:
+            with Noise(noise):
+                program.drive(function, made, trace.see)
+    except Exception as error:
+        trace.error = error
+    finally:
+        torch.set_default_dtype(state[0])
+        torch.set_grad_enabled(state[1])
+    return trace
+
+
+def load(text: str) -> ModuleType:
+    """The program as a module, in a file of its own: Dynamo and tracebacks show its lines."""
+    folder = Path(tempfile.gettempdir()) / f"mlirc-fuzz-{os.getuid()}-{os.getpid()}"
+    folder.mkdir(exist_ok=True, mode=0o700)
+    path = folder / f"program_{next(_numbers)}.py"
+    path.write_text(text)
+    spec = importlib.util.spec_from_file_location(path.stem, path)
+    assert spec is not None and spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    try:
+        exec(compile(text, str(path), "exec"), module.__dict__)
+    finally:
+        import linecache
+
+        linecache.getlines(str(path))
+        path.unlink()
+    return module
+
+
+def _names(error: BaseException | None) -> list[str]:
+    names = []
+    while error is not None:
+        names.append(type(error).__name__)
+        names += [type(getattr(error, "inner_exception", None)).__name__]
+        error = error.__cause__ or error.__context__
+    return names

@@ -1,0 +1,123 @@
+"""A seed -> the text of a program.
+
+The text defines `make()`, which gives a function or a module, `drive(f, m, see)`, which calls it (f is made() as it is or
+compiled, m is what was made) and shows what came of it, and OPTIONS, torch.compile's.
+"""
+
+import re
+import textwrap
+from random import Random
+from typing import Any
+
+from tests.fuzz import kinds
+from tests.fuzz.drive import Calls, Input, random_calls
+from tests.fuzz.module_text import random_module
+from tests.fuzz.writer import GLOBALS, KINDS, Kind, Writer, write
+
+assert kinds
+HEADER = """\
+import math
+
+import torch
+import torch.nn.functional as F
+from torch import nn
+
+from tests.fuzz.calls import gradients, in_thread, total
+from tests.fuzz.tensors import index, permutation, tensor
+
+OPTIONS = {options}
+
+"""
+
+
+def random_program(seed: int, only: str = "") -> str:
+    """The program of a seed; `only` chooses kinds whose names have one of these words."""
+    rng = Random(seed)
+    words = [word for word in only.split(",") if word]
+    chosen = [k for k in KINDS if not words or any(word in k[0] for word in words)]
+    chosen = _emphasis(rng, chosen)
+    calls = random_calls(rng)
+    if calls.module:
+        return _module(rng, calls, chosen)
+    writer = Writer(rng, calls.environments())
+    write(writer, _length(rng), chosen)
+    body = "\n".join([*writer.lines, f"return {results(rng, writer)}"])
+    made = _constants(calls, writer)
+    function = made + f"def program({', '.join(calls.parameters)}):\n{textwrap.indent(body, '    ')}\n\n\n"
+    return _text(calls, function + "def make():\n    return program\n", [])
+
+
+def _module(rng: Random, calls: Calls, chosen: list[tuple[str, float, Kind]]) -> str:
+    module = random_module(rng)
+    scope: dict[str, Any] = {}
+    exec(module.text("        return None"), {**GLOBALS, "nn": GLOBALS["torch"].nn}, scope)
+    environments = calls.environments()
+    for env in environments:
+        GLOBALS["torch"].manual_seed(0)
+        env["self"] = scope["Program"]()
+    writer = Writer(rng, environments)
+    writer.names += module.tensors
+    writer.attributes = module.layers
+    write(writer, _length(rng), [*chosen, *[k for k in KINDS if k[0].startswith("modules.")] * 3])
+    body = "\n".join([*writer.lines, f"return {results(rng, writer)}"])
+    made = _constants(calls, writer)
+    text = made + module.text(textwrap.indent(body, "        "), calls.parameters)
+    return _text(calls, text + "\n\nmake = Program\n", module.tensors)
+
+
+def _text(calls: Calls, function: str, attributes: list[str]) -> str:
+    drive = textwrap.indent("\n".join(calls.lines([a.removeprefix("self.") for a in attributes])), "    ")
+    return HEADER.format(options=calls.options) + function + f"\n\ndef drive(f, m, see):\n{drive}\n"
+
+
+def _constants(calls: Calls, writer: Writer) -> str:
+    """Tensors that lines have made for themselves: globals, or arguments of every call."""
+    lines = []
+    for name, made in writer.used_constants().items():
+        if calls.rng.random() < 0.4:
+            lines.append(f"{name} = {made}\n")
+        else:
+            calls.inputs.append(Input(name, [made] * calls.count))
+    return "".join(lines) + "\n" * bool(lines)
+
+
+def _length(rng: Random) -> int:
+    return rng.choice((1, 2, 3, 4, 5, 6, 8, 12))
+
+
+def _emphasis(rng: Random, chosen: list[tuple[str, float, Kind]]) -> list[tuple[str, float, Kind]]:
+    """Some programs are mostly of one or two files' kinds: what only many of a kind together show."""
+    files = sorted({name.split(".")[0] for name, _, _ in chosen} - {"modules"})
+    chosen = [k for k in chosen if not k[0].startswith("modules.")]
+    if rng.random() < 0.5:
+        return chosen
+    some = set(rng.sample(files, min(2, len(files))))
+    return [(name, weight * (8 if name.split(".")[0] in some else 1), kind) for name, weight, kind in chosen]
+
+
+def results(rng: Random, writer: Writer) -> str:
+    """What is returned: one tensor or several, in a structure; inputs, views, numbers, and things twice among them."""
+    names = writer.names[-6:] + [rng.choice(writer.names)]
+    unused = [n for n in writer.names if not _read_later(writer, n)][-5:]
+    if unused and rng.random() < 0.7:
+        picked = unused
+    else:
+        picked = [names[max(rng.randrange(len(names)) for _ in range(2))] for _ in range(rng.choice((1, 1, 2, 3, 4)))]
+    if writer.ints and rng.random() < 0.15:
+        picked.append(rng.choice(writer.ints))
+    if writer.floats and rng.random() < 0.1:
+        picked.append(rng.choice(writer.floats))
+    if rng.random() < 0.03:
+        picked.append("None")
+    way = rng.random()
+    if way < 0.3 and len(picked) == 1:
+        return picked[0]
+    if way < 0.7:
+        return f"({', '.join(picked)},)"
+    if way < 0.85:
+        return f"[{', '.join(picked)}]"
+    return "{" + ", ".join(f"{'abcdefgh'[k]!r}: {p}" for k, p in enumerate(picked)) + "}"
+
+
+def _read_later(writer: Writer, name: str) -> bool:
+    return len(re.findall(rf"(?<![\w.]){re.escape(name)}(?!\w)", "\n".join(writer.lines))) > 1 or name in writer.inputs

@@ -1,0 +1,120 @@
+"""The fuzzer itself: what it notices, that it repeats itself, and that programs it found once stay right."""
+
+import ast
+from pathlib import Path
+
+import pytest
+import torch
+
+from tests.fuzz import calls, judge, tensors
+from tests.fuzz.program import random_program
+from tests.fuzz.shrink import shrink
+
+FOUND = sorted(Path(__file__).with_name("found").glob("*.py"))
+
+PROGRAM = """
+import torch
+from torch import nn
+from tests.fuzz.calls import gradients, in_thread, total
+from tests.fuzz.tensors import index, permutation, tensor
+OPTIONS = {}
+def program(a, n):
+    b = a.sin()
+    c = b * 2 + n
+    return c, a
+def make():
+    return program
+def drive(f, m, see):
+    a = tensor((4, 3), torch.float32, 3)
+    r = f(a, 2)
+    see(r, a)
+    r = f(a, -2)
+    see(r, a)
+"""
+
+
+def wrong_backend(change):
+    """Eager, with the first result changed."""
+
+    def backend(graph, inputs):
+        def run(*args):
+            first, *rest = graph(*args)
+            return [change(first), *rest]
+
+        return run
+
+    return backend
+
+
+@pytest.mark.parametrize("path", FOUND, ids=lambda path: path.stem)
+def test_a_program_that_was_wrong_once(path):
+    verdict = judge.judge(path.read_text())
+    assert verdict.kind == "right", verdict
+
+
+@pytest.mark.parametrize("seed", range(12))
+def test_the_text_of_a_seed_is_always_the_same(seed):
+    text = random_program(seed)
+    ast.parse(text)
+    assert text == random_program(seed)
+
+
+@pytest.mark.parametrize(
+    ("change", "kind"),
+    [
+        (lambda x: x * 1.001, "values"),
+        (lambda x: x.double(), "dtype"),
+        (lambda x: x[:2], "shape"),
+        (lambda x: x.t().contiguous().t(), "stride"),
+        (lambda x: 1 / 0, "error ZeroDivisionError"),
+        (lambda x: x.masked_fill(x > 0.5, float("nan")), "values"),
+    ],
+)
+def test_a_wrong_backend_is_noticed(change, kind):
+    verdict = judge.judge(PROGRAM, wrong_backend(change))
+    assert verdict.kind == "bug"
+    assert kind in {difference.kind for difference in verdict.differences}
+
+
+@pytest.mark.parametrize("backend", ["eager", "aot_eager", "mlirc"])
+def test_a_right_backend_is_right(backend):
+    assert judge.judge(PROGRAM, backend).kind == "right"
+
+
+def test_rounding_is_no_bug_and_a_wrong_digit_is():
+    """A sum that nearly cancels may differ by what its order changes, not by more."""
+    text = PROGRAM.replace("a.sin()", "(a * 1e6).sum(0) - (a * 1e6).flip(0).sum(0) + a[0]")
+    nearly = lambda x: x + 1e-3
+    assert judge.judge(text, wrong_backend(nearly)).kind == "right"
+    assert judge.judge(text, wrong_backend(lambda x: x + 100)).kind == "bug"
+
+
+def test_aliases_are_seen():
+    text = PROGRAM.replace("return c, a", "return c, c[0]")
+    assert judge.judge(text, "eager").kind == "right"
+    assert judge.judge(text, wrong_backend(lambda x: x.clone())).kind == "bug"
+
+
+def test_a_bug_shrinks_to_what_shows_it():
+    def shows(text):
+        return "a.sin()" in text and judge.judge(text, "eager").kind == "right"
+
+    small = shrink(PROGRAM, shows, seconds=20)
+    assert "a.sin()" in small and "b * 2" not in small and "(a, -2)" not in small
+
+
+def test_programs_of_many_seeds():
+    for seed in range(20000, 20008):
+        verdict = judge.judge(random_program(seed))
+        assert verdict.kind != "bug", (seed, verdict)
+
+
+def test_a_call_in_a_thread_raises_what_the_call_raises():
+    with pytest.raises(ZeroDivisionError):
+        calls.in_thread(lambda: 1 / 0)
+    assert calls.in_thread(lambda x: x + 1, 2) == 3
+
+
+def test_special_values_are_there():
+    x = tensors.tensor((400,), torch.float32, 1, "special")
+    assert x.isnan().any() and x.isinf().any() and ((x == 0) & x.signbit()).any()
