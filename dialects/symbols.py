@@ -6,7 +6,9 @@ The form is canonical, so equal polynomials compare equal and hash alike, and it
 
     2*s0 + 1        (s0 + 1)//2        d0 % 4        max(s0, 1)
 
-Symbols are nonnegative, except unbacked ones (`u0`, what `.item()` returned), which may be anything.
+A symbol's first letter says what its sign may be: one that begins with `u` (`u0`, what `.item()` returned; `us3`, a Python int)
+may be negative, any other one is at least 0. floordiv and mod are Python's: the quotient is rounded down, the remainder has the
+divisor's sign, whatever the signs of the operands.
 """
 
 import ast
@@ -139,11 +141,13 @@ def _split_multiples(a: Int, b: Int) -> tuple[Int, Int]:
 
 
 def floordiv(a: Int, b: Int, ranges: Mapping[str, Int] | None = None) -> Int:
-    """a // b rounded down, for b > 0. `ranges` gives exclusive upper bounds of iteration dimensions."""
+    """a // b rounded down. `ranges` gives exclusive upper bounds of iteration dimensions."""
     if isinstance(a, int) and isinstance(b, int):
         return a // b
     if b == 1:
         return a
+    if b != 0 and known_nonnegative(b * -1):
+        return floordiv(a * -1, b * -1, ranges)
     quotient, rest = _split_multiples(a, b)
     if rest == 0 or in_range(rest, b, ranges):
         return quotient
@@ -151,11 +155,13 @@ def floordiv(a: Int, b: Int, ranges: Mapping[str, Int] | None = None) -> Int:
 
 
 def mod(a: Int, b: Int, ranges: Mapping[str, Int] | None = None) -> Int:
-    """a % b in [0, b), for b > 0."""
+    """a % b with the sign of b: in [0, b) where that is positive."""
     if isinstance(a, int) and isinstance(b, int):
         return a % b
     if b == 1:
         return 0
+    if b != 0 and known_nonnegative(b * -1):
+        return mod(a * -1, b * -1, ranges) * -1
     _, rest = _split_multiples(a, b)
     if rest == 0 or in_range(rest, b, ranges):
         return rest
@@ -188,17 +194,19 @@ def upper_bound(a: Int, ranges: Mapping[str, Int] | None = None) -> Int | None:
         return a
     total: Int = 0
     for monomial, coefficient in a.terms.items():
-        if coefficient < 0:
-            if not known_nonnegative(_canonical({monomial: 1})):
-                return None
-            if any(_mentions(atom, ranges or {}) for atom in monomial):
-                continue  # its largest value is 0, at dimension 0
+        ranged = any(_mentions(atom, ranges or {}) for atom in monomial)
+        if all(map(_atom_nonnegative, monomial)):
+            if coefficient > 0:
+                total = total + product(_atom_bound(atom, ranges or {}) for atom in monomial) * coefficient
+            elif not ranged:
+                total = total + _canonical({monomial: coefficient})
+            # else its largest value is 0, at dimension 0
+        elif not ranged:
             total = total + _canonical({monomial: coefficient})
-            continue
-        product: Int = coefficient
-        for atom in monomial:
-            product = product * _atom_bound(atom, ranges or {})
-        total = total + product
+        elif coefficient > 0 and len(monomial) == 1:
+            total = total + _atom_bound(monomial[0], ranges or {}) * coefficient
+        else:
+            return None
     return total
 
 
@@ -210,9 +218,9 @@ def _atom_bound(atom: Atom, ranges: Mapping[str, Int]) -> Int:
     if isinstance(atom, str):
         return ranges[atom] - 1 if atom in ranges else symbol(atom)
     name, _, b = atom
-    if name == "mod" and not any(s in ranges for s in free_symbols(b)):
+    if name == "mod" and known_nonnegative(b) and not any(s in ranges for s in free_symbols(b)):
         return b - 1
-    if name == "floordiv" and isinstance(b, int):
+    if name == "floordiv" and isinstance(b, int) and b > 0:
         bound = upper_bound(atom[1], ranges)
         if bound is not None:
             return floordiv(bound, b)
@@ -238,7 +246,7 @@ def _atom_nonnegative(atom: Atom) -> bool:
         return not atom.startswith("u")
     name, a, b = atom
     if name == "mod":
-        return True
+        return known_nonnegative(b)
     if name == "max":
         return known_nonnegative(a) or known_nonnegative(b)
     return known_nonnegative(a) and known_nonnegative(b)
@@ -291,6 +299,20 @@ def evaluate(a: Int, values: Mapping[str, int]) -> int:
     return result
 
 
+def sign(a: Int) -> Int:
+    """1 where a > 0, -1 where a < 0, 0 for 0."""
+    return maximum(minimum(a, 1), -1)
+
+
+def with_positive_divisor(atom: tuple[str, Int, Int]) -> tuple[str, Int, Int]:
+    """A quotient or remainder by a number of either sign as one by a number above 0; of a remainder, that is to be multiplied
+    by the divisor's sign. By 0 it is something that can be computed, and has no meaning."""
+    name, a, b = atom
+    if name not in ("floordiv", "mod") or known_nonnegative(b):
+        return atom
+    return name, a * sign(b), maximum(maximum(b, b * -1), 1)
+
+
 class IndexEmitter(Protocol):
     """What `emit` writes an expression with: code for the host program or a kernel. Values are the emitter's own."""
 
@@ -305,7 +327,7 @@ class IndexEmitter(Protocol):
 
 
 def emit(a: Int, emitter: IndexEmitter) -> Any:
-    """Write code that computes `a` (floordiv and mod round down)."""
+    """Write code that computes `a`. The emitter's floordiv and mod are Python's for divisors above 0, and need no others."""
     if isinstance(a, int):
         return emitter.constant(a)
     total = None
@@ -315,7 +337,10 @@ def emit(a: Int, emitter: IndexEmitter) -> Any:
             if isinstance(atom, str):
                 value = emitter.symbol(atom)
             else:
-                value = getattr(emitter, atom[0])(emit(atom[1], emitter), emit(atom[2], emitter))
+                name, x, y = with_positive_divisor(atom)
+                value = getattr(emitter, name)(emit(x, emitter), emit(y, emitter))
+                if atom[0] == "mod" and y != atom[2]:
+                    value = emitter.mul(value, emit(sign(atom[2]), emitter))
             product = value if product is None else emitter.mul(product, value)
         if product is None:
             product = emitter.constant(coefficient)
@@ -367,7 +392,7 @@ def parse(text: str) -> Int:
     """Read an expression back; nothing in the text is executed. Raises ValueError on anything but + - * // % max min."""
     try:
         return _read(ast.parse(text.strip(), mode="eval").body)
-    except (SyntaxError, TypeError, KeyError, RecursionError, MemoryError) as error:
+    except (SyntaxError, TypeError, KeyError, RecursionError, MemoryError, ZeroDivisionError) as error:
         raise ValueError(f"'{text}' is not a size expression (names, integers, + - * // %, max, min)") from error
 
 
@@ -380,7 +405,7 @@ def parse_list(text: str) -> tuple[Int, ...]:
         node = ast.parse(f"({text},)", mode="eval").body
         assert isinstance(node, ast.Tuple)
         return tuple(map(_read, node.elts))
-    except (SyntaxError, TypeError, KeyError, AssertionError, RecursionError, MemoryError) as error:
+    except (SyntaxError, TypeError, KeyError, AssertionError, RecursionError, MemoryError, ZeroDivisionError) as error:
         raise ValueError(f"'{text}' is not a list of size expressions") from error
 
 

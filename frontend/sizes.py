@@ -8,7 +8,7 @@ import sympy
 import torch
 from torch.fx.experimental.symbolic_shapes import ShapeEnv
 from torch.utils._pytree import tree_leaves
-from torch.utils._sympy.functions import FloorDiv, Max, Min, Mod
+from torch.utils._sympy.functions import FloorDiv, Max, Min, Mod, PythonMod
 
 from mlirc.dialects import symbols
 from mlirc.dialects.symbols import Int
@@ -36,15 +36,23 @@ def size(value: Any) -> Int:
 
 
 def named(expr: Any, environment: ShapeEnv) -> Any:
-    """`expr` with the symbols that only data says (u0) as the dialect has them: su0 where it is known not to be negative.
+    """`expr` with its symbols as the dialect has them, whose first letter says whether they may be negative (symbols.py).
+
+        a size, and an int that a guard says is not     s0      s0
+        any other int                                   s0      us0
+        what only data says                             u0      u0, or su0 where it is known not to be negative
 
     sympy is not told so: what checks it would be true before any data is there.
     """
-    unbacked = [s for s in expr.free_symbols if s.name.startswith("u")]
-    if not unbacked:
-        return expr
-    counts = [s for s in unbacked if environment.bound_sympy(s).lower >= 0]
-    return expr.xreplace({s: sympy.Symbol(f"s{s.name}", integer=True) for s in counts})
+    other = {s: _name(s.name, environment.var_to_range.get(s)) for s in expr.free_symbols}
+    return expr.xreplace({s: sympy.Symbol(name, integer=True) for s, name in other.items() if name != s.name})
+
+
+def _name(name: str, known: Any) -> str:
+    if not name.startswith(("s", "u")):
+        return name
+    letter = "s" if known is not None and known.lower >= 0 else "u"
+    return name if name.startswith(letter) else letter + name
 
 
 def depends_on_data(gm: torch.fx.GraphModule) -> bool:
@@ -147,16 +155,20 @@ class _Sympy:
     """Writes size expressions as PyTorch's: see symbols.IndexEmitter."""
 
     add, mul = staticmethod(operator.add), staticmethod(operator.mul)
-    floordiv, mod, max, min = FloorDiv, Mod, Max, Min
+    floordiv, max, min = FloorDiv, Max, Min
 
     def __init__(self, environment: ShapeEnv):
         self.symbols = {s.name: s for s in environment.var_to_range}
+
+    def mod(self, a: Any, b: Any) -> Any:
+        """In the form that PyTorch gives it."""
+        return Mod(a, b) if a.is_nonnegative and b.is_nonnegative else PythonMod(a, b)
 
     def constant(self, value: int) -> sympy.Integer:
         return sympy.Integer(value)
 
     def symbol(self, name: str) -> sympy.Symbol:
-        return self.symbols.get(name) or self.symbols[name.removeprefix("s")]  # see `named`
+        return self.symbols.get(name) or self.symbols[name[1:]]  # see `named`
 
 
 def environment_of(gm: torch.fx.GraphModule) -> ShapeEnv | None:
@@ -172,7 +184,7 @@ def size_hints(gm: torch.fx.GraphModule) -> dict[str, int]:
         value = node.meta.get("val")
         for n in value.shape if isinstance(value, torch.Tensor) else (value,):
             if isinstance(n, torch.SymInt) and n.node.expr.is_Symbol and n.node.hint is not None:
-                found[n.node.expr.name] = int(n.node.hint)
+                found[named(n.node.expr, n.node.shape_env).name] = int(n.node.hint)
     return found
 
 

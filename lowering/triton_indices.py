@@ -123,7 +123,7 @@ class Indices:
                 return Value(atom, torch.int64)
             index = self.axis(atom)
             return Value(f"{index}.to(tl.int64)", torch.int64, index.tile) if wide and self.narrow else index
-        name, a, b = atom
+        name, a, b = symbols.with_positive_divisor(atom)
         x, y = (self.write(v, scalars, wide) for v in (a, b))
         tile = x.tile | y.tile
         if name in ("max", "min"):
@@ -137,6 +137,8 @@ class Indices:
             text = f"{left} % {right}"
         else:
             text = f"({left} % {right} + {right}) % {right}"
+        if name == "mod" and b != atom[2]:
+            text = f"({text}) * ({self.write(symbols.sign(atom[2]), scalars, wide)})"
         return Value(f"({text})", self.dtype, tile)
 
     # ---- what is known of them
