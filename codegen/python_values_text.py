@@ -18,6 +18,7 @@ declare i64 @PyLong_AsVoidPtr(ptr)
 declare ptr @PyFloat_FromDouble(double)
 declare double @PyFloat_AsDouble(ptr)
 declare ptr @PyErr_Occurred()
+declare void @PyErr_Clear()
 declare ptr @PyErr_NoMemory()
 declare void @Py_IncRef(ptr)
 declare void @Py_DecRef(ptr)
@@ -161,6 +162,7 @@ define i32 @call_python(ptr %ts, ptr %callable, ptr %name, ptr %inputs, ptr %kin
 entry:
   %impl_at = alloca i64
   call void @PyEval_RestoreThread(ptr %ts)
+  call void @PyErr_Clear()                            ; of a native call that failed, which is made again here
   %args = call ptr @PyTuple_New(i64 %n)
   %no_args = icmp eq ptr %args, null
   br i1 %no_args, label %failed, label %fill

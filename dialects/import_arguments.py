@@ -1,5 +1,6 @@
 """ATen's arguments as import rules take them: dimensions that count from the end, optional tensors, dtypes."""
 
+import math
 from collections.abc import Sequence
 from typing import Any
 
@@ -27,6 +28,22 @@ def need_floats(*values: ir.Value | None) -> None:
     for value in values:
         if value is not None and info_of(value).dtype not in FLOATS:
             raise NotOurs(f"{info_of(value).dtype} is no floating-point dtype that kernels compute with")
+
+
+def need_fits(value: Any, dtype: torch.dtype) -> None:
+    """NotOurs for a number that overflows `dtype`, where eager raises an error."""
+    if isinstance(value, int | float) and not fits(value, dtype):
+        raise NotOurs(f"{value} does not fit into {dtype}")
+
+
+def fits(value: float, dtype: torch.dtype) -> bool:
+    """As c10::overflows says: infinities and NaN are floating-point numbers, an unsigned dtype takes negative numbers too."""
+    if dtype == torch.bool:
+        return True
+    if dtype.is_floating_point:
+        return not abs(value) > torch.finfo(dtype).max or math.isinf(value)
+    limits = torch.iinfo(dtype)
+    return (limits.min or -limits.max) <= value <= limits.max
 
 
 def dimension(dim: int, rank: int) -> int:

@@ -36,15 +36,24 @@ def number_of(value: ir.Value) -> Number | None:
     return None
 
 
-def scalar_of(op: Any, operands: list[torch.Tensor]) -> Number:
-    """The elementwise op on 0-d operands, as a Python number."""
+def scalar_of(op: Any, operands: list[torch.Tensor]) -> Number | None:
+    """The elementwise op on 0-d operands, as a Python number; None where that depends on the processor, or it may trap."""
     dtype = info_of(op.results[0]).dtype
     cls = type(op)
     if cls.mnemonic == "cast":
-        return operands[0].to(dtype).item()
+        return operands[0].to(dtype).item() if fits(operands[0].item(), dtype) else None
+    if cls.mnemonic == "trunc_divide" and not dtype.is_floating_point:
+        return None
     dtypes = operand_dtypes(cls, operands, dtype)
     converted = [x.to(wanted) for x, wanted in zip(operands, dtypes, strict=True)]
     return elementwise(cls, op, converted, dtype).item()
+
+
+def fits(number: Number, dtype: torch.dtype) -> bool:
+    """Whether every processor converts `number` to the same: NaN and what is too large for an integer it does as it likes."""
+    if dtype.is_floating_point or dtype == torch.bool or not isinstance(number, float):
+        return True
+    return abs(number) < 2.0**31
 
 
 # ---- index expressions

@@ -13,6 +13,8 @@ from itertools import count
 
 import torch
 
+from mlirc.lowering.constant_values import fits
+
 TRITON_DTYPE = {
     torch.float64: "fp64",
     torch.float32: "fp32",
@@ -38,6 +40,14 @@ TL_DTYPE = {
     torch.bool: "tl.int1",
 }
 HALF = (torch.float16, torch.bfloat16)
+# The processor's own instructions, as eager has them: what does not fit is the nearest integer there is. Triton's `.to` is
+# LLVM's fptosi, whose result LLVM may take for anything then.
+TO_INTEGER = {
+    (torch.float32, torch.int32): "libdevice.float2int_rz",
+    (torch.float32, torch.int64): "libdevice.float2ll_rz",
+    (torch.float64, torch.int32): "libdevice.double2int_rz",
+    (torch.float64, torch.int64): "libdevice.double2ll_rz",
+}
 
 
 class Value(str):
@@ -144,11 +154,11 @@ class TritonBuilder:
     # conversions
 
     def cast(self, x: Value, dtype: torch.dtype) -> Value:
-        """As `Tensor.to` on CUDA: NaN is 0 as an integer, what is too large the largest."""
+        """As `Tensor.to` on CUDA."""
         source = x.dtype
         if source == dtype:
             return x
-        if x.number is not None:
+        if x.number is not None and fits(x.number, dtype):
             return self.constant(torch.tensor(x.number, dtype=source).to(dtype).item(), dtype)
         if dtype == torch.bool:
             return self.ne(x, self.constant(0, source))
@@ -159,6 +169,8 @@ class TritonBuilder:
         if source.is_floating_point and dtype in (torch.uint8, torch.int8, torch.int16):
             wide = torch.int64 if dtype == torch.uint8 else torch.int32  # cut out of a wider one, as C++ does
             return self.cast(self.cast(x, wide), dtype)
+        if source.is_floating_point and dtype in (torch.int32, torch.int64):
+            return self.emit(f"{TO_INTEGER[source, dtype]}({x})", dtype, x)
         return self.emit(f"{x}.to({TL_DTYPE[dtype]})", dtype, x)
 
     def bitcast(self, x: Value, dtype: torch.dtype) -> Value:

@@ -43,15 +43,32 @@ def _between_integers(b: "VectorBuilder", x: "Value", dtype: torch.dtype) -> "Va
 
 
 def _to_integer(b: "VectorBuilder", x: "Value", dtype: torch.dtype) -> "Value":
-    """Truncation. Of NaN and of what does not fit: what the processor's own instruction gives, as in eager.
+    """Truncation, and of NaN and of what does not fit what eager gives, in every lane and for constants too.
 
-    LLVM calls such results poison, from which it may conclude anything; freezing makes them plain numbers.
-    Narrow integers are cut out of wider ones, so that they wrap around as C++'s conversions do.
+    Eager converts to a wider integer and cuts the narrow one out of it: uint8 out of int64, int8 and int16 out of int32.
     """
-    wide = torch.int64 if dtype.itemsize == 8 or dtype == torch.uint32 else torch.int32
-    whole = b.convert("arith.fptosi", x, wide)
-    whole = b.emit(f"llvm.freeze {whole} : {b.type_text(wide)}", wide)
-    return cast(b, whole, dtype)
+    wide = torch.int64 if dtype in (torch.int64, torch.uint8) else torch.int32
+    if b.text.target.arch == "aarch64":
+        return cast(b, _saturated(b, x, wide), dtype)
+    if dtype == torch.uint8 and x.dtype == torch.float32:
+        wide = torch.int32  # the same lowest byte: of a float32 from 2^31 on it is 0, as it is of both lowest integers
+    return cast(b, _or_lowest(b, x, wide), dtype)
+
+
+def _or_lowest(b: "VectorBuilder", x: "Value", dtype: torch.dtype) -> "Value":
+    """As x86's instructions: the lowest integer for NaN and all that does not fit.
+
+    `fptosi` makes poison of these, so that LLVM may take its result for anything; a select passes no poison on from the
+    arm that it does not choose.
+    """
+    inside = b.lt(b.abs(x), b.constant(-float(torch.iinfo(dtype).min), x.dtype))
+    return b.select(inside, b.convert("arith.fptosi", x, dtype), b.constant(torch.iinfo(dtype).min, dtype))
+
+
+def _saturated(b: "VectorBuilder", x: "Value", dtype: torch.dtype) -> "Value":
+    """As aarch64's instructions: the nearest integer there is, 0 for NaN."""
+    types = f"({b.type_text(x.dtype)}) -> {b.type_text(dtype)}"
+    return b.emit(f'llvm.call_intrinsic "llvm.fptosi.sat"({x}) : {types}', dtype)
 
 
 def _from_bfloat16(b: "VectorBuilder", x: "Value") -> "Value":

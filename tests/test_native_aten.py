@@ -215,6 +215,19 @@ def test_a_failure_raises_what_eager_raises():
     assert caught.value.__notes__ == ["in aten.index.Tensor, called by a compiled graph from model.py:5"]
 
 
+def test_a_native_call_that_fails_is_made_again_from_python():
+    """Under a dispatch mode, AOTAutograd's at a first call, the shim's `pow` of a number fails with an exception pending."""
+    b = torch.tensor([True, False])
+
+    def f(b):
+        return 1.5 ** b.to(torch.complex64)
+
+    torch.compiler.reset()
+    compiled = torch.compile(f, backend="mlirc", fullgraph=True)
+    for _ in range(2):
+        torch.testing.assert_close(compiled(b), f(b))
+
+
 def test_a_result_that_its_meta_function_did_not_promise():
     t = "tensor<4xf32>"
     for wrong in ("tensor<5xf32>", "tensor<4xf64>", "tensor<4x1xf32>"):

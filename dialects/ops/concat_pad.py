@@ -11,7 +11,7 @@ from mlirc.dialects import symbols
 from mlirc.dialects.bindings import ext, ir
 from mlirc.dialects.dialect import Op, attribute_value, create, imports
 from mlirc.dialects.graph_builder import NotOurs, constant_text, read_constant
-from mlirc.dialects.import_arguments import dimension, need_kernel_dtypes
+from mlirc.dialects.import_arguments import dimension, need_fits, need_kernel_dtypes
 from mlirc.dialects.kernel_forms import operand
 from mlirc.dialects.symbols import Expr, known_nonnegative, symbol
 from mlirc.dialects.tensor_types import TensorInfo, info_of, type_of
@@ -166,6 +166,7 @@ def constant_pad(g, x, pad, value=0):
     if isinstance(value, (ir.Value, Expr)):
         raise NotOurs("padding with a number that is an input")
     info = info_of(x)
+    need_fits(value, info.dtype)
     low, shape = [0] * info.rank, list(info.shape)
     for k in range(len(pad) // 2):
         dim = info.rank - 1 - k

@@ -4,6 +4,7 @@ import torch
 
 from mlirc.dialects.dialect import imports
 from mlirc.dialects.graph_builder import NotOurs
+from mlirc.dialects.import_arguments import need_fits
 from mlirc.dialects.symbols import Expr, symbol
 from mlirc.dialects.tensor_types import KERNEL_DTYPES
 
@@ -19,6 +20,7 @@ def full_of(g, value, shape, dtype, layout=None, device=None, pin_memory=None, m
         raise NotOurs("a tensor of another layout, or in pinned memory")
     if isinstance(value, complex):
         raise NotOurs("a complex number")
+    need_fits(value, dtype)
     return g.fill(value, shape, dtype)
 
 

@@ -4,6 +4,7 @@ import torch
 
 from mlirc.dialects.dialect import Ternary, imports
 from mlirc.dialects.graph_builder import NotOurs
+from mlirc.dialects.import_arguments import need_fits
 
 aten = torch.ops.aten
 WHERE = (aten.where.self, aten.where.ScalarSelf, aten.where.ScalarOther, aten.where.Scalar)
@@ -23,4 +24,5 @@ def masked_fill(g, x, mask, value):
     if g.info(mask).dtype != torch.bool:
         raise NotOurs("masked_fill with a mask that is not boolean")
     dtype = g.info(x).dtype
+    need_fits(value, dtype)
     return g.apply(Select, (mask, value, x), dtype, dtype)

@@ -51,7 +51,8 @@ def folded(op: Any) -> ir.Value | None:
     numbers = [number_of(x) for x in op.operands]
     if all(number is not None for number in numbers):
         operands = [torch.tensor(n, dtype=info_of(x).dtype) for n, x in zip(numbers, op.operands, strict=True)]
-        return filled(scalar_of(op, operands), info)
+        number = scalar_of(op, operands)
+        return None if number is None else filled(number, info)
     if mnemonic in COMPARISONS:
         x, y = (broadcast_index(operand, info.shape) for operand in op.operands)
         always = None if x is None or y is None else compare_always(mnemonic, x, y, info.shape)

@@ -113,6 +113,23 @@ def _combined(self: Any, a: list[Any], b: list[Any]) -> list[Any]:
     return list(made) if isinstance(made, tuple) else [made]
 
 
+def _int_rz(x: Any) -> Any:
+    """float2int_rz and double2int_rz, as PTX says of cvt.rzi.s32: the nearest integer; NaN is 0, or the lowest of float64."""
+    import torch
+
+    nan = 0 if x.dtype == torch.float32 else -(2.0**31)
+    return x.double().nan_to_num(nan).clamp(-(2.0**31), 2.0**31 - 1).to(torch.int32)
+
+
+def _ll_rz(x: Any) -> Any:
+    """float2ll_rz and double2ll_rz: the nearest integer; NaN is the lowest."""
+    import torch
+
+    inside = x.double().abs() < 2.0**63
+    limits = torch.iinfo(torch.int64)
+    return torch.where(inside, torch.where(inside, x, 0.0).to(torch.int64), torch.where(x > 0, limits.max, limits.min))
+
+
 class _Libdevice:
     """CUDA's functions, by torch: the interpreter cannot call them."""
 
@@ -123,13 +140,19 @@ class _Libdevice:
         import triton.language as tl
         from triton.runtime.interpreter import TensorHandle
 
-        function = getattr(torch, self.OTHER.get(name, name))
+        if "2" in name and name.endswith("_rz"):
+            function = _int_rz if "2int" in name else _ll_rz
+        else:
+            function = getattr(torch, self.OTHER.get(name, name))
 
         def call(*operands: Any) -> Any:
             blocks = [x for x in operands if not isinstance(x, float)]
             data = [torch.tensor(x) if isinstance(x, float) else torch.from_numpy(x.handle.data) for x in operands]
             out = function(*data).numpy()
-            dtype = blocks[0].dtype.scalar
+            integer = (
+                {"int32": tl.int32, "int64": tl.int64}.get(out.dtype.name) if function in (_int_rz, _ll_rz) else None
+            )
+            dtype = integer or blocks[0].dtype.scalar
             shaped = any(x.type.is_block() for x in blocks)
             return tl.core.tensor(TensorHandle(out, dtype), tl.block_type(dtype, list(out.shape)) if shaped else dtype)
 

@@ -1,5 +1,8 @@
 """Every scalar op and every conversion as Triton, in Triton's interpreter, against eager."""
 
+import math
+import re
+
 import pytest
 import torch
 
@@ -88,3 +91,41 @@ def test_integers_wrap_around(dtype):
     TritonKernel([like(x)], "3", "", build)([x], outs)
     for out, want in zip(outs, (x + 3, x * 5, x - x), strict=True):
         assert torch.equal(out, want)
+
+
+# What eager gives on CUDA (torch 2.11, H200): NaN, infinity, -infinity, 3e9, -3e9, 2**32 + 5 (2**32 in float32).
+ON_CUDA = {
+    (torch.float32, torch.uint8): [0, 255, 0, 0, 0, 0],
+    (torch.float32, torch.int8): [0, -1, 0, -1, 0, -1],
+    (torch.float32, torch.int16): [0, -1, 0, -1, 0, -1],
+    (torch.float32, torch.int32): [0, 2**31 - 1, -(2**31), 2**31 - 1, -(2**31), 2**31 - 1],
+    (torch.float32, torch.int64): [-(2**63), 2**63 - 1, -(2**63), 3 * 10**9, -3 * 10**9, 2**32],
+    (torch.float64, torch.uint8): [0, 255, 0, 0, 0, 5],
+    (torch.float64, torch.int8): [0, -1, 0, -1, 0, -1],
+    (torch.float64, torch.int16): [0, -1, 0, -1, 0, -1],
+    (torch.float64, torch.int32): [-(2**31), 2**31 - 1, -(2**31), 2**31 - 1, -(2**31), 2**31 - 1],
+    (torch.float64, torch.int64): [-(2**63), 2**63 - 1, -(2**63), 3 * 10**9, -3 * 10**9, 2**32 + 5],
+}
+
+
+@pytest.mark.parametrize("source, dtype", ON_CUDA)
+def test_conversions_of_what_does_not_fit(source, dtype):
+    """Read, and as constants: none is an LLVM conversion, of which the result would be undefined."""
+    numbers = [math.nan, math.inf, -math.inf, 3e9, -3e9, 2.0**32 + 5]
+    x = torch.tensor(numbers, dtype=source)
+    want = torch.tensor([torch.tensor(v).to(dtype).item() for v in ON_CUDA[source, dtype]], dtype=dtype)
+    one = like(torch.empty(6, dtype=dtype))
+
+    def build(k, x):
+        constants = [k.cast(k.constant(v, source), dtype) for v in x_numbers]
+        return [(v, k.dims, one) for v in (k.cast(k.read(x, k.dims), dtype), *constants)]
+
+    x_numbers = x.tolist()
+    outs = [torch.empty(6, dtype=dtype) for _ in range(7)]
+    kernel = TritonKernel([like(x)], "6", "", build)
+    kernel([x], outs)
+    assert torch.equal(outs[0], want)
+    for k, out in enumerate(outs[1:]):
+        assert (out == want[k]).all(), (numbers[k], out, want[k])
+    converted = re.findall(r"(\w+)\.to\(tl\.int(?:32|64)\)", kernel.source)
+    assert not any(re.search(rf"{name} = (tl.load|tl.full)", kernel.source) for name in converted)
