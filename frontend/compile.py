@@ -76,11 +76,11 @@ def _compile_whole(
     return run
 
 
-def load_graph(folder: CacheFolder, key: str, kind: str, arguments: int) -> Callable[[list], list] | None:
+def load_graph(folder: CacheFolder, key: str, kind: str, arguments: int, freeze: bool) -> Callable[[list], list] | None:
     """As compile_graph, of a graph on a CPU that has this key in the disk cache, if it is there; `arguments` are its placeholders."""
     start = time.perf_counter()
     report = statistics.GraphReport(kind)
-    compiled = graph_cache.load(graph_cache.Place(folder, key), report)
+    compiled = graph_cache.load(graph_cache.Place(folder, key), report, freeze)
     if compiled is None:
         return None
     report.seconds["cache"] = time.perf_counter() - start
@@ -147,6 +147,8 @@ def _compile(
     kind = kind if report.piece is None else "inference"  # a piece is not the last to use what it gets
     on_gpu = uses_gpu(gm)
     if on_gpu:
+        # whether a parameter there was written to, past PyTorch's counting, nobody can tell without waiting for it
+        parameters = parameters if options.freeze else []
         from mlirc.codegen import cuda_prefetch
 
         cuda_prefetch.libraries(gm)

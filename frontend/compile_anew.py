@@ -79,7 +79,7 @@ def compile_anew(
 
     def finish() -> graph_cache.Compiled:  # keeps nothing of MLIR's, which this thread's lock is for
         programs = {name: code.link() for name, code in unlinked.items()}
-        prepared = Prepared(programs["prepare"], positions) if "prepare" in programs else None
+        prepared = Prepared(programs["prepare"], positions, options.freeze) if "prepare" in programs else None
         compiled = graph_cache.Compiled(programs["graph"], prepared, inputs, outputs)
         graph_cache.keep(place, report, compiled, objects)
         if states is not None:

@@ -73,15 +73,15 @@ def find(
     """
     start = time.perf_counter()
     place = place_of(gm, parameters, kind, stages, options)
-    found = load(place, report)
+    found = load(place, report, options.freeze)
     if place.folder is not None:
         report.seconds["cache"] = time.perf_counter() - start
     return place, found
 
 
-def load(place: Place, report: GraphReport) -> Compiled | None:
-    """What is at a graph's place, with its report, if that can be loaded."""
-    found = _load(place, report)
+def load(place: Place, report: GraphReport, freeze: bool) -> Compiled | None:
+    """What is at a graph's place, with its report, if that can be loaded; `freeze` is the user's option."""
+    found = _load(place, report, freeze)
     report.cache = "hit" if found else f"off: {place.why}" if place.why else "miss"
     report.key = place.key
     return found
@@ -134,10 +134,10 @@ def place_of(
         return Place(found, "", f"the graph has {reason}")
     gpus = environment.gpus() if "cuda" in text else []
     tuned = [options.tune_seconds] if gpus and options.mode in TUNED_MODES else []
-    return Place(found, environment.key(KIND, kind, dict(stages), foreign, text, gpus, tuned))
+    return Place(found, environment.key(KIND, kind, dict(stages), foreign, text, gpus, tuned, options.freeze))
 
 
-def _load(place: Place, report: GraphReport) -> Compiled | None:
+def _load(place: Place, report: GraphReport, freeze: bool) -> Compiled | None:
     if place.folder is None or not place.key:
         return None
     entry = place.folder.get(KIND, place.key)
@@ -147,7 +147,8 @@ def _load(place: Place, report: GraphReport) -> Compiled | None:
         data, prepared = entry.data, None
         program = stored_program.from_data(data["graph"], entry.blobs)
         if data["prepare"] is not None:
-            prepared = Prepared(stored_program.from_data(data["prepare"], entry.blobs), data["prepare"]["parameters"])
+            program_of_prepared = stored_program.from_data(data["prepare"], entry.blobs)
+            prepared = Prepared(program_of_prepared, data["prepare"]["parameters"], freeze)
         outputs = [(kind, x) for kind, x in data["outputs"]]
         _read_report(data["report"], report)
     except UNREADABLE as error:

@@ -61,7 +61,7 @@ class KeptTrace:
 
     def __init__(self, gm: GraphModule, inputs: Sequence[Any], options: Options):
         self.folder: CacheFolder | None = None
-        self.key, self.why = "", ""
+        self.key, self.why, self.freeze = "", "", options.freeze
         self.data: dict[str, Any] = {"training": False, "detach": [], "positions": [], "backward": []}
         self.report: GraphReport | None = None  # of the inference or forward graph
         self._metadata: Any = None
@@ -118,7 +118,7 @@ class KeptTrace:
         except UNREADABLE as error:
             self.folder.forget(KIND, self.key, f"it cannot be read: {type(error).__name__}: {error}")
             return None
-        forward = load_graph(self.folder, forward_key, "forward" if training else "inference", arguments)
+        forward = load_graph(self.folder, forward_key, "forward" if training else "inference", arguments, self.freeze)
         if forward is None:
             return None
         self.data = self._written = data
@@ -237,7 +237,11 @@ class Backward:
     def graph(self, absent: tuple[int, ...]) -> Callable:
         """What runs where these gradients are None."""
         folder, place = self.trace.folder, self.places.get(absent)
-        found = load_graph(folder, place[0], "backward", place[1]) if place is not None and folder is not None else None
+        found = (
+            load_graph(folder, place[0], "backward", place[1], self.trace.freeze)
+            if place is not None and folder is not None
+            else None
+        )
         if found is not None:
             return found
         gm, inputs = self.traced()

@@ -29,6 +29,9 @@ class Options:
     mode       torch.compile's `mode`; "reduce-overhead" and "max-autotune" record CUDA graphs (cuda_graphs.py); "max-autotune"
                and "max-autotune-no-cudagraphs" measure how each kernel is written best (autotune.py); on CPU all modes
                mean the same
+    freeze     the user's promise that nobody changes parameters and buffers but through PyTorch's operators: what is kept of
+               them is then kept until an address or a version counter changes; otherwise until any byte of them does,
+               and on a GPU nothing is
     tune_seconds  how long measuring may take, for each graph; what is not measured by then stays as the cost model chose
     """
 
@@ -37,6 +40,7 @@ class Options:
     dump: str | None = None
     cache: bool = True
     mode: str = dataclasses.field(default="default", metadata={"allowed": MODES})
+    freeze: bool = False
     tune_seconds: float = 60.0
 
 
