@@ -8,11 +8,11 @@ from dataclasses import asdict
 
 from torch.fx import GraphModule
 
-from mlirc.codegen import background, tensor_states
+from mlirc.codegen import background
 from mlirc.codegen.emit import EarlyKernels, Unlinked, begin_module
 from mlirc.dialects import symbols
 from mlirc.dialects.bindings import context, ir
-from mlirc.frontend import graph_cache, statistics
+from mlirc.frontend import graph_cache, prepared, statistics
 from mlirc.frontend.dump import Dump, describe
 from mlirc.frontend.errors import CompilationError, UnsupportedGraph
 from mlirc.frontend.importer import Imported, import_graph
@@ -75,12 +75,12 @@ def compile_anew(
         report.through_python = calls_through_python(unlinked["graph"].host.calls)
     objects = [describe(x) for x in imported.objects]
     inputs, outputs, positions = imported.inputs, imported.outputs, _positions(module)
-    states = background.start(tensor_states.make_ready) if "prepare" in unlinked else None
+    states = background.start(prepared.make_ready) if "prepare" in unlinked else None
 
     def finish() -> graph_cache.Compiled:  # keeps nothing of MLIR's, which this thread's lock is for
         programs = {name: code.link() for name, code in unlinked.items()}
-        prepared = Prepared(programs["prepare"], positions, options.freeze) if "prepare" in programs else None
-        compiled = graph_cache.Compiled(programs["graph"], prepared, inputs, outputs)
+        kept = Prepared(programs["prepare"], positions, options.freeze) if "prepare" in programs else None
+        compiled = graph_cache.Compiled(programs["graph"], kept, inputs, outputs)
         graph_cache.keep(place, report, compiled, objects)
         if states is not None:
             states.result()

@@ -6,6 +6,7 @@ from typing import Any
 
 import torch
 
+from mlirc.codegen import fingerprint, tensor_states
 from mlirc.codegen.fingerprint import Fingerprint, readable
 from mlirc.codegen.tensor_states import State, States
 
@@ -58,6 +59,12 @@ class Prepared:
             states = self._uncounted
             state = states.of(inputs)
         return states, state, None if self.freeze else Fingerprint(used)
+
+
+def make_ready() -> None:
+    """Makes the native code, which otherwise the first call does."""
+    tensor_states.make_ready()
+    fingerprint.make_ready()
 
 
 @dataclass(frozen=True)

@@ -12,6 +12,13 @@ from mlirc.lowering.origins import may_hoist, sources_of, view_root
 from mlirc.lowering.source_lines import source_line
 
 PANELS = ("mlirc.panels", "mlirc.pair_panels")
+ROWS = (
+    "mlirc.gather",
+    "mlirc.index",
+    "mlirc.index2",
+    "mlirc.index3",
+    "mlirc.reindex",
+)  # read as much of each operand as they give
 PACKED = (*PANELS, "mlirc.pad", "mlircx.aten")  # worth the memory that keeping the result takes, whatever its size
 
 
@@ -24,7 +31,8 @@ class HoistParameters:
              func.func @prepare(%w) attributes {mlirc.parameters = "1"} { %p = "mlirc.panels"(%w)  return %p }
 
     What is computed on the way to such a value moves along; of the rest, only what takes no more memory than the parameters
-    that it comes from. Views stay: they cost nothing.
+    that it comes from. Views stay: they cost nothing. So does what reads less of memory than finding out whether its
+    parameters changed, which reads all of them: rows of a table.
 
     The caller runs @prepare on the arguments that `mlirc.parameters` counts, at the first call and whenever one of them
     has changed, and appends its results to the arguments of @graph. A parameter that the graph assigns to stays (WRITTEN).
@@ -58,7 +66,7 @@ def kept_values(block: Any, sources: dict[ir.Value, frozenset]) -> list[ir.Value
             value, name = op.results[0], op.operation.name
             if value not in used or not sources[value]:
                 continue
-            if name in PACKED or fits(value, sources[value]):
+            if (name in PACKED or fits(value, sources[value])) and is_costly(value, sources[value]):
                 kept.append(value)
                 continue
         used.update(map(view_root, op.operands))
@@ -67,8 +75,29 @@ def kept_values(block: Any, sources: dict[ir.Value, frozenset]) -> list[ir.Value
 
 def fits(x: ir.Value, parameters: frozenset) -> bool:
     """Whether keeping `x` takes no more memory than the parameters that it comes from."""
-    room = symbols_sum(info_of(p).numel * info_of(p).dtype.itemsize for p in parameters)
-    return known_nonnegative(room - info_of(x).numel * info_of(x).dtype.itemsize)
+    return known_nonnegative(symbols_sum(map(bytes_of, parameters)) - bytes_of(x))
+
+
+def is_costly(x: ir.Value, parameters: frozenset) -> bool:
+    """Whether computing `x` reads and writes at least as much memory as its parameters take (codegen/fingerprint.py)."""
+    values, reached = [x], {x}
+    traffic = []
+    for y in values:
+        if y in parameters:
+            continue
+        op = y.owner
+        size = bytes_of(y)
+        if op.operation.name != "mlirc.view":
+            traffic.append(size)
+            traffic += [size if op.operation.name in ROWS else bytes_of(operand) for operand in op.operands]
+        values += [z for z in op.operands if z not in reached]
+        reached.update(op.operands)
+    return known_nonnegative(symbols_sum(traffic) - symbols_sum(map(bytes_of, parameters)))
+
+
+def bytes_of(x: ir.Value) -> Any:
+    info = info_of(x)
+    return info.numel * info.dtype.itemsize
 
 
 def move(function: Any, hoisted: list[ir.Value], sources: dict[ir.Value, frozenset]) -> None:
