@@ -218,7 +218,7 @@ class _Reader:
         elif name in ("reduce", "scan") and not self.inner:
             # every inner size is 1: the fold is its operand, the position of an extremum 0
             if text(op, "kind") not in ("argmax", "argmin"):
-                self.values[op.results[0]] = self.values[op.operands[0]]
+                self.values[op.results[0]] = self.folded_alone(text(op, "kind"), self.values[op.operands[0]])
                 return
             node = Node("constant", dtype, attributes={"value": 0})
         else:
@@ -228,6 +228,15 @@ class _Reader:
             self.complete(node, op)
         self.values[op.results[0]] = node
         self.nodes.append(node)
+
+    def folded_alone(self, kind: str, x: Node) -> Node:
+        """The fold of one value: itself, but a sum begins at 0.0, which makes 0.0 of -0.0."""
+        if kind != "sum" or not x.dtype.is_floating_point:
+            return x
+        zero = Node("constant", x.dtype, attributes={"value": 0.0}, depth=x.depth)
+        total = Node("add", x.dtype, (x, zero), dims=x.dims, depth=x.depth, cls=OPS["add"])
+        self.nodes += [zero, total]
+        return total
 
     def complete(self, node: Node, op: Any) -> None:
         if node.kind == "constant":

@@ -6,6 +6,7 @@ import json
 import logging
 import os
 import sys
+import traceback
 import warnings
 from collections import Counter
 from functools import partial
@@ -42,7 +43,11 @@ def main() -> None:
     for line in sys.stdin:
         seed = int(line)
         with contextlib.redirect_stdout(sys.stderr):
-            text = random_program(seed, options.kinds)
+            try:
+                text = random_program(seed, options.kinds)
+            except Exception:
+                traceback.print_exc()
+                text = "raise NameError"
             verdict = judge(text)
             if verdict.kind == "bug":
                 seen[verdict.signature] += 1

@@ -20,7 +20,7 @@ GLOBALS = {"torch": torch, "F": F, "math": math, "tensor": tensors.tensor, "inde
 GLOBALS |= {"permutation": tensors.permutation}
 
 # A tensor made in a line, which becomes an argument or a global: Dynamo does not trace how it is made.
-MADE = re.compile(r"\b(?:tensor|index|permutation)\((?:[^()]|\([^()]*\))*\)")
+MADE = re.compile(r"(?<![.\w])(?:tensor|index|permutation)\((?:[^()]|\([^()]*\))*\)")
 
 words = str.split
 Kind = Callable[["Writer"], Any]
