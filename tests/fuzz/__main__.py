@@ -43,13 +43,15 @@ def main() -> int:
     arguments = ["--device", options.device, "--kinds", options.kinds, "--shrink", str(options.shrink)]
     results: Counter = Counter()
     findings: list[workers.Finding] = []
-    for seed, outcome in workers.run(seeds, options.workers, end, arguments):
+    for seed, outcome in workers.Pool(seeds, end, arguments).outcomes(options.workers):
         if isinstance(outcome, workers.Finding):
             results["bugs"] += 1
             findings.append(outcome)
             _show(outcome, options.out)
         else:
             results[outcome] += 1
+            if " of " in outcome or outcome == "invalid":
+                print(f"# seed {seed}: {outcome}", flush=True)
         if results.total() % 500 == 0:
             print(f"[{time.monotonic() - started:.0f} s, seed {seed}] {workers.counts(results)}", flush=True)
     seconds = time.monotonic() - started

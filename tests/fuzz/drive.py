@@ -51,7 +51,7 @@ class Calls:
         for k in range(self.count):
             env: dict[str, Any] = {}
             exec("\n".join(self.arguments(k)), GLOBALS, env)
-            environments.append({name: env[name] for name in self.parameters})
+            environments.append({**GLOBALS, **{name: env[name] for name in self.parameters}})
         return environments
 
     def arguments(self, k: int) -> list[str]:

@@ -5,6 +5,7 @@ import itertools
 import os
 import tempfile
 import warnings
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import ModuleType
@@ -37,17 +38,19 @@ class Verdict:
         return f"{first.kind} {words[:80]}".strip()
 
 
-def judge(text: str, backend: str = "mlirc") -> Verdict:
-    """Runs a program (program.py says what its text defines) in eager and compiled."""
+def judge(text: str, backend: str = "mlirc", phase: Callable[[str], None] = lambda name: None) -> Verdict:
+    """Runs a program (program.py says what its text defines) in eager and compiled. `phase` hears what comes next."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        return _judge(load(text), backend)
+        phase("eager")
+        return _judge(load(text), backend, phase)
 
 
-def _judge(program: ModuleType, backend: str) -> Verdict:
+def _judge(program: ModuleType, backend: str, phase: Callable[[str], None]) -> Verdict:
     expected = run(program, None)
     if isinstance(expected.error, NameError | SyntaxError | ImportError | UnboundLocalError):
         return Verdict("invalid", [Difference(0, "", "invalid", describe(expected.error))])
+    phase("compiled")
     found = run(program, backend, {"fallback": "error"} if backend == "mlirc" else None)
     wrong = differences(expected, found)
     if not wrong:
@@ -59,10 +62,14 @@ def _judge(program: ModuleType, backend: str) -> Verdict:
         wrong = differences(expected, found)
         if not wrong:
             return Verdict(kind, first)
+    if "does not currently support double backward" in describe(found.error):
+        return Verdict("limit", wrong)
+    phase("eager")
     noisy = [run(program, None, noise=seed) for seed in range(NOISY_RUNS)]
     wrong = differences(expected, found, noisy)
     if not wrong:
         return Verdict(kind)
+    phase("aot_eager")
     plain = run(program, "aot_eager")
     limits = differences(expected, plain, noisy)
     if plain.error is not None and describe(plain.error) == describe(found.error):

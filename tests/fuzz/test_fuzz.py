@@ -1,12 +1,15 @@
 """The fuzzer itself: what it notices, that it repeats itself, and that programs it found once stay right."""
 
 import ast
+import subprocess
+import sys
+import time
 from pathlib import Path
 
 import pytest
 import torch
 
-from tests.fuzz import calls, judge, tensors
+from tests.fuzz import calls, judge, tensors, workers
 from tests.fuzz.program import random_program
 from tests.fuzz.shrink import shrink
 
@@ -118,3 +121,29 @@ def test_a_call_in_a_thread_raises_what_the_call_raises():
 def test_special_values_are_there():
     x = tensors.tensor((400,), torch.float32, 1, "special")
     assert x.isnan().any() and x.isinf().any() and ((x == 0) & x.signbit()).any()
+
+
+def test_a_worker_that_dies_is_told_apart(monkeypatch, tmp_path):
+    """While a program is written or runs in eager it is PyTorch's crash, in compiled code a finding; others go on."""
+    script = tmp_path / "fake.py"
+    script.write_text(
+        "import json, os, sys\n"
+        "for line in sys.stdin:\n"
+        "    phase = ['written', 'eager', 'compiled', ''][int(line) % 4]\n"
+        "    if phase:\n"
+        "        print(json.dumps({'phase': phase, 'program': 'text'}), flush=True)\n"
+        "        os.abort()\n"
+        "    print(json.dumps({'phase': 'eager'}) + '\\n' + json.dumps({'kind': 'right'}), flush=True)\n"
+    )
+    popen = subprocess.Popen
+    monkeypatch.setattr(
+        workers.subprocess, "Popen", lambda command, **options: popen([sys.executable, str(script)], **options)
+    )
+    outcomes = dict(workers.Pool(iter(range(12)), time.monotonic() + 60, []).outcomes(3))
+    assert len(outcomes) == 12
+    assert {k: (o if isinstance(o, str) else o.kind) for k, o in outcomes.items() if k < 4} == {
+        0: "crash of PyTorch",
+        1: "crash of PyTorch",
+        2: "crash (SIGABRT)",
+        3: "right",
+    }

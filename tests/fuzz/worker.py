@@ -39,19 +39,28 @@ def main() -> None:
         limit_memory()
     logging.disable(logging.CRITICAL)
     warnings.simplefilter("ignore")
+
+    def say(answer: dict) -> None:
+        answers.write(json.dumps(answer) + "\n")
+        answers.flush()
+
     seen: Counter = Counter()
     for line in sys.stdin:
         seed = int(line)
         with contextlib.redirect_stdout(sys.stderr):
+            say({"phase": "written"})
             try:
                 text = random_program(seed, options.kinds)
             except Exception:
                 traceback.print_exc()
-                text = "raise NameError"
-            verdict = judge(text)
+                say({"kind": "invalid"})
+                continue
+            say({"phase": "judged", "program": text})
+            verdict = judge(text, phase=lambda name: say({"phase": name}))
             if verdict.kind == "bug":
                 seen[verdict.signature] += 1
                 small = text
+                say({"phase": "shrunk"})
                 if options.shrink and seen[verdict.signature] <= SHRUNK:
                     small = shrink(text, partial(_same, judge, verdict), options.shrink)
                 last = verdict if small == text else judge(small)
@@ -59,8 +68,7 @@ def main() -> None:
                 answer = Finding(seed, verdict.kind, verdict.signature, small, differences[:6], text).__dict__
             else:
                 answer = {"kind": verdict.kind}
-        answers.write(json.dumps(answer) + "\n")
-        answers.flush()
+        say(answer)
 
 
 def _same(judge, verdict, text: str) -> bool:

@@ -1,5 +1,6 @@
 """Worker processes: each judges programs of a range of seeds; one that crashes or hangs is a finding, too."""
 
+import contextlib
 import json
 import os
 import resource
@@ -15,6 +16,7 @@ from pathlib import Path
 
 LIMIT = 180.0  # seconds for one program and its shrinking
 RECYCLED = 400  # programs, after which a worker makes room for a new process
+START = 0.2  # seconds between the starts of two workers
 MEMORY = 12 << 30  # bytes of address space
 
 
@@ -38,90 +40,105 @@ class Worker:
     seed: int | None = None
     since: float = field(default_factory=time.monotonic)
     done: int = 0
+    phase: str = ""
+    text: str = ""
+    rest: bytes = b""  # of a line that is not whole
 
 
-def run(seeds: Iterator[int], workers: int, end: float, arguments: list[str]) -> Iterator[tuple[int, Finding | str]]:
-    """(seed, its verdict's kind or a finding) for each seed, until the time `end`."""
-    selector, alive = selectors.DefaultSelector(), []
-    for _ in range(workers):
-        _start(selector, alive, arguments)
-    for worker in list(alive):
-        _give(worker, seeds, end)
-    while alive:
-        for key, _ in selector.select(timeout=1.0):
-            worker: Worker = key.data
-            line = key.fileobj.readline()  # type: ignore[union-attr]
-            seed = worker.seed
-            if not line:
-                yield from _ended(worker, selector, alive, seeds, end, arguments)
-                continue
-            answer = json.loads(line)
-            worker.done += 1
-            worker.seed = None
-            assert seed is not None
-            yield seed, Finding(**answer) if "text" in answer else answer["kind"]
-            if worker.done >= RECYCLED:
-                _stop(worker, selector, alive)
-                fresh = _start(selector, alive, arguments)
-                _give(fresh, seeds, end)
+@dataclass
+class Pool:
+    """Processes that judge programs until the time `end`, or until there are no seeds."""
+
+    seeds: Iterator[int]
+    end: float
+    arguments: list[str]
+    alive: list[Worker] = field(default_factory=list)
+    selector: selectors.BaseSelector = field(default_factory=selectors.DefaultSelector)
+
+    def outcomes(self, workers: int) -> Iterator[tuple[int, Finding | str]]:
+        """(seed, its verdict's kind or a finding) for each seed."""
+        while workers or self.alive:
+            if workers:  # one after another: all at once would read the same files at the same time
+                workers -= 1
+                self.start()
+            for key, _ in self.selector.select(timeout=START if workers else 1.0):
+                yield from self.hear(key.data)
+            for worker in self.alive:
+                if worker.seed is not None and time.monotonic() - worker.since > LIMIT:
+                    worker.process.kill()
+
+    def hear(self, worker: Worker) -> Iterator[tuple[int, Finding | str]]:
+        """What a worker has written: whole lines, or its end."""
+        data = os.read(worker.process.stdout.fileno(), 1 << 16)  # type: ignore[union-attr]
+        if not data:
+            yield from self.ended(worker)
+            return
+        worker.since = time.monotonic()
+        *lines, worker.rest = (worker.rest + data).split(b"\n")
+        for answer in map(json.loads, lines):
+            if "phase" in answer:
+                worker.phase, worker.text = answer["phase"], answer.get("program", worker.text)
             else:
-                _give(worker, seeds, end)
-        for worker in list(alive):
-            if worker.seed is not None and time.monotonic() - worker.since > LIMIT:
-                worker.process.kill()
-        for worker in [w for w in alive if w.seed is None]:
-            _stop(worker, selector, alive)
+                yield from self.answered(worker, answer)
 
+    def answered(self, worker: Worker, answer: dict) -> Iterator[tuple[int, Finding | str]]:
+        """A verdict."""
+        seed, worker.seed = worker.seed, None
+        worker.done += 1
+        assert seed is not None
+        yield seed, Finding(**answer) if "text" in answer else answer["kind"]
+        if worker.done >= RECYCLED:
+            self.stop(worker)
+            self.start()
+        else:
+            self.give(worker)
 
-def _ended(worker, selector, alive, seeds, end, arguments) -> Iterator[tuple[int, Finding | str]]:
-    """A worker died with a program: that is a finding. Another takes over."""
-    selector.unregister(worker.process.stdout)
-    alive.remove(worker)
-    status = worker.process.wait()
-    if worker.seed is None:
-        return
-    hung = time.monotonic() - worker.since > LIMIT
-    kind = "hang" if hung else f"crash ({signal.Signals(-status).name if status < 0 else status})"
-    from tests.fuzz.program import random_program
+    def ended(self, worker: Worker) -> Iterator[tuple[int, Finding | str]]:
+        """A worker died with a program: a finding, if it was compiled code that ran. Another takes over."""
+        self.selector.unregister(worker.process.stdout)  # type: ignore[arg-type]
+        self.alive.remove(worker)
+        status = worker.process.wait()
+        if worker.seed is None:
+            return
+        hung = time.monotonic() - worker.since > LIMIT
+        how = "hang" if hung else f"crash ({signal.Signals(-status).name if status < 0 else status})"
+        if worker.phase == "compiled":
+            yield worker.seed, Finding(worker.seed, how, how, worker.text)
+        else:
+            yield worker.seed, f"{how.split()[0]} of {'PyTorch' if worker.phase != 'shrunk' else 'shrinking'}"
+        self.start()
 
-    yield worker.seed, Finding(worker.seed, kind, kind, random_program(worker.seed, _only(arguments)))
-    _give(_start(selector, alive, arguments), seeds, end)
+    def start(self) -> None:
+        if time.monotonic() > self.end:
+            return
+        command = [sys.executable, "-X", "faulthandler", "-m", "tests.fuzz.worker", *self.arguments]
+        root = Path(__file__).parents[2]
+        process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, cwd=root)
+        worker = Worker(process)
+        self.alive.append(worker)
+        self.selector.register(process.stdout, selectors.EVENT_READ, worker)  # type: ignore[arg-type]
+        self.give(worker)
 
-
-def _only(arguments: list[str]) -> str:
-    return arguments[arguments.index("--kinds") + 1] if "--kinds" in arguments else ""
-
-
-def _start(selector: selectors.BaseSelector, alive: list[Worker], arguments: list[str]) -> Worker:
-    command = [sys.executable, "-X", "faulthandler", "-m", "tests.fuzz.worker", *arguments]
-    process = subprocess.Popen(
-        command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, cwd=Path(__file__).parents[2]
-    )
-    worker = Worker(process)
-    alive.append(worker)
-    selector.register(process.stdout, selectors.EVENT_READ, worker)  # type: ignore[arg-type]
-    return worker
-
-
-def _give(worker: Worker, seeds: Iterator[int], end: float) -> None:
-    worker.seed = None if time.monotonic() > end else next(seeds, None)
-    worker.since = time.monotonic()
-    if worker.seed is not None:
-        try:
-            worker.process.stdin.write(f"{worker.seed}\n")  # type: ignore[union-attr]
+    def give(self, worker: Worker) -> None:
+        """The next seed; a worker that gets none ends."""
+        worker.seed = None if time.monotonic() > self.end else next(self.seeds, None)
+        worker.since, worker.phase, worker.text = time.monotonic(), "written", ""
+        if worker.seed is None:
+            self.stop(worker)
+            return
+        with contextlib.suppress(BrokenPipeError):  # it has ended: its output says so
+            worker.process.stdin.write(b"%d\n" % worker.seed)  # type: ignore[union-attr]
             worker.process.stdin.flush()  # type: ignore[union-attr]
-        except BrokenPipeError:
-            pass  # it has ended: its output says so
 
-
-def _stop(worker: Worker, selector: selectors.BaseSelector, alive: list[Worker]) -> None:
-    selector.unregister(worker.process.stdout)  # type: ignore[arg-type]
-    alive.remove(worker)
-    worker.process.stdin.close()  # type: ignore[union-attr]
-    try:
-        worker.process.wait(30)
-    except subprocess.TimeoutExpired:
-        worker.process.kill()
+    def stop(self, worker: Worker) -> None:
+        self.selector.unregister(worker.process.stdout)  # type: ignore[arg-type]
+        self.alive.remove(worker)
+        with contextlib.suppress(BrokenPipeError):
+            worker.process.stdin.close()  # type: ignore[union-attr]
+        try:
+            worker.process.wait(30)
+        except subprocess.TimeoutExpired:
+            worker.process.kill()
 
 
 def limit_memory() -> None:

@@ -64,7 +64,7 @@ class Writer:
         return self.rng.choice(fitting)
 
     def value(self, name: str) -> Any:
-        return eval(name, GLOBALS, self.envs[0])
+        return eval(name, self.envs[0])
 
     def size(self, low: int = 1, high: int = 6) -> str:
         """A size, as text: a number, an integer argument, or a size of a tensor."""
@@ -111,7 +111,7 @@ class Writer:
         text = self.hoisted(text)
         for env in self.envs:
             try:
-                value = eval(text, GLOBALS, env)
+                value = eval(text, env)
             except Exception:
                 raise NoLine from None
             if isinstance(value, torch.Tensor) and (value.numel() > LARGEST or value.dim() > 6):
@@ -139,7 +139,7 @@ class Writer:
         text = self.hoisted(text)
         for env in self.envs:
             try:
-                exec(text, GLOBALS, env)
+                exec(text, env)
             except Exception:
                 raise NoLine from None
             if any(isinstance(env[n], torch.Tensor) and env[n].numel() > LARGEST for n in new):

@@ -82,7 +82,7 @@ def division(w: Writer) -> None:
     y = w.tensor(is_real)
     if w.chance(0.5):
         number = w.number()
-        if w.value(number) == 0 or any(eval(number, {}, env) == 0 for env in w.envs):
+        if w.value(number) == 0 or any(eval(number, env) == 0 for env in w.envs):
             raise NoLine
         y = number
     elif not is_float(w.value(y)):
@@ -174,7 +174,7 @@ def cast(w: Writer) -> None:
 def _in_range(w: Writer, x: str, dtype: torch.dtype) -> bool:
     limits = torch.iinfo(dtype)
     for env in w.envs:
-        value = eval(x, {}, env)
+        value = eval(x, env)
         if value.is_complex():
             value = value.real
         wide = value.double()

@@ -117,7 +117,7 @@ def padded(w: Writer) -> None:
     count = w.rng.randint(1, min(w.value(x).dim(), 3))
     amounts = [w.choice("0", "1", "2", "-1", w.integer()) for _ in range(2 * count)]
     for amount in amounts:
-        if any(abs(eval(amount, {}, env)) > 5 for env in w.envs):
+        if any(abs(eval(amount, env)) > 5 for env in w.envs):
             raise NoLine
     value = f", value={w.number()}" if mode == "constant" and w.chance(0.5) else ""
     w.emit(f"F.pad({x}, ({', '.join(amounts)}), mode={mode!r}{value})")

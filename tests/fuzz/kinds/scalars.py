@@ -21,7 +21,7 @@ def _safe(w: Writer, text: str) -> str:
     """A number that fits in 64 bits in every call (exclusions.py)."""
     for env in w.envs:
         try:
-            value = eval(text, {"math": __import__("math"), "torch": __import__("torch")}, env)
+            value = eval(text, env)
         except Exception:
             raise NoLine from None
         if isinstance(value, complex) or abs(value) >= 1 << 62:
