@@ -6,6 +6,7 @@ from typing import Any
 import torch
 from torch._C import _is_alias_of as is_alias_of  # pyright: ignore[reportAttributeAccessIssue]
 
+from mlirc.codegen.user_errors import of_the_user
 from mlirc.dialects import aten_arguments, symbols
 from mlirc.dialects.symbols import Expr, Int
 from mlirc.dialects.tensor_info import TensorInfo
@@ -57,6 +58,7 @@ class AtenCall:
             made = self.function(*args, **kwargs)
         except Exception as error:
             error.add_note(f"in {self.op}, called by a compiled graph{self.location and ' from ' + self.location}")
+            of_the_user(error)
             raise
         plain = self.single and as_promised(made, self.single)
         if plain and (self.aliases[0] != -1 or not keeps_one_of(made, operands)):

@@ -26,6 +26,7 @@ from mlirc.codegen.cublas import Plans
 from mlirc.codegen.host_parts import CONVOLUTIONS, FAILURE_WORDS, FAILURES, PRODUCTS, Call, HostProgram, Site
 from mlirc.codegen.llvm import Code
 from mlirc.codegen.shared_kernels import Kernel
+from mlirc.codegen.user_errors import of_the_user
 
 if TYPE_CHECKING:  # loading a graph for a CPU needs nothing of Triton's
     from mlirc.codegen.cuda_kernels import GpuKernel
@@ -102,14 +103,15 @@ class Failure:
     def __call__(self, number: int, index: int, size: int) -> None:
         site = self.sites[number]
         if site.message:
-            raise IndexError(site.message.replace("{index}", str(index)).replace("{size}", str(size)))
+            raise of_the_user(IndexError(site.message.replace("{index}", str(index)).replace("{size}", str(size))))
         if site.op == "the inputs" and index == -1:
             raise TypeError(f"this compiled graph takes a list of {self.inputs} inputs")
         if index == -2:
             raise RuntimeError(f"{site.op} gave a tensor of other sizes or dtype than its meta function promised")
         if (cuda := cuda_runtime.error_number(index)) is not None:
             reason = cuda_driver.error_text(cuda)
-            raise RuntimeError(f"CUDA: {reason} (in {site.op}{site.location and ', from ' + site.location})")
+            place = f"{site.op}{site.location and ', from ' + site.location}"
+            raise of_the_user(RuntimeError(f"CUDA: {reason} (in {place})"))
         reason = shim.last_error() or "PyTorch's C shim wrote the reason to stderr"
         origin = f" from {site.location}" if site.location else ""
         raise RuntimeError(f"{reason}\n(in {site.op}, called by a compiled graph{origin})")

@@ -14,7 +14,7 @@ from torch._subclasses.fake_tensor import FakeTensor
 from torch.fx import Graph, GraphModule, Node
 from torch.fx._lazy_graph_module import _LazyGraphModule
 
-from mlirc.frontend import recomputation, smaller_saves
+from mlirc.frontend import fallback, recomputation, smaller_saves
 
 aten = torch.ops.aten
 Compile = Callable[[GraphModule, Sequence[Any], tuple[int, ...]], Callable[[list], list]]
@@ -48,14 +48,31 @@ def compile_backward(gm: GraphModule, inputs: Sequence[Any], compile_fx: Compile
 
     compile_fx   compiles a graph for inputs like `inputs`, of which these gradients are absent
     """
-    positions = gradients(gm)
+    positions = fallback.optional(gradients, gm) or []
     if len(positions) < 2:
         return compile_fx(gm, inputs, ())
 
     def make(absent: tuple[int, ...]) -> Callable[[list], list]:
-        return compile_fx(without(gm, absent), [x for k, x in enumerate(inputs) if k not in absent], absent)
+        part = fallback.optional(without, gm, absent)
+        if part is None:
+            return with_zeros(gm, absent, compile_fx(gm, inputs, ()))
+        return compile_fx(part, [x for k, x in enumerate(inputs) if k not in absent], absent)
 
     return by_absence(positions, make)
+
+
+def with_zeros(gm: GraphModule, absent: tuple[int, ...], run: Callable[[list], list]) -> Callable[[list], list]:
+    """The whole graph, given zeros for what is absent."""
+    values = [gm.graph.find_nodes(op="placeholder")[k].meta["val"] for k in absent]
+    kinds = [(tuple(value.shape), value.dtype, value.device) for value in values]
+
+    def call(args: list) -> list:
+        for k, (shape, dtype, device) in zip(absent, kinds, strict=True):
+            args.insert(k, torch.zeros(shape, dtype=dtype, device=device))
+        return run(args)
+
+    call._boxed_call = True  # type: ignore[attr-defined]
+    return call
 
 
 def by_absence(
@@ -132,14 +149,18 @@ def leave_absent(compiled: Callable) -> Callable:
     @functools.wraps(compiled)
     def run(*args: Any) -> Any:
         results = compiled(*args)
-        for x in results:
-            node: Any = x.grad_fn if isinstance(x, torch.Tensor) else None
-            if node is not None and takes_none(getattr(type(node), "_forward_cls", None)):
-                node.materialize_grads = False
-                break
+        fallback.optional(tell_node, results)
         return results
 
     return run
+
+
+def tell_node(results: Sequence[Any]) -> None:
+    for x in results:
+        node: Any = x.grad_fn if isinstance(x, torch.Tensor) else None
+        if node is not None and takes_none(getattr(type(node), "_forward_cls", None)):
+            node.materialize_grads = False
+            break
 
 
 def takes_none(function: Any) -> bool:

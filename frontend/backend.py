@@ -1,5 +1,6 @@
 """The backend that `torch.compile(model, backend="mlirc")` finds through the entry point group torch_dynamo_backends."""
 
+import logging
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -9,12 +10,12 @@ import torch
 from torch._functorch import config as functorch_config
 from torch._functorch._aot_autograd.utils import make_boxed_func
 from torch._subclasses.fake_tensor import unset_fake_temporarily
-from torch.fx import GraphModule
+from torch.fx import Graph, GraphModule, Node
 
 from mlirc.codegen import cuda_prefetch, native_runtime, parameter_pages
-from mlirc.frontend import graph_cache
+from mlirc.frontend import fallback, graph_cache, statistics
 from mlirc.frontend.absent_gradients import compile_backward, leave_absent, partition
-from mlirc.frontend.attention_masks import drop_known_masks
+from mlirc.frontend.attention_masks import SDPA, drop_known_masks
 from mlirc.frontend.compile import compile_graph
 from mlirc.frontend.kept_trace import KeptTrace
 from mlirc.frontend.options import Options, read_options
@@ -24,6 +25,8 @@ from mlirc.frontend.saved_layouts import save_channels_last, take_as_saved
 from mlirc.frontend.shared_heads import share_heads
 from mlirc.frontend.traced import traced
 from mlirc.lowering import pipelines
+
+log = logging.getLogger("mlirc")
 
 
 def mlirc(
@@ -35,20 +38,31 @@ def mlirc(
 ) -> Callable:
     """Compile one graph of TorchDynamo's, for inference and training.
 
-    options: see frontend/options.py. Raises OptionError for an unknown option before anything is traced.
+    options: see frontend/options.py. Raises OptionError for an unknown option before anything is traced; what fails of ours
+    sends the graph to eager (fallback.py).
     """
-    chosen = read_options(options, mode)
-    native_runtime.prefetch()
-    cuda_prefetch.prefetch(example_inputs)
+    chosen = Options()
+    try:
+        chosen = read_options(options, mode)
+        return compiled(gm, example_inputs, chosen)
+    except fallback.PASSES_THROUGH:
+        raise
+    except Exception as error:
+        return fallback.whole(gm, example_inputs, chosen, error)
+
+
+def compiled(gm: GraphModule, example_inputs: Sequence[Any], chosen: Options) -> Callable:
+    fallback.optional(native_runtime.prefetch)
+    fallback.optional(cuda_prefetch.prefetch, example_inputs)
     trace = KeptTrace(gm, example_inputs, chosen)
     compilers = Compilers(chosen, trace)
-    compiled = trace.load(gm, compilers)
-    if compiled is None:
-        compiled = compilers.trace(gm, example_inputs)
+    run = trace.load(gm, compilers)
+    if run is None:
+        run = compilers.trace(gm, example_inputs)
         trace.finish()
-    parameter_pages.gather(example_inputs)
+    fallback.optional(parameter_pages.gather, example_inputs)
     # without gradients there is no node to tell, and a tiny graph would feel the call
-    return leave_absent(compiled) if torch.is_grad_enabled() else compiled
+    return leave_absent(run) if torch.is_grad_enabled() else run
 
 
 @dataclass(frozen=True)
@@ -59,8 +73,7 @@ class Compilers:
     noted: KeptTrace
 
     def trace(self, gm: GraphModule, inputs: Sequence[Any]) -> Callable:
-        drop_known_masks(gm, self.options.cache)
-        share_heads(gm)
+        simplify_attention(gm, self.options)
         return traced(
             gm,
             inputs,
@@ -77,7 +90,12 @@ class Compilers:
     def graph(self, kind: str, gm: GraphModule, inputs: Sequence[Any], absent: tuple[int, ...] = ()) -> Callable:
         # under AOTAutograd's mode each small tensor that a pass computes with would be a fake one
         with unset_fake_temporarily():
-            adapt(kind, gm, inputs)
+            try:
+                adapt(kind, gm, inputs)
+            except Exception as error:
+                if kind != "backward" or self.options.fallback == "error":
+                    raise  # the whole graph of Dynamo's goes to eager
+                return as_traced(gm, error)
             run = compile_graph(gm, kind, self.options)
             self.noted.note(kind, gm, run, absent)
             return run
@@ -100,11 +118,35 @@ class Compilers:
             found.append((graph, given))
             return make_boxed_func(graph.forward)
 
-        drop_known_masks(gm, self.options.cache)
-        share_heads(gm)
+        simplify_attention(gm, self.options)
         with functorch_config.patch(force_non_lazy_backward_lowering=True):
             traced(gm, inputs, fw_compiler=forward, bw_compiler=backward, inference_compiler=forward, **how_to_trace())
         return found[0]
+
+
+def simplify_attention(gm: GraphModule, options: Options) -> None:
+    """Rewrites a graph of Dynamo's. A failure leaves it as it was."""
+    if not gm.graph.find_nodes(op="call_function", target=SDPA):
+        return
+    before = copied(gm.graph)
+    try:
+        drop_known_masks(gm, options.cache)
+        share_heads(gm)
+    except Exception as error:
+        gm.graph = before
+        if options.fallback == "error":
+            raise
+        log.warning("mlirc: attention is traced as it is written: %s", fallback.reason(error))
+
+
+def copied(graph: Graph) -> Graph:
+    """A copy of a graph of Dynamo's, with what Dynamo knows of where inputs come from."""
+    copies: dict[Node, Node] = {}
+    made = Graph()
+    made.output(made.graph_copy(graph, copies))
+    for node, copy in copies.items():
+        copy.__dict__ |= {name: value for name, value in vars(node).items() if name not in vars(copy)}
+    return made
 
 
 def how_to_trace() -> dict[str, Any]:
@@ -113,6 +155,25 @@ def how_to_trace() -> dict[str, Any]:
         "decompositions": decompositions() if torch.is_grad_enabled() else {},
         "keep_inference_input_mutations": True,
     }
+
+
+def as_traced(gm: GraphModule, error: Exception) -> Callable:
+    """A backward graph in eager, for inputs in any strides."""
+    statistics.record(statistics.GraphReport("backward", fallback=fallback.tell("backward", error)))
+    values = [node.meta.get("val") for node in gm.graph.find_nodes(op="placeholder")]
+    orders = [value.stride() if isinstance(value, torch.Tensor) else None for value in values]
+    static = [s if s is not None and all(isinstance(n, int) for n in s) else None for s in orders]
+    forward = make_boxed_func(gm.forward)
+
+    def run(args: list) -> list:
+        for k, strides in enumerate(static):
+            x = args[k]
+            if strides is not None and isinstance(x, torch.Tensor) and x.stride() != strides:
+                args[k] = torch.empty_strided(x.shape, strides, dtype=x.dtype, device=x.device).copy_(x)
+        return forward(args)
+
+    run._boxed_call = True  # type: ignore[attr-defined]
+    return run
 
 
 def adapt(kind: str, gm: GraphModule, inputs: Sequence[Any]) -> None:

@@ -3,10 +3,7 @@
 What the disk cache has is loaded without MLIR: what needs it is imported where it is needed.
 """
 
-import logging
-import threading
 import time
-import warnings
 from collections.abc import Callable
 from dataclasses import replace
 
@@ -16,8 +13,9 @@ from torch.fx import GraphModule
 from torch.utils._pytree import tree_leaves
 
 from mlirc.codegen.cache_folder import CacheFolder
-from mlirc.frontend import graph_cache, statistics
-from mlirc.frontend.errors import CompilationError, DeviceError, UnsupportedGraph
+from mlirc.frontend import fallback, graph_cache, statistics
+from mlirc.frontend.errors import DeviceError
+from mlirc.frontend.first_run import Effects, effects_of, first_run
 from mlirc.frontend.graph_text import constants
 from mlirc.frontend.older_torch import static_inputs
 from mlirc.frontend.options import CUDA_GRAPH_MODES, WITHOUT_CUDA_GRAPHS, Options
@@ -25,21 +23,20 @@ from mlirc.frontend.pending import Pending
 from mlirc.frontend.sizes import depends_on_data
 from mlirc.lowering import pipelines
 
-log = logging.getLogger("mlirc")
-
 
 def compile_graph(gm: GraphModule, kind: str, options: Options) -> Callable[[list], list]:
     """Compile a functional ATen graph ("inference", "forward" or "backward") to a boxed callable.
 
-    With options.fallback == "eager", a graph that cannot be compiled runs in eager, counted and logged; a failure that is
-    a bug of mlirc warns as well and leaves a file that reproduces it. One whose sizes depend on data is compiled in pieces.
+    With options.fallback == "eager", a graph that cannot be compiled, or fails when it is first run, runs in eager, counted
+    and logged; a failure that is a bug of mlirc warns as well and leaves a file that reproduces it. One whose sizes depend
+    on data is compiled in pieces.
     """
     report = statistics.GraphReport(kind)
-    if not depends_on_data(gm):
-        return _compile_whole(gm, kind, options, parameter_positions(kind), report)
     try:
+        if not depends_on_data(gm):
+            return _compile_whole(gm, kind, options, parameter_positions(kind), report)
         return _compile_pieces(gm, kind, options, report)
-    except UnsupportedGraph as error:
+    except Exception as error:
         run = _instead(gm, kind, options, report, error)
         statistics.record(report)
         return run
@@ -48,7 +45,7 @@ def compile_graph(gm: GraphModule, kind: str, options: Options) -> Callable[[lis
 def _compile_pieces(
     gm: GraphModule, kind: str, options: Options, report: statistics.GraphReport
 ) -> Callable[[list], list]:
-    """A graph whose sizes depend on data. Raises UnsupportedGraph."""
+    """A graph whose sizes depend on data. Raises what stands in the way: UnsupportedGraph, or a bug."""
     from mlirc.frontend import piecewise
 
     def compile_piece(piece: GraphModule, number: int, parameters: list[int]) -> Callable[[list], list]:
@@ -69,15 +66,29 @@ def _compile_whole(
     """A graph whose sizes are known when it is called; a piece of a larger one, where `report.piece` is not None."""
     try:
         run = _compile(gm, kind, options, parameters, report)
-    except (CompilationError, UnsupportedGraph) as error:
+    except Exception as error:
         run = _instead(gm, kind, options, report, error)
     statistics.record(report)
     run.report = report  # type: ignore[attr-defined]  # for kept_trace.py
     return run
 
 
-def load_graph(folder: CacheFolder, key: str, kind: str, arguments: int, freeze: bool) -> Callable[[list], list] | None:
-    """As compile_graph, of a graph on a CPU that has this key in the disk cache, if it is there; `arguments` are its placeholders."""
+def load_graph(
+    folder: CacheFolder,
+    key: str,
+    kind: str,
+    arguments: int,
+    freeze: bool,
+    effects: Effects,
+    instead: Callable[[Exception], Callable[[list], list]],
+) -> Callable[[list], list] | None:
+    """As compile_graph, of a graph on a CPU that has this key in the disk cache, if it is there.
+
+    arguments  how many placeholders it has
+    freeze     the option of that name
+    effects    what running it changes
+    instead    what runs in its place if its first run fails
+    """
     start = time.perf_counter()
     report = statistics.GraphReport(kind)
     compiled = graph_cache.load(graph_cache.Place(folder, key), report, freeze)
@@ -85,26 +96,24 @@ def load_graph(folder: CacheFolder, key: str, kind: str, arguments: int, freeze:
         return None
     report.seconds["cache"] = time.perf_counter() - start
     statistics.record(report)
-    run = wrap(compiled, arguments, [])
+
+    def failed(error: Exception) -> Callable[[list], list]:
+        report.fallback = fallback.tell(kind, error)
+        statistics.record_fallback(report)
+        return instead(error)
+
+    run = first_run(lambda: (wrap(compiled, arguments, []), effects), failed)
     run.report = report  # type: ignore[attr-defined]
     return run
 
 
 def _instead(
-    gm: GraphModule,
-    kind: str,
-    options: Options,
-    report: statistics.GraphReport,
-    error: CompilationError | UnsupportedGraph,
+    gm: GraphModule, kind: str, options: Options, report: statistics.GraphReport, error: Exception
 ) -> Callable[[list], list]:
-    """What runs in place of a graph that cannot be compiled. Raises `error` where nothing may."""
-    if options.fallback == "error":
+    """What runs in place of a graph that cannot be compiled. Raises `error` where nothing may, and wrong options."""
+    if options.fallback == "error" or isinstance(error, fallback.PASSES_THROUGH):
         raise error
-    report.fallback, report.key = str(error), ""
-    if isinstance(error, UnsupportedGraph):
-        log.info("%s graph runs in eager: %s", kind, error)
-    else:
-        warnings.warn(f"mlirc: this {kind} graph runs in eager, as it could not be compiled: {error}", stacklevel=3)
+    report.fallback, report.key = fallback.tell(kind, error), ""
     return _eager(gm)
 
 
@@ -170,45 +179,24 @@ def _compile(
         run = wrap(compiled, arguments, constants(gm))
         return cuda_graphs.recorded(run, facts, kind, report, compiled.program.failures) if records else run
 
-    if isinstance(compiled, Pending):
-        return _when_called(compiled, ready, gm, kind, options, report)
-    return ready(compiled)
+    made = compiled
 
-
-def _when_called(
-    pending: Pending,
-    ready: Callable[[graph_cache.Compiled], Callable[[list], list]],
-    gm: GraphModule,
-    kind: str,
-    options: Options,
-    report: statistics.GraphReport,
-) -> Callable[[list], list]:
-    """The callable of a graph whose code is still being made: the first call waits for it."""
-    lock = threading.Lock()
-    run: Callable[[list], list] | None = None
-
-    def finish() -> None:
-        nonlocal run, pending, ready, gm
-        with lock:
-            if run is not None:
-                return
-            start = time.perf_counter()
-            try:
-                made = ready(pending.result())
-            except CompilationError as error:
-                made = _instead(gm, kind, options, report, error)
-                statistics.record_fallback(report)
+    def loaded() -> tuple[Callable[[list], list], Effects]:
+        if not isinstance(made, Pending):
+            return ready(made), effects_of(gm, kind, made.program)
+        start = time.perf_counter()
+        try:
+            found = made.result()
+            return ready(found), effects_of(gm, kind, found.program)
+        finally:
             report.seconds["wait"] = time.perf_counter() - start
-            run = made
-            del pending, ready, gm
 
-    def call(args: list) -> list:
-        if run is None:
-            finish()
-        return run(args)  # type: ignore[misc]
+    def instead(error: Exception) -> Callable[[list], list]:
+        run = _instead(gm, kind, options, report, error)
+        statistics.record_fallback(report)
+        return run
 
-    call._boxed_call = True  # type: ignore[attr-defined]
-    return call
+    return first_run(loaded, instead)
 
 
 def wrap(compiled: graph_cache.Compiled, arguments: int, constants: list[torch.Tensor]) -> Callable[[list], list]:

@@ -6,7 +6,7 @@ from typing import Any
 
 import torch
 
-from mlirc.frontend.errors import OptionError
+from mlirc.frontend import fallback
 from mlirc.frontend.importer import Imported
 
 _numbers = itertools.count()
@@ -33,7 +33,7 @@ class Dump:
                 with open(os.path.join(folder, constants), "wb") as file:
                     torch.save(imported.constants, file)
         except OSError as error:
-            raise _cannot_write(folder, error) from error
+            self._give_up(error)
 
     def write(self, stage: str, rest: str) -> None:
         """The module as it is after `stage`. `rest` are the passes of the stages that follow."""
@@ -46,11 +46,12 @@ class Dump:
             with open(os.path.join(self.folder, name), "w") as file:
                 file.write(header + self.module.operation.get_asm(enable_debug_info=True))
         except OSError as error:
-            raise _cannot_write(self.folder, error) from error
+            self._give_up(error)
 
-
-def _cannot_write(folder: str, error: OSError) -> OptionError:
-    return OptionError(f"mlirc option 'dump' is {folder!r}, and no file can be written there: {error.strerror}")
+    def _give_up(self, error: OSError) -> None:
+        why = f"mlirc option 'dump' is {self.folder!r}, and no file can be written there: {error.strerror}"
+        self.folder = None
+        fallback.warn(why)
 
 
 def describe(x: Any) -> str:

@@ -18,6 +18,7 @@ import torch
 from torch._dynamo import disable
 from torch._functorch import config
 from torch._functorch._aot_autograd.schemas import PlainTensorMeta
+from torch._functorch._aot_autograd.utils import make_boxed_func
 from torch._guards import CompileContext, TracingContext, compile_context, tracing
 from torch.fx import GraphModule
 from torch.utils._python_dispatch import _disable_current_modes
@@ -26,9 +27,11 @@ from mlirc.codegen import environment
 from mlirc.codegen.cache_entry import UNREADABLE, Entry
 from mlirc.codegen.cache_folder import CacheFolder, folder
 from mlirc.codegen.environment import ChangedSources
-from mlirc.frontend import trace_metadata
+from mlirc.frontend import fallback, trace_metadata
 from mlirc.frontend.absent_gradients import by_absence, gradients, without
 from mlirc.frontend.compile import load_graph
+from mlirc.frontend.fallback import NotRun
+from mlirc.frontend.first_run import Effects
 from mlirc.frontend.foreign_sources import NoSource, foreign_sources
 from mlirc.frontend.graph_text import NoText, constants
 from mlirc.frontend.options import Options
@@ -70,6 +73,8 @@ class KeptTrace:
             self._find_place(gm, inputs, options)
         except (NoText, ChangedSources, NoSource) as reason:
             self.why = str(reason)
+        except Exception as error:
+            self._fail(error)
 
     def _find_place(self, gm: GraphModule, inputs: Sequence[Any], options: Options) -> None:
         found = folder()
@@ -103,6 +108,13 @@ class KeptTrace:
 
     def load(self, gm: GraphModule, compilers: Compilers) -> Callable | None:
         """The callable, if all that its first call needs is there."""
+        try:
+            return self._load(gm, compilers)
+        except Exception as error:
+            self._fail(error)
+            return None
+
+    def _load(self, gm: GraphModule, compilers: Compilers) -> Callable | None:
         if self.folder is None:
             return None
         start = time.perf_counter()
@@ -118,7 +130,9 @@ class KeptTrace:
         except UNREADABLE as error:
             self.folder.forget(KIND, self.key, f"it cannot be read: {type(error).__name__}: {error}")
             return None
-        forward = load_graph(self.folder, forward_key, "forward" if training else "inference", arguments, self.freeze)
+        effects = Effects(random=True, again=not metadata.mutated_inp_runtime_indices)
+        kind = "forward" if training else "inference"
+        forward = load_graph(self.folder, forward_key, kind, arguments, self.freeze, effects, not_run)
         if forward is None:
             return None
         self.data = self._written = data
@@ -126,14 +140,16 @@ class KeptTrace:
         if training:
             metadata.bw_donated_idxs = []  # nothing of ours overwrites what is saved: it may be used again
             backward = Backward(self, gm, compilers, places, positions, forward_key)
-        made = self._callable(forward, metadata, detach, backward)
+        made = self._callable(gm, forward, metadata, detach, backward)
         self.report = report = forward.report  # type: ignore[attr-defined]
         report.tracing = "hit"
         report.seconds["cache"] = time.perf_counter() - start
         return made
 
-    def _callable(self, forward: Callable, metadata: Any, detach: list[int], backward: "Backward | None") -> Callable:
-        """As torch makes it of an entry of AOTAutograd's cache."""
+    def _callable(
+        self, gm: GraphModule, forward: Callable, metadata: Any, detach: list[int], backward: "Backward | None"
+    ) -> Callable:
+        """As torch makes it of an entry of AOTAutograd's cache. Where the first run fails, Dynamo's graph runs in eager."""
         from torch._functorch._aot_autograd.aot_autograd_result import BundledAOTAutogradResult, BundledCompiledBackward
 
         result: Any = object.__new__(BundledAOTAutogradResult)
@@ -143,12 +159,25 @@ class KeptTrace:
         result.compiled_bw = None if backward is None else BundledCompiledBackward(None, [], 0)  # type: ignore[type-var]
         run = None if backward is None else disable(backward.run, reason="is compiled")
         compiled = result._apply_runtime_wrappers(forward, run, backward is not None, self.config)
-        return disable(lambda *args: compiled(list(args)), reason="is compiled")
+
+        def call(*args: Any) -> Any:
+            try:
+                return compiled(list(args))
+            except NotRun:
+                return gm(*args)
+
+        return disable(call, reason="is compiled")
 
     # ---- noted
 
     def note(self, kind: str, gm: GraphModule, run: Callable, absent: tuple[int, ...] = ()) -> None:
         """A graph that was compiled, while AOTAutograd is at it."""
+        try:
+            self._note(kind, gm, run, absent)
+        except Exception as error:
+            self._fail(error)
+
+    def _note(self, kind: str, gm: GraphModule, run: Callable, absent: tuple[int, ...]) -> None:
         report: GraphReport | None = getattr(run, "report", None)
         if kind != "backward":
             self.report = report
@@ -170,6 +199,12 @@ class KeptTrace:
 
     def note_backward(self, gm: GraphModule) -> None:
         """A backward graph, before it is compiled."""
+        try:
+            self._note_backward(gm)
+        except Exception as error:
+            self._fail(error)
+
+    def _note_backward(self, gm: GraphModule) -> None:
         known = self._metadata
         if self.folder is not None and known is not None:
             from torch._functorch._aot_autograd.graph_compile import _compute_indices_of_inps_to_detach
@@ -180,9 +215,12 @@ class KeptTrace:
 
     def finish(self) -> None:
         """AOTAutograd has traced the graph."""
-        if self.folder is not None and guards() != self._guards:
-            self._give_up("tracing added guards")
-        self._keep()
+        try:
+            if self.folder is not None and guards() != self._guards:
+                self._give_up("tracing added guards")
+            self._keep()
+        except Exception as error:
+            self._fail(error)
         if self.report is not None:
             self.report.tracing = f"off: {self.why}" if self.why else "miss"
 
@@ -207,6 +245,9 @@ class KeptTrace:
         if self.data != self._written:
             self._written = dict(self.data)
             self.folder.put(KIND, [self.key], Entry(self.data))
+
+    def _fail(self, error: Exception) -> None:
+        self._give_up(f"mlirc failed: {fallback.reason(error)}")
 
     def _give_up(self, why: str) -> None:
         self.folder, self.why = None, why
@@ -237,17 +278,24 @@ class Backward:
     def graph(self, absent: tuple[int, ...]) -> Callable:
         """What runs where these gradients are None."""
         folder, place = self.trace.folder, self.places.get(absent)
-        found = (
-            load_graph(folder, place[0], "backward", place[1], self.trace.freeze)
-            if place is not None and folder is not None
-            else None
-        )
-        if found is not None:
-            return found
+        if place is not None and folder is not None:
+            how = self.trace.freeze, Effects(), self.instead(absent)
+            found = fallback.optional(load_graph, folder, place[0], "backward", place[1], *how)
+            if found is not None:
+                return found
         gm, inputs = self.traced()
         given = [x for k, x in enumerate(inputs) if k not in absent]
         with self._state():
             return self.compilers.graph("backward", without(gm, absent), given, absent)
+
+    def instead(self, absent: tuple[int, ...]) -> Callable[[Exception], Callable]:
+        """What runs where the loaded graph's first run fails."""
+
+        def run(_: Exception) -> Callable:
+            gm, _ = self.traced()
+            return make_boxed_func(without(gm, absent).forward)
+
+        return run
 
     def traced(self) -> tuple[GraphModule, Sequence[Any]]:
         """The backward graph, and its inputs."""
@@ -271,6 +319,16 @@ class Backward:
             for kind, dtype in self.autocast:
                 stack.enter_context(torch.autocast(kind, dtype))
             yield
+
+
+def not_run(error: Exception) -> Callable:
+    """In place of a graph that was loaded without its FX graph."""
+
+    def run(_: list) -> list:
+        raise NotRun from error
+
+    run._boxed_call = True  # type: ignore[attr-defined]
+    return run
 
 
 def guards() -> list[int]:

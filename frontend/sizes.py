@@ -56,8 +56,10 @@ def _name(name: str, known: Any) -> str:
 
 
 def depends_on_data(gm: torch.fx.GraphModule) -> bool:
-    """Whether a size or an integer in the graph is one that only data says."""
-    values = (s for node in gm.graph.nodes for s in scalars(node.meta.get("val")))
+    """Whether a size or an integer in the graph is one that only data says. Raises UnsupportedGraph for one of no number."""
+    values = [s for node in gm.graph.nodes for s in scalars(node.meta.get("val"))]
+    if any(s.node.is_nested_int() for s in values):
+        raise UnsupportedGraph("a size of a jagged nested tensor is no integer")
     return any(symbol.name.startswith("u") for s in values for symbol in s.node.expr.free_symbols)
 
 

@@ -28,13 +28,13 @@ def traced(gm: GraphModule, inputs: Sequence[Any], *, bw_compiler: Callable, **h
         return flatten_graph_inputs(gm, inputs, partial(traced, bw_compiler=bw_compiler, **how))
 
     def compile_backward(gm: GraphModule, example_inputs: Sequence[Any]) -> Callable:
-        """Called within a backward pass, which compiled autograd may be tracing: neither this nor its result is traced."""
-        untraced: Any = disable(bw_compiler, reason="compiles")
-        return disable(untraced(gm, example_inputs), reason="is compiled")
+        return disable(bw_compiler(gm, example_inputs), reason="is compiled")
 
     counters["aot_autograd"]["total"] += 1
     try:
-        compiled = aot_module_simplified(gm, inputs, bw_compiler=compile_backward, **how)
+        # a backward pass calls it, which Dynamo or compiled autograd may be tracing
+        untraced: Any = disable(compile_backward, reason="compiles")
+        compiled = aot_module_simplified(gm, inputs, bw_compiler=untraced, **how)
     except TensorifyScalarRestartAnalysis:
         raise
     except Exception:

@@ -285,7 +285,6 @@ def test_a_size_without_an_expression(caplog):
         ({"pipeline": "cse{"}, "'{' is not closed"),
         ({"pipeline": "plan-memory"}, "pass 'plan-memory' takes the kernel form, .*run to-kernels first"),
         ({"dump": 3}, r"option 'dump' takes text, not 3 \(int\)"),
-        ({"dump": __file__}, "option 'dump' is .*test_errors.py', and no file can be written there: File exists"),
     ],
 )
 def test_wrong_options(options, message):
@@ -305,9 +304,25 @@ def test_passes_that_stop_early_are_completed(pipeline):
         torch.testing.assert_close(compiled(program, pipeline=pipeline, fallback="error")(X, Y), program(X, Y))
 
 
+def test_a_dump_that_cannot_be_written_is_done_without():
+    message = "option 'dump' is .*test_errors.py', and no file can be written there: File exists"
+    with pytest.warns(UserWarning, match=message) as caught, torch.no_grad():
+        torch.testing.assert_close(compiled(program, dump=__file__)(X, Y), program(X, Y))
+    assert len(caught) == 1 and not statistics.fallbacks
+
+
+def test_warnings_that_are_errors_stay_within():
+    with warnings.catch_warnings(), torch.no_grad():
+        warnings.simplefilter("error", UserWarning)
+        torch.testing.assert_close(compiled(program, pipeline="raises", dump=__file__)(X, Y), program(X, Y))
+    assert sum(statistics.fallbacks.values()) == 1
+
+
 def test_devices():
     with pytest.raises(Exception, match=r"DeviceError: input .* is on meta; mlirc compiles for: cpu"):
-        compiled(lambda x: x + 1)(torch.ones(2, device="meta"))
+        compiled(lambda x: x + 1, fallback="error")(torch.ones(2, device="meta"))
+    torch._dynamo.reset()
+    assert compiled(lambda x: x + 1)(torch.ones(2, device="meta")).device.type == "meta"
     torch._dynamo.reset()
 
     def fn(x):
@@ -316,4 +331,8 @@ def test_devices():
     line = fn.__code__.co_firstlineno + 1
     message = rf"the result of aten\S+ \(\S*test_errors.py:{line}\) is on meta; mlirc compiles for: cpu"
     with pytest.raises(Exception, match=message), torch.no_grad():
-        compiled(fn)(torch.ones(2))
+        compiled(fn, fallback="error")(torch.ones(2))
+    torch._dynamo.reset()
+    with torch.no_grad():
+        assert compiled(fn)(torch.ones(2)).device.type == "meta"
+    assert sum(statistics.fallbacks.values()) == 2

@@ -1,0 +1,142 @@
+"""The first call of a compiled graph: eager takes over where it fails for a reason of ours.
+
+Until a call has succeeded, what eager would need is held: the inputs, copies of those that the graph writes to, and the state
+of the random generators. An error of the user's program passes through: an index out of bounds, what an ATen call raised.
+"""
+
+import threading
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch._higher_order_ops.effects import with_effects
+from torch.fx import GraphModule, Node
+
+from mlirc.codegen.program import Program
+from mlirc.codegen.user_errors import belongs_to_the_user
+from mlirc.frontend.sizes import environment_of
+
+Run = Callable[[list], list]
+aten = torch.ops.aten
+
+EXACT = tuple(
+    f"aten.{name}"
+    for name in (
+        *("mm.", "bmm.", "addmm.", "baddbmm.", "convolution.", "convolution_backward.", "embedding_dense_backward."),
+        *("_scaled_dot_product", "_flash_attention", "_efficient_attention", "_cudnn_attention"),
+    )
+)
+"""Beginnings of operators that give what their meta functions promise, at all sizes."""
+
+
+@dataclass(frozen=True)
+class Effects:
+    """What running a graph changes, and what is to be held for eager.
+
+    written   positions of inputs
+    random    whether generators are drawn from
+    again     whether it can be run again once both are put back
+    always    whether an ATen call may give something else than promised at other sizes, so that each call is like the first
+    """
+
+    written: tuple[int, ...] = ()
+    random: bool = False
+    again: bool = True
+    always: bool = False
+
+
+def effects_of(gm: GraphModule, kind: str, program: Program) -> Effects:
+    """Of an FX graph, and the program that it became."""
+    written, again = [], True
+    placeholders: list[Node] = gm.graph.find_nodes(op="placeholder")
+    targets = {node.target for node in gm.graph.nodes if node.op == "call_function"}
+    for target in targets:
+        changes = isinstance(target, torch._ops.OpOverload) and target._schema.is_mutable
+        if target is with_effects or (changes and target is not aten.copy_.default):
+            again = False
+    for node in gm.graph.find_nodes(op="call_function", target=aten.copy_.default):
+        if node.args[0] in placeholders:
+            written.append(placeholders.index(node.args[0]))
+        else:
+            again = False
+    random = any(torch.Tag.nondeterministic_seeded in getattr(target, "tags", ()) for target in targets)
+    doubtful = any(not call.op.startswith(EXACT) for call in program.calls)
+    if kind == "backward" and program.host.uses_gpu and not doubtful:
+        again = False  # what such a graph frees as it goes is not kept for longer
+    always = doubtful and again and not random and not written and environment_of(gm) is not None
+    return Effects(tuple(written), random, again, always)
+
+
+def first_run(ready: Callable[[], tuple[Run, Effects]], instead: Callable[[Exception], Run]) -> Run:
+    """The run that `ready` gives, when it is first called, or what `instead` gives where either fails.
+
+    Any number of threads may call it. An interrupt leaves it as it was before.
+    """
+    lock = threading.RLock()
+    settled: Run | None = None
+    found: tuple[Run, Effects] | None = None
+
+    def settle(run: Run) -> Run:
+        nonlocal settled, found, ready, instead
+        settled = run
+        found = ready = instead = None  # type: ignore[assignment]  # they hold the graph
+        return run
+
+    def fail(error: Exception) -> Run:
+        with lock:
+            return settled or settle(instead(error))
+
+    def begin(args: list) -> list:
+        nonlocal found
+        with lock:
+            if settled is None and found is None:
+                try:
+                    found = ready()
+                except Exception as error:
+                    fail(error)
+            known, chosen = found, settled
+        if chosen is not None or known is None:
+            return chosen(args)  # type: ignore[misc]
+        run, effects = known
+        if not effects.again:
+            results = run(args)
+        else:
+            held, before = list(args), Before(args, effects)
+            try:
+                results = run(args)
+            except Exception as error:
+                if belongs_to_the_user(error):
+                    raise
+                before.put_back()
+                return fail(error)(held)
+        if not effects.always:
+            with lock:
+                if settled is None:
+                    settle(run)
+        return results
+
+    def call(args: list) -> list:
+        return begin(args) if settled is None else settled(args)
+
+    call._boxed_call = True  # type: ignore[attr-defined]
+    return call
+
+
+class Before:
+    """The state of what a graph changes, before it runs."""
+
+    def __init__(self, args: Sequence[Any], effects: Effects):
+        self.tensors = [(args[k], args[k].clone()) for k in effects.written if isinstance(args[k], torch.Tensor)]
+        gpus = {x.device for x in args if isinstance(x, torch.Tensor) and x.is_cuda} if effects.random else ()
+        self.state = torch.get_rng_state() if effects.random else None
+        self.gpu_states = [(device, torch.cuda.get_rng_state(device)) for device in gpus]
+
+    def put_back(self) -> None:
+        with torch.no_grad():
+            for x, value in self.tensors:
+                x.copy_(value)
+        if self.state is not None:
+            torch.set_rng_state(self.state)
+        for device, state in self.gpu_states:
+            torch.cuda.set_rng_state(state, device)
