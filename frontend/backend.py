@@ -84,8 +84,13 @@ class Compilers:
         )
 
     def backward(self, gm: GraphModule, inputs: Sequence[Any]) -> Callable:
-        self.noted.note_backward(gm)
-        return compile_backward(gm, inputs, partial(self.graph, "backward"))
+        try:
+            self.noted.note_backward(gm)
+            return compile_backward(gm, inputs, partial(self.graph, "backward"))
+        except Exception as error:
+            if self.options.fallback == "error":
+                raise
+            return as_traced(gm, error)
 
     def graph(self, kind: str, gm: GraphModule, inputs: Sequence[Any], absent: tuple[int, ...] = ()) -> Callable:
         # under AOTAutograd's mode each small tensor that a pass computes with would be a fake one

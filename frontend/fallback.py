@@ -18,12 +18,13 @@ from torch.utils._pytree import tree_leaves
 from mlirc.frontend import statistics
 from mlirc.frontend.errors import DeviceError, MlircError, OptionError, UnsupportedGraph
 from mlirc.frontend.options import Options
+from mlirc.lowering.pipeline_parser import PipelineError
 
 T = TypeVar("T")
 
 log = logging.getLogger("mlirc")
 
-PASSES_THROUGH = (TensorifyScalarRestartAnalysis, OptionError)
+PASSES_THROUGH = (TensorifyScalarRestartAnalysis, OptionError, PipelineError)
 """Dynamo's own way to trace a function again, and what tells a user of a wrong option."""
 
 

@@ -15,6 +15,7 @@ from torch.fx import GraphModule, Node
 
 from mlirc.codegen.program import Program
 from mlirc.codegen.user_errors import belongs_to_the_user
+from mlirc.frontend import fallback
 from mlirc.frontend.sizes import environment_of
 
 Run = Callable[[list], list]
@@ -99,10 +100,11 @@ def first_run(ready: Callable[[], tuple[Run, Effects]], instead: Callable[[Excep
         if chosen is not None or known is None:
             return chosen(args)  # type: ignore[misc]
         run, effects = known
-        if not effects.again:
+        before = fallback.optional(Before, args, effects) if effects.again else None
+        if before is None:
             results = run(args)
         else:
-            held, before = list(args), Before(args, effects)
+            held = list(args)
             try:
                 results = run(args)
             except Exception as error:

@@ -292,8 +292,7 @@ class Backward:
         """What runs where the loaded graph's first run fails."""
 
         def run(_: Exception) -> Callable:
-            gm, _ = self.traced()
-            return make_boxed_func(without(gm, absent).forward)
+            return make_boxed_func(without(self.traced()[0], absent).forward)
 
         return run
 

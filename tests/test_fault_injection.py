@@ -13,6 +13,7 @@ from torch import nn
 from mlirc.frontend import backend, statistics
 from tests.faults import called, fault, name_of
 
+OUTERMOST = [backend.mlirc, backend.Compilers.backward]  # what is called within them is caught
 ERRORS = [RuntimeError, MemoryError, KeyError]
 
 
@@ -67,7 +68,7 @@ PROGRAMS = [trained, inferred]
 
 def functions_of(program):
     program(with_mlirc)  # what is made once for the process is there
-    return [f for f in called(lambda: program(with_mlirc)) if f is not backend.mlirc]  # within it all is caught
+    return [f for f in called(lambda: program(with_mlirc)) if f not in OUTERMOST]
 
 
 def survives(program, function, error, expected):
@@ -81,10 +82,11 @@ def survives(program, function, error, expected):
 
 
 @pytest.mark.parametrize("program", PROGRAMS)
-@pytest.mark.parametrize("part", ["frontend", "codegen", "lowering", "dialects"])
-def test_some_functions(program, part):
-    some = [f for f in functions_of(program) if f".{part}." in f".{f.__module__}."]
-    check(program, some if part == "frontend" else some[:: max(len(some) // 6, 1)])
+def test_some_functions(program):
+    functions = functions_of(program)
+    frontend = [f for f in functions if ".frontend." in f.__module__]
+    others = [f for f in functions if ".frontend." not in f.__module__]
+    check(program, frontend[::8] + others[::100])
 
 
 @pytest.mark.full
@@ -102,3 +104,43 @@ def check(program, functions):
         except Exception as error:
             wrong.append(f"{name_of(function)}: {type(error).__name__}: {str(error)[:300]}")
     assert not wrong, "\n".join(wrong)
+
+
+@pytest.mark.parametrize("program", PROGRAMS)
+def test_an_interrupt_comes_through_and_the_next_call_is_right(program):
+    expected = program(lambda fn: fn)
+    for function in functions_of(program)[50::250]:
+        with fault(function, KeyboardInterrupt()) as fired, pytest.raises(KeyboardInterrupt):
+            program(with_mlirc)
+            assert not fired(), f"{name_of(function)}: the interrupt is lost"
+            raise KeyboardInterrupt  # on a thread of its own, where no interrupt is delivered, or not called
+        torch.testing.assert_close(program(with_mlirc), expected)
+
+
+def test_jagged_nested_tensors_run_in_eager():
+    statistics.reset()
+    x = torch.nested.nested_tensor([torch.randn(2, 3), torch.randn(4, 3)], layout=torch.jagged)
+    result = torch.compile(lambda x: x.sin() * 2, backend="mlirc")(x)
+    torch.testing.assert_close(result.values(), x.values().sin() * 2)
+    assert dict(statistics.fallbacks) == {"a size of a jagged nested tensor is no integer": 1}
+
+
+def test_a_whole_step_has_the_graph_breaks_of_aot_eager():
+    def breaks(backend):
+        torch._dynamo.reset()
+        torch._dynamo.utils.counters.clear()
+        model = nn.Linear(4, 2)
+        optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+
+        def step(x):
+            loss = model(x).pow(2).mean()
+            loss.backward()
+            optimizer.step()
+            return loss
+
+        compiled = torch.compile(step, backend=backend)
+        for _ in range(2):
+            compiled(torch.ones(3, 4))
+        return dict(torch._dynamo.utils.counters["graph_break"])
+
+    assert breaks("mlirc") == breaks("aot_eager")
