@@ -10,7 +10,7 @@ from mlirc.dialects.dialect import Composite, imports
 from mlirc.dialects.graph_builder import NotOurs
 from mlirc.dialects.import_arguments import count, need_floats
 from mlirc.dialects.ops.group_norm import append_ones
-from mlirc.dialects.ops.layer_norm import affine, masked
+from mlirc.dialects.ops.layer_norm import affine, masked, need_dtypes_of_norms
 from mlirc.dialects.ops.reduction import mean, squeeze, sum_over
 from mlirc.dialects.tensor_types import TensorInfo, info_of, opmath
 
@@ -108,6 +108,7 @@ def batch_norm(g, x, weight, bias, running_mean, running_var, training, momentum
     if not training:
         raise NotOurs("a functional batch norm that is not training")
     need_floats(running_mean, running_var)
+    need_dtypes_of_norms(x, weight, bias, running_mean, running_var)
     out, middle, rstd, variance = train(g, x, weight, bias, eps)
     elements = count(info_of(x), all_but_channels(x))
     wide = info_of(middle).dtype
@@ -133,6 +134,7 @@ def train(g, x, weight, bias, eps):
 @imports(aten._native_batch_norm_legit_no_training.default)
 def batch_norm_inference(g, x, weight, bias, running_mean, running_var, momentum, eps):
     need_floats(running_mean, running_var)
+    need_dtypes_of_norms(x, weight, bias, running_mean, running_var)
     operands = [x, *affine(g, x, weight, bias), running_mean, running_var]
     (out,) = composite("batch_norm_inference", operands, g.outs[:1], eps=float(eps))
     return out, *(g.iota(info.shape, 0, info.dtype) for info in g.outs[1:])  # of size 0: there are no statistics

@@ -10,6 +10,7 @@ import torch
 from mlirc.dialects.bindings import ext
 from mlirc.dialects.composites import composite
 from mlirc.dialects.dialect import Composite, imports
+from mlirc.dialects.graph_builder import NotOurs
 from mlirc.dialects.import_arguments import need_floats
 from mlirc.dialects.ops.reduction import mean, sum_over
 from mlirc.dialects.tensor_types import TensorInfo, info_of, opmath
@@ -117,10 +118,18 @@ def affine(g, x, weight, bias=None):
     """Weight and bias for a composite: constants where there is none."""
     dtype = opmath(info_of(x).dtype)
     need_floats(x, weight, bias)
+    need_dtypes_of_norms(x, weight, bias)
     return (
         g.constant(1.0, dtype) if weight is None else weight,
         g.constant(0.0, dtype) if bias is None else bias,
     )
+
+
+def need_dtypes_of_norms(x, *parameters):
+    """NotOurs for dtypes that eager refuses on a CPU: parameters have that of x, or are all float32 beside a half type."""
+    dtype, others = info_of(x).dtype, {info_of(p).dtype for p in parameters if p is not None}
+    if info_of(x).device == "cpu" and others - {dtype} and (others != {torch.float32} or dtype.itemsize != 2):
+        raise NotOurs(f"a norm of {dtype} with parameters of {', '.join(sorted(map(str, others)))}")
 
 
 @imports(aten.native_layer_norm.default)

@@ -91,7 +91,8 @@ def run(program: ModuleType, backend: str | None, options: dict | None = None, n
         if backend is not None:
             function = torch.compile(made, backend=backend, options=options, **program.OPTIONS)
         if noise is None:
-            program.drive(function, made, trace.see)
+            with torch._dynamo.config.patch(recompile_limit=64):  # no call is left to eager for its many variants
+                program.drive(function, made, trace.see)
         else:
             with Noise(noise):
                 program.drive(function, made, trace.see)

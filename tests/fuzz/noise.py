@@ -44,6 +44,8 @@ class Noise(TorchDispatchMode):
         return torch.utils._pytree.tree_map(self.shake, result)
 
     def shake(self, x: Any) -> Any:
+        if isinstance(x, torch.Tensor) and x._is_zerotensor():  # it has no memory
+            return x
         if not isinstance(x, torch.Tensor) or x.layout != torch.strided or not x.is_floating_point():
             if isinstance(x, torch.Tensor) and x.is_complex() and x.layout == torch.strided:
                 return x * (1 + torch.finfo(x.dtype).eps * self.draw(x))
