@@ -107,6 +107,9 @@ class Elementwise(Op, traits=[ext.Pure]):
     cheap      whether fusion may compute it again rather than store it (exp, pow, erf: no).
     rounds_numbers  whether a number, or a 0-d operand of another dtype, is rounded to a half dtype first, as eager does;
                it matters where results jump (comparisons, remainders). Otherwise it keeps float32's precision.
+    jumps      whether the result may jump from one number to the next: comparisons, rounding to whole numbers, edges of a
+               domain (log, asin). An operand of a half type is then rounded to it first, numbers too; elsewhere what a
+               kernel computed before keeps float32's precision.
     scalar     the body, once for every target: scalar(b, *values) on a ScalarBuilder (scalar_builder.py).
 
     The same class serves at kernel level, on scalars of the computed dtype.
@@ -116,6 +119,7 @@ class Elementwise(Op, traits=[ext.Pure]):
     gives = "same"
     cheap = True
     rounds_numbers = False
+    jumps = False
 
     @classmethod
     def import_rule(cls, overload: Any) -> Callable:

@@ -141,7 +141,9 @@ class GraphBuilder:
         for dtype in (result, *dtypes, *(self.info(x).dtype for x in args)):
             if dtype not in KERNEL_DTYPES:
                 raise NotOurs(f"{dtype} is no dtype that kernels compute with")
-        values = [self.operand(x, dtype, cls.rounds_numbers) for x, dtype in zip(args, dtypes, strict=True)]
+        values = [
+            self.operand(x, dtype, cls.rounds_numbers or cls.jumps) for x, dtype in zip(args, dtypes, strict=True)
+        ]
         infos = [info_of(v) for v in values]
         shape = broadcast_shape([i.shape for i in infos])
         device = next((i.device for i in infos if i.device != "cpu"), "cpu")

@@ -51,12 +51,18 @@ class KernelBuilder:
     # ---- reading
 
     def read(
-        self, x: ir.Value, map_: Sequence[Int], scalars: Sequence[ir.Value] = (), mask=None, widen=True
+        self,
+        x: ir.Value,
+        map_: Sequence[Int],
+        scalars: Sequence[ir.Value] = (),
+        mask=None,
+        widen=True,
+        rounded=False,
     ) -> ir.Value:
         """The element of `x` at index `map_`, or 0 where the i1 `mask` is false.
 
-        It has the computed dtype, or the stored one if not `widen`. `map_` may name i0, i1, ... for the i64 `scalars`.
-        Equal reads give the same value.
+        It has the computed dtype, or the stored one if not `widen`; `rounded`: of a half type no kernel that makes `x` may
+        keep more precision. `map_` may name i0, i1, ... for the i64 `scalars`. Equal reads give the same value.
         """
         info = info_of(x)
         assert len(map_) == info.rank, f"a map of {len(map_)} indices reads a tensor of rank {info.rank}"
@@ -69,7 +75,7 @@ class KernelBuilder:
                 "masked": ir.BoolAttr.get(mask is not None),
             }
             found = self._reads[key] = self._create("read", operands, info.dtype, attributes)
-        return self.cast(found, opmath(info.dtype), implicit=True) if widen else found
+        return self.cast(found, opmath(info.dtype), implicit=not rounded) if widen else found
 
     def _argument(self, x: ir.Value) -> ir.Value:
         found = self._arguments.get(x)

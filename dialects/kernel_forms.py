@@ -36,14 +36,15 @@ def form_of(cls: type) -> Form | None:
     return None
 
 
-def operand(k: KernelBuilder, x: ir.Value, dims: Sequence[Int]) -> ir.Value:
+def operand(k: KernelBuilder, x: ir.Value, dims: Sequence[Int], rounded: bool = False) -> ir.Value:
     """The element of `x` at `dims`, to which it broadcasts: aligned right, index 0 in a dimension of size 1.
+    `rounded`: see KernelBuilder.read.
 
     What depends on nothing but sizes is computed in the kernel instead of read.
     """
     index = broadcast_map(x, dims)
     scalar = _immediate(k, x, index)
-    return k.read(x, index) if scalar is None else k.cast(scalar, opmath(info_of(x).dtype))
+    return k.read(x, index, rounded=rounded) if scalar is None else k.cast(scalar, opmath(info_of(x).dtype))
 
 
 def broadcast_map(x: ir.Value, dims: Sequence[Int]) -> tuple[Int, ...]:
@@ -100,14 +101,14 @@ def elementwise(make: Callable[..., KernelBuilder], op: Any) -> Sequence[ir.Valu
     info = info_of(op.results[0])
     k = make(info.shape, label=type(op).mnemonic)
     attributes = {name: value for name, value in op.attributes.items() if not name.startswith("mlirc.")}
-    result = k.apply(type(op), *(operand(k, x, k.dims) for x in op.operands), attributes=attributes)
+    result = k.apply(type(op), *(operand(k, x, k.dims, type(op).jumps) for x in op.operands), attributes=attributes)
     return k.finish([(result, k.dims, info)])
 
 
 def cast(make: Callable[..., KernelBuilder], op: Any) -> Sequence[ir.Value]:
     info = info_of(op.results[0])
     k = make(info.shape, label="cast")
-    return k.finish([(convert(k, operand(k, op.operands[0], k.dims), info.dtype), k.dims, info)])
+    return k.finish([(convert(k, operand(k, op.operands[0], k.dims, True), info.dtype), k.dims, info)])
 
 
 def bitcast(make: Callable[..., KernelBuilder], op: Any) -> Sequence[ir.Value]:
@@ -142,7 +143,8 @@ def reduction(make: Callable[..., KernelBuilder], op: Any) -> Sequence[ir.Value]
     kept = [d for d in range(len(shape)) if d not in dims]
     k = make([shape[d] for d in kept], [shape[d] for d in dims], label=type(op).mnemonic)
     place = dict(zip([*kept, *dims], k.dims, strict=True))  # tensor dimension -> iteration dimension
-    value = operand(k, x, [place[d] for d in range(len(shape))])
+    rounded = info.dtype != info_of(x).dtype  # positions, truth, or a sum in another dtype
+    value = operand(k, x, [place[d] for d in range(len(shape))], rounded)
     if kind in ("any", "all"):
         value = k.cast(value, torch.bool)
     elif kind not in ("argmax", "argmin"):

@@ -123,7 +123,8 @@ class Pool:
         return self.make(node.name, operands, node.type, node.location, node.attributes, node.tensor, map_, node.masked)
 
     def _simplified(self, node: Node) -> Node:
-        # KEEP THE PRECISION: a value narrowed only to be stored and widened only to be read again stays as it was
+        # KEEP THE PRECISION: a value narrowed only to be stored and widened only to be read again stays as it was, where
+        # nothing jumps (Elementwise.jumps): a widening that is not implicit wants the value as it is stored
         if node.is_implicit_cast:
             x = node.operands[0]
             if x.is_implicit_cast and x.operands[0].type == node.type and _width(x.type) < _width(node.type):

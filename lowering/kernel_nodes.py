@@ -200,6 +200,7 @@ class _Reader:
         self.infos = infos
         self.tensors: dict[ir.Value, int] = {}
         self.values: dict[ir.Value, Node] = {}
+        self.casts: dict[tuple[Node, torch.dtype], Node] = {}
         self.nodes: list[Node] = []
         self.outputs: list[Output] = []
         self.checks = 0
@@ -223,9 +224,14 @@ class _Reader:
             node = Node("constant", dtype, attributes={"value": 0})
         else:
             operands = tuple(self.values[x] for x in op.operands)
+            if name == "cast" and (operands[0], dtype) in self.casts:  # one of them implicit
+                self.values[op.results[0]] = self.casts[operands[0], dtype]
+                return
             dims = frozenset().union(*(x.dims for x in operands))
             node = Node(name, dtype, operands, dims=dims, depth=max((x.depth for x in operands), default=0))
             self.complete(node, op)
+            if name == "cast":
+                self.casts[operands[0], dtype] = node
         self.values[op.results[0]] = node
         self.nodes.append(node)
 

@@ -93,6 +93,7 @@ class GeluTanhBackward(Gradient, name="gelu_tanh_backward"):
 
 
 class HardswishBackward(Gradient, name="hardswish_backward", aten=(aten.hardswish_backward.default,)):
+    jumps = True
     cheap = True
     reference = staticmethod(aten.hardswish_backward)
 
@@ -105,6 +106,7 @@ class HardswishBackward(Gradient, name="hardswish_backward", aten=(aten.hardswis
 
 
 class HardsigmoidBackward(Gradient, name="hardsigmoid_backward", aten=(aten.hardsigmoid_backward.default,)):
+    jumps = True
     cheap = True
     reference = staticmethod(aten.hardsigmoid_backward)
 

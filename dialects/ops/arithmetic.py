@@ -101,6 +101,7 @@ def sign_scalar(b, x):
 
 
 class Sign(Unary, name="sign", aten=(aten.sign.default, aten.sgn.default)):
+    jumps = True
     reference = staticmethod(torch.sign)
     scalar = staticmethod(sign_scalar)
 

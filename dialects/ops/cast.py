@@ -14,7 +14,8 @@ class Cast(Unary, name="cast"):
     """`x.to(dtype)`, the dtype being the result's: nothing else names it, so emitters and interpreters special-case it.
 
     Inside a kernel the body is `b.cast(x, dtype of the result)`. A cast there that only widens what was read, or
-    narrows what is written, carries the optional attribute {implicit = true}.
+    narrows what is written, carries the optional attribute {implicit = true}: fusion drops two of these in a row. None
+    is implicit before an op that jumps (Elementwise.jumps), or before this one.
     """
 
 

@@ -13,7 +13,7 @@ aten = torch.ops.aten
 class Comparison(Binary):
     computes = "operands"
     gives = torch.bool
-    rounds_numbers = True
+    jumps = True
 
 
 class Eq(Comparison, name="eq", aten=(aten.eq.Tensor, aten.eq.Scalar)):
@@ -91,6 +91,7 @@ class Predicate(Unary):
 
     computes = "operands"
     gives = torch.bool
+    jumps = True
 
 
 class IsNan(Predicate, name="isnan", aten=(aten.isnan.default,)):

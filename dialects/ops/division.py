@@ -48,7 +48,7 @@ class Remainder(Binary, name="remainder"):
     """The sign is the divisor's, as in Python."""
 
     cheap = False
-    rounds_numbers = True
+    jumps = True
     reference = staticmethod(torch.remainder)
     scalar = staticmethod(remainder_scalar)
 
@@ -57,12 +57,13 @@ class Fmod(Binary, name="fmod"):
     """The sign is the dividend's, as in C."""
 
     cheap = False
-    rounds_numbers = True
+    jumps = True
     reference = staticmethod(torch.fmod)
     scalar = staticmethod(lambda b, x, y: b.rem(x, y))
 
 
 class FloorDivide(Binary, name="floor_divide"):
+    jumps = True
     cheap = False
     reference = staticmethod(torch.floor_divide)
     scalar = staticmethod(floor_divide_scalar)
@@ -71,6 +72,7 @@ class FloorDivide(Binary, name="floor_divide"):
 class TruncDivide(Binary, name="trunc_divide"):
     """The quotient without its fraction. Of half types eager rounds the quotient first, up to one more; we do not."""
 
+    jumps = True
     reference = staticmethod(lambda x, y: torch.div(x, y, rounding_mode="trunc"))
     scalar = staticmethod(lambda b, x, y: b.trunc(b.div(x, y)) if is_float(b) else b.div(x, y))
 

@@ -36,21 +36,25 @@ class Expm1(FloatUnary, name="expm1", aten=(aten.expm1.default, aten.special_exp
 
 
 class Log(FloatUnary, name="log", aten=(aten.log.default,)):
+    jumps = True
     reference = staticmethod(torch.log)
     scalar = staticmethod(lambda b, x: b.log(x))
 
 
 class Log2(FloatUnary, name="log2", aten=(aten.log2.default,)):
+    jumps = True
     reference = staticmethod(torch.log2)
     scalar = staticmethod(lambda b, x: b.log2(x))
 
 
 class Log10(FloatUnary, name="log10", aten=(aten.log10.default,)):
+    jumps = True
     reference = staticmethod(torch.log10)
     scalar = staticmethod(lambda b, x: b.log10(x))
 
 
 class Log1p(FloatUnary, name="log1p", aten=(aten.log1p.default, aten.special_log1p.default)):
+    jumps = True
     reference = staticmethod(torch.log1p)
     scalar = staticmethod(lambda b, x: b.log1p(x))
 
@@ -88,6 +92,7 @@ def times_log(b, x, y, logarithm):
 class Xlogy(FloatBinary, name="xlogy", aten=(aten.xlogy.Tensor, aten.xlogy.Scalar_Other, aten.xlogy.Scalar_Self)):
     """x * log(y), and 0 where x is 0."""
 
+    jumps = True
     reference = staticmethod(torch.xlogy)
     scalar = staticmethod(lambda b, x, y: times_log(b, x, y, b.log(y)))
 

@@ -124,7 +124,7 @@ class MaxPoolIndex(Pool, name="max_pool_index"):
         best = k.constant(lowest(windows.x.dtype), windows.x.dtype)
         place = k.size(windows.flat(windows.first_inside(k)))
         for at, mask in windows.elements(k):
-            value = inside_or(k, k.read(x, at, mask=mask), mask, lowest(windows.x.dtype))
+            value = inside_or(k, k.read(x, at, mask=mask, rounded=True), mask, lowest(windows.x.dtype))
             better = k.gt(value, best)
             if windows.x.dtype.is_floating_point:
                 better = k.logical_or(better, k.isnan(value))

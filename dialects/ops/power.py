@@ -20,12 +20,14 @@ class Reciprocal(Unary, name="reciprocal", aten=(aten.reciprocal.default,)):
 
 
 class Sqrt(Unary, name="sqrt", aten=(aten.sqrt.default,)):
+    jumps = True
     computes = "float"
     reference = staticmethod(torch.sqrt)
     scalar = staticmethod(lambda b, x: b.sqrt(x))
 
 
 class Rsqrt(Unary, name="rsqrt", aten=(aten.rsqrt.default,)):
+    jumps = True
     computes = "float"
     reference = staticmethod(torch.rsqrt)
     scalar = staticmethod(lambda b, x: b.div(b.constant(1.0), b.sqrt(x)))
@@ -35,7 +37,7 @@ class Pow(Binary, name="pow"):
     """x**y of floating-point numbers, as C's pow."""
 
     cheap = False
-    rounds_numbers = True
+    jumps = True
     reference = staticmethod(torch.pow)
     scalar = staticmethod(lambda b, x, y: b.pow(x, y))
 

@@ -10,16 +10,19 @@ aten = torch.ops.aten
 
 
 class Floor(Unary, name="floor", aten=(aten.floor.default,)):
+    jumps = True
     reference = staticmethod(torch.floor)
     scalar = staticmethod(lambda b, x: b.floor(x) if is_float(b) else x)
 
 
 class Ceil(Unary, name="ceil", aten=(aten.ceil.default,)):
+    jumps = True
     reference = staticmethod(torch.ceil)
     scalar = staticmethod(lambda b, x: b.ceil(x) if is_float(b) else x)
 
 
 class Trunc(Unary, name="trunc", aten=(aten.trunc.default, aten.fix.default)):
+    jumps = True
     reference = staticmethod(torch.trunc)
     scalar = staticmethod(lambda b, x: b.trunc(x) if is_float(b) else x)
 
@@ -27,6 +30,7 @@ class Trunc(Unary, name="trunc", aten=(aten.trunc.default, aten.fix.default)):
 class Round(Unary, name="round", aten=(aten.round.default,)):
     """Halves go to the even neighbour."""
 
+    jumps = True
     reference = staticmethod(torch.round)
     scalar = staticmethod(lambda b, x: b.round(x) if is_float(b) else x)
 
@@ -34,6 +38,7 @@ class Round(Unary, name="round", aten=(aten.round.default,)):
 class Frac(Unary, name="frac", aten=(aten.frac.default,)):
     """What is left of x after `trunc`, with x's sign."""
 
+    jumps = True
     reference = staticmethod(torch.frac)
     scalar = staticmethod(lambda b, x: b.sub(x, b.trunc(x)))
 

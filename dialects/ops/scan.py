@@ -21,7 +21,7 @@ class Running(Op, traits=[ext.Pure]):
     def kernel(make, op):
         info = info_of(op.results[0])
         k, at = space(make, op)
-        x = k.cast(k.read(op.operands[0], at), accumulator(info.dtype))
+        x = k.cast(k.read(op.operands[0], at, rounded=True), accumulator(info.dtype))
         return k.finish([(k.cast(k.scan(type(op).kind, x), opmath(info.dtype)), at, info)])
 
 
@@ -48,7 +48,7 @@ class RunningExtreme(Op, traits=[ext.Pure]):
     def kernel(make, op):
         info, where = map(info_of, op.results)
         k, at = space(make, op)
-        x = k.read(op.operands[0], at)
+        x = k.read(op.operands[0], at, rounded=True)
         if info.dtype == torch.bool:
             x = k.cast(x, torch.int32)
         extreme = k.scan(type(op).kind, x)

@@ -39,6 +39,7 @@ ERFINV_TAIL = ([1.641345311, 3.429567803, -1.624906493, -1.970840454], [1.637067
 class Erfinv(FloatUnary, name="erfinv", aten=(aten.erfinv.default, aten.special_erfinv.default)):
     """The x with erf(x) equal to the operand: infinite at 1 and -1, NaN beyond."""
 
+    jumps = True
     reference = staticmethod(torch.erfinv)
 
     @staticmethod
@@ -62,6 +63,7 @@ class Erfinv(FloatUnary, name="erfinv", aten=(aten.erfinv.default, aten.special_
 class Entr(FloatUnary, name="entr", aten=(aten.special_entr.default,)):
     """-x * log(x), and 0 at 0; -inf of negative numbers."""
 
+    jumps = True
     reference = staticmethod(torch.special.entr)
 
     @staticmethod
@@ -75,6 +77,7 @@ class Entr(FloatUnary, name="entr", aten=(aten.special_entr.default,)):
 class Logit(FloatUnary, name="logit"):
     """log(x / (1 - x))"""
 
+    jumps = True
     reference = staticmethod(torch.logit)
     scalar = staticmethod(lambda b, x: b.log(b.div(x, b.sub(b.constant(1.0), x))))
 
@@ -99,6 +102,7 @@ class Copysign(FloatBinary, name="copysign", aten=(aten.copysign.Tensor, aten.co
 class Heaviside(Binary, name="heaviside", aten=(aten.heaviside.default,)):
     """0 below 0, 1 above, and y at 0; 0 of NaN."""
 
+    jumps = True
     reference = staticmethod(torch.heaviside)
 
     @staticmethod

@@ -28,11 +28,13 @@ class Tan(FloatUnary, name="tan", aten=(aten.tan.default,)):
 
 
 class Asin(FloatUnary, name="asin", aten=(aten.asin.default,)):
+    jumps = True
     reference = staticmethod(torch.asin)
     scalar = staticmethod(lambda b, x: b.asin(x))
 
 
 class Acos(FloatUnary, name="acos", aten=(aten.acos.default,)):
+    jumps = True
     reference = staticmethod(torch.acos)
     scalar = staticmethod(lambda b, x: b.acos(x))
 
@@ -45,6 +47,7 @@ class Atan(FloatUnary, name="atan", aten=(aten.atan.default,)):
 class Atan2(FloatBinary, name="atan2", aten=(aten.atan2.default,)):
     """The angle of the point (y, x): the first operand is the ordinate."""
 
+    jumps = True
     reference = staticmethod(torch.atan2)
     scalar = staticmethod(lambda b, x, y: b.atan2(x, y))
 
@@ -70,11 +73,13 @@ class Asinh(FloatUnary, name="asinh", aten=(aten.asinh.default,)):
 
 
 class Acosh(FloatUnary, name="acosh", aten=(aten.acosh.default,)):
+    jumps = True
     reference = staticmethod(torch.acosh)
     scalar = staticmethod(lambda b, x: b.acosh(x))
 
 
 class Atanh(FloatUnary, name="atanh", aten=(aten.atanh.default,)):
+    jumps = True
     reference = staticmethod(torch.atanh)
     scalar = staticmethod(lambda b, x: b.atanh(x))
 
@@ -93,6 +98,7 @@ class Sinc(FloatUnary, name="sinc", aten=(aten.sinc.default, aten.special_sinc.d
 class Angle(Unary, name="angle", aten=(aten.angle.default,)):
     """Of a real number: pi where it is negative, else 0."""
 
+    jumps = True
     computes = "float"
     reference = staticmethod(torch.angle)
 
