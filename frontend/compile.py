@@ -156,8 +156,6 @@ def _compile(
     kind = kind if report.piece is None else "inference"  # a piece is not the last to use what it gets
     on_gpu = uses_gpu(gm)
     if on_gpu:
-        # whether a parameter there was written to, past PyTorch's counting, nobody can tell without waiting for it
-        parameters = parameters if options.freeze else []
         from mlirc.codegen import cuda_prefetch
 
         cuda_prefetch.libraries(gm)
@@ -166,7 +164,7 @@ def _compile(
         from mlirc.frontend import cuda_graph_facts, cuda_graphs
 
         facts = cuda_graph_facts.read_facts(gm, kind)
-    stages = pipelines.stages(options.pipeline, on_gpu)
+    stages = pipelines.stages(options.pipeline, on_gpu, options.freeze)
     place, compiled = graph_cache.find(gm, parameters, kind, stages, options, report)
     if compiled is None:
         from mlirc.frontend.compile_anew import compile_anew

@@ -26,8 +26,9 @@ FUSE = (
 PLAN = "plan-memory"
 LOWER = "lower-kernels"
 
-# Where a tensor is on a GPU: what only CPUs gain by is left out, convolutions and products are library calls.
-GPU_SIMPLIFY = (
+# Where a tensor is on a GPU: what only CPUs gain by is left out, convolutions and products are library calls. The "frozen"
+# ones keep what they compute of parameters; the others compute it in each call, and so do less of it.
+GPU_FOLD = (
     "canonicalize,cse,"
     "fold-constants,"
     "share-heads,"
@@ -37,24 +38,35 @@ GPU_SIMPLIFY = (
     "multiply-patches,"  # before convolve-channels-last, which takes all convolutions
     "convolve-channels-last,"  # after decompose: it follows elementwise ops and reductions, of which batch norms are made
     "activate-products,"  # after decompose: a GELU may be written out
-    "merge-products,"  # before pad-products: it looks at whole parameters
-    "generate-dot-products,"  # after merge-products: three weights that one row meets are one
-    "generate-triton-products,"  # before pad-products: it stores unaligned rows as they are
-    "pad-products,"  # before eliminate-views and cse: two products share a padded operand
-    "defer-biases,"  # before add-residuals: it leaves products without a bias
+)
+GPU_GENERATE = "generate-dot-products,generate-triton-products,"
+GPU_CLEAN = (
     "add-residuals,"  # after all that changes products
     "fold-constants,eliminate-views,gather-early,"
     "scalars-to-device,"  # after fold-constants: a number that is known needs no copy
     "canonicalize,cse"
 )
-GPU_FUSE = (
-    "choose-attention,hoist-parameters,to-kernels,fuse-elementwise,fuse-reductions,fuse-siblings,"
+GPU_SIMPLIFY = (
+    f"{GPU_FOLD}{GPU_GENERATE}"
+    f"pad-products,{GPU_CLEAN}"  # before eliminate-views and cse: two products share a padded operand
+)
+GPU_FROZEN_SIMPLIFY = (
+    f"{GPU_FOLD}"
+    "merge-products,"  # before pad-products: it looks at whole parameters; before what generates: three weights are one
+    f"{GPU_GENERATE}"
+    "pad-products{frozen=true},"  # after generate-triton-products, which stores unaligned rows as they are
+    f"defer-biases,{GPU_CLEAN}"  # before add-residuals: it leaves products without a bias
+)
+GPU_MERGE = "to-kernels,fuse-elementwise,fuse-reductions,fuse-siblings,"
+GPU_SPLIT = (
     "sum-beside-rows,"  # before split-reductions: it looks at whole kernels
     "split-reductions,"  # after all fusion: it takes kernels apart
     "run-together,"
     "canonicalize,cse,eliminate-dead,"
     "release-early"  # last: it puts what is left in order
 )
+GPU_FUSE = f"choose-attention,{GPU_MERGE}batch-parameters,{GPU_SPLIT}"
+GPU_FROZEN_FUSE = f"choose-attention,hoist-parameters,{GPU_MERGE}{GPU_SPLIT}"
 GPU_LOWER = "split-unaligned,lower-triton,lower-kernels"  # kernels on GPUs, and then what is left: kernels on the CPU
 
 # What each stage appends; a pipeline that stops after a stage is the concatenation up to it.
@@ -67,7 +79,8 @@ STRICT_STAGES = {
     "lower": LOWER,
 }
 GPU_STAGES = {"simplify": GPU_SIMPLIFY, "fuse": GPU_FUSE, "plan": PLAN, "lower": GPU_LOWER}
-PIPELINES = {"cpu": CPU_STAGES, "gpu": GPU_STAGES, "strict": STRICT_STAGES}
+GPU_FROZEN_STAGES = GPU_STAGES | {"simplify": GPU_FROZEN_SIMPLIFY, "fuse": GPU_FROZEN_FUSE}
+PIPELINES = {"cpu": CPU_STAGES, "gpu": GPU_STAGES, "gpu-frozen": GPU_FROZEN_STAGES, "strict": STRICT_STAGES}
 STAGES = ("simplify", "fuse", "plan", "lower")
 
 
@@ -80,15 +93,15 @@ def pipeline(name: str, stop_after: str = "lower") -> str:
     return ",".join(PIPELINES[name][stage] for stage in STAGES[: STAGES.index(stop_after) + 1])
 
 
-def stages(text: str, on_gpu: bool = False) -> dict[str, str]:
+def stages(text: str, on_gpu: bool = False, freeze: bool = False) -> dict[str, str]:
     """Stages by name, in order: of the pipeline of that name, or of passes. "auto" is "gpu" where tensors are on one
-    (`on_gpu`), else "cpu".
+    (`on_gpu`), "gpu-frozen" where parameters are promised to stay (`freeze`), else "cpu".
 
     Passes are cut before plan-memory and before lower-kernels. What they leave out of the way down is appended: composites
     are decomposed, each op becomes a kernel, memory is planned, kernels are lowered. Raises PipelineError.
     """
     if text == "auto":
-        text = "gpu" if on_gpu else "cpu"
+        text = ("gpu-frozen" if freeze else "gpu") if on_gpu else "cpu"
     final = GPU_LOWER if on_gpu else LOWER
     if text == "strict" and on_gpu:
         return STRICT_STAGES | {"simplify": GPU_SIMPLIFY, "lower": final}

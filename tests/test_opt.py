@@ -195,7 +195,7 @@ def test_wrong_pipelines(text, message):
         (("-",), "either -p PASSES or --pipeline NAME"),
         (("-", "-p", "cse", "--pipeline", "cpu"), "either -p PASSES or --pipeline NAME"),
         (("-", "-p", "cse", "--stop-after", "fuse"), "--stop-after goes with --pipeline"),
-        (("-", "--pipeline", "gpux"), "no pipeline 'gpux'; there are cpu, gpu, strict"),
+        (("-", "--pipeline", "gpux"), "no pipeline 'gpux'; there are cpu, gpu, gpu-frozen, strict"),
         (("-", "--pipeline", "cpu", "--stop-after", "x"), "no stage 'x' to stop after; there are simplify, fuse, plan"),
         (("-", "--import", "no_such_module", "-p", "cse"), "--import no_such_module: No module named"),
         (("-", "--import", "no_such_file.py", "-p", "cse"), "--import no_such_file.py: .*No such file"),

@@ -34,15 +34,16 @@ class PadProducts:
     ALIGNED     the rows of all three matrices as they lie in memory are multiples of 16 bytes already: stays
     TOO SMALL   moving the padded matrices would take longer than the product gains
     BY ROWS     only the rows of a result that the graph returns are unaligned: split-unaligned writes it as it lies
-    A parameter is padded once (hoist-parameters); whoever reads the result reads past the padding, fused. Who else reads
+    With `frozen` a parameter is padded once (hoist-parameters); whoever reads the result reads past the padding, fused. Who else reads
     an operand that was computed, as a bias's gradient does, reads the padded one, so that the other is never stored.
     """
 
     name = "pad-products"
     takes = "graph"
+    frozen: bool = False  # what is computed of parameters is kept between calls
 
     def run(self, function: Any, ledger: Ledger) -> None:
-        kept = parameter_arguments(function)
+        kept = parameter_arguments(function) if self.frozen else set()
         for op in list(function.regions[0].blocks[0].operations):
             if op.operation.name not in ("mlirc.matmul", "mlirc.addmm"):
                 continue

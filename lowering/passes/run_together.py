@@ -129,7 +129,11 @@ def merge(group: list[Any]) -> None:
 def copy(block: ir.Block, bodies: list[list[Any]], values: dict[ir.Value, ir.Value]) -> None:
     """The ops of kernels, without their yields, to the end of the block: what leads to the first reduction of each before any
     reduction, so that all their reads are on the way at once. `values`: the old ones -> the new ones."""
-    folds = [next(k for k, item in enumerate(body) if item.operation.name == "mlirc.reduce") for body in bodies]
+    ends = [len(body) - 1 for body in bodies]
+    folds = [
+        next((k for k, item in enumerate(body) if item.operation.name == "mlirc.reduce"), end)
+        for body, end in zip(bodies, ends, strict=True)
+    ]
     early = [item for body, fold in zip(bodies, folds, strict=True) for item in body[:fold]]
     late = [item for body, fold in zip(bodies, folds, strict=True) for item in body[fold:-1]]
     for item in (*early, *late):
