@@ -70,7 +70,9 @@ def is_elementwise(op: Any) -> bool:
 def comes_of(x: ir.Value, parameters: set[ir.Value]) -> bool:
     """Whether the value is one of the parameters, a view of one, or a constant."""
     root = view_root(x)
-    return root in parameters or (not isinstance(root.owner, ir.Block) and root.owner.operation.name == "mlirc.constant")
+    return root in parameters or (
+        not isinstance(root.owner, ir.Block) and root.owner.operation.name == "mlirc.constant"
+    )
 
 
 def move_to_beginning(ops: list[Any], kernels: list[Any]) -> None:
