@@ -20,6 +20,7 @@ from mlirc.frontend.graph_text import constants
 from mlirc.frontend.older_torch import static_inputs
 from mlirc.frontend.options import CUDA_GRAPH_MODES, WITHOUT_CUDA_GRAPHS, Options
 from mlirc.frontend.pending import Pending
+from mlirc.frontend.result_outputs import reader
 from mlirc.frontend.sizes import depends_on_data
 from mlirc.lowering import pipelines
 
@@ -199,9 +200,9 @@ def _compile(
 
 def wrap(compiled: graph_cache.Compiled, arguments: int, constants: list[torch.Tensor]) -> Callable[[list], list]:
     """The program behind AOTAutograd's boxed convention: all placeholders in (the list is emptied), FX outputs out."""
-    native, prepared, inputs, outputs = compiled.program.native, compiled.prepared, compiled.inputs, compiled.outputs
+    native, prepared, inputs = compiled.program.native, compiled.prepared, compiled.inputs
     all_inputs = inputs == list(range(arguments)) and not constants
-    plain = outputs == [("result", k) for k in range(len(outputs))]
+    read = reader(compiled.outputs)
 
     def run(args: list) -> list:
         given = args
@@ -211,9 +212,7 @@ def wrap(compiled: graph_cache.Compiled, arguments: int, constants: list[torch.T
         if prepared is not None:
             given += prepared.of(given)
         results = native(given)
-        if plain:
-            return results
-        return [results[x] if kind == "result" else results[x].item() if kind == "item" else x for kind, x in outputs]
+        return results if read is None else read(results)
 
     def kept(args: list) -> list | None:
         """What the graph keeps of its parameters: the same list as long as they have not changed."""

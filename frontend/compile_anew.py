@@ -13,6 +13,7 @@ from mlirc.codegen.emit import EarlyKernels, Unlinked, begin_module
 from mlirc.dialects import symbols
 from mlirc.dialects.bindings import context, ir
 from mlirc.frontend import graph_cache, prepared, statistics
+from mlirc.frontend.cuda_graph_facts import returned_to_user
 from mlirc.frontend.dump import Dump, describe
 from mlirc.frontend.errors import CompilationError, UnsupportedGraph
 from mlirc.frontend.importer import Imported, import_graph
@@ -22,6 +23,7 @@ from mlirc.frontend.pending import Pending
 from mlirc.frontend.prepared import Prepared
 from mlirc.frontend.report import calls_through_python, read_report
 from mlirc.frontend.reproduce import import_script, write_reproducer
+from mlirc.frontend.result_views import with_views
 from mlirc.lowering import pass_errors
 from mlirc.lowering.kernel_listener import listening
 from mlirc.lowering.pass_manager import PassError, PipelineRun, functions, run_pipeline, verify_forms
@@ -74,7 +76,8 @@ def compile_anew(
             unlinked = _begin_emit(imported, kind, early)
         report.through_python = calls_through_python(unlinked["graph"].host.calls)
     objects = [describe(x) for x in imported.objects]
-    inputs, outputs, positions = imported.inputs, imported.outputs, _positions(module)
+    inputs, positions = imported.inputs, _positions(module)
+    outputs = with_views(gm, imported.outputs, returned_to_user(kind, len(imported.outputs)))
     states = background.start(prepared.make_ready) if "prepare" in unlinked else None
 
     def finish() -> graph_cache.Compiled:  # keeps nothing of MLIR's, which this thread's lock is for

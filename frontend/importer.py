@@ -37,7 +37,7 @@ class Imported:
 
     inputs    positions of the FX placeholders that became arguments (None and unused constants do not)
     constants tensors of the graph module, appended to the arguments, which are marked {mlirc.constant}
-    outputs   for each FX output: ("result", k), ("item", k) for a SymFloat, or ("value", constant)
+    outputs   for each FX output: ("result", k), ("item", k) for a SymFloat, or ("value", constant); result_views.py has more
     objects   what ATen calls need that has no text: subgraphs, generators
     aten      operator name -> (count, why it is not compiled)
     """

@@ -1,0 +1,50 @@
+"""The results of a program as those of its graph: see Imported.outputs, and result_views.py for those that share memory."""
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import torch
+
+Outputs = Sequence[tuple[str, Any]]
+
+
+def reader(outputs: Outputs) -> Callable[[list], list] | None:
+    """What makes the graph's results of the program's; None where they are the same."""
+    if all(output == ("result", k) for k, output in enumerate(outputs)):
+        return None
+    if not any(kind in ("view", "detach") for kind, _ in outputs):
+        return lambda given: [
+            given[x] if kind == "result" else given[x].item() if kind == "item" else x for kind, x in outputs
+        ]
+
+    def read(given: list) -> list:
+        made: dict[tuple[str, int], torch.Tensor] = {}  # a result that is returned twice is one object
+        results = []
+        for kind, x in outputs:
+            if kind in ("view", "detach"):
+                key = kind, x[0]
+                if key not in made:
+                    made[key] = view(given[x[0]], given[x[1]], kind)
+                results.append(made[key])
+            else:
+                results.append(given[x] if kind == "result" else given[x].item() if kind == "item" else x)
+        return results
+
+    return read
+
+
+def view(x: torch.Tensor, base: torch.Tensor, kind: str) -> torch.Tensor:
+    """`x`, which lies in the memory of `base`, as a view of that."""
+    if x is not base and x.untyped_storage()._cdata != base.untyped_storage()._cdata:
+        return x
+    if x.is_conj() != base.is_conj() or x.is_neg() != base.is_neg():
+        return x
+    try:
+        if base.is_complex() and x.dtype == base.real.dtype:
+            typed = torch.view_as_real(base)
+        else:
+            typed = base if x.dtype == base.dtype else base.view(x.dtype)
+    except RuntimeError:  # strides that do not fit the elements
+        return x
+    made = typed.as_strided(x.shape, x.stride(), x.storage_offset())
+    return made.detach() if kind == "detach" else made

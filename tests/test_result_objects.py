@@ -1,0 +1,169 @@
+"""Which results are one tensor object, which views of one another, and what in-place work on one does to the others."""
+
+import contextlib
+
+import pytest
+import torch
+
+
+def one_twice(x):
+    y = x + 1
+    return y, y
+
+
+def viewed(x):
+    y = x + 1
+    return y, y.view_as(y)
+
+
+def viewed_in_many_ways(x):
+    y = x + 1
+    return y, y.detach(), y[:], y.view(-1), y.t(), y.t().t(), y, y[1], y.expand(2, 3, 4)
+
+
+def base_is_not_returned(x):
+    y = x + 1
+    return y[0], y[1], y[0], y.t()
+
+
+def base_comes_last(x):
+    y = x * 2
+    return y.t(), y.view(-1), y
+
+
+def other_dtypes(x):
+    y = x * 2
+    return y, y.view(torch.int32), y.view(torch.float32), y.view(torch.int16)
+
+
+def complex_parts(x):
+    y = torch.complex(x, x)
+    return y, torch.view_as_real(y), y.real, y.imag
+
+
+def two_memories(x):
+    y, z = x + 1, x + 2
+    return y, z, y.t(), z.t(), y.view_as(y)
+
+
+def of_integers(x):
+    y = x.argmax(1)
+    return y, y.view_as(y), x * 2
+
+
+def the_input(x):
+    return x, x.view_as(x), x[:], x.detach(), x
+
+
+def the_input_and_more(x):
+    y = x + 1
+    return x, y, x.t(), y.t(), y.view_as(y)
+
+
+def written(x):
+    x = x.clone() if x.requires_grad else x
+    x.add_(1)
+    return x, x.view_as(x), x * 2
+
+
+def the_data(x):
+    y = x.data
+    return y, x
+
+
+def empty(x):
+    y = x[:0] + 1
+    return y, y.view_as(y), y.t()
+
+
+def no_dimensions(x):
+    y = x.sum()
+    return y, y.view_as(y), y.view(1)
+
+
+PROGRAMS = [f for f in list(globals().values()) if getattr(f, "__module__", "") == __name__]
+MODES = {
+    "training": (True, contextlib.nullcontext),
+    "no_grad": (False, torch.no_grad),
+    "a leaf under no_grad": (True, torch.no_grad),
+    "inference": (False, torch.inference_mode),
+}
+
+
+def described(x, results):
+    tensors = [x, *results]
+    told = []
+    for a in results:
+        told.append([a.requires_grad, a.is_leaf, a.shape, a.stride(), a.storage_offset(), a.dtype])
+        told.append([a is b for b in tensors])
+        told.append([a.untyped_storage().data_ptr() == b.untyped_storage().data_ptr() for b in tensors if b.numel()])
+        if not a.is_inference():
+            told.append([a._is_view(), [a._is_view() and a._base is b for b in tensors]])
+    return told
+
+
+def changed(results):
+    """What the others say once one was transposed in place and another written to."""
+    before = [0 if x.is_inference() else x._version for x in results]
+    with torch.no_grad():
+        if results[0].dim() == 2 and not results[0].requires_grad:
+            results[0].t_()
+        if results[-1].is_floating_point() and results[-1].is_contiguous():
+            results[-1].detach().add_(1)
+    versions = [0 if x.is_inference() else x._version - known for x, known in zip(results, before, strict=True)]
+    return [[tuple(x.shape), x.stride(), version] for x, version in zip(results, versions, strict=True)]
+
+
+def run(program, mode, backend):
+    torch._dynamo.reset()
+    trains, context = MODES[mode]
+    torch.manual_seed(0)
+    x = torch.randn(3, 4, requires_grad=trains)
+    with context():
+        fn = torch.compile(program, backend=backend) if backend else program
+        told = []
+        for _ in range(2):
+            results = fn(x)
+            told += [described(x, results), changed(results), [y.detach().clone() for y in results]]
+    return told
+
+
+@pytest.mark.parametrize("mode", MODES)
+@pytest.mark.parametrize("program", PROGRAMS)
+def test_results_are_the_objects_that_aot_eager_gives(program, mode):
+    found, expected = run(program, mode, "mlirc"), run(program, mode, "aot_eager")
+    for mine, want in zip(found, expected, strict=True):
+        if isinstance(want[0], torch.Tensor):
+            torch.testing.assert_close(mine, want)
+        else:
+            assert mine == want
+
+
+@pytest.mark.parametrize("program", [viewed_in_many_ways, base_is_not_returned, other_dtypes, of_integers])
+def test_the_same_from_the_disk_cache(program, folder):
+    run(program, "no_grad", "mlirc")
+    test_results_are_the_objects_that_aot_eager_gives(program, "no_grad")
+
+
+@pytest.mark.parametrize("dynamic", [False, True])
+def test_transposing_one_leaves_the_other(dynamic):
+    def program(x):
+        y = x + 1
+        return y, y.view_as(y)
+
+    with torch.no_grad():
+        y, z = torch.compile(program, backend="mlirc", dynamic=dynamic)(torch.randn(3, 5))
+        y.t_()
+        assert y.shape == (5, 3) and z.shape == (3, 5)
+        z.add_(1)
+        torch.testing.assert_close(y, z.t())
+
+
+def test_a_view_of_a_result_that_autograd_saved_is_noticed():
+    w = torch.randn(3, requires_grad=True)
+    with torch.no_grad():
+        y, z = torch.compile(viewed, backend="mlirc")(torch.randn(2, 3))
+    loss = (y * w).sum()
+    z.add_(1)
+    with pytest.raises(RuntimeError, match="modified by an inplace operation"):
+        loss.backward()
