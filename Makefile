@@ -12,9 +12,12 @@ demo: $(INSTALLED)
 test: $(INSTALLED)
 	@$(BIN)/python -m pytest -n 2 --dist worksteal
 
-# With the tests marked `full`: every operator of OpInfo, the models at full size.
+# With the tests marked `full`: every operator of OpInfo in all dtypes, the models at full size, and 20 minutes of random
+# programs. SHARD=3/16 is the fourth of sixteen parts, with programs of its own.
+SHARD ?= 0/1
 test-all: $(INSTALLED)
-	@$(BIN)/python -m pytest -n 2 --dist worksteal -m "full or not full"
+	@$(BIN)/python -m tests.fuzz --minutes 20 --seed $$((2000000 + 100000 * $(firstword $(subst /, ,$(SHARD))))) --out build/fuzz
+	@SHARD=$(SHARD) $(BIN)/python -m pytest -n $(or $(JOBS),2) --dist worksteal -m "full or not full"
 
 # Random programs, compiled and compared with eager: `make fuzz HOURS=8 SEED=100000`. What is found goes to build/fuzz/.
 HOURS ?= 1

@@ -40,7 +40,7 @@ def fits(value: float, dtype: torch.dtype) -> bool:
     """As c10::overflows says: infinities and NaN are floating-point numbers, an unsigned dtype takes negative numbers too."""
     if dtype == torch.bool:
         return True
-    if dtype.is_floating_point:
+    if dtype.is_floating_point or dtype.is_complex:
         return not abs(value) > torch.finfo(dtype).max or math.isinf(value)
     limits = torch.iinfo(dtype)
     return (limits.min or -limits.max) <= value <= limits.max

@@ -1,9 +1,12 @@
 """Conversions of dtype, and of bits."""
 
+from numbers import Number
+
 import torch
 
 from mlirc.dialects.dialect import Unary, imports
 from mlirc.dialects.graph_builder import NotOurs
+from mlirc.dialects.import_arguments import need_fits
 from mlirc.dialects.tensor_types import KERNEL_DTYPES
 
 aten = torch.ops.aten
@@ -51,6 +54,9 @@ def copy(g, into, x, non_blocking=False):
     have, want = g.info(x), g.info(into)
     if want.dtype not in KERNEL_DTYPES:
         raise NotOurs(f"a copy of {want.dtype}: kernels compute with neither complex nor unusual dtypes")
+    if isinstance(x, Number):
+        need_fits(x, want.dtype)
+        return g.fill(x, want.shape, want.dtype)
     if have.dtype != want.dtype:
         x = convert(g, x, want.dtype)
     if have.device != want.device:

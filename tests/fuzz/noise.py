@@ -19,6 +19,13 @@ max_pool2d_with_indices index_copy index_copy_ index_fill index_fill_ take maske
 logical_not logical_and logical_or logical_xor nan_to_num slice_scatter select_scatter _unsafe_index
 """
 EXACT = frozenset(words(_EXACT))
+# Of these a zero may have any sign: sums of products begin as a library likes, and of -0.0 and 0.0 neither is larger.
+_SIGNLESS = """
+mm bmm addmm baddbmm addbmm mv addmv dot vdot convolution convolution_backward _scaled_dot_product_flash_attention_for_cpu
+_scaled_dot_product_flash_attention_for_cpu_backward _scaled_dot_product_attention_math linear _trilinear _cdist_forward
+maximum minimum max min amax amin fmax fmin aminmax clamp clamp_min clamp_max max_pool2d_with_indices
+"""
+SIGNLESS = frozenset(words(_SIGNLESS))
 
 
 class Noise(TorchDispatchMode):
@@ -30,8 +37,13 @@ class Noise(TorchDispatchMode):
 
     def __torch_dispatch__(self, func: Any, types: Any, args: tuple = (), kwargs: dict | None = None) -> Any:
         kwargs = kwargs or {}
+        name = func._schema.name.removeprefix("aten::")
+        if name in SIGNLESS:
+            return torch.utils._pytree.tree_map(self.signless, self.run(func, name, args, kwargs))
+        return self.run(func, name, args, kwargs)
+
+    def run(self, func: Any, name: str, args: tuple, kwargs: dict) -> Any:
         schema = func._schema
-        name = schema.name.removeprefix("aten::")
         if name in EXACT or any(r.alias_info and not r.alias_info.is_write for r in schema.returns):
             return func(*args, **kwargs)
         written = [arg for k, arg in enumerate(schema.arguments) if arg.alias_info and arg.alias_info.is_write]
@@ -42,6 +54,11 @@ class Noise(TorchDispatchMode):
             self.shake_in_place(args[0] if args else None)
             return result
         return torch.utils._pytree.tree_map(self.shake, result)
+
+    def signless(self, x: Any) -> Any:
+        if not isinstance(x, torch.Tensor) or not x.is_floating_point() or x.layout != torch.strided:
+            return x
+        return torch.where((x == 0) & (self.draw(x) > 0), -x, x)
 
     def shake(self, x: Any) -> Any:
         if isinstance(x, torch.Tensor) and x._is_zerotensor():  # it has no memory

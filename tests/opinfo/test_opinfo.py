@@ -42,6 +42,24 @@ def test_operator(op, direction):
     assert failure is None, f"{failure}\n{failure.details}"
 
 
+DTYPE_CASES = [
+    pytest.param(
+        op, way, dtype, dynamic, id=f"{sweep.key(op)}-{way}-{str(dtype)[6:]}-{'dynamic' if dynamic else 'static'}"
+    )
+    for op in sweep.operators()
+    for way in sweep.DIRECTIONS
+    for dtype in sweep.dtypes_of(op, way)
+    for dynamic in (False, True)
+]
+
+
+@pytest.mark.full
+@pytest.mark.parametrize(("op", "direction", "dtype", "dynamic"), DTYPE_CASES)
+def test_operator_in_every_dtype(op, direction, dtype, dynamic):
+    failure = sweep.check(op, direction, "mlirc", {"fallback": "error"}, dtype, dynamic)
+    assert failure is None, f"{failure}\n{failure.details}"
+
+
 def test_known_failures_name_operators_that_exist():
     assert set(KNOWN_FAILURES) <= {(sweep.key(op), direction) for op, direction in CASES}
     assert all(KNOWN_FAILURES.values())
