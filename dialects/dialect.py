@@ -153,7 +153,7 @@ class Reduction(Op, traits=[ext.Pure]):
     """Folds the dimensions `dims` of its input with the kernel-level reduction `kind` (kernel_ops.Reduce).
 
     dims     a text list of nonnegative dimensions, "0, 2"
-    keepdim  "true" or "false"
+    keepdim  true or false
     The input is converted to the result's dtype first, unless `kind` gives another one (argmax, any).
     """
 

@@ -391,9 +391,9 @@ def _print(expr: Expr) -> str:
 def parse(text: str) -> Int:
     """Read an expression back; nothing in the text is executed. Raises ValueError on anything but + - * // % max min."""
     try:
-        return _read(ast.parse(text.strip(), mode="eval").body)
+        return _read(ast.parse(_short(text).strip(), mode="eval").body)
     except (SyntaxError, TypeError, KeyError, RecursionError, MemoryError, ZeroDivisionError) as error:
-        raise ValueError(f"'{text}' is not a size expression (names, integers, + - * // %, max, min)") from error
+        raise ValueError(f"'{text[:80]}' is not a size expression (names, integers, + - * // %, max, min)") from error
 
 
 @lru_cache(maxsize=65536)
@@ -402,11 +402,27 @@ def parse_list(text: str) -> tuple[Int, ...]:
     if not text.strip():
         return ()
     try:
-        node = ast.parse(f"({text},)", mode="eval").body
+        node = ast.parse(f"({_short(text)},)", mode="eval").body
         assert isinstance(node, ast.Tuple)
         return tuple(map(_read, node.elts))
     except (SyntaxError, TypeError, KeyError, AssertionError, RecursionError, MemoryError, ZeroDivisionError) as error:
-        raise ValueError(f"'{text}' is not a list of size expressions") from error
+        raise ValueError(f"'{text[:80]}' is not a list of size expressions") from error
+
+
+LONGEST = 20_000  # characters of an expression
+MOST_TERMS = 2_000  # of a product
+
+
+def _short(text: str) -> str:
+    if len(text) > LONGEST:
+        raise TypeError(f"{len(text)} characters")
+    return text
+
+
+def _times(a: Int, b: Int) -> Int:
+    if isinstance(a, Expr) and isinstance(b, Expr) and len(a.terms) * len(b.terms) > MOST_TERMS:
+        raise TypeError(f"a product of {len(a.terms)} and {len(b.terms)} terms")
+    return a * b
 
 
 def parse_numbers(text: str) -> tuple[int, ...]:
@@ -425,7 +441,7 @@ def print_list(values: Iterable[Int]) -> str:
 _BINARY: dict[type, Callable[[Int, Int], Int]] = {
     ast.Add: lambda a, b: a + b,
     ast.Sub: lambda a, b: a - b,
-    ast.Mult: lambda a, b: a * b,
+    ast.Mult: _times,
     ast.FloorDiv: floordiv,
     ast.Mod: mod,
 }

@@ -32,6 +32,7 @@ from mlirc.lowering.product_choice import choosing
 EACH_STAGE = os.environ.get("MLIRC_VERIFY") == "stages"
 """Whether the form that each stage leaves is verified in full, as in tests. Otherwise the last one is, and where it is wrong, or
 a pass fails, the ones before."""
+PROOFS = "tried" if EACH_STAGE else "none"
 
 
 def compile_anew(
@@ -129,7 +130,7 @@ def _timed(report: statistics.GraphReport, stage: str) -> Iterator[None]:
 def _import(gm: GraphModule, parameters: Sequence[int], kind: str) -> Imported:
     try:
         imported = import_graph(gm, parameters)
-        verify_forms(imported.module)
+        verify_forms(imported.module, proofs=PROOFS)
         return imported
     except UnsupportedGraph as error:
         raise UnsupportedGraph(f"{error}{_at_node(error)}") from error
@@ -147,7 +148,7 @@ def _at_node(error: Exception) -> str:
 
 def _run_passes(module: ir.Module, text: str, kind: str, record: PipelineRun, verify: bool) -> None:
     try:
-        run_pipeline(module, text, record=record, verify=verify)
+        run_pipeline(module, text, record=record, verify=verify, proofs=PROOFS)
     except PassError as error:
         reproducer = f"// mlirc opt %s -p '{error.step}'\n// {error}\n{error.module_text}"
         path = write_reproducer(kind, error.step, reproducer, ".mlir")

@@ -121,12 +121,13 @@ def functions(module: Any) -> Iterator[Any]:
             yield op
 
 
-def verify_forms(module: Any, known: Known | None = None) -> None:
-    """Check every function of ours against the form that it is in. `known` grows. Raises StageError."""
+def verify_forms(module: Any, known: Known | None = None, proofs: str = "demanded") -> None:
+    """Check every function of ours against the form that it is in. `known` grows; `proofs` as in verify_stage. Raises
+    StageError."""
     for function in functions(module):
         stage = stage_of(function)
         if stage:
-            verify_stage(function, stage, known)
+            verify_stage(function, stage, known, proofs)
 
 
 def run_pipeline(
@@ -135,13 +136,14 @@ def run_pipeline(
     after_pass: Callable[[str, ir.Module], None] | None = None,
     record: PipelineRun | None = None,
     verify: bool = True,
+    proofs: str = "tried",
 ) -> PipelineRun:
     """Run the passes of `pipeline` on `module`, in place. `after_pass(step, module)` is called after each.
 
     MLIR verifies after each pass; the form that the last one leaves is verified in full, and if it is wrong, the forms
     before, to find the pass that did it. Without `verify` that is left to a later call with the same record, or for when a
     pass fails. Raises PipelineError for a pipeline that is wrong, or that is not for a module of this form; PassError when
-    a pass fails; StageError where the module given was wrong already.
+    a pass fails; StageError where the module given was wrong already. `proofs` as in verify_stage.
     """
     record = record or PipelineRun()
     with context():
@@ -154,7 +156,7 @@ def run_pipeline(
                 module.operation.verify()
             except Exception as error:
                 if earlier:  # who gave it what it failed on?
-                    _verify_result(before[earlier][1], before[:earlier], record.known)
+                    _verify_result(before[earlier][1], before[:earlier], record.known, proofs)
                 if isinstance(error, PipelineError):
                     raise
                 raise _pass_error(*before[-1], error) from error
@@ -162,17 +164,17 @@ def run_pipeline(
             if after_pass:
                 after_pass(str(step), module)
         if verify:
-            _verify_result(module, before, record.known)
+            _verify_result(module, before, record.known, proofs)
             before.clear()
     return record
 
 
-def _verify_result(module: ir.Module, before: list[tuple[Step, Any]], known: Known) -> None:
-    wrong = _wrong_form(module, known)
+def _verify_result(module: ir.Module, before: list[tuple[Step, Any]], known: Known, proofs: str) -> None:
+    wrong = _wrong_form(module, known, proofs)
     for step, given in reversed(before):
         if wrong is None:
             return
-        earlier = _wrong_form(given, known)
+        earlier = _wrong_form(given, known, proofs)
         if earlier is None:
             raise _pass_error(step, given, wrong) from wrong
         wrong = earlier
@@ -180,9 +182,9 @@ def _verify_result(module: ir.Module, before: list[tuple[Step, Any]], known: Kno
         raise wrong
 
 
-def _wrong_form(module: Any, known: Known) -> StageError | None:
+def _wrong_form(module: Any, known: Known, proofs: str) -> StageError | None:
     try:
-        verify_forms(module, known)
+        verify_forms(module, known, proofs)
     except StageError as error:
         return error
     return None
@@ -235,4 +237,4 @@ def _check_given(instance: Any, function: Any) -> None:
     """A pass that promises a form and leaves another would else be found out by the next one, as its fault."""
     stage = getattr(instance, "gives", None)
     if stage and refusal(function, stage):
-        verify_stage(function, stage)
+        verify_stage(function, stage, proofs="none")

@@ -31,8 +31,8 @@ def parse(text: str) -> list[Step]:
     for item in map(str.strip, _split(text)):
         end = next((k for k, c in enumerate(item) if c in OPEN), len(item))
         name, arguments = item[:end].strip(), item[end:]
-        if not name or not all(c.isalnum() or c in "-_." for c in name):
-            raise PipelineError(f"'{item}' in '{text}' is not a pass: NAME or NAME{{option=value ...}}")
+        if not 0 < len(name) <= 100 or not all(c.isalnum() or c in "-_." for c in name):
+            raise PipelineError(f"'{item[:100]}' in '{text[:200]}' is not a pass: NAME or NAME{{option=value ...}}")
         if arguments and arguments[-1] not in CLOSE:
             raise PipelineError(f"'{item}' in '{text}' goes on after the options")
         steps.append(Step(name, arguments))

@@ -13,11 +13,14 @@ from mlirc.dialects.bindings import ir
 from mlirc.dialects.dialect import OPS, attribute_value
 from mlirc.dialects.symbols import Int
 from mlirc.dialects.tensor_types import info_of
+from mlirc.lowering.access_verifier import verify_accesses
 from mlirc.lowering.attention_call import verify_attention, verify_backward
 from mlirc.lowering.convolution_call import verify_convolution
 from mlirc.lowering.depthwise_call import verify_depthwise
+from mlirc.lowering.graph_verifier import verify_meaning
 from mlirc.lowering.kernel_nodes import structure
 from mlirc.lowering.kernel_verifier import StageError, expect, list_attribute, text_attribute, verify_kernel
+from mlirc.lowering.memory_verifier import Memory
 from mlirc.lowering.stage_forms import ATEN, GENERATED, MADE_BY, NUMBERS, may_hold
 
 Known = set[tuple]
@@ -25,22 +28,38 @@ Known = set[tuple]
 which memory is planned to the lowered one."""
 
 
-def verify_stage(function: Any, stage: str, known: Known | None = None) -> None:
+def verify_stage(function: Any, stage: str, known: Known | None = None, proofs: str = "demanded") -> None:
     """Raises StageError, one line with the op, its source line, what was expected and what to do.
 
     `stage` is "graph", "kernel", "memory" or "lowered". `known` grows. Needs an entered context.
+
+    proofs   "demanded": that nothing outside of a buffer is touched is shown, or the op is refused; "tried": it is refused
+             where sizes are found for which it is wrong; "none": these are what passes of ours made, of what was verified
     """
     known = set() if known is None else known
+    expect(len(function.regions[0].blocks) == 1, function, "more than one block", "a graph is straight-line")
     block = function.regions[0].blocks[0]
+    for op in block.operations:
+        name = op.operation.name
+        if name != "func.return" and not may_hold(stage, name):
+            raise StageError(op, f"no op of the {stage} form", _advice(name, stage))
+    if stage in ("memory", "lowered"):
+        here = function.attributes.get("mlirc.arena", None)
+        expect(here is not None, function, "no attribute mlirc.arena", "run plan-memory")
+        expression(function, "mlirc.arena")
+    memory = Memory(function, proofs == "demanded") if proofs != "none" else None
+    if memory is not None:
+        verify_arguments(function)
+        memory.begin()
     siblings = function.operation.block.operations
     kernels = {attribute_value(op.attributes["sym_name"]) for op in siblings if "sym_name" in op.attributes}
     for op in block.operations:
         name = op.operation.name
         if name == "func.return":
             verify_results(function, op)
+            if memory is not None:
+                memory.op(op)
             continue
-        if not may_hold(stage, name):
-            raise StageError(op, f"no op of the {stage} form", _advice(name, stage))
         if stage in ("memory", "lowered") and name in NUMBERS:
             number = not isinstance(op.results[0].type, ir.RankedTensorType)
             expect(number, op, f"a tensor in the {stage} form; only plain numbers stay", "run plan-memory")
@@ -49,18 +68,28 @@ def verify_stage(function: Any, stage: str, known: Known | None = None) -> None:
                 info_of(value)
             except (ValueError, KeyError) as error:
                 raise StageError(op, f"a result's type is not one of ours: {error}", "see tensor_types.py") from error
-        if name in CHECKS:
-            CHECKS[name](op)
-        if name in BODIES:
-            verify_body(op, known)
+        check(op, known, memory)
         if name == "mlircx.run":
             verify_run(op)
             kernel = text_attribute(op, "kernel")
             expect(kernel in kernels, op, f"no function @{kernel} in the module", "run lower-kernels")
-    if stage in ("memory", "lowered"):
-        here = function.attributes.get("mlirc.arena", None)
-        expect(here is not None, function, "no attribute mlirc.arena", "run plan-memory")
-        expression(function, "mlirc.arena")
+        if memory is not None:
+            memory.op(op)
+
+
+def check(op: Any, known: Known, memory: Memory | None) -> None:
+    """An op by its own rules, and, where there is a `memory`, by what it touches."""
+    name = op.operation.name
+    if name in CHECKS:
+        CHECKS[name](op)
+    if name in BODIES:
+        verify_body(op, known)
+        if memory is not None:
+            count = len(op.operands) if name == "mlircx.kernel" else input_count(op)
+            infos = [info_of(x) for x in (*op.operands, *op.results)]
+            verify_accesses(op, infos[:count], infos[count:], memory)
+    elif memory is not None:
+        verify_meaning(op, memory, lambda made: check(made, known, memory))
 
 
 def _advice(name: str, stage: str) -> str:
@@ -81,6 +110,19 @@ def expression(op: Any, attribute: str) -> Int:
 
 
 # ---- the function
+
+
+def verify_arguments(function: Any) -> None:
+    for k, argument in enumerate(function.regions[0].blocks[0].arguments):
+        number = str(argument.type) in ("i64", "f64")
+        tensor = isinstance(argument.type, ir.RankedTensorType)
+        expect(number or tensor, function, f"argument {k} is a {argument.type}", "graphs take tensors, i64 and f64")
+        if tensor:
+            try:
+                info_of(argument)
+            except (ValueError, KeyError) as error:
+                raise StageError(function, f"argument {k}: {error}", "see tensor_types.py") from error
+
 
 ALIAS_GROUPS = 'mlirc.results holds "g0", ...; "arg0", ... for arguments; "size" and "float0", ... for plain numbers'
 

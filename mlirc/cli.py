@@ -117,8 +117,8 @@ def _import(name: str) -> None:
             runpy.run_path(name)
         else:
             importlib.import_module(name)
-    except (ImportError, OSError) as error:
-        raise _Failure(f"--import {name}: {error}", 2) from error
+    except (Exception, SystemExit) as error:
+        raise _Failure(f"--import {name}: {type(error).__name__}: {error}", 2) from error
 
 
 def _passes(file: str | None, text: str | None, pipeline: str | None, stage: str | None) -> str:
@@ -172,22 +172,23 @@ def _run(file: str, passes: str, print_all: bool, timing: bool, locations: bool,
 
 
 def _parse(file: str) -> Any:
-    from mlirc.dialects.bindings import ir
-    from mlirc.lowering.pass_errors import diagnostic_text
-    from mlirc.lowering.source_lines import source_line, typed
+    from mlirc.lowering.module_text import TextError, parse_module
 
     try:
-        if file == "-":
-            return ir.Module.parse(sys.stdin.buffer.read())
-        Path(file).open("rb").close()  # MLIR does not say why it cannot
-        return ir.Module.parseFile(file)
-    except OSError as error:
-        raise _Failure(f"{file}: {error.strerror}") from error
-    except ir.MLIRError as error:
-        for diagnostic in error.error_diagnostics:
-            where = source_line(typed(diagnostic.location))
-            raise _Failure(f"{where}: {diagnostic_text(diagnostic)}") from error
-        raise _Failure(f"{file}: {error}") from error
+        return parse_module(_read(file), file)
+    except TextError as error:
+        raise _Failure(str(error)) from error
+
+
+def _read(file: str) -> bytes:
+    if file == "-":
+        return sys.stdin.buffer.read()
+    try:
+        if not Path(file).is_file() and Path(file).exists() and not Path(file).is_dir():
+            raise _Failure(f"{file}: no regular file; - is standard input", 2)
+        return Path(file).read_bytes()
+    except (OSError, ValueError) as error:  # ValueError: a name with a zero in it
+        raise _Failure(f"{file}: {getattr(error, 'strerror', None) or error}") from error
 
 
 def _emit(module: Any) -> None:

@@ -138,7 +138,8 @@ def test_right_forms_pass():
 )
 def test_wrong_ops(stage, body, message):
     with pytest.raises(StageError, match=message):
-        verify(stage, body)
+        arena = 'attributes {mlirc.arena = "4096"}' if stage == "memory" and "no attribute" not in message else ""
+        verify(stage, body, attributes=arena)
 
 
 SUM = '%v = "mlirc.sum"(%r) {dims = "", keepdim = false} : (f32) -> f32'

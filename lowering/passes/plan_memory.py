@@ -166,7 +166,7 @@ class _Emitter:
     def run(self) -> None:
         releases = last_uses(self.found)
         dead: dict[int, list[Block]] = {}
-        for block in self.block_of.values():
+        for block in dict.fromkeys(self.block_of.values()):  # buffers may share one
             if block.alone:
                 dead.setdefault(block.end, []).append(block)
         ops = self.found.ops

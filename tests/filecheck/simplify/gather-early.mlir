@@ -11,7 +11,7 @@
 func.func @one_of_a_row(%x: tensor<64x500xbf16>, %label: tensor<64x1xi64>) -> tensor<64x1xf32> {
   %0 = "mlirc.cast"(%x) : (tensor<64x500xbf16>) -> tensor<64x500xf32>
   %1 = "mlirc.exp"(%0) : (tensor<64x500xf32>) -> tensor<64x500xf32>
-  %2 = "mlirc.sum"(%1) {dims = "1", keepdim = "true"} : (tensor<64x500xf32>) -> tensor<64x1xf32>
+  %2 = "mlirc.sum"(%1) {dims = "1", keepdim = true} : (tensor<64x500xf32>) -> tensor<64x1xf32>
   %3 = "mlirc.log"(%2) : (tensor<64x1xf32>) -> tensor<64x1xf32>
   %4 = "mlirc.sub"(%0, %3) : (tensor<64x500xf32>, tensor<64x1xf32>) -> tensor<64x500xf32>
   %5 = "mlirc.gather"(%4, %label) {dim = 1 : i64, message = "m"} : (tensor<64x500xf32>, tensor<64x1xi64>) -> tensor<64x1xf32>

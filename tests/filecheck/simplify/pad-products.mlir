@@ -37,8 +37,8 @@ func.func @bias_gradient(%g: tensor<8192x30522xbf16, {device = "cuda:0"}>, %w: t
   %e = "mlirc.view"(%d) {map = "512*d0 + d1, d2", offset = "0"} : (tensor<8192x30522xbf16, {device = "cuda:0"}>) -> tensor<16x512x30522xbf16, {device = "cuda:0"}>
   %f = "mlirc.view"(%e) {map = "d0//512, d0 % 512, d1", offset = "0"} : (tensor<16x512x30522xbf16, {device = "cuda:0"}>) -> tensor<8192x30522xbf16, {device = "cuda:0"}>
   %0 = "mlirc.matmul"(%f, %w) : (tensor<8192x30522xbf16, {device = "cuda:0"}>, tensor<30522x768xbf16, {device = "cuda:0"}>) -> tensor<8192x768xbf16, {device = "cuda:0"}>
-  %1 = "mlirc.sum"(%f) {dims = "0", keepdim = "false"} : (tensor<8192x30522xbf16, {device = "cuda:0"}>) -> tensor<30522xbf16, {device = "cuda:0"}>
-  %2 = "mlirc.amax"(%d) {dims = "1", keepdim = "false"} : (tensor<8192x30522xbf16, {device = "cuda:0"}>) -> tensor<8192xbf16, {device = "cuda:0"}>
+  %1 = "mlirc.sum"(%f) {dims = "0", keepdim = false} : (tensor<8192x30522xbf16, {device = "cuda:0"}>) -> tensor<30522xbf16, {device = "cuda:0"}>
+  %2 = "mlirc.amax"(%d) {dims = "1", keepdim = false} : (tensor<8192x30522xbf16, {device = "cuda:0"}>) -> tensor<8192xbf16, {device = "cuda:0"}>
   return %0, %1, %2 : tensor<8192x768xbf16, {device = "cuda:0"}>, tensor<30522xbf16, {device = "cuda:0"}>, tensor<8192xbf16, {device = "cuda:0"}>
 }
 
