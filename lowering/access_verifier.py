@@ -12,6 +12,7 @@ from mlirc.dialects import symbols
 from mlirc.dialects.bindings import ir
 from mlirc.dialects.dialect import attribute_value
 from mlirc.dialects.graph_builder import read_constant
+from mlirc.dialects.kernel_ops import SUMS
 from mlirc.dialects.symbols import Expr, Int, free_symbols, substitute, symbol
 from mlirc.dialects.tensor_types import TensorInfo
 from mlirc.lowering.index_proofs import Facts, Space
@@ -47,7 +48,7 @@ def verify_accesses(op: Any, inputs: Sequence[TensorInfo], outputs: Sequence[Ten
     known = list(memory.facts)
     for info in (*inputs, *outputs):
         known += [n for n in info.shape if isinstance(n, Expr)]
-    checker = _Accesses(op, sizes, tuple(known), memory)
+    checker = _Accesses(op, sizes, frozenset(list(sizes)[len(parallel) :]), tuple(known), memory)
     for n in sizes.values():
         checker.need(op, Space({}, tuple(known)), n, "an iteration dimension has a size")
     block = op.regions[0].blocks[0]
@@ -64,6 +65,7 @@ def verify_accesses(op: Any, inputs: Sequence[TensorInfo], outputs: Sequence[Ten
 class _Accesses:
     kernel: Any
     sizes: dict[str, Int]
+    inner: frozenset[str]
     facts: Facts
     memory: Memory
     numbers: dict[ir.Value, list[Case]] = field(default_factory=dict)
@@ -125,9 +127,26 @@ class _Accesses:
     def write(self, op: Any, outputs: Sequence[TensorInfo]) -> None:
         texts = attribute_value(op.attributes["maps"])
         space = Space(self.sizes, self.facts)
+        counts = attribute_value(op.attributes[SUMS]) if SUMS in op.attributes else [0] * len(texts)
         for k, (text, info) in enumerate(zip(texts, outputs, strict=True)):
-            for d, (index, size) in enumerate(zip(symbols.parse_list(text), info.shape, strict=True)):
+            map_ = symbols.parse_list(text)
+            self.count(op, info, map_, counts[k], k)
+            for d, (index, size) in enumerate(zip(map_, info.shape, strict=True)):
                 self.inside(op, space, index, size, f"writes dimension {d} of result {k}")
+
+    def count(self, op: Any, info: TensorInfo, map_: Sequence[Int], sums: int, k: int) -> None:
+        """As many points write as there are elements to be written."""
+        named = {name for index in map_ for name in free_symbols(index)}
+        inner = [d for d in self.sizes if d in self.inner]
+        points = symbols.product([n for d, n in self.sizes.items() if d not in self.inner and is_dim(d)])
+        if named & set(inner):
+            points = points * symbols.product([self.sizes[d] for d in inner])
+        wanted = info.numel * max(sums, 1)
+        if points != wanted:
+            for goal in (points - wanted, wanted - points):
+                self.need(
+                    op, Space({}, self.facts), goal, f"writes {points} values to the {wanted} elements of result {k}"
+                )
 
     # ---- numbers
 

@@ -11,7 +11,7 @@ from typing import Any
 
 from mlirc.dialects import composites
 from mlirc.dialects.bindings import ir
-from mlirc.dialects.dialect import OPS, Composite, Elementwise
+from mlirc.dialects.dialect import OPS, Composite, Elementwise, attribute_value
 from mlirc.dialects.graph_builder import broadcast_shape
 from mlirc.dialects.kernel_builder import KernelBuilder
 from mlirc.dialects.kernel_forms import form_of
@@ -42,6 +42,10 @@ def verify_meaning(op: Any, memory: Memory, verify: Verify) -> None:
     if key in _right:
         return
     before = memory.facts
+    if "dim" in op.attributes:
+        dim, rank = attribute_value(op.attributes["dim"]), infos[0].rank
+        fits = type(dim) is int and 0 <= dim < rank
+        expect(fits, op, f"dimension {dim} of {rank}", "count from 0, and below the operand's rank")
     if issubclass(cls, Elementwise):
         verify_elementwise(op, cls, infos)
     holder = ir.Operation.create("mlircx.kernel", regions=1, ip=False)

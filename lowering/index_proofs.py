@@ -231,7 +231,9 @@ class _Proof:
                 return None
         return total
 
-    def plainly_nonnegative(self, name: str) -> bool:
+    def plainly_nonnegative(self, name: symbols.Atom) -> bool:
+        if not isinstance(name, str):
+            return known_nonnegative(Expr({(name,): 1}))
         if name in self.bounds:
             a, b = self.bounds[name]
             return self.positive(b) and self.extreme(a)

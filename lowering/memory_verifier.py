@@ -15,7 +15,7 @@ from mlirc.dialects.bindings import ir
 from mlirc.dialects.memory_ops import arenas
 from mlirc.dialects.symbols import Expr, Int, substitute
 from mlirc.dialects.tensor_types import TensorInfo, info_of
-from mlirc.lowering.index_proofs import Facts, Space, counterexample, flat, parted
+from mlirc.lowering.index_proofs import Facts, Space, counterexample, flat
 from mlirc.lowering.kernel_verifier import StageError, expect, is_dim, list_attribute, text_attribute
 
 LARGEST = 1 << 47  # bytes of a tensor, or of an arena
@@ -72,9 +72,13 @@ class Memory:
             return
         if isinstance(goal, int):
             raise StageError(op, wrong, advice)
-        self.duty(goal)
+        self.duty(op, goal)
 
-    def duty(self, goal: Int) -> None:
+    def duty(self, op: Any, goal: Int) -> None:
+        unknown = symbols.free_symbols(goal) - self.bound
+        expect(
+            not self.demand or not unknown, op, f"nothing binds {', '.join(sorted(unknown))}", "take it as an argument"
+        )
         if goal not in self.duties:
             self.duties[goal] = None
             self.facts += (goal,)
@@ -88,7 +92,7 @@ class Memory:
         left = [goal] if plain else space.left(goal)
         if left is not None:
             for duty in left:
-                self.duty(duty)
+                self.duty(op, duty)
             return
         found = counterexample(space, goal)
         if found is not None:
@@ -130,19 +134,23 @@ class Memory:
         else:
             aten = name in ("mlircx.aten", "mlircx.aten_effect")
             aliases = list_attribute(op, "aliases") if aten and "aliases" in op.attributes else ()
+            if aten and "mlirc.symbol" in op.attributes:
+                self.bound |= symbols.free_symbols(symbols.parse(text_attribute(op, "mlirc.symbol")))
             for k, result in enumerate(op.results):
                 if not isinstance(result.type, ir.RankedTensorType):
                     continue
                 info = info_of(result)
                 if aten:  # they are those of a tensor
+                    self.bound |= {name for n in info.shape for name in symbols.free_symbols(n)}
                     self.facts += tuple(n for n in info.shape if isinstance(n, Expr))
                 self.layout(op, info, f"result {k}")
                 self.roots[result], self.offsets[result] = (
                     Root(op, info, "owned" if aten or name == "mlirc.allocate" else "value"),
                     0,
                 )
-                if k < len(aliases) and isinstance(aliases[k], int) and aliases[k] >= 0:
-                    self.roots[result].lent = self.roots.get(op.operands[aliases[k]])
+                alias = aliases[k] if k < len(aliases) else -1
+                if isinstance(alias, int) and alias >= 0:
+                    self.roots[result].lent = self.roots.get(op.operands[alias])
 
     def slot(self, op: Any) -> None:
         info, result = info_of(op.results[0]), op.results[0]
@@ -170,8 +178,9 @@ class Memory:
         if any(n == 0 for n in info.shape):
             return
         if mapped:
-            self.mapped(op, have, info, offset)
-            return
+            if self.mapped(op, have, info, offset):
+                return
+            self.layout(op, info, "the view")
         self.nonnegative(op, at, f"begins {at} elements from the start of its memory", "offsets are 0 or more")
         left = root.info.extent - at - info.extent
         self.nonnegative(
@@ -181,8 +190,9 @@ class Memory:
             "stay within the memory that it is of",
         )
 
-    def mapped(self, op: Any, have: TensorInfo, info: TensorInfo, offset: Int) -> None:
-        """A view whose map says which element of the operand each one is: all of them exist, and are where the strides say."""
+    def mapped(self, op: Any, have: TensorInfo, info: TensorInfo, offset: Int) -> bool:
+        """A view whose map says which element of the operand each one is: all of them exist. Whether they are shown to be
+        where the strides say."""
         map_ = list_attribute(op, "map")
         sizes = {f"d{k}": n for k, n in enumerate(info.shape)}
         fixed: dict[str, Int] = {name: 0 for name, n in sizes.items() if n == 1}
@@ -206,15 +216,13 @@ class Memory:
             there = there - (0 if size == 1 else substitute(index, fixed) * stride)
         wrong = f"the map {text_attribute(op, 'map')} is not where strides and offset lead"
         if flat(sizes, there) == 0:
-            return
-        for name in sizes:  # what each dimension is multiplied by, and then what is left, is 0
-            factor, there = parted(there, name) if isinstance(there, Expr) else (0, there)
-            expect(factor is not None, op, wrong, "make them agree")
-            if factor != 0 and factor is not None:
-                for goal in (factor, factor * -1):
-                    self.at_points(op, space, goal, wrong, "make them agree")
-        for goal in (there, there * -1):
-            self.at_points(op, space, goal, wrong, "make them agree")
+            return True
+        if symbols.free_symbols(there) <= set(sizes):
+            wrong = f"the map {text_attribute(op, 'map')} is not where strides and offset lead"
+            for goal in (there, there * -1):
+                self.at_points(op, space, goal, wrong, "make them agree")
+            return True
+        return False
 
     def results(self, op: Any) -> None:
         planned = "mlirc.arena" in self.function.attributes

@@ -35,15 +35,15 @@ def parse_module(text: bytes, name: str = "-") -> Any:
     """The module in a file's bytes. Raises TextError. Needs an entered context."""
     if wrong := refusal(text):
         raise TextError(f"{name}: {wrong}")
-    decoded = text.decode()
     try:
-        module = ir.Module.parse(decoded)
+        return (
+            ir.Module.parse(text.decode()) if name == "-" else ir.Module.parseFile(name)
+        )  # which puts its name in locations
     except ir.MLIRError as error:
         for diagnostic in error.error_diagnostics:
-            where = source_line(typed(diagnostic.location)).replace("-:", f"{name}:", 1)
+            where = source_line(typed(diagnostic.location))
             raise TextError(f"{where}: {diagnostic_text(diagnostic)}") from error
         raise TextError(f"{name}: {error}") from error
-    return module
 
 
 def refusal(text: bytes) -> str:

@@ -117,6 +117,8 @@ def _import(name: str) -> None:
             runpy.run_path(name)
         else:
             importlib.import_module(name)
+    except (ImportError, OSError) as error:
+        raise _Failure(f"--import {name}: {error}", 2) from error
     except (Exception, SystemExit) as error:
         raise _Failure(f"--import {name}: {type(error).__name__}: {error}", 2) from error
 

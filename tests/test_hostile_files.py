@@ -61,7 +61,7 @@ TEXTS: dict[str, str | bytes] = {
     "escape_not_utf8": 'module attributes {x.a = "\\FF\\FE"} {}',
     "name_escape": F.replace("@graph", '@"gr\\FF"'),
     "location_escape": 'module {} loc("a\\FF":1:2)',
-    "device_escape": neg('8xf32, {device = "\FF"}'),
+    "device_escape": neg(r'8xf32, {device = "\FF"}'),
     "zero": "module {}\0",
 }
 

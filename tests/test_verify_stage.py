@@ -5,6 +5,7 @@ import pytest
 from mlirc.dialects.bindings import context, ir
 from mlirc.lowering import verify_stage as verify_stage_module
 from mlirc.lowering.kernel_verifier import StageError
+from mlirc.lowering.pass_manager import verify_forms
 from mlirc.lowering.verify_stage import verify_stage
 
 X = "tensor<4x8xf32>"
@@ -181,3 +182,106 @@ REDUCE = '%s = "mlirc.reduce"(%r) {kind = "sum"} : (f32) -> f32'
 def test_wrong_kernels(body, parallel, inner, message):
     with pytest.raises(StageError, match=message):
         verify("kernel", kernel(body, parallel, inner))
+
+
+def wrong(text: str) -> None:
+    with context(), pytest.raises(StageError):
+        verify_forms(ir.Module.parse(text))
+
+
+@pytest.mark.parametrize(
+    "op",
+    [
+        '"mlirc.neg"(%x) : (tensor<8xf32>) -> tensor<9xf32>',
+        '"mlirc.neg"(%x) : (tensor<8xf32>) -> tensor<8xi32>',
+        '"mlirc.neg"(%x) : (tensor<8xf32>) -> tensor<?xf32, {size = "s0"}>',
+        '"mlirc.add"(%x, %y) : (tensor<8xf32>, tensor<3xf32>) -> tensor<8xf32>',
+        '"mlirc.copy"(%x) : (tensor<8xf32>) -> tensor<9xf32>',
+        '"mlirc.sum"(%x) {dims = "0", keepdim = false} : (tensor<8xf32>) -> tensor<2xf32>',
+        '"mlirc.sum"(%x) {dims = "1", keepdim = false} : (tensor<8xf32>) -> tensor<f32>',
+        '"mlirc.reindex"(%x) {map = "d0 + 1"} : (tensor<8xf32>) -> tensor<8xf32>',
+        '"mlirc.reindex"(%x) {map = "d0 - 1"} : (tensor<8xf32>) -> tensor<8xf32>',
+        '"mlirc.reindex"(%x) {map = "s0"} : (tensor<8xf32>) -> tensor<8xf32>',
+        '"mlirc.reindex"(%x) {map = "d1"} : (tensor<8xf32>) -> tensor<8xf32>',
+        '"mlirc.cat2"(%x, %y) {dim = 0 : i64} : (tensor<8xf32>, tensor<3xf32>) -> tensor<12xf32>',
+        '"mlirc.cat2"(%x, %y) {dim = 1 : i64} : (tensor<8xf32>, tensor<3xf32>) -> tensor<11xf32>',
+        '"mlirc.cumsum"(%x) {dim = 0 : i64} : (tensor<8xf32>) -> tensor<9xf32>',
+        '"mlirc.softmax"(%x) {dim = 0 : i64} : (tensor<8xf32>) -> tensor<9xf32>',
+        '"mlirc.softmax"(%x) {dim = 4 : i64} : (tensor<8xf32>) -> tensor<8xf32>',
+        '"mlirc.view"(%x) {map = "", offset = "1"} : (tensor<8xf32>) -> tensor<8xf32>',
+        '"mlirc.view"(%x) {map = "", offset = "-1"} : (tensor<8xf32>) -> tensor<4xf32>',
+        '"mlirc.view"(%x) {map = "d0 + 4", offset = "4"} : (tensor<8xf32>) -> tensor<8xf32>',
+        '"mlirc.view"(%x) {map = "d0", offset = "4"} : (tensor<8xf32>) -> tensor<4xf32>',
+        '"mlirc.view"(%x) {map = "", offset = "0"} : (tensor<8xf32>) -> tensor<4xf32, {stride = "3"}>',
+        '"mlirc.index"(%x, %i) {dims = "0", place = 0 : i64, wraps = true, message = ""} '
+        ": (tensor<8xf32>, tensor<5xi64>) -> tensor<6xf32>",
+        '"mlirc.index"(%x, %i) {dims = "1", place = 0 : i64, wraps = true, message = ""} '
+        ": (tensor<8xf32>, tensor<5xi64>) -> tensor<5xf32>",
+        '"mlirc.matmul"(%x, %y) : (tensor<8xf32>, tensor<3xf32>) -> tensor<8xf32>',
+    ],
+)
+def test_results_that_do_not_fit(op):
+    result = op[op.rindex("->") + 3 :]
+    wrong(
+        f"func.func @graph(%x: tensor<8xf32>, %y: tensor<3xf32>, %i: tensor<5xi64>) -> {result} {{\n%0 = {op}\n"
+        f"return %0 : {result}\n}}"
+    )
+
+
+@pytest.mark.parametrize(
+    ("read", "mask"),
+    [
+        ("d0 + 1, d1", ""),
+        ("d0, d1 - 1", ""),
+        ("d0 + 1, d1", '%m = "mlirc.lt"(%at, %n) : (i64, i64) -> i1'),  # d0 < 4
+        ("d0, d0 * d1", ""),
+        ("d0 // 2, (d1 + 9) // 2", ""),
+    ],
+)
+def test_reads_that_leave_the_tensor(read, mask):
+    scalars = """%at = "mlirc.size"() {expr = "d0"} : () -> i64
+      %n = "mlirc.constant"() {value = "4"} : () -> i64
+      """
+    masked, operands, types = (", %m", "true", f"({X}, i1)") if mask else ("", "false", f"({X})")
+    body = f'{mask}\n%r = "mlirc.read"(%a{masked}) {{map = "{read}", masked = {operands}}} : {types} -> f32\n{YIELD}'
+    with pytest.raises(StageError, match="reads dimension"):
+        verify("kernel", kernel(scalars + body))
+
+
+def test_reads_within():
+    scalars = '%at = "mlirc.size"() {expr = "d0"} : () -> i64\n%n = "mlirc.constant"() {value = "3"} : () -> i64\n'
+    mask = '%m = "mlirc.lt"(%at, %n) : (i64, i64) -> i1\n'
+    read = f'%r = "mlirc.read"(%a, %m) {{map = "d0 + 1, d1", masked = true}} : ({X}, i1) -> f32\n'
+    verify("kernel", kernel(scalars + mask + read + YIELD))
+    for map_ in ("d0, 7 - d1", "(d0*8 + d1) // 8, (d0*8 + d1) % 8", "max(d0 - 1, 0), min(d1, 3)", "(d0 + 3) % 4, d1"):
+        verify("kernel", kernel(READ.replace('map = "d0, d1"', f'map = "{map_}"') + "\n" + YIELD))
+
+
+@pytest.mark.parametrize(
+    "ops",
+    [
+        '%0 = "mlirc.slot"() {offset = "64"} : () -> tensor<8xf32>\n',
+        '%0 = "mlirc.slot"() {offset = "-64"} : () -> tensor<8xf32>\n',
+        '%0 = "mlirc.slot"() {offset = "0"} : () -> tensor<17xf32>\n',
+        '%0 = "mlirc.allocate"() : () -> tensor<8xf32, {stride = "-1"}>\n',
+        '%0 = "mlirc.allocate"() : () -> tensor<?xf32, {size = "-4"}>\n',
+        '%0 = "mlirc.allocate"() : () -> tensor<8xf32>\n' + '"mlirc.release"(%0) : (tensor<8xf32>) -> ()\n' * 2,
+        '%0 = "mlirc.allocate"() : () -> tensor<8xf32>\n'
+        '%1 = "mlirc.view"(%0) {map = "d0", offset = "0"} : (tensor<8xf32>) -> tensor<4xf32>\n'
+        '"mlirc.release"(%0) : (tensor<8xf32>) -> ()\n'
+        '%2 = "mlirc.view"(%1) {map = "d0", offset = "0"} : (tensor<4xf32>) -> tensor<4xf32>\n',
+        '"mlirc.release"(%x) : (tensor<8xf32>) -> ()\n',
+    ],
+)
+def test_memory_that_is_not_there(ops):
+    wrong(
+        'func.func @graph(%x: tensor<8xf32>) -> tensor<8xf32> attributes {mlirc.arena = "64"} {\n'
+        f"{ops}return %x : tensor<8xf32>\n}}"
+    )
+
+
+def test_a_result_in_the_arena():
+    wrong(
+        'func.func @graph(%x: tensor<8xf32>) -> tensor<8xf32> attributes {mlirc.arena = "64"} {\n'
+        '%0 = "mlirc.slot"() {offset = "0"} : () -> tensor<8xf32>\nreturn %0 : tensor<8xf32>\n}'
+    )
