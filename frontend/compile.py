@@ -6,6 +6,7 @@ What the disk cache has is loaded without MLIR: what needs it is imported where 
 import time
 from collections.abc import Callable
 from dataclasses import replace
+from typing import Any
 
 import torch
 from torch._guards import TracingContext
@@ -14,6 +15,7 @@ from torch.utils._pytree import tree_leaves
 
 from mlirc.codegen.cache_folder import CacheFolder
 from mlirc.frontend import fallback, graph_cache, statistics
+from mlirc.frontend.computed_numbers import part_numbers
 from mlirc.frontend.errors import DeviceError
 from mlirc.frontend.first_run import Effects, effects_of, first_run
 from mlirc.frontend.graph_text import constants
@@ -33,6 +35,20 @@ def compile_graph(gm: GraphModule, kind: str, options: Options) -> Callable[[lis
     on data is compiled in pieces.
     """
     report = statistics.GraphReport(kind)
+    try:
+        numbers = part_numbers(gm)
+    except Exception as error:
+        run = _instead(gm, kind, options, report, error)
+        statistics.record(report)
+        return run
+    if numbers is None:
+        return _compile_tensors(gm, kind, options, report)
+    return numbers.around(_compile_tensors(numbers.graph, kind, options, report), lambda: _eager(gm), report)
+
+
+def _compile_tensors(
+    gm: GraphModule, kind: str, options: Options, report: statistics.GraphReport
+) -> Callable[[list], list]:
     try:
         if not depends_on_data(gm):
             return _compile_whole(gm, kind, options, parameter_positions(kind), report)
@@ -121,6 +137,10 @@ def _instead(
 def _eager(gm: GraphModule) -> Callable[[list], list]:
     from torch._functorch._aot_autograd.utils import make_boxed_func
 
+    # else a first call goes through Module.__call__, which prints what is raised
+    compiled: Any = getattr(gm, "real_recompile", None)
+    if compiled is not None:
+        compiled()
     return make_boxed_func(gm.forward)
 
 

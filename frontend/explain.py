@@ -71,6 +71,8 @@ class Explanation:
             line(f"  arena {_bytes(graph['arena'])} for buffers of {_bytes(graph['buffers'])}; {taken}")
             for why, count in Counter(graph["refused"]).items():
                 line(f"  {count:4d} left to ATen   {why}")
+            for why, count in graph["eager_calls"].items():
+                line(f"  {count:4d} eager          {why}")
             for tuned in graph["tuned"]:
                 line(_tuned(tuned))
             tracing = graph["tracing"] and f"; AOTAutograd's tracing: {graph['tracing']}"

@@ -37,6 +37,7 @@ NOT_KEPT = (
     "tracing",
     "cuda_graph",
     "refused",
+    "eager_calls",
 )  # of a report: they are about the process that compiles
 
 

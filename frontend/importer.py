@@ -37,7 +37,8 @@ class Imported:
 
     inputs    positions of the FX placeholders that became arguments (None and unused constants do not)
     constants tensors of the graph module, appended to the arguments, which are marked {mlirc.constant}
-    outputs   for each FX output: ("result", k), ("item", k) for a SymFloat, or ("value", constant); result_views.py has more
+    outputs   for each FX output: ("result", k), ("item", k) for a SymFloat, ("truth", k) for a SymBool,
+              or ("value", constant); result_views.py has more
     objects   what ATen calls need that has no text: subgraphs, generators
     aten      operator name -> (count, why it is not compiled)
     """
@@ -102,6 +103,9 @@ class _Importer:
                 self.argument_of_storage.setdefault(storage(value), index)
             self.values[node] = block.arguments[index]
         with ir.InsertionPoint(block):
+            for node in placeholders:
+                if isinstance(node.meta.get("val"), torch.SymBool):
+                    self.values[node] = GraphBuilder().cast(self.values[node], torch.bool)
             for node in self.gm.graph.nodes:
                 if node.op == "call_function":
                     try:
@@ -136,7 +140,7 @@ class _Importer:
             self.values[node] = size(value)
             text = ir.StringAttr.get(str(self.values[node]))
             return ir.IntegerType.get_signless(64), {"mlirc.symbol": text}
-        if isinstance(value, torch.SymFloat):
+        if isinstance(value, (torch.SymFloat, torch.SymBool)):  # a truth is 1.0 or 0.0
             return type_of(TensorInfo(torch.float64, ())), {"mlirc.scalar": ir.UnitAttr.get()}
         self.values[node] = value
         return None
@@ -166,7 +170,9 @@ class _Importer:
             return self.argument_value(node.args[0])[node.args[1]]
         if isinstance(promised, torch.SymInt):
             return size(promised)
-        if isinstance(promised, (bool, int, torch.SymBool)) and not isinstance(target, torch._ops.HigherOrderOperator):
+        if isinstance(promised, torch.SymBool):
+            raise UnsupportedGraph(f"{target} is true or false by data")
+        if isinstance(promised, (bool, int)) and not isinstance(target, torch._ops.HigherOrderOperator):
             return promised  # about sizes: guarded by Dynamo already
         if promised is None and target in (aten._assert_scalar.default, aten.sym_constrain_range_for_size.default):
             return None  # Dynamo guards what these say of backed sizes
@@ -315,7 +321,8 @@ class _Importer:
                     groups.append(f"float{len(groups)}")
                 position_of[item] = len(operands)
                 operands.append(value)
-            kind = "item" if isinstance(item.meta.get("val"), torch.SymFloat) else "result"
+            kinds = {torch.SymFloat: "item", torch.SymBool: "truth"}
+            kind = kinds.get(type(item.meta.get("val")), "result")
             self.imported.outputs.append((kind, position_of[item]))
         func.ReturnOp(operands)
         inputs = [argument.type for argument in function.arguments]

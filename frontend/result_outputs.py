@@ -6,6 +6,11 @@ from typing import Any
 import torch
 
 Outputs = Sequence[tuple[str, Any]]
+READ: dict[str, Callable[[Any], Any]] = {
+    "result": lambda x: x,
+    "item": lambda x: x.item(),
+    "truth": lambda x: bool(x.item()),
+}
 
 
 def reader(outputs: Outputs) -> Callable[[list], list] | None:
@@ -13,9 +18,7 @@ def reader(outputs: Outputs) -> Callable[[list], list] | None:
     if all(output == ("result", k) for k, output in enumerate(outputs)):
         return None
     if not any(kind in ("view", "detach") for kind, _ in outputs):
-        return lambda given: [
-            given[x] if kind == "result" else given[x].item() if kind == "item" else x for kind, x in outputs
-        ]
+        return lambda given: [READ[kind](given[x]) if kind in READ else x for kind, x in outputs]
 
     def read(given: list) -> list:
         made: dict[tuple[str, int], torch.Tensor] = {}  # a result that is returned twice is one object
@@ -27,7 +30,7 @@ def reader(outputs: Outputs) -> Callable[[list], list] | None:
                     made[key] = view(given[x[0]], given[x[1]], kind)
                 results.append(made[key])
             else:
-                results.append(given[x] if kind == "result" else given[x].item() if kind == "item" else x)
+                results.append(READ[kind](given[x]) if kind in READ else x)
         return results
 
     return read

@@ -1,11 +1,13 @@
 """PyTorch's symbolic sizes (SymInt, sympy) as size expressions of the dialect."""
 
+import hashlib
 import operator
 from collections.abc import Iterator
 from typing import Any
 
 import sympy
 import torch
+from sympy.core.function import Application as Function
 from torch.fx.experimental.symbolic_shapes import ShapeEnv
 from torch.utils._pytree import tree_leaves
 from torch.utils._sympy.functions import FloorDiv, Max, Min, Mod, PythonMod
@@ -18,6 +20,11 @@ from mlirc.frontend.size_equalities import simplest
 
 SHORT = 1024
 """What a fraction's numerator and denominator are below, so that a float holds it times any size."""
+
+ROUNDINGS = ("CeilToInt", "FloorToInt", "TruncToInt")
+QUOTIENTS = ("FloorDiv", "CleanDiv", "Mod", "PythonMod", "ModularIndexing", "CeilDiv")
+COMPUTED: dict[str, Any] = {}
+"""What the symbols stand for that Python computes: PyTorch's expressions, by name."""
 
 _converted: dict[sympy.Expr, Int] = {}
 
@@ -38,14 +45,19 @@ def size(value: Any) -> Int:
 def named(expr: Any, environment: ShapeEnv) -> Any:
     """`expr` with its symbols as the dialect has them, whose first letter says whether they may be negative (symbols.py).
 
-        a size, and an int that a guard says is not     s0      s0
-        any other int                                   s0      us0
-        what only data says                             u0      u0, or su0 where it is known not to be negative
+        a size, and an int that a guard says is not     s0                  s0
+        any other int                                   s0                  us0
+        what only data says                             u0                  u0, or su0 where it is known not to be negative
+        what sizes have no words for                    Abs(s0 - 3)         sx21ab.. (computed_numbers.py)
 
     sympy is not told so: what checks it would be true before any data is there.
     """
     other = {s: _name(s.name, environment.var_to_range.get(s)) for s in expr.free_symbols}
-    return expr.xreplace({s: sympy.Symbol(name, integer=True) for s, name in other.items() if name != s.name})
+    names = {s: sympy.Symbol(name, integer=True) for s, name in other.items() if name != s.name}
+    if not expr.has(Function):
+        return expr.xreplace(names)
+    written = _written(expr, environment, names)
+    return computed(expr, environment) if written is None else written
 
 
 def _name(name: str, known: Any) -> str:
@@ -53,6 +65,51 @@ def _name(name: str, known: Any) -> str:
         return name
     letter = "s" if known is not None and known.lower >= 0 else "u"
     return name if name.startswith(letter) else letter + name
+
+
+def _written(expr: Any, environment: ShapeEnv, names: dict[Any, Any]) -> Any:
+    """`expr` in the dialect's words, with symbols for the integers in it that have none; None where it has none itself."""
+    if expr.is_Symbol:
+        return None if expr.name.startswith("z") else names.get(expr, expr)
+    if not expr.args:
+        return expr if expr.is_Integer or expr in (sympy.true, sympy.false) else None
+    if type(expr).__name__ in ROUNDINGS:
+        plain = expr.xreplace(names)
+        return plain if expr.args[0].is_integer or _scaled(plain.args[0]) is not None else None
+    if not _has_words(expr, environment):
+        return None
+    parts = []
+    for part in expr.args:
+        written = _written(part, environment, names)
+        if written is None and not part.is_integer:
+            return None
+        parts.append(computed(part, environment) if written is None else written)
+    return expr if parts == list(expr.args) else expr.func(*parts)
+
+
+def _has_words(expr: Any, environment: ShapeEnv) -> bool:
+    if expr.is_Pow:
+        return expr.args[1].is_Integer and int(expr.args[1]) >= 0
+    name = type(expr).__name__
+    if name in QUOTIENTS:
+        divisor = expr.args[-1]
+        if divisor.is_Integer:
+            return divisor != 0
+        if any(s.name.startswith("u") for s in divisor.free_symbols):
+            return True
+        return environment.bound_sympy(divisor).lower >= 1  # else Python says what comes of it, an error for 0
+    return expr.is_Add or expr.is_Mul or expr.is_Boolean or expr.is_Relational or name in ("Max", "Min", "Identity")
+
+
+def computed(expr: Any, environment: ShapeEnv) -> Any:
+    """The symbol for an integer that Python computes before the graph runs. Raises UnsupportedGraph where only data says it."""
+    if any(s.name.startswith(("u", "zu")) for s in expr.free_symbols):
+        name = type(expr).__name__
+        raise UnsupportedGraph(f"the size {expr} uses {name}, which size expressions do not have (+ - * // % max min)")
+    letter = "s" if environment.bound_sympy(expr).lower >= 0 else "u"
+    name = f"{letter}x{hashlib.sha1(str(expr).encode()).hexdigest()[:12]}"
+    COMPUTED[name] = expr
+    return sympy.Symbol(name, integer=True)
 
 
 def depends_on_data(gm: torch.fx.GraphModule) -> bool:
@@ -111,9 +168,9 @@ def _convert(expr: Any) -> Int:
         for part in parts[1:]:
             result = fold(result, part)
         return result
-    if name in ("Identity", "CeilToInt", "FloorToInt", "TruncToInt") and expr.args[0].is_integer:
+    if name in ("Identity", *ROUNDINGS) and expr.args[0].is_integer:
         return expression(expr.args[0])
-    scaled = _scaled(expr.args[0]) if name in ("CeilToInt", "FloorToInt", "TruncToInt") else None
+    scaled = _scaled(expr.args[0]) if name in ROUNDINGS else None
     if scaled is not None:
         value, over = scaled
         return symbols.floordiv(value + over - 1 if name == "CeilToInt" else value, over)
@@ -170,7 +227,10 @@ class _Sympy:
         return sympy.Integer(value)
 
     def symbol(self, name: str) -> sympy.Symbol:
-        return self.symbols.get(name) or self.symbols[name[1:]]  # see `named`
+        known = self.symbols.get(name)
+        if known is None:
+            known = COMPUTED.get(name)
+        return self.symbols[name[1:]] if known is None else known  # see `named`
 
 
 def environment_of(gm: torch.fx.GraphModule) -> ShapeEnv | None:
@@ -185,8 +245,8 @@ def size_hints(gm: torch.fx.GraphModule) -> dict[str, int]:
     for node in gm.graph.find_nodes(op="placeholder"):
         value = node.meta.get("val")
         for n in value.shape if isinstance(value, torch.Tensor) else (value,):
-            if isinstance(n, torch.SymInt) and n.node.expr.is_Symbol and n.node.hint is not None:
-                found[named(n.node.expr, n.node.shape_env).name] = int(n.node.hint)
+            if isinstance(n, torch.SymInt) and n.node.hint is not None and str(size(n)).isidentifier():
+                found[str(size(n))] = int(n.node.hint)
     return found
 
 

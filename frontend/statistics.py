@@ -35,6 +35,7 @@ class GraphReport:
                     it took, the cost model's first), how ("measured", "from the cache", "out of time")
     refused         on a GPU, why cuBLASLt and cuDNN left to ATen what they were asked for, once for each size: it grows as calls meet them
     cuda_graph      in a mode with CUDA graphs: "recorded" once it is, or "not recorded: " and why
+    eager_calls     how many calls ran in eager, by why: with a number beyond what compiled code holds (number_limits.py)
     pieces          of a graph whose sizes depend on data: into how many it is parted (pieces.py), which come next in `graphs`; its
                     `aten` are the calls between them
     piece           of such a piece, its number; else None
@@ -57,6 +58,7 @@ class GraphReport:
     refused: list[str] = field(default_factory=list)
     fusions: int = 0
     ledger: list[Any] = field(default_factory=list)
+    eager_calls: dict[str, int] = field(default_factory=dict)
     pieces: int = 0
     piece: int | None = None
 
@@ -81,6 +83,13 @@ def record_fallback(report: GraphReport) -> None:
     """Of a graph, when it turns out that it runs in eager."""
     with _lock:
         fallbacks[report.fallback] += 1
+
+
+def record_call(report: GraphReport, why: str) -> None:
+    """Of a call of a compiled graph that runs in eager."""
+    with _lock:
+        report.eager_calls[why] = report.eager_calls.get(why, 0) + 1
+        fallbacks[why] += 1
 
 
 def reset() -> None:
