@@ -5,7 +5,9 @@ between, it works on the one that it entered last. A kernel's parameters are wor
 value of one that is passed so, symbols, where a failed check is noted, and two pointers, the first to memory for
 descriptors, which kernels use one after another, the second null.
 
-A kernel notes a failed check in memory that host and GPU share; the program looks there when it is called again.
+A kernel notes a failed check in memory that host and GPU share, and ends with a trap: as in eager, the synchronization of its
+stream raises, and the GPU is lost to the process. The program looks there when it is called again, to say which index it was;
+what nobody was told is logged when the process ends (program.py).
 """
 
 from collections.abc import Mapping, Sequence

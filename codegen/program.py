@@ -1,9 +1,13 @@
 """Program: a graph's machine code as a Python callable."""
 
+import atexit
 import ctypes
+import logging
 import threading
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import replace
+from functools import cache
 from typing import TYPE_CHECKING, Any
 from weakref import finalize
 
@@ -30,6 +34,9 @@ from mlirc.codegen.user_errors import of_the_user
 
 if TYPE_CHECKING:  # loading a graph for a CPU needs nothing of Triton's
     from mlirc.codegen.cuda_kernels import GpuKernel
+
+
+log = logging.getLogger("mlirc")
 
 
 class Program:
@@ -63,6 +70,9 @@ class Program:
         if host.uses_gpu:
             addresses |= cuda_runtime.functions() | cuda_random.linked(host.links)
             addresses[FAILURES] = self.failures.data_ptr()
+            if host.checks:
+                _tell_at_exit()
+                _noted.append((self.failures, host.sites))  # a kernel may still be about to write there
         self.convolutions = convolutions or cudnn.Plans(host.convolutions)
         self.refused = self.convolutions.refused  # why cuBLASLt or cuDNN left to ATen what they were asked for
         self.plans = Plans(host.products, self.refused)
@@ -132,6 +142,27 @@ _METH_O = 8
 _new_function = ctypes.pythonapi.PyCFunction_NewEx
 _new_function.restype = ctypes.py_object
 _new_function.argtypes = [ctypes.c_void_p, ctypes.py_object, ctypes.c_void_p]
+
+_noted: list[tuple[torch.Tensor, list[Site]]] = []
+"""Where kernels on GPUs note bad indices, of all programs that there were, and the sites of each."""
+
+
+@cache
+def _tell_at_exit() -> None:
+    atexit.register(tell_unread)
+
+
+def tell_unread() -> None:
+    """Logs each bad index that nobody was told of: no later call, and no synchronization."""
+    with suppress(Exception):  # what it raises was told by the one before it, or is what is told below
+        torch.cuda.synchronize()
+    for words, sites in _noted:
+        for check, index, size in words.view(-1, FAILURE_WORDS).tolist():
+            if check:
+                places = ", ".join(dict.fromkeys(site.location for site in sites if site.message and site.location))
+                log.error("index %d was out of bounds for size %d in a compiled graph (%s)", index, size, places)
+        words.zero_()
+
 
 _live: set[int] = set()
 _lives = threading.RLock()  # another thread may make a program while the last one ends; no other lock is taken under it

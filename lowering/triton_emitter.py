@@ -20,6 +20,7 @@ from mlirc.lowering.triton_random import quads
 from mlirc.lowering.triton_rounded import GELU, GELU_BACKWARD, ErfBesideOne, RoundedBuilder, is_beside_one, writes_half
 from mlirc.lowering.triton_schedule import Schedule, Tile
 
+TRAP = "TRAP"  # the constant: whether a bad index ends the kernel; no interpreter has an instruction for that
 FAILURE = "failure"  # the argument: three words, [number of the check, bad index, its size]
 
 
@@ -210,6 +211,7 @@ class Emitter:
             add(f"    if tl.atomic_cas({FAILURE}, tl.full([], 0, tl.int64), {number}) == 0:")
             add(f"        tl.store({FAILURE} + 1, {x})")
             add(f"        tl.store({FAILURE} + 2, {size})")
+            self.stop(number)
             return
         add(f"if tl.max({bad}.to(tl.int32)) > 0:")
         add(f"    if tl.atomic_cas({FAILURE}, tl.full([], 0, tl.int64), {number}) == 0:")
@@ -217,6 +219,15 @@ class Emitter:
         add(f"        tl.store({FAILURE} + 1, worst)")
         at_worst = f"tl.where({bad} & ({x} == worst), {size}, {lowest})"
         add(f"        tl.store({FAILURE} + 2, {f'tl.max({at_worst})' if size.number is None else size})")
+        self.stop(number)
+
+    def stop(self, number: str) -> None:
+        """Ends the kernel, once the host can read the words: its stream's synchronization raises, as in eager."""
+        self.lines.add(f"        if {TRAP}:")
+        self.lines.add("            tl.debug_barrier()")
+        assembly = '"membar.sys; trap; mov.b64 $0, $1;", "=l,l"'
+        call = f"tl.inline_asm_elementwise({assembly}, [{number}], dtype=tl.int64, is_pure=False, pack=1)"
+        self.lines.add(f"            {call}")
 
     # ---- folds
 

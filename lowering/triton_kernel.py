@@ -16,7 +16,7 @@ from mlirc.lowering.kernel_axes import make_axes
 from mlirc.lowering.kernel_division import divide_axes
 from mlirc.lowering.kernel_nodes import Kernel, Node, Output
 from mlirc.lowering.triton_builder import TL_DTYPE, TRITON_DTYPE, Value, literal
-from mlirc.lowering.triton_emitter import FAILURE, Emitter
+from mlirc.lowering.triton_emitter import FAILURE, TRAP, Emitter
 from mlirc.lowering.triton_folds import Fold, function_text
 from mlirc.lowering.triton_indices import LARGEST
 from mlirc.lowering.triton_online import find_pairs
@@ -131,7 +131,7 @@ def finished(
     checks = any(n.kind == "check_index" for n in kernel.nodes)
     signature = [f"*{TRITON_DTYPE[i.dtype]}" for i in infos] + ["i64"] * len(names) + ["*i64"] * checks
     constants = {e.block_name(tile): tile.block for tile in e.blocks}
-    constants |= more or {}
+    constants |= (more or {}) | ({TRAP: 1} if checks else {})
     parameters = [f"p{k}" for k in range(len(infos))] + names + [FAILURE] * checks
     parameters += [f"{constant}: tl.constexpr" for constant in constants]
     head = f"@{'gluon' if gluon else 'triton'}.jit\ndef {name}({', '.join(parameters)}):"

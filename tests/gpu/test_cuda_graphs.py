@@ -202,18 +202,6 @@ def test_a_routine_that_waits():
     assert cuda(3).shape == (3,)  # random numbers are drawn as before
 
 
-def test_a_bad_index_is_told_at_the_next_call():
-    call = compiled(lambda x, i: x[i] * 2)
-    x, good, bad = cuda(10), torch.tensor([1, 2], device="cuda"), torch.tensor([1, 12], device="cuda")
-    for _ in range(5):
-        assert torch.equal(call(x, good), x[good] * 2)
-    call(x, bad)
-    torch.cuda.synchronize()
-    with pytest.raises(IndexError, match="12"):
-        call(x, good)
-    assert torch.equal(call(x, good), x[good] * 2)
-
-
 def test_another_stream():
     call = compiled(lambda x: (x * 2 + 1).sum(0))
     x = cuda(1000, 1000)

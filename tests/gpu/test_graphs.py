@@ -1,5 +1,7 @@
 """Graphs on a GPU, compiled and run, against float64 eager: the limit is twice eager's own error in the same dtype."""
 
+import subprocess
+import sys
 import threading
 
 import pytest
@@ -236,15 +238,38 @@ def test_autocast():
     torch.testing.assert_close(given, expected, rtol=1.6e-2, atol=1e-3)
 
 
-def test_a_bad_index_is_told_at_the_next_call():
-    fn = compiled(lambda x, i: x[i] * 2)
-    x, good, bad = cuda(10), torch.tensor([1, 2], device="cuda"), torch.tensor([1, 12], device="cuda")
-    assert torch.equal(fn(x, good), x[good] * 2)
-    fn(x, bad)
+BAD_INDEX = """
+import sys, torch
+x = torch.randn(10, device="cuda")
+good, bad = torch.tensor([1, 2], device="cuda"), torch.tensor([1, 12], device="cuda")
+call = torch.compile(lambda x, i: x[i] * 2, backend="mlirc", mode=sys.argv[1])
+for _ in range(5):
+    assert torch.equal(call(x, good), x[good] * 2)
+torch.cuda.synchronize()
+call(x, bad)
+if sys.argv[2] == "exit":
+    sys.exit()
+try:
     torch.cuda.synchronize()
-    with pytest.raises(IndexError, match="12"):
-        fn(x, good)
-    assert torch.equal(fn(x, good), x[good] * 2)
+except RuntimeError as error:
+    print("synchronization:", str(error).splitlines()[0])
+try:
+    call(x, good)
+except IndexError as error:
+    print("next call:", error)
+"""
+
+
+@pytest.mark.parametrize("mode", ["default", "reduce-overhead"])
+def test_a_bad_index_is_told_when_its_stream_is_synchronized(mode):
+    """In a process of its own, which loses its GPU, as in eager."""
+    done = subprocess.run([sys.executable, "-c", BAD_INDEX, mode, "go on"], capture_output=True, text=True)
+    assert "synchronization: CUDA error" in done.stdout and "next call: index 12" in done.stdout, done
+
+
+def test_a_bad_index_that_nobody_waits_for_is_told_at_the_end():
+    done = subprocess.run([sys.executable, "-c", BAD_INDEX, "default", "exit"], capture_output=True, text=True)
+    assert "index 12 was out of bounds for size 10" in done.stderr, done
 
 
 def test_another_stream():

@@ -1,6 +1,7 @@
 """Kernels to machine code for sm_90, which takes no GPU; each is compiled once."""
 
 import os
+from dataclasses import replace
 
 import pytest
 import torch
@@ -8,6 +9,7 @@ import torch
 from mlirc.codegen import triton_compile, triton_processes, triton_worker
 from mlirc.codegen.cache_folder import CacheFolder
 from mlirc.codegen.triton_compile import KernelSource, compile_kernels
+from mlirc.dialects.symbols import symbol
 from tests.kernel_runner import info
 from tests.test_kernel_emitter import layer_norm, softmax
 from tests.triton.runner import TritonKernel
@@ -118,3 +120,17 @@ def test_a_forked_child_has_processes_of_its_own():
         os._exit(0 if made["cubin"] and len(triton_processes._children) == children + 1 else 1)
     assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
     assert triton_processes.compile_kernel(kernel, 90)["cubin"]
+
+
+def embedding(k, table, index):
+    row = k.check_index(k.read(index, k.dims[:1]), 50257, False, "index {index} of {size}")
+    return [(k.read(table, (symbol("i0"), k.dims[1]), [row]), k.dims, info(f32, "64, 768"))]
+
+
+def test_a_bad_index_ends_the_kernel():
+    operands = [info(f32, "50257, 768"), info(torch.int64, "64")]
+    made = TritonKernel(operands, "64, 768", "", embedding)
+    (cubin,) = [x.cubin for x in compile_kernels([source_of(made)])]
+    without = replace(source_of(made), constants=tuple((k, v * (k != "TRAP")) for k, v in source_of(made).constants))
+    (plain,) = [x.cubin for x in compile_kernels([without])]
+    assert made.made.constants["TRAP"] == 1 and cubin != plain

@@ -1,11 +1,11 @@
 # ruff: noqa: SIM102
-# grid 768, 1, 1; {'YBLOCK': 16, 'XBLOCK': 256}; 4 warps
+# grid 768, 1, 1; {'YBLOCK': 16, 'XBLOCK': 256, 'TRAP': 1}; 4 warps
 import triton
 import triton.language as tl
 
 
 @triton.jit
-def kernel_0(p0, p1, p2, failure, YBLOCK: tl.constexpr, XBLOCK: tl.constexpr):
+def kernel_0(p0, p1, p2, failure, YBLOCK: tl.constexpr, XBLOCK: tl.constexpr, TRAP: tl.constexpr):
     program = tl.program_id(0)
     x = (program % 3) * XBLOCK + tl.arange(0, XBLOCK)[None, :]
     program = program // 3
@@ -20,6 +20,16 @@ def kernel_0(p0, p1, p2, failure, YBLOCK: tl.constexpr, XBLOCK: tl.constexpr):
             worst = tl.max(tl.where(v4, v0, -9223372036854775808))
             tl.store(failure + 1, worst)
             tl.store(failure + 2, tl.full([], 50257, tl.int64))
+            if TRAP:
+                tl.debug_barrier()
+                tl.inline_asm_elementwise(
+                    "membar.sys; trap; mov.b64 $0, $1;",
+                    "=l,l",
+                    [tl.full([], 1, tl.int64)],
+                    dtype=tl.int64,
+                    is_pure=False,
+                    pack=1,
+                )
     v5 = tl.where(v3, v0, tl.full([], 0, tl.int64))
     v6 = v5.to(tl.int32)
     v7 = tl.load(p1 + (x + v6 * 768))
