@@ -226,7 +226,7 @@ class Emitter:
         self.lines.add(f"        if {TRAP}:")
         self.lines.add("            tl.debug_barrier()")
         assembly = '"membar.sys; trap; mov.b64 $0, $1;", "=l,l"'
-        call = f"tl.inline_asm_elementwise({assembly}, [{number}], dtype=tl.int64, is_pure=False, pack=1)"
+        call = f"tl.inline_asm_elementwise({assembly}, [{number}], tl.int64, False, 1)"
         self.lines.add(f"            {call}")
 
     # ---- folds

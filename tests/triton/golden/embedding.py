@@ -23,12 +23,7 @@ def kernel_0(p0, p1, p2, failure, YBLOCK: tl.constexpr, XBLOCK: tl.constexpr, TR
             if TRAP:
                 tl.debug_barrier()
                 tl.inline_asm_elementwise(
-                    "membar.sys; trap; mov.b64 $0, $1;",
-                    "=l,l",
-                    [tl.full([], 1, tl.int64)],
-                    dtype=tl.int64,
-                    is_pure=False,
-                    pack=1,
+                    "membar.sys; trap; mov.b64 $0, $1;", "=l,l", [tl.full([], 1, tl.int64)], tl.int64, False, 1
                 )
     v5 = tl.where(v3, v0, tl.full([], 0, tl.int64))
     v6 = v5.to(tl.int32)

@@ -1,0 +1,47 @@
+"""ATen calls on a GPU that give something else than their meta functions promise: eager's answer, and no exception."""
+
+import pytest
+import torch
+from torch.testing._internal.common_methods_invocations import op_db
+
+NAMES = (
+    "native_batch_norm",
+    "_native_batch_norm_legit",
+    "_batch_norm_with_update",
+    "trace",
+    "nn.functional.max_pool2d",
+)
+CASES = [
+    pytest.param(op, dtype, dynamic, id=f"{op.name}-{str(dtype).removeprefix('torch.')}-{dynamic}")
+    for op in op_db
+    if op.name in NAMES
+    for dtype in (torch.float32, torch.float16, torch.bfloat16)
+    for dynamic in (False, True)
+    if dtype in op.supported_dtypes("cuda")
+]
+
+
+@pytest.mark.parametrize(("op", "dtype", "dynamic"), CASES)
+def test_samples(op, dtype, dynamic):
+    trains = op.supports_autograd and op.name.startswith(("trace", "nn."))
+    wrong = []
+    for k, sample in enumerate(op.sample_inputs("cuda", dtype, requires_grad=trains)):
+        torch._dynamo.reset()
+
+        def run(fn, sample=sample):
+            inputs = torch.utils._pytree.tree_map_only(
+                torch.Tensor, lambda x: x.detach().clone().requires_grad_(x.requires_grad), (sample.input, *sample.args)
+            )
+            results = torch.utils._pytree.tree_leaves(fn(*inputs, **sample.kwargs))
+            loss = [x.sum() for x in results if isinstance(x, torch.Tensor) and x.requires_grad]
+            if loss:
+                sum(loss).backward()
+            leaves = [x for x in torch.utils._pytree.tree_leaves(inputs) if isinstance(x, torch.Tensor)]
+            return [x.detach() for x in results] + [x.grad for x in leaves if x.grad is not None]
+
+        try:
+            found, expected = run(torch.compile(op.op, backend="mlirc", dynamic=dynamic)), run(op.op)
+            torch.testing.assert_close(found, expected, rtol=2e-2, atol=2e-2)
+        except Exception as error:
+            wrong.append(f"sample {k}: {type(error).__name__}: {str(error)[:300]}")
+    assert not wrong, "\n".join(wrong)
