@@ -137,6 +137,8 @@ class Recorded:
         self.aliases = dict(facts.aliases)
 
     def __call__(self, inputs: list[Any]) -> list[Any]:
+        if self.failures.size and self.failures.any():
+            return self.run(inputs)  # before CUDA is asked for anything: the GPU may be lost
         if torch.cuda.is_current_stream_capturing() or not _lock.acquire(blocking=False):
             return self.run(inputs)
         try:
@@ -161,8 +163,6 @@ class Recorded:
             if any(x.replays for x in sizes.recordings):
                 sizes.attempts = 0
             sizes.recordings, sizes.calls = [], 0
-            return self.run(inputs)
-        if self.failures.size and self.failures.any():
             return self.run(inputs)
         return self.replay(recording, inputs)
 
