@@ -14,6 +14,7 @@ from mlirc.codegen.host_inputs import bind_result
 from mlirc.codegen.host_parts import Call
 from mlirc.codegen.host_random import random_call
 from mlirc.codegen.native_aten import KEPT, NUMBER, UNWANTED, NativeCall, NotNative, routine_call
+from mlirc.codegen.overridden_kernels import computes_otherwise
 from mlirc.dialects import symbols
 from mlirc.dialects.bindings import ir
 from mlirc.dialects.dialect import attribute_value
@@ -52,7 +53,8 @@ def aten_call(frame: Frame, op: Any, number: int, objects: Sequence[Any]) -> Cal
 def native_way(frame: Frame, op: Any, function: Any, operands: list[Buffer | Number]) -> tuple[NativeCall | None, str]:
     """The native call for the op, or why there is none."""
     why = ""
-    for way in (random_call, convolution_call, backward_call, routine_call, dispatcher_call):
+    ways = (random_call, convolution_call, backward_call, routine_call, dispatcher_call)
+    for way in ways[-1:] if computes_otherwise(function) else ways:
         try:
             return way(frame, op, function, operands), ""
         except NotNative as reason:

@@ -19,6 +19,7 @@ from mlirc.codegen import environment, stored_program
 from mlirc.codegen.cache_entry import UNREADABLE, Entry
 from mlirc.codegen.cache_folder import OFF, VARIABLE, CacheFolder, folder, is_off
 from mlirc.codegen.environment import ChangedSources
+from mlirc.codegen.overridden_kernels import overridden_of
 from mlirc.codegen.program import Program
 from mlirc.frontend.foreign_sources import NoSource, foreign_sources
 from mlirc.frontend.graph_text import NoText, graph_text
@@ -129,6 +130,9 @@ def place_of(
         return Place(None, "", str(reason))
     if options.dump is not None:
         return Place(found, "", "the option 'dump' wants every stage")
+    odd = overridden_of(node.target for node in gm.graph.nodes)
+    if odd:
+        return Place(found, "", f"the graph has {odd}")
     try:
         text = graph_text(gm, parameters)
     except NoText as reason:

@@ -15,6 +15,7 @@ import torch
 from torch._higher_order_ops.effects import with_effects
 from torch.fx import GraphModule, Node
 
+from mlirc.codegen.overridden_kernels import computes_otherwise
 from mlirc.dialects import symbols
 from mlirc.dialects.bindings import func, ir
 from mlirc.dialects.dialect import IMPORTS, OPS, create
@@ -69,6 +70,7 @@ class _Importer:
         self.imported = Imported(ir.Module.create())
         self.aten_counts: Counter[str] = Counter()
         self.aten_reasons: dict[str, str] = {}
+        self.computes_otherwise: dict[Any, list[str]] = {}
         self.argument_of_storage: dict[int, int] = {}
 
     def run(self) -> Imported:
@@ -186,6 +188,11 @@ class _Importer:
                 operator_, tuple(rest), kwargs, node.meta["val"][1:], self.imported.objects, effect=True
             )
             return (None, *results)
+        if target not in self.computes_otherwise:
+            self.computes_otherwise[target] = computes_otherwise(target)
+        keys = self.computes_otherwise[target]
+        if keys and not aten_import.has_effect(target):
+            return self.by_aten(node, target, args, kwargs, f"its kernel for {', '.join(keys)} is not PyTorch's")
         if target is aten.copy_.default:
             return self.assign(node, *args[:2])
         if views.is_view(target) and isinstance(args[0], ir.Value):
@@ -208,10 +215,14 @@ class _Importer:
             else:
                 results = [self.settle(v, info) for v, info in zip(flat(made), infos, strict=True)]
                 return results[0] if isinstance(promised, torch.Tensor) else tuple(results)
+        return self.by_aten(node, target, args, kwargs, reason)
+
+    def by_aten(self, node: Node, target: Any, args: tuple, kwargs: dict, reason: str) -> Any:
+        """A call of the operator, for which there is a reason."""
         name = aten_import.operator_text(target)
         self.aten_counts[name] += 1
         self.aten_reasons.setdefault(name, reason)
-        return aten_import.call_aten(target, args, kwargs, promised, self.imported.objects)
+        return aten_import.call_aten(target, args, kwargs, node.meta.get("val"), self.imported.objects)
 
     def settle(self, value: Any, info: TensorInfo | None) -> Any:
         """A rule's result with the dtype and strides that the fake tensor promises."""

@@ -27,6 +27,7 @@ from mlirc.codegen import environment
 from mlirc.codegen.cache_entry import UNREADABLE, Entry
 from mlirc.codegen.cache_folder import CacheFolder, folder
 from mlirc.codegen.environment import ChangedSources
+from mlirc.codegen.overridden_kernels import overridden_anywhere, overridden_by_name, registrations
 from mlirc.frontend import fallback, trace_metadata
 from mlirc.frontend.absent_gradients import by_absence, gradients, without
 from mlirc.frontend.compile import load_graph
@@ -59,13 +60,13 @@ class KeptTrace:
 
     why    why nothing is looked up and kept, or ""
     data   of an entry: {"training": bool, "forward": [key, placeholders], "metadata": ..., "detach": [input, ...],
-           "positions": [gradient, ...], "backward": [[[absent gradient, ...], key, placeholders], ...]}
+           "positions": [gradient, ...], "operators": [name, ...], "backward": [[[absent gradient, ...], key, placeholders], ...]}
     """
 
     def __init__(self, gm: GraphModule, inputs: Sequence[Any], options: Options):
         self.folder: CacheFolder | None = None
         self.key, self.why, self.freeze = "", "", options.freeze
-        self.data: dict[str, Any] = {"training": False, "detach": [], "positions": [], "backward": []}
+        self.data: dict[str, Any] = {"training": False, "detach": [], "positions": [], "operators": [], "backward": []}
         self.report: GraphReport | None = None  # of the inference or forward graph
         self._metadata: Any = None
         self._written: dict[str, Any] = {}
@@ -96,13 +97,16 @@ class KeptTrace:
         parameters, *_, self.config = prepare_aot_config(gm, inputs, {}, True, False)
         if parameters:
             raise NoText("the graph has parameters that are no inputs")
+        odd = overridden_anywhere()
+        if odd:
+            raise NoText(f"somebody has overridden {odd}")
         self.inputs = [node.meta.get("example_value") for node in gm.graph.find_nodes(op="placeholder")]
         text = trace_text(gm, inputs, self.config.static_input_indices or ())
         if "cuda" in text:
             raise NoText("the graph has tensors on a GPU")  # never tried with this torch
         self._guards = guards()
         how = dataclasses.asdict(options) | {"cache": True}
-        self.key, self.folder = environment.key(KIND, stages, foreign, how, text), found
+        self.key, self.folder = environment.key(KIND, stages, foreign, how, text, registrations()), found
 
     # ---- found
 
@@ -127,8 +131,12 @@ class KeptTrace:
             forward_key, arguments = data["forward"]
             places = {tuple(absent): (key, n) for absent, key, n in data["backward"]}
             positions, detach = list(data["positions"]), list(data["detach"])
+            odd = overridden_by_name(data["operators"])
         except UNREADABLE as error:
             self.folder.forget(KIND, self.key, f"it cannot be read: {type(error).__name__}: {error}")
+            return None
+        if odd:
+            self._give_up(f"somebody has overridden {odd}")
             return None
         effects = Effects(random=True, again=not metadata.mutated_inp_runtime_indices)
         kind = "forward" if training else "inference"
@@ -189,6 +197,8 @@ class KeptTrace:
         if constants(gm):
             self._give_up("the graph has a tensor of its own")
             return
+        targets = {x.target for x in gm.graph.nodes if isinstance(x.target, torch._ops.OpOverload)}
+        self.data["operators"] = sorted({*self.data["operators"], *(x._name for x in targets)})
         place = [report.key, len(gm.graph.find_nodes(op="placeholder"))]
         if kind == "backward":
             self.data = self.data | {"backward": [*self.data["backward"], [list(absent), *place]]}

@@ -1,0 +1,103 @@
+"""Operators of PyTorch whose kernels somebody else has put in the place of PyTorch's: `Library("aten", "IMPL")`, py_impl, or C++.
+
+The dispatcher tells where each kernel was registered, by file and line. PyTorch's are in files below the folder that it was built
+in, or that it is installed in. What computes such an operator is not known here, nor whether it is the same in the next process.
+"""
+
+import os
+import re
+from collections.abc import Callable, Iterable
+from functools import cache
+from typing import Any
+
+import torch
+
+_INSTALLED = os.path.join(os.path.dirname(torch.__file__), "")
+_FOR_OTHERS = tuple(_INSTALLED + name for name in ("library.py", "_library/"))  # register what they are given
+_LINE = re.compile(r"^(\w+)(?:\[alias\])?: registered at (.*?):\d+ ::", re.MULTILINE)
+_BUILT = re.compile(r"^debug: registered at (.*)build/aten/src/ATen/RegisterSchema", re.MULTILINE)
+_COMPUTING = ("CPU", "CUDA", "Composite", "BackendSelect")  # keys whose kernels compute, begin so
+
+# Keys that say of each operator whether it has a kernel for them; operators that fall apart when they are traced are told by these.
+_LISTED = (
+    "CPU",
+    "AutogradCPU",
+    "AutogradCUDA",
+    "Autograd",
+    "CompositeImplicitAutograd",
+    "CompositeExplicitAutograd",
+    "Functionalize",
+    "Python",
+    "PreDispatch",
+)
+
+
+def overridden(target: Any) -> list[str]:
+    """The dispatch keys for which an operator of PyTorch's own has a kernel that is not PyTorch's."""
+    if not isinstance(target, torch._ops.OpOverload) or target.namespace != "aten":
+        return []
+    keys = _foreign_keys(target._name)
+    keys += [str(key) for key, function in target.py_kernels.items() if not _is_torchs(function)]
+    return sorted(set(keys))
+
+
+def computes_otherwise(target: Any) -> list[str]:
+    """Of `overridden`, the keys whose kernels compute the result: only a call of the operator gives it."""
+    return [key for key in overridden(target) if key.removeprefix("DispatchKey.").startswith(_COMPUTING)]
+
+
+def overridden_of(targets: Iterable[Any]) -> str:
+    """The first of these operators that is overridden, and where, or ""."""
+    for target in dict.fromkeys(targets):
+        keys = overridden(target)
+        if keys:
+            return f"{target}, whose kernel for {', '.join(keys)} is not PyTorch's"
+    return ""
+
+
+def overridden_by_name(names: Iterable[str]) -> str:
+    """The first of these operators ("aten::silu") that is overridden in the dispatcher, or ""."""
+    return next((f"{name}, whose kernel is not PyTorch's" for name in names if _foreign_keys(name)), "")
+
+
+def overridden_anywhere() -> str:
+    """An operator of ATen that Python code has overridden in this process, or "": what tracing may meet on its way."""
+    for entry in torch.library._impls:
+        namespace, _, rest = entry.partition("/")
+        name, _, key = rest.rpartition("/")
+        if namespace != "aten" or key == "Meta":
+            continue
+        if _foreign_keys(f"aten::{name}"):
+            return f"aten.{name}, whose kernel for {key} is not PyTorch's"
+    return ""
+
+
+def registrations() -> list[int]:
+    """Of some keys, how many operators of ATen have a kernel for them: a library in C++ that adds one is seen."""
+    of_key: Callable[[str], list[str]] = torch._C._dispatch_get_registrations_for_dispatch_key
+    return [sum(name.startswith("aten::") for name in of_key(key)) for key in _LISTED]
+
+
+def _foreign_keys(name: str) -> list[str]:
+    """The dispatch keys for which the kernel in use was registered in no file of PyTorch's."""
+    try:
+        text = torch._C._dispatch_dump(name)
+    except RuntimeError:
+        return []  # an operator that only Python has
+    return [key for key, file in _LINE.findall(text) if not _is_file_of_torch(file)]
+
+
+def _is_file_of_torch(file: str) -> bool:
+    return file.startswith((_built_in(), _INSTALLED)) and not file.startswith(_FOR_OTHERS)
+
+
+@cache
+def _built_in() -> str:
+    """The folder of PyTorch's source when it was built."""
+    found = _BUILT.search(torch._C._dispatch_dump("aten::add.Tensor"))
+    return found[1] if found else _INSTALLED
+
+
+def _is_torchs(function: Any) -> bool:
+    code = getattr(function, "__code__", None)
+    return code is None or _is_file_of_torch(code.co_filename)
