@@ -71,6 +71,11 @@ class Plans:
     def address(self) -> int:
         return ctypes.addressof(self.words)
 
+    def forget(self) -> None:
+        """PyTorch's settings are others: plans are made anew. Their memory stays, as other threads may be reading it."""
+        with self._lock:
+            self.words[:] = [0] * len(self.words)
+
     def __call__(self, number: int, alignment: int, *values: int) -> tuple[()]:
         """Makes the plan of product `number` for operands at multiples of `alignment` bytes. Never raises NoPlan."""
         words = (ctypes.c_int64 * (KEY + 1 + len(values)))()

@@ -118,6 +118,7 @@ class Plans:
         self.words = (ctypes.c_int64 * max(len(self.convolutions), 1))()
         self.refused = [] if refused is None else refused
         self._plans: dict[Convolution, Plan] = {}  # equal ones share theirs
+        self._old: list[Any] = []  # plans that another thread may be reading
         self._lock = threading.Lock()
 
     @property
@@ -132,6 +133,13 @@ class Plans:
                 self._plans[wanted] = self._made(wanted)
             self.words[number] = ctypes.addressof(self._plans[wanted])
         return ()
+
+    def forget(self) -> None:
+        """PyTorch's settings are others: plans are made anew."""
+        with self._lock:
+            self.words[:] = [0] * len(self.words)
+            self._old.append(self._plans)
+            self._plans = {}
 
     def make_all(self) -> None:
         """Makes them all now: some take tens of milliseconds, in which Python may do something else."""

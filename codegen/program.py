@@ -28,6 +28,7 @@ from mlirc.codegen import (
 )
 from mlirc.codegen.cublas import Plans
 from mlirc.codegen.host_parts import CONVOLUTIONS, FAILURE_WORDS, FAILURES, PRODUCTS, Call, HostProgram, Site
+from mlirc.codegen.library_settings import library_settings
 from mlirc.codegen.llvm import Code
 from mlirc.codegen.shared_kernels import Kernel
 from mlirc.codegen.user_errors import of_the_user
@@ -76,6 +77,7 @@ class Program:
         self.convolutions = convolutions or cudnn.Plans(host.convolutions)
         self.refused = self.convolutions.refused  # why cuBLASLt or cuDNN left to ATen what they were asked for
         self.plans = Plans(host.products, self.refused)
+        self._settings = library_settings()
         if host.products:
             addresses |= cublas_runtime.functions()
             addresses[PRODUCTS] = self.plans.address
@@ -102,6 +104,18 @@ class Program:
 
     def __call__(self, inputs: list[Any]) -> list[Any]:
         return self.native(inputs)
+
+    @property
+    def has_plans(self) -> bool:
+        return bool(self.host.products or self.host.convolutions)
+
+    def look_at_settings(self) -> None:
+        """Forgets its plans where PyTorch's settings are others than they were; to be called before each call."""
+        now = library_settings()
+        if now != self._settings:
+            self._settings = now
+            self.plans.forget()
+            self.convolutions.forget()
 
 
 class Failure:

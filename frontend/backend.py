@@ -13,18 +13,17 @@ from torch._subclasses.fake_tensor import unset_fake_temporarily
 from torch.fx import Graph, GraphModule, Node
 
 from mlirc.codegen import cuda_prefetch, native_runtime, parameter_pages
-from mlirc.frontend import fallback, graph_cache, statistics
+from mlirc.frontend import fallback, statistics
 from mlirc.frontend.absent_gradients import compile_backward, leave_absent, partition
 from mlirc.frontend.attention_masks import SDPA, drop_known_masks
 from mlirc.frontend.compile import compile_graph
-from mlirc.frontend.kept_trace import KeptTrace
+from mlirc.frontend.kept_trace import KeptTrace, OtherTrace, digest
 from mlirc.frontend.options import Options, read_options
 from mlirc.frontend.random_states import name_random_states
 from mlirc.frontend.recomputation import decompositions
 from mlirc.frontend.saved_layouts import save_channels_last, take_as_saved
 from mlirc.frontend.shared_heads import share_heads
 from mlirc.frontend.traced import traced
-from mlirc.lowering import pipelines
 
 log = logging.getLogger("mlirc")
 
@@ -105,17 +104,16 @@ class Compilers:
             self.noted.note(kind, gm, run, absent)
             return run
 
-    def trace_again(self, gm: GraphModule, inputs: Sequence[Any], key: str) -> tuple[GraphModule, Sequence[Any]]:
-        """The backward graph of Dynamo's graph, and its inputs; `key` is that of the forward graph that runs already."""
+    def trace_again(self, gm: GraphModule, inputs: Sequence[Any], text: str) -> tuple[GraphModule, Sequence[Any]]:
+        """The backward graph of Dynamo's graph, and its inputs; `text` is the digest of the forward graph that runs already."""
         found: list[tuple[GraphModule, Sequence[Any]]] = []
 
         def forward(graph: GraphModule, given: Sequence[Any]) -> Callable:
             with unset_fake_temporarily():
                 adapt("forward", graph, given)
-                stages = pipelines.stages(self.options.pipeline)
-                if graph_cache.place_of(graph, [], "forward", stages, self.options).key != key:
-                    raise RuntimeError(
-                        "mlirc: a graph was traced in another way than before: its disk cache cannot be used"
+                if digest(graph) != text:
+                    raise OtherTrace(
+                        "mlirc: a graph was traced in another way than before: it is in the disk cache no more"
                     )
             return make_boxed_func(graph.forward)
 

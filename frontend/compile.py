@@ -223,8 +223,11 @@ def wrap(compiled: graph_cache.Compiled, arguments: int, constants: list[torch.T
     native, prepared, inputs = compiled.program.native, compiled.prepared, compiled.inputs
     all_inputs = inputs == list(range(arguments)) and not constants
     read = reader(compiled.outputs)
+    program = compiled.program if compiled.program.has_plans else None
 
     def run(args: list) -> list:
+        if program is not None:
+            program.look_at_settings()
         given = args
         if not all_inputs:
             given = [args[k] for k in inputs] + constants

@@ -28,6 +28,7 @@ from typing import Any
 import torch
 from torch._prims_common import is_non_overlapping_and_dense_or_false
 
+from mlirc.codegen.library_settings import library_settings
 from mlirc.codegen.tensor_states import State, States
 from mlirc.frontend.cuda_graph_facts import Facts
 from mlirc.frontend.statistics import GraphReport
@@ -135,6 +136,7 @@ class Recorded:
         self.failures = failures.numpy()
         self.sizes: dict[tuple, Sizes] = {}
         self.aliases = dict(facts.aliases)
+        self.settings = library_settings()
 
     def __call__(self, inputs: list[Any]) -> list[Any]:
         if self.failures.size and self.failures.any():
@@ -147,6 +149,10 @@ class Recorded:
             _lock.release()
 
     def replayed(self, inputs: list[Any]) -> list[Any]:
+        settings = library_settings()
+        if settings != self.settings:  # recorded algorithms are those of the old ones
+            self.settings = settings
+            self.sizes.clear()
         key = self.key(inputs) if self.facts.symbolic else ()
         sizes = self.sizes.get(key)
         if sizes is None:

@@ -9,6 +9,7 @@ Torch's switches hold: torch._functorch.config.enable_autograd_cache, torch.comp
 
 import contextlib
 import dataclasses
+import hashlib
 import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
@@ -28,13 +29,13 @@ from mlirc.codegen.cache_entry import UNREADABLE, Entry
 from mlirc.codegen.cache_folder import CacheFolder, folder
 from mlirc.codegen.environment import ChangedSources
 from mlirc.codegen.overridden_kernels import overridden_anywhere, overridden_by_name, registrations
-from mlirc.frontend import fallback, trace_metadata
+from mlirc.frontend import fallback, global_switches, trace_metadata
 from mlirc.frontend.absent_gradients import by_absence, gradients, without
 from mlirc.frontend.compile import load_graph
 from mlirc.frontend.fallback import NotRun
 from mlirc.frontend.first_run import Effects
 from mlirc.frontend.foreign_sources import NoSource, foreign_sources
-from mlirc.frontend.graph_text import NoText, constants
+from mlirc.frontend.graph_text import NoText, constants, graph_text
 from mlirc.frontend.options import Options
 from mlirc.frontend.statistics import GraphReport
 from mlirc.frontend.trace_text import trace_text
@@ -45,13 +46,17 @@ VERSION = "2.13."
 Place = tuple[str, int]  # of a compiled graph: its key, and how many placeholders it has
 
 
+class OtherTrace(RuntimeError):
+    """A graph was traced in another way than the one of the disk cache that ran already, in the same state of the process."""
+
+
 class Compilers(Protocol):
     """What makes graphs that are not there (backend.py)."""
 
     def graph(self, kind: str, gm: GraphModule, inputs: Sequence[Any], absent: tuple[int, ...] = ()) -> Callable: ...
 
-    def trace_again(self, gm: GraphModule, inputs: Sequence[Any], key: str) -> tuple[GraphModule, Sequence[Any]]:
-        """The backward graph of Dynamo's graph, and its inputs. `key` is that of the forward graph that runs already."""
+    def trace_again(self, gm: GraphModule, inputs: Sequence[Any], text: str) -> tuple[GraphModule, Sequence[Any]]:
+        """The backward graph of Dynamo's graph, and its inputs. `text` is the digest of the forward graph that runs already."""
         ...
 
 
@@ -59,8 +64,9 @@ class KeptTrace:
     """The trace of one graph of Dynamo's: what is found of it, or what is noted while it is made.
 
     why    why nothing is looked up and kept, or ""
-    data   of an entry: {"training": bool, "forward": [key, placeholders], "metadata": ..., "detach": [input, ...],
-           "positions": [gradient, ...], "operators": [name, ...], "backward": [[[absent gradient, ...], key, placeholders], ...]}
+    data   of an entry: {"training": bool, "forward": [key, placeholders], "text": digest of the forward graph,
+           "metadata": ..., "detach": [input, ...], "positions": [gradient, ...], "operators": [name, ...],
+           "backward": [[[absent gradient, ...], key, placeholders], ...]}
     """
 
     def __init__(self, gm: GraphModule, inputs: Sequence[Any], options: Options):
@@ -129,6 +135,7 @@ class KeptTrace:
             data = entry.data
             metadata, training = trace_metadata.from_data(data["metadata"]), data["training"]
             forward_key, arguments = data["forward"]
+            text = data["text"]
             places = {tuple(absent): (key, n) for absent, key, n in data["backward"]}
             positions, detach = list(data["positions"]), list(data["detach"])
             odd = overridden_by_name(data["operators"])
@@ -147,7 +154,7 @@ class KeptTrace:
         backward = None
         if training:
             metadata.bw_donated_idxs = []  # nothing of ours overwrites what is saved: it may be used again
-            backward = Backward(self, gm, compilers, places, positions, forward_key)
+            backward = Backward(self, gm, compilers, places, positions, text)
         made = self._callable(gm, forward, metadata, detach, backward)
         self.report = report = forward.report  # type: ignore[attr-defined]
         report.tracing = "hit"
@@ -204,7 +211,7 @@ class KeptTrace:
             self.data = self.data | {"backward": [*self.data["backward"], [list(absent), *place]]}
             self._keep()
         else:
-            self.data |= {"training": kind == "forward", "forward": place}
+            self.data |= {"training": kind == "forward", "forward": place, "text": digest(gm)}
             self._metadata = TracingContext.get().fw_metadata
 
     def note_backward(self, gm: GraphModule) -> None:
@@ -259,6 +266,11 @@ class KeptTrace:
     def _fail(self, error: Exception) -> None:
         self._give_up(f"mlirc failed: {fallback.reason(error)}")
 
+    def forget(self, why: str) -> None:
+        """Drops the entry, which no process is to use again."""
+        if self.folder is not None:
+            self.folder.forget(KIND, self.key, why)
+
     def _give_up(self, why: str) -> None:
         self.folder, self.why = None, why
         if self.report is not None:
@@ -275,9 +287,10 @@ class Backward:
         compilers: Compilers,
         places: dict[tuple[int, ...], Place],
         positions: list[int],
-        forward_key: str,
+        text: str,
     ):
-        self.trace, self.gm, self.compilers, self.places, self.forward_key = trace, gm, compilers, places, forward_key
+        self.trace, self.gm, self.compilers, self.places, self.text = trace, gm, compilers, places, text
+        self.switches, self.settings = global_switches.read(), global_switches.functorch_settings()
         self.context, self.compiling = TracingContext.get(), CompileContext.try_get()
         kinds = [kind for kind in torch._C._autocast_supported_devices() if torch.is_autocast_enabled(kind)]
         self.autocast = [(kind, torch.get_autocast_dtype(kind)) for kind in kinds]
@@ -311,7 +324,11 @@ class Backward:
         with self._lock:
             if self._traced is None:
                 with _disable_current_modes(), self._state():  # compiled autograd may be tracing
-                    self._traced = self.compilers.trace_again(self.gm, self.trace.inputs, self.forward_key)
+                    try:
+                        self._traced = self.compilers.trace_again(self.gm, self.trace.inputs, self.text)
+                    except OtherTrace as error:
+                        self.trace.forget(str(error))
+                        raise
             return self._traced
 
     def deserialize(self) -> GraphModule:
@@ -325,6 +342,10 @@ class Backward:
             stack.enter_context(tracing(self.context))
             stack.enter_context(compile_context(self.compiling))
             stack.enter_context(torch.enable_grad())
+            stack.enter_context(global_switches.as_they_were(self.switches, self.settings))
+            now = [kind for kind in torch._C._autocast_supported_devices() if torch.is_autocast_enabled(kind)]
+            for kind in set(now) - {kind for kind, _ in self.autocast}:
+                stack.enter_context(torch.autocast(kind, enabled=False))
             for kind, dtype in self.autocast:
                 stack.enter_context(torch.autocast(kind, dtype))
             yield
@@ -338,6 +359,11 @@ def not_run(error: Exception) -> Callable:
 
     run._boxed_call = True  # type: ignore[attr-defined]
     return run
+
+
+def digest(gm: GraphModule) -> str:
+    """Of a graph as text. Raises NoText."""
+    return hashlib.sha256(graph_text(gm, []).encode()).hexdigest()
 
 
 def guards() -> list[int]:

@@ -17,6 +17,7 @@ from torch._subclasses.fake_tensor import FakeTensor
 from torch.fx import GraphModule, Node
 from torch.utils import _python_dispatch
 
+from mlirc.frontend import global_switches
 from mlirc.frontend.graph_text import NoText, Writer, comes_with_torch, target_text
 
 # What a node may carry that changes what is traced: activation checkpointing, annotations, wrapped functions.
@@ -41,15 +42,11 @@ def trace_text(gm: GraphModule, inputs: Sequence[Any], static: Sequence[int]) ->
 def surroundings() -> list[Any]:
     """The state of this process that tracing depends on."""
     devices = [kind for kind in torch._C._autocast_supported_devices() if torch.is_autocast_enabled(kind)]
-    cuda, cudnn = torch.backends.cuda, torch.backends.cudnn
     return [
         [torch.is_grad_enabled(), torch.is_inference_mode_enabled(), torch._C._is_any_autocast_enabled()],
         [(kind, str(torch.get_autocast_dtype(kind))) for kind in devices],
-        [torch.are_deterministic_algorithms_enabled(), torch.is_deterministic_algorithms_warn_only_enabled()],
-        [str(torch.get_default_dtype()), str(torch.get_default_device()), torch.get_float32_matmul_precision()],
-        [cuda.flash_sdp_enabled(), cuda.mem_efficient_sdp_enabled(), cuda.math_sdp_enabled(), cuda.cudnn_sdp_enabled()],
-        [cudnn.enabled, cudnn.benchmark, cudnn.deterministic, torch.backends.mkldnn.enabled],
-        sorted(config.save_config_portable(ignore_private_configs=False).items()),
+        [str(torch.get_default_device()), sorted((name, str(value)) for name, value in global_switches.read().items())],
+        sorted(global_switches.functorch_settings().items()),
     ]
 
 

@@ -8,12 +8,13 @@ import torch
 from torch import nn
 from torch._dynamo.utils import counters
 from torch._functorch import aot_autograd
+from torch._functorch import config as functorch_config
 from torch.nn import functional
 
 import mlirc
 from mlirc.codegen import cache_folder
 from mlirc.codegen.cache_entry import Entry, pack, unpack
-from mlirc.frontend import graph_cache, kept_trace, statistics, trace_metadata
+from mlirc.frontend import backend, global_switches, kept_trace, statistics, trace_metadata
 from mlirc.frontend.graph_text import NoText
 
 STRICT = {"fallback": "error"}
@@ -174,16 +175,83 @@ def test_a_backward_graph_that_is_gone_is_traced_again(folder, captures):
     assert len(captures) == 2 and tracing() == ["miss", "hit"]
 
 
-def test_a_forward_graph_that_is_traced_otherwise_is_an_error(folder, monkeypatch):
+def other_values(name, now):
+    """What a switch may be set to instead."""
+    if isinstance(now, bool):
+        return [not now]
+    if isinstance(now, (list, tuple)) and all(isinstance(x, bool) for x in now):
+        return [type(now)(not x for x in now)]
+    other = {"default dtype": torch.float64, "float32 matmul precision": "high", "sdp priority": [2, 1, 0, 3, 4]}
+    return [other[name]] if name in other else []
+
+
+SETTABLE = [x.name for x in global_switches.SWITCHES if x.name != "deterministic algorithms"]  # PyTorch checks that one
+
+
+@pytest.mark.parametrize("switch", SETTABLE)
+def test_switches_that_change_between_forward_and_backward(folder, captures, switch, monkeypatch):
+    """The backward graph that has to be traced is that of the forward graph, and the switch stays what the user made it."""
+    (found,) = [x for x in global_switches.SWITCHES if x.name == switch]
+    was = found.get()
+    try:
+        for value in other_values(switch, was):
+            found.set(value)
+    except RuntimeError as reason:
+        pytest.skip(str(reason))
+    finally:
+        found.set(was)
+    fn = lambda x, w: (functional.scaled_dot_product_attention(x, x, x) @ w).sin().sum()
+    for k in range(2):
+        x, w = torch.randn(1, 2, 8, 16, requires_grad=True), torch.randn(16, 3)
+        y = compiled(fn)(x, w)
+        if k:
+            (backward,) = [g.key for g in statistics.graphs if g.kind == "backward"]
+            (folder.path / f"{backward}.graph").unlink()
+            monkeypatch.setenv("MLIRC_ANYTHING", "1")  # the environment is a part of every key
+        try:
+            for value in other_values(switch, was) if k else ():
+                found.set(value)
+                now = found.get()
+                y.backward()
+                assert found.get() == now
+            if x.grad is None:
+                y.backward()
+        finally:
+            found.set(was)
+        expected = torch.autograd.grad(fn(x, w), x)[0]
+        torch.testing.assert_close(x.grad, expected)
+    assert tracing() == ["miss", "hit"] and len(captures) == 2
+
+
+def test_settings_of_aot_autograd_that_change_before_the_backward_pass(folder, captures):
+    fn = lambda x: (x.sin() * x).exp().sum()
+    for k in range(2):
+        x = torch.randn(7, requires_grad=True)
+        y = compiled(fn)(x)
+        if k:
+            (backward,) = [g.key for g in statistics.graphs if g.kind == "backward"]
+            (folder.path / f"{backward}.graph").unlink()
+        with functorch_config.patch(ban_recompute_not_in_allowlist=False, activation_memory_budget=0.0):
+            y.backward()
+        torch.testing.assert_close(x.grad, torch.autograd.grad(fn(x), x)[0])
+    assert tracing() == ["miss", "hit"]
+
+
+def test_a_forward_graph_that_is_traced_otherwise_is_forgotten(folder, monkeypatch):
+    """Nobody knows how; the next process does not meet it again."""
     fn = lambda x: (x.sin() * x).sum()
     compiled(fn)(torch.randn(7, requires_grad=True)).backward()
     y = compiled(fn)(torch.randn(7, requires_grad=True))
     (backward,) = [g.key for g in statistics.graphs if g.kind == "backward"]
     (folder.path / f"{backward}.graph").unlink()
-    place_of = graph_cache.place_of
-    monkeypatch.setattr(graph_cache, "place_of", lambda *a: graph_cache.Place(folder, place_of(*a).key[::-1]))
-    with pytest.raises(RuntimeError, match="traced in another way"):
+    monkeypatch.setattr(backend, "digest", lambda graph: "another")
+    with pytest.raises(kept_trace.OtherTrace, match="traced in another way"):
         y.backward()
+    monkeypatch.undo()
+    tracing()
+    x = torch.randn(7, requires_grad=True)
+    compiled(fn)(x).backward()
+    torch.testing.assert_close(x.grad, torch.autograd.grad(fn(x), x)[0])
 
 
 def test_compiled_autograd_takes_the_backward_graph(folder, captures):
@@ -305,9 +373,9 @@ def test_nothing_is_shared_with_other_backends(folder, monkeypatch, tmp_path):
     monkeypatch.setenv("TORCHINDUCTOR_CACHE_DIR", str(tmp_path / "torch"))
     fn = lambda x: (x.exp() + 1).sum()
     counters["aot_autograd"].clear()
-    for backend in ("mlirc", "aot_eager", "mlirc"):
+    for which in ("mlirc", "aot_eager", "mlirc"):
         x = torch.randn(6, requires_grad=True)
-        compiled(fn, backend)(x).backward()
+        compiled(fn, which)(x).backward()
         torch.testing.assert_close(x.grad, x.detach().exp())
     assert tracing() == ["miss", "hit"]
     assert not [name for name in counters["aot_autograd"] if "cache" in name]
