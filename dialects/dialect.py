@@ -105,8 +105,8 @@ class Elementwise(Op, traits=[ext.Pure]):
                or a tuple with one such word an operand.
     gives      the scalar body's result dtype: "same" as computed, or a torch dtype.
     cheap      whether fusion may compute it again rather than store it (exp, pow, erf: no).
-    rounds_numbers  whether a number, or a 0-d operand of another dtype, is rounded to a half dtype first, as eager does;
-               it matters where results jump (comparisons, remainders). Otherwise it keeps float32's precision.
+    rounds_numbers  whether a number, or a 0-d operand of another dtype, is rounded to a half dtype first, as eager does
+               (None: where it `jumps`). Otherwise it keeps float32's precision.
     jumps      whether the result may jump from one number to the next: comparisons, rounding to whole numbers, edges of a
                domain (log, asin). An operand of a half type is then rounded to it first, numbers too; elsewhere what a
                kernel computed before keeps float32's precision.
@@ -118,7 +118,7 @@ class Elementwise(Op, traits=[ext.Pure]):
     computes = "result"
     gives = "same"
     cheap = True
-    rounds_numbers = False
+    rounds_numbers = None
     jumps = False
 
     @classmethod

@@ -142,7 +142,8 @@ class GraphBuilder:
             if dtype not in KERNEL_DTYPES:
                 raise NotOurs(f"{dtype} is no dtype that kernels compute with")
         values = [
-            self.operand(x, dtype, cls.rounds_numbers or cls.jumps) for x, dtype in zip(args, dtypes, strict=True)
+            self.operand(x, dtype, cls.jumps if cls.rounds_numbers is None else cls.rounds_numbers)
+            for x, dtype in zip(args, dtypes, strict=True)
         ]
         infos = [info_of(v) for v in values]
         shape = broadcast_shape([i.shape for i in infos])

@@ -259,7 +259,8 @@ class VectorBuilder:
             x, y = y, x
         if self._is_number(y):
             return self.select(getattr(self, closer)(y, x), y, x)
-        return self.emit(f"arith.{kind}imumf {x}, {y} fastmath<nsz> : {self.type_text(x.dtype)}", x.dtype)
+        # of equal ones y, so that the sign of 0 is known, as it is not with `maximumf <nsz>`
+        return self.select(self.ne(x, x), x, self.select(getattr(self, closer)(x, y), x, y))
 
     def _is_number(self, x: Value) -> bool:
         known = self.constant_value(x)

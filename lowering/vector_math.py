@@ -72,6 +72,12 @@ def _power(b: "VectorBuilder", x: "Value", y: "Value") -> "Value":
     return _function("pow")(b, x, y)
 
 
+def _log1p(b: "VectorBuilder", x: "Value") -> "Value":
+    """Of a float64 that is next to nothing it is that, where SLEEF's is 0."""
+    result = _function("log1p")(b, x)
+    return result if x.dtype == torch.float32 else b.select(b.lt(b.abs(x), b.constant(2.0**-60, x.dtype)), x, result)
+
+
 def _far_out(name: str) -> Callable:
     """asinh or acosh. Of a large float64 it is ln 2|x|; SLEEF's squares x, which overflows from 2^512 on."""
     near = _function(name)
@@ -89,4 +95,4 @@ def _far_out(name: str) -> Callable:
 
 
 MATH: dict[str, Callable] = {name: _function(name) for name in (*_INLINE_FLOAT32, "fmod")}
-MATH |= {"pow": _power, "asinh": _far_out("asinh"), "acosh": _far_out("acosh")}
+MATH |= {"pow": _power, "log1p": _log1p, "asinh": _far_out("asinh"), "acosh": _far_out("acosh")}

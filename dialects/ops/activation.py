@@ -174,5 +174,5 @@ def hardshrink(g, x, lambd=0.5):
 def softshrink(g, x, lambd=0.5):
     """x moved towards 0 by lambd; NaN stays."""
     (x,) = g.widen(x)
-    inside = g.select(g.lt(x, g.neg(lambd)), g.add(x, lambd), g.mul(x, 0.0))
+    inside = g.select(g.lt(x, g.neg(lambd)), g.add(x, lambd), g.select(g.isnan(x), x, 0.0))
     return g.select(g.gt(x, lambd), g.sub(x, lambd), inside)

@@ -71,7 +71,7 @@ class Fmax(Binary, name="fmax", aten=(aten.fmax.default,)):
     def scalar(b, x, y):
         if not is_float(b):
             return Maximum.scalar(b, x, y)
-        return b.select(is_nan(b, x), y, b.select(is_nan(b, y), x, b.maximum(x, y)))
+        return b.select(is_nan(b, x), y, b.select(is_nan(b, y), x, b.maximum(y, x)))
 
 
 class Fmin(Binary, name="fmin", aten=(aten.fmin.default,)):
@@ -83,7 +83,7 @@ class Fmin(Binary, name="fmin", aten=(aten.fmin.default,)):
     def scalar(b, x, y):
         if not is_float(b):
             return Minimum.scalar(b, x, y)
-        return b.select(is_nan(b, x), y, b.select(is_nan(b, y), x, b.minimum(x, y)))
+        return b.select(is_nan(b, x), y, b.select(is_nan(b, y), x, b.minimum(y, x)))
 
 
 class Predicate(Unary):

@@ -7,12 +7,14 @@ import math
 
 import torch
 
+from mlirc.dialects.bindings import ir
 from mlirc.dialects.dialect import Binary, imports
 from mlirc.dialects.graph_builder import NotOurs, constant_text
 from mlirc.dialects.ops.arithmetic import Div
 from mlirc.dialects.scalar_builder import is_float
 
 aten = torch.ops.aten
+HALVES = (torch.float16, torch.bfloat16)
 
 
 def opposite(b, x, y):
@@ -64,15 +66,17 @@ class Fmod(Binary, name="fmod"):
 
 class FloorDivide(Binary, name="floor_divide"):
     jumps = True
+    rounds_numbers = False
     cheap = False
     reference = staticmethod(torch.floor_divide)
     scalar = staticmethod(floor_divide_scalar)
 
 
 class TruncDivide(Binary, name="trunc_divide"):
-    """The quotient without its fraction. Of half types eager rounds the quotient first, up to one more; we do not."""
+    """The quotient without its fraction."""
 
     jumps = True
+    rounds_numbers = False
     reference = staticmethod(lambda x, y: torch.div(x, y, rounding_mode="trunc"))
     scalar = staticmethod(lambda b, x, y: b.trunc(b.div(x, y)) if is_float(b) else b.div(x, y))
 
@@ -107,4 +111,7 @@ def floor_divide(g, x, y):
 def div(g, x, y, *, rounding_mode):
     if rounding_mode is None:
         return g.elementwise(Div, x, y)
+    halves = all(isinstance(v, ir.Value) and g.info(v).rank and g.info(v).dtype in HALVES for v in (x, y))
+    if rounding_mode == "trunc" and halves:
+        return g.trunc(g.div(x, y))  # eager rounds the quotient first, up to the next whole number
     return divide(g, {"floor": FloorDivide, "trunc": TruncDivide}[rounding_mode], x, y)

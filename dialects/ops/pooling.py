@@ -109,7 +109,7 @@ class MaxPool(Pool, name="max_pool"):
         best = None
         for at, mask in Windows(op).elements(k):
             value = inside_or(k, k.read(x, at, mask=mask), mask, lowest(info.dtype))
-            best = value if best is None else k.maximum(best, value)
+            best = value if best is None else k.maximum(value, best)  # of two zeros the first
         return k.finish([(best, k.dims, info)])
 
 

@@ -1,5 +1,7 @@
 """Powers and roots: pow, square, sqrt, rsqrt, reciprocal, hypot."""
 
+import math
+
 import torch
 
 from mlirc.dialects.bindings import ir
@@ -59,6 +61,10 @@ def pow_scalar(g, x, exponent):
     if not dtype.is_floating_point:
         return integer_power(g, g.cast(x, dtype), exponent)
     (x,) = g.widen(g.cast(x, dtype))
+    if dtype == torch.float16 and abs(exponent) == 0.5 and g.info(x).device == "cpu":
+        # eager's is C's pow, where -0.0 counts as 0.0 and -inf as inf
+        root = g.select(g.eq(x, -math.inf), math.inf, g.sqrt(g.add(x, 0.0)))
+        return root if exponent > 0 else g.reciprocal(root)
     match exponent:
         case 0:
             return g.fill(1.0, g.info(x).shape, dtype)

@@ -230,8 +230,9 @@ def spread(g, x, dims, correction, keepdim):
 
 
 def variance(g, x, dims, correction, keepdim):
-    """Variance and mean in the computed dtype, in two passes: first the mean, then the squares of what is left."""
-    x = g.cast(x, opmath(info_of(x).dtype))
+    """Variance and mean in two passes: first the mean, then the squares of what is left. On a CPU in float64, as in eager,
+    so that squares of large numbers do not overflow."""
+    x = g.cast(x, torch.float64 if info_of(x).device == "cpu" else opmath(info_of(x).dtype))
     info = info_of(x)
     dims = dimensions(dims, info.rank)
     middle = mean(g, x, dims, True)
@@ -243,7 +244,21 @@ def variance(g, x, dims, correction, keepdim):
         divisor = g.size(symbols.maximum(elements - correction, 0), info.dtype)
     else:
         divisor = g.maximum(g.sub(g.size(elements, info.dtype), float(correction)), 0.0)
+    middle = g.add(middle, not_a_number_before_the_last(g, x, dims))
     return g.div(squares, divisor), middle if keepdim else squeeze(g, middle, dims)
+
+
+def not_a_number_before_the_last(g, x, dims):
+    """NaN where an element but the last is infinite or NaN, else 0: eager goes on from such a running mean with NaN."""
+    info = info_of(x)
+    if 0 in (info.shape[d] for d in dims):
+        return 0.0
+    is_last = None
+    for d in dims:
+        here = g.eq(g.iota(info.shape, symbols.symbol(f"d{d}")), g.size(info.shape[d] - 1, torch.int64))
+        is_last = here if is_last is None else g.logical_and(is_last, here)
+    rest = g.mul(x, 0.0)
+    return g.reduce("sum", rest if is_last is None else g.select(is_last, 0.0, rest), dims, True)
 
 
 def squeeze(g, x, dims):

@@ -88,7 +88,12 @@ def logit(g, x, eps=None):
     if eps is None:
         return g.elementwise(Logit, x)
     (x,) = g.widen(g.cast(x, g.out.dtype) if g.out else x)
-    upper = g.sub(1.0, eps)
+    dtype = g.out.dtype if g.out else g.info(x).dtype
+    if isinstance(eps, float) and dtype in (torch.float16, torch.bfloat16):  # both ends are rounded, as in eager
+        eps = torch.tensor(eps, dtype=dtype).item()
+        upper = (1 - torch.tensor(eps, dtype=dtype)).item()
+    else:
+        upper = g.sub(1.0, eps)
     x = g.select(g.lt(x, eps), eps, g.select(g.gt(x, upper), upper, x))
     return g.logit(x)
 
