@@ -7,7 +7,7 @@ import torch
 
 from mlirc.dialects import symbols
 from mlirc.dialects.dialect import attribute_value
-from mlirc.dialects.ops.attention import CAUSAL, may_match
+from mlirc.dialects.ops.attention import CAUSAL, may_match, shares_heads
 from mlirc.dialects.symbols import Int
 from mlirc.dialects.tensor_types import TensorInfo, info_of, opmath
 from mlirc.lowering.kernel_verifier import expect, text_attribute
@@ -162,8 +162,7 @@ def verify_infos(op: Any, a: Attention) -> None:
     shared, keys, values = a.k.shape[1], a.k.shape[2], a.v.shape[3]
     expect(a.k.shape == (batch, shared, keys, head), op, f"keys {a.k.shape} for {a.q.shape}", "[B, G, S, D]")
     expect(may_match(a.k, a.v), op, f"values {a.v.shape} for {a.k.shape}", "[B, G, S, Dv]")
-    whole = heads == shared or (isinstance(heads, int) and isinstance(shared, int) and shared and heads % shared == 0)
-    expect(bool(whole), op, f"{heads} heads share {shared}", "as many, or a multiple")
+    expect(shares_heads(a.q, a.k), op, f"{heads} heads share {shared}", "as many, or a multiple")
     expect(a.out.shape == (batch, heads, rows, values), op, f"a result {a.out.shape}", "[B, H, L, Dv]")
     expect(a.lse.shape == (batch, heads, rows), op, f"lse {a.lse.shape}", "[B, H, L]")
     expect(len({x.dtype for x in (a.q, a.k, a.v, a.out)}) == 1, op, "several dtypes", "cast q, k and v")

@@ -230,3 +230,70 @@ def test_positions_of_sizes(name):
 def test_functions_in_positions(name, what):
     use, number = (POSITIONS | SIZED)[name], OF_NUMBER[what]
     check(lambda x, n: use(x, number(n)), [*SMALL, 2**62, -(2**62)] if name in SIZED else [*SMALL, *HUGE], graphs=9)
+
+
+TRAINED = {
+    "abs": lambda x, n: (x * abs(n)).sin(),
+    "quotient": lambda x, n: (x * (n / 3)).sin(),
+    "bits": lambda x, n: x.sin() * (n & 5) + x**2 * (n | 3),
+    "truth": lambda x, n: x.sin() * (n > 2),
+    "size": lambda x, n: x[: abs(n)].sin(),
+    "square": lambda x, n: (x * (n * n)).sigmoid(),
+}
+
+
+@pytest.mark.parametrize("name", TRAINED)
+def test_gradients(name):
+    function = TRAINED[name]
+    torch._dynamo.reset()
+    statistics.reset()
+    compiled = torch.compile(function, backend="mlirc", dynamic=True)
+    for n in (3, -3, 5, -6, 2**20):
+        grads = []
+        for run in (function, compiled):
+            x = torch.linspace(-2, 3, 8, requires_grad=True)
+            run(x, n).sum().backward()
+            grads.append(x.grad)
+        torch.testing.assert_close(*grads)
+    assert not statistics.fallbacks and len(statistics.graphs) <= (
+        4 if name == "size" else 2
+    )  # a slice beyond the end is another graph
+
+
+def test_numbers_as_results():
+    def function(x, n):
+        return x * n, abs(n), n / 2, n > 2, n * n, n // -3, max(n, -n), n & 6
+
+    torch._dynamo.reset()
+    compiled = torch.compile(function, backend="mlirc", dynamic=True)
+    x = torch.randn(3)
+    for n in (3, -3, 4, 2**40, -(2**63)):
+        found, expected = compiled(x, n), function(x, n)
+        assert found[1:] == expected[1:] and [*map(type, found)] == [*map(type, expected)]
+
+
+def test_formulas_of_sizes():
+    def function(x):
+        rows, columns = x.shape
+        return x[: int(rows * 0.5)] * abs(rows - 7) / math.sqrt(columns) * (rows / 3) + rows**3
+
+    torch._dynamo.reset()
+    statistics.reset()
+    compiled = torch.compile(function, backend="mlirc", dynamic=True)
+    for rows in (6, 9, 20):
+        x = torch.randn(rows, 8)
+        torch.testing.assert_close(compiled(x), function(x))
+    assert not statistics.fallbacks and len(statistics.graphs) == 1
+
+
+def test_a_call_in_eager_is_counted_and_shown():
+    torch._dynamo.reset()
+    statistics.reset()
+    compiled = torch.compile(lambda x, n: x + n * n, backend="mlirc", dynamic=True)
+    x = torch.randn(3)
+    assert torch.equal(compiled(x, 3), x + 9)
+    with pytest.raises(OverflowError):
+        compiled(x, 2**33)
+    assert torch.equal(compiled(x, -4), x + 16)
+    assert statistics.fallbacks == {BEYOND: 1}
+    assert statistics.graphs[0].eager_calls == {BEYOND: 1}

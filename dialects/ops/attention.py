@@ -143,6 +143,12 @@ def known_scale(q: ir.Value, k: ir.Value, v: ir.Value, dropout_p: float, scale: 
         raise NotOurs("attention with dropout")
     if not may_match(info_of(k), info_of(v)):
         raise NotOurs(f"attention over keys {info_of(k).shape} and values {info_of(v).shape}")
+    if any(info_of(q).shape[d] != info_of(k).shape[d] for d in (0, 3)):
+        raise NotOurs(f"attention over keys {info_of(k).shape} for queries {info_of(q).shape}")
+    if not shares_heads(info_of(q), info_of(k)):
+        raise NotOurs(
+            f"attention of {info_of(q).shape[1]} heads that share {info_of(k).shape[1]}, for all that is known"
+        )
     head = info_of(q).shape[3]
     if scale is not None:
         return scale
@@ -177,6 +183,14 @@ def may_match(k: TensorInfo, v: TensorInfo) -> bool:
     the two tensors of a growing cache do. As in eager, the keys' is then taken on trust."""
     sizes = k.shape[2], v.shape[2]
     return k.shape[:2] == v.shape[:2] and (sizes[0] == sizes[1] or not all(isinstance(n, int) for n in sizes))
+
+
+def shares_heads(q: TensorInfo, k: TensorInfo) -> bool:
+    """Whether the query has as many heads as the keys for all sizes, or a multiple that is a number."""
+    heads, shared = q.shape[1], k.shape[1]
+    return heads == shared or (
+        isinstance(heads, int) and isinstance(shared, int) and shared > 0 and heads % shared == 0
+    )
 
 
 def four_dimensions(g, mask: ir.Value) -> ir.Value:
