@@ -202,6 +202,7 @@ def resolve(name: str) -> Callable[..., Any]:
             found = getattr(found, part)
         except AttributeError as error:
             raise ValueError(f"PyTorch has no operator '{name}': is the library that defines it imported?") from error
-    if not callable(found):
+    if not isinstance(found, torch._ops.OpOverload | torch._ops.HigherOrderOperator):
+        # nothing else that Python's attributes reach: torch.ops.load_library is one
         raise ValueError(f"'{name}' names no operator of PyTorch; it takes the form aten.add.Tensor")
     return found

@@ -15,23 +15,25 @@ from mlirc.dialects.symbols import Int
 from mlirc.dialects.tensor_types import info_of
 from mlirc.lowering.access_verifier import verify_accesses
 from mlirc.lowering.attention_call import verify_attention, verify_backward
-from mlirc.lowering.convolution_call import verify_convolution
+from mlirc.lowering.convolution_call import name_of, verify_convolution
 from mlirc.lowering.depthwise_call import verify_depthwise
 from mlirc.lowering.graph_verifier import verify_meaning
 from mlirc.lowering.kernel_nodes import structure
 from mlirc.lowering.kernel_verifier import StageError, expect, list_attribute, text_attribute, verify_kernel
 from mlirc.lowering.memory_verifier import Memory
-from mlirc.lowering.stage_forms import ATEN, GENERATED, MADE_BY, NUMBERS, may_hold
+from mlirc.lowering.stage_forms import ATEN, GENERATED, LIBRARY, MADE_BY, NUMBERS, may_hold
 
 Known = set[tuple]
 """Kernels that were found right, as `body_key` has them: most kernels of a net are equal, and stay as they are from the form in
 which memory is planned to the lowered one."""
 
 
-def verify_stage(function: Any, stage: str, known: Known | None = None, proofs: str = "demanded") -> None:
+def verify_stage(function: Any, stage: str, known: Known | None = None, proofs: str = "demanded") -> tuple[Int, ...]:
     """Raises StageError, one line with the op, its source line, what was expected and what to do.
 
     `stage` is "graph", "kernel", "memory" or "lowered". `known` grows. Needs an entered context.
+
+    Returns what has to be at least 0 whenever the function runs (memory_verifier.py).
 
     proofs   "demanded": that nothing outside of a buffer is touched is shown, or the op is refused; "tried": it is refused
              where sizes are found for which it is wrong; "none": these are what passes of ours made, of what was verified
@@ -75,6 +77,7 @@ def verify_stage(function: Any, stage: str, known: Known | None = None, proofs: 
             expect(kernel in kernels, op, f"no function @{kernel} in the module", "run lower-kernels")
         if memory is not None:
             memory.op(op)
+    return tuple(memory.duties) if memory is not None else ()
 
 
 def check(op: Any, known: Known, memory: Memory | None) -> None:
@@ -155,7 +158,8 @@ def verify_view(op: Any) -> None:
 
 
 def verify_copy(op: Any) -> None:
-    x, out = info_of(op.operands[0]), info_of(op.results[0])
+    expect(len(op.operands) + len(op.results) == 2, op, "copies other than one tensor", "one, to one")
+    x, out = (info_of(v) for v in (*op.operands, *op.results))
     same = (x.dtype, x.shape) == (out.dtype, out.shape)
     expect(same, op, f"{x.dtype} {x.shape} becomes {out.dtype} {out.shape}", "a copy changes strides only")
 
@@ -171,14 +175,22 @@ def verify_assign(op: Any) -> None:
 
 
 def verify_product(op: Any) -> None:
-    *bias, x, y = map(info_of, op.operands)
-    out = info_of(op.results[0])
+    values = [info_of(v) for v in (*op.operands, *op.results)]
+    count = 3 if name_of(op) == "matmul" else 4
+    expect(len(values) == count, op, f"{len(values)} operands and results", f"there are {count}")
+    *bias, x, y, out = values
     ranks = x.rank == y.rank == out.rank and x.rank in (2, 3)
     expect(ranks, op, f"ranks {x.rank}, {y.rank} and {out.rank}", "products are of matrices, or of one batch of them")
     dtypes = {i.dtype for i in (*bias, x, y, out)}
     expect(len(dtypes) == 1, op, "operands and result of several dtypes", "cast them")
     fits = x.shape[-1] == y.shape[-2] and out.shape[-2:] == (x.shape[-2], y.shape[-1])
     expect(fits, op, f"{x.shape} @ {y.shape} gives no {out.shape}", "permute or view the operands first")
+    expect(len({i.shape[:-2] for i in (x, y, out)}) == 1, op, f"batches of {x.shape} and {y.shape}", "as many in each")
+    for info in bias:
+        spread = info.rank <= out.rank and all(
+            n in (1, m) for n, m in zip(reversed(info.shape), reversed(out.shape), strict=False)
+        )
+        expect(spread, op, f"a bias {info.shape} for {out.shape}", "one that broadcasts")
 
 
 def verify_device(op: Any) -> None:
@@ -260,11 +272,15 @@ def verify_launch(op: Any) -> None:
 
 
 def verify_call(op: Any) -> None:
-    name = f"mlirc.{text_attribute(op, 'callee')}"
-    if name in GENERATED:
-        CHECKS[name](op)
+    """By the rule of the op that it was."""
+    callee = text_attribute(op, "callee")
+    name = f"mlirc.{callee}"
+    expect(name in LIBRARY or callee == "copy", op, f"no routine '{callee}'", "see dialects/callees.py")
     outputs = len(op.operands) - input_count(op)
     expect(outputs >= 1, op, "writes nothing", "the operands after the inputs are written")
+    if name not in GENERATED:
+        expect(outputs == 1, op, f"writes {outputs} tensors", "one")
+    CHECKS[name](op)
 
 
 def verify_run(op: Any) -> None:

@@ -149,8 +149,9 @@ def _run(file: str, passes: str, print_all: bool, timing: bool, locations: bool,
     """The text of the module in the file after the passes."""
     from mlirc.dialects.bindings import context
     from mlirc.lowering.kernel_verifier import StageError
-    from mlirc.lowering.pass_manager import PassError, run_pipeline, verify_forms
+    from mlirc.lowering.pass_manager import PassError, run_pipeline
     from mlirc.lowering.pipeline_parser import PipelineError
+    from mlirc.lowering.verify_file import verify_file
 
     def show(step: str, module: Any) -> None:
         click.echo(f"// ----- after {step} -----\n{_text(module, locations)}", err=True)
@@ -158,7 +159,7 @@ def _run(file: str, passes: str, print_all: bool, timing: bool, locations: bool,
     with context():
         module = _parse(file)
         try:
-            verify_forms(module)
+            verify_file(module)
             record = run_pipeline(module, passes, after_pass=show if print_all else None)
         except (PassError, PipelineError, StageError) as error:
             raise _Failure(str(error)) from error

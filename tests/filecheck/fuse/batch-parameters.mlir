@@ -26,13 +26,13 @@ func.func @graph(%x: tensor<8xf32, {device = "cuda:0"}>, %w: tensor<8xf32, {devi
     "mlircx.yield"(%e) {maps = ["d0"]} : (f32) -> ()
   }) {parallel = "8", inner = "", label = "first"} : (tensor<8xf32, {device = "cuda:0"}>) -> tensor<8xf32, {device = "cuda:0"}>
   "mlirc.assign"(%b, %0) : (tensor<8xf32, {device = "cuda:0"}>, tensor<8xf32, {device = "cuda:0"}>) -> ()
-  %v = "mlirc.view"(%w) {map = "7 - d0", offset = "0"} : (tensor<8xf32, {device = "cuda:0"}>) -> tensor<8xf32, {device = "cuda:0"}>
+  %v = "mlirc.view"(%w) {map = "7 - d0", offset = "7"} : (tensor<8xf32, {device = "cuda:0"}>) -> tensor<8xf32, {device = "cuda:0", stride = "-1"}>
   %2 = "mlircx.kernel"(%v) ({
-  ^bb0(%t: tensor<8xf32, {device = "cuda:0"}>):
-    %r = "mlirc.read"(%t) {map = "d0", masked = false} : (tensor<8xf32, {device = "cuda:0"}>) -> f32
+  ^bb0(%t: tensor<8xf32, {device = "cuda:0", stride = "-1"}>):
+    %r = "mlirc.read"(%t) {map = "d0", masked = false} : (tensor<8xf32, {device = "cuda:0", stride = "-1"}>) -> f32
     %e = "mlirc.neg"(%r) : (f32) -> f32
     "mlircx.yield"(%e) {maps = ["d0"]} : (f32) -> ()
-  }) {parallel = "8", inner = "", label = "second"} : (tensor<8xf32, {device = "cuda:0"}>) -> tensor<8xf32, {device = "cuda:0"}>
+  }) {parallel = "8", inner = "", label = "second"} : (tensor<8xf32, {device = "cuda:0", stride = "-1"}>) -> tensor<8xf32, {device = "cuda:0"}>
   %3 = "mlircx.kernel"(%b) ({
   ^bb0(%t: tensor<8xf32, {device = "cuda:0"}>):
     %r = "mlirc.read"(%t) {map = "d0", masked = false} : (tensor<8xf32, {device = "cuda:0"}>) -> f32
