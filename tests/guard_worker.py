@@ -24,9 +24,7 @@ class Guarded:
 
     def __init__(self, size: int, at_end: bool):
         self.length = (max(size, 1) + PAGE - 1) // PAGE * PAGE
-        self.base = libc.mmap(
-            None, self.length + 2 * PAGE, NO_ACCESS, mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS, -1, 0
-        )
+        self.base = libc.mmap(None, self.length + 2 * PAGE, NO_ACCESS, mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS, -1, 0)
         libc.mprotect(self.base + PAGE, self.length, mmap.PROT_READ | mmap.PROT_WRITE)
         self.address = self.base + PAGE + (self.length - size if at_end else 0)
 
