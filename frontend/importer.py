@@ -195,7 +195,7 @@ class _Importer:
             return self.by_aten(node, target, args, kwargs, f"its kernel for {', '.join(keys)} is not PyTorch's")
         if target is aten.copy_.default:
             return self.assign(node, *args[:2])
-        if views.is_view(target) and isinstance(args[0], ir.Value):
+        if views.is_view(target) and isinstance(args[0], ir.Value) and not views.counts_from_storage(node):
             return self.view(node, args, kwargs)
         return self.operator(node, target, args, kwargs)
 

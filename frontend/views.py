@@ -4,6 +4,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
+from torch.fx import Node
 
 from mlirc.dialects import symbols
 from mlirc.dialects.symbols import Int
@@ -150,6 +151,23 @@ def is_view(target: Any) -> bool:
     if target in UNMARKED:
         return True
     return isinstance(target, torch._ops.OpOverload) and target.is_view and target not in NOT_STRIDED
+
+
+def counts_from_storage(node: Node) -> bool:
+    """Whether `as_strided` shows memory by its place in the storage, which a graph does not know.
+
+    An input may begin anywhere in its storage, at each call elsewhere: nobody guards that. An empty tensor has no address.
+    """
+    if node.target is not aten.as_strided.default:
+        return False
+    source = node.args[0]
+    assert isinstance(source, Node)
+    if 0 in source.meta["val"].shape:
+        return True
+    while source.op == "call_function" and is_view(source.target):
+        source = source.args[0]  # type: ignore[assignment]
+    absolute = len(node.args) > 3 or "storage_offset" in node.kwargs
+    return source.op != "call_function" and absolute
 
 
 def index_map(

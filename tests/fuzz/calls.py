@@ -5,6 +5,7 @@ from collections.abc import Callable
 from typing import Any
 
 import torch
+from torch.utils._python_dispatch import _get_current_dispatch_mode
 from torch.utils._pytree import tree_leaves
 
 
@@ -24,7 +25,9 @@ def gradients(results: Any, tensors: list[torch.Tensor], create_graph: bool = Fa
 
 
 def in_thread(function: Callable, *args: Any) -> Any:
-    """What the call gives, or raises, in a thread of its own."""
+    """What the call gives, or raises, in a thread of its own; under a mode (noise.py), which is a thread's, in this one."""
+    if _get_current_dispatch_mode() is not None:
+        return function(*args)
     outcome: list[Any] = []
     grad = torch.is_grad_enabled()
 

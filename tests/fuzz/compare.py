@@ -73,10 +73,12 @@ def _leaf(trace: Trace, number: int, k: int) -> Leaf | None:
 
 
 def _compare(e: Leaf, f: Leaf, others: list[Leaf | None] | None) -> list[tuple[str, str]]:
-    if others is not None and any(o is None or o.facts.get("shape") != e.facts.get("shape") for o in others):
-        return []
-    if others is not None and "value" in e.facts and any(o is not None and o.facts != e.facts for o in others):
-        return []
+    if others is not None:  # a run that ended before this says nothing
+        others = [o for o in others if o is not None] or [e]
+        if any(o.facts.get("shape") != e.facts.get("shape") for o in others):
+            return []
+        if "value" in e.facts and any(o.facts != e.facts for o in others):
+            return []
     wrong = [
         (name, f"{name} {f.facts.get(name)}, eager {e.facts.get(name)}")
         for name in e.facts.keys() | f.facts.keys()
@@ -89,7 +91,7 @@ def _compare(e: Leaf, f: Leaf, others: list[Leaf | None] | None) -> list[tuple[s
         or e.numbers.dtype != f.numbers.dtype
     ):
         return wrong
-    numbers = None if others is None else [o.numbers for o in others if o is not None and o.numbers is not None]
+    numbers = None if others is None else [o.numbers for o in others if o.numbers is not None]
     bad = different(e.numbers, f.numbers, numbers)
     if bad.any():
         place = tuple(bad.nonzero()[0].tolist())

@@ -33,6 +33,7 @@ class Noise(TorchDispatchMode):
 
     def __init__(self, seed: int):
         super().__init__()
+        self.zero = -0.0 if seed % 2 else 0.0
         self.generator = torch.Generator().manual_seed(seed)
 
     def __torch_dispatch__(self, func: Any, types: Any, args: tuple = (), kwargs: dict | None = None) -> Any:
@@ -58,7 +59,7 @@ class Noise(TorchDispatchMode):
     def signless(self, x: Any) -> Any:
         if not isinstance(x, torch.Tensor) or not x.is_floating_point() or x.layout != torch.strided:
             return x
-        return torch.where((x == 0) & (self.draw(x) > 0), -x, x)
+        return x.clone().copy_(torch.where(x == 0, self.zero, x))
 
     def shake(self, x: Any) -> Any:
         if isinstance(x, torch.Tensor) and x._is_zerotensor():  # it has no memory
@@ -72,7 +73,7 @@ class Noise(TorchDispatchMode):
     def changed(self, x: torch.Tensor) -> torch.Tensor:
         wide = x if x.dtype == torch.float64 else x.double()
         other = (wide * (1 + torch.finfo(x.dtype).eps * self.draw(x))).to(x.dtype)
-        return torch.where(x.isfinite() & other.isfinite(), other, x)
+        return x.clone().copy_(torch.where(x.isfinite() & other.isfinite(), other, x))  # strides stay
 
     def shake_in_place(self, x: Any) -> None:
         if not isinstance(x, torch.Tensor) or not x.is_floating_point() or x.layout != torch.strided:
