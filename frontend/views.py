@@ -160,12 +160,11 @@ def counts_from_storage(node: Node) -> bool:
     """
     if node.target is not aten.as_strided.default:
         return False
-    source = node.args[0]
-    assert isinstance(source, Node)
+    source: Any = node.args[0]
     if 0 in source.meta["val"].shape:
         return True
     while source.op == "call_function" and is_view(source.target):
-        source = source.args[0]  # type: ignore[assignment]
+        source = source.args[0]
     absolute = len(node.args) > 3 or "storage_offset" in node.kwargs
     return source.op != "call_function" and absolute
 
