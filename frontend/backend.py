@@ -17,6 +17,7 @@ from mlirc.frontend import fallback, statistics
 from mlirc.frontend.absent_gradients import compile_backward, leave_absent, partition
 from mlirc.frontend.attention_masks import SDPA, drop_known_masks
 from mlirc.frontend.compile import compile_graph
+from mlirc.frontend.errors import UnsupportedGraph
 from mlirc.frontend.kept_trace import KeptTrace, OtherTrace, digest
 from mlirc.frontend.options import Options, read_options
 from mlirc.frontend.random_states import name_random_states
@@ -51,6 +52,8 @@ def mlirc(
 
 
 def compiled(gm: GraphModule, example_inputs: Sequence[Any], chosen: Options) -> Callable:
+    if any(isinstance(x, torch.Tensor) and x.layout is torch.strided and is_lazy(x) for x in example_inputs):
+        raise UnsupportedGraph("an input is a view that negates or conjugates what is in memory")
     fallback.optional(native_runtime.prefetch)
     fallback.optional(cuda_prefetch.prefetch, example_inputs)
     trace = KeptTrace(gm, example_inputs, chosen)
@@ -62,6 +65,11 @@ def compiled(gm: GraphModule, example_inputs: Sequence[Any], chosen: Options) ->
     fallback.optional(parameter_pages.gather, example_inputs)
     # without gradients there is no node to tell, and a tiny graph would feel the call
     return leave_absent(run) if torch.is_grad_enabled() else run
+
+
+def is_lazy(x: torch.Tensor) -> bool:
+    """Whether its values are not those in memory. Dynamo compiles anew where that changes."""
+    return x.is_neg() or x.is_conj()
 
 
 @dataclass(frozen=True)

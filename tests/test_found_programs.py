@@ -149,3 +149,13 @@ def test_one_number_in_all_lanes(dtype):
     """A half computed once, and then stored in vectors: on machines without bfloat16 LLVM has no such scalars."""
     row = torch.randn(1, 1, dtype=dtype).expand(33, 1)
     same_as_eager(lambda x, y: [x * 2, x.clone(), torch.where(y, x, -x), x.expand(33, 40) + 1], row, torch.tensor(True))
+
+
+@pytest.mark.parametrize("trains", [False, True])
+def test_inputs_that_are_negated_or_conjugated_views(trains):
+    """Kernels read memory, where the values are the opposite; PyTorch negates and conjugates lazily."""
+    torch._dynamo.reset()
+    compiled = torch.compile(lambda x: x * 2 + 1, backend="mlirc")
+    x = torch.view_as_complex(torch.randn(3, 2)).requires_grad_(trains)
+    for y in (x.imag, x.conj().imag, x.conj(), x):
+        torch.testing.assert_close(compiled(y), y * 2 + 1)
