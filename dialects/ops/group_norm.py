@@ -104,6 +104,8 @@ def per_channel(g, x, groups, times):
 def need_known_channels(x):
     if not isinstance(info_of(x).shape[1], int):
         raise NotOurs(f"groups of {info_of(x).shape[1]} channels: PyTorch does not say that the groups divide them")
+    if not info_of(x).shape[1]:
+        raise NotOurs("a group norm of no channels")
 
 
 @imports(aten.native_group_norm.default)

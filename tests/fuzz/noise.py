@@ -28,12 +28,19 @@ maximum minimum max min amax amin fmax fmin aminmax clamp clamp_min clamp_max ma
 SIGNLESS = frozenset(words(_SIGNLESS))
 
 
+def _reversed(x: torch.Tensor, dims: Any = None) -> torch.Tensor:
+    """The summands of a sum in the other order."""
+    dims = [dims] if isinstance(dims, int) else dims or range(x.dim())
+    return x.flip(list(dims)) if isinstance(x, torch.Tensor) else x
+
+
 class Noise(TorchDispatchMode):
     """Changes the last bit of inputs and results of every other operation."""
 
     def __init__(self, seed: int):
         super().__init__()
         self.zero = -0.0 if seed % 2 else 0.0
+        self.reversed = seed % 3 == 0  # sums that overflow on the way do so in one order, and not in another
         self.generator = torch.Generator().manual_seed(seed)
 
     def __torch_dispatch__(self, func: Any, types: Any, args: tuple = (), kwargs: dict | None = None) -> Any:
@@ -50,6 +57,8 @@ class Noise(TorchDispatchMode):
         written = [arg for k, arg in enumerate(schema.arguments) if arg.alias_info and arg.alias_info.is_write]
         if not written and name not in ("_to_copy",):
             args = torch.utils._pytree.tree_map(self.shake, args)
+        if name in ("sum", "mean", "nansum") and self.reversed:
+            args = (_reversed(*args[:2]), *args[1:])
         result = func(*args, **kwargs)
         if written:
             self.shake_in_place(args[0] if args else None)
