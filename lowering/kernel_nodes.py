@@ -212,8 +212,7 @@ class _Reader:
             return
         dtype = TEXT_DTYPE[str(op.results[0].type)]
         if name == "read" and 0 in self.infos[self.tensors[op.operands[0]]].shape:
-            # not at any point: as a constant it may stand before the loops, where there is no memory to read
-            node = Node("constant", dtype, attributes={"value": torch.zeros((), dtype=dtype).item()})
+            node = self.read_of_empty(op, dtype)
         elif name == "read":
             node = self.read_access(op, dtype)
         elif name in ("reduce", "scan") and not self.inner:
@@ -277,6 +276,16 @@ class _Reader:
         dims = frozenset(access.address.dims).union(*(x.dims for x in operands))
         depth = max((x.depth for x in operands), default=0)
         return Node("read", dtype, operands, access=access, dims=dims, depth=depth)
+
+    def read_of_empty(self, op: Any, dtype: torch.dtype) -> Node:
+        """What is read of a tensor without elements: nothing. A check of its index, which fails, stands in for it; else no
+        point reads, and a constant may stand before the loops."""
+        scalars = [self.values[x] for x in list(op.operands)[1:]]
+        checks = [x for x in scalars if x.kind == "check_index"]
+        if not checks:
+            return Node("constant", dtype, attributes={"value": torch.zeros((), dtype=dtype).item()})
+        check = next((x for x in checks if x.size.rest == 0 and not x.size.strides), checks[0])
+        return Node("cast", dtype, (check,), dims=check.dims, depth=check.depth)
 
     def access(self, operand: int, map_: str) -> Access:
         info = self.infos[operand]

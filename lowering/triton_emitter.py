@@ -6,6 +6,7 @@ x_mask, ... whether they are inside; v0, v1, ... values.
 
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from typing import Any
 
 import torch
 
@@ -25,14 +26,15 @@ FAILURE = "failure"  # the argument: three words, [number of the check, bad inde
 
 
 class Emitter:
-    """`env` holds the values known at this place; `functions` the texts of the functions that it calls, by name."""
+    """`env` holds the values known at this place, and by ("checked", node) whether an index is good; `functions` the texts
+    of the functions that it calls, by name."""
 
     def __init__(self, kernel: Kernel, schedule: Schedule, index_dtype: torch.dtype):
         self.kernel, self.schedule = kernel, schedule
         self.lines = Lines()
         self.indices = Indices(self.lines, schedule, index_dtype)
         self.blocks = [tile for tile in schedule.tiles if tile.block > 1]
-        self.env: dict[Node, Value] = {}
+        self.env: dict[Any, Value] = {}
         self.masks: dict[str, str] = {}
         self.functions: dict[str, str] = {}
         self.rounded = writes_half(kernel)
@@ -164,14 +166,24 @@ class Emitter:
 
     def load(self, node: Node) -> Value:
         access = node.access
-        given = None if access.mask is None else self.value(access.mask)
         pointer = self.pointer(access)
+        given = self.given(access)
         dims = pointer.tile if given is None else pointer.tile | given.tile
         mask, _ = self.mask(dims, given)
         if given is not None and not dims <= pointer.tile:  # a pointer must have the whole shape
             pointer = Value(f"tl.broadcast_to({pointer}, {self.shape(dims)})", access.dtype, dims)
         text = f"tl.load({pointer}{', ' + mask if mask else ''}{', other=0' if given is not None else ''})"
         return self.lines.name(text, node.dtype, dims)
+
+    def given(self, access: Access) -> Value | None:
+        """Where to read: where the read's mask holds, and never by an index into what may be empty."""
+        given = None if access.mask is None else self.value(access.mask)
+        for node in access.scalars:
+            if node.kind == "check_index" and not symbols.known_positive(node.size.rest):
+                self.value(node)
+                good = self.env["checked", node]
+                given = good if given is None else self.builder(torch.bool).and_(given, good)
+        return given
 
     def store(self, output: Output) -> None:
         value = self.value(output.node)
@@ -192,6 +204,7 @@ class Emitter:
         if node not in self.reported:
             self.reported.add(node)
             self.report(node, x, size, b.not_(good))
+        self.env["checked", node] = good
         return b.select(good, wrapped, zero)
 
     def report(self, node: Node, x: Value, size: Value, bad: Value) -> None:

@@ -108,6 +108,8 @@ def check_classes(x, target):
     need_floats(x)
     if info_of(target).dtype not in INDEX_DTYPES or info_of(target).rank != info_of(x).rank - 1 or info_of(x).rank < 2:
         raise NotOurs(f"classes of {info_of(target).dtype}, or of an example that is no batch")
+    if info_of(x).shape[1] == 0:
+        raise NotOurs("no classes: what is ignored has none to stand for it")
 
 
 @imports(aten.nll_loss_forward.default, aten.nll_loss2d_forward.default)
