@@ -20,7 +20,7 @@ import torch
 from llvmlite.binding import ffi
 
 from mlirc.codegen.llvm_text import for_llvmlite
-from mlirc.lowering.cpu_target import CpuTarget, host
+from mlirc.lowering.cpu_target import SCRATCH_FUNCTION, CpuTarget, host
 
 # What code still gains by that comes as vectors in the loops that it should have.
 SHORT_PASSES = ("sroa", "instruction_combine", "simplify_cfg")
@@ -50,6 +50,10 @@ class Code:
         self.object_bytes = object_bytes
         self._library = f"library_{next(_count)}"
         builder = llvm.JITLibraryBuilder().add_current_process()
+        if SCRATCH_FUNCTION.encode() in object_bytes:
+            from mlirc.codegen.thread_scratch import address  # is code itself
+
+            builder.import_symbol(SCRATCH_FUNCTION, address())
         for one in _parted(object_bytes):
             builder.add_object_img(one)
         with _lock:
@@ -162,7 +166,7 @@ def _check_externals(text: str, elsewhere: Collection[str]) -> None:
     gives up the GIL, and waits for it."""
     process = ctypes.CDLL(None)  # address_of_symbol does not see the executable's own: Python's, where that is static
     names = {name for name in _DECLARED.findall(text) if not name.startswith("llvm.")}
-    names -= _found.union(elsewhere)
+    names -= _found.union(elsewhere, (SCRATCH_FUNCTION,))
     missing = [name for name in sorted(names) if not llvm.address_of_symbol(name) and not hasattr(process, name)]
     if missing:
         raise ValueError(f"generated code calls {', '.join(missing)}, which no library of this process has")

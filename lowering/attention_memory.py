@@ -10,6 +10,7 @@ from mlirc.dialects.tensor_types import TensorInfo
 from mlirc.lowering import kernel_memory
 from mlirc.lowering.kernel_emitter import Emitter
 from mlirc.lowering.kernel_memory import stored_dtype
+from mlirc.lowering.kernel_scratch import take
 from mlirc.lowering.kernel_squares import transposed
 from mlirc.lowering.vector_builder import Value, element_text
 
@@ -18,9 +19,8 @@ PTR = "!llvm.ptr"
 
 
 def scratch(e: Emitter, count: int, dtype: torch.dtype = torch.float32) -> Value:
-    """Memory on the stack for so many elements."""
-    text = f"llvm.alloca {e.i64(count)} x {element_text(dtype)} {{alignment = 64 : i64}} : (i64) -> !llvm.ptr"
-    return e.index.emit(text, torch.int64)
+    """Memory for so many elements."""
+    return take(e, count, element_text(dtype), dtype.itemsize)
 
 
 def advance(e: Emitter, address: Value, offset: Value, dtype: torch.dtype = torch.float32) -> Value:

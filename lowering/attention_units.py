@@ -10,6 +10,7 @@ from mlirc.lowering.kernel_axes import Vector
 from mlirc.lowering.kernel_emitter import Emitter
 from mlirc.lowering.kernel_function import _LIBGOMP, _PART, KernelText, _entry, _load_words, _shared
 from mlirc.lowering.kernel_nodes import Kernel
+from mlirc.lowering.kernel_scratch import DECLARATION, opening, takes
 from mlirc.lowering.kernel_shares import Shares
 from mlirc.lowering.kernel_threads import Split
 from mlirc.lowering.vector_builder import Value
@@ -58,11 +59,13 @@ def kernel_text(
     """The functions of kernel `name`: `tiles`, what `e` has written as its body, and its entry; `shared` are units and work."""
     units, work = shared
     head = f"llvm.func internal @{name}_body(%frame: !llvm.ptr, %thread: i64, %threads: i64) {{"
-    args = "%args = llvm.load %frame : !llvm.ptr -> !llvm.ptr"
-    body = "\n".join([head, args, *e.text.preamble, *e.lines, "llvm.return", "}"])
-    entry = _entry(_kernel(operands), Split(Vector(None, 1), piece=1, units=units, work=work), symbols, name, target, 0)
+    body = "\n".join([head, *opening(e), *e.text.preamble, *e.lines, "llvm.return", "}"])
+    split = Split(Vector(None, 1), piece=1, units=units, work=work)
+    entry = _entry(_kernel(operands), split, symbols, name, target, e.scratch_bytes)
     parts = [*tiles, *e.text.functions.values(), body, entry, _PART]
-    return KernelText("\n".join(parts).replace("KERNEL", name), e.text.declarations + _LIBGOMP, symbols)
+    return KernelText(
+        "\n".join(parts).replace("KERNEL", name), e.text.declarations + _LIBGOMP + [DECLARATION] * takes(e), symbols
+    )
 
 
 def _kernel(operands: Sequence[str]) -> Kernel:

@@ -1,7 +1,7 @@
 """What the code for a convolution and for its gradients has in common: blocks of windows, tiles of filters, the functions.
 
     kernel_0_body(%frame, %thread, %threads)                      where the operands and words are, and its functions
-    kernel_0_blocks(%args, %words, %calls, %thread, %threads)     loops over blocks, panels and parts of channels
+    kernel_0_blocks(%args, %words, %calls, %thread, %threads, %scratch)  loops over blocks, panels and parts of channels
     kernel_0_tile_4_3, kernel_0_finish_3, ...                     what these call, by address
 
 Loops over blocks are the longest code, and the same for each convolution of a kind, whatever its tiles are and whatever follows:
@@ -24,6 +24,7 @@ from mlirc.lowering.kernel_axes import Vector
 from mlirc.lowering.kernel_emitter import Emitter
 from mlirc.lowering.kernel_function import _LIBGOMP, _PART, KernelText, _entry, _load_word, _load_words, _part
 from mlirc.lowering.kernel_nodes import Kernel
+from mlirc.lowering.kernel_scratch import DECLARATION, opening, take, takes
 from mlirc.lowering.kernel_threads import Split
 from mlirc.lowering.product_packing import Packer
 from mlirc.lowering.product_vectors import Vectors
@@ -57,12 +58,16 @@ class ConvolutionWriter:
             e.env[name] = _load_word(e, "%args", number, PTR)
         self.body(*_part(e, e.integer(units)))
         split = Split(Vector(None, 1), units=units, work=self.c.work)
-        entry = _entry(Kernel({}, {}, [], [], len(operands)), split, names, self.name, self.target, 0)
+        entry = _entry(Kernel({}, {}, [], [], len(operands)), split, names, self.name, self.target, e.scratch_bytes)
         blocks = "\n".join([_BLOCKS, *e.text.preamble, *e.lines, "llvm.return", "}"]).replace("KERNEL", self.name)
         blocks, called = by_address(blocks, self.name)
         tiles = [tile.text for tile in self.tiles.values()]
-        parts = [*tiles, *e.text.functions.values(), blocks, _body(called, len(operands)), entry, _PART]
-        return KernelText("\n".join(parts).replace("KERNEL", self.name), e.text.declarations + _LIBGOMP, names)
+        parts = [*tiles, *e.text.functions.values(), blocks, _body(e, called, len(operands)), entry, _PART]
+        return KernelText(
+            "\n".join(parts).replace("KERNEL", self.name),
+            e.text.declarations + _LIBGOMP + [DECLARATION] * takes(e),
+            names,
+        )
 
     @contextmanager
     def beside(self, e: Emitter) -> Iterator[None]:
@@ -134,9 +139,8 @@ class ConvolutionWriter:
         e.loop(e.i64(0), count, e.i64(self.lanes), [], [], vector)
 
     def scratch(self, count: Int) -> Value:
-        """Memory on the stack for so many elements."""
-        text = f"llvm.alloca {self.of(count)} x f32 {{alignment = 64 : i64}} : (i64) -> !llvm.ptr"
-        return self.e.index.emit(text, torch.int64)
+        """Memory for so many elements."""
+        return take(self.e, count, "f32", 4)
 
     # ---- index arithmetic
 
@@ -174,7 +178,7 @@ class ConvolutionWriter:
 
 _BLOCKS = (
     "llvm.func internal @KERNEL_blocks(%args: !llvm.ptr, %words: !llvm.ptr, %calls: !llvm.ptr, %thread: i64, "
-    "%threads: i64) {"
+    "%threads: i64, %scratch: !llvm.ptr) {"
 )
 
 
@@ -197,11 +201,12 @@ def by_address(text: str, name: str) -> tuple[str, list[str]]:
     return "\n".join([head, *loads, body]), called
 
 
-def _body(called: list[str], operands: int) -> str:
+def _body(e: Emitter, called: list[str], operands: int) -> str:
     """The function that knows where the operands and words are, and which functions are called."""
     lines = [
         "llvm.func internal @KERNEL_body(%frame: !llvm.ptr, %thread: i64, %threads: i64) {",
-        "%args = llvm.load %frame : !llvm.ptr -> !llvm.ptr",
+        *opening(e),
+        *([] if takes(e) else ["%scratch = llvm.mlir.zero : !llvm.ptr"]),
         f"%words = llvm.getelementptr %args[{operands}] : (!llvm.ptr) -> !llvm.ptr, i64",
         f"%count = arith.constant {len(called)} : i64",
         "%calls = llvm.alloca %count x !llvm.ptr : (i64) -> !llvm.ptr",
@@ -210,6 +215,6 @@ def _body(called: list[str], operands: int) -> str:
         lines.append(f"%call_{callee} = llvm.mlir.addressof @KERNEL_{callee} : !llvm.ptr")
         lines.append(f"%at_{callee} = llvm.getelementptr %calls[{k}] : (!llvm.ptr) -> !llvm.ptr, !llvm.ptr")
         lines.append(f"llvm.store %call_{callee}, %at_{callee} : !llvm.ptr, !llvm.ptr")
-    types = "(!llvm.ptr, !llvm.ptr, !llvm.ptr, i64, i64) -> ()"
-    lines.append(f"llvm.call @KERNEL_blocks(%args, %words, %calls, %thread, %threads) : {types}")
+    types = "(!llvm.ptr, !llvm.ptr, !llvm.ptr, i64, i64, !llvm.ptr) -> ()"
+    lines.append(f"llvm.call @KERNEL_blocks(%args, %words, %calls, %thread, %threads, %scratch) : {types}")
     return "\n".join([*lines, "llvm.return", "}"])

@@ -9,6 +9,7 @@ import torch
 
 # MLIRC_VECTOR_BYTES narrows the vectors, to try the code for a lesser machine on a greater one.
 OVERRIDE = "MLIRC_VECTOR_BYTES"
+SCRATCH_FUNCTION = "mlirc_scratch"  # of this process, which kernels call (kernel_scratch.py)
 _WIDTH = (("AVX512", 64), ("AVX10", 64), ("AVX2", 32))  # what PyTorch calls the processor -> bytes
 
 

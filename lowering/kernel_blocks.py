@@ -22,6 +22,7 @@ from mlirc.lowering.kernel_nodes import Access, Linear, Node, Output
 from mlirc.lowering.kernel_partials import barrier
 from mlirc.lowering.kernel_reductions import BLOCK, Fold
 from mlirc.lowering.kernel_schedule import Pass
+from mlirc.lowering.kernel_scratch import take
 from mlirc.lowering.kernel_squares import turn, turn_back
 from mlirc.lowering.vector_builder import Value
 
@@ -57,9 +58,7 @@ class BlockLoops(Loops):
         self.turned = {a: self.allocate(e.lanes * e.lanes * a.dtype.itemsize) for a in self.schedule.turned}
 
     def allocate(self, size: int) -> Value:
-        e = self.e
-        text = f"llvm.alloca {e.i64(size)} x i8 {{alignment = 64 : i64}} : (i64) -> !llvm.ptr"
-        return e.index.emit(text, torch.int64)
+        return take(self.e, size, "i8", 1)
 
     def enters(self, axis: Axis) -> bool:
         return axis is self.schedule.vector.axis

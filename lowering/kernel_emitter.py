@@ -41,6 +41,8 @@ class Emitter:
         self.accesses: Sequence[Access] = ()  # and reached
         self.streams: dict[Any, Value] = {}  # operand -> whether it is written past the cache (kernel_streams.py)
         self.late: dict[Node, Callable[[], Value]] = {}  # a reduction's result, where it must be fetched
+        self.stack_bytes: int = 0  # taken (kernel_scratch.py)
+        self.scratch_bytes: Int = 0
 
     @contextmanager
     def scope(self) -> Iterator[None]:

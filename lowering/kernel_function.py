@@ -14,6 +14,7 @@ from dataclasses import dataclass
 import torch
 
 from mlirc.dialects import symbols
+from mlirc.dialects.symbols import Int
 from mlirc.lowering.cpu_target import CpuTarget
 from mlirc.lowering.kernel_axes import Axis, Vector, choose_vector, make_axes
 from mlirc.lowering.kernel_blocks import BlockLoops
@@ -26,14 +27,15 @@ from mlirc.lowering.kernel_partials import Partials, partial_bytes
 from mlirc.lowering.kernel_row_behind import RowBehind, has_row_behind
 from mlirc.lowering.kernel_row_pairs import RowPairs, has_row_pairs
 from mlirc.lowering.kernel_schedule import Schedule, make_schedule
+from mlirc.lowering.kernel_scratch import DECLARATION, MOST_PARTIAL, opening, partial, reserve, take, takes
 from mlirc.lowering.kernel_shares import SHARE_BYTES, Shares, part_of
 from mlirc.lowering.kernel_streams import FENCE, choose_streams
 from mlirc.lowering.kernel_threads import GRAIN, Split, choose_split
 from mlirc.lowering.vector_builder import Value
 
 # words of the frame: the arguments' address, the number of a check that failed, where threads leave partial results or count
-# pieces, the number of the next group of panels to be taken
-STATUS, PARTIAL, NEXT, FRAME_WORDS = 1, 2, 3, 4
+# pieces, the number of the next group of panels to be taken; then two of kernel_scratch.py
+STATUS, PARTIAL, NEXT, FRAME_WORDS = 1, 2, 3, 6
 
 
 @dataclass(frozen=True)
@@ -56,8 +58,8 @@ def kernel_text(kernel: Kernel, name: str, target: CpuTarget) -> KernelText:
     use_bounds(kernel, vector)
     schedule = make_schedule(kernel, axes, vector)
     split = choose_split(kernel, schedule)
-    body, declarations = _body(kernel, schedule, split, names, name, target)
-    parts = [body, _entry(kernel, split, names, name, target, partial_bytes(schedule))]
+    body, declarations, scratch = _body(kernel, schedule, split, names, name, target)
+    parts = [body, _entry(kernel, split, names, name, target, scratch, partial_bytes(schedule))]
     if split.work is not None:
         parts.append(_PART.replace("KERNEL", name))
         declarations += _LIBGOMP + [_BARRIER] * split.combines
@@ -68,17 +70,17 @@ def kernel_text(kernel: Kernel, name: str, target: CpuTarget) -> KernelText:
 
 def _body(
     kernel: Kernel, schedule: Schedule, split: Split, names: list[str], name: str, target: CpuTarget
-) -> tuple[str, list[str]]:
+) -> tuple[str, list[str], Int]:
     e = Emitter(schedule.vector, target)
     e.env["thread"], e.env["threads"] = Value("%thread", torch.int64), Value("%threads", torch.int64)
     _load_words(e, kernel, names, "%args")
     for number, (count, dtype) in schedule.scratch.items():
         element = "i8" if dtype == torch.bool else e.builder(dtype).type_text(dtype)
-        text = f"llvm.alloca {e.i64(count)} x {element} {{alignment = 64 : i64}} : (i64) -> !llvm.ptr"
-        e.env["base", number] = e.index.emit(text, torch.int64)
+        e.env["base", number] = take(e, count, element, dtype.itemsize)
+    each, partials = partial_bytes(schedule), None
     if split.combines:
-        e.env["partial"] = _shared(e)
-    partials = Partials(e, schedule.vector, partial_bytes(schedule)) if split.combines else None
+        e.env["partial"], apart = partial(e, each) if each > MOST_PARTIAL else (_shared(e), e.i64(each))
+        partials = Partials(e, schedule.vector, apart)
     loops = (BlockLoops if schedule.block else Loops)(e, schedule, partials)
     loops.prepare()
     choose_streams(e, kernel, schedule)
@@ -86,10 +88,13 @@ def _body(
     e.enter()
     _share(e, loops, schedule, split)
     head = f"llvm.func internal @{name}_body(%frame: !llvm.ptr, %thread: i64, %threads: i64) {{"
-    args = "%args = llvm.load %frame : !llvm.ptr -> !llvm.ptr"
-    lines = [head, args, *e.text.preamble, *e.lines, *[FENCE] * bool(e.streams), "llvm.return", "}"]
+    lines = [head, *opening(e), *e.text.preamble, *e.lines, *[FENCE] * bool(e.streams), "llvm.return", "}"]
     lines += e.text.functions.values()
-    return "\n".join(lines).replace("@KERNEL_", f"@{name}_"), e.text.declarations
+    return (
+        "\n".join(lines).replace("@KERNEL_", f"@{name}_"),
+        e.text.declarations + [DECLARATION] * takes(e),
+        e.scratch_bytes,
+    )
 
 
 def _share(e: Emitter, loops: Loops, schedule: Schedule, split: Split) -> None:
@@ -172,7 +177,10 @@ def _load_word(e: Emitter, args: str, k: int, type_: str) -> Value:
     return e.index.emit(f"llvm.load {address} {{alignment = 8 : i64}} : !llvm.ptr -> {type_}", torch.int64)
 
 
-def _entry(kernel: Kernel, split: Split, names: list[str], name: str, target: CpuTarget, partial: int) -> str:
+def _entry(
+    kernel: Kernel, split: Split, names: list[str], name: str, target: CpuTarget, scratch: Int, left: int = 0
+) -> str:
+    """`scratch` are the bytes of it that each thread takes, `left` those that it leaves for the others."""
     e = Emitter(split.vector, target)
     zero, one = e.i64(0), e.i64(1)
     frame = e.index.emit(
@@ -183,18 +191,24 @@ def _entry(kernel: Kernel, split: Split, names: list[str], name: str, target: Cp
     e.lines.append(f"llvm.store {zero}, {status} : i64, !llvm.ptr")
     ticket = e.index.emit(f"llvm.getelementptr {frame}[{NEXT}] : (!llvm.ptr) -> !llvm.ptr, i64", torch.int64)
     e.lines.append(f"llvm.store {zero}, {ticket} : i64, !llvm.ptr")
-    call = f"llvm.call @{name}_body({frame}, {zero}, {one}) : (!llvm.ptr, i64, i64) -> ()"
-    if split.work is None:
-        e.lines.append(call)
-    else:
+    has_scratch = not (isinstance(scratch, int) and scratch == 0)
+    if split.work is not None or has_scratch:
         for k, symbol in enumerate(names):
             e.env[symbol] = _load_word(e, "%args", kernel.operand_count + k, "i64")
+    call = f"llvm.call @{name}_body({frame}, {zero}, {one}) : (!llvm.ptr, i64, i64) -> ()"
+    if split.work is None:
+        if has_scratch:
+            reserve(e, frame, scratch, one)
+        e.lines.append(call)
+    else:
         b = e.index
         threads = _load_word(e, "%args", kernel.operand_count + len(names), "i64")
         worth = b.binary("arith.divui", e.integer(split.work), e.i64(GRAIN))
         threads = b.minimum(b.minimum(threads, worth), e.integer(split.units))
-        if split.combines or split.piece:
-            bytes_ = b.mul(b.maximum(threads, one), e.i64(SHARE_BYTES if split.piece else partial))
+        if has_scratch:
+            threads = reserve(e, frame, scratch, threads)
+        if split.piece or (split.combines and left <= MOST_PARTIAL):
+            bytes_ = b.mul(b.maximum(threads, one), e.i64(SHARE_BYTES if split.piece else left))
             buffer = b.emit(f"llvm.alloca {bytes_} x i8 {{alignment = 64 : i64}} : (i64) -> !llvm.ptr", torch.int64)
             place = b.emit(f"llvm.getelementptr {frame}[{PARTIAL}] : (!llvm.ptr) -> !llvm.ptr, i64", torch.int64)
             e.lines.append(f"llvm.store {buffer}, {place} : !llvm.ptr, !llvm.ptr")

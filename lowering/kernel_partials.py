@@ -43,16 +43,16 @@ def barrier(e: Emitter) -> None:
 
 
 class Partials:
-    """Memory for partial results, `each` bytes a thread: each component of each reduction has a slot in them."""
+    """Memory for partial results, `apart` bytes from thread to thread: each component of each reduction has a slot in them."""
 
-    def __init__(self, e: Emitter, vector: Vector, each: int):
-        self.e, self.slot, self.each = e, slot_bytes(vector), each
+    def __init__(self, e: Emitter, vector: Vector, apart: Value):
+        self.e, self.slot, self.apart = e, slot_bytes(vector), apart
         self.slots: dict[tuple[Node, int], int] = {}  # a loop's full vectors and its last, masked one share them
 
     def of(self, thread: Value) -> Value:
         """What a thread left."""
         b, base = self.e.index, self.e.env["partial"]
-        at = b.mul(thread, self.e.i64(self.each))
+        at = b.mul(thread, self.apart)
         return b.emit(f"llvm.getelementptr {base}[{at}] : (!llvm.ptr, i64) -> !llvm.ptr, i8", torch.int64)
 
     def mine(self) -> Value:

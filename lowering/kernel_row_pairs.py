@@ -19,6 +19,7 @@ from mlirc.lowering.kernel_interleaving import interleaved
 from mlirc.lowering.kernel_nodes import Node
 from mlirc.lowering.kernel_saved_rows import SavedRows, may_wait
 from mlirc.lowering.kernel_schedule import Schedule
+from mlirc.lowering.kernel_scratch import take
 from mlirc.lowering.vector_builder import Value, element_text
 
 ROWS = 2
@@ -45,7 +46,7 @@ class RowPairs(SavedRows):
         self.scratch = {}
         for number, (count, dtype) in self.schedule.scratch.items():
             element = "i8" if dtype == torch.bool else element_text(dtype)
-            self.scratch[number] = self.allocate(ROWS * count, element), count, element
+            self.scratch[number] = take(self.e, ROWS * count, element, dtype.itemsize), count, element
 
     def emit(self, lo: Value, hi: Value) -> None:
         self.e.loop(lo, hi, self.e.i64(ROWS), [], [], partial(self.rows, hi))

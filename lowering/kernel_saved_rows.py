@@ -8,6 +8,7 @@ import torch
 from mlirc.lowering.kernel_axes import Axis
 from mlirc.lowering.kernel_nodes import Node
 from mlirc.lowering.kernel_schedule import Schedule
+from mlirc.lowering.kernel_scratch import take
 from mlirc.lowering.kernel_segments import segments
 from mlirc.lowering.vector_builder import Value, element_text
 
@@ -39,11 +40,7 @@ class SavedRows:
         self.last = len(self.schedule.passes) - 1
         self.nodes = loops.e.nodes  # what needs no reduction
         self.reductions: list[Node] = [n for step in self.schedule.passes for n in step.reductions]
-        self.slots = self.allocate(count * len(self.reductions), "i64")
-
-    def allocate(self, count: int, element: str) -> Value:
-        text = f"llvm.alloca {self.e.i64(count)} x {element} {{alignment = 64 : i64}} : (i64) -> !llvm.ptr"
-        return self.e.index.emit(text, torch.int64)
+        self.slots = take(self.e, count * len(self.reductions), "i64", 8)
 
     def begin(self, unit: Value) -> None:
         self.e.nodes, self.e.accesses, self.e.kept = self.nodes, (), {}

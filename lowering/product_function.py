@@ -21,6 +21,7 @@ from mlirc.lowering.kernel_axes import Vector
 from mlirc.lowering.kernel_emitter import Emitter
 from mlirc.lowering.kernel_function import _LIBGOMP, _PART, KernelText, _decode, _entry, _load_words, _part
 from mlirc.lowering.kernel_memory import store
+from mlirc.lowering.kernel_scratch import DECLARATION, opening, take, takes
 from mlirc.lowering.kernel_threads import Split
 from mlirc.lowering.product_fetching import Fetch
 from mlirc.lowering.product_match import Product
@@ -115,28 +116,26 @@ class ProductWriter:
             self.groups(every[0], (e.index.mul(lo, step), e.index.minimum(e.index.mul(hi, step), rows)))
             units = symbols.floordiv(p.m_size + self.full - 1, self.full)
         head = f"llvm.func internal @{self.name}_body(%frame: !llvm.ptr, %thread: i64, %threads: i64) {{"
-        args = "%args = llvm.load %frame : !llvm.ptr -> !llvm.ptr"
-        body = "\n".join([head, args, *e.text.preamble, *e.lines, "llvm.return", "}"])
+        body = "\n".join([head, *opening(e), *e.text.preamble, *e.lines, "llvm.return", "}"])
         work = symbols.product([p.m_size, p.n_size, p.k.size])
         split = Split(Vector(None, 1), units=units, work=symbols.floordiv(work, 8))
         parts = [
             *(tile.text(self.name) for tile in self.tiles.values()),
             *e.text.functions.values(),
             body,
-            _entry(kernel, split, names, self.name, self.target, 0),
+            _entry(kernel, split, names, self.name, self.target, e.scratch_bytes),
             _PART.replace("KERNEL", self.name),
         ]
-        return KernelText("\n".join(parts), e.text.declarations + _LIBGOMP, names)
+        return KernelText("\n".join(parts), e.text.declarations + _LIBGOMP + [DECLARATION] * takes(e), names)
 
     def make_room(self) -> None:
-        """Takes scratch memory from the stack."""
+        """Takes scratch memory."""
         self.room("tile", self.full * self.width * len(self.p.totals))
         if self.packs:
             self.room("packed", self.full * self.steps)
 
     def room(self, name: str, floats: int) -> None:
-        text = f"llvm.alloca {self.e.i64(floats)} x f32 {{alignment = 64 : i64}} : (i64) -> !llvm.ptr"
-        self.e.env[name] = self.e.index.emit(text, torch.int64)
+        self.e.env[name] = take(self.e, floats, "f32", 4)
 
     def shares_panels(self) -> bool:
         """Whether threads share the panels, not the rows."""

@@ -15,6 +15,7 @@ from mlirc.lowering.kernel_axes import Vector
 from mlirc.lowering.kernel_emitter import Emitter
 from mlirc.lowering.kernel_function import _LIBGOMP, _PART, KernelText, _decode, _entry, _load_words, _part
 from mlirc.lowering.kernel_memory import store
+from mlirc.lowering.kernel_scratch import DECLARATION, opening, take, takes
 from mlirc.lowering.kernel_threads import Split
 from mlirc.lowering.product_match import Product
 from mlirc.lowering.product_vectors import BF16, F32, Vectors
@@ -56,7 +57,7 @@ class UnitsWriter(Vectors):
         return -(-self.p.n_size // self.unit)
 
     def make_room(self) -> None:
-        """Takes scratch memory from the stack."""
+        """Takes scratch memory."""
         raise NotImplementedError
 
     def multiply(self, units: Range, panels: Range) -> None:
@@ -91,14 +92,13 @@ class UnitsWriter(Vectors):
         units = self.units if by_columns else panels
         split = Split(Vector(None, 1), piece=self.piece * by_columns, units=units, work=work)
         head = f"llvm.func internal @{self.name}_body(%frame: !llvm.ptr, %thread: i64, %threads: i64) {{"
-        args = "%args = llvm.load %frame : !llvm.ptr -> !llvm.ptr"
         parts = [
             *self.functions(),
-            "\n".join([head, args, *e.text.preamble, *e.lines, "llvm.return", "}"]),
-            _entry(kernel, split, names, self.name, self.target, 0),
+            "\n".join([head, *opening(e), *e.text.preamble, *e.lines, "llvm.return", "}"]),
+            _entry(kernel, split, names, self.name, self.target, e.scratch_bytes),
             _PART.replace("KERNEL", self.name),
         ]
-        return KernelText("\n".join(parts), e.text.declarations + _LIBGOMP, names)
+        return KernelText("\n".join(parts), e.text.declarations + _LIBGOMP + [DECLARATION] * takes(e), names)
 
     def panels(self) -> Int:
         return symbols.floordiv(self.p.m_size + self.panel - 1, self.panel)
@@ -173,8 +173,7 @@ class UnitsWriter(Vectors):
     # ---- memory
 
     def take(self, name: str, floats: Int) -> None:
-        text = f"llvm.alloca {self.e.integer(floats)} x f32 {{alignment = 64 : i64}} : (i64) -> !llvm.ptr"
-        self.e.env[name] = self.e.index.emit(text, torch.int64)
+        self.e.env[name] = take(self.e, floats, "f32", 4)
 
     @property
     def factor(self) -> torch.dtype:
