@@ -193,7 +193,8 @@ class _Planner:
         return node.access is not None and is_scattered(node.access, self.vector)
 
     def reads_memory(self, node: Node) -> bool:
-        return any(n.access is not None for n in self.cone(node))
+        """Whether computing an inner value again would read an operand, or what was kept."""
+        return any(n.access is not None or not self.kept.keys().isdisjoint(n.operands) for n in self.cone(node))
 
     def cone(self, node: Node) -> Iterable[Node]:
         """The inner values that `node` is computed from in one pass, itself included."""
@@ -231,8 +232,14 @@ class _Planner:
         return None
 
     def conflict(self) -> tuple[Node | None, Output, int] | None:
-        """IN PLACE: an output may be the memory of an input read at the very index; no later pass may read it then."""
+        """IN PLACE: an output may be the memory of an input read at the very index; no later pass may read it then.
+
+        Nor may one read a value that was kept in an output's memory until that was written.
+        """
         for node, output in self.borrowed.items():
+            after = self.when[output] + 1
+            if any(node in step.nodes for step in self.passes[after:]):
+                return node, output, after
             later = self.reading(output, self.kept[node][0])
             if later is not None:
                 return node, output, later

@@ -11,6 +11,8 @@ EXCLUSIONS = {
     "overlapping writes": "in place of a tensor whose elements share memory; eager raises for some of them, is wrong in others (mutation.overlaps)",
     "copies between overlapping views": "eager copies element by element, in an order that is not defined (mutation.source)",
     "Python integers beyond 64 bits": "eager's own conversions raise in other places than Dynamo's (scalars._safe)",
+    "attention with a scale of 0 or less": "eager masks before it scales: -inf becomes NaN or the largest (kinds/layers.py)",
+    "signs of zeros out of sums of products, and of the larger of -0.0 and 0.0": "the library's choice (noise.SIGNLESS)",
     "signs of NaN": "no operation defines them; compare.py takes all NaN for one",
     "strides of dimensions of size 1 and of empty tensors": "PyTorch's own is_contiguous ignores them (observe.py)",
 }

@@ -151,7 +151,7 @@ def attention(w: Writer) -> None:
         f", attn_mask=torch.arange({k}) <= torch.arange({q})[:, None] + {w.integer()}",
         f", attn_mask=torch.zeros({q}, {k}, dtype={dtype}).masked_fill(torch.arange({k}) > {w.integer()}, float('-inf'))",
     )
-    scale = w.choice("", "", ", scale=0.3", f", scale={w.real()}")
+    scale = w.choice("", "", ", scale=0.3", ", scale=2.0")
     gqa = ", enable_gqa=True" if groups > 1 else ""
     w.emit(f"F.scaled_dot_product_attention({query}, {key}, {value}{mask}{scale}{gqa})")
 
