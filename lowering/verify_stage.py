@@ -15,12 +15,14 @@ from mlirc.dialects.symbols import Int
 from mlirc.dialects.tensor_types import info_of
 from mlirc.lowering.access_verifier import verify_accesses
 from mlirc.lowering.attention_call import verify_attention, verify_backward
+from mlirc.lowering.call_sizes import verify_call_sizes
 from mlirc.lowering.convolution_call import name_of, verify_convolution
 from mlirc.lowering.depthwise_call import verify_depthwise
 from mlirc.lowering.graph_verifier import verify_meaning
 from mlirc.lowering.kernel_nodes import structure
 from mlirc.lowering.kernel_verifier import StageError, expect, list_attribute, text_attribute, verify_kernel
 from mlirc.lowering.memory_verifier import Memory
+from mlirc.lowering.overlap_verifier import verify_overlaps
 from mlirc.lowering.stage_forms import ATEN, GENERATED, LIBRARY, MADE_BY, NUMBERS, may_hold
 
 Known = set[tuple]
@@ -91,7 +93,12 @@ def check(op: Any, known: Known, memory: Memory | None) -> None:
             count = len(op.operands) if name == "mlircx.kernel" else input_count(op)
             infos = [info_of(x) for x in (*op.operands, *op.results)]
             verify_accesses(op, infos[:count], infos[count:], memory)
+            if name != "mlircx.kernel":
+                verify_overlaps(op, memory)
     elif memory is not None:
+        if name in LIBRARY or name == "mlircx.call":
+            verify_device(op)
+            verify_call_sizes(op, memory)
         verify_meaning(op, memory, lambda made: check(made, known, memory))
 
 

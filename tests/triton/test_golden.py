@@ -81,7 +81,7 @@ KERNELS = {
 def test_golden(name):
     made = TritonKernel(*KERNELS[name]).made
     grid = ", ".join(map(str, made.grid))
-    quiet = "# ruff: noqa: SIM102\n" if "failure" in made.source else ""
+    quiet = "# ruff: noqa: SIM102\n# fmt: off\n" if "failure" in made.source else ""
     text = f"{quiet}# grid {grid}; {made.constants}; {made.num_warps} warps\n{made.source}"
     path = FOLDER / f"{name}.py"
     if os.environ.get("GOLDEN") == "write":

@@ -1,4 +1,5 @@
 # ruff: noqa: SIM102
+# fmt: off
 # grid 768, 1, 1; {'YBLOCK': 16, 'XBLOCK': 256, 'TRAP': 1}; 4 warps
 import triton
 import triton.language as tl
@@ -22,9 +23,7 @@ def kernel_0(p0, p1, p2, failure, YBLOCK: tl.constexpr, XBLOCK: tl.constexpr, TR
             tl.store(failure + 2, tl.full([], 50257, tl.int64))
             if TRAP:
                 tl.debug_barrier()
-                tl.inline_asm_elementwise(
-                    "membar.sys; trap; mov.b64 $0, $1;", "=l,l", [tl.full([], 1, tl.int64)], tl.int64, False, 1
-                )
+                tl.inline_asm_elementwise("membar.sys; trap; mov.b64 $0, $1;", "=l,l", [tl.full([], 1, tl.int64)], tl.int64, False, 1)
     v5 = tl.where(v3, v0, tl.full([], 0, tl.int64))
     v6 = v5.to(tl.int32)
     v7 = tl.load(p1 + (x + v6 * 768))
