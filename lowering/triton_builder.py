@@ -184,10 +184,24 @@ class TritonBuilder:
         """Rounded correctly, where Triton's `/` of float32 is not. Integers: towards zero."""
         if x.dtype == torch.float32:
             return self.call("tl.div_rn", x, y)
-        return self.infix("/" if x.dtype.is_floating_point else "//", x, y)
+        if x.dtype.is_floating_point:
+            return self.infix("/", x, y)
+        return self.neg(x) if y.number == -1 else self.infix("//", x, self._safe_divisor(x, y))
 
     def rem(self, x: Value, y: Value) -> Value:
-        return self.call("libdevice.fmod", x, y) if x.dtype.is_floating_point else self.infix("%", x, y)
+        if x.dtype.is_floating_point:
+            return self.call("libdevice.fmod", x, y)
+        return self.xor(x, x) if y.number == -1 else self.infix("%", x, self._safe_divisor(x, y))
+
+    def _safe_divisor(self, x: Value, y: Value) -> Value:
+        """`y`, with 1 in place of what LLVM's division leaves undefined: 0, and -1 under the lowest number."""
+        if y.number is not None and y.number not in (0, -1):
+            return y
+        bad = self.eq(y, self.constant(0, y.dtype))
+        if x.dtype.is_signed:
+            lowest = self.eq(x, self.constant(torch.iinfo(x.dtype).min, x.dtype))
+            bad = self.or_(bad, self.and_(lowest, self.eq(y, self.constant(-1, y.dtype))))
+        return self.select(bad, self.constant(1, y.dtype), y)
 
     def neg(self, x: Value) -> Value:
         """Triton's -x is 0 - x, which loses the sign of 0."""

@@ -50,6 +50,31 @@ def fresh_compiler_state():
         yield
 
 
+@pytest.fixture(scope="session")
+def made_poison():
+    """What could be poison in the LLVM IR of all kernels that this session lowers."""
+    from mlirc.codegen import mlir_translation
+    from tests.llvm_poison import poison
+
+    found, translate = [], mlir_translation.translate
+
+    def reviewed(source):
+        text = translate(source)
+        found.extend(poison(text))
+        return text
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(mlir_translation, "translate", reviewed)
+        yield found
+
+
+@pytest.fixture(autouse=True)
+def no_poison(made_poison):
+    made_poison.clear()
+    yield
+    assert not made_poison
+
+
 @pytest.fixture
 def folder(tmp_path, monkeypatch):
     """A disk cache of the test's own, empty; this process knows no kernels of it."""

@@ -1,7 +1,10 @@
 """Reductions and what is built of them, at every level of the dialect, against eager."""
 
+import itertools
+
 import pytest
 import torch
+import torch.nn.functional as F
 
 from tests.compare_stages import check
 
@@ -124,3 +127,29 @@ def test_strides_follow_eager():
         lambda x: (aten.sum.dim_IntList(x, [0]), aten._softmax.default(x, 1, False)),
         torch.randn(4, 3, 5).transpose(0, 2),
     )
+
+
+STEPS = {
+    "softmax": lambda x: x.softmax(-1),
+    "softmin": lambda x: F.softmin(x, -1),
+    "normalise": lambda x: x.exp() / x.exp().sum(-1, keepdim=True),
+    "wide softmax": lambda x: x.softmax(-1, dtype=torch.float64),
+}
+
+
+@pytest.mark.parametrize("columns", [5, 37, 3000])
+def test_rows_in_steps(columns):
+    """Every step is a result, in whose memory an earlier value of the row may have been until it is written."""
+
+    def chains(x):
+        found = []
+        for names in itertools.product(STEPS, STEPS):
+            first = STEPS[names[0]](x * (1 + len(found) / 100))
+            second = STEPS[names[1]](first)
+            found += [first, second, second.softmax(-1)] if names[0] == "softmax" else [first, second]
+        return found
+
+    x = torch.randn(4, columns)
+    got = torch.compile(chains, backend="mlirc", dynamic=True)(x)
+    for have, want in zip(got, chains(x), strict=True):
+        torch.testing.assert_close(have, want, rtol=2e-5, atol=0)

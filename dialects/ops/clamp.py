@@ -17,9 +17,18 @@ class Clamp(Ternary, name="clamp"):
     scalar = staticmethod(lambda b, x, y, z: Minimum.scalar(b, Maximum.scalar(b, x, y), z))
 
 
-@imports(aten.clamp.default, aten.clamp.Tensor, aten.hardtanh.default)
-def clamp(g, x, min=None, max=None, **limits):
+@imports(aten.clamp.default, aten.clamp_min.default, aten.hardtanh.default)
+def clamp_by_numbers(g, x, min=None, max=None, **limits):
+    """Of equal ones x, so that it keeps the sign of its zero; known constants leave it to it anyway."""
     min, max = limits.get("min_val", min), limits.get("max_val", max)
+    if all(limit is None or isinstance(limit, int | float) for limit in (min, max)):
+        return clamp(g, x, min, max)
+    least = x if min is None else g.elementwise(Maximum, min, x)
+    return least if max is None else g.elementwise(Minimum, max, least)
+
+
+@imports(aten.clamp.Tensor)
+def clamp(g, x, min=None, max=None):
     if min is None and max is None:
         raise NotOurs("clamp without a limit")
     if max is None:
@@ -29,11 +38,16 @@ def clamp(g, x, min=None, max=None, **limits):
     return g.elementwise(Clamp, x, min, max)
 
 
-@imports(aten.clamp_min.default, aten.clamp_min.Tensor)
+@imports(aten.clamp_min.Tensor)
 def clamp_min(g, x, min):
     return g.elementwise(Maximum, x, min)
 
 
-@imports(aten.clamp_max.default, aten.clamp_max.Tensor)
+@imports(aten.clamp_max.default)
+def clamp_max_by_number(g, x, max):
+    return clamp_by_numbers(g, x, None, max)
+
+
+@imports(aten.clamp_max.Tensor)
 def clamp_max(g, x, max):
     return g.elementwise(Minimum, x, max)

@@ -10,8 +10,8 @@ from mlirc.dialects.composites import composite
 from mlirc.dialects.dialect import Composite, imports
 from mlirc.dialects.graph_builder import NotOurs
 from mlirc.dialects.import_arguments import need_floats
-from mlirc.dialects.ops.layer_norm import affine, from_normal, masked
-from mlirc.dialects.ops.reduction import mean, squeeze, sum_over
+from mlirc.dialects.ops.layer_norm import affine, from_normal, masked, moments
+from mlirc.dialects.ops.reduction import squeeze, sum_over
 from mlirc.dialects.tensor_types import TensorInfo, contiguous, info_of, opmath
 
 aten = torch.ops.aten
@@ -35,11 +35,9 @@ class GroupNorm(Composite, name="group_norm"):
         x, weight, bias = (g.cast(v, opmath(info_of(x).dtype)) for v in (x, weight, bias))
         x = split(g, x, 1, groups)
         dims = tuple(range(2, info_of(x).rank))
-        middle = mean(g, x, dims, True)
-        rest = g.sub(x, middle)
-        rstd = g.rsqrt(g.add(mean(g, g.mul(rest, rest), dims, True), eps))
+        middle, rstd = moments(g, x, dims, eps)
         weight, bias = (per_channel(g, v, groups, len(shape) - 2) for v in (weight, bias))
-        out = g.add(g.mul(g.mul(rest, rstd), weight), bias)
+        out = g.add(g.mul(g.mul(g.sub(x, middle), rstd), weight), bias)
         return join(g, out, shape), squeeze(g, middle, dims), squeeze(g, rstd, dims)
 
 

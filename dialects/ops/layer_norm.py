@@ -3,6 +3,7 @@
 Composites take every operand: an absent weight is the constant 1, an absent bias the constant 0.
 """
 
+import math
 from typing import Any
 
 import torch
@@ -34,10 +35,8 @@ class LayerNorm(Composite, name="layer_norm"):
     def expand(g, x, weight, bias, axes, eps):
         x, weight, bias = (g.cast(v, opmath(info_of(x).dtype)) for v in (x, weight, bias))
         dims = last(x, axes)
-        middle = mean(g, x, dims, True)
-        rest = g.sub(x, middle)
-        rstd = g.rsqrt(g.add(mean(g, g.mul(rest, rest), dims, True), eps))
-        return g.add(g.mul(g.mul(rest, rstd), weight), bias), middle, rstd
+        middle, rstd = moments(g, x, dims, eps)
+        return g.add(g.mul(g.mul(g.sub(x, middle), rstd), weight), bias), middle, rstd
 
 
 class LayerNormBackward(Composite, name="layer_norm_backward"):
@@ -99,6 +98,15 @@ class RmsNormBackward(Composite, name="rms_norm_backward"):
         normal = g.mul(x, rstd)
         dx = from_normal(g, g.mul(grad, weight), normal, rstd, dims, centred=False)
         return dx, sum_over(g, g.mul(grad, normal), tuple(range(dims[0])))
+
+
+def moments(g, x, dims, eps):
+    """The mean and 1/deviation of rows. A mean is 0 where finite numbers have an infinite sum, which no NaN comes of."""
+    middle = mean(g, x, dims, True)
+    rest = g.sub(x, middle)
+    rstd = g.rsqrt(g.add(mean(g, g.mul(rest, rest), dims, True), eps))
+    overflows = g.bitwise_and(g.eq(g.abs(middle), math.inf), g.eq(rstd, 0.0))  # an infinite number's rstd is NaN
+    return g.select(overflows, 0.0, middle), rstd
 
 
 def last(x, axes):

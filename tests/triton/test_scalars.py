@@ -129,3 +129,38 @@ def test_conversions_of_what_does_not_fit(source, dtype):
         assert (out == want[k]).all(), (numbers[k], out, want[k])
     converted = re.findall(r"(\w+)\.to\(tl\.int(?:32|64)\)", kernel.source)
     assert not any(re.search(rf"{name} = (tl.load|tl.full)", kernel.source) for name in converted)
+
+
+def divided(x: int, y: int, dtype: torch.dtype) -> tuple[int, int]:
+    """C's quotient, wrapped around, and remainder."""
+    quotient = abs(x) // abs(y) * (1 if (x < 0) == (y < 0) else -1)
+    return quotient if quotient <= torch.iinfo(dtype).max else torch.iinfo(dtype).min, x - quotient * y
+
+
+@pytest.mark.parametrize("dtype", [t for t in COMPUTED if not t.is_floating_point and t != torch.bool])
+def test_no_division_is_undefined(dtype):
+    """The lowest number by -1 wraps around; by 0 any value will do, and LLVM is not told that there is none."""
+    limits = torch.iinfo(dtype)
+    ends = [limits.min, limits.min + 1, limits.max, 0, 1, 7, *([-1, -7] if dtype.is_signed else [])]
+    pairs = torch.tensor([(x, y) for x in ends for y in ends], dtype=dtype)
+    x, y = pairs.t().contiguous()
+    divisors = [v for v in ends if v]
+    one = like(x)
+
+    def build(k, x, y):
+        x, y = k.read(x, k.dims), k.read(y, k.dims)
+        found = [k.trunc_divide(x, y), k.fmod(x, y)]
+        for v in divisors:
+            found += [k.trunc_divide(x, k.constant(v, dtype)), k.fmod(x, k.constant(v, dtype))]
+        return [(v, k.dims, one) for v in found]
+
+    outs = [torch.empty_like(x) for _ in range(2 + 2 * len(divisors))]
+    kernel = TritonKernel([one, like(y)], str(len(x)), "", build)
+    kernel([x, y], outs)
+    results = [outs[k : k + 2] for k in range(0, len(outs), 2)]
+    for (quotient, rest), by in zip(results, [y, *(torch.full_like(x, v) for v in divisors)], strict=True):
+        for k in by.nonzero().flatten().tolist():
+            assert (quotient[k].item(), rest[k].item()) == divided(x[k].item(), by[k].item(), dtype)
+    guarded = set(re.findall(r"(v\d+) = tl\.where", kernel.source))
+    for divisor in re.findall(r"v\d+ = \S+ (?://|%) (\S+)$", kernel.source, re.MULTILINE):
+        assert divisor in guarded or (re.fullmatch(r"\(?-?\d+\)?", divisor) and divisor.strip("()") not in ("0", "-1"))
