@@ -192,7 +192,7 @@ def _add_tensors(calls: Calls) -> None:
     for _ in range(calls.count - 1):
         sizes.append(_sizes(rng) if resized else sizes[0])
     dtypes = [rng.choice(DTYPES) for _ in range(rng.choice((1, 1, 2)))]
-    values = rng.choice(("normal",) * 8 + ("ties", "positive", "special", "special"))
+    values = rng.choice(("normal",) * 8 + ("ties", "positive", "special", "special", "extreme"))
     for k in range(rng.choice((1, 1, 2, 2, 3))):
         name = "abc"[k]
         if k and rng.random() < 0.12:

@@ -13,6 +13,8 @@ EXCLUSIONS = {
     "Python integers beyond 64 bits": "eager's own conversions raise in other places than Dynamo's (scalars._safe)",
     "attention with a scale of 0 or less": "eager masks before it scales: -inf becomes NaN or the largest (kinds/layers.py)",
     "signs of zeros out of sums of products, and of the larger of -0.0 and 0.0": "the library's choice (noise.SIGNLESS)",
+    "largest numbers in sums, norms and products": "whether a square or a sum overflows on the way is a formula's choice: eager's "
+    "own layer_norm differs between float32 and float64 there (program.OF_EXTREMES)",
     "signs of NaN": "no operation defines them; compare.py takes all NaN for one",
     "strides of dimensions of size 1 and of empty tensors": "PyTorch's own is_contiguous ignores them (observe.py)",
 }

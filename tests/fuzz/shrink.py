@@ -216,6 +216,6 @@ def _smaller(value: object) -> list:
         return []
     if isinstance(value, int):
         return [v for v in dict.fromkeys((0, 1, 2, value // 2, value - 1)) if 0 <= v < value]
-    if isinstance(value, str) and value in ("special", "ties", "positive"):
+    if isinstance(value, str) and value in ("extreme", "special", "ties", "positive"):
         return ["ones", "normal"]
     return []

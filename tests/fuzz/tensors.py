@@ -21,7 +21,8 @@ def tensor(
     normal    around 0; integers from -9 to 9
     positive  from 0.5 to 2; integers from 1 to 9
     ties      few distinct small numbers, integers in every dtype
-    special   the numbers that are easily wrong: NaN, infinities, -0.0, subnormal, largest and smallest
+    special   the numbers that are easily wrong: NaN, infinities, -0.0, subnormal; largest and smallest integers
+    extreme   these, and the largest floating-point numbers
     zeros, ones
     """
     generator = torch.Generator().manual_seed(seed)
@@ -54,18 +55,19 @@ def _reals(shape, generator, values, dtype) -> torch.Tensor:
     if values == "ties":
         return torch.randint(-2, 3, shape, generator=generator).double()
     numbers = torch.randn(shape, generator=generator, dtype=torch.float64)
-    if values != "special":
+    if values not in ("special", "extreme"):
         return numbers
     limits = torch.finfo(dtype)
-    special = [math.nan, math.inf, -math.inf, -0.0, 0.0, 1.0, -1.0, limits.max, limits.min, limits.tiny]
+    special = [math.nan, math.inf, -math.inf, -0.0, 0.0, 1.0, -1.0, limits.tiny]
     special += [limits.smallest_normal / 4, -limits.smallest_normal / 2, limits.eps, 3e9, -3e9, 0.5, 2.5, -1.5]
+    special += [limits.max, limits.min] if values == "extreme" else []
     chosen = torch.tensor(special, dtype=torch.float64)[torch.randint(0, len(special), shape, generator=generator)]
     return torch.where(torch.rand(shape, generator=generator) < 0.5, chosen, numbers)
 
 
 def _integers(shape, generator, values, dtype) -> torch.Tensor:
     limits = torch.iinfo(dtype)
-    if values == "special":
+    if values in ("special", "extreme"):
         special = torch.tensor([limits.min, limits.max, 0, 1, limits.max - 1, limits.max // 2, 7], dtype=dtype)
         return special[torch.randint(0, len(special), shape, generator=generator)]
     low, high = {"positive": (1, 10), "ties": (0, 3)}.get(values, (-9, 10))
