@@ -4,8 +4,8 @@ from collections.abc import Sequence
 from typing import Any
 
 import torch
-from torch._C import _is_alias_of as is_alias_of  # pyright: ignore[reportAttributeAccessIssue]
 
+from mlirc.codegen.abi.aliases import is_alias
 from mlirc.codegen.user_errors import of_the_user
 from mlirc.dialects import aten_arguments, symbols
 from mlirc.dialects.symbols import Expr, Int
@@ -116,7 +116,7 @@ def as_promised(x: Any, info: TensorInfo) -> bool:
 
 
 def keeps_one_of(x: torch.Tensor, operands: Sequence[Any]) -> bool:
-    return any(isinstance(y, torch.Tensor) and is_alias_of(x, y) for y in operands)
+    return any(isinstance(y, torch.Tensor) and is_alias(x, y) for y in operands)
 
 
 def value(size: Int, actual: int, sizes: dict[str, int]) -> int:

@@ -17,6 +17,7 @@ from typing import Any
 import torch
 
 from mlirc.codegen import shim
+from mlirc.codegen.abi.tf32 import allows_tf32
 from mlirc.codegen.cublas_problem import Matrix, Problem, Product, problem_of
 from mlirc.codegen.gpu_library import Handles, NoPlan, loaded
 from mlirc.dialects.tensor_info import TensorInfo
@@ -184,7 +185,7 @@ def compute_type(dtype: torch.dtype) -> int:
 
 def _allows_tf32() -> bool:
     try:
-        return torch._C._get_cublas_allow_tf32()
+        return allows_tf32()
     except RuntimeError as reason:  # both of PyTorch's interfaces for this setting were used
         raise NoPlan(str(reason).partition("\n")[0]) from reason
 

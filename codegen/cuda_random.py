@@ -16,9 +16,9 @@ from functools import cache
 import torch
 
 from mlirc.codegen import shim
+from mlirc.codegen.abi.cuda_generator import GENERATOR, STATE, WITHIN, GeneratorLayout, layout
 from mlirc.codegen.cuda_driver import driver
 from mlirc.codegen.llvm import Code, compile_ir, load_library
-from mlirc.dialects.random_state import GENERATOR, STATE, WITHIN, GeneratorLayout, layout
 
 NAME, SIGNATURE = "random_state", "i32 (ptr, i32, i64, ptr, ptr)"
 
@@ -94,9 +94,7 @@ def linked(links: Sequence[str]) -> dict[str, int]:
 
 @cache
 def _code() -> Code:
-    known = layout()
-    if known is None:
-        raise RuntimeError("this PyTorch's generator is not one that is known")
+    known = layout.or_missing()
     driver()
     load_library("libcuda.so.1")
     load_library(os.path.join(os.path.dirname(torch.__file__), "lib", "libtorch_cuda.so"))

@@ -17,8 +17,8 @@ from pathlib import Path
 
 import llvmlite.binding as llvm
 import torch
-from llvmlite.binding import ffi
 
+from mlirc.codegen.abi.unlocked_emission import emit_object
 from mlirc.codegen.llvm_text import for_llvmlite
 from mlirc.lowering.cpu_target import SCRATCH_FUNCTION, CpuTarget, host
 
@@ -120,22 +120,7 @@ def compile_to_object(text: str, opt_level: int = 1, elsewhere: Collection[str] 
         raise ValueError(f"LLVM does not accept this IR: {error}") from error
     _check_externals(text, elsewhere)
     _optimize(module, machine, opt_level)
-    return _emit_object(machine, module)
-
-
-def _emit_object(machine: llvm.TargetMachine, module: llvm.ModuleRef) -> bytes:
-    """machine.emit_object(module) without llvmlite's lock, under which threads would wait for each other.
-
-    LLVM needs no lock where each thread has a context and a machine of its own. This is nine tenths of LLVM's time.
-    """
-    with ffi.OutputString() as problem:
-        buffer = ffi.lib.LLVMPY_TargetMachineEmitToMemory._cfn(machine, module, 1, problem)
-        if not buffer:
-            raise RuntimeError(str(problem))
-    try:
-        return ctypes.string_at(ffi.lib.LLVMPY_GetBufferStart(buffer), ffi.lib.LLVMPY_GetBufferSize(buffer))
-    finally:
-        ffi.lib.LLVMPY_DisposeMemoryBuffer(buffer)
+    return emit_object(machine, module)
 
 
 def assembly(text: str, opt_level: int = 1) -> str:

@@ -20,6 +20,7 @@ from typing import Any
 import torch
 
 from mlirc.codegen import shim
+from mlirc.codegen.abi.composites import is_composite
 from mlirc.codegen.host_frame import Buffer, Frame, Number
 from mlirc.dialects import aten_arguments, symbols
 from mlirc.dialects.bindings import ir
@@ -106,7 +107,7 @@ def check(function: Any, op: Any) -> list[str]:
     returned = any(r.alias_info is not None for r in schema.returns)
     if ((schema.is_mutable or returned) and not changes_first(schema)) or set(types) - {"Tensor", "int"}:
         raise NotNative("it changes or returns its operands, or gives something else than tensors")
-    if function.has_kernel_for_dispatch_key(torch._C.DispatchKey.CompositeImplicitAutograd):
+    if is_composite(function):
         raise NotNative("it may return its operand")
     if any(info_of(x).layout != "strided" for x in op.results if isinstance(x.type, ir.RankedTensorType)):
         raise NotNative("its result is in a layout of the library's own")

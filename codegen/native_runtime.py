@@ -14,12 +14,8 @@ it up again. The GIL also guards the list of idle arenas.
 """
 
 import ctypes
-import logging
 import threading
 from functools import cache
-from pathlib import Path
-
-import torch
 
 from mlirc.codegen import (
     background,
@@ -30,8 +26,10 @@ from mlirc.codegen import (
     result_pool,
     result_pool_text,
 )
+from mlirc.codegen.abi.python_tensor import wrap_address
+from mlirc.codegen.abi.reach import reach
 from mlirc.codegen.llvm import Code
-from mlirc.codegen.result_pool import WRAP_TENSOR, NoPool, Pool
+from mlirc.codegen.result_pool import Pool
 from mlirc.codegen.runtime_code import runtime_code
 
 # name -> signature, as host programs call them
@@ -51,7 +49,6 @@ SIGNATURES = {
 LARGE = 4 << 20
 """Bytes from which memory that is new is worth huge pages: fresh ones cost a fault each, at 4 KiB more than the data itself."""
 
-log = logging.getLogger("mlirc")
 _lock = threading.RLock()  # a program that the garbage collector finds here ends in `pool` too
 
 
@@ -83,13 +80,10 @@ def pool() -> Pool | None:
         return _pool()
 
 
-@cache
-def _pool() -> Pool | None:
-    try:
-        return Pool(_code())
-    except NoPool as reason:
-        log.warning("mlirc: results are new memory in every call: %s", reason)
-        return None
+@reach("result-memory", instead="large results are new memory in every call")
+def _pool() -> Pool:
+    """The pool, which replaces a storage's memory and deleter; it tries a result when it opens."""
+    return Pool(_code())
 
 
 @cache
@@ -100,7 +94,5 @@ def _code() -> Code:
     for name, number in numbers.items():
         text = text.replace(name, str(number))
     code = runtime_code(text)
-    library = ctypes.CDLL(str(Path(torch.__file__).parent / "lib" / "libtorch_python.so"))
-    wrap = ctypes.cast(library[WRAP_TENSOR], ctypes.c_void_p)
-    ctypes.c_void_p.from_address(code.address("wrap_tensor")).value = wrap.value
+    ctypes.c_void_p.from_address(code.address("wrap_tensor")).value = wrap_address()
     return code

@@ -26,6 +26,7 @@ from mlirc.codegen import (
     result_pool,
     shim,
 )
+from mlirc.codegen.abi.tensor_handle import WORD
 from mlirc.codegen.cublas import Plans
 from mlirc.codegen.host_parts import CONVOLUTIONS, FAILURE_WORDS, FAILURES, PRODUCTS, Call, HostProgram, Site
 from mlirc.codegen.library_settings import library_settings
@@ -93,7 +94,7 @@ class Program:
         plans = (self.plans, self.convolutions)
         # to free a function Python looks at its method, which must not have been freed before it
         held = (self._method, code, self.kernels, self.gpu_kernels, self.failures)
-        data = ("_cdata", Failure(host.inputs, host.sites), *plans, *(call.python for call in host.calls), held)
+        data = (WORD, Failure(host.inputs, host.sites), *plans, *(call.python for call in host.calls), held)
         self.native = _new_function(ctypes.byref(self._method), data, None)
         pool = native_runtime.pool()
         with _lives:

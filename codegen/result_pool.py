@@ -7,7 +7,7 @@ new ones would cost more to fault in than most kernels take to write them.
 
 The storage is one that PyTorch made, for no elements, with the CPU's allocator: it resizes, pickles and is shared like any
 other. Only its memory and the deleter of that are replaced (`new_result` in result_pool_text.py). Where these are in a
-storage is found out when the pool opens, and tried; where that fails, results are ordinary new memory.
+storage abi/storage_layout.py finds out; the pool tries it when it opens; where that fails, results are ordinary new memory.
 
 Memory in use and kept together do not exceed what was in use at some moment of the last 4096 to 8191 results, but for parts
 of huge pages. To know what is kept, a huge page is counted from its first use on until it is given back. Kept memory is also
@@ -17,15 +17,16 @@ All is given back before a fork, and with the last program.
 """
 
 import ctypes
-import logging
 import mmap
 import os
-from pathlib import Path
 from typing import Any
 
 import torch
 
 from mlirc.codegen import shim
+from mlirc.codegen.abi.python_tensor import wrapped
+from mlirc.codegen.abi.reach import Missing
+from mlirc.codegen.abi.storage_layout import storage_offsets
 from mlirc.codegen.llvm import Code
 
 SMALLEST = 4 << 20
@@ -38,14 +39,10 @@ every result of 192 MB that was 1.1 ms on two cores, 8% of the kernel that wrote
 LIMIT_VARIABLE = "MLIRC_RESULT_POOL_MB"
 """Environment variable: megabytes that may be kept; 0 for no pool. Without it, an eighth of the machine's memory."""
 
-WRAP_TENSOR = "_Z16THPVariable_WrapRKN2at10TensorBaseE"  # THPVariable_Wrap(at::TensorBase const&)
 HUGE_PAGE = 2 << 20
-OFFSETS = ("storage_at", "data_at", "deleter_at", "context_at", "size_at")
-
-log = logging.getLogger("mlirc")
 
 
-class NoPool(Exception):
+class NoPool(Missing):
     """Why results are ordinary memory here."""
 
 
@@ -66,9 +63,8 @@ class Pool:
 
     def __init__(self, code: Code):
         self._code = code
-        offsets = storage_offsets()
-        for name in OFFSETS:
-            self._word(name).value = offsets[name]
+        for name, offset in storage_offsets.or_missing().items():
+            self._word(name).value = offset
         self._reserve(2 * _physical_bytes())
         self._hold_at_forks()
         code.keep_loaded()  # a result may live until the process ends, and its deleter with it
@@ -116,9 +112,7 @@ class Pool:
         new_result = self._function("new_result", ctypes.c_int, 8)
         if new_result(1, at[0], at[1], shim.dtype_code(torch.uint8), *shim.device_codes("cpu"), count, at[2]):
             raise NoPool(f"no result could be made: {shim.last_error()}")
-        wrap = ctypes.PyDLL(str(Path(torch.__file__).parent / "lib" / "libtorch_python.so"))[WRAP_TENSOR]
-        wrap.restype = ctypes.py_object
-        result = wrap(ctypes.c_void_p(place.value))
+        result = wrapped(place.value)
         shim.library().aoti_torch_delete_tensor_object(ctypes.c_void_p(place.value))
         return result
 
@@ -149,40 +143,3 @@ class Pool:
         words_of = {"region_start": start, "writable_end": start, "region_end": end, "touched": touched}
         for name, value in (words_of | {"idle_blocks": block}).items():
             self._word(name).value = value
-
-
-def storage_offsets() -> dict[str, int]:
-    """Where a TensorImpl has its storage, and a storage its memory, deleter, context and size: bytes by OFFSETS."""
-    tensors = [torch.empty(n, dtype=torch.uint8) for n in (4160, 64, 12345, 777)]
-    nothing = torch.empty(0, dtype=torch.uint8)
-    impls = [_words(x._cdata, 8) for x in tensors]
-    storages = [_words(x.untyped_storage()._cdata, 10) for x in tensors]
-    empty = _words(nothing.untyped_storage()._cdata, 10)
-
-    def only(places: list[int], what: str) -> int:
-        if len(places) != 1:
-            raise NoPool(f"this PyTorch lays out storages in another way: {what} is found at {places}")
-        return places[0]
-
-    storage_at = only(_where(impls, [x.untyped_storage()._cdata for x in tensors]), "the storage")
-    memory = _where(storages, [x.data_ptr() for x in tensors])
-    if len(memory) != 2 or not 1 <= memory[1] - memory[0] <= 2:
-        raise NoPool(f"this PyTorch lays out storages in another way: memory is found at {memory}")
-    data_at, context_at = memory
-    deleter_at = data_at + 1 if context_at == data_at + 2 else data_at + 2
-    size_at = only(_where(storages, [x.nbytes for x in tensors]), "the size")
-    deleters = {words[deleter_at] for words in (*storages, empty)}
-    if len(deleters) != 1 or 0 in deleters or empty[data_at] or empty[context_at] or empty[size_at]:
-        raise NoPool("this PyTorch lays out storages in another way: that of no elements has memory")
-    return {
-        name: 8 * at for name, at in zip(OFFSETS, (storage_at, data_at, deleter_at, context_at, size_at), strict=True)
-    }
-
-
-def _words(address: int, count: int) -> list[int]:
-    return list((ctypes.c_uint64 * count).from_address(address))
-
-
-def _where(objects: list[list[int]], values: list[int]) -> list[int]:
-    """The places at which every object has its value."""
-    return [k for k in range(len(objects[0])) if all(words[k] == x for words, x in zip(objects, values, strict=True))]

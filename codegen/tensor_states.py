@@ -1,28 +1,20 @@
 """Whether tensors lie where they lay, and were written to since: asked of a graph's parameters at every call.
 
 PyTorch tells by two attributes a tensor, `data_ptr()` and `_version`, which take 0.2 us: 50 us for ResNet-50. Native code reads
-both in a nanosecond. Where they are in memory is found out once, of tensors whose answers are known; where that fails, PyTorch
-is asked.
-
-    object -> TensorImpl -> storage -> memory
-                         -> version counter
+both in a nanosecond, where abi/tensor_layout.py finds out where they are; otherwise PyTorch is asked.
 """
 
 import ctypes
-import logging
 import threading
 from collections.abc import Callable, Sequence
 from operator import attrgetter
 from typing import Any
 
 import torch
-from torch import nn
 
+from mlirc.codegen.abi.tensor_layout import places
 from mlirc.codegen.llvm import Code
-from mlirc.codegen.result_pool import NoPool, _where, _words, storage_offsets
 from mlirc.codegen.runtime_code import runtime_code
-
-log = logging.getLogger("mlirc")
 
 ROW = 4  # words of a tensor: its position in the list, bytes of an element, address, version (UNCOUNTED: not looked at)
 UNCOUNTED = -1
@@ -215,56 +207,18 @@ _made: list[tuple[Callable, Callable, Code] | None] = []
 def _make() -> tuple[Callable, Callable, Code] | None:
     with _lock:
         if not _made:
-            try:
-                code = _code()
+            known = places()
+            if known is None:
+                _made.append(None)
+            else:
+                code = _code(known)
                 kind = ctypes.PYFUNCTYPE(ctypes.c_int, ctypes.py_object, ctypes.c_void_p, ctypes.c_int64)
                 _made.append((kind(code.address("note")), kind(code.address("same")), code))
-            except NoPool as reason:
-                log.info("mlirc: PyTorch is asked for each parameter: %s", reason)
-                _made.append(None)
         return _made[0]
 
 
-def _code() -> Code:
-    """Raises NoPool where this PyTorch lays tensors out in a way that is not understood."""
+def _code(known: dict[str, int]) -> Code:
     text = TEXT
-    for name, number in (places() | {"ROW": ROW, "UNCOUNTED": UNCOUNTED}).items():
+    for name, number in (known | {"ROW": ROW, "UNCOUNTED": UNCOUNTED}).items():
         text = text.replace(name, str(number))
     return runtime_code(text)
-
-
-def places() -> dict[str, int]:
-    """Where the words are, counted in words, and a version counter's number, in words of 4 bytes. Raises NoPool."""
-    memory = torch.zeros(5000)
-    tensors = [
-        memory[77:200].clone(),
-        memory[1031:1040],
-        nn.Parameter(memory[4099:4210], requires_grad=False),
-        memory[5:],
-    ]
-    impls = [_words(x._cdata, 21) for x in tensors]
-    offsets = storage_offsets()
-    found = {"STORAGE_AT": [offsets["storage_at"] // 8], "DATA_AT": [offsets["data_at"] // 8]}
-    found["IMPL_AT"] = _where([_words(id(x), 5) for x in tensors], [x._cdata for x in tensors])
-    found["OFFSET_AT"] = _where(impls, [x.storage_offset() for x in tensors])
-    x = tensors[0]
-    counted, apart = x.detach(), x.data  # with the same counter, and with one of its own
-    words, same, other = (_words(t._cdata, 8) for t in (x, counted, apart))
-    found["COUNTER_AT"] = [k for k in range(2, 8) if 0 != words[k] == same[k] != other[k] != 0]
-    if len(found["COUNTER_AT"]) == 1:
-        found["VERSION_AT"] = _version_at(x, words[found["COUNTER_AT"][0]])
-    for name in (*found, "VERSION_AT"):
-        if len(found.get(name, [])) != 1:
-            raise NoPool(f"this PyTorch lays tensors out in another way: {name} is found at {found.get(name)}")
-    return {name: at for name, (at,) in found.items()}
-
-
-def _version_at(x: torch.Tensor, counter: int) -> list[int]:
-    """The places of a version counter, in words of 4 bytes, that have x's version, whatever that is."""
-    numbers = (ctypes.c_uint32 * 6).from_address(counter)
-    found = list(range(2, 6))
-    for writes in (3, 8):
-        for _ in range(writes):
-            x.zero_()
-        found = [k for k in found if numbers[k] == x._version]
-    return found

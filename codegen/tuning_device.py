@@ -8,8 +8,8 @@ from functools import cache, partial
 from typing import Any
 
 import torch
-from torch.utils._python_dispatch import _disable_current_modes
 
+from mlirc.codegen.abi.modes import without_modes
 from mlirc.codegen.autotune import Request
 from mlirc.codegen.cuda_driver import CudaError, Record, driver, error_text, load_module, unload_module
 from mlirc.codegen.triton_compile import CompiledKernel, KernelSource, compile_candidates
@@ -135,5 +135,5 @@ def _failures(index: int) -> torch.Tensor:
 @contextmanager
 def plain() -> Iterator[None]:
     """Tensors are real, whatever the graph is being traced with."""
-    with _disable_current_modes(), torch.no_grad(), torch.inference_mode(False):
+    with without_modes(), torch.no_grad(), torch.inference_mode(False):
         yield

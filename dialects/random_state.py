@@ -8,56 +8,26 @@ Which element gets which word follows from the launch, which follows from the nu
 A host program has it in native code (codegen/cuda_random.py); from Python it is for what interprets a graph.
 """
 
-import ctypes
+from collections.abc import Callable
 from dataclasses import dataclass
-from functools import cache
-from pathlib import Path
 
 import torch
 
 OPERATOR = "mlirc.random_state.default"
-GENERATOR = "_ZN2at4cuda6detail23getDefaultCUDAGeneratorEa"  # const at::Generator& at::cuda::detail::...(DeviceIndex)
-STATE = "_ZN2at17CUDAGeneratorImpl17philox_cuda_stateEm"  # at::PhiloxCudaState at::CUDAGeneratorImpl::...(uint64_t)
 BLOCK, UNROLL = 256, 4  # threads of a block of ATen's kernel, words that a thread draws at once
 
 
-@dataclass(frozen=True)
-class GeneratorLayout:
-    """Where things are in C++ objects, in bytes.
-
-    mutex    of a CUDAGeneratorImpl
-    within   of a PhiloxCudaState: what a recording adds to the offset, an integer of `within_bits`; captured: a bool
-    """
-
-    mutex: int
-    within_bits: int
-
-    @property
-    def captured(self) -> int:
-        return WITHIN + self.within_bits // 8
+_answers: list[Callable[[], bool]] = []
 
 
-WITHIN = 16  # after seed and offset, or their addresses
+def told_by(answer: Callable[[], bool]) -> None:
+    """Lets `answer` say whether native code can take a generator's state (codegen/abi/cuda_generator.py)."""
+    _answers.append(answer)
 
 
-@cache
-def layout() -> GeneratorLayout | None:
-    """As this build of PyTorch has it by its own headers, or None where they say something else than what is known."""
-    folder = Path(torch.__file__).parent
-    include = folder / "include"
-    try:
-        library = ctypes.CDLL(str(folder / "lib" / "libtorch_cuda.so"))
-        _ = getattr(library, GENERATOR), getattr(library, STATE)
-        pointer = (include / "c10/util/intrusive_ptr.h").read_text()
-        generator = (include / "c10/core/GeneratorImpl.h").read_text()
-        raw = include / "ATen/cuda/detail/PhiloxCudaStateRaw.cuh"
-        state = raw.read_text()
-    except (OSError, AttributeError):
-        return None
-    bits = next((n for n in (32, 64) if f"uint{n}_t offset_intragraph_" in state), None)
-    if bits is None or "std::mutex mutex_;" not in generator:
-        return None
-    return GeneratorLayout(16 if "combined_refcount_" in pointer else 24, bits)  # after the table of virtual functions
+def is_native() -> bool:
+    """Whether it can: then kernels draw the numbers themselves."""
+    return any(answer() for answer in _answers)
 
 
 @dataclass(frozen=True)

@@ -10,11 +10,12 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
-from torch._subclasses.fake_tensor import FakeTensor
 from torch.fx import Graph, GraphModule, Node
-from torch.fx._lazy_graph_module import _LazyGraphModule
 
 from mlirc.frontend import fallback, recomputation, smaller_saves
+from mlirc.frontend.torch_compat.fake_tensors import FakeTensor
+from mlirc.frontend.torch_compat.lazy_graph import lazy_graph_module
+from mlirc.frontend.torch_compat.undefined_tangents import leave_undefined
 
 aten = torch.ops.aten
 Compile = Callable[[GraphModule, Sequence[Any], tuple[int, ...]], Callable[[list], list]]
@@ -126,7 +127,7 @@ def without(gm: GraphModule, absent: Sequence[int]) -> GraphModule:
     graph.eliminate_dead_code()
     for node in gone:
         graph.erase_node(node)
-    return _LazyGraphModule(gm, graph)  # its Python text is written where somebody reads or runs it
+    return lazy_graph_module(gm, graph)  # its Python text is written where somebody reads or runs it
 
 
 def zeros(graph: Graph, like: Node) -> Node:
@@ -149,23 +150,7 @@ def leave_absent(compiled: Callable) -> Callable:
     @functools.wraps(compiled)
     def run(*args: Any) -> Any:
         results = compiled(*args)
-        fallback.optional(tell_node, results)
+        fallback.optional(leave_undefined, results)
         return results
 
     return run
-
-
-def tell_node(results: Sequence[Any]) -> None:
-    for x in results:
-        node: Any = x.grad_fn if isinstance(x, torch.Tensor) else None
-        if node is not None and takes_none(getattr(type(node), "_forward_cls", None)):
-            node.materialize_grads = False
-            break
-
-
-def takes_none(function: Any) -> bool:
-    """Whether it is AOTAutograd's autograd.Function of a backward graph of ours, compiled or still to be."""
-    if function is None or getattr(function, "maybe_subclass_metadata", function) is not None:
-        return False
-    waiting = getattr(getattr(function, "_lazy_backward_info", None), "bw_module", None)
-    return getattr(function.compiled_bw, "takes_none", False) or getattr(waiting, "meta", {}).get("takes_none", False)

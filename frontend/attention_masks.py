@@ -18,6 +18,8 @@ from mlirc.dialects.symbols import Int
 from mlirc.frontend.graph_text import NoText, part_text
 from mlirc.frontend.kept_answers import kept_answer
 from mlirc.frontend.sizes import size
+from mlirc.frontend.torch_compat.fake_tensors import storage_id
+from mlirc.frontend.torch_compat.fx_nodes import is_erased
 
 Shape = tuple[Int, ...]
 SDPA = torch.nn.functional.scaled_dot_product_attention
@@ -110,7 +112,7 @@ def is_overwritten(graph: Graph, nodes: list[Node]) -> bool:
 
 def storage(node: Node) -> int | None:
     value = node.meta.get("example_value")
-    return value.untyped_storage()._cdata if isinstance(value, torch.Tensor) else None
+    return storage_id(value) if isinstance(value, torch.Tensor) else None
 
 
 def changes_argument(node: Node) -> bool:
@@ -133,5 +135,5 @@ def erase_unused(graph: Graph, node: Node) -> None:
     inputs = node.all_input_nodes
     graph.erase_node(node)
     for x in inputs:
-        if x.graph is graph and not x._erased:
+        if x.graph is graph and not is_erased(x):
             erase_unused(graph, x)

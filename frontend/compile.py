@@ -9,21 +9,24 @@ from dataclasses import replace
 from typing import Any
 
 import torch
-from torch._guards import TracingContext
 from torch.fx import GraphModule
-from torch.utils._pytree import tree_leaves
 
+from mlirc.codegen.abi.python_tensor import why_no_programs
 from mlirc.codegen.cache_folder import CacheFolder
 from mlirc.frontend import fallback, graph_cache, statistics
 from mlirc.frontend.computed_numbers import part_numbers
-from mlirc.frontend.errors import DeviceError
+from mlirc.frontend.errors import DeviceError, UnsupportedGraph
 from mlirc.frontend.first_run import Effects, effects_of, first_run
 from mlirc.frontend.graph_text import constants
-from mlirc.frontend.older_torch import static_inputs
 from mlirc.frontend.options import CUDA_GRAPH_MODES, WITHOUT_CUDA_GRAPHS, Options
 from mlirc.frontend.pending import Pending
 from mlirc.frontend.result_outputs import reader
 from mlirc.frontend.sizes import depends_on_data
+from mlirc.frontend.torch_compat.autograd_tracing import make_boxed_func
+from mlirc.frontend.torch_compat.older_torch import static_inputs
+from mlirc.frontend.torch_compat.storage_use import storage_use
+from mlirc.frontend.torch_compat.tracing_context import TracingContext
+from mlirc.frontend.torch_compat.trees import tree_leaves
 from mlirc.lowering import pipelines
 
 
@@ -135,8 +138,6 @@ def _instead(
 
 
 def _eager(gm: GraphModule) -> Callable[[list], list]:
-    from torch._functorch._aot_autograd.utils import make_boxed_func
-
     # else a first call goes through Module.__call__, which prints what is raised
     compiled: Any = getattr(gm, "real_recompile", None)
     if compiled is not None:
@@ -174,13 +175,15 @@ def uses_gpu(gm: GraphModule) -> bool:
 def _compile(
     gm: GraphModule, kind: str, options: Options, parameters: list[int], report: statistics.GraphReport
 ) -> Callable[[list], list]:
+    if why := why_no_programs():
+        raise UnsupportedGraph(why)
     kind = kind if report.piece is None else "inference"  # a piece is not the last to use what it gets
     on_gpu = uses_gpu(gm)
     if on_gpu:
         from mlirc.codegen import cuda_prefetch
 
         cuda_prefetch.libraries(gm)
-    records = on_gpu and options.mode in CUDA_GRAPH_MODES
+    records = on_gpu and options.mode in CUDA_GRAPH_MODES and storage_use() is not None
     if records:
         from mlirc.frontend import cuda_graph_facts, cuda_graphs
 

@@ -8,7 +8,7 @@ from dataclasses import asdict
 
 from torch.fx import GraphModule
 
-from mlirc.codegen import background
+from mlirc.codegen import background, compiler_pages
 from mlirc.codegen.emit import EarlyKernels, Unlinked, begin_module
 from mlirc.dialects import symbols
 from mlirc.dialects.bindings import context, ir
@@ -88,6 +88,7 @@ def compile_anew(
         graph_cache.keep(place, report, compiled, objects)
         if states is not None:
             states.result()
+        compiler_pages.give_back()
         return compiled
 
     return Pending(finish, lambda error: _emit_failure(error, module, kind, early))

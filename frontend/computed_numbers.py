@@ -16,8 +16,6 @@ from typing import Any
 
 import torch
 from torch.fx import Graph, GraphModule, Node
-from torch.fx.experimental.symbolic_shapes import SYMPY_INTERP
-from torch.utils._sympy.printers import PythonPrinter
 
 from mlirc.dialects import symbols
 from mlirc.dialects.symbols import Expr, Int
@@ -25,6 +23,7 @@ from mlirc.frontend import statistics
 from mlirc.frontend.errors import UnsupportedGraph
 from mlirc.frontend.number_limits import INDEX, INT64, ROOM, Limit, limit_of_uses, needs_check
 from mlirc.frontend.sizes import COMPUTED, scalars, size
+from mlirc.frontend.torch_compat.symbolic_shapes import SYMPY_INTERP, PythonPrinter
 
 log = logging.getLogger("mlirc")
 aten = torch.ops.aten

@@ -4,9 +4,11 @@ from dataclasses import dataclass
 from typing import Any
 
 import torch
-from torch._guards import TracingContext
 from torch.fx import GraphModule
-from torch.utils._pytree import tree_leaves
+
+from mlirc.frontend.torch_compat.fake_tensors import storage_id
+from mlirc.frontend.torch_compat.tracing_context import TracingContext
+from mlirc.frontend.torch_compat.trees import tree_leaves
 
 
 @dataclass(frozen=True)
@@ -98,7 +100,7 @@ def obstacle(gm: GraphModule) -> tuple[str, set[int]]:
 
 
 def storage(value: torch.Tensor) -> int:
-    return value.untyped_storage()._cdata
+    return storage_id(value)
 
 
 def parameters(kind: str) -> list[int]:

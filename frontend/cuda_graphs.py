@@ -26,12 +26,14 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import torch
-from torch._prims_common import is_non_overlapping_and_dense_or_false
 
 from mlirc.codegen.library_settings import library_settings
 from mlirc.codegen.tensor_states import State, States
 from mlirc.frontend.cuda_graph_facts import Facts
 from mlirc.frontend.statistics import GraphReport
+from mlirc.frontend.torch_compat.fake_tensors import storage_id
+from mlirc.frontend.torch_compat.raw_stream import current_stream_handle
+from mlirc.frontend.torch_compat.storage_use import storage_use
 
 log = logging.getLogger("mlirc")
 
@@ -104,8 +106,9 @@ class Recording:
     @property
     def free(self) -> bool:
         """Whether nobody holds what a replay would write, or gave it back to the allocator (Tensor.resize_)."""
+        count = storage_use.or_missing()
         return all(
-            torch._C._storage_Use_Count(storage) <= held and self.results[k].data_ptr() == address
+            count(storage) <= held and self.results[k].data_ptr() == address
             for k, (storage, held, address) in self.shared.items()
         )
 
@@ -246,12 +249,12 @@ class Recorded:
             return self.record(inputs, sizes)
         self.report.cuda_graph = "recorded"
         views = {k: (results[k].data_ptr() - starts[i]) // results[k].element_size() for k, i in self.aliases.items()}
-        shared = {}
+        shared, count = {}, storage_use.or_missing()
         for k, x in enumerate(results):
             if isinstance(x, torch.Tensor) and k not in self.aliases and (lends or k not in facts.kept):
-                storage = x.untyped_storage()._cdata
-                shared[k] = storage, torch._C._storage_Use_Count(storage), x.data_ptr()
-        home = torch._C._cuda_getCurrentRawStream(facts.device)
+                storage = storage_id(x)
+                shared[k] = storage, count(storage), x.data_ptr()
+        home = current_stream_handle(facts.device)
         return Recording(graph, pool, addresses, stay, places, copies, results, views, kept, shared, home)
 
     def shared_pool(self) -> Pool:
@@ -276,7 +279,7 @@ class Recorded:
 
     def after_the_last(self, pool: Pool) -> int:
         """Lets the current stream wait for the pool's last replay; its handle."""
-        handle = torch._C._cuda_getCurrentRawStream(self.facts.device)
+        handle = current_stream_handle(self.facts.device)
         if handle != pool.last:
             stream = torch.cuda.current_stream()
             if pool.stream is not None:
@@ -322,7 +325,7 @@ def copy(pairs: list[tuple[torch.Tensor, torch.Tensor]]) -> None:
 
 def memory_of(x: torch.Tensor) -> torch.Tensor:
     """`x`, or where its strides leave gaps or repeat elements, all of its memory as a vector."""
-    if x.is_contiguous() or is_non_overlapping_and_dense_or_false(x):
+    if x.is_contiguous() or torch.ops.aten.is_non_overlapping_and_dense(x):
         return x
     extent = 1 + sum((n - 1) * s for n, s in zip(x.shape, x.stride(), strict=True)) if x.numel() else 0
     return x.as_strided((extent,), (1,))

@@ -12,6 +12,8 @@ import torch
 from torch._ops import OpOverload
 from torch.fx import Graph, Node
 
+from mlirc.frontend.torch_compat.fake_tensors import storage_id
+
 NAMESPACES = ("aten", "prims")
 NOT_ALWAYS_EQUAL = {
     torch.Tag.nondeterministic_seeded,
@@ -48,7 +50,7 @@ def storage_of(node: Node) -> int | None:
     """What identifies its memory; None for no tensor, or one without."""
     value = node.meta.get("val")
     try:
-        return value.untyped_storage()._cdata if isinstance(value, torch.Tensor) else None
+        return storage_id(value) if isinstance(value, torch.Tensor) else None
     except NotImplementedError:
         return None
 

@@ -10,10 +10,11 @@ from typing import Any
 import torch
 from rich.console import Console
 from rich.table import Table
-from torch.utils._pytree import tree_leaves
 
 from mlirc.frontend import statistics
 from mlirc.frontend.backend import mlirc
+from mlirc.frontend.torch_compat.sequence_numbers import sequence_number
+from mlirc.frontend.torch_compat.trees import tree_leaves
 from mlirc.frontend.untouched import untouched
 
 
@@ -139,35 +140,33 @@ def explain(fn: Callable, **compile_options: Any) -> Callable[..., Explanation]:
     backward          where the result requires a gradient, its backward graph is compiled too, and runs once
     what it changes   parameters, buffers, gradients, arguments, optimizers and random states are put back (untouched.py)
 
-    As torch._dynamo.explain, it makes Dynamo forget what it compiled: other compiled functions compile again.
+    As PyTorch's own, it makes Dynamo forget what it compiled: other compiled functions compile again.
     """
     fn = _plain(fn)
 
     def run(*args: Any, **kwargs: Any) -> Explanation:
-        import torch._dynamo
-
-        torch._dynamo.reset()
+        torch.compiler.reset()
         try:
             with untouched(fn, args, kwargs):
                 return _Observer().call(fn, args, kwargs, compile_options)
         finally:
-            torch._dynamo.reset()
+            torch.compiler.reset()
 
     return run
 
 
 def _plain(fn: Callable) -> Callable:
     """What torch.compile was given, where `fn` is its result."""
-    if isinstance(fn, torch._dynamo.eval_frame.OptimizedModule):
-        return fn._orig_mod
-    return torch._dynamo.eval_frame.innermost_fn(fn)
+    from mlirc.frontend.torch_compat.dynamo_log import plain
+
+    return plain(fn)
 
 
 class _Observer:
     """Compiles and calls a function, and notes what Dynamo says and how long everything takes."""
 
     def __init__(self) -> None:
-        from torch._dynamo.utils import compilation_time_metrics, counters, graph_break_reasons
+        from mlirc.frontend.torch_compat.dynamo_log import compilation_time_metrics, counters, graph_break_reasons
 
         self.breaks = graph_break_reasons  # cleared by torch._dynamo.reset
         self.frame_seconds = compilation_time_metrics
@@ -180,10 +179,11 @@ class _Observer:
 
     def call(self, fn: Callable, args: tuple, kwargs: dict[str, Any], options: dict[str, Any]) -> Explanation:
         start = time.perf_counter()
-        older = _next_node()
+        older = _next_node() if sequence_number() is not None else None
         result = torch.compile(fn, backend=self.backend, **options)(*args, **kwargs)
         first_call = time.perf_counter() - start
-        self.compile_backward(result, older)
+        if older is not None:
+            self.compile_backward(result, older)
         return Explanation(self.data(first_call))
 
     def backend(self, gm: torch.fx.GraphModule, inputs: list, **options: Any) -> Callable:
@@ -217,7 +217,8 @@ class _Observer:
         """Run the backward graphs of the call, if it has not done so itself. Gradients go nowhere."""
         kinds = Counter(graph.kind for graph in statistics.graphs[self.first_graph :] if graph.counts())
         tensors = [t for t in tree_leaves(result) if isinstance(t, torch.Tensor)]
-        sources = [t for t in tensors if t.grad_fn is not None and t.grad_fn._sequence_nr() >= older]
+        number = sequence_number.or_missing()
+        sources = [t for t in tensors if t.grad_fn is not None and number(t.grad_fn) >= older]
         if kinds["forward"] <= kinds["backward"] or not sources:
             return
         edges = _edges_out(sources, older)
@@ -234,7 +235,7 @@ def _graph_break(item: Any) -> dict[str, Any]:
 def _next_node() -> int:
     """A number that no autograd node of today has reached: nodes made later have this one or more."""
     with torch.inference_mode(False), torch.enable_grad():
-        return (torch.ones((), requires_grad=True) * 1).grad_fn._sequence_nr() + 1  # type: ignore[union-attr]
+        return sequence_number.or_missing()((torch.ones((), requires_grad=True) * 1).grad_fn) + 1
 
 
 def _edges_out(tensors: list[torch.Tensor], older: int) -> list[Any]:
@@ -242,7 +243,7 @@ def _edges_out(tensors: list[torch.Tensor], older: int) -> list[Any]:
 
     The backward pass stops there: it neither frees nor runs what the user's own graph still needs.
     """
-    seen, edges = set(), {}
+    seen, edges, made = set(), {}, sequence_number.or_missing()
     pending = [t.grad_fn for t in tensors]
     while pending:
         node = pending.pop()
@@ -252,7 +253,7 @@ def _edges_out(tensors: list[torch.Tensor], older: int) -> list[Any]:
         for parent, number in node.next_functions:  # type: ignore[union-attr]
             if parent is None:
                 continue
-            if hasattr(parent, "variable") or parent._sequence_nr() < older:
+            if hasattr(parent, "variable") or made(parent) < older:
                 edges[parent, number] = torch.autograd.graph.GradientEdge(parent, number)
             else:
                 pending.append(parent)

@@ -11,13 +11,14 @@ from collections.abc import Callable, Sequence
 from typing import Any, TypeVar
 
 import torch
-from torch._dynamo.exc import TensorifyScalarRestartAnalysis
 from torch.fx import GraphModule
-from torch.utils._pytree import tree_leaves
 
 from mlirc.frontend import statistics
 from mlirc.frontend.errors import DeviceError, MlircError, OptionError, UnsupportedGraph
 from mlirc.frontend.options import Options
+from mlirc.frontend.torch_compat.eager_backend import in_eager
+from mlirc.frontend.torch_compat.restart import TensorifyScalarRestartAnalysis
+from mlirc.frontend.torch_compat.trees import tree_leaves
 from mlirc.lowering.pipeline_parser import PipelineError
 
 T = TypeVar("T")
@@ -60,9 +61,7 @@ def whole(gm: GraphModule, inputs: Sequence[Any], options: Options, error: Excep
     """A graph of Dynamo's under `aot_eager`. Raises what that raises, and `error` where nothing may be run instead."""
     if options.fallback == "error":
         raise error
-    from torch._dynamo.backends.registry import lookup_backend
-
-    compiled = lookup_backend("aot_eager")(gm, list(inputs))
+    compiled = in_eager(gm, inputs)
     record(inputs, error)
     return compiled
 

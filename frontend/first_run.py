@@ -10,13 +10,13 @@ from dataclasses import dataclass
 from typing import Any
 
 import torch
-from torch._higher_order_ops.effects import with_effects
 from torch.fx import GraphModule, Node
 
 from mlirc.codegen.program import Program
 from mlirc.codegen.user_errors import belongs_to_the_user
 from mlirc.frontend import fallback
 from mlirc.frontend.sizes import environment_of
+from mlirc.frontend.torch_compat.higher_order import with_effects
 
 Run = Callable[[list], list]
 aten = torch.ops.aten

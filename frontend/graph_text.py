@@ -18,6 +18,7 @@ from torch.fx import GraphModule, Node
 
 from mlirc.frontend.errors import UnsupportedGraph
 from mlirc.frontend.sizes import size, storage_offset, tensor_info
+from mlirc.frontend.torch_compat.fake_tensors import storage_id
 
 _TORCH = os.path.join(os.path.dirname(torch.__file__), "")
 _OF_TORCH = ("aten", "prims")  # operators that come with torch, whose version says what they are
@@ -118,7 +119,7 @@ class Writer:
         """What a node stands for: its fake tensor, or whatever else it has in that place."""
         if isinstance(x, torch.Tensor):
             info = sized(tensor_info, x)
-            number = self.storages.setdefault(x.untyped_storage()._cdata, len(self.storages))
+            number = self.storages.setdefault(storage_id(x), len(self.storages))
             numbers = " ".join(f"[{', '.join(map(str, values))}]" for values in (info.shape, info.stride))
             return f"{info.dtype} {numbers} @{sized(storage_offset, x)} {info.device} in {number}"
         if isinstance(x, (list, tuple)):

@@ -12,7 +12,6 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import torch
-from torch._higher_order_ops.effects import with_effects
 from torch.fx import GraphModule, Node
 
 from mlirc.codegen.overridden_kernels import computes_otherwise
@@ -25,8 +24,10 @@ from mlirc.dialects.tensor_types import TensorInfo, info_of, type_of
 from mlirc.frontend import aten_import, views
 from mlirc.frontend.errors import UnsupportedGraph
 from mlirc.frontend.locations import location_of
-from mlirc.frontend.older_torch import widen_sums
 from mlirc.frontend.sizes import environment_of, guarded, size, storage_offset, tensor_info
+from mlirc.frontend.torch_compat.fake_tensors import storage_id
+from mlirc.frontend.torch_compat.higher_order import with_effects
+from mlirc.frontend.torch_compat.older_torch import widen_sums
 
 log = logging.getLogger("mlirc")
 aten = torch.ops.aten
@@ -368,7 +369,7 @@ def flat(value: Any) -> list[Any]:
 
 
 def storage(fake: torch.Tensor) -> int:
-    return fake.untyped_storage()._cdata
+    return storage_id(fake)
 
 
 def last_operation() -> ir.Operation | None:

@@ -16,20 +16,16 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import Any, Protocol
 
 import torch
-from torch._dynamo import disable
-from torch._functorch import config
-from torch._functorch._aot_autograd.schemas import PlainTensorMeta
-from torch._functorch._aot_autograd.utils import make_boxed_func
-from torch._guards import CompileContext, TracingContext, compile_context, tracing
+from torch.compiler import disable
 from torch.fx import GraphModule
-from torch.utils._python_dispatch import _disable_current_modes
 
 from mlirc.codegen import environment
+from mlirc.codegen.abi.modes import without_modes
 from mlirc.codegen.cache_entry import UNREADABLE, Entry
 from mlirc.codegen.cache_folder import CacheFolder, folder
 from mlirc.codegen.environment import ChangedSources
 from mlirc.codegen.overridden_kernels import overridden_anywhere, overridden_by_name, registrations
-from mlirc.frontend import fallback, global_switches, trace_metadata
+from mlirc.frontend import fallback, global_switches
 from mlirc.frontend.absent_gradients import by_absence, gradients, without
 from mlirc.frontend.compile import load_graph
 from mlirc.frontend.fallback import NotRun
@@ -38,11 +34,15 @@ from mlirc.frontend.foreign_sources import NoSource, foreign_sources
 from mlirc.frontend.graph_text import NoText, constants, graph_text
 from mlirc.frontend.options import Options
 from mlirc.frontend.statistics import GraphReport
+from mlirc.frontend.torch_compat import trace_metadata
+from mlirc.frontend.torch_compat.autocast import autocast_devices
+from mlirc.frontend.torch_compat.autograd_tracing import config, make_boxed_func
+from mlirc.frontend.torch_compat.trace_result import results
+from mlirc.frontend.torch_compat.tracing_context import CompileContext, TracingContext, compile_context, tracing
 from mlirc.frontend.trace_text import trace_text
 from mlirc.lowering import pipelines
 
 KIND = "trace"
-VERSION = "2.13."
 Place = tuple[str, int]  # of a compiled graph: its key, and how many placeholders it has
 
 
@@ -87,10 +87,10 @@ class KeptTrace:
         found = folder()
         if not options.cache or options.dump is not None or found is None:
             raise NoText("there is no disk cache for this graph")
-        if not torch.__version__.startswith(VERSION):
-            raise NoText(
-                f"torch is {torch.__version__}, and what its tracing leaves behind is known of {VERSION}* alone"
-            )
+        made = results()
+        if made is None:
+            raise NoText(results.why)
+        self.made = made
         if not config.enable_autograd_cache or torch.compiler.config.force_disable_caches:
             raise NoText("AOTAutograd's cache is switched off")
         if TracingContext.try_get() is None or any(isinstance(x, (list, tuple, dict)) for x in inputs):
@@ -98,9 +98,7 @@ class KeptTrace:
         stages = pipelines.stages(options.pipeline)
         foreign = foreign_sources(stages)
         environment.environment()
-        from torch._functorch.aot_autograd import prepare_aot_config
-
-        parameters, *_, self.config = prepare_aot_config(gm, inputs, {}, True, False)
+        parameters, self.config = made.configure(gm, inputs)
         if parameters:
             raise NoText("the graph has parameters that are no inputs")
         odd = overridden_anywhere()
@@ -165,15 +163,8 @@ class KeptTrace:
         self, gm: GraphModule, forward: Callable, metadata: Any, detach: list[int], backward: "Backward | None"
     ) -> Callable:
         """As torch makes it of an entry of AOTAutograd's cache. Where the first run fails, Dynamo's graph runs in eager."""
-        from torch._functorch._aot_autograd.aot_autograd_result import BundledAOTAutogradResult, BundledCompiledBackward
-
-        result: Any = object.__new__(BundledAOTAutogradResult)
-        result.runtime_metadata, result.dispatch_wrappers, result.indices_of_inps_to_detach = metadata, [], detach
-        result.maybe_subclass_meta = result.num_fw_outs_saved_for_bw = None
-        result.serialized_bw_module = backward  # for compiled autograd
-        result.compiled_bw = None if backward is None else BundledCompiledBackward(None, [], 0)  # type: ignore[type-var]
         run = None if backward is None else disable(backward.run, reason="is compiled")
-        compiled = result._apply_runtime_wrappers(forward, run, backward is not None, self.config)
+        compiled = self.made.call(forward, run, backward, metadata, detach, self.config)
 
         def call(*args: Any) -> Any:
             try:
@@ -224,10 +215,8 @@ class KeptTrace:
     def _note_backward(self, gm: GraphModule) -> None:
         known = self._metadata
         if self.folder is not None and known is not None:
-            from torch._functorch._aot_autograd.graph_compile import _compute_indices_of_inps_to_detach
-
             positions = gradients(gm)
-            self.data["detach"] = _compute_indices_of_inps_to_detach(gm, None, known, known)
+            self.data["detach"] = self.made.detach(gm, known)
             self.data["positions"] = positions if len(positions) > 1 else []
 
     def finish(self) -> None:
@@ -253,7 +242,7 @@ class KeptTrace:
                 if len(known.input_info) != len(self.inputs) or known.tokens or known.num_graphsafe_rng_states:
                     raise NoText("the graph has inputs that share memory, or effects")
                 tensors = known.subclass_inp_meta + known.subclass_fw_graph_out_meta + known.subclass_tangent_meta
-                if any(type(x) is not PlainTensorMeta for x in tensors):
+                if any(type(x) is not self.made.plain for x in tensors):
                     raise NoText("the graph has tensors of a class of their own")
                 self.data["metadata"] = trace_metadata.to_data(known)
             except NoText as reason:
@@ -292,8 +281,7 @@ class Backward:
         self.trace, self.gm, self.compilers, self.places, self.text = trace, gm, compilers, places, text
         self.switches, self.settings = global_switches.read(), global_switches.functorch_settings()
         self.context, self.compiling = TracingContext.get(), CompileContext.try_get()
-        kinds = [kind for kind in torch._C._autocast_supported_devices() if torch.is_autocast_enabled(kind)]
-        self.autocast = [(kind, torch.get_autocast_dtype(kind)) for kind in kinds]
+        self.autocast = autocast_devices()
         self.run = by_absence(positions, self.graph)
         self._traced: tuple[GraphModule, Sequence[Any]] | None = None
         self._lock = threading.RLock()
@@ -323,7 +311,7 @@ class Backward:
         """The backward graph, and its inputs."""
         with self._lock:
             if self._traced is None:
-                with _disable_current_modes(), self._state():  # compiled autograd may be tracing
+                with without_modes(), self._state():  # compiled autograd may be tracing
                     try:
                         self._traced = self.compilers.trace_again(self.gm, self.trace.inputs, self.text)
                     except OtherTrace as error:
@@ -343,8 +331,7 @@ class Backward:
             stack.enter_context(compile_context(self.compiling))
             stack.enter_context(torch.enable_grad())
             stack.enter_context(global_switches.as_they_were(self.switches, self.settings))
-            now = [kind for kind in torch._C._autocast_supported_devices() if torch.is_autocast_enabled(kind)]
-            for kind in set(now) - {kind for kind, _ in self.autocast}:
+            for kind in {kind for kind, _ in autocast_devices()} - {kind for kind, _ in self.autocast}:
                 stack.enter_context(torch.autocast(kind, enabled=False))
             for kind, dtype in self.autocast:
                 stack.enter_context(torch.autocast(kind, dtype))

@@ -2,12 +2,12 @@
 
 import torch
 from torch.fx import Graph, GraphModule, Node
-from torch.fx.experimental.proxy_tensor import make_fx
 
 from mlirc.dialects.bindings import context
 from mlirc.dialects.symbols import Int
 from mlirc.frontend.errors import UnsupportedGraph
 from mlirc.frontend.importer import import_graph
+from mlirc.frontend.torch_compat.symbolic_shapes import make_fx
 from mlirc.lowering.index_maps import identity
 from mlirc.lowering.value_ranges import ALWAYS, Elements, broadcast
 

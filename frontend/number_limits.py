@@ -15,9 +15,9 @@ from typing import Any
 
 import torch
 from torch.fx import Node
-from torch.utils._pytree import tree_leaves
 
 from mlirc.dialects.symbols import Expr, Int, free_symbols
+from mlirc.frontend.torch_compat.trees import tree_leaves
 
 SMALL = 2**48
 WHOLE_RANGE = (torch.bool, torch.complex64, torch.complex128)

@@ -15,9 +15,7 @@ from operator import getitem
 from typing import Any
 
 import torch
-from torch._higher_order_ops.effects import with_effects
 from torch.fx import Graph, GraphModule, Node
-from torch.utils._pytree import tree_leaves
 
 from mlirc.dialects import symbols
 from mlirc.dialects.symbols import Int
@@ -25,6 +23,8 @@ from mlirc.frontend import views
 from mlirc.frontend.aten_import import has_effect
 from mlirc.frontend.errors import UnsupportedGraph
 from mlirc.frontend.sizes import named, scalars, size
+from mlirc.frontend.torch_compat.higher_order import with_effects
+from mlirc.frontend.torch_compat.trees import tree_leaves
 
 aten = torch.ops.aten
 CHECKS = (aten._assert_scalar.default, aten.sym_constrain_range.default, aten.sym_constrain_range_for_size.default)

@@ -9,7 +9,6 @@ from typing import Any, TypeGuard
 import sympy
 import torch
 from torch.fx import GraphModule, Node
-from torch.utils._pytree import tree_leaves, tree_map
 
 from mlirc.dialects import symbols
 from mlirc.dialects.symbols import Int
@@ -19,6 +18,7 @@ from mlirc.frontend.graph_text import attribute
 from mlirc.frontend.pieces import CHECKS, Piece, Split, is_size, is_truth, new_symbols, split
 from mlirc.frontend.sizes import expression, named, size
 from mlirc.frontend.statistics import GraphReport
+from mlirc.frontend.torch_compat.trees import tree_leaves, tree_map
 
 Values = dict[Node, Any]
 Numbers = dict[str, int]

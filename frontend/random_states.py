@@ -15,10 +15,11 @@ generators arguments of both graphs, which a compiled graph has no type for.
 from typing import Any
 
 import torch
-from torch._guards import detect_fake_mode
-from torch._prims.rng_prims import run_and_save_rng_state, run_with_rng_state
 from torch.fx import GraphModule, Node
-from torch.utils._pytree import tree_leaves, tree_map
+
+from mlirc.frontend.torch_compat.fake_tensors import detect_fake_mode
+from mlirc.frontend.torch_compat.higher_order import run_and_save_rng_state, run_with_rng_state
+from mlirc.frontend.torch_compat.trees import tree_leaves, tree_map
 
 STATES_ARE_TENSORS = {"graphsafe_rng_functionalization": False}
 """What torch._functorch.config is to say while a graph is parted."""

@@ -10,15 +10,13 @@ from collections.abc import Callable
 from typing import Any
 
 import torch
-from torch._decomp import get_decompositions
-from torch._functorch import config
-from torch._functorch.partitioners import min_cut_rematerialization_partition
 from torch._ops import OpOverload
 from torch.fx import GraphModule, Node
 from torch.utils.checkpoint import CheckpointPolicy
 
 from mlirc.frontend.equal_nodes import merge_equal_nodes
 from mlirc.frontend.random_states import STATES_ARE_TENSORS
+from mlirc.frontend.torch_compat.autograd_tracing import config, get_decompositions, min_cut_rematerialization_partition
 
 aten = torch.ops.aten
 MEAN = 1  # ATen's number of a reduction

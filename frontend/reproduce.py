@@ -6,13 +6,12 @@ from collections.abc import Sequence
 from typing import Any
 
 import torch
-from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.fx import GraphModule
-from torch.fx.experimental.proxy_tensor import make_fx
-from torch.fx.experimental.symbolic_shapes import DimDynamic, ShapeEnv, StatelessSymbolicContext
 
 from mlirc.dialects.bindings import context
 from mlirc.frontend.importer import Imported, import_graph
+from mlirc.frontend.torch_compat.fake_tensors import FakeTensorMode
+from mlirc.frontend.torch_compat.symbolic_shapes import DimDynamic, ShapeEnv, StatelessSymbolicContext, make_fx
 
 
 def write_reproducer(kind: str, step: str, text: str, suffix: str) -> str:

@@ -5,6 +5,8 @@ from typing import Any
 
 import torch
 
+from mlirc.frontend.torch_compat.fake_tensors import storage_id
+
 Outputs = Sequence[tuple[str, Any]]
 READ: dict[str, Callable[[Any], Any]] = {
     "result": lambda x: x,
@@ -38,7 +40,7 @@ def reader(outputs: Outputs) -> Callable[[list], list] | None:
 
 def view(x: torch.Tensor, base: torch.Tensor, kind: str) -> torch.Tensor:
     """`x`, which lies in the memory of `base`, as a view of that."""
-    if x is not base and x.untyped_storage()._cdata != base.untyped_storage()._cdata:
+    if x is not base and storage_id(x) != storage_id(base):
         return x
     if x.is_conj() != base.is_conj() or x.is_neg() != base.is_neg():
         return x

@@ -10,11 +10,11 @@ from collections.abc import Sequence
 from typing import Any
 
 import torch
-from torch._guards import TracingContext
 from torch.fx import GraphModule, Node
 
 from mlirc.dialects.symbols import symbol
 from mlirc.frontend.cuda_graph_facts import returned_to_user, storage
+from mlirc.frontend.torch_compat.tracing_context import TracingContext
 from mlirc.lowering.convolution_choice import Choice, along, choice_of_slices, wide
 from mlirc.lowering.joined_images import Regions
 

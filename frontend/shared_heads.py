@@ -14,6 +14,7 @@ import torch
 from torch.fx import GraphModule, Node
 
 from mlirc.frontend.attention_masks import NAMES, SDPA, changes_argument, erase_unused, storage
+from mlirc.frontend.torch_compat.fx_nodes import is_erased
 
 EVERYTHING = slice(None, None, None)
 LARGEST_HEAD = 128  # elements; backward passes of larger ones depend on the GPU
@@ -35,7 +36,7 @@ def share_heads(gm: GraphModule) -> int:
             continue
         node.args, node.kwargs = (), given | {"key": before[0], "value": before[1], "enable_gqa": True}
         for x in repeated:
-            if isinstance(x, Node) and not x._erased:
+            if isinstance(x, Node) and not is_erased(x):
                 erase_unused(gm.graph, x)
         shared += 1
     if shared:

@@ -10,7 +10,8 @@ from weakref import WeakKeyDictionary
 
 import sympy
 from sympy.core.function import Application
-from torch.fx.experimental.symbolic_shapes import ShapeEnv
+
+from mlirc.frontend.torch_compat.symbolic_shapes import ShapeEnv
 
 _known: WeakKeyDictionary[ShapeEnv, tuple[int, dict[Any, Any], list[Any]]] = WeakKeyDictionary()
 

@@ -8,15 +8,14 @@ from typing import Any
 import sympy
 import torch
 from sympy.core.function import Application as Function
-from torch.fx.experimental.symbolic_shapes import ShapeEnv
-from torch.utils._pytree import tree_leaves
-from torch.utils._sympy.functions import FloorDiv, Max, Min, Mod, PythonMod
 
 from mlirc.dialects import symbols
 from mlirc.dialects.symbols import Int
 from mlirc.dialects.tensor_info import DTYPE_TEXT, TensorInfo
 from mlirc.frontend.errors import UnsupportedGraph
 from mlirc.frontend.size_equalities import simplest
+from mlirc.frontend.torch_compat.symbolic_shapes import FloorDiv, Max, Min, Mod, PythonMod, ShapeEnv
+from mlirc.frontend.torch_compat.trees import tree_leaves
 
 SHORT = 1024
 """What a fraction's numerator and denominator are below, so that a float holds it times any size."""

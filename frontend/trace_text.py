@@ -10,15 +10,16 @@ from collections.abc import Sequence
 from typing import Any
 
 import torch
-from torch._dynamo import compiled_autograd
-from torch._functorch import config
-from torch._guards import TracingContext
-from torch._subclasses.fake_tensor import FakeTensor
 from torch.fx import GraphModule, Node
-from torch.utils import _python_dispatch
 
+from mlirc.codegen.abi.modes import modes
 from mlirc.frontend import global_switches
 from mlirc.frontend.graph_text import NoText, Writer, comes_with_torch, target_text
+from mlirc.frontend.torch_compat import compiled_autograd
+from mlirc.frontend.torch_compat.autocast import autocast_devices
+from mlirc.frontend.torch_compat.autograd_tracing import config
+from mlirc.frontend.torch_compat.fake_tensors import FakeTensor, is_view, storage_id
+from mlirc.frontend.torch_compat.tracing_context import TracingContext
 
 # What a node may carry that changes what is traced: activation checkpointing, annotations, wrapped functions.
 MARKS = ("recompute", "custom", "is_wrapped", "ac_graph_id")
@@ -41,10 +42,10 @@ def trace_text(gm: GraphModule, inputs: Sequence[Any], static: Sequence[int]) ->
 
 def surroundings() -> list[Any]:
     """The state of this process that tracing depends on."""
-    devices = [kind for kind in torch._C._autocast_supported_devices() if torch.is_autocast_enabled(kind)]
+    devices = autocast_devices()
     return [
-        [torch.is_grad_enabled(), torch.is_inference_mode_enabled(), torch._C._is_any_autocast_enabled()],
-        [(kind, str(torch.get_autocast_dtype(kind))) for kind in devices],
+        [torch.is_grad_enabled(), torch.is_inference_mode_enabled(), bool(devices)],
+        [(kind, str(dtype)) for kind, dtype in devices],
         [str(torch.get_default_device()), sorted((name, str(value)) for name, value in global_switches.read().items())],
         sorted(global_switches.functorch_settings().items()),
     ]
@@ -57,10 +58,10 @@ def _odd_state(gm: GraphModule) -> str:
         return "another way to be traced than Dynamo's own"
     if hasattr(gm, "saved_tensors_hooks_pack_0"):
         return "hooks for saved tensors"
-    modes = [type(mode) for mode in _python_dispatch._get_current_dispatch_mode_stack()]
-    if any(not mode.__module__.startswith("torch._subclasses") for mode in modes):
-        return f"a mode around it: {modes[-1].__name__}"
-    if compiled_autograd.compiled_autograd_enabled or config.debug_assert:
+    around = modes()
+    if any(not mode.__module__.startswith("torch._subclasses") for mode in around):
+        return f"a mode around it: {around[-1].__name__}"
+    if compiled_autograd.is_on() or config.debug_assert:
         return "compiled autograd or debugging around it"
     if callable(config.activation_memory_budget_runtime_estimator) or callable(config.activation_memory_budget_solver):
         return "a memory budget by functions"
@@ -76,8 +77,8 @@ def _input(writer: Writer, x: Any, fake: Any) -> str:
     if not all(type(n) is int for n in (*fake.shape, *fake.stride(), fake.storage_offset())):
         raise NoText("a size that is a symbol")
     numbers = [list(x.shape), list(x.stride()), x.storage_offset(), x.untyped_storage().nbytes()]
-    place = writer.storages.setdefault(x.untyped_storage()._cdata, len(writer.storages))
-    flags = [type(x).__name__, x.requires_grad, x.is_leaf, x._is_view()]
+    place = writer.storages.setdefault(storage_id(x), len(writer.storages))
+    flags = [type(x).__name__, x.requires_grad, x.is_leaf, is_view(x)]
     flags += [x.is_conj(), x.is_neg(), x.is_inference(), x.is_quantized]
     return f"{x.dtype} {numbers} {x.device} in {place} {flags}"
 

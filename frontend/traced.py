@@ -8,37 +8,34 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any
 
-from torch._dynamo import disable
-from torch._dynamo.exc import TensorifyScalarRestartAnalysis
-from torch._dynamo.utils import counters, flatten_graph_inputs
-from torch._functorch.aot_autograd import aot_module_simplified
+from torch.compiler import disable
 from torch.fx import GraphModule
 
-from mlirc.frontend.older_torch import keep_errors
+from mlirc.frontend.torch_compat.aot_entry import documented, entry
+from mlirc.frontend.torch_compat.older_torch import errors_kept
 
 
 def traced(gm: GraphModule, inputs: Sequence[Any], *, bw_compiler: Callable, **how: Any) -> Callable:
     """The callable that AOTAutograd makes of the graph. `bw_compiler` and `how` are options of aot_module_simplified."""
-    keep_errors()
-    if os.environ.get("TORCH_COMPILE_DEBUG") == "1":
-        from torch._dynamo.backends.common import aot_autograd
+    way = entry()
+    with errors_kept():
+        if way is None or os.environ.get("TORCH_COMPILE_DEBUG") == "1":
+            return documented()(bw_compiler=bw_compiler, **how)(gm, inputs)
+        if any(isinstance(x, (list, tuple, dict)) for x in inputs):
+            return way.flatten_inputs(gm, inputs, partial(traced, bw_compiler=bw_compiler, **how))
 
-        return aot_autograd(bw_compiler=bw_compiler, **how)(gm, inputs)
-    if any(isinstance(x, (list, tuple, dict)) for x in inputs):
-        return flatten_graph_inputs(gm, inputs, partial(traced, bw_compiler=bw_compiler, **how))
+        def compile_backward(gm: GraphModule, example_inputs: Sequence[Any]) -> Callable:
+            return disable(bw_compiler(gm, example_inputs), reason="is compiled")
 
-    def compile_backward(gm: GraphModule, example_inputs: Sequence[Any]) -> Callable:
-        return disable(bw_compiler(gm, example_inputs), reason="is compiled")
-
-    counters["aot_autograd"]["total"] += 1
-    try:
-        # a backward pass calls it, which Dynamo or compiled autograd may be tracing
-        untraced: Any = disable(compile_backward, reason="compiles")
-        compiled = aot_module_simplified(gm, inputs, bw_compiler=untraced, **how)
-    except TensorifyScalarRestartAnalysis:
-        raise
-    except Exception:
-        counters["aot_autograd"]["not_ok"] += 1
-        raise
-    counters["aot_autograd"]["ok"] += 1
-    return disable(compiled, reason="is compiled")
+        way.counts["total"] += 1
+        try:
+            # a backward pass calls it, which Dynamo or compiled autograd may be tracing
+            untraced: Any = disable(compile_backward, reason="compiles")
+            compiled = way.trace(gm, inputs, bw_compiler=untraced, **how)
+        except way.restart:
+            raise
+        except Exception:
+            way.counts["not_ok"] += 1
+            raise
+        way.counts["ok"] += 1
+        return disable(compiled, reason="is compiled")

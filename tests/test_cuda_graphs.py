@@ -62,7 +62,7 @@ def stand_ins():
             "current_stream": gpu.current_stream,
         }.items():
             patch.setattr(torch.cuda, name, value)
-        patch.setattr(torch._C, "_cuda_getCurrentRawStream", lambda device: gpu.stream, raising=False)
+        patch.setattr(cuda_graphs, "current_stream_handle", lambda device: gpu.stream)
         patch.setattr(torch.Tensor, "record_stream", lambda x, stream: gpu.lent.append(stream.number))
         patch.setattr(cuda_graphs, "capture", gpu.capture)
         patch.setattr(cuda_graphs, "Pool", lambda: SimpleNamespace(handle=None, stream=None, last=-1))

@@ -6,7 +6,7 @@ from torch._subclasses.fake_tensor import FakeTensor
 
 from mlirc.codegen import emit
 from mlirc.dialects.bindings import context
-from mlirc.frontend import backend
+from mlirc.frontend import capture
 from mlirc.lowering.pass_manager import run_pipeline
 from mlirc.lowering.pipelines import pipeline
 from tests.compare_stages import prepare
@@ -67,8 +67,8 @@ def test_what_llvm_refuses_is_raised_from_its_thread(monkeypatch):
 
 def test_graphs_are_compiled_with_real_tensors(monkeypatch):
     seen = []
-    compile_graph = backend.compile_graph
-    monkeypatch.setattr(backend, "compile_graph", lambda *a: (seen.append(torch.zeros(1)), compile_graph(*a))[1])
+    compile_graph = capture.compile_graph
+    monkeypatch.setattr(capture, "compile_graph", lambda *a: (seen.append(torch.zeros(1)), compile_graph(*a))[1])
     x = torch.randn(4, requires_grad=True)
     torch.compile(lambda x: x.exp().sum(), backend="mlirc", options={"fallback": "error"})(x).backward()
     assert len(seen) == 2 and not any(isinstance(made, FakeTensor) for made in seen)

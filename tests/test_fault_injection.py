@@ -10,10 +10,10 @@ import torch
 import torch.nn.functional as F
 from torch import nn
 
-from mlirc.frontend import backend, statistics
+from mlirc.frontend import backend, capture, statistics
 from tests.faults import called, fault, name_of
 
-OUTERMOST = [backend.mlirc, backend.Compilers.backward]  # what is called within them is caught
+OUTERMOST = [backend.mlirc, capture.Compilers.backward]  # what is called within them is caught
 ERRORS = [RuntimeError, MemoryError, KeyError]
 
 

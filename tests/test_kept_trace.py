@@ -14,12 +14,13 @@ from torch.nn import functional
 import mlirc
 from mlirc.codegen import cache_folder
 from mlirc.codegen.cache_entry import Entry, pack, unpack
-from mlirc.frontend import backend, global_switches, kept_trace, statistics, trace_metadata
+from mlirc.frontend import capture, global_switches, kept_trace, statistics
 from mlirc.frontend.graph_text import NoText
+from mlirc.frontend.torch_compat import trace_metadata, trace_result
 
 STRICT = {"fallback": "error"}
-KEPT = torch.__version__.startswith(kept_trace.VERSION)
-pytestmark = pytest.mark.skipif(not KEPT, reason=f"traces are kept with torch {kept_trace.VERSION}* alone")
+KEPT = torch.__version__.startswith(trace_result.VERSION)
+pytestmark = pytest.mark.skipif(not KEPT, reason=f"traces are kept with torch {trace_result.VERSION}* alone")
 
 
 @pytest.fixture
@@ -244,7 +245,7 @@ def test_a_forward_graph_that_is_traced_otherwise_is_forgotten(folder, monkeypat
     y = compiled(fn)(torch.randn(7, requires_grad=True))
     (backward,) = [g.key for g in statistics.graphs if g.kind == "backward"]
     (folder.path / f"{backward}.graph").unlink()
-    monkeypatch.setattr(backend, "digest", lambda graph: "another")
+    monkeypatch.setattr(capture, "digest", lambda graph: "another")
     with pytest.raises(kept_trace.OtherTrace, match="traced in another way"):
         y.backward()
     monkeypatch.undo()

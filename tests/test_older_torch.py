@@ -8,7 +8,7 @@ from torch.fx.experimental.proxy_tensor import make_fx
 
 from mlirc.dialects.bindings import context
 from mlirc.frontend.importer import import_graph
-from mlirc.frontend.older_torch import FLASH, FLASH_BACKWARD, of_dtype
+from mlirc.frontend.torch_compat.older_torch import FLASH, FLASH_BACKWARD, of_dtype
 
 
 def forward(q):

@@ -15,6 +15,8 @@ import pytest
 import torch
 
 from mlirc.codegen import native_runtime, result_pool
+from mlirc.codegen.abi import storage_layout
+from mlirc.codegen.abi.reach import Reach
 from mlirc.codegen.result_pool import NoPool, Pool
 
 N = result_pool.SMALLEST // 4  # float32 elements: the smallest result that the pool serves
@@ -275,16 +277,18 @@ def test_a_fork_and_the_end_of_the_process():
     assert done.returncode == 0, done.stderr
 
 
-@pytest.mark.parametrize("name", result_pool.OFFSETS)
+@pytest.mark.parametrize("name", storage_layout.OFFSETS)
 def test_a_pytorch_with_other_storages_is_refused(name, monkeypatch):
-    read, place, count = result_pool._words, result_pool.storage_offsets()[name] // 8, 8 if name == "storage_at" else 10
+    read, known = storage_layout.words_at, storage_layout.storage_offsets()
+    assert known is not None
+    place, count = known[name] // 8, 8 if name == "storage_at" else 10
 
     def moved(address: int, n: int) -> list[int]:
         return [0 if n == count and k == place else word for k, word in enumerate(read(address, n))]
 
-    monkeypatch.setattr(result_pool, "_words", moved)
-    with pytest.raises(NoPool, match="lays out storages in another way"):
-        result_pool.storage_offsets()
+    monkeypatch.setattr(storage_layout, "words_at", moved)
+    again = Reach("storage-layout", "none", storage_layout.storage_offsets._find, apart=True)
+    assert again() is None and "lays out storages in another way" in again.why
 
 
 def test_no_pool_where_there_are_no_addresses(monkeypatch):

@@ -38,7 +38,7 @@ def uniform_like(g: GraphBuilder, info: TensorInfo):
         raise NotOurs("random numbers of a CPU, which come one after another")
     if not all(isinstance(n, int) for n in (*info.shape, *info.stride)) or not is_dense(info):
         raise NotOurs("random numbers for sizes that are not known, or for elements with gaps between them")
-    if random_state.layout() is None:
+    if not random_state.is_native():
         raise NotOurs("this PyTorch's generator is not one that is known")
     assert isinstance(info.numel, int)
     launch = random_state.dropout_launch(info.numel, info.dtype.itemsize, info.device)

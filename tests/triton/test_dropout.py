@@ -11,12 +11,13 @@ from torch.fx.experimental.proxy_tensor import make_fx
 from triton import knobs
 
 from mlirc.codegen import cuda_random
+from mlirc.codegen.abi.cuda_generator import GeneratorLayout
 from mlirc.codegen.host_program import host_program
 from mlirc.codegen.triton_compile import compile_kernels, source_of
 from mlirc.dialects import random_state
 from mlirc.dialects.bindings import context
 from mlirc.dialects.dialect import attribute_value
-from mlirc.dialects.random_state import DropoutLaunch, GeneratorLayout, dropout_launch
+from mlirc.dialects.random_state import DropoutLaunch, dropout_launch
 from mlirc.frontend.importer import import_graph
 from mlirc.lowering import pipelines
 from mlirc.lowering.pass_manager import run_pipeline
@@ -26,7 +27,7 @@ from mlirc.lowering.triton_random_state import state_kernel
 @pytest.fixture(autouse=True)
 def gpu(monkeypatch):
     """A GPU of 132 multiprocessors for 2048 threads each, and PyTorch's generator as of 2.13."""
-    monkeypatch.setattr(random_state, "layout", lambda: GeneratorLayout(16, 64))
+    monkeypatch.setattr(random_state, "is_native", lambda: True)
     monkeypatch.setattr(random_state, "most_blocks", lambda device: 132 * 8)
 
 

@@ -10,13 +10,11 @@ from enum import Enum
 from typing import Any
 
 import torch
-from torch._functorch._aot_autograd import descriptors, schemas
-from torch._subclasses.fake_tensor import FakeTensor
-from torch._subclasses.functional_tensor import FunctionalTensor
 
+from mlirc.codegen.abi.reach import reach
 from mlirc.frontend.graph_text import NoText
+from mlirc.frontend.torch_compat.fake_tensors import FakeTensor, FunctionalTensor
 
-MODULES = (schemas, descriptors)
 LISTS = {kind.__name__: kind for kind in (list, tuple, set, torch.Size)}
 TYPES = {
     kind.__name__: kind for kind in (torch.Tensor, torch.nn.Parameter, FakeTensor, FunctionalTensor, int, type(None))
@@ -74,9 +72,17 @@ def from_data(data: Any) -> Any:
     return made
 
 
+@reach("trace-metadata", instead="each process traces each graph")
+def modules() -> tuple[Any, ...]:
+    """Those of AOTAutograd's that have the classes."""
+    from torch._functorch._aot_autograd import descriptors, schemas
+
+    return schemas, descriptors
+
+
 def _named(name: str) -> Any:
     """The dataclass or enum of torch's with that name, or None."""
-    for module in MODULES:
+    for module in modules() or ():
         found = vars(module).get(name)
         if isinstance(found, type) and found.__module__ == module.__name__:
             return found if is_dataclass(found) or issubclass(found, Enum) else None

@@ -1,0 +1,111 @@
+"""A reach: something private of another package, found and tried once, or done without.
+
+    @reach("storage-layout", instead="large results are new memory in every call")
+    def storage_layout() -> dict[str, int]:
+        '''Where a storage has its memory.'''          tries what it gives; raises Missing, or anything, where that is not it
+
+    found = storage_layout()                            what the function gave, or None: then the caller does without
+
+    with needed("fake-tensors"):                        what nothing can be compiled without: Missing is an ImportError, upon
+        from torch._subclasses.fake_tensor import ...   which a graph runs in eager (frontend/backend.py)
+
+`MLIRC_WITHOUT=storage-layout,fake-tensors` (or `all`) does without them, for tests and for who has trouble. docs/compat.md has
+a row for each.
+"""
+
+import logging
+import os
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Generic, TypeVar
+
+from mlirc.codegen import background
+
+T = TypeVar("T")
+
+VARIABLE = "MLIRC_WITHOUT"
+
+log = logging.getLogger("mlirc")
+
+
+class Missing(ImportError):
+    """What was reached for is not there, or is not what it was."""
+
+
+class Left(Missing):
+    """MLIRC_WITHOUT names it, or this version is known to be without it: nobody needs to be told."""
+
+
+class Reach(Generic[T]):
+    """Called, it gives what `find` gave at the first call, or None where that raised."""
+
+    def __init__(self, name: str, instead: str, find: Callable[[], T], apart: bool):
+        self.name, self.instead, self.apart = name, instead, apart
+        self.__doc__ = find.__doc__
+        self._find = find
+        self._found: list[T | None] = []
+        self._lock = threading.RLock()
+        self.why = ""  # None is what it gives
+        known[name] = instead
+
+    def __call__(self) -> T | None:
+        return self._found[0] if self._found else self._try()
+
+    def or_missing(self) -> T:
+        """For another reach that builds on it. Raises Missing."""
+        found = self()
+        if found is None:
+            raise Left(f"without {self.name}")
+        return found
+
+    def forget(self) -> None:
+        """Finds it again at the next call; for tests."""
+        self._found.clear()
+
+    def _try(self) -> T | None:
+        with self._lock:
+            if not self._found:
+                try:
+                    leave(self.name)
+                    self._found.append(background.start(self._find).result() if self.apart else self._find())
+                except Exception as reason:
+                    self.why = _told(self.name, self.instead, reason)
+                    self._found.append(None)
+            return self._found[0]
+
+
+known: dict[str, str] = {}  # what happens without it, by name
+
+
+def reach(name: str, instead: str, apart: bool = False) -> Callable[[Callable[[], T]], Reach[T]]:
+    """Makes a reach of the function that finds it.
+
+    instead  what happens without
+    apart    it looks at real tensors: on a thread of its own, whatever mode the caller is in
+    """
+    return lambda find: Reach(name, instead, find, apart)
+
+
+@contextmanager
+def needed(name: str) -> Iterator[None]:
+    """Around imports without which nothing can be compiled. Raises Missing."""
+    known[name] = "every graph runs in eager"
+    try:
+        leave(name)
+        yield
+    except Exception as reason:
+        raise Missing(_told(name, known[name], reason)) from reason
+
+
+def leave(name: str) -> None:
+    """Raises Left where MLIRC_WITHOUT has the name."""
+    names = os.environ.get(VARIABLE, "").split(",")
+    if name in names or "all" in names:
+        raise Left(f"{VARIABLE} names it")
+
+
+def _told(name: str, instead: str, reason: Exception) -> str:
+    text = f"without {name}, {instead}: {' '.join(str(reason).split()) or type(reason).__name__}"
+    log.log(logging.INFO if isinstance(reason, Left) else logging.WARNING, "mlirc: %s", text)
+    return text

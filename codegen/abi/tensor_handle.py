@@ -1,0 +1,26 @@
+"""A tensor as the C shim takes it: a handle is the address of a word that holds the address of the TensorImpl.
+
+Python gives that word as `tensor._cdata`. So the address of any place that holds it is a borrowed handle, at no cost.
+"""
+
+import ctypes
+
+import torch
+
+from mlirc.codegen import shim
+from mlirc.codegen.abi.reach import Missing, reach
+
+WORD = "_cdata"
+
+
+@reach("tensor-handle", instead="every graph runs in eager", apart=True)
+def tensor_handle() -> str:
+    """The attribute of a tensor that is the word of a handle."""
+    library, memory = shim.library(), torch.zeros(7, 5)
+    for x in (memory, memory[2:, 1:], torch.nn.Parameter(memory[3])):
+        word, address, rank = ctypes.c_void_p(getattr(x, WORD)), ctypes.c_void_p(), ctypes.c_int64()
+        failed = library.aoti_torch_get_data_ptr(ctypes.byref(word), ctypes.byref(address))
+        failed = failed or library.aoti_torch_get_dim(ctypes.byref(word), ctypes.byref(rank))
+        if failed or (address.value, rank.value) != (x.data_ptr(), x.dim()):
+            raise Missing(f"the C shim does not take {WORD} for a tensor")
+    return WORD

@@ -1,0 +1,29 @@
+"""Tensors without memory, that graphs are traced with; and what tells one memory from another."""
+
+from typing import Any
+
+import torch
+
+from mlirc.codegen.abi.reach import Missing, needed
+
+with needed("fake-tensors"):
+    from torch._guards import detect_fake_mode as detect_fake_mode
+    from torch._subclasses.fake_tensor import FakeTensor as FakeTensor
+    from torch._subclasses.fake_tensor import FakeTensorMode as FakeTensorMode
+    from torch._subclasses.fake_tensor import unset_fake_temporarily as unset_fake_temporarily
+    from torch._subclasses.functional_tensor import FunctionalTensor as FunctionalTensor
+
+with needed("storage-identity"):
+    _x, _y = torch.zeros(3), torch.zeros(3)
+    if len({x.untyped_storage()._cdata for x in (_x, _x[1:], _y)}) != 2:
+        raise Missing("views do not share it")
+
+
+def storage_id(x: torch.Tensor) -> int:
+    """What tensors of the same memory have alike, fake ones too. Raises NotImplementedError for one without."""
+    return x.untyped_storage()._cdata
+
+
+def is_view(x: Any) -> bool:
+    """Whether autograd takes it for a view of another tensor."""
+    return x._is_view()

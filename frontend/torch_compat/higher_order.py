@@ -1,0 +1,8 @@
+"""Operators that call others: effects in order, random states of a backward graph."""
+
+from mlirc.codegen.abi.reach import needed
+
+with needed("higher-order-operators"):
+    from torch._higher_order_ops.effects import with_effects as with_effects
+    from torch._prims.rng_prims import run_and_save_rng_state as run_and_save_rng_state
+    from torch._prims.rng_prims import run_with_rng_state as run_with_rng_state

@@ -1,0 +1,21 @@
+"""A graph module whose Python text is written where somebody reads or runs it."""
+
+from torch.fx import Graph, GraphModule
+
+from mlirc.codegen.abi.reach import Missing, reach
+
+
+def lazy_graph_module(owner: GraphModule, graph: Graph) -> GraphModule:
+    return (lazy_class() or GraphModule)(owner, graph)
+
+
+@reach("lazy-graph", instead="the text of backward graphs is written at once")
+def lazy_class() -> type[GraphModule]:
+    """The class that AOTAutograd uses."""
+    from torch.fx._lazy_graph_module import _LazyGraphModule
+
+    graph = Graph()
+    graph.output(graph.placeholder("x"))
+    if _LazyGraphModule(GraphModule({}, Graph()), graph)(5) != 5:
+        raise Missing("it does not run")
+    return _LazyGraphModule

@@ -1,0 +1,42 @@
+"""Nested lists, tuples and dicts, as Dynamo and AOTAutograd take them apart."""
+
+from collections.abc import Callable
+from typing import Any
+
+from mlirc.codegen.abi.reach import Missing, reach
+
+
+@reach("trees", instead="lists, tuples and dicts alone are taken apart")
+def pytree() -> Any:
+    """PyTorch's module."""
+    from torch.utils import _pytree
+
+    if _pytree.tree_leaves([1, (2, {"a": None})]) != [1, 2, None] or _pytree.tree_map(str, [1, (2,)]) != ["1", ("2",)]:
+        raise Missing("it takes them apart in another way")
+    return _pytree
+
+
+def tree_leaves(tree: Any, is_leaf: Callable[[Any], bool] | None = None) -> list[Any]:
+    known = pytree()
+    if known is not None:
+        return known.tree_leaves(tree, is_leaf=is_leaf)
+    found: list[Any] = []
+    _map(found.append, tree, is_leaf)
+    return found
+
+
+def tree_map(function: Callable[..., Any], tree: Any, is_leaf: Callable[[Any], bool] | None = None) -> Any:
+    known = pytree()
+    return _map(function, tree, is_leaf) if known is None else known.tree_map(function, tree, is_leaf=is_leaf)
+
+
+def _map(function: Callable[..., Any], tree: Any, is_leaf: Callable[[Any], bool] | None) -> Any:
+    if is_leaf is not None and is_leaf(tree):
+        return function(tree)
+    if isinstance(tree, dict):
+        return {key: _map(function, x, is_leaf) for key, x in tree.items()}
+    if isinstance(tree, tuple) and hasattr(tree, "_fields"):
+        return type(tree)(*(_map(function, x, is_leaf) for x in tree))
+    if isinstance(tree, (list, tuple)):
+        return type(tree)(_map(function, x, is_leaf) for x in tree)
+    return function(tree)
