@@ -326,5 +326,8 @@ def test_fallback_is_counted_and_warned_about(monkeypatch):
 
 
 def test_unsupported_device():
+    x = torch.ones(2, device="meta")
+    assert torch.compile(lambda x: x + 1, backend="mlirc")(x).device == x.device  # in eager, counted
+    torch._dynamo.reset()
     with pytest.raises(Exception, match=r"meta.*mlirc compiles for: cpu"):
-        torch.compile(lambda x: x + 1, backend="mlirc")(torch.ones(2, device="meta"))
+        torch.compile(lambda x: x + 1, backend="mlirc", options={"fallback": "error"})(x)

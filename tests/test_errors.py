@@ -279,7 +279,7 @@ def test_a_size_without_an_expression(caplog):
         (["fallback"], r"takes options=\{'name': value\}, not \['fallback'\] \(list\)"),
         (
             {"pipeline": "gpux"},
-            "'gpux'; it can be 'auto', 'cpu', 'gpu', 'strict', or passes .*: no pass 'gpux'.*ours: .*decompose",
+            "'gpux'; it can be 'auto', 'cpu', 'gpu', 'gpu-frozen', 'strict', or passes .*: no pass 'gpux'.*ours: .*decompose",
         ),
         ({"pipeline": "cse,decompose{x=1}"}, "pass 'decompose' has no option 'x'; its options: none"),
         ({"pipeline": "cse{"}, "'{' is not closed"),
