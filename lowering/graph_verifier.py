@@ -50,9 +50,11 @@ def verify_meaning(op: Any, memory: Memory, verify: Verify) -> None:
         verify_elementwise(op, cls, infos)
     holder = ir.Operation.create("mlircx.kernel", regions=1, ip=False)
     device = next((i.device for i in map(info_of, op.results)), "cpu")
-    # a number may be on another device until scalars-to-device copies it
+    # a number may be on another device until scalars-to-device copies it; a copy may lead from one device to another
+    moves = op.operation.name == "mlirc.copy"
     types = [
-        type_of(replace(i, device=device)) if not i.rank else x.type for i, x in zip(infos, op.operands, strict=True)
+        type_of(replace(i, device=device)) if moves or not i.rank else x.type
+        for i, x in zip(infos, op.operands, strict=True)
     ]
     block = ir.Block.create_at_start(holder.regions[0], types, [op.location] * len(infos))
     with ir.InsertionPoint(block), op.location:

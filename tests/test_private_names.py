@@ -33,6 +33,7 @@ ALLOWED = {
 }
 MLIR = {"dialects/bindings.py", "dialects/dialect.py"}  # which speak to MLIR's own Python
 SWITCHES = {
+    "lowering/aten_verifier.py",
     "codegen/library_settings.py",
     "codegen/overridden_kernels.py",
     "frontend/global_switches.py",
