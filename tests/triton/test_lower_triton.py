@@ -21,9 +21,12 @@ def launch(x: str, y: str, type_: str, label: str = "neg", op: str = "neg") -> s
   }}) {{parallel = "s0, 768", inner = "", label = "{label}", inputs = 1 : i64}} : ({type_}, {type_}) -> ()"""
 
 
-def lowered(*launches: str, pipeline: str = "lower-triton", type_: str = GPU, before: str = "") -> ir.Module:
+def lowered(
+    *launches: str, pipeline: str = "lower-triton", type_: str = GPU, before: str = "", given: str = ""
+) -> ir.Module:
+    """`given`: the argument's type where it is not the result's."""
     module = ir.Module.parse(f"""
-func.func @graph(%x: {type_}) -> {type_} attributes {{mlirc.arena = "0"}} {{
+func.func @graph(%x: {given or type_}) -> {type_} attributes {{mlirc.arena = "0"}} {{
   %y = "mlirc.allocate"() : () -> {type_}
   {before}{"".join(launches)}
   return %y : {type_}
@@ -75,7 +78,8 @@ def test_launches_on_the_cpu_are_left_to_lower_kernels():
 
 
 def test_alignment():
-    view = f'%v = "mlirc.view"(%x) {{map = "", offset = "OFFSET"}} : ({GPU}) -> {GPU}\n'
+    given = GPU.replace("s0, 768", "2*s0 + 1, 768")
+    view = f'%v = "mlirc.view"(%x) {{map = "", offset = "OFFSET"}} : ({given}) -> {GPU}\n'
     for offset, pipeline, divisible in (
         ("4", "lower-triton", [0, 1]),
         ("2", "lower-triton", [1]),
@@ -84,7 +88,7 @@ def test_alignment():
     ):
         with context():
             before = view.replace("OFFSET", offset)
-            module = lowered(launch("%v", "%y", GPU), before=before, pipeline=pipeline)
+            module = lowered(launch("%v", "%y", GPU), before=before, pipeline=pipeline, given=given)
             (kernel,) = named(module, "mlirc.triton")
             assert attribute_value(kernel.attributes["divisible"]) == divisible, offset
 
@@ -140,6 +144,7 @@ def test_warps_wait_for_each_other_where_an_output_is_an_input():
 def test_a_part_of_an_operand_is_read_by_its_address():
     """Half of each row, by the address of the whole, whichever comes first; not half of the rows by the other half's."""
     whole, part = (f'tensor<16x{n}xf32, {{device = "cuda:0", stride = "128, 1"}}>' for n in (128, 64))
+    result = part.replace("128", "64")
     views = "".join(
         f'  %v{k} = "mlirc.view"(%x) {{map = "d0, d1 + {n}", offset = "{n}"}} : ({whole}) -> {part}\n'
         for k, n in ((0, 0), (1, 64))
@@ -159,9 +164,9 @@ def test_a_part_of_an_operand_is_read_by_its_address():
     {reads}
     %n = "mlirc.add"(%r0, %r1) : (f32, f32) -> f32
     "mlircx.yield"(%n) {{maps = ["d0, d1"]}} : (f32) -> ()
-  }}) {{parallel = "16, 64", inner = "", label = "add", inputs = 2 : i64}} : ({types[0]}, {types[1]}, {whole}) -> ()"""
+  }}) {{parallel = "16, 64", inner = "", label = "add", inputs = 2 : i64}} : ({types[0]}, {types[1]}, {result}) -> ()"""
         with context():
-            (kernel,) = named(lowered(text, type_=whole, before=views), "mlirc.triton")
+            (kernel,) = named(lowered(text, type_=result, before=views, given=whole), "mlirc.triton")
             source = attribute_value(kernel.attributes["source"])
         loads = re.findall(r"tl\.load\((p\d) \+ \((.*)\)\)", source)
         assert {name for name, _ in loads} == read, source
