@@ -20,6 +20,12 @@ from mlirc.frontend.torch_compat.trees import tree_leaves
 SHORT = 1024
 """What a fraction's numerator and denominator are below, so that a float holds it times any size."""
 
+LARGEST = 2**47
+"""Bytes of a tensor that a processor could address, and that verifiers accept."""
+
+NO_MEMORY = "a tensor is larger than any memory"
+"""Why a graph runs in eager that raises there."""
+
 ROUNDINGS = ("CeilToInt", "FloorToInt", "TruncToInt")
 QUOTIENTS = ("FloorDiv", "CleanDiv", "Mod", "PythonMod", "ModularIndexing", "CeilDiv")
 COMPUTED: dict[str, Any] = {}
@@ -195,13 +201,17 @@ def _scaled(expr: Any) -> tuple[Int, int] | None:
 
 
 def tensor_info(fake: torch.Tensor) -> TensorInfo:
-    """dtype, sizes, strides, device of a fake tensor. Raises UnsupportedGraph for what has no dense strided memory."""
+    """dtype, sizes, strides, device of a fake tensor. Raises UnsupportedGraph for what has no dense strided memory, or has too much."""
     if fake.layout is not torch.strided:
         raise UnsupportedGraph(f"a tensor has layout {fake.layout}; only torch.strided is compiled")
     if fake.dtype not in DTYPE_TEXT:
         raise UnsupportedGraph(f"a tensor has dtype {fake.dtype}, which the dialect has no type for")
     shape = tuple(map(size, fake.shape))
-    return TensorInfo(fake.dtype, shape, tuple(map(size, fake.stride())), str(fake.device))
+    info = TensorInfo(fake.dtype, shape, tuple(map(size, fake.stride())), str(fake.device))
+    bytes_ = info.extent * fake.dtype.itemsize
+    if isinstance(bytes_, int) and bytes_ >= LARGEST:
+        raise UnsupportedGraph(f"{NO_MEMORY}: {list(shape)} of {fake.dtype}")
+    return info
 
 
 def guarded(value: Int, environment: ShapeEnv) -> Int:

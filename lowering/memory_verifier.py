@@ -18,7 +18,7 @@ from mlirc.dialects.tensor_types import TensorInfo, info_of
 from mlirc.lowering.index_proofs import Facts, Space, counterexample, flat
 from mlirc.lowering.kernel_verifier import StageError, expect, is_dim, list_attribute, text_attribute
 
-LARGEST = 1 << 47  # bytes of a tensor, or of an arena
+LARGEST = 1 << 47  # bytes of a tensor, or of an arena; frontend/sizes.py leaves what has more to eager
 
 
 @dataclass

@@ -3,6 +3,7 @@ whatever number was compiled for."""
 
 import math
 import operator
+import warnings
 
 import pytest
 import torch
@@ -12,6 +13,7 @@ from torch.fx.experimental.sym_node import METHOD_TO_OPERATOR
 
 from mlirc.frontend import statistics
 from mlirc.frontend.computed_numbers import BEYOND
+from mlirc.frontend.sizes import NO_MEMORY
 
 SMALL = (3, -3, 4, 0, 1, -5)
 HUGE = (2**31, -(2**40), 2**53 + 1, 2**62, 2**63 - 1, -(2**63))
@@ -193,6 +195,9 @@ def check(function, values, graphs: int = 6) -> None:
         if n in SMALL and not isinstance(expected, Exception):
             assert not statistics.fallbacks, (n, statistics.fallbacks)
         statistics.fallbacks.pop(BEYOND, None)
+        if isinstance(expected, Exception):  # of a graph for this number alone
+            for why in [why for why in statistics.fallbacks if why.startswith(NO_MEMORY)]:
+                del statistics.fallbacks[why]
     assert not statistics.fallbacks
     if len(statistics.graphs) > graphs:  # where Dynamo does not take the number as a symbol
         made = len(statistics.graphs)
@@ -297,3 +302,36 @@ def test_a_call_in_eager_is_counted_and_shown():
     assert torch.equal(compiled(x, -4), x + 16)
     assert statistics.fallbacks == {BEYOND: 1}
     assert statistics.graphs[0].eager_calls == {BEYOND: 1}
+
+
+HUGE_TENSORS = {
+    "linspace": lambda x, n: torch.linspace(0, 1, n),
+    "arange": lambda x, n: torch.arange(n),
+    "zeros": lambda x, n: torch.zeros(n),
+    "empty": lambda x, n: torch.empty(n, 2),
+    "sum of zeros": lambda x, n: torch.zeros(n).sum() + x,
+    "rand": lambda x, n: torch.rand(n),
+    "eye": lambda x, n: torch.eye(n),
+    "pad": lambda x, n: F.pad(x, (0, n)),
+    "expanded": lambda x, n: x[:1].expand(n) + 1,
+    "repeat": lambda x, n: x.repeat(n),
+    "strided": lambda x, n: torch.empty_strided((2,), (n,)),
+}
+
+
+@pytest.mark.parametrize("dynamic", [False, True])
+@pytest.mark.parametrize("name", HUGE_TENSORS)
+def test_tensors_that_no_memory_holds(name, dynamic):
+    """Eager's error, of its type, reaches the user: no warning, no file that reproduces a bug."""
+    torch._dynamo.reset()
+    statistics.reset()
+    x, function = torch.ones(8), HUGE_TENSORS[name]
+    for n in (2**50, 2**60):
+        expected = attempt(function, x, n)
+        assert isinstance(expected, Exception)
+        with warnings.catch_warnings():
+            warnings.simplefilter("error")
+            found = attempt(torch.compile(function, backend="mlirc", dynamic=dynamic), x, n)
+        judge = attempt(torch.compile(function, backend="aot_eager", dynamic=dynamic), x, n)
+        assert type(found) is type(judge) and isinstance(found, Exception), (found, judge)
+    assert all(why == BEYOND or why.startswith(NO_MEMORY) for why in statistics.fallbacks)
