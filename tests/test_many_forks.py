@@ -1,4 +1,7 @@
-"""Many forks from one thread while another compiles: no child waits for a thread or a lock that only its parent has."""
+"""Many forks from one thread while another compiles: no child waits for a thread or a lock that only its parent has.
+
+The limits are of a wait that never ends: on a machine that computes for others, a child's compilation may take half a minute.
+"""
 
 import os
 import subprocess
@@ -26,7 +29,7 @@ def compiles():
         failed.append(error)
 
 def child(number):
-    faulthandler.dump_traceback_later(20, exit=True)
+    faulthandler.dump_traceback_later(120, exit=True)
     convert_frame.compile_lock = threading.RLock()  # Dynamo's, which the other thread held: PyTorch's own limit
     if not torch.equal(known(x), want):
         return 5
@@ -42,7 +45,7 @@ with torch.no_grad():
     thread = threading.Thread(target=compiles)
     thread.start()
     end, forks, ended = time.monotonic() + 8, 0, []
-    while time.monotonic() < end and not any(ended):
+    while (time.monotonic() < end or forks < 4) and not any(ended):
         time.sleep(0.002 * (forks % 7))
         pid = os.fork()
         if pid == 0:
@@ -63,7 +66,7 @@ print(forks, "forks,", count, "compilations")
 
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="no fork on this platform")
 def test_children_call_and_compile_whenever_they_were_forked():
-    done = subprocess.run([sys.executable, "-c", PROGRAM], capture_output=True, text=True, timeout=120)
+    done = subprocess.run([sys.executable, "-c", PROGRAM], capture_output=True, text=True, timeout=900)
     assert done.returncode == 0, done.stderr[-3000:]
     forks = int(done.stdout.split()[0])
-    assert forks >= 3
+    assert forks >= 4
