@@ -43,7 +43,8 @@ def main() -> int:
     arguments = ["--device", options.device, "--kinds", options.kinds, "--shrink", str(options.shrink)]
     results: Counter = Counter()
     findings: list[workers.Finding] = []
-    for seed, outcome in workers.Pool(seeds, end, arguments).outcomes(options.workers):
+    pool = workers.Pool(seeds, end, arguments)
+    for seed, outcome in pool.outcomes(options.workers):
         if isinstance(outcome, workers.Finding):
             results["bugs"] += 1
             findings.append(outcome)
@@ -55,7 +56,9 @@ def main() -> int:
         if results.total() % 500 == 0:
             print(f"[{time.monotonic() - started:.0f} s, seed {seed}] {workers.counts(results)}", flush=True)
     seconds = time.monotonic() - started
-    print(f"{results.total()} programs in {seconds:.0f} s: {workers.counts(results)}")
+    print(
+        f"{results.total()} programs in {seconds:.0f} s: {workers.counts(results)}; {pool.hits} graphs from the cache"
+    )
     for signature, count in Counter(f.signature for f in findings).most_common(20):
         print(f"{count:5d}  {signature}")
     return 1 if findings else 0

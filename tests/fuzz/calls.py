@@ -2,11 +2,18 @@
 
 import threading
 from collections.abc import Callable
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from torch.utils._python_dispatch import _get_current_dispatch_mode
 from torch.utils._pytree import tree_leaves
+
+
+class Pair(NamedTuple):
+    """A structure that programs return."""
+
+    first: Any
+    second: Any
 
 
 def total(results: Any) -> torch.Tensor:
@@ -24,17 +31,42 @@ def gradients(results: Any, tensors: list[torch.Tensor], create_graph: bool = Fa
     return list(torch.autograd.grad(total(results), tensors, create_graph=create_graph, allow_unused=True))
 
 
-def in_thread(function: Callable, *args: Any) -> Any:
+def attempt(function: Callable, *args: Any, **kwargs: Any) -> Any:
+    """What the call gives, or the type of what it raises; a graph that is not compiled is no answer of the call."""
+    try:
+        return function(*args, **kwargs)
+    except Exception as error:
+        if "UnsupportedGraph" in names_of(error):
+            raise
+        return "raised", type_name(error)
+
+
+def type_name(error: BaseException) -> str:
+    """Of an exception: Dynamo wraps what a backend raises, and raises errors of fake tensors as its own RuntimeError."""
+    name = type(getattr(error, "inner_exception", None) or error).__name__
+    return {"TorchRuntimeError": "RuntimeError", "OutOfMemoryError": "RuntimeError"}.get(name, name)
+
+
+def names_of(error: BaseException | None) -> list[str]:
+    """The types of an exception and of those that it comes from."""
+    names = []
+    while error is not None:
+        names += [type(error).__name__, type(getattr(error, "inner_exception", None)).__name__]
+        error = error.__cause__ or error.__context__
+    return names
+
+
+def in_thread(function: Callable, *args: Any, **kwargs: Any) -> Any:
     """What the call gives, or raises, in a thread of its own; under a mode (noise.py), which is a thread's, in this one."""
     if _get_current_dispatch_mode() is not None:
-        return function(*args)
+        return function(*args, **kwargs)
     outcome: list[Any] = []
     grad = torch.is_grad_enabled()
 
     def run() -> None:
         try:
             with torch.set_grad_enabled(grad):
-                outcome.append((function(*args), None))
+                outcome.append((function(*args, **kwargs), None))
         except Exception as error:
             outcome.append((None, error))
 
@@ -45,3 +77,10 @@ def in_thread(function: Callable, *args: Any) -> Any:
     if error is not None:
         raise error
     return result
+
+
+def tie(module: torch.nn.Module, other: torch.nn.Module) -> None:
+    """Gives a module the parameters of another of the same kind."""
+    for a, b in zip(module.modules(), other.modules(), strict=True):
+        for name, parameter in list(b.named_parameters(recurse=False)):
+            setattr(a, name, parameter)

@@ -4,6 +4,7 @@ from dataclasses import dataclass
 
 import torch
 
+from tests.fuzz.calls import type_name
 from tests.fuzz.observe import Leaf, Trace
 
 RELATIVE = 16  # units in the last place that no further question is asked about
@@ -53,13 +54,8 @@ def describe(error: BaseException | None) -> str:
 
 
 def _error(trace: Trace) -> str:
-    """The type of what ended a run. Dynamo raises errors of fake tensors as its own subclass of RuntimeError."""
-    if trace.error is None:
-        return ""
-    error = getattr(trace.error, "inner_exception", None) or trace.error
-    return {"TorchRuntimeError": "RuntimeError", "OutOfMemoryError": "RuntimeError"}.get(
-        type(error).__name__, type(error).__name__
-    )
+    """The type of what ended a run."""
+    return "" if trace.error is None else type_name(trace.error)
 
 
 def _length(trace: Trace) -> int:

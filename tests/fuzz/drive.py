@@ -1,10 +1,13 @@
 """How a program is called: inputs, their layouts and aliases, several calls, gradients, and what changes in between."""
 
+import copy
 import re
 from dataclasses import dataclass, field
 from random import Random
 from typing import Any
 
+from tests.fuzz.changes import FLIPPED, WAYS, change
+from tests.fuzz.structures import Signature
 from tests.fuzz.writer import GLOBALS
 
 DTYPES = (
@@ -39,10 +42,13 @@ class Calls:
     module: bool
     training: bool
     mode: str
+    kept: bool = False  # a module in evaluation, whose weights change between all calls
+    raises: bool = False
     inputs: list[Input] = field(default_factory=list)
+    signature: Signature = field(default_factory=lambda: Signature("", [], [], ""))
 
     @property
-    def parameters(self) -> list[str]:
+    def names(self) -> list[str]:
         return [x.name for x in self.inputs]
 
     def environments(self) -> list[dict[str, Any]]:
@@ -51,7 +57,7 @@ class Calls:
         for k in range(self.count):
             env: dict[str, Any] = {}
             exec("\n".join(self.arguments(k)), GLOBALS, env)
-            environments.append({**GLOBALS, **{name: env[name] for name in self.parameters}})
+            environments.append({**GLOBALS, **{name: env[name] for name in self.names}})
         return environments
 
     def arguments(self, k: int) -> list[str]:
@@ -68,9 +74,9 @@ class Calls:
     def leaves(self) -> list[str]:
         return [f"{x.name}_leaf" if x.layout else x.name for x in self.inputs if x.leaf]
 
-    def lines(self, attributes: list[str]) -> list[str]:
-        """The body of `drive`."""
-        rng, lines = self.rng, []
+    def lines(self, attributes: list[str], module: Any = None) -> list[str]:
+        """The body of `drive`; `module` is one like the program's."""
+        rng, lines = self.rng, ["m.eval()"] if self.kept else []
         for k in range(self.count):
             lines += self.arguments(k)
             if self.training and self.leaves and rng.random() < 0.1:
@@ -82,22 +88,26 @@ class Calls:
             lines.append(f"see({shown})")
             if self.training:
                 lines += self.backward(attributes)
-            elif rng.random() < 0.25:
+            elif not self.raises and rng.random() < 0.25:
                 lines += self.changed_results(shown)
             if k + 1 < self.count and self.module:
-                lines += self.changed_state(attributes)
+                lines += self.changed_state(module)
             if k + 1 < self.count and rng.random() < 0.15:
                 lines += [*self.call(), f"see({shown})"]
         return lines
 
     def call(self) -> list[str]:
-        arguments = ", ".join(self.parameters)
         way = self.rng.random()
-        text = f"r = f({arguments})"
+        called = [*(["attempt"] if self.raises else []), "f"]
         if way < 0.06:
-            text = f"r = in_thread(f, {arguments})"
-        if self.mode:
-            return [f"with {self.mode}:", f"    {text}"]
+            called.insert(0, "in_thread")
+        arguments = ", ".join([*called[1:], *([self.signature.arguments] if self.signature.arguments else [])])
+        text = f"r = {called[0]}({arguments})"
+        modes = [self.mode] if self.mode else []
+        if 0.06 < way < 0.11:
+            modes.append(f"flipped({self.rng.choice(FLIPPED)!r})")
+        if modes:
+            return [f"with {', '.join(modes)}:", f"    {text}"]
         if way > 0.95:
             return ["with torch.no_grad():", f"    {text}"]
         return [text]
@@ -127,28 +137,14 @@ class Calls:
         tensor = "[x for x in torch.utils._pytree.tree_leaves(r) if isinstance(x, torch.Tensor)]"
         return [f"{tensor}[0].{change}", f"see({shown})"]
 
-    def changed_state(self, attributes: list[str]) -> list[str]:
+    def changed_state(self, module: Any) -> list[str]:
         """What happens to a module between two calls."""
         rng = self.rng
-        tensors = [f"m.{a}" for a in attributes]
-        tensors += (
-            ["next(m.parameters(), torch.ones(1))", "list(m.parameters())[-1]"]
-            if rng.random() < 0.6 or not tensors
-            else []
-        )
-        t = rng.choice(tensors)
+        tensors = [f"m.get_parameter({n!r})" for n, _ in module.named_parameters()]
+        tensors += [f"m.get_buffer({n!r})" for n, _ in module.named_buffers()]
         changes = [
-            f"{t}.data.mul_(2)",
-            f"{t}.data.fill_(0.5)",
-            f"{t}.data.view(-1)[0] = 3",
-            f"{t}.detach().mul_(2)",
-            f"{t}.detach().numpy()[...] *= 2",
-            f"{t}.untyped_storage().copy_(({t}.detach() * 3).untyped_storage())",
-            f"torch.from_dlpack({t}.detach()).mul_(2)",
-            f"{t}.data = {t}.data * 2",
-            f"with torch.no_grad():\n    {t}.mul_(2)",
-            f"with torch.no_grad():\n    {t}.view(-1)[-1:] += 1",
-            f"{t}.requires_grad_(False)",
+            f"{rng.choice(tensors)}.requires_grad_(False)" if tensors else "",
+            f"{rng.choice(tensors)}.data.mul_(2)" if tensors else "",
             "m.eval()",
             "m.train()",
             "m.eval()",
@@ -162,24 +158,43 @@ class Calls:
             "m.to(torch.bfloat16)",
             "m.requires_grad_(False)",
             "m.zero_grad()",
-            "torch.nn.init.ones_(next(m.parameters(), torch.ones(1)))",
             "for p in m.parameters():\n    p.data = p.data.clone()",
         ]
-        chosen = rng.sample(changes, rng.choice((0, 1, 1, 1, 2)))
-        return [line for text in chosen for line in text.split("\n")]
+        chosen = [] if self.kept else rng.sample([c for c in changes if c], rng.choice((0, 0, 1, 1, 2)))
+        if tensors and (self.kept or rng.random() < 0.5):
+            chosen += [self.written_weight(rng.choice(tensors)) for _ in range(rng.choice((1, 1, 2)))]
+        return [line for text in chosen if _possible(text, module) for line in text.split("\n")]
+
+    def written_weight(self, t: str) -> str:
+        at = self.rng.choice(("", "", ", 0", ", -1"))
+        return f"change({t}, {self.rng.choice(list(WAYS))!r}{at})"
+
+
+def _possible(text: str, module: Any) -> bool:
+    """Whether eager can do it."""
+    if "'process'" in text:  # not forked while programs are written
+        return True
+    try:
+        exec(text, {**GLOBALS, "m": copy.deepcopy(module), "change": change})
+    except Exception:
+        return False
+    return True
 
 
 def random_calls(rng: Random) -> Calls:
     way = rng.random()
     training = rng.random() < 0.3
-    count = rng.choice((1, 1, 2, 2, 3, 4))
+    count = rng.choice((1, 1, 1, 2, 2, 2, 3, 4))
     options = {"dynamic": rng.choice((None, None, True, True, False))}
     mode = ""
     if not training and rng.random() < 0.4:
         mode = rng.choice(("torch.no_grad()", "torch.no_grad()", "torch.inference_mode()"))
     elif rng.random() < 0.06:
         mode = "torch.autocast('cpu', torch.bfloat16)"
-    calls = Calls(rng, options, count, way < 0.25, training, mode)
+    calls = Calls(rng, options, count, way < 0.25, training, mode, way < 0.06)
+    if calls.kept:
+        calls.training, calls.count = False, max(count, 3)
+        calls.mode = rng.choice(("torch.no_grad()", "torch.inference_mode()"))
     _add_tensors(calls)
     _add_numbers(calls)
     return calls
@@ -187,7 +202,7 @@ def random_calls(rng: Random) -> Calls:
 
 def _add_tensors(calls: Calls) -> None:
     rng = calls.rng
-    resized = calls.count > 1 and rng.random() < 0.5
+    resized = calls.count > 1 and not calls.kept and rng.random() < 0.5
     sizes = [_sizes(rng)]
     for _ in range(calls.count - 1):
         sizes.append(_sizes(rng) if resized else sizes[0])

@@ -1,7 +1,7 @@
 """One program's verdict: eager is right, and where aot_eager differs in the same way, it is PyTorch's own limit."""
 
+import hashlib
 import importlib.util
-import itertools
 import os
 import tempfile
 import warnings
@@ -14,12 +14,12 @@ from typing import Any
 import torch
 
 from tests.fuzz import promised
+from tests.fuzz.calls import names_of
 from tests.fuzz.compare import Difference, describe, differences
 from tests.fuzz.noise import Noise
 from tests.fuzz.observe import Trace
 
 NOISY_RUNS = 10
-_numbers = itertools.count()
 
 
 @dataclass(frozen=True)
@@ -57,7 +57,7 @@ def _judge(program: ModuleType, backend: str, phase: Callable[[str], None]) -> V
     if not wrong:
         return Verdict("right")
     kind = "right"
-    if "UnsupportedGraph" in _names(found.error):
+    if "UnsupportedGraph" in names_of(found.error):
         kind, first = "unsupported", wrong
         found = run(program, backend)
         wrong = differences(expected, found)
@@ -111,9 +111,9 @@ def run(program: ModuleType, backend: Any, options: dict | None = None, noise: i
 
 def load(text: str) -> ModuleType:
     """The program as a module, in a file of its own: Dynamo and tracebacks show its lines."""
-    folder = Path(tempfile.gettempdir()) / f"mlirc-fuzz-{os.getuid()}-{os.getpid()}"
+    folder = Path(tempfile.gettempdir()) / f"mlirc-fuzz-{os.getuid()}"
     folder.mkdir(exist_ok=True, mode=0o700)
-    path = folder / f"program_{next(_numbers)}.py"
+    path = folder / f"program_{hashlib.sha256(text.encode()).hexdigest()[:16]}.py"
     path.write_text(text)
     spec = importlib.util.spec_from_file_location(path.stem, path)
     assert spec is not None and spec.loader is not None
@@ -124,14 +124,5 @@ def load(text: str) -> ModuleType:
         import linecache
 
         linecache.getlines(str(path))
-        path.unlink()
+        path.unlink(missing_ok=True)
     return module
-
-
-def _names(error: BaseException | None) -> list[str]:
-    names = []
-    while error is not None:
-        names.append(type(error).__name__)
-        names += [type(getattr(error, "inner_exception", None)).__name__]
-        error = error.__cause__ or error.__context__
-    return names

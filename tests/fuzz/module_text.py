@@ -62,8 +62,27 @@ def random_module(rng: Random) -> Module:
         text = rng.choice(LAYERS).format(n=rng.choice((1, 2, 3, 4, 5)), m=rng.choice((1, 2, 3, 4, 8)))
         module.lines.append(f"self.l{k} = {text}")
         module.layers.append(f"self.l{k}")
+    if rng.random() < 0.3:
+        _share(rng, module)
     if rng.random() < 0.2:
         module.lines.append("self.flag = True")
     if rng.random() < 0.2:
         module.lines.append("self.number = 3")
     return module
+
+
+def _share(rng: Random, module: Module) -> None:
+    """Modules that are there twice, parameters of two modules, and modules in modules."""
+    way, layer = rng.randrange(4), rng.choice(module.layers)
+    if way == 0:
+        module.lines.append(f"self.twin = {layer}")
+        module.layers.append("self.twin")
+    elif way == 1:
+        module.lines += [f"self.other = copy.deepcopy({layer})", "tie(self.other, " + layer + ")"]
+        module.layers.append("self.other")
+    elif way == 2:
+        module.lines.append(f"self.inner = nn.ModuleList([nn.Sequential({layer}), {layer}])")
+        module.layers.append("self.inner[0]")
+    else:
+        module.lines.append(f"self.named = nn.ModuleDict({{'a': nn.Sequential({layer}), 'b': {layer}}})")
+        module.layers.append("self.named['a']")

@@ -4,27 +4,43 @@ The text defines `make()`, which gives a function or a module, `drive(f, m, see)
 compiled, m is what was made) and shows what came of it, and OPTIONS, torch.compile's.
 """
 
+import copy
 import re
 import textwrap
 from random import Random
 from typing import Any
 
+import torch
+
 from tests.fuzz import kinds
+from tests.fuzz.calls import tie
 from tests.fuzz.drive import Calls, Input, random_calls
+from tests.fuzz.kinds.python import raising_line
 from tests.fuzz.module_text import random_module
-from tests.fuzz.writer import GLOBALS, KINDS, Kind, Writer, write
+from tests.fuzz.steps import random_step
+from tests.fuzz.structures import signature
+from tests.fuzz.writer import GLOBALS, KINDS, Kind, NoLine, Writer, write
 
 assert kinds
+STEPS = 0.03  # of all programs are whole training steps
+RAISING = 0.05  # raise
 # Kinds that sum nothing up: where a sum of squares overflows on the way is its own formula's choice.
 OF_EXTREMES = ("elementwise", "views", "mutation", "scalars")
 HEADER = """\
+import collections
+import copy
+import dataclasses
+import functools
 import math
+import types
 
+import numpy as np
 import torch
 import torch.nn.functional as F
 from torch import nn
 
-from tests.fuzz.calls import gradients, in_thread, total
+from tests.fuzz.calls import Pair, attempt, gradients, in_thread, tie, total
+from tests.fuzz.changes import change, flipped
 from tests.fuzz.tensors import index, permutation, tensor
 
 OPTIONS = {options}
@@ -37,6 +53,8 @@ def random_program(seed: int, only: str = "") -> str:
     rng = Random(seed)
     words = [word for word in only.split(",") if word]
     chosen = [k for k in KINDS if not words or any(word in k[0] for word in words)]
+    if (not words or "steps" in words) and rng.random() < (1 if words == ["steps"] else STEPS):
+        return HEADER.format(options={"dynamic": rng.choice((None, None, True))}) + random_step(rng)
     chosen = _emphasis(rng, chosen)
     calls = random_calls(rng)
     if any("extreme" in text for x in calls.inputs for text in x.texts):
@@ -45,32 +63,54 @@ def random_program(seed: int, only: str = "") -> str:
         return _module(rng, calls, chosen)
     writer = Writer(rng, calls.environments())
     write(writer, _length(rng), chosen)
-    body = "\n".join([*writer.lines, f"return {results(rng, writer)}"])
+    lines = _finished(rng, calls, writer)
     made = _constants(calls, writer)
-    function = made + f"def program({', '.join(calls.parameters)}):\n{textwrap.indent(body, '    ')}\n\n\n"
+    body = _packed(rng, calls, lines)
+    made += calls.signature.defines
+    function = made + f"def program({', '.join(calls.signature.parameters)}):\n{textwrap.indent(body, '    ')}\n\n\n"
     return _text(calls, function + "def make():\n    return program\n", [])
 
 
 def _module(rng: Random, calls: Calls, chosen: list[tuple[str, float, Kind]]) -> str:
     module = random_module(rng)
     scope: dict[str, Any] = {}
-    exec(module.text("        return None"), {**GLOBALS, "nn": GLOBALS["torch"].nn}, scope)
+    exec(module.text("        return None"), {**GLOBALS, "nn": torch.nn, "copy": copy, "tie": tie}, scope)
     environments = calls.environments()
     for env in environments:
-        GLOBALS["torch"].manual_seed(0)
+        torch.manual_seed(0)
         env["self"] = scope["Program"]()
     writer = Writer(rng, environments)
     writer.names += module.tensors
     writer.attributes = module.layers
     write(writer, _length(rng), [*chosen, *[k for k in KINDS if k[0].startswith("modules.")] * 3])
-    body = "\n".join([*writer.lines, f"return {results(rng, writer)}"])
+    lines = _finished(rng, calls, writer)
     made = _constants(calls, writer)
-    text = made + module.text(textwrap.indent(body, "        "), calls.parameters)
-    return _text(calls, text + "\n\nmake = Program\n", module.tensors)
+    body = _packed(rng, calls, lines)
+    made += calls.signature.defines
+    text = made + module.text(textwrap.indent(body, "        "), calls.signature.parameters)
+    return _text(calls, text + "\n\nmake = Program\n", module.tensors, scope["Program"]())
 
 
-def _text(calls: Calls, function: str, attributes: list[str]) -> str:
-    drive = textwrap.indent("\n".join(calls.lines([a.removeprefix("self.") for a in attributes])), "    ")
+def _finished(rng: Random, calls: Calls, writer: Writer) -> list[str]:
+    """The lines with what is returned; in some programs one of them raises."""
+    returned = results(rng, writer)
+    if calls.training or calls.kept or rng.random() > RAISING:
+        return [*writer.lines, f"return {returned}"]
+    try:
+        line = raising_line(writer)
+    except NoLine:
+        return [*writer.lines, f"return {returned}"]
+    calls.raises = True
+    return [*writer.lines, f"bad = {line}", f"return bad, {returned}"]
+
+
+def _packed(rng: Random, calls: Calls, lines: list[str]) -> str:
+    calls.signature = signature(rng, calls.names)
+    return "\n".join([*calls.signature.unpacks, *lines])
+
+
+def _text(calls: Calls, function: str, attributes: list[str], module: Any = None) -> str:
+    drive = textwrap.indent("\n".join(calls.lines([a.removeprefix("self.") for a in attributes], module)), "    ")
     return HEADER.format(options=calls.options) + function + f"\n\ndef drive(f, m, see):\n{drive}\n"
 
 
@@ -116,6 +156,8 @@ def results(rng: Random, writer: Writer) -> str:
     way = rng.random()
     if way < 0.3 and len(picked) == 1:
         return picked[0]
+    if way < 0.35 and len(picked) == 2:
+        return f"Pair({picked[0]}, {picked[1]})"
     if way < 0.7:
         return f"({', '.join(picked)},)"
     if way < 0.85:

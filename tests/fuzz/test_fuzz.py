@@ -1,6 +1,7 @@
 """The fuzzer itself: what it notices, that it repeats itself, and that programs it found once stay right."""
 
 import ast
+import random
 import subprocess
 import sys
 import time
@@ -9,7 +10,8 @@ from pathlib import Path
 import pytest
 import torch
 
-from tests.fuzz import calls, judge, tensors, workers
+from mlirc.frontend import global_switches
+from tests.fuzz import calls, changes, judge, program, steps, structures, tensors, workers
 from tests.fuzz.program import random_program
 from tests.fuzz.shrink import shrink
 
@@ -110,6 +112,92 @@ def test_programs_of_many_seeds():
     for seed in range(20000, 20008):
         verdict = judge.judge(random_program(seed))
         assert verdict.kind != "bug", (seed, verdict)
+
+
+@pytest.mark.parametrize("way", changes.WAYS)
+@pytest.mark.parametrize("at", [..., 0, -1])
+def test_a_way_to_change_a_weight(way, at):
+    """All that another way changes is changed, and nothing else."""
+    weight = torch.nn.Parameter(torch.arange(12.0).reshape(3, 4))
+    expected = weight.detach().clone()
+    expected[at] = expected[at] * 2 + 1
+    changes.change(weight, way, at)
+    assert torch.equal(weight.detach(), expected)
+
+
+def test_a_weight_that_changes_unseen_is_noticed():
+    """As a backend that keeps its first answer would be."""
+    text = PROGRAM.replace("    r = f(a, -2)", "    change(a, 'numpy')\n    r = f(a, 2)")
+    text = text.replace(
+        "import gradients",
+        "import gradients\nfrom tests.fuzz.changes import change\nfrom tests.fuzz.calls import gradients",
+    )
+    kept = []
+
+    def first_answer(graph, inputs):
+        return lambda *args: kept[0] if kept else kept.append(graph(*args)) or kept[0]
+
+    assert judge.judge(text, "mlirc").kind == "right"
+    assert judge.judge(text, first_answer).kind == "bug"
+
+
+@pytest.mark.parametrize("name", changes.FLIPPED)
+def test_a_flipped_switch_is_put_back(name):
+    before = global_switches.read()
+    with changes.flipped(name):
+        pass
+    assert global_switches.read() == before
+
+
+@pytest.mark.parametrize("seed", range(12))
+@pytest.mark.parametrize("names", [["a"], ["a", "n", "s"]])
+def test_structures_of_arguments_are_unpacked(seed, names):
+    made = structures.signature(random.Random(seed), names, plain=0.0)
+    body = "".join(f"    {line}\n" for line in made.unpacks)
+    text = f"import collections, dataclasses, types\n{made.defines}def f({', '.join(made.parameters)}):\n{body}"
+    scope: dict = {name: k for k, name in enumerate(names)}
+    exec(f"{text}    return [{', '.join(names)}]\nresult = f({made.arguments})", scope)
+    assert scope["result"] == list(range(len(names)))
+
+
+def test_steps_of_all_optimizers_run_in_eager():
+    """And a backend whose first result is a little off is noticed in one."""
+    texts = [program.random_program(seed, "steps") for seed in range(60)]
+    for text in texts:
+        trace = judge.run(judge.load(text), None)
+        assert trace.error is None, (text, trace.error)
+    for optimizer in steps.OPTIMIZERS:
+        assert any(f"optim.{optimizer[:-1]}" in text for text in texts), optimizer
+
+
+def test_errors_are_compared_by_type():
+    text = PROGRAM.replace("r = f(a, -2)", "r = attempt(f, a[:, :2].t(), -2)").replace(
+        "import gradients", "import attempt, gradients"
+    )
+    text = text.replace("c = b * 2 + n", "c = b @ b + n").replace("f(a, 2)", "f(a[:3], 2)")
+    assert judge.judge(text, "mlirc").kind == "right"
+    assert judge.judge(text.replace("b @ b", "b"), wrong_backend(lambda x: {}["no"])).kind == "bug"
+
+
+def test_a_program_runs_again_in_another_process(monkeypatch, tmp_path):
+    """Which finds a warm cache; with one worker at a time, after its end."""
+    script = tmp_path / "fake.py"
+    script.write_text(
+        "import json, os, sys\n"
+        "for line in sys.stdin:\n"
+        f"    open({str(tmp_path / 'log')!r}, 'a').write(f'{{os.getpid()}} {{line}}')\n"
+        "    print(json.dumps({'kind': 'right', 'hits': int('again' in line)}), flush=True)\n"
+    )
+    popen = subprocess.Popen
+    monkeypatch.setattr(
+        workers.subprocess, "Popen", lambda command, **options: popen([sys.executable, str(script)], **options)
+    )
+    pool = workers.Pool(iter(range(13)), time.monotonic() + 60, [])
+    seeds = [seed for seed, _ in pool.outcomes(1)]
+    assert seeds == [*range(13), 0, 6, 12] and pool.hits == 3
+    lines = [line.split() for line in (tmp_path / "log").read_text().splitlines()]
+    assert {pid for pid, *_ in lines[:13]}.isdisjoint({pid for pid, *_ in lines[13:]})
+    assert not pool.cache.exists()
 
 
 def test_a_call_in_a_thread_raises_what_the_call_raises():

@@ -2,6 +2,7 @@
 
 import argparse
 import contextlib
+import gc
 import json
 import logging
 import os
@@ -20,20 +21,25 @@ def main() -> None:
     parser.add_argument("--kinds", default="")
     parser.add_argument("--threads", type=int, default=1)
     parser.add_argument("--shrink", type=float, default=60.0)
+    parser.add_argument("--cache", default="off", help="a folder for compiled graphs")
     options = parser.parse_args()
     answers = os.fdopen(os.dup(1), "w")
     os.dup2(2, 1)  # what programs print is not an answer
-    os.environ.setdefault("MLIRC_CACHE_DIR", "off")
+    os.environ["MLIRC_CACHE_DIR"] = "off"
+
+    os.environ["TORCH_FAKE_TENSOR_DISPATCH_CACHE"] = "0"  # filling it takes longer than it saves
 
     import torch
 
+    from mlirc.frontend import statistics
     from tests.fuzz import tensors
     from tests.fuzz.judge import judge
     from tests.fuzz.program import random_program
     from tests.fuzz.shrink import shrink
-    from tests.fuzz.workers import Finding, limit_memory
+    from tests.fuzz.workers import CACHED, Finding, limit_memory
 
     torch.set_num_threads(options.threads)
+    spare_time()
     tensors.use_device(options.device)
     if options.device == "cpu":
         limit_memory()
@@ -46,7 +52,8 @@ def main() -> None:
 
     seen: Counter = Counter()
     for line in sys.stdin:
-        seed = int(line)
+        number, again = line.split()[0], line.split()[1:]
+        seed, hits = int(number), 0
         with contextlib.redirect_stdout(sys.stderr):
             say({"phase": "written"})
             try:
@@ -56,19 +63,36 @@ def main() -> None:
                 say({"kind": "invalid"})
                 continue
             say({"phase": "judged", "program": text})
+            cached = seed % CACHED == 0
+            os.environ["MLIRC_CACHE_DIR"] = options.cache if cached else "off"
+            statistics.reset()
             verdict = judge(text, phase=lambda name: say({"phase": name}))
+            hits = sum(graph.cache == "hit" for graph in statistics.graphs)
+            os.environ["MLIRC_CACHE_DIR"] = "off"
             if verdict.kind == "bug":
                 seen[verdict.signature] += 1
-                small = text
                 say({"phase": "shrunk"})
-                if options.shrink and seen[verdict.signature] <= SHRUNK:
+                last, small, signature = verdict, text, verdict.signature
+                if cached and judge(text).kind != "bug":
+                    signature = f"{'warm' if again else 'cold'} cache: {signature}"
+                elif options.shrink and seen[signature] <= SHRUNK:
                     small = shrink(text, partial(_same, judge, verdict), options.shrink)
-                last = verdict if small == text else judge(small)
+                    last = judge(small)
                 differences = [f"{d.observation}{d.path}: {d.text}" for d in (last.differences or verdict.differences)]
-                answer = Finding(seed, verdict.kind, verdict.signature, small, differences[:6], text).__dict__
+                answer = Finding(seed, verdict.kind, signature, small, differences[:6], text).__dict__
             else:
                 answer = {"kind": verdict.kind}
-        say(answer)
+        say({**answer, "hits": hits})
+
+
+def spare_time() -> None:
+    """A tenth of a program's time: Dynamo measures guards by emptying caches, the collector walks all of PyTorch's objects."""
+    import torch._dynamo.guards
+
+    torch._dynamo.guards.profile_guard_manager = lambda *args: 0.0
+    gc.collect()
+    gc.freeze()
+    gc.set_threshold(50_000, 20, 50)
 
 
 def _same(judge, verdict, text: str) -> bool:

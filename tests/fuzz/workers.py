@@ -5,17 +5,20 @@ import json
 import os
 import resource
 import selectors
+import shutil
 import signal
 import subprocess
 import sys
+import tempfile
 import time
-from collections import Counter
+from collections import Counter, deque
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 
 LIMIT = 180.0  # seconds for one program and its shrinking
 RECYCLED = 400  # programs, after which a worker makes room for a new process
+CACHED = 6  # each so many-th program uses the disk cache, and once more in another process, which finds it warm
 START = 0.2  # seconds between the starts of two workers
 MEMORY = 12 << 30  # bytes of address space
 
@@ -38,6 +41,7 @@ class Worker:
 
     process: subprocess.Popen
     seed: int | None = None
+    again: bool = False
     since: float = field(default_factory=time.monotonic)
     done: int = 0
     phase: str = ""
@@ -54,9 +58,20 @@ class Pool:
     arguments: list[str]
     alive: list[Worker] = field(default_factory=list)
     selector: selectors.BaseSelector = field(default_factory=selectors.DefaultSelector)
+    cache: Path = field(default_factory=lambda: Path(tempfile.mkdtemp(prefix="mlirc-fuzz-cache-")))
+    warm: deque[tuple[int, int]] = field(
+        default_factory=deque
+    )  # seeds, and the processes that filled the cache with them
+    hits: int = 0  # graphs that were found in the cache
 
     def outcomes(self, workers: int) -> Iterator[tuple[int, Finding | str]]:
-        """(seed, its verdict's kind or a finding) for each seed."""
+        """(seed, its verdict's kind or a finding) for each seed, and once more for those that another process ran again."""
+        try:
+            yield from self._outcomes(workers)
+        finally:
+            shutil.rmtree(self.cache, ignore_errors=True)
+
+    def _outcomes(self, workers: int) -> Iterator[tuple[int, Finding | str]]:
         while workers or self.alive:
             if workers:  # one after another: all at once would read the same files at the same time
                 workers -= 1
@@ -86,7 +101,10 @@ class Pool:
         seed, worker.seed = worker.seed, None
         worker.done += 1
         assert seed is not None
+        self.hits += answer.pop("hits", 0)
         yield seed, Finding(**answer) if "text" in answer else answer["kind"]
+        if seed % CACHED == 0 and not worker.again:
+            self.warm.append((seed, worker.process.pid))
         if worker.done >= RECYCLED:
             self.stop(worker)
             self.start()
@@ -111,7 +129,8 @@ class Pool:
     def start(self) -> None:
         if time.monotonic() > self.end:
             return
-        command = [sys.executable, "-X", "faulthandler", "-m", "tests.fuzz.worker", *self.arguments]
+        command = [sys.executable, "-X", "faulthandler", "-m", "tests.fuzz.worker", "--cache", str(self.cache)]
+        command += self.arguments
         root = Path(__file__).parents[2]
         process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, cwd=root)
         worker = Worker(process)
@@ -121,14 +140,26 @@ class Pool:
 
     def give(self, worker: Worker) -> None:
         """The next seed; a worker that gets none ends."""
-        worker.seed = None if time.monotonic() > self.end else next(self.seeds, None)
+        worker.seed = None if time.monotonic() > self.end else self.next(worker)
         worker.since, worker.phase, worker.text = time.monotonic(), "written", ""
         if worker.seed is None:
             self.stop(worker)
+            if self.warm:  # in a process of its own
+                self.start()
             return
         with contextlib.suppress(BrokenPipeError):  # it has ended: its output says so
-            worker.process.stdin.write(b"%d\n" % worker.seed)  # type: ignore[union-attr]
+            worker.process.stdin.write(b"%d%s\n" % (worker.seed, b" again" * worker.again))  # type: ignore[union-attr]
             worker.process.stdin.flush()  # type: ignore[union-attr]
+
+    def next(self, worker: Worker) -> int | None:
+        """A seed that another process filled the cache with, or a new one."""
+        for place, (seed, pid) in enumerate(self.warm):
+            if pid != worker.process.pid:
+                del self.warm[place]
+                worker.again = True
+                return seed
+        worker.again = False
+        return next(self.seeds, None)
 
     def stop(self, worker: Worker) -> None:
         self.selector.unregister(worker.process.stdout)  # type: ignore[arg-type]

@@ -1,15 +1,18 @@
 """Writes the body of a random function line by line: a line stays if it runs in eager, for all calls."""
 
+import functools
 import math
 import re
 from collections.abc import Callable, Iterable
 from random import Random
 from typing import Any
 
+import numpy as np
 import torch
 import torch.nn.functional as F
 
 from tests.fuzz import tensors
+from tests.fuzz.calls import Pair
 
 LARGEST = 4000  # elements of a value
 FLOATS = (torch.float32, torch.float64, torch.float16, torch.bfloat16)
@@ -17,7 +20,7 @@ INTEGERS = (torch.int64, torch.int32, torch.int16, torch.int8, torch.uint8)
 COMPLEX = (torch.complex64, torch.complex128)
 DTYPES = (*FLOATS, *INTEGERS, torch.bool, *COMPLEX)
 GLOBALS = {"torch": torch, "F": F, "math": math, "tensor": tensors.tensor, "index": tensors.index}
-GLOBALS |= {"permutation": tensors.permutation}
+GLOBALS |= {"permutation": tensors.permutation, "np": np, "functools": functools, "Pair": Pair}
 
 # A tensor made in a line, which becomes an argument or a global: Dynamo does not trace how it is made.
 MADE = re.compile(r"(?<![.\w])(?:tensor|index|permutation)\((?:[^()]|\([^()]*\))*\)")

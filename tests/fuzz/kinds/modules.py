@@ -7,7 +7,7 @@ from tests.fuzz.writer import NoLine, Writer, is_real, kind
 def layers(w: Writer) -> None:
     layer = w.choice(*w.attributes)
     x = w.tensor()
-    module = w.envs[0]["self"].get_submodule(layer.removeprefix("self."))
+    module = eval(layer, w.envs[0])
     name = type(module).__name__
     if name == "MultiheadAttention":
         w.emit(f"{layer}({x}, {x}, {x})")
@@ -27,7 +27,7 @@ def layers(w: Writer) -> None:
 def layers_that_fit(w: Writer) -> None:
     """A layer of an input that is made to fit: by a new tensor, or by slices of one."""
     layer = w.choice(*w.attributes)
-    module = w.envs[0]["self"].get_submodule(layer.removeprefix("self."))
+    module = eval(layer, w.envs[0])
     first = next(m for m in module.modules() if not list(m.children())) if name_of(module) == "Sequential" else module
     size = next(
         (
