@@ -36,7 +36,7 @@ def attempt(function: Callable, *args: Any, **kwargs: Any) -> Any:
     try:
         return function(*args, **kwargs)
     except Exception as error:
-        if "UnsupportedGraph" in names_of(error):
+        if not_compiled(error):
             raise
         return "raised", type_name(error)
 
@@ -54,6 +54,11 @@ def names_of(error: BaseException | None) -> list[str]:
         names += [type(error).__name__, type(getattr(error, "inner_exception", None)).__name__]
         error = error.__cause__ or error.__context__
     return names
+
+
+def not_compiled(error: BaseException | None) -> bool:
+    """Whether it says, under the option `fallback="error"`, that a graph would run in eager."""
+    return "UnsupportedGraph" in names_of(error) or "than its meta function promised" in str(error)
 
 
 def in_thread(function: Callable, *args: Any, **kwargs: Any) -> Any:

@@ -42,7 +42,7 @@ def _leaves(values: tuple) -> Iterator[Leaf]:
         if value.layout == torch.strided:
             storage = storages.setdefault(plain.untyped_storage()._cdata, len(storages))
             facts |= {"stride": _significant_strides(plain), "storage": storage}
-            if storage != len(storages) - 1:
+            if storage != len(storages) - 1 and plain.numel():
                 facts["offset"] = plain.storage_offset()
         yield Leaf(path, facts, plain.resolve_conj().resolve_neg().to("cpu", copy=True).contiguous())
 

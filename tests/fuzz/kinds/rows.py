@@ -1,5 +1,6 @@
 """Reductions, norms, softmax, scans, sorting."""
 
+from tests.fuzz.kinds.mutation import overlaps
 from tests.fuzz.writer import Writer, is_float, is_real, kind, rank, words
 
 REDUCTIONS = words(
@@ -75,7 +76,7 @@ def positions(w: Writer) -> None:
 @kind(0.7)
 def largest(w: Writer) -> None:
     """Of topk and its like only values: which of equal elements' positions is given is not defined."""
-    x = w.tensor(rank(1), is_real)
+    x = w.tensor(rank(1), is_real, lambda x: not overlaps(x))
     d = w.dim(x)
     w.emit(
         w.choice(
