@@ -8,6 +8,7 @@ masks it is not attention any more but matrix products and a softmax. So what ca
 (mask_meaning.py), and kept in the disk cache.
 """
 
+import math
 import operator
 from typing import Any
 
@@ -32,7 +33,8 @@ def drop_known_masks(gm: GraphModule, cache: bool = False) -> int:
 
     cache   whether the disk cache may be asked, and told
 
-    A key that is hidden no longer reaches a row at all, where adding -inf to NaN would.
+    A key that is hidden no longer reaches a row at all, where adding -inf to NaN would. Under a scale of 0 or less, infinite
+    or not known a causal mask stays.
     """
     dropped = 0
     known: dict[tuple, bool | None] = {}  # layers share masks
@@ -49,7 +51,7 @@ def drop_known_masks(gm: GraphModule, cache: bool = False) -> int:
         if (mask, q, k) not in known:
             known[mask, q, k] = what_is_seen(gm, mask, q, k, cache)
         causal = known[mask, q, k]
-        if causal is None:
+        if causal is None or (causal and not hides_by_scaling(given.get("scale"))):
             continue
         node.args, node.kwargs = (), given | {"attn_mask": None, "is_causal": causal}
         erase_unused(gm.graph, mask)
@@ -57,6 +59,11 @@ def drop_known_masks(gm: GraphModule, cache: bool = False) -> int:
     if dropped:
         gm.recompile()
     return dropped
+
+
+def hides_by_scaling(scale: Any) -> bool:
+    """Whether -inf stays -inf: with `is_causal` ATen's kernels multiply it by the scale, which they do to no mask."""
+    return scale is None or (isinstance(scale, int | float) and 0 < scale < math.inf)
 
 
 def shape_of(node: Any) -> Shape | None:

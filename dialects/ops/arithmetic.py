@@ -2,10 +2,12 @@
 
 import torch
 
+from mlirc.dialects.bindings import ir
 from mlirc.dialects.dialect import Binary, Ternary, Unary, imports
 from mlirc.dialects.graph_builder import NotOurs
 from mlirc.dialects.import_arguments import need_kernel_dtypes
 from mlirc.dialects.scalar_builder import is_float
+from mlirc.dialects.tensor_types import opmath
 
 aten = torch.ops.aten
 
@@ -18,6 +20,15 @@ class Add(Binary, name="add"):
 
 class Sub(Binary, name="sub"):
     rounds_numbers = True
+    reference = staticmethod(torch.sub)
+    scalar = staticmethod(lambda b, x, y: b.sub(x, y))
+
+
+class Cancel(Binary, name="cancel"):
+    """x - f(x) of a half type. It is 0 where f(x), rounded, is x: of what is left behind that rounding the sign would show."""
+
+    rounds_numbers = True
+    jumps = True
     reference = staticmethod(torch.sub)
     scalar = staticmethod(lambda b, x, y: b.sub(x, y))
 
@@ -53,7 +64,15 @@ def add(g, x, y, alpha=1):
 def sub(g, x, y, alpha=1):
     if not is_number(alpha, 1):
         return scaled(g, y, g.neg(alpha), x)
-    return g.elementwise(Sub, x, y)
+    return g.elementwise(Cancel if is_function_of(g, y, x) else Sub, x, y)
+
+
+def is_function_of(g, y, x):
+    """Whether `y` is a function of `x`, both of a half type."""
+    if not isinstance(x, ir.Value) or not isinstance(y, ir.Value) or opmath(g.info(y).dtype) == g.info(y).dtype:
+        return False
+    made = None if isinstance(y.owner, ir.Block) else y.owner
+    return isinstance(made, Unary) and made.operands[0] == x
 
 
 @imports(aten.rsub.Tensor, aten.rsub.Scalar)

@@ -104,5 +104,6 @@ class Xlog1py(
 ):
     """x * log1p(y), and 0 where x is 0."""
 
+    jumps = True
     reference = staticmethod(torch.special.xlog1py)
     scalar = staticmethod(lambda b, x, y: times_log(b, x, y, b.log1p(y)))

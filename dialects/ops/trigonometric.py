@@ -13,16 +13,19 @@ aten = torch.ops.aten
 
 
 class Sin(FloatUnary, name="sin", aten=(aten.sin.default,)):
+    jumps = True
     reference = staticmethod(torch.sin)
     scalar = staticmethod(lambda b, x: b.sin(x))
 
 
 class Cos(FloatUnary, name="cos", aten=(aten.cos.default,)):
+    jumps = True
     reference = staticmethod(torch.cos)
     scalar = staticmethod(lambda b, x: b.cos(x))
 
 
 class Tan(FloatUnary, name="tan", aten=(aten.tan.default,)):
+    jumps = True
     reference = staticmethod(torch.tan)
     scalar = staticmethod(lambda b, x: b.tan(x))
 

@@ -1,5 +1,6 @@
 """simplify-attention: masks that hide nothing, or what comes later, and keys that are repeated for each head."""
 
+import math
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -28,7 +29,7 @@ class SimplifyAttention:
     CAUSAL            key <= query: causal = "upper_left"; key <= query + S - L: "lower_right"
     REPEATED          keys and values repeated along the heads are read where they were before: [B, G, S, D]
     A mask by the lowest finite number averages a row that it hides whole, where one by -inf gives 0: it stays unless each
-    row sees some key.
+    row sees some key. So does a causal one where the scale is 0 or less: ATen's causal kernel multiplies its -inf by that.
     """
 
     name = "simplify-attention"
@@ -77,6 +78,8 @@ def without_mask(op: Any) -> tuple[str | None, str]:
     forms = {index[2] - index[3] + (keys - rows): "lower_right", index[2] - index[3]: "upper_left"}
     causal = forms.get(next(iter(condition))) if len(condition) == 1 else None
     if causal is None or call.causal not in ("none", causal):
+        return None, ""
+    if not 0 < call.scale < math.inf:
         return None, ""
     if causal == "lower_right" and is_finite and not symbols.known_nonnegative(keys - rows):
         return None, ""
