@@ -7,6 +7,7 @@ import torch
 from mlirc.dialects.dialect import Unary, imports
 from mlirc.dialects.graph_builder import NotOurs
 from mlirc.dialects.import_arguments import need_fits
+from mlirc.dialects.symbols import Expr
 from mlirc.dialects.tensor_types import KERNEL_DTYPES
 
 aten = torch.ops.aten
@@ -54,7 +55,7 @@ def copy(g, into, x, non_blocking=False):
     have, want = g.info(x), g.info(into)
     if want.dtype not in KERNEL_DTYPES:
         raise NotOurs(f"a copy of {want.dtype}: kernels compute with neither complex nor unusual dtypes")
-    if isinstance(x, Number):
+    if isinstance(x, Number | Expr):
         need_fits(x, want.dtype)
         return g.fill(x, want.shape, want.dtype)
     if have.dtype != want.dtype:
