@@ -24,6 +24,7 @@ from mlirc.frontend.errors import UnsupportedGraph
 from mlirc.frontend.number_limits import INDEX, INT64, ROOM, Limit, limit_of_uses, needs_check
 from mlirc.frontend.sizes import COMPUTED, scalars, size
 from mlirc.frontend.torch_compat.symbolic_shapes import SYMPY_INTERP, PythonPrinter
+from mlirc.frontend.torch_compat.trees import tree_leaves
 
 log = logging.getLogger("mlirc")
 aten = torch.ops.aten
@@ -182,6 +183,7 @@ class _Plan:
                     elif not str(n).isidentifier():
                         expressions[n] = None
                         self.room = dict.fromkeys(names, ROOM) | self.room
+            symbols_used |= dict.fromkeys(_of_offsets(node))
             if node in self.known and node.op != "placeholder" and isinstance(value, (torch.SymFloat, torch.SymBool)):
                 numbers[node] = type(value)
         bare = {str(size(n.meta["val"])): n for n in reversed(self.known) if isinstance(n.meta["val"], torch.SymInt)}
@@ -311,6 +313,14 @@ class _Plan:
         made = GraphModule(self.gm, graph)
         made.meta = dict(self.gm.meta)
         return made
+
+
+def _of_offsets(node: Node) -> list[str]:
+    """The symbols that say where a view begins."""
+    offsets = [x.storage_offset() for x in tree_leaves(node.meta.get("val")) if isinstance(x, torch.Tensor)]
+    if node.op != "call_function" or not any(isinstance(n, torch.SymInt) for n in offsets):
+        return []
+    return sorted(name for n in offsets for name in symbols.free_symbols(size(n)))
 
 
 def _can_overflow(e: Int) -> bool:

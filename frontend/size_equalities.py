@@ -3,6 +3,7 @@
 A graph runs only for sizes that pass the guards. PyTorch itself replaces symbols that are equal to something simple, and leaves
 a quotient, a remainder, a maximum as it is, even where it has noted what that equals: [s65, s39//s65] is then promised as [s65, 1].
 What no single size follows from, `16*(s0//2)*(s1//2) == 1024`, is a relation: sizes are its remainders, as in a division of polynomials.
+A guard that is no equation may leave one value all the same: `s97//2 < 2` says that s97 is 2 or 3, so that s97//2 is 1.
 """
 
 from typing import Any
@@ -13,13 +14,26 @@ from sympy.core.function import Application
 
 from mlirc.frontend.torch_compat.symbolic_shapes import ShapeEnv
 
-_known: WeakKeyDictionary[ShapeEnv, tuple[int, dict[Any, Any], list[Any]]] = WeakKeyDictionary()
+_known: WeakKeyDictionary[ShapeEnv, tuple[int, dict[Any, Any], list[Any], dict[Any, Any]]] = WeakKeyDictionary()
 
 
 def simplest(expr: sympy.Expr, environment: ShapeEnv) -> Any:
     """`expr` with what the guards say: sizes that are equal by one of them become equal expressions."""
-    equal, relations = _equalities(environment)
-    return _remainder(_rewritten(expr, equal), relations)
+    equal, relations, done = _equalities(environment)
+    if expr not in done:
+        done[expr] = _remainder(_bounded(_rewritten(expr, equal), environment), relations)
+    return done[expr]
+
+
+def _bounded(expr: Any, environment: ShapeEnv) -> Any:
+    """`expr` with numbers for functions that have one value at all sizes that pass the guards; what data says is still to be checked."""
+    found = {}
+    for atom in expr.atoms(Application):
+        if not any(s.name.startswith(("u", "zu")) for s in atom.free_symbols):
+            bounds = environment.bound_sympy(atom)
+            if bounds.is_int and bounds.is_singleton():
+                found[atom] = bounds.lower
+    return expr.xreplace(found)
 
 
 def _rewritten(expr: Any, equal: dict[Any, Any]) -> Any:
@@ -59,12 +73,13 @@ def _is_product(term: Any) -> bool:
     return term == 1 or all((b.is_Symbol or isinstance(b, Application)) and e.is_Integer and e > 0 for b, e in atoms)
 
 
-def _equalities(environment: ShapeEnv) -> tuple[dict[Any, Any], list[Any]]:
-    """Symbols and functions of symbols, and what to write instead, in which none of them occurs; and sums that are 0."""
+def _equalities(environment: ShapeEnv) -> tuple[dict[Any, Any], list[Any], dict[Any, Any]]:
+    """Symbols and functions of symbols, and what to write instead, in which none of them occurs; sums that are 0; what is known to
+    be simplest by them."""
     count = len(environment.guards)
     found = _known.get(environment)
     if found is None or found[0] != count:
-        found = _known[environment] = (count, *_solve(environment))
+        found = _known[environment] = (count, *_solve(environment), {})
     return found[1:]
 
 

@@ -26,6 +26,9 @@ LARGEST = 2**47
 NO_MEMORY = "a tensor is larger than any memory"
 """Why a graph runs in eager that raises there."""
 
+WHOLE = ("LShift", "RShift")
+"""Functions that sympy does not know to be integers, beside those of bits."""
+
 ROUNDINGS = ("CeilToInt", "FloorToInt", "TruncToInt")
 QUOTIENTS = ("FloorDiv", "CleanDiv", "Mod", "PythonMod", "ModularIndexing", "CeilDiv")
 COMPUTED: dict[str, Any] = {}
@@ -86,10 +89,15 @@ def _written(expr: Any, environment: ShapeEnv, names: dict[Any, Any]) -> Any:
     parts = []
     for part in expr.args:
         written = _written(part, environment, names)
-        if written is None and not part.is_integer:
+        if written is None and not _is_integer(part):
             return None
         parts.append(computed(part, environment) if written is None else written)
     return expr if parts == list(expr.args) else expr.func(*parts)
+
+
+def _is_integer(expr: Any) -> bool:
+    name = type(expr).__name__
+    return bool(expr.is_integer) or name in WHOLE or name.startswith("BitwiseFn")
 
 
 def _has_words(expr: Any, environment: ShapeEnv) -> bool:

@@ -237,6 +237,34 @@ def test_functions_in_positions(name, what):
     check(lambda x, n: use(x, number(n)), [*SMALL, 2**62, -(2**62)] if name in SIZED else [*SMALL, *HUGE], graphs=9)
 
 
+BITS = {
+    "n & 5": lambda n: n & 5,
+    "n | 1": lambda n: n | 1,
+    "n ^ 5": lambda n: n ^ 5,
+    "~n": lambda n: ~n,
+    "n << 1": lambda n: n << 1,
+    "n >> 1": lambda n: n >> 1,
+    "1 | n + 2": lambda n: 1 | n + 2,
+}
+BOUNDS = {
+    "start": lambda x, n: x[n:] * 2,
+    "end": lambda x, n: x[:n] * 2,
+    "both": lambda x, n: x[:, None].expand(8, 3)[n : n + 2].t() + 1,
+    "pad": lambda x, n: F.pad(x, (n, n)),
+    "size": lambda x, n: torch.zeros(n, 2) + x[0],
+    "narrow": lambda x, n: x.narrow(0, n, 1) + 1,
+}
+
+
+@pytest.mark.parametrize("what", BITS)
+@pytest.mark.parametrize("name", BOUNDS)
+def test_bits_as_bounds(name, what):
+    """Where a view begins is said by nothing but its offset: a sum of a size and bits of a number."""
+    if name not in ("start", "pad") and what not in ("n ^ 5", "n | 1"):
+        pytest.skip("the functions differ in what Python computes, not in where it is used")
+    check(lambda x, n: BOUNDS[name](x, BITS[what](n)), [3, -3, 0, 1])
+
+
 TRAINED = {
     "abs": lambda x, n: (x * abs(n)).sin(),
     "quotient": lambda x, n: (x * (n / 3)).sin(),

@@ -3,6 +3,7 @@
 import pytest
 import sympy
 import torch
+import torch.nn.functional as F
 from torch import nn
 from torch.utils._sympy.functions import CeilToInt, FloorDiv, FloorToInt, ToFloat, TruncToInt
 
@@ -151,3 +152,38 @@ def test_a_size_times_a_float(rounding, scale, expected):
             expression(size)
     else:
         assert expression(size) == parse(expected)
+
+
+LEFT_ONE = {  # sizes of which one element is left, so that what follows broadcasts it
+    "avg_pool1d": lambda x: F.avg_pool1d(x, 2),
+    "lp_pool1d": lambda x: F.lp_pool1d(x, 1, 2),
+    "max_pool1d": lambda x: F.max_pool1d(x, 2),
+    "every second": lambda x: x[:, ::2],
+    "half": lambda x: x[:, : x.shape[1] // 2],
+    "chunk": lambda x: x.chunk(2, 1)[0],
+    "unfold": lambda x: x.unfold(1, 2, 2)[..., 0],
+    "remainder": lambda x: x[:, x.shape[1] % 2 :],
+    "least": lambda x: x[:, : min(x.shape[1], 2) - 1],
+}
+
+
+@pytest.mark.parametrize("name", LEFT_ONE)
+@pytest.mark.parametrize("size", [1, 2, 3, 4])
+def test_one_element_left_by_a_bound(name, size):
+    """`s0//2 < 2` says that s0//2 is 1: PyTorch promises the number, as no other size passes the guard."""
+
+    def program(x, y):
+        made = LEFT_ONE[name](x)
+        return made * 2 + y, made.sign() * made.abs().relu() - 1
+
+    for columns in (1, 3):
+        torch._dynamo.reset()
+        compiled = torch.compile(program, backend="mlirc", dynamic=True, options={"fallback": "error"})
+        x, y = torch.randn(2, size), torch.randn(2, columns)
+        try:
+            expected = program(x, y)
+        except RuntimeError:  # sizes that do not broadcast, or none left
+            continue
+        torch.testing.assert_close(compiled(x, y), expected)
+        x, y = torch.randn(4, size), torch.randn(4, columns)
+        torch.testing.assert_close(compiled(x, y), program(x, y))
