@@ -6,11 +6,8 @@ algorithm. All of it depends on sizes, strides and alignment alone; a plan holds
 and ATen/cuda/CUDABlas.cpp for what PyTorch asks of it.
 """
 
-import contextlib
 import ctypes
 import logging
-import threading
-from collections.abc import Sequence
 from functools import cache
 from typing import Any
 
@@ -18,9 +15,8 @@ import torch
 
 from mlirc.codegen import shim
 from mlirc.codegen.abi.tf32 import allows_tf32
-from mlirc.codegen.cublas_problem import Matrix, Problem, Product, problem_of
+from mlirc.codegen.cublas_problem import Matrix
 from mlirc.codegen.gpu_library import Handles, NoPlan, loaded
-from mlirc.dialects.tensor_info import TensorInfo
 
 log = logging.getLogger("mlirc")
 
@@ -54,77 +50,6 @@ class Plan(ctypes.Structure):
 KEY = ctypes.sizeof(Plan) // 8  # the word at which the key begins
 
 
-class Plans:
-    """Makes the plans of a program's products when native code meets a size or alignment for the first time.
-
-    words     one for each product, 0 at first: the address of its newest plan, which has that of the next
-    refused   reasons why products were left to ATen
-    """
-
-    def __init__(self, products: Sequence[Product], refused: list[str] | None = None):
-        self.products = list(products)
-        self.words = (ctypes.c_int64 * max(len(self.products), 1))()
-        self.refused = [] if refused is None else refused
-        self._memory: list[Any] = []  # of plans; a call in another thread may be reading them
-        self._lock = threading.Lock()
-
-    @property
-    def address(self) -> int:
-        return ctypes.addressof(self.words)
-
-    def forget(self) -> None:
-        """PyTorch's settings are others: plans are made anew. Their memory stays, as other threads may be reading it."""
-        with self._lock:
-            self.words[:] = [0] * len(self.words)
-
-    def __call__(self, number: int, alignment: int, *values: int) -> tuple[()]:
-        """Makes the plan of product `number` for operands at multiples of `alignment` bytes. Never raises NoPlan."""
-        words = (ctypes.c_int64 * (KEY + 1 + len(values)))()
-        words[KEY:] = [alignment, *values]
-        plan = Plan.from_buffer(words)
-        try:
-            fill(plan, self.products[number], alignment, values)
-        except NoPlan as reason:
-            plan.multiply = 0
-            self.refused.append(str(reason))
-            log.info("mlirc: a product is left to ATen: %s", reason)
-        with self._lock:
-            self._memory.append(words)
-            plan.next = self.words[number]
-            self.words[number] = ctypes.addressof(words)
-        return ()
-
-
-def fill(plan: Plan, product: Product, alignment: int, values: Sequence[int]) -> None:
-    """Makes descriptors and chooses an algorithm. Raises NoPlan."""
-    lt, problem, dtype = library(), problem_of(product, values), product.operands[-1].dtype
-    kind = CUDA_TYPES[dtype]
-    plan.compute = compute_type(dtype)
-    for name, address in (
-        ("multiply", lt.cublasLtMatmul),
-        ("create", lt.cublasLtMatmulDescCreate),
-        ("set", lt.cublasLtMatmulDescSetAttribute),
-        ("destroy", lt.cublasLtMatmulDescDestroy),
-    ):
-        setattr(plan, name, ctypes.cast(address, ctypes.c_void_p).value)
-    plan.handle = handle(product.device)
-    plan.desc = _made("MatmulDescCreate", plan.compute, CUDA_TYPES[torch.float32])
-    plan.transpose_a, plan.transpose_b = problem.transpose_a, problem.transpose_b
-    plan.bias, plan.swapped = problem.bias, problem.swapped
-    plan.beta = _float_bits(1.0 if len(product.operands) == 4 and not problem.bias else 0.0)
-    _set("MatmulDesc", plan.desc, DESC_TRANSA, ctypes.c_int32(problem.transpose_a))
-    _set("MatmulDesc", plan.desc, DESC_TRANSB, ctypes.c_int32(problem.transpose_b))
-    if problem.bias:  # an address of that alignment: nothing is read there
-        plan.epilogue = EPILOGUE_GELU_BIAS if product.gelu else EPILOGUE_BIAS
-        _set("MatmulDesc", plan.desc, DESC_EPILOGUE, ctypes.c_int32(plan.epilogue))
-        _set("MatmulDesc", plan.desc, DESC_BIAS_POINTER, ctypes.c_int64(alignment))
-    layouts = [_layout(kind, matrix, problem.batch) for matrix in (problem.a, problem.b, problem.c, problem.d)]
-    plan.a, plan.b, plan.c, plan.d = layouts
-    best = _best(plan, product, problem, alignment)
-    plan.algorithm[:] = best.algorithm
-    plan.workspace = best.workspace
-
-
 class Algorithm(ctypes.Structure):
     """cublasLtMatmulHeuristicResult_t."""
 
@@ -137,33 +62,16 @@ class Algorithm(ctypes.Structure):
     ]
 
 
-_chosen: dict[tuple, Any] = {}  # Algorithms, by all that they depend on
-
-
-def _best(plan: Plan, product: Product, problem: Problem, alignment: int) -> Algorithm:
-    dtype = product.operands[-1].dtype
-    key = (problem, product.gelu, plan.beta, plan.compute, alignment, dtype, product.device, may_round_parts(dtype))
-    if key not in _chosen:  # layers are alike, and asking takes the library a fraction of a millisecond
-        from mlirc.codegen.cublas_choice import chosen
-
-        _chosen[key] = chosen(plan, problem, alignment, dtype, product.device)
-    if not product.tuned:
-        return _chosen[key]
-    from mlirc.codegen.cublas_tuning import MOST, fastest
-
-    return fastest(plan, product, problem, alignment, [_chosen[key], *algorithms(plan, alignment, dtype, MOST)])
-
-
 def algorithms(
     plan: Plan, alignment: int, dtype: torch.dtype, most: int = 1, workspace: int = WORKSPACE
 ) -> list[Algorithm]:
     """What cuBLAS would take, at most `most`, the best by its own estimate first. Raises NoPlan if there is nothing."""
-    preference = _made("MatmulPreferenceCreate")
-    _set("MatmulPreference", preference, PREF_WORKSPACE, ctypes.c_uint64(workspace))
+    preference = made("MatmulPreferenceCreate")
+    set_attribute("MatmulPreference", preference, PREF_WORKSPACE, ctypes.c_uint64(workspace))
     if not may_round_parts(dtype):
-        _set("MatmulPreference", preference, PREF_REDUCTIONS, ctypes.c_uint32(REDUCTION_COMPUTE_TYPE))
+        set_attribute("MatmulPreference", preference, PREF_REDUCTIONS, ctypes.c_uint32(REDUCTION_COMPUTE_TYPE))
     for which in PREF_ALIGNMENTS:
-        _set("MatmulPreference", preference, which, ctypes.c_uint32(alignment))
+        set_attribute("MatmulPreference", preference, which, ctypes.c_uint32(alignment))
     found, count = (Algorithm * most)(), ctypes.c_int()
     pointers = [ctypes.c_void_p(x) for x in (plan.handle, plan.desc, plan.a, plan.b, plan.c, plan.d)]
     status = library().cublasLtMatmulAlgoGetHeuristic(*pointers, preference, most, found, ctypes.byref(count))
@@ -206,7 +114,7 @@ def library() -> ctypes.CDLL:
     return loaded("cuBLASLt", NAMES)
 
 
-_handles: Handles[int] = Handles(lambda: _made("Create"))
+_handles: Handles[int] = Handles(lambda: made("Create"))
 
 
 def handle(device: int) -> int:
@@ -214,14 +122,7 @@ def handle(device: int) -> int:
     return _handles.of(device)
 
 
-def load(device: int, dtype: torch.dtype) -> None:
-    """Lets the library load what it needs for its first product, for which it takes 0.1 s."""
-    matrix = TensorInfo(dtype, (SMALL, SMALL), device=f"cuda:{device}")
-    with contextlib.suppress(NoPlan):
-        fill(Plan(), Product((matrix,) * 3, ()), SMALL, ())
-
-
-def _made(name: str, *args: int) -> Any:
+def made(name: str, *args: int) -> Any:
     made = ctypes.c_void_p()
     status = getattr(library(), f"cublasLt{name}")(ctypes.byref(made), *args)
     if status:
@@ -229,7 +130,7 @@ def _made(name: str, *args: int) -> Any:
     return made if name == "MatmulPreferenceCreate" else made.value
 
 
-def _set(kind: str, what: Any, attribute: int, value: Any) -> None:
+def set_attribute(kind: str, what: Any, attribute: int, value: Any) -> None:
     pointer = what if isinstance(what, ctypes.c_void_p) else ctypes.c_void_p(what)
     size = ctypes.c_size_t(ctypes.sizeof(value))
     status = getattr(library(), f"cublasLt{kind}SetAttribute")(pointer, attribute, ctypes.byref(value), size)
@@ -237,7 +138,7 @@ def _set(kind: str, what: Any, attribute: int, value: Any) -> None:
         raise NoPlan(f"cublasLt{kind}SetAttribute({attribute}) failed with status {status}")
 
 
-def _layout(kind: int, matrix: Matrix, batch: int) -> int:
+def layout(kind: int, matrix: Matrix, batch: int) -> int:
     made = ctypes.c_void_p()
     status = library().cublasLtMatrixLayoutCreate(
         ctypes.byref(made),
@@ -249,12 +150,12 @@ def _layout(kind: int, matrix: Matrix, batch: int) -> int:
     if status:
         raise NoPlan(f"cublasLtMatrixLayoutCreate failed with status {status}")
     if batch != 1:
-        _set("MatrixLayout", made.value, LAYOUT_BATCH_COUNT, ctypes.c_int32(batch))
-        _set("MatrixLayout", made.value, LAYOUT_BATCH_STRIDE, ctypes.c_int64(matrix.step))
+        set_attribute("MatrixLayout", made.value, LAYOUT_BATCH_COUNT, ctypes.c_int32(batch))
+        set_attribute("MatrixLayout", made.value, LAYOUT_BATCH_STRIDE, ctypes.c_int64(matrix.step))
     return made.value or 0
 
 
-def _float_bits(value: float) -> int:
+def float_bits(value: float) -> int:
     return ctypes.c_int32.from_buffer(ctypes.c_float(value)).value
 
 

@@ -78,7 +78,7 @@ def _clock(plan: Plan, product: Product, problem: Problem, alignment: int) -> Ca
     tensors = [memory(x) for x in (problem.a, problem.b, problem.c, problem.d)]
     bias = memory(Matrix(problem.d.rows, 1, problem.d.rows, 0))
     if problem.bias:
-        cublas._set("MatmulDesc", plan.desc, cublas.DESC_BIAS_POINTER, ctypes.c_int64(bias.data_ptr()))
+        cublas.set_attribute("MatmulDesc", plan.desc, cublas.DESC_BIAS_POINTER, ctypes.c_int64(bias.data_ptr()))
     flush = torch.zeros(CACHE // 4, device=device)
     workspace = torch.empty(max(cublas.WORKSPACE, 1), dtype=torch.uint8, device=device)
     stream = ctypes.c_void_p(torch.cuda.current_stream(device).cuda_stream)

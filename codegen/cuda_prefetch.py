@@ -7,7 +7,7 @@ from typing import Any
 import torch
 from torch.fx import GraphModule
 
-from mlirc.codegen import background, cublas, triton_processes
+from mlirc.codegen import background, cublas_plans, triton_processes
 
 log = logging.getLogger("mlirc")
 aten = torch.ops.aten
@@ -49,7 +49,7 @@ def _tried(work: Callable[..., None], *args: Any) -> None:
 
 
 def _multiply(device: torch.device, dtype: torch.dtype) -> None:
-    cublas.load(device.index or 0, dtype)
+    cublas_plans.load(device.index or 0, dtype)
 
 
 def _attend(device: torch.device, dtype: torch.dtype) -> None:

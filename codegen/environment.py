@@ -15,7 +15,7 @@ import llvmlite.binding as llvm
 import torch
 
 import mlirc
-from mlirc.codegen.llvm import cpu_name_and_features
+from mlirc.codegen.processor import cpu_name_and_features
 from mlirc.lowering.cpu_target import host
 
 _PARTS = ("dialects", "lowering", "codegen", "frontend")  # of this package, that decide what code comes out

@@ -20,6 +20,7 @@ import torch
 
 from mlirc.codegen.abi.unlocked_emission import emit_object
 from mlirc.codegen.llvm_text import for_llvmlite
+from mlirc.codegen.processor import cpu_name_and_features
 from mlirc.lowering.cpu_target import SCRATCH_FUNCTION, CpuTarget, host
 
 # What code still gains by that comes as vectors in the loops that it should have.
@@ -175,23 +176,6 @@ def load_libraries() -> None:
 
 
 # cpu name for each vector width that is narrower than the machine's own
-_LESSER_CPU = {("x86_64", 32): "x86-64-v3", ("x86_64", 16): "x86-64-v2"}
-
-
-@cache
-def cpu_name_and_features(target: CpuTarget) -> tuple[str, str]:
-    """What LLVM is told of the processor: the host's name and features, or a lesser one's of `target`'s width."""
-    lesser = _LESSER_CPU.get((target.arch, target.vector_bytes))
-    native = "avx512f" if target.vector_bytes == 64 else "avx2" if target.vector_bytes == 32 else ""
-    features = llvm.get_host_cpu_features()
-    wider = {64: "", 32: "avx512f", 16: "avx"}[target.vector_bytes]
-    if lesser and features.get(wider):
-        return lesser, ""
-    if native and target.arch == "x86_64" and not features.get(native):
-        raise ValueError(f"{8 * target.vector_bytes}-bit vectors were asked for, but this processor has no {native}")
-    return llvm.get_host_cpu_name(), features.flatten()
-
-
 def _new_machine(target: CpuTarget, opt_level: int) -> llvm.TargetMachine:
     load_libraries()
     cpu, features = cpu_name_and_features(target)

@@ -27,7 +27,7 @@ from mlirc.codegen import (
     shim,
 )
 from mlirc.codegen.abi.tensor_handle import WORD
-from mlirc.codegen.cublas import Plans
+from mlirc.codegen.cublas_plans import Plans
 from mlirc.codegen.host_parts import CONVOLUTIONS, FAILURE_WORDS, FAILURES, PRODUCTS, Call, HostProgram, Site
 from mlirc.codegen.library_settings import library_settings
 from mlirc.codegen.llvm import Code

@@ -5,7 +5,7 @@ Addresses grow with the loops: each level adds to the pointer what its axis cont
 Booleans are bytes in memory: not 0, and written as 0 or 1.
 """
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 
@@ -13,11 +13,9 @@ from mlirc.dialects import symbols
 from mlirc.dialects.symbols import Int
 from mlirc.lowering.kernel_axes import picked_stride
 from mlirc.lowering.kernel_nodes import Access, Node, is_dim, is_index, monomial_of, terms
+from mlirc.lowering.kernel_scope import Scope
 from mlirc.lowering.kernel_streams import store_text
 from mlirc.lowering.vector_builder import Value, element_text
-
-if TYPE_CHECKING:
-    from mlirc.lowering.kernel_emitter import Emitter
 
 
 def stored_dtype(dtype: torch.dtype) -> torch.dtype:
@@ -27,7 +25,7 @@ def stored_dtype(dtype: torch.dtype) -> torch.dtype:
     return torch.int16 if dtype in (torch.float16, torch.bfloat16) else dtype
 
 
-def load(e: "Emitter", access: Access, wide: bool) -> Value:
+def load(e: Scope, access: Access, wide: bool) -> Value:
     """The element that `access` reaches at the current point; 0 where its mask does not hold."""
     dtype = stored_dtype(access.dtype)
     value = _load_wide(e, access, dtype) if wide else _load_scalar(e, access, dtype)
@@ -39,7 +37,7 @@ def load(e: "Emitter", access: Access, wide: bool) -> Value:
     return b.cast(value, torch.bool) if access.dtype == torch.bool else b.bitcast(value, access.dtype)
 
 
-def _load_scalar(e: "Emitter", access: Access, dtype: torch.dtype) -> Value:
+def _load_scalar(e: Scope, access: Access, dtype: torch.dtype) -> Value:
     b = e.builder(dtype)
     address, mask = pointer(e, access), read_mask(e, access, False)
     element = element_text(dtype)
@@ -56,7 +54,7 @@ def _load_scalar(e: "Emitter", access: Access, dtype: torch.dtype) -> Value:
     return b.emit(f"vector.extract {loaded}[0] : {element} from {one}", dtype)
 
 
-def _load_wide(e: "Emitter", access: Access, dtype: torch.dtype) -> Value:
+def _load_wide(e: Scope, access: Access, dtype: torch.dtype) -> Value:
     b = e.builder(dtype, True)
     vector, bools = b.type_text(dtype), b.type_text(torch.bool)
     mask = read_mask(e, access, True)
@@ -74,7 +72,7 @@ def _load_wide(e: "Emitter", access: Access, dtype: torch.dtype) -> Value:
     )
 
 
-def load_vector(e: "Emitter", address: Value, mask: Value | None, dtype: torch.dtype) -> Value:
+def load_vector(e: Scope, address: Value, mask: Value | None, dtype: torch.dtype) -> Value:
     b = e.builder(dtype, True)
     vector, align = b.type_text(dtype), dtype.itemsize
     if mask is None:
@@ -83,7 +81,7 @@ def load_vector(e: "Emitter", address: Value, mask: Value | None, dtype: torch.d
     return b.emit(f"{text}(!llvm.ptr, {b.type_text(torch.bool)}, {vector}) -> {vector}", dtype)
 
 
-def _load_picked(e: "Emitter", access: Access, dtype: torch.dtype, stride: int, mask: Value | None) -> Value:
+def _load_picked(e: Scope, access: Access, dtype: torch.dtype, stride: int, mask: Value | None) -> Value:
     """Every `stride`-th element, picked out of the vectors that hold it; nothing before or after these is read."""
     b = e.builder(dtype, True)
     vector, bools, lanes = b.type_text(dtype), b.type_text(torch.bool), e.lanes
@@ -112,7 +110,7 @@ def _load_picked(e: "Emitter", access: Access, dtype: torch.dtype, stride: int, 
     return result
 
 
-def store(e: "Emitter", access: Access, node: Node) -> None:
+def store(e: Scope, access: Access, node: Node) -> None:
     """Writes the value of `node` at the current point."""
     wide = e.axis != "" and (access.lanewise or e.axis in access.address.dims)
     dtype = stored_dtype(access.dtype)
@@ -142,7 +140,7 @@ def store(e: "Emitter", access: Access, node: Node) -> None:
         e.lines.append(f"llvm.store {value}, {address} {{alignment = {align} : i64}} : {type_}, !llvm.ptr")
 
 
-def store_masked(e: "Emitter", value: Value, address: Value, mask: Value) -> None:
+def store_masked(e: Scope, value: Value, address: Value, mask: Value) -> None:
     """The lanes of `value`, as they are stored, where the mask holds, as neighbouring elements."""
     dtype = value.dtype
     b = e.builder(dtype, True)
@@ -154,7 +152,7 @@ def store_masked(e: "Emitter", value: Value, address: Value, mask: Value) -> Non
     )
 
 
-def _unknown(e: "Emitter", mask: Value) -> Value:
+def _unknown(e: Scope, mask: Value) -> Value:
     """The mask behind an empty piece of assembly, through which LLVM does not see.
 
     With AVX-512 LLVM 22 makes of a truncation and its store under a mask that it knows, and that holds for one lane, a
@@ -166,7 +164,7 @@ def _unknown(e: "Emitter", mask: Value) -> Value:
     return b.emit(f"llvm.bitcast {bits} : i{lanes} to vector<{lanes}xi1>", torch.bool)
 
 
-def prefetch_store(e: "Emitter", access: Access) -> None:
+def prefetch_store(e: Scope, access: Access) -> None:
     """Fetches the memory that the next vector's store will write, if this one's lies side by side."""
     if is_unit(e, access):
         address = advance(e, access, unit_pointer(e, access), e.i64(e.lanes))
@@ -175,7 +173,7 @@ def prefetch_store(e: "Emitter", access: Access) -> None:
         )
 
 
-def read_mask(e: "Emitter", access: Access, wide: bool) -> Value | None:
+def read_mask(e: Scope, access: Access, wide: bool) -> Value | None:
     """Where to read: inside the space, where the read's mask holds, never by an index into an empty tensor."""
     b = e.builder(torch.bool, wide)
     parts = [e.mask] if wide and e.mask is not None and not access.lanewise else []
@@ -195,20 +193,20 @@ def read_mask(e: "Emitter", access: Access, wide: bool) -> Value | None:
 # ---- addresses
 
 
-def is_unit(e: "Emitter", access: Access) -> bool:
+def is_unit(e: Scope, access: Access) -> bool:
     """Whether the lanes reach neighbouring elements."""
     if access.lanewise:
         return True
     return access.address.strides.get(e.axis) == 1 and not _wide_terms(e, access)
 
 
-def _is_wide_name(e: "Emitter", access: Access, name: str) -> bool:
+def _is_wide_name(e: Scope, access: Access, name: str) -> bool:
     if is_index(name):
         return e.is_wide(access.scalars[int(name[1:])])
     return name == e.axis
 
 
-def _wide_terms(e: "Emitter", access: Access) -> list:
+def _wide_terms(e: Scope, access: Access) -> list:
     found = []
     for monomial, coefficient in terms(access.address.rest):
         term = monomial_of(monomial, coefficient)
@@ -217,17 +215,17 @@ def _wide_terms(e: "Emitter", access: Access) -> list:
     return found
 
 
-def base(e: "Emitter", access: Access) -> Value:
+def base(e: Scope, access: Access) -> Value:
     return e.env["base", access.operand]
 
 
-def advance(e: "Emitter", access: Access, address: Value, offset: Value) -> Value:
+def advance(e: Scope, access: Access, address: Value, offset: Value) -> Value:
     element = element_text(stored_dtype(access.dtype))
     text = f"llvm.getelementptr {address}[{offset}] : (!llvm.ptr, i64) -> !llvm.ptr, {element}"
     return e.index.emit(text, torch.int64)
 
 
-def pointer(e: "Emitter", access: Access) -> Value:
+def pointer(e: Scope, access: Access) -> Value:
     """The address with every scalar part that is known here, kept for the loops inside."""
     address, done = e.env.get(access) or (base(e, access), frozenset())
     b, offset, added = e.index, None, set()
@@ -252,7 +250,7 @@ def pointer(e: "Emitter", access: Access) -> Value:
     return address
 
 
-def _is_known(e: "Emitter", access: Access, value, dim: str | None) -> bool:
+def _is_known(e: Scope, access: Access, value, dim: str | None) -> bool:
     if dim is not None:
         return dim in e.bound
     for name in symbols.free_symbols(value):
@@ -266,12 +264,12 @@ def _is_known(e: "Emitter", access: Access, value, dim: str | None) -> bool:
     return True
 
 
-def unit_pointer(e: "Emitter", access: Access) -> Value:
+def unit_pointer(e: Scope, access: Access) -> Value:
     address = pointer(e, access)
     return address if access.lanewise else advance(e, access, address, e.env[e.axis])
 
 
-def lane_pointers(e: "Emitter", access: Access) -> Value:
+def lane_pointers(e: Scope, access: Access) -> Value:
     """The address of each lane's element."""
     b = e.builder(torch.int64, True)
     offset = None

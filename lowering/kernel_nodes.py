@@ -341,3 +341,12 @@ def _varies(atom: Any) -> bool:
     if isinstance(atom, str):
         return is_dim(atom) or is_index(atom)
     return any(is_dim(s) or is_index(s) for x in atom[1:] for s in symbols.free_symbols(x))
+
+
+def computed_dtype(node: Node) -> torch.dtype:
+    """The dtype that an op's scalar body computes in: its first operand's that does not count as a boolean."""
+    words = node.cls.computes
+    for k, operand in enumerate(node.operands):
+        if (words[k] if isinstance(words, tuple) else words) != "bool":
+            return operand.dtype
+    return torch.bool

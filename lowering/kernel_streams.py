@@ -13,10 +13,10 @@ import torch
 from mlirc.dialects import symbols
 from mlirc.lowering.kernel_axes import Axis
 from mlirc.lowering.kernel_nodes import Access, Kernel, terms
+from mlirc.lowering.kernel_scope import Scope
 from mlirc.lowering.vector_builder import Value
 
 if TYPE_CHECKING:
-    from mlirc.lowering.kernel_emitter import Emitter
     from mlirc.lowering.kernel_schedule import Schedule
 
 STREAMED = 64 << 20
@@ -25,7 +25,7 @@ STREAMED = 64 << 20
 FENCE = 'llvm.call_intrinsic "llvm.x86.sse.sfence"() : () -> ()'  # such stores are in no order with later ones
 
 
-def choose_streams(e: "Emitter", kernel: Kernel, schedule: "Schedule") -> None:
+def choose_streams(e: Scope, kernel: Kernel, schedule: "Schedule") -> None:
     """Gives `e.streams`, for each result that may be written past the cache, whether this call does."""
     if e.text.target.arch != "x86_64" or schedule.block is not None:
         return
@@ -57,7 +57,7 @@ def written(schedule: "Schedule", access: Access) -> list[Axis]:
     return [axis for axis in (*schedule.outer, *schedule.axes) if axis.name in access.address.dims]
 
 
-def is_aligned(e: "Emitter", access: Access) -> bool:
+def is_aligned(e: Scope, access: Access) -> bool:
     """Whether each full vector that is written begins at a multiple of its size, if the first element does."""
     if access.scalars or access.lanewise or access.address.strides.get(e.axis) != 1:
         return False
@@ -68,7 +68,7 @@ def is_aligned(e: "Emitter", access: Access) -> bool:
     return steps % e.lanes == 0
 
 
-def store_text(e: "Emitter", flag: Value, value: Value, address: Value, align: int, type_: str) -> list[str]:
+def store_text(e: Scope, flag: Value, value: Value, address: Value, align: int, type_: str) -> list[str]:
     """The store of a full vector, past the cache where `flag` holds."""
     return [
         f"scf.if {flag} {{",

@@ -1,14 +1,12 @@
 """Random numbers in Triton kernels: four neighbours at once where a tile allows it, as Philox gives four words."""
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 
 from mlirc.lowering.kernel_nodes import Node
 from mlirc.lowering.triton_builder import Value
-
-if TYPE_CHECKING:
-    from mlirc.lowering.triton_emitter import Emitter
+from mlirc.lowering.triton_tiles import Tiles
 
 NAME = "philox_quads"
 QUADS = '''@triton.jit
@@ -32,7 +30,7 @@ def philox_quads(seed, counter, first, WIDTH: tl.constexpr, THREADS: tl.constexp
 '''
 
 
-def quads(e: "Emitter", node: Node, operands: list[Value]) -> Value | None:
+def quads(e: Tiles, node: Node, operands: list[Value]) -> Value | None:
     """The value of a `philox_uniform`, or None where neighbours in the tile are no neighbours in memory."""
     seed, counter, index = operands
     if not _in_fours(e, node.operands[2]):
@@ -47,7 +45,7 @@ def quads(e: "Emitter", node: Node, operands: list[Value]) -> Value | None:
     return e.lines.name(text, torch.float32, index.tile)
 
 
-def _in_fours(e: "Emitter", index: Node) -> bool:
+def _in_fours(e: Tiles, index: Node) -> bool:
     """Whether each four points along the tile's last side, from a multiple of 4 on, are four elements from such a one on."""
     while index.kind == "cast":
         (index,) = index.operands

@@ -1,16 +1,13 @@
 """Conversions between dtypes, as `Tensor.to` does them on a CPU."""
 
-from typing import TYPE_CHECKING
-
 import torch
 
-if TYPE_CHECKING:
-    from mlirc.lowering.vector_builder import Value, VectorBuilder
+from mlirc.lowering.vector_text import Instructions, Value, is_unsigned
 
 _HALF = (torch.float16, torch.bfloat16)
 
 
-def cast(b: "VectorBuilder", x: "Value", dtype: torch.dtype) -> "Value":
+def cast(b: Instructions, x: Value, dtype: torch.dtype) -> Value:
     source = x.dtype
     if source == dtype:
         return x
@@ -29,20 +26,20 @@ def cast(b: "VectorBuilder", x: "Value", dtype: torch.dtype) -> "Value":
             return b.convert("arith.extf" if dtype.itemsize > source.itemsize else "arith.truncf", x, dtype)
         return _to_integer(b, x, dtype)
     if dtype.is_floating_point:
-        return b.convert("arith.uitofp" if _is_unsigned(source) else "arith.sitofp", x, dtype)
+        return b.convert("arith.uitofp" if is_unsigned(source) else "arith.sitofp", x, dtype)
     return _between_integers(b, x, dtype)
 
 
-def _between_integers(b: "VectorBuilder", x: "Value", dtype: torch.dtype) -> "Value":
+def _between_integers(b: Instructions, x: Value, dtype: torch.dtype) -> Value:
     source = x.dtype
     if source == torch.bool or source.itemsize < dtype.itemsize:
-        return b.convert("arith.extui" if _is_unsigned(source) else "arith.extsi", x, dtype)
+        return b.convert("arith.extui" if is_unsigned(source) else "arith.extsi", x, dtype)
     if source.itemsize == dtype.itemsize:
         return b.bitcast(x, dtype)
     return b.convert("arith.trunci", x, dtype)
 
 
-def _to_integer(b: "VectorBuilder", x: "Value", dtype: torch.dtype) -> "Value":
+def _to_integer(b: Instructions, x: Value, dtype: torch.dtype) -> Value:
     """Truncation, and of NaN and of what does not fit what eager gives, in every lane and for constants too.
 
     Eager converts to a wider integer and cuts the narrow one out of it: uint8 out of int64, int8 and int16 out of int32.
@@ -55,7 +52,7 @@ def _to_integer(b: "VectorBuilder", x: "Value", dtype: torch.dtype) -> "Value":
     return cast(b, _or_lowest(b, x, wide), dtype)
 
 
-def _or_lowest(b: "VectorBuilder", x: "Value", dtype: torch.dtype) -> "Value":
+def _or_lowest(b: Instructions, x: Value, dtype: torch.dtype) -> Value:
     """As x86's instructions: the lowest integer for NaN and all that does not fit.
 
     `fptosi` makes poison of these, so that LLVM may take its result for anything; a select passes no poison on from the
@@ -65,19 +62,19 @@ def _or_lowest(b: "VectorBuilder", x: "Value", dtype: torch.dtype) -> "Value":
     return b.select(inside, b.convert("arith.fptosi", x, dtype), b.constant(torch.iinfo(dtype).min, dtype))
 
 
-def _saturated(b: "VectorBuilder", x: "Value", dtype: torch.dtype) -> "Value":
+def _saturated(b: Instructions, x: Value, dtype: torch.dtype) -> Value:
     """As aarch64's instructions: the nearest integer there is, 0 for NaN."""
     types = f"({b.type_text(x.dtype)}) -> {b.type_text(dtype)}"
     return b.emit(f'llvm.call_intrinsic "llvm.fptosi.sat"({x}) : {types}', dtype)
 
 
-def _from_bfloat16(b: "VectorBuilder", x: "Value") -> "Value":
+def _from_bfloat16(b: Instructions, x: Value) -> Value:
     """On the bits: LLVM would move comparisons and choices of a widened value to bfloat16, which only some processors have."""
     bits = b.convert("arith.extui", b.bitcast(x, torch.int16), torch.int32)
     return b.bitcast(b.binary("arith.shli", bits, b.constant(16, torch.int32)), torch.float32)
 
 
-def _to_bfloat16(b: "VectorBuilder", x: "Value") -> "Value":
+def _to_bfloat16(b: Instructions, x: Value) -> Value:
     """Round to nearest even, on the bits: the processor's instruction flushes subnormals to zero, eager keeps them."""
     bits = b.bitcast(x, torch.int32)
     shift = b.constant(16, torch.int32)
@@ -88,7 +85,3 @@ def _to_bfloat16(b: "VectorBuilder", x: "Value") -> "Value":
     rounded = b.select(b.ne(x, x), quiet, rounded)
     upper = b.convert("arith.trunci", b.binary("arith.shrui", rounded, shift), torch.int16)
     return b.bitcast(upper, torch.bfloat16)
-
-
-def _is_unsigned(dtype: torch.dtype) -> bool:
-    return not dtype.is_signed

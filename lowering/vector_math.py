@@ -5,15 +5,13 @@ float32 has inline forms, whose error is below 1.5 units in the last place. floa
 
 import math
 from collections.abc import Callable
-from typing import TYPE_CHECKING
 
 import torch
 
 from mlirc.lowering import vector_math_double, vector_math_erf, vector_math_exp, vector_math_log, vector_math_trig
+from mlirc.lowering.vector_arithmetic import Arithmetic
 from mlirc.lowering.vector_math_calls import call
-
-if TYPE_CHECKING:
-    from mlirc.lowering.vector_builder import Value, VectorBuilder
+from mlirc.lowering.vector_text import Value
 
 _INLINE_FLOAT32: dict[str, Callable] = {
     "exp": vector_math_exp.exp,
@@ -45,7 +43,7 @@ _INLINE_FLOAT32: dict[str, Callable] = {
 def _function(name: str) -> Callable:
     inline = _INLINE_FLOAT32.get(name)
 
-    def write(b: "VectorBuilder", *operands: "Value") -> "Value":
+    def write(b: Arithmetic, *operands: Value) -> Value:
         if inline is not None and all(x.dtype == torch.float32 for x in operands):
             return inline(b, *operands)
         return call(b, name, *operands)
@@ -53,7 +51,7 @@ def _function(name: str) -> Callable:
     return write
 
 
-def _power(b: "VectorBuilder", x: "Value", y: "Value") -> "Value":
+def _power(b: Arithmetic, x: Value, y: Value) -> Value:
     """x ** y; for the constant exponents that eager treats apart, the same few operations as there."""
     one = b.constant(1.0, x.dtype)
     match b.constant_value(y):
@@ -72,7 +70,7 @@ def _power(b: "VectorBuilder", x: "Value", y: "Value") -> "Value":
     return _function("pow")(b, x, y)
 
 
-def _log1p(b: "VectorBuilder", x: "Value") -> "Value":
+def _log1p(b: Arithmetic, x: Value) -> Value:
     """Of a float64 that is next to nothing it is that, where SLEEF's is 0."""
     result = _function("log1p")(b, x)
     return result if x.dtype == torch.float32 else b.select(b.lt(b.abs(x), b.constant(2.0**-60, x.dtype)), x, result)
@@ -82,7 +80,7 @@ def _far_out(name: str) -> Callable:
     """asinh or acosh. Of a large float64 it is ln 2|x|; SLEEF's squares x, which overflows from 2^512 on."""
     near = _function(name)
 
-    def write(b: "VectorBuilder", x: "Value") -> "Value":
+    def write(b: Arithmetic, x: Value) -> Value:
         if x.dtype == torch.float32:
             return near(b, x)
         size = b.abs(x) if name == "asinh" else x

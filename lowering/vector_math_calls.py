@@ -5,12 +5,10 @@ element gets the same result in a loop's vectors as in its scalar tail. Where th
 called lane by lane.
 """
 
-from typing import TYPE_CHECKING
-
 import torch
 
-if TYPE_CHECKING:
-    from mlirc.lowering.vector_builder import Value, VectorBuilder
+from mlirc.lowering.vector_arithmetic import Arithmetic
+from mlirc.lowering.vector_text import Value
 
 # (architecture, width in bytes) for which PyTorch builds export SLEEF
 _SLEEF_WIDTHS = {("x86_64", 64), ("x86_64", 32), ("aarch64", 16)}
@@ -18,7 +16,7 @@ _ELEMENT = {torch.float32: "f32", torch.float64: "f64"}
 _ERROR_SUFFIX = {"erfc": "_u15", "fmod": ""}  # the others are _u10: at most 1.0 units in the last place
 
 
-def call(b: "VectorBuilder", function: str, *operands: "Value") -> "Value":
+def call(b: Arithmetic, function: str, *operands: Value) -> Value:
     """`function` (C's name for doubles, "exp") of float32 or float64 operands."""
     dtype = operands[0].dtype
     if dtype not in (torch.float32, torch.float64) or any(x.dtype != dtype for x in operands):
@@ -36,7 +34,7 @@ def call(b: "VectorBuilder", function: str, *operands: "Value") -> "Value":
     return _by_vector(b, symbol, operands, dtype, lanes)
 
 
-def _by_vector(b: "VectorBuilder", symbol: str, operands: tuple, dtype: torch.dtype, lanes: int) -> "Value":
+def _by_vector(b: Arithmetic, symbol: str, operands: tuple, dtype: torch.dtype, lanes: int) -> Value:
     element = _ELEMENT[dtype]
     part = f"vector<{lanes}x{element}>"
     b.text.declare(symbol, [part] * len(operands), part)
@@ -63,7 +61,7 @@ def _by_vector(b: "VectorBuilder", symbol: str, operands: tuple, dtype: torch.dt
     return _joined(b, results, lanes, element, dtype)
 
 
-def _joined(b: "VectorBuilder", parts: list["Value"], lanes: int, element: str, dtype: torch.dtype) -> "Value":
+def _joined(b: Arithmetic, parts: list[Value], lanes: int, element: str, dtype: torch.dtype) -> Value:
     """The parts, a power of two of them, one after the other in one vector."""
     while len(parts) > 1:
         type_, everything = f"vector<{lanes}x{element}>", list(range(2 * lanes))
@@ -75,7 +73,7 @@ def _joined(b: "VectorBuilder", parts: list["Value"], lanes: int, element: str, 
     return parts[0]
 
 
-def _by_lane(b: "VectorBuilder", function: str, operands: tuple["Value", ...], dtype: torch.dtype) -> "Value":
+def _by_lane(b: Arithmetic, function: str, operands: tuple[Value, ...], dtype: torch.dtype) -> Value:
     symbol = function + ("f" if dtype == torch.float32 else "")
     element = _ELEMENT[dtype]
     b.text.declare(symbol, [element] * len(operands), element)

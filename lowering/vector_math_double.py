@@ -4,14 +4,12 @@ Each vector of float32 becomes two registers of float64.
 """
 
 import math
-from typing import TYPE_CHECKING
 
 import torch
 
+from mlirc.lowering.vector_arithmetic import Arithmetic
 from mlirc.lowering.vector_math_floats import polynomial
-
-if TYPE_CHECKING:
-    from mlirc.lowering.vector_builder import Value, VectorBuilder
+from mlirc.lowering.vector_text import Value
 
 # log2(m) / s in s^2, s = (m - 1) / (m + 1), 0.75 <= m < 1.5: relative error 2^-42.4
 _LOG2 = (
@@ -50,7 +48,7 @@ _ROUNDING = 1.5 * 2.0**52  # as vector_math_floats.ROUNDING
 _THREE_QUARTERS = 0x3FE8000000000000  # the bits of 0.75
 
 
-def pow_(b: "VectorBuilder", x: "Value", y: "Value") -> "Value":
+def pow_(b: Arithmetic, x: Value, y: Value) -> Value:
     """2^(y log2|x|), with the sign and the special cases of C's pow."""
     double = b.with_dtype(torch.float64)
     zero, one, infinity = b.constant(0.0), b.constant(1.0), b.constant(math.inf)
@@ -72,7 +70,7 @@ def pow_(b: "VectorBuilder", x: "Value", y: "Value") -> "Value":
     return b.select(b.or_(b.or_(b.eq(y, zero), b.eq(x, one)), both_bounds), one, result)
 
 
-def asinh(b: "VectorBuilder", x: "Value") -> "Value":
+def asinh(b: Arithmetic, x: Value) -> Value:
     """ln(|x| + sqrt(x^2 + 1)); its series near 0."""
     size = b.abs(x)
     wide, one = b.cast(size, torch.float64), b.constant(1.0, torch.float64)
@@ -81,7 +79,7 @@ def asinh(b: "VectorBuilder", x: "Value") -> "Value":
     return b.copysign(b.select(b.lt(size, b.constant(2.0**-10)), _series(b, size, -1 / 6), result), x)
 
 
-def acosh(b: "VectorBuilder", x: "Value") -> "Value":
+def acosh(b: Arithmetic, x: Value) -> Value:
     """ln(x + sqrt((x - 1) (x + 1)))"""
     wide, one = b.cast(x, torch.float64), b.constant(1.0, torch.float64)
     result = _log(b, b.add(wide, b.sqrt(b.mul(b.sub(wide, one), b.add(wide, one)))))
@@ -89,7 +87,7 @@ def acosh(b: "VectorBuilder", x: "Value") -> "Value":
     return b.select(b.and_(b.ge(x, b.constant(1.0)), b.lt(x, b.constant(math.inf))), result, edge)
 
 
-def atanh(b: "VectorBuilder", x: "Value") -> "Value":
+def atanh(b: Arithmetic, x: Value) -> Value:
     """ln((1 + |x|) / (1 - |x|)) / 2; its series near 0."""
     size = b.abs(x)
     wide, one = b.cast(size, torch.float64), b.constant(1.0, torch.float64)
@@ -99,7 +97,7 @@ def atanh(b: "VectorBuilder", x: "Value") -> "Value":
     return b.copysign(b.select(b.lt(size, b.constant(2.0**-10)), _series(b, size, 1 / 3), result), x)
 
 
-def erfc(b: "VectorBuilder", x: "Value") -> "Value":
+def erfc(b: Arithmetic, x: Value) -> Value:
     """e^(-x^2) P(x), which is 0 from 10.06 on; 2 less that for negative x."""
     size = b.cast(b.minimum(b.abs(x), b.constant(10.1)), torch.float64)
     double = b.with_dtype(torch.float64)
@@ -109,17 +107,17 @@ def erfc(b: "VectorBuilder", x: "Value") -> "Value":
     return b.cast(b.select(b.lt(x, b.constant(0.0)), b.sub(double.constant(2.0), result), result), torch.float32)
 
 
-def _series(b: "VectorBuilder", x: "Value", third: float) -> "Value":
+def _series(b: Arithmetic, x: Value, third: float) -> Value:
     """x + third * x^3"""
     return b.fma(b.mul(x, b.mul(x, x)), b.constant(third), x)
 
 
-def _log(b: "VectorBuilder", x: "Value") -> "Value":
+def _log(b: Arithmetic, x: Value) -> Value:
     """ln(x) as float32, for float64 x from 1 to 2^1000."""
     return b.cast(b.mul(_log2(b, x), b.constant(math.log(2), torch.float64)), torch.float32)
 
 
-def _log2(b: "VectorBuilder", x: "Value") -> "Value":
+def _log2(b: Arithmetic, x: Value) -> Value:
     """log2 of normal float64 x > 0."""
     # e + 1023 more than 0 stays positive: the logical shift is one that every processor has
     bits = b.bitcast(x, torch.int64)
@@ -135,7 +133,7 @@ def _log2(b: "VectorBuilder", x: "Value") -> "Value":
     return b.fma(s, polynomial(b, b.mul(s, s), _LOG2), e)
 
 
-def _exp2(b: "VectorBuilder", x: "Value") -> "Value":
+def _exp2(b: Arithmetic, x: Value) -> Value:
     """2^x for float64 x of magnitude below 1000; NaN stays NaN."""
     rounding = b.constant(_ROUNDING, torch.float64)
     shifted = b.add(x, rounding)

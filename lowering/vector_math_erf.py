@@ -5,10 +5,10 @@ And the normal distribution's, whose error need only be small beside 1/2: GELU's
 """
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 import torch
 
+from mlirc.lowering.vector_arithmetic import Arithmetic
 from mlirc.lowering.vector_math_exp import EXP2
 from mlirc.lowering.vector_math_floats import (
     ROUNDING,
@@ -19,9 +19,7 @@ from mlirc.lowering.vector_math_floats import (
     scaled_normal,
     uses_avx512,
 )
-
-if TYPE_CHECKING:
-    from mlirc.lowering.vector_builder import Value, VectorBuilder
+from mlirc.lowering.vector_text import Value
 
 # erf(x) / x - 1 in x^2, |x| <= 0.92, relative error of erf 2^-26
 _NEAR = (
@@ -249,19 +247,19 @@ _NORMAL_SIXTEEN = HalfTables(
 # fmt: on
 
 
-def erf(b: "VectorBuilder", x: "Value") -> "Value":
+def erf(b: Arithmetic, x: Value) -> Value:
     size, tables = b.abs(x), _tables(b)
     return b.copysign(_by_tables(b, size, tables) if tables else _by_halves(b, size), x)
 
 
-def _tables(b: "VectorBuilder") -> Tables | None:
+def _tables(b: Arithmetic) -> Tables | None:
     """As many entries as there are lanes, where one instruction picks one for each."""
     if uses_avx512(b):
         return _SIXTEEN
     return _EIGHT if picks_eight(b) else None
 
 
-def _by_tables(b: "VectorBuilder", size: "Value", tables: Tables) -> "Value":
+def _by_tables(b: Arithmetic, size: Value, tables: Tables) -> Value:
     size = b.minimum(size, b.constant(tables.end))
     nearest, shifted = nearest_integer(b, size, 1 / tables.width)
     number = b.bitcast(shifted, torch.int32)
@@ -273,7 +271,7 @@ def _by_tables(b: "VectorBuilder", size: "Value", tables: Tables) -> "Value":
     return b.fma(slope, t, b.select(first, t, permuted(b, tables.values, number)))
 
 
-def _by_halves(b: "VectorBuilder", size: "Value") -> "Value":
+def _by_halves(b: Arithmetic, size: Value) -> Value:
     """x (1 + P(x^2)) near 0; beyond, 1 - 2^(x Q(x)), which is 1 from 3.92 on."""
     near = b.fma(size, polynomial(b, b.mul(size, size), _NEAR), size)
     bounded = b.minimum(size, b.constant(4.0))
@@ -283,12 +281,12 @@ def _by_halves(b: "VectorBuilder", size: "Value") -> "Value":
     return b.select(b.lt(size, b.constant(0.92)), near, far)
 
 
-def has_normal(b: "VectorBuilder") -> bool:
+def has_normal(b: Arithmetic) -> bool:
     """Whether one instruction picks as many numbers out of a table as there are lanes."""
     return picks_eight(b) or uses_avx512(b)
 
 
-def normal(b: "VectorBuilder", x: "Value") -> "Value":
+def normal(b: Arithmetic, x: Value) -> Value:
     """Phi(x) of float32, within 2^-25, where `has_normal`."""
     if uses_avx512(b):
         return _normal_by_half(b, x, _NORMAL_SIXTEEN)
@@ -297,7 +295,7 @@ def normal(b: "VectorBuilder", x: "Value") -> "Value":
     return b.select(negative, below, b.sub(b.constant(1.0), below))
 
 
-def _normal_by_half(b: "VectorBuilder", x: "Value", tables: HalfTables) -> "Value":
+def _normal_by_half(b: Arithmetic, x: Value, tables: HalfTables) -> Value:
     """1/2 and what Phi differs from it, with the sign of x put back by its bit."""
     last = len(tables.powers[0]) - 1.0
     places = b.minimum(b.abs(b.mul(x, b.constant(1 / tables.width))), b.constant(last))
@@ -313,7 +311,7 @@ def _normal_by_half(b: "VectorBuilder", x: "Value", tables: HalfTables) -> "Valu
     return b.add(b.bitcast(b.or_(half, sign), torch.float32), b.constant(0.5))
 
 
-def _normal(b: "VectorBuilder", x: "Value") -> "Value":
+def _normal(b: Arithmetic, x: Value) -> Value:
     """Phi(-x) for 0 <= x <= _NORMAL.end; pairs of powers at the same time, as a vector waits for each operation."""
     _, shifted = nearest_integer(b, x, 1 / _NORMAL.width)
     number = b.bitcast(shifted, torch.int32)

@@ -5,10 +5,10 @@ reduces it to eighths of ln 2, so that a polynomial of half the degree will do.
 """
 
 import struct
-from typing import TYPE_CHECKING
 
 import torch
 
+from mlirc.lowering.vector_arithmetic import Arithmetic
 from mlirc.lowering.vector_math_floats import (
     nearest_integer,
     permuted,
@@ -20,9 +20,7 @@ from mlirc.lowering.vector_math_floats import (
     shift_left,
     uses_avx512,
 )
-
-if TYPE_CHECKING:
-    from mlirc.lowering.vector_builder import Value, VectorBuilder
+from mlirc.lowering.vector_text import Value
 
 LOG2_E = 1.4426950408889634
 # ln 2 in two float32 parts; x - n * LN2_HIGH is exact in an fma, as the result has few bits left
@@ -67,31 +65,31 @@ _TANH = (-0.0056962440721690655, 0.020630860701203346, -0.053737059235572815, 0.
 _SINH = (2.7822131869470468e-06, 0.00019842895562760532, 0.00833331048488617, 0.1666666716337204)
 
 
-def reduced(b: "VectorBuilder", x: "Value") -> tuple["Value", "Value", "Value"]:
+def reduced(b: Arithmetic, x: Value) -> tuple[Value, Value, Value]:
     """r, n, and n as power_of_two takes it: x = n * ln 2 + r."""
     n, shifted = nearest_integer(b, x, LOG2_E)
     r = b.fma(n, b.constant(-LN2_HIGH), x)
     return b.fma(n, b.constant(-LN2_LOW), r), n, shifted
 
 
-def clamped(b: "VectorBuilder", x: "Value", low: float, high: float) -> "Value":
+def clamped(b: Arithmetic, x: Value, low: float, high: float) -> Value:
     """NaN stays NaN."""
     return b.maximum(b.minimum(x, b.constant(high)), b.constant(low))
 
 
-def exp(b: "VectorBuilder", x: "Value") -> "Value":
+def exp(b: Arithmetic, x: Value) -> Value:
     """Beyond the bounds the result has long been 0 or inf."""
     r, n, shifted = reduced(b, clamped(b, x, -104.0, 89.0))
     return scaled(b, polynomial(b, r, _EXP), n, shifted)
 
 
-def exp_of_moderate(b: "VectorBuilder", x: "Value") -> "Value":
+def exp_of_moderate(b: Arithmetic, x: Value) -> Value:
     """exp for -87 <= x <= 88, where the result is a normal number."""
     r, n, shifted = reduced(b, x)
     return scaled_normal(b, polynomial(b, r, _EXP), n, shifted)
 
 
-def exp_of_at_most_zero(b: "VectorBuilder", x: "Value") -> "Value":
+def exp_of_at_most_zero(b: Arithmetic, x: Value) -> Value:
     """exp for x <= 0, and NaN."""
     x = b.maximum(x, b.constant(-104.0))
     if picks_eight(b):
@@ -117,7 +115,7 @@ def _roots(count: int, shift: int, raised: int) -> tuple[float, ...]:
 _EIGHTHS = _roots(8, 20, RAISED)
 
 
-def _exp_by_eighths(b: "VectorBuilder", x: "Value") -> "Value":
+def _exp_by_eighths(b: Arithmetic, x: Value) -> Value:
     """exp for -104 <= x <= 0, and NaN: x = n * ln(2)/8 + r, and 2^(n/8) out of a table."""
     n, shifted = nearest_integer(b, x, 8 * LOG2_E)
     number = b.bitcast(shifted, torch.int32)
@@ -130,12 +128,12 @@ def _exp_by_eighths(b: "VectorBuilder", x: "Value") -> "Value":
     return b.mul(result, b.constant(2.0**-RAISED))
 
 
-def has_factors(b: "VectorBuilder") -> bool:
+def has_factors(b: Arithmetic) -> bool:
     """Whether one instruction picks as many numbers out of a table as there are lanes."""
     return picks_eight(b) or uses_avx512(b)
 
 
-def exp_factors(b: "VectorBuilder", x: "Value") -> tuple["Value", "Value"] | None:
+def exp_factors(b: Arithmetic, x: Value) -> tuple[Value, Value] | None:
     """Two numbers whose product is e^x for x <= 0, and NaN; e^-87 for less, which a sum of at least 1 does not see.
 
     x = (n + r) ln(2)/count: 2^(n/count) out of a table, and a polynomial for 2^(r/count). Relative error 1e-7, and 1.4e-8 |x|,
@@ -153,13 +151,13 @@ def exp_factors(b: "VectorBuilder", x: "Value") -> tuple["Value", "Value"] | Non
     return power, polynomial(b, rest, (*_ROOTS[count], 1.0))
 
 
-def exp2(b: "VectorBuilder", x: "Value") -> "Value":
+def exp2(b: Arithmetic, x: Value) -> Value:
     x = clamped(b, x, -151.0, 129.0)
     n, shifted = nearest_integer(b, x, 1.0)
     return scaled(b, polynomial(b, b.sub(x, n), EXP2), n, shifted)
 
 
-def expm1(b: "VectorBuilder", x: "Value") -> "Value":
+def expm1(b: Arithmetic, x: Value) -> Value:
     """2^n (e^r - 1) + (2^n - 1), everything halved so that 2^n cannot overflow before the result does."""
     r, _, shifted = reduced(b, clamped(b, x, -18.0, 89.0))
     half = power_of_two(b, b.sub(shifted, b.constant(1.0)))
@@ -168,7 +166,7 @@ def expm1(b: "VectorBuilder", x: "Value") -> "Value":
     return b.copysign(b.mul(b.fma(half, tail, lead), b.constant(2.0)), x)  # keeps -0.0
 
 
-def tanh(b: "VectorBuilder", x: "Value") -> "Value":
+def tanh(b: Arithmetic, x: Value) -> Value:
     """A polynomial near 0; beyond, 1 - 2 / (e^2|x| + 1), which is 1 from 9.02 on."""
     size = b.abs(x)
     squared = b.mul(x, x)
@@ -179,11 +177,11 @@ def tanh(b: "VectorBuilder", x: "Value") -> "Value":
     return b.copysign(b.select(b.lt(size, b.constant(0.625)), small, large), x)
 
 
-def cosh(b: "VectorBuilder", x: "Value") -> "Value":
+def cosh(b: Arithmetic, x: Value) -> Value:
     return _half_sum(b, b.abs(x), 1.0)
 
 
-def sinh(b: "VectorBuilder", x: "Value") -> "Value":
+def sinh(b: Arithmetic, x: Value) -> Value:
     """A polynomial below 1, where the difference of exponentials would cancel."""
     size = b.abs(x)
     squared = b.mul(x, x)
@@ -191,7 +189,7 @@ def sinh(b: "VectorBuilder", x: "Value") -> "Value":
     return b.copysign(b.select(b.lt(size, b.constant(1.0)), small, _half_sum(b, size, -1.0)), x)
 
 
-def _half_sum(b: "VectorBuilder", size: "Value", sign: float) -> "Value":
+def _half_sum(b: Arithmetic, size: Value, sign: float) -> Value:
     """(e^size + sign * e^-size) / 2 for size >= 0.
 
     Summed from the least term up, at half its value so that 2^n cannot overflow before the result does.

@@ -5,18 +5,17 @@ The forms with own instructions of AVX-512 or AVX2 and the general ones give the
 
 import math
 import struct
-from typing import TYPE_CHECKING
 
 import torch
 
-if TYPE_CHECKING:
-    from mlirc.lowering.vector_builder import Value, VectorBuilder
+from mlirc.lowering.vector_arithmetic import Arithmetic
+from mlirc.lowering.vector_text import Value
 
 # Adding 1.5 * 2^23 to a number of magnitude below 2^22 leaves it rounded to nearest even in the lowest bits of the sum.
 ROUNDING = 12582912.0
 
 
-def polynomial(b: "VectorBuilder", x: "Value", coefficients: tuple[float, ...]) -> "Value":
+def polynomial(b: Arithmetic, x: Value, coefficients: tuple[float, ...]) -> Value:
     """Horner's rule with fma; coefficients from the highest power down to the constant."""
     result = b.constant(coefficients[0], x.dtype)
     for c in coefficients[1:]:
@@ -24,17 +23,17 @@ def polynomial(b: "VectorBuilder", x: "Value", coefficients: tuple[float, ...]) 
     return result
 
 
-def shift_left(b: "VectorBuilder", x: "Value", bits: int) -> "Value":
+def shift_left(b: Arithmetic, x: Value, bits: int) -> Value:
     """Of integers; the builder's own shl also checks the width."""
     return b.binary("arith.shli", x, b.constant(bits, x.dtype))
 
 
-def shift_right(b: "VectorBuilder", x: "Value", bits: int) -> "Value":
+def shift_right(b: Arithmetic, x: Value, bits: int) -> Value:
     """Of signed integers, keeping the sign."""
     return b.binary("arith.shrsi", x, b.constant(bits, x.dtype))
 
 
-def nearest_integer(b: "VectorBuilder", x: "Value", factor: float) -> tuple["Value", "Value"]:
+def nearest_integer(b: Arithmetic, x: Value, factor: float) -> tuple[Value, Value]:
     """x * factor rounded to the nearest integer: as a float32, and as the sum with ROUNDING, whose lowest bits hold it.
 
     |x * factor| is at most 2^22.
@@ -43,13 +42,13 @@ def nearest_integer(b: "VectorBuilder", x: "Value", factor: float) -> tuple["Val
     return b.sub(shifted, b.constant(ROUNDING)), shifted
 
 
-def power_of_two(b: "VectorBuilder", shifted: "Value") -> "Value":
+def power_of_two(b: Arithmetic, shifted: Value) -> Value:
     """2^n as a float32 for n from -126 to 127, of nearest_integer's second result."""
     exponent = shift_left(b, b.bitcast(shifted, torch.int32), 23)
     return b.bitcast(b.add(exponent, b.constant(0x3F800000, torch.int32)), torch.float32)
 
 
-def scaled(b: "VectorBuilder", x: "Value", n: "Value", shifted: "Value") -> "Value":
+def scaled(b: Arithmetic, x: Value, n: Value, shifted: Value) -> Value:
     """x * 2^n rounded once, for 0.5 <= x < 2 and n from -250 to 250, of nearest_integer's results."""
     if uses_avx512(b):
         return avx512(b, "scalef", x, n)
@@ -60,23 +59,23 @@ def scaled(b: "VectorBuilder", x: "Value", n: "Value", shifted: "Value") -> "Val
     return x
 
 
-def scaled_normal(b: "VectorBuilder", x: "Value", n: "Value", shifted: "Value") -> "Value":
+def scaled_normal(b: Arithmetic, x: Value, n: Value, shifted: Value) -> Value:
     """x * 2^n for n from -126 to 127."""
     if uses_avx512(b):
         return avx512(b, "scalef", x, n)
     return b.mul(x, power_of_two(b, shifted))
 
 
-def uses_avx512(b: "VectorBuilder") -> bool:
+def uses_avx512(b: Arithmetic) -> bool:
     return b.text.target.has_avx512 and b.lanes == 16
 
 
-def picks_eight(b: "VectorBuilder") -> bool:
+def picks_eight(b: Arithmetic) -> bool:
     """Whether one instruction picks a number out of eight for each lane."""
     return b.text.target.has_avx2 and b.lanes == 8
 
 
-def avx512(b: "VectorBuilder", instruction: str, *operands: "Value | str") -> "Value":
+def avx512(b: Arithmetic, instruction: str, *operands: "Value | str") -> Value:
     """One instruction on 16 float32 lanes, unmasked, in the current rounding mode.
 
     scalef(x, n) is x * 2^n; getexp(x) the exponent; getmant(x, form) the mantissa, form an immediate.
@@ -91,7 +90,7 @@ def avx512(b: "VectorBuilder", instruction: str, *operands: "Value | str") -> "V
     return b.emit(f'llvm.call_intrinsic "{name}"({", ".join(everything)}) : {signature}', torch.float32)
 
 
-def permuted(b: "VectorBuilder", table: tuple[float, ...], number: "Value") -> "Value":
+def permuted(b: Arithmetic, table: tuple[float, ...], number: Value) -> Value:
     """table[number % lanes] in each lane, of float32 by int32: 16 of them with AVX-512, 8 with AVX2."""
     bits = ", ".join(f"0x{struct.unpack('<I', struct.pack('<f', x))[0]:08X}" for x in table)
     values = b.text.constant(f"dense<[{bits}]>", b.type_text(torch.float32), torch.float32, math.nan)
@@ -102,5 +101,5 @@ def permuted(b: "VectorBuilder", table: tuple[float, ...], number: "Value") -> "
     )
 
 
-def immediate(b: "VectorBuilder", value: int) -> "Value":
+def immediate(b: Arithmetic, value: int) -> Value:
     return b.text.constant(str(value), "i32", torch.int32, value)

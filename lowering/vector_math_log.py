@@ -4,14 +4,12 @@ Each writes x as 2^e * (1 + f) with 0.75 <= 1 + f < 1.5 and takes ln(1 + f) = f 
 """
 
 import math
-from typing import TYPE_CHECKING
 
 import torch
 
+from mlirc.lowering.vector_arithmetic import Arithmetic
 from mlirc.lowering.vector_math_floats import avx512, immediate, polynomial, shift_left, shift_right, uses_avx512
-
-if TYPE_CHECKING:
-    from mlirc.lowering.vector_builder import Value, VectorBuilder
+from mlirc.lowering.vector_text import Value
 
 # (ln(1 + f) - f) / f^2 on [-0.25, 0.5], relative error of ln 2^-27.6
 _LOG = (
@@ -59,21 +57,21 @@ _SMALLEST_NORMAL = 2.0**-126
 _MANTISSA_FORM = 0b1111
 
 
-def log(b: "VectorBuilder", x: "Value") -> "Value":
+def log(b: Arithmetic, x: Value) -> Value:
     e, f = _exponent_and_fraction(b, x)
     high, low = (b.constant(c) for c in _LN2)
     tail = b.fma(e, low, b.mul(b.mul(f, f), polynomial(b, f, _LOG)))
     return _with_specials(b, x, b.fma(e, high, b.add(f, tail)))
 
 
-def log2(b: "VectorBuilder", x: "Value") -> "Value":
+def log2(b: Arithmetic, x: Value) -> Value:
     """(e + f) + (log2(1 + f) - f): the first sum is exact next to 1, where the whole is small."""
     e, f = _exponent_and_fraction(b, x)
     rest = b.mul(f, polynomial(b, f, _LOG2))
     return _with_specials(b, x, b.add(b.add(e, f), rest))
 
 
-def log10(b: "VectorBuilder", x: "Value") -> "Value":
+def log10(b: Arithmetic, x: Value) -> Value:
     """As log2, with f / 2 beside e * log10(2); what their sum rounds away joins the rest. inf - inf is avoided."""
     e, f = _exponent_and_fraction(b, x)
     rest = b.fma(e, b.constant(_LOG10_2[1]), b.mul(f, polynomial(b, f, _LOG10)))
@@ -84,7 +82,7 @@ def log10(b: "VectorBuilder", x: "Value") -> "Value":
     return _with_specials(b, x, b.select(b.lt(b.abs(e), b.constant(math.inf)), result, e))
 
 
-def log1p(b: "VectorBuilder", x: "Value") -> "Value":
+def log1p(b: Arithmetic, x: Value) -> Value:
     """With s = 2^-e of 1 + x, f is x * s + (s - 1): no digit of a small x is lost. Of the smallest, ln(1 + x) is x."""
     e, f = _of_one_plus(b, x)
     tail = b.fma(e, b.constant(_LN2[1]), b.mul(b.mul(f, f), polynomial(b, f, _LOG)))
@@ -95,7 +93,7 @@ def log1p(b: "VectorBuilder", x: "Value") -> "Value":
     return b.select(b.and_(finite, b.gt(b.abs(x), b.constant(2.0**-40))), result, edge)
 
 
-def _of_one_plus(b: "VectorBuilder", x: "Value") -> tuple["Value", "Value"]:
+def _of_one_plus(b: Arithmetic, x: Value) -> tuple[Value, Value]:
     """e and f of 1 + x, for -1 < x < inf and |x| not tiny. 4 * 2^-e is a normal number for every e."""
     bits = b.bitcast(b.add(x, b.constant(1.0)), torch.int32)
     whole = shift_right(b, b.sub(bits, b.constant(0x3F400000, torch.int32)), 23)
@@ -105,7 +103,7 @@ def _of_one_plus(b: "VectorBuilder", x: "Value") -> tuple["Value", "Value"]:
     return b.cast(whole, torch.float32), f
 
 
-def _exponent_and_fraction(b: "VectorBuilder", x: "Value") -> tuple["Value", "Value"]:
+def _exponent_and_fraction(b: Arithmetic, x: Value) -> tuple[Value, Value]:
     """e and f. With AVX-512 0 gives (-inf, 0), inf gives (inf, 0), negative numbers NaN; else those are left open."""
     if uses_avx512(b):
         mantissa = avx512(b, "getmant", x, immediate(b, _MANTISSA_FORM))
@@ -120,7 +118,7 @@ def _exponent_and_fraction(b: "VectorBuilder", x: "Value") -> tuple["Value", "Va
     return e, b.sub(b.bitcast(mantissa, torch.float32), b.constant(1.0))
 
 
-def _with_specials(b: "VectorBuilder", x: "Value", result: "Value") -> "Value":
+def _with_specials(b: Arithmetic, x: Value, result: Value) -> Value:
     """-inf of 0, NaN of negative numbers, inf of inf: what _exponent_and_fraction left open."""
     if uses_avx512(b):
         return result

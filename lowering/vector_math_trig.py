@@ -5,15 +5,13 @@ a larger number also calls SLEEF, for those lanes.
 """
 
 import math
-from typing import TYPE_CHECKING
 
 import torch
 
+from mlirc.lowering.vector_arithmetic import Arithmetic
 from mlirc.lowering.vector_math_calls import call
 from mlirc.lowering.vector_math_floats import nearest_integer, polynomial, shift_left
-
-if TYPE_CHECKING:
-    from mlirc.lowering.vector_builder import Value, VectorBuilder
+from mlirc.lowering.vector_text import Value
 
 LARGE = 2.0**17
 
@@ -48,19 +46,19 @@ _ATAN = (
 )
 
 
-def sin(b: "VectorBuilder", x: "Value") -> "Value":
+def sin(b: Arithmetic, x: Value) -> Value:
     sine, cosine, quadrant = _sine_and_cosine(b, x)
     result = _in_quadrant(b, sine, cosine, quadrant)
     return _with_large(b, "sin", x, b.select(b.eq(x, b.constant(0.0)), x, result))  # the sums lose the sign of -0.0
 
 
-def cos(b: "VectorBuilder", x: "Value") -> "Value":
+def cos(b: Arithmetic, x: Value) -> Value:
     sine, cosine, quadrant = _sine_and_cosine(b, x)
     next_quadrant = b.add(quadrant, b.constant(1, torch.int32))
     return _with_large(b, "cos", x, _in_quadrant(b, sine, cosine, next_quadrant))
 
 
-def _sine_and_cosine(b: "VectorBuilder", x: "Value") -> tuple["Value", "Value", "Value"]:
+def _sine_and_cosine(b: Arithmetic, x: Value) -> tuple[Value, Value, Value]:
     """sin(r), cos(r), and the integer n in the lowest bits: x = n pi/2 + r."""
     n, shifted = nearest_integer(b, x, 2 / math.pi)
     lead = b.fma(n, b.constant(-_HALF_PI[0]), x)  # exact, a multiple of 2^-23
@@ -75,7 +73,7 @@ def _sine_and_cosine(b: "VectorBuilder", x: "Value") -> tuple["Value", "Value", 
     return sine, cosine, b.bitcast(shifted, torch.int32)
 
 
-def _in_quadrant(b: "VectorBuilder", sine: "Value", cosine: "Value", quadrant: "Value") -> "Value":
+def _in_quadrant(b: Arithmetic, sine: Value, cosine: Value, quadrant: Value) -> Value:
     """The sine of an angle in that quadrant: sine, cosine, -sine, -cosine."""
     one = b.constant(1, torch.int32)
     size = b.select(b.eq(b.and_(quadrant, one), one), cosine, sine)
@@ -83,7 +81,7 @@ def _in_quadrant(b: "VectorBuilder", sine: "Value", cosine: "Value", quadrant: "
     return b.bitcast(b.xor(b.bitcast(size, torch.int32), sign), torch.float32)
 
 
-def tan(b: "VectorBuilder", x: "Value") -> "Value":
+def tan(b: Arithmetic, x: Value) -> Value:
     """tan(r) or -1 / tan(r) of r = x - n pi/2, all in float64: its slope magnifies every rounding."""
     wide = b.cast(x, torch.float64)
     double = b.with_dtype(torch.float64)
@@ -98,7 +96,7 @@ def tan(b: "VectorBuilder", x: "Value") -> "Value":
     return _with_large(b, "tan", x, b.select(b.eq(x, b.constant(0.0)), x, result))
 
 
-def asin(b: "VectorBuilder", x: "Value") -> "Value":
+def asin(b: Arithmetic, x: Value) -> Value:
     """asin(|x|) = pi/2 - 2 asin(sqrt((1 - |x|) / 2)) from 1/2 on."""
     size = b.abs(x)
     beyond, root, cubed = _asin_parts(b, size)
@@ -110,7 +108,7 @@ def asin(b: "VectorBuilder", x: "Value") -> "Value":
     return b.copysign(b.select(beyond, b.add(lead, rest), b.add(root, cubed)), x)
 
 
-def acos(b: "VectorBuilder", x: "Value") -> "Value":
+def acos(b: Arithmetic, x: Value) -> Value:
     """pi/2 - asin(x), and 2 asin(sqrt((1 - |x|) / 2)) beyond 1/2, from pi for negative x."""
     size = b.abs(x)
     beyond, root, cubed = _asin_parts(b, size)
@@ -124,7 +122,7 @@ def acos(b: "VectorBuilder", x: "Value") -> "Value":
     return b.select(beyond, b.select(negative, reflected, doubled), near)
 
 
-def _asin_parts(b: "VectorBuilder", size: "Value") -> tuple["Value", "Value", "Value"]:
+def _asin_parts(b: Arithmetic, size: Value) -> tuple[Value, Value, Value]:
     """Whether size > 1/2; r, size or sqrt((1 - size) / 2); asin(r) - r."""
     half = b.constant(0.5)
     beyond = b.gt(size, half)
@@ -133,14 +131,14 @@ def _asin_parts(b: "VectorBuilder", size: "Value") -> tuple["Value", "Value", "V
     return beyond, root, b.mul(root, b.mul(squared, polynomial(b, squared, _ASIN)))
 
 
-def atan(b: "VectorBuilder", x: "Value") -> "Value":
+def atan(b: Arithmetic, x: Value) -> Value:
     size, one = b.abs(x), b.constant(1.0)
     beyond = b.gt(size, one)
     ratio = b.div(b.select(beyond, one, size), b.select(beyond, size, one))
     return b.copysign(_atan_of_ratio(b, ratio, beyond), x)
 
 
-def atan2(b: "VectorBuilder", y: "Value", x: "Value") -> "Value":
+def atan2(b: Arithmetic, y: Value, x: Value) -> Value:
     height, width = b.abs(y), b.abs(x)
     least, most = b.minimum(height, width), b.maximum(height, width)
     ratio = b.div(least, most)
@@ -152,7 +150,7 @@ def atan2(b: "VectorBuilder", y: "Value", x: "Value") -> "Value":
     return b.copysign(b.select(left, other, angle), y)
 
 
-def _atan_of_ratio(b: "VectorBuilder", ratio: "Value", inverted: "Value") -> "Value":
+def _atan_of_ratio(b: Arithmetic, ratio: Value, inverted: Value) -> Value:
     """atan(ratio) for 0 <= ratio <= 1; atan(1 / ratio) where inverted."""
     squared = b.mul(ratio, ratio)
     cubed = b.mul(b.mul(ratio, squared), polynomial(b, squared, _ATAN))
@@ -160,7 +158,7 @@ def _atan_of_ratio(b: "VectorBuilder", ratio: "Value", inverted: "Value") -> "Va
     return b.select(inverted, reflected, b.add(ratio, cubed))
 
 
-def _with_large(b: "VectorBuilder", function: str, x: "Value", result: "Value") -> "Value":
+def _with_large(b: Arithmetic, function: str, x: Value, result: Value) -> Value:
     """`result`, with SLEEF's in the lanes where |x| > LARGE: a branch that is hardly ever taken."""
     large = b.gt(b.abs(x), b.constant(LARGE))
     some: str = large

@@ -10,8 +10,9 @@ from hypothesis import strategies as st
 from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.fx.experimental.proxy_tensor import make_fx
 
-from mlirc.codegen import cublas, cublas_runtime, cuda_prefetch
-from mlirc.codegen.cublas import KEY, Plan, Plans
+from mlirc.codegen import cublas, cublas_plans, cublas_runtime, cuda_prefetch
+from mlirc.codegen.cublas import KEY, Plan
+from mlirc.codegen.cublas_plans import Plans
 from mlirc.codegen.cublas_problem import Matrix, Problem, Product, problem_of
 from mlirc.codegen.gpu_library import NoPlan
 from mlirc.codegen.host_program import HostProgram
@@ -154,12 +155,12 @@ def prepared(monkeypatch, bias: bool):
         for name, function in library.functions.items():
             setattr(plan, name, ctypes.cast(function, POINTER).value)
         plan.handle, plan.desc, plan.a, plan.b, plan.c, plan.d = range(1, 7)
-        plan.bias, plan.swapped, plan.transpose_a, plan.beta = bias, True, 1, cublas._float_bits(1.0)
+        plan.bias, plan.swapped, plan.transpose_a, plan.beta = bias, True, 1, cublas.float_bits(1.0)
         plan.epilogue = cublas.EPILOGUE_GELU_BIAS
         if values == (13,):
             raise NoPlan("thirteen")
 
-    monkeypatch.setattr(cublas, "fill", fill)
+    monkeypatch.setattr(cublas_plans, "fill", fill)
     info = TensorInfo(F32, (4, 4), device="cuda:0")
     return Plans([Product((info,) * 3, ("s0",))] * 2), library
 

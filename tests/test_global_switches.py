@@ -11,7 +11,7 @@ from torch import nn
 from torch._C._dynamo.guards import GlobalStateGuard
 from torch.utils._config_module import ConfigModule
 
-from mlirc.codegen import cublas, cudnn, library_settings
+from mlirc.codegen import cublas_plans, cudnn, library_settings
 from mlirc.frontend import global_switches
 
 TORCH_2_13 = torch.__version__.startswith("2.13.")
@@ -234,7 +234,7 @@ def test_a_switch_flipped_between_two_calls(switch, tmp_path, monkeypatch):
 
 
 def test_plans_are_made_anew_when_settings_change(monkeypatch):
-    products, convolutions = cublas.Plans(["product"]), cudnn.Plans(["convolution"])
+    products, convolutions = cublas_plans.Plans(["product"]), cudnn.Plans(["convolution"])
     monkeypatch.setattr(cudnn, "make_plan", lambda wanted: cudnn.Plan())
     convolutions(0)
     products.words[0] = 8

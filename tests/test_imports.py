@@ -49,3 +49,49 @@ def test_imports_inside_functions_and_relative_ones_are_seen(tmp_path):
     file.parent.mkdir(parents=True)
     file.write_text("def f():\n    from ..symbols import Size\n    import torch_mlir.ir\n")
     assert imported_modules(file, tmp_path) == {"mlirc.dialects.symbols.Size", "torch_mlir.ir"}
+
+
+# Modules that import each other: the later import is in a function, and cannot be avoided.
+CYCLES = [
+    {
+        "mlirc.dialects.bindings",
+        "mlirc.dialects.dialect",
+    },  # a context has our dialect, whose ops are made with the bindings
+    {
+        "mlirc.codegen.llvm",
+        "mlirc.codegen.runtime_code",
+        "mlirc.codegen.thread_scratch",
+    },  # the code that gives code its scratch
+]
+
+
+def test_no_modules_import_each_other():
+    modules = {f"mlirc.{'.'.join(file.relative_to(ROOT).with_suffix('').parts)}": file for file in FILES}
+    imports = {
+        name: {x for x in resolved(imported_modules(file), modules) if x != name} for name, file in modules.items()
+    }
+    assert sorted(map(sorted, cycles(imports))) == sorted(map(sorted, CYCLES))
+
+
+def test_a_cycle_is_found():
+    assert cycles({"a": {"b"}, "b": {"c"}, "c": {"a", "d"}, "d": set()}) == [{"a", "b", "c"}]
+
+
+def resolved(names: set[str], modules: dict[str, Path]) -> set[str]:
+    """The modules of ours among imported names, which may be of something in a module."""
+    return {x for name in names for x in (name, name.rpartition(".")[0]) if x in modules}
+
+
+def cycles(imports: dict[str, set[str]]) -> list[set[str]]:
+    """The sets of modules, of two or more, each of which imports every other one, directly or not."""
+    reached = {name: closure(name, imports) for name in imports}
+    found = [{other for other in reached[name] if name in reached[other]} for name in imports]
+    return [x for k, x in enumerate(found) if len(x) > 1 and x not in found[:k]]
+
+
+def closure(name: str, imports: dict[str, set[str]]) -> set[str]:
+    seen, left = set(), [name]
+    while left:
+        left += (new := imports[left.pop()] - seen)
+        seen |= new
+    return seen

@@ -6,7 +6,7 @@ import pytest
 import torch
 
 import mlirc
-from mlirc.codegen import cublas, cublas_choice
+from mlirc.codegen import cublas, cublas_choice, cublas_plans
 from mlirc.codegen.program import Program
 
 OPTIONS = {"fallback": "error"}
@@ -93,7 +93,7 @@ def test_a_product_that_cublaslt_refuses_is_atens(plans, monkeypatch):
     def refuse(*_):
         raise cublas.NoPlan("not today")
 
-    monkeypatch.setattr(cublas, "fill", refuse)
+    monkeypatch.setattr(cublas_plans, "fill", refuse)
     inputs = random(8, 16, dtype=torch.float32), random(16, 8, dtype=torch.float32)
     check(lambda x, w: torch.mm(x, w) + 1, *inputs)
     assert plans[0].refused == ["not today"]
