@@ -230,14 +230,18 @@ def spread(g, x, dims, correction, keepdim):
 
 
 def variance(g, x, dims, correction, keepdim):
-    """Variance and mean in two passes: first the mean, then the squares of what is left. On a CPU in float64, as in eager,
-    so that squares of large numbers do not overflow."""
+    """Variance and mean, on a CPU in float64, as in eager, so that squares of large numbers do not overflow."""
+    narrow = opmath(info_of(x).dtype) != torch.float64
     x = g.cast(x, torch.float64 if info_of(x).device == "cpu" else opmath(info_of(x).dtype))
     info = info_of(x)
     dims = dimensions(dims, info.rank)
     middle = mean(g, x, dims, True)
-    rest = g.sub(x, middle)
-    squares = g.reduce("sum", g.mul(rest, rest), dims, keepdim)
+    has_first = all(isinstance(info.shape[d], int) and info.shape[d] > 0 for d in dims)
+    if narrow and info.dtype == torch.float64 and has_first:
+        squares = squares_in_one_pass(g, x, dims, keepdim)
+    else:
+        rest = g.sub(x, middle)
+        squares = g.reduce("sum", g.mul(rest, rest), dims, keepdim)
     correction = 1 if correction is None else correction
     elements = count(info, dims)
     if isinstance(correction, int):
@@ -246,6 +250,21 @@ def variance(g, x, dims, correction, keepdim):
         divisor = g.maximum(g.sub(g.size(elements, info.dtype), float(correction)), 0.0)
     middle = g.add(middle, not_a_number_before_the_last(g, x, dims))
     return g.div(squares, divisor), middle if keepdim else squeeze(g, middle, dims)
+
+
+def squares_in_one_pass(g, x, dims, keepdim):
+    """The sum of the squares of what `x` differs from its mean by, from the sums of its differences from its first element.
+
+    That element is one of those summed, so the larger sum is at most n + 1 times the result: float64 has the digits for float32's
+    numbers, of which this is. Of float64's it would lose some.
+    """
+    info = info_of(x)
+    index = [0 if d in dims else symbols.symbol(f"d{d}") for d in range(info.rank)]
+    first = g.view(x, [1 if d in dims else n for d, n in enumerate(info.shape)], list(info.stride), index)
+    rest = g.sub(x, first)
+    total = g.reduce("sum", rest, dims, keepdim)
+    squares = g.reduce("sum", g.mul(rest, rest), dims, keepdim)
+    return g.maximum(g.sub(squares, g.div(g.mul(total, total), g.size(count(info, dims), info.dtype))), 0.0)
 
 
 def not_a_number_before_the_last(g, x, dims):
