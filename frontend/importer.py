@@ -17,7 +17,7 @@ from torch.fx import GraphModule, Node
 from mlirc.codegen.overridden_kernels import computes_otherwise
 from mlirc.dialects import symbols
 from mlirc.dialects.bindings import func, ir
-from mlirc.dialects.dialect import IMPORTS, OPS, create
+from mlirc.dialects.dialect import IMPORTS, OPS, attribute_value, create
 from mlirc.dialects.graph_builder import GraphBuilder, NotOurs
 from mlirc.dialects.symbols import Expr, Int
 from mlirc.dialects.tensor_types import TensorInfo, info_of, type_of
@@ -349,13 +349,17 @@ def is_effect_token(node: Node) -> bool:
 
 
 def viewed_argument(value: ir.Value, otherwise: int | None) -> int | None:
-    """The number of the argument that `value` is or views: one of several, where one is a view of another."""
+    """The number of the argument that `value` is or views, also by ATen: one of several, where one is a view of another."""
     if otherwise is None:
         return None
     while not isinstance(value.owner, ir.Block):
-        if value.owner.name != "mlirc.view":
+        op = value.owner
+        alias = 0 if op.name == "mlirc.view" else -1
+        if op.name == "mlircx.aten":
+            alias = symbols.parse_list(attribute_value(op.attributes["aliases"]))[ir.OpResult(value).result_number]
+        if alias == -1:
             return otherwise
-        value = value.owner.operands[0]
+        value = op.operands[alias]
     return ir.BlockArgument(value).arg_number
 
 

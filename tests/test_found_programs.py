@@ -60,6 +60,56 @@ def test_results_of_an_argument_that_views_another():
     assert all(y.untyped_storage().data_ptr() == x.untyped_storage().data_ptr() for y in found[1:])
 
 
+PARTS = {
+    "row": lambda x: x[0],
+    "transposed": lambda x: x.t(),
+    "all": lambda x: x.view(2, 4),
+    "expanded": lambda x: x[:1].expand(3, 4),
+    "part": lambda x: x[1:, 2:],
+}
+VIEWS = {  # by ATen's calls and by ours
+    "bytes": lambda x: x.view(torch.int8),
+    "ints": lambda x: x.view(torch.int32),
+    "nothing of it": lambda x: torch.as_strided(x, (0, 0), (0, 0), 0),
+    "pairs": lambda x: torch.view_as_complex(x.view(2, 2, 2)),
+    "imaginary": lambda x: torch.view_as_complex(x.view(2, 2, 2)).imag,
+    "bytes of a part": lambda x: x[1:].view(torch.uint8)[:, 1:],
+    "columns": lambda x: x.t(),
+}
+
+
+@pytest.mark.parametrize("dynamic", [False, True])
+@pytest.mark.parametrize("part", PARTS)
+def test_views_by_aten_of_one_of_two_arguments(part, dynamic):
+    """Both are one storage; each result is a view of the argument that it was made of, whichever comes first."""
+
+    def one(x, y):
+        return [y.exp() + 1, *(view(x) for view in VIEWS.values()), y[1:]]
+
+    def other(y, x):
+        return [*(view(x) for view in VIEWS.values()), y.exp() + 1, y[1:]]
+
+    torch._dynamo.reset()
+    x = torch.randn(2, 4)
+    y = PARTS[part](x)
+    for program, inputs in ((one, (x, y)), (other, (y, x))):
+        compiled = torch.compile(program, backend="mlirc", dynamic=dynamic, options={"fallback": "error"})
+        found, expected = compiled(*inputs), program(*inputs)
+        compare([z for z in found if not z.is_complex()], [z for z in expected if not z.is_complex()])
+        for a, b in zip(found, expected, strict=True):
+            assert (a.shape, a.stride(), a.dtype, a.storage_offset()) == (
+                b.shape,
+                b.stride(),
+                b.dtype,
+                b.storage_offset(),
+            )
+            assert shared(a, x) == shared(b, x)
+
+
+def shared(x, y) -> bool:
+    return x.untyped_storage().data_ptr() == y.untyped_storage().data_ptr()
+
+
 def test_parts_of_a_copy_are_its_memory():
     x = torch.arange(8).view(4, 2)
     torch._dynamo.reset()
