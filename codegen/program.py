@@ -33,6 +33,7 @@ from mlirc.codegen.library_settings import library_settings
 from mlirc.codegen.llvm import Code
 from mlirc.codegen.shared_kernels import Kernel
 from mlirc.codegen.user_errors import of_the_user
+from mlirc.dialects.index_errors import index_error
 
 if TYPE_CHECKING:  # loading a graph for a CPU needs nothing of Triton's
     from mlirc.codegen.cuda_kernels import GpuKernel
@@ -128,7 +129,7 @@ class Failure:
     def __call__(self, number: int, index: int, size: int) -> None:
         site = self.sites[number]
         if site.message:
-            raise of_the_user(IndexError(site.message.replace("{index}", str(index)).replace("{size}", str(size))))
+            raise of_the_user(index_error(site.message, index, size))
         if site.op == "the inputs" and index == -1:
             raise TypeError(f"this compiled graph takes a list of {self.inputs} inputs")
         if index == -2:

@@ -14,6 +14,7 @@ from mlirc.dialects import symbols
 from mlirc.dialects.bindings import ir
 from mlirc.dialects.dialect import Elementwise, attribute_value
 from mlirc.dialects.graph_builder import read_constant
+from mlirc.dialects.index_errors import index_text
 from mlirc.dialects.kernel_ops import SUMS
 from mlirc.dialects.scalar_builder import TorchBuilder
 from mlirc.dialects.symbols import Int
@@ -162,7 +163,7 @@ def _check_index(points: Points, x: torch.Tensor, attributes: dict[str, Any], fa
     if bad.any() and math.prod(points.shape) > 0:
         worst = x.expand(bad.shape)[bad][0].item()
         limit = size.expand(bad.shape)[bad][0].item()
-        failures.append(attributes["message"].replace("{index}", str(worst)).replace("{size}", str(limit)))
+        failures.append(index_text(attributes["message"], int(worst), int(limit)))
     return torch.where(bad, 0, wrapped)
 
 

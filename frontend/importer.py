@@ -24,6 +24,7 @@ from mlirc.dialects.tensor_types import TensorInfo, info_of, type_of
 from mlirc.frontend import aten_import, views
 from mlirc.frontend.errors import UnsupportedGraph
 from mlirc.frontend.locations import location_of
+from mlirc.frontend.refused_dtypes import refused
 from mlirc.frontend.sizes import environment_of, guarded, size, storage_offset, tensor_info
 from mlirc.frontend.torch_compat.fake_tensors import storage_id
 from mlirc.frontend.torch_compat.higher_order import with_effects
@@ -204,7 +205,9 @@ class _Importer:
         promised = node.meta.get("val")
         rule = IMPORTS.get(target) or IMPORTS.get(str(target))
         reason = "no op of ours"
-        if rule is not None:
+        if rule is not None and refused(node):
+            reason = "its kernel refuses these dtypes"
+        elif rule is not None:
             infos = [tensor_info(v) if isinstance(v, torch.Tensor) else None for v in flat(promised)]
             builder = GraphBuilder(infos[0] if infos else None, infos)
             mark = last_operation()

@@ -10,6 +10,7 @@ from mlirc.dialects.bindings import ext, ir
 from mlirc.dialects.dialect import Op, attribute_value, create, imports
 from mlirc.dialects.graph_builder import NotOurs, broadcast_shape
 from mlirc.dialects.import_arguments import dimension, need_kernel_dtypes
+from mlirc.dialects.index_errors import RUNTIME
 from mlirc.dialects.kernel_forms import broadcast_map
 from mlirc.dialects.symbols import symbol
 from mlirc.dialects.tensor_types import TensorInfo, info_of, type_of
@@ -24,7 +25,7 @@ class Indexed(Op, traits=[ext.Pure]):
     dims     the indexed dimensions, "0, 2": one for each index tensor
     place    where the broadcast dimensions stand in the result
     wraps    whether negative indices count from the end
-    message  of the IndexError; {index}, {size} and {dim} may stand in it ({dim} as eager counts: among those indexed)
+    message  of the IndexError (index_errors.py); {index}, {size} and {dim} may stand in it ({dim} as eager counts: among those indexed)
     """
 
     @staticmethod
@@ -144,7 +145,8 @@ def indexed(x: ir.Value, dims: Sequence[int], indices: Sequence[ir.Value], place
 
 @imports(aten.gather.default)
 def gather(g, x, dim, index, *, sparse_grad=False):
-    return gather_along(x, dim, index, "index {index} is out of bounds for dimension {dim} with size {size}")
+    message = "index {index} is out of bounds for dimension {dim} with size {size}"
+    return gather_along(x, dim, index, RUNTIME + message)
 
 
 def gather_along(x: ir.Value, dim: int, index: ir.Value, message: str) -> ir.Value:

@@ -1,0 +1,56 @@
+"""A dtype for which eager's kernel is not written raises the same in a compiled graph, whatever the meta function says."""
+
+import pytest
+import torch
+import torch.nn.functional as F
+
+UNARY = """
+bitwise_not abs frac floor ceil round trunc sign erfinv signbit nan_to_num argmax argmin logical_not neg positive
+"""
+ACTIVATIONS = """
+relu relu6 silu gelu elu celu selu mish softplus softsign tanhshrink hardtanh hardsigmoid hardswish hardshrink
+softshrink leaky_relu logsigmoid
+"""
+BINARY = """
+bitwise_and bitwise_or bitwise_xor bitwise_left_shift gcd sub hypot logaddexp logaddexp2 nextafter fmod remainder
+maximum atan2
+"""
+FUNCTIONS = {name: getattr(torch, name) for name in UNARY.split()}
+FUNCTIONS |= {name: getattr(F, name) for name in ACTIVATIONS.split()}
+FUNCTIONS |= {f"{name}(x, x)": lambda x, f=getattr(torch, name): f(x, x) for name in BINARY.split()}
+FUNCTIONS |= {f"{name}(x, 1.5)": lambda x, f=getattr(torch, name): f(x, 1.5) for name in ("bitwise_and", "sub")}
+
+
+def outcome(function, x):
+    try:
+        with torch.no_grad():
+            function(x)
+    except Exception as error:
+        error = getattr(error, "inner_exception", None) or error
+        return {"TorchRuntimeError": "RuntimeError"}.get(type(error).__name__, type(error).__name__)
+    return None
+
+
+@pytest.mark.parametrize("dtype", [torch.bool, torch.int64, torch.bfloat16], ids=str)
+def test_what_eager_refuses_is_refused(dtype):
+    x = torch.tensor([1, 2, 0]).to(dtype)
+    raising = {name: outcome(f, x) for name, f in FUNCTIONS.items() if outcome(f, x)}
+    assert len(raising) >= 5
+    for name, wanted in raising.items():
+        torch._dynamo.reset()
+        found = outcome(torch.compile(FUNCTIONS[name], backend="mlirc", options={"fallback": "error"}), x)
+        if found != wanted:  # while a graph is captured PyTorch raises other types
+            torch._dynamo.reset()
+            assert found == outcome(torch.compile(FUNCTIONS[name], backend="aot_eager"), x), name
+
+
+def test_what_eager_takes_stays_compiled():
+    import mlirc
+
+    def f(x, mask, n):
+        return (x + n) * 2 & 3, mask & (x > n), torch.where(mask, x.abs(), -x), ~mask, x // 3
+
+    x = torch.arange(-4, 4)
+    torch._dynamo.reset()
+    data = mlirc.explain(f)(x, x > 0, 2).data
+    assert not data["graphs"][0]["aten"]
