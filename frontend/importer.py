@@ -205,9 +205,7 @@ class _Importer:
         promised = node.meta.get("val")
         rule = IMPORTS.get(target) or IMPORTS.get(str(target))
         reason = "no op of ours"
-        if rule is not None and refused(node):
-            reason = "its kernel refuses these dtypes"
-        elif rule is not None:
+        if rule is not None:
             infos = [tensor_info(v) if isinstance(v, torch.Tensor) else None for v in flat(promised)]
             builder = GraphBuilder(infos[0] if infos else None, infos)
             mark = last_operation()
@@ -217,8 +215,11 @@ class _Importer:
                 reason = str(error)
                 erase_after(mark)
             else:
-                results = [self.settle(v, info) for v, info in zip(flat(made), infos, strict=True)]
-                return results[0] if isinstance(promised, torch.Tensor) else tuple(results)
+                if not refused(node):
+                    results = [self.settle(v, info) for v, info in zip(flat(made), infos, strict=True)]
+                    return results[0] if isinstance(promised, torch.Tensor) else tuple(results)
+                reason = "its kernel refuses these dtypes"
+                erase_after(mark)
         return self.by_aten(node, target, args, kwargs, reason)
 
     def by_aten(self, node: Node, target: Any, args: tuple, kwargs: dict, reason: str) -> Any:
