@@ -80,11 +80,14 @@ class CacheFolder:
                 with contextlib.suppress(FileExistsError):  # another process made the same
                     os.link(temporary, self._path(kind, key))
             os.replace(temporary, self._path(kind, keys[0]))
+            temporary = ""
         except OSError as error:
-            with contextlib.suppress(OSError):
-                os.unlink(temporary)
             warn(f"mlirc's disk cache cannot write to {self.path}: {error.strerror or error}")
             return
+        finally:  # an interrupt comes here, too
+            if temporary:
+                with contextlib.suppress(OSError):
+                    os.unlink(temporary)
         self.counts[kind, "written"] += 1
         if self._puts % _PUTS_BETWEEN_SCANS == 0:
             self.shrink()

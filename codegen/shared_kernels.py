@@ -11,7 +11,7 @@ from mlirc.codegen import background, environment
 from mlirc.codegen.cache_entry import UNREADABLE, Entry
 from mlirc.codegen.cache_folder import CacheFolder
 from mlirc.codegen.llvm import Code, compile_to_object, joined, load_object, mlir_to_llvm
-from mlirc.codegen.shared_parts import Parts, Pieces, claim, module_of, settle
+from mlirc.codegen.shared_parts import Parts, Pieces, abandon, claim, module_of, settle
 
 KIND = "kernels"  # of an entry: {"names": as in LoadedKernels}, and the object file
 
@@ -89,13 +89,18 @@ def begin(
             code = load_object(joined([own, *(x.object_bytes for x in dict.fromkeys(used))]))
             return add(code, names, folder, used)
         finally:
+            abandon(making, mine)  # where it did not come so far: an interrupt, in a thread that does another's work
             with _lock:
                 for key in names:
                     _coming.pop(key, None)
 
     with _lock:
         found, making, mine = claim(parts)
-        made = background.compute(compile_and_add)
+        try:
+            made = background.compute(compile_and_add)
+        except BaseException:
+            abandon(making, mine)
+            raise
         _coming.update(dict.fromkeys(names, made))
         return made
 

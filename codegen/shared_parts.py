@@ -108,10 +108,16 @@ def settle(future: Future[Parts], names: Iterable[str], made: Parts | BaseExcept
     """Gives those who wait what was made of these parts, or why it was not."""
     with _lock:
         for name in names:
-            del _coming[name]
+            _coming.pop(name, None)
             if isinstance(made, Parts):
                 _made[name] = made
     if isinstance(made, Parts):
         future.set_result(made)
     else:
         future.set_exception(made)
+
+
+def abandon(future: Future[Parts], names: Sequence[str]) -> None:
+    """Nobody makes these parts, unless that was settled: who waits for them is told."""
+    if names and not future.done():
+        settle(future, names, RuntimeError("the work that this was part of was ended before it was done"))

@@ -53,13 +53,17 @@ def compile_backward(gm: GraphModule, inputs: Sequence[Any], compile_fx: Compile
     if len(positions) < 2:
         return compile_fx(gm, inputs, ())
 
-    def make(absent: tuple[int, ...]) -> Callable[[list], list]:
-        part = fallback.optional(without, gm, absent)
-        if part is None:
-            return with_zeros(gm, absent, compile_fx(gm, inputs, ()))
-        return compile_fx(part, [x for k, x in enumerate(inputs) if k not in absent], absent)
+    return by_absence(positions, lambda absent: compile_without(gm, inputs, absent, compile_fx))
 
-    return by_absence(positions, make)
+
+def compile_without(
+    gm: GraphModule, inputs: Sequence[Any], absent: tuple[int, ...], compile_fx: Compile
+) -> Callable[[list], list]:
+    """The backward graph, for when these gradients are None."""
+    part = fallback.optional(without, gm, absent)
+    if part is None:
+        return with_zeros(gm, absent, compile_fx(gm, inputs, ()))
+    return compile_fx(part, [x for k, x in enumerate(inputs) if k not in absent], absent)
 
 
 def with_zeros(gm: GraphModule, absent: tuple[int, ...], run: Callable[[list], list]) -> Callable[[list], list]:

@@ -15,13 +15,12 @@ from mlirc.frontend.absent_gradients import compile_backward, leave_absent, part
 from mlirc.frontend.attention_masks import SDPA, drop_known_masks
 from mlirc.frontend.compile import compile_graph
 from mlirc.frontend.errors import UnsupportedGraph
-from mlirc.frontend.kept_trace import KeptTrace, OtherTrace, digest
+from mlirc.frontend.kept_trace import KeptTrace
 from mlirc.frontend.options import Options
 from mlirc.frontend.random_states import name_random_states
 from mlirc.frontend.recomputation import decompositions
 from mlirc.frontend.saved_layouts import save_channels_last, take_as_saved
 from mlirc.frontend.shared_heads import share_heads
-from mlirc.frontend.torch_compat.autograd_tracing import config as functorch_config
 from mlirc.frontend.torch_compat.autograd_tracing import make_boxed_func
 from mlirc.frontend.torch_compat.fake_tensors import unset_fake_temporarily
 from mlirc.frontend.traced import traced
@@ -71,7 +70,7 @@ class Compilers:
 
     def backward(self, gm: GraphModule, inputs: Sequence[Any]) -> Callable:
         try:
-            self.noted.note_backward(gm)
+            self.noted.note_backward(gm, inputs)
             return compile_backward(gm, inputs, partial(self.graph, "backward"))
         except Exception as error:
             if self.options.fallback == "error":
@@ -90,28 +89,6 @@ class Compilers:
             run = compile_graph(gm, kind, self.options)
             self.noted.note(kind, gm, run, absent)
             return run
-
-    def trace_again(self, gm: GraphModule, inputs: Sequence[Any], text: str) -> tuple[GraphModule, Sequence[Any]]:
-        """The backward graph of Dynamo's graph, and its inputs; `text` is the digest of the forward graph that runs already."""
-        found: list[tuple[GraphModule, Sequence[Any]]] = []
-
-        def forward(graph: GraphModule, given: Sequence[Any]) -> Callable:
-            with unset_fake_temporarily():
-                adapt("forward", graph, given)
-                if digest(graph) != text:
-                    raise OtherTrace(
-                        "mlirc: a graph was traced in another way than before: it is in the disk cache no more"
-                    )
-            return make_boxed_func(graph.forward)
-
-        def backward(graph: GraphModule, given: Sequence[Any]) -> Callable:
-            found.append((graph, given))
-            return make_boxed_func(graph.forward)
-
-        simplify_attention(gm, self.options)
-        with functorch_config.patch(force_non_lazy_backward_lowering=True):
-            traced(gm, inputs, fw_compiler=forward, bw_compiler=backward, inference_compiler=forward, **how_to_trace())
-        return found[0]
 
 
 def simplify_attention(gm: GraphModule, options: Options) -> None:

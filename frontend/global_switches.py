@@ -1,10 +1,9 @@
-"""PyTorch's process-wide switches that decide what AOTAutograd traces, and are not all guarded by Dynamo: how each is read and set.
+"""PyTorch's process-wide switches that decide what AOTAutograd traces, and are not all guarded by Dynamo: how each is read, and for tests set.
 
-Each is a part of a kept trace's key. Where a graph has to be traced again later, they are for that time what they were.
+Each is a part of a kept trace's key. Nothing here is ever set by mlirc.
 tests/test_global_switches.py goes through all switches that PyTorch has, and says of each other one why it is not here.
 """
 
-import contextlib
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import partial
@@ -116,20 +115,3 @@ def _read(switch: Switch) -> Any:
 def functorch_settings() -> dict[str, Any]:
     """AOTAutograd's own settings."""
     return functorch_config.save_config_portable(ignore_private_configs=False)
-
-
-@contextlib.contextmanager
-def as_they_were(switches: dict[str, Any], settings: dict[str, Any]) -> Iterator[None]:
-    """Within, the switches are what `read` gave, and AOTAutograd's settings what `functorch_settings` did."""
-    now = read()
-    others = [x for x in SWITCHES if now[x.name] != switches[x.name] and switches[x.name] is not None]
-    known = functorch_settings()
-    changed = {name: value for name, value in settings.items() if known.get(name) != value}
-    try:
-        for switch in others:
-            switch.set(switches[switch.name])
-        with functorch_config.patch(changed) if changed else contextlib.nullcontext():
-            yield
-    finally:
-        for switch in others:
-            switch.set(now[switch.name])

@@ -87,8 +87,7 @@ class Writer:
             what = self.call(node, target_text(node.target) if node.op == "call_function" else node.op)
         else:
             raise NoText(f"a node of kind {node.op}")
-        trace = node.meta.get("stack_trace") or ""
-        return f"%{self.numbers[node]} = {what} | {trace[trace.rfind('File ') :].partition(chr(10))[0]}"
+        return f"%{self.numbers[node]} = {what} | {last_line(node)}"
 
     def call(self, node: Node, what: str) -> str:
         what += self.value(node.args if node.op != "placeholder" else ()) + self.value(node.kwargs)
@@ -131,6 +130,12 @@ class Writer:
         if type(x) in _BY_REPR:
             return repr(x)
         raise NoText(f"a value of type {type(x).__name__}")
+
+
+def last_line(node: Node) -> str:
+    """The user's source line that a node comes from: the innermost one's file, number and function."""
+    trace = node.meta.get("stack_trace") or ""
+    return trace[trace.rfind("File ") :].partition("\n")[0]
 
 
 def attribute(gm: GraphModule, node: Node) -> Any:

@@ -7,12 +7,10 @@ it, the inputs, and the state of the process (trace_text.py). What is not said t
 Torch's switches hold: torch._functorch.config.enable_autograd_cache, torch.compiler.config.force_disable_caches.
 """
 
-import contextlib
 import dataclasses
-import hashlib
-import threading
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any, Protocol
 
 import torch
@@ -25,18 +23,18 @@ from mlirc.codegen.cache_entry import UNREADABLE, Entry
 from mlirc.codegen.cache_folder import CacheFolder, folder
 from mlirc.codegen.environment import ChangedSources
 from mlirc.codegen.overridden_kernels import overridden_anywhere, overridden_by_name, registrations
-from mlirc.frontend import fallback, global_switches
-from mlirc.frontend.absent_gradients import by_absence, gradients, without
+from mlirc.frontend import fallback, graph_data
+from mlirc.frontend.absent_gradients import by_absence, compile_without, gradients
 from mlirc.frontend.compile import load_graph
 from mlirc.frontend.fallback import NotRun
 from mlirc.frontend.first_run import Effects
 from mlirc.frontend.foreign_sources import NoSource, foreign_sources
-from mlirc.frontend.graph_text import NoText, constants, graph_text
+from mlirc.frontend.graph_text import NoText, constants
 from mlirc.frontend.options import Options
 from mlirc.frontend.statistics import GraphReport
 from mlirc.frontend.torch_compat import trace_metadata
-from mlirc.frontend.torch_compat.autocast import autocast_devices
 from mlirc.frontend.torch_compat.autograd_tracing import config, make_boxed_func
+from mlirc.frontend.torch_compat.fake_tensors import FakeTensorMode
 from mlirc.frontend.torch_compat.trace_result import results
 from mlirc.frontend.torch_compat.tracing_context import CompileContext, TracingContext, compile_context, tracing
 from mlirc.frontend.trace_text import trace_text
@@ -46,27 +44,20 @@ KIND = "trace"
 Place = tuple[str, int]  # of a compiled graph: its key, and how many placeholders it has
 
 
-class OtherTrace(RuntimeError):
-    """A graph was traced in another way than the one of the disk cache that ran already, in the same state of the process."""
-
-
 class Compilers(Protocol):
     """What makes graphs that are not there (backend.py)."""
 
     def graph(self, kind: str, gm: GraphModule, inputs: Sequence[Any], absent: tuple[int, ...] = ()) -> Callable: ...
-
-    def trace_again(self, gm: GraphModule, inputs: Sequence[Any], text: str) -> tuple[GraphModule, Sequence[Any]]:
-        """The backward graph of Dynamo's graph, and its inputs. `text` is the digest of the forward graph that runs already."""
-        ...
 
 
 class KeptTrace:
     """The trace of one graph of Dynamo's: what is found of it, or what is noted while it is made.
 
     why    why nothing is looked up and kept, or ""
-    data   of an entry: {"training": bool, "forward": [key, placeholders], "text": digest of the forward graph,
+    data   of an entry: {"training": bool, "forward": [key, placeholders],
            "metadata": ..., "detach": [input, ...], "positions": [gradient, ...], "operators": [name, ...],
            "backward": [[[absent gradient, ...], key, placeholders], ...]}
+    graph  of a backward graph, as graph_data.py has it: a blob of the entry
     """
 
     def __init__(self, gm: GraphModule, inputs: Sequence[Any], options: Options):
@@ -76,6 +67,7 @@ class KeptTrace:
         self.report: GraphReport | None = None  # of the inference or forward graph
         self._metadata: Any = None
         self._written: dict[str, Any] = {}
+        self._graph = b""
         try:
             self._find_place(gm, inputs, options)
         except (NoText, ChangedSources, NoSource) as reason:
@@ -133,9 +125,9 @@ class KeptTrace:
             data = entry.data
             metadata, training = trace_metadata.from_data(data["metadata"]), data["training"]
             forward_key, arguments = data["forward"]
-            text = data["text"]
             places = {tuple(absent): (key, n) for absent, key, n in data["backward"]}
             positions, detach = list(data["positions"]), list(data["detach"])
+            self._graph = entry.blobs[0] if training else b""
             odd = overridden_by_name(data["operators"])
         except UNREADABLE as error:
             self.folder.forget(KIND, self.key, f"it cannot be read: {type(error).__name__}: {error}")
@@ -152,7 +144,7 @@ class KeptTrace:
         backward = None
         if training:
             metadata.bw_donated_idxs = []  # nothing of ours overwrites what is saved: it may be used again
-            backward = Backward(self, gm, compilers, places, positions, text)
+            backward = Backward(self, self._graph, compilers, places, positions)
         made = self._callable(gm, forward, metadata, detach, backward)
         self.report = report = forward.report  # type: ignore[attr-defined]
         report.tracing = "hit"
@@ -202,19 +194,24 @@ class KeptTrace:
             self.data = self.data | {"backward": [*self.data["backward"], [list(absent), *place]]}
             self._keep()
         else:
-            self.data |= {"training": kind == "forward", "forward": place, "text": digest(gm)}
+            self.data |= {"training": kind == "forward", "forward": place}
             self._metadata = TracingContext.get().fw_metadata
 
-    def note_backward(self, gm: GraphModule) -> None:
-        """A backward graph, before it is compiled."""
+    def note_backward(self, gm: GraphModule, inputs: Sequence[Any]) -> None:
+        """A backward graph and what it is called with, before it is compiled."""
         try:
-            self._note_backward(gm)
+            self._note_backward(gm, inputs)
         except Exception as error:
             self._fail(error)
 
-    def _note_backward(self, gm: GraphModule) -> None:
+    def _note_backward(self, gm: GraphModule, inputs: Sequence[Any]) -> None:
         known = self._metadata
         if self.folder is not None and known is not None:
+            try:
+                self._graph = graph_data.to_bytes(gm, inputs)
+            except NoText as reason:
+                self._give_up(f"the backward graph has {reason}")
+                return
             positions = gradients(gm)
             self.data["detach"] = self.made.detach(gm, known)
             self.data["positions"] = positions if len(positions) > 1 else []
@@ -250,15 +247,10 @@ class KeptTrace:
                 return
         if self.data != self._written:
             self._written = dict(self.data)
-            self.folder.put(KIND, [self.key], Entry(self.data))
+            self.folder.put(KIND, [self.key], Entry(self.data, [self._graph] if self.data["training"] else []))
 
     def _fail(self, error: Exception) -> None:
         self._give_up(f"mlirc failed: {fallback.reason(error)}")
-
-    def forget(self, why: str) -> None:
-        """Drops the entry, which no process is to use again."""
-        if self.folder is not None:
-            self.folder.forget(KIND, self.key, why)
 
     def _give_up(self, why: str) -> None:
         self.folder, self.why = None, why
@@ -267,24 +259,20 @@ class KeptTrace:
 
 
 class Backward:
-    """The backward graphs of a trace that was found: loaded when they are called, or made by tracing the graph after all."""
+    """The backward graphs of a trace that was found: loaded when they are called, or compiled of the graph in its entry."""
 
     def __init__(
         self,
         trace: KeptTrace,
-        gm: GraphModule,
+        graph: bytes,
         compilers: Compilers,
         places: dict[tuple[int, ...], Place],
         positions: list[int],
-        text: str,
     ):
-        self.trace, self.gm, self.compilers, self.places, self.text = trace, gm, compilers, places, text
-        self.switches, self.settings = global_switches.read(), global_switches.functorch_settings()
+        self.trace, self.compilers, self.places = trace, compilers, places
         self.context, self.compiling = TracingContext.get(), CompileContext.try_get()
-        self.autocast = autocast_devices()
         self.run = by_absence(positions, self.graph)
-        self._traced: tuple[GraphModule, Sequence[Any]] | None = None
-        self._lock = threading.RLock()
+        self._graph = graph
 
     def graph(self, absent: tuple[int, ...]) -> Callable:
         """What runs where these gradients are None."""
@@ -294,48 +282,25 @@ class Backward:
             found = fallback.optional(load_graph, folder, place[0], "backward", place[1], *how)
             if found is not None:
                 return found
-        gm, inputs = self.traced()
-        given = [x for k, x in enumerate(inputs) if k not in absent]
-        with self._state():
-            return self.compilers.graph("backward", without(gm, absent), given, absent)
+        with tracing(self.context), compile_context(self.compiling):
+            return compile_without(*self.traced(), absent, partial(self.compilers.graph, "backward"))
 
     def instead(self, absent: tuple[int, ...]) -> Callable[[Exception], Callable]:
-        """What runs where the loaded graph's first run fails."""
+        """What runs where the loaded graph's first run fails: the graph in eager."""
 
-        def run(_: Exception) -> Callable:
-            return make_boxed_func(without(self.traced()[0], absent).forward)
+        def in_eager(gm: GraphModule, inputs: Sequence[Any], absent: tuple[int, ...]) -> Callable:
+            return make_boxed_func(gm.forward)
 
-        return run
+        return lambda _: compile_without(*self.traced(), absent, in_eager)
 
     def traced(self) -> tuple[GraphModule, Sequence[Any]]:
-        """The backward graph, and its inputs."""
-        with self._lock:
-            if self._traced is None:
-                with without_modes(), self._state():  # compiled autograd may be tracing
-                    try:
-                        self._traced = self.compilers.trace_again(self.gm, self.trace.inputs, self.text)
-                    except OtherTrace as error:
-                        self.trace.forget(str(error))
-                        raise
-            return self._traced
+        """The backward graph as AOTAutograd traced it, and fake tensors like its inputs. Made anew each time: it is rewritten."""
+        with without_modes():  # compiled autograd may be tracing
+            return graph_data.from_bytes(self._graph, self.context.fake_mode or FakeTensorMode())
 
     def deserialize(self) -> GraphModule:
         """For compiled autograd, which traces backward graphs itself."""
         return self.traced()[0]
-
-    @contextlib.contextmanager
-    def _state(self) -> Iterator[None]:
-        """The state in which the forward graph was compiled."""
-        with contextlib.ExitStack() as stack:
-            stack.enter_context(tracing(self.context))
-            stack.enter_context(compile_context(self.compiling))
-            stack.enter_context(torch.enable_grad())
-            stack.enter_context(global_switches.as_they_were(self.switches, self.settings))
-            for kind in {kind for kind, _ in autocast_devices()} - {kind for kind, _ in self.autocast}:
-                stack.enter_context(torch.autocast(kind, enabled=False))
-            for kind, dtype in self.autocast:
-                stack.enter_context(torch.autocast(kind, dtype))
-            yield
 
 
 def not_run(error: Exception) -> Callable:
@@ -346,11 +311,6 @@ def not_run(error: Exception) -> Callable:
 
     run._boxed_call = True  # type: ignore[attr-defined]
     return run
-
-
-def digest(gm: GraphModule) -> str:
-    """Of a graph as text. Raises NoText."""
-    return hashlib.sha256(graph_text(gm, []).encode()).hexdigest()
 
 
 def guards() -> list[int]:

@@ -182,3 +182,19 @@ def test_the_command_line(folder):
     assert told.exit_code == 0 and told.output.startswith(f"{folder.path}: 1 entries, 2.0 MB of at most 1074 MB")
     assert CliRunner().invoke(main, ["cache", "clear"]).output == f"{folder.path}: removed 1 entries, 2.0 MB\n"
     assert folder.size() == (0, 0)
+
+
+@pytest.mark.parametrize("step", ["replace", "link"])
+def test_an_interrupt_while_an_entry_is_written_leaves_no_file(tmp_path, monkeypatch, step):
+    kept = CacheFolder(tmp_path / "cache")
+
+    def interrupted(*_):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(cache_folder.os, step, interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        kept.put("kind", ["one", "two"], Entry({}))
+    assert not [path for path in kept.path.iterdir() if path.suffix == ".part"]
+    monkeypatch.undo()
+    kept.put("kind", ["one", "two"], Entry({}))
+    assert all(kept.get("kind", key) for key in ("one", "two"))

@@ -165,14 +165,6 @@ def test_every_module_of_backends_is_known():
     assert {name for name in found if name not in BACKENDS and name.rpartition(".")[2] not in BACKENDS} == set()
 
 
-def test_switches_are_put_back():
-    before = global_switches.read()
-    was = {**before, "cudnn_benchmark": True, "mkldnn_enabled": False, "default dtype": torch.float64}
-    with global_switches.as_they_were(was, {}):
-        assert global_switches.read() == was
-    assert global_switches.read() == before
-
-
 # ---- flipped between two calls
 
 

@@ -128,3 +128,29 @@ def test_a_part_takes_along_what_it_calls(callees, result):
         word = ctypes.c_int64(7)
         assert ctypes.CFUNCTYPE(ctypes.c_int64, ctypes.c_void_p)(code.address(name))(ctypes.addressof(word)) == result
     assert load_object(code.object_bytes).address("kernel_4")
+
+
+def test_parts_whose_maker_was_interrupted_are_told_and_made_by_another():
+    """Nobody waits for ever, and the name is free again."""
+    name = f"{PREFIX}nobody_else_has_this"
+    _, making, mine = shared_parts.claim([name])
+    found, _, others = shared_parts.claim([name])
+    assert mine == [name] and others == []
+    shared_parts.abandon(making, mine)
+    with pytest.raises(RuntimeError, match="ended before it was done"):
+        found[name].result(timeout=1)
+    _, making, mine = shared_parts.claim([name])
+    assert mine == [name]
+    shared_parts.settle(making, mine, RuntimeError())
+    shared_parts.abandon(making, mine)  # once it is settled, nothing more is told
+
+
+def test_kernels_that_no_thread_was_given_leave_no_promise(monkeypatch):
+    def refused(*_):
+        raise MemoryError
+
+    monkeypatch.setattr(background, "compute", refused)
+    name = f"{PREFIX}nor_this"
+    with pytest.raises(MemoryError):
+        shared_kernels.begin([], {name: [""]}, 1, {"key": "kernel_0"})
+    assert name not in shared_parts._coming and "key" not in shared_kernels._coming

@@ -48,6 +48,7 @@ class Reach(Generic[T]):
         self._lock = threading.RLock()
         self.why = ""  # None is what it gives
         known[name] = instead
+        reaches[name] = self
 
     def __call__(self) -> T | None:
         return self._found[0] if self._found else self._try()
@@ -76,6 +77,7 @@ class Reach(Generic[T]):
 
 
 known: dict[str, str] = {}  # what happens without it, by name
+reaches: dict[str, Reach] = {}  # those of them that a graph can be compiled without
 
 
 def reach(name: str, instead: str, apart: bool = False) -> Callable[[Callable[[], T]], Reach[T]]:
@@ -88,9 +90,9 @@ def reach(name: str, instead: str, apart: bool = False) -> Callable[[Callable[[]
 
 
 @contextmanager
-def needed(name: str) -> Iterator[None]:
-    """Around imports without which nothing can be compiled. Raises Missing."""
-    known[name] = "every graph runs in eager"
+def needed(name: str, instead: str = "every graph runs in eager") -> Iterator[None]:
+    """Around imports without which nothing can be compiled, or the caller can do nothing. Raises Missing."""
+    known[name] = instead
     try:
         leave(name)
         yield

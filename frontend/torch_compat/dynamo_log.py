@@ -5,7 +5,7 @@ from typing import Any
 
 from mlirc.codegen.abi.reach import needed
 
-with needed("dynamo-log"):
+with needed("dynamo-log", "mlirc.explain raises an error that says so"):
     from torch._dynamo.eval_frame import OptimizedModule, innermost_fn
     from torch._dynamo.utils import compilation_time_metrics as compilation_time_metrics
     from torch._dynamo.utils import counters as counters
