@@ -28,6 +28,7 @@ def load_all() -> None:
         found = importlib.import_module(f"{package.__name__}.{folder}")
         for module in pkgutil.iter_modules(found.__path__, f"{found.__name__}."):
             importlib.import_module(module.name)
+    importlib.import_module("mlirc.codegen.native_runtime")  # has the one reach that is code of ours
 
 
 load_all()
