@@ -37,6 +37,7 @@ class CheckedProgram:
             duties = verify_file(module, runs=True)
             self.function = next(f for f in functions(module) if f.name.value == entry)
             self.duties = duties.get(entry, ())
+            self.divisors = divisors(self.function)
             arguments = self.function.regions[0].blocks[0].arguments
             self.infos = [info_of(x) if isinstance(x.type, ir.RankedTensorType) else None for x in arguments]
             self.scalars = ["mlirc.scalar" in named for named in (self.function.arg_attrs if len(arguments) else ())]
@@ -44,7 +45,7 @@ class CheckedProgram:
             self.program: Program = compile_module(module, entry=entry)
 
     def __call__(self, inputs: list[Any]) -> list[Any]:
-        check_inputs(self.function, self.infos, self.scalars, self.duties, inputs)
+        check_inputs(self.function, self.infos, self.scalars, self.duties, inputs, self.divisors)
         with torch.no_grad():
             return self.program(inputs)
 
@@ -55,6 +56,7 @@ def check_inputs(
     scalars: Sequence[bool],
     duties: Sequence[Int],
     inputs: Sequence[Any],
+    divisors: Sequence[Int] = (),
 ) -> None:
     """Raises InputError."""
     if len(inputs) != len(infos):
@@ -85,6 +87,45 @@ def check_inputs(
                 raise InputError(f"{duty} is not 0 or more")
         else:
             raise InputError(f"{duty} depends on data: nothing looks at it before it is used")
+
+    for divisor in divisors:
+        if symbols.free_symbols(divisor) <= values.keys() and _value(divisor, values) == 0:
+            raise InputError(f"{divisor} is 0, by which a size is divided")
+
+
+def divisors(function: Any) -> list[Int]:
+    """What the function's own size expressions divide by and is not a number: Python raises where it is 0, processors trap."""
+    found: dict[Int, None] = {}
+    waiting = [n for op in operations(function) for n in expressions(op)]
+    while waiting:
+        n = waiting.pop()
+        if isinstance(n, int):
+            continue
+        for atom in (atom for monomial in n.terms for atom in monomial if not isinstance(atom, str)):
+            name, a, b = atom
+            waiting += [a, b]
+            if name in ("floordiv", "mod") and not isinstance(b, int):
+                found[b] = None
+    return list(found)
+
+
+def operations(op: Any) -> list[Any]:
+    """The op and all within it."""
+    inside = [x for region in op.regions for block in region.blocks for x in block.operations]
+    return [op, *(x for each in inside for x in operations(each))]
+
+
+def expressions(op: Any) -> list[Int]:
+    """Of the texts among its attributes that are lists of size expressions."""
+    texts = [a.value for a in (ir.StringAttr(a) for a in op.attributes.values() if isinstance(a, ir.StringAttr))]
+    found: list[Int] = []
+    for text in texts:
+        if "//" in text or "%" in text:
+            try:
+                found += symbols.parse_list(text)
+            except (ValueError, SyntaxError):
+                continue
+    return found
 
 
 def _value(n: Int, values: dict[str, int]) -> int:

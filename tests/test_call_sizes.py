@@ -106,3 +106,22 @@ def test_an_index_is_not_overwritten(offset: int, first: int, read: str, fits: b
         return
     with pytest.raises(StageError, match="may overwrite"):
         verify("memory", text)
+
+
+QUOTIENT = """func.func @graph(%n: i64 {{mlirc.symbol = "s0"}}, %m: i64 {{mlirc.symbol = "{m}"}}) -> i64
+  attributes {{mlirc.results = ["g0"]}} {{
+  %0 = "mlirc.size"() {{expr = "s0 {operator} {m}"}} : () -> i64
+  return %0 : i64
+}}"""
+
+
+@pytest.mark.parametrize("m", ["s1", "us1"])
+@pytest.mark.parametrize("operator", ["//", "%"])
+def test_sizes_divided_by_zero(operator: str, m: str) -> None:
+    """Python raises: the processor's trap would end the process."""
+    run = program(QUOTIENT.format(operator=operator, m=m))
+    numbers = (3, 1, -2) if m == "us1" else (3, 1)
+    for n in numbers:
+        assert run([7, n]) == [7 // n if operator == "//" else 7 % n]
+    with pytest.raises(InputError, match="is 0"):
+        run([7, 0])
