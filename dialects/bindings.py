@@ -7,9 +7,35 @@ compiling from several Python threads is safe, and a forked child inherits no ML
 import sys
 import threading
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from functools import cache
+from importlib import import_module
 from types import ModuleType
+
+
+def _load() -> None:
+    """Loads them whole: a dialect of MLIR's that is interrupted while it is imported cannot be imported again."""
+    for package in ("mlir", "torch_mlir"):
+        with suppress(ImportError):
+            for name in (
+                "ir",
+                "rewrite",
+                "_mlir_libs._mlirDialectsLLVM",
+                "dialects.ext",
+                "dialects.func",
+                "passmanager",
+            ):
+                import_module(f"{package}.{name}")
+            return
+
+
+try:
+    _loader = threading.Thread(target=_load, name="mlirc-bindings", daemon=True)
+    _loader.start()  # signal handlers, which may raise, run in the main thread
+except RuntimeError:  # no thread to be had
+    _load()
+else:
+    _loader.join()
 
 try:
     from mlir import ir, rewrite

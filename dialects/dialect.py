@@ -8,6 +8,7 @@ Three levels, all values typed as tensor_types.py says:
 An op's class states all there is to know of it: ATen overloads, dtype rule, scalar body or expansion, eager reference.
 """
 
+import sys
 from collections.abc import Callable
 from importlib import import_module
 from pkgutil import iter_modules
@@ -51,6 +52,39 @@ OPS: dict[str, type] = {}  # "add" -> its class
 IMPORTS: dict[Any, Callable] = {}
 
 
+_importers: dict[Any, str] = {}  # ATen overload -> the name of the module that has its rule
+_files: dict[str, Any] = {}  # module's name -> the module that defined ops or imports last
+
+
+def _defined_in(name: str) -> None:
+    """Something is being defined in the module of that name. If its import was interrupted before (Ctrl-C), this is its second
+    one: what the first one defined is withdrawn."""
+    module = sys.modules.get(name)
+    if _files.setdefault(name, module) is module:
+        return
+    _files[name] = module
+    for mnemonic, cls in list(OPS.items()):
+        if cls.__module__ == name:
+            del OPS[mnemonic]
+    for overload, file in list(_importers.items()):
+        if file == name:
+            del _importers[overload]
+            IMPORTS.pop(overload, None)
+
+
+def _is_whole(cls: type) -> bool:
+    """Whether a class is what its module has by that name, and not left of an import that was interrupted."""
+    module = sys.modules.get(cls.__module__)
+    return "<locals>" in cls.__qualname__ or module is None or getattr(module, cls.__name__, None) is cls
+
+
+def _import_by(rule: Callable, overloads: tuple, file: str) -> None:
+    for overload in overloads:
+        assert overload not in IMPORTS, f"{overload} is imported twice"
+        _importers[overload] = file
+        IMPORTS[overload] = rule
+
+
 def imports(*overloads: Any) -> Callable[[Callable], Callable]:
     """Decorator: the function builds what these ATen overloads mean, out of dialect ops, with a GraphBuilder.
 
@@ -58,9 +92,8 @@ def imports(*overloads: Any) -> Callable[[Callable], Callable]:
     """
 
     def register(rule: Callable) -> Callable:
-        for overload in overloads:
-            assert overload not in IMPORTS, f"{overload} is imported twice"
-            IMPORTS[overload] = rule
+        _defined_in(rule.__module__)
+        _import_by(rule, overloads, rule.__module__)
         return rule
 
     return register
@@ -73,6 +106,7 @@ class Op(Mlirc.Operation):
     """
 
     def __init_subclass__(cls, *, name: str | None = None, aten: tuple = (), **keywords: Any):
+        _defined_in(cls.__module__)
         super().__init_subclass__(name=name, **keywords)
         if name:
             if loaded():
@@ -84,7 +118,7 @@ class Op(Mlirc.Operation):
             cls.mnemonic = name
             cls.overloads = tuple(aten)
             for overload in aten:
-                imports(overload)(cls.import_rule(overload))
+                _import_by(cls.import_rule(overload), (overload,), cls.__module__)
 
     @classmethod
     def import_rule(cls, overload: Any) -> Callable:
@@ -230,5 +264,7 @@ def loaded() -> bool:
 def load() -> None:
     """Register the dialect with the current context (bindings.context does it once)."""
     load_ops()
+    for dialect in (Mlirc, Mlircx):
+        dialect.operations[:] = filter(_is_whole, dialect.operations)
     Mlirc.load()
     register_list_ops(Mlircx, Mlircx.operations)
