@@ -21,6 +21,9 @@ from typing import Any, TypeVar
 
 import torch
 
+from mlirc.codegen import process_limits
+from mlirc.dialects.fork_locks import fork_lock, quiet_before_forks
+
 T = TypeVar("T")
 
 MOST_ATTENDANTS = 16
@@ -75,7 +78,7 @@ class Lane:
 
     def __init__(self, most: Callable[[], int | None]):
         self.most = most
-        self.changed = threading.Condition(threading.Lock())
+        self.changed = threading.Condition(fork_lock())
         self.queue: deque[Task] = deque()
         self.running: set[Task] = set()
         self.starting = self.alive = self.idle = 0  # threads
@@ -102,9 +105,10 @@ class Lane:
                 first = self._take()
             self._do(first)
 
-    def settle(self) -> None:
-        """Until nothing that was begun is left."""
-        while True:
+    def settle(self, seconds: float | None) -> None:
+        """Until nothing that was begun is left, or for so long."""
+        end = None if seconds is None else time.monotonic() + seconds
+        while end is None or time.monotonic() < end:
             with self.changed:
                 self.changed.wait_for(lambda: not self.running or self.queue, PATIENCE)
                 if self.quiet():
@@ -195,16 +199,17 @@ def detach(work: Callable[..., None], *args: Any) -> Future[None] | None:
     return made if _new_thread(_detached, made, work, *args) else None
 
 
-def wait_for_all() -> None:
+def wait_for_all(seconds: float | None = None) -> None:
     """Until nothing that was started runs any more."""
     for lane in LANES:
-        lane.settle()
+        lane.settle(seconds)
 
 
 def _new_thread(work: Callable[..., None], *args: Any) -> bool:
     """Thread.start would wait for ever where the new thread has no memory to say that it runs."""
     try:
-        _thread.start_new_thread(work, args)
+        with process_limits.room_for_threads():
+            _thread.start_new_thread(work, args)
     except (RuntimeError, MemoryError) as error:
         log.info("mlirc: no thread could be started, its work is done in turn: %s", error)
         return False
@@ -218,37 +223,14 @@ def _detached(made: Future[None], work: Callable[..., None], *args: Any) -> None
         made.set_exception(error)
 
 
-_forking = threading.Lock()
-
-
 @cache
 def _register() -> None:
-    os.register_at_fork(before=_before_fork, after_in_parent=_in_parent, after_in_child=_in_child)
+    quiet_before_forks(wait_for_all, lambda: all(lane.quiet() for lane in LANES))
+    os.register_at_fork(after_in_child=_in_child)
     atexit.register(_at_exit)
 
 
-def _before_fork() -> None:
-    """Until nothing runs, and from then on until the fork is over."""
-    _forking.acquire()
-    while True:
-        wait_for_all()
-        for lane in LANES:
-            lane.changed.acquire()
-        if all(lane.quiet() for lane in LANES):
-            return
-        for lane in LANES:
-            lane.changed.release()
-
-
-def _in_parent() -> None:
-    for lane in LANES:
-        lane.changed.release()
-    _forking.release()
-
-
 def _in_child() -> None:
-    global _forking
-    _forking = threading.Lock()
     for lane in LANES:
         lane.__init__(lane.most)
 

@@ -3,7 +3,6 @@
 import contextlib
 import ctypes
 import logging
-import threading
 from collections.abc import Sequence
 from typing import Any
 
@@ -34,6 +33,7 @@ from mlirc.codegen.cublas import (
 )
 from mlirc.codegen.cublas_problem import Problem, Product, problem_of
 from mlirc.codegen.gpu_library import NoPlan
+from mlirc.dialects.fork_locks import fork_lock
 from mlirc.dialects.tensor_info import TensorInfo
 
 log = logging.getLogger("mlirc")
@@ -51,7 +51,7 @@ class Plans:
         self.words = (ctypes.c_int64 * max(len(self.products), 1))()
         self.refused = [] if refused is None else refused
         self._memory: list[Any] = []  # of plans; a call in another thread may be reading them
-        self._lock = threading.Lock()
+        self._lock = fork_lock()
 
     @property
     def address(self) -> int:

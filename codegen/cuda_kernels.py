@@ -1,7 +1,6 @@
 """Machine code of the kernels that a program launches on GPUs: compiled by Triton, loaded for each GPU once a process."""
 
 import ctypes
-import threading
 from collections.abc import Mapping, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass
@@ -13,6 +12,7 @@ from mlirc.codegen.cache_folder import CacheFolder
 from mlirc.codegen.cuda_driver import Record, load_kernel
 from mlirc.codegen.host_parts import Launched
 from mlirc.codegen.triton_compile import CompiledKernel, begin_kernels, kernel_source
+from mlirc.dialects.fork_locks import fork_lock
 
 
 @dataclass(frozen=True)
@@ -28,7 +28,7 @@ class GpuKernel:
         return ctypes.addressof(self.record)
 
 
-_lock = threading.Lock()
+_lock = fork_lock()
 _loaded: dict[tuple[bytes, str, int, int, int, bool], Record] = {}
 
 

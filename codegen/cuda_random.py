@@ -9,7 +9,6 @@ PyTorch gives the state as numbers, or while a CUDA graph is recorded as address
 
 import os
 import re
-import threading
 from collections.abc import Sequence
 from functools import cache
 
@@ -19,6 +18,7 @@ from mlirc.codegen import shim
 from mlirc.codegen.abi.cuda_generator import GENERATOR, STATE, WITHIN, GeneratorLayout, layout
 from mlirc.codegen.cuda_driver import driver
 from mlirc.codegen.llvm import Code, compile_ir, load_library
+from mlirc.dialects.fork_locks import fork_lock
 
 NAME, SIGNATURE = "random_state", "i32 (ptr, i32, i64, ptr, ptr)"
 
@@ -81,7 +81,7 @@ cuda_failed:
 """
 
 
-_lock = threading.Lock()
+_lock = fork_lock()
 
 
 def linked(links: Sequence[str]) -> dict[str, int]:

@@ -11,7 +11,6 @@ Source: cudnn_graph.h of cuDNN 9, and ATen/native/cudnn/ConvShared.cpp and Conv_
 
 import ctypes
 import logging
-import threading
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cache
@@ -20,6 +19,7 @@ from typing import Any
 import torch
 
 from mlirc.codegen.gpu_library import Handles, NoPlan, loaded
+from mlirc.dialects.fork_locks import fork_lock
 from mlirc.dialects.tensor_info import TensorInfo
 
 log = logging.getLogger("mlirc")
@@ -119,7 +119,7 @@ class Plans:
         self.refused = [] if refused is None else refused
         self._plans: dict[Convolution, Plan] = {}  # equal ones share theirs
         self._old: list[Any] = []  # plans that another thread may be reading
-        self._lock = threading.Lock()
+        self._lock = fork_lock()
 
     @property
     def address(self) -> int:

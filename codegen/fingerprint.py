@@ -16,7 +16,6 @@ differences, times fixed random numbers, add up to 0 modulo 2**64.
 
 import ctypes
 import random
-import threading
 from collections.abc import Iterable
 from functools import cache
 
@@ -24,6 +23,7 @@ import torch
 
 from mlirc.codegen.llvm import Code
 from mlirc.codegen.runtime_code import runtime_code
+from mlirc.dialects.fork_locks import fork_lock
 
 CHUNK = 64 << 10
 """Bytes that a thread takes at once: a few microseconds."""
@@ -244,7 +244,7 @@ def make_ready() -> None:
     _function()
 
 
-_lock = threading.Lock()
+_lock = fork_lock()
 _code: list[Code] = []
 
 

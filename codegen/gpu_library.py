@@ -6,13 +6,13 @@ ATen has to do it: the library does not take it, or failed.
 
 import ctypes
 import os
-import threading
 from collections.abc import Callable, Sequence
 from typing import Generic, TypeVar
 
 import torch
 
 from mlirc.codegen.cuda_driver import make_context_current
+from mlirc.dialects.fork_locks import fork_lock
 
 T = TypeVar("T")
 
@@ -39,7 +39,7 @@ class Handles(Generic[T]):
     def __init__(self, make: Callable[[], T]):
         self.make = make
         self.known: dict[int, T] = {}
-        self._lock = threading.Lock()
+        self._lock = fork_lock()
 
     def of(self, device: int) -> T:
         """That of GPU number `device`. Raises what `make` raises."""

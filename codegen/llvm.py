@@ -18,9 +18,12 @@ from pathlib import Path
 import llvmlite.binding as llvm
 import torch
 
+from mlirc.codegen.abi.llvmlite_lock import llvmlite_lock
 from mlirc.codegen.abi.unlocked_emission import emit_object
 from mlirc.codegen.llvm_text import for_llvmlite
+from mlirc.codegen.process_limits import with_room
 from mlirc.codegen.processor import cpu_name_and_features
+from mlirc.dialects.fork_locks import adopt, fork_lock
 from mlirc.lowering.cpu_target import SCRATCH_FUNCTION, CpuTarget, host
 
 # What code still gains by that comes as vectors in the loops that it should have.
@@ -32,7 +35,7 @@ _LIBRARIES = ("libc10.so", "libtorch_cpu.so", "libtorch_cuda.so", "libgomp")
 _JOINED = b"mlirc: object files\0"  # no object file begins so
 _DECLARED = re.compile(r'^declare [^@]*@"?([^"(]+)', re.MULTILINE)
 
-_lock = threading.RLock()
+_lock = fork_lock()
 _count = count()
 _found: set[str] = set()  # functions of this process's libraries that generated code calls
 
@@ -70,7 +73,7 @@ class Code:
         with _lock:
             if name not in self._functions:
                 try:
-                    self._functions[name] = _linker().lookup(self._library, name)
+                    self._functions[name] = with_room(_linker().lookup, self._library, name)
                 except RuntimeError as error:
                     raise KeyError(f"{name}: {str(error).strip()}") from error
             return self._functions[name][name]
@@ -167,6 +170,9 @@ def load_library(name: str) -> None:
 @cache
 def load_libraries() -> None:
     """Makes LLVM ready, and lets generated code call what torch's libraries export: the C shim, SLEEF, MKL, libgomp."""
+    lock = llvmlite_lock()
+    if lock is not None:
+        adopt(lock)
     llvm.initialize_native_target()
     llvm.initialize_native_asmprinter()
     folder = Path(torch.__file__).parent / "lib"

@@ -14,7 +14,6 @@ it up again. The GIL also guards the list of idle arenas.
 """
 
 import ctypes
-import threading
 from functools import cache
 
 from mlirc.codegen import (
@@ -31,6 +30,7 @@ from mlirc.codegen.abi.reach import reach
 from mlirc.codegen.llvm import Code
 from mlirc.codegen.result_pool import Pool
 from mlirc.codegen.runtime_code import runtime_code
+from mlirc.dialects.fork_locks import fork_lock
 
 # name -> signature, as host programs call them
 SIGNATURES = {
@@ -49,7 +49,7 @@ SIGNATURES = {
 LARGE = 4 << 20
 """Bytes from which memory that is new is worth huge pages: fresh ones cost a fault each, at 4 KiB more than the data itself."""
 
-_lock = threading.RLock()  # a program that the garbage collector finds here ends in `pool` too
+_lock = fork_lock()  # a program that the garbage collector finds here ends in `pool` too
 
 
 def functions() -> dict[str, int]:

@@ -3,7 +3,6 @@
 import atexit
 import ctypes
 import logging
-import threading
 from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import replace
@@ -33,6 +32,7 @@ from mlirc.codegen.library_settings import library_settings
 from mlirc.codegen.llvm import Code
 from mlirc.codegen.shared_kernels import Kernel
 from mlirc.codegen.user_errors import of_the_user
+from mlirc.dialects.fork_locks import fork_lock
 from mlirc.dialects.index_errors import index_error
 
 if TYPE_CHECKING:  # loading a graph for a CPU needs nothing of Triton's
@@ -181,7 +181,7 @@ def tell_unread() -> None:
 
 
 _live: set[int] = set()
-_lives = threading.RLock()  # another thread may make a program while the last one ends; no other lock is taken under it
+_lives = fork_lock()  # another thread may make a program while the last one ends; no other lock is taken under it
 
 
 def _end(program: int) -> None:

@@ -1,18 +1,23 @@
 """Machine code of texts that are part of mlirc, and the same in every process: compiled once, then loaded from disk."""
 
-import threading
 from collections.abc import Callable, Iterable
 
 from mlirc.codegen import environment
 from mlirc.codegen.cache_entry import UNREADABLE, Entry
 from mlirc.codegen.cache_folder import folder
 from mlirc.codegen.llvm import Code, compile_ir, load_object
+from mlirc.codegen.process_limits import with_room
+from mlirc.dialects.fork_locks import fork_lock
 
 KIND = "runtime"  # of an entry: no data, and the object file
 
 
 def runtime_code(text: str) -> Code:
     """The code of LLVM IR text. Raises ValueError as compile_ir does."""
+    return with_room(_runtime_code, text)
+
+
+def _runtime_code(text: str) -> Code:
     found = folder()
     key = environment.key_or_none(KIND, text) if found is not None else None
     if found is None or key is None:
@@ -35,7 +40,7 @@ class Functions:
         self.names, self.make = list(names), make
         self._addresses: dict[str, int] = {}
         self._code: Code | None = None
-        self._lock = threading.Lock()
+        self._lock = fork_lock()
 
     def __call__(self) -> dict[str, int]:
         with self._lock:

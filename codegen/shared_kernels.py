@@ -1,7 +1,6 @@
 """Machine code of kernels, by what they are: all graphs of a process share it, and processes share it on disk."""
 
 import hashlib
-import threading
 from collections.abc import Mapping, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass
@@ -12,10 +11,11 @@ from mlirc.codegen.cache_entry import UNREADABLE, Entry
 from mlirc.codegen.cache_folder import CacheFolder
 from mlirc.codegen.llvm import Code, compile_to_object, joined, load_object, mlir_to_llvm
 from mlirc.codegen.shared_parts import Parts, Pieces, abandon, claim, module_of, settle
+from mlirc.dialects.fork_locks import fork_lock
 
 KIND = "kernels"  # of an entry: {"names": as in LoadedKernels}, and the object file
 
-_lock = threading.RLock()
+_lock = fork_lock()
 _loaded: "WeakValueDictionary[str, LoadedKernels]" = WeakValueDictionary()  # by the key of each of its kernels
 _coming: "dict[str, Future[dict[str, Kernel]]]" = {}  # what is being compiled, by the key of each kernel
 

@@ -8,10 +8,11 @@ becomes a body that calls @part_2f6c..., and a source of that name, which is tha
 
 import hashlib
 import re
-import threading
 from collections.abc import Collection, Iterable, Sequence
 from concurrent.futures import Future
 from weakref import WeakValueDictionary
+
+from mlirc.dialects.fork_locks import fork_lock
 
 Pieces = list[str]
 """Declarations, a line each, and functions: MLIR text. A module is some of these lists, in which each piece is there once."""
@@ -21,7 +22,7 @@ LEAST = 1200  # characters of MLIR text: for shorter ones a declaration and a ca
 
 _FUNCTION = re.compile(r"^(?=(?:llvm|func)\.func )", re.MULTILINE)
 
-_lock = threading.Lock()
+_lock = fork_lock()
 
 
 class Parts:

@@ -5,7 +5,6 @@ both in a nanosecond, where abi/tensor_layout.py finds out where they are; other
 """
 
 import ctypes
-import threading
 from collections.abc import Callable, Sequence
 from operator import attrgetter
 from typing import Any
@@ -15,6 +14,7 @@ import torch
 from mlirc.codegen.abi.tensor_layout import places
 from mlirc.codegen.llvm import Code
 from mlirc.codegen.runtime_code import runtime_code
+from mlirc.dialects.fork_locks import fork_lock
 
 ROW = 4  # words of a tensor: its position in the list, bytes of an element, address, version (UNCOUNTED: not looked at)
 UNCOUNTED = -1
@@ -187,7 +187,7 @@ def _asked(states: States, inputs: list) -> State | None:
         return None
 
 
-_lock = threading.Lock()
+_lock = fork_lock()
 
 
 def make_ready() -> None:

@@ -5,7 +5,6 @@ A kernel is compiled once a process, and once a cache folder, in a process of it
 
 import hashlib
 import json
-import threading
 from collections.abc import Sequence
 from concurrent.futures import Future
 from dataclasses import asdict, dataclass
@@ -19,6 +18,7 @@ from mlirc.codegen.cache_folder import CacheFolder
 from mlirc.codegen.triton_worker import TritonError
 from mlirc.dialects.bindings import ir
 from mlirc.dialects.dialect import attribute_value
+from mlirc.dialects.fork_locks import fork_lock
 from mlirc.dialects.memory_ops import scratch_of
 from mlirc.lowering.triton_kernel import TritonKernel
 
@@ -79,7 +79,7 @@ def source_of(name: str, kernel: TritonKernel) -> KernelSource:
 
 
 _known: dict[str, Future[CompiledKernel]] = {}
-_lock = threading.Lock()
+_lock = fork_lock()
 
 
 def begin_kernels(

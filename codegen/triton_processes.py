@@ -9,17 +9,17 @@ import pickle
 import socket
 import subprocess
 import sys
-import threading
 from io import BufferedRWPair
 from typing import Any
 
 from mlirc.codegen import triton_worker
 from mlirc.codegen.triton_worker import TritonError
+from mlirc.dialects.fork_locks import fork_lock
 
 _idle: list[BufferedRWPair] = []  # the sockets of workers that have nothing to do
 _nursery: socket.socket | None = None
 _children: list[subprocess.Popen] = []
-_lock = threading.Lock()
+_lock = fork_lock()
 
 
 def prefetch(capability: int) -> None:
@@ -89,8 +89,6 @@ def _forget() -> None:
 
 
 def _in_child() -> None:
-    global _lock
-    _lock = threading.Lock()
     _forget()
 
 

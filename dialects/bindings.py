@@ -12,6 +12,8 @@ from functools import cache
 from importlib import import_module
 from types import ModuleType
 
+from mlirc.dialects.fork_locks import fork_lock
+
 
 def _load() -> None:
     """Loads them whole: a dialect of MLIR's that is interrupted while it is imported cannot be imported again."""
@@ -29,13 +31,16 @@ def _load() -> None:
             return
 
 
-try:
-    _loader = threading.Thread(target=_load, name="mlirc-bindings", daemon=True)
-    _loader.start()  # signal handlers, which may raise, run in the main thread
-except RuntimeError:  # no thread to be had
+if threading.stack_size():  # the user's, maybe too small for it
     _load()
 else:
-    _loader.join()
+    try:
+        _loader = threading.Thread(target=_load, name="mlirc-bindings", daemon=True)
+        _loader.start()  # signal handlers, which may raise, run in the main thread
+    except RuntimeError:  # no thread to be had
+        _load()
+    else:
+        _loader.join()
 
 try:
     from mlir import ir, rewrite
@@ -69,7 +74,7 @@ _need_no_module(
     "llvm"
 )  # its thousands of classes take 140 ms to import; we look at names and attributes of its ops only
 
-_lock = threading.RLock()
+_lock = fork_lock()
 
 
 @contextmanager

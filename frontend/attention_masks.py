@@ -15,6 +15,7 @@ from typing import Any
 import torch
 from torch.fx import Graph, GraphModule, Node
 
+from mlirc.codegen.process_limits import with_room
 from mlirc.dialects.symbols import Int
 from mlirc.frontend.graph_text import NoText, part_text
 from mlirc.frontend.kept_answers import kept_answer
@@ -85,11 +86,14 @@ def what_is_seen(gm: GraphModule, mask: Node, q: Shape, k: Shape, cache: bool) -
 
         return meaning(gm, part, mask, q, k)
 
+    def find() -> bool | None:
+        return with_room(find_out)
+
     try:
         text = f"{part_text(gm, part)}\n{part.index(mask)} {[*map(str, q + k)]}"
     except NoText:
         return find_out()
-    return kept_answer("mask", text, find_out) if cache else find_out()
+    return kept_answer("mask", text, find) if cache else find()
 
 
 def ancestors(mask: Node) -> list[Node] | None:

@@ -10,6 +10,7 @@ import torch
 from torch.fx import Graph, GraphModule, Node
 
 from mlirc.codegen import cuda_prefetch, native_runtime, parameter_pages
+from mlirc.codegen.process_limits import TO_LOAD, addresses
 from mlirc.frontend import fallback, statistics
 from mlirc.frontend.absent_gradients import compile_backward, leave_absent, partition
 from mlirc.frontend.attention_masks import SDPA, drop_known_masks
@@ -32,6 +33,7 @@ def compiled(gm: GraphModule, example_inputs: Sequence[Any], chosen: Options) ->
     """The callable of the graph: of what is kept of its trace, or traced."""
     if any(isinstance(x, torch.Tensor) and x.layout is torch.strided and is_lazy(x) for x in example_inputs):
         raise UnsupportedGraph("an input is a view that negates or conjugates what is in memory")
+    addresses(TO_LOAD)
     fallback.optional(native_runtime.prefetch)
     fallback.optional(cuda_prefetch.prefetch, example_inputs)
     trace = KeptTrace(gm, example_inputs, chosen)

@@ -4,7 +4,7 @@ What the disk cache has is loaded without MLIR: what needs it is imported where 
 """
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import replace
 from typing import Any
 
@@ -13,16 +13,18 @@ from torch.fx import GraphModule
 
 from mlirc.codegen.abi.python_tensor import why_no_programs
 from mlirc.codegen.cache_folder import CacheFolder
+from mlirc.codegen.process_limits import FOR_EACH_NODE, TO_COMPILE, addresses, with_room
 from mlirc.frontend import fallback, graph_cache, statistics
 from mlirc.frontend.computed_numbers import part_numbers
 from mlirc.frontend.errors import DeviceError, UnsupportedGraph
-from mlirc.frontend.first_run import Effects, effects_of, first_run
+from mlirc.frontend.first_run import Effects, Instead, effects_of, first_run
 from mlirc.frontend.graph_text import constants
 from mlirc.frontend.options import CUDA_GRAPH_MODES, WITHOUT_CUDA_GRAPHS, Options
 from mlirc.frontend.pending import Pending
 from mlirc.frontend.result_outputs import reader
 from mlirc.frontend.sizes import depends_on_data
 from mlirc.frontend.torch_compat.autograd_tracing import make_boxed_func
+from mlirc.frontend.torch_compat.lazy_graph import without_notes
 from mlirc.frontend.torch_compat.older_torch import static_inputs
 from mlirc.frontend.torch_compat.storage_use import storage_use
 from mlirc.frontend.torch_compat.tracing_context import TracingContext
@@ -85,7 +87,7 @@ def _compile_whole(
 ) -> Callable[[list], list]:
     """A graph whose sizes are known when it is called; a piece of a larger one, where `report.piece` is not None."""
     try:
-        run = _compile(gm, kind, options, parameters, report)
+        run = with_room(_compile, gm, kind, options, parameters, report)
     except Exception as error:
         run = _instead(gm, kind, options, report, error)
     statistics.record(report)
@@ -101,17 +103,19 @@ def load_graph(
     freeze: bool,
     effects: Effects,
     instead: Callable[[Exception], Callable[[list], list]],
+    operators: Iterable[str],
 ) -> Callable[[list], list] | None:
     """As compile_graph, of a graph on a CPU that has this key in the disk cache, if it is there.
 
     arguments  how many placeholders it has
     freeze     the option of that name
     effects    what running it changes
-    instead    what runs in its place if its first run fails
+    instead    what runs in its place if its first run fails, or an operator is overridden
+    operators  of ATen that it was made of
     """
     start = time.perf_counter()
     report = statistics.GraphReport(kind)
-    compiled = graph_cache.load(graph_cache.Place(folder, key), report, freeze)
+    compiled = with_room(graph_cache.load, graph_cache.Place(folder, key), report, freeze)
     if compiled is None:
         return None
     report.seconds["cache"] = time.perf_counter() - start
@@ -122,7 +126,7 @@ def load_graph(
         statistics.record_fallback(report)
         return instead(error)
 
-    run = first_run(lambda: (wrap(compiled, arguments, []), effects), failed)
+    run = first_run(lambda: (wrap(compiled, arguments, []), effects, failed), failed, operators)
     run.report = report  # type: ignore[attr-defined]
     return run
 
@@ -193,6 +197,8 @@ def _compile(
     if compiled is None:
         from mlirc.frontend.compile_anew import compile_anew
 
+        addresses(TO_COMPILE + FOR_EACH_NODE * len(gm.graph.nodes))
+
         compiled = compile_anew(gm, parameters, kind, stages, options, report, place)
     arguments = len(gm.graph.find_nodes(op="placeholder"))
 
@@ -203,13 +209,13 @@ def _compile(
 
     made = compiled
 
-    def loaded() -> tuple[Callable[[list], list], Effects]:
+    def loaded() -> tuple[Callable[[list], list], Effects, Instead]:
         if not isinstance(made, Pending):
-            return ready(made), effects_of(gm, kind, made.program)
+            return ready(made), effects_of(gm, kind, made.program), _later(gm, kind, options, report)
         start = time.perf_counter()
         try:
             found = made.result()
-            return ready(found), effects_of(gm, kind, found.program)
+            return ready(found), effects_of(gm, kind, found.program), _later(gm, kind, options, report)
         finally:
             report.seconds["wait"] = time.perf_counter() - start
 
@@ -218,7 +224,20 @@ def _compile(
         statistics.record_fallback(report)
         return run
 
-    return first_run(loaded, instead)
+    targets = {node.target for node in gm.graph.nodes if isinstance(node.target, torch._ops.OpOverload)}
+    return first_run(loaded, instead, [x._name for x in targets])
+
+
+def _later(gm: GraphModule, kind: str, options: Options, report: statistics.GraphReport) -> Instead:
+    """What runs a graph in eager long after it was compiled: it holds the graph without what is noted of its nodes."""
+    bare = without_notes(gm)
+
+    def later(error: Exception) -> Callable[[list], list]:
+        run = _instead(bare, kind, options, report, error)
+        statistics.record_fallback(report)
+        return run
+
+    return later
 
 
 def wrap(compiled: graph_cache.Compiled, arguments: int, constants: list[torch.Tensor]) -> Callable[[list], list]:

@@ -19,7 +19,6 @@ A graph that cannot be recorded says why (`mlirc.explain`, and the log at level 
 """
 
 import logging
-import threading
 import warnings
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -29,6 +28,7 @@ import torch
 
 from mlirc.codegen.library_settings import library_settings
 from mlirc.codegen.tensor_states import State, States
+from mlirc.dialects.fork_locks import fork_lock
 from mlirc.frontend.cuda_graph_facts import Facts
 from mlirc.frontend.statistics import GraphReport
 from mlirc.frontend.torch_compat.fake_tensors import storage_id
@@ -49,7 +49,7 @@ CHUNK = 1 << 16
 Call = Callable[[list], list]
 _pools: dict[int, "Pool"] = {}
 _streams: dict[int, torch.cuda.Stream] = {}  # that recordings are made in; PyTorch's own is of the GPU that was first
-_lock = threading.RLock()  # recordings, and replays in a pool that several graphs use
+_lock = fork_lock()  # recordings, and replays in a pool that several graphs use
 
 
 @dataclass

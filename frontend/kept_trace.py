@@ -137,7 +137,8 @@ class KeptTrace:
             return None
         effects = Effects(random=True, again=not metadata.mutated_inp_runtime_indices)
         kind = "forward" if training else "inference"
-        forward = load_graph(self.folder, forward_key, kind, arguments, self.freeze, effects, not_run)
+        how = self.freeze, effects, not_run, data["operators"]
+        forward = load_graph(self.folder, forward_key, kind, arguments, *how)
         if forward is None:
             return None
         self.data = self._written = data
@@ -278,7 +279,7 @@ class Backward:
         """What runs where these gradients are None."""
         folder, place = self.trace.folder, self.places.get(absent)
         if place is not None and folder is not None:
-            how = self.trace.freeze, Effects(), self.instead(absent)
+            how = self.trace.freeze, Effects(), self.instead(absent), self.trace.data["operators"]
             found = fallback.optional(load_graph, folder, place[0], "backward", place[1], *how)
             if found is not None:
                 return found

@@ -1,9 +1,10 @@
 """What a compilation did, as data: what `mlirc.explain` shows and the benchmarks count."""
 
-import threading
 from collections import Counter
 from dataclasses import dataclass, field
 from typing import Any
+
+from mlirc.dialects.fork_locks import fork_lock
 
 
 @dataclass
@@ -67,7 +68,7 @@ class GraphReport:
         return not self.fallback and self.piece is None
 
 
-_lock = threading.Lock()
+_lock = fork_lock()
 graphs: list[GraphReport] = []  # every graph since the process started or `reset`
 fallbacks: Counter[str] = Counter()  # reason -> graphs that run in eager because of it
 

@@ -155,3 +155,103 @@ def test_what_is_overridden(library):
     assert overridden(target) == ["AutogradCPU"] and not computes_otherwise(target)
     library.impl("hardswish", lambda x: x, "CPU")
     assert overridden(target) == ["AutogradCPU", "CPU"] and computes_otherwise(target) == ["CPU"]
+
+
+# ---- after a graph was compiled
+
+
+def silu_calls(x):
+    return torch.nn.functional.silu(x).sin() + 1
+
+
+def replaced(x):
+    return torch.mul(x, 3)
+
+
+def step(run, x):
+    x = x.detach().requires_grad_(x.requires_grad)
+    result = run(x)
+    if x.requires_grad:
+        result.sum().backward()
+    return result.detach(), x.grad
+
+
+@pytest.mark.filterwarnings("ignore")
+@pytest.mark.parametrize("key", ["CPU", "AutogradCPU"])
+@pytest.mark.parametrize("training", [False, True])
+@pytest.mark.parametrize("dynamic", [False, True])
+def test_what_is_overridden_later_runs_at_the_next_call(key, training, dynamic):
+    """And what is taken back, by hand or with the library object, runs no more."""
+    import gc
+
+    from mlirc.frontend import statistics
+
+    torch._dynamo.reset()
+    x = torch.randn(6, 6, requires_grad=training)
+    plain = step(silu_calls, x)
+    compiled = torch.compile(silu_calls, backend="mlirc", dynamic=dynamic)
+    torch.testing.assert_close(step(compiled, x), plain)
+    for number, drop in enumerate((torch.library.Library._destroy, lambda library: None)):
+        made = torch.library.Library("aten", "IMPL")
+        statistics.reset()
+        torch.testing.assert_close(step(compiled, x), plain)
+        made.impl("silu", replaced, key)
+        expected = step(silu_calls, x)
+        for _ in range(2):
+            found = step(compiled, x)
+            torch.testing.assert_close(found[0], expected[0])
+            if (
+                key == "CPU"
+            ):  # a kernel above autograd has been differentiated already when a graph is compiled, in aot_eager too
+                torch.testing.assert_close(found[1], expected[1])
+        assert sum(statistics.fallbacks.values()) >= 1 and "aten::silu" in next(iter(statistics.fallbacks)), number
+        drop(made)
+        del made
+        gc.collect()
+        counted = sum(statistics.fallbacks.values())
+        for _ in range(2):
+            torch.testing.assert_close(step(compiled, x), plain)
+        assert sum(statistics.fallbacks.values()) == counted
+
+
+@pytest.mark.filterwarnings("ignore")
+def test_another_operator_that_is_overridden_later_is_of_no_matter(library):
+    from mlirc.frontend import statistics
+
+    x = torch.randn(6, 6)
+    compiled = torch.compile(silu_calls, backend="mlirc", options={"fallback": "error"})
+    expected = compiled(x)
+    library.impl("hardswish", replaced, "CPU")
+    library.impl("silu", lambda x: torch.empty_like(x), "Meta")
+    statistics.reset()
+    torch.testing.assert_close(compiled(x), expected)
+    assert not statistics.fallbacks
+
+
+@pytest.mark.filterwarnings("ignore")
+def test_one_that_is_overridden_twice(library):
+    """Compiled in between: the call goes to whatever kernel there is."""
+    library.impl("silu", replaced, "CPU")
+    torch._dynamo.reset()
+    x = torch.randn(6, 6)
+    compiled = torch.compile(silu_calls, backend="mlirc")
+    torch.testing.assert_close(compiled(x), silu_calls(x))
+    library.impl("silu", lambda x: torch.mul(x, 5), "CPU")
+    torch.testing.assert_close(compiled(x), (x * 5).sin() + 1)
+    library._destroy()
+    torch.testing.assert_close(compiled(x), silu_calls(x))
+
+
+@pytest.mark.filterwarnings("ignore")
+def test_one_that_is_overridden_later_out_of_the_disk_cache(library, tmp_path, monkeypatch):
+    monkeypatch.setenv("MLIRC_CACHE_DIR", str(tmp_path))
+    x = torch.randn(6, 6, requires_grad=True)
+    for _ in range(2):
+        torch._dynamo.reset()
+        compiled = torch.compile(silu_calls, backend="mlirc")
+        plain = step(compiled, x)
+        torch.testing.assert_close(plain, step(silu_calls, x))
+    library.impl("silu", replaced, "CPU")
+    torch.testing.assert_close(step(compiled, x)[0], step(silu_calls, x)[0])
+    library._destroy()
+    torch.testing.assert_close(step(compiled, x), plain)

@@ -15,12 +15,12 @@ a row for each.
 
 import logging
 import os
-import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Generic, TypeVar
 
 from mlirc.codegen import background
+from mlirc.dialects.fork_locks import fork_lock
 
 T = TypeVar("T")
 
@@ -45,7 +45,7 @@ class Reach(Generic[T]):
         self.__doc__ = find.__doc__
         self._find = find
         self._found: list[T | None] = []
-        self._lock = threading.RLock()
+        self._lock = fork_lock()
         self.why = ""  # None is what it gives
         known[name] = instead
         reaches[name] = self

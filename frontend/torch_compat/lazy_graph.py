@@ -9,6 +9,15 @@ def lazy_graph_module(owner: GraphModule, graph: Graph) -> GraphModule:
     return (lazy_class() or GraphModule)(owner, graph)
 
 
+def without_notes(gm: GraphModule) -> GraphModule:
+    """A copy that holds no fake tensors, stack traces or histories."""
+    made, copies = Graph(), {}
+    for node in gm.graph.nodes:
+        copies[node] = copy = made.node_copy(node, copies.__getitem__)
+        copy.meta = {}
+    return lazy_graph_module(gm, made)
+
+
 @reach("lazy-graph", instead="the text of backward graphs is written at once")
 def lazy_class() -> type[GraphModule]:
     """The class that AOTAutograd uses."""
