@@ -209,13 +209,17 @@ def _compile(
 
     made = compiled
 
-    def loaded() -> tuple[Callable[[list], list], Effects, Instead]:
+    def loaded() -> tuple[Callable[[list], list], Effects, Instead | None]:
         if not isinstance(made, Pending):
-            return ready(made), effects_of(gm, kind, made.program), _later(gm, kind, options, report)
+            return ready(made), effects_of(gm, kind, made.program), fallback.optional(_later, gm, kind, options, report)
         start = time.perf_counter()
         try:
             found = made.result()
-            return ready(found), effects_of(gm, kind, found.program), _later(gm, kind, options, report)
+            return (
+                ready(found),
+                effects_of(gm, kind, found.program),
+                fallback.optional(_later, gm, kind, options, report),
+            )
         finally:
             report.seconds["wait"] = time.perf_counter() - start
 

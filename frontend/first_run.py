@@ -77,7 +77,7 @@ def effects_of(gm: GraphModule, kind: str, program: Program) -> Effects:
 
 
 def first_run(
-    ready: Callable[[], tuple[Run, Effects, Instead]], instead: Instead, operators: Iterable[str] = ()
+    ready: Callable[[], tuple[Run, Effects, Instead | None]], instead: Instead, operators: Iterable[str] = ()
 ) -> Run:
     """The run that `ready` gives, when it is first called, or what `instead` gives where either fails.
 
@@ -90,7 +90,7 @@ def first_run(
     direct: Run | None = None  # what a call runs without further questions
     settled: Run | None = None
     overridden: Run | None = None
-    found: tuple[Run, Effects, Instead] | None = None
+    found: tuple[Run, Effects, Instead | None] | None = None
     later: Instead | None = None
     overrides, stale = LaterOverrides(operators), False
 

@@ -17,7 +17,7 @@ def location_of(node: Node) -> ir.Location:
     if not frames:
         return ir.Location.unknown()
     file, line = frames[-1]
-    return ir.Location.file(file, int(line), 0)
+    return ir.Location.file(file.encode("utf-8", "replace").decode(), int(line), 0)  # a name of bytes that are no text
 
 
 def where(node: Node) -> str:
