@@ -10,7 +10,8 @@ Every function here may be called from several threads.
 import ctypes
 import re
 import threading
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Iterator, Sequence
+from contextlib import contextmanager
 from functools import cache
 from itertools import count
 from pathlib import Path
@@ -118,22 +119,33 @@ def compile_to_object(text: str, opt_level: int = 1, elsewhere: Collection[str] 
     load_libraries()
     machine = _machine(host(), opt_level)
     try:
-        module = llvm.parse_assembly(text, llvm.create_context())
-        module.verify()
+        with parsed(text) as module:
+            module.verify()
+            _check_externals(text, elsewhere)
+            _optimize(module, machine, opt_level)
+            return emit_object(machine, module)
     except RuntimeError as error:
         raise ValueError(f"LLVM does not accept this IR: {error}") from error
-    _check_externals(text, elsewhere)
-    _optimize(module, machine, opt_level)
-    return emit_object(machine, module)
+
+
+@contextmanager
+def parsed(text: str) -> Iterator[llvm.ModuleRef]:
+    """A module that ends before its context: what an exception holds, Python frees in any order, and LLVM crashes."""
+    context = llvm.create_context()
+    module = llvm.parse_assembly(text, context)
+    try:
+        yield module
+    finally:
+        module.close()
 
 
 def assembly(text: str, opt_level: int = 1) -> str:
     """The assembly text of LLVM IR text, for people to read."""
     load_libraries()
     machine = _machine(host(), opt_level)
-    module = llvm.parse_assembly(text, llvm.create_context())
-    _optimize(module, machine, opt_level)
-    return machine.emit_assembly(module)
+    with parsed(text) as module:
+        _optimize(module, machine, opt_level)
+        return machine.emit_assembly(module)
 
 
 def _optimize(module: llvm.ModuleRef, machine: llvm.TargetMachine, opt_level: int) -> None:

@@ -15,13 +15,11 @@ from mlirc.dialects.graph_builder import read_constant
 from mlirc.dialects.kernel_ops import SUMS
 from mlirc.dialects.symbols import Expr, Int, free_symbols, substitute, symbol
 from mlirc.dialects.tensor_types import TensorInfo
-from mlirc.lowering.index_proofs import Facts, Space
+from mlirc.lowering.index_proofs import LARGEST, Facts, Space, magnitude
 from mlirc.lowering.kernel_verifier import expect, is_dim, list_attribute
 from mlirc.lowering.memory_verifier import Memory
 
 CASES = 32  # of a value or condition, in which something else is known
-LARGEST = 1 << 62  # that arithmetic on positions may reach
-TYPICAL = 1 << 20  # what a symbol counts for there
 
 Case = tuple[Int, Facts]  # a number, where these are at least 0
 COMPARED = {
@@ -238,27 +236,6 @@ class _Accesses:
                 else:
                     found.append((*a, *b, *COMPARED[OPPOSITE[name]](x, y)))
         return found if len(found) <= CASES else None
-
-
-def magnitude(expr: Int, sizes: Any) -> int:
-    """About the largest absolute value that the expression or a part of it takes."""
-    if isinstance(expr, int):
-        return abs(expr)
-    total = 0
-    for monomial, coefficient in expr.terms.items():
-        product = abs(coefficient)
-        for atom in monomial:
-            if isinstance(atom, str):
-                size = sizes.get(atom, TYPICAL)
-                product *= max(size, 1) if isinstance(size, int) else TYPICAL
-            else:
-                kind, a, b = atom
-                left, right = magnitude(a, sizes), magnitude(b, sizes)
-                product *= max(left, right, 1) if kind in ("max", "min", "mod") else max(left, 1)
-                if right >= LARGEST:
-                    return right
-        total += product
-    return total
 
 
 def small(op: Any, expr: Int, sizes: Any) -> None:

@@ -146,6 +146,8 @@ def verify_backward(op: Any) -> None:
     head = q.shape[3] if opmath(q.dtype) != q.dtype else 0
     expect(g.work.shape == (*q.shape[:3], 1 + head), op, f"work {g.work.shape}", "[B, H, L, 1], or 1 + D in half types")
     expect(g.work.dtype == opmath(q.dtype), op, f"work in {g.work.dtype}", f"it is {opmath(q.dtype)}")
+    read = len(op.results) == 4 and any(True for _ in op.results[3].uses)  # ATen's gradients have none
+    expect(not read, op, "its scratch is read", "use the gradients alone")
 
 
 def verify_attributes(op: Any) -> None:

@@ -60,7 +60,11 @@ def of_convolution(op: Any, name: str) -> Iterator[Tie]:
     if c.adds:
         other = beside.pop(0)
         expect(other.shape == c.out.shape, op, f"adds {list(other.shape)} to {list(c.out.shape)}", "as large")
+        strides = other.stride == c.out.stride  # it is read by the result's addresses
+        expect(strides, op, f"adds what lies by {list(other.stride)} to {list(c.out.stride)}", "copy it first")
     for factor in beside:
+        dense = factor.rank == 1 and factor.stride == (1,)
+        expect(dense, op, f"a factor by strides {list(factor.stride)}", "one after the other")
         wanted = (c.out.shape[1],)
         expect(factor.shape == wanted, op, f"a factor {list(factor.shape)}", f"one for each of {wanted[0]} filters")
 

@@ -24,6 +24,8 @@ from mlirc.dialects.symbols import Expr, Int, floordiv, free_symbols, known_nonn
 POINTS = 1 << 20  # that are looked at one by one
 STEPS = 400  # of one proof
 FACTS = 3  # that one proof uses
+LARGEST = 1 << 62  # that arithmetic on positions may reach
+TYPICAL = 1 << 20  # what a symbol counts for there
 
 Facts = tuple[Int, ...]
 
@@ -73,6 +75,8 @@ class Space:
         if points is None:
             return False
         names, inside = points
+        if magnitude(goal, self.sizes) >= LARGEST:  # 64 bits are too few
+            return False
         value = symbols.emit(goal, TorchIndices(names))
         return not bool((inside & (value < 0)).any())
 
@@ -83,6 +87,8 @@ class Space:
         facts = [f for f in self.facts if free_symbols(f) and free_symbols(f) <= set(self.sizes)]
         for f in facts:
             wanted |= free_symbols(f) if free_symbols(f) & wanted else set()
+        if any(magnitude(f, self.sizes) >= LARGEST for f in facts if free_symbols(f) <= wanted):
+            return None
         sizes = {name: self.sizes.get(name) for name in sorted(wanted)}
         total = 1
         for n in sizes.values():
@@ -430,7 +436,7 @@ def counterexample(space: Space, goal: Int, samples: Sequence[int] = (12, 17, 24
             continue
         left = substitute(goal, values)
         found = Space(sizes, facts).points(free_symbols(left) & set(sizes))
-        if found is None:
+        if found is None or magnitude(left, sizes) >= LARGEST:
             continue
         points, inside = found
         bad = inside & (symbols.emit(left, TorchIndices(points)) < 0)
@@ -438,3 +444,24 @@ def counterexample(space: Space, goal: Int, samples: Sequence[int] = (12, 17, 24
             where = bad.nonzero()[0].tolist()
             return {**{n: int(str(v)) for n, v in values.items()}, **dict(zip(points, where, strict=True))}
     return None
+
+
+def magnitude(expr: Int, sizes: Mapping[str, Int]) -> int:
+    """About the largest absolute value that the expression or a part of it takes."""
+    if isinstance(expr, int):
+        return abs(expr)
+    total = 0
+    for monomial, coefficient in expr.terms.items():
+        product = abs(coefficient)
+        for atom in monomial:
+            if isinstance(atom, str):
+                size = sizes.get(atom, TYPICAL)
+                product *= max(size, 1) if isinstance(size, int) else TYPICAL
+            else:
+                kind, a, b = atom
+                left, right = magnitude(a, sizes), magnitude(b, sizes)
+                product *= max(left, right, 1) if kind in ("max", "min", "mod") else max(left, 1)
+                if right >= LARGEST:
+                    return right
+        total += product
+    return total

@@ -83,7 +83,18 @@ def verify_stage(function: Any, stage: str, known: Known | None = None, proofs: 
 
 
 def check(op: Any, known: Known, memory: Memory | None) -> None:
-    """An op by its own rules, and, where there is a `memory`, by what it touches."""
+    """An op by its own rules, and, where there is a `memory`, by what it touches. What a rule takes for granted and does not
+    find is wrong too."""
+    try:
+        _check(op, known, memory)
+    except StageError:
+        raise
+    except Exception as error:
+        text = " ".join(str(error).split()) or type(error).__name__
+        raise StageError(op, f"operands, attributes and results do not fit: {text}", "see its class") from error
+
+
+def _check(op: Any, known: Known, memory: Memory | None) -> None:
     name = op.operation.name
     if name in CHECKS:
         CHECKS[name](op)

@@ -74,6 +74,21 @@ def test_masks_of_other_dtypes(mask: str) -> None:
         verify("graph", ATTENTION.format(values="s5", mask=mask))
 
 
+def test_the_scratch_of_gradients_is_not_read() -> None:
+    """Gradients that ATen computes have none: choose-attention would leave a use of nothing."""
+    x, lse = "tensor<1x2x5x8xf32>", "tensor<1x2x5xf32>"
+    wide = 'tensor<1x2x5x8xf32, {stride = "4096, 2048, 256, 16"}>'  # which no kernel of ours writes
+    types = ", ".join([x] * 5)
+    text = f"""func.func @graph(%d: {x}, %q: {x}, %k: {x}, %v: {x}, %o: {x}, %l: {lse}) -> (RETURNED) {{
+      %0:4 = "mlirc.attention_backward"(%d, %q, %k, %v, %o, %l) {{causal = "none", scale = 0.5 : f64}} :
+        ({types}, {lse}) -> ({wide}, {x}, {x}, tensor<1x2x5x1xf32>)
+      return %0#NUMBER : RETURNED
+    }}"""
+    verify("graph", text.replace("RETURNED", wide).replace("NUMBER", "0"))
+    with pytest.raises(StageError, match="scratch"):
+        verify("graph", text.replace("RETURNED", "tensor<1x2x5x1xf32>").replace("NUMBER", "3"))
+
+
 def test_windows_of_symbolic_images() -> None:
     assert verify("graph", CONVOLUTION.format(rows="s1", factor=4)) == ()
     for rows in ("s1 + 1", "2*s1"):
@@ -125,3 +140,21 @@ def test_sizes_divided_by_zero(operator: str, m: str) -> None:
         assert run([7, n]) == [7 // n if operator == "//" else 7 % n]
     with pytest.raises(InputError, match="is 0"):
         run([7, 0])
+
+
+def test_an_image_that_is_added_lies_as_the_result_does() -> None:
+    image, out = (f'tensor<2x{c}x8x8xf32, {{stride = "{64 * c}, 1, {8 * c}, {c}"}}>' for c in (8, 16))
+    weights, factor = "tensor<16x8x3x3xf32>", "tensor<16xf32>"
+    text = f"""func.func @graph(%x: {image}, %w: {weights}, %y: ADDED, %b: FACTOR) -> {out} {{
+      %0 = "mlirc.convolution_add"(%x, %w, %y, %b) {{after = "shift", dilation = "1, 1", padding = "1, 1", stride = "1, 1"}} :
+        ({image}, {weights}, ADDED, FACTOR) -> {out}
+      return %0 : {out}
+    }}"""
+    verify("graph", text.replace("ADDED", out).replace("FACTOR", factor))
+    for strides in ("1, 2, 4, 8", "1024, 64, 8, 1", "0, 0, 0, 0"):
+        other = f'tensor<2x16x8x8xf32, {{stride = "{strides}"}}>'
+        with pytest.raises(StageError, match="adds what lies by"):
+            verify("graph", text.replace("ADDED", other).replace("FACTOR", factor))
+    for strides in ("0", "2"):
+        with pytest.raises(StageError, match="a factor by strides"):
+            verify("graph", text.replace("ADDED", out).replace("FACTOR", f'tensor<16xf32, {{stride = "{strides}"}}>'))

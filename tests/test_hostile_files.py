@@ -84,6 +84,16 @@ def test_texts(name, tmp_path):
     fails(path)
 
 
+@pytest.mark.parametrize("name", TEXTS)
+def test_texts_from_standard_input(name):
+    text = TEXTS[name]
+    given = text if isinstance(text, bytes) else text.encode()
+    ran = CliRunner().invoke(opt, ["-", "--pipeline", "cpu", "--emit"], input=given)
+    assert isinstance(ran.exception, SystemExit), ran.exception
+    assert (ran.exit_code, ran.stderr.count("\n")) == (1, 1)
+    assert "Traceback" not in ran.stderr
+
+
 def test_files_that_are_none(tmp_path):
     fails(tmp_path)
     fails(tmp_path / "absent")

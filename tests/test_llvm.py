@@ -111,3 +111,21 @@ def test_bad_ir_and_unknown_names_are_errors():
         )
     with pytest.raises(KeyError, match="nothing"):
         compile_ir(TRIPLE).address("nothing")
+
+
+def test_modules_of_failed_compilations_end_before_their_contexts():
+    """Exceptions hold them in cycles, which Python frees in any order."""
+    script = """
+import gc
+from mlirc.codegen.llvm import compile_ir
+kept = []
+for text in ("declare void @absent()", "define i32 @f() { ret i64 0 }", "define i32 @f() { ret i32 %x }") * 20:
+    try:
+        compile_ir(text)
+    except ValueError as error:
+        kept.append(error)
+        error.cycle = error
+    kept.clear()
+    gc.collect()
+"""
+    subprocess.run([sys.executable, "-c", script], check=True)

@@ -1,0 +1,74 @@
+"""Every op of the registry and of the memory form, with each operand's sizes, rank, dtype, strides, device and each attribute
+changed in turn: the verifier refuses it in one line, or it runs within its buffers.
+"""
+
+import random
+
+import pytest
+
+from mlirc.dialects.bindings import context
+from mlirc.dialects.dialect import OPS, load_ops
+from mlirc.lowering.kernel_verifier import StageError
+from mlirc.lowering.module_text import TextError, parse_module
+from mlirc.lowering.pass_manager import PassError
+from mlirc.lowering.verify_file import verify_file
+from tests.property.module_seeds import QUICK, Seed, files, seeds
+from tests.property.op_samples import HERE, Sample, changed, samples
+from tests.property.test_wrong_modules import Worker
+
+EACH = 6  # changes of an op that are looked at in every run
+
+
+def refused(sample: Sample) -> bool:
+    """By a line that says why; whatever else is raised fails the test."""
+    with context():
+        try:
+            verify_file(parse_module(sample.text().encode()))
+        except (TextError, StageError, PassError) as error:
+            assert str(error).strip() and "Traceback" not in str(error)
+            return True
+    return False
+
+
+def texts(of: tuple[Seed, ...]) -> list[str]:
+    return [seed.text for seed in of if not seed.name.endswith("lower")]
+
+
+@pytest.mark.full
+def test_each_op_has_a_sample():
+    load_ops()
+    found = samples(texts((*seeds(), *files())))
+    assert {name for name in (*OPS, *HERE) if not found.get(name)} - {"constant", "size"} == set()
+
+
+def test_some_changes_of_each_op():
+    chance = random.Random(3)
+    for name, found in samples(texts((*seeds(QUICK), *files()))).items():
+        for sample in found[:2]:
+            given = list(changed(sample))
+            for other in chance.sample(given, min(EACH, len(given))):
+                try:
+                    refused(other)
+                except Exception as error:
+                    raise AssertionError(f"{name}: {other.text()}") from error
+
+
+@pytest.mark.full
+@pytest.mark.parametrize("part", range(8))
+def test_changes_of_each_op_run_within_their_buffers(part):
+    found = samples(texts((*seeds(), *files())))
+    worker, holes, ran = Worker(), [], 0
+    for name in sorted(found)[part::8]:
+        for other in (x for sample in found[name] for x in changed(sample)):
+            if not refused(other):
+                text = other.text()
+                end = worker.run(Seed(name, text))
+                ran += end == "ran"
+                if end.startswith(("died", "odd")):
+                    holes.append((name, end, text))
+                if end.startswith(("died", "slow")):
+                    worker.end()
+                    worker = Worker()
+    worker.end()
+    assert holes == []
+    assert ran > 100
