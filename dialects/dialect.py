@@ -72,12 +72,6 @@ def _defined_in(name: str) -> None:
             IMPORTS.pop(overload, None)
 
 
-def _is_whole(cls: type) -> bool:
-    """Whether a class is what its module has by that name, and not left of an import that was interrupted."""
-    module = sys.modules.get(cls.__module__)
-    return "<locals>" in cls.__qualname__ or module is None or getattr(module, cls.__name__, None) is cls
-
-
 def _import_by(rule: Callable, overloads: tuple, file: str) -> None:
     for overload in overloads:
         assert overload not in IMPORTS, f"{overload} is imported twice"
@@ -265,6 +259,8 @@ def load() -> None:
     """Register the dialect with the current context (bindings.context does it once)."""
     load_ops()
     for dialect in (Mlirc, Mlircx):
-        dialect.operations[:] = filter(_is_whole, dialect.operations)
+        # of a class that was defined twice, as its import was interrupted, the last one
+        last = {(cls.__module__, cls.__qualname__, cls.OPERATION_NAME): cls for cls in dialect.operations}
+        dialect.operations[:] = last.values()
     Mlirc.load()
     register_list_ops(Mlircx, Mlircx.operations)
