@@ -260,7 +260,9 @@ def load() -> None:
     load_ops()
     for dialect in (Mlirc, Mlircx):
         # of a class that was defined twice, as its import was interrupted, the last one
-        last = {(cls.__module__, cls.__qualname__, cls.OPERATION_NAME): cls for cls in dialect.operations}
+        last = {
+            (cls.__module__, cls.__qualname__, getattr(cls, "OPERATION_NAME", "")): cls for cls in dialect.operations
+        }
         dialect.operations[:] = last.values()
     Mlirc.load()
     register_list_ops(Mlircx, Mlircx.operations)

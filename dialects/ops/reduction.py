@@ -236,7 +236,8 @@ def variance(g, x, dims, correction, keepdim):
     info = info_of(x)
     dims = dimensions(dims, info.rank)
     middle = mean(g, x, dims, True)
-    has_first = all(isinstance(info.shape[d], int) and info.shape[d] > 0 for d in dims)
+    sizes = [info.shape[d] for d in dims]
+    has_first = all(isinstance(size, int) and size > 0 for size in sizes)
     if narrow and info.dtype == torch.float64 and has_first:
         squares = squares_in_one_pass(g, x, dims, keepdim)
     else:
