@@ -1,0 +1,1 @@
+"""What ops are and mean: types, sizes, one class an op, builders, an interpreter."""

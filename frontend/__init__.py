@@ -1,0 +1,1 @@
+"""PyTorch's side: capture, import, what is kept between calls and processes, what a user sees."""

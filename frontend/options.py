@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from mlirc.frontend.errors import OptionError
-from mlirc.lowering.pipeline_parser import PipelineError
-from mlirc.lowering.pipelines import PIPELINES
+from mlirc.lowering.pipeline.parser import PipelineError
+from mlirc.lowering.pipeline.pipelines import PIPELINES
 
 MODES = ("default", "reduce-overhead", "max-autotune", "max-autotune-no-cudagraphs")
 CUDA_GRAPH_MODES = ("reduce-overhead", "max-autotune")
@@ -26,7 +26,7 @@ class Options:
                to machine code is done as in "strict", with no fusion
     dump       a folder that gets each graph's IR after every stage, or None
     cache      whether compiled graphs are looked up and kept on disk, in MLIRC_CACHE_DIR or the user's cache folder
-    mode       torch.compile's `mode`; "reduce-overhead" and "max-autotune" record CUDA graphs (cuda_graphs.py); "max-autotune"
+    mode       torch.compile's `mode`; "reduce-overhead" and "max-autotune" record CUDA graphs (recordings.py); "max-autotune"
                and "max-autotune-no-cudagraphs" measure how each kernel is written best (autotune.py); on CPU all modes
                mean the same
     freeze     the user's promise that nobody changes parameters and buffers but through PyTorch's operators: what is kept of
@@ -70,7 +70,7 @@ def read_options(options: dict[str, Any] | None, mode: str | None = None) -> Opt
             raise OptionError(f"mlirc option '{name}' is {value!r}; it can be {', '.join(map(repr, allowed))}")
     made = Options(**given)
     if made.pipeline != "auto" and made.pipeline not in PIPELINES:
-        from mlirc.lowering.pass_manager import runners
+        from mlirc.lowering.pipeline.pass_manager import runners
 
         try:
             runners(made.pipeline)

@@ -4,7 +4,7 @@ from collections import Counter
 from dataclasses import dataclass, field
 from typing import Any
 
-from mlirc.dialects.fork_locks import fork_lock
+from mlirc.dialects.core.fork_locks import fork_lock
 
 
 @dataclass
@@ -30,14 +30,14 @@ class GraphReport:
     fallback        why the graph runs in eager, or ""
     cache           the disk cache: "hit", "miss", or "off: " and why
     key             the name of its entry there, or ""
-    tracing         of an inference or forward graph, whether AOTAutograd's tracing was found in the disk cache too (kept_trace.py):
+    tracing         of an inference or forward graph, whether AOTAutograd's tracing was found in the disk cache too (trace_cache.py):
                     "hit", "miss", or "off: " and why; "" where nobody looked
     tuned           in a mode that measures kernels, for each of them: kernel, chosen, microseconds (what each way to write
                     it took, the cost model's first), how ("measured", "from the cache", "out of time")
     refused         on a GPU, why cuBLASLt and cuDNN left to ATen what they were asked for, once for each size: it grows as calls meet them
     cuda_graph      in a mode with CUDA graphs: "recorded" once it is, or "not recorded: " and why
     eager_calls     how many calls ran in eager, by why: with a number beyond what compiled code holds (number_limits.py)
-    pieces          of a graph whose sizes depend on data: into how many it is parted (pieces.py), which come next in `graphs`; its
+    pieces          of a graph whose sizes depend on data: into how many it is parted (subgraphs.py), which come next in `graphs`; its
                     `aten` are the calls between them
     piece           of such a piece, its number; else None
     """

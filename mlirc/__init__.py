@@ -1,8 +1,9 @@
 """mlirc: `torch.compile(model, backend="mlirc")`, a compiler on MLIR, LLVM and Triton.
 
     explain(fn)(*args)    what the compiler did with fn, as text and as data
+    backend               what torch.compile(model, backend="mlirc") finds by itself
 
-torch.compile finds the backend by itself; nothing has to be imported.
+Nothing has to be imported for torch.compile.
 """
 
 import time
@@ -11,15 +12,20 @@ from typing import TYPE_CHECKING, Any
 IMPORTED_AT = time.time()  # a file of ours that was changed later is not what runs in this process
 
 if TYPE_CHECKING:
-    from mlirc.frontend.explain import explain
+    from mlirc.frontend.capture.backend import mlirc as backend
+    from mlirc.frontend.report.explain import explain
 
-__all__ = ["explain"]
+__all__ = ["backend", "explain"]
 
 
 def __getattr__(name: str) -> Any:
     # torch is slow to import, and `mlirc opt` does not need the front end
     if name == "explain":
-        from mlirc.frontend.explain import explain
+        from mlirc.frontend.report.explain import explain
 
         return explain
+    if name == "backend":
+        from mlirc.frontend.capture.backend import mlirc
+
+        return mlirc
     raise AttributeError(f"module 'mlirc' has no attribute '{name}'")

@@ -73,7 +73,7 @@ def cache() -> None:
 @cache.command("info")
 def cache_info() -> None:
     """Say where it is, how many entries it has, and how large they are."""
-    from mlirc.codegen.cache_folder import LIMIT_VARIABLE
+    from mlirc.codegen.cache.folder import LIMIT_VARIABLE
 
     folder = _cache_folder()
     count, size = folder.size()
@@ -91,7 +91,7 @@ def cache_clear() -> None:
 
 
 def _cache_folder() -> Any:
-    from mlirc.codegen.cache_folder import VARIABLE, folder
+    from mlirc.codegen.cache.folder import VARIABLE, folder
 
     found = folder()
     if found is None:  # which was said already
@@ -125,9 +125,9 @@ def _import(name: str) -> None:
 
 def _passes(file: str | None, text: str | None, pipeline: str | None, stage: str | None) -> str:
     """The passes to run, all of which exist."""
-    from mlirc.lowering import pipelines
-    from mlirc.lowering.pass_manager import runners
-    from mlirc.lowering.pipeline_parser import PipelineError
+    from mlirc.lowering.pipeline import pipelines
+    from mlirc.lowering.pipeline.parser import PipelineError
+    from mlirc.lowering.pipeline.pass_manager import runners
 
     if file is None:
         raise _Failure("no FILE; - is standard input, -h is help", 2)
@@ -147,11 +147,11 @@ def _passes(file: str | None, text: str | None, pipeline: str | None, stage: str
 
 def _run(file: str, passes: str, print_all: bool, timing: bool, locations: bool, emit: bool) -> str:
     """The text of the module in the file after the passes."""
-    from mlirc.dialects.bindings import context
-    from mlirc.lowering.kernel_verifier import StageError
-    from mlirc.lowering.pass_manager import PassError, run_pipeline
-    from mlirc.lowering.pipeline_parser import PipelineError
-    from mlirc.lowering.verify_file import verify_file
+    from mlirc.dialects.core.bindings import context
+    from mlirc.lowering.pipeline.parser import PipelineError
+    from mlirc.lowering.pipeline.pass_manager import PassError, run_pipeline
+    from mlirc.lowering.verify.file import verify_file
+    from mlirc.lowering.verify.kernel import StageError
 
     def show(step: str, module: Any) -> None:
         click.echo(f"// ----- after {step} -----\n{_text(module, locations)}", err=True)
@@ -175,7 +175,7 @@ def _run(file: str, passes: str, print_all: bool, timing: bool, locations: bool,
 
 
 def _parse(file: str) -> Any:
-    from mlirc.lowering.module_text import TextError, parse_module
+    from mlirc.lowering.module.text import TextError, parse_module
 
     try:
         return parse_module(_read(file), file)
@@ -195,9 +195,9 @@ def _read(file: str) -> bytes:
 
 
 def _emit(module: Any) -> None:
-    from mlirc.codegen.emit import compile_module
-    from mlirc.lowering.pass_errors import describe
-    from mlirc.lowering.pass_manager import functions
+    from mlirc.codegen.llvm.emit import compile_module
+    from mlirc.lowering.module.errors import describe
+    from mlirc.lowering.pipeline.pass_manager import functions
 
     try:
         for function in functions(module):
@@ -222,7 +222,7 @@ def _write(output: str, text: str) -> None:
 
 
 def _list_passes() -> None:
-    from mlirc.lowering.pass_manager import passes
+    from mlirc.lowering.pipeline.pass_manager import passes
 
     for name, cls in sorted(passes().items()):
         summary = (inspect.getdoc(cls) or "").split("\n")[0]
@@ -233,7 +233,7 @@ def _list_passes() -> None:
 
 
 def _list_ops() -> None:
-    from mlirc.dialects.dialect import OPS, Mlirc, Mlircx, load_ops
+    from mlirc.dialects.core.dialect import OPS, Mlirc, Mlircx, load_ops
 
     load_ops()
     for prefix, dialect in (("mlirc", Mlirc), ("mlircx", Mlircx)):

@@ -8,13 +8,13 @@ from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.fx.experimental.proxy_tensor import make_fx
 from torch.fx.experimental.symbolic_shapes import DimDynamic, ShapeEnv, StatelessSymbolicContext
 
-from mlirc.dialects import composites
-from mlirc.dialects.bindings import context, ir
-from mlirc.dialects.dialect import Composite
-from mlirc.dialects.interpreter import run
-from mlirc.dialects.kernel_builder import KernelBuilder
-from mlirc.dialects.kernel_forms import form_of
-from mlirc.frontend.importer import Imported, import_graph
+from mlirc.dialects.core import composites
+from mlirc.dialects.core.bindings import context, ir
+from mlirc.dialects.core.dialect import Composite
+from mlirc.dialects.core.kernel_builder import KernelBuilder
+from mlirc.dialects.core.kernel_forms import form_of
+from mlirc.dialects.interpreter.interpreter import run
+from mlirc.frontend.importer.importer import Imported, import_graph
 
 
 def check(

@@ -53,7 +53,7 @@ def fresh_compiler_state():
 @pytest.fixture(scope="session")
 def made_poison():
     """What could be poison in the LLVM IR of all kernels that this session lowers."""
-    from mlirc.codegen import mlir_translation
+    from mlirc.codegen.llvm import translation as mlir_translation
     from tests.llvm_poison import poison
 
     found, translate = [], mlir_translation.translate
@@ -78,7 +78,7 @@ def no_poison(made_poison):
 @pytest.fixture
 def folder(tmp_path, monkeypatch):
     """A disk cache of the test's own, empty; this process knows no kernels of it."""
-    from mlirc.codegen import cache_folder
+    from mlirc.codegen.cache import folder as cache_folder
     from mlirc.frontend import statistics
 
     monkeypatch.setenv("MLIRC_CACHE_DIR", str(tmp_path))

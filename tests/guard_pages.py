@@ -12,12 +12,12 @@ from typing import Any
 
 import torch
 
-from mlirc.codegen.llvm import compile_ir
-from mlirc.codegen.native_runtime import idle_arenas_word
-from mlirc.dialects import symbols
-from mlirc.dialects.bindings import ir
-from mlirc.dialects.memory_ops import arenas, set_arenas
-from mlirc.dialects.tensor_types import info_of
+from mlirc.codegen.llvm.machine_code import compile_ir
+from mlirc.codegen.runtime.native_runtime import idle_arenas_word
+from mlirc.dialects.core import symbols
+from mlirc.dialects.core.bindings import ir
+from mlirc.dialects.core.memory_ops import arenas, set_arenas
+from mlirc.dialects.core.tensor_types import info_of
 
 PAGE, NO_ACCESS, ALIGNED, FILL = mmap.PAGESIZE, 0, 64, 0xA5
 libc = ctypes.CDLL(None, use_errno=True)

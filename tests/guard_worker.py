@@ -17,22 +17,23 @@ from typing import Any
 
 import torch
 
-from mlirc.codegen import arena, native_runtime
-from mlirc.codegen.checked_program import CheckedProgram, InputError
-from mlirc.codegen.emit import compile_module
-from mlirc.dialects import interpreter, symbols
-from mlirc.dialects.bindings import context
-from mlirc.dialects.graph_signature import bind_symbols
-from mlirc.dialects.tensor_types import info_of
-from mlirc.lowering.kernel_verifier import StageError
-from mlirc.lowering.module_text import TextError, parse_module
-from mlirc.lowering.pass_manager import PassError, functions, run_pipeline
-from mlirc.lowering.stage_forms import stage_of
-from mlirc.lowering.verify_file import verify_file
+from mlirc.codegen.host.checked_program import CheckedProgram, InputError
+from mlirc.codegen.llvm.emit import compile_module
+from mlirc.codegen.runtime import arena, native_runtime
+from mlirc.dialects.core import symbols
+from mlirc.dialects.core.bindings import context
+from mlirc.dialects.core.graph_signature import bind_symbols
+from mlirc.dialects.core.tensor_types import info_of
+from mlirc.dialects.interpreter import interpreter
+from mlirc.lowering.module.forms import stage_of
+from mlirc.lowering.module.text import TextError, parse_module
+from mlirc.lowering.pipeline.pass_manager import PassError, functions, run_pipeline
+from mlirc.lowering.verify.file import verify_file
+from mlirc.lowering.verify.kernel import StageError
 from tests.guard_pages import GuardedAllocator, Guards, slots_apart
 
 REST = {
-    "graph": "decompose,choose-attention,to-kernels,plan-memory,lower-kernels",
+    "graph": "decompose,select-attention,to-kernels,plan-memory,lower-kernels",
     "kernel": "plan-memory,lower-kernels",
     "memory": "lower-kernels",
     "lowered": "",
@@ -69,7 +70,7 @@ def main() -> None:
 
 def trust() -> None:
     """Verifies nothing: for the test of these guards."""
-    from mlirc.codegen import checked_program
+    from mlirc.codegen.host import checked_program
 
     global verify_file
     checked_program.verify_file = verify_file = lambda module, runs=False: {}

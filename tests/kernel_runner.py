@@ -10,16 +10,16 @@ from typing import Any
 
 import torch
 
-from mlirc.codegen.llvm import compile_ir, mlir_to_llvm
-from mlirc.dialects import symbols
-from mlirc.dialects.bindings import context, func, ir
-from mlirc.dialects.dialect import attribute_value, create
-from mlirc.dialects.kernel_builder import KernelBuilder
-from mlirc.dialects.kernel_interpreter import run_kernel
-from mlirc.dialects.symbols import parse_list
-from mlirc.dialects.tensor_types import TensorInfo, type_of
-from mlirc.lowering.ledger import Ledger
-from mlirc.lowering.passes.lower_kernels import LowerKernels
+from mlirc.codegen.llvm.machine_code import compile_ir, mlir_to_llvm
+from mlirc.dialects.core import symbols
+from mlirc.dialects.core.bindings import context, func, ir
+from mlirc.dialects.core.dialect import attribute_value, create
+from mlirc.dialects.core.kernel_builder import KernelBuilder
+from mlirc.dialects.core.symbols import parse_list
+from mlirc.dialects.core.tensor_types import TensorInfo, type_of
+from mlirc.dialects.interpreter.kernels import run_kernel
+from mlirc.lowering.passes.lower.lower_kernels import LowerKernels
+from mlirc.lowering.pipeline.ledger import Ledger
 
 
 def info(dtype: torch.dtype, shape: str, stride: str | None = None) -> TensorInfo:

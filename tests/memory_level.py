@@ -10,11 +10,11 @@ from typing import Any
 import llvmlite.binding as llvm
 import torch
 
-from mlirc.codegen.emit import compile_module
-from mlirc.codegen.host_program import HostProgram, host_program
-from mlirc.codegen.llvm import load_libraries
-from mlirc.codegen.program import Program
-from mlirc.dialects.bindings import context, ir
+from mlirc.codegen.host.host_program import HostProgram, host_program
+from mlirc.codegen.host.program import Program
+from mlirc.codegen.llvm.emit import compile_module
+from mlirc.codegen.llvm.machine_code import load_libraries
+from mlirc.dialects.core.bindings import context, ir
 
 
 def build(

@@ -5,9 +5,9 @@ from collections.abc import Callable
 
 import torch
 
-from mlirc.codegen.llvm import compile_ir, mlir_to_llvm
-from mlirc.lowering.cpu_target import host
-from mlirc.lowering.vector_builder import FunctionText, Value, VectorBuilder, element_text
+from mlirc.codegen.llvm.machine_code import compile_ir, mlir_to_llvm
+from mlirc.lowering.cpu.math.builder import FunctionText, Value, VectorBuilder, element_text
+from mlirc.lowering.target import host
 
 
 def elementwise(body: Callable, dtypes: list[torch.dtype], out: torch.dtype, lanes: int) -> Callable:

@@ -118,7 +118,7 @@ def without(name: str) -> None:
 
 if __name__ == "__main__":
     if sys.argv[1:]:
-        from tests import test_compat  # noqa: F401  # loads all
+        from tests.house import test_compat  # noqa: F401  # loads all
 
         children(sys.argv[1:])
     else:

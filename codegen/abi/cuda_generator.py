@@ -11,7 +11,7 @@ from pathlib import Path
 import torch
 
 from mlirc.codegen.abi.reach import Left, Missing, reach
-from mlirc.dialects import random_state
+from mlirc.dialects.core import random_state
 
 GENERATOR = "_ZN2at4cuda6detail23getDefaultCUDAGeneratorEa"  # const at::Generator& at::cuda::detail::...(DeviceIndex)
 STATE = "_ZN2at17CUDAGeneratorImpl17philox_cuda_stateEm"  # at::PhiloxCudaState at::CUDAGeneratorImpl::...(uint64_t)

@@ -7,7 +7,7 @@
     found = storage_layout()                            what the function gave, or None: then the caller does without
 
     with needed("fake-tensors"):                        what nothing can be compiled without: Missing is an ImportError, upon
-        from torch._subclasses.fake_tensor import ...   which a graph runs in eager (frontend/backend.py)
+        from torch._subclasses.fake_tensor import ...   which a graph runs in eager (frontend/capture/backend.py)
 
 `MLIRC_WITHOUT=storage-layout,fake-tensors` (or `all`) does without them, for tests and for who has trouble. docs/compat.md has
 a row for each.
@@ -19,8 +19,8 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Generic, TypeVar
 
-from mlirc.codegen import background
-from mlirc.dialects.fork_locks import fork_lock
+from mlirc.codegen.llvm import background
+from mlirc.dialects.core.fork_locks import fork_lock
 
 T = TypeVar("T")
 

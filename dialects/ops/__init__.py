@@ -1,0 +1,1 @@
+"""Ops, in folders by kind; all are scanned."""

@@ -8,7 +8,7 @@ from typing import Any
 
 import torch
 
-from mlirc.frontend.global_switches import SWITCHES
+from mlirc.frontend.cache.global_switches import SWITCHES
 
 Index = Any
 

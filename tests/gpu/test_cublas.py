@@ -6,8 +6,8 @@ import pytest
 import torch
 
 import mlirc
-from mlirc.codegen import cublas, cublas_choice, cublas_plans
-from mlirc.codegen.program import Program
+from mlirc.codegen.host.program import Program
+from mlirc.codegen.libraries import cublas, cublas_choice, cublas_plans
 
 OPTIONS = {"fallback": "error"}
 DTYPES = [torch.float32, torch.bfloat16, torch.float16]

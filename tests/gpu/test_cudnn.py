@@ -6,7 +6,7 @@ import pytest
 import torch
 from torch import nn
 
-from mlirc.codegen import cudnn
+from mlirc.codegen.libraries import cudnn
 from tests.gpu.test_graphs import check, compiled
 
 

@@ -4,7 +4,7 @@ import pytest
 import torch
 import torch.nn.functional as F
 
-from mlirc.lowering import triton_kernel
+from mlirc.lowering.gpu import kernel as triton_kernel
 from tests.gpu.test_cublas import check, random
 
 bf16, f16 = torch.bfloat16, torch.float16

@@ -15,9 +15,9 @@ from typing import Any
 import torch
 from torch.nn import functional as F
 
-from mlirc.dialects.bindings import context, ir
+from mlirc.dialects.core.bindings import context, ir
 
-FILECHECK = Path(__file__).parents[1] / "filecheck"
+FILECHECK = Path(__file__).parents[2] / "filecheck"
 SYMBOL = re.compile(r"\bu?s\d+\b")
 SIZE = 6  # of every symbol
 

@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from functools import cache
 from random import Random
 
-from mlirc.dialects.dialect import OPS, load_ops
+from mlirc.dialects.core.dialect import OPS, load_ops
 
 NUMBER = re.compile(r"(?<![\w.%@#])-?\d+(?![\w.]*x?\w*\()")
 TYPE = re.compile(r"tensor<(?:[^<>]|<[^<>]*>)*>")

@@ -4,11 +4,11 @@ import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
-from mlirc.dialects.bindings import context, ir
-from mlirc.dialects.dialect import OPS, Binary, Elementwise, Unary, load_ops
-from mlirc.lowering.kernel_verifier import StageError
-from mlirc.lowering.module_text import TextError, parse_module
-from mlirc.lowering.verify_file import verify_file
+from mlirc.dialects.core.bindings import context, ir
+from mlirc.dialects.core.dialect import OPS, Binary, Elementwise, Unary, load_ops
+from mlirc.lowering.module.text import TextError, parse_module
+from mlirc.lowering.verify.file import verify_file
+from mlirc.lowering.verify.kernel import StageError
 
 MEMORY = ("launch", "call", "slot", "release", "allocate")
 HERE = (

@@ -9,13 +9,13 @@ from typing import Any
 
 import torch
 
-from mlirc.dialects import symbols
-from mlirc.dialects.bindings import func, ir
-from mlirc.dialects.dialect import create
-from mlirc.dialects.graph_builder import GraphBuilder
-from mlirc.dialects.kernel_builder import KernelBuilder
-from mlirc.dialects.symbols import Int
-from mlirc.dialects.tensor_types import TensorInfo, info_of, type_of
+from mlirc.dialects.core import symbols
+from mlirc.dialects.core.bindings import func, ir
+from mlirc.dialects.core.dialect import create
+from mlirc.dialects.core.graph_builder import GraphBuilder
+from mlirc.dialects.core.kernel_builder import KernelBuilder
+from mlirc.dialects.core.symbols import Int
+from mlirc.dialects.core.tensor_types import TensorInfo, info_of, type_of
 
 DTYPES = (torch.float32, torch.float32, torch.float64, torch.int32, torch.bfloat16)
 S0, S1 = symbols.symbol("s0"), symbols.symbol("s1")

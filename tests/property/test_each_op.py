@@ -6,12 +6,12 @@ import random
 
 import pytest
 
-from mlirc.dialects.bindings import context
-from mlirc.dialects.dialect import OPS, load_ops
-from mlirc.lowering.kernel_verifier import StageError
-from mlirc.lowering.module_text import TextError, parse_module
-from mlirc.lowering.pass_manager import PassError
-from mlirc.lowering.verify_file import verify_file
+from mlirc.dialects.core.bindings import context
+from mlirc.dialects.core.dialect import OPS, load_ops
+from mlirc.lowering.module.text import TextError, parse_module
+from mlirc.lowering.pipeline.pass_manager import PassError
+from mlirc.lowering.verify.file import verify_file
+from mlirc.lowering.verify.kernel import StageError
 from tests.property.module_seeds import QUICK, Seed, files, seeds
 from tests.property.op_samples import HERE, Sample, changed, samples
 from tests.property.test_wrong_modules import Worker

@@ -8,10 +8,10 @@ import torch
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from mlirc.dialects.bindings import context
-from mlirc.dialects.interpreter import run
-from mlirc.lowering.pass_manager import run_pipeline
-from mlirc.lowering.pipelines import FUSE, SIMPLIFY
+from mlirc.dialects.core.bindings import context
+from mlirc.dialects.interpreter.interpreter import run
+from mlirc.lowering.pipeline.pass_manager import run_pipeline
+from mlirc.lowering.pipeline.pipelines import FUSE, SIMPLIFY
 from tests.compare_stages import compare, prepare
 from tests.property.random_programs import as_promised, random_program
 

@@ -4,14 +4,14 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from mlirc.dialects import symbols
-from mlirc.dialects.bindings import context
-from mlirc.dialects.interpreter import run
-from mlirc.lowering.arena_layout import Block, lay_out, live_peak
-from mlirc.lowering.ledger import Ledger
-from mlirc.lowering.passes.plan_memory import PlanMemory
-from mlirc.lowering.plan_checker import check_plan
-from mlirc.lowering.verify_stage import verify_stage
+from mlirc.dialects.core import symbols
+from mlirc.dialects.core.bindings import context
+from mlirc.dialects.interpreter.interpreter import run
+from mlirc.lowering.memory.arena_layout import Block, lay_out, live_peak
+from mlirc.lowering.passes.plan.plan_memory import PlanMemory
+from mlirc.lowering.pipeline.ledger import Ledger
+from mlirc.lowering.verify.plan import check_plan
+from mlirc.lowering.verify.stage import verify_stage
 from tests.property.random_graphs import RandomGraph
 
 SIZES = ({"s0": 0, "s1": 1}, {"s0": 1, "s1": 0}, {"s0": 7, "s1": 2}, {"s0": 16, "s1": 40})

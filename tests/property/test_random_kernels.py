@@ -4,9 +4,9 @@ import torch
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
-from mlirc.dialects import symbols
-from mlirc.dialects.symbols import symbol
-from mlirc.dialects.tensor_types import opmath
+from mlirc.dialects.core import symbols
+from mlirc.dialects.core.symbols import symbol
+from mlirc.dialects.core.tensor_types import opmath
 from tests.kernel_runner import NativeKernel, info, like
 
 f32, f64, bf16, i64, i32, u8, bool_ = (

@@ -161,7 +161,7 @@ class _Libdevice:
 
 @cache
 def _function(source: str, name: str) -> Any:
-    from mlirc.codegen.triton_worker import load_function
+    from mlirc.codegen.cuda.triton_worker import load_function
 
     function = load_function(source, name)
     function.fn.__globals__["libdevice"] = _Libdevice()

@@ -11,12 +11,12 @@ from typing import Any
 import numpy
 import torch
 
-from mlirc.dialects import symbols
-from mlirc.dialects.bindings import context
-from mlirc.dialects.tensor_types import TensorInfo, info_of
-from mlirc.lowering.kernel_nodes import read_kernel
-from mlirc.lowering.triton_kernel import triton_kernel
-from mlirc.lowering.triton_schedule import Schedule
+from mlirc.dialects.core import symbols
+from mlirc.dialects.core.bindings import context
+from mlirc.dialects.core.tensor_types import TensorInfo, info_of
+from mlirc.lowering.gpu.kernel import triton_kernel
+from mlirc.lowering.gpu.triton.schedule import Schedule
+from mlirc.lowering.kernel.nodes import read_kernel
 from tests.kernel_runner import KernelRunner, launch_module, launch_of
 from tests.triton import interpreter_worker
 

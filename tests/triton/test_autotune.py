@@ -4,12 +4,12 @@ import hashlib
 
 import pytest
 
-from mlirc.codegen import autotune
-from mlirc.codegen.autotune import Request, Tuned, tune
-from mlirc.codegen.cache_folder import CacheFolder
-from mlirc.codegen.triton_compile import CompiledKernel
-from mlirc.dialects.bindings import context, ir
-from mlirc.dialects.dialect import attribute_value
+from mlirc.codegen.cache.folder import CacheFolder
+from mlirc.codegen.cuda.triton_compile import CompiledKernel
+from mlirc.codegen.tuning import autotune
+from mlirc.codegen.tuning.autotune import Request, Tuned, tune
+from mlirc.dialects.core.bindings import context, ir
+from mlirc.dialects.core.dialect import attribute_value
 from tests.triton.test_lower_triton import GPU, launch, lowered, named
 
 

@@ -6,12 +6,12 @@ from dataclasses import replace
 import pytest
 import torch
 
-from mlirc.codegen import triton_compile, triton_processes, triton_worker
-from mlirc.codegen.cache_folder import CacheFolder
-from mlirc.codegen.triton_compile import KernelSource, compile_kernels
-from mlirc.dialects.symbols import symbol
+from mlirc.codegen.cache.folder import CacheFolder
+from mlirc.codegen.cuda import triton_compile, triton_processes, triton_worker
+from mlirc.codegen.cuda.triton_compile import KernelSource, compile_kernels
+from mlirc.dialects.core.symbols import symbol
 from tests.kernel_runner import info
-from tests.test_kernel_emitter import layer_norm, softmax
+from tests.lowering.cpu.emitter.test_emitter import layer_norm, softmax
 from tests.triton.runner import TritonKernel
 
 f32 = torch.float32

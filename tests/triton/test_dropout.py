@@ -10,18 +10,18 @@ from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.fx.experimental.proxy_tensor import make_fx
 from triton import knobs
 
-from mlirc.codegen import cuda_random
 from mlirc.codegen.abi.cuda_generator import GeneratorLayout
-from mlirc.codegen.host_program import host_program
-from mlirc.codegen.triton_compile import compile_kernels, source_of
-from mlirc.dialects import random_state
-from mlirc.dialects.bindings import context
-from mlirc.dialects.dialect import attribute_value
-from mlirc.dialects.random_state import DropoutLaunch, dropout_launch
-from mlirc.frontend.importer import import_graph
-from mlirc.lowering import pipelines
-from mlirc.lowering.pass_manager import run_pipeline
-from mlirc.lowering.triton_random_state import state_kernel
+from mlirc.codegen.cuda import random as cuda_random
+from mlirc.codegen.cuda.triton_compile import compile_kernels, source_of
+from mlirc.codegen.host.host_program import host_program
+from mlirc.dialects.core import random_state
+from mlirc.dialects.core.bindings import context
+from mlirc.dialects.core.dialect import attribute_value
+from mlirc.dialects.core.random_state import DropoutLaunch, dropout_launch
+from mlirc.frontend.importer.importer import import_graph
+from mlirc.lowering.gpu.random_state import state_kernel
+from mlirc.lowering.pipeline import pipelines
+from mlirc.lowering.pipeline.pass_manager import run_pipeline
 
 
 @pytest.fixture(autouse=True)

@@ -1,8 +1,8 @@
-"""Every kernel form of tests/test_kernel_emitter.py as Triton, in Triton's interpreter, against ours."""
+"""Every kernel form of tests/lowering/cpu/emitter/test_emitter.py as Triton, in Triton's interpreter, against ours."""
 
 import pytest
 
-from tests import test_kernel_emitter as forms
+from tests.lowering.cpu.emitter import test_emitter as forms
 from tests.triton.runner import TritonKernel
 
 CPU_ONLY = (

@@ -9,9 +9,9 @@ from pathlib import Path
 import pytest
 import torch
 
-from mlirc.dialects.symbols import symbol
+from mlirc.dialects.core.symbols import symbol
 from tests.kernel_runner import info
-from tests.test_kernel_emitter import layer_norm, softmax
+from tests.lowering.cpu.emitter.test_emitter import layer_norm, softmax
 from tests.triton.runner import TritonKernel
 
 FOLDER = Path(__file__).parent / "golden"

@@ -2,11 +2,11 @@
 
 import re
 
-from mlirc.codegen.triton_compile import compile_kernels, kernel_source
-from mlirc.dialects import symbols
-from mlirc.dialects.bindings import context, ir
-from mlirc.dialects.dialect import attribute_value
-from mlirc.lowering.pass_manager import run_pipeline
+from mlirc.codegen.cuda.triton_compile import compile_kernels, kernel_source
+from mlirc.dialects.core import symbols
+from mlirc.dialects.core.bindings import context, ir
+from mlirc.dialects.core.dialect import attribute_value
+from mlirc.lowering.pipeline.pass_manager import run_pipeline
 
 GPU = 'tensor<?x768xf32, {size = "s0, 768", device = "cuda:0"}>'
 

@@ -5,10 +5,10 @@ import re
 import pytest
 import torch
 
-from mlirc.dialects import interpreter
-from mlirc.dialects.bindings import context, ir
-from mlirc.lowering.pass_manager import run_pipeline
-from mlirc.lowering.passes import generate_triton_products
+from mlirc.dialects.core.bindings import context, ir
+from mlirc.dialects.interpreter import interpreter
+from mlirc.lowering.passes.simplify_gpu import generate_triton_matmuls
+from mlirc.lowering.pipeline.pass_manager import run_pipeline
 
 BF16 = torch.bfloat16
 
@@ -56,14 +56,14 @@ def test_patches_are_multiplied():
             call.replace("X,", f"{type_},").replace("STRIDE", "[4, 2]"),
             "tensor<2x6x3x5xbf16>",
         )
-        made, before, after = both(source, "multiply-patches,eliminate-views", [image, w, b])
+        made, before, after = both(source, "patches-to-matmul,eliminate-views", [image, w, b])
         assert "mlirc.addmm" in made and "convolution" not in made
         torch.testing.assert_close(after, before, rtol=2e-2, atol=2e-2)
         assert after.stride() == before.stride()
     overlapping = source.replace("[4, 2]", "[3, 2]").replace("x3x5x", "x3x5x")
     with context():
         module = ir.Module.parse(overlapping)
-        run_pipeline(module, "multiply-patches")
+        run_pipeline(module, "patches-to-matmul")
         assert "mlirc.addmm" not in str(module)
 
 
@@ -86,7 +86,7 @@ def test_gradients_of_filters_of_patches(mask):
     source = text(f"%dy: {dy}, %x: {x}, %w: {w}", body, f"({results})")
     inputs = [torch.randn(2, 96, dtype=BF16).as_strided((2, 6, 3, 5), (96, 1, 30, 6))]
     inputs += [torch.randn(2, 3, 12, 10, dtype=BF16), torch.randn(6, 3, 4, 2, dtype=BF16)]
-    made, before, after = results_of_both(source, "multiply-patches,eliminate-views", inputs)
+    made, before, after = results_of_both(source, "patches-to-matmul,eliminate-views", inputs)
     assert ("convolution" in made) == mask.startswith("true")
     for x, y in zip(after, before, strict=True):
         torch.testing.assert_close(x, y, rtol=2e-2, atol=2e-2)
@@ -127,7 +127,7 @@ def test_gelu_goes_into_the_product(cube, last, extra, taken):
     body = WRITTEN_OUT.replace("CUBE", cube).replace("return", f"{extra}return").replace("%LAST", f"%{last}")
     source = text("%b: tensor<16xbf16>, %x: tensor<24x8xbf16>, %w: tensor<8x16xbf16>", body, "tensor<2x12x16xbf16>")
     inputs = [torch.randn(16, dtype=BF16), torch.randn(24, 8, dtype=BF16), torch.randn(8, 16, dtype=BF16)]
-    made, before, after = both(source, "activate-products,canonicalize,eliminate-dead", inputs)
+    made, before, after = both(source, "fuse-matmul-epilogue,canonicalize,eliminate-dead", inputs)
     assert ("mlirc.addmm_gelu" in made) == taken and ("mlirc.tanh" in made) != taken
     torch.testing.assert_close(after, before, rtol=2e-2, atol=2e-2)
 
@@ -149,7 +149,7 @@ return %RESULT : tensor<2x12x16xbf16>"""
 )
 def test_gated_products_become_one_kernel(monkeypatch, first, last, result, taken):
     """The activation is of the left or of the right half; what are not the halves, or is read elsewhere, stays."""
-    monkeypatch.setattr(generate_triton_products, "RATE", 1e-6)  # a library that any kernel is faster than
+    monkeypatch.setattr(generate_triton_matmuls, "RATE", 1e-6)  # a library that any kernel is faster than
     words = {"FIRST": f"{first}", "LAST": f"{last}", "%RESULT": f"%{result}"}
     words |= {
         "HALF": 'tensor<24x16xbf16, {stride = "32, 1"}>',
@@ -158,7 +158,7 @@ def test_gated_products_become_one_kernel(monkeypatch, first, last, result, take
     body = re.sub("|".join(words), lambda found: words[found[0]], GATED)
     source = text("%b: tensor<32xbf16>, %x: tensor<24x8xbf16>, %ab: tensor<32x8xbf16>", body, "tensor<2x12x16xbf16>")
     inputs = [torch.randn(32, dtype=BF16), torch.randn(24, 8, dtype=BF16), torch.randn(32, 8, dtype=BF16)]
-    passes = "generate-triton-products{multiprocessors=1},canonicalize,eliminate-dead"
+    passes = "generate-triton-matmuls{multiprocessors=1},canonicalize,eliminate-dead"
     made, before, after = both(source, passes, inputs)
     assert ("gated_product" in made) == taken and ("mlirc.addmm" in made) != taken
     torch.testing.assert_close(after, before, rtol=2e-2, atol=2e-2)
@@ -202,7 +202,7 @@ def test_few_unaligned_rows_are_ours(rows, columns, inner, taken):
     )
     with context():
         module = ir.Module.parse(source)
-        run_pipeline(module, "generate-triton-products")
+        run_pipeline(module, "generate-triton-matmuls")
         assert ("mlircx.kernel" in str(module)) == taken and ("mlirc.matmul" in str(module)) != taken
 
 

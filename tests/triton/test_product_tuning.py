@@ -5,12 +5,12 @@ from collections.abc import Sequence
 
 import pytest
 
-from mlirc.codegen import product_tuning
-from mlirc.codegen.cache_folder import CacheFolder
-from mlirc.codegen.product_tuning import ProductTuning, better
-from mlirc.dialects.bindings import context, ir
-from mlirc.lowering.pass_manager import run_pipeline
-from mlirc.lowering.product_choice import choosing
+from mlirc.codegen.cache.folder import CacheFolder
+from mlirc.codegen.tuning import matmul_tuning
+from mlirc.codegen.tuning.matmul_tuning import ProductTuning, better
+from mlirc.dialects.core.bindings import context, ir
+from mlirc.lowering.gpu.matmul.choice import choosing
+from mlirc.lowering.pipeline.pass_manager import run_pipeline
 from tests.triton.test_product_passes import text
 
 X, W, B, Y = "tensor<8192x768xbf16>", "tensor<768x3072xbf16>", "tensor<3072xbf16>", "tensor<8192x3072xbf16>"
@@ -23,9 +23,9 @@ SOURCE = text(f"%x: {X}, %w: {W}, %b: {B}", BODY, Y)
 
 @pytest.fixture(autouse=True)
 def nothing_known(monkeypatch):
-    monkeypatch.setattr(product_tuning, "_known", {})
+    monkeypatch.setattr(matmul_tuning, "_known", {})
     monkeypatch.setattr(
-        product_tuning.environment, "key", lambda *parts: hashlib.sha256(repr(parts).encode()).hexdigest()
+        matmul_tuning.environment, "key", lambda *parts: hashlib.sha256(repr(parts).encode()).hexdigest()
     )
 
 
@@ -44,7 +44,7 @@ def chosen(clock: Clock, folder=None, seconds: float = 60) -> tuple[str, Product
     tuning = ProductTuning(seconds, folder, clock)
     with context(), choosing(tuning):
         module = ir.Module.parse(SOURCE)
-        run_pipeline(module, "generate-triton-products")
+        run_pipeline(module, "generate-triton-matmuls")
         return str(module), tuning
 
 
@@ -58,7 +58,7 @@ def test_the_faster_way_is_taken(kernel, library, taken, tmp_path):
     assert "mlircx.call" not in ours and 'callee = "addmm"' in theirs
     assert all(module.count('"mlirc.triton"') == 1 and "neg" not in module for module in clock.seen)
     assert tuning.found[0].microseconds == {"kernel": kernel, "library": library} and tuning.found[0].how == "measured"
-    product_tuning._known.clear()
+    matmul_tuning._known.clear()
     again, tuning = chosen(clock, CacheFolder(tmp_path))
     assert again == made and len(clock.seen) == 2 and tuning.found[0].how == "from the cache"
 

@@ -5,9 +5,9 @@ import re
 import pytest
 import torch
 
-from mlirc.dialects.kernel_forms import broadcast_map
-from mlirc.lowering import triton_product_persistent
-from mlirc.lowering.triton_product_persistent import persistent
+from mlirc.dialects.core.kernel_forms import broadcast_map
+from mlirc.lowering.gpu.matmul import persistent as triton_product_persistent
+from mlirc.lowering.gpu.matmul.persistent import persistent
 from tests.kernel_runner import info
 from tests.triton.runner import TritonKernel
 
@@ -120,7 +120,7 @@ def test_two_products_by_one_matrix(monkeypatch, n, descriptors):
 
 def test_descriptors_need_whole_rows_of_16_bytes(monkeypatch):
     plans = []
-    monkeypatch.setattr("mlirc.lowering.triton_kernel.persistent", lambda *a: plans.append(persistent(*a)) or plans[-1])
+    monkeypatch.setattr("mlirc.lowering.gpu.kernel.persistent", lambda *a: plans.append(persistent(*a)) or plans[-1])
     for x, aligned in (("64, 1", True), ("60, 1", True), ("64, 1", False)):
         *inputs, build = product(2048, 4096, 56, x, "1, 64")
         TritonKernel(inputs, "2048, 4096", "56", build, aligned=aligned)

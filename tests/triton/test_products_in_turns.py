@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 import torch
 
-from mlirc.codegen.triton_worker import MOST_SHARED, compile_one
-from mlirc.dialects.kernel_forms import broadcast_map
+from mlirc.codegen.cuda.triton_worker import MOST_SHARED, compile_one
+from mlirc.dialects.core.kernel_forms import broadcast_map
 from tests.kernel_runner import info
 from tests.triton.runner import TritonKernel
 

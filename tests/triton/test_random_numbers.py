@@ -4,10 +4,10 @@ import numpy
 import pytest
 import torch
 
-from mlirc.dialects.bindings import ir
-from mlirc.dialects.ops.random import PhiloxUniform
-from mlirc.dialects.symbols import symbol
-from mlirc.dialects.tensor_types import info_of
+from mlirc.dialects.core.bindings import ir
+from mlirc.dialects.core.symbols import symbol
+from mlirc.dialects.core.tensor_types import info_of
+from mlirc.dialects.ops.nn.random import PhiloxUniform
 from tests.kernel_runner import info
 from tests.triton.runner import TritonKernel, small
 

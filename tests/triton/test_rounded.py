@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from mlirc.dialects.dialect import OPS
+from mlirc.dialects.core.dialect import OPS
 from tests.kernel_runner import info
 from tests.triton.runner import TritonKernel
 

@@ -6,10 +6,19 @@ import re
 import pytest
 import torch
 
-from mlirc.dialects.dialect import OPS
-from mlirc.dialects.tensor_types import KERNEL_DTYPES
+from mlirc.dialects.core.dialect import OPS
+from mlirc.dialects.core.tensor_types import KERNEL_DTYPES
+from tests.dialects.test_scalar_ops import (
+    COMPUTED,
+    HALVES,
+    SCALAR_OPS,
+    assert_same,
+    dtypes_of,
+    operands,
+    reference,
+    values,
+)
 from tests.kernel_runner import like
-from tests.test_scalar_ops import COMPUTED, HALVES, SCALAR_OPS, assert_same, dtypes_of, operands, reference, values
 from tests.triton.runner import TritonKernel
 
 DTYPES = sorted(KERNEL_DTYPES, key=str)

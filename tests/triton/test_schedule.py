@@ -5,10 +5,10 @@ import math
 import pytest
 import torch
 
-from mlirc.lowering import triton_schedule
-from mlirc.lowering.triton_schedule import Schedule, alternatives
+from mlirc.lowering.gpu.triton import schedule as triton_schedule
+from mlirc.lowering.gpu.triton.schedule import Schedule, alternatives
 from tests.kernel_runner import info
-from tests.test_kernel_emitter import softmax
+from tests.lowering.cpu.emitter.test_emitter import softmax
 from tests.triton.runner import TritonKernel
 from tests.triton.test_golden import KERNELS
 

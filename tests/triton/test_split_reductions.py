@@ -3,13 +3,13 @@
 import pytest
 import torch
 
-from mlirc.dialects.bindings import context, func, ir
-from mlirc.dialects.dialect import attribute_value
-from mlirc.dialects.interpreter import run
-from mlirc.dialects.kernel_builder import KernelBuilder
-from mlirc.dialects.symbols import parse_list
-from mlirc.dialects.tensor_types import TensorInfo, type_of
-from mlirc.lowering.pass_manager import run_pipeline
+from mlirc.dialects.core.bindings import context, func, ir
+from mlirc.dialects.core.dialect import attribute_value
+from mlirc.dialects.core.kernel_builder import KernelBuilder
+from mlirc.dialects.core.symbols import parse_list
+from mlirc.dialects.core.tensor_types import TensorInfo, type_of
+from mlirc.dialects.interpreter.interpreter import run
+from mlirc.lowering.pipeline.pass_manager import run_pipeline
 
 f32 = torch.float32
 

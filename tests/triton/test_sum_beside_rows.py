@@ -3,17 +3,17 @@
 import pytest
 import torch
 
-from mlirc.dialects.bindings import context, func, ir
-from mlirc.dialects.dialect import attribute_value
-from mlirc.dialects.graph_builder import GraphBuilder
-from mlirc.dialects.interpreter import run
-from mlirc.dialects.kernel_builder import KernelBuilder
-from mlirc.dialects.symbols import parse_list, symbol
-from mlirc.dialects.tensor_types import TensorInfo, info_of, type_of
-from mlirc.lowering.kernel_nodes import read_kernel
-from mlirc.lowering.pass_manager import run_pipeline
-from mlirc.lowering.triton_kernel import triton_kernel
-from mlirc.lowering.triton_schedule import alternatives
+from mlirc.dialects.core.bindings import context, func, ir
+from mlirc.dialects.core.dialect import attribute_value
+from mlirc.dialects.core.graph_builder import GraphBuilder
+from mlirc.dialects.core.kernel_builder import KernelBuilder
+from mlirc.dialects.core.symbols import parse_list, symbol
+from mlirc.dialects.core.tensor_types import TensorInfo, info_of, type_of
+from mlirc.dialects.interpreter.interpreter import run
+from mlirc.lowering.gpu.kernel import triton_kernel
+from mlirc.lowering.gpu.triton.schedule import alternatives
+from mlirc.lowering.kernel.nodes import read_kernel
+from mlirc.lowering.pipeline.pass_manager import run_pipeline
 from tests.triton.runner import TritonKernel
 
 bf16, f32 = torch.bfloat16, torch.float32
@@ -102,7 +102,7 @@ def joined(build, programs: int = 6) -> tuple[ir.Module, ir.Module]:
     """The module before the pass and after it, both for a CPU."""
     module = module_of(build)
     before = ir.Module.parse(str(module).replace(DEVICE, ""))
-    run_pipeline(module, f"sum-beside-rows{{programs={programs}}},split-reductions,run-together")
+    run_pipeline(module, f"sum-beside-rows{{programs={programs}}},split-reductions,batch-kernels")
     return before, ir.Module.parse(str(module).replace(DEVICE, ""))
 
 

@@ -1,0 +1,1 @@
+"""Calls of ATen: by the C shim, by the dispatcher, from Python."""

@@ -1,0 +1,109 @@
+"""ATen calls that a host program makes itself through PyTorch's dispatcher: operators without a routine in the C shim.
+
+The arguments, and then the results, lie on a stack of words of 8 bytes (StableIValue in torch/csrc/stable):
+
+    Tensor   a handle that the call consumes        int, bool, ScalarType   the number        float   its bits
+    T?       0, or the address of a word from `new`, which the call deletes
+    T[]      a list that the call consumes
+
+A Scalar has no such form: operators that take one are called from Python (host/aten.py).
+"""
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from mlirc.codegen.aten import shim
+from mlirc.codegen.aten.shim_call import (
+    NativeCall,
+    Step,
+    boolean,
+    check,
+    conversion_of,
+    dtype,
+    given_arguments,
+    integer,
+    items,
+    real,
+    tensor,
+)
+from mlirc.codegen.host.frame import Buffer, Frame, Number
+
+
+def dispatcher_call(frame: Frame, op: Any, function: Any, operands: Sequence[Buffer | Number]) -> NativeCall:
+    """The call of `function` by the dispatcher. Writes nothing yet; raises NotNative."""
+    kinds = check(function, op)
+    arguments = given_arguments(function, op)
+    steps = [conversion_of(argument, CONVERSIONS)(frame, given, operands) for argument, given in arguments]
+    text = frame.text
+    stack = text.place(f"[{max(len(steps), len(kinds), 1)} x i64]", "stack")
+
+    def write(places: list[str]) -> str:
+        for k, word in enumerate([step()[0] for step in steps]):
+            text.line(f"store i64 {word}, ptr {frame.at(stack, k)}")
+        overload = "" if function._overloadname == "default" else function._overloadname
+        names = text.string(function._schema.name), text.string(overload)
+        call = "torch_call_dispatcher"
+        return text.call(call, shim.SIGNATURES[call], *names, stack, str(shim.abi_version()))
+
+    def take(places: list[str]) -> None:
+        for k, place in enumerate(places):
+            text.line(f"store i64 {frame.load('i64', frame.at(stack, k))}, ptr {place}")
+
+    return NativeCall(kinds, write, take)
+
+
+def owned_tensor(frame: Frame, given: Any, operands: Sequence[Buffer | Number]) -> Step:
+    step = tensor(frame, given, operands)
+
+    def write() -> list[str]:
+        frame.shim("aoti_torch_new_tensor_handle", step()[0], "%scratch")
+        return [frame.load("i64", "%scratch")]
+
+    return write
+
+
+def bits(frame: Frame, given: Any, operands: Sequence[Buffer | Number]) -> Step:
+    step = real(frame, given, operands)
+    return lambda: [frame.text.value(f"bitcast double {step()[0]} to i64")]
+
+
+def listed(convert: Callable) -> Callable:
+    def read(frame: Frame, given: Any, operands: Sequence[Buffer | Number]) -> Step:
+        steps = [convert(frame, x, operands) for x in items(given)]
+
+        def write() -> list[str]:
+            words = [step()[0] for step in steps]
+            frame.shim("torch_new_list_reserve_size", str(len(words)), "%scratch")
+            made = frame.load("ptr", "%scratch", "list")
+            for word in words:
+                frame.shim("torch_list_push_back", made, word)
+            return [frame.text.value(f"ptrtoint ptr {made} to i64")]
+
+        return write
+
+    return read
+
+
+def optional(convert: Callable) -> Callable:
+    def read(frame: Frame, given: Any, operands: Sequence[Buffer | Number]) -> Step:
+        if given is None:
+            return lambda: ["0"]
+        step = convert(frame, given, operands)
+
+        def write() -> list[str]:
+            word = step()[0]
+            at = frame.text.call("_Znwm", "ptr (i64)", "8")  # operator new
+            frame.text.line(f"store i64 {word}, ptr {at}")
+            return [frame.text.value(f"ptrtoint ptr {at} to i64")]
+
+        return write
+
+    return read
+
+
+# type in the schema -> conversion to a word
+_PLAIN = {"Tensor": owned_tensor, "int": integer, "float": bits, "bool": boolean}
+_LISTS = {f"List[{kind}]": listed(convert) for kind, convert in _PLAIN.items()}
+_LISTS["List[Optional[Tensor]]"] = listed(optional(owned_tensor))
+_GIVEN = {**_PLAIN, **_LISTS, "ScalarType": dtype}
+CONVERSIONS = {**_GIVEN, **{f"Optional[{kind}]": optional(convert) for kind, convert in _GIVEN.items()}}

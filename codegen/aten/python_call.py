@@ -1,0 +1,154 @@
+"""An ATen call of a host program, as Python makes it."""
+
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+
+from mlirc.codegen.abi.aliases import is_alias
+from mlirc.codegen.runtime.user_errors import of_the_user
+from mlirc.dialects.core import aten_arguments, symbols
+from mlirc.dialects.core.symbols import Expr, Int
+from mlirc.dialects.core.tensor_info import TensorInfo
+
+
+class AtenCall:
+    """Calls operator `op` with the arguments of `text` (aten_arguments.py), and gives results as their types promise.
+
+    call(*operands, *sizes) -> a tuple of results; `expressions` says which sizes, in order.
+
+    results    a TensorInfo for each tensor, None for a number
+    aliases    for each result, the operand whose memory it may be, or -1 for memory of its own
+    bound      symbols whose values are known before the call; sizes with other ones are not checked
+    """
+
+    def __init__(
+        self,
+        op: str,
+        text: str,
+        objects: Sequence[Any],
+        results: Sequence[TensorInfo | None],
+        aliases: Sequence[int],
+        operands: int,
+        bound: Sequence[str] = (),
+        location: str = "",
+    ):
+        self.op, self.text, self.bound, self.location = op, text, tuple(bound), location
+        self.function = resolve(op, objects)
+        self.arguments = aten_arguments.arguments(text, objects)
+        self.results = tuple(results)
+        self.aliases = tuple(aliases)
+        self.single = self.results[0] if len(self.results) == 1 else None
+        self.operands = operands
+        self.numbers = number_operands(self.function, text)
+        expressions = dict.fromkeys(aten_arguments.size_expressions(text))
+        for info in results:
+            for size in (*info.shape, *info.stride) if info else ():
+                if isinstance(size, Expr) and symbols.free_symbols(size) <= set(bound):
+                    expressions[str(size)] = None
+        self.expressions = tuple(expressions)
+
+    def __call__(self, *given: Any) -> tuple[Any, ...]:
+        operands: Any = given[: self.operands]
+        sizes = dict(zip(self.expressions, given[self.operands :], strict=True)) if self.expressions else {}
+        if self.numbers:
+            operands = [number(x) if k in self.numbers else x for k, x in enumerate(operands)]
+        args, kwargs = self.arguments(operands, sizes.__getitem__)
+        try:
+            made = self.function(*args, **kwargs)
+        except Exception as error:
+            error.add_note(f"in {self.op}, called by a compiled graph{self.location and ' from ' + self.location}")
+            of_the_user(error)
+            raise
+        plain = self.single and as_promised(made, self.single)
+        if plain and (self.aliases[0] != -1 or not keeps_one_of(made, operands)):
+            return (made,)
+        leaves = flat(made)
+        if None not in self.results:  # numbers beside tensors were known when the graph was captured
+            leaves = [x for x in leaves if isinstance(x, torch.Tensor)]
+        if len(leaves) != len(self.results):
+            raise RuntimeError(f"{self.op} gave {len(leaves)} results where the graph has {len(self.results)}")
+        return tuple(
+            [
+                self.settle(x, info, alias, operands, sizes)
+                for x, info, alias in zip(leaves, self.results, self.aliases, strict=True)
+            ]
+        )
+
+    def settle(self, x: Any, info: TensorInfo | None, alias: int, operands: Sequence[Any], sizes: dict) -> Any:
+        """`x` with the sizes, strides and dtype of its type, in memory that it may have."""
+        if info is None:
+            return x
+        if not isinstance(x, torch.Tensor):
+            raise RuntimeError(f"{self.op} gave a {type(x).__name__} where the graph has a tensor")
+        if x.is_conj() or x.is_neg():  # kernels read plain memory
+            x = x.resolve_conj().resolve_neg()
+        shape = tuple([value(size, n, sizes) for size, n in zip(info.shape, x.shape, strict=False)])
+        if x.dtype != info.dtype or x.shape != shape:
+            have, promised = f"{x.dtype} {tuple(x.shape)}", f"{info.dtype} {info.shape}"
+            raise RuntimeError(f"{self.op} gave {have} where its meta function promised {promised}")
+        if info.layout != "strided":
+            return x
+        strides = tuple([value(size, n, sizes) for size, n in zip(info.stride, x.stride(), strict=True)])
+        if alias == -1 and keeps_one_of(x, operands):
+            return torch.empty_strided(shape, strides, dtype=x.dtype, device=x.device).copy_(x)
+        if x.stride() == strides:
+            return x
+        if x.numel() == 0 or all(a == b or n == 1 for n, a, b in zip(shape, strides, x.stride(), strict=True)):
+            return x.as_strided(shape, strides)
+        return torch.empty_strided(shape, strides, dtype=x.dtype, device=x.device).copy_(x)
+
+
+def resolve(op: str, objects: Sequence[Any]) -> Any:
+    """The operator's callable; "object.3" is one of `objects`."""
+    return objects[int(op.removeprefix("object."))] if op.startswith("object.") else aten_arguments.resolve(op)
+
+
+def as_promised(x: Any, info: TensorInfo) -> bool:
+    return (
+        type(x) is torch.Tensor
+        and x.dtype is info.dtype
+        and x.shape == info.shape
+        and x.stride() == info.stride
+        and not x.is_conj()
+        and not x.is_neg()
+    )
+
+
+def keeps_one_of(x: torch.Tensor, operands: Sequence[Any]) -> bool:
+    return any(isinstance(y, torch.Tensor) and is_alias(x, y) for y in operands)
+
+
+def value(size: Int, actual: int, sizes: dict[str, int]) -> int:
+    return size if isinstance(size, int) else sizes.get(str(size), actual)
+
+
+def number(x: Any) -> Any:
+    return x.item() if isinstance(x, torch.Tensor) else x
+
+
+def number_operands(function: Any, text: str) -> frozenset[int]:
+    """Operands that the schema takes as numbers: the graph holds a float that may change as a 0-d tensor."""
+    if not isinstance(function, torch._ops.OpOverload):
+        return frozenset()
+    positional, keywords = aten_arguments.parse(text)
+    schema = function._schema.arguments
+    given = [*zip(schema, positional, strict=False), *((a, keywords[a.name]) for a in schema if a.name in keywords)]
+    found = set()
+    for argument, x in given:
+        if isinstance(x, dict) and "$" in x and "Tensor" not in str(argument.type):
+            found.add(x["$"])
+    return frozenset(found)
+
+
+def flat(made: Any) -> list[Any]:
+    """The results of an operator in a list: nested lists opened, None left out."""
+    if isinstance(made, torch.Tensor):
+        return [made]
+    if made is None:
+        return []
+    if isinstance(made, (list, tuple)):
+        return [leaf for item in made for leaf in flat(item)]
+    if isinstance(made, dict):
+        return [leaf for item in made.values() for leaf in flat(item)]
+    return [made]

@@ -1,0 +1,309 @@
+"""ATen calls that a host program makes itself: operators for which PyTorch's C shim has a routine of their own.
+
+The shim's header, which comes with torch, lists the routines; the C parameters follow from the operator's schema:
+
+    aten::convolution(Tensor input, Tensor weight, Tensor? bias, SymInt[] stride, ...) -> Tensor
+    aoti_torch_cpu_convolution(AtenTensorHandle input, AtenTensorHandle weight, AtenTensorHandle* bias,
+                               const int64_t* stride, int64_t stride_len_, ..., AtenTensorHandle* ret0)
+
+Each device has routines of its own. What changes or returns its operands is not called so. dispatcher_call.py has
+operators without a routine.
+"""
+
+import re
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from mlirc.codegen.abi.composites import is_composite
+from mlirc.codegen.aten import shim
+from mlirc.codegen.host.frame import Buffer, Frame, Number
+from mlirc.dialects.core import aten_arguments, symbols
+from mlirc.dialects.core.bindings import ir
+from mlirc.dialects.core.dialect import attribute_value
+from mlirc.dialects.core.tensor_types import info_of
+
+
+class NotNative(Exception):
+    """This call cannot be made from native code; the text says why."""
+
+
+@cache
+def routines(device: str = "cpu") -> dict[str, tuple[str, ...]]:
+    """The C types of each routine's parameters, results included, by its name without the prefix "aoti_torch_cpu_"."""
+    folder = Path(torch.__file__).parent / "include/torch/csrc/inductor/aoti_torch"
+    headers = [folder / f"generated/c_shim_{device}.h", folder / f"c/shim_{device}.h"]  # written by a tool, and by hand
+    text = "\n".join(path.read_text() for path in headers if path.exists())
+    found = re.findall(rf"\baoti_torch_{device}_(\w+)\(([^;]*)\);", text)
+    return {name: tuple(re.sub(r"\s*\w+$", "", p.strip()) for p in params.split(",")) for name, params in found}
+
+
+KEPT, UNWANTED, NUMBER = "kept", "unwanted", "number"
+
+
+@dataclass(frozen=True)
+class NativeCall:
+    """A call that native code can make.
+
+    kinds      for each result of the schema: KEPT, or what the graph leaves out: UNWANTED, a tensor, or a NUMBER
+    write      writes the call, given a place in the frame for each result; its status, an i32
+    take       writes, after a success, what brings the results' handles to those places
+    """
+
+    kinds: list[str]
+    write: Callable[[list[str]], str]
+    take: Callable[[list[str]], None] = lambda places: None
+
+
+def routine_call(frame: Frame, op: Any, function: Any, operands: Sequence[Buffer | Number]) -> NativeCall:
+    """The call by the shim's routine for `function`. Writes nothing yet; raises NotNative."""
+    kinds = check(function, op)
+    device = one_device(op)
+    name = routine_name(function, device)
+    types: list[str] = []
+    steps: list[Step] = []
+    for argument, given in given_arguments(function, op):
+        c_types, convert = conversion_of(argument, CONVERSIONS)
+        types += c_types
+        steps.append(convert(frame, given, operands))
+    types += ["int64_t*" if kind == NUMBER else "AtenTensorHandle*" for kind in kinds]
+    if tuple(types) != routines(device)[name]:
+        raise NotNative("the routine's parameters are not those of the schema")
+    signature = f"i32 ({', '.join(map(llvm_type, types))})"
+
+    def write(places: list[str]) -> str:
+        arguments = [x for step in steps for x in step()]
+        return frame.text.call(f"aoti_torch_{device}_{name}", signature, *arguments, *places)
+
+    return NativeCall(kinds, write)
+
+
+def one_device(op: Any) -> str:
+    """The type of the device that all tensors of the call are on."""
+    devices = {info_of(x).device for x in (*op.operands, *op.results) if isinstance(x.type, ir.RankedTensorType)}
+    if len(devices) > 1:
+        raise NotNative(f"its tensors are on {' and '.join(sorted(devices))}")
+    return torch.device(devices.pop()).type if devices else "cpu"
+
+
+def routine_name(function: Any, device: str) -> str:
+    overload = "" if function._overloadname == "default" else f"_{function._overloadname}"
+    name = function._schema.name.removeprefix("aten::").replace("::", "_") + overload
+    if name not in routines(device):
+        raise NotNative("the C shim has no routine for it")
+    return name
+
+
+def check(function: Any, op: Any) -> list[str]:
+    """The kinds of the results of the schema; raises NotNative if native code may not make this call."""
+    if not isinstance(function, torch._ops.OpOverload) or function.namespace not in ("aten", "mkldnn"):
+        raise NotNative("no operator of PyTorch's own")
+    schema = function._schema
+    types = [str(result.real_type) for result in schema.returns]
+    returned = any(r.alias_info is not None for r in schema.returns)
+    if ((schema.is_mutable or returned) and not changes_first(schema)) or set(types) - {"Tensor", "int"}:
+        raise NotNative("it changes or returns its operands, or gives something else than tensors")
+    if is_composite(function):
+        raise NotNative("it may return its operand")
+    if any(info_of(x).layout != "strided" for x in op.results if isinstance(x.type, ir.RankedTensorType)):
+        raise NotNative("its result is in a layout of the library's own")
+    if "present" in op.attributes:
+        present = symbols.parse_numbers(attribute_value(op.attributes["present"]))
+        left_out = [UNWANTED if type_ == "Tensor" else NUMBER for type_ in types]
+        return [KEPT if k in present else kind for k, kind in enumerate(left_out)]
+    if "int" in types:
+        raise NotNative("it gives a number that depends on data")
+    if len(op.results) == len(types):
+        return [KEPT] * len(types)
+    positional, _ = aten_arguments.parse(attribute_value(op.attributes["args"]))
+    for argument, given in zip(schema.arguments, positional, strict=False):
+        if argument.name == "output_mask" and given.count(True) == len(op.results):
+            return [KEPT if wanted else UNWANTED for wanted in given]
+    raise NotNative("some results are left out, and no output_mask says which")
+
+
+def changes_first(schema: Any) -> bool:
+    """Whether the operator changes its first operand and returns it, and does neither with any other: add_, index_copy_."""
+    if len(schema.returns) != 1 or schema.returns[0].alias_info is None or not schema.arguments:
+        return False
+    first, *others = [argument.alias_info for argument in schema.arguments]
+    same = first is not None and first.is_write and first.before_set == schema.returns[0].alias_info.before_set
+    return same and all(other is None for other in others)
+
+
+def given_arguments(function: Any, op: Any) -> list[tuple[Any, Any]]:
+    """The schema's arguments, each with its JSON."""
+    positional, keywords = aten_arguments.parse(attribute_value(op.attributes["args"]))
+    given = []
+    for position, argument in enumerate(function._schema.arguments):
+        if position < len(positional):
+            given.append((argument, positional[position]))
+        elif argument.name in keywords:
+            given.append((argument, keywords[argument.name]))
+        elif argument.has_default_value():
+            given.append((argument, argument.default_value))
+        else:
+            raise NotNative(f"argument {argument.name} is missing")
+    return given
+
+
+def conversion_of(argument: Any, conversions: dict[str, Any]) -> Any:
+    kind = re.sub(r"\bSymInt\b", "int", str(argument.real_type))
+    if kind not in conversions:
+        raise NotNative(f"argument {argument.name} is of type {kind}")
+    return conversions[kind]
+
+
+# ---- arguments. A conversion reads the JSON of one argument, or raises NotNative; what it returns writes the C ones.
+
+Step = Callable[[], list[str]]
+
+
+def operand_of(given: Any, operands: Sequence[Buffer | Number]) -> Any:
+    """The operand that the JSON refers to, or None."""
+    return operands[given["$"]] if isinstance(given, dict) and "$" in given else None
+
+
+def tensor(frame: Frame, given: Any, operands: Sequence[Buffer | Number]) -> Step:
+    x = operand_of(given, operands)
+    if not isinstance(x, Buffer) or x.root.kind == "number":
+        raise NotNative("a number stands for a tensor")
+    return lambda: [frame.plain(x)]
+
+
+def integer(frame: Frame, given: Any, operands: Sequence[Buffer | Number]) -> Step:
+    if type(given) is int:
+        return lambda: [str(given)]
+    if isinstance(given, dict) and "size" in given:
+        expr = symbols.parse(given["size"])
+        return lambda: [frame.sizes.of(expr)]
+    x = operand_of(given, operands)
+    if isinstance(x, Number) and x.letter == "i":
+        return lambda: [x.value]
+    raise NotNative(f"{given} is no integer")
+
+
+def real(frame: Frame, given: Any, operands: Sequence[Buffer | Number]) -> Step:
+    if type(given) in (int, float):
+        return lambda: [shim.double_text(float(given))]
+    if isinstance(given, dict) and "float" in given:
+        return lambda: [shim.double_text(float(given["float"]))]
+    x = operand_of(given, operands)
+    if isinstance(x, Number) and x.letter == "f":
+        return lambda: [x.value]
+    raise NotNative(f"{given} is no float")
+
+
+def scalar(frame: Frame, given: Any, operands: Sequence[Buffer | Number]) -> Step:
+    """The shim takes a double for a Scalar: an integer would turn into a float there, and change the result's dtype."""
+    if type(given) is int or isinstance(given, bool):
+        raise NotNative("an integer Scalar")
+    return real(frame, given, operands)
+
+
+def boolean(frame: Frame, given: Any, operands: Sequence[Buffer | Number]) -> Step:
+    if not isinstance(given, bool):
+        raise NotNative(f"{given} is no bool")
+    return lambda: [str(int(given))]
+
+
+def dtype(frame: Frame, given: Any, operands: Sequence[Buffer | Number]) -> Step:
+    if not isinstance(given, dict) or "dtype" not in given:
+        raise NotNative(f"{given} is no dtype")
+    return lambda: [str(shim.dtype_code(getattr(torch, given["dtype"])))]
+
+
+def string(frame: Frame, given: Any, operands: Sequence[Buffer | Number]) -> Step:
+    if not isinstance(given, str):
+        raise NotNative(f"{given} is no text")
+    return lambda: [frame.text.string(given)]
+
+
+def items(given: Any) -> list[Any]:
+    if isinstance(given, dict) and "tuple" in given:
+        return given["tuple"]
+    if not isinstance(given, list):
+        raise NotNative(f"{given} is no list")
+    return given
+
+
+def listed(convert: Callable, type_: str) -> Callable:
+    """A list: the address of an array, and its length."""
+
+    def step(frame: Frame, given: Any, operands: Sequence[Buffer | Number]) -> Step:
+        steps = [convert(frame, x, operands) for x in items(given)]
+
+        def write() -> list[str]:
+            values = [x for step in steps for x in step()]
+            return [array(frame, type_, values), str(len(values))]
+
+        return write
+
+    return step
+
+
+def array(frame: Frame, type_: str, values: list[str]) -> str:
+    if not values:
+        return "null"
+    whole = f"[{len(values)} x {type_}]"
+    if not any(x.startswith("%") for x in values):
+        return frame.text.constant(f"{whole} [{', '.join(f'{type_} {x}' for x in values)}]")
+    at = frame.text.place(whole, "list")
+    for k, x in enumerate(values):
+        place = frame.text.value(f"getelementptr {type_}, ptr {at}, i64 {k}")
+        frame.text.line(f"store {type_} {x}, ptr {place}")
+    return at
+
+
+def optional(convert: Callable, type_: str) -> Callable:
+    """The address of the value, or null; a list's length stays beside it."""
+
+    def step(frame: Frame, given: Any, operands: Sequence[Buffer | Number]) -> Step:
+        if given is None:
+            return lambda: ["null", "0"] if convert in LISTS else ["null"]
+        inner = convert(frame, given, operands)
+
+        def write() -> list[str]:
+            value, *length = inner()
+            at = frame.text.place(type_, "optional")
+            frame.text.line(f"store {type_} {value}, ptr {at}")
+            return [at, *length]
+
+        return write
+
+    return step
+
+
+integers, booleans = listed(integer, "i64"), listed(boolean, "i32")
+LISTS = (integers,)
+
+# type in the schema -> C types, conversion
+CONVERSIONS: dict[str, tuple[list[str], Callable]] = {
+    "Tensor": (["AtenTensorHandle"], tensor),
+    "int": (["int64_t"], integer),
+    "float": (["double"], real),
+    "number": (["double"], scalar),
+    "bool": (["int32_t"], boolean),
+    "ScalarType": (["int32_t"], dtype),
+    "str": (["const char*"], string),
+    "List[int]": (["const int64_t*", "int64_t"], integers),
+    "List[bool]": (["const int32_t*", "int64_t"], booleans),
+    "List[Tensor]": (["const AtenTensorHandle*", "int64_t"], listed(tensor, "ptr")),
+    "List[Optional[number]]": (["const double**", "int64_t"], listed(optional(scalar, "double"), "ptr")),
+    "Optional[Tensor]": (["AtenTensorHandle*"], optional(tensor, "ptr")),
+    "Optional[int]": (["int64_t*"], optional(integer, "i64")),
+    "Optional[float]": (["double*"], optional(real, "double")),
+    "Optional[number]": (["double*"], optional(scalar, "double")),
+    "Optional[str]": (["const char**"], optional(string, "ptr")),
+    "Optional[bool]": (["int32_t*"], optional(boolean, "i32")),
+    "Optional[ScalarType]": (["int32_t*"], optional(dtype, "i32")),
+    "Optional[List[int]]": (["const int64_t**", "int64_t"], optional(integers, "ptr")),
+}
+
+
+def llvm_type(c_type: str) -> str:
+    return {"int64_t": "i64", "int32_t": "i32", "double": "double"}.get(c_type, "ptr")

@@ -1,0 +1,1 @@
+"""The disk cache: its folder, its entries, what a key holds."""

@@ -1,0 +1,137 @@
+"""Machine code of kernels, by what they are: all graphs of a process share it, and processes share it on disk."""
+
+import hashlib
+from collections.abc import Mapping, Sequence
+from concurrent.futures import Future
+from dataclasses import dataclass
+from weakref import WeakValueDictionary
+
+from mlirc.codegen.cache import environment
+from mlirc.codegen.cache.entry import UNREADABLE, Entry
+from mlirc.codegen.cache.folder import CacheFolder
+from mlirc.codegen.llvm import background
+from mlirc.codegen.llvm.machine_code import Code, compile_to_object, joined, load_object, mlir_to_llvm
+from mlirc.codegen.llvm.shared_parts import Parts, Pieces, abandon, claim, module_of, settle
+from mlirc.dialects.core.fork_locks import fork_lock
+
+KIND = "kernels"  # of an entry: {"names": as in LoadedKernels}, and the object file
+
+_lock = fork_lock()
+_loaded: "WeakValueDictionary[str, LoadedKernels]" = WeakValueDictionary()  # by the key of each of its kernels
+_coming: "dict[str, Future[dict[str, Kernel]]]" = {}  # what is being compiled, by the key of each kernel
+
+
+class LoadedKernels:
+    """Machine code of some kernels, each one's name in it by its key, and what of it others may use. Lives as long as a
+    program that uses one."""
+
+    def __init__(self, code: Code, names: Mapping[str, str], parts: Sequence[Parts] = ()):
+        self.code, self.names, self.parts = code, dict(names), parts
+
+
+@dataclass(frozen=True)
+class Kernel:
+    """A kernel of a program: the code that it is part of, and its key."""
+
+    loaded: LoadedKernels
+    key: str
+
+    @property
+    def address(self) -> int:
+        return self.loaded.code.address(self.loaded.names[self.key])
+
+
+def key_of(text: str) -> str:
+    """A kernel's key: a digest of its text, in which it has no name of its own."""
+    return hashlib.sha256(text.encode()).hexdigest()
+
+
+def find(key: str, folder: CacheFolder | None = None) -> Kernel | None:
+    """The kernel of that key, if this process or the folder has it."""
+    with _lock:
+        loaded = _loaded.get(key) or (None if folder is None else _read(folder, key))
+        return None if loaded is None else Kernel(loaded, key)
+
+
+def add(
+    code: Code, names: Mapping[str, str], folder: CacheFolder | None = None, parts: Sequence[Parts] = ()
+) -> dict[str, Kernel]:
+    """Kernels just compiled or loaded, by their keys: from now on `find` has them, and so has the folder if one is given."""
+    with _lock:
+        loaded = LoadedKernels(code, names, parts)
+        kernels = {key: Kernel(_loaded.setdefault(key, loaded), key) for key in names}
+    if folder is not None:
+        entry = Entry({"names": dict(names)}, [code.object_bytes])
+        folder.put(KIND, [_name_on_disk(key) for key in names], entry)
+    return kernels
+
+
+def find_or_await(key: str, folder: CacheFolder | None = None) -> Kernel | Future[dict[str, Kernel]] | None:
+    """As `find`; where the kernel is being compiled, what it will be among."""
+    with _lock:
+        return find(key) or _coming.get(key) or find(key, folder)
+
+
+def begin(
+    sources: Sequence[Pieces],
+    parts: Mapping[str, Pieces],
+    opt_level: int,
+    names: Mapping[str, str],
+    folder: CacheFolder | None = None,
+) -> Future[dict[str, Kernel]]:
+    """Compiles kernels of these names on another thread, and adds them. `parts` are what they may share with others."""
+
+    def compile_and_add() -> dict[str, Kernel]:
+        try:
+            used = _make_parts({name: parts[name] for name in mine}, opt_level, making)
+            own = compile_to_object(mlir_to_llvm(module_of(sources)), opt_level, elsewhere=parts)
+            # who makes these was asked before, and waits for nobody until they are made
+            used += [x if isinstance(x, Parts) else x.result() for x in dict.fromkeys(found.values())]
+            code = load_object(joined([own, *(x.object_bytes for x in dict.fromkeys(used))]))
+            return add(code, names, folder, used)
+        finally:
+            abandon(making, mine)  # where it did not come so far: an interrupt, in a thread that does another's work
+            with _lock:
+                for key in names:
+                    _coming.pop(key, None)
+
+    with _lock:
+        found, making, mine = claim(parts)
+        try:
+            made = background.compute(compile_and_add)
+        except BaseException:
+            abandon(making, mine)
+            raise
+        _coming.update(dict.fromkeys(names, made))
+        return made
+
+
+def _make_parts(parts: Mapping[str, Pieces], opt_level: int, making: Future[Parts]) -> list[Parts]:
+    """What `claim` left to this thread."""
+    if not parts:
+        return []
+    try:
+        made = Parts(compile_to_object(mlir_to_llvm(module_of(parts.values())), opt_level))
+    except BaseException as error:  # of whatever kind: others wait for it
+        settle(making, parts, error)
+        raise
+    settle(making, parts, made)
+    return [made]
+
+
+def _read(folder: CacheFolder, key: str) -> LoadedKernels | None:
+    entry = folder.get(KIND, _name_on_disk(key))
+    if entry is None:
+        return None
+    try:
+        code, names = load_object(entry.blobs[0]), entry.data["names"]
+        for name in names.values():
+            code.address(name)
+    except UNREADABLE as error:
+        folder.forget(KIND, _name_on_disk(key), f"its code cannot be loaded: {error}")
+        return None
+    return add(code, names)[key].loaded
+
+
+def _name_on_disk(key: str) -> str:
+    return environment.key(KIND, key)

@@ -1,0 +1,1 @@
+"""GPUs: driver, launches, random numbers, Triton's compiler."""

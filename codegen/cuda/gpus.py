@@ -1,0 +1,57 @@
+"""The GPUs that a graph's tensors are on, and the kernels that its host program launches there."""
+
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+
+from mlirc.codegen.host.parts import FAILURE_WORDS, Launched
+from mlirc.codegen.libraries.cublas_problem import Product
+from mlirc.codegen.libraries.cudnn import Convolution
+from mlirc.dialects.core.bindings import ir
+from mlirc.dialects.core.dialect import attribute_value
+from mlirc.dialects.core.tensor_types import info_of
+
+
+@dataclass
+class Gpus:
+    """What a host program being written knows of GPUs.
+
+    numbers   of those that hold tensors, in the order in which they turn up
+    kernels   for each `mlircx.run` on a GPU, its `mlirc.triton`
+    checks    for each run whose kernel checks indices, the position of its words for failures
+    current   the GPU that the program works on at the line being written, -1 for none
+    launched  by their links
+    products  that cuBLASLt computes
+    convolutions  that cuDNN computes
+    arenas    for each GPU with an arena, the place of its handle
+    """
+
+    numbers: list[int]
+    kernels: dict[ir.Operation, Any]
+    checks: dict[ir.Operation, int]
+    current: int = -1
+    launched: dict[str, Launched] = field(default_factory=dict)
+    products: list[Product] = field(default_factory=list)
+    convolutions: list[Convolution] = field(default_factory=list)
+    arenas: dict[int, str] = field(default_factory=dict)
+
+
+def gpus_of(function: Any) -> Gpus:
+    """What a lowered function does with GPUs. Raises ValueError for a device that host programs know nothing of."""
+    block = function.regions[0].blocks[0]
+    values = [*block.arguments, *(x for op in block.operations for x in op.results)]
+    devices = dict.fromkeys(info_of(x).device for x in values if isinstance(x.type, ir.RankedTensorType))
+    for device in devices:
+        if torch.device(device).type not in ("cpu", "cuda"):
+            raise ValueError(f"a tensor is on {device}; host programs work with cpu and cuda")
+    siblings = function.operation.block.operations
+    triton = {attribute_value(op.attributes["sym_name"]): op for op in siblings if op.operation.name == "mlirc.triton"}
+    kernels, checks = {}, {}
+    for op in block.operations:
+        kernel = triton.get(attribute_value(op.attributes["kernel"])) if op.operation.name == "mlircx.run" else None
+        if kernel is not None:
+            kernels[op.operation] = kernel
+            if attribute_value(op.attributes["messages"]):
+                checks[op.operation] = FAILURE_WORDS * len(checks)
+    return Gpus([torch.device(d).index or 0 for d in devices if d != "cpu"], kernels, checks)

@@ -1,0 +1,135 @@
+"""Triton kernels to machine code for an NVIDIA GPU, which need not be here: `compile_kernels` compiles those of a module.
+
+A kernel is compiled once a process, and once a cache folder, in a process of its own (triton_processes.py).
+"""
+
+import hashlib
+import json
+from collections.abc import Sequence
+from concurrent.futures import Future
+from dataclasses import asdict, dataclass
+from functools import cache
+from importlib.metadata import version
+from typing import Any
+
+from mlirc.codegen.cache.entry import Entry
+from mlirc.codegen.cache.folder import CacheFolder
+from mlirc.codegen.cuda import triton_processes
+from mlirc.codegen.cuda.triton_worker import TritonError
+from mlirc.codegen.llvm import background
+from mlirc.dialects.core.bindings import ir
+from mlirc.dialects.core.dialect import attribute_value
+from mlirc.dialects.core.fork_locks import fork_lock
+from mlirc.dialects.core.memory_ops import scratch_of
+from mlirc.lowering.gpu.kernel import TritonKernel
+
+KIND = "triton"  # of entries of the cache folder
+
+
+@dataclass(frozen=True)
+class KernelSource:
+    """A `mlirc.triton` op as plain values: see memory_ops.Triton."""
+
+    name: str
+    source: str
+    signature: tuple[str, ...]
+    constants: tuple[tuple[str, int], ...]
+    divisible: tuple[int, ...]
+    num_warps: int
+    num_stages: int
+    scratch: int = 0
+
+
+@dataclass(frozen=True)
+class CompiledKernel:
+    """name     of the function in the cubin
+    shared   bytes of shared memory that a launch gives it
+    waits    whether it waits by itself for what runs before it in its stream
+    """
+
+    name: str
+    cubin: bytes
+    shared: int
+    num_warps: int
+    waits: bool = False
+
+
+def kernel_source(op: Any) -> KernelSource:
+    """What a `mlirc.triton` op says of its kernel; the grid concerns launching only."""
+    values = {n: attribute_value(op.attributes[n]) for n in ("sym_name", "source", "num_warps", "num_stages")}
+    constants = {named.name: attribute_value(named.attr) for named in ir.DictAttr(op.attributes["constants"])}
+    signature, divisible = (tuple(attribute_value(op.attributes[n])) for n in ("signature", "divisible"))
+    return KernelSource(
+        values["sym_name"],
+        values["source"],
+        signature,
+        tuple(sorted(constants.items())),
+        divisible,
+        values["num_warps"],
+        values["num_stages"],
+        scratch_of(op),
+    )
+
+
+def source_of(name: str, kernel: TritonKernel) -> KernelSource:
+    """The same of a kernel that has no op yet."""
+    constants = tuple(sorted(kernel.constants.items()))
+    signature, divisible = tuple(kernel.signature), tuple(kernel.divisible)
+    options = kernel.num_warps, kernel.num_stages, kernel.scratch
+    return KernelSource(name, kernel.source, signature, constants, divisible, *options)
+
+
+_known: dict[str, Future[CompiledKernel]] = {}
+_lock = fork_lock()
+
+
+def begin_kernels(
+    kernels: Sequence[KernelSource], capability: int = 90, folder: CacheFolder | None = None
+) -> list[Future[CompiledKernel]]:
+    """The machine code of each kernel, in order, when it is there. `capability` is the GPU's, 90 for 9.0.
+
+    A future raises triton_worker.TritonError with the kernel's text where Triton does not take it.
+    """
+    return [_begun(kernel, _key(kernel, capability), capability, folder) for kernel in kernels]
+
+
+def compile_kernels(
+    kernels: Sequence[KernelSource], capability: int = 90, folder: CacheFolder | None = None
+) -> list[CompiledKernel]:
+    """begin_kernels, and what comes of it. Raises TritonError."""
+    return [begun.result() for begun in begin_kernels(kernels, capability, folder)]
+
+
+def compile_candidates(kernels: Sequence[KernelSource], capability: int) -> list[CompiledKernel | None]:
+    """The machine code of kernels of which most are not kept; None for one that Triton does not take."""
+    begun = [background.attend(triton_processes.compile_kernel, asdict(k), capability) for k in kernels]
+    return [None if isinstance(f.exception(), TritonError) else CompiledKernel(**f.result()) for f in begun]
+
+
+def _begun(kernel: KernelSource, key: str, capability: int, folder: CacheFolder | None) -> Future[CompiledKernel]:
+    with _lock:
+        known = _known.get(key)
+        if known is None or (known.done() and known.exception()):
+            known = _known[key] = background.attend(_made, kernel, key, capability, folder)
+        return known
+
+
+def _made(kernel: KernelSource, key: str, capability: int, folder: CacheFolder | None) -> CompiledKernel:
+    """The kernel's code, out of the cache folder or compiled and kept there."""
+    if folder and (entry := folder.get(KIND, key)):
+        return CompiledKernel(cubin=entry.blobs[0], **entry.data)
+    made = CompiledKernel(**triton_processes.compile_kernel(asdict(kernel), capability))
+    if folder:
+        data = {"name": made.name, "shared": made.shared, "num_warps": made.num_warps, "waits": made.waits}
+        folder.put(KIND, [key], Entry(data, [made.cubin]))
+    return made
+
+
+def _key(kernel: KernelSource, capability: int) -> str:
+    text = json.dumps([asdict(kernel), capability, _triton_version()], sort_keys=True)
+    return hashlib.sha256(text.encode()).hexdigest()
+
+
+@cache
+def _triton_version() -> str:
+    return version("triton")

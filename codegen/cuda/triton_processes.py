@@ -1,0 +1,95 @@
+"""The processes that compile Triton kernels (triton_worker.py), as the process that needs kernels sees them.
+
+Triton takes a second to load and to compile its first kernel. `prefetch` has that done while a graph is traced, in one
+process, of which a worker is a fork: then each kernel of a graph is compiled at once, as far as there are cores.
+"""
+
+import os
+import pickle
+import socket
+import subprocess
+import sys
+from io import BufferedRWPair
+from typing import Any
+
+from mlirc.codegen.cuda import triton_worker
+from mlirc.codegen.cuda.triton_worker import TritonError
+from mlirc.dialects.core.fork_locks import fork_lock
+
+_idle: list[BufferedRWPair] = []  # the sockets of workers that have nothing to do
+_nursery: socket.socket | None = None
+_children: list[subprocess.Popen] = []
+_lock = fork_lock()
+
+
+def prefetch(capability: int) -> None:
+    """Starts to load Triton, unless that was done. `capability` is the GPU's, 90 for 9.0."""
+    with _lock:
+        _start(capability)
+
+
+def compile_kernel(kernel: dict[str, Any], capability: int) -> dict[str, Any]:
+    """Has a worker compile a kernel (a KernelSource's fields), and waits: a CompiledKernel's fields. Raises TritonError."""
+    with _lock:
+        worker = _idle.pop() if _idle else None
+    try:
+        worker = worker or _new_worker(capability)
+        pickle.dump((kernel, capability), worker)
+        worker.flush()
+        made, error = pickle.load(worker)
+    except (EOFError, OSError) as died:
+        raise TritonError(f"the process that compiled {kernel['name']} ended: {died}") from died
+    with _lock:
+        _idle.append(worker)
+    if error:
+        raise TritonError(error)
+    return made
+
+
+def _new_worker(capability: int) -> BufferedRWPair:
+    """A worker's socket. Raises OSError."""
+    with _lock:
+        mine, theirs = socket.socketpair()
+        with theirs:
+            try:
+                socket.send_fds(_start(capability), [b"w"], [theirs.fileno()])
+            except OSError:  # the nursery ended
+                _forget()
+                socket.send_fds(_start(capability), [b"w"], [theirs.fileno()])
+    with mine:
+        return mine.makefile("rwb")
+
+
+def _start(capability: int) -> socket.socket:
+    """The nursery's socket. The lock is held."""
+    global _nursery
+    if _nursery is None:
+        mine, theirs = socket.socketpair()
+        path = os.pathsep.join(p for p in sys.path if p)
+        command = [sys.executable, "-P", triton_worker.__file__, str(theirs.fileno()), str(capability)]
+        with theirs:
+            child = subprocess.Popen(
+                command,
+                stdin=subprocess.DEVNULL,
+                pass_fds=[theirs.fileno()],
+                env=os.environ | {"PYTHONPATH": path},
+            )
+        _children.append(child)
+        _nursery = mine
+    return _nursery
+
+
+def _forget() -> None:
+    """The nursery and its workers are gone, or another process's."""
+    global _nursery
+    if _nursery is not None:
+        _nursery.close()
+    _nursery = None
+    _idle.clear()
+
+
+def _in_child() -> None:
+    _forget()
+
+
+os.register_at_fork(after_in_child=_in_child)

@@ -1,0 +1,1 @@
+"""The host program: one native function that runs a graph."""

@@ -1,0 +1,179 @@
+"""ATen calls in a host program: by a routine of the C shim, by the dispatcher, or from Python with real tensors.
+
+A native call that fails is made again from Python, out of line, which raises the exception with its own type.
+"""
+
+from collections.abc import Sequence
+from typing import Any
+
+from mlirc.codegen.aten.dispatcher_call import dispatcher_call
+from mlirc.codegen.aten.overridden_kernels import computes_otherwise
+from mlirc.codegen.aten.python_call import AtenCall
+from mlirc.codegen.aten.shim_call import KEPT, NUMBER, UNWANTED, NativeCall, NotNative, routine_call
+from mlirc.codegen.host.frame import Buffer, Frame, Number
+from mlirc.codegen.host.inputs import bind_result
+from mlirc.codegen.host.parts import Call
+from mlirc.codegen.host.random import random_call
+from mlirc.codegen.libraries.cudnn_call import backward_call, convolution_call
+from mlirc.dialects.core import symbols
+from mlirc.dialects.core.bindings import ir
+from mlirc.dialects.core.dialect import attribute_value
+from mlirc.dialects.core.tensor_types import info_of
+
+FIRST_CALL = 4  # where a host program's ATen calls begin in its `self` tuple
+
+Word = tuple[str, str]  # how a value crosses to Python: its letter (native_runtime.py), and its word with its type
+
+
+def aten_call(frame: Frame, op: Any, number: int, objects: Sequence[Any]) -> Call:
+    """Writes ATen call `number` of the program."""
+    frame.op = attribute_value(op.attributes["op"])
+    infos = [info_of(r) if isinstance(r.type, ir.RankedTensorType) else None for r in op.results]
+    aliases = symbols.parse_numbers(attribute_value(op.attributes["aliases"])) if "aliases" in op.attributes else ()
+    call = AtenCall(
+        op=frame.op,
+        text=attribute_value(op.attributes["args"]),
+        objects=objects,
+        results=infos,
+        aliases=aliases or [-1] * len(infos),
+        operands=len(op.operands),
+        bound=list(frame.sizes.bound),
+        location=frame.location,
+    )
+    sizes = [("i", f"i64 {frame.sizes.of(symbols.parse(expr))}") for expr in call.expressions]
+    operands = [frame.values[x] for x in op.operands]
+    native, why = native_way(frame, op, call.function, operands)
+    if native is not None:
+        call_natively(frame, op, native, number, operands, sizes)
+    else:
+        call_from_python(frame, op, number, operands, sizes)
+    return Call(frame.op, frame.location, call, why)
+
+
+def native_way(frame: Frame, op: Any, function: Any, operands: list[Buffer | Number]) -> tuple[NativeCall | None, str]:
+    """The native call for the op, or why there is none."""
+    why = ""
+    ways = (random_call, convolution_call, backward_call, routine_call, dispatcher_call)
+    for way in ways[-1:] if computes_otherwise(function) else ways:
+        try:
+            return way(frame, op, function, operands), ""
+        except NotNative as reason:
+            why = str(reason)
+    return None, why
+
+
+# ---- native
+
+
+def call_natively(
+    frame: Frame, op: Any, native: NativeCall, number: int, operands: list[Buffer | Number], sizes: list[Word]
+) -> None:
+    text = frame.text
+    kept = [frame.new_handle() for _ in op.results]
+    left_out = [frame.new_handle() for kind in native.kinds if kind == UNWANTED]
+    numbers = [text.place("i64", "number") for kind in native.kinds if kind == NUMBER]
+    by_kind = {KEPT: iter(kept), UNWANTED: iter(left_out), NUMBER: iter(numbers)}
+    places = [next(by_kind[kind]) for kind in native.kinds]
+    status = native.write(places)
+    words = [plain_word(frame, x) for x in operands] + sizes
+    taken, again, done = text.fresh("taken"), text.fresh("again"), text.fresh("done")
+    text.line(f"br i1 {text.value(f'icmp eq i32 {status}, 0')}, label %{taken}, label %{again}")
+    with frame.out_of_line():
+        text.block(again)
+        python_call(frame, number, words, "t" * len(kept), kept, "null")
+        text.line(f"br label %{done}")
+    text.block(taken)
+    native.take(places)
+    text.line(f"br label %{done}")
+    text.block(done)
+    for place in left_out:
+        frame.runtime("drop", place)
+    for result, place in zip(op.results, kept, strict=True):
+        info = info_of(result)
+        if is_unused(result):  # attention without gradients leaves out what they would need
+            frame.values[result] = frame.owned(info, place)
+            continue
+        bind_result(frame, frame.owned(info, place))
+        frame.at_site()
+        status = frame.runtime("settle", place, *frame.layout(info), *frame.kind(info))
+        text.line(f"store i64 {text.value(f'sext i32 {status} to i64')}, ptr %index")
+        frame.check(status)
+        frame.values[result] = frame.owned(info, place)
+
+
+def is_unused(result: ir.Value) -> bool:
+    return all(use.owner.name == "mlirc.release" for use in result.uses)
+
+
+def plain_word(frame: Frame, x: Buffer | Number) -> Word:
+    """An operand of a call made again: as the native call had it."""
+    if isinstance(x, Number):
+        return x.letter, f"{x.type} {x.value}"
+    if x.root.kind == "number":
+        return "f", f"double {frame.load('double', x.root.address)}"
+    if x.whole and x.root.kind == "argument" and not frame.consume:
+        return "a", f"i64 {x.root.position}"
+    return "t", f"ptr {frame.plain(x)}"
+
+
+# ---- from Python
+
+
+def call_from_python(frame: Frame, op: Any, number: int, operands: list[Buffer | Number], sizes: list[Word]) -> None:
+    given = [operand(frame, x) for x in operands]
+    words = [(letter, word) for letter, word, _ in given] + sizes
+    letters = "".join(map(result_letter, op.results))
+    places = [frame.new_handle() for letter in letters if letter == "t"]
+    numbers = frame.text.place(f"[{len(letters) + 1} x i64]", "numbers")
+    python_call(frame, number, words, letters, places, numbers)
+    for _, _, borrowed in given:
+        if borrowed:
+            frame.runtime("drop", borrowed)
+    left = iter(places)
+    count = 0
+    for result, letter in zip(op.results, letters, strict=True):
+        if letter == "t":
+            made: Buffer | Number = frame.owned(info_of(result), next(left))
+            bind_result(frame, made)
+        else:
+            made = Number(letter, "")
+            made.value = frame.load(made.type, frame.at(numbers, count), "number")
+            count += 1
+            if "mlirc.symbol" in op.attributes:  # the size symbol that this number is
+                frame.sizes.bound.setdefault(attribute_value(op.attributes["mlirc.symbol"]), made.value)
+        frame.values[result] = made
+
+
+def operand(frame: Frame, x: Buffer | Number) -> tuple[str, str, str]:
+    """How the operand crosses to Python: its letter, its word, and the place of a handle to free after the call."""
+    if isinstance(x, Buffer) and not x.whole and x.root.kind in ("argument", "owned"):
+        # a tensor that shares the storage: a result that is a view of it keeps it alive
+        place = frame.part(x)
+        return "t", f"ptr {frame.load('ptr', place)}", place
+    return *plain_word(frame, x), ""
+
+
+def result_letter(result: ir.Value) -> str:
+    if isinstance(result.type, ir.RankedTensorType):
+        return "t"
+    kind = str(result.type)
+    if kind not in ("i64", "f64"):
+        raise ValueError(f"an ATen call with a result of type {kind}: they give tensors, i64 and f64")
+    return "f" if kind == "f64" else "i"
+
+
+def python_call(frame: Frame, number: int, words: list[Word], results: str, places: list[str], numbers: str) -> None:
+    """Call `number` with the values of `words`; tensors go to `places`, which are in a row, numbers to `numbers`."""
+    text = frame.text
+    at = text.place(f"[{max(len(words), 1)} x i64]", "operands")
+    for k, (_, word) in enumerate(words):
+        text.line(f"store {word}, ptr {frame.at(at, k)}")
+    frame.at_site()
+    callable_ = text.value(text.call_text("PyTuple_GetItem", "ptr (ptr, i64)", "%self", str(FIRST_CALL + number)))
+    letters = "".join(letter for letter, _ in words)
+    status = frame.runtime(
+        "call_python", "%thread", callable_, "%name", "%inputs",
+        text.letters(letters), str(len(letters)), at,
+        text.letters(results), str(len(results)), places[0] if places else "null", numbers,
+    )  # fmt: skip
+    frame.check(status)

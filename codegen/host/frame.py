@@ -1,0 +1,192 @@
+"""What the ops of a host program are written with: its values, the handles that it owns, failures, calls.
+
+Every handle that the program owns sits in `%frame` from the moment it exists; a failure anywhere goes to one block that
+frees what is there. A call that may fail has a *site*, which says for the message what was called and where from.
+"""
+
+import re
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+
+from mlirc.codegen.aten import shim
+from mlirc.codegen.cuda import runtime as cuda_runtime
+from mlirc.codegen.cuda.gpus import Gpus
+from mlirc.codegen.host.parts import Site
+from mlirc.codegen.libraries import cublas_runtime, cudnn_runtime
+from mlirc.codegen.llvm.ir_text import FunctionText, SizeText
+from mlirc.codegen.runtime import native_runtime
+from mlirc.dialects.core.bindings import ir
+from mlirc.dialects.core.symbols import Int
+from mlirc.dialects.core.tensor_types import TensorInfo
+
+RUNTIME = native_runtime.SIGNATURES | cuda_runtime.SIGNATURES | cublas_runtime.SIGNATURES | cudnn_runtime.SIGNATURES
+
+
+def location_text(location: ir.Location) -> str:
+    """The user's source line, "model.py:12"; "" where it is not known."""
+    found = re.search(r'"([^"]+)":(\d+)', str(location))
+    return f"{found[1]}:{found[2]}" if found else ""
+
+
+@dataclass
+class Root:
+    """Memory that buffers are parts of.
+
+    kind      "argument"; "number": an argument that is a Python number; "slot": of the arena; "owned": by the frame
+    handle    its tensor; none for a number and a slot
+    address   of the first element; empty until somebody needs it
+    """
+
+    kind: str
+    handle: str = ""
+    address: str = ""
+    position: int = -1  # of an argument
+    frame: str = ""  # the place in the frame of an owned one, or of an input that the program consumes
+
+
+@dataclass
+class Buffer:
+    """A tensor value: its root from element `offset` on, or all of it. `blob` is a handle for library routines."""
+
+    info: TensorInfo
+    root: Root
+    offset: Int = 0
+    whole: bool = True
+    blob: str = ""
+
+
+@dataclass
+class Number:
+    """An i64 (letter "i") or a double ("f"), and where in memory it is once somebody needs that."""
+
+    letter: str
+    value: str
+    address: str = ""
+
+    @property
+    def type(self) -> str:
+        return "double" if self.letter == "f" else "i64"
+
+
+class Frame:
+    """Writes a host program's calls. `op` and `location` say what is being written; `exit` where a failure goes.
+
+    consume: the program empties the list of inputs, and frees each tensor of it after its last use.
+    """
+
+    def __init__(self, consume: bool, gpus: Gpus):
+        self.consume, self.gpus = consume, gpus
+        self.text = FunctionText()
+        self.sizes = SizeText(self.text)
+        self.values: dict[ir.Value, Buffer | Number] = {}
+        self.sites: list[Site] = []
+        self.op, self.location = "the inputs", ""
+        self.exit = "refused"
+        self.frame_size = 0
+        self.tail: list[str] = []
+        self._site = -1  # what %site holds here
+
+    @contextmanager
+    def out_of_line(self) -> Iterator[None]:
+        """What is written inside goes to the end of the function. It may use what came before, and not the reverse."""
+        before, self.text.lines, site = self.text.lines, [], self._site
+        self._site = -1
+        yield
+        self.tail += self.text.lines
+        self.text.lines, self._site = before, site
+
+    # ---- calls and failures
+
+    def at_site(self) -> int:
+        """Notes what is being written as what fails next; its number."""
+        site = Site(self.op, self.location)
+        if self._site < 0 or self.sites[self._site] != site:
+            self._site = self.new_sites([site])
+            self.text.line(f"store i64 {self._site}, ptr %site")
+        return self._site
+
+    def new_sites(self, sites: list[Site]) -> int:
+        """The number of the first; `%site` is then to be written by the caller."""
+        self.sites += sites
+        self._site = -1
+        return len(self.sites) - len(sites)
+
+    def branch(self, bad: str, to: str) -> None:
+        label = self.text.fresh("next")
+        self.text.line(f"br i1 {bad}, label %{to}, label %{label}")
+        self.text.block(label)
+
+    def check(self, status: str) -> None:
+        """Goes on where the i32 `status` is 0."""
+        self.branch(self.text.value(f"icmp ne i32 {status}, 0"), self.exit)
+
+    def runtime(self, name: str, *args: str) -> str:
+        return self.text.call_link(name, RUNTIME[name], *args)
+
+    def shim(self, name: str, *args: str) -> None:
+        """A call of PyTorch's C shim."""
+        self.at_site()
+        self.check(self.text.call(name, shim.SIGNATURES[name], *args))
+
+    def load(self, type_: str, at: str, hint: str = "v") -> str:
+        return self.text.value(f"load {type_}, ptr {at}", hint)
+
+    def at(self, base: str, index: int) -> str:
+        """The address of word `index` of an array of words."""
+        return self.text.value(f"getelementptr i64, ptr {base}, i64 {index}", "at") if index else base
+
+    def new_handle(self) -> str:
+        """A new place in the frame, empty."""
+        self.frame_size += 1
+        return self.at("%frame", self.frame_size - 1)
+
+    # ---- buffers
+
+    def owned(self, info: TensorInfo, place: str) -> Buffer:
+        """The buffer of the tensor whose handle was put at `place` of the frame."""
+        return Buffer(info, Root("owned", self.load("ptr", place, "handle"), frame=place))
+
+    def address(self, x: Buffer | Number) -> str:
+        """The address of the first element; a number has one too."""
+        if isinstance(x, Number):
+            if not x.address:
+                x.address = self.text.place("i64", "number")
+                self.text.line(f"store {x.type} {x.value}, ptr {x.address}")
+            return x.address
+        if not x.root.address:
+            self.shim("aoti_torch_get_data_ptr", x.root.handle, "%scratch")
+            x.root.address = self.load("ptr", "%scratch", "address")
+        if isinstance(x.offset, int) and x.offset == 0:
+            return x.root.address
+        bytes_ = self.sizes.of(x.offset * x.info.dtype.itemsize)
+        return self.text.value(f"getelementptr i8, ptr {x.root.address}, i64 {bytes_}", "address")
+
+    def layout(self, info: TensorInfo) -> tuple[str, ...]:
+        """rank, sizes, strides as the shim takes them."""
+        return str(info.rank), self.sizes.array(info.shape), self.sizes.array(info.stride)
+
+    def kind(self, info: TensorInfo) -> tuple[str, ...]:
+        """dtype, device type, device index as the shim takes them."""
+        return str(shim.dtype_code(info.dtype)), *map(str, shim.device_codes(info.device))
+
+    def memory(self, x: Buffer) -> str:
+        """A handle on the buffer's memory alone: nothing is known of the tensor that it belongs to, or keeps it."""
+        if not x.blob:
+            place = self.new_handle()
+            arguments = (self.address(x), *self.layout(x.info), "0", *self.kind(x.info))
+            self.shim("aoti_torch_create_tensor_from_blob", *arguments, place)
+            x.blob = self.load("ptr", place, "blob")
+        return x.blob
+
+    def plain(self, x: Buffer | Number) -> str:
+        """A handle for a library routine, which keeps nothing of it."""
+        if isinstance(x, Number):
+            raise ValueError(f"{self.op} at {self.location or '?'} takes tensors, not a number")
+        return x.root.handle if x.whole and x.root.kind in ("argument", "owned") else self.memory(x)
+
+    def part(self, x: Buffer) -> str:
+        """The place in the frame of a new tensor: part of an argument or an owned one, whose storage it shares."""
+        place = self.new_handle()
+        self.shim("aoti_torch__reinterpret_tensor", x.root.handle, *self.layout(x.info), self.sizes.of(x.offset), place)
+        return place

@@ -1,0 +1,276 @@
+"""Host program: the memory-level function of a graph as one native function, in LLVM IR text.
+
+    ptr @graph(ptr %self, ptr %inputs)      what Python calls (METH_O): the list of inputs -> a new list of results
+
+    with the GIL      read the inputs, take an arena
+    without it        the ops in order, a few lines each: kernels, library calls, allocations; an ATen call may take it
+    with the GIL      make the results, free what the frame holds, give back the arena
+
+Straight-line: blocks follow each other, and a failure leaves for the end. native_runtime.py has what is called.
+"""
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from mlirc.codegen.aten import shim
+from mlirc.codegen.cuda import launch as cuda_launch
+from mlirc.codegen.cuda.gpus import gpus_of
+from mlirc.codegen.host.aten import aten_call
+from mlirc.codegen.host.frame import Buffer, Frame, Number, Root, location_text
+from mlirc.codegen.host.inputs import read_inputs
+from mlirc.codegen.host.parts import Call, HostProgram, Site
+from mlirc.codegen.libraries import cublas_call
+from mlirc.codegen.runtime import result_pool
+from mlirc.dialects.core import symbols
+from mlirc.dialects.core.bindings import ir
+from mlirc.dialects.core.dialect import attribute_value
+from mlirc.dialects.core.graph_builder import read_constant
+from mlirc.dialects.core.memory_ops import arenas
+from mlirc.dialects.core.tensor_types import info_of
+
+
+def host_program(function: Any, objects: Sequence[Any] = (), consume: bool = False) -> HostProgram:
+    """The host program of a lowered `func.func`; needs an entered context. ValueError for what has no place in one."""
+    frame = Frame(consume, gpus_of(function))
+    calls: list[Call] = []
+    block = function.regions[0].blocks[0]
+    begin(frame, function)
+    dead = last_uses(block) if consume else {}
+    arena_ends = cuda_launch.arena_ends(block)
+    for argument in dead.pop(None, ()):
+        drop_input(frame, argument)
+    for op in block.operations:
+        name = op.operation.name.rpartition(".")[2]
+        frame.op, frame.location = name, location_text(op.location)
+        if name in ("aten", "aten_effect"):
+            calls.append(aten_call(frame, op, len(calls), objects))
+        elif name in WRITERS:
+            WRITERS[name](frame, op)
+        else:
+            raise ValueError(f"{op.operation.name} at {frame.location or '?'} has no place in a host program")
+        for argument in dead.get(op.operation, ()):
+            drop_input(frame, argument)
+        for index in arena_ends.get(op.operation, ()):
+            cuda_launch.drop_arena(frame, index)
+    text = frame.text
+    text.lines += frame.tail
+    text.places.append(f"  %frame = alloca [{max(frame.frame_size, 1)} x ptr]")
+    text.places.append(f"  call void @llvm.memset.p0.i64(ptr %frame, i8 0, i64 {8 * frame.frame_size}, i1 false)")
+    text.declared["llvm.memset.p0.i64"] = "void (ptr, i8, i64, i1)"
+    module = text.module("ptr @graph(ptr %self, ptr %inputs)")
+    gpus = frame.gpus
+    return HostProgram(
+        module,
+        len(block.arguments),
+        calls,
+        frame.sites,
+        list(text.links),
+        uses_gpu=bool(gpus.numbers),
+        launched=list(gpus.launched.values()),
+        checks=len(gpus.checks),
+        products=gpus.products,
+        convolutions=gpus.convolutions,
+    )
+
+
+def last_uses(block: ir.Block) -> dict[ir.Operation | None, list[ir.Value]]:
+    """For each op the arguments that nothing uses after it, themselves or by a view; under None those never used."""
+    argument_of = {argument: argument for argument in block.arguments}
+    last: dict[ir.Value, ir.Operation | None] = dict.fromkeys(block.arguments)
+    for op in block.operations:
+        for x in op.operands:
+            if x in argument_of:
+                last[argument_of[x]] = op.operation
+                if op.operation.name == "mlirc.view":
+                    argument_of[op.results[0]] = argument_of[x]
+    uses: dict[ir.Operation | None, list[ir.Value]] = {}
+    for argument, operation in last.items():
+        if operation is None or operation.name != "func.return":
+            uses.setdefault(operation, []).append(argument)
+    return uses
+
+
+def drop_input(frame: Frame, argument: ir.Value) -> None:
+    x = frame.values[argument]
+    if isinstance(x, Buffer) and x.root.frame:
+        frame.runtime("drop", x.root.frame)
+
+
+def begin(frame: Frame, function: Any) -> None:
+    """Everything before the first op: inputs, symbols, arena; then the GIL is given up."""
+    text = frame.text
+    for name in ("site", "index", "size", "scratch", "arena"):
+        text.places.append(f"  %{name} = alloca i64")
+    text.line("store i64 0, ptr %arena")
+    text.line(f"%name = {text.call_text('PyTuple_GetItem', 'ptr (ptr, i64)', '%self', '0')}")
+    read_inputs(frame, function)
+    bytes_ = arenas(function) if "mlirc.arena" in function.attributes else {"cpu": 0}
+    if bytes_["cpu"] != 0:
+        record = frame.runtime("take_arena", frame.sizes.of(bytes_["cpu"]))
+        frame.branch(text.value(f"icmp eq ptr {record}, null"), frame.exit)
+        text.line(f"store ptr {record}, ptr %arena")
+        text.line(f"%memory = load ptr, ptr {frame.at(record, 1)}")
+    else:
+        text.line("%memory = inttoptr i64 0 to ptr")
+    text.line(f"%thread = {text.call_text('PyEval_SaveThread', 'ptr ()')}")
+    frame.exit = "failed"
+    operations = list(function.regions[0].blocks[0].operations)
+    cuda_launch.begin(frame, bytes_)
+    kernels = [op for op in operations if "kernel" in op.attributes]
+    if kernels:
+        frame.shim("torch_get_num_threads", "%scratch")
+        text.line(f"%threads = zext i32 {frame.load('i32', '%scratch')} to i64")
+        words = max(len(op.operands) + len(attribute_value(op.attributes["symbols"]).split(",")) for op in kernels) + 3
+        text.places.append(f"  %kernel_words = alloca [{words} x i64]")
+
+
+def finish(frame: Frame, op: Any) -> None:
+    """func.return: the results as a list, and the ends of all paths."""
+    text, count = frame.text, len(op.operands)
+    text.places.append(f"  %results = alloca [{max(count, 1)} x i64]")
+    letters = ""
+    for k, operand in enumerate(op.operands):
+        letter, word = result(frame, frame.values[operand])
+        letters += letter
+        text.line(f"store {word}, ptr {frame.at('%results', k)}")
+    text.line(text.call_text("PyEval_RestoreThread", "void (ptr)", "%thread"))
+    made = frame.runtime("make_results", "%inputs", text.letters(letters), str(count), "%results")
+    text.line("br label %made")
+    text.block("made")
+    text.line("br label %finish")
+    text.block("failed")
+    text.line(text.call_text("PyEval_RestoreThread", "void (ptr)", "%thread"))
+    text.line("br label %refused")
+    text.block("refused")
+    frame.runtime("fail", "%self", *(frame.load("i64", f"%{name}") for name in ("site", "index", "size")))
+    text.line("br label %finish")
+    text.block("finish")
+    list_ = text.value(f"phi ptr [ {made}, %made ], [ null, %refused ]", "result")
+    cuda_launch.end(frame)
+    frame.runtime("finish", "%frame", str(frame.frame_size), frame.load("ptr", "%arena"))
+    text.line(f"ret ptr {list_}")
+
+
+def result(frame: Frame, x: Buffer | Number) -> tuple[str, str]:
+    """A result's letter and its word."""
+    if isinstance(x, Number):
+        return x.letter, f"{x.type} {x.value}"
+    if x.root.kind == "slot":
+        raise ValueError("a result lies in the arena, which does not outlive the call: plan-memory must allocate it")
+    if x.root.kind == "number":
+        place = frame.new_handle()
+        frame.shim("aoti_torch_scalar_to_tensor_float64", frame.load("double", x.root.address), place)
+        return "t", f"ptr {frame.load('ptr', place)}"
+    if x.whole and x.root.kind == "argument" and not frame.consume:
+        return "a", f"i64 {x.root.position}"
+    return "t", f"ptr {x.root.handle if x.whole else frame.load('ptr', frame.part(x))}"
+
+
+# ---- ops
+
+
+def slot(frame: Frame, op: Any) -> None:
+    offset = frame.sizes.of(symbols.parse(attribute_value(op.attributes["offset"])))
+    memory = cuda_launch.memory(info_of(op.results[0]).device)
+    address = frame.text.value(f"getelementptr i8, ptr {memory}, i64 {offset}", "slot")
+    frame.values[op.results[0]] = Buffer(info_of(op.results[0]), Root("slot", address=address))
+
+
+def allocate(frame: Frame, op: Any) -> None:
+    info, place = info_of(op.results[0]), frame.new_handle()
+    bytes_ = symbols.maximum(info.extent, 0) * info.dtype.itemsize
+    if info.device == "cpu" and not (isinstance(bytes_, int) and bytes_ < result_pool.SMALLEST):
+        frame.at_site()
+        frame.check(frame.runtime("new_result", *frame.layout(info), *frame.kind(info), frame.sizes.of(bytes_), place))
+    else:
+        frame.shim("aoti_torch_empty_strided", *frame.layout(info), *frame.kind(info), place)
+    frame.values[op.results[0]] = frame.owned(info, place)
+
+
+def release(frame: Frame, op: Any) -> None:
+    x = frame.values[op.operands[0]]
+    if not isinstance(x, Buffer) or x.root.kind != "owned":
+        raise ValueError(f"the release at {frame.location or '?'} is of a buffer that the program does not own")
+    frame.runtime("drop", x.root.frame)
+
+
+def view(frame: Frame, op: Any) -> None:
+    x, info = frame.values[op.operands[0]], info_of(op.results[0])
+    if not isinstance(x, Buffer) or x.info.dtype.itemsize != info.dtype.itemsize:
+        raise ValueError(f"the view at {frame.location or '?'} has another element size than its operand")
+    step = symbols.parse(attribute_value(op.attributes["offset"]))
+    same = x.whole and info == x.info and isinstance(step, int) and step == 0
+    frame.values[op.results[0]] = x if same else Buffer(info, x.root, x.offset + step, False)
+
+
+def number(frame: Frame, op: Any) -> None:
+    """size and constant as a plain i64 or f64."""
+    kind = str(op.results[0].type)
+    if kind not in ("i64", "f64"):
+        raise ValueError(f"{op.operation.name} at {frame.location or '?'} gives a {kind}; a tensor is a kernel's work")
+    if frame.op == "size":
+        made = Number("i", frame.sizes.of(symbols.parse(attribute_value(op.attributes["expr"]))))
+    else:
+        constant = read_constant(attribute_value(op.attributes["value"]))
+        made = Number("i", str(int(constant))) if kind == "i64" else Number("f", shim.double_text(float(constant)))
+    frame.values[op.results[0]] = made
+
+
+def run(frame: Frame, op: Any) -> None:
+    """A kernel, given its words: addresses, symbols, the number of threads, room for a bad index and its size."""
+    if op.operation in frame.gpus.kernels:
+        cuda_launch.launch(frame, op)
+        return
+    text = frame.text
+    exprs = symbols.parse_list(attribute_value(op.attributes["symbols"]))
+    words = [f"ptr {frame.address(frame.values[x])}" for x in op.operands]
+    words += [f"i64 {x}" for x in (*map(frame.sizes.of, exprs), "%threads")]
+    for k, word in enumerate(words):
+        text.line(f"store {word}, ptr {frame.at('%kernel_words', k)}")
+    kernel = attribute_value(op.attributes["kernel"])
+    messages = attribute_value(op.attributes["messages"]) if "messages" in op.attributes else []
+    failed = text.call_link(kernel, "i64 (ptr)", "%kernel_words")
+    if not messages:
+        return
+    # the k-th check_index failed: site number k of these, counted from 1
+    first = frame.new_sites([Site(kernel, frame.location, message) for message in messages])
+    text.line(f"store i64 {text.value(f'add i64 {failed}, {first - 1}')}, ptr %site")
+    for k, name in enumerate(("index", "size")):
+        text.line(f"store i64 {frame.load('i64', frame.at('%kernel_words', len(words) + k))}, ptr %{name}")
+    frame.branch(text.value(f"icmp ne i64 {failed}, 0"), "failed")
+
+
+def call(frame: Frame, op: Any) -> None:
+    """A library routine, or a function of the module."""
+    if "kernel" in op.attributes:
+        run(frame, op)
+        return
+    if product := cublas_call.product_of(op):
+        cublas_call.multiply(frame, op, product)
+        return
+    count, frame.op = attribute_value(op.attributes["inputs"]), attribute_value(op.attributes["callee"])
+    if len(op.operands) != count + 1:
+        raise ValueError(f"the call of {frame.op} at {frame.location or '?'} must have one output after its inputs")
+    cublas_call.call_shim(frame, op)
+
+
+def assign(frame: Frame, op: Any) -> None:
+    target, value = (frame.values[x] for x in op.operands)
+    if not isinstance(target, Buffer):
+        raise ValueError(f"the assign at {frame.location or '?'} needs a tensor to write to")
+    # to its memory, not its tensor: that one may be an inference tensor, or ask for a gradient
+    frame.shim("aoti_torch_copy_", frame.memory(target), frame.plain(value), "0")
+
+
+WRITERS: dict[str, Callable[[Frame, Any], None]] = {
+    "slot": slot,
+    "allocate": allocate,
+    "release": release,
+    "view": view,
+    "size": number,
+    "constant": number,
+    "run": run,
+    "call": call,
+    "assign": assign,
+    "return": finish,
+}

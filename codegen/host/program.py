@@ -1,0 +1,189 @@
+"""Program: a graph's machine code as a Python callable."""
+
+import atexit
+import ctypes
+import logging
+from collections.abc import Mapping
+from contextlib import suppress
+from dataclasses import replace
+from functools import cache
+from typing import TYPE_CHECKING, Any
+from weakref import finalize
+
+import torch
+
+from mlirc.codegen.abi.tensor_handle import WORD
+from mlirc.codegen.aten import shim
+from mlirc.codegen.cache.shared_kernels import Kernel
+from mlirc.codegen.cuda import driver as cuda_driver
+from mlirc.codegen.cuda import random as cuda_random
+from mlirc.codegen.cuda import runtime as cuda_runtime
+from mlirc.codegen.host.parts import CONVOLUTIONS, FAILURE_WORDS, FAILURES, PRODUCTS, Call, HostProgram, Site
+from mlirc.codegen.libraries import cublas_runtime, cudnn, cudnn_runtime
+from mlirc.codegen.libraries.cublas_plans import Plans
+from mlirc.codegen.libraries.settings import library_settings
+from mlirc.codegen.llvm.machine_code import Code
+from mlirc.codegen.runtime import after_fork, arena, native_runtime, result_pool
+from mlirc.codegen.runtime.user_errors import of_the_user
+from mlirc.dialects.core.fork_locks import fork_lock
+from mlirc.dialects.core.index_errors import index_error
+
+if TYPE_CHECKING:  # loading a graph for a CPU needs nothing of Triton's
+    from mlirc.codegen.cuda.kernels import GpuKernel
+
+
+log = logging.getLogger("mlirc")
+
+
+class Program:
+    """program(inputs) -> results, in one native call. Call it under torch.no_grad(), as AOTAutograd does.
+
+    inputs    a list of tensors, ints and floats, one for each argument of the graph
+    calls     its ATen calls, in order; those that go through Python say `why`
+    native    what a call calls; it holds all that it runs on, and may outlive the program
+
+    Any number of threads may call it at once. Raises what an ATen call raised, IndexError for an index out of bounds,
+    RuntimeError with PyTorch's text where a library routine failed.
+    """
+
+    _boxed_call = True  # AOTAutograd then hands over a list
+
+    def __init__(
+        self,
+        host: HostProgram,
+        code: Code,
+        kernels: Mapping[str, Kernel],
+        gpu_kernels: "Mapping[str, GpuKernel] | None" = None,
+        convolutions: cudnn.Plans | None = None,
+    ):
+        """`code` is that of host.text, `kernels` and `gpu_kernels` what it runs, by the names in host.links; `convolutions` the
+        plans of host.convolutions, where some were made already."""
+        after_fork.install()
+        self.kernels, self.gpu_kernels = kernels, gpu_kernels or {}
+        addresses = native_runtime.functions()
+        addresses |= {name: kernel.address for name, kernel in (*kernels.items(), *self.gpu_kernels.items())}
+        self.failures = torch.zeros(FAILURE_WORDS * host.checks, dtype=torch.int64, pin_memory=host.uses_gpu)
+        if host.uses_gpu:
+            addresses |= cuda_runtime.functions() | cuda_random.linked(host.links)
+            addresses[FAILURES] = self.failures.data_ptr()
+            if host.checks:
+                _tell_at_exit()
+                _noted.append((self.failures, host.sites))  # a kernel may still be about to write there
+        self.convolutions = convolutions or cudnn.Plans(host.convolutions)
+        self.refused = self.convolutions.refused  # why cuBLASLt or cuDNN left to ATen what they were asked for
+        self.plans = Plans(host.products, self.refused)
+        self._settings = library_settings()
+        if host.products:
+            addresses |= cublas_runtime.functions()
+            addresses[PRODUCTS] = self.plans.address
+        if host.convolutions:
+            addresses |= cudnn_runtime.functions()
+            addresses[CONVOLUTIONS] = self.convolutions.address
+        links = (ctypes.c_void_p * len(host.links)).from_address(code.address("links"))
+        links[:] = [addresses[name] for name in host.links]
+        self.calls: list[Call] = host.calls
+        self.host = replace(host, text="")  # the text is long, and not needed any more
+        self.code = code
+        self._method = _Method(b"graph", code.address("graph"), _METH_O, None)
+        plans = (self.plans, self.convolutions)
+        # to free a function Python looks at its method, which must not have been freed before it
+        held = (self._method, code, self.kernels, self.gpu_kernels, self.failures)
+        data = (WORD, Failure(host.inputs, host.sites), *plans, *(call.python for call in host.calls), held)
+        self.native = _new_function(ctypes.byref(self._method), data, None)
+        pool = native_runtime.pool()
+        with _lives:
+            _live.add(id(self))
+            if pool:
+                pool.set_limit(result_pool.limit())
+        finalize(self, _end, id(self)).atexit = False
+
+    def __call__(self, inputs: list[Any]) -> list[Any]:
+        return self.native(inputs)
+
+    @property
+    def has_plans(self) -> bool:
+        return bool(self.host.products or self.host.convolutions)
+
+    def look_at_settings(self) -> None:
+        """Forgets its plans where PyTorch's settings are others than they were; to be called before each call."""
+        now = library_settings()
+        if now != self._settings:
+            self._settings = now
+            self.plans.forget()
+            self.convolutions.forget()
+
+
+class Failure:
+    """Raises what a host program's failure at a site means."""
+
+    def __init__(self, inputs: int, sites: list[Site]):
+        self.inputs, self.sites = inputs, sites
+
+    def __call__(self, number: int, index: int, size: int) -> None:
+        site = self.sites[number]
+        if site.message:
+            raise of_the_user(index_error(site.message, index, size))
+        if site.op == "the inputs" and index == -1:
+            raise TypeError(f"this compiled graph takes a list of {self.inputs} inputs")
+        if index == -2:
+            raise RuntimeError(f"{site.op} gave a tensor of other sizes or dtype than its meta function promised")
+        if (cuda := cuda_runtime.error_number(index)) is not None:
+            reason = cuda_driver.error_text(cuda)
+            place = f"{site.op}{site.location and ', from ' + site.location}"
+            raise of_the_user(RuntimeError(f"CUDA: {reason} (in {place})"))
+        reason = shim.last_error() or "PyTorch's C shim wrote the reason to stderr"
+        origin = f" from {site.location}" if site.location else ""
+        raise RuntimeError(f"{reason}\n(in {site.op}, called by a compiled graph{origin})")
+
+
+class _Method(ctypes.Structure):
+    """PyMethodDef of Python's C interface."""
+
+    _fields_ = [
+        ("name", ctypes.c_char_p),
+        ("function", ctypes.c_void_p),
+        ("flags", ctypes.c_int),
+        ("doc", ctypes.c_char_p),
+    ]
+
+
+_METH_O = 8
+_new_function = ctypes.pythonapi.PyCFunction_NewEx
+_new_function.restype = ctypes.py_object
+_new_function.argtypes = [ctypes.c_void_p, ctypes.py_object, ctypes.c_void_p]
+
+_noted: list[tuple[torch.Tensor, list[Site]]] = []
+"""Where kernels on GPUs note bad indices, of all programs that there were, and the sites of each."""
+
+
+@cache
+def _tell_at_exit() -> None:
+    atexit.register(tell_unread)
+
+
+def tell_unread() -> None:
+    """Logs each bad index that nobody was told of: no later call, and no synchronization."""
+    with suppress(Exception):  # what it raises was told by the one before it, or is what is told below
+        torch.cuda.synchronize()
+    for words, sites in _noted:
+        for check, index, size in words.view(-1, FAILURE_WORDS).tolist():
+            if check:
+                places = ", ".join(dict.fromkeys(site.location for site in sites if site.message and site.location))
+                log.error("index %d was out of bounds for size %d in a compiled graph (%s)", index, size, places)
+        words.zero_()
+
+
+_live: set[int] = set()
+_lives = fork_lock()  # another thread may make a program while the last one ends; no other lock is taken under it
+
+
+def _end(program: int) -> None:
+    """With the last program go the arenas, and what the pool of results keeps."""
+    pool = native_runtime.pool()
+    with _lives:
+        _live.discard(program)
+        last = not _live
+        if last and pool:
+            pool.set_limit(0)
+    if last:
+        arena.free_idle()

@@ -1,0 +1,1 @@
+"""cuBLASLt and cuDNN, called from host programs."""

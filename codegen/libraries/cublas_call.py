@@ -1,0 +1,118 @@
+"""Matrix products on a GPU in a host program: `mlircx.call` of CALLEES, by cuBLASLt with a plan (cublas.py).
+
+Where native code meets sizes or an alignment for the first time, Python makes a plan, out of line; where cuBLASLt does not
+take a product, or fails, the C shim's routine computes it, out of line too.
+"""
+
+from typing import Any
+
+from mlirc.codegen.aten import shim
+from mlirc.codegen.cuda import launch as cuda_launch
+from mlirc.codegen.host.frame import Buffer, Frame
+from mlirc.codegen.host.parts import PLANS_OF_PRODUCTS, PRODUCTS
+from mlirc.codegen.libraries import cublas, cublas_runtime
+from mlirc.codegen.libraries.cublas import CUDA_TYPES
+from mlirc.codegen.libraries.cublas_problem import Product
+from mlirc.dialects.core import symbols
+from mlirc.dialects.core.bindings import ir
+from mlirc.dialects.core.dialect import attribute_value
+from mlirc.dialects.core.tensor_types import info_of
+
+CALLEES = ("matmul", "addmm", "addmm_gelu")
+TUNED = "mlirc.tuned"  # of a call: which algorithm is fastest is to be measured
+
+
+def product_of(op: Any) -> Product | None:
+    """What cuBLASLt is to compute for the call; None for one of another routine, device or dtype, or form."""
+    callee = attribute_value(op.attributes["callee"])
+    if callee not in CALLEES:
+        return None
+    if not all(isinstance(x.type, ir.RankedTensorType) for x in op.operands):
+        return None
+    *addend, a, b, out = infos = [info_of(x) for x in op.operands]
+    if (
+        not out.device.startswith("cuda")
+        or len({(x.device, x.dtype) for x in infos}) > 1
+        or out.dtype not in CUDA_TYPES
+    ):
+        return None
+    if any(x.rank != out.rank for x in (a, b)) or out.rank not in (2, 3):
+        return None
+    if addend and addend[0].shape != out.shape and (addend[0].shape != out.shape[1:] or out.rank == 3):
+        return None
+    sizes = [size for info in infos for size in (*info.shape, *info.stride)]
+    names = sorted({name for size in sizes for name in symbols.free_symbols(size)})
+    return Product(tuple(infos), tuple(names), TUNED in op.attributes, callee == "addmm_gelu")
+
+
+def multiply(frame: Frame, op: Any, product: Product) -> None:
+    """Writes the product."""
+    text, number, device = frame.text, len(frame.gpus.products), product.device
+    frame.gpus.products.append(product)
+    buffers = [frame.values[x] for x in op.operands]
+    cuda_launch.enter(frame, device)
+    frame.op = attribute_value(op.attributes["callee"])
+    *addend, a, b, out = [frame.address(x) for x in buffers]
+    bias = addend[0] if addend and product.operands[0].rank == 1 else "null"
+    c = addend[0] if addend and bias == "null" else out
+    values = [frame.sizes.of(symbols.symbol(name)) for name in product.symbols]
+    count = len(values) + 1
+    key = text.place(f"[{count} x i64]", "key")
+    for k, value in enumerate(values):
+        text.line(f"store i64 {value}, ptr {frame.at(key, k + 1)}")
+    head = frame.at(text.link(PRODUCTS), number)
+    workspace = map(str, cublas.codes(device))
+    arguments = (head, str(count), key, a, b, c, out, bias, *workspace, f"%stream_{device}")
+    status = frame.runtime("multiply", *arguments)
+    again, done = text.fresh("again"), text.fresh("done")
+    text.line(f"br i1 {text.value(f'icmp eq i32 {status}, 0')}, label %{done}, label %{again}")
+    known, blobs = dict(frame.sizes.known), [x.blob if isinstance(x, Buffer) else "" for x in buffers]
+    with frame.out_of_line():
+        text.block(again)
+        aten, plan = text.fresh("aten"), text.fresh("plan")
+        text.line(
+            f"br i1 {text.value(f'icmp eq i32 {status}, {cublas_runtime.NO_PLAN}')}, label %{plan}, label %{aten}"
+        )
+        text.block(plan)
+        make_plan(frame, number, key, count)
+        second = frame.runtime("multiply", *arguments)
+        text.line(f"br i1 {text.value(f'icmp eq i32 {second}, 0')}, label %{done}, label %{aten}")
+        text.block(aten)
+        call_shim(frame, op)
+        text.line(f"br label %{done}")
+    frame.sizes.known = known  # what was written out of line is not known in line
+    for x, blob in zip(buffers, blobs, strict=True):
+        if isinstance(x, Buffer):
+            x.blob = blob
+    text.block(done)
+
+
+def call_shim(frame: Frame, op: Any) -> None:
+    """The shim's routine for frame.op, into the call's last operand; that of GELU makes a tensor of its own, which is copied."""
+    *handles, out = [frame.plain(frame.values[x]) for x in op.operands]
+    result = info_of(op.operands[len(op.operands) - 1])
+    if frame.op != "addmm_gelu":
+        routine, more = shim.routine(frame.op, result.rank, result.device)
+        frame.shim(routine, out, *handles, *more)
+        return
+    place = frame.new_handle()
+    frame.shim("aoti_torch_cuda__addmm_activation", *handles, "1.0", "1.0", "1", place)
+    frame.shim("aoti_torch_copy_", out, frame.load("ptr", place), "0")
+
+
+def make_plan(frame: Frame, number: int, key: str, count: int) -> None:
+    """Lets Python make the plan of product `number` for the words at `key`."""
+    text = frame.text
+    words = text.place(f"[{count + 1} x i64]", "operands")
+    text.line(f"store i64 {number}, ptr {words}")
+    for k in range(count):
+        text.line(f"store i64 {frame.load('i64', frame.at(key, k))}, ptr {frame.at(words, k + 1)}")
+    frame.at_site()
+    callable_ = text.value(text.call_text("PyTuple_GetItem", "ptr (ptr, i64)", "%self", str(PLANS_OF_PRODUCTS)))
+    letters = text.letters("i" * (count + 1))
+    frame.check(
+        frame.runtime(
+            "call_python", "%thread", callable_, "%name", "%inputs",
+            letters, str(count + 1), words, "null", "0", "null", "null",
+        )
+    )  # fmt: skip

@@ -1,0 +1,98 @@
+"""Which of cuBLASLt's algorithms a large product of half types takes on a Hopper GPU, by a model of their time.
+
+The library names several, the best by its own estimate first. That one is often cooperative: two groups of warps share a
+tile, and multiply nothing while they write it. What a short K loses by it, 10 to 17% at K = 768, the algorithms do not lose
+whose groups take tiles in turns: each writes while the other multiplies.
+
+    time ~ elements of a tile * (tiles of a multiprocessor * K * MULTIPLY + writes that nothing hides * WRITE)
+
+Beside that, algorithms that need no memory for a counter of tiles save the launch that would set it to 0.
+Fitted to an H200's times of 16 products, K from 768 to 5632; on other GPUs, and where a matrix is added, the first stays.
+"""
+
+import ctypes
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+
+from mlirc.codegen.libraries.cublas import Algorithm, algorithms, library
+from mlirc.codegen.libraries.cublas_problem import Problem
+from mlirc.codegen.libraries.gpu_library import NoPlan
+
+MOST = 12  # algorithms that are asked for
+COUNTER = 256  # bytes: what needs no more memory sums up no parts
+FAMILY = 66  # of algorithms, on Hopper; the numbers below are its
+ALGORITHM, TILE, CUSTOM = 0, 1, 5  # cublasLtMatmulAlgoConfigAttributes_t
+# cublasLtMatmulTile_t: rows of d by columns, as the library lays them out
+TILES = {
+    20: (128, 128),
+    23: (128, 256),
+    24: (256, 128),
+    31: (192, 128),
+    32: (128, 192),
+    197: (168, 128),
+    201: (176, 128),
+    209: (192, 192),
+    227: (240, 128),
+    248: (320, 128),
+    495: (256, 96),
+}
+IN_TURNS = (1, 2)  # the values of CUSTOM for which groups of warps take tiles in turns
+MULTIPLY, WRITE = 0.365, 45.0  # picoseconds: an element for each of K, and its way to memory; only their ratio counts
+GAIN = 0.97  # of the first one's time, that another one must stay below
+
+
+def chosen(plan: Any, problem: Any, alignment: int, dtype: torch.dtype, device: int) -> Any:
+    """An Algorithm for a Plan of a Problem. Raises NoPlan where the library has nothing."""
+    found = algorithms(plan, alignment, dtype, MOST)
+    first = found[0]
+    properties = torch.cuda.get_device_properties(device)
+    if properties.major != 9 or dtype.itemsize != 2 or first.workspace > COUNTER:
+        return first
+    try:
+        still = algorithms(plan, alignment, dtype, MOST, workspace=0)
+    except NoPlan:
+        still = []
+    best = first if plan.beta else fastest(problem, [*still, *found], first, properties.multi_processor_count)
+    return next((x for x in still if config(x) == config(best)), best)
+
+
+def fastest(problem: Problem, found: Sequence[Algorithm], first: Algorithm, processors: int) -> Algorithm:
+    """The algorithm whose groups of warps take turns that is fastest by the model; `first` where that gains little, or is
+    of a tile that the model does not know: of few or odd tiles the library knows more."""
+
+    def cost(algorithm: Algorithm) -> float:
+        tile = TILES.get(config(algorithm)[1])
+        return time(problem, tile, is_in_turns(algorithm), processors) if tile else float("inf")
+
+    best = min(filter(is_in_turns, found), key=cost, default=first)
+    known = config(first)[1] in TILES and not is_in_turns(first)
+    return best if known and cost(best) < GAIN * cost(first) else first
+
+
+def time(problem: Problem, tile: tuple[int, int], in_turns: bool, processors: int) -> float:
+    rows, columns = tile
+    tiles = -(-problem.d.rows // rows) * -(-problem.d.columns // columns) * problem.batch
+    waves = -(-tiles // processors)
+    if in_turns and waves < 2:
+        return float("inf")  # a group has nobody to take turns with
+    inner = problem.a.rows if problem.transpose_a else problem.a.columns
+    return rows * columns * (waves * inner * MULTIPLY + (1 if in_turns else waves) * WRITE)
+
+
+def is_in_turns(algorithm: Algorithm) -> bool:
+    family, _, custom = config(algorithm)
+    return family == FAMILY and custom in IN_TURNS
+
+
+def config(algorithm: Algorithm) -> tuple[int, int, int]:
+    """Its family, its tile and its custom option, -1 for what it does not say."""
+    return _attribute(algorithm, ALGORITHM), _attribute(algorithm, TILE), _attribute(algorithm, CUSTOM)
+
+
+def _attribute(algorithm: Algorithm, which: int) -> int:
+    value, written = ctypes.c_uint32(), ctypes.c_size_t()
+    pointer, size = ctypes.byref(algorithm.algorithm), ctypes.c_size_t(ctypes.sizeof(value))
+    ask = library().cublasLtMatmulAlgoConfigGetAttribute
+    return -1 if ask(pointer, which, ctypes.byref(value), size, ctypes.byref(written)) else value.value

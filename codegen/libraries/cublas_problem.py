@@ -1,0 +1,123 @@
+"""A matrix product as a host program asks for it, and as cuBLAS sees it.
+
+cuBLAS thinks in columns: a matrix with `rows` and `columns` has its element (i, j) at i + j * lead. A row-major result is
+therefore computed transposed, d^T = b^T a^T. Source: cublasLt.h of CUDA 12.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import torch
+
+from mlirc.codegen.libraries.gpu_library import NoPlan
+from mlirc.dialects.core import symbols
+from mlirc.dialects.core.symbols import Int
+from mlirc.dialects.core.tensor_info import TensorInfo
+
+
+@dataclass(frozen=True)
+class Product:
+    """A product that a host program asks for: out = a @ b, or addend + a @ b.
+
+    operands   (a, b, out) or (addend, a, b, out): [M, K], [K, N], [M, N], or three dimensions, the first a batch. All of
+               one dtype, on one GPU. The addend is [N], or [M, N] as `out` is
+    symbols    what their sizes depend on
+    tuned      the fastest algorithm is to be found by measuring (cublas_tuning.py)
+    gelu       GELU by tanh is applied to it; there is an addend [N]
+    """
+
+    operands: tuple[TensorInfo, ...]
+    symbols: tuple[str, ...]
+    tuned: bool = False
+    gelu: bool = False
+
+    @property
+    def device(self) -> int:
+        return torch.device(self.operands[-1].device).index or 0
+
+
+@dataclass(frozen=True)
+class Matrix:
+    rows: int
+    columns: int
+    lead: int
+    step: int  # from one matrix of a batch to the next
+
+
+@dataclass(frozen=True)
+class Problem:
+    """d = op(a) op(b) + c, each matrix by columns; `bias`: a vector of d's rows is added."""
+
+    transpose_a: bool
+    transpose_b: bool
+    a: Matrix
+    b: Matrix
+    c: Matrix
+    d: Matrix
+    swapped: bool  # `a` is the product's b
+    bias: bool
+    batch: int
+
+
+def problem_of(product: Product, values: Sequence[int]) -> Problem:
+    """The product for these values of its symbols. Raises NoPlan for strides or sizes that cuBLAS has no words for."""
+    known = dict(zip(product.symbols, values, strict=True))
+    *addend, a, b, out = [_sized(info, known) for info in product.operands]
+    if 0 in (*a[0], *b[0]):
+        raise NoPlan("an empty matrix")
+    batch = out[0][0] if len(out[0]) == 3 else 1
+    d, by_columns = _result(*out)
+    first, second = (a, b) if by_columns else (b, a)
+    sides = [_side(*side, transposed=not by_columns) for side in (first, second)]
+    bias = bool(addend) and len(addend[0][0]) == 1
+    c = d
+    if bias and (by_columns or batch != 1 or addend[0][1] != (1,)):
+        raise NoPlan("a bias along the columns of the result as it lies")
+    if product.gelu and not bias:
+        raise NoPlan("GELU without a bias of columns")
+    if addend and not bias:
+        c, same = _result(*addend[0])
+        if same != by_columns or addend[0][0] != out[0]:
+            raise NoPlan("an addend that lies otherwise than the result")
+    (x, transpose_a), (y, transpose_b) = sides
+    return Problem(transpose_a, transpose_b, x, y, c, d, not by_columns, bias, batch)
+
+
+Strided = tuple[tuple[int, ...], tuple[int, ...]]  # sizes and strides
+
+
+def _sized(info: TensorInfo, known: dict[str, int]) -> Strided:
+    def number(x: Int) -> int:
+        return x if isinstance(x, int) else symbols.evaluate(x, known)
+
+    return tuple(map(number, info.shape)), tuple(map(number, info.stride))
+
+
+def _by_columns(shape: Sequence[int], stride: Sequence[int]) -> Matrix | None:
+    """The matrix if its columns are dense."""
+    (rows, columns), (down, across) = shape[-2:], stride[-2:]
+    if (down != 1 and rows != 1) or (across < rows and columns != 1):
+        return None
+    return Matrix(rows, columns, across if columns != 1 else rows, stride[0] if len(shape) == 3 else 0)
+
+
+def _transposed(shape: Sequence[int], stride: Sequence[int]) -> Matrix | None:
+    return _by_columns((*shape[:-2], shape[-1], shape[-2]), (*stride[:-2], stride[-1], stride[-2]))
+
+
+def _result(shape: tuple[int, ...], stride: tuple[int, ...]) -> tuple[Matrix, bool]:
+    """The result as it lies, transposed if that is by rows; and whether it is not."""
+    if matrix := _transposed(shape, stride):
+        return matrix, False
+    if matrix := _by_columns(shape, stride):
+        return matrix, True
+    raise NoPlan("neither rows nor columns are dense")
+
+
+def _side(shape: tuple[int, ...], stride: tuple[int, ...], transposed: bool) -> tuple[Matrix, bool]:
+    """An operand, which the product takes transposed or not: how it lies, and whether cuBLAS is to transpose that."""
+    plain, turned = (_transposed, _by_columns) if transposed else (_by_columns, _transposed)
+    for look, flag in ((plain, False), (turned, True)):
+        if matrix := look(shape, stride):
+            return matrix, flag
+    raise NoPlan("neither rows nor columns are dense")

@@ -1,0 +1,155 @@
+"""Native function that host programs call for a matrix product on a GPU. Loaded once a process.
+
+    multiply(head, n, key, a, b, c, d, bias, dtype, device type, index, stream)
+
+`head` is the word of a product (cublas_plans.Plans), `key` n words, the first of which is filled in here: the largest power of
+two up to 256 that divides all addresses; `dtype` and so on are those of a workspace. Gives 0 when it is done, NO_PLAN where
+Python has to make a plan first, ATEN where ATen has to multiply: cuBLASLt does not take it, or failed.
+"""
+
+from mlirc.codegen.libraries.cublas import DESC_BIAS_POINTER, DESC_EPILOGUE, DESC_TRANSA, DESC_TRANSB, KEY, Plan
+from mlirc.codegen.libraries.gpu_library import ATEN, LENDING, NO_PLAN
+from mlirc.codegen.llvm.field_text import with_fields
+from mlirc.codegen.runtime.runtime_code import Functions, runtime_code
+
+SIGNATURES = {"multiply": "i32 (ptr, i64, ptr, ptr, ptr, ptr, ptr, ptr, i32, i32, i32, ptr)"}
+
+TEXT = r"""
+@one = private constant float 1.0
+
+define i32 @multiply(ptr %head, i64 %n, ptr %key, ptr %a, ptr %b, ptr %c, ptr %d, ptr %bias, i32 %dtype, i32 %device,
+                     i32 %index, ptr %stream) {
+entry:
+  %desc_at = alloca ptr
+  %bias_at = alloca ptr
+  %handle_at = alloca ptr
+  %address_at = alloca ptr
+  %a_word = ptrtoint ptr %a to i64
+  %b_word = ptrtoint ptr %b to i64
+  %c_word = ptrtoint ptr %c to i64
+  %d_word = ptrtoint ptr %d to i64
+  %bias_word = ptrtoint ptr %bias to i64
+  %ab = or i64 %a_word, %b_word
+  %cd = or i64 %c_word, %d_word
+  %abcd = or i64 %ab, %cd
+  %all = or i64 %abcd, %bias_word
+  %bits = or i64 %all, 256
+  %negative = sub i64 0, %bits
+  %alignment = and i64 %bits, %negative
+  store i64 %alignment, ptr %key
+  %newest = load atomic ptr, ptr %head acquire, align 8
+  br label %look
+look:
+  %plan = phi ptr [ %newest, %entry ], [ %older, %another ]
+  %none = icmp eq ptr %plan, null
+  br i1 %none, label %unknown, label %compare
+unknown:
+  ret i32 NO_PLAN
+compare:
+  %k = phi i64 [ 0, %look ], [ %k_next, %word ]
+  %more = icmp slt i64 %k, %n
+  br i1 %more, label %word, label %found
+word:
+  %k_next = add i64 %k, 1
+  %place = add i64 %k, KEY
+  %have_at = getelementptr i64, ptr %plan, i64 %place
+  %have = load i64, ptr %have_at
+  %want_at = getelementptr i64, ptr %key, i64 %k
+  %want = load i64, ptr %want_at
+  %same = icmp eq i64 %have, %want
+  br i1 %same, label %compare, label %another
+another:
+  %older = load ptr, ptr %plan
+  br label %look
+
+found:
+  FIELD(multiply, ptr)
+  %refused = icmp eq ptr %multiply, null
+  br i1 %refused, label %aten, label %describe
+aten:
+  ret i32 ATEN
+describe:
+  FIELD(desc, ptr)
+  FIELD(bias, i64, has)
+  %plain = icmp eq i64 %bias_has, 0
+  br i1 %plain, label %memory, label %biased
+biased:                                      ; a descriptor of this call's own: the bias is a part of it
+  store ptr %bias, ptr %bias_at
+  FIELD(create, ptr)
+  FIELD(set, ptr)
+  FIELD(compute, i64)
+  %compute_type = trunc i64 %compute to i32
+  %made = call i32 %create(ptr %desc_at, i32 %compute_type, i32 0)
+  %not_made = icmp ne i32 %made, 0
+  br i1 %not_made, label %aten, label %fill
+fill:
+  %own = load ptr, ptr %desc_at
+  %ta_at = getelementptr i64, ptr %plan, i64 FIELD_transpose_a
+  %tb_at = getelementptr i64, ptr %plan, i64 FIELD_transpose_b
+  %s0 = call i32 %set(ptr %own, i32 TRANSA, ptr %ta_at, i64 4)
+  %s1 = call i32 %set(ptr %own, i32 TRANSB, ptr %tb_at, i64 4)
+  %epilogue_at = getelementptr i64, ptr %plan, i64 FIELD_epilogue
+  %s2 = call i32 %set(ptr %own, i32 EPILOGUE, ptr %epilogue_at, i64 4)
+  %s3 = call i32 %set(ptr %own, i32 BIAS_POINTER, ptr %bias_at, i64 8)
+  %s01 = or i32 %s0, %s1
+  %s23 = or i32 %s2, %s3
+  %settings = or i32 %s01, %s23
+  %not_set = icmp ne i32 %settings, 0
+  br i1 %not_set, label %abandon, label %memory
+abandon:
+  FIELD(destroy, ptr, early)
+  %abandoned = call i32 %destroy_early(ptr %own)
+  ret i32 ATEN
+
+memory:
+  %used = phi ptr [ %desc, %describe ], [ %own, %fill ]
+  %workspace_at = getelementptr i64, ptr %plan, i64 FIELD_workspace
+  %workspace = load i64, ptr %workspace_at
+  %lent = call i32 @lend(ptr %workspace_at, i32 %dtype, i32 %device, i32 %index, ptr %handle_at, ptr %address_at)
+  %no_memory = icmp ne i32 %lent, 0
+  br i1 %no_memory, label %done, label %go
+go:
+  %scratch = load ptr, ptr %address_at
+  FIELD(handle, ptr)
+  FIELD(a, ptr, layout)
+  FIELD(b, ptr, layout)
+  FIELD(c, ptr, layout)
+  FIELD(d, ptr, layout)
+  FIELD(swapped, i64)
+  %turned = icmp ne i64 %swapped, 0
+  %first = select i1 %turned, ptr %b, ptr %a
+  %second = select i1 %turned, ptr %a, ptr %b
+  %beta_at = getelementptr i64, ptr %plan, i64 FIELD_beta
+  %algorithm_at = getelementptr i64, ptr %plan, i64 FIELD_algorithm
+  %status = call i32 %multiply(ptr %handle, ptr %used, ptr @one, ptr %first, ptr %a_layout, ptr %second, ptr %b_layout,
+      ptr %beta_at, ptr %c, ptr %c_layout, ptr %d, ptr %d_layout, ptr %algorithm_at, ptr %scratch, i64 %workspace, ptr %stream)
+  br label %done
+done:
+  %result = phi i32 [ %status, %go ], [ %lent, %memory ]
+  call void @take_back(ptr %handle_at)
+  br i1 %plain, label %end, label %drop
+drop:
+  FIELD(destroy, ptr)
+  %dropped = call i32 %destroy(ptr %used)
+  br label %end
+end:
+  %bad = icmp ne i32 %result, 0
+  %answer = select i1 %bad, i32 ATEN, i32 0
+  ret i32 %answer
+}
+"""
+
+
+def written() -> str:
+    """TEXT with the numbers of cuBLASLt and of its plans."""
+    numbers = {"NO_PLAN": NO_PLAN, "ATEN": ATEN, "KEY": KEY}
+    numbers |= {
+        "BIAS_POINTER": DESC_BIAS_POINTER,
+        "EPILOGUE": DESC_EPILOGUE,
+        "TRANSA": DESC_TRANSA,
+        "TRANSB": DESC_TRANSB,
+    }
+    return with_fields(LENDING + TEXT, Plan, numbers)
+
+
+functions = Functions(SIGNATURES, lambda: runtime_code(written()))

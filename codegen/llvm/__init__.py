@@ -1,0 +1,1 @@
+"""Machine code: MLIR to LLVM IR, LLVM through llvmlite, on threads."""

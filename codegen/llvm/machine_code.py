@@ -1,0 +1,227 @@
+"""The one module that talks to llvmlite: MLIR in the LLVM dialect -> LLVM IR text -> machine code in this process.
+
+    text = mlir_to_llvm(source)        MLIR text: scf, arith, math, vector, func, ... or already llvm
+    code = compile_ir(text)            Code: .address("kernel_0"), .object_bytes
+    code = load_object(object_bytes)   the same machine code again, without compiling
+
+Every function here may be called from several threads.
+"""
+
+import ctypes
+import re
+import threading
+from collections.abc import Collection, Iterator, Sequence
+from contextlib import contextmanager
+from functools import cache
+from itertools import count
+from pathlib import Path
+
+import llvmlite.binding as llvm
+import torch
+
+from mlirc.codegen.abi.llvmlite_lock import llvmlite_lock
+from mlirc.codegen.abi.unlocked_emission import emit_object
+from mlirc.codegen.llvm.older_text import for_llvmlite
+from mlirc.codegen.llvm.processor import cpu_name_and_features
+from mlirc.codegen.runtime.process_limits import with_room
+from mlirc.dialects.core.fork_locks import adopt, fork_lock
+from mlirc.lowering.target import SCRATCH_FUNCTION, CpuTarget, host
+
+# What code still gains by that comes as vectors in the loops that it should have.
+SHORT_PASSES = ("sroa", "instruction_combine", "simplify_cfg")
+
+# in torch's folder; libgomp's file name ends in a version, and a torch for CPUs has no libtorch_cuda
+_LIBRARIES = ("libc10.so", "libtorch_cpu.so", "libtorch_cuda.so", "libgomp")
+
+_JOINED = b"mlirc: object files\0"  # no object file begins so
+_DECLARED = re.compile(r'^declare [^@]*@"?([^"(]+)', re.MULTILINE)
+
+_lock = fork_lock()
+_count = count()
+_found: set[str] = set()  # functions of this process's libraries that generated code calls
+
+
+def mlir_to_llvm(source: str) -> str:
+    """LLVM IR text of a module of MLIR text. Raises ValueError for text that is wrong, or an op that has no lowering to LLVM."""
+    from mlirc.codegen.llvm.translation import translate  # loading machine code needs no MLIR
+
+    return for_llvmlite(translate(source))
+
+
+class Code:
+    """Machine code that is loaded in this process, for as long as this object lives."""
+
+    def __init__(self, object_bytes: bytes):
+        self.object_bytes = object_bytes
+        self._library = f"library_{next(_count)}"
+        builder = llvm.JITLibraryBuilder().add_current_process()
+        if SCRATCH_FUNCTION.encode() in object_bytes:
+            from mlirc.codegen.runtime.thread_scratch import address  # is code itself
+
+            builder.import_symbol(SCRATCH_FUNCTION, address())
+        for one in _parted(object_bytes):
+            builder.add_object_img(one)
+        with _lock:
+            self._functions = {"": builder.link(_linker(), self._library)}  # dropping any of these unloads the library
+
+    def keep_loaded(self) -> None:
+        """Keeps the code until the process has ended, after Python too."""
+        for needed in (self, _linker()):
+            ctypes.pythonapi.Py_IncRef(ctypes.py_object(needed))
+
+    def address(self, name: str) -> int:
+        """The address of function `name`. Raises KeyError if there is none."""
+        with _lock:
+            if name not in self._functions:
+                try:
+                    self._functions[name] = with_room(_linker().lookup, self._library, name)
+                except RuntimeError as error:
+                    raise KeyError(f"{name}: {str(error).strip()}") from error
+            return self._functions[name][name]
+
+
+def compile_ir(text: str, opt_level: int = 1) -> Code:
+    """Compiles LLVM IR for this machine and loads it.
+
+    opt_level 0 is for code that runs once, 2 and 3 are LLVM's own. 1 is for code that comes optimized, as kernels do:
+    a few passes, a third of the time of 2, and the same speed. It has no LICM, inlining, or unrolling.
+    Raises ValueError where the text does not parse or verify, or calls a function that this process does not have.
+    """
+    return load_object(compile_to_object(text, opt_level))
+
+
+def load_object(object_bytes: bytes) -> Code:
+    """Loads what `compile_to_object` or `joined` gave, in this process or an earlier one with the same machine and torch."""
+    return Code(object_bytes)
+
+
+def joined(objects: Sequence[bytes]) -> bytes:
+    """Object files that call each other's functions, as one piece of data."""
+    if len(objects) == 1:
+        return objects[0]
+    return b"".join([_JOINED, *(piece for one in objects for piece in (len(one).to_bytes(8, "little"), one))])
+
+
+def _parted(data: bytes) -> list[bytes]:
+    """The object files again."""
+    if not data.startswith(_JOINED):
+        return [data]
+    found, place = [], len(_JOINED)
+    while place < len(data):
+        start = place + 8
+        place = start + int.from_bytes(data[place:start], "little")
+        found.append(data[start:place])
+    return found
+
+
+def compile_to_object(text: str, opt_level: int = 1, elsewhere: Collection[str] = ()) -> bytes:
+    """The object file of LLVM IR text; see compile_ir. `elsewhere` are functions of other object files."""
+    load_libraries()
+    machine = _machine(host(), opt_level)
+    try:
+        with parsed(text) as module:
+            module.verify()
+            _check_externals(text, elsewhere)
+            _optimize(module, machine, opt_level)
+            return emit_object(machine, module)
+    except RuntimeError as error:
+        raise ValueError(f"LLVM does not accept this IR: {error}") from error
+
+
+@contextmanager
+def parsed(text: str) -> Iterator[llvm.ModuleRef]:
+    """A module that ends before its context: what an exception holds, Python frees in any order, and LLVM crashes."""
+    context = llvm.create_context()
+    module = llvm.parse_assembly(text, context)
+    try:
+        yield module
+    finally:
+        module.close()
+
+
+def assembly(text: str, opt_level: int = 1) -> str:
+    """The assembly text of LLVM IR text, for people to read."""
+    load_libraries()
+    machine = _machine(host(), opt_level)
+    with parsed(text) as module:
+        _optimize(module, machine, opt_level)
+        return machine.emit_assembly(module)
+
+
+def _optimize(module: llvm.ModuleRef, machine: llvm.TargetMachine, opt_level: int) -> None:
+    options = llvm.create_pipeline_tuning_options(speed_level=opt_level)
+    options.loop_vectorization = False  # kernels come as vectors
+    options.slp_vectorization = False
+    builder = llvm.create_pass_builder(machine, options)
+    if opt_level == 1:
+        passes = llvm.create_new_module_pass_manager()
+        for name in SHORT_PASSES:
+            getattr(passes, f"add_{name}_pass")()
+    else:
+        passes = builder.getModulePassManager()
+    passes.run(module, builder)
+
+
+def _check_externals(text: str, elsewhere: Collection[str]) -> None:
+    """The linker would find an unknown symbol too, but not say which. The text is asked, not LLVM: each question to that
+    gives up the GIL, and waits for it."""
+    process = ctypes.CDLL(None)  # address_of_symbol does not see the executable's own: Python's, where that is static
+    names = {name for name in _DECLARED.findall(text) if not name.startswith("llvm.")}
+    names -= _found.union(elsewhere, (SCRATCH_FUNCTION,))
+    missing = [name for name in sorted(names) if not llvm.address_of_symbol(name) and not hasattr(process, name)]
+    if missing:
+        raise ValueError(f"generated code calls {', '.join(missing)}, which no library of this process has")
+    _found.update(names)
+
+
+def load_library(name: str) -> None:
+    """Lets generated code call what the library `name` exports."""
+    llvm.load_library_permanently(name)
+
+
+@cache
+def load_libraries() -> None:
+    """Makes LLVM ready, and lets generated code call what torch's libraries export: the C shim, SLEEF, MKL, libgomp."""
+    lock = llvmlite_lock()
+    if lock is not None:
+        adopt(lock)
+    llvm.initialize_native_target()
+    llvm.initialize_native_asmprinter()
+    folder = Path(torch.__file__).parent / "lib"
+    for prefix in _LIBRARIES:
+        for path in sorted(folder.glob(f"{prefix}*")) or sorted(folder.parent.parent.glob(f"torch.libs/{prefix}*")):
+            llvm.load_library_permanently(str(path))
+
+
+# cpu name for each vector width that is narrower than the machine's own
+def _new_machine(target: CpuTarget, opt_level: int) -> llvm.TargetMachine:
+    load_libraries()
+    cpu, features = cpu_name_and_features(target)
+    # "small" is right in 64 bits too: the linker keeps one library's code and constants together, and makes stubs for
+    # calls that leave it
+    return llvm.Target.from_default_triple().create_target_machine(
+        cpu=cpu, features=features, opt=max(opt_level, 2) if opt_level else 0, reloc="pic", codemodel="small", jit=True
+    )
+
+
+class _Machines(threading.local):
+    """A thread's machines, by target and level."""
+
+    def __init__(self):
+        self.made: dict[tuple[CpuTarget, int], llvm.TargetMachine] = {}
+
+
+_machines = _Machines()
+
+
+def _machine(target: CpuTarget, opt_level: int) -> llvm.TargetMachine:
+    key = (target, opt_level)
+    if key not in _machines.made:
+        _machines.made[key] = _new_machine(target, opt_level)
+    return _machines.made[key]
+
+
+@cache
+def _linker() -> llvm.LLJIT:
+    """The process's one linker; each Code is a library of its own in it."""
+    return llvm.create_lljit_compiler(_new_machine(host(), 2), use_jit_link=True, suppress_errors=True)

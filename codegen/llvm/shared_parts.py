@@ -1,0 +1,124 @@
+"""What kernels have alike: large functions of a kernel's own, a tile's or a panel's, compiled once for all kernels that have them.
+
+    llvm.func internal @kernel_3_body(...) { ... llvm.call @kernel_3_tile4x24(...) ... }
+    llvm.func internal @kernel_3_tile4x24(...) { ... }
+
+becomes a body that calls @part_2f6c..., and a source of that name, which is that of the text: equal in kernel_7.
+"""
+
+import hashlib
+import re
+from collections.abc import Collection, Iterable, Sequence
+from concurrent.futures import Future
+from weakref import WeakValueDictionary
+
+from mlirc.dialects.core.fork_locks import fork_lock
+
+Pieces = list[str]
+"""Declarations, a line each, and functions: MLIR text. A module is some of these lists, in which each piece is there once."""
+
+PREFIX = "part_"
+LEAST = 1200  # characters of MLIR text: for shorter ones a declaration and a call cost as much
+
+_FUNCTION = re.compile(r"^(?=(?:llvm|func)\.func )", re.MULTILINE)
+
+_lock = fork_lock()
+
+
+class Parts:
+    """The object file of some parts. Lives as long as a kernel that calls one."""
+
+    def __init__(self, object_bytes: bytes):
+        self.object_bytes = object_bytes
+
+
+_made: "WeakValueDictionary[str, Parts]" = WeakValueDictionary()  # by name
+_coming: dict[str, Future[Parts]] = {}
+
+
+def take_parts(functions: str, name: str, declarations: Sequence[str]) -> tuple[Pieces, dict[str, Pieces]]:
+    """Kernel `name` without its large functions, which it declares, and these by their names."""
+    own = re.compile(rf"@{name}_(\w+)")
+    texts: dict[str, str] = {}  # by what follows the kernel's name
+    entry: list[str] = []
+    for text in _FUNCTION.split(functions):
+        head = re.match(rf"llvm\.func internal @{name}_(\w+)\(", text)
+        if head:
+            texts[head[1]] = text.rstrip("\n")
+        else:
+            entry.append(text.rstrip("\n"))
+    calls = {suffix: set(own.findall(text)) - {suffix} for suffix, text in texts.items()}
+
+    def reached(suffix: str, without: Collection[str] = ()) -> list[str]:
+        found = [suffix]
+        for other in found:
+            found += sorted(calls[other] - set(found) - set(without))
+        return found
+
+    parts: dict[str, Pieces] = {}
+    names: dict[str, str] = {}
+    for root in sorted(calls.get("body", ())):
+        text = "\n".join(texts[suffix] for suffix in reached(root))
+        if len(text) >= LEAST:
+            used = [line for line in declarations if _called(line) in text]
+            text = text.replace(f"@{name}_", "@KERNEL_")
+            digest = hashlib.sha256("\n".join([root, *used, text]).encode()).hexdigest()
+            names[root] = made = f"{PREFIX}{digest[:32]}"
+            text = text.replace(f"internal @KERNEL_{root}(", f"@{made}(").replace(f"@KERNEL_{root}(", f"@{made}(")
+            parts[made] = [*used, text.replace("@KERNEL_", f"@{made}_")]
+    if not parts:
+        return [*declarations, functions], {}
+    taken = {suffix for root in names for suffix in reached(root)} - set(reached("body", without=names))
+    kept = "\n".join([*entry, *(text for suffix, text in texts.items() if suffix not in taken)])
+    kept = own.sub(lambda match: f"@{names.get(match[1], match[0][1:])}", kept)
+    declared = [_declaration(texts[root], made) for root, made in names.items()]
+    return [*declarations, *declared, kept], parts
+
+
+def module_of(lists: Iterable[Pieces]) -> str:
+    """The text of one module."""
+    return "\n".join(dict.fromkeys(piece for pieces in lists for piece in pieces))
+
+
+def _declaration(text: str, name: str) -> str:
+    """Of the function whose text this is, under another name."""
+    arguments, result = re.match(r"llvm\.func internal @\w+\((.*)\)( -> .*)? \{", text).groups()  # type: ignore[union-attr]
+    return f"llvm.func @{name}({re.sub(r'%[^ ]+: ', '', arguments)}){result or ''}"
+
+
+def _called(line: str) -> str:
+    """`@name(`, of a declaration."""
+    return line[line.index("@") : line.index("(", line.index("@")) + 1]
+
+
+def claim(names: Iterable[str]) -> tuple[dict[str, Parts | Future[Parts]], Future[Parts], list[str]]:
+    """Those of the parts that are there or that others are making; and what the caller must make, the rest, for a future."""
+    with _lock:
+        found: dict[str, Parts | Future[Parts]] = {}
+        mine, future = [], Future()
+        for name in names:
+            if known := _made.get(name) or _coming.get(name):
+                found[name] = known
+            else:
+                mine.append(name)
+                _coming[name] = future
+        return found, future, mine
+
+
+def settle(future: Future[Parts], names: Iterable[str], made: Parts | BaseException) -> None:
+    """Gives those who wait what was made of these parts, or why it was not."""
+    with _lock:
+        for name in names:
+            _coming.pop(name, None)
+            if isinstance(made, Parts):
+                _made[name] = made
+    if isinstance(made, Parts):
+        future.set_result(made)
+    else:
+        future.set_exception(made)
+
+
+def abandon(future: Future[Parts], names: Sequence[str]) -> None:
+    """Nobody makes these parts, unless that was settled: who waits for them is told."""
+    if names and not future.done():
+        settle(future, names, RuntimeError("the work that this was part of was ended before it was done"))

@@ -1,0 +1,1 @@
+"""Native code that all host programs share: memory, values of Python, whether tensors changed."""

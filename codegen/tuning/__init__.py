@@ -1,0 +1,1 @@
+"""Modes that measure: kernels, matmuls, algorithms of cuBLASLt."""

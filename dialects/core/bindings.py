@@ -1,0 +1,103 @@
+"""The one module that imports MLIR's Python bindings: upstream's `mlir` where it is installed, else torch-mlir's copy.
+
+MLIR's context lives for the whole process, single-threaded, behind one lock: types and attributes are interned once,
+compiling from several Python threads is safe, and a forked child inherits no MLIR thread pool.
+"""
+
+import sys
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from functools import cache
+from importlib import import_module
+from types import ModuleType
+
+from mlirc.dialects.core.fork_locks import fork_lock
+
+
+def _load() -> None:
+    """Loads them whole: a dialect of MLIR's that is interrupted while it is imported cannot be imported again."""
+    for package in ("mlir", "torch_mlir"):
+        with suppress(ImportError):
+            for name in (
+                "ir",
+                "rewrite",
+                "_mlir_libs._mlirDialectsLLVM",
+                "dialects.ext",
+                "dialects.func",
+                "passmanager",
+            ):
+                import_module(f"{package}.{name}")
+            return
+
+
+if threading.stack_size():  # the user's, maybe too small for it
+    _load()
+else:
+    try:
+        _loader = threading.Thread(target=_load, name="mlirc-bindings", daemon=True)
+        _loader.start()  # signal handlers, which may raise, run in the main thread
+    except RuntimeError:  # no thread to be had
+        _load()
+    else:
+        _loader.join()
+
+try:
+    from mlir import ir, rewrite
+    from mlir._mlir_libs import _mlirDialectsLLVM as llvm_dialect
+    from mlir.dialects import ext, func
+    from mlir.dialects._ods_common import _cext
+    from mlir.passmanager import PassManager
+except ImportError:
+    from torch_mlir import ir, rewrite
+    from torch_mlir._mlir_libs import _mlirDialectsLLVM as llvm_dialect
+    from torch_mlir.dialects import ext, func
+    from torch_mlir.dialects._ods_common import _cext
+    from torch_mlir.passmanager import PassManager
+
+__all__ = ["PassManager", "context", "ext", "func", "ir", "llvm_dialect", "register_list_ops", "rewrite"]
+
+
+def _need_no_module(dialect: str) -> None:
+    """Whenever MLIR makes the Python object of an op, it looks for a module of the op's dialect, and searches the disk
+    again each time that it found none: 18 us instead of 0.4. Once it has found an empty one, it asks no more."""
+    name = f"{ir.__name__.rpartition('.')[0]}.dialects.{dialect}"
+    if name not in sys.modules:
+        sys.modules[name] = ModuleType(name)
+        _cext.globals._check_dialect_module_loaded(dialect)
+        del sys.modules[name]
+
+
+for _dialect in ("mlirc", "mlircx"):  # `ext` registers the classes of their ops
+    _need_no_module(_dialect)
+_need_no_module(
+    "llvm"
+)  # its thousands of classes take 140 ms to import; we look at names and attributes of its ops only
+
+_lock = fork_lock()
+
+
+@contextmanager
+def context() -> Iterator[ir.Context]:
+    """Enter the process's MLIR context (with the `mlirc` dialect loaded) and an unknown location, holding its lock."""
+    with _lock, _context() as entered, ir.Location.unknown():
+        yield entered
+
+
+@cache
+def _context() -> ir.Context:
+    made = ir.Context()
+    made.enable_multithreading(False)
+    made.allow_unregistered_dialects = True  # mlircx: see dialect.Mlircx
+    with made:
+        from mlirc.dialects.core.dialect import load
+
+        load()
+    return made
+
+
+def register_list_ops(dialect: type, classes: list[type]) -> None:
+    """Make the bindings hand out `classes` for the unregistered ops of their names."""
+    _cext.globals._register_dialect_impl(dialect.DIALECT_NAMESPACE, dialect, replace=True)
+    for cls in classes:
+        _cext.register_operation(dialect, replace=True)(cls)

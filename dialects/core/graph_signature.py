@@ -1,0 +1,48 @@
+"""What the function of a graph says of its arguments and results, beside their types (docs/architecture.md)."""
+
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+
+from mlirc.dialects.core import symbols
+from mlirc.dialects.core.dialect import attribute_value
+from mlirc.dialects.core.symbols import Int
+from mlirc.dialects.core.tensor_types import info_of
+
+
+def bind_symbols(function: Any, inputs: Sequence[Any]) -> dict[str, int]:
+    """The value of every symbol: from the argument that carries it, else from the first tensor that has it as a size,
+    else from a size or argument that is linear in it."""
+    arguments = function.regions[0].blocks[0].arguments
+    known: list[tuple[Int, int]] = []
+    for position, named in enumerate(function.arg_attrs if len(arguments) else ()):
+        if "mlirc.symbol" in named:
+            known.append((symbols.parse(attribute_value(named["mlirc.symbol"])), int(inputs[position])))
+    for argument, value in zip(arguments, inputs, strict=True):
+        if isinstance(value, torch.Tensor):
+            known += zip(
+                info_of(argument).shape, value.shape, strict=False
+            )  # a rank that differs is for the caller to find
+    bound: dict[str, int] = {}
+    for bare in (True, False):
+        for expr, value in known:
+            if str(expr).isidentifier() == bare:
+                solve(bound, expr, value)
+    return bound
+
+
+def solve(bound: dict[str, int], expr: Int, value: int) -> None:
+    """Binds the symbol s where `expr` is a*s + b."""
+    if isinstance(expr, int):
+        return
+    names = [name for (name, *more) in expr.terms.keys() - {()} if isinstance(name, str) and not more]
+    if len(names) == 1 and expr.terms.keys() <= {(names[0],), ()}:
+        bound.setdefault(names[0], (value - expr.terms.get((), 0)) // expr.terms[(names[0],)])
+
+
+def result_groups(function: Any, count: int) -> list[str]:
+    """The alias group of each result; each its own where the function does not say."""
+    if "mlirc.results" in function.attributes:
+        return attribute_value(function.attributes["mlirc.results"])
+    return [f"g{k}" for k in range(count)]

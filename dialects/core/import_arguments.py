@@ -1,0 +1,65 @@
+"""ATen's arguments as import rules take them: dimensions that count from the end, optional tensors, dtypes."""
+
+import math
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+
+from mlirc.dialects.core import symbols
+from mlirc.dialects.core.bindings import ir
+from mlirc.dialects.core.graph_builder import NotOurs
+from mlirc.dialects.core.symbols import Int
+from mlirc.dialects.core.tensor_types import KERNEL_DTYPES, TensorInfo, info_of
+
+FLOATS = frozenset((torch.float64, torch.float32, torch.float16, torch.bfloat16))
+
+
+def need_kernel_dtypes(*values: Any) -> None:
+    """NotOurs unless kernels compute with the dtype of each tensor, or with each dtype, given (None is skipped)."""
+    for value in values:
+        dtype = info_of(value).dtype if isinstance(value, ir.Value) else value
+        if isinstance(dtype, torch.dtype) and dtype not in KERNEL_DTYPES:
+            raise NotOurs(f"{dtype} is no dtype that kernels compute with")
+
+
+def need_floats(*values: ir.Value | None) -> None:
+    """NotOurs unless each tensor given has a floating-point dtype that kernels compute with."""
+    for value in values:
+        if value is not None and info_of(value).dtype not in FLOATS:
+            raise NotOurs(f"{info_of(value).dtype} is no floating-point dtype that kernels compute with")
+
+
+def need_fits(value: Any, dtype: torch.dtype) -> None:
+    """NotOurs for a number that overflows `dtype`, where eager raises an error."""
+    if isinstance(value, int | float) and not fits(value, dtype):
+        raise NotOurs(f"{value} does not fit into {dtype}")
+
+
+def fits(value: float, dtype: torch.dtype) -> bool:
+    """As c10::overflows says: infinities and NaN are floating-point numbers, an unsigned dtype takes negative numbers too."""
+    if dtype == torch.bool:
+        return True
+    if dtype.is_floating_point or dtype.is_complex:
+        return not abs(value) > torch.finfo(dtype).max or math.isinf(value)
+    limits = torch.iinfo(dtype)
+    return (limits.min or -limits.max) <= value <= limits.max
+
+
+def dimension(dim: int, rank: int) -> int:
+    """A dimension counted from the front; a 0-d tensor counts as one of rank 1."""
+    return dim % max(rank, 1)
+
+
+def dimensions(dims: int | Sequence[int] | None, rank: int) -> tuple[int, ...]:
+    """Dimensions counted from the front, in order; all of them for None and []."""
+    if isinstance(dims, int):
+        dims = (dims,)
+    if not dims:
+        return tuple(range(rank))
+    return tuple(sorted({dimension(d, rank) for d in dims})) if rank else ()
+
+
+def count(info: TensorInfo, dims: Sequence[int]) -> Int:
+    """How many elements one fold over `dims` takes in."""
+    return symbols.product(info.shape[d] for d in dims)

@@ -1,0 +1,1 @@
+"""The oracle: executes the dialect in any form with plain torch."""

@@ -1,0 +1,65 @@
+"""Conversions of dtype, and of bits."""
+
+from numbers import Number
+
+import torch
+
+from mlirc.dialects.core.dialect import Unary, imports
+from mlirc.dialects.core.graph_builder import NotOurs
+from mlirc.dialects.core.import_arguments import need_fits
+from mlirc.dialects.core.symbols import Expr
+from mlirc.dialects.core.tensor_types import KERNEL_DTYPES
+
+aten = torch.ops.aten
+prims = torch.ops.prims
+
+
+class Cast(Unary, name="cast"):
+    """`x.to(dtype)`, the dtype being the result's: nothing else names it, so emitters and interpreters special-case it.
+
+    Inside a kernel the body is `b.cast(x, dtype of the result)`. A cast there that only widens what was read, or
+    narrows what is written, carries the optional attribute {implicit = true}: fusion drops two of these in a row. None
+    is implicit before an op that jumps (Elementwise.jumps), or before this one.
+    """
+
+
+class Bitcast(Unary, name="bitcast"):
+    """The same bits as another dtype of the same width, the result's: `x.view(dtype)`. Special-cased like `cast`."""
+
+
+@imports(aten._to_copy.default)
+def to_copy(g, x, *, dtype=None, layout=None, device=None, pin_memory=None, non_blocking=False, memory_format=None):
+    info = g.info(x)
+    if layout not in (None, torch.strided) or pin_memory:
+        raise NotOurs("a conversion to another layout or to pinned memory")
+    dtype = dtype or info.dtype
+    if g.out is None or g.out.device == info.device:
+        return convert(g, x, dtype)
+    if dtype != info.dtype:  # what travels is converted first, where it is
+        x = convert(g, x, dtype)
+    return g.copy(x, g.out)
+
+
+@imports(prims.convert_element_type.default)
+def convert(g, x, dtype):
+    info = g.info(x)
+    if dtype not in KERNEL_DTYPES or info.dtype not in KERNEL_DTYPES:
+        raise NotOurs(f"{info.dtype} to {dtype}: kernels compute with neither complex nor unusual dtypes")
+    # settling the result gives it the memory format that was asked for
+    return g.copy(x) if dtype == info.dtype else g.cast(x, dtype)
+
+
+@imports(aten.copy.default)
+def copy(g, into, x, non_blocking=False):
+    """`x` as `into` is: its dtype, sizes and device. What functionalization makes of `into.copy_(x)`."""
+    have, want = g.info(x), g.info(into)
+    if want.dtype not in KERNEL_DTYPES:
+        raise NotOurs(f"a copy of {want.dtype}: kernels compute with neither complex nor unusual dtypes")
+    if isinstance(x, Number | Expr):
+        need_fits(x, want.dtype)
+        return g.fill(x, want.shape, want.dtype)
+    if have.dtype != want.dtype:
+        x = convert(g, x, want.dtype)
+    if have.device != want.device:
+        return g.copy(g.expand(x, want.shape), g.out)
+    return g.copy(x) if have.shape == want.shape else g.expand(x, want.shape)

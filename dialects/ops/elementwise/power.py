@@ -1,0 +1,129 @@
+"""Powers and roots: pow, square, sqrt, rsqrt, reciprocal, hypot."""
+
+import math
+
+import torch
+
+from mlirc.dialects.core.bindings import ir
+from mlirc.dialects.core.dialect import Binary, Unary, imports
+from mlirc.dialects.core.graph_builder import NotOurs
+from mlirc.dialects.core.import_arguments import need_kernel_dtypes
+from mlirc.dialects.ops.elementwise.arithmetic import Mul
+
+aten = torch.ops.aten
+
+LARGEST_UNROLLED_EXPONENT = 64  # an integer to a constant power is at most 11 multiplications
+
+
+class Reciprocal(Unary, name="reciprocal", aten=(aten.reciprocal.default,)):
+    computes = "float"
+    reference = staticmethod(torch.reciprocal)
+    scalar = staticmethod(lambda b, x: b.div(b.constant(1.0), x))
+
+
+class Sqrt(Unary, name="sqrt", aten=(aten.sqrt.default,)):
+    jumps = True
+    computes = "float"
+    reference = staticmethod(torch.sqrt)
+    scalar = staticmethod(lambda b, x: b.sqrt(x))
+
+
+class Rsqrt(Unary, name="rsqrt", aten=(aten.rsqrt.default,)):
+    jumps = True
+    computes = "float"
+    reference = staticmethod(torch.rsqrt)
+    scalar = staticmethod(lambda b, x: b.div(b.constant(1.0), b.sqrt(x)))
+
+
+class Pow(Binary, name="pow"):
+    """x**y of floating-point numbers, as C's pow."""
+
+    cheap = False
+    jumps = True
+    reference = staticmethod(torch.pow)
+    scalar = staticmethod(lambda b, x, y: b.pow(x, y))
+
+
+@imports(aten.square.default)
+def square(g, x):
+    return g.elementwise(Mul, x, x)
+
+
+@imports(aten.pow.Tensor_Scalar)
+def pow_scalar(g, x, exponent):
+    """Eager computes the exponents below otherwise than pow does, which shows in sqrt(-inf)."""
+    dtype = g.out.dtype if g.out else g.promote(x, exponent)
+    need_kernel_dtypes(dtype)
+    if dtype == torch.bool:
+        raise NotOurs("a power of booleans")
+    if not isinstance(exponent, int | float):
+        return pow_tensor(g, x, exponent)
+    if not dtype.is_floating_point:
+        return integer_power(g, g.cast(x, dtype), exponent)
+    (x,) = g.widen(g.cast(x, dtype))
+    if dtype == torch.float16 and abs(exponent) == 0.5 and g.info(x).device == "cpu":
+        # eager's is C's pow, where -0.0 counts as 0.0 and -inf as inf
+        root = g.select(g.eq(x, -math.inf), math.inf, g.sqrt(g.add(x, 0.0)))
+        return root if exponent > 0 else g.reciprocal(root)
+    match exponent:
+        case 0:
+            return g.fill(1.0, g.info(x).shape, dtype)
+        case 1:
+            return g.copy(x)
+        case 0.5:
+            return g.sqrt(x)
+        case -0.5:
+            return g.rsqrt(x)
+        case -1:
+            return g.reciprocal(x)
+        case 2:
+            return g.mul(x, x)
+        case 3:
+            return g.mul(g.mul(x, x), x)
+        case -2:
+            return g.reciprocal(g.mul(x, x))
+    return g.pow(x, exponent)
+
+
+@imports(aten.pow.Tensor_Tensor, aten.pow.Scalar)
+def pow_tensor(g, x, exponent):
+    dtype = g.out.dtype if g.out else g.promote(x, exponent)
+    if not dtype.is_floating_point:
+        raise NotOurs("an integer power whose exponents are known at run time only")
+    return g.elementwise(Pow, x, exponent)
+
+
+def integer_power(g, x: ir.Value, exponent: int | float) -> ir.Value:
+    """x**exponent by repeated squaring; wraps around as eager does."""
+    if not isinstance(exponent, int) or not 0 <= exponent <= LARGEST_UNROLLED_EXPONENT:
+        raise NotOurs(f"an integer to the power {exponent}")
+    if exponent == 0:
+        return g.fill(1, g.info(x).shape, g.info(x).dtype)
+    result, square = None, x
+    while exponent:
+        if exponent & 1:
+            result = square if result is None else g.mul(result, square)
+        exponent >>= 1
+        if exponent:
+            square = g.mul(square, square)
+    return g.copy(x) if result is x else result
+
+
+class Hypot(Binary, name="hypot", aten=(aten.hypot.default,)):
+    """sqrt(x*x + y*y), scaled by a power of two where squares would overflow or vanish; inf if either is infinite."""
+
+    reference = staticmethod(torch.hypot)
+
+    @staticmethod
+    def scalar(b, x, y):
+        large, small = (600, -450) if b.dtype == torch.float64 else (64, -45)
+        x, y = b.abs(x), b.abs(y)
+        most = b.select(b.lt(x, y), y, x)
+        one = b.constant(1.0)
+        down = b.select(b.gt(most, b.constant(2.0 ** (0.75 * large))), b.constant(2.0**-large), one)
+        scale = b.select(b.lt(most, b.constant(2.0**small)), b.constant(2.0**large), down)
+        back = b.div(one, scale)
+        x, y = b.mul(x, scale), b.mul(y, scale)
+        result = b.mul(b.sqrt(b.add(b.mul(x, x), b.mul(y, y))), back)
+        infinity = b.constant(float("inf"))
+        return b.select(b.or_(b.eq(x, infinity), b.eq(y, infinity)), infinity, result)

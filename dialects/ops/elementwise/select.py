@@ -1,0 +1,28 @@
+"""Choice between two values: where, masked_fill."""
+
+import torch
+
+from mlirc.dialects.core.dialect import Ternary, imports
+from mlirc.dialects.core.graph_builder import NotOurs
+from mlirc.dialects.core.import_arguments import need_fits
+
+aten = torch.ops.aten
+WHERE = (aten.where.self, aten.where.ScalarSelf, aten.where.ScalarOther, aten.where.Scalar)
+
+
+class Select(Ternary, name="select", aten=WHERE):
+    """y where the condition x holds, else z."""
+
+    computes = ("bool", "result", "result")
+    reference = staticmethod(torch.where)
+    scalar = staticmethod(lambda b, x, y, z: b.select(x, y, z))
+
+
+@imports(aten.masked_fill.Scalar, aten.masked_fill.Tensor)
+def masked_fill(g, x, mask, value):
+    """The result has x's dtype, whatever the value's."""
+    if g.info(mask).dtype != torch.bool:
+        raise NotOurs("masked_fill with a mask that is not boolean")
+    dtype = g.info(x).dtype
+    need_fits(value, dtype)
+    return g.apply(Select, (mask, value, x), dtype, dtype)

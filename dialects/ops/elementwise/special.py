@@ -1,0 +1,128 @@
+"""Special functions, and repairs of special values."""
+
+import math
+
+import torch
+
+from mlirc.dialects.core.dialect import Binary, imports
+from mlirc.dialects.core.import_arguments import need_kernel_dtypes
+from mlirc.dialects.core.scalar_builder import is_nan
+from mlirc.dialects.ops.elementwise.exponential import FloatBinary, FloatUnary
+
+aten = torch.ops.aten
+
+
+class Erf(FloatUnary, name="erf", aten=(aten.erf.default, aten.special_erf.default)):
+    reference = staticmethod(torch.erf)
+    scalar = staticmethod(lambda b, x: b.erf(x))
+
+
+class Erfc(FloatUnary, name="erfc", aten=(aten.erfc.default, aten.special_erfc.default)):
+    reference = staticmethod(torch.erfc)
+    scalar = staticmethod(lambda b, x: b.erfc(x))
+
+
+def polynomial(b, x, coefficients):
+    """By Horner's rule, from the highest power down."""
+    result = b.constant(coefficients[0])
+    for c in coefficients[1:]:
+        result = b.fma(result, x, b.constant(c))
+    return result
+
+
+# Rational approximations of erfinv, good to about 1e-9; two of Newton's steps make the rest.
+ERFINV_CENTRE = ([-0.140543331, 0.914624893, -1.645349621, 0.886226899],
+                 [0.012229801, -0.329097515, 1.442710462, -2.118377725, 1.0])  # fmt: skip
+ERFINV_TAIL = ([1.641345311, 3.429567803, -1.624906493, -1.970840454], [1.637067800, 3.543889200, 1.0])
+
+
+class Erfinv(FloatUnary, name="erfinv", aten=(aten.erfinv.default, aten.special_erfinv.default)):
+    """The x with erf(x) equal to the operand: infinite at 1 and -1, NaN beyond."""
+
+    jumps = True
+    reference = staticmethod(torch.erfinv)
+
+    @staticmethod
+    def scalar(b, x):
+        one, size = b.constant(1.0), b.abs(x)
+        rest, in_centre = b.sub(one, size), b.le(size, b.constant(0.7))
+        above, below = (polynomial(b, b.mul(x, x), c) for c in ERFINV_CENTRE)
+        centre = b.div(b.mul(size, above), below)
+        root = b.sqrt(b.neg(b.log(b.div(rest, b.constant(2.0)))))
+        above, below = (polynomial(b, root, c) for c in ERFINV_TAIL)
+        result = b.select(in_centre, centre, b.div(above, below))
+        for _ in range(2):
+            slope = b.mul(b.constant(2 / math.sqrt(math.pi)), b.exp(b.neg(b.mul(result, result))))
+            # in the tail erf is nearly 1, and only 1 - erf tells one value from the next
+            error = b.select(in_centre, b.sub(b.erf(result), size), b.sub(rest, b.erfc(result)))
+            result = b.sub(result, b.div(error, slope))
+        result = b.select(b.eq(size, one), b.constant(math.inf), result)
+        return b.copysign(b.select(b.gt(size, one), b.constant(math.nan), result), x)
+
+
+class Entr(FloatUnary, name="entr", aten=(aten.special_entr.default,)):
+    """-x * log(x), and 0 at 0; -inf of negative numbers."""
+
+    jumps = True
+    reference = staticmethod(torch.special.entr)
+
+    @staticmethod
+    def scalar(b, x):
+        zero = b.constant(0.0)
+        rest = b.select(b.eq(x, zero), zero, b.constant(-math.inf))
+        result = b.select(b.gt(x, zero), b.mul(b.neg(x), b.log(x)), rest)
+        return b.select(is_nan(b, x), x, result)
+
+
+class Logit(FloatUnary, name="logit"):
+    """log(x / (1 - x))"""
+
+    jumps = True
+    reference = staticmethod(torch.logit)
+    scalar = staticmethod(lambda b, x: b.log(b.div(x, b.sub(b.constant(1.0), x))))
+
+
+@imports(aten.logit.default, aten.special_logit.default)
+def logit(g, x, eps=None):
+    """Below eps and above 1 - eps, x is taken to be there."""
+    if eps is None:
+        return g.elementwise(Logit, x)
+    (x,) = g.widen(g.cast(x, g.out.dtype) if g.out else x)
+    dtype = g.out.dtype if g.out else g.info(x).dtype
+    if isinstance(eps, float) and dtype in (torch.float16, torch.bfloat16):  # both ends are rounded, as in eager
+        eps = torch.tensor(eps, dtype=dtype).item()
+        upper = (1 - torch.tensor(eps, dtype=dtype)).item()
+    else:
+        upper = g.sub(1.0, eps)
+    x = g.select(g.lt(x, eps), eps, g.select(g.gt(x, upper), upper, x))
+    return g.logit(x)
+
+
+class Copysign(FloatBinary, name="copysign", aten=(aten.copysign.Tensor, aten.copysign.Scalar)):
+    cheap = True
+    reference = staticmethod(torch.copysign)
+    scalar = staticmethod(lambda b, x, y: b.copysign(x, y))
+
+
+class Heaviside(Binary, name="heaviside", aten=(aten.heaviside.default,)):
+    """0 below 0, 1 above, and y at 0; 0 of NaN."""
+
+    jumps = True
+    reference = staticmethod(torch.heaviside)
+
+    @staticmethod
+    def scalar(b, x, y):
+        zero = b.constant(0)
+        return b.select(b.eq(x, zero), y, b.select(b.gt(x, zero), b.constant(1), zero))
+
+
+@imports(aten.nan_to_num.default)
+def nan_to_num(g, x, nan=None, posinf=None, neginf=None):
+    need_kernel_dtypes(x)
+    dtype = g.info(x).dtype
+    if not dtype.is_floating_point:
+        return g.copy(x)
+    largest = torch.finfo(dtype).max
+    above = g.select(g.isposinf(x), largest if posinf is None else posinf, x)
+    finite = g.select(g.isneginf(x), -largest if neginf is None else neginf, above)
+    return g.select(g.isnan(x), 0.0 if nan is None else nan, finite)

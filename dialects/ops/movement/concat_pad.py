@@ -1,0 +1,222 @@
+"""Tensors put together of parts: cat, stack, constant padding, and the functional forms of writing into a part.
+
+Each is one kernel that reads the parts where they lie, under masks.
+"""
+
+from typing import Any
+
+import torch
+
+from mlirc.dialects.core import symbols
+from mlirc.dialects.core.bindings import ext, ir
+from mlirc.dialects.core.dialect import Op, attribute_value, create, imports
+from mlirc.dialects.core.graph_builder import NotOurs, constant_text, read_constant
+from mlirc.dialects.core.import_arguments import dimension, need_fits, need_kernel_dtypes
+from mlirc.dialects.core.kernel_forms import operand
+from mlirc.dialects.core.symbols import Expr, known_nonnegative, symbol
+from mlirc.dialects.core.tensor_types import TensorInfo, info_of, type_of
+
+aten = torch.ops.aten
+
+
+class Concat(Op, traits=[ext.Pure]):
+    """The operands one after the other along `dim`. Same dtype, same other sizes."""
+
+    @staticmethod
+    def kernel(make, op):
+        info, dim = info_of(op.results[0]), attribute_value(op.attributes["dim"])
+        k = make(info.shape, label="cat")
+        at = k.size(k.dims[dim])
+        parts, masks = [], []
+        start = 0
+        inside = None  # whether `at` is past the start of the part, and before its end
+        for position, x in enumerate(op.operands):
+            end = start + info_of(x).shape[dim]
+            last = position == len(op.operands) - 1
+            before_end = None if last else k.lt(at, k.size(end))
+            mask = before_end if inside is None else inside if last else k.logical_and(inside, before_end)
+            map_ = [d - start if e == dim else d for e, d in enumerate(k.dims)]
+            parts.append(k.read(x, map_, mask=mask))
+            masks.append(before_end)
+            inside = None if last else k.ge(at, k.size(end))
+            start = end
+        value = parts.pop()
+        masks.pop()
+        for part, mask in zip(reversed(parts), reversed(masks), strict=True):
+            value = k.select(mask, part, value)
+        return k.finish([(value, k.dims, info)])
+
+
+class Concat2(Concat, name="cat2"):
+    x: ext.Operand[Any]
+    y: ext.Operand[Any]
+    dim: Any
+    out: ext.Result[Any]
+
+
+class Concat3(Concat, name="cat3"):
+    x: ext.Operand[Any]
+    y: ext.Operand[Any]
+    z: ext.Operand[Any]
+    dim: Any
+    out: ext.Result[Any]
+
+
+class Concat4(Concat, name="cat4"):
+    x: ext.Operand[Any]
+    y: ext.Operand[Any]
+    z: ext.Operand[Any]
+    w: ext.Operand[Any]
+    dim: Any
+    out: ext.Result[Any]
+
+
+class Pad(Op, name="pad", traits=[ext.Pure]):
+    """x with `value` around it: `low` is how much goes before each dimension, "0, 2"; a negative one crops."""
+
+    x: ext.Operand[Any]
+    low: ir.StringAttr
+    value: ir.StringAttr
+    out: ext.Result[Any]
+
+    @staticmethod
+    def kernel(make, op):
+        x, info = op.operands[0], info_of(op.results[0])
+        low = symbols.parse_list(attribute_value(op.attributes["low"]))
+        k = make(info.shape, label="pad")
+        map_ = [d - before for d, before in zip(k.dims, low, strict=True)]
+        mask = None
+        for at, before, size, padded in zip(map_, low, info_of(x).shape, info.shape, strict=True):
+            if not known_nonnegative(before * -1):
+                mask = both(k, mask, k.ge(k.size(at), 0))
+            if not known_nonnegative(size + before - padded):
+                mask = both(k, mask, k.lt(k.size(at), k.size(size)))
+        value = k.read(x, map_, mask=mask)
+        if mask is not None:
+            value = k.select(
+                mask, value, k.constant(read_constant(attribute_value(op.attributes["value"])), info.dtype)
+            )
+        return k.finish([(value, k.dims, info)])
+
+
+class SliceScatter(Op, name="slice_scatter", traits=[ext.Pure]):
+    """x, in which x[start], x[start + step], ... along `dim` are the elements of `src`."""
+
+    x: ext.Operand[Any]
+    src: ext.Operand[Any]
+    dim: Any
+    start: ir.StringAttr
+    step: ir.StringAttr
+    out: ext.Result[Any]
+
+    @staticmethod
+    def kernel(make, op):
+        x, src = op.operands
+        info, dim = info_of(x), attribute_value(op.attributes["dim"])
+        start, step = (symbols.parse(attribute_value(op.attributes[name])) for name in ("start", "step"))
+        k = make(info.shape, label="slice_scatter")
+        distance, reach = k.dims[dim] - start, info_of(src).shape[dim] * step
+        mask = k.lt(k.size(distance), k.size(reach))
+        if start != 0:
+            mask = both(k, mask, k.ge(k.size(distance), 0))
+        if step != 1:
+            mask = both(k, mask, k.eq(k.size(symbols.mod(distance, step)), 0))
+        map_ = [symbols.floordiv(distance, step) if d == dim else at for d, at in enumerate(k.dims)]
+        value = k.select(mask, k.read(src, map_, mask=mask), operand(k, x, k.dims))
+        return k.finish([(value, k.dims, info_of(op.results[0]))])
+
+
+def both(k, mask, other):
+    return other if mask is None else k.logical_and(mask, other)
+
+
+@imports(aten.cat.default)
+def cat(g, tensors, dim=0):
+    dtype = g.out.dtype
+    need_kernel_dtypes(dtype, *tensors)
+    # an empty 1-d tensor goes with any shape: PyTorch skips it
+    tensors = [g.cast(x, dtype) for x in tensors if info_of(x).shape != (0,) or g.out.rank == 1]
+    return concatenate(g, tensors, dimension(dim, g.out.rank))
+
+
+@imports(aten.stack.default)
+def stack(g, tensors, dim=0):
+    dtype = g.out.dtype
+    need_kernel_dtypes(dtype, *tensors)
+    dim = dimension(dim, g.out.rank)
+    return concatenate(g, [g.unsqueeze(g.cast(x, dtype), dim) for x in tensors], dim)
+
+
+def concatenate(g, tensors, dim):
+    if len(tensors) == 1:
+        return g.copy(tensors[0])
+    if not 2 <= len(tensors) <= 4:
+        raise NotOurs(f"a concatenation of {len(tensors)} tensors: copying them one by one is faster than masks")
+    info = info_of(tensors[0])
+    total = sum((info_of(x).shape[dim] for x in tensors[1:]), info.shape[dim])
+    shape = (*info.shape[:dim], total, *info.shape[dim + 1 :])
+    result = type_of(TensorInfo(info.dtype, shape, device=info.device))
+    return create(f"cat{len(tensors)}", tensors, [result], {"dim": dim}).out
+
+
+@imports(aten.constant_pad_nd.default)
+def constant_pad(g, x, pad, value=0):
+    """`pad` is before and after the last dimension, before and after the one before it, and so on."""
+    need_kernel_dtypes(x)
+    if isinstance(value, (ir.Value, Expr)):
+        raise NotOurs("padding with a number that is an input")
+    info = info_of(x)
+    need_fits(value, info.dtype)
+    low, shape = [0] * info.rank, list(info.shape)
+    for k in range(len(pad) // 2):
+        dim = info.rank - 1 - k
+        low[dim] = pad[2 * k]
+        shape[dim] = shape[dim] + pad[2 * k] + pad[2 * k + 1]
+    result = type_of(TensorInfo(info.dtype, tuple(shape), device=info.device))
+    attributes = {"low": symbols.print_list(low), "value": constant_text(value, info.dtype)}
+    return create("pad", [x], [result], attributes).out
+
+
+@imports(aten.slice_scatter.default)
+def slice_scatter(g, x, src, dim=0, start=None, end=None, step=1):
+    """The length of `src` says where the slice ends."""
+    need_kernel_dtypes(x, src)
+    info = info_of(x)
+    dim, start = dimension(dim, info.rank), 0 if start is None else start
+    size = info.shape[dim]
+    if isinstance(start, int) and start < 0:
+        start = symbols.maximum(size + start, 0)
+    elif not known_nonnegative(start):
+        raise NotOurs(f"a slice that starts at {start}, which may be negative")
+    attributes = {"dim": dim, "start": str(symbols.minimum(start, size)), "step": str(step)}
+    result = type_of(TensorInfo(info.dtype, info.shape, device=info.device))
+    return create("slice_scatter", [x, g.cast(src, info.dtype)], [result], attributes).out
+
+
+@imports(aten.select_scatter.default)
+def select_scatter(g, x, src, dim, index):
+    need_kernel_dtypes(x, src)
+    info = info_of(x)
+    dim = dimension(dim, info.rank)
+    if isinstance(index, int) and index < 0:
+        index = index + info.shape[dim]
+    elif not known_nonnegative(index):
+        raise NotOurs(f"a selection at {index}, which may be negative")
+    place = g.iota((info.shape[dim], *(1,) * (info.rank - 1 - dim)), symbol("d0"))
+    return g.select(g.eq(place, index), g.unsqueeze(g.cast(src, info.dtype), dim), x)
+
+
+@imports(aten.slice_backward.default)
+def slice_backward(g, grad, sizes, dim, start, end, step):
+    return slice_scatter(g, zeros(g, grad, sizes), grad, dim, start, end, step)
+
+
+@imports(aten.select_backward.default)
+def select_backward(g, grad, sizes, dim, index):
+    return select_scatter(g, zeros(g, grad, sizes), grad, dim, index)
+
+
+def zeros(g, like, sizes):
+    """Zeros that take no memory."""
+    need_kernel_dtypes(like)
+    return g.expand(g.constant(0, info_of(like).dtype), sizes)

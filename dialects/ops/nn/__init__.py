@@ -1,0 +1,1 @@
+"""Ops of neural networks: matmul, attention, convolution, pooling, dropout, losses."""

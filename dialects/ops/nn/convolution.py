@@ -1,0 +1,162 @@
+"""Convolutions of images in channels-last order that kernels of our own compute, and their gradients.
+
+Text attributes, one number each for height and width:
+  stride    from one window to the next        padding   before the first row or column
+  dilation  from one of a window's rows to the next
+"""
+
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+
+from mlirc.dialects.core import symbols
+from mlirc.dialects.core.bindings import ext, ir
+from mlirc.dialects.core.dialect import Op
+
+aten = torch.ops.aten
+
+
+class Convolution(Op, name="convolution", traits=[ext.Pure]):
+    """relu(scale * conv(x, w) + shift) for x [N, C, H, W] and w [O, C, KH, KW]; of what follows the product only what `after`
+    lists: "scale, shift, relu". scale and shift [O] are `factors` in that order.
+    """
+
+    x: ext.Operand[Any]
+    w: ext.Operand[Any]
+    factors: Sequence[ext.Operand[Any]]
+    stride: ir.StringAttr
+    padding: ir.StringAttr
+    dilation: ir.StringAttr
+    after: ir.StringAttr
+    out: ext.Result[Any]
+
+    @staticmethod
+    def reference(
+        x: torch.Tensor, w: torch.Tensor, *factors: torch.Tensor, stride: str, padding: str, dilation: str, after: str
+    ) -> torch.Tensor:
+        windows = (symbols.parse_numbers(text) for text in (stride, padding, dilation))
+        return followed(aten.convolution(x, w, None, *windows, False, [0, 0], 1), list(factors), after)
+
+
+class ConvolutionAdd(Op, name="convolution_add", traits=[ext.Pure]):
+    """relu(scale * conv(x, w) + shift + other), as `convolution`; `other` is like the result."""
+
+    x: ext.Operand[Any]
+    w: ext.Operand[Any]
+    other: ext.Operand[Any]
+    factors: Sequence[ext.Operand[Any]]
+    stride: ir.StringAttr
+    padding: ir.StringAttr
+    dilation: ir.StringAttr
+    after: ir.StringAttr
+    out: ext.Result[Any]
+
+    @staticmethod
+    def reference(
+        x: torch.Tensor, w: torch.Tensor, other: torch.Tensor, *factors: torch.Tensor, after: str, **windows: str
+    ) -> torch.Tensor:
+        steps = ", ".join(word for word in words(after) if word != "relu")
+        made = Convolution.reference(x, w, *factors, after=steps, **windows) + other
+        return made.relu() if "relu" in words(after) else made
+
+
+class TransposedConvolution(Op, name="transposed_convolution", traits=[ext.Pure]):
+    """The gradient of images [N, C, H, W], where convolving them by w [O, C, KH, KW] has the gradient x [N, O, P, Q]; what
+    `after` lists follows, as for `convolution`. `more`: how many of the last rows and columns no window starts to reach
+    (torch calls it output_padding).
+    """
+
+    x: ext.Operand[Any]
+    w: ext.Operand[Any]
+    factors: Sequence[ext.Operand[Any]]
+    stride: ir.StringAttr
+    padding: ir.StringAttr
+    dilation: ir.StringAttr
+    more: ir.StringAttr
+    after: ir.StringAttr
+    out: ext.Result[Any]
+
+    @staticmethod
+    def reference(
+        x: torch.Tensor,
+        w: torch.Tensor,
+        *factors: torch.Tensor,
+        stride: str,
+        padding: str,
+        dilation: str,
+        more: str,
+        after: str,
+    ) -> torch.Tensor:
+        steps, pads, gaps, ends = (symbols.parse_numbers(text) for text in (stride, padding, dilation, more))
+        axes = zip(x.shape[2:], w.shape[2:], steps, pads, gaps, ends, strict=True)
+        sizes = [(n - 1) * step - 2 * pad + gap * (taps - 1) + 1 + end for n, taps, step, pad, gap, end in axes]
+        images = x.new_empty(x.shape[0], w.shape[1], *sizes)
+        windows = list(steps), list(pads), list(gaps)
+        made = aten.convolution_backward(x, images, w, [0], *windows, False, [0, 0], 1, [True, False, False])[0]
+        return followed(made, list(factors), after)
+
+
+class ConvolutionWeightGradient(Op, name="convolution_weight_gradient", traits=[ext.Pure]):
+    """The gradient of w [O, C, KH, KW], where conv(x, w) has the gradient dy [N, O, P, Q]. `window` is "KH, KW"."""
+
+    x: ext.Operand[Any]
+    dy: ext.Operand[Any]
+    window: ir.StringAttr
+    stride: ir.StringAttr
+    padding: ir.StringAttr
+    dilation: ir.StringAttr
+    out: ext.Result[Any]
+
+    @staticmethod
+    def reference(
+        x: torch.Tensor, dy: torch.Tensor, *, window: str, stride: str, padding: str, dilation: str
+    ) -> torch.Tensor:
+        sizes = symbols.parse_numbers(window)
+        windows = [list(symbols.parse_numbers(text)) for text in (stride, padding, dilation)]
+        w = x.new_zeros(dy.shape[1], x.shape[1], *sizes)
+        mask = [False, True, False]
+        return aten.convolution_backward(dy, x, w, [0], *windows, False, [0, 0], 1, mask)[1]
+
+
+class DepthwiseWeightGradient(Op, name="depthwise_weight_gradient", traits=[ext.Pure]):
+    """The gradient of w [C, 1, KH, KW], where conv(x, w), each channel by its own filter, has the gradient dy [N, C, P, Q]: sums
+    [parts, KH, KW, C], which are to be added up over the parts. What part adds up what is up to the kernel. `window` is "KH, KW".
+    """
+
+    x: ext.Operand[Any]
+    dy: ext.Operand[Any]
+    parts: ir.StringAttr
+    window: ir.StringAttr
+    stride: ir.StringAttr
+    padding: ir.StringAttr
+    dilation: ir.StringAttr
+    out: ext.Result[Any]
+
+    @staticmethod
+    def reference(
+        x: torch.Tensor, dy: torch.Tensor, *, parts: str, window: str, stride: str, padding: str, dilation: str
+    ) -> torch.Tensor:
+        sizes = symbols.parse_numbers(window)
+        windows = [list(symbols.parse_numbers(text)) for text in (stride, padding, dilation)]
+        channels = x.shape[1]
+        w = x.new_zeros(channels, 1, *sizes)
+        mask = [False, True, False]
+        plain = dy.contiguous(), x.contiguous()  # oneDNN's code for images that lie channels last is less exact
+        made = aten.convolution_backward(*plain, w, [0], *windows, False, [0, 0], channels, mask)[1]
+        sums = x.new_zeros(int(parts), *sizes, channels)
+        sums[0] = made[:, 0].permute(1, 2, 0)
+        return sums
+
+
+def followed(made: torch.Tensor, factors: list[torch.Tensor], after: str) -> torch.Tensor:
+    """A product with what `after` lists."""
+    if "scale" in words(after):
+        made = made * factors.pop(0).view(-1, 1, 1)
+    if "shift" in words(after):
+        made = made + factors.pop(0).view(-1, 1, 1)
+    return made.relu() if "relu" in words(after) else made
+
+
+def words(after: str) -> list[str]:
+    return after.split(", ") if after else []

@@ -1,0 +1,284 @@
+"""Pooling over windows of the last dimensions, and the gradient of the largest element; that of a mean goes to ATen.
+
+The window is unrolled: the kernel has no inner dimension, runs along the result's rows, and fuses with what follows.
+"""
+
+import math
+from itertools import product
+from typing import Any
+
+import torch
+
+from mlirc.dialects.core import symbols
+from mlirc.dialects.core.bindings import ext, ir
+from mlirc.dialects.core.dialect import Op, attribute_value, create, imports
+from mlirc.dialects.core.graph_builder import NotOurs
+from mlirc.dialects.core.import_arguments import need_floats, need_kernel_dtypes
+from mlirc.dialects.core.symbols import known_nonnegative, maximum, minimum
+from mlirc.dialects.core.tensor_types import TensorInfo, info_of, opmath, type_of
+
+aten = torch.ops.aten
+MOST_WINDOWS = 16  # that an element is asked about in, for a gradient
+LARGEST_WINDOW = 64  # elements; unrolled, a larger one makes a long kernel for no gain over ATen's loop
+
+
+class Windows:
+    """Where a pooling op's windows lie. Its attributes are text lists, one entry for each pooled dimension.
+
+    window   elements of a window        stride    elements from one window to the next
+    padding  before the first element    dilation  elements from one of a window's elements to the next
+    """
+
+    def __init__(self, op):
+        self.x, self.result = info_of(op.operands[0]), info_of(op.results[0])
+        names = ("window", "stride", "padding", "dilation")
+        self.window, self.stride, self.padding, self.dilation = (
+            symbols.parse_numbers(attribute_value(op.attributes[name])) for name in names
+        )
+        self.pooled = range(self.x.rank - len(self.window), self.x.rank)  # dimensions
+
+    def elements(self, k):
+        """For each element of the window, its index in x, and a mask that says where that is inside (None: always)."""
+        for offsets in product(*(range(n) for n in self.window)):
+            at, mask = list(k.dims), None
+            for j, d in enumerate(self.pooled):
+                first = offsets[j] * self.dilation[j] - self.padding[j]
+                at[d] = k.dims[d] * self.stride[j] + first
+                if first < 0:
+                    mask = both(k, mask, k.ge(k.size(at[d]), 0))
+                if not known_nonnegative(self.x.shape[d] - 1 - self.last_start(j, d) - first):
+                    mask = both(k, mask, k.lt(k.size(at[d]), k.size(self.x.shape[d])))
+            yield at, mask
+
+    def last_start(self, j, d):
+        return (self.result.shape[d] - 1) * self.stride[j]
+
+    def first_inside(self, k):
+        """The index of the window's first element that is inside."""
+        at = list(k.dims)
+        for j, d in enumerate(self.pooled):
+            start = k.dims[d] * self.stride[j] - self.padding[j]
+            apart = self.dilation[j]
+            at[d] = start + symbols.floordiv(maximum(start * -1 + (apart - 1), 0), apart) * apart
+        return at
+
+    def flat(self, at):
+        """An index in the pooled dimensions taken as one."""
+        place = 0
+        for d in self.pooled:
+            place = place * self.x.shape[d] + at[d]
+        return place
+
+    def counted(self, k, include_padding):
+        """How many elements the mean at each point divides by, as eager counts them."""
+        counts = []
+        for j, d in enumerate(self.pooled):
+            size, window, padding = self.x.shape[d], self.window[j], self.padding[j]
+            start = k.dims[d] * self.stride[j] - padding
+            reach = self.last_start(j, d) - padding + window  # the end of the last window
+            end = start + window
+            if not known_nonnegative(size + padding - reach):
+                end = minimum(end, size + padding)
+            if not include_padding:
+                if padding:
+                    start = maximum(start, 0)
+                if not known_nonnegative(size - reach):
+                    end = minimum(end, size)
+            counts.append(end - start)
+        return symbols.product(counts)
+
+
+class Pool(Op, traits=[ext.Pure]):
+    """What is computed of each window of x (Windows)."""
+
+    x: ext.Operand[Any]
+    window: ir.StringAttr
+    stride: ir.StringAttr
+    padding: ir.StringAttr
+    dilation: ir.StringAttr
+    out: ext.Result[Any]
+
+
+class MaxPool(Pool, name="max_pool"):
+    """The largest element of each window; NaN wins."""
+
+    @staticmethod
+    def kernel(make, op):
+        x, info = op.operands[0], info_of(op.results[0])
+        k = make(info.shape, label="max_pool")
+        best = None
+        for at, mask in Windows(op).elements(k):
+            value = inside_or(k, k.read(x, at, mask=mask), mask, lowest(info.dtype))
+            best = value if best is None else k.maximum(value, best)  # of two zeros the first
+        return k.finish([(best, k.dims, info)])
+
+
+class MaxPoolIndex(Pool, name="max_pool_index"):
+    """Where the largest element of each window is: its index in the pooled dimensions taken as one."""
+
+    @staticmethod
+    def kernel(make, op):
+        x, info = op.operands[0], info_of(op.results[0])
+        windows = Windows(op)
+        k = make(info.shape, label="max_pool_index")
+        best = k.constant(lowest(windows.x.dtype), windows.x.dtype)
+        place = k.size(windows.flat(windows.first_inside(k)))
+        for at, mask in windows.elements(k):
+            value = inside_or(k, k.read(x, at, mask=mask, rounded=True), mask, lowest(windows.x.dtype))
+            better = k.gt(value, best)
+            if windows.x.dtype.is_floating_point:
+                better = k.logical_or(better, k.isnan(value))
+            best, place = k.select(better, value, best), k.select(better, k.size(windows.flat(at)), place)
+        return k.finish([(place, k.dims, info)])
+
+
+class MaxPoolBackward(Op, name="max_pool_backward", traits=[ext.Pure]):
+    """The gradient by the input of max_pool: at each element, the sum of `grad` over the windows whose largest it is.
+
+    index   as max_pool_index gives it. An element is asked about in the windows that reach it; nothing is scattered
+    window  and the others as in max_pool
+    """
+
+    grad: ext.Operand[Any]
+    index: ext.Operand[Any]
+    window: ir.StringAttr
+    stride: ir.StringAttr
+    padding: ir.StringAttr
+    dilation: ir.StringAttr
+    out: ext.Result[Any]
+
+    @staticmethod
+    def kernel(make, op):
+        (grad, index), info = op.operands, info_of(op.results[0])
+        k = make(info.shape, label="max_pool_backward")
+        names = ("window", "stride", "padding", "dilation")
+        lists = [symbols.parse_numbers(attribute_value(op.attributes[name])) for name in names]
+        pooled = range(info.rank - len(lists[0]), info.rank)
+        here = 0
+        for d in pooled:
+            here = here * info.shape[d] + k.dims[d]
+        here, total = k.size(here), None
+        for back in product(*(range(n) for n in windows_reached(*lists))):
+            at, mask = list(k.dims), None
+            for j, d in enumerate(pooled):
+                last = symbols.floordiv(k.dims[d] + lists[2][j], lists[1][j])  # the last window that starts before
+                at[d] = last - back[j]
+                mask = both(k, mask, k.lt(k.size(at[d]), k.size(info_of(grad).shape[d])))
+                if back[j]:
+                    mask = both(k, mask, k.ge(k.size(at[d]), 0))
+            chosen = k.eq(k.read(index, at, mask=mask), here)
+            value = k.select(chosen, k.read(grad, at, mask=mask), 0.0)
+            total = value if total is None else k.add(total, value)
+        return k.finish([(total, k.dims, info)])
+
+
+def windows_reached(window, stride, padding, dilation):
+    """How many windows, one after another, may hold an element, in each dimension."""
+    return [(n - 1) * apart // step + 1 for n, step, apart in zip(window, stride, dilation, strict=True)]
+
+
+class AvgPool(Pool, name="avg_pool"):
+    """The mean of each window, elements outside counting as 0.
+
+    divisor  what the sum is divided by: "window" the elements in x and in the padding, "inside" those in x, or a number
+    """
+
+    divisor: ir.StringAttr
+
+    @staticmethod
+    def kernel(make, op):
+        x, info = op.operands[0], info_of(op.results[0])
+        windows, divisor = Windows(op), attribute_value(op.attributes["divisor"])
+        k = make(info.shape, label="avg_pool")
+        total = None
+        for at, mask in windows.elements(k):
+            value = k.read(x, at, mask=mask)
+            total = value if total is None else k.add(total, value)
+        if divisor in ("window", "inside"):
+            count = windows.counted(k, divisor == "window")
+        else:
+            count = int(divisor)
+        count = float(count) if isinstance(count, int) else k.cast(k.size(count), opmath(info.dtype))
+        return k.finish([(k.div(total, count), k.dims, info)])
+
+
+def both(k, mask, other):
+    return other if mask is None else k.logical_and(mask, other)
+
+
+def inside_or(k, value, mask, outside):
+    return value if mask is None else k.select(mask, value, outside)
+
+
+def lowest(dtype):
+    return -math.inf if dtype.is_floating_point else torch.iinfo(dtype).min
+
+
+@imports(aten.max_pool2d_with_indices.default)
+def max_pool2d(g, x, *arguments, **options):
+    return max_pool(g, 2, x, *arguments, **options)
+
+
+@imports(aten.max_pool3d_with_indices.default)
+def max_pool3d(g, x, *arguments, **options):
+    return max_pool(g, 3, x, *arguments, **options)
+
+
+@imports(aten.max_pool2d_with_indices_backward.default)
+def max_pool2d_backward(g, grad, x, window, stride, padding, dilation, ceil_mode, index):
+    need_floats(grad, x)
+    attributes = window_attributes(2, window, stride or window, padding, dilation)
+    lists = [symbols.parse_numbers(attributes[name]) for name in ("window", "stride", "padding", "dilation")]
+    if math.prod(windows_reached(*lists)) > MOST_WINDOWS:
+        raise NotOurs("the gradient of a max_pool whose windows overlap much")
+    info = info_of(x)
+    result = TensorInfo(info.dtype, info.shape, device=info.device)
+    return create("max_pool_backward", [grad, index], [type_of(result)], attributes).out
+
+
+@imports(aten.avg_pool2d.default)
+def avg_pool2d(g, x, *arguments, **options):
+    return avg_pool(g, 2, x, *arguments, **options)
+
+
+@imports(aten.avg_pool3d.default)
+def avg_pool3d(g, x, *arguments, **options):
+    return avg_pool(g, 3, x, *arguments, **options)
+
+
+def max_pool(g, rank, x, window, stride=(), padding=0, dilation=1, ceil_mode=False):
+    need_kernel_dtypes(x)
+    attributes = window_attributes(rank, window, stride or window, padding, dilation)
+    value, index = (TensorInfo(dtype, g.out.shape, device=g.out.device) for dtype in (g.out.dtype, torch.int64))
+    return (
+        create("max_pool", [x], [type_of(value)], attributes).out,
+        create("max_pool_index", [x], [type_of(index)], attributes).out,
+    )
+
+
+def avg_pool(g, rank, x, window, stride=(), padding=0, ceil_mode=False, count_include_pad=True, divisor_override=None):
+    need_floats(x)
+    attributes = window_attributes(rank, window, stride or window, padding, 1)
+    attributes["divisor"] = str(divisor_override or ("window" if count_include_pad else "inside"))
+    result = TensorInfo(g.out.dtype, g.out.shape, device=g.out.device)
+    return create("avg_pool", [x], [type_of(result)], attributes).out
+
+
+@imports(aten._adaptive_avg_pool2d.default, aten._adaptive_avg_pool3d.default)
+def adaptive_avg_pool(g, x, output_size):
+    """Where every window has the same size; others overlap, and go to ATen."""
+    sizes = info_of(x).shape[-len(output_size) :]
+    window = [symbols.floordiv(n, m) if m != 0 else 0 for n, m in zip(sizes, output_size, strict=True)]
+    if any(not isinstance(w, int) or w * m != n for w, n, m in zip(window, sizes, output_size, strict=True)):
+        raise NotOurs(f"adaptive pooling from {sizes} to {tuple(output_size)}")
+    return avg_pool(g, len(window), x, window)
+
+
+def window_attributes(rank, *lists) -> dict[str, str]:
+    """Window, stride, padding and dilation as attributes, from ATen's lists, in which one entry stands for all."""
+    lists = [[given] if isinstance(given, int) else list(given) for given in lists]
+    lists = [given * rank if len(given) == 1 else given for given in lists]
+    if not 1 <= math.prod(lists[0]) <= LARGEST_WINDOW:
+        raise NotOurs(f"a pooling window of {math.prod(lists[0])} elements")
+    names = ("window", "stride", "padding", "dilation")
+    return {name: symbols.print_list(given) for name, given in zip(names, lists, strict=True)}

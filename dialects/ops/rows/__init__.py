@@ -1,0 +1,1 @@
+"""Ops over rows: reductions, scans, softmax and norms, with their gradients."""

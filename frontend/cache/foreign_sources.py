@@ -1,0 +1,70 @@
+"""What other people's passes and ops are made of: a change to them is a change to what a graph becomes.
+
+Whoever adds one has imported the module that it is added to: where that is not loaded, there are none, and it need not be.
+"""
+
+import importlib
+import inspect
+import os
+import sys
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+from mlirc.codegen.cache import environment
+from mlirc.lowering.pipeline.parser import parse
+from mlirc.lowering.pipeline.pipelines import PIPELINES
+
+
+class NoSource(Exception):
+    """A pass or an op that is in no file, so that nobody can tell whether it is still the same."""
+
+
+def foreign_sources(stages: Mapping[str, str]) -> str:
+    """A digest of the files of every pass in the stages, and of every op and import rule, that is not mlirc's own;
+    "" where there are none. Raises NoSource, and ChangedSources for a file that is newer than this process."""
+    foreign = {x for x in (*_passes(stages), *_ops()) if not _is_ours(x)}
+    files = {file for x in foreign for file in _files(x)}
+    return environment.sources(files) if files else ""
+
+
+def _ops() -> Iterable[Any]:
+    """Every op and import rule that there is."""
+    if "mlirc.dialects.core.dialect" not in sys.modules:
+        return ()
+    dialect = importlib.import_module("mlirc.dialects.core.dialect")  # another thread may be importing it
+    return (*dialect.OPS.values(), *dialect.IMPORTS.values())
+
+
+def _passes(stages: Mapping[str, str]) -> set[type]:
+    ours = stages in PIPELINES.values()
+    if ours and "mlirc.lowering.pipeline.pass_manager" not in sys.modules:
+        return set()
+    passes = importlib.import_module("mlirc.lowering.pipeline.pass_manager").passes
+    if ours and not passes.cache_info().currsize:
+        return set()  # nobody can have registered another; finding them all takes longer than loading a graph
+    known = passes()
+    return {known[step.name] for text in stages.values() for step in parse(text) if step.name in known}
+
+
+def _is_ours(x: Any) -> bool:
+    return x.__module__.startswith("mlirc.")
+
+
+def _files(x: Any) -> Iterable[str]:
+    """The file of a class or function; all files of its package, which it may use."""
+    module = sys.modules.get(x.__module__)
+    package = sys.modules.get(x.__module__.partition(".")[0])
+    for folder in getattr(package, "__path__", ()):
+        yield from environment.python_files(folder)
+    code = getattr(x, "run", x) if isinstance(x, type) else x
+    name = getattr(module, "__file__", None) or _file_of_code(code) or ""
+    if not os.path.isfile(name):
+        raise NoSource(f"{x.__qualname__} is in no file")
+    yield name
+
+
+def _file_of_code(code: Any) -> str | None:
+    try:
+        return inspect.getfile(code)
+    except TypeError:
+        return None

@@ -1,0 +1,181 @@
+"""A compiled graph's place in the disk cache: its key, or why it has none; what is kept of it.
+
+The key is made of all that decides what comes out: the graph with the user's source lines (graph_text.py), the passes,
+the environment (codegen/cache/environment.py), and other people's passes and ops by their files' content. Source lines are
+part of it: they are in error messages and reports, and a wrong line is worse than compiling again, which finds its
+kernels by themselves.
+"""
+
+import dataclasses
+import math
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from torch.fx import GraphModule
+
+from mlirc.codegen.aten.overridden_kernels import overridden_of
+from mlirc.codegen.cache import environment, stored_program
+from mlirc.codegen.cache.entry import UNREADABLE, Entry
+from mlirc.codegen.cache.environment import ChangedSources
+from mlirc.codegen.cache.folder import OFF, VARIABLE, CacheFolder, folder, is_off
+from mlirc.codegen.host.program import Program
+from mlirc.frontend.cache.foreign_sources import NoSource, foreign_sources
+from mlirc.frontend.cache.frozen_parameters import Prepared
+from mlirc.frontend.cache.graph_text import NoText, graph_text
+from mlirc.frontend.options import TUNED_MODES, Options
+from mlirc.frontend.statistics import GraphReport, KernelReport
+from mlirc.lowering.pipeline.ledger import Entry as LedgerEntry
+
+KIND = "graph"
+NOT_KEPT = (
+    "kind",
+    "seconds",
+    "fallback",
+    "cache",
+    "key",
+    "tracing",
+    "cuda_graph",
+    "refused",
+    "eager_calls",
+)  # of a report: they are about the process that compiles
+
+
+@dataclass(frozen=True)
+class Place:
+    """`folder` is where kernels go, or None; `key` the graph's own, or "" with a reason why it has none."""
+
+    folder: CacheFolder | None
+    key: str
+    why: str = ""
+
+
+@dataclass(frozen=True)
+class Compiled:
+    """A graph's programs. `inputs` and `outputs` are Imported's: which placeholders the program takes, what the graph gives."""
+
+    program: Program
+    prepared: Prepared | None
+    inputs: list[int]
+    outputs: list[tuple[str, Any]]
+
+
+def find(
+    gm: GraphModule,
+    parameters: Sequence[int],
+    kind: str,
+    stages: Mapping[str, str],
+    options: Options,
+    report: GraphReport,
+) -> tuple[Place, Compiled | None]:
+    """The graph's place, and what is there, with its report, if that can be loaded. `stages` are the graph's passes.
+
+    Notes in the report's `cache` what came of it, and in its `seconds` how long it took.
+    """
+    start = time.perf_counter()
+    place = place_of(gm, parameters, kind, stages, options)
+    found = load(place, report, options.freeze)
+    if place.folder is not None:
+        report.seconds["cache"] = time.perf_counter() - start
+    return place, found
+
+
+def load(place: Place, report: GraphReport, freeze: bool) -> Compiled | None:
+    """What is at a graph's place, with its report, if that can be loaded; `freeze` is the user's option."""
+    found = _load(place, report, freeze)
+    report.cache = "hit" if found else f"off: {place.why}" if place.why else "miss"
+    report.key = place.key
+    return found
+
+
+def keep(place: Place, report: GraphReport, compiled: Compiled, objects: Sequence[str]) -> None:
+    """Writes the compiled graph to its place, if it has one. `objects` are what its ATen calls need that has no text."""
+    if place.folder is None or not place.key:
+        return
+    odd = [*objects, *(f"{x!r}" for kind, x in compiled.outputs if kind == "value" and not _is_plain(x))]
+    if odd:
+        report.cache, report.key = f"off: the graph needs an object that has no text: {odd[0][:60]}", ""
+        return
+    start = time.perf_counter()
+    blobs: list[bytes] = []
+    program, prepared = compiled.program, compiled.prepared
+    data: dict[str, Any] = {
+        "inputs": compiled.inputs,
+        "outputs": compiled.outputs,
+        "graph": stored_program.to_data(program, blobs),
+        "prepare": None,
+    }
+    if prepared is not None:
+        assert isinstance(prepared.prepare, Program)
+        data["prepare"] = stored_program.to_data(prepared.prepare, blobs) | {"parameters": prepared.positions}
+    data["report"] = {name: _plain(value) for name, value in vars(report).items() if name not in NOT_KEPT}
+    place.folder.put(KIND, [place.key], Entry(data, blobs))
+    report.seconds["cache"] += time.perf_counter() - start
+
+
+def place_of(
+    gm: GraphModule, parameters: Sequence[int], kind: str, stages: Mapping[str, str], options: Options
+) -> Place:
+    """Where the graph is kept, whether it is there or not."""
+    if not options.cache:
+        return Place(None, "", "the option 'cache' is False")
+    found = folder()
+    if found is None:
+        return Place(None, "", f"{VARIABLE} is {OFF!r}" if is_off() else "its folder was refused")
+    try:
+        foreign = foreign_sources(stages)
+        environment.environment()
+    except (ChangedSources, NoSource) as reason:
+        return Place(None, "", str(reason))
+    if options.dump is not None:
+        return Place(found, "", "the option 'dump' wants every stage")
+    odd = overridden_of(node.target for node in gm.graph.nodes)
+    if odd:
+        return Place(found, "", f"the graph has {odd}")
+    try:
+        text = graph_text(gm, parameters)
+    except NoText as reason:
+        return Place(found, "", f"the graph has {reason}")
+    gpus = environment.gpus() if "cuda" in text else []
+    tuned = [options.tune_seconds] if gpus and options.mode in TUNED_MODES else []
+    return Place(found, environment.key(KIND, kind, dict(stages), foreign, text, gpus, tuned, options.freeze))
+
+
+def _load(place: Place, report: GraphReport, freeze: bool) -> Compiled | None:
+    if place.folder is None or not place.key:
+        return None
+    entry = place.folder.get(KIND, place.key)
+    if entry is None:
+        return None
+    try:
+        data, prepared = entry.data, None
+        program = stored_program.from_data(data["graph"], entry.blobs)
+        if data["prepare"] is not None:
+            program_of_prepared = stored_program.from_data(data["prepare"], entry.blobs)
+            prepared = Prepared(program_of_prepared, data["prepare"]["parameters"], freeze)
+        outputs = [(kind, x) for kind, x in data["outputs"]]
+        _read_report(data["report"], report)
+    except UNREADABLE as error:
+        place.folder.forget(KIND, place.key, f"it cannot be loaded: {type(error).__name__}: {error}")
+        return None
+    return Compiled(program, prepared, data["inputs"], outputs)
+
+
+def _plain(value: Any) -> Any:
+    """A field of a report, for json; dataclasses.asdict copies all that is below, which takes as long as the rest of `keep`."""
+    return [vars(x) if dataclasses.is_dataclass(x) else x for x in value] if isinstance(value, list) else value
+
+
+def _is_plain(x: Any) -> bool:
+    """Whether json gives back what it was given."""
+    return x is None or isinstance(x, (bool, int, str)) or (isinstance(x, float) and math.isfinite(x))
+
+
+def _read_report(data: dict[str, Any], report: GraphReport) -> None:
+    for name, value in data.items():
+        setattr(report, name, value)
+    report.kernels = [KernelReport(**kernel) for kernel in data["kernels"]]
+    report.ledger = [LedgerEntry(**entry) for entry in data["ledger"]]
+    for name in ("aten", "through_python"):
+        setattr(report, name, {op: (calls, why) for op, (calls, why) in data[name].items()})

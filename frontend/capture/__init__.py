@@ -1,0 +1,1 @@
+"""From TorchDynamo's graph to a callable: the backend, AOTAutograd, options, errors."""

@@ -1,0 +1,40 @@
+"""The backend that `torch.compile(model, backend="mlirc")` finds through the entry point group torch_dynamo_backends."""
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from torch.fx import GraphModule
+
+from mlirc.codegen.abi.reach import Missing
+from mlirc.frontend.capture import fallback
+from mlirc.frontend.errors import UnsupportedGraph
+from mlirc.frontend.options import Options, read_options
+
+try:
+    from mlirc.frontend.capture.aot_autograd import compiled
+except Missing as reason:  # a PyTorch that nobody has tried: every graph runs in eager
+    compiled, why_not = None, str(reason)
+
+
+def mlirc(
+    gm: GraphModule,
+    example_inputs: Sequence[Any],
+    *,
+    options: dict[str, Any] | None = None,
+    mode: str | None = None,
+) -> Callable:
+    """Compile one graph of TorchDynamo's, for inference and training.
+
+    options: see frontend/options.py. Raises OptionError for an unknown option before anything is traced; what fails of ours
+    sends the graph to eager (fallback.py).
+    """
+    chosen = Options()
+    try:
+        chosen = read_options(options, mode)
+        if compiled is None:
+            raise UnsupportedGraph(why_not)
+        return compiled(gm, example_inputs, chosen)
+    except fallback.PASSES_THROUGH:
+        raise
+    except Exception as error:
+        return fallback.whole(gm, example_inputs, chosen, error)

@@ -1,0 +1,22 @@
+"""A graph whose machine code other threads are making while AOTAutograd and Dynamo go on."""
+
+from collections.abc import Callable
+
+from mlirc.codegen.llvm import background
+from mlirc.frontend.cache.graph_cache import Compiled
+from mlirc.frontend.errors import CompilationError
+
+
+class Pending:
+    """work() is done by a thread of its own; what it raises becomes failure(error), in the thread that wants the result."""
+
+    def __init__(self, work: Callable[[], Compiled], failure: Callable[[Exception], CompilationError]):
+        self._made = background.start(work)
+        self._failure = failure
+
+    def result(self) -> Compiled:
+        """Waits for it. Any thread may call this, any number of times. Raises CompilationError."""
+        try:
+            return self._made.result()
+        except Exception as error:
+            raise self._failure(error) from error

@@ -1,0 +1,49 @@
+"""Results of one graph that share memory: tensor objects of their own, views of one another where eager has views.
+
+    y = x + 1;  return y, y.view_as(y), y.t()
+
+A program gives all of them as tensors on the same memory, the same tensor where they are laid out alike. A view shares its
+base's version counter, which autograd looks at; a tensor object's sizes are its own.
+"""
+
+from typing import Any
+
+import torch
+from torch.fx import GraphModule, Node
+
+from mlirc.frontend.importer import views
+from mlirc.frontend.importer.importer import storage
+from mlirc.frontend.importer.result_outputs import Outputs
+
+DETACH = torch.ops.aten.detach.default
+
+
+def with_views(gm: GraphModule, outputs: Outputs, returned: int) -> list[tuple[str, Any]]:
+    """The outputs, of which some of the first `returned` become ("view", [own result, result of the base]) or ("detach", ...).
+
+    The base is the first of a group that is no view; where all are, the first, which then is a view of itself.
+    """
+    nodes: list[Any] = list(gm.graph.output_node().args[0])[:returned]  # type: ignore[arg-type]
+    inputs = {storage(x) for n in gm.graph.find_nodes(op="placeholder") if isinstance(x := value_of(n), torch.Tensor)}
+    groups: dict[int, dict[Node, int]] = {}
+    for node, (kind, k) in zip(nodes, outputs, strict=False):
+        fake = value_of(node)
+        strided = isinstance(fake, torch.Tensor) and fake.layout is torch.strided and kind == "result"
+        if strided and storage(fake) not in inputs:
+            groups.setdefault(storage(fake), {}).setdefault(node, k)
+    made: dict[Node, tuple[str, Any]] = {}
+    for group in groups.values():
+        if len(group) > 1:
+            plain = [node for node in group if not is_view(node)]
+            base = plain[0] if plain else next(iter(group))
+            rest = [node for node in group if not (plain and node is base)]
+            made |= {node: ("detach" if node.target is DETACH else "view", [group[node], group[base]]) for node in rest}
+    return [made.get(nodes[k], output) if k < len(nodes) else output for k, output in enumerate(outputs)]
+
+
+def is_view(node: Node) -> bool:
+    return node.op == "call_function" and (node.target is DETACH or views.is_view(node.target))
+
+
+def value_of(node: Any) -> Any:
+    return node.meta.get("val") if isinstance(node, Node) else None

@@ -1,0 +1,1 @@
+"""Graphs whose sizes depend on data, in subgraphs."""

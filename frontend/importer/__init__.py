@@ -1,0 +1,1 @@
+"""FX graphs to the dialect."""

@@ -1,0 +1,396 @@
+"""Import: one FX graph of AOTAutograd becomes a module with one `func.func @graph` of graph-level ops.
+
+Every node's fake tensor says what its result is: dtype, sizes, strides. A rule (dialect.IMPORTS) builds the ops; what has
+no rule, or one that says NotOurs, becomes the op that calls ATen. A graph whose sizes depend on data comes in pieces (subgraphs.py).
+"""
+
+import logging
+import operator
+from collections import Counter
+from collections.abc import Callable, Collection, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+from torch.fx import GraphModule, Node
+
+from mlirc.codegen.aten.overridden_kernels import computes_otherwise
+from mlirc.dialects.core import symbols
+from mlirc.dialects.core.bindings import func, ir
+from mlirc.dialects.core.dialect import IMPORTS, OPS, attribute_value, create
+from mlirc.dialects.core.graph_builder import GraphBuilder, NotOurs
+from mlirc.dialects.core.symbols import Expr, Int
+from mlirc.dialects.core.tensor_types import TensorInfo, info_of, type_of
+from mlirc.frontend.errors import UnsupportedGraph
+from mlirc.frontend.importer import aten_import, views
+from mlirc.frontend.importer.locations import location_of
+from mlirc.frontend.importer.refused_dtypes import refused
+from mlirc.frontend.importer.sizes import environment_of, guarded, size, storage_offset, tensor_info
+from mlirc.frontend.torch_compat.aot_autograd.higher_order import with_effects
+from mlirc.frontend.torch_compat.fake_tensors import storage_id
+from mlirc.frontend.torch_compat.older_torch import widen_sums
+
+log = logging.getLogger("mlirc")
+aten = torch.ops.aten
+
+
+@dataclass
+class Imported:
+    """A graph in the dialect, and what its caller must know to run it.
+
+    inputs    positions of the FX placeholders that became arguments (None and unused constants do not)
+    constants tensors of the graph module, appended to the arguments, which are marked {mlirc.constant}
+    outputs   for each FX output: ("result", k), ("item", k) for a SymFloat, ("truth", k) for a SymBool,
+              or ("value", constant); result_views.py has more
+    objects   what ATen calls need that has no text: subgraphs, generators
+    aten      operator name -> (count, why it is not compiled)
+    """
+
+    module: ir.Module
+    inputs: list[int] = field(default_factory=list)
+    constants: list[torch.Tensor] = field(default_factory=list)
+    outputs: list[tuple[str, Any]] = field(default_factory=list)
+    objects: list[Any] = field(default_factory=list)
+    aten: dict[str, tuple[int, str]] = field(default_factory=dict)
+
+
+def import_graph(gm: GraphModule, parameters: Collection[int] = ()) -> Imported:
+    """Build the module; needs an entered context (bindings.context). Raises UnsupportedGraph.
+
+    `parameters` are the positions of placeholders that are the model's parameters and buffers: the arguments are marked
+    {mlirc.parameter}, since they seldom change from call to call.
+    """
+    widen_sums(gm)
+    return _Importer(gm, parameters).run()
+
+
+class _Importer:
+    def __init__(self, gm: GraphModule, parameters: Collection[int]):
+        self.gm = gm
+        self.parameters = frozenset(parameters)
+        self.values: dict[Node, Any] = {}  # an ir.Value, a tuple of them, an Int, or any Python constant
+        self.imported = Imported(ir.Module.create())
+        self.aten_counts: Counter[str] = Counter()
+        self.aten_reasons: dict[str, str] = {}
+        self.computes_otherwise: dict[Any, list[str]] = {}
+        self.argument_of_storage: dict[int, int] = {}
+
+    def run(self) -> Imported:
+        placeholders = self.gm.graph.find_nodes(op="placeholder")
+        constants = [n for n in self.gm.graph.find_nodes(op="get_attr") if isinstance(self.attribute(n), torch.Tensor)]
+        types, attributes, nodes = [], [], []
+        for position, node in enumerate(placeholders):
+            declared = self.argument(node)
+            if declared is None:
+                continue
+            self.imported.inputs.append(position)
+            types.append(declared[0])
+            attributes.append(declared[1])
+            if position in self.parameters:
+                declared[1]["mlirc.parameter"] = ir.UnitAttr.get()
+            nodes.append(node)
+        for node in constants:
+            tensor = self.attribute(node)
+            self.imported.constants.append(tensor)
+            types.append(type_of(tensor_info(tensor)))
+            attributes.append({"mlirc.constant": ir.UnitAttr.get()})
+            nodes.append(node)
+        with ir.InsertionPoint(self.imported.module.body):
+            function = func.FuncOp("graph", (types, []))
+        function.attributes["arg_attrs"] = ir.ArrayAttr.get([ir.DictAttr.get(a) for a in attributes])
+        block = function.add_entry_block([location_of(n) for n in nodes])
+        for index, node in enumerate(nodes):
+            value = node.meta.get("val")
+            if isinstance(value, torch.SymInt):
+                continue  # its expression stands for it
+            if isinstance(value, torch.Tensor):
+                self.argument_of_storage.setdefault(storage(value), index)
+            self.values[node] = block.arguments[index]
+        with ir.InsertionPoint(block):
+            for node in placeholders:
+                if isinstance(node.meta.get("val"), torch.SymBool):
+                    self.values[node] = GraphBuilder().cast(self.values[node], torch.bool)
+            for node in self.gm.graph.nodes:
+                if node.op == "call_function":
+                    try:
+                        with location_of(node):
+                            self.values[node] = self.call(node)
+                    except Exception as error:
+                        error.fx_node = node  # type: ignore[attr-defined]  # whoever reports it says where it was
+                        raise
+                elif node.op == "get_attr" and node not in self.values:
+                    self.values[node] = self.attribute(node)
+                elif node.op in ("call_module", "call_method"):
+                    raise UnsupportedGraph(f"a node of kind {node.op} ({node.target}) is no functional ATen call")
+            self.finish(function)
+        self.imported.aten = {name: (count, self.aten_reasons[name]) for name, count in self.aten_counts.items()}
+        return self.imported
+
+    def attribute(self, node: Node) -> Any:
+        value: Any = self.gm
+        for name in str(node.target).split("."):
+            value = getattr(value, name)
+        return value
+
+    def argument(self, node: Node) -> tuple[ir.Type, dict[str, ir.Attribute]] | None:
+        """Type and attributes of a placeholder; None for one that is no argument (a constant, None)."""
+        value = node.meta.get("val")
+        if is_effect_token(node):
+            self.values[node] = None  # the order of effects is the order of ops: tokens are not passed around
+            return None
+        if isinstance(value, torch.Tensor):
+            return type_of(tensor_info(value)), {}
+        if isinstance(value, torch.SymInt):
+            self.values[node] = size(value)
+            text = ir.StringAttr.get(str(self.values[node]))
+            return ir.IntegerType.get_signless(64), {"mlirc.symbol": text}
+        if isinstance(value, (torch.SymFloat, torch.SymBool)):  # a truth is 1.0 or 0.0
+            return type_of(TensorInfo(torch.float64, ())), {"mlirc.scalar": ir.UnitAttr.get()}
+        self.values[node] = value
+        return None
+
+    # ---- nodes
+
+    def argument_value(self, x: Any) -> Any:
+        """An FX argument as rules take it: values, size expressions, Python constants, in lists and tuples."""
+        if isinstance(x, Node):
+            return self.values[x]
+        if isinstance(x, (list, tuple)):
+            return (
+                type(x)(map(self.argument_value, x))
+                if type(x) in (list, tuple)
+                else [self.argument_value(y) for y in x]
+            )
+        if isinstance(x, dict):
+            return {key: self.argument_value(y) for key, y in x.items()}
+        if isinstance(x, torch.SymInt):
+            return size(x)
+        return x
+
+    def call(self, node: Node) -> Any:
+        target: Any = node.target
+        promised: Any = node.meta.get("val")
+        if target is operator.getitem:
+            return self.argument_value(node.args[0])[node.args[1]]
+        if isinstance(promised, torch.SymInt):
+            return size(promised)
+        if isinstance(promised, torch.SymBool):
+            raise UnsupportedGraph(f"{target} is true or false by data")
+        if isinstance(promised, (bool, int)) and not isinstance(target, torch._ops.HigherOrderOperator):
+            return promised  # about sizes: guarded by Dynamo already
+        if promised is None and target in (aten._assert_scalar.default, aten.sym_constrain_range_for_size.default):
+            return None  # Dynamo guards what these say of backed sizes
+        args = aten_import.each_dimension(target, tuple(map(self.argument_value, node.args)))
+        kwargs = {key: self.argument_value(x) for key, x in node.kwargs.items()}
+        if isinstance(promised, torch.SymFloat):
+            return self.float_arithmetic(node, target, args)
+        if target is with_effects:
+            _, operator_, *rest = args
+            results = aten_import.call_aten(
+                operator_, tuple(rest), kwargs, node.meta["val"][1:], self.imported.objects, effect=True
+            )
+            return (None, *results)
+        if target not in self.computes_otherwise:
+            self.computes_otherwise[target] = computes_otherwise(target)
+        keys = self.computes_otherwise[target]
+        if keys and not aten_import.has_effect(target):
+            return self.by_aten(node, target, args, kwargs, f"its kernel for {', '.join(keys)} is not PyTorch's")
+        if target is aten.copy_.default:
+            return self.assign(node, *args[:2])
+        if views.is_view(target) and isinstance(args[0], ir.Value) and not views.counts_from_storage(node):
+            return self.view(node, args, kwargs)
+        return self.operator(node, target, args, kwargs)
+
+    def operator(self, node: Node, target: Any, args: tuple, kwargs: dict) -> Any:
+        promised = node.meta.get("val")
+        rule = IMPORTS.get(target) or IMPORTS.get(str(target))
+        reason = "no op of ours"
+        if rule is not None:
+            infos = [tensor_info(v) if isinstance(v, torch.Tensor) else None for v in flat(promised)]
+            builder = GraphBuilder(infos[0] if infos else None, infos)
+            mark = last_operation()
+            try:
+                made = rule(builder, *args, **kwargs)
+            except NotOurs as error:
+                reason = str(error)
+                erase_after(mark)
+            else:
+                if not refused(node):
+                    results = [self.settle(v, info) for v, info in zip(flat(made), infos, strict=True)]
+                    return results[0] if isinstance(promised, torch.Tensor) else tuple(results)
+                reason = "its kernel refuses these dtypes"
+                erase_after(mark)
+        return self.by_aten(node, target, args, kwargs, reason)
+
+    def by_aten(self, node: Node, target: Any, args: tuple, kwargs: dict, reason: str) -> Any:
+        """A call of the operator, for which there is a reason."""
+        name = aten_import.operator_text(target)
+        self.aten_counts[name] += 1
+        self.aten_reasons.setdefault(name, reason)
+        return aten_import.call_aten(target, args, kwargs, node.meta.get("val"), self.imported.objects)
+
+    def settle(self, value: Any, info: TensorInfo | None) -> Any:
+        """A rule's result with the dtype and strides that the fake tensor promises."""
+        if info is None or value is None:
+            return None
+        if isinstance(value, (bool, int, float, Expr)):
+            value = GraphBuilder(info).cast(value, info.dtype)
+        have = info_of(value)
+        if have == info:
+            return value
+        if have.shape != info.shape:
+            value = self.resized(value, info.shape)
+        if have.dtype != info.dtype:
+            value = GraphBuilder(info).cast(value, info.dtype)
+        have = info_of(value)
+        if (have.stride, have.device) == (info.stride, info.device):
+            return value
+        op = value.owner
+        unused = not isinstance(op, ir.Block) and next(iter(value.uses), None) is None
+        if unused and op.operation.name not in ("mlirc.view", "mlirc.constant", "mlirc.size", "mlircx.aten"):
+            value.set_type(type_of(info))
+            return value
+        return create("copy", [value], [type_of(info)]).out
+
+    def resized(self, value: ir.Value, shape: tuple[Int, ...]) -> ir.Value:
+        """A rule's result in the sizes that PyTorch promises, which are the same by the guards: s0//2 is 4 in front of a linear layer."""
+        have, environment = info_of(value), environment_of(self.gm)
+        if environment is None or tuple(guarded(n, environment) for n in have.shape) != shape:
+            raise AssertionError(f"an import rule made {have.shape} where PyTorch promises {shape}")
+        stride = tuple(guarded(n, environment) for n in have.stride)
+        index = [symbols.symbol(f"d{k}") for k in range(have.rank)]
+        return GraphBuilder(have).view(value, shape, stride, index)
+
+    # ---- views, assignments, scalars
+
+    def view(self, node: Node, args: tuple, kwargs: dict) -> Any:
+        promised = node.meta["val"]
+        viewed = node.args[0]
+        assert isinstance(viewed, Node)
+        source = viewed.meta["val"]
+        viewed_info = tensor_info(source)
+        made = []
+        start: Int = 0
+        for fake in flat(promised):
+            info = tensor_info(fake)
+            offset = storage_offset(fake) - storage_offset(source)
+            if isinstance(promised, torch.Tensor):
+                index = views.index_map(node.target, viewed_info, info, offset, args, kwargs)
+            else:
+                index, start = views.part_map(node.target, viewed_info.shape, info.shape, args, kwargs, start)
+            have = info_of(args[0])
+            if have == info and isinstance(offset, int) and offset == 0:
+                made.append(args[0])
+                continue
+            attributes = {"map": "" if index is None else symbols.print_list(index), "offset": str(offset)}
+            if index is None and info.shape and not index_needed(info) and (offset == 0 or info.numel == 0):
+                attributes["map"] = symbols.print_list([0] * viewed_info.rank)
+            made.append(create("view", [args[0]], [type_of(info)], attributes).out)
+        return made[0] if isinstance(promised, torch.Tensor) else made
+
+    def assign(self, node: Node, target: ir.Value, value: Any) -> Any:
+        builder = GraphBuilder(info_of(target))
+        create("assign", [target, builder.cast(value, info_of(target).dtype)], [])
+        return target
+
+    def float_arithmetic(self, node: Node, target: Callable, args: Sequence[Any]) -> Any:
+        """SymFloats are 0-d float64 tensors: their arithmetic is ours too."""
+        builder = GraphBuilder()
+        if target in (torch.sym_float, float):
+            return builder.cast(args[0], torch.float64)
+        if target is aten._local_scalar_dense.default or getattr(target, "__name__", "") == "item":
+            return builder.cast(args[0], torch.float64)
+        name = {"truediv": "div"}.get(
+            getattr(target, "__name__", ""), getattr(target, "__name__", "").removeprefix("_sym_")
+        )
+        if name not in OPS:
+            raise UnsupportedGraph(f"{target} of a float that is a graph input has no op in the dialect")
+        return getattr(builder, name)(*(builder.cast(x, torch.float64) for x in args))
+
+    # ---- results
+
+    def finish(self, function: Any) -> None:
+        results: Any = self.gm.graph.output_node().args[0]
+        operands: list[ir.Value] = []
+        groups: list[str] = []
+        position_of: dict[Node, int] = {}
+        group_of_storage: dict[int, str] = {}
+        builder = GraphBuilder()
+        for item in results:
+            value = self.argument_value(item)
+            if not isinstance(item, Node) or not isinstance(value, (ir.Value, Expr)):
+                self.imported.outputs.append(("value", value))
+                continue
+            if item not in position_of:
+                fake = item.meta.get("val")
+                if isinstance(value, Expr):
+                    value = create("size", [], [ir.IntegerType.get_signless(64)], {"expr": str(value)}).out
+                    groups.append("size")
+                elif isinstance(fake, torch.Tensor):
+                    value = self.settle(value, tensor_info(fake))
+                    key = storage(fake)
+                    argument = viewed_argument(value, self.argument_of_storage.get(key))
+                    fresh = f"g{len(group_of_storage)}"
+                    groups.append(f"arg{argument}" if argument is not None else group_of_storage.setdefault(key, fresh))
+                else:
+                    value = builder.cast(value, torch.float64)
+                    groups.append(f"float{len(groups)}")
+                position_of[item] = len(operands)
+                operands.append(value)
+            kinds = {torch.SymFloat: "item", torch.SymBool: "truth"}
+            kind = kinds.get(type(item.meta.get("val")), "result")
+            self.imported.outputs.append((kind, position_of[item]))
+        func.ReturnOp(operands)
+        inputs = [argument.type for argument in function.arguments]
+        function_type = ir.FunctionType.get(inputs, [v.type for v in operands])
+        function.attributes["function_type"] = ir.TypeAttr.get(function_type)
+        function.attributes["mlirc.results"] = ir.ArrayAttr.get([ir.StringAttr.get(g) for g in groups])
+
+
+def is_effect_token(node: Node) -> bool:
+    """Whether a placeholder is a token that AOTAutograd threads through calls with side effects."""
+    return bool(node.users) and all(user.target is with_effects and user.args[0] is node for user in node.users)
+
+
+def viewed_argument(value: ir.Value, otherwise: int | None) -> int | None:
+    """The number of the argument that `value` is or views, also by ATen: one of several, where one is a view of another."""
+    if otherwise is None:
+        return None
+    while not isinstance(value.owner, ir.Block):
+        op = value.owner
+        alias = 0 if op.name == "mlirc.view" else -1
+        if op.name == "mlircx.aten":
+            alias = symbols.parse_list(attribute_value(op.attributes["aliases"]))[ir.OpResult(value).result_number]
+        if alias == -1:
+            return otherwise
+        value = op.operands[alias]
+    return ir.BlockArgument(value).arg_number
+
+
+def index_needed(info: TensorInfo) -> bool:
+    """Whether the tensor has more than one element for all that is known."""
+    return not (isinstance(info.numel, int) and info.numel <= 1)
+
+
+def flat(value: Any) -> list[Any]:
+    return list(value) if isinstance(value, (list, tuple)) else [value]
+
+
+def storage(fake: torch.Tensor) -> int:
+    return storage_id(fake)
+
+
+def last_operation() -> ir.Operation | None:
+    operations = ir.InsertionPoint.current.block.operations
+    return operations[len(operations) - 1] if len(operations) else None
+
+
+def erase_after(mark: Any) -> None:
+    """Erase what a rule built before it gave up: all operations after `mark` in the current block."""
+    made = []
+    for op in reversed(list(ir.InsertionPoint.current.block.operations)):
+        if mark is not None and op.operation == mark.operation:
+            break
+        made.append(op)
+    for op in made:
+        op.operation.erase()

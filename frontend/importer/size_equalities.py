@@ -1,0 +1,129 @@
+"""What PyTorch's guards say of sizes beyond replacing one symbol: `s39//s65 == 1`, so that both are written alike.
+
+A graph runs only for sizes that pass the guards. PyTorch itself replaces symbols that are equal to something simple, and leaves
+a quotient, a remainder, a maximum as it is, even where it has noted what that equals: [s65, s39//s65] is then promised as [s65, 1].
+What no single size follows from, `16*(s0//2)*(s1//2) == 1024`, is a relation: sizes are its remainders, as in a division of polynomials.
+A guard that is no equation may leave one value all the same: `s97//2 < 2` says that s97 is 2 or 3, so that s97//2 is 1.
+"""
+
+from typing import Any
+from weakref import WeakKeyDictionary
+
+import sympy
+from sympy.core.function import Application
+
+from mlirc.frontend.torch_compat.dynamo.symbolic_shapes import ShapeEnv
+
+_known: WeakKeyDictionary[ShapeEnv, tuple[int, dict[Any, Any], list[Any], dict[Any, Any]]] = WeakKeyDictionary()
+
+
+def simplest(expr: sympy.Expr, environment: ShapeEnv) -> Any:
+    """`expr` with what the guards say: sizes that are equal by one of them become equal expressions."""
+    equal, relations, done = _equalities(environment)
+    if expr not in done:
+        done[expr] = _remainder(_bounded(_rewritten(expr, equal), environment), relations)
+    return done[expr]
+
+
+def _bounded(expr: Any, environment: ShapeEnv) -> Any:
+    """`expr` with numbers for functions that have one value at all sizes that pass the guards; what data says is still to be checked."""
+    found = {}
+    for atom in expr.atoms(Application):
+        if not any(s.name.startswith(("u", "zu")) for s in atom.free_symbols):
+            bounds = environment.bound_sympy(atom)
+            if bounds.is_int and bounds.is_singleton():
+                found[atom] = bounds.lower
+    return expr.xreplace(found)
+
+
+def _rewritten(expr: Any, equal: dict[Any, Any]) -> Any:
+    for _ in equal:  # an argument that is rewritten may make a function one of them
+        before, expr = expr, expr.xreplace(equal)
+        if expr == before:
+            break
+    return expr
+
+
+def _remainder(expr: Any, relations: list[Any]) -> Any:
+    """`expr` less multiples of the relations, each of which is 0, until none of their leading terms divides one of its terms."""
+    for relation in relations:
+        factor, leading = _leading(relation)
+        multiple: Any = True
+        while multiple:
+            terms = sympy.expand(expr).as_coefficients_dict()
+            quotients = ((count, term / leading) for term, count in terms.items())
+            multiple = sum(count // factor * q for count, q in quotients if count % factor == 0 and _is_product(q))
+            expr = sympy.expand(expr - multiple * relation) if multiple else expr
+    return expr
+
+
+def _leading(relation: Any) -> tuple[Any, Any]:
+    """(factor, term): the highest in the graded lexicographic order of monomials, so that division by it ends."""
+    terms = relation.as_coefficients_dict()
+    powers = {term: term.as_powers_dict() for term in terms}
+    atoms = sorted({atom for each in powers.values() for atom in each if atom.free_symbols}, key=str)
+    degrees = {term: [each.get(atom, 0) for atom in atoms] for term, each in powers.items()}
+    term = max(terms, key=lambda term: (sum(degrees[term]), degrees[term]))
+    return terms[term], term
+
+
+def _is_product(term: Any) -> bool:
+    """Whether it is 1 or a product of sizes, symbols or functions of symbols, to whole powers."""
+    atoms = term.as_powers_dict().items()
+    return term == 1 or all((b.is_Symbol or isinstance(b, Application)) and e.is_Integer and e > 0 for b, e in atoms)
+
+
+def _equalities(environment: ShapeEnv) -> tuple[dict[Any, Any], list[Any], dict[Any, Any]]:
+    """Symbols and functions of symbols, and what to write instead, in which none of them occurs; sums that are 0; what is known to
+    be simplest by them."""
+    count = len(environment.guards)
+    found = _known.get(environment)
+    if found is None or found[0] != count:
+        found = _known[environment] = (count, *_solve(environment), {})
+    return found[1:]
+
+
+def _solve(environment: ShapeEnv) -> tuple[dict[Any, Any], list[Any]]:
+    stated: Any = (_equation(g.expr, environment) for g in environment.guards)
+    equations: list[Any] = [environment.replace(equation) for equation in stated if equation is not None]
+    equal: dict[Any, Any] = {}
+    progress = True
+    while progress:  # what one equation says may make another one simple enough
+        progress = False
+        for guard in equations:
+            equation = _rewritten(guard, equal)
+            if not isinstance(equation, sympy.Eq):
+                continue
+            learned = _solved(*equation.args)
+            if learned is not None and learned[0] not in equal:
+                atom, value = learned
+                equal = {a: b.xreplace({atom: value}) for a, b in equal.items()} | {atom: value}
+                progress = True
+    rest = (_rewritten(guard, equal) for guard in equations)
+    sides: Any = (e.args for e in rest if isinstance(e, sympy.Eq))
+    sums: Any = (sympy.expand(left - right).primitive()[1] for left, right in sides)  # 8*a == 8*b says that a == b
+    return equal, [s for s in dict.fromkeys(sums) if s.free_symbols and all(map(_is_product, s.as_coefficients_dict()))]
+
+
+def _equation(guard: Any, environment: ShapeEnv) -> Any:
+    """An equation, or one that a bound says, as `s0 % 32 <= 0`, what is left of `if padding > 0`; None for any other guard."""
+    if isinstance(guard, sympy.Le):
+        sides: Any = guard.args
+        if sides[1].is_Integer and environment.bound_sympy(sides[0]).lower == sides[1]:
+            return sympy.Eq(*sides, evaluate=False)
+    return guard if isinstance(guard, sympy.Eq) else None
+
+
+def _solved(left: Any, right: Any) -> tuple[Any, Any] | None:
+    """(atom, value) where left == right says that atom == value: a function of sizes, or a symbol that is another one or a number."""
+    difference = sympy.expand(left - right)
+    terms = difference.as_coefficients_dict()
+    functions = [atom for atom in terms if isinstance(atom, Application)]
+    plain = [atom for atom in terms if atom.is_Symbol] if len(terms) <= 2 else []
+    for atom in sorted(functions, key=lambda f: -f.count_ops()) + sorted(plain, key=str, reverse=True):
+        rest = difference - terms[atom] * atom
+        value = sympy.expand(-rest / terms[atom])
+        whole = all(c.is_Integer for c in value.as_coefficients_dict().values())
+        if whole and not value.has(atom) and (atom in functions or value.is_Symbol or value.is_Integer):
+            return atom, value
+    return None

@@ -1,0 +1,271 @@
+"""PyTorch's symbolic sizes (SymInt, sympy) as size expressions of the dialect."""
+
+import hashlib
+import operator
+from collections.abc import Iterator
+from typing import Any
+
+import sympy
+import torch
+from sympy.core.function import Application as Function
+
+from mlirc.dialects.core import symbols
+from mlirc.dialects.core.symbols import Int
+from mlirc.dialects.core.tensor_info import DTYPE_TEXT, TensorInfo
+from mlirc.frontend.errors import UnsupportedGraph
+from mlirc.frontend.importer.size_equalities import simplest
+from mlirc.frontend.torch_compat.dynamo.symbolic_shapes import FloorDiv, Max, Min, Mod, PythonMod, ShapeEnv
+from mlirc.frontend.torch_compat.dynamo.trees import tree_leaves
+
+SHORT = 1024
+"""What a fraction's numerator and denominator are below, so that a float holds it times any size."""
+
+LARGEST = 2**47
+"""Bytes of a tensor that a processor could address, and that verifiers accept."""
+
+NO_MEMORY = "a tensor is larger than any memory"
+"""Why a graph runs in eager that raises there."""
+
+WHOLE = ("LShift", "RShift")
+"""Functions that sympy does not know to be integers, beside those of bits."""
+
+ROUNDINGS = ("CeilToInt", "FloorToInt", "TruncToInt")
+QUOTIENTS = ("FloorDiv", "CleanDiv", "Mod", "PythonMod", "ModularIndexing", "CeilDiv")
+COMPUTED: dict[str, Any] = {}
+"""What the symbols stand for that Python computes: PyTorch's expressions, by name."""
+
+_converted: dict[sympy.Expr, Int] = {}
+
+
+def size(value: Any) -> Int:
+    """An int or SymInt as a size expression. Raises UnsupportedGraph for a function that sizes never need."""
+    if isinstance(value, int):
+        return value
+    if isinstance(value, torch.SymInt):
+        known = value.node.maybe_as_int()
+        if known is not None:
+            return known
+        environment = value.node.shape_env
+        return expression(named(simplest(value.node.expr, environment), environment))
+    raise TypeError(f"{value!r} is no size")
+
+
+def named(expr: Any, environment: ShapeEnv) -> Any:
+    """`expr` with its symbols as the dialect has them, whose first letter says whether they may be negative (symbols.py).
+
+        a size, and an int that a guard says is not     s0                  s0
+        any other int                                   s0                  us0
+        what only data says                             u0                  u0, or su0 where it is known not to be negative
+        what sizes have no words for                    Abs(s0 - 3)         sx21ab.. (computed_numbers.py)
+
+    sympy is not told so: what checks it would be true before any data is there.
+    """
+    other = {s: _name(s.name, environment.var_to_range.get(s)) for s in expr.free_symbols}
+    names = {s: sympy.Symbol(name, integer=True) for s, name in other.items() if name != s.name}
+    if not expr.has(Function):
+        return expr.xreplace(names)
+    written = _written(expr, environment, names)
+    return computed(expr, environment) if written is None else written
+
+
+def _name(name: str, known: Any) -> str:
+    if not name.startswith(("s", "u")):
+        return name
+    letter = "s" if known is not None and known.lower >= 0 else "u"
+    return name if name.startswith(letter) else letter + name
+
+
+def _written(expr: Any, environment: ShapeEnv, names: dict[Any, Any]) -> Any:
+    """`expr` in the dialect's words, with symbols for the integers in it that have none; None where it has none itself."""
+    if expr.is_Symbol:
+        return None if expr.name.startswith("z") else names.get(expr, expr)
+    if not expr.args:
+        return expr if expr.is_Integer or expr in (sympy.true, sympy.false) else None
+    if type(expr).__name__ in ROUNDINGS:
+        plain = expr.xreplace(names)
+        return plain if expr.args[0].is_integer or _scaled(plain.args[0]) is not None else None
+    if not _has_words(expr, environment):
+        return None
+    parts = []
+    for part in expr.args:
+        written = _written(part, environment, names)
+        if written is None and not _is_integer(part):
+            return None
+        parts.append(computed(part, environment) if written is None else written)
+    return expr if parts == list(expr.args) else expr.func(*parts)
+
+
+def _is_integer(expr: Any) -> bool:
+    name = type(expr).__name__
+    return bool(expr.is_integer) or name in WHOLE or name.startswith("BitwiseFn")
+
+
+def _has_words(expr: Any, environment: ShapeEnv) -> bool:
+    if expr.is_Pow:
+        return expr.args[1].is_Integer and int(expr.args[1]) >= 0
+    name = type(expr).__name__
+    if name in QUOTIENTS:
+        divisor = expr.args[-1]
+        if divisor.is_Integer:
+            return divisor != 0
+        if any(s.name.startswith("u") for s in divisor.free_symbols):
+            return True
+        return environment.bound_sympy(divisor).lower >= 1  # else Python says what comes of it, an error for 0
+    return expr.is_Add or expr.is_Mul or expr.is_Boolean or expr.is_Relational or name in ("Max", "Min", "Identity")
+
+
+def computed(expr: Any, environment: ShapeEnv) -> Any:
+    """The symbol for an integer that Python computes before the graph runs. Raises UnsupportedGraph where only data says it."""
+    if any(s.name.startswith(("u", "zu")) for s in expr.free_symbols):
+        name = type(expr).__name__
+        raise UnsupportedGraph(f"the size {expr} uses {name}, which size expressions do not have (+ - * // % max min)")
+    letter = "s" if environment.bound_sympy(expr).lower >= 0 else "u"
+    name = f"{letter}x{hashlib.sha1(str(expr).encode()).hexdigest()[:12]}"
+    COMPUTED[name] = expr
+    return sympy.Symbol(name, integer=True)
+
+
+def depends_on_data(gm: torch.fx.GraphModule) -> bool:
+    """Whether a size or an integer in the graph is one that only data says. Raises UnsupportedGraph for one of no number."""
+    values = [s for node in gm.graph.nodes for s in scalars(node.meta.get("val"))]
+    if any(s.node.is_nested_int() for s in values):
+        raise UnsupportedGraph("a size of a jagged nested tensor is no integer")
+    return any(symbol.name.startswith("u") for s in values for symbol in s.node.expr.free_symbols)
+
+
+def scalars(value: Any) -> Iterator[Any]:
+    """The symbolic integers and truths in what a node stands for."""
+    for leaf in tree_leaves(value):
+        if isinstance(leaf, torch.Tensor) and leaf.layout is torch.strided:
+            yield from (s for s in (*leaf.shape, *leaf.stride()) if isinstance(s, torch.SymInt))
+        elif isinstance(leaf, (torch.SymInt, torch.SymBool)):
+            yield leaf
+
+
+def expression(expr: sympy.Expr) -> Int:
+    if expr not in _converted:
+        _converted[expr] = _convert(expr)
+    return _converted[expr]
+
+
+def _convert(expr: Any) -> Int:
+    if expr.is_Integer:
+        return int(expr)
+    if expr.is_Symbol:
+        if not expr.name.startswith(("s", "u")):
+            raise UnsupportedGraph(f"a size is computed from {expr.name}, a float of the data")
+        return symbols.symbol(expr.name)
+    if expr.is_Add or expr.is_Mul:
+        total: Int = 0 if expr.is_Add else 1
+        for argument in expr.args:
+            part = expression(argument)
+            total = total + part if expr.is_Add else total * part
+        return total
+    if expr.is_Pow and expr.args[1].is_Integer and int(expr.args[1]) >= 0:
+        return symbols.product([expression(expr.args[0])] * int(expr.args[1]))
+    name = type(expr).__name__
+    if name in ("FloorDiv", "CleanDiv"):
+        return symbols.floordiv(expression(expr.args[0]), expression(expr.args[1]))
+    if name in ("Mod", "PythonMod"):
+        return symbols.mod(expression(expr.args[0]), expression(expr.args[1]))
+    if name == "ModularIndexing":
+        base, divisor, modulus = map(expression, expr.args)
+        return symbols.mod(symbols.floordiv(base, divisor), modulus)
+    if name == "CeilDiv":
+        a, b = map(expression, expr.args)
+        return symbols.floordiv(a + b - 1, b)
+    if name in ("Max", "Min"):
+        fold = symbols.maximum if name == "Max" else symbols.minimum
+        parts = [expression(argument) for argument in expr.args]
+        result = parts[0]
+        for part in parts[1:]:
+            result = fold(result, part)
+        return result
+    if name in ("Identity", *ROUNDINGS) and expr.args[0].is_integer:
+        return expression(expr.args[0])
+    scaled = _scaled(expr.args[0]) if name in ROUNDINGS else None
+    if scaled is not None:
+        value, over = scaled
+        return symbols.floordiv(value + over - 1 if name == "CeilToInt" else value, over)
+    raise UnsupportedGraph(f"the size {expr} uses {name}, which size expressions do not have (+ - * // % max min)")
+
+
+def _scaled(expr: Any) -> tuple[Int, int] | None:
+    """(value, over) where a product of floats is value/over, exactly and not negative: 1.5*ToFloat(s0) is 3*s0 over 2."""
+    factor: Any = sympy.Rational(1)
+    value: Int | None = None
+    parts: Any = sympy.Mul.make_args(expr)
+    for part in parts:
+        if part.is_Float or part.is_Rational:
+            factor *= sympy.Rational(float(part))
+        elif type(part).__name__ == "ToFloat" and value is None:
+            value = expression(part.args[0])
+        else:
+            return None
+    short = 0 < factor.p < SHORT and factor.q < SHORT  # so that a float holds the product of it and any size
+    if value is None or not short or not symbols.known_nonnegative(value):
+        return None
+    return value * factor.p, factor.q
+
+
+def tensor_info(fake: torch.Tensor) -> TensorInfo:
+    """dtype, sizes, strides, device of a fake tensor. Raises UnsupportedGraph for what has no dense strided memory, or has too much."""
+    if fake.layout is not torch.strided:
+        raise UnsupportedGraph(f"a tensor has layout {fake.layout}; only torch.strided is compiled")
+    if fake.dtype not in DTYPE_TEXT:
+        raise UnsupportedGraph(f"a tensor has dtype {fake.dtype}, which the dialect has no type for")
+    shape = tuple(map(size, fake.shape))
+    info = TensorInfo(fake.dtype, shape, tuple(map(size, fake.stride())), str(fake.device))
+    bytes_ = info.extent * fake.dtype.itemsize
+    if isinstance(bytes_, int) and bytes_ >= LARGEST:
+        raise UnsupportedGraph(f"{NO_MEMORY}: {list(shape)} of {fake.dtype}")
+    return info
+
+
+def guarded(value: Int, environment: ShapeEnv) -> Int:
+    """A size that an op has computed from others, with what the guards say of it, as in sizes that PyTorch promises."""
+    return expression(named(simplest(symbols.emit(value, _Sympy(environment)), environment), environment))
+
+
+class _Sympy:
+    """Writes size expressions as PyTorch's: see symbols.IndexEmitter."""
+
+    add, mul = staticmethod(operator.add), staticmethod(operator.mul)
+    floordiv, max, min = FloorDiv, Max, Min
+
+    def __init__(self, environment: ShapeEnv):
+        self.symbols = {s.name: s for s in environment.var_to_range}
+
+    def mod(self, a: Any, b: Any) -> Any:
+        """In the form that PyTorch gives it."""
+        return Mod(a, b) if a.is_nonnegative and b.is_nonnegative else PythonMod(a, b)
+
+    def constant(self, value: int) -> sympy.Integer:
+        return sympy.Integer(value)
+
+    def symbol(self, name: str) -> sympy.Symbol:
+        known = self.symbols.get(name)
+        if known is None:
+            known = COMPUTED.get(name)
+        return self.symbols[name[1:]] if known is None else known  # see `named`
+
+
+def environment_of(gm: torch.fx.GraphModule) -> ShapeEnv | None:
+    """Where the guards of a graph are; None where all its sizes are numbers."""
+    values = (s for node in gm.graph.nodes for s in scalars(node.meta.get("val")))
+    return next((s.node.shape_env for s in values), None)
+
+
+def size_hints(gm: torch.fx.GraphModule) -> dict[str, int]:
+    """What each size symbol of the graph's inputs was when it was traced."""
+    found: dict[str, int] = {}
+    for node in gm.graph.find_nodes(op="placeholder"):
+        value = node.meta.get("val")
+        for n in value.shape if isinstance(value, torch.Tensor) else (value,):
+            if isinstance(n, torch.SymInt) and n.node.hint is not None and str(size(n)).isidentifier():
+                found[str(size(n))] = int(n.node.hint)
+    return found
+
+
+def storage_offset(fake: torch.Tensor) -> Int:
+    return size(fake.storage_offset())

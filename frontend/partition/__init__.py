@@ -1,0 +1,1 @@
+"""What a forward graph saves and a backward graph recomputes."""

@@ -1,0 +1,142 @@
+"""Images that a forward graph with convolutions saves for its backward graph: where it convolves so, channels last.
+
+Eager's strides would be kept otherwise, and the images copied on both sides. Nobody but the backward graph sees them:
+AOTAutograd is told of their strides, and compiles the backward graph for them.
+"""
+
+import math
+import operator
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+from torch.fx import GraphModule, Node
+
+from mlirc.dialects.core.symbols import symbol
+from mlirc.frontend.cuda_graphs.facts import returned_to_user, storage
+from mlirc.frontend.torch_compat.dynamo.tracing_context import TracingContext
+from mlirc.lowering.cpu.convolution.choice import Choice, along, choice_of_slices, wide
+from mlirc.lowering.layout.joined_images import Regions
+
+aten = torch.ops.aten
+FORMATS = {4: torch.channels_last, 5: torch.channels_last_3d}
+
+
+def save_channels_last(gm: GraphModule) -> None:
+    """Rewrites a forward graph, and reports its results' strides to AOTAutograd. Called while it is compiled.
+
+    before:  return loss, relu          after:  %saved = clone(relu, channels_last)   return loss, %saved
+    """
+    tracing = TracingContext.try_get()
+    if tracing is None or tracing.output_strides is None:
+        return
+    output = gm.graph.output_node()
+    results: list[Any] = list(output.args[0])  # type: ignore[arg-type]
+    strides: list[tuple[int, ...] | None] = [None] * len(results)
+    convolutions = gm.graph.find_nodes(op="call_function", target=aten.convolution.default)
+    on_gpu = any(convolves(node) for node in convolutions)
+    regions = None if on_gpu else regions_of(gm)
+    if on_gpu or (regions is not None and any(gain > 0 for gain in regions.gains.values())):
+        taken = [storage(v) for n in results if isinstance(v := value_of(n), torch.Tensor)]
+        taken += [storage(n.meta["val"]) for n in gm.graph.find_nodes(op="placeholder") if is_tensor(n)]
+        for k in range(returned_to_user("forward", len(results)), len(results)):
+            if regions is not None and not regions.lies_last(results[k]):
+                continue
+            if is_image(results[k]) and taken.count(storage(value_of(results[k]))) == 1:
+                with gm.graph.inserting_before(output):
+                    results[k] = cloned(gm, results[k], FORMATS[value_of(results[k]).ndim])
+                strides[k] = value_of(results[k]).stride()
+        output.args = (type(output.args[0])(results),)  # type: ignore[call-arg,misc]
+    tracing.output_strides.extend(strides)
+
+
+def take_as_saved(gm: GraphModule, inputs: Sequence[Any]) -> None:
+    """Rewrites a backward graph whose inputs have other strides than when it was traced.
+
+    before:  %p = placeholder   %1 = f(%p)          after:  %p = placeholder (channels last)   %2 = clone(%p)   %1 = f(%2)
+    """
+    for node, given in zip(gm.graph.find_nodes(op="placeholder"), inputs, strict=True):
+        if is_tensor(node) and isinstance(given, torch.Tensor) and node.meta["val"].stride() != given.stride():
+            with gm.graph.inserting_after(node):
+                plain = cloned(gm, node, torch.contiguous_format)
+            node.replace_all_uses_with(plain, delete_user_cb=lambda user, plain=plain: user is not plain)
+            node.meta["val"] = given
+
+
+def cloned(gm: GraphModule, node: Node, memory_format: torch.memory_format) -> Node:
+    """A node that copies `node`'s value, in another order."""
+    value = node.meta["val"]
+    made = gm.graph.call_function(aten.clone.default, (node,), {"memory_format": memory_format})
+    made.meta = dict(node.meta)
+    with value.fake_mode:
+        made.meta["val"] = torch.empty_like(value, memory_format=memory_format)
+    return made
+
+
+def value_of(x: Any) -> Any:
+    return x.meta.get("val") if isinstance(x, Node) else None
+
+
+def is_tensor(node: Node) -> bool:
+    return isinstance(node.meta.get("val"), torch.Tensor)
+
+
+def convolves(node: Node) -> bool:
+    """Whether it is a convolution that the pass convolve-channels-last takes."""
+    value = node.meta["val"]
+    return value.is_cuda and value.ndim == 4 and value.dtype.itemsize == 2
+
+
+def regions_of(gm: GraphModule) -> Regions:
+    """Those of a CPU's graph, nearly as the pass generate-convolutions finds them: images and masks of the same shape go on
+    together, and what a pool gives."""
+    regions, images = Regions(), set()
+    for node in gm.graph.nodes:
+        if node.op != "call_function":
+            continue
+        if node.target == aten.convolution.default and (choice := choice_of(node)) is not None and choice.may_lie_last:
+            regions.join((node.args[0], node))
+            regions.add(node, choice.gain(True, [True]) + choice.gain(False, [True, True]))
+            images.update((node.args[0], node))
+        elif any(x in images for x in node.all_input_nodes):
+            read = [x for x in node.all_input_nodes if x in images and go_together(x, node)]
+            regions.join((*read, *[node] * bool(read)))
+            images.update([node] * bool(read))
+    return regions
+
+
+def go_together(x: Node, node: Node) -> bool:
+    """Whether the op gives an image that lies as `x` does: of the same shape, or a pool's."""
+    before, after = value_of(x), value_of(node)
+    if isinstance(before, (tuple, list)):
+        return node.target is operator.getitem and isinstance(after, torch.Tensor) and after.ndim >= 3
+    if isinstance(after, (tuple, list)):
+        return any(isinstance(y, torch.Tensor) and y.ndim == before.ndim for y in after)
+    return isinstance(after, torch.Tensor) and after.ndim == before.ndim and after.shape[:1] == before.shape[:1]
+
+
+def choice_of(node: Node) -> Choice | None:
+    """Of a convolution of float32 images on a CPU."""
+    x, w, out = value_of(node.args[0]), value_of(node.args[1]), node.meta["val"]
+    if out.is_cuda or out.ndim not in (3, 4, 5) or {x.dtype, w.dtype} != {torch.float32}:
+        return None
+    sizes = [tuple(n if isinstance(n, int) else symbol("n") for n in y.shape) for y in (x, w, out)]
+    _, _, _, stride, _, dilation, transposed, _, groups = node.args
+    if out.ndim == 5:
+        return choice_of_slices(*sizes, stride, dilation, transposed, groups)  # type: ignore[arg-type]
+    stride, dilation = (along(n * (out.ndim - 2) if len(n) == 1 else n, 1) for n in (stride, dilation))  # type: ignore[arg-type, operator]
+    return Choice(*map(wide, sizes), stride, dilation, transposed, groups)  # type: ignore[arg-type]
+
+
+def is_image(x: Any) -> bool:
+    """Whether it is computed, and has eager's order of channels, and more than one place to put them."""
+    value = value_of(x)
+    if not isinstance(value, torch.Tensor) or x.op != "call_function" or value.ndim not in FORMATS:
+        return False
+    if value.is_cuda and value.ndim != 4:
+        return False
+    # int64: where a max_pool found its largest elements
+    kept = value.dtype == torch.int64 or (value.dtype.itemsize == 2 if value.is_cuda else value.dtype == torch.float32)
+    if not kept or any(not isinstance(n, int) for n in value.shape) or not value.is_contiguous():
+        return False
+    return value.shape[1] > 1 and math.prod(value.shape[2:]) > 1

@@ -1,0 +1,1 @@
+"""What a user sees: explain, reports, dumps, reproducers."""

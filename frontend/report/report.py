@@ -1,0 +1,65 @@
+"""Reads what a graph became, at the memory level, into its report: kernels, library and ATen calls, arena."""
+
+from collections import Counter
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+from mlirc.codegen.host.parts import Call
+from mlirc.dialects.core.bindings import ir
+from mlirc.dialects.core.dialect import OPS, attribute_value
+from mlirc.frontend.statistics import GraphReport, KernelReport
+from mlirc.lowering.module.forms import GENERATED
+from mlirc.lowering.module.source_lines import source_lines
+from mlirc.lowering.pipeline.pass_manager import PipelineRun, functions
+
+PLUMBING = ("constant", "cast", "size")  # not worth a reader's attention
+
+
+def read_report(
+    module: ir.Module, record: PipelineRun, why_aten: Mapping[str, tuple[int, str]], report: GraphReport
+) -> None:
+    """Fill in `report` from a planned module, the ledger of its passes, and the importer's reasons for ATen calls."""
+    graph = next(function for function in functions(module) if function.name.value == "graph")
+    kernels: dict[tuple, KernelReport] = {}
+    library: Counter[str] = Counter()
+    aten: Counter[str] = Counter()
+    why = {name: reason for name, (_, reason) in why_aten.items()}
+    for op in graph.regions[0].blocks[0].operations:
+        name = op.operation.name
+        if name == "mlircx.launch":
+            label, ops, lines = attribute_value(op.attributes["label"]), kernel_ops(op), source_lines(op.location)
+            known = kernels.setdefault((label, *ops, *lines), KernelReport(label, ops, lines, 0))
+            known.launches += 1
+        elif name == "mlircx.call" and f"mlirc.{attribute_value(op.attributes['callee'])}" in GENERATED:
+            lines, label = source_lines(op.location), attribute_value(op.attributes["callee"])
+            kernels.setdefault((label, *lines), KernelReport(label, [label], lines, 0)).launches += 1
+        elif name == "mlircx.call":
+            library[attribute_value(op.attributes["callee"])] += 1
+        elif name in ("mlircx.aten", "mlircx.aten_effect"):
+            called = attribute_value(op.attributes["op"])
+            aten[called] += 1
+            why.setdefault(called, "it has effects" if name.endswith("effect") else "a pass calls it")
+    report.kernels = list(kernels.values())
+    report.library = dict(library)
+    report.aten = {name: (calls, why[name]) for name, calls in aten.items()}
+    report.arena = attribute_value(graph.attributes["mlirc.arena"])
+    report.ledger = record.ledger.entries
+    report.fusions = sum(1 for e in record.ledger.entries if e.taken and e.action.startswith("fuse"))
+    # Each function has an entry, in order, and @graph is the first.
+    totals = [e.numbers for e in record.ledger.entries if (e.pass_name, e.rule) == ("plan-memory", "TOTAL")]
+    report.buffers = str(totals[0]["bytes_of_slots"])
+
+
+def kernel_ops(launch: Any) -> list[str]:
+    """The ops in a kernel that do work, by name and in order."""
+    names = [op.operation.name.removeprefix("mlirc.") for op in launch.regions[0].blocks[0].operations]
+    return [name for name in names if name in ("reduce", "scan") or (name in OPS and name not in PLUMBING)]
+
+
+def calls_through_python(calls: Iterable[Call]) -> dict[str, tuple[int, str]]:
+    """ATen calls that the host program makes from Python: the operator's name -> how many, and why."""
+    found: dict[str, tuple[int, str]] = {}
+    for call in calls:
+        if call.why:
+            found[call.op] = (found.get(call.op, (0, ""))[0] + 1, call.why)
+    return found

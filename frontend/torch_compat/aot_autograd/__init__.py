@@ -1,0 +1,1 @@
+"""Reaches into AOTAutograd and autograd."""

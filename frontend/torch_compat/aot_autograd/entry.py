@@ -1,0 +1,35 @@
+"""The way into AOTAutograd past torch._dynamo.backends.common, which loads Inductor's scheduler."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+from mlirc.codegen.abi.reach import reach
+from mlirc.frontend.torch_compat.dynamo.restart import TensorifyScalarRestartAnalysis
+
+
+@dataclass(frozen=True)
+class Entry:
+    """AOTAutograd's function for graphs, and what torch._dynamo.backends.common does around it."""
+
+    trace: Callable[..., Callable]
+    flatten_inputs: Callable[..., Any]
+    restart: type[Exception]
+    counts: Any
+
+
+def documented() -> Callable[..., Callable]:
+    """PyTorch's own way in, for backends."""
+    from torch._dynamo.backends.common import aot_autograd
+
+    return aot_autograd
+
+
+@reach("aot-entry", instead="the first call loads torch._dynamo.backends.common, and with it Inductor's scheduler")
+def entry() -> Entry:
+    """As that module has them."""
+    from torch._dynamo.utils import counters, flatten_graph_inputs
+    from torch._functorch.aot_autograd import aot_module_simplified
+
+    counters["aot_autograd"]["total"] += 0
+    return Entry(aot_module_simplified, flatten_graph_inputs, TensorifyScalarRestartAnalysis, counters["aot_autograd"])

@@ -1,0 +1,65 @@
+"""The callable that AOTAutograd makes of a graph, made again of what it knew, as of an entry of AOTAutograd's cache.
+
+A reach for version 2.13 alone: what tracing leaves behind is known of that.
+"""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch.fx import GraphModule
+
+from mlirc.codegen.abi.reach import Left, reach
+from mlirc.frontend.torch_compat.aot_autograd import trace_metadata
+
+VERSION = "2.13."
+
+
+@dataclass(frozen=True)
+class Results:
+    """What it takes.
+
+    configure  (graph, inputs): parameters that are no inputs, and AOTAutograd's configuration
+    call       (forward, backward, serialized, metadata, detach, configuration): the callable
+    detach     (backward graph, metadata): inputs that the backward pass detaches
+    plain      the class that says that an input is no tensor subclass
+    """
+
+    configure: Callable[[GraphModule, Sequence[Any]], tuple[Any, Any]]
+    call: Callable[..., Callable]
+    detach: Callable[[GraphModule, Any], list[int]]
+    plain: type
+
+
+@reach("trace-result", instead="each process traces each graph")
+def results() -> Results:
+    """The functions of AOTAutograd's that do this."""
+    if not torch.__version__.startswith(VERSION):
+        raise Left(f"torch is {torch.__version__}, and what its tracing leaves behind is known of {VERSION}* alone")
+    trace_metadata.modules.or_missing()
+    from torch._functorch._aot_autograd.aot_autograd_result import BundledAOTAutogradResult, BundledCompiledBackward
+    from torch._functorch._aot_autograd.graph_compile import _compute_indices_of_inps_to_detach
+    from torch._functorch._aot_autograd.schemas import PlainTensorMeta
+    from torch._functorch.aot_autograd import prepare_aot_config
+
+    apply = BundledAOTAutogradResult._apply_runtime_wrappers
+
+    def configure(gm: GraphModule, inputs: Sequence[Any]) -> tuple[Any, Any]:
+        parameters, *_, config = prepare_aot_config(gm, inputs, {}, True, False)
+        return parameters, config
+
+    def call(
+        forward: Callable, backward: Any, serialized: Any, metadata: Any, detach: list[int], config: Any
+    ) -> Callable:
+        result: Any = object.__new__(BundledAOTAutogradResult)
+        result.runtime_metadata, result.dispatch_wrappers, result.indices_of_inps_to_detach = metadata, [], detach
+        result.maybe_subclass_meta = result.num_fw_outs_saved_for_bw = None
+        result.serialized_bw_module = serialized  # for compiled autograd
+        result.compiled_bw = None if backward is None else BundledCompiledBackward(None, [], 0)  # type: ignore[type-var]
+        return apply(result, forward, backward, backward is not None, config)
+
+    def detached(backward: GraphModule, known: Any) -> list[int]:
+        return _compute_indices_of_inps_to_detach(backward, None, known, known)
+
+    return Results(configure, call, detached, PlainTensorMeta)

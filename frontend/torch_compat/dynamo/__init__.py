@@ -1,0 +1,1 @@
+"""Reaches into TorchDynamo and FX."""

@@ -1,0 +1,1 @@
+"""What is known of values before anything runs: ranges, constants, index maps, lifetimes, effects."""

@@ -1,0 +1,48 @@
+"""Where a value comes from: what it is a view of, and which arguments are the model's parameters."""
+
+from typing import Any
+
+from mlirc.dialects.core.bindings import ir
+from mlirc.dialects.core.dialect import attribute_value
+from mlirc.dialects.core.tensor_types import info_of
+
+
+def view_root(x: ir.Value) -> ir.Value:
+    """The value that `x` is a view of; itself if it is no view."""
+    while not isinstance(x.owner, ir.Block) and x.owner.operation.name == "mlirc.view":
+        x = x.owner.operands[0]
+    return x
+
+
+def parameter_arguments(function: Any) -> set[ir.Value]:
+    """The arguments marked {mlirc.parameter}."""
+    if "arg_attrs" not in function.attributes:
+        return set()
+    attributes = function.attributes["arg_attrs"]
+    return {x for x, named in zip(function.arguments, attributes, strict=True) if "mlirc.parameter" in named}
+
+
+def sources_of(function: Any) -> dict[ir.Value, frozenset]:
+    """What depends on parameters alone -> on which; on none, what constants are made into. A parameter that is written to
+    is none."""
+    operations = function.regions[0].blocks[0].operations
+    written = {view_root(op.operands[0]) for op in operations if op.operation.name == "mlirc.assign"}
+    sources: dict[ir.Value, frozenset] = {x: frozenset([x]) for x in parameter_arguments(function) - written}
+    for op in operations:
+        if may_hoist(op) and all(x in sources for x in op.operands):
+            sources[op.results[0]] = frozenset().union(*(sources[x] for x in op.operands))
+    return sources
+
+
+def may_hoist(op: Any) -> bool:
+    """Whether it gives the same value whenever its operands are the same, one of a size that is known."""
+    name = op.operation.name
+    if len(op.results) != 1 or not isinstance(op.results[0].type, ir.RankedTensorType):
+        return False
+    info = info_of(op.results[0])
+    if any(not isinstance(n, int) for n in (*info.shape, *info.stride)):
+        return False
+    if name == "mlircx.aten":  # an operator of PyTorch's own library, whose arguments all have a text
+        ours = attribute_value(op.attributes["op"]).startswith(("aten.", "mkldnn."))
+        return ours and attribute_value(op.attributes["aliases"]) == "-1" and "object" not in str(op.attributes["args"])
+    return name == "mlirc.constant" or (name.startswith("mlirc.") and len(op.operands) > 0)

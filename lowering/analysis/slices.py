@@ -1,0 +1,121 @@
+"""Boxes: evenly spaced parts of a tensor, a span of each dimension. What a reader reads of one, at least."""
+
+from dataclasses import dataclass
+
+from mlirc.dialects.core import symbols
+from mlirc.dialects.core.symbols import Atom, Expr, Int
+from mlirc.dialects.core.tensor_info import contiguous
+from mlirc.lowering.analysis.index_maps import Map, dimension, dims_in, identity, substitute
+from mlirc.lowering.fusion.cost import typical
+from mlirc.lowering.kernel.nodes import split
+
+
+@dataclass(frozen=True)
+class Span:
+    """The indices first, first + step, ... of a dimension, `count` of them."""
+
+    first: Int
+    step: Int
+    count: Int
+
+
+Box = tuple[Span, ...]
+
+
+def whole(shape: tuple[Int, ...]) -> Box:
+    return tuple(Span(0, 1, n) for n in shape)
+
+
+def sizes(box: Box) -> tuple[Int, ...]:
+    return tuple(span.count for span in box)
+
+
+def hull(boxes: list[Box], shape: tuple[Int, ...]) -> Box:
+    """A box that holds all of these: where they differ, the whole dimension."""
+    first, *others = boxes
+    return tuple(
+        span if all(box[d] == span for box in others) else Span(0, 1, n)
+        for d, (span, n) in enumerate(zip(first, shape, strict=True))
+    )
+
+
+def is_small(box: Box, shape: tuple[Int, ...]) -> bool:
+    """Whether the box is worth computing alone: it has elements, and at most half of the tensor's."""
+    have, all_ = typical(symbols.product(sizes(box))), typical(symbols.product(shape))
+    return 0 < 2 * have <= all_
+
+
+def broadcast(box: Box, shape: tuple[Int, ...]) -> Box:
+    """What an operand of this shape, which broadcasts, gives to the box of the result."""
+    return tuple(Span(0, 1, 1) if n == 1 else span for span, n in zip(box[len(box) - len(shape) :], shape, strict=True))
+
+
+def read_by_view(map_: Map, box: Box, shape: tuple[Int, ...]) -> Box:
+    """What a view with this map reads, for a box of its elements, of a tensor of this shape."""
+    indices = _indices(map_, box)
+    return tuple(_span(index, sizes(box), n) for index, n in zip(indices, shape, strict=True))
+
+
+def view_of_box(map_: Map, box: Box, within: Box, shape: tuple[Int, ...]) -> tuple[Map, tuple[Int, ...], Int] | None:
+    """The box of a view's elements as a view of a row-major tensor that holds the box `within` of the operand, whose shape is
+    `shape`: map, strides and offset. `within` is what read_by_view says, or whole, in each dimension. None where no strides
+    say where the elements are."""
+    indices, counts = list(_indices(map_, box)), sizes(box)
+    for d, span in enumerate(within):
+        if span != Span(0, 1, shape[d]):
+            named = list(dims_in((indices[d],)))
+            indices[d] = dimension(named[0]) if named and span.count != 1 else 0
+    address: Int = 0
+    for index, step in zip(indices, contiguous(sizes(within)), strict=True):
+        address = address + index * step
+    ranges = {f"d{k}": n for k, n in enumerate(counts)}
+    linear = split(symbols.substitute(joined(address), {}, ranges), frozenset(ranges))
+    if dims_in((linear.rest,)):
+        return None
+    strides = tuple(linear.strides.get(f"d{k}", 0) for k in range(len(counts)))
+    return tuple(indices), strides, linear.rest
+
+
+def part(stride: tuple[Int, ...], box: Box) -> tuple[Map, tuple[Int, ...], Int]:
+    """A box of a tensor with these strides as a view of it: map, strides and offset."""
+    map_ = tuple(span.step * d + span.first for span, d in zip(box, identity(len(box)), strict=True))
+    strides = tuple(span.step * s for span, s in zip(box, stride, strict=True))
+    offset: Int = 0
+    for span, s in zip(box, stride, strict=True):
+        offset = offset + span.first * s
+    return map_, strides, offset
+
+
+def joined(value: Int) -> Int:
+    """c * (a % n) + c * n * (a // n) as c * a: what a view that takes a dimension apart leaves of an address."""
+    if isinstance(value, int):
+        return value
+    for monomial, c in value.terms.items():
+        if len(monomial) != 1 or isinstance(monomial[0], str) or monomial[0][0] != "mod":
+            continue
+        (_, a, n), lies = monomial[0], value - Expr({monomial: c})
+        quotient: tuple[Atom, ...] = (("floordiv", a, n),)
+        if isinstance(n, int) and isinstance(lies, Expr) and lies.terms.get(quotient) == c * n:
+            return joined(lies - Expr({quotient: c * n}) + c * a)
+    return value
+
+
+def _indices(map_: Map, box: Box) -> Map:
+    """The operand's indices for those of the box: dimension dk counts through its k-th span."""
+    at = tuple(span.first if span.count == 1 else span.step * dimension(k) + span.first for k, span in enumerate(box))
+    return substitute(map_, at, sizes(box))
+
+
+def _span(index: Int, counts: tuple[Int, ...], size: Int) -> Span:
+    """The span that an index takes, if it is one; else the whole dimension."""
+    named = dims_in((index,))
+    if not named:
+        return Span(index, 1, 1)
+    if len(named) > 1:
+        return Span(0, 1, size)
+    (k,) = named
+    linear = split(index, frozenset((f"d{k}",)))
+    step = linear.strides.get(f"d{k}", 0)
+    if dims_in((linear.rest,)) or (isinstance(step, int) and step <= 0):
+        return Span(0, 1, size)
+    return Span(linear.rest, step, counts[k])

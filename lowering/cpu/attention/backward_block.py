@@ -1,0 +1,243 @@
+"""A block of queries on a block of keys, of attention's gradients (attention/backward.py): the five products, and the
+powers and slopes between them. All that they read lies in scratch.
+"""
+
+from collections.abc import Callable
+from dataclasses import replace
+
+import torch
+
+from mlirc.lowering.cpu.attention.call import Gradients
+from mlirc.lowering.cpu.attention.memory import (
+    advance,
+    along_row,
+    gather,
+    load_part,
+    load_vector,
+    row_offsets,
+    scratch,
+    stage_rows,
+    store_part,
+    store_vector,
+    turn_all,
+)
+from mlirc.lowering.cpu.attention.scores import NOTHING, Scores
+from mlirc.lowering.cpu.attention.softmax import power
+from mlirc.lowering.cpu.attention.tiles import VECTORS, Tile, even_rows, most_rows
+from mlirc.lowering.cpu.emitter.emitter import Emitter
+from mlirc.lowering.cpu.math.builder import Value
+from mlirc.lowering.kernel.axes import Vector
+from mlirc.lowering.target import CpuTarget
+
+F32 = torch.float32
+QUERIES = 4  # vectors of them, in a block
+KEYS = 256  # of a block, at most
+ROOM = 1 << 15  # elements of a block's keys and values
+
+
+class Block:
+    def __init__(self, g: Gradients, name: str, target: CpuTarget):
+        self.g, self.a, self.name, self.target = g, g.call, name, target
+        self.tensors = g.tensors
+        self.e = Emitter(Vector(None, target.vector_bytes // 4), target)
+        self.lanes = self.e.lanes
+        self.width = QUERIES * self.lanes
+        self.pitch = {which: -(-self.head(which) // self.lanes) * self.lanes for which in ("k", "v")}
+        keys, most = self.a.k.shape[2], most_rows(target)
+        self.rows = even_rows(keys, most)  # of keys in a tile
+        tiles = max(1, min(KEYS, ROOM // sum(self.pitch.values())) // self.rows)
+        if isinstance(keys, int):
+            every = max(1, -(-keys // self.rows))
+            tiles = -(-every // -(-every // tiles))
+        self.block = self.rows * tiles
+        self.query_rows = even_rows(self.width, most)
+        self.tiles: dict[tuple, Tile] = {}
+        # where dq is added up: float32
+        self.sums = replace(g.work, shape=g.dq.shape) if g.dq.dtype != F32 else g.dq
+
+    def head(self, which: str) -> int:
+        size = (self.a.v if which == "v" else self.a.q).shape[3]
+        assert isinstance(size, int)
+        return size
+
+    def make_room(self) -> None:
+        e, pitch, k, v = self.e, self.pitch, self.pitch["k"], self.pitch["v"]
+        self.keys = {which: scratch(e, self.block * pitch[which]) for which in ("k", "v")}
+        self.key_sums = {which: scratch(e, self.block * pitch[which]) for which in ("k", "v")}
+        self.queries = {"k": scratch(e, self.width * k), "v": scratch(e, self.width * v)}  # of q, and of dout
+        self.turned = {"k": scratch(e, self.width * k), "v": scratch(e, self.width * v)}
+        # the last tile of queries reads past the last row
+        self.scores, self.slopes = (scratch(e, self.block * self.width + self.width) for _ in range(2))
+        self.query_sums = scratch(e, (self.width + self.query_rows) * k)
+        self.lse, self.delta = (scratch(e, self.width) for _ in range(2))
+        self.masks = Scores(e, self.a, self.scores, QUERIES)
+
+    # ---- a block of queries on a block of keys
+
+    def query_block(self, rows: dict[str, Value], query: Value, count: Value, key: Value, keys: Value) -> None:
+        a, e, b = self.a, self.e, self.e.index
+        self.read_queries(rows, query, count)
+
+        def seen(lanes: Value) -> Value:
+            """How many of the block's keys the queries before this lane see."""
+            if a.causal == "none":
+                return keys
+            return b.minimum(keys, b.sub(b.add(b.add(query, lanes), e.integer(a.diagonal)), key))
+
+        limit = seen(count)
+        self.over_queries("k", self.scores, seen, count)
+        self.over_queries("v", self.slopes, seen, count)
+        if a.mask:
+            self.masks.apply_mask(rows["mask"], query, e.integer(a.q.shape[2]), key, limit)
+        step = e.i64(self.rows)
+        tiles = b.binary("arith.divui", b.add(limit, b.sub(step, e.i64(1))), step)
+        if a.causal != "none":
+            self.masks.hide_later_keys(query, key, b.mul(tiles, step))
+        self.powers(count, b.mul(tiles, step))
+        hidden = b.sub(key, b.add(query, e.integer(a.diagonal)))  # queries that do not see the first key yet
+        self.over_keys("v", self.scores, limit, count, hidden)
+        self.over_keys("k", self.slopes, limit, count, hidden)
+        self.add_to_queries(rows["sums"], query, count, seen)
+
+    def read_queries(self, rows: dict[str, Value], query: Value, count: Value) -> None:
+        """A block of q, times the scale, and of dout; both turned too; lse and delta of each query."""
+        a, e, b = self.a, self.e, self.e.index
+        for which, name, scale in (("k", "q", a.scale), ("v", "dout", 1.0)):
+            info, pitch = self.tensors[name], self.pitch[which]
+            here = advance(e, rows[name], b.mul(query, e.integer(info.stride[2])), info.dtype)
+            stage_rows(e, here, info, count, self.queries[which], pitch, scale)
+            turn_all(e, self.queries[which], pitch, self.width, pitch, self.turned[which], self.width)
+        ends = e.integer(a.q.shape[2])
+        for name, to in (("lse", self.lse), ("work", self.delta)):
+            for k in range(0, self.width, self.lanes):
+                offsets = row_offsets(e, b.add(query, e.i64(k)), ends, e.integer(self.tensors[name].stride[2]))
+                store_vector(e, gather(e, rows[name], offsets, F32), advance(e, to, e.i64(k)))
+
+    def powers(self, count: Value, keys: Value) -> None:
+        """Scores become powers, and what is the slope of a power becomes that of its score. Lanes from `count` on hold
+        anything: no product reads them, or what it makes of them is not kept."""
+        e, wide = self.e, self.e.builder(F32, True)
+
+        def vector(lane: Value, state: list[Value]) -> list[Value]:
+            lse, delta = (load_vector(e, advance(e, x, lane)) for x in (self.lse, self.delta))
+
+            def key(i: Value, state: list[Value]) -> list[Value]:
+                here = e.index.add(e.index.mul(i, e.i64(self.width)), lane)
+                powers, slopes = (advance(e, x, here) for x in (self.scores, self.slopes))
+                score = load_vector(e, powers)
+                raised = power(wide, wide.sub(score, lse))
+                store_vector(e, raised, powers)
+                slope = wide.mul(raised, wide.sub(load_vector(e, slopes), delta))
+                hidden = wide.eq(score, wide.constant(NOTHING))  # whatever its value holds
+                store_vector(e, wide.select(hidden, wide.constant(0.0), slope), slopes)
+                return state
+
+            e.loop(e.i64(0), keys, e.i64(1), [], [], key)
+            return state
+
+        e.loop(e.i64(0), count, e.i64(self.lanes), [], [], vector)
+
+    # ---- products
+
+    def over_queries(self, which: str, to: Value, seen, count: Value) -> None:
+        """to[key, query] = the block's row of keys or values times the turned column."""
+        e, b, width = self.e, self.e.index, VECTORS * self.lanes
+        tile = self.tile(self.rows, self.pitch[which], 1, "zero", self.width, self.width, VECTORS)
+
+        def group(first: Value, state: list[Value]) -> list[Value]:
+            panel = advance(e, self.turned[which], first)
+
+            def one(row: Value, state: list[Value]) -> list[Value]:
+                source = advance(e, self.keys[which], b.mul(row, e.i64(self.pitch[which])))
+                self.multiply(tile, source, e.i64(self.head(which)), panel, self.at(to, row, self.width, first))
+                return state
+
+            e.loop(e.i64(0), seen(b.add(first, e.i64(width))), e.i64(self.rows), [], [], one)
+            return state
+
+        e.loop(e.i64(0), count, e.i64(width), [], [], group)
+
+    def over_keys(self, which: str, factors: Value, limit: Value, count: Value, hidden: Value) -> None:
+        """The sums of keys or values: sums[key] += factors[key, queries] @ the queries' rows."""
+        e, b, pitch = self.e, self.e.index, self.pitch[which]
+        for first, vectors in self.columns(which):
+            tile = self.tile(self.rows, self.width, 1, "tile", pitch, pitch, vectors)
+
+            def one(row: Value, state: list[Value], first: int = first, tile: Tile = tile) -> list[Value]:
+                skip = e.i64(0) if self.a.causal == "none" else b.maximum(b.add(hidden, row), e.i64(0))
+                source = self.at(factors, row, self.width, skip)
+                panel = self.at(self.queries[which], skip, pitch, e.i64(first))
+                self.multiply(
+                    tile, source, b.sub(count, skip), panel, self.at(self.key_sums[which], row, pitch, e.i64(first))
+                )
+                return state
+
+            e.loop(e.i64(0), limit, e.i64(self.rows), [], [], one)
+
+    def add_to_queries(self, sums: Value, query: Value, count: Value, seen) -> None:
+        """dq[query] += scale * slopes[keys, query]^T @ the keys' rows."""
+        e, b, pitch = self.e, self.e.index, self.pitch["k"]
+        for first, vectors in self.columns("k"):
+            tile = self.tile(self.query_rows, 1, self.width, "zero", pitch, pitch, vectors)
+            panel = advance(e, self.keys["k"], e.i64(first))
+
+            def one(row: Value, state: list[Value], first: int = first, tile: Tile = tile, panel: Value = panel):
+                keys = b.minimum(seen(count), seen(b.add(row, e.i64(self.query_rows))))
+                to = self.at(self.query_sums, row, pitch, e.i64(first))
+                self.multiply(tile, advance(e, self.slopes, row), keys, panel, to)
+                return state
+
+            e.loop(e.i64(0), count, e.i64(self.query_rows), [], [], one)
+
+        wide = e.builder(F32, True)
+        along = e.integer(self.sums.stride[2])
+
+        def add(i: Value, state: list[Value]) -> list[Value]:
+            target = advance(e, sums, b.mul(b.add(query, i), along))
+
+            def value(d: Value, mask: Value | None) -> Value:
+                here = load_vector(e, self.at(self.query_sums, i, pitch, d))
+                return wide.fma(here, wide.constant(self.a.scale), load_part(e, advance(e, target, d), F32, mask))
+
+            self.write_row(target, value)
+            return state
+
+        e.loop(e.i64(0), count, e.i64(1), [], [], add)
+
+    def tile(self, rows: int, row: int, step: int, start: str, panel: int, pitch: int, vectors: int) -> Tile:
+        key = rows, row, step, start, panel, pitch, vectors
+        if key not in self.tiles:
+            name = f"{self.name}_tile{len(self.tiles)}"
+            self.tiles[key] = Tile(name, rows, row, step, start, self.lanes, panel, pitch, vectors)
+        return self.tiles[key]
+
+    def multiply(self, tile: Tile, rows: Value, n: Value, panel: Value, to: Value) -> None:
+        e = self.e
+        self.e.lines.append(tile.call(rows, e.integer(tile.row), e.integer(tile.step), n, panel, to))
+
+    def columns(self, which: str) -> list[tuple[int, int]]:
+        """A row's elements as columns of a tile: the first, and the number of vectors."""
+        width, size = VECTORS * self.lanes, self.pitch[which]
+        return [(first, min(VECTORS, (size - first) // self.lanes)) for first in range(0, size, width)]
+
+    def at(self, place: Value, row: Value, pitch: int, column: Value) -> Value:
+        return advance(self.e, place, self.e.index.add(self.e.index.mul(row, self.e.i64(pitch)), column))
+
+    def clear(self, place: Value, count: int) -> None:
+        e = self.e
+
+        def vector(k: Value, state: list[Value]) -> list[Value]:
+            store_vector(e, e.builder(F32, True).constant(0.0), advance(e, place, k))
+            return state
+
+        e.loop(e.i64(0), e.i64(count), e.i64(self.lanes), [], [], vector)
+
+    def write_row(self, place: Value, value: Callable[[Value, Value | None], Value], dtype: torch.dtype = F32) -> None:
+        """place[d] = value(d, mask) along a row of dq, a vector at a time."""
+        e = self.e
+
+        def part(d: Value, mask: Value | None, state: list[Value]) -> list[Value]:
+            store_part(e, value(d, mask), advance(e, place, d, dtype), dtype, mask)
+            return state
+
+        along_row(e, self.head("k"), [], part)

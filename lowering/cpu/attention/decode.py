@@ -1,0 +1,296 @@
+"""Attention of one query for each head, as when a model writes one token: memory decides, so each key is read once.
+
+for (batch, head of the keys), shared among threads; the heads of the query that share it are its rows:
+  for block of keys:
+    scores[rows, keys] = the rows times each key                 16 keys at a time, folded to one vector
+    the mask; the largest score so far; powers = exp(scores - largest); their sums
+    sums[rows, Dv] = sums * exp(old largest - largest) + powers @ values
+  out = sums / the powers' sums
+
+Elements of a head lie along the lanes here, where attention/function.py has queries: there is only one.
+"""
+
+import math
+
+import torch
+
+from mlirc.dialects.core import symbols
+from mlirc.dialects.core.tensor_types import TensorInfo
+from mlirc.lowering.cpu.attention.call import Attention
+from mlirc.lowering.cpu.attention.memory import (
+    advance,
+    gather,
+    lanes_below,
+    load_masked,
+    load_scalar,
+    load_vector,
+    place_of,
+    scratch,
+    store_masked,
+    store_scalar,
+    store_vector,
+)
+from mlirc.lowering.cpu.attention.softmax import power
+from mlirc.lowering.cpu.attention.units import begin, each_head, kernel_text
+from mlirc.lowering.cpu.emitter.emitter import Emitter
+from mlirc.lowering.cpu.emitter.register_transpose import across
+from mlirc.lowering.cpu.loops.function import KernelText
+from mlirc.lowering.cpu.math.builder import Value
+from mlirc.lowering.cpu.math.functions import MATH
+from mlirc.lowering.kernel.axes import Vector
+from mlirc.lowering.target import CpuTarget
+
+KEYS = 512  # of a block: a multiple of every vector's lanes
+FOR_A_VECTOR = 8  # of the operations that threads are counted by: what a vector of a key, or of a value, takes
+CHAINS = 8  # sums side by side, where few vectors make up a row of values
+
+
+def decodes(a: Attention) -> bool:
+    """Whether the code here is for this call."""
+    return a.q.shape[2] == 1 and all(x.stride[3] == 1 for x in (a.q, a.k, a.v))
+
+
+def decode_text(a: Attention, name: str, target: CpuTarget) -> KernelText:
+    return _Writer(a, name, target).write()
+
+
+class _Writer:
+    def __init__(self, a: Attention, name: str, target: CpuTarget):
+        self.a, self.name, self.target = a, name, target
+        self.e = Emitter(Vector(None, target.vector_bytes // 4), target)
+        self.lanes = self.e.lanes
+        self.operands = ["q", "k", "v", *(["mask"] if a.mask else []), "out", "lse"]
+        self.head = self.parts_of(a.q)
+        self.value_head = self.parts_of(a.v)
+
+    def parts_of(self, rows: TensorInfo) -> int:
+        """Vectors that hold a row."""
+        size = rows.shape[3]
+        assert isinstance(size, int)
+        return -(-size // self.lanes)
+
+    @property
+    def wide(self):
+        return self.e.builder(torch.float32, True)
+
+    @property
+    def scalar(self):
+        return self.e.builder(torch.float32)
+
+    def write(self) -> KernelText:
+        a, e, names = self.a, self.e, self.a.symbols
+        begin(e, self.operands, names)
+        self.queries = scratch(e, a.group * self.head * self.lanes)
+        self.scores = scratch(e, a.group * KEYS)
+        self.sums = scratch(e, a.group * self.value_head * self.lanes)
+        self.totals = scratch(e, a.group * self.lanes)
+        self.largest = scratch(e, a.group)
+        batch, shared, keys = a.k.shape[:3]
+        each_head(e, batch, shared, self.unit)
+        work = symbols.product([batch * shared, a.group, keys, FOR_A_VECTOR * (self.head + self.value_head)])
+        return kernel_text(e, self.name, self.target, self.operands, names, (batch * shared, work * 1))
+
+    def rows(self, body) -> None:
+        """`body(row)` for each head of the query that shares the keys."""
+
+        def one(row: Value, state: list[Value]) -> list[Value]:
+            body(row)
+            return state
+
+        if self.a.group == 1:
+            body(self.e.i64(0))
+        else:
+            self.e.loop(self.e.i64(0), self.e.i64(self.a.group), self.e.i64(1), [], [], one)
+
+    def part(self, place: Value, row: Value, vectors: int, number: int = 0) -> Value:
+        """Vector `number` of a row of so many in scratch."""
+        b = self.e.index
+        return advance(
+            self.e, place, b.add(b.mul(row, self.e.i64(vectors * self.lanes)), self.e.i64(number * self.lanes))
+        )
+
+    def load_row(self, address: Value, rows: TensorInfo, number: int) -> Value:
+        """Vector `number` of a row, as float32."""
+        size = rows.shape[3]
+        assert isinstance(size, int)
+        here = advance(self.e, address, self.e.i64(number * self.lanes), rows.dtype)
+        left = size - number * self.lanes
+        if left >= self.lanes and rows.dtype == torch.float32:
+            return load_vector(self.e, here, align=4)
+        return load_masked(self.e, here, rows.dtype, lanes_below(self.e, self.e.i64(min(left, self.lanes))))
+
+    # ---- one head of the keys
+
+    def unit(self, batch: Value, shared: Value) -> None:
+        a, e, b = self.a, self.e, self.e.index
+        first = b.mul(shared, e.i64(a.group))
+        keys = place_of(e, e.env["k"], a.k, batch, shared)
+        values = place_of(e, e.env["v"], a.v, batch, shared)
+
+        def start(row: Value) -> None:
+            query = place_of(e, e.env["q"], a.q, batch, b.add(first, row))
+            for k in range(self.head):
+                value = self.wide.mul(self.load_row(query, a.q, k), self.wide.constant(a.scale))
+                store_vector(e, value, self.part(self.queries, row, self.head, k))
+            for k in range(self.value_head):
+                store_vector(e, self.wide.constant(0.0), self.part(self.sums, row, self.value_head, k))
+            store_vector(e, self.wide.constant(0.0), self.part(self.totals, row, 1))
+            store_scalar(e, self.scalar.constant(-math.inf), advance(e, self.largest, row))
+
+        self.rows(start)
+        end = e.integer(a.k.shape[2])
+        if a.causal != "none":
+            end = b.minimum(end, b.maximum(b.add(e.integer(a.diagonal), e.i64(1)), e.i64(0)))
+
+        def block(key: Value, state: list[Value]) -> list[Value]:
+            count = b.minimum(b.sub(end, key), e.i64(KEYS))
+            self.products(advance(e, keys, b.mul(key, e.integer(a.k.stride[2])), a.k.dtype), count)
+            from_here = advance(e, values, b.mul(key, e.integer(a.v.stride[2])), a.v.dtype)
+
+            def one(row: Value) -> None:
+                if a.mask:
+                    self.apply_mask(row, batch, b.add(first, row), key, count)
+                self.value_products(row, self.softmax(row, count), from_here, count)
+
+            self.rows(one)
+            return state
+
+        e.loop(e.i64(0), end, e.i64(KEYS), [], [], block)
+        self.rows(lambda row: self.finish(row, batch, b.add(first, row)))
+
+    def products(self, keys: Value, count: Value) -> None:
+        """scores[row, key], and -inf behind the last key."""
+        a, e, b = self.a, self.e, self.e.index
+        along, last = e.integer(a.k.stride[2]), b.sub(count, e.i64(1))
+
+        def step(key: Value, state: list[Value]) -> list[Value]:
+            places = [b.minimum(b.add(key, e.i64(lane)), last) for lane in range(self.lanes)]
+            addresses = [advance(e, keys, b.mul(place, along), a.k.dtype) for place in places]
+            inside = lanes_below(e, b.sub(count, key))
+
+            def one(row: Value) -> None:
+                query = [load_vector(e, self.part(self.queries, row, self.head, k)) for k in range(self.head)]
+                sums = []
+                for address in addresses:
+                    total = self.wide.mul(query[0], self.load_row(address, a.k, 0))
+                    for k in range(1, self.head):
+                        total = self.wide.fma(query[k], self.load_row(address, a.k, k), total)
+                    sums.append(total)
+                scores = self.wide.select(inside, across(e, sums), self.wide.constant(-math.inf))
+                store_vector(e, scores, self.score(row, key))
+
+            self.rows(one)
+            return state
+
+        e.loop(e.i64(0), count, e.i64(self.lanes), [], [], step)
+
+    def score(self, row: Value, key: Value) -> Value:
+        b = self.e.index
+        return advance(self.e, self.scores, b.add(b.mul(row, self.e.i64(KEYS)), key))
+
+    def apply_mask(self, row: Value, batch: Value, head: Value, key: Value, count: Value) -> None:
+        e, b, info = self.e, self.e.index, self.a.mask
+        assert info is not None
+        spots = (e.i64(0) if n == 1 else x for n, x in zip(info.shape, (batch, head), strict=False))
+        mask = place_of(e, e.env["mask"], info, *spots)
+        same = info.shape[3] == 1 or info.stride[3] == 0
+        stride = e.i64(0) if same else e.integer(info.stride[3])
+
+        def step(i: Value, state: list[Value]) -> list[Value]:
+            at = b.add(key, i)
+            here = advance(e, mask, b.mul(at, stride), info.dtype)
+            if same:
+                value = e.splat(load_scalar(e, here, info.dtype))
+            elif info.stride[3] == 1:
+                value = load_masked(e, here, info.dtype, lanes_below(e, b.sub(count, i)))
+            else:
+                wide = e.builder(torch.int64, True)
+                lane = wide.minimum(e.lane_numbers(), e.splat(b.sub(b.sub(count, i), e.i64(1))))
+                value = gather(e, here, wide.mul(lane, e.splat(stride)), info.dtype)
+            place = self.score(row, i)
+            score = load_vector(e, place)
+            if info.dtype == torch.bool:
+                hidden = self.wide.constant(-math.inf)
+                changed = self.wide.select(self.wide.ne(value, self.wide.constant(0.0)), score, hidden)
+            else:
+                changed = self.wide.add(value, score)
+            store_vector(e, changed, place)
+            return state
+
+        e.loop(e.i64(0), count, e.i64(self.lanes), [], [], step)
+
+    def softmax(self, row: Value, count: Value) -> Value:
+        """Scores become powers; what came before shrinks by the factor that is returned."""
+        e, wide, scalar = self.e, self.wide, self.scalar
+        type_ = wide.type_text(torch.float32)
+        place = advance(e, self.largest, row)
+        before = load_scalar(e, place, torch.float32)
+
+        def compare(i: Value, state: list[Value]) -> list[Value]:
+            return [wide.maximum(state[0], load_vector(e, self.score(row, i)))]
+
+        (most,) = e.loop(e.i64(0), count, e.i64(self.lanes), [e.splat(before)], [type_], compare)
+        largest = scalar.emit(f"vector.reduction <maxnumf>, {most} : {type_} into f32", torch.float32)
+        store_scalar(e, largest, place)
+        # where no key is seen yet all powers are 0, and not of -inf less -inf
+        none = scalar.eq(largest, scalar.constant(-math.inf))
+        reference = scalar.select(none, scalar.constant(0.0), largest)
+        factor = power(wide, e.splat(scalar.sub(before, reference)))
+        from_ = e.splat(reference)
+
+        def raise_all(i: Value, state: list[Value]) -> list[Value]:
+            address = self.score(row, i)
+            raised = power(wide, wide.sub(load_vector(e, address), from_))
+            store_vector(e, raised, address)
+            return [wide.add(state[0], raised)]
+
+        totals = self.part(self.totals, row, 1)
+        start = wide.mul(load_vector(e, totals), factor)
+        (total,) = e.loop(e.i64(0), count, e.i64(self.lanes), [start], [type_], raise_all)
+        store_vector(e, total, totals)
+        return factor
+
+    def value_products(self, row: Value, factor: Value, values: Value, count: Value) -> None:
+        a, e, b, wide = self.a, self.e, self.e.index, self.wide
+        type_, along = wide.type_text(torch.float32), e.integer(a.v.stride[2])
+        places = [self.part(self.sums, row, self.value_head, k) for k in range(self.value_head)]
+        chains = max(1, CHAINS // self.value_head)
+
+        def add(key: Value, sums: list[Value]) -> list[Value]:
+            address = advance(e, values, b.mul(key, along), a.v.dtype)
+            raised = e.splat(load_scalar(e, self.score(row, key), torch.float32))
+            return [wide.fma(raised, self.load_row(address, a.v, k), x) for k, x in enumerate(sums)]
+
+        def several(key: Value, sums: list[Value]) -> list[Value]:
+            parts = [sums[c * self.value_head : (c + 1) * self.value_head] for c in range(chains)]
+            return [x for c, part in enumerate(parts) for x in add(b.add(key, e.i64(c)), part)]
+
+        start = [wide.mul(load_vector(e, place), factor) for place in places]
+        whole = b.sub(count, b.binary("arith.remui", count, e.i64(chains)))
+        carried = start + [wide.constant(0.0)] * (len(start) * (chains - 1))
+        sums = e.loop(e.i64(0), whole, e.i64(chains), carried, [type_] * len(carried), several)
+        for c in range(1, chains):
+            part = sums[c * self.value_head : (c + 1) * self.value_head]
+            sums[: self.value_head] = [wide.add(x, y) for x, y in zip(sums, part, strict=False)]
+        last = e.loop(whole, count, e.i64(1), sums[: self.value_head], [type_] * self.value_head, add)
+        for place, value in zip(places, last, strict=True):
+            store_vector(e, value, place)
+
+    def finish(self, row: Value, batch: Value, head: Value) -> None:
+        """The result and the logarithm of the total; 0 for both where no key is seen, as in eager."""
+        a, e, wide, scalar = self.a, self.e, self.wide, self.scalar
+        type_ = wide.type_text(torch.float32)
+        totals = load_vector(e, self.part(self.totals, row, 1))
+        total = scalar.emit(f"vector.reduction <add>, {totals} : {type_} into f32", torch.float32)
+        none = scalar.eq(total, scalar.constant(0.0))
+        inverse = scalar.select(none, scalar.constant(0.0), scalar.div(scalar.constant(1.0), total))
+        largest = load_scalar(e, advance(e, self.largest, row), torch.float32)
+        logarithm = scalar.select(none, scalar.constant(0.0), scalar.add(largest, MATH["log"](scalar, total)))
+        store_scalar(e, logarithm, place_of(e, e.env["lse"], a.lse, batch, head))
+        out = place_of(e, e.env["out"], a.out, batch, head)
+        size = a.out.shape[3]
+        assert isinstance(size, int)
+        for k in range(self.value_head):
+            value = wide.mul(load_vector(e, self.part(self.sums, row, self.value_head, k)), e.splat(inverse))
+            here = advance(e, out, e.i64(k * self.lanes), a.out.dtype)
+            store_masked(e, value, here, a.out.dtype, lanes_below(e, e.i64(min(size - k * self.lanes, self.lanes))))

@@ -1,0 +1,298 @@
+"""Attention as functions in MLIR text: a block of queries at a time, one query a lane, over blocks of keys.
+
+for some panels of queries (two vectors of them each), shared among threads:
+  panel = its rows, turned, times the scale                    [D, W]
+  for block of keys:                                           copied, where rows lie badly
+    for panel:
+      scores = keys @ panel                                    [keys, W] in the first-level cache
+      the mask; the largest score so far; powers = exp(scores - largest); their sums
+      sums = sums * exp(old largest - largest) + values^T @ powers     [Dv, W]
+  out = sums / the powers' sums, turned back
+
+After Dao et al., "FlashAttention" (2022), with the softmax of Milakov and Gimelshein (2018). With queries along the lanes
+nothing is ever added or compared across a vector, and keys and values are read where they are.
+"""
+
+from collections.abc import Callable
+
+import torch
+
+from mlirc.dialects.core import symbols
+from mlirc.dialects.core.symbols import Int
+from mlirc.dialects.core.tensor_types import TensorInfo
+from mlirc.lowering.cpu.attention.call import Attention
+from mlirc.lowering.cpu.attention.decode import decode_text, decodes
+from mlirc.lowering.cpu.attention.memory import (
+    advance,
+    load_vector,
+    place_of,
+    scratch,
+    stage_rows,
+    store_rows,
+    store_vector,
+    turn_all,
+)
+from mlirc.lowering.cpu.attention.softmax import Softmax
+from mlirc.lowering.cpu.attention.tiles import VECTORS, Tile, most_rows, powers_below, split_rows
+from mlirc.lowering.cpu.attention.units import begin, divided, each_unit, kernel_text
+from mlirc.lowering.cpu.emitter.emitter import Emitter
+from mlirc.lowering.cpu.loops.function import KernelText
+from mlirc.lowering.cpu.math.builder import Value
+from mlirc.lowering.kernel.axes import Vector
+from mlirc.lowering.target import CpuTarget
+
+SCORES = 3584  # of a panel and a block of keys: they fit the first-level cache beside the panel
+QUERIES = 256  # that share a copied block of keys
+UNITS = 24  # that any number of threads gets about equal parts of
+FAR = 1024  # bytes from row to row: a page has few rows, and the products would wait for their addresses
+CONFLICT = 4096  # rows this many bytes apart fall into the same lines of the first-level cache
+
+
+def attention_text(a: Attention, name: str, target: CpuTarget) -> KernelText:
+    """The functions of kernel `name`, for a call that `refusal` of attention/call.py has nothing against."""
+    return decode_text(a, name, target) if decodes(a) else _Writer(a, name, target).write()
+
+
+class _Writer:
+    def __init__(self, a: Attention, name: str, target: CpuTarget):
+        self.a, self.name, self.target = a, name, target
+        self.e = Emitter(Vector(None, target.vector_bytes // 4), target)
+        self.lanes = self.e.lanes
+        self.width = VECTORS * self.lanes
+        self.most = most_rows(target)
+        self.operands = ["q", "k", "v", *(["mask"] if a.mask else []), "out", "lse"]
+        keys = a.k.shape[2]
+        rows, rests = split_rows(keys, self.most) if isinstance(keys, int) else (self.most, powers_below(self.most))
+        self.block = rows * max(1, SCORES // self.width // rows)  # keys of a block
+        self.panels = panels_together(a, self.width)
+        self.staged = {which: is_staged(x, self.panels) for which, x in (("k", a.k), ("v", a.v))}
+        self.key_tiles = [self.tile("k", n) for n in [rows, *rests]]
+        rows, rests = split_rows(self.head("v"), self.most)
+        self.value_tiles = [self.tile("v", n) for n in [rows, *rests]]
+
+    def head(self, which: str) -> int:
+        size = (self.a.v if which == "v" else self.a.q).shape[3]
+        assert isinstance(size, int)
+        return size
+
+    def padded(self, which: str) -> int:
+        return -(-self.head(which) // self.lanes) * self.lanes
+
+    def tile(self, which: str, rows: int) -> Tile:
+        """The rows of the product are keys, or elements of the values."""
+        along, within = self.row_strides(which)
+        if which == "k":
+            return Tile(f"{self.name}_scores{rows}", rows, along, within, "zero", self.lanes, self.width, self.width)
+        return Tile(f"{self.name}_sums{rows}", rows, within, along, "factor", self.lanes, self.width, self.width)
+
+    def row_strides(self, which: str) -> tuple[Int, Int]:
+        """Of the keys or values that the products read: from row to row, and within a row."""
+        if self.staged[which]:
+            return self.padded(which), 1
+        info = self.a.k if which == "k" else self.a.v
+        return info.stride[2], info.stride[3]
+
+    # ---- the function
+
+    def write(self) -> KernelText:
+        a, e = self.a, self.e
+        begin(e, self.operands, a.symbols)
+        self.rows = scratch(e, self.width * max(self.padded("k"), self.padded("v")))
+        self.every_panel = scratch(e, self.panels * self.padded("k") * self.width)
+        self.every_sums = scratch(e, self.panels * self.padded("v") * self.width)
+        self.scores = scratch(e, self.block * self.width)
+        self.copies = {w: scratch(e, self.block * self.padded(w)) for w in ("k", "v") if self.staged[w]}
+        self.softmax = Softmax(e, a, self.scores, VECTORS, self.panels)
+        batch, heads, queries, _ = a.q.shape
+        together = self.panels * self.width
+        blocks = symbols.floordiv(queries + (together - 1), together)
+        units = batch * heads * blocks
+
+        def unit(number: Value) -> None:
+            head, block = divided(e, number, e.integer(blocks))
+            self.unit(*divided(e, head, e.integer(heads)), e.index.mul(block, e.i64(together)))
+
+        each_unit(e, units, unit)
+        work = symbols.product([batch * heads, queries, a.k.shape[2], self.head("k") + self.head("v")])
+        tiles = [tile.text for tile in (*self.key_tiles, *self.value_tiles)]
+        shared = units, symbols.floordiv(work * 1, 8)
+        return kernel_text(e, self.name, self.target, self.operands, a.symbols, shared, tiles)
+
+    # ---- some panels of queries
+
+    def unit(self, batch: Value, head: Value, first: Value) -> None:
+        a, e, b = self.a, self.e, self.e.index
+        queries, keys = e.integer(a.q.shape[2]), e.integer(a.k.shape[2])
+        shared = b.binary("arith.divui", head, e.i64(a.group)) if a.group > 1 else head
+        rows = {
+            "q": place_of(e, e.env["q"], a.q, batch, head),
+            "k": place_of(e, e.env["k"], a.k, batch, shared),
+            "v": place_of(e, e.env["v"], a.v, batch, shared),
+            "out": place_of(e, e.env["out"], a.out, batch, head),
+            "lse": place_of(e, e.env["lse"], a.lse, batch, head),
+        }
+        if a.mask:
+            place = (x if n != 1 else e.i64(0) for x, n in zip((batch, head), a.mask.shape, strict=False))
+            rows["mask"] = place_of(e, e.env["mask"], a.mask, *place)
+        last = b.minimum(b.add(first, e.i64(self.panels * self.width)), queries)
+        panels = b.binary("arith.divui", b.add(b.sub(last, first), e.i64(self.width - 1)), e.i64(self.width))
+
+        def each(start: Value, body: Callable[[Value], None]) -> None:
+            """`body`, given each panel's first query."""
+
+            def one(panel: Value, state: list[Value]) -> list[Value]:
+                self.turn_to(panel)
+                body(b.add(first, b.mul(panel, e.i64(self.width))))
+                return state
+
+            e.loop(start, panels, e.i64(1), [], [], one)
+
+        each(e.i64(0), lambda query: self.start(rows["q"], query, queries))
+
+        def key_block(key: Value, state: list[Value]) -> list[Value]:
+            count = b.minimum(b.sub(keys, key), e.i64(self.block))
+            read = {which: self.rows_of(which, rows[which], key, count) for which in ("k", "v")}
+
+            def panel(query: Value) -> None:
+                seen = b.minimum(b.sub(self.end(query), key), count)
+                self.score_tiles(read["k"], seen)
+                self.softmax.step(rows.get("mask"), query, queries, key, seen)
+                self.value_products(read["v"], seen)
+
+            each(self.first_panel(first, key), panel)
+            return state
+
+        e.loop(e.i64(0), self.end(b.sub(last, e.i64(self.width))), e.i64(self.block), [], [], key_block)
+        each(e.i64(0), lambda query: self.finish(rows, query, queries))
+
+    def turn_to(self, panel: Value) -> None:
+        """What follows in this scope is about this panel."""
+        e = self.e
+        self.panel = advance(e, self.every_panel, e.index.mul(panel, e.i64(self.padded("k") * self.width)))
+        self.sums = advance(e, self.every_sums, e.index.mul(panel, e.i64(self.padded("v") * self.width)))
+        self.softmax.turn_to(panel)
+
+    def end(self, query: Value) -> Value:
+        """The keys that a panel from this query on sees end before this one; the rest of the last tile is masked."""
+        a, e, b = self.a, self.e, self.e.index
+        keys = e.integer(a.k.shape[2])
+        if a.causal == "none":
+            return keys
+        seen = b.add(b.minimum(b.add(query, e.i64(self.width)), e.integer(a.q.shape[2])), e.integer(a.diagonal))
+        step = e.i64(self.key_tiles[0].rows)
+        tiles = b.binary("arith.divui", b.add(b.maximum(seen, e.i64(0)), b.sub(step, e.i64(1))), step)
+        return b.minimum(keys, b.mul(tiles, step))
+
+    def first_panel(self, first: Value, key: Value) -> Value:
+        """The first panel of a unit with a query that sees the key."""
+        e, b = self.e, self.e.index
+        if self.a.causal == "none":
+            return e.i64(0)
+        before = b.sub(key, b.add(first, e.integer(self.a.diagonal)))
+        return b.binary("arith.divui", b.maximum(before, e.i64(0)), e.i64(self.width))
+
+    def start(self, q: Value, query: Value, queries: Value) -> None:
+        """A panel's queries become columns, and nothing is summed yet."""
+        a, e = self.a, self.e
+        here = advance(e, q, e.index.mul(query, e.integer(a.q.stride[2])), a.q.dtype)
+        stage_rows(e, here, a.q, self.inside(query, queries), self.rows, self.padded("k"), a.scale)
+        turn_all(e, self.rows, self.padded("k"), self.width, self.padded("k"), self.panel, self.width)
+        self.softmax.start()
+        self.fill(self.sums, self.padded("v"))
+
+    def inside(self, query: Value, queries: Value) -> Value:
+        """How many of a panel's lanes are queries; what comes of the others is not kept."""
+        return self.e.index.minimum(self.e.index.sub(queries, query), self.e.i64(self.width))
+
+    def finish(self, rows: dict[str, Value], query: Value, queries: Value) -> None:
+        a, e = self.a, self.e
+        self.divide(self.softmax.finish(rows["lse"], query, queries))
+        turn_all(e, self.sums, self.width, self.padded("v"), self.width, self.rows, self.padded("v"))
+        here = advance(e, rows["out"], e.index.mul(query, e.integer(a.out.stride[2])), a.out.dtype)
+        store_rows(e, here, a.out, self.inside(query, queries), self.rows, self.padded("v"))
+
+    def divide(self, inverse: list[Value]) -> None:
+        e = self.e
+
+        def row(d: Value, state: list[Value]) -> list[Value]:
+            for half, factor in enumerate(inverse):
+                place = advance(e, self.sums, e.index.add(e.index.mul(d, e.i64(self.width)), e.i64(half * self.lanes)))
+                store_vector(e, self.softmax.wide.mul(load_vector(e, place), factor), place)
+            return state
+
+        e.loop(e.i64(0), e.i64(self.head("v")), e.i64(1), [], [], row)
+
+    def fill(self, place: Value, rows: int) -> None:
+        """Zeros."""
+        e = self.e
+        wide = e.builder(torch.float32, True)
+
+        def row(d: Value, state: list[Value]) -> list[Value]:
+            address = advance(e, place, e.index.mul(d, e.i64(self.lanes)))
+            store_vector(e, wide.constant(0.0), address)
+            return state
+
+        e.loop(e.i64(0), e.i64(rows * VECTORS), e.i64(1), [], [], row)
+
+    def rows_of(self, which: str, base: Value, key: Value, count: Value) -> Value:
+        """Where the products read a block of keys or values: in place, or in a copy."""
+        info = self.a.k if which == "k" else self.a.v
+        here = advance(self.e, base, self.e.index.mul(key, self.e.integer(info.stride[2])), info.dtype)
+        if not self.staged[which]:
+            return here
+        stage_rows(self.e, here, info, count, self.copies[which], self.padded(which))
+        return self.copies[which]
+
+    def score_tiles(self, keys: Value, count: Value) -> None:
+        e, b = self.e, self.e.index
+        along, within = (e.integer(s) for s in self.row_strides("k"))
+        start = e.i64(0)
+        for tile in self.key_tiles:
+            size = e.i64(tile.rows)
+            stop = b.add(start, b.mul(b.binary("arith.divui", b.sub(count, start), size), size))
+
+            def one(row: Value, state: list[Value], tile: Tile = tile) -> list[Value]:
+                source = advance(e, keys, b.mul(row, along))
+                target = advance(e, self.scores, b.mul(row, e.i64(self.width)))
+                e.lines.append(tile.call(source, along, within, e.i64(self.head("k")), self.panel, target))
+                return state
+
+            e.loop(start, stop, size, [], [], one)
+            start = stop
+
+    def value_products(self, values: Value, count: Value) -> None:
+        e, b = self.e, self.e.index
+        along, within = (e.integer(s) for s in self.row_strides("v"))
+        full, *rests = self.value_tiles
+        whole = self.head("v") // full.rows * full.rows
+
+        def one(row: Value, state: list[Value], tile: Tile = full) -> list[Value]:
+            source = advance(e, values, b.mul(row, within))
+            target = advance(e, self.sums, b.mul(row, e.i64(self.width)))
+            e.lines.append(tile.call(source, within, along, count, self.scores, target, self.softmax.factor))
+            return state
+
+        e.loop(e.i64(0), e.i64(whole), e.i64(full.rows), [], [], one)
+        for tile in rests:
+            one(e.i64(whole), [], tile)
+
+
+def panels_together(a: Attention, width: int) -> int:
+    """Panels of queries that pass over a block of keys before the next one is read: fewer, where threads need units."""
+    heads, queries = a.q.shape[0] * a.q.shape[1], a.q.shape[2]
+    most = QUERIES // width
+    if isinstance(queries, int):
+        most = min(most, -(-queries // width))
+    if isinstance(queries, int) and isinstance(heads, int):
+        while most > 1 and heads * -(-queries // (most * width)) < UNITS:
+            most = -(-most // 2)
+    return max(1, most)
+
+
+def is_staged(rows: TensorInfo, panels: int) -> bool:
+    """Whether a block of keys or values is copied first: half types, rows that would evict each other, and rows that are
+    far apart, where several panels read the copy."""
+    along = rows.stride[2]
+    if rows.dtype != torch.float32 or (isinstance(along, int) and along * 4 % CONFLICT == 0):
+        return True
+    return panels > 2 and (not isinstance(along, int) or along * 4 > FAR or rows.stride[3] != 1)

@@ -1,0 +1,140 @@
+"""A block of scores [keys, W] in scratch, one query a lane, and what masks do to it."""
+
+import math
+
+import torch
+
+from mlirc.lowering.cpu.attention.call import Attention
+from mlirc.lowering.cpu.attention.memory import (
+    advance,
+    gather,
+    lanes_below,
+    load_masked,
+    load_scalar,
+    load_vector,
+    row_offsets,
+    scratch,
+    store_vector,
+    turn,
+)
+from mlirc.lowering.cpu.emitter.emitter import Emitter
+from mlirc.lowering.cpu.math.builder import Value
+
+NOTHING = -math.inf
+
+
+class Scores:
+    """The masks of `a` on the scores, whose rows are so many vectors."""
+
+    def __init__(self, e: Emitter, a: Attention, scores: Value, vectors: int):
+        self.e, self.a, self.scores, self.vectors = e, a, scores, vectors
+        self.width = vectors * e.lanes
+        if self.turns_mask:
+            self.square, self.turned = (scratch(e, e.lanes * e.lanes) for _ in range(2))
+
+    @property
+    def wide(self):
+        return self.e.builder(torch.float32, True)
+
+    def part(self, place: Value, half: int) -> Value:
+        return advance(self.e, place, self.e.i64(half * self.e.lanes))
+
+    def row(self, i: Value) -> Value:
+        return advance(self.e, self.scores, self.e.index.mul(i, self.e.i64(self.width)))
+
+    def hide_later_keys(self, first: Value, key: Value, count: Value) -> None:
+        """Of `count` keys from `key` on and the queries from `first` on: query i sees the keys up to i + diagonal."""
+        e, b, wide = self.e, self.e.index, self.wide
+        ahead = b.sub(key, b.add(first, e.integer(self.a.diagonal)))  # of the first key before the first query
+        start = b.minimum(b.maximum(b.sub(e.i64(1), ahead), e.i64(0)), count)
+
+        def hide(i: Value, state: list[Value]) -> list[Value]:
+            row = self.row(i)
+            for half in range(self.vectors):
+                address = self.part(row, half)
+                later = b.sub(b.add(ahead, i), e.i64(half * e.lanes))
+                seen = e.builder(torch.int64, True).ge(e.lane_numbers(), e.splat(later))
+                store_vector(e, wide.select(seen, load_vector(e, address), wide.constant(NOTHING)), address)
+            return state
+
+        e.loop(start, count, e.i64(1), [], [], hide)
+
+    @property
+    def same_for_all(self) -> bool:
+        """Whether all queries have one row of the mask."""
+        info = self.a.mask
+        return info is not None and (info.shape[2] == 1 or info.stride[2] == 0)
+
+    @property
+    def turns_mask(self) -> bool:
+        """Whether the mask's elements lie side by side along the keys, and differ from query to query."""
+        info = self.a.mask
+        return info is not None and not self.same_for_all and info.shape[3] != 1 and info.stride[3] == 1
+
+    def apply_mask(self, mask: Value, first: Value, queries: Value, key: Value, count: Value) -> None:
+        """Adds the mask, or hides the keys for which it is false. `queries` is the number of all."""
+        info, e, b = self.a.mask, self.e, self.e.index
+        assert info is not None
+        along, within = (
+            e.i64(0) if n == 1 else e.integer(s) for n, s in zip(info.shape[2:], info.stride[2:], strict=True)
+        )
+        start = advance(e, mask, b.mul(key, within), info.dtype)
+
+        def vector(lane: Value, state: list[Value]) -> list[Value]:
+            here = b.add(first, lane)
+            if self.turns_mask:
+                self.apply_squares(advance(e, start, b.mul(here, along), info.dtype), b.sub(queries, here), lane, count)
+                return state
+            offsets = row_offsets(e, here, queries, along)
+
+            def one(i: Value, state: list[Value]) -> list[Value]:
+                place = advance(e, start, b.mul(i, within), info.dtype)
+                if self.same_for_all:
+                    self.apply(i, lane, e.splat(load_scalar(e, place, info.dtype)))
+                else:
+                    self.apply(i, lane, gather(e, place, offsets, info.dtype))
+                return state
+
+            e.loop(e.i64(0), count, e.i64(1), [], [], one)
+            return state
+
+        inside = b.minimum(e.i64(self.width), b.sub(queries, first))
+        e.loop(e.i64(0), inside, e.i64(e.lanes), [], [], vector)
+
+    def apply_squares(self, mask: Value, rows: Value, lane: Value, count: Value) -> None:
+        """Squares of the mask are turned: of as many queries as there are lanes, and at most `rows`."""
+        e, b, info = self.e, self.e.index, self.a.mask
+        assert info is not None
+        along = e.integer(info.stride[2])
+
+        def square(i: Value, state: list[Value]) -> list[Value]:
+            inside = lanes_below(e, b.sub(count, i))
+
+            def read(row: Value, state: list[Value]) -> list[Value]:
+                address = advance(e, mask, b.add(b.mul(row, along), i), info.dtype)
+                here = advance(e, self.square, b.mul(row, e.i64(e.lanes)))
+                store_vector(e, load_masked(e, address, info.dtype, inside), here)
+                return state
+
+            def apply(row: Value, state: list[Value]) -> list[Value]:
+                self.apply(b.add(i, row), lane, load_vector(e, advance(e, self.turned, b.mul(row, e.i64(e.lanes)))))
+                return state
+
+            e.loop(e.i64(0), b.minimum(rows, e.i64(e.lanes)), e.i64(1), [], [], read)
+            turn(e, self.square, e.i64(e.lanes), self.turned, e.i64(e.lanes))
+            e.loop(e.i64(0), b.minimum(b.sub(count, i), e.i64(e.lanes)), e.i64(1), [], [], apply)
+            return state
+
+        e.loop(e.i64(0), count, e.i64(e.lanes), [], [], square)
+
+    def apply(self, i: Value, lane: Value, value: Value) -> None:
+        """Of the key in row i, for the queries from lane `lane` on."""
+        e, wide, info = self.e, self.wide, self.a.mask
+        assert info is not None
+        address = advance(e, self.row(i), lane)
+        score = load_vector(e, address)
+        if info.dtype == torch.bool:
+            changed = wide.select(wide.ne(value, wide.constant(0.0)), score, wide.constant(NOTHING))
+        else:
+            changed = wide.add(value, score)
+        store_vector(e, changed, address)

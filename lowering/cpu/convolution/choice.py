@@ -1,0 +1,223 @@
+"""What convolutions on a CPU gain by images that lie channels last, and which of them and of their gradients are kernels of ours."""
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from mlirc.dialects.core.symbols import Int
+from mlirc.lowering.cpu.convolution.winograd_choice import Sizes, results_of_tile
+
+FEW_CHANNELS = 16
+FEW_WINDOWS = 4  # of a row
+LARGE_WEIGHTS = 1 << 20  # bytes
+# multiplications: in the time that these take, oneDNN begins; and with few windows in a row, where a tile is not full
+SMALL, SMALL_ROWS = 60_000_000, 8_000_000
+IMAGES = 8  # where nobody knows how many
+BEGIN = 100_000  # ns that a call of oneDNN's takes
+# ns that a multiplication of channels last is faster by: ours; oneDNN's, of images and of weights; in groups of few channels, or many
+OURS, LIBRARY, LIBRARY_WEIGHT = 0.005, 0.002, -0.003
+FEW_OF_GROUP, IMAGE_OF_GROUPS, WEIGHT_OF_GROUPS, MANY_OF_GROUP = 8, 0.05, 0.3, -0.003
+# what a thread's stack has room for: elements of a filter, of them in one channel, windows of a row
+MOST_STEPS, MOST_TAPS, MOST_WINDOWS = 8192, 128, 2048
+MOST_PIXELS = 8192  # of some channels
+# the sums of a depthwise convolution's weight gradient, in parts: how many, multiplications and windows of one
+MOST_PARTS, LEAST_OF_PART, WINDOWS_OF_PART = 16, 1_000_000, 128
+
+
+@dataclass(frozen=True)
+class Choice:
+    """A convolution of float32 images [N, C, H, W] by weights [O, C / groups, KH, KW], with results [N, O, P, Q]; or a transposed
+    one of images x [N, O, P, Q], with results `out` [N, C, H, W].
+
+    With two cores of a Zen 4 without AVX-512, 1e9 operations a second, 4 images, 3x3: oneDNN contiguous | channels last with
+    contiguous weights | ours channels last, where large products reached 115:
+
+                          forward           by the image      by the weight
+        64 ch.,  56x56    126 | 138 | 123   122 | 134 | 126    75 |  67 | 125
+        128 ch., 28x28    126 | 127 | 124   128 | 128 | 123    99 |  85 | 126
+        256 ch., 14x14    122 | 118 | 138   121 | 126 | 122    97 |  85 | 134
+        512 ch., 7x7       83 |  63 | 130    99 |  95 | 132    45 |  30 | 120
+
+    Small ones (us, 2 images, oneDNN channels last | ours; the last three transposed): a call of oneDNN's takes some 100 first.
+
+        240 -> 40, 1x1, 12x12        244 |  67     238 | 117    315 |  58
+        3 -> 32, 3x3, 96x96 by 2     156 |  88     359 | 263    163 | 139
+        24 -> 24, 3x3, 64x64         612 | 498     569 | 513    734 | 537
+        96 -> 48, 2x2, 16x16 by 2    243 | 132     212 | 120    284 | 125
+        64 -> 32, 4x4, 16x16 by 2    571 | 436     543 | 394    665 | 444
+        256 -> 128, 4x4, 4x4 by 2   1580 | 550    1562 | 480   2312 | 669
+
+    Groups of few channels, oneDNN contiguous | channels last:
+
+        96 of 1, 3x3, 48x48         2100 | 593    2198 | 568   1022 | 640
+        64 of 1, 7x7, 24x24          384 | 373     354 | 301   4627 | 863
+        16 of 4, 3x3, 24x24         1027 | 573    1198 | 520   2555 | 443
+        4 of 32, 3x3, 24x24          941 | 1093    925 | 1149  1105 | 1358
+    """
+
+    x: tuple[Int, ...]
+    w: tuple[Int, ...]
+    out: tuple[Int, ...]
+    stride: tuple[int, ...]
+    dilation: tuple[int, ...]
+    transposed: bool
+    groups: int
+    depth: int = 1  # of filters of volumes, of which this is about one slice: x [N * D, C, H, W]
+
+    @property
+    def may_lie_last(self) -> bool:
+        """Nothing is known of images whose sizes are not."""
+        sizes = (*self.x[1:], *self.w, *self.out[1:])
+        return len(self.x) == 4 and all(isinstance(n, int) and n > 0 for n in sizes)
+
+    @property
+    def image(self) -> tuple[int, ...]:
+        """C, H, W: of what a convolution that is not transposed would read."""
+        return numbers(self.out[1:] if self.transposed else self.x[1:])
+
+    @property
+    def result(self) -> tuple[int, ...]:
+        """O, P, Q."""
+        return numbers(self.x[1:] if self.transposed else self.out[1:])
+
+    @property
+    def may_be_ours(self) -> bool:
+        if not self.may_lie_last or self.groups != 1:
+            return False
+        filters, channels, height, width = numbers(self.w)
+        return has_room(max(filters, channels), height * width, max(self.image[2], self.result[2]))
+
+    @property
+    def is_large(self) -> bool:
+        """Whether there is enough of everything for a kernel of ours to be as fast as oneDNN's, or about so."""
+        return self.may_be_ours and min(numbers(self.w)[:2]) >= FEW_CHANNELS and self.result[2] >= FEW_WINDOWS
+
+    @property
+    def is_small(self) -> bool:
+        """Whether a kernel of ours is done before oneDNN's has begun, or soon after."""
+        if not self.may_be_ours:
+            return False
+        return self.products <= (SMALL if self.result[2] >= FEW_WINDOWS else SMALL_ROWS)
+
+    @property
+    def products(self) -> int:
+        images = self.x[0] if isinstance(self.x[0], int) else IMAGES
+        return math.prod(numbers(self.w)) * self.depth * math.prod(self.result[1:]) * images
+
+    @property
+    def generates_convolution(self) -> bool:
+        """By fewer multiplications; and with large weights, which oneDNN would lay out anew in each call."""
+        return self.is_small or (self.is_large and (self.has_large_weights or self.has_short_products("forward")))
+
+    @property
+    def generates_transposed(self) -> bool:
+        """The gradient of the images, or the result where it is transposed."""
+        if self.is_small or not self.is_large:
+            return self.is_small
+        if set(self.stride) != {1}:
+            return self.transposed
+        return self.has_large_weights or self.has_short_products("input")
+
+    @property
+    def generates_forward(self) -> bool:
+        return self.generates_transposed if self.transposed else self.generates_convolution
+
+    @property
+    def generates_input_gradient(self) -> bool:
+        return self.generates_convolution if self.transposed else self.generates_transposed
+
+    @property
+    def generates_weight_gradient(self) -> bool:
+        return self.is_small or self.is_large or self.is_depthwise
+
+    @property
+    def is_depthwise(self) -> bool:
+        """Whether each filter has one channel, and a kernel of ours has room for the gradient of the weight."""
+        if not self.may_lie_last or self.groups == 1 or self.groups != (self.w[0] if self.transposed else self.x[1]):
+            return False
+        (_, *image), (_, *result) = self.image, self.result
+        return has_depthwise_room(image, result, numbers(self.w)[2:], self.dilation)
+
+    @property
+    def parts(self) -> int:
+        """Of the images, that threads share and whose sums are added up."""
+        images = self.x[0] if isinstance(self.x[0], int) else IMAGES
+        windows = math.prod(self.result[1:]) * images
+        return max(1, min(MOST_PARTS, self.products // LEAST_OF_PART, windows // WINDOWS_OF_PART))
+
+    def gain(self, forward: bool, mask: Sequence[bool]) -> float:
+        """ns by which the result, or the gradients that `mask` wants, are faster where images lie channels last."""
+        own = [self.generates_forward] if forward else [self.generates_input_gradient, self.generates_weight_gradient]
+        gains = 0.0
+        for k, (wanted, ours) in enumerate(zip(mask, own, strict=False)):
+            if self.groups > 1 and self.w[1] <= FEW_OF_GROUP:  # type: ignore[operator]
+                rate = WEIGHT_OF_GROUPS if k else IMAGE_OF_GROUPS
+            elif self.groups > 1:
+                rate = MANY_OF_GROUP
+            else:
+                rate = OURS if ours else LIBRARY_WEIGHT if k else LIBRARY
+            gains += (rate * self.products + BEGIN * ours) * wanted
+        return gains
+
+    @property
+    def has_large_weights(self) -> bool:
+        return math.prod(numbers(self.w)) * 4 > LARGE_WEIGHTS
+
+    def has_short_products(self, kind: str) -> bool:
+        """Whether the convolution, or the transposed one ("input"), takes fewer multiplications (winograd_choice.py)."""
+        if set(self.stride) | set(self.dilation) != {1}:
+            return False
+        (filters, channels, *taps), image, results = numbers(self.w), self.image[1:], self.result[1:]
+        if kind == "input":
+            filters, channels, image, results = channels, filters, results, image
+        return results_of_tile(Sizes(kind, self.x[0], channels, filters, tuple(taps), image, *results)) is not None
+
+
+def choice_of_slices(
+    x: Sequence[Int],
+    w: Sequence[Int],
+    out: Sequence[Int],
+    stride: Sequence[int],
+    dilation: Sequence[int],
+    transposed: bool,
+    groups: int,
+) -> Choice | None:
+    """Of small volumes [N, C, D, H, W] by weights [O, C, KD, KH, KW]: oneDNN convolves large ones as they are."""
+    if transposed or groups > 1 or not all(isinstance(n, int) and n > 0 for n in (*x[1:], *w, *out[1:])):
+        return None
+    (n, channels, _, *image), (_, filters, count, *result) = x, out
+    shapes = (n * count, channels, *image), (*w[:2], *w[3:]), (n * count, filters, *result)
+    choice = Choice(*shapes, tuple(stride[1:]), tuple(dilation[1:]), False, 1, w[2])  # type: ignore[arg-type]
+    return choice if choice.is_small else None
+
+
+def wide(shape: tuple[Int, ...]) -> tuple[Int, ...]:
+    """[N, C, 1, W] of [N, C, W]."""
+    return shape if len(shape) == 4 else (*shape[:2], 1, *shape[2:])
+
+
+def along(numbers: Any, height: int) -> tuple[int, ...]:
+    """A setting for height and width, of one that may be for the width alone."""
+    return tuple(numbers) if len(numbers) == 2 else (height, *numbers)
+
+
+def numbers(sizes: tuple[Int, ...]) -> tuple[int, ...]:
+    """Those of a convolution that may lie channels last."""
+    return tuple(n for n in sizes if isinstance(n, int))
+
+
+def has_depthwise_room(
+    image: Sequence[int], result: Sequence[int], taps: Sequence[int], dilation: Sequence[int]
+) -> bool:
+    """As has_room, of what the weight gradient of a depthwise convolution packs (depthwise_call.py): a row of windows."""
+    (height, width), (rows, columns), gaps = image, result, dilation
+    if height == rows == taps[0] == 1:
+        height, width, columns, taps, gaps = width, 1, 1, taps[::-1], gaps[::-1]
+    pixels = min(height, (taps[0] - 1) * gaps[0] + 1) * width + columns
+    return max(pixels, math.prod(taps)) <= MOST_PIXELS
+
+
+def has_room(channels: int, taps: int, windows: int) -> bool:
+    """Whether the scratch of our kernels fits on a thread's stack."""
+    return channels * taps <= MOST_STEPS and taps <= MOST_TAPS and windows <= MOST_WINDOWS

@@ -1,0 +1,46 @@
+"""The weight gradient of a depthwise convolution as ops of a graph: sums of parts of the images, added up (depthwise_call.py)."""
+
+from dataclasses import replace
+
+from mlirc.dialects.core.bindings import ir
+from mlirc.dialects.core.dialect import create
+from mlirc.dialects.core.graph_builder import GraphBuilder
+from mlirc.dialects.core.symbols import floordiv, mod, symbol
+from mlirc.dialects.core.tensor_types import TensorInfo, info_of, type_of
+from mlirc.dialects.ops.rows.reduction import sum_over
+from mlirc.lowering.layout.channels_last import channels_last, relaid
+
+A, B, C, D, E = (symbol(f"d{k}") for k in range(5))
+
+
+def depthwise_weight_gradient(
+    x: ir.Value, dy: ir.Value, windows: dict[str, str], parts: int, info: TensorInfo
+) -> ir.Value:
+    """That of weights like `info`, contiguous; `x` and `dy` lie channels last, one of them with some channels for each of the
+    other's."""
+    filters, _, *taps = info.shape
+    channels = max(info_of(v).shape[1] for v in (x, dy))  # type: ignore[type-var]  # numbers, as images have them here
+    x, dy = (repeated(v, channels // info_of(v).shape[1]) for v in (x, dy))  # type: ignore[operator]
+    sums = TensorInfo(info.dtype, (parts, *taps, channels), device=info.device)
+    attributes = windows | {"parts": str(parts), "window": ", ".join(map(str, taps))}
+    made = create("depthwise_weight_gradient", [x, dy], [type_of(sums)], attributes).out
+    g = GraphBuilder(info)
+    total = sum_over(g, made, [0])
+    down, along, _ = info_of(total).stride
+    turned = g.view(total, info.shape, (channels // filters, 1, down, along), (C, D, A * (channels // filters) + B))
+    return relaid(turned, TensorInfo(info.dtype, info.shape, device=info.device))
+
+
+def repeated(x: ir.Value, times: int) -> ir.Value:
+    """Images with each channel so many times, side by side."""
+    if times == 1:
+        return x
+    info = info_of(x)
+    n, channels, *image = info.shape
+    a, b, *inner = info.stride
+    g = GraphBuilder(info)
+    made = channels_last(replace(info, shape=(n, channels * times, *image), stride=None))
+    far, near, *across = made.stride
+    wide = replace(info, shape=(n, channels, times, *image), stride=(a, b, 0, *inner))
+    copied = g.copy(g.view(x, wide.shape, wide.stride, (A, B, D, E)), replace(wide, stride=(far, times, near, *across)))
+    return g.view(copied, made.shape, made.stride, (A, floordiv(B, times), mod(B, times), C, D))

@@ -1,0 +1,332 @@
+"""A convolution, or the gradient of its images, as functions in MLIR text: out[window, o] = x[window's pixels, c] @ w[c, tap, o].
+
+for some panels of filters:              threads share these, or the windows, where weights are small
+  pack the panels of w                   they stay in the second-level cache
+  for block of windows:                  some whole rows of an image, or some images
+    for panel:
+      for column of taps, some channels:
+        for row of windows, a few of these:
+          sums += x @ panel              over the taps and windows that meet inside the image
+      scale, shift, addition and relu
+
+A result is summed up by one thread, in the same order for any number of them.
+"""
+
+import math
+
+import torch
+
+from mlirc.dialects.core import symbols
+from mlirc.dialects.core.dialect import OPS
+from mlirc.lowering.cpu.attention.memory import PTR, advance, call, store_masked
+from mlirc.lowering.cpu.convolution.plan import Plan
+from mlirc.lowering.cpu.convolution.writer import ConvolutionWriter, Panel
+from mlirc.lowering.cpu.emitter.emitter import Emitter
+from mlirc.lowering.cpu.loops.function import KernelText, _load_word
+from mlirc.lowering.cpu.math.builder import Value
+from mlirc.lowering.target import CpuTarget
+
+Range = tuple[Value, Value]
+AHEAD = 3  # channels whose weights are fetched before they are packed
+
+
+class ForwardWriter(ConvolutionWriter):
+    def write(self) -> KernelText:
+        c = self.c
+        # rows of the packed panels, and some more: squares are written whole
+        self.panel_rows = c.channels * c.taps + self.lanes
+        self.blocks = c.image_blocks * c.row_blocks
+        self.operands = ["x", "w", *["other"] * c.adds, *(step for step in c.after if step != "relu"), "out"]
+        return self.function(self.operands, c.units, read=2)
+
+    def body(self, lo: Value, hi: Value) -> None:
+        c, e, b = self.c, self.e, self.e.index
+        self.panels = self.scratch(c.together * self.panel_rows * c.widest)
+        self.sums = self.scratch(c.block_windows * c.widest)
+        tiles, blocks = self.shares(lo, hi)
+
+        def group(first: Value, state: list[Value]) -> list[Value]:
+            some = first, b.minimum(self.sum_of(first, c.together), tiles[1])
+            self.each_panel(some, self.pack)
+
+            def block(number: Value, state: list[Value]) -> list[Value]:
+                image = b.mul(self.down(number, c.row_blocks), self.of(c.block_images))
+                row = b.mul(b.binary("arith.remui", number, self.of(c.row_blocks)), self.of(c.block_rows))
+                images = image, b.minimum(self.sum_of(image, c.block_images), self.of(c.images))
+                rows = row, b.minimum(self.sum_of(row, c.block_rows), self.of(c.rows.count))
+                self.each_panel(some, lambda column, panel, k: self.unit(column, panel, k, images, rows))
+                return state
+
+            e.loop(*blocks, e.i64(1), [], [], block)
+            return state
+
+        e.loop(*tiles, self.of(c.together), [], [], group)
+
+    def shares(self, lo: Value, hi: Value) -> tuple[Range, Range]:
+        """This thread's tiles of filters, and its blocks of windows."""
+        b, zero, by_blocks = self.e.index, self.e.i64(0), self.e.index.ne(self.of(self.c.shares_windows), self.e.i64(0))
+        tiles = b.select(by_blocks, zero, lo), b.select(by_blocks, self.of(self.c.column_tiles), hi)
+        return tiles, (b.select(by_blocks, lo, zero), b.select(by_blocks, hi, self.of(self.blocks)))
+
+    # ---- weights
+
+    def place(self, number: Value) -> Value:
+        return advance(self.e, self.panels, self.e.index.mul(number, self.of(self.panel_rows * self.c.widest)))
+
+    def pack(self, column: Value, panel: Panel, number: Value) -> None:
+        self.pack_channels(column, panel, self.place(number), self.e.i64(0), self.of(self.c.channels))
+
+    def pack_channels(self, column: Value, panel: Panel, to: Value, start: Value, count: Value) -> None:
+        """to[c, tap, :] = the filters' weights for `count` channels from `start` on; of a gradient of images, w's filters
+        are the channels here."""
+        e, c = self.e, self.c
+        numbers = [(x, "i64") for x in (column, start, count, *map(self.of, (c.filters, c.channels, c.taps)))]
+
+        def some(vectors: int) -> None:
+            def write(e: Emitter, p: list[Value]) -> None:
+                w, to, column, start, count, *sizes = p
+                e.env |= dict(zip(("filters", "channels", "taps"), sizes, strict=True)) | {"w": w}
+                with self.beside(e):
+                    self.write_panel(column, vectors, to, start, count)
+
+            call(e, f"pack_{vectors}", [(e.env["w"], PTR), (to, PTR), *numbers], write)
+
+        self.by_width(panel, some)
+
+    def write_panel(self, column: Value, vectors: int, panel: Value, start: Value, count: Value) -> None:
+        """As pack_channels, in a function of its own."""
+        c, e, b = self.c, self.e, self.e.index
+        packer = self.packer(0, vectors)
+        if c.kind == "forward":
+            taps = symbols.symbol("taps")
+            base = advance(e, e.env["w"], b.mul(start, self.of(taps)))
+            packer.turned(base, c.channels * taps, column, c.filters, b.mul(count, self.of(taps)), panel)
+            return
+        taps = c.rows.taps * c.columns.taps
+        assert isinstance(taps, int)  # as plan() has it for gradients of images
+        whole = taps // self.lanes * self.lanes
+        last = self.of(c.filters - 1)
+
+        def channel(k: Value, state: list[Value]) -> list[Value]:
+            source = packer.at(e.env["w"], b.mul(b.add(start, k), self.of(c.filters * taps)))
+            to = packer.at(panel, b.mul(k, e.i64(taps * packer.width)))
+            # what lies side by side is short, and far from the next: no processor fetches that ahead by itself
+            ahead = packer.at(source, self.sum_of((column, taps), c.filters * (AHEAD * taps)))
+            for line in range(0, packer.width * taps, 16):
+                here = packer.at(ahead, e.i64(line))
+                e.lines.append(
+                    f'"llvm.intr.prefetch"({here}) {{rw = 0 : i32, hint = 3 : i32, cache = 1 : i32}} : (!llvm.ptr) -> ()'
+                )
+            if whole:
+                packer.turned(source, taps, column, c.filters, e.i64(whole), to)
+
+            def filter_(i: Value, state: list[Value]) -> list[Value]:
+                first = b.mul(b.minimum(b.add(column, i), last), e.i64(taps))
+                for tap in range(whole, taps):
+                    packer.copy_one(source, self.sum_of(first, tap), to, self.sum_of(i, tap * packer.width))
+                return state
+
+            if whole < taps:
+                e.loop(e.i64(0), e.i64(packer.width), e.i64(1), [], [], filter_)
+            return state
+
+        e.loop(e.i64(0), count, e.i64(1), [], [], channel)
+
+    # ---- a block of windows
+
+    def unit(self, column: Value, panel: Panel, number: Value, images: Range, rows: Range) -> None:
+        c, e, b = self.c, self.e, self.e.index
+        lines = b.mul(b.sub(images[1], images[0]), b.sub(rows[1], rows[0]))
+        windows = b.mul(lines, self.of(c.columns.count))
+        self.clear(self.sums, b.mul(windows, panel.width))
+        self.add_products(panel, self.place(number), images, rows, (e.i64(0), self.of(c.channels)))
+        first = b.mul(self.sum_of((images[0], c.rows.count), rows[0]), self.of(c.columns.count))
+        self.finish(column, panel, first, windows, self.sums)
+
+    def add_products(self, panel: Panel, packed: Value, images: Range, rows: Range, channels: Range) -> None:
+        """sums += x @ panel, `packed` from the first of these channels on."""
+        c, e, b = self.c, self.e, self.e.index
+
+        def tap_column(kw: Value, state: list[Value]) -> list[Value]:
+            axis = c.columns
+            if axis.spread == 1:
+                within = self.inside(axis, kw, e.i64(0), self.of(axis.count))
+            else:
+                within = self.elements_met(kw)
+
+            def some_channels(channel: Value, state: list[Value]) -> list[Value]:
+                steps = b.minimum(b.sub(channels[1], channel), self.of(c.chunk))
+                start = b.mul(b.mul(b.sub(channel, channels[0]), self.of(c.taps)), panel.width)
+                weights = advance(e, packed, start)
+
+                def image(n: Value, state: list[Value]) -> list[Value]:
+                    def row(h: Value, state: list[Value]) -> list[Value]:
+                        line = self.sum_of(b.mul(b.sub(n, images[0]), b.sub(rows[1], rows[0])), b.sub(h, rows[0]))
+                        sums = advance(e, self.sums, b.mul(b.mul(line, self.of(c.columns.count)), panel.width))
+                        self.line(panel, weights, sums, (n, h, kw, channel), within, steps)
+                        return state
+
+                    e.loop(*rows, e.i64(1), [], [], row)
+                    return state
+
+                e.loop(*images, e.i64(1), [], [], image)
+                return state
+
+            e.loop(*channels, self.of(c.chunk), [], [], some_channels)
+            return state
+
+        e.loop(e.i64(0), self.of(c.columns.taps), e.i64(1), [], [], tap_column)
+
+    def line(
+        self, panel: Panel, packed: Value, sums: Value, at: tuple[Value, ...], within: Range, steps: Value
+    ) -> None:
+        """A row of windows, from left to right, of image n at height h: the taps of column kw, and some channels, which
+        `packed` begins with. `within`: the windows, or the elements of a row that is spread, from where to where."""
+        c, e, b = self.c, self.e, self.e.index
+        n, h, kw, channel = at
+        top, count, apart = self.taps_inside(h)
+        y = self.sum_of((h, c.rows.stride), (top, c.rows.dilation), c.rows.padding * -1)
+        x = self.sum_of((kw, c.columns.dilation), c.columns.padding * -1)
+        first = e.i64(0)
+        if c.columns.spread != 1:
+            x, first = e.i64(0), b.sub(e.i64(0), x)
+        y = self.down(y, c.rows.spread)
+        pixel = self.sum_of((self.sum_of((n, c.rows.size), y), c.columns.size), x)
+        image = advance(e, e.env["x"], self.sum_of((pixel, c.channels), channel))
+        tap = self.sum_of((top, c.columns.taps), kw)
+        if c.kind == "input":
+            tap = b.sub(self.of(c.taps - 1), tap)
+        down = b.mul(self.of(c.columns.taps * (-apart if c.kind == "input" else apart)), panel.width)
+        weights = advance(e, packed, b.mul(tap, panel.width))
+        row = self.of(c.columns.stride * c.channels)
+        loops = (
+            (self.of(c.rows.dilation * apart // c.rows.spread * c.columns.size * c.channels), down),
+            (e.i64(1), b.mul(self.of(c.taps), panel.width)),
+        )
+        counts = count, steps
+        pitch = b.mul(e.i64(c.columns.spread), panel.width)
+        sums = advance(e, sums, b.mul(first, panel.width))
+        start = within[0]
+        for rows, stop in self.cuts(*within):
+
+            def some(k: Value, state: list[Value], rows=rows) -> list[Value]:
+                places = advance(e, image, b.mul(k, row)), weights, advance(e, sums, b.mul(k, pitch))
+
+                def multiply(vectors: int) -> None:
+                    tile = self.tile(rows, vectors, len(loops), neighbours=False)
+                    e.lines.append(tile.call(places, row, loops, pitch, counts))
+
+                self.by_width(panel, multiply)
+                return state
+
+            e.loop(start, stop, e.i64(rows), [], [], some)
+            start = stop
+
+    def cuts(self, left: Value, right: Value) -> list[tuple[int, Value]]:
+        """(rows of a tile, where such tiles end): full ones, then some of one row less, so that nothing is left, if it can be."""
+        e, b, most = self.e, self.e.index, self.c.tile_rows
+        count = b.maximum(b.sub(right, left), e.i64(0))
+        short = b.binary("arith.remui", self.sum_of(b.mul(count, e.i64(most - 1)), 0), e.i64(most))
+        fits = b.le(b.mul(short, e.i64(most - 1)), count)
+        short = b.select(fits, short, e.i64(0))
+        full = self.down(b.sub(count, b.mul(short, e.i64(most - 1))), most)
+        whole = self.sum_of(left, (full, most))
+        return [(most, whole), (most - 1, self.sum_of(whole, (short, most - 1))), (1, right)]
+
+    def elements_met(self, tap: Value) -> tuple[Value, Value]:
+        """The elements of a row, which is spread, that this tap of some window meets: from where to where."""
+        e, b, axis = self.e, self.e.index, self.c.columns
+        window = b.sub(self.of(axis.padding), b.mul(tap, e.i64(axis.dilation)))  # that meets element 0
+        first = self.up(b.maximum(b.sub(e.i64(0), window), e.i64(0)), axis.spread)
+        last = self.down(b.maximum(b.sub(self.of(axis.count - 1 + axis.spread), window), e.i64(0)), axis.spread)
+        return first, b.minimum(last, self.of(axis.size))
+
+    def taps_inside(self, window: Value) -> tuple[Value, Value, int]:
+        """The taps of a window that meet rows of the image: the first, how many, and how far they are apart."""
+        e, b, axis = self.e, self.e.index, self.c.rows
+        if axis.spread != 1:
+            return self.taps_that_meet(window)
+        first = b.mul(window, self.of(axis.stride))
+        before = b.maximum(b.sub(self.of(axis.padding), first), e.i64(0))
+        after = b.maximum(b.sub(self.of(axis.size - 1 + axis.padding + axis.dilation), first), e.i64(0))
+        top = self.up(before, axis.dilation)
+        return top, b.sub(b.minimum(self.down(after, axis.dilation), self.of(axis.taps)), top), 1
+
+    def taps_that_meet(self, window: Value) -> tuple[Value, Value, int]:
+        """As `taps_inside`, of rows that are spread: the taps k for which window + k * dilation - padding is a row's place."""
+        e, b, axis = self.e, self.e.index, self.c.rows
+        shared = math.gcd(axis.dilation, axis.spread)
+        apart = axis.spread // shared
+        missing = b.sub(self.of(axis.padding), window)  # what k * dilation has to be for row 0
+        rest = b.binary("arith.remsi", missing, e.i64(axis.spread))
+        rest = b.binary("arith.remui", b.add(rest, e.i64(axis.spread)), e.i64(axis.spread))
+        met = pow(axis.dilation // shared, -1, apart)
+        some = b.binary("arith.remui", b.mul(self.down(rest, shared), e.i64(met)), e.i64(apart))
+        lowest = self.up(b.maximum(missing, e.i64(0)), axis.dilation)
+        first = self.sum_of(some, (self.up(b.maximum(b.sub(lowest, some), e.i64(0)), apart), apart))
+        reach = self.sum_of(missing, (self.of(axis.size - 1), axis.spread), axis.dilation)
+        end = b.minimum(self.down(b.maximum(reach, e.i64(0)), axis.dilation), self.of(axis.taps))
+        count = self.up(b.maximum(b.sub(end, first), e.i64(0)), apart)
+        meets = b.eq(b.binary("arith.remui", rest, e.i64(shared)), e.i64(0))
+        return first, b.select(meets, count, e.i64(0)), apart
+
+    # ---- what follows
+
+    def finish(self, column: Value, panel: Panel, first: Value, windows: Value, sums: Value) -> None:
+        """out = relu(scale * sums + shift + other), for as many windows from `first` on."""
+        numbers = [(x, "i64") for x in (column, first, windows, self.of(self.c.filters))]
+
+        def some(vectors: int) -> None:
+            def write(e: Emitter, p: list[Value]) -> None:
+                args, sums, column, first, windows, e.env["filters"] = p
+                for k, name in enumerate(self.operands):
+                    e.env[name] = _load_word(e, args, k, PTR)
+                with self.beside(e):
+                    self.write_results(column, vectors, first, windows, sums)
+
+            call(self.e, f"finish_{vectors}", [(Value("%args", torch.int64), PTR), (sums, PTR), *numbers], write)
+
+        self.by_width(panel, some)
+
+    def write_results(self, column: Value, vectors: int, first: Value, windows: Value, sums: Value) -> None:
+        """As finish, in a function of its own."""
+        c, e, b, width = self.c, self.e, self.e.index, vectors * self.lanes
+        packer, wide = self.packer(0, vectors), e.builder(torch.float32, True)
+        masks = {
+            j: packer.below(b.sub(self.of(c.filters - j), column)) if c.ragged else None
+            for j in range(0, width, self.lanes)
+        }
+        factors = {
+            (name, j): packer.load(packer.at(e.env[name], self.sum_of(column, j)), mask)
+            for name in ("scale", "shift")
+            for j, mask in masks.items()
+            if name in c.after
+        }
+        start = self.sum_of(b.mul(first, self.of(c.filters)), column)
+
+        def window(k: Value, state: list[Value]) -> list[Value]:
+            source, place = b.mul(k, e.i64(width)), self.sum_of(start, (k, c.filters))
+            for j, mask in masks.items():
+                value = packer.load(packer.at(sums, self.sum_of(source, j)), None)
+                here = self.sum_of(place, j)
+                if "scale" in c.after:
+                    value = wide.mul(value, factors["scale", j])
+                if "shift" in c.after:
+                    value = wide.add(value, factors["shift", j])
+                if c.adds:
+                    value = wide.add(value, packer.load(packer.at(e.env["other"], here), mask))
+                if "relu" in c.after:
+                    value = OPS["relu"].scalar(wide, value)
+                to = packer.at(e.env["out"], here)
+                if mask is None:
+                    packer.store(value, to)
+                else:
+                    store_masked(e, value, to, torch.float32, mask)
+            return state
+
+        e.loop(e.i64(0), windows, e.i64(1), [], [], window)
+
+
+def convolution_text(c: Plan, name: str, target: CpuTarget) -> KernelText:
+    """The functions of kernel `name`, for all calls of this plan."""
+    return ForwardWriter(c, name, target).write()

@@ -1,0 +1,258 @@
+"""What the code of a convolution is written for, and what it is told in each call: layers of a net share it.
+
+A kernel for one shape takes LLVM 50 to 120 ms, and a net has some fifteen. Sizes given as words cost index arithmetic outside
+of the tiles alone.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from mlirc.dialects.core import symbols
+from mlirc.dialects.core.symbols import Int
+from mlirc.lowering.cpu.convolution.call import Axis, Convolution, results_of_tile
+from mlirc.lowering.cpu.convolution.tile import column_tiles, tile_shape
+from mlirc.lowering.target import CpuTarget
+
+WINDOWS = 200  # of a block: what a tile of filters has of them stays in the first-level cache
+PANEL_BYTES = 480 << 10  # of packed panels
+STEPS = 192  # of a tile: this part of a panel stays in the first-level cache
+SMALL_WEIGHTS = 600 << 10  # bytes that each thread packs for itself
+TOGETHER = 4  # tiles of filters that pass over a block of x
+# a convolution by fewer multiplications: what a block's tiles become for some channels, weights that are kept, sums of panels
+INPUT_BYTES, KEPT_BYTES, OPEN_BYTES = 352 << 10, 448 << 10, 640 << 10
+CHANNELS = 64, 32, 16
+SUM_BYTES = 160 << 10  # of these and a group of channels
+
+
+@dataclass(frozen=True)
+class Windows:
+    """As Axis of convolution/call.py. The taps and the stride may differ from call to call where their code is a loop."""
+
+    size: Int
+    count: Int
+    taps: Int
+    stride: Int
+    padding: Int
+    dilation: int
+    spread: int
+
+
+@dataclass(frozen=True)
+class Plan:
+    """All that the code of a convolution depends on (Convolution has kind, after, adds, rows and columns). What may differ from
+    call to call is a symbol, the name of one of the `words` of a call.
+
+    widths            of each run of equal tiles of filters, in vectors; `tiles`: their counts
+    ragged            whether the last tile is not full
+    blocks            of windows: `block_images` images of `block_rows` rows each
+    together          tiles of filters that a thread has panels of at a time; forward: [chunk] channels at a time
+    shares_windows    1 where threads share blocks of windows, 0 for tiles of filters; `units`: how many there are
+    group             of tiles of channels, whose sums have `sum_rows` rows; a thread's unit is one such tile, and one of the
+                      `groups` of tiles of filters (weight gradient)
+    work              scalar operations, in vectors of eight
+
+    Fewer multiplications (convolution/winograd.py), where `results` of a tile are given:
+    tile_down         results of a tile; `tile_along` of its rows
+    block_tiles       of a block, at most; `tile_columns`: of a row of an image
+    kept_panels       panels whose mapped weights are kept from block to block (keeps: 1), or 1 (keeps: 0)
+    open_panels       panels that are summed at a time, over parts of the channels (parts: 1), or 1 (parts: 0)
+    ragged_channels   whether they are no whole vectors
+    """
+
+    kind: str
+    after: tuple[str, ...]
+    adds: bool
+    words: tuple[str, ...]
+    rows: Windows
+    columns: Windows
+    images: Int
+    channels: Int
+    filters: Int
+    tile_rows: int
+    lanes: int
+    widths: tuple[int, ...]
+    tiles: tuple[Int, ...]
+    ragged: bool
+    block_images: Int
+    block_rows: Int
+    image_blocks: Int
+    row_blocks: Int
+    together: Int
+    work: Int
+    chunk: Int = 0
+    shares_windows: Int = 0
+    units: Int = 0
+    groups: Int = 0
+    group: Int = 0
+    sum_rows: Int = 0
+    full_channel_tiles: Int = 0
+    last_channel_tile: int = 0
+    results: tuple[int, int] | None = None
+    tile_down: Int = 0
+    tile_along: Int = 0
+    block_tiles: Int = 0
+    tile_columns: Int = 0
+    kept_panels: Int = 0
+    keeps: Int = 0
+    open_panels: Int = 0
+    parts: Int = 0
+    ragged_channels: bool = False
+
+    @property
+    def taps(self) -> Int:
+        return self.rows.taps * self.columns.taps
+
+    @property
+    def column_tiles(self) -> Int:
+        return sum(self.tiles[1:], self.tiles[0])
+
+    @property
+    def widest(self) -> int:
+        """Elements of a row of the widest tile."""
+        return max(self.widths) * self.lanes
+
+    @property
+    def block_windows(self) -> Int:
+        return self.block_images * self.block_rows * self.columns.count
+
+
+class Words:
+    """The words of a call: a symbol for each, and its value."""
+
+    def __init__(self) -> None:
+        self.values: dict[str, Int] = {}
+
+    def __call__(self, name: str, value: Int) -> Int:
+        self.values[name] = value
+        return symbols.symbol(name)
+
+    def windows(self, name: str, axis: Axis, known: bool) -> Windows:
+        """Of which the taps and the stride are known when code is written, if `known`."""
+        size, count, padding = (self(f"{name}_{what}", getattr(axis, what)) for what in ("size", "count", "padding"))
+        if known:
+            return Windows(size, count, axis.taps, axis.stride, padding, axis.dilation, axis.spread)
+        taps, stride = (self(f"{name}_{what}", getattr(axis, what)) for what in ("taps", "stride"))
+        return Windows(size, count, taps, stride, padding, axis.dilation, axis.spread)
+
+
+def plan(c: Convolution, target: CpuTarget) -> tuple[Plan, list[str]]:
+    """The plan for a convolution that `refusal` of convolution/call.py has nothing against, and the values of the words of its
+    call: numbers, or expressions in the graph's symbols."""
+    words, lanes = Words(), target.vector_bytes // 4
+    tile_rows, most = tile_shape(target)
+    runs = column_tiles(c.filters, lanes, most)
+    rows, results = c.rows.count, results_of_tile(c)
+    if results is not None:
+        block_images, block_rows, chosen = winograd(c, results, words, runs, lanes)
+    else:
+        block_images, block_rows = blocks(rows, c.columns.count, WINDOWS)
+        choose = weight_gradient if c.kind == "weight" else forward
+        chosen = choose(c, words, runs, (block_images, block_rows), tile_rows, lanes)
+    known = c.kind == "input" or results is not None
+    made = Plan(
+        kind=c.kind,
+        after=c.after,
+        adds=c.adds,
+        rows=words.windows("rows", c.rows, known),
+        columns=words.windows("columns", c.columns, known),
+        images=words("images", c.x.shape[0]),
+        channels=words("channels", c.channels),
+        filters=words("filters", c.filters),
+        tile_rows=tile_rows,
+        lanes=lanes,
+        widths=tuple(vectors for _, _, vectors in runs),
+        tiles=tuple(words(f"tiles_{k}", count) for k, (_, count, _) in enumerate(runs)),
+        ragged=c.filters % lanes != 0,
+        block_images=words("block_images", block_images),
+        block_rows=words("block_rows", block_rows),
+        image_blocks=words("image_blocks", symbols.floordiv(c.x.shape[0] + (block_images - 1), block_images)),
+        row_blocks=words("row_blocks", -(-rows // block_rows)),
+        work=words("work", c.work),
+        words=tuple(words.values),  # all of them: arguments are evaluated in order
+        **chosen,
+    )
+    return made, list(map(str, words.values.values()))
+
+
+Runs = Sequence[tuple[int, int, int]]
+
+
+def blocks(rows: int, columns: int, most: int) -> tuple[int, int]:
+    """Images, and rows of one: about `most` elements of images with these, in parts that are about equal."""
+    block_rows = max(1, min(rows, most // columns))
+    block_images = max(1, most // (rows * columns)) if block_rows == rows else 1
+    return block_images, -(-rows // -(-rows // block_rows))
+
+
+def forward(c: Convolution, words: Words, runs: Runs, rows: tuple[int, int], tile_rows: int, lanes: int) -> dict:
+    widest = max(vectors for _, _, vectors in runs) * lanes
+    together = max(1, min(sum(count for _, count, _ in runs), PANEL_BYTES // (c.channels * c.taps * widest * 4)))
+    return {
+        "together": words("together", together),
+        "chunk": words("chunk", max(lanes, min(c.channels, STEPS // -(-c.rows.taps // c.rows.spread)))),
+        **shared(c, words, runs, rows),
+    }
+
+
+def shared(c: Convolution, words: Words, runs: Runs, rows: tuple[int, int]) -> dict:
+    """What threads share; `rows`: images of a block, and rows of one."""
+    by_blocks = c.channels * c.filters * c.taps * 4 <= SMALL_WEIGHTS
+    blocks = symbols.floordiv(c.x.shape[0] + (rows[0] - 1), rows[0]) * -(-c.rows.count // rows[1])
+    units = blocks if by_blocks else sum(count for _, count, _ in runs)
+    return {"shares_windows": words("shares_windows", int(by_blocks)), "units": words("units", units)}
+
+
+def winograd(c: Convolution, results: tuple[int, int], words: Words, runs: Runs, lanes: int) -> tuple[int, int, dict]:
+    """Images and rows of windows of a block, and what else a plan of such a convolution has."""
+    down, along = results
+    points = (down + 2) * (along + 2)
+    widest, panels = max(vectors for _, _, vectors in runs) * lanes, sum(count for _, count, _ in runs)
+    lines, columns = -(-c.rows.count // down), -(-c.columns.count // along)
+    chunk = min(
+        next(n for n in CHANNELS if columns * points * n * 4 <= INPUT_BYTES or n == CHANNELS[-1]),
+        -(-c.channels // lanes) * lanes,
+    )
+    block_images, block_lines = blocks(lines, columns, INPUT_BYTES // (points * chunk * 4))
+    block_tiles = block_images * block_lines * columns
+    parts = c.channels > chunk
+    together = (
+        OPEN_BYTES // (points * block_tiles * widest * 4) if parts else KEPT_BYTES // (points * chunk * widest * 4)
+    )
+    together = max(1, min(together, panels))
+    together = -(-panels // -(-panels // together))
+    return (
+        block_images,
+        block_lines * down,
+        {
+            "results": results,
+            "together": words("together", together),
+            "chunk": words("chunk", chunk),
+            **shared(c, words, runs, (block_images, block_lines * down)),
+            "tile_down": words("tile_down", down),
+            "tile_along": words("tile_along", along),
+            "block_tiles": words("block_tiles", block_tiles),
+            "tile_columns": words("tile_columns", columns),
+            "kept_panels": words("kept_panels", 1 if parts else together),
+            "keeps": words("keeps", int(not parts)),
+            "open_panels": words("open_panels", together if parts else 1),
+            "parts": words("parts", int(parts)),
+            "ragged_channels": c.channels % lanes != 0,
+        },
+    )
+
+
+def weight_gradient(c: Convolution, words: Words, runs: Runs, _: tuple[int, int], tile_rows: int, lanes: int) -> dict:
+    widest = max(vectors for _, _, vectors in runs) * lanes
+    column_tiles, channel_tiles = sum(count for _, count, _ in runs), -(-c.channels // tile_rows)
+    groups = -(-column_tiles // TOGETHER)
+    together = -(-column_tiles // groups)
+    group = max(1, min(channel_tiles, SUM_BYTES // (together * tile_rows * c.taps * widest * 4)))
+    full, last = divmod(c.channels, tile_rows)
+    return {
+        "together": words("together", together),
+        "groups": words("groups", groups),
+        "group": words("group", group),
+        "sum_rows": words("sum_rows", -(-group * tile_rows * c.taps // lanes) * lanes),
+        "full_channel_tiles": words("full_channel_tiles", full),
+        "last_channel_tile": last,
+    }

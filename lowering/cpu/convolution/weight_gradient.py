@@ -1,0 +1,189 @@
+"""The gradient of a convolution's weight as functions in MLIR text: dw[o, c, tap] = sum over pixels of x[pixel, c] * dy[pixel, o].
+
+for some tiles of filters:               threads share pairs of a few channels and of these
+  for group of channels:                 its sums [channel, tap, filter] stay in the second-level cache
+    for block of windows:                some whole rows of an image, or some images
+      pack these filters' part of dy     a tile's stays in the first-level cache
+      for tile, tap, a few channels:
+        sums += x^T @ dy                 x read where it is; windows that the tap misses are left out
+    turn the sums to dw
+
+A sum is made by one thread, block by block: the same bits with any number of threads.
+"""
+
+from collections.abc import Callable
+
+from mlirc.dialects.core.symbols import Int
+from mlirc.lowering.cpu.attention.memory import advance, turn_all
+from mlirc.lowering.cpu.convolution.plan import Plan
+from mlirc.lowering.cpu.convolution.writer import ConvolutionWriter
+from mlirc.lowering.cpu.loops.function import KernelText
+from mlirc.lowering.cpu.math.builder import Value
+from mlirc.lowering.target import CpuTarget
+
+
+class WeightGradientWriter(ConvolutionWriter):
+    def write(self) -> KernelText:
+        c = self.c
+        channel_tiles = c.full_channel_tiles + (c.last_channel_tile > 0)
+        return self.function(["x", "dy", "dw"], channel_tiles * c.groups)
+
+    def body(self, lo: Value, hi: Value) -> None:
+        c, e, b = self.c, self.e, self.e.index
+        self.sums = self.scratch(c.sum_rows * c.widest * c.together)
+        self.turned = self.scratch(c.sum_rows * c.widest)
+        self.panels = self.scratch(c.block_windows * c.widest * c.together)
+
+        def one(number: Value, state: list[Value]) -> list[Value]:
+            # unit u is of the channels u // groups and of the filters u % groups
+            own = [self.down(b.sub(self.sum_of(x, c.groups - 1), number), c.groups) for x in (lo, hi)]
+            first = b.mul(number, self.of(c.together))
+            tiles = first, b.minimum(self.sum_of(first, c.together), self.of(c.column_tiles))
+
+            def group(start: Value, state: list[Value]) -> list[Value]:
+                self.unit(tiles, start, b.minimum(self.sum_of(start, c.group), own[1]))
+                return state
+
+            e.loop(own[0], own[1], self.of(c.group), [], [], group)
+            return state
+
+        e.loop(e.i64(0), self.of(c.groups), e.i64(1), [], [], one)
+
+    def unit(self, tiles: tuple[Value, Value], start: Value, end: Value) -> None:
+        """The sums of some tiles of filters, and of the channel tiles from start to end."""
+        c, e, b = self.c, self.e, self.e.index
+        self.clear(self.sums, self.of(c.sum_rows * c.widest * c.together))
+        images = self.of(c.images)
+
+        def some_images(image: Value, state: list[Value]) -> list[Value]:
+            def some_rows(row: Value, state: list[Value]) -> list[Value]:
+                block = (
+                    (image, b.minimum(self.sum_of(image, c.block_images), images)),
+                    (row, b.minimum(self.sum_of(row, c.block_rows), self.of(c.rows.count))),
+                )
+                self.each_tile(tiles, lambda column, vectors, k: self.pack(column, vectors, k, *block))
+                self.each_tile(tiles, lambda column, vectors, k: self.taps(vectors, k, start, end, *block))
+                return state
+
+            e.loop(e.i64(0), self.of(c.rows.count), self.of(c.block_rows), [], [], some_rows)
+            return state
+
+        e.loop(e.i64(0), images, self.of(c.block_images), [], [], some_images)
+        self.each_tile(tiles, lambda column, vectors, k: self.keep(column, vectors, k, start, end))
+
+    def place(self, base: Value, number: Value, rows: Int) -> Value:
+        """Of a tile of filters, in scratch for several."""
+        return advance(self.e, base, self.e.index.mul(number, self.of(rows * self.c.widest)))
+
+    def pack(
+        self, column: Value, vectors: int, number: Value, images: tuple[Value, Value], rows: tuple[Value, Value]
+    ) -> None:
+        """panel[window, :] = the tile's part of dy. The windows of a block lie in memory as one."""
+        c, e, b = self.c, self.e, self.e.index
+        packer, panel = self.packer(0, vectors), self.place(self.panels, number, c.block_windows)
+        windows = b.mul(b.mul(b.sub(images[1], images[0]), b.sub(rows[1], rows[0])), self.of(c.columns.count))
+        first = b.mul(self.sum_of((images[0], c.rows.count), rows[0]), self.of(c.columns.count))
+        source = advance(e, e.env["dy"], self.sum_of((first, c.filters), column))
+
+        def window(k: Value, state: list[Value]) -> list[Value]:
+            here, to = packer.at(source, b.mul(k, self.of(c.filters))), packer.at(panel, b.mul(k, e.i64(packer.width)))
+            for j in range(0, packer.width, self.lanes):
+                mask = packer.below(b.sub(self.of(c.filters - j), column)) if c.ragged else None
+                packer.store(packer.load(packer.at(here, e.i64(j)), mask), packer.at(to, e.i64(j)))
+            return state
+
+        e.loop(e.i64(0), windows, e.i64(1), [], [], window)
+
+    def taps(
+        self,
+        vectors: int,
+        number: Value,
+        start: Value,
+        end: Value,
+        images: tuple[Value, Value],
+        rows: tuple[Value, Value],
+    ) -> None:
+        c, e, b, width = self.c, self.e, self.e.index, vectors * self.lanes
+        columns = e.i64(0), self.of(c.columns.count)
+        panels = self.place(self.panels, number, c.block_windows)
+        every = self.place(self.sums, number, c.sum_rows)
+
+        def tap_row(kh: Value, state: list[Value]) -> list[Value]:
+            top, bottom = self.inside(c.rows, kh, *rows)
+
+            def tap(kw: Value, state: list[Value]) -> list[Value]:
+                left, right = self.inside(c.columns, kw, *columns)
+                y = self.sum_of((top, c.rows.stride), (kh, c.rows.dilation), c.rows.padding * -1)
+                x = self.sum_of((left, c.columns.stride), (kw, c.columns.dilation), c.columns.padding * -1)
+                pixel = self.sum_of((self.sum_of((images[0], c.rows.size), y), c.columns.size), x)
+                image = advance(e, e.env["x"], b.mul(pixel, self.of(c.channels)))
+                window = self.sum_of((b.sub(top, rows[0]), c.columns.count), left)
+                panel = advance(e, panels, b.mul(window, e.i64(width)))
+                sums = advance(e, every, self.sum_of((kh, c.columns.taps * width), (kw, width)))
+                counts = b.sub(images[1], images[0]), b.sub(bottom, top), b.sub(right, left)
+                self.channel_tiles_of(vectors, start, end, image, panel, sums, counts)
+                return state
+
+            e.loop(e.i64(0), self.of(c.columns.taps), e.i64(1), [], [], tap)
+            return state
+
+        e.loop(e.i64(0), self.of(c.rows.taps), e.i64(1), [], [], tap_row)
+
+    def channel_tiles_of(self, vectors, start, end, image, panel, sums, counts) -> None:
+        c, e, b, width = self.c, self.e, self.e.index, vectors * self.lanes
+        row, x = c.columns.stride * c.channels, c.columns.size * c.channels
+        along_x = (c.rows.size * x, c.rows.stride * x, row)
+        along_panel = (c.rows.count * c.columns.count * width, c.columns.count * width, width)
+        steps = list(zip(map(self.of, along_x), map(self.of, along_panel), strict=True))
+        pitch, full = self.of(c.taps * width), self.of(c.full_channel_tiles)
+
+        def some(rows: int) -> Callable[[Value, list[Value]], list[Value]]:
+            tile = self.tile(rows, vectors, len(steps), neighbours=True)
+
+            def one(k: Value, state: list[Value]) -> list[Value]:
+                a = advance(e, image, b.mul(k, e.i64(c.tile_rows)))
+                to = advance(e, sums, b.mul(b.sub(k, start), self.of(c.taps * (c.tile_rows * width))))
+                e.lines.append(tile.call((a, panel, to), None, steps, pitch, counts))
+                return state
+
+            return one
+
+        e.loop(start, b.minimum(end, full), e.i64(1), [], [], some(c.tile_rows))
+        if c.last_channel_tile:
+            e.loop(b.maximum(start, full), end, e.i64(1), [], [], some(c.last_channel_tile))
+
+    def keep(self, column: Value, vectors: int, number: Value, start: Value, end: Value) -> None:
+        """dw[o, c, tap] = sums[c, tap, o]"""
+        c, e, b, width = self.c, self.e, self.e.index, vectors * self.lanes
+        packer = self.packer(0, vectors)
+        turn_all(e, self.place(self.sums, number, c.sum_rows), width, c.sum_rows, width, self.turned, c.sum_rows)
+        first = b.mul(start, e.i64(c.tile_rows))
+        count = b.mul(b.sub(b.minimum(b.mul(end, e.i64(c.tile_rows)), self.of(c.channels)), first), self.of(c.taps))
+        each = c.channels * c.taps
+        target = advance(e, e.env["dw"], self.sum_of((column, each), (first, c.taps)))
+        whole = packer.down_to_lanes(count)
+
+        def filter_(o: Value, state: list[Value]) -> list[Value]:
+            source, to = (
+                advance(e, self.turned, b.mul(o, self.of(c.sum_rows))),
+                advance(e, target, b.mul(o, self.of(each))),
+            )
+
+            def vector(k: Value, state: list[Value]) -> list[Value]:
+                packer.store(packer.load(packer.at(source, k), None), packer.at(to, k))
+                return state
+
+            def one(k: Value, state: list[Value]) -> list[Value]:
+                packer.copy_one(source, k, to, k)
+                return state
+
+            e.loop(e.i64(0), whole, e.i64(self.lanes), [], [], vector)
+            e.loop(whole, count, e.i64(1), [], [], one)
+            return state
+
+        e.loop(e.i64(0), b.minimum(e.i64(width), b.sub(self.of(c.filters), column)), e.i64(1), [], [], filter_)
+
+
+def weight_gradient_text(c: Plan, name: str, target: CpuTarget) -> KernelText:
+    """The functions of kernel `name`, for all calls of this plan."""
+    return WeightGradientWriter(c, name, target).write()

@@ -1,0 +1,244 @@
+"""A convolution of 3x3 taps, or the gradient of its images, by fewer multiplications, as functions in MLIR text.
+
+A tile of m x k results is read off n x l products (winograd_transform.py), for n = m + 2 and l = k + 2: each of these n * l points is
+a product of matrices, [tile, channel] @ [channel, filter].
+
+for some panels of filters:              threads share these, or the blocks, where weights are small
+  for block of tiles:                    some rows of tiles of an image, or some images
+    for some channels:
+      inputs[point, tile, channel] = the maps of each tile's n x l pixels; those outside of the image are 0
+      for panel:
+        weights[point, channel, filter] = the maps of its 3 x 3 taps
+        products[point, tile, filter] += inputs @ weights, point by point
+    for panel:
+      results of each tile; scale, shift, addition and relu
+
+NOT FINITE: where a result of a block and panel is infinite or NaN, all of these are computed anew as sums of products, as another
+pixel's infinity may be in it. An infinity among a tile's pixels or weights, or a map's overflow, makes each result infinite or
+NaN in whose window it is: the maps' product is 1 there, so that a path of factors other than 0 leads from the pixel to the result,
+and nothing that is added to makes it finite again.
+"""
+
+import torch
+
+from mlirc.lowering.cpu.attention.memory import advance, load_vector
+from mlirc.lowering.cpu.convolution.forward import ForwardWriter, Range
+from mlirc.lowering.cpu.convolution.plan import Plan
+from mlirc.lowering.cpu.convolution.winograd_maps import TileMaps, nest
+from mlirc.lowering.cpu.convolution.winograd_transform import TAPS, Winograd
+from mlirc.lowering.cpu.convolution.writer import Panel
+from mlirc.lowering.cpu.loops.function import KernelText
+from mlirc.lowering.cpu.math.builder import Value
+from mlirc.lowering.target import CpuTarget
+
+F32 = torch.float32
+STEPS = 32  # products that are summed before they are added to others: the maps enlarge these roundings, too
+PADDING = 16  # elements between points, which would evict each other if powers of two lay between them
+
+
+class WinogradWriter(ForwardWriter):
+    def __init__(self, c: Plan, name: str, target: CpuTarget):
+        super().__init__(c, name, target)
+        assert c.results is not None
+        self.maps = TileMaps(self.e, name, *map(Winograd, c.results))
+        self.tile_rows, self.tile_columns = c.tile_down, c.tile_along
+        self.height, self.width = c.tile_down + (TAPS - 1), c.tile_along + (TAPS - 1)  # of a tile's pixels
+        self.points = self.height * self.width
+
+    def body(self, lo: Value, hi: Value) -> None:
+        c, e, b = self.c, self.e, self.e.index
+        tiles, pixels = c.block_tiles, c.block_tiles * self.tile_rows * self.tile_columns
+        self.inputs_apart = tiles * c.chunk + PADDING
+        self.weights_apart = c.chunk * c.widest + PADDING
+        self.inputs = self.scratch(self.inputs_apart * self.points)
+        self.patch = self.scratch(c.chunk * self.points)
+        self.plain = self.scratch((c.chunk * c.taps + self.lanes) * c.widest)
+        self.weights = self.scratch(self.weights_apart * self.points * c.kept_panels)
+        self.products = self.scratch(tiles * c.widest * self.points * c.open_panels)
+        self.sums = self.scratch(pixels * c.widest)
+        self.flags = self.scratch(self.lanes)
+        panels, blocks = self.shares(lo, hi)
+
+        def group(first: Value, state: list[Value]) -> list[Value]:
+            some = first, b.minimum(self.sum_of(first, c.together), panels[1])
+
+            def block(number: Value, state: list[Value]) -> list[Value]:
+                self.block(some, number, b.eq(number, blocks[0]))
+                return state
+
+            e.loop(*blocks, e.i64(1), [], [], block)
+            return state
+
+        e.loop(*panels, self.of(c.together), [], [], group)
+
+    def block(self, panels: Range, number: Value, is_first: Value) -> None:
+        c, e, b = self.c, self.e, self.e.index
+        image = b.mul(self.down(number, c.row_blocks), self.of(c.block_images))
+        row = b.mul(b.binary("arith.remui", number, self.of(c.row_blocks)), self.of(c.block_rows))
+        images = image, b.minimum(self.sum_of(image, c.block_images), self.of(c.images))
+        rows = row, b.minimum(self.sum_of(row, c.block_rows), self.of(c.rows.count))
+        lines = self.up(b.sub(rows[1], rows[0]), self.tile_rows)  # of tiles, of an image
+        packs = b.or_(is_first, b.eq(self.of(c.keeps), e.i64(0)))
+
+        def channels(channel: Value, state: list[Value]) -> list[Value]:
+            steps = b.minimum(b.sub(self.of(c.channels), channel), self.of(c.chunk))
+            self.map_inputs(images, rows[0], lines, channel, steps)
+
+            def one(column: Value, panel: Panel, k: Value) -> None:
+                e.choose(packs, lambda: self.map_weights(column, panel, k, channel, steps), lambda: None)
+                self.multiply(panel, k, channel, steps, b.mul(b.sub(images[1], images[0]), lines))
+                is_last = b.ge(b.add(channel, steps), self.of(c.channels))
+                e.choose(is_last, lambda: self.results(column, panel, k, images, rows, lines), lambda: None)
+
+            self.each_panel(panels, one)
+            return state
+
+        e.loop(e.i64(0), self.of(c.channels), self.of(c.chunk), [], [], channels)
+
+    # ---- inputs
+
+    def map_inputs(self, images: Range, row: Value, lines: Value, channel: Value, steps: Value) -> None:
+        c, e, b = self.c, self.e, self.e.index
+        line, column = self.of(c.columns.size * c.channels), self.of(c.channels)
+        count = b.and_(self.sum_of(steps, self.lanes - 1), e.i64(-self.lanes))
+
+        def tile(n: Value, r: Value, t: Value) -> None:
+            y = self.sum_of(row, (r, self.tile_rows), c.rows.padding * -1)
+            x = self.sum_of((t, self.tile_columns), c.columns.padding * -1)
+            before = b.add(b.mul(b.sub(n, images[0]), lines), r)
+            number = self.sum_of((before, c.tile_columns), t)
+            to = advance(e, self.inputs, b.mul(number, self.of(c.chunk)))
+            image = advance(e, e.env["x"], self.sum_of((n, c.rows.size * c.columns.size * c.channels), channel))
+            inside = [
+                b.le(e.i64(0), y),
+                b.le(e.i64(0), x),
+                b.le(self.sum_of(y, self.height), self.of(c.rows.size)),
+                b.le(self.sum_of(x, self.width), self.of(c.columns.size)),
+            ]
+
+            def read_there() -> None:
+                start = advance(e, image, b.add(b.mul(y, line), b.mul(x, column)))
+                self.maps.inputs(start, line, column, count, to, self.of(self.inputs_apart))
+
+            def copy_before() -> None:
+                sizes = self.of(c.rows.size), self.of(c.columns.size)
+                self.maps.patch(
+                    image, (y, x), (line, column), sizes, steps, self.patch, self.of(c.chunk), c.ragged_channels
+                )
+                line_of_patch = self.of(c.chunk * self.width)
+                self.maps.inputs(self.patch, line_of_patch, self.of(c.chunk), count, to, self.of(self.inputs_apart))
+
+            is_inside = b.and_(b.and_(inside[0], inside[1]), b.and_(inside[2], inside[3]))
+            whole = b.eq(b.and_(self.of(c.channels), e.i64(self.lanes - 1)), e.i64(0))
+            e.choose(b.and_(is_inside, whole), read_there, copy_before)
+
+        nest(e, [images, (e.i64(0), lines), (e.i64(0), self.of(c.tile_columns))], tile)
+
+    # ---- weights
+
+    def weights_of(self, number: Value) -> Value:
+        return advance(
+            self.e, self.weights, self.e.index.mul(number, self.of(self.weights_apart * self.points * self.c.keeps))
+        )
+
+    def map_weights(self, column: Value, panel: Panel, number: Value, channel: Value, steps: Value) -> None:
+        self.pack_channels(column, panel, self.plain, channel, steps)
+        to, apart = self.weights_of(number), self.of(self.weights_apart)
+        self.maps.weights(self.plain, steps, panel.width, to, apart, mirrored=self.c.kind == "input")
+
+    # ---- products
+
+    def products_of(self, number: Value) -> Value:
+        size = self.c.block_tiles * self.c.widest * self.points
+        return advance(self.e, self.products, self.e.index.mul(number, self.of(size * self.c.parts)))
+
+    def multiply(self, panel: Panel, number: Value, channel: Value, steps: Value, lines: Value) -> None:
+        """products[point, tile, :] += inputs @ weights. `lines`: of tiles, of all images."""
+        c, e, b, width = self.c, self.e, self.e.index, panel.width
+        tiles = b.mul(lines, self.of(c.tile_columns))
+        sums, weights = self.products_of(number), self.weights_of(number)
+        apart = b.mul(tiles, width)
+
+        def clear() -> None:
+            self.clear(sums, b.mul(apart, self.of(self.points)))
+
+        e.choose(b.eq(channel, e.i64(0)), clear, lambda: None)
+        loops = ((e.i64(0), e.i64(0)), (e.i64(1), width))
+
+        def point(p: Value, state: list[Value]) -> list[Value]:
+            inputs = advance(e, self.inputs, b.mul(p, self.of(self.inputs_apart)))
+            packed = advance(e, weights, b.mul(p, self.of(self.weights_apart)))
+            to = advance(e, sums, b.mul(p, apart))
+
+            def part(first: Value, state: list[Value]) -> list[Value]:
+                count = b.minimum(b.sub(steps, first), e.i64(STEPS))
+                here, there = advance(e, inputs, first), advance(e, packed, b.mul(first, width))
+                start = e.i64(0)
+                for rows, stop in super(WinogradWriter, self).cuts(start, tiles):
+
+                    def some(k: Value, state: list[Value], rows=rows) -> list[Value]:
+                        at = b.mul(k, self.of(c.chunk)), b.mul(k, width)
+                        places = advance(e, here, at[0]), there, advance(e, to, at[1])
+
+                        def multiply(vectors: int) -> None:
+                            tile = self.tile(rows, vectors, len(loops), neighbours=False)
+                            e.lines.append(tile.call(places, self.of(c.chunk), loops, width, (e.i64(1), count)))
+
+                        self.by_width(panel, multiply)
+                        return state
+
+                    e.loop(start, stop, e.i64(rows), [], [], some)
+                    start = stop
+                return state
+
+            e.loop(e.i64(0), steps, e.i64(STEPS), [], [], part)
+            return state
+
+        e.loop(e.i64(0), self.of(self.points), e.i64(1), [], [], point)
+
+    # ---- results
+
+    def results(self, column: Value, panel: Panel, number: Value, images: Range, rows: Range, lines: Value) -> None:
+        c, e, b = self.c, self.e, self.e.index
+        every = b.mul(b.sub(images[1], images[0]), lines)
+        columns = self.of(c.tile_columns)
+        self.maps.results(self.products_of(number), every, columns, panel.width, self.sums, self.flags)
+        pitch = b.mul(self.of(c.tile_columns * self.tile_columns), panel.width)
+
+        def finish() -> None:
+            def line(n: Value, h: Value) -> None:
+                first = b.mul(self.sum_of((n, c.rows.count), h), self.of(c.columns.count))
+                place = b.add(b.mul(b.mul(b.sub(n, images[0]), lines), self.of(self.tile_rows)), b.sub(h, rows[0]))
+                sums = advance(e, self.sums, b.mul(place, pitch))
+                self.finish(column, panel, first, self.of(c.columns.count), sums)
+
+            nest(e, [images, rows], line)
+
+        def sum_anew() -> None:
+            windows = b.mul(b.mul(b.sub(images[1], images[0]), b.sub(rows[1], rows[0])), self.of(c.columns.count))
+            self.clear(self.sums, b.mul(windows, panel.width))
+
+            def some(channel: Value, state: list[Value]) -> list[Value]:
+                end = b.minimum(self.sum_of(channel, c.chunk), self.of(c.channels))
+                self.pack_channels(column, panel, self.plain, channel, b.sub(end, channel))
+                self.add_products(panel, self.plain, images, rows, (channel, end))
+                return state
+
+            e.loop(e.i64(0), self.of(c.channels), self.of(c.chunk), [], [], some)
+            first = b.mul(self.sum_of((images[0], c.rows.count), rows[0]), self.of(c.columns.count))
+            self.finish(column, panel, first, windows, self.sums)
+
+        flags = load_vector(e, self.flags)
+        wide = e.builder(F32, True)
+        bad = wide.ne(flags, flags)
+        text = f"vector.reduction <or>, {bad} : {wide.type_text(torch.bool)} into i1"
+        e.choose(b.emit(text, torch.bool), sum_anew, finish)
+
+    def cuts(self, left: Value, right: Value) -> list[tuple[int, Value]]:
+        """Of what is summed anew: it is rare, and code for one row is short."""
+        return [(1, right)]
+
+
+def winograd_text(c: Plan, name: str, target: CpuTarget) -> KernelText:
+    """The functions of kernel `name`, for all calls of this plan."""
+    return WinogradWriter(c, name, target).write()

@@ -1,0 +1,220 @@
+"""What the code for a convolution and for its gradients has in common: blocks of windows, tiles of filters, the functions.
+
+    kernel_0_body(%frame, %thread, %threads)                      where the operands and words are, and its functions
+    kernel_0_blocks(%args, %words, %calls, %thread, %threads, %scratch)  loops over blocks, panels and parts of channels
+    kernel_0_tile_4_3, kernel_0_finish_3, ...                     what these call, by address
+
+Loops over blocks are the longest code, and the same for each convolution of a kind, whatever its tiles are and whatever follows:
+as they know no function by name, all kernels share them (codegen/llvm/shared_parts.py).
+"""
+
+import re
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+
+import torch
+
+from mlirc.dialects.core.symbols import Int
+from mlirc.lowering.cpu.attention.memory import PTR, advance, store_vector
+from mlirc.lowering.cpu.convolution.plan import Plan, Windows
+from mlirc.lowering.cpu.convolution.tile import Tile
+from mlirc.lowering.cpu.emitter.emitter import Emitter
+from mlirc.lowering.cpu.emitter.scratch import DECLARATION, opening, take, takes
+from mlirc.lowering.cpu.loops.function import _LIBGOMP, _PART, KernelText, _entry, _load_word, _load_words, _part
+from mlirc.lowering.cpu.loops.threads import Split
+from mlirc.lowering.cpu.math.builder import Value
+from mlirc.lowering.cpu.matmul.packing import Packer
+from mlirc.lowering.cpu.matmul.vectors import Vectors
+from mlirc.lowering.kernel.axes import Vector
+from mlirc.lowering.kernel.nodes import Kernel
+from mlirc.lowering.target import CpuTarget
+
+
+@dataclass(frozen=True)
+class Panel:
+    """A tile of filters whose width is known when code runs: the elements of its rows; and whether that is the first of the
+    plan's widths, where it has two."""
+
+    width: Value
+    is_wide: Value | None
+
+
+class ConvolutionWriter:
+    """What the code for a convolution and for its gradients has in common."""
+
+    def __init__(self, c: Plan, name: str, target: CpuTarget):
+        self.c, self.name, self.target = c, name, target
+        self.e = Emitter(Vector(None, target.vector_bytes // 4), target)
+        self.lanes = self.e.lanes
+        self.tiles: dict[str, Tile] = {}
+
+    def function(self, operands: list[str], units: Int, read: int = 3) -> KernelText:
+        """The kernel; the loops over blocks read the first `read` of the operands."""
+        e, names = self.e, list(self.c.words)
+        e.env["thread"], e.env["threads"] = Value("%thread", torch.int64), Value("%threads", torch.int64)
+        _load_words(e, Kernel({}, {}, [], [], 0), names, "%words")
+        for number, name in enumerate(operands[:read]):
+            e.env[name] = _load_word(e, "%args", number, PTR)
+        self.body(*_part(e, e.integer(units)))
+        split = Split(Vector(None, 1), units=units, work=self.c.work)
+        entry = _entry(Kernel({}, {}, [], [], len(operands)), split, names, self.name, self.target, e.scratch_bytes)
+        blocks = "\n".join([_BLOCKS, *e.text.preamble, *e.lines, "llvm.return", "}"]).replace("KERNEL", self.name)
+        blocks, called = by_address(blocks, self.name)
+        tiles = [tile.text for tile in self.tiles.values()]
+        parts = [*tiles, *e.text.functions.values(), blocks, _body(e, called, len(operands)), entry, _PART]
+        return KernelText(
+            "\n".join(parts).replace("KERNEL", self.name),
+            e.text.declarations + _LIBGOMP + [DECLARATION] * takes(e),
+            names,
+        )
+
+    @contextmanager
+    def beside(self, e: Emitter) -> Iterator[None]:
+        """What is written inside goes to another function."""
+        saved, self.e = self.e, e
+        yield
+        self.e = saved
+
+    def body(self, lo: Value, hi: Value) -> None:
+        """The units lo to hi."""
+        raise NotImplementedError
+
+    def each_tile(self, tiles: tuple[Value, Value], body: Callable[[Value, int, Value], None]) -> None:
+        """`body`, given the first column, the vectors and the number after the first, of each tile of columns."""
+        e, b = self.e, self.e.index
+        before: Int = 0
+        first: Int = 0
+        for count, vectors in zip(self.c.tiles, self.c.widths, strict=True):
+            width = vectors * self.lanes
+
+            def one(t: Value, state: list[Value], vectors=vectors, start=first - before * width) -> list[Value]:
+                body(self.sum_of((t, vectors * self.lanes), start), vectors, b.sub(t, tiles[0]))
+                return state
+
+            lo, hi = b.maximum(tiles[0], self.of(before)), b.minimum(tiles[1], self.of(before + count))
+            e.loop(lo, hi, e.i64(1), [], [], one)
+            before, first = before + count, first + count * width
+
+    def each_panel(self, panels: tuple[Value, Value], body: Callable[[Value, Panel, Value], None]) -> None:
+        """As each_tile, by one code for all widths."""
+        e, b, c = self.e, self.e.index, self.c
+        wide, *narrow = (e.i64(vectors * self.lanes) for vectors in c.widths)
+
+        def one(t: Value, state: list[Value]) -> list[Value]:
+            panel, column = Panel(wide, None), b.mul(t, wide)
+            if narrow:
+                before = self.of(c.tiles[0])
+                is_wide = b.lt(t, before)
+                panel = Panel(b.select(is_wide, wide, narrow[0]), is_wide)
+                behind = b.add(b.mul(before, wide), b.mul(b.sub(t, before), narrow[0]))
+                column = b.select(is_wide, column, behind)
+            body(column, panel, b.sub(t, panels[0]))
+            return state
+
+        e.loop(*panels, e.i64(1), [], [], one)
+
+    def by_width(self, panel: Panel, write: Callable[[int], None]) -> None:
+        """What `write` writes for a number of vectors, for a panel's."""
+        if panel.is_wide is None:
+            write(self.c.widths[0])
+        else:
+            self.e.choose(panel.is_wide, lambda: write(self.c.widths[0]), lambda: write(self.c.widths[1]))
+
+    def tile(self, rows: int, vectors: int, loops: int, neighbours: bool) -> Tile:
+        name = f"{self.name}_tile_{rows}_{vectors}"
+        return self.tiles.setdefault(name, Tile(name, rows, vectors, self.lanes, loops, neighbours))
+
+    def packer(self, room: int, vectors: int) -> Packer:
+        return Packer(self.e, room, vectors * self.lanes, Vectors(self.e, self.name))
+
+    def clear(self, address: Value, count: Value) -> None:
+        """Zeros, for `count` elements: whole vectors."""
+        e = self.e
+
+        def vector(k: Value, state: list[Value]) -> list[Value]:
+            store_vector(e, e.builder(torch.float32, True).constant(0.0), advance(e, address, k))
+            return state
+
+        e.loop(e.i64(0), count, e.i64(self.lanes), [], [], vector)
+
+    def scratch(self, count: Int) -> Value:
+        """Memory for so many elements."""
+        return take(self.e, count, "f32", 4)
+
+    # ---- index arithmetic
+
+    def of(self, size: Int) -> Value:
+        return self.e.integer(size)
+
+    def sum_of(self, *terms: Value | tuple[Value, Int] | Int) -> Value:
+        """Terms added up, each a value, a value times a size, or a size."""
+        b, total = self.e.index, None
+        for term in terms:
+            if isinstance(term, tuple):
+                term = term[0] if term[1] == 1 else b.mul(term[0], self.of(term[1]))
+            elif not isinstance(term, Value):
+                term = self.of(term)
+            total = term if total is None else b.add(total, term)
+        assert total is not None
+        return total
+
+    def up(self, x: Value, y: Int) -> Value:
+        """x / y rounded up, for x of at least 0."""
+        return self.down(self.sum_of(x, y - 1), y) if y != 1 else x
+
+    def down(self, x: Value, y: Int) -> Value:
+        return self.e.index.binary("arith.divui", x, self.of(y)) if y != 1 else x
+
+    def inside(self, axis: Windows, tap: Value, lo: Value, hi: Value) -> tuple[Value, Value]:
+        """The windows from lo to hi whose element `tap` is inside the image: from where to where; none where to <= from."""
+        e, b = self.e, self.e.index
+        reach = b.mul(tap, self.of(axis.dilation))
+        first = self.up(b.maximum(b.sub(self.of(axis.padding), reach), e.i64(0)), axis.stride)
+        last = b.sub(self.of(axis.size - 1 + axis.padding + axis.stride), reach)
+        end = self.down(b.maximum(last, e.i64(0)), axis.stride)
+        return b.maximum(first, lo), b.minimum(end, hi)
+
+
+_BLOCKS = (
+    "llvm.func internal @KERNEL_blocks(%args: !llvm.ptr, %words: !llvm.ptr, %calls: !llvm.ptr, %thread: i64, "
+    "%threads: i64, %scratch: !llvm.ptr) {"
+)
+
+
+def by_address(text: str, name: str) -> tuple[str, list[str]]:
+    """The function `text`, with a load from %calls for each of kernel `name`'s functions that it calls, and these in order."""
+    called: list[str] = []
+
+    def call(match: re.Match) -> str:
+        if match[1] not in called:
+            called.append(match[1])
+        return f"llvm.call %call_{match[1]}({match[2]}) : !llvm.ptr, ("
+
+    head, body = text.split("\n", 1)
+    body = re.sub(rf"llvm\.call @{name}_(\w+)\((.*?)\) : \(", call, body)
+    loads = [
+        f"%at_{callee} = llvm.getelementptr %calls[{k}] : (!llvm.ptr) -> !llvm.ptr, !llvm.ptr\n"
+        f"%call_{callee} = llvm.load %at_{callee} : !llvm.ptr -> !llvm.ptr"
+        for k, callee in enumerate(called)
+    ]
+    return "\n".join([head, *loads, body]), called
+
+
+def _body(e: Emitter, called: list[str], operands: int) -> str:
+    """The function that knows where the operands and words are, and which functions are called."""
+    lines = [
+        "llvm.func internal @KERNEL_body(%frame: !llvm.ptr, %thread: i64, %threads: i64) {",
+        *opening(e),
+        *([] if takes(e) else ["%scratch = llvm.mlir.zero : !llvm.ptr"]),
+        f"%words = llvm.getelementptr %args[{operands}] : (!llvm.ptr) -> !llvm.ptr, i64",
+        f"%count = arith.constant {len(called)} : i64",
+        "%calls = llvm.alloca %count x !llvm.ptr : (i64) -> !llvm.ptr",
+    ]
+    for k, callee in enumerate(called):
+        lines.append(f"%call_{callee} = llvm.mlir.addressof @KERNEL_{callee} : !llvm.ptr")
+        lines.append(f"%at_{callee} = llvm.getelementptr %calls[{k}] : (!llvm.ptr) -> !llvm.ptr, !llvm.ptr")
+        lines.append(f"llvm.store %call_{callee}, %at_{callee} : !llvm.ptr, !llvm.ptr")
+    types = "(!llvm.ptr, !llvm.ptr, !llvm.ptr, i64, i64, !llvm.ptr) -> ()"
+    lines.append(f"llvm.call @KERNEL_blocks(%args, %words, %calls, %thread, %threads, %scratch) : {types}")
+    return "\n".join([*lines, "llvm.return", "}"])

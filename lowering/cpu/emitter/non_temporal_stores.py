@@ -1,0 +1,79 @@
+"""Results that are written past the cache: those far larger than it, which nobody finds there afterwards.
+
+An ordinary store reads the line that it writes to; a non-temporal one of whole lines does not, which saves a third of what
+a copy moves. Whether a result is written so is decided when the kernel starts: by its size, its address, and by whether
+it is the memory of something that the kernel reads, whose lines are in the cache already.
+"""
+
+import math
+from typing import TYPE_CHECKING
+
+import torch
+
+from mlirc.dialects.core import symbols
+from mlirc.lowering.cpu.emitter.scope import Scope
+from mlirc.lowering.cpu.math.builder import Value
+from mlirc.lowering.kernel.axes import Axis
+from mlirc.lowering.kernel.nodes import Access, Kernel, terms
+
+if TYPE_CHECKING:
+    from mlirc.lowering.cpu.loops.schedule import Schedule
+
+STREAMED = 64 << 20
+"""Bytes of a result from which it is written past the cache: twice what a core has of it on most servers."""
+
+FENCE = 'llvm.call_intrinsic "llvm.x86.sse.sfence"() : () -> ()'  # such stores are in no order with later ones
+
+
+def choose_streams(e: Scope, kernel: Kernel, schedule: "Schedule") -> None:
+    """Gives `e.streams`, for each result that may be written past the cache, whether this call does."""
+    if e.text.target.arch != "x86_64" or schedule.block is not None:
+        return
+    read_back = [
+        schedule.kept[node][1]
+        for k, step in enumerate(schedule.passes)
+        for node in step.nodes
+        if node in schedule.kept and schedule.kept[node][0] <= k
+    ]
+    for output in kernel.outputs:
+        access = output.access
+        if access in read_back or not is_aligned(e, access):
+            continue
+        bytes_ = access.dtype.itemsize * symbols.product(a.size for a in written(schedule, access))
+        if isinstance(bytes_, int) and bytes_ < STREAMED:
+            continue
+        b, base = e.index, e.env["base", access.operand]
+        address = b.emit(f"llvm.ptrtoint {base} : !llvm.ptr to i64", torch.int64)
+        flag = b.eq(b.and_(address, e.i64(e.lanes * access.dtype.itemsize - 1)), e.i64(0))
+        if not isinstance(bytes_, int):
+            flag = e.builder(torch.bool).and_(flag, b.ge(e.integer(bytes_), e.i64(STREAMED)))
+        for operand in {n.access.operand for n in kernel.nodes if n.access is not None and n.access.may_be(access)}:
+            other = b.emit(f"llvm.ptrtoint {e.env['base', operand]} : !llvm.ptr to i64", torch.int64)
+            flag = e.builder(torch.bool).and_(flag, b.ne(address, other))
+        e.streams[access.operand] = flag
+
+
+def written(schedule: "Schedule", access: Access) -> list[Axis]:
+    return [axis for axis in (*schedule.outer, *schedule.axes) if axis.name in access.address.dims]
+
+
+def is_aligned(e: Scope, access: Access) -> bool:
+    """Whether each full vector that is written begins at a multiple of its size, if the first element does."""
+    if access.scalars or access.lanewise or access.address.strides.get(e.axis) != 1:
+        return False
+    if e.lanes * access.dtype.itemsize not in (16, 32, 64):
+        return False
+    others = [stride for name, stride in access.address.strides.items() if name != e.axis]
+    steps = math.gcd(*(c for x in (*others, access.address.rest) for _, c in terms(x)))
+    return steps % e.lanes == 0
+
+
+def store_text(e: Scope, flag: Value, value: Value, address: Value, align: int, type_: str) -> list[str]:
+    """The store of a full vector, past the cache where `flag` holds."""
+    return [
+        f"scf.if {flag} {{",
+        f"llvm.store {value}, {address} {{alignment = {e.lanes * align} : i64, nontemporal}} : {type_}, !llvm.ptr",
+        "} else {",
+        f"llvm.store {value}, {address} {{alignment = {align} : i64}} : {type_}, !llvm.ptr",
+        "}",
+    ]

@@ -1,0 +1,220 @@
+"""A point of a kernel's loops as MLIR text: the text so far, what is known there, loops, index arithmetic.
+
+A value is wide, a vector with one lane for each point, when it depends on the vector's axis; every other value is a
+scalar, computed in the outermost loop where all that it depends on is known.
+"""
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any
+
+import torch
+
+from mlirc.dialects.core import symbols
+from mlirc.dialects.core.symbols import Int
+from mlirc.lowering.cpu.math.builder import FunctionText, Value, VectorBuilder
+from mlirc.lowering.kernel.axes import Axis, Vector
+from mlirc.lowering.kernel.nodes import Access, Linear, Node, is_index
+from mlirc.lowering.target import CpuTarget
+
+Body = Callable[[Value, list[Value]], list[Value]]
+
+
+class Scope(ABC):
+    """Appends to `lines`. `env` maps nodes, names of axes and symbols, and partial addresses to values, in this scope.
+
+    bound   the axes whose index is known here
+    mask    the lanes that are inside the space, or None where all are
+    """
+
+    def __init__(self, vector: Vector, target: CpuTarget):
+        self.text = FunctionText(target)
+        self.lines: list[str] = []
+        self.vector, self.lanes = vector, vector.lanes
+        self.axis = vector.axis.name if vector.axis and vector.lanes > 1 else ""  # "": no value is wide
+        self.env: dict[Any, Any] = {}
+        self.bound: set[str] = set()
+        self.mask: Value | None = None
+        self.kept: dict[Node, Access] = {}  # value -> where to read it back from, in this pass
+        self.nodes: Sequence[Node] = ()  # what is computed from here on, operands first
+        self.accesses: Sequence[Access] = ()  # and reached
+        self.streams: dict[Any, Value] = {}  # operand -> whether it is written past the cache (non_temporal_stores.py)
+        self.late: dict[Node, Callable[[], Value]] = {}  # a reduction's result, where it must be fetched
+        self.stack_bytes: int = 0  # taken (emitter/scratch.py)
+        self.scratch_bytes: Int = 0
+
+    @contextmanager
+    def scope(self) -> Iterator[None]:
+        """What becomes known inside is forgotten at the end."""
+        saved = self.env, self.bound, self.mask, self.kept
+        self.env, self.bound = dict(self.env), set(self.bound)
+        yield
+        self.env, self.bound, self.mask, self.kept = saved
+
+    # ---- text
+
+    @contextmanager
+    def apart(self) -> Iterator[list[str]]:
+        """What is written inside goes to a list of its own."""
+        saved, self.lines = self.lines, []
+        yield self.lines
+        self.lines = saved
+
+    def builder(self, dtype: torch.dtype, wide: bool = False) -> VectorBuilder:
+        return VectorBuilder(self.text, self.lines, dtype, self.lanes if wide else 1)
+
+    @property
+    def index(self) -> VectorBuilder:
+        return self.builder(torch.int64)
+
+    def i64(self, value: int) -> Value:
+        return self.index.constant(value)
+
+    def splat(self, x: Value) -> Value:
+        """A scalar in every lane."""
+        known = self.text.constant_values.get(x)
+        if known is not None:
+            return self.builder(x.dtype, True).constant(known, x.dtype)
+        key = ("splat", x)
+        if key not in self.env:
+            narrow, wide = self.builder(x.dtype), self.builder(x.dtype, True)
+            # without bfloat16 instructions LLVM makes floats of such scalars, and calls a library to round them again
+            bits = narrow.bitcast(x, torch.int16) if x.dtype == torch.bfloat16 else x
+            types = narrow.type_text(bits.dtype), wide.type_text(bits.dtype)
+            every = wide.emit(f"vector.broadcast {bits} : {types[0]} to {types[1]}", bits.dtype)
+            self.env[key] = wide.bitcast(every, x.dtype) if bits.dtype != x.dtype else every
+        return self.env[key]
+
+    def lane_numbers(self) -> Value:
+        numbers = ", ".join(map(str, range(self.lanes)))
+        return self.text.constant(f"dense<[{numbers}]>", f"vector<{self.lanes}xi64>", torch.int64, -1)
+
+    def loop(
+        self, lo: Value, hi: Value, step: Value, carried: Sequence[Value], types: Sequence[str], body: Body
+    ) -> list[Value]:
+        """`for index in lo..hi step`: `body(index, carried)` gives the next `carried`; the last ones are returned."""
+        name, result = self.text.new_name(), self.text.new_name()
+        arguments = [Value(self.text.new_name(), x.dtype) for x in carried]
+        head = f"scf.for {name} = {lo} to {hi} step {step}"
+        if carried:
+            starts = ", ".join(f"{a} = {x}" for a, x in zip(arguments, carried, strict=True))
+            head = f"{result}:{len(carried)} = {head} iter_args({starts}) -> ({', '.join(types)})"
+        self.lines.append(f"{head} : i64 {{")
+        with self.scope():
+            last = body(Value(name, torch.int64), arguments)
+        if carried:
+            self.lines.append(f"scf.yield {', '.join(last)} : {', '.join(types)}")
+        self.lines.append("}")
+        return [Value(f"{result}#{k}", x.dtype) for k, x in enumerate(carried)]
+
+    def repeat(self, start: Value, more: Callable[[Value], Value], body: Callable[[Value], Value]) -> Value:
+        """`x = start; while more(x): x = body(x)`; what x is then."""
+        asked, given, last = (Value(self.text.new_name(), torch.int64) for _ in range(3))
+        self.lines.append(f"{last} = scf.while ({asked} = {start}) : (i64) -> i64 {{")
+        with self.scope():
+            self.lines.append(f"scf.condition({more(asked)}) {asked} : i64")
+        self.lines.append(f"}} do {{\n^bb0({given}: i64):")
+        with self.scope():
+            self.lines.append(f"scf.yield {body(given)} : i64")
+        self.lines.append("}")
+        return last
+
+    def choose(self, condition: Value, then: Callable[[], None], otherwise: Callable[[], None]) -> None:
+        for head, body in ((f"scf.if {condition} {{", then), ("} else {", otherwise)):
+            self.lines.append(head)
+            with self.scope():
+                body()
+        self.lines.append("}")
+
+    # ---- index arithmetic
+
+    def integer(self, value: Int, scalars: Sequence[Node] = (), wide: bool = False) -> Value:
+        """A size expression in axes, symbols and the values i0, i1, ... of `scalars`, as i64."""
+        return symbols.emit(value, _Integers(self, scalars, wide))
+
+    def linear(self, linear: Linear, wide: bool) -> Value:
+        """A Linear at the current point."""
+        b = self.builder(torch.int64, wide)
+        total = self.integer(linear.rest, wide=wide)
+        for dim, stride in linear.strides.items():
+            step = self.integer(stride)
+            term = b.mul(self.point(dim, wide), self.splat(step) if wide else step)
+            total = b.add(total, term)
+        return total
+
+    def point(self, name: str, wide: bool) -> Value:
+        """The index of an axis (of each lane), or a symbol's value."""
+        value = self.env[name]
+        if not wide:
+            return value
+        if name != self.axis:
+            return self.splat(value)
+        key = ("lanes", value)
+        if key not in self.env:
+            self.env[key] = self.builder(torch.int64, True).add(self.splat(value), self.lane_numbers())
+        return self.env[key]
+
+    def position(self, axes: Sequence[Axis], wide: bool) -> Value:
+        """The row-major position among `axes`."""
+        b, total, running = self.builder(torch.int64, wide), None, 1
+        for axis in reversed(axes):
+            index = self.point(axis.name, wide)
+            stride = self.integer(running)
+            term = index if running == 1 else b.mul(index, self.splat(stride) if wide else stride)
+            total = term if total is None else b.add(total, term)
+            running = running * axis.size
+        return b.constant(0) if total is None else total
+
+    # ---- values
+
+    @abstractmethod
+    def value(self, node: Node) -> Value:
+        """The value of a node here."""
+
+    def operand(self, node: Node, wide: bool) -> Value:
+        """The value of a node here, in every lane if `wide`."""
+        value = self.value(node)
+        return self.splat(value) if wide and not self.is_wide(node) else value
+
+    def is_wide(self, node: Node) -> bool:
+        return self.axis in node.dims
+
+
+class _Integers:
+    """symbols.IndexEmitter on a Scope."""
+
+    def __init__(self, scope: Scope, scalars: Sequence[Node], wide: bool):
+        self.scope, self.scalars, self.wide = scope, scalars, wide
+        self.b = scope.builder(torch.int64, wide)
+        self.constant, self.add, self.mul, self.max, self.min = (
+            self.b.constant,
+            self.b.add,
+            self.b.mul,
+            self.b.maximum,
+            self.b.minimum,
+        )
+
+    def symbol(self, name: str) -> Value:
+        if is_index(name):
+            return self.scope.operand(self.scalars[int(name[1:])], self.wide)
+        return self.scope.point(name, self.wide)
+
+    def floordiv(self, x: Value, y: Value) -> Value:
+        """Rounded down; y is positive."""
+        b, known = self.b, self.b.constant_value(y)
+        if isinstance(known, int) and known & (known - 1) == 0:
+            return b.shr(x, b.constant(known.bit_length() - 1))
+        if self.wide:
+            # processors divide no vectors of integers; indices are exact in float64
+            real = b.div(b.cast(x, torch.float64), b.cast(y, torch.float64))
+            return b.cast(b.floor(real), torch.int64)
+        quotient = b.binary("arith.divsi", x, y)
+        below = b.lt(b.sub(x, b.mul(quotient, y)), b.constant(0))
+        return b.select(below, b.sub(quotient, b.constant(1)), quotient)
+
+    def mod(self, x: Value, y: Value) -> Value:
+        known = self.b.constant_value(y)
+        if isinstance(known, int) and known & (known - 1) == 0:
+            return self.b.and_(x, self.b.constant(known - 1))
+        return self.b.sub(x, self.b.mul(self.floordiv(x, y), y))

@@ -1,0 +1,108 @@
+"""Memory that a kernel's body writes and reads again: a little of it on the stack, the rest in the calling thread's scratch.
+
+    func.func @kernel_0(%args)             asks for `scratch_bytes` for each thread (codegen/runtime/thread_scratch.py), kept in the frame
+    llvm.func @kernel_0_body(%frame, ..)   %scratch: this thread's part of it, at a multiple of 64
+
+A user's thread may have a stack of 64 KiB, and libgomp's threads too (OMP_STACKSIZE). Where there is no memory the kernel runs on
+one thread, with scratch on its stack.
+"""
+
+from typing import Any
+
+import torch
+
+from mlirc.dialects.core import symbols
+from mlirc.dialects.core.symbols import Int
+from mlirc.lowering.cpu.math.builder import Value
+from mlirc.lowering.target import SCRATCH_FUNCTION
+
+MOST_ON_STACK = 8 << 10  # bytes of a body's
+MOST_PARTIAL = 128  # bytes that each thread leaves for the others, all of them on the caller's stack
+DECLARATION = f"llvm.func @{SCRATCH_FUNCTION}(i64, i64, !llvm.ptr) -> i64"
+ALIGNED = 64
+
+# words of the frame: where the first thread's part is, and from there how far it is to the next one's
+SCRATCH, APART = 4, 5
+
+
+def take(e: Any, count: Int, element: str, size: int) -> Value:
+    """The address of memory for `count` elements of `size` bytes each, of type `element`: for a whole call of the body."""
+    bytes_ = count * size
+    if isinstance(bytes_, int) and e.stack_bytes + bytes_ <= MOST_ON_STACK:
+        e.stack_bytes += bytes_
+        return _ahead(
+            e, f"llvm.alloca {e.i64(max(bytes_ // size, 1))} x {element} {{alignment = 64 : i64}} : (i64) -> !llvm.ptr"
+        )
+    return (
+        _ahead(e, _place("%scratch", offset))
+        if isinstance(offset := take_bytes(e, bytes_), int)
+        else _dynamic(e, offset)
+    )
+
+
+def take_bytes(e: Any, bytes_: Int) -> Int:
+    """Where so many bytes are in a thread's part."""
+    offset = e.scratch_bytes
+    e.scratch_bytes = offset + symbols.floordiv(bytes_ + (ALIGNED - 1), ALIGNED) * ALIGNED
+    return offset
+
+
+def partial(e: Any, bytes_: int) -> tuple[Value, Value]:
+    """Memory that all threads see: the address of the first one's, and how far it is to the next one's."""
+    return _ahead(e, _place("%scratch_all", take_bytes(e, bytes_))), Value("%scratch_apart", torch.int64)
+
+
+def opening(e: Any) -> list[str]:
+    """How the text of a body begins: after what `e` wrote is known."""
+    return ["%args = llvm.load %frame : !llvm.ptr -> !llvm.ptr", *(_OPENING if takes(e) else [])]
+
+
+def takes(e: Any) -> bool:
+    return not (isinstance(e.scratch_bytes, int) and e.scratch_bytes == 0)
+
+
+def reserve(e: Any, frame: Value, each: Int, threads: Value) -> Value:
+    """In the entry: memory for `threads` threads, `each` bytes a thread, noted in the frame; how many threads then may run."""
+    b = e.index
+    bytes_, one = e.integer(each), e.i64(1)
+    place = b.emit(f"llvm.getelementptr {frame}[{SCRATCH}] : (!llvm.ptr) -> !llvm.ptr, i64", torch.int64)
+    got = b.emit(
+        f"llvm.call @{SCRATCH_FUNCTION}({bytes_}, {b.maximum(threads, one)}, {place}) : (i64, i64, !llvm.ptr) -> i64",
+        torch.int64,
+    )
+    has = b.ne(got, e.i64(0))
+    e.lines += [
+        f"scf.if {has} {{",
+        "} else {",
+        f"%own_scratch = llvm.alloca {bytes_} x i8 {{alignment = 64 : i64}} : (i64) -> !llvm.ptr",
+        f"llvm.store %own_scratch, {place} : !llvm.ptr, !llvm.ptr",
+        "}",
+    ]
+    return b.select(has, threads, one)
+
+
+def _place(base: str, offset: Int | Value) -> str:
+    if isinstance(offset, int) and not isinstance(offset, Value):
+        return f"llvm.getelementptr {base}[{offset}] : (!llvm.ptr) -> !llvm.ptr, i8"
+    return f"llvm.getelementptr {base}[{offset}] : (!llvm.ptr, i64) -> !llvm.ptr, i8"
+
+
+def _dynamic(e: Any, offset: Int) -> Value:
+    return e.index.emit(_place("%scratch", e.integer(offset)), torch.int64)
+
+
+def _ahead(e: Any, text: str) -> Value:
+    """What the function begins with: an alloca among loops would take more in each turn."""
+    name = e.text.new_name()
+    e.text.preamble.append(f"{name} = {text}")
+    return Value(name, torch.int64)
+
+
+_OPENING = [
+    f"%scratch_at = llvm.getelementptr %frame[{SCRATCH}] : (!llvm.ptr) -> !llvm.ptr, i64",
+    "%scratch_all = llvm.load %scratch_at : !llvm.ptr -> !llvm.ptr",
+    f"%apart_at = llvm.getelementptr %frame[{APART}] : (!llvm.ptr) -> !llvm.ptr, i64",
+    "%scratch_apart = llvm.load %apart_at : !llvm.ptr -> i64",
+    "%scratch_offset = arith.muli %thread, %scratch_apart : i64",
+    "%scratch = llvm.getelementptr %scratch_all[%scratch_offset] : (!llvm.ptr, i64) -> !llvm.ptr, i8",
+]

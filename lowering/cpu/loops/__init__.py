@@ -1,0 +1,1 @@
+"""Loops of a kernel: passes over rows, vectors, threads."""

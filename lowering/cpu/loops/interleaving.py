@@ -1,0 +1,47 @@
+"""Text of several points of a loop, which do not need each other, woven into one."""
+
+from itertools import zip_longest
+
+from mlirc.lowering.cpu.loops.schedule import Pass
+from mlirc.lowering.kernel.axes import Axis
+
+FEW, MANY = 2, 4  # points that one iteration of the innermost loop takes: of long chains of operations, of short ones
+SHORT = 6  # the cost of a pass up to which its chains are short
+
+
+def points_at_once(step: Pass, axis: Axis | None, taken: int, rows: bool) -> int:
+    """Points, or vectors of `taken` points, of `axis` that one iteration of the innermost loop takes.
+
+    rows   whether it is a pass over a row, which lies in the cache; a loop over all of memory waits for that
+    """
+    kinds = [n.attributes["kind"] for n in step.reductions]
+    if step.scans or axis is None or "argmax" in kinds or "argmin" in kinds:
+        return 1
+    inside = [n for n in step.nodes if axis.name in n.dims]
+    if not kinds and all(n.cheap for n in inside):
+        whole = axis.known is not None and axis.known % (FEW * taken) == 0
+        return FEW if rows and taken > 1 and whole else 1
+    copies = MANY if sum(n.cost for n in inside) <= SHORT else FEW
+    while copies > 1 and axis.known is not None and axis.known < copies * taken:
+        copies //= 2
+    return copies
+
+
+def interleaved(parts: list[list[str]]) -> list[str]:
+    """Lines of points that do not need each other, one of each in turn: while one waits for its results, the next begins.
+
+    LLVM keeps about the order of what it is given, and a processor sees some hundred instructions ahead: an erf is longer.
+    """
+    pieces = [statements(part) for part in parts]
+    return [line for turn in zip_longest(*pieces, fillvalue=()) for piece in turn for line in piece]
+
+
+def statements(lines: list[str]) -> list[list[str]]:
+    """Lines in pieces that stay whole: an op with regions ends with its last brace."""
+    pieces, depth = [], 0
+    for line in lines:
+        if depth == 0:
+            pieces.append([])
+        pieces[-1].append(line)
+        depth += line.endswith("{") - line.startswith("}")
+    return pieces

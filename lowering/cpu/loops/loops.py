@@ -1,0 +1,370 @@
+"""The loops of a kernel as MLIR text: the outer axes, and inside them the passes over the inner axes.
+
+    for row in my rows:                      outer axes; the threads share them
+      for i in 0..n step 2*lanes:            a pass: two accumulators, so that additions overlap
+        ...
+      for i in rest step lanes:              masked
+      fold the lanes
+      for i in ...                           the next pass
+
+A kernel without inner axes is one pass over all its axes.
+"""
+
+import math
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from functools import partial
+
+import torch
+
+from mlirc.dialects.core import symbols
+from mlirc.lowering.cpu.emitter.emitter import Emitter
+from mlirc.lowering.cpu.emitter.memory import store
+from mlirc.lowering.cpu.emitter.prefetch import fetch_ahead, fetched_ahead
+from mlirc.lowering.cpu.loops.fma_contraction import factors, with_product
+from mlirc.lowering.cpu.loops.interleaving import interleaved, points_at_once
+from mlirc.lowering.cpu.loops.online_softmax import joined_passes
+from mlirc.lowering.cpu.loops.partial_reductions import Found, Partials, barrier
+from mlirc.lowering.cpu.loops.reductions import BLOCK, Fold, merged
+from mlirc.lowering.cpu.loops.schedule import Pass, Schedule
+from mlirc.lowering.cpu.loops.segments import segments
+from mlirc.lowering.cpu.math.builder import Value
+from mlirc.lowering.kernel.axes import Axis
+from mlirc.lowering.kernel.nodes import Access, Node, Output, terms
+
+
+class Loops:
+    """Writes the body of one kernel with an Emitter. `ranges` holds the part of an axis that this thread runs over."""
+
+    def __init__(self, e: Emitter, schedule: Schedule, partials: Partials | None = None):
+        self.e, self.schedule = e, schedule
+        self.partials = partials  # where each thread runs over a part of the inner axes
+        self.ranges: dict[Axis, tuple[Value, Value] | None] = {}
+        self.units: dict[Axis, int | None] = {}
+        self.skip = 0  # how many of the outermost axes are bound already
+        self.ahead: list[Access] = []  # what this pass reads of the next row
+        self.beside: Callable[[Value, int], None] | None = None  # other work at these vectors, ahead of the pass's
+
+    def size(self, axis: Axis) -> Value:
+        return self.e.integer(axis.size)
+
+    def prepare(self) -> None:
+        """Memory of the function's own, before the loops."""
+
+    @contextmanager
+    def part(self, axis: Axis, lo: Value, hi: Value, unit: int) -> Iterator[None]:
+        """Inside, `axis` runs from lo to hi, which are multiples of `unit` but for its very end."""
+        saved = self.ranges.get(axis), self.units.get(axis)
+        self.ranges[axis], self.units[axis] = (lo, hi), math.gcd(unit, saved[1] or 0)
+        yield
+        self.ranges[axis], self.units[axis] = saved
+
+    def range(self, axis: Axis) -> tuple[Value, Value]:
+        return self.ranges.get(axis) or (self.e.i64(0), self.size(axis))
+
+    # ---- around the passes
+
+    def start(self) -> None:
+        """All loops but those over the first `skip` axes."""
+        if self.schedule.outer:
+            self.point_loops(self.schedule.outer[self.skip :])
+        else:
+            self.passes()
+
+    def point_loops(self, axes: Sequence[Axis]) -> None:
+        """Loops over the outer axes that are left, then all passes."""
+        e = self.e
+        if not axes:
+            self.passes()
+            return
+        axis, rest = axes[0], axes[1:]
+        if axis is self.schedule.vector.axis and e.lanes > 1:
+            self.vector_loop(axis, lambda state, copy: (self.point_loops(rest), state)[1], [], [], 1)
+            return
+
+        def body(index: Value, state: list[Value]) -> list[Value]:
+            e.env[axis.name] = index
+            e.enter(axis.name)
+            self.point_loops(rest)
+            return state
+
+        lo, hi = self.range(axis)
+        e.loop(lo, hi, e.i64(1), [], [], body)
+
+    def passes(self) -> None:
+        e, schedule = self.e, self.schedule
+        self.run_passes(0, len(schedule.passes))
+        e.nodes, e.accesses, e.kept = (), (), {}
+        if self.partials:
+            # no value of this point is needed any more by who is still behind, nor what the outputs may overwrite
+            for output in schedule.outer_outputs:
+                self.precompute(output.node)
+            barrier(e)
+            e.lines.append(f"scf.if {e.index.eq(e.env['thread'], e.i64(0))} {{")
+        self.write_outer()
+        if self.partials:
+            e.lines.append("}")
+
+    def run_passes(self, first: int, end: int) -> None:
+        left = iter(range(first, end))
+        for k in left:
+            self.enter_pass(k)
+            joined = joined_passes(self, k)
+            self.e.env.update(joined.emit() if joined else self.run_pass(self.schedule.passes[k]))
+            if joined:
+                next(left)
+
+    def enter_pass(self, number: int, compute: bool = True) -> None:
+        e, step = self.e, self.schedule.passes[number]
+        e.nodes = step.nodes
+        e.kept = {node: access for node, (first, access) in self.schedule.kept.items() if first <= number}
+        e.accesses = accesses_of(step, e.kept)
+        self.ahead = fetched_ahead(self.schedule, step)
+        if compute:
+            e.enter()
+
+    def precompute(self, node: Node) -> None:
+        self.e.value(node)
+
+    def write_outer(self) -> None:
+        for output in self.schedule.outer_outputs:
+            self.e.value(output.node)
+        for output in self.schedule.outer_outputs:
+            store(self.e, output.access, output.node)
+
+    # ---- one pass
+
+    def run_pass(self, step: Pass) -> dict[Node, Value]:
+        """Emits the pass; gives what its reductions came to."""
+        e, schedule = self.e, self.schedule
+        lower = [Fold(n, self.lanes_of(n)) for n in step.scans + step.reductions]
+        copies = self.copies(step)
+        upper = [Fold(f.node, f.lanes, upper=True) for f in lower] if self.has_two_levels(step, copies) else None
+        held = upper or lower * copies
+        state = [x for f in held for x in f.identity(self.builder(f))]
+        types = [self.builder(f).type_text(t) for f in held for t in f.dtypes]
+        run = partial(self.run, step, lower, upper, copies)
+        state = self.nest(schedule.axes[self.first_axis : -1], state, types, run) if schedule.axes else self.once(step)
+        state = merged(self.builder, lower if upper is None else upper, state)
+        found = []
+        for fold in upper or lower:
+            values, state = state[: len(fold.dtypes)], state[len(fold.dtypes) :]
+            if fold.node.kind == "reduce":
+                wide = e.is_wide(fold.node)
+                found.append(Found(fold, wide, values if wide else fold.across(self.builder(fold), values)))
+        if self.partials and found:
+            found = self.partials.combine(found)
+        return {f.fold.node: f.fold.result(e.builder(f.fold.dtype, f.wide), f.values) for f in found}
+
+    @property
+    def first_axis(self) -> int:
+        """The first axis of a pass that is not bound yet."""
+        return 0 if self.schedule.outer else self.skip
+
+    def once(self, step: Pass) -> list[Value]:
+        """A space without axes: one point."""
+        self.body(step, [], [], None)
+        return []
+
+    def lanes_of(self, node: Node) -> int:
+        """Accumulators are vectors where the lanes are points of the pass, or of the result."""
+        return self.e.lanes if self.schedule.vector_inside or self.e.is_wide(node) else 1
+
+    def builder(self, fold: Fold):
+        return self.e.builder(fold.dtype, fold.lanes > 1)
+
+    def copies(self, step: Pass) -> int:
+        return points_at_once(step, self.schedule.run_axis, self.step, bool(self.schedule.outer))
+
+    @property
+    def step(self) -> int:
+        """Points of the innermost loop that one iteration takes."""
+        return self.e.lanes if self.schedule.vector_inside else 1
+
+    def has_two_levels(self, step: Pass, copies: int) -> bool:
+        """LONG SUM: of float32, and more than BLOCK additions to one lane."""
+        sums = [n for n in step.reductions if n.attributes["kind"] == "sum" and n.dtype == torch.float32]
+        count = symbols.product(a.size for a in self.schedule.axes)
+        return bool(sums) and not step.scans and not (isinstance(count, int) and count <= BLOCK * copies * self.step)
+
+    def nest(self, axes: Sequence[Axis], state: list[Value], types: list[str], run) -> list[Value]:
+        """Loops over all axes of the pass but the last, and `run(state, types)` inside."""
+        if not axes:
+            return run(state, types)
+        e, axis = self.e, axes[0]
+
+        def body(index: Value, state: list[Value]) -> list[Value]:
+            e.env[axis.name] = index
+            e.enter(axis.name)
+            return self.nest(axes[1:], state, types, run)
+
+        lo, hi = self.range(axis)
+        return e.loop(lo, hi, e.i64(1), state, types, body)
+
+    def run(self, step: Pass, lower: list[Fold], upper: list[Fold] | None, copies: int, state, types) -> list[Value]:
+        """The innermost axis; with two levels in blocks, each of which starts anew and is added to the upper level."""
+        axis = self.schedule.run_axis
+        assert axis is not None
+        if upper is None:
+            return self.innermost(step, lower, copies, state, types, axis)
+        most = BLOCK * copies * self.step
+        if axis.known is not None and axis.known <= most:
+            return self.block(step, lower, upper, copies, state, axis)
+        e = self.e
+        lo, hi = self.range(axis)
+
+        def body(start: Value, state: list[Value]) -> list[Value]:
+            end = e.index.minimum(e.index.add(start, e.i64(most)), hi)
+            with self.part(axis, start, end, most):
+                return self.block(step, lower, upper, copies, state, axis)
+
+        return e.loop(lo, hi, e.i64(most), state, types, body)
+
+    def block(self, step: Pass, lower: list[Fold], upper: list[Fold], copies: int, state, axis: Axis) -> list[Value]:
+        start = [x for f in lower * copies for x in f.identity(self.builder(f))]
+        types = [self.builder(f).type_text(t) for f in lower * copies for t in f.dtypes]
+        inner = merged(self.builder, lower, self.innermost(step, lower, copies, start, types, axis))
+        result = []
+        for fold, below in zip(upper, lower, strict=True):
+            count = len(fold.dtypes)
+            mine, inner = inner[:count], inner[count:]
+            result += fold.merge(self.builder(below), state[len(result) : len(result) + count], mine)
+        return result
+
+    def innermost(self, step: Pass, lower: list[Fold], copies: int, state, types, axis: Axis) -> list[Value]:
+        e = self.e
+        cut = segments(step.nodes, axis, self.step) if self.ranges.get(axis) is None else []
+        for part in cut:
+            with self.part(axis, e.i64(part.lo), e.i64(part.hi), math.gcd(part.lo, part.hi)), e.scope():
+                for node, holds in part.known.items():
+                    e.env[node] = e.builder(torch.bool, e.is_wide(node)).constant(holds)
+                state = self.along(step, lower, copies, state, types, axis)
+        return state if cut else self.along(step, lower, copies, state, types, axis)
+
+    def along(self, step: Pass, lower: list[Fold], copies: int, state, types, axis: Axis) -> list[Value]:
+        """The range of the innermost axis."""
+        width = len(state) // copies if copies else 0
+
+        def body(state: list[Value], copy: int) -> list[Value]:
+            mine = slice(copy * width, (copy + 1) * width)
+            return state[: mine.start] + self.body(step, lower, state[mine], axis) + state[mine.stop :]
+
+        if self.step > 1:
+            return self.vector_loop(axis, body, state, types, copies)
+        return self.scalar_loop(axis, body, state, types, copies)
+
+    def scalar_loop(self, axis: Axis, body, state, types, copies: int) -> list[Value]:
+        e = self.e
+        lo, hi = self.range(axis)
+        if copies > 1:
+            main, exact = self.main_end(axis, lo, hi, copies)
+            state = e.loop(lo, main, e.i64(copies), state, types, partial(self.copied, axis, body, copies))
+            if exact:
+                return state
+            lo = main
+        return e.loop(lo, hi, e.i64(1), state, types, partial(self.copied, axis, body, 1))
+
+    def vector_loop(self, axis: Axis, body, state, types, copies: int, group=None) -> list[Value]:
+        """Full vectors, `copies` of them at a time, then masked ones up to the end.
+
+        `body(state, copy)` is one vector, `group(copies, index, state)` several; one of the two is given.
+        """
+        e, group = self.e, group or partial(self.copied, axis, body)
+        lo, hi = self.range(axis)
+        main, exact = self.main_end(axis, lo, hi, copies * e.lanes)
+        if exact is not None:
+            state = e.loop(lo, main, e.i64(copies * e.lanes), state, types, partial(group, copies))
+        if exact:
+            return state
+        full = self.divisor(axis) % e.lanes == 0
+
+        def masked(index: Value, state: list[Value]) -> list[Value]:
+            if not full:
+                left = e.index.sub(hi, index)
+                b = e.builder(torch.int64, True)
+                e.mask = b.lt(e.lane_numbers(), e.splat(left))
+            return group(1, index, state)
+
+        return e.loop(main, hi, e.i64(e.lanes), state, types, masked)
+
+    def main_end(self, axis: Axis, lo: Value, hi: Value, step: int) -> tuple[Value, bool | None]:
+        """Where the loop in steps of `step` ends, and whether nothing is left then; None: it would not start at all."""
+        e, b = self.e, self.e.index
+        first, last = e.text.constant_values.get(lo), e.text.constant_values.get(hi)
+        if isinstance(first, int) and isinstance(last, int):
+            count = (last - first) // step * step
+            return e.i64(first + count), None if count == 0 else first + count == last
+        if self.divisor(axis) % step == 0:
+            return hi, True
+        length = b.sub(hi, lo)
+        return b.add(lo, b.sub(length, b.rem(length, e.i64(step)))), False
+
+    def divisor(self, axis: Axis) -> int:
+        """A number that divides the length of what is run over of `axis`."""
+        whole = math.gcd(*(c for _, c in terms(axis.size)))
+        return math.gcd(whole, self.units.get(axis) or 0)
+
+    def copied(self, axis: Axis, body, copies: int, index: Value, state: list[Value]) -> list[Value]:
+        e, parts = self.e, []
+        if self.beside is not None and axis is self.schedule.run_axis:
+            self.beside(index, copies)
+        for copy in range(copies):
+            with e.scope(), e.apart() as lines:
+                e.env[axis.name] = e.index.add(index, e.i64(copy * self.step_of(axis))) if copy else index
+                if self.enters(axis):
+                    e.enter(axis.name)
+                e.bound.add(axis.name)
+                if axis is self.schedule.run_axis:
+                    fetch_ahead(e, self.schedule, self.ahead, copy)
+                state = body(state, copy)
+            parts.append(lines)
+        e.lines += interleaved(parts)
+        return state
+
+    def enters(self, axis: Axis) -> bool:
+        """Whether there is a loop inside that of `axis`."""
+        return axis not in self.schedule.axes
+
+    def step_of(self, axis: Axis) -> int:
+        return self.e.lanes if axis is self.schedule.vector.axis else 1
+
+    # ---- one point, or one vector of points
+
+    def body(self, step: Pass, folds: list[Fold], state: list[Value], axis: Axis | None) -> list[Value]:
+        """Scans, reductions, then stores: an output may be the memory of what is read here."""
+        e, result = self.e, []
+        for fold in folds:
+            wide = fold.lanes > 1
+            b = self.builder(fold)
+            mask = e.mask if self.schedule.vector_inside else None
+            product = factors(e, fold)
+            if product is not None:
+                result.append(with_product(b, state[len(result)], product, mask))
+                continue
+            x = e.operand(fold.node.operands[0], wide)
+            if mask is not None:
+                x = b.select(mask, x, b.constant(fold.identity_value(), x.dtype))
+            index = e.position(self.schedule.axes, wide) if fold.kind.startswith("arg") else None
+            mine = state[len(result) : len(result) + len(fold.dtypes)]
+            mine = fold.step(b, mine, x, index)
+            result += mine
+            if fold.node.kind == "scan":
+                value = b.cast(mine[0], fold.node.dtype)
+                e.env[fold.node] = value
+        for node, _ in step.keeps:
+            e.value(node)
+        for output in step.outputs:
+            e.value(output.node)
+        for node, access in step.keeps:
+            store(e, access, node)
+        for output in step.outputs:
+            self.write(output)
+        return result
+
+    def write(self, output: Output) -> None:
+        store(self.e, output.access, output.node)
+
+
+def accesses_of(step: Pass, kept: dict[Node, Access]) -> list[Access]:
+    found = [kept.get(n) or n.access for n in step.nodes if n in kept or n.access]
+    return found + [o.access for o in step.outputs] + [access for _, access in step.keeps]

@@ -1,0 +1,81 @@
+"""The last pass over a row in the loop of the next row's costliest pass: memory is written while the processor computes.
+
+before:  for row:   m = max(x);  e = exp(x - m), kept, and its sum s;  y = e / s
+after:   for row:   m = max(x);  for i: y[row before, i] = e[i] / s;  e[i] = exp(x[row, i] - m), kept, and its sum
+         the last row's y
+
+What is kept lies in one row of scratch memory: each element is read for the row before just ahead of being written anew.
+"""
+
+from collections.abc import Callable
+from functools import partial
+from typing import Any
+
+from mlirc.lowering.cpu.emitter.prefetch import computes_most
+from mlirc.lowering.cpu.loops.interleaving import interleaved
+from mlirc.lowering.cpu.loops.row_statistics import SavedRows, may_wait
+from mlirc.lowering.cpu.math.builder import Value
+from mlirc.lowering.kernel.axes import Axis
+
+
+def has_row_behind(loops: Any, axes: list[Axis]) -> bool:
+    """Whether one pass computes much, and alone leaves what later ones read back."""
+    if not may_wait(loops, axes):
+        return False
+    passes = loops.schedule.passes
+    keeping = [step for step in passes if step.keeps]
+    if len(keeping) != 1 or not computes_most(loops.schedule, keeping[0]):
+        return False
+    return all(access.operand in loops.schedule.scratch for _, access in keeping[0].keeps)
+
+
+class RowBehind(SavedRows):
+    """`emit(lo, hi)` writes the loop."""
+
+    def __init__(self, loops: Any, enter: Callable[[Value], None]):
+        super().__init__(loops, enter, 1)
+        self.costliest = next(k for k, step in enumerate(self.schedule.passes) if step.keeps)
+
+    def emit(self, lo: Value, hi: Value) -> None:
+        e, b = self.e, self.e.index
+        e.loop(lo, hi, e.i64(1), [], [], partial(self.row, lo))
+        e.choose(b.gt(hi, lo), lambda: self.alone(b.sub(hi, e.i64(1))), lambda: None)
+
+    def alone(self, row: Value) -> None:
+        self.resume(row)
+        self.loops.run_passes(self.last, self.last + 1)
+
+    def resume(self, row: Value) -> None:
+        self.begin(row)
+        self.load(self.e.i64(0))
+
+    def row(self, lo: Value, row: Value, state: list[Value]) -> list[Value]:
+        e, b, loops = self.e, self.e.index, self.loops
+        follows = b.gt(row, lo)
+        with e.scope():
+            self.resume(b.maximum(b.sub(row, e.i64(1)), lo))
+            known = self.ready()
+        self.begin(row)
+        loops.run_passes(0, self.costliest)
+        loops.enter_pass(self.costliest)
+        loops.beside = partial(self.finish, follows, known)
+        e.env.update(loops.run_pass(self.schedule.passes[self.costliest]))
+        loops.beside = None
+        loops.run_passes(self.costliest + 1, self.last)
+        self.save(e.i64(0))
+        loops.write_outer()
+        return state
+
+    def finish(self, follows: Value, known: tuple[dict, set, dict], index: Value, copies: int) -> None:
+        """The last pass over some vectors of the row before, where there is one."""
+        e, axis, parts = self.e, self.schedule.axes[0], []
+        e.lines.append(f"scf.if {follows} {{")
+        for copy in range(copies):
+            with e.scope(), e.apart() as lines:
+                env, bound, e.kept = known
+                place = e.index.add(index, e.i64(copy * e.lanes)) if copy else index
+                e.env, e.bound = {**env, axis.name: place}, bound | {axis.name}
+                self.loops.body(self.schedule.passes[self.last], [], [], axis)
+            parts.append(lines)
+        e.lines += interleaved(parts)
+        e.lines.append("}")

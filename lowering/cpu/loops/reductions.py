@@ -1,0 +1,145 @@
+"""How a reduction or scan folds values, as text: an accumulator is a list of values, each a vector or a scalar.
+
+A sum of float32 has two levels where it is long: blocks of at most BLOCK additions a lane in float32, their sums in
+float64. So its error does not grow with the length, as eager's does not.
+"""
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import torch
+
+from mlirc.lowering.cpu.math.builder import Value, VectorBuilder
+from mlirc.lowering.kernel.nodes import Node
+
+BLOCK = 64  # additions of float32 to one lane before it is added to the float64 level
+
+
+@dataclass(frozen=True)
+class Fold:
+    """A `reduce` or `scan` node; the lanes of its accumulators; and whether these are of the upper level."""
+
+    node: Node
+    lanes: int
+    upper: bool = False
+
+    @property
+    def kind(self) -> str:
+        return self.node.attributes["kind"]
+
+    @property
+    def dtype(self) -> torch.dtype:
+        """Of the accumulator that holds values."""
+        dtype = self.node.operands[0].dtype
+        scanned = self.node.kind == "scan" and self.kind in ("sum", "prod")  # eager scans float32 in float64
+        return torch.float64 if dtype == torch.float32 and (scanned or (self.upper and self.kind == "sum")) else dtype
+
+    @property
+    def dtypes(self) -> list[torch.dtype]:
+        return [self.dtype, torch.int64] if self.kind.startswith("arg") else [self.dtype]
+
+    def identity_value(self) -> float | int | bool:
+        dtype = self.dtype
+        if self.kind in ("sum", "any"):
+            return False if dtype == torch.bool else 0
+        if self.kind in ("prod", "all"):
+            return True if dtype == torch.bool else 1
+        largest = self.kind.endswith("min")
+        if dtype.is_floating_point:
+            return math.inf if largest else -math.inf
+        if dtype == torch.bool:
+            return largest
+        return torch.iinfo(dtype).max if largest else torch.iinfo(dtype).min
+
+    def identity(self, b: VectorBuilder) -> list[Value]:
+        first = b.constant(self.identity_value(), self.dtype)
+        return [first, b.constant(0, torch.int64)] if self.kind.startswith("arg") else [first]
+
+    def step(self, b: VectorBuilder, state: list[Value], x: Value, index: Value | None) -> list[Value]:
+        """Folds x (at row-major position `index`, which an arg reduction needs) into the accumulator."""
+        if index is None:
+            return [self.combine(b, state[0], b.cast(x, self.dtype))]
+        best, position = state
+        closer = b.gt(x, best) if self.kind == "argmax" else b.lt(x, best)
+        if self.dtype.is_floating_point:  # the first NaN wins
+            closer = b.or_(closer, b.and_(b.ne(x, x), b.eq(best, best)))
+        return [b.select(closer, x, best), b.select(closer, index, position)]
+
+    def merge(self, b: VectorBuilder, state: list[Value], other: list[Value]) -> list[Value]:
+        """One accumulator of two, `other` cast to this level first."""
+        if len(state) == 1:
+            return [self.combine(b, state[0], b.cast(other[0], self.dtype))]
+        (x, i), (y, j) = state, other
+        closer = b.gt(y, x) if self.kind == "argmax" else b.lt(y, x)
+        tie = b.eq(x, y)
+        if self.dtype.is_floating_point:
+            first, second = b.ne(x, x), b.ne(y, y)
+            closer = b.or_(closer, b.and_(second, b.not_(first)))
+            tie = b.or_(tie, b.and_(first, second))
+        closer = b.or_(closer, b.and_(tie, b.lt(j, i)))
+        return [b.select(closer, y, x), b.select(closer, j, i)]
+
+    def combine(self, b: VectorBuilder, x: Value, y: Value) -> Value:
+        method = {"sum": b.add, "prod": b.mul, "max": b.maximum, "min": b.minimum, "any": b.or_, "all": b.and_}
+        return method[self.kind](x, y)
+
+    def across(self, b: VectorBuilder, state: list[Value]) -> list[Value]:
+        """The lanes of an accumulator folded into scalars."""
+        if b.lanes == 1:
+            return state
+        if not self.kind.startswith("arg"):
+            return [lanes_folded(b, self.kind, state[0])]
+        value, position = state
+        best = lanes_folded(b, self.kind[3:], value)
+        same = b.emit(f"vector.broadcast {best} : {_scalar(b, best)} to {b.type_text(best.dtype)}", best.dtype)
+        hits = b.eq(value, same)
+        if self.dtype.is_floating_point:
+            hits = b.or_(hits, b.and_(b.ne(value, value), b.ne(same, same)))
+        position = b.select(hits, position, b.constant(torch.iinfo(torch.int64).max, torch.int64))
+        return [best, lanes_folded(b, "min", position)]
+
+    def result(self, b: VectorBuilder, state: list[Value]) -> Value:
+        return state[-1] if self.kind.startswith("arg") else b.cast(state[0], self.node.dtype)
+
+
+def merged(builder: Callable[[Fold], VectorBuilder], folds: list[Fold], state: list[Value]) -> list[Value]:
+    """The copies of each fold's accumulator, which follow each other, folded into one."""
+    width = sum(len(f.dtypes) for f in folds)
+    total = state[:width]
+    if not folds:
+        return total
+    for first in range(width, len(state), width):
+        other, result = state[first : first + width], []
+        for fold in folds:
+            at = slice(len(result), len(result) + len(fold.dtypes))
+            result += fold.merge(builder(fold), total[at], other[at])
+        total = result
+    return total
+
+
+def lanes_folded(b: VectorBuilder, kind: str, x: Value) -> Value:
+    dtype = x.dtype
+    if kind in ("max", "min") and dtype.is_floating_point:
+        return _extremum_of_lanes(b, kind, x)
+    if kind in ("max", "min"):
+        word = f"{kind}{'s' if dtype.is_signed else 'u'}i"
+    else:
+        word = {"sum": "or" if dtype == torch.bool else "add", "prod": "mul", "any": "or", "all": "and"}[kind]
+    # without leave to reassociate, a sum would go through the lanes one by one
+    order = " fastmath<reassoc>" if word in ("add", "mul") and dtype.is_floating_point else ""
+    return b.emit(f"vector.reduction <{word}>, {x}{order} : {b.type_text(dtype)} into {_scalar(b, x)}", dtype)
+
+
+def _extremum_of_lanes(b: VectorBuilder, kind: str, x: Value) -> Value:
+    """NaN if any lane is, which is looked for by itself: an extremum that minds NaN takes four times as long."""
+    unordered = b.ne(x, x)
+    scalar = VectorBuilder(b.text, b.lines, x.dtype, 1)
+    vector, bools = b.type_text(x.dtype), b.type_text(torch.bool)
+    found = b.emit(f"vector.reduction <or>, {unordered} : {bools} into i1", torch.bool)
+    word = f"vector.reduction <{kind}numf>, {x} fastmath<nnan> : {vector} into {_scalar(b, x)}"
+    return scalar.select(found, scalar.constant(math.nan, x.dtype), b.emit(word, x.dtype))
+
+
+def _scalar(b: VectorBuilder, x: Value) -> str:
+    return VectorBuilder(b.text, b.lines, x.dtype, 1).type_text(x.dtype)

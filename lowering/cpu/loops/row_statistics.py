@@ -1,0 +1,71 @@
+"""What is known of a row after its statistics, left in memory until its last pass, which waits for other rows."""
+
+from collections.abc import Callable
+from typing import Any
+
+import torch
+
+from mlirc.lowering.cpu.emitter.scratch import take
+from mlirc.lowering.cpu.loops.schedule import Schedule
+from mlirc.lowering.cpu.loops.segments import segments
+from mlirc.lowering.cpu.math.builder import Value, element_text
+from mlirc.lowering.kernel.axes import Axis
+from mlirc.lowering.kernel.nodes import Node
+
+LONGEST = 16384  # elements of a row: several stay in the second-level cache
+
+
+def may_wait(loops: Any, axes: list[Axis]) -> bool:
+    """Whether the last pass over a row of `axes` may run after other rows' statistics."""
+    schedule: Schedule = loops.schedule
+    run, last = schedule.run_axis, schedule.passes[-1]
+    if axes != schedule.outer or not schedule.vector_inside or len(schedule.axes) != 1 or loops.partials:
+        return False
+    if len(schedule.passes) < 2 or run is None or run.known is None or not loops.e.lanes <= run.known <= LONGEST:
+        return False
+    if last.reductions or last.scans or last.keeps or any(n.kind == "check_index" for n in last.nodes):
+        return False
+    read = [n.access for n in last.nodes if n.access is not None]
+    if any(access.may_be(output.access) for access in read for output in schedule.outer_outputs):
+        return False  # a number of the row is written before its last pass
+    return not segments(last.nodes, run, loops.e.lanes)
+
+
+class SavedRows:
+    """Of `count` rows, the results of reductions. `enter(unit)` makes a row's indices known."""
+
+    def __init__(self, loops: Any, enter: Callable[[Value], None], count: int):
+        self.loops, self.e, self.enter = loops, loops.e, enter
+        self.schedule: Schedule = loops.schedule
+        self.last = len(self.schedule.passes) - 1
+        self.nodes = loops.e.nodes  # what needs no reduction
+        self.reductions: list[Node] = [n for step in self.schedule.passes for n in step.reductions]
+        self.slots = take(self.e, count * len(self.reductions), "i64", 8)
+
+    def begin(self, unit: Value) -> None:
+        self.e.nodes, self.e.accesses, self.e.kept = self.nodes, (), {}
+        self.enter(unit)
+
+    def slot(self, row: Value, number: int) -> Value:
+        b = self.e.index
+        place = b.add(b.mul(row, self.e.i64(len(self.reductions))), self.e.i64(number))
+        return b.emit(f"llvm.getelementptr {self.slots}[{place}] : (!llvm.ptr, i64) -> !llvm.ptr, i64", torch.int64)
+
+    def save(self, row: Value) -> None:
+        for k, node in enumerate(self.reductions):
+            type_ = element_text(node.dtype)
+            self.e.lines.append(f"llvm.store {self.e.env[node]}, {self.slot(row, k)} : {type_}, !llvm.ptr")
+
+    def load(self, row: Value) -> None:
+        for k, node in enumerate(self.reductions):
+            text = f"llvm.load {self.slot(row, k)} : !llvm.ptr -> {element_text(node.dtype)}"
+            self.e.env[node] = self.e.builder(node.dtype).emit(text, node.dtype)
+
+    def ready(self) -> tuple[dict, set, dict]:
+        """All of a row that its last pass needs, before the loop: its numbers are in all lanes."""
+        self.loops.enter_pass(self.last)
+        for node in self.schedule.passes[self.last].nodes:
+            for operand in node.operands if self.e.is_wide(node) else ():
+                if operand in self.e.env and not self.e.is_wide(operand) and operand.kind != "constant":
+                    self.e.splat(self.e.env[operand])
+        return self.e.env, self.e.bound, self.e.kept

@@ -1,0 +1,86 @@
+"""How threads share a kernel: ranges of the outer axes, flattened to one, or of one axis; and when it is worth it."""
+
+from dataclasses import dataclass, field
+
+from mlirc.dialects.core import symbols
+from mlirc.dialects.core.symbols import Int
+from mlirc.lowering.cpu.loops.schedule import Schedule
+from mlirc.lowering.kernel.axes import Axis, Vector, hint
+from mlirc.lowering.kernel.nodes import Kernel
+
+GRAIN = 32768  # scalar operations, loads and stores that a thread must have to do
+ENOUGH_UNITS = 64  # outer points to share: any number of threads gets about equal parts
+FEW_UNITS = 8
+LONG_AXIS = 4096
+PIECES = 128  # of a large kernel: taken one at a time
+PIECE_POINTS = 65536  # at least; a large kernel has 16 times as many
+LARGEST_PIECE = 8 * PIECE_POINTS
+
+
+@dataclass(frozen=True)
+class Split:
+    """axes: outer axes whose points are the units of work; or axis: the one whose range is cut; or neither: one thread.
+
+    step          the axis is cut at multiples of this
+    combines      the axis is an inner one: after each pass every thread adds up what all of them found
+    piece         so many units are taken at a time, by who is done also of others' parts (work_stealing.py); 0: equal parts
+    units, work   expressions: how many parts there can be; scalar operations of the whole kernel (None: never worth it)
+    """
+
+    vector: Vector
+    axes: list[Axis] = field(default_factory=list)
+    axis: Axis | None = None
+    step: int = 1
+    combines: bool = False
+    piece: int = 0
+    units: Int = 1
+    work: Int | None = None
+
+
+def choose_split(kernel: Kernel, schedule: Schedule) -> Split:
+    vector = schedule.vector
+    each = sum(n.cost for n in kernel.nodes if n.dims) + len(kernel.outputs)
+    points = symbols.product(a.size for a in schedule.outer)
+    inside = symbols.product(a.size for a in schedule.axes)
+    work = points * inside * each
+    if isinstance(work, int) and work < 2 * GRAIN:
+        return Split(vector)
+    reduces, scans = (any(n.kind == kind for n in kernel.nodes) for kind in ("reduce", "scan"))
+    several = 4 * vector.lanes if schedule.outer and vector.axis is schedule.outer[-1] else 1
+    if reduces and not scans and hint(points) < FEW_UNITS * several and hint(inside) * each >= 2 * GRAIN:
+        long = [a for a in schedule.axes if a.hint >= ENOUGH_UNITS]
+        return _cut(schedule, long[0] if long else schedule.axes[-1], work, hint(points * inside), combines=True)
+    around = schedule.outer or ([] if reduces or scans else schedule.axes)
+    # the innermost loop of a space without inner axes, or the one along the vector, is cut, not shared point by point
+    inmost = around[-1] if around and (not schedule.outer or around[-1] is vector.axis) else None
+    inside_axes = (inmost, schedule.block, vector.axis) if schedule.block else (inmost,)
+    units: list[Axis] = []
+    for axis in (a for a in around if a not in inside_axes):
+        units.append(axis)
+        if hint(symbols.product(a.size for a in units)) >= ENOUGH_UNITS:
+            break
+    count = symbols.product(a.size for a in units)
+    if inmost and (not units or (hint(count) < FEW_UNITS and inmost.hint >= LONG_AXIS)):
+        return _cut(schedule, inmost, work, hint(points * inside))
+    each = max(hint(points * inside) // max(hint(count), 1), 1)
+    return (
+        Split(vector, units, piece=piece_of(hint(points * inside), each), units=count, work=work)
+        if units
+        else Split(vector)
+    )
+
+
+def _cut(schedule: Schedule, axis: Axis, work: Int, points: int, combines: bool = False) -> Split:
+    step = (
+        schedule.vector.lanes if axis is schedule.vector.axis else schedule.block_rows if axis is schedule.block else 1
+    )
+    units = symbols.floordiv(axis.size + step - 1, step)
+    piece = 0 if combines else piece_of(points, max(points // max(hint(units), 1), 1))
+    return Split(schedule.vector, axis=axis, step=step, combines=combines, piece=piece, units=units, work=work)
+
+
+def piece_of(points: int, each: int) -> int:
+    """Units to be taken at a time, of `each` points; 0 where there are few points."""
+    if points < 16 * PIECE_POINTS:
+        return 0
+    return max(1, min(max(points // PIECES, PIECE_POINTS), LARGEST_PIECE) // each)

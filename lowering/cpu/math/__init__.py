@@ -1,0 +1,1 @@
+"""Scalar work on vectors, and the elementary functions."""

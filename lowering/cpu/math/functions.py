@@ -1,0 +1,100 @@
+"""The elementary functions of VectorBuilder: `MATH[name](b, x)` writes the lines for float32 or float64 values.
+
+float32 has inline forms, whose error is below 1.5 units in the last place. float64, and fmod, call SLEEF.
+"""
+
+import math
+from collections.abc import Callable
+
+import torch
+
+from mlirc.lowering.cpu.math import double as vector_math_double
+from mlirc.lowering.cpu.math import erf as vector_math_erf
+from mlirc.lowering.cpu.math import exp as vector_math_exp
+from mlirc.lowering.cpu.math import log as vector_math_log
+from mlirc.lowering.cpu.math import trig as vector_math_trig
+from mlirc.lowering.cpu.math.arithmetic import Arithmetic
+from mlirc.lowering.cpu.math.sleef import call
+from mlirc.lowering.cpu.math.text import Value
+
+_INLINE_FLOAT32: dict[str, Callable] = {
+    "exp": vector_math_exp.exp,
+    "exp2": vector_math_exp.exp2,
+    "expm1": vector_math_exp.expm1,
+    "tanh": vector_math_exp.tanh,
+    "cosh": vector_math_exp.cosh,
+    "sinh": vector_math_exp.sinh,
+    "log": vector_math_log.log,
+    "log2": vector_math_log.log2,
+    "log10": vector_math_log.log10,
+    "log1p": vector_math_log.log1p,
+    "sin": vector_math_trig.sin,
+    "cos": vector_math_trig.cos,
+    "tan": vector_math_trig.tan,
+    "asin": vector_math_trig.asin,
+    "acos": vector_math_trig.acos,
+    "atan": vector_math_trig.atan,
+    "atan2": vector_math_trig.atan2,
+    "asinh": vector_math_double.asinh,
+    "acosh": vector_math_double.acosh,
+    "atanh": vector_math_double.atanh,
+    "pow": vector_math_double.pow_,
+    "erf": vector_math_erf.erf,
+    "erfc": vector_math_double.erfc,
+}
+
+
+def _function(name: str) -> Callable:
+    inline = _INLINE_FLOAT32.get(name)
+
+    def write(b: Arithmetic, *operands: Value) -> Value:
+        if inline is not None and all(x.dtype == torch.float32 for x in operands):
+            return inline(b, *operands)
+        return call(b, name, *operands)
+
+    return write
+
+
+def _power(b: Arithmetic, x: Value, y: Value) -> Value:
+    """x ** y; for the constant exponents that eager treats apart, the same few operations as there."""
+    one = b.constant(1.0, x.dtype)
+    match b.constant_value(y):
+        case 2.0:
+            return b.mul(x, x)
+        case 3.0:
+            return b.mul(b.mul(x, x), x)
+        case 0.5:
+            return b.sqrt(x)
+        case -0.5:
+            return b.div(one, b.sqrt(x))
+        case -1.0:
+            return b.div(one, x)
+        case -2.0:
+            return b.div(one, b.mul(x, x))
+    return _function("pow")(b, x, y)
+
+
+def _log1p(b: Arithmetic, x: Value) -> Value:
+    """Of a float64 that is next to nothing it is that, where SLEEF's is 0."""
+    result = _function("log1p")(b, x)
+    return result if x.dtype == torch.float32 else b.select(b.lt(b.abs(x), b.constant(2.0**-60, x.dtype)), x, result)
+
+
+def _far_out(name: str) -> Callable:
+    """asinh or acosh. Of a large float64 it is ln 2|x|; SLEEF's squares x, which overflows from 2^512 on."""
+    near = _function(name)
+
+    def write(b: Arithmetic, x: Value) -> Value:
+        if x.dtype == torch.float32:
+            return near(b, x)
+        size = b.abs(x) if name == "asinh" else x
+        is_far = b.gt(size, b.constant(2.0**500, x.dtype))
+        logarithm = b.add(call(b, "log", size), b.constant(math.log(2.0), x.dtype))
+        logarithm = b.copysign(logarithm, x) if name == "asinh" else logarithm
+        return b.select(is_far, logarithm, near(b, x))
+
+    return write
+
+
+MATH: dict[str, Callable] = {name: _function(name) for name in (*_INLINE_FLOAT32, "fmod")}
+MATH |= {"pow": _power, "log1p": _log1p, "asinh": _far_out("asinh"), "acosh": _far_out("acosh")}

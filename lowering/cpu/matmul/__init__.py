@@ -1,0 +1,1 @@
+"""Gemm: tiles, packing, panels, and the choice among them."""

@@ -1,0 +1,77 @@
+"""Matrix products of bfloat16 factors, summed in float32.
+
+PairWriter       panels of pairs along k: one AVX-512 instruction multiplies 16 pairs and adds both products to a float32
+WideningWriter   plain panels, on every other processor: rows are widened as they are packed, columns as they are loaded
+"""
+
+import torch
+
+from mlirc.lowering.cpu.math.builder import Value
+from mlirc.lowering.cpu.matmul.function import ProductWriter
+from mlirc.lowering.cpu.matmul.match import Product
+from mlirc.lowering.cpu.matmul.tile import PairsOfElements, Widened
+from mlirc.lowering.target import CpuTarget
+
+
+class PairWriter(ProductWriter):
+    """A step along k is a pair, 32 bits."""
+
+    source, factors = "i16", PairsOfElements()
+
+    def __init__(self, product: Product, name: str, target: CpuTarget):
+        super().__init__(product, name, target)
+        self.steps = -(-self.K // 2)
+
+    def must_pack(self) -> bool:
+        return self.p.k_size % 2 != 0 or super().must_pack()
+
+    def tile_strides(self, size: int, lda: Value) -> tuple[Value, Value]:
+        e = self.e
+        return (e.i64(2), e.i64(2 * size)) if self.packs else (lda, e.i64(2))
+
+    def pack(self, a: Value, size: int, lda: Value, ka: Value) -> None:
+        """packed[pair * size + i] = a[i, 2 * pair], a[i, 2 * pair + 1]; 0 for the second of an odd K's last pair."""
+        e, b = self.e, self.e.index
+
+        def pair(number: Value, state: list[Value], whole: bool = True) -> list[Value]:
+            source = self.advance(a, b.mul(number, b.add(ka, ka)), self.source)
+            target = self.advance(e.env["packed"], b.mul(number, e.i64(size)))
+            for i in range(size):
+                first = self.advance(source, b.mul(lda, e.i64(i)), self.source) if i else source
+                at = self.advance(target, e.i64(i))
+                if whole and self.p.ka == 1:
+                    self.copy(first, at, torch.int32)
+                    continue
+                self.copy(first, at, torch.int16)
+                second = self.advance(at, e.i64(1), "i16")
+                if whole:
+                    self.copy(self.advance(first, ka, self.source), second, torch.int16)
+                else:
+                    zero = e.builder(torch.int16).constant(0, torch.int16)
+                    e.lines.append(f"llvm.store {zero}, {second} {{alignment = 2 : i64}} : i16, !llvm.ptr")
+            return state
+
+        e.loop(e.i64(0), e.i64(self.K // 2), e.i64(1), [], [], pair)
+        if self.K % 2:
+            with e.scope():
+                pair(e.i64(self.K // 2), [], whole=False)
+
+    def copy(self, source: Value, target: Value, dtype: torch.dtype) -> None:
+        b = self.e.builder(dtype)
+        type_ = b.type_text(dtype)
+        x = b.emit(f"llvm.load {source} {{alignment = 2 : i64}} : !llvm.ptr -> {type_}", dtype)
+        self.e.lines.append(f"llvm.store {x}, {target} {{alignment = 2 : i64}} : {type_}, !llvm.ptr")
+
+
+class WideningWriter(ProductWriter):
+    """The tile's function gets rows in float32, and widens panels."""
+
+    source, factors = "i16", Widened()
+
+    def must_pack(self) -> bool:
+        return True
+
+    def load_scalar(self, address: Value) -> Value:
+        b = self.e.builder(torch.int16)
+        bits = b.emit(f"llvm.load {address} {{alignment = 2 : i64}} : !llvm.ptr -> i16", torch.int16)
+        return b.cast(b.bitcast(bits, torch.bfloat16), torch.float32)

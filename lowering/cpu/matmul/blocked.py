@@ -1,0 +1,348 @@
+"""A product of two matrices that lie in memory as they are: panels are packed as it runs. By blocks along k too, where
+these are many; then also over panels that come packed.
+
+Rows that lie along k:                          Rows that lie transposed, as for a weight's gradient:
+
+for group of panels:                            for part of the rows:
+  pack the group's panels                         pack the part's rows
+  for block of rows:                              for group of panels:
+    pack the block, if it evicts itself             pack the group's panels
+    for panel in group:                             for panel in group:
+      tile = rows @ panel                             for block of rows:
+      epilogue over the tile                            tile = rows @ panel, epilogue over the tile
+
+Threads share the panels, or the rows, where these are more. What is packed stays in the second-level cache; a panel, or
+a block of rows, in the first. Where k is long, tiles wait there as well:
+
+for group of panels:
+  for part of the rows:
+    for block of k:                             as above, tile += rows @ panel
+    epilogue over the tiles
+"""
+
+from collections.abc import Callable
+
+from mlirc.dialects.core.symbols import Int
+from mlirc.lowering.cpu.math.builder import Value
+from mlirc.lowering.cpu.matmul.function import ProductWriter
+from mlirc.lowering.cpu.matmul.match import Product
+from mlirc.lowering.cpu.matmul.packing import Packer
+from mlirc.lowering.cpu.matmul.panel_groups import Groups, Range
+from mlirc.lowering.cpu.matmul.prefetch import RUN, Ahead, Fetch, fetches
+from mlirc.lowering.cpu.matmul.vectors import Vectors
+from mlirc.lowering.target import CpuTarget
+
+WHOLE_K = 1024  # up to here one block holds all of k
+# steps of a block of k, and bytes of packed panels, where tiles have many rows, and where they have few
+MANY_ROWS, FEW_ROWS = (256, 448 << 10), (512, 224 << 10)
+FEW_IN_TILE = 4  # which evict neither each other nor a panel from a first-level cache of eight ways
+ALL_PANEL_BYTES = 800 << 10  # where that is all of them, and rows are many
+TILE_BYTES = 512 << 10  # of tiles that wait for the next block of k
+# rows that pass over packed panels before other panels take their place, where tiles wait: in memory as they are, or transposed
+MOST_ROWS, MOST_TURNED_ROWS = 576, 288
+FEW_PANELS = 3  # rows are packed only for more
+CACHE_LINE = 64
+# of rows that lay transposed, and of the panels that pass over them
+TURNED_BYTES, PASSING_BYTES = 512 << 10, 256 << 10
+
+Rows = tuple[Value, Value, Value]  # the address, and the strides from row to row and from step to step
+
+
+class BlockedWriter(ProductWriter):
+    """
+    steps     along k, of a block; `K` is what there is room for: whole vectors of them
+    part      rows that are packed, or whose tiles wait, at a time; None for all of them
+    side      of rows that lay transposed: elements from step to step, a power of two
+    row_room  of packed rows: elements for each
+    direct    where the result is the product as it is: elements from row to row; tiles are then computed where it lies
+    fetches   whether tiles ask for the rows of the next block, and for the columns that are packed next: with AVX-512
+    """
+
+    def __init__(self, product: Product, name: str, target: CpuTarget):
+        assert len(product.totals) == 1
+        super().__init__(product, name, target)
+        self.packer = Packer(self.e, self.K, self.width, Vectors(self.e, name))
+        self.direct = product.plain_result()
+
+    def plan(self) -> None:
+        k, lanes = self.p.k.size, self.lanes
+        self.one_block = isinstance(k, int) and k <= WHOLE_K
+        few = self.full <= FEW_IN_TILE and not self.turns
+        k_block, panel_bytes = FEW_ROWS if few else MANY_ROWS
+        self.steps = k if isinstance(k, int) and self.one_block else k_block
+        self.K = -(-self.steps // lanes) * lanes
+        self.side = 1 << (self.full - 1).bit_length()
+        # a cache line more, or packed rows would evict each other too
+        self.row_room = -(-(self.K * self.side + 16) // self.full) if self.turns else self.K + 16
+        panel = self.K * self.width * 4
+        share = max(1, min((PASSING_BYTES if self.turns else panel_bytes) // panel, self.panels))
+        if not self.turns and not self.shares_panels() and self.panels * panel <= ALL_PANEL_BYTES:
+            share = self.panels  # each row is then packed once
+        self.part = None
+        if self.turns or not self.one_block:
+            most = TURNED_BYTES // (self.row_room * 4) if self.turns else MOST_ROWS
+            self.part = self.even_part(most if self.one_block else min(most, MOST_TURNED_ROWS if self.turns else most))
+        if self.part and not self.one_block:
+            share = max(1, min(share, TILE_BYTES // (self.part * self.width * 4)))
+        self.group = share
+        self.fetches = fetches(self.target) and self.p.plain is not None and not self.turns and self.steps > 0
+
+    def even_part(self, most: int) -> int:
+        """Rows of a part, at most so many, if they are several blocks."""
+        rows = self.p.m_size
+        if isinstance(rows, int):
+            most = -(-rows // -(-rows // most))
+        return -(-most // self.full) * self.full
+
+    def must_pack(self) -> bool:
+        return self.turns or (super().must_pack() and self.panels > FEW_PANELS and self.full > FEW_IN_TILE)
+
+    @property
+    def turns(self) -> bool:
+        """Whether the rows lie transposed."""
+        return self.p.ka != 1
+
+    def make_room(self) -> None:
+        self.room("tile", self.full * self.width if self.one_block else (self.part or 0) * self.group * self.width)
+        if self.p.plain is not None:
+            self.room("panels", self.group * self.K * self.width)
+        if self.packs:
+            rows = (self.part or 0) if self.turns else self.full
+            self.room("packed", rows * self.row_room + self.K * self.side * self.turns)
+
+    def shares_panels(self) -> bool:
+        rows = self.p.m_size
+        return not isinstance(rows, int) or rows <= self.p.n_size
+
+    @property
+    def run(self) -> int:
+        """Bytes of the runs that tiles fetch."""
+        return RUN if self.one_block else 4 * self.steps
+
+    # ---- loops
+
+    def all_panels(self, rows: Range) -> None:
+        if not self.takes_tickets():
+            super().all_panels(rows)
+            return
+        groups = Groups(self.e, self.panels, self.group)
+        groups.round(groups.take(), self.e.i64(0), lambda group, then: self.some_panels(group, then, rows))
+
+    def takes_tickets(self) -> bool:
+        """Not where packed rows pass over all of a thread's panels. Where tiles wait, rows are read anew for each group: with
+        AVX-512, or more rows than one part, few groups are worth more than even ends."""
+        rows = self.p.m_size
+        one_part = isinstance(rows, int) and rows <= MOST_ROWS
+        return not self.turns and (self.one_block or (one_part and not fetches(self.target)))
+
+    def groups(self, panels: Range, rows: Range) -> None:
+        if self.one_block and self.turns:
+            self.each(rows, self.part, lambda part: self.turned_part(part, panels))
+        else:
+            size = self.even_group(panels)
+            self.each(panels, size, lambda group: self.some_panels(group, group[1], rows))
+
+    def some_panels(self, group: Range, then: Value, rows: Range) -> None:
+        """A group of panels; `then` is the first of the next."""
+        self.then = then
+        if self.one_block:
+            self.k_block(self.e.i64(0), self.e.i64(self.steps), rows, group)
+        else:
+            self.each(rows, self.part, lambda part: self.wait(part, group))
+
+    def each(self, within: Range, size: int | Value | None, body: Callable[[Range], None]) -> None:
+        """`body(some)` for so many at a time; None for all of them."""
+        e, b = self.e, self.e.index
+        if size is None:
+            body(within)
+            return
+        step = e.i64(size) if isinstance(size, int) else size
+
+        def some(first: Value, state: list[Value]) -> list[Value]:
+            body((first, b.minimum(b.add(first, step), within[1])))
+            return state
+
+        e.loop(*within, step, [], [], some)
+
+    def even_group(self, panels: Range) -> Value:
+        """Panels of a group, so that no few are left: rows may be packed for each group."""
+        e, b = self.e, self.e.index
+
+        def parts(count: Value, size: Value) -> Value:
+            return b.add(b.binary("arith.divui", b.sub(count, e.i64(1)), size), e.i64(1))
+
+        count = b.maximum(b.sub(panels[1], panels[0]), e.i64(1))
+        return parts(count, parts(count, e.i64(self.group)))
+
+    def turned_part(self, rows: Range, panels: Range) -> None:
+        zero, steps, size = self.e.i64(0), self.e.i64(self.steps), self.even_group(panels)
+        self.pack_turned(rows, zero, steps)
+        self.then = panels[0]
+        self.each(panels, size, lambda group: self.k_block(zero, steps, rows, group, packed=True))
+
+    def wait(self, rows: Range, panels: Range) -> None:
+        """A part and a group, by blocks of k. There is one even for no steps: it writes zeros."""
+        e, b = self.e, self.e.index
+        steps = e.integer(self.p.k.size)
+
+        def k_block(k: Value, state: list[Value]) -> list[Value]:
+            self.k_block(k, b.minimum(e.i64(self.steps), b.sub(steps, k)), rows, panels)
+            return state
+
+        def finish(row: Value, size: int) -> None:
+            def panel(number: Value, state: list[Value]) -> list[Value]:
+                self.finish(row, size, number, [self.waiting(row, size, number, rows[0], panels[0])])
+                return state
+
+            e.loop(*panels, e.i64(1), [], [], panel)
+
+        e.loop(e.i64(0), b.maximum(steps, e.i64(1)), e.i64(self.steps), [], [], k_block)
+        self.row_blocks(rows, finish)
+
+    def waiting(self, row: Value, size: int, panel: Value, first_row: Value, first_panel: Value) -> Value:
+        """Where a tile is that waits for the next block of k: those of a block of rows side by side."""
+        e, b = self.e, self.e.index
+        before = b.mul(b.sub(row, first_row), e.i64(self.group * self.width))
+        return self.advance(e.env["tile"], b.add(before, b.mul(b.sub(panel, first_panel), e.i64(size * self.width))))
+
+    def k_block(self, k: Value, steps: Value, rows: Range, panels: Range, packed: bool = False) -> None:
+        """These rows times these panels, for some steps from `k` on. packed: the rows are."""
+        e = self.e
+        if self.turns and not packed:
+            self.pack_turned(rows, k, steps)
+        if self.p.plain is not None:
+            self.pack_panels(self.p.plain, k, steps, panels)
+
+        def tile(row: Value, size: int, a: Rows, number: Value, fetch: Fetch | None = None) -> None:
+            panel = self.panel_at(number, panels[0], k)
+            if self.one_block:
+                self.whole_or_rest(number, lambda columns: self.whole_tile(row, size, a, number, panel, columns, fetch))
+                return
+            to, adds = self.waiting(row, size, number, rows[0], panels[0]), e.index.ne(k, e.i64(0))
+            self.multiply_tile((size, self.width), a, panel, to, steps, None, adds, fetch, self.run if fetch else 0)
+
+        def block(row: Value, size: int) -> None:
+            a = self.some_rows(row, size, k, steps)
+            ahead = Ahead(self, (row, size), (k, steps), rows, panels) if self.fetches else None
+
+            def panel(number: Value, state: list[Value]) -> list[Value]:
+                tile(row, size, a, number, ahead and ahead.fetch(number))
+                return state
+
+            e.loop(*panels, e.i64(1), [], [], panel)
+
+        def panel(number: Value, state: list[Value]) -> list[Value]:
+            self.row_blocks(rows, lambda row, size: tile(row, size, self.turned_rows(row, rows[0], size), number))
+            return state
+
+        if self.turns:
+            e.loop(*panels, e.i64(1), [], [], panel)
+        else:
+            self.row_blocks(rows, block)
+
+    def whole_tile(
+        self, row: Value, size: int, a: Rows, number: Value, panel: Value, columns: int, fetch: Fetch | None
+    ) -> None:
+        """All steps of a tile, and its epilogue."""
+        e, b, steps = self.e, self.e.index, self.e.i64(self.steps)
+        run = self.run if fetch else 0
+        if self.direct is None or columns < self.width:
+            width = -(-columns // self.lanes) * self.lanes
+            self.prefetch(row, size, number)
+            self.multiply_tile((size, width), a, panel, e.env["tile"], steps, fetch=fetch, run=run)
+            self.epilogue(row, size, number, [e.env["tile"]], columns)
+            return
+        (output,) = self.p.kernel.outputs
+        apart = e.integer(self.direct)
+        place = b.add(b.mul(row, apart), b.mul(number, e.i64(self.width)))
+        to = self.advance(e.env["base", output.access.operand], b.add(place, e.integer(output.access.address.rest)))
+        self.multiply_tile((size, self.width), a, panel, to, steps, apart, fetch=fetch, run=run)
+
+    def prefetch(self, row: Value, size: int, number: Value) -> None:
+        """What the epilogue will read and write of a tile: short runs far apart, which no processor foresees."""
+        e, b = self.e, self.e.index
+        for access, apart, write in self.p.touched():
+            bytes_, step = access.dtype.itemsize, e.integer(apart)
+            first = b.add(b.mul(number, e.i64(self.width)), e.integer(access.address.rest))
+            run = self.width * bytes_
+            for i in range(size):
+                place = b.add(first, b.mul(b.add(row, e.i64(i)), step))
+                line = self.advance(e.env["base", access.operand], b.mul(place, e.i64(bytes_)), "i8")
+                for at in [*range(0, run, CACHE_LINE), run - 1]:
+                    hint = f"<{{cache = 1 : i32, hint = 3 : i32, rw = {int(write)} : i32}}>"
+                    e.lines.append(
+                        f'"llvm.intr.prefetch"({self.advance(line, e.i64(at), "i8")}) {hint} : (!llvm.ptr) -> ()'
+                    )
+
+    # ---- packing
+
+    def panel_at(self, number: Value, first: Value, k: Value) -> Value:
+        """Where a panel is, from step `k` on; `first` is the group's first."""
+        e, b = self.e, self.e.index
+        if self.p.plain is not None:
+            return self.packer.panel_at(e.env["panels"], b.sub(number, first))
+        ((_, columns),) = self.p.totals
+        before = b.add(b.mul(number, e.i64(self.p.k_size)), k)
+        return self.advance(e.env["base", columns.operand], b.mul(before, e.i64(self.width)))
+
+    def pack_panels(self, strides: tuple[Int, Int], k: Value, steps: Value, panels: Range) -> None:
+        e, b = self.e, self.e.index
+        ((_, columns),) = self.p.totals
+        start = self.advance(e.env["base", columns.operand], e.integer(columns.address.rest))
+        base = self.advance(start, b.mul(k, e.integer(strides[1])))
+        then, k_then = self.then, b.add(k, steps)
+        if not self.one_block:
+            stays = b.lt(k_then, e.integer(self.p.k.size))
+            then = b.select(stays, panels[0], then)
+            start = self.advance(start, b.select(stays, b.mul(k_then, e.integer(strides[1])), e.i64(0)))
+        self.after = self.advance(start, b.mul(b.mul(then, e.i64(self.width)), e.integer(strides[0])))
+        self.packer.panels(base, strides, panels, self.p.n_size, steps, e.env["panels"], self.after)
+
+    def some_rows(self, row: Value, size: int, k: Value, steps: Value) -> Rows:
+        """A block's rows, which lie along k, for some steps from `k` on: packed or where they are."""
+        e = self.e
+        along = e.integer(self.p.lda)
+        a = self.advance(self.rows_at(row), k)
+        if not self.packs:
+            return a, along, e.i64(1)
+        self.packer.rows(a, along, size, steps, e.env["packed"], self.row_room)
+        return e.env["packed"], e.i64(self.row_room), e.i64(1)
+
+    def turned_rows(self, row: Value, first: Value, size: int) -> Rows:
+        """Where a block of the part from `first` on is packed: its rows side by side at each step."""
+        e, b = self.e, self.e.index
+        a = self.advance(e.env["packed"], b.mul(b.sub(row, first), e.i64(self.row_room)))
+        return a, e.i64(1), e.i64(1 << (size - 1).bit_length())
+
+    def pack_turned(self, rows: Range, k: Value, steps: Value) -> None:
+        """A part's rows, for some steps from `k` on: through all of them for a few steps at a time, which fill a cache line."""
+        e, b = self.e, self.e.index
+        along, down = e.integer(self.p.lda), e.integer(self.p.ka)
+        start = self.advance(self.rows_at(rows[0]), b.mul(k, down))
+        few = max(1, 16 // self.side)
+
+        def some(count: int, step: Value) -> None:
+            source = self.advance(start, b.mul(step, down))
+
+            def block(row: Value, size: int) -> None:
+                here = self.advance(source, b.mul(b.sub(row, rows[0]), along))
+                a, _, apart = self.turned_rows(row, rows[0], size)
+                to = self.advance(a, b.mul(step, apart))
+                for _ in range(count):
+                    self.packer.step_of_rows(here, along if self.p.lda != 1 else None, size, to)
+                    here, to = self.advance(here, down), self.advance(to, apart)
+
+            self.row_blocks(rows, block)
+
+        def several(step: Value, state: list[Value]) -> list[Value]:
+            some(few, step)
+            return state
+
+        def one(step: Value, state: list[Value]) -> list[Value]:
+            some(1, step)
+            return state
+
+        whole = b.and_(steps, e.i64(-few))
+        e.loop(e.i64(0), whole, e.i64(few), [], [], several)
+        if few > 1:
+            e.loop(whole, steps, e.i64(1), [], [], one)

@@ -1,0 +1,353 @@
+"""A product of a few rows with a matrix whose columns lie along k: sums of products along the lanes, added up at their end.
+
+copy the rows                                   they stay in the first-level cache, a block of k at a time
+for unit of columns:                            threads share them; a vector of them
+  for columns in unit:                          the matrix is read once, from beginning to end, and ahead of that
+    tile[rows, columns] = rows @ columns        the sums in registers
+  epilogue over the unit's rows
+
+A vector of bfloat16 is read as 32-bit pairs: shifted, they are the float32 numbers at even places, masked, those at odd ones.
+"""
+
+from collections.abc import Callable
+
+import torch
+
+from mlirc.lowering.cpu.emitter.emitter import Emitter
+from mlirc.lowering.cpu.emitter.register_transpose import across
+from mlirc.lowering.cpu.loops.function import _shared
+from mlirc.lowering.cpu.loops.work_stealing import Shares
+from mlirc.lowering.cpu.math.builder import Value
+from mlirc.lowering.cpu.matmul.match import Product
+from mlirc.lowering.cpu.matmul.tile import Pairs
+from mlirc.lowering.cpu.matmul.units import Range, UnitsWriter
+from mlirc.lowering.cpu.matmul.vectors import F32
+from mlirc.lowering.target import CpuTarget
+
+MOST_ROWS = 8
+MOST_COPIED = 256 << 10  # steps of rows, 4 bytes each, on a thread's stack
+SUMS = 8  # of vectors, side by side: each addition waits for the one before it
+ROW_BYTES = 24 << 10  # of rows: they stay in the first-level cache
+MOST_STEPS = 2048  # along k: so few are summed in a lane before they are added to the rest
+CACHE_LINE = 64
+AHEAD = 24 << 10  # bytes from what is read to what is fetched into the second-level cache
+NEAR = 4 << 10  # and to what comes from there into the first-level one
+NEAR_TILE = 8 << 10  # where a tile's columns are at most so many bytes
+PIECE_BYTES = 64 << 10  # of the matrix: what threads take at a time
+LARGE = 2 << 20  # bytes of a matrix from which on they do
+PADDING = 16  # steps, without which rows 4 KiB apart would evict each other
+
+SECOND_LEVEL, FIRST_LEVEL = 2, 3  # what a prefetch is told
+HIGH = -65536  # of a pair's 32 bits, those of the number at the odd place
+
+
+def takes_dots(product: Product) -> bool:
+    """Whether rows are few, and lie along k as columns do."""
+    m = product.m_size
+    return isinstance(m, int) and 0 < m <= MOST_ROWS and fit(product, m)
+
+
+def fit(product: Product, rows: int) -> bool:
+    """Whether so many rows lie along k, and can be copied."""
+    k = product.k.size
+    return isinstance(k, int) and rows * k <= MOST_COPIED and product.ka == 1
+
+
+class DotWriter(UnitsWriter):
+    """Where the number of rows is a symbol, it is at most MOST_ROWS when this code runs.
+
+    row_count what there is room for
+    group     rows of a tile; `columns` of a whole one
+    registers of vectors, which the processor has
+    length    steps in all; `span` of them are read at once
+    block     steps that are summed in registers
+    near      whether what comes next is fetched a second time, into the first-level cache: a tile's columns are short
+    room      steps from row to row of the copies
+    """
+
+    panel = MOST_ROWS  # all rows: one thread does them
+
+    def __init__(self, product: Product, name: str, target: CpuTarget):
+        super().__init__(product, name, target)
+        assert isinstance(self.steps_in_all, int)
+        self.length = self.steps_in_all
+        self.unit, self.row_count = self.lanes, product.m_size if isinstance(product.m_size, int) else MOST_ROWS
+        self.alike = min(self.alike, 2 * self.row_count)  # of one row each waits for memory
+        self.span = self.lanes * (1 + self.widens)
+        self.registers = 32 if target.has_avx512 or target.arch == "aarch64" else 16
+        self.group, self.columns = self.tile_size()
+        most = ROW_BYTES // (4 * self.row_count * CACHE_LINE) * CACHE_LINE
+        self.block = min(MOST_STEPS, most)
+        self.near = self.length <= min(self.block, NEAR_TILE // (self.columns * self.step))
+        unit_bytes = self.unit * self.length * self.step
+        large = self.units * unit_bytes >= LARGE
+        self.piece = max(1, PIECE_BYTES // unit_bytes) if large else 0
+        self.room = -(-self.length // self.span) * self.span + PADDING
+
+    def tile_size(self) -> tuple[int, int]:
+        """Rows and columns: the sums, a step of the columns, widened too, and of one row are in registers."""
+        for groups in range(1, self.row_count + 1):
+            rows = -(-self.row_count // groups)
+            for columns in (4, 2):
+                if self.copies(rows, columns):
+                    return rows, columns
+        return 1, 1
+
+    def copies(self, rows: int, columns: int) -> int:
+        """How many times a tile's sums are in registers, each for every so many spans; 0 where there is no room for one."""
+        room = (self.registers - (1 + self.widens) * columns - 1) // (rows * columns)
+        return min(room, -(-SUMS // (rows * columns)))
+
+    def halves(self, rows: int, columns: int) -> int:
+        """2 where even places have sums of their own, as sums are few; columns are then widened one after the other.
+        Long columns are read from memory a little slower with them."""
+        few = self.copies(rows, columns) * rows * columns < SUMS
+        room = 2 * rows * columns + 2 * rows + 3 <= self.registers
+        return 2 if self.widens and self.near and few and room else 1
+
+    def make_room(self) -> None:
+        self.take("turned", self.row_count * self.lanes)
+        self.take("rows", self.row_count * self.room)
+
+    def share_units(self, panels: Range) -> None:
+        """Piece by piece: memory gives threads different rates."""
+        e = self.e
+        if not self.piece:
+            super().share_units(panels)
+            return
+        self.copy_rows()
+        shares = Shares(e, _shared(e), e.i64(self.units), e.i64(self.piece))
+        shares.each(lambda first, end: self.each((first, end), self.one_unit))
+
+    def multiply(self, units: Range, panels: Range) -> None:
+        self.copy_rows()
+        self.each(units, self.one_unit)
+
+    # ---- rows
+
+    def copy_rows(self) -> None:
+        """rows[i, k] = row i; of a whole span, bfloat16's even places come before its odd ones. 0 after the last step."""
+        e, b = self.e, self.e.index
+        x, apart = self.rows_from()
+        whole = self.length // self.span * self.span
+
+        def row(number: Value) -> None:
+            source, to = self.at(x, b.mul(number, apart)), self.at(e.env["rows"], b.mul(number, e.i64(4 * self.room)))
+
+            def span(k: Value) -> None:
+                place = self.at(to, b.mul(k, e.i64(4)))
+                for i, part in enumerate(self.spread(self.at(source, b.mul(k, e.i64(self.step))))):
+                    self.store(part, self.at(place, e.i64(4 * self.lanes * i)))
+
+            def rest(k: Value) -> None:
+                left = self.below(b.sub(self.k, k))
+                part = self.load(self.factor, self.at(source, b.mul(k, e.i64(self.step))), left)
+                self.store(part, self.at(to, b.mul(k, e.i64(4))))
+
+            self.each((e.i64(0), e.i64(whole)), span, self.span)
+            if whole < self.length:
+                self.each((e.i64(whole), self.k), rest, self.lanes)
+
+        self.each((e.i64(0), self.m), row)
+        if not isinstance(self.p.m_size, int):  # a tile may have more rows
+            end = e.i64(self.row_count * self.room)
+            self.each((b.mul(self.m, e.i64(self.room)), end), self.clear, self.lanes)
+
+    def clear(self, k: Value) -> None:
+        zero = self.e.builder(F32, True).constant(0, F32)
+        self.store(zero, self.at(self.e.env["rows"], self.e.index.mul(k, self.e.i64(4))))
+
+    def spread(self, address: Value) -> list[Value]:
+        """A span of factors: one vector, or, widened, those at even places and those at odd ones."""
+        if not self.widens:
+            return [self.load(F32, address, None)]
+        b = self.e.builder(torch.int32, True)
+        pairs = b.emit(f"llvm.load {address} {{alignment = 2 : i64}} : !llvm.ptr -> {b.type_text(b.dtype)}", b.dtype)
+        return [b.bitcast(x, F32) for x in (b.shl(pairs, b.constant(16)), b.and_(pairs, b.constant(HIGH)))]
+
+    # ---- units
+
+    def one_unit(self, unit: Value) -> None:
+        e, b = self.e, self.e.index
+        turned, wide = e.env["turned"], e.builder(F32, True)
+        for i in range(self.row_count):
+            self.store(wide.constant(0, F32), self.at(turned, e.i64(4 * self.lanes * i)))
+
+        def row(number: Value) -> None:
+            self.bind_row(number)
+            line = self.at(turned, b.mul(number, e.i64(4 * self.lanes)))
+            self.epilogue(b.mul(unit, e.i64(self.unit)), self.size_of(unit), line)
+
+        self.each((e.i64(0), self.k), lambda k: self.one_block(unit, k), self.block)
+        self.each((e.i64(0), self.m), row)
+
+    def one_block(self, unit: Value, k: Value) -> None:
+        """Adds to the unit's tile what the steps of a block give."""
+        e, b = self.e, self.e.index
+        a, apart = self.columns_at(unit, k)
+        rows, size = self.at(e.env["rows"], b.mul(k, e.i64(4))), self.size_of(unit)
+        steps = b.minimum(e.i64(self.block), b.sub(self.k, k))
+        ahead = self.at(a, b.add(e.i64(self.ahead()), b.mul(k, e.i64((self.unit - 1) * self.step))))
+        whole = b.and_(size, e.i64(-self.columns))
+
+        def tile(columns: int, number: Value) -> None:
+            there, to = self.at(a, b.mul(apart, number)), self.at(e.env["turned"], b.mul(number, e.i64(4)))
+            fetched = self.at(ahead, b.mul(b.mul(number, steps), e.i64(self.step)))
+            for first in range(0, self.row_count, self.group):
+                x = self.at(rows, e.i64(4 * self.room * first))
+                sums = self.at(to, e.i64(4 * self.lanes * first))
+                arguments = f"({x}, {there}, {apart}, {sums}, {steps}, {fetched}) : {_TYPES}"
+
+                def some(count: int, first: int = first, arguments: str = arguments) -> None:
+                    e.lines.append(f"llvm.call @{self.dots(count, columns, fetches=first == 0)}{arguments}")
+
+                self.as_many(first, some)
+
+        self.each((e.i64(0), whole), lambda number: tile(self.columns, number), self.columns)
+        if self.p.n_size % self.columns:
+            self.each((whole, size), lambda number: tile(1, number))
+
+    def as_many(self, first: int, body: Callable[[int], None]) -> None:
+        """`body(rows)` for a tile of the rows from `first` on."""
+        most = min(self.group, self.row_count - first)
+        if isinstance(self.p.m_size, int):
+            body(most)
+            return
+        e, b = self.e, self.e.index
+        left = b.sub(self.m, e.i64(first))
+        fewer = most // 2
+
+        def some() -> None:
+            if fewer:
+                e.choose(b.gt(left, e.i64(fewer)), lambda: body(most), lambda: body(fewer))
+            else:
+                body(most)
+
+        e.choose(b.gt(left, e.i64(0)), some, lambda: None)
+
+    def ahead(self) -> int:
+        """Bytes that what is fetched lies ahead, in the order in which the matrix lies: a unit, where blocks leave that order."""
+        one_block = self.length <= self.block
+        return AHEAD if one_block else max(AHEAD, self.unit * self.length * self.step)
+
+    # ---- tiles
+
+    def dots(self, rows: int, columns: int, fetches: bool) -> str:
+        """The function to[i, j] += row i times column j; `columns_apart` in bytes, rows of `to` are a vector apart."""
+        name = f"{self.name}_dots{rows}x{columns}" + "_fetch" * fetches
+        if name not in self.e.text.functions:
+            outside, self.e = self.e, Emitter(self.e.vector, self.e.text.target)
+            self.dots_body(rows, columns, fetches)
+            lines = [f"llvm.func internal @{name}({_PARAMETERS}) {{", *self.e.text.preamble, *self.e.lines]
+            outside.text.functions[name] = "\n".join([*lines, "llvm.return", "}"])
+            self.e = outside
+        return name
+
+    def dots_body(self, rows: int, columns: int, fetches: bool) -> None:
+        e, b = self.e, self.e.index
+        steps, copies = Value("%steps", torch.int64), self.copies(rows, columns)
+        many = copies * self.span
+        whole = b.sub(steps, b.binary("arith.remui", steps, e.i64(many)))
+        spans = b.and_(steps, e.i64(-self.span))
+        wide, halves = e.builder(F32, True), self.halves(rows, columns)
+        cells = rows * columns * halves
+
+        def loop(start: Value, end: Value, sums: list[Value], copies: int) -> list[Value]:
+            """`sums` with the steps from `start` to `end`: each copy takes every so many spans."""
+            types = [wide.type_text(F32)] * len(sums)
+
+            def step(k: Value, state: list[Value]) -> list[Value]:
+                if fetches:
+                    self.fetch(k, columns, copies * self.span * self.step * columns)
+                parts = [state[u * cells : (u + 1) * cells] for u in range(copies)]
+                for u in range(copies):
+                    self.one_span(b.add(k, e.i64(u * self.span)), parts[u], rows, columns)
+                return [x for part in parts for x in part]
+
+            return e.loop(start, end, e.i64(copies * self.span), sums, types, step)
+
+        def rest(k: Value, state: list[Value]) -> list[Value]:
+            self.masked(k, self.below(b.sub(steps, k)), state, rows, columns)
+            return state
+
+        all_ = loop(e.i64(0), whole, [wide.constant(0, F32)] * cells * copies, copies)
+        sums = all_[:cells]
+        for u in range(1, copies):
+            sums = [wide.add(x, y) for x, y in zip(sums, all_[u * cells : (u + 1) * cells], strict=True)]
+        if copies > 1 and (self.length % many or self.block % many):
+            sums = loop(whole, spans, sums, 1)
+        if self.length % self.span:
+            sums = e.loop(spans, steps, e.i64(self.lanes), sums, [wide.type_text(F32)] * len(sums), rest)
+        if halves == 2:
+            sums = [wide.add(x, y) for x, y in zip(sums[: cells // 2], sums[cells // 2 :], strict=True)]
+        for i in range(rows):
+            self.add_to_row(i, sums[i * columns : (i + 1) * columns])
+
+    def one_span(self, k: Value, sums: list[Value], rows: int, columns: int) -> None:
+        """Adds the products of a span, the one at `k`, to the sums, those of a row side by side."""
+        factors = [self.spread(self.column(j, k)) for j in range(columns)]
+        for part in range(len(factors[0])):
+            first = part * rows * columns if len(sums) > rows * columns else 0
+            for i in range(rows):
+                x = self.load(F32, self.row(i, k, part), None)
+                for j in range(columns):
+                    at = first + i * columns + j
+                    sums[at] = self.times(x, factors[j][part], sums[at])
+
+    def masked(self, k: Value, mask: Value, sums: list[Value], rows: int, columns: int) -> None:
+        """The same for some of a vector's steps, which the rows' copies have in their order."""
+        factors = [self.load(self.factor, self.column(j, k), mask) for j in range(columns)]
+        for i in range(rows):
+            x = self.load(F32, self.row(i, k), None)
+            for j in range(columns):
+                sums[i * columns + j] = self.times(x, factors[j], sums[i * columns + j])
+
+    def column(self, number: int, k: Value) -> Value:
+        b = self.e.index
+        start = self.at(Value("%w", torch.int64), b.mul(Value("%apart", torch.int64), self.e.i64(number)))
+        return self.at(start, b.mul(k, self.e.i64(self.step)))
+
+    def row(self, number: int, k: Value, part: int = 0) -> Value:
+        e = self.e
+        start = self.at(Value("%x", torch.int64), e.i64(4 * (number * self.room + part * self.lanes)))
+        return self.at(start, e.index.mul(k, e.i64(4)))
+
+    def fetch(self, k: Value, columns: int, bytes_: int) -> None:
+        """Of what comes later as many bytes as are read, as one stream: the processor follows several less well."""
+        e = self.e
+        places = [("%ahead", 0, SECOND_LEVEL), ("%w", NEAR, FIRST_LEVEL)]
+        for start, apart, level in places if self.near else places[:1]:
+            here = self.at(Value(start, torch.int64), e.index.mul(k, e.i64(columns * self.step)))
+            for line in range(0, bytes_, CACHE_LINE):
+                options = f"{{rw = 0 : i32, hint = {level} : i32, cache = 1 : i32}}"
+                place = self.at(here, e.i64(apart + line))
+                e.lines.append(f'"llvm.intr.prefetch"({place}) {options} : (!llvm.ptr) -> ()')
+
+    def add_to_row(self, number: int, sums: list[Value]) -> None:
+        """to[number, j] += the sum of the lanes of sums[j]"""
+        e, columns = self.e, len(sums)
+        place = self.at(Value("%to", torch.int64), e.i64(4 * number * self.lanes))
+        if columns == 1:
+            one = e.builder(F32)
+            type_ = "f32"
+            text = f"vector.reduction <add>, {sums[0]} fastmath<reassoc> : vector<{self.lanes}xf32> into f32"
+            total = one.emit(text, F32)
+        else:
+            type_ = f"vector<{columns}xf32>"
+            total = across(e, sums)
+        before = e.index.emit(f"llvm.load {place} {{alignment = 4 : i64}} : !llvm.ptr -> {type_}", F32)
+        after = e.index.emit(f"arith.addf {before}, {total} : {type_}", F32)
+        e.lines.append(f"llvm.store {after}, {place} {{alignment = 4 : i64}} : {type_}, !llvm.ptr")
+
+    def times(self, x: Value, y: Value, z: Value) -> Value:
+        if not self.pairs:
+            return self.e.builder(F32, True).fma(x, y, z)
+        pair = f"vector<{self.lanes}xf32> to vector<{2 * self.lanes}xbf16>"
+        name = self.e.text.new_name()
+        self.e.lines += [f"{name}x = llvm.bitcast {x} : {pair}", f"{name}y = llvm.bitcast {y} : {pair}"]
+        Pairs().multiply(self.e.lines, name, f"{name}x", f"{name}y", z, self.lanes)
+        return Value(name, F32)
+
+
+_PARAMETERS = "%x: !llvm.ptr, %w: !llvm.ptr, %apart: i64, %to: !llvm.ptr, %steps: i64, %ahead: !llvm.ptr"
+_TYPES = "(!llvm.ptr, !llvm.ptr, i64, !llvm.ptr, i64, !llvm.ptr) -> ()"

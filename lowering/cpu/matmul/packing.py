@@ -1,0 +1,218 @@
+"""Packing a part of a matrix for a generated product, a vector at a time: columns into panels, rows side by side.
+
+Columns past the last one are left as they come: a product's tile keeps nothing of them.
+"""
+
+from dataclasses import dataclass
+
+import torch
+
+from mlirc.dialects.core.symbols import Int
+from mlirc.lowering.cpu.emitter.emitter import Emitter
+from mlirc.lowering.cpu.math.builder import Value
+from mlirc.lowering.cpu.matmul.vectors import Vectors
+
+F32 = torch.float32
+
+
+@dataclass
+class Packer:
+    """Writes code with `e`, whose lanes are float32's. Strides are in elements. A packed panel has room for `room`
+    steps along k: whole vectors of them."""
+
+    e: Emitter
+    room: int
+    width: int  # columns of a panel
+    vectors: Vectors
+
+    # ---- columns: panel[k * width + i] = column first + i, at k
+
+    def panels(
+        self,
+        base: Value,
+        strides: tuple[Int, Int],
+        within: tuple[Value, Value],
+        columns: int,
+        steps: Value,
+        to: Value,
+        then: Value,
+    ) -> None:
+        """The panels with numbers `within`, of `columns` columns in all, one after another: `to` has `room` for each.
+        `base` is at column 0 of the first step; `strides` are along the columns and along k; `then` is what is packed
+        after them."""
+        e, b = self.e, self.e.index
+        along, down = strides
+        if along == 1:
+            self.side_by_side(base, down, within, columns, steps, to)
+            return
+
+        def panel(number: Value, state: list[Value]) -> list[Value]:
+            place, first = self.panel_at(to, b.sub(number, within[0])), b.mul(number, e.i64(self.width))
+            if down == 1:
+                more = b.lt(b.add(number, e.i64(1)), within[1])
+                beside = self.at(base, b.mul(b.add(first, e.i64(self.width)), e.integer(along)))
+                self.turned(base, along, first, columns, steps, place, self.choose(more, beside, then))
+            else:
+                self.one_by_one(base, strides, first, columns, steps, place)
+            return state
+
+        e.loop(*within, e.i64(1), [], [], panel)
+
+    def panel_at(self, panels: Value, number: Value) -> Value:
+        return self.at(panels, self.e.index.mul(number, self.e.i64(self.room * self.width)))
+
+    def side_by_side(
+        self, base: Value, down: Int, within: tuple[Value, Value], columns: int, steps: Value, to: Value
+    ) -> None:
+        """Row by row through all panels: long runs of memory, and few pages at a time."""
+        e, b = self.e, self.e.index
+        step = e.integer(down)
+
+        def row(k: Value, state: list[Value]) -> list[Value]:
+            start, row_of = self.at(base, b.mul(k, step)), self.at(to, b.mul(k, e.i64(self.width)))
+
+            def panel(number: Value, state: list[Value]) -> list[Value]:
+                first, target = b.mul(number, e.i64(self.width)), self.panel_at(row_of, b.sub(number, within[0]))
+                for j in range(0, self.width, e.lanes):
+                    column = b.add(first, e.i64(j))
+                    mask = self.below(b.sub(e.i64(columns), column)) if columns % self.width else None
+                    self.store(self.load(self.at(start, column), mask), self.at(target, e.i64(j)))
+                return state
+
+            e.loop(*within, e.i64(1), [], [], panel)
+            return state
+
+        e.loop(e.i64(0), steps, e.i64(1), [], [], row)
+
+    def turned(
+        self,
+        base: Value,
+        along: Int,
+        first: Value,
+        columns: Int,
+        steps: Value,
+        to: Value,
+        then: Value | None = None,
+    ) -> None:
+        """A panel from column `first` on. `then` is what is packed next, if not the columns beside it."""
+        e, b = self.e, self.e.index
+        last, stride = e.integer(columns - 1), e.integer(along)
+        apart = b.mul(stride, e.i64(4))
+        whole = b.ge(e.integer(columns), b.add(first, e.i64(self.width)))
+        packed = b.select(whole, b.and_(steps, e.i64(-2 * e.lanes)), e.i64(0))
+        source = self.at(base, b.mul(b.minimum(first, last), stride))
+        then = then or self.at(source, b.mul(e.i64(self.width), stride))
+        self.vectors.panel(source, apart, packed, to, self.width, then)
+
+        def vector(column: Value, state: list[Value]) -> list[Value]:
+            start = b.minimum(b.add(first, column), last)
+            source = self.at(base, b.mul(start, stride))
+
+            def square(k: Value, state: list[Value]) -> list[Value]:
+                place = self.at(to, b.add(b.mul(k, e.i64(self.width)), column))
+                sizes = b.sub(last, start), b.sub(steps, k)
+                self.vectors.square(F32, self.at(source, k), apart, *sizes, place, 4 * self.width, fetch=True)
+                return state
+
+            e.loop(packed, steps, e.i64(e.lanes), [], [], square)
+            return state
+
+        e.loop(e.i64(0), e.i64(self.width), e.i64(e.lanes), [], [], vector)
+
+    def one_by_one(
+        self, base: Value, strides: tuple[Int, Int], first: Value, columns: int, steps: Value, to: Value
+    ) -> None:
+        e, b = self.e, self.e.index
+        along, down = map(e.integer, strides)
+        last = e.i64(columns - 1)
+
+        def row(k: Value, state: list[Value]) -> list[Value]:
+            def element(i: Value, state: list[Value]) -> list[Value]:
+                column = b.minimum(b.add(first, i), last)
+                self.copy_one(
+                    base, b.add(b.mul(column, along), b.mul(k, down)), to, b.add(b.mul(k, e.i64(self.width)), i)
+                )
+                return state
+
+            e.loop(e.i64(0), e.i64(self.width), e.i64(1), [], [], element)
+            return state
+
+        e.loop(e.i64(0), steps, e.i64(1), [], [], row)
+
+    # ---- rows
+
+    def rows(self, base: Value, stride: Value, size: int, steps: Value, to: Value, room: int) -> None:
+        """to[i * room + k] = row i at k; a row lies in memory as one, and its last vector is written whole."""
+        e, b = self.e, self.e.index
+        full = self.down_to_lanes(steps)
+
+        def part(k: Value, mask: Value | None) -> None:
+            for i in range(size):
+                source = self.at(base, b.add(b.mul(stride, e.i64(i)), k))
+                self.store(self.load(source, mask), self.at(to, b.add(e.i64(i * room), k)))
+
+        def whole(k: Value, state: list[Value]) -> list[Value]:
+            part(k, None)
+            return state
+
+        def rest(k: Value, state: list[Value]) -> list[Value]:
+            part(k, self.below(b.sub(steps, k)))
+            return state
+
+        e.loop(e.i64(0), full, e.i64(e.lanes), [], [], whole)
+        e.loop(full, steps, e.i64(e.lanes), [], [], rest)
+
+    def step_of_rows(self, source: Value, apart: Value | None, size: int, to: Value) -> None:
+        """to[i] = row i at one step, which `source` is the first row's of; apart: elements from row to row, None for 1."""
+        e = self.e
+        if apart is not None:
+            for i in range(size):
+                self.copy_one(source, e.index.mul(apart, e.i64(i)), to, e.i64(i))
+            return
+        room = 1 << (size - 1).bit_length()
+        vector, masked = f"vector<{room}xf32>", f"vector<{room}xi1>"
+        text = f"llvm.load {source} {{alignment = 4 : i64}} : !llvm.ptr -> {vector}"
+        if size < room:
+            inside = ", ".join("true" if i < size else "false" for i in range(room))
+            mask = e.text.constant(f"dense<[{inside}]>", masked, torch.bool, -1)
+            zero = e.text.constant("dense<0.0>", vector, F32, 0)
+            text = f"llvm.intr.masked.load {source}, {mask}, {zero} {{alignment = 4 : i32}} : "
+            text += f"(!llvm.ptr, {masked}, {vector}) -> {vector}"
+        x = e.index.emit(text, F32)
+        e.lines.append(f"llvm.store {x}, {to} {{alignment = 4 : i64}} : {vector}, !llvm.ptr")
+
+    # ---- memory
+
+    def at(self, address: Value, offset: Value) -> Value:
+        text = f"llvm.getelementptr {address}[{offset}] : (!llvm.ptr, i64) -> !llvm.ptr, f32"
+        return self.e.index.emit(text, torch.int64)
+
+    def choose(self, condition: Value, x: Value, y: Value) -> Value:
+        text = f"arith.select {condition}, {x}, {y} : !llvm.ptr"
+        return self.e.index.emit(text, torch.int64)
+
+    def down_to_lanes(self, steps: Value) -> Value:
+        return self.e.index.and_(steps, self.e.i64(-self.e.lanes))
+
+    def below(self, count: Value) -> Value:
+        """The first `count` lanes."""
+        e = self.e
+        return e.builder(torch.int64, True).lt(e.lane_numbers(), e.splat(count))
+
+    def load(self, address: Value, mask: Value | None) -> Value:
+        b = self.e.builder(F32, True)
+        vector = b.type_text(F32)
+        if mask is None:
+            return b.emit(f"llvm.load {address} {{alignment = 4 : i64}} : !llvm.ptr -> {vector}", F32)
+        text = f"llvm.intr.masked.load {address}, {mask}, {b.constant(0, F32)} {{alignment = 4 : i32}} : "
+        return b.emit(f"{text}(!llvm.ptr, {b.type_text(torch.bool)}, {vector}) -> {vector}", F32)
+
+    def store(self, value: Value, address: Value) -> None:
+        vector = self.e.builder(F32, True).type_text(F32)
+        self.e.lines.append(f"llvm.store {value}, {address} {{alignment = 4 : i64}} : {vector}, !llvm.ptr")
+
+    def copy_one(self, base: Value, offset: Value, to: Value, place: Value) -> None:
+        source, target = self.at(base, offset), self.at(to, place)
+        text = f"llvm.load {source} {{alignment = 4 : i64}} : !llvm.ptr -> f32"
+        x = self.e.builder(F32).emit(text, F32)
+        self.e.lines.append(f"llvm.store {x}, {target} {{alignment = 4 : i64}} : f32, !llvm.ptr")

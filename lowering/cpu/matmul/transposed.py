@@ -1,0 +1,345 @@
+"""A product with a matrix whose columns lie along k, a layer's weight: [N, K] in memory. It is read where it is, element by
+element; the rows that are multiplied with it, few, are packed with rows along the lanes, and tiles come out turned.
+
+for part of the rows:                           threads share the columns, or the rows, where columns are few
+  pack the rows into panels                     they stay in the second-level cache
+  for unit of columns:                          at most a vector of them
+    copy them                                   where they would evict each other, or are to be widened
+    for panel of rows:
+      tile = columns @ panel                    all of it in registers, one pass over k
+      turn the tile, epilogue over it           from a scratch still in the first-level cache
+
+Where k is long this is done for a block of k after the other, and tiles wait for the next block.
+"""
+
+from collections.abc import Callable
+
+import torch
+
+from mlirc.lowering.cpu.math.builder import Value
+from mlirc.lowering.cpu.matmul.function import panel_width, row_block
+from mlirc.lowering.cpu.matmul.match import Product
+from mlirc.lowering.cpu.matmul.panel_groups import Groups
+from mlirc.lowering.cpu.matmul.prefetch import RUN, Fetch, Runs, fetches
+from mlirc.lowering.cpu.matmul.tile import Floats, Pairs, Tile
+from mlirc.lowering.cpu.matmul.units import Range, UnitsWriter
+from mlirc.lowering.cpu.matmul.vectors import F32
+from mlirc.lowering.target import CpuTarget
+
+WHOLE_K = 1024  # steps: up to here one block holds all of k
+K_BLOCK = 256
+PANEL_BYTES = 800 << 10  # of packed rows
+TILE_BYTES = 448 << 10  # of tiles that wait for the next block of k
+GROUPS = 32  # of units, that threads take
+# As many columns, a multiple of so many bytes apart, keep out of each other's way in a first-level cache.
+WAYS, CONFLICT = 4, 4096
+
+
+class TurnedWriter(UnitsWriter):
+    """
+    full    columns of a tile; a unit is one tile's or, where that has fewer columns than a vector lanes, several
+    steps   along k, of a block; `room` is what a packed panel has room for: whole vectors of them
+    part    panels that are packed at a time; `wait` units of their tiles wait for the next block
+    fetches whether tiles ask for the next unit's columns, which lie in one piece: with AVX-512
+    """
+
+    def __init__(self, product: Product, name: str, target: CpuTarget):
+        super().__init__(product, name, target)
+        self.panel = panel_width(target)
+        self.full = best_block(product.n_size, row_block(target, self.panel))
+        self.unit = self.full * max(1, self.lanes // self.full)
+        k = self.steps_in_all
+        self.one_block = isinstance(k, int) and k <= WHOLE_K
+        self.steps = k if isinstance(k, int) and self.one_block else K_BLOCK
+        self.room = -(-self.steps // self.lanes) * self.lanes
+        self.copies = self.widens or self.evict_each_other()
+        self.tiles: dict[tuple[int, int], Tile] = {}
+        self.part, panels = max(1, PANEL_BYTES // (self.room * self.panel * 4)), self.panels()
+        if isinstance(panels, int) and panels:
+            self.part = -(-panels // -(-panels // self.part))
+        tile = self.part * self.lanes * self.panel * 4
+        self.wait = max(1, min(self.units, TILE_BYTES // tile))
+        in_one_piece = self.columns_apart == k and not self.copies and product.dtype == F32
+        self.fetches = fetches(target) and self.one_block and in_one_piece and self.room > 0
+
+    def evict_each_other(self) -> bool:
+        """Whether a tile's columns fall into too few lines of the first-level cache."""
+        apart = self.columns_apart
+        if not isinstance(apart, int) or apart % (1 + self.pairs):
+            return True  # nobody knows; or pairs begin at odd elements
+        apart *= self.p.dtype.itemsize
+        places = 1
+        while places < CONFLICT and places * apart % CONFLICT:
+            places *= 2
+        return self.full > WAYS * places
+
+    def make_room(self) -> None:
+        tile = self.lanes * self.panel
+        self.take("panels", self.part * self.room * self.panel)
+        self.take("tile", tile if self.one_block else self.wait * self.part * tile)
+        self.take("turned", tile)
+        if self.copies:
+            self.take("columns", self.unit * self.along)
+
+    def functions(self) -> list[str]:
+        return [*(tile.text(self.name) for tile in self.tiles.values()), *super().functions()]
+
+    # ---- loops
+
+    def share_units(self, panels: Range) -> None:
+        """By tickets. Where tiles wait, equal shares: rows are packed anew for each group."""
+        if not self.one_block:
+            super().share_units(panels)
+            return
+        e, b = self.e, self.e.index
+        groups = Groups(e, self.units, max(1, self.units // GROUPS))
+
+        def part(first: Value, state: list[Value]) -> list[Value]:
+            ticket, before = state
+            within = first, b.minimum(b.add(first, e.i64(self.part)), panels[1])
+            self.pack(e.i64(0), self.k, within)
+            ticket = groups.round(ticket, before, lambda units, then: self.whole_k(units, within, then))
+            return [ticket, b.add(before, groups.tickets)]
+
+        e.loop(*panels, e.i64(self.part), [groups.take(), e.i64(0)], ["i64", "i64"], part)
+
+    def whole_k(self, units: Range, panels: Range, then: Value) -> None:
+        """These units, all of k, with panels that are packed; `then` is the first unit of the next."""
+        self.then = then
+        self.block(self.e.i64(0), self.k, units, panels, lambda unit, panel: self.e.env["tile"], finish=True)
+
+    def multiply(self, units: Range, panels: Range) -> None:
+        e, b = self.e, self.e.index
+
+        def part(first: Value) -> None:
+            within = first, b.minimum(b.add(first, e.i64(self.part)), panels[1])
+            if not self.one_block:
+                self.each(units, lambda start: self.blocks_of_k(start, units, within), self.wait)
+                return
+            self.pack(e.i64(0), self.k, within)
+            self.whole_k(units, within, units[1])
+
+        self.each(panels, part, self.part)
+
+    def blocks_of_k(self, start: Value, units: Range, panels: Range) -> None:
+        e, b = self.e, self.e.index
+        units = start, b.minimum(b.add(start, e.i64(self.wait)), units[1])
+        tile = self.lanes * self.panel
+
+        def waiting(unit: Value, panel: Value) -> Value:
+            number = b.add(b.mul(b.sub(unit, units[0]), e.i64(self.part)), b.sub(panel, panels[0]))
+            return self.at(e.env["tile"], b.mul(number, e.i64(4 * tile)))
+
+        def some_steps(k: Value) -> None:
+            steps = b.minimum(e.i64(self.steps), b.sub(self.k, k))
+            self.pack(k, steps, panels)
+            self.block(k, steps, units, panels, waiting, finish=False)
+
+        def finish(unit: Value) -> None:
+            self.each(panels, lambda panel: self.finish(unit, panel, waiting(unit, panel)))
+
+        def clear(k: Value) -> None:
+            zero = e.builder(F32, True).constant(0, F32)
+            self.store(zero, self.at(e.env["tile"], b.mul(k, e.i64(4))))
+
+        area = b.mul(b.sub(units[1], units[0]), e.i64(self.part * tile))
+        self.each((e.i64(0), area), clear, self.lanes)
+        self.each((e.i64(0), self.k), some_steps, self.steps)
+        self.each(units, finish)
+
+    def block(
+        self, k: Value, steps: Value, units: Range, panels: Range, tile: Callable[[Value, Value], Value], finish: bool
+    ) -> None:
+        """These units times these panels, for some steps from `k` on; `tile(unit, panel)` is where a tile is."""
+
+        def unit(number: Value) -> None:
+            a, along = self.columns(number, k, steps)
+
+            def panel(which: Value) -> None:
+                to = tile(number, which)
+                fetch = self.next_columns(number, units, which, panels) if self.fetches else None
+                self.tiles_of(number, which, a, along, self.panel_at(which, panels[0]), to, steps, fetch)
+                if finish:
+                    self.finish(number, which, to)
+
+            self.each(panels, panel)
+
+        self.each(units, unit)
+
+    # ---- tiles
+
+    def rows_of(self, panel: Value) -> Value:
+        """Rows of a panel, and of those after it."""
+        return self.e.index.sub(self.m, self.e.index.mul(panel, self.e.i64(self.panel)))
+
+    def widths(self) -> list[int]:
+        """Rows that a tile's function can compute, the most first: those that some panel needs."""
+        all_ = [self.panel, 16, 8] if self.lanes >= 8 else [self.panel, self.lanes]
+        if not isinstance(self.p.m_size, int):
+            return all_
+        needed = {
+            min(w for w in all_ if w >= rows)
+            for rows in (min(self.p.m_size, self.panel), self.p.m_size % self.panel)
+            if rows
+        }
+        return sorted(needed, reverse=True)
+
+    def next_columns(self, unit: Value, units: Range, panel: Value, panels: Range) -> Fetch:
+        """What a unit's tile with a panel fetches: its share of the next unit's columns."""
+        e, b = self.e, self.e.index
+        after = b.add(unit, e.i64(1))
+        after = b.minimum(b.select(b.lt(after, units[1]), after, self.then), e.i64(self.units - 1))
+        start, _ = self.columns_at(after, e.i64(0))
+        runs = Runs(start, e.i64(RUN), e.i64(-(-4 * self.unit * self.along // RUN)))
+        return runs.share(e, b.sub(panel, panels[0]), b.sub(panels[1], panels[0]), self.steps)
+
+    def tiles_of(
+        self,
+        unit: Value,
+        panel: Value,
+        a: Value,
+        along: Value,
+        rows: Value,
+        to: Value,
+        steps: Value,
+        fetch: Fetch | None = None,
+    ) -> None:
+        """A unit's columns times a panel of rows."""
+        left = self.rows_of(panel)
+
+        def columns(width: int) -> None:
+            self.whole_or_rest(unit, lambda size: self.calls(size, width, a, along, rows, to, steps, fetch))
+
+        def choose_width(widths: list[int]) -> None:
+            if len(widths) == 1:
+                columns(widths[0])
+                return
+            more = self.e.index.gt(left, self.e.i64(widths[1]))
+            self.e.choose(more, lambda: columns(widths[0]), lambda: choose_width(widths[1:]))
+
+        choose_width(self.widths())
+
+    def calls(
+        self,
+        size: int,
+        width: int,
+        a: Value,
+        along: Value,
+        rows: Value,
+        to: Value,
+        steps: Value,
+        fetch: Fetch | None,
+    ) -> None:
+        e, b = self.e, self.e.index
+        for first in range(0, size, self.full):
+            tile = self.tile(min(self.full, size - first), width, RUN if fetch else 0)
+            here = self.at(a, b.mul(along, e.i64(first * (4 if self.copies else self.step))))
+            there = self.at(to, e.i64(first * self.panel * 4))
+            adds = e.builder(torch.bool).constant(not self.one_block, torch.bool)
+            arguments = [here, along, e.i64(1), rows, there, e.i64(self.panel), steps, adds, *(fetch or ())]
+            e.lines.append(f"llvm.call @{tile.name(self.name)}({', '.join(arguments)}) : {tile.types}")
+
+    def tile(self, rows: int, width: int, run: int) -> Tile:
+        factors = Pairs() if self.pairs else Floats()
+        made = Tile(rows, width, self.panel, min(self.lanes, width), factors, self.along, 1, run)
+        return self.tiles.setdefault((rows, width), made)
+
+    def finish(self, unit: Value, panel: Value, tile: Value) -> None:
+        """Turns a tile, and does the scalar work on it, row by row."""
+        e, b = self.e, self.e.index
+        size, turned = self.size_of(unit), e.env["turned"]
+        count = b.minimum(self.rows_of(panel), e.i64(self.panel))
+
+        def turn(row: Value) -> None:
+            to = self.at(turned, b.mul(row, e.i64(4 * self.lanes)))
+            source = self.at(tile, b.mul(row, e.i64(4)))
+            self.square(
+                F32, source, e.i64(4 * self.panel), b.sub(size, e.i64(1)), e.i64(self.lanes), to, 4 * self.lanes
+            )
+
+        def row(number: Value) -> None:
+            self.bind_row(b.add(b.mul(panel, e.i64(self.panel)), number))
+            line = self.at(turned, b.mul(number, e.i64(4 * self.lanes)))
+            self.epilogue(b.mul(unit, e.i64(self.unit)), size, line)
+
+        self.each((e.i64(0), count), turn, self.lanes)
+        self.each((e.i64(0), count), row)
+
+    # ---- packing
+
+    def panel_at(self, panel: Value, first: Value) -> Value:
+        e, b = self.e, self.e.index
+        return self.at(e.env["panels"], b.mul(b.sub(panel, first), e.i64(4 * self.panel * self.room)))
+
+    def pack(self, k: Value, steps: Value, panels: Range) -> None:
+        """panel[step * width + i] = row i at k + step"""
+        e, b, p = self.e, self.e.index, self.p
+        base, apart = self.rows_from()
+        down = b.mul(e.integer(p.ka), e.i64(p.dtype.itemsize))
+        base = self.at(base, b.mul(k, down) if p.ka != 1 else b.mul(k, e.i64(self.step)))
+
+        def panel(number: Value) -> None:
+            to, left = self.panel_at(number, panels[0]), b.minimum(self.rows_of(number), e.i64(self.panel))
+            start = self.at(base, b.mul(b.mul(number, e.i64(self.panel)), apart))
+
+            def some(row: Value) -> None:
+                source, last = self.at(start, b.mul(row, apart)), b.sub(b.sub(left, row), e.i64(1))
+
+                def square(step: Value) -> None:
+                    here = self.at(source, b.mul(step, e.i64(self.step)))
+                    place = self.at(to, b.mul(b.add(b.mul(step, e.i64(self.panel)), row), e.i64(4)))
+                    self.square(self.factor, here, apart, last, b.sub(steps, step), place, 4 * self.panel)
+
+                self.each((e.i64(0), steps), square, self.lanes)
+
+            def one_step(step: Value) -> None:
+                def element(row: Value) -> None:
+                    x = self.load_scalar(self.at(start, b.add(b.mul(row, apart), b.mul(step, down))))
+                    place = self.at(to, b.mul(b.add(b.mul(step, e.i64(self.panel)), row), e.i64(4)))
+                    e.lines.append(f"llvm.store {x}, {place} {{alignment = 4 : i64}} : f32, !llvm.ptr")
+
+                self.each((e.i64(0), left), element)
+
+            if p.ka == 1:
+                self.each((e.i64(0), left), some, self.lanes)
+            else:
+                self.each((e.i64(0), steps), one_step)
+
+        self.each(panels, panel)
+
+    def columns(self, unit: Value, k: Value, steps: Value) -> tuple[Value, Value]:
+        """A unit's columns from `k` on, to multiply with, and how many steps apart."""
+        e, b = self.e, self.e.index
+        a, apart = self.columns_at(unit, k)
+        if not self.copies:
+            return a, e.i64(self.along)
+        to, room = e.env["columns"], self.along
+
+        def column(number: Value) -> None:
+            source, place = self.at(a, b.mul(number, apart)), self.at(to, b.mul(number, e.i64(4 * room)))
+
+            def some(step: Value) -> None:
+                here = self.at(source, b.mul(step, e.i64(self.step)))
+                x = self.load(self.factor, here, self.below(b.sub(steps, step)))
+                self.store(x, self.at(place, b.mul(step, e.i64(4))))
+
+            self.each((e.i64(0), steps), some, self.lanes)
+
+        self.each((e.i64(0), self.size_of(unit)), column)
+        return to, e.i64(room)
+
+    @property
+    def along(self) -> int:
+        """Steps from a column to the next, where tiles read them."""
+        if self.copies:
+            return self.room + 16  # a cache line more, or copied columns would evict each other too
+        assert isinstance(self.columns_apart, int)  # or they are copied
+        return self.columns_apart * self.p.dtype.itemsize // self.step
+
+
+def best_block(columns: int, most: int) -> int:
+    """Columns of a tile: of the larger ones one that divides them all, else that leaves the last few the most."""
+    for size in range(most, most - most // 7 - 1, -1):
+        if columns % size == 0:
+            return size
+    return -(-columns // -(-columns // most))

@@ -1,0 +1,196 @@
+"""What the writers of products share whose columns lie along k, as a layer's weight does: [N, K] in memory.
+
+TurnedWriter (transposed.py) and DotWriter (dot_product.py) go over units of columns, which threads share, and do the scalar
+work on a unit's tiles row by row, with columns along the lanes.
+"""
+
+from collections.abc import Callable
+
+import torch
+
+from mlirc.dialects.core import symbols
+from mlirc.dialects.core.symbols import Int
+from mlirc.lowering.cpu.emitter.emitter import Emitter
+from mlirc.lowering.cpu.emitter.memory import store
+from mlirc.lowering.cpu.emitter.scratch import DECLARATION, opening, take, takes
+from mlirc.lowering.cpu.loops.function import _LIBGOMP, _PART, KernelText, _decode, _entry, _load_words, _part
+from mlirc.lowering.cpu.loops.threads import Split
+from mlirc.lowering.cpu.math.builder import Value
+from mlirc.lowering.cpu.matmul.match import Product
+from mlirc.lowering.cpu.matmul.vectors import BF16, F32, Vectors
+from mlirc.lowering.kernel.axes import Vector
+from mlirc.lowering.target import CpuTarget
+
+FEW_UNITS = 8  # of columns: below it threads share the rows
+
+Range = tuple[Value, Value]
+
+
+class UnitsWriter(Vectors):
+    """Writes the functions of a product of float32, or of bfloat16: in pairs along k, or widened.
+
+    unit            columns that are finished together, at most a vector of them
+    panel           rows that threads share as one, where columns are few
+    steps_in_all    along k, pairs or single ones; `step` is the bytes of one in memory
+    alike           multiplications that take as long as one of the operations that threads are counted by
+    piece           so many units are taken at a time; 0: equal parts
+    columns_apart   elements from column to column
+    """
+
+    unit: int
+    panel: int
+    piece = 0
+    alike = 4
+
+    def __init__(self, product: Product, name: str, target: CpuTarget):
+        assert product.plain is not None and product.plain[1] == 1 and len(product.totals) == 1
+        super().__init__(Emitter(Vector(product.n, target.vector_bytes // 4), target), name)
+        self.p, self.target = product, target
+        self.columns_apart = product.plain[0]
+        self.pairs = may_pair(product, target)
+        self.widens = product.dtype == BF16 and not self.pairs
+        self.step = product.dtype.itemsize * (1 + self.pairs)
+        self.steps_in_all = symbols.floordiv(product.k.size, 1 + self.pairs)
+
+    @property
+    def units(self) -> int:
+        return -(-self.p.n_size // self.unit)
+
+    def make_room(self) -> None:
+        """Takes scratch memory."""
+        raise NotImplementedError
+
+    def multiply(self, units: Range, panels: Range) -> None:
+        """Writes the loops over these units and panels of rows, epilogue and all."""
+        raise NotImplementedError
+
+    def share_units(self, panels: Range) -> None:
+        """This thread's part of the units, with these panels of rows."""
+        self.multiply(_part(self.e, self.e.i64(self.units)), panels)
+
+    def functions(self) -> list[str]:
+        """What the body calls."""
+        return list(self.e.text.functions.values())
+
+    def write(self) -> KernelText:
+        p, e, kernel = self.p, self.e, self.p.kernel
+        names = kernel.symbols
+        e.env["thread"], e.env["threads"] = Value("%thread", torch.int64), Value("%threads", torch.int64)
+        _load_words(e, kernel, names, "%args")
+        e.nodes = [n for n in p.epilogue if not n.dims and n.depth == 0]
+        e.enter()
+        e.nodes = ()
+        panels = self.panels()
+        self.m, self.k = e.integer(p.m_size), e.integer(self.steps_in_all)
+        self.make_room()
+        by_columns = self.units >= FEW_UNITS
+        if by_columns:
+            self.share_units((e.i64(0), e.integer(panels)))
+        else:
+            self.multiply((e.i64(0), e.i64(self.units)), _part(e, e.integer(panels)))
+        work = symbols.floordiv(symbols.product([p.m_size, p.n_size, p.k.size]), self.alike)
+        units = self.units if by_columns else panels
+        split = Split(Vector(None, 1), piece=self.piece * by_columns, units=units, work=work)
+        head = f"llvm.func internal @{self.name}_body(%frame: !llvm.ptr, %thread: i64, %threads: i64) {{"
+        parts = [
+            *self.functions(),
+            "\n".join([head, *opening(e), *e.text.preamble, *e.lines, "llvm.return", "}"]),
+            _entry(kernel, split, names, self.name, self.target, e.scratch_bytes),
+            _PART.replace("KERNEL", self.name),
+        ]
+        return KernelText("\n".join(parts), e.text.declarations + _LIBGOMP + [DECLARATION] * takes(e), names)
+
+    def panels(self) -> Int:
+        return symbols.floordiv(self.p.m_size + self.panel - 1, self.panel)
+
+    # ---- loops
+
+    def each(self, within: tuple[Value, Value], body: Callable[[Value], None], step: int = 1) -> None:
+        def once(number: Value, state: list[Value]) -> list[Value]:
+            body(number)
+            return state
+
+        self.e.loop(*within, self.e.i64(step), [], [], once)
+
+    def whole_or_rest(self, unit: Value, body: Callable[[int], None]) -> None:
+        """`body(how many columns)` for a unit: the last may have fewer."""
+        rest = self.p.n_size % self.unit
+        if not rest or self.units == 1:
+            body(rest or self.unit)
+            return
+        whole = self.e.index.ne(unit, self.e.i64(self.units - 1))
+        self.e.choose(whole, lambda: body(self.unit), lambda: body(rest))
+
+    # ---- a unit
+
+    def size_of(self, unit: Value) -> Value:
+        """Columns of a unit: the last may have fewer."""
+        e, b = self.e, self.e.index
+        if self.p.n_size % self.unit == 0:
+            return e.i64(self.unit)
+        return b.minimum(e.i64(self.unit), b.sub(e.i64(self.p.n_size), b.mul(unit, e.i64(self.unit))))
+
+    def columns_at(self, unit: Value, k: Value) -> tuple[Value, Value]:
+        """Where a unit's columns are in memory, from `k` on, and how many bytes apart."""
+        e, b = self.e, self.e.index
+        ((_, access),) = self.p.totals
+        size = self.p.dtype.itemsize
+        apart = b.mul(e.integer(self.columns_apart), e.i64(size))
+        a = self.at(e.env["base", access.operand], b.mul(e.integer(access.address.rest), e.i64(size)))
+        return self.at(a, b.add(b.mul(b.mul(unit, e.i64(self.unit)), apart), b.mul(k, e.i64(self.step)))), apart
+
+    def rows_from(self) -> tuple[Value, Value]:
+        """Where the rows are in memory, and how many bytes apart."""
+        e, b, p = self.e, self.e.index, self.p
+        size = e.i64(p.dtype.itemsize)
+        return self.at(e.env["base", p.rows.operand], b.mul(e.integer(p.rows.address.rest), size)), b.mul(
+            e.integer(p.lda), size
+        )
+
+    def bind_row(self, row: Value) -> None:
+        e, p = self.e, self.p
+        if p.m:
+            _decode(e, p.m, row)
+        e.nodes = [n for n in p.epilogue if n.depth == 0]
+        e.enter(*(axis.name for axis in p.m))
+        e.nodes = ()
+
+    def epilogue(self, column: Value, size: Value, line: Value) -> None:
+        e, p = self.e, self.p
+        wide = e.builder(F32, True)
+        ((total, _),) = p.totals
+        text = f"llvm.load {line} {{alignment = 4 : i64}} : !llvm.ptr -> {wide.type_text(F32)}"
+        e.env[total] = wide.emit(text, F32)
+        e.env[p.n.name] = column
+        e.bound.add(p.n.name)
+        if self.unit < self.lanes or p.n_size % self.unit:
+            e.mask = self.below(size)
+        for output in p.kernel.outputs:
+            e.value(output.node)
+        for output in p.kernel.outputs:
+            store(e, output.access, output.node)
+
+    # ---- memory
+
+    def take(self, name: str, floats: Int) -> None:
+        self.e.env[name] = take(self.e, floats, "f32", 4)
+
+    @property
+    def factor(self) -> torch.dtype:
+        """What a step is loaded as: pairs move as if they were float32."""
+        return BF16 if self.widens else F32
+
+    def load_scalar(self, address: Value) -> Value:
+        """One factor, in float32."""
+        memory = torch.int16 if self.widens else F32
+        b = self.e.builder(memory)
+        text = f"llvm.load {address} {{alignment = {memory.itemsize} : i64}} : !llvm.ptr -> {b.type_text(memory)}"
+        x = b.emit(text, memory)
+        return b.cast(b.bitcast(x, BF16), F32) if self.widens else x
+
+
+def may_pair(product: Product, target: CpuTarget) -> bool:
+    """Whether steps along k can be pairs: neither matrix has half a one at its end."""
+    k = product.k.size
+    in_pairs = product.dtype == BF16 and target.multiplies_pairs
+    return in_pairs and isinstance(k, int) and k % 2 == 0 and product.ka == 1

@@ -1,0 +1,1 @@
+"""Which kernels merge, and how."""

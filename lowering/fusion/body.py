@@ -1,0 +1,334 @@
+"""A kernel's body as Python objects, for passes that merge kernels: read from a `mlircx.kernel`, and written back.
+
+Nodes never change, and bodies share them. Within a Pool equal nodes are one, so merging is common subexpression
+elimination at the same time.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from functools import cached_property
+from operator import is_
+from typing import Any
+
+from mlirc.dialects.core import symbols
+from mlirc.dialects.core.bindings import ir
+from mlirc.dialects.core.dialect import OPS, make_attribute
+from mlirc.dialects.core.kernel_ops import SUMS
+from mlirc.dialects.core.tensor_types import TensorInfo, type_of
+from mlirc.lowering.analysis.index_maps import Map, Space, dims_in
+
+# the attribute of an op that holds expressions in iteration dimensions
+EXPRESSIONS = {"read": "map", "size": "expr", "check_index": "size"}
+FOLDS = frozenset(("reduce", "scan"))
+FREE = frozenset(("read", "constant", "size"))  # no work of their own
+IMPLICIT = "implicit"
+
+
+@dataclass(eq=False, slots=True)
+class Tensor:
+    """A value of the graph: `value` in MLIR (None: not made yet), the unit that makes it (None: an argument), and if it is a
+    view, of what.
+
+    root      the tensor whose elements this is a view of; itself if it is no view
+    to_root   the root's index for each index of this tensor; None where that is not known
+    readers   (of a root) the units that read it or a view of it
+    """
+
+    value: ir.Value
+    info: TensorInfo
+    unit: Any = None  # of a root
+    root: "Tensor" = None  # type: ignore[assignment]
+    to_root: Map | None = None
+    view: Any = None  # the `mlirc.view` that makes it
+    operand: Any = None  # of that view: its Tensor
+    readers: set = field(default_factory=set)
+
+    def __post_init__(self):
+        if self.root is None:
+            self.root = self
+
+
+@dataclass(eq=False, slots=True)
+class Node:
+    """One scalar value.
+
+    map      the expressions in iteration dimensions: a read's index, a size's value, a check_index's size
+    dims     the iteration dimensions that the value depends on
+    """
+
+    name: str
+    operands: tuple["Node", ...]
+    type: ir.Type
+    attributes: tuple[tuple[str, ir.Attribute], ...]
+    location: ir.Location
+    tensor: Any = None  # of a read: its Tensor
+    map: Map = ()
+    masked: bool = False
+    dims: frozenset[int] = frozenset()
+
+    @property
+    def mask(self) -> "Node | None":
+        return self.operands[-1] if self.masked else None
+
+    @property
+    def is_work(self) -> bool:
+        return self.name not in FREE and not self.is_implicit_cast
+
+    @property
+    def is_implicit_cast(self) -> bool:
+        return self.name == "cast" and any(name == IMPLICIT for name, _ in self.attributes)
+
+    @property
+    def is_cheap(self) -> bool:
+        """Whether computing it again costs next to nothing."""
+        return self.name not in FOLDS and self.name != "check_index" and (self.name in FREE or OPS[self.name].cheap)
+
+    @property
+    def counts_positions(self) -> bool:
+        """Whether it depends on the order of the inner dimensions."""
+        return self.name == "scan" or (self.name == "reduce" and "arg" in str(dict(self.attributes)["kind"]))
+
+
+class Pool:
+    """Makes nodes of one body, equal ones once. `inner` are the numbers of its inner dimensions."""
+
+    def __init__(self, inner: frozenset[int]):
+        self.inner = inner
+        self._nodes: dict[tuple, Node] = {}
+
+    def make(
+        self,
+        name: str,
+        operands: tuple[Node, ...],
+        type_: ir.Type,
+        location: ir.Location,
+        attributes: tuple[tuple[str, ir.Attribute], ...] = (),
+        tensor: Tensor | None = None,
+        map_: Map = (),
+        masked: bool = False,
+    ) -> Node:
+        node = Node(name, operands, type_, attributes, location, tensor, map_, masked)
+        key = _key(node)
+        found = self._nodes.get(key)
+        if found is None:
+            found = self._nodes[key] = self._simplified(node)
+            if found is node:
+                found.dims = self._dims(found)
+        return found
+
+    def again(self, node: Node, operands: tuple[Node, ...], map_: Map) -> Node:
+        """`node` with other operands and expressions; itself where they are the same, unless it depends on what `inner` is."""
+        if map_ is node.map and node.name not in ("reduce", "scan") and all(map(is_, operands, node.operands)):
+            return self._nodes.setdefault(_key(node), node)
+        return self.make(node.name, operands, node.type, node.location, node.attributes, node.tensor, map_, node.masked)
+
+    def _simplified(self, node: Node) -> Node:
+        # KEEP THE PRECISION: a value narrowed only to be stored and widened only to be read again stays as it was, where
+        # nothing jumps (Elementwise.jumps): a widening that is not implicit wants the value as it is stored
+        if node.is_implicit_cast:
+            x = node.operands[0]
+            if x.is_implicit_cast and x.operands[0].type == node.type and _width(x.type) < _width(node.type):
+                return x.operands[0]
+        # a choice by a condition that was chosen by already
+        if node.name == "select" and node.operands[1].name == "select":
+            condition, chosen, other = node.operands
+            if chosen.operands[0] is condition:
+                return self.again(node, (condition, chosen.operands[1], other), ())
+        return node
+
+    def _dims(self, node: Node) -> frozenset[int]:
+        dims = dims_in(node.map)
+        for x in node.operands:
+            dims |= x.dims
+        if node.name == "reduce":
+            return dims - self.inner
+        return dims | self.inner if node.name == "scan" else dims
+
+
+def _key(node: Node) -> tuple:
+    """What equal nodes of a body have alike."""
+    return node.name, tuple(map(id, node.operands)), node.type, node.attributes, id(node.tensor), node.map, node.masked
+
+
+def _width(type_: ir.Type) -> int:
+    return type_.width  # f16, bf16, f32, f64: implicit casts are between floats
+
+
+@dataclass(slots=True)
+class Result:
+    """What a body yields: `node` at `map`, into `tensor`; sums: see kernel_ops.Yield."""
+
+    node: Node
+    map: Map
+    tensor: Tensor
+    sums: int = 0
+
+
+@dataclass(eq=False)
+class Body:
+    """One kernel: its iteration space and what it yields. It does not change once it is made."""
+
+    parallel: Space
+    inner: Space
+    results: list[Result]
+    label: str
+
+    @cached_property
+    def space(self) -> Space:
+        return self.parallel + self.inner
+
+    @cached_property
+    def inner_dims(self) -> frozenset[int]:
+        return frozenset(range(len(self.parallel), len(self.parallel) + len(self.inner)))
+
+    @cached_property
+    def nodes(self) -> list[Node]:
+        """Every node, operands before their users."""
+        return self.below([result.node for result in self.results])
+
+    def below(self, roots: list[Node]) -> list[Node]:
+        """The nodes that these of its own depend on, and they themselves, operands before their users."""
+        key = tuple(map(id, roots))
+        found = self._below.get(key)
+        if found is None:
+            found = self._below[key] = nodes_below(roots)
+        return found
+
+    @cached_property
+    def _below(self) -> dict[tuple[int, ...], list[Node]]:
+        return {}
+
+    @cached_property
+    def reads(self) -> list[Node]:
+        return [node for node in self.nodes if node.name == "read"]
+
+    @cached_property
+    def tensors(self) -> list[Tensor]:
+        """Each tensor that it reads, once, in order."""
+        return list({id(read.tensor): read.tensor for read in self.reads}.values())
+
+    @cached_property
+    def product(self) -> Node | None:
+        """The sum of products, where the kernel multiplies two matrices: each is read again and again, along some
+        parallel dimension that it does not depend on."""
+        rows = {d for d in range(len(self.parallel)) if self.parallel[d] != 1}
+        for node in self.nodes if self.inner else ():
+            if node.name != "reduce" or node.operands[0].name != "mul":
+                continue
+            x, y = (unwidened(factor) for factor in node.operands[0].operands)
+            if x.name == y.name == "read" and (rows & x.dims) - y.dims and (rows & y.dims) - x.dims:
+                return node
+        return None
+
+
+def unwidened(node: Node) -> Node:
+    return node.operands[0] if node.name == "cast" else node
+
+
+def nodes_below(roots: list[Node]) -> list[Node]:
+    """The nodes that `roots` depend on, and they themselves, operands before their users."""
+    ordered: dict[Node, None] = {}
+    stack = roots[::-1]
+    while stack:
+        node = stack[-1]
+        waiting = [x for x in node.operands if x not in ordered] if node not in ordered else ()
+        if waiting:
+            stack += waiting[::-1]
+        else:
+            ordered[stack.pop()] = None
+    return list(ordered)
+
+
+# ---- from and to MLIR
+
+
+def read_body(kernel: Any, operands: list[Tensor], results: list[Tensor]) -> Body:
+    """The body of a `mlircx.kernel` on these tensors."""
+    kernel = kernel.operation
+    parallel, inner = (symbols.parse_list(_text(kernel.attributes[name])) for name in ("parallel", "inner"))
+    pool = Pool(frozenset(range(len(parallel), len(parallel) + len(inner))))
+    block = kernel.regions[0].blocks[0]
+    tensors: Mapping[ir.Value, Tensor] = dict(zip(block.arguments, operands, strict=True))
+    nodes: dict[ir.Value, Node] = {}
+    yields: list[Result] = []
+    for op in block.operations:
+        op = op.operation
+        name = op.name.partition(".")[2]
+        values = op.operands
+        if name == "yield":
+            maps = [symbols.parse_list(_text(text)) for text in ir.ArrayAttr(op.attributes["maps"])]
+            yields = [Result(nodes[x], m, t) for x, m, t in zip(values, maps, results, strict=True)]
+            break
+        attributes = tuple(op.attributes.items())
+        tensor, map_, masked = None, (), False
+        expressions = EXPRESSIONS.get(name)
+        if expressions:
+            named = dict(attributes)
+            map_ = symbols.parse_list(_text(named.pop(expressions)))
+            if name == "read":
+                masked = ir.BoolAttr(named.pop("masked")).value
+                tensor = tensors[values[0]]
+                values = list(values)[1:]
+            attributes = tuple(named.items())
+        made = tuple(nodes[x] for x in values)
+        result = op.result
+        nodes[result] = pool.make(name, made, result.type, op.location, attributes, tensor, map_, masked)
+    return Body(parallel, inner, yields, _text(kernel.attributes["label"]))
+
+
+def write_body(body: Body, location: ir.Location) -> ir.Operation:
+    """A new `mlircx.kernel` at the insertion point; its results are those of `body`, in order."""
+    nodes, tensors = body.nodes, body.tensors
+    kernel = ir.Operation.create(
+        "mlircx.kernel",
+        results=[type_of(r.tensor.info) if r.tensor.value is None else r.tensor.value.type for r in body.results],
+        operands=[t.value for t in tensors],
+        attributes={
+            "parallel": _attribute(symbols.print_list(body.parallel)),
+            "inner": _attribute(symbols.print_list(body.inner)),
+            "label": _attribute(body.label),
+        },
+        regions=1,
+        loc=location,
+    )
+    block = ir.Block.create_at_start(kernel.regions[0], [t.value.type for t in tensors], [location] * len(tensors))
+    arguments = {id(t): x for t, x in zip(tensors, block.arguments, strict=True)}
+    ip = ir.InsertionPoint(block)
+    values: dict[int, ir.Value] = {}
+    for node in nodes:
+        attributes = dict(node.attributes)
+        operands = [values[id(x)] for x in node.operands]
+        if node.name == "read":
+            attributes["masked"] = ir.BoolAttr.get(node.masked)
+            operands.insert(0, arguments[id(node.tensor)])
+        if node.name in EXPRESSIONS:
+            attributes[EXPRESSIONS[node.name]] = _attribute(symbols.print_list(node.map))
+        op = ir.Operation.create(
+            f"mlirc.{node.name}",
+            results=[node.type],
+            operands=operands,
+            attributes=attributes,
+            loc=node.location,
+            ip=ip,
+        )
+        values[id(node)] = op.result
+    maps = ir.ArrayAttr.get([_attribute(symbols.print_list(r.map)) for r in body.results])
+    operands = [values[id(r.node)] for r in body.results]
+    attributes: dict[str, ir.Attribute] = {"maps": maps}
+    if any(r.sums for r in body.results):
+        attributes[SUMS] = make_attribute([r.sums for r in body.results])
+    ir.Operation.create("mlircx.yield", operands=operands, attributes=attributes, loc=location, ip=ip)
+    return kernel
+
+
+def has_sums(kernel: Any) -> bool:
+    """Whether a `mlircx.kernel` adds up what several points give (kernel_ops.Yield): no pass merges it any more."""
+    return SUMS in list(kernel.regions[0].blocks[0].operations)[-1].attributes
+
+
+def _text(attribute: ir.Attribute) -> str:
+    return ir.StringAttr(attribute).value
+
+
+def _attribute(text: str) -> ir.Attribute:
+    return ir.StringAttr.get(text)

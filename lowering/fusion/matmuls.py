@@ -1,0 +1,36 @@
+"""Matrix products among kernels: fusion leaves their inner work alone, since their code is generated as a whole.
+
+PRODUCTS STAY: what is merged with a product computes on its finished elements (an epilogue), not on what it multiplies.
+"""
+
+from mlirc.dialects.core.symbols import Int
+from mlirc.lowering.analysis.index_maps import chain, dims_in
+from mlirc.lowering.fusion.align import Alignment
+from mlirc.lowering.fusion.body import Body, unwidened
+
+
+def stays_product(producer: Body, consumer: Body, aligned: Alignment) -> bool:
+    """Whether a product, joined with a kernel that follows it, is still one: nothing else runs along its inner
+    dimensions, and those of its columns are not split."""
+    if consumer.product is not None:
+        return False
+    if producer.product is None:
+        return True
+    space = aligned.parallel + aligned.inner
+    inner = set(range(len(aligned.parallel), len(space)))
+    if inner & dims_in(aligned.consumer):
+        return False
+    divided = {d for read in producer.reads for e in read.map for d in divided_dims(e, producer)}
+    return all(len(chain(aligned.producer[d], space) or ()) <= 1 for d in divided | column_dims(producer))
+
+
+def column_dims(body: Body) -> frozenset[int]:
+    """The parallel dimensions that the second factor of a product has to itself."""
+    assert body.product is not None
+    x, y = map(unwidened, body.product.operands[0].operands)
+    return y.dims - x.dims - body.inner_dims
+
+
+def divided_dims(expr: Int, body: Body) -> frozenset[int]:
+    """The dimensions in an index that is more than a sum of strides."""
+    return dims_in((expr,)) if chain(expr, body.space) is None else frozenset()

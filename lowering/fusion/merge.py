@@ -1,0 +1,374 @@
+"""Merging two kernels: `inline` a producer's expression where its result is read, or `join` both in one space."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import torch
+
+from mlirc.dialects.core.bindings import ir
+from mlirc.dialects.core.graph_builder import constant_text
+from mlirc.dialects.core.symbols import Int
+from mlirc.dialects.core.tensor_types import dtype_of, element_type, opmath
+from mlirc.lowering.analysis.index_maps import (
+    Map,
+    Space,
+    chain,
+    dims_in,
+    identity,
+    is_affine,
+    is_gathered,
+    reaches_once,
+    solve,
+    substitute,
+    without_unit_dims,
+)
+from mlirc.lowering.fusion import cost as cost
+from mlirc.lowering.fusion.align import Alignment, align
+from mlirc.lowering.fusion.body import IMPLICIT, Body, Node, Pool, Result, Tensor, nodes_below
+from mlirc.lowering.fusion.matmuls import stays_product
+from mlirc.lowering.kernel.label import merge_labels
+
+SLACK = 1 + 1 / 64  # times as many points are as many: what is added to pad the rows of a large matrix
+MANY_READS = 6  # of one tensor, as of a pool's windows: more are not done again
+
+
+class Refused(Exception):
+    """Two kernels are not merged, by this rule."""
+
+    def __init__(self, rule: str):
+        super().__init__(rule)
+        self.rule = rule
+
+
+@dataclass(frozen=True)
+class Limits:
+    """How large a merged kernel may get: scalar ops, and tensors read."""
+
+    ops: int
+    reads: int
+
+    def check(self, body: Body) -> Body:
+        nodes = body.nodes
+        if cost.work(nodes) > self.ops or len(body.tensors) > self.reads:
+            raise Refused("LIMITS")
+        return body
+
+
+@dataclass(frozen=True)
+class Site:
+    """A read in the consumer of a producer's result: `index` is the result's index there."""
+
+    read: Node
+    result: Result
+    index: Map
+
+
+def sites(producer: Body, consumer: Body) -> list[Site]:
+    """Where the consumer reads the producer. Raises Refused where an index is not known."""
+    found = []
+    results = {id(r.tensor): r for r in producer.results}
+    for read in consumer.reads:
+        result = results.get(id(read.tensor.root))
+        if result is None:
+            continue
+        index = root_index(read, consumer.space)
+        if index is None:
+            raise Refused("VIEW WITHOUT MAP")
+        if is_gathered(index):
+            raise Refused("GATHERED")  # how often an element is asked for is not known
+        found.append(Site(read, result, index))
+    return found
+
+
+def root_index(read: Node, space: Space) -> Map | None:
+    """The index into the root of what is read."""
+    tensor = read.tensor
+    if tensor.view is None:
+        return without_unit_dims(read.map, space)
+    if tensor.to_root is None:
+        return None
+    return without_unit_dims(substitute(tensor.to_root, read.map, space), space)
+
+
+# ---- a producer without reductions, into any consumer
+
+
+def inline(producer: Body, consumer: Body, keep: set[Tensor], limits: Limits) -> Body:
+    """The consumer with the producer's expressions in place of reads of its results. `keep`: results to write
+    all the same.
+
+    ONE SPACE: for each point of the consumer there is one point of the producer. Raises Refused.
+    """
+    found = sites(producer, consumer)
+    solutions: dict[int, Map] = {}
+    for site in found:
+        solution = solve(site.result.map, producer.space, site.index, consumer.space) or ()
+        known = tuple(value for value in solution if value is not None)
+        if len(known) != len(producer.space):
+            raise Refused("ONE SPACE")
+        solutions[id(site.read)] = known
+    _allow_evaluation(producer, consumer, found, solutions)
+    pool = Pool(consumer.inner_dims)
+    replacements = {id(site.read): site for site in found}
+
+    def replace(read: Node, mask: Node | None) -> Node | None:
+        site = replacements.get(id(read))
+        if site is None:
+            return None
+        made = rewrite_nodes(producer.below([site.result.node]), pool, solutions[id(read)], consumer.space, mask=mask)
+        return select_or_zero(pool, mask, made[id(site.result.node)])
+
+    rewritten = rewrite_nodes(consumer.nodes, pool, None, consumer.space, replace)
+    kept = _kept_results(producer, consumer, keep, [solutions[id(s.read)] for s in found if s.read.mask is None], pool)
+    results = kept + [Result(rewritten[id(r.node)], r.map, r.tensor) for r in consumer.results]
+    label = merge_labels(producer.label, consumer.label)
+    return limits.check(Body(consumer.parallel, consumer.inner, results, label))
+
+
+def points_more(producer: Body, consumer: Body) -> bool:
+    """Whether more than a few points of the consumer lie outside of the producer: padding adds less."""
+    return cost.points(consumer.space) > SLACK * cost.points(producer.space)
+
+
+def _allow_evaluation(producer: Body, consumer: Body, found: list[Site], solutions: dict[int, Map]) -> None:
+    """NO RECOMPUTE: what is not trivially cheap is computed at no more points than before. MASKED: nor to be hidden."""
+    evaluations = 0
+    seen = set()
+    together: dict[Map, list[Node]] = {}  # results that are read at the same points share what they are computed from
+    for site in found:
+        together.setdefault(solutions[id(site.read)], []).append(site.result.node)
+    is_product = consumer.product is not None
+    for site in found:
+        nodes = producer.below([site.result.node])
+        if _read_again(nodes) > MANY_READS:  # the end may be a reduction, which goes over its rows several times
+            raise Refused("NO RECOMPUTE")
+        masked = site.read.mask is not None
+        solution = solutions[id(site.read)]
+        if masked and points_more(producer, consumer) and not cost.is_cheap(nodes):
+            raise Refused("MASKED")
+        if any(n.name == "check_index" for n in nodes) and (masked or not _is_one_to_one(producer, consumer, solution)):
+            raise Refused("EVERY INDEX IS CHECKED")
+        inner = bool(_dims(solution, site.read.mask) & consumer.inner_dims)
+        if (solution, inner) in seen:
+            continue
+        seen.add((solution, inner))
+        if inner and is_product:
+            raise Refused("PRODUCTS STAY")
+        evaluations += cost.points(consumer.space if inner else consumer.parallel)
+        if evaluations > SLACK * cost.points(producer.space) and not cost.is_trivial(
+            producer.below(together[solution])
+        ):
+            raise Refused("NO RECOMPUTE")
+
+
+def _read_again(nodes: list[Node]) -> int:
+    """How many elements are read of tensors of which others are read too."""
+    tensors = [id(n.tensor.root) for n in nodes if n.name == "read"]
+    return len(tensors) - len(set(tensors))
+
+
+def _dims(solution: Map, mask: Node | None) -> frozenset[int]:
+    return dims_in(solution) | (mask.dims if mask is not None else frozenset())
+
+
+def _is_one_to_one(producer: Body, consumer: Body, solution: Map) -> bool:
+    """Whether the points of the consumer (or of its parallel space) are those of the producer, each once."""
+    everywhere = frozenset(range(len(consumer.space)))
+    return any(
+        reaches_once(solution, producer.space, consumer.space, dims)
+        for dims in (everywhere, everywhere - consumer.inner_dims)
+    )
+
+
+def _kept_results(producer: Body, consumer: Body, keep: set[Tensor], candidates: list[Map], pool: Pool) -> list[Result]:
+    """WRITTEN ONCE: a result that others read too is written by the merged kernel, if it reaches each element once."""
+    kept = [r for r in producer.results if r.tensor in keep]
+    if not kept:
+        return []
+    solution = next((s for s in candidates if _is_one_to_one(producer, consumer, s)), None)
+    if solution is None:
+        raise Refused("WRITTEN ONCE")
+    made = rewrite_nodes(producer.below([r.node for r in kept]), pool, solution, consumer.space)
+    return [Result(made[id(r.node)], substitute(r.map, solution, consumer.space), r.tensor) for r in kept]
+
+
+# ---- two kernels over the same rows
+
+
+def join(producer: Body, consumer: Body, keep: set[Tensor], limits: Limits) -> Body:
+    """Both in the producer's space, the consumer's reads of its results replaced. Raises Refused.
+
+    SAME ROWS: the consumer works on the rows (parallel points) that the producer folds, and on whole rows.
+    """
+    found = sites(producer, consumer)
+    solution: list[Int | None] = [None] * len(producer.space)
+    for site in found:
+        solved = solve(site.result.map, producer.space, site.index, consumer.space)
+        if solved is None:
+            raise Refused("SAME ROWS")
+        solution = [old if old is not None else new for old, new in zip(solution, solved, strict=True)]
+    aligned = align(producer, consumer, tuple(solution), alike_dims(producer, consumer))
+    if aligned is None:
+        raise Refused("SAME ROWS")
+    space = aligned.parallel + aligned.inner
+    for site in found:
+        # at each point the consumer must read what the producer makes at that very point
+        there = substitute(site.index, aligned.consumer, space)
+        here = substitute(site.result.map, aligned.producer, space)
+        if without_unit_dims(there, space) != without_unit_dims(here, space):
+            raise Refused("SAME ROWS")
+    return limits.check(join_aligned(producer, consumer, keep, aligned, {id(site.read): site for site in found}))
+
+
+def join_aligned(
+    producer: Body, consumer: Body, keep: set[Tensor], aligned: Alignment, replacements: dict[int, Site]
+) -> Body:
+    """One kernel in the common space. `replacements`: id of a consumer's read -> the producer's result read."""
+    if not stays_product(producer, consumer, aligned):
+        raise Refused("PRODUCTS STAY")
+    space = aligned.parallel + aligned.inner
+    body = Body(aligned.parallel, aligned.inner, [], merge_labels(producer.label, consumer.label))
+    _keep_order(producer, consumer, aligned)
+    pool = Pool(body.inner_dims)
+    shared = {id(t.root) for t in producer.tensors} & {id(t.root) for t in consumer.tensors}
+
+    def of_producer(read: Node, mask: Node | None) -> Node | None:
+        return (
+            read_root(read, producer.space, pool, aligned.producer, space) if id(read.tensor.root) in shared else None
+        )
+
+    made = rewrite_nodes(producer.nodes, pool, aligned.producer, space, of_producer)
+
+    def of_consumer(read: Node, mask: Node | None) -> Node | None:
+        site = replacements.get(id(read))
+        if site is not None:
+            return select_or_zero(pool, mask, made[id(site.result.node)])
+        return (
+            read_root(read, consumer.space, pool, aligned.consumer, space) if id(read.tensor.root) in shared else None
+        )
+
+    rewritten = rewrite_nodes(consumer.nodes, pool, aligned.consumer, space, of_consumer)
+    for result in producer.results:
+        if result.tensor in keep:
+            map_ = substitute(result.map, aligned.producer, space)
+            body.results.append(Result(made[id(result.node)], map_, result.tensor))
+    for result in consumer.results:
+        map_ = substitute(result.map, aligned.consumer, space)
+        body.results.append(Result(rewritten[id(result.node)], map_, result.tensor))
+    return body
+
+
+def read_root(read: Node, old_space: Space, pool: Pool, values: Map, space: Space) -> Node | None:
+    """What both kernels read is read from the tensor itself and not from views of it, so that equal reads become one."""
+    index = root_index(read, old_space) if read.tensor.view is not None and not read.operands else None
+    if index is None:
+        return None
+    index = substitute(index, values, space)
+    if not is_affine(index):
+        return None
+    return pool.make("read", (), read.type, read.location, read.attributes, read.tensor.root, index)
+
+
+def _keep_order(producer: Body, consumer: Body, aligned: Alignment) -> None:
+    """IN ORDER: scans run along one inner dimension, and argmax counts inner points row-major."""
+    rank = len(aligned.parallel)
+    for body, values in ((producer, aligned.producer), (consumer, aligned.consumer)):
+        ordered = [n for n in body.nodes if n.counts_positions]
+        if not ordered:
+            continue
+        space = aligned.parallel + aligned.inner
+        inner = [d for value in values[len(body.parallel) :] for d in chain(value, space) or ()]
+        wanted = [d for d in range(rank, len(space)) if space[d] != 1]
+        if [d for d in inner if space[d] != 1] != wanted:
+            raise Refused("IN ORDER")
+        if len(aligned.inner) != 1 and any(n.name == "scan" for n in ordered):
+            raise Refused("IN ORDER")
+
+
+def alike_dims(producer: Body, consumer: Body) -> dict[int, int]:
+    """Consumer's dimension -> producer's, guessed from tensors that both read."""
+    ours: dict[int, Map] = {}
+    for read in producer.reads:
+        ours.setdefault(id(read.tensor.root), root_index(read, producer.space) or ())
+    guessed: dict[int, int] = {}
+    for read in consumer.reads:
+        map_ = ours.get(id(read.tensor.root))
+        theirs = root_index(read, consumer.space) if map_ else None
+        if not map_ or theirs is None:
+            continue
+        for a, b in zip(map_, theirs, strict=True):
+            dim, c = chain(a, producer.space), chain(b, consumer.space)
+            if dim and c and len(dim) == len(c) == 1:
+                guessed.setdefault(c[0], dim[0])
+    return guessed
+
+
+# ---- rewriting nodes
+
+
+def rewrite(
+    roots: list[Node],
+    pool: Pool,
+    values: Map | None,
+    space: Space,
+    replace: Callable[[Node, Node | None], Node | None] | None = None,
+) -> dict[int, Node]:
+    """`rewrite_nodes` of all nodes below `roots`."""
+    return rewrite_nodes(nodes_below(roots), pool, values, space, replace)
+
+
+def rewrite_nodes(
+    nodes: list[Node],
+    pool: Pool,
+    values: Map | None,
+    space: Space,
+    replace: Callable[[Node, Node | None], Node | None] | None = None,
+    mask: Node | None = None,
+) -> dict[int, Node]:
+    """These nodes, operands before their users, in `pool`: id of the old one -> the new one.
+
+    `values` replace the iteration dimensions, by expressions over `space`. `replace(read, its new mask)` may give a
+    node to stand for a read. Reads are masked by `mask` as well.
+    """
+    if values == identity(len(space)):
+        values = None
+    made: dict[int, Node] = {}
+    for node in nodes:
+        operands = tuple([made[id(x)] for x in node.operands])
+        if node.name == "read":
+            found = replace(node, operands[-1] if node.masked else None) if replace else None
+            if found is not None:
+                made[id(node)] = found
+                continue
+        map_ = substitute(node.map, values, space) if values is not None and node.map else node.map
+        if mask is not None and node.name == "read":
+            made[id(node)] = _masked_read(pool, node, operands, map_, mask)
+        else:
+            made[id(node)] = pool.again(node, operands, map_)
+    return made
+
+
+def _masked_read(pool: Pool, node: Node, operands: tuple[Node, ...], map_: Map, mask: Node) -> Node:
+    if node.masked:
+        mask = pool.make("logical_and", (operands[-1], mask), mask.type, node.location)
+    elif operands:
+        raise Refused("MASKED")  # a masked read has no indices
+    return pool.make("read", (mask,), node.type, node.location, node.attributes, node.tensor, map_, True)
+
+
+def select_or_zero(pool: Pool, mask: Node | None, value: Node) -> Node:
+    """What a masked read of `value` gives: 0 where the mask is false."""
+    if mask is None or (value.name == "read" and value.mask is mask):
+        return value
+    stored = dtype_of(value.type)
+    computed = opmath(stored)
+    wide = value if computed == stored else _implicit_cast(pool, value, computed)
+    zero = ir.StringAttr.get(constant_text(0, computed))
+    zero_node = pool.make("constant", (), wide.type, value.location, (("value", zero),))
+    chosen = pool.make("select", (mask, wide, zero_node), wide.type, value.location)
+    return chosen if computed == stored else _implicit_cast(pool, chosen, stored)
+
+
+def _implicit_cast(pool: Pool, value: Node, dtype: torch.dtype) -> Node:
+    attributes = ((IMPLICIT, ir.BoolAttr.get(True)),)
+    return pool.make("cast", (value,), element_type(dtype), value.location, attributes)

@@ -1,0 +1,215 @@
+"""What the fusion passes share: trying pairs of kernels in order, the decision, and its entry in the ledger."""
+
+from collections.abc import Callable
+from typing import Any
+
+from mlirc.dialects.core import symbols
+from mlirc.lowering.analysis.index_maps import chain, dims_in, solve
+from mlirc.lowering.fusion import cost as cost
+from mlirc.lowering.fusion.body import Body, Tensor
+from mlirc.lowering.fusion.graph import FusionGraph, Unit
+from mlirc.lowering.fusion.horizontal import join_siblings
+from mlirc.lowering.fusion.merge import Limits, Refused, inline, join, root_index, sites
+from mlirc.lowering.module.source_lines import source_line
+from mlirc.lowering.pipeline.ledger import Ledger
+
+NEIGHBOURS = 8  # readers of one tensor that are tried as siblings
+ROUNDS = 8  # a merge may allow another one before it; real graphs settle in two or three
+FEW, MANY = 16, 1024  # of results, or rows: programs that leave most of a GPU idle, and enough to fill it
+Pair = Callable[[Unit, Unit], bool]
+
+
+class Fuser:
+    """Merges kernels of one function. `pass_name` and `ledger` are where decisions go."""
+
+    def __init__(self, function: Any, ledger: Ledger, pass_name: str, limits: Limits):
+        self.graph = FusionGraph(function)
+        self.ledger, self.pass_name, self.limits = ledger, pass_name, limits
+        self.refused: dict[tuple[Unit, Unit], str] = {}
+        self.rows_first = False
+
+    def run(self, wanted: Pair, recompute: bool = False, rows_first: bool = False) -> None:
+        """Merge producers into consumers, for the pairs that are `wanted`, until nothing changes; then write back.
+
+        rows_first  what is stored anyway is not merged into a reduction over columns
+        """
+        self.rows_first = rows_first
+        for _ in range(ROUNDS):
+            changed = False
+            for position in range(len(self.graph.order)):
+                unit = self.graph.order[position]
+                if unit is None or unit.body is None:
+                    continue
+                if recompute:
+                    changed |= self.recompute(unit)
+                if self.graph.order[position] is unit:
+                    changed |= self.merge_into_user(unit, wanted)
+            if not changed:
+                break
+        self.graph.write_back()
+
+    def run_siblings(self) -> None:
+        """Merge kernels that read the same tensor; then write back."""
+        for position in range(len(self.graph.order)):
+            unit = self.graph.order[position]
+            while unit is not None and unit.body is not None:
+                unit = self.merge_with_sibling(unit)
+        self.graph.write_back()
+
+    # ---- one kernel in place of two
+
+    def merge_into_user(self, producer: Unit, wanted: Pair) -> bool:
+        users = {user for tensor in producer.outputs for user in tensor.readers if user.body is not None}
+        for consumer in sorted(users, key=lambda user: _preference(producer, user)):
+            if wanted(producer, consumer) and self.merge(producer, consumer):
+                return True
+        return False
+
+    def merge(self, producer: Unit, consumer: Unit) -> bool:
+        pair = (producer, consumer)
+        if self.refused.get(pair, "NO CYCLE") != "NO CYCLE":
+            return False
+        dependents = self.graph.between(producer, consumer)
+        if dependents is None:
+            return self.refuse(pair, "NO CYCLE")
+        read = [t for t in producer.outputs if consumer in t.readers]
+        keep = {t for t in producer.outputs if t.readers - {consumer}}
+        if keep and self.rows_first and folds_columns(producer, consumer):
+            return self.refuse(pair, "ROWS FIRST")
+        if self.rows_first and folds_rows(producer, consumer):
+            return self.refuse(pair, "WITH ITS ROWS")
+        try:
+            rule, body = merged_body(producer.body, consumer.body, keep, self.limits)
+        except Refused as refusal:
+            return self.refuse(pair, refusal.rule)
+        saved = cost.total_bytes(read) + cost.total_bytes(t for t in read if t not in keep)
+        self.record(pair, "fuse", rule, True, bytes_saved=saved)
+        self.graph.merge(producer, consumer, body, dependents)
+        return True
+
+    def merge_with_sibling(self, unit: Unit) -> Unit | None:
+        """What `unit` merged with a later reader of one of its inputs became, or None."""
+        for tensor in sorted(unit.inputs, key=cost.size_bytes, reverse=True):
+            later = [r for r in tensor.root.readers if r.body is not None and r.position > unit.position]
+            for other in sorted(later, key=lambda reader: reader.position)[:NEIGHBOURS]:
+                merged = self.merge_siblings(unit, other)
+                if merged is not None:
+                    return merged
+        return None
+
+    def merge_siblings(self, first: Unit, second: Unit) -> Unit | None:
+        pair = (first, second)
+        if pair in self.refused:
+            return None
+        dependents = self.graph.between(first, second)
+        if dependents is None or first in self.graph.sources(second):
+            self.refuse(pair, "NO CYCLE")
+            return None
+        keep = {t for t in first.outputs + second.outputs if t.readers}
+        try:
+            saved, body = join_siblings(first.body, second.body, keep, self.limits)
+        except Refused as refusal:
+            self.refuse(pair, refusal.rule)
+            return None
+        self.record(pair, "fuse", "SAME READS", True, bytes_saved=saved)
+        return self.graph.merge(first, second, body, dependents)
+
+    def refuse(self, pair: tuple[Unit, Unit], rule: str, action: str = "fuse") -> bool:
+        if self.refused.get(pair) != rule:
+            self.refused[pair] = rule
+            self.record(pair, action, rule, False)
+        return False
+
+    def record(self, pair: tuple[Unit, Unit], action: str, rule: str, taken: bool, **numbers: int) -> None:
+        first, second = pair
+        subject = f"{first.body.label} -> {second.body.label}"
+        where = source_line(second.locations[-1])
+        self.ledger.record(self.pass_name, action, subject, rule, taken, where, **numbers)
+
+    # ---- a producer computed by each of its users
+
+    def recompute(self, producer: Unit) -> bool:
+        """RECOMPUTE: users compute a trivial expression themselves where that moves fewer bytes than storing it."""
+        body = producer.body
+        if body.inner or len(body.results) != 1 or len(producer.outputs[0].readers) < 2:
+            return False
+        nodes = body.nodes
+        if not cost.is_trivial(nodes):
+            return False
+        result = producer.outputs[0]
+        users = sorted(result.readers, key=lambda user: user.position)
+        kernels = [user for user in users if user.body is not None]
+        moved = {user: self.new_bytes(producer, user) for user in kernels}
+        stored = cost.total_bytes(body.tensors) + cost.size_bytes(result) * len(users)
+        bodies = {}
+        for user in kernels:
+            try:
+                bodies[user] = inline(body, user.body, set(), self.limits)
+            except Refused as refusal:
+                self.refuse((producer, user), refusal.rule, "recompute")
+        everywhere = len(bodies) == len(users)
+        if everywhere and sum(moved.values()) < stored:
+            chosen = kernels
+        else:
+            chosen = [user for user in bodies if moved[user] < cost.size_bytes(result)]
+        for user in chosen:
+            saved = cost.size_bytes(result) - moved[user]
+            self.record((producer, user), "recompute", "RECOMPUTE", True, bytes_saved=saved)
+            self.graph.rewrite(user, bodies[user], producer.locations)
+        if not result.readers:
+            self.graph.drop(producer)
+        return bool(chosen)
+
+    def new_bytes(self, producer: Unit, user: Unit) -> int:
+        """Bytes of what the producer reads and the user does not read yet."""
+        known = {id(t.root) for t in user.inputs}
+        return cost.total_bytes(t for t in producer.inputs if id(t.root) not in known)
+
+
+def merged_body(producer: Body, consumer: Body, keep: set[Tensor], limits: Limits) -> tuple[str, Body]:
+    """The rule by which two kernels merge, and the kernel. Raises Refused."""
+    if producer.inner:
+        return "SAME ROWS", join(producer, consumer, keep, limits)
+    if not _splits_dims(producer, consumer):
+        return "ONE SPACE", inline(producer, consumer, keep, limits)
+    # the consumer runs through several of the producer's dimensions as one: better to run through them one by one
+    try:
+        return "SAME ROWS", join(producer, consumer, keep, limits)
+    except Refused:
+        return "ONE SPACE", inline(producer, consumer, keep, limits)
+
+
+def _splits_dims(producer: Body, consumer: Body) -> bool:
+    """Whether a read of the producer's result, in its dimensions, has a division."""
+    for site in sites(producer, consumer):
+        solution = solve(site.result.map, producer.space, site.index, consumer.space) or ()
+        if any(value is not None and chain(value, consumer.space) is None for value in solution):
+            return True
+    return False
+
+
+def _preference(producer: Unit, user: Unit) -> tuple[bool, int]:
+    """Reductions over columns come last: what is merged with one has to run along its columns too."""
+    return folds_columns(producer, user), user.position
+
+
+def folds_columns(producer: Unit, user: Unit) -> bool:
+    """Whether a kernel folds the producer's results over other dimensions than the last."""
+    body = user.body
+    outputs = {id(t) for t in producer.outputs}
+    for read in body.reads if body.inner else ():
+        index = root_index(read, body.space) if id(read.tensor.root) in outputs else None
+        if index and not dims_in(index[-1:]) & body.inner_dims and dims_in(index) & body.inner_dims:
+            return True
+    return False
+
+
+def folds_rows(producer: Unit, user: Unit) -> bool:
+    """Whether, on a GPU, a kernel folds to few numbers what the producer makes of sums over rows, one value a row: the kernel that
+    sums up the rows makes it as well, and has more programs."""
+    body, row = user.body, producer.body.parallel
+    if not body.inner or producer.body.inner or cost.points(body.parallel) > FEW or cost.points(row) < MANY:
+        return False
+    sums = [t.root.unit.body for t in producer.inputs if t.root.unit is not None and t.root.unit.body is not None]
+    of_rows = any(s.inner and symbols.product(s.parallel) == symbols.product(row) for s in sums)
+    return of_rows and all(t.info.device.startswith("cuda") for t in producer.outputs)

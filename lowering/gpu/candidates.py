@@ -1,0 +1,96 @@
+"""Other ways to write a kernel for a GPU, which codegen/tuning/autotune.py measures: a schedule's blocks and warps, a product's tiles."""
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from mlirc.dialects.core import symbols
+from mlirc.dialects.core.tensor_types import TensorInfo, info_of
+from mlirc.lowering.gpu.kernel import TritonKernel, triton_kernel
+from mlirc.lowering.gpu.matmul.function import Tiling, match_product
+from mlirc.lowering.gpu.triton.emitter import expression
+from mlirc.lowering.gpu.triton.schedule import Schedule, alternatives
+from mlirc.lowering.kernel.nodes import Kernel, read_kernel
+from mlirc.lowering.kernel.shared_operands import parts_of_operands, shared_operands
+
+Choice = Schedule | Tiling | None  # None: as the cost model writes a product
+
+TILINGS = tuple(
+    Tiling(rows, columns, steps, warps, stages)
+    for rows, columns, steps, warps, stages in (
+        (128, 128, 64, 4, 3),
+        (128, 256, 64, 8, 3),
+        (256, 128, 64, 8, 3),
+        (128, 64, 64, 4, 4),
+        (64, 128, 64, 4, 4),
+        (64, 64, 64, 4, 4),
+        (64, 256, 64, 8, 3),
+        (32, 64, 64, 4, 4),
+        (16, 64, 128, 4, 4),
+    )
+)
+
+
+@dataclass(eq=False)
+class Candidates:
+    """The ways to write the kernel of a `mlircx.run` on a GPU.
+
+    name     of its `mlirc.triton`
+    aligned  the operands that begin at multiples of 16 bytes
+    first    what the cost model chose
+    """
+
+    run: Any
+    name: str
+    aligned: tuple[int, ...]
+    infos: list[TensorInfo] = field(init=False)
+    first: Choice = field(init=False, default=None)
+    is_product: bool = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.infos = [info_of(x) for x in self.run.operands]
+        kernel = self.read()
+        self.is_product = match_product(kernel) is not None
+        if not self.is_product:
+            found: list[Schedule] = []
+            triton_kernel(kernel, self.name, self.infos, self.aligned, lambda s: found.append(s) or s)
+            self.first = found[0]
+
+    def read(self) -> Kernel:
+        shared, within = shared_operands(self.run), parts_of_operands(self.run)
+        return replace(read_kernel(self.run), shared=shared, within=within)
+
+    def bound(self, values: Mapping[str, int]) -> int:
+        """Integers below this are good indices wherever the kernel looks one up."""
+        sizes = [symbols.evaluate(expression(n.size), values) for n in self.read().nodes if n.kind == "check_index"]
+        return max(min(sizes, default=1), 1)
+
+    def near(self, choice: Choice) -> Iterator[Choice]:
+        """Choices that differ a little from this one; of a product, all there are."""
+        if not self.is_product:
+            assert isinstance(choice, Schedule)
+            yield from alternatives(choice)
+        elif choice is None:
+            product = match_product(self.read())
+            assert product is not None
+            sizes = [size if isinstance(size, int) else 1 << 30 for size in (product.m_size, product.n_size)]
+            for tiling in TILINGS:
+                if all(tile <= max(2 * n, 16) for tile, n in zip((tiling.rows, tiling.columns), sizes, strict=True)):
+                    yield tiling
+
+    def write(self, choice: Choice) -> TritonKernel:
+        if isinstance(choice, Schedule):
+            return triton_kernel(self.read(), self.name, self.infos, self.aligned, lambda _: choice)
+        return triton_kernel(self.read(), self.name, self.infos, self.aligned, tiling=choice)
+
+
+def describe(choice: Choice) -> str:
+    """A choice in words, different for different ones: "x 4, r 512, 8 warps"."""
+    if choice is None:
+        return "the cost model's tiles"
+    if isinstance(choice, Tiling):
+        tile = f"{choice.rows} x {choice.columns} x {choice.steps}"
+        return f"{tile}, {choice.num_warps} warps, {choice.num_stages} stages"
+    blocks = [f"{t.name} {t.block}" for t in choice.tiles]
+    more = ["looped"] * choice.looped + [f"{choice.rows} rows in turn"] * (choice.rows > 1)
+    return ", ".join([*blocks, *more, f"{choice.num_warps} warps"])

@@ -1,0 +1,342 @@
+"""A launch as a Triton kernel: the text of one `@triton.jit` function, and all that compiling and launching it takes.
+
+A program goes through its tile in passes, as loops/schedule.py has them on a CPU: pass k folds the reductions that
+need k others before them. A row that fits is held in registers, and there is one pass.
+"""
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field, replace
+
+import torch
+
+from mlirc.dialects.core import symbols
+from mlirc.dialects.core.symbols import Int
+from mlirc.dialects.core.tensor_types import TensorInfo
+from mlirc.lowering.gpu.matmul.function import (
+    STEPS,
+    Tiling,
+    TritonProduct,
+    choose_tiling,
+    match_product,
+    schedule_of,
+    write_product,
+)
+from mlirc.lowering.gpu.matmul.overlapped_epilogue import DESCRIPTORS, TILING, fits_in_turns, is_hopper, write_in_turns
+from mlirc.lowering.gpu.matmul.overlapped_epilogue import IMPORTS as GLUON
+from mlirc.lowering.gpu.matmul.persistent import persistent, write_persistent
+from mlirc.lowering.gpu.triton.builder import TL_DTYPE, TRITON_DTYPE, Value, literal
+from mlirc.lowering.gpu.triton.emitter import FAILURE, TRAP, Emitter
+from mlirc.lowering.gpu.triton.folds import Fold, function_text
+from mlirc.lowering.gpu.triton.indices import LARGEST
+from mlirc.lowering.gpu.triton.online_softmax import find_pairs
+from mlirc.lowering.gpu.triton.programs import bind_programs, counts_of
+from mlirc.lowering.gpu.triton.schedule import Schedule, Tile, make_schedule
+from mlirc.lowering.kernel.axes import make_axes
+from mlirc.lowering.kernel.division import divide_axes
+from mlirc.lowering.kernel.nodes import Kernel, Node, Output
+
+IMPORTS = "import triton\nimport triton.language as tl\n"
+UNROLLED = 4  # rows of a program, one behind the other: a load is not moved over a store to what may be its memory
+STAGES = 3  # rows that are on their way to shared memory at once, where a program sums up columns
+MULTIPROCESSORS = 132  # of an H100 or H200
+LIBDEVICE = "from triton.language.extra import libdevice\n"
+
+
+@dataclass(frozen=True)
+class TritonKernel:
+    """See memory_ops.Triton, whose attributes these are. scratch: bytes of memory that each program needs."""
+
+    source: str
+    signature: list[str]
+    constants: dict[str, int]
+    grid: list[Int]
+    num_warps: int
+    divisible: list[int] = field(default_factory=list)
+    symbols: list[str] = field(default_factory=list)
+    num_stages: int = 1
+    scratch: int = 0
+
+
+def triton_kernel(
+    kernel: Kernel,
+    name: str,
+    infos: list[TensorInfo],
+    aligned: Iterable[int] = (),
+    change: Callable[[Schedule], Schedule] | None = None,
+    programs: int = MULTIPROCESSORS,
+    tiling: Tiling | None = None,
+) -> TritonKernel:
+    """`infos` are the launch's operands; `aligned` says which of their addresses are multiples of 16 bytes.
+
+    `change` makes another schedule of the cost model's. `kernel` is used up: it must be read anew for another one.
+    `programs`: how many go through the tiles of a product; `tiling`: tiles for one that is read by pointers.
+    """
+    names = kernel.symbols
+    product = match_product(kernel)
+    if product is not None:
+        return product_kernel(product, name, infos, tuple(aligned), programs, tiling)
+    divide_axes(kernel)
+    schedule = make_schedule(kernel, make_axes(kernel))
+    schedule = change(schedule) if change else schedule
+    e = Emitter(kernel, schedule, index_dtype(kernel, schedule, infos))
+    _body(e)
+    return finished(e, name, infos, aligned, names, symbols.product(counts_of(schedule)))
+
+
+def product_kernel(
+    product: TritonProduct,
+    name: str,
+    infos: list[TensorInfo],
+    aligned: tuple[int, ...],
+    programs: int,
+    tiling: Tiling | None = None,
+) -> TritonKernel:
+    """A matrix product with its epilogue."""
+    plan = persistent(product, aligned, programs) if tiling is None else None
+    if plan and is_hopper(infos[0].device) and fits_in_turns(product, plan):
+        e = product_emitter(product, TILING, infos)
+        write_in_turns(e, product, plan)
+        made = finished(e, name, infos, aligned, product.kernel.symbols, programs, {STEPS: TILING.steps}, gluon=True)
+        return replace(made, scratch=DESCRIPTORS)
+    tiling = tiling or (plan.tiling if plan else choose_tiling(product))
+    e = product_emitter(product, tiling, infos)
+    if plan:
+        write_persistent(e, product, plan)
+    else:
+        write_product(e, product, tiling)
+        _store(e, product.kernel.outputs)
+    grid = programs if plan else symbols.product(counts_of(e.schedule))
+    made = finished(e, name, infos, aligned, product.kernel.symbols, grid, {STEPS: tiling.steps})
+    return replace(made, num_stages=tiling.num_stages, scratch=plan.scratch if plan else 0)
+
+
+def product_emitter(product: TritonProduct, tiling: Tiling, infos: list[TensorInfo]) -> Emitter:
+    schedule = schedule_of(product, tiling)
+    return Emitter(product.kernel, schedule, index_dtype(product.kernel, schedule, infos))
+
+
+def finished(
+    e: Emitter,
+    name: str,
+    infos: list[TensorInfo],
+    aligned: Iterable[int],
+    names: list[str],
+    grid: Int,
+    more: dict[str, int] | None = None,
+    gluon: bool = False,
+) -> TritonKernel:
+    """What an emitter has written, as a function. `names`: its symbols; `more`: constants beside the blocks; `gluon`: the
+    language that it is in."""
+    kernel = e.kernel
+    checks = any(n.kind == "check_index" for n in kernel.nodes)
+    signature = [f"*{TRITON_DTYPE[i.dtype]}" for i in infos] + ["i64"] * len(names) + ["*i64"] * checks
+    constants = {e.block_name(tile): tile.block for tile in e.blocks}
+    constants |= (more or {}) | ({TRAP: 1} if checks else {})
+    parameters = [f"p{k}" for k in range(len(infos))] + names + [FAILURE] * checks
+    parameters += [f"{constant}: tl.constexpr" for constant in constants]
+    head = f"@{'gluon' if gluon else 'triton'}.jit\ndef {name}({', '.join(parameters)}):"
+    text = "\n".join([head, *e.lines.text]) + "\n"
+    definitions = "\n\n".join([*e.functions.values(), text])
+    imports = IMPORTS + (LIBDEVICE if "libdevice." in definitions else "") + (GLUON if gluon else "")
+    source = "\n\n".join([imports, definitions])
+    return TritonKernel(source, signature, constants, [grid, 1, 1], e.schedule.num_warps, sorted(aligned), names)
+
+
+def index_dtype(kernel: Kernel, schedule: Schedule, infos: list[TensorInfo]) -> torch.dtype:
+    """int32 where nothing is larger: tensors, and the points that programs count through."""
+    sizes = [i.extent for i in infos] + [symbols.product(t.size for t in schedule.tiles) + schedule.elements]
+    sizes += [t.size + t.block for t in schedule.tiles]
+    return torch.int32 if all(isinstance(n, int) and n <= LARGEST for n in sizes) else torch.int64
+
+
+# ---- the body
+
+
+def _body(e: Emitter) -> None:
+    bind_programs(e)
+    row = next((tile for tile in e.schedule.tiles if tile.name == "r"), None)
+    if e.schedule.rows > 1:
+        if row is not None:
+            e.bind(row, "0")
+        _in_turn(e, e.schedule.tiles[0])
+    elif row is None or not e.schedule.looped:
+        if row is not None:
+            e.bind(row, "0")
+        _at_once(e)
+    else:
+        _in_passes(e, row)
+
+
+def _at_once(e: Emitter) -> None:
+    """Everything is a block: one pass."""
+    _compute(e)
+    _store(e, e.kernel.outputs)
+
+
+def _compute(e: Emitter) -> None:
+    """Everything that is not known yet, of rows that are blocks."""
+    for node in e.kernel.nodes:
+        if node.kind == "reduce":
+            fold, x = e.folded(node)
+            parts = [x, e.place(x.tile)] if fold.positional else [x]
+            e.env[node] = e.result(fold, e.reduced(fold, parts))
+        elif node.kind != "constant":
+            e.value(node)
+
+
+def _in_turn(e: Emitter, rows: Tile) -> None:
+    """The rows of a program, one after the other: what they share is computed before. No row reaches past the end."""
+    down = {a.name for a in rows.axes}
+    for node in e.kernel.nodes:
+        if node.kind not in ("constant", "reduce") and not node.dims & down and node.depth == 0:
+            e.value(node)
+    sums = [(o, _filled(e, 0.0, torch.float32, frozenset("r"))) for o in e.kernel.outputs if o.sums]
+    last = f"first + {e.schedule.rows}"
+    ahead = f"num_stages={STAGES}" if sums else f"loop_unroll_factor={UNROLLED}"
+    e.lines.add(f"for {rows.name} in tl.range(first, {last}, {ahead}):")
+    with e.scope():
+        e.indices.known[rows.name,] = Value(rows.name, e.indices.dtype)
+        _compute(e)
+        for output, total in sums:
+            e.lines.add(f"{total} = {total} + {e.value(output.node)}")
+        _store(e, [o for o in e.kernel.outputs if not o.sums])
+    e.indices.known[rows.name,] = Value("first", e.indices.dtype)
+    for output, total in sums:
+        e.env[output.node] = total
+        e.store(output)
+
+
+def _store(e: Emitter, outputs: list[Output]) -> None:
+    if any(_in_place(e, output) for output in outputs):
+        e.lines.add("tl.debug_barrier()  # a warp may still have to read what another one writes")
+    for output in outputs:
+        e.store(output)
+
+
+def _in_place(e: Emitter, output: Output) -> bool:
+    """Whether an output may be the memory of an input that another warp reads: not where all go through memory alike."""
+    alike = len(e.blocks) == 1 and not e.inner and e.schedule.elements >= 32 * e.schedule.num_warps
+    return e.schedule.num_warps > 1 and not alike and e.kernel.overwrites(output)
+
+
+def _in_passes(e: Emitter, row: Tile) -> None:
+    found = find_pairs(e.kernel)
+    together = {n for p in found for n in (p.first, p.second)}
+    passes = _plan(e)
+    checks = [n for n in e.kernel.nodes if n.kind == "check_index"]
+    for k, outputs in enumerate(passes):
+        pairs = [p for p in found if p.first.depth == k + 1]
+        reductions = [n for n in e.kernel.nodes if n.kind == "reduce" and n.depth == k + 1 and n not in together]
+        roots = [n.operands[0] for n in reductions] + [p.value for p in pairs] + [o.node for o in outputs]
+        roots += [n for n in checks if n.depth == k]
+        wanted = _before(e, roots)
+        for node in wanted:
+            e.value(node)
+        accumulators = {n: _start(e, n) for n in reductions}
+        states = [p.start(e) for p in pairs]
+        for node in _below(e, roots):
+            if node.kind == "scan":
+                _start_scan(e, node)
+        reported = set(e.reported)
+        for first, last, whole in _pieces(e, row):
+            e.reported = set(reported)
+            e.lines.add(f"for start in {_range(e, row, f'{first}, {last}, {e.block_name(row)}')}:")
+            with e.scope():
+                e.bind(row, "start", whole)
+                for root in roots:
+                    e.value(root)
+                for node, state in accumulators.items():
+                    _step(e, node, state)
+                for p, lanes in zip(pairs, states, strict=True):
+                    p.step(e, lanes)
+                _store(e, outputs)
+        for node, state in accumulators.items():
+            fold = Fold(node)
+            e.env[node] = e.result(fold, e.reduced(fold, state))
+        for p, lanes in zip(pairs, states, strict=True):
+            p.finish(e, lanes)
+    _store(e, [o for o in e.kernel.outputs if not _is_written_inside(e, o)])
+
+
+def _pieces(e: Emitter, row: Tile) -> list[tuple[str, str, bool]]:
+    """First and last point of a row's loops, and whether all their blocks are whole: a row side by side in memory is
+    read without masks up to its last block, so that as much is loaded at once as its alignment allows."""
+    size = e.indices.number(row.size)
+    if len(e.blocks) == 1 and isinstance(row.size, int) and row.size > row.block and not row.divides:
+        last = str(row.size // row.block * row.block)
+        return [("0", last, True), (last, size, False)]
+    return [("0", size, False)]
+
+
+def _range(e: Emitter, row: Tile, bounds: str) -> str:
+    """What the loop over a row's blocks goes through: two at once where columns are reduced of little that is read, so that
+    twice as much is on its way (on an H200 up to a tenth faster; four at once, or more that is read, gained nothing)."""
+    reads = [n for n in e.kernel.nodes if n.kind == "read" and e.dims_of(n.dims) == {"x", "r"}]
+    few = len(e.blocks) == 2 and len(reads) <= 2
+    long = isinstance(row.size, int) and row.size >= 4 * row.block
+    return f"tl.range({bounds}, loop_unroll_factor=2)" if few and long else f"range({bounds})"
+
+
+def _plan(e: Emitter) -> list[list[Output]]:
+    """The outputs of each pass: as early as they are known, unless a later pass reads what may be their memory."""
+    inside = [o for o in e.kernel.outputs if _is_written_inside(e, o)]
+    folds = max((n.depth for n in e.kernel.nodes if n.kind == "reduce"), default=0)
+    count = max([folds, *(o.node.depth + 1 for o in inside)])
+    passes: list[list[Output]] = [[] for _ in range(count)]
+    for output in inside:
+        passes[-1 if e.kernel.overwrites(output) else output.node.depth].append(output)
+    return passes
+
+
+def _is_written_inside(e: Emitter, output: Output) -> bool:
+    return e.is_inner(output.node) or not e.inner.isdisjoint(output.access.address.dims)
+
+
+def _below(e: Emitter, roots: list[Node]) -> list[Node]:
+    """The inner nodes that a pass computes for `roots`, and the outer ones that these use."""
+    seen: dict[Node, None] = {}
+    stack = list(roots)
+    while stack:
+        node = stack.pop()
+        if node in seen:
+            continue
+        seen[node] = None
+        if e.is_inner(node):
+            stack += node.operands
+    return list(seen)
+
+
+def _before(e: Emitter, roots: list[Node]) -> list[Node]:
+    """The outer nodes among them: they are computed before the loop."""
+    return [n for n in _below(e, roots) if not e.is_inner(n) and n.kind != "constant"]
+
+
+def _start(e: Emitter, node: Node) -> list[Value]:
+    """The accumulators of a reduction."""
+    fold = Fold(node)
+    e.functions[fold.function] = function_text(fold.function)
+    dims = e.dims_of(node.operands[0].dims) | {"r"}
+    state = [_filled(e, fold.identity, fold.dtype, dims)]
+    if fold.positional:  # who is as small as the identity is the first, or nobody is
+        state.append(_filled(e, 0, e.indices.dtype, dims))
+    return state
+
+
+def _filled(e: Emitter, value: float | int, dtype: torch.dtype, dims: frozenset[str]) -> Value:
+    return e.lines.name(f"tl.full({e.shape(dims)}, {literal(value)}, {TL_DTYPE[dtype]})", dtype, dims)
+
+
+def _step(e: Emitter, node: Node, state: list[Value]) -> None:
+    fold, x = e.folded(node)
+    if not fold.positional:
+        e.lines.add(f"{state[0]} = fold_{fold.function}({state[0]}, {x})")
+        return
+    e.lines.add(f"{state[0]}, {state[1]} = fold_{fold.function}({state[0]}, {state[1]}, {x}, {e.place(x.tile)})")
+
+
+def _start_scan(e: Emitter, node: Node) -> None:
+    fold = Fold(node)
+    dims = e.dims_of(node.operands[0].dims) - {"r"}
+    value = f"{literal(fold.identity)}, {TL_DTYPE[fold.dtype]}"
+    shape = "[]" if len(e.blocks) == 1 else e.shape(dims)
+    e.lines.add(f"{e.carry(node)} = tl.full({shape}, {value})")

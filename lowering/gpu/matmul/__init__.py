@@ -1,0 +1,1 @@
+"""Matmul kernels on matrix units."""

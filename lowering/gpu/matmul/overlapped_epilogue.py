@@ -1,0 +1,184 @@
+"""Products on a Hopper GPU whose epilogue runs while the next tile is multiplied, in Gluon, the lower one of Triton's languages.
+
+    gl.warp_specialize([(compute, (0, ...)), (compute, (1, ...)), (fetch, ...)], [4, 1], [240, 24])
+
+As many programs as multiprocessors go through all tiles, as in persistent.py. A program is two groups of
+four warps, which take its tiles in turns, and one warp that fetches the factors of both, in the order of tiles, into
+STAGES places of shared memory: while one group applies the epilogue to its sums, the matrix units work for the other.
+
+    fetch     waits until a place is `empty`, lets the copy engine fill it, which says `ready`
+    compute   multiplies the place, says `empty` once that is done, and writes a tile through shared memory of its own
+
+Whose turn it is to multiply, `turns` say: what is ready has one bit for how often, so a group must not look before its turn.
+"""
+
+import torch
+
+from mlirc.lowering.gpu.matmul.function import GROUP, Tiling, TritonProduct
+from mlirc.lowering.gpu.matmul.persistent import Persistent, size_of
+from mlirc.lowering.gpu.triton.builder import Value
+from mlirc.lowering.gpu.triton.emitter import Emitter
+from mlirc.lowering.gpu.triton.schedule import Tile
+
+IMPORTS = """from triton.experimental import gluon
+from triton.experimental.gluon import language as gl
+from triton.experimental.gluon.language.nvidia.hopper import (
+    fence_async_shared,
+    mbarrier,
+    tma,
+    warpgroup_mma,
+    warpgroup_mma_wait,
+)
+"""
+ROWS, COLUMNS, STEPS = 128, 128, 64  # of a tile
+TILING = Tiling(ROWS, COLUMNS, STEPS, num_warps=4, num_stages=1)
+STAGES = 5  # steps of the factors in shared memory, 32 KiB each, beside 32 KiB of results for each group
+DESCRIPTORS = 384  # bytes of memory that a program takes for its three
+
+FETCH = """@gluon.jit
+def fetch(rows, columns, row_steps, column_steps, empty, ready, KBLOCK: gl.constexpr):
+    at = 0
+    for tile in range(gl.program_id(0), {tiles}, gl.num_programs(0)):
+        first_y, first_x = place(tile)
+        for k in range({steps}):
+            slot = at % {stages}
+            mbarrier.wait(empty.index(slot), at // {stages} % 2 ^ 1)
+            bar = ready.index(slot)
+            mbarrier.expect(bar, rows.block_type.nbytes + columns.block_type.nbytes)
+            tma.async_copy_global_to_shared(rows, [first_y, k * KBLOCK], bar, row_steps.index(slot))
+            tma.async_copy_global_to_shared(columns, {column_place}, bar, column_steps.index(slot))
+            at += 1
+"""
+PLACE = """@gluon.jit
+def place(tile):
+    group = tile // {sweep} * {group}
+    height = gl.minimum({down} - group, {group})
+    return (group + tile % {sweep} % height) * {rows}, tile % {sweep} // height * {columns}
+"""
+COMPUTE = """@gluon.jit
+def compute(
+    which, {parameters}, result, row_steps, column_steps, tiles, empty, ready, turns,
+    YBLOCK: gl.constexpr, XBLOCK: gl.constexpr, KBLOCK: gl.constexpr,
+):
+    layout: gl.constexpr = gl.NVMMADistributedLayout(version=[3, 0], warps_per_cta=[4, 1], instr_shape=[16, XBLOCK, 16])
+    mine = tiles.index(which)
+    at = which * {steps}
+    turn = 0
+    for tile in range(gl.program_id(0) + which * gl.num_programs(0), {tiles}, 2 * gl.num_programs(0)):
+        total = gl.zeros([YBLOCK, XBLOCK], gl.float32, layout)
+        mbarrier.wait(turns.index(which), turn % 2)
+        turn += 1
+        for k in range({steps}):
+            slot = at % {stages}
+            mbarrier.wait(ready.index(slot), at // {stages} % 2)
+            total = warpgroup_mma(row_steps.index(slot), {columns}, total, is_async=True)
+            total = warpgroup_mma_wait(1, deps=(total,))
+            mbarrier.arrive(empty.index((at + {stages} - 1) % {stages}), pred=k > 0)
+            at += 1
+        mbarrier.arrive(turns.index(1 - which))
+        total = warpgroup_mma_wait(0, deps=(total,))
+        mbarrier.arrive(empty.index((at + {stages} - 1) % {stages}))
+        at += {steps}
+        first_y, first_x = place(tile)
+"""
+WRITE = """        tma.store_wait(0)
+        mine.store({value})
+        fence_async_shared()
+        tma.async_copy_shared_to_global(result, [first_y, first_x], mine)
+    tma.store_wait(0)
+"""
+
+
+def is_hopper(device: str) -> bool:
+    """Whether the GPU is one that this is for; where there is none, code is made for one."""
+    here = device.startswith("cuda") and torch.cuda.is_available()
+    return not here or torch.cuda.get_device_capability(device)[0] == 9
+
+
+def fits_in_turns(product: TritonProduct, plan: Persistent) -> bool:
+    """Whether the product can be written so: rows of the result lie as those of its factors do, and the epilogue reads
+    nothing that is as large."""
+    if plan.tiling.rows != ROWS or plan.result is None or plan.apart is not None or product.kernel.symbols:
+        return False
+    down, across = ({a.name for a in axes} for axes in (product.m, product.n))
+    return not any(x.access is not None and x.dims & down and x.dims & across for x in product.epilogue)
+
+
+def write_in_turns(e: Emitter, product: TritonProduct, plan: Persistent) -> None:
+    """The function's statements, and the functions that it calls."""
+    down, across = -(-size_of(product.m) // ROWS), -(-size_of(product.n) // COLUMNS)
+    numbers = {"tiles": down * across, "steps": -(-size_of((product.k,)) // STEPS), "stages": STAGES}
+    given = ", ".join(f"p{k}" for k in range(_operands(product)))
+    turned = plan.columns.turned
+    columns = "column_steps.index(slot)" + ("" if turned else ".permute([1, 0])")
+    place = "[k * KBLOCK, first_x]" if turned else "[first_x, k * KBLOCK]"
+    e.functions["place"] = PLACE.format(sweep=across * GROUP, group=GROUP, down=down, rows=ROWS, columns=COLUMNS)
+    e.functions["fetch"] = FETCH.format(column_place=place, **numbers)
+    value = _write_epilogue(e, product)
+    epilogue, e.lines.text = "\n".join(e.lines.text), []
+    text = COMPUTE.format(parameters=given, columns=columns, **numbers) + epilogue + "\n" + WRITE.format(value=value)
+    e.functions["compute"] = text.replace("tl.full([], ", "tl.cast(")  # in Gluon a number has no layout
+    _write_kernel(e, plan, given)
+
+
+def _operands(product: TritonProduct) -> int:
+    accesses = [product.rows, *(a for _, a in product.totals), *(o.access for o in product.kernel.outputs)]
+    accesses += [n.access for n in product.epilogue if n.access is not None]
+    return max(a.operand for a in accesses) + 1
+
+
+def _write_epilogue(e: Emitter, product: TritonProduct) -> str:
+    """What is done with the sums of a tile; returns the result."""
+    y, x = e.schedule.tiles
+    whole = frozenset((y.name, x.name))
+    e.lines.depth = 2
+    _bind(e, y, "first_y + gl.arange(0, YBLOCK, gl.SliceLayout(1, layout))[:, None]")
+    _bind(e, x, "first_x + gl.arange(0, XBLOCK, gl.SliceLayout(0, layout))[None, :]")
+    ((total, _),) = product.totals
+    e.env[total] = Value("total", torch.float32, whole)
+    value = e.full(e.value(product.kernel.outputs[0].node), whole)
+    e.lines.depth = 1
+    return value
+
+
+def _bind(e: Emitter, tile: Tile, text: str) -> None:
+    """The points of a tile dimension, and which of them are inside."""
+    e.lines.add(f"{tile.name} = {text if e.indices.narrow else f'({text}).to(tl.int64)'}")
+    e.indices.known[tile.name,] = Value(tile.name, e.indices.dtype, frozenset((tile.name,)))
+    if not tile.divides:
+        e.lines.add(f"{tile.name}_mask = {tile.name} < {e.indices.number(tile.size)}")
+        e.masks[tile.name] = f"{tile.name}_mask"
+
+
+def _write_kernel(e: Emitter, plan: Persistent, given: str) -> None:
+    """Descriptors, shared memory, and who does what."""
+    add = e.lines.add
+    assert plan.result is not None
+    for name, m, block, buffers, count in (
+        ("rows", plan.rows, "[YBLOCK, KBLOCK]", "row_steps", STAGES),
+        (
+            "columns",
+            plan.columns,
+            "[KBLOCK, XBLOCK]" if plan.columns.turned else "[XBLOCK, KBLOCK]",
+            "column_steps",
+            STAGES,
+        ),
+        ("result", plan.result, "[YBLOCK, XBLOCK]", "tiles", 2),
+    ):
+        pointer = f"p{m.operand}" + (f" + {m.offset}" if m.offset else "")
+        add(
+            f"{name}_layout: gl.constexpr = gl.NVMMASharedLayout.get_default_for({block}, p{m.operand}.dtype.element_ty)"
+        )
+        add(f"{name} = tma.make_tensor_descriptor({pointer}, {list(m.sizes)}, [{m.stride}, 1], {block}, {name}_layout)")
+        add(f"{buffers} = gl.allocate_shared_memory({name}.dtype, [{count}] + {name}.block_type.shape, {name}.layout)")
+    for name, count in (("empty", STAGES), ("ready", STAGES), ("turns", 2)):
+        add(f"{name} = gl.allocate_shared_memory(gl.int64, [{count}, 1], mbarrier.MBarrierLayout())")
+        add(f"for k in gl.static_range({count}):")
+        add(f"    mbarrier.init({name}.index(k), count=1)")
+    add("mbarrier.arrive(turns.index(0))")
+    shared = f"{given}, result, row_steps, column_steps, tiles, empty, ready, turns, YBLOCK, XBLOCK, KBLOCK"
+    add("gl.warp_specialize([")
+    for which in range(2):
+        add(f"    (compute, ({which}, {shared})),")
+    add("    (fetch, (rows, columns, row_steps, column_steps, empty, ready, KBLOCK)),")
+    add("], [4, 1], [240, 24])")

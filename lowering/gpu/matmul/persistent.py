@@ -1,0 +1,206 @@
+"""Products whose factors lie as the copy engine of a Hopper GPU takes them: rows of whole 16 bytes, and many of them.
+
+    rows = tl.make_tensor_descriptor(p0, [8192, 768], [768, 1], [YBLOCK, KBLOCK])
+    for tile in tl.range(tl.program_id(0), 768, tl.num_programs(0), flatten=True): ...
+
+As many programs as multiprocessors go through all tiles, so that the first steps of a tile are on their way while the
+last one is written. A tile is written in halves, which takes half the registers and half the shared memory.
+
+Two products, by matrices that lie in one, are computed as one of twice the width, whose halves the epilogue then has:
+
+    columns = tl.make_tensor_descriptor(p1, [2, 5632, 2048], [11534336, 2048, 1], [2, XBLOCK, KBLOCK])
+"""
+
+from collections.abc import Collection
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+
+from mlirc.dialects.core.symbols import free_symbols
+from mlirc.lowering.gpu.matmul.function import GROUP, Tiling, TritonProduct
+from mlirc.lowering.gpu.triton.builder import Value
+from mlirc.lowering.gpu.triton.emitter import Emitter
+from mlirc.lowering.kernel.axes import Axis
+from mlirc.lowering.kernel.nodes import Access, is_dim
+
+ALIGNMENT = 16  # bytes
+DESCRIPTOR = 128  # bytes of memory that a descriptor takes, in each program
+ROWS, COLUMNS, STEPS = 128, 256, 64  # of a tile
+STAGES = 4, 3  # of steps: where the epilogue reads nothing as large as the tile, and else
+
+
+@dataclass(frozen=True)
+class Matrix:
+    """A factor or the result in memory: `strides` of two dimensions in elements, the second one 1, from `offset` on.
+
+    turned   whether the columns lie with n innermost (k x n), not with k innermost (n x k)
+    """
+
+    operand: int
+    sizes: tuple[int, int]
+    stride: int
+    offset: int
+    turned: bool = False
+
+
+@dataclass(frozen=True)
+class Persistent:
+    """result   None where it is written by pointers, in one part
+    apart    elements from the first product's columns to those of the second one; None where there is one product
+    """
+
+    rows: Matrix
+    columns: Matrix
+    result: Matrix | None
+    apart: int | None
+    tiling: Tiling
+
+    @property
+    def parts(self) -> int:
+        """In how many a tile of the result is written."""
+        return 1 if self.result is None or self.apart is not None else 2
+
+    @property
+    def halves(self) -> bool:
+        """Whether what is multiplied at once is twice as wide as what is then written."""
+        return self.parts == 2 or self.apart is not None
+
+    @property
+    def scratch(self) -> int:
+        """Bytes of memory that a program takes for descriptors."""
+        return DESCRIPTOR * (2 if self.result is None else 3)
+
+
+def persistent(product: TritonProduct, aligned: Collection[int], programs: int) -> Persistent | None:
+    """How to compute the product with `programs` programs, or None where its factors do not lie so, or there are few tiles."""
+    sizes = [a.known for a in (*product.m, *product.n)]
+    apart = _apart(product) if len(product.totals) == 2 else None
+    if len(product.totals) != (1 if apart is None else 2) or any(n is None for n in sizes):
+        return None
+    if -(-size_of(product.m) // ROWS) * -(-size_of(product.n) * len(product.totals) // COLUMNS) < programs:
+        return None
+    rows = _matrix(product.rows, product.m, (product.k,), aligned)
+    access = product.totals[0][1]
+    columns = _matrix(access, product.n, (product.k,), aligned)
+    if columns is None and apart is None:
+        found = _matrix(access, (product.k,), product.n, aligned)
+        columns = Matrix(found.operand, found.sizes, found.stride, found.offset, True) if found else None
+    if rows is None or columns is None:
+        return None
+    outputs = product.kernel.outputs
+    result = _matrix(outputs[0].access, product.m, product.n, aligned) if len(outputs) == 1 else None
+    down, across = ({a.name for a in axes} for axes in (product.m, product.n))
+    large = any(x.access is not None and x.dims & down and x.dims & across for x in product.epilogue)
+    stages = STAGES[1] if large or result is None else STAGES[0]
+    width = COLUMNS if result is None and apart is None else COLUMNS // 2
+    return Persistent(rows, columns, result, apart, Tiling(ROWS, width, STEPS, 8, stages))
+
+
+def _apart(product: TritonProduct) -> int | None:
+    """Elements between the columns of two products, which lie alike in one matrix, rows of 16 bytes; None where they do not."""
+    (_, a), (_, b) = product.totals
+    first, second = a.address.rest, b.address.rest
+    alike = a.operand == b.operand and a.address.strides == b.address.strides
+    if not alike or not isinstance(first, int) or not isinstance(second, int):
+        return None
+    return second - first if second > first and (second - first) * a.dtype.itemsize % ALIGNMENT == 0 else None
+
+
+def size_of(axes: tuple[Axis, ...]) -> int:
+    """Points of axes whose sizes are known."""
+    total = 1
+    for axis in axes:
+        assert axis.known is not None
+        total *= axis.known
+    return total
+
+
+def _matrix(
+    access: Access, down: tuple[Axis, ...], across: tuple[Axis, ...], aligned: Collection[int]
+) -> Matrix | None:
+    """The access as a matrix of 16-byte rows; None where it is none."""
+    address, size = access.address, access.dtype.itemsize
+    offset = address.rest
+    if not isinstance(offset, int) or any(map(is_dim, free_symbols(offset))) or access.mask or access.scalars:
+        return None
+    steps = [_step(address.strides, axes) for axes in (down, across)]
+    if steps[1] != 1 or steps[0] is None or steps[0] * size % ALIGNMENT or offset * size % ALIGNMENT:
+        return None
+    if access.operand not in aligned or steps[0] < size_of(across):
+        return None
+    return Matrix(access.operand, (size_of(down), size_of(across)), steps[0], offset)
+
+
+def _step(strides: dict[str, Any], axes: tuple[Axis, ...]) -> int | None:
+    """The stride of several axes, stepped through as one."""
+    step = reach = None
+    for axis in reversed(axes):
+        stride = strides.get(axis.name, 0)
+        if not isinstance(stride, int) or (reach is not None and stride != reach):
+            return None
+        step = stride if step is None else step
+        reach = stride * (axis.known or 0)
+    return step
+
+
+# ---- the text
+
+
+def write_persistent(e: Emitter, product: TritonProduct, plan: Persistent) -> None:
+    """The function's statements."""
+    y, x = e.schedule.tiles
+    down = -(-size_of(product.m) // ROWS)
+    across = -(-size_of(product.n) // (x.block * plan.parts))
+    _describe(e, "rows", plan.rows, "[YBLOCK, KBLOCK]")
+    load = _describe_columns(e, plan)
+    if plan.result is not None:
+        _describe(e, "result", plan.result, "[YBLOCK, XBLOCK]")
+    add = e.lines.add
+    add(f"for tile in tl.range(tl.program_id(0), {down * across}, tl.num_programs(0), flatten=True):")
+    e.lines.depth += 1
+    add(f"group = tile // {across * GROUP} * {GROUP}")
+    add(f"height = tl.minimum({down} - group, {GROUP})")
+    add(f"first_y = (group + tile % {across * GROUP} % height) * YBLOCK")
+    add(f"first_x = tile % {across * GROUP} // height * ({'XBLOCK' if plan.parts == 1 else '2 * XBLOCK'})")
+    add(f"total = tl.zeros([YBLOCK, {'2 * XBLOCK' if plan.halves else 'XBLOCK'}], tl.float32)")
+    add(f"for k in range(0, {-(-size_of((product.k,)) // STEPS)}):")
+    add(f"    total = tl.dot(rows.load([first_y, k * KBLOCK]), {load}, total)")
+    if plan.halves:
+        add("total0, total1 = tl.split(tl.permute(tl.reshape(total, (YBLOCK, 2, XBLOCK)), (0, 2, 1)))")
+    whole = frozenset(t.name for t in e.blocks)
+    for part in range(plan.parts):
+        start = "first_x" if part == 0 else f"first_x + {part} * XBLOCK"
+        e.env, e.indices.known, e.masks = {}, {}, {}
+        e.bind(y, "first_y")
+        e.bind(x, start)
+        for number, (node, _) in enumerate(product.totals):
+            name = f"total{part + number}" if plan.halves else "total"
+            e.env[node] = Value(name, torch.float32, whole)
+        for output in product.kernel.outputs:
+            if plan.result is None:
+                e.store(output)
+            else:
+                add(f"result.store([first_y, {start}], {e.full(e.value(output.node), whole)})")
+    e.lines.depth -= 1
+
+
+def _describe_columns(e: Emitter, plan: Persistent) -> str:
+    """The columns' descriptor; returns what loads a step of them, k down and columns across."""
+    columns = plan.columns
+    if plan.apart is not None:
+        strides = [plan.apart, columns.stride]
+        _describe(e, "columns", columns, "[2, XBLOCK, KBLOCK]", [2, *columns.sizes], strides)
+        return "columns.load([0, first_x, k * KBLOCK]).reshape(2 * XBLOCK, KBLOCK).T"
+    wide = "2 * XBLOCK" if plan.halves else "XBLOCK"
+    _describe(e, "columns", columns, f"[KBLOCK, {wide}]" if columns.turned else f"[{wide}, KBLOCK]")
+    return "columns.load([k * KBLOCK, first_x])" if columns.turned else "columns.load([first_x, k * KBLOCK]).T"
+
+
+def _describe(
+    e: Emitter, name: str, matrix: Matrix, box: str, sizes: list[int] | None = None, strides: list[int] | None = None
+) -> None:
+    """sizes, strides: where they are not those of the matrix; the last stride is 1 always"""
+    pointer = f"p{matrix.operand}" + (f" + {matrix.offset}" if matrix.offset else "")
+    steps = ", ".join(map(str, [*(strides or [matrix.stride]), 1]))
+    e.lines.add(f"{name} = tl.make_tensor_descriptor({pointer}, {sizes or list(matrix.sizes)}, [{steps}], {box})")

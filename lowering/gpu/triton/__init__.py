@@ -1,0 +1,1 @@
+"""A kernel as Triton text."""

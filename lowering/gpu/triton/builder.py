@@ -1,0 +1,266 @@
+"""The ScalarBuilder that writes Triton: every value is an expression of the kernel's text, most often a variable's name.
+
+    b = TritonBuilder(lines, torch.float32)
+    y = b.mul(x, b.constant(2.0))           # lines: "v0 = x * 2.0"
+
+A value is a block that broadcasts: its shape follows from the tile dimensions that it depends on. Half types are only
+loaded, stored and converted. What libdevice has is used where Triton's own function is an approximation (exp, log, sin)
+and for what Triton does not have.
+"""
+
+import math
+from itertools import count
+
+import torch
+
+from mlirc.lowering.analysis.constant_values import fits
+
+TRITON_DTYPE = {
+    torch.float64: "fp64",
+    torch.float32: "fp32",
+    torch.float16: "fp16",
+    torch.bfloat16: "bf16",
+    torch.int64: "i64",
+    torch.int32: "i32",
+    torch.int16: "i16",
+    torch.int8: "i8",
+    torch.uint8: "u8",
+    torch.bool: "i1",
+}
+TL_DTYPE = {
+    torch.float64: "tl.float64",
+    torch.float32: "tl.float32",
+    torch.float16: "tl.float16",
+    torch.bfloat16: "tl.bfloat16",
+    torch.int64: "tl.int64",
+    torch.int32: "tl.int32",
+    torch.int16: "tl.int16",
+    torch.int8: "tl.int8",
+    torch.uint8: "tl.uint8",
+    torch.bool: "tl.int1",
+}
+HALF = (torch.float16, torch.bfloat16)
+# The processor's own instructions, as eager has them: what does not fit is the nearest integer there is. Triton's `.to` is
+# LLVM's fptosi, whose result LLVM may take for anything then.
+TO_INTEGER = {
+    (torch.float32, torch.int32): "libdevice.float2int_rz",
+    (torch.float32, torch.int64): "libdevice.float2ll_rz",
+    (torch.float64, torch.int32): "libdevice.double2int_rz",
+    (torch.float64, torch.int64): "libdevice.double2ll_rz",
+}
+
+
+class Value(str):
+    """An expression's text, the dtype of its elements, and the tile dimensions that its shape has ("x", "r").
+
+    number  what a constant stands for; None for any other value
+    """
+
+    __slots__ = ("dtype", "number", "tile")
+    dtype: torch.dtype
+    number: float | int | bool | None
+    tile: frozenset[str]
+
+    def __new__(
+        cls,
+        text: str,
+        dtype: torch.dtype,
+        tile: frozenset[str] = frozenset(),
+        number: float | int | bool | None = None,
+    ):
+        value = super().__new__(cls, text)
+        value.dtype, value.tile, value.number = dtype, tile, number
+        return value
+
+
+class Lines:
+    """The statements of a function so far, at the current depth of loops."""
+
+    def __init__(self):
+        self.text: list[str] = []
+        self.depth = 1
+        self._count = count()
+
+    def add(self, line: str) -> None:
+        self.text.append("    " * self.depth + line)
+
+    def name(self, text: str, dtype: torch.dtype, tile: frozenset[str]) -> Value:
+        """A new variable of this value."""
+        value = Value(f"v{next(self._count)}", dtype, tile)
+        self.add(f"{value} = {text}")
+        return value
+
+
+def literal(value: float | int | bool) -> str:
+    if isinstance(value, float) and not math.isfinite(value):
+        return f'float("{value}")'
+    return repr(value).replace("e+", "e")
+
+
+def _binary(operator: str):
+    def method(self: "TritonBuilder", x: Value, y: Value) -> Value:
+        return self.infix(operator, x, y)
+
+    return method
+
+
+def _compare(operator: str):
+    def method(self: "TritonBuilder", x: Value, y: Value) -> Value:
+        return self.infix(operator, x, y, torch.bool)
+
+    return method
+
+
+def _call(function: str):
+    def method(self: "TritonBuilder", *operands: Value) -> Value:
+        return self.call(function, *operands)
+
+    return method
+
+
+class TritonBuilder:
+    """See scalar_builder.ScalarBuilder: each method writes a line, and returns the variable."""
+
+    def __init__(self, lines: Lines, dtype: torch.dtype):
+        self.lines, self.dtype = lines, dtype
+
+    def constant(self, value: float | int | bool, dtype: torch.dtype | None = None) -> Value:
+        dtype = dtype or self.dtype
+        if dtype == torch.bool:
+            value = bool(value)
+        else:
+            value = float(value) if dtype.is_floating_point else int(value)
+        if value == 0 and math.copysign(1.0, value) < 0:  # Triton takes it for 0.0
+            bits = torch.int64 if dtype == torch.float64 else torch.int32
+            return self.bitcast(self.constant(-(1 << 63) if dtype == torch.float64 else -(1 << 31), bits), dtype)
+        return Value(f"tl.full([], {literal(value)}, {TL_DTYPE[dtype]})", dtype, number=value)
+
+    def emit(self, text: str, dtype: torch.dtype, *operands: Value) -> Value:
+        return self.lines.name(text, dtype, frozenset().union(*(x.tile for x in operands)))
+
+    def infix(self, operator: str, x: Value, y: Value, dtype: torch.dtype | None = None) -> Value:
+        """A number beside a variable is written as such: it takes the variable's dtype."""
+        left, right = str(x), str(y)
+        plain = x.dtype not in (torch.bool, torch.uint8)
+        if plain and x.number is None and y.number is not None:
+            right = literal(y.number) if y.number >= 0 or y.number != y.number else f"({literal(y.number)})"
+        elif plain and y.number is None and x.number is not None:
+            left = literal(x.number) if x.number >= 0 or x.number != x.number else f"({literal(x.number)})"
+        return self.emit(f"{left} {operator} {right}", dtype or x.dtype, x, y)
+
+    def call(self, function: str, *operands: Value) -> Value:
+        return self.emit(f"{function}({', '.join(operands)})", operands[0].dtype, *operands)
+
+    # conversions
+
+    def cast(self, x: Value, dtype: torch.dtype) -> Value:
+        """As `Tensor.to` on CUDA."""
+        source = x.dtype
+        if source == dtype:
+            return x
+        if x.number is not None and fits(x.number, dtype):
+            return self.constant(torch.tensor(x.number, dtype=source).to(dtype).item(), dtype)
+        if dtype == torch.bool:
+            return self.ne(x, self.constant(0, source))
+        if dtype in HALF and source != torch.float32:
+            return self.cast(self.cast(x, torch.float32), dtype)  # as eager: rounds twice
+        if source in HALF and dtype != torch.float32:
+            return self.cast(self.cast(x, torch.float32), dtype)
+        if source.is_floating_point and dtype in (torch.uint8, torch.int8, torch.int16):
+            wide = torch.int64 if dtype == torch.uint8 else torch.int32  # cut out of a wider one, as C++ does
+            return self.cast(self.cast(x, wide), dtype)
+        if source.is_floating_point and dtype in (torch.int32, torch.int64):
+            return self.emit(f"{TO_INTEGER[source, dtype]}({x})", dtype, x)
+        return self.emit(f"{x}.to({TL_DTYPE[dtype]})", dtype, x)
+
+    def bitcast(self, x: Value, dtype: torch.dtype) -> Value:
+        return x if x.dtype == dtype else self.emit(f"{x}.to({TL_DTYPE[dtype]}, bitcast=True)", dtype, x)
+
+    # arithmetic
+
+    add, sub, mul = _binary("+"), _binary("-"), _binary("*")
+
+    def div(self, x: Value, y: Value) -> Value:
+        """Rounded correctly, where Triton's `/` of float32 is not. Integers: towards zero."""
+        if x.dtype == torch.float32:
+            return self.call("tl.div_rn", x, y)
+        if x.dtype.is_floating_point:
+            return self.infix("/", x, y)
+        return self.neg(x) if y.number == -1 else self.infix("//", x, self._safe_divisor(x, y))
+
+    def rem(self, x: Value, y: Value) -> Value:
+        if x.dtype.is_floating_point:
+            return self.call("libdevice.fmod", x, y)
+        return self.xor(x, x) if y.number == -1 else self.infix("%", x, self._safe_divisor(x, y))
+
+    def _safe_divisor(self, x: Value, y: Value) -> Value:
+        """`y`, with 1 in place of what LLVM's division leaves undefined: 0, and -1 under the lowest number."""
+        if y.number is not None and y.number not in (0, -1):
+            return y
+        bad = self.eq(y, self.constant(0, y.dtype))
+        if x.dtype.is_signed:
+            lowest = self.eq(x, self.constant(torch.iinfo(x.dtype).min, x.dtype))
+            bad = self.or_(bad, self.and_(lowest, self.eq(y, self.constant(-1, y.dtype))))
+        return self.select(bad, self.constant(1, y.dtype), y)
+
+    def neg(self, x: Value) -> Value:
+        """Triton's -x is 0 - x, which loses the sign of 0."""
+        if x.dtype.is_floating_point:
+            return self.infix("*", x, self.constant(-1.0, x.dtype))
+        return self.emit(f"-{x}", x.dtype, x)
+
+    abs, fma = _call("tl.abs"), _call("tl.fma")
+
+    def minimum(self, x: Value, y: Value) -> Value:
+        return self._extremum("tl.minimum", x, y)
+
+    def maximum(self, x: Value, y: Value) -> Value:
+        return self._extremum("tl.maximum", x, y)
+
+    def _extremum(self, function: str, x: Value, y: Value) -> Value:
+        nan = ", propagate_nan=tl.PropagateNan.ALL" if x.dtype.is_floating_point else ""
+        return self.emit(f"{function}({x}, {y}{nan})", x.dtype, x, y)
+
+    # comparison and choice
+
+    lt, le, gt, ge, eq, ne = map(_compare, ("<", "<=", ">", ">=", "==", "!="))
+
+    def select(self, condition: Value, x: Value, y: Value) -> Value:
+        return self.emit(f"tl.where({condition}, {x}, {y})", x.dtype, condition, x, y)
+
+    # bits
+
+    and_, or_, xor = _binary("&"), _binary("|"), _binary("^")
+
+    def not_(self, x: Value) -> Value:
+        if x.dtype == torch.uint8:
+            return self.xor(x, self.constant(255, torch.uint8))
+        return self.emit(f"~{x}", x.dtype, x)
+
+    def shl(self, x: Value, y: Value) -> Value:
+        return self.select(self._in_width(y), self.infix("<<", x, y), self.constant(0, x.dtype))
+
+    def shr(self, x: Value, y: Value) -> Value:
+        last = self.constant(torch.iinfo(x.dtype).bits - 1, y.dtype)
+        if x.dtype == torch.uint8:
+            return self.select(self._in_width(y), self.infix(">>", x, y), self.constant(0, x.dtype))
+        return self.infix(">>", x, self.select(self._in_width(y), y, last))
+
+    def _in_width(self, y: Value) -> Value:
+        inside = self.lt(y, self.constant(torch.iinfo(y.dtype).bits, y.dtype))
+        return inside if y.dtype == torch.uint8 else self.and_(inside, self.ge(y, self.constant(0, y.dtype)))
+
+    # floating-point
+
+    def sqrt(self, x: Value) -> Value:
+        return self.call("tl.sqrt_rn" if x.dtype == torch.float32 else "tl.sqrt", x)
+
+    floor, ceil, trunc, round = map(_call, ("tl.floor", "tl.ceil", "libdevice.trunc", "libdevice.rint"))
+    exp, exp2, expm1 = map(_call, ("libdevice.exp", "libdevice.exp2", "libdevice.expm1"))
+    log, log2, log10 = map(_call, ("libdevice.log", "libdevice.log2", "libdevice.log10"))
+    log1p, sin, cos, tan = map(_call, ("libdevice.log1p", "libdevice.sin", "libdevice.cos", "libdevice.tan"))
+    asin, acos, atan = map(_call, ("libdevice.asin", "libdevice.acos", "libdevice.atan"))
+    atan2, sinh, cosh = map(_call, ("libdevice.atan2", "libdevice.sinh", "libdevice.cosh"))
+    tanh, asinh, acosh = map(_call, ("libdevice.tanh", "libdevice.asinh", "libdevice.acosh"))
+    atanh, erf, erfc = map(_call, ("libdevice.atanh", "libdevice.erf", "libdevice.erfc"))
+    pow, copysign = _call("libdevice.pow"), _call("libdevice.copysign")

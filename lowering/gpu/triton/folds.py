@@ -1,0 +1,98 @@
+"""How a reduction or scan folds a block, as Triton text, and the functions of two values that it folds with.
+
+Booleans and integers of 8 and 16 bits fold as int32, and wrap around when they are narrowed again.
+"""
+
+import math
+from dataclasses import dataclass
+
+import torch
+
+from mlirc.lowering.gpu.triton.builder import TritonBuilder, Value
+from mlirc.lowering.kernel.nodes import Node
+
+# the functions' text, by name; a kernel's text holds those that it uses
+_VALUES = {
+    "sum": "a + b",
+    "prod": "a * b",
+    "any": "a | b",
+    "all": "a & b",
+    "max": "tl.maximum(a, b)",
+    "min": "tl.minimum(a, b)",
+    "nan_max": "tl.maximum(a, b, propagate_nan=tl.PropagateNan.ALL)",
+    "nan_min": "tl.minimum(a, b, propagate_nan=tl.PropagateNan.ALL)",
+}
+_POSITION = """@triton.jit
+def fold_NAME(a, i, b, j):
+    later = (b SIGN a)NAN
+    later |= SAME & (j < i)
+    return tl.where(later, b, a), tl.where(later, j, i)
+"""
+
+
+def function_text(name: str) -> str:
+    """The definition of `fold_NAME`."""
+    if name in _VALUES:
+        return f"@triton.jit\ndef fold_{name}(a, b):\n    return {_VALUES[name]}\n"
+    sign = ">" if name.endswith("max") else "<"
+    nan, same = "", "(a == b)"
+    if name.startswith("nan_"):  # the first NaN wins
+        nan, same = " | ((b != b) & (a == a))", "((a == b) | ((a != a) & (b != b)))"
+    return _POSITION.replace("NAME", name).replace("SIGN", sign).replace("NAN", nan).replace("SAME", same)
+
+
+@dataclass(frozen=True)
+class Fold:
+    """A `reduce` or `scan` node.
+
+    kind      of kernel_ops.REDUCTIONS; for booleans "any" and "all" stand for every kind
+    function  the name of its function
+    dtype     what it folds in
+    """
+
+    node: Node
+
+    @property
+    def kind(self) -> str:
+        kind: str = self.node.attributes["kind"]
+        if self.source == torch.bool:
+            return {"sum": "any", "max": "any", "prod": "all", "min": "all"}.get(kind, kind)
+        return kind
+
+    @property
+    def source(self) -> torch.dtype:
+        return self.node.operands[0].dtype
+
+    @property
+    def dtype(self) -> torch.dtype:
+        small = self.source.itemsize < 4 and not self.source.is_floating_point
+        return torch.int32 if small or self.kind in ("any", "all") else self.source
+
+    @property
+    def positional(self) -> bool:
+        return self.kind.startswith("arg")
+
+    @property
+    def function(self) -> str:
+        ordered = self.kind.endswith(("max", "min")) and self.source.is_floating_point
+        return f"nan_{self.kind}" if ordered else self.kind
+
+    @property
+    def identity(self) -> float | int:
+        dtype = self.dtype
+        match self.kind:
+            case "sum" | "any":
+                return 0.0 if dtype.is_floating_point else 0
+            case "prod" | "all":
+                return 1.0 if dtype.is_floating_point else 1
+        smallest = self.kind.endswith("max")
+        if dtype.is_floating_point:
+            return -math.inf if smallest else math.inf
+        return torch.iinfo(dtype).min if smallest else torch.iinfo(dtype).max
+
+    def widened(self, b: TritonBuilder, x: Value) -> Value:
+        return b.cast(b.cast(x, torch.bool) if self.kind in ("any", "all") else x, self.dtype)
+
+    def narrowed(self, b: TritonBuilder, x: Value) -> Value:
+        """What was folded, as the node's own dtype."""
+        return b.cast(x, self.node.dtype)

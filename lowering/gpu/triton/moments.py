@@ -1,0 +1,99 @@
+"""A sum and the squares around the mean, in one pass over a row: what batch norm and its like need.
+
+    total = reduce sum x;  squares = reduce sum (x - total/n)^2
+
+Each lane holds the mean of its elements and the squares around that (Welford's method: nothing is lost where the mean is
+large). At the end sum((x - c)^2) = sum over lanes of (squares + count * (mean - c)^2), which holds for any c.
+"""
+
+from dataclasses import dataclass
+
+import torch
+
+from mlirc.dialects.core import symbols
+from mlirc.lowering.gpu.triton.builder import TL_DTYPE, Value
+from mlirc.lowering.gpu.triton.emitter import Emitter
+from mlirc.lowering.gpu.triton.folds import Fold, function_text
+from mlirc.lowering.kernel.nodes import Node
+
+FUNCTION = """@triton.jit
+def fold_moments(mean, squares, x, share):
+    rest = x - mean
+    mean += rest * share
+    return mean, squares + rest * (x - mean)
+"""
+
+
+@dataclass(frozen=True)
+class Moments:
+    """`first` and `second` are the reduce nodes, `value` what both fold, `centre` the mean that is subtracted from it."""
+
+    first: Node
+    second: Node
+    value: Node
+    centre: Node
+
+    def start(self, e: Emitter) -> tuple[Value, ...]:
+        """The variables of the lanes: sum, mean, squares around it."""
+        e.functions |= {"sum": function_text("sum"), "moments": FUNCTION}
+        dims, dtype = e.dims_of(self.value.dims) | {"r"}, self.value.dtype
+        return tuple(e.lines.name(f"tl.full({e.shape(dims)}, 0.0, {TL_DTYPE[dtype]})", dtype, dims) for _ in range(3))
+
+    def step(self, e: Emitter, state: tuple[Value, ...]) -> None:
+        total, mean, squares = state
+        fold, folded = e.folded(self.first)
+        e.lines.add(f"{total} = fold_{fold.function}({total}, {folded})")
+        x = self.value_of(e)
+        if "r" in e.masks:  # what is not there changes nothing
+            x = e.lines.name(f"tl.where({e.masks['r']}, {x}, {mean})", x.dtype, mean.tile)
+        share = f"1.0 / (start // {self.block(e)} + 1)"
+        e.lines.add(f"{mean}, {squares} = fold_moments({mean}, {squares}, {x}, {share})")
+
+    def value_of(self, e: Emitter) -> Value:
+        return Fold(self.first).widened(e.builder(self.value.dtype), e.value(self.value))
+
+    def block(self, e: Emitter) -> str:
+        return next(e.block_name(t) for t in e.blocks if t.name == "r")
+
+    def finish(self, e: Emitter, state: tuple[Value, ...]) -> None:
+        """Both values, as variables that the emitter knows."""
+        total, mean, squares = state
+        fold, dtype = Fold(self.first), self.value.dtype
+        e.env[self.first] = e.result(fold, e.reduced(fold, [total]))
+        centre = e.value(self.centre)
+        size = symbols.product(t.size for t in e.schedule.tiles if t.name == "r")
+        places = ", ".join(":" if t.name == "r" else "None" for t in e.blocks)
+        block = self.block(e)
+        lane = f"tl.arange(0, {block})" + (f"[{places}]" if len(e.blocks) > 1 else "")
+        count = e.lines.name(
+            f"(({e.indices.number(size)} - {lane} + ({block} - 1)) // {block}).to({TL_DTYPE[dtype]})",
+            dtype,
+            frozenset("r"),
+        )
+        apart = e.lines.name(f"{mean} - {centre}", dtype, mean.tile)
+        here = e.lines.name(f"tl.where({count} > 0.0, {squares} + {count} * {apart} * {apart}, 0.0)", dtype, mean.tile)
+        e.env[self.second] = e.result(Fold(self.second), e.reduced(Fold(self.second), [here]))
+
+
+def is_mean(node: Node, total: Node) -> bool:
+    """Whether a value is the sum times a number: where the sum is infinite or NaN, so is it."""
+    if node.kind not in ("mul", "div") or node.operands[0] is not total or node.operands[1].kind != "constant":
+        return False
+    number = node.operands[1].attributes["value"]
+    return isinstance(number, float) and 0 < number < float("inf") and node.dtype == total.dtype
+
+
+def find_moments(node: Node, nodes: list[Node]) -> Moments | None:
+    """The pair whose squares the reduction `node` sums up."""
+    product = node.operands[0]
+    if product.kind != "mul" or product.operands[0] is not product.operands[1]:
+        return None
+    difference = product.operands[0]
+    if difference.kind != "sub" or node.dtype != torch.float32:  # a lane's share of an element is a float32
+        return None
+    value, centre = difference.operands
+    for total in nodes:
+        is_sum = total.kind == "reduce" and total.attributes["kind"] == "sum" and total.operands[0] is value
+        if is_sum and is_mean(centre, total):
+            return Moments(total, node, value, centre)
+    return None

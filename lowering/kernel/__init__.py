@@ -1,0 +1,1 @@
+"""What both targets read of a kernel."""

@@ -1,0 +1,221 @@
+"""The loops of a kernel: iteration dimensions, in the order of memory, those that lie behind one another made one; and
+which of them the lanes of a vector run along.
+
+Before: parallel = "2, 128, 768", x read at "d0, d1, d2" and a bias at "d2"
+After:  axes d1 (256, stride 768) and d2 (768, stride 1)
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+
+import torch
+
+from mlirc.dialects.core import symbols
+from mlirc.dialects.core.symbols import Int
+from mlirc.lowering.kernel.nodes import Access, Kernel, Linear, Node, is_dim
+
+TYPICAL = 96  # what a symbolic size is taken for where a choice depends on it
+# What vectors of 16 lanes cost, in loads of one that lies side by side:
+GATHER, SCATTER = 24, 60
+TURNED = 3  # read or written by squares that are turned around in registers
+STRIDED = 2  # times the stride: picked out of several vectors
+PICKED = (2, 3, 4, -1)  # the strides for which that is done
+
+MOST_TURNED = 16  # lanes: a square takes as many registers
+
+
+@dataclass(eq=False, slots=True)
+class Axis:
+    """A loop over `size` points. Its name is its last dimension's: strides of that dimension are the axis's."""
+
+    name: str
+    size: Int
+    inner: bool
+
+    @property
+    def hint(self) -> int:
+        return max(hint(self.size), 1)  # s0//s1 - 1 may come out as 0, and costs divide by it
+
+    @property
+    def known(self) -> int | None:
+        return self.size if isinstance(self.size, int) else None
+
+
+@lru_cache(maxsize=65536)
+def hint(value: Int) -> int:
+    """A plausible number for a size or stride."""
+    return symbols.evaluate(value, dict.fromkeys(symbols.free_symbols(value), TYPICAL))
+
+
+def make_axes(kernel: Kernel) -> list[Axis]:
+    """The axes, outermost first, parallel ones before inner ones. Strides and dims in `kernel` become those of axes."""
+    linears = [a.address for a in kernel.accesses] + [n.size for n in kernel.nodes if n.size]
+    weights = [1] * sum(n.access is not None for n in kernel.nodes) + [3] * len(kernel.outputs)
+    fixed = any(n.kind == "scan" or is_positional(n) for n in kernel.nodes)
+    axes = []
+    for sizes, inner in ((kernel.parallel, False), (kernel.inner, True)):
+        dims = list(sizes)
+        if not (fixed if inner else kernel.sums):  # an arg reduction counts row-major, and so do rows that are added up
+            dims = order(dims, linears[: len(weights)], weights)
+        axes += merge(kernel, [Axis(d, sizes[d], inner) for d in dims], linears)
+    return axes
+
+
+def is_positional(node: Node) -> bool:
+    return node.kind == "reduce" and node.attributes["kind"] in ("argmax", "argmin")
+
+
+def order(dims: list[str], linears: Sequence[Linear], weights: Sequence[int]) -> list[str]:
+    """Largest strides first; where accesses disagree the outputs decide, where none has a view the order stays."""
+    placed: list[str] = []
+    for dim in dims:
+        position = len(placed)
+        for k in reversed(range(len(placed))):
+            verdict = _compare(placed[k], dim, linears, weights)
+            if verdict < 0:
+                position = k
+            elif verdict > 0:
+                break
+        placed.insert(position, dim)
+    return placed
+
+
+def _compare(a: str, b: str, linears: Sequence[Linear], weights: Sequence[int]) -> int:
+    """Positive: a goes outside of b."""
+    total = 0
+    for linear, weight in zip(linears, weights, strict=True):
+        if a in linear.strides and b in linear.strides:
+            x, y = abs(hint(linear.strides[a])), abs(hint(linear.strides[b]))
+            total += weight * ((x > y) - (x < y))
+    return total
+
+
+def merge(kernel: Kernel, axes: list[Axis], linears: Sequence[Linear]) -> list[Axis]:
+    """ONE LOOP: two neighbours become one where every access steps through both as through one."""
+    pinned = {name for linear in linears for name in symbols.free_symbols(linear.rest) if is_dim(name)}
+    merged: list[Axis] = []
+    for axis in axes:
+        while merged and not pinned & {merged[-1].name, axis.name} and _continues(merged[-1], axis, linears):
+            outer = merged.pop()
+            for linear in linears:
+                linear.strides.pop(outer.name, None)
+            for node in kernel.nodes:
+                if outer.name in node.dims:
+                    node.dims = node.dims - {outer.name} | {axis.name}
+            axis = Axis(axis.name, outer.size * axis.size, axis.inner)
+        merged.append(axis)
+    return merged
+
+
+def _continues(outer: Axis, axis: Axis, linears: Sequence[Linear]) -> bool:
+    return all(x.strides.get(outer.name, 0) == x.strides.get(axis.name, 0) * axis.size for x in linears)
+
+
+@dataclass(frozen=True)
+class Vector:
+    """Lanes run along `axis` (None: no axis, or a scan along the only one that would do; then lanes is 1)."""
+
+    axis: Axis | None
+    lanes: int
+
+
+def choose_vector(kernel: Kernel, axes: list[Axis], vector_bytes: int) -> Vector:
+    """The axis along which the work takes the fewest steps: UNIT STRIDES are one load, others a gather."""
+    lanes = vector_bytes // element_bytes(kernel)
+    has_scan = any(n.kind == "scan" for n in kernel.nodes)
+    # each lane of an arg reduction must meet its points in row-major order: the vector's loop is the innermost
+    barred = axes if has_scan else axes[:-1] if any(is_positional(n) for n in kernel.nodes) else []
+    candidates = [Vector(axis, fit(axis, lanes)) for axis in axes if not (axis.inner and axis in barred)]
+    candidates = [c for c in candidates if c.lanes > 1] or [Vector(None, 1)]
+    if has_scan:
+        candidates.append(Vector(None, 1))
+    return min(candidates, key=lambda c: cost(kernel, axes, c))
+
+
+def fit(axis: Axis, lanes: int) -> int:
+    """No more lanes than a short axis fills."""
+    while axis.known is not None and lanes > 1 and lanes // 2 >= axis.known:
+        lanes //= 2
+    return lanes
+
+
+def element_bytes(kernel: Kernel) -> int:
+    """What decides the number of lanes: 4 with any 4-byte or half value: indices beside it can take two registers."""
+    found = {max(n.dtype.itemsize, 4) if n.dtype.is_floating_point else n.dtype.itemsize for n in kernel.nodes}
+    found |= {a.dtype.itemsize for a in kernel.accesses if a.dtype != torch.bool}
+    for size in (4, 8, 2):
+        if size in found:
+            return size
+    return 1
+
+
+def cost(kernel: Kernel, axes: list[Axis], vector: Vector) -> float:
+    """Estimated vector steps over the whole space."""
+    points = 1
+    for axis in axes:
+        points *= max(axis.hint, 1)
+    steps = points if vector.axis is None else points / vector.axis.hint * -(-vector.axis.hint // vector.lanes)
+    total = steps * sum(n.cost for n in kernel.nodes)
+    for access in (n.access for n in kernel.nodes if n.access):
+        total += _access_cost(access, axes, vector, GATHER)
+    for output in kernel.outputs:
+        total += _access_cost(output.access, axes, vector, SCATTER)
+    if vector.axis is not None and vector.axis.inner:
+        rows = points / max(vector.axis.hint, 1)
+        total += 8 * rows * sum(n.kind == "reduce" for n in kernel.nodes)
+    return total
+
+
+def _access_cost(access: Access, axes: list[Axis], vector: Vector, scattering: int) -> float:
+    factor = 1.0
+    if is_scattered(access, vector):
+        stride = picked_stride(access, vector)
+        if any(is_turned(access, vector, axis) for axis in axes):
+            factor = TURNED
+        elif stride and scattering == GATHER:
+            factor = STRIDED * abs(stride)
+        else:
+            factor = scattering * vector.lanes / 16
+    reached = access.address.dims.union(*(x.dims for x in access.scalars))
+    total = 1.0
+    for axis in axes:
+        if axis is vector.axis and axis.name in reached:
+            total *= -(-axis.hint // vector.lanes)
+        elif axis.name in reached:
+            total *= max(axis.hint, 1)
+    return total * factor
+
+
+def picked_stride(access: Access, vector: Vector) -> int | None:
+    """The stride along the vector where a read takes its lanes out of a few vectors."""
+    if vector.axis is None or vector.axis.name in symbols.free_symbols(access.address.rest):
+        return None
+    stride = access.address.strides.get(vector.axis.name)
+    if not isinstance(stride, int) or stride not in PICKED or any(vector.axis.name in x.dims for x in access.scalars):
+        return None
+    return stride
+
+
+def is_scattered(access: Access, vector: Vector) -> bool:
+    """Whether the lanes of a vector reach elements that do not lie side by side."""
+    if vector.axis is None:
+        return False
+    name = vector.axis.name
+    if name in symbols.free_symbols(access.address.rest) or any(name in x.dims for x in access.scalars):
+        return True
+    return access.address.strides.get(name, 0) not in (0, 1)
+
+
+def is_turned(access: Access, vector: Vector, block: Axis) -> bool:
+    """TRANSPOSED: strided along the vector, side by side along the block."""
+    if (
+        vector.axis is None
+        or vector.lanes > MOST_TURNED
+        or (block.known is not None and block.known < vector.lanes // 2)
+    ):
+        return False
+    strides = access.address.strides
+    regular = not ({vector.axis.name, block.name} & symbols.free_symbols(access.address.rest))
+    strided = strides.get(block.name) == 1 and strides.get(vector.axis.name, 0) not in (0, 1)
+    return regular and strided and access.mask is None and not access.scalars

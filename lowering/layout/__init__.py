@@ -1,0 +1,1 @@
+"""Channels-last regions, and what follows from them."""

@@ -1,0 +1,113 @@
+"""Channels-last order through a graph: what reads a value that a convolution made so, and may give any layout, keeps it."""
+
+from dataclasses import replace
+from typing import Any
+
+from mlirc.dialects.core import symbols
+from mlirc.dialects.core.bindings import ir
+from mlirc.dialects.core.dialect import OPS, Elementwise, Reduction, attribute_value, create
+from mlirc.dialects.core.graph_builder import GraphBuilder
+from mlirc.dialects.core.symbols import symbol
+from mlirc.dialects.core.tensor_info import contiguous
+from mlirc.dialects.core.tensor_types import TensorInfo, info_of, type_of
+from mlirc.lowering.layout.moved_views import moved_view
+
+POOLS = ("mlirc.max_pool", "mlirc.avg_pool", "mlirc.max_pool_backward")
+# what puts elements elsewhere, in any order
+PLACED = ("mlirc.cat2", "mlirc.cat3", "mlirc.cat4", "mlirc.pad", "mlirc.slice_scatter", "mlirc.reindex")
+
+
+def channels_last(info: TensorInfo) -> TensorInfo:
+    """The images [N, C, ...] with the channels innermost."""
+    n, c, *image = info.shape
+    last, *inner = contiguous((n, *image, c))[:-1]
+    return replace(info, stride=(last, 1, *inner))
+
+
+def relaid(x: ir.Value, info: TensorInfo) -> ir.Value:
+    """`x` with the strides of `info`: a view where only dimensions of size 1 differ, else a copy."""
+    have = info_of(x)
+    if have == info:
+        return x
+    if all(n == 1 or a == b for n, a, b in zip(info.shape, have.stride, info.stride, strict=True)):
+        return GraphBuilder(info).view(x, info.shape, info.stride, [symbol(f"d{d}") for d in range(info.rank)])
+    return create("copy", [x], [type_of(info)]).out
+
+
+def spread_channels_last(block: ir.Block, restored: dict[ir.Value, ir.Value], everywhere: bool = False) -> None:
+    """Follows values in channels-last order through elementwise ops and pools, to reductions and convolutions; `everywhere`:
+    through views and what puts elements elsewhere, too.
+
+    restored    a value as the graph had it -> the same one in channels-last order, of which it is a copy, or a view of that
+
+    before:  %1 = copy(%0)  %2 = max_pool(%1)                      after:  %2 = max_pool(%0) channels last  %3 = copy(%2)
+    Copies that nobody reads any more go with the next clean-up; those that a result, a view or another call reads stay.
+    """
+    for op in list(block.operations):
+        if not any(x in restored for x in op.operands):
+            continue
+        name = op.operation.name
+        if name == "mlirc.view":
+            if everywhere:
+                restore_view(op, restored)
+        elif keeps_order(name, everywhere):
+            last = any(is_image(restored.get(x), op.results[0], name) for x in op.operands)
+            read_restored(op, restored)
+            if last:
+                restore_result(op, restored)
+        elif name == "mlirc.max_pool_index" or is_reduction(name):
+            read_restored(op, restored)
+        elif name == "mlirc.copy":
+            if op.results[0].type == restored[op.operands[0]].type:
+                op.results[0].replace_all_uses_with(restored[op.operands[0]])
+            elif everywhere:
+                read_restored(op, restored)
+
+
+def keeps_order(name: str, everywhere: bool = True) -> bool:
+    """Whether an op's results may lie as what it reads."""
+    return name in POOLS or is_elementwise(name) or (everywhere and name in PLACED)
+
+
+def is_image(x: ir.Value | None, result: ir.Value, name: str) -> bool:
+    """Whether an op of this name that reads `x`, which lies channels last, gives images that may lie so, too."""
+    if x is None:
+        return False
+    info, out = info_of(x), info_of(result)
+    if out.rank < 3 or info.rank != out.rank or info.stride[1] != 1:
+        return False
+    return info.shape == out.shape if is_elementwise(name) else info.shape[0] == out.shape[0]
+
+
+def restore_result(op: Any, restored: dict[ir.Value, ir.Value]) -> None:
+    result = op.results[0]
+    before = result.type
+    result.set_type(type_of(channels_last(info_of(result))))
+    with ir.InsertionPoint.after(op.operation), op.location:
+        plain = create("copy", [result], [before])
+    result.replace_all_uses_except(plain.out, plain.operation)
+    restored[plain.out] = result
+
+
+def restore_view(view: Any, restored: dict[ir.Value, ir.Value]) -> None:
+    """The same view of what lies channels last."""
+    source, info = restored[view.operands[0]], info_of(view.results[0])
+    moved = moved_view(view, info_of(source).stride)
+    if moved is None:
+        return
+    map_ = symbols.parse_list(attribute_value(view.attributes["map"]))
+    with ir.InsertionPoint.after(view.operation), view.location:
+        restored[view.results[0]] = GraphBuilder(info).view(source, info.shape, moved[0], map_, moved[1])
+
+
+def read_restored(op: Any, restored: dict[ir.Value, ir.Value]) -> None:
+    for k, x in enumerate(op.operands):
+        op.operands[k] = restored.get(x, x)
+
+
+def is_elementwise(name: str) -> bool:
+    return issubclass(OPS.get(name.removeprefix("mlirc."), object), Elementwise)
+
+
+def is_reduction(name: str) -> bool:
+    return issubclass(OPS.get(name.removeprefix("mlirc."), object), Reduction)

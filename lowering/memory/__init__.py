@@ -1,0 +1,1 @@
+"""The memory plan: the arena, copies, updates in place."""

@@ -1,0 +1,57 @@
+"""What an error inside the compiler says: the op, the user's source line, the message, in one line."""
+
+import re
+import traceback
+from typing import Any
+
+from mlirc.dialects.core.bindings import ir
+from mlirc.lowering.module.source_lines import source_line, typed
+
+
+def describe(error: Any) -> str:
+    """ " at mlirc.exp (model.py:12): KeyError: 'x'", as far as it is known where the error came from."""
+    text = " ".join(str(error).split())
+    if isinstance(error, ir.MLIRError) and error.error_diagnostics:
+        diagnostic = error.error_diagnostics[0]
+        return f" ({source_line(typed(diagnostic.location))}): {diagnostic_text(diagnostic)}"
+    op = getattr(error, "op", None)
+    if op is None:
+        op = op_at_work(error)
+        text = f"{type(error).__name__}: {text}" if text else type(error).__name__
+    if op is None:
+        return f": {text}"
+    where = f"{op.operation.name} ({source_line(op.location)})"
+    return f": {text}" if text.startswith(where) else f" at {where}: {text}"
+
+
+def op_at_work(error: BaseException) -> Any | None:
+    """The op that the code which raised the error was looking at: the innermost local variable that holds one.
+
+    One whose source line is known goes before one without, which is often an op just made.
+    """
+    found = None
+    for frame, _ in reversed(list(traceback.walk_tb(error.__traceback__))):
+        for value in reversed(list(frame.f_locals.values())):
+            if not isinstance(value, ir.Operation | ir.OpView) or not _is_inside_function(value):
+                continue
+            if source_line(value.location) != "unknown line":
+                return value
+            found = found or value
+    return found
+
+
+def _is_inside_function(op: Any) -> bool:
+    try:
+        return op.operation.name not in ("builtin.module", "func.func")
+    except RuntimeError:  # the op was erased
+        return False
+
+
+def diagnostic_text(diagnostic: ir.DiagnosticInfo) -> str:
+    """MLIR's message in one line, with the name of the op where the message leaves it out."""
+    text = " ".join(diagnostic.message.split())
+    for note in diagnostic.notes:
+        op = re.match(r'see current operation: (?:%.* = )?"?([\w.]+)', note.message)
+        if op and op[1] not in text:
+            return f"{op[1]} {text}" if text.startswith("op ") else f"{op[1]}: {text}"
+    return text

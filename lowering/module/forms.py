@@ -1,0 +1,80 @@
+"""The forms that a function goes through, as the ops that each may hold: graph, kernel, memory, lowered.
+
+The graph form is the widest: it may hold kernels already. In the kernel form nothing else computes elements.
+"""
+
+from typing import Any
+
+from mlirc.dialects.core.dialect import OPS
+from mlirc.dialects.core.tensor_types import info_of
+from mlirc.lowering.module.source_lines import source_line
+
+STAGES = ("graph", "kernel", "memory", "lowered")
+MADE_BY = {"kernel": "to-kernels", "memory": "plan-memory", "lowered": "lower-kernels"}
+
+ATEN = {"mlircx.aten", "mlircx.aten_effect"}
+NUMBERS = {"mlirc.constant", "mlirc.size"}
+GENERATED = (  # calls that kernels of our own are written for
+    "mlirc.attention",
+    "mlirc.attention_backward",
+    "mlirc.convolution",
+    "mlirc.convolution_add",
+    "mlirc.convolution_weight_gradient",
+    "mlirc.depthwise_weight_gradient",
+    "mlirc.transposed_convolution",
+)
+PRODUCTS = ("mlirc.matmul", "mlirc.addmm", "mlirc.addmm_gelu")
+LIBRARY = {*PRODUCTS, *GENERATED}
+KERNEL_STAGE = LIBRARY | {"mlircx.kernel", "mlirc.view", "mlirc.copy", "mlirc.iota", "mlirc.assign"}
+MEMORY_STAGE = {"mlirc.slot", "mlirc.allocate", "mlirc.release", "mlirc.view", "mlircx.call"}
+ALLOWED: dict[str, set[str]] = {
+    "kernel": KERNEL_STAGE | ATEN | NUMBERS,
+    "memory": MEMORY_STAGE | ATEN | NUMBERS | {"mlircx.launch", "mlircx.run"},  # a run: lowered already, for a GPU
+    "lowered": MEMORY_STAGE | ATEN | NUMBERS | {"mlircx.run"},
+}
+_PLANNED = (MEMORY_STAGE | {"mlircx.launch", "mlircx.run"}) - {"mlirc.view"}
+
+
+def may_hold(stage: str, name: str) -> bool:
+    """Whether the op of this name may stand in a function of the form."""
+    if stage == "graph":
+        return name.removeprefix("mlirc.") in OPS or name in ATEN or name == "mlircx.kernel"
+    return name in ALLOWED[stage]
+
+
+def stage_of(function: Any) -> str | None:
+    """The form that a `func.func` is in, by what it holds; None where nothing in it is ours."""
+    names = {op.operation.name for op in function.regions[0].blocks[0].operations}
+    if "mlirc.arena" in function.attributes or names & _PLANNED:
+        has_code = any("kernel" in op.attributes for op in function.regions[0].blocks[0].operations)
+        return "lowered" if has_code and "mlircx.launch" not in names else "memory"
+    if any(may_hold("graph", name) and name not in ALLOWED["kernel"] for name in names):
+        return "graph"
+    if "mlircx.kernel" in names:
+        return "kernel"
+    return "graph" if any(name.startswith("mlirc") for name in names) else None
+
+
+def refusal(function: Any, stage: str) -> str:
+    """Why a function is not of this form, and what to do; "" if it is."""
+    planned = "mlirc.arena" in function.attributes
+    for op in function.regions[0].blocks[0].operations:
+        name = op.operation.name
+        early = stage == "memory" and name == "mlircx.run" and info_of(op.operands[0]).device == "cpu"
+        if name == "func.return" or (may_hold(stage, name) and not early):
+            continue
+        return f"{name} ({source_line(op.location)}) is no op of the {stage} form{_way(stage_of(function), stage)}"
+    if planned != (stage in ("memory", "lowered")):
+        wrong = "has an arena already" if planned else "has no arena"
+        return f"@{function.name.value} {wrong}{_way(stage_of(function), stage)}"
+    return ""
+
+
+def _way(have: str | None, stage: str) -> str:
+    """What leads from one form to another."""
+    if have is None:
+        return ""
+    steps = [MADE_BY[s] for s in STAGES[STAGES.index(have) + 1 : STAGES.index(stage) + 1]]
+    if steps:
+        return f": run {', '.join(steps)} first"
+    return "" if have == stage else f": the function is past it, in the {have} form"

@@ -1,0 +1,103 @@
+"""Reads a module that anybody may have written: what crashes MLIR's parser or Python is refused before it.
+
+MLIR's parser descends a level for each bracket, and takes its stack with it; so do the readers of size expressions. The
+text is looked through once for how deep brackets nest, outside of strings and comments.
+"""
+
+import re
+from typing import Any
+
+from mlirc.dialects.core.bindings import ir
+from mlirc.lowering.module.errors import diagnostic_text
+from mlirc.lowering.module.source_lines import source_line, typed
+
+DEEPEST = 100  # brackets within brackets; what passes of ours leave has fewer than 20
+LONGEST_NUMBER = 1000  # digits
+LONGEST_STRING = 1 << 20  # characters
+LARGEST_ALIAS = 10_000  # attributes or types that a name stands for
+LARGEST = 1 << 29  # bytes of a file
+
+# a string, a comment, a number, an arrow or a comparison, a bracket
+_TOKEN = re.compile(
+    rb'"[^"\\\n]*(?:\\.[^"\\\n]*)*"|//[^\n]*|(?<!\w)\d[\w.]*|->|[<>=!]=|[][(){}<>]|(?:-\s*){50,}', re.DOTALL
+)
+_ESCAPE = re.compile(rb"\\([0-9A-Fa-f]{2})")
+_OPEN, _CLOSE = b"([{<", b")]}>"
+_ALIAS = re.compile(rb"^[ \t]*([#!][\w.$-]+)[ \t]*=", re.MULTILINE)  # #loc3 = loc(...)
+_NAME = re.compile(rb"[#!][A-Za-z_][\w.$-]*")
+
+
+class TextError(ValueError):
+    """A text that is no module; the message is one line."""
+
+
+def parse_module(text: bytes, name: str = "-") -> Any:
+    """The module in a file's bytes. Raises TextError. Needs an entered context."""
+    if wrong := refusal(text):
+        raise TextError(f"{name}: {wrong}")
+    try:
+        return (
+            ir.Module.parse(text.decode()) if name == "-" else ir.Module.parseFile(name)
+        )  # which puts its name in locations
+    except ir.MLIRError as error:
+        for diagnostic in error.error_diagnostics:
+            where = source_line(typed(diagnostic.location))
+            raise TextError(f"{where}: {diagnostic_text(diagnostic)}") from error
+        raise TextError(f"{name}: {error}") from error
+
+
+def refusal(text: bytes) -> str:
+    """Why the text is not given to MLIR's parser, or ""."""
+    if len(text) > LARGEST:
+        return f"{len(text)} bytes; a module has at most {LARGEST}"
+    try:
+        text.decode()
+    except UnicodeDecodeError as error:
+        return f"byte {error.start} is not UTF-8"
+    if b"\0" in text:
+        return f"byte {text.index(0)} is 0"
+    depth = 0
+    for match in _TOKEN.finditer(text):
+        token = match[0]
+        first = token[:1]
+        if first == b'"':
+            if len(token) > LONGEST_STRING:
+                return f"line {line_of(text, match)}: a string of {len(token)} characters; at most {LONGEST_STRING}"
+            try:
+                _ESCAPE.sub(lambda m: bytes([int(m[1], 16)]), token).decode()
+            except UnicodeDecodeError:
+                return f"line {line_of(text, match)}: a string that is not UTF-8"
+        elif token in (b"->", b"==", b"!=", b"<=", b">=") or first == b"/":
+            continue
+        elif first == b"-":
+            return f"line {line_of(text, match)}: a row of {token.count(b'-')} signs"
+        elif first.isdigit():
+            if len(token) > LONGEST_NUMBER:
+                return f"line {line_of(text, match)}: a number of {len(token)} digits; at most {LONGEST_NUMBER}"
+        elif token in _OPEN:
+            depth += 1
+            if depth > DEEPEST:
+                return f"line {line_of(text, match)}: brackets nest deeper than {DEEPEST}"
+        else:
+            depth = max(depth - 1, 0)
+    return deep_alias(text)
+
+
+def deep_alias(text: bytes) -> str:
+    """Whether names stand for what nests as deep, or is larger than any module written out; "" if not."""
+    found = list(_ALIAS.finditer(text))
+    depths: dict[bytes, int] = {}
+    sizes: dict[bytes, int] = {}
+    for match, following in zip(found, [*found[1:], None], strict=False):
+        end = following.start() if following else text.find(b"\n", match.end())
+        used = [n for n in _NAME.findall(text[match.end() : end if end >= 0 else len(text)]) if n in depths]
+        depths[match[1]] = 1 + max((depths[n] for n in used), default=0)
+        # a location that is used is printed by its name again
+        sizes[match[1]] = 1 if match[1].startswith(b"#loc") else 1 + sum(sizes[n] for n in used)
+        if depths[match[1]] > DEEPEST or sizes[match[1]] > LARGEST_ALIAS:
+            return f"line {line_of(text, match)}: {match[1].decode()} nests deeper than {DEEPEST}, or is too large"
+    return ""
+
+
+def line_of(text: bytes, match: re.Match) -> int:
+    return text.count(b"\n", 0, match.start()) + 1

@@ -1,0 +1,1 @@
+"""Passes of the stage fuse: graph to kernels, and kernels merged."""

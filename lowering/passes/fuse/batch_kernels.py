@@ -1,0 +1,161 @@
+"""The pass batch-kernels: see BatchKernels."""
+
+from dataclasses import dataclass
+from typing import Any
+
+from mlirc.dialects.core.bindings import ir
+from mlirc.dialects.core.dialect import attribute_value
+from mlirc.dialects.core.kernel_ops import ROUNDED
+from mlirc.dialects.core.tensor_types import info_of
+from mlirc.lowering.analysis.liveness import byte_size
+from mlirc.lowering.fusion.body import has_sums
+from mlirc.lowering.module.source_lines import source_line
+from mlirc.lowering.pipeline.ledger import Ledger
+
+AT_ONCE = 8  # kernels whose reads a merged one has in flight
+
+
+@dataclass(frozen=True)
+class BatchKernels:
+    """Make one kernel of small ones on a GPU that go through the same space, where nobody waits for the earlier ones: what
+    folds the parts of gradients of biases and norms, which only the optimizer reads. A launch takes longer than such a kernel.
+
+    before:  %1 = "mlircx.kernel"(%a) ({ reduce sum }) {parallel = "768", inner = "64"}
+             ...
+             %2 = "mlircx.kernel"(%b) ({ reduce sum }) {parallel = "768", inner = "64"}
+    after:   ...
+             %1, %2 = "mlircx.kernel"(%a, %b) ({ reduce sum; reduce sum }) {parallel = "768", inner = "64"}
+
+    SMALL     each reads at most `bytes`, written by other kernels, and folds it; no check_index, no scan
+    NO HURRY  the results of the earlier ones are read after the last one's place
+    LIMITS    all of them read at most `max_reads` tensors
+    """
+
+    name = "batch-kernels"
+    takes = "kernel"
+    bytes: int = 1 << 20
+    max_reads: int = 24
+
+    def run(self, function: Any, ledger: Ledger) -> None:
+        ops = [op.operation for op in function.regions[0].blocks[0].operations]
+        read = first_readers(ops)
+        waiting: dict[tuple, list[Any]] = {}
+        groups: list[list[Any]] = []
+        for place, op in enumerate(ops):
+            if op.name != "mlircx.kernel" or not self.is_small(op):
+                continue
+            group = waiting.setdefault(space(op), [])
+            if any(read.get(x, place + 1) <= place for member in group for x in member.results):
+                group = waiting[space(op)] = []
+            if sum(len(member.operands) for member in (*group, op)) > self.max_reads:
+                group = waiting[space(op)] = []
+            if not group:
+                groups.append(group)
+            group.append(op)
+        for group in groups:
+            taken = len(group) > 1
+            label = attribute_value(group[0].attributes["label"])
+            ledger.record(
+                self.name, "merge", label, "NO HURRY", taken, source_line(group[-1].location), kernels=len(group)
+            )
+            if taken:
+                merge(group)
+
+    def is_small(self, op: Any) -> bool:
+        if not info_of(op.results[0]).device.startswith("cuda"):
+            return False
+        names = [item.operation.name for item in op.regions[0].blocks[0].operations]
+        if "mlirc.reduce" not in names or "mlirc.scan" in names or "mlirc.check_index" in names or has_sums(op):
+            return False
+        sizes = [byte_size(info_of(x)) for x in op.operands]
+        known = [n for n in sizes if isinstance(n, int)]
+        if len(known) < len(sizes) or sum(known) > self.bytes:
+            return False
+        return all(not isinstance(x.owner, ir.Block) and x.owner.name == "mlircx.kernel" for x in op.operands)
+
+
+def space(op: Any) -> tuple:
+    """Equal for kernels that can be one."""
+    texts = [attribute_value(op.attributes[name]) for name in ("parallel", "inner")]
+    return (*texts, info_of(op.results[0]).device, ROUNDED in op.attributes)
+
+
+def first_readers(ops: list[Any]) -> dict[ir.Value, int]:
+    """The position of the first op that reads a value, itself or through views."""
+    found: dict[ir.Value, int] = {}
+    for place, op in reversed(list(enumerate(ops))):
+        if op.name == "mlirc.view":
+            if op.results[0] in found:
+                found[op.operands[0]] = min(found[op.results[0]], found.get(op.operands[0], len(ops)))
+        else:
+            found |= dict.fromkeys(op.operands, place)
+    return found
+
+
+def merge(group: list[Any]) -> None:
+    """One kernel in the place of the last; all of them go."""
+    last = group[-1]
+    operands = [x for op in group for x in op.operands]
+    made = ir.Operation.create(
+        "mlircx.kernel",
+        results=[x.type for op in group for x in op.results],
+        operands=operands,
+        attributes=dict(last.attributes.items()),
+        regions=1,
+        loc=last.location,
+        ip=ir.InsertionPoint(last),
+    )
+    block = ir.Block.create_at_start(made.regions[0], [x.type for x in operands], [last.location] * len(operands))
+    given = iter(block.arguments)
+    values: dict[ir.Value, ir.Value] = {x: next(given) for op in group for x in op.regions[0].blocks[0].arguments}
+    for first in range(0, len(group), AT_ONCE):
+        copy(block, [list(op.regions[0].blocks[0].operations) for op in group[first : first + AT_ONCE]], values)
+    ends = [list(op.regions[0].blocks[0].operations)[-1] for op in group]
+    results = [values[x] for end in ends for x in end.operands]
+    maps = [text for end in ends for text in attribute_value(end.attributes["maps"])]
+    attributes = {"maps": ir.ArrayAttr.get([ir.StringAttr.get(text) for text in maps])}
+    ir.Operation.create(
+        "mlircx.yield", operands=results, attributes=attributes, loc=last.location, ip=ir.InsertionPoint(block)
+    )
+    left = iter(made.results)
+    for op in group:
+        for x in op.results:
+            x.replace_all_uses_with(next(left))
+    move_views(made)
+    for op in group:
+        op.erase()
+
+
+def copy(block: ir.Block, bodies: list[list[Any]], values: dict[ir.Value, ir.Value]) -> None:
+    """The ops of kernels, without their yields, to the end of the block: what leads to the first reduction of each before any
+    reduction, so that all their reads are on the way at once. `values`: the old ones -> the new ones."""
+    ends = [len(body) - 1 for body in bodies]
+    folds = [
+        next((k for k, item in enumerate(body) if item.operation.name == "mlirc.reduce"), end)
+        for body, end in zip(bodies, ends, strict=True)
+    ]
+    early = [item for body, fold in zip(bodies, folds, strict=True) for item in body[:fold]]
+    late = [item for body, fold in zip(bodies, folds, strict=True) for item in body[fold:-1]]
+    for item in (*early, *late):
+        made = ir.Operation.create(
+            item.operation.name,
+            results=[x.type for x in item.results],
+            operands=[values[x] for x in item.operands],
+            attributes=dict(item.attributes.items()),
+            loc=item.location,
+            ip=ir.InsertionPoint(block),
+        )
+        values |= dict(zip(item.results, made.results, strict=True))
+
+
+def move_views(made: Any) -> None:
+    """Views of the op's results that stand before it go behind it."""
+    after = made
+    waiting = list(made.results)
+    while waiting:
+        views = [use.owner for use in waiting.pop(0).uses if use.owner.name == "mlirc.view"]
+        for view in views:
+            if view.is_before_in_block(made):
+                view.move_after(after)
+                after = view
+                waiting.append(view.results[0])

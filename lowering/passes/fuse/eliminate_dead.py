@@ -1,0 +1,27 @@
+"""The pass eliminate-dead: see EliminateDead."""
+
+from dataclasses import dataclass
+from typing import Any
+
+from mlirc.lowering.pipeline.ledger import Ledger
+
+REMOVABLE = ("mlircx.kernel", "mlircx.aten")
+
+
+@dataclass(frozen=True)
+class EliminateDead:
+    """Remove kernels and effect-free ATen calls whose results nobody reads.
+
+    before:  %0 = "mlircx.kernel"(%x) ({...}) : ...        (no use of %0)
+    after:   (nothing)
+
+    Upstream's dead code elimination does not see these ops: they are unregistered (dialect.Mlircx says why).
+    """
+
+    name = "eliminate-dead"
+    takes = "graph"
+
+    def run(self, function: Any, ledger: Ledger) -> None:
+        for op in reversed(list(function.regions[0].blocks[0].operations)):
+            if op.operation.name in REMOVABLE and all(next(iter(r.uses), None) is None for r in op.operation.results):
+                op.operation.erase()

@@ -1,0 +1,126 @@
+"""generate-matmuls: matrix products become kernels, where generated code beats the library."""
+
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+
+from mlirc.dialects.core.bindings import ir
+from mlirc.dialects.core.dialect import create
+from mlirc.dialects.core.kernel_builder import KernelBuilder
+from mlirc.dialects.core.kernel_forms import broadcast_map
+from mlirc.dialects.core.tensor_info import TensorInfo
+from mlirc.dialects.core.tensor_types import info_of, type_of
+from mlirc.dialects.ops.movement.pair_panels import pair_panel_map, pair_panels_info
+from mlirc.dialects.ops.movement.panels import panel_map, panels_info
+from mlirc.lowering.analysis.provenance import parameter_arguments, view_root
+from mlirc.lowering.fusion.cost import typical
+from mlirc.lowering.module.source_lines import source_line
+from mlirc.lowering.pipeline.ledger import Ledger
+from mlirc.lowering.target import CpuTarget, host
+
+MOST_K = 4096  # a block of rows is packed on a thread's stack
+# Products of fewer rows and columns than these are the library's: panels are packed for each product anew.
+FEWEST_ROWS, FEWEST_COLUMNS, FEWEST_STEPS = 48, 32, 8
+# the op that packs, the type of what it gives, and where an element is in that
+PLAIN = ("panels", panels_info, panel_map)
+PAIRS = ("pair_panels", pair_panels_info, pair_panel_map)
+
+
+@dataclass(frozen=True)
+class GenerateMatmuls:
+    """Make a product a kernel, which fusion then gives an epilogue: by what lies in memory as it is, or over packed panels.
+
+    before:  %1 = "mlirc.addmm"(%bias, %x, %w)
+    after:   %1 = "mlircx.kernel"(%x, %w, %bias) ({
+                    %a = read(%x) {map = "d0, d2"}
+                    %b = read(%w) {map = "d2, d1"}         or read(%0) {map = "d1//32, d2, d1 % 32"}, %0 = "mlirc.panels"(%w)
+                    %s = reduce(mul(%a, %b)) {kind = "sum"}
+                    yield add(%s, read(%bias) {map = "d1"})
+                  }) {parallel = "256, 3072", inner = "768"}
+
+    IN PLACE    a parameter whose columns lie along k, as a linear layer's do, is read where it is, in every dtype and for
+                any number of rows; other float32 matrices, where rows are enough to pay for packing as the product runs
+    PARAMETER   a parameter that lies otherwise is packed once, where rows are few, or in bfloat16; such arguments
+                carry {mlirc.parameter}
+    Factors in bfloat16 are widened in the kernel; panels hold pairs along K where the processor multiplies pairs.
+    matmul/kinds.py says which file generates the code. Every other product is a library call.
+    """
+
+    name = "generate-matmuls"
+    takes = "graph"
+
+    def run(self, function: Any, ledger: Ledger) -> None:
+        parameters = parameter_arguments(function)
+        for op in list(function.regions[0].blocks[0].operations):
+            if op.operation.name not in ("mlirc.matmul", "mlirc.addmm"):
+                continue
+            *bias, x, w = op.operands
+            packed = view_root(w) in parameters and packing_pays(x, w)
+            against = refused_by_panels(w) if packed else refused_by_blocks(x, w, view_root(w) in parameters)
+            rule = "PARAMETER" if packed else "IN PLACE"
+            line = source_line(op.location)
+            ledger.record(self.name, "generate", op.operation.name, against or rule, not against, line)
+            if against:
+                continue
+            with ir.InsertionPoint(op), op.location:
+                made = product(bias, x, w, info_of(op.results[0]), packed)
+            op.results[0].replace_all_uses_with(made)
+            op.operation.erase()
+
+
+def refused_by_panels(w: ir.Value) -> str:
+    """The rule that stands against a product over panels that are packed once, or ""."""
+    info = info_of(w)
+    if info.dtype not in generated_dtypes(host()) or info.rank != 2:
+        return "DTYPE"
+    k, n = info.shape
+    if not isinstance(k, int) or not isinstance(n, int) or k == 0:
+        return "STATIC K"
+    if info.dtype != torch.float32 and k > MOST_K:
+        return "LONG K"
+    return ""
+
+
+def packing_pays(x: ir.Value, w: ir.Value) -> bool:
+    """Whether a parameter's columns had better be packed once: few rows, and columns that do not lie along k."""
+    info = info_of(w)
+    if info.rank != 2 or info.dtype not in generated_dtypes(host()):
+        return True  # which refuses it
+    along_k = info.stride[0] == 1 and isinstance(info.shape[0], int) and isinstance(info.shape[1], int)
+    return not along_k and (info.dtype != torch.float32 or typical(info_of(x).shape[0]) < FEWEST_ROWS)
+
+
+def refused_by_blocks(x: ir.Value, w: ir.Value, parameter: bool) -> str:
+    """The rule that stands against a product of matrices as they lie in memory, or ""."""
+    rows, columns = info_of(x), info_of(w)
+    if rows.rank != 2 or columns.rank != 2 or not (rows.dtype == torch.float32 or parameter):
+        return "FLOAT32 MATRIX"
+    (m, k), n = rows.shape, columns.shape[1]
+    if not isinstance(n, int):
+        return "STATIC N"
+    if parameter:
+        return "" if k != 0 else "STATIC K"
+    large = typical(m) >= FEWEST_ROWS and n >= FEWEST_COLUMNS and typical(k) >= FEWEST_STEPS
+    return "" if large else "PACKING PAYS"
+
+
+def generated_dtypes(target: CpuTarget) -> tuple[torch.dtype, ...]:
+    """Of the products for which generated code beats the library."""
+    library_is_better = target.arch != "x86_64" or target.bf16_tiles
+    return (torch.float32,) if library_is_better else (torch.float32, torch.bfloat16)
+
+
+def product(bias: list[ir.Value], x: ir.Value, w: ir.Value, out: TensorInfo, packed: bool) -> ir.Value:
+    """The kernel's result, of type `out`. packed: its columns lie in panels, which are made here."""
+    columns, index = w, lambda k, n: (k, n)
+    if packed:
+        in_pairs = info_of(w).dtype == torch.bfloat16 and host().multiplies_pairs
+        name, describe, index = PAIRS if in_pairs else PLAIN
+        columns = create(name, [w], [type_of(describe(info_of(w)))]).out
+    k = KernelBuilder(out.shape, info_of(x).shape[-1:], "product")
+    row, column, at = k.dims
+    total = k.reduce("sum", k.mul(k.read(x, (row, at)), k.read(columns, index(at, column))))
+    for b in bias:
+        total = k.add(total, k.read(b, broadcast_map(b, (row, column))))
+    return k.finish([(total, (row, column), out)])[0]

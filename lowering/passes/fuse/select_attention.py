@@ -1,0 +1,63 @@
+"""select-attention: attention that our own kernels do not cover becomes a call of ATen's."""
+
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+
+from mlirc.dialects.core.bindings import ir
+from mlirc.dialects.ops.nn.attention import aten_call
+from mlirc.lowering.cpu.attention.call import Attention, backward_refusal, read_attention, read_gradients, refusal
+from mlirc.lowering.module.source_lines import source_line
+from mlirc.lowering.pipeline.ledger import Ledger
+from mlirc.lowering.pipeline.pass_manager import UnsupportedByPass
+
+FEW_QUERIES, MANY_KEYS = 8, 64
+
+
+@dataclass(frozen=True)
+class SelectAttention:
+    """Leave attention and its gradients to ATen where no kernel of ours is written for them; attention/call.py says when.
+
+    before:  %1:2 = "mlirc.attention"(%q, %k, %v) {causal = "none", scale = 1.250000e-01 : f64} : (tensor<..xf64>, ...)
+    after:   %1:2 = "mlircx.aten"(%q, %k, %v) {op = "aten._scaled_dot_product_flash_attention_for_cpu.default", ...}
+
+    FEW QUERIES       the gradients of a few queries with many keys are ATen's too: ours would compute many lanes in vain
+    """
+
+    name = "select-attention"
+    takes = "graph"
+
+    def run(self, function: Any, ledger: Ledger) -> None:
+        for op in list(function.regions[0].blocks[0].operations):
+            name = op.operation.name.removeprefix("mlirc.")
+            if name == "attention":
+                call = read_attention(op)
+                rule = refusal(call)
+            elif name == "attention_backward":
+                gradients = read_gradients(op)
+                call, rule = gradients.call, backward_refusal(gradients) or slower(gradients.call)
+            else:
+                continue
+            ledger.record(self.name, "generate", name, rule or "COVERED", not rule, source_line(op.location))
+            if not rule:
+                continue
+            if not aten_takes(call):
+                raise UnsupportedByPass(op, f"attention that neither ATen nor a kernel of ours computes ({rule})")
+            with ir.InsertionPoint(op), op.location:
+                made = aten_call(op)
+            for old, new in zip(op.results, made, strict=name == "attention"):  # nobody reads a backward pass's scratch
+                old.replace_all_uses_with(new)
+            op.operation.erase()
+
+
+def slower(a: Attention) -> str:
+    """The rule by which ATen's gradients are faster than ours, or "". In bfloat16 they are not."""
+    queries, keys = a.q.shape[2], a.k.shape[2]
+    few = isinstance(queries, int) and isinstance(keys, int) and queries < FEW_QUERIES and keys >= MANY_KEYS
+    return "FEW QUERIES" if few and a.q.dtype == torch.float32 and aten_takes(a) else ""
+
+
+def aten_takes(a: Attention) -> bool:
+    own_mask = a.mask is None or a.mask.dtype == a.q.dtype
+    return own_mask and a.causal != "lower_right" and a.q.shape[3] == a.v.shape[3]

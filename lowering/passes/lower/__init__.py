@@ -1,0 +1,1 @@
+"""Passes of the stage lower: launches to functions."""

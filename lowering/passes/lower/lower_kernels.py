@@ -1,0 +1,131 @@
+"""lower-kernels: launches become calls of generated functions."""
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from itertools import count
+from typing import Any
+
+from mlirc.dialects.core.bindings import ir
+from mlirc.dialects.core.dialect import create
+from mlirc.lowering.cpu.attention.backward import backward_text
+from mlirc.lowering.cpu.attention.call import backward_refusal, read_attention, read_gradients, refusal
+from mlirc.lowering.cpu.attention.function import attention_text
+from mlirc.lowering.cpu.convolution.call import Convolution, read_convolution
+from mlirc.lowering.cpu.convolution.call import refusal as convolution_refusal
+from mlirc.lowering.cpu.convolution.depthwise_call import Depthwise, depthwise_plan, depthwise_refusal, read_depthwise
+from mlirc.lowering.cpu.convolution.depthwise_weight_gradient import depthwise_text
+from mlirc.lowering.cpu.convolution.forward import convolution_text
+from mlirc.lowering.cpu.convolution.plan import plan
+from mlirc.lowering.cpu.convolution.weight_gradient import weight_gradient_text
+from mlirc.lowering.cpu.convolution.winograd import winograd_text
+from mlirc.lowering.cpu.loops import listener as kernel_listener
+from mlirc.lowering.cpu.loops.function import KernelText, kernel_text
+from mlirc.lowering.cpu.matmul.kinds import product_text
+from mlirc.lowering.cpu.matmul.match import match_product
+from mlirc.lowering.kernel.nodes import Kernel, NotAKernel, messages, read_kernel, structure, text
+from mlirc.lowering.pipeline.ledger import Ledger
+from mlirc.lowering.pipeline.pass_manager import UnsupportedByPass
+from mlirc.lowering.target import CpuTarget, host
+
+# callee -> what reads such a call, what says why it has no kernel, what writes its functions
+CALLS: dict[str, tuple[Callable, Callable, Callable]] = {
+    "attention": (read_attention, refusal, attention_text),
+    "attention_backward": (read_gradients, backward_refusal, backward_text),
+    "convolution": (read_convolution, convolution_refusal, convolution_text),
+    "convolution_add": (read_convolution, convolution_refusal, convolution_text),
+    "transposed_convolution": (read_convolution, convolution_refusal, convolution_text),
+    "convolution_weight_gradient": (read_convolution, convolution_refusal, weight_gradient_text),
+    "depthwise_weight_gradient": (read_depthwise, depthwise_refusal, depthwise_text),
+}
+
+
+@dataclass(frozen=True)
+class LowerKernels:
+    """Writes a function in scf, arith, vector and llvm for each distinct kernel, and makes each launch a run of one.
+
+    before:  "mlircx.launch"(%x, %y) ({ ... }) {parallel = "s0", inner = "", label = "gelu", inputs = 1 : i64}
+    after:   "mlircx.run"(%x, %y) ({ ... }) {parallel = "s0", inner = "", label = "gelu", inputs = 1 : i64,
+                                             kernel = "kernel_0", symbols = "s0", messages = []}
+             func.func @kernel_0(%args: !llvm.ptr) -> i64 { ... }
+
+    Launches of equal structure share a function (SAME STRUCTURE).
+    `vector_bytes` is 64, 32 or 16; 0: as wide as the host's.
+    """
+
+    name = "lower-kernels"
+    takes = "memory"
+    gives = "lowered"
+    vector_bytes: int = 0
+
+    def run(self, function: Any, ledger: Ledger) -> None:
+        target = replace(host(), vector_bytes=self.vector_bytes) if self.vector_bytes else host()
+        module_block = function.operation.block
+        taken = {text(op, "sym_name") for op in module_block.operations if "sym_name" in op.attributes}
+        made: dict[Any, tuple[str, KernelText]] = {}
+        self.lower_calls(function, made, taken, target)  # first: for their code LLVM takes longest
+        for launch in [op for op in function.regions[0].blocks[0].operations if op.operation.name == "mlircx.launch"]:
+            key = structure(launch)
+            if key not in made:
+                name = next(n for n in map("kernel_{}".format, count(len(made))) if n not in taken)
+                try:
+                    made[key] = (name, function_text(read_kernel(launch), name, target))
+                except NotAKernel as error:
+                    raise UnsupportedByPass(launch, str(error)) from error
+                _add_functions(module_block, *made[key], taken)
+            else:
+                ledger.record(self.name, "share", text(launch, "label"), "SAME STRUCTURE", True, str(launch.location))
+            _replace(launch, *made[key])
+
+    def lower_calls(self, function: Any, made: dict, taken: set[str], target: CpuTarget) -> None:
+        """Calls of attention and of convolutions stay, and get a function to call.
+
+        after:   "mlircx.call"(%q, %k, %v, %out, %lse) {callee = "attention", kernel = "kernel_1", symbols = "s0", ...}
+        """
+        for call in function.regions[0].blocks[0].operations:
+            if call.operation.name != "mlircx.call" or text(call, "callee") not in CALLS:
+                continue
+            read, refuse, write = CALLS[text(call, "callee")]
+            asked: Any = read(call)
+            if rule := refuse(asked):
+                raise UnsupportedByPass(call, f"{text(call, 'callee')} that no kernel of ours computes ({rule})")
+            words = None
+            if isinstance(asked, Convolution):
+                asked, words = plan(asked, target)
+                write = winograd_text if asked.results else write
+            elif isinstance(asked, Depthwise):
+                asked, words = depthwise_plan(asked, target)
+            if asked not in made:
+                name = next(n for n in map("kernel_{}".format, count(len(made))) if n not in taken)
+                made[asked] = name, kernel = name, write(asked, name, target)
+                _add_functions(function.operation.block, name, kernel, taken)
+            name, kernel = made[asked]
+            call.attributes["kernel"] = ir.StringAttr.get(name)
+            call.attributes["symbols"] = ir.StringAttr.get(", ".join(words or kernel.symbols))
+
+
+def function_text(kernel: Kernel, name: str, target: CpuTarget) -> KernelText:
+    product = match_product(kernel)
+    made = product_text(product, name, target) if product else None
+    return made or kernel_text(kernel, name, target)
+
+
+def _add_functions(block: ir.Block, name: str, kernel: KernelText, taken: set[str]) -> None:
+    """The kernel's functions; where somebody listens and takes its text, a declaration, which costs less than to parse it."""
+    heard = kernel_listener.tell(name, kernel)
+    source = [f"func.func private @{name}(!llvm.ptr) -> i64"]
+    parsed = ir.Module.parse("\n".join(source if heard else [*dict.fromkeys(kernel.declarations), kernel.functions]))
+    for op in list(parsed.body.operations):
+        function = text(op, "sym_name")
+        if function not in taken:
+            taken.add(function)
+            op.operation.detach_from_parent()
+            block.append(op)
+
+
+def _replace(launch: Any, name: str, kernel: KernelText) -> None:
+    """The launch becomes a run; its body moves along."""
+    attributes = {"kernel": name, "symbols": ", ".join(kernel.symbols), "messages": messages(launch)}
+    with ir.InsertionPoint(launch), launch.location:
+        made = create("run", list(launch.operands), [], dict(launch.attributes.items()) | attributes, regions=1)
+    launch.regions[0].blocks[0].append_to(made.regions[0])
+    launch.operation.erase()

@@ -1,0 +1,98 @@
+"""lower-triton: launches on GPUs become runs of Triton kernels."""
+
+import re
+from dataclasses import dataclass, replace
+from itertools import count
+from typing import Any
+
+from mlirc.dialects.core.bindings import ir
+from mlirc.dialects.core.dialect import create, make_attribute
+from mlirc.dialects.core.memory_ops import SCRATCH
+from mlirc.dialects.core.random_state import OPERATOR
+from mlirc.dialects.core.tensor_types import info_of
+from mlirc.lowering.gpu.kernel import TritonKernel, triton_kernel
+from mlirc.lowering.gpu.random_state import state_kernel
+from mlirc.lowering.gpu.triton.alignment import aligned_operands
+from mlirc.lowering.kernel.nodes import NotAKernel, messages, read_kernel, structure, text
+from mlirc.lowering.kernel.shared_operands import parts_of_operands, shared_operands
+from mlirc.lowering.pipeline.ledger import Ledger
+from mlirc.lowering.pipeline.pass_manager import UnsupportedByPass
+
+
+@dataclass(frozen=True)
+class LowerTriton:
+    """Writes a Triton kernel for each distinct launch on a GPU, and makes each launch a run of one.
+
+    before:  "mlircx.launch"(%x, %y) ({ ... }) {parallel = "s0", inner = "", label = "gelu", inputs = 1 : i64}
+    after:   "mlircx.run"(%x, %y) ({ ... }) {parallel = "s0", inner = "", label = "gelu", inputs = 1 : i64,
+                                             kernel = "kernel_0_gelu", symbols = "s0", messages = []}
+             "mlirc.triton"() {sym_name = "kernel_0_gelu", source = "...", signature = ["*fp32", "*fp32", "i64"],
+                               grid = ["(s0 + 1023)//1024", "1", "1"], ...}
+
+    Launches of equal structure, devices and alignment share a kernel (SAME STRUCTURE), named after the first's label, so
+    that a profile of the GPU reads. Launches on the CPU stay. `random_state` is a kernel that the host program launches itself.
+    `aligned_arguments`: the graph's arguments, and what ATen returns, begin at multiples of 16 bytes; the host program
+    copies those that do not.
+    """
+
+    name = "lower-triton"
+    takes = "memory"
+    aligned_arguments: bool = True
+
+    def run(self, function: Any, ledger: Ledger) -> None:
+        module_block = function.operation.block
+        taken = {text(op, "sym_name") for op in module_block.operations if "sym_name" in op.attributes}
+        made: dict[tuple, tuple[str, TritonKernel]] = {}
+        for launch in [op for op in function.regions[0].blocks[0].operations if op.operation.name == "mlircx.launch"]:
+            infos = [info_of(x) for x in launch.operands]
+            if not infos or any(not i.device.startswith("cuda") for i in infos):
+                continue
+            aligned = aligned_operands(launch, self.aligned_arguments)
+            shared = shared_operands(launch)
+            within = parts_of_operands(launch)
+            key = (structure(launch), aligned, shared, within)
+            if key not in made:
+                label = re.sub(r"\W+", "_", text(launch, "label"))
+                name = next(n for k in count(len(made)) if (n := f"kernel_{k}_{label}".rstrip("_")) not in taken)
+                try:
+                    kernel = replace(read_kernel(launch), shared=shared, within=within)
+                    made[key] = (name, triton_kernel(kernel, name, infos, aligned))
+                except NotAKernel as error:
+                    raise UnsupportedByPass(launch, str(error)) from error
+                taken.add(name)
+                with ir.InsertionPoint(module_block), launch.location:
+                    create("triton", [], [], attributes(*made[key]))
+            else:
+                ledger.record(self.name, "share", text(launch, "label"), "SAME STRUCTURE", True, str(launch.location))
+            _replace(launch, *made[key])
+        if "random_state" not in taken and any(map(draws, function.regions[0].blocks[0].operations)):
+            with ir.InsertionPoint(module_block), function.location:
+                create("triton", [], [], attributes("random_state", state_kernel()))
+
+
+def draws(op: Any) -> bool:
+    """Whether it asks for the state of a GPU's generator."""
+    return op.operation.name == "mlircx.aten_effect" and text(op, "op") == OPERATOR
+
+
+def attributes(name: str, kernel: TritonKernel) -> dict[str, Any]:
+    constants = {key: make_attribute(value) for key, value in kernel.constants.items()}
+    return {
+        "sym_name": name,
+        "source": kernel.source,
+        "signature": kernel.signature,
+        "constants": ir.DictAttr.get(constants),
+        "grid": [str(size) for size in kernel.grid],
+        "divisible": kernel.divisible,
+        "num_warps": kernel.num_warps,
+        "num_stages": kernel.num_stages,
+    } | ({SCRATCH: kernel.scratch} if kernel.scratch else {})
+
+
+def _replace(launch: Any, name: str, kernel: TritonKernel) -> None:
+    """The launch becomes a run; its body moves along."""
+    made = {"kernel": name, "symbols": ", ".join(kernel.symbols), "messages": messages(launch)}
+    with ir.InsertionPoint(launch), launch.location:
+        run = create("run", list(launch.operands), [], dict(launch.attributes.items()) | made, regions=1)
+    launch.regions[0].blocks[0].append_to(run.regions[0])
+    launch.operation.erase()

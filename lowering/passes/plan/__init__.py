@@ -1,0 +1,1 @@
+"""The pass of the stage plan: kernels to memory."""

@@ -1,0 +1,1 @@
+"""Passes of the stage simplify: graph to graph."""

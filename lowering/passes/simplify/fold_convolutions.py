@@ -1,0 +1,234 @@
+"""fold-convolutions: convolutions by parameters run in oneDNN, with what surrounds them inside and channels last."""
+
+from dataclasses import dataclass, replace
+from functools import cache
+from typing import Any
+
+import torch
+
+from mlirc.dialects.core.bindings import ir
+from mlirc.dialects.core.dialect import attribute_value, create
+from mlirc.dialects.core.graph_builder import GraphBuilder
+from mlirc.dialects.core.tensor_types import TensorInfo, info_of, type_of
+from mlirc.dialects.ops.rows.group_norm import append_ones
+from mlirc.lowering.analysis.provenance import sources_of
+from mlirc.lowering.cpu.convolution.choice import Choice, along
+from mlirc.lowering.fusion.aten_calls import arguments, call_aten, called
+from mlirc.lowering.layout.channels_last import channels_last, spread_channels_last
+from mlirc.lowering.layout.wide_images import as_wide, of_rank
+from mlirc.lowering.module.source_lines import source_line
+from mlirc.lowering.pipeline.ledger import Ledger
+
+REORDER = "mkldnn._reorder_convolution_weight.default"
+CONVOLVE = "mkldnn._convolution_pointwise.default"
+CONVOLVE_BINARY = "mkldnn._convolution_pointwise.binary"
+F32, HALF = torch.float32, (torch.bfloat16, torch.float16)
+
+
+@dataclass(frozen=True)
+class FoldConvolutions:
+    """Give oneDNN packed weights, the batch norm folded into them, and the addition and the relu that follow.
+
+    before:  %0 = "mlircx.aten"(%x, %w) {op = "aten.convolution.default", ...}
+             %1 = "mlirc.batch_norm_inference"(%0, %gamma, %beta, %mean, %variance) {eps = 1e-05}
+             %2 = "mlirc.add"(%1, %y)
+             %3 = "mlirc.relu"(%2)
+    after:   %s = gamma * rsqrt(variance + eps)
+             %p = "mlircx.aten"(w * %s) {op = "mkldnn._reorder_convolution_weight.default", ...}
+             %b = beta - mean * %s
+             %3 = "mlircx.aten"(%x, %y, %p, %b) {op = "mkldnn._convolution_pointwise.binary", ...}
+
+    Half types are widened where oneDNN has no convolution of theirs for this processor; results are rounded once.
+    A kernel of ours (`mlirc.convolution`) takes what needs fewer multiplications so, and reads large weights where they are,
+    unpacked (convolution/choice.py).
+    Rows [N, C, W] are images of one row.
+    PARAMETER: the weight, the bias and the statistics must be parameters, or depend on these alone: hoist-parameters then
+    computes %p and %b when they change. What stands between convolutions keeps its values in channels-last order (channels_last.py);
+    the graph's inputs and results stay as eager has them.
+    """
+
+    name = "fold-convolutions"
+    takes = "graph"
+
+    def run(self, function: Any, ledger: Ledger) -> None:
+        block = function.regions[0].blocks[0]
+        fixed = {x for x, parameters in sources_of(function).items() if parameters}
+        restored: dict[ir.Value, ir.Value] = {}
+        # found first: folding one erases other ops, which must not be looked at again
+        for op in [op for op in block.operations if is_convolution(op)]:
+            rule = refusal(op, fixed)
+            ledger.record(
+                self.name, "fold", "aten.convolution", rule or "PARAMETER", not rule, source_line(op.location)
+            )
+            if not rule:
+                plain, last = fold(op, fixed)
+                restored[plain] = last
+        if restored:
+            spread_channels_last(block, restored)
+
+
+def is_convolution(op: Any) -> bool:
+    return called(op) == "aten.convolution.default"
+
+
+def refusal(op: Any, fixed: set) -> str:
+    """The rule that stands against it, or ""."""
+    x, w = info_of(op.operands[0]), info_of(op.operands[1])
+    _, _, _, stride, padding, dilation, transposed, _, groups = arguments(op)
+    if not torch.backends.mkldnn.is_available() or not torch.backends.mkldnn.enabled:
+        return "ONEDNN"
+    if not all(v in fixed for v in op.operands[1:]):
+        return "PARAMETER"
+    dtypes = {info_of(v).dtype for v in op.operands}
+    if len(dtypes) > 1 or not dtypes <= {F32, *HALF} or x.rank not in (3, 4) or x.device != "cpu":
+        return "FLOAT IMAGES"
+    if transposed and not is_ours(op):
+        return "TRANSPOSED"
+    numbers = [*stride, *padding, *dilation, groups, *w.shape]
+    if not all(type(n) is int for n in numbers) or 0 in (*w.shape, *x.shape):
+        return "STATIC WEIGHTS"
+    return ""
+
+
+def widens(dtype: torch.dtype) -> bool:
+    """Whether oneDNN convolves such tensors in float32 here: what PyTorch has for them takes tens of times as long."""
+    return dtype in HALF and not (dtype == torch.bfloat16 and multiplies_bf16())
+
+
+@cache
+def multiplies_bf16() -> bool:
+    return torch.ops.mkldnn._is_mkldnn_bf16_supported()
+
+
+def wide(x: ir.Value) -> ir.Value:
+    return GraphBuilder().cast(x, F32) if widens(info_of(x).dtype) else x
+
+
+def fold(op: Any, fixed: set) -> tuple[ir.Value, ir.Value]:
+    """Replaces the convolution and what it takes in; its result as the graph had it, and in channels-last order."""
+    x, w, *bias = op.operands
+    _, _, _, stride, padding, dilation, transposed, _, groups = arguments(op)
+    chain, other = [op], None
+    norm = only_user(op.results[0])
+    norm = norm if is_folded_norm(norm, op.results[0], fixed) else None
+    if norm is not None:
+        chain.append(norm)
+    value = chain[-1].results[0]
+    user = only_user(value)
+    # in groups, PyTorch's adds and takes the relu by a second call, which has no bfloat16
+    takes_residual = not transposed and (groups == 1 or is_ours(op))
+    if user is not None and takes_residual and is_residual(user, value):
+        other = next(v for v in user.operands if v != value)
+        chain.append(user)
+    user = only_user(chain[-1].results[0])
+    relu = user is not None and user.operation.name == "mlirc.relu"
+    if relu:
+        chain.append(user)
+    result = chain[-1].results[0]
+    with ir.InsertionPoint(chain[-1]), chain[-1].location:
+        if is_ours(op):
+            made = own_call(op, norm, other, relu, channels_last(as_wide(info_of(result))))
+            return replaced(chain, of_rank(made, info_of(result).rank))
+        x, w, *bias = map(wide, (x, w, *bias))
+        if norm is not None:
+            w, bias = folded_parameters(w, bias, norm)
+        x, w = of_rank(in_channels_last(x), 4), of_rank(w, 4)
+        size = list(info_of(x).shape)
+        size = size if all(isinstance(n, int) for n in size) else None
+        stride, padding, dilation = along(stride, 1), along(padding, 0), along(dilation, 1)
+        opaque = TensorInfo(info_of(w).dtype, info_of(w).shape, layout="mkldnn")
+        packed = call_aten(REORDER, [w, padding, stride, dilation, groups, size], opaque)
+        common = [packed, bias[0] if bias else None, padding, stride, dilation, groups]
+        info = channels_last(as_wide(replace(info_of(result), dtype=info_of(x).dtype)))
+        if other is None:
+            made = call_aten(CONVOLVE, [x, *common, "relu" if relu else "none", [], ""], info)
+        else:
+            images = [x, of_rank(in_channels_last(wide(other)), 4)]
+            made = call_aten(CONVOLVE_BINARY, [*images, *common, "add", None, "relu" if relu else None, [], None], info)
+        made = of_rank(made, info_of(result).rank)
+        return replaced(chain, GraphBuilder().cast(made, info_of(result).dtype))
+
+
+def replaced(chain: list[Any], made: ir.Value) -> tuple[ir.Value, ir.Value]:
+    """`made` in place of what the ops of the chain give; a copy of it as the graph had it, and itself."""
+    result = chain[-1].results[0]
+    plain = create("copy", [made], [result.type]).out
+    result.replace_all_uses_with(plain)
+    for dead in reversed(chain):
+        dead.operation.erase()
+    return plain, made
+
+
+def is_ours(op: Any) -> bool:
+    """Whether a kernel of ours takes the convolution: its weights are not kept a second time, packed."""
+    x, w, out = info_of(op.operands[0]), info_of(op.operands[1]), info_of(op.results[0])
+    _, _, _, stride, _, dilation, transposed, _, groups = arguments(op)
+    windows = along(stride, 1), along(dilation, 1)
+    choice = Choice(as_wide(x).shape, as_wide(w).shape, as_wide(out).shape, *windows, transposed, groups)
+    return x.dtype == torch.float32 and w.is_contiguous and choice.generates_forward
+
+
+def own_call(op: Any, norm: Any | None, other: ir.Value | None, relu: bool, info: TensorInfo) -> ir.Value:
+    x, w, *bias = op.operands
+    _, _, _, stride, padding, dilation, transposed, more, _ = arguments(op)
+    factors = {"shift": bias[0]} if bias else {}
+    if norm is not None:
+        scale, shift = folded_factors(bias, norm, info.dtype)
+        factors = {"scale": scale, "shift": shift}
+    windows = {"stride": along(stride, 1), "padding": along(padding, 0), "dilation": along(dilation, 1)}
+    attributes = windows | {"after": [*factors, *["relu"] * relu]}
+    if transposed:
+        attributes["more"] = along(more, 0)
+    texts = {name: ", ".join(map(str, items)) for name, items in attributes.items()}
+    images = [in_channels_last(x), w, *([in_channels_last(other)] if other is not None else [])]
+    images = [of_rank(image, 4) for image in images]
+    name = "transposed_convolution" if transposed else "convolution" if other is None else "convolution_add"
+    return create(name, [*images, *factors.values()], [type_of(info)], texts).out
+
+
+def only_user(x: ir.Value) -> Any | None:
+    """The op that uses the value, if it is used once."""
+    uses = list(x.uses)
+    return uses[0].owner.opview if len(uses) == 1 else None
+
+
+def is_folded_norm(norm: Any | None, x: ir.Value, fixed: set) -> bool:
+    """Whether it is the batch norm of `x`, by parameters."""
+    if norm is None or norm.operation.name != "mlirc.batch_norm_inference" or norm.operands[0] != x:
+        return False
+    dtype = info_of(x).dtype
+    return all(is_constant(v) or (v in fixed and info_of(v).dtype == dtype) for v in list(norm.operands)[1:])
+
+
+def is_constant(x: ir.Value) -> bool:
+    """As what stands for a weight or a bias left out is."""
+    return not isinstance(x.owner, ir.Block) and x.owner.name == "mlirc.constant"
+
+
+def is_residual(user: Any, x: ir.Value) -> bool:
+    """Whether it adds to `x` something of the same shape."""
+    if user.operation.name != "mlirc.add" or info_of(user.results[0]).dtype != info_of(x).dtype:
+        return False
+    return all(info_of(v).shape == info_of(x).shape and info_of(v).dtype == info_of(x).dtype for v in user.operands)
+
+
+def folded_parameters(w: ir.Value, bias: list[ir.Value], norm: Any) -> tuple[ir.Value, list[ir.Value]]:
+    """Weight and bias of the convolution that does the batch norm too."""
+    g = GraphBuilder()
+    scale, shift = folded_factors(bias, norm, info_of(w).dtype)
+    return g.mul(w, append_ones(g, scale, info_of(w).rank - 1)), [shift]
+
+
+def folded_factors(bias: list[ir.Value], norm: Any, dtype: torch.dtype) -> tuple[ir.Value, ir.Value]:
+    """The norm of a convolution is that without its bias, times the first, plus the second."""
+    g = GraphBuilder()
+    gamma, beta, mean, variance = [g.cast(v, dtype) for v in [*norm.operands][1:]]
+    scale = g.mul(g.rsqrt(g.add(variance, attribute_value(norm.attributes["eps"]))), gamma)
+    shift = g.sub(bias[0], mean) if bias else g.neg(mean)
+    return scale, g.add(g.mul(shift, scale), beta)
+
+
+def in_channels_last(x: ir.Value) -> ir.Value:
+    """`x`, or a copy that a kernel makes: the library's own takes longer."""
+    info = channels_last(info_of(x))
+    return x if info_of(x) == info else create("copy", [x], [type_of(info)]).out

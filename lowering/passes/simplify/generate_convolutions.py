@@ -1,0 +1,223 @@
+"""generate-convolutions: in training on a CPU images lie with their channels innermost, and convolutions are kernels of our own."""
+
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+
+from mlirc.dialects.core.bindings import ir
+from mlirc.dialects.core.dialect import create
+from mlirc.dialects.core.graph_builder import GraphBuilder
+from mlirc.dialects.core.tensor_types import TensorInfo, info_of, type_of
+from mlirc.dialects.ops.rows.reduction import sum_over
+from mlirc.lowering.cpu.convolution.choice import Choice, along, choice_of_slices, wide
+from mlirc.lowering.cpu.convolution.depthwise_graph import depthwise_weight_gradient
+from mlirc.lowering.cpu.convolution.volumes import Depth, volume_gradient, volume_result, volume_weight_gradient
+from mlirc.lowering.fusion.aten_calls import arguments, call_aten, called
+from mlirc.lowering.layout.channels_last import channels_last, relaid, spread_channels_last
+from mlirc.lowering.layout.convolution_regions import is_put_back, regions_of
+from mlirc.lowering.layout.wide_images import as_wide, of_rank
+from mlirc.lowering.module.source_lines import source_line
+from mlirc.lowering.pipeline.ledger import Ledger
+
+FORWARD, BACKWARD = "aten.convolution.default", "aten.convolution_backward.default"
+
+
+@dataclass(frozen=True)
+class GenerateConvolutions:
+    """Give convolutions of float32 operands in channels-last order, and kernels of our own where those are faster.
+
+    before:  %1:2 = "mlircx.aten"(%dy, %x, %w) {op = "aten.convolution_backward.default", ...}
+    after:   %a = "mlirc.copy"(%dy)  %b = "mlirc.copy"(%x)                           to channels last
+             %2 = "mlirc.convolution_weight_gradient"(%b, %a) {window = "3, 3", ...}
+             %3 = "mlircx.aten"(%a, %b, %w) {op = "aten.convolution_backward.default", ...}     of the images alone
+             %4 = "mlirc.copy"(%3)                                                   back, for whoever wants it so
+
+    CHANNELS LAST   all convolutions that images go between in one order, or none of them (convolution_regions.py, with what was
+                    measured in convolution/choice.py); what stands between them keeps the order (channels_last.py)
+    OURS            a kernel of ours for it, or for a gradient; the rest stays with oneDNN. Rows [N, C, W] are images of one row;
+                    small volumes are summed up of slices (convolution/volumes.py)
+    """
+
+    name = "generate-convolutions"
+    takes = "graph"
+
+    def run(self, function: Any, ledger: Ledger) -> None:
+        block = function.regions[0].blocks[0]
+        found = [(op, choice) for op in block.operations if (choice := choice_of(op)) is not None]
+        if not any(choice.may_lie_last for _, choice in found):
+            return
+        regions = regions_of(block, images_of)
+        taken = [choice.may_lie_last and regions.lies_last(tensors(op)[0]) for op, choice in found]
+        restored: dict[ir.Value, ir.Value] = {}
+        for (op, choice), lies_last in zip(found, taken, strict=True):
+            ledger.record(self.name, "layout", called(op), "CHANNELS LAST", lies_last, source_line(op.location))
+            if not lies_last:
+                continue
+            ours = [choice.generates_forward]
+            if called(op) == BACKWARD:
+                ours = [choice.generates_input_gradient, choice.generates_weight_gradient]
+            ledger.record(self.name, "generate", called(op), "OURS", any(ours), source_line(op.location))
+            with ir.InsertionPoint(op), op.location:
+                call = Call.of(op, choice)
+                made = call.gradients(*ours) if call.mask else [call.forward(*ours)]
+                made = [of_rank(new, info_of(old).rank) for old, new in zip(op.results, made, strict=True)]
+                plain = [relaid(new, info_of(old)) for old, new in zip(op.results, made, strict=True)]
+            for old, new, back in zip(op.results, made, plain, strict=True):
+                old.replace_all_uses_with(back)
+                if back != new and info_of(new) == channels_last(info_of(new)):
+                    restored[back] = new
+            op.operation.erase()
+        if not restored:
+            return
+        for op in block.operations:
+            if is_put_back(op):
+                restored[op.results[0]] = op.operands[0]
+        spread_channels_last(block, restored, everywhere=True)
+
+
+def choice_of(op: Any) -> Choice | None:
+    """Of a convolution of float32 on a CPU, or of its gradients; None for any other op."""
+    if called(op) not in (FORWARD, BACKWARD):
+        return None
+    backward = called(op) == BACKWARD
+    x, w = (info_of(v) for v in tensors(op)[backward : backward + 2])
+    if x.device != "cpu" or x.rank not in (3, 4, 5) or {info_of(v).dtype for v in op.operands} != {torch.float32}:
+        return None
+    _, _, _, stride, _, dilation, transposed, _, groups = arguments(op)[backward : backward + 9]
+    out = info_of(tensors(op)[0] if backward else op.results[0])
+    if x.rank == 5:
+        return choice_of_slices(x.shape, w.shape, out.shape, stride, dilation, transposed, groups)
+    windows = along(stride, 1), along(dilation, 1)
+    return Choice(wide(x.shape), wide(w.shape), wide(out.shape), *windows, transposed, groups)
+
+
+def images_of(op: Any) -> tuple[list[ir.Value], float]:
+    """Of a convolution that may lie channels last, and what it gains then."""
+    choice = choice_of(op)
+    if choice is None or not choice.may_lie_last:
+        return [], 0.0
+    if called(op) == FORWARD:
+        return [tensors(op)[0], op.results[0]], choice.gain(True, [True])
+    mask = arguments(op)[-1]
+    return [*tensors(op)[:2], *[op.results[0]] * mask[0]], choice.gain(False, mask)
+
+
+def tensors(op: Any) -> list[ir.Value]:
+    """The call's tensors in the order of its arguments; one may stand there twice."""
+    return [op.operands[x["$"]] for x in arguments(op)[:3] if isinstance(x, dict)]
+
+
+@dataclass(frozen=True)
+class Call:
+    """A convolution, or its gradients where there is a `mask`, of images [N, C, H, W] that lie channels last; where there is a
+    `depth`, of volumes.
+
+    given   the arguments from `stride` to `groups`, for height and width
+    parts   of the images that a depthwise convolution's weight gradient is added up of
+    """
+
+    tensors: list[ir.Value]
+    results: list[TensorInfo]
+    given: list[Any]
+    mask: list[bool]
+    depth: Depth | None = None
+    parts: int = 1
+
+    @classmethod
+    def of(cls, op: Any, choice: Choice) -> "Call":
+        backward = called(op) == BACKWARD
+        stride, padding, dilation, transposed, more, groups = arguments(op)[3 + backward :][:6]
+        mask = arguments(op)[-1] if backward else []
+        given = [along(stride, 1), along(padding, 0), along(dilation, 1), transposed, along(more, 0), groups]
+        images = [relaid(x, channels_last(info_of(x))) for x in tensors(op)[: 1 + backward]]
+        infos = [as_wide(info_of(result)) for result in op.results]
+        values = [*images, *tensors(op)[1 + backward :]]
+        if info_of(values[0]).rank != 5:
+            return cls([of_rank(x, 4) for x in values], infos, given, mask, parts=choice.parts)
+        x, w = (info_of(v) for v in values[backward : backward + 2])
+        out = info_of(values[0]) if backward else infos[0]
+        depth = Depth(x.shape[2], out.shape[2], w.shape[2], stride[0], padding[0], dilation[0])  # type: ignore[arg-type]
+        return cls(values, infos, [tuple(n[1:]) for n in (stride, padding, dilation)], mask, depth)
+
+    @property
+    def windows(self) -> dict[str, str]:
+        return {name: text(n) for name, n in zip(("stride", "padding", "dilation"), self.given[:3], strict=True)}
+
+    def forward(self, ours: bool) -> ir.Value:
+        """The result, channels last."""
+        x, w, *bias = self.tensors
+        info = channels_last(self.results[0])
+        if self.depth is not None:
+            return volume_result(x, w, [contiguous(b) for b in bias], self.depth, self.windows, info)
+        if not ours:
+            return call_aten(FORWARD, [x, w, bias[0] if bias else None, *map(listed, self.given)], info)
+        return self.own(self.given[3], x, w, bias, info)
+
+    def own(self, transposed: bool, x: ir.Value, w: ir.Value, bias: list[ir.Value], info: TensorInfo) -> ir.Value:
+        """A kernel of ours that convolves `x`, or does so transposed."""
+        attributes = self.windows | {"after": "shift" if bias else ""}
+        if transposed:
+            attributes["more"] = self.more(info, x, info_of(w).shape[2:])
+        name = "transposed_convolution" if transposed else "convolution"
+        return create(name, [x, contiguous(w), *map(contiguous, bias)], [type_of(info)], attributes).out
+
+    def gradients(self, own_input: bool, own_weight: bool) -> list[ir.Value]:
+        """Those that the call gives: of the images, channels last, of the weight, of the bias."""
+        if self.depth is not None:
+            return self.volume_gradients(self.depth)
+        dy, x, w = self.tensors
+        transposed = self.given[3]
+        images = [dy, x] if transposed else [x, dy]
+        made: list[ir.Value] = []
+
+        def library(which: int, info: TensorInfo) -> ir.Value:
+            mask = [k == which for k in range(3)]
+            return call_aten(BACKWARD, [dy, x, w, [0], *map(listed, self.given), mask], info)
+
+        if self.mask[0]:
+            info = channels_last(self.results[len(made)])
+            made.append(self.own(not transposed, dy, w, [], info) if own_input else library(0, info))
+        if self.mask[1]:
+            info = self.results[len(made)]
+            if own_weight and self.given[-1] > 1:
+                made.append(depthwise_weight_gradient(images[0], images[1], self.windows, self.parts, info))
+            elif own_weight:
+                attributes = self.windows | {"window": text(info.shape[2:])}
+                plain = TensorInfo(info.dtype, info.shape, device=info.device)
+                made.append(create("convolution_weight_gradient", images, [type_of(plain)], attributes).out)
+            else:
+                made.append(library(1, info))
+        if self.mask[2]:
+            made.append(sum_over(GraphBuilder(), dy, [0, 2, 3]))
+        return made
+
+    def volume_gradients(self, depth: Depth) -> list[ir.Value]:
+        dy, x, w = self.tensors
+        made: list[ir.Value] = []
+        if self.mask[0]:
+            info = self.results[0]
+            made.append(volume_gradient(dy, w, depth, self.windows, self.more(info, dy, info_of(w).shape[3:]), info))
+        if self.mask[1]:
+            made.append(volume_weight_gradient(x, dy, depth, self.windows, info_of(w)))
+        if self.mask[2]:
+            made.append(sum_over(GraphBuilder(), dy, [0, 2, 3, 4]))
+        return made
+
+    def more(self, info: TensorInfo, x: ir.Value, taps: Any) -> str:
+        """How many rows and columns of the images of `info` no window of `x`'s reaches."""
+        axes = zip(info.shape[-2:], info_of(x).shape[-2:], taps, *self.given[:3], strict=True)
+        return text(n - (q - 1) * step - gap * (k - 1) - 1 + 2 * pad for n, q, k, step, pad, gap in axes)
+
+
+def listed(x: Any) -> Any:
+    return list(x) if isinstance(x, tuple) else x
+
+
+def text(numbers: Any) -> str:
+    return ", ".join(map(str, numbers))
+
+
+def contiguous(x: ir.Value) -> ir.Value:
+    info = info_of(x)
+    return relaid(x, TensorInfo(info.dtype, info.shape, device=info.device))

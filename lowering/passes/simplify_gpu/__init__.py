@@ -1,0 +1,1 @@
+"""Passes of the stage simplify that run for GPUs alone."""

@@ -1,0 +1,90 @@
+"""batch-parameters: what each call computes of parameters alone is computed first, in few launches, on a GPU."""
+
+from dataclasses import dataclass
+from typing import Any
+
+from mlirc.dialects.core.bindings import ir
+from mlirc.dialects.core.dialect import attribute_value
+from mlirc.dialects.core.tensor_types import info_of
+from mlirc.lowering.analysis.provenance import parameter_arguments, view_root
+from mlirc.lowering.module.source_lines import source_line
+from mlirc.lowering.passes.fuse.batch_kernels import merge, space
+from mlirc.lowering.pipeline.ledger import Ledger
+
+
+@dataclass(frozen=True)
+class BatchParameters:
+    """Move kernels that read parameters alone to the beginning of the graph, and make one kernel of those with one space.
+
+    Weights of convolutions times the scales of batch norms are such kernels, two for each convolution. Nothing is kept of
+    parameters on a GPU, as only reading them would tell whether they changed; so each call computes them.
+
+    before:  ...  %1 = "mlircx.kernel"(%w0, %s0) ({ mul }) {parallel = "64, 64, 3, 3"}
+             ...  %2 = "mlircx.kernel"(%w1, %s1) ({ mul }) {parallel = "64, 64, 3, 3"}
+    after:   %1, %2 = "mlircx.kernel"(%w0, %s0, %w1, %s1) ({ mul; mul }) {parallel = "64, 64, 3, 3"}
+             ...
+
+    PARAMETERS  all operands are parameters that the graph does not write to, views of them, or constants; no reduction, no
+                scan, no check_index
+    LIMIT       a kernel reads at most `max_reads` tensors
+    """
+
+    name = "batch-parameters"
+    takes = "kernel"
+    max_reads: int = 48
+
+    def run(self, function: Any, ledger: Ledger) -> None:
+        block = function.regions[0].blocks[0]
+        ops = [op.operation for op in block.operations]
+        written = {view_root(op.operands[0]) for op in ops if op.name == "mlirc.assign"}
+        parameters = parameter_arguments(function) - written
+        kernels = [op for op in ops if is_elementwise(op) and all(comes_of(x, parameters) for x in op.operands)]
+        move_to_beginning(ops, kernels)
+        for group in self.groups(kernels):
+            label = attribute_value(group[0].attributes["label"])
+            line, taken = source_line(group[-1].location), len(group) > 1
+            ledger.record(self.name, "merge", label, "PARAMETERS", taken, line, kernels=len(group))
+            if taken:
+                merge(group)
+
+    def groups(self, kernels: list[Any]) -> list[list[Any]]:
+        """Kernels of one space, in order, as many as `max_reads` allows."""
+        last: dict[tuple, list[Any]] = {}
+        found = []
+        for op in kernels:
+            group = last.get(space(op), [])
+            if not group or sum(len(member.operands) for member in (*group, op)) > self.max_reads:
+                group = last[space(op)] = []
+                found.append(group)
+            group.append(op)
+        return found
+
+
+def is_elementwise(op: Any) -> bool:
+    if op.name != "mlircx.kernel" or not info_of(op.results[0]).device.startswith("cuda"):
+        return False
+    names = {item.operation.name for item in op.regions[0].blocks[0].operations}
+    return not names & {"mlirc.reduce", "mlirc.scan", "mlirc.check_index"}
+
+
+def comes_of(x: ir.Value, parameters: set[ir.Value]) -> bool:
+    """Whether the value is one of the parameters, a view of one, or a constant."""
+    root = view_root(x)
+    return root in parameters or (
+        not isinstance(root.owner, ir.Block) and root.owner.operation.name == "mlirc.constant"
+    )
+
+
+def move_to_beginning(ops: list[Any], kernels: list[Any]) -> None:
+    """The kernels, and views and constants that they read, stand before all other ops, in their order."""
+    moved = set(kernels)
+    waiting = [x for op in kernels for x in op.operands]
+    while waiting:
+        owner = waiting.pop().owner
+        if not isinstance(owner, ir.Block) and owner.operation not in moved:
+            moved.add(owner.operation)
+            waiting += owner.operation.operands
+    first = next((op for op in ops if op not in moved), None)
+    for op in ops:
+        if first is not None and op in moved:
+            op.move_before(first)

@@ -1,0 +1,82 @@
+"""convolve-channels-last: on a GPU, images between convolutions lie with their channels innermost, as cuDNN wants them."""
+
+from dataclasses import dataclass
+from typing import Any
+
+from mlirc.dialects.core.bindings import ir
+from mlirc.dialects.core.dialect import attribute_value
+from mlirc.dialects.core.tensor_types import TensorInfo, info_of, type_of
+from mlirc.lowering.layout.channels_last import channels_last, relaid, spread_channels_last
+from mlirc.lowering.module.source_lines import source_line
+from mlirc.lowering.pipeline.ledger import Ledger
+
+CONVOLUTIONS = {  # -> operands that are images
+    "aten.convolution.default": 2,
+    "aten.convolution_backward.default": 3,
+    "aten.cudnn_convolution_relu.default": 2,
+    "aten.cudnn_convolution_add_relu.default": 3,
+}
+
+
+@dataclass(frozen=True)
+class ConvolveChannelsLast:
+    """Give convolutions of half types operands in channels-last order, and let their results have it too.
+
+    before:  %0 = "mlircx.aten"(%x, %w) {op = "aten.convolution.default", ...}
+             %1 = "mlirc.relu"(%0)
+    after:   %a = "mlirc.copy"(%x)  %b = "mlirc.copy"(%w)                    to channels last
+             %0 = "mlircx.aten"(%a, %b) {op = "aten.convolution.default", ...}
+             %1 = "mlirc.relu"(%0)
+             %2 = "mlirc.copy"(%1)                                           back, for whoever wants it as eager has it
+
+    cuDNN would copy each operand and result by itself. What stands between convolutions keeps the order (channels_last.py).
+    """
+
+    name = "convolve-channels-last"
+    takes = "graph"
+
+    def run(self, function: Any, ledger: Ledger) -> None:
+        block = function.regions[0].blocks[0]
+        restored: dict[ir.Value, ir.Value] = {}
+        for op in list(block.operations):
+            images = convolved_images(op)
+            if not images:
+                continue
+            line = source_line(op.location)
+            ledger.record(self.name, "layout", attribute_value(op.attributes["op"]), "CHANNELS LAST", True, line)
+            with ir.InsertionPoint(op), op.location:
+                for k in range(images):
+                    op.operands[k] = in_channels_last(op.operands[k])
+            for result in op.results:
+                before = info_of(result)
+                if before.rank == 4 and before != channels_last(before):
+                    result.set_type(type_of(channels_last(before)))
+                    with ir.InsertionPoint.after(op.operation), op.location:
+                        plain = relaid(result, before)
+                    result.replace_all_uses_except(plain, plain.owner.operation)
+                    restored[plain] = result
+        if not restored:
+            return
+        for op in block.operations:
+            if op.operation.name == "mlirc.copy" and is_put_back(info_of(op.operands[0]), info_of(op.results[0])):
+                restored[op.results[0]] = op.operands[0]
+        spread_channels_last(block, restored)
+
+
+def convolved_images(op: Any) -> int:
+    """How many of the op's operands are images and weights of a convolution that this is for; 0 if it is none."""
+    if op.operation.name != "mlircx.aten":
+        return 0
+    images = CONVOLUTIONS.get(attribute_value(op.attributes["op"]), 0)
+    infos = [info_of(x) for x in list(op.operands)[:images]]
+    fits = all(i.rank == 4 and i.device.startswith("cuda") and i.dtype.itemsize == 2 for i in infos)
+    return images if fits and len(infos) == images else 0
+
+
+def is_put_back(x: TensorInfo, out: TensorInfo) -> bool:
+    """Whether a copy of `x` is one out of channels-last order: of an image that the forward graph saved so."""
+    return x.rank == 4 and x != out and x == channels_last(x) and x.device == out.device and x.device != "cpu"
+
+
+def in_channels_last(x: ir.Value) -> ir.Value:
+    return relaid(x, channels_last(info_of(x)))

@@ -1,0 +1,61 @@
+"""generate-dot-products: one row times a weight, on a GPU, is a reduction like any other."""
+
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+
+from mlirc.dialects.core.bindings import ir
+from mlirc.dialects.core.tensor_types import info_of
+from mlirc.lowering.module.source_lines import source_line
+from mlirc.lowering.passes.fuse.generate_matmuls import product
+from mlirc.lowering.passes.lower.split_unaligned import static
+from mlirc.lowering.pipeline.ledger import Ledger
+
+SMALLEST = 1 << 20  # bytes of a weight: less is read in the time that a launch takes
+FEW = 16  # rows: a tile of the matrix units
+ALIGNMENT = 16  # bytes
+HALF = (torch.bfloat16, torch.float16)
+DTYPES = (*HALF, torch.float32)
+
+
+@dataclass(frozen=True)
+class GenerateDotProducts:
+    """Make a product of one row a kernel: reading the weight is all the work, and what comes after the product is free.
+
+    before:  %0 = "mlirc.addmm"(%b, %x, %w)         after:  %0 = "mlircx.kernel"(%b, %x, %w) ({
+                                                            reduce(mul(read %x, read %w)) + read %b })
+    ONE ROW     the weight lies along k, as a linear layer's does, and its size is known. Along n the library is faster
+    UNALIGNED   likewise of up to FEW rows of half types, where the rows of the result begin anywhere: cuBLAS's kernels for
+                those take two to four times as long
+    """
+
+    name = "generate-dot-products"
+    takes = "graph"
+
+    def run(self, function: Any, ledger: Ledger) -> None:
+        for op in list(function.regions[0].blocks[0].operations):
+            if op.operation.name not in ("mlirc.matmul", "mlirc.addmm") or not (rule := rule_of(op)):
+                continue
+            ledger.record(self.name, "generate", op.operation.name, rule, True, source_line(op.location))
+            *bias, x, w = op.operands
+            with ir.InsertionPoint(op), op.location:
+                made = product(bias, x, w, info_of(op.results[0]), False)
+            op.results[0].replace_all_uses_with(made)
+            op.operation.erase()
+
+
+def rule_of(op: Any) -> str:
+    """The rule by which a product is a kernel, or ""."""
+    *_, x, w, out = (info_of(v) for v in (*op.operands, op.results[0]))
+    if out.rank != 2 or not out.device.startswith("cuda") or out.dtype not in DTYPES:
+        return ""
+    if not all(isinstance(n, int) for n in (*x.shape, *w.shape)):
+        return ""
+    (rows, inner), columns = static(x.shape), static(w.shape)[1]
+    if w.stride != (1, inner) or inner * columns * w.dtype.itemsize < SMALLEST:
+        return ""
+    if rows == 1:
+        return "ONE ROW"
+    unaligned = columns * out.dtype.itemsize % ALIGNMENT != 0 and inner * w.dtype.itemsize % ALIGNMENT == 0
+    return "UNALIGNED" if rows <= FEW and unaligned and out.dtype in HALF and x.stride == (inner, 1) else ""

@@ -1,0 +1,151 @@
+"""generate-triton-matmuls: matrix products on a GPU become kernels, where what fusion then saves is worth it."""
+
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+
+from mlirc.dialects.core.bindings import ir
+from mlirc.dialects.core.tensor_types import info_of
+from mlirc.lowering.gpu.matmul import choice as product_choice
+from mlirc.lowering.gpu.matmul.gated import gate_of, is_activation, last_reader, replace_by_kernel
+from mlirc.lowering.gpu.matmul.overlapped_epilogue import is_hopper
+from mlirc.lowering.gpu.matmul.persistent import ALIGNMENT, COLUMNS, ROWS
+from mlirc.lowering.module.source_lines import source_line
+from mlirc.lowering.passes.fuse.generate_matmuls import product
+from mlirc.lowering.passes.lower.split_unaligned import classes, is_by_rows, static
+from mlirc.lowering.passes.simplify_gpu.pad_matmuls import is_returned
+from mlirc.lowering.pipeline.ledger import Ledger
+
+# What products take on an H200, in microseconds. The library's, by operations a second and what a short K adds (measured
+# at K from 768 to 5632); ours, by the tiles of one multiprocessor, of 128 x 256, or of 128 x 128 in turns; bytes between; an
+# activation's arithmetic in an epilogue that nothing hides.
+RATE, SHORT = 790e6, 160
+TILE, STEP = 2.0, 0.0107  # of a tile, and of each of its K
+TURN, TURN_STEP = 1.45, 0.0053
+CROOKED = 0.6  # of a tile whose rows begin anywhere
+BYTES = 4.3e6
+LAUNCH, EDGES = 2.5, 6  # of a product of split-unaligned beyond its work, and of the columns at the edges
+ACTIVATION = 0.4e-6  # an element
+
+
+@dataclass(frozen=True)
+class GenerateTritonMatmuls:
+    """Make a large product of half types a kernel, which fusion then gives its epilogue (persistent.py).
+
+    before:  %0 = "mlirc.addmm"(%b, %x, %w)                      after:  %0 = "mlircx.kernel"(%b, %x, %w) ({
+             %1 = "mlirc.gelu"(%0)                                           reduce(mul(read %x, read %w)) + read %b })
+                                                                         %1 = "mlirc.gelu"(%0)
+    ACTIVATION  one activation reads the product, and nothing else, and reading and writing that costs more than ours loses
+    GATED       a product by two parameters at once (merge-matmuls), of which one half goes through an activation and is
+                multiplied by the other one: silu(x @ a) * (x @ b), matmul/gated.py
+    UNALIGNED   the graph returns it, its rows begin anywhere, and it has a bias: the library would need a padded copy; or it
+                has few rows: split-unaligned would read the weight once for each class of them
+    FASTER      the library is, by the numbers in this file, which were measured on an H200; on other GPUs it stays
+    In modes that measure, which is faster is measured (matmul/choice.py), but for UNALIGNED. `always`: it is ours.
+    """
+
+    name = "generate-triton-matmuls"
+    takes = "graph"
+    multiprocessors: int = 132
+    always: bool = False
+
+    def run(self, function: Any, ledger: Ledger) -> None:
+        products = ("mlirc.matmul", "mlirc.addmm")  # found first: replacing one erases what follows it
+        for op in [op for op in function.regions[0].blocks[0].operations if op.operation.name in products]:
+            if not is_large(op, self.multiprocessors):
+                continue
+            *bias, x, w = op.operands
+            gate = gate_of(op) if info_of(w).stride[0] == 1 else None
+            if gate is not None:
+                taken = self.takes_over(op, gate.times, is_worth(op, True, self.multiprocessors, gated=True))
+                rule = "GATED" if taken else "FASTER"
+                ledger.record(self.name, "generate", op.operation.name, rule, taken, source_line(op.location))
+                if taken:
+                    replace_by_kernel(op, gate)
+                continue
+            unaligned = is_by_rows(info_of(x), info_of(w), info_of(op.results[0])) and is_returned(op.results[0])
+            activated = is_activated(op.results[0])
+            if not activated and not unaligned:
+                continue
+            if activated or bias:
+                taken = is_worth(op, activated, self.multiprocessors)
+            else:
+                taken = self.always or beats_classes(op, self.multiprocessors)
+            if activated:
+                taken = self.takes_over(op, last_reader(op.results[0])[1], taken)
+            rule = "FASTER" if not taken else "ACTIVATION" if activated else "UNALIGNED"
+            ledger.record(self.name, "generate", op.operation.name, rule, taken, source_line(op.location))
+            if taken:
+                with ir.InsertionPoint(op), op.location:
+                    made = product(bias, x, w, info_of(op.results[0]), False)
+                op.results[0].replace_all_uses_with(made)
+                op.operation.erase()
+
+    def takes_over(self, product: Any, last: Any, modelled: bool) -> bool:
+        """Whether the product becomes a kernel, with an epilogue that ends in `last`."""
+        chooser = product_choice.chooser()
+        return self.always or (modelled if chooser is None else chooser(between(product, last), modelled))
+
+
+def between(first: Any, last: Any) -> list[Any]:
+    """The ops that depend on `first`, and it, up to `last`, in order."""
+    found, made = [first], set(first.results)
+    block = list(first.operation.block.operations)
+    places = {op.operation: k for k, op in enumerate(block)}
+    for op in block[places[first.operation] + 1 : places[last.operation] + 1]:
+        if not made.isdisjoint(op.operands):
+            found.append(op)
+            made |= set(op.results)
+    return found
+
+
+def is_large(op: Any, programs: int) -> bool:
+    """Whether it is a product on a Hopper GPU, of half types and known sizes, of a tile at least for each program."""
+    infos = [info_of(v) for v in (*op.operands, op.results[0])]
+    out = infos[-1]
+    if (
+        out.rank != 2
+        or not out.device.startswith("cuda")
+        or not all(isinstance(n, int) for i in infos for n in i.shape)
+    ):
+        return False
+    if any(i.dtype not in (torch.float16, torch.bfloat16) for i in infos) or not is_hopper(out.device):
+        return False
+    rows, columns = static(out.shape)
+    step = 16 // out.dtype.itemsize
+    aligned = all(1 in i.stride and all(s == 1 or s % step == 0 for s in i.stride) for i in infos[-3:-1])
+    return aligned and -(-rows // ROWS) * -(-columns // COLUMNS) >= programs
+
+
+def is_activated(x: ir.Value) -> bool:
+    """Whether one activation alone reads the value, or a view of all of it."""
+    _, reader = last_reader(x)
+    return reader is not None and is_activation(reader)
+
+
+def is_worth(op: Any, activated: bool, programs: int, gated: bool = False) -> bool:
+    """Whether ours takes less time than the library's product and the kernel after it, which reads and writes the result;
+    gated: reads it, and writes half as much."""
+    x, out = info_of(op.operands[len(op.operands) - 2]), info_of(op.results[0])
+    (rows, columns), inner = static(out.shape), static(x.shape)[1]
+    tiles = -(-rows // ROWS) * -(-columns // COLUMNS)
+    if activated and not gated and columns * out.dtype.itemsize % ALIGNMENT == 0:
+        ours = -(-2 * tiles // programs) * (TURN + TURN_STEP * inner)
+    else:
+        more = ACTIVATION * rows * columns * activated / (2 if gated else 1)
+        ours = -(-tiles // programs) * (TILE + STEP * inner) + more
+    library = 2 * rows * columns * inner / RATE * (1 + SHORT / inner)
+    return ours < library + (1.5 if gated else 2) * rows * columns * out.dtype.itemsize / BYTES
+
+
+def beats_classes(op: Any, programs: int) -> bool:
+    """Whether ours takes less time than split-unaligned's products, one for each class of rows, which read all of the weight."""
+    (rows, columns), inner = static(info_of(op.results[0]).shape), static(info_of(op.operands[0]).shape)[1]
+    size = info_of(op.results[0]).dtype.itemsize
+    parts = classes(columns, size)
+    tiles = -(-rows // ROWS) * -(-columns // COLUMNS)
+    ours = -(-tiles // programs) * (TILE + CROOKED + STEP * inner)
+    work = 2 * (rows // parts) * columns * inner / RATE * (1 + SHORT / inner)
+    memory = columns * (inner + rows // parts) * size / BYTES
+    return ours < parts * (max(work, memory) + LAUNCH) + EDGES

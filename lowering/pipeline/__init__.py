@@ -1,0 +1,1 @@
+"""Runs passes: the pass manager, pipelines as text, the standard ones, the ledger."""

@@ -1,0 +1,27 @@
+"""Names that passes had before: a pipeline that has one runs, and is told the name of today. For one version."""
+
+import logging
+
+NEW = {
+    "activate-products": "fuse-matmul-epilogue",
+    "choose-attention": "select-attention",
+    "compute-what-is-read": "propagate-slices",
+    "fuse-siblings": "fuse-horizontally",
+    "gather-early": "hoist-gathers",
+    "generate-products": "generate-matmuls",
+    "generate-triton-products": "generate-triton-matmuls",
+    "merge-products": "merge-matmuls",
+    "multiply-patches": "patches-to-matmul",
+    "pad-products": "pad-matmuls",
+    "run-together": "batch-kernels",
+}
+
+log = logging.getLogger("mlirc")
+
+
+def todays_name(name: str) -> str:
+    new = NEW.get(name)
+    if new is None:
+        return name
+    log.warning("mlirc: the pass '%s' is called '%s' now", name, new)
+    return new

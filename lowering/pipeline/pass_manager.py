@@ -1,0 +1,242 @@
+"""Runs pipelines: our passes and upstream's mixed, each timed, verified and, if wanted, printed.
+
+Our passes are the classes with a `name` and a `run` in the files of lowering/passes/, and those that other packages
+offer under the entry point group `mlirc.passes`. There is no list to maintain. A pass may say which forms it is for:
+
+    takes = "kernel"    the form that it runs on (module/forms.py); without it, any
+    gives = "memory"    the form that it leaves; without it, the one that it found
+"""
+
+import functools
+import importlib
+import importlib.metadata
+import pkgutil
+import re
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from mlirc.dialects.core.bindings import PassManager, context, ir
+from mlirc.lowering.module.errors import describe
+from mlirc.lowering.module.forms import refusal, stage_of
+from mlirc.lowering.pipeline.ledger import Ledger
+from mlirc.lowering.pipeline.parser import PipelineError, Step, make_pass, parse
+from mlirc.lowering.verify.kernel import StageError
+from mlirc.lowering.verify.stage import Known, verify_stage
+
+
+class PassError(RuntimeError):
+    """A pass failed or left IR that does not verify. Names the pass, the op and the user's source line.
+
+    `module_text` is the module as it was before the pass, and `step` the pass: enough to run it again.
+    """
+
+    def __init__(self, message: str, step: str, module_text: str):
+        super().__init__(message)
+        self.step = step
+        self.module_text = module_text
+
+
+class UnsupportedByPass(Exception):
+    """A pass's way to say that it cannot handle this op: `op` and why. The pass manager adds where it is."""
+
+    def __init__(self, op: Any, why: str):
+        super().__init__(why)
+        self.op = op
+
+
+def find_pass(name: str) -> type | None:
+    """The pass of that name, None if there is none. Of ours, where nobody adds others, only its own file is loaded."""
+    from mlirc.lowering import passes as folder
+
+    if passes.cache_info().currsize or _others():
+        return passes().get(name)
+    file = name.replace("-", "_")
+    found = next((path for root in folder.__path__ for path in Path(root).glob(f"*/{file}.py")), None)
+    if found is None:
+        return None
+    module = importlib.import_module(f"{folder.__name__}.{found.parent.name}.{file}")
+    return next(x for x in vars(module).values() if is_pass(x, module.__name__) and x.name == name)
+
+
+@functools.cache
+def _others() -> list[Any]:
+    """What other packages offer."""
+    return list(importlib.metadata.entry_points(group="mlirc.passes"))
+
+
+@functools.cache
+def passes() -> dict[str, type]:
+    """Every pass of ours by name, third parties' included."""
+    from mlirc.lowering import passes as folder
+
+    found: dict[str, type] = {}
+    files = pkgutil.walk_packages(folder.__path__, f"{folder.__name__}.")
+    modules = [importlib.import_module(file.name) for file in files]
+    classes = [value for module in modules for value in vars(module).values() if is_pass(value, module.__name__)]
+    classes += [entry.load() for entry in _others()]
+    for cls in classes:
+        if cls.name in found and found[cls.name] is not cls:
+            raise PipelineError(
+                f"two passes are called '{cls.name}': {found[cls.name].__module__} and {cls.__module__}"
+            )
+        found[cls.name] = cls
+    return found
+
+
+def register(cls: type) -> type:
+    """Decorator: add a pass for this process, as if its file stood in lowering/passes/."""
+    passes()[cls.name] = cls
+    return cls
+
+
+def is_pass(value: Any, module: str) -> bool:
+    named = isinstance(value, type) and isinstance(getattr(value, "name", None), str)
+    return named and hasattr(value, "run") and value.__module__ == module
+
+
+@dataclass
+class PassRun:
+    """One pass that ran: its text and its seconds."""
+
+    step: str
+    seconds: float
+
+
+@dataclass
+class PipelineRun:
+    """What running a pipeline left behind besides the module: timings, the ledger, which kernels were found right, and the
+    passes whose result is still to be verified in full, each with the module that it was given."""
+
+    passes: list[PassRun] = field(default_factory=list)
+    ledger: Ledger = field(default_factory=Ledger)
+    known: Known = field(default_factory=set)
+    unverified: list[tuple[Step, Any]] = field(default_factory=list)
+
+
+def functions(module: Any) -> Iterator[Any]:
+    """The functions that passes of ours run on: those with a body that is still ours (lowered kernels are not)."""
+    for op in list(module.operation.regions[0].blocks[0].operations):
+        if op.operation.name == "func.func" and op.regions[0].blocks and not op.name.value.startswith("kernel_"):
+            yield op
+
+
+def verify_forms(module: Any, known: Known | None = None, proofs: str = "demanded") -> None:
+    """Check every function of ours against the form that it is in. `known` grows; `proofs` as in verify_stage. Raises
+    StageError."""
+    for function in functions(module):
+        stage = stage_of(function)
+        if stage:
+            verify_stage(function, stage, known, proofs)
+
+
+def run_pipeline(
+    module: ir.Module,
+    pipeline: str,
+    after_pass: Callable[[str, ir.Module], None] | None = None,
+    record: PipelineRun | None = None,
+    verify: bool = True,
+    proofs: str = "tried",
+) -> PipelineRun:
+    """Run the passes of `pipeline` on `module`, in place. `after_pass(step, module)` is called after each.
+
+    MLIR verifies after each pass; the form that the last one leaves is verified in full, and if it is wrong, the forms
+    before, to find the pass that did it. Without `verify` that is left to a later call with the same record, or for when a
+    pass fails. Raises PipelineError for a pipeline that is wrong, or that is not for a module of this form; PassError when
+    a pass fails; StageError where the module given was wrong already. `proofs` as in verify_stage.
+    """
+    record = record or PipelineRun()
+    with context():
+        earlier, before = len(record.unverified), record.unverified
+        for step, run in runners(pipeline):
+            start = time.perf_counter()
+            before.append((step, module.operation.clone()))  # cheap; its text is only needed when a pass fails
+            try:
+                run(module, record.ledger)
+                module.operation.verify()
+            except Exception as error:
+                if earlier:  # who gave it what it failed on?
+                    _verify_result(before[earlier][1], before[:earlier], record.known, proofs)
+                if isinstance(error, PipelineError):
+                    raise
+                raise _pass_error(*before[-1], error) from error
+            record.passes.append(PassRun(str(step), time.perf_counter() - start))
+            if after_pass:
+                after_pass(str(step), module)
+        if verify:
+            _verify_result(module, before, record.known, proofs)
+            before.clear()
+    return record
+
+
+def _verify_result(module: ir.Module, before: list[tuple[Step, Any]], known: Known, proofs: str) -> None:
+    wrong = _wrong_form(module, known, proofs)
+    for step, given in reversed(before):
+        if wrong is None:
+            return
+        earlier = _wrong_form(given, known, proofs)
+        if earlier is None:
+            raise _pass_error(step, given, wrong) from wrong
+        wrong = earlier
+    if wrong is not None:
+        raise wrong
+
+
+def _wrong_form(module: Any, known: Known, proofs: str) -> StageError | None:
+    try:
+        verify_forms(module, known, proofs)
+    except StageError as error:
+        return error
+    return None
+
+
+def _pass_error(step: Step, before: Any, error: Exception) -> PassError:
+    text = before.get_asm(enable_debug_info=True)
+    return PassError(f"pass '{step}' failed{describe(error)}", str(step), text)
+
+
+def runners(pipeline: str) -> list[tuple[Step, Callable[[ir.Module, Ledger], None]]]:
+    """The passes of a pipeline, ready to run. Raises PipelineError."""
+    with context():
+        return [_runner(step) for step in parse(pipeline)]
+
+
+def _runner(step: Step) -> tuple[Step, Callable[[ir.Module, Ledger], None]]:
+    ours = find_pass(step.name)
+    if ours is not None:
+        instance = make_pass(ours, step)
+
+        def run(module: ir.Module, ledger: Ledger) -> None:
+            for function in functions(module):
+                _check_taken(step, instance, function)
+                with ir.InsertionPoint(function):
+                    instance.run(function, ledger)
+                _check_given(instance, function)
+
+        return step, run
+    try:
+        manager = PassManager.parse(f"builtin.module({step})")
+    except (ValueError, ir.MLIRError) as error:
+        text = " ".join(str(error).split())
+        unknown = re.search(r"'(\S*)' does not refer to a registered pass", text)
+        if unknown:
+            known = ", ".join(sorted(passes()))
+            raise PipelineError(f"no pass '{unknown[1]}', nor is it one of MLIR's; ours: {known}") from error
+        raise PipelineError(f"pass '{step}': {text}") from error
+    return step, lambda module, ledger: manager.run(module.operation)
+
+
+def _check_taken(step: Step, instance: Any, function: Any) -> None:
+    stage = getattr(instance, "takes", None)
+    wrong = refusal(function, stage) if stage else ""
+    if wrong:
+        raise PipelineError(f"pass '{step}' takes the {stage} form, and {wrong}")
+
+
+def _check_given(instance: Any, function: Any) -> None:
+    """A pass that promises a form and leaves another would else be found out by the next one, as its fault."""
+    stage = getattr(instance, "gives", None)
+    if stage and refusal(function, stage):
+        verify_stage(function, stage, proofs="none")

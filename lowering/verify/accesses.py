@@ -1,0 +1,242 @@
+"""Checks that a kernel's reads and writes stay within its tensors, at every point and for every value of the symbols.
+
+What may be read where is shown by index_proofs.py from the sizes, from masks made of positions, and from check_index. What
+a mask says beside that (data) counts for nothing.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from mlirc.dialects.core import symbols
+from mlirc.dialects.core.bindings import ir
+from mlirc.dialects.core.dialect import attribute_value
+from mlirc.dialects.core.graph_builder import read_constant
+from mlirc.dialects.core.kernel_ops import SUMS
+from mlirc.dialects.core.symbols import Expr, Int, free_symbols, substitute, symbol
+from mlirc.dialects.core.tensor_types import TensorInfo
+from mlirc.lowering.verify.index_proofs import LARGEST, Facts, Space, magnitude
+from mlirc.lowering.verify.kernel import expect, is_dim, list_attribute
+from mlirc.lowering.verify.memory import Memory
+
+CASES = 32  # of a value or condition, in which something else is known
+
+Case = tuple[Int, Facts]  # a number, where these are at least 0
+COMPARED = {
+    "mlirc.ge": lambda x, y: (x - y,),
+    "mlirc.gt": lambda x, y: (x - y - 1,),
+    "mlirc.le": lambda x, y: (y - x,),
+    "mlirc.lt": lambda x, y: (y - x - 1,),
+    "mlirc.eq": lambda x, y: (x - y, y - x),
+}
+OPPOSITE = {"mlirc.ge": "mlirc.lt", "mlirc.gt": "mlirc.le", "mlirc.le": "mlirc.gt", "mlirc.lt": "mlirc.ge"}
+ARITHMETIC = {
+    "mlirc.add": lambda x, y: x + y,
+    "mlirc.sub": lambda x, y: x - y,
+    "mlirc.mul": lambda x, y: x * y,
+    "mlirc.minimum": symbols.minimum,
+    "mlirc.maximum": symbols.maximum,
+}
+
+
+def verify_accesses(op: Any, inputs: Sequence[TensorInfo], outputs: Sequence[TensorInfo], memory: Memory) -> None:
+    """Raises StageError for an access that leaves its tensor, or that is not shown to stay within, as `memory` asks for."""
+    parallel, inner = list_attribute(op, "parallel"), list_attribute(op, "inner")
+    sizes = {f"d{k}": n for k, n in enumerate((*parallel, *inner))}
+    known = list(memory.facts)
+    for info in (*inputs, *outputs):
+        known += [n for n in info.shape if isinstance(n, Expr)]
+    checker = _Accesses(op, sizes, frozenset(list(sizes)[len(parallel) :]), tuple(known), memory)
+    for n in sizes.values():
+        checker.need(op, Space({}, tuple(known)), n, "an iteration dimension has a size")
+    block = op.regions[0].blocks[0]
+    infos = dict(zip(block.arguments, inputs, strict=True))
+    for item in block.operations:
+        name = item.operation.name
+        if name == "mlirc.read":
+            checker.read(item, infos[item.operands[0]])
+        elif name == "mlircx.yield":
+            checker.write(item, outputs)
+
+
+@dataclass
+class _Accesses:
+    kernel: Any
+    sizes: dict[str, Int]
+    inner: frozenset[str]
+    facts: Facts
+    memory: Memory
+    numbers: dict[ir.Value, list[Case]] = field(default_factory=dict)
+    conditions: dict[ir.Value, list[Facts] | None] = field(default_factory=dict)
+    checked: dict[ir.Value, str] = field(default_factory=dict)
+
+    def need(self, op: Any, space: Space, goal: Int, what: str) -> None:
+        self.memory.at_points(op, space, goal, what, "mask it, or check_index")
+
+    def inside(self, op: Any, space: Space, index: Int, size: Int, what: str) -> None:
+        small(op, index, space.sizes)
+        for goal in (index, size - 1 - index):
+            self.need(op, space, goal, f"{what} at {index}, which leaves its size of {size}")
+
+    # ---- reads
+
+    def read(self, op: Any, info: TensorInfo) -> None:
+        scalars = list(op.operands)[1:]
+        masked = attribute_value(op.attributes["masked"]) is True
+        given: list[Facts] | None = [()]
+        if masked:
+            given = self.condition(scalars.pop())
+            given = [()] if given is None else given
+        map_ = list_attribute(op, "map")
+        for d, (index, size) in enumerate(zip(map_, info.shape, strict=True)):
+            named = [int(name[1:]) for name in free_symbols(index) if name[0] == "i" and name[1:].isdigit()]
+            for known in given:
+                for value, facts in self.indexed(index, [(k, scalars[k]) for k in named]):
+                    space = self.space((*known, *facts), (value, size))
+                    if not space.impossible():
+                        self.inside(op, space, value, size, f"reads dimension {d}")
+
+    def indexed(self, index: Int, scalars: list[tuple[int, ir.Value]]) -> list[Case]:
+        """The index with the numbers that i0, i1, ... are."""
+        cases: list[Case] = [(index, ())]
+        for k, x in scalars:
+            cases = [
+                (substitute(value, {f"i{k}": number}), (*facts, *more))
+                for value, facts in cases
+                for number, more in self.number(x)
+            ][:CASES]
+            if x not in self.checked or any(is_dim(name) for name in free_symbols(self.sizes[self.checked[x]])):
+                self.nowhere_empty(x)
+        return cases
+
+    def nowhere_empty(self, x: ir.Value) -> None:
+        """A failed check gives 0, which is an index only of what is not empty; emitters see to that for indices that are
+        checks themselves, of a size that is one number."""
+        for value, name in self.checked.items():
+            self.need(
+                value.owner, Space(self.sizes, self.facts), self.sizes[name] - 1, "checks an index in what may be empty"
+            )
+
+    def space(self, facts: Facts, exprs: Sequence[Int]) -> Space:
+        return Space(self.sizes, (*self.facts, *facts))
+
+    # ---- writes
+
+    def write(self, op: Any, outputs: Sequence[TensorInfo]) -> None:
+        texts = attribute_value(op.attributes["maps"])
+        space = Space(self.sizes, self.facts)
+        counts = attribute_value(op.attributes[SUMS]) if SUMS in op.attributes else [0] * len(texts)
+        for k, (text, info) in enumerate(zip(texts, outputs, strict=True)):
+            map_ = symbols.parse_list(text)
+            self.count(op, info, map_, counts[k], k)
+            for d, (index, size) in enumerate(zip(map_, info.shape, strict=True)):
+                self.inside(op, space, index, size, f"writes dimension {d} of result {k}")
+
+    def count(self, op: Any, info: TensorInfo, map_: Sequence[Int], sums: int, k: int) -> None:
+        """As many points write as there are elements to be written."""
+        named = {name for index in map_ for name in free_symbols(index)}
+        inner = [d for d in self.sizes if d in self.inner]
+        points = symbols.product([n for d, n in self.sizes.items() if d not in self.inner and is_dim(d)])
+        if named & set(inner):
+            points = points * symbols.product([self.sizes[d] for d in inner])
+        wanted = info.numel * max(sums, 1)
+        if points != wanted:
+            for goal in (points - wanted, wanted - points):
+                self.need(
+                    op, Space({}, self.facts), goal, f"writes {points} values to the {wanted} elements of result {k}"
+                )
+
+    # ---- numbers
+
+    def number(self, value: ir.Value) -> list[Case]:
+        """The cases of an i64 scalar; what is not known is a symbol of its own."""
+        found = self.numbers.get(value)
+        if found is None:
+            found = self.numbers[value] = self._number(value)[:]
+        return found
+
+    def _number(self, value: ir.Value) -> list[Case]:
+        op = value.owner
+        unknown: list[Case] = [(symbol(f"u_{len(self.numbers)}'"), ())]
+        if isinstance(op, ir.Block):
+            return unknown
+        name = op.name
+        if name == "mlirc.check_index":
+            size = symbols.parse(attribute_value(op.attributes["size"]))
+            made = f"c{len(self.checked)}'"
+            self.checked[value] = made
+            self.sizes = {**self.sizes, made: size}
+            return [(symbol(made), ())]
+        if name == "mlirc.size":
+            expr = symbols.parse(attribute_value(op.attributes["expr"]))
+            return [(expr, ())] if magnitude(expr, self.sizes) < LARGEST else unknown
+        if name == "mlirc.constant" and str(value.type) in ("i64", "i32"):
+            number = read_constant(attribute_value(op.attributes["value"]))
+            return [(int(number), ())] if isinstance(number, int) else unknown
+        if name == "mlirc.cast" and str(value.type) == "i64" and str(op.operands[0].type) in ("i32", "i64"):
+            return self.number(op.operands[0])
+        if name in ARITHMETIC and str(value.type) == "i64":
+            cases = [
+                (ARITHMETIC[name](x, y), (*a, *b))
+                for x, a in self.number(op.operands[0])
+                for y, b in self.number(op.operands[1])
+            ]
+            fits = len(cases) <= CASES and all(magnitude(x, self.sizes) < LARGEST for x, _ in cases)
+            return cases if fits else unknown
+        if name == "mlirc.select" and str(value.type) == "i64":
+            yes, no = self.condition(op.operands[0]), self.condition(op.operands[0], True)
+            cases = [
+                (x, (*facts, *known))
+                for given, operand in ((yes, op.operands[1]), (no, op.operands[2]))
+                for facts in (given if given is not None else [()])
+                for x, known in self.number(operand)
+            ]
+            return cases if len(cases) <= CASES else unknown
+        return unknown
+
+    # ---- conditions
+
+    def condition(self, value: ir.Value, negated: bool = False) -> list[Facts] | None:
+        """The cases in which a boolean scalar holds (or does not); None where nothing is known."""
+        op = value.owner
+        if isinstance(op, ir.Block):
+            return None
+        name = op.name
+        if name == "mlirc.constant":
+            holds = (attribute_value(op.attributes["value"]) == "true") != negated
+            return [()] if holds else []
+        if name in ("mlirc.logical_not", "mlirc.bitwise_not"):
+            return self.condition(op.operands[0], not negated)
+        if name in COMPARED or name == "mlirc.ne":
+            return self.comparison(op, name, negated)
+        if name in ("mlirc.logical_and", "mlirc.bitwise_and", "mlirc.logical_or", "mlirc.bitwise_or"):
+            if str(value.type) != "i1":
+                return None
+            x, y = (self.condition(operand, negated) for operand in op.operands)
+            if name.endswith("and") != negated:
+                if x is None or y is None:
+                    return y if x is None else x
+                both = [(*a, *b) for a in x for b in y]
+                return both if len(both) <= CASES else x
+            return None if x is None or y is None or len(x) + len(y) > CASES else x + y
+        return None
+
+    def comparison(self, op: Any, name: str, negated: bool) -> list[Facts] | None:
+        if str(op.operands[0].type) not in ("i64", "i32"):
+            return None
+        if name == "mlirc.ne":
+            name, negated = "mlirc.eq", not negated
+        found: list[Facts] = []
+        for x, a in self.number(op.operands[0]):
+            for y, b in self.number(op.operands[1]):
+                if not negated:
+                    found.append((*a, *b, *COMPARED[name](x, y)))
+                elif name == "mlirc.eq":
+                    found += [(*a, *b, x - y - 1), (*a, *b, y - x - 1)]
+                else:
+                    found.append((*a, *b, *COMPARED[OPPOSITE[name]](x, y)))
+        return found if len(found) <= CASES else None
+
+
+def small(op: Any, expr: Int, sizes: Any) -> None:
+    expect(magnitude(expr, sizes) < LARGEST, op, f"the index {expr} may overflow", "keep it below 2**62")

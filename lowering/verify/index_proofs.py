@@ -1,0 +1,467 @@
+"""Proofs that an index expression stays in bounds: at every point of an iteration space, for every value of the symbols.
+
+A goal is an expression that is to be at least 0. What is known is a list of facts, expressions that are at least 0:
+sizes of dimensions (d0 and s0 - 1 - d0), what a mask says, sizes of tensors.
+
+    max, min        either operand, with what that says as a fact: both cases must hold
+    a // b, a % b   a number q with b*q <= a < b*q + b; the remainder is a - b*q
+    d0, d1, ...     the first or the last index, as the sign of what it is multiplied by asks for
+    facts           a multiple of a fact that is taken from the goal
+
+Where every size is a number and the rules do not decide, all points are looked at.
+"""
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from itertools import count
+
+import torch
+
+from mlirc.dialects.core import symbols
+from mlirc.dialects.core.symbols import Expr, Int, floordiv, free_symbols, known_nonnegative, substitute, symbol
+from mlirc.dialects.interpreter.kernels import TorchIndices
+
+POINTS = 1 << 20  # that are looked at one by one
+STEPS = 400  # of one proof
+FACTS = 3  # that one proof uses
+LARGEST = 1 << 62  # that arithmetic on positions may reach
+TYPICAL = 1 << 20  # what a symbol counts for there
+
+Facts = tuple[Int, ...]
+
+
+class _TooLong(Exception):
+    pass
+
+
+@dataclass
+class Space:
+    """Dimensions with their sizes, and facts that hold at each of their points."""
+
+    sizes: Mapping[str, Int] = field(default_factory=dict)
+    facts: Facts = ()
+
+    def given(self, facts: Iterable[Int]) -> "Space":
+        return Space(self.sizes, (*self.facts, *(f for f in facts if isinstance(f, Expr) or f < 0)))
+
+    def nonnegative(self, goal: Int) -> bool:
+        """Whether `goal` is known to be at least 0 at every point."""
+        if isinstance(goal, int):
+            return goal >= 0 or self.impossible()
+        if known_nonnegative(goal) and not free_symbols(goal) & set(self.sizes):
+            return True
+        try:
+            if _Proof(self.sizes).holds(goal, self.facts):
+                return True
+        except _TooLong:
+            pass
+        return self._looked_at(goal)
+
+    def left(self, goal: Int) -> list[Int] | None:
+        """Expressions in symbols alone: where they are at least 0, so is the goal at every point; None if none are found."""
+        proof = _Proof(self.sizes)
+        proof.left = []
+        try:
+            return proof.left if proof.holds(goal, self.facts) else None
+        except _TooLong:
+            return None
+
+    def impossible(self) -> bool:
+        """Whether no point satisfies the facts, as far as is plain."""
+        return any(isinstance(f, int) and f < 0 for f in self.facts)
+
+    def _looked_at(self, goal: Int) -> bool:
+        points = self.points(free_symbols(goal))
+        if points is None:
+            return False
+        names, inside = points
+        if magnitude(goal, self.sizes) >= LARGEST:  # 64 bits are too few
+            return False
+        value = symbols.emit(goal, TorchIndices(names))
+        return not bool((inside & (value < 0)).any())
+
+    def points(self, wanted: set[str]) -> tuple[dict[str, torch.Tensor], torch.Tensor] | None:
+        """Each dimension's index at the points where facts about `wanted` hold, and where that is; None if there are
+        symbols, or too many points."""
+        wanted = set(wanted)
+        facts = [f for f in self.facts if free_symbols(f) and free_symbols(f) <= set(self.sizes)]
+        for f in facts:
+            wanted |= free_symbols(f) if free_symbols(f) & wanted else set()
+        if any(magnitude(f, self.sizes) >= LARGEST for f in facts if free_symbols(f) <= wanted):
+            return None
+        sizes = {name: self.sizes.get(name) for name in sorted(wanted)}
+        total = 1
+        for n in sizes.values():
+            if not isinstance(n, int):
+                return None
+            total *= max(n, 0)
+        if total > POINTS:
+            return None
+        shape = list(sizes.values())
+        names = {
+            name: torch.arange(max(shape[k], 0)).view([-1 if e == k else 1 for e in range(len(shape))])  # type: ignore[type-var]
+            for k, name in enumerate(sizes)
+        }
+        inside = torch.ones([max(n, 0) for n in shape], dtype=torch.bool)  # type: ignore[type-var]
+        for f in facts:
+            if free_symbols(f) <= wanted:
+                inside = inside & (symbols.emit(f, TorchIndices(names)) >= 0)
+        return names, inside
+
+
+class _Proof:
+    """One goal's. `quotients` are the numbers that stand for a // b, by (a, b)."""
+
+    def __init__(self, sizes: Mapping[str, Int]):
+        self.sizes = dict(sizes)
+        self.quotients: dict[tuple[Int, Int], str] = {}
+        self.bounds: dict[str, tuple[Int, Int]] = {}  # q: (a, b)
+        self.numbers = count()
+        self.steps = 0
+        self.leaf: Int | None = None  # of the last look at extremes: what was to be at least 0 in the end
+        self.left: list[Int] | None = None  # what is not shown, where it is to be collected
+
+    def holds(self, goal: Int, facts: Facts, used: int = 0) -> bool:
+        self.steps += 1
+        if self.steps > STEPS:
+            raise _TooLong
+        if isinstance(goal, int):
+            return goal >= 0
+        split = self.split(goal, facts)
+        if split is not None:
+            return all(self.holds(substituted, given, used) for substituted, given in split)
+        goal = self.flat(goal)
+        if isinstance(goal, int):
+            return goal >= 0
+        flat = tuple(self.flat(f) for f in facts)
+        self.leaf = None
+        if self.extreme(goal):
+            return True
+        leaf, collected = self.leaf, self.left
+        self.left = None
+        if used < FACTS and any(self.holds(rest, facts, used + 1) for fact in flat for rest in multiples(goal, fact)):
+            self.left = collected
+            return True
+        self.left = collected
+        if used or self.left is None or not isinstance(leaf, Expr) or any("'" in name for name in free_symbols(leaf)):
+            return False
+        self.left.append(leaf)
+        return True
+
+    def split(self, goal: Int, facts: Facts) -> list[tuple[Int, Facts]] | None:
+        """The two cases of the first max or min in the goal or in a fact; None if there is none."""
+        for expr in (goal, *facts):
+            atom = extreme_atom(expr)
+            if atom is None:
+                continue
+            kind, a, b = atom
+            cases = []
+            for kept, other in ((a, b), (b, a)):
+                fact = kept - other if kind == "max" else other - kept
+                known = [replaced(f, atom, kept) for f in facts]
+                cases.append((replaced(goal, atom, kept), (*known, fact)))
+            return [case for case in cases if not any(isinstance(f, int) and f < 0 for f in case[1])]
+        return None
+
+    def flat(self, expr: Int) -> Int:
+        """`expr` with a number for each quotient, and remainders by quotients."""
+        if isinstance(expr, int):
+            return expr
+        total: Int = 0
+        for monomial, coefficient in expr.terms.items():
+            product: Int = coefficient
+            for atom in monomial:
+                product = product * (symbol(atom) if isinstance(atom, str) else self.divided(*atom))
+            total = total + product
+        return total
+
+    def divided(self, kind: str, a: Int, b: Int) -> Int:
+        a, b = self.flat(a), self.flat(b)
+        key = a, b
+        if key not in self.quotients:
+            name = self.quotients[key] = f"u{next(self.numbers)}'"
+            self.bounds[name] = key
+        q = symbol(self.quotients[key])
+        return q if kind == "floordiv" else a - b * q
+
+    def extreme(self, goal: Int) -> bool:
+        """Whether the goal is at least 0 where each quotient and dimension has the value that makes it least."""
+        self.steps += 1
+        if self.steps > STEPS:
+            raise _TooLong
+        if isinstance(goal, int):
+            return goal >= 0
+        names = free_symbols(goal)
+        quotients = [name for name in reversed(list(self.bounds)) if name in names]
+        if quotients:
+            name = quotients[0]
+            return any(self.extreme(substituted) for substituted in self.without(goal, name))
+        dims = [name for name in self.sizes if name in names]
+        # first one whose factor has a sign that is plain
+        for name in dims:
+            factor, rest = parted(goal, name)
+            if factor is None:
+                return False
+            low = self.least(factor)
+            if low is not None and sign(low) >= 0:
+                return self.extreme(rest)
+            high = self.least(factor * -1)
+            if high is not None and sign(high) >= 0:
+                return self.extreme(rest + factor * (self.sizes[name] - 1))
+        if dims:
+            return False
+        if known_nonnegative(goal):
+            return True
+        self.leaf = goal
+        return False
+
+    def least(self, expr: Int) -> Int | None:
+        """A lower bound without dimensions and quotients; None where it is not plain."""
+        if isinstance(expr, int):
+            return expr
+        total: Int = 0
+        for monomial, coefficient in expr.terms.items():
+            local = [a for a in monomial if a in self.sizes or a in self.bounds]
+            if not local:
+                total = total + Expr({monomial: coefficient})
+            elif coefficient > 0 and all(self.plainly_nonnegative(a) for a in monomial):
+                continue
+            elif coefficient < 0 and len(local) == 1 and local[0] in self.sizes:
+                rest: Int = coefficient
+                for a in monomial:
+                    rest = rest * (self.sizes[a] - 1 if a in self.sizes else symbol(a))  # type: ignore[index,arg-type]
+                if not all(known_nonnegative(symbol(a)) for a in monomial if a not in self.sizes):  # type: ignore[arg-type]
+                    return None
+                total = total + rest
+            else:
+                return None
+        return total
+
+    def plainly_nonnegative(self, name: symbols.Atom) -> bool:
+        if not isinstance(name, str):
+            return known_nonnegative(Expr({(name,): 1}))
+        if name in self.bounds:
+            a, b = self.bounds[name]
+            return self.positive(b) and self.extreme(a)
+        return name in self.sizes or known_nonnegative(symbol(name))
+
+    def positive(self, b: Int) -> bool:
+        return sign(b - 1) >= 0
+
+    def without(self, goal: Int, name: str) -> list[Int]:
+        """Lower bounds of the goal that do not name the quotient."""
+        factor, rest = parted(goal, name)
+        a, b = self.bounds[name]
+        if factor is None or not self.positive(b):
+            return []
+        found: list[Int] = []
+        low, high = self.least(factor), self.least(factor * -1)
+        if low is not None and sign(low) >= 0:
+            times = exact(factor, b)
+            if times is not None:
+                found.append(rest + times * (a - b + 1))
+            least = self.lowest(a)
+            if least is not None:
+                found.append(rest + factor * floordiv_of(least, b))
+        elif high is not None and sign(high) >= 0:
+            times = exact(factor, b)
+            if times is not None:
+                found.append(rest + times * a)
+            most = self.lowest(a * -1)
+            if most is not None:
+                found.append(rest + factor * floordiv_of(most * -1, b))
+        return found
+
+    def lowest(self, a: Int) -> Int | None:
+        """A lower bound of an expression in symbols alone, by its extremes."""
+        self.steps += 1
+        if self.steps > STEPS:
+            raise _TooLong
+        if isinstance(a, int):
+            return a
+        names = free_symbols(a)
+        for name in reversed(list(self.bounds)):
+            if name in names:
+                lows = [low for x in self.without(a, name) if (low := self.lowest(x)) is not None]
+                return lows[-1] if lows else None
+        for name in self.sizes:
+            if name not in names:
+                continue
+            factor, rest = parted(a, name)
+            if factor is None:
+                return None
+            low, high = self.least(factor), self.least(factor * -1)
+            if low is not None and sign(low) >= 0:
+                return self.lowest(rest)
+            if high is not None and sign(high) >= 0:
+                return self.lowest(rest + factor * (self.sizes[name] - 1))
+            return None
+        return a
+
+
+def flat(sizes: Mapping[str, Int], expr: Int) -> Int:
+    """`expr` with a number of its own for each quotient: equal values of quotients and remainders cancel."""
+    return _Proof(sizes).flat(expr)
+
+
+def sign(x: Int) -> int:
+    """0 or more where x is known to be at least 0; else -1."""
+    return 0 if known_nonnegative(x) else -1
+
+
+def floordiv_of(a: Int, b: Int) -> Int:
+    """a // b, of which what is plainly a multiple is divided and the rest, a number, rounded down."""
+    if isinstance(b, int) and isinstance(a, Expr):
+        rest = a.terms.get((), 0)
+        whole = a - rest
+        if all(c % b == 0 for c in whole.terms.values()) if isinstance(whole, Expr) else True:
+            return floordiv(whole, b) + rest // b
+    if isinstance(b, Expr) and isinstance(a, Expr):
+        quotient = exact(a + 1, b)  # s0*b - 1
+        if quotient is not None:
+            return quotient - 1
+    return floordiv(a, b)
+
+
+def exact(a: Int, b: Int) -> Int | None:
+    """a / b where that is an expression."""
+    if b == 0:
+        return None
+    if isinstance(a, int) and isinstance(b, Expr):
+        return 0 if a == 0 else None
+    q = floordiv(a, b)
+    return q if q * b == a and not any(not isinstance(x, str) for x in atoms(q) - atoms(a)) else None
+
+
+def atoms(a: Int) -> set:
+    return {atom for monomial in a.terms for atom in monomial} if isinstance(a, Expr) else set()
+
+
+def parted(expr: Int, name: str) -> tuple[Int | None, Int]:
+    """(f, r) with expr == f*name + r; f is None where the name stands elsewhere too."""
+    factor: Int = 0
+    rest: Int = 0
+    assert isinstance(expr, Expr)
+    for monomial, coefficient in expr.terms.items():
+        times = sum(atom == name for atom in monomial)
+        if (
+            any(not isinstance(atom, str) and name in free_symbols(Expr({(atom,): 1})) for atom in monomial)
+            or times > 1
+        ):
+            return None, rest
+        if times:
+            left = list(monomial)
+            left.remove(name)
+            factor = factor + (Expr({tuple(left): coefficient}) if left else coefficient)
+        else:
+            rest = rest + (Expr({monomial: coefficient}) if monomial else coefficient)
+    return factor, rest
+
+
+def multiples(goal: Int, fact: Int) -> list[Int]:
+    """The goal less such multiples of the fact as cancel one of its terms."""
+    if isinstance(goal, int) or isinstance(fact, int):
+        return []
+    found: dict[Int, Int] = {}
+    for monomial, coefficient in fact.terms.items():
+        if not monomial:
+            continue
+        for other, times in goal.terms.items():
+            left = list(other)
+            try:
+                for atom in monomial:
+                    left.remove(atom)
+            except ValueError:
+                continue
+            if times % coefficient or times // coefficient <= 0:
+                continue
+            scale: Int = times // coefficient
+            if left:
+                scale = scale * Expr({tuple(left): 1})
+            if known_nonnegative(scale):
+                found[scale] = goal - fact * scale
+    return list(found.values())
+
+
+def extreme_atom(expr: Int) -> tuple[str, Int, Int] | None:
+    """A max or min of the expression, an innermost one."""
+    if isinstance(expr, int):
+        return None
+    for atom in atoms(expr):
+        if isinstance(atom, str):
+            continue
+        kind, a, b = atom
+        inner = extreme_atom(a) or extreme_atom(b)
+        if inner:
+            return inner
+        if kind in ("max", "min"):
+            return atom
+    return None
+
+
+def replaced(expr: Int, atom: tuple[str, Int, Int], value: Int) -> Int:
+    """`expr` with `value` in place of an atom, wherever it stands."""
+    if isinstance(expr, int):
+        return expr
+    total: Int = 0
+    for monomial, coefficient in expr.terms.items():
+        product: Int = coefficient
+        for part in monomial:
+            if part == atom:
+                product = product * value
+            elif isinstance(part, str):
+                product = product * symbol(part)
+            else:
+                kind, a, b = part
+                a, b = replaced(a, atom, value), replaced(b, atom, value)
+                apply = {"floordiv": floordiv, "mod": symbols.mod, "max": symbols.maximum, "min": symbols.minimum}
+                product = product * apply[kind](a, b)
+        total = total + product
+    return total
+
+
+def counterexample(space: Space, goal: Int, samples: Sequence[int] = (12, 17, 24, 9, 30)) -> dict[str, int] | None:
+    """Values of the symbols, and a point, at which the goal is less than 0; None if none of those tried is one."""
+    names = free_symbols(goal)
+    for f in space.facts:
+        names |= free_symbols(f) & set(space.sizes)
+    for d in list(names & set(space.sizes)):
+        names |= free_symbols(space.sizes[d])
+    free = sorted(names - set(space.sizes))
+    for k in range(len(samples)):
+        values: dict[str, Int] = {name: samples[(k + j * (1 + k % 2)) % len(samples)] for j, name in enumerate(free)}
+        sizes = {d: substitute(n, values) for d, n in space.sizes.items() if d in names}
+        facts = tuple(substitute(f, values) for f in space.facts)
+        if any(isinstance(f, int) and f < 0 for f in facts):
+            continue
+        left = substitute(goal, values)
+        found = Space(sizes, facts).points(free_symbols(left) & set(sizes))
+        if found is None or magnitude(left, sizes) >= LARGEST:
+            continue
+        points, inside = found
+        bad = inside & (symbols.emit(left, TorchIndices(points)) < 0)
+        if bad.any():
+            where = bad.nonzero()[0].tolist()
+            return {**{n: int(str(v)) for n, v in values.items()}, **dict(zip(points, where, strict=True))}
+    return None
+
+
+def magnitude(expr: Int, sizes: Mapping[str, Int]) -> int:
+    """About the largest absolute value that the expression or a part of it takes."""
+    if isinstance(expr, int):
+        return abs(expr)
+    total = 0
+    for monomial, coefficient in expr.terms.items():
+        product = abs(coefficient)
+        for atom in monomial:
+            if isinstance(atom, str):
+                size = sizes.get(atom, TYPICAL)
+                product *= max(size, 1) if isinstance(size, int) else TYPICAL
+            else:
+                kind, a, b = atom
+                left, right = magnitude(a, sizes), magnitude(b, sizes)
+                product *= max(left, right, 1) if kind in ("max", "min", "mod") else max(left, 1)
+                if right >= LARGEST:
+                    return right
+        total += product
+    return total

@@ -1,0 +1,233 @@
+"""Checks where a function's tensors lie: views within what they are of, slots within the arena, nothing used once it is freed.
+
+    root    what memory a value is: an argument, a slot, an allocation, what an ATen call gave
+
+What depends on symbols that the arguments bind, and is not shown for all of their values, is a *duty*: an expression that
+has to be at least 0, which is looked at before each run of a module from a file (codegen/host/checked_program.py). Tensors'
+sizes are: that they are 0 or more is a fact for all else. Of a graph that PyTorch traced, its guards see to it.
+"""
+
+from dataclasses import dataclass, field
+from typing import Any
+
+from mlirc.dialects.core import symbols
+from mlirc.dialects.core.bindings import ir
+from mlirc.dialects.core.memory_ops import arenas
+from mlirc.dialects.core.symbols import Expr, Int, substitute
+from mlirc.dialects.core.tensor_types import TensorInfo, info_of
+from mlirc.lowering.verify.index_proofs import Facts, Space, counterexample, flat
+from mlirc.lowering.verify.kernel import StageError, expect, is_dim, list_attribute, text_attribute
+
+LARGEST = 1 << 47  # bytes of a tensor, or of an arena; frontend/importer/sizes.py leaves what has more to eager
+
+
+@dataclass
+class Root:
+    op: Any
+    info: TensorInfo
+    kind: str  # "argument", "slot", "owned", "value"
+    freed: bool = False
+    lent: "Root | None" = None  # of what an ATen call gave: the memory that it may be
+
+
+@dataclass
+class Memory:
+    """What is known of a function's tensors, op by op. `demand`: whether what is not shown to be right is wrong."""
+
+    function: Any
+    demand: bool
+    facts: Facts = ()
+    bound: set[str] = field(default_factory=set)  # symbols that the arguments bind
+    duties: dict[Int, None] = field(default_factory=dict)
+    roots: dict[ir.Value, Root] = field(default_factory=dict)
+    offsets: dict[ir.Value, Int] = field(default_factory=dict)
+
+    def begin(self) -> None:
+        for k, argument in enumerate(self.function.regions[0].blocks[0].arguments):
+            if not isinstance(argument.type, ir.RankedTensorType):
+                continue
+            info = info_of(argument)
+            self.bound |= {name for n in info.shape for name in symbols.free_symbols(n)}
+            self.layout(self.function, info, f"argument {k}")
+            self.roots[argument], self.offsets[argument] = Root(self.function, info, "argument"), 0
+        for named in self.function.arg_attrs if len(self.function.regions[0].blocks[0].arguments) else ():
+            if "mlirc.symbol" in named:
+                self.bound |= symbols.free_symbols(symbols.parse(ir.StringAttr(named["mlirc.symbol"]).value))
+        if "mlirc.arena" in self.function.attributes:
+            try:
+                sizes = arenas(self.function)
+            except ValueError as error:
+                raise StageError(self.function, f"mlirc.device_arenas: {error}", "write size expressions") from error
+            for device, size in sizes.items():
+                expect(
+                    not isinstance(size, int) or 0 <= size < LARGEST,
+                    self.function,
+                    f"an arena of {size} bytes on {device}",
+                    "0 or more",
+                )
+
+    def nonnegative(self, op: Any, goal: Int, wrong: str, advice: str) -> None:
+        """Sees to it that an expression in symbols is at least 0."""
+        if Space({}, self.facts).nonnegative(goal):
+            return
+        if isinstance(goal, int):
+            raise StageError(op, wrong, advice)
+        self.duty(op, goal)
+
+    def duty(self, op: Any, goal: Int) -> None:
+        unknown = symbols.free_symbols(goal) - self.bound
+        expect(
+            not self.demand or not unknown, op, f"nothing binds {', '.join(sorted(unknown))}", "take it as an argument"
+        )
+        if goal not in self.duties:
+            self.duties[goal] = None
+            self.facts += (goal,)
+
+    def at_points(self, op: Any, space: Space, goal: Int, wrong: str, advice: str) -> None:
+        """Sees to it that an expression is at least 0 at every point of a space."""
+        if space.nonnegative(goal):
+            return
+        names = symbols.free_symbols(goal)
+        plain = bool(names) and not names & set(space.sizes) and not any("'" in name for name in names)
+        left = [goal] if plain else space.left(goal)
+        if left is not None:
+            for duty in left:
+                self.duty(op, duty)
+            return
+        found = counterexample(space, goal)
+        if found is not None:
+            at = ", ".join(f"{name} = {value}" for name, value in found.items())
+            raise StageError(op, f"{wrong}{at and ' where ' + at}", advice)
+        if self.demand:
+            raise StageError(op, f"{wrong}, as far as can be shown", advice)
+
+    def layout(self, op: Any, info: TensorInfo, what: str, mapped: bool = False) -> None:
+        """Sizes and strides of a tensor that begins to exist are numbers that PyTorch allows."""
+        if info.layout != "strided":
+            return
+        for d, (n, s) in enumerate(zip(info.shape, info.stride, strict=True)):
+            self.nonnegative(op, n, f"{what}: a size of {n} in dimension {d}", "sizes are 0 or more")
+            if n != 1 and not mapped:
+                self.nonnegative(op, s, f"{what}: a stride of {s} in dimension {d}", "strides are 0 or more")
+        bytes_ = info.extent * info.dtype.itemsize
+        expect(not isinstance(bytes_, int) or bytes_ < LARGEST, op, f"{what}: {bytes_} bytes", f"at most {LARGEST}")
+
+    def op(self, op: Any) -> None:
+        name = op.operation.name
+        for x in op.operands:
+            root = self.roots.get(x)
+            expect(
+                root is None or not root.freed, op, "uses a buffer that was released", "release it after its last use"
+            )
+        if name == "mlirc.view":
+            self.view(op)
+        elif name == "mlirc.slot":
+            self.slot(op)
+        elif name == "mlirc.release":
+            root = self.roots.get(op.operands[0])
+            whole = root is not None and root.kind == "owned" and root.info == info_of(op.operands[0])
+            expect(whole, op, "releases what the program does not own", "release allocations, and what ATen calls gave")
+            assert root is not None
+            root.freed = True
+        elif name == "func.return":
+            self.results(op)
+        else:
+            aten = name in ("mlircx.aten", "mlircx.aten_effect")
+            aliases = list_attribute(op, "aliases") if aten and "aliases" in op.attributes else ()
+            if aten and "mlirc.symbol" in op.attributes:
+                self.bound |= symbols.free_symbols(symbols.parse(text_attribute(op, "mlirc.symbol")))
+            for k, result in enumerate(op.results):
+                if not isinstance(result.type, ir.RankedTensorType):
+                    continue
+                info = info_of(result)
+                if aten:  # they are those of a tensor
+                    self.bound |= {name for n in info.shape for name in symbols.free_symbols(n)}
+                    self.facts += tuple(n for n in info.shape if isinstance(n, Expr))
+                self.layout(op, info, f"result {k}")
+                self.roots[result], self.offsets[result] = (
+                    Root(op, info, "owned" if aten or name == "mlirc.allocate" else "value"),
+                    0,
+                )
+                alias = aliases[k] if k < len(aliases) else -1
+                if isinstance(alias, int) and alias >= 0:
+                    self.roots[result].lent = self.roots.get(op.operands[alias])
+
+    def slot(self, op: Any) -> None:
+        info, result = info_of(op.results[0]), op.results[0]
+        self.layout(op, info, "the slot")
+        self.roots[result], self.offsets[result] = Root(op, info, "slot"), 0
+        offset = symbols.parse(text_attribute(op, "offset"))
+        self.nonnegative(op, offset, f"an offset of {offset}", "slots lie in the arena")
+        if any(n == 0 for n in info.shape):
+            return
+        size = arenas(self.function).get(info.device, 0)
+        end = offset + info.extent * info.dtype.itemsize
+        self.nonnegative(op, size - end, f"ends at byte {end} of an arena of {size}", "make mlirc.arena larger")
+
+    def view(self, op: Any) -> None:
+        (x,), (out,) = op.operands, op.results
+        have, info = info_of(x), info_of(out)
+        offset = symbols.parse(text_attribute(op, "offset"))
+        mapped = bool(text_attribute(op, "map")) or (not have.rank and have.dtype == info.dtype and offset == 0)
+        self.layout(op, info, "the view", mapped)
+        root = self.roots.get(x)
+        expect(root is not None, op, "a view of no tensor", "view an argument, or a result")
+        assert root is not None
+        at = self.offsets[x] + offset
+        self.roots[out], self.offsets[out] = root, at
+        if any(n == 0 for n in info.shape):
+            return
+        if mapped:
+            if self.mapped(op, have, info, offset):
+                return
+            self.layout(op, info, "the view")
+        self.nonnegative(op, at, f"begins {at} elements from the start of its memory", "offsets are 0 or more")
+        left = root.info.extent - at - info.extent
+        self.nonnegative(
+            op,
+            left,
+            f"ends at element {at + info.extent} of {root.info.extent}",
+            "stay within the memory that it is of",
+        )
+
+    def mapped(self, op: Any, have: TensorInfo, info: TensorInfo, offset: Int) -> bool:
+        """A view whose map says which element of the operand each one is: all of them exist. Whether they are shown to be
+        where the strides say."""
+        map_ = list_attribute(op, "map")
+        sizes = {f"d{k}": n for k, n in enumerate(info.shape)}
+        fixed: dict[str, Int] = {name: 0 for name, n in sizes.items() if n == 1}
+        known = all(name in sizes for index in map_ for name in symbols.free_symbols(index) if is_dim(name))
+        expect(
+            known,
+            op,
+            f"the map {text_attribute(op, 'map')} names a dimension that the result does not have",
+            "d0, d1, ...",
+        )
+        space = Space(sizes, self.facts)
+        for index, size in zip(map_, have.shape, strict=True):
+            for goal in (index, size - 1 - index):
+                self.at_points(
+                    op, space, goal, f"its map reaches index {index} in a size of {size}", "stay within the operand"
+                )
+        there: Int = offset
+        for name, stride in zip(sizes, info.stride, strict=True):
+            there = there + (0 if name in fixed else symbols.symbol(name) * stride)
+        for index, stride, size in zip(map_, have.stride, have.shape, strict=True):
+            there = there - (0 if size == 1 else substitute(index, fixed) * stride)
+        wrong = f"the map {text_attribute(op, 'map')} is not where strides and offset lead"
+        if flat(sizes, there) == 0:
+            return True
+        if symbols.free_symbols(there) <= set(sizes):
+            wrong = f"the map {text_attribute(op, 'map')} is not where strides and offset lead"
+            for goal in (there, there * -1):
+                self.at_points(op, space, goal, wrong, "make them agree")
+            return True
+        return False
+
+    def results(self, op: Any) -> None:
+        planned = "mlirc.arena" in self.function.attributes
+        for k, x in enumerate(op.operands):
+            root = self.roots.get(x)
+            while root is not None:
+                expect(root.kind != "slot" or not planned, op, f"result {k} lies in the arena", "allocate it")
+                root = root.lent

@@ -1,0 +1,190 @@
+"""Checks a memory plan for concrete sizes: that no buffer is overwritten while it is still to be read.
+
+Independent of how plan-memory decides: it walks the memory-level ops, with every size known, and remembers whose bytes
+are where in the arena. Where a launch writes into memory that it also reads, every address is looked at.
+"""
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+
+from mlirc.dialects.core import symbols
+from mlirc.dialects.core.bindings import ir
+from mlirc.dialects.core.dialect import attribute_value
+from mlirc.dialects.core.memory_ops import arenas
+from mlirc.dialects.core.symbols import Int
+from mlirc.dialects.core.tensor_types import TensorInfo, info_of
+from mlirc.dialects.interpreter.kernels import Points
+from mlirc.lowering.module.source_lines import source_line
+
+
+class PlanError(AssertionError):
+    """The plan is wrong: an op reads what was overwritten, say, or a slot lies outside the arena."""
+
+
+@dataclass(eq=False)
+class Memory:
+    """A piece of memory; a slot is the bytes from `start` to `end` of the arena, and starts out without contents."""
+
+    name: str
+    slot: bool = False
+    start: int = 0
+    end: int = 0
+    contents: str = "what the caller or the allocator left"
+    device: str = "cpu"  # of a slot
+
+
+def check_plan(function: Any, sizes: Mapping[str, int]) -> None:
+    """Raises PlanError if the memory-level `function` is wrong for these values of the symbols."""
+    _Checker(function, sizes).run()
+
+
+class _Checker:
+    def __init__(self, function: Any, sizes: Mapping[str, int]):
+        self.block = function.regions[0].blocks[0]
+        self.sizes = sizes
+        self.arenas = {device: self.number(size) for device, size in arenas(function).items()}
+        self.slots: list[Memory] = []
+        # each tensor's memory and its first byte in it, None where an ATen call made the view
+        self.places: dict[ir.Value, tuple[Memory, int | None]] = {}
+        for k, argument in enumerate(self.block.arguments):
+            self.places[argument] = Memory(f"argument {k}"), 0
+
+    def number(self, expr: Int) -> int:
+        return symbols.evaluate(expr, self.sizes)
+
+    def run(self) -> None:
+        for op in self.block.operations:
+            name = op.operation.name
+            where = f"{name} ({source_line(op.location)})"
+            if name == "mlirc.slot":
+                self.slot(op, where)
+            elif name == "mlirc.allocate":
+                self.places[op.results[0]] = Memory("an allocation", contents=""), 0
+            elif name == "mlirc.view":
+                memory, first = self.places[op.operands[0]]
+                offset = self.number(symbols.parse(attribute_value(op.attributes["offset"])))
+                moved = None if first is None else first + offset * info_of(op.results[0]).dtype.itemsize
+                self.places[op.results[0]] = memory, moved
+            elif name in ("mlircx.launch", "mlircx.call"):
+                self.write(op, where)
+            elif name in ("mlircx.aten", "mlircx.aten_effect"):
+                self.call_aten(op, where)
+            elif name == "func.return":
+                self.check_results(op, where)
+
+    def slot(self, op: Any, where: str) -> None:
+        info = info_of(op.results[0])
+        start = self.number(symbols.parse(attribute_value(op.attributes["offset"])))
+        end = start + self.bytes(info)
+        if start % 64 or start < 0 or end > self.arenas.get(info.device, 0):
+            raise PlanError(f"{where}: bytes {start} to {end} of an arena of {self.arenas.get(info.device, 0)}")
+        memory = Memory(f"the slot at {start}", True, start, end, contents="", device=info.device)
+        self.slots.append(memory)
+        self.places[op.results[0]] = memory, 0
+
+    def bytes(self, info: TensorInfo) -> int:
+        shape = [self.number(n) for n in info.shape]
+        if 0 in shape:
+            return 0
+        stride = [self.number(s) for s in info.stride]
+        return (1 + sum((n - 1) * s for n, s in zip(shape, stride, strict=True))) * info.dtype.itemsize
+
+    def read(self, x: ir.Value, where: str) -> None:
+        if x not in self.places or not isinstance(x.type, ir.RankedTensorType) or self.bytes(info_of(x)) == 0:
+            return
+        memory, _ = self.places[x]
+        if not memory.contents:
+            raise PlanError(f"{where} reads {memory.name} before anything is written there")
+        if memory.slot and memory.contents != "its own":
+            raise PlanError(f"{where} reads {memory.name}, overwritten by {memory.contents}")
+
+    def call_aten(self, op: Any, where: str) -> None:
+        for x in op.operands:
+            self.read(x, where)
+        aliases = symbols.parse_list(attribute_value(op.attributes["aliases"]))
+        for result, alias in zip(op.results, aliases, strict=True):
+            fresh = Memory("a tensor of ATen"), 0
+            self.places[result] = fresh if alias == -1 else (self.places[op.operands[alias]][0], None)
+
+    def check_results(self, op: Any, where: str) -> None:
+        for x in op.operands:
+            self.read(x, where)
+            if x in self.places and self.places[x][0].slot:
+                raise PlanError(f"{where}: a result lies in the arena")
+
+    def write(self, op: Any, where: str) -> None:
+        count = attribute_value(op.attributes["inputs"])
+        operands = list(op.operands)
+        for x in operands[:count]:
+            self.read(x, where)
+        for m, out in enumerate(operands[count:]):
+            for k, x in enumerate(operands[:count] + operands[count : count + m]):
+                if self.overlap(x, out):
+                    in_place = op.operation.name == "mlircx.launch" and k < count
+                    if not in_place or not self.same_address(op, k, m):
+                        raise PlanError(f"{where}: writing output {m} spoils operand {k}")
+        for out in operands[count:]:
+            self.overwrite(self.places[out][0], where)
+
+    def overwrite(self, memory: Memory, where: str) -> None:
+        for other in self.slots if memory.slot else ():
+            if other.device == memory.device and other.start < memory.end and memory.start < other.end:
+                other.contents = where
+        memory.contents = "its own"
+
+    def overlap(self, x: ir.Value, y: ir.Value) -> bool:
+        """Whether two tensors may have a byte in common."""
+        if x not in self.places or not isinstance(x.type, ir.RankedTensorType):
+            return False
+        (a, first), (b, second) = self.places[x], self.places[y]
+        if not (a is b or (a.slot and b.slot and a.device == b.device)):
+            return False
+        sizes = self.bytes(info_of(x)), self.bytes(info_of(y))
+        if first is None or second is None:
+            return a is b and min(sizes) > 0
+        start, other = a.start + first, b.start + second
+        return min(sizes) > 0 and start < other + sizes[1] and other < start + sizes[0]
+
+    def same_address(self, op: Any, k: int, m: int) -> bool:
+        """Whether each address of operand k that output m is written to is read at the very point that writes it."""
+        count = attribute_value(op.attributes["inputs"])
+        x, out = op.operands[k], op.operands[count + m]
+        if info_of(x).dtype.itemsize != info_of(out).dtype.itemsize or self.places[x][1] is None:
+            return False
+        parallel, inner = (
+            [self.number(n) for n in symbols.parse_list(attribute_value(op.attributes[name]))]
+            for name in ("parallel", "inner")
+        )
+        points = Points(parallel, inner, self.sizes)
+        block = op.regions[0].blocks[0]
+        ops = list(block.operations)
+        texts = attribute_value(ops[-1].attributes["maps"])
+        written = self.addresses(points, symbols.parse_list(texts[m]), out)
+        # an outer value is written once for each parallel point, an inner one at every point
+        by_row = all(size == 1 for size in written.shape[points.parallel_rank :])
+        shape = points.outer_shape if by_row else points.shape
+        numbers = torch.arange(math.prod(shape)).reshape(shape).expand(points.shape)
+        writer = dict(zip(written.expand(numbers.shape).flatten().tolist(), numbers.flatten().tolist(), strict=True))
+        for read in ops:
+            if read.operation.name != "mlirc.read" or read.operands[0] != block.arguments[k]:
+                continue
+            map_ = symbols.parse_list(attribute_value(read.attributes["map"]))
+            if any(name[0] == "i" for expr in map_ for name in symbols.free_symbols(expr)):
+                return False
+            addresses = self.addresses(points, map_, x).expand(numbers.shape).flatten().tolist()
+            if any(writer.get(a, p) != p for a, p in zip(addresses, numbers.flatten().tolist(), strict=True)):
+                return False
+        return True
+
+    def addresses(self, points: Points, map_: tuple[Int, ...], x: ir.Value) -> torch.Tensor:
+        """The byte address at each point, counted from the start of the arena or of the value's own memory."""
+        info = info_of(x)
+        memory, first = self.places[x]
+        total = torch.full((1,) * len(points.shape), memory.start + (first or 0))
+        for index, stride in zip(map_, info.stride, strict=True):
+            total = total + points.evaluate(index) * self.number(stride) * info.dtype.itemsize
+        return total.expand(torch.broadcast_shapes(total.shape, points.outer_shape))

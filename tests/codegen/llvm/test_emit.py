@@ -1,0 +1,74 @@
+"""How a graph's kernels become machine code: in parts, outside AOTAutograd's modes, from copies of their functions."""
+
+import pytest
+import torch
+from torch._subclasses.fake_tensor import FakeTensor
+
+from mlirc.codegen.llvm import emit
+from mlirc.dialects.core.bindings import context
+from mlirc.frontend.capture import aot_autograd
+from mlirc.lowering.pipeline.pass_manager import run_pipeline
+from mlirc.lowering.pipeline.pipelines import pipeline
+from tests.compare_stages import prepare
+
+
+@pytest.fixture
+def threads():
+    before = torch.get_num_threads()
+    yield torch.set_num_threads
+    torch.set_num_threads(before)
+
+
+def test_kernels_are_split_evenly_over_the_threads(threads):
+    sizes = {f"key{k}": size for k, size in enumerate([50_000, 1_000, 20_000, 30_000, 5_000])}
+    names = {key: f"kernel_{k}" for k, key in enumerate(sizes)}
+    for count in (1, 2, 3, 64):
+        threads(count)
+        parts = emit.split(names, sizes.__getitem__)
+        assert len(parts) == min(count, 5) and all(parts)
+        assert {key: name for part in parts for key, name in part.items()} == names
+        if count == 2:
+            assert [sum(map(sizes.__getitem__, part)) for part in parts] == [55_000, 51_000]
+    assert len(emit.split({"small": "kernel_0"}, lambda key: 1)) == 1, "no thread for what takes no time"
+
+
+def program_of(fn, *inputs):
+    with context():
+        _, imported = prepare(fn, *inputs)
+        run_pipeline(imported.module, pipeline("cpu"))
+        text = str(imported.module)
+        program = emit.compile_module(imported.module)
+        assert str(imported.module) == text, "the module stays as it was"
+    return program
+
+
+def test_kernels_of_several_parts_run(threads, monkeypatch):
+    monkeypatch.setattr(emit, "WORTH_A_THREAD", 1)
+    threads(3)
+
+    def fn(x):
+        return [x.softmax(-1), (x.t() @ x).tanh(), x.cumsum(0), (x * 3.25).sum(0)]
+
+    x = torch.randn(37, 41)
+    program = program_of(fn, x)
+    assert len({id(kernel.loaded) for kernel in program.kernels.values()}) == 3
+    for got, want in zip(program([x]), fn(x), strict=True):
+        torch.testing.assert_close(got, want)
+
+
+def test_what_llvm_refuses_is_raised_from_its_thread(monkeypatch):
+    def refuse(text, level):
+        raise ValueError("LLVM does not accept this IR")
+
+    monkeypatch.setattr(emit, "compile_ir", refuse)
+    with pytest.raises(ValueError, match="does not accept"):
+        program_of(lambda x: x.exp() * 7.125, torch.randn(3))
+
+
+def test_graphs_are_compiled_with_real_tensors(monkeypatch):
+    seen = []
+    compile_graph = aot_autograd.compile_graph
+    monkeypatch.setattr(aot_autograd, "compile_graph", lambda *a: (seen.append(torch.zeros(1)), compile_graph(*a))[1])
+    x = torch.randn(4, requires_grad=True)
+    torch.compile(lambda x: x.exp().sum(), backend="mlirc", options={"fallback": "error"})(x).backward()
+    assert len(seen) == 2 and not any(isinstance(made, FakeTensor) for made in seen)

@@ -1,0 +1,69 @@
+"""Loading the dialect, interrupted at any line, then again: every op is there once."""
+
+import subprocess
+import sys
+
+SCRIPT = """
+import sys
+from collections import Counter
+
+every = int(sys.argv[1])  # lines more before each next interrupt
+interrupts = 0
+
+
+def load():
+    from mlirc.dialects.core.bindings import context, ir
+    with context():
+        return ir.Module.parse("func.func @graph(%x: tensor<2xf32>) { return }")
+
+
+def interrupted():
+    lines = 0
+
+    def trace(frame, event, _):
+        nonlocal lines
+        if not frame.f_globals.get("__name__", "").startswith("mlirc."):
+            return None
+        lines += event == "line" and frame.f_code.co_name == "<module>"
+        if lines > every * (1 + interrupts):
+            sys.settrace(None)
+            raise KeyboardInterrupt
+        return trace
+
+    sys.settrace(trace)
+    try:
+        load()
+        return False
+    except KeyboardInterrupt:
+        return True
+    finally:
+        sys.settrace(None)
+
+
+import torch
+if every:
+    while interrupted():
+        interrupts += 1
+load()
+from mlirc.dialects.core.dialect import IMPORTS, OPS, Mlirc, Mlircx, load_ops
+load_ops()
+for dialect in (Mlirc, Mlircx):
+    names = Counter(cls.OPERATION_NAME for cls in dialect.operations)
+    assert set(names.values()) == {1}, names
+assert all(getattr(sys.modules[cls.__module__], cls.__name__) is cls for cls in OPS.values())
+print(interrupts, len(OPS), len(IMPORTS), len(Mlirc.operations), len(Mlircx.operations))
+"""
+
+
+def counts(every: int) -> list[int]:
+    done = subprocess.run([sys.executable, "-c", SCRIPT, str(every)], capture_output=True, text=True, timeout=300)
+    assert done.returncode == 0, done.stderr
+    return list(map(int, done.stdout.split()))
+
+
+def test_an_interrupted_load_is_made_up_for():
+    _, *whole = counts(0)
+    for every in (11, 17):
+        interrupts, *found = counts(every)
+        assert interrupts > 3
+        assert found == whole

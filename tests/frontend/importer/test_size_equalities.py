@@ -1,0 +1,189 @@
+"""Graphs that run only for sizes which a guard says are equal: `16 * (h // 2) * (w // 2) == 1024` in front of a linear layer."""
+
+import pytest
+import sympy
+import torch
+import torch.nn.functional as F
+from torch import nn
+from torch.utils._sympy.functions import CeilToInt, FloorDiv, FloorToInt, ToFloat, TruncToInt
+
+from mlirc.dialects.core.symbols import parse
+from mlirc.frontend.errors import UnsupportedGraph
+from mlirc.frontend.importer.size_equalities import _remainder, _solved
+from mlirc.frontend.importer.sizes import expression
+
+
+@pytest.mark.parametrize("training", [False, True])
+@pytest.mark.parametrize("shape", [(16, 16), (8, 32)])
+def test_images_that_fill_a_linear_layer(shape, training):
+    torch._dynamo.reset()
+    torch.manual_seed(0)
+    layers = nn.Conv2d(3, 16, 3, stride=2, padding=1), nn.ReLU(), nn.Flatten(), nn.Linear(1024, 4)
+    model = nn.Sequential(*layers).train(training)
+    compiled = torch.compile(model, backend="mlirc", dynamic=True, options={"fallback": "error"})
+    for n in (4, 6):
+        x = torch.randn(n, 3, *shape)
+        with torch.set_grad_enabled(training):
+            made, expected = compiled(x), model(x)
+        torch.testing.assert_close(made, expected)
+        if training:
+            given, right = (torch.autograd.grad(y.square().sum(), model[0].weight)[0] for y in (made, expected))
+            torch.testing.assert_close(given, right, rtol=1e-4, atol=1e-4)
+
+
+def test_a_length_that_needs_no_padding():
+    """What pads it to whole chunks is 0 by `not padding > 0`, which says nothing of equality by itself."""
+
+    def program(x, gate):
+        batch, length, width = x.shape
+        padding = (4 - length % 4) % 4
+        padded = torch.nn.functional.pad(x, (0, 0, 0, padding))
+        chunks = padded.relu().reshape(batch, -1, 4, width) + 1
+        made = chunks.reshape(batch, -1, width) + padded
+        if padding > 0:
+            made = made[:, :length]
+        return made.reshape(batch, length, -1) * gate.sigmoid()
+
+    torch._dynamo.reset()
+    compiled = torch.compile(program, backend="mlirc", dynamic=True, options={"fallback": "error"})
+    for length in (8, 12, 10):
+        x, gate = torch.randn(2, 3, length, 5).unbind(0)
+        torch.testing.assert_close(compiled(x, gate), program(x, gate))
+
+
+@pytest.mark.parametrize("training", [False, True])
+def test_what_an_op_halves_and_a_layer_knows(training):
+    """The pool computes n//2 of its input's n; that this is 4 only the guard says, which the linear layer makes."""
+    torch._dynamo.reset()
+    torch.manual_seed(0)
+    model = nn.Sequential(nn.AvgPool1d(2), nn.ReLU(), nn.PixelUnshuffle(2), nn.Linear(2, 3)).train(training)
+    compiled = torch.compile(model, backend="mlirc", dynamic=True, options={"fallback": "error"})
+    for batch, length in ((4, 8), (6, 9), (8, 8)):
+        x = torch.randn(3, batch, length)
+        with torch.set_grad_enabled(training):
+            made, expected = compiled(x), model(x)
+        torch.testing.assert_close(made, expected)
+        assert made.stride() == expected.stride()
+        if training:
+            given, right = (torch.autograd.grad(y.square().sum(), model[3].weight)[0] for y in (made, expected))
+            torch.testing.assert_close(given, right, rtol=1e-4, atol=1e-4)
+
+
+def test_a_relation_is_divided_out():
+    a, b, n = sympy.symbols("a b n", integer=True, positive=True)
+    half = FloorDiv(a, sympy.Integer(2))
+    relation = sympy.expand(16 * half * b + 16 * b - 1024)
+    assert _remainder(16 * half * b + 16 * b, [relation]) == 1024
+    assert _remainder(sympy.expand(n * (16 * half * b + 16 * b)), [relation]) == 1024 * n
+    assert _remainder(32 * half**2 * b, [relation]) == sympy.expand(2048 * half - 2048 + 32 * b)
+    for other in (
+        8 * half * b,
+        16 * half,
+        16 * b,
+        n + 3,
+        sympy.Integer(7),
+    ):  # no whole multiple of the relation is in these
+        assert _remainder(other, [relation]) == other
+
+
+def test_division_ends():
+    """With x*y as what is highest of x*y == x**2 + y**2, x**2*y would come again and again."""
+    x, y = sympy.symbols("x y", integer=True, positive=True)
+    assert _remainder(x**2 * y, [x * y - x**2 - y**2]) == x * y**2 - y**3
+
+
+def test_a_length_that_guards_make_a_number():
+    """They say n//2 == 2 and n == 2*(n//2) + 1, as of a scan that halves its length: n is 5, n//4 is 1."""
+
+    def program(x):
+        n = x.shape[1]
+        if n // 2 != 2 or n != 2 * (n // 2) + 1:
+            return x
+        return x[:, : n // 4].exp() @ x[: n // 4, : n // 4]
+
+    torch._dynamo.reset()
+    x = torch.randn(3, 5)
+    compiled = torch.compile(program, backend="mlirc", dynamic=True, options={"fallback": "error"})
+    torch.testing.assert_close(compiled(x), program(x))
+
+
+@pytest.mark.parametrize(("left", "right"), [("a", "11"), ("22", "2*a"), ("a", "b")])
+def test_a_symbol_is_a_number_or_another_symbol(left, right):
+    names = {name: sympy.Symbol(name, integer=True, positive=True) for name in "ab"}
+    solved = _solved(*(sympy.sympify(side, locals=names) for side in (left, right)))
+    assert solved in ((names["a"], 11), (names["b"], names["a"]))
+    assert _solved(names["a"] * 2, sympy.Integer(11)) is None
+
+
+def test_places_in_a_row_that_become_an_image():
+    """Segformer: of x: [2, n, 8] seen as [2, 8, h, w] a guard says 16*n == 16*h*w, of which n == h*w follows."""
+    torch._dynamo.reset()
+    torch.manual_seed(0)
+    reduce = nn.Conv2d(8, 8, 2, 2)
+
+    def program(x, height, width):
+        image = x.transpose(1, 2).view(2, 8, height, width)
+        keys = reduce(image).flatten(2)
+        return (x @ keys).softmax(-1) @ keys.mT
+
+    compiled = torch.compile(program, backend="mlirc", options={"fallback": "error"})
+    for height, width in ((16, 16), (8, 8), (4, 10)):
+        x = torch.randn(2, height * width, 8, requires_grad=True)
+        made, expected = (torch.autograd.grad(f(x, height, width).sum(), x)[0] for f in (compiled, program))
+        torch.testing.assert_close(made, expected, rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.parametrize(
+    ("rounding", "scale", "expected"),
+    [
+        (TruncToInt, 2.0, "2*s0"),
+        (TruncToInt, 1.5, "(3*s0)//2"),
+        (FloorToInt, 0.25, "s0//4"),
+        (CeilToInt, 0.5, "(s0 + 1)//2"),
+        (TruncToInt, 0.3, None),
+        (TruncToInt, -1.0, None),
+    ],
+)
+def test_a_size_times_a_float(rounding, scale, expected):
+    """As of an image that is enlarged by a scale. 0.3 has no short binary form: its products are rounded."""
+    size = rounding(sympy.Float(scale) * ToFloat(sympy.Symbol("s0", integer=True, positive=True)), evaluate=False)
+    if expected is None:
+        with pytest.raises(UnsupportedGraph):
+            expression(size)
+    else:
+        assert expression(size) == parse(expected)
+
+
+LEFT_ONE = {  # sizes of which one element is left, so that what follows broadcasts it
+    "avg_pool1d": lambda x: F.avg_pool1d(x, 2),
+    "lp_pool1d": lambda x: F.lp_pool1d(x, 1, 2),
+    "max_pool1d": lambda x: F.max_pool1d(x, 2),
+    "every second": lambda x: x[:, ::2],
+    "half": lambda x: x[:, : x.shape[1] // 2],
+    "chunk": lambda x: x.chunk(2, 1)[0],
+    "unfold": lambda x: x.unfold(1, 2, 2)[..., 0],
+    "remainder": lambda x: x[:, x.shape[1] % 2 :],
+    "least": lambda x: x[:, : min(x.shape[1], 2) - 1],
+}
+
+
+@pytest.mark.parametrize("name", LEFT_ONE)
+@pytest.mark.parametrize("size", [1, 2, 3, 4])
+def test_one_element_left_by_a_bound(name, size):
+    """`s0//2 < 2` says that s0//2 is 1: PyTorch promises the number, as no other size passes the guard."""
+
+    def program(x, y):
+        made = LEFT_ONE[name](x)
+        return made * 2 + y, made.sign() * made.abs().relu() - 1
+
+    for columns in (1, 3):
+        torch._dynamo.reset()
+        compiled = torch.compile(program, backend="mlirc", dynamic=True, options={"fallback": "error"})
+        x, y = torch.randn(2, size), torch.randn(2, columns)
+        try:
+            expected = program(x, y)
+        except RuntimeError:  # sizes that do not broadcast, or none left
+            continue
+        torch.testing.assert_close(compiled(x, y), expected)
+        x, y = torch.randn(4, size), torch.randn(4, columns)
+        torch.testing.assert_close(compiled(x, y), program(x, y))

@@ -1,0 +1,101 @@
+"""Backward graphs without the gradients of results that nobody differentiated."""
+
+import copy
+
+import pytest
+import torch
+from torch import nn
+
+from mlirc.frontend.partition import undefined_tangents
+
+
+class Model(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.body, self.head = nn.Linear(6, 8), nn.Linear(8, 5)
+
+    def forward(self, x, labels):
+        hidden = self.body(x).tanh()
+        logits = self.head(hidden)
+        return nn.functional.cross_entropy(logits, labels), logits.view(2, 3, 5), hidden.unsqueeze(0)
+
+
+USES = {
+    "the loss": (lambda loss, logits, hidden: loss, (1, 2)),
+    "the loss and the logits": (lambda loss, logits, hidden: loss + logits.sin().sum(), (2,)),
+    "everything": (lambda loss, logits, hidden: loss + logits.sin().sum() + hidden.exp().sum(), ()),
+    "what lies within": (lambda loss, logits, hidden: hidden.exp().sum(), (0, 1)),
+}
+
+
+def gradients(model, call, use, x, labels):
+    model.zero_grad(set_to_none=True)
+    use(*call(x, labels)).backward()
+    return {name: p.grad for name, p in model.named_parameters()}
+
+
+@pytest.fixture
+def compilations(monkeypatch):
+    """Which gradients, counted among themselves, each backward graph that is compiled does without."""
+    found = []
+    plain = undefined_tangents.without
+
+    def noted(gm, absent):
+        first = [str(n.target).startswith("tangents") for n in gm.graph.find_nodes(op="placeholder")].index(True)
+        found.append(tuple(k - first for k in absent))
+        return plain(gm, absent)
+
+    monkeypatch.setattr(undefined_tangents, "without", noted)
+    return found
+
+
+@pytest.mark.parametrize("order", [[*USES], [*USES][::-1]], ids=["loss first", "loss last"])
+def test_gradients_with_some_results_unused(order, compilations):
+    torch.manual_seed(0)
+    model = Model()
+    call = torch.compile(model, backend="mlirc", options={"fallback": "error"})
+    plain = copy.deepcopy(model)
+    x, labels = torch.randn(6, 6), torch.randint(5, (6,))
+    for name in order + order:
+        use, _ = USES[name]
+        made, own = gradients(model, call, use, x, labels), gradients(plain, plain, use, x, labels)
+        for parameter, want in own.items():  # eager has none where nothing led to a parameter
+            have = made[parameter]
+            torch.testing.assert_close(torch.zeros_like(have) if want is None else want, have)
+    assert compilations == [USES[name][1] for name in order]  # each once, when it is needed
+
+
+def test_a_gradient_that_is_not_there_is_not_added(monkeypatch):
+    plain, additions = undefined_tangents.without, []
+
+    def noted(gm, absent):
+        made = plain(gm, absent)
+        additions.extend(
+            len(g.graph.find_nodes(op="call_function", target=torch.ops.aten.add.Tensor)) for g in (gm, made)
+        )
+        return made
+
+    monkeypatch.setattr(undefined_tangents, "without", noted)
+    torch.compile(Model(), backend="mlirc")(torch.randn(6, 6), torch.randint(5, (6,)))[0].backward()
+    assert additions == [2, 0]  # to what comes from the loss, for the logits and the hidden values
+
+
+def test_nodes_of_others_are_left_alone():
+    """A result may be an input, whose node of autograd's graph is somebody else's."""
+
+    class Double(torch.autograd.Function):
+        @staticmethod
+        def forward(ctx, x):
+            return x * 2, x * 3
+
+        @staticmethod
+        def backward(ctx, first, second):
+            assert second is not None
+            return first * 2 + second * 3
+
+    x = torch.randn(4, requires_grad=True)
+    doubled, _ = Double.apply(x)
+    w = torch.randn(4, requires_grad=True)
+    same, loss, _ = torch.compile(lambda a, b: (a, (a * b).sum(), a.exp()), backend="mlirc")(doubled, w)
+    (loss + same.sum()).backward()
+    torch.testing.assert_close(x.grad, 2 * (w.detach() + 1))

@@ -1,0 +1,69 @@
+"""What is private of PyTorch can be missing: with each reach left out, and with all, programs give what eager gives.
+
+docs/compat.md has a row for each.
+"""
+
+import importlib
+import os
+import pkgutil
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import torch
+
+from mlirc import codegen, frontend
+from mlirc.codegen.abi import reach
+from mlirc.codegen.cache import folder as cache_folder
+
+DOCUMENT = Path(__file__).parents[2] / "docs/compat.md"
+ROW = re.compile(r"^\| `([\w-]+)` \|(.*)\|$", re.MULTILINE)
+
+
+def load_all() -> None:
+    for package in (codegen, frontend):
+        folder = "abi" if package is codegen else "torch_compat"
+        found = importlib.import_module(f"{package.__name__}.{folder}")
+        for module in pkgutil.walk_packages(found.__path__, f"{found.__name__}."):
+            importlib.import_module(module.name)
+    importlib.import_module("mlirc.codegen.runtime.native_runtime")  # has the one reach that is code of ours
+
+
+load_all()
+NEEDED = sorted(name for name, instead in reach.known.items() if name not in reach.reaches)
+REACHES = sorted(reach.reaches)
+ONCE = {"restart"}  # asked when the module is imported
+
+
+def test_the_document_has_a_row_for_each_reach():
+    rows = {name: [cell.strip() for cell in rest.split("|")] for name, rest in ROW.findall(DOCUMENT.read_text())}
+    assert rows.keys() == reach.known.keys()
+    for name, (file, what, tried, test, without, cost) in rows.items():
+        path = DOCUMENT.parents[1] / file.strip("`")
+        assert path.is_file() and f'"{name}"' in path.read_text(), f"{name} is not in {file}"
+        assert without == reach.known[name], f"{name}: without it, {reach.known[name]}"
+        assert what and test and cost and torch.__version__[:4] in tried, (
+            f"{name} has an empty cell, or was not tried here"
+        )
+
+
+def test_without_one_results_are_the_same(tmp_path):
+    """Each in a process of its own, a fork of one in which nothing was compiled."""
+    names = [name for name in REACHES if name not in ONCE]
+    done = run(names, {cache_folder.VARIABLE: str(tmp_path)})
+    assert done.stdout == "", f"wrong without {done.stdout.split()}:\n{done.stderr[-6000:]}"
+
+
+def run(names: list[str], variables: dict[str, str]) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, "-m", "tests.without_reaches", *names]
+    done = subprocess.run(command, env=os.environ | variables, capture_output=True, text=True, timeout=900)
+    assert done.returncode == 0, done.stderr[-6000:]
+    return done
+
+
+@pytest.mark.parametrize("name", ["all", *(pytest.param(x, marks=pytest.mark.full) for x in [*NEEDED, *ONCE])])
+def test_a_process_without_one(name, tmp_path):
+    done = run([], {reach.VARIABLE: name, cache_folder.VARIABLE: str(tmp_path)})
+    assert "Traceback" not in done.stderr

@@ -1,0 +1,112 @@
+"""What the documents show, runs: README.md and docs/*.md, each from top to bottom.
+
+Every ```python block runs, one after the other in one namespace; every ```sh block that starts with mlirc or mlirc-opt
+runs too. Files that they name are there. The current folder is a scratch one that holds links to everything in the repository. A fragment that cannot
+run by itself is fenced as ```text, or as what it is (```mlir, ```make).
+"""
+
+import os
+import re
+import subprocess
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+DOCUMENTS = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
+BLOCK = re.compile(r"^```(\w+)[^\n]*\n(.*?)^```$", re.MULTILINE | re.DOTALL)
+FILE = re.compile(r"[\w*/-]+\.(?:py|mlir|md|sh|svg)\b")
+STAND_INS = {"my_pass.py", "tests/filecheck/STAGE/NAME.mlir"}
+
+
+@dataclass(frozen=True)
+class Block:
+    language: str
+    line: int
+    code: str
+
+    @property
+    def runs(self) -> bool:
+        if self.language == "sh":
+            return re.match(r"mlirc(-opt)?\s", self.code) is not None
+        return self.language == "python"
+
+
+def blocks(text: str) -> list[Block]:
+    """The fenced blocks in order; `line` counts from 1 and is that of the first line of code."""
+    return [Block(m[1], text.count("\n", 0, m.start()) + 2, m[2]) for m in BLOCK.finditer(text)]
+
+
+def run_python(block: Block, document: Path, namespace: dict) -> None:
+    # The blank lines make a traceback, and the compiler's source locations, point into the document.
+    exec(compile("\n" * (block.line - 1) + block.code, str(document), "exec"), namespace)
+
+
+def run_shell(block: Block, document: Path) -> None:
+    environment = os.environ | {"PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}"}
+    command = ["bash", "-euo", "pipefail", "-c", block.code]
+    done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=300)
+    assert done.returncode == 0, f"{document.name}:{block.line}\n{done.stdout}\n{done.stderr}"
+
+
+def run_document(document: Path) -> None:
+    namespace = {"__name__": "__main__"}
+    for block in blocks(document.read_text()):
+        if block.language == "python":
+            run_python(block, document, namespace)
+        elif block.runs:
+            run_shell(block, document)
+
+
+@pytest.mark.parametrize("document", DOCUMENTS, ids=lambda document: str(document.relative_to(ROOT)))
+def test_document(document, tmp_path, monkeypatch):
+    for entry in ROOT.iterdir():
+        (tmp_path / entry.name).symlink_to(entry)
+    monkeypatch.chdir(tmp_path)
+    # a process of its own: a document may define ops, which must happen before the dialect is loaded
+    done = subprocess.run([sys.executable, __file__, str(document)], capture_output=True, text=True, timeout=600)
+    assert done.returncode == 0, f"{done.stdout}\n{done.stderr}"
+
+
+def unknown_files(text: str) -> set[str]:
+    """Files of ours that a document names, with or without their folder, and that are not there."""
+    prose = BLOCK.sub("", text)
+    return {name for name in FILE.findall(prose) if name not in STAND_INS and not is_file(name)}
+
+
+def is_file(name: str) -> bool:
+    folders = ("dialects", "lowering", "codegen", "frontend", "mlirc", "benchmarks", "tests", "docs")
+    return any(ROOT.glob(name)) or any(any((ROOT / folder).rglob(name)) for folder in folders)
+
+
+@pytest.mark.parametrize("document", DOCUMENTS, ids=lambda document: str(document.relative_to(ROOT)))
+def test_files_that_a_document_names_are_there(document):
+    assert not unknown_files(document.read_text())
+
+
+def test_a_file_that_is_gone_is_found():
+    text = "loops/loops.py, lowering/cpu/loops/loops.py, *_text.py\n```sh\nmlirc opt gone.mlir\n```\n(kernel_gone.py), codegen/kernel_loops.py"
+    assert unknown_files(text) == {"kernel_gone.py", "codegen/kernel_loops.py"}
+
+
+def test_which_blocks_run():
+    text = "# T\n```python\nx = 1\n```\n```sh\nmlirc opt a.mlir\n```\n```sh\nmake demo\n```\n```text\n1 +\n```\n"
+    found = blocks(text)
+    assert [(b.language, b.line, b.runs) for b in found] == [
+        ("python", 3, True),
+        ("sh", 6, True),
+        ("sh", 9, False),
+        ("text", 12, False),
+    ]
+
+
+def test_an_error_points_into_the_document():
+    with pytest.raises(ZeroDivisionError) as error:
+        run_python(Block("python", 40, "x = 1\nx / 0\n"), Path("README.md"), {})
+    assert (error.traceback[-1].path.name, error.traceback[-1].lineno + 1) == ("README.md", 41)
+
+
+if __name__ == "__main__":
+    run_document(Path(sys.argv[1]))

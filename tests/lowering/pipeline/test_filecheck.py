@@ -1,0 +1,44 @@
+"""Runs tests/filecheck/STAGE/PASS.mlir: the RUN line's pipeline on the file, its output against the file's CHECK lines.
+
+The output is the module, and after it a line for each entry of the ledger: `// NO CYCLE: fuse exp -> neg, refused`.
+"""
+
+import re
+import shlex
+from pathlib import Path
+
+import pytest
+from filecheck.finput import FInput
+from filecheck.matcher import Matcher
+from filecheck.options import Options
+from filecheck.parser import Parser, pattern_for_opts
+
+from mlirc.dialects.core.bindings import context, ir
+from mlirc.lowering.pipeline.pass_manager import run_pipeline
+
+FOLDER = Path(__file__).parents[2] / "filecheck"
+FILES = sorted(FOLDER.glob("*/*.mlir"))
+
+
+@pytest.mark.parametrize("file", FILES, ids=lambda file: str(file.relative_to(FOLDER)))
+def test_filecheck(file, capsys):
+    text = file.read_text()
+    with context():
+        module = ir.Module.parse(text)
+        record = run_pipeline(module, pipeline_of(text))
+        output = str(module)
+    for entry in record.ledger.entries:
+        output += f"// {entry.rule}: {entry.action} {entry.subject}, {'taken' if entry.taken else 'refused'}\n"
+    options = Options(match_filename=str(file))
+    with file.open() as checks:
+        parser = Parser(options, checks, *pattern_for_opts(options))
+        code = Matcher(options, FInput("output", output), parser).run()
+    assert code == 0, f"{capsys.readouterr().err}\nthe output:\n{output}"
+
+
+def pipeline_of(text: str) -> str:
+    """What follows -p in the RUN line."""
+    command = re.search(r"// RUN: mlirc[- ]opt %s ([^|\n]*)", text)
+    assert command, 'the file has no line `// RUN: mlirc-opt %s -p "PIPELINE"`'
+    words = shlex.split(command[1])
+    return words[words.index("-p") + 1]
