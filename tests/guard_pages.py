@@ -6,6 +6,7 @@ end is filled, and looked at in the end.
 
 import ctypes
 import mmap
+import os
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
@@ -20,6 +21,7 @@ from mlirc.dialects.core.memory_ops import arenas, set_arenas
 from mlirc.dialects.core.tensor_types import info_of
 
 PAGE, NO_ACCESS, ALIGNED, FILL = mmap.PAGESIZE, 0, 64, 0xA5
+NO_MEMORY = "late: no memory"  # what a process says before it ends
 libc = ctypes.CDLL(None, use_errno=True)
 libc.mmap.restype = ctypes.c_void_p
 libc.mmap.argtypes = [ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int, ctypes.c_int, ctypes.c_int, ctypes.c_long]
@@ -149,7 +151,11 @@ class GuardedAllocator:
         made.device = -256  # the CPU, of no index
         made.deleter = self.delete
         if size:
-            memory = Guarded(size, self.at_end, ALIGNED)
+            try:
+                memory = Guarded(size, self.at_end, ALIGNED)
+            except MemoryError:  # which no callback can raise
+                print(NO_MEMORY, flush=True)
+                os._exit(0)
             self.live[memory.address] = memory
             made.data = made.context = memory.address
         return data

@@ -20,7 +20,7 @@ from mlirc.dialects.core.tensor_info import TensorInfo
 from mlirc.dialects.core.tensor_types import info_of
 from mlirc.lowering.module.forms import ATEN
 from mlirc.lowering.pipeline.pass_manager import functions
-from mlirc.lowering.verify.file import verify_file
+from mlirc.lowering.verify.file import verify_file, verify_plan
 
 LARGEST = 1 << 62  # of sizes and of what is computed of them
 MOST = 1 << 47  # bytes of a tensor, or of an arena
@@ -34,7 +34,7 @@ class InputError(ValueError):
 class CheckedProgram:
     """program(inputs) -> results of a module's function, in the lowered form, that is verified here.
 
-    Raises StageError where the module is wrong; InputError for inputs that do not fit.
+    Raises StageError where the module is wrong, at a call where its plan is for these sizes; InputError for inputs that do not fit.
     """
 
     def __init__(self, module: Any, entry: str = "graph"):
@@ -49,11 +49,17 @@ class CheckedProgram:
             self.written = written_arguments(self.function)
             self.scalars = ["mlirc.scalar" in named for named in (self.function.arg_attrs if len(arguments) else ())]
             self.module = module
+            self.plans: set[tuple[int, ...]] = set()  # values of the symbols for which the plan was found right
             self.program: Program = compile_module(module, entry=entry)
 
     def __call__(self, inputs: list[Any]) -> list[Any]:
         check_inputs(self.function, self.infos, self.scalars, self.duties, inputs, self.divisors)
         check_overlaps(self.written, inputs)
+        with context():
+            values = bind_symbols(self.function, inputs)
+            if values and tuple(values.values()) not in self.plans:
+                verify_plan(self.function, values)
+                self.plans.add(tuple(values.values()))
         with torch.no_grad():
             return self.program(inputs)
 

@@ -21,6 +21,7 @@ from mlirc.codegen.llvm.shared_parts import Pieces, take_parts
 from mlirc.dialects.core.bindings import context, ir
 from mlirc.dialects.core.dialect import attribute_value
 from mlirc.lowering.cpu.loops.function import KernelText
+from mlirc.lowering.module.errors import emit_error
 
 if TYPE_CHECKING:
     from mlirc.codegen.cuda.kernels import Begun
@@ -75,7 +76,7 @@ def compile_module(
               unless somebody else holds it: what a backward graph does with what was saved for it
     folder    where kernels are looked up, and kept
 
-    Raises ValueError for a module of another form.
+    Raises EmitError for a module of which no code can be made.
     """
     return begin_module(module, objects, entry, consume, folder).link()
 
@@ -91,18 +92,31 @@ def begin_module(
     """compile_module up to where threads of LLVM's work on it. `early` heard of the module's kernels when they were lowered,
     which nothing has changed since."""
     with context():
-        named = {attribute_value(op.attributes["sym_name"]): op for op in module.body.operations}
-        functions = {name: op for name, op in named.items() if op.operation.name in ("func.func", "llvm.func")}
-        if entry not in functions:
-            raise ValueError(f"the module has no function @{entry} to emit")
-        host = host_program(functions[entry], objects, consume)
-        early = early or EarlyKernels(folder)
-        keys, kernels = early.all_of(functions, [name for name in host.links if name in functions])
-        gpu_kernels: dict[str, Begun] = {}
-        if host.launched:
-            from mlirc.codegen.cuda.kernels import begin  # what generates for GPUs takes a while to load
+        try:
+            return _begin(module, objects, entry, consume, early or EarlyKernels(folder), folder)
+        except Exception as error:
+            raise emit_error(error) from error
 
-            gpu_kernels = begin(named, host.launched, folder)
+
+def _begin(
+    module: ir.Module,
+    objects: Sequence[Any],
+    entry: str,
+    consume: bool,
+    early: "EarlyKernels",
+    folder: CacheFolder | None,
+) -> Unlinked:
+    named = {attribute_value(op.attributes["sym_name"]): op for op in module.body.operations}
+    functions = {name: op for name, op in named.items() if op.operation.name in ("func.func", "llvm.func")}
+    if entry not in functions:
+        raise ValueError(f"the module has no function @{entry} to emit")
+    host = host_program(functions[entry], objects, consume)
+    keys, kernels = early.all_of(functions, [name for name in host.links if name in functions])
+    gpu_kernels: dict[str, Begun] = {}
+    if host.launched:
+        from mlirc.codegen.cuda.kernels import begin  # what generates for GPUs takes a while to load
+
+        gpu_kernels = begin(named, host.launched, folder)
     return Unlinked(host, background.compute(compile_ir, host.text, HOST_OPT_LEVEL), kernels, keys, gpu_kernels)
 
 

@@ -8,8 +8,29 @@ from mlirc.dialects.core.bindings import ir
 from mlirc.lowering.module.source_lines import source_line, typed
 
 
+class EmitError(ValueError):
+    """No code can be made of a module: one line with the op, its source line and why. `op` is the op, None if nothing says which."""
+
+    def __init__(self, message: str, op: Any):
+        super().__init__(message)
+        self.op = op
+
+
+def emit_error(error: Exception) -> EmitError:
+    """What went wrong as code was made, by the op that the code was looking at. Needs an entered context."""
+    if isinstance(error, EmitError):
+        return error
+    text = " ".join(str(error).split()) or type(error).__name__
+    if not isinstance(error, ValueError):
+        text = f"{type(error).__name__}: {text}"
+    op = op_at_work(error)
+    return EmitError(text if op is None else f"{op.operation.name} ({source_line(op.location)}): {text}", op)
+
+
 def describe(error: Any) -> str:
     """ " at mlirc.exp (model.py:12): KeyError: 'x'", as far as it is known where the error came from."""
+    if isinstance(error, EmitError):
+        error = error.__cause__ or error
     text = " ".join(str(error).split())
     if isinstance(error, ir.MLIRError) and error.error_diagnostics:
         diagnostic = error.error_diagnostics[0]

@@ -47,16 +47,30 @@ def verify_accesses(op: Any, inputs: Sequence[TensorInfo], outputs: Sequence[Ten
     for info in (*inputs, *outputs):
         known += [n for n in info.shape if isinstance(n, Expr)]
     checker = _Accesses(op, sizes, frozenset(list(sizes)[len(parallel) :]), tuple(known), memory)
+    memory.known(op, sizes.values())
     for n in sizes.values():
         checker.need(op, Space({}, tuple(known)), n, "an iteration dimension has a size")
     block = op.regions[0].blocks[0]
     infos = dict(zip(block.arguments, inputs, strict=True))
     for item in block.operations:
         name = item.operation.name
+        memory.known(item, (symbols.symbol(x) for n in written(item) for x in free_symbols(n) if not is_place(x)))
         if name == "mlirc.read":
             checker.read(item, infos[item.operands[0]])
         elif name == "mlircx.yield":
             checker.write(item, outputs)
+
+
+def written(item: Any) -> list[Int]:
+    """The expressions among the attributes of an op of a body."""
+    texts = [attribute_value(item.attributes[x]) for x in ("map", "expr", "size") if x in item.attributes]
+    texts += attribute_value(item.attributes["maps"]) if "maps" in item.attributes else ()
+    return [n for text in texts if isinstance(text, str) for n in symbols.parse_list(text)]
+
+
+def is_place(name: str) -> bool:
+    """A dimension, or an index that was read."""
+    return name[0] in "di" and name[1:].isdigit()
 
 
 @dataclass

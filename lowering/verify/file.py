@@ -1,5 +1,6 @@
 """Checks a module that anybody may have written: all that the verifiers know, and that no code but ours is in it."""
 
+from collections.abc import Mapping
 from typing import Any
 
 from mlirc.dialects.core.symbols import Int
@@ -7,6 +8,8 @@ from mlirc.lowering.module.forms import ATEN, stage_of
 from mlirc.lowering.pipeline.pass_manager import functions
 from mlirc.lowering.verify.aten_calls import verify_operator
 from mlirc.lowering.verify.code import verify_code
+from mlirc.lowering.verify.kernel import StageError, rules_of
+from mlirc.lowering.verify.plan import PlanError, check_plan
 from mlirc.lowering.verify.stage import verify_stage
 
 
@@ -23,8 +26,23 @@ def verify_file(module: Any, runs: bool = False) -> dict[str, tuple[Int, ...]]:
             continue
         for op in function.regions[0].blocks[0].operations:
             if runs and op.operation.name in ATEN:
-                verify_operator(op)
+                with rules_of(op):
+                    verify_operator(op)
         duties[function.name.value] = verify_stage(function, stage)
+        if stage in ("memory", "lowered"):
+            verify_plan(function, {})
     if duties:
         verify_code(module)
     return duties
+
+
+def verify_plan(function: Any, sizes: Mapping[str, int]) -> None:
+    """Raises StageError where buffers that are in use share memory for these sizes. Says nothing where others are needed."""
+    try:
+        check_plan(function, sizes)
+    except PlanError as error:
+        raise StageError(
+            function, str(error), "give buffers that are in use at one time memory of their own"
+        ) from error
+    except KeyError:  # sizes of the arguments, looked at when it runs; or that depend on data
+        return

@@ -37,7 +37,7 @@ def verify_meaning(op: Any, memory: Memory, verify: Verify) -> None:
         tuple(x.type for x in op.operands),
         tuple(x.type for x in op.results),
         memory.facts,
-        memory.demand,
+        memory.demand and frozenset(memory.bound),
     )
     if key in _right:
         return

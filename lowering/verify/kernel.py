@@ -1,6 +1,7 @@
 """Checks a kernel's body: the rules of kernel_ops.py, as far as they can be known before sizes are."""
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from typing import Any
 
 import torch
@@ -22,6 +23,18 @@ class StageError(ValueError):
     def __init__(self, op: Any, wrong: str, advice: str):
         super().__init__(f"{op.operation.name} ({source_line(op.location)}): {wrong}; {advice}")
         self.op = op
+
+
+@contextmanager
+def rules_of(op: Any) -> Iterator[None]:
+    """What a rule takes for granted and does not find is wrong too: whatever it raises refuses the op."""
+    try:
+        yield
+    except StageError:
+        raise
+    except Exception as error:
+        text = " ".join(str(error).split()) or type(error).__name__
+        raise StageError(op, f"operands, attributes and results do not fit: {text}", "see its class") from error
 
 
 def expect(condition: bool, op: Any, wrong: str, advice: str) -> None:

@@ -7,17 +7,21 @@ has to be at least 0, which is looked at before each run of a module from a file
 sizes are: that they are 0 or more is a fact for all else. Of a graph that PyTorch traced, its guards see to it.
 """
 
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Any
 
 from mlirc.dialects.core import symbols
 from mlirc.dialects.core.bindings import ir
+from mlirc.dialects.core.dialect import attribute_value
 from mlirc.dialects.core.memory_ops import arenas
 from mlirc.dialects.core.symbols import Expr, Int, substitute
 from mlirc.dialects.core.tensor_types import TensorInfo, info_of
 from mlirc.lowering.verify.index_proofs import Facts, Space, counterexample, flat
 from mlirc.lowering.verify.kernel import StageError, expect, is_dim, list_attribute, text_attribute
 
+WRITERS = ("mlircx.launch", "mlircx.run", "mlircx.call")
+TRIED = 64  # of each symbol, for the order of strides
 LARGEST = 1 << 47  # bytes of a tensor, or of an arena; frontend/importer/sizes.py leaves what has more to eager
 
 
@@ -37,27 +41,27 @@ class Memory:
     function: Any
     demand: bool
     facts: Facts = ()
-    bound: set[str] = field(default_factory=set)  # symbols that the arguments bind
+    bound: set[str] = field(default_factory=set)  # symbols that have a value, as codegen/host/inputs.py gives it
     duties: dict[Int, None] = field(default_factory=dict)
     roots: dict[ir.Value, Root] = field(default_factory=dict)
     offsets: dict[ir.Value, Int] = field(default_factory=dict)
 
     def begin(self) -> None:
-        for k, argument in enumerate(self.function.regions[0].blocks[0].arguments):
-            if not isinstance(argument.type, ir.RankedTensorType):
-                continue
+        arguments = list(self.function.regions[0].blocks[0].arguments)
+        tensors = [(k, x) for k, x in enumerate(arguments) if isinstance(x.type, ir.RankedTensorType)]
+        named = [x["mlirc.symbol"] for x in (self.function.arg_attrs if arguments else ()) if "mlirc.symbol" in x]
+        self.bind(symbols.parse(ir.StringAttr(name).value) for name in named)
+        self.bind(n for _, x in tensors for n in info_of(x).shape)
+        for k, argument in tensors:
             info = info_of(argument)
-            self.bound |= {name for n in info.shape for name in symbols.free_symbols(n)}
             self.layout(self.function, info, f"argument {k}")
             self.roots[argument], self.offsets[argument] = Root(self.function, info, "argument"), 0
-        for named in self.function.arg_attrs if len(self.function.regions[0].blocks[0].arguments) else ():
-            if "mlirc.symbol" in named:
-                self.bound |= symbols.free_symbols(symbols.parse(ir.StringAttr(named["mlirc.symbol"]).value))
         if "mlirc.arena" in self.function.attributes:
             try:
                 sizes = arenas(self.function)
             except ValueError as error:
                 raise StageError(self.function, f"mlirc.device_arenas: {error}", "write size expressions") from error
+            self.known(self.function, sizes.values())
             for device, size in sizes.items():
                 expect(
                     not isinstance(size, int) or 0 <= size < LARGEST,
@@ -65,6 +69,19 @@ class Memory:
                     f"an arena of {size} bytes on {device}",
                     "0 or more",
                 )
+
+    def bind(self, exprs: Iterable[Int]) -> None:
+        """These have values when the function runs: so have symbols that are one of them, or that one is linear in."""
+        for n in sorted((n for n in exprs if isinstance(n, Expr)), key=lambda n: not str(n).isidentifier()):
+            names = symbols.free_symbols(n)
+            linear = all(isinstance(x, str) for monomial in n.terms for x in monomial) and max(map(len, n.terms)) == 1
+            if len(names) == 1 and linear:
+                self.bound |= names
+
+    def known(self, op: Any, exprs: Iterable[Int]) -> None:
+        """Sees to it that all symbols of these have values here, where that is asked for."""
+        unknown = {name for n in exprs for name in symbols.free_symbols(n)} - self.bound if self.demand else ()
+        expect(not unknown, op, f"nothing binds {', '.join(sorted(unknown))}", "take it as an argument")
 
     def nonnegative(self, op: Any, goal: Int, wrong: str, advice: str) -> None:
         """Sees to it that an expression in symbols is at least 0."""
@@ -75,10 +92,7 @@ class Memory:
         self.duty(op, goal)
 
     def duty(self, op: Any, goal: Int) -> None:
-        unknown = symbols.free_symbols(goal) - self.bound
-        expect(
-            not self.demand or not unknown, op, f"nothing binds {', '.join(sorted(unknown))}", "take it as an argument"
-        )
+        self.known(op, (goal,))
         if goal not in self.duties:
             self.duties[goal] = None
             self.facts += (goal,)
@@ -105,12 +119,25 @@ class Memory:
         """Sizes and strides of a tensor that begins to exist are numbers that PyTorch allows."""
         if info.layout != "strided":
             return
+        self.known(op, (*info.shape, *info.stride))
         for d, (n, s) in enumerate(zip(info.shape, info.stride, strict=True)):
             self.nonnegative(op, n, f"{what}: a size of {n} in dimension {d}", "sizes are 0 or more")
             if n != 1 and not mapped:
                 self.nonnegative(op, s, f"{what}: a stride of {s} in dimension {d}", "strides are 0 or more")
         bytes_ = info.extent * info.dtype.itemsize
         expect(not isinstance(bytes_, int) or bytes_ < LARGEST, op, f"{what}: {bytes_} bytes", f"at most {LARGEST}")
+
+    def apart(self, op: Any, info: TensorInfo, what: str) -> None:
+        """No two elements of what is written share memory: each dimension's stride is longer than those within it reach."""
+        dims = [(n, s) for n, s in zip(info.shape, info.stride, strict=True) if n != 1]
+        if not self.demand or any(n == 0 for n, _ in dims):
+            return
+        tried = dict.fromkeys({name for n in (*info.shape, *info.stride) for name in symbols.free_symbols(n)}, TRIED)
+        reach: Int = 0
+        for n, s in sorted(dims, key=lambda d: (symbols.substitute(d[1], tried), symbols.substitute(d[0], tried))):
+            wrong = f"{what}: elements by strides {list(info.stride)} share memory"
+            self.nonnegative(op, s - reach - 1, wrong, "write each element in a place of its own")
+            reach = reach + (n - 1) * s
 
     def op(self, op: Any) -> None:
         name = op.operation.name
@@ -132,18 +159,26 @@ class Memory:
         elif name == "func.return":
             self.results(op)
         else:
+            if name in WRITERS:
+                inputs = attribute_value(op.attributes["inputs"])
+                for k, x in enumerate(list(op.operands)[inputs:]):
+                    self.apart(op, info_of(x), f"output {k}")
+            if name == "mlirc.size":
+                self.known(op, (symbols.parse(text_attribute(op, "expr")),))
             aten = name in ("mlircx.aten", "mlircx.aten_effect")
             aliases = list_attribute(op, "aliases") if aten and "aliases" in op.attributes else ()
             if aten and "mlirc.symbol" in op.attributes:
-                self.bound |= symbols.free_symbols(symbols.parse(text_attribute(op, "mlirc.symbol")))
+                self.bind((symbols.parse(text_attribute(op, "mlirc.symbol")),))
             for k, result in enumerate(op.results):
                 if not isinstance(result.type, ir.RankedTensorType):
                     continue
                 info = info_of(result)
                 if aten:  # they are those of a tensor
-                    self.bound |= {name for n in info.shape for name in symbols.free_symbols(n)}
+                    self.bind(info.shape)
                     self.facts += tuple(n for n in info.shape if isinstance(n, Expr))
                 self.layout(op, info, f"result {k}")
+                if not aten:
+                    self.apart(op, info, f"result {k}")
                 self.roots[result], self.offsets[result] = (
                     Root(op, info, "owned" if aten or name == "mlirc.allocate" else "value"),
                     0,
@@ -157,6 +192,7 @@ class Memory:
         self.layout(op, info, "the slot")
         self.roots[result], self.offsets[result] = Root(op, info, "slot"), 0
         offset = symbols.parse(text_attribute(op, "offset"))
+        self.known(op, (offset,))
         self.nonnegative(op, offset, f"an offset of {offset}", "slots lie in the arena")
         if any(n == 0 for n in info.shape):
             return
@@ -168,6 +204,7 @@ class Memory:
         (x,), (out,) = op.operands, op.results
         have, info = info_of(x), info_of(out)
         offset = symbols.parse(text_attribute(op, "offset"))
+        self.known(op, (offset,))
         mapped = bool(text_attribute(op, "map")) or (not have.rank and have.dtype == info.dtype and offset == 0)
         self.layout(op, info, "the view", mapped)
         root = self.roots.get(x)

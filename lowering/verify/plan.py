@@ -20,6 +20,8 @@ from mlirc.dialects.core.tensor_types import TensorInfo, info_of
 from mlirc.dialects.interpreter.kernels import Points
 from mlirc.lowering.module.source_lines import source_line
 
+MOST = 1 << 22  # points of a launch that are looked at one by one; of more it is taken to be right
+
 
 class PlanError(AssertionError):
     """The plan is wrong: an op reads what was overwritten, say, or a slot lies outside the arena."""
@@ -38,7 +40,7 @@ class Memory:
 
 
 def check_plan(function: Any, sizes: Mapping[str, int]) -> None:
-    """Raises PlanError if the memory-level `function` is wrong for these values of the symbols."""
+    """Raises PlanError if the memory-level `function` is wrong for these values of the symbols, KeyError if one has none."""
     _Checker(function, sizes).run()
 
 
@@ -69,7 +71,7 @@ class _Checker:
                 offset = self.number(symbols.parse(attribute_value(op.attributes["offset"])))
                 moved = None if first is None else first + offset * info_of(op.results[0]).dtype.itemsize
                 self.places[op.results[0]] = memory, moved
-            elif name in ("mlircx.launch", "mlircx.call"):
+            elif name in ("mlircx.launch", "mlircx.call", "mlircx.run"):
                 self.write(op, where)
             elif name in ("mlircx.aten", "mlircx.aten_effect"):
                 self.call_aten(op, where)
@@ -124,7 +126,7 @@ class _Checker:
         for m, out in enumerate(operands[count:]):
             for k, x in enumerate(operands[:count] + operands[count : count + m]):
                 if self.overlap(x, out):
-                    in_place = op.operation.name == "mlircx.launch" and k < count
+                    in_place = op.operation.name in ("mlircx.launch", "mlircx.run") and k < count
                     if not in_place or not self.same_address(op, k, m):
                         raise PlanError(f"{where}: writing output {m} spoils operand {k}")
         for out in operands[count:]:
@@ -163,6 +165,16 @@ class _Checker:
         block = op.regions[0].blocks[0]
         ops = list(block.operations)
         texts = attribute_value(ops[-1].attributes["maps"])
+        reads = [
+            attribute_value(item.attributes["map"])
+            for item in ops
+            if item.operation.name == "mlirc.read" and item.operands[0] == block.arguments[k]
+        ]
+        same = info_of(x) == info_of(out) and self.places[x] == self.places[out] and set(reads) <= {texts[m]}
+        if same and sorted(texts[m].split(", ")) == sorted(f"d{d}" for d in range(len(parallel) + len(inner))):
+            return True
+        if math.prod((*parallel, *inner)) > MOST:
+            return True
         written = self.addresses(points, symbols.parse_list(texts[m]), out)
         # an outer value is written once for each parallel point, an inner one at every point
         by_row = all(size == 1 for size in written.shape[points.parallel_rank :])

@@ -21,7 +21,7 @@ from mlirc.lowering.module.forms import ATEN, GENERATED, LIBRARY, MADE_BY, NUMBE
 from mlirc.lowering.verify.accesses import verify_accesses
 from mlirc.lowering.verify.call_sizes import verify_call_sizes
 from mlirc.lowering.verify.graph import verify_meaning
-from mlirc.lowering.verify.kernel import StageError, expect, list_attribute, text_attribute, verify_kernel
+from mlirc.lowering.verify.kernel import StageError, expect, list_attribute, rules_of, text_attribute, verify_kernel
 from mlirc.lowering.verify.memory import Memory
 from mlirc.lowering.verify.overlaps import verify_overlaps
 
@@ -41,9 +41,23 @@ def verify_stage(function: Any, stage: str, known: Known | None = None, proofs: 
              where sizes are found for which it is wrong; "none": these are what passes of ours made, of what was verified
     """
     known = set() if known is None else known
+    with rules_of(function):
+        memory = begin(function, stage, proofs)
+        siblings = function.operation.block.operations
+        kernels = {attribute_value(op.attributes["sym_name"]) for op in siblings if "sym_name" in op.attributes}
+    for op in function.regions[0].blocks[0].operations:
+        with rules_of(op):
+            verify_op(function, op, stage, kernels, known, memory)
+    return tuple(memory.duties) if memory is not None else ()
+
+
+def begin(function: Any, stage: str, proofs: str) -> Memory | None:
+    """Checks what holds of the function as a whole; what is known of its memory before the first op."""
     expect(len(function.regions[0].blocks) == 1, function, "more than one block", "a graph is straight-line")
-    block = function.regions[0].blocks[0]
-    for op in block.operations:
+    operations = list(function.regions[0].blocks[0].operations)
+    ends = bool(operations) and operations[-1].operation.name == "func.return"
+    expect(ends, function, "ends in another op than func.return", "return the results")
+    for op in operations:
         name = op.operation.name
         if name != "func.return" and not may_hold(stage, name):
             raise StageError(op, f"no op of the {stage} form", _advice(name, stage))
@@ -51,19 +65,19 @@ def verify_stage(function: Any, stage: str, known: Known | None = None, proofs: 
         here = function.attributes.get("mlirc.arena", None)
         expect(here is not None, function, "no attribute mlirc.arena", "run plan-memory")
         expression(function, "mlirc.arena")
-    memory = Memory(function, proofs == "demanded") if proofs != "none" else None
-    if memory is not None:
-        verify_arguments(function)
-        memory.begin()
-    siblings = function.operation.block.operations
-    kernels = {attribute_value(op.attributes["sym_name"]) for op in siblings if "sym_name" in op.attributes}
-    for op in block.operations:
-        name = op.operation.name
-        if name == "func.return":
-            verify_results(function, op)
-            if memory is not None:
-                memory.op(op)
-            continue
+    if proofs == "none":
+        return None
+    memory = Memory(function, proofs == "demanded")
+    verify_arguments(function)
+    memory.begin()
+    return memory
+
+
+def verify_op(function: Any, op: Any, stage: str, kernels: set[str], known: Known, memory: Memory | None) -> None:
+    name = op.operation.name
+    if name == "func.return":
+        verify_results(function, op)
+    else:
         if stage in ("memory", "lowered") and name in NUMBERS:
             number = not isinstance(op.results[0].type, ir.RankedTensorType)
             expect(number, op, f"a tensor in the {stage} form; only plain numbers stay", "run plan-memory")
@@ -77,21 +91,14 @@ def verify_stage(function: Any, stage: str, known: Known | None = None, proofs: 
             verify_run(op)
             kernel = text_attribute(op, "kernel")
             expect(kernel in kernels, op, f"no function @{kernel} in the module", "run lower-kernels")
-        if memory is not None:
-            memory.op(op)
-    return tuple(memory.duties) if memory is not None else ()
+    if memory is not None:
+        memory.op(op)
 
 
 def check(op: Any, known: Known, memory: Memory | None) -> None:
-    """An op by its own rules, and, where there is a `memory`, by what it touches. What a rule takes for granted and does not
-    find is wrong too."""
-    try:
+    """An op by its own rules, and, where there is a `memory`, by what it touches."""
+    with rules_of(op):
         _check(op, known, memory)
-    except StageError:
-        raise
-    except Exception as error:
-        text = " ".join(str(error).split()) or type(error).__name__
-        raise StageError(op, f"operands, attributes and results do not fit: {text}", "see its class") from error
 
 
 def _check(op: Any, known: Known, memory: Memory | None) -> None:
@@ -200,6 +207,8 @@ def verify_product(op: Any) -> None:
     *bias, x, y, out = values
     ranks = x.rank == y.rank == out.rank and x.rank in (2, 3)
     expect(ranks, op, f"ranks {x.rank}, {y.rank} and {out.rank}", "products are of matrices, or of one batch of them")
+    if name_of(op) == "addmm_gelu":
+        expect(out.device != "cpu", op, "a product with GELU on the CPU", "write addmm and gelu, which passes merge")
     dtypes = {i.dtype for i in (*bias, x, y, out)}
     expect(len(dtypes) == 1, op, "operands and result of several dtypes", "cast them")
     fits = x.shape[-1] == y.shape[-2] and out.shape[-2:] == (x.shape[-2], y.shape[-1])

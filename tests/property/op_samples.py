@@ -23,7 +23,7 @@ WINDOWS = 'dilation = "1, 1", padding = "1, 1", stride = "1, 1"'
 FILTERS, FACTOR, PLACES = "tensor<16x8x3x3xf32>", "tensor<16xf32>", "tensor<6x10xi64>"
 BY_HAND = (
     f'"mlirc.addmm"(%0, %1, %2) : {MATRICES}',
-    f'"mlirc.addmm_gelu"(%0, %1, %2) : {MATRICES}',
+    f'"mlirc.addmm_gelu"(%0, %1, %2) : {MATRICES}'.replace("f32>", 'f32, {device = "cuda:0"}>'),
     '"mlirc.panels"(%0) : (tensor<10x40xf32>) -> tensor<2x10x32xf32>',
     '"mlirc.pair_panels"(%0) : (tensor<9x40xbf16>) -> tensor<2x5x32x2xbf16>',
     f'"mlirc.convolution"(%0, %1, %2) {{after = "shift", {WINDOWS}}} : ({IMAGES}, {FILTERS}, {FACTOR}) -> {WIDE}',

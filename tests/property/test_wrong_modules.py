@@ -16,18 +16,26 @@ from pathlib import Path
 
 import pytest
 
+from tests.guard_pages import NO_MEMORY
 from tests.property.module_seeds import QUICK, Seed, files, seeds
 from tests.property.mutations import mutate
 
 ROOT = Path(__file__).parents[2]
+HOLES = ("died", "odd", "otherwise")
 LIMIT = 120  # seconds of a module, which may be of any size
 
 
 class Worker:
+    """A process; where one has ended, the next module begins another."""
+
     def __init__(self, *options: str):
+        self.options = options
+        self.process = self.begin()
+
+    def begin(self) -> subprocess.Popen:
         environment = os.environ | {"PYTHONPATH": str(ROOT), "MLIRC_CACHE_DIR": "off", "OMP_NUM_THREADS": "1"}
-        self.process = subprocess.Popen(
-            [sys.executable, str(ROOT / "tests" / "guard_worker.py"), *options],
+        return subprocess.Popen(
+            [sys.executable, str(ROOT / "tests" / "guard_worker.py"), *self.options],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=subprocess.DEVNULL,
@@ -38,6 +46,8 @@ class Worker:
 
     def run(self, seed: Seed) -> str:
         """What became of the module; how the worker died, if it did."""
+        if self.process.poll() is not None:
+            self.process = self.begin()
         assert self.process.stdin and self.process.stdout
         self.process.stdin.write(json.dumps([seed.text, seed.values]) + "\n")
         self.process.stdin.flush()
@@ -50,6 +60,8 @@ class Worker:
             if not more:
                 return f"died: {self.process.wait()}"
             found += more
+        if found.decode().startswith(NO_MEMORY):
+            self.process.wait()
         return found.decode().strip()
 
     def end(self) -> None:
@@ -66,11 +78,8 @@ def holes(count: int, seed: int, given: tuple[Seed, ...]) -> tuple[Counter, list
         mutant = mutate(of.text, chance)
         end = worker.run(Seed(of.name, mutant))
         ends[end.split()[0].strip(":")] += 1
-        if end.startswith(("died", "odd")):
+        if end.startswith(HOLES):
             found.append((of.name, end, mutant))
-        if end.startswith(("died", "slow")):
-            worker.end()
-            worker = Worker()
     worker.end()
     return ends, found
 

@@ -1,12 +1,16 @@
 """How a graph's kernels become machine code: in parts, outside AOTAutograd's modes, from copies of their functions."""
 
+from typing import Any
+
 import pytest
 import torch
 from torch._subclasses.fake_tensor import FakeTensor
 
+from mlirc.codegen.host import host_program as host_program_module
 from mlirc.codegen.llvm import emit
-from mlirc.dialects.core.bindings import context
+from mlirc.dialects.core.bindings import context, ir
 from mlirc.frontend.capture import aot_autograd
+from mlirc.lowering.module.errors import EmitError
 from mlirc.lowering.pipeline.pass_manager import run_pipeline
 from mlirc.lowering.pipeline.pipelines import pipeline
 from tests.compare_stages import prepare
@@ -72,3 +76,21 @@ def test_graphs_are_compiled_with_real_tensors(monkeypatch):
     x = torch.randn(4, requires_grad=True)
     torch.compile(lambda x: x.exp().sum(), backend="mlirc", options={"fallback": "error"})(x).backward()
     assert len(seen) == 2 and not any(isinstance(made, FakeTensor) for made in seen)
+
+
+def test_what_cannot_be_emitted_is_an_error_of_one_line(monkeypatch):
+    """Whatever is raised where code is made, it says which op it was, and where that came from."""
+    for error in (KeyError("x"), IndexError(), AssertionError("a\nb"), ZeroDivisionError("by zero"), ValueError("v")):
+
+        def broken(frame: Any, op: Any, error: Exception = error):
+            raise error
+
+        monkeypatch.setitem(host_program_module.WRITERS, "assign", broken)
+        with context(), pytest.raises(EmitError) as raised:
+            text = """func.func @graph(%x: tensor<4xf32>) attributes {mlirc.arena = "0"} {
+              "mlirc.assign"(%x, %x) : (tensor<4xf32>, tensor<4xf32>) -> () loc("model.py":12:1)
+              return }"""
+            emit.compile_module(ir.Module.parse(text))
+        message = str(raised.value)
+        assert "\n" not in message and message.startswith("mlirc.assign (model.py:12:1): ")
+        assert type(error).__name__ in message or str(error) in message

@@ -11,8 +11,10 @@ from mlirc.lowering.verify.stage import verify_stage
 X = "tensor<4x8xf32>"
 
 
-def verify(stage: str, body: str, result: str = X, attributes: str = "", known: set[tuple] | None = None) -> None:
-    text = f"func.func @graph(%x: {X}) -> {result} {attributes} {{\n{body}\n}}"
+def verify(
+    stage: str, body: str, result: str = X, attributes: str = "", known: set[tuple] | None = None, more: str = ""
+) -> None:
+    text = f"func.func @graph(%x: {X}{more}) -> {result} {attributes} {{\n{body}\n}}"
     with context():
         module = ir.Module.parse(text)
         verify_stage(module.body.operations[0], stage, known)
@@ -92,7 +94,8 @@ def test_right_forms_pass():
     verify("graph", NEG)
     verify("kernel", kernel(f"{READ}\n{YIELD}"))
     verify("graph", kernel(f"{READ}\n{YIELD}"))  # a pass may make kernels early
-    verify("memory", SLOT.replace("OFFSET", "64*s0 + 128"), attributes='attributes {mlirc.arena = "64*s0 + 256"}')
+    arena = 'attributes {mlirc.arena = "64*s0 + 256"}'
+    verify("memory", SLOT.replace("OFFSET", "64*s0 + 128"), attributes=arena, more=', %n: i64 {mlirc.symbol = "s0"}')
 
 
 @pytest.mark.parametrize(
