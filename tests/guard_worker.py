@@ -113,7 +113,7 @@ def large(module: Any) -> bool:
         block = function.regions[0].blocks[0]
         for value in (*block.arguments, *(x for op in block.operations for x in op.results)):
             extent = info_of(value).extent if "tensor" in str(value.type) else 0
-            if symbols.substitute(extent, dict.fromkeys(symbols.free_symbols(extent), 6)) > LARGE:
+            if symbols.evaluate(extent, dict.fromkeys(symbols.free_symbols(extent), 6)) > LARGE:
                 return True
     return False
 
