@@ -287,3 +287,39 @@ def test_limits_that_are_numbers_keep_the_sign_of_zero(dynamic):
             f = torch.compile(lambda x, low, high: x.clamp(low, high), backend="mlirc", dynamic=dynamic)
             want, got = x.clamp(low, high), f(x, low, high)
             assert same(want, got, 0.0, 0.0).all(), (dtype, low, high)
+
+
+@pytest.mark.parametrize("dtype", FLOATS, ids=str)
+@pytest.mark.parametrize("dim", [0, 1])
+def test_a_running_product_vanishes_and_overflows_where_eagers_does(dim, dtype):
+    """Of what has vanished infinity makes NaN; argmin finds it."""
+    least = torch.finfo(dtype).tiny
+    generator = torch.Generator().manual_seed(1)
+    choices = torch.tensor([least, 0.5, -least / 2, math.inf, 2.0, 0.3, torch.finfo(dtype).max / 4, -1.0], dtype=dtype)
+    x = choices[torch.randint(0, 8, (40, 37), generator=generator)]
+    f = lambda x: [x.cumprod(dim), x.cumprod(dim).argmin(1 - dim), x.cumsum(dim)]
+    for got, eager in zip(compiled(f)(x), f(x), strict=True):
+        assert same(eager, got, 0.01 if eager.is_floating_point() else 0.0, 0.0).all()
+
+
+@pytest.mark.parametrize("dtype", FLOATS, ids=str)
+def test_logarithms_of_sums_of_powers_of_two_leave_what_eagers_leave(dtype):
+    """log2(2**-1 + 2**-1) is -1e-8 in float32, and so not zero."""
+    x = torch.cat([torch.arange(-4.0, 4.0, 0.5), torch.tensor([math.inf, -math.inf, math.nan])]).to(dtype)
+    f = lambda x: [torch.logaddexp2(x, x) != 0, torch.logaddexp2(x, x + 1).count_nonzero(), torch.logaddexp(x, -x) != 0]
+    assert all(map(torch.equal, compiled(f)(x), f(x)))
+
+
+@pytest.mark.parametrize("dtype", FLOATS, ids=str)
+@pytest.mark.filterwarnings("ignore:.*degrees of freedom")
+def test_moments_of_one_element(dtype):
+    f = lambda xs: [
+        v for x in xs for c in (0, 1) for v in (*torch.var_mean(x, correction=c), *torch.std_mean(x, correction=c))
+    ]
+    xs = [
+        x
+        for n in (math.inf, -math.inf, math.nan, -0.0, 3.0)
+        for x in (torch.tensor(n, dtype=dtype), torch.tensor([[n]], dtype=dtype))
+    ]
+    for got, eager in zip(compiled(f)(xs), f(xs), strict=True):
+        assert same(eager, got, 0.0, 0.0).all()

@@ -161,7 +161,7 @@ def elu_backward(g, grad, alpha, scale, input_scale, is_result, x):
         below = g.mul(g.mul(grad, input_scale), g.add(x, factor))
     else:
         below = g.mul(g.mul(g.mul(grad, input_scale), factor), g.exp(g.mul(x, input_scale)))
-    return g.select(g.le(x, 0.0), below, g.mul(grad, scale))
+    return g.select(g.gt(x, 0.0), g.mul(grad, scale), below)
 
 
 @imports(aten.softplus_backward.default)
@@ -179,8 +179,9 @@ def shrink_backward(g, grad, x, lambd):
 
 @imports(aten.logit_backward.default)
 def logit_backward(g, grad, x, eps=None):
-    """grad / (x * (1 - x)) inside [eps, 1 - eps]; outside 0, or NaN without eps."""
+    """grad / (x * (1 - x)) inside [eps, 1 - eps]; outside 0, or NaN without eps. -0.0 counts as 0.0."""
     grad, x = g.widen(grad, x)
+    x = g.add(x, 0.0)
     lower, upper = (0.0, 1.0) if eps is None else (eps, g.sub(1.0, eps))
     slope = g.div(grad, g.mul(x, g.sub(1.0, x)))
     outside = g.logical_or(g.lt(x, lower), g.gt(x, upper))

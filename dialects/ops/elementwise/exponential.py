@@ -60,17 +60,16 @@ class Log1p(FloatUnary, name="log1p", aten=(aten.log1p.default, aten.special_log
 
 
 def from_larger(b, x, y, tail):
-    """max(x, y) + tail(-|x - y|), or the common value where both are the same infinity."""
+    """tail(max(x, y), -|x - y|), or the common value where both are the same infinity."""
     both_infinite = b.and_(b.eq(x, y), b.eq(b.abs(x), b.constant(math.inf)))
-    result = b.add(b.maximum(x, y), tail(b.neg(b.abs(b.sub(x, y)))))
-    return b.select(both_infinite, x, result)
+    return b.select(both_infinite, x, tail(b.maximum(x, y), b.neg(b.abs(b.sub(x, y)))))
 
 
 class Logaddexp(FloatBinary, name="logaddexp", aten=(aten.logaddexp.default,)):
     """log(exp(x) + exp(y))"""
 
     reference = staticmethod(torch.logaddexp)
-    scalar = staticmethod(lambda b, x, y: from_larger(b, x, y, lambda d: b.log1p(b.exp(d))))
+    scalar = staticmethod(lambda b, x, y: from_larger(b, x, y, lambda m, d: b.add(m, b.log1p(b.exp(d)))))
 
 
 class Logaddexp2(FloatBinary, name="logaddexp2", aten=(aten.logaddexp2.default,)):
@@ -80,7 +79,10 @@ class Logaddexp2(FloatBinary, name="logaddexp2", aten=(aten.logaddexp2.default,)
 
     @staticmethod
     def scalar(b, x, y):
-        return from_larger(b, x, y, lambda d: b.mul(b.log1p(b.exp2(d)), b.constant(1 / math.log(2))))
+        to_base_2 = b.constant(1 / math.log(2))
+        return from_larger(
+            b, x, y, lambda m, d: b.fma(b.log1p(b.exp2(d)), to_base_2, m)
+        )  # as eager's: -1 and -1 give -1e-8
 
 
 def times_log(b, x, y, logarithm):

@@ -157,7 +157,7 @@ class MaxPoolBackward(Op, name="max_pool_backward", traits=[ext.Pure]):
         here = 0
         for d in pooled:
             here = here * info.shape[d] + k.dims[d]
-        here, total = k.size(here), None
+        here, total = k.size(here), k.constant(0.0, opmath(info.dtype))  # to which -0.0 is added
         for back in product(*(range(n) for n in windows_reached(*lists))):
             at, mask = list(k.dims), None
             for j, d in enumerate(pooled):
@@ -167,8 +167,7 @@ class MaxPoolBackward(Op, name="max_pool_backward", traits=[ext.Pure]):
                 if back[j]:
                     mask = both(k, mask, k.ge(k.size(at[d]), 0))
             chosen = k.eq(k.read(index, at, mask=mask), here)
-            value = k.select(chosen, k.read(grad, at, mask=mask), 0.0)
-            total = value if total is None else k.add(total, value)
+            total = k.add(total, k.select(chosen, k.read(grad, at, mask=mask), 0.0))
         return k.finish([(total, k.dims, info)])
 
 
@@ -190,10 +189,9 @@ class AvgPool(Pool, name="avg_pool"):
         x, info = op.operands[0], info_of(op.results[0])
         windows, divisor = Windows(op), attribute_value(op.attributes["divisor"])
         k = make(info.shape, label="avg_pool")
-        total = None
+        total = k.constant(0.0, opmath(info.dtype))
         for at, mask in windows.elements(k):
-            value = k.read(x, at, mask=mask)
-            total = value if total is None else k.add(total, value)
+            total = k.add(total, k.read(x, at, mask=mask))
         if divisor in ("window", "inside"):
             count = windows.counted(k, divisor == "window")
         else:

@@ -108,9 +108,13 @@ def need_known_channels(x):
 
 @imports(aten.native_group_norm.default)
 def group_norm(g, x, weight, bias, n, c, hxw, groups, eps):
+    """With neither weight nor bias eager adds nothing, so that a -0.0 stays one: as -0.0 does where it is added."""
     need_known_channels(x)
-    operands = [x, *affine(g, x, weight, bias)]
-    return tuple(composite("group_norm", operands, g.outs, groups=groups, eps=float(eps)))
+    bias_is_absent = weight is None and bias is None
+    weight, bias = affine(g, x, weight, bias)
+    if bias_is_absent:
+        bias = g.constant(-0.0, opmath(info_of(x).dtype))
+    return tuple(composite("group_norm", [x, weight, bias], g.outs, groups=groups, eps=float(eps)))
 
 
 @imports(aten.native_group_norm_backward.default)

@@ -60,6 +60,7 @@ class LayerNormBackward(Composite, name="layer_norm_backward"):
         normal = g.mul(g.sub(x, middle), rstd)
         first = tuple(range(dims[0]))
         dx = from_normal(g, g.mul(grad, weight), normal, rstd, dims, centred=True)
+        dx = g.add(dx, 0.0)  # eager's sums begin at 0.0: of gradients that are -0.0 it is 0.0
         return dx, sum_over(g, g.mul(grad, normal), first), sum_over(g, grad, first)
 
 

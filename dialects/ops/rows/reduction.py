@@ -271,7 +271,7 @@ def squares_in_one_pass(g, x, dims, keepdim):
 def not_a_number_before_the_last(g, x, dims):
     """NaN where an element but the last is infinite or NaN, else 0: eager goes on from such a running mean with NaN."""
     info = info_of(x)
-    if 0 in (info.shape[d] for d in dims):
+    if not dims or 0 in (info.shape[d] for d in dims):
         return 0.0
     is_last = None
     for d in dims:

@@ -32,8 +32,7 @@ class Fold:
     def dtype(self) -> torch.dtype:
         """Of the accumulator that holds values."""
         dtype = self.node.operands[0].dtype
-        scanned = self.node.kind == "scan" and self.kind in ("sum", "prod")  # eager scans float32 in float64
-        return torch.float64 if dtype == torch.float32 and (scanned or (self.upper and self.kind == "sum")) else dtype
+        return torch.float64 if dtype == torch.float32 and self.upper and self.kind == "sum" else dtype
 
     @property
     def dtypes(self) -> list[torch.dtype]:

@@ -96,5 +96,20 @@ def _far_out(name: str) -> Callable:
     return write
 
 
-MATH: dict[str, Callable] = {name: _function(name) for name in (*_INLINE_FLOAT32, "fmod")}
-MATH |= {"pow": _power, "log1p": _log1p, "asinh": _far_out("asinh"), "acosh": _far_out("acosh")}
+def _fmod(b: Arithmetic, x: Value, y: Value) -> Value:
+    """The remainder, exact where SLEEF's, which divides, has a quotient that overflows.
+
+    float32's quotients are below 2^277, which float64 holds. Of float64's 2^700 y has the same remainders as y: three steps.
+    """
+    known = b.constant_value(y)
+    if known is not None and abs(known) >= 1:
+        return call(b, "fmod", x, y)
+    if x.dtype == torch.float32:
+        return b.cast(call(b, "fmod", *(b.cast(v, torch.float64) for v in (x, y))), torch.float32)
+    far = b.constant(2.0**700, x.dtype)
+    higher = b.mul(y, far)
+    return call(b, "fmod", call(b, "fmod", call(b, "fmod", x, b.mul(higher, far)), higher), y)
+
+
+MATH: dict[str, Callable] = {name: _function(name) for name in _INLINE_FLOAT32}
+MATH |= {"fmod": _fmod, "pow": _power, "log1p": _log1p, "asinh": _far_out("asinh"), "acosh": _far_out("acosh")}
