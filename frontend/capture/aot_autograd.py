@@ -26,6 +26,7 @@ from mlirc.frontend.partition.recomputation import decompositions
 from mlirc.frontend.partition.saved_activation_layouts import save_channels_last, take_as_saved
 from mlirc.frontend.partition.undefined_tangents import compile_backward, leave_absent, partition
 from mlirc.frontend.torch_compat.aot_autograd.tracing import make_boxed_func
+from mlirc.frontend.torch_compat.dynamo.skipped_guards import with_checks
 from mlirc.frontend.torch_compat.fake_tensors import unset_fake_temporarily
 
 log = logging.getLogger("mlirc")
@@ -46,7 +47,15 @@ def compiled(gm: GraphModule, example_inputs: Sequence[Any], chosen: Options) ->
         trace.finish()
     fallback.optional(parameter_pages.gather, example_inputs)
     # without gradients there is no node to tell, and a tiny graph would feel the call
-    return leave_absent(run) if torch.is_grad_enabled() else run
+    run = leave_absent(run) if torch.is_grad_enabled() else run
+    return with_checks(run, gm, example_inputs, partial(instead, example_inputs, chosen))
+
+
+def instead(inputs: Sequence[Any], options: Options, error: Exception) -> None:
+    """Counts a graph that runs in eager from now on for some tensors. Raises the error where nothing may be run instead."""
+    if options.fallback == "error":
+        raise error
+    fallback.record(inputs, error)
 
 
 def is_lazy(x: torch.Tensor) -> bool:

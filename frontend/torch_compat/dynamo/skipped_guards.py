@@ -1,0 +1,53 @@
+"""Parameters that change while the guards of torch 2.11 do not look: there, Dynamo checks little of a module's tensors as long
+as the module's dicts stay as they are. `module.half()` and `parameter.data = ...` leave them so, and a graph that was compiled
+for the tensors before would read the new memory as what it was. Later versions check."""
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import torch
+from torch.fx import GraphModule
+from torch.torch_version import TorchVersion
+
+from mlirc.frontend.errors import UnsupportedGraph
+
+CHANGED = (
+    "a parameter or buffer has changed its dtype, shape, strides or device, and torch 2.11 did not compile anew: call "
+    "torch._dynamo.reset() after the change"
+)
+
+
+CHECKS_ALL = TorchVersion(torch.__version__) >= "2.12"
+
+
+def with_checks(run: Callable, gm: GraphModule, inputs: Sequence[Any], tell: Callable[[Exception], None]) -> Callable:
+    """`run`, checked where Dynamo does not do it."""
+    return run if CHECKS_ALL else checked(run, gm, inputs, tell)
+
+
+def checked(run: Callable, gm: GraphModule, inputs: Sequence[Any], tell: Callable[[Exception], None]) -> Callable:
+    """`run`, and in its place the graph in eager for tensors that differ from those it was compiled for; `tell` hears of the
+    first such call."""
+    expected = [(k, *of(x)) for k, x in enumerate(inputs) if isinstance(x, torch.Tensor) and is_static(x)]
+    told: list[None] = []
+
+    def call(*args: Any) -> Any:
+        for k, dtype, device, shape, strides in expected:
+            x = args[k]
+            if x.dtype is not dtype or x.shape != shape or x.device != device or x.stride() != strides:
+                if not told:
+                    told.append(None)
+                    tell(UnsupportedGraph(CHANGED))
+                return gm.forward(*args)
+        return run(*args)
+
+    return call
+
+
+def of(x: torch.Tensor) -> tuple[torch.dtype, torch.device, torch.Size, tuple[int, ...]]:
+    return x.dtype, x.device, x.shape, x.stride()
+
+
+def is_static(x: torch.Tensor) -> bool:
+    """Whether nothing of its sizes is a symbol, as of parameters."""
+    return x.layout is torch.strided and all(type(n) is int for n in (*x.shape, *x.stride()))
