@@ -28,8 +28,10 @@ from mlirc.frontend.partition.undefined_tangents import compile_backward, leave_
 from mlirc.frontend.torch_compat.aot_autograd.tracing import make_boxed_func
 from mlirc.frontend.torch_compat.dynamo.skipped_guards import with_checks
 from mlirc.frontend.torch_compat.fake_tensors import unset_fake_temporarily
+from mlirc.frontend.torch_compat.older_torch import check, zero
 
 log = logging.getLogger("mlirc")
+aten = torch.ops.aten
 
 
 def compiled(gm: GraphModule, example_inputs: Sequence[Any], chosen: Options) -> Callable:
@@ -132,7 +134,7 @@ def copied(graph: Graph) -> Graph:
 def how_to_trace() -> dict[str, Any]:
     return {
         "partition_fn": partition,
-        "decompositions": decompositions() if torch.is_grad_enabled() else {},
+        "decompositions": (decompositions() if torch.is_grad_enabled() else {}) | {aten.zero.default: zero},
         "keep_inference_input_mutations": True,
     }
 
@@ -163,7 +165,9 @@ def as_traced(gm: GraphModule, error: Exception) -> Callable:
 def adapt(kind: str, gm: GraphModule, inputs: Sequence[Any]) -> None:
     """Rewrites what one graph leaves for the other."""
     name_random_states(gm)
-    if kind == "forward":
+    if kind == "inference":
+        check(gm)
+    elif kind == "forward":
         save_channels_last(gm)
     elif kind == "backward":
         take_as_saved(gm, inputs)

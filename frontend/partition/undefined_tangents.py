@@ -17,6 +17,7 @@ from mlirc.frontend.partition import activation_compression, recomputation
 from mlirc.frontend.torch_compat.aot_autograd.undefined_tangents import leave_undefined
 from mlirc.frontend.torch_compat.dynamo.lazy_graph import lazy_graph_module
 from mlirc.frontend.torch_compat.fake_tensors import FakeTensor
+from mlirc.frontend.torch_compat.older_torch import check
 
 aten = torch.ops.aten
 Compile = Callable[[GraphModule, Sequence[Any], tuple[int, ...]], Callable[[list], list]]
@@ -32,6 +33,7 @@ LINEAR = {
 
 def partition(joint: GraphModule, inputs: Any, **options: Any) -> tuple[GraphModule, GraphModule]:
     """The partitioner, which notes of a backward graph whether its gradients may be None."""
+    check(joint)
     activation_compression.save_less(joint)
     forward, backward = recomputation.partition(joint, inputs, **options)
     backward.meta["takes_none"] = len(gradients(backward)) > 1

@@ -1,11 +1,15 @@
-"""What torch 2.11 traces wrongly, and later versions do not.
+"""What torch 2.11 and 2.12 trace wrongly, and later versions do not.
 
 * Errors of factorizations (`torch.linalg.cholesky` of what is not positive definite) do not surface: the call that raises them
   gives no result, and is dropped.
 * The sums of attention in float64 are promised as float32; its kernel gives float64.
 * Parameters are counted as if the tokens of effects did not come before them.
+* `x.select(d, k)`: nobody asks whether the dimension has an index k, at this call or at a later one with other sizes.
+* The norm of one element along its dimension is promised with that dimension.
+* In 2.11, a tensor that is filled with zeros is promised contiguous; `clamp` by one limit that is NaN gives its operand.
 """
 
+import math
 import operator
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -13,13 +17,17 @@ from typing import Any
 
 import torch
 from torch.fx import GraphModule, Node
+from torch.torch_version import TorchVersion
 
 from mlirc.codegen.abi.reach import Missing, reach
+from mlirc.frontend.errors import UnsupportedGraph
+from mlirc.frontend.torch_compat.dynamo.symbolic_shapes import guard_or_false
 
 aten = torch.ops.aten
 CHECK = aten._linalg_check_errors.default
 FLASH = aten._scaled_dot_product_flash_attention_for_cpu.default
 FLASH_BACKWARD = aten._scaled_dot_product_flash_attention_for_cpu_backward.default
+IGNORES_NAN = TorchVersion(torch.__version__) < "2.12"
 
 
 @contextmanager
@@ -47,6 +55,45 @@ def effects_module() -> Any:
     if not callable(effects._get_effect) or not callable(effects._register_effectful_op):
         raise Missing("it has other functions")
     return effects
+
+
+def check(gm: GraphModule) -> None:
+    """Looks for what is traced wrongly in a graph that was just traced, and makes guards of what nobody asked. Raises
+    UnsupportedGraph where eager raises, or gives what was not promised."""
+    for node in gm.graph.find_nodes(op="call_function", target=aten.select.int):
+        _check_select(node)
+    for node in gm.graph.find_nodes(op="call_function", target=aten.linalg_vector_norm.default):
+        _check_norm(node)
+    if IGNORES_NAN:
+        for node in gm.graph.find_nodes(op="call_function", target=aten.clamp.default):
+            _check_clamp(node)
+
+
+def _check_select(node: Node) -> None:
+    source: Any
+    source, d, k = node.args
+    position = k.meta["val"] if isinstance(k, Node) else k
+    size = source.meta["val"].shape[d]
+    if any(guard_or_false(wrong) for wrong in (position >= size, position < -size)):
+        raise UnsupportedGraph(f"index {position} is out of range for a dimension of size {size}")
+
+
+def _check_norm(node: Node) -> None:
+    source: Any = node.args[0]
+    dims, keepdim = [*node.args[2:4], None, None][:2]
+    if dims and not keepdim and len(node.meta["val"].shape) == len(source.meta["val"].shape) > 0:
+        raise UnsupportedGraph("the norm along a dimension is promised with that dimension")
+
+
+def _check_clamp(node: Node) -> None:
+    limits = [x for x in (*node.args[1:], *node.kwargs.values()) if x is not None]
+    if len(limits) == 1 and isinstance(limits[0], float) and math.isnan(limits[0]):
+        raise UnsupportedGraph("a limit that is NaN limits nothing in this version of PyTorch")
+
+
+def zero(x: torch.Tensor) -> torch.Tensor:
+    """A decomposition of `aten.zero`, by which the strides are promised that eager gives."""
+    return torch.zeros_like(x)
 
 
 def static_inputs(metadata: Any) -> list[int]:

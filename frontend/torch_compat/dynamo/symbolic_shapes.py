@@ -8,6 +8,7 @@ with needed("symbolic-shapes"):
     from torch.fx.experimental.symbolic_shapes import DimDynamic as DimDynamic
     from torch.fx.experimental.symbolic_shapes import ShapeEnv as ShapeEnv
     from torch.fx.experimental.symbolic_shapes import StatelessSymbolicContext as StatelessSymbolicContext
+    from torch.fx.experimental.symbolic_shapes import guard_or_false as guard_or_false
     from torch.utils._sympy.functions import FloorDiv as FloorDiv
     from torch.utils._sympy.functions import Max as Max
     from torch.utils._sympy.functions import Min as Min

@@ -1,5 +1,6 @@
 """What is put right of older versions of PyTorch, on any version."""
 
+import math
 import operator
 
 import pytest
@@ -49,3 +50,60 @@ def test_what_a_factorization_finds_wrong_is_raised(training):
         torch.testing.assert_close(call(torch.eye(3, requires_grad=training)), solve(torch.eye(3)))
         with pytest.raises(RuntimeError, match="not positive-definite"):
             call(-torch.eye(3, requires_grad=training))
+
+
+@pytest.mark.parametrize("grad", [False, True])
+@pytest.mark.parametrize("sizes", [(9, 4), (4, 9), (4, 4)])
+@pytest.mark.filterwarnings("ignore:.*runs in eager.*")
+def test_an_index_that_a_dimension_has_not_raises(sizes, grad):
+    """Torch 2.11 and 2.12 promise a result, and make no guard of it."""
+    compiled = torch.compile(lambda x: torch.sinh(x).select(0, 5), backend="mlirc", dynamic=True)
+    for n in sizes:
+        x = torch.randn(n, 2, requires_grad=grad)
+        if n > 5:
+            torch.testing.assert_close(compiled(x), torch.sinh(x)[5])
+        else:
+            with pytest.raises(IndexError, match="out of range"):
+                compiled(x)
+
+
+FILLS = {
+    "zero": lambda x: x.zero_(),
+    "number": lambda x: x.fill_(2),
+    "tensor": lambda x: x.fill_(torch.tensor(3.0)),
+    "copy": lambda x: x.copy_(x.flip(0)),
+}
+
+
+@pytest.mark.parametrize("grad", [False, True])
+@pytest.mark.parametrize("fill", FILLS)
+def test_what_is_filled_keeps_its_strides(fill, grad):
+    """Torch 2.11 and 2.12 promise zeros that are contiguous."""
+    x = torch.randn(4, 7, 5).transpose(0, 1).requires_grad_(grad)
+    check_in_eager(lambda x: FILLS[fill](x + 1), x)
+    check_in_eager(lambda x: FILLS[fill](x + 1) + x[:, :, :1], x)
+
+
+@pytest.mark.parametrize("order", [0, 0.5, 1, 2, 3, float("inf")])
+@pytest.mark.parametrize("shape", [(1,), (1, 1), (3, 1), (1, 3)])
+def test_the_norm_of_one_element_has_eagers_sizes(order, shape):
+    """Torch 2.11 and 2.12 promise that the dimension stays."""
+    x = torch.randn(shape)
+    check_in_eager(lambda x: torch.linalg.vector_norm(x, order, -1), x)
+    check_in_eager(lambda x: torch.linalg.vector_norm(x, order, -1, keepdim=True), x)
+    check_in_eager(lambda x: torch.linalg.vector_norm(x, order), x)
+
+
+@pytest.mark.parametrize(
+    "limits", [{"min": math.nan}, {"max": math.nan}, {"min": 0, "max": math.nan}, {"min": math.nan, "max": 0}]
+)
+def test_a_limit_that_is_nan_is_eagers(limits):
+    """Torch 2.11 takes one that stands alone for none."""
+    check_in_eager(lambda x: torch.clamp(x, **limits), torch.randn(19))
+
+
+def check_in_eager(function, x):
+    torch._dynamo.reset()
+    expected, found = function(x), torch.compile(function, backend="mlirc")(x)
+    assert found.stride() == expected.stride() and found.shape == expected.shape
+    torch.testing.assert_close(found, expected, equal_nan=True)
