@@ -6,6 +6,7 @@ from typing import Any
 import torch
 
 from mlirc.codegen.abi.aliases import is_alias
+from mlirc.codegen.abi.lazy_tensors import in_memory, is_lazy
 from mlirc.codegen.runtime.user_errors import of_the_user
 from mlirc.dialects.core import aten_arguments, symbols
 from mlirc.dialects.core.symbols import Expr, Int
@@ -81,8 +82,8 @@ class AtenCall:
             return x
         if not isinstance(x, torch.Tensor):
             raise RuntimeError(f"{self.op} gave a {type(x).__name__} where the graph has a tensor")
-        if x.is_conj() or x.is_neg():  # kernels read plain memory
-            x = x.resolve_conj().resolve_neg()
+        if x.layout is torch.strided and is_lazy(x):
+            x = in_memory(x)
         shape = tuple([value(size, n, sizes) for size, n in zip(info.shape, x.shape, strict=False)])
         if x.dtype != info.dtype or x.shape != shape:
             have, promised = f"{x.dtype} {tuple(x.shape)}", f"{info.dtype} {info.shape}"
@@ -110,8 +111,7 @@ def as_promised(x: Any, info: TensorInfo) -> bool:
         and x.dtype is info.dtype
         and x.shape == info.shape
         and x.stride() == info.stride
-        and not x.is_conj()
-        and not x.is_neg()
+        and not is_lazy(x)
     )
 
 

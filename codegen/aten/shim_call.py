@@ -28,6 +28,9 @@ from mlirc.dialects.core.dialect import attribute_value
 from mlirc.dialects.core.tensor_types import info_of
 
 
+IN_MEMORY = frozenset("mm bmm addmm baddbmm sum mean cumsum cat clone index index_put gather convolution".split())
+
+
 class NotNative(Exception):
     """This call cannot be made from native code; the text says why."""
 
@@ -111,6 +114,10 @@ def check(function: Any, op: Any) -> list[str]:
         raise NotNative("it may return its operand")
     if any(info_of(x).layout != "strided" for x in op.results if isinstance(x.type, ir.RankedTensorType)):
         raise NotNative("its result is in a layout of the library's own")
+    if not in_memory(function) and any(
+        info_of(x).dtype.is_complex for x in op.results if isinstance(x.type, ir.RankedTensorType)
+    ):
+        raise NotNative("its result may be the conjugate of what is in memory")
     if "present" in op.attributes:
         present = symbols.parse_numbers(attribute_value(op.attributes["present"]))
         left_out = [UNWANTED if type_ == "Tensor" else NUMBER for type_ in types]
@@ -124,6 +131,12 @@ def check(function: Any, op: Any) -> list[str]:
         if argument.name == "output_mask" and given.count(True) == len(op.results):
             return [KEPT if wanted else UNWANTED for wanted in given]
     raise NotNative("some results are left out, and no output_mask says which")
+
+
+def in_memory(function: Any) -> bool:
+    """Whether a complex result is known to be no conjugated view, which linalg_lu_solve, say, gives of operands that are none."""
+    name = function._schema.name.removeprefix("aten::")
+    return torch.Tag.pointwise in function.tags or name.startswith("_fft_") or name in IN_MEMORY
 
 
 def changes_first(schema: Any) -> bool:

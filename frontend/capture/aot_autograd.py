@@ -9,6 +9,7 @@ from typing import Any
 import torch
 from torch.fx import Graph, GraphModule, Node
 
+from mlirc.codegen.abi.lazy_tensors import is_lazy
 from mlirc.codegen.cuda import prefetch as cuda_prefetch
 from mlirc.codegen.runtime import native_runtime, parameter_pages
 from mlirc.codegen.runtime.process_limits import TO_LOAD, addresses
@@ -22,6 +23,7 @@ from mlirc.frontend.capture.shared_heads import share_heads
 from mlirc.frontend.capture.traced import traced
 from mlirc.frontend.errors import UnsupportedGraph
 from mlirc.frontend.options import Options
+from mlirc.frontend.partition.lazy_tangents import with_values
 from mlirc.frontend.partition.recomputation import decompositions
 from mlirc.frontend.partition.saved_activation_layouts import save_channels_last, take_as_saved
 from mlirc.frontend.partition.undefined_tangents import compile_backward, leave_absent, partition
@@ -36,8 +38,11 @@ aten = torch.ops.aten
 
 def compiled(gm: GraphModule, example_inputs: Sequence[Any], chosen: Options) -> Callable:
     """The callable of the graph: of what is kept of its trace, or traced."""
+    # Dynamo compiles anew where that changes
     if any(isinstance(x, torch.Tensor) and x.layout is torch.strided and is_lazy(x) for x in example_inputs):
-        raise UnsupportedGraph("an input is a view that negates or conjugates what is in memory")
+        raise UnsupportedGraph(
+            "an input is a view that negates or conjugates what is in memory, or zeros without memory"
+        )
     addresses(TO_LOAD)
     fallback.optional(native_runtime.prefetch)
     fallback.optional(cuda_prefetch.prefetch, example_inputs)
@@ -58,11 +63,6 @@ def instead(inputs: Sequence[Any], options: Options, error: Exception) -> None:
     if options.fallback == "error":
         raise error
     fallback.record(inputs, error)
-
-
-def is_lazy(x: torch.Tensor) -> bool:
-    """Whether its values are not those in memory. Dynamo compiles anew where that changes."""
-    return x.is_neg() or x.is_conj()
 
 
 @dataclass(frozen=True)
@@ -86,7 +86,7 @@ class Compilers:
     def backward(self, gm: GraphModule, inputs: Sequence[Any]) -> Callable:
         try:
             self.noted.note_backward(gm, inputs)
-            return compile_backward(gm, inputs, partial(self.graph, "backward"))
+            return with_values(gm, compile_backward(gm, inputs, partial(self.graph, "backward")))
         except Exception as error:
             if self.options.fallback == "error":
                 raise

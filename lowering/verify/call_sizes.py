@@ -7,6 +7,8 @@ Here is what they take on trust, as the sizes of a traced graph are tied by PyTo
 from collections.abc import Iterator
 from typing import Any
 
+import torch
+
 from mlirc.dialects.core import symbols
 from mlirc.dialects.core.symbols import Int
 from mlirc.dialects.core.tensor_types import info_of
@@ -44,8 +46,8 @@ def ties(op: Any) -> Iterator[Tie]:
 def of_attention(op: Any, a: Attention) -> Iterator[Tie]:
     yield "keys and values", a.k.shape[2], a.v.shape[2]
     if a.mask:
-        dtypes = {a.mask.dtype} <= {a.q.dtype, a.lse.dtype} or a.mask.dtype.itemsize == 1
-        expect(dtypes, op, f"a mask of {a.mask.dtype} for {a.q.dtype}", "booleans, or of the query's dtype")
+        dtypes = a.mask.dtype in (a.q.dtype, torch.float32) or a.mask.dtype.itemsize == 1
+        expect(dtypes, op, f"a mask of {a.mask.dtype} for {a.q.dtype}", "booleans, float32, or the query's dtype")
 
 
 def of_convolution(op: Any, name: str) -> Iterator[Tie]:

@@ -118,6 +118,17 @@ def refusal(a: Attention) -> str:
     return ""
 
 
+def aten_takes(a: Attention) -> bool:
+    """Whether ATen's kernel for the CPU computes the call. It takes numbers of the query's dtype or float32 as a mask."""
+    mask = a.mask is None or a.mask.dtype in (a.q.dtype, torch.float32)
+    return mask and a.causal != "lower_right" and a.q.shape[3] == a.v.shape[3]
+
+
+def is_computed(a: Attention) -> bool:
+    """Whether a kernel of ours or ATen's is for the call: what a rewrite has to keep."""
+    return not refusal(a) or aten_takes(a)
+
+
 def backward_refusal(g: Gradients) -> str:
     """Why our kernels do not cover the gradients, or ""."""
     if any(x.stride[3] != 1 for x in (g.dq, g.dk, g.dv)):

@@ -7,7 +7,14 @@ import torch
 
 from mlirc.dialects.core.bindings import ir
 from mlirc.dialects.ops.nn.attention import aten_call
-from mlirc.lowering.cpu.attention.call import Attention, backward_refusal, read_attention, read_gradients, refusal
+from mlirc.lowering.cpu.attention.call import (
+    Attention,
+    aten_takes,
+    backward_refusal,
+    read_attention,
+    read_gradients,
+    refusal,
+)
 from mlirc.lowering.module.source_lines import source_line
 from mlirc.lowering.pipeline.ledger import Ledger
 from mlirc.lowering.pipeline.pass_manager import UnsupportedByPass
@@ -56,8 +63,3 @@ def slower(a: Attention) -> str:
     queries, keys = a.q.shape[2], a.k.shape[2]
     few = isinstance(queries, int) and isinstance(keys, int) and queries < FEW_QUERIES and keys >= MANY_KEYS
     return "FEW QUERIES" if few and a.q.dtype == torch.float32 and aten_takes(a) else ""
-
-
-def aten_takes(a: Attention) -> bool:
-    own_mask = a.mask is None or a.mask.dtype == a.q.dtype
-    return own_mask and a.causal != "lower_right" and a.q.shape[3] == a.v.shape[3]

@@ -12,7 +12,7 @@ from mlirc.dialects.core.symbols import Int
 from mlirc.dialects.core.tensor_types import info_of
 from mlirc.lowering.analysis.index_maps import identity
 from mlirc.lowering.analysis.value_ranges import ALWAYS, Elements, broadcast, view_index
-from mlirc.lowering.cpu.attention.call import read_attention, refusal
+from mlirc.lowering.cpu.attention.call import is_computed, read_attention, refusal
 from mlirc.lowering.module.source_lines import source_line
 from mlirc.lowering.pipeline.ledger import Ledger
 
@@ -29,7 +29,8 @@ class SimplifyAttention:
     CAUSAL            key <= query: causal = "upper_left"; key <= query + S - L: "lower_right"
     REPEATED          keys and values repeated along the heads are read where they were before: [B, G, S, D]
     A mask by the lowest finite number averages a row that it hides whole, where one by -inf gives 0: it stays unless each
-    row sees some key. So does a causal one where the scale is 0 or less: ATen's causal kernel multiplies its -inf by that.
+    row sees some key. So does a causal one where the scale is 0 or less: ATen's causal kernel multiplies its -inf by that;
+    and a diagonal at the lower right where no kernel of ours is for the call, as ATen's has none.
     """
 
     name = "simplify-attention"
@@ -82,6 +83,8 @@ def without_mask(op: Any) -> tuple[str | None, str]:
     if not 0 < call.scale < math.inf:
         return None, ""
     if causal == "lower_right" and is_finite and not symbols.known_nonnegative(keys - rows):
+        return None, ""
+    if not is_computed(replace(call, mask=None, causal=causal)):
         return None, ""
     return causal, "CAUSAL"
 

@@ -1,0 +1,33 @@
+"""Tensors whose values are not those in their memory: views that negate or conjugate what is there, and zeros without memory."""
+
+from collections.abc import Callable
+
+import torch
+
+from mlirc.codegen.abi.reach import Missing, reach
+
+
+def is_lazy(x: torch.Tensor) -> bool:
+    return x.is_neg() or x.is_conj() or is_zero(x)
+
+
+def is_zero(x: torch.Tensor) -> bool:
+    """Whether it has sizes and no memory: what derivatives of functions that do not change are."""
+    ask = zero_question()
+    return x.data_ptr() == 0 and x.numel() > 0 if ask is None else ask(x)
+
+
+def in_memory(x: torch.Tensor) -> torch.Tensor:
+    """The same values in memory."""
+    if is_zero(x):
+        return torch.empty_strided(x.shape, x.stride(), dtype=x.dtype, device=x.device).zero_()
+    return x.resolve_conj().resolve_neg()
+
+
+@reach("zero-tensors", instead="a tensor's address is asked", apart=True)
+def zero_question() -> Callable[[torch.Tensor], bool]:
+    """PyTorch's own."""
+    ask = torch.Tensor._is_zerotensor  # pyright: ignore[reportAttributeAccessIssue]
+    if ask(torch.zeros(2)) or not ask(torch._efficientzerotensor(2)):
+        raise Missing("it is answered in another way")
+    return ask

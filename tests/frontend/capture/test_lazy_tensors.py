@@ -1,0 +1,153 @@
+"""Tensors whose values are not in their memory, wherever compiled code meets one: conjugated and negated views, zeros without
+memory; as an input, a gradient, and what an operator gives."""
+
+import pytest
+import torch
+
+from mlirc.codegen.abi.lazy_tensors import in_memory, is_lazy
+
+SHAPE = (3, 4)
+
+
+def values(dtype: torch.dtype) -> torch.Tensor:
+    return torch.arange(1, 13).view(SHAPE).to(dtype) * (1 + 2j if dtype.is_complex else 1)
+
+
+LAZY = {
+    "conjugated": lambda: values(torch.complex64).conj(),
+    "negated": lambda: torch._neg_view(values(torch.float32)),
+    "negated, complex": lambda: torch._neg_view(values(torch.complex64)),
+    "both": lambda: torch._neg_view(values(torch.complex64).conj()),
+    "imaginary part": lambda: values(torch.complex64).conj().imag,
+    "without memory": lambda: torch._efficientzerotensor(SHAPE),
+    "without memory, half": lambda: torch._efficientzerotensor(SHAPE, dtype=torch.bfloat16),
+    "without memory, complex": lambda: torch._efficientzerotensor(SHAPE, dtype=torch.complex64),
+    "without memory, expanded": lambda: torch._efficientzerotensor((4,)).expand(SHAPE),
+}
+BODIES = {
+    "ours": lambda x: torch.cat([x.t(), x.t()]).contiguous(),
+    "arithmetic": lambda x: (x * 3 + 1).sum(0),
+    "views": lambda x: (x.real if x.is_complex() else x)[1:] * 2,
+    "aten": lambda x: torch.linalg.vector_norm(x, dim=0) + x.flip(0).abs().sum(),
+}
+
+
+def plain(x: torch.Tensor) -> torch.Tensor:
+    return torch.zeros_like(in_memory(x)) if x._is_zerotensor() else in_memory(x)
+
+
+@pytest.mark.parametrize("name", LAZY)
+def test_values_in_memory(name):
+    x = LAZY[name]()
+    assert is_lazy(x)
+    found = in_memory(x)
+    assert not is_lazy(found) and (found.shape, found.dtype) == (x.shape, x.dtype)
+    torch.testing.assert_close(found, x + torch.zeros(SHAPE, dtype=x.dtype))
+
+
+@pytest.mark.parametrize("body", BODIES)
+@pytest.mark.parametrize("name", [name for name in LAZY if "memory" not in name])
+def test_an_input(name, body):
+    x = LAZY[name]()
+    compiled = torch.compile(BODIES[body], backend="mlirc")
+    for given in (plain(x), x, plain(x), x):
+        torch.testing.assert_close(compiled(given), BODIES[body](given))
+
+
+@pytest.mark.parametrize("name", [name for name in LAZY if "memory" in name])
+def test_an_input_without_memory(name):
+    """AOTAutograd takes none of them, without us either."""
+    x = LAZY[name]()
+    compiled = torch.compile(BODIES["arithmetic"], backend="mlirc")
+    torch.testing.assert_close(compiled(plain(x)), BODIES["arithmetic"](plain(x)))
+    try:
+        torch.testing.assert_close(compiled(x), BODIES["arithmetic"](plain(x)))
+    except RuntimeError as error:
+        assert "Cast error" in str(error)
+
+
+class Given(torch.autograd.Function):
+    """Whose gradient is a tensor that is given."""
+
+    @staticmethod
+    def forward(ctx, x, gradient):
+        ctx.gradient = gradient
+        return x.clone()
+
+    @staticmethod
+    def backward(ctx, _):
+        return ctx.gradient, None
+
+
+GRAPHS = {
+    "ours": lambda x: torch.cat([x, x])[:3] * 3,
+    "transposed": lambda x: x.t().contiguous().t() + x,
+    "aten": lambda x: x.flip(0) @ x.t().flip(0) * 2,
+    "dynamic": lambda x: x * 2 + x.sum(),
+}
+
+
+@pytest.mark.parametrize("calls_before", [0, 1])
+@pytest.mark.parametrize("graph", [*GRAPHS])
+@pytest.mark.parametrize("name", LAZY)
+def test_a_gradient(name, graph, calls_before):
+    gradient = LAZY[name]()
+    made = {}
+    for backend in ("eager", "mlirc"):
+        torch._dynamo.reset()
+        body = GRAPHS[graph]
+        function = body if backend == "eager" else torch.compile(body, backend=backend, dynamic=graph == "dynamic")
+        x = values(gradient.dtype).requires_grad_()
+        y = function(x)
+        shaped = gradient if y.shape == gradient.shape else gradient[:, :3]
+        for _ in range(calls_before):
+            torch.autograd.grad(function(x), x, plain(shaped))
+        made[backend] = torch.autograd.grad(Given.apply(y, shaped), x, torch.ones_like(y))[0]
+    torch.testing.assert_close(plain(made["mlirc"]), plain(made["eager"]))
+
+
+@pytest.mark.parametrize("dynamic", [False, True])
+@pytest.mark.parametrize("function", [torch.sgn, torch.floor, torch.trunc, torch.round, torch.ceil, torch.sign])
+def test_functions_that_do_not_change(function, dynamic):
+    """Their gradients are zeros, in a backward graph and behind one."""
+    wanted, found = [], []
+    for backend, into in (("eager", wanted), ("mlirc", found)):
+        whole, part = (lambda x: function(x.sum(-1)).view(-1, 1) * 2 + x, lambda x: x * 2)
+        if backend != "eager":
+            whole, part = (torch.compile(f, backend=backend, dynamic=dynamic) for f in (whole, part))
+        x = values(torch.float32).requires_grad_()
+        into += [torch.autograd.grad(whole(x).sum(), x)[0], torch.autograd.grad(function(part(x)).sum(), x)[0]]
+    torch.testing.assert_close(found, wanted)
+
+
+def test_what_operators_give():
+    lu, pivots = torch.linalg.lu_factor(torch.randn(3, 3, dtype=torch.complex64))
+    b = torch.randn(3, 3, dtype=torch.complex64)
+
+    def function(lu, b):
+        made = torch.linalg.lu_solve(lu, pivots, b, left=False, adjoint=True)
+        return made.imag + 1, torch.cat([made, made]), torch._efficientzerotensor(4) + b.real[0, 0]
+
+    assert torch.ops.aten.linalg_lu_solve(lu, pivots, b, left=False, adjoint=True).is_conj()
+    with torch.no_grad():
+        torch.testing.assert_close(torch.compile(function, backend="mlirc")(lu, b), function(lu, b))
+
+
+@pytest.mark.parametrize("name", LAZY)
+def test_what_an_operator_of_the_users_gives(name):
+    with torch.library._scoped_library("mlirc_lazy", "FRAGMENT") as library:
+        library.define("made(Tensor x) -> Tensor")
+        library.impl("made", lambda x: LAZY[name]() + 0 if False else LAZY[name](), "CompositeExplicitAutograd")
+        like = plain(LAZY[name]())
+        torch.library.register_fake(
+            "mlirc_lazy::made", lambda x: torch.empty_strided(like.shape, like.stride(), dtype=like.dtype), lib=library
+        )
+
+        def function(x):
+            made = torch.ops.mlirc_lazy.made(x)
+            return made * 2 if not made.is_complex() else torch.view_as_real(made) * 2
+
+        found = torch.compile(function, backend="mlirc")(torch.ones(2))
+        torch.testing.assert_close(
+            found, function(torch.ones(2)) if not like.is_complex() else torch.view_as_real(like) * 2
+        )
