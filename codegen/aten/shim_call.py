@@ -27,8 +27,7 @@ from mlirc.dialects.core.bindings import ir
 from mlirc.dialects.core.dialect import attribute_value
 from mlirc.dialects.core.tensor_types import info_of
 
-
-IN_MEMORY = frozenset("mm bmm addmm baddbmm sum mean cumsum cat clone index index_put gather convolution".split())
+IN_MEMORY = {"mm", "bmm", "addmm", "baddbmm", "sum", "mean", "cumsum", "cat", "clone", "index", "index_put", "gather"}
 
 
 class NotNative(Exception):

@@ -15,6 +15,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import torch
+from sympy.core.function import Application as Function
 from torch.fx import Graph, GraphModule, Node
 
 from mlirc.dialects.core import symbols
@@ -134,7 +135,7 @@ class _Plan:
             if self.is_known(node):
                 self.known[node] = None
         self.bind()
-        self.has_numbers = bool(self.ints) or any(n.op == "call_function" for n in self.known)
+        self.has_numbers = bool(self.ints) or any(n.op == "call_function" for n in self.known) or self.has_computed()
 
     def is_known(self, node: Node) -> bool:
         value = node.meta.get("val")
@@ -146,6 +147,11 @@ class _Plan:
             return False
         inputs = node.all_input_nodes
         return all(n in self.known or (n in self.tensors and node.target in OF_TENSORS) for n in inputs)
+
+    def has_computed(self) -> bool:
+        """Whether a tensor has a size that Python computes, and no node does: `arange(0.5, n)`."""
+        sizes = (s for n in self.gm.graph.nodes for s in scalars(n.meta.get("val")) if isinstance(s, torch.SymInt))
+        return any(s.node.expr.has(Function) and symbols.free_symbols(size(s)) & COMPUTED.keys() for s in sizes)
 
     def bind(self) -> None:
         """Where symbols come from."""

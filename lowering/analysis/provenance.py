@@ -1,10 +1,14 @@
 """Where a value comes from: what it is a view of, and which arguments are the model's parameters."""
 
+import re
 from typing import Any
 
 from mlirc.dialects.core.bindings import ir
 from mlirc.dialects.core.dialect import attribute_value
 from mlirc.dialects.core.tensor_types import info_of
+
+SYMBOL = re.compile(r"\b(us|su|s|u)(\d+|x[0-9a-f]{12})\b")
+"""A symbol as the importer names it (frontend/importer/sizes.py)."""
 
 
 def view_root(x: ir.Value) -> ir.Value:
@@ -34,13 +38,19 @@ def sources_of(function: Any) -> dict[ir.Value, frozenset]:
     return sources
 
 
+def names_symbol(op: Any) -> bool:
+    """Whether an attribute has a symbol in it: the start of a view, an amount, an argument of ATen's."""
+    values = (op.attributes[k].attr for k in range(len(op.attributes)))
+    return any(isinstance(value, ir.StringAttr) and SYMBOL.search(value.value) for value in values)
+
+
 def may_hoist(op: Any) -> bool:
     """Whether it gives the same value whenever its operands are the same, one of a size that is known."""
     name = op.operation.name
     if len(op.results) != 1 or not isinstance(op.results[0].type, ir.RankedTensorType):
         return False
     info = info_of(op.results[0])
-    if any(not isinstance(n, int) for n in (*info.shape, *info.stride)):
+    if any(not isinstance(n, int) for n in (*info.shape, *info.stride)) or names_symbol(op):
         return False
     if name == "mlircx.aten":  # an operator of PyTorch's own library, whose arguments all have a text
         ours = attribute_value(op.attributes["op"]).startswith(("aten.", "mkldnn."))

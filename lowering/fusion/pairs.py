@@ -19,8 +19,16 @@ FEW, MANY = 16, 1024  # of results, or rows: programs that leave most of a GPU i
 Pair = Callable[[Unit, Unit], bool]
 
 
+def is_empty(body: Body) -> bool:
+    """Whether it has no points, whatever its symbols are."""
+    return 0 in body.space
+
+
 class Fuser:
-    """Merges kernels of one function. `pass_name` and `ledger` are where decisions go."""
+    """Merges kernels of one function. `pass_name` and `ledger` are where decisions go.
+
+    NO POINTS    a kernel over nothing stays alone: a size of 0 is a factor of any, so that dimensions cannot be told apart
+    """
 
     def __init__(self, function: Any, ledger: Ledger, pass_name: str, limits: Limits):
         self.graph = FusionGraph(function)
@@ -69,6 +77,8 @@ class Fuser:
         pair = (producer, consumer)
         if self.refused.get(pair, "NO CYCLE") != "NO CYCLE":
             return False
+        if is_empty(producer.body) or is_empty(consumer.body):
+            return self.refuse(pair, "NO POINTS")
         dependents = self.graph.between(producer, consumer)
         if dependents is None:
             return self.refuse(pair, "NO CYCLE")
@@ -99,7 +109,7 @@ class Fuser:
 
     def merge_siblings(self, first: Unit, second: Unit) -> Unit | None:
         pair = (first, second)
-        if pair in self.refused:
+        if pair in self.refused or is_empty(first.body) or is_empty(second.body):
             return None
         dependents = self.graph.between(first, second)
         if dependents is None or first in self.graph.sources(second):
@@ -131,7 +141,7 @@ class Fuser:
     def recompute(self, producer: Unit) -> bool:
         """RECOMPUTE: users compute a trivial expression themselves where that moves fewer bytes than storing it."""
         body = producer.body
-        if body.inner or len(body.results) != 1 or len(producer.outputs[0].readers) < 2:
+        if is_empty(body) or body.inner or len(body.results) != 1 or len(producer.outputs[0].readers) < 2:
             return False
         nodes = body.nodes
         if not cost.is_trivial(nodes):
