@@ -1,0 +1,18 @@
+"""What passes are written with (docs/adding.md). These names stay where they are.
+
+register               a class decorator: the pass is known by its `name`
+run_pipeline(module, text)   runs passes, "cse,fuse-elementwise{max-ops=8}", in place; PassError names the pass and the op,
+                           PipelineError what is wrong with the text
+pipeline(name)         the text of a standard pipeline, "cpu" or "gpu"
+passes()               all passes, by name
+Ledger                 what a pass tells of what it did and refused; mlirc.explain shows it
+GraphBuilder           makes ops of the graph level
+"""
+
+from mlirc.dialects.core.graph_builder import GraphBuilder
+from mlirc.lowering.pipeline.ledger import Ledger
+from mlirc.lowering.pipeline.parser import PipelineError
+from mlirc.lowering.pipeline.pass_manager import PassError, passes, register, run_pipeline
+from mlirc.lowering.pipeline.pipelines import pipeline
+
+__all__ = ["GraphBuilder", "Ledger", "PassError", "PipelineError", "passes", "pipeline", "register", "run_pipeline"]
