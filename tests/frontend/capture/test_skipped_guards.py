@@ -13,6 +13,7 @@ class Returns(nn.Module):
     def __init__(self):
         super().__init__()
         self.weight = nn.Parameter(torch.linspace(-1, 1, 24).reshape(4, 6))
+        self.table: torch.Tensor
         self.register_buffer("table", torch.arange(6.0))
 
     def forward(self):
