@@ -6,6 +6,7 @@ to this user and nobody else may write to it; otherwise it is refused.
 """
 
 import contextlib
+import logging
 import os
 import stat
 import tempfile
@@ -25,6 +26,9 @@ OFF = "off"
 LIMIT_VARIABLE = "MLIRC_CACHE_MB"
 DEFAULT_LIMIT_MB = 1024
 
+log = logging.getLogger("mlirc")
+
+LARGEST = 1 << 31  # bytes of an entry
 _OURS = "mlirc-1"  # the folder of ours in the one that the user names
 _LEFTOVER = 3600  # seconds after which an unfinished file is nobody's
 _PUTS_BETWEEN_SCANS = 64
@@ -57,12 +61,14 @@ class CacheFolder:
                     raise DamagedEntry("it belongs to another user")
                 if not stat.S_ISREG(status.st_mode):
                     raise DamagedEntry("it is no file")
+                if status.st_size > LARGEST:
+                    raise DamagedEntry(f"it has {status.st_size} bytes")
                 entry = unpack(file.read(), key)
         except FileNotFoundError:
             self.counts[kind, "missed"] += 1
             return None
-        except (OSError, DamagedEntry) as error:
-            self.forget(kind, key, str(error))
+        except (OSError, DamagedEntry, MemoryError) as error:
+            self.forget(kind, key, str(error) or "no memory for it")
             return None
         with contextlib.suppress(OSError):
             os.utime(path)  # the entries used last are kept longest
@@ -90,7 +96,8 @@ class CacheFolder:
                     os.unlink(temporary)
         self.counts[kind, "written"] += 1
         if self._puts % _PUTS_BETWEEN_SCANS == 0:
-            self.shrink()
+            with contextlib.suppress(OSError):  # the folder may be gone again
+                self.shrink()
         self._puts += 1
 
     def forget(self, kind: str, key: str, why: str) -> None:
@@ -116,8 +123,10 @@ class CacheFolder:
             unfinished = path.suffix == ".part"
             if left <= limit and not (unfinished and time.time() - status.st_mtime > _LEFTOVER):
                 continue
-            with contextlib.suppress(FileNotFoundError):
-                path.unlink()
+            try:
+                path.unlink(missing_ok=True)
+            except OSError:  # it is not ours to remove
+                continue
             links[status.st_ino] -= 1
             left -= 0 if links[status.st_ino] else status.st_size
 
@@ -175,5 +184,8 @@ def _folder(named: str, limit: str) -> CacheFolder | None:
 
 @lru_cache(maxsize=256)
 def warn(message: str) -> None:
-    """Warns of each thing once a process."""
-    warnings.warn(message, stacklevel=3)
+    """Warns of each thing once a process; a line of the log where the user has made warnings errors."""
+    try:
+        warnings.warn(message, stacklevel=3)
+    except Warning:
+        log.warning(message)

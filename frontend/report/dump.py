@@ -2,6 +2,9 @@
 
 import itertools
 import os
+import stat
+from functools import lru_cache
+from io import BytesIO
 from typing import Any
 
 import torch
@@ -10,13 +13,17 @@ from mlirc.frontend.capture import fallback
 from mlirc.frontend.importer.importer import Imported
 
 _numbers = itertools.count()
+FLAGS = (
+    os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK
+)  # which waits for no reader
 
 
 class Dump:
     """Writes DIR/003_forward_2_fuse.mlir and so on: the number of the graph, its kind, the number and name of the stage.
 
     The first lines of a file say how to run the stages that are left, and what else the graph needs. Tensors of the graph
-    module are arguments of @graph; their values go to 003_forward_constants.pt, in the order of the arguments.
+    module are arguments of @graph; their values go to 003_forward_constants.pt, in the order of the arguments. Where
+    anything fails, a warning says so, and the graph has no more files.
     """
 
     def __init__(self, folder: str | None, kind: str, imported: Imported):
@@ -24,15 +31,17 @@ class Dump:
         if folder is None:
             return
         self.prefix = f"{next(_numbers):03d}_{kind}"
-        self.notes = [f"object {k}, not in this file: {describe(x)}" for k, x in enumerate(imported.objects)]
+        self.notes = []
         try:
+            self.notes += [f"object {k}, not in this file: {describe(x)}" for k, x in enumerate(imported.objects)]
             os.makedirs(folder, exist_ok=True)
             if imported.constants:
                 constants = f"{self.prefix}_constants.pt"
                 self.notes.append(f"arguments {{mlirc.constant}}: {constants}")
-                with open(os.path.join(folder, constants), "wb") as file:
-                    torch.save(imported.constants, file)
-        except OSError as error:
+                content = BytesIO()
+                torch.save(imported.constants, content)
+                write_file(os.path.join(folder, constants), content.getbuffer())
+        except Exception as error:
             self._give_up(error)
 
     def write(self, stage: str, rest: str) -> None:
@@ -41,17 +50,31 @@ class Dump:
             return
         name = f"{self.prefix}_{self.count}_{stage}.mlir"
         self.count += 1
-        header = "".join(f"// {line}\n" for line in (f'mlirc opt {name} -p "{rest}"', *self.notes))
         try:
-            with open(os.path.join(self.folder, name), "w") as file:
-                file.write(header + self.module.operation.get_asm(enable_debug_info=True))
-        except OSError as error:
+            header = "".join(f"// {line}\n" for line in (f'mlirc opt {name} -p "{rest}"', *self.notes))
+            text = header + self.module.operation.get_asm(enable_debug_info=True)
+            write_file(os.path.join(self.folder, name), text.encode(errors="backslashreplace"))
+        except Exception as error:
             self._give_up(error)
 
-    def _give_up(self, error: OSError) -> None:
-        why = f"mlirc option 'dump' is {self.folder!r}, and no file can be written there: {error.strerror}"
+    def _give_up(self, error: Exception) -> None:
+        reason = (isinstance(error, OSError) and error.strerror) or " ".join(str(error).split()) or type(error).__name__
+        tell(f"mlirc option 'dump' is {self.folder!r}, and no file can be written there: {reason}")
         self.folder = None
-        fallback.warn(why)
+
+
+def write_file(path: str, content: bytes | memoryview) -> None:
+    """Writes a file, or over one; nothing else that has its name. Raises OSError."""
+    with open(os.open(path, FLAGS, 0o666), "wb") as file:
+        if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
+            raise OSError(0, "what has its name is no file")
+        file.write(content)
+
+
+@lru_cache(maxsize=256)
+def tell(text: str) -> None:
+    """Warns of each thing once a process."""
+    fallback.warn(text)
 
 
 def describe(x: Any) -> str:

@@ -18,8 +18,8 @@ def write_reproducer(kind: str, step: str, text: str, suffix: str) -> str:
     """Write `text` to a new file in the folder for temporary files, which stays. Returns its path, or why there is none."""
     name = "".join(c if c.isalnum() else "_" for c in step)
     try:
-        with tempfile.NamedTemporaryFile("w", prefix=f"mlirc_{kind}_{name}_", suffix=suffix, delete=False) as file:
-            file.write(text)
+        with tempfile.NamedTemporaryFile("wb", prefix=f"mlirc_{kind}_{name}_", suffix=suffix, delete=False) as file:
+            file.write(text.encode(errors="backslashreplace"))
         return file.name
     except OSError as error:
         return f"(no file: {error.strerror})"
