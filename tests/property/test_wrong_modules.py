@@ -28,14 +28,14 @@ LIMIT = 120  # seconds of a module, which may be of any size
 class Worker:
     """A process; where one has ended, the next module begins another."""
 
-    def __init__(self, *options: str):
-        self.options = options
+    def __init__(self, *options: str, program: Path = ROOT / "tests" / "guard_worker.py"):
+        self.command = [sys.executable, str(program), *options]
         self.process = self.begin()
 
     def begin(self) -> subprocess.Popen:
         environment = os.environ | {"PYTHONPATH": str(ROOT), "MLIRC_CACHE_DIR": "off", "OMP_NUM_THREADS": "1"}
         return subprocess.Popen(
-            [sys.executable, str(ROOT / "tests" / "guard_worker.py"), *self.options],
+            self.command,
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=subprocess.DEVNULL,
