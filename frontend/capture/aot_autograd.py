@@ -27,6 +27,7 @@ from mlirc.frontend.partition.lazy_tangents import with_values
 from mlirc.frontend.partition.recomputation import decompositions
 from mlirc.frontend.partition.saved_activation_layouts import save_channels_last, take_as_saved
 from mlirc.frontend.partition.undefined_tangents import compile_backward, leave_absent, partition
+from mlirc.frontend.strides.traced import with_eager_strides
 from mlirc.frontend.torch_compat.aot_autograd.tracing import make_boxed_func
 from mlirc.frontend.torch_compat.dynamo.skipped_guards import with_checks
 from mlirc.frontend.torch_compat.fake_tensors import unset_fake_temporarily
@@ -74,14 +75,15 @@ class Compilers:
 
     def trace(self, gm: GraphModule, inputs: Sequence[Any]) -> Callable:
         simplify_attention(gm, self.options)
-        return traced(
-            gm,
-            inputs,
-            fw_compiler=partial(self.graph, "forward"),
-            bw_compiler=self.backward,
-            inference_compiler=partial(self.graph, "inference"),
-            **how_to_trace(),
-        )
+        with with_eager_strides(inputs):
+            return traced(
+                gm,
+                inputs,
+                fw_compiler=partial(self.graph, "forward"),
+                bw_compiler=self.backward,
+                inference_compiler=partial(self.graph, "inference"),
+                **how_to_trace(),
+            )
 
     def backward(self, gm: GraphModule, inputs: Sequence[Any]) -> Callable:
         try:

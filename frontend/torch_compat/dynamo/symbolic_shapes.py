@@ -9,6 +9,7 @@ with needed("symbolic-shapes"):
     from torch.fx.experimental.symbolic_shapes import ShapeEnv as ShapeEnv
     from torch.fx.experimental.symbolic_shapes import StatelessSymbolicContext as StatelessSymbolicContext
     from torch.fx.experimental.symbolic_shapes import guard_or_false as guard_or_false
+    from torch.fx.experimental.symbolic_shapes import statically_known_true as statically_known_true
     from torch.utils._sympy.functions import FloorDiv as FloorDiv
     from torch.utils._sympy.functions import Max as Max
     from torch.utils._sympy.functions import Min as Min

@@ -1,0 +1,113 @@
+"""The order of dimensions in memory that TensorIterator gives a new result (ATen/TensorIterator.cpp, reorder_dimensions).
+
+    x: 4x5, strides 1, 4;   y: 5, stride 1        x + y: strides 1, 4      the first operand with a preference decides
+    x: 4x5, strides 0, 1;   y: 4x5, strides 1, 4  x + y: strides 1, 4      one that is expanded has none
+
+Sizes and strides may be symbols (SymInt), which are never 0 or 1: a guard is made where two must be compared and nothing says how.
+"""
+
+from collections.abc import Sequence
+from typing import Any
+
+from mlirc.frontend.torch_compat.dynamo.symbolic_shapes import statically_known_true
+
+Sizes = Sequence[Any]
+Layout = tuple[Sizes, Sizes]  # sizes and strides of an operand
+
+
+def result_strides(shape: Sizes, operands: Sequence[Layout]) -> tuple:
+    """Strides of a new tensor of `shape`, computed element by element from the operands."""
+    if all(all_same(sizes, shape) and is_row_major(sizes, strides) for sizes, strides in operands):
+        return row_major(shape)
+    aligned = [_aligned(shape, sizes, strides) for sizes, strides in operands]
+    return dense(shape, order(shape, aligned))
+
+
+def order(shape: Sizes, strides: Sequence[Sizes]) -> list[int]:
+    """Dimensions, the fastest first."""
+    made = list(reversed(range(len(shape))))
+    for k in range(1, len(shape)):
+        moving = k
+        for before in reversed(range(k)):
+            sign = _compared(shape, strides, made[before], made[moving])
+            if sign > 0:
+                made[before], made[moving] = made[moving], made[before]
+                moving = before
+            elif sign < 0:
+                break
+    return made
+
+
+def dense(shape: Sizes, fastest_first: Sequence[int]) -> tuple:
+    """Strides without gaps, in that order."""
+    strides: list[Any] = [1] * len(shape)
+    stride: Any = 1
+    for d in fastest_first:
+        strides[d] = stride
+        stride = stride * shape[d]
+    return tuple(strides)
+
+
+def row_major(shape: Sizes) -> tuple:
+    return dense(shape, list(reversed(range(len(shape)))))
+
+
+def channels_last(shape: Sizes) -> tuple:
+    return dense(shape, [1, *reversed(range(2, len(shape))), 0])
+
+
+def is_row_major(shape: Sizes, strides: Sizes) -> bool:
+    return equal_where_walked(shape, strides, row_major(shape))
+
+
+def equal_where_walked(shape: Sizes, strides: Sizes, others: Sizes) -> bool:
+    """Whether two layouts are one: strides of dimensions of size 1 do not count, nor those of an empty tensor."""
+    if any(isinstance(n, int) and n == 0 for n in shape):
+        return True
+    walked = [not (isinstance(n, int) and n == 1) for n in shape]
+    return all(same(a, b) for a, b, counts in zip(strides, others, walked, strict=True) if counts)
+
+
+def all_same(a: Sizes, b: Sizes) -> bool:
+    return len(a) == len(b) and all(map(same, a, b))
+
+
+def _aligned(shape: Sizes, sizes: Sizes, strides: Sizes) -> list:
+    """An operand's strides in the result's dimensions: 0 where it is broadcast."""
+    lead = len(shape) - len(sizes)
+    found: list[Any] = [0] * lead
+    for d, (size, stride) in enumerate(zip(sizes, strides, strict=True)):
+        found.append(0 if same(size, 1) and not same(shape[lead + d], 1) else stride)
+    return found
+
+
+def _compared(shape: Sizes, strides: Sequence[Sizes], a: int, b: int) -> int:
+    """1 where dimension `b` is faster than `a`, -1 where it is slower, 0 where no operand says."""
+    for of_operand in strides:
+        x, y = of_operand[a], of_operand[b]
+        if same(x, 0) or same(y, 0):
+            continue
+        if same(x, y):
+            if not at_most(shape[a], shape[b]):
+                return 1
+            continue
+        return -1 if at_most(x, y) else 1
+    return 0
+
+
+def same(a: Any, b: Any) -> bool:
+    """Whether two sizes are the same number, or the same expression."""
+    if isinstance(a, int) or isinstance(b, int):
+        return isinstance(a, int) and isinstance(b, int) and a == b
+    return a.node.expr == b.node.expr
+
+
+def at_most(a: Any, b: Any) -> bool:
+    """Whether a <= b, of two that are not 0: what divides another number is no larger."""
+    if isinstance(a, int) and isinstance(b, int):
+        return a <= b
+    if statically_known_true(a <= b) or statically_known_true(b % a == 0):
+        return True
+    if statically_known_true(b < a) or statically_known_true(a % b == 0):
+        return False
+    return bool(a <= b)

@@ -1,0 +1,203 @@
+"""Which strides eager's kernels give their results, by operator, where fake tensors say otherwise.
+
+A fake tensor's strides come from Python: of an elementwise operator by a port of TensorIterator with another result for operands
+that are expanded, of a 0-d operand or of two dtypes; of other operators by a decomposition that nobody holds to the kernel.
+tests/frontend/strides/ compares all operators with their kernels.
+"""
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import torch
+
+from mlirc.dialects.core.graph_builder import outweigh
+from mlirc.frontend.strides import dimension_order as order
+from mlirc.frontend.strides.dimension_order import Layout
+
+aten = torch.ops.aten
+
+Rule = Callable[[torch.Tensor, tuple], tuple | None]  # a result as promised, the arguments -> its strides
+
+
+def iterated(*positions: int) -> Rule:
+    """As TensorIterator does with these operands; without any, with all tensors in the order of arguments."""
+
+    def rule(result: torch.Tensor, args: tuple) -> tuple | None:
+        chosen = [args[k] for k in positions if k < len(args)] if positions else args
+        operands = [x for x in chosen if isinstance(x, torch.Tensor)]
+        if not operands or any(x.layout is not torch.strided for x in operands):
+            return None
+        if _decides(operands[0], result):
+            return None
+        common = _common_dtype(result, operands)
+        return order.result_strides(result.shape, [_layout(x, common) for x in operands])
+
+    return rule
+
+
+def row_major(result: torch.Tensor, args: tuple) -> tuple:
+    return order.row_major(result.shape)
+
+
+def like(position: int) -> Rule:
+    """As empty_like of an argument."""
+
+    def rule(result: torch.Tensor, args: tuple) -> tuple:
+        return _preserved(args[position])
+
+    return rule
+
+
+def suggested(position: int) -> Rule:
+    """Channels-last where the argument is, else row-major."""
+
+    def rule(result: torch.Tensor, args: tuple) -> tuple:
+        x, rank = args[position], result.dim()
+        last = rank in (4, 5) and x.dim() == rank and _is_channels_last(x)
+        return (order.channels_last if last else order.row_major)(result.shape)
+
+    return rule
+
+
+def _scaled_by_power(result: torch.Tensor, args: tuple) -> tuple:
+    """x * 2**y, whose power is row-major; of floats and integers there is a kernel that has both as they lie."""
+    x, y = args[:2]
+    if x.is_floating_point() and not (y.is_floating_point() or y.is_complex()):
+        if order.all_same(x.shape, result.shape):
+            return _preserved(x)
+        return order.result_strides(result.shape, [_layout(x, None), _layout(y, None)])
+    operands: list[Layout] = [_layout(x, result.dtype), (y.shape, order.row_major(y.shape))]
+    return order.result_strides(result.shape, operands)
+
+
+def _rolled(result: torch.Tensor, args: tuple) -> tuple | None:
+    """Two parts put together, for each dimension; an empty part is row-major."""
+    x: torch.Tensor = args[0]
+    shifts, dims = args[1], args[2] if len(args) > 2 else []
+    moves = bool(dims) and all(n % x.shape[d] != 0 for n, d in zip(shifts, dims, strict=True))
+    return suggested(0)(result, args) if moves else order.row_major(result.shape)
+
+
+def _of_loss(result: torch.Tensor, args: tuple) -> tuple | None:
+    """A loss's gradient: zeros_like its input, row-major."""
+    return order.row_major(result.shape) if order.all_same(args[1].shape, result.shape) else None
+
+
+def _angle(result: torch.Tensor, args: tuple) -> tuple | None:
+    """Of complex numbers, it is copied out of a complex result."""
+    return order.row_major(result.shape) if args[0].is_complex() else iterated()(result, args)
+
+
+def _decides(first: torch.Tensor, result: torch.Tensor) -> bool:
+    """Whether the first operand lies as the result is promised to, and no other has a say."""
+    strides = first.stride()
+    return order.all_same(first.shape, result.shape) and order.all_same(strides, result.stride()) and 0 not in strides
+
+
+def _common_dtype(result: torch.Tensor, operands: Sequence[torch.Tensor]) -> torch.dtype:
+    """What TensorIterator converts operands to first."""
+    promoted: dict[bool, torch.dtype | None] = {True: None, False: None}
+    for x in operands:
+        seen = promoted[x.dim() > 0]
+        promoted[x.dim() > 0] = x.dtype if seen is None else torch.promote_types(seen, x.dtype)
+    common = outweigh(promoted[True], promoted[False])
+    assert common is not None, "no operands"
+    computed = result.dtype.is_floating_point or result.dtype.is_complex
+    return result.dtype if computed and not (common.is_floating_point or common.is_complex) else common
+
+
+def _layout(x: torch.Tensor, common: torch.dtype | None) -> Layout:
+    converted = common is not None and x.dtype != common and x.device.type == "cpu"
+    return x.shape, _preserved(x) if converted else x.stride()
+
+
+def _preserved(x: torch.Tensor) -> tuple:
+    """Strides of empty_like(x): its own where they have no gaps, else dense ones in their order."""
+    return order.dense(x.shape, order.order(x.shape, [x.stride()]))
+
+
+def _is_channels_last(x: torch.Tensor) -> bool:
+    """What suggest_memory_format says (c10/core/MemoryFormat.h): strides of dimensions of size 1 count."""
+    strides, shape = x.stride(), x.shape
+    least: Any = 0
+    for d in (1, *reversed(range(2, x.dim())), 0):
+        if order.same(shape[d], 0) or order.same(strides[d], 0):
+            return False
+        if d == 1:
+            least = strides[d]
+        elif (d == 0 and order.same(least, strides[1])) or not order.at_most(least, strides[d]):
+            return False
+        least = strides[d] if order.same(shape[d], 1) else strides[d] * shape[d]
+    return True
+
+
+ROW_MAJOR = (
+    aten.pow.Scalar,
+    aten._log_softmax_backward_data.default,
+    aten.native_layer_norm_backward.default,
+)
+ROW_MAJOR_ON_CPU = (aten.log_sigmoid_forward.default,)
+ITERATED = (
+    aten.hardswish_backward.default,
+    aten.hardtanh_backward.default,
+    aten.hardsigmoid_backward.default,
+    aten.hardshrink_backward.default,
+    aten.softshrink_backward.default,
+    aten.softplus_backward.default,
+    aten.elu_backward.default,
+    aten.floor_divide.default,
+)
+SUGGESTED: dict[Any, int] = {
+    aten._native_batch_norm_legit.default: 0,
+    aten._native_batch_norm_legit.no_stats: 0,
+    aten._native_batch_norm_legit_no_training.default: 0,
+    aten.native_batch_norm.default: 0,
+    aten.native_batch_norm_backward.default: 1,
+    aten.batch_norm_backward.default: 1,
+    aten.channel_shuffle.default: 0,
+    aten.max_unpool2d.default: 0,
+    aten.reflection_pad2d_backward.default: 1,
+    aten.reflection_pad3d.default: 0,
+    aten.reflection_pad3d_backward.default: 1,
+    aten.replication_pad2d_backward.default: 1,
+    aten.replication_pad3d.default: 0,
+    aten.replication_pad3d_backward.default: 1,
+}
+LIKE: dict[Any, int] = {
+    aten.binary_cross_entropy.default: 0,
+    aten.binary_cross_entropy_backward.default: 1,
+    aten.index_fill.int_Scalar: 0,
+    aten.index_fill.int_Tensor: 0,
+}
+EXACT: dict[Any, Rule] = {
+    aten.ldexp.Tensor: _scaled_by_power,
+    aten.roll.default: _rolled,
+    aten.mse_loss_backward.default: _of_loss,
+    aten.huber_loss_backward.default: _of_loss,
+    aten.smooth_l1_loss_backward.default: _of_loss,
+    aten.angle.default: _angle,
+    aten.leaky_relu_backward.default: iterated(1, 0),
+    aten.threshold_backward.default: iterated(1, 0),
+}
+AS_PROMISED = (aten.clone.default, aten.masked_fill.Scalar, aten.where.self, aten.frexp.Tensor, aten.mvlgamma.default)
+"""Elementwise operators whose strides are not TensorIterator's: those of a format that is asked for, or of their first operand."""
+
+
+def rule_of(target: Any, device: str) -> Rule | None:
+    """How the strides of an operator's results are found; None for those of which fake tensors know."""
+    if target in EXACT:
+        return EXACT[target]
+    if target in ROW_MAJOR:
+        return row_major
+    if device == "cpu":
+        if target in ROW_MAJOR_ON_CPU:
+            return row_major
+        if target in SUGGESTED:
+            return suggested(SUGGESTED[target])
+        if target in LIKE:
+            return like(LIKE[target])
+    if target in ITERATED:
+        return iterated()
+    if torch.Tag.pointwise in target.tags and not target._schema.is_mutable and target not in AS_PROMISED:
+        return iterated()
+    return None

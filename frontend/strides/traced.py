@@ -1,0 +1,57 @@
+"""Graphs are traced with fake tensors of eager's strides: then views, guards, gradients and AOTAutograd's wrappers hold for them."""
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any
+
+import torch
+
+from mlirc.frontend.strides import dimension_order as order
+from mlirc.frontend.strides.rules import rule_of
+from mlirc.frontend.torch_compat.fake_dispatch import fake_dispatch
+from mlirc.frontend.torch_compat.fake_tensors import FakeTensor, detect_fake_mode
+
+
+@contextmanager
+def with_eager_strides(inputs: Sequence[Any]) -> Iterator[None]:
+    """Around the tracing of a graph with these inputs: its fake tensors get the strides that eager's tensors have."""
+    mode, mending = detect_fake_mode(inputs), fake_dispatch()
+    if mode is None or mending is None:
+        yield
+        return
+    with mending(mode, _mended):
+        yield
+
+
+def _mended(func: Any, args: tuple, kwargs: dict, result: Any) -> Any:
+    if not isinstance(func, torch._ops.OpOverload) or func.is_view:
+        return result
+    if isinstance(result, FakeTensor):
+        rule = rule_of(func, result.device.type)
+        return result if rule is None else _restrided(result, rule, _in_order(func, args, kwargs))
+    if isinstance(result, (tuple, list)) and result and isinstance(result[0], FakeTensor):
+        rule = rule_of(func, result[0].device.type)
+        if rule is not None:
+            arguments = _in_order(func, args, kwargs)
+            made = [_restrided(x, rule, arguments) for x in result]
+            named: Any = getattr(type(result), "_make", type(result))
+            return named(made)
+    return result
+
+
+def _in_order(func: Any, args: tuple, kwargs: dict) -> tuple:
+    return (*args, *(kwargs.get(a.name) for a in func._schema.arguments[len(args) :])) if kwargs else args
+
+
+def _restrided(x: Any, rule: Any, args: tuple) -> Any:
+    """A fake tensor with the strides that the rule gives; the tensor itself where it has them."""
+    if not isinstance(x, FakeTensor) or x.dim() < 2 or x.layout is not torch.strided or x.constant is not None:
+        return x
+    try:
+        strides = rule(x, args)
+        if strides is None or order.equal_where_walked(x.shape, x.stride(), strides):
+            return x
+    except RuntimeError:  # of sizes that only data says, no order is known
+        return x
+    with x.fake_mode:
+        return torch.empty_strided(x.shape, strides, dtype=x.dtype, device=x.device)
