@@ -23,6 +23,17 @@ def need_kernel_dtypes(*values: Any) -> None:
             raise NotOurs(f"{dtype} is no dtype that kernels compute with")
 
 
+def need_shape(value: ir.Value | None, shape: Sequence[Int], what: str, tied: bool = True) -> None:
+    """NotOurs where a tensor has another shape than eager's kernel asks for, as no meta function does.
+
+    tied    PyTorch's guards make symbols equal: only numbers that differ are others
+    """
+    have = info_of(value).shape if value is not None else tuple(shape)
+    numbers = lambda n, m: isinstance(n, int) and isinstance(m, int)
+    if len(have) != len(shape) or any(n != m and (not tied or numbers(n, m)) for n, m in zip(have, shape, strict=True)):
+        raise NotOurs(f"{what} of sizes {have}, not {tuple(shape)}")
+
+
 def need_floats(*values: ir.Value | None) -> None:
     """NotOurs unless each tensor given has a floating-point dtype that kernels compute with."""
     for value in values:

@@ -1,9 +1,13 @@
 """Dtypes that an operator's kernel refuses though its meta function takes them: what raises in eager raises in a compiled graph.
 
-Asked of elementwise operators of integers, booleans and complex numbers, and of those of bits: the operator itself is called once for
-each combination of dtypes, with one element.
+Asked of elementwise operators of integers, booleans and complex numbers, and of those of bits; and of elementwise operators,
+losses and softmaxes with floats of several dtypes. The operator itself is called once for each combination: with one element, or,
+where it is not elementwise, with zeros of the graph's own sizes, if they are few. Norms have a rule of their own
+(need_dtypes_of_norms): what their meta functions say of statistics is not always so.
 """
 
+import math
+from collections.abc import Callable
 from typing import Any
 
 import torch
@@ -15,32 +19,50 @@ from mlirc.frontend.torch_compat.fake_tensors import unset_fake_temporarily
 aten = torch.ops.aten
 
 UNTAGGED = (aten.log_sigmoid_forward.default, aten.hardswish.default, aten.argmax.default, aten.argmin.default)
+WHOLE = ("loss", "softmax", "cross_entropy")  # in names of operators that are tried with whole tensors
+MOST = 2**20  # elements of operands
 _known: dict[str, bool] = {}
 
 
 def refused(node: Node) -> bool:
     """Whether eager's kernel on a CPU raises for the dtypes of a call."""
     target: Any = node.target
-    if not _is_elementwise(target):
+    if not _may_be_tried(target):
         return False
+    elementwise = torch.Tag.pointwise in target.tags or target in UNTAGGED
     fakes = [x.meta.get("val") for x in node.all_input_nodes]
     tensors = [x for x in fakes if isinstance(x, torch.Tensor)]
     if not tensors or any(x.device.type != "cpu" for x in tensors):
         return False
-    if all(x.is_floating_point() for x in tensors) and "bitwise" not in target._schema.name:
+    mixed = len({x.dtype for x in tensors if x.is_floating_point()}) > 1
+    if not elementwise and not (mixed and any(word in target._schema.name for word in WHOLE)):
         return False
-    key = f"{target}{map_aggregate((node.args, node.kwargs), _shown)}"
+    if not elementwise and sum(map(elements, tensors)) > MOST:
+        return False
+    if not mixed and all(x.is_floating_point() for x in tensors) and "bitwise" not in target._schema.name:
+        return False
+    key = f"{target}{map_aggregate((node.args, node.kwargs), _shown if elementwise else _shown_whole)}"
     if key not in _known:
-        _known[key] = _raises(node)
+        _known[key] = _raises(node, _one if elementwise else _zeros)
     return _known[key]
 
 
-def _is_elementwise(target: Any) -> bool:
+def _may_be_tried(target: Any) -> bool:
     if not isinstance(target, torch._ops.OpOverload) or target._schema.is_mutable:
         return False
-    if torch.Tag.nondeterministic_seeded in target.tags:
-        return False
-    return torch.Tag.pointwise in target.tags or target in UNTAGGED
+    return torch.Tag.nondeterministic_seeded not in target.tags
+
+
+def elements(x: torch.Tensor) -> int:
+    """How many the tensor has where the graph was traced; too many where that is not known."""
+    return math.prod(known(n) for n in x.shape)
+
+
+def known(n: Any) -> int:
+    """A size where the graph was traced."""
+    if isinstance(n, int):
+        return n
+    return MOST + 1 if n.node.hint is None else int(n.node.hint)
 
 
 def _shown(x: Any) -> Any:
@@ -48,6 +70,18 @@ def _shown(x: Any) -> Any:
         value = x.meta.get("val")
         return f"{value.dtype}[{value.dim()}]" if isinstance(value, torch.Tensor) else type(value).__name__
     return x
+
+
+def _shown_whole(x: Any) -> Any:
+    value = x.meta.get("val") if isinstance(x, Node) else x
+    return f"{value.dtype}{list(map(known, value.shape))}" if isinstance(value, torch.Tensor) else _shown(x)
+
+
+def _zeros(x: Any) -> Any:
+    value = x.meta.get("val") if isinstance(x, Node) else x
+    if isinstance(value, torch.Tensor):
+        return torch.zeros([known(n) for n in value.shape], dtype=value.dtype)
+    return known(value) if isinstance(value, torch.SymInt) else _one(value)
 
 
 def _one(x: Any) -> Any:
@@ -59,10 +93,10 @@ def _one(x: Any) -> Any:
     return value
 
 
-def _raises(node: Node) -> bool:
+def _raises(node: Node, operand: Callable[[Any], Any]) -> bool:
     try:
         with unset_fake_temporarily(), torch.no_grad():
-            args, kwargs = map_aggregate((node.args, node.kwargs), _one)  # type: ignore[misc]
+            args, kwargs = map_aggregate((node.args, node.kwargs), operand)  # type: ignore[misc]
             node.target(*args, **kwargs)  # type: ignore[operator]
     except Exception:
         return True

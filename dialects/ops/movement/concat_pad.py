@@ -11,9 +11,9 @@ from mlirc.dialects.core import symbols
 from mlirc.dialects.core.bindings import ext, ir
 from mlirc.dialects.core.dialect import Op, attribute_value, create, imports
 from mlirc.dialects.core.graph_builder import NotOurs, constant_text, read_constant
-from mlirc.dialects.core.import_arguments import dimension, need_fits, need_kernel_dtypes
+from mlirc.dialects.core.import_arguments import dimension, need_fits, need_kernel_dtypes, need_shape
 from mlirc.dialects.core.kernel_forms import operand
-from mlirc.dialects.core.symbols import Expr, known_nonnegative, symbol
+from mlirc.dialects.core.symbols import Expr, Int, known_nonnegative, symbol
 from mlirc.dialects.core.tensor_types import TensorInfo, info_of, type_of
 
 aten = torch.ops.aten
@@ -188,6 +188,10 @@ def slice_scatter(g, x, src, dim=0, start=None, end=None, step=1):
         start = symbols.maximum(size + start, 0)
     elif not known_nonnegative(start):
         raise NotOurs(f"a slice that starts at {start}, which may be negative")
+    taken: Int = info_of(src).shape[dim] if dim < info_of(src).rank else 0
+    if isinstance(start, int) and isinstance(size, int) and isinstance(end, int | None) and isinstance(step, int):
+        taken = len(range(size)[start:end:step])
+    need_shape(src, (*info.shape[:dim], taken, *info.shape[dim + 1 :]), "a slice")
     attributes = {"dim": dim, "start": str(symbols.minimum(start, size)), "step": str(step)}
     result = type_of(TensorInfo(info.dtype, info.shape, device=info.device))
     return create("slice_scatter", [x, g.cast(src, info.dtype)], [result], attributes).out
@@ -202,6 +206,7 @@ def select_scatter(g, x, src, dim, index):
         index = index + info.shape[dim]
     elif not known_nonnegative(index):
         raise NotOurs(f"a selection at {index}, which may be negative")
+    need_shape(src, (*info.shape[:dim], *info.shape[dim + 1 :]), "a selection")
     place = g.iota((info.shape[dim], *(1,) * (info.rank - 1 - dim)), symbol("d0"))
     return g.select(g.eq(place, index), g.unsqueeze(g.cast(src, info.dtype), dim), x)
 

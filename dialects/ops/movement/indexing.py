@@ -119,7 +119,10 @@ def index_select(g, x, dim, index):
         raise NotOurs("index_select of a 0-d tensor")
     index = index if info_of(index).rank else g.unsqueeze(index, 0)
     dim = dimension(dim, rank)
-    return indexed(x, [dim], [index], dim, False, "index out of range in self")
+    message = "index out of range in self"
+    if dim == 1 and info_of(x).device == "cpu":  # a kernel of its own in eager
+        message = RUNTIME + "INDICES element is out of DATA bounds, id={index} axis_dim={size}"
+    return indexed(x, [dim], [index], dim, False, message)
 
 
 @imports(aten.embedding.default)

@@ -5,10 +5,10 @@ import torch
 from mlirc.dialects.core import symbols
 from mlirc.dialects.core.dialect import imports
 from mlirc.dialects.core.graph_builder import NotOurs, broadcast_shape
-from mlirc.dialects.core.import_arguments import need_floats
+from mlirc.dialects.core.import_arguments import need_floats, need_shape
 from mlirc.dialects.core.symbols import symbol
 from mlirc.dialects.core.tensor_types import info_of, opmath
-from mlirc.dialects.ops.movement.indexing import INDEX_DTYPES, gather_along, indexed
+from mlirc.dialects.ops.movement.indexing import gather_along, indexed
 from mlirc.dialects.ops.rows.group_norm import append_ones
 from mlirc.dialects.ops.rows.reduction import mean, squeeze
 
@@ -104,17 +104,24 @@ def binary_cross_entropy_with_logits(g, x, y, weight=None, positive=None, reduct
 # ---- negative log-likelihood: x [N, C, ...] holds log-probabilities, target [N, ...] classes
 
 
-def check_classes(x, target):
+def check_classes(x, target, weight):
     need_floats(x)
-    if info_of(target).dtype not in INDEX_DTYPES or info_of(target).rank != info_of(x).rank - 1 or info_of(x).rank < 2:
+    info = info_of(x)
+    if (
+        info_of(target).dtype not in (torch.int64, torch.uint8)
+        or info_of(target).rank != info.rank - 1
+        or info.rank < 2
+    ):
         raise NotOurs(f"classes of {info_of(target).dtype}, or of an example that is no batch")
+    need_shape(target, (info.shape[0], *info.shape[2:]), "classes", tied=info.rank < 4)
+    need_shape(weight, info.shape[1:2], "weights of classes")
     if info_of(x).shape[1] == 0:
         raise NotOurs("no classes: what is ignored has none to stand for it")
 
 
 @imports(aten.nll_loss_forward.default, aten.nll_loss2d_forward.default)
 def nll_loss(g, x, target, weight, reduction, ignore_index):
-    check_classes(x, target)
+    check_classes(x, target, weight)
     dtype = opmath(info_of(x).dtype)
     counted = g.ne(target, ignore_index)
     safe = g.select(counted, target, 0)
@@ -134,7 +141,7 @@ def nll_loss(g, x, target, weight, reduction, ignore_index):
 @imports(aten.nll_loss_backward.default, aten.nll_loss2d_backward.default)
 def nll_loss_backward(g, grad, x, target, weight, reduction, ignore_index, total_weight):
     """-weight of the class at the target's class, 0 elsewhere, times the gradient."""
-    check_classes(x, target)
+    check_classes(x, target, weight)
     info = info_of(x)
     grad, total_weight = g.cast(grad, opmath(info.dtype)), g.cast(total_weight, opmath(info.dtype))
     if reduction == MEAN:

@@ -8,7 +8,7 @@ from mlirc.dialects.core.bindings import ext
 from mlirc.dialects.core.composites import composite
 from mlirc.dialects.core.dialect import Composite, imports
 from mlirc.dialects.core.graph_builder import NotOurs
-from mlirc.dialects.core.import_arguments import count, need_floats
+from mlirc.dialects.core.import_arguments import count, need_floats, need_shape
 from mlirc.dialects.core.tensor_types import TensorInfo, info_of, opmath
 from mlirc.dialects.ops.rows.group_norm import append_ones
 from mlirc.dialects.ops.rows.layer_norm import affine, masked, need_dtypes_of_norms
@@ -109,6 +109,7 @@ def batch_norm(g, x, weight, bias, running_mean, running_var, training, momentum
         raise NotOurs("a functional batch norm that is not training")
     need_floats(running_mean, running_var)
     need_dtypes_of_norms(x, weight, bias, running_mean, running_var)
+    need_vectors(x, weight, bias, running_mean, running_var)
     out, middle, rstd, variance = train(g, x, weight, bias, eps)
     elements = count(info_of(x), all_but_channels(x))
     wide = info_of(middle).dtype
@@ -125,6 +126,12 @@ def batch_norm_no_stats(g, x, weight, bias, training, momentum, eps):
     return train(g, x, weight, bias, eps)[:3]
 
 
+def need_vectors(x, *parameters):
+    """NotOurs unless each has a number for each channel."""
+    for parameter in parameters:
+        need_shape(parameter, info_of(x).shape[1:2], "a parameter")
+
+
 def train(g, x, weight, bias, eps):
     statistic = TensorInfo(opmath(info_of(x).dtype), info_of(x).shape[1:2], device=info_of(x).device)
     operands = [x, *affine(g, x, weight, bias)]
@@ -135,6 +142,7 @@ def train(g, x, weight, bias, eps):
 def batch_norm_inference(g, x, weight, bias, running_mean, running_var, momentum, eps):
     need_floats(running_mean, running_var)
     need_dtypes_of_norms(x, weight, bias, running_mean, running_var)
+    need_vectors(x, weight, bias, running_mean, running_var)
     operands = [x, *affine(g, x, weight, bias), running_mean, running_var]
     (out,) = composite("batch_norm_inference", operands, g.outs[:1], eps=float(eps))
     return out, *(g.iota(info.shape, 0, info.dtype) for info in g.outs[1:])  # of size 0: there are no statistics

@@ -9,7 +9,7 @@ from mlirc.dialects.core.bindings import ext
 from mlirc.dialects.core.composites import composite
 from mlirc.dialects.core.dialect import Composite, imports
 from mlirc.dialects.core.graph_builder import NotOurs
-from mlirc.dialects.core.import_arguments import need_floats
+from mlirc.dialects.core.import_arguments import need_floats, need_shape
 from mlirc.dialects.core.tensor_types import TensorInfo, contiguous, info_of, opmath
 from mlirc.dialects.ops.rows.layer_norm import affine, from_normal, masked, moments
 from mlirc.dialects.ops.rows.reduction import squeeze, sum_over
@@ -110,6 +110,8 @@ def need_known_channels(x):
 def group_norm(g, x, weight, bias, n, c, hxw, groups, eps):
     """With neither weight nor bias eager adds nothing, so that a -0.0 stays one: as -0.0 does where it is added."""
     need_known_channels(x)
+    for parameter in (weight, bias):
+        need_shape(parameter, info_of(x).shape[1:2], "a parameter")
     bias_is_absent = weight is None and bias is None
     weight, bias = affine(g, x, weight, bias)
     if bias_is_absent:

@@ -7,7 +7,7 @@ import torch
 from mlirc.dialects.core.bindings import ext
 from mlirc.dialects.core.composites import composite
 from mlirc.dialects.core.dialect import Composite, imports
-from mlirc.dialects.core.import_arguments import dimension, need_floats
+from mlirc.dialects.core.import_arguments import dimension, need_floats, need_shape
 from mlirc.dialects.core.tensor_types import info_of, opmath
 
 aten = torch.ops.aten
@@ -86,11 +86,13 @@ def log_softmax(g, x, dim, half_to_float):
 
 @imports(aten._softmax_backward_data.default)
 def softmax_backward(g, grad, y, dim, dtype):
+    need_shape(grad, info_of(y).shape, "a gradient")
     return one_dimension("softmax_backward", (grad, y), dim, dtype)
 
 
 @imports(aten._log_softmax_backward_data.default)
 def log_softmax_backward(g, grad, y, dim, dtype):
+    need_shape(grad, info_of(y).shape, "a gradient")
     return one_dimension("log_softmax_backward", (grad, y), dim, dtype)
 
 
