@@ -14,7 +14,7 @@ Offsets are multiples of 64 bytes, hence all c are made multiples of 64. Roundin
 vector of s0 floats would take 64*s0 bytes, not 4*s0): small ones count in p' = (p + 63)//64 instead, 4*s0 <= 256*p'.
 """
 
-from bisect import insort
+from bisect import bisect_left, insort
 from collections.abc import Iterable
 from dataclasses import dataclass
 
@@ -22,6 +22,7 @@ from mlirc.dialects.core.symbols import Int, floordiv
 from mlirc.lowering.analysis.liveness import content_of
 
 ALIGNMENT = 64  # bytes: a cache line, and the widest vector
+CROWDED = 12  # of the square of the number of blocks that many pairs meet, and it is quicker to look through all blocks
 
 
 @dataclass(eq=False)
@@ -71,6 +72,8 @@ def place(blocks: list[tuple[int, int, int]]) -> tuple[list[int], int]:
     """Offsets for blocks (size, start, end), and the size of what holds them all."""
     order = sorted(range(len(blocks)), key=lambda i: (-blocks[i][0], blocks[i][1] - blocks[i][2], blocks[i][1]))
     offsets = [-1] * len(blocks)
+    if meetings(blocks) > len(blocks) ** 2 // CROWDED:
+        return place_crowded(blocks, order, offsets)
     taken_of: list[list[tuple[int, int]]] = [[] for _ in blocks]  # (offset, end) of each block placed that meets it
     meets = meeting(blocks)
     total = 0
@@ -82,6 +85,23 @@ def place(blocks: list[tuple[int, int, int]]) -> tuple[list[int], int]:
             if offsets[j] < 0:
                 insort(taken_of[j], taken)
     return offsets, total
+
+
+def place_crowded(blocks: list[tuple[int, int, int]], order: list[int], offsets: list[int]) -> tuple[list[int], int]:
+    """The same where most blocks meet most others: they are looked through, rather than noted at each that they meet."""
+    placed: list[tuple[int, int, int, int]] = []  # (offset, its end, start, end) in that order
+    for i in order:
+        size, first, last = blocks[i]
+        taken = [(offset, end) for offset, end, start, stop in placed if start <= last and stop >= first]
+        offsets[i] = best_gap(taken, size)
+        insort(placed, (offsets[i], offsets[i] + size, first, last))
+    return offsets, max((end for _, end, _, _ in placed), default=0)
+
+
+def meetings(blocks: list[tuple[int, int, int]]) -> int:
+    """How many pairs of blocks have lifetimes that overlap."""
+    ends = sorted(end for _, _, end in blocks)
+    return sum(k - bisect_left(ends, start) for k, start in enumerate(sorted(start for _, start, _ in blocks)))
 
 
 def meeting(blocks: list[tuple[int, int, int]]) -> list[list[int]]:
