@@ -4,6 +4,8 @@ What may be read where is shown by index_proofs.py from the sizes, from masks ma
 a mask says beside that (data) counts for nothing.
 """
 
+import itertools
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -19,6 +21,7 @@ from mlirc.lowering.verify.index_proofs import LARGEST, Facts, Space, magnitude
 from mlirc.lowering.verify.kernel import expect, is_dim, list_attribute
 from mlirc.lowering.verify.memory import Memory
 
+POINTS = 1 << 14  # of a map that are looked at one by one
 CASES = 32  # of a value or condition, in which something else is known
 
 Case = tuple[Int, Facts]  # a number, where these are at least 0
@@ -159,6 +162,26 @@ class _Accesses:
                 self.need(
                     op, Space({}, self.facts), goal, f"writes {points} values to the {wanted} elements of result {k}"
                 )
+        if self.memory.demand and not sums:
+            self.each_once(op, map_, k)
+
+    def each_once(self, op: Any, map_: Sequence[Int], k: int) -> None:
+        """No two points write one element, so that each is written. Of sizes that are symbols it is seen that the map tells the
+        points of each dimension apart at all."""
+        named = {name for index in map_ for name in free_symbols(index)}
+        dims = {d: n for d, n in self.sizes.items() if is_dim(d) and (d not in self.inner or named & self.inner)}
+        wrong, advice = f"writes elements of result {k} twice, and others never", "write each once"
+        for d, n in dims.items():
+            expect(n == 1 or d in named, op, wrong, advice)
+        if {d for d, n in dims.items() if n != 1} <= set(map(str, map_)):
+            return
+        if named <= dims.keys() and all(isinstance(n, int) for n in dims.values()):
+            sizes = [int(str(n)) for n in dims.values()]
+            if 0 < math.prod(sizes) <= POINTS:
+                grids = itertools.product(*map(range, sizes))
+                points = (dict(zip(dims, point, strict=True)) for point in grids)
+                places = {tuple(symbols.evaluate(index, at) for index in map_) for at in points}
+                expect(len(places) == math.prod(sizes), op, wrong, advice)
 
     # ---- numbers
 

@@ -35,6 +35,8 @@ BY_HAND = (
     '"mlirc.rms_norm"(%0, %1) {axes = 1 : i64, eps = 0.5 : f64} : (tensor<6x10xf32>, tensor<10xf32>) -> (tensor<6x10xf32>, tensor<6x1xf32>)',
     '"mlirc.rms_norm_backward"(%0, %1, %2, %3) {axes = 1 : i64} : '
     "(tensor<6x10xf32>, tensor<6x10xf32>, tensor<6x1xf32>, tensor<10xf32>) -> (tensor<6x10xf32>, tensor<10xf32>)",
+    '"mlirc.batch_norm_inference"(%0, %1, %2, %3, %4) {eps = 0.5 : f64} : '
+    "(tensor<2x8x4x4xf32>, tensor<8xf32>, tensor<8xf32>, tensor<8xf32>, tensor<8xf32>) -> tensor<2x8x4x4xf32>",
     '"mlirc.release"(%0) : () -> tensor<6x10xf32>',
     '"mlirc.slot"(%0) {offset = "0"} : () -> tensor<6x10xf32>',
     '"mlirc.allocate"(%0) : () -> tensor<6x10xf32>',

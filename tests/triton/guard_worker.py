@@ -4,7 +4,7 @@ Reads and writes lines as tests/guard_worker.py does (tests/triton/test_wrong_mo
 
     ran        every kernel of the module, or those that are small
     refused    by the verifiers, or by a pass, which says why
-    late       inputs that the module is not for
+    late       inputs that the module is not for; what Triton does not take
     odd        what no user should see
 """
 
@@ -38,6 +38,8 @@ guards = Guards()
 
 def main() -> None:
     interpreter_worker._start()
+    from triton.runtime.errors import InterpreterError
+
     resource.setrlimit(resource.RLIMIT_AS, (MEMORY, MEMORY))
     verify = (lambda module, runs: {}) if "--trust" in sys.argv else verify_file
     for line in sys.stdin:
@@ -46,6 +48,8 @@ def main() -> None:
             found = outcome(text, values, verify)
         except (TextError, StageError, PassError) as error:
             found = f"refused {type(error).__name__}: {error}"
+        except InterpreterError as error:  # as it says when it compiles such a kernel, or of what the interpreter lacks
+            found = f"late {type(error).__name__}: {error}"
         except Exception as error:
             found = f"odd {type(error).__name__}: {error}"
         print(" ".join(found.split())[:300], flush=True)

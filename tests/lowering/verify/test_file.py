@@ -147,3 +147,23 @@ def test_results_by_any_other_strides(strides):
       return %0 : tensor<4x8xf32, {{stride = "{strides}"}}>}}"""
     with context():
         verify_file(ir.Module.parse(text))
+
+
+@pytest.mark.parametrize(
+    "map_", ["d0, 0", "0, d1", "d0//2, d1", "d0, d1 % 4", "d0, d1//2*2", "(d0 + d1) % 4, d1 // 2 * 2"]
+)
+def test_each_element_of_a_result_is_written_once(map_):
+    """As many points as elements, two of which write one: another keeps what the memory held."""
+    with context(), pytest.raises(StageError, match="twice, and others never"):
+        verify_file(ir.Module.parse(writing(map_)))
+
+
+@pytest.mark.parametrize("map_", ["d0, d1", "3 - d0, d1", "(d0*8 + d1)//8, (d0*8 + d1) % 8", "(d0 + 1) % 4, 7 - d1"])
+def test_maps_that_write_each_element(map_):
+    with context():
+        verify_file(ir.Module.parse(writing(map_)))
+
+
+def writing(map_: str) -> str:
+    body = kernel(f"{READ}\n{YIELD.replace('d0, d1', map_)}")
+    return f"func.func @graph(%x: {X}) -> {X} {{\n{body}\n}}"
