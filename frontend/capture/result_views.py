@@ -11,6 +11,7 @@ from typing import Any
 import torch
 from torch.fx import GraphModule, Node
 
+from mlirc.frontend.errors import UnsupportedGraph
 from mlirc.frontend.importer import views
 from mlirc.frontend.importer.importer import storage
 from mlirc.frontend.importer.result_outputs import Outputs
@@ -34,6 +35,8 @@ def with_views(gm: GraphModule, outputs: Outputs, returned: int) -> list[tuple[s
     made: dict[Node, tuple[str, Any]] = {}
     for group in groups.values():
         if len(group) > 1:
+            if any(value_of(node).is_conj() or value_of(node).is_neg() for node in group):
+                raise UnsupportedGraph("results share memory, and one is a view that negates or conjugates it")
             plain = [node for node in group if not is_view(node)]
             base = plain[0] if plain else next(iter(group))
             rest = [node for node in group if not (plain and node is base)]

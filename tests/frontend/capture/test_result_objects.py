@@ -167,3 +167,27 @@ def test_a_view_of_a_result_that_autograd_saved_is_noticed():
     z.add_(1)
     with pytest.raises(RuntimeError, match="modified by an inplace operation"):
         loss.backward()
+
+
+CONJUGATED = {
+    "conj": lambda y: (y.conj(), y),
+    "H": lambda y: (y, y.H),
+    "H of what is put together": lambda y: (lambda z: (z.H, z))(torch.hstack([y])),
+    "imaginary part of a conjugate": lambda y: (y.conj().imag, y),
+}
+
+
+@pytest.mark.parametrize("gradients", [False, True])
+@pytest.mark.parametrize("name", CONJUGATED)
+def test_a_conjugated_view_of_a_result_shares_its_memory(name, gradients):
+    """A compiled graph knows no such views: these results are eager's."""
+    x = torch.randn(2, 2, dtype=torch.complex64, requires_grad=gradients)
+    torch._dynamo.reset()
+    found = torch.compile(lambda x: CONJUGATED[name](x + 1), backend="mlirc")(x)
+    expected = CONJUGATED[name](x + 1)
+    for y, other in zip(found, expected, strict=True):
+        assert (y.is_conj(), y.is_neg(), y.stride()) == (other.is_conj(), other.is_neg(), other.stride())
+    with torch.no_grad():
+        for results in (found, expected):
+            next(y for y in results if not (y.is_conj() or y.is_neg())).mul_(2)
+    torch.testing.assert_close(found, expected)
