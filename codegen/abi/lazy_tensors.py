@@ -28,6 +28,6 @@ def in_memory(x: torch.Tensor) -> torch.Tensor:
 def zero_question() -> Callable[[torch.Tensor], bool]:
     """PyTorch's own."""
     ask = torch.Tensor._is_zerotensor  # pyright: ignore[reportAttributeAccessIssue]
-    if ask(torch.zeros(2)) or not ask(torch._efficientzerotensor(2)):
+    if ask(torch.zeros(2)) or not ask(torch._efficientzerotensor(2)):  # pyright: ignore[reportPrivateImportUsage]
         raise Missing("it is answered in another way")
     return ask
