@@ -108,8 +108,8 @@ LOSSES: dict[str, Callable] = {
 }
 
 
-def inputs(kind: str, dtype: torch.dtype) -> list[torch.Tensor]:
-    generator = torch.Generator().manual_seed(5)
+def inputs(kind: str, dtype: torch.dtype, seed: int = 5) -> list[torch.Tensor]:
+    generator = torch.Generator().manual_seed(seed)
     made = [torch.randn(8, 16, generator=generator) for _ in range(3)]
     if kind == "wide":
         made = [x * (torch.rand(8, 16, generator=generator) * 11 - 5).exp() for x in made]
@@ -152,13 +152,36 @@ def wrong(got, eager, traced, exact) -> str:
     return ""
 
 
+# Gradients of what was saved rounded (a softmax) and multiplied by large numbers: each rounding may cancel another one's, in
+# eager's order of them or in ours. Many inputs tell whose are larger.
+BY_LUCK = {"cross_entropy of probabilities"}
+
+
+def errors(f: Callable, kind: str, dtype: torch.dtype) -> tuple[float, float]:
+    """The root of the mean square of our errors and of eager's, in the gradients of 60 inputs."""
+    torch.compiler.reset()
+    compiled, squares = torch.compile(f, backend="mlirc", fullgraph=True), torch.zeros(2, dtype=torch.float64)
+    for seed in range(60):
+        xs = inputs(kind, dtype, seed)
+        every = []
+        for function, given in ((f, [x.double() for x in xs]), (compiled, xs), (f, xs)):
+            own = [x.clone().requires_grad_() for x in given]
+            function(*own).backward()
+            every.append(torch.stack([x.grad.double() for x in own if x.grad is not None]))
+        squares += torch.stack([(y - every[0]).square().sum() for y in every[1:]])
+    mine, eagers = squares.sqrt().tolist()
+    return mine, eagers
+
+
 def check(fs: dict[str, Callable], kind: str, dtype: torch.dtype) -> None:
-    if (kind, dtype) == ("large", torch.float16):  # not explained yet: 1% off where eager is 0.03%
-        fs = {name: f for name, f in fs.items() if name != "cross_entropy of probabilities"}
     xs = inputs(kind, dtype)
     eager, exact = gradients(fs, xs), gradients(fs, [x.double() for x in xs])
     got, traced = gradients(fs, xs, "mlirc"), gradients(fs, xs, "aot_eager")
     found = {name: text for name in fs if (text := wrong(got[name], eager[name], traced[name], exact[name]))}
+    for name in found.keys() & BY_LUCK:
+        mine, eagers = errors(fs[name], kind, dtype)
+        assert mine <= 1.1 * eagers, (name, mine, eagers)
+        del found[name]
     assert not found, "\n".join(f"{name} {text}" for name, text in found.items())
 
 

@@ -62,11 +62,14 @@ def not_compiled(error: BaseException | None) -> bool:
 
 
 def in_thread(function: Callable, *args: Any, **kwargs: Any) -> Any:
-    """What the call gives, or raises, in a thread of its own; under a mode (noise.py), which is a thread's, in this one."""
-    if _get_current_dispatch_mode() is not None:
-        return function(*args, **kwargs)
-    outcome: list[Any] = []
+    """What the call gives, or raises, in a thread of its own; under a mode (noise.py), which is a thread's, in this one.
+
+    Inference mode is a thread's, too: it ends here."""
     grad = torch.is_grad_enabled()
+    if _get_current_dispatch_mode() is not None:
+        with torch.inference_mode(False), torch.set_grad_enabled(grad):
+            return function(*args, **kwargs)
+    outcome: list[Any] = []
 
     def run() -> None:
         try:

@@ -1,4 +1,9 @@
-"""Eager with the last bit of every inexact operation changed at random: how far rounding alone can carry a result."""
+"""Eager with the last bit of every inexact operation changed at random: how far rounding alone can carry a result.
+
+Beside it what eager leaves open: element by element its own code gives other special values than in vectors (`again`),
+sums and products have an order, a half type's number that leaves its range between two operations is one that we keep
+(`in_range`, docs/decisions.md), and a NaN has any sign.
+"""
 
 from typing import Any
 
@@ -19,13 +24,39 @@ max_pool2d_with_indices index_copy index_copy_ index_fill index_fill_ take maske
 logical_not logical_and logical_or logical_xor nan_to_num slice_scatter select_scatter _unsafe_index
 """
 EXACT = frozenset(words(_EXACT))
-# Of these a zero may have any sign: sums of products begin as a library likes, and of -0.0 and 0.0 neither is larger.
+# Of these a zero may have any sign: sums of products begin as a library likes, and of -0.0 and 0.0 neither is larger; eager's
+# gradient of a softmax has one sign along the last dimension and another along others (tests/dialects/test_signs_of_zero.py).
 _SIGNLESS = """
 mm bmm addmm baddbmm addbmm mv addmv dot vdot convolution convolution_backward _scaled_dot_product_flash_attention_for_cpu
 _scaled_dot_product_flash_attention_for_cpu_backward _scaled_dot_product_attention_math linear _trilinear _cdist_forward
+_softmax_backward_data _log_softmax_backward_data native_group_norm_backward
 maximum minimum max min amax amin fmax fmin aminmax clamp clamp_min clamp_max max_pool2d_with_indices
 """
 SIGNLESS = frozenset(words(_SIGNLESS))
+
+
+HALVES = (torch.float16, torch.bfloat16)
+# Elementwise, though PyTorch does not tag them so.
+_POINTWISE = """
+elu_backward gelu_backward silu_backward mish_backward logit_backward log_sigmoid_backward softplus_backward
+hardswish_backward hardsigmoid_backward leaky_relu_backward threshold_backward hardtanh_backward
+"""
+POINTWISE = frozenset(words(_POINTWISE))
+
+
+def _apart(x: Any) -> Any:
+    """The tensor with every other element of memory: eager's code for one element at a time goes through it."""
+    return torch.stack([x, x], -1)[..., 0] if _is_float(x) else x
+
+
+def _wide(x: Any) -> Any:
+    return x.float() if _is_float(x) and x.dtype in HALVES else x
+
+
+def _is_float(x: Any) -> bool:
+    return (
+        isinstance(x, torch.Tensor) and x.is_floating_point() and x.layout == torch.strided and not x._is_zerotensor()
+    )
 
 
 def _reversed(x: torch.Tensor, dims: Any = None) -> torch.Tensor:
@@ -41,6 +72,8 @@ class Noise(TorchDispatchMode):
         super().__init__()
         self.zero = -0.0 if seed % 2 else 0.0
         self.reversed = seed % 3 == 0  # sums that overflow on the way do so in one order, and not in another
+        self.apart = seed % 4 == 1
+        self.wide = seed % 4 == 3
         self.generator = torch.Generator().manual_seed(seed)
 
     def __torch_dispatch__(self, func: Any, types: Any, args: tuple = (), kwargs: dict | None = None) -> Any:
@@ -57,13 +90,36 @@ class Noise(TorchDispatchMode):
         written = [arg for k, arg in enumerate(schema.arguments) if arg.alias_info and arg.alias_info.is_write]
         if not written and name not in ("_to_copy",):
             args = torch.utils._pytree.tree_map(self.shake, args)
-        if name in ("sum", "mean", "nansum") and self.reversed:
+        if name in ("sum", "mean", "nansum", "prod") and self.reversed:
             args = (_reversed(*args[:2]), *args[1:])
         result = func(*args, **kwargs)
+        if not written and self.apart and (torch.Tag.pointwise in func.tags or name in POINTWISE):
+            result = self.again(func, _apart, args, kwargs, result, lambda given, other: other)
+        if not written and self.wide and _is_float(result) and result.dtype in HALVES:
+            result = self.again(func, _wide, args, kwargs, result, self.in_range)
         if written:
             self.shake_in_place(args[0] if args else None)
             return result
         return torch.utils._pytree.tree_map(self.shake, result)
+
+    def again(self, func: Any, how: Any, args: tuple, kwargs: dict, result: Any, choose: Any) -> Any:
+        """The operation once more on its operands in another form; `result`'s memory is laid out as it is."""
+        if not _is_float(result):
+            return result
+        try:
+            other = func(*torch.utils._pytree.tree_map(how, args), **torch.utils._pytree.tree_map(how, kwargs))
+        except (RuntimeError, NotImplementedError, TypeError):
+            return result
+        if not _is_float(other) or other.shape != result.shape:
+            return result
+        return result.clone().copy_(choose(result, other))
+
+    def in_range(self, given: torch.Tensor, wide: torch.Tensor) -> torch.Tensor:
+        """The half type's last number where its range alone ended, or its smallest."""
+        limits = torch.finfo(given.dtype)
+        sign = torch.where(wide < 0, -1.0, 1.0)
+        kept = torch.where(given.isinf() & wide.isfinite(), sign * limits.max, given.float())
+        return torch.where((given == 0) & (wide != 0), sign * limits.tiny * limits.eps, kept).to(given.dtype)
 
     def signless(self, x: Any) -> Any:
         if not isinstance(x, torch.Tensor) or not x.is_floating_point() or x.layout != torch.strided:
@@ -80,6 +136,7 @@ class Noise(TorchDispatchMode):
         return self.changed(x)
 
     def changed(self, x: torch.Tensor) -> torch.Tensor:
+        x = torch.where(x.isnan() & (self.draw(x) > 0), -x, x)
         wide = x if x.dtype == torch.float64 else x.double()
         other = (wide * (1 + torch.finfo(x.dtype).eps * self.draw(x))).to(x.dtype)
         return x.clone().copy_(torch.where(x.isfinite() & other.isfinite(), other, x))  # strides stay

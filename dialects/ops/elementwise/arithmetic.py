@@ -3,13 +3,14 @@
 import torch
 
 from mlirc.dialects.core.bindings import ir
-from mlirc.dialects.core.dialect import Binary, Ternary, Unary, imports
+from mlirc.dialects.core.dialect import Binary, Elementwise, Ternary, Unary, imports
 from mlirc.dialects.core.graph_builder import NotOurs
 from mlirc.dialects.core.import_arguments import need_kernel_dtypes
 from mlirc.dialects.core.scalar_builder import is_float
 from mlirc.dialects.core.tensor_types import opmath
 
 aten = torch.ops.aten
+LONGEST_CHAIN = 32  # ops that are looked through for what a difference may cancel
 
 
 class Add(Binary, name="add"):
@@ -25,7 +26,9 @@ class Sub(Binary, name="sub"):
 
 
 class Cancel(Binary, name="cancel"):
-    """x - f(x) of a half type. It is 0 where f(x), rounded, is x: of what is left behind that rounding the sign would show."""
+    """x - f(x) or f(x) - x of a half type, f any chain of elementwise ops: 0 where f(x), rounded, is x.
+
+    Of what is left behind that rounding the sign would show."""
 
     rounds_numbers = True
     jumps = True
@@ -57,22 +60,38 @@ class Fma(Ternary, name="fma"):
 def add(g, x, y, alpha=1):
     if not is_number(alpha, 1):
         return scaled(g, y, alpha, x)
+    for kept, other in ((x, y), (y, x)):
+        taken = other.owner.operands[0] if is_negation(other) else None
+        if is_function_of(g, taken, kept):
+            return g.elementwise(Cancel, kept, taken)
     return g.elementwise(Add, x, y)
+
+
+def is_negation(x):
+    return isinstance(x, ir.Value) and isinstance(x.owner, Neg)
 
 
 @imports(aten.sub.Tensor, aten.sub.Scalar)
 def sub(g, x, y, alpha=1):
     if not is_number(alpha, 1):
         return scaled(g, y, g.neg(alpha), x)
-    return g.elementwise(Cancel if is_function_of(g, y, x) else Sub, x, y)
+    return g.elementwise(Cancel if is_function_of(g, y, x) or is_function_of(g, x, y) else Sub, x, y)
 
 
 def is_function_of(g, y, x):
-    """Whether `y` is a function of `x`, both of a half type."""
+    """Whether `y` is made of `x` by a few elementwise ops, both of a half type."""
     if not isinstance(x, ir.Value) or not isinstance(y, ir.Value) or opmath(g.info(y).dtype) == g.info(y).dtype:
         return False
-    made = None if isinstance(y.owner, ir.Block) else y.owner
-    return isinstance(made, Unary) and made.operands[0] == x
+    reached = [y]
+    for value in reached:  # which grows
+        if isinstance(value.owner, ir.Block) or not isinstance(value.owner, Elementwise):
+            continue
+        for operand in value.owner.operands:
+            if operand == x:
+                return True
+            if operand not in reached and len(reached) < LONGEST_CHAIN:
+                reached.append(operand)
+    return False
 
 
 @imports(aten.rsub.Tensor, aten.rsub.Scalar)

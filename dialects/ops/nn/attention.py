@@ -94,7 +94,7 @@ class AttentionBackward(Op, name="attention_backward", traits=[ext.Pure]):
         powers = (scores - lse.unsqueeze(-1)).exp()
         delta = (dout.to(wide) * out.to(wide)).sum(-1, keepdim=True)
         slopes = powers * (dout.to(wide) @ repeated(v, q).transpose(-1, -2) - delta)
-        slopes = slopes.masked_fill(scores == float("-inf"), 0) * scale
+        slopes = torch.where(scores == float("-inf"), (lse - lse).unsqueeze(-1), slopes) * scale
         dq = slopes @ repeated(k, q)
         dk, dv = slopes.transpose(-1, -2) @ q.to(wide), powers.transpose(-1, -2) @ dout.to(wide)
         dk, dv = (x.unflatten(1, (shared[1], -1)).sum(2).to(q.dtype) for x in (dk, dv))

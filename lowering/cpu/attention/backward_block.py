@@ -120,6 +120,7 @@ class Block:
 
         def vector(lane: Value, state: list[Value]) -> list[Value]:
             lse, delta = (load_vector(e, advance(e, x, lane)) for x in (self.lse, self.delta))
+            of_hidden = wide.sub(lse, lse)  # 0, or NaN where the row has no softmax
 
             def key(i: Value, state: list[Value]) -> list[Value]:
                 here = e.index.add(e.index.mul(i, e.i64(self.width)), lane)
@@ -129,7 +130,7 @@ class Block:
                 store_vector(e, raised, powers)
                 slope = wide.mul(raised, wide.sub(load_vector(e, slopes), delta))
                 hidden = wide.eq(score, wide.constant(NOTHING))  # whatever its value holds
-                store_vector(e, wide.select(hidden, wide.constant(0.0), slope), slopes)
+                store_vector(e, wide.select(hidden, of_hidden, slope), slopes)
                 return state
 
             e.loop(e.i64(0), keys, e.i64(1), [], [], key)

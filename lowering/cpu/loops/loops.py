@@ -25,7 +25,7 @@ from mlirc.lowering.cpu.loops.fma_contraction import factors, with_product
 from mlirc.lowering.cpu.loops.interleaving import interleaved, points_at_once
 from mlirc.lowering.cpu.loops.online_softmax import joined_passes
 from mlirc.lowering.cpu.loops.partial_reductions import Found, Partials, barrier
-from mlirc.lowering.cpu.loops.reductions import BLOCK, Fold, merged
+from mlirc.lowering.cpu.loops.reductions import Fold, block_of, merged
 from mlirc.lowering.cpu.loops.schedule import Pass, Schedule
 from mlirc.lowering.cpu.loops.segments import segments
 from mlirc.lowering.cpu.math.builder import Value
@@ -182,10 +182,13 @@ class Loops:
         return self.e.lanes if self.schedule.vector_inside else 1
 
     def has_two_levels(self, step: Pass, copies: int) -> bool:
-        """LONG SUM: of float32, and more than BLOCK additions to one lane."""
-        sums = [n for n in step.reductions if n.attributes["kind"] == "sum" and n.dtype == torch.float32]
+        """LONG SUM: of floating-point numbers, and more additions to one lane than a block has."""
+        sums = [
+            n for n in step.reductions if n.attributes["kind"] == "sum" and n.dtype in (torch.float32, torch.float64)
+        ]
         count = symbols.product(a.size for a in self.schedule.axes)
-        return bool(sums) and not step.scans and not (isinstance(count, int) and count <= BLOCK * copies * self.step)
+        most = block_of(step.reductions) * copies * self.step
+        return bool(sums) and not step.scans and not (isinstance(count, int) and count <= most)
 
     def nest(self, axes: Sequence[Axis], state: list[Value], types: list[str], run) -> list[Value]:
         """Loops over all axes of the pass but the last, and `run(state, types)` inside."""
@@ -207,7 +210,7 @@ class Loops:
         assert axis is not None
         if upper is None:
             return self.innermost(step, lower, copies, state, types, axis)
-        most = BLOCK * copies * self.step
+        most = block_of(step.reductions) * copies * self.step
         if axis.known is not None and axis.known <= most:
             return self.block(step, lower, upper, copies, state, axis)
         e = self.e

@@ -1,7 +1,7 @@
 """How a reduction or scan folds values, as text: an accumulator is a list of values, each a vector or a scalar.
 
-A sum of float32 has two levels where it is long: blocks of at most BLOCK additions a lane in float32, their sums in
-float64. So its error does not grow with the length, as eager's does not.
+A sum has two levels where it is long: blocks of at most BLOCK additions a lane, their sums in float64. So its error does
+not grow with the length, as eager's does not; of float64 it grows with a 256th of it.
 """
 
 import math
@@ -14,6 +14,11 @@ from mlirc.lowering.cpu.math.builder import Value, VectorBuilder
 from mlirc.lowering.kernel.nodes import Node
 
 BLOCK = 64  # additions of float32 to one lane before it is added to the float64 level
+BLOCK_OF_FLOAT64 = 256  # its two levels are alike: the longer is the shorter for more numbers
+
+
+def block_of(reductions: list[Node]) -> int:
+    return BLOCK if any(n.dtype == torch.float32 for n in reductions) else BLOCK_OF_FLOAT64
 
 
 @dataclass(frozen=True)

@@ -137,3 +137,41 @@ def test_a_causal_call_is_no_nan(scale):
         got = compiled(q, k, v, is_causal=True, scale=scale)
     exact = answer(q.double(), k.double(), v.double(), ~hidden(8, 8), scale)
     torch.testing.assert_close(got.double(), exact, rtol=1e-4, atol=1e-4, equal_nan=True)
+
+
+@pytest.mark.parametrize("spoiled", ["q", "k"])
+@pytest.mark.parametrize("dtype", DTYPES[:3], ids=str)
+def test_a_score_of_infinity_loses_no_nan(dtype, spoiled):
+    """The row has no softmax: its result is NaN, and so are the gradients of all keys that it meets, those at -inf too."""
+    for sizes in ((8, 8), (1, 16), (19, 40)):
+        generator = torch.Generator().manual_seed(3)
+        q, k, v = (torch.randn(1, 2, n, 16, generator=generator).to(dtype) for n in (sizes[0], sizes[1], sizes[1]))
+        (q if spoiled == "q" else k)[0, 0, 0, 0] = math.inf
+        torch.compiler.reset()
+        got = run(torch.compile(F.scaled_dot_product_attention, backend="mlirc"), (q, k, v), True)
+        exact = run(partial(answer, mask=None, scale=None), [x.double() for x in (q, k, v)], True)
+        eager = run(F.scaled_dot_product_attention, (q, k, v), True)
+        for kind, a, x, e in zip(("out", "dq", "dk", "dv"), got, exact, eager, strict=True):
+            lost = x.isnan() & ~a.isnan() & (a != e)
+            assert not lost.any(), f"{sizes}: {kind} has {int(lost.sum())} numbers where there is none"
+            assert not (a.isnan() & ~x.isnan() & ~e.isnan()).any(), f"{sizes}: {kind} has more NaN"
+
+
+def test_a_scale_that_is_no_number():
+    """NaN, as the formula has it. Eager has NaN for few queries, and numbers for more, in one dtype."""
+    q, k, v = (torch.randn(1, 2, 8, 16) for _ in range(3))
+    attention = partial(F.scaled_dot_product_attention, scale=math.nan)
+    assert (
+        not attention(q, k, v).isnan().any()
+        and attention(q[:, :, :1], k.repeat(1, 1, 2, 1), v.repeat(1, 1, 2, 1)).isnan().all()
+    )
+    torch.compiler.reset()
+    assert torch.compile(lambda q, k, v: attention(q, k, v), backend="mlirc")(q, k, v).isnan().all()
+
+
+def test_eagers_bfloat16_has_either_answer_to_a_score_of_infinity():
+    """Zeros for one query, NaN for eight: ours are NaN, as float32's are."""
+    q, k, v = (torch.rand(1, 2, 8, 16).add(0.5).bfloat16() for _ in range(3))
+    k[0, 0, 3, 0] = math.inf
+    few = F.scaled_dot_product_attention(q[:, :, :1], torch.cat([k, k], 2), torch.cat([v, v], 2))
+    assert not few.isnan().any() and F.scaled_dot_product_attention(q, k, v)[0, 0].isnan().all()
