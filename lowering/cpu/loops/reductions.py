@@ -37,7 +37,8 @@ class Fold:
     def dtype(self) -> torch.dtype:
         """Of the accumulator that holds values."""
         dtype = self.node.operands[0].dtype
-        return torch.float64 if dtype == torch.float32 and self.upper and self.kind == "sum" else dtype
+        is_wider = self.upper and self.kind == "sum" and self.node.kind == "reduce"  # a scan has one level
+        return torch.float64 if dtype == torch.float32 and is_wider else dtype
 
     @property
     def dtypes(self) -> list[torch.dtype]:
