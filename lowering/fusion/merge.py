@@ -74,7 +74,7 @@ def sites(producer: Body, consumer: Body) -> list[Site]:
         index = root_index(read, consumer.space)
         if index is None:
             raise Refused("VIEW WITHOUT MAP")
-        if is_gathered(index):
+        if is_gathered(read.map):  # a view's index need not have it
             raise Refused("GATHERED")  # how often an element is asked for is not known
         found.append(Site(read, result, index))
     return found

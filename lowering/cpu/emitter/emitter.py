@@ -30,6 +30,8 @@ class Emitter(Scope):
         if node in self.kept:
             return load(self, self.kept[node], wide)
         if node.kind == "read":
+            for x in node.access.scalars:  # checked where the address does not depend on it too
+                self.value(x)
             return load(self, node.access, wide)
         if node.kind == "constant":
             return self.builder(node.dtype).constant(node.attributes["value"], node.dtype)

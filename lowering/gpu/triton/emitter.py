@@ -81,7 +81,7 @@ class Emitter(Tiles):
 
     def pointer(self, access: Access) -> Value:
         scalars = []
-        for node in access.scalars:
+        for node in access.scalars:  # checked where the address does not depend on it too
             x = self.value(node)
             scalars.append(self.narrowed(x) if self.indices.narrow else x)
         operand, first = self.within.get(access.operand, (access.operand, 0))

@@ -50,3 +50,57 @@ def test_a_bad_index_raises_as_in_eager(name, index):
     wanted = outcome(function, X, i)
     assert wanted is not None or name == "take_along_dim"
     assert outcome(torch.compile(function, backend="mlirc", options={"fallback": "error"}), X, i) == wanted
+
+
+ROW = torch.arange(1.0, 5.0)
+FLAT = {  # sources that are the same along dimensions that an index walks: their addresses need not depend on it
+    "expanded rows": (ROW, lambda x: x.expand(5, 4)),
+    "expanded columns": (torch.arange(5.0)[:, None], lambda x: x.expand(5, 4)),
+    "expanded, computed": (ROW, lambda x: x.exp().expand(5, 4)),
+    "expanded, then computed": (ROW, lambda x: x.expand(5, 4).exp() * 2),
+    "one number": (torch.tensor(2.0), lambda x: x.expand(5, 4)),
+    "a constant": (torch.tensor(2.0), lambda x: torch.ones(5, 4)),
+    "a constant, computed with": (torch.tensor(2.0), lambda x: torch.full((5, 4), 2.0) * x),
+    "a row of one": (torch.arange(1.0, 4.0), lambda x: x[:1].expand(5, 4)),
+}
+QUICK = ("expanded columns", "a constant")
+
+
+@pytest.mark.parametrize("name", READERS | WRITERS)
+@pytest.mark.parametrize("source", [s if s in QUICK else pytest.param(s, marks=pytest.mark.full) for s in FLAT])
+def test_a_bad_index_raises_where_the_source_is_expanded(name, source):
+    function, (x, expand) = (READERS | WRITERS)[name], FLAT[source]
+
+    def program(x, i):
+        return function(expand(x), i)
+
+    i = torch.tensor([1, 9])
+    compiled = torch.compile(program, backend="mlirc", dynamic=False, options={"fallback": "error"})
+    assert outcome(compiled, x, i) == outcome(program, x, i)
+    if source == "expanded columns":
+        i, made = torch.tensor([-7, 1]), expand(x)
+        compiled = torch.compile(function, backend="mlirc", options={"fallback": "error"})
+        assert outcome(compiled, made, i) == outcome(function, made, i)
+
+
+@pytest.mark.parametrize("sizes", [(1, 4), (5, 1), (1, 1)])
+@pytest.mark.parametrize("name", ["x[i]", "x[:, i]", "x[i, i]", "index_select", "take", "embedding"])
+def test_a_bad_index_raises_along_a_dimension_of_one_element(name, sizes):
+    function, x, i = READERS[name], torch.ones(sizes), torch.tensor([0, 9])
+    wanted = outcome(function, x, i)
+    assert wanted is not None
+    assert outcome(torch.compile(function, backend="mlirc", options={"fallback": "error"}), x, i) == wanted
+
+
+@pytest.mark.parametrize("rows", [8, 67])
+@pytest.mark.parametrize("picked", [lambda y: y[:3], lambda y: y[:, :1], lambda y: y.sum(0), lambda y: (y * 0).relu()])
+def test_a_bad_index_raises_where_little_of_what_is_read_is_asked_for(rows, picked):
+    def program(x, i):
+        return picked(torch.gather(x, 1, i))
+
+    i = torch.zeros(rows, 3, dtype=torch.int64)
+    i[-1, -1] = 9
+    for x in (torch.ones(rows, 3), torch.ones(rows, 1).expand(rows, 3)):
+        wanted = outcome(program, x, i)
+        assert wanted is not None
+        assert outcome(torch.compile(program, backend="mlirc", options={"fallback": "error"}), x, i) == wanted
