@@ -25,6 +25,11 @@ def called(op: Any) -> str:
     return attribute_value(op.attributes["op"]) if op.operation.name == "mlircx.aten" else ""
 
 
+def changeable(op: Any) -> bool:
+    """Whether the call's first argument is operand 0, and no other one is: two that are one value share an operand."""
+    return arguments(op)[:1] == [{"$": 0}] and attribute_value(op.attributes["args"]).count('{"$": 0}') == 1
+
+
 def arguments(op: Any) -> list[Any]:
     """A call's positional arguments; {"$": i} stands for operand i."""
     return aten_arguments.parse(attribute_value(op.attributes["args"]))[0]

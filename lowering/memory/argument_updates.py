@@ -17,7 +17,7 @@ from mlirc.dialects.core.bindings import ir
 from mlirc.dialects.core.dialect import create
 from mlirc.dialects.core.tensor_types import KERNEL_DTYPES, info_of
 from mlirc.lowering.analysis.liveness import Liveness, liveness
-from mlirc.lowering.fusion.aten_calls import arguments, called
+from mlirc.lowering.fusion.aten_calls import arguments, called, changeable
 from mlirc.lowering.module.source_lines import source_line
 from mlirc.lowering.pipeline.ledger import Ledger
 
@@ -83,7 +83,7 @@ def obstacle(found: Liveness, update: Update) -> str:
         buffer, op = found.buffer_of[value], found.ops[call]
         if any(touch > call and touch != update.assign for touch in buffer.touches) or buffer.returned:
             return "what was there before is used later"
-        if any(found.buffer_of.get(x) is buffer for x in list(op.operands)[1:]):
+        if not changeable(op) or any(found.buffer_of.get(x) is buffer for x in list(op.operands)[1:]):
             return "the call reads more of the input than what it changes"
     if found.buffer_of[values[-1]].returned:
         return "the value is a result too"

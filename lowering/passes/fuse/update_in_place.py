@@ -5,7 +5,7 @@ from typing import Any
 
 from mlirc.dialects.core.bindings import ir
 from mlirc.dialects.core.tensor_types import info_of
-from mlirc.lowering.fusion.aten_calls import arguments, called
+from mlirc.lowering.fusion.aten_calls import called, changeable
 from mlirc.lowering.memory.argument_updates import update_arguments
 from mlirc.lowering.module.source_lines import source_line
 from mlirc.lowering.pipeline.ledger import Ledger
@@ -46,7 +46,7 @@ class UpdateInPlace:
         update_arguments(function, OF_ARGUMENTS, ledger, self.name)
         for op in list(function.regions[0].blocks[0].operations):
             name = called(op)
-            if name not in IN_PLACE or arguments(op)[:1] != [{"$": 0}]:
+            if name not in IN_PLACE or not changeable(op):
                 continue
             own_zeros(op)
             taken = is_last_use(op.operands[0], op.results[0])

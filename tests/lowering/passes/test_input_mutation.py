@@ -133,3 +133,34 @@ def test_one_value_for_two_inputs():
 
     assert same_as_eager(fn).count("TO INPUT") == 1
     assert "the value is in another input" in refused(fn)
+
+
+TWICE: list[Callable] = [
+    lambda a, at: a.masked_scatter(a > 0, a),
+    lambda a, at: a.index_copy(0, at, a),
+    lambda a, at: a.index_add(0, at, a),
+    lambda a, at: a.scatter(0, at[:, None].expand(6, 6), a),
+    lambda a, at: a.scatter_add(0, at[:, None].expand(6, 6), a),
+    lambda a, at: a.index_put((at,), a),
+    lambda a, at: a.index_put((at,), a, accumulate=True),
+]
+
+
+@pytest.mark.parametrize("made", range(len(TWICE)))
+@pytest.mark.parametrize("own", [False, True])
+def test_a_call_that_reads_what_it_would_change(made, own):
+    """The tensor is given twice to one call: one operand, which stands in two of its arguments."""
+
+    def fn(a, at):
+        if own:
+            return TWICE[made](a + 1, at), a
+        new = TWICE[made](a, at)
+        a.copy_(new)
+        return new - new, a
+
+    torch.manual_seed(0)
+    given = [torch.randn(6, 6), torch.tensor([3, 0, 5, 1, 4, 2])]
+    ours, eager = ([x.clone() for x in given] for _ in range(2))
+    torch._dynamo.reset()
+    torch.testing.assert_close(torch.compile(fn, backend="mlirc", options=OPTIONS)(*ours), fn(*eager))
+    torch.testing.assert_close(ours, eager)
