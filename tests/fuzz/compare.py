@@ -119,6 +119,8 @@ def different(e: torch.Tensor, f: torch.Tensor, noisy: list[torch.Tensor] | None
     else:
         unstable = torch.zeros_like(x, dtype=torch.bool)
     same = (x == y) | (x.isnan() & y.isnan())
+    if noisy:
+        same |= y.isinf() & (every == y).any(0)  # both infinities, of eager's own
     near = x.isfinite() & y.isfinite() & ((x - y).abs() <= limit)
     signs = (x == 0) & (y == 0) & (x.signbit() != y.signbit())
     return (~(same | near) | signs) & ~unstable
