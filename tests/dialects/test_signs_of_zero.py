@@ -152,3 +152,17 @@ def test_eagers_softmax_has_no_sign_of_zero_of_its_own(f):
     x = torch.full((3, 4, 5), -0.0)
     last, middle = (results(lambda x, d=d: f(x, d), x)[1] for d in (2, 1))
     assert not last.signbit().any() and middle.signbit().all()
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64, torch.bfloat16, torch.float16], ids=str)
+def test_folds_of_one_zero(dtype):
+    """Of tensors without dimensions, too, with each way to name the dimension."""
+    folds = [torch.sum, torch.mean, torch.nansum, torch.nanmean, torch.prod, torch.amax, torch.cumsum, torch.cumprod]
+    ways: list[dict] = [{}, {"dim": 0}, {"dim": -1}, {"dim": 0, "keepdim": True}]
+    calls = [(f, way) for f in folds for way in ways if f not in (torch.cumsum, torch.cumprod) or [*way] == ["dim"]]
+    program = lambda xs: [f(x, **way) for x in xs for f, way in calls]
+    zeros = [torch.full(shape, zero, dtype=dtype) for shape in ((), (1,)) for zero in (-0.0, 0.0)]
+    zeros += [zeros[0].clone().prod()]
+    torch.compiler.reset()
+    got = torch.compile(program, backend="mlirc", fullgraph=True)(zeros)
+    assert [x.signbit().tolist() for x in got] == [x.signbit().tolist() for x in program(zeros)]
