@@ -141,7 +141,9 @@ class _Parts:
         found = boxes.view_of_box(map_of(op), box, self.boxes[op.x.owner.operation], info_of(op.x).shape)
         assert found is not None, "stays_a_view"
         map_, strides, offset = found
-        made = GraphBuilder().view(self.made[op.x], boxes.sizes(box), strides, map_, offset)
+        sizes = boxes.sizes(box)
+        strides = [was if n == 1 else s for n, s, was in zip(sizes, strides, info_of(op.out).stride, strict=True)]
+        made = GraphBuilder().view(self.made[op.x], sizes, strides, map_, offset)
         if self.is_part(op):
             self.made[op.out] = made
         else:

@@ -101,3 +101,14 @@ def test_columns_of_a_product_with_a_symbolic_number_of_rows():
     for rows in (5, 8):
         inputs = torch.randn(rows, 16), torch.randn(16, 40), torch.randn(40)
         torch.testing.assert_close(compiled(*inputs), function(*inputs))
+
+
+@pytest.mark.parametrize("dtype", [torch.float16, torch.int64, torch.complex64])
+def test_a_view_of_one_element_keeps_its_strides(dtype):
+    """Others read bits of one element as several of a smaller dtype, for which its stride must be 1."""
+
+    def program(x):
+        return x.sum(-1).select(-2, 0).view(dtype)
+
+    x = torch.ones(4, 1, 4, dtype=torch.bool)
+    assert torch.equal(torch.compile(program, backend="mlirc", options=OPTIONS)(x), program(x))
