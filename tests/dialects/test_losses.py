@@ -78,3 +78,18 @@ def test_every_class_ignored_is_nan_and_a_wrong_one_raises():
         top, _ = prepare(function, x, wrong)
         with pytest.raises(IndexError, match="Target 4 is out of bounds"):
             run(top, [x, wrong])
+
+
+@pytest.mark.parametrize(
+    "loss", [torch.nn.functional.huber_loss, torch.nn.functional.smooth_l1_loss, torch.nn.functional.mse_loss]
+)
+@pytest.mark.parametrize("reduction", ["none", "mean", "sum"])
+@pytest.mark.filterwarnings("ignore")
+def test_a_loss_of_two_dtypes_has_eagers(loss, reduction):
+    """PyTorch promises float64 of huber_loss, whose kernel gives float32 beside a tensor without dimensions."""
+    x, y = torch.randn(3), torch.tensor(1.0, dtype=torch.float64)
+    f = lambda x, y: loss(x, y, reduction=reduction)
+    torch._dynamo.reset()
+    found = torch.compile(f, backend="mlirc")(x, y)
+    assert found.dtype == f(x, y).dtype
+    torch.testing.assert_close(found, f(x, y))

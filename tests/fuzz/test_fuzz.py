@@ -235,3 +235,9 @@ def test_a_worker_that_dies_is_told_apart(monkeypatch, tmp_path):
         2: "crash (SIGABRT)",
         3: "right",
     }
+
+
+def test_a_crash_that_is_not_ours_is_told_apart():
+    program = "OPTIONS = {{}}\ndef make():\n    return lambda x: x + 1\ndef drive(f, m, see):\n    import os\n    {}\n"
+    assert workers.aot_eager_dies(program.format("os.abort()"))
+    assert not workers.aot_eager_dies(program.format("raise ValueError"))

@@ -120,7 +120,7 @@ class Pool:
             return
         hung = time.monotonic() - worker.since > LIMIT
         how = "hang" if hung else f"crash ({signal.Signals(-status).name if status < 0 else status})"
-        if worker.phase == "compiled":
+        if worker.phase == "compiled" and not (status < 0 and aot_eager_dies(worker.text)):
             yield worker.seed, Finding(worker.seed, how, how, worker.text)
         else:
             yield worker.seed, f"{how.split()[0]} of {'PyTorch' if worker.phase != 'shrunk' else 'shrinking'}"
@@ -170,6 +170,22 @@ class Pool:
             worker.process.wait(30)
         except subprocess.TimeoutExpired:
             worker.process.kill()
+
+
+def aot_eager_dies(text: str) -> bool:
+    """Whether a program ends its process without us, too."""
+    program = "import sys; from tests.fuzz.judge import load, run; run(load(sys.stdin.read()), 'aot_eager')"
+    try:
+        done = subprocess.run(
+            [sys.executable, "-c", program],
+            input=text.encode(),
+            cwd=Path(__file__).parents[2],
+            timeout=LIMIT,
+            capture_output=True,
+        )
+    except subprocess.TimeoutExpired:
+        return False
+    return done.returncode < 0
 
 
 def limit_memory() -> None:

@@ -71,6 +71,8 @@ def smooth_l1_loss_backward(g, grad, x, y, reduction, beta):
 @imports(aten.huber_loss.default)
 def huber_loss(g, x, y, reduction=MEAN, delta=1.0):
     """Squares up to a distance of `delta`, distances beyond."""
+    if info_of(x).dtype != info_of(y).dtype:
+        raise NotOurs("of two dtypes PyTorch promises another result than its kernel gives")
     x, y = widened(g, x, y)
     distance = g.abs(g.sub(x, y))
     square = g.mul(g.mul(distance, 0.5), distance)

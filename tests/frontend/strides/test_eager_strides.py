@@ -164,3 +164,13 @@ def test_operators_with_rules(name, dynamic):
             x = LAYOUTS[layout](torch.full(shape, 0.5))
             found = wrong(CALLS[name], (x,), {}, dynamic)
             assert not found, (layout, found)
+
+
+@pytest.mark.parametrize("dynamic", [False, True])
+@pytest.mark.parametrize("shape", [(0, 0), (0, 3), (3, 0), (2, 0, 3)])
+def test_what_is_empty_has_an_order_too(shape, dynamic):
+    x = torch.empty(shape).mT
+    f = lambda x, n: [x.roll(n, 0), x.roll((n, 1), (0, 1)), x + x.sum(0), torch.cat([x, x], 1), x.flip(0), x.pow(2)]
+    torch._dynamo.reset()
+    found = torch.compile(f, backend="mlirc", dynamic=dynamic, options={"fallback": "error"})(x, 2)
+    assert [y.shape for y in found] == [y.shape for y in f(x, 2)]
