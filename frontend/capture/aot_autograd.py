@@ -88,11 +88,15 @@ class Compilers:
     def backward(self, gm: GraphModule, inputs: Sequence[Any]) -> Callable:
         try:
             self.noted.note_backward(gm, inputs)
-            return with_values(gm, compile_backward(gm, inputs, partial(self.graph, "backward")))
+            return with_values(gm, compile_backward(gm, inputs, partial(self.graph, "backward"), self.as_traced))
         except Exception as error:
-            if self.options.fallback == "error":
-                raise
-            return as_traced(gm, error)
+            return self.as_traced(gm, error)
+
+    def as_traced(self, gm: GraphModule, error: Exception) -> Callable:
+        """A backward graph in eager. Raises the error where nothing may be run instead."""
+        if self.options.fallback == "error":
+            raise error
+        return as_traced(gm, error)
 
     def graph(self, kind: str, gm: GraphModule, inputs: Sequence[Any], absent: tuple[int, ...] = ()) -> Callable:
         # under AOTAutograd's mode each small tensor that a pass computes with would be a fake one

@@ -151,7 +151,10 @@ class _Plan:
     def has_computed(self) -> bool:
         """Whether a tensor has a size that Python computes, and no node does: `arange(0.5, n)`."""
         sizes = (s for n in self.gm.graph.nodes for s in scalars(n.meta.get("val")) if isinstance(s, torch.SymInt))
-        return any(s.node.expr.has(Function) and symbols.free_symbols(size(s)) & COMPUTED.keys() for s in sizes)
+        try:
+            return any(s.node.expr.has(Function) and symbols.free_symbols(size(s)) & COMPUTED.keys() for s in sizes)
+        except UnsupportedGraph:
+            return False  # the import says so again, with the user's line
 
     def bind(self) -> None:
         """Where symbols come from."""

@@ -21,6 +21,7 @@ from mlirc.frontend.torch_compat.older_torch import check
 
 aten = torch.ops.aten
 Compile = Callable[[GraphModule, Sequence[Any], tuple[int, ...]], Callable[[list], list]]
+Instead = Callable[[GraphModule, Exception], Callable[[list], list]]
 
 # Of a gradient that is zero they give one: they move elements, or are linear in their first operand.
 LINEAR = {
@@ -47,16 +48,25 @@ def gradients(gm: GraphModule) -> list[int]:
     return found if all(is_static(placeholders[k].meta["val"]) for k in found) else []
 
 
-def compile_backward(gm: GraphModule, inputs: Sequence[Any], compile_fx: Compile) -> Callable[[list], list]:
+def compile_backward(
+    gm: GraphModule, inputs: Sequence[Any], compile_fx: Compile, instead: Instead
+) -> Callable[[list], list]:
     """The backward graph behind AOTAutograd's boxed convention; it has `takes_none` where a gradient may be None.
 
     compile_fx   compiles a graph for inputs like `inputs`, of which these gradients are absent
+    instead      what runs where that fails in the user's backward pass
     """
     positions = fallback.optional(gradients, gm) or []
     if len(positions) < 2:
         return compile_fx(gm, inputs, ())
 
-    return by_absence(positions, lambda absent: compile_without(gm, inputs, absent, compile_fx))
+    def make(absent: tuple[int, ...]) -> Callable[[list], list]:
+        try:
+            return compile_without(gm, inputs, absent, compile_fx)
+        except Exception as error:
+            return with_zeros(gm, absent, instead(gm, error))
+
+    return by_absence(positions, make)
 
 
 def compile_without(

@@ -10,7 +10,6 @@ from typing import Any
 
 import torch
 
-from mlirc.dialects.core.graph_builder import outweigh
 from mlirc.frontend.strides import dimension_order as order
 from mlirc.frontend.strides.dimension_order import Layout
 
@@ -100,6 +99,8 @@ def _common_dtype(result: torch.Tensor, operands: Sequence[torch.Tensor]) -> tor
     for x in operands:
         seen = promoted[x.dim() > 0]
         promoted[x.dim() > 0] = x.dtype if seen is None else torch.promote_types(seen, x.dtype)
+    from mlirc.dialects.core.graph_builder import outweigh  # MLIR's bindings with it, which a warm start does without
+
     common = outweigh(promoted[True], promoted[False])
     assert common is not None, "no operands"
     computed = result.dtype.is_floating_point or result.dtype.is_complex
