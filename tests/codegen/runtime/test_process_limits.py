@@ -80,7 +80,7 @@ def test_compiles_where_stacks_are_small(tmp_path, what, number):
 
 
 @pytest.mark.parametrize(
-    "number", [96, 450, *(pytest.param(n, marks=pytest.mark.full) for n in (64, 320, 512, 576, 640, 704, 768, 900))]
+    "number", [128, 450, *(pytest.param(n, marks=pytest.mark.full) for n in (64, 320, 512, 576, 640, 704, 768, 900))]
 )
 def test_few_addresses_are_left(tmp_path, number):
     """LLVM would end the process."""
