@@ -7,7 +7,9 @@ import pytest
 
 ROOT = Path(__file__).parents[2]
 TOP = ("dialects", "lowering", "codegen", "frontend")
-FOLDERS = sorted(file.parent for top in TOP for file in (ROOT / top).rglob("__init__.py"))
+FOLDERS = sorted(file.parent for top in TOP for file in (ROOT / top).rglob("__init__.py")) + [
+    ROOT / "mlirc" / "commands"
+]
 
 
 @pytest.mark.parametrize("folder", FOLDERS, ids=lambda folder: str(folder.relative_to(ROOT)))

@@ -1,0 +1,47 @@
+"""Files with MLIR in them: read, parsed, printed and written. Torch and MLIR are imported where they are needed."""
+
+import sys
+from pathlib import Path
+from typing import Any
+
+import click
+
+from mlirc.commands.failure import Failure
+
+
+def read_file(file: str) -> bytes:
+    """The bytes of a regular file; - is standard input. Raises Failure."""
+    if file == "-":
+        return sys.stdin.buffer.read()
+    try:
+        if not Path(file).is_file() and Path(file).exists() and not Path(file).is_dir():
+            raise Failure(f"{file}: no regular file; - is standard input", 2)
+        return Path(file).read_bytes()
+    except (OSError, ValueError) as error:  # ValueError: a name with a zero in it
+        raise Failure(f"{file}: {getattr(error, 'strerror', None) or error}") from error
+
+
+def parse_file(file: str) -> Any:
+    """The module in a file. Raises Failure. Needs an entered context."""
+    from mlirc.lowering.module.text import TextError, parse_module
+
+    try:
+        return parse_module(read_file(file), file)
+    except TextError as error:
+        raise Failure(str(error)) from error
+
+
+def module_text(module: Any, locations: bool = False) -> str:
+    text = module.operation.get_asm(enable_debug_info=locations)
+    return text if text.endswith("\n") else text + "\n"
+
+
+def write_output(output: str, text: str) -> None:
+    """Writes a file; - is standard output. Raises Failure."""
+    if output == "-":
+        click.echo(text, nl=False)
+        return
+    try:
+        Path(output).write_text(text)
+    except OSError as error:
+        raise Failure(f"{output}: {error.strerror}") from error
