@@ -1,4 +1,4 @@
-"""What a graph keeps of its parameters between calls: packed and folded weights, made anew when a parameter has changed."""
+"""Frozen parameters: tensors computed from parameters alone (packed or folded weights), cached between calls, recomputed after an update."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass

@@ -1,8 +1,8 @@
-"""What AOTAutograd made of a graph of Dynamo's, kept in the disk cache: a warm start traces neither forward nor backward.
+"""Trace cache: AOTAutograd's result for a graph of Dynamo's, in the disk cache; a warm start traces neither forward nor backward.
 
-An entry names the compiled graphs by their keys, and holds what AOTAutograd knows of inputs and outputs (trace_metadata.py):
-data, from which torch makes the callable as it does from an entry of a cache of its own. The key is the graph as Dynamo has
-it, the inputs, and the state of the process (trace_text.py). What is not said there is not kept, and the report says why.
+An entry names the compiled graphs by their keys, and holds AOTAutograd's metadata of inputs and outputs (trace_metadata.py) as data,
+from which torch makes the callable as from an entry of its own cache. The key is Dynamo's graph, the inputs, and the state of
+the process (trace_text.py). A graph that these cannot describe is not cached, and the report says why.
 
 Torch's switches hold: torch._functorch.config.enable_autograd_cache, torch.compiler.config.force_disable_caches.
 """

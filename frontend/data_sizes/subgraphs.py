@@ -1,13 +1,13 @@
-"""Graphs whose sizes depend on data (`x[mask]`, `nonzero`, `.item()` as a size), parted where such a size comes to be.
+"""Splits a graph whose sizes depend on data (`x[mask]`, `nonzero`, `.item()` as a size) into subgraphs, at each such size.
 
-A graph is compiled for sizes that are known when it is called. So a call whose result has a size that no argument says is made
-between two compiled pieces, and its size is a symbol of the pieces behind it like any other:
+A graph is compiled for sizes that are known when it is called. So Python makes the call whose result has a data-dependent size between
+two compiled subgraphs, and that size is an ordinary symbol of the later ones:
 
 before:  y = sin(x);  z = index(y, [y > 0]);  n = sym_size(z, 0);  _assert_scalar(n <= 6);  return relu(z), n
-after:   piece 0 (x) -> y, y > 0;     call index;     bind u0, assert u0 <= 6;     piece 1 (u0, z) -> relu(z);     result u0
+after:   subgraph 0 (x) -> y, y > 0;   call index;   bind u0, assert u0 <= 6;   subgraph 1 (u0, z) -> relu(z);   result u0
 
-Nodes stand as early as their operands allow, calls with effects in their order, and what writes to arguments in the last piece.
-Views are made anew in each piece that reads them, so that no two inputs of a piece share memory. A backward graph gets such sizes as arguments.
+Nodes stand as early as their operands allow, calls with effects keep their order, and what writes to arguments is in the last subgraph.
+Each subgraph makes its own views, so that no two of its inputs share memory. A backward graph gets such sizes as arguments.
 """
 
 from dataclasses import dataclass, field

@@ -1,4 +1,4 @@
-"""Where a value comes from: what it is a view of, and which arguments are the model's parameters."""
+"""Provenance of values: the value that a view was made of, and the model's parameters that a value depends on."""
 
 import re
 from typing import Any
@@ -27,8 +27,10 @@ def parameter_arguments(function: Any) -> set[ir.Value]:
 
 
 def sources_of(function: Any) -> dict[ir.Value, frozenset]:
-    """What depends on parameters alone -> on which; on none, what constants are made into. A parameter that is written to
-    is none."""
+    """Maps each value that depends on parameters alone to those parameters (none, for what constants are made into).
+
+    A parameter that the graph writes to does not count.
+    """
     operations = function.regions[0].blocks[0].operations
     written = {view_root(op.operands[0]) for op in operations if op.operation.name == "mlirc.assign"}
     sources: dict[ir.Value, frozenset] = {x: frozenset([x]) for x in parameter_arguments(function) - written}

@@ -1,4 +1,4 @@
-"""Boxes: evenly spaced parts of a tensor, a span of each dimension. What a reader reads of one, at least."""
+"""Slices: evenly spaced parts of a tensor, a span of indices in each dimension; and the slice of an operand that a reader needs."""
 
 from dataclasses import dataclass
 

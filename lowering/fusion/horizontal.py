@@ -1,4 +1,4 @@
-"""Merging two kernels that read the same tensor, and neither of which needs the other."""
+"""Horizontal fusion: merges two kernels that read the same tensor and do not depend on each other."""
 
 from mlirc.lowering.analysis.index_maps import solve, substitute, without_unit_dims
 from mlirc.lowering.fusion import cost as cost

@@ -1,8 +1,8 @@
-"""Results that are written past the cache: those far larger than it, which nobody finds there afterwards.
+"""Non-temporal stores of large results: they bypass the cache, where no reader would find such a result.
 
-An ordinary store reads the line that it writes to; a non-temporal one of whole lines does not, which saves a third of what
-a copy moves. Whether a result is written so is decided when the kernel starts: by its size, its address, and by whether
-it is the memory of something that the kernel reads, whose lines are in the cache already.
+An ordinary store reads the cache line that it writes; a non-temporal store of a whole line does not, which saves a third of the
+traffic of a copy. The choice is made when the kernel starts: by the result's size and address, and by whether the kernel reads the
+same memory, whose lines are in the cache already.
 """
 
 import math

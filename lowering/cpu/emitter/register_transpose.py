@@ -1,9 +1,9 @@
-"""Squares of transposed operands: read, turned around in registers and left in memory with columns as rows; and back.
+"""Register transpose: transposes square tiles of an operand in registers, so that a strided read or write becomes contiguous.
 
-Each direction is a function beside the kernel's body, one an element type. LLVM takes 5 to 10 ms to choose instructions for
-the shuffles of a square, each time that they stand in the text; a call costs little beside them.
+Each direction is a function beside the kernel's body, one for each element type. LLVM takes 5 to 10 ms to select instructions for
+the shuffles of a tile, each time that they stand in the text; a call costs little beside them.
 
-    llvm.func internal @kernel_0_turn_f32(%matrix: !llvm.ptr, %stride: i64, %count: i64, %square: !llvm.ptr)
+    llvm.func internal @kernel_0_transpose_f32(%matrix: !llvm.ptr, %stride: i64, %count: i64, %square: !llvm.ptr)
 """
 
 from collections.abc import Callable

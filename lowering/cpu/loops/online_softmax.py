@@ -1,11 +1,11 @@
-"""A maximum and the sum of the powers beneath it in one pass over a row, which is read from memory once.
+"""Online softmax: the maximum of a row and its sum of exponentials in one pass, so that the row is read from memory once.
 
 before:  m = max(x);  s = sum(e^(x - m))
 after:   for a group of vectors:    m = max(m, x);  if m > c + SLACK: s *= e^(c - m), c = m;  s += e^(x - c)
          s *= e^(c - m)
 
-c is a number that m has been, for all lanes; it changes a few times in a row. NaN is no maximum here, but makes the sum NaN:
-then the maximum is looked for again, as it would have been. A sum beneath an infinite maximum is NaN.
+c is an earlier value of m, shared by all lanes; it changes a few times a row. The maximum ignores NaN, but a NaN makes the sum NaN; then
+the maximum is computed again, as it would have been without this pass. The sum below an infinite maximum is NaN.
 """
 
 from functools import partial

@@ -1,10 +1,10 @@
-"""The last pass over a row in the loop of the next row's costliest pass: memory is written while the processor computes.
+"""Software-pipelined epilogue: stores row i - 1 inside the most expensive loop of row i, which overlaps memory with arithmetic.
 
 before:  for row:   m = max(x);  e = exp(x - m), kept, and its sum s;  y = e / s
-after:   for row:   m = max(x);  for i: y[row before, i] = e[i] / s;  e[i] = exp(x[row, i] - m), kept, and its sum
-         the last row's y
+after:   for row:   m = max(x);  for i: y[row - 1, i] = e[i] / s;  e[i] = exp(x[row, i] - m), kept, and its sum
+         y of the last row
 
-What is kept lies in one row of scratch memory: each element is read for the row before just ahead of being written anew.
+One row of scratch memory holds e: each element of row i - 1 is read just before row i overwrites it.
 """
 
 from collections.abc import Callable

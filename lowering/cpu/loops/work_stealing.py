@@ -1,12 +1,12 @@
-"""A thread's part of a kernel's units, piece by piece; who is done with its own takes pieces from the ends of others' parts.
+"""Work stealing: a thread processes its own chunks in order, then takes chunks from the ends of other threads' parts.
 
     for owner in this thread, and the next few:
-      while asked[owner]++ < pieces(owner):             atomic, so that no piece is done twice
-        own:     piece number front[owner]++            in the order in which they lie: what is read stays one stream
-        another: piece number pieces - 1 - back[owner]++
+      while asked[owner]++ < chunks(owner):             atomic, so that no chunk is processed twice
+        own:     chunk number front[owner]++            in memory order, so that reads stay one stream
+        another: chunk number chunks - 1 - back[owner]++
 
-With equal parts alone all wait for a thread that another program disturbs, or whose share of the memory's rate is smaller. Which
-thread does a piece changes no bit of it.
+With equal parts alone, all threads wait for the one that another program interrupts or that gets less memory bandwidth. The result does
+not depend on which thread processes a chunk.
 """
 
 from collections.abc import Callable

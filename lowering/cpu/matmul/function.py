@@ -1,4 +1,4 @@
-"""A matrix product with its epilogue as functions in MLIR text: blocks of rows, panels of columns, tiles in registers.
+"""A gemm with its epilogue as functions in MLIR text: blocks of rows, panels of columns, tiles in registers.
 
 for group of panels (they stay in the second-level cache):      threads share the panels
   for block of rows:
@@ -7,7 +7,7 @@ for group of panels (they stay in the second-level cache):      threads share th
       tile = rows @ panel                                       all of it in registers, one pass over k
       epilogue over the tile                                    from a scratch still in the first-level cache
 
-After Goto and van de Geijn, "Anatomy of High-Performance Matrix Multiplication" (2008); the panels come packed.
+After Goto and van de Geijn, "Anatomy of High-Performance Matrix Multiplication" (2008). The panels are packed before.
 """
 
 from collections.abc import Callable

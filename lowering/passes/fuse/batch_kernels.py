@@ -1,4 +1,4 @@
-"""The pass batch-kernels: see BatchKernels."""
+"""The pass batch-kernels (kernel batching): see BatchKernels."""
 
 from dataclasses import dataclass
 from typing import Any
@@ -17,8 +17,10 @@ AT_ONCE = 8  # kernels whose reads a merged one has in flight
 
 @dataclass(frozen=True)
 class BatchKernels:
-    """Make one kernel of small ones on a GPU that go through the same space, where nobody waits for the earlier ones: what
-    folds the parts of gradients of biases and norms, which only the optimizer reads. A launch takes longer than such a kernel.
+    """Merge small kernels of equal iteration space into one launch, on a GPU, where the results of the earlier ones are not needed yet.
+
+    Such kernels combine the partial sums of gradients of biases and norms, which only the optimizer reads. A launch takes longer than one
+    of them.
 
     before:  %1 = "mlircx.kernel"(%a) ({ reduce sum }) {parallel = "768", inner = "64"}
              ...
@@ -26,9 +28,9 @@ class BatchKernels:
     after:   ...
              %1, %2 = "mlircx.kernel"(%a, %b) ({ reduce sum; reduce sum }) {parallel = "768", inner = "64"}
 
-    SMALL     each reads at most `bytes`, written by other kernels, and folds it; no check_index, no scan
-    NO HURRY  the results of the earlier ones are read after the last one's place
-    LIMITS    all of them read at most `max_reads` tensors
+    SMALL     each reads at most `bytes`, written by other kernels, and reduces it; no check_index, no scan
+    NO HURRY  the results of the earlier kernels are read only after the last kernel
+    LIMITS    together they read at most `max_reads` tensors
     """
 
     name = "batch-kernels"
