@@ -107,6 +107,11 @@ class Kernel:
         return max((o.sums for o in self.outputs), default=0)
 
     @property
+    def writes_nothing(self) -> bool:
+        """Whether it has no point, whatever its symbols are. Sums of no rows are written."""
+        return 0 in self.parallel.values() and not self.sums
+
+    @property
     def accesses(self) -> Iterable[Access]:
         yield from (n.access for n in self.nodes if n.access)
         yield from (o.access for o in self.outputs)

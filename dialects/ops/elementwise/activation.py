@@ -6,6 +6,7 @@ import torch
 import torch.nn.functional as F
 
 from mlirc.dialects.core.dialect import Unary, imports
+from mlirc.dialects.core.tensor_types import info_of
 from mlirc.dialects.ops.elementwise.clamp import Clamp
 
 aten = torch.ops.aten
@@ -112,8 +113,10 @@ class LogSigmoid(Activation, name="log_sigmoid"):
 
 @imports(aten.log_sigmoid_forward.default)
 def log_sigmoid_forward(g, x):
-    """The result, and exp(-|x|), which the backward pass reuses."""
+    """The result, and exp(-|x|), which the backward pass reuses; on a GPU an empty tensor, as in eager."""
     (wide,) = g.widen(x)
+    if info_of(x).device != "cpu":
+        return g.log_sigmoid(wide), g.fill(0.0, (0,), info_of(x).dtype)
     return g.log_sigmoid(wide), g.exp(g.neg(g.abs(wide)))
 
 

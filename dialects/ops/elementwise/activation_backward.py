@@ -8,6 +8,7 @@ import math
 import torch
 
 from mlirc.dialects.core.dialect import Binary, imports
+from mlirc.dialects.core.tensor_types import info_of
 from mlirc.dialects.ops.elementwise.activation import sigmoid_scalar
 
 aten = torch.ops.aten
@@ -123,8 +124,10 @@ def gelu_backward(g, grad, x, *, approximate="none"):
 
 @imports(aten.log_sigmoid_backward.default)
 def log_sigmoid_backward(g, grad, x, buffer):
-    """grad * sigmoid(-x); `buffer` is exp(-|x|) from the forward pass."""
-    grad, x, buffer = g.widen(grad, x, buffer)
+    """grad * sigmoid(-x); `buffer` is exp(-|x|) from the forward pass, or empty, on a GPU."""
+    on_cpu = info_of(x).device == "cpu"
+    grad, x = g.widen(grad, x)
+    buffer = g.widen(buffer)[0] if on_cpu else g.exp(g.neg(g.abs(x)))
     share = g.div(buffer, g.add(buffer, 1.0))
     return g.mul(g.select(g.lt(x, 0.0), g.sub(1.0, share), share), grad)
 

@@ -1,6 +1,7 @@
 """Reads at indices that are data: index, index_select, embedding, gather. Every index is checked, as in eager."""
 
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
 import torch
@@ -8,7 +9,7 @@ import torch
 from mlirc.dialects.core import symbols
 from mlirc.dialects.core.bindings import ext, ir
 from mlirc.dialects.core.dialect import Op, attribute_value, create, imports
-from mlirc.dialects.core.graph_builder import NotOurs, broadcast_shape
+from mlirc.dialects.core.graph_builder import GraphBuilder, NotOurs, broadcast_shape
 from mlirc.dialects.core.import_arguments import dimension, need_kernel_dtypes
 from mlirc.dialects.core.index_errors import RUNTIME
 from mlirc.dialects.core.kernel_forms import broadcast_map
@@ -138,12 +139,19 @@ def indexed(x: ir.Value, dims: Sequence[int], indices: Sequence[ir.Value], place
         if info_of(i).dtype not in INDEX_DTYPES:
             raise NotOurs(f"an index of {info_of(i).dtype}: how many elements it takes depends on data")
     info = info_of(x)
+    indices = [on_device(i, info.device) for i in indices]
     rest = [n for d, n in enumerate(info.shape) if d not in dims]
     shape = (*rest[:place], *broadcast_shape([info_of(i).shape for i in indices]), *rest[place:])
     attributes = {"dims": symbols.print_list(dims), "place": place, "wraps": wraps, "message": message}
     name = ("index", "index2", "index3")[len(indices) - 1]
     result = type_of(TensorInfo(info.dtype, shape, device=info.device))
     return create(name, [x, *indices], [result], attributes).out
+
+
+def on_device(index: ir.Value, device: str) -> ir.Value:
+    """The index where the tensor is: eager takes one on the CPU for a tensor on a GPU."""
+    info = info_of(index)
+    return index if info.device == device else GraphBuilder(None).copy(index, replace(info, device=device))
 
 
 @imports(aten.gather.default)

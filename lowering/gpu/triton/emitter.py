@@ -227,8 +227,18 @@ class Emitter(Tiles):
         if self.schedule.looped:
             carry = self.carry(node)
             result = self.lines.name(f"fold_{fold.function}({carry}, {result})", fold.dtype, result.tile)
-            self.lines.add(f"{carry} = fold_{fold.function}({carry}, {self.reduced(fold, [x])})")
+            following = self.last_of_block(result) if fold.keeps_last else None
+            self.lines.add(f"{carry} = {following or f'fold_{fold.function}({carry}, {self.reduced(fold, [x])})'}")
         return self.result(fold, result)
+
+    def last_of_block(self, x: Value) -> Value:
+        """A block's last element along the row. A reduction folds in any order: the position decides."""
+        if not self.has_block:
+            return x
+        self.functions["latest"] = function_text("latest")
+        keep = ", keep_dims=True" if len(self.blocks) > 1 else ""
+        pair = f"tl.reduce(({x}, {self.place(x.tile)}), {self.axis()}, fold_latest{keep})"
+        return self.lines.name(f"{pair}[0]", x.dtype, x.tile - {"r"})
 
     def carry(self, node: Node) -> str:
         """The variable that takes a scan from one block of the row to the next."""

@@ -21,6 +21,9 @@ _VALUES = {
     "min": "tl.minimum(a, b)",
     "nan_max": "tl.maximum(a, b, propagate_nan=tl.PropagateNan.ALL)",
     "nan_min": "tl.minimum(a, b, propagate_nan=tl.PropagateNan.ALL)",
+    # of equal values the later one, which may be a zero of the other sign; a NaN stays
+    "last_max": "tl.where((b >= a) | (b != b), b, a)",
+    "last_min": "tl.where((b <= a) | (b != b), b, a)",
 }
 _POSITION = """@triton.jit
 def fold_NAME(a, i, b, j):
@@ -30,8 +33,16 @@ def fold_NAME(a, i, b, j):
 """
 
 
+_LATEST = """@triton.jit
+def fold_latest(a, i, b, j):
+    return tl.where(j > i, b, a), tl.maximum(i, j)
+"""
+
+
 def function_text(name: str) -> str:
     """The definition of `fold_NAME`."""
+    if name == "latest":
+        return _LATEST
     if name in _VALUES:
         return f"@triton.jit\ndef fold_{name}(a, b):\n    return {_VALUES[name]}\n"
     sign = ">" if name.endswith("max") else "<"
@@ -75,7 +86,12 @@ class Fold:
     @property
     def function(self) -> str:
         ordered = self.kind.endswith(("max", "min")) and self.source.is_floating_point
-        return f"nan_{self.kind}" if ordered else self.kind
+        return f"last_{self.kind}" if self.keeps_last else f"nan_{self.kind}" if ordered else self.kind
+
+    @property
+    def keeps_last(self) -> bool:
+        """Whether the order shows: a running extreme is the last of equal values, of -0.0 and 0.0."""
+        return self.node.kind == "scan" and self.kind in ("max", "min") and self.source.is_floating_point
 
     @property
     def identity(self) -> float | int:

@@ -19,7 +19,7 @@ from mlirc.lowering.cpu.convolution.plan import plan
 from mlirc.lowering.cpu.convolution.weight_gradient import weight_gradient_text
 from mlirc.lowering.cpu.convolution.winograd import winograd_text
 from mlirc.lowering.cpu.loops import listener as kernel_listener
-from mlirc.lowering.cpu.loops.function import KernelText, kernel_text
+from mlirc.lowering.cpu.loops.function import KernelText, empty_text, kernel_text
 from mlirc.lowering.cpu.matmul.kinds import product_text
 from mlirc.lowering.cpu.matmul.match import match_product
 from mlirc.lowering.kernel.nodes import Kernel, NotAKernel, messages, read_kernel, structure, text
@@ -104,6 +104,8 @@ class LowerKernels:
 
 
 def function_text(kernel: Kernel, name: str, target: CpuTarget) -> KernelText:
+    if kernel.writes_nothing:  # it has no axes to write loops of
+        return empty_text(name)
     product = match_product(kernel)
     made = product_text(product, name, target) if product else None
     return made or kernel_text(kernel, name, target)

@@ -58,6 +58,8 @@ class AddResiduals:
 def product_of(x: ir.Value, name: str = "mlirc.matmul") -> Any | None:
     """The product `name`, of two dimensions and whole rows, that `x` is, or is a reshape of. None for anything else."""
     out = info_of(x)
+    if out.rank == 0:
+        return None
     while not isinstance(x.owner, ir.Block) and x.owner.operation.name == "mlirc.view":
         x = x.owner.operands[0]
         info = info_of(x)
@@ -65,7 +67,7 @@ def product_of(x: ir.Value, name: str = "mlirc.matmul") -> Any | None:
             return None
     if isinstance(x.owner, ir.Block) or x.owner.operation.name != name:
         return None
-    return x.owner if info_of(x).rank == 2 and info_of(x).is_contiguous and out.is_contiguous and out.rank else None
+    return x.owner if info_of(x).rank == 2 and info_of(x).is_contiguous and out.is_contiguous else None
 
 
 def refusal(

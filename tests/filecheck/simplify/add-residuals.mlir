@@ -55,3 +55,14 @@ func.func @overwritten(%r: tensor<16x32xbf16, {device = "cuda:0"}>, %x: tensor<1
   %1 = "mlirc.add"(%r, %0) : (tensor<16x32xbf16, {device = "cuda:0"}>, tensor<16x32xbf16, {device = "cuda:0"}>) -> tensor<16x32xbf16, {device = "cuda:0"}>
   return %1 : tensor<16x32xbf16, {device = "cuda:0"}>
 }
+
+// A product of one element, viewed as a number, is none to add to.
+// CHECK-LABEL: func.func @number
+// CHECK-NOT:     mlirc.addmm
+// CHECK:         return
+func.func @number(%r: tensor<f32, {device = "cuda:0"}>, %x: tensor<1x64xf32, {device = "cuda:0"}>, %w: tensor<64x1xf32, {device = "cuda:0"}>) -> tensor<f32, {device = "cuda:0"}> {
+  %0 = "mlirc.matmul"(%x, %w) : (tensor<1x64xf32, {device = "cuda:0"}>, tensor<64x1xf32, {device = "cuda:0"}>) -> tensor<1x1xf32, {device = "cuda:0"}>
+  %1 = "mlirc.view"(%0) {map = "0, 0", offset = "0"} : (tensor<1x1xf32, {device = "cuda:0"}>) -> tensor<f32, {device = "cuda:0"}>
+  %2 = "mlirc.add"(%r, %1) : (tensor<f32, {device = "cuda:0"}>, tensor<f32, {device = "cuda:0"}>) -> tensor<f32, {device = "cuda:0"}>
+  return %2 : tensor<f32, {device = "cuda:0"}>
+}

@@ -2,6 +2,7 @@
 
 import pytest
 import torch
+import torch.nn.functional as F
 
 SHAPES = [(0,), (2, 0), (0, 2), (1, 0), (0, 0), (2, 0, 3)]
 FOLDS = {
@@ -39,3 +40,26 @@ def test_folds_over_nothing(shape, fold):
         compiled = torch.compile(function, backend="mlirc", dynamic=False, options={"fallback": "error"})
         wanted = function(torch.ones(shape), torch.ones(other))
         torch.testing.assert_close(compiled(torch.ones(shape), torch.ones(other)), wanted)
+
+
+REINDEXED = {
+    "reversed": lambda x: x.flip(0, 1, 2)[:, :, 3:].clone(),
+    "reflected": lambda x: F.pad(x, (-2, -1, 1, 1), mode="reflect"),
+    "strided": lambda x: x.as_strided((0, 3, 2), (1, 0, 2))[:, 1:, 0] * 2,
+    "strided the other way": lambda x: x.as_strided((3, 0, 2), (0, 1, 1)).cumsum(0),
+    "gathered": lambda x: x[:, :, :0].gather(2, torch.zeros(3, 4, 0, dtype=torch.long)),
+}
+
+
+@pytest.mark.parametrize("dynamic", [False, True])
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.int8])
+@pytest.mark.parametrize("name", REINDEXED)
+def test_copies_of_nothing(name, dtype, dynamic):
+    torch._dynamo.reset()
+    function = REINDEXED[name]
+    compiled = torch.compile(function, backend="mlirc", dynamic=dynamic, options={"fallback": "error"})
+    x = torch.ones(3, 4, 3).to(dtype)
+    if name == "reflected" and not dtype.is_floating_point:
+        x = x.float()
+    found, wanted = compiled(x), function(x)
+    assert wanted.numel() == 0 and (found.shape, found.dtype) == (wanted.shape, wanted.dtype)
