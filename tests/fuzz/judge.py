@@ -38,8 +38,19 @@ class Verdict:
         return f"{first.kind} {words[:80]}".strip()
 
 
+class DeviceLost(Exception):
+    """A program ended its GPU for this process: a bad index does so, in eager too. `phase` says whose run it was."""
+
+    def __init__(self, phase: str):
+        super().__init__(phase)
+        self.phase = phase
+
+
 def judge(text: str, backend: str = "mlirc", phase: Callable[[str], None] = lambda name: None) -> Verdict:
-    """Runs a program (program.py says what its text defines) in eager and compiled. `phase` hears what comes next."""
+    """Runs a program (program.py says what its text defines) in eager and compiled. `phase` hears what comes next.
+
+    Raises DeviceLost.
+    """
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         phase("eager")
@@ -48,10 +59,12 @@ def judge(text: str, backend: str = "mlirc", phase: Callable[[str], None] = lamb
 
 def _judge(program: ModuleType, backend: str, phase: Callable[[str], None]) -> Verdict:
     expected = run(program, None)
+    need_device("eager")
     if isinstance(expected.error, NameError | SyntaxError | ImportError | UnboundLocalError):
         return Verdict("invalid", [Difference(0, "", "invalid", describe(expected.error))])
     phase("compiled")
     found = run(program, backend, {"fallback": "error"} if backend == "mlirc" else None)
+    need_device("compiled")
     wrong = differences(expected, found)
     if not wrong:
         return Verdict("right")
@@ -59,6 +72,7 @@ def _judge(program: ModuleType, backend: str, phase: Callable[[str], None]) -> V
     if not_compiled(found.error):
         kind, first = "unsupported", wrong
         found = run(program, backend)
+        need_device("compiled")
         wrong = differences(expected, found)
         if not wrong:
             return Verdict(kind, first)
@@ -102,6 +116,16 @@ def run(program: ModuleType, backend: Any, options: dict | None = None, noise: i
         torch.set_default_dtype(state[0])
         torch.set_grad_enabled(state[1])
     return trace
+
+
+def need_device(phase: str) -> None:
+    """Raises DeviceLost where the GPU takes no more work."""
+    if not torch.cuda.is_initialized():
+        return
+    try:
+        torch.cuda.synchronize()
+    except RuntimeError as error:
+        raise DeviceLost(phase) from error
 
 
 def load(text: str) -> ModuleType:

@@ -241,3 +241,39 @@ def test_a_crash_that_is_not_ours_is_told_apart():
     program = "OPTIONS = {{}}\ndef make():\n    return lambda x: x + 1\ndef drive(f, m, see):\n    import os\n    {}\n"
     assert workers.aot_eager_dies(program.format("os.abort()"))
     assert not workers.aot_eager_dies(program.format("raise ValueError"))
+
+
+@pytest.mark.parametrize("phase", ["eager", "compiled"])
+def test_a_lost_gpu_is_told_apart(monkeypatch, phase):
+    runs = []
+    monkeypatch.setattr(judge, "run", lambda *args, **options: runs.append(args) or judge.Trace())
+    monkeypatch.setattr(torch.cuda, "is_initialized", lambda: True)
+
+    def synchronize():
+        if len(runs) == 1 + (phase == "compiled"):
+            raise RuntimeError("device-side assert triggered")
+
+    monkeypatch.setattr(torch.cuda, "synchronize", synchronize)
+    with pytest.raises(judge.DeviceLost) as lost:
+        judge.judge(PROGRAM)
+    assert lost.value.phase == phase
+
+
+def test_a_worker_without_its_gpu_is_followed_by_another(monkeypatch, tmp_path):
+    script = tmp_path / "fake.py"
+    script.write_text(
+        "import json, os, sys\n"
+        "for line in sys.stdin:\n"
+        "    ends = int(line.split()[0]) % 3 == 0\n"
+        "    print(json.dumps({'kind': str(os.getpid()), 'ends': ends}), flush=True)\n"
+        "    if ends:\n"
+        "        break\n"
+    )
+    popen = subprocess.Popen
+    monkeypatch.setattr(
+        workers.subprocess, "Popen", lambda command, **options: popen([sys.executable, str(script)], **options)
+    )
+    monkeypatch.setattr(workers, "CACHED", 1000)
+    outcomes = dict(workers.Pool(iter(range(9)), time.monotonic() + 60, []).outcomes(1))
+    assert len(outcomes) == 9 and len(set(outcomes.values())) == 4
+    assert outcomes[1] == outcomes[2] == outcomes[3] != outcomes[4]

@@ -34,7 +34,7 @@ def main() -> None:
 
     from mlirc.frontend import statistics
     from tests.fuzz import tensors
-    from tests.fuzz.judge import judge
+    from tests.fuzz.judge import DeviceLost, judge
     from tests.fuzz.program import random_program
     from tests.fuzz.shrink import shrink
     from tests.fuzz.workers import CACHED, Finding, limit_memory
@@ -67,7 +67,11 @@ def main() -> None:
             cached = seed % CACHED == 0
             os.environ["MLIRC_CACHE_DIR"] = options.cache if cached else "off"
             statistics.reset()
-            verdict = judge(text, phase=lambda name: say({"phase": name}))
+            try:
+                verdict = judge(text, phase=lambda name: say({"phase": name}))
+            except DeviceLost as lost:
+                say(device_lost(seed, text, lost.phase, options.device))
+                return
             hits = sum(graph.cache == "hit" for graph in statistics.graphs)
             os.environ["MLIRC_CACHE_DIR"] = "off"
             if verdict.kind == "bug":
@@ -83,7 +87,28 @@ def main() -> None:
                 answer = Finding(seed, verdict.kind, signature, small, differences[:6], text).__dict__
             else:
                 answer = {"kind": verdict.kind}
-        say({**answer, "hits": hits})
+        say({**answer, "hits": hits, "ends": lost()})
+        if lost():  # by a program of the shrinking
+            return
+
+
+def lost() -> bool:
+    from tests.fuzz.judge import DeviceLost, need_device
+
+    try:
+        need_device("shrunk")
+    except DeviceLost:
+        return True
+    return False
+
+
+def device_lost(seed: int, text: str, phase: str, device: str) -> dict:
+    """The answer on a program after which this process has no GPU: eager's own, or a finding."""
+    from tests.fuzz.workers import Finding, aot_eager_dies
+
+    if phase == "eager" or aot_eager_dies(text, device):
+        return {"kind": "limit", "ends": True}
+    return {**Finding(seed, "bug", "device lost", text).__dict__, "ends": True}
 
 
 def spare_time() -> None:

@@ -64,6 +64,10 @@ class Pool:
     )  # seeds, and the processes that filled the cache with them
     hits: int = 0  # graphs that were found in the cache
 
+    @property
+    def device(self) -> str:
+        return self.arguments[self.arguments.index("--device") + 1] if "--device" in self.arguments else "cpu"
+
     def outcomes(self, workers: int) -> Iterator[tuple[int, Finding | str]]:
         """(seed, its verdict's kind or a finding) for each seed, and once more for those that another process ran again."""
         try:
@@ -102,10 +106,11 @@ class Pool:
         worker.done += 1
         assert seed is not None
         self.hits += answer.pop("hits", 0)
+        ends = answer.pop("ends", False)  # it says no more
         yield seed, Finding(**answer) if "text" in answer else answer["kind"]
         if seed % CACHED == 0 and not worker.again:
             self.warm.append((seed, worker.process.pid))
-        if worker.done >= RECYCLED:
+        if ends or worker.done >= RECYCLED:
             self.stop(worker)
             self.start()
         else:
@@ -120,7 +125,7 @@ class Pool:
             return
         hung = time.monotonic() - worker.since > LIMIT
         how = "hang" if hung else f"crash ({signal.Signals(-status).name if status < 0 else status})"
-        if worker.phase == "compiled" and not (status < 0 and aot_eager_dies(worker.text)):
+        if worker.phase == "compiled" and not (status < 0 and aot_eager_dies(worker.text, self.device)):
             yield worker.seed, Finding(worker.seed, how, how, worker.text)
         else:
             yield worker.seed, f"{how.split()[0]} of {'PyTorch' if worker.phase != 'shrunk' else 'shrinking'}"
@@ -172,9 +177,12 @@ class Pool:
             worker.process.kill()
 
 
-def aot_eager_dies(text: str) -> bool:
-    """Whether a program ends its process without us, too."""
-    program = "import sys; from tests.fuzz.judge import load, run; run(load(sys.stdin.read()), 'aot_eager')"
+def aot_eager_dies(text: str, device: str = "cpu") -> bool:
+    """Whether a program ends its process, or the GPU, without us, too."""
+    program = (
+        "import sys; from tests.fuzz import tensors; from tests.fuzz.judge import load, need_device, run;"
+        f"tensors.use_device({device!r}); run(load(sys.stdin.read()), 'aot_eager'); need_device('aot_eager')"
+    )
     try:
         done = subprocess.run(
             [sys.executable, "-c", program],
@@ -185,7 +193,7 @@ def aot_eager_dies(text: str) -> bool:
         )
     except subprocess.TimeoutExpired:
         return False
-    return done.returncode < 0
+    return done.returncode < 0 or b"DeviceLost" in done.stderr
 
 
 def limit_memory() -> None:
