@@ -32,6 +32,23 @@ class TritonError(RuntimeError):
 
 def compile_one(kernel: dict[str, Any], capability: int) -> dict[str, Any]:
     """Compiles a kernel (a KernelSource's fields) in this process; gives a CompiledKernel's fields. Raises TritonError."""
+    made = triton_code(kernel, capability)
+    return {
+        "name": made.metadata.name,
+        "cubin": made.asm["cubin"],
+        "shared": made.metadata.shared,
+        "num_warps": made.metadata.num_warps,
+        "waits": capability >= 90 and waits_first(made.asm["ptx"]),
+    }
+
+
+def ptx_of(kernel: dict[str, Any], capability: int) -> str:
+    """The PTX of a kernel (a KernelSource's fields), compiled in this process. Raises TritonError."""
+    return triton_code(kernel, capability).asm["ptx"]
+
+
+def triton_code(kernel: dict[str, Any], capability: int) -> Any:
+    """What Triton made of a kernel, in this process. Raises TritonError."""
     import triton
     from triton.backends.compiler import GPUTarget
     from triton.compiler import ASTSource
@@ -57,13 +74,7 @@ def compile_one(kernel: dict[str, Any], capability: int) -> dict[str, Any]:
         raise TritonError(
             f"{name} needs {made.metadata.global_scratch_size} bytes a program, and is lent {kernel['scratch']}"
         )
-    return {
-        "name": made.metadata.name,
-        "cubin": made.asm["cubin"],
-        "shared": made.metadata.shared,
-        "num_warps": made.metadata.num_warps,
-        "waits": capability >= 90 and waits_first(made.asm["ptx"]),
-    }
+    return made
 
 
 def with_wait(source: str, name: str) -> str:

@@ -179,7 +179,7 @@ def _emit_failure(error: Exception, module: ir.Module, kind: str, early: EarlyKe
         why = f"emit failed{pass_errors.describe(error)}"
         text = early.with_kernels(module.operation.get_asm(enable_debug_info=True))
         path = write_reproducer(kind, "emit", f"// {why}\n{text}", ".mlir")
-    return CompilationError(f"{why}; to reproduce: mlirc opt {path} --emit")
+    return CompilationError(f"{why}; to reproduce: mlirc opt {path} --emit asm")
 
 
 def _positions(module: ir.Module) -> list[int]:

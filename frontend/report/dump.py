@@ -11,6 +11,8 @@ import torch
 
 from mlirc.frontend.capture import fallback
 from mlirc.frontend.importer.importer import Imported
+from mlirc.lowering.pipeline.pipelines import STAGES
+from mlirc.lowering.pipeline.standard_steps import set_stage
 
 _numbers = itertools.count()
 FLAGS = (
@@ -52,7 +54,11 @@ class Dump:
         self.count += 1
         try:
             header = "".join(f"// {line}\n" for line in (f'mlirc opt {name} -p "{rest}"', *self.notes))
-            text = header + self.module.operation.get_asm(enable_debug_info=True)
+            set_stage(self.module, stage if stage in STAGES else None)
+            try:
+                text = header + self.module.operation.get_asm(enable_debug_info=True)
+            finally:
+                set_stage(self.module, None)
             write_file(os.path.join(self.folder, name), text.encode(errors="backslashreplace"))
         except Exception as error:
             self._give_up(error)

@@ -8,8 +8,10 @@ import re
 from typing import Any
 
 from mlirc.dialects.core.bindings import ir
+from mlirc.dialects.core.dialect import Mlirc
 from mlirc.lowering.module.errors import diagnostic_text
 from mlirc.lowering.module.source_lines import source_line, typed
+from mlirc.lowering.pipeline.nearest import nearest
 
 DEEPEST = 100  # brackets within brackets; what passes of ours leave has fewer than 20
 LONGEST_NUMBER = 1000  # digits
@@ -42,8 +44,15 @@ def parse_module(text: bytes, name: str = "-") -> Any:
     except ir.MLIRError as error:
         for diagnostic in error.error_diagnostics:
             where = source_line(typed(diagnostic.location))
-            raise TextError(f"{where}: {diagnostic_text(diagnostic)}") from error
+            message = diagnostic_text(diagnostic)
+            raise TextError(f"{where}: {message}{_nearest_op(message)}") from error
         raise TextError(f"{name}: {error}") from error
+
+
+def _nearest_op(message: str) -> str:
+    """The op that a file probably means by one that there is not."""
+    wrong = re.search(r"unregistered operation '(mlircx?\.[^']*)'", message)
+    return nearest(wrong[1], [getattr(cls, "OPERATION_NAME", "") for cls in Mlirc.operations]) if wrong else ""
 
 
 def refusal(text: bytes) -> str:

@@ -7,6 +7,7 @@ with its options, or with the passes nested in it: `func.func(cse)`.
 import dataclasses
 from typing import Any
 
+from mlirc.lowering.pipeline.nearest import nearest
 from mlirc.lowering.pipeline.old_names import todays_name
 
 OPEN, CLOSE = "{(", "})"
@@ -69,7 +70,8 @@ def make_pass(cls: type, step: Step) -> Any:
         field = fields.get(key.replace("_", "-"))
         if field is None:
             known = ", ".join(fields) or "none"
-            raise PipelineError(f"pass '{step.name}' has no option '{key}'; its options: {known}")
+            close = nearest(key, fields) or ";"
+            raise PipelineError(f"pass '{step.name}' has no option '{key}'{close} its options: {known}")
         values[field.name] = _value(step, key, text, type(field.default))
     return cls(**values)
 

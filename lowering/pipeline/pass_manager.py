@@ -22,6 +22,7 @@ from mlirc.dialects.core.bindings import PassManager, context, ir
 from mlirc.lowering.module.errors import describe
 from mlirc.lowering.module.forms import refusal, stage_of
 from mlirc.lowering.pipeline.ledger import Ledger
+from mlirc.lowering.pipeline.nearest import nearest
 from mlirc.lowering.pipeline.parser import PipelineError, Step, make_pass, parse
 from mlirc.lowering.verify.kernel import StageError
 from mlirc.lowering.verify.stage import Known, verify_stage
@@ -222,8 +223,11 @@ def _runner(step: Step) -> tuple[Step, Callable[[ir.Module, Ledger], None]]:
         text = " ".join(str(error).split())
         unknown = re.search(r"'(\S*)' does not refer to a registered pass", text)
         if unknown:
-            known = ", ".join(sorted(passes()))
-            raise PipelineError(f"no pass '{unknown[1]}', nor is it one of MLIR's; ours: {known}") from error
+            known = sorted(passes())
+            close = nearest(unknown[1], [*known, "canonicalize", "cse"]) or ";"
+            raise PipelineError(
+                f"no pass '{unknown[1]}', nor is it one of MLIR's{close} ours: {', '.join(known)}"
+            ) from error
         raise PipelineError(f"pass '{step}': {text}") from error
     return step, lambda module, ledger: manager.run(module.operation)
 

@@ -1,5 +1,6 @@
 """The standard pipelines, as text that `mlirc opt -p` takes. Each stage's passes end in a form that the next can start from."""
 
+from mlirc.lowering.pipeline.nearest import unknown
 from mlirc.lowering.pipeline.parser import parse
 
 SIMPLIFY = (
@@ -87,9 +88,9 @@ STAGES = ("simplify", "fuse", "plan", "lower")
 def pipeline(name: str, stop_after: str = "lower") -> str:
     """The text of pipeline `name` up to and including a stage. Raises ValueError with the names that exist."""
     if name not in PIPELINES:
-        raise ValueError(f"no pipeline '{name}'; there are {', '.join(PIPELINES)}")
+        raise ValueError(unknown("pipeline", name, PIPELINES))
     if stop_after not in STAGES:
-        raise ValueError(f"no stage '{stop_after}' to stop after; there are {', '.join(STAGES)}")
+        raise ValueError(unknown("stage", stop_after, STAGES))
     return ",".join(PIPELINES[name][stage] for stage in STAGES[: STAGES.index(stop_after) + 1])
 
 

@@ -1,7 +1,10 @@
-"""Which passes a command line chooses: -p, --pipeline, --stop-after, and what --import adds."""
+"""Which passes a command line chooses: -p, --pipeline, --start-after, --stop-after, --passes-after, and what --import adds."""
 
 import importlib
 import runpy
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
 
 from mlirc.commands.failure import Failure
 
@@ -19,23 +22,97 @@ def import_extra(name: str) -> None:
         raise Failure(f"--import {name}: {type(error).__name__}: {error}", 2) from error
 
 
-def chosen_passes(file: str | None, text: str | None, pipeline: str | None, stage: str | None) -> str:
-    """The passes to run, all of which exist. Raises Failure."""
-    from mlirc.lowering.pipeline import pipelines
-    from mlirc.lowering.pipeline.parser import PipelineError
-    from mlirc.lowering.pipeline.pass_manager import runners
+@dataclass(frozen=True)
+class Chosen:
+    """The passes that were asked for. Those of a standard pipeline depend on the module that they are for.
 
-    if file is None:
-        raise Failure("no FILE; - is standard input, -h is help", 2)
-    if (text is None) == (pipeline is None):
-        raise Failure("say which passes to run: either -p PASSES or --pipeline NAME", 2)
-    if stage and pipeline is None:
-        raise Failure("--stop-after goes with --pipeline", 2)
-    try:
-        if text is None:
-            assert pipeline is not None
-            text = pipelines.pipeline(pipeline, stage or pipelines.STAGES[-1])
+    text          of -p
+    pipeline      the name of a standard one
+    start, stop   anchors in it (standard_steps.py): what is passed over, and the stage that is the last
+    insertions    ANCHOR=PASSES
+    """
+
+    text: str | None
+    pipeline: str | None = None
+    start: str | None = None
+    stop: str | None = None
+    insertions: Sequence[str] = ()
+
+    def __post_init__(self) -> None:
+        """Raises Failure, before any file is read, for what is wrong with any module."""
+        if (self.text is None) == (self.pipeline is None):
+            raise Failure("say which passes to run: either -p PASSES or --pipeline NAME", 2)
+        for option, given in (
+            ("--stop-after", self.stop),
+            ("--start-after", self.start),
+            ("--passes-after", self.insertions),
+        ):
+            if given and self.pipeline is None:
+                raise Failure(f"{option} goes with --pipeline", 2)
+        self._checked(lambda: self._run(self.text if self.text is not None else self.whole()))
+
+    def whole(self) -> str:
+        """All passes of the standard pipeline, with what is inserted, from its start to where it is to stop."""
+        from mlirc.lowering.pipeline.standard_steps import text_of
+
+        return text_of(self._steps()[0])
+
+    def of(self, module: Any) -> str:
+        """The passes to run on a module: of a standard pipeline those that it has not been through. Raises Failure. Needs an
+        entered context."""
+        if self.text is not None:
+            return self.text
+        return self._checked(lambda: self._rest(module))
+
+    def _rest(self, module: Any) -> str:
+        from mlirc.lowering.pipeline.parser import PipelineError
+        from mlirc.lowering.pipeline.standard_steps import form_of_module, left, past, text_of
+
+        steps, added = self._steps()
+        rest = steps[past(steps, self.start) :] if self.start else left(steps, module)
+        for anchor, extra in added.items():
+            if any(not any(step is other for other in rest) for step in extra):
+                form = form_of_module(module)
+                raise PipelineError(
+                    f"--passes-after {anchor}: the module is past it, in the {form} form; --start-after says where to go on"
+                )
+        return text_of(rest)
+
+    def _steps(self) -> tuple[list[Any], dict[str, list[Any]]]:
+        """Up to where it is to stop, and of these what is inserted, by its anchor. Raises PipelineError and ValueError."""
+        from mlirc.lowering.pipeline.parser import PipelineError
+        from mlirc.lowering.pipeline.pipelines import STAGES, pipeline
+        from mlirc.lowering.pipeline.standard_steps import inserted, past, standard_steps
+
+        assert self.pipeline is not None
+        pipeline(self.pipeline, self.stop or STAGES[-1])
+        original = standard_steps(self.pipeline)
+        steps, added = original, {}
+        for given in self.insertions:
+            anchor, equals, text = given.partition("=")
+            if not equals or not text.strip():
+                raise PipelineError(f"--passes-after '{given}': write ANCHOR=PASSES, as fuse=my-pass")
+            before = steps
+            steps = inserted(steps, anchor.strip(), text)
+            added[anchor] = [s for s in steps if not any(s is other for other in before)]
+        if self.start:
+            past(steps, self.start)
+        steps = steps[: past(steps, self.stop or STAGES[-1])]
+        for anchor, extra in added.items():
+            if any(not any(s is other for other in steps) for s in extra):
+                raise PipelineError(f"--passes-after {anchor}: comes after --stop-after {self.stop}")
+        return steps, added
+
+    def _run(self, text: str) -> str:
+        from mlirc.lowering.pipeline.pass_manager import runners
+
         runners(text)
-    except (PipelineError, ValueError) as error:
-        raise Failure(str(error), 2) from error
-    return text
+        return text
+
+    def _checked(self, work: Any) -> str:
+        from mlirc.lowering.pipeline.parser import PipelineError
+
+        try:
+            return work()
+        except (PipelineError, ValueError) as error:
+            raise Failure(str(error), 2) from error

@@ -5,16 +5,37 @@ import inspect
 
 import click
 
+from mlirc.commands.failure import Failure
+
 
 def list_passes() -> None:
     from mlirc.lowering.pipeline.pass_manager import passes
 
-    for name, cls in sorted(passes().items()):
-        summary = (inspect.getdoc(cls) or "").split("\n")[0]
-        click.echo(f"{name:20s} {summary}")
-        for field in dataclasses.fields(cls):
-            click.echo(f"{'':20s}   {field.name.replace('_', '-')}={str(field.default).lower()}")
-    click.echo("MLIR's own passes run as well: canonicalize, cse, ...")
+    known = passes()
+    width = max(map(len, known))
+    for name, cls in sorted(known.items()):
+        click.echo(f"{name:{width}s}  {(inspect.getdoc(cls) or '').split(chr(10))[0]}")
+    click.echo("MLIR's own passes run as well: canonicalize, cse, ...; --help-pass NAME explains one of ours")
+
+
+def help_pass(name: str) -> None:
+    """Its docstring, with before and after, and its options with their defaults. Raises Failure."""
+    from mlirc.lowering.pipeline.nearest import unknown
+    from mlirc.lowering.pipeline.pass_manager import passes
+
+    known = passes()
+    if name not in known:
+        raise Failure(f"--help-pass: {unknown('pass', name, sorted(known))}", 2)
+    cls = known[name]
+    click.echo(f"{name}\n\n{inspect.getdoc(cls) or ''}\n")
+    for form, what in (("takes", "runs on the form"), ("gives", "leaves the form")):
+        if hasattr(cls, form):
+            click.echo(f"{what} {getattr(cls, form)}")
+    options = dataclasses.fields(cls)
+    click.echo("options: " + ("" if options else "none"))
+    for field in options:
+        kind = getattr(field.type, "__name__", field.type)
+        click.echo(f"  {field.name.replace('_', '-')}={str(field.default).lower()}  ({kind})")
 
 
 def list_ops() -> None:

@@ -21,14 +21,20 @@ def read_file(file: str) -> bytes:
         raise Failure(f"{file}: {getattr(error, 'strerror', None) or error}") from error
 
 
-def parse_file(file: str) -> Any:
-    """The module in a file. Raises Failure. Needs an entered context."""
+def parse_bytes(content: bytes, file: str, part: bool = False) -> Any:
+    """The module in what was read of a file; `part`: it is a part of one. Raises Failure. Needs an entered context."""
     from mlirc.lowering.module.text import TextError, parse_module
 
     try:
-        return parse_module(read_file(file), file)
+        return parse_module(content, "-" if part else file)
     except TextError as error:
-        raise Failure(str(error)) from error
+        text = str(error)
+        raise Failure(file + text[1:] if part and text.startswith("-:") else text) from error
+
+
+def parse_file(file: str) -> Any:
+    """The module in a file. Raises Failure. Needs an entered context."""
+    return parse_bytes(read_file(file), file)
 
 
 def module_text(module: Any, locations: bool = False) -> str:

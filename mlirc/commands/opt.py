@@ -1,35 +1,117 @@
-"""`mlirc opt`: runs passes on IR of any stage."""
+"""`mlirc opt`: runs passes on IR of any stage, from the stage that it is in."""
 
+import re
+from dataclasses import dataclass
 from typing import Any
 
 import click
 
-from mlirc.commands.chosen_passes import chosen_passes, import_extra
+from mlirc.commands.chosen_passes import Chosen, import_extra
+from mlirc.commands.emitted import checked_kind, emitted
 from mlirc.commands.failure import HELP, Failure, reported
-from mlirc.commands.listing import list_ops, list_passes
-from mlirc.commands.module_file import module_text, parse_file, write_output
+from mlirc.commands.listing import help_pass, list_ops, list_passes
+from mlirc.commands.module_file import parse_bytes, read_file, write_output
+from mlirc.commands.printed_ir import PrintedIr, Wanted
+
+
+@dataclass(frozen=True)
+class Shown:
+    """What is told beside the result."""
+
+    ir: Wanted
+    diff: bool
+    timing: bool
+    stats: bool
+    ledger: bool
+    print_pipeline: bool
+    verify_each: bool
+    emit: str
+    locations: bool
 
 
 @click.command(context_settings=HELP)
 @click.argument("file", required=False)
 @click.option("-p", "--passes", "text", help='The passes to run: "canonicalize,cse,fuse-elementwise{max-ops=8}".')
-@click.option("--pipeline", help="A standard pipeline, by name: cpu, gpu, strict.")
-@click.option("--stop-after", "stage", help="With --pipeline: the last stage to run (simplify, fuse, plan, lower).")
-@click.option("-o", "output", default="-", help="Where to write the result; - is standard output.")
+@click.option("--pipeline", help="A standard pipeline, by name (cpu, gpu, strict), from the stage that FILE is in.")
 @click.option(
-    "--print-ir-after-all", "print_all", is_flag=True, help="Print the IR after every pass to standard error."
+    "--start-after",
+    "start",
+    help="With --pipeline: go on after this stage or pass, whatever FILE is (cse#2: the second run).",
 )
-@click.option("--timing", is_flag=True, help="Print the time of each pass to standard error.")
+@click.option("--stop-after", "stop", help="With --pipeline: the last stage to run (simplify, fuse, plan, lower).")
+@click.option(
+    "--passes-after",
+    "insertions",
+    multiple=True,
+    metavar="ANCHOR=PASSES",
+    help="With --pipeline: insert passes after a stage or pass: fuse=my-pass.",
+)
+@click.option("-o", "output", default="-", help="Where to write the result; - is standard output.")
+@click.option("--emit", default="mlir", metavar="KIND", help="What to write: mlir, llvm, asm, triton, ptx, dot, none.")
+@click.option(
+    "--print-ir-before",
+    "before",
+    multiple=True,
+    metavar="PASS",
+    help="Print the IR before each run of PASS to standard error.",
+)
+@click.option("--print-ir-after", "after", multiple=True, metavar="PASS", help="Print the IR after each run of PASS.")
+@click.option("--print-ir-after-all", "after_all", is_flag=True, help="Print the IR after every pass.")
+@click.option(
+    "--print-ir-after-change", "after_change", is_flag=True, help="Print the IR after every pass that changed it."
+)
+@click.option("--diff", is_flag=True, help="Print what each pass changed, op by op.")
+@click.option("--timing", is_flag=True, help="Print the time of each pass.")
+@click.option("--stats", is_flag=True, help="Print ops, kernels, bytes, flops and arena of the result.")
+@click.option("--ledger", is_flag=True, help="Print what passes decided, and by which rule.")
+@click.option(
+    "--print-pipeline", is_flag=True, help="Print the passes that run, as -p takes them; without FILE, only that."
+)
+@click.option("--verify-each", is_flag=True, help="Verify the whole form after every pass, as of a file that is read.")
+@click.option("--split-input-file", "split", is_flag=True, help="FILE holds modules separated by lines // -----.")
+@click.option(
+    "--verify-diagnostics",
+    "diagnostics",
+    is_flag=True,
+    help="Compare errors with comments // expected-error {{text}} in FILE.",
+)
 @click.option("--locations", is_flag=True, help="Print source locations with the IR.")
-@click.option("--emit", is_flag=True, help="Make machine code of the result, as the last stage does; do not run it.")
 @click.option(
     "--import", "extra", multiple=True, help="First import a module, or run a Python file: more passes and ops."
 )
 @click.option("--traceback", is_flag=True, help="Show where in Python a failure comes from.")
-@click.option("--list-passes", "passes_listed", is_flag=True, help="List mlirc's passes with their options, then stop.")
+@click.option("--list-passes", "passes_listed", is_flag=True, help="List mlirc's passes in a line each, then stop.")
+@click.option(
+    "--help-pass", "helped", metavar="NAME", help="Explain a pass, with before and after and its options, then stop."
+)
 @click.option("--list-ops", "ops_listed", is_flag=True, help="List the dialect's ops, then stop.")
 def opt(
-    file, text, pipeline, stage, output, print_all, timing, locations, emit, extra, traceback, passes_listed, ops_listed
+    file,
+    text,
+    pipeline,
+    start,
+    stop,
+    insertions,
+    output,
+    emit,
+    before,
+    after,
+    after_all,
+    after_change,
+    diff,
+    timing,
+    stats,
+    ledger,
+    print_pipeline,
+    verify_each,
+    split,
+    diagnostics,
+    locations,
+    extra,
+    traceback,
+    passes_listed,
+    helped,
+    ops_listed,
 ) -> None:
     """Run passes on the MLIR in FILE (- is standard input) and print the result.
 
@@ -42,48 +124,141 @@ def opt(
             list_passes()
         if ops_listed:
             list_ops()
-        if passes_listed or ops_listed:
+        if helped:
+            help_pass(helped)
+        if passes_listed or ops_listed or helped:
             return
-        passes = chosen_passes(file, "" if emit and not pipeline and text is None else text, pipeline, stage)
-        write_output(output, _run(file, passes, print_all, timing, locations, emit))
+        checked_kind(emit)
+        if file is None and not print_pipeline:
+            raise Failure("no FILE; - is standard input, -h is help", 2)
+        chosen = Chosen(
+            "" if emit != "mlir" and not pipeline and text is None else text, pipeline, start, stop, insertions
+        )
+        if file is None:
+            click.echo(chosen.text if chosen.text is not None else chosen.whole())
+            return
+        wanted = Wanted(before, after, after_all, after_change, locations)
+        shown = Shown(wanted, diff, timing, stats, ledger, print_pipeline, verify_each, emit, locations)
+        result = (
+            _each_part(file, chosen, shown, diagnostics)
+            if split or diagnostics
+            else _run(file, read_file(file), chosen, shown)
+        )
+        if emit != "none" and not diagnostics:
+            write_output(output, result)
 
 
-def _run(file: str, passes: str, print_all: bool, timing: bool, locations: bool, emit: bool) -> str:
-    """The text of the module in the file after the passes."""
+def _each_part(file: str, chosen: Chosen, shown: Shown, diagnostics: bool) -> str:
+    """The text of each part of the file after the passes."""
+    from mlirc.commands.expected_errors import compare, expected_errors, parts_of
+
+    try:
+        text = read_file(file).decode()
+    except UnicodeDecodeError as error:
+        raise Failure(f"{file}: byte {error.start} is not UTF-8") from error
+    results = []
+    for part in parts_of(text):
+        message = None
+        try:
+            results.append(_run(file, part.text.encode(), chosen, shown, part=True))
+        except Failure as failure:
+            if not diagnostics or failure.code == 2:
+                raise
+            message = " ".join(str(failure).split())
+        if diagnostics:
+            compare(expected_errors(part.text, file), message, file)
+    return "// -----\n".join(results)
+
+
+def _run(file: str, content: bytes, chosen: Chosen, shown: Shown, part: bool = False) -> str:
+    """What is emitted of the module after the passes."""
     from mlirc.dialects.core.bindings import context
     from mlirc.lowering.pipeline.parser import PipelineError
     from mlirc.lowering.pipeline.pass_manager import PassError, run_pipeline
     from mlirc.lowering.verify.file import verify_file
     from mlirc.lowering.verify.kernel import StageError
 
-    def show(step: str, module: Any) -> None:
-        click.echo(f"// ----- after {step} -----\n{module_text(module, locations)}", err=True)
-
     with context():
-        module = parse_file(file)
         try:
+            module = parse_bytes(content, file, part)
             verify_file(module)
-            record = run_pipeline(module, passes, after_pass=show if print_all else None)
+            passes = chosen.of(module)
+            watch = _Watch(shown, passes, module)
+            record = run_pipeline(module, passes, after_pass=watch.show)
         except (PassError, PipelineError, StageError) as error:
-            raise Failure(str(error)) from error
-        result = module_text(module, locations)
-        if emit:
-            _emit(module)
-    if timing:
-        total = sum(run.seconds for run in record.passes)
-        for run in record.passes:
-            click.echo(f"{1e3 * run.seconds:9.2f} ms {run.seconds / max(total, 1e-12):6.1%}  {run.step}", err=True)
-        click.echo(f"{1e3 * total:9.2f} ms         total", err=True)
+            raise Failure(_in_file(str(error), file, part)) from error
+        if chosen.pipeline is not None:
+            _note_stage(module, chosen)
+        if shown.stats:
+            from mlirc.commands.stats import show_stats
+
+            show_stats(module)
+        if shown.ledger:
+            _show_ledger(record)
+        result = emitted(module, shown.emit, shown.locations)
+    if shown.timing:
+        _show_timing(record)
     return result
 
 
-def _emit(module: Any) -> None:
-    from mlirc.codegen.llvm.emit import compile_module
-    from mlirc.lowering.module.errors import describe
-    from mlirc.lowering.pipeline.pass_manager import functions
+def _in_file(message: str, file: str, part: bool) -> str:
+    """MLIR calls what it did not read from a file by itself "-"."""
+    return re.sub(r"(?<![\w/.-])-(?=:\d+:\d+)", lambda _: file, message) if part else message
 
-    try:
-        for function in functions(module):
-            compile_module(module, entry=function.name.value)
-    except Exception as error:
-        raise Failure(f"emit failed{describe(error)}") from error
+
+class _Watch:
+    """What is told while passes run, in the order in which it happens."""
+
+    def __init__(self, shown: Shown, passes: str, module: Any):
+        from mlirc.lowering.pipeline.parser import parse
+
+        steps = parse(passes)
+        if shown.print_pipeline:
+            click.echo(passes, err=True)
+        self.verify_each = shown.verify_each
+        self.ir = PrintedIr(shown.ir, steps, module)
+        self.diff = None
+        if shown.diff:
+            from mlirc.commands.diff import Diff
+
+            self.diff = Diff(module)
+
+    def show(self, step: str, module: Any) -> None:
+        self.ir.show(step, module)
+        if self.diff is not None:
+            self.diff.show(step, module)
+        if self.verify_each:
+            from mlirc.lowering.verify.file import verify_file
+            from mlirc.lowering.verify.kernel import StageError
+
+            try:
+                verify_file(module)
+            except StageError as error:
+                raise Failure(f"pass '{step}' left a form that does not verify: {error}") from error
+
+
+def _note_stage(module: Any, chosen: Chosen) -> None:
+    """A file says which stage it has been through, so that it goes on from there."""
+    from mlirc.lowering.pipeline.pipelines import STAGES
+    from mlirc.lowering.pipeline.standard_steps import form_of_module, set_stage, stage_of_module
+
+    stop, before = chosen.stop or STAGES[-1], stage_of_module(module)
+    if form_of_module(module) is not None and (before is None or STAGES.index(before) < STAGES.index(stop)):
+        set_stage(module, stop)
+
+
+def _show_timing(record: Any) -> None:
+    total = sum(run.seconds for run in record.passes)
+    for run in record.passes:
+        click.echo(f"{1e3 * run.seconds:9.2f} ms {run.seconds / max(total, 1e-12):6.1%}  {run.step}", err=True)
+    click.echo(f"{1e3 * total:9.2f} ms         total", err=True)
+
+
+def _show_ledger(record: Any) -> None:
+    for entry in record.ledger.entries:
+        numbers = "".join(f" {name}={value}" for name, value in entry.numbers.items())
+        where = f" ({entry.location})" if entry.location else ""
+        taken = "taken" if entry.taken else "refused"
+        click.echo(
+            f"{entry.pass_name}: {entry.action} {entry.subject}: {taken}, {entry.rule}{numbers}{where}", err=True
+        )

@@ -96,7 +96,9 @@ def test_standard_pipelines_stop_after_a_stage(pipeline, stage, has, has_not):
 
 
 def test_a_pipeline_runs_in_full_and_emits(file):
-    assert "func.func @kernel_0" in good(file, "--pipeline", "cpu", "--emit").stdout
+    assert "func.func @kernel_0" in good(file, "--pipeline", "cpu").stdout
+    code = good(file, "--pipeline", "cpu", "--emit", "asm").stdout
+    assert "# ----- kernel_0 -----" in code and "# ----- graph -----" in code and "ret" in code
 
 
 def test_output_goes_to_a_file(file, tmp_path):
@@ -125,11 +127,22 @@ def test_locations_are_printed_when_asked_for(file):
     assert "loc(" not in good(file, "-p", "cse").stdout
 
 
-def test_passes_are_listed_with_their_options():
+def test_passes_are_listed_in_a_line_each():
     text = good("--list-passes").stdout
     for name in passes():
         assert re.search(rf"^{name} +\w", text, re.MULTILINE), name
-    assert "max-ops=64" in text and "reuse=true" in text
+    assert len(text.splitlines()) == len(passes()) + 1
+
+
+def test_a_pass_is_explained():
+    text = good("--help-pass", "fuse-elementwise").stdout
+    assert "before" in text and "after" in text and re.search(r"^  max-ops=64  \(int\)$", text, re.MULTILINE)
+    assert "runs on the form kernel" in text
+    for name in passes():
+        assert good("--help-pass", name).stdout.startswith(f"{name}\n\n"), name
+    assert bad("--help-pass", "fuse-elementwize", code=2).startswith(
+        "opt: --help-pass: no pass 'fuse-elementwize'; did you mean 'fuse-elementwise'? there are "
+    )
 
 
 def test_ops_are_listed():
@@ -165,11 +178,11 @@ def test_a_file_of_passes_can_be_imported(tmp_path):
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ("csee", "no pass 'csee', nor is it one of MLIR's; ours: .*decompose, .*to-kernels"),
+        ("csee", r"no pass 'csee', nor is it one of MLIR's; did you mean 'cse'\? ours: .*decompose, .*to-kernels"),
         ("func.func(csee)", "no pass 'csee'"),
         (
             "fuse-elementwise{max-op=3}",
-            "pass 'fuse-elementwise' has no option 'max-op'; its options: max-ops, max-reads",
+            "pass 'fuse-elementwise' has no option 'max-op'; did you mean 'max-ops'\\? its options: max-ops, max-reads",
         ),
         ("decompose{x=1}", "pass 'decompose' has no option 'x'; its options: none"),
         ("fuse-elementwise{max-ops=many}", "max-ops takes int, not 'many'"),
@@ -195,8 +208,11 @@ def test_wrong_pipelines(text, message):
         (("-",), "either -p PASSES or --pipeline NAME"),
         (("-", "-p", "cse", "--pipeline", "cpu"), "either -p PASSES or --pipeline NAME"),
         (("-", "-p", "cse", "--stop-after", "fuse"), "--stop-after goes with --pipeline"),
-        (("-", "--pipeline", "gpux"), "no pipeline 'gpux'; there are cpu, gpu, gpu-frozen, strict"),
-        (("-", "--pipeline", "cpu", "--stop-after", "x"), "no stage 'x' to stop after; there are simplify, fuse, plan"),
+        (
+            ("-", "--pipeline", "gpux"),
+            "no pipeline 'gpux'; did you mean 'gpu'\\? there are cpu, gpu, gpu-frozen, strict",
+        ),
+        (("-", "--pipeline", "cpu", "--stop-after", "x"), "no stage 'x'; there are simplify, fuse, plan"),
         (("-", "--import", "no_such_module", "-p", "cse"), "--import no_such_module: No module named"),
         (("-", "--import", "no_such_file.py", "-p", "cse"), "--import no_such_file.py: .*No such file"),
     ],
@@ -218,7 +234,7 @@ def test_files_that_cannot_be_read_or_written(tmp_path, file):
     ("old", "new", "message"),
     [
         (f") -> {X}\n  return", ") -> tensor<4x8xf32\n  return", r":4:82: expected '>' in tensor type"),
-        ('"mlirc.add"', '"mlirc.addd"', r":4:8: unregistered operation 'mlirc.addd'"),
+        ('"mlirc.add"', '"mlirc.addd"', r":4:8: unregistered operation 'mlirc.addd'.*; did you mean 'mlirc.add'\?"),
         ("%0, %1", "%0, %7", r":4:24: use of undeclared SSA value name"),
         (f"return %2 : {X}", "return %2 : tensor<4xf32>", r":5:10: use of value '%2' expects different type"),
         (f"return %2 : {X}", "return", r":5:3: 'func.return' op has 0 operands, but enclosing function .* returns 1"),
@@ -267,7 +283,7 @@ def test_a_function_of_another_dialect_is_no_form_of_ours():
 
 
 def test_emit_needs_a_lowered_module(file):
-    assert re.search(r"emit failed.*mlirc.exp", bad(file, "--emit"))
+    assert re.search(r"emit failed.*mlirc.exp", bad(file, "--emit", "asm"))
 
 
 def test_the_traceback_of_a_failure(file):

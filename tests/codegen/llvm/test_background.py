@@ -58,16 +58,16 @@ def test_what_llvm_refuses_is_an_error_where_nothing_may_run_in_eager(monkeypatc
     call = torch.compile(fn, backend="mlirc", options={"cache": False, "fallback": "error"})
     for _ in range(2):
         with (
-            pytest.raises(Exception, match=r"emit failed.*to reproduce: mlirc opt \S+ --emit") as raised,
+            pytest.raises(Exception, match=r"emit failed.*to reproduce: mlirc opt \S+ --emit asm") as raised,
             torch.no_grad(),
         ):
             call(torch.randn(300, 500), torch.randn(200, 900))
     assert not statistics.fallbacks
-    path = re.search(r"mlirc opt (\S+) --emit", str(raised.value))[1]
-    again = CliRunner().invoke(opt, [path, "--emit"])
+    path = re.search(r"mlirc opt (\S+) --emit asm", str(raised.value))[1]
+    again = CliRunner().invoke(opt, [path, "--emit", "asm"])
     assert again.exit_code == 1 and "does not accept" in again.stderr
     monkeypatch.undo()
-    assert CliRunner().invoke(opt, [path, "--emit"]).exit_code == 0
+    assert CliRunner().invoke(opt, [path, "--emit", "asm"]).exit_code == 0
 
 
 def test_a_kernel_that_mlir_refuses_leaves_a_file(monkeypatch):
@@ -78,9 +78,9 @@ def test_a_kernel_that_mlir_refuses_leaves_a_file(monkeypatch):
     monkeypatch.setattr(lower_kernels, "kernel_text", wrong)
     call = torch.compile(lambda x: x.exp() * 43.5, backend="mlirc", options={"cache": False, "fallback": "error"})
     with (
-        pytest.raises(Exception, match=r"emit failed.*no_such.*to reproduce: mlirc opt \S+ --emit") as raised,
+        pytest.raises(Exception, match=r"emit failed.*no_such.*to reproduce: mlirc opt \S+ --emit asm") as raised,
         torch.no_grad(),
     ):
         call(torch.randn(5))
-    path = re.search(r"mlirc opt (\S+) --emit", str(raised.value))[1]
-    assert "no_such.return" in CliRunner().invoke(opt, [path, "--emit"]).stderr
+    path = re.search(r"mlirc opt (\S+) --emit asm", str(raised.value))[1]
+    assert "no_such.return" in CliRunner().invoke(opt, [path, "--emit", "asm"]).stderr

@@ -68,7 +68,7 @@ def run_on(path: Path, out: Path) -> ir.Module:
     """The module of a dump after the passes that its first line names."""
     rest = re.search(r'^// mlirc opt \S+ -p "(.*)"$', path.read_text().split("\n")[0])
     assert rest, "the first line says how to run on"
-    done = CliRunner().invoke(opt, [str(path), "-p", rest[1], "--emit", "--locations", "-o", str(out)])
+    done = CliRunner().invoke(opt, [str(path), "-p", rest[1], "--locations", "-o", str(out)])
     assert done.exit_code == 0, done.output
     return ir.Module.parse(out.read_text())
 
@@ -181,7 +181,7 @@ def test_a_file_that_needs_objects_says_so(dumped):
     assert re.search(r"^// object 0, not in this file: a subgraph: .*aten.add", files["fuse"].read_text(), re.MULTILINE)
     done = CliRunner().invoke(opt, [str(files["plan"]), "-p", "lower-kernels"])
     assert done.exit_code == 0, "passes do not need the objects"
-    failed = CliRunner().invoke(opt, [str(files["plan"]), "-p", "lower-kernels", "--emit"])
+    failed = CliRunner().invoke(opt, [str(files["plan"]), "-p", "lower-kernels", "--emit", "asm"])
     line = fn.__code__.co_firstlineno + 1
     assert failed.exit_code == 1
     assert re.search(rf"emit failed at mlircx.aten\S* \(.*test_dump.py:{line}\): .*needs object 0", failed.stderr)

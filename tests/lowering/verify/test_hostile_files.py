@@ -88,7 +88,7 @@ def test_texts(name, tmp_path):
 def test_texts_from_standard_input(name):
     text = TEXTS[name]
     given = text if isinstance(text, bytes) else text.encode()
-    ran = CliRunner().invoke(opt, ["-", "--pipeline", "cpu", "--emit"], input=given)
+    ran = CliRunner().invoke(opt, ["-", "--pipeline", "cpu", "--emit", "asm"], input=given)
     assert isinstance(ran.exception, SystemExit), ran.exception
     assert (ran.exit_code, ran.stderr.count("\n")) == (1, 1)
     assert "Traceback" not in ran.stderr

@@ -1,0 +1,70 @@
+"""The code of a lowered module as text for people: LLVM IR, assembly, Triton's Python, PTX. Nothing is loaded or run."""
+
+from collections.abc import Iterator
+from typing import Any
+
+from mlirc.codegen.host.host_program import host_program
+from mlirc.codegen.llvm.emit import HOST_OPT_LEVEL, KERNEL_OPT_LEVEL, own, text_of
+from mlirc.codegen.llvm.machine_code import assembly, mlir_to_llvm
+from mlirc.dialects.core.dialect import attribute_value
+from mlirc.lowering.module.errors import emit_error
+from mlirc.lowering.pipeline.pass_manager import functions
+
+
+def llvm_texts(module: Any) -> Iterator[tuple[str, str, int]]:
+    """Name, LLVM IR before LLVM's passes, and the level at which these run: of each kernel, then of each host program.
+
+    Raises EmitError. Needs an entered context.
+    """
+    named = {attribute_value(op.attributes["sym_name"]): op for op in module.body.operations}
+    code = {name: op for name, op in named.items() if op.operation.name in ("func.func", "llvm.func")}
+    declarations = [
+        text_of(op) for op in code.values() if op.operation.name == "llvm.func" and not op.regions[0].blocks
+    ]
+    try:
+        hosts = {function.name.value: host_program(function, [], False) for function in functions(module)}
+        kernels = dict.fromkeys(link for host in hosts.values() for link in host.links if link in code)
+        for name in kernels:
+            source = "\n".join([*declarations, *map(text_of, own(code, name))])
+            yield name, mlir_to_llvm(source), KERNEL_OPT_LEVEL
+        for name, host in hosts.items():
+            yield name, host.text, HOST_OPT_LEVEL
+    except Exception as error:
+        raise emit_error(error) from error
+
+
+def assembly_texts(module: Any) -> Iterator[tuple[str, str]]:
+    """Name and assembly for this processor. Raises EmitError, and ValueError for what LLVM does not accept."""
+    for name, text, level in llvm_texts(module):
+        yield name, assembly(text, level)
+
+
+def triton_texts(module: Any) -> Iterator[tuple[str, str]]:
+    """Name and Python text of each kernel for a GPU."""
+    for op in triton_ops(module):
+        yield attribute_value(op.attributes["sym_name"]), attribute_value(op.attributes["source"])
+
+
+def ptx_texts(module: Any, capability: int = 90) -> Iterator[tuple[str, str]]:
+    """Name and PTX of each kernel for a GPU, which need not be here; Triton does. Raises TritonError."""
+    from dataclasses import asdict
+
+    from mlirc.codegen.cuda.triton_compile import kernel_source
+    from mlirc.codegen.cuda.triton_worker import ptx_of
+
+    for op in triton_ops(module):
+        source = kernel_source(op)
+        yield source.name, ptx_of(asdict(source), capability)
+
+
+def triton_ops(module: Any) -> list[Any]:
+    """Those that a function launches: verify_code has made these again from the kernels' bodies, and no others."""
+    named = {attribute_value(op.attributes["sym_name"]): op for op in module.body.operations}
+    runs = [
+        attribute_value(op.attributes["kernel"])
+        for function in functions(module)
+        for op in function.regions[0].blocks[0].operations
+        if op.operation.name == "mlircx.run"
+    ]
+    found = (named.get(name) for name in dict.fromkeys(runs))
+    return [op for op in found if op is not None and op.operation.name == "mlirc.triton"]

@@ -1,0 +1,134 @@
+"""How much an op computes and moves: bytes that it reads and writes, and floating-point operations; symbolic where sizes are.
+
+Bytes: each operand counts once, by the elements that its type has (an expanded dimension has one), whatever a kernel reads
+of it. Operations: two for each multiply-add of a product, and one for each arithmetic op of a kernel at each of its points.
+"""
+
+from collections import Counter
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from typing import Any
+
+from mlirc.dialects.core import symbols
+from mlirc.dialects.core.bindings import ir
+from mlirc.dialects.core.dialect import Elementwise, Reduction, attribute_value
+from mlirc.dialects.core.symbols import Int
+from mlirc.dialects.core.tensor_types import TensorInfo, info_of
+
+FREE = {"mlirc.view", "mlirc.constant", "mlirc.size", "mlirc.slot", "mlirc.allocate", "mlirc.release", "func.return"}
+BODIES = ("mlircx.kernel", "mlircx.launch", "mlircx.run")
+PRODUCTS = ("matmul", "addmm", "addmm_gelu")
+NO_ARITHMETIC = ("cast", "bitcast", "select")
+
+
+@dataclass
+class Work:
+    """The work of some ops: how many by name, kernels among them, bytes, operations."""
+
+    ops: Counter = field(default_factory=Counter)
+    kernels: int = 0
+    read: Int = 0
+    written: Int = 0
+    flops: Int = 0
+
+
+def work_of(ops: Iterable[Any]) -> Work:
+    """Of top-level ops of a function in any form. ATen calls count with their bytes, and with no operations."""
+    total = Work()
+    for op in ops:
+        name = op.operation.name
+        total.ops[name if name != "mlircx.call" else f"call {attribute_value(op.attributes['callee'])}"] += 1
+        if name in FREE:
+            continue
+        read, written = operands_of(op)
+        total.kernels += name in BODIES
+        total.read = total.read + symbols_sum(map(bytes_of, read))
+        total.written = total.written + symbols_sum(map(bytes_of, written))
+        total.flops = total.flops + flops_of(op, read, written)
+    return total
+
+
+def operands_of(op: Any) -> tuple[list[TensorInfo], list[TensorInfo]]:
+    """The tensors that an op reads, each once, and those that it writes."""
+    operands, results = list(op.operands), list(op.results)
+    if "inputs" in op.attributes:
+        count = attribute_value(op.attributes["inputs"])
+        operands, results = operands[:count], operands[count:]
+    elif op.operation.name == "mlirc.assign":
+        operands, results = operands[1:], operands[:1]
+    distinct = [x for k, x in enumerate(operands) if not any(x == y for y in operands[:k])]
+    return tensors(distinct), tensors(results)
+
+
+def tensors(values: Iterable[Any]) -> list[TensorInfo]:
+    return [info_of(x) for x in values if isinstance(x.type, ir.RankedTensorType)]
+
+
+def bytes_of(info: TensorInfo) -> Int:
+    shape = [n for n, s in zip(info.shape, info.stride, strict=True) if s != 0]
+    return symbols.product(shape) * info.dtype.itemsize
+
+
+def symbols_sum(values: Iterable[Int]) -> Int:
+    total: Int = 0
+    for value in values:
+        total = total + value
+    return total
+
+
+def flops_of(op: Any, read: list[TensorInfo], written: list[TensorInfo]) -> Int:
+    name = op.operation.name
+    if name in BODIES:
+        return body_flops(op)
+    kind = attribute_value(op.attributes["callee"]) if name == "mlircx.call" else name.removeprefix("mlirc.")
+    if kind in PRODUCTS:
+        inputs = attribute_value(op.attributes["inputs"]) if name == "mlircx.call" else len(op.operands)
+        return 2 * written[0].numel * info_of(op.operands[inputs - 1]).shape[-2]
+    if "convolution" in kind or kind == "depthwise_weight_gradient":
+        return convolution_flops(kind, read, written)
+    if kind in ("attention", "attention_backward"):
+        first = 0 if kind == "attention" else 1
+        q, k, v = (info_of(x) for x in list(op.operands)[first : first + 3])  # which may be one tensor
+        each = q.numel * k.shape[-2] + symbols.product(q.shape[:-1]) * k.shape[-2] * v.shape[-1]
+        return 2 * each if kind == "attention" else 5 * each
+    if isinstance(op, Reduction):
+        return read[0].numel
+    if isinstance(op, Elementwise) and kind not in NO_ARITHMETIC:
+        return written[0].numel if written else 0
+    return 0
+
+
+def convolution_flops(kind: str, read: list[TensorInfo], written: list[TensorInfo]) -> Int:
+    """Each window's taps, for each channel that it adds up."""
+    x, second, out = read[0], read[1], written[0]
+    if kind in ("convolution", "convolution_add"):
+        image, weight = out, second
+    elif kind == "transposed_convolution":
+        image, weight = x, second
+    else:
+        image, weight = second, out
+    return 2 * image.numel * symbols.product(weight.shape[1:])
+
+
+def body_flops(op: Any) -> Int:
+    """An inner value is computed at each point, an outer one once for each point of the parallel space."""
+    parallel, inner = (
+        symbols.product(symbols.parse_list(attribute_value(op.attributes[n]))) for n in ("parallel", "inner")
+    )
+    rank = len(symbols.parse_list(attribute_value(op.attributes["parallel"])))
+    every = rank + len(symbols.parse_list(attribute_value(op.attributes["inner"])))
+    names = {f"d{d}" for d in range(rank, every)}
+    is_inner: dict[Any, bool] = {}
+    outer_ops, inner_ops = 0, 0
+    for inside in op.regions[0].blocks[0].operations:
+        name = inside.operation.name
+        texts = [attribute_value(inside.attributes[key]) for key in ("map", "expr") if key in inside.attributes]
+        here = any(is_inner.get(x, False) for x in inside.operands)
+        here = here or any(names & symbols.free_symbols(e) for text in texts for e in symbols.parse_list(text))
+        counts = name in ("mlirc.reduce", "mlirc.scan")
+        counts = counts or (isinstance(inside, Elementwise) and name.removeprefix("mlirc.") not in NO_ARITHMETIC)
+        outer_ops += counts and not here
+        inner_ops += counts and here
+        for result in inside.results:
+            is_inner[result] = here and name != "mlirc.reduce"
+    return parallel * outer_ops + parallel * inner * inner_ops

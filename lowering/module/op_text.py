@@ -1,0 +1,72 @@
+"""The text of a module's functions, op by op: what a diff compares."""
+
+import re
+from dataclasses import dataclass
+
+from mlirc.dialects.core.bindings import ir
+
+_VALUE = re.compile(r"%[\w$.-]+(?:#\d+)?")
+_DEFINES = re.compile(r"^\s*(%[\w$.-]+)(?::\d+)? = ", re.MULTILINE)
+_BLOCK = re.compile(r"^\s*\^\w+\((.*)\):", re.MULTILINE)
+
+
+@dataclass(frozen=True)
+class OpText:
+    """An op as it is printed, and as it would be whatever the numbers of the values that it names.
+
+    text       with the indentation taken off
+    key        its text with the names of values of its own in order, and those of others left out
+    operands   the values of others that it reads, in order
+    results    the names that it defines, without their count
+    """
+
+    text: str
+    key: str
+    operands: tuple[str, ...]
+    results: tuple[str, ...]
+
+
+def functions_of(module: ir.Module) -> dict[str, list[OpText]]:
+    """The ops of each function of ours, its first line first, by its name."""
+    found = {}
+    for op in module.operation.regions[0].blocks[0].operations:
+        if op.operation.name == "func.func" and op.regions[0].blocks and not op.name.value.startswith("kernel_"):
+            found[op.name.value] = ops_of(op.operation.get_asm())
+    return found
+
+
+def ops_of(function: str) -> list[OpText]:
+    """A function's text, cut at the ops that stand in it by themselves."""
+    lines = function.rstrip().split("\n")
+    body = lines[1:-1]
+    depth = len(body[0]) - len(body[0].lstrip()) if body else 0
+    parts: list[list[str]] = []
+    for line in body:
+        begins = len(line) - len(line.lstrip()) == depth and not line.lstrip().startswith("}")
+        if begins or not parts:
+            parts.append([])
+        parts[-1].append(line[depth:])
+    return [_op(lines[0].strip()), *(_op("\n".join(part)) for part in parts)]
+
+
+def _op(text: str) -> OpText:
+    own: dict[str, str] = {}
+    operands: list[str] = []
+    defined = set(_DEFINES.findall(text))
+    defined |= {name for arguments in _BLOCK.findall(text) for name in _VALUE.findall(arguments)}
+    if text.startswith("func.func"):
+        defined = set(_VALUE.findall(text))
+
+    def named(match: re.Match) -> str:
+        name, _, number = match[0].partition("#")
+        if name in defined:
+            return own.setdefault(name, f"%{len(own)}") + (f"#{number}" if number else "")
+        operands.append(match[0])
+        return "%"
+
+    key = _VALUE.sub(named, text)
+    first = _DEFINES.match(text)
+    results = (first[1],) if first else ()
+    if text.startswith("func.func"):
+        results = tuple(dict.fromkeys(_VALUE.findall(text)))
+    return OpText(text, key, tuple(operands), results)

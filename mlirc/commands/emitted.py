@@ -1,0 +1,64 @@
+"""`mlirc opt --emit KIND`: the module as IR, as code, as a drawing, or not at all."""
+
+from typing import Any
+
+from mlirc.commands.failure import Failure
+from mlirc.commands.module_file import module_text
+
+KINDS = ("mlir", "llvm", "asm", "triton", "ptx", "dot", "none")
+COMMENT = {"llvm": ";", "asm": "#", "triton": "#", "ptx": "//"}
+
+
+def checked_kind(kind: str) -> str:
+    """Raises Failure."""
+    from mlirc.lowering.pipeline.nearest import unknown
+
+    if kind not in KINDS:
+        hint = "; to make machine code, and see whether that works, write --emit asm"
+        raise Failure(f"--emit: {unknown('kind', kind, KINDS)}{hint}", 2)
+    return kind
+
+
+def emitted(module: Any, kind: str, locations: bool) -> str:
+    """The text of a module as `kind`. Raises Failure. Needs an entered context."""
+    if kind == "none":
+        return ""
+    if kind == "mlir":
+        return module_text(module, locations)
+    if kind == "dot":
+        from mlirc.commands.dot import drawn
+
+        return drawn(module)
+    from mlirc.lowering.module.errors import describe
+
+    try:
+        if kind == "asm":
+            _compile(module)
+        parts = list(_code(module, kind))
+    except ImportError as error:
+        raise Failure(f"--emit {kind}: {error}; pip install 'mlirc[gpu]'") from error
+    except Exception as error:
+        raise Failure(f"emit failed{describe(error)}") from error
+    if not parts:
+        raise Failure(f"--emit {kind}: the module has no mlirc.triton, which lower-triton makes for tensors on a GPU")
+    mark = COMMENT[kind]
+    return "".join(f"{mark} ----- {name} -----\n{text.rstrip()}\n\n" for name, text in parts)
+
+
+def _compile(module: Any) -> None:
+    """Makes and links machine code as the last stage does, so that what fails there fails here. Code for a GPU needs one."""
+    from mlirc.codegen.llvm.emit import compile_module
+    from mlirc.codegen.llvm.readable import triton_ops
+    from mlirc.lowering.pipeline.pass_manager import functions
+
+    if not triton_ops(module):
+        for function in functions(module):
+            compile_module(module, entry=function.name.value)
+
+
+def _code(module: Any, kind: str) -> Any:
+    from mlirc.codegen.llvm import readable
+
+    if kind == "llvm":
+        return ((name, text) for name, text, _ in readable.llvm_texts(module))
+    return {"asm": readable.assembly_texts, "triton": readable.triton_texts, "ptx": readable.ptx_texts}[kind](module)

@@ -1,0 +1,56 @@
+"""`mlirc opt --print-ir-before PASS`, `-after PASS`, `-after-all`, `-after-change`: the IR between passes, to standard error."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import click
+
+from mlirc.commands.failure import Failure
+from mlirc.commands.module_file import module_text
+
+
+@dataclass(frozen=True)
+class Wanted:
+    """Which IR is printed; `before` and `after` are names of passes."""
+
+    before: Sequence[str] = ()
+    after: Sequence[str] = ()
+    after_all: bool = False
+    after_change: bool = False
+    locations: bool = False
+
+
+class PrintedIr:
+    """Is shown the module at first, and then after each of the steps."""
+
+    def __init__(self, wanted: Wanted, steps: Sequence[Any], module: Any):
+        self.wanted, self.steps, self.count = wanted, steps, 0
+        for name in (*wanted.before, *wanted.after):
+            if name not in {step.name for step in steps}:
+                from mlirc.lowering.pipeline.nearest import nearest
+
+                names = list(dict.fromkeys(step.name for step in steps))
+                told = f"it runs {', '.join(names)}" if names else "it runs none"
+                raise Failure(f"--print-ir: no pass '{name}' in this pipeline{nearest(name, names) or ';'} {told}", 2)
+        self.text = module_text(module, wanted.locations) if wanted.after_change else ""
+        self._before(module)
+
+    def show(self, step: str, module: Any) -> None:
+        name = self.steps[self.count].name
+        self.count += 1
+        text = module_text(module, self.wanted.locations) if self.wanted.after_change else ""
+        changed = self.wanted.after_change and text != self.text
+        self.text = text
+        if self.wanted.after_all or changed or name in self.wanted.after:
+            self._print(f"after {step}", module)
+        elif self.wanted.after_change:
+            click.echo(f"// ----- after {step}: no change -----", err=True)
+        self._before(module)
+
+    def _before(self, module: Any) -> None:
+        if self.count < len(self.steps) and self.steps[self.count].name in self.wanted.before:
+            self._print(f"before {self.steps[self.count]}", module)
+
+    def _print(self, where: str, module: Any) -> None:
+        click.echo(f"// ----- {where} -----\n{module_text(module, self.wanted.locations)}", err=True)
