@@ -4,7 +4,7 @@ BIN := .venv/bin
 INSTALLED := .venv/installed
 PIP := $(BIN)/python -m pip --disable-pip-version-check install --quiet --constraint .ci/constraints.txt
 
-.PHONY: demo test test-all fuzz lint bench wheel venv
+.PHONY: demo test test-all fuzz lint bench readme wheel venv
 
 demo: $(INSTALLED)
 	@$(BIN)/python -m mlirc.demo
@@ -33,6 +33,10 @@ lint: $(INSTALLED)
 # The table goes to the terminal, results.jsonl and speedup.png to build/bench/.
 bench: $(INSTALLED)
 	@$(BIN)/python -m benchmarks.run
+
+# The tables of README.md, from benchmarks/results.
+readme: $(INSTALLED)
+	@$(BIN)/python -m benchmarks.readme
 
 wheel: $(INSTALLED)
 	@$(BIN)/python -m pip --disable-pip-version-check wheel --quiet --no-deps --wheel-dir dist .
