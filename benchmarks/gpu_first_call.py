@@ -14,6 +14,7 @@ import sys
 import tempfile
 import time
 from pathlib import Path
+from typing import Any
 
 ROOT = Path(__file__).parents[1]
 CACHES = ("TORCHINDUCTOR_CACHE_DIR", "TRITON_CACHE_DIR", "MLIRC_CACHE_DIR")
@@ -51,7 +52,8 @@ def first_call(model: str, way: str, backend: str) -> float:
     torch.cuda.synchronize()
     name, _, masks = backend.partition(" ")
     start = time.perf_counter()
-    call = module if name == "eager" else torch.compile(module, backend=name)
+    options: Any = {"fallback": "error"} if name == "mlirc" else None
+    call = module if name == "eager" else torch.compile(module, backend=name, options=options)
     with without_masks() if masks else contextlib.nullcontext(), torch.set_grad_enabled(way == "training"):
         output = call(**inputs)
         if way == "training":
