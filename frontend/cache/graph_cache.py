@@ -24,6 +24,8 @@ from mlirc.codegen.host.program import Program
 from mlirc.frontend.cache.foreign_sources import NoSource, foreign_sources
 from mlirc.frontend.cache.frozen_parameters import Prepared
 from mlirc.frontend.cache.graph_text import NoText, graph_text
+from mlirc.frontend.driver.aten_graph import AtenGraph
+from mlirc.frontend.driver.observer import Observer
 from mlirc.frontend.options import TUNED_MODES, Options
 from mlirc.frontend.statistics import GraphReport, KernelReport
 from mlirc.lowering.pipeline.ledger import Entry as LedgerEntry
@@ -61,24 +63,35 @@ class Compiled:
     outputs: list[tuple[str, Any]]
 
 
-def find(
-    gm: GraphModule,
-    parameters: Sequence[int],
-    kind: str,
-    stages: Mapping[str, str],
-    options: Options,
-    report: GraphReport,
-) -> tuple[Place, Compiled | None]:
-    """The graph's place, and what is there, with its report, if that can be loaded. `stages` are the graph's passes.
+class DiskCache(Observer):
+    """Looks a graph up before it is compiled, and keeps what it became once its code is there."""
 
-    Notes in the report's `cache` what came of it, and in its `seconds` how long it took.
-    """
-    start = time.perf_counter()
-    place = place_of(gm, parameters, kind, stages, options)
-    found = load(place, report, options.freeze)
-    if place.folder is not None:
-        report.seconds["cache"] = time.perf_counter() - start
-    return place, found
+    def __init__(self, graph: AtenGraph):
+        self.graph = graph
+        self.place = Place(None, "")
+        self._objects: list[str] = []
+
+    @property
+    def folder(self) -> CacheFolder | None:
+        """Where kernels are kept."""
+        return self.place.folder
+
+    def find(self) -> Compiled | None:
+        """What is at the graph's place, with its report, if that can be loaded. Notes in the report's `cache` what came of it,
+        and in its `seconds` how long it took."""
+        start = time.perf_counter()
+        graph = self.graph
+        self.place = place_of(graph.gm, graph.parameters, graph.kind, graph.stages, graph.options)
+        found = load(self.place, graph.report, graph.options.freeze)
+        if self.place.folder is not None:
+            graph.report.seconds["cache"] = time.perf_counter() - start
+        return found
+
+    def on_step(self, step: str, made: Any, seconds: float) -> None:
+        if step == "emit":
+            self._objects = made.objects
+        elif step == "link":
+            keep(self.place, self.graph.report, made, self._objects)
 
 
 def load(place: Place, report: GraphReport, freeze: bool) -> Compiled | None:

@@ -27,10 +27,10 @@ from mlirc.frontend.cache import graph_data
 from mlirc.frontend.cache.foreign_sources import NoSource, foreign_sources
 from mlirc.frontend.cache.graph_text import NoText, constants
 from mlirc.frontend.cache.trace_text import trace_text
-from mlirc.frontend.capture import fallback
-from mlirc.frontend.capture.compile import load_graph
-from mlirc.frontend.capture.fallback import NotRun
-from mlirc.frontend.capture.first_run import Effects
+from mlirc.frontend.driver.run import load_graph
+from mlirc.frontend.fallback import fallback
+from mlirc.frontend.fallback.fallback import NotRun
+from mlirc.frontend.fallback.first_run import Effects
 from mlirc.frontend.options import Options
 from mlirc.frontend.partition.undefined_tangents import by_absence, compile_without, gradients
 from mlirc.frontend.statistics import GraphReport
@@ -46,7 +46,7 @@ Place = tuple[str, int]  # of a compiled graph: its key, and how many placeholde
 
 
 class Compilers(Protocol):
-    """What makes graphs that are not there (backend.py)."""
+    """What makes graphs that are not there (capture/aot_autograd.py)."""
 
     def graph(self, kind: str, gm: GraphModule, inputs: Sequence[Any], absent: tuple[int, ...] = ()) -> Callable: ...
 

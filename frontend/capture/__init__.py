@@ -1,1 +1,1 @@
-"""From TorchDynamo's graph to a callable: the backend, AOTAutograd, options, errors."""
+"""From TorchDynamo's graph to ATen graphs: the backend, AOTAutograd, rewrites of both."""

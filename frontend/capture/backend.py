@@ -6,14 +6,14 @@ from typing import Any
 from torch.fx import GraphModule
 
 from mlirc.codegen.abi.reach import Missing
-from mlirc.frontend.capture import fallback
 from mlirc.frontend.errors import UnsupportedGraph
+from mlirc.frontend.fallback import fallback
 from mlirc.frontend.options import Options, read_options
 
 try:
-    from mlirc.frontend.capture.aot_autograd import compiled
+    from mlirc.frontend.driver.driver import compile_captured
 except Missing as reason:  # a PyTorch that nobody has tried: every graph runs in eager
-    compiled, why_not = None, str(reason)
+    compile_captured, why_not = None, str(reason)
 
 
 def mlirc(
@@ -26,14 +26,14 @@ def mlirc(
     """Compile one graph of TorchDynamo's, for inference and training.
 
     options: see frontend/options.py. Raises OptionError for an unknown option before anything is traced; what fails of ours
-    sends the graph to eager (fallback.py).
+    sends the graph to eager (fallback/).
     """
     chosen = Options()
     try:
         chosen = read_options(options, mode)
-        if compiled is None:
+        if compile_captured is None:
             raise UnsupportedGraph(why_not)
-        return compiled(gm, example_inputs, chosen)
+        return compile_captured(gm, example_inputs, chosen)
     except fallback.PASSES_THROUGH:
         raise
     except Exception as error:

@@ -12,7 +12,7 @@ from typing import Any
 import torch
 from torch.fx import Graph, GraphModule, Node
 
-from mlirc.frontend.capture import fallback
+from mlirc.frontend.fallback import fallback
 from mlirc.frontend.partition import activation_compression, recomputation
 from mlirc.frontend.torch_compat.aot_autograd.undefined_tangents import leave_undefined
 from mlirc.frontend.torch_compat.dynamo.lazy_graph import lazy_graph_module
@@ -163,6 +163,8 @@ def is_alike(x: Any, y: torch.Tensor) -> bool:
 
 def leave_absent(compiled: Callable) -> Callable:
     """Tells autograd's node of each call of a compiled function to pass on None, where its backward graph takes it."""
+    if not torch.is_grad_enabled():
+        return compiled  # there is no node to tell, and a tiny graph would feel the call
 
     @functools.wraps(compiled)
     def run(*args: Any) -> Any:

@@ -9,7 +9,10 @@ from typing import Any
 
 import torch
 
-from mlirc.frontend.capture import fallback
+from mlirc.dialects.core.bindings import ir
+from mlirc.frontend.driver.aten_graph import AtenGraph
+from mlirc.frontend.driver.observer import Observer
+from mlirc.frontend.fallback import fallback
 from mlirc.frontend.importer.importer import Imported
 from mlirc.lowering.pipeline.pipelines import STAGES
 from mlirc.lowering.pipeline.standard_steps import set_stage
@@ -20,7 +23,7 @@ FLAGS = (
 )  # which waits for no reader
 
 
-class Dump:
+class Dump(Observer):
     """Writes DIR/003_forward_2_fuse.mlir and so on: the number of the graph, its kind, the number and name of the stage.
 
     The first lines of a file say how to run the stages that are left, and what else the graph needs. Tensors of the graph
@@ -28,37 +31,50 @@ class Dump:
     anything fails, a warning says so, and the graph has no more files.
     """
 
-    def __init__(self, folder: str | None, kind: str, imported: Imported):
-        self.folder, self.count, self.module = folder, 0, imported.module
-        if folder is None:
+    def __init__(self, folder: str, graph: AtenGraph):
+        self.folder: str | None = folder
+        self.kind, self.rest = graph.kind, dict(graph.stages)
+        self.prefix = ""
+        self.count = 0
+        self.notes: list[str] = []
+
+    def on_step(self, step: str, made: Any, seconds: float) -> None:
+        if step == "import":
+            self.begin(made.imported)
+        elif self.rest.pop(step, None) is None:
             return
-        self.prefix = f"{next(_numbers):03d}_{kind}"
-        self.notes = []
+        self.write(step, made.module)
+
+    def begin(self, imported: Imported) -> None:
+        self.prefix = f"{next(_numbers):03d}_{self.kind}"
+        if self.folder is None:
+            return
         try:
             self.notes += [f"object {k}, not in this file: {describe(x)}" for k, x in enumerate(imported.objects)]
-            os.makedirs(folder, exist_ok=True)
+            os.makedirs(self.folder, exist_ok=True)
             if imported.constants:
                 constants = f"{self.prefix}_constants.pt"
                 self.notes.append(f"arguments {{mlirc.constant}}: {constants}")
                 content = BytesIO()
                 torch.save(imported.constants, content)
-                write_file(os.path.join(folder, constants), content.getbuffer())
+                write_file(os.path.join(self.folder, constants), content.getbuffer())
         except Exception as error:
             self._give_up(error)
 
-    def write(self, stage: str, rest: str) -> None:
-        """The module as it is after `stage`. `rest` are the passes of the stages that follow."""
+    def write(self, stage: str, module: ir.Module) -> None:
+        """The module as it is after `stage`, with the passes of those that follow."""
         if self.folder is None:
             return
         name = f"{self.prefix}_{self.count}_{stage}.mlir"
         self.count += 1
         try:
+            rest = ",".join(self.rest.values())
             header = "".join(f"// {line}\n" for line in (f'mlirc opt {name} -p "{rest}"', *self.notes))
-            set_stage(self.module, stage if stage in STAGES else None)
+            set_stage(module, stage if stage in STAGES else None)
             try:
-                text = header + self.module.operation.get_asm(enable_debug_info=True)
+                text = header + module.operation.get_asm(enable_debug_info=True)
             finally:
-                set_stage(self.module, None)
+                set_stage(module, None)
             write_file(os.path.join(self.folder, name), text.encode(errors="backslashreplace"))
         except Exception as error:
             self._give_up(error)

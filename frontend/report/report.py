@@ -1,4 +1,4 @@
-"""Reads what a graph became, at the memory level, into its report: kernels, library and ATen calls, arena."""
+"""Reads what a graph became, at the memory level, into its report: kernels, library and ATen calls, arena. An observer."""
 
 from collections import Counter
 from collections.abc import Iterable, Mapping
@@ -7,12 +7,26 @@ from typing import Any
 from mlirc.codegen.host.parts import Call
 from mlirc.dialects.core.bindings import ir
 from mlirc.dialects.core.dialect import OPS, attribute_value
+from mlirc.frontend.driver.observer import Observer
 from mlirc.frontend.statistics import GraphReport, KernelReport
 from mlirc.lowering.module.forms import GENERATED
 from mlirc.lowering.module.source_lines import source_lines
 from mlirc.lowering.pipeline.pass_manager import PipelineRun, functions
 
 PLUMBING = ("constant", "cast", "size")  # not worth a reader's attention
+
+
+class Report(Observer):
+    """Fills in a graph's report."""
+
+    def __init__(self, report: GraphReport):
+        self.report = report
+
+    def on_step(self, step: str, made: Any, seconds: float) -> None:
+        if step == "plan":
+            read_report(made.module, made.record, made.imported.aten, self.report)
+        elif step == "emit":
+            self.report.through_python = calls_through_python(made.programs["graph"].host.calls)
 
 
 def read_report(

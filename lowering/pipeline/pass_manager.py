@@ -144,7 +144,7 @@ def run_pipeline(
     """Run the passes of `pipeline` on `module`, in place. `after_pass(step, module)` is called after each.
 
     MLIR verifies after each pass; the form that the last one leaves is verified in full, and if it is wrong, the forms
-    before, to find the pass that did it. Without `verify` that is left to a later call with the same record, or for when a
+    before, to find the pass that did it. Without `verify` that is left to a later call with the same record, to verify_result, or for when a
     pass fails. Raises PipelineError for a pipeline that is wrong, or that is not for a module of this form; PassError when
     a pass fails; StageError where the module given was wrong already. `proofs` as in verify_stage.
     """
@@ -167,9 +167,15 @@ def run_pipeline(
             if after_pass:
                 after_pass(str(step), module)
         if verify:
-            _verify_result(module, before, record.known, proofs)
-            before.clear()
+            verify_result(module, record, proofs)
     return record
+
+
+def verify_result(module: ir.Module, record: PipelineRun, proofs: str) -> None:
+    """Verifies in full the form that passes left which ran without. Raises PassError that names the one that is wrong, and
+    StageError where the module given to the first was."""
+    _verify_result(module, record.unverified, record.known, proofs)
+    record.unverified.clear()
 
 
 def _verify_result(module: ir.Module, before: list[tuple[Step, Any]], known: Known, proofs: str) -> None:

@@ -9,7 +9,7 @@ from torch._subclasses.fake_tensor import FakeTensor
 from mlirc.codegen.host import host_program as host_program_module
 from mlirc.codegen.llvm import emit
 from mlirc.dialects.core.bindings import context, ir
-from mlirc.frontend.capture import aot_autograd
+from mlirc.frontend.driver import driver
 from mlirc.lowering.module.errors import EmitError
 from mlirc.lowering.pipeline.pass_manager import run_pipeline
 from mlirc.lowering.pipeline.pipelines import pipeline
@@ -71,8 +71,8 @@ def test_what_llvm_refuses_is_raised_from_its_thread(monkeypatch):
 
 def test_graphs_are_compiled_with_real_tensors(monkeypatch):
     seen = []
-    compile_graph = aot_autograd.compile_graph
-    monkeypatch.setattr(aot_autograd, "compile_graph", lambda *a: (seen.append(torch.zeros(1)), compile_graph(*a))[1])
+    compile_aten = driver.compile_aten
+    monkeypatch.setattr(driver, "compile_aten", lambda *a: (seen.append(torch.zeros(1)), compile_aten(*a))[1])
     x = torch.randn(4, requires_grad=True)
     torch.compile(lambda x: x.exp().sum(), backend="mlirc", options={"fallback": "error"})(x).backward()
     assert len(seen) == 2 and not any(isinstance(made, FakeTensor) for made in seen)

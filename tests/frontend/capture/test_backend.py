@@ -313,12 +313,12 @@ def test_wrong_options(options, message):
 
 
 def test_fallback_is_counted_and_warned_about(monkeypatch):
-    from mlirc.frontend.capture import compile_anew
+    from mlirc.frontend.driver import steps
 
     def broken(module, *args, **kwargs):
         raise ValueError("a bug")
 
-    monkeypatch.setattr(compile_anew, "begin_module", broken)
+    monkeypatch.setattr(steps, "begin_module", broken)
     with pytest.warns(UserWarning, match=r"runs in eager.*a bug"), torch.no_grad():
         result = torch.compile(lambda x: x + 1, backend="mlirc")(torch.ones(2))
     torch.testing.assert_close(result, torch.full((2,), 2.0))

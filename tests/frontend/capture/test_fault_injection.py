@@ -14,7 +14,7 @@ from mlirc.frontend import statistics
 from mlirc.frontend.capture import aot_autograd, backend
 from tests.faults import called, fault, name_of
 
-OUTERMOST = [backend.mlirc, aot_autograd.Compilers.backward]  # what is called within them is caught
+OUTERMOST = [backend.mlirc, aot_autograd.Capture.backward]  # what is called within them is caught
 ERRORS = [RuntimeError, MemoryError, KeyError]
 
 

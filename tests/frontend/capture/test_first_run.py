@@ -7,8 +7,8 @@ import torch
 from torch import nn
 
 from mlirc.frontend import statistics
-from mlirc.frontend.capture import compile as compile_
-from mlirc.frontend.capture import first_run, held_inputs
+from mlirc.frontend.driver import run as compile_
+from mlirc.frontend.fallback import first_run, held_inputs
 
 
 @pytest.fixture

@@ -15,7 +15,7 @@ from mlirc.codegen.llvm.emit import compile_module
 from mlirc.dialects.core import symbols
 from mlirc.dialects.core.bindings import context, ir
 from mlirc.dialects.interpreter.interpreter import run
-from mlirc.frontend.capture import compile as frontend
+from mlirc.frontend.driver import run as frontend
 from mlirc.lowering.pipeline.pass_manager import functions
 
 STAGES = ("import", "simplify", "fuse", "plan", "lower")

@@ -17,7 +17,7 @@ from mlirc.cli import opt
 from mlirc.dialects.core.bindings import ir
 from mlirc.dialects.core.dialect import IMPORTS
 from mlirc.frontend import statistics
-from mlirc.frontend.capture import compile_anew
+from mlirc.frontend.driver import verification
 from mlirc.lowering.pipeline.pass_manager import UnsupportedByPass, passes, register
 
 
@@ -175,7 +175,7 @@ def test_a_broken_pass_falls_back_to_eager(pipeline, message):
 @pytest.mark.parametrize("each_stage", [True, False])
 @pytest.mark.parametrize(("pipeline", "message"), BROKEN)
 def test_the_error_leaves_a_file_that_fails_in_the_same_way(pipeline, message, each_stage, monkeypatch):
-    monkeypatch.setattr(compile_anew, "EACH_STAGE", each_stage)
+    monkeypatch.setattr(verification, "EACH_STAGE", each_stage)
     with pytest.raises(Exception, match=expected(message)) as raised, torch.no_grad():
         compiled(program, pipeline=pipeline, fallback="error")(X, Y)
     assert "CompilationError" in str(raised.value)

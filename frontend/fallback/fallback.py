@@ -1,6 +1,6 @@
 """Eager in place of mlirc: where anything of ours fails, a program goes on as under `aot_eager`, counted and shown.
 
-A graph of AOTAutograd's that cannot be compiled runs in eager by itself (compile.py), and so does one whose first run fails
+A graph of AOTAutograd's that cannot be compiled runs in eager by itself (in_eager.py), and so does one whose first run fails
 (first_run.py). What fails before, between and after these graphs sends the whole graph of Dynamo's to `aot_eager`. Only
 options={"fallback": "error"} lets an exception of ours through; wrong options are told in any case.
 """

@@ -16,10 +16,10 @@ from mlirc.codegen.host.program import Program
 from mlirc.codegen.runtime.process_limits import with_room
 from mlirc.codegen.runtime.user_errors import belongs_to_the_user
 from mlirc.dialects.core.fork_locks import fork_lock
-from mlirc.frontend.capture import fallback
-from mlirc.frontend.capture.held_inputs import hold
-from mlirc.frontend.capture.later_overrides import LaterOverrides
 from mlirc.frontend.errors import UnsupportedGraph
+from mlirc.frontend.fallback import fallback
+from mlirc.frontend.fallback.held_inputs import hold
+from mlirc.frontend.fallback.later_overrides import LaterOverrides
 from mlirc.frontend.importer.sizes import environment_of
 from mlirc.frontend.torch_compat.aot_autograd.higher_order import with_effects
 

@@ -4,13 +4,12 @@ from collections.abc import Callable
 
 from mlirc.codegen.llvm import background
 from mlirc.frontend.cache.graph_cache import Compiled
-from mlirc.frontend.errors import CompilationError
 
 
 class Pending:
     """work() is done by a thread of its own; what it raises becomes failure(error), in the thread that wants the result."""
 
-    def __init__(self, work: Callable[[], Compiled], failure: Callable[[Exception], CompilationError]):
+    def __init__(self, work: Callable[[], Compiled], failure: Callable[[Exception], Exception]):
         self._made = background.start(work)
         self._failure = failure
 

@@ -1,0 +1,87 @@
+"""The way of a graph on one page.
+
+    capture    TorchDynamo's graph -> functional ATen graphs, by AOTAutograd     GraphModule -> AtenGraph
+    import     to the dialect                                                    AtenGraph -> Lowering
+    simplify, fuse, plan, lower       passes, on the module in place             Lowering -> Lowering
+    emit       host programs and kernels as LLVM IR, which threads compile       Lowering -> Emitted
+    link       waits for the machine code, on a thread                           Emitted -> Compiled
+    run        what AOTAutograd calls                                            Compiled -> Run
+
+Of a graph that the disk cache has, `Compiled` is loaded; of one whose trace it has, nothing is captured.
+
+What watches the steps (the disk cache, reports, timing, dumps, tuning, verification) is attached in observers.py and
+trace_cache.py. Where anything fails, fallback/ says what runs instead. What is done for speed alone stands in performance/.
+"""
+
+from collections.abc import Callable, Sequence
+from functools import partial
+from typing import Any
+
+from torch.fx import GraphModule
+
+from mlirc.codegen.abi.python_tensor import why_no_programs
+from mlirc.codegen.runtime.process_limits import FOR_EACH_NODE, TO_COMPILE, TO_LOAD, addresses, with_room
+from mlirc.frontend.cache.graph_cache import DiskCache
+from mlirc.frontend.cache.trace_cache import KeptTrace
+from mlirc.frontend.capture.aot_autograd import Capture, parameter_positions, refuse_lazy
+from mlirc.frontend.driver.aten_graph import AtenGraph, Run
+from mlirc.frontend.driver.parts import in_parts
+from mlirc.frontend.driver.pending import Pending
+from mlirc.frontend.driver.run import recording, run_of
+from mlirc.frontend.errors import UnsupportedGraph
+from mlirc.frontend.fallback import in_eager
+from mlirc.frontend.options import CUDA_GRAPH_MODES, Options
+from mlirc.frontend.partition.undefined_tangents import leave_absent
+from mlirc.frontend.performance import while_capturing
+from mlirc.frontend.statistics import GraphReport
+from mlirc.frontend.torch_compat.dynamo.skipped_guards import with_checks
+from mlirc.frontend.torch_compat.storage_use import storage_use
+
+
+def compile_captured(gm: GraphModule, inputs: Sequence[Any], options: Options) -> Callable:
+    """The callable of a graph of Dynamo's. Each ATen graph that AOTAutograd makes of it goes `compile_aten`, the backward
+    graph maybe at its first call."""
+    refuse_lazy(inputs)
+    addresses(TO_LOAD)
+    while_capturing.load_while_tracing(inputs)
+    trace = KeptTrace(gm, inputs, options)
+    capture = Capture(options, trace, compile_aten)
+    run = trace.load(gm, capture) or capture.traced(gm, inputs)
+    while_capturing.read_weights_faster(inputs)
+    return with_checks(leave_absent(run), gm, inputs, partial(in_eager.from_now_on, inputs, options))
+
+
+def compile_aten(gm: GraphModule, kind: str, options: Options) -> Run:
+    """What runs an ATen graph ("inference", "forward" or "backward")."""
+    graph = AtenGraph(gm, kind, options, GraphReport(kind), tuple(parameter_positions(kind)))
+    return in_parts(graph, partial(in_eager.guarded, partial(with_room, compile_part)))
+
+
+def compile_part(graph: AtenGraph) -> Run:
+    """What runs a graph whose sizes are known when it is called. Raises UnsupportedGraph, and CompilationError for a bug."""
+    if why := why_no_programs():
+        raise UnsupportedGraph(why)
+    if graph.on_gpu:
+        while_capturing.load_libraries_while_lowering(graph.gm)
+    records = graph.on_gpu and graph.options.mode in CUDA_GRAPH_MODES and storage_use() is not None
+    recorded = recording(graph) if records else None
+    cache = DiskCache(graph)
+    compiled = cache.find() or compile_anew(graph, cache)
+    return run_of(graph, compiled, recorded)
+
+
+def compile_anew(graph: AtenGraph, cache: DiskCache) -> Pending:
+    """Goes all the way. Only here is the compiler loaded."""
+    addresses(TO_COMPILE + FOR_EACH_NODE * len(graph.gm.graph.nodes))
+    from mlirc.dialects.core.bindings import context
+    from mlirc.frontend.driver import steps
+    from mlirc.frontend.driver.observers import watch
+    from mlirc.frontend.fallback.step_errors import emit_error
+
+    watched = watch(graph, cache)
+    with context():
+        lowering = watched.step("import", steps.import_aten, graph, cache.folder)
+        for stage in graph.stages:  # simplify, fuse, plan, lower
+            lowering = watched.step(stage, steps.run_stage, lowering, stage)
+        emitted = watched.step("emit", steps.emit, lowering)
+    return Pending(partial(watched.step, "link", steps.link, emitted), partial(emit_error, lowering))

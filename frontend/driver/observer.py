@@ -1,0 +1,41 @@
+"""Observers: what hears of each step of a graph's way, beside it. observers.py says which there are."""
+
+import time
+from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager, ExitStack, nullcontext
+from typing import Any, TypeVar
+
+T = TypeVar("T")
+
+
+class Observer:
+    """Hears of steps. It keeps nothing of MLIR's: the last step, `link`, is another thread's.
+
+    step    "import", a stage of passes ("simplify", "fuse", "plan", "lower"), "emit" or "link"
+    given   what the step takes; made: what it gives (steps.py)
+    """
+
+    def around(self, step: str, *given: Any) -> AbstractContextManager[Any]:
+        """What the step, and all observers' `on_step`, run within."""
+        return nullcontext()
+
+    def on_step(self, step: str, made: Any, seconds: float) -> None:
+        """Called after the step, `seconds` after its beginning, in the order in which observers are attached."""
+
+
+class Watch:
+    """Runs steps within their observers."""
+
+    def __init__(self, observers: Sequence[Observer]):
+        self.observers = observers
+
+    def step(self, name: str, work: Callable[..., T], *given: Any) -> T:
+        """work(*given)."""
+        with ExitStack() as within:
+            for observer in self.observers:
+                within.enter_context(observer.around(name, *given))
+            start = time.perf_counter()
+            made = work(*given)
+            for observer in self.observers:
+                observer.on_step(name, made, time.perf_counter() - start)
+        return made

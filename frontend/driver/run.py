@@ -1,0 +1,112 @@
+"""The last step, `run`: a compiled graph as AOTAutograd calls it, whether it was compiled here or loaded from the disk cache."""
+
+import time
+from collections.abc import Callable, Iterable
+
+import torch
+
+from mlirc.codegen.cache.folder import CacheFolder
+from mlirc.codegen.runtime.process_limits import with_room
+from mlirc.frontend import statistics
+from mlirc.frontend.cache.graph_cache import Compiled, Place, load
+from mlirc.frontend.cache.graph_text import constants
+from mlirc.frontend.driver.aten_graph import AtenGraph, Run
+from mlirc.frontend.driver.pending import Pending
+from mlirc.frontend.driver.timing import timed
+from mlirc.frontend.fallback import fallback, in_eager
+from mlirc.frontend.fallback.first_run import Effects, Instead, effects_of, first_run
+from mlirc.frontend.importer.result_outputs import reader
+
+Wrap = Callable[[Run, Compiled], Run]
+
+
+def run_of(graph: AtenGraph, compiled: Compiled | Pending, recorded: Wrap | None) -> Run:
+    """`recorded` makes of a run one that records CUDA graphs."""
+
+    def ready(found: Compiled) -> tuple[Run, Effects, Instead | None]:
+        graph.report.refused = found.program.refused
+        run = wrap(found, arguments, constants(graph.gm))
+        run = run if recorded is None else recorded(run, found)
+        return run, effects_of(graph.gm, graph.kind, found.program), fallback.optional(in_eager.later, graph)
+
+    def loaded() -> tuple[Run, Effects, Instead | None]:
+        if not isinstance(compiled, Pending):
+            return ready(compiled)
+        with timed(graph.report, "wait"):
+            return ready(compiled.result())
+
+    arguments = graph.arguments
+    return first_run(loaded, in_eager.at_a_call(graph), graph.operators)
+
+
+def load_graph(
+    folder: CacheFolder,
+    key: str,
+    kind: str,
+    arguments: int,
+    freeze: bool,
+    effects: Effects,
+    instead: Instead,
+    operators: Iterable[str],
+) -> Run | None:
+    """What runs a graph on a CPU that has this key in the disk cache, if it is there.
+
+    arguments  how many placeholders it has
+    freeze     the option of that name
+    effects    what running it changes
+    instead    what runs in its place if its first run fails, or an operator is overridden
+    operators  of ATen that it was made of
+    """
+    start = time.perf_counter()
+    report = statistics.GraphReport(kind)
+    compiled = with_room(load, Place(folder, key), report, freeze)
+    if compiled is None:
+        return None
+    report.seconds["cache"] = time.perf_counter() - start
+    statistics.record(report)
+
+    def failed(error: Exception) -> Run:
+        report.fallback = fallback.tell(kind, error)
+        statistics.record_fallback(report)
+        return instead(error)
+
+    run = first_run(lambda: (wrap(compiled, arguments, []), effects, failed), failed, operators)
+    run.report = report  # type: ignore[attr-defined]
+    return run
+
+
+def wrap(compiled: Compiled, arguments: int, constants: list[torch.Tensor]) -> Run:
+    """The program behind AOTAutograd's boxed convention: all placeholders in (the list is emptied), FX outputs out."""
+    native, prepared, inputs = compiled.program.native, compiled.prepared, compiled.inputs
+    all_inputs = inputs == list(range(arguments)) and not constants
+    read = reader(compiled.outputs)
+    program = compiled.program if compiled.program.has_plans else None
+
+    def run(args: list) -> list:
+        if program is not None:
+            program.look_at_settings()
+        given = args
+        if not all_inputs:
+            given = [args[k] for k in inputs] + constants
+            args.clear()
+        if prepared is not None:
+            given += prepared.of(given)
+        results = native(given)
+        return results if read is None else read(results)
+
+    def kept(args: list) -> list | None:
+        """What the graph keeps of its parameters: the same list as long as they have not changed."""
+        return None if prepared is None else prepared.of([args[k] for k in inputs] + constants)
+
+    run._boxed_call = True  # type: ignore[attr-defined]  # AOTAutograd asks for it; a plain function keeps it when it is wrapped
+    run.program = compiled.program  # type: ignore[attr-defined]  # `native` does not keep it alive
+    run.kept = kept  # type: ignore[attr-defined]  # for recordings.py
+    return run
+
+
+def recording(graph: AtenGraph) -> Wrap:
+    """What records CUDA graphs of this graph's run."""
+    from mlirc.frontend.cuda_graphs import facts, recordings
+
+    found = facts.read_facts(graph.gm, graph.kind)
+    return lambda run, compiled: recordings.recorded(run, found, graph.kind, graph.report, compiled.program.failures)

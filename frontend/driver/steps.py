@@ -1,0 +1,96 @@
+"""The steps of a graph's way that need MLIR: import, the passes of a stage, emit, link. A graph of the disk cache takes none of them."""
+
+from dataclasses import dataclass, field
+from typing import Any
+
+from mlirc.codegen.cache.folder import CacheFolder
+from mlirc.codegen.host.program import Program
+from mlirc.codegen.llvm.emit import EarlyKernels, Unlinked, begin_module
+from mlirc.dialects.core import symbols
+from mlirc.dialects.core.bindings import ir
+from mlirc.frontend.cache.frozen_parameters import Prepared
+from mlirc.frontend.cache.graph_cache import Compiled
+from mlirc.frontend.capture.result_views import with_views
+from mlirc.frontend.cuda_graphs.facts import returned_to_user
+from mlirc.frontend.driver.aten_graph import AtenGraph
+from mlirc.frontend.driver.verification import PROOFS
+from mlirc.frontend.importer.importer import Imported, import_graph
+from mlirc.frontend.report.dump import describe
+from mlirc.lowering.pipeline.pass_manager import PipelineRun, functions, run_pipeline
+
+
+@dataclass(frozen=True)
+class Lowering:
+    """A graph in the dialect, on its way through the stages; the passes change `module` in place.
+
+    outputs   what the graph gives, as in Imported, with views of one another
+    kernels   those whose code is begun while others are lowered
+    record    what the passes left behind
+    """
+
+    graph: AtenGraph
+    imported: Imported
+    outputs: list[tuple[str, Any]]
+    kernels: EarlyKernels
+    record: PipelineRun = field(default_factory=PipelineRun)
+
+    @property
+    def module(self) -> ir.Module:
+        return self.imported.module
+
+
+@dataclass(frozen=True)
+class Emitted:
+    """Programs whose machine code other threads are making; nothing of MLIR's.
+
+    programs    "graph", and "prepare" where the pass hoist-parameters took one out of it
+    positions   which arguments of @graph its @prepare takes
+    objects     what ATen calls need that has no text, each in one line
+    """
+
+    programs: dict[str, Unlinked]
+    positions: list[int]
+    inputs: list[int]
+    outputs: list[tuple[str, Any]]
+    objects: list[str]
+    freeze: bool
+
+
+def import_aten(graph: AtenGraph, folder: CacheFolder | None) -> Lowering:
+    """`folder` is where kernels are looked up, and kept."""
+    imported = import_graph(graph.gm, graph.parameters)
+    if graph.kind == "backward":  # it is the last to use what is saved for it
+        next(functions(imported.module)).attributes["mlirc.consumes"] = ir.UnitAttr.get()
+    outputs = with_views(graph.gm, imported.outputs, returned_to_user(graph.kind, len(imported.outputs)))
+    return Lowering(graph, imported, outputs, EarlyKernels(folder))
+
+
+def run_stage(lowering: Lowering, stage: str) -> Lowering:
+    """Runs the passes of a stage."""
+    run_pipeline(lowering.module, lowering.graph.stages[stage], record=lowering.record, verify=False, proofs=PROOFS)
+    return lowering
+
+
+def emit(lowering: Lowering) -> Emitted:
+    """Begins to make the code of the host programs, and of kernels that are left."""
+    module, imported, kernels = lowering.module, lowering.imported, lowering.kernels
+    # a backward graph is the last to use what the forward one saved: each goes after its last use
+    consume = {"graph": lowering.graph.kind == "backward", "prepare": False}
+    found = {function.name.value: function for function in functions(module)}
+    programs = {
+        name: begin_module(module, imported.objects, name, consume[name], kernels.folder, kernels)
+        for name in consume
+        if name == "graph" or name in found
+    }
+    prepare = found.get("prepare")
+    takes = symbols.parse_list(prepare.attributes["mlirc.parameters"].value) if prepare is not None else ()
+    positions = [int(str(k)) for k in takes]
+    objects = [describe(x) for x in imported.objects]
+    return Emitted(programs, positions, imported.inputs, lowering.outputs, objects, lowering.graph.options.freeze)
+
+
+def link(emitted: Emitted) -> Compiled:
+    """Waits for the code. Any thread may do so."""
+    programs: dict[str, Program] = {name: code.link() for name, code in emitted.programs.items()}
+    kept = Prepared(programs["prepare"], emitted.positions, emitted.freeze) if "prepare" in programs else None
+    return Compiled(programs["graph"], kept, emitted.inputs, emitted.outputs)

@@ -1,0 +1,1 @@
+"""Eager in place of mlirc where anything of ours fails, counted and shown."""

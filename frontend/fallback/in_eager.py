@@ -1,0 +1,91 @@
+"""A graph of AOTAutograd's in eager, where it cannot be compiled or its first run fails; and how that is counted."""
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import torch
+from torch.fx import GraphModule
+
+from mlirc.frontend import statistics
+from mlirc.frontend.driver.aten_graph import AtenGraph, Run
+from mlirc.frontend.fallback import fallback
+from mlirc.frontend.fallback.first_run import Instead
+from mlirc.frontend.options import Options
+from mlirc.frontend.torch_compat.aot_autograd.tracing import make_boxed_func
+from mlirc.frontend.torch_compat.dynamo.lazy_graph import without_notes
+
+
+def guarded(way: Callable[[AtenGraph], Run], graph: AtenGraph) -> Run:
+    """What `way` gives, or the graph in eager where it fails; either is counted. Raises the error where nothing may be run
+    instead."""
+    try:
+        run = way(graph)
+    except Exception as error:
+        run = in_place(graph, error)
+    statistics.record(graph.report)
+    run.report = graph.report  # type: ignore[attr-defined]  # for trace_cache.py
+    return run
+
+
+def in_place(graph: AtenGraph, error: Exception) -> Run:
+    """What runs in place of the graph. Raises `error` where nothing may, and wrong options."""
+    if graph.options.fallback == "error" or isinstance(error, fallback.PASSES_THROUGH):
+        raise error
+    graph.report.fallback, graph.report.key = fallback.tell(graph.report.kind, error), ""
+    return as_written(graph.gm)
+
+
+def at_a_call(graph: AtenGraph) -> Instead:
+    """What runs in place of a graph that fails at a call, once all has been recorded."""
+
+    def run(error: Exception) -> Run:
+        made = in_place(graph, error)
+        statistics.record_fallback(graph.report)
+        return made
+
+    return run
+
+
+def later(graph: AtenGraph) -> Instead:
+    """at_a_call, long after the graph was compiled: it holds the graph without what is noted of its nodes."""
+    return at_a_call(AtenGraph(without_notes(graph.gm), graph.kind, graph.options, graph.report))
+
+
+def as_written(gm: GraphModule) -> Run:
+    # else a first call goes through Module.__call__, which prints what is raised
+    compiled: Any = getattr(gm, "real_recompile", None)
+    if compiled is not None:
+        compiled()
+    return make_boxed_func(gm.forward)
+
+
+def backward(gm: GraphModule, options: Options, error: Exception) -> Run:
+    """A backward graph in eager, for inputs in any strides. Raises the error where nothing may be run instead."""
+    if options.fallback == "error":
+        raise error
+    statistics.record(statistics.GraphReport("backward", fallback=fallback.tell("backward", error)))
+    values = [node.meta.get("val") for node in gm.graph.find_nodes(op="placeholder")]
+    orders = [value.stride() if isinstance(value, torch.Tensor) else None for value in values]
+    static = [s if s is not None and all(isinstance(n, int) for n in s) else None for s in orders]
+    forward = make_boxed_func(gm.forward)
+
+    def run(args: list) -> list:
+        for k, strides in enumerate(static):
+            x = args[k]
+            if x is None and isinstance(
+                like := values[k], torch.Tensor
+            ):  # a gradient that nobody gives (partition/undefined_tangents.py)
+                args[k] = torch.zeros(tuple(like.shape), dtype=like.dtype, device=like.device)
+            if strides is not None and isinstance(x, torch.Tensor) and x.stride() != strides:
+                args[k] = torch.empty_strided(x.shape, strides, dtype=x.dtype, device=x.device).copy_(x)
+        return forward(args)
+
+    run._boxed_call = True  # type: ignore[attr-defined]
+    return run
+
+
+def from_now_on(inputs: Sequence[Any], options: Options, error: Exception) -> None:
+    """Counts a graph of Dynamo's that runs in eager from now on for some tensors. Raises the error where nothing may be run instead."""
+    if options.fallback == "error":
+        raise error
+    fallback.record(inputs, error)
