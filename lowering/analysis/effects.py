@@ -1,12 +1,19 @@
-"""Which ops overwrite memory that they are given."""
+"""Which ops overwrite memory that they are given, and which may raise when they run."""
 
+import re
 from functools import lru_cache
+from typing import Any
 
 import torch
 
 from mlirc.dialects.core.aten_arguments import resolve
 from mlirc.dialects.core.bindings import ir
+from mlirc.dialects.core.tensor_types import info_of
 
+# Operators that raise at no values and at no dtypes that their meta functions take.
+TOTAL = re.compile(
+    r"aten\.(_scaled_dot_product|_flash_attention|_efficient_attention|_cudnn|cudnn|rand|uniform|normal|bernoulli|exponential)"
+)
 EFFECTS = frozenset(("mlirc.assign", "mlircx.aten_effect"))
 
 
@@ -15,6 +22,16 @@ def may_write(op: ir.Operation) -> bool:
     if op.name == "mlircx.aten_effect":
         return _mutates(ir.StringAttr(op.attributes["op"]).value)
     return op.name == "mlirc.assign"
+
+
+def may_raise(op: Any) -> bool:
+    """Whether an op may raise for what its operands hold: a call of ATen's, or a kernel that checks an index on a CPU."""
+    op = op.operation
+    if op.name in ("mlircx.aten", "mlircx.aten_effect"):
+        return not TOTAL.match(ir.StringAttr(op.attributes["op"]).value)
+    if op.name != "mlircx.kernel" or info_of(op.results[0]).device != "cpu":
+        return False  # a GPU's bad index is known when its stream is synchronised, in eager too
+    return any(inner.operation.name == "mlirc.check_index" for inner in op.regions[0].blocks[0].operations)
 
 
 @lru_cache

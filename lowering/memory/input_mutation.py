@@ -7,6 +7,7 @@ from mlirc.dialects.core.dialect import create
 from mlirc.dialects.core.graph_builder import GraphBuilder
 from mlirc.dialects.core.tensor_types import info_of
 from mlirc.lowering.analysis.accesses import accesses, writes_where_read
+from mlirc.lowering.analysis.effects import may_raise
 from mlirc.lowering.analysis.liveness import Buffer, Liveness, liveness
 from mlirc.lowering.analysis.provenance import view_root
 from mlirc.lowering.memory.explicit_copies import scalar_work
@@ -36,13 +37,16 @@ def settle_assigns(function: Any, ledger: Ledger, pass_name: str) -> dict[ir.Val
     assigns = [position for position, name in enumerate(found.names) if name == "mlirc.assign"]
     memories = {found.buffer_of[found.ops[position].operands[0]] for position in assigns}
     written_once = {memory for memory in memories if len(writes_to(found, memory)) == 1}  # asked while all are there
+    last_error = max((k for k, op in enumerate(found.ops) if may_raise(op)), default=-1)
     for position in assigns:
         op = found.ops[position]
         target, value = op.operands
         if found.buffer_of.get(value) is found.buffer_of[target] and same_place(found, target, value):
             op.operation.erase()
             continue
-        why_not = "the value is in another input" if value in targets else obstacle(found, position, written_once)
+        why_not = (
+            "the value is in another input" if value in targets else obstacle(found, position, written_once, last_error)
+        )
         rule = f"TO INPUT: {why_not}" if why_not else "TO INPUT"
         ledger.record(pass_name, "write", "input", rule, not why_not, source_line(op.location))
         if why_not:
@@ -56,9 +60,9 @@ def same_place(found: Liveness, x: ir.Value, y: ir.Value) -> bool:
     return x == y or (offset is not None and offset == found.offset_of[y] and info_of(x) == info_of(y))
 
 
-def obstacle(found: Liveness, position: int, written_once: set[Buffer]) -> str:
+def obstacle(found: Liveness, position: int, written_once: set[Buffer], last_error: int) -> str:
     """Why the value of the assign at `position` may not be computed in the target, or "". `written_once` are arguments'
-    memories that nothing else writes to."""
+    memories that nothing else writes to, `last_error` is the position of the last op that may raise."""
     target, value = found.ops[position].operands
     buffer, memory = found.buffer_of.get(value), found.buffer_of[target]
     if buffer is None or buffer.value != value or buffer.start < 0 or found.names[buffer.start] not in WRITERS:
@@ -66,6 +70,8 @@ def obstacle(found: Liveness, position: int, written_once: set[Buffer]) -> str:
     out, place = info_of(value), info_of(target)
     if buffer.returned:
         return "the value is a result too"
+    if last_error > buffer.start:  # a call that raises there must find the input as it was
+        return "a later op may raise"
     if buffer.touches != [position] and (out != place or memory not in written_once):
         # its readers read the input instead, which has to hold it, in the same layout, until the end
         return "the value has other uses"
