@@ -98,6 +98,20 @@ class TensorInfo:
             running = running * self.shape[found]
         return True
 
+    @property
+    def may_overlap(self) -> bool:
+        """Whether elements may share memory: a stride does not reach beyond the dimensions of smaller ones."""
+        if 0 in self.shape:
+            return False
+        dims = [(stride, n) for stride, n in zip(self.stride, self.shape, strict=True) if n != 1]
+        known = sorted((stride, n) for stride, n in dims if isinstance(stride, int) and isinstance(n, int))
+        reach = 0
+        for stride, n in known:
+            if stride <= reach:
+                return True
+            reach += stride * (n - 1)
+        return len({stride for stride, _ in dims}) < len(dims) or any(stride == 0 for stride, _ in dims)
+
     def with_dtype(self, dtype: torch.dtype) -> "TensorInfo":
         return replace(self, dtype=dtype)
 

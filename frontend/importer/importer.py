@@ -207,6 +207,8 @@ class _Importer:
         promised = node.meta.get("val")
         rule = IMPORTS.get(target) or IMPORTS.get(str(target))
         reason = "no op of ours"
+        if rule is not None and any(isinstance(v, torch.Tensor) and tensor_info(v).may_overlap for v in flat(promised)):
+            rule, reason = None, "elements of the result share memory"  # a kernel would write each of them
         if rule is not None:
             infos = [tensor_info(v) if isinstance(v, torch.Tensor) else None for v in flat(promised)]
             builder = GraphBuilder(infos[0] if infos else None, infos)
