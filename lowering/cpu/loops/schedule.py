@@ -156,7 +156,7 @@ class _Planner:
             for node in step.nodes:
                 if self.is_inner(node):
                     self.computed.setdefault(node, k)
-            step.scans = [n for n in step.nodes if n.kind == "scan"]
+            step.scans = [n for n in step.nodes if n.kind == "scan" and not self.is_read_back(n, k)]
             for output in step.outputs:
                 if self.is_inner(output.node) and self.reads_memory(output.node) and self.is_direct(output.access):
                     self.kept.setdefault(output.node, (k + 1, output.access))
@@ -166,7 +166,7 @@ class _Planner:
         if node in seen:
             return
         seen.add(node)
-        if node in self.kept and self.kept[node][0] <= k:
+        if self.is_read_back(node, k):
             step.nodes.append(node)
             return
         if self.computed.get(node, k) < k and self.is_expensive(node):
@@ -181,6 +181,10 @@ class _Planner:
             for operand in node.operands:
                 self.visit(operand, k, step, seen)
         step.nodes.append(node)
+
+    def is_read_back(self, node: Node, k: int) -> bool:
+        """Whether pass k reads the value from where an earlier one kept it."""
+        return node in self.kept and self.kept[node][0] <= k
 
     def is_inner(self, node: Node) -> bool:
         return not self.names.isdisjoint(node.dims)
@@ -253,7 +257,6 @@ class _Planner:
         """The last pass from `first` on that reads what may be the output's memory."""
         for k in reversed(range(first, len(self.passes))):
             for node in self.passes[k].nodes:
-                again = node in self.kept and self.kept[node][0] <= k
-                if not again and node.access is not None and self.is_inner(node) and node.access.may_be(output.access):
+                if not self.is_read_back(node, k) and node.access is not None and self.is_inner(node) and node.access.may_be(output.access):
                     return k
         return None
