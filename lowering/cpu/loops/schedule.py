@@ -257,6 +257,11 @@ class _Planner:
         """The last pass from `first` on that reads what may be the output's memory."""
         for k in reversed(range(first, len(self.passes))):
             for node in self.passes[k].nodes:
-                if not self.is_read_back(node, k) and node.access is not None and self.is_inner(node) and node.access.may_be(output.access):
+                if (
+                    not self.is_read_back(node, k)
+                    and node.access is not None
+                    and self.is_inner(node)
+                    and node.access.may_be(output.access)
+                ):
                     return k
         return None
