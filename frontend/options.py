@@ -8,7 +8,7 @@ from typing import Any
 
 from mlirc.frontend.errors import OptionError
 from mlirc.lowering.pipeline.parser import PipelineError
-from mlirc.lowering.pipeline.pipelines import PIPELINES
+from mlirc.lowering.pipeline.pipelines import PIPELINES, stages
 
 MODES = ("default", "reduce-overhead", "max-autotune", "max-autotune-no-cudagraphs")
 CUDA_GRAPH_MODES = ("reduce-overhead", "max-autotune")
@@ -33,6 +33,10 @@ class Options:
                them is then kept until an address or a version counter changes; otherwise until any byte of them does,
                and on a GPU nothing is
     tune_seconds  how long measuring may take, for each graph; what is not measured by then stays as the cost model chose
+    insert     passes to put into the pipeline: {"after fuse-elementwise": "my-pass{k=2}", "before plan": "cse"}. A place is named
+               by a stage, by a pass that runs once, or by one of several runs ("cse#2"); kept as (side, anchor, passes)
+
+    The option `passes`, a list of pass classes that these names mean, is not kept: reading it registers them.
     """
 
     fallback: str = dataclasses.field(default="eager", metadata={"allowed": ("eager", "error")})
@@ -42,6 +46,16 @@ class Options:
     mode: str = dataclasses.field(default="default", metadata={"allowed": MODES})
     freeze: bool = False
     tune_seconds: float = 60.0
+    insert: tuple[tuple[str, str, str], ...] = ()
+
+    def stages(self, on_gpu: bool = False) -> dict[str, str]:
+        """The pipeline's passes, by the name of the stage. Raises PipelineError for a place that it does not have."""
+        chosen = stages(self.pipeline, on_gpu, self.freeze)
+        if not self.insert:
+            return chosen
+        from mlirc.lowering.pipeline.standard_steps import with_insertions
+
+        return with_insertions(chosen, self.insert)
 
 
 def read_options(options: dict[str, Any] | None, mode: str | None = None) -> Options:
@@ -51,10 +65,13 @@ def read_options(options: dict[str, Any] | None, mode: str | None = None) -> Opt
     given = dict(options or {})
     if mode is not None:
         given["mode"] = mode
+    _register(given.pop("passes", ()))
+    if "insert" in given:
+        given["insert"] = _insertions(given["insert"])
     fields = {field.name: field for field in dataclasses.fields(Options)}
     for name, value in given.items():
         if name not in fields:
-            raise OptionError(f"mlirc has no option '{name}'; its options are {', '.join(fields)}")
+            raise OptionError(f"mlirc has no option '{name}'; its options are {', '.join((*fields, 'passes'))}")
         if name == "dump" and isinstance(value, os.PathLike):
             given[name] = value = os.fspath(value)
         if fields[name].type is bool:
@@ -63,20 +80,79 @@ def read_options(options: dict[str, Any] | None, mode: str | None = None) -> Opt
         elif fields[name].type is float:
             if isinstance(value, bool) or not isinstance(value, int | float) or not value >= 0:
                 raise OptionError(f"mlirc option '{name}' takes a number of at least 0, not {value!r}")
-        elif not isinstance(value, str) and not (name == "dump" and value is None):
+        elif name != "insert" and not isinstance(value, str) and not (name == "dump" and value is None):
             raise OptionError(f"mlirc option '{name}' takes text, not {value!r} ({type(value).__name__})")
         allowed = fields[name].metadata.get("allowed")
         if allowed and value not in allowed:
             raise OptionError(f"mlirc option '{name}' is {value!r}; it can be {', '.join(map(repr, allowed))}")
     made = Options(**given)
     if made.pipeline != "auto" and made.pipeline not in PIPELINES:
-        from mlirc.lowering.pipeline.pass_manager import runners
-
-        try:
-            runners(made.pipeline)
-        except PipelineError as error:
-            names = ", ".join(map(repr, ("auto", *PIPELINES)))
-            raise OptionError(
-                f"mlirc option 'pipeline' is {made.pipeline!r}; it can be {names}, or passes separated by commas: {error}"
-            ) from error
+        _need_passes("pipeline", made.pipeline)
+    for _, _, text in made.insert:
+        _need_passes("insert", text)
+    if made.insert:
+        _need_places(made)
     return made
+
+
+def _need_passes(option: str, text: str) -> None:
+    """Raises OptionError for text that names no passes."""
+    from mlirc.lowering.pipeline.pass_manager import runners
+
+    try:
+        runners(text)
+    except PipelineError as error:
+        names = f"{', '.join(map(repr, ('auto', *PIPELINES)))}, or " if option == "pipeline" else ""
+        raise OptionError(
+            f"mlirc option '{option}' is {text!r}; it can be {names}passes separated by commas: {error}"
+        ) from error
+
+
+def _insertions(given: Any) -> tuple[tuple[str, str, str], ...]:
+    """The option `insert` as (side, anchor, passes)."""
+    wrong = "mlirc option 'insert' takes {'after PLACE': 'passes', 'before PLACE': 'passes'}, not "
+    if not isinstance(given, Mapping):
+        raise OptionError(f"{wrong}{given!r}")
+    found = []
+    for place, text in given.items():
+        side, _, anchor = place.partition(" ") if isinstance(place, str) else ("", "", "")
+        if side not in ("after", "before") or not anchor.strip() or not isinstance(text, str) or not text.strip():
+            raise OptionError(f"{wrong}{ {place: text}!r}")
+        found.append((side, anchor.strip(), text))
+    return tuple(found)
+
+
+def _need_places(options: Options) -> None:
+    """Raises OptionError for a place that is in no pipeline which the option `pipeline` can mean."""
+    why: PipelineError | None = None
+    for on_gpu in (False, True) if options.pipeline == "auto" else (False,):
+        try:
+            options.stages(on_gpu)
+            return
+        except PipelineError as error:
+            why = error
+    raise OptionError(f"mlirc option 'insert': {why}") from why
+
+
+def _register(classes: Any) -> None:
+    """The option `passes`: classes as mlirc.passes.register takes them. Raises OptionError."""
+    if not isinstance(classes, list | tuple):
+        raise OptionError(f"mlirc option 'passes' takes a list of pass classes, not {classes!r}")
+    if not classes:
+        return
+    from mlirc.lowering.pipeline.pass_manager import passes, register
+
+    for cls in classes:
+        name = getattr(cls, "name", None)
+        if not (
+            isinstance(cls, type) and dataclasses.is_dataclass(cls) and isinstance(name, str) and hasattr(cls, "run")
+        ):
+            raise OptionError(
+                f"mlirc option 'passes': {cls!r} is no pass: a frozen dataclass with a name and a method run"
+            )
+        known = passes().get(name)
+        if known is not None and (known.__module__, known.__qualname__) != (cls.__module__, cls.__qualname__):
+            raise OptionError(
+                f"mlirc option 'passes': {cls.__qualname__} is called '{name}', as {known.__module__}.{known.__qualname__} is"
+            )
+        register(cls)

@@ -39,7 +39,6 @@ from mlirc.frontend.torch_compat.aot_autograd.trace_result import results
 from mlirc.frontend.torch_compat.aot_autograd.tracing import config, make_boxed_func
 from mlirc.frontend.torch_compat.dynamo.tracing_context import CompileContext, TracingContext, compile_context, tracing
 from mlirc.frontend.torch_compat.fake_tensors import FakeTensorMode
-from mlirc.lowering.pipeline import pipelines
 
 KIND = "trace"
 Place = tuple[str, int]  # of a compiled graph: its key, and how many placeholders it has
@@ -88,7 +87,7 @@ class KeptTrace:
             raise NoText("AOTAutograd's cache is switched off")
         if TracingContext.try_get() is None or any(isinstance(x, (list, tuple, dict)) for x in inputs):
             raise NoText("the graph has another caller than Dynamo")
-        stages = pipelines.stages(options.pipeline)
+        stages = options.stages()
         foreign = foreign_sources(stages)
         environment.environment()
         parameters, self.config = made.configure(gm, inputs)

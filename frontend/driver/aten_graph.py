@@ -11,7 +11,6 @@ from mlirc.frontend.errors import DeviceError
 from mlirc.frontend.options import Options
 from mlirc.frontend.statistics import GraphReport
 from mlirc.frontend.torch_compat.dynamo.trees import tree_leaves
-from mlirc.lowering.pipeline import pipelines
 
 Run = Callable[[list], list]
 """What AOTAutograd calls: takes all placeholders in a list, which it empties, and gives the FX graph's outputs."""
@@ -36,7 +35,7 @@ class AtenGraph:
     @cached_property
     def stages(self) -> Mapping[str, str]:
         """Passes, by the name of their stage, in order. Raises PipelineError."""
-        return pipelines.stages(self.options.pipeline, self.on_gpu, self.options.freeze)
+        return self.options.stages(self.on_gpu)
 
     @property
     def arguments(self) -> int:

@@ -1,10 +1,10 @@
-"""A standard pipeline as a list of passes with their stages: started in the middle, with passes inserted, for `mlirc opt` and `mlirc run`.
+"""A standard pipeline as a list of passes with their stages: started in the middle, with passes inserted.
 
 A place in it is named by an anchor: a stage ("fuse"), a pass that runs once ("to-kernels"), or one of several runs ("cse#2").
 """
 
 import re
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -19,6 +19,9 @@ from mlirc.lowering.pipeline.pipelines import PIPELINES, STAGES, pipeline
 
 STAGE = "mlirc.stage"
 """An attribute of a module in a file: the last stage of a standard pipeline that it has been through in full."""
+
+Insertion = tuple[str, str, str]
+"""("after" or "before", an anchor, passes as text)."""
 
 
 @dataclass(frozen=True)
@@ -64,6 +67,19 @@ def inserted(steps: Sequence[StandardStep], anchor: str, text: str) -> list[Stan
     place = past(steps, anchor)
     stage = anchor if anchor in STAGES else steps[place - 1].stage
     return [*steps[:place], *(StandardStep(stage, step) for step in parse(text)), *steps[place:]]
+
+
+def with_insertions(stages: Mapping[str, str], insertions: Iterable[Insertion]) -> dict[str, str]:
+    """Stages, as texts by name, with passes inserted; later insertions may name earlier ones. Raises PipelineError."""
+    steps = [StandardStep(stage, step) for stage, text in stages.items() for step in parse(text)]
+    for side, anchor, text in insertions:
+        if side == "after":
+            steps = inserted(steps, anchor, text)
+            continue
+        place = next((k for k, s in enumerate(steps) if s.stage == anchor), None)
+        place = past(steps, anchor) - 1 if place is None else place
+        steps[place:place] = [StandardStep(steps[place].stage, step) for step in parse(text)]
+    return {stage: text_of([s for s in steps if s.stage == stage]) for stage in stages}
 
 
 def left(steps: Sequence[StandardStep], module: Any) -> list[StandardStep]:
