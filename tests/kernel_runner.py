@@ -6,6 +6,7 @@ kernel(x, out, threads=2, s0=8)
 
 import ctypes
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from typing import Any
 
 import torch
@@ -18,8 +19,11 @@ from mlirc.dialects.core.kernel_builder import KernelBuilder
 from mlirc.dialects.core.symbols import parse_list
 from mlirc.dialects.core.tensor_types import TensorInfo, type_of
 from mlirc.dialects.interpreter.kernels import run_kernel
+from mlirc.lowering.host import host_cpu
+from mlirc.lowering.module.target_attribute import set_target
 from mlirc.lowering.passes.lower.lower_kernels import LowerKernels
 from mlirc.lowering.pipeline.ledger import Ledger
+from mlirc.lowering.target import Target
 
 
 def info(dtype: torch.dtype, shape: str, stride: str | None = None) -> TensorInfo:
@@ -29,6 +33,13 @@ def info(dtype: torch.dtype, shape: str, stride: str | None = None) -> TensorInf
 
 def like(x: torch.Tensor) -> TensorInfo:
     return TensorInfo(x.dtype, tuple(x.shape), x.stride())
+
+
+def of_width(vector_bytes: int) -> Target:
+    """This machine with vectors of that width; 0: its own."""
+    here = host_cpu()
+    width = vector_bytes or here.vector_bytes
+    return Target(replace(here, vector_bytes=width, bf16_pairs=here.bf16_pairs and width == 64))
 
 
 GUARD = 64  # elements before and after each result
@@ -120,7 +131,8 @@ class NativeKernel(KernelRunner):
             self.launch = launch_of(self.reference)
             module = ir.Module.parse(str(self.reference))
             function = module.body.operations[0]
-            LowerKernels(vector_bytes).run(function, Ledger())
+            set_target(module, of_width(vector_bytes))
+            LowerKernels().run(function, Ledger())
             module.operation.verify()
             self.mlir = str(module)
             run = next(op for op in function.regions[0].blocks[0].operations if op.operation.name == "mlircx.run")

@@ -16,7 +16,7 @@ import torch
 
 import mlirc
 from mlirc.codegen.llvm.processor import cpu_name_and_features
-from mlirc.lowering.target import host
+from mlirc.lowering.host import host_cpu
 
 _PARTS = ("dialects", "lowering", "codegen", "frontend")  # of this package, that decide what code comes out
 
@@ -44,7 +44,7 @@ def environment() -> str:
     # any setting of ours may, but for where the cache is, and how large something may become
     ours = (item for item in os.environ.items() if item[0].startswith("MLIRC_"))
     settings = sorted(item for item in ours if "_CACHE" not in item[0] and not item[0].endswith("_MB"))
-    now = [settings, repr(host()), *cpu_name_and_features(host()), torch.backends.mkldnn.enabled, _gpus()]
+    now = [settings, repr(host_cpu()), *cpu_name_and_features(host_cpu()), torch.backends.mkldnn.enabled, _gpus()]
     return hashlib.sha256(json.dumps([_installed(), now]).encode()).hexdigest()
 
 

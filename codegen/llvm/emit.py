@@ -121,7 +121,7 @@ def _begin(
 
 
 class EarlyKernels:
-    """Begins to compile kernels while others are being lowered (loops/listener.py), some at a time.
+    """Begins to compile kernels while others are being lowered (the `listener` of lower-kernels), some at a time.
 
     New ones are compiled on as many threads as PyTorch computes on.
     """

@@ -25,7 +25,8 @@ from mlirc.codegen.llvm.older_text import for_llvmlite
 from mlirc.codegen.llvm.processor import cpu_name_and_features
 from mlirc.codegen.runtime.process_limits import with_room
 from mlirc.dialects.core.fork_locks import adopt, fork_lock
-from mlirc.lowering.target import SCRATCH_FUNCTION, CpuTarget, host
+from mlirc.lowering.host import host_cpu
+from mlirc.lowering.target import SCRATCH_FUNCTION, CpuTarget
 
 # What code still gains by that comes as vectors in the loops that it should have.
 SHORT_PASSES = ("sroa", "instruction_combine", "simplify_cfg")
@@ -117,7 +118,7 @@ def _parted(data: bytes) -> list[bytes]:
 def compile_to_object(text: str, opt_level: int = 1, elsewhere: Collection[str] = ()) -> bytes:
     """The object file of LLVM IR text; see compile_ir. `elsewhere` are functions of other object files."""
     load_libraries()
-    machine = _machine(host(), opt_level)
+    machine = _machine(host_cpu(), opt_level)
     try:
         with parsed(text) as module:
             module.verify()
@@ -142,7 +143,7 @@ def parsed(text: str) -> Iterator[llvm.ModuleRef]:
 def assembly(text: str, opt_level: int = 1) -> str:
     """The assembly text of LLVM IR text, for people to read."""
     load_libraries()
-    machine = _machine(host(), opt_level)
+    machine = _machine(host_cpu(), opt_level)
     with parsed(text) as module:
         _optimize(module, machine, opt_level)
         return machine.emit_assembly(module)
@@ -224,4 +225,4 @@ def _machine(target: CpuTarget, opt_level: int) -> llvm.TargetMachine:
 @cache
 def _linker() -> llvm.LLJIT:
     """The process's one linker; each Code is a library of its own in it."""
-    return llvm.create_lljit_compiler(_new_machine(host(), 2), use_jit_link=True, suppress_errors=True)
+    return llvm.create_lljit_compiler(_new_machine(host_cpu(), 2), use_jit_link=True, suppress_errors=True)

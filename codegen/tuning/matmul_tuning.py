@@ -21,6 +21,7 @@ from mlirc.codegen.tuning.autotune import GAIN, NOISE, Tuned
 from mlirc.codegen.tuning.device import CACHE, plain
 from mlirc.dialects.core.bindings import func, ir
 from mlirc.dialects.core.tensor_types import TensorInfo, info_of
+from mlirc.lowering.module.target_attribute import set_target, target_of
 from mlirc.lowering.passes.lower.split_unaligned import static
 from mlirc.lowering.pipeline.pass_manager import run_pipeline
 from mlirc.lowering.pipeline.pipelines import GPU_STAGES
@@ -35,7 +36,7 @@ _known: dict[str, dict[str, float]] = {}  # key, or the text where there is none
 
 @dataclass
 class ProductTuning:
-    """A product_choice.Chooser.
+    """A Chooser of the pass generate-triton-matmuls.
 
     seconds  what measuring may take: when that is `spent` it begins no more of it
     clock    what gives the microseconds of lowered modules of one function each, @graph
@@ -91,6 +92,7 @@ def excerpt(ops: Sequence[Any]) -> ir.Module:
     given = [x for x in made if any(use.owner.operation not in inside for use in x.uses)]
     unknown = ir.Location.unknown()
     module = ir.Module.parse("module {}")
+    set_target(module, target_of(ops[0]))
     with ir.InsertionPoint(module.body), unknown:
         function = func.FuncOp("graph", ([x.type for x in needed], [x.type for x in given]))
     block = function.add_entry_block()

@@ -26,6 +26,7 @@ class Lowering:
     outputs   what the graph gives, as in Imported, with views of one another
     kernels   those whose code is begun while others are lowered
     record    what the passes left behind
+    given     what observers give passes beside text, by the pass's name (run_pipeline)
     """
 
     graph: AtenGraph
@@ -33,6 +34,7 @@ class Lowering:
     outputs: list[tuple[str, Any]]
     kernels: EarlyKernels
     record: PipelineRun = field(default_factory=PipelineRun)
+    given: dict[str, dict[str, Any]] = field(default_factory=dict)
 
     @property
     def module(self) -> ir.Module:
@@ -67,7 +69,8 @@ def import_aten(graph: AtenGraph, folder: CacheFolder | None) -> Lowering:
 
 def run_stage(lowering: Lowering, stage: str) -> Lowering:
     """Runs the passes of a stage."""
-    run_pipeline(lowering.module, lowering.graph.stages[stage], record=lowering.record, verify=False, proofs=PROOFS)
+    text, record = lowering.graph.stages[stage], lowering.record
+    run_pipeline(lowering.module, text, record=record, verify=False, proofs=PROOFS, given=lowering.given)
     return lowering
 
 

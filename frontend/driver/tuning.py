@@ -10,7 +10,6 @@ from mlirc.frontend.driver.aten_graph import AtenGraph
 from mlirc.frontend.driver.observer import Observer
 from mlirc.frontend.driver.timing import timed
 from mlirc.frontend.importer.sizes import size_hints
-from mlirc.lowering.gpu.matmul.choice import choosing
 
 
 class Tuning(Observer):
@@ -27,12 +26,12 @@ class Tuning(Observer):
         if step not in self.graph.stages or not autotune.on_gpu(given[0].module):
             yield
             return
-        from mlirc.codegen.tuning.matmul_tuning import ProductTuning
+        from mlirc.codegen.tuning.matmul_tuning import PASS, ProductTuning
 
         if self.products is None:
             self.products = ProductTuning(self.graph.options.tune_seconds, self.folder)
-        with choosing(self.products):
-            yield
+        given[0].given[PASS] = {"chooser": self.products}
+        yield
         if step == "lower":
             self._tune(given[0].module)
 

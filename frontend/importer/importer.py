@@ -29,6 +29,8 @@ from mlirc.frontend.importer.sizes import environment_of, guarded, size, storage
 from mlirc.frontend.torch_compat.aot_autograd.higher_order import with_effects
 from mlirc.frontend.torch_compat.fake_tensors import storage_id
 from mlirc.frontend.torch_compat.older_torch import widen_sums
+from mlirc.lowering.host import host_target
+from mlirc.lowering.module.target_attribute import set_target
 
 log = logging.getLogger("mlirc")
 aten = torch.ops.aten
@@ -123,6 +125,7 @@ class _Importer:
                 elif node.op in ("call_module", "call_method"):
                     raise UnsupportedGraph(f"a node of kind {node.op} ({node.target}) is no functional ATen call")
             self.finish(function)
+        set_target(self.imported.module, host_target(is_on_gpu(self.gm)))
         self.imported.aten = {name: (count, self.aten_reasons[name]) for name, count in self.aten_counts.items()}
         return self.imported
 
@@ -349,6 +352,12 @@ class _Importer:
         function_type = ir.FunctionType.get(inputs, [v.type for v in operands])
         function.attributes["function_type"] = ir.TypeAttr.get(function_type)
         function.attributes["mlirc.results"] = ir.ArrayAttr.get([ir.StringAttr.get(g) for g in groups])
+
+
+def is_on_gpu(gm: GraphModule) -> bool:
+    """Whether a tensor of the graph is on a GPU."""
+    values = (x for node in gm.graph.nodes for x in flat(node.meta.get("val")))
+    return any(isinstance(x, torch.Tensor) and x.device.type == "cuda" for x in values)
 
 
 def is_effect_token(node: Node) -> bool:

@@ -16,6 +16,7 @@ from mlirc.dialects.core.symbols import symbol
 from mlirc.frontend.cuda_graphs.facts import returned_to_user, storage
 from mlirc.frontend.torch_compat.dynamo.tracing_context import TracingContext
 from mlirc.lowering.cpu.convolution.choice import Choice, along, choice_of_slices, wide
+from mlirc.lowering.host import host_cpu
 from mlirc.lowering.layout.joined_images import Regions
 
 aten = torch.ops.aten
@@ -123,9 +124,9 @@ def choice_of(node: Node) -> Choice | None:
     sizes = [tuple(n if isinstance(n, int) else symbol("n") for n in y.shape) for y in (x, w, out)]
     _, _, _, stride, _, dilation, transposed, _, groups = node.args
     if out.ndim == 5:
-        return choice_of_slices(*sizes, stride, dilation, transposed, groups)  # type: ignore[arg-type]
+        return choice_of_slices(*sizes, stride, dilation, transposed, groups, host_cpu())  # type: ignore[arg-type]
     stride, dilation = (along(n * (out.ndim - 2) if len(n) == 1 else n, 1) for n in (stride, dilation))  # type: ignore[arg-type, operator]
-    return Choice(*map(wide, sizes), stride, dilation, transposed, groups)  # type: ignore[arg-type]
+    return Choice(*map(wide, sizes), stride, dilation, transposed, groups, host_cpu())  # type: ignore[arg-type]
 
 
 def is_image(x: Any) -> bool:

@@ -10,7 +10,6 @@ from mlirc.frontend.cache import frozen_parameters
 from mlirc.frontend.driver.aten_graph import AtenGraph
 from mlirc.frontend.driver.observer import Observer
 from mlirc.frontend.fallback.fallback import optional
-from mlirc.lowering.cpu.loops.listener import listening
 
 
 class WhileCompiling(Observer):
@@ -24,7 +23,9 @@ class WhileCompiling(Observer):
 
     def around(self, step: str, *given: Any) -> AbstractContextManager[Any]:
         lowers = step == "lower" and given[0].graph.stages[step].endswith("lower-kernels")
-        return listening(given[0].kernels) if lowers and self.overlaps else nullcontext()
+        if lowers and self.overlaps:
+            given[0].given["lower-kernels"] = {"listener": given[0].kernels}
+        return nullcontext()
 
     def on_step(self, step: str, made: Any, seconds: float) -> None:
         if step == "emit" and "prepare" in made.programs:

@@ -12,6 +12,8 @@ from mlirc.lowering.gpu.triton.emitter import expression
 from mlirc.lowering.gpu.triton.schedule import Schedule, alternatives
 from mlirc.lowering.kernel.nodes import Kernel, read_kernel
 from mlirc.lowering.kernel.shared_operands import parts_of_operands, shared_operands
+from mlirc.lowering.module.target_attribute import target_of
+from mlirc.lowering.target import GpuTarget
 
 Choice = Schedule | Tiling | None  # None: as the cost model writes a product
 
@@ -44,16 +46,18 @@ class Candidates:
     name: str
     aligned: tuple[int, ...]
     infos: list[TensorInfo] = field(init=False)
+    gpu: GpuTarget = field(init=False)
     first: Choice = field(init=False, default=None)
     is_product: bool = field(init=False)
 
     def __post_init__(self) -> None:
         self.infos = [info_of(x) for x in self.run.operands]
+        self.gpu = target_of(self.run).gpu(self.infos[0].device)
         kernel = self.read()
         self.is_product = match_product(kernel) is not None
         if not self.is_product:
             found: list[Schedule] = []
-            triton_kernel(kernel, self.name, self.infos, self.aligned, lambda s: found.append(s) or s)
+            triton_kernel(kernel, self.name, self.infos, self.gpu, self.aligned, lambda s: found.append(s) or s)
             self.first = found[0]
 
     def read(self) -> Kernel:
@@ -80,8 +84,8 @@ class Candidates:
 
     def write(self, choice: Choice) -> TritonKernel:
         if isinstance(choice, Schedule):
-            return triton_kernel(self.read(), self.name, self.infos, self.aligned, lambda _: choice)
-        return triton_kernel(self.read(), self.name, self.infos, self.aligned, tiling=choice)
+            return triton_kernel(self.read(), self.name, self.infos, self.gpu, self.aligned, lambda _: choice)
+        return triton_kernel(self.read(), self.name, self.infos, self.gpu, self.aligned, tiling=choice)
 
 
 def describe(choice: Choice) -> str:

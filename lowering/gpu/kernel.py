@@ -21,7 +21,7 @@ from mlirc.lowering.gpu.matmul.function import (
     schedule_of,
     write_product,
 )
-from mlirc.lowering.gpu.matmul.overlapped_epilogue import DESCRIPTORS, TILING, fits_in_turns, is_hopper, write_in_turns
+from mlirc.lowering.gpu.matmul.overlapped_epilogue import DESCRIPTORS, TILING, fits_in_turns, write_in_turns
 from mlirc.lowering.gpu.matmul.overlapped_epilogue import IMPORTS as GLUON
 from mlirc.lowering.gpu.matmul.persistent import persistent, write_persistent
 from mlirc.lowering.gpu.triton.builder import TL_DTYPE, TRITON_DTYPE, Value, literal
@@ -34,11 +34,11 @@ from mlirc.lowering.gpu.triton.schedule import Schedule, Tile, make_schedule
 from mlirc.lowering.kernel.axes import make_axes
 from mlirc.lowering.kernel.division import divide_axes
 from mlirc.lowering.kernel.nodes import Kernel, Node, Output
+from mlirc.lowering.target import GpuTarget
 
 IMPORTS = "import triton\nimport triton.language as tl\n"
 UNROLLED = 4  # rows of a program, one behind the other: a load is not moved over a store to what may be its memory
 STAGES = 3  # rows that are on their way to shared memory at once, where a program sums up columns
-MULTIPROCESSORS = 132  # of an H100 or H200
 LIBDEVICE = "from triton.language.extra import libdevice\n"
 
 
@@ -61,20 +61,20 @@ def triton_kernel(
     kernel: Kernel,
     name: str,
     infos: list[TensorInfo],
+    gpu: GpuTarget,
     aligned: Iterable[int] = (),
     change: Callable[[Schedule], Schedule] | None = None,
-    programs: int = MULTIPROCESSORS,
     tiling: Tiling | None = None,
 ) -> TritonKernel:
     """`infos` are the launch's operands; `aligned` says which of their addresses are multiples of 16 bytes.
 
     `change` makes another schedule of the cost model's. `kernel` is used up: it must be read anew for another one.
-    `programs`: how many go through the tiles of a product; `tiling`: tiles for one that is read by pointers.
+    `tiling`: tiles for a product that is read by pointers; else as many programs as multiprocessors go through its tiles.
     """
     names = kernel.symbols
     product = match_product(kernel)
     if product is not None:
-        return product_kernel(product, name, infos, tuple(aligned), programs, tiling)
+        return product_kernel(product, name, infos, gpu, tuple(aligned), tiling)
     divide_axes(kernel)
     schedule = make_schedule(kernel, make_axes(kernel))
     schedule = change(schedule) if change else schedule
@@ -87,13 +87,14 @@ def product_kernel(
     product: TritonProduct,
     name: str,
     infos: list[TensorInfo],
+    gpu: GpuTarget,
     aligned: tuple[int, ...],
-    programs: int,
     tiling: Tiling | None = None,
 ) -> TritonKernel:
     """A matrix product with its epilogue."""
+    programs = gpu.multiprocessors
     plan = persistent(product, aligned, programs) if tiling is None else None
-    if plan and is_hopper(infos[0].device) and fits_in_turns(product, plan):
+    if plan and gpu.is_hopper and fits_in_turns(product, plan):
         e = product_emitter(product, TILING, infos)
         write_in_turns(e, product, plan)
         made = finished(e, name, infos, aligned, product.kernel.symbols, programs, {STEPS: TILING.steps}, gluon=True)

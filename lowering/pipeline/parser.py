@@ -11,6 +11,8 @@ from mlirc.lowering.pipeline.nearest import nearest
 from mlirc.lowering.pipeline.old_names import todays_name
 
 OPEN, CLOSE = "{(", "})"
+NOT_TEXT = {"text": False}
+"""Metadata of a pass's field that no text sets: run_pipeline is `given` it."""
 
 
 class PipelineError(ValueError):
@@ -64,7 +66,7 @@ def _split(text: str) -> list[str]:
 
 def make_pass(cls: type, step: Step) -> Any:
     """An instance of a pass class with the step's options. Raises PipelineError that lists the options there are."""
-    fields = {field.name.replace("_", "-"): field for field in dataclasses.fields(cls)}
+    fields = {field.name.replace("_", "-"): field for field in options_of(cls)}
     values = {}
     for key, text in _options(step):
         field = fields.get(key.replace("_", "-"))
@@ -74,6 +76,11 @@ def make_pass(cls: type, step: Step) -> Any:
             raise PipelineError(f"pass '{step.name}' has no option '{key}'{close} its options: {known}")
         values[field.name] = _value(step, key, text, type(field.default))
     return cls(**values)
+
+
+def options_of(cls: type) -> list[dataclasses.Field]:
+    """The fields of a pass that text sets."""
+    return [field for field in dataclasses.fields(cls) if field.metadata != NOT_TEXT]
 
 
 def _options(step: Step) -> list[tuple[str, str]]:

@@ -13,19 +13,24 @@ import importlib.metadata
 import pkgutil
 import re
 import time
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
 from mlirc.dialects.core.bindings import PassManager, context, ir
 from mlirc.lowering.module.errors import describe
 from mlirc.lowering.module.forms import refusal, stage_of
+from mlirc.lowering.module.target_attribute import ensure_target
 from mlirc.lowering.pipeline.ledger import Ledger
 from mlirc.lowering.pipeline.nearest import nearest
 from mlirc.lowering.pipeline.parser import PipelineError, Step, make_pass, parse
+from mlirc.lowering.target import TargetError
 from mlirc.lowering.verify.kernel import StageError
 from mlirc.lowering.verify.stage import Known, verify_stage
+
+Given = Mapping[str, Mapping[str, Any]]
+"""Fields of passes that no text sets, by the name of the pass: who listens, who decides."""
 
 
 class PassError(RuntimeError):
@@ -140,8 +145,12 @@ def run_pipeline(
     record: PipelineRun | None = None,
     verify: bool = True,
     proofs: str = "tried",
+    given: Given | None = None,
 ) -> PipelineRun:
     """Run the passes of `pipeline` on `module`, in place. `after_pass(step, module)` is called after each.
+
+    A module without a target gets the host's (module/target_attribute.py). `given` are fields of passes that no text sets,
+    by the pass's name: {"lower-kernels": {"listener": f}}.
 
     MLIR verifies after each pass; the form that the last one leaves is verified in full, and if it is wrong, the forms
     before, to find the pass that did it. Without `verify` that is left to a later call with the same record, to verify_result, or for when a
@@ -151,7 +160,12 @@ def run_pipeline(
     record = record or PipelineRun()
     with context():
         earlier, before = len(record.unverified), record.unverified
-        for step, run in runners(pipeline):
+        steps = runners(pipeline, given)
+        try:
+            ensure_target(module)
+        except TargetError as error:
+            raise PipelineError(str(error)) from error
+        for step, run in steps:
             start = time.perf_counter()
             before.append((step, module.operation.clone()))  # cheap; its text is only needed when a pass fails
             try:
@@ -204,16 +218,17 @@ def _pass_error(step: Step, before: Any, error: Exception) -> PassError:
     return PassError(f"pass '{step}' failed{describe(error)}", str(step), text)
 
 
-def runners(pipeline: str) -> list[tuple[Step, Callable[[ir.Module, Ledger], None]]]:
+def runners(pipeline: str, given: Given | None = None) -> list[tuple[Step, Callable[[ir.Module, Ledger], None]]]:
     """The passes of a pipeline, ready to run. Raises PipelineError."""
     with context():
-        return [_runner(step) for step in parse(pipeline)]
+        return [_runner(step, (given or {}).get(step.name, {})) for step in parse(pipeline)]
 
 
-def _runner(step: Step) -> tuple[Step, Callable[[ir.Module, Ledger], None]]:
+def _runner(step: Step, given: Mapping[str, Any]) -> tuple[Step, Callable[[ir.Module, Ledger], None]]:
     ours = find_pass(step.name)
     if ours is not None:
         instance = make_pass(ours, step)
+        instance = replace(instance, **given) if given else instance
 
         def run(module: ir.Module, ledger: Ledger) -> None:
             for function in functions(module):

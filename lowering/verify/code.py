@@ -13,7 +13,6 @@ from mlirc.lowering.module.forms import stage_of
 from mlirc.lowering.verify.kernel import StageError, expect
 
 MADE = ("kernel", "symbols", "messages")
-WIDTHS = (0, 64, 32, 16)
 
 
 def verify_code(module: Any) -> None:
@@ -25,14 +24,15 @@ def verify_code(module: Any) -> None:
             expect(False, op, "code beside a graph that runs none", "leave it out")
         return
     wanted = [text_of(op) for op in module.body.operations]
-    for width in WIDTHS:
-        if wanted == again(module, width):
-            return
-    made = set(again(module, 0))
+    made = again(module)
+    if wanted == made:
+        return
     for op in others:
         if text_of(op) not in made:
             raise StageError(
-                op, "not the code that lowering makes here of the bodies of its runs", "give the memory form instead"
+                op,
+                "not the code that lowering makes for the module's target of the bodies of its runs",
+                "give the memory form instead",
             )
     raise StageError(ours[0], "runs other code than lowering makes of its bodies", "give the memory form instead")
 
@@ -50,8 +50,8 @@ def text_of(op: Any) -> str:
     return re.sub(r"\s+", " ", op.operation.get_asm(use_local_scope=True))
 
 
-def again(module: Any, width: int) -> list[str]:
-    """The texts of a module's functions, lowered again from its bodies."""
+def again(module: Any) -> list[str]:
+    """The texts of a module's functions, lowered again from its bodies, for its target."""
     from mlirc.lowering.pipeline.pass_manager import run_pipeline
 
     twin = ir.Module.parse(module.operation.get_asm(enable_debug_info=False))
@@ -68,8 +68,7 @@ def again(module: Any, width: int) -> list[str]:
                 for name in MADE:
                     if name in run.attributes:
                         del run.attributes[name]
-    lower = f"lower-kernels{{vector-bytes={width}}}" if width else "lower-kernels"
-    run_pipeline(twin, f"lower-triton,{lower}" if gpu else lower, verify=False)
+    run_pipeline(twin, "lower-triton,lower-kernels" if gpu else "lower-kernels", verify=False)
     return [text_of(op) for op in twin.body.operations]
 
 

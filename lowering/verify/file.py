@@ -5,7 +5,9 @@ from typing import Any
 
 from mlirc.dialects.core.symbols import Int
 from mlirc.lowering.module.forms import ATEN, stage_of
+from mlirc.lowering.module.target_attribute import ATTRIBUTE, target_of
 from mlirc.lowering.pipeline.pass_manager import functions
+from mlirc.lowering.target import TargetError
 from mlirc.lowering.verify.aten_calls import verify_operator
 from mlirc.lowering.verify.code import verify_code
 from mlirc.lowering.verify.kernel import StageError, rules_of
@@ -20,6 +22,11 @@ def verify_file(module: Any, runs: bool = False) -> dict[str, tuple[Int, ...]]:
     runs   the module is to be run: it may call only such operators as a stranger may
     """
     duties = {}
+    if ATTRIBUTE in module.operation.attributes:
+        try:
+            target_of(module)
+        except TargetError as error:
+            raise StageError(module, str(error), "leave it out for the machine that reads the file") from error
     for function in functions(module):
         stage = stage_of(function)
         if stage is None:

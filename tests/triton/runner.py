@@ -17,6 +17,7 @@ from mlirc.dialects.core.tensor_types import TensorInfo, info_of
 from mlirc.lowering.gpu.kernel import triton_kernel
 from mlirc.lowering.gpu.triton.schedule import Schedule
 from mlirc.lowering.kernel.nodes import read_kernel
+from mlirc.lowering.target import GpuTarget
 from tests.kernel_runner import KernelRunner, launch_module, launch_of
 from tests.triton import interpreter_worker
 
@@ -44,7 +45,7 @@ class TritonKernel(KernelRunner):
             infos = [info_of(x) for x in self.launch.operands]
             places = range(len(infos)) if aligned else ()
             kernel = read_kernel(self.launch)
-            self.made = triton_kernel(kernel, "kernel_0", infos, places, change=shrink, programs=programs)
+            self.made = triton_kernel(kernel, "kernel_0", infos, GpuTarget("sm_90", programs), places, change=shrink)
         self.mlir = self.source = self.made.source
         self.symbols = self.made.symbols
         self.fails = self.made.signature[-1] == "*i64" and len(self.made.signature) > len(infos) + len(self.symbols)

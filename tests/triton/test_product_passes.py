@@ -157,8 +157,9 @@ def test_gated_products_become_one_kernel(monkeypatch, first, last, result, take
     }
     body = re.sub("|".join(words), lambda found: words[found[0]], GATED)
     source = text("%b: tensor<32xbf16>, %x: tensor<24x8xbf16>, %ab: tensor<32x8xbf16>", body, "tensor<2x12x16xbf16>")
+    source = f'module attributes {{mlirc.target = "cpu,gpu{{multiprocessors=1}}"}} {{\n{source}\n}}'
     inputs = [torch.randn(32, dtype=BF16), torch.randn(24, 8, dtype=BF16), torch.randn(32, 8, dtype=BF16)]
-    passes = "generate-triton-matmuls{multiprocessors=1},canonicalize,eliminate-dead"
+    passes = "generate-triton-matmuls,canonicalize,eliminate-dead"
     made, before, after = both(source, passes, inputs)
     assert ("gated_product" in made) == taken and ("mlirc.addmm" in made) != taken
     torch.testing.assert_close(after, before, rtol=2e-2, atol=2e-2)

@@ -7,9 +7,8 @@ import pytest
 
 from mlirc.codegen.cache.folder import CacheFolder
 from mlirc.codegen.tuning import matmul_tuning
-from mlirc.codegen.tuning.matmul_tuning import ProductTuning, better
+from mlirc.codegen.tuning.matmul_tuning import PASS, ProductTuning, better
 from mlirc.dialects.core.bindings import context, ir
-from mlirc.lowering.gpu.matmul.choice import choosing
 from mlirc.lowering.pipeline.pass_manager import run_pipeline
 from tests.triton.test_product_passes import text
 
@@ -42,9 +41,9 @@ class Clock:
 
 def chosen(clock: Clock, folder=None, seconds: float = 60) -> tuple[str, ProductTuning]:
     tuning = ProductTuning(seconds, folder, clock)
-    with context(), choosing(tuning):
+    with context():
         module = ir.Module.parse(SOURCE)
-        run_pipeline(module, "generate-triton-matmuls")
+        run_pipeline(module, PASS, given={PASS: {"chooser": tuning}})
         return str(module), tuning
 
 

@@ -14,6 +14,7 @@ from mlirc.lowering.gpu.kernel import triton_kernel
 from mlirc.lowering.gpu.triton.schedule import alternatives
 from mlirc.lowering.kernel.nodes import read_kernel
 from mlirc.lowering.pipeline.pass_manager import run_pipeline
+from mlirc.lowering.target import GpuTarget
 from tests.triton.runner import TritonKernel
 
 bf16, f32 = torch.bfloat16, torch.float32
@@ -148,7 +149,7 @@ class Joined(TritonKernel):
             self.order = [arguments.index(x) for x in list(self.launch.operands)[:count]]
             self.outputs = infos[count:]
             change = None if k is None else lambda schedule: list(alternatives(schedule))[k]
-            self.made = triton_kernel(read_kernel(self.launch), "kernel_0", infos, change=change)
+            self.made = triton_kernel(read_kernel(self.launch), "kernel_0", infos, GpuTarget(), change=change)
         self.source, self.symbols, self.fails = self.made.source, self.made.symbols, False
 
 

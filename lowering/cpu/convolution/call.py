@@ -12,6 +12,7 @@ from mlirc.dialects.ops.nn.convolution import words
 from mlirc.lowering.cpu.convolution import winograd_choice
 from mlirc.lowering.cpu.convolution.choice import has_room
 from mlirc.lowering.layout.channels_last import channels_last
+from mlirc.lowering.target import CpuTarget
 from mlirc.lowering.verify.kernel import expect
 
 AFTER = ("scale", "shift", "relu")  # in this order
@@ -82,7 +83,7 @@ class Convolution:
         return symbols.floordiv(points * (self.channels * self.filters * taps), 8)
 
 
-def results_of_tile(c: Convolution) -> tuple[int, int] | None:
+def results_of_tile(c: Convolution, target: CpuTarget) -> tuple[int, int] | None:
     """How many results, down and along, a tile of fewer multiplications has; None for sums of products."""
     if c.kind == "weight" or any(
         (axis.stride, axis.dilation, axis.spread) != (1, 1, 1) for axis in (c.rows, c.columns)
@@ -90,7 +91,7 @@ def results_of_tile(c: Convolution) -> tuple[int, int] | None:
         return None
     taps, image = (c.rows.taps, c.columns.taps), (c.rows.size, c.columns.size)
     sizes = c.x.shape[0], c.channels, c.filters, taps, image, c.rows.count, c.columns.count
-    return winograd_choice.results_of_tile(winograd_choice.Sizes(c.kind, *sizes))
+    return winograd_choice.results_of_tile(winograd_choice.Sizes(c.kind, *sizes), target)
 
 
 def read_convolution(op: Any) -> Convolution:

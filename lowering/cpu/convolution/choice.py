@@ -7,6 +7,7 @@ from typing import Any
 
 from mlirc.dialects.core.symbols import Int
 from mlirc.lowering.cpu.convolution.winograd_choice import Sizes, results_of_tile
+from mlirc.lowering.target import CpuTarget
 
 FEW_CHANNELS = 16
 FEW_WINDOWS = 4  # of a row
@@ -63,6 +64,7 @@ class Choice:
     dilation: tuple[int, ...]
     transposed: bool
     groups: int
+    target: CpuTarget
     depth: int = 1  # of filters of volumes, of which this is about one slice: x [N * D, C, H, W]
 
     @property
@@ -171,7 +173,8 @@ class Choice:
         (filters, channels, *taps), image, results = numbers(self.w), self.image[1:], self.result[1:]
         if kind == "input":
             filters, channels, image, results = channels, filters, results, image
-        return results_of_tile(Sizes(kind, self.x[0], channels, filters, tuple(taps), image, *results)) is not None
+        sizes = Sizes(kind, self.x[0], channels, filters, tuple(taps), image, *results)
+        return results_of_tile(sizes, self.target) is not None
 
 
 def choice_of_slices(
@@ -182,13 +185,14 @@ def choice_of_slices(
     dilation: Sequence[int],
     transposed: bool,
     groups: int,
+    target: CpuTarget,
 ) -> Choice | None:
     """Of small volumes [N, C, D, H, W] by weights [O, C, KD, KH, KW]: oneDNN convolves large ones as they are."""
     if transposed or groups > 1 or not all(isinstance(n, int) and n > 0 for n in (*x[1:], *w, *out[1:])):
         return None
     (n, channels, _, *image), (_, filters, count, *result) = x, out
     shapes = (n * count, channels, *image), (*w[:2], *w[3:]), (n * count, filters, *result)
-    choice = Choice(*shapes, tuple(stride[1:]), tuple(dilation[1:]), False, 1, w[2])  # type: ignore[arg-type]
+    choice = Choice(*shapes, tuple(stride[1:]), tuple(dilation[1:]), False, 1, target, w[2])  # type: ignore[arg-type]
     return choice if choice.is_small else None
 
 

@@ -141,7 +141,7 @@ def plan(c: Convolution, target: CpuTarget) -> tuple[Plan, list[str]]:
     words, lanes = Words(), target.vector_bytes // 4
     tile_rows, most = tile_shape(target)
     runs = column_tiles(c.filters, lanes, most)
-    rows, results = c.rows.count, results_of_tile(c)
+    rows, results = c.rows.count, results_of_tile(c, target)
     if results is not None:
         block_images, block_rows, chosen = winograd(c, results, words, runs, lanes)
     else:

@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 
 from mlirc.dialects.core.symbols import Int
-from mlirc.lowering.target import host
+from mlirc.lowering.target import CpuTarget
 
 TAPS = 3
 # Errors over those of eager (3x3, normal weights, inputs behind a relu), by results of a tile:
@@ -33,11 +33,11 @@ class Sizes:
     columns: int
 
 
-def results_of_tile(s: Sizes) -> tuple[int, int] | None:
+def results_of_tile(s: Sizes, target: CpuTarget) -> tuple[int, int] | None:
     """Down and along; None for sums of products."""
     if s.taps != (TAPS, TAPS):
         return None
-    accurate = [(2, 2)] if s.kind == "input" or host().has_avx512 else list(CHANNELS_OF_RESULTS)
+    accurate = [(2, 2)] if s.kind == "input" or target.has_avx512 else list(CHANNELS_OF_RESULTS)
     fit = [r for r in accurate if s.channels >= CHANNELS_OF_RESULTS[r] and tiles(s.columns, r[1]) <= MOST_TILES[r]]
     best = min(fit, key=lambda r: cost(s, r), default=None)
     return best if best is not None and cost(s, best) <= GAIN * cost_of_sums(s) else None

@@ -30,7 +30,7 @@ def product_text(product: Product, name: str, target: CpuTarget) -> KernelText |
         return None
     if not product.pairs:
         return WideningWriter(product, name, target).write()
-    return PairWriter(product, name, target).write() if target.multiplies_pairs else None
+    return PairWriter(product, name, target).write() if target.bf16_pairs else None
 
 
 def plain_writer(product: Product) -> type[UnitsWriter] | type[BlockedWriter]:

@@ -192,5 +192,5 @@ class UnitsWriter(Vectors):
 def may_pair(product: Product, target: CpuTarget) -> bool:
     """Whether steps along k can be pairs: neither matrix has half a one at its end."""
     k = product.k.size
-    in_pairs = product.dtype == BF16 and target.multiplies_pairs
+    in_pairs = product.dtype == BF16 and target.bf16_pairs
     return in_pairs and isinstance(k, int) and k % 2 == 0 and product.ka == 1

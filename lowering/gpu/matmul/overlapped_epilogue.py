@@ -89,12 +89,6 @@ WRITE = """        tma.store_wait(0)
 """
 
 
-def is_hopper(device: str) -> bool:
-    """Whether the GPU is one that this is for; where there is none, code is made for one."""
-    here = device.startswith("cuda") and torch.cuda.is_available()
-    return not here or torch.cuda.get_device_capability(device)[0] == 9
-
-
 def fits_in_turns(product: TritonProduct, plan: Persistent) -> bool:
     """Whether the product can be written so: rows of the result lie as those of its factors do, and the epilogue reads
     nothing that is as large."""

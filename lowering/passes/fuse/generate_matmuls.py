@@ -16,8 +16,9 @@ from mlirc.dialects.ops.movement.panels import panel_map, panels_info
 from mlirc.lowering.analysis.provenance import parameter_arguments, view_root
 from mlirc.lowering.fusion.cost import typical
 from mlirc.lowering.module.source_lines import source_line
+from mlirc.lowering.module.target_attribute import target_of
 from mlirc.lowering.pipeline.ledger import Ledger
-from mlirc.lowering.target import CpuTarget, host
+from mlirc.lowering.target import CpuTarget
 
 MOST_K = 4096  # a block of rows is packed on a thread's stack
 # Products of fewer rows and columns than these are the library's: panels are packed for each product anew.
@@ -51,28 +52,28 @@ class GenerateMatmuls:
     takes = "graph"
 
     def run(self, function: Any, ledger: Ledger) -> None:
-        parameters = parameter_arguments(function)
+        parameters, target = parameter_arguments(function), target_of(function).cpu
         for op in list(function.regions[0].blocks[0].operations):
             if op.operation.name not in ("mlirc.matmul", "mlirc.addmm"):
                 continue
             *bias, x, w = op.operands
-            packed = view_root(w) in parameters and packing_pays(x, w)
-            against = refused_by_panels(w) if packed else refused_by_blocks(x, w, view_root(w) in parameters)
+            packed = view_root(w) in parameters and packing_pays(x, w, target)
+            against = refused_by_panels(w, target) if packed else refused_by_blocks(x, w, view_root(w) in parameters)
             rule = "PARAMETER" if packed else "IN PLACE"
             line = source_line(op.location)
             ledger.record(self.name, "generate", op.operation.name, against or rule, not against, line)
             if against:
                 continue
             with ir.InsertionPoint(op), op.location:
-                made = product(bias, x, w, info_of(op.results[0]), packed)
+                made = product(bias, x, w, info_of(op.results[0]), target if packed else None)
             op.results[0].replace_all_uses_with(made)
             op.operation.erase()
 
 
-def refused_by_panels(w: ir.Value) -> str:
+def refused_by_panels(w: ir.Value, target: CpuTarget) -> str:
     """The rule that stands against a product over panels that are packed once, or ""."""
     info = info_of(w)
-    if info.dtype not in generated_dtypes(host()) or info.rank != 2:
+    if info.dtype not in generated_dtypes(target) or info.rank != 2:
         return "DTYPE"
     k, n = info.shape
     if not isinstance(k, int) or not isinstance(n, int) or k == 0:
@@ -82,10 +83,10 @@ def refused_by_panels(w: ir.Value) -> str:
     return ""
 
 
-def packing_pays(x: ir.Value, w: ir.Value) -> bool:
+def packing_pays(x: ir.Value, w: ir.Value, target: CpuTarget) -> bool:
     """Whether a parameter's columns had better be packed once: few rows, and columns that do not lie along k."""
     info = info_of(w)
-    if info.rank != 2 or info.dtype not in generated_dtypes(host()):
+    if info.rank != 2 or info.dtype not in generated_dtypes(target):
         return True  # which refuses it
     along_k = info.stride[0] == 1 and isinstance(info.shape[0], int) and isinstance(info.shape[1], int)
     return not along_k and (info.dtype != torch.float32 or typical(info_of(x).shape[0]) < FEWEST_ROWS)
@@ -111,11 +112,11 @@ def generated_dtypes(target: CpuTarget) -> tuple[torch.dtype, ...]:
     return (torch.float32,) if library_is_better else (torch.float32, torch.bfloat16)
 
 
-def product(bias: list[ir.Value], x: ir.Value, w: ir.Value, out: TensorInfo, packed: bool) -> ir.Value:
-    """The kernel's result, of type `out`. packed: its columns lie in panels, which are made here."""
+def product(bias: list[ir.Value], x: ir.Value, w: ir.Value, out: TensorInfo, panels: CpuTarget | None) -> ir.Value:
+    """The kernel's result, of type `out`. panels: its columns lie in panels, which are made here for that processor."""
     columns, index = w, lambda k, n: (k, n)
-    if packed:
-        in_pairs = info_of(w).dtype == torch.bfloat16 and host().multiplies_pairs
+    if panels is not None:
+        in_pairs = info_of(w).dtype == torch.bfloat16 and panels.bf16_pairs
         name, describe, index = PAIRS if in_pairs else PLAIN
         columns = create(name, [w], [type_of(describe(info_of(w)))]).out
     k = KernelBuilder(out.shape, info_of(x).shape[-1:], "product")

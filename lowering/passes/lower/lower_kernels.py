@@ -1,7 +1,7 @@
 """lower-kernels: launches become calls of generated functions."""
 
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field
 from itertools import count
 from typing import Any
 
@@ -18,14 +18,17 @@ from mlirc.lowering.cpu.convolution.forward import convolution_text
 from mlirc.lowering.cpu.convolution.plan import plan
 from mlirc.lowering.cpu.convolution.weight_gradient import weight_gradient_text
 from mlirc.lowering.cpu.convolution.winograd import winograd_text
-from mlirc.lowering.cpu.loops import listener as kernel_listener
 from mlirc.lowering.cpu.loops.function import KernelText, empty_text, kernel_text
 from mlirc.lowering.cpu.matmul.kinds import product_text
 from mlirc.lowering.cpu.matmul.match import match_product
 from mlirc.lowering.kernel.nodes import Kernel, NotAKernel, messages, read_kernel, structure, text
+from mlirc.lowering.module.target_attribute import target_of
 from mlirc.lowering.pipeline.ledger import Ledger
+from mlirc.lowering.pipeline.parser import NOT_TEXT
 from mlirc.lowering.pipeline.pass_manager import UnsupportedByPass
-from mlirc.lowering.target import CpuTarget, host
+from mlirc.lowering.target import CpuTarget
+
+Listener = Callable[[str, KernelText], None]
 
 # callee -> what reads such a call, what says why it has no kernel, what writes its functions
 CALLS: dict[str, tuple[Callable, Callable, Callable]] = {
@@ -49,16 +52,17 @@ class LowerKernels:
              func.func @kernel_0(%args: !llvm.ptr) -> i64 { ... }
 
     Launches of equal structure share a function (SAME STRUCTURE).
-    `vector_bytes` is 64, 32 or 16; 0: as wide as the host's.
+    How wide vectors are, and what else the processor has, the module's target says.
+    `listener` hears of each kernel as soon as it is written. It takes its text; the module has a declaration.
     """
 
     name = "lower-kernels"
     takes = "memory"
     gives = "lowered"
-    vector_bytes: int = 0
+    listener: Listener | None = field(default=None, metadata=NOT_TEXT)
 
     def run(self, function: Any, ledger: Ledger) -> None:
-        target = replace(host(), vector_bytes=self.vector_bytes) if self.vector_bytes else host()
+        target = target_of(function).cpu
         module_block = function.operation.block
         taken = {text(op, "sym_name") for op in module_block.operations if "sym_name" in op.attributes}
         made: dict[Any, tuple[str, KernelText]] = {}
@@ -71,7 +75,7 @@ class LowerKernels:
                     made[key] = (name, function_text(read_kernel(launch), name, target))
                 except NotAKernel as error:
                     raise UnsupportedByPass(launch, str(error)) from error
-                _add_functions(module_block, *made[key], taken)
+                self.add_functions(module_block, *made[key], taken)
             else:
                 ledger.record(self.name, "share", text(launch, "label"), "SAME STRUCTURE", True, str(launch.location))
             _replace(launch, *made[key])
@@ -97,10 +101,24 @@ class LowerKernels:
             if asked not in made:
                 name = next(n for n in map("kernel_{}".format, count(len(made))) if n not in taken)
                 made[asked] = name, kernel = name, write(asked, name, target)
-                _add_functions(function.operation.block, name, kernel, taken)
+                self.add_functions(function.operation.block, name, kernel, taken)
             name, kernel = made[asked]
             call.attributes["kernel"] = ir.StringAttr.get(name)
             call.attributes["symbols"] = ir.StringAttr.get(", ".join(words or kernel.symbols))
+
+    def add_functions(self, block: ir.Block, name: str, kernel: KernelText, taken: set[str]) -> None:
+        """The kernel's functions; where the listener takes its text, a declaration, which costs less than to parse it."""
+        source = [*dict.fromkeys(kernel.declarations), kernel.functions]
+        if self.listener is not None:
+            self.listener(name, kernel)
+            source = [f"func.func private @{name}(!llvm.ptr) -> i64"]
+        parsed = ir.Module.parse("\n".join(source))
+        for op in list(parsed.body.operations):
+            function = text(op, "sym_name")
+            if function not in taken:
+                taken.add(function)
+                op.operation.detach_from_parent()
+                block.append(op)
 
 
 def function_text(kernel: Kernel, name: str, target: CpuTarget) -> KernelText:
@@ -109,19 +127,6 @@ def function_text(kernel: Kernel, name: str, target: CpuTarget) -> KernelText:
     product = match_product(kernel)
     made = product_text(product, name, target) if product else None
     return made or kernel_text(kernel, name, target)
-
-
-def _add_functions(block: ir.Block, name: str, kernel: KernelText, taken: set[str]) -> None:
-    """The kernel's functions; where somebody listens and takes its text, a declaration, which costs less than to parse it."""
-    heard = kernel_listener.tell(name, kernel)
-    source = [f"func.func private @{name}(!llvm.ptr) -> i64"]
-    parsed = ir.Module.parse("\n".join(source if heard else [*dict.fromkeys(kernel.declarations), kernel.functions]))
-    for op in list(parsed.body.operations):
-        function = text(op, "sym_name")
-        if function not in taken:
-            taken.add(function)
-            op.operation.detach_from_parent()
-            block.append(op)
 
 
 def _replace(launch: Any, name: str, kernel: KernelText) -> None:

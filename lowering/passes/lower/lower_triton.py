@@ -15,6 +15,7 @@ from mlirc.lowering.gpu.random_state import state_kernel
 from mlirc.lowering.gpu.triton.alignment import aligned_operands
 from mlirc.lowering.kernel.nodes import NotAKernel, messages, read_kernel, structure, text
 from mlirc.lowering.kernel.shared_operands import parts_of_operands, shared_operands
+from mlirc.lowering.module.target_attribute import target_of
 from mlirc.lowering.pipeline.ledger import Ledger
 from mlirc.lowering.pipeline.pass_manager import UnsupportedByPass
 
@@ -40,7 +41,7 @@ class LowerTriton:
     aligned_arguments: bool = True
 
     def run(self, function: Any, ledger: Ledger) -> None:
-        module_block = function.operation.block
+        module_block, target = function.operation.block, target_of(function)
         taken = {text(op, "sym_name") for op in module_block.operations if "sym_name" in op.attributes}
         made: dict[tuple, tuple[str, TritonKernel]] = {}
         for launch in [op for op in function.regions[0].blocks[0].operations if op.operation.name == "mlircx.launch"]:
@@ -56,7 +57,7 @@ class LowerTriton:
                 name = next(n for k in count(len(made)) if (n := f"kernel_{k}_{label}".rstrip("_")) not in taken)
                 try:
                     kernel = replace(read_kernel(launch), shared=shared, within=within)
-                    made[key] = (name, triton_kernel(kernel, name, infos, aligned))
+                    made[key] = (name, triton_kernel(kernel, name, infos, target.gpu(infos[0].device), aligned))
                 except NotAKernel as error:
                     raise UnsupportedByPass(launch, str(error)) from error
                 taken.add(name)

@@ -1,7 +1,6 @@
 """fold-convolutions: convolutions by parameters run in oneDNN, with what surrounds them inside and channels last."""
 
 from dataclasses import dataclass, replace
-from functools import cache
 from typing import Any
 
 import torch
@@ -17,7 +16,9 @@ from mlirc.lowering.fusion.aten_calls import arguments, call_aten, called
 from mlirc.lowering.layout.channels_last import channels_last, spread_channels_last
 from mlirc.lowering.layout.wide_images import as_wide, of_rank
 from mlirc.lowering.module.source_lines import source_line
+from mlirc.lowering.module.target_attribute import target_of
 from mlirc.lowering.pipeline.ledger import Ledger
+from mlirc.lowering.target import CpuTarget
 
 REORDER = "mkldnn._reorder_convolution_weight.default"
 CONVOLVE = "mkldnn._convolution_pointwise.default"
@@ -75,7 +76,7 @@ def refusal(op: Any, fixed: set) -> str:
     """The rule that stands against it, or ""."""
     x, w = info_of(op.operands[0]), info_of(op.operands[1])
     _, _, _, stride, padding, dilation, transposed, _, groups = arguments(op)
-    if not torch.backends.mkldnn.is_available() or not torch.backends.mkldnn.enabled:
+    if target_of(op).cpu.onednn == "none":
         return "ONEDNN"
     if not all(v in fixed for v in op.operands[1:]):
         return "PARAMETER"
@@ -90,25 +91,20 @@ def refusal(op: Any, fixed: set) -> str:
     return ""
 
 
-def widens(dtype: torch.dtype) -> bool:
-    """Whether oneDNN convolves such tensors in float32 here: what PyTorch has for them takes tens of times as long."""
-    return dtype in HALF and not (dtype == torch.bfloat16 and multiplies_bf16())
+def widens(dtype: torch.dtype, target: CpuTarget) -> bool:
+    """Whether oneDNN convolves such tensors in float32: what PyTorch has for them takes tens of times as long."""
+    return dtype in HALF and not (dtype == torch.bfloat16 and target.onednn == "bfloat16")
 
 
-@cache
-def multiplies_bf16() -> bool:
-    return torch.ops.mkldnn._is_mkldnn_bf16_supported()
-
-
-def wide(x: ir.Value) -> ir.Value:
-    return GraphBuilder().cast(x, F32) if widens(info_of(x).dtype) else x
+def wide(x: ir.Value, target: CpuTarget) -> ir.Value:
+    return GraphBuilder().cast(x, F32) if widens(info_of(x).dtype, target) else x
 
 
 def fold(op: Any, fixed: set) -> tuple[ir.Value, ir.Value]:
     """Replaces the convolution and what it takes in; its result as the graph had it, and in channels-last order."""
     x, w, *bias = op.operands
     _, _, _, stride, padding, dilation, transposed, _, groups = arguments(op)
-    chain, other = [op], None
+    chain, other, target = [op], None, target_of(op).cpu
     norm = only_user(op.results[0])
     norm = norm if is_folded_norm(norm, op.results[0], fixed) else None
     if norm is not None:
@@ -129,7 +125,7 @@ def fold(op: Any, fixed: set) -> tuple[ir.Value, ir.Value]:
         if is_ours(op):
             made = own_call(op, norm, other, relu, channels_last(as_wide(info_of(result))))
             return replaced(chain, of_rank(made, info_of(result).rank))
-        x, w, *bias = map(wide, (x, w, *bias))
+        x, w, *bias = (wide(v, target) for v in (x, w, *bias))
         if norm is not None:
             w, bias = folded_parameters(w, bias, norm)
         x, w = of_rank(in_channels_last(x), 4), of_rank(w, 4)
@@ -143,7 +139,7 @@ def fold(op: Any, fixed: set) -> tuple[ir.Value, ir.Value]:
         if other is None:
             made = call_aten(CONVOLVE, [x, *common, "relu" if relu else "none", [], ""], info)
         else:
-            images = [x, of_rank(in_channels_last(wide(other)), 4)]
+            images = [x, of_rank(in_channels_last(wide(other, target)), 4)]
             made = call_aten(CONVOLVE_BINARY, [*images, *common, "add", None, "relu" if relu else None, [], None], info)
         made = of_rank(made, info_of(result).rank)
         return replaced(chain, GraphBuilder().cast(made, info_of(result).dtype))
@@ -164,7 +160,9 @@ def is_ours(op: Any) -> bool:
     x, w, out = info_of(op.operands[0]), info_of(op.operands[1]), info_of(op.results[0])
     _, _, _, stride, _, dilation, transposed, _, groups = arguments(op)
     windows = along(stride, 1), along(dilation, 1)
-    choice = Choice(as_wide(x).shape, as_wide(w).shape, as_wide(out).shape, *windows, transposed, groups)
+    choice = Choice(
+        as_wide(x).shape, as_wide(w).shape, as_wide(out).shape, *windows, transposed, groups, target_of(op).cpu
+    )
     return x.dtype == torch.float32 and w.is_contiguous and choice.generates_forward
 
 

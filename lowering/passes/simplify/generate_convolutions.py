@@ -18,6 +18,7 @@ from mlirc.lowering.layout.channels_last import channels_last, relaid, spread_ch
 from mlirc.lowering.layout.convolution_regions import is_put_back, regions_of
 from mlirc.lowering.layout.wide_images import as_wide, of_rank
 from mlirc.lowering.module.source_lines import source_line
+from mlirc.lowering.module.target_attribute import target_of
 from mlirc.lowering.pipeline.ledger import Ledger
 
 FORWARD, BACKWARD = "aten.convolution.default", "aten.convolution_backward.default"
@@ -86,10 +87,11 @@ def choice_of(op: Any) -> Choice | None:
         return None
     _, _, _, stride, _, dilation, transposed, _, groups = arguments(op)[backward : backward + 9]
     out = info_of(tensors(op)[0] if backward else op.results[0])
+    target = target_of(op).cpu
     if x.rank == 5:
-        return choice_of_slices(x.shape, w.shape, out.shape, stride, dilation, transposed, groups)
+        return choice_of_slices(x.shape, w.shape, out.shape, stride, dilation, transposed, groups, target)
     windows = along(stride, 1), along(dilation, 1)
-    return Choice(wide(x.shape), wide(w.shape), wide(out.shape), *windows, transposed, groups)
+    return Choice(wide(x.shape), wide(w.shape), wide(out.shape), *windows, transposed, groups, target)
 
 
 def images_of(op: Any) -> tuple[list[ir.Value], float]:

@@ -40,7 +40,7 @@ class GenerateDotProducts:
             ledger.record(self.name, "generate", op.operation.name, rule, True, source_line(op.location))
             *bias, x, w = op.operands
             with ir.InsertionPoint(op), op.location:
-                made = product(bias, x, w, info_of(op.results[0]), False)
+                made = product(bias, x, w, info_of(op.results[0]), None)
             op.results[0].replace_all_uses_with(made)
             op.operation.erase()
 

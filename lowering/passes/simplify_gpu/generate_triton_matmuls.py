@@ -1,21 +1,23 @@
 """generate-triton-matmuls: matrix products on a GPU become kernels, where what fusion then saves is worth it."""
 
-from dataclasses import dataclass
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
 from typing import Any
 
 import torch
 
 from mlirc.dialects.core.bindings import ir
 from mlirc.dialects.core.tensor_types import info_of
-from mlirc.lowering.gpu.matmul import choice as product_choice
 from mlirc.lowering.gpu.matmul.gated import gate_of, is_activation, last_reader, replace_by_kernel
-from mlirc.lowering.gpu.matmul.overlapped_epilogue import is_hopper
 from mlirc.lowering.gpu.matmul.persistent import ALIGNMENT, COLUMNS, ROWS
 from mlirc.lowering.module.source_lines import source_line
+from mlirc.lowering.module.target_attribute import target_of
 from mlirc.lowering.passes.fuse.generate_matmuls import product
 from mlirc.lowering.passes.lower.split_unaligned import classes, is_by_rows, static
 from mlirc.lowering.passes.simplify_gpu.pad_matmuls import is_returned
 from mlirc.lowering.pipeline.ledger import Ledger
+from mlirc.lowering.pipeline.parser import NOT_TEXT
+from mlirc.lowering.target import Target
 
 # What products take on an H200, in microseconds. The library's, by operations a second and what a short K adds (measured
 # at K from 768 to 5632); ours, by the tiles of one multiprocessor, of 128 x 256, or of 128 x 128 in turns; bytes between; an
@@ -27,6 +29,9 @@ CROOKED = 0.6  # of a tile whose rows begin anywhere
 BYTES = 4.3e6
 LAUNCH, EDGES = 2.5, 6  # of a product of split-unaligned beyond its work, and of the columns at the edges
 ACTIVATION = 0.4e-6  # an element
+
+Chooser = Callable[[Sequence[Any], bool], bool]
+"""The product and the ops that would be its epilogue, in order; what the cost model says. Gives whether it is a kernel."""
 
 
 @dataclass(frozen=True)
@@ -42,23 +47,25 @@ class GenerateTritonMatmuls:
     UNALIGNED   the graph returns it, its rows begin anywhere, and it has a bias: the library would need a padded copy; or it
                 has few rows: split-unaligned would read the weight once for each class of them
     FASTER      the library is, by the numbers in this file, which were measured on an H200; on other GPUs it stays
-    In modes that measure, which is faster is measured (matmul/choice.py), but for UNALIGNED. `always`: it is ours.
+    `chooser` decides in place of the cost model, but for UNALIGNED: it measures (codegen/tuning/matmul_tuning.py). `always`: it is ours.
     """
 
     name = "generate-triton-matmuls"
     takes = "graph"
-    multiprocessors: int = 132
     always: bool = False
+    chooser: Chooser | None = field(default=None, metadata=NOT_TEXT)
 
     def run(self, function: Any, ledger: Ledger) -> None:
+        target = target_of(function)
         products = ("mlirc.matmul", "mlirc.addmm")  # found first: replacing one erases what follows it
         for op in [op for op in function.regions[0].blocks[0].operations if op.operation.name in products]:
-            if not is_large(op, self.multiprocessors):
+            if not is_large(op, target):
                 continue
+            programs = target.gpu(info_of(op.results[0]).device).multiprocessors
             *bias, x, w = op.operands
             gate = gate_of(op) if info_of(w).stride[0] == 1 else None
             if gate is not None:
-                taken = self.takes_over(op, gate.times, is_worth(op, True, self.multiprocessors, gated=True))
+                taken = self.takes_over(op, gate.times, is_worth(op, True, programs, gated=True))
                 rule = "GATED" if taken else "FASTER"
                 ledger.record(self.name, "generate", op.operation.name, rule, taken, source_line(op.location))
                 if taken:
@@ -69,23 +76,22 @@ class GenerateTritonMatmuls:
             if not activated and not unaligned:
                 continue
             if activated or bias:
-                taken = is_worth(op, activated, self.multiprocessors)
+                taken = is_worth(op, activated, programs)
             else:
-                taken = self.always or beats_classes(op, self.multiprocessors)
+                taken = self.always or beats_classes(op, programs)
             if activated:
                 taken = self.takes_over(op, last_reader(op.results[0])[1], taken)
             rule = "FASTER" if not taken else "ACTIVATION" if activated else "UNALIGNED"
             ledger.record(self.name, "generate", op.operation.name, rule, taken, source_line(op.location))
             if taken:
                 with ir.InsertionPoint(op), op.location:
-                    made = product(bias, x, w, info_of(op.results[0]), False)
+                    made = product(bias, x, w, info_of(op.results[0]), None)
                 op.results[0].replace_all_uses_with(made)
                 op.operation.erase()
 
     def takes_over(self, product: Any, last: Any, modelled: bool) -> bool:
         """Whether the product becomes a kernel, with an epilogue that ends in `last`."""
-        chooser = product_choice.chooser()
-        return self.always or (modelled if chooser is None else chooser(between(product, last), modelled))
+        return self.always or (modelled if self.chooser is None else self.chooser(between(product, last), modelled))
 
 
 def between(first: Any, last: Any) -> list[Any]:
@@ -100,8 +106,8 @@ def between(first: Any, last: Any) -> list[Any]:
     return found
 
 
-def is_large(op: Any, programs: int) -> bool:
-    """Whether it is a product on a Hopper GPU, of half types and known sizes, of a tile at least for each program."""
+def is_large(op: Any, target: Target) -> bool:
+    """Whether it is a product on a Hopper GPU, of half types and known sizes, of a tile at least for each multiprocessor."""
     infos = [info_of(v) for v in (*op.operands, op.results[0])]
     out = infos[-1]
     if (
@@ -110,12 +116,13 @@ def is_large(op: Any, programs: int) -> bool:
         or not all(isinstance(n, int) for i in infos for n in i.shape)
     ):
         return False
-    if any(i.dtype not in (torch.float16, torch.bfloat16) for i in infos) or not is_hopper(out.device):
+    gpu = target.gpu(out.device)
+    if any(i.dtype not in (torch.float16, torch.bfloat16) for i in infos) or not gpu.is_hopper:
         return False
     rows, columns = static(out.shape)
     step = 16 // out.dtype.itemsize
     aligned = all(1 in i.stride and all(s == 1 or s % step == 0 for s in i.stride) for i in infos[-3:-1])
-    return aligned and -(-rows // ROWS) * -(-columns // COLUMNS) >= programs
+    return aligned and -(-rows // ROWS) * -(-columns // COLUMNS) >= gpu.multiprocessors
 
 
 def is_activated(x: ir.Value) -> bool:

@@ -1,4 +1,4 @@
-// RUN: mlirc-opt %s -p "select-attention,plan-memory,lower-kernels{vector-bytes=64}"
+// RUN: mlirc-opt %s --target cpu-avx512 -p "select-attention,plan-memory,lower-kernels"
 
 // Two calls of the same sizes share a function; it takes the words that every kernel does.
 // CHECK-LABEL: func.func @graph

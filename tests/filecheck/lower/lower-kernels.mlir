@@ -1,4 +1,4 @@
-// RUN: mlirc-opt %s -p "lower-kernels{vector-bytes=64}"
+// RUN: mlirc-opt %s --target cpu-avx512 -p "lower-kernels"
 
 // Two launches of one structure, whatever their labels, share a function; contiguous dimensions are one loop of full vectors.
 // CHECK-LABEL: func.func @contiguous

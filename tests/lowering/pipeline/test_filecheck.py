@@ -14,7 +14,9 @@ from filecheck.options import Options
 from filecheck.parser import Parser, pattern_for_opts
 
 from mlirc.dialects.core.bindings import context, ir
+from mlirc.lowering.module.target_attribute import set_target
 from mlirc.lowering.pipeline.pass_manager import run_pipeline
+from mlirc.lowering.target import parse_target
 
 FOLDER = Path(__file__).parents[2] / "filecheck"
 FILES = sorted(FOLDER.glob("*/*.mlir"))
@@ -25,7 +27,10 @@ def test_filecheck(file, capsys):
     text = file.read_text()
     with context():
         module = ir.Module.parse(text)
-        record = run_pipeline(module, pipeline_of(text))
+        options = options_of(text)
+        if "--target" in options:
+            set_target(module, parse_target(options["--target"]))
+        record = run_pipeline(module, options["-p"])
         output = str(module)
     for entry in record.ledger.entries:
         output += f"// {entry.rule}: {entry.action} {entry.subject}, {'taken' if entry.taken else 'refused'}\n"
@@ -36,9 +41,10 @@ def test_filecheck(file, capsys):
     assert code == 0, f"{capsys.readouterr().err}\nthe output:\n{output}"
 
 
-def pipeline_of(text: str) -> str:
-    """What follows -p in the RUN line."""
+def options_of(text: str) -> dict[str, str]:
+    """What follows -p and --target in the RUN line."""
     command = re.search(r"// RUN: mlirc[- ]opt %s ([^|\n]*)", text)
     assert command, 'the file has no line `// RUN: mlirc-opt %s -p "PIPELINE"`'
     words = shlex.split(command[1])
-    return words[words.index("-p") + 1]
+    assert len(words) % 2 == 0 and "-p" in words, command[0]
+    return dict(zip(words[::2], words[1::2], strict=True))

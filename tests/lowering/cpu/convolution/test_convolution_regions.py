@@ -7,6 +7,7 @@ import torch
 from torch import nn
 
 from mlirc.lowering.cpu.convolution.choice import Choice
+from mlirc.lowering.host import host_cpu
 from mlirc.lowering.layout.joined_images import Regions
 from tests.lowering.cpu.convolution.test_convolutions import as_good_as_eager, compiled, report, settle
 
@@ -113,7 +114,7 @@ def test_what_a_call_gains():
 
     def gain(channels, taps, groups):
         images, w = (2, channels, 24, 24), (channels, channels // groups, taps, taps)
-        return Choice(images, w, images, (1, 1), (1, 1), False, groups).gain(False, [False, True])
+        return Choice(images, w, images, (1, 1), (1, 1), False, groups, host_cpu()).gain(False, [False, True])
 
     assert gain(64, 7, 64) > 1_000_000 > gain(64, 3, 1) > 0 > gain(128, 3, 4)
 

@@ -12,9 +12,11 @@ from mlirc.dialects.core.bindings import context, func, ir
 from mlirc.dialects.core.dialect import create
 from mlirc.dialects.core.tensor_types import TensorInfo, type_of
 from mlirc.dialects.interpreter.interpreter import run
+from mlirc.lowering.module.target_attribute import set_target
 from mlirc.lowering.pipeline.pass_manager import run_pipeline
 from mlirc.lowering.verify.kernel import StageError
 from mlirc.lowering.verify.stage import verify_stage
+from tests.kernel_runner import of_width
 from tests.lowering.cpu.convolution.test_convolutions import compiled
 from tests.lowering.cpu.convolution.test_generated_convolutions import LOWER, channels_last, like, listed
 
@@ -65,10 +67,11 @@ class Case:
         function.attributes["function_type"] = ir.TypeAttr.get(ir.FunctionType.get(*types))
         return module
 
-    def program(self, passes: str = LOWER):
+    def program(self, vector_bytes: int = 0):
         with context():
             module = self.module()
-            run_pipeline(module, passes)
+            set_target(module, of_width(vector_bytes))
+            run_pipeline(module, LOWER)
             return compile_module(module)
 
 
@@ -102,7 +105,7 @@ def test_values(shape):
 
 def test_narrow_vectors():
     case = Case("several chunks, ragged")
-    close(case.program(LOWER.replace("lower-kernels", "lower-kernels{vector-bytes=16}"))(list(case.operands))[0], case)
+    close(case.program(vector_bytes=16)(list(case.operands))[0], case)
 
 
 def test_layers_share_code():

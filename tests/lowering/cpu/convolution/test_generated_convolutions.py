@@ -13,9 +13,11 @@ from mlirc.dialects.core.dialect import create
 from mlirc.dialects.core.tensor_types import TensorInfo, type_of
 from mlirc.dialects.interpreter.interpreter import run
 from mlirc.lowering.cpu.convolution.call import Convolution, read_convolution, refusal
+from mlirc.lowering.module.target_attribute import set_target
 from mlirc.lowering.pipeline.pass_manager import run_pipeline
 from mlirc.lowering.verify.kernel import StageError
 from mlirc.lowering.verify.stage import verify_stage
+from tests.kernel_runner import of_width
 from tests.lowering.cpu.convolution.test_convolutions import Block, as_good_as_eager, compiled, report, settle
 
 LOWER = "to-kernels,plan-memory,lower-kernels"
@@ -154,7 +156,8 @@ def test_narrow_vectors(kind):
     case = Case(kind, "strided")
     with context():
         module = case.module()
-        run_pipeline(module, LOWER.replace("lower-kernels", "lower-kernels{vector-bytes=16}"))
+        set_target(module, of_width(16))
+        run_pipeline(module, LOWER)
         close(compile_module(module)(list(case.operands))[0], case)
 
 
@@ -165,7 +168,8 @@ def test_wide_vectors_lower(kind):
 
     with context():
         module = Case(kind, "several tiles and blocks").module()
-        run_pipeline(module, LOWER.replace("lower-kernels", "lower-kernels{vector-bytes=64}"))
+        set_target(module, of_width(64))
+        run_pipeline(module, LOWER)
         kernels = "\n".join(str(op) for op in module.body.operations if "@graph" not in str(op)[:20])
         assert "<16 x float>" in mlir_to_llvm(kernels)
 

@@ -16,9 +16,10 @@ from mlirc.dialects.core.scalar_builder import TorchBuilder
 from mlirc.lowering.cpu.convolution import winograd_choice
 from mlirc.lowering.cpu.convolution.call import results_of_tile
 from mlirc.lowering.cpu.convolution.winograd_transform import Winograd
-from mlirc.lowering.cpu.loops.listener import listening
+from mlirc.lowering.host import host_cpu
+from mlirc.lowering.module.target_attribute import set_target
 from mlirc.lowering.pipeline.pass_manager import run_pipeline
-from mlirc.lowering.target import host
+from tests.kernel_runner import of_width
 from tests.lowering.cpu.convolution.test_convolutions import Block, as_good_as_eager, compiled, report, settle
 from tests.lowering.cpu.convolution.test_generated_convolutions import LOWER, SHAPES, Case, channels_last, read
 
@@ -38,9 +39,10 @@ def case_of(kind: str, sizes: Sequence[int], padding: tuple[int, int] = (1, 1)) 
 def program_of(case: Case, results: tuple[int, int] | None, vector_bytes: int = 0):
     """The case by tiles of so many results."""
     with pytest.MonkeyPatch.context() as patch, context():
-        patch.setattr(winograd_choice, "results_of_tile", lambda sizes: results)
+        patch.setattr(winograd_choice, "results_of_tile", lambda sizes, target: results)
         module = case.module()
-        run_pipeline(module, LOWER.replace("lower-kernels", f"lower-kernels{{vector-bytes={vector_bytes}}}"))
+        set_target(module, of_width(vector_bytes))
+        run_pipeline(module, LOWER)
         return compile_module(module)
 
 
@@ -90,9 +92,10 @@ def test_loops_are_the_same_for_all_tiles_and_whatever_follows(monkeypatch):
         loops.append({part for part, pieces in parts.items() if "%calls" in pieces[-1]})
 
     for kind, results in (("convolution", (4, 4)), ("convolution", (2, 4)), ("convolution_add", (4, 4))):
-        monkeypatch.setattr(winograd_choice, "results_of_tile", lambda sizes, results=results: results)
-        with context(), listening(listen):
-            run_pipeline(case_of(kind, (2, 37, 70, 9, 11)).module(), LOWER)
+        monkeypatch.setattr(winograd_choice, "results_of_tile", lambda sizes, target, results=results: results)
+        with context():
+            module = case_of(kind, (2, 37, 70, 9, 11)).module()
+            run_pipeline(module, LOWER, given={"lower-kernels": {"listener": listen}})
     assert len(loops[0]) == 1 and loops[0] == loops[1] == loops[2]
 
 
@@ -105,9 +108,10 @@ def test_vectors_of_other_widths(kind):
     made = program_of(case, (4, 4), vector_bytes=16)(list(case.operands))[0]
     assert errors(made, case)[0] <= 3e-6 * case.reference(torch.float64).norm()
     with pytest.MonkeyPatch.context() as patch, context():
-        patch.setattr(winograd_choice, "results_of_tile", lambda sizes: (4, 4))
+        patch.setattr(winograd_choice, "results_of_tile", lambda sizes, target: (4, 4))
         module = case.module()
-        run_pipeline(module, LOWER.replace("lower-kernels", "lower-kernels{vector-bytes=64}"))
+        set_target(module, of_width(64))
+        run_pipeline(module, LOWER)
         kernels = "\n".join(str(op) for op in module.body.operations if "@graph" not in str(op)[:20])
         assert "<16 x float>" in mlir_to_llvm(kernels)
 
@@ -183,9 +187,9 @@ def test_the_choice_is_as_exact_as_eager(kind, sizes, results):
     case = case_of(kind, sizes)
     case.x.relu_()
     case.operands[0] = channels_last(case.dy if kind == "transposed_convolution" else case.x)
-    if results is not None and host().has_avx512:
+    if results is not None and host_cpu().has_avx512:
         results = (2, 2)
-    assert results_of_tile(read(case)) == results
+    assert results_of_tile(read(case), host_cpu()) == results
     if results is not None:
         ours, eager = errors(program_of(case, results)(list(case.operands))[0], case)
         assert ours <= (1.8 if kind == "transposed_convolution" else 1.3) * eager
@@ -197,7 +201,7 @@ def test_other_windows_are_sums_of_products(change, monkeypatch):
         change.get(k, d) for k, d in (("kernel", (3, 3)), ("stride", (1, 1)), ("dilation", (1, 1)))
     )
     monkeypatch.setitem(SHAPES, "other", (2, 64, 64, 28, 28, kernel, stride, (1, 1), dilation))
-    assert results_of_tile(read(Case("convolution", "other"))) is None
+    assert results_of_tile(read(Case("convolution", "other")), host_cpu()) is None
 
 
 @torch.no_grad()

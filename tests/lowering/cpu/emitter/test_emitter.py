@@ -408,6 +408,7 @@ def test_scalars_only():
 
 def test_equal_launches_share_a_function():
     from mlirc.dialects.core.bindings import context, ir
+    from mlirc.lowering.module.target_attribute import ensure_target
     from mlirc.lowering.passes.lower.lower_kernels import LowerKernels
     from mlirc.lowering.pipeline.ledger import Ledger
     from tests.kernel_runner import launch_module
@@ -419,6 +420,7 @@ def test_equal_launches_share_a_function():
         other = text[start:end].replace("test", "other")
         twice = ir.Module.parse(text[:end] + other + other.replace("max", "min") + text[end:])
         ledger = Ledger()
+        ensure_target(twice)
         LowerKernels().run(twice.body.operations[0], ledger)
         twice.operation.verify()
         names = [op.attributes["sym_name"].value for op in twice.body.operations if op.operation.name == "func.func"]

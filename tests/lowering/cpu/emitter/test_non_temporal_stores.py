@@ -5,7 +5,7 @@ import torch
 
 from mlirc.dialects.core import symbols
 from mlirc.lowering.cpu.emitter import non_temporal_stores
-from mlirc.lowering.target import host
+from mlirc.lowering.host import host_cpu
 from tests.kernel_runner import NativeKernel, info
 
 f32, f64, bf16 = torch.float32, torch.float64, torch.bfloat16
@@ -36,7 +36,7 @@ def test_only_large_results_are_written_past_the_cache():
 def test_any_beginning(dtype, offset, small_counts):
     shape = info(dtype, "40, 128")
     kernel = NativeKernel([shape], "40, 128", "", lambda k, x: [(k.neg(k.read(x, k.dims)), k.dims, shape)])
-    if host().lanes(f32) * dtype.itemsize >= 16:
+    if host_cpu().lanes(f32) * dtype.itemsize >= 16:
         assert PAST in kernel.mlir and "x86.sse.sfence" in kernel.mlir
     x = torch.randn(40, 128, dtype=dtype)
     memory = torch.zeros(40 * 128 + 64, dtype=dtype)

@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from mlirc.lowering.target import host
+from mlirc.lowering.host import host_cpu
 from tests.kernel_runner import NativeKernel, info
 from tests.lowering.cpu.emitter.test_emitter import softmax
 from tests.lowering.cpu.loops.test_online_softmax import joined, statistics
@@ -19,14 +19,14 @@ def requests(kernel) -> int:
 def test_a_softmax_asks_for_the_next_row(dtype):
     kernel = NativeKernel([info(dtype, "5, 1024")], "5", "1024", softmax)
     # two vectors at once, with as many lanes as there are float32 in a register
-    assert requests(kernel) == max(2 * host().lanes(f32) * dtype.itemsize // 64, 1)
+    assert requests(kernel) == max(2 * host_cpu().lanes(f32) * dtype.itemsize // 64, 1)
     kernel.check(torch.randn(5, 1024).to(dtype))
 
 
 def test_one_pass_for_maximum_and_sum_asks_for_the_next_row():
     kernel = NativeKernel([info(f32, "5, 1024")], "5", "1024", statistics)
-    vectors = 4 if joined(host().lanes(f32)) else 2
-    assert requests(kernel) == max(vectors * host().lanes(f32) * f32.itemsize // 64, 1)
+    vectors = 4 if joined(host_cpu().lanes(f32)) else 2
+    assert requests(kernel) == max(vectors * host_cpu().lanes(f32) * f32.itemsize // 64, 1)
 
 
 @pytest.mark.parametrize(

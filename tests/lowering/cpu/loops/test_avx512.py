@@ -8,15 +8,15 @@ import torch
 
 from mlirc.codegen.llvm.machine_code import load_libraries, mlir_to_llvm
 from mlirc.dialects.core.bindings import context, ir
-from mlirc.lowering import target as cpu_target
+from mlirc.lowering.module.target_attribute import set_target
 from mlirc.lowering.pipeline.pass_manager import run_pipeline
+from mlirc.lowering.target import parse_target
 from tests.lowering.cpu.attention.test_attention import LOWER, module_of
 
 
 @pytest.fixture
-def avx512(monkeypatch):
-    """Lower for it, and the target machine to compile with."""
-    monkeypatch.setattr(cpu_target, "_host", lambda override: cpu_target.CpuTarget("x86_64", 64))
+def avx512():
+    """The target machine to compile with."""
     load_libraries()
     llvm.initialize_all_targets()
     llvm.initialize_all_asmprinters()
@@ -29,6 +29,7 @@ def test_the_last_element_of_a_row_is_stored_alone(avx512, head):
     operands = [torch.empty(1, 2, 20, head, dtype=torch.bfloat16) for _ in range(3)]
     with context():
         module = module_of(operands, 1.0, "none")
+        set_target(module, parse_target("cpu-avx512"))
         run_pipeline(module, LOWER)
         lowered = ir.Module.parse(str(module))
         next(op for op in lowered.body.operations if str(op.name) == '"graph"').operation.erase()

@@ -8,16 +8,16 @@ import torch
 
 from mlirc.codegen.llvm.machine_code import mlir_to_llvm
 from mlirc.dialects.core.bindings import context
-from mlirc.lowering import target as cpu_target
+from mlirc.lowering.module.target_attribute import set_target
 from mlirc.lowering.passes.lower.lower_kernels import LowerKernels
 from mlirc.lowering.pipeline.ledger import Ledger
+from mlirc.lowering.target import parse_target
 from tests.kernel_runner import info, launch_module
 
 
 @pytest.fixture
-def aarch64(monkeypatch):
-    """Lower for it, and the target machine to compile with."""
-    monkeypatch.setattr(cpu_target, "_host", lambda override: cpu_target.CpuTarget("aarch64", 16))
+def aarch64():
+    """The target machine to compile with."""
     llvm.initialize_all_targets()
     llvm.initialize_all_asmprinters()
     return llvm.Target.from_triple("aarch64-unknown-linux-gnu").create_target_machine(features="+neon", opt=2)
@@ -38,6 +38,7 @@ def test_kernels_are_vectorised(aarch64, build, space: tuple[str, str]):
     with context():
         module, _, _ = launch_module([info(torch.float32, "s0, 100")], space[0], space[1], build)
         function = module.body.operations[0]
+        set_target(module, parse_target("cpu-neon"))
         LowerKernels().run(function, Ledger())
         function.operation.erase()
         text = mlir_to_llvm(str(module))

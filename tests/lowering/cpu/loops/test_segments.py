@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from mlirc.codegen.llvm.machine_code import assembly
-from mlirc.lowering.target import host
+from mlirc.lowering.host import host_cpu
 from tests.kernel_runner import NativeKernel, info
 
 f32 = torch.float32
@@ -36,7 +36,7 @@ def test_concatenation(sizes):
     kernel.check(*inputs)
 
 
-@pytest.mark.skipif(host().arch != "x86_64", reason="looks for instructions of x86")
+@pytest.mark.skipif(host_cpu().arch != "x86_64", reason="looks for instructions of x86")
 @pytest.mark.parametrize(("sizes", "cut"), [([32, 32], True), ([32, 16, 16], True), ([10, 22], False)])
 def test_segments_read_without_masks(sizes, cut):
     kernel, _ = concatenated(sizes)

@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from mlirc.lowering.target import host
+from mlirc.lowering.host import host_cpu
 from tests.kernel_runner import NativeKernel, info
 from tests.lowering.cpu.emitter.test_emitter import layer_norm, softmax
 
@@ -81,7 +81,7 @@ def test_rows_that_share_nothing_go_alone():
 
 def test_shared_numbers_are_read_once_for_two_rows():
     """The loop over both rows reads two rows, a weight and a bias."""
-    kernel, vector = norm(64, 1024), f"vector<{host().lanes(f32)}xf32>"
+    kernel, vector = norm(64, 1024), f"vector<{host_cpu().lanes(f32)}xf32>"
     loops = [loop.splitlines() for loop in kernel.mlir.split("scf.for")]
     counts = [
         tuple(sum(op in line and vector in line for line in loop) for op in ("llvm.load", "llvm.store"))

@@ -12,8 +12,8 @@ from mlirc.lowering.cpu.emitter.emitter import Emitter
 from mlirc.lowering.cpu.loops import threads as kernel_threads
 from mlirc.lowering.cpu.loops.work_stealing import MOST_OWNERS, SHARE_BYTES, Shares
 from mlirc.lowering.cpu.math.builder import Value
+from mlirc.lowering.host import host_cpu
 from mlirc.lowering.kernel.axes import Vector
-from mlirc.lowering.target import host
 from tests.kernel_runner import NativeKernel, info
 
 PIECE = 3
@@ -29,7 +29,7 @@ class Done:
         self.function = ctypes.CFUNCTYPE(None, *types)(self.code.address("body"))
 
     def text(self) -> str:
-        e = Emitter(Vector(None, 1), host())
+        e = Emitter(Vector(None, 1), host_cpu())
         for name in ("thread", "threads", "units"):
             e.env[name] = Value(f"%{name}", torch.int64)
 

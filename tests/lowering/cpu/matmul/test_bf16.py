@@ -11,7 +11,7 @@ import mlirc
 from mlirc.dialects.core.tensor_types import TensorInfo
 from mlirc.dialects.ops.movement.pair_panels import PairPanels, pair_panel_map
 from mlirc.dialects.ops.movement.panels import Panels, panel_map
-from mlirc.lowering.target import OVERRIDE, host
+from mlirc.lowering.host import OVERRIDE, host_cpu
 from tests.kernel_runner import NativeKernel, info
 
 BF16 = torch.bfloat16
@@ -89,7 +89,7 @@ def test_narrower_vectors(kind, vector_bytes):
 
 def test_the_instruction_is_used():
     """Without it the product would only be slow."""
-    if host().multiplies_pairs:
+    if host_cpu().bf16_pairs:
         for kind, rows in (("pairs", 4), ("in place", 4), ("in place", 40)):
             assert "dpbf16ps" in product(kind, rows, 64, 64).mlir
     assert "dpbf16ps" not in product("pairs", 4, 64, 64, vector_bytes=32).mlir
