@@ -13,6 +13,8 @@ from mlirc.codegen.cuda.driver import Record, load_kernel
 from mlirc.codegen.cuda.triton_compile import CompiledKernel, begin_kernels, kernel_source
 from mlirc.codegen.host.parts import Launched
 from mlirc.dialects.core.fork_locks import fork_lock
+from mlirc.lowering.module.errors import EmitError
+from mlirc.lowering.target import Target
 
 
 @dataclass(frozen=True)
@@ -53,12 +55,23 @@ class Begun:
         return load(self.code.result(), self.device)
 
 
-def begin(ops: Mapping[str, Any], launched: Sequence[Launched], folder: CacheFolder | None) -> dict[str, Begun]:
-    """The kernels of a host program by their links; `ops` has each one's `mlirc.triton`. All are compiled at once."""
+def begin(
+    ops: Mapping[str, Any], launched: Sequence[Launched], folder: CacheFolder | None, target: Target | None = None
+) -> dict[str, Begun]:
+    """The kernels of a host program by their links; `ops` has each one's `mlirc.triton`. All are compiled at once.
+
+    Raises EmitError where their target has another GPU than is here, or where there is none.
+    """
+    if not torch.cuda.is_available():
+        raise EmitError("the module runs kernels on a GPU, and there is none here", None)
     found: dict[str, Begun] = {}
     for device in dict.fromkeys(k.device for k in launched):
         here = [k for k in launched if k.device == device]
         major, minor = torch.cuda.get_device_capability(device)
+        gpu = target.gpu(f"cuda:{device}") if target is not None else None
+        if gpu is not None and gpu.capability != 10 * major + minor:
+            here = f"cuda:{device}, which is sm_{major}{minor}"
+            raise EmitError(f"kernels for {gpu.arch} do not run on {here}; lower them for --target host", None)
         sources = [kernel_source(ops[k.kernel]) for k in here]
         for kernel, code in zip(here, begin_kernels(sources, 10 * major + minor, folder), strict=True):
             found[kernel.link] = Begun(code, device)

@@ -17,11 +17,13 @@ from mlirc.codegen.host.program import Program
 from mlirc.codegen.libraries import cudnn
 from mlirc.codegen.llvm import background
 from mlirc.codegen.llvm.machine_code import Code, compile_ir
+from mlirc.codegen.llvm.processor import why_not_here
 from mlirc.codegen.llvm.shared_parts import Pieces, take_parts
 from mlirc.dialects.core.bindings import context, ir
 from mlirc.dialects.core.dialect import attribute_value
 from mlirc.lowering.cpu.loops.function import KernelText
-from mlirc.lowering.module.errors import emit_error
+from mlirc.lowering.module.errors import EmitError, emit_error
+from mlirc.lowering.module.target_attribute import ATTRIBUTE, target_of
 
 if TYPE_CHECKING:
     from mlirc.codegen.cuda.kernels import Begun
@@ -110,13 +112,16 @@ def _begin(
     functions = {name: op for name, op in named.items() if op.operation.name in ("func.func", "llvm.func")}
     if entry not in functions:
         raise ValueError(f"the module has no function @{entry} to emit")
+    target = target_of(module) if ATTRIBUTE in module.operation.attributes else None
+    if target is not None and (why := why_not_here(target.cpu)):
+        raise EmitError(why, None)
     host = host_program(functions[entry], objects, consume)
     keys, kernels = early.all_of(functions, [name for name in host.links if name in functions])
     gpu_kernels: dict[str, Begun] = {}
     if host.launched:
         from mlirc.codegen.cuda.kernels import begin  # what generates for GPUs takes a while to load
 
-        gpu_kernels = begin(named, host.launched, folder)
+        gpu_kernels = begin(named, host.launched, folder, target)
     return Unlinked(host, background.compute(compile_ir, host.text, HOST_OPT_LEVEL), kernels, keys, gpu_kernels)
 
 

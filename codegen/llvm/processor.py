@@ -4,9 +4,18 @@ from functools import cache
 
 import llvmlite.binding as llvm
 
+from mlirc.lowering.host import host_cpu
 from mlirc.lowering.target import CpuTarget
 
 _LESSER_CPU = {("x86_64", 32): "x86-64-v3", ("x86_64", 16): "x86-64-v2"}
+
+
+def why_not_here(target: CpuTarget) -> str:
+    """Why code of kernels for that processor cannot be made here, or ""."""
+    here = host_cpu()
+    if target.arch == here.arch and target.vector_bytes <= here.vector_bytes and target.bf16_pairs <= here.bf16_pairs:
+        return ""
+    return f"kernels for {target} have instructions that this processor lacks, {here}; lower them for --target host"
 
 
 @cache

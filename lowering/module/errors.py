@@ -30,6 +30,8 @@ def emit_error(error: Exception) -> EmitError:
 def describe(error: Any) -> str:
     """ " at mlirc.exp (model.py:12): KeyError: 'x'", as far as it is known where the error came from."""
     if isinstance(error, EmitError):
+        if error.__cause__ in (None, error) and error.op is None:
+            return f": {error}"
         error = error.__cause__ or error
     text = " ".join(str(error).split())
     if isinstance(error, ir.MLIRError) and error.error_diagnostics:

@@ -19,7 +19,7 @@ def verify_code(module: Any) -> None:
     """Raises StageError for a function or kernel that is not ours. Needs an entered context."""
     ours = [op for op in module.body.operations if is_graph(op)]
     others = [op for op in module.body.operations if not is_graph(op)]
-    if not any(stage_of(f) == "lowered" or has_code(f) for f in ours):
+    if not runs_code(module):
         for op in others:
             expect(False, op, "code beside a graph that runs none", "leave it out")
         return
@@ -35,6 +35,11 @@ def verify_code(module: Any) -> None:
                 "give the memory form instead",
             )
     raise StageError(ours[0], "runs other code than lowering makes of its bodies", "give the memory form instead")
+
+
+def runs_code(module: Any) -> bool:
+    """Whether its graphs call functions that lowering writes."""
+    return any(stage_of(f) == "lowered" or has_code(f) for f in module.body.operations if is_graph(f))
 
 
 def is_graph(op: Any) -> bool:

@@ -26,7 +26,9 @@ def verify_file(module: Any, runs: bool = False) -> dict[str, tuple[Int, ...]]:
         try:
             target_of(module)
         except TargetError as error:
-            raise StageError(module, str(error), "leave it out for the machine that reads the file") from error
+            raise StageError(
+                module.operation, str(error), "leave it out for the machine that reads the file"
+            ) from error
     for function in functions(module):
         stage = stage_of(function)
         if stage is None:

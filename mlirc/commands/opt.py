@@ -12,6 +12,8 @@ from mlirc.commands.failure import HELP, Failure, reported
 from mlirc.commands.listing import help_pass, list_ops, list_passes
 from mlirc.commands.module_file import parse_bytes, read_file, write_output
 from mlirc.commands.printed_ir import PrintedIr, Wanted
+from mlirc.commands.target import HELP as TARGET_HELP
+from mlirc.commands.target import change_target, give_target
 
 
 @dataclass(frozen=True)
@@ -46,6 +48,7 @@ class Shown:
     metavar="ANCHOR=PASSES",
     help="With --pipeline: insert passes after a stage or pass: fuse=my-pass.",
 )
+@click.option("--target", help=TARGET_HELP)
 @click.option("-o", "output", default="-", help="Where to write the result; - is standard output.")
 @click.option("--emit", default="mlir", metavar="KIND", help="What to write: mlir, llvm, asm, triton, ptx, dot, none.")
 @click.option(
@@ -92,6 +95,7 @@ def opt(
     start,
     stop,
     insertions,
+    target,
     output,
     emit,
     before,
@@ -140,15 +144,15 @@ def opt(
         wanted = Wanted(before, after, after_all, after_change, locations)
         shown = Shown(wanted, diff, timing, stats, ledger, print_pipeline, verify_each, emit, locations)
         result = (
-            _each_part(file, chosen, shown, diagnostics)
+            _each_part(file, target, chosen, shown, diagnostics)
             if split or diagnostics
-            else _run(file, read_file(file), chosen, shown)
+            else _run(file, read_file(file), target, chosen, shown)
         )
         if emit != "none" and not diagnostics:
             write_output(output, result)
 
 
-def _each_part(file: str, chosen: Chosen, shown: Shown, diagnostics: bool) -> str:
+def _each_part(file: str, target: str | None, chosen: Chosen, shown: Shown, diagnostics: bool) -> str:
     """The text of each part of the file after the passes."""
     from mlirc.commands.expected_errors import compare, expected_errors, parts_of
 
@@ -160,7 +164,7 @@ def _each_part(file: str, chosen: Chosen, shown: Shown, diagnostics: bool) -> st
     for part in parts_of(text):
         message = None
         try:
-            results.append(_run(file, part.text.encode(), chosen, shown, part=True))
+            results.append(_run(file, part.text.encode(), target, chosen, shown, part=True))
         except Failure as failure:
             if not diagnostics or failure.code == 2:
                 raise
@@ -170,7 +174,7 @@ def _each_part(file: str, chosen: Chosen, shown: Shown, diagnostics: bool) -> st
     return "// -----\n".join(results)
 
 
-def _run(file: str, content: bytes, chosen: Chosen, shown: Shown, part: bool = False) -> str:
+def _run(file: str, content: bytes, target: str | None, chosen: Chosen, shown: Shown, part: bool = False) -> str:
     """What is emitted of the module after the passes."""
     from mlirc.dialects.core.bindings import context
     from mlirc.lowering.pipeline.parser import PipelineError
@@ -181,7 +185,10 @@ def _run(file: str, content: bytes, chosen: Chosen, shown: Shown, part: bool = F
     with context():
         try:
             module = parse_bytes(content, file, part)
+            give_target(module)
             verify_file(module)
+            if target is not None:
+                change_target(module, target)
             passes = chosen.of(module)
             watch = _Watch(shown, passes, module)
             record = run_pipeline(module, passes, after_pass=watch.show)

@@ -7,6 +7,7 @@ import pytest
 from click.testing import CliRunner
 
 from mlirc.cli import opt
+from mlirc.lowering.host import host_cpu
 
 F = "func.func @graph(%x: tensor<8xf32>) -> tensor<8xf32> {\n%0 = OP\nreturn %0 : tensor<8xf32>\n}"
 
@@ -122,7 +123,7 @@ def test_the_output_may_be_the_input(tmp_path):
     path = tmp_path / "a.mlir"
     path.write_text("module {}")
     assert CliRunner().invoke(opt, [str(path), "-p", "canonicalize", "-o", str(path)]).exit_code == 0
-    assert path.read_text() == "module {\n}\n"
+    assert path.read_text() == f'module attributes {{mlirc.target = "{host_cpu()}"}} {{\n}}\n'
 
 
 @pytest.mark.parametrize(
