@@ -6,13 +6,28 @@ run_pipeline(module, text)   runs passes, "cse,fuse-elementwise{max-ops=8}", in 
 pipeline(name)         the text of a standard pipeline, "cpu" or "gpu"
 passes()               all passes, by name
 Ledger                 what a pass tells of what it did and refused; mlirc.explain shows it
+target_of(function)     the machine that the module is for; set_target(module, parse_target("cpu-avx2")) says it
 GraphBuilder           makes ops of the graph level
 """
 
 from mlirc.dialects.core.graph_builder import GraphBuilder
+from mlirc.lowering.module.target_attribute import set_target, target_of
 from mlirc.lowering.pipeline.ledger import Ledger
 from mlirc.lowering.pipeline.parser import PipelineError
 from mlirc.lowering.pipeline.pass_manager import PassError, passes, register, run_pipeline
 from mlirc.lowering.pipeline.pipelines import pipeline
+from mlirc.lowering.target import parse_target
 
-__all__ = ["GraphBuilder", "Ledger", "PassError", "PipelineError", "passes", "pipeline", "register", "run_pipeline"]
+__all__ = [
+    "GraphBuilder",
+    "Ledger",
+    "PassError",
+    "PipelineError",
+    "parse_target",
+    "passes",
+    "pipeline",
+    "register",
+    "run_pipeline",
+    "set_target",
+    "target_of",
+]
