@@ -22,7 +22,7 @@ import torch
 from mlirc.codegen.abi.llvmlite_lock import llvmlite_lock
 from mlirc.codegen.abi.unlocked_emission import emit_object
 from mlirc.codegen.llvm.older_text import for_llvmlite
-from mlirc.codegen.llvm.processor import cpu_name_and_features
+from mlirc.codegen.llvm.processor import cpu_name_and_features, llvm_target
 from mlirc.codegen.runtime.process_limits import with_room
 from mlirc.dialects.core.fork_locks import adopt, fork_lock
 from mlirc.lowering.host import host_cpu
@@ -140,11 +140,12 @@ def parsed(text: str) -> Iterator[llvm.ModuleRef]:
         module.close()
 
 
-def assembly(text: str, opt_level: int = 1) -> str:
-    """The assembly text of LLVM IR text, for people to read."""
+def assembly(text: str, opt_level: int = 1, target: CpuTarget | None = None) -> str:
+    """The assembly text of LLVM IR text, for people to read; for the host, or a `target` that need not be here."""
     load_libraries()
-    machine = _machine(host_cpu(), opt_level)
+    machine = _machine(target or host_cpu(), opt_level)
     with parsed(text) as module:
+        module.triple = machine.triple
         _optimize(module, machine, opt_level)
         return machine.emit_assembly(module)
 
@@ -194,13 +195,12 @@ def load_libraries() -> None:
             llvm.load_library_permanently(str(path))
 
 
-# cpu name for each vector width that is narrower than the machine's own
 def _new_machine(target: CpuTarget, opt_level: int) -> llvm.TargetMachine:
     load_libraries()
     cpu, features = cpu_name_and_features(target)
     # "small" is right in 64 bits too: the linker keeps one library's code and constants together, and makes stubs for
     # calls that leave it
-    return llvm.Target.from_default_triple().create_target_machine(
+    return llvm_target(target).create_target_machine(
         cpu=cpu, features=features, opt=max(opt_level, 2) if opt_level else 0, reloc="pic", codemodel="small", jit=True
     )
 

@@ -1,4 +1,4 @@
-"""What LLVM is told of the processor."""
+"""What LLVM is told of a processor: this one, a lesser one of its kind, or one that only `mlirc opt` makes code for."""
 
 from functools import cache
 
@@ -7,11 +7,18 @@ import llvmlite.binding as llvm
 from mlirc.lowering.host import host_cpu
 from mlirc.lowering.target import CpuTarget
 
-_LESSER_CPU = {("x86_64", 32): "x86-64-v3", ("x86_64", 16): "x86-64-v2"}
+# LLVM's name for a processor of that width, and features beside it
+_NAMES = {
+    ("x86_64", 64): ("x86-64-v4", ""),
+    ("x86_64", 32): ("x86-64-v3", ""),
+    ("x86_64", 16): ("x86-64-v2", ""),
+    ("aarch64", 16): ("generic", "+neon"),
+}
+_WIDER = {64: "", 32: "avx512f", 16: "avx"}  # a feature of processors with wider vectors
 
 
 def why_not_here(target: CpuTarget) -> str:
-    """Why code of kernels for that processor cannot be made here, or ""."""
+    """Why this processor cannot run kernels for that one, or ""."""
     here = host_cpu()
     if target.arch == here.arch and target.vector_bytes <= here.vector_bytes and target.bf16_pairs <= here.bf16_pairs:
         return ""
@@ -20,13 +27,20 @@ def why_not_here(target: CpuTarget) -> str:
 
 @cache
 def cpu_name_and_features(target: CpuTarget) -> tuple[str, str]:
-    """The host's name and features, or a lesser one's of `target`'s width."""
-    lesser = _LESSER_CPU.get((target.arch, target.vector_bytes))
-    native = "avx512f" if target.vector_bytes == 64 else "avx2" if target.vector_bytes == 32 else ""
-    features = llvm.get_host_cpu_features()
-    wider = {64: "", 32: "avx512f", 16: "avx"}[target.vector_bytes]
-    if lesser and features.get(wider):
-        return lesser, ""
-    if native and target.arch == "x86_64" and not features.get(native):
-        raise ValueError(f"{8 * target.vector_bytes}-bit vectors were asked for, but this processor has no {native}")
-    return llvm.get_host_cpu_name(), features.flatten()
+    """The host's name and features where `target` is as wide, else those of any processor of `target`'s kind."""
+    name, features = _NAMES[target.arch, target.vector_bytes]
+    if why_not_here(target):
+        return name, "+avx512bf16" if target.bf16_pairs else features
+    here = llvm.get_host_cpu_features()
+    if target.arch == "x86_64" and here.get(_WIDER[target.vector_bytes]):
+        return name, features
+    return llvm.get_host_cpu_name(), here.flatten()
+
+
+def llvm_target(target: CpuTarget) -> llvm.Target:
+    """This process's kind of code, or that of another architecture."""
+    if target.arch == host_cpu().arch:
+        return llvm.Target.from_default_triple()
+    llvm.initialize_all_targets()
+    llvm.initialize_all_asmprinters()
+    return llvm.Target.from_triple(f"{target.arch}-unknown-linux-gnu")

@@ -7,7 +7,9 @@ from mlirc.codegen.host.host_program import host_program
 from mlirc.codegen.llvm.emit import HOST_OPT_LEVEL, KERNEL_OPT_LEVEL, own, text_of
 from mlirc.codegen.llvm.machine_code import assembly, mlir_to_llvm
 from mlirc.dialects.core.dialect import attribute_value
+from mlirc.dialects.core.tensor_types import info_of
 from mlirc.lowering.module.errors import emit_error
+from mlirc.lowering.module.target_attribute import target_of
 from mlirc.lowering.pipeline.pass_manager import functions
 
 
@@ -34,9 +36,10 @@ def llvm_texts(module: Any) -> Iterator[tuple[str, str, int]]:
 
 
 def assembly_texts(module: Any) -> Iterator[tuple[str, str]]:
-    """Name and assembly for this processor. Raises EmitError, and ValueError for what LLVM does not accept."""
+    """Name and assembly for the module's target. Raises EmitError, and ValueError for what LLVM does not accept."""
+    target = target_of(module).cpu
     for name, text, level in llvm_texts(module):
-        yield name, assembly(text, level)
+        yield name, assembly(text, level, target)
 
 
 def triton_texts(module: Any) -> Iterator[tuple[str, str]]:
@@ -45,26 +48,32 @@ def triton_texts(module: Any) -> Iterator[tuple[str, str]]:
         yield attribute_value(op.attributes["sym_name"]), attribute_value(op.attributes["source"])
 
 
-def ptx_texts(module: Any, capability: int = 90) -> Iterator[tuple[str, str]]:
-    """Name and PTX of each kernel for a GPU, which need not be here; Triton does. Raises TritonError."""
+def ptx_texts(module: Any) -> Iterator[tuple[str, str]]:
+    """Name and PTX of each kernel for the target's GPU, which need not be here; Triton does. Raises TritonError."""
     from dataclasses import asdict
 
     from mlirc.codegen.cuda.triton_compile import kernel_source
     from mlirc.codegen.cuda.triton_worker import ptx_of
 
+    target = target_of(module)
+    devices = {name: info_of(run.operands[0]).device for name, run in kernel_runs(module).items()}
     for op in triton_ops(module):
         source = kernel_source(op)
-        yield source.name, ptx_of(asdict(source), capability)
+        yield source.name, ptx_of(asdict(source), target.gpu(devices[source.name]).capability)
 
 
 def triton_ops(module: Any) -> list[Any]:
     """Those that a function launches: verify_code has made these again from the kernels' bodies, and no others."""
     named = {attribute_value(op.attributes["sym_name"]): op for op in module.body.operations}
-    runs = [
-        attribute_value(op.attributes["kernel"])
-        for function in functions(module)
-        for op in function.regions[0].blocks[0].operations
-        if op.operation.name == "mlircx.run"
-    ]
-    found = (named.get(name) for name in dict.fromkeys(runs))
+    found = (named.get(name) for name in kernel_runs(module))
     return [op for op in found if op is not None and op.operation.name == "mlirc.triton"]
+
+
+def kernel_runs(module: Any) -> dict[str, Any]:
+    """The kernels that functions run, by name, in order, each with one of its runs."""
+    operations = (op for function in functions(module) for op in function.regions[0].blocks[0].operations)
+    runs = [op for op in operations if op.operation.name == "mlircx.run"]
+    found: dict[str, Any] = {}
+    for run in runs:
+        found.setdefault(attribute_value(run.attributes["kernel"]), run)
+    return found

@@ -46,12 +46,15 @@ def emitted(module: Any, kind: str, locations: bool) -> str:
 
 
 def _compile(module: Any) -> None:
-    """Makes and links machine code as the last stage does, so that what fails there fails here. Code for a GPU needs one."""
+    """Makes and links machine code as the last stage does, so that what fails there fails here. Code for a GPU needs one; that
+    for a processor whose instructions this one lacks is made, and not linked."""
     from mlirc.codegen.llvm.emit import compile_module
+    from mlirc.codegen.llvm.processor import why_not_here
     from mlirc.codegen.llvm.readable import triton_ops
+    from mlirc.lowering.module.target_attribute import target_of
     from mlirc.lowering.pipeline.pass_manager import functions
 
-    if not triton_ops(module):
+    if not triton_ops(module) and not why_not_here(target_of(module).cpu):
         for function in functions(module):
             compile_module(module, entry=function.name.value)
 

@@ -231,10 +231,11 @@ def test_opt_writes_the_host_into_a_module_that_has_no_target():
 
 
 def test_opt_cross_compiles():
-    made = {name: run("--pipeline", "cpu", "--target", name).stdout for name in ("cpu-avx2", "cpu-neon")}
+    passes = pipeline("cpu")
+    made = {name: run("-p", passes, "--target", name).stdout for name in ("cpu-avx2", "cpu-neon")}
     assert made == {name: lowered(SOFTMAX, name) for name in made}
     dumped = run("-p", "", "--target", "cpu-neon").stdout
-    assert run("--pipeline", "cpu", text=dumped).stdout == made["cpu-neon"]
+    assert run("-p", passes, text=dumped).stdout == made["cpu-neon"]
 
 
 def test_parts_that_opt_is_not_told_are_the_hosts():
@@ -257,23 +258,30 @@ def test_kernels_are_not_given_another_target():
     assert "not the code that lowering makes for the module's target" in run("-p", "", text=said).stderr
 
 
-def test_code_for_another_processor_is_refused_plainly(monkeypatch):
-    foreign = "cpu-neon" if host.host_cpu().arch == "x86_64" else "cpu-avx2"
-    done = run("--pipeline", "cpu", "--target", foreign, "--emit")
-    assert done.exit_code == 1 and re.search(
-        r"emit failed: kernels for cpu\{.* this processor lacks, cpu\{", done.stderr
-    )
+@pytest.mark.parametrize(
+    ("target", "instruction"),
+    [("cpu-avx512", r"%zmm\d"), ("cpu-avx2", r"%ymm\d"), ("cpu-sse4", r"\bmulps\s.*%xmm"), ("cpu-neon", r"\bv\d+\.4s")],
+)
+def test_opt_emits_assembly_for_another_processor(target, instruction):
+    done = run("--pipeline", "cpu", "--target", target, "--emit", "asm")
+    assert done.exit_code == 0, done.stderr
+    wider = {"cpu-avx512": "v0.4s", "cpu-avx2": "%zmm", "cpu-sse4": "%ymm", "cpu-neon": "%xmm"}[target]
+    assert re.search(instruction, done.stdout) and wider not in done.stdout
+
+
+def test_code_that_cannot_run_here_is_not_loaded(monkeypatch):
     monkeypatch.setenv("MLIRC_VECTOR_BYTES", "16")  # as on a lesser machine
     with context():
-        module = ir.Module.parse(lowered(SOFTMAX, "cpu-avx512"))
-        with pytest.raises(EmitError, match="instructions that this processor lacks"):
-            compile_module(module)
+        for target in ("cpu-avx512", "cpu-neon" if host.host_cpu().arch == "x86_64" else "cpu-sse4"):
+            module = ir.Module.parse(lowered(SOFTMAX, target))
+            with pytest.raises(EmitError, match=r"kernels for .* have instructions that this processor lacks"):
+                compile_module(module)
 
 
 def test_code_for_a_gpu_is_refused_where_there_is_none():
     if not torch.cuda.is_available():
-        done = run("--pipeline", "gpu", "--emit", text=PRODUCT)
-        assert done.exit_code == 1 and "emit failed: the module runs kernels on a GPU, and there is none" in done.stderr
+        with context(), pytest.raises(EmitError, match="the module runs kernels on a GPU, and there is none here"):
+            compile_module(ir.Module.parse(lowered(PRODUCT, "cpu-sse4,gpu-h200", pipeline("gpu"))))
 
 
 @pytest.mark.parametrize("width", [32, 16])
