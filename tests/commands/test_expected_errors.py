@@ -16,7 +16,11 @@ BELOW = WRONG.replace("  %0", "  // expected-error@below {{unregistered operatio
 
 def test_parts_are_modules_of_their_own():
     text = good("opt", "-", "-p", "to-kernels", "--split-input-file", text=f"{RIGHT}// -----\n{RIGHT}").stdout
-    assert text.count("// -----\n") == 1 and text.count("module attributes {mlirc.target") == 2 and text.count("mlircx.kernel") == 2
+    assert (
+        text.count("// -----\n") == 1
+        and text.count("module attributes {mlirc.target") == 2
+        and text.count("mlircx.kernel") == 2
+    )
 
 
 def test_lines_are_those_of_the_file(tmp_path):
