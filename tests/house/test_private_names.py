@@ -132,3 +132,47 @@ def test_a_private_name_is_seen(text):
 )
 def test_a_public_name_is_none(text):
     assert not list(private_names(text))
+
+
+# ---- our own
+
+
+OURS = sorted(
+    file for folder in ("dialects", "lowering", "codegen", "frontend") for file in (ROOT / folder).rglob("*.py")
+)
+OURS += sorted(file for file in (ROOT / "mlirc").rglob("*.py") if not file.is_symlink())
+
+
+def private_imports(text: str) -> Iterator[str]:
+    """What a text takes of another module of ours that is private there: by an import, or as an attribute of an imported module."""
+    tree = ast.parse(text)
+    imported = set()
+    for node in ast.walk(tree):
+        names = node.names if isinstance(node, (ast.Import, ast.ImportFrom)) else []
+        module = f"{node.module}." if isinstance(node, ast.ImportFrom) else ""
+        for alias in names:
+            if f"{module}{alias.name}".startswith("mlirc.") or module == "mlirc.":
+                imported.add(alias.asname or alias.name)
+                if alias.name.rpartition(".")[2].startswith("_"):
+                    yield f"{module}{alias.name}"
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Attribute) and dotted(node.value) in imported and is_hidden(node.attr, frozenset()):
+            yield dotted(node)
+
+
+@pytest.mark.parametrize("file", OURS, ids=lambda file: str(file.relative_to(ROOT)))
+def test_what_another_module_needs_has_a_public_name(file):
+    assert not list(private_imports(file.read_text()))
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "from mlirc.lowering.cpu.loops.entry import _entry",
+        "def f():\n    from mlirc.lowering.cpu.loops import entry\n    entry._entry()",
+        "from mlirc.lowering import host as h\nh._cpu",
+        "import mlirc.lowering.host\nmlirc.lowering.host._cpu",
+    ],
+)
+def test_a_private_name_of_ours_is_seen(text):
+    assert list(private_imports(text))

@@ -7,7 +7,8 @@ import torch
 from mlirc.dialects.core.symbols import Int
 from mlirc.lowering.cpu.emitter.emitter import Emitter
 from mlirc.lowering.cpu.emitter.scratch import DECLARATION, opening, takes
-from mlirc.lowering.cpu.loops.function import _LIBGOMP, _PART, KernelText, _entry, _load_words, _shared
+from mlirc.lowering.cpu.loops.entry import LIBGOMP, PART_FUNCTION, entry_text, load_words, shared_memory
+from mlirc.lowering.cpu.loops.function import KernelText
 from mlirc.lowering.cpu.loops.threads import Split
 from mlirc.lowering.cpu.loops.work_stealing import Shares
 from mlirc.lowering.cpu.math.builder import Value
@@ -19,7 +20,7 @@ from mlirc.lowering.target import CpuTarget
 def begin(e: Emitter, operands: Sequence[str], symbols: list[str]) -> None:
     """Reads the words that the function is called with: `e.env` has each operand's address by its name from here on."""
     e.env["thread"], e.env["threads"] = Value("%thread", torch.int64), Value("%threads", torch.int64)
-    _load_words(e, _kernel(operands), symbols, "%args")
+    load_words(e, _kernel(operands), symbols, "%args")
     for number, name in enumerate(operands):
         e.env[name] = e.env["base", number]
 
@@ -34,7 +35,7 @@ def each_unit(e: Emitter, units: Int, body: Callable[[Value], None]) -> None:
     def some(first: Value, end: Value) -> None:
         e.loop(first, end, e.i64(1), [], [], one)
 
-    Shares(e, _shared(e), e.integer(units), e.i64(1)).each(some)
+    Shares(e, shared_memory(e), e.integer(units), e.i64(1)).each(some)
 
 
 def each_head(e: Emitter, batch: Int, heads: Int, body: Callable[[Value, Value], None]) -> None:
@@ -61,10 +62,10 @@ def kernel_text(
     head = f"llvm.func internal @{name}_body(%frame: !llvm.ptr, %thread: i64, %threads: i64) {{"
     body = "\n".join([head, *opening(e), *e.text.preamble, *e.lines, "llvm.return", "}"])
     split = Split(Vector(None, 1), piece=1, units=units, work=work)
-    entry = _entry(_kernel(operands), split, symbols, name, target, e.scratch_bytes)
-    parts = [*tiles, *e.text.functions.values(), body, entry, _PART]
+    entry = entry_text(_kernel(operands), split, symbols, name, target, e.scratch_bytes)
+    parts = [*tiles, *e.text.functions.values(), body, entry, PART_FUNCTION]
     return KernelText(
-        "\n".join(parts).replace("KERNEL", name), e.text.declarations + _LIBGOMP + [DECLARATION] * takes(e), symbols
+        "\n".join(parts).replace("KERNEL", name), e.text.declarations + LIBGOMP + [DECLARATION] * takes(e), symbols
     )
 
 

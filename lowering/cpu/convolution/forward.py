@@ -22,7 +22,8 @@ from mlirc.lowering.cpu.attention.memory import PTR, advance, call, store_masked
 from mlirc.lowering.cpu.convolution.plan import Plan
 from mlirc.lowering.cpu.convolution.writer import ConvolutionWriter, Panel
 from mlirc.lowering.cpu.emitter.emitter import Emitter
-from mlirc.lowering.cpu.loops.function import KernelText, _load_word
+from mlirc.lowering.cpu.loops.entry import load_word
+from mlirc.lowering.cpu.loops.function import KernelText
 from mlirc.lowering.cpu.math.builder import Value
 from mlirc.lowering.target import CpuTarget
 
@@ -280,7 +281,7 @@ class ForwardWriter(ConvolutionWriter):
             def write(e: Emitter, p: list[Value]) -> None:
                 args, sums, column, first, windows, e.env["filters"] = p
                 for k, name in enumerate(self.operands):
-                    e.env[name] = _load_word(e, args, k, PTR)
+                    e.env[name] = load_word(e, args, k, PTR)
                 with self.beside(e):
                     self.write_results(column, vectors, first, windows, sums)
 

@@ -21,7 +21,8 @@ from mlirc.lowering.cpu.convolution.plan import Plan, Windows
 from mlirc.lowering.cpu.convolution.tile import Tile
 from mlirc.lowering.cpu.emitter.emitter import Emitter
 from mlirc.lowering.cpu.emitter.scratch import DECLARATION, opening, take, takes
-from mlirc.lowering.cpu.loops.function import _LIBGOMP, _PART, KernelText, _entry, _load_word, _load_words, _part
+from mlirc.lowering.cpu.loops.entry import LIBGOMP, PART_FUNCTION, entry_text, load_word, load_words, thread_part
+from mlirc.lowering.cpu.loops.function import KernelText
 from mlirc.lowering.cpu.loops.threads import Split
 from mlirc.lowering.cpu.math.builder import Value
 from mlirc.lowering.cpu.matmul.packing import Packer
@@ -53,19 +54,19 @@ class ConvolutionWriter:
         """The kernel; the loops over blocks read the first `read` of the operands."""
         e, names = self.e, list(self.c.words)
         e.env["thread"], e.env["threads"] = Value("%thread", torch.int64), Value("%threads", torch.int64)
-        _load_words(e, Kernel({}, {}, [], [], 0), names, "%words")
+        load_words(e, Kernel({}, {}, [], [], 0), names, "%words")
         for number, name in enumerate(operands[:read]):
-            e.env[name] = _load_word(e, "%args", number, PTR)
-        self.body(*_part(e, e.integer(units)))
+            e.env[name] = load_word(e, "%args", number, PTR)
+        self.body(*thread_part(e, e.integer(units)))
         split = Split(Vector(None, 1), units=units, work=self.c.work)
-        entry = _entry(Kernel({}, {}, [], [], len(operands)), split, names, self.name, self.target, e.scratch_bytes)
+        entry = entry_text(Kernel({}, {}, [], [], len(operands)), split, names, self.name, self.target, e.scratch_bytes)
         blocks = "\n".join([_BLOCKS, *e.text.preamble, *e.lines, "llvm.return", "}"]).replace("KERNEL", self.name)
         blocks, called = by_address(blocks, self.name)
         tiles = [tile.text for tile in self.tiles.values()]
-        parts = [*tiles, *e.text.functions.values(), blocks, _body(e, called, len(operands)), entry, _PART]
+        parts = [*tiles, *e.text.functions.values(), blocks, _body(e, called, len(operands)), entry, PART_FUNCTION]
         return KernelText(
             "\n".join(parts).replace("KERNEL", self.name),
-            e.text.declarations + _LIBGOMP + [DECLARATION] * takes(e),
+            e.text.declarations + LIBGOMP + [DECLARATION] * takes(e),
             names,
         )
 

@@ -15,7 +15,7 @@ import torch
 
 from mlirc.lowering.cpu.emitter.emitter import Emitter
 from mlirc.lowering.cpu.emitter.register_transpose import across
-from mlirc.lowering.cpu.loops.function import _shared
+from mlirc.lowering.cpu.loops.entry import shared_memory
 from mlirc.lowering.cpu.loops.work_stealing import Shares
 from mlirc.lowering.cpu.math.builder import Value
 from mlirc.lowering.cpu.matmul.match import Product
@@ -116,7 +116,7 @@ class DotWriter(UnitsWriter):
             super().share_units(panels)
             return
         self.copy_rows()
-        shares = Shares(e, _shared(e), e.i64(self.units), e.i64(self.piece))
+        shares = Shares(e, shared_memory(e), e.i64(self.units), e.i64(self.piece))
         shares.each(lambda first, end: self.each((first, end), self.one_unit))
 
     def multiply(self, units: Range, panels: Range) -> None:

@@ -6,7 +6,8 @@ a few rows meet that is most of the work.
 
 from mlirc.dialects.core import symbols
 from mlirc.lowering.cpu.emitter.emitter import Emitter
-from mlirc.lowering.cpu.loops.function import KernelText, _load_word
+from mlirc.lowering.cpu.loops.entry import load_word
+from mlirc.lowering.cpu.loops.function import KernelText
 from mlirc.lowering.cpu.matmul.dot_product import MOST_ROWS, DotWriter, fit
 from mlirc.lowering.cpu.matmul.match import Product
 from mlirc.lowering.kernel.axes import Vector
@@ -37,7 +38,7 @@ def few_or_many(product: Product, many: KernelText, name: str, target: CpuTarget
 def _entry(product: Product, names: list[str], name: str, target: CpuTarget) -> str:
     e = Emitter(Vector(None, 1), target)
     for k, symbol in enumerate(names):
-        e.env[symbol] = _load_word(e, "%args", product.kernel.operand_count + k, "i64")
+        e.env[symbol] = load_word(e, "%args", product.kernel.operand_count + k, "i64")
     many = e.index.gt(e.integer(product.m_size), e.i64(MOST_ROWS))
     lines = [
         f"func.func @{name}(%args: !llvm.ptr) -> i64 {{",

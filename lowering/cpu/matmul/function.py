@@ -19,7 +19,8 @@ from mlirc.dialects.ops.movement.panels import PANEL
 from mlirc.lowering.cpu.emitter.emitter import Emitter
 from mlirc.lowering.cpu.emitter.memory import store
 from mlirc.lowering.cpu.emitter.scratch import DECLARATION, opening, take, takes
-from mlirc.lowering.cpu.loops.function import _LIBGOMP, _PART, KernelText, _decode, _entry, _load_words, _part
+from mlirc.lowering.cpu.loops.entry import LIBGOMP, PART_FUNCTION, decode_indices, entry_text, load_words, thread_part
+from mlirc.lowering.cpu.loops.function import KernelText
 from mlirc.lowering.cpu.loops.threads import Split
 from mlirc.lowering.cpu.math.builder import Value
 from mlirc.lowering.cpu.matmul.match import Product
@@ -98,7 +99,7 @@ class ProductWriter:
         p, e, kernel = self.p, self.e, self.p.kernel
         names = kernel.symbols
         e.env["thread"], e.env["threads"] = Value("%thread", torch.int64), Value("%threads", torch.int64)
-        _load_words(e, kernel, names, "%args")
+        load_words(e, kernel, names, "%args")
         self.make_room()
         e.nodes = [n for n in p.epilogue if not n.dims and n.depth == 0]
         e.enter()
@@ -112,7 +113,7 @@ class ProductWriter:
         else:
             step = e.i64(self.full)
             count = e.index.binary("arith.divui", e.index.add(rows, e.i64(self.full - 1)), step)
-            lo, hi = _part(e, count)
+            lo, hi = thread_part(e, count)
             self.groups(every[0], (e.index.mul(lo, step), e.index.minimum(e.index.mul(hi, step), rows)))
             units = symbols.floordiv(p.m_size + self.full - 1, self.full)
         head = f"llvm.func internal @{self.name}_body(%frame: !llvm.ptr, %thread: i64, %threads: i64) {{"
@@ -123,10 +124,10 @@ class ProductWriter:
             *(tile.text(self.name) for tile in self.tiles.values()),
             *e.text.functions.values(),
             body,
-            _entry(kernel, split, names, self.name, self.target, e.scratch_bytes),
-            _PART.replace("KERNEL", self.name),
+            entry_text(kernel, split, names, self.name, self.target, e.scratch_bytes),
+            PART_FUNCTION.replace("KERNEL", self.name),
         ]
-        return KernelText("\n".join(parts), e.text.declarations + _LIBGOMP + [DECLARATION] * takes(e), names)
+        return KernelText("\n".join(parts), e.text.declarations + LIBGOMP + [DECLARATION] * takes(e), names)
 
     def make_room(self) -> None:
         """Takes scratch memory."""
@@ -145,7 +146,7 @@ class ProductWriter:
 
     def all_panels(self, rows: tuple[Value, Value]) -> None:
         """A thread's share of the panels, with all rows."""
-        self.groups(_part(self.e, self.e.i64(self.panels)), rows)
+        self.groups(thread_part(self.e, self.e.i64(self.panels)), rows)
 
     def groups(self, panels: tuple[Value, Value], rows: tuple[Value, Value]) -> None:
         e, b = self.e, self.e.index
@@ -271,7 +272,7 @@ class ProductWriter:
     def bind_rows(self, row: Value) -> None:
         e = self.e
         if self.p.m:
-            _decode(e, self.p.m, row)
+            decode_indices(e, self.p.m, row)
         names = [axis.name for axis in self.p.m]
         e.nodes = [n for n in self.p.epilogue if n.depth == 0]
         e.enter(*names)

@@ -13,7 +13,7 @@ from collections.abc import Callable
 import torch
 
 from mlirc.lowering.cpu.emitter.emitter import Emitter
-from mlirc.lowering.cpu.loops.function import NEXT
+from mlirc.lowering.cpu.loops.entry import NEXT
 from mlirc.lowering.cpu.math.builder import Value
 
 SMALLER = 3  # how much smaller the last groups are

@@ -13,7 +13,8 @@ from mlirc.dialects.core.symbols import Int
 from mlirc.lowering.cpu.emitter.emitter import Emitter
 from mlirc.lowering.cpu.emitter.memory import store
 from mlirc.lowering.cpu.emitter.scratch import DECLARATION, opening, take, takes
-from mlirc.lowering.cpu.loops.function import _LIBGOMP, _PART, KernelText, _decode, _entry, _load_words, _part
+from mlirc.lowering.cpu.loops.entry import LIBGOMP, PART_FUNCTION, decode_indices, entry_text, load_words, thread_part
+from mlirc.lowering.cpu.loops.function import KernelText
 from mlirc.lowering.cpu.loops.threads import Split
 from mlirc.lowering.cpu.math.builder import Value
 from mlirc.lowering.cpu.matmul.match import Product
@@ -66,7 +67,7 @@ class UnitsWriter(Vectors):
 
     def share_units(self, panels: Range) -> None:
         """This thread's part of the units, with these panels of rows."""
-        self.multiply(_part(self.e, self.e.i64(self.units)), panels)
+        self.multiply(thread_part(self.e, self.e.i64(self.units)), panels)
 
     def functions(self) -> list[str]:
         """What the body calls."""
@@ -76,7 +77,7 @@ class UnitsWriter(Vectors):
         p, e, kernel = self.p, self.e, self.p.kernel
         names = kernel.symbols
         e.env["thread"], e.env["threads"] = Value("%thread", torch.int64), Value("%threads", torch.int64)
-        _load_words(e, kernel, names, "%args")
+        load_words(e, kernel, names, "%args")
         e.nodes = [n for n in p.epilogue if not n.dims and n.depth == 0]
         e.enter()
         e.nodes = ()
@@ -87,7 +88,7 @@ class UnitsWriter(Vectors):
         if by_columns:
             self.share_units((e.i64(0), e.integer(panels)))
         else:
-            self.multiply((e.i64(0), e.i64(self.units)), _part(e, e.integer(panels)))
+            self.multiply((e.i64(0), e.i64(self.units)), thread_part(e, e.integer(panels)))
         work = symbols.floordiv(symbols.product([p.m_size, p.n_size, p.k.size]), self.alike)
         units = self.units if by_columns else panels
         split = Split(Vector(None, 1), piece=self.piece * by_columns, units=units, work=work)
@@ -95,10 +96,10 @@ class UnitsWriter(Vectors):
         parts = [
             *self.functions(),
             "\n".join([head, *opening(e), *e.text.preamble, *e.lines, "llvm.return", "}"]),
-            _entry(kernel, split, names, self.name, self.target, e.scratch_bytes),
-            _PART.replace("KERNEL", self.name),
+            entry_text(kernel, split, names, self.name, self.target, e.scratch_bytes),
+            PART_FUNCTION.replace("KERNEL", self.name),
         ]
-        return KernelText("\n".join(parts), e.text.declarations + _LIBGOMP + [DECLARATION] * takes(e), names)
+        return KernelText("\n".join(parts), e.text.declarations + LIBGOMP + [DECLARATION] * takes(e), names)
 
     def panels(self) -> Int:
         return symbols.floordiv(self.p.m_size + self.panel - 1, self.panel)
@@ -150,7 +151,7 @@ class UnitsWriter(Vectors):
     def bind_row(self, row: Value) -> None:
         e, p = self.e, self.p
         if p.m:
-            _decode(e, p.m, row)
+            decode_indices(e, p.m, row)
         e.nodes = [n for n in p.epilogue if n.depth == 0]
         e.enter(*(axis.name for axis in p.m))
         e.nodes = ()

@@ -1,0 +1,139 @@
+"""What the functions of every kernel share: the entry, what libgomp's threads run, the frame, and how the body reads its arguments.
+
+func.func @kernel_0(%args) -> i64                       entry_text: the frame, threads, scratch; calls the body
+llvm.func @kernel_0_part(%frame)                        PART_FUNCTION, with LIBGOMP declared
+llvm.func @kernel_0_body(%frame, %thread, %threads)     its writer begins with load_words, and takes thread_part of its units
+"""
+
+import torch
+
+from mlirc.dialects.core.symbols import Int
+from mlirc.lowering.cpu.emitter.emitter import Emitter
+from mlirc.lowering.cpu.emitter.scratch import MOST_PARTIAL, reserve
+from mlirc.lowering.cpu.loops.threads import GRAIN, Split
+from mlirc.lowering.cpu.loops.work_stealing import SHARE_BYTES, part_of
+from mlirc.lowering.cpu.math.builder import Value
+from mlirc.lowering.kernel.axes import Axis
+from mlirc.lowering.kernel.nodes import Kernel
+from mlirc.lowering.target import CpuTarget
+
+# words of the frame: the arguments' address, the number of a check that failed, where threads leave partial results or count
+# pieces, the number of the next group of panels to be taken; then two of emitter/scratch.py
+STATUS, PARTIAL, NEXT, FRAME_WORDS = 1, 2, 3, 6
+
+
+def shared_memory(e: Emitter) -> Value:
+    """The address of memory that all threads of a call have, in its body."""
+    place = e.index.emit(f"llvm.getelementptr %frame[{PARTIAL}] : (!llvm.ptr) -> !llvm.ptr, i64", torch.int64)
+    return e.index.emit(f"llvm.load {place} : !llvm.ptr -> !llvm.ptr", torch.int64)
+
+
+def thread_part(e: Emitter, count: Value) -> tuple[Value, Value]:
+    """This thread's share of `count` units."""
+    return part_of(e, count, e.env["thread"])
+
+
+def decode_indices(e: Emitter, axes: list[Axis], unit: Value) -> None:
+    """The indices of several axes from one number, the last axis fastest."""
+    b = e.index
+    for axis in reversed(axes[1:]):
+        size = e.integer(axis.size)
+        e.env[axis.name] = b.binary("arith.remui", unit, size)
+        unit = b.binary("arith.divui", unit, size)
+    e.env[axes[0].name] = unit
+
+
+def load_words(e: Emitter, kernel: Kernel, names: list[str], args: str) -> None:
+    """The addresses of the operands and the values of the symbols, into the environment, of the arguments at `args`."""
+    for k in range(kernel.operand_count):
+        e.env["base", k] = load_word(e, args, k, "!llvm.ptr")
+    for k, name in enumerate(names):
+        e.env[name] = load_word(e, args, kernel.operand_count + k, "i64")
+
+
+def load_word(e: Emitter, args: str, k: int, type_: str) -> Value:
+    """Word `k` of the arguments at `args`, of type "i64" or "!llvm.ptr"."""
+    address = e.index.emit(f"llvm.getelementptr {args}[{k}] : (!llvm.ptr) -> !llvm.ptr, i64", torch.int64)
+    return e.index.emit(f"llvm.load {address} {{alignment = 8 : i64}} : !llvm.ptr -> {type_}", torch.int64)
+
+
+def entry_text(
+    kernel: Kernel, split: Split, names: list[str], name: str, target: CpuTarget, scratch: Int, left: int = 0
+) -> str:
+    """The function that the host program calls: it decides how many threads run the body.
+
+    `scratch` are the bytes of it that each thread takes, `left` those that it leaves for the others.
+    """
+    e = Emitter(split.vector, target)
+    zero, one = e.i64(0), e.i64(1)
+    frame = e.index.emit(
+        f"llvm.alloca {e.i64(FRAME_WORDS)} x i64 {{alignment = 8 : i64}} : (i64) -> !llvm.ptr", torch.int64
+    )
+    status = e.index.emit(f"llvm.getelementptr {frame}[{STATUS}] : (!llvm.ptr) -> !llvm.ptr, i64", torch.int64)
+    e.lines.append(f"llvm.store %args, {frame} : !llvm.ptr, !llvm.ptr")
+    e.lines.append(f"llvm.store {zero}, {status} : i64, !llvm.ptr")
+    ticket = e.index.emit(f"llvm.getelementptr {frame}[{NEXT}] : (!llvm.ptr) -> !llvm.ptr, i64", torch.int64)
+    e.lines.append(f"llvm.store {zero}, {ticket} : i64, !llvm.ptr")
+    has_scratch = not (isinstance(scratch, int) and scratch == 0)
+    if split.work is not None or has_scratch:
+        for k, symbol in enumerate(names):
+            e.env[symbol] = load_word(e, "%args", kernel.operand_count + k, "i64")
+    call = f"llvm.call @{name}_body({frame}, {zero}, {one}) : (!llvm.ptr, i64, i64) -> ()"
+    if split.work is None:
+        if has_scratch:
+            reserve(e, frame, scratch, one)
+        e.lines.append(call)
+    else:
+        b = e.index
+        threads = load_word(e, "%args", kernel.operand_count + len(names), "i64")
+        worth = b.binary("arith.divui", e.integer(split.work), e.i64(GRAIN))
+        threads = b.minimum(b.minimum(threads, worth), e.integer(split.units))
+        if has_scratch:
+            threads = reserve(e, frame, scratch, threads)
+        if split.piece or (split.combines and left <= MOST_PARTIAL):
+            bytes_ = b.mul(b.maximum(threads, one), e.i64(SHARE_BYTES if split.piece else left))
+            buffer = b.emit(f"llvm.alloca {bytes_} x i8 {{alignment = 64 : i64}} : (i64) -> !llvm.ptr", torch.int64)
+            place = b.emit(f"llvm.getelementptr {frame}[{PARTIAL}] : (!llvm.ptr) -> !llvm.ptr, i64", torch.int64)
+            e.lines.append(f"llvm.store {buffer}, {place} : !llvm.ptr, !llvm.ptr")
+            if split.piece:
+                byte = e.text.constant("0", "i8", torch.int8, 0)
+                e.lines.append(
+                    f'"llvm.intr.memset"({buffer}, {byte}, {bytes_}) <{{isVolatile = false}}> : (!llvm.ptr, i8, i64) -> ()'
+                )
+        many = b.gt(threads, one)
+        e.lines.append(f"scf.if {many} {{")
+        part = b.emit(f"llvm.mlir.addressof @{name}thread_part : !llvm.ptr", torch.int64)
+        count = b.emit(f"arith.trunci {threads} : i64 to i32", torch.int32)
+        flags = e.builder(torch.int32).constant(0, torch.int32)
+        e.lines.append(
+            f"llvm.call @GOMP_parallel({part}, {frame}, {count}, {flags}) : (!llvm.ptr, !llvm.ptr, i32, i32) -> ()"
+        )
+        e.lines += ["} else {", call, "}"]
+    result = e.index.emit(f"llvm.load {status} : !llvm.ptr -> i64", torch.int64)
+    lines = [
+        f"func.func @{name}(%args: !llvm.ptr) -> i64 {{",
+        *e.text.preamble,
+        *e.lines,
+        f"return {result} : i64",
+        "}",
+    ]
+    return "\n".join(lines)
+
+
+LIBGOMP = [
+    "llvm.func @GOMP_parallel(!llvm.ptr, !llvm.ptr, i32, i32)",
+    "llvm.func @omp_get_thread_num() -> i32",
+    "llvm.func @omp_get_num_threads() -> i32",
+]
+
+BARRIER = "llvm.func @GOMP_barrier()"
+
+# libgomp may give fewer threads than asked for: what counts is how many there are
+PART_FUNCTION = """llvm.func internal @KERNEL_part(%frame: !llvm.ptr) {
+%thread32 = llvm.call @omp_get_thread_num() : () -> i32
+%threads32 = llvm.call @omp_get_num_threads() : () -> i32
+%thread = arith.extsi %thread32 : i32 to i64
+%threads = arith.extsi %threads32 : i32 to i64
+llvm.call @KERNEL_body(%frame, %thread, %threads) : (!llvm.ptr, i64, i64) -> ()
+llvm.return
+}"""
