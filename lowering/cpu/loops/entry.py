@@ -102,7 +102,7 @@ def entry_text(
                 )
         many = b.gt(threads, one)
         e.lines.append(f"scf.if {many} {{")
-        part = b.emit(f"llvm.mlir.addressof @{name}thread_part : !llvm.ptr", torch.int64)
+        part = b.emit(f"llvm.mlir.addressof @{name}_part : !llvm.ptr", torch.int64)
         count = b.emit(f"arith.trunci {threads} : i64 to i32", torch.int32)
         flags = e.builder(torch.int32).constant(0, torch.int32)
         e.lines.append(
