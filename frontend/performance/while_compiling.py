@@ -1,36 +1,45 @@
-"""Performance measures around compiling, as an observer."""
+"""Performance measures around compiling, as an observer.
+
+overlap_llvm       LLVM works on kernels while others are lowered: BERT's training step waits for 0.11 s of it, not 0.46
+make_ready_early   the native code that tells whether parameters changed is made before pages are given back: 46 MB and 27 ms
+                   in the first process of an installation, 7 MB and 2 ms in others
+give_pages_back    what the compilers touched of their libraries leaves the resident set: 160 MB, for 20 ms of a thread
+"""
 
 from concurrent.futures import Future
-from contextlib import AbstractContextManager, nullcontext
 from typing import Any
 
 from mlirc.codegen.llvm import background
-from mlirc.codegen.runtime import compiler_pages
 from mlirc.frontend.cache import frozen_parameters
 from mlirc.frontend.driver.aten_graph import AtenGraph
 from mlirc.frontend.driver.observer import Observer
 from mlirc.frontend.fallback.fallback import optional
+from mlirc.frontend.performance import compiler_pages
 
 
 class WhileCompiling(Observer):
-    """Around lower: LLVM works on kernels while others are lowered (a dump has them all in its module, so not there).
-    After emit: the native code that tells whether parameters changed is made. After link: pages of the compilers that nobody
-    wrote to leave the resident set."""
+    """Where one of them fails, a line of the log says so."""
 
     def __init__(self, graph: AtenGraph):
-        self.overlaps = graph.options.dump is None
-        self.states: Future[None] | None = None
-
-    def around(self, step: str, *given: Any) -> AbstractContextManager[Any]:
-        lowers = step == "lower" and given[0].graph.stages[step].endswith("lower-kernels")
-        if lowers and self.overlaps:
-            given[0].given["lower-kernels"] = {"listener": given[0].kernels}
-        return nullcontext()
+        last = graph.stages["lower"].endswith("lower-kernels")  # a pass behind it needs the kernels, as a dump does
+        self.overlaps = last and graph.options.dump is None
+        self.made: Future[None] | None = None
 
     def on_step(self, step: str, made: Any, seconds: float) -> None:
-        if step == "emit" and "prepare" in made.programs:
-            self.states = optional(background.start, frozen_parameters.make_ready)
+        if step == "import" and self.overlaps:
+            self.overlap_llvm(made)
+        elif step == "emit" and "prepare" in made.programs:
+            self.make_ready_early()
         elif step == "link":
-            if self.states is not None:
-                optional(self.states.result)
-            optional(compiler_pages.give_back)
+            self.give_pages_back()
+
+    def overlap_llvm(self, lowering: Any) -> None:
+        lowering.given["lower-kernels"] = {"listener": lowering.kernels}
+
+    def make_ready_early(self) -> None:
+        self.made = optional(background.start, frozen_parameters.make_ready)
+
+    def give_pages_back(self) -> None:
+        if self.made is not None:
+            optional(self.made.result)
+        optional(compiler_pages.give_back)

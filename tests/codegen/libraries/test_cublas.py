@@ -10,7 +10,6 @@ from hypothesis import strategies as st
 from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.fx.experimental.proxy_tensor import make_fx
 
-from mlirc.codegen.cuda import prefetch as cuda_prefetch
 from mlirc.codegen.host.host_program import HostProgram
 from mlirc.codegen.libraries import cublas, cublas_plans, cublas_runtime
 from mlirc.codegen.libraries.cublas import KEY, Plan
@@ -20,6 +19,7 @@ from mlirc.codegen.libraries.gpu_library import NoPlan
 from mlirc.codegen.llvm.machine_code import compile_ir, load_libraries
 from mlirc.dialects.core import symbols
 from mlirc.dialects.core.tensor_info import TensorInfo
+from mlirc.frontend.performance import gpu_libraries
 from tests.memory_level import written as written_text
 
 F32 = torch.float32
@@ -244,13 +244,13 @@ def test_what_cublaslt_is_not_asked_for():
 def test_libraries_are_loaded_while_a_graph_is_compiled(monkeypatch):
     """Once for each GPU and dtype, whatever the sizes; nothing is loaded for products on a CPU."""
     begun = []
-    monkeypatch.setattr(cuda_prefetch, "_begun", set())
-    monkeypatch.setattr(cuda_prefetch.background, "start", lambda _, work, *what: begun.append((work.__name__, *what)))
+    monkeypatch.setattr(gpu_libraries, "_begun", set())
+    monkeypatch.setattr(gpu_libraries.background, "start", lambda _, work, *what: begun.append((work.__name__, *what)))
     with FakeTensorMode():
         gpu, cpu = torch.empty(8, 8, device="cuda"), torch.empty(8, 8)
         half = torch.empty(8, 8, device="cuda", dtype=torch.float16)
         graph = make_fx(lambda x, y, z: (x @ x @ x, y @ y, z @ z))(gpu, half, cpu)
     for _ in range(2):
-        cuda_prefetch.libraries(graph)
+        gpu_libraries.load(graph)
     device = torch.device("cuda:0")
     assert begun == [("_multiply", device, torch.float32), ("_multiply", device, torch.float16)]

@@ -9,9 +9,10 @@ from torch import nn
 
 from mlirc.codegen.abi import tensor_layout
 from mlirc.codegen.abi.reach import Reach
-from mlirc.codegen.runtime import compiler_pages, tensor_states
+from mlirc.codegen.runtime import tensor_states
 from mlirc.codegen.runtime.tensor_states import States
 from mlirc.frontend.cache.frozen_parameters import Prepared
+from mlirc.frontend.performance import compiler_pages
 
 
 @pytest.fixture(params=["native", "asked"])

@@ -1,4 +1,4 @@
-"""What compiling and running a graph on a GPU needs, begun on other threads and in other processes while Python does something else."""
+"""Starts what a first call on a GPU would wait for, on other threads and in other processes, while Python goes on."""
 
 import logging
 from collections.abc import Callable, Iterable
@@ -21,7 +21,7 @@ FEW, SIZE = 128, 64  # queries, and keys, of an attention that nobody reads, and
 _begun: set[tuple] = set()
 
 
-def prefetch(inputs: Iterable[Any]) -> None:
+def start_triton(inputs: Iterable[Any]) -> None:
     """Triton, for the GPU that holds the first of the graph's inputs that are on one; nothing where none is."""
     device = next((x.device for x in inputs if isinstance(x, torch.Tensor) and x.device.type == "cuda"), None)
     if device is None:
@@ -30,7 +30,7 @@ def prefetch(inputs: Iterable[Any]) -> None:
     triton_processes.prefetch(10 * major + minor)
 
 
-def libraries(gm: GraphModule) -> None:
+def load(gm: GraphModule) -> None:
     """What libraries load when they are first used: cuDNN takes 0.4 s before its first attention, cuBLASLt 0.1 s."""
     for node in gm.graph.nodes:
         work = _multiply if node.target in PRODUCTS else _attend if node.target == ATTENTION else None

@@ -8,7 +8,7 @@ import sys
 import pytest
 import torch
 
-from mlirc.codegen.runtime import compiler_pages
+from mlirc.frontend.performance import compiler_pages
 
 linux = pytest.mark.skipif(sys.platform != "linux", reason="other systems keep no such account of pages")
 

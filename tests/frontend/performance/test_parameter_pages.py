@@ -12,7 +12,7 @@ import torch
 from torch import nn
 from torch._subclasses.fake_tensor import FakeTensorMode
 
-from mlirc.codegen.runtime import parameter_pages
+from mlirc.frontend.performance import parameter_pages
 
 BLOCKS = 4
 
