@@ -4,7 +4,6 @@ from mlirc.frontend.cache.graph_cache import DiskCache
 from mlirc.frontend.driver.aten_graph import AtenGraph
 from mlirc.frontend.driver.observer import Observer, Watch
 from mlirc.frontend.driver.timing import Timing
-from mlirc.frontend.driver.tuning import Tuning
 from mlirc.frontend.driver.verification import Verification
 from mlirc.frontend.fallback.step_errors import StepErrors
 from mlirc.frontend.options import TUNED_MODES
@@ -14,15 +13,17 @@ from mlirc.frontend.report.report import Report
 
 
 def watch(graph: AtenGraph, cache: DiskCache) -> Watch:
-    """Attaches what hears of the steps of this graph, each after those that it needs."""
-    observers: list[Observer] = []
-    if graph.options.mode in TUNED_MODES:
-        observers.append(Tuning(graph, cache.folder))  # outermost: it replaces kernels once all others have seen them
-    observers += [
+    """Attaches what hears of the steps of this graph, in the order in which they hear of one."""
+    observers: list[Observer] = [
         StepErrors(graph),
-        Verification(graph),  # within StepErrors, which names the pass
+        Verification(graph),
         Timing(graph.report),  # counts verification, and not what follows
     ]
     if graph.options.dump is not None:
         observers.append(Dump(graph.options.dump, graph))
-    return Watch([*observers, Report(graph.report), cache, WhileCompiling(graph)])
+    observers += [Report(graph.report), cache, WhileCompiling(graph)]
+    if graph.options.mode in TUNED_MODES:
+        from mlirc.frontend.driver.tuning import Tuning
+
+        observers.append(Tuning(graph, cache.folder))  # last: it replaces kernels, where a dump has the cost model's
+    return Watch(observers)

@@ -1,11 +1,10 @@
 """Measures kernels on a GPU, in the modes that do, as an observer."""
 
-from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import asdict
 from typing import Any
 
 from mlirc.codegen.cache.folder import CacheFolder
+from mlirc.codegen.tuning import autotune
 from mlirc.frontend.driver.aten_graph import AtenGraph
 from mlirc.frontend.driver.observer import Observer
 from mlirc.frontend.driver.timing import timed
@@ -19,24 +18,19 @@ class Tuning(Observer):
         self.graph, self.folder = graph, folder
         self.products: Any = None
 
-    @contextmanager
-    def around(self, step: str, *given: Any) -> Iterator[None]:
-        from mlirc.codegen.tuning import autotune
+    def on_step(self, step: str, made: Any, seconds: float) -> None:
+        if step == "import" and autotune.on_gpu(made.module):
+            self._measure_matmuls(made)
+        elif step == "lower" and self.products is not None:
+            self._tune(made.module)
 
-        if step not in self.graph.stages or not autotune.on_gpu(given[0].module):
-            yield
-            return
+    def _measure_matmuls(self, lowering: Any) -> None:
         from mlirc.codegen.tuning.matmul_tuning import PASS, ProductTuning
 
-        if self.products is None:
-            self.products = ProductTuning(self.graph.options.tune_seconds, self.folder)
-        given[0].given[PASS] = {"chooser": self.products}
-        yield
-        if step == "lower":
-            self._tune(given[0].module)
+        self.products = ProductTuning(self.graph.options.tune_seconds, self.folder)
+        lowering.given[PASS] = {"chooser": self.products}
 
     def _tune(self, module: Any) -> None:
-        from mlirc.codegen.tuning import autotune
         from mlirc.codegen.tuning.device import TuningDevice
 
         graph, report, products = self.graph, self.graph.report, self.products
