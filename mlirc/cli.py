@@ -5,6 +5,7 @@ import click
 from mlirc.commands.cache import cache
 from mlirc.commands.failure import HELP
 from mlirc.commands.opt import opt
+from mlirc.commands.run import run
 
 
 @click.group(context_settings=HELP)
@@ -13,6 +14,7 @@ def main() -> None:
 
 
 main.add_command(opt)
+main.add_command(run)
 main.add_command(cache)
 
 

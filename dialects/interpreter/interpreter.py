@@ -8,7 +8,7 @@ Of a lowered function it runs the kernels' bodies, not their code.
 """
 
 from collections.abc import Callable, Iterable, Sequence
-from typing import Any
+from typing import Any, Protocol
 
 import torch
 
@@ -31,17 +31,30 @@ class InterpreterError(RuntimeError):
     """An op could not be executed. The text names the op and its location."""
 
 
-def run(function: Any, inputs: Sequence[Any], objects: Sequence[Any] = ()) -> list[Any]:
+class Observer(Protocol):
+    """Sees each op of a function as it is executed."""
+
+    def before(self, op: Any, operands: Sequence[Any]) -> None:
+        """`operands` are what its operands hold."""
+
+    def after(self, op: Any, values: Sequence[Any], held: Sequence[Any]) -> None:
+        """`held` is what it left: in its results, or in the operands that it writes, which `values` are."""
+
+
+def run(
+    function: Any, inputs: Sequence[Any], objects: Sequence[Any] = (), observer: Observer | None = None
+) -> list[Any]:
     """The results of a `func.func` on tensors, ints and floats. `objects` are what ATen calls refer to by number.
 
     Raises IndexError where a kernel's check_index fails, InterpreterError for anything else that goes wrong.
     """
     with context(), torch.no_grad():
-        return _Interpreter(function, inputs, objects).run()
+        return _Interpreter(function, inputs, objects, observer).run()
 
 
 class _Interpreter:
-    def __init__(self, function: Any, inputs: Sequence[Any], objects: Sequence[Any]):
+    def __init__(self, function: Any, inputs: Sequence[Any], objects: Sequence[Any], observer: Observer | None = None):
+        self.observer = observer
         self.function = function
         self.objects = objects
         self.block = function.regions[0].blocks[0]
@@ -78,12 +91,26 @@ class _Interpreter:
                 if name == "func.return":
                     groups = result_groups(self.function, len(op.operands))
                     return [self.result(x, group) for x, group in zip(op.operands, groups, strict=True)]
-                self.execute(op, name)
+                if self.observer is None:
+                    self.execute(op, name)
+                else:
+                    self.observed(self.observer, op, name)
             except (IndexError, InterpreterError):
                 raise
             except Exception as error:
                 raise InterpreterError(f"{name} at {op.location}: {error}") from error
         raise InterpreterError("the function does not end in a return")
+
+    def observed(self, observer: Observer, op: Any, name: str) -> None:
+        observer.before(op, [self.values.get(x) for x in op.operands])
+        self.execute(op, name)
+        written = list(op.results)
+        if "inputs" in op.attributes and not written:
+            written = list(op.operands)[attribute_value(op.attributes["inputs"]) :]
+        places = self.values
+        if name == "mlirc.assign":
+            written, places = [op.operands[0]], self.places
+        observer.after(op, written, [places.get(x) for x in written])
 
     def result(self, value: ir.Value, group: str) -> Any:
         held = self.operand(value)

@@ -8,7 +8,8 @@ import pytest
 ROOT = Path(__file__).parents[2]
 TOP = ("dialects", "lowering", "codegen", "frontend")
 FOLDERS = sorted(file.parent for top in TOP for file in (ROOT / top).rglob("__init__.py")) + [
-    ROOT / "mlirc" / "commands"
+    ROOT / "mlirc" / "commands",
+    ROOT / "mlirc" / "execution",
 ]
 
 

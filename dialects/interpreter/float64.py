@@ -1,0 +1,101 @@
+"""A module in float64: each floating-point type becomes f64, so that the interpreter gives what is nearly the exact answer.
+
+Buffers of the memory form get memory of their own, as slots have no room for wider elements.
+"""
+
+import re
+from collections.abc import Iterator
+from typing import Any
+
+import torch
+
+from mlirc.dialects.core.bindings import context, ir
+from mlirc.dialects.core.dialect import attribute_value, create
+from mlirc.dialects.core.memory_ops import set_arenas
+from mlirc.dialects.core.tensor_types import element_type, info_of, type_of
+
+WIDER = {
+    torch.float32: torch.float64,
+    torch.float16: torch.float64,
+    torch.bfloat16: torch.float64,
+    torch.complex64: torch.complex128,
+    torch.complex32: torch.complex128,
+}
+_DTYPE = re.compile(r'(\{"dtype": ")(?:float32|float16|bfloat16)("\})')
+
+
+def in_float64(module: ir.Module) -> ir.Module | None:
+    """A copy of the module with float64 for other floating-point types; None where bits or random numbers would mean something else."""
+    with context():
+        copy = ir.Module.parse(module.operation.get_asm(enable_debug_info=True))
+        for op in list(_operations(copy.operation)):
+            if "bitcast" in op.operation.name or "philox" in op.operation.name or draws_random_numbers(op):
+                return None
+            _widen(op)
+        return copy
+
+
+def draws_random_numbers(op: Any) -> bool:
+    if not op.operation.name.startswith("mlircx.aten"):
+        return False
+    from mlirc.dialects.core import aten_arguments
+
+    return torch.Tag.nondeterministic_seeded in aten_arguments.resolve(attribute_value(op.attributes["op"])).tags
+
+
+def _operations(op: Any) -> Iterator[Any]:
+    """All ops within functions of ours: the code of kernels stays, which the interpreter does not read."""
+    for region in op.regions:
+        for block in region.blocks:
+            for inside in block.operations:
+                name = inside.operation.name
+                code = name == "func.func" and inside.name.value.startswith("kernel_")
+                if not code and name not in ("llvm.func", "mlirc.triton"):
+                    yield from _operations(inside)
+                    yield inside
+
+
+def _widen(op: Any) -> None:
+    for region in op.regions:
+        for block in region.blocks:
+            for argument in block.arguments:
+                argument.set_type(_wider(argument.type))
+    for result in op.results:
+        result.set_type(_wider(result.type))
+    if op.operation.name == "func.func":
+        old = ir.FunctionType(ir.TypeAttr(op.attributes["function_type"]).value)
+        new = ir.FunctionType.get([_wider(t) for t in old.inputs], [_wider(t) for t in old.results])
+        op.attributes["function_type"] = ir.TypeAttr.get(new)
+        if "mlirc.arena" in op.attributes:
+            set_arenas(op, {"cpu": 0})
+    elif op.operation.name.startswith("mlircx.aten"):
+        args = _DTYPE.sub(r"\1float64\2", attribute_value(op.attributes["args"]))
+        op.attributes["args"] = ir.StringAttr.get(args)
+    elif op.operation.name == "mlirc.slot":
+        with ir.InsertionPoint(op), op.location:
+            made = create("allocate", [], [op.results[0].type])
+        op.results[0].replace_all_uses_with(made.results[0])
+        op.operation.erase()
+
+
+def _wider(type_: Any) -> Any:
+    if isinstance(type_, ir.RankedTensorType):
+        info = info_of(type_)
+        return type_of(info.with_dtype(WIDER[info.dtype])) if info.dtype in WIDER else type_
+    for narrow, wide in WIDER.items():
+        if type_ == element_type(narrow):
+            return element_type(wide)
+    return type_
+
+
+def widened(value: Any) -> Any:
+    """An input of a module for the module in float64."""
+    if not isinstance(value, torch.Tensor) or value.dtype not in WIDER:
+        return value
+    memory = torch.empty_strided(value.shape, value.stride(), dtype=WIDER[value.dtype])
+    if any(s == 0 and n > 1 for n, s in zip(value.shape, value.stride(), strict=True)):
+        base = value.as_strided(
+            [1 if s == 0 else n for n, s in zip(value.shape, value.stride(), strict=True)], value.stride()
+        )
+        return base.to(WIDER[value.dtype]).expand(value.shape) if 0 not in value.shape else memory
+    return memory.copy_(value)

@@ -1,0 +1,264 @@
+"""`mlirc run`: executes IR of any stage, and says after which pass an answer is wrong."""
+
+import re
+import statistics
+from typing import Any
+
+import click
+
+from mlirc.commands.chosen_passes import Chosen, import_extra
+from mlirc.commands.failure import HELP, Failure, reported
+from mlirc.commands.module_file import parse_file
+
+TARGETS = ("cpu", "gpu", "interpreter")
+MOST_PRINTED = 200  # elements of a value
+
+
+@click.command(context_settings=HELP)
+@click.argument("file", required=False)
+@click.option(
+    "-p", "--passes", "text", help="First run these passes; what is left of the way down is done without fusion."
+)
+@click.option("--pipeline", help="First run a standard pipeline, by name, from the stage that FILE is in.")
+@click.option("--start-after", "start", help="With --pipeline: as of mlirc opt.")
+@click.option(
+    "--passes-after", "insertions", multiple=True, metavar="ANCHOR=PASSES", help="With --pipeline: as of mlirc opt."
+)
+@click.option(
+    "--import", "extra", multiple=True, help="First import a module, or run a Python file: more passes and ops."
+)
+@click.option("--inputs", "inputs_file", metavar="F.safetensors", help="The arguments of @graph: arg0, arg1, ...")
+@click.option(
+    "--random", "seed", type=int, metavar="SEED", help="Draw inputs that the module takes (default: of seed 0)."
+)
+@click.option(
+    "--target",
+    default=None,
+    metavar="TARGET",
+    help="cpu (default; gpu where a tensor is on one), gpu, or interpreter, for any form.",
+)
+@click.option(
+    "--check-each-pass",
+    "each",
+    is_flag=True,
+    help="Execute after every pass, and name the first that changed the answer.",
+)
+@click.option(
+    "--repeat", type=click.IntRange(1, 1_000_000), metavar="N", help="Call N times more, and tell the median time."
+)
+@click.option(
+    "--print",
+    "printed",
+    multiple=True,
+    metavar="VALUE",
+    help="Print a value: result0, arg0, or with the interpreter %3.",
+)
+@click.option("-o", "output", help="Write the results to a safetensors file.")
+@click.option("--traceback", is_flag=True, help="Show where in Python a failure comes from.")
+def run(
+    file, text, pipeline, start, insertions, extra, inputs_file, seed, target, each, repeat, printed, output, traceback
+) -> None:
+    """Execute @graph of the MLIR in FILE (- is standard input), in whatever stage it is.
+
+    Exits with 1 when FILE or a pass fails or an answer changed, with 2 when the command line is wrong.
+    """
+    with reported(traceback):
+        for name in extra:
+            import_extra(name)
+        if file is None:
+            raise Failure("no FILE; - is standard input, -h is help", 2)
+        if inputs_file is not None and seed is not None:
+            raise Failure("--inputs and --random: one of them", 2)
+        if target is not None and target not in TARGETS:
+            from mlirc.lowering.pipeline.nearest import unknown
+
+            raise Failure(f"--target: {unknown('target', target, TARGETS)}", 2)
+        if repeat and target == "interpreter":
+            raise Failure("--repeat measures machine code; the interpreter's time means nothing", 2)
+        chosen = None
+        if text is not None or pipeline is not None or start or insertions:
+            chosen = Chosen(text, pipeline, start, None, insertions)
+        _Run(file, chosen, inputs_file, seed or 0, target, printed).run(each, repeat, output)
+
+
+class _Run:
+    """One execution of a file. The context is entered here, once."""
+
+    def __init__(
+        self, file: str, chosen: Chosen | None, inputs: str | None, seed: int, target: str | None, printed: Any
+    ):
+        self.file, self.chosen, self.inputs_file, self.seed = file, chosen, inputs, seed
+        self.target, self.printed = target, printed
+
+    def run(self, each: bool, repeat: int | None, output: str | None) -> None:
+        from mlirc.dialects.core.bindings import context
+        from mlirc.execution.inputs import InputsError, read_inputs
+        from mlirc.execution.modules import NoGraph, graph_of
+        from mlirc.execution.random_inputs import random_inputs
+        from mlirc.lowering.pipeline.parser import PipelineError
+        from mlirc.lowering.pipeline.pass_manager import PassError
+        from mlirc.lowering.verify.file import verify_file
+        from mlirc.lowering.verify.kernel import StageError
+
+        with context():
+            try:
+                module = parse_file(self.file)
+                verify_file(module, runs=True)
+                graph_of(module)
+                passes = self.passes(module)
+                inputs = read_inputs(module, self.inputs_file) if self.inputs_file else random_inputs(module, self.seed)
+                if each:
+                    self.check(module, passes, inputs)
+                    return
+                left = self.execute(module, passes, inputs, repeat)
+            except (PassError, PipelineError, StageError, InputsError, NoGraph) as error:
+                raise Failure(f"{self.file}: {error}" if isinstance(error, NoGraph) else str(error)) from error
+            self.show(left, output)
+
+    def passes(self, module: Any) -> str:
+        """All that run before the module is executed: those chosen, and what is left of the way down."""
+        from mlirc.execution.modules import graph_of
+        from mlirc.lowering.pipeline.parser import parse
+        from mlirc.lowering.pipeline.pass_manager import runners
+        from mlirc.lowering.pipeline.pipelines import stages
+        from mlirc.lowering.pipeline.standard_steps import form_of_module, left, standard_steps, text_of
+
+        on_gpu = 'device = "cuda' in str(graph_of(module).attributes["function_type"])
+        if self.target is None:
+            self.target = "gpu" if on_gpu else "cpu"
+        if self.target == "gpu" and not on_gpu:
+            raise Failure(f"--target gpu: no tensor of {self.file} is on a GPU; its types say where each is", 2)
+        given = self.chosen.of(module) if self.chosen is not None else ""
+        if self.target == "interpreter" or (self.chosen is not None and self.chosen.pipeline is not None):
+            return given
+        if self.chosen is None:
+            return text_of(left(standard_steps("gpu" if on_gpu else "cpu"), module))
+        form = form_of_module(module)
+        if form == "lowered":
+            return given
+        names = [step.name for step in parse(given)]
+        rest = ",".join(filter(None, stages(given, on_gpu).values()))
+        if form in ("kernel", "memory") and "to-kernels" not in names:  # it is past what `stages` begins with
+            tail = {"kernel": ["plan-memory", "lower-kernels"], "memory": ["lower-kernels"]}[form]
+            tail = ["split-unaligned", "lower-triton", *tail[-1:]] if on_gpu and form == "memory" else tail
+            rest = ",".join([given, *(name for name in tail if name not in names)]).strip(",")
+        runners(rest)
+        return rest
+
+    def check(self, module: Any, passes: str, inputs: list[Any]) -> None:
+        from mlirc.dialects.interpreter.interpreter import InterpreterError
+        from mlirc.execution.each_pass import check_each_pass
+        from mlirc.lowering.pipeline.parser import PipelineError
+        from mlirc.lowering.pipeline.pass_manager import PassError
+        from mlirc.lowering.verify.kernel import StageError
+
+        def told(line: str) -> None:
+            click.echo(f"  {line}", err=True)
+
+        try:
+            machine = self.target == "cpu"
+            changed = check_each_pass(module, passes, inputs, machine, told)
+        except (InterpreterError, IndexError) as error:
+            raise Failure(f"{self.file}, as given, cannot be executed: {error}") from error
+        except (PassError, PipelineError, StageError):
+            raise
+        except Exception as error:
+            raise self.failed(error) from error
+        if changed is not None:
+            raise Failure(str(changed))
+        click.echo(f"right after each pass{', and so is the machine code' if machine else ''}")
+
+    def execute(self, module: Any, passes: str, inputs: list[Any], repeat: int | None) -> Any:
+        from mlirc.execution.modules import MachineCode, interpret
+        from mlirc.lowering.pipeline.pass_manager import run_pipeline
+
+        run_pipeline(module, passes)
+        try:
+            if self.target == "interpreter":
+                return interpret(module, inputs, _Printer(self.printed))
+            device = "cuda" if self.target == "gpu" else "cpu"
+            import torch
+
+            if device == "cuda" and not torch.cuda.is_available():
+                raise Failure("--target gpu: PyTorch finds no GPU here; --target interpreter runs any module")
+            given = [x.to(device) if isinstance(x, torch.Tensor) else x for x in inputs]
+            code = MachineCode(module)
+            left = code(given)
+            if repeat:
+                taken = code.seconds(given, repeat)
+                click.echo(f"{1e6 * statistics.median(taken):.1f} us, the median of {repeat} calls", err=True)
+            return left
+        except Exception as error:
+            raise self.failed(error) from error
+
+    def failed(self, error: Exception) -> Failure:
+        from mlirc.lowering.module.errors import describe
+
+        if isinstance(error, Failure):
+            return error
+        return Failure(f"{self.file} cannot be executed{describe(error)}")
+
+    def show(self, left: Any, output: str | None) -> None:
+        named = {f"result{k}": x for k, x in enumerate(left.results)}
+        known = named | {f"arg{k}": x for k, x in enumerate(left.arguments)}
+        for name in self.printed:
+            if name in known:
+                click.echo(f"{name} = {_content(known[name])}")
+            elif not (name.startswith("%") and self.target == "interpreter"):
+                from mlirc.lowering.pipeline.nearest import nearest
+
+                hint = "; --target interpreter has values such as %3" if name.startswith("%") else nearest(name, known)
+                raise Failure(
+                    f"--print: no value '{name}'{hint}; there are {', '.join(list(known)[:12])}".replace("?;", "?"), 2
+                )
+        if not self.printed:
+            for name, x in named.items():
+                click.echo(f"{name}: {_summary(x)}")
+        if output:
+            from mlirc.execution.inputs import write_tensors
+
+            try:
+                write_tensors(output, named)
+            except OSError as error:
+                raise Failure(f"{output}: {error.strerror}") from error
+
+
+class _Printer:
+    """Prints values of a module as the interpreter comes to them."""
+
+    def __init__(self, wanted: Any):
+        self.wanted = [name for name in wanted if name.startswith("%")]
+        for name in self.wanted:
+            if not re.fullmatch(r"%[\w$.-]+(#\d+)?", name):
+                raise Failure(f"--print: '{name[:50]}' is no value's name; write %3 or %3#1", 2)
+
+    def before(self, op: Any, operands: Any) -> None:
+        pass
+
+    def after(self, op: Any, values: Any, held: Any) -> None:
+        if self.wanted:
+            for value, content in zip(values, held, strict=True):
+                if value.get_name() in self.wanted:
+                    click.echo(f"{value.get_name()} = {_content(content)}")
+
+
+def _summary(x: Any) -> str:
+    import torch
+
+    if not isinstance(x, torch.Tensor):
+        return repr(x)
+    kind = f"{str(x.dtype).removeprefix('torch.')} {list(x.shape)}"
+    if x.numel() == 0 or x.is_complex():
+        return kind
+    wide = x.double()
+    return f"{kind}, from {wide.min():.6g} to {wide.max():.6g}, mean {wide.mean():.6g}"
+
+
+def _content(x: Any) -> str:
+    import torch
+
+    if not isinstance(x, torch.Tensor):
+        return repr(x)
+    if x.numel() > MOST_PRINTED:
+        return f"{_summary(x)}\n{x}"
+    return f"{_summary(x)}\n{x.tolist()}"

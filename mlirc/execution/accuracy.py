@@ -1,0 +1,120 @@
+"""Whether what a module computes is still right: against float64, within about twice the error of the module as it was given."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+
+from mlirc.dialects.core.bindings import ir
+from mlirc.dialects.interpreter.float64 import in_float64, widened
+from mlirc.execution.modules import Outcome, copies, interpret
+
+TIMES = 2.0  # the error of the input module
+ROUNDINGS = {torch.float32: 16.0, torch.float64: 256.0, torch.complex64: 16.0, torch.complex128: 256.0}
+HALF_ROUNDINGS = 4.0  # units in the last place of the largest element that are no error by themselves
+ALONE = 64.0  # units, where there is no float64 to compare with
+
+
+@dataclass(frozen=True)
+class Wrong:
+    """The largest error of a value that is wrong.
+
+    what   "result 0", or "argument 2" that is overwritten
+    """
+
+    what: str
+    position: int
+    index: tuple[int, ...]
+    error: float
+    limit: float
+    got: Any
+    expected: Any
+
+    def __str__(self) -> str:
+        at = f" at {list(self.index)}" if self.index else ""
+        return f"{self.what}{at} is {self.got}, not {self.expected}: error {self.error:.3g}, where {self.limit:.3g} is allowed"
+
+
+class Expectation:
+    """What the module computes as it is given: in its own dtypes, and in float64 where that has a meaning."""
+
+    def __init__(self, module: ir.Module, inputs: Sequence[Any]):
+        """Raises what the interpreter raises."""
+        self.own = interpret(module, inputs)
+        self.exact: Outcome | None = None
+        self.wide = in_float64(module)
+        if self.wide is not None:
+            try:
+                self.exact = interpret(self.wide, [widened(x) for x in inputs])
+            except Exception:  # an operator that does not take float64, or a view of bits
+                self.wide = None
+        self.started = copies(inputs)
+
+    def compare(self, outcome: Outcome) -> Wrong | None:
+        """The worst of what is wrong, of the first value that is."""
+        for what, own, exact, got in (
+            ("result", self.own.results, self.exact and self.exact.results, outcome.results),
+            ("argument", self.own.arguments, self.exact and self.exact.arguments, outcome.arguments),
+        ):
+            for k, (mine, found) in enumerate(zip(own, got, strict=True)):
+                wrong = compared(f"{what} {k}", k, mine, exact[k] if exact else None, found)
+                if wrong is not None:
+                    return wrong
+        return None
+
+
+def compared(what: str, position: int, own: Any, exact: Any, got: Any) -> Wrong | None:
+    """`own` is what the given module computes, `exact` the same in float64, or None."""
+    if not isinstance(own, torch.Tensor) or not isinstance(got, torch.Tensor):
+        same = own == got or (own != own and got != got)
+        if not same and isinstance(own, float) and isinstance(got, float):
+            same = abs(own - got) <= 1e-12 * abs(own)
+        return None if same else Wrong(what, position, (), abs(float(got) - float(own)), 0.0, got, own)
+    if (own.dtype, own.shape) != (got.dtype, got.shape):
+        describe = lambda x: f"{x.dtype} {list(x.shape)}"
+        return Wrong(what, position, (), float("inf"), 0.0, describe(got), describe(own))
+    if own.numel() == 0:
+        return None
+    if not (own.is_floating_point() or own.is_complex()):
+        return _discrete(what, position, own, exact, got)
+    wide = torch.complex128 if own.is_complex() else torch.float64
+    right = own.to(wide) if exact is None else exact.to(wide)
+    mine, found = own.to(wide), got.to(wide)
+    finite = torch.isfinite(mine) & torch.isfinite(right)
+    scale = float(right[finite].abs().max()) if finite.any() else 0.0
+    unit = torch.finfo(own.dtype).eps * scale
+    roundings = ROUNDINGS.get(own.dtype, HALF_ROUNDINGS)
+    limit = ALONE * unit if exact is None else TIMES * _most((mine - right)[finite]) + roundings * unit
+    error = (found - right).abs()
+    error = torch.where(finite & ~torch.isfinite(found), torch.inf, torch.where(finite, error, 0.0))
+    # where the given module is not finite, and float64 agrees, neither may be finite
+    agreed = ~finite & ((mine == right) | (mine.isnan() & right.isnan()))
+    differs = agreed & ~((found == mine) | (found.isnan() & mine.isnan()))
+    error = torch.where(differs, torch.inf, error)
+    worst = int(error.argmax())
+    if float(error.flatten()[worst]) <= limit:
+        return None
+    return _wrong(what, position, got, right, worst, float(error.flatten()[worst]), limit)
+
+
+def _most(x: torch.Tensor) -> float:
+    return float(x.abs().max()) if x.numel() else 0.0
+
+
+def _discrete(what: str, position: int, own: torch.Tensor, exact: Any, got: torch.Tensor) -> Wrong | None:
+    """Integers and truths, which are equal, but where the given module is not sure of them itself."""
+    bad = own != got
+    if exact is not None:
+        bad &= own == exact
+    if not bad.any():
+        return None
+    error = torch.where(bad, (got.double() - own.double()).abs(), -1.0)
+    worst = int(error.argmax())
+    return _wrong(what, position, got, own, worst, float(error.flatten()[worst]), 0.0)
+
+
+def _wrong(what: str, position: int, got: Any, right: Any, worst: int, error: float, limit: float) -> Wrong:
+    index = tuple(int(i) for i in torch.unravel_index(torch.tensor(worst), got.shape))
+    expected = right[index].item()
+    return Wrong(what, position, index, error, limit, got[index].item(), expected)

@@ -1,0 +1,134 @@
+"""Executes a module after every pass that changed it, and names the first pass that changed the answer."""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from mlirc.dialects.core.bindings import context, ir
+from mlirc.dialects.interpreter.float64 import in_float64, widened
+from mlirc.execution.accuracy import Expectation, Wrong
+from mlirc.execution.culprit import culprit
+from mlirc.execution.modules import MachineCode, interpret
+from mlirc.lowering.pipeline.pass_manager import run_pipeline
+from mlirc.lowering.verify.kernel import StageError
+
+EXACT, ROUNDED = 1e-9, 1e-3  # how far apart two sums of a tensor's elements may be
+
+
+@dataclass(frozen=True)
+class Changed:
+    """The first pass after which the answer is wrong: "machine code" where that alone is.
+
+    number   of the pass, from 1
+    wrong    the value, or None where the module could not be executed
+    why      of that, else ""
+    op       the op to blame and its source line, or ""
+    """
+
+    step: str
+    number: int
+    wrong: Wrong | None
+    why: str
+    op: str
+
+    def __str__(self) -> str:
+        what = self.why if self.wrong is None else str(self.wrong)
+        op = f", by {self.op}" if self.op else ""
+        step = self.step if self.step == "machine code" else f"pass {self.number}, '{self.step}',"
+        return f"{step} changed the answer{op}: {what}"
+
+
+class _Stop(Exception):
+    def __init__(self, changed: Changed):
+        super().__init__(str(changed))
+        self.changed = changed
+
+
+def check_each_pass(
+    module: ir.Module,
+    passes: str,
+    inputs: Sequence[Any],
+    machine_code: bool,
+    told: Callable[[str], None] = lambda line: None,
+) -> Changed | None:
+    """Runs the passes on the module, in place. None: the answer stayed right, that of the machine code too if it is asked for.
+
+    `told` hears a line for each pass. Raises what the passes raise, and what the interpreter does on the module as given. Needs
+    an entered context.
+    """
+    expected = Expectation(module, inputs)
+    told(f"as given: {_how(expected)}")
+    state: dict[str, Any] = {"before": module.operation.clone(), "text": str(module), "number": 0}
+
+    def look(step: str, module: Any) -> None:
+        state["number"] += 1
+        text = str(module)
+        if text == state["text"]:
+            told(f"{step}: no change")
+            return
+        changed = _looked_at(expected, state["before"], module, inputs, step, state["number"])
+        if changed is not None:
+            raise _Stop(changed)
+        told(f"{step}: right")
+        state["before"], state["text"] = module.operation.clone(), text
+
+    try:
+        run_pipeline(module, passes, after_pass=look)
+    except _Stop as stop:
+        return stop.changed
+    if not machine_code:
+        return None
+    number = state["number"] + 1
+    try:
+        wrong = expected.compare(MachineCode(module)(inputs))
+    except StageError as error:  # code that is not made of the bodies beside it
+        return Changed("machine code", number, None, str(error), "")
+    if wrong is not None:
+        return Changed("machine code", number, wrong, "", "")
+    told("machine code: right")
+    return None
+
+
+def _how(expected: Expectation) -> str:
+    if expected.exact is None:
+        return "compared with the module as given, as float64 would mean something else in it"
+    return "compared with float64"
+
+
+def _looked_at(
+    expected: Expectation, before: Any, module: Any, inputs: Sequence[Any], step: str, number: int
+) -> Changed | None:
+    try:
+        wrong = expected.compare(interpret(module, inputs))
+    except Exception as error:  # whatever the interpreter says of a module that is wrong
+        return Changed(step, number, None, " ".join(str(error).split()), "")
+    if wrong is None:
+        return None
+    return Changed(step, number, wrong, "", _blamed(_as_module(before), module, inputs, wrong))
+
+
+def _as_module(operation: Any) -> ir.Module:
+    return ir.Module.parse(operation.get_asm(enable_debug_info=True))
+
+
+def _blamed(before: ir.Module, after: ir.Module, inputs: Sequence[Any], wrong: Wrong) -> str:
+    """In float64 values tell ops apart best; where the answer is right there, as of buffers that overlap, in their own dtypes."""
+    if not wrong.what.startswith("result"):
+        return ""
+    wide = in_float64(before), in_float64(after)
+    try:
+        if wide[0] is not None and wide[1] is not None:
+            exact = [widened(x) for x in inputs]
+            left = [interpret(x, exact).results[wrong.position] for x in wide]
+            gone = (left[0].double() - left[1].double()).abs().max() if left[0].shape == left[1].shape else 1.0
+            if not gone <= 1e-9 * (1.0 + float(left[0].abs().max())):
+                return culprit(wide[0], wide[1], exact, wrong.position, EXACT)
+        return culprit(before, after, inputs, wrong.position, ROUNDED)
+    except Exception:  # the pass is known; which op it was is a help only
+        return ""
+
+
+def checked(*arguments: Any, **named: Any) -> Changed | None:
+    """check_each_pass in the context of the process."""
+    with context():
+        return check_each_pass(*arguments, **named)

@@ -1,0 +1,120 @@
+"""Calls @graph of a module: interpreted in any form, or as machine code where it is lowered. @prepare runs first, where there is one."""
+
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+
+from mlirc.dialects.core import symbols
+from mlirc.dialects.core.bindings import context, ir
+from mlirc.dialects.core.dialect import attribute_value
+from mlirc.dialects.interpreter import interpreter
+from mlirc.lowering.pipeline.pass_manager import functions
+
+SEED = 0  # of what a graph draws at random: the same in each execution
+
+
+class NoGraph(ValueError):
+    """A module without a function to call."""
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """What a call left: the results, and the arguments after it, some of which it may have written."""
+
+    results: list[Any]
+    arguments: list[Any]
+
+
+def graph_of(module: ir.Module) -> Any:
+    """The function to call: @graph, or the only one. Raises NoGraph."""
+    found = {function.name.value: function for function in functions(module)}
+    if "graph" in found:
+        return found["graph"]
+    if len(found) == 1:
+        return next(iter(found.values()))
+    there = f"; it has {', '.join(found)}" if found else ", nor any other"
+    raise NoGraph(f"the module has no function @graph{there}")
+
+
+def prepare_of(module: ir.Module) -> tuple[Any, list[int]] | None:
+    """The function that computes arguments of @graph from others, and which these are."""
+    for function in functions(module):
+        if function.name.value == "prepare" and "mlirc.parameters" in function.attributes:
+            given = symbols.parse_list(attribute_value(function.attributes["mlirc.parameters"]))
+            return function, [int(str(k)) for k in given]
+    return None
+
+
+def given_arguments(module: ir.Module) -> list[Any]:
+    """Arguments of @graph that a caller gives: all but those that @prepare makes."""
+    arguments = list(graph_of(module).regions[0].blocks[0].arguments)
+    prepare = prepare_of(module)
+    if prepare is None:
+        return arguments
+    made = len(prepare[0].regions[0].blocks[0].operations[len(prepare[0].regions[0].blocks[0].operations) - 1].operands)
+    return arguments[: len(arguments) - made]
+
+
+def interpret(module: ir.Module, inputs: Sequence[Any], observer: interpreter.Observer | None = None) -> Outcome:
+    """Raises what the interpreter raises."""
+
+    def call(function: Any) -> Callable[[list[Any]], list[Any]]:
+        return lambda given: interpreter.run(function, given, observer=observer)
+
+    return _called(module, inputs, call)
+
+
+class MachineCode:
+    """A lowered module, verified, compiled and called with checked inputs. Raises what these raise."""
+
+    def __init__(self, module: ir.Module):
+        from mlirc.codegen.host.checked_program import CheckedProgram
+
+        self.module = module
+        self.programs = {f.name.value: CheckedProgram(module, f.name.value) for f in functions(module)}
+
+    def __call__(self, inputs: Sequence[Any]) -> Outcome:
+        return _called(self.module, inputs, lambda function: self.programs[function.name.value])
+
+    def seconds(self, inputs: Sequence[Any], times: int) -> list[float]:
+        """Of each of so many calls of @graph alone, on memory that stays, after three that are not counted."""
+        given, prepare = copies(inputs), prepare_of(self.module)
+        if prepare is not None:
+            given += self.programs["prepare"]([given[k] for k in prepare[1]])
+        program, taken = self.programs[graph_of(self.module).name.value].program, []
+        with torch.no_grad():
+            for _ in range(times + 3):
+                called = list(given)
+                start = time.perf_counter()
+                program(called)
+                taken.append(time.perf_counter() - start)
+        return taken[3:]
+
+
+def _called(
+    module: ir.Module,
+    inputs: Sequence[Any],
+    callable_of: Callable[[Any], Callable[[list[Any]], list[Any]]],
+) -> Outcome:
+    given = copies(inputs)
+    torch.manual_seed(SEED)
+    with context(), torch.no_grad():
+        graph, prepare = graph_of(module), prepare_of(module)
+        made = [] if prepare is None else callable_of(prepare[0])([given[k] for k in prepare[1]])
+        results = callable_of(graph)([*given, *made])
+    return Outcome(copies(results), given)
+
+
+def copies(values: Sequence[Any]) -> list[Any]:
+    """With the strides that they have; memory that an expanded tensor's elements share stays shared."""
+    return [copied(x) if isinstance(x, torch.Tensor) else x for x in values]
+
+
+def copied(x: torch.Tensor) -> torch.Tensor:
+    if x.numel() == 0:
+        return torch.empty_strided(x.shape, x.stride(), dtype=x.dtype, device=x.device)
+    extent = 1 + sum((n - 1) * s for n, s in zip(x.shape, x.stride(), strict=True))
+    return x.as_strided((extent,), (1,)).clone().as_strided(x.shape, x.stride(), 0)

@@ -1,0 +1,211 @@
+"""Random inputs that a module can be called with: sizes that agree, indices within what they index, numbers that roots and logarithms take.
+
+What the module says is read off it: which sizes are symbols, which integers are compared with which size (check_index). What it
+does not say is tried: inputs are drawn, the interpreter runs on them, and the first that run and leave the most results finite are taken.
+"""
+
+import itertools
+import random
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+
+from mlirc.dialects.core import symbols
+from mlirc.dialects.core.bindings import context, ir
+from mlirc.dialects.core.dialect import attribute_value
+from mlirc.dialects.core.symbols import Int
+from mlirc.dialects.core.tensor_types import TensorInfo, info_of
+from mlirc.execution.inputs import InputsError, with_strides
+from mlirc.execution.modules import given_arguments, graph_of, interpret
+from mlirc.lowering.fusion.aten_calls import arguments
+from mlirc.lowering.module.forms import stage_of
+from mlirc.lowering.pipeline.pass_manager import run_pipeline
+
+SIZES = ([5, 7, 6, 9, 4, 8], [8], [4], [6], [16], [2], [12], [3], [64], [1])  # of symbols, in turn
+LARGEST_INTEGER = 10
+ALONG_A_DIMENSION = tuple(  # self, dim, index
+    f"aten.{name}."
+    for name in ("gather", "index_select", "index_add", "index_copy", "index_fill", "scatter", "scatter_add")
+)
+BODIES = ("mlircx.kernel", "mlircx.launch", "mlircx.run")
+
+
+@dataclass(frozen=True)
+class Draw:
+    """How to draw: sizes of symbols, whether floating-point numbers are all between 0 and 1, and the largest integer."""
+
+    sizes: Mapping[str, int]
+    within_one: bool
+    integers: int
+
+
+def random_inputs(module: ir.Module, seed: int) -> list[Any]:
+    """Raises InputsError where no inputs are found that the interpreter runs on."""
+    with context():
+        names = symbols_of(module)
+        bounds = index_bounds(module)
+        best: tuple[int, list[Any]] | None = None
+        why = ""
+        for draw in draws(names):
+            try:
+                inputs = drawn(module, draw, bounds, seed)
+                left = interpret(module, inputs)
+            except Exception as error:  # of any kind: an operator of ATen may raise what it likes
+                why = why or " ".join(str(error).split())
+                continue
+            wrong = sum(not_finite(x) for x in left.results)
+            if best is None or wrong < best[0]:
+                best = (wrong, inputs)
+            if wrong == 0 or draw.within_one:
+                break
+        if best is None:
+            raise InputsError(
+                f"no random inputs were found that this module takes; give --inputs. The first said: {why}"
+            )
+        return best[1]
+
+
+def draws(names: list[str]) -> Iterator[Draw]:
+    for sizes in SIZES if names else SIZES[:1]:
+        chosen = dict(zip(names, itertools.cycle(sizes), strict=False))
+        for integers in (LARGEST_INTEGER, 2, 1):
+            for within_one in (False, True):
+                yield Draw(chosen, within_one, integers)
+
+
+def not_finite(x: Any) -> int:
+    return int((~torch.isfinite(x)).sum()) if isinstance(x, torch.Tensor) and x.is_floating_point() else 0
+
+
+def symbols_of(module: ir.Module) -> list[str]:
+    """The symbols that arguments bring, in order."""
+    found: dict[str, None] = {}
+    graph = graph_of(module)
+    for k, argument in enumerate(given_arguments(module)):
+        exprs: list[Int] = []
+        if isinstance(argument.type, ir.RankedTensorType):
+            info = info_of(argument)
+            exprs += [*info.shape, *info.stride]
+        if "mlirc.symbol" in graph.arg_attrs[k]:
+            exprs.append(symbols.parse(attribute_value(graph.arg_attrs[k]["mlirc.symbol"])))
+        for expr in exprs:
+            found |= dict.fromkeys(sorted(symbols.free_symbols(expr)))
+    return list(found)
+
+
+def drawn(module: ir.Module, draw: Draw, bounds: Mapping[int, list[Int]], seed: int) -> list[Any]:
+    graph = graph_of(module)
+    generator, numbers = torch.Generator().manual_seed(seed), random.Random(seed)
+    made: list[Any] = []
+    for k, argument in enumerate(given_arguments(module)):
+        named = graph.arg_attrs[k]
+        if "mlirc.symbol" in named:
+            made.append(symbols.evaluate(symbols.parse(attribute_value(named["mlirc.symbol"])), draw.sizes))
+        elif not isinstance(argument.type, ir.RankedTensorType):
+            made.append(numbers.uniform(0.5, 1.5) if str(argument.type) == "f64" else numbers.randrange(1, 4))
+        elif "mlirc.scalar" in named:
+            made.append(numbers.uniform(0.5, 1.5))
+        else:
+            limits = [symbols.evaluate(n, draw.sizes) for n in bounds.get(k, ())]
+            made.append(tensor(info_of(argument), draw, min(limits, default=draw.integers), generator))
+    return made
+
+
+def tensor(info: TensorInfo, draw: Draw, limit: int, generator: torch.Generator) -> torch.Tensor:
+    shape, stride = ([symbols.evaluate(n, draw.sizes) for n in sizes] for sizes in (info.shape, info.stride))
+    if info.dtype == torch.bool:
+        value = torch.randint(0, 2, shape, generator=generator).bool()
+    elif not info.dtype.is_floating_point and not info.dtype.is_complex:
+        value = torch.randint(0, max(limit, 1), shape, generator=generator).to(info.dtype)
+    elif draw.within_one and not info.dtype.is_complex:
+        value = (0.05 + 0.9 * torch.rand(shape, generator=generator)).to(info.dtype)
+    else:
+        wide = torch.complex64 if info.dtype.is_complex else torch.float32
+        value = torch.randn(shape, generator=generator, dtype=wide)
+        if len(shape) > 1 and value.numel():  # rows of about unit length, so that products of many layers stay in range
+            value = value * max(0.05, (value.numel() / shape[0]) ** -0.5)
+        value = value.to(info.dtype)
+    return with_strides(value, stride)
+
+
+# ---- what is compared with which size
+
+
+def index_bounds(module: ir.Module) -> dict[int, list[Int]]:
+    """Sizes that integers of an argument stay below, by its position, as far as check_index says so."""
+    twin = ir.Module.parse(str(module))
+    graph = graph_of(twin)
+    if stage_of(graph) == "graph":
+        try:
+            run_pipeline(twin, "decompose,to-kernels", verify=False)
+        except Exception:  # a module that is wrong says so where it is run
+            return {}
+        graph = graph_of(twin)
+    block = graph.regions[0].blocks[0]
+    position = {argument: k for k, argument in enumerate(block.arguments)}
+    made: dict[Any, tuple[Any, int]] = {}  # a value -> the kernel that computes it, as which of its results
+    viewed: dict[Any, Any] = {}
+    found: dict[int, list[Int]] = {}
+    for op in block.operations:
+        name = op.operation.name
+        if name in ("mlirc.view", "mlirc.copy"):
+            viewed[op.results[0]] = op.operands[0]
+        elif name == "mlircx.aten":
+            _bounds_of_aten(op, viewed, position, found)
+        elif name in BODIES:
+            count = attribute_value(op.attributes["inputs"]) if "inputs" in op.attributes else len(op.operands)
+            outputs = list(op.results) or list(op.operands)[count:]
+            _bounds_of_body(op, count, viewed, made, position, found)
+            made |= {value: (op, k) for k, value in enumerate(outputs)}
+    return found
+
+
+def _bounds_of_aten(op: Any, viewed: Any, position: Any, found: dict[int, list[Int]]) -> None:
+    """Of operators that are given the size or the tensor that the indices are for."""
+    name = attribute_value(op.attributes["op"])
+    if name == "aten.embedding_dense_backward.default":
+        index, size = op.operands[1], info_of(op.results[0]).shape[0]
+    elif name.startswith(ALONG_A_DIMENSION):
+        args = arguments(op)
+        if not isinstance(args[1], int) or len(op.operands) < 2 or not info_of(op.operands[0]).rank:
+            return
+        index, size = op.operands[1], info_of(op.operands[0]).shape[args[1]]
+    else:
+        return
+    while index in viewed:
+        index = viewed[index]
+    if index in position:
+        found.setdefault(position[index], []).append(size)
+
+
+def _bounds_of_body(op: Any, count: int, viewed: Any, made: Any, position: Any, found: dict[int, list[Int]]) -> None:
+    for inside in op.regions[0].blocks[0].operations:
+        if inside.operation.name != "mlirc.check_index":
+            continue
+        size = symbols.parse(attribute_value(inside.attributes["size"]))
+        argument = _source(op, inside.operands[0], viewed, made)
+        if argument in position and not any(n[0] == "d" and n[1:].isdigit() for n in symbols.free_symbols(size)):
+            found.setdefault(position[argument], []).append(size)
+
+
+def _source(op: Any, value: Any, viewed: Any, made: Any) -> Any:
+    """The value outside that a scalar of a body is an element of, where nothing is computed of it; else None."""
+    block = op.regions[0].blocks[0]
+    while not isinstance(value.owner, ir.Block) and value.owner.name == "mlirc.cast":
+        value = value.owner.operands[0]
+    if isinstance(value.owner, ir.Block) or value.owner.name != "mlirc.read":
+        return None
+    read = value.owner.operands[0]
+    arguments = list(block.arguments)
+    if read not in arguments:
+        return None
+    outside = op.operands[arguments.index(read)]
+    while outside in viewed:
+        outside = viewed[outside]
+    if outside in made:
+        maker, k = made[outside]
+        last = list(maker.regions[0].blocks[0].operations)[-1]
+        return _source(maker, last.operands[k], viewed, made)
+    return outside
