@@ -17,12 +17,15 @@ EXCLUSIONS = {
     "signs of zeros out of sums of products, and of the larger of -0.0 and 0.0": "the library's choice (noise.SIGNLESS)",
     "largest numbers in sums, norms and products": "whether a square or a sum overflows on the way is a formula's choice: eager's "
     "own layer_norm differs between float32 and float64 there (program.OF_EXTREMES)",
-    "signs of NaN": "no operation defines them; compare.py takes all NaN for one, and noise.py draws their bits (log2 of -1 is a positive "
-    "NaN in eager's vectors, a negative one by the processor's own)",
+    "bits of NaN": "no operation defines them; compare.py takes all NaN for one, and noise.py draws their bits (log2 of -1 is a positive "
+    "NaN in eager's vectors, a negative one by the processor's own; its maximum of two vectors has all bits set)",
+    "bits of rounded numbers as numbers of another dtype": "any number, and NaN (kinds/elementwise.py views them as integers)",
+    "logarithms of sums near 1": "have the sum's rounding, of 1, not of the result (noise.LOGARITHMS_OF_SUMS)",
+    "signs of zeros that rounding made": "a zero that is another small number in a run with other last bits has that one's sign (compare.py)",
     "special values that eager has two of": "another in vectors than in the rest of a row (gelu of inf is NaN and inf); both will do "
     "(noise.again; test_noise.py has those that are known)",
-    "products of rows": "in some order: 1e-30 * 1e-30 * inf is NaN or inf (noise: prod reversed)",
-    "what leaves a half type's range between two operations": "kept: x.half() * 1e-9 * 1e9 is x (docs/decisions.md; noise.in_range)",
+    "sums and products of rows": "in some order: 1e-30 * 1e-30 * inf is NaN or inf (noise.in_another_order)",
+    "what leaves a half type's range between two operations": "kept: x.half() * 1e-9 * 1e9 is x (docs/decisions.md; noise.wider)",
     "signs of zeros out of gradients of softmax and group norm": "noise.SIGNLESS; docs/decisions.md",
     "strides of dimensions of size 1, strides and offsets of empty tensors": "PyTorch's own is_contiguous ignores them (observe.py)",
 }

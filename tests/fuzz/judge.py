@@ -18,7 +18,7 @@ from tests.fuzz.compare import Difference, describe, differences
 from tests.fuzz.noise import Noise
 from tests.fuzz.observe import Trace
 
-NOISY_RUNS = 10
+NOISY_RUNS = 20
 
 
 @dataclass(frozen=True)

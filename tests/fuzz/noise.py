@@ -1,10 +1,12 @@
 """Eager with the last bit of every inexact operation changed at random: how far rounding alone can carry a result.
 
 Beside it what eager leaves open: element by element its own code gives other special values than in vectors (`again`),
-sums and products have an order, a half type's number that leaves its range between two operations is one that we keep
-(`in_range`, docs/decisions.md), and a NaN has any sign.
+sums and products have any order, an operation may be computed in a wider type (`wider`), where a half type's number that
+leaves its range between two operations is one that we keep (docs/decisions.md), a logarithm of a sum has that sum's
+rounding, and a NaN has any bits.
 """
 
+import functools
 from typing import Any
 
 import torch
@@ -24,6 +26,14 @@ max_pool2d_with_indices index_copy index_copy_ index_fill index_fill_ take maske
 logical_not logical_and logical_or logical_xor nan_to_num slice_scatter select_scatter _unsafe_index
 """
 EXACT = frozenset(words(_EXACT))
+# Of these a NaN is a new one: IEEE 754 leaves its sign and payload open (eager's maximum of two vectors has all bits set).
+_OF_ANY_NAN = """
+max min amax amin maximum minimum cummax cummin clamp clamp_min clamp_max fmin fmax aminmax relu sign floor ceil trunc round
+max_pool2d_with_indices
+"""
+OF_ANY_NAN = frozenset(words(_OF_ANY_NAN))
+# The sum inside is rounded where it is near 1, and its logarithm near 0: the error is one of 1, not of the result.
+LOGARITHMS_OF_SUMS = frozenset(("_log_softmax", "logsumexp", "logaddexp", "logcumsumexp"))
 # Of these a zero may have any sign: sums of products begin as a library likes, and of -0.0 and 0.0 neither is larger; eager's
 # gradient of a softmax has one sign along the last dimension and another along others (tests/dialects/test_signs_of_zero.py).
 _SIGNLESS = """
@@ -57,7 +67,8 @@ def _repeated(x: Any) -> Any:
 
 
 def _wide(x: Any) -> Any:
-    return x.float() if _is_float(x) and x.dtype in HALVES else x
+    """Numbers that nothing leaves the range of, and in which nothing is rounded that the dtype shows."""
+    return x.double() if _is_float(x) else x
 
 
 def _is_float(x: Any) -> bool:
@@ -66,10 +77,18 @@ def _is_float(x: Any) -> bool:
     )
 
 
-def _reversed(x: torch.Tensor, dims: Any = None) -> torch.Tensor:
-    """The summands of a sum in the other order."""
-    dims = [dims] if isinstance(dims, int) else dims or range(x.dim())
-    return x.flip(list(dims)) if isinstance(x, torch.Tensor) else x
+def _computed(inputs: list[Any]) -> torch.dtype | None:
+    """The dtype in which an operation that writes to another tensor computes; None where that one's is among them."""
+    tensors = [x for x in inputs if isinstance(x, torch.Tensor)]
+    if not tensors:
+        return None
+    dtype = functools.reduce(torch.promote_types, [x.dtype for x in tensors])
+    dtype = dtype if dtype.is_floating_point or dtype.is_complex else torch.get_default_dtype()
+    return dtype if dtype.is_floating_point else None
+
+
+def _dims(x: torch.Tensor, dims: Any) -> list[int]:
+    return [dims] if isinstance(dims, int) else list(dims or range(x.dim()))
 
 
 class Noise(TorchDispatchMode):
@@ -79,14 +98,20 @@ class Noise(TorchDispatchMode):
         super().__init__()
         self.zero = -0.0 if seed % 2 else 0.0
         self.reversed = seed % 3 == 0  # sums that overflow on the way do so in one order, and not in another
+        self.shuffled = seed % 3 == 1
         self.apart = seed % 4 == 1
         self.repeated = seed % 4 == 2
-        self.wide = seed % 4 == 3
+        self.wide = seed % 4 in (0, 3)
         self.generator = torch.Generator().manual_seed(seed)
 
     def __torch_dispatch__(self, func: Any, types: Any, args: tuple = (), kwargs: dict | None = None) -> Any:
         kwargs = kwargs or {}
         name = func._schema.name.removeprefix("aten::")
+        if torch.is_inference_mode_enabled() and func._can_decompose():  # what arrives in parts outside of that mode
+            with self:
+                parts = func.decompose(*args, **kwargs)
+            if parts is not NotImplemented:
+                return parts
         if name in SIGNLESS:
             return torch.utils._pytree.tree_map(self.signless, self.run(func, name, args, kwargs))
         return self.run(func, name, args, kwargs)
@@ -94,21 +119,33 @@ class Noise(TorchDispatchMode):
     def run(self, func: Any, name: str, args: tuple, kwargs: dict) -> Any:
         schema = func._schema
         if name in EXACT or any(r.alias_info and not r.alias_info.is_write for r in schema.returns):
-            return func(*args, **kwargs)
+            result = func(*args, **kwargs)
+            return torch.utils._pytree.tree_map(self.other_nan, result) if name in OF_ANY_NAN else result
         written = [arg for k, arg in enumerate(schema.arguments) if arg.alias_info and arg.alias_info.is_write]
         if not written and name not in ("_to_copy",):
             args = torch.utils._pytree.tree_map(self.shake, args)
-        if name in ("sum", "mean", "nansum", "prod") and self.reversed:
-            args = (_reversed(*args[:2]), *args[1:])
+        if name in ("sum", "mean", "nansum", "prod") and isinstance(args[0], torch.Tensor):
+            args = (self.in_another_order(*args[:2]), *args[1:])
+        if written and self.wide and name.endswith("_") and torch.Tag.pointwise in func.tags:
+            self.in_place_wider(func, args, kwargs)
+            self.shake_in_place(args[0])
+            return args[0]
         result = func(*args, **kwargs)
         if not written and (self.apart or self.repeated) and (torch.Tag.pointwise in func.tags or name in POINTWISE):
             how = _apart if self.apart else _repeated
             result = self.again(func, how, args, kwargs, result, lambda given, other: other)
-        if not written and self.wide and _is_float(result) and result.dtype in HALVES:
-            result = self.again(func, _wide, args, kwargs, result, self.in_range)
+        if not written and self.wide and _is_float(result) and result.dtype != torch.float64:
+            result = self.again(func, _wide, args, kwargs, result, self.wider)
         if written:
-            self.shake_in_place(args[0] if args else None)
+            for k, arg in enumerate(schema.arguments):
+                if arg in written:
+                    given = args[k] if k < len(args) else kwargs.get(arg.name)
+                    self.shake_in_place(given, _computed([x for x in args if x is not given]))
             return result
+        if name == "native_layer_norm" and self.wide:
+            result = (self.centred(func, args, result[0]), *result[1:])
+        if name in LOGARITHMS_OF_SUMS and _is_float(result):
+            result = result + torch.finfo(result.dtype).eps * self.draw(result).to(result.dtype)
         return torch.utils._pytree.tree_map(self.shake, result)
 
     def again(self, func: Any, how: Any, args: tuple, kwargs: dict, result: Any, choose: Any) -> Any:
@@ -125,12 +162,45 @@ class Noise(TorchDispatchMode):
             return result
         return result.clone().copy_(choose(result, other))
 
-    def in_range(self, given: torch.Tensor, wide: torch.Tensor) -> torch.Tensor:
-        """The half type's last number where its range alone ended, or its smallest."""
+    def wider(self, given: torch.Tensor, wide: torch.Tensor) -> torch.Tensor:
+        """The number that was rounded once; of a half type its last one where its range alone ended, or its smallest."""
+        if given.dtype not in HALVES:
+            return wide.to(given.dtype)
         limits = torch.finfo(given.dtype)
         sign = torch.where(wide < 0, -1.0, 1.0)
-        kept = torch.where(given.isinf() & wide.isfinite(), sign * limits.max, given.float())
-        return torch.where((given == 0) & (wide != 0), sign * limits.tiny * limits.eps, kept).to(given.dtype)
+        in_single = wide.float().isfinite()
+        kept = torch.where(given.isinf() & in_single, sign * limits.max, wide)
+        smallest = sign * limits.tiny * limits.eps * (2 + self.draw(given))  # two of them need not cancel
+        return torch.where((given == 0) & (wide.float() != 0), smallest, kept).to(given.dtype)
+
+    def centred(self, func: Any, args: tuple, result: torch.Tensor) -> torch.Tensor:
+        """A layer norm of exact differences from the mean: of one element it is 0, where eager has what is left of x * r - x * r."""
+        x = args[0].double()
+        x = x - x.mean(list(range(-len(args[1]), 0)), keepdim=True)
+        other = func(x, *torch.utils._pytree.tree_map(_wide, args[1:]))[0]
+        return result.clone().copy_(other.to(result.dtype))
+
+    def in_place_wider(self, func: Any, args: tuple, kwargs: dict) -> None:
+        """An operation in place, of numbers that are kept in range."""
+        copies = {id(x): _wide(x.clone()) for x in [*args, *kwargs.values()] if _is_float(x)}
+        func(*args, **kwargs)
+        x = args[0]
+        if not _is_float(x) or x.dtype == torch.float64:
+            return
+        func(*(copies.get(id(y), y) for y in args), **{k: copies.get(id(y), y) for k, y in kwargs.items()})
+        x.copy_(self.wider(x, copies[id(x)]))
+
+    def in_another_order(self, x: torch.Tensor, dims: Any = None) -> torch.Tensor:
+        """The summands, or factors, of each result in the other order, or in any."""
+        if self.reversed:
+            return x.flip(_dims(x, dims))
+        for dim in _dims(x, dims) if self.shuffled else ():
+            x = (
+                x.index_select(dim, torch.randperm(x.shape[dim], generator=self.generator).to(x.device))
+                if x.dim()
+                else x
+            )
+        return x
 
     def signless(self, x: Any) -> Any:
         if not isinstance(x, torch.Tensor) or not x.is_floating_point() or x.layout != torch.strided:
@@ -146,17 +216,28 @@ class Noise(TorchDispatchMode):
             return x
         return self.changed(x)
 
-    def changed(self, x: torch.Tensor) -> torch.Tensor:
-        x = torch.where(x.isnan() & (self.draw(x) > 0), -x, x)
+    def other_nan(self, x: Any) -> Any:
+        """The tensor with other bits in what is NaN, where it is laid out."""
+        if not _is_float(x):
+            return x
+        bits = {2: torch.int16, 4: torch.int32, 8: torch.int64}[x.element_size()]
+        quiet = int(torch.tensor(torch.nan, dtype=x.dtype).view(bits))
+        found = torch.tensor([-1, quiet, quiet | torch.iinfo(bits).min], dtype=bits, device=x.device)
+        other = found[(self.draw(x) + 1).long()].view(x.dtype)
+        return x.clone().copy_(torch.where(x.isnan(), other, x))
+
+    def changed(self, x: torch.Tensor, computed: torch.dtype | None = None) -> torch.Tensor:
+        x = self.other_nan(x)
+        eps = max(torch.finfo(x.dtype).eps, torch.finfo(computed or x.dtype).eps)
         wide = x if x.dtype == torch.float64 else x.double()
-        other = (wide * (1 + torch.finfo(x.dtype).eps * self.draw(x))).to(x.dtype)
+        other = (wide * (1 + eps * self.draw(x))).to(x.dtype)
         return x.clone().copy_(torch.where(x.isfinite() & other.isfinite(), other, x))  # strides stay
 
-    def shake_in_place(self, x: Any) -> None:
+    def shake_in_place(self, x: Any, computed: torch.dtype | None = None) -> None:
         if not isinstance(x, torch.Tensor) or not x.is_floating_point() or x.layout != torch.strided:
             return
         if not any(s == 0 and n > 1 for s, n in zip(x.stride(), x.shape, strict=True)):
-            x.copy_(self.changed(x))
+            x.copy_(self.changed(x, computed))
 
     def draw(self, x: torch.Tensor) -> torch.Tensor:
         return torch.randint(-1, 2, x.shape, generator=self.generator).to(torch.float64).to(x.device)

@@ -88,7 +88,64 @@ def test_noise_knows_both_answers():
     x = torch.full((64,), math.inf)
     found = torch.stack(draws(F.gelu, x))
     assert found.isnan().any() and found.isinf().any()
-    assert len({y.item() for y in draws(lambda x: torch.log2(x).view(torch.int32)[0], torch.full((8,), -1.0))}) == 2
+    assert len({y.item() for y in draws(lambda x: torch.log2(x).view(torch.int32)[0], torch.full((8,), -1.0))}) == 3
+
+
+def test_noise_knows_all_bits_of_nan():
+    x = torch.tensor([math.nan, 1.0]).repeat(8)
+    eager = torch.maximum(x, x).view(torch.uint8)
+    found = draws(lambda x: torch.maximum(x, x).view(torch.uint8), x)
+    assert not different(eager, torch.where(x.isnan(), math.nan, x).view(torch.uint8), found).any()
+    assert different(eager, (x + 1).view(torch.uint8), found).any()
+
+
+@pytest.mark.parametrize("dtype", [torch.float16, torch.float32, torch.float64], ids=str)
+def test_a_logarithm_of_a_sum_near_one(dtype):
+    """It has the rounding of the sum: eager's float16 keeps the sum in float16."""
+    x = torch.zeros(3, 400, dtype=dtype)
+    x[:, 0] = -math.log(torch.finfo(dtype).eps)
+    eager, found = F.log_softmax(x, 1), draws(lambda x: F.log_softmax(x, 1), x)
+    exact = F.log_softmax(x.double(), 1)
+    assert not different(eager, exact.to(dtype), found).any()
+    assert different(eager, eager * 1.5 - 1, found).all()
+
+
+def test_sums_have_any_order():
+    x = torch.tensor([-1.8, -3e9, 0.25, 3e9, -0.5])
+    found = torch.stack(draws(lambda x: x.sum() * math.inf, x))
+    assert (found == math.inf).any() and (found == -math.inf).any()
+    assert not different(found[0], torch.tensor(math.nan), list(found)).any()
+
+
+def test_a_result_in_a_wider_type_is_rounded_as_it_was_computed():
+    given = torch.tensor([True])
+    out = torch.empty(1, dtype=torch.float64)
+    found = draws(lambda x: torch.sin(x, out=torch.empty(1, dtype=torch.float64)), given)
+    ours = torch.tensor([0.8414710164070129], dtype=torch.float64)
+    assert not different(torch.sin(given, out=out), ours, found).any()
+    assert different(out, ours + 1e-5, found).any()
+
+
+def test_operations_in_place_keep_a_half_types_range():
+    x = torch.full((4,), 40000.0).half()
+    found = torch.stack(draws(lambda x: x.clone().add_(x), x))
+    assert found.isinf().any() and found.isfinite().any()
+
+
+def test_a_layer_norm_of_one_element():
+    """Eager's is what is left of x * r - x * r."""
+    x = torch.tensor([-0.29296875]).bfloat16()
+    found = torch.stack(draws(lambda x: F.layer_norm(x, (1,)), x))
+    assert F.layer_norm(x, (1,)) != 0 and (found == 0).any()
+
+
+def test_inference_mode_has_noise_inside_of_composite_operations():
+    q, k, mask = torch.randn(2, 3, 17, 5), torch.zeros(2, 3, 1, 5), torch.eye(17, 1).bool()
+    results = []
+    for seed in range(4):
+        with Noise(seed), torch.inference_mode():
+            results.append(F.scaled_dot_product_attention(q, k, k, attn_mask=mask).signbit())
+    assert torch.stack(results).any(0).any() and not torch.stack(results).all(0).all()
 
 
 def test_noise_keeps_a_half_types_range():

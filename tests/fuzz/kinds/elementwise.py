@@ -186,7 +186,10 @@ def _in_range(w: Writer, x: str, dtype: torch.dtype) -> bool:
 @kind(0.6)
 def view_dtype(w: Writer) -> None:
     x = w.tensor(filled)
-    w.emit(f"{x}.view({w.choice(torch.int32, torch.int16, torch.uint8, torch.float32, torch.float16, torch.int64)})")
+    dtypes = [torch.int32, torch.int16, torch.uint8, torch.int64]
+    if not is_float(w.value(x)):  # the last bits of a rounded number are any number
+        dtypes += [torch.float32, torch.float16]
+    w.emit(f"{x}.view({w.choice(*dtypes)})")
 
 
 @kind(0.7)
