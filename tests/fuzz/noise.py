@@ -143,7 +143,7 @@ class Noise(TorchDispatchMode):
                     self.shake_in_place(given, _computed([x for x in args if x is not given]))
             return result
         if name == "native_layer_norm" and self.wide:
-            result = (self.centred(func, args, result[0]), *result[1:])
+            return torch.utils._pytree.tree_map(self.shake, (self.centred(func, args, result[0]), *result[1:]))
         if name in LOGARITHMS_OF_SUMS and _is_float(result):
             result = result + torch.finfo(result.dtype).eps * self.draw(result).to(result.dtype)
         return torch.utils._pytree.tree_map(self.shake, result)

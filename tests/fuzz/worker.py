@@ -69,8 +69,8 @@ def main() -> None:
             statistics.reset()
             try:
                 verdict = judge(text, phase=lambda name: say({"phase": name}))
-            except DeviceLost as lost:
-                say(device_lost(seed, text, lost.phase, options.device))
+            except DeviceLost as error:
+                say(device_lost(seed, text, error.phase, options.device))
                 return
             hits = sum(graph.cache == "hit" for graph in statistics.graphs)
             os.environ["MLIRC_CACHE_DIR"] = "off"
