@@ -9,7 +9,7 @@ from benchmarks.error import take_step
 from benchmarks.models import MODELS
 from mlirc.dialects.core.bindings import context, ir
 from mlirc.execution.modules import MachineCode, copies
-from mlirc.frontend.capture import compile as frontend
+from mlirc.frontend.driver import run as frontend
 from tests.commands.command import good
 
 STAGES = ("import", "simplify", "fuse", "plan", "lower")
