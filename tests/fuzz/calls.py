@@ -2,9 +2,11 @@
 
 import threading
 from collections.abc import Callable
+from functools import cache
 from typing import Any, NamedTuple
 
 import torch
+from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.utils._python_dispatch import _get_current_dispatch_mode
 from torch.utils._pytree import tree_leaves
 
@@ -69,6 +71,7 @@ def in_thread(function: Callable, *args: Any, **kwargs: Any) -> Any:
     if _get_current_dispatch_mode() is not None:
         with torch.inference_mode(False), torch.set_grad_enabled(grad):
             return function(*args, **kwargs)
+    _outlive_threads()
     outcome: list[Any] = []
 
     def run() -> None:
@@ -85,6 +88,14 @@ def in_thread(function: Callable, *args: Any, **kwargs: Any) -> Any:
     if error is not None:
         raise error
     return result
+
+
+@cache
+def _outlive_threads() -> None:
+    """Enters a fake tensor mode: torch 2.11 without a GPU keeps a device guard of the first thread that does, and reads it
+    once that thread has ended, which crashes under every backend."""
+    with FakeTensorMode():
+        pass
 
 
 def tie(module: torch.nn.Module, other: torch.nn.Module) -> None:
