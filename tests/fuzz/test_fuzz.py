@@ -239,8 +239,10 @@ def test_a_worker_that_dies_is_told_apart(monkeypatch, tmp_path):
 
 def test_a_crash_that_is_not_ours_is_told_apart():
     program = "OPTIONS = {{}}\ndef make():\n    return lambda x: x + 1\ndef drive(f, m, see):\n    import os\n    {}\n"
-    assert workers.aot_eager_dies(program.format("os.abort()"))
-    assert not workers.aot_eager_dies(program.format("raise ValueError"))
+    aborts, raises = program.format("os.abort()"), program.format("raise ValueError")
+    assert workers.aot_eager_dies([aborts])
+    assert workers.aot_eager_dies([raises, aborts, raises])  # an earlier program of the process
+    assert not workers.aot_eager_dies([raises, raises])
 
 
 @pytest.mark.parametrize("phase", ["eager", "compiled"])

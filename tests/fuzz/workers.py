@@ -12,13 +12,14 @@ import sys
 import tempfile
 import time
 from collections import Counter, deque
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 
 LIMIT = 180.0  # seconds for one program and its shrinking
 RECYCLED = 400  # programs, after which a worker makes room for a new process
 CACHED = 6  # each so many-th program uses the disk cache, and once more in another process, which finds it warm
+SUSPECTS = 20  # programs: memory that one of PyTorch's bugs spoils may end its process some programs later
 START = 0.2  # seconds between the starts of two workers
 MEMORY = 12 << 30  # bytes of address space
 
@@ -45,7 +46,7 @@ class Worker:
     since: float = field(default_factory=time.monotonic)
     done: int = 0
     phase: str = ""
-    text: str = ""
+    texts: deque[str] = field(default_factory=lambda: deque(maxlen=SUSPECTS))  # of its last programs
     rest: bytes = b""  # of a line that is not whole
 
 
@@ -96,7 +97,8 @@ class Pool:
         *lines, worker.rest = (worker.rest + data).split(b"\n")
         for answer in map(json.loads, lines):
             if "phase" in answer:
-                worker.phase, worker.text = answer["phase"], answer.get("program", worker.text)
+                worker.phase = answer["phase"]
+                worker.texts.extend([answer["program"]] if "program" in answer else [])
             else:
                 yield from self.answered(worker, answer)
 
@@ -125,8 +127,8 @@ class Pool:
             return
         hung = time.monotonic() - worker.since > LIMIT
         how = "hang" if hung else f"crash ({signal.Signals(-status).name if status < 0 else status})"
-        if worker.phase == "compiled" and not (status < 0 and aot_eager_dies(worker.text, self.device)):
-            yield worker.seed, Finding(worker.seed, how, how, worker.text)
+        if worker.phase == "compiled" and not (status < 0 and aot_eager_dies(worker.texts, self.device)):
+            yield worker.seed, Finding(worker.seed, how, how, worker.texts[-1] if worker.texts else "")
         else:
             yield worker.seed, f"{how.split()[0]} of {'PyTorch' if worker.phase != 'shrunk' else 'shrinking'}"
         self.start()
@@ -146,7 +148,7 @@ class Pool:
     def give(self, worker: Worker) -> None:
         """The next seed; a worker that gets none ends."""
         worker.seed = None if time.monotonic() > self.end else self.next(worker)
-        worker.since, worker.phase, worker.text = time.monotonic(), "written", ""
+        worker.since, worker.phase = time.monotonic(), "written"
         if worker.seed is None:
             self.stop(worker)
             if self.warm:  # in a process of its own
@@ -177,16 +179,17 @@ class Pool:
             worker.process.kill()
 
 
-def aot_eager_dies(text: str, device: str = "cpu") -> bool:
-    """Whether a program ends its process, or the GPU, without us, too."""
+def aot_eager_dies(texts: Iterable[str], device: str = "cpu") -> bool:
+    """Whether programs, one after another, end their process, or the GPU, without us, too."""
     program = (
-        "import sys; from tests.fuzz import tensors; from tests.fuzz.judge import load, need_device, run;"
-        f"tensors.use_device({device!r}); run(load(sys.stdin.read()), 'aot_eager'); need_device('aot_eager')"
+        "import json, sys; from tests.fuzz import tensors; from tests.fuzz.judge import load, need_device, run\n"
+        f"tensors.use_device({device!r})\n"
+        "for text in json.load(sys.stdin): run(load(text), 'aot_eager'); need_device('aot_eager')"
     )
     try:
         done = subprocess.run(
             [sys.executable, "-c", program],
-            input=text.encode(),
+            input=json.dumps(list(texts)).encode(),
             cwd=Path(__file__).parents[2],
             timeout=LIMIT,
             capture_output=True,
