@@ -22,7 +22,8 @@ DETACH = torch.ops.aten.detach.default
 def with_views(gm: GraphModule, outputs: Outputs, returned: int) -> list[tuple[str, Any]]:
     """The outputs, of which some of the first `returned` become ("view", [own result, result of the base]) or ("detach", ...).
 
-    The base is the first of a group that is no view; where all are, the first, which then is a view of itself.
+    The base is the first of a group that is no view. Where all are, it is not returned: the first has itself as the base, which stands
+    for all of the memory. AOTAutograd gives the base to a graph that takes several of its views and writes to one.
     """
     nodes: list[Any] = list(gm.graph.output_node().args[0])[:returned]  # type: ignore[arg-type]
     inputs = {storage(x) for n in gm.graph.find_nodes(op="placeholder") if isinstance(x := value_of(n), torch.Tensor)}
@@ -45,7 +46,7 @@ def with_views(gm: GraphModule, outputs: Outputs, returned: int) -> list[tuple[s
 
 
 def is_view(node: Node) -> bool:
-    return node.op == "call_function" and (node.target is DETACH or views.is_view(node.target))
+    return node.target is DETACH or views.viewed(node) is not None
 
 
 def value_of(node: Any) -> Any:

@@ -22,20 +22,28 @@ def reader(outputs: Outputs) -> Callable[[list], list] | None:
     if not any(kind in ("view", "detach") for kind, _ in outputs):
         return lambda given: [READ[kind](given[x]) if kind in READ else x for kind, x in outputs]
 
+    hidden = {x[0] for kind, x in outputs if kind in ("view", "detach") and x[0] == x[1]}
+
     def read(given: list) -> list:
+        bases = {k: whole(given[k]) for k in hidden}
         made: dict[tuple[str, int], torch.Tensor] = {}  # a result that is returned twice is one object
         results = []
         for kind, x in outputs:
             if kind in ("view", "detach"):
                 key = kind, x[0]
                 if key not in made:
-                    made[key] = view(given[x[0]], given[x[1]], kind)
+                    made[key] = view(given[x[0]], bases[x[1]] if x[1] in bases else given[x[1]], kind)
                 results.append(made[key])
             else:
                 results.append(READ[kind](given[x]) if kind in READ else x)
         return results
 
     return read
+
+
+def whole(x: torch.Tensor) -> torch.Tensor:
+    """All of the memory that `x` lies in."""
+    return torch.empty(0, dtype=x.dtype, device=x.device).set_(x.untyped_storage())
 
 
 def view(x: torch.Tensor, base: torch.Tensor, kind: str) -> torch.Tensor:

@@ -1,5 +1,6 @@
 """View operators of ATen as `mlirc.view`: sizes, strides and offset as PyTorch's fake tensors give them, and the index map by operator."""
 
+import operator
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -153,6 +154,18 @@ def is_view(target: Any) -> bool:
     return isinstance(target, torch._ops.OpOverload) and target.is_view and target not in NOT_STRIDED
 
 
+def viewed(node: Node) -> Node | None:
+    """The node whose memory this one's result is: a view's operand, that of the view which it is a part of, or one that ATen aliases."""
+    if node.op != "call_function":
+        return None
+    target: Any = node.target
+    source = node.args[0] if node.args else None
+    if target is operator.getitem:
+        return viewed(source) if isinstance(source, Node) else None
+    shows = target in UNMARKED or (isinstance(target, torch._ops.OpOverload) and target.is_view)
+    return source if shows and isinstance(source, Node) else None
+
+
 def counts_from_storage(node: Node) -> bool:
     """Whether `as_strided` shows memory by its place in the storage, which a graph does not know.
 
@@ -163,8 +176,8 @@ def counts_from_storage(node: Node) -> bool:
     source: Any = node.args[0]
     if 0 in source.meta["val"].shape:
         return True
-    while source.op == "call_function" and is_view(source.target):
-        source = source.args[0]
+    while (behind := viewed(source)) is not None:
+        source = behind
     absolute = len(node.args) > 3 or "storage_offset" in node.kwargs
     return source.op != "call_function" and absolute
 
