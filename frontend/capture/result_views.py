@@ -13,7 +13,7 @@ from torch.fx import GraphModule, Node
 
 from mlirc.frontend.errors import UnsupportedGraph
 from mlirc.frontend.importer import views
-from mlirc.frontend.importer.importer import storage
+from mlirc.frontend.importer.importer import storage, storage_of
 from mlirc.frontend.importer.result_outputs import Outputs
 
 DETACH = torch.ops.aten.detach.default
@@ -31,8 +31,8 @@ def with_views(gm: GraphModule, outputs: Outputs, returned: int) -> list[tuple[s
     for node, (kind, k) in zip(nodes, outputs, strict=False):
         fake = value_of(node)
         strided = isinstance(fake, torch.Tensor) and fake.layout is torch.strided and kind == "result"
-        if strided and storage(fake) not in inputs:
-            groups.setdefault(storage(fake), {}).setdefault(node, k)
+        if strided and storage_of(node) not in inputs:
+            groups.setdefault(storage_of(node), {}).setdefault(node, k)
     made: dict[Node, tuple[str, Any]] = {}
     for group in groups.values():
         if len(group) > 1:

@@ -335,7 +335,7 @@ class _Importer:
                     groups.append("size")
                 elif isinstance(fake, torch.Tensor):
                     value = self.settle(value, tensor_info(fake))
-                    key = storage(fake)
+                    key = storage_of(item)
                     argument = viewed_argument(value, self.argument_of_storage.get(key))
                     fresh = f"g{len(group_of_storage)}"
                     groups.append(f"arg{argument}" if argument is not None else group_of_storage.setdefault(key, fresh))
@@ -391,6 +391,13 @@ def flat(value: Any) -> list[Any]:
 
 def storage(fake: torch.Tensor) -> int:
     return storage_id(fake)
+
+
+def storage_of(node: Node) -> int:
+    """That of what the node's result views: where a pass of PyTorch's has made a node anew, its old views have the old one's."""
+    while (behind := views.viewed(node)) is not None:
+        node = behind
+    return storage(node.meta["val"])
 
 
 def last_operation() -> ir.Operation | None:

@@ -120,14 +120,39 @@ class Copies:
             with ir.InsertionPoint(reader), owner.location:
                 attributes = {"map": owner.attributes["map"], "offset": owner.attributes["offset"]}
                 return create("view", [base], [value.type], attributes).out
+        alias = aliased_operand(value)
+        if alias is not None:
+            return self.viewed_by_aten(value, alias, assign, reader, group)
         if not isinstance(owner, ir.Block) and self.found.ops.index(owner) > assign:
-            raise UnsupportedByPass(owner, "an ATen view of an argument is made after the argument was overwritten")
+            raise UnsupportedByPass(owner, "what is read of an argument is made after the argument was overwritten")
         key = (value, assign, group)
         if key not in self.saved:
             op = self.found.ops[assign]
             self.saved[key] = copy_before(value, op)
             self.ledger.record(self.pass_name, "copy", "argument", "OLD VALUE", True, source_line(op.location))
         return self.saved[key]
+
+    def viewed_by_aten(self, value: ir.Value, alias: int, assign: int, reader: Any, group: str) -> ir.Value:
+        """What ATen's view is of its operand, of the operand as it was before."""
+        key = (value, assign, group)
+        if key not in self.saved:
+            base = self.before(value.owner.operands[alias], assign, reader, group)
+            with ir.InsertionPoint(reader):
+                again = value.owner.operation.clone()
+            again.operands[alias] = base
+            for old, new in zip(value.owner.results, again.results, strict=True):
+                if aliased_operand(old) == alias:
+                    self.saved[old, assign, group] = new
+        return self.saved[key]
+
+
+def aliased_operand(value: ir.Value) -> int | None:
+    """Which operand's memory it is that an ATen call gives as `value`."""
+    op = value.owner
+    if isinstance(op, ir.Block) or op.name != "mlircx.aten":
+        return None
+    alias = symbols.parse_list(attribute_value(op.attributes["aliases"]))[ir.OpResult(value).result_number]
+    return None if alias == -1 else int(str(alias))
 
 
 def copy_before(value: ir.Value, op: Any) -> ir.Value:

@@ -228,3 +228,45 @@ def test_views_of_a_result_that_the_next_graph_writes_to(name, written, dynamic)
             for part, other in zip(found[1], expected[1], strict=True):
                 assert part.storage_offset() == other.storage_offset() and part.stride() == other.stride()
                 assert part.untyped_storage().nbytes() == other.untyped_storage().nbytes()
+
+
+KEPT = torch.randn(4, 6)
+SHARED = {  # of a constant, of what is kept of a buffer, of an argument before it is written to, of a float that is an argument
+    "number": lambda x, b, s: (lambda v: (v.view(torch.int64), v))(torch.tensor(0)),
+    "constant": lambda x, b, s: (lambda v: (v.view(torch.uint8), v.t(), v))(KEPT * 1),
+    "tensor of numbers": lambda x, b, s: (lambda v: (v.view(torch.int32), v[1:]))(torch.tensor([1, 2, 3])),
+    "of a buffer": lambda x, b, s: (lambda v: (v.view(torch.int16), x + 1, v.view(torch.uint8)))(b * 2),
+    "parts of a buffer's": lambda x, b, s: (lambda v: (*v.view(torch.int32).chunk(2), v.view(torch.uint8)[0]))(b + 1),
+    "complex of a buffer": lambda x, b, s: (lambda v: (v.real, torch.view_as_real(v)))(torch.complex(b, b)),
+    "before it is written": lambda x, b, s: (lambda v: (x.mul_(2), v.view(torch.int16), v.t())[1:])(x.clone()),
+    "scaled": lambda x, b, s: (lambda v, w: (torch._dynamo.graph_break(), w, v.unfold(0, 2, 2))[1:])(
+        *(lambda v: (v, v.view_as(v)))(torch.ones_like(x) * s)
+    ),
+}
+
+
+@pytest.mark.parametrize("dynamic", [False, True])
+@pytest.mark.parametrize("name", SHARED)
+def test_results_share_memory_where_eagers_do(name, dynamic):
+    class Module(torch.nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.register_buffer("b", torch.linspace(-1, 1, 24).reshape(4, 6))
+
+        def forward(self, x, s):
+            return SHARED[name](x, self.b, s)
+
+    def storages(results):
+        known = [x.untyped_storage()._cdata for x in results]
+        return [(known.index(k), x.storage_offset(), x.stride()) for k, x in zip(known, results, strict=True)]
+
+    module = Module().eval()
+    for context in (torch.no_grad, torch.inference_mode):
+        torch._dynamo.reset()
+        compiled = torch.compile(module, backend="mlirc", dynamic=dynamic)
+        for s in (-1.5, 2.0):
+            with context():
+                x = torch.randn(3, 4)
+                expected, found = module(x.clone(), s), compiled(x.clone(), s)
+            assert storages(found) == storages(expected)
+            torch.testing.assert_close(found, expected)
