@@ -1,4 +1,4 @@
-"""`as_strided` with an offset counts from the storage's start, wherever the input begins in it at this call."""
+"""`as_strided`: an offset counts from the storage's start, wherever the input begins in it at this call."""
 
 import pytest
 import torch
