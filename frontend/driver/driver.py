@@ -30,12 +30,11 @@ from mlirc.frontend.driver.pending import Pending
 from mlirc.frontend.driver.run import recording, run_of
 from mlirc.frontend.errors import UnsupportedGraph
 from mlirc.frontend.fallback import in_eager
-from mlirc.frontend.options import CUDA_GRAPH_MODES, Options
+from mlirc.frontend.options import Options
 from mlirc.frontend.partition.undefined_tangents import leave_absent
 from mlirc.frontend.performance import while_capturing
 from mlirc.frontend.statistics import GraphReport
 from mlirc.frontend.torch_compat.dynamo.skipped_guards import with_checks
-from mlirc.frontend.torch_compat.storage_use import storage_use
 
 
 def compile_captured(gm: GraphModule, inputs: Sequence[Any], options: Options) -> Callable:
@@ -61,10 +60,8 @@ def compile_part(graph: AtenGraph) -> Run:
     """What runs a graph whose sizes are known when it is called. Raises UnsupportedGraph, and CompilationError for a bug."""
     if why := why_no_programs():
         raise UnsupportedGraph(why)
-    if graph.on_gpu:
-        while_capturing.load_libraries_while_lowering(graph.gm)
-    records = graph.on_gpu and graph.options.mode in CUDA_GRAPH_MODES and storage_use() is not None
-    recorded = recording(graph) if records else None
+    while_capturing.load_libraries_while_lowering(graph)
+    recorded = recording(graph)
     cache = DiskCache(graph)
     compiled = cache.find() or compile_anew(graph, cache)
     return run_of(graph, compiled, recorded)

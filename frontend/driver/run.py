@@ -16,6 +16,8 @@ from mlirc.frontend.driver.timing import timed
 from mlirc.frontend.fallback import fallback, in_eager
 from mlirc.frontend.fallback.first_run import Effects, Instead, effects_of, first_run
 from mlirc.frontend.importer.result_outputs import reader
+from mlirc.frontend.options import CUDA_GRAPH_MODES
+from mlirc.frontend.torch_compat.storage_use import storage_use
 
 Wrap = Callable[[Run, Compiled], Run]
 
@@ -104,8 +106,10 @@ def wrap(compiled: Compiled, arguments: int, constants: list[torch.Tensor]) -> R
     return run
 
 
-def recording(graph: AtenGraph) -> Wrap:
-    """What records CUDA graphs of this graph's run."""
+def recording(graph: AtenGraph) -> Wrap | None:
+    """What records CUDA graphs of this graph's run, in the modes that do. Asked before passes rewrite the graph."""
+    if not graph.on_gpu or graph.options.mode not in CUDA_GRAPH_MODES or storage_use() is None:
+        return None
     from mlirc.frontend.cuda_graphs import facts, recordings
 
     found = facts.read_facts(graph.gm, graph.kind)

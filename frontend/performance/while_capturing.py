@@ -8,9 +8,8 @@ read_weights_faster             3 to 18% of a call that reads large weights once
 from collections.abc import Sequence
 from typing import Any
 
-from torch.fx import GraphModule
-
 from mlirc.codegen.runtime import native_runtime
+from mlirc.frontend.driver.aten_graph import AtenGraph
 from mlirc.frontend.fallback.fallback import optional
 from mlirc.frontend.performance import gpu_libraries, parameter_pages
 
@@ -21,9 +20,10 @@ def load_while_tracing(inputs: Sequence[Any]) -> None:
     optional(gpu_libraries.start_triton, inputs)
 
 
-def load_libraries_while_lowering(gm: GraphModule) -> None:
-    """Has cuDNN and cuBLASLt load what the graph's first call would wait for."""
-    optional(gpu_libraries.load, gm)
+def load_libraries_while_lowering(graph: AtenGraph) -> None:
+    """Has cuDNN and cuBLASLt load what the first call of a graph on a GPU would wait for. Raises DeviceError."""
+    if graph.on_gpu:
+        optional(gpu_libraries.load, graph.gm)
 
 
 def read_weights_faster(inputs: Sequence[Any]) -> None:
