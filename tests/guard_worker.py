@@ -26,12 +26,12 @@ from mlirc.dialects.core.bindings import context
 from mlirc.dialects.core.graph_signature import bind_symbols
 from mlirc.dialects.core.tensor_types import info_of
 from mlirc.dialects.interpreter import interpreter
+from mlirc.lowering.files.file import verify_file
+from mlirc.lowering.files.text import TextError, parse_module
 from mlirc.lowering.module.errors import EmitError
 from mlirc.lowering.module.forms import stage_of
-from mlirc.lowering.module.text import TextError, parse_module
+from mlirc.lowering.module.rules import StageError
 from mlirc.lowering.pipeline.pass_manager import PassError, functions, run_pipeline
-from mlirc.lowering.verify.file import verify_file
-from mlirc.lowering.verify.kernel import StageError
 from tests.guard_pages import GuardedAllocator, Guards, slots_apart
 
 REST = {

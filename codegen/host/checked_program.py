@@ -18,9 +18,9 @@ from mlirc.dialects.core.memory_ops import arenas
 from mlirc.dialects.core.symbols import Int
 from mlirc.dialects.core.tensor_info import TensorInfo
 from mlirc.dialects.core.tensor_types import info_of
+from mlirc.lowering.files.file import verify_file, verify_plan
 from mlirc.lowering.module.forms import ATEN
 from mlirc.lowering.pipeline.pass_manager import functions
-from mlirc.lowering.verify.file import verify_file, verify_plan
 
 LARGEST = 1 << 62  # of sizes and of what is computed of them
 MOST = 1 << 47  # bytes of a tensor, or of an arena

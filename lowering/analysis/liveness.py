@@ -13,8 +13,8 @@ from mlirc.dialects.core.bindings import ir
 from mlirc.dialects.core.dialect import attribute_value
 from mlirc.dialects.core.symbols import Int
 from mlirc.dialects.core.tensor_types import TensorInfo
+from mlirc.lowering.module.errors import UnsupportedByPass
 from mlirc.lowering.module.forms import LIBRARY
-from mlirc.lowering.pipeline.pass_manager import UnsupportedByPass
 
 ATEN = ("mlircx.aten", "mlircx.aten_effect")
 SCALAR_WORK = ("mlirc.constant", "mlirc.size", "mlirc.iota", "mlirc.copy")

@@ -4,18 +4,11 @@ from collections.abc import Iterable
 from functools import lru_cache
 
 from mlirc.dialects.core import symbols
-from mlirc.dialects.core.symbols import Int
 from mlirc.lowering.analysis.index_maps import Space
+from mlirc.lowering.analysis.typical_sizes import typical
 from mlirc.lowering.fusion.body import Node, Tensor
 
-TYPICAL = 96  # what a symbolic size is taken for where a choice depends on it
 TRIVIAL = 4  # cheap ops that are sooner computed again than stored and read
-
-
-@lru_cache(maxsize=65536)
-def typical(value: Int) -> int:
-    """A plausible number for a size."""
-    return symbols.evaluate(value, dict.fromkeys(symbols.free_symbols(value), TYPICAL))
 
 
 @lru_cache(maxsize=65536)

@@ -20,9 +20,9 @@ from mlirc.dialects.core.kernel_builder import KernelBuilder
 from mlirc.dialects.core.kernel_forms import form_of
 from mlirc.dialects.core.tensor_types import KERNEL_DTYPES, TensorInfo, info_of
 from mlirc.lowering.analysis.liveness import ARGUMENT, SCALAR_WORK, Buffer, Liveness, is_tensor, liveness
+from mlirc.lowering.module.errors import UnsupportedByPass
 from mlirc.lowering.module.source_lines import source_line
 from mlirc.lowering.pipeline.ledger import Ledger
-from mlirc.lowering.pipeline.pass_manager import UnsupportedByPass
 
 
 def make_copies_explicit(function: Any, ledger: Ledger, pass_name: str) -> None:

@@ -8,6 +8,14 @@ from mlirc.dialects.core.bindings import ir
 from mlirc.lowering.module.source_lines import source_line, typed
 
 
+class UnsupportedByPass(Exception):
+    """A pass's way to say that it cannot handle this op: `op` and why. The pass manager adds where it is."""
+
+    def __init__(self, op: Any, why: str):
+        super().__init__(why)
+        self.op = op
+
+
 class EmitError(ValueError):
     """No code can be made of a module: one line with the op, its source line and why. `op` is the op, None if nothing says which."""
 

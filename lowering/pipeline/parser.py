@@ -7,7 +7,7 @@ with its options, or with the passes nested in it: `func.func(cse)`.
 import dataclasses
 from typing import Any
 
-from mlirc.lowering.pipeline.nearest import nearest
+from mlirc.lowering.module.nearest import nearest
 from mlirc.lowering.pipeline.old_names import todays_name
 
 OPEN, CLOSE = "{(", "})"

@@ -21,12 +21,12 @@ from typing import Any
 from mlirc.dialects.core.bindings import PassManager, context, ir
 from mlirc.lowering.module.errors import describe
 from mlirc.lowering.module.forms import refusal, stage_of
+from mlirc.lowering.module.nearest import nearest
+from mlirc.lowering.module.rules import StageError
 from mlirc.lowering.module.target_attribute import ensure_target
 from mlirc.lowering.pipeline.ledger import Ledger
-from mlirc.lowering.pipeline.nearest import nearest
 from mlirc.lowering.pipeline.parser import PipelineError, Step, make_pass, parse
 from mlirc.lowering.target import TargetError
-from mlirc.lowering.verify.kernel import StageError
 from mlirc.lowering.verify.stage import Known, verify_stage
 
 Given = Mapping[str, Mapping[str, Any]]
@@ -43,14 +43,6 @@ class PassError(RuntimeError):
         super().__init__(message)
         self.step = step
         self.module_text = module_text
-
-
-class UnsupportedByPass(Exception):
-    """A pass's way to say that it cannot handle this op: `op` and why. The pass manager adds where it is."""
-
-    def __init__(self, op: Any, why: str):
-        super().__init__(why)
-        self.op = op
 
 
 def find_pass(name: str) -> type | None:

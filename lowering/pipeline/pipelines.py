@@ -1,6 +1,6 @@
 """The standard pipelines, as text that `mlirc opt -p` takes. Each stage's passes end in a form that the next can start from."""
 
-from mlirc.lowering.pipeline.nearest import unknown
+from mlirc.lowering.module.nearest import unknown
 from mlirc.lowering.pipeline.parser import parse
 
 SIMPLIFY = (

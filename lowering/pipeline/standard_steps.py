@@ -12,7 +12,7 @@ from mlirc.dialects.core.bindings import ir
 from mlirc.dialects.core.dialect import attribute_value
 from mlirc.lowering.module.forms import STAGES as FORMS
 from mlirc.lowering.module.forms import stage_of
-from mlirc.lowering.pipeline.nearest import nearest
+from mlirc.lowering.module.nearest import nearest
 from mlirc.lowering.pipeline.parser import PipelineError, Step, parse
 from mlirc.lowering.pipeline.pass_manager import functions
 from mlirc.lowering.pipeline.pipelines import PIPELINES, STAGES, pipeline

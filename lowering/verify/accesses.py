@@ -17,8 +17,9 @@ from mlirc.dialects.core.graph_builder import read_constant
 from mlirc.dialects.core.kernel_ops import SUMS
 from mlirc.dialects.core.symbols import Expr, Int, free_symbols, substitute, symbol
 from mlirc.dialects.core.tensor_types import TensorInfo
+from mlirc.lowering.module.rules import expect, list_attribute
 from mlirc.lowering.verify.index_proofs import LARGEST, Facts, Space, magnitude
-from mlirc.lowering.verify.kernel import expect, is_dim, list_attribute
+from mlirc.lowering.verify.kernel import is_dim
 from mlirc.lowering.verify.memory import Memory
 
 POINTS = 1 << 14  # of a map that are looked at one by one

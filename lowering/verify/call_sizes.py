@@ -15,7 +15,7 @@ from mlirc.dialects.core.tensor_types import info_of
 from mlirc.lowering.cpu.attention.call import Attention, read_attention, read_gradients
 from mlirc.lowering.cpu.convolution.call import KINDS, Axis, name_of, numbers, read_convolution
 from mlirc.lowering.cpu.convolution.depthwise_call import read_depthwise
-from mlirc.lowering.verify.kernel import expect
+from mlirc.lowering.module.rules import expect
 from mlirc.lowering.verify.memory import Memory
 
 Tie = tuple[str, Int, Int]  # what it is, and two sizes that are equal

@@ -17,7 +17,7 @@ from mlirc.dialects.core.kernel_builder import KernelBuilder
 from mlirc.dialects.core.kernel_forms import form_of
 from mlirc.dialects.core.symbols import Int
 from mlirc.dialects.core.tensor_types import KERNEL_DTYPES, TensorInfo, info_of, type_of
-from mlirc.lowering.verify.kernel import StageError, expect
+from mlirc.lowering.module.rules import StageError, expect
 from mlirc.lowering.verify.memory import Memory
 
 Verify = Callable[[Any], None]

@@ -1,7 +1,6 @@
 """Checks a kernel's body: the rules of kernel_ops.py, as far as they can be known before sizes are."""
 
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from typing import Any
 
 import torch
@@ -12,50 +11,9 @@ from mlirc.dialects.core.dialect import OPS, Elementwise, attribute_value
 from mlirc.dialects.core.kernel_ops import REDUCTIONS, SUMS
 from mlirc.dialects.core.symbols import Int
 from mlirc.dialects.core.tensor_types import KERNEL_DTYPES, TEXT_DTYPE, TensorInfo
-from mlirc.lowering.module.source_lines import source_line
+from mlirc.lowering.module.rules import StageError, expect, list_attribute, text_attribute
 
 SCANS = ("sum", "prod", "max", "min")
-
-
-class StageError(ValueError):
-    """An op breaks a rule of its stage. `op` is the op; the text says where it is, what is wrong, and what to do."""
-
-    def __init__(self, op: Any, wrong: str, advice: str):
-        super().__init__(f"{op.operation.name} ({source_line(op.location)}): {wrong}; {advice}")
-        self.op = op
-
-
-@contextmanager
-def rules_of(op: Any) -> Iterator[None]:
-    """What a rule takes for granted and does not find is wrong too: whatever it raises refuses the op."""
-    try:
-        yield
-    except StageError:
-        raise
-    except Exception as error:
-        text = " ".join(str(error).split()) or type(error).__name__
-        raise StageError(op, f"operands, attributes and results do not fit: {text}", "see its class") from error
-
-
-def expect(condition: bool, op: Any, wrong: str, advice: str) -> None:
-    if not condition:
-        raise StageError(op, wrong, advice)
-
-
-def text_attribute(op: Any, name: str) -> str:
-    attribute = op.attributes.get(name, None)
-    if not isinstance(attribute, ir.StringAttr):
-        raise StageError(op, f"no text attribute {name}", f'write {name} = "..."')
-    return attribute.value
-
-
-def list_attribute(op: Any, name: str) -> tuple[Int, ...]:
-    """The size expressions that a text attribute lists."""
-    text = text_attribute(op, name)
-    try:
-        return symbols.parse_list(text)
-    except ValueError as error:
-        raise StageError(op, f"{name}: {error}", "write expressions separated by commas") from error
 
 
 def verify_kernel(op: Any, inputs: Sequence[TensorInfo]) -> list[tuple[torch.dtype, int]]:

@@ -17,8 +17,9 @@ from mlirc.dialects.core.dialect import attribute_value
 from mlirc.dialects.core.memory_ops import arenas
 from mlirc.dialects.core.symbols import Expr, Int, substitute
 from mlirc.dialects.core.tensor_types import TensorInfo, info_of
+from mlirc.lowering.module.rules import StageError, expect, list_attribute, text_attribute
 from mlirc.lowering.verify.index_proofs import Facts, Space, counterexample, flat
-from mlirc.lowering.verify.kernel import StageError, expect, is_dim, list_attribute, text_attribute
+from mlirc.lowering.verify.kernel import is_dim
 
 WRITERS = ("mlircx.launch", "mlircx.run", "mlircx.call")
 TRIED = 64  # of each symbol, for the order of strides

@@ -12,8 +12,8 @@ from mlirc.dialects.core.bindings import ir
 from mlirc.dialects.core.dialect import attribute_value
 from mlirc.dialects.core.symbols import Int
 from mlirc.dialects.core.tensor_types import info_of
+from mlirc.lowering.module.rules import expect
 from mlirc.lowering.verify.index_proofs import Space
-from mlirc.lowering.verify.kernel import expect
 from mlirc.lowering.verify.memory import Memory, Root
 
 

@@ -18,10 +18,11 @@ from mlirc.lowering.cpu.convolution.call import name_of, verify_convolution
 from mlirc.lowering.cpu.convolution.depthwise_call import verify_depthwise
 from mlirc.lowering.kernel.nodes import structure
 from mlirc.lowering.module.forms import ATEN, GENERATED, LIBRARY, MADE_BY, NUMBERS, may_hold
+from mlirc.lowering.module.rules import StageError, expect, list_attribute, rules_of, text_attribute
 from mlirc.lowering.verify.accesses import verify_accesses
 from mlirc.lowering.verify.call_sizes import verify_call_sizes
 from mlirc.lowering.verify.graph import verify_meaning
-from mlirc.lowering.verify.kernel import StageError, expect, list_attribute, rules_of, text_attribute, verify_kernel
+from mlirc.lowering.verify.kernel import verify_kernel
 from mlirc.lowering.verify.memory import Memory
 from mlirc.lowering.verify.overlaps import verify_overlaps
 

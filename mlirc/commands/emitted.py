@@ -11,7 +11,7 @@ COMMENT = {"llvm": ";", "asm": "#", "triton": "#", "ptx": "//"}
 
 def checked_kind(kind: str) -> str:
     """Raises Failure."""
-    from mlirc.lowering.pipeline.nearest import unknown
+    from mlirc.lowering.module.nearest import unknown
 
     if kind not in KINDS:
         hint = "; to make machine code, and see whether that works, write --emit asm"

@@ -20,7 +20,7 @@ def list_passes() -> None:
 
 def help_pass(name: str) -> None:
     """Its docstring, with before and after, and its options with their defaults. Raises Failure."""
-    from mlirc.lowering.pipeline.nearest import unknown
+    from mlirc.lowering.module.nearest import unknown
     from mlirc.lowering.pipeline.pass_manager import passes
 
     known = passes()

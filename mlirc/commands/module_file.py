@@ -23,7 +23,7 @@ def read_file(file: str) -> bytes:
 
 def parse_bytes(content: bytes, file: str, part: bool = False) -> Any:
     """The module in what was read of a file; `part`: it is a part of one. Raises Failure. Needs an entered context."""
-    from mlirc.lowering.module.text import TextError, parse_module
+    from mlirc.lowering.files.text import TextError, parse_module
 
     try:
         return parse_module(content, "-" if part else file)

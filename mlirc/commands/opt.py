@@ -177,10 +177,10 @@ def _each_part(file: str, target: str | None, chosen: Chosen, shown: Shown, diag
 def _run(file: str, content: bytes, target: str | None, chosen: Chosen, shown: Shown, part: bool = False) -> str:
     """What is emitted of the module after the passes."""
     from mlirc.dialects.core.bindings import context
+    from mlirc.lowering.files.file import verify_file
+    from mlirc.lowering.module.rules import StageError
     from mlirc.lowering.pipeline.parser import PipelineError
     from mlirc.lowering.pipeline.pass_manager import PassError, run_pipeline
-    from mlirc.lowering.verify.file import verify_file
-    from mlirc.lowering.verify.kernel import StageError
 
     with context():
         try:
@@ -235,8 +235,8 @@ class _Watch:
         if self.diff is not None:
             self.diff.show(step, module)
         if self.verify_each:
-            from mlirc.lowering.verify.file import verify_file
-            from mlirc.lowering.verify.kernel import StageError
+            from mlirc.lowering.files.file import verify_file
+            from mlirc.lowering.module.rules import StageError
 
             try:
                 verify_file(module)

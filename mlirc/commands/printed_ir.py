@@ -28,7 +28,7 @@ class PrintedIr:
         self.wanted, self.steps, self.count = wanted, steps, 0
         for name in (*wanted.before, *wanted.after):
             if name not in {step.name for step in steps}:
-                from mlirc.lowering.pipeline.nearest import nearest
+                from mlirc.lowering.module.nearest import nearest
 
                 names = list(dict.fromkeys(step.name for step in steps))
                 told = f"it runs {', '.join(names)}" if names else "it runs none"

@@ -24,10 +24,10 @@ def change_target(module: Any, text: str) -> None:
 
     Raises Failure for a text that is wrong, and for a module whose kernels are written for another target already.
     """
+    from mlirc.lowering.files.code import runs_code
     from mlirc.lowering.host import host_target
     from mlirc.lowering.module.target_attribute import is_on_gpu, set_target, target_of
     from mlirc.lowering.target import CpuTarget, TargetError, gpus_of, parse_parts
-    from mlirc.lowering.verify.code import runs_code
 
     target = host_target(is_on_gpu(module))
     if text.strip() != "host":

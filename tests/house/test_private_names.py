@@ -34,7 +34,7 @@ ALLOWED = {
 }
 MLIR = {"dialects/core/bindings.py", "dialects/core/dialect.py"}  # which speak to MLIR's own Python
 SWITCHES = {
-    "lowering/verify/aten_calls.py",
+    "lowering/files/aten_calls.py",
     "codegen/libraries/settings.py",
     "codegen/aten/overridden_kernels.py",
     "frontend/cache/global_switches.py",

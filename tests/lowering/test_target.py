@@ -14,14 +14,14 @@ from mlirc.codegen.llvm.emit import compile_module
 from mlirc.commands.opt import opt
 from mlirc.dialects.core.bindings import context, ir
 from mlirc.lowering import host
+from mlirc.lowering.files.file import verify_file
 from mlirc.lowering.module.errors import EmitError
+from mlirc.lowering.module.rules import StageError
 from mlirc.lowering.module.target_attribute import set_target, target_of
 from mlirc.lowering.pipeline.parser import PipelineError
 from mlirc.lowering.pipeline.pass_manager import run_pipeline
 from mlirc.lowering.pipeline.pipelines import pipeline
 from mlirc.lowering.target import NAMED, CpuTarget, GpuTarget, Target, TargetError, parse_parts, parse_target
-from mlirc.lowering.verify.file import verify_file
-from mlirc.lowering.verify.kernel import StageError
 
 X = "tensor<4x96xf32>"
 SOFTMAX = f"""module {{

@@ -6,9 +6,9 @@ from dataclasses import dataclass, replace
 
 from mlirc.dialects.core.bindings import context, ir
 from mlirc.dialects.core.dialect import OPS, Binary, Elementwise, Unary, load_ops
-from mlirc.lowering.module.text import TextError, parse_module
-from mlirc.lowering.verify.file import verify_file
-from mlirc.lowering.verify.kernel import StageError
+from mlirc.lowering.files.file import verify_file
+from mlirc.lowering.files.text import TextError, parse_module
+from mlirc.lowering.module.rules import StageError
 
 MEMORY = ("launch", "call", "slot", "release", "allocate")
 HERE = (

@@ -8,10 +8,10 @@ import pytest
 
 from mlirc.dialects.core.bindings import context
 from mlirc.dialects.core.dialect import OPS, load_ops
-from mlirc.lowering.module.text import TextError, parse_module
+from mlirc.lowering.files.file import verify_file
+from mlirc.lowering.files.text import TextError, parse_module
+from mlirc.lowering.module.rules import StageError
 from mlirc.lowering.pipeline.pass_manager import PassError
-from mlirc.lowering.verify.file import verify_file
-from mlirc.lowering.verify.kernel import StageError
 from tests.property.module_seeds import QUICK, Seed, files, seeds
 from tests.property.op_samples import HERE, Sample, changed, samples
 from tests.property.test_wrong_modules import HOLES, Worker

@@ -20,12 +20,12 @@ from mlirc.dialects.core import symbols
 from mlirc.dialects.core.bindings import context, ir
 from mlirc.dialects.core.dialect import attribute_value
 from mlirc.dialects.core.tensor_types import info_of
+from mlirc.lowering.files.file import verify_file
+from mlirc.lowering.files.text import TextError, parse_module
 from mlirc.lowering.module.forms import stage_of
-from mlirc.lowering.module.text import TextError, parse_module
+from mlirc.lowering.module.rules import StageError
 from mlirc.lowering.pipeline.pass_manager import PassError, functions, run_pipeline
 from mlirc.lowering.pipeline.pipelines import pipeline
-from mlirc.lowering.verify.file import verify_file
-from mlirc.lowering.verify.kernel import StageError
 from tests.guard_pages import Guards
 from tests.guard_worker import MEMORY
 from tests.triton import interpreter_worker

@@ -10,7 +10,7 @@ from mlirc.dialects.core.dialect import attribute_value
 from mlirc.dialects.core.symbols import Int
 from mlirc.dialects.core.tensor_types import TensorInfo, info_of, opmath
 from mlirc.dialects.ops.nn.attention import CAUSAL, may_match, shares_heads
-from mlirc.lowering.verify.kernel import expect, text_attribute
+from mlirc.lowering.module.rules import expect, text_attribute
 
 MOST_HEAD = 256  # elements of a head: scratch for a block of queries lies on a thread's stack
 DTYPES = (torch.float32, torch.bfloat16)

@@ -12,8 +12,8 @@ from mlirc.dialects.ops.nn.convolution import words
 from mlirc.lowering.cpu.convolution import winograd_choice
 from mlirc.lowering.cpu.convolution.choice import has_room
 from mlirc.lowering.layout.channels_last import channels_last
+from mlirc.lowering.module.rules import expect
 from mlirc.lowering.target import CpuTarget
-from mlirc.lowering.verify.kernel import expect
 
 AFTER = ("scale", "shift", "relu")  # in this order
 

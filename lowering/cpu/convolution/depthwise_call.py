@@ -14,8 +14,8 @@ from mlirc.lowering.cpu.convolution.call import Axis, numbers
 from mlirc.lowering.cpu.convolution.choice import has_depthwise_room
 from mlirc.lowering.cpu.convolution.plan import Windows, Words
 from mlirc.lowering.layout.channels_last import channels_last
+from mlirc.lowering.module.rules import expect
 from mlirc.lowering.target import CpuTarget
-from mlirc.lowering.verify.kernel import expect
 
 MOST_TAPS = 4  # of a tile
 TILE_WINDOWS = 64  # what a tile reads stays in the first-level cache; and a sum of so many is as exact as eager's

@@ -11,7 +11,6 @@ import torch
 
 from mlirc.dialects.core import symbols
 from mlirc.dialects.core.symbols import Int
-from mlirc.lowering.cpu.emitter.non_temporal_stores import store_text
 from mlirc.lowering.cpu.emitter.scope import Scope
 from mlirc.lowering.cpu.math.builder import Value, element_text
 from mlirc.lowering.kernel.axes import picked_stride
@@ -287,3 +286,14 @@ def lane_pointers(e: Scope, access: Access) -> Value:
         f"vector<{e.lanes}x!llvm.ptr>, {element}",
         torch.int64,
     )
+
+
+def store_text(e: Scope, flag: Value, value: Value, address: Value, align: int, type_: str) -> list[str]:
+    """The store of a full vector, past the cache where `flag` holds."""
+    return [
+        f"scf.if {flag} {{",
+        f"llvm.store {value}, {address} {{alignment = {e.lanes * align} : i64, nontemporal}} : {type_}, !llvm.ptr",
+        "} else {",
+        f"llvm.store {value}, {address} {{alignment = {align} : i64}} : {type_}, !llvm.ptr",
+        "}",
+    ]

@@ -16,7 +16,6 @@ import torch
 from mlirc.dialects.core import symbols
 from mlirc.dialects.core.symbols import Int
 from mlirc.lowering.cpu.emitter.emitter import Emitter
-from mlirc.lowering.cpu.emitter.non_temporal_stores import FENCE, choose_streams
 from mlirc.lowering.cpu.emitter.scratch import DECLARATION, MOST_PARTIAL, opening, partial, take, takes
 from mlirc.lowering.cpu.loops.blocks import BlockLoops
 from mlirc.lowering.cpu.loops.entry import (
@@ -32,6 +31,7 @@ from mlirc.lowering.cpu.loops.entry import (
     thread_part,
 )
 from mlirc.lowering.cpu.loops.loops import Loops
+from mlirc.lowering.cpu.loops.non_temporal_stores import FENCE, choose_streams
 from mlirc.lowering.cpu.loops.partial_reductions import Partials, partial_bytes
 from mlirc.lowering.cpu.loops.pipelined_epilogue import RowBehind, has_row_behind
 from mlirc.lowering.cpu.loops.schedule import Schedule, make_schedule

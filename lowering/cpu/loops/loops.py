@@ -20,11 +20,11 @@ import torch
 from mlirc.dialects.core import symbols
 from mlirc.lowering.cpu.emitter.emitter import Emitter
 from mlirc.lowering.cpu.emitter.memory import store
-from mlirc.lowering.cpu.emitter.prefetch import fetch_ahead, fetched_ahead
 from mlirc.lowering.cpu.loops.fma_contraction import factors, with_product
 from mlirc.lowering.cpu.loops.interleaving import interleaved, points_at_once
 from mlirc.lowering.cpu.loops.online_softmax import joined_passes
 from mlirc.lowering.cpu.loops.partial_reductions import Found, Partials, barrier
+from mlirc.lowering.cpu.loops.prefetch import fetch_ahead, fetched_ahead
 from mlirc.lowering.cpu.loops.reductions import Fold, block_of, merged
 from mlirc.lowering.cpu.loops.schedule import Pass, Schedule
 from mlirc.lowering.cpu.loops.segments import segments

@@ -13,9 +13,9 @@ from typing import Any
 
 import torch
 
-from mlirc.lowering.cpu.emitter.prefetch import fetch_ahead, fetched_ahead
 from mlirc.lowering.cpu.loops.fma_contraction import with_product
 from mlirc.lowering.cpu.loops.interleaving import interleaved
+from mlirc.lowering.cpu.loops.prefetch import fetch_ahead, fetched_ahead
 from mlirc.lowering.cpu.loops.reductions import BLOCK, lanes_folded
 from mlirc.lowering.cpu.loops.schedule import Pass
 from mlirc.lowering.cpu.loops.segments import segments

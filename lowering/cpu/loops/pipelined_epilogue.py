@@ -11,8 +11,8 @@ from collections.abc import Callable
 from functools import partial
 from typing import Any
 
-from mlirc.lowering.cpu.emitter.prefetch import computes_most
 from mlirc.lowering.cpu.loops.interleaving import interleaved
+from mlirc.lowering.cpu.loops.prefetch import computes_most
 from mlirc.lowering.cpu.loops.row_statistics import SavedRows, may_wait
 from mlirc.lowering.cpu.math.builder import Value
 from mlirc.lowering.kernel.axes import Axis

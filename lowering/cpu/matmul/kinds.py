@@ -2,6 +2,7 @@
 
 import torch
 
+from mlirc.lowering.analysis.typical_sizes import typical
 from mlirc.lowering.cpu.loops.function import KernelText
 from mlirc.lowering.cpu.matmul.bf16 import PairWriter, WideningWriter
 from mlirc.lowering.cpu.matmul.blocked import WHOLE_K, BlockedWriter
@@ -11,7 +12,6 @@ from mlirc.lowering.cpu.matmul.function import ProductWriter
 from mlirc.lowering.cpu.matmul.match import Product
 from mlirc.lowering.cpu.matmul.transposed import TurnedWriter
 from mlirc.lowering.cpu.matmul.units import UnitsWriter
-from mlirc.lowering.fusion.cost import typical
 from mlirc.lowering.target import CpuTarget
 
 # From so many rows on, packing columns that lie along k costs less than turning tiles.

@@ -15,9 +15,9 @@ from mlirc.lowering.cpu.attention.call import (
     read_gradients,
     refusal,
 )
+from mlirc.lowering.module.errors import UnsupportedByPass
 from mlirc.lowering.module.source_lines import source_line
 from mlirc.lowering.pipeline.ledger import Ledger
-from mlirc.lowering.pipeline.pass_manager import UnsupportedByPass
 
 FEW_QUERIES, MANY_KEYS = 8, 64
 

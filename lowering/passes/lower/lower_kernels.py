@@ -22,10 +22,10 @@ from mlirc.lowering.cpu.loops.function import KernelText, empty_text, kernel_tex
 from mlirc.lowering.cpu.matmul.kinds import product_text
 from mlirc.lowering.cpu.matmul.match import match_product
 from mlirc.lowering.kernel.nodes import Kernel, NotAKernel, messages, read_kernel, structure, text
+from mlirc.lowering.module.errors import UnsupportedByPass
 from mlirc.lowering.module.target_attribute import target_of
 from mlirc.lowering.pipeline.ledger import Ledger
 from mlirc.lowering.pipeline.parser import NOT_TEXT
-from mlirc.lowering.pipeline.pass_manager import UnsupportedByPass
 from mlirc.lowering.target import CpuTarget
 
 Listener = Callable[[str, KernelText], None]

@@ -15,9 +15,9 @@ from mlirc.lowering.gpu.random_state import state_kernel
 from mlirc.lowering.gpu.triton.alignment import aligned_operands
 from mlirc.lowering.kernel.nodes import NotAKernel, messages, read_kernel, structure, text
 from mlirc.lowering.kernel.shared_operands import parts_of_operands, shared_operands
+from mlirc.lowering.module.errors import UnsupportedByPass
 from mlirc.lowering.module.target_attribute import target_of
 from mlirc.lowering.pipeline.ledger import Ledger
-from mlirc.lowering.pipeline.pass_manager import UnsupportedByPass
 
 
 @dataclass(frozen=True)

@@ -13,7 +13,8 @@ from torch.utils._pytree import tree_flatten, tree_leaves, tree_unflatten
 from mlirc.dialects.core.bindings import context
 from mlirc.frontend.errors import UnsupportedGraph
 from mlirc.frontend.importer.importer import import_graph
-from mlirc.lowering.pipeline.pass_manager import UnsupportedByPass, run_pipeline
+from mlirc.lowering.module.errors import UnsupportedByPass
+from mlirc.lowering.pipeline.pass_manager import run_pipeline
 from mlirc.lowering.pipeline.pipelines import pipeline
 
 SHARDS = 8

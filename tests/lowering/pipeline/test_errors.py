@@ -18,7 +18,8 @@ from mlirc.dialects.core.bindings import ir
 from mlirc.dialects.core.dialect import IMPORTS
 from mlirc.frontend import statistics
 from mlirc.frontend.driver import verification
-from mlirc.lowering.pipeline.pass_manager import UnsupportedByPass, passes, register
+from mlirc.lowering.module.errors import UnsupportedByPass
+from mlirc.lowering.pipeline.pass_manager import passes, register
 
 
 @pytest.fixture(autouse=True)

@@ -5,8 +5,8 @@ import torch
 
 from mlirc.codegen.host.checked_program import CheckedProgram, InputError
 from mlirc.dialects.core.bindings import context, ir
+from mlirc.lowering.module.rules import StageError
 from mlirc.lowering.pipeline.pass_manager import functions, run_pipeline
-from mlirc.lowering.verify.kernel import StageError
 from mlirc.lowering.verify.stage import verify_stage
 
 ATTENTION = """func.func @graph(%q: tensor<1x2x5x8xf32>, %k: tensor<1x2x?x8xf32, {{size = "1, 2, s5, 8"}}>,

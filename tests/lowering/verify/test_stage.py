@@ -3,9 +3,9 @@
 import pytest
 
 from mlirc.dialects.core.bindings import context, ir
+from mlirc.lowering.module.rules import StageError
 from mlirc.lowering.pipeline.pass_manager import verify_forms
 from mlirc.lowering.verify import stage as verify_stage_module
-from mlirc.lowering.verify.kernel import StageError
 from mlirc.lowering.verify.stage import verify_stage
 
 X = "tensor<4x8xf32>"

@@ -13,8 +13,8 @@ from mlirc.dialects.core.bindings import context, func, ir
 from mlirc.dialects.core.tensor_types import TensorInfo, type_of
 from mlirc.dialects.interpreter.interpreter import run
 from mlirc.dialects.ops.nn.attention import Attention, attention
+from mlirc.lowering.module.rules import StageError
 from mlirc.lowering.pipeline.pass_manager import PassError, run_pipeline
-from mlirc.lowering.verify.kernel import StageError
 from mlirc.lowering.verify.stage import verify_stage
 
 LOWER = "select-attention,to-kernels,plan-memory,lower-kernels"

@@ -12,8 +12,8 @@ from mlirc.codegen.llvm.emit import compile_module
 from mlirc.dialects.core.bindings import context, ir
 from mlirc.dialects.interpreter.interpreter import run
 from mlirc.dialects.ops.nn.attention import Attention, AttentionBackward, attention_backward
+from mlirc.lowering.module.rules import StageError
 from mlirc.lowering.pipeline.pass_manager import run_pipeline
-from mlirc.lowering.verify.kernel import StageError
 from mlirc.lowering.verify.stage import verify_stage
 from tests.lowering.cpu.attention.test_attention import FLOOR, LOWER, calls, graph_of, like, on_threads, score_rounding
 

@@ -12,9 +12,9 @@ from mlirc.dialects.core.bindings import context, func, ir
 from mlirc.dialects.core.dialect import create
 from mlirc.dialects.core.tensor_types import TensorInfo, type_of
 from mlirc.dialects.interpreter.interpreter import run
+from mlirc.lowering.module.rules import StageError
 from mlirc.lowering.module.target_attribute import set_target
 from mlirc.lowering.pipeline.pass_manager import run_pipeline
-from mlirc.lowering.verify.kernel import StageError
 from mlirc.lowering.verify.stage import verify_stage
 from tests.kernel_runner import of_width
 from tests.lowering.cpu.convolution.test_convolutions import compiled

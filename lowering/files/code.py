@@ -10,7 +10,7 @@ from typing import Any
 from mlirc.dialects.core.bindings import ir
 from mlirc.dialects.core.dialect import create
 from mlirc.lowering.module.forms import stage_of
-from mlirc.lowering.verify.kernel import StageError, expect
+from mlirc.lowering.module.rules import StageError, expect
 
 MADE = ("kernel", "symbols", "messages")
 

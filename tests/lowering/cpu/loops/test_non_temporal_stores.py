@@ -4,7 +4,7 @@ import pytest
 import torch
 
 from mlirc.dialects.core import symbols
-from mlirc.lowering.cpu.emitter import non_temporal_stores
+from mlirc.lowering.cpu.loops import non_temporal_stores
 from mlirc.lowering.host import host_cpu
 from tests.kernel_runner import NativeKernel, info
 

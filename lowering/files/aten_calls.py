@@ -13,7 +13,7 @@ import torch
 
 from mlirc.dialects.core import aten_arguments
 from mlirc.dialects.core.dialect import IMPORTS
-from mlirc.lowering.verify.kernel import StageError, expect, list_attribute, text_attribute
+from mlirc.lowering.module.rules import StageError, expect, list_attribute, text_attribute
 
 NAMESPACES = ("aten", "prims")
 FORBIDDEN = frozenset(

@@ -4,13 +4,13 @@ from collections.abc import Mapping
 from typing import Any
 
 from mlirc.dialects.core.symbols import Int
+from mlirc.lowering.files.aten_calls import verify_operator
+from mlirc.lowering.files.code import verify_code
 from mlirc.lowering.module.forms import ATEN, stage_of
+from mlirc.lowering.module.rules import StageError, rules_of
 from mlirc.lowering.module.target_attribute import ATTRIBUTE, target_of
 from mlirc.lowering.pipeline.pass_manager import functions
 from mlirc.lowering.target import TargetError
-from mlirc.lowering.verify.aten_calls import verify_operator
-from mlirc.lowering.verify.code import verify_code
-from mlirc.lowering.verify.kernel import StageError, rules_of
 from mlirc.lowering.verify.plan import PlanError, check_plan
 from mlirc.lowering.verify.stage import verify_stage
 

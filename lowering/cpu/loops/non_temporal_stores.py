@@ -6,18 +6,14 @@ same memory, whose lines are in the cache already.
 """
 
 import math
-from typing import TYPE_CHECKING
 
 import torch
 
 from mlirc.dialects.core import symbols
 from mlirc.lowering.cpu.emitter.scope import Scope
-from mlirc.lowering.cpu.math.builder import Value
+from mlirc.lowering.cpu.loops.schedule import Schedule
 from mlirc.lowering.kernel.axes import Axis
 from mlirc.lowering.kernel.nodes import Access, Kernel, terms
-
-if TYPE_CHECKING:
-    from mlirc.lowering.cpu.loops.schedule import Schedule
 
 STREAMED = 64 << 20
 """Bytes of a result from which it is written past the cache: twice what a core has of it on most servers."""
@@ -25,7 +21,7 @@ STREAMED = 64 << 20
 FENCE = 'llvm.call_intrinsic "llvm.x86.sse.sfence"() : () -> ()'  # such stores are in no order with later ones
 
 
-def choose_streams(e: Scope, kernel: Kernel, schedule: "Schedule") -> None:
+def choose_streams(e: Scope, kernel: Kernel, schedule: Schedule) -> None:
     """Gives `e.streams`, for each result that may be written past the cache, whether this call does."""
     if e.text.target.arch != "x86_64" or schedule.block is not None:
         return
@@ -53,7 +49,7 @@ def choose_streams(e: Scope, kernel: Kernel, schedule: "Schedule") -> None:
         e.streams[access.operand] = flag
 
 
-def written(schedule: "Schedule", access: Access) -> list[Axis]:
+def written(schedule: Schedule, access: Access) -> list[Axis]:
     return [axis for axis in (*schedule.outer, *schedule.axes) if axis.name in access.address.dims]
 
 
@@ -66,14 +62,3 @@ def is_aligned(e: Scope, access: Access) -> bool:
     others = [stride for name, stride in access.address.strides.items() if name != e.axis]
     steps = math.gcd(*(c for x in (*others, access.address.rest) for _, c in terms(x)))
     return steps % e.lanes == 0
-
-
-def store_text(e: Scope, flag: Value, value: Value, address: Value, align: int, type_: str) -> list[str]:
-    """The store of a full vector, past the cache where `flag` holds."""
-    return [
-        f"scf.if {flag} {{",
-        f"llvm.store {value}, {address} {{alignment = {e.lanes * align} : i64, nontemporal}} : {type_}, !llvm.ptr",
-        "} else {",
-        f"llvm.store {value}, {address} {{alignment = {align} : i64}} : {type_}, !llvm.ptr",
-        "}",
-    ]

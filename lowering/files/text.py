@@ -10,8 +10,8 @@ from typing import Any
 from mlirc.dialects.core.bindings import ir
 from mlirc.dialects.core.dialect import Mlirc
 from mlirc.lowering.module.errors import diagnostic_text
+from mlirc.lowering.module.nearest import nearest
 from mlirc.lowering.module.source_lines import source_line, typed
-from mlirc.lowering.pipeline.nearest import nearest
 
 DEEPEST = 100  # brackets within brackets; what passes of ours leave has fewer than 20
 LONGEST_NUMBER = 1000  # digits

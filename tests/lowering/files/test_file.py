@@ -9,8 +9,8 @@ import torch
 
 from mlirc.codegen.host.checked_program import CheckedProgram
 from mlirc.dialects.core.bindings import context, ir
-from mlirc.lowering.verify.file import verify_file
-from mlirc.lowering.verify.kernel import StageError
+from mlirc.lowering.files.file import verify_file
+from mlirc.lowering.module.rules import StageError
 from tests.lowering.verify.test_stage import NEG, READ, SLOT, YIELD, X, kernel
 
 SIZED = 'tensor<?xi64, {size = "s0"}>'

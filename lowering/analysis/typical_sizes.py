@@ -1,0 +1,14 @@
+"""What a size that nobody knows is taken for, where a choice depends on it."""
+
+from functools import lru_cache
+
+from mlirc.dialects.core import symbols
+from mlirc.dialects.core.symbols import Int
+
+TYPICAL = 96
+
+
+@lru_cache(maxsize=65536)
+def typical(value: Int) -> int:
+    """A plausible number for a size."""
+    return symbols.evaluate(value, dict.fromkeys(symbols.free_symbols(value), TYPICAL))

@@ -1,0 +1,1 @@
+"""Modules that anybody may have written: read without a crash, and verified before anything of them runs."""

@@ -1,0 +1,51 @@
+"""What a form demands of an op, said as it is checked: `expect(condition, op, what is wrong, what to do)`."""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+from mlirc.dialects.core import symbols
+from mlirc.dialects.core.bindings import ir
+from mlirc.dialects.core.symbols import Int
+from mlirc.lowering.module.source_lines import source_line
+
+
+class StageError(ValueError):
+    """An op breaks a rule of its stage. `op` is the op; the text says where it is, what is wrong, and what to do."""
+
+    def __init__(self, op: Any, wrong: str, advice: str):
+        super().__init__(f"{op.operation.name} ({source_line(op.location)}): {wrong}; {advice}")
+        self.op = op
+
+
+@contextmanager
+def rules_of(op: Any) -> Iterator[None]:
+    """What a rule takes for granted and does not find is wrong too: whatever it raises refuses the op."""
+    try:
+        yield
+    except StageError:
+        raise
+    except Exception as error:
+        text = " ".join(str(error).split()) or type(error).__name__
+        raise StageError(op, f"operands, attributes and results do not fit: {text}", "see its class") from error
+
+
+def expect(condition: bool, op: Any, wrong: str, advice: str) -> None:
+    if not condition:
+        raise StageError(op, wrong, advice)
+
+
+def text_attribute(op: Any, name: str) -> str:
+    attribute = op.attributes.get(name, None)
+    if not isinstance(attribute, ir.StringAttr):
+        raise StageError(op, f"no text attribute {name}", f'write {name} = "..."')
+    return attribute.value
+
+
+def list_attribute(op: Any, name: str) -> tuple[Int, ...]:
+    """The size expressions that a text attribute lists."""
+    text = text_attribute(op, name)
+    try:
+        return symbols.parse_list(text)
+    except ValueError as error:
+        raise StageError(op, f"{name}: {error}", "write expressions separated by commas") from error
