@@ -27,6 +27,7 @@ from mlirc.frontend.cache.graph_text import NoText, graph_text
 from mlirc.frontend.driver.aten_graph import AtenGraph
 from mlirc.frontend.driver.observer import Observer
 from mlirc.frontend.options import TUNED_MODES, Options
+from mlirc.frontend.report.logs import shown
 from mlirc.frontend.statistics import GraphReport, KernelReport
 from mlirc.lowering.pipeline.ledger import Entry as LedgerEntry
 
@@ -143,6 +144,8 @@ def place_of(
         return Place(None, "", str(reason))
     if options.dump is not None:
         return Place(found, "", "the option 'dump' wants every stage")
+    if shown():
+        return Place(found, "", "TORCH_LOGS or TORCH_TRACE wants every stage")
     odd = overridden_of(node.target for node in gm.graph.nodes)
     if odd:
         return Place(found, "", f"the graph has {odd}")

@@ -33,6 +33,7 @@ from mlirc.frontend.fallback.fallback import NotRun
 from mlirc.frontend.fallback.first_run import Effects
 from mlirc.frontend.options import Options
 from mlirc.frontend.partition.undefined_tangents import by_absence, compile_without, gradients
+from mlirc.frontend.report.logs import shown
 from mlirc.frontend.statistics import GraphReport
 from mlirc.frontend.torch_compat.aot_autograd import trace_metadata
 from mlirc.frontend.torch_compat.aot_autograd.trace_result import results
@@ -77,7 +78,7 @@ class KeptTrace:
 
     def _find_place(self, gm: GraphModule, inputs: Sequence[Any], options: Options) -> None:
         found = folder()
-        if not options.cache or options.dump is not None or found is None:
+        if not options.cache or options.dump is not None or found is None or shown():
             raise NoText("there is no disk cache for this graph")
         made = results()
         if made is None:

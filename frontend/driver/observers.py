@@ -9,6 +9,7 @@ from mlirc.frontend.fallback.step_errors import StepErrors
 from mlirc.frontend.options import TUNED_MODES
 from mlirc.frontend.performance.while_compiling import WhileCompiling
 from mlirc.frontend.report.dump import Dump
+from mlirc.frontend.report.logs import Logs, shown
 from mlirc.frontend.report.report import Report
 
 
@@ -21,6 +22,8 @@ def watch(graph: AtenGraph, cache: DiskCache) -> Watch:
     ]
     if graph.options.dump is not None:
         observers.append(Dump(graph.options.dump, graph))
+    if shown():
+        observers.append(Logs(graph))
     observers += [Report(graph.report), cache, WhileCompiling(graph)]
     if graph.options.mode in TUNED_MODES:
         from mlirc.frontend.driver.tuning import Tuning

@@ -15,14 +15,16 @@ from mlirc.frontend.driver.aten_graph import AtenGraph
 from mlirc.frontend.driver.observer import Observer
 from mlirc.frontend.fallback.fallback import optional
 from mlirc.frontend.performance import compiler_pages
+from mlirc.frontend.report.logs import shown
 
 
 class WhileCompiling(Observer):
     """Where one of them fails, a line of the log says so."""
 
     def __init__(self, graph: AtenGraph):
-        last = graph.stages["lower"].endswith("lower-kernels")  # a pass behind it needs the kernels, as a dump does
-        self.overlaps = last and graph.options.dump is None
+        # a pass behind it needs the kernels, as dumps and logs do
+        last = graph.stages["lower"].endswith("lower-kernels")
+        self.overlaps = last and graph.options.dump is None and not shown()
         self.made: Future[None] | None = None
 
     def on_step(self, step: str, made: Any, seconds: float) -> None:

@@ -1,0 +1,85 @@
+"""TORCH_LOGS and TORCH_TRACE: each stage once, where it was asked for; nothing where not."""
+
+import json
+import os
+import subprocess
+import sys
+
+import pytest
+
+PROGRAM = """
+import logging, sys, torch
+if LEVEL: logging.basicConfig(level=logging.DEBUG)
+x = torch.randn(8, 8, requires_grad=True)
+for _ in range(2):
+    torch._dynamo.reset()
+    torch.compile(lambda x: (x.sin() * 2).sum(-1), backend="mlirc")(x).sum().backward()
+from mlirc.frontend import statistics
+print("LOOKED UP", [report.cache for report in statistics.graphs if report.kind == "forward"], file=sys.stderr)
+"""
+STAGES = ("import", "simplify", "fuse", "plan", "lower")
+
+
+def run(level: bool = False, **variables: str) -> str:
+    """What a program that compiles the same graph twice writes, with the disk cache on."""
+    done = subprocess.run(
+        [sys.executable, "-c", PROGRAM.replace("LEVEL", str(level))],
+        env=os.environ | variables,
+        capture_output=True,
+        text=True,
+        timeout=300,
+    )
+    assert done.returncode == 0, done.stderr[-2000:]
+    return done.stderr
+
+
+@pytest.fixture
+def cache(tmp_path):
+    return {"MLIRC_CACHE_DIR": str(tmp_path / "cache")}
+
+
+def titles(text: str) -> dict[str, int]:
+    return {stage: text.count(f", after {stage}:") for stage in STAGES}
+
+
+def test_ir_after_each_stage(cache):
+    text = run(TORCH_LOGS="+mlirc.ir", **cache)
+    assert titles(text) == dict.fromkeys(STAGES, 4)  # forward and backward, twice: a graph that is shown is compiled
+    assert text.count("graph 0, forward, after fuse:") == 1 and "graph 1, backward, after plan:" in text
+    assert '"mlirc.sin"' in text and "llvm.load" in text and "fuse-elementwise: " not in text
+
+
+def test_fusions_with_their_rules(cache):
+    text = run(TORCH_LOGS="+mlirc.lowering.fusion", **cache)
+    assert titles(text) == dict.fromkeys(STAGES, 0) | {"fuse": 4}
+    assert "taken, " in text and "mlirc.sin" not in text
+
+
+def test_code(cache):
+    text = run(TORCH_LOGS="+mlirc.codegen", **cache)
+    assert titles(text) == dict.fromkeys(STAGES, 0) | {"lower": 4}
+    assert "define " in text and "; kernel_0" in text
+
+
+@pytest.mark.parametrize("logs", ["+mlirc", "+mlirc.ir,+mlirc.lowering.fusion,+mlirc.codegen"])
+def test_everything(cache, logs):
+    assert titles(run(TORCH_LOGS=logs, **cache)) == dict.fromkeys(STAGES, 4) | {"fuse": 8, "lower": 8}
+
+
+@pytest.mark.parametrize(("level", "logs"), [(False, ""), (False, "mlirc"), (False, "mlirc.ir"), (True, "")])
+def test_nobody_asked(cache, level, logs):
+    """The level of the program's own root logger asks for nothing of ours."""
+    asked = {"TORCH_LOGS": logs} if logs else {}
+    text = run(level, **asked, **cache)
+    assert "LOOKED UP ['miss', 'hit']" in text
+    assert titles(text) == dict.fromkeys(STAGES, 0)
+
+
+def test_the_structured_trace_has_artifacts(cache, tmp_path):
+    text = run(TORCH_TRACE=str(tmp_path / "trace"), **cache)
+    assert titles(text) == dict.fromkeys(STAGES, 0)
+    (file,) = (tmp_path / "trace").iterdir()
+    events = [json.loads(line[line.index("{") :]) for line in file.read_text().splitlines() if '{"artifact"' in line]
+    names = [event["artifact"]["name"] for event in events if event["artifact"]["name"].startswith("mlirc")]
+    wanted = [*(f"mlirc_ir_{stage}" for stage in STAGES), "mlirc_fusion", "mlirc_code"]
+    assert sorted(names) == sorted(wanted * 4)
