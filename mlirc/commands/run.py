@@ -70,7 +70,7 @@ def run(
         if inputs_file is not None and seed is not None:
             raise Failure("--inputs and --random: one of them", 2)
         if target is not None and target not in TARGETS:
-            from mlirc.lowering.pipeline.nearest import unknown
+            from mlirc.lowering.module.nearest import unknown
 
             raise Failure(f"--target: {unknown('target', target, TARGETS)}", 2)
         if repeat and target == "interpreter":
@@ -95,10 +95,10 @@ class _Run:
         from mlirc.execution.inputs import InputsError, read_inputs
         from mlirc.execution.modules import NoGraph, graph_of
         from mlirc.execution.random_inputs import random_inputs
+        from mlirc.lowering.files.file import verify_file
+        from mlirc.lowering.module.rules import StageError
         from mlirc.lowering.pipeline.parser import PipelineError
         from mlirc.lowering.pipeline.pass_manager import PassError
-        from mlirc.lowering.verify.file import verify_file
-        from mlirc.lowering.verify.kernel import StageError
 
         with context():
             try:
@@ -148,9 +148,9 @@ class _Run:
     def check(self, module: Any, passes: str, inputs: list[Any]) -> None:
         from mlirc.dialects.interpreter.interpreter import InterpreterError
         from mlirc.execution.each_pass import check_each_pass
+        from mlirc.lowering.module.rules import StageError
         from mlirc.lowering.pipeline.parser import PipelineError
         from mlirc.lowering.pipeline.pass_manager import PassError
-        from mlirc.lowering.verify.kernel import StageError
 
         def told(line: str) -> None:
             click.echo(f"  {line}", err=True)
@@ -205,7 +205,7 @@ class _Run:
             if name in known:
                 click.echo(f"{name} = {_content(known[name])}")
             elif not (name.startswith("%") and self.target == "interpreter"):
-                from mlirc.lowering.pipeline.nearest import nearest
+                from mlirc.lowering.module.nearest import nearest
 
                 hint = "; --target interpreter has values such as %3" if name.startswith("%") else nearest(name, known)
                 raise Failure(
