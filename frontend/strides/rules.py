@@ -134,6 +134,9 @@ def _is_channels_last(x: torch.Tensor) -> bool:
 
 ROW_MAJOR = (
     aten.pow.Scalar,
+    aten.isin.Tensor_Tensor,
+    aten.isin.Tensor_Scalar,
+    aten.isin.Scalar_Tensor,
     aten._log_softmax_backward_data.default,
     aten.native_layer_norm_backward.default,
 )
