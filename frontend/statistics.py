@@ -37,9 +37,9 @@ class GraphReport:
     refused         on a GPU, why cuBLASLt and cuDNN left to ATen what they were asked for, once for each size: it grows as calls meet them
     cuda_graph      in a mode with CUDA graphs: "recorded" once it is, or "not recorded: " and why
     eager_calls     how many calls ran in eager, by why: with a number beyond what compiled code holds (number_limits.py)
-    pieces          of a graph whose sizes depend on data: into how many it is parted (subgraphs.py), which come next in `graphs`; its
+    subgraphs          of a graph whose sizes depend on data: into how many it is parted (subgraphs.py), which come next in `graphs`; its
                     `aten` are the calls between them
-    piece           of such a piece, its number; else None
+    subgraph           of such a subgraph, its number; else None
     """
 
     kind: str
@@ -60,12 +60,12 @@ class GraphReport:
     fusions: int = 0
     ledger: list[Any] = field(default_factory=list)
     eager_calls: dict[str, int] = field(default_factory=dict)
-    pieces: int = 0
-    piece: int | None = None
+    subgraphs: int = 0
+    subgraph: int | None = None
 
     def counts(self) -> bool:
-        """Whether this is a graph that is compiled, and not a piece of one."""
-        return not self.fallback and self.piece is None
+        """Whether this is a graph that is compiled, and not a subgraph of one."""
+        return not self.fallback and self.subgraph is None
 
 
 _lock = fork_lock()

@@ -6,13 +6,13 @@ from collections.abc import Callable
 import torch
 
 from mlirc.codegen.llvm.machine_code import compile_ir, mlir_to_llvm
-from mlirc.lowering.cpu.math.builder import FunctionText, Value, VectorBuilder, element_text
+from mlirc.lowering.cpu.math.builder import MlirFunctionText, Value, VectorBuilder, element_text
 from mlirc.lowering.host import host_cpu
 
 
 def elementwise(body: Callable, dtypes: list[torch.dtype], out: torch.dtype, lanes: int) -> Callable:
     """A function of 1-d contiguous tensors of `dtypes`, numel a multiple of `lanes`; body(b, *values) -> value."""
-    text, lines = FunctionText(host_cpu()), []
+    text, lines = MlirFunctionText(host_cpu()), []
     b = VectorBuilder(text, lines, dtypes[0], lanes)
     result = body(b, *(_load(b, i, dtype) for i, dtype in enumerate(dtypes)))
     assert result.dtype == out, f"the body gives {result.dtype}"

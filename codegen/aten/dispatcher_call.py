@@ -26,10 +26,10 @@ from mlirc.codegen.aten.shim_call import (
     real,
     tensor,
 )
-from mlirc.codegen.host.frame import Buffer, Frame, Number
+from mlirc.codegen.host.frame import Frame, HostBuffer, Number
 
 
-def dispatcher_call(frame: Frame, op: Any, function: Any, operands: Sequence[Buffer | Number]) -> NativeCall:
+def dispatcher_call(frame: Frame, op: Any, function: Any, operands: Sequence[HostBuffer | Number]) -> NativeCall:
     """The call of `function` by the dispatcher. Writes nothing yet; raises NotNative."""
     kinds = check(function, op)
     arguments = given_arguments(function, op)
@@ -52,7 +52,7 @@ def dispatcher_call(frame: Frame, op: Any, function: Any, operands: Sequence[Buf
     return NativeCall(kinds, write, take)
 
 
-def owned_tensor(frame: Frame, given: Any, operands: Sequence[Buffer | Number]) -> Step:
+def owned_tensor(frame: Frame, given: Any, operands: Sequence[HostBuffer | Number]) -> Step:
     step = tensor(frame, given, operands)
 
     def write() -> list[str]:
@@ -62,13 +62,13 @@ def owned_tensor(frame: Frame, given: Any, operands: Sequence[Buffer | Number]) 
     return write
 
 
-def bits(frame: Frame, given: Any, operands: Sequence[Buffer | Number]) -> Step:
+def bits(frame: Frame, given: Any, operands: Sequence[HostBuffer | Number]) -> Step:
     step = real(frame, given, operands)
     return lambda: [frame.text.value(f"bitcast double {step()[0]} to i64")]
 
 
 def listed(convert: Callable) -> Callable:
-    def read(frame: Frame, given: Any, operands: Sequence[Buffer | Number]) -> Step:
+    def read(frame: Frame, given: Any, operands: Sequence[HostBuffer | Number]) -> Step:
         steps = [convert(frame, x, operands) for x in items(given)]
 
         def write() -> list[str]:
@@ -85,7 +85,7 @@ def listed(convert: Callable) -> Callable:
 
 
 def optional(convert: Callable) -> Callable:
-    def read(frame: Frame, given: Any, operands: Sequence[Buffer | Number]) -> Step:
+    def read(frame: Frame, given: Any, operands: Sequence[HostBuffer | Number]) -> Step:
         if given is None:
             return lambda: ["0"]
         step = convert(frame, given, operands)

@@ -21,7 +21,7 @@ import torch
 
 from mlirc.codegen.abi.composites import is_composite
 from mlirc.codegen.aten import shim
-from mlirc.codegen.host.frame import Buffer, Frame, Number
+from mlirc.codegen.host.frame import Frame, HostBuffer, Number
 from mlirc.dialects.core import aten_arguments, symbols
 from mlirc.dialects.core.bindings import ir
 from mlirc.dialects.core.dialect import attribute_value
@@ -61,7 +61,7 @@ class NativeCall:
     take: Callable[[list[str]], None] = lambda places: None
 
 
-def routine_call(frame: Frame, op: Any, function: Any, operands: Sequence[Buffer | Number]) -> NativeCall:
+def routine_call(frame: Frame, op: Any, function: Any, operands: Sequence[HostBuffer | Number]) -> NativeCall:
     """The call by the shim's routine for `function`. Writes nothing yet; raises NotNative."""
     kinds = check(function, op)
     device = one_device(op)
@@ -175,19 +175,19 @@ def conversion_of(argument: Any, conversions: dict[str, Any]) -> Any:
 Step = Callable[[], list[str]]
 
 
-def operand_of(given: Any, operands: Sequence[Buffer | Number]) -> Any:
+def operand_of(given: Any, operands: Sequence[HostBuffer | Number]) -> Any:
     """The operand that the JSON refers to, or None."""
     return operands[given["$"]] if isinstance(given, dict) and "$" in given else None
 
 
-def tensor(frame: Frame, given: Any, operands: Sequence[Buffer | Number]) -> Step:
+def tensor(frame: Frame, given: Any, operands: Sequence[HostBuffer | Number]) -> Step:
     x = operand_of(given, operands)
-    if not isinstance(x, Buffer) or x.root.kind == "number":
+    if not isinstance(x, HostBuffer) or x.root.kind == "number":
         raise NotNative("a number stands for a tensor")
     return lambda: [frame.plain(x)]
 
 
-def integer(frame: Frame, given: Any, operands: Sequence[Buffer | Number]) -> Step:
+def integer(frame: Frame, given: Any, operands: Sequence[HostBuffer | Number]) -> Step:
     if type(given) is int:
         return lambda: [str(given)]
     if isinstance(given, dict) and "size" in given:
@@ -199,7 +199,7 @@ def integer(frame: Frame, given: Any, operands: Sequence[Buffer | Number]) -> St
     raise NotNative(f"{given} is no integer")
 
 
-def real(frame: Frame, given: Any, operands: Sequence[Buffer | Number]) -> Step:
+def real(frame: Frame, given: Any, operands: Sequence[HostBuffer | Number]) -> Step:
     if type(given) in (int, float):
         return lambda: [shim.double_text(float(given))]
     if isinstance(given, dict) and "float" in given:
@@ -210,26 +210,26 @@ def real(frame: Frame, given: Any, operands: Sequence[Buffer | Number]) -> Step:
     raise NotNative(f"{given} is no float")
 
 
-def scalar(frame: Frame, given: Any, operands: Sequence[Buffer | Number]) -> Step:
+def scalar(frame: Frame, given: Any, operands: Sequence[HostBuffer | Number]) -> Step:
     """The shim takes a double for a Scalar: an integer would turn into a float there, and change the result's dtype."""
     if type(given) is int or isinstance(given, bool):
         raise NotNative("an integer Scalar")
     return real(frame, given, operands)
 
 
-def boolean(frame: Frame, given: Any, operands: Sequence[Buffer | Number]) -> Step:
+def boolean(frame: Frame, given: Any, operands: Sequence[HostBuffer | Number]) -> Step:
     if not isinstance(given, bool):
         raise NotNative(f"{given} is no bool")
     return lambda: [str(int(given))]
 
 
-def dtype(frame: Frame, given: Any, operands: Sequence[Buffer | Number]) -> Step:
+def dtype(frame: Frame, given: Any, operands: Sequence[HostBuffer | Number]) -> Step:
     if not isinstance(given, dict) or "dtype" not in given:
         raise NotNative(f"{given} is no dtype")
     return lambda: [str(shim.dtype_code(getattr(torch, given["dtype"])))]
 
 
-def string(frame: Frame, given: Any, operands: Sequence[Buffer | Number]) -> Step:
+def string(frame: Frame, given: Any, operands: Sequence[HostBuffer | Number]) -> Step:
     if not isinstance(given, str):
         raise NotNative(f"{given} is no text")
     return lambda: [frame.text.string(given)]
@@ -246,7 +246,7 @@ def items(given: Any) -> list[Any]:
 def listed(convert: Callable, type_: str) -> Callable:
     """A list: the address of an array, and its length."""
 
-    def step(frame: Frame, given: Any, operands: Sequence[Buffer | Number]) -> Step:
+    def step(frame: Frame, given: Any, operands: Sequence[HostBuffer | Number]) -> Step:
         steps = [convert(frame, x, operands) for x in items(given)]
 
         def write() -> list[str]:
@@ -274,7 +274,7 @@ def array(frame: Frame, type_: str, values: list[str]) -> str:
 def optional(convert: Callable, type_: str) -> Callable:
     """The address of the value, or null; a list's length stays beside it."""
 
-    def step(frame: Frame, given: Any, operands: Sequence[Buffer | Number]) -> Step:
+    def step(frame: Frame, given: Any, operands: Sequence[HostBuffer | Number]) -> Step:
         if given is None:
             return lambda: ["null", "0"] if convert in LISTS else ["null"]
         inner = convert(frame, given, operands)

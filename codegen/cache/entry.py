@@ -25,14 +25,14 @@ class DamagedEntry(ValueError):
 
 
 @dataclass(frozen=True)
-class Entry:
+class CacheEntry:
     """`data` is what json takes; it refers to blobs by their number."""
 
     data: dict[str, Any]
     blobs: Sequence[bytes] = ()
 
 
-def pack(keys: Sequence[str], entry: Entry) -> bytes:
+def pack(keys: Sequence[str], entry: CacheEntry) -> bytes:
     """The bytes of a file that is to be found under each of `keys`."""
     header = {"keys": list(keys), "blobs": [len(blob) for blob in entry.blobs], "data": entry.data}
     text = json.dumps(header, allow_nan=False, separators=(",", ":")).encode()
@@ -40,7 +40,7 @@ def pack(keys: Sequence[str], entry: Entry) -> bytes:
     return MAGIC + hashlib.sha256(rest).digest() + rest
 
 
-def unpack(content: bytes, key: str) -> Entry:
+def unpack(content: bytes, key: str) -> CacheEntry:
     """The entry in a file that was found under `key`. Raises DamagedEntry."""
     if not content.startswith(MAGIC):
         raise DamagedEntry("it was not written by this cache" if len(content) >= len(MAGIC) else "it is cut short")
@@ -63,4 +63,4 @@ def unpack(content: bytes, key: str) -> Entry:
         raise DamagedEntry("it was not written by this cache")
     if key not in keys:
         raise DamagedEntry("it was written under another name")
-    return Entry(data, blobs)
+    return CacheEntry(data, blobs)

@@ -19,7 +19,7 @@ from pathlib import Path
 
 import platformdirs
 
-from mlirc.codegen.cache.entry import DamagedEntry, Entry, pack, unpack
+from mlirc.codegen.cache.entry import CacheEntry, DamagedEntry, pack, unpack
 
 VARIABLE = "MLIRC_CACHE_DIR"  # a folder, or OFF
 OFF = "off"
@@ -51,7 +51,7 @@ class CacheFolder:
         self._puts = 0
         _make(path)
 
-    def get(self, kind: str, key: str) -> Entry | None:
+    def get(self, kind: str, key: str) -> CacheEntry | None:
         """The entry, verified; None where there is none or it is damaged, which is reported, and removed."""
         path = self._path(kind, key)
         try:
@@ -75,7 +75,7 @@ class CacheFolder:
         self.counts[kind, "found"] += 1
         return entry
 
-    def put(self, kind: str, keys: Sequence[str], entry: Entry) -> None:
+    def put(self, kind: str, keys: Sequence[str], entry: CacheEntry) -> None:
         """Keeps the entry, to be found under each of `keys`."""
         temporary = ""
         try:

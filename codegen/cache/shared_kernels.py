@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from weakref import WeakValueDictionary
 
 from mlirc.codegen.cache import environment
-from mlirc.codegen.cache.entry import UNREADABLE, Entry
+from mlirc.codegen.cache.entry import UNREADABLE, CacheEntry
 from mlirc.codegen.cache.folder import CacheFolder
 from mlirc.codegen.llvm import background
 from mlirc.codegen.llvm.machine_code import Code, compile_to_object, joined, load_object, mlir_to_llvm
@@ -18,7 +18,7 @@ KIND = "kernels"  # of an entry: {"names": as in LoadedKernels}, and the object 
 
 _lock = fork_lock()
 _loaded: "WeakValueDictionary[str, LoadedKernels]" = WeakValueDictionary()  # by the key of each of its kernels
-_coming: "dict[str, Future[dict[str, Kernel]]]" = {}  # what is being compiled, by the key of each kernel
+_coming: "dict[str, Future[dict[str, CachedKernel]]]" = {}  # what is being compiled, by the key of each kernel
 
 
 class LoadedKernels:
@@ -30,7 +30,7 @@ class LoadedKernels:
 
 
 @dataclass(frozen=True)
-class Kernel:
+class CachedKernel:
     """A kernel of a program: the code that it is part of, and its key."""
 
     loaded: LoadedKernels
@@ -46,27 +46,27 @@ def key_of(text: str) -> str:
     return hashlib.sha256(text.encode()).hexdigest()
 
 
-def find(key: str, folder: CacheFolder | None = None) -> Kernel | None:
+def find(key: str, folder: CacheFolder | None = None) -> CachedKernel | None:
     """The kernel of that key, if this process or the folder has it."""
     with _lock:
         loaded = _loaded.get(key) or (None if folder is None else _read(folder, key))
-        return None if loaded is None else Kernel(loaded, key)
+        return None if loaded is None else CachedKernel(loaded, key)
 
 
 def add(
     code: Code, names: Mapping[str, str], folder: CacheFolder | None = None, parts: Sequence[Parts] = ()
-) -> dict[str, Kernel]:
+) -> dict[str, CachedKernel]:
     """Kernels just compiled or loaded, by their keys: from now on `find` has them, and so has the folder if one is given."""
     with _lock:
         loaded = LoadedKernels(code, names, parts)
-        kernels = {key: Kernel(_loaded.setdefault(key, loaded), key) for key in names}
+        kernels = {key: CachedKernel(_loaded.setdefault(key, loaded), key) for key in names}
     if folder is not None:
-        entry = Entry({"names": dict(names)}, [code.object_bytes])
+        entry = CacheEntry({"names": dict(names)}, [code.object_bytes])
         folder.put(KIND, [_name_on_disk(key) for key in names], entry)
     return kernels
 
 
-def find_or_await(key: str, folder: CacheFolder | None = None) -> Kernel | Future[dict[str, Kernel]] | None:
+def find_or_await(key: str, folder: CacheFolder | None = None) -> CachedKernel | Future[dict[str, CachedKernel]] | None:
     """As `find`; where the kernel is being compiled, what it will be among."""
     with _lock:
         return find(key) or _coming.get(key) or find(key, folder)
@@ -78,10 +78,10 @@ def begin(
     opt_level: int,
     names: Mapping[str, str],
     folder: CacheFolder | None = None,
-) -> Future[dict[str, Kernel]]:
+) -> Future[dict[str, CachedKernel]]:
     """Compiles kernels of these names on another thread, and adds them. `parts` are what they may share with others."""
 
-    def compile_and_add() -> dict[str, Kernel]:
+    def compile_and_add() -> dict[str, CachedKernel]:
         try:
             used = _make_parts({name: parts[name] for name in mine}, opt_level, making)
             own = compile_to_object(mlir_to_llvm(module_of(sources)), opt_level, elsewhere=parts)

@@ -2,7 +2,7 @@
 
     {"inputs": 2, "calls": [...], "sites": [[op, line, message], ...], "links": ["read_inputs", "kernel_0", ...],
      "code": 0, "kernels": {"kernel_0": [1, key, name in the object]},
-     "uses_gpu": true, "checks": 0, "products": [[[operand, ...], [symbol, ...], tuned, gelu], ...],
+     "uses_gpu": true, "checks": 0, "matmuls": [[[operand, ...], [symbol, ...], tuned, gelu], ...],
      "convolutions": [[[operand, ...], stride, padding, dilation, adds, shifts, relu, kind], ...],
      "gpu_kernels": {"kernel_1@0": [2, name in the cubin, shared bytes, warps, waits, GPU]}}
 
@@ -16,11 +16,11 @@ import torch
 
 from mlirc.codegen.aten.python_call import AtenCall
 from mlirc.codegen.cache import shared_kernels
-from mlirc.codegen.cache.shared_kernels import Kernel
-from mlirc.codegen.host.parts import Call, HostProgram, Site
+from mlirc.codegen.cache.shared_kernels import CachedKernel
+from mlirc.codegen.host.parts import FailureSite, HostCall, HostProgram
 from mlirc.codegen.host.program import Program
-from mlirc.codegen.libraries.cublas_problem import Product
-from mlirc.codegen.libraries.cudnn import Convolution
+from mlirc.codegen.libraries.cublas_problem import CublasMatmul
+from mlirc.codegen.libraries.cudnn import CudnnConvolution
 from mlirc.codegen.llvm.machine_code import load_object
 from mlirc.dialects.core import symbols
 from mlirc.dialects.core.tensor_info import TensorInfo
@@ -48,9 +48,9 @@ def to_data(program: Program, blobs: list[bytes]) -> dict[str, Any]:
         },
         "uses_gpu": program.host.uses_gpu,
         "checks": program.host.checks,
-        "products": [
+        "matmuls": [
             [[_info_to_data(info) for info in p.operands], list(p.symbols), p.tuned, p.gelu]
-            for p in program.host.products
+            for p in program.host.matmuls
         ],
         "convolutions": list(map(_convolution_to_data, program.host.convolutions)),
         "gpu_kernels": {
@@ -63,11 +63,11 @@ def to_data(program: Program, blobs: list[bytes]) -> dict[str, Any]:
 
 def from_data(data: Mapping[str, Any], blobs: Sequence[bytes]) -> Program:
     """The program again. Raises KeyError, RuntimeError or ValueError where this process cannot load it."""
-    sites = [Site(*site) for site in data["sites"]]
+    sites = [FailureSite(*site) for site in data["sites"]]
     calls = [_call_from_data(call) for call in data["calls"]]
     uses_gpu, checks = data["uses_gpu"], data["checks"]
-    products = [
-        Product(tuple(map(_info_from_data, infos)), tuple(names), *more) for infos, names, *more in data["products"]
+    matmuls = [
+        CublasMatmul(tuple(map(_info_from_data, infos)), tuple(names), *more) for infos, names, *more in data["matmuls"]
     ]
     convolutions = list(map(_convolution_from_data, data["convolutions"]))
     host = HostProgram(
@@ -78,7 +78,7 @@ def from_data(data: Mapping[str, Any], blobs: Sequence[bytes]) -> Program:
         data["links"],
         uses_gpu=uses_gpu,
         checks=checks,
-        products=products,
+        matmuls=matmuls,
         convolutions=convolutions,
     )
     gpu_kernels = _gpu_kernels(data["gpu_kernels"], blobs) if data["gpu_kernels"] else {}
@@ -95,7 +95,7 @@ def _gpu_kernels(data: Mapping[str, Any], blobs: Sequence[bytes]) -> dict[str, A
     }
 
 
-def _kernels(data: Mapping[str, tuple[int, str, str]], blobs: Sequence[bytes]) -> dict[str, Kernel]:
+def _kernels(data: Mapping[str, tuple[int, str, str]], blobs: Sequence[bytes]) -> dict[str, CachedKernel]:
     kernels = {key: kernel for _, key, _ in data.values() if (kernel := shared_kernels.find(key))}
     absent: dict[int, dict[str, str]] = {}
     for blob, key, name in data.values():
@@ -106,7 +106,7 @@ def _kernels(data: Mapping[str, tuple[int, str, str]], blobs: Sequence[bytes]) -
     return {name: kernels[key] for name, (_, key, _) in data.items()}
 
 
-def _call_to_data(call: Call) -> dict[str, Any]:
+def _call_to_data(call: HostCall) -> dict[str, Any]:
     python = call.python
     return {
         "op": call.op,
@@ -120,7 +120,7 @@ def _call_to_data(call: Call) -> dict[str, Any]:
     }
 
 
-def _call_from_data(data: Mapping[str, Any]) -> Call:
+def _call_from_data(data: Mapping[str, Any]) -> HostCall:
     call = AtenCall(
         op=data["op"],
         text=data["text"],
@@ -131,17 +131,17 @@ def _call_from_data(data: Mapping[str, Any]) -> Call:
         bound=data["bound"],
         location=data["location"],
     )
-    return Call(data["op"], data["location"], call, data["why"])
+    return HostCall(data["op"], data["location"], call, data["why"])
 
 
-def _convolution_to_data(c: Convolution) -> list[Any]:
+def _convolution_to_data(c: CudnnConvolution) -> list[Any]:
     infos = [_info_to_data(info) for info in c.operands]
     return [infos, list(c.stride), list(c.padding), list(c.dilation), c.adds, c.shifts, c.relu, c.kind]
 
 
-def _convolution_from_data(data: Sequence[Any]) -> Convolution:
+def _convolution_from_data(data: Sequence[Any]) -> CudnnConvolution:
     infos, stride, padding, dilation, *flags = data
-    return Convolution(tuple(map(_info_from_data, infos)), tuple(stride), tuple(padding), tuple(dilation), *flags)
+    return CudnnConvolution(tuple(map(_info_from_data, infos)), tuple(stride), tuple(padding), tuple(dilation), *flags)
 
 
 def _info_to_data(info: TensorInfo) -> list[str]:

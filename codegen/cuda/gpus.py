@@ -6,8 +6,8 @@ from typing import Any
 import torch
 
 from mlirc.codegen.host.parts import FAILURE_WORDS, Launched
-from mlirc.codegen.libraries.cublas_problem import Product
-from mlirc.codegen.libraries.cudnn import Convolution
+from mlirc.codegen.libraries.cublas_problem import CublasMatmul
+from mlirc.codegen.libraries.cudnn import CudnnConvolution
 from mlirc.dialects.core.bindings import ir
 from mlirc.dialects.core.dialect import attribute_value
 from mlirc.dialects.core.tensor_types import info_of
@@ -32,8 +32,8 @@ class Gpus:
     checks: dict[ir.Operation, int]
     current: int = -1
     launched: dict[str, Launched] = field(default_factory=dict)
-    products: list[Product] = field(default_factory=list)
-    convolutions: list[Convolution] = field(default_factory=list)
+    matmuls: list[CublasMatmul] = field(default_factory=list)
+    convolutions: list[CudnnConvolution] = field(default_factory=list)
     arenas: dict[int, str] = field(default_factory=dict)
 
 

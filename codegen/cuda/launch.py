@@ -16,8 +16,8 @@ from typing import Any
 import torch
 
 from mlirc.codegen.aten import shim
-from mlirc.codegen.host.frame import Buffer, Frame, Number, location_text
-from mlirc.codegen.host.parts import FAILURE_WORDS, FAILURES, Launched, Site
+from mlirc.codegen.host.frame import Frame, HostBuffer, Number, location_text
+from mlirc.codegen.host.parts import FAILURE_WORDS, FAILURES, FailureSite, Launched
 from mlirc.dialects.core import symbols
 from mlirc.dialects.core.bindings import ir
 from mlirc.dialects.core.dialect import attribute_value
@@ -121,7 +121,7 @@ def launch(frame: Frame, op: Any) -> None:
     for k, (x, type_) in enumerate(zip(op.operands, signature, strict=False)):
         buffer = frame.values[x]
         word = _word(frame, buffer, type_)
-        if k in divisible and isinstance(buffer, Buffer) and buffer.root.kind != "number" and is_foreign(x):
+        if k in divisible and isinstance(buffer, HostBuffer) and buffer.root.kind != "number" and is_foreign(x):
             aligned = _aligned(frame, word, buffer, index)
             if k >= count:
                 moved.append((word, aligned, _bytes(frame, buffer)))
@@ -180,17 +180,17 @@ def _symbols(op: Any) -> Sequence[Int]:
     return symbols.parse_list(attribute_value(op.attributes["symbols"]))
 
 
-def _word(frame: Frame, x: Buffer | Number, type_: str) -> str:
+def _word(frame: Frame, x: HostBuffer | Number, type_: str) -> str:
     """A parameter: the operand's address, or where the kernel takes the value of a 0-d CPU tensor, that."""
     address = frame.address(x)
     if type_.startswith("*"):
         return f"ptr {address}"
-    bits = 8 * (x.info.dtype.itemsize if isinstance(x, Buffer) else 8)
+    bits = 8 * (x.info.dtype.itemsize if isinstance(x, HostBuffer) else 8)
     value = frame.load(f"i{bits}", address)
     return f"i64 {value if bits == 64 else frame.text.value(f'zext i{bits} {value} to i64')}"
 
 
-def _aligned(frame: Frame, word: str, x: Buffer, index: int) -> str:
+def _aligned(frame: Frame, word: str, x: HostBuffer, index: int) -> str:
     """The operand's address, or that of a copy which begins where the kernel expects it: a caller may pass any view."""
     place = frame.new_handle()
     device = shim.device_codes(f"cuda:{index}")
@@ -203,7 +203,7 @@ def _aligned(frame: Frame, word: str, x: Buffer, index: int) -> str:
     return f"ptr {frame.load('ptr', '%scratch', 'aligned')}"
 
 
-def _bytes(frame: Frame, x: Buffer) -> str:
+def _bytes(frame: Frame, x: HostBuffer) -> str:
     """From the operand's first element to past its last one."""
     return frame.sizes.of(symbols.maximum(x.info.extent, 0) * x.info.dtype.itemsize)
 
@@ -217,7 +217,9 @@ def _look_for_failures(frame: Frame) -> None:
     for op in checks:
         opview = op.opview
         name, location = attribute_value(opview.attributes["kernel"]), location_text(opview.location)
-        first.append(frame.new_sites([Site(name, location, m) for m in attribute_value(opview.attributes["messages"])]))
+        first.append(
+            frame.new_sites([FailureSite(name, location, m) for m in attribute_value(opview.attributes["messages"])])
+        )
     sites = text.constant(f"[{len(first)} x i64] [{', '.join(f'i64 {k}' for k in first)}]")
     arguments = (text.link(FAILURES), str(len(first)), sites, "%site", "%index", "%size")
     frame.branch(text.value(f"icmp ne i32 {frame.runtime('find_failure', *arguments)}, 0"), frame.exit)

@@ -12,7 +12,7 @@ from functools import cache
 from importlib.metadata import version
 from typing import Any
 
-from mlirc.codegen.cache.entry import Entry
+from mlirc.codegen.cache.entry import CacheEntry
 from mlirc.codegen.cache.folder import CacheFolder
 from mlirc.codegen.cuda import triton_processes
 from mlirc.codegen.cuda.triton_worker import TritonError
@@ -121,7 +121,7 @@ def _made(kernel: KernelSource, key: str, capability: int, folder: CacheFolder |
     made = CompiledKernel(**triton_processes.compile_kernel(asdict(kernel), capability))
     if folder:
         data = {"name": made.name, "shared": made.shared, "num_warps": made.num_warps, "waits": made.waits}
-        folder.put(KIND, [key], Entry(data, [made.cubin]))
+        folder.put(KIND, [key], CacheEntry(data, [made.cubin]))
     return made
 
 

@@ -10,9 +10,9 @@ from mlirc.codegen.aten.dispatcher_call import dispatcher_call
 from mlirc.codegen.aten.overridden_kernels import computes_otherwise
 from mlirc.codegen.aten.python_call import AtenCall
 from mlirc.codegen.aten.shim_call import KEPT, NUMBER, UNWANTED, NativeCall, NotNative, routine_call
-from mlirc.codegen.host.frame import Buffer, Frame, Number
+from mlirc.codegen.host.frame import Frame, HostBuffer, Number
 from mlirc.codegen.host.inputs import bind_result
-from mlirc.codegen.host.parts import Call
+from mlirc.codegen.host.parts import HostCall
 from mlirc.codegen.host.random import random_call
 from mlirc.codegen.libraries.cudnn_call import backward_call, convolution_call
 from mlirc.dialects.core import symbols
@@ -25,7 +25,7 @@ FIRST_CALL = 4  # where a host program's ATen calls begin in its `self` tuple
 Word = tuple[str, str]  # how a value crosses to Python: its letter (native_runtime.py), and its word with its type
 
 
-def aten_call(frame: Frame, op: Any, number: int, objects: Sequence[Any]) -> Call:
+def aten_call(frame: Frame, op: Any, number: int, objects: Sequence[Any]) -> HostCall:
     """Writes ATen call `number` of the program."""
     frame.op = attribute_value(op.attributes["op"])
     infos = [info_of(r) if isinstance(r.type, ir.RankedTensorType) else None for r in op.results]
@@ -47,10 +47,12 @@ def aten_call(frame: Frame, op: Any, number: int, objects: Sequence[Any]) -> Cal
         call_natively(frame, op, native, number, operands, sizes)
     else:
         call_from_python(frame, op, number, operands, sizes)
-    return Call(frame.op, frame.location, call, why)
+    return HostCall(frame.op, frame.location, call, why)
 
 
-def native_way(frame: Frame, op: Any, function: Any, operands: list[Buffer | Number]) -> tuple[NativeCall | None, str]:
+def native_way(
+    frame: Frame, op: Any, function: Any, operands: list[HostBuffer | Number]
+) -> tuple[NativeCall | None, str]:
     """The native call for the op, or why there is none."""
     why = ""
     ways = (random_call, convolution_call, backward_call, routine_call, dispatcher_call)
@@ -66,7 +68,7 @@ def native_way(frame: Frame, op: Any, function: Any, operands: list[Buffer | Num
 
 
 def call_natively(
-    frame: Frame, op: Any, native: NativeCall, number: int, operands: list[Buffer | Number], sizes: list[Word]
+    frame: Frame, op: Any, native: NativeCall, number: int, operands: list[HostBuffer | Number], sizes: list[Word]
 ) -> None:
     text = frame.text
     kept = [frame.new_handle() for _ in op.results]
@@ -105,7 +107,7 @@ def is_unused(result: ir.Value) -> bool:
     return all(use.owner.name == "mlirc.release" for use in result.uses)
 
 
-def plain_word(frame: Frame, x: Buffer | Number) -> Word:
+def plain_word(frame: Frame, x: HostBuffer | Number) -> Word:
     """An operand of a call made again: as the native call had it."""
     if isinstance(x, Number):
         return x.letter, f"{x.type} {x.value}"
@@ -119,7 +121,9 @@ def plain_word(frame: Frame, x: Buffer | Number) -> Word:
 # ---- from Python
 
 
-def call_from_python(frame: Frame, op: Any, number: int, operands: list[Buffer | Number], sizes: list[Word]) -> None:
+def call_from_python(
+    frame: Frame, op: Any, number: int, operands: list[HostBuffer | Number], sizes: list[Word]
+) -> None:
     given = [operand(frame, x) for x in operands]
     words = [(letter, word) for letter, word, _ in given] + sizes
     letters = "".join(map(result_letter, op.results))
@@ -133,7 +137,7 @@ def call_from_python(frame: Frame, op: Any, number: int, operands: list[Buffer |
     count = 0
     for result, letter in zip(op.results, letters, strict=True):
         if letter == "t":
-            made: Buffer | Number = frame.owned(info_of(result), next(left))
+            made: HostBuffer | Number = frame.owned(info_of(result), next(left))
             bind_result(frame, made)
         else:
             made = Number(letter, "")
@@ -144,9 +148,9 @@ def call_from_python(frame: Frame, op: Any, number: int, operands: list[Buffer |
         frame.values[result] = made
 
 
-def operand(frame: Frame, x: Buffer | Number) -> tuple[str, str, str]:
+def operand(frame: Frame, x: HostBuffer | Number) -> tuple[str, str, str]:
     """How the operand crosses to Python: its letter, its word, and the place of a handle to free after the call."""
-    if isinstance(x, Buffer) and not x.whole and x.root.kind in ("argument", "owned"):
+    if isinstance(x, HostBuffer) and not x.whole and x.root.kind in ("argument", "owned"):
         # a tensor that shares the storage: a result that is a view of it keeps it alive
         place = frame.part(x)
         return "t", f"ptr {frame.load('ptr', place)}", place

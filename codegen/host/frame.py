@@ -12,9 +12,9 @@ from dataclasses import dataclass
 from mlirc.codegen.aten import shim
 from mlirc.codegen.cuda import runtime as cuda_runtime
 from mlirc.codegen.cuda.gpus import Gpus
-from mlirc.codegen.host.parts import Site
+from mlirc.codegen.host.parts import FailureSite
 from mlirc.codegen.libraries import cublas_runtime, cudnn_runtime
-from mlirc.codegen.llvm.ir_text import FunctionText, SizeText
+from mlirc.codegen.llvm.ir_text import LlvmFunctionText, SizeText
 from mlirc.codegen.runtime import native_runtime
 from mlirc.dialects.core.bindings import ir
 from mlirc.dialects.core.symbols import Int
@@ -30,7 +30,7 @@ def location_text(location: ir.Location) -> str:
 
 
 @dataclass
-class Root:
+class HostRoot:
     """Memory that buffers are parts of.
 
     kind      "argument"; "number": an argument that is a Python number; "slot": of the arena; "owned": by the frame
@@ -46,11 +46,11 @@ class Root:
 
 
 @dataclass
-class Buffer:
+class HostBuffer:
     """A tensor value: its root from element `offset` on, or all of it. `blob` is a handle for library routines."""
 
     info: TensorInfo
-    root: Root
+    root: HostRoot
     offset: Int = 0
     whole: bool = True
     blob: str = ""
@@ -77,10 +77,10 @@ class Frame:
 
     def __init__(self, consume: bool, gpus: Gpus):
         self.consume, self.gpus = consume, gpus
-        self.text = FunctionText()
+        self.text = LlvmFunctionText()
         self.sizes = SizeText(self.text)
-        self.values: dict[ir.Value, Buffer | Number] = {}
-        self.sites: list[Site] = []
+        self.values: dict[ir.Value, HostBuffer | Number] = {}
+        self.sites: list[FailureSite] = []
         self.op, self.location = "the inputs", ""
         self.exit = "refused"
         self.frame_size = 0
@@ -100,13 +100,13 @@ class Frame:
 
     def at_site(self) -> int:
         """Notes what is being written as what fails next; its number."""
-        site = Site(self.op, self.location)
+        site = FailureSite(self.op, self.location)
         if self._site < 0 or self.sites[self._site] != site:
             self._site = self.new_sites([site])
             self.text.line(f"store i64 {self._site}, ptr %site")
         return self._site
 
-    def new_sites(self, sites: list[Site]) -> int:
+    def new_sites(self, sites: list[FailureSite]) -> int:
         """The number of the first; `%site` is then to be written by the caller."""
         self.sites += sites
         self._site = -1
@@ -143,11 +143,11 @@ class Frame:
 
     # ---- buffers
 
-    def owned(self, info: TensorInfo, place: str) -> Buffer:
+    def owned(self, info: TensorInfo, place: str) -> HostBuffer:
         """The buffer of the tensor whose handle was put at `place` of the frame."""
-        return Buffer(info, Root("owned", self.load("ptr", place, "handle"), frame=place))
+        return HostBuffer(info, HostRoot("owned", self.load("ptr", place, "handle"), frame=place))
 
-    def address(self, x: Buffer | Number) -> str:
+    def address(self, x: HostBuffer | Number) -> str:
         """The address of the first element; a number has one too."""
         if isinstance(x, Number):
             if not x.address:
@@ -170,7 +170,7 @@ class Frame:
         """dtype, device type, device index as the shim takes them."""
         return str(shim.dtype_code(info.dtype)), *map(str, shim.device_codes(info.device))
 
-    def memory(self, x: Buffer) -> str:
+    def memory(self, x: HostBuffer) -> str:
         """A handle on the buffer's memory alone: nothing is known of the tensor that it belongs to, or keeps it."""
         if not x.blob:
             place = self.new_handle()
@@ -179,13 +179,13 @@ class Frame:
             x.blob = self.load("ptr", place, "blob")
         return x.blob
 
-    def plain(self, x: Buffer | Number) -> str:
+    def plain(self, x: HostBuffer | Number) -> str:
         """A handle for a library routine, which keeps nothing of it."""
         if isinstance(x, Number):
             raise ValueError(f"{self.op} at {self.location or '?'} takes tensors, not a number")
         return x.root.handle if x.whole and x.root.kind in ("argument", "owned") else self.memory(x)
 
-    def part(self, x: Buffer) -> str:
+    def part(self, x: HostBuffer) -> str:
         """The place in the frame of a new tensor: part of an argument or an owned one, whose storage it shares."""
         place = self.new_handle()
         self.shim("aoti_torch__reinterpret_tensor", x.root.handle, *self.layout(x.info), self.sizes.of(x.offset), place)

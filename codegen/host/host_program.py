@@ -16,9 +16,9 @@ from mlirc.codegen.aten import shim
 from mlirc.codegen.cuda import launch as cuda_launch
 from mlirc.codegen.cuda.gpus import gpus_of
 from mlirc.codegen.host.aten import aten_call
-from mlirc.codegen.host.frame import Buffer, Frame, Number, Root, location_text
+from mlirc.codegen.host.frame import Frame, HostBuffer, HostRoot, Number, location_text
 from mlirc.codegen.host.inputs import read_inputs
-from mlirc.codegen.host.parts import Call, HostProgram, Site
+from mlirc.codegen.host.parts import FailureSite, HostCall, HostProgram
 from mlirc.codegen.libraries import cublas_call
 from mlirc.codegen.runtime import result_pool
 from mlirc.dialects.core import symbols
@@ -32,7 +32,7 @@ from mlirc.dialects.core.tensor_types import info_of
 def host_program(function: Any, objects: Sequence[Any] = (), consume: bool = False) -> HostProgram:
     """The host program of a lowered `func.func`; needs an entered context. ValueError for what has no place in one."""
     frame = Frame(consume, gpus_of(function))
-    calls: list[Call] = []
+    calls: list[HostCall] = []
     block = function.regions[0].blocks[0]
     begin(frame, function)
     dead = last_uses(block) if consume else {}
@@ -68,7 +68,7 @@ def host_program(function: Any, objects: Sequence[Any] = (), consume: bool = Fal
         uses_gpu=bool(gpus.numbers),
         launched=list(gpus.launched.values()),
         checks=len(gpus.checks),
-        products=gpus.products,
+        matmuls=gpus.matmuls,
         convolutions=gpus.convolutions,
     )
 
@@ -92,7 +92,7 @@ def last_uses(block: ir.Block) -> dict[ir.Operation | None, list[ir.Value]]:
 
 def drop_input(frame: Frame, argument: ir.Value) -> None:
     x = frame.values[argument]
-    if isinstance(x, Buffer) and x.root.frame:
+    if isinstance(x, HostBuffer) and x.root.frame:
         frame.runtime("drop", x.root.frame)
 
 
@@ -151,7 +151,7 @@ def finish(frame: Frame, op: Any) -> None:
     text.line(f"ret ptr {list_}")
 
 
-def result(frame: Frame, x: Buffer | Number) -> tuple[str, str]:
+def result(frame: Frame, x: HostBuffer | Number) -> tuple[str, str]:
     """A result's letter and its word."""
     if isinstance(x, Number):
         return x.letter, f"{x.type} {x.value}"
@@ -173,7 +173,7 @@ def slot(frame: Frame, op: Any) -> None:
     offset = frame.sizes.of(symbols.parse(attribute_value(op.attributes["offset"])))
     memory = cuda_launch.memory(info_of(op.results[0]).device)
     address = frame.text.value(f"getelementptr i8, ptr {memory}, i64 {offset}", "slot")
-    frame.values[op.results[0]] = Buffer(info_of(op.results[0]), Root("slot", address=address))
+    frame.values[op.results[0]] = HostBuffer(info_of(op.results[0]), HostRoot("slot", address=address))
 
 
 def allocate(frame: Frame, op: Any) -> None:
@@ -189,18 +189,18 @@ def allocate(frame: Frame, op: Any) -> None:
 
 def release(frame: Frame, op: Any) -> None:
     x = frame.values[op.operands[0]]
-    if not isinstance(x, Buffer) or x.root.kind != "owned":
+    if not isinstance(x, HostBuffer) or x.root.kind != "owned":
         raise ValueError(f"the release at {frame.location or '?'} is of a buffer that the program does not own")
     frame.runtime("drop", x.root.frame)
 
 
 def view(frame: Frame, op: Any) -> None:
     x, info = frame.values[op.operands[0]], info_of(op.results[0])
-    if not isinstance(x, Buffer) or x.info.dtype.itemsize != info.dtype.itemsize:
+    if not isinstance(x, HostBuffer) or x.info.dtype.itemsize != info.dtype.itemsize:
         raise ValueError(f"the view at {frame.location or '?'} has another element size than its operand")
     step = symbols.parse(attribute_value(op.attributes["offset"]))
     same = x.whole and info == x.info and isinstance(step, int) and step == 0
-    frame.values[op.results[0]] = x if same else Buffer(info, x.root, x.offset + step, False)
+    frame.values[op.results[0]] = x if same else HostBuffer(info, x.root, x.offset + step, False)
 
 
 def number(frame: Frame, op: Any) -> None:
@@ -233,7 +233,7 @@ def run(frame: Frame, op: Any) -> None:
     if not messages:
         return
     # the k-th check_index failed: site number k of these, counted from 1
-    first = frame.new_sites([Site(kernel, frame.location, message) for message in messages])
+    first = frame.new_sites([FailureSite(kernel, frame.location, message) for message in messages])
     text.line(f"store i64 {text.value(f'add i64 {failed}, {first - 1}')}, ptr %site")
     for k, name in enumerate(("index", "size")):
         text.line(f"store i64 {frame.load('i64', frame.at('%kernel_words', len(words) + k))}, ptr %{name}")
@@ -245,8 +245,8 @@ def call(frame: Frame, op: Any) -> None:
     if "kernel" in op.attributes:
         run(frame, op)
         return
-    if product := cublas_call.product_of(op):
-        cublas_call.multiply(frame, op, product)
+    if matmul := cublas_call.matmul_of(op):
+        cublas_call.multiply(frame, op, matmul)
         return
     count, frame.op = attribute_value(op.attributes["inputs"]), attribute_value(op.attributes["callee"])
     if len(op.operands) != count + 1:
@@ -256,7 +256,7 @@ def call(frame: Frame, op: Any) -> None:
 
 def assign(frame: Frame, op: Any) -> None:
     target, value = (frame.values[x] for x in op.operands)
-    if not isinstance(target, Buffer):
+    if not isinstance(target, HostBuffer):
         raise ValueError(f"the assign at {frame.location or '?'} needs a tensor to write to")
     # to its memory, not its tensor: that one may be an inference tensor, or ask for a gradient
     frame.shim("aoti_torch_copy_", frame.memory(target), frame.plain(value), "0")

@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from mlirc.codegen.host.frame import Buffer, Frame, Number, Root
+from mlirc.codegen.host.frame import Frame, HostBuffer, HostRoot, Number
 from mlirc.dialects.core import symbols
 from mlirc.dialects.core.bindings import ir
 from mlirc.dialects.core.dialect import attribute_value
@@ -36,10 +36,10 @@ def read_inputs(frame: Frame, function: Any) -> None:
             frame.values[argument] = number
             continue
         address = frame.load("ptr", frame.at("%addresses", position), "address") if kind != "o" else ""
-        root = Root("argument", word, address, position, places[position])
+        root = HostRoot("argument", word, address, position, places[position])
         if kind == "f":
-            root = Root("number", "", address, position)
-        frame.values[argument] = Buffer(info_of(argument), root)
+            root = HostRoot("number", "", address, position)
+        frame.values[argument] = HostBuffer(info_of(argument), root)
     bind_symbols(frame, arguments, attributes)
 
 
@@ -66,7 +66,7 @@ def bind_symbols(frame: Frame, arguments: list[ir.Value], attributes: list[Any])
     sized = [
         (expr, x, d)
         for x in (frame.values[a] for a in arguments)
-        if isinstance(x, Buffer) and x.root.kind == "argument"
+        if isinstance(x, HostBuffer) and x.root.kind == "argument"
         for d, expr in enumerate(x.info.shape)
         if isinstance(expr, Expr)
     ]
@@ -79,7 +79,7 @@ def bind_symbols(frame: Frame, arguments: list[ir.Value], attributes: list[Any])
                 solve(frame, expr, actual_size(frame, x.root.handle, d))
 
 
-def bind_result(frame: Frame, x: Buffer) -> None:
+def bind_result(frame: Frame, x: HostBuffer) -> None:
     """Binds the symbols that first appear as sizes of an ATen call's result."""
     for d, expr in enumerate(x.info.shape):
         if isinstance(expr, Expr) and unbound(frame, expr):

@@ -3,19 +3,19 @@
 from dataclasses import dataclass, field
 
 from mlirc.codegen.aten.python_call import AtenCall
-from mlirc.codegen.libraries.cublas_problem import Product
-from mlirc.codegen.libraries.cudnn import Convolution
+from mlirc.codegen.libraries.cublas_problem import CublasMatmul
+from mlirc.codegen.libraries.cudnn import CudnnConvolution
 
 FAILURES = "failures"  # the name of the link to the words in which checks note what failed
 # of a launch: number of the check that failed (from 1; 0: none), the bad index, the size that it was for
 FAILURE_WORDS = 3
-PRODUCTS = "products"  # the name of the link to a word for each product that cuBLASLt computes (cublas_plans.Plans)
-PLANS_OF_PRODUCTS = 2  # where in a host program's `self` tuple what makes such plans is
+MATMULS = "matmuls"  # the name of the link to a word for each product that cuBLASLt computes (cublas_plans.Plans)
+PLANS_OF_MATMULS = 2  # where in a host program's `self` tuple what makes such plans is
 CONVOLUTIONS, PLANS_OF_CONVOLUTIONS = "convolutions", 3  # the same for what cuDNN convolves (cudnn.Plans)
 
 
 @dataclass(frozen=True)
-class Site:
+class FailureSite:
     """Where a call can fail: the op, the user's source line, and for a kernel's check_index its message."""
 
     op: str
@@ -24,7 +24,7 @@ class Site:
 
 
 @dataclass(frozen=True)
-class Call:
+class HostCall:
     """An ATen call of a program: operator, the user's source line, why Python makes it ("": native code does)."""
 
     op: str
@@ -50,7 +50,7 @@ class Launched:
 class HostProgram:
     """links      the functions whose addresses belong into the module's array @links: of native_runtime and cuda_runtime, and
                kernels; and FAILURES, the address of FAILURE_WORDS words for each of `checks` (cuda/launch.py), and
-               PRODUCTS and CONVOLUTIONS
+               MATMULS and CONVOLUTIONS
     uses_gpu   whether any of its tensors is on a GPU
     launched   kernels that it launches there
     products   that cuBLASLt computes there
@@ -59,11 +59,11 @@ class HostProgram:
 
     text: str
     inputs: int
-    calls: list[Call]
-    sites: list[Site]
+    calls: list[HostCall]
+    sites: list[FailureSite]
     links: list[str]
     uses_gpu: bool = False
     launched: list[Launched] = field(default_factory=list)
     checks: int = 0
-    products: list[Product] = field(default_factory=list)
-    convolutions: list[Convolution] = field(default_factory=list)
+    matmuls: list[CublasMatmul] = field(default_factory=list)
+    convolutions: list[CudnnConvolution] = field(default_factory=list)

@@ -14,13 +14,13 @@ import torch
 
 from mlirc.codegen.abi.tensor_handle import WORD
 from mlirc.codegen.aten import shim
-from mlirc.codegen.cache.shared_kernels import Kernel
+from mlirc.codegen.cache.shared_kernels import CachedKernel
 from mlirc.codegen.cuda import driver as cuda_driver
 from mlirc.codegen.cuda import random as cuda_random
 from mlirc.codegen.cuda import runtime as cuda_runtime
-from mlirc.codegen.host.parts import CONVOLUTIONS, FAILURE_WORDS, FAILURES, PRODUCTS, Call, HostProgram, Site
+from mlirc.codegen.host.parts import CONVOLUTIONS, FAILURE_WORDS, FAILURES, MATMULS, FailureSite, HostCall, HostProgram
 from mlirc.codegen.libraries import cublas_runtime, cudnn, cudnn_runtime
-from mlirc.codegen.libraries.cublas_plans import Plans
+from mlirc.codegen.libraries.cublas_plans import CublasPlans
 from mlirc.codegen.libraries.settings import library_settings
 from mlirc.codegen.llvm.machine_code import Code
 from mlirc.codegen.runtime import after_fork, arena, native_runtime, result_pool
@@ -52,9 +52,9 @@ class Program:
         self,
         host: HostProgram,
         code: Code,
-        kernels: Mapping[str, Kernel],
+        kernels: Mapping[str, CachedKernel],
         gpu_kernels: "Mapping[str, GpuKernel] | None" = None,
-        convolutions: cudnn.Plans | None = None,
+        convolutions: cudnn.CudnnPlans | None = None,
     ):
         """`code` is that of host.text, `kernels` and `gpu_kernels` what it runs, by the names in host.links; `convolutions` the
         plans of host.convolutions, where some were made already."""
@@ -69,26 +69,26 @@ class Program:
             if host.checks:
                 _tell_at_exit()
                 _noted.append((self.failures, host.sites))  # a kernel may still be about to write there
-        self.convolutions = convolutions or cudnn.Plans(host.convolutions)
+        self.convolutions = convolutions or cudnn.CudnnPlans(host.convolutions)
         self.refused = self.convolutions.refused  # why cuBLASLt or cuDNN left to ATen what they were asked for
-        self.plans = Plans(host.products, self.refused)
+        self.plans = CublasPlans(host.matmuls, self.refused)
         self._settings = library_settings()
-        if host.products:
+        if host.matmuls:
             addresses |= cublas_runtime.functions()
-            addresses[PRODUCTS] = self.plans.address
+            addresses[MATMULS] = self.plans.address
         if host.convolutions:
             addresses |= cudnn_runtime.functions()
             addresses[CONVOLUTIONS] = self.convolutions.address
         links = (ctypes.c_void_p * len(host.links)).from_address(code.address("links"))
         links[:] = [addresses[name] for name in host.links]
-        self.calls: list[Call] = host.calls
+        self.calls: list[HostCall] = host.calls
         self.host = replace(host, text="")  # the text is long, and not needed any more
         self.code = code
         self._method = _Method(b"graph", code.address("graph"), _METH_O, None)
         plans = (self.plans, self.convolutions)
         # to free a function Python looks at its method, which must not have been freed before it
         held = (self._method, code, self.kernels, self.gpu_kernels, self.failures)
-        data = (WORD, Failure(host.inputs, host.sites), *plans, *(call.python for call in host.calls), held)
+        data = (WORD, SiteFailure(host.inputs, host.sites), *plans, *(call.python for call in host.calls), held)
         self.native = _new_function(ctypes.byref(self._method), data, None)
         pool = native_runtime.pool()
         with _lives:
@@ -102,7 +102,7 @@ class Program:
 
     @property
     def has_plans(self) -> bool:
-        return bool(self.host.products or self.host.convolutions)
+        return bool(self.host.matmuls or self.host.convolutions)
 
     def look_at_settings(self) -> None:
         """Forgets its plans where PyTorch's settings are others than they were; to be called before each call."""
@@ -113,10 +113,10 @@ class Program:
             self.convolutions.forget()
 
 
-class Failure:
+class SiteFailure:
     """Raises what a host program's failure at a site means."""
 
-    def __init__(self, inputs: int, sites: list[Site]):
+    def __init__(self, inputs: int, sites: list[FailureSite]):
         self.inputs, self.sites = inputs, sites
 
     def __call__(self, number: int, index: int, size: int) -> None:
@@ -152,7 +152,7 @@ _new_function = ctypes.pythonapi.PyCFunction_NewEx
 _new_function.restype = ctypes.py_object
 _new_function.argtypes = [ctypes.c_void_p, ctypes.py_object, ctypes.c_void_p]
 
-_noted: list[tuple[torch.Tensor, list[Site]]] = []
+_noted: list[tuple[torch.Tensor, list[FailureSite]]] = []
 """Where kernels on GPUs note bad indices, of all programs that there were, and the sites of each."""
 
 

@@ -1,4 +1,4 @@
-"""Matrix products by cuBLASLt, called straight from host programs: plans, which are made once for sizes and an alignment.
+"""Matmuls by cuBLASLt, called straight from host programs: plans, which are made once for sizes and an alignment.
 
 An ATen call costs some 13 us of host time a product: tensors for its operands, dispatch, descriptors, a search for the
 algorithm. All of it depends on sizes, strides and alignment alone; a plan holds what comes out, and native code
@@ -15,7 +15,7 @@ import torch
 
 from mlirc.codegen.abi.tf32 import allows_tf32
 from mlirc.codegen.aten import shim
-from mlirc.codegen.libraries.cublas_problem import Matrix
+from mlirc.codegen.libraries.cublas_problem import CublasMatrix
 from mlirc.codegen.libraries.gpu_library import Handles, NoPlan, loaded
 
 log = logging.getLogger("mlirc")
@@ -35,7 +35,7 @@ NAMES = ("libcublasLt.so.13", "libcublasLt.so.12")
 # ---- plans
 
 
-class Plan(ctypes.Structure):
+class CublasPlan(ctypes.Structure):
     """What `multiply` of cublas_runtime.py takes, in words of 8 bytes; `multiply` is null where ATen is to do it.
 
     key   follows in memory: the alignment in bytes, and the values of the product's symbols
@@ -47,7 +47,7 @@ class Plan(ctypes.Structure):
     )] + [("algorithm", ctypes.c_int64 * 8)]  # fmt: skip
 
 
-KEY = ctypes.sizeof(Plan) // 8  # the word at which the key begins
+KEY = ctypes.sizeof(CublasPlan) // 8  # the word at which the key begins
 
 
 class Algorithm(ctypes.Structure):
@@ -63,7 +63,7 @@ class Algorithm(ctypes.Structure):
 
 
 def algorithms(
-    plan: Plan, alignment: int, dtype: torch.dtype, most: int = 1, workspace: int = WORKSPACE
+    plan: CublasPlan, alignment: int, dtype: torch.dtype, most: int = 1, workspace: int = WORKSPACE
 ) -> list[Algorithm]:
     """What cuBLAS would take, at most `most`, the best by its own estimate first. Raises NoPlan if there is nothing."""
     preference = made("MatmulPreferenceCreate")
@@ -138,7 +138,7 @@ def set_attribute(kind: str, what: Any, attribute: int, value: Any) -> None:
         raise NoPlan(f"cublasLt{kind}SetAttribute({attribute}) failed with status {status}")
 
 
-def layout(kind: int, matrix: Matrix, batch: int) -> int:
+def layout(kind: int, matrix: CublasMatrix, batch: int) -> int:
     made = ctypes.c_void_p()
     status = library().cublasLtMatrixLayoutCreate(
         ctypes.byref(made),

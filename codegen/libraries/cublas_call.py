@@ -1,4 +1,4 @@
-"""Matrix products on a GPU in a host program: `mlircx.call` of CALLEES, by cuBLASLt with a plan (cublas.py).
+"""Matmuls on a GPU in a host program: `mlircx.call` of CALLEES, by cuBLASLt with a plan (cublas.py).
 
 Where native code meets sizes or an alignment for the first time, Python makes a plan, out of line; where cuBLASLt does not
 take a product, or fails, the C shim's routine computes it, out of line too.
@@ -8,11 +8,11 @@ from typing import Any
 
 from mlirc.codegen.aten import shim
 from mlirc.codegen.cuda import launch as cuda_launch
-from mlirc.codegen.host.frame import Buffer, Frame
-from mlirc.codegen.host.parts import PLANS_OF_PRODUCTS, PRODUCTS
+from mlirc.codegen.host.frame import Frame, HostBuffer
+from mlirc.codegen.host.parts import MATMULS, PLANS_OF_MATMULS
 from mlirc.codegen.libraries import cublas, cublas_runtime
 from mlirc.codegen.libraries.cublas import CUDA_TYPES
-from mlirc.codegen.libraries.cublas_problem import Product
+from mlirc.codegen.libraries.cublas_problem import CublasMatmul
 from mlirc.dialects.core import symbols
 from mlirc.dialects.core.bindings import ir
 from mlirc.dialects.core.dialect import attribute_value
@@ -22,7 +22,7 @@ CALLEES = ("matmul", "addmm", "addmm_gelu")
 TUNED = "mlirc.tuned"  # of a call: which algorithm is fastest is to be measured
 
 
-def product_of(op: Any) -> Product | None:
+def matmul_of(op: Any) -> CublasMatmul | None:
     """What cuBLASLt is to compute for the call; None for one of another routine, device or dtype, or form."""
     callee = attribute_value(op.attributes["callee"])
     if callee not in CALLEES:
@@ -42,31 +42,31 @@ def product_of(op: Any) -> Product | None:
         return None
     sizes = [size for info in infos for size in (*info.shape, *info.stride)]
     names = sorted({name for size in sizes for name in symbols.free_symbols(size)})
-    return Product(tuple(infos), tuple(names), TUNED in op.attributes, callee == "addmm_gelu")
+    return CublasMatmul(tuple(infos), tuple(names), TUNED in op.attributes, callee == "addmm_gelu")
 
 
-def multiply(frame: Frame, op: Any, product: Product) -> None:
+def multiply(frame: Frame, op: Any, matmul: CublasMatmul) -> None:
     """Writes the product."""
-    text, number, device = frame.text, len(frame.gpus.products), product.device
-    frame.gpus.products.append(product)
+    text, number, device = frame.text, len(frame.gpus.matmuls), matmul.device
+    frame.gpus.matmuls.append(matmul)
     buffers = [frame.values[x] for x in op.operands]
     cuda_launch.enter(frame, device)
     frame.op = attribute_value(op.attributes["callee"])
     *addend, a, b, out = [frame.address(x) for x in buffers]
-    bias = addend[0] if addend and product.operands[0].rank == 1 else "null"
+    bias = addend[0] if addend and matmul.operands[0].rank == 1 else "null"
     c = addend[0] if addend and bias == "null" else out
-    values = [frame.sizes.of(symbols.symbol(name)) for name in product.symbols]
+    values = [frame.sizes.of(symbols.symbol(name)) for name in matmul.symbols]
     count = len(values) + 1
     key = text.place(f"[{count} x i64]", "key")
     for k, value in enumerate(values):
         text.line(f"store i64 {value}, ptr {frame.at(key, k + 1)}")
-    head = frame.at(text.link(PRODUCTS), number)
+    head = frame.at(text.link(MATMULS), number)
     workspace = map(str, cublas.codes(device))
     arguments = (head, str(count), key, a, b, c, out, bias, *workspace, f"%stream_{device}")
     status = frame.runtime("multiply", *arguments)
     again, done = text.fresh("again"), text.fresh("done")
     text.line(f"br i1 {text.value(f'icmp eq i32 {status}, 0')}, label %{done}, label %{again}")
-    known, blobs = dict(frame.sizes.known), [x.blob if isinstance(x, Buffer) else "" for x in buffers]
+    known, blobs = dict(frame.sizes.known), [x.blob if isinstance(x, HostBuffer) else "" for x in buffers]
     with frame.out_of_line():
         text.block(again)
         aten, plan = text.fresh("aten"), text.fresh("plan")
@@ -82,7 +82,7 @@ def multiply(frame: Frame, op: Any, product: Product) -> None:
         text.line(f"br label %{done}")
     frame.sizes.known = known  # what was written out of line is not known in line
     for x, blob in zip(buffers, blobs, strict=True):
-        if isinstance(x, Buffer):
+        if isinstance(x, HostBuffer):
             x.blob = blob
     text.block(done)
 
@@ -108,7 +108,7 @@ def make_plan(frame: Frame, number: int, key: str, count: int) -> None:
     for k in range(count):
         text.line(f"store i64 {frame.load('i64', frame.at(key, k))}, ptr {frame.at(words, k + 1)}")
     frame.at_site()
-    callable_ = text.value(text.call_text("PyTuple_GetItem", "ptr (ptr, i64)", "%self", str(PLANS_OF_PRODUCTS)))
+    callable_ = text.value(text.call_text("PyTuple_GetItem", "ptr (ptr, i64)", "%self", str(PLANS_OF_MATMULS)))
     letters = text.letters("i" * (count + 1))
     frame.check(
         frame.runtime(

@@ -20,7 +20,7 @@ from mlirc.codegen.libraries.cublas import (
     KEY,
     SMALL,
     Algorithm,
-    Plan,
+    CublasPlan,
     algorithms,
     compute_type,
     float_bits,
@@ -31,7 +31,7 @@ from mlirc.codegen.libraries.cublas import (
     may_round_parts,
     set_attribute,
 )
-from mlirc.codegen.libraries.cublas_problem import Problem, Product, problem_of
+from mlirc.codegen.libraries.cublas_problem import CublasMatmul, Problem, problem_of
 from mlirc.codegen.libraries.gpu_library import NoPlan
 from mlirc.codegen.tuning import cublas_tuning
 from mlirc.dialects.core.fork_locks import fork_lock
@@ -40,16 +40,16 @@ from mlirc.dialects.core.tensor_info import TensorInfo
 log = logging.getLogger("mlirc")
 
 
-class Plans:
+class CublasPlans:
     """Makes the plans of a program's products when native code meets a size or alignment for the first time.
 
     words     one for each product, 0 at first: the address of its newest plan, which has that of the next
     refused   reasons why products were left to ATen
     """
 
-    def __init__(self, products: Sequence[Product], refused: list[str] | None = None):
-        self.products = list(products)
-        self.words = (ctypes.c_int64 * max(len(self.products), 1))()
+    def __init__(self, matmuls: Sequence[CublasMatmul], refused: list[str] | None = None):
+        self.matmuls = list(matmuls)
+        self.words = (ctypes.c_int64 * max(len(self.matmuls), 1))()
         self.refused = [] if refused is None else refused
         self._memory: list[Any] = []  # of plans; a call in another thread may be reading them
         self._lock = fork_lock()
@@ -67,9 +67,9 @@ class Plans:
         """Makes the plan of product `number` for operands at multiples of `alignment` bytes. Never raises NoPlan."""
         words = (ctypes.c_int64 * (KEY + 1 + len(values)))()
         words[KEY:] = [alignment, *values]
-        plan = Plan.from_buffer(words)
+        plan = CublasPlan.from_buffer(words)
         try:
-            fill(plan, self.products[number], alignment, values)
+            fill(plan, self.matmuls[number], alignment, values)
         except NoPlan as reason:
             plan.multiply = 0
             self.refused.append(str(reason))
@@ -81,9 +81,9 @@ class Plans:
         return ()
 
 
-def fill(plan: Plan, product: Product, alignment: int, values: Sequence[int]) -> None:
+def fill(plan: CublasPlan, matmul: CublasMatmul, alignment: int, values: Sequence[int]) -> None:
     """Makes descriptors and chooses an algorithm. Raises NoPlan."""
-    lt, problem, dtype = library(), problem_of(product, values), product.operands[-1].dtype
+    lt, problem, dtype = library(), problem_of(matmul, values), matmul.operands[-1].dtype
     kind = CUDA_TYPES[dtype]
     plan.compute = compute_type(dtype)
     for name, address in (
@@ -93,20 +93,20 @@ def fill(plan: Plan, product: Product, alignment: int, values: Sequence[int]) ->
         ("destroy", lt.cublasLtMatmulDescDestroy),
     ):
         setattr(plan, name, ctypes.cast(address, ctypes.c_void_p).value)
-    plan.handle = handle(product.device)
+    plan.handle = handle(matmul.device)
     plan.desc = made("MatmulDescCreate", plan.compute, CUDA_TYPES[torch.float32])
     plan.transpose_a, plan.transpose_b = problem.transpose_a, problem.transpose_b
     plan.bias, plan.swapped = problem.bias, problem.swapped
-    plan.beta = float_bits(1.0 if len(product.operands) == 4 and not problem.bias else 0.0)
+    plan.beta = float_bits(1.0 if len(matmul.operands) == 4 and not problem.bias else 0.0)
     set_attribute("MatmulDesc", plan.desc, DESC_TRANSA, ctypes.c_int32(problem.transpose_a))
     set_attribute("MatmulDesc", plan.desc, DESC_TRANSB, ctypes.c_int32(problem.transpose_b))
     if problem.bias:  # an address of that alignment: nothing is read there
-        plan.epilogue = EPILOGUE_GELU_BIAS if product.gelu else EPILOGUE_BIAS
+        plan.epilogue = EPILOGUE_GELU_BIAS if matmul.gelu else EPILOGUE_BIAS
         set_attribute("MatmulDesc", plan.desc, DESC_EPILOGUE, ctypes.c_int32(plan.epilogue))
         set_attribute("MatmulDesc", plan.desc, DESC_BIAS_POINTER, ctypes.c_int64(alignment))
     layouts = [layout(kind, matrix, problem.batch) for matrix in (problem.a, problem.b, problem.c, problem.d)]
     plan.a, plan.b, plan.c, plan.d = layouts
-    best = _best(plan, product, problem, alignment)
+    best = _best(plan, matmul, problem, alignment)
     plan.algorithm[:] = best.algorithm
     plan.workspace = best.workspace
 
@@ -114,15 +114,15 @@ def fill(plan: Plan, product: Product, alignment: int, values: Sequence[int]) ->
 _chosen: dict[tuple, Any] = {}  # Algorithms, by all that they depend on
 
 
-def _best(plan: Plan, product: Product, problem: Problem, alignment: int) -> Algorithm:
-    dtype = product.operands[-1].dtype
-    key = (problem, product.gelu, plan.beta, plan.compute, alignment, dtype, product.device, may_round_parts(dtype))
+def _best(plan: CublasPlan, matmul: CublasMatmul, problem: Problem, alignment: int) -> Algorithm:
+    dtype = matmul.operands[-1].dtype
+    key = (problem, matmul.gelu, plan.beta, plan.compute, alignment, dtype, matmul.device, may_round_parts(dtype))
     if key not in _chosen:  # layers are alike, and asking takes the library a fraction of a millisecond
-        _chosen[key] = cublas_choice.chosen(plan, problem, alignment, dtype, product.device)
-    if not product.tuned:
+        _chosen[key] = cublas_choice.chosen(plan, problem, alignment, dtype, matmul.device)
+    if not matmul.tuned:
         return _chosen[key]
     return cublas_tuning.fastest(
-        plan, product, problem, alignment, [_chosen[key], *algorithms(plan, alignment, dtype, cublas_tuning.MOST)]
+        plan, matmul, problem, alignment, [_chosen[key], *algorithms(plan, alignment, dtype, cublas_tuning.MOST)]
     )
 
 
@@ -130,4 +130,4 @@ def load(device: int, dtype: torch.dtype) -> None:
     """Lets the library load what it needs for its first product, for which it takes 0.1 s."""
     matrix = TensorInfo(dtype, (SMALL, SMALL), device=f"cuda:{device}")
     with contextlib.suppress(NoPlan):
-        fill(Plan(), Product((matrix,) * 3, ()), SMALL, ())
+        fill(CublasPlan(), CublasMatmul((matrix,) * 3, ()), SMALL, ())

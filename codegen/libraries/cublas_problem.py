@@ -1,4 +1,4 @@
-"""A matrix product as a host program asks for it, and as cuBLAS sees it.
+"""A matmul as a host program asks for it, and as cuBLAS sees it.
 
 cuBLAS thinks in columns: a matrix with `rows` and `columns` has its element (i, j) at i + j * lead. A row-major result is
 therefore computed transposed, d^T = b^T a^T. Source: cublasLt.h of CUDA 12.
@@ -16,7 +16,7 @@ from mlirc.dialects.core.tensor_info import TensorInfo
 
 
 @dataclass(frozen=True)
-class Product:
+class CublasMatmul:
     """A product that a host program asks for: out = a @ b, or addend + a @ b.
 
     operands   (a, b, out) or (addend, a, b, out): [M, K], [K, N], [M, N], or three dimensions, the first a batch. All of
@@ -37,7 +37,7 @@ class Product:
 
 
 @dataclass(frozen=True)
-class Matrix:
+class CublasMatrix:
     rows: int
     columns: int
     lead: int
@@ -50,19 +50,19 @@ class Problem:
 
     transpose_a: bool
     transpose_b: bool
-    a: Matrix
-    b: Matrix
-    c: Matrix
-    d: Matrix
+    a: CublasMatrix
+    b: CublasMatrix
+    c: CublasMatrix
+    d: CublasMatrix
     swapped: bool  # `a` is the product's b
     bias: bool
     batch: int
 
 
-def problem_of(product: Product, values: Sequence[int]) -> Problem:
+def problem_of(matmul: CublasMatmul, values: Sequence[int]) -> Problem:
     """The product for these values of its symbols. Raises NoPlan for strides or sizes that cuBLAS has no words for."""
-    known = dict(zip(product.symbols, values, strict=True))
-    *addend, a, b, out = [_sized(info, known) for info in product.operands]
+    known = dict(zip(matmul.symbols, values, strict=True))
+    *addend, a, b, out = [_sized(info, known) for info in matmul.operands]
     if 0 in (*a[0], *b[0]):
         raise NoPlan("an empty matrix")
     batch = out[0][0] if len(out[0]) == 3 else 1
@@ -73,7 +73,7 @@ def problem_of(product: Product, values: Sequence[int]) -> Problem:
     c = d
     if bias and (by_columns or batch != 1 or addend[0][1] != (1,)):
         raise NoPlan("a bias along the columns of the result as it lies")
-    if product.gelu and not bias:
+    if matmul.gelu and not bias:
         raise NoPlan("GELU without a bias of columns")
     if addend and not bias:
         c, same = _result(*addend[0])
@@ -93,19 +93,19 @@ def _sized(info: TensorInfo, known: dict[str, int]) -> Strided:
     return tuple(map(number, info.shape)), tuple(map(number, info.stride))
 
 
-def _by_columns(shape: Sequence[int], stride: Sequence[int]) -> Matrix | None:
+def _by_columns(shape: Sequence[int], stride: Sequence[int]) -> CublasMatrix | None:
     """The matrix if its columns are dense."""
     (rows, columns), (down, across) = shape[-2:], stride[-2:]
     if (down != 1 and rows != 1) or (across < rows and columns != 1):
         return None
-    return Matrix(rows, columns, across if columns != 1 else rows, stride[0] if len(shape) == 3 else 0)
+    return CublasMatrix(rows, columns, across if columns != 1 else rows, stride[0] if len(shape) == 3 else 0)
 
 
-def _transposed(shape: Sequence[int], stride: Sequence[int]) -> Matrix | None:
+def _transposed(shape: Sequence[int], stride: Sequence[int]) -> CublasMatrix | None:
     return _by_columns((*shape[:-2], shape[-1], shape[-2]), (*stride[:-2], stride[-1], stride[-2]))
 
 
-def _result(shape: tuple[int, ...], stride: tuple[int, ...]) -> tuple[Matrix, bool]:
+def _result(shape: tuple[int, ...], stride: tuple[int, ...]) -> tuple[CublasMatrix, bool]:
     """The result as it lies, transposed if that is by rows; and whether it is not."""
     if matrix := _transposed(shape, stride):
         return matrix, False
@@ -114,10 +114,10 @@ def _result(shape: tuple[int, ...], stride: tuple[int, ...]) -> tuple[Matrix, bo
     raise NoPlan("neither rows nor columns are dense")
 
 
-def _side(shape: tuple[int, ...], stride: tuple[int, ...], transposed: bool) -> tuple[Matrix, bool]:
+def _side(shape: tuple[int, ...], stride: tuple[int, ...], transposed: bool) -> tuple[CublasMatrix, bool]:
     """An operand, which the product takes transposed or not: how it lies, and whether cuBLAS is to transpose that."""
-    plain, turned = (_transposed, _by_columns) if transposed else (_by_columns, _transposed)
-    for look, flag in ((plain, False), (turned, True)):
+    plain, swapped = (_transposed, _by_columns) if transposed else (_by_columns, _transposed)
+    for look, flag in ((plain, False), (swapped, True)):
         if matrix := look(shape, stride):
             return matrix, flag
     raise NoPlan("neither rows nor columns are dense")

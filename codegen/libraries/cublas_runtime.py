@@ -1,4 +1,4 @@
-"""Native function that host programs call for a matrix product on a GPU. Loaded once a process.
+"""Native function that host programs call for a matmul on a GPU. Loaded once a process.
 
     multiply(head, n, key, a, b, c, d, bias, dtype, device type, index, stream)
 
@@ -7,7 +7,7 @@ two up to 256 that divides all addresses; `dtype` and so on are those of a works
 Python has to make a plan first, ATEN where ATen has to multiply: cuBLASLt does not take it, or failed.
 """
 
-from mlirc.codegen.libraries.cublas import DESC_BIAS_POINTER, DESC_EPILOGUE, DESC_TRANSA, DESC_TRANSB, KEY, Plan
+from mlirc.codegen.libraries.cublas import DESC_BIAS_POINTER, DESC_EPILOGUE, DESC_TRANSA, DESC_TRANSB, KEY, CublasPlan
 from mlirc.codegen.libraries.gpu_library import ATEN, LENDING, NO_PLAN
 from mlirc.codegen.llvm.field_text import with_fields
 from mlirc.codegen.runtime.runtime_code import Functions, runtime_code
@@ -149,7 +149,7 @@ def written() -> str:
         "TRANSA": DESC_TRANSA,
         "TRANSB": DESC_TRANSB,
     }
-    return with_fields(LENDING + TEXT, Plan, numbers)
+    return with_fields(LENDING + TEXT, CublasPlan, numbers)
 
 
 functions = Functions(SIGNATURES, lambda: runtime_code(written()))

@@ -70,7 +70,7 @@ IDS = {"x": 1, "w": 2, "y": 3, "z": 4, "b": 5}
 
 
 @dataclass(frozen=True)
-class Convolution:
+class CudnnConvolution:
     """What a host program asks for. Sizes are numbers, x, w, z and y of one half type and four dimensions.
 
     operands   x, w, y, then z and b where `adds` and `shifts` say that there are any; as `kind` has them, results last:
@@ -95,7 +95,7 @@ class Convolution:
         return torch.device(self.operands[0].device).index or 0
 
 
-class Plan(ctypes.Structure):
+class CudnnPlan(ctypes.Structure):
     """What `convolve` of cudnn_runtime.py takes, in words of 8 bytes; `execute` is null where ATen is to do it.
 
     lock   of the handle: 1 while a thread uses it
@@ -107,17 +107,17 @@ class Plan(ctypes.Structure):
     )] + [("ids", ctypes.c_int64 * len(IDS))]  # fmt: skip
 
 
-class Plans:
+class CudnnPlans:
     """Makes the plans of a program's convolutions when native code comes to each for the first time.
 
     words   one for each convolution: the address of its plan, 0 at first
     """
 
-    def __init__(self, convolutions: Sequence[Convolution], refused: list[str] | None = None):
+    def __init__(self, convolutions: Sequence[CudnnConvolution], refused: list[str] | None = None):
         self.convolutions = list(convolutions)
         self.words = (ctypes.c_int64 * max(len(self.convolutions), 1))()
         self.refused = [] if refused is None else refused
-        self._plans: dict[Convolution, Plan] = {}  # equal ones share theirs
+        self._plans: dict[CudnnConvolution, CudnnPlan] = {}  # equal ones share theirs
         self._old: list[Any] = []  # plans that another thread may be reading
         self._lock = fork_lock()
 
@@ -146,23 +146,23 @@ class Plans:
         for number in range(len(self.convolutions)):
             self(number)
 
-    def _made(self, wanted: Convolution) -> Plan:
+    def _made(self, wanted: CudnnConvolution) -> CudnnPlan:
         try:
             return make_plan(wanted)
         except NoPlan as reason:
             self.refused.append(str(reason))
             log.info("mlirc: a convolution is left to ATen: %s", reason)
-            return Plan()
+            return CudnnPlan()
 
 
-def make_plan(wanted: Convolution) -> Plan:
+def make_plan(wanted: CudnnConvolution) -> CudnnPlan:
     """Describes the convolution to cuDNN and takes the engine that it thinks best. Raises NoPlan."""
     check_settings()
     lib, device = library(), handle(wanted.device)
     with torch.cuda.device(wanted.device), Descriptors() as made:
         graph = operation_graph(made, wanted, device.handle)
         best, workspace = best_plan(made, graph, device.handle)
-        plan = Plan(handle=device.handle, lock=ctypes.addressof(device.lock), plan=best, workspace=workspace)
+        plan = CudnnPlan(handle=device.handle, lock=ctypes.addressof(device.lock), plan=best, workspace=workspace)
     for name, function in (
         ("execute", lib.cudnnBackendExecute),
         ("create", lib.cudnnBackendCreateDescriptor),
@@ -224,7 +224,7 @@ class Descriptors:
         return made.value or 0
 
 
-def operation_graph(made: Descriptors, wanted: Convolution, handle: int) -> int:
+def operation_graph(made: Descriptors, wanted: CudnnConvolution, handle: int) -> int:
     """The convolution and what follows it."""
     infos = dict(zip(wanted.names, wanted.operands, strict=True))
     y = infos["y"]

@@ -12,17 +12,17 @@ import torch
 from mlirc.codegen.aten import shim
 from mlirc.codegen.aten.shim_call import KEPT, NativeCall, NotNative, array, check, given_arguments, items
 from mlirc.codegen.cuda import launch as cuda_launch
-from mlirc.codegen.host.frame import Buffer, Frame, Number
+from mlirc.codegen.host.frame import Frame, HostBuffer, Number
 from mlirc.codegen.host.parts import CONVOLUTIONS, PLANS_OF_CONVOLUTIONS
 from mlirc.codegen.libraries import cudnn, cudnn_runtime
-from mlirc.codegen.libraries.cudnn import DATA, FILTER, Convolution
+from mlirc.codegen.libraries.cudnn import DATA, FILTER, CudnnConvolution
 from mlirc.dialects.core.tensor_types import TensorInfo, info_of
 
 OPERATORS = ("convolution", "cudnn_convolution_relu", "cudnn_convolution_add_relu")
 HALF = (torch.float16, torch.bfloat16)
 
 
-def convolution_call(frame: Frame, op: Any, function: Any, operands: Sequence[Buffer | Number]) -> NativeCall:
+def convolution_call(frame: Frame, op: Any, function: Any, operands: Sequence[HostBuffer | Number]) -> NativeCall:
     """The call by cuDNN. Writes nothing yet; raises NotNative."""
     check(function, op)
     wanted, places = convolution_of(function, op)
@@ -38,7 +38,7 @@ def convolution_call(frame: Frame, op: Any, function: Any, operands: Sequence[Bu
     return NativeCall([KEPT], write)
 
 
-def backward_call(frame: Frame, op: Any, function: Any, operands: Sequence[Buffer | Number]) -> NativeCall:
+def backward_call(frame: Frame, op: Any, function: Any, operands: Sequence[HostBuffer | Number]) -> NativeCall:
     """The gradients of a convolution, by one call of cuDNN for each. Writes nothing yet; raises NotNative."""
     kinds = check(function, op)
     wanted = gradients_of(function, op)
@@ -70,7 +70,7 @@ def backward_call(frame: Frame, op: Any, function: Any, operands: Sequence[Buffe
     return NativeCall(kinds, write)
 
 
-def gradients_of(function: Any, op: Any) -> list[tuple[Convolution, tuple[int, int]]]:
+def gradients_of(function: Any, op: Any) -> list[tuple[CudnnConvolution, tuple[int, int]]]:
     """The gradients that convolution_backward asks for, each with the two operands that it is computed from. Raises NotNative."""
     if function._schema.name != "aten::convolution_backward" or function._overloadname not in ("", "default"):
         raise NotNative("no gradient of a convolution")
@@ -99,7 +99,7 @@ def gradients_of(function: Any, op: Any) -> list[tuple[Convolution, tuple[int, i
     for kind, pair, asked in ((DATA, (dy, w), mask[0]), (FILTER, (x, dy), mask[1])):
         if asked:
             tensors = (*(info_of(op.operands[k]) for k in pair), next(left))
-            found.append((Convolution(tensors, stride, padding, dilation, False, False, False, kind), pair))
+            found.append((CudnnConvolution(tensors, stride, padding, dilation, False, False, False, kind), pair))
     return found
 
 
@@ -134,7 +134,7 @@ def convolve(frame: Frame, number: int, device: int, addresses: Sequence[str], o
     return frame.load("i32", status_at, "status")
 
 
-def convolution_of(function: Any, op: Any) -> tuple[Convolution, list[int | None]]:
+def convolution_of(function: Any, op: Any) -> tuple[CudnnConvolution, list[int | None]]:
     """What the operator asks for, and which operands are x, w, z and b. Raises NotNative."""
     name = function._schema.name.removeprefix("aten::")
     if name not in OPERATORS or function._overloadname not in ("", "default"):
@@ -163,7 +163,7 @@ def convolution_of(function: Any, op: Any) -> tuple[Convolution, list[int | None
     present = [info for info in (x, w, y, z, b) if info is not None]
     stride, padding, dilation = (tuple(s) for s in steps)
     relu = name != "convolution"
-    return Convolution(tuple(present), stride, padding, dilation, z is not None, b is not None, relu), places
+    return CudnnConvolution(tuple(present), stride, padding, dilation, z is not None, b is not None, relu), places
 
 
 def make_plan(frame: Frame, number: int) -> None:

@@ -16,7 +16,7 @@ from mlirc.codegen.libraries.cudnn import (
     PACK_WORKSPACE,
     POINTER,
     VARIANT_PACK,
-    Plan,
+    CudnnPlan,
 )
 from mlirc.codegen.libraries.gpu_library import ATEN, LENDING, NO_PLAN
 from mlirc.codegen.llvm.field_text import with_fields
@@ -142,7 +142,7 @@ def written() -> str:
     numbers = {"NO_PLAN": NO_PLAN, "ATEN": ATEN, "REST": ALIGNMENT - 1, "VARIANT_PACK": VARIANT_PACK}
     numbers |= {"PACK_POINTERS": PACK_POINTERS, "PACK_IDS": PACK_IDS, "PACK_WORKSPACE": PACK_WORKSPACE}
     numbers |= {"POINTER": POINTER, "INT64": INT64}
-    return with_fields(LENDING + TEXT, Plan, numbers)
+    return with_fields(LENDING + TEXT, CudnnPlan, numbers)
 
 
 functions = Functions(SIGNATURES, lambda: runtime_code(written()))

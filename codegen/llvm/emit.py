@@ -10,7 +10,7 @@ import torch
 
 from mlirc.codegen.cache import shared_kernels
 from mlirc.codegen.cache.folder import CacheFolder
-from mlirc.codegen.cache.shared_kernels import Kernel
+from mlirc.codegen.cache.shared_kernels import CachedKernel
 from mlirc.codegen.host.host_program import host_program
 from mlirc.codegen.host.parts import HostProgram
 from mlirc.codegen.host.program import Program
@@ -47,7 +47,7 @@ class Unlinked:
 
     host: HostProgram
     code: Future[Code]
-    kernels: Mapping[str, Kernel | Future[dict[str, Kernel]]]
+    kernels: Mapping[str, CachedKernel | Future[dict[str, CachedKernel]]]
     keys: Mapping[str, str]
     gpu_kernels: "Mapping[str, Begun]"
 
@@ -55,10 +55,10 @@ class Unlinked:
         """The program. Waits for the code; any thread may do so. Raises ValueError for what LLVM does not accept, TritonError
         and CudaError for a kernel on a GPU."""
         kernels = {
-            name: found if isinstance(found, Kernel) else found.result()[self.keys[name]]
+            name: found if isinstance(found, CachedKernel) else found.result()[self.keys[name]]
             for name, found in self.kernels.items()
         }
-        convolutions = cudnn.Plans(self.host.convolutions)
+        convolutions = cudnn.CudnnPlans(self.host.convolutions)
         convolutions.make_all()
         gpu_kernels = {link: begun.load() for link, begun in self.gpu_kernels.items()}
         return Program(self.host, self.code.result(), kernels, gpu_kernels, convolutions)
@@ -134,7 +134,7 @@ class EarlyKernels:
     def __init__(self, folder: CacheFolder | None):
         self.folder = folder
         self.keys: dict[str, str] = {}  # by name
-        self.found: dict[str, Kernel | Future[dict[str, Kernel]]] = {}  # by key
+        self.found: dict[str, CachedKernel | Future[dict[str, CachedKernel]]] = {}  # by key
         self._heard: dict[str, KernelText] = {}  # by name
         self._waiting: dict[str, Waiting] = {}  # by key
         self._parts: set[str] = set()  # of kernels that were taken
@@ -148,7 +148,7 @@ class EarlyKernels:
 
     def all_of(
         self, functions: Mapping[str, Any], names: Sequence[str]
-    ) -> tuple[dict[str, str], dict[str, Kernel | Future[dict[str, Kernel]]]]:
+    ) -> tuple[dict[str, str], dict[str, CachedKernel | Future[dict[str, CachedKernel]]]]:
         """The key of each named kernel, and its code, as in Unlinked."""
         declarations = [
             text_of(op) for op in functions.values() if op.operation.name == "llvm.func" and not op.regions[0].blocks

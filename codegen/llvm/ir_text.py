@@ -7,7 +7,7 @@ from mlirc.dialects.core import symbols
 from mlirc.dialects.core.symbols import Int
 
 
-class FunctionText:
+class LlvmFunctionText:
     """The body of one function whose blocks follow each other. What an earlier line defined, a later one may use.
 
     `links` names functions, and other things, whose addresses the loader writes into the module's global array @links.
@@ -94,7 +94,7 @@ def call_text(function: str, signature: str, args: Sequence[str]) -> str:
 class SizeText:
     """Size expressions as i64 values in a function's text; each is written once."""
 
-    def __init__(self, text: FunctionText):
+    def __init__(self, text: LlvmFunctionText):
         self.text = text
         self.bound: dict[str, str] = {}  # symbol -> value
         self.known: dict[Any, str] = {}  # an expression, or a tuple of them, -> its value

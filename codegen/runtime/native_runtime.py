@@ -28,7 +28,7 @@ from mlirc.codegen.runtime import (
     result_pool,
     result_pool_text,
 )
-from mlirc.codegen.runtime.result_pool import Pool
+from mlirc.codegen.runtime.result_pool import ResultPool
 from mlirc.codegen.runtime.runtime_code import runtime_code
 from mlirc.dialects.core.fork_locks import fork_lock
 
@@ -74,16 +74,16 @@ def _addresses() -> dict[str, int]:
     return {name: _code().address(name) for name in SIGNATURES}
 
 
-def pool() -> Pool | None:
+def pool() -> ResultPool | None:
     """The pool of result memory; None where there can be none."""
     with _lock:
         return _pool()
 
 
 @reach("result-memory", instead="large results are new memory in every call")
-def _pool() -> Pool:
+def _pool() -> ResultPool:
     """The pool, which replaces a storage's memory and deleter; it tries a result when it opens."""
-    return Pool(_code())
+    return ResultPool(_code())
 
 
 @cache

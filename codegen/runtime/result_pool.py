@@ -58,7 +58,7 @@ def _physical_bytes() -> int:
     return os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
 
 
-class Pool:
+class ResultPool:
     """The one pool of the process, in the data of `code`. Raises NoPool where it cannot be."""
 
     def __init__(self, code: Code):

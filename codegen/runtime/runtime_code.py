@@ -3,7 +3,7 @@
 from collections.abc import Callable, Iterable
 
 from mlirc.codegen.cache import environment
-from mlirc.codegen.cache.entry import UNREADABLE, Entry
+from mlirc.codegen.cache.entry import UNREADABLE, CacheEntry
 from mlirc.codegen.cache.folder import folder
 from mlirc.codegen.llvm.machine_code import Code, compile_ir, load_object
 from mlirc.codegen.runtime.process_limits import with_room
@@ -29,7 +29,7 @@ def _runtime_code(text: str) -> Code:
         except UNREADABLE as error:
             found.forget(KIND, key, f"its code cannot be loaded: {error}")
     code = compile_ir(text, opt_level=1)
-    found.put(KIND, [key], Entry({}, [code.object_bytes]))
+    found.put(KIND, [key], CacheEntry({}, [code.object_bytes]))
     return code
 
 

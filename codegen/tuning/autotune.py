@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from typing import Any, Protocol
 
 from mlirc.codegen.cache import environment
-from mlirc.codegen.cache.entry import Entry
+from mlirc.codegen.cache.entry import CacheEntry
 from mlirc.codegen.cache.folder import CacheFolder
 from mlirc.codegen.cuda.triton_compile import CompiledKernel, KernelSource, source_of
 from mlirc.codegen.libraries.cublas_call import CALLEES, TUNED
@@ -127,7 +127,7 @@ def tune(
     symbols    a value for each size symbol
     """
     end = time.perf_counter() + seconds
-    _mark_products(module)
+    _mark_matmuls(module)
     found: list[Tuned] = []
     jobs: dict[int, list[_Job]] = {}
     devices: dict[int, Device] = {}
@@ -174,7 +174,7 @@ def _jobs(module: ir.Module) -> list[_Job]:
     return sorted(jobs.values(), key=lambda job: -job.launches)
 
 
-def _mark_products(module: ir.Module) -> None:
+def _mark_matmuls(module: ir.Module) -> None:
     """The library's algorithms are measured when the program meets a product's sizes for the first time."""
     for function in functions(module):
         for op in function.regions[0].blocks[0].operations:
@@ -280,7 +280,7 @@ def _keep(job: _Job, device: str, folder: CacheFolder | None) -> None:
     ]  # others may be neighbours of the best alone
     _chosen[key] = (way, _finite(job.times))
     if folder:
-        folder.put(KIND, [key], Entry({"way": way, "microseconds": _finite(job.times)}))
+        folder.put(KIND, [key], CacheEntry({"way": way, "microseconds": _finite(job.times)}))
 
 
 def _finite(times: Mapping[str, float]) -> dict[str, float]:

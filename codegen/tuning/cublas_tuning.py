@@ -15,10 +15,10 @@ import torch
 
 from mlirc.codegen.cache import environment
 from mlirc.codegen.cache import folder as cache_folder
-from mlirc.codegen.cache.entry import Entry
+from mlirc.codegen.cache.entry import CacheEntry
 from mlirc.codegen.libraries import cublas
-from mlirc.codegen.libraries.cublas import Algorithm, Plan
-from mlirc.codegen.libraries.cublas_problem import Matrix, Problem, Product
+from mlirc.codegen.libraries.cublas import Algorithm, CublasPlan
+from mlirc.codegen.libraries.cublas_problem import CublasMatmul, CublasMatrix, Problem
 
 log = logging.getLogger("mlirc")
 
@@ -32,15 +32,15 @@ ALIGNED = 256  # bytes; PyTorch's memory begins at multiples of more
 _known: dict[str, int] = {}  # key, or what it is made of where there is none -> the position of the fastest
 
 
-def fastest(plan: Any, product: Any, problem: Any, alignment: int, found: Sequence[Any]) -> Any:
+def fastest(plan: Any, matmul: Any, problem: Any, alignment: int, found: Sequence[Any]) -> Any:
     """The Algorithm to take of a Plan for a Product: the first one where another is hardly faster, and while a CUDA graph is
     recorded, as nothing can be measured then."""
-    device = torch.device("cuda", product.device)
+    device = torch.device("cuda", matmul.device)
     if len(found) == 1 or torch.cuda.is_current_stream_capturing():
         return found[0]
     algorithms = [list(x.algorithm) for x in found]
-    name = torch.cuda.get_device_name(product.device)
-    parts = [repr(problem), str(product.operands[-1].dtype), alignment, name, algorithms]
+    name = torch.cuda.get_device_name(matmul.device)
+    parts = [repr(problem), str(matmul.operands[-1].dtype), alignment, name, algorithms]
     key = environment.key_or_none(KIND, *parts)
     folder = cache_folder.folder() if key else None
     known = key or repr(parts)
@@ -48,15 +48,17 @@ def fastest(plan: Any, product: Any, problem: Any, alignment: int, found: Sequen
         _known[known] = entry.data["place"]
     if known not in _known:
         with torch.no_grad(), torch.inference_mode(False), torch.cuda.device(device):
-            _known[known] = measured(plan, product, problem, alignment, found)
+            _known[known] = measured(plan, matmul, problem, alignment, found)
         if folder and key:
-            folder.put(KIND, [key], Entry({"place": _known[known]}))
+            folder.put(KIND, [key], CacheEntry({"place": _known[known]}))
     return found[_known[known]]
 
 
-def measured(plan: Plan, product: Product, problem: Problem, alignment: int, found: Sequence[Algorithm]) -> int:
+def measured(
+    plan: CublasPlan, matmul: CublasMatmul, problem: Problem, alignment: int, found: Sequence[Algorithm]
+) -> int:
     """The position of the fastest."""
-    time = _clock(plan, product, problem, alignment)
+    time = _clock(plan, matmul, problem, alignment)
     times = [statistics.median(time(x) for _ in range(FEW)) for x in found]
     place = min(range(len(times)), key=times.__getitem__)
     if place:
@@ -67,18 +69,18 @@ def measured(plan: Plan, product: Product, problem: Problem, alignment: int, fou
     return place
 
 
-def _clock(plan: Plan, product: Product, problem: Problem, alignment: int) -> Callable[[Algorithm], float]:
+def _clock(plan: CublasPlan, matmul: CublasMatmul, problem: Problem, alignment: int) -> Callable[[Algorithm], float]:
     """What times one run of an algorithm: microseconds, infinite for what the library proposes and then does not do."""
-    device, dtype = torch.device("cuda", product.device), product.operands[-1].dtype
+    device, dtype = torch.device("cuda", matmul.device), matmul.operands[-1].dtype
     generator = torch.Generator(device).manual_seed(0)  # the user's stays as it is
     shift = min(alignment, ALIGNED) % ALIGNED // dtype.itemsize  # where an address that is a multiple of no more begins
 
-    def memory(matrix: Matrix) -> torch.Tensor:
+    def memory(matrix: CublasMatrix) -> torch.Tensor:
         size = (matrix.columns - 1) * matrix.lead + matrix.rows + (problem.batch - 1) * matrix.step
         return torch.empty(size + shift, dtype=dtype, device=device).normal_(generator=generator)[shift:]
 
     tensors = [memory(x) for x in (problem.a, problem.b, problem.c, problem.d)]
-    bias = memory(Matrix(problem.d.rows, 1, problem.d.rows, 0))
+    bias = memory(CublasMatrix(problem.d.rows, 1, problem.d.rows, 0))
     if problem.bias:
         cublas.set_attribute("MatmulDesc", plan.desc, cublas.DESC_BIAS_POINTER, ctypes.c_int64(bias.data_ptr()))
     flush = torch.zeros(CACHE // 4, device=device)

@@ -14,7 +14,7 @@ from typing import Any
 import torch
 
 from mlirc.codegen.cache import environment
-from mlirc.codegen.cache.entry import Entry
+from mlirc.codegen.cache.entry import CacheEntry
 from mlirc.codegen.cache.folder import CacheFolder
 from mlirc.codegen.llvm.emit import compile_module
 from mlirc.codegen.tuning.autotune import GAIN, NOISE, Tuned
@@ -35,7 +35,7 @@ _known: dict[str, dict[str, float]] = {}  # key, or the text where there is none
 
 
 @dataclass
-class ProductTuning:
+class MatmulTuning:
     """A Chooser of the pass generate-triton-matmuls.
 
     seconds  what measuring may take: when that is `spent` it begins no more of it
@@ -65,7 +65,7 @@ class ProductTuning:
             self.spent += time.perf_counter() - start
             _known[key or text] = times
             if self.folder and key:
-                self.folder.put(KIND, [key], Entry({"microseconds": times}))
+                self.folder.put(KIND, [key], CacheEntry({"microseconds": times}))
         taken = better(times, modelled)
         sizes = " x ".join(map(str, (*info_of(ops[0].results[0]).shape, info_of(ops[0].operands[-2]).shape[1])))
         self.found.append(Tuned(f"product {sizes}", "kernel" if taken else "library", times, how))

@@ -44,7 +44,7 @@ ROUNDED = "mlirc.rounded"
 SUMS = "sums"
 
 
-class Kernel(ListOp, name="kernel", regions=1):
+class KernelOp(ListOp, name="kernel", regions=1):
     """One fused group. Block arguments stand for the operands, same types; a `mlircx.yield` gives the results.
 
     parallel, inner   text lists of sizes: the iteration space
@@ -53,7 +53,7 @@ class Kernel(ListOp, name="kernel", regions=1):
     """
 
 
-class Read(Mlirc.Operation, name="read", traits=[ext.Pure]):
+class ReadOp(Mlirc.Operation, name="read", traits=[ext.Pure]):
     """One element of a tensor.
 
     map      the tensor's index at each point of the iteration space: one expression a dimension of the tensor, in d0, d1, ...,

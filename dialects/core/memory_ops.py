@@ -64,7 +64,7 @@ class Launch(ListOp, name="launch", regions=1):
     written, one for each value of the yield. An output may be the same memory as an input read at the very index written."""
 
 
-class Call(ListOp, name="call"):
+class CallOp(ListOp, name="call"):
     """A library routine that writes into buffers: `callee` is "matmul", "addmm", "copy", ... The first `inputs` operands are read.
 
     That of "attention" is generated: it has the attributes of `mlirc.attention`, and once lowered `kernel` and `symbols` as a run."""

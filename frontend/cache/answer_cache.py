@@ -4,11 +4,11 @@ from collections.abc import Callable
 from typing import Any
 
 from mlirc.codegen.cache import environment
-from mlirc.codegen.cache.entry import Entry
+from mlirc.codegen.cache.entry import CacheEntry
 from mlirc.codegen.cache.folder import folder
 
 
-def kept_answer(kind: str, text: str, find_out: Callable[[], Any]) -> Any:
+def cached_answer(kind: str, text: str, find_out: Callable[[], Any]) -> Any:
     """The answer to the question that `kind` and `text` say all of, as json takes it. Without a disk cache it is found
     out each time."""
     place = folder()
@@ -20,6 +20,6 @@ def kept_answer(kind: str, text: str, find_out: Callable[[], Any]) -> Any:
         place.forget(kind, key, "it is no answer")
         entry = None
     if entry is None:
-        entry = Entry({"answer": find_out()})
+        entry = CacheEntry({"answer": find_out()})
         place.put(kind, [key], entry)
     return entry.data["answer"]

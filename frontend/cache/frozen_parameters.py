@@ -11,7 +11,7 @@ from mlirc.codegen.runtime.fingerprint import Fingerprint, readable
 from mlirc.codegen.runtime.tensor_states import State, States
 
 
-class Prepared:
+class FrozenParameters:
     """Tensors computed from some of a graph's inputs, kept until one of those changes.
 
     A parameter has changed when its version counter, its address or its memory's fingerprint is another one; its memory is
@@ -28,7 +28,7 @@ class Prepared:
         """prepare(inputs at `positions`) -> the tensors."""
         self.prepare, self.positions, self.freeze = prepare, tuple(positions), freeze
         self._counted, self._uncounted = States(positions, counted=True), States(positions, counted=False)
-        self._kept: Kept | None = None
+        self._kept: CachedTensors | None = None
 
     def of(self, inputs: list[torch.Tensor]) -> list[torch.Tensor]:
         """The tensors for these inputs of the graph."""
@@ -44,7 +44,7 @@ class Prepared:
         found = self._now(inputs, used)
         tensors = self.prepare(used)
         if found is not None and _are_there(tensors):
-            self._kept = Kept(*found, tensors, [x.untyped_storage() for x in used])
+            self._kept = CachedTensors(*found, tensors, [x.untyped_storage() for x in used])
         return tensors
 
     def _now(
@@ -68,7 +68,7 @@ def make_ready() -> None:
 
 
 @dataclass(frozen=True)
-class Kept:
+class CachedTensors:
     """`tensors`, as long as `states` and the fingerprint are what they were; `memory` is what they were computed from."""
 
     states: States

@@ -17,19 +17,19 @@ from torch.fx import GraphModule
 
 from mlirc.codegen.aten.overridden_kernels import overridden_of
 from mlirc.codegen.cache import environment, stored_program
-from mlirc.codegen.cache.entry import UNREADABLE, Entry
+from mlirc.codegen.cache.entry import UNREADABLE, CacheEntry
 from mlirc.codegen.cache.environment import ChangedSources
 from mlirc.codegen.cache.folder import OFF, VARIABLE, CacheFolder, folder, is_off
 from mlirc.codegen.host.program import Program
 from mlirc.frontend.cache.foreign_sources import NoSource, foreign_sources
-from mlirc.frontend.cache.frozen_parameters import Prepared
+from mlirc.frontend.cache.frozen_parameters import FrozenParameters
 from mlirc.frontend.cache.graph_text import NoText, graph_text
 from mlirc.frontend.driver.aten_graph import AtenGraph
 from mlirc.frontend.driver.observer import Observer
 from mlirc.frontend.options import TUNED_MODES, Options
 from mlirc.frontend.report.logs import shown
 from mlirc.frontend.statistics import GraphReport, KernelReport
-from mlirc.lowering.pipeline.ledger import Entry as LedgerEntry
+from mlirc.lowering.pipeline.ledger import LedgerEntry as LedgerEntry
 
 KIND = "graph"
 NOT_KEPT = (
@@ -59,7 +59,7 @@ class Compiled:
     """A graph's programs. `inputs` and `outputs` are Imported's: which placeholders the program takes, what the graph gives."""
 
     program: Program
-    prepared: Prepared | None
+    frozen: FrozenParameters | None
     inputs: list[int]
     outputs: list[tuple[str, Any]]
 
@@ -113,18 +113,18 @@ def keep(place: Place, report: GraphReport, compiled: Compiled, objects: Sequenc
         return
     start = time.perf_counter()
     blobs: list[bytes] = []
-    program, prepared = compiled.program, compiled.prepared
+    program, frozen = compiled.program, compiled.frozen
     data: dict[str, Any] = {
         "inputs": compiled.inputs,
         "outputs": compiled.outputs,
         "graph": stored_program.to_data(program, blobs),
         "prepare": None,
     }
-    if prepared is not None:
-        assert isinstance(prepared.prepare, Program)
-        data["prepare"] = stored_program.to_data(prepared.prepare, blobs) | {"parameters": prepared.positions}
+    if frozen is not None:
+        assert isinstance(frozen.prepare, Program)
+        data["prepare"] = stored_program.to_data(frozen.prepare, blobs) | {"parameters": frozen.positions}
     data["report"] = {name: _plain(value) for name, value in vars(report).items() if name not in NOT_KEPT}
-    place.folder.put(KIND, [place.key], Entry(data, blobs))
+    place.folder.put(KIND, [place.key], CacheEntry(data, blobs))
     report.seconds["cache"] += time.perf_counter() - start
 
 
@@ -165,17 +165,17 @@ def _load(place: Place, report: GraphReport, freeze: bool) -> Compiled | None:
     if entry is None:
         return None
     try:
-        data, prepared = entry.data, None
+        data, frozen = entry.data, None
         program = stored_program.from_data(data["graph"], entry.blobs)
         if data["prepare"] is not None:
-            program_of_prepared = stored_program.from_data(data["prepare"], entry.blobs)
-            prepared = Prepared(program_of_prepared, data["prepare"]["parameters"], freeze)
+            program_of_frozen = stored_program.from_data(data["prepare"], entry.blobs)
+            frozen = FrozenParameters(program_of_frozen, data["prepare"]["parameters"], freeze)
         outputs = [(kind, x) for kind, x in data["outputs"]]
         _read_report(data["report"], report)
     except UNREADABLE as error:
         place.folder.forget(KIND, place.key, f"it cannot be loaded: {type(error).__name__}: {error}")
         return None
-    return Compiled(program, prepared, data["inputs"], outputs)
+    return Compiled(program, frozen, data["inputs"], outputs)
 
 
 def _plain(value: Any) -> Any:

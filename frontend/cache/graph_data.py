@@ -23,7 +23,7 @@ BY_NAME = (torch.dtype, torch.layout, torch.memory_format)
 
 def to_bytes(gm: GraphModule, inputs: Sequence[Any]) -> bytes:
     """The graph, and what it is called with where that has other strides. Raises NoText."""
-    writer = Writer()
+    writer = GraphDataWriter()
     nodes = [writer.node(node) for node in gm.graph.nodes]
     data = {"nodes": nodes, "inputs": [writer.meaning(x) for x in inputs], "storages": writer.sizes}
     return json.dumps(data, allow_nan=False, separators=(",", ":")).encode()
@@ -38,7 +38,7 @@ def from_bytes(content: bytes, mode: FakeTensorMode) -> tuple[GraphModule, list[
     return GraphModule({}, reader.graph), [reader.meaning(x) for x in data["inputs"]]
 
 
-class Writer:
+class GraphDataWriter:
     def __init__(self):
         self.numbers: dict[Node, int] = {}
         self.storages: dict[int, int] = {}

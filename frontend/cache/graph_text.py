@@ -32,13 +32,13 @@ class NoText(Exception):
 
 def graph_text(gm: GraphModule, parameters: Sequence[int]) -> str:
     """The text; `parameters` are the placeholders that are marked as such. Raises NoText."""
-    return Writer(gm).run(parameters)
+    return GraphTextWriter(gm).run(parameters)
 
 
 def part_text(gm: GraphModule, nodes: Sequence[Node]) -> str:
     """What nodes of a graph of Dynamo's compute, in order, without source lines; all that they use is among them, or a
     placeholder. Raises NoText also for what torch does not come with: it may mean another thing tomorrow."""
-    writer = Writer(gm, "example_value")
+    writer = GraphTextWriter(gm, "example_value")
     lines = []
     for node in nodes:
         writer.numbers[node] = len(writer.numbers)
@@ -65,7 +65,7 @@ def comes_with_torch(function: Any) -> bool:
     return known and isinstance(function, BuiltinFunctionType)
 
 
-class Writer:
+class GraphTextWriter:
     """`meta` is where a node has the fake tensor that it stands for."""
 
     def __init__(self, gm: GraphModule, meta: str = "val"):

@@ -20,7 +20,7 @@ from torch.fx import GraphModule
 from mlirc.codegen.abi.modes import without_modes
 from mlirc.codegen.aten.overridden_kernels import overridden_anywhere, overridden_by_name, registrations
 from mlirc.codegen.cache import environment
-from mlirc.codegen.cache.entry import UNREADABLE, Entry
+from mlirc.codegen.cache.entry import UNREADABLE, CacheEntry
 from mlirc.codegen.cache.environment import ChangedSources
 from mlirc.codegen.cache.folder import CacheFolder, folder
 from mlirc.frontend.cache import graph_data
@@ -45,19 +45,19 @@ KIND = "trace"
 Place = tuple[str, int]  # of a compiled graph: its key, and how many placeholders it has
 
 
-class Compilers(Protocol):
+class TraceCompilers(Protocol):
     """What makes graphs that are not there (capture/aot_autograd.py)."""
 
-    def graph(self, kind: str, gm: GraphModule, inputs: Sequence[Any], absent: tuple[int, ...] = ()) -> Callable: ...
+    def graph(self, kind: str, gm: GraphModule, inputs: Sequence[Any], undefined: tuple[int, ...] = ()) -> Callable: ...
 
 
-class KeptTrace:
+class CachedTrace:
     """The trace of one graph of Dynamo's: what is found of it, or what is noted while it is made.
 
     why    why nothing is looked up and kept, or ""
     data   of an entry: {"training": bool, "forward": [key, placeholders],
            "metadata": ..., "detach": [input, ...], "positions": [gradient, ...], "operators": [name, ...],
-           "backward": [[[absent gradient, ...], key, placeholders], ...]}
+           "backward": [[[undefined gradient, ...], key, placeholders], ...]}
     graph  of a backward graph, as graph_data.py has it: a blob of the entry
     """
 
@@ -107,7 +107,7 @@ class KeptTrace:
 
     # ---- found
 
-    def load(self, gm: GraphModule, compilers: Compilers) -> Callable | None:
+    def load(self, gm: GraphModule, compilers: TraceCompilers) -> Callable | None:
         """The callable, if all that its first call needs is there."""
         try:
             return self._load(gm, compilers)
@@ -115,7 +115,7 @@ class KeptTrace:
             self._fail(error)
             return None
 
-    def _load(self, gm: GraphModule, compilers: Compilers) -> Callable | None:
+    def _load(self, gm: GraphModule, compilers: TraceCompilers) -> Callable | None:
         if self.folder is None:
             return None
         start = time.perf_counter()
@@ -126,7 +126,7 @@ class KeptTrace:
             data = entry.data
             metadata, training = trace_metadata.from_data(data["metadata"]), data["training"]
             forward_key, arguments = data["forward"]
-            places = {tuple(absent): (key, n) for absent, key, n in data["backward"]}
+            places = {tuple(undefined): (key, n) for undefined, key, n in data["backward"]}
             positions, detach = list(data["positions"]), list(data["detach"])
             self._graph = entry.blobs[0] if training else b""
             odd = overridden_by_name(data["operators"])
@@ -170,14 +170,14 @@ class KeptTrace:
 
     # ---- noted
 
-    def note(self, kind: str, gm: GraphModule, run: Callable, absent: tuple[int, ...] = ()) -> None:
+    def note(self, kind: str, gm: GraphModule, run: Callable, undefined: tuple[int, ...] = ()) -> None:
         """A graph that was compiled, while AOTAutograd is at it."""
         try:
-            self._note(kind, gm, run, absent)
+            self._note(kind, gm, run, undefined)
         except Exception as error:
             self._fail(error)
 
-    def _note(self, kind: str, gm: GraphModule, run: Callable, absent: tuple[int, ...]) -> None:
+    def _note(self, kind: str, gm: GraphModule, run: Callable, undefined: tuple[int, ...]) -> None:
         report: GraphReport | None = getattr(run, "report", None)
         if kind != "backward":
             self.report = report
@@ -193,7 +193,7 @@ class KeptTrace:
         self.data["operators"] = sorted({*self.data["operators"], *(x._name for x in targets)})
         place = [report.key, len(gm.graph.find_nodes(op="placeholder"))]
         if kind == "backward":
-            self.data = self.data | {"backward": [*self.data["backward"], [list(absent), *place]]}
+            self.data = self.data | {"backward": [*self.data["backward"], [list(undefined), *place]]}
             self._keep()
         else:
             self.data |= {"training": kind == "forward", "forward": place}
@@ -249,7 +249,7 @@ class KeptTrace:
                 return
         if self.data != self._written:
             self._written = dict(self.data)
-            self.folder.put(KIND, [self.key], Entry(self.data, [self._graph] if self.data["training"] else []))
+            self.folder.put(KIND, [self.key], CacheEntry(self.data, [self._graph] if self.data["training"] else []))
 
     def _fail(self, error: Exception) -> None:
         self._give_up(f"mlirc failed: {fallback.reason(error)}")
@@ -265,9 +265,9 @@ class Backward:
 
     def __init__(
         self,
-        trace: KeptTrace,
+        trace: CachedTrace,
         graph: bytes,
-        compilers: Compilers,
+        compilers: TraceCompilers,
         places: dict[tuple[int, ...], Place],
         positions: list[int],
     ):
@@ -276,24 +276,24 @@ class Backward:
         self.run = by_absence(positions, self.graph)
         self._graph = graph
 
-    def graph(self, absent: tuple[int, ...]) -> Callable:
+    def graph(self, undefined: tuple[int, ...]) -> Callable:
         """What runs where these gradients are None."""
-        folder, place = self.trace.folder, self.places.get(absent)
+        folder, place = self.trace.folder, self.places.get(undefined)
         if place is not None and folder is not None:
-            how = self.trace.freeze, Effects(), self.instead(absent), self.trace.data["operators"]
+            how = self.trace.freeze, Effects(), self.instead(undefined), self.trace.data["operators"]
             found = fallback.optional(load_graph, folder, place[0], "backward", place[1], *how)
             if found is not None:
                 return found
         with tracing(self.context), compile_context(self.compiling):
-            return compile_without(*self.traced(), absent, partial(self.compilers.graph, "backward"))
+            return compile_without(*self.traced(), undefined, partial(self.compilers.graph, "backward"))
 
-    def instead(self, absent: tuple[int, ...]) -> Callable[[Exception], Callable]:
+    def instead(self, undefined: tuple[int, ...]) -> Callable[[Exception], Callable]:
         """What runs where the loaded graph's first run fails: the graph in eager."""
 
-        def in_eager(gm: GraphModule, inputs: Sequence[Any], absent: tuple[int, ...]) -> Callable:
+        def in_eager(gm: GraphModule, inputs: Sequence[Any], undefined: tuple[int, ...]) -> Callable:
             return make_boxed_func(gm.forward)
 
-        return lambda _: compile_without(*self.traced(), absent, in_eager)
+        return lambda _: compile_without(*self.traced(), undefined, in_eager)
 
     def traced(self) -> tuple[GraphModule, Sequence[Any]]:
         """The backward graph as AOTAutograd traced it, and fake tensors like its inputs. Made anew each time: it is rewritten."""

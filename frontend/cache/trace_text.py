@@ -14,7 +14,7 @@ from torch.fx import GraphModule, Node
 
 from mlirc.codegen.abi.modes import modes
 from mlirc.frontend.cache import global_switches
-from mlirc.frontend.cache.graph_text import NoText, Writer, comes_with_torch, target_text
+from mlirc.frontend.cache.graph_text import GraphTextWriter, NoText, comes_with_torch, target_text
 from mlirc.frontend.torch_compat.aot_autograd import compiled_autograd
 from mlirc.frontend.torch_compat.aot_autograd.tracing import config
 from mlirc.frontend.torch_compat.autocast import autocast_devices
@@ -30,7 +30,7 @@ def trace_text(gm: GraphModule, inputs: Sequence[Any], static: Sequence[int]) ->
     odd = _odd_state(gm)
     if odd:
         raise NoText(odd)
-    writer = Writer(gm)
+    writer = GraphTextWriter(gm)
     lines = [repr(surroundings()), f"static {list(static)}"]
     placeholders = gm.graph.find_nodes(op="placeholder")
     lines += [_input(writer, x, node.meta.get("example_value")) for x, node in zip(inputs, placeholders, strict=True)]
@@ -68,7 +68,7 @@ def _odd_state(gm: GraphModule) -> str:
     return ""
 
 
-def _input(writer: Writer, x: Any, fake: Any) -> str:
+def _input(writer: GraphTextWriter, x: Any, fake: Any) -> str:
     """`fake` is what Dynamo has in its place."""
     if type(x) not in (torch.Tensor, torch.nn.Parameter) or type(fake) is not FakeTensor:
         raise NoText(f"an input of type {type(x).__name__}")
@@ -83,7 +83,7 @@ def _input(writer: Writer, x: Any, fake: Any) -> str:
     return f"{x.dtype} {numbers} {x.device} in {place} {flags}"
 
 
-def _node(writer: Writer, node: Node) -> str:
+def _node(writer: GraphTextWriter, node: Node) -> str:
     if any(node.meta.get(mark) for mark in MARKS):
         raise NoText("a node that is marked for recomputation or otherwise")
     what = node.op

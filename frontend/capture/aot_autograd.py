@@ -10,7 +10,7 @@ import torch
 from torch.fx import Graph, GraphModule, Node
 
 from mlirc.codegen.abi.lazy_tensors import is_lazy
-from mlirc.frontend.cache.trace_cache import KeptTrace
+from mlirc.frontend.cache.trace_cache import CachedTrace
 from mlirc.frontend.capture.attention_masks import SDPA, drop_known_masks
 from mlirc.frontend.capture.random_states import name_random_states
 from mlirc.frontend.capture.shared_heads import share_heads
@@ -55,7 +55,7 @@ class Capture:
     """What AOTAutograd compiles graphs with: compile_aten(gm, kind, options). The trace gets to know of each."""
 
     options: Options
-    noted: KeptTrace
+    noted: CachedTrace
     compile_aten: Callable[[GraphModule, str, Options], Callable[[list], list]]
 
     def traced(self, gm: GraphModule, inputs: Sequence[Any]) -> Callable:
@@ -84,7 +84,7 @@ class Capture:
     def backward_in_eager(self, gm: GraphModule, error: Exception) -> Callable:
         return in_eager.backward(gm, self.options, error)
 
-    def graph(self, kind: str, gm: GraphModule, inputs: Sequence[Any], absent: tuple[int, ...] = ()) -> Callable:
+    def graph(self, kind: str, gm: GraphModule, inputs: Sequence[Any], undefined: tuple[int, ...] = ()) -> Callable:
         # under AOTAutograd's mode each small tensor that a pass computes with would be a fake one
         with unset_fake_temporarily():
             try:
@@ -94,7 +94,7 @@ class Capture:
                     raise  # the whole graph of Dynamo's goes to eager
                 return self.backward_in_eager(gm, error)
             run = self.compile_aten(gm, kind, self.options)
-            self.noted.note(kind, gm, run, absent)
+            self.noted.note(kind, gm, run, undefined)
             return run
 
 

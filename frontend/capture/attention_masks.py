@@ -4,7 +4,7 @@
     sdpa(q, k, v, attn_mask=arange(S)[None, :] <= arange(S)[:, None])                    ->  sdpa(q, k, v, is_causal=True)
 
 AOTAutograd traces through the operator, and which kernel that becomes depends on the mask that it is given: with some
-masks it is not attention any more but matrix products and a softmax. So what can be known of a mask is found out before
+masks it is not attention any more but matmuls and a softmax. So what can be known of a mask is found out before
 (mask_meaning.py), and kept in the disk cache.
 """
 
@@ -17,7 +17,7 @@ from torch.fx import Graph, GraphModule, Node
 
 from mlirc.codegen.runtime.process_limits import with_room
 from mlirc.dialects.core.symbols import Int
-from mlirc.frontend.cache.answer_cache import kept_answer
+from mlirc.frontend.cache.answer_cache import cached_answer
 from mlirc.frontend.cache.graph_text import NoText, part_text
 from mlirc.frontend.importer.sizes import size
 from mlirc.frontend.torch_compat.dynamo.fx_nodes import is_erased
@@ -95,7 +95,7 @@ def what_is_seen(gm: GraphModule, mask: Node, q: Shape, k: Shape, cache: bool) -
         text = f"{part_text(gm, part)}\n{part.index(mask)} {[*map(str, q + k)]}"
     except NoText:
         return find_out()
-    return kept_answer("mask", text, find) if cache else find()
+    return cached_answer("mask", text, find) if cache else find()
 
 
 def ancestors(mask: Node) -> list[Node] | None:

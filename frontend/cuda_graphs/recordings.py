@@ -47,13 +47,13 @@ CHUNK = 1 << 16
 """Elements that one multiprocessor goes through where many tensors are copied at once: 300 KB take 14 us so, alone 3."""
 
 Call = Callable[[list], list]
-_pools: dict[int, "Pool"] = {}
+_pools: dict[int, "RecordingPool"] = {}
 _streams: dict[int, torch.cuda.Stream] = {}  # that recordings are made in; PyTorch's own is of the GPU that was first
 _lock = fork_lock()  # recordings, and replays in a pool that several graphs use
 
 
 @dataclass
-class Pool:
+class RecordingPool:
     """Memory of recordings. A replay in another stream than the last one's waits for that, and who reads its results there.
 
     holder   an empty graph: PyTorch gives a pool up with the last graph in it
@@ -85,7 +85,7 @@ class Recording:
     """
 
     graph: torch.cuda.CUDAGraph
-    pool: Pool
+    pool: RecordingPool
     addresses: dict[int, int]
     in_place: States
     places: State
@@ -114,7 +114,7 @@ class Recording:
 
 
 @dataclass
-class Sizes:
+class RecordingSizes:
     """One combination of sizes: calls so far, where inputs were at the last one, those that moved, its recordings.
 
     most   recordings that there may be
@@ -137,7 +137,7 @@ class Recorded:
         """`failures`: words on the host that are not 0 once an index was found bad: the next call tells (cuda/launch.py)."""
         self.run, self.facts, self.kind, self.report = run, facts, kind, report
         self.failures = failures.numpy()
-        self.sizes: dict[tuple, Sizes] = {}
+        self.sizes: dict[tuple, RecordingSizes] = {}
         self.aliases = dict(facts.aliases)
         self.settings = library_settings()
 
@@ -162,7 +162,7 @@ class Recorded:
             if len(self.sizes) == MOST_SIZES:
                 self.say(f"more than {MOST_SIZES} combinations of sizes: further ones run without")
                 return self.run(inputs)
-            sizes = self.sizes[key] = Sizes()
+            sizes = self.sizes[key] = RecordingSizes()
         recording = next((x for x in sizes.recordings if x.free), None)
         if recording is None and (recording := self.next(inputs, sizes)) is None:
             return self.run(inputs)
@@ -175,7 +175,7 @@ class Recorded:
             return self.run(inputs)
         return self.replay(recording, inputs)
 
-    def next(self, inputs: list[Any], sizes: Sizes) -> Recording | None:
+    def next(self, inputs: list[Any], sizes: RecordingSizes) -> Recording | None:
         """A recording for a call for which there is none that is free; None where it is to run without."""
         if not sizes.recordings:
             sizes.calls += 1
@@ -198,7 +198,7 @@ class Recorded:
         numbers = [inputs[k] for k in self.facts.numbers]
         return (*numbers, *((x.shape, x.stride()) for x in (inputs[k] for k in self.facts.tensors)))
 
-    def look(self, inputs: list[Any], sizes: Sizes) -> None:
+    def look(self, inputs: list[Any], sizes: RecordingSizes) -> None:
         """Notes which inputs of a backward graph moved since the last call."""
         if self.kind != "backward":
             return
@@ -209,7 +209,7 @@ class Recorded:
 
     # ---- recording
 
-    def record(self, inputs: list[Any], sizes: Sizes) -> Recording | None:
+    def record(self, inputs: list[Any], sizes: RecordingSizes) -> Recording | None:
         """Records a call with these inputs, which it leaves as they were; None where that fails."""
         facts = self.facts
         in_place = facts.fixed if self.kind != "backward" else set(facts.tensors) - (sizes.moving - facts.fixed)
@@ -228,7 +228,7 @@ class Recorded:
         state = generator.clone_state()
         lends = self.kind == "inference" and sizes.lends and len(sizes.recordings) < LENDING
         with torch.cuda.device(facts.device):
-            pool = Pool() if lends or self.kind != "inference" else self.shared_pool()
+            pool = RecordingPool() if lends or self.kind != "inference" else self.shared_pool()
             try:
                 with capture(graph, pool.handle):
                     before = torch.cuda.memory_reserved()
@@ -257,9 +257,9 @@ class Recorded:
         home = current_stream_handle(facts.device)
         return Recording(graph, pool, addresses, stay, places, copies, results, views, kept, shared, home)
 
-    def shared_pool(self) -> Pool:
+    def shared_pool(self) -> RecordingPool:
         if self.facts.device not in _pools:
-            _pools[self.facts.device] = Pool()
+            _pools[self.facts.device] = RecordingPool()
         return _pools[self.facts.device]
 
     # ---- replaying
@@ -277,7 +277,7 @@ class Recorded:
         inputs.clear()
         return results
 
-    def after_the_last(self, pool: Pool) -> int:
+    def after_the_last(self, pool: RecordingPool) -> int:
         """Lets the current stream wait for the pool's last replay; its handle."""
         handle = current_stream_handle(self.facts.device)
         if handle != pool.last:

@@ -1,4 +1,4 @@
-"""Runs a graph that subgraphs.py parted: compiled pieces, and between them the calls and checks that sizes come from."""
+"""Runs a graph that subgraphs.py parted: compiled subgraphs, and between them the calls and checks that sizes come from."""
 
 from collections import Counter
 from collections.abc import Callable, Sequence
@@ -13,7 +13,7 @@ from torch.fx import GraphModule, Node
 from mlirc.dialects.core import symbols
 from mlirc.dialects.core.symbols import Int
 from mlirc.frontend.cache.graph_text import attribute
-from mlirc.frontend.data_sizes.subgraphs import CHECKS, Piece, Split, is_size, is_truth, new_symbols, split
+from mlirc.frontend.data_sizes.subgraphs import CHECKS, Subgraph, SubgraphSplit, is_size, is_truth, new_symbols, split
 from mlirc.frontend.errors import UnsupportedGraph
 from mlirc.frontend.importer.aten_import import operator_text
 from mlirc.frontend.importer.sizes import expression, named, size
@@ -47,15 +47,17 @@ class Parted:
         targets: list[Any] = [n.target for n in between]
         calls = Counter(operator_text(target) for target in targets if target not in (*CHECKS, getitem))
         report.aten = {name: (count, "a size is known when it has run") for name, count in calls.items()}
-        report.pieces = len(self.made.steps) - len(between)
+        report.subgraphs = len(self.made.steps) - len(between)
 
     def compiled(
-        self, parameters: Sequence[int], compile_piece: Callable[[GraphModule, int, list[int]], Callable[[list], list]]
+        self,
+        parameters: Sequence[int],
+        compile_subgraph: Callable[[GraphModule, int, list[int]], Callable[[list], list]],
     ) -> Callable[[list], list]:
         """The whole graph behind AOTAutograd's boxed convention.
 
         parameters     placeholders of the whole graph that hold parameters
-        compile_piece  compiles the graph of a piece, which has this number, and of whose inputs these are parameters
+        compile_subgraph  compiles the graph of a subgraph, which has this number, and of whose inputs these are parameters
         """
         placeholders = self.made.gm.graph.find_nodes(op="placeholder")
         fixed = {placeholders[k] for k in parameters}
@@ -65,8 +67,8 @@ class Parted:
             if isinstance(step, Node):
                 steps.append(self.steps[step])
             else:
-                run = compile_piece(step.graph, next(numbers), [k for k, x in enumerate(step.inputs) if x in fixed])
-                steps.append(_piece(step, run))
+                run = compile_subgraph(step.graph, next(numbers), [k for k, x in enumerate(step.inputs) if x in fixed])
+                steps.append(_run_subgraph(step, run))
         last = _last_uses(self.made, len(placeholders))
         drops = [tuple(n for n in last if last[n] == k) for k in range(len(steps))]
         return _in_order(placeholders, steps, drops, self.reads)
@@ -91,11 +93,11 @@ def _in_order(
     return call
 
 
-def _last_uses(made: Split, first: int) -> dict[Node, int]:
+def _last_uses(made: SubgraphSplit, first: int) -> dict[Node, int]:
     """For each node whose value is held, and is no result, the step after which it is not; steps count from `first` on."""
     last: dict[Node, int] = {}
     for k, step in enumerate(made.steps):
-        used = [*step.inputs, *step.outputs] if isinstance(step, Piece) else [step, *step.all_input_nodes]
+        used = [*step.inputs, *step.outputs] if isinstance(step, Subgraph) else [step, *step.all_input_nodes]
         last |= dict.fromkeys((n for n in used if isinstance(n, Node) and not _is_computed(n)), k + first)
     for node in made.gm.graph.output_node().all_input_nodes:
         last.pop(node, None)
@@ -120,9 +122,9 @@ def _binding(node: Node) -> Step:
     return bind
 
 
-def _piece(piece: Piece, run: Callable[[list], list]) -> Step:
-    inputs = [_number(x) if not isinstance(x, Node) else _value(x) for x in piece.inputs]
-    outputs = piece.outputs
+def _run_subgraph(subgraph: Subgraph, run: Callable[[list], list]) -> Step:
+    inputs = [_number(x) if not isinstance(x, Node) else _value(x) for x in subgraph.inputs]
+    outputs = subgraph.outputs
 
     def step(values: Values, numbers: Numbers) -> None:
         values.update(zip(outputs, run([read(values, numbers) for read in inputs]), strict=True))
@@ -130,7 +132,7 @@ def _piece(piece: Piece, run: Callable[[list], list]) -> Step:
     return step
 
 
-def _call(made: Split, node: Node) -> Step:
+def _call(made: SubgraphSplit, node: Node) -> Step:
     target: Any = node.target
     found = new_symbols(node.meta["val"]) if target is not getitem else []
     is_node = lambda x: isinstance(x, (Node, torch.SymInt))
@@ -197,7 +199,7 @@ def _argument(x: Any) -> Read:
     return lambda values, numbers: x
 
 
-def _read(made: Split, x: Any) -> Read:
+def _read(made: SubgraphSplit, x: Any) -> Read:
     """A node, or constant, as an operand of a call or a result of the graph."""
     if not isinstance(x, Node):
         return lambda values, numbers: x

@@ -31,7 +31,7 @@ CHECKS = (aten._assert_scalar.default, aten.sym_constrain_range.default, aten.sy
 
 
 @dataclass
-class Piece:
+class Subgraph:
     """A part that is compiled.
 
     graph       its placeholders are `inputs`, its results `outputs`
@@ -45,22 +45,22 @@ class Piece:
 
 
 @dataclass
-class Split:
-    """The whole graph as steps, in order: pieces, and nodes that are called or checked between them."""
+class SubgraphSplit:
+    """The whole graph as steps, in order: subgraphs, and nodes that are called or checked between them."""
 
     gm: GraphModule
-    steps: list[Piece | Node] = field(default_factory=list)
+    steps: list[Subgraph | Node] = field(default_factory=list)
 
 
-def split(gm: GraphModule) -> Split:
+def split(gm: GraphModule) -> SubgraphSplit:
     """The steps. Raises UnsupportedGraph for what cannot be parted."""
-    plan = _Plan(gm)
-    made = Split(gm)
+    plan = _SubgraphPlan(gm)
+    made = SubgraphSplit(gm)
     for level in range(plan.last + 1):
         made.steps += [node for node in plan.between if plan.levels[node] == level]
-        piece = plan.piece(level)
-        if piece is not None:
-            made.steps.append(piece)
+        subgraph = plan.subgraph(level)
+        if subgraph is not None:
+            made.steps.append(subgraph)
     return made
 
 
@@ -99,14 +99,14 @@ def _symbols(value: Any) -> set[str]:
     return names
 
 
-class _Plan:
-    """levels: node -> the piece that it is in, or that it comes right before; between: nodes that are in none."""
+class _SubgraphPlan:
+    """levels: node -> the subgraph that it is in, or that it comes right before; between: nodes that are in none."""
 
     def __init__(self, gm: GraphModule):
         self.gm = gm
         self.levels: dict[Node, int] = {}
         self.between: dict[Node, None] = {}
-        self.known: dict[str, int] = {}  # symbol -> the first piece that may use it
+        self.known: dict[str, int] = {}  # symbol -> the first subgraph that may use it
         self.integers: dict[str, torch.SymInt] = {}
         self.effects = 0
         for node in gm.graph.nodes:
@@ -171,13 +171,13 @@ class _Plan:
         if acts(node):
             self.effects = max(self.effects, level)
 
-    # ---- what each piece reads and gives
+    # ---- what each subgraph reads and gives
 
     def inside(self, node: Node) -> bool:
         return node.op == "call_function" and node not in self.between and not is_size(node) and not is_truth(node)
 
     def reads(self, level: int) -> tuple[dict[Node, None], dict[Node, None]]:
-        """(nodes that are computed in the piece, nodes that come into it)."""
+        """(nodes that are computed in the subgraph, nodes that come into it)."""
         chosen: dict[Node, None] = {}
         inputs: dict[Node, None] = {}
 
@@ -200,7 +200,7 @@ class _Plan:
         return chosen, inputs
 
     def needed(self) -> set[Node]:
-        """Nodes whose values leave the piece that they are in."""
+        """Nodes whose values leave the subgraph that they are in."""
         found = set(self.gm.graph.output_node().all_input_nodes)
         for node in self.between:
             found |= set(node.all_input_nodes)
@@ -208,7 +208,7 @@ class _Plan:
             found |= self.reads(level)[1].keys()
         return found
 
-    def piece(self, level: int) -> Piece | None:
+    def subgraph(self, level: int) -> Subgraph | None:
         chosen, inputs = self.reads(level)
         outputs = [n for n in chosen if n in self.users and self.levels[n] == level and self.inside(n)]
         if not outputs and not any(map(acts, chosen)):
@@ -235,7 +235,7 @@ class _Plan:
             if node in chosen:
                 copies[node] = graph.node_copy(node, lambda n: copies[n])
         graph.output(tuple(copies[n] for n in outputs))
-        return Piece(GraphModule(self.gm, graph), passed, outputs)
+        return Subgraph(GraphModule(self.gm, graph), passed, outputs)
 
     def placeholder(self, graph: Graph, value: torch.SymInt) -> Node:
         node = graph.placeholder(f"size_{len(graph.nodes)}")

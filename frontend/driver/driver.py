@@ -22,7 +22,7 @@ from torch.fx import GraphModule
 from mlirc.codegen.abi.python_tensor import why_no_programs
 from mlirc.codegen.runtime.process_limits import FOR_EACH_NODE, TO_COMPILE, TO_LOAD, addresses, with_room
 from mlirc.frontend.cache.graph_cache import DiskCache
-from mlirc.frontend.cache.trace_cache import KeptTrace
+from mlirc.frontend.cache.trace_cache import CachedTrace
 from mlirc.frontend.capture.aot_autograd import Capture, parameter_positions, refuse_lazy
 from mlirc.frontend.driver.aten_graph import AtenGraph, Run
 from mlirc.frontend.driver.parts import in_parts
@@ -31,7 +31,7 @@ from mlirc.frontend.driver.run import recording, run_of
 from mlirc.frontend.errors import UnsupportedGraph
 from mlirc.frontend.fallback import in_eager
 from mlirc.frontend.options import Options
-from mlirc.frontend.partition.undefined_tangents import leave_absent
+from mlirc.frontend.partition.undefined_tangents import pass_undefined_on
 from mlirc.frontend.performance import while_capturing
 from mlirc.frontend.statistics import GraphReport
 from mlirc.frontend.torch_compat.dynamo.skipped_guards import with_checks
@@ -43,11 +43,11 @@ def compile_captured(gm: GraphModule, inputs: Sequence[Any], options: Options) -
     refuse_lazy(inputs)
     addresses(TO_LOAD)
     while_capturing.load_while_tracing(inputs)
-    trace = KeptTrace(gm, inputs, options)
+    trace = CachedTrace(gm, inputs, options)
     capture = Capture(options, trace, compile_aten)
     run = trace.load(gm, capture) or capture.traced(gm, inputs)
     while_capturing.read_weights_faster(inputs)
-    return with_checks(leave_absent(run), gm, inputs, partial(in_eager.from_now_on, inputs, options))
+    return with_checks(pass_undefined_on(run), gm, inputs, partial(in_eager.from_now_on, inputs, options))
 
 
 def compile_aten(gm: GraphModule, kind: str, options: Options) -> Run:

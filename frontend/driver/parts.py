@@ -38,17 +38,19 @@ def _subgraphs(graph: AtenGraph, compile_part: Compile) -> Run:
     """A graph whose sizes depend on data. Raises what stands in the way: UnsupportedGraph, or a bug."""
     from mlirc.frontend.data_sizes.run import Parted
 
-    def compile_piece(piece: GraphModule, number: int, parameters: list[int]) -> Run:
-        report = statistics.GraphReport(graph.kind, piece=number)
+    def compile_subgraph(subgraph: GraphModule, number: int, parameters: list[int]) -> Run:
+        report = statistics.GraphReport(graph.kind, subgraph=number)
         if mode != graph.options.mode:
             report.cuda_graph = "not recorded: sizes depend on data"
-        # a piece is not the last to use what it gets, as a backward graph is
-        return compile_part(AtenGraph(piece, "inference", replace(graph.options, mode=mode), report, tuple(parameters)))
+        # a subgraph is not the last to use what it gets, as a backward graph is
+        return compile_part(
+            AtenGraph(subgraph, "inference", replace(graph.options, mode=mode), report, tuple(parameters))
+        )
 
     mode = WITHOUT_CUDA_GRAPHS.get(graph.options.mode, graph.options.mode)
     parted = Parted(graph.gm, graph.report)
     statistics.record(graph.report)
-    return parted.compiled(graph.parameters, compile_piece)
+    return parted.compiled(graph.parameters, compile_subgraph)
 
 
 def _not_parted(graph: AtenGraph, error: Exception) -> Run:

@@ -79,7 +79,7 @@ def load_graph(
 
 def wrap(compiled: Compiled, arguments: int, constants: list[torch.Tensor]) -> Run:
     """The program behind AOTAutograd's boxed convention: all placeholders in (the list is emptied), FX outputs out."""
-    native, prepared, inputs = compiled.program.native, compiled.prepared, compiled.inputs
+    native, frozen, inputs = compiled.program.native, compiled.frozen, compiled.inputs
     all_inputs = inputs == list(range(arguments)) and not constants
     read = reader(compiled.outputs)
     program = compiled.program if compiled.program.has_plans else None
@@ -91,14 +91,14 @@ def wrap(compiled: Compiled, arguments: int, constants: list[torch.Tensor]) -> R
         if not all_inputs:
             given = [args[k] for k in inputs] + constants
             args.clear()
-        if prepared is not None:
-            given += prepared.of(given)
+        if frozen is not None:
+            given += frozen.of(given)
         results = native(given)
         return results if read is None else read(results)
 
     def kept(args: list) -> list | None:
         """What the graph keeps of its parameters: the same list as long as they have not changed."""
-        return None if prepared is None else prepared.of([args[k] for k in inputs] + constants)
+        return None if frozen is None else frozen.of([args[k] for k in inputs] + constants)
 
     run._boxed_call = True  # type: ignore[attr-defined]  # AOTAutograd asks for it; a plain function keeps it when it is wrapped
     run.program = compiled.program  # type: ignore[attr-defined]  # `native` does not keep it alive

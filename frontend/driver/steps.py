@@ -8,7 +8,7 @@ from mlirc.codegen.host.program import Program
 from mlirc.codegen.llvm.emit import EarlyKernels, Unlinked, begin_module
 from mlirc.dialects.core import symbols
 from mlirc.dialects.core.bindings import ir
-from mlirc.frontend.cache.frozen_parameters import Prepared
+from mlirc.frontend.cache.frozen_parameters import FrozenParameters
 from mlirc.frontend.cache.graph_cache import Compiled
 from mlirc.frontend.capture.result_views import with_views
 from mlirc.frontend.cuda_graphs.facts import returned_to_user
@@ -95,5 +95,5 @@ def emit(lowering: Lowering) -> Emitted:
 def link(emitted: Emitted) -> Compiled:
     """Waits for the code. Any thread may do so."""
     programs: dict[str, Program] = {name: code.link() for name, code in emitted.programs.items()}
-    kept = Prepared(programs["prepare"], emitted.positions, emitted.freeze) if "prepare" in programs else None
+    kept = FrozenParameters(programs["prepare"], emitted.positions, emitted.freeze) if "prepare" in programs else None
     return Compiled(programs["graph"], kept, emitted.inputs, emitted.outputs)

@@ -16,26 +16,26 @@ class Tuning(Observer):
 
     def __init__(self, graph: AtenGraph, folder: CacheFolder | None):
         self.graph, self.folder = graph, folder
-        self.products: Any = None
+        self.matmuls: Any = None
 
     def on_step(self, step: str, made: Any, seconds: float) -> None:
         if step == "import" and autotune.on_gpu(made.module):
             self._measure_matmuls(made)
-        elif step == "lower" and self.products is not None:
+        elif step == "lower" and self.matmuls is not None:
             self._tune(made.module)
 
     def _measure_matmuls(self, lowering: Any) -> None:
-        from mlirc.codegen.tuning.matmul_tuning import PASS, ProductTuning
+        from mlirc.codegen.tuning.matmul_tuning import PASS, MatmulTuning
 
-        self.products = ProductTuning(self.graph.options.tune_seconds, self.folder)
-        lowering.given[PASS] = {"chooser": self.products}
+        self.matmuls = MatmulTuning(self.graph.options.tune_seconds, self.folder)
+        lowering.given[PASS] = {"chooser": self.matmuls}
 
     def _tune(self, module: Any) -> None:
         from mlirc.codegen.tuning.device import TuningDevice
 
-        graph, report, products = self.graph, self.graph.report, self.products
-        left = max(graph.options.tune_seconds - products.spent, 0)
+        graph, report, matmuls = self.graph, self.graph.report, self.matmuls
+        left = max(graph.options.tune_seconds - matmuls.spent, 0)
         with timed(report, "tune"):
             found = autotune.tune(module, TuningDevice, size_hints(graph.gm), left, self.folder)
-        report.seconds["tune"] += products.spent
-        report.tuned = [asdict(x) for x in [*products.found, *found]]
+        report.seconds["tune"] += matmuls.spent
+        report.tuned = [asdict(x) for x in [*matmuls.found, *found]]

@@ -51,7 +51,7 @@ class Numbers:
     count: int
     limits: list[tuple[int, Limit]]
     checked: list[Limit]
-    sizes: "Sizes"
+    sizes: "SizeExpressions"
 
     def around(
         self, compiled: Callable[[list], list], eager: Callable[[], Callable[[list], list]], report: Any
@@ -93,12 +93,12 @@ class Numbers:
 
 def part_numbers(gm: GraphModule) -> Numbers | None:
     """None where there is nothing to compute or check. Raises UnsupportedGraph for what neither part can hold."""
-    plan = _Plan(gm)
+    plan = _NumberPlan(gm)
     return plan.finish() if plan.has_numbers else None
 
 
 @dataclass
-class Sizes:
+class SizeExpressions:
     """Size expressions that could overflow, and where the symbols in them come from: (argument, dimension or None).
 
     They are evaluated only where a symbol is larger than `safe`, below which none of them can.
@@ -120,7 +120,7 @@ class Sizes:
             return False
 
 
-class _Plan:
+class _NumberPlan:
     """known: nodes whose numbers follow from the arguments."""
 
     def __init__(self, gm: GraphModule):
@@ -242,14 +242,14 @@ class _Plan:
         arguments = [(positions[n], limit) for n, limit in limits.items() if n in positions]
         return arguments, {n: limit for n, limit in limits.items() if n not in positions}
 
-    def sizes(self, expressions: dict[Expr, None]) -> Sizes:
+    def sizes(self, expressions: dict[Expr, None]) -> SizeExpressions:
         found = [e for e in expressions if symbols.free_symbols(e) & (self.ints.keys() | COMPUTED.keys())]
         found = [e for e in found if _can_overflow(e)]
         names = {name for e in found for name in symbols.free_symbols(e)}
         if not found or any(name not in self.sources for name in names):
-            return Sizes()
+            return SizeExpressions()
         safe = min(int((2**61 / _weight(e)) ** (1 / _degree(e))) for e in found)
-        return Sizes(found, {name: self.sources[name] for name in sorted(names)}, safe)
+        return SizeExpressions(found, {name: self.sources[name] for name in sorted(names)}, safe)
 
     # ---- the two parts
 

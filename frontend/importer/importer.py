@@ -1,7 +1,7 @@
 """Import: one FX graph of AOTAutograd becomes a module with one `func.func @graph` of graph-level ops.
 
 Every node's fake tensor says what its result is: dtype, sizes, strides. A rule (dialect.IMPORTS) builds the ops; what has
-no rule, or one that says NotOurs, becomes the op that calls ATen. A graph whose sizes depend on data comes in pieces (subgraphs.py).
+no rule, or one that says NotOurs, becomes the op that calls ATen. A graph whose sizes depend on data comes in subgraphs (subgraphs.py).
 """
 
 import logging

@@ -53,39 +53,39 @@ def compile_backward(
 ) -> Callable[[list], list]:
     """The backward graph behind AOTAutograd's boxed convention; it has `takes_none` where a gradient may be None.
 
-    compile_fx   compiles a graph for inputs like `inputs`, of which these gradients are absent
+    compile_fx   compiles a graph for inputs like `inputs`, of which these gradients are undefined
     instead      what runs where that fails in the user's backward pass
     """
     positions = fallback.optional(gradients, gm) or []
     if len(positions) < 2:
         return compile_fx(gm, inputs, ())
 
-    def make(absent: tuple[int, ...]) -> Callable[[list], list]:
+    def make(undefined: tuple[int, ...]) -> Callable[[list], list]:
         try:
-            return compile_without(gm, inputs, absent, compile_fx)
+            return compile_without(gm, inputs, undefined, compile_fx)
         except Exception as error:
-            return with_zeros(gm, absent, instead(gm, error))
+            return with_zeros(gm, undefined, instead(gm, error))
 
     return by_absence(positions, make)
 
 
 def compile_without(
-    gm: GraphModule, inputs: Sequence[Any], absent: tuple[int, ...], compile_fx: Compile
+    gm: GraphModule, inputs: Sequence[Any], undefined: tuple[int, ...], compile_fx: Compile
 ) -> Callable[[list], list]:
     """The backward graph, for when these gradients are None."""
-    part = fallback.optional(without, gm, absent)
+    part = fallback.optional(without, gm, undefined)
     if part is None:
-        return with_zeros(gm, absent, compile_fx(gm, inputs, ()))
-    return compile_fx(part, [x for k, x in enumerate(inputs) if k not in absent], absent)
+        return with_zeros(gm, undefined, compile_fx(gm, inputs, ()))
+    return compile_fx(part, [x for k, x in enumerate(inputs) if k not in undefined], undefined)
 
 
-def with_zeros(gm: GraphModule, absent: tuple[int, ...], run: Callable[[list], list]) -> Callable[[list], list]:
-    """The whole graph, given zeros for what is absent."""
-    values = [gm.graph.find_nodes(op="placeholder")[k].meta["val"] for k in absent]
+def with_zeros(gm: GraphModule, undefined: tuple[int, ...], run: Callable[[list], list]) -> Callable[[list], list]:
+    """The whole graph, given zeros for what is undefined."""
+    values = [gm.graph.find_nodes(op="placeholder")[k].meta["val"] for k in undefined]
     kinds = [(tuple(value.shape), value.dtype, value.device) for value in values]
 
     def call(args: list) -> list:
-        for k, (shape, dtype, device) in zip(absent, kinds, strict=True):
+        for k, (shape, dtype, device) in zip(undefined, kinds, strict=True):
             args.insert(k, torch.zeros(shape, dtype=dtype, device=device))
         return run(args)
 
@@ -100,12 +100,12 @@ def by_absence(
     compiled: dict[tuple[int, ...], Callable[[list], list]] = {}
 
     def run(args: list) -> list:
-        absent = tuple(k for k in positions if args[k] is None)
-        for k in reversed(absent):
+        undefined = tuple(k for k in positions if args[k] is None)
+        for k in reversed(undefined):
             del args[k]
-        if absent not in compiled:
-            compiled[absent] = make(absent)
-        return compiled[absent](args)
+        if undefined not in compiled:
+            compiled[undefined] = make(undefined)
+        return compiled[undefined](args)
 
     run._boxed_call = True  # type: ignore[attr-defined]
     run.takes_none = bool(positions)  # type: ignore[attr-defined]  # wrappers keep a function's attributes
@@ -118,7 +118,7 @@ def is_static(value: Any) -> bool:
     return numbers and value.is_contiguous()
 
 
-def without(gm: GraphModule, absent: Sequence[int]) -> GraphModule:
+def without(gm: GraphModule, undefined: Sequence[int]) -> GraphModule:
     """A copy of the graph without these placeholders.
 
     before:  %t = placeholder   %1 = view(%t)   %2 = add(%1, %g)      after:  uses of %2 use %g
@@ -126,7 +126,7 @@ def without(gm: GraphModule, absent: Sequence[int]) -> GraphModule:
     graph = Graph()
     graph.output(graph.graph_copy(gm.graph, {}))
     placeholders = graph.find_nodes(op="placeholder")
-    gone = [placeholders[k] for k in absent]
+    gone = [placeholders[k] for k in undefined]
     zero = set(gone)
     for node in list(graph.nodes):
         if node.target in LINEAR and node.args[0] in zero:
@@ -161,7 +161,7 @@ def is_alike(x: Any, y: torch.Tensor) -> bool:
     return isinstance(x, torch.Tensor) and (x.shape, x.dtype, x.stride()) == (y.shape, y.dtype, y.stride())
 
 
-def leave_absent(compiled: Callable) -> Callable:
+def pass_undefined_on(compiled: Callable) -> Callable:
     """Tells autograd's node of each call of a compiled function to pass on None, where its backward graph takes it."""
     if not torch.is_grad_enabled():
         return compiled  # there is no node to tell, and a tiny graph would feel the call

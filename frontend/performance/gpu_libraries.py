@@ -15,7 +15,7 @@ log = logging.getLogger("mlirc")
 aten = torch.ops.aten
 
 ATTENTION = aten._scaled_dot_product_cudnn_attention.default
-PRODUCTS = {aten.mm.default, aten.addmm.default, aten.bmm.default}
+MATMULS = {aten.mm.default, aten.addmm.default, aten.bmm.default}
 FEW, SIZE = 128, 64  # queries, and keys, of an attention that nobody reads, and the size of its head
 
 _begun: set[tuple] = set()
@@ -33,7 +33,7 @@ def start_triton(inputs: Iterable[Any]) -> None:
 def load(gm: GraphModule) -> None:
     """What libraries load when they are first used: cuDNN takes 0.4 s before its first attention, cuBLASLt 0.1 s."""
     for node in gm.graph.nodes:
-        work = _multiply if node.target in PRODUCTS else _attend if node.target == ATTENTION else None
+        work = _multiply if node.target in MATMULS else _attend if node.target == ATTENTION else None
         if work is None:
             continue
         x = node.all_input_nodes[0].meta.get("val")

@@ -55,7 +55,7 @@ class Explanation:
             line(_graph_title(number, graph))
             if graph["fallback"]:
                 continue
-            if graph["pieces"]:
+            if graph["subgraphs"]:
                 for name, (count, why) in graph["aten"].items():
                     line(f"  {count:4d} ATen calls     {name}: {why}")
                 continue
@@ -102,12 +102,10 @@ def _graph_title(number: int, graph: dict[str, Any]) -> str:
         return f"graph {number} ({graph['kind']}): runs in eager: {graph['fallback']}"
     kernels, fusions = _count(len(graph["kernels"]), "kernel"), _count(graph["fusions"], "fusion")
     launches = _count(sum(kernel["launches"] for kernel in graph["kernels"]), "launch", "es")
-    if graph["pieces"]:
-        return (
-            f"graph {number} ({graph['kind']}): its sizes depend on data, it is compiled as the {graph['pieces']} next"
-        )
-    piece = "" if graph["piece"] is None else f", piece {graph['piece']}"
-    return f"graph {number} ({graph['kind']}{piece}): {kernels} in {launches}, {fusions}"
+    if graph["subgraphs"]:
+        return f"graph {number} ({graph['kind']}): its sizes depend on data, it is compiled as the {graph['subgraphs']} next"
+    subgraph = "" if graph["subgraph"] is None else f", subgraph {graph['subgraph']}"
+    return f"graph {number} ({graph['kind']}{subgraph}): {kernels} in {launches}, {fusions}"
 
 
 def _tuned(tuned: dict[str, Any]) -> str:

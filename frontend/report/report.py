@@ -4,7 +4,7 @@ from collections import Counter
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from mlirc.codegen.host.parts import Call
+from mlirc.codegen.host.parts import HostCall
 from mlirc.dialects.core.bindings import ir
 from mlirc.dialects.core.dialect import OPS, attribute_value
 from mlirc.frontend.driver.observer import Observer
@@ -70,7 +70,7 @@ def kernel_ops(launch: Any) -> list[str]:
     return [name for name in names if name in ("reduce", "scan") or (name in OPS and name not in PLUMBING)]
 
 
-def calls_through_python(calls: Iterable[Call]) -> dict[str, tuple[int, str]]:
+def calls_through_python(calls: Iterable[HostCall]) -> dict[str, tuple[int, str]]:
     """ATen calls that the host program makes from Python: the operator's name -> how many, and why."""
     found: dict[str, tuple[int, str]] = {}
     for call in calls:

@@ -12,7 +12,7 @@ from mlirc.dialects.core.tensor_types import TensorInfo
 
 
 @dataclass
-class Read:
+class ReadAccess:
     """map     the index that is read, or None where it depends on data
     latest  the last round in which the element may be needed
     """
@@ -30,7 +30,7 @@ class Accesses:
     round n.
     """
 
-    reads: list[list[Read]]
+    reads: list[list[ReadAccess]]
     maps: list[tuple[Int, ...]] = field(default_factory=list)
     rounds: list[int] = field(default_factory=list)
     sums: bool = False
@@ -43,7 +43,9 @@ def accesses(kernel: Any) -> Accesses:
     block = kernel.regions[0].blocks[0]
     found = Accesses([[] for _ in block.arguments])
     round_of: dict[ir.Value, int] = {}
-    reads_of: dict[ir.Value, dict[int, Read]] = {}  # the reads that a value is computed from, in the same round, by id
+    reads_of: dict[
+        ir.Value, dict[int, ReadAccess]
+    ] = {}  # the reads that a value is computed from, in the same round, by id
     position = {argument: k for k, argument in enumerate(block.arguments)}
     for op in block.operations:
         name = op.operation.name
@@ -60,7 +62,7 @@ def accesses(kernel: Any) -> Accesses:
         if name == "mlirc.read" and operands[0] in position:
             map_ = symbols.parse_list(attribute_value(op.attributes["map"]))
             gather = any(n.startswith("i") for expr in map_ for n in symbols.free_symbols(expr))
-            read = Read(None if gather else map_, this_round)
+            read = ReadAccess(None if gather else map_, this_round)
             found.reads[position[operands[0]]].append(read)
             reads[id(read)] = read
         elif name == "mlirc.scan":
@@ -77,7 +79,7 @@ def accesses(kernel: Any) -> Accesses:
     return found
 
 
-def needed(reads: dict[int, Read], in_round: int) -> None:
+def needed(reads: dict[int, ReadAccess], in_round: int) -> None:
     for read in reads.values():
         read.latest = max(read.latest, in_round)
 

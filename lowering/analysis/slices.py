@@ -19,48 +19,52 @@ class Span:
     count: Int
 
 
-Box = tuple[Span, ...]
+Slice = tuple[Span, ...]
 
 
-def whole(shape: tuple[Int, ...]) -> Box:
+def whole(shape: tuple[Int, ...]) -> Slice:
     return tuple(Span(0, 1, n) for n in shape)
 
 
-def sizes(box: Box) -> tuple[Int, ...]:
-    return tuple(span.count for span in box)
+def sizes(slice_: Slice) -> tuple[Int, ...]:
+    return tuple(span.count for span in slice_)
 
 
-def hull(boxes: list[Box], shape: tuple[Int, ...]) -> Box:
-    """A box that holds all of these: where they differ, the whole dimension."""
-    first, *others = boxes
+def hull(slices: list[Slice], shape: tuple[Int, ...]) -> Slice:
+    """A slice that holds all of these: where they differ, the whole dimension."""
+    first, *others = slices
     return tuple(
-        span if all(box[d] == span for box in others) else Span(0, 1, n)
+        span if all(slice_[d] == span for slice_ in others) else Span(0, 1, n)
         for d, (span, n) in enumerate(zip(first, shape, strict=True))
     )
 
 
-def is_small(box: Box, shape: tuple[Int, ...]) -> bool:
-    """Whether the box is worth computing alone: it has elements, and at most half of the tensor's."""
-    have, all_ = typical(symbols.product(sizes(box))), typical(symbols.product(shape))
+def is_small(slice_: Slice, shape: tuple[Int, ...]) -> bool:
+    """Whether the slice is worth computing alone: it has elements, and at most half of the tensor's."""
+    have, all_ = typical(symbols.product(sizes(slice_))), typical(symbols.product(shape))
     return 0 < 2 * have <= all_
 
 
-def broadcast(box: Box, shape: tuple[Int, ...]) -> Box:
-    """What an operand of this shape, which broadcasts, gives to the box of the result."""
-    return tuple(Span(0, 1, 1) if n == 1 else span for span, n in zip(box[len(box) - len(shape) :], shape, strict=True))
+def broadcast(slice_: Slice, shape: tuple[Int, ...]) -> Slice:
+    """What an operand of this shape, which broadcasts, gives to the slice of the result."""
+    return tuple(
+        Span(0, 1, 1) if n == 1 else span for span, n in zip(slice_[len(slice_) - len(shape) :], shape, strict=True)
+    )
 
 
-def read_by_view(map_: Map, box: Box, shape: tuple[Int, ...]) -> Box:
-    """What a view with this map reads, for a box of its elements, of a tensor of this shape."""
-    indices = _indices(map_, box)
-    return tuple(_span(index, sizes(box), n) for index, n in zip(indices, shape, strict=True))
+def read_by_view(map_: Map, slice_: Slice, shape: tuple[Int, ...]) -> Slice:
+    """What a view with this map reads, for a slice of its elements, of a tensor of this shape."""
+    indices = _indices(map_, slice_)
+    return tuple(_span(index, sizes(slice_), n) for index, n in zip(indices, shape, strict=True))
 
 
-def view_of_box(map_: Map, box: Box, within: Box, shape: tuple[Int, ...]) -> tuple[Map, tuple[Int, ...], Int] | None:
-    """The box of a view's elements as a view of a row-major tensor that holds the box `within` of the operand, whose shape is
+def view_of_slice(
+    map_: Map, slice_: Slice, within: Slice, shape: tuple[Int, ...]
+) -> tuple[Map, tuple[Int, ...], Int] | None:
+    """The slice of a view's elements as a view of a row-major tensor that holds the slice `within` of the operand, whose shape is
     `shape`: map, strides and offset. `within` is what read_by_view says, or whole, in each dimension. None where no strides
     say where the elements are."""
-    indices, counts = list(_indices(map_, box)), sizes(box)
+    indices, counts = list(_indices(map_, slice_)), sizes(slice_)
     for d, span in enumerate(within):
         if span != Span(0, 1, shape[d]):
             named = list(dims_in((indices[d],)))
@@ -76,12 +80,12 @@ def view_of_box(map_: Map, box: Box, within: Box, shape: tuple[Int, ...]) -> tup
     return tuple(indices), strides, linear.rest
 
 
-def part(stride: tuple[Int, ...], box: Box) -> tuple[Map, tuple[Int, ...], Int]:
-    """A box of a tensor with these strides as a view of it: map, strides and offset."""
-    map_ = tuple(span.step * d + span.first for span, d in zip(box, identity(len(box)), strict=True))
-    strides = tuple(span.step * s for span, s in zip(box, stride, strict=True))
+def part(stride: tuple[Int, ...], slice_: Slice) -> tuple[Map, tuple[Int, ...], Int]:
+    """A slice of a tensor with these strides as a view of it: map, strides and offset."""
+    map_ = tuple(span.step * d + span.first for span, d in zip(slice_, identity(len(slice_)), strict=True))
+    strides = tuple(span.step * s for span, s in zip(slice_, stride, strict=True))
     offset: Int = 0
-    for span, s in zip(box, stride, strict=True):
+    for span, s in zip(slice_, stride, strict=True):
         offset = offset + span.first * s
     return map_, strides, offset
 
@@ -100,10 +104,12 @@ def joined(value: Int) -> Int:
     return value
 
 
-def _indices(map_: Map, box: Box) -> Map:
-    """The operand's indices for those of the box: dimension dk counts through its k-th span."""
-    at = tuple(span.first if span.count == 1 else span.step * dimension(k) + span.first for k, span in enumerate(box))
-    return substitute(map_, at, sizes(box))
+def _indices(map_: Map, slice_: Slice) -> Map:
+    """The operand's indices for those of the slice: dimension dk counts through its k-th span."""
+    at = tuple(
+        span.first if span.count == 1 else span.step * dimension(k) + span.first for k, span in enumerate(slice_)
+    )
+    return substitute(map_, at, sizes(slice_))
 
 
 def _span(index: Int, counts: tuple[Int, ...], size: Int) -> Span:

@@ -17,7 +17,7 @@ from mlirc.dialects.core.tensor_types import TensorInfo, info_of
 
 FREE = {"mlirc.view", "mlirc.constant", "mlirc.size", "mlirc.slot", "mlirc.allocate", "mlirc.release", "func.return"}
 BODIES = ("mlircx.kernel", "mlircx.launch", "mlircx.run")
-PRODUCTS = ("matmul", "addmm", "addmm_gelu")
+MATMULS = ("matmul", "addmm", "addmm_gelu")
 NO_ARITHMETIC = ("cast", "bitcast", "select")
 
 
@@ -81,7 +81,7 @@ def flops_of(op: Any, read: list[TensorInfo], written: list[TensorInfo]) -> Int:
     if name in BODIES:
         return body_flops(op)
     kind = attribute_value(op.attributes["callee"]) if name == "mlircx.call" else name.removeprefix("mlirc.")
-    if kind in PRODUCTS:
+    if kind in MATMULS:
         inputs = attribute_value(op.attributes["inputs"]) if name == "mlircx.call" else len(op.operands)
         return 2 * written[0].numel * info_of(op.operands[inputs - 1]).shape[-2]
     if "convolution" in kind or kind == "depthwise_weight_gradient":

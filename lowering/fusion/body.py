@@ -49,7 +49,7 @@ class Tensor:
 
 
 @dataclass(eq=False, slots=True)
-class Node:
+class BodyNode:
     """One scalar value.
 
     map      the expressions in iteration dimensions: a read's index, a size's value, a check_index's size
@@ -57,7 +57,7 @@ class Node:
     """
 
     name: str
-    operands: tuple["Node", ...]
+    operands: tuple["BodyNode", ...]
     type: ir.Type
     attributes: tuple[tuple[str, ir.Attribute], ...]
     location: ir.Location
@@ -67,7 +67,7 @@ class Node:
     dims: frozenset[int] = frozenset()
 
     @property
-    def mask(self) -> "Node | None":
+    def mask(self) -> "BodyNode | None":
         return self.operands[-1] if self.masked else None
 
     @property
@@ -89,25 +89,25 @@ class Node:
         return self.name == "scan" or (self.name == "reduce" and "arg" in str(dict(self.attributes)["kind"]))
 
 
-class Pool:
+class NodePool:
     """Makes nodes of one body, equal ones once. `inner` are the numbers of its inner dimensions."""
 
     def __init__(self, inner: frozenset[int]):
         self.inner = inner
-        self._nodes: dict[tuple, Node] = {}
+        self._nodes: dict[tuple, BodyNode] = {}
 
     def make(
         self,
         name: str,
-        operands: tuple[Node, ...],
+        operands: tuple[BodyNode, ...],
         type_: ir.Type,
         location: ir.Location,
         attributes: tuple[tuple[str, ir.Attribute], ...] = (),
         tensor: Tensor | None = None,
         map_: Map = (),
         masked: bool = False,
-    ) -> Node:
-        node = Node(name, operands, type_, attributes, location, tensor, map_, masked)
+    ) -> BodyNode:
+        node = BodyNode(name, operands, type_, attributes, location, tensor, map_, masked)
         key = _key(node)
         found = self._nodes.get(key)
         if found is None:
@@ -116,13 +116,13 @@ class Pool:
                 found.dims = self._dims(found)
         return found
 
-    def again(self, node: Node, operands: tuple[Node, ...], map_: Map) -> Node:
+    def again(self, node: BodyNode, operands: tuple[BodyNode, ...], map_: Map) -> BodyNode:
         """`node` with other operands and expressions; itself where they are the same, unless it depends on what `inner` is."""
         if map_ is node.map and node.name not in ("reduce", "scan") and all(map(is_, operands, node.operands)):
             return self._nodes.setdefault(_key(node), node)
         return self.make(node.name, operands, node.type, node.location, node.attributes, node.tensor, map_, node.masked)
 
-    def _simplified(self, node: Node) -> Node:
+    def _simplified(self, node: BodyNode) -> BodyNode:
         # KEEP THE PRECISION: a value narrowed only to be stored and widened only to be read again stays as it was, where
         # nothing jumps (Elementwise.jumps): a widening that is not implicit wants the value as it is stored
         if node.is_implicit_cast:
@@ -136,7 +136,7 @@ class Pool:
                 return self.again(node, (condition, chosen.operands[1], other), ())
         return node
 
-    def _dims(self, node: Node) -> frozenset[int]:
+    def _dims(self, node: BodyNode) -> frozenset[int]:
         dims = dims_in(node.map)
         for x in node.operands:
             dims |= x.dims
@@ -145,7 +145,7 @@ class Pool:
         return dims | self.inner if node.name == "scan" else dims
 
 
-def _key(node: Node) -> tuple:
+def _key(node: BodyNode) -> tuple:
     """What equal nodes of a body have alike."""
     return node.name, tuple(map(id, node.operands)), node.type, node.attributes, id(node.tensor), node.map, node.masked
 
@@ -158,7 +158,7 @@ def _width(type_: ir.Type) -> int:
 class Result:
     """What a body yields: `node` at `map`, into `tensor`; sums: see kernel_ops.Yield."""
 
-    node: Node
+    node: BodyNode
     map: Map
     tensor: Tensor
     sums: int = 0
@@ -182,11 +182,11 @@ class Body:
         return frozenset(range(len(self.parallel), len(self.parallel) + len(self.inner)))
 
     @cached_property
-    def nodes(self) -> list[Node]:
+    def nodes(self) -> list[BodyNode]:
         """Every node, operands before their users."""
         return self.below([result.node for result in self.results])
 
-    def below(self, roots: list[Node]) -> list[Node]:
+    def below(self, roots: list[BodyNode]) -> list[BodyNode]:
         """The nodes that these of its own depend on, and they themselves, operands before their users."""
         key = tuple(map(id, roots))
         found = self._below.get(key)
@@ -195,11 +195,11 @@ class Body:
         return found
 
     @cached_property
-    def _below(self) -> dict[tuple[int, ...], list[Node]]:
+    def _below(self) -> dict[tuple[int, ...], list[BodyNode]]:
         return {}
 
     @cached_property
-    def reads(self) -> list[Node]:
+    def reads(self) -> list[BodyNode]:
         return [node for node in self.nodes if node.name == "read"]
 
     @cached_property
@@ -208,7 +208,7 @@ class Body:
         return list({id(read.tensor): read.tensor for read in self.reads}.values())
 
     @cached_property
-    def product(self) -> Node | None:
+    def matmul(self) -> BodyNode | None:
         """The sum of products, where the kernel multiplies two matrices: each is read again and again, along some
         parallel dimension that it does not depend on."""
         rows = {d for d in range(len(self.parallel)) if self.parallel[d] != 1}
@@ -221,13 +221,13 @@ class Body:
         return None
 
 
-def unwidened(node: Node) -> Node:
+def unwidened(node: BodyNode) -> BodyNode:
     return node.operands[0] if node.name == "cast" else node
 
 
-def nodes_below(roots: list[Node]) -> list[Node]:
+def nodes_below(roots: list[BodyNode]) -> list[BodyNode]:
     """The nodes that `roots` depend on, and they themselves, operands before their users."""
-    ordered: dict[Node, None] = {}
+    ordered: dict[BodyNode, None] = {}
     stack = roots[::-1]
     while stack:
         node = stack[-1]
@@ -246,10 +246,10 @@ def read_body(kernel: Any, operands: list[Tensor], results: list[Tensor]) -> Bod
     """The body of a `mlircx.kernel` on these tensors."""
     kernel = kernel.operation
     parallel, inner = (symbols.parse_list(_text(kernel.attributes[name])) for name in ("parallel", "inner"))
-    pool = Pool(frozenset(range(len(parallel), len(parallel) + len(inner))))
+    pool = NodePool(frozenset(range(len(parallel), len(parallel) + len(inner))))
     block = kernel.regions[0].blocks[0]
     tensors: Mapping[ir.Value, Tensor] = dict(zip(block.arguments, operands, strict=True))
-    nodes: dict[ir.Value, Node] = {}
+    nodes: dict[ir.Value, BodyNode] = {}
     yields: list[Result] = []
     for op in block.operations:
         op = op.operation

@@ -3,22 +3,22 @@
 from mlirc.lowering.analysis.index_maps import solve, substitute, without_unit_dims
 from mlirc.lowering.fusion import cost as cost
 from mlirc.lowering.fusion.align import Alignment, align
-from mlirc.lowering.fusion.body import Body, Node, Tensor
+from mlirc.lowering.fusion.body import Body, BodyNode, Tensor
 from mlirc.lowering.fusion.merge import Limits, Refused, alike_dims, join_aligned, root_index
 
 WORTH = 8  # one part in so many of what the smaller kernel reads and writes must be saved
 
 
-def join_siblings(first: Body, second: Body, keep: set[Tensor], limits: Limits) -> tuple[int, Body]:
+def merge_horizontally(first: Body, second: Body, keep: set[Tensor], limits: Limits) -> tuple[int, Body]:
     """Both kernels as one, and the bytes that it need not read again. Raises Refused.
 
     SAME READS: in a common space both read a tensor at the same index.
     """
-    if first.product is not None or second.product is not None:
-        raise Refused("PRODUCTS STAY")
+    if first.matmul is not None or second.matmul is not None:
+        raise Refused("MATMULS STAY")
     if second.inner and not first.inner:
         first, second = second, first  # the space of the one that folds rules
-    theirs: dict[int, list[Node]] = {}
+    theirs: dict[int, list[BodyNode]] = {}
     for read in second.reads:
         theirs.setdefault(id(read.tensor.root), []).append(read)
     for read in sorted(first.reads, key=lambda r: -cost.size_bytes(r.tensor)):
@@ -33,7 +33,7 @@ def join_siblings(first: Body, second: Body, keep: set[Tensor], limits: Limits) 
     raise Refused("SAME READS")
 
 
-def _align_reads(first: Body, second: Body, read: Node, other: Node) -> Alignment | None:
+def _align_reads(first: Body, second: Body, read: BodyNode, other: BodyNode) -> Alignment | None:
     here, there = root_index(read, first.space), root_index(other, second.space)
     if here is None or there is None:
         return None

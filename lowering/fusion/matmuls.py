@@ -1,6 +1,6 @@
-"""Matrix products among kernels: fusion leaves their inner work alone, since their code is generated as a whole.
+"""Matmuls among kernels: fusion leaves their inner work alone, since their code is generated as a whole.
 
-PRODUCTS STAY: what is merged with a product computes on its finished elements (an epilogue), not on what it multiplies.
+MATMULS STAY: what is merged with a product computes on its finished elements (an epilogue), not on what it multiplies.
 """
 
 from mlirc.dialects.core.symbols import Int
@@ -9,12 +9,12 @@ from mlirc.lowering.fusion.align import Alignment
 from mlirc.lowering.fusion.body import Body, unwidened
 
 
-def stays_product(producer: Body, consumer: Body, aligned: Alignment) -> bool:
+def stays_matmul(producer: Body, consumer: Body, aligned: Alignment) -> bool:
     """Whether a product, joined with a kernel that follows it, is still one: nothing else runs along its inner
     dimensions, and those of its columns are not split."""
-    if consumer.product is not None:
+    if consumer.matmul is not None:
         return False
-    if producer.product is None:
+    if producer.matmul is None:
         return True
     space = aligned.parallel + aligned.inner
     inner = set(range(len(aligned.parallel), len(space)))
@@ -26,8 +26,8 @@ def stays_product(producer: Body, consumer: Body, aligned: Alignment) -> bool:
 
 def column_dims(body: Body) -> frozenset[int]:
     """The parallel dimensions that the second factor of a product has to itself."""
-    assert body.product is not None
-    x, y = map(unwidened, body.product.operands[0].operands)
+    assert body.matmul is not None
+    x, y = map(unwidened, body.matmul.operands[0].operands)
     return y.dims - x.dims - body.inner_dims
 
 

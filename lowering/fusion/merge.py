@@ -24,8 +24,8 @@ from mlirc.lowering.analysis.index_maps import (
 )
 from mlirc.lowering.fusion import cost as cost
 from mlirc.lowering.fusion.align import Alignment, align
-from mlirc.lowering.fusion.body import IMPLICIT, Body, Node, Pool, Result, Tensor, nodes_below
-from mlirc.lowering.fusion.matmuls import stays_product
+from mlirc.lowering.fusion.body import IMPLICIT, Body, BodyNode, NodePool, Result, Tensor, nodes_below
+from mlirc.lowering.fusion.matmuls import stays_matmul
 from mlirc.lowering.kernel.label import merge_labels
 
 SLACK = 1 + 1 / 64  # times as many points are as many: what is added to pad the rows of a large matrix
@@ -55,15 +55,15 @@ class Limits:
 
 
 @dataclass(frozen=True)
-class Site:
+class ReadSite:
     """A read in the consumer of a producer's result: `index` is the result's index there."""
 
-    read: Node
+    read: BodyNode
     result: Result
     index: Map
 
 
-def sites(producer: Body, consumer: Body) -> list[Site]:
+def sites(producer: Body, consumer: Body) -> list[ReadSite]:
     """Where the consumer reads the producer. Raises Refused where an index is not known."""
     found = []
     results = {id(r.tensor): r for r in producer.results}
@@ -76,11 +76,11 @@ def sites(producer: Body, consumer: Body) -> list[Site]:
             raise Refused("VIEW WITHOUT MAP")
         if is_gathered(read.map):  # a view's index need not have it
             raise Refused("GATHERED")  # how often an element is asked for is not known
-        found.append(Site(read, result, index))
+        found.append(ReadSite(read, result, index))
     return found
 
 
-def root_index(read: Node, space: Space) -> Map | None:
+def root_index(read: BodyNode, space: Space) -> Map | None:
     """The index into the root of what is read."""
     tensor = read.tensor
     if tensor.view is None:
@@ -108,10 +108,10 @@ def inline(producer: Body, consumer: Body, keep: set[Tensor], limits: Limits) ->
             raise Refused("ONE SPACE")
         solutions[id(site.read)] = known
     _allow_evaluation(producer, consumer, found, solutions)
-    pool = Pool(consumer.inner_dims)
+    pool = NodePool(consumer.inner_dims)
     replacements = {id(site.read): site for site in found}
 
-    def replace(read: Node, mask: Node | None) -> Node | None:
+    def replace(read: BodyNode, mask: BodyNode | None) -> BodyNode | None:
         site = replacements.get(id(read))
         if site is None:
             return None
@@ -130,14 +130,16 @@ def points_more(producer: Body, consumer: Body) -> bool:
     return cost.points(consumer.space) > SLACK * cost.points(producer.space)
 
 
-def _allow_evaluation(producer: Body, consumer: Body, found: list[Site], solutions: dict[int, Map]) -> None:
+def _allow_evaluation(producer: Body, consumer: Body, found: list[ReadSite], solutions: dict[int, Map]) -> None:
     """NO RECOMPUTE: what is not trivially cheap is computed at no more points than before. MASKED: nor to be hidden."""
     evaluations = 0
     seen = set()
-    together: dict[Map, list[Node]] = {}  # results that are read at the same points share what they are computed from
+    together: dict[
+        Map, list[BodyNode]
+    ] = {}  # results that are read at the same points share what they are computed from
     for site in found:
         together.setdefault(solutions[id(site.read)], []).append(site.result.node)
-    is_product = consumer.product is not None
+    is_matmul = consumer.matmul is not None
     for site in found:
         nodes = producer.below([site.result.node])
         if _read_again(nodes) > MANY_READS:  # the end may be a reduction, which goes over its rows several times
@@ -152,8 +154,8 @@ def _allow_evaluation(producer: Body, consumer: Body, found: list[Site], solutio
         if (solution, inner) in seen:
             continue
         seen.add((solution, inner))
-        if inner and is_product:
-            raise Refused("PRODUCTS STAY")
+        if inner and is_matmul:
+            raise Refused("MATMULS STAY")
         evaluations += cost.points(consumer.space if inner else consumer.parallel)
         if evaluations > SLACK * cost.points(producer.space) and not cost.is_trivial(
             producer.below(together[solution])
@@ -161,13 +163,13 @@ def _allow_evaluation(producer: Body, consumer: Body, found: list[Site], solutio
             raise Refused("NO RECOMPUTE")
 
 
-def _read_again(nodes: list[Node]) -> int:
+def _read_again(nodes: list[BodyNode]) -> int:
     """How many elements are read of tensors of which others are read too."""
     tensors = [id(n.tensor.root) for n in nodes if n.name == "read"]
     return len(tensors) - len(set(tensors))
 
 
-def _dims(solution: Map, mask: Node | None) -> frozenset[int]:
+def _dims(solution: Map, mask: BodyNode | None) -> frozenset[int]:
     return dims_in(solution) | (mask.dims if mask is not None else frozenset())
 
 
@@ -180,7 +182,9 @@ def _is_one_to_one(producer: Body, consumer: Body, solution: Map) -> bool:
     )
 
 
-def _kept_results(producer: Body, consumer: Body, keep: set[Tensor], candidates: list[Map], pool: Pool) -> list[Result]:
+def _kept_results(
+    producer: Body, consumer: Body, keep: set[Tensor], candidates: list[Map], pool: NodePool
+) -> list[Result]:
     """WRITTEN ONCE: a result that others read too is written by the merged kernel, if it reaches each element once."""
     kept = [r for r in producer.results if r.tensor in keep]
     if not kept:
@@ -221,25 +225,25 @@ def join(producer: Body, consumer: Body, keep: set[Tensor], limits: Limits) -> B
 
 
 def join_aligned(
-    producer: Body, consumer: Body, keep: set[Tensor], aligned: Alignment, replacements: dict[int, Site]
+    producer: Body, consumer: Body, keep: set[Tensor], aligned: Alignment, replacements: dict[int, ReadSite]
 ) -> Body:
     """One kernel in the common space. `replacements`: id of a consumer's read -> the producer's result read."""
-    if not stays_product(producer, consumer, aligned):
-        raise Refused("PRODUCTS STAY")
+    if not stays_matmul(producer, consumer, aligned):
+        raise Refused("MATMULS STAY")
     space = aligned.parallel + aligned.inner
     body = Body(aligned.parallel, aligned.inner, [], merge_labels(producer.label, consumer.label))
     _keep_order(producer, consumer, aligned)
-    pool = Pool(body.inner_dims)
+    pool = NodePool(body.inner_dims)
     shared = {id(t.root) for t in producer.tensors} & {id(t.root) for t in consumer.tensors}
 
-    def of_producer(read: Node, mask: Node | None) -> Node | None:
+    def of_producer(read: BodyNode, mask: BodyNode | None) -> BodyNode | None:
         return (
             read_root(read, producer.space, pool, aligned.producer, space) if id(read.tensor.root) in shared else None
         )
 
     made = rewrite_nodes(producer.nodes, pool, aligned.producer, space, of_producer)
 
-    def of_consumer(read: Node, mask: Node | None) -> Node | None:
+    def of_consumer(read: BodyNode, mask: BodyNode | None) -> BodyNode | None:
         site = replacements.get(id(read))
         if site is not None:
             return select_or_zero(pool, mask, made[id(site.result.node)])
@@ -258,7 +262,7 @@ def join_aligned(
     return body
 
 
-def read_root(read: Node, old_space: Space, pool: Pool, values: Map, space: Space) -> Node | None:
+def read_root(read: BodyNode, old_space: Space, pool: NodePool, values: Map, space: Space) -> BodyNode | None:
     """What both kernels read is read from the tensor itself and not from views of it, so that equal reads become one."""
     index = root_index(read, old_space) if read.tensor.view is not None and not read.operands else None
     if index is None:
@@ -307,24 +311,24 @@ def alike_dims(producer: Body, consumer: Body) -> dict[int, int]:
 
 
 def rewrite(
-    roots: list[Node],
-    pool: Pool,
+    roots: list[BodyNode],
+    pool: NodePool,
     values: Map | None,
     space: Space,
-    replace: Callable[[Node, Node | None], Node | None] | None = None,
-) -> dict[int, Node]:
+    replace: Callable[[BodyNode, BodyNode | None], BodyNode | None] | None = None,
+) -> dict[int, BodyNode]:
     """`rewrite_nodes` of all nodes below `roots`."""
     return rewrite_nodes(nodes_below(roots), pool, values, space, replace)
 
 
 def rewrite_nodes(
-    nodes: list[Node],
-    pool: Pool,
+    nodes: list[BodyNode],
+    pool: NodePool,
     values: Map | None,
     space: Space,
-    replace: Callable[[Node, Node | None], Node | None] | None = None,
-    mask: Node | None = None,
-) -> dict[int, Node]:
+    replace: Callable[[BodyNode, BodyNode | None], BodyNode | None] | None = None,
+    mask: BodyNode | None = None,
+) -> dict[int, BodyNode]:
     """These nodes, operands before their users, in `pool`: id of the old one -> the new one.
 
     `values` replace the iteration dimensions, by expressions over `space`. `replace(read, its new mask)` may give a
@@ -332,7 +336,7 @@ def rewrite_nodes(
     """
     if values == identity(len(space)):
         values = None
-    made: dict[int, Node] = {}
+    made: dict[int, BodyNode] = {}
     for node in nodes:
         operands = tuple([made[id(x)] for x in node.operands])
         if node.name == "read":
@@ -348,7 +352,7 @@ def rewrite_nodes(
     return made
 
 
-def _masked_read(pool: Pool, node: Node, operands: tuple[Node, ...], map_: Map, mask: Node) -> Node:
+def _masked_read(pool: NodePool, node: BodyNode, operands: tuple[BodyNode, ...], map_: Map, mask: BodyNode) -> BodyNode:
     if node.masked:
         mask = pool.make("logical_and", (operands[-1], mask), mask.type, node.location)
     elif operands:
@@ -356,7 +360,7 @@ def _masked_read(pool: Pool, node: Node, operands: tuple[Node, ...], map_: Map, 
     return pool.make("read", (mask,), node.type, node.location, node.attributes, node.tensor, map_, True)
 
 
-def select_or_zero(pool: Pool, mask: Node | None, value: Node) -> Node:
+def select_or_zero(pool: NodePool, mask: BodyNode | None, value: BodyNode) -> BodyNode:
     """What a masked read of `value` gives: 0 where the mask is false."""
     if mask is None or (value.name == "read" and value.mask is mask):
         return value
@@ -369,6 +373,6 @@ def select_or_zero(pool: Pool, mask: Node | None, value: Node) -> Node:
     return chosen if computed == stored else _implicit_cast(pool, chosen, stored)
 
 
-def _implicit_cast(pool: Pool, value: Node, dtype: torch.dtype) -> Node:
+def _implicit_cast(pool: NodePool, value: BodyNode, dtype: torch.dtype) -> BodyNode:
     attributes = ((IMPLICIT, ir.BoolAttr.get(True)),)
     return pool.make("cast", (value,), element_type(dtype), value.location, attributes)

@@ -8,7 +8,7 @@ from mlirc.lowering.analysis.index_maps import chain, dims_in, solve
 from mlirc.lowering.fusion import cost as cost
 from mlirc.lowering.fusion.body import Body, Tensor
 from mlirc.lowering.fusion.graph import FusionGraph, Unit
-from mlirc.lowering.fusion.horizontal import join_siblings
+from mlirc.lowering.fusion.horizontal import merge_horizontally
 from mlirc.lowering.fusion.merge import Limits, Refused, inline, join, root_index, sites
 from mlirc.lowering.module.source_lines import source_line
 from mlirc.lowering.pipeline.ledger import Ledger
@@ -56,12 +56,12 @@ class Fuser:
                 break
         self.graph.write_back()
 
-    def run_siblings(self) -> None:
+    def run_horizontally(self) -> None:
         """Merge kernels that read the same tensor; then write back."""
         for position in range(len(self.graph.order)):
             unit = self.graph.order[position]
             while unit is not None and unit.body is not None:
-                unit = self.merge_with_sibling(unit)
+                unit = self.merge_with_reader(unit)
         self.graph.write_back()
 
     # ---- one kernel in place of two
@@ -97,17 +97,17 @@ class Fuser:
         self.graph.merge(producer, consumer, body, dependents)
         return True
 
-    def merge_with_sibling(self, unit: Unit) -> Unit | None:
+    def merge_with_reader(self, unit: Unit) -> Unit | None:
         """What `unit` merged with a later reader of one of its inputs became, or None."""
         for tensor in sorted(unit.inputs, key=cost.size_bytes, reverse=True):
             later = [r for r in tensor.root.readers if r.body is not None and r.position > unit.position]
             for other in sorted(later, key=lambda reader: reader.position)[:NEIGHBOURS]:
-                merged = self.merge_siblings(unit, other)
+                merged = self.merge_readers(unit, other)
                 if merged is not None:
                     return merged
         return None
 
-    def merge_siblings(self, first: Unit, second: Unit) -> Unit | None:
+    def merge_readers(self, first: Unit, second: Unit) -> Unit | None:
         pair = (first, second)
         if pair in self.refused or is_empty(first.body) or is_empty(second.body):
             return None
@@ -117,7 +117,7 @@ class Fuser:
             return None
         keep = {t for t in first.outputs + second.outputs if t.readers}
         try:
-            saved, body = join_siblings(first.body, second.body, keep, self.limits)
+            saved, body = merge_horizontally(first.body, second.body, keep, self.limits)
         except Refused as refusal:
             self.refuse(pair, refusal.rule)
             return None

@@ -17,7 +17,7 @@ class Pair:
     """`second` folds a function of `value` and the outer `centre`; `first` folds `value` itself. Over a row of parts p:
 
     squares  sum((v - c)^2) = sum over p of (q_p + n_p (m_p - c)^2), m_p a part's mean, q_p its squares around that
-    powers   sum(exp(v - c)) = sum over p of (e_p exp(m_p - c)), m_p a part's maximum, e_p its powers beneath that
+    exponentials   sum(exp(v - c)) = sum over p of (e_p exp(m_p - c)), m_p a part's maximum, e_p its exponentials beneath that
 
     Both hold for any c. A part's maximum that is infinite counts as 0, as in logsumexp: exp(inf - inf) is for the end to say.
     """
@@ -43,7 +43,7 @@ def find_pair(second: Any, firsts: Iterable[Any], is_inner: dict[ir.Value, bool]
     value, centre = difference.operands
     if not is_inner.get(value) or is_inner.get(centre, True):
         return None
-    kind, wanted = ("squares", "sum") if folded.name == "mlirc.mul" else ("powers", "max")
+    kind, wanted = ("squares", "sum") if folded.name == "mlirc.mul" else ("exponentials", "max")
     for first in firsts:
         if first.operands[0] == value and attribute_value(first.attributes["kind"]) == wanted:
             return Pair(kind, first, second, value, centre)
@@ -65,7 +65,7 @@ def of_parts(
 ) -> ir.Value:
     """What is summed over the parts: `first` and `second` are what a part of so many elements left."""
     b = _Scalars(create, second.type)
-    if pair.kind == "powers":
+    if pair.kind == "exponentials":
         return b("mul", second, b("exp", b("sub", first, centre)))
     rest = b("sub", b("div", first, b.number(elements)), centre)
     return b("add", second, b("mul", b.number(elements), b("mul", rest, rest)))

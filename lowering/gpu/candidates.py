@@ -7,15 +7,15 @@ from typing import Any
 from mlirc.dialects.core import symbols
 from mlirc.dialects.core.tensor_types import TensorInfo, info_of
 from mlirc.lowering.gpu.kernel import TritonKernel, triton_kernel
-from mlirc.lowering.gpu.matmul.function import Tiling, match_product
+from mlirc.lowering.gpu.matmul.function import Tiling, match_matmul
 from mlirc.lowering.gpu.triton.emitter import expression
-from mlirc.lowering.gpu.triton.schedule import Schedule, alternatives
+from mlirc.lowering.gpu.triton.schedule import TritonSchedule, alternatives
 from mlirc.lowering.kernel.nodes import Kernel, read_kernel
 from mlirc.lowering.kernel.shared_operands import parts_of_operands, shared_operands
 from mlirc.lowering.module.target_attribute import target_of
 from mlirc.lowering.target import GpuTarget
 
-Choice = Schedule | Tiling | None  # None: as the cost model writes a product
+Choice = TritonSchedule | Tiling | None  # None: as the cost model writes a product
 
 TILINGS = tuple(
     Tiling(rows, columns, steps, warps, stages)
@@ -48,15 +48,15 @@ class Candidates:
     infos: list[TensorInfo] = field(init=False)
     gpu: GpuTarget = field(init=False)
     first: Choice = field(init=False, default=None)
-    is_product: bool = field(init=False)
+    is_matmul: bool = field(init=False)
 
     def __post_init__(self) -> None:
         self.infos = [info_of(x) for x in self.run.operands]
         self.gpu = target_of(self.run).gpu(self.infos[0].device)
         kernel = self.read()
-        self.is_product = match_product(kernel) is not None
-        if not self.is_product:
-            found: list[Schedule] = []
+        self.is_matmul = match_matmul(kernel) is not None
+        if not self.is_matmul:
+            found: list[TritonSchedule] = []
             triton_kernel(kernel, self.name, self.infos, self.gpu, self.aligned, lambda s: found.append(s) or s)
             self.first = found[0]
 
@@ -71,19 +71,19 @@ class Candidates:
 
     def near(self, choice: Choice) -> Iterator[Choice]:
         """Choices that differ a little from this one; of a product, all there are."""
-        if not self.is_product:
-            assert isinstance(choice, Schedule)
+        if not self.is_matmul:
+            assert isinstance(choice, TritonSchedule)
             yield from alternatives(choice)
         elif choice is None:
-            product = match_product(self.read())
-            assert product is not None
-            sizes = [size if isinstance(size, int) else 1 << 30 for size in (product.m_size, product.n_size)]
+            matmul = match_matmul(self.read())
+            assert matmul is not None
+            sizes = [size if isinstance(size, int) else 1 << 30 for size in (matmul.m_size, matmul.n_size)]
             for tiling in TILINGS:
                 if all(tile <= max(2 * n, 16) for tile, n in zip((tiling.rows, tiling.columns), sizes, strict=True)):
                     yield tiling
 
     def write(self, choice: Choice) -> TritonKernel:
-        if isinstance(choice, Schedule):
+        if isinstance(choice, TritonSchedule):
             return triton_kernel(self.read(), self.name, self.infos, self.gpu, self.aligned, lambda _: choice)
         return triton_kernel(self.read(), self.name, self.infos, self.gpu, self.aligned, tiling=choice)
 

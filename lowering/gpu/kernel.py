@@ -15,22 +15,22 @@ from mlirc.dialects.core.tensor_types import TensorInfo
 from mlirc.lowering.gpu.matmul.function import (
     STEPS,
     Tiling,
-    TritonProduct,
+    TritonMatmul,
     choose_tiling,
-    match_product,
+    match_matmul,
     schedule_of,
-    write_product,
+    write_matmul,
 )
 from mlirc.lowering.gpu.matmul.overlapped_epilogue import DESCRIPTORS, TILING, fits_in_turns, write_in_turns
 from mlirc.lowering.gpu.matmul.overlapped_epilogue import IMPORTS as GLUON
 from mlirc.lowering.gpu.matmul.persistent import persistent, write_persistent
-from mlirc.lowering.gpu.triton.builder import TL_DTYPE, TRITON_DTYPE, Value, literal
-from mlirc.lowering.gpu.triton.emitter import FAILURE, TRAP, Emitter
-from mlirc.lowering.gpu.triton.folds import Fold, function_text
+from mlirc.lowering.gpu.triton.builder import TL_DTYPE, TRITON_DTYPE, TritonValue, literal
+from mlirc.lowering.gpu.triton.emitter import FAILURE, TRAP, TritonEmitter
+from mlirc.lowering.gpu.triton.folds import TritonFold, function_text
 from mlirc.lowering.gpu.triton.indices import LARGEST
 from mlirc.lowering.gpu.triton.online_softmax import find_pairs
 from mlirc.lowering.gpu.triton.programs import bind_programs, counts_of
-from mlirc.lowering.gpu.triton.schedule import Schedule, Tile, make_schedule
+from mlirc.lowering.gpu.triton.schedule import TritonSchedule, TritonTile, make_schedule
 from mlirc.lowering.kernel.axes import make_axes
 from mlirc.lowering.kernel.division import divide_axes
 from mlirc.lowering.kernel.nodes import Kernel, Node, Output
@@ -63,7 +63,7 @@ def triton_kernel(
     infos: list[TensorInfo],
     gpu: GpuTarget,
     aligned: Iterable[int] = (),
-    change: Callable[[Schedule], Schedule] | None = None,
+    change: Callable[[TritonSchedule], TritonSchedule] | None = None,
     tiling: Tiling | None = None,
 ) -> TritonKernel:
     """`infos` are the launch's operands; `aligned` says which of their addresses are multiples of 16 bytes.
@@ -72,52 +72,52 @@ def triton_kernel(
     `tiling`: tiles for a product that is read by pointers; else as many programs as multiprocessors go through its tiles.
     """
     names = kernel.symbols
-    product = match_product(kernel)
-    if product is not None:
-        return product_kernel(product, name, infos, gpu, tuple(aligned), tiling)
+    matmul = match_matmul(kernel)
+    if matmul is not None:
+        return matmul_kernel(matmul, name, infos, gpu, tuple(aligned), tiling)
     divide_axes(kernel)
     schedule = make_schedule(kernel, make_axes(kernel))
     schedule = change(schedule) if change else schedule
-    e = Emitter(kernel, schedule, index_dtype(kernel, schedule, infos))
+    e = TritonEmitter(kernel, schedule, index_dtype(kernel, schedule, infos))
     _body(e)
     return finished(e, name, infos, aligned, names, symbols.product(counts_of(schedule)))
 
 
-def product_kernel(
-    product: TritonProduct,
+def matmul_kernel(
+    matmul: TritonMatmul,
     name: str,
     infos: list[TensorInfo],
     gpu: GpuTarget,
     aligned: tuple[int, ...],
     tiling: Tiling | None = None,
 ) -> TritonKernel:
-    """A matrix product with its epilogue."""
+    """A matmul with its epilogue."""
     programs = gpu.multiprocessors
-    plan = persistent(product, aligned, programs) if tiling is None else None
-    if plan and gpu.is_hopper and fits_in_turns(product, plan):
-        e = product_emitter(product, TILING, infos)
-        write_in_turns(e, product, plan)
-        made = finished(e, name, infos, aligned, product.kernel.symbols, programs, {STEPS: TILING.steps}, gluon=True)
+    plan = persistent(matmul, aligned, programs) if tiling is None else None
+    if plan and gpu.is_hopper and fits_in_turns(matmul, plan):
+        e = matmul_emitter(matmul, TILING, infos)
+        write_in_turns(e, matmul, plan)
+        made = finished(e, name, infos, aligned, matmul.kernel.symbols, programs, {STEPS: TILING.steps}, gluon=True)
         return replace(made, scratch=DESCRIPTORS)
-    tiling = tiling or (plan.tiling if plan else choose_tiling(product))
-    e = product_emitter(product, tiling, infos)
+    tiling = tiling or (plan.tiling if plan else choose_tiling(matmul))
+    e = matmul_emitter(matmul, tiling, infos)
     if plan:
-        write_persistent(e, product, plan)
+        write_persistent(e, matmul, plan)
     else:
-        write_product(e, product, tiling)
-        _store(e, product.kernel.outputs)
+        write_matmul(e, matmul, tiling)
+        _store(e, matmul.kernel.outputs)
     grid = programs if plan else symbols.product(counts_of(e.schedule))
-    made = finished(e, name, infos, aligned, product.kernel.symbols, grid, {STEPS: tiling.steps})
+    made = finished(e, name, infos, aligned, matmul.kernel.symbols, grid, {STEPS: tiling.steps})
     return replace(made, num_stages=tiling.num_stages, scratch=plan.scratch if plan else 0)
 
 
-def product_emitter(product: TritonProduct, tiling: Tiling, infos: list[TensorInfo]) -> Emitter:
-    schedule = schedule_of(product, tiling)
-    return Emitter(product.kernel, schedule, index_dtype(product.kernel, schedule, infos))
+def matmul_emitter(matmul: TritonMatmul, tiling: Tiling, infos: list[TensorInfo]) -> TritonEmitter:
+    schedule = schedule_of(matmul, tiling)
+    return TritonEmitter(matmul.kernel, schedule, index_dtype(matmul.kernel, schedule, infos))
 
 
 def finished(
-    e: Emitter,
+    e: TritonEmitter,
     name: str,
     infos: list[TensorInfo],
     aligned: Iterable[int],
@@ -143,7 +143,7 @@ def finished(
     return TritonKernel(source, signature, constants, [grid, 1, 1], e.schedule.num_warps, sorted(aligned), names)
 
 
-def index_dtype(kernel: Kernel, schedule: Schedule, infos: list[TensorInfo]) -> torch.dtype:
+def index_dtype(kernel: Kernel, schedule: TritonSchedule, infos: list[TensorInfo]) -> torch.dtype:
     """int32 where nothing is larger: tensors, and the points that programs count through."""
     sizes = [i.extent for i in infos] + [symbols.product(t.size for t in schedule.tiles) + schedule.elements]
     sizes += [t.size + t.block for t in schedule.tiles]
@@ -153,7 +153,7 @@ def index_dtype(kernel: Kernel, schedule: Schedule, infos: list[TensorInfo]) -> 
 # ---- the body
 
 
-def _body(e: Emitter) -> None:
+def _body(e: TritonEmitter) -> None:
     bind_programs(e)
     row = next((tile for tile in e.schedule.tiles if tile.name == "r"), None)
     if e.schedule.rows > 1:
@@ -168,13 +168,13 @@ def _body(e: Emitter) -> None:
         _in_passes(e, row)
 
 
-def _at_once(e: Emitter) -> None:
+def _at_once(e: TritonEmitter) -> None:
     """Everything is a block: one pass."""
     _compute(e)
     _store(e, e.kernel.outputs)
 
 
-def _compute(e: Emitter) -> None:
+def _compute(e: TritonEmitter) -> None:
     """Everything that is not known yet, of rows that are blocks."""
     for node in e.kernel.nodes:
         if node.kind == "reduce":
@@ -185,7 +185,7 @@ def _compute(e: Emitter) -> None:
             e.value(node)
 
 
-def _in_turn(e: Emitter, rows: Tile) -> None:
+def _in_turn(e: TritonEmitter, rows: TritonTile) -> None:
     """The rows of a program, one after the other: what they share is computed before. No row reaches past the end."""
     down = {a.name for a in rows.axes}
     for node in e.kernel.nodes:
@@ -196,31 +196,31 @@ def _in_turn(e: Emitter, rows: Tile) -> None:
     ahead = f"num_stages={STAGES}" if sums else f"loop_unroll_factor={UNROLLED}"
     e.lines.add(f"for {rows.name} in tl.range(first, {last}, {ahead}):")
     with e.scope():
-        e.indices.known[rows.name,] = Value(rows.name, e.indices.dtype)
+        e.indices.known[rows.name,] = TritonValue(rows.name, e.indices.dtype)
         _compute(e)
         for output, total in sums:
             e.lines.add(f"{total} = {total} + {e.value(output.node)}")
         _store(e, [o for o in e.kernel.outputs if not o.sums])
-    e.indices.known[rows.name,] = Value("first", e.indices.dtype)
+    e.indices.known[rows.name,] = TritonValue("first", e.indices.dtype)
     for output, total in sums:
         e.env[output.node] = total
         e.store(output)
 
 
-def _store(e: Emitter, outputs: list[Output]) -> None:
+def _store(e: TritonEmitter, outputs: list[Output]) -> None:
     if any(_in_place(e, output) for output in outputs):
         e.lines.add("tl.debug_barrier()  # a warp may still have to read what another one writes")
     for output in outputs:
         e.store(output)
 
 
-def _in_place(e: Emitter, output: Output) -> bool:
+def _in_place(e: TritonEmitter, output: Output) -> bool:
     """Whether an output may be the memory of an input that another warp reads: not where all go through memory alike."""
     alike = len(e.blocks) == 1 and not e.inner and e.schedule.elements >= 32 * e.schedule.num_warps
     return e.schedule.num_warps > 1 and not alike and e.kernel.overwrites(output)
 
 
-def _in_passes(e: Emitter, row: Tile) -> None:
+def _in_passes(e: TritonEmitter, row: TritonTile) -> None:
     found = find_pairs(e.kernel)
     together = {n for p in found for n in (p.first, p.second)}
     passes = _plan(e)
@@ -252,14 +252,14 @@ def _in_passes(e: Emitter, row: Tile) -> None:
                     p.step(e, lanes)
                 _store(e, outputs)
         for node, state in accumulators.items():
-            fold = Fold(node)
+            fold = TritonFold(node)
             e.env[node] = e.result(fold, e.reduced(fold, state))
         for p, lanes in zip(pairs, states, strict=True):
             p.finish(e, lanes)
     _store(e, [o for o in e.kernel.outputs if not _is_written_inside(e, o)])
 
 
-def _pieces(e: Emitter, row: Tile) -> list[tuple[str, str, bool]]:
+def _pieces(e: TritonEmitter, row: TritonTile) -> list[tuple[str, str, bool]]:
     """First and last point of a row's loops, and whether all their blocks are whole: a row side by side in memory is
     read without masks up to its last block, so that as much is loaded at once as its alignment allows."""
     size = e.indices.number(row.size)
@@ -269,7 +269,7 @@ def _pieces(e: Emitter, row: Tile) -> list[tuple[str, str, bool]]:
     return [("0", size, False)]
 
 
-def _range(e: Emitter, row: Tile, bounds: str) -> str:
+def _range(e: TritonEmitter, row: TritonTile, bounds: str) -> str:
     """What the loop over a row's blocks goes through: two at once where columns are reduced of little that is read, so that
     twice as much is on its way (on an H200 up to a tenth faster; four at once, or more that is read, gained nothing)."""
     reads = [n for n in e.kernel.nodes if n.kind == "read" and e.dims_of(n.dims) == {"x", "r"}]
@@ -278,7 +278,7 @@ def _range(e: Emitter, row: Tile, bounds: str) -> str:
     return f"tl.range({bounds}, loop_unroll_factor=2)" if few and long else f"range({bounds})"
 
 
-def _plan(e: Emitter) -> list[list[Output]]:
+def _plan(e: TritonEmitter) -> list[list[Output]]:
     """The outputs of each pass: as early as they are known, unless a later pass reads what may be their memory."""
     inside = [o for o in e.kernel.outputs if _is_written_inside(e, o)]
     folds = max((n.depth for n in e.kernel.nodes if n.kind == "reduce"), default=0)
@@ -289,11 +289,11 @@ def _plan(e: Emitter) -> list[list[Output]]:
     return passes
 
 
-def _is_written_inside(e: Emitter, output: Output) -> bool:
+def _is_written_inside(e: TritonEmitter, output: Output) -> bool:
     return e.is_inner(output.node) or not e.inner.isdisjoint(output.access.address.dims)
 
 
-def _below(e: Emitter, roots: list[Node]) -> list[Node]:
+def _below(e: TritonEmitter, roots: list[Node]) -> list[Node]:
     """The inner nodes that a pass computes for `roots`, and the outer ones that these use."""
     seen: dict[Node, None] = {}
     stack = list(roots)
@@ -307,14 +307,14 @@ def _below(e: Emitter, roots: list[Node]) -> list[Node]:
     return list(seen)
 
 
-def _before(e: Emitter, roots: list[Node]) -> list[Node]:
+def _before(e: TritonEmitter, roots: list[Node]) -> list[Node]:
     """The outer nodes among them: they are computed before the loop."""
     return [n for n in _below(e, roots) if not e.is_inner(n) and n.kind != "constant"]
 
 
-def _start(e: Emitter, node: Node) -> list[Value]:
+def _start(e: TritonEmitter, node: Node) -> list[TritonValue]:
     """The accumulators of a reduction."""
-    fold = Fold(node)
+    fold = TritonFold(node)
     e.functions[fold.function] = function_text(fold.function)
     dims = e.dims_of(node.operands[0].dims) | {"r"}
     state = [_filled(e, fold.identity, fold.dtype, dims)]
@@ -323,11 +323,11 @@ def _start(e: Emitter, node: Node) -> list[Value]:
     return state
 
 
-def _filled(e: Emitter, value: float | int, dtype: torch.dtype, dims: frozenset[str]) -> Value:
+def _filled(e: TritonEmitter, value: float | int, dtype: torch.dtype, dims: frozenset[str]) -> TritonValue:
     return e.lines.name(f"tl.full({e.shape(dims)}, {literal(value)}, {TL_DTYPE[dtype]})", dtype, dims)
 
 
-def _step(e: Emitter, node: Node, state: list[Value]) -> None:
+def _step(e: TritonEmitter, node: Node, state: list[TritonValue]) -> None:
     fold, x = e.folded(node)
     if not fold.positional:
         e.lines.add(f"{state[0]} = fold_{fold.function}({state[0]}, {x})")
@@ -335,8 +335,8 @@ def _step(e: Emitter, node: Node, state: list[Value]) -> None:
     e.lines.add(f"{state[0]}, {state[1]} = fold_{fold.function}({state[0]}, {state[1]}, {x}, {e.place(x.tile)})")
 
 
-def _start_scan(e: Emitter, node: Node) -> None:
-    fold = Fold(node)
+def _start_scan(e: TritonEmitter, node: Node) -> None:
+    fold = TritonFold(node)
     dims = e.dims_of(node.operands[0].dims) - {"r"}
     value = f"{literal(fold.identity)}, {TL_DTYPE[fold.dtype]}"
     shape = "[]" if len(e.blocks) == 1 else e.shape(dims)

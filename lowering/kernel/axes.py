@@ -18,11 +18,11 @@ from mlirc.lowering.kernel.nodes import Access, Kernel, Linear, Node, is_dim
 TYPICAL = 96  # what a symbolic size is taken for where a choice depends on it
 # What vectors of 16 lanes cost, in loads of one that lies side by side:
 GATHER, SCATTER = 24, 60
-TURNED = 3  # read or written by squares that are turned around in registers
+TRANSPOSED = 3  # read or written by squares that are transposed in registers
 STRIDED = 2  # times the stride: picked out of several vectors
 PICKED = (2, 3, 4, -1)  # the strides for which that is done
 
-MOST_TURNED = 16  # lanes: a square takes as many registers
+MOST_TRANSPOSED = 16  # lanes: a square takes as many registers
 
 
 @dataclass(eq=False, slots=True)
@@ -171,8 +171,8 @@ def _access_cost(access: Access, axes: list[Axis], vector: Vector, scattering: i
     factor = 1.0
     if is_scattered(access, vector):
         stride = picked_stride(access, vector)
-        if any(is_turned(access, vector, axis) for axis in axes):
-            factor = TURNED
+        if any(is_transposed(access, vector, axis) for axis in axes):
+            factor = TRANSPOSED
         elif stride and scattering == GATHER:
             factor = STRIDED * abs(stride)
         else:
@@ -207,11 +207,11 @@ def is_scattered(access: Access, vector: Vector) -> bool:
     return access.address.strides.get(name, 0) not in (0, 1)
 
 
-def is_turned(access: Access, vector: Vector, block: Axis) -> bool:
+def is_transposed(access: Access, vector: Vector, block: Axis) -> bool:
     """TRANSPOSED: strided along the vector, side by side along the block."""
     if (
         vector.axis is None
-        or vector.lanes > MOST_TURNED
+        or vector.lanes > MOST_TRANSPOSED
         or (block.known is not None and block.known < vector.lanes // 2)
     ):
         return False

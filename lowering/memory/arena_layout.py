@@ -26,7 +26,7 @@ CROWDED = 12  # of the square of the number of blocks that many pairs meet, and 
 
 
 @dataclass(eq=False)
-class Block:
+class ArenaBlock:
     """`size` bytes, in use from position `start` to position `end`, both included. `offset` is the result.
 
     alone   whether it is no part of the arena, but an allocation that is released after its last use
@@ -39,9 +39,9 @@ class Block:
     alone: bool = False
 
 
-def lay_out(blocks: Iterable[Block]) -> Int:
+def lay_out(blocks: Iterable[ArenaBlock]) -> Int:
     """Sets each block's offset, a multiple of ALIGNMENT, and returns the size of the arena."""
-    sections: dict[Int, list[tuple[int, Block]]] = {}
+    sections: dict[Int, list[tuple[int, ArenaBlock]]] = {}
     for block in blocks:
         coefficient, unit = in_units(block.size)
         if coefficient:
@@ -130,7 +130,7 @@ def best_gap(taken: list[tuple[int, int]], size: int) -> int:
     return behind if best is None else best
 
 
-def live_peak(blocks: list[Block]) -> int:
+def live_peak(blocks: list[ArenaBlock]) -> int:
     """The most static bytes in use at any one position: no arena can be smaller."""
     changes: dict[int, int] = {}
     for block in blocks:

@@ -23,8 +23,8 @@ GENERATED = (  # calls that kernels of our own are written for
     "mlirc.depthwise_weight_gradient",
     "mlirc.transposed_convolution",
 )
-PRODUCTS = ("mlirc.matmul", "mlirc.addmm", "mlirc.addmm_gelu")
-LIBRARY = {*PRODUCTS, *GENERATED}
+MATMULS = ("mlirc.matmul", "mlirc.addmm", "mlirc.addmm_gelu")
+LIBRARY = {*MATMULS, *GENERATED}
 KERNEL_STAGE = LIBRARY | {"mlircx.kernel", "mlirc.view", "mlirc.copy", "mlirc.iota", "mlirc.assign"}
 MEMORY_STAGE = {"mlirc.slot", "mlirc.allocate", "mlirc.release", "mlirc.view", "mlircx.call"}
 ALLOWED: dict[str, set[str]] = {

@@ -5,7 +5,7 @@ from typing import Any
 
 
 @dataclass(frozen=True)
-class Entry:
+class LedgerEntry:
     """One decision: `action` on `subject` by `rule` ("ONE SPACE"), taken or not, with numbers such as bytes saved."""
 
     pass_name: str
@@ -19,9 +19,9 @@ class Entry:
 
 @dataclass
 class Ledger:
-    entries: list[Entry] = field(default_factory=list)
+    entries: list[LedgerEntry] = field(default_factory=list)
 
     def record(
         self, pass_name: str, action: str, subject: str, rule: str, taken: bool, location: str = "", **numbers: Any
     ):
-        self.entries.append(Entry(pass_name, action, subject, rule, taken, numbers, location))
+        self.entries.append(LedgerEntry(pass_name, action, subject, rule, taken, numbers, location))

@@ -20,7 +20,7 @@ from mlirc.dialects.core.tensor_types import TensorInfo
 from mlirc.lowering.module.rules import expect, list_attribute
 from mlirc.lowering.verify.index_proofs import LARGEST, Facts, Space, magnitude
 from mlirc.lowering.verify.kernel import is_dim
-from mlirc.lowering.verify.memory import Memory
+from mlirc.lowering.verify.memory import MemoryVerifier
 
 POINTS = 1 << 14  # of a map that are looked at one by one
 CASES = 32  # of a value or condition, in which something else is known
@@ -43,7 +43,9 @@ ARITHMETIC = {
 }
 
 
-def verify_accesses(op: Any, inputs: Sequence[TensorInfo], outputs: Sequence[TensorInfo], memory: Memory) -> None:
+def verify_accesses(
+    op: Any, inputs: Sequence[TensorInfo], outputs: Sequence[TensorInfo], memory: MemoryVerifier
+) -> None:
     """Raises StageError for an access that leaves its tensor, or that is not shown to stay within, as `memory` asks for."""
     parallel, inner = list_attribute(op, "parallel"), list_attribute(op, "inner")
     sizes = {f"d{k}": n for k, n in enumerate((*parallel, *inner))}
@@ -83,7 +85,7 @@ class _Accesses:
     sizes: dict[str, Int]
     inner: frozenset[str]
     facts: Facts
-    memory: Memory
+    memory: MemoryVerifier
     numbers: dict[ir.Value, list[Case]] = field(default_factory=dict)
     conditions: dict[ir.Value, list[Facts] | None] = field(default_factory=dict)
     checked: dict[ir.Value, str] = field(default_factory=dict)

@@ -12,16 +12,16 @@ import torch
 from mlirc.dialects.core import symbols
 from mlirc.dialects.core.symbols import Int
 from mlirc.dialects.core.tensor_types import info_of
-from mlirc.lowering.cpu.attention.call import Attention, read_attention, read_gradients
-from mlirc.lowering.cpu.convolution.call import KINDS, Axis, name_of, numbers, read_convolution
+from mlirc.lowering.cpu.attention.call import AttentionProblem, read_attention, read_gradients
+from mlirc.lowering.cpu.convolution.call import KINDS, SpatialAxis, name_of, numbers, read_convolution
 from mlirc.lowering.cpu.convolution.depthwise_call import read_depthwise
 from mlirc.lowering.module.rules import expect
-from mlirc.lowering.verify.memory import Memory
+from mlirc.lowering.verify.memory import MemoryVerifier
 
 Tie = tuple[str, Int, Int]  # what it is, and two sizes that are equal
 
 
-def verify_call_sizes(op: Any, memory: Memory) -> None:
+def verify_call_sizes(op: Any, memory: MemoryVerifier) -> None:
     """Raises StageError where sizes differ, or are not known before the run."""
     for what, x, y in ties(op):
         if x != y:
@@ -43,7 +43,7 @@ def ties(op: Any) -> Iterator[Tie]:
         yield from of_windows(c.columns, 0)
 
 
-def of_attention(op: Any, a: Attention) -> Iterator[Tie]:
+def of_attention(op: Any, a: AttentionProblem) -> Iterator[Tie]:
     yield "keys and values", a.k.shape[2], a.v.shape[2]
     if a.mask:
         dtypes = a.mask.dtype in (a.q.dtype, torch.float32) or a.mask.dtype.itemsize == 1
@@ -71,6 +71,6 @@ def of_convolution(op: Any, name: str) -> Iterator[Tie]:
         expect(factor.shape == wanted, op, f"a factor {list(factor.shape)}", f"one for each of {wanted[0]} filters")
 
 
-def of_windows(axis: Axis, end: int) -> Iterator[Tie]:
+def of_windows(axis: SpatialAxis, end: int) -> Iterator[Tie]:
     reach = (axis.size - 1) * axis.spread + 2 * axis.padding - axis.dilation * (axis.taps - 1)
     yield "windows", axis.count, symbols.floordiv(reach, axis.stride) + 1 + end

@@ -18,14 +18,14 @@ from mlirc.dialects.core.kernel_forms import form_of
 from mlirc.dialects.core.symbols import Int
 from mlirc.dialects.core.tensor_types import KERNEL_DTYPES, TensorInfo, info_of, type_of
 from mlirc.lowering.module.rules import StageError, expect
-from mlirc.lowering.verify.memory import Memory
+from mlirc.lowering.verify.memory import MemoryVerifier
 
 Verify = Callable[[Any], None]
 KEPT = 20_000  # ops that were found right
 _right: set[tuple] = set()
 
 
-def verify_meaning(op: Any, memory: Memory, verify: Verify) -> None:
+def verify_meaning(op: Any, memory: MemoryVerifier, verify: Verify) -> None:
     """Raises StageError where results or attributes do not fit the operands. `verify` checks each op that it is made of."""
     cls = OPS.get(op.operation.name.removeprefix("mlirc."))
     if cls is None or (form_of(cls) is None and not issubclass(cls, Composite)):

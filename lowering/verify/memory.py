@@ -36,7 +36,7 @@ class Root:
 
 
 @dataclass
-class Memory:
+class MemoryVerifier:
     """What is known of a function's tensors, op by op. `demand`: whether what is not shown to be right is wrong."""
 
     function: Any

@@ -14,10 +14,10 @@ from mlirc.dialects.core.symbols import Int
 from mlirc.dialects.core.tensor_types import info_of
 from mlirc.lowering.module.rules import expect
 from mlirc.lowering.verify.index_proofs import Space
-from mlirc.lowering.verify.memory import Memory, Root
+from mlirc.lowering.verify.memory import MemoryVerifier, Root
 
 
-def verify_overlaps(op: Any, memory: Memory) -> None:
+def verify_overlaps(op: Any, memory: MemoryVerifier) -> None:
     """Raises StageError for a launch or run that may overwrite an index."""
     indices = index_reads(op)
     if not indices:
@@ -54,7 +54,7 @@ def index_reads(op: Any) -> dict[int, set[str]]:
     return {k: maps[k] for k in sorted(found)}
 
 
-def apart(memory: Memory, x: ir.Value, y: ir.Value) -> bool:
+def apart(memory: MemoryVerifier, x: ir.Value, y: ir.Value) -> bool:
     """Whether two tensors are shown to have no byte in common."""
     a, b = memory.roots.get(x), memory.roots.get(y)
     if a is None or b is None:
@@ -78,7 +78,7 @@ def base(root: Root) -> Root:
     return root
 
 
-def span(memory: Memory, x: ir.Value, root: Root) -> tuple[Int, Int]:
+def span(memory: MemoryVerifier, x: ir.Value, root: Root) -> tuple[Int, Int]:
     """The first byte, and that behind the last."""
     info = info_of(x)
     start = memory.offsets[x] * info.dtype.itemsize
@@ -87,7 +87,7 @@ def span(memory: Memory, x: ir.Value, root: Root) -> tuple[Int, Int]:
     return start, start + info.extent * info.dtype.itemsize
 
 
-def same_place(memory: Memory, x: ir.Value, out: ir.Value) -> bool:
+def same_place(memory: MemoryVerifier, x: ir.Value, out: ir.Value) -> bool:
     """Whether equal indices into both lead to the same bytes."""
     a, b = memory.roots.get(x), memory.roots.get(out)
     have, made = info_of(x), info_of(out)

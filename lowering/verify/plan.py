@@ -28,7 +28,7 @@ class PlanError(AssertionError):
 
 
 @dataclass(eq=False)
-class Memory:
+class PlannedMemory:
     """A piece of memory; a slot is the bytes from `start` to `end` of the arena, and starts out without contents."""
 
     name: str
@@ -49,11 +49,11 @@ class _Checker:
         self.block = function.regions[0].blocks[0]
         self.sizes = sizes
         self.arenas = {device: self.number(size) for device, size in arenas(function).items()}
-        self.slots: list[Memory] = []
+        self.slots: list[PlannedMemory] = []
         # each tensor's memory and its first byte in it, None where an ATen call made the view
-        self.places: dict[ir.Value, tuple[Memory, int | None]] = {}
+        self.places: dict[ir.Value, tuple[PlannedMemory, int | None]] = {}
         for k, argument in enumerate(self.block.arguments):
-            self.places[argument] = Memory(f"argument {k}"), 0
+            self.places[argument] = PlannedMemory(f"argument {k}"), 0
 
     def number(self, expr: Int) -> int:
         return symbols.evaluate(expr, self.sizes)
@@ -65,7 +65,7 @@ class _Checker:
             if name == "mlirc.slot":
                 self.slot(op, where)
             elif name == "mlirc.allocate":
-                self.places[op.results[0]] = Memory("an allocation", contents=""), 0
+                self.places[op.results[0]] = PlannedMemory("an allocation", contents=""), 0
             elif name == "mlirc.view":
                 memory, first = self.places[op.operands[0]]
                 offset = self.number(symbols.parse(attribute_value(op.attributes["offset"])))
@@ -84,7 +84,7 @@ class _Checker:
         end = start + self.bytes(info)
         if start % 64 or start < 0 or end > self.arenas.get(info.device, 0):
             raise PlanError(f"{where}: bytes {start} to {end} of an arena of {self.arenas.get(info.device, 0)}")
-        memory = Memory(f"the slot at {start}", True, start, end, contents="", device=info.device)
+        memory = PlannedMemory(f"the slot at {start}", True, start, end, contents="", device=info.device)
         self.slots.append(memory)
         self.places[op.results[0]] = memory, 0
 
@@ -109,7 +109,7 @@ class _Checker:
             self.read(x, where)
         aliases = symbols.parse_list(attribute_value(op.attributes["aliases"]))
         for result, alias in zip(op.results, aliases, strict=True):
-            fresh = Memory("a tensor of ATen"), 0
+            fresh = PlannedMemory("a tensor of ATen"), 0
             self.places[result] = fresh if alias == -1 else (self.places[op.operands[alias]][0], None)
 
     def check_results(self, op: Any, where: str) -> None:
@@ -132,7 +132,7 @@ class _Checker:
         for out in operands[count:]:
             self.overwrite(self.places[out][0], where)
 
-    def overwrite(self, memory: Memory, where: str) -> None:
+    def overwrite(self, memory: PlannedMemory, where: str) -> None:
         for other in self.slots if memory.slot else ():
             if other.device == memory.device and other.start < memory.end and memory.start < other.end:
                 other.contents = where

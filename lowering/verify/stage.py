@@ -23,7 +23,7 @@ from mlirc.lowering.verify.accesses import verify_accesses
 from mlirc.lowering.verify.call_sizes import verify_call_sizes
 from mlirc.lowering.verify.graph import verify_meaning
 from mlirc.lowering.verify.kernel import verify_kernel
-from mlirc.lowering.verify.memory import Memory
+from mlirc.lowering.verify.memory import MemoryVerifier
 from mlirc.lowering.verify.overlaps import verify_overlaps
 
 Known = set[tuple]
@@ -52,7 +52,7 @@ def verify_stage(function: Any, stage: str, known: Known | None = None, proofs: 
     return tuple(memory.duties) if memory is not None else ()
 
 
-def begin(function: Any, stage: str, proofs: str) -> Memory | None:
+def begin(function: Any, stage: str, proofs: str) -> MemoryVerifier | None:
     """Checks what holds of the function as a whole; what is known of its memory before the first op."""
     expect(len(function.regions[0].blocks) == 1, function, "more than one block", "a graph is straight-line")
     operations = list(function.regions[0].blocks[0].operations)
@@ -68,13 +68,15 @@ def begin(function: Any, stage: str, proofs: str) -> Memory | None:
         expression(function, "mlirc.arena")
     if proofs == "none":
         return None
-    memory = Memory(function, proofs == "demanded")
+    memory = MemoryVerifier(function, proofs == "demanded")
     verify_arguments(function)
     memory.begin()
     return memory
 
 
-def verify_op(function: Any, op: Any, stage: str, kernels: set[str], known: Known, memory: Memory | None) -> None:
+def verify_op(
+    function: Any, op: Any, stage: str, kernels: set[str], known: Known, memory: MemoryVerifier | None
+) -> None:
     name = op.operation.name
     if name == "func.return":
         verify_results(function, op)
@@ -96,13 +98,13 @@ def verify_op(function: Any, op: Any, stage: str, kernels: set[str], known: Know
         memory.op(op)
 
 
-def check(op: Any, known: Known, memory: Memory | None) -> None:
+def check(op: Any, known: Known, memory: MemoryVerifier | None) -> None:
     """An op by its own rules, and, where there is a `memory`, by what it touches."""
     with rules_of(op):
         _check(op, known, memory)
 
 
-def _check(op: Any, known: Known, memory: Memory | None) -> None:
+def _check(op: Any, known: Known, memory: MemoryVerifier | None) -> None:
     name = op.operation.name
     if name in CHECKS:
         CHECKS[name](op)
@@ -201,7 +203,7 @@ def verify_assign(op: Any) -> None:
         base = base.owner.operands[0]
 
 
-def verify_product(op: Any) -> None:
+def verify_matmul(op: Any) -> None:
     values = [info_of(v) for v in (*op.operands, *op.results)]
     count = 3 if name_of(op) == "matmul" else 4
     expect(len(values) == count, op, f"{len(values)} operands and results", f"there are {count}")
@@ -324,9 +326,9 @@ CHECKS: dict[str, Callable[[Any], None]] = {
     "mlirc.view": verify_view,
     "mlirc.copy": verify_copy,
     "mlirc.assign": verify_assign,
-    "mlirc.matmul": verify_product,
-    "mlirc.addmm": verify_product,
-    "mlirc.addmm_gelu": verify_product,
+    "mlirc.matmul": verify_matmul,
+    "mlirc.addmm": verify_matmul,
+    "mlirc.addmm_gelu": verify_matmul,
     "mlirc.attention": verify_attention,
     "mlirc.attention_backward": verify_backward,
     "mlirc.convolution": verify_convolution,

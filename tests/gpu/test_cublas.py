@@ -148,6 +148,6 @@ def test_gelu_by_tanh_is_part_of_a_product(plans, sizes):
 def test_a_short_inner_size_takes_an_algorithm_in_turns(plans):
     x, w, b = (random(*shape, dtype=torch.bfloat16) for shape in ((8192, 768), (768, 2304), (2304,)))
     check(torch.addmm, b, x, w)
-    plan = cublas.Plan.from_address(plans[-1].words[0])
+    plan = cublas.CublasPlan.from_address(plans[-1].words[0])
     taken = cublas.Algorithm(plan.algorithm)
     assert torch.cuda.get_device_capability()[0] != 9 or cublas_choice.is_in_turns(taken)

@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 from mlirc.dialects.core import symbols
 from mlirc.dialects.core.bindings import context
 from mlirc.dialects.interpreter.interpreter import run
-from mlirc.lowering.memory.arena_layout import Block, lay_out, live_peak
+from mlirc.lowering.memory.arena_layout import ArenaBlock, lay_out, live_peak
 from mlirc.lowering.passes.plan.plan_memory import PlanMemory
 from mlirc.lowering.pipeline.ledger import Ledger
 from mlirc.lowering.verify.plan import check_plan
@@ -55,19 +55,19 @@ def clone(x: torch.Tensor) -> torch.Tensor:
 
 
 @st.composite
-def blocks(draw) -> list[Block]:
+def blocks(draw) -> list[ArenaBlock]:
     units = st.sampled_from([1, symbols.symbol("s0"), symbols.parse("s0*s1"), symbols.parse("s1 + 1")])
     made = []
     for _ in range(draw(st.integers(0, 12))):
         start = draw(st.integers(0, 8))
         size = draw(units) * draw(st.integers(0, 300))
-        made.append(Block(size, start, start + draw(st.integers(0, 5))))
+        made.append(ArenaBlock(size, start, start + draw(st.integers(0, 5))))
     return made
 
 
 @settings(quick, max_examples=300)
 @given(blocks(), st.sampled_from(SIZES))
-def test_the_layout_keeps_blocks_apart(laid: list[Block], sizes: dict[str, int]):
+def test_the_layout_keeps_blocks_apart(laid: list[ArenaBlock], sizes: dict[str, int]):
     arena = symbols.evaluate(lay_out(laid), sizes)
     assert live_peak(laid) <= arena
     spans = []
@@ -82,12 +82,16 @@ def test_the_layout_keeps_blocks_apart(laid: list[Block], sizes: dict[str, int])
 
 
 def test_a_long_thin_block_takes_little_more_than_its_bytes():
-    laid = [Block(symbols.parse("4*s0"), 0, 1), Block(symbols.parse("4*s0"), 1, 2), Block(symbols.parse("4*s0"), 2, 3)]
+    laid = [
+        ArenaBlock(symbols.parse("4*s0"), 0, 1),
+        ArenaBlock(symbols.parse("4*s0"), 1, 2),
+        ArenaBlock(symbols.parse("4*s0"), 2, 3),
+    ]
     assert symbols.evaluate(lay_out(laid), {"s0": 1000}) == 2 * 4 * 1024
 
 
 def test_the_layout_is_tight_for_a_chain():
     """Two live at a time, the largest two are neighbours: the arena is those two."""
     sizes = [64, 128, 1024, 2048, 512, 64, 1024]
-    chain = [Block(size, k, k + 1) for k, size in enumerate(sizes)]
+    chain = [ArenaBlock(size, k, k + 1) for k, size in enumerate(sizes)]
     assert lay_out(chain) == live_peak(chain) == 3072

@@ -15,7 +15,7 @@ from mlirc.dialects.core import symbols
 from mlirc.dialects.core.bindings import context
 from mlirc.dialects.core.tensor_types import TensorInfo, info_of
 from mlirc.lowering.gpu.kernel import triton_kernel
-from mlirc.lowering.gpu.triton.schedule import Schedule
+from mlirc.lowering.gpu.triton.schedule import TritonSchedule
 from mlirc.lowering.kernel.nodes import read_kernel
 from mlirc.lowering.target import GpuTarget
 from tests.kernel_runner import KernelRunner, launch_module, launch_of
@@ -35,7 +35,7 @@ class TritonKernel(KernelRunner):
         inner: str,
         build: Callable,
         vector_bytes: int = 0,
-        shrink: Callable[[Schedule], Schedule] | None = None,
+        shrink: Callable[[TritonSchedule], TritonSchedule] | None = None,
         aligned: bool = False,
         programs: int = 132,
     ):
@@ -81,10 +81,10 @@ def _bytes(x: torch.Tensor) -> torch.Tensor:
     return torch.empty(0, dtype=torch.uint8).set_(x.untyped_storage())
 
 
-def small(limit: int) -> Callable[[Schedule], Schedule]:
+def small(limit: int) -> Callable[[TritonSchedule], TritonSchedule]:
     """Blocks of at most `limit` points; rows that are longer go in a loop."""
 
-    def shrink(schedule: Schedule) -> Schedule:
+    def shrink(schedule: TritonSchedule) -> TritonSchedule:
         tiles = tuple(replace(t, block=min(t.block, limit)) for t in schedule.tiles)
         row = next((t for t in tiles if t.name == "r"), None)
         looped = schedule.looped or (row is not None and not (isinstance(row.size, int) and row.size <= row.block))

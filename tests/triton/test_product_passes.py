@@ -161,7 +161,7 @@ def test_gated_products_become_one_kernel(monkeypatch, first, last, result, take
     inputs = [torch.randn(32, dtype=BF16), torch.randn(24, 8, dtype=BF16), torch.randn(32, 8, dtype=BF16)]
     passes = "generate-triton-matmuls,canonicalize,eliminate-dead"
     made, before, after = both(source, passes, inputs)
-    assert ("gated_product" in made) == taken and ("mlirc.addmm" in made) != taken
+    assert ("gated_matmul" in made) == taken and ("mlirc.addmm" in made) != taken
     torch.testing.assert_close(after, before, rtol=2e-2, atol=2e-2)
 
 
@@ -177,7 +177,7 @@ def test_unaligned_rows_are_written_where_they_lie(columns):
     )
     inputs = [torch.randn(16, 24, dtype=BF16), torch.randn(columns, 24, dtype=BF16)]
     made, before, after = both(source, "to-kernels,plan-memory,split-unaligned", inputs)
-    assert made.count('callee = "matmul"') == {37: 8, 42: 4, 44: 2}[columns] and "product_edges" in made
+    assert made.count('callee = "matmul"') == {37: 8, 42: 4, 44: 2}[columns] and "matmul_edges" in made
     torch.testing.assert_close(after, before, rtol=2e-2, atol=2e-2)
 
 

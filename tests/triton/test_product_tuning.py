@@ -7,7 +7,7 @@ import pytest
 
 from mlirc.codegen.cache.folder import CacheFolder
 from mlirc.codegen.tuning import matmul_tuning
-from mlirc.codegen.tuning.matmul_tuning import PASS, ProductTuning, better
+from mlirc.codegen.tuning.matmul_tuning import PASS, MatmulTuning, better
 from mlirc.dialects.core.bindings import context, ir
 from mlirc.lowering.pipeline.pass_manager import run_pipeline
 from tests.triton.test_product_passes import text
@@ -39,8 +39,8 @@ class Clock:
         return [self.kernel if "tl.dot" in text or "mma" in text else self.library for text in map(str, modules)]
 
 
-def chosen(clock: Clock, folder=None, seconds: float = 60) -> tuple[str, ProductTuning]:
-    tuning = ProductTuning(seconds, folder, clock)
+def chosen(clock: Clock, folder=None, seconds: float = 60) -> tuple[str, MatmulTuning]:
+    tuning = MatmulTuning(seconds, folder, clock)
     with context():
         module = ir.Module.parse(SOURCE)
         run_pipeline(module, PASS, given={PASS: {"chooser": tuning}})

@@ -6,14 +6,14 @@ import pytest
 import torch
 
 from mlirc.lowering.gpu.triton import schedule as triton_schedule
-from mlirc.lowering.gpu.triton.schedule import Schedule, alternatives
+from mlirc.lowering.gpu.triton.schedule import TritonSchedule, alternatives
 from tests.kernel_runner import info
 from tests.lowering.cpu.emitter.test_emitter import softmax
 from tests.triton.runner import TritonKernel
 from tests.triton.test_golden import KERNELS
 
 
-def schedule_of(name: str) -> Schedule:
+def schedule_of(name: str) -> TritonSchedule:
     found = []
     TritonKernel(*KERNELS[name], shrink=lambda s: found.append(s) or s)
     return found[0]
@@ -36,7 +36,7 @@ def test_tiles(name, tiles, looped):
 
 @pytest.mark.parametrize(("rows", "columns"), [(700, 12), (3, 20000)])
 def test_alternatives_compute_the_same(rows, columns):
-    found: list[Schedule] = []
+    found: list[TritonSchedule] = []
     arguments = [info(torch.float32, f"{rows}, {columns}")], str(rows), str(columns), softmax
     TritonKernel(*arguments, shrink=lambda s: found.extend(alternatives(s)) or s)
     assert len(set(found)) == len(found) >= 2
@@ -61,7 +61,7 @@ def test_rows_that_share_much_are_gone_through_in_turn(monkeypatch):
     assert kernel.made.grid == [8, 1, 1]
     inputs = torch.randn(2, 8, 128), torch.randn(128), torch.randn(128)
     kernel.check(*inputs)
-    found: list[Schedule] = []
+    found: list[TritonSchedule] = []
     arguments = [x, columns, columns], "2, 8, 128", "", build
     TritonKernel(*arguments, shrink=lambda s: found.extend(alternatives(s)) or s)
     assert {s.rows for s in found} == {2, 4, 8} and len({s.tiles[0].block for s in found}) == 1

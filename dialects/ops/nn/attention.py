@@ -49,8 +49,8 @@ class Attention(Op, name="attention", traits=[ext.Pure]):
         values = repeated(v, q)
         scores = masked_scores(q, k, mask, scale, causal)
         nothing = (scores == float("-inf")).all(-1, keepdim=True)
-        powers = torch.softmax(scores, -1).masked_fill(nothing, 0)
-        return (powers @ values).to(q.dtype), scores.logsumexp(-1).masked_fill(nothing.squeeze(-1), 0)
+        exponentials = torch.softmax(scores, -1).masked_fill(nothing, 0)
+        return (exponentials @ values).to(q.dtype), scores.logsumexp(-1).masked_fill(nothing.squeeze(-1), 0)
 
 
 class AttentionBackward(Op, name="attention_backward", traits=[ext.Pure]):
@@ -91,12 +91,12 @@ class AttentionBackward(Op, name="attention_backward", traits=[ext.Pure]):
     ) -> tuple[torch.Tensor, ...]:
         wide, shared = opmath(q.dtype), k.shape[:2]
         scores = masked_scores(q, k, mask, scale, causal)
-        powers = (scores - lse.unsqueeze(-1)).exp()
+        exponentials = (scores - lse.unsqueeze(-1)).exp()
         delta = (dout.to(wide) * out.to(wide)).sum(-1, keepdim=True)
-        slopes = powers * (dout.to(wide) @ repeated(v, q).transpose(-1, -2) - delta)
+        slopes = exponentials * (dout.to(wide) @ repeated(v, q).transpose(-1, -2) - delta)
         slopes = torch.where(scores == float("-inf"), (lse - lse).unsqueeze(-1), slopes) * scale
         dq = slopes @ repeated(k, q)
-        dk, dv = slopes.transpose(-1, -2) @ q.to(wide), powers.transpose(-1, -2) @ dout.to(wide)
+        dk, dv = slopes.transpose(-1, -2) @ q.to(wide), exponentials.transpose(-1, -2) @ dout.to(wide)
         dk, dv = (x.unflatten(1, (shared[1], -1)).sum(2).to(q.dtype) for x in (dk, dv))
         return dq.to(q.dtype), dk, dv, delta if wide == q.dtype else torch.cat([delta, dq], -1)
 

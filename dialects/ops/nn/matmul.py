@@ -1,4 +1,4 @@
-"""Matrix products, plain and batched. Views of the operands (transposes, broadcasts) go along as they are."""
+"""Matmuls, plain and batched. Views of the operands (transposes, broadcasts) go along as they are."""
 
 import torch
 

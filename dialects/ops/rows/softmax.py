@@ -24,8 +24,8 @@ class Softmax(Composite, name="softmax"):
 
     @staticmethod
     def expand(g, x, dim):
-        powers = g.exp(from_largest(g, x, dim))
-        return g.div(powers, g.reduce("sum", powers, (dim,), True))
+        exponentials = g.exp(from_largest(g, x, dim))
+        return g.div(exponentials, g.reduce("sum", exponentials, (dim,), True))
 
 
 class LogSoftmax(Composite, name="log_softmax"):

@@ -9,7 +9,7 @@ from mlirc.frontend.torch_compat.dynamo.restart import TensorifyScalarRestartAna
 
 
 @dataclass(frozen=True)
-class Entry:
+class AotEntry:
     """AOTAutograd's function for graphs, and what torch._dynamo.backends.common does around it."""
 
     trace: Callable[..., Callable]
@@ -26,10 +26,12 @@ def documented() -> Callable[..., Callable]:
 
 
 @reach("aot-entry", instead="the first call loads torch._dynamo.backends.common, and with it Inductor's scheduler")
-def entry() -> Entry:
+def entry() -> AotEntry:
     """As that module has them."""
     from torch._dynamo.utils import counters, flatten_graph_inputs
     from torch._functorch.aot_autograd import aot_module_simplified
 
     counters["aot_autograd"]["total"] += 0
-    return Entry(aot_module_simplified, flatten_graph_inputs, TensorifyScalarRestartAnalysis, counters["aot_autograd"])
+    return AotEntry(
+        aot_module_simplified, flatten_graph_inputs, TensorifyScalarRestartAnalysis, counters["aot_autograd"]
+    )

@@ -6,17 +6,17 @@ for (batch, head of the keys), shared among threads:
     keys, values = its rows; dk, dv = 0                          in scratch
     for head, block of queries:
       scores = keys @ queries^T; slopes = values @ dout^T        [keys, queries]
-      the mask; powers = exp(scores - lse); slopes = powers * (slopes - delta)
-      dv += powers @ dout; dk += slopes @ queries; dq += slopes^T @ keys
+      the mask; exponentials = exp(scores - lse); slopes = exponentials * (slopes - delta)
+      dv += exponentials @ dout; dk += slopes @ queries; dq += slopes^T @ keys
 
-After Dao, "FlashAttention-2" (2023). A block's rows are copied to scratch, turned too where queries lie along the lanes,
+After Dao, "FlashAttention-2" (2023). A block's rows are copied to scratch, transposed too where queries lie along the lanes,
 so that any strides will do. Each thread owns all that it adds to: the same bits with any number of them.
 """
 
 from collections.abc import Callable
 
 from mlirc.dialects.core import symbols
-from mlirc.lowering.cpu.attention.backward_block import F32, Block
+from mlirc.lowering.cpu.attention.backward_block import F32, KeyBlock
 from mlirc.lowering.cpu.attention.call import Gradients
 from mlirc.lowering.cpu.attention.memory import (
     advance,
@@ -36,10 +36,10 @@ from mlirc.lowering.target import CpuTarget
 
 def backward_text(g: Gradients, name: str, target: CpuTarget) -> KernelText:
     """The functions of kernel `name`, for a call that `backward_refusal` of attention/call.py has nothing against."""
-    return _Writer(g, name, target).write()
+    return _BackwardWriter(g, name, target).write()
 
 
-class _Writer(Block):
+class _BackwardWriter(KeyBlock):
     # ---- the function
 
     def write(self) -> KernelText:

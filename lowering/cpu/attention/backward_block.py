@@ -1,5 +1,5 @@
 """A block of queries on a block of keys, of attention's gradients (attention/backward.py): the five products, and the
-powers and slopes between them. All that they read lies in scratch.
+exponentials and slopes between them. All that they read lies in scratch.
 """
 
 from collections.abc import Callable
@@ -19,12 +19,12 @@ from mlirc.lowering.cpu.attention.memory import (
     stage_rows,
     store_part,
     store_vector,
-    turn_all,
+    transpose_all,
 )
 from mlirc.lowering.cpu.attention.scores import NOTHING, Scores
-from mlirc.lowering.cpu.attention.softmax import power
-from mlirc.lowering.cpu.attention.tiles import VECTORS, Tile, even_rows, most_rows
-from mlirc.lowering.cpu.emitter.emitter import Emitter
+from mlirc.lowering.cpu.attention.softmax import exponential
+from mlirc.lowering.cpu.attention.tiles import VECTORS, AttentionTile, even_rows, most_rows
+from mlirc.lowering.cpu.emitter.emitter import VectorEmitter
 from mlirc.lowering.cpu.math.builder import Value
 from mlirc.lowering.kernel.axes import Vector
 from mlirc.lowering.target import CpuTarget
@@ -35,11 +35,11 @@ KEYS = 256  # of a block, at most
 ROOM = 1 << 15  # elements of a block's keys and values
 
 
-class Block:
+class KeyBlock:
     def __init__(self, g: Gradients, name: str, target: CpuTarget):
         self.g, self.a, self.name, self.target = g, g.call, name, target
         self.tensors = g.tensors
-        self.e = Emitter(Vector(None, target.vector_bytes // 4), target)
+        self.e = VectorEmitter(Vector(None, target.vector_bytes // 4), target)
         self.lanes = self.e.lanes
         self.width = QUERIES * self.lanes
         self.pitch = {which: -(-self.head(which) // self.lanes) * self.lanes for which in ("k", "v")}
@@ -51,7 +51,7 @@ class Block:
             tiles = -(-every // -(-every // tiles))
         self.block = self.rows * tiles
         self.query_rows = even_rows(self.width, most)
-        self.tiles: dict[tuple, Tile] = {}
+        self.tiles: dict[tuple, AttentionTile] = {}
         # where dq is added up: float32
         self.sums = replace(g.work, shape=g.dq.shape) if g.dq.dtype != F32 else g.dq
 
@@ -65,7 +65,7 @@ class Block:
         self.keys = {which: scratch(e, self.block * pitch[which]) for which in ("k", "v")}
         self.key_sums = {which: scratch(e, self.block * pitch[which]) for which in ("k", "v")}
         self.queries = {"k": scratch(e, self.width * k), "v": scratch(e, self.width * v)}  # of q, and of dout
-        self.turned = {"k": scratch(e, self.width * k), "v": scratch(e, self.width * v)}
+        self.transposed = {"k": scratch(e, self.width * k), "v": scratch(e, self.width * v)}
         # the last tile of queries reads past the last row
         self.scores, self.slopes = (scratch(e, self.block * self.width + self.width) for _ in range(2))
         self.query_sums = scratch(e, (self.width + self.query_rows) * k)
@@ -93,28 +93,28 @@ class Block:
         tiles = b.binary("arith.divui", b.add(limit, b.sub(step, e.i64(1))), step)
         if a.causal != "none":
             self.masks.hide_later_keys(query, key, b.mul(tiles, step))
-        self.powers(count, b.mul(tiles, step))
+        self.exponentials(count, b.mul(tiles, step))
         hidden = b.sub(key, b.add(query, e.integer(a.diagonal)))  # queries that do not see the first key yet
         self.over_keys("v", self.scores, limit, count, hidden)
         self.over_keys("k", self.slopes, limit, count, hidden)
         self.add_to_queries(rows["sums"], query, count, seen)
 
     def read_queries(self, rows: dict[str, Value], query: Value, count: Value) -> None:
-        """A block of q, times the scale, and of dout; both turned too; lse and delta of each query."""
+        """A block of q, times the scale, and of dout; both transposed too; lse and delta of each query."""
         a, e, b = self.a, self.e, self.e.index
         for which, name, scale in (("k", "q", a.scale), ("v", "dout", 1.0)):
             info, pitch = self.tensors[name], self.pitch[which]
             here = advance(e, rows[name], b.mul(query, e.integer(info.stride[2])), info.dtype)
             stage_rows(e, here, info, count, self.queries[which], pitch, scale)
-            turn_all(e, self.queries[which], pitch, self.width, pitch, self.turned[which], self.width)
+            transpose_all(e, self.queries[which], pitch, self.width, pitch, self.transposed[which], self.width)
         ends = e.integer(a.q.shape[2])
         for name, to in (("lse", self.lse), ("work", self.delta)):
             for k in range(0, self.width, self.lanes):
                 offsets = row_offsets(e, b.add(query, e.i64(k)), ends, e.integer(self.tensors[name].stride[2]))
                 store_vector(e, gather(e, rows[name], offsets, F32), advance(e, to, e.i64(k)))
 
-    def powers(self, count: Value, keys: Value) -> None:
-        """Scores become powers, and what is the slope of a power becomes that of its score. Lanes from `count` on hold
+    def exponentials(self, count: Value, keys: Value) -> None:
+        """Scores become exponentials, and what is the slope of an exponential becomes that of its score. Lanes from `count` on hold
         anything: no product reads them, or what it makes of them is not kept."""
         e, wide = self.e, self.e.builder(F32, True)
 
@@ -124,10 +124,10 @@ class Block:
 
             def key(i: Value, state: list[Value]) -> list[Value]:
                 here = e.index.add(e.index.mul(i, e.i64(self.width)), lane)
-                powers, slopes = (advance(e, x, here) for x in (self.scores, self.slopes))
-                score = load_vector(e, powers)
-                raised = power(wide, wide.sub(score, lse))
-                store_vector(e, raised, powers)
+                exponentials, slopes = (advance(e, x, here) for x in (self.scores, self.slopes))
+                score = load_vector(e, exponentials)
+                raised = exponential(wide, wide.sub(score, lse))
+                store_vector(e, raised, exponentials)
                 slope = wide.mul(raised, wide.sub(load_vector(e, slopes), delta))
                 hidden = wide.eq(score, wide.constant(NOTHING))  # whatever its value holds
                 store_vector(e, wide.select(hidden, of_hidden, slope), slopes)
@@ -141,12 +141,12 @@ class Block:
     # ---- products
 
     def over_queries(self, which: str, to: Value, seen, count: Value) -> None:
-        """to[key, query] = the block's row of keys or values times the turned column."""
+        """to[key, query] = the block's row of keys or values times the transposed column."""
         e, b, width = self.e, self.e.index, VECTORS * self.lanes
         tile = self.tile(self.rows, self.pitch[which], 1, "zero", self.width, self.width, VECTORS)
 
         def group(first: Value, state: list[Value]) -> list[Value]:
-            panel = advance(e, self.turned[which], first)
+            panel = advance(e, self.transposed[which], first)
 
             def one(row: Value, state: list[Value]) -> list[Value]:
                 source = advance(e, self.keys[which], b.mul(row, e.i64(self.pitch[which])))
@@ -164,7 +164,7 @@ class Block:
         for first, vectors in self.columns(which):
             tile = self.tile(self.rows, self.width, 1, "tile", pitch, pitch, vectors)
 
-            def one(row: Value, state: list[Value], first: int = first, tile: Tile = tile) -> list[Value]:
+            def one(row: Value, state: list[Value], first: int = first, tile: AttentionTile = tile) -> list[Value]:
                 skip = e.i64(0) if self.a.causal == "none" else b.maximum(b.add(hidden, row), e.i64(0))
                 source = self.at(factors, row, self.width, skip)
                 panel = self.at(self.queries[which], skip, pitch, e.i64(first))
@@ -182,7 +182,9 @@ class Block:
             tile = self.tile(self.query_rows, 1, self.width, "zero", pitch, pitch, vectors)
             panel = advance(e, self.keys["k"], e.i64(first))
 
-            def one(row: Value, state: list[Value], first: int = first, tile: Tile = tile, panel: Value = panel):
+            def one(
+                row: Value, state: list[Value], first: int = first, tile: AttentionTile = tile, panel: Value = panel
+            ):
                 keys = b.minimum(seen(count), seen(b.add(row, e.i64(self.query_rows))))
                 to = self.at(self.query_sums, row, pitch, e.i64(first))
                 self.multiply(tile, advance(e, self.slopes, row), keys, panel, to)
@@ -205,14 +207,14 @@ class Block:
 
         e.loop(e.i64(0), count, e.i64(1), [], [], add)
 
-    def tile(self, rows: int, row: int, step: int, start: str, panel: int, pitch: int, vectors: int) -> Tile:
+    def tile(self, rows: int, row: int, step: int, start: str, panel: int, pitch: int, vectors: int) -> AttentionTile:
         key = rows, row, step, start, panel, pitch, vectors
         if key not in self.tiles:
             name = f"{self.name}_tile{len(self.tiles)}"
-            self.tiles[key] = Tile(name, rows, row, step, start, self.lanes, panel, pitch, vectors)
+            self.tiles[key] = AttentionTile(name, rows, row, step, start, self.lanes, panel, pitch, vectors)
         return self.tiles[key]
 
-    def multiply(self, tile: Tile, rows: Value, n: Value, panel: Value, to: Value) -> None:
+    def multiply(self, tile: AttentionTile, rows: Value, n: Value, panel: Value, to: Value) -> None:
         e = self.e
         self.e.lines.append(tile.call(rows, e.integer(tile.row), e.integer(tile.step), n, panel, to))
 

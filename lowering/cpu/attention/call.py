@@ -17,8 +17,8 @@ DTYPES = (torch.float32, torch.bfloat16)
 
 
 @dataclass(frozen=True)
-class Attention:
-    """softmax(scale * q @ k^T + mask) @ v for each head, the sum of each row's powers as `lse`.
+class AttentionProblem:
+    """softmax(scale * q @ k^T + mask) @ v for each head, the sum of each row's exponentials as `lse`.
 
     q [B, H, L, D], k [B, G, S, D], v [B, G, S, Dv], out [B, H, L, Dv], lse [B, H, L] float32; G divides H.
     mask    None, or [B or 1, H or 1, L or 1, S or 1]: booleans (true: seen), or numbers to add
@@ -57,7 +57,7 @@ class Gradients:
     work    [B, H, L, 1] float32, scratch: the sum of dout * out of each row. In half types [B, H, L, 1 + D]: then dq's sums
     """
 
-    call: Attention
+    call: AttentionProblem
     dout: TensorInfo
     dq: TensorInfo
     dk: TensorInfo
@@ -85,13 +85,13 @@ def symbols_of(*infos: TensorInfo | None) -> list[str]:
     return sorted(found)
 
 
-def read_attention(op: Any) -> Attention:
+def read_attention(op: Any) -> AttentionProblem:
     """The Attention of a `mlirc.attention`, or of a call or run of one: operands and results in the same order."""
     infos = [info_of(x) for x in (*op.operands, *op.results)]
     mask = infos[3] if len(infos) == 6 else None
     scale, causal = (attribute_value(op.attributes[name]) for name in ("scale", "causal"))
     q, k, v, *_, out, lse = infos
-    return Attention(q, k, v, mask, out, lse, scale, causal)
+    return AttentionProblem(q, k, v, mask, out, lse, scale, causal)
 
 
 def read_gradients(op: Any) -> Gradients:
@@ -99,10 +99,10 @@ def read_gradients(op: Any) -> Gradients:
     dout, q, k, v, out, lse, *rest = (info_of(x) for x in (*op.operands, *op.results))
     mask = rest.pop(0) if len(rest) == 5 else None
     scale, causal = (attribute_value(op.attributes[name]) for name in ("scale", "causal"))
-    return Gradients(Attention(q, k, v, mask, out, lse, scale, causal), dout, *rest)
+    return Gradients(AttentionProblem(q, k, v, mask, out, lse, scale, causal), dout, *rest)
 
 
-def refusal(a: Attention) -> str:
+def refusal(a: AttentionProblem) -> str:
     """Why our kernels do not cover the call, or ""."""
     if a.q.dtype not in DTYPES:
         return "FLOAT32 OR BFLOAT16"
@@ -118,13 +118,13 @@ def refusal(a: Attention) -> str:
     return ""
 
 
-def aten_takes(a: Attention) -> bool:
+def aten_takes(a: AttentionProblem) -> bool:
     """Whether ATen's kernel for the CPU computes the call. It takes numbers of the query's dtype or float32 as a mask."""
     mask = a.mask is None or a.mask.dtype in (a.q.dtype, torch.float32)
     return mask and a.causal != "lower_right" and a.q.shape[3] == a.v.shape[3]
 
 
-def is_computed(a: Attention) -> bool:
+def is_computed(a: AttentionProblem) -> bool:
     """Whether a kernel of ours or ATen's is for the call: what a rewrite has to keep."""
     return not refusal(a) or aten_takes(a)
 
@@ -168,7 +168,7 @@ def verify_attributes(op: Any) -> None:
     expect(isinstance(scale, float), op, "no scale", "a floating-point number")
 
 
-def verify_infos(op: Any, a: Attention) -> None:
+def verify_infos(op: Any, a: AttentionProblem) -> None:
     ranks = {x.rank for x in (a.q, a.k, a.v, a.out, a.mask or a.q)}
     expect(ranks == {4}, op, f"ranks {sorted(ranks)}", "view them with four dimensions")
     batch, heads, rows, head = a.q.shape

@@ -3,9 +3,9 @@
 for (batch, head of the keys), shared among threads; the heads of the query that share it are its rows:
   for block of keys:
     scores[rows, keys] = the rows times each key                 16 keys at a time, folded to one vector
-    the mask; the largest score so far; powers = exp(scores - largest); their sums
-    sums[rows, Dv] = sums * exp(old largest - largest) + powers @ values
-  out = sums / the powers' sums
+    the mask; the largest score so far; exponentials = exp(scores - largest); their sums
+    sums[rows, Dv] = sums * exp(old largest - largest) + exponentials @ values
+  out = sums / the exponentials' sums
 
 Elements of a head lie along the lanes here, where attention/function.py has queries: there is only one.
 """
@@ -16,7 +16,7 @@ import torch
 
 from mlirc.dialects.core import symbols
 from mlirc.dialects.core.tensor_types import TensorInfo
-from mlirc.lowering.cpu.attention.call import Attention
+from mlirc.lowering.cpu.attention.call import AttentionProblem
 from mlirc.lowering.cpu.attention.memory import (
     advance,
     gather,
@@ -30,9 +30,9 @@ from mlirc.lowering.cpu.attention.memory import (
     store_scalar,
     store_vector,
 )
-from mlirc.lowering.cpu.attention.softmax import power
+from mlirc.lowering.cpu.attention.softmax import exponential
 from mlirc.lowering.cpu.attention.units import begin, each_head, kernel_text
-from mlirc.lowering.cpu.emitter.emitter import Emitter
+from mlirc.lowering.cpu.emitter.emitter import VectorEmitter
 from mlirc.lowering.cpu.emitter.register_transpose import across
 from mlirc.lowering.cpu.loops.function import KernelText
 from mlirc.lowering.cpu.math.builder import Value
@@ -45,19 +45,19 @@ FOR_A_VECTOR = 8  # of the operations that threads are counted by: what a vector
 CHAINS = 8  # sums side by side, where few vectors make up a row of values
 
 
-def decodes(a: Attention) -> bool:
+def decodes(a: AttentionProblem) -> bool:
     """Whether the code here is for this call."""
     return a.q.shape[2] == 1 and all(x.stride[3] == 1 for x in (a.q, a.k, a.v))
 
 
-def decode_text(a: Attention, name: str, target: CpuTarget) -> KernelText:
-    return _Writer(a, name, target).write()
+def decode_text(a: AttentionProblem, name: str, target: CpuTarget) -> KernelText:
+    return _DecodeWriter(a, name, target).write()
 
 
-class _Writer:
-    def __init__(self, a: Attention, name: str, target: CpuTarget):
+class _DecodeWriter:
+    def __init__(self, a: AttentionProblem, name: str, target: CpuTarget):
         self.a, self.name, self.target = a, name, target
-        self.e = Emitter(Vector(None, target.vector_bytes // 4), target)
+        self.e = VectorEmitter(Vector(None, target.vector_bytes // 4), target)
         self.lanes = self.e.lanes
         self.operands = ["q", "k", "v", *(["mask"] if a.mask else []), "out", "lse"]
         self.head = self.parts_of(a.q)
@@ -220,7 +220,7 @@ class _Writer:
         e.loop(e.i64(0), count, e.i64(self.lanes), [], [], step)
 
     def softmax(self, row: Value, count: Value) -> Value:
-        """Scores become powers; what came before shrinks by the factor that is returned."""
+        """Scores become exponentials; what came before shrinks by the factor that is returned."""
         e, wide, scalar = self.e, self.wide, self.scalar
         type_ = wide.type_text(torch.float32)
         place = advance(e, self.largest, row)
@@ -232,15 +232,15 @@ class _Writer:
         (most,) = e.loop(e.i64(0), count, e.i64(self.lanes), [e.splat(before)], [type_], compare)
         largest = scalar.emit(f"vector.reduction <maxnumf>, {most} : {type_} into f32", torch.float32)
         store_scalar(e, largest, place)
-        # where no key is seen yet all powers are 0, and not of -inf less -inf
+        # where no key is seen yet all exponentials are 0, and not of -inf less -inf
         none = scalar.eq(largest, scalar.constant(-math.inf))
         reference = scalar.select(none, scalar.constant(0.0), largest)
-        factor = power(wide, e.splat(scalar.sub(before, reference)))
+        factor = exponential(wide, e.splat(scalar.sub(before, reference)))
         from_ = e.splat(reference)
 
         def raise_all(i: Value, state: list[Value]) -> list[Value]:
             address = self.score(row, i)
-            raised = power(wide, wide.sub(load_vector(e, address), from_))
+            raised = exponential(wide, wide.sub(load_vector(e, address), from_))
             store_vector(e, raised, address)
             return [wide.add(state[0], raised)]
 

@@ -1,13 +1,13 @@
 """Attention as functions in MLIR text: a block of queries at a time, one query a lane, over blocks of keys.
 
 for some panels of queries (two vectors of them each), shared among threads:
-  panel = its rows, turned, times the scale                    [D, W]
+  panel = its rows, transposed, times the scale                    [D, W]
   for block of keys:                                           copied, where rows lie badly
     for panel:
       scores = keys @ panel                                    [keys, W] in the first-level cache
-      the mask; the largest score so far; powers = exp(scores - largest); their sums
-      sums = sums * exp(old largest - largest) + values^T @ powers     [Dv, W]
-  out = sums / the powers' sums, turned back
+      the mask; the largest score so far; exponentials = exp(scores - largest); their sums
+      sums = sums * exp(old largest - largest) + values^T @ exponentials     [Dv, W]
+  out = sums / the exponentials' sums, transposed back
 
 After Dao et al., "FlashAttention" (2022), with the softmax of Milakov and Gimelshein (2018). With queries along the lanes
 nothing is ever added or compared across a vector, and keys and values are read where they are.
@@ -20,7 +20,7 @@ import torch
 from mlirc.dialects.core import symbols
 from mlirc.dialects.core.symbols import Int
 from mlirc.dialects.core.tensor_types import TensorInfo
-from mlirc.lowering.cpu.attention.call import Attention
+from mlirc.lowering.cpu.attention.call import AttentionProblem
 from mlirc.lowering.cpu.attention.decode import decode_text, decodes
 from mlirc.lowering.cpu.attention.memory import (
     advance,
@@ -30,12 +30,12 @@ from mlirc.lowering.cpu.attention.memory import (
     stage_rows,
     store_rows,
     store_vector,
-    turn_all,
+    transpose_all,
 )
-from mlirc.lowering.cpu.attention.softmax import Softmax
-from mlirc.lowering.cpu.attention.tiles import VECTORS, Tile, most_rows, powers_below, split_rows
+from mlirc.lowering.cpu.attention.softmax import PanelSoftmax
+from mlirc.lowering.cpu.attention.tiles import VECTORS, AttentionTile, most_rows, powers_of_two_below, split_rows
 from mlirc.lowering.cpu.attention.units import begin, divided, each_unit, kernel_text
-from mlirc.lowering.cpu.emitter.emitter import Emitter
+from mlirc.lowering.cpu.emitter.emitter import VectorEmitter
 from mlirc.lowering.cpu.loops.function import KernelText
 from mlirc.lowering.cpu.math.builder import Value
 from mlirc.lowering.kernel.axes import Vector
@@ -48,21 +48,23 @@ FAR = 1024  # bytes from row to row: a page has few rows, and the products would
 CONFLICT = 4096  # rows this many bytes apart fall into the same lines of the first-level cache
 
 
-def attention_text(a: Attention, name: str, target: CpuTarget) -> KernelText:
+def attention_text(a: AttentionProblem, name: str, target: CpuTarget) -> KernelText:
     """The functions of kernel `name`, for a call that `refusal` of attention/call.py has nothing against."""
-    return decode_text(a, name, target) if decodes(a) else _Writer(a, name, target).write()
+    return decode_text(a, name, target) if decodes(a) else _ForwardWriter(a, name, target).write()
 
 
-class _Writer:
-    def __init__(self, a: Attention, name: str, target: CpuTarget):
+class _ForwardWriter:
+    def __init__(self, a: AttentionProblem, name: str, target: CpuTarget):
         self.a, self.name, self.target = a, name, target
-        self.e = Emitter(Vector(None, target.vector_bytes // 4), target)
+        self.e = VectorEmitter(Vector(None, target.vector_bytes // 4), target)
         self.lanes = self.e.lanes
         self.width = VECTORS * self.lanes
         self.most = most_rows(target)
         self.operands = ["q", "k", "v", *(["mask"] if a.mask else []), "out", "lse"]
         keys = a.k.shape[2]
-        rows, rests = split_rows(keys, self.most) if isinstance(keys, int) else (self.most, powers_below(self.most))
+        rows, rests = (
+            split_rows(keys, self.most) if isinstance(keys, int) else (self.most, powers_of_two_below(self.most))
+        )
         self.block = rows * max(1, SCORES // self.width // rows)  # keys of a block
         self.panels = panels_together(a, self.width)
         self.staged = {which: is_staged(x, self.panels) for which, x in (("k", a.k), ("v", a.v))}
@@ -78,12 +80,16 @@ class _Writer:
     def padded(self, which: str) -> int:
         return -(-self.head(which) // self.lanes) * self.lanes
 
-    def tile(self, which: str, rows: int) -> Tile:
+    def tile(self, which: str, rows: int) -> AttentionTile:
         """The rows of the product are keys, or elements of the values."""
         along, within = self.row_strides(which)
         if which == "k":
-            return Tile(f"{self.name}_scores{rows}", rows, along, within, "zero", self.lanes, self.width, self.width)
-        return Tile(f"{self.name}_sums{rows}", rows, within, along, "factor", self.lanes, self.width, self.width)
+            return AttentionTile(
+                f"{self.name}_scores{rows}", rows, along, within, "zero", self.lanes, self.width, self.width
+            )
+        return AttentionTile(
+            f"{self.name}_sums{rows}", rows, within, along, "factor", self.lanes, self.width, self.width
+        )
 
     def row_strides(self, which: str) -> tuple[Int, Int]:
         """Of the keys or values that the products read: from row to row, and within a row."""
@@ -102,7 +108,7 @@ class _Writer:
         self.every_sums = scratch(e, self.panels * self.padded("v") * self.width)
         self.scores = scratch(e, self.block * self.width)
         self.copies = {w: scratch(e, self.block * self.padded(w)) for w in ("k", "v") if self.staged[w]}
-        self.softmax = Softmax(e, a, self.scores, VECTORS, self.panels)
+        self.softmax = PanelSoftmax(e, a, self.scores, VECTORS, self.panels)
         batch, heads, queries, _ = a.q.shape
         together = self.panels * self.width
         blocks = symbols.floordiv(queries + (together - 1), together)
@@ -141,7 +147,7 @@ class _Writer:
             """`body`, given each panel's first query."""
 
             def one(panel: Value, state: list[Value]) -> list[Value]:
-                self.turn_to(panel)
+                self.transpose_to(panel)
                 body(b.add(first, b.mul(panel, e.i64(self.width))))
                 return state
 
@@ -165,12 +171,12 @@ class _Writer:
         e.loop(e.i64(0), self.end(b.sub(last, e.i64(self.width))), e.i64(self.block), [], [], key_block)
         each(e.i64(0), lambda query: self.finish(rows, query, queries))
 
-    def turn_to(self, panel: Value) -> None:
+    def transpose_to(self, panel: Value) -> None:
         """What follows in this scope is about this panel."""
         e = self.e
         self.panel = advance(e, self.every_panel, e.index.mul(panel, e.i64(self.padded("k") * self.width)))
         self.sums = advance(e, self.every_sums, e.index.mul(panel, e.i64(self.padded("v") * self.width)))
-        self.softmax.turn_to(panel)
+        self.softmax.transpose_to(panel)
 
     def end(self, query: Value) -> Value:
         """The keys that a panel from this query on sees end before this one; the rest of the last tile is masked."""
@@ -196,7 +202,7 @@ class _Writer:
         a, e = self.a, self.e
         here = advance(e, q, e.index.mul(query, e.integer(a.q.stride[2])), a.q.dtype)
         stage_rows(e, here, a.q, self.inside(query, queries), self.rows, self.padded("k"), a.scale)
-        turn_all(e, self.rows, self.padded("k"), self.width, self.padded("k"), self.panel, self.width)
+        transpose_all(e, self.rows, self.padded("k"), self.width, self.padded("k"), self.panel, self.width)
         self.softmax.start()
         self.fill(self.sums, self.padded("v"))
 
@@ -207,7 +213,7 @@ class _Writer:
     def finish(self, rows: dict[str, Value], query: Value, queries: Value) -> None:
         a, e = self.a, self.e
         self.divide(self.softmax.finish(rows["lse"], query, queries))
-        turn_all(e, self.sums, self.width, self.padded("v"), self.width, self.rows, self.padded("v"))
+        transpose_all(e, self.sums, self.width, self.padded("v"), self.width, self.rows, self.padded("v"))
         here = advance(e, rows["out"], e.index.mul(query, e.integer(a.out.stride[2])), a.out.dtype)
         store_rows(e, here, a.out, self.inside(query, queries), self.rows, self.padded("v"))
 
@@ -251,7 +257,7 @@ class _Writer:
             size = e.i64(tile.rows)
             stop = b.add(start, b.mul(b.binary("arith.divui", b.sub(count, start), size), size))
 
-            def one(row: Value, state: list[Value], tile: Tile = tile) -> list[Value]:
+            def one(row: Value, state: list[Value], tile: AttentionTile = tile) -> list[Value]:
                 source = advance(e, keys, b.mul(row, along))
                 target = advance(e, self.scores, b.mul(row, e.i64(self.width)))
                 e.lines.append(tile.call(source, along, within, e.i64(self.head("k")), self.panel, target))
@@ -266,7 +272,7 @@ class _Writer:
         full, *rests = self.value_tiles
         whole = self.head("v") // full.rows * full.rows
 
-        def one(row: Value, state: list[Value], tile: Tile = full) -> list[Value]:
+        def one(row: Value, state: list[Value], tile: AttentionTile = full) -> list[Value]:
             source = advance(e, values, b.mul(row, within))
             target = advance(e, self.sums, b.mul(row, e.i64(self.width)))
             e.lines.append(tile.call(source, within, along, count, self.scores, target, self.softmax.factor))
@@ -277,7 +283,7 @@ class _Writer:
             one(e.i64(whole), [], tile)
 
 
-def panels_together(a: Attention, width: int) -> int:
+def panels_together(a: AttentionProblem, width: int) -> int:
     """Panels of queries that pass over a block of keys before the next one is read: fewer, where threads need units."""
     heads, queries = a.q.shape[0] * a.q.shape[1], a.q.shape[2]
     most = QUERIES // width

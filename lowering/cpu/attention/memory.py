@@ -1,4 +1,4 @@
-"""Rows of queries, keys and results between memory and scratch; and scratch turned, so that rows become columns."""
+"""Rows of queries, keys and results between memory and scratch; and scratch transposed, so that rows become columns."""
 
 import math
 from collections.abc import Callable
@@ -8,7 +8,7 @@ import torch
 from mlirc.dialects.core.symbols import Int
 from mlirc.dialects.core.tensor_types import TensorInfo
 from mlirc.lowering.cpu.emitter import memory as kernel_memory
-from mlirc.lowering.cpu.emitter.emitter import Emitter
+from mlirc.lowering.cpu.emitter.emitter import VectorEmitter
 from mlirc.lowering.cpu.emitter.memory import stored_dtype
 from mlirc.lowering.cpu.emitter.register_transpose import transposed
 from mlirc.lowering.cpu.emitter.scratch import take
@@ -18,19 +18,19 @@ UNROLLED = 8  # vectors of a row
 PTR = "!llvm.ptr"
 
 
-def scratch(e: Emitter, count: int, dtype: torch.dtype = torch.float32) -> Value:
+def scratch(e: VectorEmitter, count: int, dtype: torch.dtype = torch.float32) -> Value:
     """Memory for so many elements."""
     return take(e, count, element_text(dtype), dtype.itemsize)
 
 
-def advance(e: Emitter, address: Value, offset: Value, dtype: torch.dtype = torch.float32) -> Value:
+def advance(e: VectorEmitter, address: Value, offset: Value, dtype: torch.dtype = torch.float32) -> Value:
     element = element_text(stored_dtype(dtype))
     return e.index.emit(
         f"llvm.getelementptr {address}[{offset}] : (!llvm.ptr, i64) -> !llvm.ptr, {element}", torch.int64
     )
 
 
-def load_vector(e: Emitter, address: Value, dtype: torch.dtype = torch.float32, align: int = 0) -> Value:
+def load_vector(e: VectorEmitter, address: Value, dtype: torch.dtype = torch.float32, align: int = 0) -> Value:
     """A vector in scratch, which lies at a multiple of its size; or at one of `align`."""
     b = e.builder(dtype, True)
     align = align or dtype.itemsize * e.lanes
@@ -38,23 +38,23 @@ def load_vector(e: Emitter, address: Value, dtype: torch.dtype = torch.float32, 
     return b.emit(text, dtype)
 
 
-def store_vector(e: Emitter, value: Value, address: Value) -> None:
+def store_vector(e: VectorEmitter, value: Value, address: Value) -> None:
     type_ = e.builder(torch.float32, True).type_text(torch.float32)
     e.lines.append(f"llvm.store {value}, {address} {{alignment = {4 * e.lanes} : i64}} : {type_}, !llvm.ptr")
 
 
-def store_scalar(e: Emitter, value: Value, address: Value) -> None:
+def store_scalar(e: VectorEmitter, value: Value, address: Value) -> None:
     e.lines.append(f"llvm.store {value}, {address} {{alignment = 4 : i64}} : f32, !llvm.ptr")
 
 
-def store_masked(e: Emitter, value: Value, address: Value, dtype: torch.dtype, mask: Value) -> None:
+def store_masked(e: VectorEmitter, value: Value, address: Value, dtype: torch.dtype, mask: Value) -> None:
     """Lanes of float32 as neighbouring elements of `dtype`."""
     stored = stored_dtype(dtype)
     b = e.builder(stored, True)
     kernel_memory.store_masked(e, b.bitcast(e.builder(torch.float32, True).cast(value, dtype), stored), address, mask)
 
 
-def place_of(e: Emitter, base: Value, info: TensorInfo, *index: Value) -> Value:
+def place_of(e: VectorEmitter, base: Value, info: TensorInfo, *index: Value) -> Value:
     """The address of the element at `index`; dimensions after those given count as 0."""
     offset = e.i64(0)
     for at, stride in zip(index, info.stride, strict=False):
@@ -62,12 +62,12 @@ def place_of(e: Emitter, base: Value, info: TensorInfo, *index: Value) -> Value:
     return advance(e, base, offset, info.dtype)
 
 
-def lanes_below(e: Emitter, count: Value) -> Value:
+def lanes_below(e: VectorEmitter, count: Value) -> Value:
     """A mask of the first `count` lanes."""
     return e.builder(torch.int64, True).lt(e.lane_numbers(), e.splat(count))
 
 
-def load_masked(e: Emitter, address: Value, dtype: torch.dtype, mask: Value) -> Value:
+def load_masked(e: VectorEmitter, address: Value, dtype: torch.dtype, mask: Value) -> Value:
     """Neighbouring elements as float32 (booleans as 0 or 1); 0 where the mask does not hold."""
     stored = stored_dtype(dtype)
     b = e.builder(stored, True)
@@ -80,7 +80,7 @@ def load_masked(e: Emitter, address: Value, dtype: torch.dtype, mask: Value) -> 
     return widened(e, loaded, dtype, True)
 
 
-def load_scalar(e: Emitter, address: Value, dtype: torch.dtype) -> Value:
+def load_scalar(e: VectorEmitter, address: Value, dtype: torch.dtype) -> Value:
     """One element as float32."""
     stored = stored_dtype(dtype)
     element = element_text(stored)
@@ -88,13 +88,13 @@ def load_scalar(e: Emitter, address: Value, dtype: torch.dtype) -> Value:
     return widened(e, e.builder(stored).emit(text, stored), dtype, False)
 
 
-def widened(e: Emitter, loaded: Value, dtype: torch.dtype, wide: bool) -> Value:
+def widened(e: VectorEmitter, loaded: Value, dtype: torch.dtype, wide: bool) -> Value:
     b = e.builder(torch.float32, wide)
     value = b.cast(loaded, torch.bool) if dtype == torch.bool else b.bitcast(loaded, dtype)
     return b.cast(value, torch.float32)
 
 
-def gather(e: Emitter, address: Value, offsets: Value, dtype: torch.dtype) -> Value:
+def gather(e: VectorEmitter, address: Value, offsets: Value, dtype: torch.dtype) -> Value:
     """The elements at `offsets` (in elements) from `address`, as float32."""
     stored = stored_dtype(dtype)
     b = e.builder(stored, True)
@@ -112,7 +112,7 @@ def gather(e: Emitter, address: Value, offsets: Value, dtype: torch.dtype) -> Va
     return widened(e, loaded, dtype, True)
 
 
-def row_offsets(e: Emitter, first: Value, end: Value, stride: Value) -> Value:
+def row_offsets(e: VectorEmitter, first: Value, end: Value, stride: Value) -> Value:
     """Where the row of each lane starts, from row `first` on; those from `end` on are the last row again."""
     b = e.builder(torch.int64, True)
     row = b.add(e.lane_numbers(), e.splat(first))
@@ -120,14 +120,14 @@ def row_offsets(e: Emitter, first: Value, end: Value, stride: Value) -> Value:
 
 
 def call(
-    e: Emitter, name: str, arguments: list[tuple[Value, str]], write: Callable[[Emitter, list[Value]], None]
+    e: VectorEmitter, name: str, arguments: list[tuple[Value, str]], write: Callable[[VectorEmitter, list[Value]], None]
 ) -> None:
     """Calls a function of the kernel's own, which `write` writes at its first use, given its parameters. Code that stands in
     several places, shuffles above all, takes LLVM long; one large body takes it longer than several small ones."""
     name, types = f"@KERNEL_{name}", ", ".join(type_ for _, type_ in arguments)
     if name not in e.text.functions:
         e.text.functions[name] = ""
-        inside = Emitter(e.vector, e.text.target)
+        inside = VectorEmitter(e.vector, e.text.target)
         inside.text.functions = e.text.functions
         parameters = [Value(f"%p{k}", x.dtype) for k, (x, _) in enumerate(arguments)]
         write(inside, parameters)
@@ -137,10 +137,10 @@ def call(
     e.lines.append(f"llvm.call {name}({', '.join(x for x, _ in arguments)}) : ({types}) -> ()")
 
 
-def turn(e: Emitter, source: Value, source_pitch: Value, target: Value, target_pitch: Value) -> None:
+def transpose_tile(e: VectorEmitter, source: Value, source_pitch: Value, target: Value, target_pitch: Value) -> None:
     """target[k, i] = source[i, k] for as many rows and columns as a vector has lanes, in scratch."""
 
-    def write(e: Emitter, p: list[Value]) -> None:
+    def write(e: VectorEmitter, p: list[Value]) -> None:
         places = [[p[0]], [p[2]]]
         for found, pitch in zip(places, (p[1], p[3]), strict=True):
             for _ in range(e.lanes - 1):
@@ -149,20 +149,22 @@ def turn(e: Emitter, source: Value, source_pitch: Value, target: Value, target_p
         for value, place in zip(columns, places[1], strict=True):
             store_vector(e, value, place)
 
-    call(e, "turn", [(source, PTR), (source_pitch, "i64"), (target, PTR), (target_pitch, "i64")], write)
+    call(e, "transpose_tile", [(source, PTR), (source_pitch, "i64"), (target, PTR), (target_pitch, "i64")], write)
 
 
-def turn_all(e: Emitter, source: Value, source_pitch: Int, rows: Int, columns: Int, target: Value, pitch: Int) -> None:
+def transpose_all(
+    e: VectorEmitter, source: Value, source_pitch: Int, rows: Int, columns: Int, target: Value, pitch: Int
+) -> None:
     """target[k, i] = source[i, k], in whole squares."""
 
-    def write(e: Emitter, p: list[Value]) -> None:
+    def write(e: VectorEmitter, p: list[Value]) -> None:
         source, source_pitch, rows, columns, target, pitch = p
         b = e.index
 
         def line(i: Value, state: list[Value]) -> list[Value]:
             def square(k: Value, state: list[Value]) -> list[Value]:
                 here, there = (b.add(b.mul(x, y), z) for x, y, z in ((i, source_pitch, k), (k, pitch, i)))
-                turn(e, advance(e, source, here), source_pitch, advance(e, target, there), pitch)
+                transpose_tile(e, advance(e, source, here), source_pitch, advance(e, target, there), pitch)
                 return state
 
             e.loop(e.i64(0), columns, e.i64(e.lanes), [], [], square)
@@ -171,11 +173,11 @@ def turn_all(e: Emitter, source: Value, source_pitch: Int, rows: Int, columns: I
         e.loop(e.i64(0), rows, e.i64(e.lanes), [], [], line)
 
     sizes = [(e.integer(n), "i64") for n in (source_pitch, rows, columns)]
-    call(e, "turn_all", [(source, PTR), *sizes, (target, PTR), (e.integer(pitch), "i64")], write)
+    call(e, "transpose_all", [(source, PTR), *sizes, (target, PTR), (e.integer(pitch), "i64")], write)
 
 
 def along_row(
-    e: Emitter, size: int, carried: list[Value], body: Callable[[Value, Value | None, list[Value]], list[Value]]
+    e: VectorEmitter, size: int, carried: list[Value], body: Callable[[Value, Value | None, list[Value]], list[Value]]
 ) -> list[Value]:
     """`body(d, mask, carried)` for each vector of a row of `size` elements; without a mask where all lanes are inside."""
     types, whole = [e.builder(x.dtype, True).type_text(x.dtype) for x in carried], size // e.lanes * e.lanes
@@ -191,7 +193,7 @@ def along_row(
     return body(e.i64(whole), lanes_below(e, e.i64(size - whole)), carried) if size > whole else carried
 
 
-def load_part(e: Emitter, address: Value, dtype: torch.dtype, mask: Value | None) -> Value:
+def load_part(e: VectorEmitter, address: Value, dtype: torch.dtype, mask: Value | None) -> Value:
     """Neighbouring elements as float32, at any address."""
     if mask is not None:
         return load_masked(e, address, dtype, mask)
@@ -199,7 +201,7 @@ def load_part(e: Emitter, address: Value, dtype: torch.dtype, mask: Value | None
     return widened(e, load_vector(e, address, stored, stored.itemsize), dtype, True)
 
 
-def store_part(e: Emitter, value: Value, address: Value, dtype: torch.dtype, mask: Value | None) -> None:
+def store_part(e: VectorEmitter, value: Value, address: Value, dtype: torch.dtype, mask: Value | None) -> None:
     if mask is not None:
         store_masked(e, value, address, dtype, mask)
         return
@@ -212,13 +214,13 @@ def store_part(e: Emitter, value: Value, address: Value, dtype: torch.dtype, mas
 
 
 def stage_rows(
-    e: Emitter, base: Value, rows: TensorInfo, count: Value, copy: Value, pitch: int, scale: float = 1.0
+    e: VectorEmitter, base: Value, rows: TensorInfo, count: Value, copy: Value, pitch: int, scale: float = 1.0
 ) -> None:
     """copy[i, d] = rows[i, d] * scale as float32, in rows of `pitch` elements."""
     head, dtype, side_by_side = rows.shape[3], rows.dtype, rows.stride[3] == 1
     assert isinstance(head, int)
 
-    def write(e: Emitter, p: list[Value]) -> None:
+    def write(e: VectorEmitter, p: list[Value]) -> None:
         base, along, within, count, copy, pitch, scale = p
         b = e.index
 
@@ -250,12 +252,12 @@ def stage_rows(
     call(e, name, [(base, PTR), *strides, *ends], write)
 
 
-def store_rows(e: Emitter, base: Value, rows: TensorInfo, count: Value, source: Value, pitch: int) -> None:
+def store_rows(e: VectorEmitter, base: Value, rows: TensorInfo, count: Value, source: Value, pitch: int) -> None:
     """rows[i, d] = source[i, d] for the first `count` rows, whose elements lie side by side."""
     head, dtype = rows.shape[3], rows.dtype
     assert isinstance(head, int)
 
-    def write(e: Emitter, p: list[Value]) -> None:
+    def write(e: VectorEmitter, p: list[Value]) -> None:
         base, along, count, source, pitch = p
         b = e.index
 

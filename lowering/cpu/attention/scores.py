@@ -4,7 +4,7 @@ import math
 
 import torch
 
-from mlirc.lowering.cpu.attention.call import Attention
+from mlirc.lowering.cpu.attention.call import AttentionProblem
 from mlirc.lowering.cpu.attention.memory import (
     advance,
     gather,
@@ -15,9 +15,9 @@ from mlirc.lowering.cpu.attention.memory import (
     row_offsets,
     scratch,
     store_vector,
-    turn,
+    transpose_tile,
 )
-from mlirc.lowering.cpu.emitter.emitter import Emitter
+from mlirc.lowering.cpu.emitter.emitter import VectorEmitter
 from mlirc.lowering.cpu.math.builder import Value
 
 NOTHING = -math.inf
@@ -26,11 +26,11 @@ NOTHING = -math.inf
 class Scores:
     """The masks of `a` on the scores, whose rows are so many vectors."""
 
-    def __init__(self, e: Emitter, a: Attention, scores: Value, vectors: int):
+    def __init__(self, e: VectorEmitter, a: AttentionProblem, scores: Value, vectors: int):
         self.e, self.a, self.scores, self.vectors = e, a, scores, vectors
         self.width = vectors * e.lanes
         if self.turns_mask:
-            self.square, self.turned = (scratch(e, e.lanes * e.lanes) for _ in range(2))
+            self.square, self.transposed = (scratch(e, e.lanes * e.lanes) for _ in range(2))
 
     @property
     def wide(self):
@@ -102,7 +102,7 @@ class Scores:
         e.loop(e.i64(0), inside, e.i64(e.lanes), [], [], vector)
 
     def apply_squares(self, mask: Value, rows: Value, lane: Value, count: Value) -> None:
-        """Squares of the mask are turned: of as many queries as there are lanes, and at most `rows`."""
+        """Squares of the mask are transposed: of as many queries as there are lanes, and at most `rows`."""
         e, b, info = self.e, self.e.index, self.a.mask
         assert info is not None
         along = e.integer(info.stride[2])
@@ -117,11 +117,11 @@ class Scores:
                 return state
 
             def apply(row: Value, state: list[Value]) -> list[Value]:
-                self.apply(b.add(i, row), lane, load_vector(e, advance(e, self.turned, b.mul(row, e.i64(e.lanes)))))
+                self.apply(b.add(i, row), lane, load_vector(e, advance(e, self.transposed, b.mul(row, e.i64(e.lanes)))))
                 return state
 
             e.loop(e.i64(0), b.minimum(rows, e.i64(e.lanes)), e.i64(1), [], [], read)
-            turn(e, self.square, e.i64(e.lanes), self.turned, e.i64(e.lanes))
+            transpose_tile(e, self.square, e.i64(e.lanes), self.transposed, e.i64(e.lanes))
             e.loop(e.i64(0), b.minimum(b.sub(count, i), e.i64(e.lanes)), e.i64(1), [], [], apply)
             return state
 

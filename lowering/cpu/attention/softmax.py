@@ -1,6 +1,6 @@
 """The softmax between attention's two products, on a block of scores [keys, W] in scratch: one query a lane.
 
-For each query there is the `largest` score so far, the `total` of the powers of its keys so far, and the `factor` that
+For each query there is the `largest` score so far, the `total` of the exponentials of its keys so far, and the `factor` that
 what was summed before the current block shrinks by.
 """
 
@@ -8,29 +8,29 @@ import math
 
 import torch
 
-from mlirc.lowering.cpu.attention.call import Attention
+from mlirc.lowering.cpu.attention.call import AttentionProblem
 from mlirc.lowering.cpu.attention.memory import advance, lanes_below, load_vector, scratch, store_vector
 from mlirc.lowering.cpu.attention.scores import NOTHING, Scores
-from mlirc.lowering.cpu.emitter.emitter import Emitter
+from mlirc.lowering.cpu.emitter.emitter import VectorEmitter
 from mlirc.lowering.cpu.math.builder import Value, VectorBuilder
 from mlirc.lowering.cpu.math.floats import ROUNDING, nearest_integer, polynomial, scaled, shift_left, uses_avx512
 from mlirc.lowering.cpu.math.functions import MATH
 
 LN2 = math.log(2)
 _BIASED = ROUNDING + 127  # added to n, it leaves the exponent of 2^n in the lowest bits
-# e^r on [-ln(2)/2, ln(2)/2], relative error 2^-23.4: a term less than `exp` has. It counts among eight products a power.
+# e^r on [-ln(2)/2, ln(2)/2], relative error 2^-23.4: a term less than `exp` has. It counts among eight products an exponential.
 _POWER = (0.008290272206068039, 0.04189816117286682, 0.1666763871908188, 0.4999914765357971, 0.9999997019767761, 1.0)
 
 
-class Softmax(Scores):
+class PanelSoftmax(Scores):
     """Of several panels of queries, one of which has its scores in scratch."""
 
-    def __init__(self, e: Emitter, a: Attention, scores: Value, vectors: int, panels: int):
+    def __init__(self, e: VectorEmitter, a: AttentionProblem, scores: Value, vectors: int, panels: int):
         super().__init__(e, a, scores, vectors)
         self.every_largest, self.every_total = (scratch(e, panels * self.width) for _ in range(2))
         self.factor = scratch(e, self.width)
 
-    def turn_to(self, panel: Value) -> None:
+    def transpose_to(self, panel: Value) -> None:
         """What follows in this scope is about this panel."""
         offset = self.e.index.mul(panel, self.e.i64(self.width))
         self.largest, self.total = (advance(self.e, x, offset) for x in (self.every_largest, self.every_total))
@@ -41,7 +41,7 @@ class Softmax(Scores):
             store_vector(self.e, self.wide.constant(0.0), self.part(self.total, half))
 
     def step(self, mask: Value | None, first: Value, queries: Value, key: Value, count: Value) -> None:
-        """The scores of `count` keys from `key` on become powers."""
+        """The scores of `count` keys from `key` on become exponentials."""
         if mask is not None:
             self.apply_mask(mask, first, queries, key, count)
         if self.a.causal != "none":
@@ -52,16 +52,16 @@ class Softmax(Scores):
 
         def compare(i: Value, state: list[Value]) -> list[Value]:
             read = [load_vector(e, self.part(self.row(i), k)) for k in halves]
-            # a score that is NaN is none larger, and shows in the powers
+            # a score that is NaN is none larger, and shows in the exponentials
             return [wide.select(wide.gt(x, most), x, most) for x, most in zip(read, state, strict=True)]
 
         largest = e.loop(e.i64(0), count, e.i64(1), before, [type_] * self.vectors, compare)
         reference, totals = [], []
         for half in halves:
-            # where no key is seen yet all powers are 0, and not of -inf less -inf
+            # where no key is seen yet all exponentials are 0, and not of -inf less -inf
             none = wide.eq(largest[half], wide.constant(NOTHING))
             reference.append(wide.select(none, wide.constant(0.0), largest[half]))
-            factor = power(wide, wide.sub(before[half], reference[half]))
+            factor = exponential(wide, wide.sub(before[half], reference[half]))
             store_vector(e, largest[half], self.part(self.largest, half))
             store_vector(e, factor, self.part(self.factor, half))
             totals.append(wide.mul(load_vector(e, self.part(self.total, half)), factor))
@@ -70,7 +70,7 @@ class Softmax(Scores):
             row, sums = self.row(i), []
             for half, total in enumerate(state):
                 address = self.part(row, half)
-                raised = power(wide, wide.sub(load_vector(e, address), reference[half]))
+                raised = exponential(wide, wide.sub(load_vector(e, address), reference[half]))
                 store_vector(e, raised, address)
                 sums.append(wide.add(total, raised))
             return sums
@@ -107,14 +107,14 @@ class Softmax(Scores):
         return inverse
 
 
-def power(b: VectorBuilder, x: Value) -> Value:
+def exponential(b: VectorBuilder, x: Value) -> Value:
     """e^x for x <= 0 (or little above) and NaN, to three units in the last place; 0 below -87.7, or -104 where a denormal
-    number costs nothing. One part of ln 2 will do: its error grows with -x, while the power shrinks."""
+    number costs nothing. One part of ln 2 will do: its error grows with -x, while the exponential shrinks."""
     if uses_avx512(b):
         x = b.maximum(x, b.constant(-104.0))
         n, shifted = nearest_integer(b, x, 1 / LN2)
         return scaled(b, polynomial(b, b.fma(n, b.constant(-LN2), x), _POWER), n, shifted)
-    x = b.maximum(x, b.constant(-88.0))  # times 1 / ln 2 it is nearest to -127, whose power of two comes out as 0
+    x = b.maximum(x, b.constant(-88.0))  # times 1 / ln 2 it is nearest to -127, whose exponential of two comes out as 0
     shifted = b.fma(x, b.constant(1 / LN2), b.constant(_BIASED))
     n = b.sub(shifted, b.constant(_BIASED))
     scale = b.bitcast(shift_left(b, b.bitcast(shifted, torch.int32), 23), torch.float32)

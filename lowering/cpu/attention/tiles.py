@@ -36,13 +36,13 @@ def even_rows(count: Int, most: int) -> int:
     return max(1, min(count, min(few, key=lambda rows: (-(-count // rows) * rows, -rows))))
 
 
-def powers_below(most: int) -> list[int]:
+def powers_of_two_below(most: int) -> list[int]:
     """Rows of the tiles that any rest is made of, the largest first."""
     return [1 << k for k in reversed(range(most.bit_length())) if 1 << k < most]
 
 
 @dataclass(frozen=True)
-class Tile:
+class AttentionTile:
     """A function's name and shape. Strides that are known are part of the code.
 
     row, step      strides of the rows' elements along the rows and along n, in elements

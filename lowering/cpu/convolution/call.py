@@ -27,7 +27,7 @@ KINDS = {
 
 
 @dataclass(frozen=True)
-class Axis:
+class SpatialAxis:
     """Windows along the height or the width: window i has its element k at i * stride + k * dilation - padding.
 
     size, count, taps   elements of x, windows, elements of a window
@@ -44,7 +44,7 @@ class Axis:
 
 
 @dataclass(frozen=True)
-class Convolution:
+class ConvolutionProblem:
     """out[n, o, window] = sum of x[n, c, element of the window] * w[o, c, element of the window]; x and out channels last.
 
     kind    "forward"; "input": transposed, w is mirrored and its first two dimensions change places; "weight": w is
@@ -58,8 +58,8 @@ class Convolution:
     x: TensorInfo
     w: TensorInfo
     out: TensorInfo
-    rows: Axis
-    columns: Axis
+    rows: SpatialAxis
+    columns: SpatialAxis
     after: tuple[str, ...] = ()
     adds: bool = False
 
@@ -83,7 +83,7 @@ class Convolution:
         return symbols.floordiv(points * (self.channels * self.filters * taps), 8)
 
 
-def results_of_tile(c: Convolution, target: CpuTarget) -> tuple[int, int] | None:
+def results_of_tile(c: ConvolutionProblem, target: CpuTarget) -> tuple[int, int] | None:
     """How many results, down and along, a tile of fewer multiplications has; None for sums of products."""
     if c.kind == "weight" or any(
         (axis.stride, axis.dilation, axis.spread) != (1, 1, 1) for axis in (c.rows, c.columns)
@@ -91,10 +91,10 @@ def results_of_tile(c: Convolution, target: CpuTarget) -> tuple[int, int] | None
         return None
     taps, image = (c.rows.taps, c.columns.taps), (c.rows.size, c.columns.size)
     sizes = c.x.shape[0], c.channels, c.filters, taps, image, c.rows.count, c.columns.count
-    return winograd_choice.results_of_tile(winograd_choice.Sizes(c.kind, *sizes), target)
+    return winograd_choice.results_of_tile(winograd_choice.WinogradSizes(c.kind, *sizes), target)
 
 
-def read_convolution(op: Any) -> Convolution:
+def read_convolution(op: Any) -> ConvolutionProblem:
     """Of any of the ops of KINDS, or of a call of one: operands and results in the same order."""
     kind = KINDS[name_of(op)]
     values = [info_of(v) for v in (*op.operands, *op.results)]
@@ -107,9 +107,9 @@ def read_convolution(op: Any) -> Convolution:
         stride, spread = spread, stride
         padding = tuple(gap * (n - 1) - pad for n, pad, gap in zip(taps, padding, dilation, strict=True))
     sizes = zip(x.shape[2:], out.shape[2:], taps, stride, padding, dilation, spread, strict=True)
-    rows, columns = (Axis(*given) for given in sizes)  # type: ignore[arg-type]  # refusal() sees to it
+    rows, columns = (SpatialAxis(*given) for given in sizes)  # type: ignore[arg-type]  # refusal() sees to it
     after = tuple(words(attribute_value(op.attributes["after"]))) if kind != "weight" else ()
-    return Convolution(kind, x, w, out, rows, columns, after, name_of(op) == "convolution_add")
+    return ConvolutionProblem(kind, x, w, out, rows, columns, after, name_of(op) == "convolution_add")
 
 
 def name_of(op: Any) -> str:
@@ -122,7 +122,7 @@ def numbers(op: Any, name: str) -> tuple[int, ...]:
     return tuple(symbols.parse_numbers(attribute_value(op.attributes[name])))
 
 
-def refusal(c: Convolution) -> str:
+def refusal(c: ConvolutionProblem) -> str:
     """Why our kernels do not cover it, or ""."""
     if {c.x.dtype, c.w.dtype, c.out.dtype} != {torch.float32}:
         return "FLOAT32"

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from mlirc.dialects.core.symbols import Int
-from mlirc.lowering.cpu.convolution.winograd_choice import Sizes, results_of_tile
+from mlirc.lowering.cpu.convolution.winograd_choice import WinogradSizes, results_of_tile
 from mlirc.lowering.target import CpuTarget
 
 FEW_CHANNELS = 16
@@ -173,7 +173,7 @@ class Choice:
         (filters, channels, *taps), image, results = numbers(self.w), self.image[1:], self.result[1:]
         if kind == "input":
             filters, channels, image, results = channels, filters, results, image
-        sizes = Sizes(kind, self.x[0], channels, filters, tuple(taps), image, *results)
+        sizes = WinogradSizes(kind, self.x[0], channels, filters, tuple(taps), image, *results)
         return results_of_tile(sizes, self.target) is not None
 
 

@@ -10,9 +10,9 @@ from mlirc.dialects.core import symbols
 from mlirc.dialects.core.dialect import attribute_value
 from mlirc.dialects.core.symbols import Int
 from mlirc.dialects.core.tensor_types import TensorInfo, info_of
-from mlirc.lowering.cpu.convolution.call import Axis, numbers
+from mlirc.lowering.cpu.convolution.call import SpatialAxis, numbers
 from mlirc.lowering.cpu.convolution.choice import has_depthwise_room
-from mlirc.lowering.cpu.convolution.plan import Windows, Words
+from mlirc.lowering.cpu.convolution.plan import WindowPlan, Words
 from mlirc.lowering.layout.channels_last import channels_last
 from mlirc.lowering.module.rules import expect
 from mlirc.lowering.target import CpuTarget
@@ -33,8 +33,8 @@ class Depthwise:
     x: TensorInfo
     dy: TensorInfo
     sums: TensorInfo
-    rows: Axis
-    columns: Axis
+    rows: SpatialAxis
+    columns: SpatialAxis
 
     @property
     def channels(self) -> int:
@@ -57,8 +57,8 @@ class DepthwisePlan:
     words: tuple[str, ...]
     vectors: int
     lanes: int
-    rows: Windows
-    columns: Windows
+    rows: WindowPlan
+    columns: WindowPlan
     images: Int
     channels: Int
     parts: Int
@@ -89,7 +89,7 @@ def read_depthwise(op: Any) -> Depthwise:
     x, dy, sums = (info_of(v) for v in (*op.operands, *op.results))
     settings = (numbers(op, name) for name in ("stride", "padding", "dilation"))
     sizes = zip(x.shape[2:], dy.shape[2:], numbers(op, "window"), *settings, strict=True)
-    rows, columns = (Axis(*given) for given in sizes)  # type: ignore[arg-type]  # refusal() sees to it
+    rows, columns = (SpatialAxis(*given) for given in sizes)  # type: ignore[arg-type]  # refusal() sees to it
     if rows.size == rows.count == rows.taps == 1:
         rows, columns = columns, rows
     return Depthwise(x, dy, sums, rows, columns)

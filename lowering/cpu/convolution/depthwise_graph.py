@@ -27,8 +27,8 @@ def depthwise_weight_gradient(
     g = GraphBuilder(info)
     total = sum_over(g, made, [0])
     down, along, _ = info_of(total).stride
-    turned = g.view(total, info.shape, (channels // filters, 1, down, along), (C, D, A * (channels // filters) + B))
-    return relaid(turned, TensorInfo(info.dtype, info.shape, device=info.device))
+    transposed = g.view(total, info.shape, (channels // filters, 1, down, along), (C, D, A * (channels // filters) + B))
+    return relaid(transposed, TensorInfo(info.dtype, info.shape, device=info.device))
 
 
 def repeated(x: ir.Value, times: int) -> ir.Value:

@@ -22,7 +22,7 @@ from mlirc.dialects.core.symbols import Int, symbol
 from mlirc.lowering.cpu.attention.memory import PTR, advance, call, load_vector, store_masked, store_vector
 from mlirc.lowering.cpu.convolution.depthwise_call import MOST_TAPS, DepthwisePlan
 from mlirc.lowering.cpu.convolution.writer import ConvolutionWriter
-from mlirc.lowering.cpu.emitter.emitter import Emitter
+from mlirc.lowering.cpu.emitter.emitter import VectorEmitter
 from mlirc.lowering.cpu.loops.function import KernelText
 from mlirc.lowering.cpu.math.builder import Value
 from mlirc.lowering.target import CpuTarget
@@ -121,7 +121,7 @@ class DepthwiseWriter(ConvolutionWriter):
         count = b.mul(b.sub(rows[1], rows[0]), self.of(width))
         left = b.minimum(b.sub(self.of(c.channels), channel), b.mul(b.sub(blocks[1], blocks[0]), e.i64(c.width)))
 
-        def write(e: Emitter, p: list[Value]) -> None:
+        def write(e: VectorEmitter, p: list[Value]) -> None:
             with self.beside(e):
                 self.write_packed(*p)
 
@@ -196,7 +196,7 @@ class DepthwiseWriter(ConvolutionWriter):
         frame = [(self.of(word), "i64") for word in self.sizes.values()]
         numbers = [(x, "i64") for x in (*taps, *rows, *starts)]
 
-        def write(e: Emitter, p: list[Value]) -> None:
+        def write(e: VectorEmitter, p: list[Value]) -> None:
             e.env |= dict(zip(self.sizes, p[9:], strict=True))
             with self.beside(e):
                 self.write_rows(p[:3], *(tuple(p[k : k + 2]) for k in (3, 5, 7)))  # type: ignore[arg-type]
@@ -243,7 +243,7 @@ class DepthwiseWriter(ConvolutionWriter):
         numbers = [(x, "i64") for x in (*map(self.of, steps), *counts)]
 
         def some(taps: int) -> None:
-            def write(e: Emitter, p: list[Value]) -> None:
+            def write(e: VectorEmitter, p: list[Value]) -> None:
                 with self.beside(e):
                     self.write_tile(taps, *p)
 

@@ -19,9 +19,9 @@ import torch
 from mlirc.dialects.core import symbols
 from mlirc.dialects.core.dialect import OPS
 from mlirc.lowering.cpu.attention.memory import PTR, advance, call, store_masked
-from mlirc.lowering.cpu.convolution.plan import Plan
+from mlirc.lowering.cpu.convolution.plan import ConvolutionPlan
 from mlirc.lowering.cpu.convolution.writer import ConvolutionWriter, Panel
-from mlirc.lowering.cpu.emitter.emitter import Emitter
+from mlirc.lowering.cpu.emitter.emitter import VectorEmitter
 from mlirc.lowering.cpu.loops.entry import load_word
 from mlirc.lowering.cpu.loops.function import KernelText
 from mlirc.lowering.cpu.math.builder import Value
@@ -84,7 +84,7 @@ class ForwardWriter(ConvolutionWriter):
         numbers = [(x, "i64") for x in (column, start, count, *map(self.of, (c.filters, c.channels, c.taps)))]
 
         def some(vectors: int) -> None:
-            def write(e: Emitter, p: list[Value]) -> None:
+            def write(e: VectorEmitter, p: list[Value]) -> None:
                 w, to, column, start, count, *sizes = p
                 e.env |= dict(zip(("filters", "channels", "taps"), sizes, strict=True)) | {"w": w}
                 with self.beside(e):
@@ -101,7 +101,7 @@ class ForwardWriter(ConvolutionWriter):
         if c.kind == "forward":
             taps = symbols.symbol("taps")
             base = advance(e, e.env["w"], b.mul(start, self.of(taps)))
-            packer.turned(base, c.channels * taps, column, c.filters, b.mul(count, self.of(taps)), panel)
+            packer.transposed(base, c.channels * taps, column, c.filters, b.mul(count, self.of(taps)), panel)
             return
         taps = c.rows.taps * c.columns.taps
         assert isinstance(taps, int)  # as plan() has it for gradients of images
@@ -119,7 +119,7 @@ class ForwardWriter(ConvolutionWriter):
                     f'"llvm.intr.prefetch"({here}) {{rw = 0 : i32, hint = 3 : i32, cache = 1 : i32}} : (!llvm.ptr) -> ()'
                 )
             if whole:
-                packer.turned(source, taps, column, c.filters, e.i64(whole), to)
+                packer.transposed(source, taps, column, c.filters, e.i64(whole), to)
 
             def filter_(i: Value, state: list[Value]) -> list[Value]:
                 first = b.mul(b.minimum(b.add(column, i), last), e.i64(taps))
@@ -278,7 +278,7 @@ class ForwardWriter(ConvolutionWriter):
         numbers = [(x, "i64") for x in (column, first, windows, self.of(self.c.filters))]
 
         def some(vectors: int) -> None:
-            def write(e: Emitter, p: list[Value]) -> None:
+            def write(e: VectorEmitter, p: list[Value]) -> None:
                 args, sums, column, first, windows, e.env["filters"] = p
                 for k, name in enumerate(self.operands):
                     e.env[name] = load_word(e, args, k, PTR)
@@ -328,6 +328,6 @@ class ForwardWriter(ConvolutionWriter):
         e.loop(e.i64(0), windows, e.i64(1), [], [], window)
 
 
-def convolution_text(c: Plan, name: str, target: CpuTarget) -> KernelText:
+def convolution_text(c: ConvolutionPlan, name: str, target: CpuTarget) -> KernelText:
     """The functions of kernel `name`, for all calls of this plan."""
     return ForwardWriter(c, name, target).write()

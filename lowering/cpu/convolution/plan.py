@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 from mlirc.dialects.core import symbols
 from mlirc.dialects.core.symbols import Int
-from mlirc.lowering.cpu.convolution.call import Axis, Convolution, results_of_tile
+from mlirc.lowering.cpu.convolution.call import ConvolutionProblem, SpatialAxis, results_of_tile
 from mlirc.lowering.cpu.convolution.tile import column_tiles, tile_shape
 from mlirc.lowering.target import CpuTarget
 
@@ -25,7 +25,7 @@ SUM_BYTES = 160 << 10  # of these and a group of channels
 
 
 @dataclass(frozen=True)
-class Windows:
+class WindowPlan:
     """As Axis of convolution/call.py. The taps and the stride may differ from call to call where their code is a loop."""
 
     size: Int
@@ -38,7 +38,7 @@ class Windows:
 
 
 @dataclass(frozen=True)
-class Plan:
+class ConvolutionPlan:
     """All that the code of a convolution depends on (Convolution has kind, after, adds, rows and columns). What may differ from
     call to call is a symbol, the name of one of the `words` of a call.
 
@@ -63,8 +63,8 @@ class Plan:
     after: tuple[str, ...]
     adds: bool
     words: tuple[str, ...]
-    rows: Windows
-    columns: Windows
+    rows: WindowPlan
+    columns: WindowPlan
     images: Int
     channels: Int
     filters: Int
@@ -126,16 +126,16 @@ class Words:
         self.values[name] = value
         return symbols.symbol(name)
 
-    def windows(self, name: str, axis: Axis, known: bool) -> Windows:
+    def windows(self, name: str, axis: SpatialAxis, known: bool) -> WindowPlan:
         """Of which the taps and the stride are known when code is written, if `known`."""
         size, count, padding = (self(f"{name}_{what}", getattr(axis, what)) for what in ("size", "count", "padding"))
         if known:
-            return Windows(size, count, axis.taps, axis.stride, padding, axis.dilation, axis.spread)
+            return WindowPlan(size, count, axis.taps, axis.stride, padding, axis.dilation, axis.spread)
         taps, stride = (self(f"{name}_{what}", getattr(axis, what)) for what in ("taps", "stride"))
-        return Windows(size, count, taps, stride, padding, axis.dilation, axis.spread)
+        return WindowPlan(size, count, taps, stride, padding, axis.dilation, axis.spread)
 
 
-def plan(c: Convolution, target: CpuTarget) -> tuple[Plan, list[str]]:
+def plan(c: ConvolutionProblem, target: CpuTarget) -> tuple[ConvolutionPlan, list[str]]:
     """The plan for a convolution that `refusal` of convolution/call.py has nothing against, and the values of the words of its
     call: numbers, or expressions in the graph's symbols."""
     words, lanes = Words(), target.vector_bytes // 4
@@ -149,7 +149,7 @@ def plan(c: Convolution, target: CpuTarget) -> tuple[Plan, list[str]]:
         choose = weight_gradient if c.kind == "weight" else forward
         chosen = choose(c, words, runs, (block_images, block_rows), tile_rows, lanes)
     known = c.kind == "input" or results is not None
-    made = Plan(
+    made = ConvolutionPlan(
         kind=c.kind,
         after=c.after,
         adds=c.adds,
@@ -184,7 +184,7 @@ def blocks(rows: int, columns: int, most: int) -> tuple[int, int]:
     return block_images, -(-rows // -(-rows // block_rows))
 
 
-def forward(c: Convolution, words: Words, runs: Runs, rows: tuple[int, int], tile_rows: int, lanes: int) -> dict:
+def forward(c: ConvolutionProblem, words: Words, runs: Runs, rows: tuple[int, int], tile_rows: int, lanes: int) -> dict:
     widest = max(vectors for _, _, vectors in runs) * lanes
     together = max(1, min(sum(count for _, count, _ in runs), PANEL_BYTES // (c.channels * c.taps * widest * 4)))
     return {
@@ -194,7 +194,7 @@ def forward(c: Convolution, words: Words, runs: Runs, rows: tuple[int, int], til
     }
 
 
-def shared(c: Convolution, words: Words, runs: Runs, rows: tuple[int, int]) -> dict:
+def shared(c: ConvolutionProblem, words: Words, runs: Runs, rows: tuple[int, int]) -> dict:
     """What threads share; `rows`: images of a block, and rows of one."""
     by_blocks = c.channels * c.filters * c.taps * 4 <= SMALL_WEIGHTS
     blocks = symbols.floordiv(c.x.shape[0] + (rows[0] - 1), rows[0]) * -(-c.rows.count // rows[1])
@@ -202,7 +202,9 @@ def shared(c: Convolution, words: Words, runs: Runs, rows: tuple[int, int]) -> d
     return {"shares_windows": words("shares_windows", int(by_blocks)), "units": words("units", units)}
 
 
-def winograd(c: Convolution, results: tuple[int, int], words: Words, runs: Runs, lanes: int) -> tuple[int, int, dict]:
+def winograd(
+    c: ConvolutionProblem, results: tuple[int, int], words: Words, runs: Runs, lanes: int
+) -> tuple[int, int, dict]:
     """Images and rows of windows of a block, and what else a plan of such a convolution has."""
     down, along = results
     points = (down + 2) * (along + 2)
@@ -241,7 +243,9 @@ def winograd(c: Convolution, results: tuple[int, int], words: Words, runs: Runs,
     )
 
 
-def weight_gradient(c: Convolution, words: Words, runs: Runs, _: tuple[int, int], tile_rows: int, lanes: int) -> dict:
+def weight_gradient(
+    c: ConvolutionProblem, words: Words, runs: Runs, _: tuple[int, int], tile_rows: int, lanes: int
+) -> dict:
     widest = max(vectors for _, _, vectors in runs) * lanes
     column_tiles, channel_tiles = sum(count for _, count, _ in runs), -(-c.channels // tile_rows)
     groups = -(-column_tiles // TOGETHER)

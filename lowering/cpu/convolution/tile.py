@@ -27,7 +27,7 @@ def column_tiles(columns: int, lanes: int, most: int) -> list[tuple[int, int, in
 
 
 @dataclass(frozen=True)
-class Tile:
+class ConvolutionTile:
     """A function's name and shape. What it is called with:
 
     row     elements from one row of `a` to the next; None where they are neighbours

@@ -14,8 +14,8 @@ A sum is made by one thread, block by block: the same bits with any number of th
 from collections.abc import Callable
 
 from mlirc.dialects.core.symbols import Int
-from mlirc.lowering.cpu.attention.memory import advance, turn_all
-from mlirc.lowering.cpu.convolution.plan import Plan
+from mlirc.lowering.cpu.attention.memory import advance, transpose_all
+from mlirc.lowering.cpu.convolution.plan import ConvolutionPlan
 from mlirc.lowering.cpu.convolution.writer import ConvolutionWriter
 from mlirc.lowering.cpu.loops.function import KernelText
 from mlirc.lowering.cpu.math.builder import Value
@@ -31,7 +31,7 @@ class WeightGradientWriter(ConvolutionWriter):
     def body(self, lo: Value, hi: Value) -> None:
         c, e, b = self.c, self.e, self.e.index
         self.sums = self.scratch(c.sum_rows * c.widest * c.together)
-        self.turned = self.scratch(c.sum_rows * c.widest)
+        self.transposed = self.scratch(c.sum_rows * c.widest)
         self.panels = self.scratch(c.block_windows * c.widest * c.together)
 
         def one(number: Value, state: list[Value]) -> list[Value]:
@@ -156,7 +156,9 @@ class WeightGradientWriter(ConvolutionWriter):
         """dw[o, c, tap] = sums[c, tap, o]"""
         c, e, b, width = self.c, self.e, self.e.index, vectors * self.lanes
         packer = self.packer(0, vectors)
-        turn_all(e, self.place(self.sums, number, c.sum_rows), width, c.sum_rows, width, self.turned, c.sum_rows)
+        transpose_all(
+            e, self.place(self.sums, number, c.sum_rows), width, c.sum_rows, width, self.transposed, c.sum_rows
+        )
         first = b.mul(start, e.i64(c.tile_rows))
         count = b.mul(b.sub(b.minimum(b.mul(end, e.i64(c.tile_rows)), self.of(c.channels)), first), self.of(c.taps))
         each = c.channels * c.taps
@@ -165,7 +167,7 @@ class WeightGradientWriter(ConvolutionWriter):
 
         def filter_(o: Value, state: list[Value]) -> list[Value]:
             source, to = (
-                advance(e, self.turned, b.mul(o, self.of(c.sum_rows))),
+                advance(e, self.transposed, b.mul(o, self.of(c.sum_rows))),
                 advance(e, target, b.mul(o, self.of(each))),
             )
 
@@ -184,6 +186,6 @@ class WeightGradientWriter(ConvolutionWriter):
         e.loop(e.i64(0), b.minimum(e.i64(width), b.sub(self.of(c.filters), column)), e.i64(1), [], [], filter_)
 
 
-def weight_gradient_text(c: Plan, name: str, target: CpuTarget) -> KernelText:
+def weight_gradient_text(c: ConvolutionPlan, name: str, target: CpuTarget) -> KernelText:
     """The functions of kernel `name`, for all calls of this plan."""
     return WeightGradientWriter(c, name, target).write()

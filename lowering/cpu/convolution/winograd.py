@@ -23,7 +23,7 @@ import torch
 
 from mlirc.lowering.cpu.attention.memory import advance, load_vector
 from mlirc.lowering.cpu.convolution.forward import ForwardWriter, Range
-from mlirc.lowering.cpu.convolution.plan import Plan
+from mlirc.lowering.cpu.convolution.plan import ConvolutionPlan
 from mlirc.lowering.cpu.convolution.winograd_maps import TileMaps, nest
 from mlirc.lowering.cpu.convolution.winograd_transform import TAPS, Winograd
 from mlirc.lowering.cpu.convolution.writer import Panel
@@ -37,7 +37,7 @@ PADDING = 16  # elements between points, which would evict each other if powers 
 
 
 class WinogradWriter(ForwardWriter):
-    def __init__(self, c: Plan, name: str, target: CpuTarget):
+    def __init__(self, c: ConvolutionPlan, name: str, target: CpuTarget):
         super().__init__(c, name, target)
         assert c.results is not None
         self.maps = TileMaps(self.e, name, *map(Winograd, c.results))
@@ -239,6 +239,6 @@ class WinogradWriter(ForwardWriter):
         return [(1, right)]
 
 
-def winograd_text(c: Plan, name: str, target: CpuTarget) -> KernelText:
+def winograd_text(c: ConvolutionPlan, name: str, target: CpuTarget) -> KernelText:
     """The functions of kernel `name`, for all calls of this plan."""
     return WinogradWriter(c, name, target).write()

@@ -20,7 +20,7 @@ GAIN = 0.9  # of the time of a sum of products, at most
 
 
 @dataclass(frozen=True)
-class Sizes:
+class WinogradSizes:
     """Of a convolution, or of the gradient of its images, with a stride and dilation of 1: `rows` and `columns` of results."""
 
     kind: str
@@ -33,7 +33,7 @@ class Sizes:
     columns: int
 
 
-def results_of_tile(s: Sizes, target: CpuTarget) -> tuple[int, int] | None:
+def results_of_tile(s: WinogradSizes, target: CpuTarget) -> tuple[int, int] | None:
     """Down and along; None for sums of products."""
     if s.taps != (TAPS, TAPS):
         return None
@@ -47,7 +47,7 @@ def results_of_tile(s: Sizes, target: CpuTarget) -> tuple[int, int] | None:
 MOST_TILES = {r: (704 << 10) // ((r[0] + 2) * (r[1] + 2) * 16 * 4) for r in CHANNELS_OF_RESULTS}
 
 
-def cost(s: Sizes, results: tuple[int, int]) -> float:
+def cost(s: WinogradSizes, results: tuple[int, int]) -> float:
     """Multiplications for a channel and a filter, with what else is done in the same time: maps of inputs, which all
     filters share, of results, which all channels do, and of weights. Factors as measured with two cores of Zen 4."""
     down, along = results
@@ -56,7 +56,7 @@ def cost(s: Sizes, results: tuple[int, int]) -> float:
     return shared * points * few(s.images) * tiles(s.rows, down) * tiles(s.columns, along) + 100 + 3 * points
 
 
-def cost_of_sums(s: Sizes) -> float:
+def cost_of_sums(s: WinogradSizes) -> float:
     """As `cost`: taps outside of the image are left out, weights are laid out anew."""
     inside = 1
     for size, count in zip(s.image, (s.rows, s.columns), strict=True):

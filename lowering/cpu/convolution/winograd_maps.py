@@ -10,7 +10,7 @@ import torch
 
 from mlirc.lowering.cpu.attention.memory import PTR, call
 from mlirc.lowering.cpu.convolution.winograd_transform import TAPS, Winograd
-from mlirc.lowering.cpu.emitter.emitter import Emitter
+from mlirc.lowering.cpu.emitter.emitter import VectorEmitter
 from mlirc.lowering.cpu.math.builder import Value
 from mlirc.lowering.cpu.matmul.packing import Packer
 from mlirc.lowering.cpu.matmul.vectors import Vectors
@@ -24,7 +24,7 @@ class TileMaps:
     """Writes calls with `e`, in kernel `name`. `down` and `along` are the maps of a tile's rows and columns. Strides, and what
     lies between points (`apart`), are in elements."""
 
-    e: Emitter
+    e: VectorEmitter
     name: str
     down: Winograd
     along: Winograd
@@ -45,7 +45,7 @@ class TileMaps:
     def inputs(self, source: Value, line: Value, column: Value, count: Value, to: Value, apart: Value) -> None:
         """to[point, :count] of the pixels at `source`; `count`: whole vectors of channels."""
 
-        def write(e: Emitter, p: list[Value]) -> None:
+        def write(e: VectorEmitter, p: list[Value]) -> None:
             source, line, column, count, to, apart = p
             b, wide, packer = e.index, e.builder(F32, True), self.packer_of(e)
 
@@ -80,7 +80,7 @@ class TileMaps:
         """patch[i, j, :steps] = the image's pixel `at` + (i, j); zeros outside of it. A pixel of the patch has room for `chunk`
         channels. ragged: `steps` may be no whole vectors."""
 
-        def write(e: Emitter, p: list[Value]) -> None:
+        def write(e: VectorEmitter, p: list[Value]) -> None:
             image, y, x, line, column, height, width, steps, patch, chunk = p
             b, packer = e.index, self.packer_of(e)
             zero = e.builder(F32, True).constant(0.0)
@@ -124,7 +124,7 @@ class TileMaps:
     def weights(self, plain: Value, steps: Value, width: Value, to: Value, apart: Value, mirrored: bool) -> None:
         """to[point, c, :] of plain[c, tap, :], for `steps` channels of a panel; `mirrored`: the last tap is the first."""
 
-        def write(e: Emitter, p: list[Value]) -> None:
+        def write(e: VectorEmitter, p: list[Value]) -> None:
             plain, steps, width, to, apart = p
             b, wide, packer = e.index, e.builder(F32, True), self.packer_of(e)
 
@@ -158,7 +158,7 @@ class TileMaps:
     def results(self, products: Value, lines: Value, columns: Value, width: Value, sums: Value, flags: Value) -> None:
         """sums[line, pixel, :] of each tile of products[point, tile, :]; `flags`, a vector, are NaN where any is infinite or NaN."""
 
-        def write(e: Emitter, p: list[Value]) -> None:
+        def write(e: VectorEmitter, p: list[Value]) -> None:
             products, lines, columns, width, sums, flags = p
             b, wide, packer = e.index, e.builder(F32, True), self.packer_of(e)
             apart = b.mul(b.mul(lines, columns), width)
@@ -194,12 +194,12 @@ class TileMaps:
         numbers = [(x, "i64") for x in (lines, columns, width)]
         call(self.e, "results", [(products, PTR), *numbers, (sums, PTR), (flags, PTR)], write)
 
-    def packer_of(self, e: Emitter) -> Packer:
+    def packer_of(self, e: VectorEmitter) -> Packer:
         """Of a function beside the kernel's body."""
         return Packer(e, 0, e.lanes, Vectors(e, self.name))
 
 
-def nest(e: Emitter, ranges: list[Range], body: Callable[..., None], *indices: Value) -> None:
+def nest(e: VectorEmitter, ranges: list[Range], body: Callable[..., None], *indices: Value) -> None:
     """`body`, given an index of each range."""
     if not ranges:
         body(*indices)

@@ -17,13 +17,13 @@ import torch
 
 from mlirc.dialects.core.symbols import Int
 from mlirc.lowering.cpu.attention.memory import PTR, advance, store_vector
-from mlirc.lowering.cpu.convolution.plan import Plan, Windows
-from mlirc.lowering.cpu.convolution.tile import Tile
-from mlirc.lowering.cpu.emitter.emitter import Emitter
+from mlirc.lowering.cpu.convolution.plan import ConvolutionPlan, WindowPlan
+from mlirc.lowering.cpu.convolution.tile import ConvolutionTile
+from mlirc.lowering.cpu.emitter.emitter import VectorEmitter
 from mlirc.lowering.cpu.emitter.scratch import DECLARATION, opening, take, takes
 from mlirc.lowering.cpu.loops.entry import LIBGOMP, PART_FUNCTION, entry_text, load_word, load_words, thread_part
 from mlirc.lowering.cpu.loops.function import KernelText
-from mlirc.lowering.cpu.loops.threads import Split
+from mlirc.lowering.cpu.loops.threads import ThreadSplit
 from mlirc.lowering.cpu.math.builder import Value
 from mlirc.lowering.cpu.matmul.packing import Packer
 from mlirc.lowering.cpu.matmul.vectors import Vectors
@@ -44,11 +44,11 @@ class Panel:
 class ConvolutionWriter:
     """What the code for a convolution and for its gradients has in common."""
 
-    def __init__(self, c: Plan, name: str, target: CpuTarget):
+    def __init__(self, c: ConvolutionPlan, name: str, target: CpuTarget):
         self.c, self.name, self.target = c, name, target
-        self.e = Emitter(Vector(None, target.vector_bytes // 4), target)
+        self.e = VectorEmitter(Vector(None, target.vector_bytes // 4), target)
         self.lanes = self.e.lanes
-        self.tiles: dict[str, Tile] = {}
+        self.tiles: dict[str, ConvolutionTile] = {}
 
     def function(self, operands: list[str], units: Int, read: int = 3) -> KernelText:
         """The kernel; the loops over blocks read the first `read` of the operands."""
@@ -58,7 +58,7 @@ class ConvolutionWriter:
         for number, name in enumerate(operands[:read]):
             e.env[name] = load_word(e, "%args", number, PTR)
         self.body(*thread_part(e, e.integer(units)))
-        split = Split(Vector(None, 1), units=units, work=self.c.work)
+        split = ThreadSplit(Vector(None, 1), units=units, work=self.c.work)
         entry = entry_text(Kernel({}, {}, [], [], len(operands)), split, names, self.name, self.target, e.scratch_bytes)
         blocks = "\n".join([_BLOCKS, *e.text.preamble, *e.lines, "llvm.return", "}"]).replace("KERNEL", self.name)
         blocks, called = by_address(blocks, self.name)
@@ -71,7 +71,7 @@ class ConvolutionWriter:
         )
 
     @contextmanager
-    def beside(self, e: Emitter) -> Iterator[None]:
+    def beside(self, e: VectorEmitter) -> Iterator[None]:
         """What is written inside goes to another function."""
         saved, self.e = self.e, e
         yield
@@ -122,9 +122,9 @@ class ConvolutionWriter:
         else:
             self.e.choose(panel.is_wide, lambda: write(self.c.widths[0]), lambda: write(self.c.widths[1]))
 
-    def tile(self, rows: int, vectors: int, loops: int, neighbours: bool) -> Tile:
+    def tile(self, rows: int, vectors: int, loops: int, neighbours: bool) -> ConvolutionTile:
         name = f"{self.name}_tile_{rows}_{vectors}"
-        return self.tiles.setdefault(name, Tile(name, rows, vectors, self.lanes, loops, neighbours))
+        return self.tiles.setdefault(name, ConvolutionTile(name, rows, vectors, self.lanes, loops, neighbours))
 
     def packer(self, room: int, vectors: int) -> Packer:
         return Packer(self.e, room, vectors * self.lanes, Vectors(self.e, self.name))
@@ -167,7 +167,7 @@ class ConvolutionWriter:
     def down(self, x: Value, y: Int) -> Value:
         return self.e.index.binary("arith.divui", x, self.of(y)) if y != 1 else x
 
-    def inside(self, axis: Windows, tap: Value, lo: Value, hi: Value) -> tuple[Value, Value]:
+    def inside(self, axis: WindowPlan, tap: Value, lo: Value, hi: Value) -> tuple[Value, Value]:
         """The windows from lo to hi whose element `tap` is inside the image: from where to where; none where to <= from."""
         e, b = self.e, self.e.index
         reach = b.mul(tap, self.of(axis.dilation))
@@ -202,7 +202,7 @@ def by_address(text: str, name: str) -> tuple[str, list[str]]:
     return "\n".join([head, *loads, body]), called
 
 
-def _body(e: Emitter, called: list[str], operands: int) -> str:
+def _body(e: VectorEmitter, called: list[str], operands: int) -> str:
     """The function that knows where the operands and words are, and which functions are called."""
     lines = [
         "llvm.func internal @KERNEL_body(%frame: !llvm.ptr, %thread: i64, %threads: i64) {",

@@ -8,7 +8,7 @@ from mlirc.lowering.cpu.math.builder import Value
 from mlirc.lowering.kernel.nodes import Node, computed_dtype
 
 
-class Emitter(Scope):
+class VectorEmitter(Scope):
     """A Scope that computes the values of nodes."""
 
     def enter(self, *names: str) -> None:

@@ -133,8 +133,8 @@ def store(e: Scope, access: Access, node: Node) -> None:
     address, type_ = unit_pointer(e, access), b.type_text(dtype)
     if e.mask is not None and not access.lanewise:
         store_masked(e, value, address, e.mask)
-    elif access.operand in e.streams:
-        e.lines += store_text(e, e.streams[access.operand], value, address, align, type_)
+    elif access.operand in e.non_temporal:
+        e.lines += store_text(e, e.non_temporal[access.operand], value, address, align, type_)
     else:
         e.lines.append(f"llvm.store {value}, {address} {{alignment = {align} : i64}} : {type_}, !llvm.ptr")
 

@@ -10,7 +10,7 @@ from collections.abc import Callable
 
 import torch
 
-from mlirc.lowering.cpu.emitter.emitter import Emitter
+from mlirc.lowering.cpu.emitter.emitter import VectorEmitter
 from mlirc.lowering.cpu.emitter.memory import advance, load_vector, pointer, store_masked, stored_dtype
 from mlirc.lowering.cpu.math.builder import Value, VectorBuilder, element_text
 from mlirc.lowering.kernel.nodes import Access
@@ -20,21 +20,23 @@ _COUNT = Value("%count", torch.int64)
 _STRIDE = Value("%stride", torch.int64)
 
 
-def turn(e: Emitter, access: Access, start: Value, end: Value, square: Value) -> None:
+def load_transposed(e: VectorEmitter, access: Access, start: Value, end: Value, square: Value) -> None:
     """Reads for each lane the elements from `start` on, before `end`, along the axis with stride 1; they become columns."""
-    _call(e, "turn", _turn, access, start, end, square)
+    _call(e, "load_transposed", _load_transposed, access, start, end, square)
 
 
-def turn_back(e: Emitter, access: Access, start: Value, end: Value, square: Value) -> None:
+def store_transposed(e: VectorEmitter, access: Access, start: Value, end: Value, square: Value) -> None:
     """The counterpart: the square's columns are written."""
-    _call(e, "turn_back", _turn_back, access, start, end, square)
+    _call(e, "store_transposed", _store_transposed, access, start, end, square)
 
 
-def _call(e: Emitter, verb: str, write: Callable, access: Access, start: Value, end: Value, square: Value) -> None:
+def _call(
+    e: VectorEmitter, verb: str, write: Callable, access: Access, start: Value, end: Value, square: Value
+) -> None:
     dtype = stored_dtype(access.dtype)
     name = f"@KERNEL_{verb}_{element_text(dtype)}"
     if name not in e.text.functions:
-        inside = Emitter(e.vector, e.text.target)
+        inside = VectorEmitter(e.vector, e.text.target)
         write(inside, dtype)
         lines = [
             f"llvm.func internal {name}({_PARAMETERS}) {{",
@@ -50,7 +52,7 @@ def _call(e: Emitter, verb: str, write: Callable, access: Access, start: Value, 
     e.lines.append(f"llvm.call {name}({matrix}, {stride}, {b.sub(end, start)}, {square}) : {types}")
 
 
-def _turn(e: Emitter, dtype: torch.dtype) -> None:
+def _load_transposed(e: VectorEmitter, dtype: torch.dtype) -> None:
     inside = _inside(e)
     rows = [load_vector(e, address, inside, dtype) for address in _rows(e, dtype)]
     type_ = e.builder(dtype, True).type_text(dtype)
@@ -58,7 +60,7 @@ def _turn(e: Emitter, dtype: torch.dtype) -> None:
         e.lines.append(f"llvm.store {row}, {_place(e, dtype, k)} {{alignment = 1 : i64}} : {type_}, !llvm.ptr")
 
 
-def _turn_back(e: Emitter, dtype: torch.dtype) -> None:
+def _store_transposed(e: VectorEmitter, dtype: torch.dtype) -> None:
     b, inside = e.builder(dtype, True), _inside(e)
     type_ = b.type_text(dtype)
     columns = [
@@ -69,12 +71,12 @@ def _turn_back(e: Emitter, dtype: torch.dtype) -> None:
         store_masked(e, row, address, inside)
 
 
-def _inside(e: Emitter) -> Value:
+def _inside(e: VectorEmitter) -> Value:
     """The lanes before %count."""
     return e.builder(torch.int64, True).lt(e.lane_numbers(), e.splat(_COUNT))
 
 
-def _rows(e: Emitter, dtype: torch.dtype) -> list[Value]:
+def _rows(e: VectorEmitter, dtype: torch.dtype) -> list[Value]:
     """The address of each row of the matrix."""
     found = [Value("%matrix", torch.int64)]
     for _ in range(e.lanes - 1):
@@ -83,13 +85,13 @@ def _rows(e: Emitter, dtype: torch.dtype) -> list[Value]:
     return found
 
 
-def _place(e: Emitter, dtype: torch.dtype, row: int) -> Value:
+def _place(e: VectorEmitter, dtype: torch.dtype, row: int) -> Value:
     """The address of a row of the square."""
     text = f"llvm.getelementptr %square[{row * e.lanes * dtype.itemsize}] : (!llvm.ptr) -> !llvm.ptr, i8"
     return e.index.emit(text, torch.int64)
 
 
-def transposed(e: Emitter, rows: list[Value]) -> list[Value]:
+def transposed(e: VectorEmitter, rows: list[Value]) -> list[Value]:
     """The columns of a square of lanes x lanes: at each stage the blocks off the diagonal change places."""
     lanes, dtype = len(rows), rows[0].dtype
     b = e.builder(dtype, True)
@@ -112,7 +114,7 @@ def transposed(e: Emitter, rows: list[Value]) -> list[Value]:
     return rows
 
 
-def across(e: Emitter, rows: list[Value]) -> Value:
+def across(e: VectorEmitter, rows: list[Value]) -> Value:
     """The sum of the lanes of each of 2, 4, ... vectors of float32, in the lane of its number: a vector of as many.
 
     At each stage blocks of two vectors are added, half as long as before; then the parts of the last vector.

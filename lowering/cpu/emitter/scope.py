@@ -13,7 +13,7 @@ import torch
 
 from mlirc.dialects.core import symbols
 from mlirc.dialects.core.symbols import Int
-from mlirc.lowering.cpu.math.builder import FunctionText, Value, VectorBuilder
+from mlirc.lowering.cpu.math.builder import MlirFunctionText, Value, VectorBuilder
 from mlirc.lowering.kernel.axes import Axis, Vector
 from mlirc.lowering.kernel.nodes import Access, Linear, Node, is_index
 from mlirc.lowering.target import CpuTarget
@@ -29,7 +29,7 @@ class Scope(ABC):
     """
 
     def __init__(self, vector: Vector, target: CpuTarget):
-        self.text = FunctionText(target)
+        self.text = MlirFunctionText(target)
         self.lines: list[str] = []
         self.vector, self.lanes = vector, vector.lanes
         self.axis = vector.axis.name if vector.axis and vector.lanes > 1 else ""  # "": no value is wide
@@ -39,7 +39,9 @@ class Scope(ABC):
         self.kept: dict[Node, Access] = {}  # value -> where to read it back from, in this pass
         self.nodes: Sequence[Node] = ()  # what is computed from here on, operands first
         self.accesses: Sequence[Access] = ()  # and reached
-        self.streams: dict[Any, Value] = {}  # operand -> whether it is written past the cache (non_temporal_stores.py)
+        self.non_temporal: dict[
+            Any, Value
+        ] = {}  # operand -> whether it is written past the cache (non_temporal_stores.py)
         self.late: dict[Node, Callable[[], Value]] = {}  # a reduction's result, where it must be fetched
         self.stack_bytes: int = 0  # taken (emitter/scratch.py)
         self.scratch_bytes: Int = 0

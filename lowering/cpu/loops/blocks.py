@@ -3,7 +3,7 @@
     for tile of columns:                 wide enough to read memory well; its accumulators are in scratch memory
       for block of rows:
         for vector of columns:
-          read a square of each transposed operand, and turn it around in registers
+          read a square of each transposed operand, and transpose it in registers
           for row in block:              folds into registers, which are added to the scratch memory once a block
             ...
 
@@ -16,11 +16,11 @@ import torch
 
 from mlirc.dialects.core import symbols
 from mlirc.lowering.cpu.emitter.memory import prefetch_store, store, stored_dtype
-from mlirc.lowering.cpu.emitter.register_transpose import turn, turn_back
+from mlirc.lowering.cpu.emitter.register_transpose import load_transposed, store_transposed
 from mlirc.lowering.cpu.emitter.scratch import take
 from mlirc.lowering.cpu.loops.loops import Loops
 from mlirc.lowering.cpu.loops.partial_reductions import barrier
-from mlirc.lowering.cpu.loops.reductions import BLOCK, Fold
+from mlirc.lowering.cpu.loops.reductions import BLOCK, LaneFold
 from mlirc.lowering.cpu.loops.schedule import Pass
 from mlirc.lowering.cpu.math.builder import Value
 from mlirc.lowering.kernel.axes import Axis
@@ -46,7 +46,7 @@ class BlockLoops(Loops):
         """The scratch memory, at the top of the function."""
         e = self.e
         self.places: dict[tuple[Node, int], int] = {}
-        folds = [Fold(n, 1) for step in self.schedule.passes for n in step.scans + step.reductions]
+        folds = [LaneFold(n, 1) for step in self.schedule.passes for n in step.scans + step.reductions]
         for fold in folds:
             for k in range(len(fold.dtypes)):
                 # a scan that several passes go through has one place
@@ -55,7 +55,7 @@ class BlockLoops(Loops):
         self.combined = self.scratch
         if self.partials:
             self.scratch = self.partials.mine()
-        self.turned = {a: self.allocate(e.lanes * e.lanes * a.dtype.itemsize) for a in self.schedule.turned}
+        self.transposed = {a: self.allocate(e.lanes * e.lanes * a.dtype.itemsize) for a in self.schedule.transposed}
 
     def allocate(self, size: int) -> Value:
         return take(self.e, size, "i8", 1)
@@ -88,10 +88,10 @@ class BlockLoops(Loops):
 
     def run_pass(self, step: Pass) -> dict[Node, Value]:
         e, schedule = self.e, self.schedule
-        lower = [Fold(n, e.lanes) for n in step.scans + step.reductions]
+        lower = [LaneFold(n, e.lanes) for n in step.scans + step.reductions]
         count = symbols.product(a.size for a in schedule.axes if a is not schedule.vector.axis)
         is_long = not (isinstance(count, int) and count <= BLOCK * schedule.block_rows)
-        upper = [Fold(f.node, e.lanes, upper=is_long) for f in lower]
+        upper = [LaneFold(f.node, e.lanes, upper=is_long) for f in lower]
         if lower:
             self.over_vectors(lambda at: self.save(upper, self.starts(upper), self.scratch, at))
         around = [a for a in schedule.axes[self.first_axis :] if a not in (schedule.vector.axis, schedule.block)]
@@ -104,19 +104,19 @@ class BlockLoops(Loops):
                 e.late[fold.node] = partial(self.result, fold)
         return {}
 
-    def blocks(self, step: Pass, lower: list[Fold], upper: list[Fold]) -> list[Value]:
+    def blocks(self, step: Pass, lower: list[LaneFold], upper: list[LaneFold]) -> list[Value]:
         e, axis = self.e, self.row_axis
         lo, hi = self.range(axis)
         rows = self.schedule.block_rows
         # SEVERAL SQUARES: what a transposed read touches in one page before it goes on to the next
-        most = rows * SQUARES if self.schedule.turned else rows
+        most = rows * SQUARES if self.schedule.transposed else rows
 
         def square(end: Value, start: Value, state: list[Value]) -> list[Value]:
             end = e.index.minimum(e.index.add(start, e.i64(rows)), end)
             with self.part(axis, start, end, rows):
-                self.turn(step, start, end)
+                self.load_transposed(step, start, end)
                 self.rows(step, lower, upper, axis)
-                self.turn_back(step, start, end)
+                self.store_transposed(step, start, end)
             return state
 
         def body(start: Value, state: list[Value]) -> list[Value]:
@@ -132,7 +132,7 @@ class BlockLoops(Loops):
         e.loop(lo, hi, e.i64(most), [], [], body)
         return []
 
-    def rows(self, step: Pass, lower: list[Fold], upper: list[Fold], axis: Axis) -> None:
+    def rows(self, step: Pass, lower: list[LaneFold], upper: list[LaneFold], axis: Axis) -> None:
         e = self.e
         at = e.index.sub(e.env[self.column_axis.name], self.tile_start())
         below = [x for fold in upper for x in self.load(fold, self.scratch, at)]
@@ -147,7 +147,7 @@ class BlockLoops(Loops):
         def body(index: Value, state: list[Value]) -> list[Value]:
             e.env[axis.name] = index
             e.bound.add(axis.name)
-            if self.schedule.turned:
+            if self.schedule.transposed:
                 for output in step.outputs:
                     prefetch_store(e, output.access)
             return self.body(step, lower, state, axis)
@@ -173,15 +173,15 @@ class BlockLoops(Loops):
         lo, hi = self.range(self.column_axis)
         e.loop(e.i64(0), e.index.sub(hi, lo), e.i64(e.lanes), [], [], lambda at, state: (body(at), state)[1])
 
-    def starts(self, folds: list[Fold]) -> list[Value]:
+    def starts(self, folds: list[LaneFold]) -> list[Value]:
         return [x for f in folds for x in f.identity(self.builder(f))]
 
-    def place(self, base: Value, fold: Fold, component: int, at: Value) -> Value:
+    def place(self, base: Value, fold: LaneFold, component: int, at: Value) -> Value:
         b = self.e.index
         start = b.add(b.mul(at, self.e.i64(8)), self.e.i64(self.places[fold.node, component]))
         return b.emit(f"llvm.getelementptr {base}[{start}] : (!llvm.ptr, i64) -> !llvm.ptr, i8", torch.int64)
 
-    def load(self, fold: Fold, base: Value, at: Value) -> list[Value]:
+    def load(self, fold: LaneFold, base: Value, at: Value) -> list[Value]:
         b, found = self.builder(fold), []
         for k, dtype in enumerate(fold.dtypes):
             address = self.place(base, fold, k, at)
@@ -190,7 +190,7 @@ class BlockLoops(Loops):
             )
         return found
 
-    def save(self, folds: list[Fold], values: list[Value], base: Value, at: Value) -> None:
+    def save(self, folds: list[LaneFold], values: list[Value], base: Value, at: Value) -> None:
         taken = 0
         for fold in folds:
             for k, dtype in enumerate(fold.dtypes):
@@ -200,7 +200,7 @@ class BlockLoops(Loops):
                 )
                 taken += 1
 
-    def combine(self, folds: list[Fold], at: Value) -> None:
+    def combine(self, folds: list[LaneFold], at: Value) -> None:
         """All threads' accumulators of one vector, in the order of the threads."""
         e, partials = self.e, self.partials
         assert partials is not None
@@ -216,7 +216,7 @@ class BlockLoops(Loops):
         state = e.loop(e.i64(0), e.env["threads"], e.i64(1), self.starts(folds), types, body)
         self.save(folds, state, self.combined, at)
 
-    def result(self, fold: Fold) -> Value:
+    def result(self, fold: LaneFold) -> Value:
         e = self.e
         at = e.index.sub(e.env[self.column_axis.name], self.tile_start())
         value = fold.result(self.builder(fold), self.load(fold, self.combined, at))
@@ -246,27 +246,27 @@ class BlockLoops(Loops):
 
     # ---- transposed operands: full vectors only, what is left at the edge is gathered and scattered
 
-    def turn(self, step: Pass, start: Value, end: Value) -> None:
+    def load_transposed(self, step: Pass, start: Value, end: Value) -> None:
         """Reads a square of each transposed operand, and leaves it in memory with its columns as rows."""
         e = self.e
         for node in step.nodes:
-            if node.access in self.turned and e.mask is None and node not in e.env:
-                turn(e, node.access, start, end, self.turned[node.access])
+            if node.access in self.transposed and e.mask is None and node not in e.env:
+                load_transposed(e, node.access, start, end, self.transposed[node.access])
                 e.kept = {**e.kept, node: self.square_access(node.access, start)}
 
-    def turn_back(self, step: Pass, start: Value, end: Value) -> None:
+    def store_transposed(self, step: Pass, start: Value, end: Value) -> None:
         """Writes the squares of the transposed outputs that `write` left in memory."""
         e = self.e
         for output in step.outputs:
-            if output.access in self.turned and e.mask is None:
-                turn_back(e, output.access, start, end, self.turned[output.access])
+            if output.access in self.transposed and e.mask is None:
+                store_transposed(e, output.access, start, end, self.transposed[output.access])
 
     def write(self, output: Output) -> None:
         e = self.e
-        turned = output.access in self.turned and e.mask is None
+        transposed = output.access in self.transposed and e.mask is None
         store(
             e,
-            self.square_access(output.access, self.range(self.row_axis)[0]) if turned else output.access,
+            self.square_access(output.access, self.range(self.row_axis)[0]) if transposed else output.access,
             output.node,
         )
 
@@ -276,6 +276,6 @@ class BlockLoops(Loops):
         key = ("square", access)
         if ("base", key) not in e.env:
             back = e.index.mul(start, e.i64(-e.lanes * size))
-            text = f"llvm.getelementptr {self.turned[access]}[{back}] : (!llvm.ptr, i64) -> !llvm.ptr, i8"
+            text = f"llvm.getelementptr {self.transposed[access]}[{back}] : (!llvm.ptr, i64) -> !llvm.ptr, i8"
             e.env["base", key] = e.index.emit(text, torch.int64)
         return Access(key, access.dtype, Linear({self.row_axis.name: e.lanes}, 0), lanewise=True)

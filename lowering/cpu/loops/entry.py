@@ -8,32 +8,32 @@ llvm.func @kernel_0_body(%frame, %thread, %threads)     its writer begins with l
 import torch
 
 from mlirc.dialects.core.symbols import Int
-from mlirc.lowering.cpu.emitter.emitter import Emitter
+from mlirc.lowering.cpu.emitter.emitter import VectorEmitter
 from mlirc.lowering.cpu.emitter.scratch import MOST_PARTIAL, reserve
-from mlirc.lowering.cpu.loops.threads import GRAIN, Split
-from mlirc.lowering.cpu.loops.work_stealing import SHARE_BYTES, part_of
+from mlirc.lowering.cpu.loops.threads import GRAIN, ThreadSplit
+from mlirc.lowering.cpu.loops.work_stealing import COUNTER_BYTES, part_of
 from mlirc.lowering.cpu.math.builder import Value
 from mlirc.lowering.kernel.axes import Axis
 from mlirc.lowering.kernel.nodes import Kernel
 from mlirc.lowering.target import CpuTarget
 
 # words of the frame: the arguments' address, the number of a check that failed, where threads leave partial results or count
-# pieces, the number of the next group of panels to be taken; then two of emitter/scratch.py
+# chunks, the number of the next group of panels to be taken; then two of emitter/scratch.py
 STATUS, PARTIAL, NEXT, FRAME_WORDS = 1, 2, 3, 6
 
 
-def shared_memory(e: Emitter) -> Value:
+def shared_memory(e: VectorEmitter) -> Value:
     """The address of memory that all threads of a call have, in its body."""
     place = e.index.emit(f"llvm.getelementptr %frame[{PARTIAL}] : (!llvm.ptr) -> !llvm.ptr, i64", torch.int64)
     return e.index.emit(f"llvm.load {place} : !llvm.ptr -> !llvm.ptr", torch.int64)
 
 
-def thread_part(e: Emitter, count: Value) -> tuple[Value, Value]:
+def thread_part(e: VectorEmitter, count: Value) -> tuple[Value, Value]:
     """This thread's share of `count` units."""
     return part_of(e, count, e.env["thread"])
 
 
-def decode_indices(e: Emitter, axes: list[Axis], unit: Value) -> None:
+def decode_indices(e: VectorEmitter, axes: list[Axis], unit: Value) -> None:
     """The indices of several axes from one number, the last axis fastest."""
     b = e.index
     for axis in reversed(axes[1:]):
@@ -43,7 +43,7 @@ def decode_indices(e: Emitter, axes: list[Axis], unit: Value) -> None:
     e.env[axes[0].name] = unit
 
 
-def load_words(e: Emitter, kernel: Kernel, names: list[str], args: str) -> None:
+def load_words(e: VectorEmitter, kernel: Kernel, names: list[str], args: str) -> None:
     """The addresses of the operands and the values of the symbols, into the environment, of the arguments at `args`."""
     for k in range(kernel.operand_count):
         e.env["base", k] = load_word(e, args, k, "!llvm.ptr")
@@ -51,20 +51,20 @@ def load_words(e: Emitter, kernel: Kernel, names: list[str], args: str) -> None:
         e.env[name] = load_word(e, args, kernel.operand_count + k, "i64")
 
 
-def load_word(e: Emitter, args: str, k: int, type_: str) -> Value:
+def load_word(e: VectorEmitter, args: str, k: int, type_: str) -> Value:
     """Word `k` of the arguments at `args`, of type "i64" or "!llvm.ptr"."""
     address = e.index.emit(f"llvm.getelementptr {args}[{k}] : (!llvm.ptr) -> !llvm.ptr, i64", torch.int64)
     return e.index.emit(f"llvm.load {address} {{alignment = 8 : i64}} : !llvm.ptr -> {type_}", torch.int64)
 
 
 def entry_text(
-    kernel: Kernel, split: Split, names: list[str], name: str, target: CpuTarget, scratch: Int, left: int = 0
+    kernel: Kernel, split: ThreadSplit, names: list[str], name: str, target: CpuTarget, scratch: Int, left: int = 0
 ) -> str:
     """The function that the host program calls: it decides how many threads run the body.
 
     `scratch` are the bytes of it that each thread takes, `left` those that it leaves for the others.
     """
-    e = Emitter(split.vector, target)
+    e = VectorEmitter(split.vector, target)
     zero, one = e.i64(0), e.i64(1)
     frame = e.index.emit(
         f"llvm.alloca {e.i64(FRAME_WORDS)} x i64 {{alignment = 8 : i64}} : (i64) -> !llvm.ptr", torch.int64
@@ -90,12 +90,12 @@ def entry_text(
         threads = b.minimum(b.minimum(threads, worth), e.integer(split.units))
         if has_scratch:
             threads = reserve(e, frame, scratch, threads)
-        if split.piece or (split.combines and left <= MOST_PARTIAL):
-            bytes_ = b.mul(b.maximum(threads, one), e.i64(SHARE_BYTES if split.piece else left))
+        if split.chunk or (split.combines and left <= MOST_PARTIAL):
+            bytes_ = b.mul(b.maximum(threads, one), e.i64(COUNTER_BYTES if split.chunk else left))
             buffer = b.emit(f"llvm.alloca {bytes_} x i8 {{alignment = 64 : i64}} : (i64) -> !llvm.ptr", torch.int64)
             place = b.emit(f"llvm.getelementptr {frame}[{PARTIAL}] : (!llvm.ptr) -> !llvm.ptr, i64", torch.int64)
             e.lines.append(f"llvm.store {buffer}, {place} : !llvm.ptr, !llvm.ptr")
-            if split.piece:
+            if split.chunk:
                 byte = e.text.constant("0", "i8", torch.int8, 0)
                 e.lines.append(
                     f'"llvm.intr.memset"({buffer}, {byte}, {bytes_}) <{{isVolatile = false}}> : (!llvm.ptr, i8, i64) -> ()'

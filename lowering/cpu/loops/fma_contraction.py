@@ -8,14 +8,14 @@ from typing import TYPE_CHECKING
 
 import torch
 
-from mlirc.lowering.cpu.loops.reductions import Fold
+from mlirc.lowering.cpu.loops.reductions import LaneFold
 from mlirc.lowering.cpu.math.builder import Value, VectorBuilder
 
 if TYPE_CHECKING:
-    from mlirc.lowering.cpu.emitter.emitter import Emitter
+    from mlirc.lowering.cpu.emitter.emitter import VectorEmitter
 
 
-def factors(e: "Emitter", fold: Fold) -> tuple[Value, Value] | None:
+def factors(e: "VectorEmitter", fold: LaneFold) -> tuple[Value, Value] | None:
     """Two numbers whose product is what `fold` adds up here; None: it is no product, or is there already."""
     node, wide = fold.node.operands[0], fold.lanes > 1
     sums_floats = fold.node.kind == "reduce" and fold.kind == "sum" and fold.dtype in (torch.float32, torch.float64)

@@ -15,7 +15,7 @@ import torch
 
 from mlirc.dialects.core import symbols
 from mlirc.dialects.core.symbols import Int
-from mlirc.lowering.cpu.emitter.emitter import Emitter
+from mlirc.lowering.cpu.emitter.emitter import VectorEmitter
 from mlirc.lowering.cpu.emitter.scratch import DECLARATION, MOST_PARTIAL, opening, partial, take, takes
 from mlirc.lowering.cpu.loops.blocks import BlockLoops
 from mlirc.lowering.cpu.loops.entry import (
@@ -31,13 +31,13 @@ from mlirc.lowering.cpu.loops.entry import (
     thread_part,
 )
 from mlirc.lowering.cpu.loops.loops import Loops
-from mlirc.lowering.cpu.loops.non_temporal_stores import FENCE, choose_streams
+from mlirc.lowering.cpu.loops.non_temporal_stores import FENCE, choose_non_temporal
 from mlirc.lowering.cpu.loops.partial_reductions import Partials, partial_bytes
-from mlirc.lowering.cpu.loops.pipelined_epilogue import RowBehind, has_row_behind
-from mlirc.lowering.cpu.loops.schedule import Schedule, make_schedule
-from mlirc.lowering.cpu.loops.threads import Split, choose_split
-from mlirc.lowering.cpu.loops.two_row_epilogue import RowPairs, has_row_pairs
-from mlirc.lowering.cpu.loops.work_stealing import Shares
+from mlirc.lowering.cpu.loops.pipelined_epilogue import PipelinedEpilogue, has_pipelined_epilogue
+from mlirc.lowering.cpu.loops.schedule import LoopSchedule, make_schedule
+from mlirc.lowering.cpu.loops.threads import ThreadSplit, choose_split
+from mlirc.lowering.cpu.loops.two_row_epilogue import TwoRowEpilogue, has_two_row_epilogue
+from mlirc.lowering.cpu.loops.work_stealing import WorkStealing
 from mlirc.lowering.cpu.math.builder import Value
 from mlirc.lowering.kernel.axes import Vector, choose_vector, make_axes
 from mlirc.lowering.kernel.bounds import use_bounds
@@ -83,9 +83,9 @@ def kernel_text(kernel: Kernel, name: str, target: CpuTarget) -> KernelText:
 
 
 def _body(
-    kernel: Kernel, schedule: Schedule, split: Split, names: list[str], name: str, target: CpuTarget
+    kernel: Kernel, schedule: LoopSchedule, split: ThreadSplit, names: list[str], name: str, target: CpuTarget
 ) -> tuple[str, list[str], Int]:
-    e = Emitter(schedule.vector, target)
+    e = VectorEmitter(schedule.vector, target)
     e.env["thread"], e.env["threads"] = Value("%thread", torch.int64), Value("%threads", torch.int64)
     load_words(e, kernel, names, "%args")
     for number, (count, dtype) in schedule.scratch.items():
@@ -97,12 +97,12 @@ def _body(
         partials = Partials(e, schedule.vector, apart)
     loops = (BlockLoops if schedule.block else Loops)(e, schedule, partials)
     loops.prepare()
-    choose_streams(e, kernel, schedule)
+    choose_non_temporal(e, kernel, schedule)
     e.nodes = [n for n in kernel.nodes if n.depth == 0]
     e.enter()
     _share(e, loops, schedule, split)
     head = f"llvm.func internal @{name}_body(%frame: !llvm.ptr, %thread: i64, %threads: i64) {{"
-    lines = [head, *opening(e), *e.text.preamble, *e.lines, *[FENCE] * bool(e.streams), "llvm.return", "}"]
+    lines = [head, *opening(e), *e.text.preamble, *e.lines, *[FENCE] * bool(e.non_temporal), "llvm.return", "}"]
     lines += e.text.functions.values()
     return (
         "\n".join(lines).replace("@KERNEL_", f"@{name}_"),
@@ -111,7 +111,7 @@ def _body(
     )
 
 
-def _share(e: Emitter, loops: Loops, schedule: Schedule, split: Split) -> None:
+def _share(e: VectorEmitter, loops: Loops, schedule: LoopSchedule, split: ThreadSplit) -> None:
     """The loops, over this thread's part."""
     if split.axes:
 
@@ -126,7 +126,7 @@ def _share(e: Emitter, loops: Loops, schedule: Schedule, split: Split) -> None:
             return state
 
         def units(lo: Value, hi: Value) -> None:
-            for fits, rows in ((has_row_behind, RowBehind), (has_row_pairs, RowPairs)):
+            for fits, rows in ((has_pipelined_epilogue, PipelinedEpilogue), (has_two_row_epilogue, TwoRowEpilogue)):
                 if fits(loops, split.axes):
                     rows(loops, enter).emit(lo, hi)
                     return
@@ -150,10 +150,10 @@ def _share(e: Emitter, loops: Loops, schedule: Schedule, split: Split) -> None:
     loops.start()
 
 
-def _parts(e: Emitter, split: Split, count: Value, body: Callable[[Value, Value], None]) -> None:
+def _parts(e: VectorEmitter, split: ThreadSplit, count: Value, body: Callable[[Value, Value], None]) -> None:
     """`body(first, end)` for what this thread does of `count` units."""
-    if split.piece:
-        Shares(e, shared_memory(e), count, e.i64(split.piece)).each(body)
+    if split.chunk:
+        WorkStealing(e, shared_memory(e), count, e.i64(split.chunk)).each(body)
     else:
         body(*thread_part(e, count))
 
@@ -163,7 +163,7 @@ def _bad_index(kernel: Kernel, names: list[str], name: str, target: CpuTarget) -
 
     A check may be done ahead of the loops; where these turn out to have no point nobody asked for the index.
     """
-    e = Emitter(Vector(None, 1), target)
+    e = VectorEmitter(Vector(None, 1), target)
     for k, symbol in enumerate(names):
         e.env[symbol] = load_word(e, "%args", kernel.operand_count + k, "i64")
     points = e.integer(symbols.product([*kernel.parallel.values(), *kernel.inner.values()]))

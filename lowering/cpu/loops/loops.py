@@ -18,15 +18,15 @@ from functools import partial
 import torch
 
 from mlirc.dialects.core import symbols
-from mlirc.lowering.cpu.emitter.emitter import Emitter
+from mlirc.lowering.cpu.emitter.emitter import VectorEmitter
 from mlirc.lowering.cpu.emitter.memory import store
 from mlirc.lowering.cpu.loops.fma_contraction import factors, with_product
 from mlirc.lowering.cpu.loops.interleaving import interleaved, points_at_once
 from mlirc.lowering.cpu.loops.online_softmax import joined_passes
 from mlirc.lowering.cpu.loops.partial_reductions import Found, Partials, barrier
 from mlirc.lowering.cpu.loops.prefetch import fetch_ahead, fetched_ahead
-from mlirc.lowering.cpu.loops.reductions import Fold, block_of, merged
-from mlirc.lowering.cpu.loops.schedule import Pass, Schedule
+from mlirc.lowering.cpu.loops.reductions import LaneFold, block_of, merged
+from mlirc.lowering.cpu.loops.schedule import LoopSchedule, Pass
 from mlirc.lowering.cpu.loops.segments import segments
 from mlirc.lowering.cpu.math.builder import Value
 from mlirc.lowering.kernel.axes import Axis
@@ -36,7 +36,7 @@ from mlirc.lowering.kernel.nodes import Access, Node, Output, terms
 class Loops:
     """Writes the body of one kernel with an Emitter. `ranges` holds the part of an axis that this thread runs over."""
 
-    def __init__(self, e: Emitter, schedule: Schedule, partials: Partials | None = None):
+    def __init__(self, e: VectorEmitter, schedule: LoopSchedule, partials: Partials | None = None):
         self.e, self.schedule = e, schedule
         self.partials = partials  # where each thread runs over a part of the inner axes
         self.ranges: dict[Axis, tuple[Value, Value] | None] = {}
@@ -137,9 +137,9 @@ class Loops:
     def run_pass(self, step: Pass) -> dict[Node, Value]:
         """Emits the pass; gives what its reductions came to."""
         e, schedule = self.e, self.schedule
-        lower = [Fold(n, self.lanes_of(n)) for n in step.scans + step.reductions]
+        lower = [LaneFold(n, self.lanes_of(n)) for n in step.scans + step.reductions]
         copies = self.copies(step)
-        upper = [Fold(f.node, f.lanes, upper=True) for f in lower] if self.has_two_levels(step, copies) else None
+        upper = [LaneFold(f.node, f.lanes, upper=True) for f in lower] if self.has_two_levels(step, copies) else None
         held = upper or lower * copies
         state = [x for f in held for x in f.identity(self.builder(f))]
         types = [self.builder(f).type_text(t) for f in held for t in f.dtypes]
@@ -170,7 +170,7 @@ class Loops:
         """Accumulators are vectors where the lanes are points of the pass, or of the result."""
         return self.e.lanes if self.schedule.vector_inside or self.e.is_wide(node) else 1
 
-    def builder(self, fold: Fold):
+    def builder(self, fold: LaneFold):
         return self.e.builder(fold.dtype, fold.lanes > 1)
 
     def copies(self, step: Pass) -> int:
@@ -204,7 +204,9 @@ class Loops:
         lo, hi = self.range(axis)
         return e.loop(lo, hi, e.i64(1), state, types, body)
 
-    def run(self, step: Pass, lower: list[Fold], upper: list[Fold] | None, copies: int, state, types) -> list[Value]:
+    def run(
+        self, step: Pass, lower: list[LaneFold], upper: list[LaneFold] | None, copies: int, state, types
+    ) -> list[Value]:
         """The innermost axis; with two levels in blocks, each of which starts anew and is added to the upper level."""
         axis = self.schedule.run_axis
         assert axis is not None
@@ -223,7 +225,9 @@ class Loops:
 
         return e.loop(lo, hi, e.i64(most), state, types, body)
 
-    def block(self, step: Pass, lower: list[Fold], upper: list[Fold], copies: int, state, axis: Axis) -> list[Value]:
+    def block(
+        self, step: Pass, lower: list[LaneFold], upper: list[LaneFold], copies: int, state, axis: Axis
+    ) -> list[Value]:
         start = [x for f in lower * copies for x in f.identity(self.builder(f))]
         types = [self.builder(f).type_text(t) for f in lower * copies for t in f.dtypes]
         inner = merged(self.builder, lower, self.innermost(step, lower, copies, start, types, axis))
@@ -234,7 +238,7 @@ class Loops:
             result += fold.merge(self.builder(below), state[len(result) : len(result) + count], mine)
         return result
 
-    def innermost(self, step: Pass, lower: list[Fold], copies: int, state, types, axis: Axis) -> list[Value]:
+    def innermost(self, step: Pass, lower: list[LaneFold], copies: int, state, types, axis: Axis) -> list[Value]:
         e = self.e
         cut = segments(step.nodes, axis, self.step) if self.ranges.get(axis) is None else []
         for part in cut:
@@ -244,7 +248,7 @@ class Loops:
                 state = self.along(step, lower, copies, state, types, axis)
         return state if cut else self.along(step, lower, copies, state, types, axis)
 
-    def along(self, step: Pass, lower: list[Fold], copies: int, state, types, axis: Axis) -> list[Value]:
+    def along(self, step: Pass, lower: list[LaneFold], copies: int, state, types, axis: Axis) -> list[Value]:
         """The range of the innermost axis."""
         width = len(state) // copies if copies else 0
 
@@ -333,7 +337,7 @@ class Loops:
 
     # ---- one point, or one vector of points
 
-    def body(self, step: Pass, folds: list[Fold], state: list[Value], axis: Axis | None) -> list[Value]:
+    def body(self, step: Pass, folds: list[LaneFold], state: list[Value], axis: Axis | None) -> list[Value]:
         """Scans, reductions, then stores: an output may be the memory of what is read here."""
         e, result = self.e, []
         for fold in folds:

@@ -11,18 +11,18 @@ import torch
 
 from mlirc.dialects.core import symbols
 from mlirc.lowering.cpu.emitter.scope import Scope
-from mlirc.lowering.cpu.loops.schedule import Schedule
+from mlirc.lowering.cpu.loops.schedule import LoopSchedule
 from mlirc.lowering.kernel.axes import Axis
 from mlirc.lowering.kernel.nodes import Access, Kernel, terms
 
-STREAMED = 64 << 20
+NON_TEMPORAL_BYTES = 64 << 20
 """Bytes of a result from which it is written past the cache: twice what a core has of it on most servers."""
 
 FENCE = 'llvm.call_intrinsic "llvm.x86.sse.sfence"() : () -> ()'  # such stores are in no order with later ones
 
 
-def choose_streams(e: Scope, kernel: Kernel, schedule: Schedule) -> None:
-    """Gives `e.streams`, for each result that may be written past the cache, whether this call does."""
+def choose_non_temporal(e: Scope, kernel: Kernel, schedule: LoopSchedule) -> None:
+    """Gives `e.non_temporal`, for each result that may be written past the cache, whether this call does."""
     if e.text.target.arch != "x86_64" or schedule.block is not None:
         return
     read_back = [
@@ -36,20 +36,20 @@ def choose_streams(e: Scope, kernel: Kernel, schedule: Schedule) -> None:
         if access in read_back or not is_aligned(e, access):
             continue
         bytes_ = access.dtype.itemsize * symbols.product(a.size for a in written(schedule, access))
-        if isinstance(bytes_, int) and bytes_ < STREAMED:
+        if isinstance(bytes_, int) and bytes_ < NON_TEMPORAL_BYTES:
             continue
         b, base = e.index, e.env["base", access.operand]
         address = b.emit(f"llvm.ptrtoint {base} : !llvm.ptr to i64", torch.int64)
         flag = b.eq(b.and_(address, e.i64(e.lanes * access.dtype.itemsize - 1)), e.i64(0))
         if not isinstance(bytes_, int):
-            flag = e.builder(torch.bool).and_(flag, b.ge(e.integer(bytes_), e.i64(STREAMED)))
+            flag = e.builder(torch.bool).and_(flag, b.ge(e.integer(bytes_), e.i64(NON_TEMPORAL_BYTES)))
         for operand in {n.access.operand for n in kernel.nodes if n.access is not None and n.access.may_be(access)}:
             other = b.emit(f"llvm.ptrtoint {e.env['base', operand]} : !llvm.ptr to i64", torch.int64)
             flag = e.builder(torch.bool).and_(flag, b.ne(address, other))
-        e.streams[access.operand] = flag
+        e.non_temporal[access.operand] = flag
 
 
-def written(schedule: Schedule, access: Access) -> list[Axis]:
+def written(schedule: LoopSchedule, access: Access) -> list[Axis]:
     return [axis for axis in (*schedule.outer, *schedule.axes) if axis.name in access.address.dims]
 
 

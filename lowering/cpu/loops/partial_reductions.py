@@ -9,9 +9,9 @@ from dataclasses import dataclass
 
 import torch
 
-from mlirc.lowering.cpu.emitter.emitter import Emitter
-from mlirc.lowering.cpu.loops.reductions import Fold
-from mlirc.lowering.cpu.loops.schedule import Schedule
+from mlirc.lowering.cpu.emitter.emitter import VectorEmitter
+from mlirc.lowering.cpu.loops.reductions import LaneFold
+from mlirc.lowering.cpu.loops.schedule import LoopSchedule
 from mlirc.lowering.cpu.math.builder import Value
 from mlirc.lowering.kernel.axes import Vector
 from mlirc.lowering.kernel.nodes import Node
@@ -21,7 +21,7 @@ from mlirc.lowering.kernel.nodes import Node
 class Found:
     """What a pass found for a reduction: values, vectors where they are wide."""
 
-    fold: Fold
+    fold: LaneFold
     wide: bool
     values: list[Value]
 
@@ -31,12 +31,12 @@ def slot_bytes(vector: Vector) -> int:
     return max(8 * vector.lanes, 64)
 
 
-def partial_bytes(schedule: Schedule) -> int:
+def partial_bytes(schedule: LoopSchedule) -> int:
     """For all that one thread leaves."""
     return schedule.components * (8 * schedule.tile if schedule.block else slot_bytes(schedule.vector))
 
 
-def barrier(e: Emitter) -> None:
+def barrier(e: VectorEmitter) -> None:
     """Where one thread runs alone there is no team, or a team of somebody else's."""
     several = e.index.gt(e.env["threads"], e.i64(1))
     e.lines += [f"scf.if {several} {{", "llvm.call @GOMP_barrier() : () -> ()", "}"]
@@ -45,7 +45,7 @@ def barrier(e: Emitter) -> None:
 class Partials:
     """Memory for partial results, `apart` bytes from thread to thread: each component of each reduction has a slot in them."""
 
-    def __init__(self, e: Emitter, vector: Vector, apart: Value):
+    def __init__(self, e: VectorEmitter, vector: Vector, apart: Value):
         self.e, self.slot, self.apart = e, slot_bytes(vector), apart
         self.slots: dict[tuple[Node, int], int] = {}  # a loop's full vectors and its last, masked one share them
 

@@ -13,12 +13,12 @@ from typing import Any
 
 from mlirc.lowering.cpu.loops.interleaving import interleaved
 from mlirc.lowering.cpu.loops.prefetch import computes_most
-from mlirc.lowering.cpu.loops.row_statistics import SavedRows, may_wait
+from mlirc.lowering.cpu.loops.row_statistics import SavedRowStatistics, may_wait
 from mlirc.lowering.cpu.math.builder import Value
 from mlirc.lowering.kernel.axes import Axis
 
 
-def has_row_behind(loops: Any, axes: list[Axis]) -> bool:
+def has_pipelined_epilogue(loops: Any, axes: list[Axis]) -> bool:
     """Whether one pass computes much, and alone leaves what later ones read back."""
     if not may_wait(loops, axes):
         return False
@@ -29,7 +29,7 @@ def has_row_behind(loops: Any, axes: list[Axis]) -> bool:
     return all(access.operand in loops.schedule.scratch for _, access in keeping[0].keeps)
 
 
-class RowBehind(SavedRows):
+class PipelinedEpilogue(SavedRowStatistics):
     """`emit(lo, hi)` writes the loop."""
 
     def __init__(self, loops: Any, enter: Callable[[Value], None]):

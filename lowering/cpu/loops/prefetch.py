@@ -7,11 +7,11 @@ Before: the two take turns.  After: the costliest pass over a row asks for what 
 from typing import TYPE_CHECKING
 
 from mlirc.lowering.cpu.emitter.memory import advance, is_unit, unit_pointer
-from mlirc.lowering.cpu.loops.schedule import Pass, Schedule
+from mlirc.lowering.cpu.loops.schedule import LoopSchedule, Pass
 from mlirc.lowering.kernel.nodes import Access, Node
 
 if TYPE_CHECKING:
-    from mlirc.lowering.cpu.emitter.emitter import Emitter
+    from mlirc.lowering.cpu.emitter.emitter import VectorEmitter
 
 LINE = 64  # bytes of a cache line
 LEAST, MOST = (
@@ -20,7 +20,7 @@ LEAST, MOST = (
 )  # bytes of a row: the processor sees a shorter one coming, and two longer ones leave no room
 
 
-def fetched_ahead(schedule: Schedule, step: Pass) -> list[Access]:
+def fetched_ahead(schedule: LoopSchedule, step: Pass) -> list[Access]:
     """What pass `step` asks for: the reads of rows, if it is a later one that computes much."""
     if not schedule.outer or not schedule.vector_inside or len(schedule.passes) < 2:
         return []
@@ -33,24 +33,24 @@ def fetched_ahead(schedule: Schedule, step: Pass) -> list[Access]:
     return list(found.values())
 
 
-def computes_most(schedule: Schedule, step: Pass) -> bool:
+def computes_most(schedule: LoopSchedule, step: Pass) -> bool:
     """Whether no other pass over a row costs more, and this one much."""
     costs = [_cost(schedule, p) for p in schedule.passes]
     return _cost(schedule, step) == max(costs) and not all(n.cheap for n in _along(schedule, step))
 
 
-def _along(schedule: Schedule, step: Pass) -> list[Node]:
+def _along(schedule: LoopSchedule, step: Pass) -> list[Node]:
     """What is computed at each point of a row, not read back."""
     number = schedule.passes.index(step)
     kept = {n for n, (first, _) in schedule.kept.items() if first <= number}
     return [n for n in step.nodes if n not in kept and schedule.axes[-1].name in n.dims]
 
 
-def _cost(schedule: Schedule, step: Pass) -> int:
+def _cost(schedule: LoopSchedule, step: Pass) -> int:
     return sum(n.cost for n in _along(schedule, step))
 
 
-def _is_row(schedule: Schedule, access: Access) -> bool:
+def _is_row(schedule: LoopSchedule, access: Access) -> bool:
     """Side by side along the innermost loop, another row at each point around it, of a known and middling length."""
     run, around = schedule.run_axis, schedule.outer[-1]
     if run is None or run.known is None or access.scalars or access.mask is not None:
@@ -59,7 +59,7 @@ def _is_row(schedule: Schedule, access: Access) -> bool:
     return strides.get(run.name) == 1 and around.name in strides and LEAST <= run.known * size <= MOST
 
 
-def fetch_ahead(e: "Emitter", schedule: Schedule, accesses: list[Access], copy: int) -> None:
+def fetch_ahead(e: "VectorEmitter", schedule: LoopSchedule, accesses: list[Access], copy: int) -> None:
     """For the vector that is number `copy` in this iteration; one request for each cache line."""
     for access in accesses:
         each = e.lanes * access.dtype.itemsize

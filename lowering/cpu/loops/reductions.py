@@ -22,7 +22,7 @@ def block_of(reductions: list[Node]) -> int:
 
 
 @dataclass(frozen=True)
-class Fold:
+class LaneFold:
     """A `reduce` or `scan` node; the lanes of its accumulators; and whether these are of the upper level."""
 
     node: Node
@@ -108,7 +108,7 @@ class Fold:
         return state[-1] if self.kind.startswith("arg") else b.cast(state[0], self.node.dtype)
 
 
-def merged(builder: Callable[[Fold], VectorBuilder], folds: list[Fold], state: list[Value]) -> list[Value]:
+def merged(builder: Callable[[LaneFold], VectorBuilder], folds: list[LaneFold], state: list[Value]) -> list[Value]:
     """The copies of each fold's accumulator, which follow each other, folded into one."""
     width = sum(len(f.dtypes) for f in folds)
     total = state[:width]

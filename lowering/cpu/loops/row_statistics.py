@@ -6,7 +6,7 @@ from typing import Any
 import torch
 
 from mlirc.lowering.cpu.emitter.scratch import take
-from mlirc.lowering.cpu.loops.schedule import Schedule
+from mlirc.lowering.cpu.loops.schedule import LoopSchedule
 from mlirc.lowering.cpu.loops.segments import segments
 from mlirc.lowering.cpu.math.builder import Value, element_text
 from mlirc.lowering.kernel.axes import Axis
@@ -17,7 +17,7 @@ LONGEST = 16384  # elements of a row: several stay in the second-level cache
 
 def may_wait(loops: Any, axes: list[Axis]) -> bool:
     """Whether the last pass over a row of `axes` may run after other rows' statistics."""
-    schedule: Schedule = loops.schedule
+    schedule: LoopSchedule = loops.schedule
     run, last = schedule.run_axis, schedule.passes[-1]
     if axes != schedule.outer or not schedule.vector_inside or len(schedule.axes) != 1 or loops.partials:
         return False
@@ -31,12 +31,12 @@ def may_wait(loops: Any, axes: list[Axis]) -> bool:
     return not segments(last.nodes, run, loops.e.lanes)
 
 
-class SavedRows:
+class SavedRowStatistics:
     """Of `count` rows, the results of reductions. `enter(unit)` makes a row's indices known."""
 
     def __init__(self, loops: Any, enter: Callable[[Value], None], count: int):
         self.loops, self.e, self.enter = loops, loops.e, enter
-        self.schedule: Schedule = loops.schedule
+        self.schedule: LoopSchedule = loops.schedule
         self.last = len(self.schedule.passes) - 1
         self.nodes = loops.e.nodes  # what needs no reduction
         self.reductions: list[Node] = [n for step in self.schedule.passes for n in step.reductions]

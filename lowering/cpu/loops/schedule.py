@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 import torch
 
 from mlirc.dialects.core import symbols
-from mlirc.lowering.kernel.axes import Axis, Vector, hint, is_scattered, is_turned
+from mlirc.lowering.kernel.axes import Axis, Vector, hint, is_scattered, is_transposed
 from mlirc.lowering.kernel.nodes import Access, Kernel, Linear, Node, Output
 
 SCRATCH_BYTES = 32 << 10  # of one thread's stack: about the first-level cache
@@ -32,14 +32,14 @@ class Pass:
 
 
 @dataclass(eq=False, slots=True)
-class Schedule:
+class LoopSchedule:
     """outer: the axes around all passes; axes: those of each pass. The vector's axis is the last, but for `block`."""
 
     outer: list[Axis]
     axes: list[Axis]
     vector: Vector
     block: Axis | None  # ACROSS: the last axis of a pass, which goes in blocks that the vector's axis runs across
-    turned: list[Access]  # transposed reads and outputs, whose unit stride is along `block`
+    transposed: list[Access]  # transposed reads and outputs, whose unit stride is along `block`
     passes: list[Pass]
     outer_outputs: list[Output]  # one element for each point of the outer axes
     kept: dict[Node, tuple[int, Access]]  # value -> from which pass on it is read back, and where
@@ -59,7 +59,7 @@ class Schedule:
     @property
     def block_rows(self) -> int:
         """Points of `block` that are gone through at once."""
-        return self.vector.lanes if self.turned else ROWS
+        return self.vector.lanes if self.transposed else ROWS
 
     @property
     def run_axis(self) -> Axis | None:
@@ -72,7 +72,7 @@ class Schedule:
         return self.vector.axis is not None and self.vector.axis is self.run_axis
 
 
-def make_schedule(kernel: Kernel, axes: list[Axis], vector: Vector) -> Schedule:
+def make_schedule(kernel: Kernel, axes: list[Axis], vector: Vector) -> LoopSchedule:
     has_inner = any(axis.inner for axis in axes)
     outer = [a for a in axes if has_inner and not a.inner]
     inner = [a for a in axes if a.inner or not has_inner]
@@ -80,28 +80,28 @@ def make_schedule(kernel: Kernel, axes: list[Axis], vector: Vector) -> Schedule:
         if vector.axis in group:
             group.remove(vector.axis)
             group.append(vector.axis)
-    turned: list[Access] = []
+    transposed: list[Access] = []
     if has_inner:
         few = hint(symbols.product(a.size for a in inner)) <= FEW_ROWS
         folds = [n for n in kernel.nodes if n.kind in ("reduce", "scan")]
         across = vector.axis is not None and vector.axis in outer and all(vector.axis.name in n.dims for n in folds)
         block = inner[-1] if across and not few else None
     else:
-        block = turning_axis(kernel, inner, vector)
+        block = transposing_axis(kernel, inner, vector)
     if block is not None:
         inner.remove(block)
         inner.append(block)
-        turned = [a for a in kernel.accesses if is_turned(a, vector, block)]
+        transposed = [a for a in kernel.accesses if is_transposed(a, vector, block)]
     names = {a.name for a in inner}
     written_inside = [o for o in kernel.outputs if not has_inner or names & (o.node.dims | o.access.address.dims)]
     planner = _Planner(kernel, inner, vector, written_inside, 0 if block else SCRATCH_BYTES)
     planner.plan()
-    return Schedule(
+    return LoopSchedule(
         outer,
         inner,
         vector,
         block,
-        turned,
+        transposed,
         planner.passes,
         [o for o in kernel.outputs if o not in written_inside],
         planner.kept,
@@ -109,10 +109,10 @@ def make_schedule(kernel: Kernel, axes: list[Axis], vector: Vector) -> Schedule:
     )
 
 
-def turning_axis(kernel: Kernel, axes: list[Axis], vector: Vector) -> Axis | None:
+def transposing_axis(kernel: Kernel, axes: list[Axis], vector: Vector) -> Axis | None:
     """The axis along which most of what is strided along the vector has stride 1."""
     accesses, others = list(kernel.accesses), [axis for axis in axes if axis is not vector.axis]
-    found = [(sum(is_turned(a, vector, axis) for a in accesses), axis) for axis in others]
+    found = [(sum(is_transposed(a, vector, axis) for a in accesses), axis) for axis in others]
     count, axis = max(found, key=lambda item: item[0], default=(0, None))
     return axis if count else None
 

@@ -4,7 +4,7 @@ from dataclasses import dataclass, field
 
 from mlirc.dialects.core import symbols
 from mlirc.dialects.core.symbols import Int
-from mlirc.lowering.cpu.loops.schedule import Schedule
+from mlirc.lowering.cpu.loops.schedule import LoopSchedule
 from mlirc.lowering.kernel.axes import Axis, Vector, hint
 from mlirc.lowering.kernel.nodes import Kernel
 
@@ -12,18 +12,18 @@ GRAIN = 32768  # scalar operations, loads and stores that a thread must have to 
 ENOUGH_UNITS = 64  # outer points to share: any number of threads gets about equal parts
 FEW_UNITS = 8
 LONG_AXIS = 4096
-PIECES = 128  # of a large kernel: taken one at a time
-PIECE_POINTS = 65536  # at least; a large kernel has 16 times as many
-LARGEST_PIECE = 8 * PIECE_POINTS
+CHUNKS = 128  # of a large kernel: taken one at a time
+CHUNK_POINTS = 65536  # at least; a large kernel has 16 times as many
+LARGEST_CHUNK = 8 * CHUNK_POINTS
 
 
 @dataclass(frozen=True)
-class Split:
+class ThreadSplit:
     """axes: outer axes whose points are the units of work; or axis: the one whose range is cut; or neither: one thread.
 
     step          the axis is cut at multiples of this
     combines      the axis is an inner one: after each pass every thread adds up what all of them found
-    piece         so many units are taken at a time, by who is done also of others' parts (work_stealing.py); 0: equal parts
+    chunk         so many units are taken at a time, by who is done also of others' parts (work_stealing.py); 0: equal parts
     units, work   expressions: how many parts there can be; scalar operations of the whole kernel (None: never worth it)
     """
 
@@ -32,19 +32,19 @@ class Split:
     axis: Axis | None = None
     step: int = 1
     combines: bool = False
-    piece: int = 0
+    chunk: int = 0
     units: Int = 1
     work: Int | None = None
 
 
-def choose_split(kernel: Kernel, schedule: Schedule) -> Split:
+def choose_split(kernel: Kernel, schedule: LoopSchedule) -> ThreadSplit:
     vector = schedule.vector
     each = sum(n.cost for n in kernel.nodes if n.dims) + len(kernel.outputs)
     points = symbols.product(a.size for a in schedule.outer)
     inside = symbols.product(a.size for a in schedule.axes)
     work = points * inside * each
     if isinstance(work, int) and work < 2 * GRAIN:
-        return Split(vector)
+        return ThreadSplit(vector)
     reduces, scans = (any(n.kind == kind for n in kernel.nodes) for kind in ("reduce", "scan"))
     several = 4 * vector.lanes if schedule.outer and vector.axis is schedule.outer[-1] else 1
     if reduces and not scans and hint(points) < FEW_UNITS * several and hint(inside) * each >= 2 * GRAIN:
@@ -64,23 +64,23 @@ def choose_split(kernel: Kernel, schedule: Schedule) -> Split:
         return _cut(schedule, inmost, work, hint(points * inside))
     each = max(hint(points * inside) // max(hint(count), 1), 1)
     return (
-        Split(vector, units, piece=piece_of(hint(points * inside), each), units=count, work=work)
+        ThreadSplit(vector, units, chunk=piece_of(hint(points * inside), each), units=count, work=work)
         if units
-        else Split(vector)
+        else ThreadSplit(vector)
     )
 
 
-def _cut(schedule: Schedule, axis: Axis, work: Int, points: int, combines: bool = False) -> Split:
+def _cut(schedule: LoopSchedule, axis: Axis, work: Int, points: int, combines: bool = False) -> ThreadSplit:
     step = (
         schedule.vector.lanes if axis is schedule.vector.axis else schedule.block_rows if axis is schedule.block else 1
     )
     units = symbols.floordiv(axis.size + step - 1, step)
-    piece = 0 if combines else piece_of(points, max(points // max(hint(units), 1), 1))
-    return Split(schedule.vector, axis=axis, step=step, combines=combines, piece=piece, units=units, work=work)
+    chunk = 0 if combines else piece_of(points, max(points // max(hint(units), 1), 1))
+    return ThreadSplit(schedule.vector, axis=axis, step=step, combines=combines, chunk=chunk, units=units, work=work)
 
 
 def piece_of(points: int, each: int) -> int:
     """Units to be taken at a time, of `each` points; 0 where there are few points."""
-    if points < 16 * PIECE_POINTS:
+    if points < 16 * CHUNK_POINTS:
         return 0
-    return max(1, min(max(points // PIECES, PIECE_POINTS), LARGEST_PIECE) // each)
+    return max(1, min(max(points // CHUNKS, CHUNK_POINTS), LARGEST_CHUNK) // each)

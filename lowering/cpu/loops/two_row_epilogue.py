@@ -16,8 +16,8 @@ import torch
 
 from mlirc.lowering.cpu.emitter.scratch import take
 from mlirc.lowering.cpu.loops.interleaving import interleaved
-from mlirc.lowering.cpu.loops.row_statistics import SavedRows, may_wait
-from mlirc.lowering.cpu.loops.schedule import Schedule
+from mlirc.lowering.cpu.loops.row_statistics import SavedRowStatistics, may_wait
+from mlirc.lowering.cpu.loops.schedule import LoopSchedule
 from mlirc.lowering.cpu.math.builder import Value, element_text
 from mlirc.lowering.kernel.axes import Axis
 from mlirc.lowering.kernel.nodes import Node
@@ -25,12 +25,12 @@ from mlirc.lowering.kernel.nodes import Node
 ROWS = 2
 
 
-def has_row_pairs(loops: Any, axes: list[Axis]) -> bool:
+def has_two_row_epilogue(loops: Any, axes: list[Axis]) -> bool:
     """Whether the loop over `axes` goes by pairs of rows."""
     return may_wait(loops, axes) and bool(shared_reads(loops.schedule))
 
 
-def shared_reads(schedule: Schedule) -> list[Node]:
+def shared_reads(schedule: LoopSchedule) -> list[Node]:
     """What the last pass reads that is the same for all rows."""
     run, around = schedule.axes[-1].name, {a.name for a in schedule.outer}
     found = [n for n in schedule.passes[-1].nodes if n.access is not None and n not in schedule.kept]
@@ -38,7 +38,7 @@ def shared_reads(schedule: Schedule) -> list[Node]:
     return [n for n in found if run in n.access.address.dims and around.isdisjoint(n.access.address.dims)]
 
 
-class RowPairs(SavedRows):
+class TwoRowEpilogue(SavedRowStatistics):
     """`emit(lo, hi)` writes the loop."""
 
     def __init__(self, loops: Any, enter: Callable[[Value], None]):

@@ -13,49 +13,49 @@ from collections.abc import Callable
 
 import torch
 
-from mlirc.lowering.cpu.emitter.emitter import Emitter
+from mlirc.lowering.cpu.emitter.emitter import VectorEmitter
 from mlirc.lowering.cpu.math.builder import Value
 
-SHARE_BYTES = 64  # of a thread's counters, which are zero at first: a cache line
+COUNTER_BYTES = 64  # of a thread's counters, which are zero at first: a cache line
 ASKED, FRONT, BACK = range(3)  # words of them
 MOST_OWNERS = 4  # whose parts a thread works on
 
 
-def part_of(e: Emitter, count: Value, thread: Value) -> tuple[Value, Value]:
+def part_of(e: VectorEmitter, count: Value, thread: Value) -> tuple[Value, Value]:
     """A thread's part of `count` units."""
     b, threads = e.index, e.env["threads"]
     lo = b.binary("arith.divui", b.mul(count, thread), threads)
     return lo, b.binary("arith.divui", b.mul(count, b.add(thread, e.i64(1))), threads)
 
 
-class Shares:
-    """`counters` is where those of all threads are; a piece has `piece` units, or what is left."""
+class WorkStealing:
+    """`counters` is where those of all threads are; a chunk has `chunk` units, or what is left."""
 
-    def __init__(self, e: Emitter, counters: Value, count: Value, piece: Value):
-        self.e, self.counters, self.count, self.piece = e, counters, count, piece
+    def __init__(self, e: VectorEmitter, counters: Value, count: Value, chunk: Value):
+        self.e, self.counters, self.count, self.chunk = e, counters, count, chunk
 
     def each(self, body: Callable[[Value, Value], None]) -> None:
-        """`body(first unit, end)` for each piece that this thread gets."""
+        """`body(first unit, end)` for each chunk that this thread gets."""
         e = self.e
 
         def one(number: Value, state: list[Value]) -> list[Value]:
-            self.pieces_of(number, body)
+            self.chunks_of(number, body)
             return state
 
         owners = e.index.minimum(e.env["threads"], e.i64(MOST_OWNERS))
         e.loop(e.i64(0), owners, e.i64(1), [], [], one)
 
-    def pieces_of(self, number: Value, body: Callable[[Value, Value], None]) -> None:
+    def chunks_of(self, number: Value, body: Callable[[Value, Value], None]) -> None:
         """Pieces of the thread that is `number` threads after this one."""
         e, b = self.e, self.e.index
         owner = b.add(e.env["thread"], number)
         owner = b.select(b.lt(owner, e.env["threads"]), owner, b.sub(owner, e.env["threads"]))
         own = b.eq(number, e.i64(0))
         first, end = part_of(e, self.count, owner)
-        above = b.sub(self.piece, e.i64(1))
-        pieces = b.binary("arith.divui", b.add(b.sub(end, first), above), self.piece)
+        above = b.sub(self.chunk, e.i64(1))
+        chunks = b.binary("arith.divui", b.add(b.sub(end, first), above), self.chunk)
         words = b.emit(
-            f"llvm.getelementptr {self.counters}[{b.mul(owner, e.i64(SHARE_BYTES))}] "
+            f"llvm.getelementptr {self.counters}[{b.mul(owner, e.i64(COUNTER_BYTES))}] "
             ": (!llvm.ptr, i64) -> !llvm.ptr, i8",
             torch.int64,
         )
@@ -64,12 +64,12 @@ class Shares:
         def one(_: Value) -> Value:
             b = e.index
             taken = self.add_one(words, side)
-            at = b.select(own, taken, b.sub(b.sub(pieces, e.i64(1)), taken))
-            start = b.add(first, b.mul(at, self.piece))
-            body(start, b.minimum(b.add(start, self.piece), end))
+            at = b.select(own, taken, b.sub(b.sub(chunks, e.i64(1)), taken))
+            start = b.add(first, b.mul(at, self.chunk))
+            body(start, b.minimum(b.add(start, self.chunk), end))
             return self.add_one(words, e.i64(ASKED))
 
-        e.repeat(self.add_one(words, e.i64(ASKED)), lambda asked: e.index.lt(asked, pieces), one)
+        e.repeat(self.add_one(words, e.i64(ASKED)), lambda asked: e.index.lt(asked, chunks), one)
 
     def add_one(self, words: Value, word: Value) -> Value:
         """A counter's value, which grows by one."""

@@ -13,9 +13,9 @@ the dtype tells them apart. Booleans are i1.
 
 from mlirc.lowering.cpu.math.arithmetic import Arithmetic
 from mlirc.lowering.cpu.math.functions import MATH
-from mlirc.lowering.cpu.math.text import FunctionText, Value, element_text, literal_text
+from mlirc.lowering.cpu.math.text import MlirFunctionText, Value, element_text, literal_text
 
-__all__ = ["FunctionText", "Value", "VectorBuilder", "element_text", "literal_text"]
+__all__ = ["MlirFunctionText", "Value", "VectorBuilder", "element_text", "literal_text"]
 
 
 class VectorBuilder(Arithmetic):

@@ -23,7 +23,7 @@ class Value(str):
         return value
 
 
-class FunctionText:
+class MlirFunctionText:
     """What all builders of one function share: SSA names, constants, and the external functions that it calls."""
 
     def __init__(self, target: CpuTarget, prefix: str = "v"):
@@ -96,7 +96,7 @@ class Instructions:
     Half types are only cast, bitcast and selected. Every method raises TypeError for dtypes that it does not take.
     """
 
-    def __init__(self, text: FunctionText, lines: list[str], dtype: torch.dtype, lanes: int):
+    def __init__(self, text: MlirFunctionText, lines: list[str], dtype: torch.dtype, lanes: int):
         self.text = text
         self.lines = lines
         self.dtype = dtype

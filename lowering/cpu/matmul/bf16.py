@@ -1,4 +1,4 @@
-"""Matrix products of bfloat16 factors, summed in float32.
+"""Matmuls of bfloat16 factors, summed in float32.
 
 PairWriter       panels of pairs along k: one AVX-512 instruction multiplies 16 pairs and adds both products to a float32
 WideningWriter   plain panels, on every other processor: rows are widened as they are packed, columns as they are loaded
@@ -7,19 +7,19 @@ WideningWriter   plain panels, on every other processor: rows are widened as the
 import torch
 
 from mlirc.lowering.cpu.math.builder import Value
-from mlirc.lowering.cpu.matmul.function import ProductWriter
-from mlirc.lowering.cpu.matmul.match import Product
+from mlirc.lowering.cpu.matmul.function import GemmWriter
+from mlirc.lowering.cpu.matmul.match import Gemm
 from mlirc.lowering.cpu.matmul.tile import PairsOfElements, Widened
 from mlirc.lowering.target import CpuTarget
 
 
-class PairWriter(ProductWriter):
+class PairWriter(GemmWriter):
     """A step along k is a pair, 32 bits."""
 
     source, factors = "i16", PairsOfElements()
 
-    def __init__(self, product: Product, name: str, target: CpuTarget):
-        super().__init__(product, name, target)
+    def __init__(self, gemm: Gemm, name: str, target: CpuTarget):
+        super().__init__(gemm, name, target)
         self.steps = -(-self.K // 2)
 
     def must_pack(self) -> bool:
@@ -63,7 +63,7 @@ class PairWriter(ProductWriter):
         self.e.lines.append(f"llvm.store {x}, {target} {{alignment = 2 : i64}} : {type_}, !llvm.ptr")
 
 
-class WideningWriter(ProductWriter):
+class WideningWriter(GemmWriter):
     """The tile's function gets rows in float32, and widens panels."""
 
     source, factors = "i16", Widened()

@@ -24,8 +24,8 @@ from collections.abc import Callable
 
 from mlirc.dialects.core.symbols import Int
 from mlirc.lowering.cpu.math.builder import Value
-from mlirc.lowering.cpu.matmul.function import ProductWriter
-from mlirc.lowering.cpu.matmul.match import Product
+from mlirc.lowering.cpu.matmul.function import GemmWriter
+from mlirc.lowering.cpu.matmul.match import Gemm
 from mlirc.lowering.cpu.matmul.packing import Packer
 from mlirc.lowering.cpu.matmul.panel_groups import Groups, Range
 from mlirc.lowering.cpu.matmul.prefetch import RUN, Ahead, Fetch, fetches
@@ -39,16 +39,16 @@ FEW_IN_TILE = 4  # which evict neither each other nor a panel from a first-level
 ALL_PANEL_BYTES = 800 << 10  # where that is all of them, and rows are many
 TILE_BYTES = 512 << 10  # of tiles that wait for the next block of k
 # rows that pass over packed panels before other panels take their place, where tiles wait: in memory as they are, or transposed
-MOST_ROWS, MOST_TURNED_ROWS = 576, 288
+MOST_ROWS, MOST_TRANSPOSED_ROWS = 576, 288
 FEW_PANELS = 3  # rows are packed only for more
 CACHE_LINE = 64
 # of rows that lay transposed, and of the panels that pass over them
-TURNED_BYTES, PASSING_BYTES = 512 << 10, 256 << 10
+TRANSPOSED_BYTES, PASSING_BYTES = 512 << 10, 256 << 10
 
 Rows = tuple[Value, Value, Value]  # the address, and the strides from row to row and from step to step
 
 
-class BlockedWriter(ProductWriter):
+class BlockedWriter(GemmWriter):
     """
     steps     along k, of a block; `K` is what there is room for: whole vectors of them
     part      rows that are packed, or whose tiles wait, at a time; None for all of them
@@ -58,34 +58,36 @@ class BlockedWriter(ProductWriter):
     fetches   whether tiles ask for the rows of the next block, and for the columns that are packed next: with AVX-512
     """
 
-    def __init__(self, product: Product, name: str, target: CpuTarget):
-        assert len(product.totals) == 1
-        super().__init__(product, name, target)
+    def __init__(self, gemm: Gemm, name: str, target: CpuTarget):
+        assert len(gemm.totals) == 1
+        super().__init__(gemm, name, target)
         self.packer = Packer(self.e, self.K, self.width, Vectors(self.e, name))
-        self.direct = product.plain_result()
+        self.direct = gemm.plain_result()
 
     def plan(self) -> None:
         k, lanes = self.p.k.size, self.lanes
         self.one_block = isinstance(k, int) and k <= WHOLE_K
-        few = self.full <= FEW_IN_TILE and not self.turns
+        few = self.full <= FEW_IN_TILE and not self.rows_transposed
         k_block, panel_bytes = FEW_ROWS if few else MANY_ROWS
         self.steps = k if isinstance(k, int) and self.one_block else k_block
         self.K = -(-self.steps // lanes) * lanes
         self.side = 1 << (self.full - 1).bit_length()
         # a cache line more, or packed rows would evict each other too
-        self.row_room = -(-(self.K * self.side + 16) // self.full) if self.turns else self.K + 16
+        self.row_room = -(-(self.K * self.side + 16) // self.full) if self.rows_transposed else self.K + 16
         panel = self.K * self.width * 4
-        share = max(1, min((PASSING_BYTES if self.turns else panel_bytes) // panel, self.panels))
-        if not self.turns and not self.shares_panels() and self.panels * panel <= ALL_PANEL_BYTES:
+        share = max(1, min((PASSING_BYTES if self.rows_transposed else panel_bytes) // panel, self.panels))
+        if not self.rows_transposed and not self.shares_panels() and self.panels * panel <= ALL_PANEL_BYTES:
             share = self.panels  # each row is then packed once
         self.part = None
-        if self.turns or not self.one_block:
-            most = TURNED_BYTES // (self.row_room * 4) if self.turns else MOST_ROWS
-            self.part = self.even_part(most if self.one_block else min(most, MOST_TURNED_ROWS if self.turns else most))
+        if self.rows_transposed or not self.one_block:
+            most = TRANSPOSED_BYTES // (self.row_room * 4) if self.rows_transposed else MOST_ROWS
+            self.part = self.even_part(
+                most if self.one_block else min(most, MOST_TRANSPOSED_ROWS if self.rows_transposed else most)
+            )
         if self.part and not self.one_block:
             share = max(1, min(share, TILE_BYTES // (self.part * self.width * 4)))
         self.group = share
-        self.fetches = fetches(self.target) and self.p.plain is not None and not self.turns and self.steps > 0
+        self.fetches = fetches(self.target) and self.p.plain is not None and not self.rows_transposed and self.steps > 0
 
     def even_part(self, most: int) -> int:
         """Rows of a part, at most so many, if they are several blocks."""
@@ -95,10 +97,10 @@ class BlockedWriter(ProductWriter):
         return -(-most // self.full) * self.full
 
     def must_pack(self) -> bool:
-        return self.turns or (super().must_pack() and self.panels > FEW_PANELS and self.full > FEW_IN_TILE)
+        return self.rows_transposed or (super().must_pack() and self.panels > FEW_PANELS and self.full > FEW_IN_TILE)
 
     @property
-    def turns(self) -> bool:
+    def rows_transposed(self) -> bool:
         """Whether the rows lie transposed."""
         return self.p.ka != 1
 
@@ -107,8 +109,8 @@ class BlockedWriter(ProductWriter):
         if self.p.plain is not None:
             self.room("panels", self.group * self.K * self.width)
         if self.packs:
-            rows = (self.part or 0) if self.turns else self.full
-            self.room("packed", rows * self.row_room + self.K * self.side * self.turns)
+            rows = (self.part or 0) if self.rows_transposed else self.full
+            self.room("packed", rows * self.row_room + self.K * self.side * self.rows_transposed)
 
     def shares_panels(self) -> bool:
         rows = self.p.m_size
@@ -133,11 +135,11 @@ class BlockedWriter(ProductWriter):
         AVX-512, or more rows than one part, few groups are worth more than even ends."""
         rows = self.p.m_size
         one_part = isinstance(rows, int) and rows <= MOST_ROWS
-        return not self.turns and (self.one_block or (one_part and not fetches(self.target)))
+        return not self.rows_transposed and (self.one_block or (one_part and not fetches(self.target)))
 
     def groups(self, panels: Range, rows: Range) -> None:
-        if self.one_block and self.turns:
-            self.each(rows, self.part, lambda part: self.turned_part(part, panels))
+        if self.one_block and self.rows_transposed:
+            self.each(rows, self.part, lambda part: self.transposed_part(part, panels))
         else:
             size = self.even_group(panels)
             self.each(panels, size, lambda group: self.some_panels(group, group[1], rows))
@@ -174,9 +176,9 @@ class BlockedWriter(ProductWriter):
         count = b.maximum(b.sub(panels[1], panels[0]), e.i64(1))
         return parts(count, parts(count, e.i64(self.group)))
 
-    def turned_part(self, rows: Range, panels: Range) -> None:
+    def transposed_part(self, rows: Range, panels: Range) -> None:
         zero, steps, size = self.e.i64(0), self.e.i64(self.steps), self.even_group(panels)
-        self.pack_turned(rows, zero, steps)
+        self.pack_transposed(rows, zero, steps)
         self.then = panels[0]
         self.each(panels, size, lambda group: self.k_block(zero, steps, rows, group, packed=True))
 
@@ -208,8 +210,8 @@ class BlockedWriter(ProductWriter):
     def k_block(self, k: Value, steps: Value, rows: Range, panels: Range, packed: bool = False) -> None:
         """These rows times these panels, for some steps from `k` on. packed: the rows are."""
         e = self.e
-        if self.turns and not packed:
-            self.pack_turned(rows, k, steps)
+        if self.rows_transposed and not packed:
+            self.pack_transposed(rows, k, steps)
         if self.p.plain is not None:
             self.pack_panels(self.p.plain, k, steps, panels)
 
@@ -232,10 +234,10 @@ class BlockedWriter(ProductWriter):
             e.loop(*panels, e.i64(1), [], [], panel)
 
         def panel(number: Value, state: list[Value]) -> list[Value]:
-            self.row_blocks(rows, lambda row, size: tile(row, size, self.turned_rows(row, rows[0], size), number))
+            self.row_blocks(rows, lambda row, size: tile(row, size, self.transposed_rows(row, rows[0], size), number))
             return state
 
-        if self.turns:
+        if self.rows_transposed:
             e.loop(*panels, e.i64(1), [], [], panel)
         else:
             self.row_blocks(rows, block)
@@ -308,13 +310,13 @@ class BlockedWriter(ProductWriter):
         self.packer.rows(a, along, size, steps, e.env["packed"], self.row_room)
         return e.env["packed"], e.i64(self.row_room), e.i64(1)
 
-    def turned_rows(self, row: Value, first: Value, size: int) -> Rows:
+    def transposed_rows(self, row: Value, first: Value, size: int) -> Rows:
         """Where a block of the part from `first` on is packed: its rows side by side at each step."""
         e, b = self.e, self.e.index
         a = self.advance(e.env["packed"], b.mul(b.sub(row, first), e.i64(self.row_room)))
         return a, e.i64(1), e.i64(1 << (size - 1).bit_length())
 
-    def pack_turned(self, rows: Range, k: Value, steps: Value) -> None:
+    def pack_transposed(self, rows: Range, k: Value, steps: Value) -> None:
         """A part's rows, for some steps from `k` on: through all of them for a few steps at a time, which fill a cache line."""
         e, b = self.e, self.e.index
         along, down = e.integer(self.p.lda), e.integer(self.p.ka)
@@ -326,7 +328,7 @@ class BlockedWriter(ProductWriter):
 
             def block(row: Value, size: int) -> None:
                 here = self.advance(source, b.mul(b.sub(row, rows[0]), along))
-                a, _, apart = self.turned_rows(row, rows[0], size)
+                a, _, apart = self.transposed_rows(row, rows[0], size)
                 to = self.advance(a, b.mul(step, apart))
                 for _ in range(count):
                     self.packer.step_of_rows(here, along if self.p.lda != 1 else None, size, to)

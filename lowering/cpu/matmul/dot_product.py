@@ -13,12 +13,12 @@ from collections.abc import Callable
 
 import torch
 
-from mlirc.lowering.cpu.emitter.emitter import Emitter
+from mlirc.lowering.cpu.emitter.emitter import VectorEmitter
 from mlirc.lowering.cpu.emitter.register_transpose import across
 from mlirc.lowering.cpu.loops.entry import shared_memory
-from mlirc.lowering.cpu.loops.work_stealing import Shares
+from mlirc.lowering.cpu.loops.work_stealing import WorkStealing
 from mlirc.lowering.cpu.math.builder import Value
-from mlirc.lowering.cpu.matmul.match import Product
+from mlirc.lowering.cpu.matmul.match import Gemm
 from mlirc.lowering.cpu.matmul.tile import Pairs
 from mlirc.lowering.cpu.matmul.units import Range, UnitsWriter
 from mlirc.lowering.cpu.matmul.vectors import F32
@@ -33,7 +33,7 @@ CACHE_LINE = 64
 AHEAD = 24 << 10  # bytes from what is read to what is fetched into the second-level cache
 NEAR = 4 << 10  # and to what comes from there into the first-level one
 NEAR_TILE = 8 << 10  # where a tile's columns are at most so many bytes
-PIECE_BYTES = 64 << 10  # of the matrix: what threads take at a time
+CHUNK_BYTES = 64 << 10  # of the matrix: what threads take at a time
 LARGE = 2 << 20  # bytes of a matrix from which on they do
 PADDING = 16  # steps, without which rows 4 KiB apart would evict each other
 
@@ -41,16 +41,16 @@ SECOND_LEVEL, FIRST_LEVEL = 2, 3  # what a prefetch is told
 HIGH = -65536  # of a pair's 32 bits, those of the number at the odd place
 
 
-def takes_dots(product: Product) -> bool:
+def takes_dots(gemm: Gemm) -> bool:
     """Whether rows are few, and lie along k as columns do."""
-    m = product.m_size
-    return isinstance(m, int) and 0 < m <= MOST_ROWS and fit(product, m)
+    m = gemm.m_size
+    return isinstance(m, int) and 0 < m <= MOST_ROWS and fit(gemm, m)
 
 
-def fit(product: Product, rows: int) -> bool:
+def fit(gemm: Gemm, rows: int) -> bool:
     """Whether so many rows lie along k, and can be copied."""
-    k = product.k.size
-    return isinstance(k, int) and rows * k <= MOST_COPIED and product.ka == 1
+    k = gemm.k.size
+    return isinstance(k, int) and rows * k <= MOST_COPIED and gemm.ka == 1
 
 
 class DotWriter(UnitsWriter):
@@ -67,11 +67,11 @@ class DotWriter(UnitsWriter):
 
     panel = MOST_ROWS  # all rows: one thread does them
 
-    def __init__(self, product: Product, name: str, target: CpuTarget):
-        super().__init__(product, name, target)
+    def __init__(self, gemm: Gemm, name: str, target: CpuTarget):
+        super().__init__(gemm, name, target)
         assert isinstance(self.steps_in_all, int)
         self.length = self.steps_in_all
-        self.unit, self.row_count = self.lanes, product.m_size if isinstance(product.m_size, int) else MOST_ROWS
+        self.unit, self.row_count = self.lanes, gemm.m_size if isinstance(gemm.m_size, int) else MOST_ROWS
         self.alike = min(self.alike, 2 * self.row_count)  # of one row each waits for memory
         self.span = self.lanes * (1 + self.widens)
         self.registers = 32 if target.has_avx512 or target.arch == "aarch64" else 16
@@ -81,7 +81,7 @@ class DotWriter(UnitsWriter):
         self.near = self.length <= min(self.block, NEAR_TILE // (self.columns * self.step))
         unit_bytes = self.unit * self.length * self.step
         large = self.units * unit_bytes >= LARGE
-        self.piece = max(1, PIECE_BYTES // unit_bytes) if large else 0
+        self.chunk = max(1, CHUNK_BYTES // unit_bytes) if large else 0
         self.room = -(-self.length // self.span) * self.span + PADDING
 
     def tile_size(self) -> tuple[int, int]:
@@ -106,17 +106,17 @@ class DotWriter(UnitsWriter):
         return 2 if self.widens and self.near and few and room else 1
 
     def make_room(self) -> None:
-        self.take("turned", self.row_count * self.lanes)
+        self.take("transposed", self.row_count * self.lanes)
         self.take("rows", self.row_count * self.room)
 
     def share_units(self, panels: Range) -> None:
-        """Piece by piece: memory gives threads different rates."""
+        """Piece by chunk: memory gives threads different rates."""
         e = self.e
-        if not self.piece:
+        if not self.chunk:
             super().share_units(panels)
             return
         self.copy_rows()
-        shares = Shares(e, shared_memory(e), e.i64(self.units), e.i64(self.piece))
+        shares = WorkStealing(e, shared_memory(e), e.i64(self.units), e.i64(self.chunk))
         shares.each(lambda first, end: self.each((first, end), self.one_unit))
 
     def multiply(self, units: Range, panels: Range) -> None:
@@ -169,13 +169,13 @@ class DotWriter(UnitsWriter):
 
     def one_unit(self, unit: Value) -> None:
         e, b = self.e, self.e.index
-        turned, wide = e.env["turned"], e.builder(F32, True)
+        transposed, wide = e.env["transposed"], e.builder(F32, True)
         for i in range(self.row_count):
-            self.store(wide.constant(0, F32), self.at(turned, e.i64(4 * self.lanes * i)))
+            self.store(wide.constant(0, F32), self.at(transposed, e.i64(4 * self.lanes * i)))
 
         def row(number: Value) -> None:
             self.bind_row(number)
-            line = self.at(turned, b.mul(number, e.i64(4 * self.lanes)))
+            line = self.at(transposed, b.mul(number, e.i64(4 * self.lanes)))
             self.epilogue(b.mul(unit, e.i64(self.unit)), self.size_of(unit), line)
 
         self.each((e.i64(0), self.k), lambda k: self.one_block(unit, k), self.block)
@@ -191,7 +191,7 @@ class DotWriter(UnitsWriter):
         whole = b.and_(size, e.i64(-self.columns))
 
         def tile(columns: int, number: Value) -> None:
-            there, to = self.at(a, b.mul(apart, number)), self.at(e.env["turned"], b.mul(number, e.i64(4)))
+            there, to = self.at(a, b.mul(apart, number)), self.at(e.env["transposed"], b.mul(number, e.i64(4)))
             fetched = self.at(ahead, b.mul(b.mul(number, steps), e.i64(self.step)))
             for first in range(0, self.row_count, self.group):
                 x = self.at(rows, e.i64(4 * self.room * first))
@@ -236,7 +236,7 @@ class DotWriter(UnitsWriter):
         """The function to[i, j] += row i times column j; `columns_apart` in bytes, rows of `to` are a vector apart."""
         name = f"{self.name}_dots{rows}x{columns}" + "_fetch" * fetches
         if name not in self.e.text.functions:
-            outside, self.e = self.e, Emitter(self.e.vector, self.e.text.target)
+            outside, self.e = self.e, VectorEmitter(self.e.vector, self.e.text.target)
             self.dots_body(rows, columns, fetches)
             lines = [f"llvm.func internal @{name}({_PARAMETERS}) {{", *self.e.text.preamble, *self.e.lines]
             outside.text.functions[name] = "\n".join([*lines, "llvm.return", "}"])

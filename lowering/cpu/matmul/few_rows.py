@@ -5,41 +5,41 @@ a few rows meet that is most of the work.
 """
 
 from mlirc.dialects.core import symbols
-from mlirc.lowering.cpu.emitter.emitter import Emitter
+from mlirc.lowering.cpu.emitter.emitter import VectorEmitter
 from mlirc.lowering.cpu.loops.entry import load_word
 from mlirc.lowering.cpu.loops.function import KernelText
 from mlirc.lowering.cpu.matmul.dot_product import MOST_ROWS, DotWriter, fit
-from mlirc.lowering.cpu.matmul.match import Product
+from mlirc.lowering.cpu.matmul.match import Gemm
 from mlirc.lowering.kernel.axes import Vector
 from mlirc.lowering.target import CpuTarget
 
 
-def may_be_few(product: Product) -> bool:
+def may_be_few(gemm: Gemm) -> bool:
     """Whether the number of rows is a symbol, or made of some, that may be few; not the tokens of many long sequences."""
-    m = product.m_size
-    if isinstance(m, int) or product.plain is None or product.plain[1] != 1 or not fit(product, MOST_ROWS):
+    m = gemm.m_size
+    if isinstance(m, int) or gemm.plain is None or gemm.plain[1] != 1 or not fit(gemm, MOST_ROWS):
         return False
     return symbols.evaluate(m, dict.fromkeys(symbols.free_symbols(m), 1)) <= MOST_ROWS
 
 
-def few_or_many(product: Product, many: KernelText, name: str, target: CpuTarget) -> KernelText:
+def few_or_many(gemm: Gemm, many: KernelText, name: str, target: CpuTarget) -> KernelText:
     """`many` is the kernel of that name for any number of rows."""
-    few = DotWriter(product, f"{name}_few", target).write()
+    few = DotWriter(gemm, f"{name}_few", target).write()
     own, other = (f"func.func {head}@{name}" for head in ("", "private "))
     functions = [
         many.functions.replace(f"{own}(", f"{other}_many("),
         few.functions.replace(f"{own}_few(", f"{other}_few("),
-        _entry(product, many.symbols, name, target),
+        _entry(gemm, many.symbols, name, target),
     ]
     declarations = list(dict.fromkeys([*many.declarations, *few.declarations]))
     return KernelText("\n".join(functions), declarations, many.symbols)
 
 
-def _entry(product: Product, names: list[str], name: str, target: CpuTarget) -> str:
-    e = Emitter(Vector(None, 1), target)
+def _entry(gemm: Gemm, names: list[str], name: str, target: CpuTarget) -> str:
+    e = VectorEmitter(Vector(None, 1), target)
     for k, symbol in enumerate(names):
-        e.env[symbol] = load_word(e, "%args", product.kernel.operand_count + k, "i64")
-    many = e.index.gt(e.integer(product.m_size), e.i64(MOST_ROWS))
+        e.env[symbol] = load_word(e, "%args", gemm.kernel.operand_count + k, "i64")
+    many = e.index.gt(e.integer(gemm.m_size), e.i64(MOST_ROWS))
     lines = [
         f"func.func @{name}(%args: !llvm.ptr) -> i64 {{",
         *e.text.preamble,

@@ -16,16 +16,16 @@ import torch
 
 from mlirc.dialects.core import symbols
 from mlirc.dialects.ops.movement.panels import PANEL
-from mlirc.lowering.cpu.emitter.emitter import Emitter
+from mlirc.lowering.cpu.emitter.emitter import VectorEmitter
 from mlirc.lowering.cpu.emitter.memory import store
 from mlirc.lowering.cpu.emitter.scratch import DECLARATION, opening, take, takes
 from mlirc.lowering.cpu.loops.entry import LIBGOMP, PART_FUNCTION, decode_indices, entry_text, load_words, thread_part
 from mlirc.lowering.cpu.loops.function import KernelText
-from mlirc.lowering.cpu.loops.threads import Split
+from mlirc.lowering.cpu.loops.threads import ThreadSplit
 from mlirc.lowering.cpu.math.builder import Value
-from mlirc.lowering.cpu.matmul.match import Product
+from mlirc.lowering.cpu.matmul.match import Gemm
 from mlirc.lowering.cpu.matmul.prefetch import Fetch
-from mlirc.lowering.cpu.matmul.tile import Floats, Pairs, Tile
+from mlirc.lowering.cpu.matmul.tile import Floats, GemmTile, Pairs
 from mlirc.lowering.kernel.axes import Vector
 from mlirc.lowering.target import CpuTarget
 
@@ -50,7 +50,7 @@ def row_block(target: CpuTarget, width: int = PANEL) -> int:
     return max(1, (registers(target) - vectors - 1) // vectors)
 
 
-class ProductWriter:
+class GemmWriter:
     """Writes the functions of a product of float32; matmul/bf16.py has those of other factors.
 
     source    what the strides of the rows in memory count, a type's text
@@ -61,17 +61,17 @@ class ProductWriter:
     source = "f32"
     factors: Floats | Pairs = Floats()
 
-    def __init__(self, product: Product, name: str, target: CpuTarget):
-        self.p, self.name, self.target = product, name, target
+    def __init__(self, gemm: Gemm, name: str, target: CpuTarget):
+        self.p, self.name, self.target = gemm, name, target
         self.lanes = target.vector_bytes // 4
-        self.width = PANEL if product.plain is None else panel_width(target)
+        self.width = PANEL if gemm.plain is None else panel_width(target)
         self.vectors = self.width // self.lanes
         self.vector = f"vector<{self.lanes}xf32>"
-        self.tiles: dict[tuple, Tile] = {}
-        self.panels = -(-product.n_size // self.width)
+        self.tiles: dict[tuple, GemmTile] = {}
+        self.panels = -(-gemm.n_size // self.width)
         self.full, self.rests = self.blocks()
         self.packs = self.must_pack()
-        self.e = Emitter(Vector(product.n, self.lanes), target)
+        self.e = VectorEmitter(Vector(gemm.n, self.lanes), target)
         self.plan()
 
     def plan(self) -> None:
@@ -119,7 +119,7 @@ class ProductWriter:
         head = f"llvm.func internal @{self.name}_body(%frame: !llvm.ptr, %thread: i64, %threads: i64) {{"
         body = "\n".join([head, *opening(e), *e.text.preamble, *e.lines, "llvm.return", "}"])
         work = symbols.product([p.m_size, p.n_size, p.k.size])
-        split = Split(Vector(None, 1), units=units, work=symbols.floordiv(work, 8))
+        split = ThreadSplit(Vector(None, 1), units=units, work=symbols.floordiv(work, 8))
         parts = [
             *(tile.text(self.name) for tile in self.tiles.values()),
             *e.text.functions.values(),
@@ -216,7 +216,7 @@ class ProductWriter:
         asks for, in runs of so many bytes."""
         e = self.e
         lda, ka = (e.text.constant_values.get(stride) for stride in rows[1:])
-        made = Tile(*shape, self.width, self.lanes, self.factors, lda, ka, run)  # type: ignore[arg-type]  # integers
+        made = GemmTile(*shape, self.width, self.lanes, self.factors, lda, ka, run)  # type: ignore[arg-type]  # integers
         tile = self.tiles.setdefault((shape, lda, ka, run), made)
         adds = adds or e.builder(torch.bool).constant(False, torch.bool)
         arguments = [*rows, panel, to, apart or e.i64(self.width), steps, adds, *(fetch or ())]

@@ -1,4 +1,4 @@
-"""Which code a matrix product gets, by its factors' dtype, how its columns lie, and what the processor has."""
+"""Which code a matmul gets, by its factors' dtype, how its columns lie, and what the processor has."""
 
 import torch
 
@@ -8,9 +8,9 @@ from mlirc.lowering.cpu.matmul.bf16 import PairWriter, WideningWriter
 from mlirc.lowering.cpu.matmul.blocked import WHOLE_K, BlockedWriter
 from mlirc.lowering.cpu.matmul.dot_product import DotWriter, takes_dots
 from mlirc.lowering.cpu.matmul.few_rows import few_or_many, may_be_few
-from mlirc.lowering.cpu.matmul.function import ProductWriter
-from mlirc.lowering.cpu.matmul.match import Product
-from mlirc.lowering.cpu.matmul.transposed import TurnedWriter
+from mlirc.lowering.cpu.matmul.function import GemmWriter
+from mlirc.lowering.cpu.matmul.match import Gemm
+from mlirc.lowering.cpu.matmul.transposed import TransposedWriter
 from mlirc.lowering.cpu.matmul.units import UnitsWriter
 from mlirc.lowering.target import CpuTarget
 
@@ -18,27 +18,27 @@ from mlirc.lowering.target import CpuTarget
 MANY_ROWS = 96
 
 
-def product_text(product: Product, name: str, target: CpuTarget) -> KernelText | None:
+def gemm_text(gemm: Gemm, name: str, target: CpuTarget) -> KernelText | None:
     """The product as functions; None where the processor has no instruction for its panels."""
-    if product.plain is not None:
-        made = plain_writer(product)(product, name, target).write()
-        return few_or_many(product, made, name, target) if may_be_few(product) else made
-    if product.dtype == torch.float32 and not product.pairs:
-        blocked = len(product.totals) == 1 and product.k_size >= WHOLE_K
-        return (BlockedWriter if blocked else ProductWriter)(product, name, target).write()
-    if product.dtype == torch.float32:
+    if gemm.plain is not None:
+        made = plain_writer(gemm)(gemm, name, target).write()
+        return few_or_many(gemm, made, name, target) if may_be_few(gemm) else made
+    if gemm.dtype == torch.float32 and not gemm.pairs:
+        blocked = len(gemm.totals) == 1 and gemm.k_size >= WHOLE_K
+        return (BlockedWriter if blocked else GemmWriter)(gemm, name, target).write()
+    if gemm.dtype == torch.float32:
         return None
-    if not product.pairs:
-        return WideningWriter(product, name, target).write()
-    return PairWriter(product, name, target).write() if target.bf16_pairs else None
+    if not gemm.pairs:
+        return WideningWriter(gemm, name, target).write()
+    return PairWriter(gemm, name, target).write() if target.bf16_pairs else None
 
 
-def plain_writer(product: Product) -> type[UnitsWriter] | type[BlockedWriter]:
+def plain_writer(gemm: Gemm) -> type[UnitsWriter] | type[BlockedWriter]:
     """For columns that lie in memory as they are."""
-    assert product.plain is not None
-    if product.plain[1] != 1:
+    assert gemm.plain is not None
+    if gemm.plain[1] != 1:
         return BlockedWriter
-    if takes_dots(product):
+    if takes_dots(gemm):
         return DotWriter
-    few = typical(product.m_size) < MANY_ROWS
-    return TurnedWriter if few or product.dtype != torch.float32 else BlockedWriter
+    few = typical(gemm.m_size) < MANY_ROWS
+    return TransposedWriter if few or gemm.dtype != torch.float32 else BlockedWriter

@@ -1,4 +1,4 @@
-"""Recognises kernels that are matrix products of the same rows, with scalar work on the results (matmul/function.py).
+"""Recognises kernels that are matmuls of the same rows, with scalar work on the results (matmul/function.py).
 
     parallel = "256, 3072", inner = "768"
     %a = read(%x) {map = "d0, d2"}                   rows
@@ -23,7 +23,7 @@ from mlirc.lowering.kernel.nodes import Access, Kernel, Node, is_dim
 
 
 @dataclass(eq=False)
-class Product:
+class Gemm:
     """rows @ panels over the axis k, for one or more panels, and the nodes computed from the results' elements.
 
     totals   the sums, each with the access of its panels
@@ -86,7 +86,7 @@ class Product:
         return [(access, apart, write) for access, apart, write in found if apart is not None and apart != 0]
 
 
-def match_product(kernel: Kernel) -> Product | None:
+def match_matmul(kernel: Kernel) -> Gemm | None:
     """The kernel as a Product, or None where it is none that fast code is written for. Leaves `kernel` as it was."""
     sums = [n for n in kernel.nodes if n.kind == "reduce"]
     if not sums or len(kernel.inner) != 1:
@@ -141,7 +141,7 @@ def match_product(kernel: Kernel) -> Product | None:
     m = [Axis(d, kernel.parallel[d], False) for d in m_names]
     n = Axis(columns, kernel.parallel[columns], False)
     ka = a.address.strides.get(k_name, 0)
-    return Product(kernel, totals, a, m, n, Axis(k_name, k_size, True), lda, ka, epilogue, pairs, plain)
+    return Gemm(kernel, totals, a, m, n, Axis(k_name, k_size, True), lda, ka, epilogue, pairs, plain)
 
 
 def _factor(node: Node) -> Node | None:

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import torch
 
 from mlirc.dialects.core.symbols import Int
-from mlirc.lowering.cpu.emitter.emitter import Emitter
+from mlirc.lowering.cpu.emitter.emitter import VectorEmitter
 from mlirc.lowering.cpu.math.builder import Value
 from mlirc.lowering.cpu.matmul.vectors import Vectors
 
@@ -20,7 +20,7 @@ class Packer:
     """Writes code with `e`, whose lanes are float32's. Strides are in elements. A packed panel has room for `room`
     steps along k: whole vectors of them."""
 
-    e: Emitter
+    e: VectorEmitter
     room: int
     width: int  # columns of a panel
     vectors: Vectors
@@ -51,7 +51,7 @@ class Packer:
             if down == 1:
                 more = b.lt(b.add(number, e.i64(1)), within[1])
                 beside = self.at(base, b.mul(b.add(first, e.i64(self.width)), e.integer(along)))
-                self.turned(base, along, first, columns, steps, place, self.choose(more, beside, then))
+                self.transposed(base, along, first, columns, steps, place, self.choose(more, beside, then))
             else:
                 self.one_by_one(base, strides, first, columns, steps, place)
             return state
@@ -84,7 +84,7 @@ class Packer:
 
         e.loop(e.i64(0), steps, e.i64(1), [], [], row)
 
-    def turned(
+    def transposed(
         self,
         base: Value,
         along: Int,

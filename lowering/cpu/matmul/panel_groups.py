@@ -12,7 +12,7 @@ from collections.abc import Callable
 
 import torch
 
-from mlirc.lowering.cpu.emitter.emitter import Emitter
+from mlirc.lowering.cpu.emitter.emitter import VectorEmitter
 from mlirc.lowering.cpu.loops.entry import NEXT
 from mlirc.lowering.cpu.math.builder import Value
 
@@ -25,7 +25,7 @@ class Groups:
     """Numbers 0 to `units` in groups of at most `group`, each with a ticket; `tickets` is how many.
     Needs %frame, the kernel's. May be gone through several times: tickets of the next round follow."""
 
-    def __init__(self, e: Emitter, units: int, group: int):
+    def __init__(self, e: VectorEmitter, units: int, group: int):
         b = e.index
         self.e, self.every, self.large, self.small = e, e.i64(units), e.i64(group), e.i64(-(-group // SMALLER))
         # as much as all threads do at once is left for the smaller ones

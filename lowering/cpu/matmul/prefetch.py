@@ -1,6 +1,6 @@
 """What a product's tiles ask for beside their products: the lines that come next, for the second-level cache.
 
-A step of a tile asks for one line, so that a few are on the way at any time. Fetched in one piece between two tiles they
+A step of a tile asks for one line, so that a few are on the way at any time. Fetched in one chunk between two tiles they
 fill all that a core can have on the way, and the next tile waits for them as if nothing had been fetched.
 
 Memory is taken in runs of a power of two of bytes, equally far apart:
@@ -13,12 +13,12 @@ from typing import Any, Protocol
 
 import torch
 
-from mlirc.lowering.cpu.emitter.emitter import Emitter
+from mlirc.lowering.cpu.emitter.emitter import VectorEmitter
 from mlirc.lowering.cpu.math.builder import Value
 from mlirc.lowering.target import CpuTarget
 
 CACHE_LINE = 64
-RUN = 1024  # bytes, of memory in one piece
+RUN = 1024  # bytes, of memory in one chunk
 
 Fetch = tuple[Value, Value, Value]
 """What a tile gets: where its part begins, bytes from run to run, bytes a step."""
@@ -39,7 +39,7 @@ class Runs:
     count: Value
     run: int = RUN
 
-    def share(self, e: Emitter, number: Value, parts: Value, steps: int) -> Fetch:
+    def share(self, e: VectorEmitter, number: Value, parts: Value, steps: int) -> Fetch:
         """One of so many equal parts, for a tile of so many steps. What is more than a line a step is left out."""
         b = e.index
         each = parts_of(e, self.count, parts)
@@ -47,32 +47,32 @@ class Runs:
         return advance(e, self.start, b.mul(b.mul(number, each), self.apart)), self.apart, rate
 
 
-def nothing(e: Emitter, place: Value) -> Fetch:
+def nothing(e: VectorEmitter, place: Value) -> Fetch:
     """The same line again and again: `place` is memory that is in use."""
     return place, e.i64(0), e.i64(0)
 
 
-def either(e: Emitter, condition: Value, x: Fetch, y: Fetch) -> Fetch:
+def either(e: VectorEmitter, condition: Value, x: Fetch, y: Fetch) -> Fetch:
     """x where `condition` holds, else y."""
     address = e.index.emit(f"arith.select {condition}, {x[0]}, {y[0]} : !llvm.ptr", torch.int64)
     return address, e.index.select(condition, x[1], y[1]), e.index.select(condition, x[2], y[2])
 
 
-def parts_of(e: Emitter, count: Value, size: Value) -> Value:
+def parts_of(e: VectorEmitter, count: Value, size: Value) -> Value:
     """How many parts of `size` there are in `count`, the last one perhaps not whole."""
     b = e.index
     return b.binary("arith.divui", b.add(count, b.sub(size, e.i64(1))), size)
 
 
-def advance(e: Emitter, address: Value, bytes_: Value) -> Value:
+def advance(e: VectorEmitter, address: Value, bytes_: Value) -> Value:
     text = f"llvm.getelementptr {address}[{bytes_}] : (!llvm.ptr, i64) -> !llvm.ptr, i8"
     return e.index.emit(text, torch.int64)
 
 
-class Writer(Protocol):
+class PrefetchWriter(Protocol):
     """What is asked of a BlockedWriter."""
 
-    e: Emitter
+    e: VectorEmitter
     p: Any
     full: int
     width: int
@@ -92,7 +92,7 @@ class Ahead:
     """What the tiles of a block of rows (the first, how many) fetch, for a block of k (the first step, how many): with the
     group's last panel the columns that are packed next, with the others the next block's rows."""
 
-    def __init__(self, writer: Writer, block: tuple[Value, int], k: Range, rows: Range, panels: Range):
+    def __init__(self, writer: PrefetchWriter, block: tuple[Value, int], k: Range, rows: Range, panels: Range):
         self.w, self.e, self.panels = writer, writer.e, panels
         e, b = self.e, self.e.index
         self.place, columns = writer.rows_at(block[0]), self.columns()

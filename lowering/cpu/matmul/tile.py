@@ -78,7 +78,7 @@ class PairsOfElements(Pairs):
 
 
 @dataclass(frozen=True)
-class Tile:
+class GemmTile:
     """rows x width sums, `lanes` to a vector. lda, ka: the strides of `a`, if known; run: bytes of the runs of memory that
     it fetches, 0 where it fetches none."""
 

@@ -1,5 +1,5 @@
 """A product with a matrix whose columns lie along k, a layer's weight: [N, K] in memory. It is read where it is, element by
-element; the rows that are multiplied with it, few, are packed with rows along the lanes, and tiles come out turned.
+element; the rows that are multiplied with it, few, are packed with rows along the lanes, and tiles come out transposed.
 
 for part of the rows:                           threads share the columns, or the rows, where columns are few
   pack the rows into panels                     they stay in the second-level cache
@@ -7,7 +7,7 @@ for part of the rows:                           threads share the columns, or th
     copy them                                   where they would evict each other, or are to be widened
     for panel of rows:
       tile = columns @ panel                    all of it in registers, one pass over k
-      turn the tile, epilogue over it           from a scratch still in the first-level cache
+      transpose the tile, epilogue over it           from a scratch still in the first-level cache
 
 Where k is long this is done for a block of k after the other, and tiles wait for the next block.
 """
@@ -18,10 +18,10 @@ import torch
 
 from mlirc.lowering.cpu.math.builder import Value
 from mlirc.lowering.cpu.matmul.function import panel_width, row_block
-from mlirc.lowering.cpu.matmul.match import Product
+from mlirc.lowering.cpu.matmul.match import Gemm
 from mlirc.lowering.cpu.matmul.panel_groups import Groups
 from mlirc.lowering.cpu.matmul.prefetch import RUN, Fetch, Runs, fetches
-from mlirc.lowering.cpu.matmul.tile import Floats, Pairs, Tile
+from mlirc.lowering.cpu.matmul.tile import Floats, GemmTile, Pairs
 from mlirc.lowering.cpu.matmul.units import Range, UnitsWriter
 from mlirc.lowering.cpu.matmul.vectors import F32
 from mlirc.lowering.target import CpuTarget
@@ -35,31 +35,31 @@ GROUPS = 32  # of units, that threads take
 WAYS, CONFLICT = 4, 4096
 
 
-class TurnedWriter(UnitsWriter):
+class TransposedWriter(UnitsWriter):
     """
     full    columns of a tile; a unit is one tile's or, where that has fewer columns than a vector lanes, several
     steps   along k, of a block; `room` is what a packed panel has room for: whole vectors of them
     part    panels that are packed at a time; `wait` units of their tiles wait for the next block
-    fetches whether tiles ask for the next unit's columns, which lie in one piece: with AVX-512
+    fetches whether tiles ask for the next unit's columns, which lie in one chunk: with AVX-512
     """
 
-    def __init__(self, product: Product, name: str, target: CpuTarget):
-        super().__init__(product, name, target)
+    def __init__(self, gemm: Gemm, name: str, target: CpuTarget):
+        super().__init__(gemm, name, target)
         self.panel = panel_width(target)
-        self.full = best_block(product.n_size, row_block(target, self.panel))
+        self.full = best_block(gemm.n_size, row_block(target, self.panel))
         self.unit = self.full * max(1, self.lanes // self.full)
         k = self.steps_in_all
         self.one_block = isinstance(k, int) and k <= WHOLE_K
         self.steps = k if isinstance(k, int) and self.one_block else K_BLOCK
         self.room = -(-self.steps // self.lanes) * self.lanes
         self.copies = self.widens or self.evict_each_other()
-        self.tiles: dict[tuple[int, int], Tile] = {}
+        self.tiles: dict[tuple[int, int], GemmTile] = {}
         self.part, panels = max(1, PANEL_BYTES // (self.room * self.panel * 4)), self.panels()
         if isinstance(panels, int) and panels:
             self.part = -(-panels // -(-panels // self.part))
         tile = self.part * self.lanes * self.panel * 4
         self.wait = max(1, min(self.units, TILE_BYTES // tile))
-        in_one_piece = self.columns_apart == k and not self.copies and product.dtype == F32
+        in_one_piece = self.columns_apart == k and not self.copies and gemm.dtype == F32
         self.fetches = fetches(target) and self.one_block and in_one_piece and self.room > 0
 
     def evict_each_other(self) -> bool:
@@ -77,7 +77,7 @@ class TurnedWriter(UnitsWriter):
         tile = self.lanes * self.panel
         self.take("panels", self.part * self.room * self.panel)
         self.take("tile", tile if self.one_block else self.wait * self.part * tile)
-        self.take("turned", tile)
+        self.take("transposed", tile)
         if self.copies:
             self.take("columns", self.unit * self.along)
 
@@ -239,19 +239,19 @@ class TurnedWriter(UnitsWriter):
             arguments = [here, along, e.i64(1), rows, there, e.i64(self.panel), steps, adds, *(fetch or ())]
             e.lines.append(f"llvm.call @{tile.name(self.name)}({', '.join(arguments)}) : {tile.types}")
 
-    def tile(self, rows: int, width: int, run: int) -> Tile:
+    def tile(self, rows: int, width: int, run: int) -> GemmTile:
         factors = Pairs() if self.pairs else Floats()
-        made = Tile(rows, width, self.panel, min(self.lanes, width), factors, self.along, 1, run)
+        made = GemmTile(rows, width, self.panel, min(self.lanes, width), factors, self.along, 1, run)
         return self.tiles.setdefault((rows, width), made)
 
     def finish(self, unit: Value, panel: Value, tile: Value) -> None:
         """Turns a tile, and does the scalar work on it, row by row."""
         e, b = self.e, self.e.index
-        size, turned = self.size_of(unit), e.env["turned"]
+        size, transposed = self.size_of(unit), e.env["transposed"]
         count = b.minimum(self.rows_of(panel), e.i64(self.panel))
 
-        def turn(row: Value) -> None:
-            to = self.at(turned, b.mul(row, e.i64(4 * self.lanes)))
+        def transpose_tile(row: Value) -> None:
+            to = self.at(transposed, b.mul(row, e.i64(4 * self.lanes)))
             source = self.at(tile, b.mul(row, e.i64(4)))
             self.square(
                 F32, source, e.i64(4 * self.panel), b.sub(size, e.i64(1)), e.i64(self.lanes), to, 4 * self.lanes
@@ -259,10 +259,10 @@ class TurnedWriter(UnitsWriter):
 
         def row(number: Value) -> None:
             self.bind_row(b.add(b.mul(panel, e.i64(self.panel)), number))
-            line = self.at(turned, b.mul(number, e.i64(4 * self.lanes)))
+            line = self.at(transposed, b.mul(number, e.i64(4 * self.lanes)))
             self.epilogue(b.mul(unit, e.i64(self.unit)), size, line)
 
-        self.each((e.i64(0), count), turn, self.lanes)
+        self.each((e.i64(0), count), transpose_tile, self.lanes)
         self.each((e.i64(0), count), row)
 
     # ---- packing

@@ -1,6 +1,6 @@
 """What the writers of products share whose columns lie along k, as a layer's weight does: [N, K] in memory.
 
-TurnedWriter (transposed.py) and DotWriter (dot_product.py) go over units of columns, which threads share, and do the scalar
+TransposedWriter (transposed.py) and DotWriter (dot_product.py) go over units of columns, which threads share, and do the scalar
 work on a unit's tiles row by row, with columns along the lanes.
 """
 
@@ -10,14 +10,14 @@ import torch
 
 from mlirc.dialects.core import symbols
 from mlirc.dialects.core.symbols import Int
-from mlirc.lowering.cpu.emitter.emitter import Emitter
+from mlirc.lowering.cpu.emitter.emitter import VectorEmitter
 from mlirc.lowering.cpu.emitter.memory import store
 from mlirc.lowering.cpu.emitter.scratch import DECLARATION, opening, take, takes
 from mlirc.lowering.cpu.loops.entry import LIBGOMP, PART_FUNCTION, decode_indices, entry_text, load_words, thread_part
 from mlirc.lowering.cpu.loops.function import KernelText
-from mlirc.lowering.cpu.loops.threads import Split
+from mlirc.lowering.cpu.loops.threads import ThreadSplit
 from mlirc.lowering.cpu.math.builder import Value
-from mlirc.lowering.cpu.matmul.match import Product
+from mlirc.lowering.cpu.matmul.match import Gemm
 from mlirc.lowering.cpu.matmul.vectors import BF16, F32, Vectors
 from mlirc.lowering.kernel.axes import Vector
 from mlirc.lowering.target import CpuTarget
@@ -34,24 +34,24 @@ class UnitsWriter(Vectors):
     panel           rows that threads share as one, where columns are few
     steps_in_all    along k, pairs or single ones; `step` is the bytes of one in memory
     alike           multiplications that take as long as one of the operations that threads are counted by
-    piece           so many units are taken at a time; 0: equal parts
+    chunk           so many units are taken at a time; 0: equal parts
     columns_apart   elements from column to column
     """
 
     unit: int
     panel: int
-    piece = 0
+    chunk = 0
     alike = 4
 
-    def __init__(self, product: Product, name: str, target: CpuTarget):
-        assert product.plain is not None and product.plain[1] == 1 and len(product.totals) == 1
-        super().__init__(Emitter(Vector(product.n, target.vector_bytes // 4), target), name)
-        self.p, self.target = product, target
-        self.columns_apart = product.plain[0]
-        self.pairs = may_pair(product, target)
-        self.widens = product.dtype == BF16 and not self.pairs
-        self.step = product.dtype.itemsize * (1 + self.pairs)
-        self.steps_in_all = symbols.floordiv(product.k.size, 1 + self.pairs)
+    def __init__(self, gemm: Gemm, name: str, target: CpuTarget):
+        assert gemm.plain is not None and gemm.plain[1] == 1 and len(gemm.totals) == 1
+        super().__init__(VectorEmitter(Vector(gemm.n, target.vector_bytes // 4), target), name)
+        self.p, self.target = gemm, target
+        self.columns_apart = gemm.plain[0]
+        self.pairs = may_pair(gemm, target)
+        self.widens = gemm.dtype == BF16 and not self.pairs
+        self.step = gemm.dtype.itemsize * (1 + self.pairs)
+        self.steps_in_all = symbols.floordiv(gemm.k.size, 1 + self.pairs)
 
     @property
     def units(self) -> int:
@@ -91,7 +91,7 @@ class UnitsWriter(Vectors):
             self.multiply((e.i64(0), e.i64(self.units)), thread_part(e, e.integer(panels)))
         work = symbols.floordiv(symbols.product([p.m_size, p.n_size, p.k.size]), self.alike)
         units = self.units if by_columns else panels
-        split = Split(Vector(None, 1), piece=self.piece * by_columns, units=units, work=work)
+        split = ThreadSplit(Vector(None, 1), chunk=self.chunk * by_columns, units=units, work=work)
         head = f"llvm.func internal @{self.name}_body(%frame: !llvm.ptr, %thread: i64, %threads: i64) {{"
         parts = [
             *self.functions(),
@@ -190,8 +190,8 @@ class UnitsWriter(Vectors):
         return b.cast(b.bitcast(x, BF16), F32) if self.widens else x
 
 
-def may_pair(product: Product, target: CpuTarget) -> bool:
+def may_pair(gemm: Gemm, target: CpuTarget) -> bool:
     """Whether steps along k can be pairs: neither matrix has half a one at its end."""
-    k = product.k.size
-    in_pairs = product.dtype == BF16 and target.bf16_pairs
-    return in_pairs and isinstance(k, int) and k % 2 == 0 and product.ka == 1
+    k = gemm.k.size
+    in_pairs = gemm.dtype == BF16 and target.bf16_pairs
+    return in_pairs and isinstance(k, int) and k % 2 == 0 and gemm.ka == 1

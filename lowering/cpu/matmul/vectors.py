@@ -1,8 +1,8 @@
-"""Vectors of a product's factors: loaded, stored, and turned as squares. Offsets and strides are in bytes."""
+"""Vectors of a product's factors: loaded, stored, and transposed as squares. Offsets and strides are in bytes."""
 
 import torch
 
-from mlirc.lowering.cpu.emitter.emitter import Emitter
+from mlirc.lowering.cpu.emitter.emitter import VectorEmitter
 from mlirc.lowering.cpu.emitter.register_transpose import transposed
 from mlirc.lowering.cpu.math.builder import Value
 
@@ -14,7 +14,7 @@ PACKED_AHEAD = 256  # bytes of a column between what is packed and what is fetch
 class Vectors:
     """Appends to `e`, whose lanes are float32's; functions beside the kernel's body are called after it."""
 
-    def __init__(self, e: Emitter, name: str):
+    def __init__(self, e: VectorEmitter, name: str):
         self.e, self.name, self.lanes = e, name, e.lanes
 
     def at(self, address: Value, bytes_: Value) -> Value:
@@ -65,7 +65,7 @@ class Vectors:
         e.lines.append(f"llvm.call @{name}({arguments}) : (!llvm.ptr, i64, i64, i64, !llvm.ptr, i64) -> ()")
 
     def square_function(self, name: str, dtype: torch.dtype, fetch: bool) -> str:
-        outside, self.e = self.e, Emitter(self.e.vector, self.e.text.target)
+        outside, self.e = self.e, VectorEmitter(self.e.vector, self.e.text.target)
         e, b = self.e, self.e.index
         apart, last, count, step = (Value(x, torch.int64) for x in ("%apart", "%last", "%count", "%step"))
         inside, rows, beyond = self.below(count), [], b.mul(apart, e.i64(self.lanes))
@@ -98,14 +98,14 @@ class Vectors:
         e.lines.append(f"llvm.call @{name}({source}, {apart}, {steps}, {to}, {then}) : {types}")
 
     def panel_function(self, name: str, width: int) -> str:
-        outside, self.e = self.e, Emitter(self.e.vector, self.e.text.target)
+        outside, self.e = self.e, VectorEmitter(self.e.vector, self.e.text.target)
         e, b, lanes = self.e, self.e.index, self.lanes
         source, apart, steps, to, then = (
             Value(x, torch.int64) for x in ("%source", "%apart", "%steps", "%to", "%then")
         )
         length = b.mul(steps, e.i64(4))
 
-        def turn(here: Value, there: Value) -> None:
+        def transpose_lines(here: Value, there: Value) -> None:
             rows = [here]
             for _ in range(lanes - 1):
                 rows.append(self.at(rows[-1], apart))
@@ -117,7 +117,7 @@ class Vectors:
                     self.store(values, self.at(there, e.i64(4 * (first + j) * width)))
 
         def fetch_next(column: Value, offset: Value) -> list[Value]:
-            """As many lines as a turn reads."""
+            """As many lines as a transpose reads."""
             place = self.at(self.at(then, column), offset)
             for line in range(0, 8 * lanes * lanes, CACHE_LINE):
                 fetch_line(e, self.at(place, e.i64(line)), 2)
@@ -129,7 +129,7 @@ class Vectors:
             here, there = self.at(source, b.mul(k, e.i64(4))), self.at(to, b.mul(k, e.i64(4 * width)))
 
             def columns(i: Value, state: list[Value]) -> list[Value]:
-                turn(self.at(here, b.mul(i, apart)), self.at(there, b.mul(i, e.i64(4))))
+                transpose_lines(self.at(here, b.mul(i, apart)), self.at(there, b.mul(i, e.i64(4))))
                 return fetch_next(*state)
 
             return e.loop(e.i64(0), e.i64(width), e.i64(lanes), state, ["i64", "i64"], columns)
@@ -142,7 +142,7 @@ class Vectors:
         )
 
 
-def fetch_line(e: Emitter, address: Value, level: int) -> None:
+def fetch_line(e: VectorEmitter, address: Value, level: int) -> None:
     """level: 3 for the first-level cache, 2 for the second"""
     hint = f"<{{cache = 1 : i32, hint = {level} : i32, rw = 0 : i32}}>"
     e.lines.append(f'"llvm.intr.prefetch"({address}) {hint} : (!llvm.ptr) -> ()')

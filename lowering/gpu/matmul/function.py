@@ -1,4 +1,4 @@
-"""A matrix product with scalar work on its results as a Triton kernel, on a GPU's matrix units.
+"""A matmul with scalar work on its results as a Triton kernel, on a GPU's matrix units.
 
     parallel = "8192, 3072", inner = "768"
     %a = read(%x) {map = "d0, d2"}                   rows
@@ -15,9 +15,9 @@ import torch
 
 from mlirc.dialects.core import symbols
 from mlirc.dialects.core.symbols import Int
-from mlirc.lowering.gpu.triton.builder import HALF, Value
-from mlirc.lowering.gpu.triton.emitter import Emitter
-from mlirc.lowering.gpu.triton.schedule import Schedule, Tile, next_power
+from mlirc.lowering.gpu.triton.builder import HALF, TritonValue
+from mlirc.lowering.gpu.triton.emitter import TritonEmitter
+from mlirc.lowering.gpu.triton.schedule import TritonSchedule, TritonTile, next_power
 from mlirc.lowering.kernel.axes import Axis, hint
 from mlirc.lowering.kernel.nodes import Access, Kernel, Linear, Node, is_dim
 
@@ -41,7 +41,7 @@ class Tiling:
 
 
 @dataclass(eq=False)
-class TritonProduct:
+class TritonMatmul:
     """totals   the sums, each with the access of its columns
     rows     the access of the first factor, which all share
     m, n     the axes of rows and of columns, outermost first; k: the axis that is summed over
@@ -65,8 +65,8 @@ class TritonProduct:
         return symbols.product(a.size for a in self.n)
 
 
-def match_product(kernel: Kernel) -> TritonProduct | None:
-    """The kernel as a TritonProduct, or None where it is none. Leaves `kernel` as it was."""
+def match_matmul(kernel: Kernel) -> TritonMatmul | None:
+    """The kernel as a TritonMatmul, or None where it is none. Leaves `kernel` as it was."""
     sums = [n for n in kernel.nodes if n.kind == "reduce"]
     if not sums or len(kernel.inner) != 1:
         return None
@@ -92,7 +92,7 @@ def match_product(kernel: Kernel) -> TritonProduct | None:
     if any(k in o.node.dims or k in o.access.address.dims for o in kernel.outputs):
         return None
     down, across = (tuple(Axis(d, kernel.parallel[d], False) for d in kernel.parallel if d in s) for s in (m, n))
-    return TritonProduct(kernel, totals, rows, down, across, Axis(k, size, True), epilogue)
+    return TritonMatmul(kernel, totals, rows, down, across, Axis(k, size, True), epilogue)
 
 
 def _factors(total: Node) -> tuple[Node, Node] | None:
@@ -114,50 +114,50 @@ def _is_plain(access: Access, k: str) -> bool:
     return isinstance(access.address.strides.get(k), int) and not any(map(is_dim, symbols.free_symbols(rest)))
 
 
-def choose_tiling(product: TritonProduct) -> Tiling:
+def choose_tiling(matmul: TritonMatmul) -> Tiling:
     """Tiles of 128 rows and columns, two programs to a multiprocessor; fewer of either where there are few. Of few rows, where
     reading the columns is all the work, 64 columns and a step more ahead: 23 us for 4x50257x768 on an H200, where 128 take 37."""
-    few = hint(product.m_size) <= 16
-    columns = max(min(next_power(hint(product.n_size)), (64 if few else 128) // next_power(len(product.totals))), 16)
+    few = hint(matmul.m_size) <= 16
+    columns = max(min(next_power(hint(matmul.n_size)), (64 if few else 128) // next_power(len(matmul.totals))), 16)
     rows = 128 if columns > 32 else 64
-    rows = max(min(next_power(hint(product.m_size)), rows), 16)
-    steps = max(min(next_power(product.k.hint), 64), 16)
+    rows = max(min(next_power(hint(matmul.m_size)), rows), 16)
+    steps = max(min(next_power(matmul.k.hint), 64), 16)
     return Tiling(rows, columns, steps, num_warps=4, num_stages=4 if few else 3)
 
 
 # ---- the text
 
 
-def schedule_of(product: TritonProduct, tiling: Tiling) -> Schedule:
-    tiles = (Tile("y", product.m, tiling.rows), Tile("x", product.n, tiling.columns))
-    return Schedule(tiles, (), False, tiling.num_warps)
+def schedule_of(matmul: TritonMatmul, tiling: Tiling) -> TritonSchedule:
+    tiles = (TritonTile("y", matmul.m, tiling.rows), TritonTile("x", matmul.n, tiling.columns))
+    return TritonSchedule(tiles, (), False, tiling.num_warps)
 
 
 def _blocks(size: Int, block: int) -> Int:
     return symbols.floordiv(size + block - 1, block)
 
 
-def write_product(e: Emitter, product: TritonProduct, tiling: Tiling) -> None:
+def write_matmul(e: TritonEmitter, matmul: TritonMatmul, tiling: Tiling) -> None:
     """The function's statements up to the sums, which the epilogue finds in e.env."""
     y, x = e.schedule.tiles
-    _bind_programs(e, product, tiling)
+    _bind_programs(e, matmul, tiling)
     add = e.lines.add
     add("across = tl.arange(0, KBLOCK)[None, :]")
     add("down = tl.arange(0, KBLOCK)[:, None]")
-    k = product.k.name
-    rows, step = _pointers(e, product.rows, k, y, "across")
+    k = matmul.k.name
+    rows, step = _pointers(e, matmul.rows, k, y, "across")
     add(f"rows = {rows}")
-    for number, (_, access) in enumerate(product.totals):
+    for number, (_, access) in enumerate(matmul.totals):
         columns, by = _pointers(e, access, k, x, "down")
         add(f"columns{number} = {columns}")
         add(f"total{number} = tl.zeros([YBLOCK, XBLOCK], tl.float32)")
-    size = product.k.known
+    size = matmul.k.known
     assert size is not None
     even = size % tiling.steps == 0
     add(f"for k in range(0, {size}, KBLOCK):")
     e.lines.depth += 1
     add(f"a = tl.load(rows{'' if even else f', across < {size} - k, other=0'})")
-    for number, (_, access) in enumerate(product.totals):
+    for number, (_, access) in enumerate(matmul.totals):
         by = access.address.strides[k]
         load = f"tl.load(columns{number}{'' if even else f', down < {size} - k, other=0'})"
         add(f"total{number} = tl.dot(a, {load}, total{number})")
@@ -165,11 +165,11 @@ def write_product(e: Emitter, product: TritonProduct, tiling: Tiling) -> None:
     add(f"rows += {_times('KBLOCK', step)}")
     e.lines.depth -= 1
     tile = frozenset(t.name for t in e.blocks)
-    for number, (total, _) in enumerate(product.totals):
-        e.env[total] = Value(f"total{number}", torch.float32, tile)
+    for number, (total, _) in enumerate(matmul.totals):
+        e.env[total] = TritonValue(f"total{number}", torch.float32, tile)
 
 
-def _bind_programs(e: Emitter, product: TritonProduct, tiling: Tiling) -> None:
+def _bind_programs(e: TritonEmitter, matmul: TritonMatmul, tiling: Tiling) -> None:
     """Tiles are counted down GROUP blocks of rows, then across."""
     y, x = e.schedule.tiles
     down, across = (_blocks(t.size, t.block) for t in (y, x))
@@ -191,7 +191,7 @@ def _bind_programs(e: Emitter, product: TritonProduct, tiling: Tiling) -> None:
     e.bind(x, "program // height * XBLOCK")
 
 
-def _pointers(e: Emitter, access: Access, k: str, tile: Tile, steps: str) -> tuple[str, int]:
+def _pointers(e: TritonEmitter, access: Access, k: str, tile: TritonTile, steps: str) -> tuple[str, int]:
     """The addresses of a factor's first tile, and the stride along k. Rows past the end are read as the first one is."""
     strides = dict(access.address.strides)
     step = strides.pop(k)
@@ -201,7 +201,7 @@ def _pointers(e: Emitter, access: Access, k: str, tile: Tile, steps: str) -> tup
         name = f"{tile.name}_inside"
         e.lines.add(f"{name} = tl.where({e.masks[tile.name]}, {tile.name}, 0)")
         whole = known[tile.name,]
-        e.indices.known = {(tile.name,): Value(name, whole.dtype, whole.tile)}
+        e.indices.known = {(tile.name,): TritonValue(name, whole.dtype, whole.tile)}
     base = e.indices.linear(Linear(strides, access.address.rest))
     e.indices.known = known
     return f"p{access.operand} + ({base}) + {_times(steps, step)}", step

@@ -32,9 +32,9 @@ class Gate:
     times: Any
 
 
-def gate_of(product: Any) -> Gate | None:
+def gate_of(matmul: Any) -> Gate | None:
     """The gate, where nothing else reads the product."""
-    result = product.results[0]
+    result = matmul.results[0]
     views = [use.owner for use in result.uses]
     rows, columns = info_of(result).shape
     if len(views) != 2 or not isinstance(columns, int) or columns % 2:
@@ -83,13 +83,13 @@ def is_activation(op: Any) -> bool:
     return issubclass(cls, Unary) and not cls.cheap and info_of(op.results[0]).dtype == info_of(op.operands[0]).dtype
 
 
-def replace_by_kernel(product: Any, gate: Gate) -> None:
+def replace_by_kernel(matmul: Any, gate: Gate) -> None:
     """The product and its gate go; the kernel stands where the product did."""
-    *bias, x, w = product.operands
+    *bias, x, w = matmul.operands
     out = info_of(gate.half.results[0])
     out = replace(out, stride=contiguous(out.shape))
-    with ir.InsertionPoint(product), product.location:
-        k = KernelBuilder(out.shape, info_of(x).shape[-1:], "gated_product")
+    with ir.InsertionPoint(matmul), matmul.location:
+        k = KernelBuilder(out.shape, info_of(x).shape[-1:], "gated_matmul")
         row, column, at = k.dims
         sums = {}
         for start in sorted((gate.start, gate.other)):
@@ -110,7 +110,7 @@ def replace_by_kernel(product: Any, gate: Gate) -> None:
     for op in (times, gate.activation, gate.half):
         op.operation.erase()
     erase_views(gate.factor)
-    product.operation.erase()
+    matmul.operation.erase()
 
 
 def erase_views(x: ir.Value) -> None:

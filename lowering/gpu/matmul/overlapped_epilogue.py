@@ -14,11 +14,11 @@ Whose turn it is to multiply, `turns` say: what is ready has one bit for how oft
 
 import torch
 
-from mlirc.lowering.gpu.matmul.function import GROUP, Tiling, TritonProduct
+from mlirc.lowering.gpu.matmul.function import GROUP, Tiling, TritonMatmul
 from mlirc.lowering.gpu.matmul.persistent import Persistent, size_of
-from mlirc.lowering.gpu.triton.builder import Value
-from mlirc.lowering.gpu.triton.emitter import Emitter
-from mlirc.lowering.gpu.triton.schedule import Tile
+from mlirc.lowering.gpu.triton.builder import TritonValue
+from mlirc.lowering.gpu.triton.emitter import TritonEmitter
+from mlirc.lowering.gpu.triton.schedule import TritonTile
 
 IMPORTS = """from triton.experimental import gluon
 from triton.experimental.gluon import language as gl
@@ -89,62 +89,62 @@ WRITE = """        tma.store_wait(0)
 """
 
 
-def fits_in_turns(product: TritonProduct, plan: Persistent) -> bool:
+def fits_in_turns(matmul: TritonMatmul, plan: Persistent) -> bool:
     """Whether the product can be written so: rows of the result lie as those of its factors do, and the epilogue reads
     nothing that is as large."""
-    if plan.tiling.rows != ROWS or plan.result is None or plan.apart is not None or product.kernel.symbols:
+    if plan.tiling.rows != ROWS or plan.result is None or plan.apart is not None or matmul.kernel.symbols:
         return False
-    down, across = ({a.name for a in axes} for axes in (product.m, product.n))
-    return not any(x.access is not None and x.dims & down and x.dims & across for x in product.epilogue)
+    down, across = ({a.name for a in axes} for axes in (matmul.m, matmul.n))
+    return not any(x.access is not None and x.dims & down and x.dims & across for x in matmul.epilogue)
 
 
-def write_in_turns(e: Emitter, product: TritonProduct, plan: Persistent) -> None:
+def write_in_turns(e: TritonEmitter, matmul: TritonMatmul, plan: Persistent) -> None:
     """The function's statements, and the functions that it calls."""
-    down, across = -(-size_of(product.m) // ROWS), -(-size_of(product.n) // COLUMNS)
-    numbers = {"tiles": down * across, "steps": -(-size_of((product.k,)) // STEPS), "stages": STAGES}
-    given = ", ".join(f"p{k}" for k in range(_operands(product)))
-    turned = plan.columns.turned
-    columns = "column_steps.index(slot)" + ("" if turned else ".permute([1, 0])")
-    place = "[k * KBLOCK, first_x]" if turned else "[first_x, k * KBLOCK]"
+    down, across = -(-size_of(matmul.m) // ROWS), -(-size_of(matmul.n) // COLUMNS)
+    numbers = {"tiles": down * across, "steps": -(-size_of((matmul.k,)) // STEPS), "stages": STAGES}
+    given = ", ".join(f"p{k}" for k in range(_operands(matmul)))
+    transposed = plan.columns.transposed
+    columns = "column_steps.index(slot)" + ("" if transposed else ".permute([1, 0])")
+    place = "[k * KBLOCK, first_x]" if transposed else "[first_x, k * KBLOCK]"
     e.functions["place"] = PLACE.format(sweep=across * GROUP, group=GROUP, down=down, rows=ROWS, columns=COLUMNS)
     e.functions["fetch"] = FETCH.format(column_place=place, **numbers)
-    value = _write_epilogue(e, product)
+    value = _write_epilogue(e, matmul)
     epilogue, e.lines.text = "\n".join(e.lines.text), []
     text = COMPUTE.format(parameters=given, columns=columns, **numbers) + epilogue + "\n" + WRITE.format(value=value)
     e.functions["compute"] = text.replace("tl.full([], ", "tl.cast(")  # in Gluon a number has no layout
     _write_kernel(e, plan, given)
 
 
-def _operands(product: TritonProduct) -> int:
-    accesses = [product.rows, *(a for _, a in product.totals), *(o.access for o in product.kernel.outputs)]
-    accesses += [n.access for n in product.epilogue if n.access is not None]
+def _operands(matmul: TritonMatmul) -> int:
+    accesses = [matmul.rows, *(a for _, a in matmul.totals), *(o.access for o in matmul.kernel.outputs)]
+    accesses += [n.access for n in matmul.epilogue if n.access is not None]
     return max(a.operand for a in accesses) + 1
 
 
-def _write_epilogue(e: Emitter, product: TritonProduct) -> str:
+def _write_epilogue(e: TritonEmitter, matmul: TritonMatmul) -> str:
     """What is done with the sums of a tile; returns the result."""
     y, x = e.schedule.tiles
     whole = frozenset((y.name, x.name))
     e.lines.depth = 2
     _bind(e, y, "first_y + gl.arange(0, YBLOCK, gl.SliceLayout(1, layout))[:, None]")
     _bind(e, x, "first_x + gl.arange(0, XBLOCK, gl.SliceLayout(0, layout))[None, :]")
-    ((total, _),) = product.totals
-    e.env[total] = Value("total", torch.float32, whole)
-    value = e.full(e.value(product.kernel.outputs[0].node), whole)
+    ((total, _),) = matmul.totals
+    e.env[total] = TritonValue("total", torch.float32, whole)
+    value = e.full(e.value(matmul.kernel.outputs[0].node), whole)
     e.lines.depth = 1
     return value
 
 
-def _bind(e: Emitter, tile: Tile, text: str) -> None:
+def _bind(e: TritonEmitter, tile: TritonTile, text: str) -> None:
     """The points of a tile dimension, and which of them are inside."""
     e.lines.add(f"{tile.name} = {text if e.indices.narrow else f'({text}).to(tl.int64)'}")
-    e.indices.known[tile.name,] = Value(tile.name, e.indices.dtype, frozenset((tile.name,)))
+    e.indices.known[tile.name,] = TritonValue(tile.name, e.indices.dtype, frozenset((tile.name,)))
     if not tile.divides:
         e.lines.add(f"{tile.name}_mask = {tile.name} < {e.indices.number(tile.size)}")
         e.masks[tile.name] = f"{tile.name}_mask"
 
 
-def _write_kernel(e: Emitter, plan: Persistent, given: str) -> None:
+def _write_kernel(e: TritonEmitter, plan: Persistent, given: str) -> None:
     """Descriptors, shared memory, and who does what."""
     add = e.lines.add
     assert plan.result is not None
@@ -153,7 +153,7 @@ def _write_kernel(e: Emitter, plan: Persistent, given: str) -> None:
         (
             "columns",
             plan.columns,
-            "[KBLOCK, XBLOCK]" if plan.columns.turned else "[XBLOCK, KBLOCK]",
+            "[KBLOCK, XBLOCK]" if plan.columns.transposed else "[XBLOCK, KBLOCK]",
             "column_steps",
             STAGES,
         ),

@@ -18,9 +18,9 @@ from typing import Any
 import torch
 
 from mlirc.dialects.core.symbols import free_symbols
-from mlirc.lowering.gpu.matmul.function import GROUP, Tiling, TritonProduct
-from mlirc.lowering.gpu.triton.builder import Value
-from mlirc.lowering.gpu.triton.emitter import Emitter
+from mlirc.lowering.gpu.matmul.function import GROUP, Tiling, TritonMatmul
+from mlirc.lowering.gpu.triton.builder import TritonValue
+from mlirc.lowering.gpu.triton.emitter import TritonEmitter
 from mlirc.lowering.kernel.axes import Axis
 from mlirc.lowering.kernel.nodes import Access, is_dim
 
@@ -31,17 +31,17 @@ STAGES = 4, 3  # of steps: where the epilogue reads nothing as large as the tile
 
 
 @dataclass(frozen=True)
-class Matrix:
+class StridedMatrix:
     """A factor or the result in memory: `strides` of two dimensions in elements, the second one 1, from `offset` on.
 
-    turned   whether the columns lie with n innermost (k x n), not with k innermost (n x k)
+    transposed   whether the columns lie with n innermost (k x n), not with k innermost (n x k)
     """
 
     operand: int
     sizes: tuple[int, int]
     stride: int
     offset: int
-    turned: bool = False
+    transposed: bool = False
 
 
 @dataclass(frozen=True)
@@ -50,9 +50,9 @@ class Persistent:
     apart    elements from the first product's columns to those of the second one; None where there is one product
     """
 
-    rows: Matrix
-    columns: Matrix
-    result: Matrix | None
+    rows: StridedMatrix
+    columns: StridedMatrix
+    result: StridedMatrix | None
     apart: int | None
     tiling: Tiling
 
@@ -72,34 +72,34 @@ class Persistent:
         return DESCRIPTOR * (2 if self.result is None else 3)
 
 
-def persistent(product: TritonProduct, aligned: Collection[int], programs: int) -> Persistent | None:
+def persistent(matmul: TritonMatmul, aligned: Collection[int], programs: int) -> Persistent | None:
     """How to compute the product with `programs` programs, or None where its factors do not lie so, or there are few tiles."""
-    sizes = [a.known for a in (*product.m, *product.n)]
-    apart = _apart(product) if len(product.totals) == 2 else None
-    if len(product.totals) != (1 if apart is None else 2) or any(n is None for n in sizes):
+    sizes = [a.known for a in (*matmul.m, *matmul.n)]
+    apart = _apart(matmul) if len(matmul.totals) == 2 else None
+    if len(matmul.totals) != (1 if apart is None else 2) or any(n is None for n in sizes):
         return None
-    if -(-size_of(product.m) // ROWS) * -(-size_of(product.n) * len(product.totals) // COLUMNS) < programs:
+    if -(-size_of(matmul.m) // ROWS) * -(-size_of(matmul.n) * len(matmul.totals) // COLUMNS) < programs:
         return None
-    rows = _matrix(product.rows, product.m, (product.k,), aligned)
-    access = product.totals[0][1]
-    columns = _matrix(access, product.n, (product.k,), aligned)
+    rows = _matrix(matmul.rows, matmul.m, (matmul.k,), aligned)
+    access = matmul.totals[0][1]
+    columns = _matrix(access, matmul.n, (matmul.k,), aligned)
     if columns is None and apart is None:
-        found = _matrix(access, (product.k,), product.n, aligned)
-        columns = Matrix(found.operand, found.sizes, found.stride, found.offset, True) if found else None
+        found = _matrix(access, (matmul.k,), matmul.n, aligned)
+        columns = StridedMatrix(found.operand, found.sizes, found.stride, found.offset, True) if found else None
     if rows is None or columns is None:
         return None
-    outputs = product.kernel.outputs
-    result = _matrix(outputs[0].access, product.m, product.n, aligned) if len(outputs) == 1 else None
-    down, across = ({a.name for a in axes} for axes in (product.m, product.n))
-    large = any(x.access is not None and x.dims & down and x.dims & across for x in product.epilogue)
+    outputs = matmul.kernel.outputs
+    result = _matrix(outputs[0].access, matmul.m, matmul.n, aligned) if len(outputs) == 1 else None
+    down, across = ({a.name for a in axes} for axes in (matmul.m, matmul.n))
+    large = any(x.access is not None and x.dims & down and x.dims & across for x in matmul.epilogue)
     stages = STAGES[1] if large or result is None else STAGES[0]
     width = COLUMNS if result is None and apart is None else COLUMNS // 2
     return Persistent(rows, columns, result, apart, Tiling(ROWS, width, STEPS, 8, stages))
 
 
-def _apart(product: TritonProduct) -> int | None:
+def _apart(matmul: TritonMatmul) -> int | None:
     """Elements between the columns of two products, which lie alike in one matrix, rows of 16 bytes; None where they do not."""
-    (_, a), (_, b) = product.totals
+    (_, a), (_, b) = matmul.totals
     first, second = a.address.rest, b.address.rest
     alike = a.operand == b.operand and a.address.strides == b.address.strides
     if not alike or not isinstance(first, int) or not isinstance(second, int):
@@ -118,7 +118,7 @@ def size_of(axes: tuple[Axis, ...]) -> int:
 
 def _matrix(
     access: Access, down: tuple[Axis, ...], across: tuple[Axis, ...], aligned: Collection[int]
-) -> Matrix | None:
+) -> StridedMatrix | None:
     """The access as a matrix of 16-byte rows; None where it is none."""
     address, size = access.address, access.dtype.itemsize
     offset = address.rest
@@ -129,7 +129,7 @@ def _matrix(
         return None
     if access.operand not in aligned or steps[0] < size_of(across):
         return None
-    return Matrix(access.operand, (size_of(down), size_of(across)), steps[0], offset)
+    return StridedMatrix(access.operand, (size_of(down), size_of(across)), steps[0], offset)
 
 
 def _step(strides: dict[str, Any], axes: tuple[Axis, ...]) -> int | None:
@@ -147,11 +147,11 @@ def _step(strides: dict[str, Any], axes: tuple[Axis, ...]) -> int | None:
 # ---- the text
 
 
-def write_persistent(e: Emitter, product: TritonProduct, plan: Persistent) -> None:
+def write_persistent(e: TritonEmitter, matmul: TritonMatmul, plan: Persistent) -> None:
     """The function's statements."""
     y, x = e.schedule.tiles
-    down = -(-size_of(product.m) // ROWS)
-    across = -(-size_of(product.n) // (x.block * plan.parts))
+    down = -(-size_of(matmul.m) // ROWS)
+    across = -(-size_of(matmul.n) // (x.block * plan.parts))
     _describe(e, "rows", plan.rows, "[YBLOCK, KBLOCK]")
     load = _describe_columns(e, plan)
     if plan.result is not None:
@@ -164,7 +164,7 @@ def write_persistent(e: Emitter, product: TritonProduct, plan: Persistent) -> No
     add(f"first_y = (group + tile % {across * GROUP} % height) * YBLOCK")
     add(f"first_x = tile % {across * GROUP} // height * ({'XBLOCK' if plan.parts == 1 else '2 * XBLOCK'})")
     add(f"total = tl.zeros([YBLOCK, {'2 * XBLOCK' if plan.halves else 'XBLOCK'}], tl.float32)")
-    add(f"for k in range(0, {-(-size_of((product.k,)) // STEPS)}):")
+    add(f"for k in range(0, {-(-size_of((matmul.k,)) // STEPS)}):")
     add(f"    total = tl.dot(rows.load([first_y, k * KBLOCK]), {load}, total)")
     if plan.halves:
         add("total0, total1 = tl.split(tl.permute(tl.reshape(total, (YBLOCK, 2, XBLOCK)), (0, 2, 1)))")
@@ -174,10 +174,10 @@ def write_persistent(e: Emitter, product: TritonProduct, plan: Persistent) -> No
         e.env, e.indices.known, e.masks = {}, {}, {}
         e.bind(y, "first_y")
         e.bind(x, start)
-        for number, (node, _) in enumerate(product.totals):
+        for number, (node, _) in enumerate(matmul.totals):
             name = f"total{part + number}" if plan.halves else "total"
-            e.env[node] = Value(name, torch.float32, whole)
-        for output in product.kernel.outputs:
+            e.env[node] = TritonValue(name, torch.float32, whole)
+        for output in matmul.kernel.outputs:
             if plan.result is None:
                 e.store(output)
             else:
@@ -185,7 +185,7 @@ def write_persistent(e: Emitter, product: TritonProduct, plan: Persistent) -> No
     e.lines.depth -= 1
 
 
-def _describe_columns(e: Emitter, plan: Persistent) -> str:
+def _describe_columns(e: TritonEmitter, plan: Persistent) -> str:
     """The columns' descriptor; returns what loads a step of them, k down and columns across."""
     columns = plan.columns
     if plan.apart is not None:
@@ -193,12 +193,17 @@ def _describe_columns(e: Emitter, plan: Persistent) -> str:
         _describe(e, "columns", columns, "[2, XBLOCK, KBLOCK]", [2, *columns.sizes], strides)
         return "columns.load([0, first_x, k * KBLOCK]).reshape(2 * XBLOCK, KBLOCK).T"
     wide = "2 * XBLOCK" if plan.halves else "XBLOCK"
-    _describe(e, "columns", columns, f"[KBLOCK, {wide}]" if columns.turned else f"[{wide}, KBLOCK]")
-    return "columns.load([k * KBLOCK, first_x])" if columns.turned else "columns.load([first_x, k * KBLOCK]).T"
+    _describe(e, "columns", columns, f"[KBLOCK, {wide}]" if columns.transposed else f"[{wide}, KBLOCK]")
+    return "columns.load([k * KBLOCK, first_x])" if columns.transposed else "columns.load([first_x, k * KBLOCK]).T"
 
 
 def _describe(
-    e: Emitter, name: str, matrix: Matrix, box: str, sizes: list[int] | None = None, strides: list[int] | None = None
+    e: TritonEmitter,
+    name: str,
+    matrix: StridedMatrix,
+    box: str,
+    sizes: list[int] | None = None,
+    strides: list[int] | None = None,
 ) -> None:
     """sizes, strides: where they are not those of the matrix; the last stride is 1 always"""
     pointer = f"p{matrix.operand}" + (f" + {matrix.offset}" if matrix.offset else "")

@@ -50,7 +50,7 @@ TO_INTEGER = {
 }
 
 
-class Value(str):
+class TritonValue(str):
     """An expression's text, the dtype of its elements, and the tile dimensions that its shape has ("x", "r").
 
     number  what a constant stands for; None for any other value
@@ -84,9 +84,9 @@ class Lines:
     def add(self, line: str) -> None:
         self.text.append("    " * self.depth + line)
 
-    def name(self, text: str, dtype: torch.dtype, tile: frozenset[str]) -> Value:
+    def name(self, text: str, dtype: torch.dtype, tile: frozenset[str]) -> TritonValue:
         """A new variable of this value."""
-        value = Value(f"v{next(self._count)}", dtype, tile)
+        value = TritonValue(f"v{next(self._count)}", dtype, tile)
         self.add(f"{value} = {text}")
         return value
 
@@ -98,21 +98,21 @@ def literal(value: float | int | bool) -> str:
 
 
 def _binary(operator: str):
-    def method(self: "TritonBuilder", x: Value, y: Value) -> Value:
+    def method(self: "TritonBuilder", x: TritonValue, y: TritonValue) -> TritonValue:
         return self.infix(operator, x, y)
 
     return method
 
 
 def _compare(operator: str):
-    def method(self: "TritonBuilder", x: Value, y: Value) -> Value:
+    def method(self: "TritonBuilder", x: TritonValue, y: TritonValue) -> TritonValue:
         return self.infix(operator, x, y, torch.bool)
 
     return method
 
 
 def _call(function: str):
-    def method(self: "TritonBuilder", *operands: Value) -> Value:
+    def method(self: "TritonBuilder", *operands: TritonValue) -> TritonValue:
         return self.call(function, *operands)
 
     return method
@@ -124,7 +124,7 @@ class TritonBuilder:
     def __init__(self, lines: Lines, dtype: torch.dtype):
         self.lines, self.dtype = lines, dtype
 
-    def constant(self, value: float | int | bool, dtype: torch.dtype | None = None) -> Value:
+    def constant(self, value: float | int | bool, dtype: torch.dtype | None = None) -> TritonValue:
         dtype = dtype or self.dtype
         if dtype == torch.bool:
             value = bool(value)
@@ -133,12 +133,12 @@ class TritonBuilder:
         if value == 0 and math.copysign(1.0, value) < 0:  # Triton takes it for 0.0
             bits = torch.int64 if dtype == torch.float64 else torch.int32
             return self.bitcast(self.constant(-(1 << 63) if dtype == torch.float64 else -(1 << 31), bits), dtype)
-        return Value(f"tl.full([], {literal(value)}, {TL_DTYPE[dtype]})", dtype, number=value)
+        return TritonValue(f"tl.full([], {literal(value)}, {TL_DTYPE[dtype]})", dtype, number=value)
 
-    def emit(self, text: str, dtype: torch.dtype, *operands: Value) -> Value:
+    def emit(self, text: str, dtype: torch.dtype, *operands: TritonValue) -> TritonValue:
         return self.lines.name(text, dtype, frozenset().union(*(x.tile for x in operands)))
 
-    def infix(self, operator: str, x: Value, y: Value, dtype: torch.dtype | None = None) -> Value:
+    def infix(self, operator: str, x: TritonValue, y: TritonValue, dtype: torch.dtype | None = None) -> TritonValue:
         """A number beside a variable is written as such: it takes the variable's dtype."""
         left, right = str(x), str(y)
         plain = x.dtype not in (torch.bool, torch.uint8)
@@ -148,12 +148,12 @@ class TritonBuilder:
             left = literal(x.number) if x.number >= 0 or x.number != x.number else f"({literal(x.number)})"
         return self.emit(f"{left} {operator} {right}", dtype or x.dtype, x, y)
 
-    def call(self, function: str, *operands: Value) -> Value:
+    def call(self, function: str, *operands: TritonValue) -> TritonValue:
         return self.emit(f"{function}({', '.join(operands)})", operands[0].dtype, *operands)
 
     # conversions
 
-    def cast(self, x: Value, dtype: torch.dtype) -> Value:
+    def cast(self, x: TritonValue, dtype: torch.dtype) -> TritonValue:
         """As `Tensor.to` on CUDA."""
         source = x.dtype
         if source == dtype:
@@ -173,14 +173,14 @@ class TritonBuilder:
             return self.emit(f"{TO_INTEGER[source, dtype]}({x})", dtype, x)
         return self.emit(f"{x}.to({TL_DTYPE[dtype]})", dtype, x)
 
-    def bitcast(self, x: Value, dtype: torch.dtype) -> Value:
+    def bitcast(self, x: TritonValue, dtype: torch.dtype) -> TritonValue:
         return x if x.dtype == dtype else self.emit(f"{x}.to({TL_DTYPE[dtype]}, bitcast=True)", dtype, x)
 
     # arithmetic
 
     add, sub, mul = _binary("+"), _binary("-"), _binary("*")
 
-    def div(self, x: Value, y: Value) -> Value:
+    def div(self, x: TritonValue, y: TritonValue) -> TritonValue:
         """Rounded correctly, where Triton's `/` of float32 is not. Integers: towards zero."""
         if x.dtype == torch.float32:
             return self.call("tl.div_rn", x, y)
@@ -188,12 +188,12 @@ class TritonBuilder:
             return self.infix("/", x, y)
         return self.neg(x) if y.number == -1 else self.infix("//", x, self._safe_divisor(x, y))
 
-    def rem(self, x: Value, y: Value) -> Value:
+    def rem(self, x: TritonValue, y: TritonValue) -> TritonValue:
         if x.dtype.is_floating_point:
             return self.call("libdevice.fmod", x, y)
         return self.xor(x, x) if y.number == -1 else self.infix("%", x, self._safe_divisor(x, y))
 
-    def _safe_divisor(self, x: Value, y: Value) -> Value:
+    def _safe_divisor(self, x: TritonValue, y: TritonValue) -> TritonValue:
         """`y`, with 1 in place of what LLVM's division leaves undefined: 0, and -1 under the lowest number."""
         if y.number is not None and y.number not in (0, -1):
             return y
@@ -203,7 +203,7 @@ class TritonBuilder:
             bad = self.or_(bad, self.and_(lowest, self.eq(y, self.constant(-1, y.dtype))))
         return self.select(bad, self.constant(1, y.dtype), y)
 
-    def neg(self, x: Value) -> Value:
+    def neg(self, x: TritonValue) -> TritonValue:
         """Triton's -x is 0 - x, which loses the sign of 0."""
         if x.dtype.is_floating_point:
             return self.infix("*", x, self.constant(-1.0, x.dtype))
@@ -211,13 +211,13 @@ class TritonBuilder:
 
     abs, fma = _call("tl.abs"), _call("tl.fma")
 
-    def minimum(self, x: Value, y: Value) -> Value:
+    def minimum(self, x: TritonValue, y: TritonValue) -> TritonValue:
         return self._extremum("tl.minimum", x, y)
 
-    def maximum(self, x: Value, y: Value) -> Value:
+    def maximum(self, x: TritonValue, y: TritonValue) -> TritonValue:
         return self._extremum("tl.maximum", x, y)
 
-    def _extremum(self, function: str, x: Value, y: Value) -> Value:
+    def _extremum(self, function: str, x: TritonValue, y: TritonValue) -> TritonValue:
         nan = ", propagate_nan=tl.PropagateNan.ALL" if x.dtype.is_floating_point else ""
         return self.emit(f"{function}({x}, {y}{nan})", x.dtype, x, y)
 
@@ -225,34 +225,34 @@ class TritonBuilder:
 
     lt, le, gt, ge, eq, ne = map(_compare, ("<", "<=", ">", ">=", "==", "!="))
 
-    def select(self, condition: Value, x: Value, y: Value) -> Value:
+    def select(self, condition: TritonValue, x: TritonValue, y: TritonValue) -> TritonValue:
         return self.emit(f"tl.where({condition}, {x}, {y})", x.dtype, condition, x, y)
 
     # bits
 
     and_, or_, xor = _binary("&"), _binary("|"), _binary("^")
 
-    def not_(self, x: Value) -> Value:
+    def not_(self, x: TritonValue) -> TritonValue:
         if x.dtype == torch.uint8:
             return self.xor(x, self.constant(255, torch.uint8))
         return self.emit(f"~{x}", x.dtype, x)
 
-    def shl(self, x: Value, y: Value) -> Value:
+    def shl(self, x: TritonValue, y: TritonValue) -> TritonValue:
         return self.select(self._in_width(y), self.infix("<<", x, y), self.constant(0, x.dtype))
 
-    def shr(self, x: Value, y: Value) -> Value:
+    def shr(self, x: TritonValue, y: TritonValue) -> TritonValue:
         last = self.constant(torch.iinfo(x.dtype).bits - 1, y.dtype)
         if x.dtype == torch.uint8:
             return self.select(self._in_width(y), self.infix(">>", x, y), self.constant(0, x.dtype))
         return self.infix(">>", x, self.select(self._in_width(y), y, last))
 
-    def _in_width(self, y: Value) -> Value:
+    def _in_width(self, y: TritonValue) -> TritonValue:
         inside = self.lt(y, self.constant(torch.iinfo(y.dtype).bits, y.dtype))
         return inside if y.dtype == torch.uint8 else self.and_(inside, self.ge(y, self.constant(0, y.dtype)))
 
     # floating-point
 
-    def sqrt(self, x: Value) -> Value:
+    def sqrt(self, x: TritonValue) -> TritonValue:
         return self.call("tl.sqrt_rn" if x.dtype == torch.float32 else "tl.sqrt", x)
 
     floor, ceil, trunc, round = map(_call, ("tl.floor", "tl.ceil", "libdevice.trunc", "libdevice.rint"))

@@ -10,8 +10,8 @@ import torch
 
 from mlirc.dialects.core import symbols
 from mlirc.dialects.core.symbols import Int
-from mlirc.lowering.gpu.triton.builder import TL_DTYPE, TritonBuilder, Value, literal
-from mlirc.lowering.gpu.triton.folds import Fold, function_text
+from mlirc.lowering.gpu.triton.builder import TL_DTYPE, TritonBuilder, TritonValue, literal
+from mlirc.lowering.gpu.triton.folds import TritonFold, function_text
 from mlirc.lowering.gpu.triton.random import quads
 from mlirc.lowering.gpu.triton.rounded import GELU, GELU_BACKWARD, ErfBesideOne, RoundedBuilder, is_beside_one
 from mlirc.lowering.gpu.triton.tiles import Tiles
@@ -21,7 +21,7 @@ TRAP = "TRAP"  # the constant: whether a bad index ends the kernel; no interpret
 FAILURE = "failure"  # the argument: three words, [number of the check, bad index, its size]
 
 
-class Emitter(Tiles):
+class TritonEmitter(Tiles):
     """A place in the tiles where the values of nodes are computed."""
 
     # ---- values
@@ -32,12 +32,12 @@ class Emitter(Tiles):
     def is_inner(self, node: Node) -> bool:
         return not self.inner.isdisjoint(node.dims)
 
-    def value(self, node: Node) -> Value:
+    def value(self, node: Node) -> TritonValue:
         if node not in self.env:
             self.env[node] = self.compute(node)
         return self.env[node]
 
-    def compute(self, node: Node) -> Value:
+    def compute(self, node: Node) -> TritonValue:
         match node.kind:
             case "read":
                 return self.load(node)
@@ -67,7 +67,7 @@ class Emitter(Tiles):
             b = ErfBesideOne(self.lines, b.dtype, self.functions)
         return node.cls.scalar(b, *operands, **node.attributes)
 
-    def size(self, linear: Linear) -> Value:
+    def size(self, linear: Linear) -> TritonValue:
         """A size expression as an i64."""
         expr = expression(linear)
         if isinstance(expr, int):
@@ -79,7 +79,7 @@ class Emitter(Tiles):
 
     # ---- memory
 
-    def pointer(self, access: Access) -> Value:
+    def pointer(self, access: Access) -> TritonValue:
         scalars = []
         for node in access.scalars:  # checked where the address does not depend on it too
             x = self.value(node)
@@ -89,23 +89,23 @@ class Emitter(Tiles):
         address = self.indices.linear(linear, scalars)
         place = str(address) if address.isidentifier() or address.isdigit() else f"({address})"
         text = f"p{operand}" if place == "0" else f"p{operand} + {place}"
-        return Value(text, access.dtype, address.tile)
+        return TritonValue(text, access.dtype, address.tile)
 
-    def narrowed(self, x: Value) -> Value:
+    def narrowed(self, x: TritonValue) -> TritonValue:
         return self.lines.name(f"{x}.to(tl.int32)", torch.int32, x.tile)
 
-    def load(self, node: Node) -> Value:
+    def load(self, node: Node) -> TritonValue:
         access = node.access
         pointer = self.pointer(access)
         given = self.given(access)
         dims = pointer.tile if given is None else pointer.tile | given.tile
         mask, _ = self.mask(dims, given)
         if given is not None and not dims <= pointer.tile:  # a pointer must have the whole shape
-            pointer = Value(f"tl.broadcast_to({pointer}, {self.shape(dims)})", access.dtype, dims)
+            pointer = TritonValue(f"tl.broadcast_to({pointer}, {self.shape(dims)})", access.dtype, dims)
         text = f"tl.load({pointer}{', ' + mask if mask else ''}{', other=0' if given is not None else ''})"
         return self.lines.name(text, node.dtype, dims)
 
-    def given(self, access: Access) -> Value | None:
+    def given(self, access: Access) -> TritonValue | None:
         """Where to read: where the read's mask holds, and never by an index into what may be empty."""
         given = None if access.mask is None else self.value(access.mask)
         for node in access.scalars:
@@ -123,7 +123,7 @@ class Emitter(Tiles):
 
     # ---- indices that are data
 
-    def check_index(self, node: Node) -> Value:
+    def check_index(self, node: Node) -> TritonValue:
         """The index, wrapped; one that is outside is reported, and reads as 0."""
         b = self.builder(torch.int64)
         x = self.value(node.operands[0])
@@ -137,7 +137,7 @@ class Emitter(Tiles):
         self.env["checked", node] = good
         return b.select(good, wrapped, zero)
 
-    def report(self, node: Node, x: Value, size: Value, bad: Value) -> None:
+    def report(self, node: Node, x: TritonValue, size: TritonValue, bad: TritonValue) -> None:
         """Leaves number, index and size of one bad index of all that are found, by any program."""
         mask, _ = self.mask(bad.tile)
         asked = [mask] if mask else []
@@ -177,9 +177,9 @@ class Emitter(Tiles):
     def axis(self) -> int:
         return next(k for k, tile in enumerate(self.blocks) if tile.name == "r")
 
-    def folded(self, node: Node) -> tuple[Fold, Value]:
+    def folded(self, node: Node) -> tuple[TritonFold, TritonValue]:
         """What a fold folds: its operand with the identity outside of the row, of the row's whole shape."""
-        fold = Fold(node)
+        fold = TritonFold(node)
         self.functions[fold.function] = function_text(fold.function)
         x = fold.widened(self.builder(fold.dtype), self.value(node.operands[0]))
         dims = x.tile | {"r"} if self.has_block else x.tile
@@ -196,7 +196,7 @@ class Emitter(Tiles):
         """Whether the row is a block: of an axis of one point, it is a number."""
         return any(tile.name == "r" for tile in self.blocks)
 
-    def reduced(self, fold: Fold, parts: Sequence[Value]) -> Value:
+    def reduced(self, fold: TritonFold, parts: Sequence[TritonValue]) -> TritonValue:
         """Blocks folded along the row, in the fold's dtype: for an arg reduction, the position."""
         if not self.has_block:
             return parts[-1]
@@ -208,17 +208,17 @@ class Emitter(Tiles):
         pair = self.lines.name(f"tl.reduce(({parts[0]}, {parts[1]}), {arguments})", fold.dtype, dims)
         return self.lines.name(f"{pair}[1]", self.indices.dtype, dims)
 
-    def result(self, fold: Fold, x: Value) -> Value:
+    def result(self, fold: TritonFold, x: TritonValue) -> TritonValue:
         """What was folded, as the node's dtype."""
         return fold.narrowed(self.builder(x.dtype), x)
 
-    def place(self, dims: frozenset[str]) -> Value:
+    def place(self, dims: frozenset[str]) -> TritonValue:
         """The position in the row, of the shape of `dims`."""
         r = self.indices.known["r",]
         text = self.full(r, dims)
         return r if text == str(r) else self.lines.name(text, r.dtype, dims)
 
-    def scan(self, node: Node) -> Value:
+    def scan(self, node: Node) -> TritonValue:
         fold, x = self.folded(node)
         result = x
         if self.has_block:
@@ -231,7 +231,7 @@ class Emitter(Tiles):
             self.lines.add(f"{carry} = {following or f'fold_{fold.function}({carry}, {self.reduced(fold, [x])})'}")
         return self.result(fold, result)
 
-    def last_of_block(self, x: Value) -> Value:
+    def last_of_block(self, x: TritonValue) -> TritonValue:
         """A block's last element along the row. A reduction folds in any order: the position decides."""
         if not self.has_block:
             return x

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 import torch
 
-from mlirc.lowering.gpu.triton.builder import TritonBuilder, Value
+from mlirc.lowering.gpu.triton.builder import TritonBuilder, TritonValue
 from mlirc.lowering.kernel.nodes import Node
 
 # the functions' text, by name; a kernel's text holds those that it uses
@@ -53,7 +53,7 @@ def function_text(name: str) -> str:
 
 
 @dataclass(frozen=True)
-class Fold:
+class TritonFold:
     """A `reduce` or `scan` node.
 
     kind      of kernel_ops.REDUCTIONS; for booleans "any" and "all" stand for every kind
@@ -106,9 +106,9 @@ class Fold:
             return -math.inf if smallest else math.inf
         return torch.iinfo(dtype).min if smallest else torch.iinfo(dtype).max
 
-    def widened(self, b: TritonBuilder, x: Value) -> Value:
+    def widened(self, b: TritonBuilder, x: TritonValue) -> TritonValue:
         return b.cast(b.cast(x, torch.bool) if self.kind in ("any", "all") else x, self.dtype)
 
-    def narrowed(self, b: TritonBuilder, x: Value) -> Value:
+    def narrowed(self, b: TritonBuilder, x: TritonValue) -> TritonValue:
         """What was folded, as the node's own dtype."""
         return b.cast(x, self.node.dtype)

@@ -10,8 +10,8 @@ import torch
 
 from mlirc.dialects.core import symbols
 from mlirc.dialects.core.symbols import Expr, Int
-from mlirc.lowering.gpu.triton.builder import Lines, Value
-from mlirc.lowering.gpu.triton.schedule import Schedule, Tile
+from mlirc.lowering.gpu.triton.builder import Lines, TritonValue
+from mlirc.lowering.gpu.triton.schedule import TritonSchedule, TritonTile
 from mlirc.lowering.kernel.nodes import Linear, is_dim, is_index
 
 EMPTY: frozenset[str] = frozenset()
@@ -25,17 +25,17 @@ class Indices:
     tiles    the tile dimensions, by name
     """
 
-    def __init__(self, lines: Lines, schedule: Schedule, dtype: torch.dtype):
+    def __init__(self, lines: Lines, schedule: TritonSchedule, dtype: torch.dtype):
         self.lines, self.dtype = lines, dtype
-        self.tiles: dict[str, Tile] = {tile.name: tile for tile in schedule.tiles}
+        self.tiles: dict[str, TritonTile] = {tile.name: tile for tile in schedule.tiles}
         axes = [*schedule.programs, *(a for tile in schedule.tiles for a in tile.axes)]
         self.ranges: dict[str, Int] = {a.name: a.size for a in axes}
         self.tile_of = {a.name: tile for tile in schedule.tiles for a in tile.axes}
-        self.known: dict[tuple, Value] = {}  # what has a variable here
+        self.known: dict[tuple, TritonValue] = {}  # what has a variable here
 
     # ---- the indices of axes
 
-    def run(self, tile: Tile, first: int, last: int) -> Value:
+    def run(self, tile: TritonTile, first: int, last: int) -> TritonValue:
         """The index in the axes first..last of a tile dimension, taken as one."""
         axes = tile.axes
         if all(a.size == 1 for a in axes[:first]) and last == len(axes) - 1:
@@ -50,7 +50,7 @@ class Indices:
             self.known[key] = self.lines.name(text, self.dtype, base.tile)
         return self.known[key]
 
-    def axis(self, name: str) -> Value:
+    def axis(self, name: str) -> TritonValue:
         tile = self.tile_of.get(name)
         if tile is None:
             return self.known[name,]
@@ -64,9 +64,9 @@ class Indices:
 
     # ---- expressions
 
-    def linear(self, linear: Linear, scalars: Sequence[Value] = ()) -> Value:
+    def linear(self, linear: Linear, scalars: Sequence[TritonValue] = ()) -> TritonValue:
         """A Linear at the points of the tile; neighbours that an access steps through as through one are one."""
-        parts: list[Value] = []
+        parts: list[TritonValue] = []
         left = dict(linear.strides)
         for tile in self.tiles.values():
             last = len(tile.axes) - 1
@@ -86,17 +86,17 @@ class Indices:
                 parts.append(self.scaled(self.axis(name), stride))
         if linear.rest != 0 or not parts:
             parts.append(self.write(linear.rest, scalars))
-        return Value(" + ".join(parts), self.dtype, EMPTY.union(*(p.tile for p in parts)))
+        return TritonValue(" + ".join(parts), self.dtype, EMPTY.union(*(p.tile for p in parts)))
 
-    def scaled(self, index: Value, stride: Int) -> Value:
+    def scaled(self, index: TritonValue, stride: Int) -> TritonValue:
         if stride == 1:
             return index
-        return Value(f"{index} * {self.number(stride)}", self.dtype, index.tile)
+        return TritonValue(f"{index} * {self.number(stride)}", self.dtype, index.tile)
 
-    def write(self, value: Int, scalars: Sequence[Value] = (), wide: bool = False) -> Value:
+    def write(self, value: Int, scalars: Sequence[TritonValue] = (), wide: bool = False) -> TritonValue:
         """An expression in axes, symbols and the indices i0, i1, ... of `scalars`; `wide`: in int64 whatever it takes."""
         if isinstance(value, int):
-            return Value(str(value), self.dtype, number=value)
+            return TritonValue(str(value), self.dtype, number=value)
         total, tile = "", EMPTY
         for monomial, coefficient in value.terms.items():
             factors = []
@@ -112,22 +112,22 @@ class Indices:
                 total += f" {sign} {text}"
             else:
                 total = text if sign == "+" else f"-{text}" if not monomial else f"0 - {text}"
-        return Value(total, torch.int64 if wide else self.dtype, tile)
+        return TritonValue(total, torch.int64 if wide else self.dtype, tile)
 
-    def atom(self, atom: symbols.Atom, scalars: Sequence[Value], wide: bool) -> Value:
+    def atom(self, atom: symbols.Atom, scalars: Sequence[TritonValue], wide: bool) -> TritonValue:
         """A factor, in parentheses where it is more than a name."""
         if isinstance(atom, str):
             if is_index(atom):
                 return scalars[int(atom[1:])]
             if not is_dim(atom):
-                return Value(atom, torch.int64)
+                return TritonValue(atom, torch.int64)
             index = self.axis(atom)
-            return Value(f"{index}.to(tl.int64)", torch.int64, index.tile) if wide and self.narrow else index
+            return TritonValue(f"{index}.to(tl.int64)", torch.int64, index.tile) if wide and self.narrow else index
         name, a, b = symbols.with_positive_divisor(atom)
         x, y = (self.write(v, scalars, wide) for v in (a, b))
         tile = x.tile | y.tile
         if name in ("max", "min"):
-            return Value(f"tl.{name}imum({x}, {y})", self.dtype, tile)
+            return TritonValue(f"tl.{name}imum({x}, {y})", self.dtype, tile)
         left, right = (v if str(v).isidentifier() or str(v).isdigit() else f"({v})" for v in (x, y))
         if name == "floordiv":
             text = f"{left} // {right}"
@@ -139,7 +139,7 @@ class Indices:
             text = f"({left} % {right} + {right}) % {right}"
         if name == "mod" and b != atom[2]:
             text = f"({text}) * ({self.write(symbols.sign(atom[2]), scalars, wide)})"
-        return Value(f"({text})", self.dtype, tile)
+        return TritonValue(f"({text})", self.dtype, tile)
 
     # ---- what is known of them
 

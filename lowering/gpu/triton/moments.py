@@ -11,9 +11,9 @@ from dataclasses import dataclass
 import torch
 
 from mlirc.dialects.core import symbols
-from mlirc.lowering.gpu.triton.builder import TL_DTYPE, Value
-from mlirc.lowering.gpu.triton.emitter import Emitter
-from mlirc.lowering.gpu.triton.folds import Fold, function_text
+from mlirc.lowering.gpu.triton.builder import TL_DTYPE, TritonValue
+from mlirc.lowering.gpu.triton.emitter import TritonEmitter
+from mlirc.lowering.gpu.triton.folds import TritonFold, function_text
 from mlirc.lowering.kernel.nodes import Node
 
 FUNCTION = """@triton.jit
@@ -33,13 +33,13 @@ class Moments:
     value: Node
     centre: Node
 
-    def start(self, e: Emitter) -> tuple[Value, ...]:
+    def start(self, e: TritonEmitter) -> tuple[TritonValue, ...]:
         """The variables of the lanes: sum, mean, squares around it."""
         e.functions |= {"sum": function_text("sum"), "moments": FUNCTION}
         dims, dtype = e.dims_of(self.value.dims) | {"r"}, self.value.dtype
         return tuple(e.lines.name(f"tl.full({e.shape(dims)}, 0.0, {TL_DTYPE[dtype]})", dtype, dims) for _ in range(3))
 
-    def step(self, e: Emitter, state: tuple[Value, ...]) -> None:
+    def step(self, e: TritonEmitter, state: tuple[TritonValue, ...]) -> None:
         total, mean, squares = state
         fold, folded = e.folded(self.first)
         e.lines.add(f"{total} = fold_{fold.function}({total}, {folded})")
@@ -49,16 +49,16 @@ class Moments:
         share = f"1.0 / (start // {self.block(e)} + 1)"
         e.lines.add(f"{mean}, {squares} = fold_moments({mean}, {squares}, {x}, {share})")
 
-    def value_of(self, e: Emitter) -> Value:
-        return Fold(self.first).widened(e.builder(self.value.dtype), e.value(self.value))
+    def value_of(self, e: TritonEmitter) -> TritonValue:
+        return TritonFold(self.first).widened(e.builder(self.value.dtype), e.value(self.value))
 
-    def block(self, e: Emitter) -> str:
+    def block(self, e: TritonEmitter) -> str:
         return next(e.block_name(t) for t in e.blocks if t.name == "r")
 
-    def finish(self, e: Emitter, state: tuple[Value, ...]) -> None:
+    def finish(self, e: TritonEmitter, state: tuple[TritonValue, ...]) -> None:
         """Both values, as variables that the emitter knows."""
         total, mean, squares = state
-        fold, dtype = Fold(self.first), self.value.dtype
+        fold, dtype = TritonFold(self.first), self.value.dtype
         e.env[self.first] = e.result(fold, e.reduced(fold, [total]))
         centre = e.value(self.centre)
         size = symbols.product(t.size for t in e.schedule.tiles if t.name == "r")
@@ -72,7 +72,7 @@ class Moments:
         )
         apart = e.lines.name(f"{mean} - {centre}", dtype, mean.tile)
         here = e.lines.name(f"tl.where({count} > 0.0, {squares} + {count} * {apart} * {apart}, 0.0)", dtype, mean.tile)
-        e.env[self.second] = e.result(Fold(self.second), e.reduced(Fold(self.second), [here]))
+        e.env[self.second] = e.result(TritonFold(self.second), e.reduced(TritonFold(self.second), [here]))
 
 
 def is_mean(node: Node, total: Node) -> bool:

@@ -1,10 +1,10 @@
-"""A maximum and the sum of the powers beneath it, in one pass over a row: what softmax, logsumexp and cross entropy need.
+"""A maximum and the sum of the exponentials beneath it, in one pass over a row: what softmax, logsumexp and cross entropy need.
 
     top = reduce max x;  total = reduce sum exp(x - centre), where centre follows from top
 
-Each lane holds its largest element so far and the sum of the powers beneath that, multiplied down when a larger one comes;
+Each lane holds its largest element so far and the sum of the exponentials beneath that, multiplied down when a larger one comes;
 at the end lanes are brought to the largest of all. A lane starts at the lowest finite number, so that -inf adds exp(-inf);
-a row of nothing but -inf is known by a sum of 0, and where the maximum is infinite every power is exp(top - centre) or 0.
+a row of nothing but -inf is known by a sum of 0, and where the maximum is infinite every exponential is exp(top - centre) or 0.
 """
 
 from dataclasses import dataclass
@@ -12,8 +12,8 @@ from dataclasses import dataclass
 import torch
 
 from mlirc.dialects.core import symbols
-from mlirc.lowering.gpu.triton.builder import HALF, TL_DTYPE, Value, literal
-from mlirc.lowering.gpu.triton.emitter import Emitter
+from mlirc.lowering.gpu.triton.builder import HALF, TL_DTYPE, TritonValue, literal
+from mlirc.lowering.gpu.triton.emitter import TritonEmitter
 from mlirc.lowering.gpu.triton.folds import function_text
 from mlirc.lowering.gpu.triton.moments import Moments, find_moments
 from mlirc.lowering.kernel.nodes import Kernel, Node
@@ -24,7 +24,7 @@ def FUNCTION(top, total, x):
     total = tl.where(x > top, total * rest + 1.0, total + rest)
     return tl.maximum(top, x, propagate_nan=tl.PropagateNan.ALL), total
 """
-# elements of a thread share a lane: one power each, and one more for them all. A thread holds elements side by side, or,
+# elements of a thread share a lane: one exponential each, and one more for them all. A thread holds elements side by side, or,
 # where they cannot be loaded at once, elements as far apart as there are threads
 GROUPED = """@triton.jit
 def FUNCTION(top, total, x):
@@ -38,7 +38,7 @@ LOAD = 16  # bytes
 
 
 @dataclass(frozen=True)
-class Powers:
+class Exponentials:
     """`first` and `second` are the reduce nodes, `value` what both fold, `centre` what is subtracted from it."""
 
     first: Node
@@ -46,8 +46,8 @@ class Powers:
     value: Node
     centre: Node
 
-    def start(self, e: Emitter) -> tuple[Value, ...]:
-        """The variables of the lanes: largest element, sum of powers."""
+    def start(self, e: TritonEmitter) -> tuple[TritonValue, ...]:
+        """The variables of the lanes: largest element, sum of exponentials."""
         dims, dtype = e.dims_of(self.value.dims) | {"r"}, self.value.dtype
         shape, lanes = e.shape(dims), group(e)
         if lanes > 1:
@@ -55,22 +55,24 @@ class Powers:
         first = torch.finfo(dtype).min, 0.0
         return tuple(e.lines.name(f"tl.full({shape}, {literal(x)}, {TL_DTYPE[dtype]})", dtype, dims) for x in first)
 
-    def step(self, e: Emitter, state: tuple[Value, ...]) -> None:
+    def step(self, e: TritonEmitter, state: tuple[TritonValue, ...]) -> None:
         _, x = e.folded(self.first)
         e.lines.add(f"{state[0]}, {state[1]} = {function(e, self)}({state[0]}, {state[1]}, {x})")
 
-    def finish(self, e: Emitter, state: tuple[Value, ...]) -> None:
+    def finish(self, e: TritonEmitter, state: tuple[TritonValue, ...]) -> None:
         """Both values, as variables that the emitter knows."""
         dtype = self.value.dtype
-        b, power = e.builder(dtype), exp(e, self)
+        b, exponential = e.builder(dtype), exp(e, self)
         dims = state[0].tile - {"r"}
         keep = ", keep_dims=True" if len(e.blocks) > 1 else ""
         lanes, total = state
         most = e.lines.name(f"tl.reduce({lanes}, {e.axis()}, fold_nan_max{keep})", dtype, dims)
-        total = e.lines.name(f"tl.reduce({total} * {power}({lanes} - {most}), {e.axis()}, fold_sum{keep})", dtype, dims)
+        total = e.lines.name(
+            f"tl.reduce({total} * {exponential}({lanes} - {most}), {e.axis()}, fold_sum{keep})", dtype, dims
+        )
         top = e.env[self.first] = b.select(b.eq(total, b.constant(0.0)), b.constant(float("-inf")), most)
         centre = e.value(self.centre)
-        beside = b.emit(f"{power}({b.sub(top, centre)})", dtype, top)
+        beside = b.emit(f"{exponential}({b.sub(top, centre)})", dtype, top)
         if self.centre is not self.first:
             total = b.mul(total, beside)
         total = b.select(b.eq(b.abs(top), b.constant(float("inf"))), beside, total)
@@ -80,26 +82,26 @@ class Powers:
         e.env[self.second] = total
 
 
-def find_powers(node: Node, nodes: list[Node]) -> Powers | None:
-    """The pair whose powers the reduction `node` sums up."""
+def find_exponentials(node: Node, nodes: list[Node]) -> Exponentials | None:
+    """The pair whose exponentials the reduction `node` sums up."""
     if node.operands[0].kind != "exp" or node.operands[0].operands[0].kind != "sub":
         return None
     value, centre = node.operands[0].operands[0].operands
     top = next((n for n in nodes if is_maximum(n) and n.operands[0] is value), None)
     if top is None or node.dtype not in (torch.float32, torch.float64) or not follows(centre, top):
         return None
-    return Powers(top, node, value, centre)
+    return Exponentials(top, node, value, centre)
 
 
-def find_pairs(kernel: Kernel) -> list[Powers | Moments]:
+def find_pairs(kernel: Kernel) -> list[Exponentials | Moments]:
     """The pairs of a kernel that goes through rows in passes, each reduction in one at most.
 
     Sets depths anew: the second of a pair is known as soon as the first.
     """
-    found: dict[Node, Powers | Moments] = {}
+    found: dict[Node, Exponentials | Moments] = {}
     for node in kernel.nodes:
         if node.kind == "reduce" and node.attributes["kind"] == "sum":
-            pair = find_powers(node, kernel.nodes) or find_moments(node, kernel.nodes)
+            pair = find_exponentials(node, kernel.nodes) or find_moments(node, kernel.nodes)
             if pair is not None and all(p.first is not pair.first for p in found.values()):
                 found[node] = pair
     for node in kernel.nodes:
@@ -119,7 +121,7 @@ def follows(node: Node, top: Node) -> bool:
     )
 
 
-def group(e: Emitter) -> int:
+def group(e: TritonEmitter) -> int:
     """How many elements share a lane; 1 in tiles of several dimensions, and in tiny ones."""
     if len(e.blocks) > 1:
         return 1
@@ -127,7 +129,7 @@ def group(e: Emitter) -> int:
     return count if 1 < count < e.schedule.elements else 1
 
 
-def at_once(e: Emitter) -> int:
+def at_once(e: TritonEmitter) -> int:
     """How many elements of a row a thread loads at once; 0 where they are not aligned for that."""
     accesses = [n.access for n in e.kernel.nodes if n.access and not e.inner.isdisjoint(n.access.address.dims)]
     count = LOAD // max((access.dtype.itemsize for access in accesses), default=LOAD)
@@ -138,18 +140,18 @@ def at_once(e: Emitter) -> int:
     return count
 
 
-def exp(e: Emitter, powers: Powers) -> str:
+def exp(e: TritonEmitter, exponentials: Exponentials) -> str:
     """Of half types the fast one will do: its error, 2^-24 for each unit of the argument, has the weight exp(argument)."""
-    half = powers.value.kind == "cast" and powers.value.operands[0].dtype in HALF
-    return "tl.exp" if powers.value.dtype == torch.float32 and (half or e.rounded) else "libdevice.exp"
+    half = exponentials.value.kind == "cast" and exponentials.value.operands[0].dtype in HALF
+    return "tl.exp" if exponentials.value.dtype == torch.float32 and (half or e.rounded) else "libdevice.exp"
 
 
-def function(e: Emitter, powers: Powers) -> str:
+def function(e: TritonEmitter, exponentials: Exponentials) -> str:
     """The name of what takes a block in; its text is among the emitter's functions."""
-    lanes, power = group(e), exp(e, powers)
-    name = "fold_fast_powers" if power == "tl.exp" else "fold_powers"
+    lanes, exponential = group(e), exp(e, exponentials)
+    name = "fold_fast_powers" if exponential == "tl.exp" else "fold_powers"
     text = GROUPED if lanes > 1 else LANEWISE
-    for word, means in {**(SIDE_BY_SIDE if at_once(e) else APART), "GROUP": str(lanes), "EXP": power}.items():
+    for word, means in {**(SIDE_BY_SIDE if at_once(e) else APART), "GROUP": str(lanes), "EXP": exponential}.items():
         text = text.replace(word, means)
     e.functions |= {"sum": function_text("sum"), name: text.replace("FUNCTION", name)}
     return name

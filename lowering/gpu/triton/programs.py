@@ -4,12 +4,12 @@ import math
 
 from mlirc.dialects.core import symbols
 from mlirc.dialects.core.symbols import Int
-from mlirc.lowering.gpu.triton.builder import Value
-from mlirc.lowering.gpu.triton.emitter import Emitter
-from mlirc.lowering.gpu.triton.schedule import Schedule, Tile
+from mlirc.lowering.gpu.triton.builder import TritonValue
+from mlirc.lowering.gpu.triton.emitter import TritonEmitter
+from mlirc.lowering.gpu.triton.schedule import TritonSchedule, TritonTile
 
 
-def counts_of(schedule: Schedule) -> list[Int]:
+def counts_of(schedule: TritonSchedule) -> list[Int]:
     """How many programs there are along each tile dimension and each axis outside of the tile."""
     counts = [symbols.floordiv(t.size + t.block - 1, t.block) for t in schedule.tiles if t.name != "r"]
     if schedule.rows > 1:
@@ -17,10 +17,10 @@ def counts_of(schedule: Schedule) -> list[Int]:
     return counts + [a.size for a in schedule.programs]
 
 
-def bind_programs(e: Emitter) -> None:
+def bind_programs(e: TritonEmitter) -> None:
     """The program's number, taken apart: its block of each tile dimension, and its point of each other axis."""
     tiles = [t for t in e.schedule.tiles if t.name != "r"]
-    parts: list[Tile | str] = [*(a.name for a in e.schedule.programs), *tiles]
+    parts: list[TritonTile | str] = [*(a.name for a in e.schedule.programs), *tiles]
     counts = counts_of(e.schedule)
     sizes = counts[len(tiles) :] + counts[: len(tiles)]
     number = "tl.program_id(0)" + ("" if e.indices.narrow else ".to(tl.int64)")
@@ -42,16 +42,16 @@ def bind_programs(e: Emitter) -> None:
         if k > 0:
             size = e.indices.number(sizes[k])
             text = f"{number} % {size}"
-        if isinstance(part, Tile):
+        if isinstance(part, TritonTile):
             _bind_block(e, part, text)
         else:
             e.lines.add(f"{part} = {text}")
-            e.indices.known[part,] = Value(part, e.indices.dtype)
+            e.indices.known[part,] = TritonValue(part, e.indices.dtype)
         if k > 0:
             e.lines.add(f"program = program // {e.indices.number(sizes[k])}")
 
 
-def _bind_block(e: Emitter, tile: Tile, number: str) -> None:
+def _bind_block(e: TritonEmitter, tile: TritonTile, number: str) -> None:
     """The points of the block of a tile dimension that has this number."""
     place = f"({number})" if " " in number else number
     if tile is e.schedule.tiles[0] and e.schedule.rows > 1:
@@ -60,7 +60,7 @@ def _bind_block(e: Emitter, tile: Tile, number: str) -> None:
         e.bind(tile, f"{place} * {e.block_name(tile)}" if tile in e.blocks else number)
 
 
-def _chunk(schedule: Schedule) -> int | None:
+def _chunk(schedule: TritonSchedule) -> int | None:
     """Blocks of x that are gone through for all of y before the next ones are; None where all are."""
     counts = [n for n in counts_of(schedule) if isinstance(n, int)]
     if not schedule.chunk or len(counts) != 2:

@@ -4,7 +4,7 @@ from typing import Any
 
 import torch
 
-from mlirc.lowering.gpu.triton.builder import Value
+from mlirc.lowering.gpu.triton.builder import TritonValue
 from mlirc.lowering.gpu.triton.tiles import Tiles
 from mlirc.lowering.kernel.nodes import Node
 
@@ -30,7 +30,7 @@ def philox_quads(seed, counter, first, WIDTH: tl.constexpr, THREADS: tl.constexp
 '''
 
 
-def quads(e: Tiles, node: Node, operands: list[Value]) -> Value | None:
+def quads(e: Tiles, node: Node, operands: list[TritonValue]) -> TritonValue | None:
     """The value of a `philox_uniform`, or None where neighbours in the tile are no neighbours in memory."""
     seed, counter, index = operands
     if not _in_fours(e, node.operands[2]):

@@ -3,7 +3,7 @@ with the rounding."""
 
 import torch
 
-from mlirc.lowering.gpu.triton.builder import HALF, Lines, TritonBuilder, Value
+from mlirc.lowering.gpu.triton.builder import HALF, Lines, TritonBuilder, TritonValue
 from mlirc.lowering.kernel.nodes import Kernel, Node
 
 # Abramowitz and Stegun 7.1.26: error 1.5e-7 at most, which is not small beside erf(x) for a small x
@@ -86,16 +86,16 @@ class RoundedBuilder(TritonBuilder):
         super().__init__(lines, dtype)
         self.functions = functions
 
-    def div(self, x: Value, y: Value) -> Value:
+    def div(self, x: TritonValue, y: TritonValue) -> TritonValue:
         return self.infix("/", x, y) if x.dtype == torch.float32 else super().div(x, y)
 
-    def sqrt(self, x: Value) -> Value:
+    def sqrt(self, x: TritonValue) -> TritonValue:
         return self.call("tl.sqrt", x)
 
-    def exp(self, x: Value) -> Value:
+    def exp(self, x: TritonValue) -> TritonValue:
         return self.call("tl.exp" if x.dtype == torch.float32 else "libdevice.exp", x)
 
-    def tanh(self, x: Value) -> Value:
+    def tanh(self, x: TritonValue) -> TritonValue:
         if x.dtype != torch.float32:
             return super().tanh(x)
         self.functions["tanh_rounded"] = TANH
@@ -105,7 +105,7 @@ class RoundedBuilder(TritonBuilder):
 class ErfBesideOne(RoundedBuilder):
     """For what `is_beside_one`."""
 
-    def erf(self, x: Value) -> Value:
+    def erf(self, x: TritonValue) -> TritonValue:
         if x.dtype != torch.float32:
             return super().erf(x)
         self.functions["erf_beside_one"] = ERF

@@ -25,18 +25,18 @@ ROWS = 2048  # elements of a tile of short rows
 PERSISTENT = 16384  # the longest row that is held in registers
 LOOPED = 4096  # the block of a row that is not
 ROWS_IN_TURN = 32  # that a program goes through with what they share in registers
-CHUNK = 1  # Schedule.chunk there
+CHUNK = 1  # TritonSchedule.chunk there
 SHARED = 4096  # elements of a tile in which what does not change along a side is known once
 COLUMNS = 2048  # elements of a tile that reduces along columns
 MOST_COLUMNS = 8192  # where there are few such tiles: each waits for memory as seldom as can be
 LINE = 128  # bytes that memory is best read by
-TURNED_SIDE = 64  # of a tile that is turned around
+TRANSPOSED_SIDE = 64  # of a tile that is transposed
 MOST_WARPS = 16
 MOST_ELEMENTS = 32768  # of a tile that is measured
 
 
 @dataclass(frozen=True)
-class Tile:
+class TritonTile:
     """A tile dimension: `name` is x, y or r; `block` points of the axes' `size`. A block of 1 is a plain number."""
 
     name: str
@@ -54,7 +54,7 @@ class Tile:
 
 
 @dataclass(frozen=True)
-class Schedule:
+class TritonSchedule:
     """tiles       in the order of a block's shape
     programs    parallel axes outside the tile
     looped      whether the tile dimension r goes in a loop
@@ -62,7 +62,7 @@ class Schedule:
     chunk       blocks of x that are gone through for all of y before the next ones are; 0: all
     """
 
-    tiles: tuple[Tile, ...]
+    tiles: tuple[TritonTile, ...]
     programs: tuple[Axis, ...]
     looped: bool
     num_warps: int
@@ -85,7 +85,7 @@ def warps(elements: int, per_thread: int = PER_THREAD) -> int:
     return min(max(next_power(elements) // (32 * per_thread), 1), MOST_WARPS)
 
 
-def make_schedule(kernel: Kernel, axes: list[Axis]) -> Schedule:
+def make_schedule(kernel: Kernel, axes: list[Axis]) -> TritonSchedule:
     """The schedule that the cost model takes for the best."""
     parallel = tuple(a for a in axes if not a.inner)
     inner = tuple(a for a in axes if a.inner)
@@ -94,7 +94,7 @@ def make_schedule(kernel: Kernel, axes: list[Axis]) -> Schedule:
     return _points(kernel, parallel)
 
 
-def alternatives(schedule: Schedule) -> Iterator[Schedule]:
+def alternatives(schedule: TritonSchedule) -> Iterator[TritonSchedule]:
     """Schedules that may be faster, for measuring, each once: a block half or twice as large, with as many warps or warps that
     grow with it; half and twice the warps; a row that is in a loop at once, and one that is not in a loop; fewer rows in turn,
     and more."""
@@ -102,7 +102,7 @@ def alternatives(schedule: Schedule) -> Iterator[Schedule]:
     yield from (s for s in found if s != schedule and 1 <= s.num_warps <= MOST_WARPS and s.elements <= MOST_ELEMENTS)
 
 
-def _other_blocks(schedule: Schedule) -> Iterator[Schedule]:
+def _other_blocks(schedule: TritonSchedule) -> Iterator[TritonSchedule]:
     for tile in schedule.tiles:
         for block in (tile.block // 2, tile.block * 2):
             in_turn = schedule.rows > 1 and tile is schedule.tiles[0]
@@ -115,7 +115,7 @@ def _other_blocks(schedule: Schedule) -> Iterator[Schedule]:
                 yield replace(made, num_warps=schedule.num_warps * block // tile.block)
 
 
-def _other_rows(schedule: Schedule) -> Iterator[Schedule]:
+def _other_rows(schedule: TritonSchedule) -> Iterator[TritonSchedule]:
     row = next((t for t in schedule.tiles if t.name == "r"), None)
     if schedule.rows > 1:
         if row is not None:  # as many as are added up
@@ -139,27 +139,27 @@ def _other_rows(schedule: Schedule) -> Iterator[Schedule]:
                 yield replace(_with_block(schedule, row, block), looped=True)
 
 
-def _other_warps(schedule: Schedule) -> Iterator[Schedule]:
+def _other_warps(schedule: TritonSchedule) -> Iterator[TritonSchedule]:
     for count in (schedule.num_warps // 2, schedule.num_warps * 2):
         yield replace(schedule, num_warps=count)
 
 
-def _with_block(schedule: Schedule, tile: Tile, block: int) -> Schedule:
+def _with_block(schedule: TritonSchedule, tile: TritonTile, block: int) -> TritonSchedule:
     return replace(schedule, tiles=tuple(replace(t, block=block) if t is tile else t for t in schedule.tiles))
 
 
 # ---- no reductions
 
 
-def _points(kernel: Kernel, axes: tuple[Axis, ...]) -> Schedule:
-    turned = _turned_axes(kernel, axes)
-    if turned is not None:
-        y, x = turned
-        side_x = min(next_power(x.hint), TURNED_SIDE)
+def _points(kernel: Kernel, axes: tuple[Axis, ...]) -> TritonSchedule:
+    transposed = _transposed_axes(kernel, axes)
+    if transposed is not None:
+        y, x = transposed
+        side_x = min(next_power(x.hint), TRANSPOSED_SIDE)
         side_y = min(next_power(y.hint), max(ELEMENTS * 4 // side_x, 1))
         side_x = min(next_power(x.hint), max(ELEMENTS * 4 // side_y, 1))
-        tiles = (Tile("y", (y,), side_y), Tile("x", (x,), side_x))
-        return Schedule(tiles, tuple(a for a in axes if a not in turned), False, warps(side_x * side_y))
+        tiles = (TritonTile("y", (y,), side_y), TritonTile("x", (x,), side_x))
+        return TritonSchedule(tiles, tuple(a for a in axes if a not in transposed), False, warps(side_x * side_y))
     shared = _shared(kernel, axes)
     if shared is not None:
         return shared
@@ -167,10 +167,10 @@ def _points(kernel: Kernel, axes: tuple[Axis, ...]) -> Schedule:
     block = min(ELEMENTS, next_power(max(total, 1)))
     while block > 128 and total // block < PROGRAMS:
         block //= 2
-    return Schedule((Tile("x", axes, block),), (), False, warps(block))
+    return TritonSchedule((TritonTile("x", axes, block),), (), False, warps(block))
 
 
-def _turned_axes(kernel: Kernel, axes: tuple[Axis, ...]) -> tuple[Axis, Axis] | None:
+def _transposed_axes(kernel: Kernel, axes: tuple[Axis, ...]) -> tuple[Axis, Axis] | None:
     """The axes along which the outputs and most of the other accesses lie side by side, where they differ."""
     weights: dict[Axis, float] = {}
     for access in kernel.accesses:
@@ -185,7 +185,7 @@ def _turned_axes(kernel: Kernel, axes: tuple[Axis, ...]) -> tuple[Axis, Axis] | 
     return (other, written) if min(other.hint, written.hint) >= 4 else None
 
 
-def _shared(kernel: Kernel, axes: tuple[Axis, ...]) -> Schedule | None:
+def _shared(kernel: Kernel, axes: tuple[Axis, ...]) -> TritonSchedule | None:
     """Outer axes by inner ones, where some accesses do not change along one of the two: a bias, a channel's mean, a row's.
 
     They are read once for the block's side, and what is computed of them alone is computed once. Where much changes along
@@ -206,8 +206,8 @@ def _shared(kernel: Kernel, axes: tuple[Axis, ...]) -> Schedule | None:
     down_alone, across_alone = (_alone(kernel, side) for side in (axes[:first], axes[first:]))
     many = across_alone >= 4 and across_alone > down_alone  # bytes read once a column: more rows share them
     if many and _may_take_turns(kernel, rows, columns):
-        tiles = (Tile("y", axes[:first], 1), Tile("x", axes[first:], ELEMENTS))
-        return Schedule(tiles, (), False, warps(ELEMENTS), ROWS_IN_TURN, CHUNK)
+        tiles = (TritonTile("y", axes[:first], 1), TritonTile("x", axes[first:], ELEMENTS))
+        return TritonSchedule(tiles, (), False, warps(ELEMENTS), ROWS_IN_TURN, CHUNK)
     across = next((n for n in ((128, 256, 512, 64) if many else (256, 512, 128, 64)) if _fits(columns, n)), 0)
     large = sum(len(reaches(access)) == len(axes) for access in kernel.accesses)
     most = SHARED if large <= 4 else SHARED // 2
@@ -222,8 +222,8 @@ def _shared(kernel: Kernel, axes: tuple[Axis, ...]) -> Schedule | None:
         and -(-rows // down) * columns // across >= 8 * PROGRAMS
     ):
         across *= 2  # of few rows, small programs are so many that starting them takes as long as their work
-    tiles = (Tile("y", axes[:first], down), Tile("x", axes[first:], across))
-    return Schedule(tiles, (), False, warps(down * across, 4 * PER_THREAD))
+    tiles = (TritonTile("y", axes[:first], down), TritonTile("x", axes[first:], across))
+    return TritonSchedule(tiles, (), False, warps(down * across, 4 * PER_THREAD))
 
 
 def _may_take_turns(kernel: Kernel, rows: int, columns: int) -> bool:
@@ -256,16 +256,16 @@ def unit_axis(access: Access, axes: tuple[Axis, ...]) -> Axis | None:
 # ---- reductions and scans
 
 
-def _rows(kernel: Kernel, parallel: tuple[Axis, ...], inner: tuple[Axis, ...]) -> Schedule:
+def _rows(kernel: Kernel, parallel: tuple[Axis, ...], inner: tuple[Axis, ...]) -> TritonSchedule:
     rows = hint(symbols.product(a.size for a in parallel))
     size = symbols.product(a.size for a in inner)
     length = max(hint(size), 1)
     known = isinstance(size, int)
     if size == 0:  # a block all of which is masked
-        return Schedule((Tile("x", parallel, 1), Tile("r", inner, 2)), (), False, 1)
+        return TritonSchedule((TritonTile("x", parallel, 1), TritonTile("r", inner, 2)), (), False, 1)
     if kernel.sums:
-        tiles = (Tile("x", parallel, 1), Tile("r", inner, next_power(length)))
-        return Schedule(tiles, (), False, warps(next_power(length), 2 * PER_THREAD), kernel.sums)
+        tiles = (TritonTile("x", parallel, 1), TritonTile("r", inner, next_power(length)))
+        return TritonSchedule(tiles, (), False, warps(next_power(length), 2 * PER_THREAD), kernel.sums)
     along_rows = along_columns = 0
     for access in kernel.accesses:
         axis = unit_axis(access, (*parallel, *inner))
@@ -282,8 +282,8 @@ def _rows(kernel: Kernel, parallel: tuple[Axis, ...], inner: tuple[Axis, ...]) -
     count = 1 if looped else min(max(ROWS // block, 1), next_power(max(rows, 1)))
     while count > 1 and rows // count < PROGRAMS:
         count //= 2
-    tiles = (Tile("x", parallel, count), Tile("r", inner, block))
-    return Schedule(tiles, (), looped, warps(count * block, 2 * PER_THREAD))
+    tiles = (TritonTile("x", parallel, count), TritonTile("r", inner, block))
+    return TritonSchedule(tiles, (), looped, warps(count * block, 2 * PER_THREAD))
 
 
 def _persistent(kernel: Kernel) -> int:
@@ -294,7 +294,7 @@ def _persistent(kernel: Kernel) -> int:
 
 def _columns(
     kernel: Kernel, parallel: tuple[Axis, ...], inner: tuple[Axis, ...], rows: int, length: int, known: bool
-) -> Schedule:
+) -> TritonSchedule:
     narrowest = min(a.dtype.itemsize for a in kernel.accesses)
     count = min(LINE // max(narrowest, 2), next_power(max(rows, 1)))
     while count > 16 and rows // count < PROGRAMS:
@@ -303,8 +303,10 @@ def _columns(
     block = min(next_power(length), max(most // count, 1)) if known else max(COLUMNS // count, 1)
     looped = not known or block < length
     beside = _side_by_side(kernel, parallel, inner, count)
-    tiles = (Tile("x", beside, count), Tile("r", inner, block))
-    return Schedule(tiles, tuple(a for a in parallel if a not in beside), looped, warps(count * block, 2 * PER_THREAD))
+    tiles = (TritonTile("x", beside, count), TritonTile("r", inner, block))
+    return TritonSchedule(
+        tiles, tuple(a for a in parallel if a not in beside), looped, warps(count * block, 2 * PER_THREAD)
+    )
 
 
 def _side_by_side(kernel: Kernel, parallel: tuple[Axis, ...], inner: tuple[Axis, ...], count: int) -> tuple[Axis, ...]:

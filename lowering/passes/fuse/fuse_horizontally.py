@@ -28,4 +28,4 @@ class FuseHorizontally:
     max_reads: int = 24
 
     def run(self, function: Any, ledger: Ledger) -> None:
-        Fuser(function, ledger, self.name, Limits(self.max_ops, self.max_reads)).run_siblings()
+        Fuser(function, ledger, self.name, Limits(self.max_ops, self.max_reads)).run_horizontally()

@@ -1,4 +1,4 @@
-"""generate-matmuls: matrix products become kernels, where generated code beats the library."""
+"""generate-matmuls: matmuls become kernels, where generated code beats the library."""
 
 from dataclasses import dataclass
 from typing import Any

@@ -8,7 +8,7 @@ import torch
 from mlirc.dialects.core.bindings import ir
 from mlirc.dialects.ops.nn.attention import aten_call
 from mlirc.lowering.cpu.attention.call import (
-    Attention,
+    AttentionProblem,
     aten_takes,
     backward_refusal,
     read_attention,
@@ -58,7 +58,7 @@ class SelectAttention:
             op.operation.erase()
 
 
-def slower(a: Attention) -> str:
+def slower(a: AttentionProblem) -> str:
     """The rule by which ATen's gradients are faster than ours, or "". In bfloat16 they are not."""
     queries, keys = a.q.shape[2], a.k.shape[2]
     few = isinstance(queries, int) and isinstance(keys, int) and queries < FEW_QUERIES and keys >= MANY_KEYS

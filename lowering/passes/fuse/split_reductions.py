@@ -36,7 +36,7 @@ class SplitReductions:
 
     FEW ROWS    fewer programs than `programs`, of rows long enough; sizes that are known; no scan, no arg reduction, no
                 check_index. What needs one reduction after another is taken apart into as many pairs of kernels, but for
-                a mean and the squares around it, and a maximum and the powers beneath it (split_pairs.py); what is
+                a mean and the squares around it, and a maximum and the exponentials beneath it (split_pairs.py); what is
                 written at each point is written by the first kernel, or where it needs a reduction by one of its own.
     """
 

@@ -19,7 +19,7 @@ from mlirc.lowering.analysis.index_maps import (
     without_unit_dims,
 )
 from mlirc.lowering.fusion import cost as cost
-from mlirc.lowering.fusion.body import Body, Node, Pool, Result, Tensor, nodes_below, write_body
+from mlirc.lowering.fusion.body import Body, BodyNode, NodePool, Result, Tensor, nodes_below, write_body
 from mlirc.lowering.fusion.graph import FusionGraph, Unit
 from mlirc.lowering.fusion.merge import read_root, rewrite, root_index
 from mlirc.lowering.kernel.label import merge_labels
@@ -98,7 +98,7 @@ def _on_gpu(op: Any) -> bool:
 def goes_through_rows(body: Body) -> bool:
     """Whether a program can hold a row of the kernel, which folds it and writes at its points."""
     length = symbols.product(body.inner)
-    if not isinstance(length, int) or not SHORTEST <= length <= LONGEST or body.product is not None:
+    if not isinstance(length, int) or not SHORTEST <= length <= LONGEST or body.matmul is not None:
         return False
     names = {n.name for n in body.nodes}
     plain = "reduce" in names and names.isdisjoint(("scan", "check_index"))
@@ -111,10 +111,10 @@ def sums_columns(body: Body) -> bool:
     sums = [n for n in folds if n.name == "reduce" and TEXT_DTYPE[str(n.type)] == torch.float32 and _kind(n) == "sum"]
     nested = any(x.name == "reduce" for n in sums for x in nodes_below(list(n.operands)))
     outer = not any(dims & body.inner_dims for dims in _dims(body))
-    return bool(sums) and len(sums) == len(folds) and not nested and outer and body.product is None
+    return bool(sums) and len(sums) == len(folds) and not nested and outer and body.matmul is None
 
 
-def _kind(fold: Node) -> str:
+def _kind(fold: BodyNode) -> str:
     return ir.StringAttr(dict(fold.attributes)["kind"]).value
 
 
@@ -145,7 +145,7 @@ def aligned(rows: Body, columns: Body) -> Map | None:
     return None
 
 
-def _whole_index(read: Node, body: Body) -> Map | None:
+def _whole_index(read: BodyNode, body: Body) -> Map | None:
     """The index into the root of what is read without a mask, and not at an index that is data."""
     index = None if read.operands else root_index(read, body.space)
     return None if index is None else without_unit_dims(index, body.space)
@@ -157,18 +157,18 @@ class Joined:
 
     body: Body
     parts: list[Tensor]
-    folds: list[Node]
+    folds: list[BodyNode]
 
 
 def join(rows: Body, columns: Body, values: Map, count: int) -> Joined | None:
     """One kernel, in the space of `rows`; None where it would read much that `rows` does not."""
-    pool = Pool(rows.inner_dims)
+    pool = NodePool(rows.inner_dims)
     space = rows.space
     shared = {id(t.root) for t in rows.tensors} & {id(t.root) for t in columns.tensors}
     folds = [n for n in columns.nodes if n.name == "reduce"]
     same = tuple(map(dimension, range(len(space))))
 
-    def from_root(read: Node, old: Body, at: Map) -> Node | None:
+    def from_root(read: BodyNode, old: Body, at: Map) -> BodyNode | None:
         return read_root(read, old.space, pool, at, space) if id(read.tensor.root) in shared else None
 
     made = rewrite([r.node for r in rows.results], pool, same, space, lambda read, _: from_root(read, rows, same))
@@ -200,12 +200,12 @@ WORTH = 8  # one part in so many of what the sums read may be new
 def folded(columns: Body, joined: Joined) -> Body:
     """The kernel that folds what programs left, and does what `columns` did with its sums."""
     rank = len(columns.parallel)
-    pool = Pool(frozenset((rank,)))
-    made: dict[int, Node] = {}
+    pool = NodePool(frozenset((rank,)))
+    made: dict[int, BodyNode] = {}
     parts = {id(n): part for n, part in zip(joined.folds, joined.parts, strict=True)}
     at = (dimension(rank), *map(dimension, range(rank)))
 
-    def again(node: Node) -> Node:
+    def again(node: BodyNode) -> BodyNode:
         if id(node) not in made:
             if id(node) in parts:
                 read = pool.make("read", (), node.type, node.location, (), parts[id(node)], at)

@@ -10,7 +10,7 @@ from mlirc.dialects.core.dialect import create
 from mlirc.lowering.cpu.attention.backward import backward_text
 from mlirc.lowering.cpu.attention.call import backward_refusal, read_attention, read_gradients, refusal
 from mlirc.lowering.cpu.attention.function import attention_text
-from mlirc.lowering.cpu.convolution.call import Convolution, read_convolution
+from mlirc.lowering.cpu.convolution.call import ConvolutionProblem, read_convolution
 from mlirc.lowering.cpu.convolution.call import refusal as convolution_refusal
 from mlirc.lowering.cpu.convolution.depthwise_call import Depthwise, depthwise_plan, depthwise_refusal, read_depthwise
 from mlirc.lowering.cpu.convolution.depthwise_weight_gradient import depthwise_text
@@ -19,8 +19,8 @@ from mlirc.lowering.cpu.convolution.plan import plan
 from mlirc.lowering.cpu.convolution.weight_gradient import weight_gradient_text
 from mlirc.lowering.cpu.convolution.winograd import winograd_text
 from mlirc.lowering.cpu.loops.function import KernelText, empty_text, kernel_text
-from mlirc.lowering.cpu.matmul.kinds import product_text
-from mlirc.lowering.cpu.matmul.match import match_product
+from mlirc.lowering.cpu.matmul.kinds import gemm_text
+from mlirc.lowering.cpu.matmul.match import match_matmul
 from mlirc.lowering.kernel.nodes import Kernel, NotAKernel, messages, read_kernel, structure, text
 from mlirc.lowering.module.errors import UnsupportedByPass
 from mlirc.lowering.module.target_attribute import target_of
@@ -93,7 +93,7 @@ class LowerKernels:
             if rule := refuse(asked):
                 raise UnsupportedByPass(call, f"{text(call, 'callee')} that no kernel of ours computes ({rule})")
             words = None
-            if isinstance(asked, Convolution):
+            if isinstance(asked, ConvolutionProblem):
                 asked, words = plan(asked, target)
                 write = winograd_text if asked.results else write
             elif isinstance(asked, Depthwise):
@@ -124,8 +124,8 @@ class LowerKernels:
 def function_text(kernel: Kernel, name: str, target: CpuTarget) -> KernelText:
     if kernel.writes_nothing:  # it has no axes to write loops of
         return empty_text(name)
-    product = match_product(kernel)
-    made = product_text(product, name, target) if product else None
+    matmul = match_matmul(kernel)
+    made = gemm_text(matmul, name, target) if matmul else None
     return made or kernel_text(kernel, name, target)
 
 

@@ -102,7 +102,7 @@ def part(x: ir.Value, rows: int | None, first: int, step: int, columns: int | No
 def edges(x: ir.Value, w: ir.Value, out: ir.Value, width: int) -> None:
     """A launch that computes the first and the last `width` columns."""
     rows, columns = static(info_of(out).shape)
-    k = KernelBuilder((rows, 2, width), info_of(x).shape[1:], "product_edges")
+    k = KernelBuilder((rows, 2, width), info_of(x).shape[1:], "matmul_edges")
     row, side, column, at = k.dims
     place = side * (columns - width) + column
     total = k.reduce("sum", k.mul(k.read(x, (row, at)), k.read(w, (at, place))))

@@ -10,7 +10,7 @@ from mlirc.dialects.core.symbols import Int, known_nonnegative
 from mlirc.dialects.core.tensor_types import TensorInfo, info_of
 from mlirc.lowering.analysis.accesses import accesses, writes_where_read
 from mlirc.lowering.analysis.liveness import PLANNED, Buffer, Liveness, byte_size, last_uses, liveness
-from mlirc.lowering.memory.arena_layout import Block, lay_out, live_peak
+from mlirc.lowering.memory.arena_layout import ArenaBlock, lay_out, live_peak
 from mlirc.lowering.memory.explicit_copies import make_copies_explicit
 from mlirc.lowering.memory.input_mutation import move, settle_assigns
 from mlirc.lowering.module.forms import LIBRARY
@@ -63,21 +63,21 @@ class PlanMemory:
         set_arenas(function, arenas)
         _Emitter(found, block_of, targets).run()
 
-    def blocks(self, found: Liveness, targets: dict[ir.Value, ir.Value], ledger: Ledger) -> dict[Buffer, Block]:
+    def blocks(self, found: Liveness, targets: dict[ir.Value, ir.Value], ledger: Ledger) -> dict[Buffer, ArenaBlock]:
         """The block of the arena for each buffer that gets a slot; buffers that share memory in place have the same."""
-        block_of: dict[Buffer, Block] = {}
-        taken_at: dict[Block, int] = {}  # where a block was last taken over: two outputs of one kernel never share
+        block_of: dict[Buffer, ArenaBlock] = {}
+        taken_at: dict[ArenaBlock, int] = {}  # where a block was last taken over: two outputs of one kernel never share
         for buffer in found.buffers:
             if buffer.kind != PLANNED or buffer.returned or buffer.value in targets:
                 continue
             size = byte_size(info_of(buffer.value))
             if not self.reuse:
-                block_of[buffer] = Block(size, 0, len(found.ops))
+                block_of[buffer] = ArenaBlock(size, 0, len(found.ops))
                 continue
             alone = self.stands_alone(info_of(buffer.value))
             block = self.dying_operand(found, buffer, block_of, ledger, alone)
             if block is None or taken_at.get(block) == buffer.start:
-                block = Block(size, buffer.start, buffer.end, alone=alone)
+                block = ArenaBlock(size, buffer.start, buffer.end, alone=alone)
             taken_at[block] = buffer.start
             block.end = buffer.end
             block_of[buffer] = block
@@ -88,8 +88,8 @@ class PlanMemory:
         return isinstance(size, int) and size >= self.alone and info.device.startswith("cuda")
 
     def dying_operand(
-        self, found: Liveness, out: Buffer, block_of: dict[Buffer, Block], ledger: Ledger, alone: bool
-    ) -> Block | None:
+        self, found: Liveness, out: Buffer, block_of: dict[Buffer, ArenaBlock], ledger: Ledger, alone: bool
+    ) -> ArenaBlock | None:
         """IN PLACE. `alone`: of what kind the block has to be.
 
         before:  %1 = "mlircx.kernel"(%0, %w)        the last use of %0
@@ -123,7 +123,7 @@ class PlanMemory:
                 return block
         return None
 
-    def report(self, found: Liveness, block_of: dict[Buffer, Block], arena: Int, ledger: Ledger) -> None:
+    def report(self, found: Liveness, block_of: dict[Buffer, ArenaBlock], arena: Int, ledger: Ledger) -> None:
         slots: Int = 0
         results: Int = 0
         for buffer in found.buffers:
@@ -159,13 +159,13 @@ class _Emitter:
     """Rewrites the ops one after the other, in place."""
 
     found: Liveness
-    block_of: dict[Buffer, Block]
+    block_of: dict[Buffer, ArenaBlock]
     targets: dict[ir.Value, ir.Value]
-    memory: dict[Block, ir.Value] = field(default_factory=dict)  # of blocks that are alone
+    memory: dict[ArenaBlock, ir.Value] = field(default_factory=dict)  # of blocks that are alone
 
     def run(self) -> None:
         releases = last_uses(self.found)
-        dead: dict[int, list[Block]] = {}
+        dead: dict[int, list[ArenaBlock]] = {}
         for block in dict.fromkeys(self.block_of.values()):  # buffers may share one
             if block.alone:
                 dead.setdefault(block.end, []).append(block)

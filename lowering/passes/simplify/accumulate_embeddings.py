@@ -15,7 +15,7 @@ from mlirc.lowering.module.source_lines import source_line
 from mlirc.lowering.pipeline.ledger import Ledger
 
 BACKWARD = "aten.embedding_dense_backward.default"
-PRODUCTS = ("mlirc.matmul", "mlirc.addmm")
+MATMULS = ("mlirc.matmul", "mlirc.addmm")
 
 
 @dataclass(frozen=True)
@@ -75,7 +75,7 @@ def tied_sum(x: ir.Value) -> Any | None:
     others = [v for v in add.operands if v != x]
     if len(others) != 1 or others[0].type != x.type or isinstance(others[0].owner, ir.Block):
         return None
-    return add if others[0].owner.name in PRODUCTS and only_user(others[0]) is not None else None
+    return add if others[0].owner.name in MATMULS and only_user(others[0]) is not None else None
 
 
 def only_user(x: ir.Value) -> Any | None:

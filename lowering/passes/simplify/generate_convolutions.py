@@ -60,7 +60,7 @@ class GenerateConvolutions:
                 ours = [choice.generates_input_gradient, choice.generates_weight_gradient]
             ledger.record(self.name, "generate", called(op), "OURS", any(ours), source_line(op.location))
             with ir.InsertionPoint(op), op.location:
-                call = Call.of(op, choice)
+                call = ConvolutionCall.of(op, choice)
                 made = call.gradients(*ours) if call.mask else [call.forward(*ours)]
                 made = [of_rank(new, info_of(old).rank) for old, new in zip(op.results, made, strict=True)]
                 plain = [relaid(new, info_of(old)) for old, new in zip(op.results, made, strict=True)]
@@ -111,7 +111,7 @@ def tensors(op: Any) -> list[ir.Value]:
 
 
 @dataclass(frozen=True)
-class Call:
+class ConvolutionCall:
     """A convolution, or its gradients where there is a `mask`, of images [N, C, H, W] that lie channels last; where there is a
     `depth`, of volumes.
 
@@ -127,7 +127,7 @@ class Call:
     parts: int = 1
 
     @classmethod
-    def of(cls, op: Any, choice: Choice) -> "Call":
+    def of(cls, op: Any, choice: Choice) -> "ConvolutionCall":
         backward = called(op) == BACKWARD
         stride, padding, dilation, transposed, more, groups = arguments(op)[3 + backward :][:6]
         mask = arguments(op)[-1] if backward else []

@@ -10,8 +10,8 @@ from mlirc.dialects.core.graph_builder import GraphBuilder
 from mlirc.dialects.core.graph_ops import AddMatmul, Copy, Matmul, View
 from mlirc.dialects.core.tensor_types import info_of, type_of
 from mlirc.dialects.ops.nn.attention import Attention
-from mlirc.lowering.analysis import slices as boxes
-from mlirc.lowering.analysis.slices import Box, Span
+from mlirc.lowering.analysis import slices
+from mlirc.lowering.analysis.slices import Slice, Span
 from mlirc.lowering.fusion.cost import points
 from mlirc.lowering.layout.moved_views import may_move, move
 from mlirc.lowering.module.source_lines import source_line
@@ -46,7 +46,7 @@ class PropagateSlices:
         for op in reversed(operations):
             parts.look_at(op)
         for op in operations:
-            if op.operation in parts.boxes:
+            if op.operation in parts.computed:
                 with ir.InsertionPoint(op), op.location:
                     made = parts.compute(op)
                 if made and not isinstance(op, View):
@@ -61,34 +61,34 @@ class PropagateSlices:
 
 class _Parts:
     """
-    boxes    the ops that are computed in part, with the part; of a view that others read in whole, all of it
+    computed the ops that are computed in part, with the part; of a view that others read in whole, all of it
     reads    for each value what the ops that were looked at read of it
     made     the parts, row-major, of values; of a view it is one of its operand's
     moved    views that others read in whole, of what is computed in part, and what takes their places
     """
 
     def __init__(self) -> None:
-        self.boxes: dict[ir.Operation, Box] = {}
-        self.reads: dict[ir.Value, dict[ir.Operation, Box]] = {}
+        self.computed: dict[ir.Operation, Slice] = {}
+        self.reads: dict[ir.Value, dict[ir.Operation, Slice]] = {}
         self.made: dict[ir.Value, ir.Value] = {}
         self.moved: list[tuple[View, ir.Value]] = []
 
     def look_at(self, op: Any) -> None:
         """Notes which part of an op is computed; all its readers were looked at before."""
-        box = self.wanted(op)
-        if box is None and isinstance(op, View):
-            box = boxes.whole(info_of(op.out).shape)
-            if points(boxes.sizes(box)) == points(info_of(op.x).shape):
+        slice_ = self.wanted(op)
+        if slice_ is None and isinstance(op, View):
+            slice_ = slices.whole(info_of(op.out).shape)
+            if points(slices.sizes(slice_)) == points(info_of(op.x).shape):
                 return  # it reads all
-        if box is None:
+        if slice_ is None:
             return
-        self.boxes[op.operation] = box
-        for operand, needed in operand_boxes(op, box):
+        self.computed[op.operation] = slice_
+        for operand, needed in operand_slices(op, slice_):
             seen = self.reads.setdefault(operand, {})
             before = seen.get(op.operation)
-            seen[op.operation] = boxes.hull([before, needed], info_of(operand).shape) if before else needed
+            seen[op.operation] = slices.hull([before, needed], info_of(operand).shape) if before else needed
 
-    def wanted(self, op: Any) -> Box | None:
+    def wanted(self, op: Any) -> Slice | None:
         """The part of an op that is computed; None for all of it."""
         if not isinstance(op, Elementwise | Reduction | Copy | View | Matmul | AddMatmul | Attention):
             return None
@@ -99,49 +99,49 @@ class _Parts:
             return None
         if not info.device.startswith("cpu") or info.layout != "strided":
             return None
-        box = boxes.hull([reads[user] for user in uses], info.shape)
+        slice_ = slices.hull([reads[user] for user in uses], info.shape)
         if isinstance(op, Attention):
-            box = queries(op, box)
-        if not boxes.is_small(box, info.shape):
+            slice_ = queries(op, slice_)
+        if not slices.is_small(slice_, info.shape):
             return None
-        return box if all(self.stays_a_view(user, box) for user in uses if user.name == "mlirc.view") else None
+        return slice_ if all(self.stays_a_view(user, slice_) for user in uses if user.name == "mlirc.view") else None
 
-    def stays_a_view(self, view: ir.Operation, box: Box) -> bool:
+    def stays_a_view(self, view: ir.Operation, slice_: Slice) -> bool:
         """Whether the part of a view is one of this part of its operand."""
         op = view.opview
-        found = boxes.view_of_box(map_of(op), self.boxes[view], box, info_of(op.x).shape)
+        found = slices.view_of_slice(map_of(op), self.computed[view], slice_, info_of(op.x).shape)
         if found is None:
             return False
         return self.is_part(op) or may_move(op.out, found[1])
 
     def is_part(self, view: Any) -> bool:
-        return self.boxes[view.operation] != boxes.whole(info_of(view.out).shape)
+        return self.computed[view.operation] != slices.whole(info_of(view.out).shape)
 
     # ---- code
 
     def compute(self, op: Any) -> bool:
         """Makes the op's part, at the insertion point, if it is one."""
-        box = self.boxes[op.operation]
+        slice_ = self.computed[op.operation]
         if isinstance(op, View):
-            return self.view(op, box)
+            return self.view(op, slice_)
         info = info_of(op.results[0])
-        parts = [self.part(x, needed) for x, needed in operand_boxes(op, box)]
-        types = [type_of(replace(info, shape=boxes.sizes(box), stride=None))]
+        parts = [self.part(x, needed) for x, needed in operand_slices(op, slice_)]
+        types = [type_of(replace(info, shape=slices.sizes(slice_), stride=None))]
         attributes = dict(op.attributes.items())
         if isinstance(op, Attention):
-            attributes["causal"] = make_attribute(causal_of_part(op, box))
-            types.append(type_of(replace(info_of(op.lse), shape=boxes.sizes(box)[:3], stride=None)))
+            attributes["causal"] = make_attribute(causal_of_part(op, slice_))
+            types.append(type_of(replace(info_of(op.lse), shape=slices.sizes(slice_)[:3], stride=None)))
         self.made[op.results[0]] = create(type(op).mnemonic, parts, types, attributes).results[0]
         return True
 
-    def view(self, op: View, box: Box) -> bool:
+    def view(self, op: View, slice_: Slice) -> bool:
         """The part of a view, or all of one whose operand is computed in part."""
         if op.x not in self.made:
             return False
-        found = boxes.view_of_box(map_of(op), box, self.boxes[op.x.owner.operation], info_of(op.x).shape)
+        found = slices.view_of_slice(map_of(op), slice_, self.computed[op.x.owner.operation], info_of(op.x).shape)
         assert found is not None, "stays_a_view"
         map_, strides, offset = found
-        sizes = boxes.sizes(box)
+        sizes = slices.sizes(slice_)
         strides = [was if n == 1 else s for n, s, was in zip(sizes, strides, info_of(op.out).stride, strict=True)]
         made = GraphBuilder().view(self.made[op.x], sizes, strides, map_, offset)
         if self.is_part(op):
@@ -150,50 +150,50 @@ class _Parts:
             self.moved.append((op, made))
         return True
 
-    def part(self, x: ir.Value, box: Box) -> ir.Value:
-        """A box of an operand."""
+    def part(self, x: ir.Value, slice_: Slice) -> ir.Value:
+        """A slice of an operand."""
         shape = info_of(x).shape
-        there = boxes.whole(shape)
+        there = slices.whole(shape)
         if x in self.made:
-            x, there = self.made[x], self.boxes[x.owner.operation]
-        if box == there:
+            x, there = self.made[x], self.computed[x.owner.operation]
+        if slice_ == there:
             return x
         # where the two differ, what is there is whole
-        inner = tuple(Span(0, 1, b.count) if b == t else b for b, t in zip(box, there, strict=True))
-        map_, strides, offset = boxes.part(info_of(x).stride, inner)
-        return GraphBuilder().view(x, boxes.sizes(box), strides, map_, offset)
+        inner = tuple(Span(0, 1, b.count) if b == t else b for b, t in zip(slice_, there, strict=True))
+        map_, strides, offset = slices.part(info_of(x).stride, inner)
+        return GraphBuilder().view(x, slices.sizes(slice_), strides, map_, offset)
 
 
-def map_of(view: View) -> boxes.Map:
+def map_of(view: View) -> slices.Map:
     return tuple(symbols.parse_list(attribute_value(view.attributes["map"])))
 
 
-def operand_boxes(op: Any, box: Box) -> list[tuple[ir.Value, Box]]:
+def operand_slices(op: Any, slice_: Slice) -> list[tuple[ir.Value, Slice]]:
     """What a part of an op's result needs of each operand."""
     shapes = [info_of(x).shape for x in op.operands]
     if isinstance(op, View):
         known = bool(map_of(op)) or not shapes[0]
-        return [(op.x, boxes.read_by_view(map_of(op), box, shapes[0]))] if known else []
+        return [(op.x, slices.read_by_view(map_of(op), slice_, shapes[0]))] if known else []
     if isinstance(op, Reduction):
-        return [(op.x, before_reduction(op, box, shapes[0]))]
+        return [(op.x, before_reduction(op, slice_, shapes[0]))]
     if isinstance(op, Matmul | AddMatmul):
         *bias, x, y = shapes
-        rows = (*box[:-1], Span(0, 1, x[-1]))
-        columns = (*box[:-2], Span(0, 1, y[-2]), box[-1])
-        needed = [*(boxes.broadcast(box, b) for b in bias), rows, columns]
+        rows = (*slice_[:-1], Span(0, 1, x[-1]))
+        columns = (*slice_[:-2], Span(0, 1, y[-2]), slice_[-1])
+        needed = [*(slices.broadcast(slice_, b) for b in bias), rows, columns]
         return list(zip(op.operands, needed, strict=True))
     if isinstance(op, Attention):
         q, k, v, *mask = shapes
-        needed = [(*box[:3], Span(0, 1, q[3])), boxes.whole(k), boxes.whole(v)]
-        seen = [boxes.broadcast((*box[:3], Span(0, 1, k[2])), m) for m in mask]
+        needed = [(*slice_[:3], Span(0, 1, q[3])), slices.whole(k), slices.whole(v)]
+        seen = [slices.broadcast((*slice_[:3], Span(0, 1, k[2])), m) for m in mask]
         return list(zip(op.operands, [*needed, *seen], strict=True))
-    return [(x, boxes.broadcast(box, shape)) for x, shape in zip(op.operands, shapes, strict=True)]
+    return [(x, slices.broadcast(slice_, shape)) for x, shape in zip(op.operands, shapes, strict=True)]
 
 
-def before_reduction(op: Reduction, box: Box, shape: boxes.Map) -> Box:
+def before_reduction(op: Reduction, slice_: Slice, shape: slices.Map) -> Slice:
     folded = set(symbols.parse_list(attribute_value(op.attributes["dims"])))
-    kept = len(box) == len(shape)
-    left = iter(box)
+    kept = len(slice_) == len(shape)
+    left = iter(slice_)
     needed = []
     for d, n in enumerate(shape):
         span = next(left) if kept or d not in folded else None
@@ -201,17 +201,17 @@ def before_reduction(op: Reduction, box: Box, shape: boxes.Map) -> Box:
     return tuple(needed)
 
 
-def queries(op: Attention, box: Box) -> Box:
+def queries(op: Attention, slice_: Slice) -> Slice:
     """Attention in part: some queries of all heads. With a diagonal the last ones only, as the others' keys begin alike."""
     shape = info_of(op.out).shape
-    box = tuple(span if d == 2 else Span(0, 1, n) for d, (span, n) in enumerate(zip(box, shape, strict=True)))
-    return box if causal_of_part(op, box) else boxes.whole(shape)
+    slice_ = tuple(span if d == 2 else Span(0, 1, n) for d, (span, n) in enumerate(zip(slice_, shape, strict=True)))
+    return slice_ if causal_of_part(op, slice_) else slices.whole(shape)
 
 
-def causal_of_part(op: Attention, box: Box) -> str:
+def causal_of_part(op: Attention, slice_: Slice) -> str:
     """What `causal` says of these queries alone; "" where no word does."""
     causal, queries, keys = op.causal.value, info_of(op.operands[0]).shape[2], info_of(op.operands[1]).shape[2]
-    span = box[2]
+    span = slice_[2]
     if causal == "none":
         return causal
     at_end = span.step == 1 and span.first + span.count == queries

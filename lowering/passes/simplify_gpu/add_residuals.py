@@ -1,4 +1,4 @@
-"""add-residuals: what is added to a matrix product goes into the library's product, on a GPU."""
+"""add-residuals: what is added to a matmul goes into the library's product, on a GPU."""
 
 from dataclasses import dataclass
 from typing import Any
@@ -39,7 +39,7 @@ class AddResiduals:
             if op.operation.name != "mlirc.add" or not info_of(op.results[0]).device.startswith("cuda"):
                 continue
             x, y = op.operands
-            found = [(p, value, addend) for value, addend in ((x, y), (y, x)) if (p := product_of(value)) is not None]
+            found = [(p, value, addend) for value, addend in ((x, y), (y, x)) if (p := matmul_of(value)) is not None]
             if not found:
                 continue
             matmul, value, addend = max(
@@ -55,7 +55,7 @@ class AddResiduals:
             op.operation.erase()
 
 
-def product_of(x: ir.Value, name: str = "mlirc.matmul") -> Any | None:
+def matmul_of(x: ir.Value, name: str = "mlirc.matmul") -> Any | None:
     """The product `name`, of two dimensions and whole rows, that `x` is, or is a reshape of. None for anything else."""
     out = info_of(x)
     if out.rank == 0:

@@ -10,9 +10,9 @@ from mlirc.dialects.core.dialect import create
 from mlirc.dialects.core.graph_builder import GraphBuilder
 from mlirc.dialects.core.tensor_types import info_of, type_of
 from mlirc.lowering.analysis.provenance import parameter_arguments
-from mlirc.lowering.module.forms import PRODUCTS
+from mlirc.lowering.module.forms import MATMULS
 from mlirc.lowering.module.source_lines import source_line
-from mlirc.lowering.passes.simplify_gpu.add_residuals import product_of
+from mlirc.lowering.passes.simplify_gpu.add_residuals import matmul_of
 from mlirc.lowering.pipeline.ledger import Ledger
 
 
@@ -55,16 +55,16 @@ def biased(op: Any, parameters: set[ir.Value]) -> tuple[Any, ir.Value, ir.Value]
     if not out.device.startswith("cuda") or out.dtype not in (torch.float16, torch.bfloat16):
         return None
     for value, addend in (tuple(op.operands), tuple(op.operands)[::-1]):
-        product = product_of(value, "mlirc.addmm")
-        if product is None or info_of(value) != out or info_of(addend) != out or product_of(addend) is not None:
+        matmul = matmul_of(value, "mlirc.addmm")
+        if matmul is None or info_of(value) != out or info_of(addend) != out or matmul_of(addend) is not None:
             continue
-        bias, x = product.operands[0], value
+        bias, x = matmul.operands[0], value
         alone = len(list(x.uses)) == 1
         while alone and x.owner.operation.name == "mlirc.view":
             x = x.owner.operands[0]
             alone = len(list(x.uses)) == 1
         if alone and bias in parameters and info_of(bias).rank == 1:
-            return product, value, addend
+            return matmul, value, addend
     return None
 
 
@@ -73,16 +73,16 @@ def is_computed(reader: Any) -> bool:
     name = reader.operation.name
     if name == "mlirc.view":
         return all(is_computed(use.owner) for use in reader.results[0].uses)
-    return name.startswith("mlirc.") and name not in (*PRODUCTS, "mlirc.assign")
+    return name.startswith("mlirc.") and name not in (*MATMULS, "mlirc.assign")
 
 
-def defer(op: Any, product: Any, value: ir.Value, addend: ir.Value, parts: dict) -> None:
+def defer(op: Any, matmul: Any, value: ir.Value, addend: ir.Value, parts: dict) -> None:
     """The two ops go when nothing reads them: afterwards."""
-    out, (bias, *factors) = info_of(op.results[0]), product.operands
-    with ir.InsertionPoint(product), product.location:
-        made = create("matmul", factors, [product.results[0].type]).out
-    product.results[0].replace_all_uses_with(made)
-    value = made if value == product.results[0] else value
+    out, (bias, *factors) = info_of(op.results[0]), matmul.operands
+    with ir.InsertionPoint(matmul), matmul.location:
+        made = create("matmul", factors, [matmul.results[0].type]).out
+    matmul.results[0].replace_all_uses_with(made)
+    value = made if value == matmul.results[0] else value
     with ir.InsertionPoint(op), op.location:
         g = GraphBuilder(out)
         stream, before = parts.get(addend, (addend, None))

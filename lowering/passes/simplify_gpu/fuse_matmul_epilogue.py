@@ -33,14 +33,14 @@ class FuseMatmulEpilogue:
             x = activated(op)
             if x is None:
                 continue
-            product = only_product(x, op)
-            ledger.record(self.name, "fuse", "gelu", "ONE READER", product is not None, source_line(op.location))
-            if product is None:
+            matmul = only_matmul(x, op)
+            ledger.record(self.name, "fuse", "gelu", "ONE READER", matmul is not None, source_line(op.location))
+            if matmul is None:
                 continue
-            with ir.InsertionPoint(product), product.location:
-                made = create("addmm_gelu", list(product.operands), [product.results[0].type]).out
-            product.results[0].replace_all_uses_with(made)
-            op.results[0].replace_all_uses_with(x if x != product.results[0] else made)
+            with ir.InsertionPoint(matmul), matmul.location:
+                made = create("addmm_gelu", list(matmul.operands), [matmul.results[0].type]).out
+            matmul.results[0].replace_all_uses_with(made)
+            op.results[0].replace_all_uses_with(x if x != matmul.results[0] else made)
 
 
 def activated(op: Any) -> ir.Value | None:
@@ -115,7 +115,7 @@ def is_cube(power: ir.Value, x: ir.Value) -> bool:
     return False
 
 
-def only_product(x: ir.Value, last: Any) -> Any | None:
+def only_matmul(x: ir.Value, last: Any) -> Any | None:
     """The addmm whose result is `x`, or what `x` is a view of, where nothing but what ends in `last` reads it."""
     if not is_read_only_by(x, last) or info_of(x) != info_of(last.results[0]):
         return None
@@ -125,12 +125,12 @@ def only_product(x: ir.Value, last: Any) -> Any | None:
             view.results[0]
         ).numel:
             return None
-    product = None if isinstance(x.owner, ir.Block) else x.owner
-    if product is None or product.operation.name != "mlirc.addmm":
+    matmul = None if isinstance(x.owner, ir.Block) else x.owner
+    if matmul is None or matmul.operation.name != "mlirc.addmm":
         return None
-    bias, out = info_of(product.operands[0]), info_of(product.results[0])
+    bias, out = info_of(matmul.operands[0]), info_of(matmul.results[0])
     fits = out.rank == 2 and bias.shape == out.shape[1:] and out.dtype.itemsize == 2 and out.is_contiguous
-    return product if fits and out.device.startswith("cuda") else None
+    return matmul if fits and out.device.startswith("cuda") else None
 
 
 def is_read_only_by(x: ir.Value, last: Any) -> bool:

@@ -1,4 +1,4 @@
-"""generate-triton-matmuls: matrix products on a GPU become kernels, where what fusion then saves is worth it."""
+"""generate-triton-matmuls: matmuls on a GPU become kernels, where what fusion then saves is worth it."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
@@ -57,8 +57,8 @@ class GenerateTritonMatmuls:
 
     def run(self, function: Any, ledger: Ledger) -> None:
         target = target_of(function)
-        products = ("mlirc.matmul", "mlirc.addmm")  # found first: replacing one erases what follows it
-        for op in [op for op in function.regions[0].blocks[0].operations if op.operation.name in products]:
+        matmuls = ("mlirc.matmul", "mlirc.addmm")  # found first: replacing one erases what follows it
+        for op in [op for op in function.regions[0].blocks[0].operations if op.operation.name in matmuls]:
             if not is_large(op, target):
                 continue
             programs = target.gpu(info_of(op.results[0]).device).multiprocessors
@@ -89,9 +89,9 @@ class GenerateTritonMatmuls:
                 op.results[0].replace_all_uses_with(made)
                 op.operation.erase()
 
-    def takes_over(self, product: Any, last: Any, modelled: bool) -> bool:
+    def takes_over(self, matmul: Any, last: Any, modelled: bool) -> bool:
         """Whether the product becomes a kernel, with an epilogue that ends in `last`."""
-        return self.always or (modelled if self.chooser is None else self.chooser(between(product, last), modelled))
+        return self.always or (modelled if self.chooser is None else self.chooser(between(matmul, last), modelled))
 
 
 def between(first: Any, last: Any) -> list[Any]:

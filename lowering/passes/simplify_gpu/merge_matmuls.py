@@ -70,36 +70,36 @@ def group_key(op: Any, parameters: set[ir.Value]) -> tuple | None:
         return None
     if any(b not in parameters or info_of(b).shape != (columns,) for b in bias):
         return None
-    turned = whole.shape == info.shape[::-1] and info.stride == whole.stride[::-1]
+    transposed = whole.shape == info.shape[::-1] and info.stride == whole.stride[::-1]
     straight = whole == info
-    return (x, name, info.dtype, turned) if turned or straight else None
+    return (x, name, info.dtype, transposed) if transposed or straight else None
 
 
-def total_width(products: list[Any]) -> int:
-    return sum(static(info_of(op.results[0]).shape)[1] for op in products)
+def total_width(matmuls: list[Any]) -> int:
+    return sum(static(info_of(op.results[0]).shape)[1] for op in matmuls)
 
 
-def merge(products: list[Any]) -> None:
+def merge(matmuls: list[Any]) -> None:
     """One product in place of these, at the insertion point; they go."""
-    first = products[0]
+    first = matmuls[0]
     x, w = list(first.operands)[-2:]
     g = GraphBuilder(info_of(first.results[0]))
-    roots = [view_root(op.operands[len(op.operands) - 1]) for op in products]
-    turned = info_of(roots[0]) != info_of(w)
-    columns = concatenate(g, roots, 0 if turned else 1)
-    operands = [x, g.permute(columns, [1, 0]) if turned else columns]
+    roots = [view_root(op.operands[len(op.operands) - 1]) for op in matmuls]
+    transposed = info_of(roots[0]) != info_of(w)
+    columns = concatenate(g, roots, 0 if transposed else 1)
+    operands = [x, g.permute(columns, [1, 0]) if transposed else columns]
     if len(first.operands) == 3:
-        operands.insert(0, concatenate(g, [op.operands[0] for op in products], 0))
+        operands.insert(0, concatenate(g, [op.operands[0] for op in matmuls], 0))
     rows = info_of(x).shape[0]
-    widths = [info_of(op.results[0]).shape[1] for op in products]
+    widths = [info_of(op.results[0]).shape[1] for op in matmuls]
     info = info_of(first.results[0])
-    result = TensorInfo(info.dtype, (rows, total_width(products)), device=info.device)
+    result = TensorInfo(info.dtype, (rows, total_width(matmuls)), device=info.device)
     made = create(first.operation.name.removeprefix("mlirc."), operands, [type_of(result)]).out
     starts = [sum(widths[:k]) for k in range(len(widths))]
     parts = [
         g.view(made, (rows, width), result.stride, [symbol("d0"), symbol("d1") + start], start)
         for start, width in zip(starts, widths, strict=True)
     ]
-    for op, part in zip(products, parts, strict=True):
+    for op, part in zip(matmuls, parts, strict=True):
         move(op.results[0], part)
         op.operation.erase()

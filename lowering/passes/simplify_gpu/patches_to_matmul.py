@@ -82,7 +82,7 @@ def is_of_patches(
     return plain and whole and tuple(stride) == (height, width) != (1, 1) and w.is_contiguous and x.dtype == w.dtype
 
 
-def replace_by_product(op: Any) -> None:
+def replace_by_matmul(op: Any) -> None:
     """The product in place of the convolution, at the insertion point."""
     x, w, *bias = op.operands
     out = info_of(op.results[0])
@@ -147,4 +147,4 @@ def patches(g: GraphBuilder, x: ir.Value, w: TensorInfo) -> ir.Value:
 
 
 FORWARD = "aten.convolution.default"
-REPLACED = {FORWARD: replace_by_product, "aten.convolution_backward.default": replace_by_gradient}
+REPLACED = {FORWARD: replace_by_matmul, "aten.convolution_backward.default": replace_by_gradient}

@@ -10,11 +10,11 @@ from click.testing import CliRunner
 
 from mlirc.cli import main
 from mlirc.codegen.cache import folder as cache_folder
-from mlirc.codegen.cache.entry import MAGIC, DamagedEntry, Entry, pack, unpack
+from mlirc.codegen.cache.entry import MAGIC, CacheEntry, DamagedEntry, pack, unpack
 from mlirc.codegen.cache.folder import CacheFolder, RefusedFolder
 from mlirc.codegen.runtime.runtime_code import runtime_code
 from mlirc.frontend import statistics
-from mlirc.frontend.cache.answer_cache import kept_answer
+from mlirc.frontend.cache.answer_cache import cached_answer
 from tests.codegen.cache.test_disk_cache import files, pointwise, run, states
 
 # ---- damaged, foreign, refused
@@ -59,13 +59,13 @@ def test_an_entry_that_cannot_be_loaded(folder):
     (path,) = files(folder)
     good = path.read_bytes()
     entry = unpack(good, path.stem)
-    no_code = Entry(entry.data, [b"no object file"] * len(entry.blobs))
+    no_code = CacheEntry(entry.data, [b"no object file"] * len(entry.blobs))
     for odd in (
         no_code,
-        Entry(entry.data),
-        Entry({}),
-        Entry({"graph": [3]}),
-        Entry(entry.data | {"report": 3}, entry.blobs),
+        CacheEntry(entry.data),
+        CacheEntry({}),
+        CacheEntry({"graph": [3]}),
+        CacheEntry(entry.data | {"report": 3}, entry.blobs),
     ):
         replace(path, odd)
         with pytest.warns(UserWarning, match="it cannot be loaded"):
@@ -76,13 +76,13 @@ def test_an_entry_that_cannot_be_loaded(folder):
 def test_code_and_answers_that_cannot_be_loaded(folder):
     text = "define i64 @three() { ret i64 3 }"
     for _ in range(2):
-        assert runtime_code(text).address("three") and kept_answer("mask", "question", lambda: True)
+        assert runtime_code(text).address("three") and cached_answer("mask", "question", lambda: True)
         assert len(files(folder, "runtime")) == len(files(folder, "mask")) == 1
     for kind, ask in (
         ("runtime", lambda: runtime_code(text).address("three")),
-        ("mask", lambda: kept_answer("mask", "question", lambda: True)),
+        ("mask", lambda: cached_answer("mask", "question", lambda: True)),
     ):
-        for odd in (Entry({}), Entry({"names": {}}, [b"no object file"])):
+        for odd in (CacheEntry({}), CacheEntry({"names": {}}, [b"no object file"])):
             replace(files(folder, kind)[0], odd)
             with pytest.warns(UserWarning, match="and makes it anew"):
                 assert ask()
@@ -95,14 +95,14 @@ def test_what_is_no_file(folder):
 
 
 def test_an_entry_under_another_name(folder):
-    folder.put("graph", ["a"], Entry({}))
+    folder.put("graph", ["a"], CacheEntry({}))
     os.rename(folder.path / "a.graph", folder.path / "b.graph")
     with pytest.warns(UserWarning, match="written under another name"):
         assert folder.get("graph", "b") is None
 
 
 def test_what_unpack_takes():
-    entry = Entry({"x": [1, "é"]}, [b"", b"abc"])
+    entry = CacheEntry({"x": [1, "é"]}, [b"", b"abc"])
     content = pack(["a", "b"], entry)
     assert unpack(content, "b") == entry
     for k in range(len(content)):
@@ -163,9 +163,9 @@ def test_a_write_that_fails_is_reported(folder, monkeypatch):
 def test_what_was_used_last_is_kept(tmp_path):
     folder = CacheFolder(tmp_path / "c")
     for k, key in enumerate("abcd"):
-        folder.put("graph", [key], Entry({}, [bytes(1000)]))
+        folder.put("graph", [key], CacheEntry({}, [bytes(1000)]))
         os.utime(folder.path / f"{key}.graph", (0, k))
-    folder.put("kernels", ["x", "y"], Entry({}, [bytes(1000)]))
+    folder.put("kernels", ["x", "y"], CacheEntry({}, [bytes(1000)]))
     count, total = folder.size()
     each = (folder.path / "a.graph").stat().st_size
     assert count == 6 and total < 5 * each + 100  # x and y are one file
@@ -177,7 +177,7 @@ def test_what_was_used_last_is_kept(tmp_path):
 
 
 def test_the_command_line(folder):
-    folder.put("graph", ["a"], Entry({}, [bytes(2_000_000)]))
+    folder.put("graph", ["a"], CacheEntry({}, [bytes(2_000_000)]))
     told = CliRunner().invoke(main, ["cache", "info"])
     assert told.exit_code == 0 and told.output.startswith(f"{folder.path}: 1 entries, 2.0 MB of at most 1074 MB")
     assert CliRunner().invoke(main, ["cache", "clear"]).output == f"{folder.path}: removed 1 entries, 2.0 MB\n"
@@ -193,8 +193,8 @@ def test_an_interrupt_while_an_entry_is_written_leaves_no_file(tmp_path, monkeyp
 
     monkeypatch.setattr(cache_folder.os, step, interrupted)
     with pytest.raises(KeyboardInterrupt):
-        kept.put("kind", ["one", "two"], Entry({}))
+        kept.put("kind", ["one", "two"], CacheEntry({}))
     assert not [path for path in kept.path.iterdir() if path.suffix == ".part"]
     monkeypatch.undo()
-    kept.put("kind", ["one", "two"], Entry({}))
+    kept.put("kind", ["one", "two"], CacheEntry({}))
     assert all(kept.get("kind", key) for key in ("one", "two"))

@@ -14,7 +14,7 @@ import pytest
 import torch
 
 from mlirc.codegen.cache import folder as cache_folder
-from mlirc.codegen.cache.entry import Entry
+from mlirc.codegen.cache.entry import CacheEntry
 from tests.codegen.cache.test_disk_cache import pointwise, run
 
 PROGRAM = """
@@ -159,15 +159,15 @@ def test_a_folder_that_goes_while_it_is_used(folder, monkeypatch):
         shutil.rmtree(folder.path)
 
     monkeypatch.setattr(cache_folder.os, "replace", replace)
-    folder.put("graph", ["a"], Entry({}))
+    folder.put("graph", ["a"], CacheEntry({}))
     monkeypatch.undo()
     with pytest.warns(UserWarning, match="cannot write"):
-        folder.put("graph", ["a"], Entry({}))
+        folder.put("graph", ["a"], CacheEntry({}))
     assert folder.get("graph", "a") is None
 
 
 def test_what_cannot_be_removed_stays(folder, monkeypatch):
-    folder.put("graph", ["a"], Entry({}))
+    folder.put("graph", ["a"], CacheEntry({}))
 
     def refuses(self, missing_ok=False):
         raise PermissionError(1, "no")

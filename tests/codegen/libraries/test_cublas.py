@@ -12,9 +12,9 @@ from torch.fx.experimental.proxy_tensor import make_fx
 
 from mlirc.codegen.host.host_program import HostProgram
 from mlirc.codegen.libraries import cublas, cublas_plans, cublas_runtime
-from mlirc.codegen.libraries.cublas import KEY, Plan
-from mlirc.codegen.libraries.cublas_plans import Plans
-from mlirc.codegen.libraries.cublas_problem import Matrix, Problem, Product, problem_of
+from mlirc.codegen.libraries.cublas import KEY, CublasPlan
+from mlirc.codegen.libraries.cublas_plans import CublasPlans
+from mlirc.codegen.libraries.cublas_problem import CublasMatmul, CublasMatrix, Problem, problem_of
 from mlirc.codegen.libraries.gpu_library import NoPlan
 from mlirc.codegen.llvm.machine_code import compile_ir, load_libraries
 from mlirc.dialects.core import symbols
@@ -25,7 +25,7 @@ from tests.memory_level import written as written_text
 F32 = torch.float32
 
 
-def by_columns(memory: torch.Tensor, matrix: Matrix, batch: int) -> torch.Tensor:
+def by_columns(memory: torch.Tensor, matrix: CublasMatrix, batch: int) -> torch.Tensor:
     """What cuBLAS reads: element (i, j) at i + j * lead."""
     return memory.as_strided((batch, matrix.rows, matrix.columns), (matrix.step, 1, matrix.lead))
 
@@ -75,7 +75,7 @@ def test_what_cublas_is_asked_for_is_the_product(data):
     tensors = [x.as_strided(shape, stride) for x, shape, stride in zip(memory, shapes, strides, strict=True)]
     infos = tuple(TensorInfo(F32, s, t, "cuda:0") for s, t in zip(shapes, strides, strict=True))
     try:
-        problem = problem_of(Product(infos, ()), ())
+        problem = problem_of(CublasMatmul(infos, ()), ())
     except NoPlan:
         assert addend  # only where an addend lies otherwise than the result
         return
@@ -95,13 +95,13 @@ def test_symbolic_sizes_and_what_cublas_has_no_words_for():
     s = symbols.symbol("s0")
     x, w = TensorInfo(F32, (s, 8), device="cuda:0"), TensorInfo(F32, (8, 16), (1, 8), "cuda:0")
     out = TensorInfo(F32, (s, 16), device="cuda:0")
-    problem = problem_of(Product((x, w, out), ("s0",)), (5,))
-    assert problem.d == Matrix(16, 5, 16, 0) and problem.a == Matrix(8, 16, 8, 0) and problem.transpose_a
+    problem = problem_of(CublasMatmul((x, w, out), ("s0",)), (5,))
+    assert problem.d == CublasMatrix(16, 5, 16, 0) and problem.a == CublasMatrix(8, 16, 8, 0) and problem.transpose_a
     with pytest.raises(NoPlan, match="empty"):
-        problem_of(Product((x, w, out), ("s0",)), (0,))
+        problem_of(CublasMatmul((x, w, out), ("s0",)), (0,))
     apart = TensorInfo(F32, (s, 8), (32, 2), "cuda:0")
     with pytest.raises(NoPlan, match="dense"):
-        problem_of(Product((apart, w, out), ("s0",)), (5,))
+        problem_of(CublasMatmul((apart, w, out), ("s0",)), (5,))
 
 
 # ---- native code, with a library of our own in cuBLAS's place
@@ -163,7 +163,7 @@ def prepared(monkeypatch, bias: bool):
 
     monkeypatch.setattr(cublas_plans, "fill", fill)
     info = TensorInfo(F32, (4, 4), device="cuda:0")
-    return Plans([Product((info,) * 3, ("s0",))] * 2), library
+    return CublasPlans([CublasMatmul((info,) * 3, ("s0",))] * 2), library
 
 
 @pytest.mark.parametrize("bias", [False, True])
@@ -196,7 +196,7 @@ def test_plans_are_found_by_sizes_and_alignment(native, monkeypatch, bias):
 
 
 def test_the_key_follows_the_fields():
-    assert ctypes.sizeof(Plan) == 8 * KEY and "FIELD" not in cublas_runtime.written()
+    assert ctypes.sizeof(CublasPlan) == 8 * KEY and "FIELD" not in cublas_runtime.written()
 
 
 MODULE = """

@@ -6,12 +6,12 @@ import pytest
 
 from mlirc.codegen.libraries import cublas_choice
 from mlirc.codegen.libraries.cublas_choice import fastest
-from mlirc.codegen.libraries.cublas_problem import Matrix, Problem
+from mlirc.codegen.libraries.cublas_problem import CublasMatrix, Problem
 
 
 def problem(m: int, n: int, k: int) -> Problem:
     """m rows by n columns, as the library computes it transposed: d has n rows."""
-    a, b, d = Matrix(n, k, n, 0), Matrix(k, m, k, 0), Matrix(n, m, n, 0)
+    a, b, d = CublasMatrix(n, k, n, 0), CublasMatrix(k, m, k, 0), CublasMatrix(n, m, n, 0)
     return Problem(False, False, a, b, d, d, swapped=True, bias=False, batch=1)
 
 

@@ -9,7 +9,7 @@ import torch
 from mlirc.codegen.cache import environment
 from mlirc.codegen.cache.folder import CacheFolder
 from mlirc.codegen.libraries.cublas import Algorithm
-from mlirc.codegen.libraries.cublas_problem import Product, problem_of
+from mlirc.codegen.libraries.cublas_problem import CublasMatmul, problem_of
 from mlirc.codegen.tuning import cublas_tuning
 from mlirc.dialects.core.tensor_info import TensorInfo
 
@@ -18,7 +18,7 @@ def matrix(rows: int, columns: int) -> TensorInfo:
     return TensorInfo(torch.float16, (rows, columns), device="cuda:0")
 
 
-PRODUCT = Product((matrix(64, 32), matrix(32, 16), matrix(64, 16)), ())
+PRODUCT = CublasMatmul((matrix(64, 32), matrix(32, 16), matrix(64, 16)), ())
 ALGORITHMS = [Algorithm((1,) * 8), Algorithm((2,) * 8)]
 
 

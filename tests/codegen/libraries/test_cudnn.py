@@ -10,7 +10,7 @@ import torch
 from mlirc.codegen.aten import shim
 from mlirc.codegen.cache.stored_program import _convolution_from_data, _convolution_to_data
 from mlirc.codegen.libraries import cudnn, cudnn_runtime, gpu_library
-from mlirc.codegen.libraries.cudnn import Convolution, NoPlan, Plan, Plans, make_plan
+from mlirc.codegen.libraries.cudnn import CudnnConvolution, CudnnPlan, CudnnPlans, NoPlan, make_plan
 from mlirc.codegen.llvm.machine_code import compile_ir, load_libraries
 from mlirc.dialects.core.tensor_info import TensorInfo
 from tests.memory_level import written as written_text
@@ -27,9 +27,9 @@ X, W, Y = last((2, 3, 7, 5)), last((4, 3, 3, 2)), last((2, 4, 4, 3))
 B = TensorInfo(F16, (4,), device="cuda:0")
 
 
-def convolution(adds: bool = False, shifts: bool = False, relu: bool = False) -> Convolution:
+def convolution(adds: bool = False, shifts: bool = False, relu: bool = False) -> CudnnConvolution:
     operands = (X, W, Y, *[Y] * adds, *[B] * shifts)
-    return Convolution(operands, (2, 2), (1, 1), (1, 2), adds, shifts, relu)
+    return CudnnConvolution(operands, (2, 2), (1, 1), (1, 2), adds, shifts, relu)
 
 
 class Library:
@@ -162,9 +162,9 @@ def test_what_cudnn_is_asked_for(library, adds, shifts, relu):
     torch.testing.assert_close(y, (expected.relu() if relu else expected).to(F16))
 
 
-def gradient(kind: str) -> Convolution:
+def gradient(kind: str) -> CudnnConvolution:
     infos = {"x": X, "w": W, "y": Y}
-    return Convolution(tuple(infos[n] for n in kind), (2, 2), (1, 1), (1, 2), False, False, False, kind)
+    return CudnnConvolution(tuple(infos[n] for n in kind), (2, 2), (1, 1), (1, 2), False, False, False, kind)
 
 
 @pytest.mark.parametrize("kind", [cudnn.DATA, cudnn.FILTER])
@@ -183,14 +183,14 @@ def test_which_gradients_cudnn_is_asked_for(library, kind):
 
 
 def test_plans_are_shared_and_refusals_kept(library):
-    plans = Plans([convolution(), convolution(relu=True), convolution()])
+    plans = CudnnPlans([convolution(), convolution(relu=True), convolution()])
     for k in range(3):
         plans(k)
     assert plans.words[0] == plans.words[2] != plans.words[1]
     with torch.backends.cudnn.flags(enabled=True, benchmark=True):
-        plans = Plans([convolution()])
+        plans = CudnnPlans([convolution()])
         plans(0)
-        assert len(plans.refused) == 1 and Plan.from_address(plans.words[0]).execute in (0, None)
+        assert len(plans.refused) == 1 and CudnnPlan.from_address(plans.words[0]).execute in (0, None)
         with pytest.raises(NoPlan):
             make_plan(convolution())
 
@@ -222,7 +222,7 @@ def test_native_code_runs_a_plan():
     types |= {"set_stream": [P, P], "execute": [P, P, P]}
     functions = {name: noted(name, args) for name, args in types.items()}
     lock, head, place = I64(0), I64(0), P()
-    plan = Plan(handle=3, lock=ctypes.addressof(lock), plan=4, workspace=96, count=4)
+    plan = CudnnPlan(handle=3, lock=ctypes.addressof(lock), plan=4, workspace=96, count=4)
     for name, function in functions.items():
         setattr(plan, name, ctypes.cast(function, P).value)
     sizes, strides = (I64 * 4)(*Y.shape), (I64 * 4)(*Y.stride)

@@ -17,7 +17,7 @@ import torch
 from mlirc.codegen.abi import storage_layout
 from mlirc.codegen.abi.reach import Reach
 from mlirc.codegen.runtime import native_runtime, result_pool
-from mlirc.codegen.runtime.result_pool import NoPool, Pool
+from mlirc.codegen.runtime.result_pool import NoPool, ResultPool
 
 N = result_pool.SMALLEST // 4  # float32 elements: the smallest result that the pool serves
 
@@ -40,7 +40,7 @@ def double():
     return torch.no_grad()(compiled)
 
 
-def in_pool(pool: Pool, x: torch.Tensor) -> bool:
+def in_pool(pool: ResultPool, x: torch.Tensor) -> bool:
     return pool.start <= x.data_ptr() < pool.end
 
 
@@ -294,7 +294,7 @@ def test_a_pytorch_with_other_storages_is_refused(name, monkeypatch):
 def test_no_pool_where_there_are_no_addresses(monkeypatch):
     monkeypatch.setattr(result_pool, "_physical_bytes", lambda: 1 << 60)
     with pytest.raises(NoPool, match="could not be reserved"):
-        Pool(native_runtime._code())
+        ResultPool(native_runtime._code())
 
 
 def test_without_a_pool(pool, double, monkeypatch):

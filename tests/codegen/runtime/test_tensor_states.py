@@ -11,7 +11,7 @@ from mlirc.codegen.abi import tensor_layout
 from mlirc.codegen.abi.reach import Reach
 from mlirc.codegen.runtime import tensor_states
 from mlirc.codegen.runtime.tensor_states import States
-from mlirc.frontend.cache.frozen_parameters import Prepared
+from mlirc.frontend.cache.frozen_parameters import FrozenParameters
 from mlirc.frontend.performance import compiler_pages
 
 
@@ -121,7 +121,7 @@ def test_what_is_kept_on_a_gpu_is_there(monkeypatch):
     monkeypatch.setattr(torch.cuda, "is_current_stream_capturing", lambda: capturing[0])
     stream = SimpleNamespace(synchronize=lambda: waited.append(1))
     monkeypatch.setattr(torch.cuda, "current_stream", lambda device: stream)
-    prepared = Prepared(lambda used: [SimpleNamespace(is_cuda=True, device="cuda:0")] * 2, [0])
+    prepared = FrozenParameters(lambda used: [SimpleNamespace(is_cuda=True, device="cuda:0")] * 2, [0])
     x = [torch.zeros(3)]
     assert prepared.of(x) is not prepared.of(x) and not waited
     capturing[0] = False

@@ -227,8 +227,8 @@ def test_a_switch_flipped_between_two_calls(switch, tmp_path, monkeypatch):
 
 
 def test_plans_are_made_anew_when_settings_change(monkeypatch):
-    products, convolutions = cublas_plans.Plans(["product"]), cudnn.Plans(["convolution"])
-    monkeypatch.setattr(cudnn, "make_plan", lambda wanted: cudnn.Plan())
+    products, convolutions = cublas_plans.CublasPlans(["product"]), cudnn.CudnnPlans(["convolution"])
+    monkeypatch.setattr(cudnn, "make_plan", lambda wanted: cudnn.CudnnPlan())
     convolutions(0)
     products.words[0] = 8
     first = convolutions.words[0]

@@ -13,7 +13,7 @@ import torch
 from torch import nn
 from torch.nn.utils.parametrizations import weight_norm
 
-from mlirc.frontend.cache.frozen_parameters import Prepared
+from mlirc.frontend.cache.frozen_parameters import FrozenParameters
 
 Change = Callable[[torch.Tensor, tuple], None]  # writes other numbers to the elements at an index
 
@@ -252,8 +252,8 @@ def apart(found: torch.Tensor, expected: torch.Tensor) -> float:
 def kept(monkeypatch) -> list:
     """What was asked for, of all graphs."""
     found: list = []
-    of = Prepared.of
-    monkeypatch.setattr(Prepared, "of", lambda self, inputs: found.append(of(self, inputs)) or found[-1])
+    of = FrozenParameters.of
+    monkeypatch.setattr(FrozenParameters, "of", lambda self, inputs: found.append(of(self, inputs)) or found[-1])
     return found
 
 

@@ -15,7 +15,7 @@ from torch.nn import functional
 
 import mlirc
 from mlirc.codegen.cache import folder as cache_folder
-from mlirc.codegen.cache.entry import Entry, pack, unpack
+from mlirc.codegen.cache.entry import CacheEntry, pack, unpack
 from mlirc.frontend import statistics
 from mlirc.frontend.cache import global_switches, graph_data, graph_text
 from mlirc.frontend.cache.graph_text import NoText
@@ -424,7 +424,7 @@ def test_a_damaged_entry_is_reported_and_made_anew(folder):
     (path,) = folder.path.glob("*.trace")
     good = path.read_bytes()
     entry = unpack(good, path.stem)
-    other = lambda **data: pack([path.stem], Entry(entry.data | data))
+    other = lambda **data: pack([path.stem], CacheEntry(entry.data | data))
     bad = [
         good[:-9],
         other(metadata=["object", "getattr", {}]),

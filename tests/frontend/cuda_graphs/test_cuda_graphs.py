@@ -14,7 +14,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from mlirc.frontend.cache.frozen_parameters import Prepared
+from mlirc.frontend.cache.frozen_parameters import FrozenParameters
 from mlirc.frontend.cuda_graphs import recordings as cuda_graphs
 from mlirc.frontend.cuda_graphs.facts import Facts
 from mlirc.frontend.cuda_graphs.recordings import MOST_SIZES, Recorded
@@ -65,7 +65,7 @@ def stand_ins():
         patch.setattr(cuda_graphs, "current_stream_handle", lambda device: gpu.stream)
         patch.setattr(torch.Tensor, "record_stream", lambda x, stream: gpu.lent.append(stream.number))
         patch.setattr(cuda_graphs, "capture", gpu.capture)
-        patch.setattr(cuda_graphs, "Pool", lambda: SimpleNamespace(handle=None, stream=None, last=-1))
+        patch.setattr(cuda_graphs, "RecordingPool", lambda: SimpleNamespace(handle=None, stream=None, last=-1))
         patch.setattr(cuda_graphs, "_pools", {})
         yield gpu
 
@@ -81,7 +81,7 @@ class Program:
 
     def __init__(self, gpu, function, prepare=None):
         self.gpu, self.function, self.runs = gpu, function, 0
-        self.prepared = Prepared(prepare, [0]) if prepare else None
+        self.prepared = FrozenParameters(prepare, [0]) if prepare else None
 
     def kept(self, inputs):
         return self.prepared.of(inputs) if self.prepared else None

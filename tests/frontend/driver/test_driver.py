@@ -81,7 +81,7 @@ def test_kernels_are_measured_once_when_all_are_lowered(hears, monkeypatch):
     products = lambda seconds, folder: SimpleNamespace(seconds=seconds, spent=1.0, found=[])
     monkeypatch.setattr(autotune, "on_gpu", lambda module: True)
     monkeypatch.setattr(autotune, "tune", tune)
-    monkeypatch.setattr(matmul_tuning, "ProductTuning", products)
+    monkeypatch.setattr(matmul_tuning, "MatmulTuning", products)
     run(mode="max-autotune-no-cudagraphs")
     ((heard, text, left),) = calls
     assert heard == 5 and "mlircx.run" in text and left == 59.0

@@ -87,7 +87,7 @@ def test_inference(program, inputs):
         torch.manual_seed(seed)
         compare(made, program(*copies), rtol=1e-5, atol=1e-5)
         compare(given, copies, rtol=0, atol=1e-6)
-    assert not statistics.fallbacks and statistics.graphs[0].pieces == len(statistics.graphs) - 1 > 0
+    assert not statistics.fallbacks and statistics.graphs[0].subgraphs == len(statistics.graphs) - 1 > 0
 
 
 def test_training():
@@ -133,8 +133,8 @@ def test_explain_shows_the_pieces():
     with torch.no_grad():
         told = mlirc.explain(masked)(torch.randn(9, 4), torch.randn(4, 3))
     whole, *pieces = told.data["graphs"]
-    assert whole["pieces"] == 2 and list(whole["aten"]) == ["aten.index.Tensor"]
-    assert [graph["piece"] for graph in pieces] == [0, 1] and all(graph["kernels"] for graph in pieces)
+    assert whole["subgraphs"] == 2 and list(whole["aten"]) == ["aten.index.Tensor"]
+    assert [graph["subgraph"] for graph in pieces] == [0, 1] and all(graph["kernels"] for graph in pieces)
     text = " ".join(str(told).split())
     assert "its sizes depend on data, it is compiled as the 2 next" in text and "(inference, piece 1)" in text
 

@@ -100,7 +100,7 @@ def calls(draw):
     keys = draw(st.sampled_from([rows, 1, 2, 13, 14, 15, 97, 113, 140, 600]))
     head = draw(st.sampled_from([1, 3, 8, 16, 17, 32, 64, 100]))
     values = draw(st.sampled_from([head, head, 5, 40]))
-    lay = draw(st.sampled_from(["plain", "heads last", "one projection", "turned"]))
+    lay = draw(st.sampled_from(["plain", "heads last", "one projection", "transposed"]))
 
     def tensor(heads: int, rows: int, size: int) -> torch.Tensor:
         if lay == "plain":

@@ -162,7 +162,7 @@ def test_a_result_of_parameters_alone_is_the_callers():
 
 
 class Rows(nn.Module):
-    """A residual block of rows that lie turned before and after."""
+    """A residual block of rows that lie transposed before and after."""
 
     def __init__(self, channels, taps, groups):
         super().__init__()

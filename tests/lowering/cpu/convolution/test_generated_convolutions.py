@@ -12,7 +12,7 @@ from mlirc.dialects.core.bindings import context, func, ir
 from mlirc.dialects.core.dialect import create
 from mlirc.dialects.core.tensor_types import TensorInfo, type_of
 from mlirc.dialects.interpreter.interpreter import run
-from mlirc.lowering.cpu.convolution.call import Convolution, read_convolution, refusal
+from mlirc.lowering.cpu.convolution.call import ConvolutionProblem, read_convolution, refusal
 from mlirc.lowering.module.rules import StageError
 from mlirc.lowering.module.target_attribute import set_target
 from mlirc.lowering.pipeline.pass_manager import run_pipeline
@@ -230,7 +230,7 @@ def gradients(module: nn.Module, f, x: torch.Tensor) -> list[torch.Tensor]:
     return [x.grad, *(p.grad.clone() for p in module.parameters())]
 
 
-def read(case: Case) -> Convolution:
+def read(case: Case) -> ConvolutionProblem:
     with context():
         module = case.module()
         return read_convolution(module.body.operations[0].regions[0].blocks[0].operations[0])

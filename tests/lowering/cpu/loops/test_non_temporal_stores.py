@@ -15,7 +15,7 @@ PAST = "nontemporal"
 @pytest.fixture
 def small_counts(monkeypatch):
     """Results of 1 KiB count as large."""
-    monkeypatch.setattr(non_temporal_stores, "STREAMED", 1024)
+    monkeypatch.setattr(non_temporal_stores, "NON_TEMPORAL_BYTES", 1024)
 
 
 def softmax(k, x):
@@ -25,7 +25,7 @@ def softmax(k, x):
 
 
 def test_only_large_results_are_written_past_the_cache():
-    rows = non_temporal_stores.STREAMED // 4096
+    rows = non_temporal_stores.NON_TEMPORAL_BYTES // 4096
     for count, streamed in ((rows, True), (rows - 1, False)):
         shape = info(f32, f"{count}, 1024")
         assert (PAST in NativeKernel([shape], f"{count}", "1024", softmax).mlir) == streamed

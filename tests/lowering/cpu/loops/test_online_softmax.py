@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from mlirc.lowering.cpu.math import exp as vector_math_exp
-from mlirc.lowering.cpu.math.builder import FunctionText, VectorBuilder
+from mlirc.lowering.cpu.math.builder import MlirFunctionText, VectorBuilder
 from mlirc.lowering.host import host_cpu
 from tests.kernel_runner import NativeKernel, info
 from tests.vector_kernel import elementwise
@@ -17,7 +17,7 @@ INF, NAN = math.inf, math.nan
 
 def joined(lanes: int = 8) -> bool:
     """Whether this machine picks numbers out of a table, without which there are two passes."""
-    return vector_math_exp.has_factors(VectorBuilder(FunctionText(host_cpu()), [], f32, lanes))
+    return vector_math_exp.has_factors(VectorBuilder(MlirFunctionText(host_cpu()), [], f32, lanes))
 
 
 def statistics(k, x):

@@ -1,4 +1,4 @@
-"""Units that threads take piece by piece: each is done once, and by others where their owner is late."""
+"""Units that threads take chunk by chunk: each is done once, and by others where their owner is late."""
 
 import ctypes
 from concurrent.futures import ThreadPoolExecutor
@@ -8,15 +8,15 @@ import torch
 
 from mlirc.codegen.llvm.machine_code import compile_ir, mlir_to_llvm
 from mlirc.dialects.core.bindings import context
-from mlirc.lowering.cpu.emitter.emitter import Emitter
+from mlirc.lowering.cpu.emitter.emitter import VectorEmitter
 from mlirc.lowering.cpu.loops import threads as kernel_threads
-from mlirc.lowering.cpu.loops.work_stealing import MOST_OWNERS, SHARE_BYTES, Shares
+from mlirc.lowering.cpu.loops.work_stealing import COUNTER_BYTES, MOST_OWNERS, WorkStealing
 from mlirc.lowering.cpu.math.builder import Value
 from mlirc.lowering.host import host_cpu
 from mlirc.lowering.kernel.axes import Vector
 from tests.kernel_runner import NativeKernel, info
 
-PIECE = 3
+CHUNK = 3
 
 
 class Done:
@@ -29,7 +29,7 @@ class Done:
         self.function = ctypes.CFUNCTYPE(None, *types)(self.code.address("body"))
 
     def text(self) -> str:
-        e = Emitter(Vector(None, 1), host_cpu())
+        e = VectorEmitter(Vector(None, 1), host_cpu())
         for name in ("thread", "threads", "units"):
             e.env[name] = Value(f"%{name}", torch.int64)
 
@@ -40,7 +40,7 @@ class Done:
             e.lines.append(f"llvm.store {b.add(before, e.i64(1))}, {place} : i64, !llvm.ptr")
             return state
 
-        shares = Shares(e, Value("%counters", torch.int64), e.env["units"], e.i64(PIECE))
+        shares = WorkStealing(e, Value("%counters", torch.int64), e.env["units"], e.i64(CHUNK))
 
         def units(first: Value, end: Value) -> None:
             e.loop(first, end, e.i64(1), [], [], unit)
@@ -52,7 +52,7 @@ class Done:
 
     def run(self, order: list[list[int]], threads: int, units: int) -> list[list[int]]:
         """How often each unit was done after each of the steps, whose threads run at once."""
-        counters, done = (ctypes.c_int64 * (threads * SHARE_BYTES // 8))(), (ctypes.c_int64 * (units + 1))()
+        counters, done = (ctypes.c_int64 * (threads * COUNTER_BYTES // 8))(), (ctypes.c_int64 * (units + 1))()
         found = []
         with ThreadPoolExecutor(threads) as pool:
             for step in order:
@@ -111,7 +111,7 @@ def kernels(dtype: torch.dtype):
 
 
 def test_kernels_by_pieces(monkeypatch):
-    monkeypatch.setattr(kernel_threads, "PIECE_POINTS", 512)
+    monkeypatch.setattr(kernel_threads, "CHUNK_POINTS", 512)
     for kernel, x in kernels(torch.float32):
         assert "atomicrmw" in kernel.mlir
         kernel.check(x, threads=(1, 2, 3, 5))

@@ -7,14 +7,14 @@ import torch
 
 from mlirc.lowering.cpu.matmul import blocked as product_blocked
 from mlirc.lowering.cpu.matmul import transposed as product_turned
-from mlirc.lowering.cpu.matmul.tile import Tile
+from mlirc.lowering.cpu.matmul.tile import GemmTile
 from tests.kernel_runner import NativeKernel, info
 
 LINE, ROOM = 64, 1 << 19
 SHAPES = {
     "tiles wait for blocks of k": (110, 150, 2048),
     "one block of k": (110, 400, 768),
-    "tiles come out turned": (40, 512, 256),
+    "tiles come out transposed": (40, 512, 256),
 }
 # where no column or no row is fetched: they lie apart, or as few as are packed at once
 OTHER = {"columns along n": (110, 200, 1300), "rows apart": (110, 300, 768), "few columns": (110, 40, 768)}
@@ -26,7 +26,7 @@ def asked(monkeypatch):
     seen = (ctypes.c_int64 * (ROOM + 1))()
     for module in (product_blocked, product_turned):
         monkeypatch.setattr(module, "fetches", lambda target: True)
-    plain = Tile.fetch
+    plain = GemmTile.fetch
 
     def fetch(self, out: list[str], k: str, tag: str) -> None:
         plain(self, out, k, tag)
@@ -39,7 +39,7 @@ def asked(monkeypatch):
         out.append(f"%{tag}z = llvm.ptrtoint %{tag}line : !llvm.ptr to i64")
         out.append(f"llvm.store %{tag}z, %{tag}y : i64, !llvm.ptr")
 
-    monkeypatch.setattr(Tile, "fetch", fetch)
+    monkeypatch.setattr(GemmTile, "fetch", fetch)
     return seen
 
 
@@ -76,7 +76,7 @@ def test_what_comes_next_is_asked_for(asked, case, threads):
         w.data_ptr() <= a < w.data_ptr() + 4 * w.numel() for a in asked[1 : count + 1]
     )
     assert inside > 0.7 * count, "what is not the product's is asked for"
-    if "turned" not in case:
+    if "transposed" not in case:
         assert covered(lines, x) > 0.95
     assert covered(lines, w) > 0.6, "the first group's columns alone are not asked for"
 
