@@ -1,4 +1,4 @@
-"""What can be wrong with a use of mlirc, each with what, where and what to do."""
+"""Exceptions for wrong uses of mlirc; each says what is wrong, where, and what to do."""
 
 
 class MlircError(RuntimeError):

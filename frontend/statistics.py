@@ -1,4 +1,4 @@
-"""What a compilation did, as data: what `mlirc.explain` shows and the benchmarks count."""
+"""Statistics of compilations, as data for `mlirc.explain` and the benchmarks."""
 
 from collections import Counter
 from dataclasses import dataclass, field

@@ -1,4 +1,4 @@
-"""Whether two tensors share memory."""
+"""Tests whether two tensors share memory."""
 
 from collections.abc import Callable
 

@@ -1,4 +1,4 @@
-"""Whether PyTorch's dispatcher has an operator call others."""
+"""Tests whether an operator of ATen is composite: whether the dispatcher runs it by calling other operators."""
 
 from collections.abc import Callable
 from typing import Any

@@ -1,4 +1,4 @@
-"""The generator of random numbers of an NVIDIA GPU: PyTorch's C++ functions that take its state, and where its lock lies.
+"""PyTorch's random generator of an NVIDIA GPU: the C++ functions that take its state, and the offset of its lock.
 
 Sizes of members are read off PyTorch's own headers, as they are installed. Before anything is called, the lock is seen to be an
 unlocked one; then the state is taken once, moved on by nothing, and compared with what Python says of the generator.

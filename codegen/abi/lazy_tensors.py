@@ -1,4 +1,4 @@
-"""Tensors whose values are not those in their memory: views that negate or conjugate what is there, and zeros without memory."""
+"""Lazy tensors, whose values are not in their memory: conjugated and negated views, and zeros without memory."""
 
 from collections.abc import Callable
 

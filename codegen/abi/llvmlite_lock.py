@@ -1,4 +1,4 @@
-"""llvmlite's lock, which each of its functions takes."""
+"""The lock that every function of llvmlite takes."""
 
 from typing import Any
 

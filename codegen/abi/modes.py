@@ -1,4 +1,4 @@
-"""Modes that stand around whoever calls: fake tensors, functionalization."""
+"""The dispatch modes (fake tensors, functionalization) that are active around a call."""
 
 from collections.abc import Callable
 from contextlib import AbstractContextManager

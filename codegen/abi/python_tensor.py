@@ -1,4 +1,4 @@
-"""The Python object of a tensor that native code has: THPVariable_Wrap of libtorch_python.so."""
+"""Conversion of a native tensor handle into its Python object, by THPVariable_Wrap of libtorch_python.so."""
 
 import ctypes
 import sys

@@ -1,4 +1,4 @@
-"""A reach: something private of another package, found and tried once, or done without.
+"""A reach: access to a private part of another package, found and tested once, with what happens if it is missing.
 
     @reach("storage-layout", instead="large results are new memory in every call")
     def storage_layout() -> dict[str, int]:

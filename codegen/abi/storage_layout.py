@@ -1,4 +1,4 @@
-"""Where PyTorch's C++ objects have their storage, memory and version: found by looking at tensors whose answers are known."""
+"""Offsets of the storage, memory and version counter in PyTorch's C++ objects, found from tensors with known answers."""
 
 import ctypes
 

@@ -1,4 +1,4 @@
-"""A tensor as the C shim takes it: a handle is the address of a word that holds the address of the TensorImpl.
+"""Tensor handles of the C shim: the address of an 8-byte slot that holds the address of the TensorImpl.
 
 Python gives that word as `tensor._cdata`. So the address of any place that holds it is a borrowed handle, at no cost.
 """

@@ -1,4 +1,4 @@
-"""Where a Python tensor has its TensorImpl, and that its offset and version counter: found of tensors whose answers are known.
+"""Offsets of the TensorImpl in a Python tensor, and of the version counter in a TensorImpl, found from tensors with known answers.
 
 object -> TensorImpl -> storage -> memory
                      -> version counter

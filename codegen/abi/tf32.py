@@ -1,4 +1,4 @@
-"""Whether products of float32 may be computed in TF32."""
+"""Reads PyTorch's setting that allows TF32 in float32 matmuls."""
 
 import torch
 

@@ -1,4 +1,4 @@
-"""llvmlite's function that makes an object file, without llvmlite's lock, under which threads would wait for each other."""
+"""Emission of object files without llvmlite's lock, so that threads emit in parallel."""
 
 import ctypes
 from collections.abc import Callable

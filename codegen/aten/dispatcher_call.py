@@ -1,4 +1,4 @@
-"""ATen calls that a host program makes itself through PyTorch's dispatcher: operators without a routine in the C shim.
+"""Native ATen calls through PyTorch's dispatcher, for operators without a routine in the C shim.
 
 The arguments, and then the results, lie on a stack of words of 8 bytes (StableIValue in torch/csrc/stable):
 

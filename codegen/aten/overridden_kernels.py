@@ -1,4 +1,4 @@
-"""Operators of PyTorch whose kernels somebody else has put in the place of PyTorch's: `Library("aten", "IMPL")`, py_impl, or C++.
+"""Detects operators of ATen whose kernel is not PyTorch's own: replaced by `Library("aten", "IMPL")`, py_impl, or C++.
 
 The dispatcher tells where each kernel was registered, by file and line. PyTorch's are in files below the folder that it was built
 in, or that it is installed in. What computes such an operator is not known here, nor whether it is the same in the next process.

@@ -1,4 +1,4 @@
-"""An ATen call of a host program, as Python makes it."""
+"""An ATen call of a host program, made from Python."""
 
 from collections.abc import Sequence
 from typing import Any

@@ -1,4 +1,4 @@
-"""PyTorch's C shim, as host programs call it: signatures, codes of dtypes, the library routines behind `mlircx.call`.
+"""PyTorch's C shim as host programs call it: signatures, dtype codes, and the library routines behind `mlircx.call`.
 
 The shim is a stable C interface of libtorch_cpu.so; libtorch_cuda.so has a part of its own. A routine returns 0, or
 another number and leaves a text.

@@ -1,4 +1,4 @@
-"""ATen calls that a host program makes itself: operators for which PyTorch's C shim has a routine of their own.
+"""Native ATen calls through routines of PyTorch's C shim.
 
 The shim's header, which comes with torch, lists the routines; the C parameters follow from the operator's schema:
 

@@ -1,4 +1,4 @@
-"""What one file of the disk cache holds: a header in JSON and blobs of bytes, behind a hash of all of it.
+"""The file format of the disk cache: a JSON header and blobs of bytes, behind a hash of both.
 
     magic | SHA-256 of what follows | bytes of the header, 8, little-endian | header | blobs
 

@@ -1,4 +1,4 @@
-"""What compiled code depends on beside the graph: mlirc itself, the libraries, the processor, the settings."""
+"""The part of every cache key besides the graph: mlirc's sources, library versions, processor, settings."""
 
 import hashlib
 import importlib.metadata

@@ -1,4 +1,4 @@
-"""The disk cache's folder: found, trusted or refused, read, written, kept within its size.
+"""The folder of the disk cache: finds it, trusts or refuses it, reads, writes, and bounds its size.
 
 Any number of processes use it at once: a file is written under another name, and put in place by one rename; who reads
 has the old file or the new one. What can write to the folder can make this process run its code, so the folder belongs

@@ -1,4 +1,4 @@
-"""Machine code of kernels, by what they are: all graphs of a process share it, and processes share it on disk."""
+"""Machine code of kernels, keyed by content: shared by all graphs of a process, and by processes on disk."""
 
 import hashlib
 from collections.abc import Mapping, Sequence

@@ -1,4 +1,4 @@
-"""A Program as data and bytes, and back: what the disk cache keeps of it.
+"""Converts a Program to data and bytes for the disk cache, and back.
 
     {"inputs": 2, "calls": [...], "sites": [[op, line, message], ...], "links": ["read_inputs", "kernel_0", ...],
      "code": 0, "kernels": {"kernel_0": [1, key, name in the object]},

@@ -1,4 +1,4 @@
-"""CUDA's driver, as far as loading machine code goes: a cubin becomes a kernel record, which native code launches from."""
+"""CUDA's driver API for machine code: loads a cubin as a kernel record that native code launches."""
 
 import ctypes
 from functools import cache

@@ -1,4 +1,4 @@
-"""The state of a GPU's generator, taken in native code: `random_state`, which host programs call for the operator of that name.
+"""Takes the state of a GPU's random generator in native code: the function behind the operator `random_state`.
 
     random_state(record, index, increment, stream, place)   puts a new tensor of two int64 on the GPU at `place`: seed and
                                      offset/4 of the default generator, which moves on by `increment` words

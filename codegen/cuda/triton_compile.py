@@ -1,4 +1,4 @@
-"""Triton kernels to machine code for an NVIDIA GPU, which need not be here: `compile_kernels` compiles those of a module.
+"""Compiles a module's Triton kernels to machine code for an NVIDIA GPU, which need not be present.
 
 A kernel is compiled once a process, and once a cache folder, in a process of its own (triton_processes.py).
 """

@@ -1,4 +1,4 @@
-"""The processes that compile Triton kernels (triton_worker.py), as the process that needs kernels sees them.
+"""Starts and asks the worker processes that compile Triton kernels (triton_worker.py).
 
 Triton takes a second to load and to compile its first kernel. `prefetch` has that done while a graph is traced, in one
 process, of which a worker is a fork: then each kernel of a graph is compiled at once, as far as there are cores.

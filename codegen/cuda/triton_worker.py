@@ -1,4 +1,4 @@
-"""Compiles Triton kernels, in processes of their own: Triton holds the GIL while it compiles.
+"""Worker process that compiles Triton kernels, because Triton holds the GIL while it compiles.
 
 This file, run as a program, is the *nursery*: a process with Triton and without torch and MLIR, which loads it, compiles a
 small kernel, so that all is warm, and forks a worker for each socket that it is handed. A worker takes a kernel from its

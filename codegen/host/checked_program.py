@@ -1,4 +1,4 @@
-"""Runs a module that anybody may have written: what it is given is compared with what its types promise, before each run.
+"""Runs a module from an untrusted file: compares its inputs with what its types promise, before each run.
 
 A compiled graph needs none of that: guards of PyTorch's stand before it.
 """

@@ -1,4 +1,4 @@
-"""What the ops of a host program are written with: its values, the handles that it owns, failures, calls.
+"""The frame of a host program, with which ops are written: values, owned handles, failures, calls.
 
 Every handle that the program owns sits in `%frame` from the moment it exists; a failure anywhere goes to one block that
 frees what is there. A call that may fail has a *site*, which says for the message what was called and where from.

@@ -1,4 +1,4 @@
-"""The beginning of a host program: the inputs' words and addresses, and the symbols that their sizes bind."""
+"""The entry of a host program: unpacks inputs into slots and addresses, and binds symbols to sizes."""
 
 from typing import Any
 

@@ -1,4 +1,4 @@
-"""What a host program is made of once it is written: plain data, which running one from the disk cache needs no MLIR for."""
+"""The parts of a host program as plain data, so that a program from the disk cache runs without MLIR."""
 
 from dataclasses import dataclass, field
 

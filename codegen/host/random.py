@@ -1,4 +1,4 @@
-"""The operator that takes the state of a GPU's generator, in a host program: cuda/random.py's function."""
+"""The host program's call that takes the state of a GPU's random generator (cuda/random.py)."""
 
 from collections.abc import Sequence
 from typing import Any

@@ -1,4 +1,4 @@
-"""Matmuls by cuBLASLt, called straight from host programs: plans, which are made once for sizes and an alignment.
+"""Matmuls by cuBLASLt, called from host programs with plans, each made once for its sizes and alignments.
 
 An ATen call costs some 13 us of host time a product: tensors for its operands, dispatch, descriptors, a search for the
 algorithm. All of it depends on sizes, strides and alignment alone; a plan holds what comes out, and native code

@@ -1,4 +1,4 @@
-"""Which of cuBLASLt's algorithms a large product of half types takes on a Hopper GPU, by a model of their time.
+"""Chooses cuBLASLt's algorithm for a large matmul of half types on a Hopper GPU, by a model of its time.
 
 The library names several, the best by its own estimate first. That one is often cooperative: two groups of warps share a
 tile, and multiply nothing while they write it. What a short K loses by it, 10 to 17% at K = 768, the algorithms do not lose

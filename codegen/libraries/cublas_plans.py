@@ -1,4 +1,4 @@
-"""Plans of a program's products by cuBLASLt: made when native code meets a size or alignment for the first time."""
+"""The cuBLASLt plans of a program's matmuls, made when native code meets new sizes or alignments."""
 
 import contextlib
 import ctypes

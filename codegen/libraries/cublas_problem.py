@@ -1,4 +1,4 @@
-"""A matmul as a host program asks for it, and as cuBLAS sees it.
+"""Describes a matmul as a host program asks for it, and translates it to cuBLAS's conventions.
 
 cuBLAS thinks in columns: a matrix with `rows` and `columns` has its element (i, j) at i + j * lead. A row-major result is
 therefore computed transposed, d^T = b^T a^T. Source: cublasLt.h of CUDA 12.

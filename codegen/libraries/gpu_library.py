@@ -1,4 +1,4 @@
-"""What cuBLASLt and cuDNN have in common here: the library that PyTorch has loaded, a handle for each GPU, memory that a call is lent.
+"""The common part of cuBLASLt and cuDNN: PyTorch's loaded library, a handle for each GPU, and workspace memory.
 
 Native functions that call one of them give 0 when they are done, NO_PLAN where Python has to make a plan first, ATEN where
 ATen has to do it: the library does not take it, or failed.

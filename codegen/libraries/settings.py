@@ -1,4 +1,4 @@
-"""PyTorch's switches that a plan of cuBLASLt or cuDNN depends on: asked at each call that has plans, as Dynamo guards few of them."""
+"""PyTorch's switches that plans of cuBLASLt and cuDNN depend on; each call with plans reads them, because Dynamo guards few."""
 
 from typing import Any
 

@@ -1,4 +1,4 @@
-"""Emit and load: a lowered module becomes a Program. Equal kernels of all graphs of a process share machine code."""
+"""Emits and loads a lowered module as a Program. Equal kernels of a process share machine code."""
 
 import re
 from collections.abc import Callable, Mapping, Sequence

@@ -1,4 +1,4 @@
-"""LLVM IR text of functions that read a record: its fields by their names."""
+"""LLVM IR text of functions that read a record by field names."""
 
 import ctypes
 from collections.abc import Mapping

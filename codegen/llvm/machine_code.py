@@ -1,4 +1,4 @@
-"""The one module that talks to llvmlite: MLIR in the LLVM dialect -> LLVM IR text -> machine code in this process.
+"""Compiles MLIR's LLVM dialect to machine code in this process, through LLVM IR text; the only module that uses llvmlite's compiler.
 
     text = mlir_to_llvm(source)        MLIR text: scf, arith, math, vector, func, ... or already llvm
     code = compile_ir(text)            Code: .address("kernel_0"), .object_bytes

@@ -1,4 +1,4 @@
-"""What LLVM is told of a processor: this one, a lesser one of its kind, or one that only `mlirc opt` makes code for."""
+"""The processor's name and features, as LLVM takes them."""
 
 from functools import cache
 

@@ -1,4 +1,4 @@
-"""What kernels have alike: large functions of a kernel's own, a tile's or a panel's, compiled once for all kernels that have them.
+"""Shares large functions (tiles, panels) among kernels: each is compiled once, named by its content.
 
     llvm.func internal @kernel_3_body(...) { ... llvm.call @kernel_3_tile4x24(...) ... }
     llvm.func internal @kernel_3_tile4x24(...) { ... }

@@ -1,4 +1,4 @@
-"""MLIR text of kernels to LLVM IR text, by MLIR's C interface: Python's bindings hold the GIL while they work, this does not.
+"""Translates kernels from MLIR text to LLVM IR text by MLIR's C interface, which, unlike the Python bindings, does not hold the GIL.
 
 Threads that work at once have a context each, beside the process's one (dialects/core/bindings.py).
 """

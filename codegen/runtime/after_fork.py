@@ -1,4 +1,4 @@
-"""A forked child must not wait for threads that only its parent has.
+"""Keeps a forked child from waiting for threads that only its parent has.
 
 libgomp keeps a team of threads for each thread that ever ran a parallel region. A fork copies the record of the team
 but not its threads: the next parallel region in the child would wait for ever, whoever starts it, a kernel of ours, MKL

@@ -1,4 +1,4 @@
-"""Arenas: the memory of intermediate results, kept between calls so that its pages are touched once.
+"""Arenas: memory for intermediate results, kept between calls so that its pages are touched once.
 
 All programs share one pool: a forward and a backward graph do not run at once in one thread, so they use the same
 memory, and a process holds as many arenas as it ever had calls in flight. A call takes an arena for itself and gives it

@@ -1,4 +1,4 @@
-"""Fingerprints of memory: whether any byte of some tensors is another than it was, told at the speed of reading them.
+"""Fingerprints of memory: detects a changed byte in tensors at the speed of reading them.
 
 PyTorch counts the writes that go through its operators. It sees none through `.data`, a NumPy array or DLPack capsule of the
 same memory, a storage, another process, or a C function. So what is kept of parameters is kept with a fingerprint of them.

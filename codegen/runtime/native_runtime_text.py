@@ -1,4 +1,4 @@
-"""The LLVM IR of the functions that all host programs share; native_runtime.py says what they are for, and loads it."""
+"""LLVM IR text of the functions that all host programs share; native_runtime.py explains and loads them."""
 
 TEXT = r"""
 declare i32 @aoti_torch_get_data_ptr(ptr, ptr)

@@ -1,4 +1,4 @@
-"""What a process may have too little of for LLVM and MLIR, which end it where they find none: stack, and addresses.
+"""Checks stack size and free address space before compilation, because LLVM and MLIR end the process where either runs out.
 
 with_room(work, *args)      on a thread with a large stack, where the caller's is small
 addresses(needed)           raises MemoryError where so many bytes cannot be had (RLIMIT_AS, RLIMIT_DATA, strict overcommit)

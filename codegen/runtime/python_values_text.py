@@ -1,5 +1,4 @@
-"""The LLVM IR that takes values from Python and gives them back; native_runtime.py says what it is for. Compiled with
-native_runtime_text.py."""
+"""LLVM IR text that converts between Python objects and native values. Compiled with native_runtime_text.py."""
 
 TEXT = r"""
 declare i64 @PyList_Size(ptr)

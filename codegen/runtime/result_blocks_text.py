@@ -1,4 +1,4 @@
-"""The LLVM IR of the blocks that the pool of result memory consists of. Compiled with result_pool_text.py.
+"""LLVM IR text of the blocks in the pool of result memory. Compiled with result_pool_text.py.
 
 A region of addresses is cut into blocks, which are in use or idle. Neighbours are linked in the order of their
 addresses, and two idle ones become one; idle ones are linked as well. Which huge pages are in the resident set is kept

@@ -1,5 +1,5 @@
-"""The LLVM IR that knows which huge pages of the pool of result memory may be in the resident set, and gives them back.
-Compiled with result_blocks_text.py, whose blocks it goes through. All is called with the mutex held.
+"""LLVM IR text that tracks which huge pages of the result pool may be resident, and releases them. Compiled with result_blocks_text.py;
+the mutex is held during each call.
 """
 
 TEXT = r"""

@@ -1,4 +1,4 @@
-"""The memory of large results, used again once nobody holds them.
+"""A pool of memory for large results, which reuses a block once no tensor holds it.
 
 A result of a graph is a tensor of its own, as in eager. From SMALLEST bytes on its memory comes from a pool that all
 programs share, and PyTorch gives it back when the result's storage dies or lets go of it (resize_, share_memory_): what

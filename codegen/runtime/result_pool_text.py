@@ -1,4 +1,4 @@
-"""The LLVM IR of the pool of result memory; result_pool.py says what it is for. Compiled with native_runtime_text.py."""
+"""LLVM IR text of the pool of result memory; result_pool.py explains it. Compiled with native_runtime_text.py."""
 
 TEXT = r"""
 declare i32 @pthread_mutex_lock(ptr)

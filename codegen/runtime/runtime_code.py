@@ -1,4 +1,4 @@
-"""Machine code of texts that are part of mlirc, and the same in every process: compiled once, then loaded from disk."""
+"""Machine code of fixed LLVM texts of mlirc: compiled once, then loaded from disk in every process."""
 
 from collections.abc import Callable, Iterable
 

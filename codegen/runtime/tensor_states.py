@@ -1,4 +1,4 @@
-"""Whether tensors lie where they lay, and were written to since: asked of a graph's parameters at every call.
+"""Checks natively, at every call, whether a graph's parameters moved or were written to.
 
 PyTorch tells by two attributes a tensor, `data_ptr()` and `_version`, which take 0.2 us: 50 us for ResNet-50. Native code reads
 both in a nanosecond, where abi/tensor_layout.py finds out where they are; otherwise PyTorch is asked.

@@ -1,4 +1,4 @@
-"""Scratch memory of kernels, for each thread that calls some: it grows to what any of its kernels asked for, and ends with it.
+"""Scratch memory of kernels, one block a calling thread: it grows to the largest request and ends with the thread.
 
 `mlirc_scratch(each, threads, place)` writes where the memory of the first of `threads` threads is, and how many bytes apart theirs
 are, `each` at least; it gives 0 where there is no memory. A thread's kernels all have their scratch at one address, which is

@@ -1,4 +1,4 @@
-"""Errors that the user's program raises, in eager as well: a bad index, what an operator says. All others are ours."""
+"""Marks errors that the user's program raises in eager too (a bad index, an operator's check); all others count as ours."""
 
 
 def of_the_user(error: Exception) -> Exception:

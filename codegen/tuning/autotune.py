@@ -1,4 +1,4 @@
-"""Modes "max-autotune": how each kernel on a GPU is written best is measured, on that GPU, once.
+"""Modes "max-autotune": measures variants of each GPU kernel once, on that GPU, and keeps the fastest.
 
 A kernel begins with what the cost model chose. Its neighbours (candidates.py) are compiled by the worker processes,
 all kernels' together, and timed; the best one's neighbours follow, until none is faster, or the time is spent: then a

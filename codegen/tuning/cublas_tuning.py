@@ -1,4 +1,4 @@
-"""Modes "max-autotune": which of cuBLASLt's algorithms is fastest for a product is measured when its plan is made.
+"""Modes "max-autotune": measures cuBLASLt's algorithms for a matmul when its plan is made.
 
 The first is what is taken without measuring (cublas_choice.py), the library proposes others; each multiplies matrices of
 that size and alignment, with a cold cache. What was chosen is kept on disk, so that a second run measures nothing and

@@ -1,4 +1,4 @@
-"""A GPU that kernels are measured on: tensors of the right sizes and strides, a cache that is cold, the median of several runs."""
+"""Measures kernels on a GPU: operands of the right sizes and strides, a cold cache, the median of several runs."""
 
 import ctypes
 import statistics

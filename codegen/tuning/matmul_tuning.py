@@ -1,4 +1,4 @@
-"""Modes "max-autotune": whether a product is a kernel of ours with its epilogue, or the library's and a kernel after it.
+"""Modes "max-autotune": measures whether a matmul is faster as our kernel with its epilogue, or as the library's and a kernel after it.
 
 That is decided before memory is planned, when the graph has no kernels yet. So the product and its epilogue are taken out
 into a function of their own, which is compiled in both ways and timed as a whole, on tensors of its sizes, with a cold

@@ -1,4 +1,4 @@
-"""What is shown while kernels are measured: on a terminal a bar, else one line at the end; nothing within the first second."""
+"""Shows the progress of measuring: a bar on a terminal, else one line at the end; nothing within the first second."""
 
 import sys
 import time

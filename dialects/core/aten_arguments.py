@@ -1,4 +1,4 @@
-"""Arguments of an ATen call as text: the JSON that `AtenOp.args` holds.
+"""Converts arguments of an ATen call to text and back: the JSON in `AtenOp.args`.
 
     [{"$": 0}, 2.5, null, {"dtype": "float16"}, {"kwargs": {"size": [{"size": "2*s0"}, 4]}}]
 

@@ -1,4 +1,4 @@
-"""The one module that imports MLIR's Python bindings: upstream's `mlir` where it is installed, else torch-mlir's copy.
+"""Imports MLIR's Python bindings for everybody: upstream's `mlir` where it is installed, else torch-mlir's copy.
 
 MLIR's context lives for the whole process, single-threaded, behind one lock: types and attributes are interned once,
 compiling from several Python threads is safe, and a forked child inherits no MLIR thread pool.

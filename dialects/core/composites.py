@@ -1,4 +1,4 @@
-"""Composite ops: making one, and expanding one into smaller ops in place."""
+"""Creates composite ops, and expands one into smaller ops in place."""
 
 from collections.abc import Sequence
 from typing import Any

@@ -1,4 +1,4 @@
-"""The `mlirc` dialect: the class it hangs from, its base classes of ops, and the registry that everything else iterates over.
+"""The `mlirc` dialect: the base classes of ops, and the registry that importer, interpreter, passes and tests iterate over.
 
 Three levels, all values typed as tensor_types.py says:
   graph level   ops on tensors: elementwise, reductions, composites, movement, contractions, ATen calls   (ops/)

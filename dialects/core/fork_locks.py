@@ -1,4 +1,4 @@
-"""Locks that no forked child finds taken: a child has none of its parent's threads, so nobody there would give them back.
+"""Locks that are free in a forked child, which has none of its parent's threads to release them.
 
     _lock = fork_lock()        a reentrant lock, for a module or an object
 

@@ -1,4 +1,4 @@
-"""GraphBuilder: what import rules and expansions build graph-level ops with. `g.add(x, y)`, `g.sum(x, [1], True)`, `g.exp(x)`.
+"""GraphBuilder: builds graph-level ops, in import rules and expansions: `g.add(x, y)`, `g.sum(x, [1], True)`, `g.exp(x)`.
 
 Values are MLIR values (0-d float64 tensors for SymFloats); plain Python numbers and booleans stand for constants, and size
 expressions (symbols.Expr: SymInts) for their value at run time. `g.out` is the TensorInfo that the FX node being imported

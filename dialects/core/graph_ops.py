@@ -1,4 +1,4 @@
-"""Graph-level ops that are neither scalar work nor reductions: constants, sizes, views, copies, products, ATen calls."""
+"""Graph-level ops that are neither scalar work nor reductions: constants, sizes, views, copies, matmuls, ATen calls."""
 
 from typing import Any
 

@@ -1,4 +1,4 @@
-"""What the function of a graph says of its arguments and results, beside their types (docs/architecture.md)."""
+"""Attributes of a graph's function: roles of arguments and alias groups of results, beside their types (docs/forms.md)."""
 
 from collections.abc import Sequence
 from typing import Any

@@ -1,4 +1,4 @@
-"""ATen's arguments as import rules take them: dimensions that count from the end, optional tensors, dtypes."""
+"""Conversions of ATen's arguments for import rules: dimensions that count from the end, optional tensors, dtypes."""
 
 import math
 from collections.abc import Sequence

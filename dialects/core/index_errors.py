@@ -1,4 +1,4 @@
-"""The exception that a bad index raises, from the message of its check. Eager's gather raises RuntimeError, all others IndexError."""
+"""Chooses the exception of a bad index from the message of its check: RuntimeError for eager's gather, IndexError for all others."""
 
 RUNTIME = "RuntimeError: "  # how a message begins whose check raises that
 

@@ -1,4 +1,4 @@
-"""How a graph-level op becomes a `mlircx.kernel`: the forms that families of ops share, and `form_of` to find an op's.
+"""Kernel forms of graph-level ops: one for each family of ops, and `form_of`, which finds an op's.
 
 A form is a function `form(make, op)`: it builds the kernel at the current insertion point, from
 `k = make(parallel, inner, label)` (KernelBuilder, or something that behaves like it), and returns the values that

@@ -1,4 +1,4 @@
-"""Memory level: what the pass plan-memory makes of a graph, and the host program is generated from.
+"""Memory level: the ops that plan-memory makes of a graph, from which the host program is generated.
 
 Every value is now a buffer: the type still gives dtype, sizes and strides, and ops write into buffers they are given.
 

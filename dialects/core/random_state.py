@@ -1,4 +1,4 @@
-"""What PyTorch's random numbers on an NVIDIA GPU are made of, so that kernels can draw the very ones that eager draws.
+"""PyTorch's random numbers on an NVIDIA GPU (Philox), so that kernels draw the same numbers as eager.
 
 A generator has a seed and an offset. An operator takes the offset, moves it on by what a thread of its kernel draws, and
 thread t draws Philox4x32-10(key = seed, counter = [offset/4 + j, t]) for j = 0, 1, ...: 4 words of 32 bits each.

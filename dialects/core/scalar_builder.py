@@ -1,4 +1,4 @@
-"""The small builder that scalar bodies are written against, and its plain torch version, which the interpreter runs.
+"""The interface with which an op's scalar body is written, and its implementation in plain torch for the interpreter.
 
 A body is a function `scalar(b, x, ...)` of values of one computed dtype, `b.dtype`; comparisons give booleans. Each target
 implements these methods: vectors of MLIR for the CPU, Triton expressions for the GPU, torch tensors here.

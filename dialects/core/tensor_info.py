@@ -1,4 +1,4 @@
-"""What is known of a tensor beside its elements: dtype, sizes, strides, device, layout. Nothing here needs MLIR."""
+"""Properties of a tensor besides its elements: dtype, sizes, strides, device, layout. Needs no MLIR."""
 
 from dataclasses import dataclass, field, replace
 from functools import cached_property

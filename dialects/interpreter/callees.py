@@ -1,4 +1,4 @@
-"""What the callees of `mlircx.call` compute, in eager PyTorch."""
+"""Eager PyTorch implementations of the callees of `mlircx.call`."""
 
 from collections.abc import Callable
 from typing import Any

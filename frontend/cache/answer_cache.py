@@ -1,4 +1,4 @@
-"""What was found out of a part of a graph, kept in the disk cache, so that it need not be found out again."""
+"""Answer cache: the result of an analysis of a part of a graph, on disk, keyed by that part's text."""
 
 from collections.abc import Callable
 from typing import Any

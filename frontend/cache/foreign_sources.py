@@ -1,4 +1,4 @@
-"""What other people's passes and ops are made of: a change to them is a change to what a graph becomes.
+"""Fingerprints the sources of other people's passes and ops, because a change to them changes the compiled graph.
 
 Whoever adds one has imported the module that it is added to: where that is not loaded, there are none, and it need not be.
 """

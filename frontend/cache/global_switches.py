@@ -1,4 +1,4 @@
-"""PyTorch's process-wide switches that decide what AOTAutograd traces, and are not all guarded by Dynamo: how each is read, and for tests set.
+"""PyTorch's process-wide switches that decide what AOTAutograd traces: how each is read, and, in tests, set.
 
 Each is a part of a kept trace's key. Nothing here is ever set by mlirc.
 tests/frontend/cache/test_global_switches.py goes through all switches that PyTorch has, and says of each other one why it is not here.

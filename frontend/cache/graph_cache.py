@@ -1,4 +1,4 @@
-"""A compiled graph's place in the disk cache: its key, or why it has none; what is kept of it.
+"""The entry of a compiled graph in the disk cache: its key, or why it has none; storing and loading.
 
 The key is made of all that decides what comes out: the graph with the user's source lines (graph_text.py), the passes,
 the environment (codegen/cache/environment.py), and other people's passes and ops by their files' content. Source lines are

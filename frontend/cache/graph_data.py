@@ -1,4 +1,4 @@
-"""A functional graph of ATen's as data that json takes, and back: a backward graph is kept so, and need not be traced again.
+"""Converts a functional ATen graph to JSON data and back, so that a backward graph need not be traced again.
 
     ["call_function", "add", "aten.add.Tensor", [["node", 0], 1], {}, ["tensor", "float32", [2, 3], [3, 1], 0, "cpu", 0], "File ..."]
 

@@ -1,4 +1,4 @@
-"""An FX graph as text that says all the importer can see of it, so that graphs of equal text become equal modules.
+"""Writes an FX graph as text with everything that the importer can see, so that graphs of equal text become equal modules.
 
     %3 = aten.view.default(%1, [2, "3*s0"]) -> float32 [2, 3*s0] [3*s0, 1] @0 cpu in 1 | File "model.py", line 12, in f
 

@@ -1,4 +1,4 @@
-"""A graph of TorchDynamo's as text that says all that AOTAutograd's tracing of it depends on, beside what is installed.
+"""Writes a graph of TorchDynamo's as text with everything that AOTAutograd's trace depends on, apart from installed software.
 
     %7 = call_method view(%6, 2, -1) {} | <stack trace>
 

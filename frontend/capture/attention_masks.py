@@ -1,4 +1,4 @@
-"""Attention masks that Dynamo's graph makes of positions alone are dropped before AOTAutograd sees it.
+"""Removes attention masks that depend on positions alone from Dynamo's graph, before AOTAutograd sees it.
 
     sdpa(q, k, v, attn_mask=(arange(S) >= 0)[None, None, :, None].expand(B, 1, S, S))    ->  sdpa(q, k, v)
     sdpa(q, k, v, attn_mask=arange(S)[None, :] <= arange(S)[:, None])                    ->  sdpa(q, k, v, is_causal=True)

@@ -1,4 +1,4 @@
-"""What an attention mask of Dynamo's graph lets through: its part of the graph in the dialect, read by value_ranges.py."""
+"""Analyses an attention mask of Dynamo's graph: imports its part of the graph and asks value_ranges.py which keys it hides."""
 
 import torch
 from torch.fx import Graph, GraphModule, Node

@@ -1,4 +1,4 @@
-"""Results of one graph that share memory: tensor objects of their own, views of one another where eager has views.
+"""Makes results that share memory into tensor objects of their own, views of one another where eager has views.
 
     y = x + 1;  return y, y.view_as(y), y.t()
 

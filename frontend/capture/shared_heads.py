@@ -1,4 +1,4 @@
-"""Keys and values that Dynamo's graph repeats for queries that share them are given to attention as they are, on a GPU.
+"""Gives attention on a GPU the unrepeated keys and values, where Dynamo's graph repeats them for heads that share them.
 
     k = x[:, :, None].expand(B, 8, 4, S, D).reshape(B, 32, S, D)
     sdpa(q, k, v)    ->  sdpa(q, x, y, enable_gqa=True)

@@ -1,4 +1,4 @@
-"""A graph of TorchDynamo's through AOTAutograd, as torch._dynamo.backends.common.aot_autograd does it.
+"""Traces a graph of TorchDynamo's with AOTAutograd, as torch._dynamo.backends.common.aot_autograd does.
 
 That loads Inductor's intermediate representation and scheduler, 85 ms, for logs that TORCH_COMPILE_DEBUG asks for.
 """

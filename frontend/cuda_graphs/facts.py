@@ -1,4 +1,4 @@
-"""What recording a graph as a CUDA graph needs to know of it, read off the FX graph; or why it cannot be recorded."""
+"""Reads off the FX graph what recording it as a CUDA graph needs, or why it cannot be recorded."""
 
 from dataclasses import dataclass
 from typing import Any

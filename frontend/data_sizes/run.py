@@ -1,4 +1,4 @@
-"""Runs a graph that subgraphs.py parted: compiled subgraphs, and between them the calls and checks that sizes come from."""
+"""Runs a graph in subgraphs (subgraphs.py): compiled subgraphs, and between them the calls and checks that determine sizes."""
 
 from collections import Counter
 from collections.abc import Callable, Sequence

@@ -1,4 +1,4 @@
-"""Integers and floats that a graph computes of its arguments, in Python: what size expressions have no words for, and floats.
+"""Integers and floats that Python computes from a graph's arguments before the call, because size expressions cannot express them.
 
 before:  graph(n, x):     a = abs(n);  b = n / 2;  return x * a + b
 after:   numbers(n, x):   abs(n), n / 2            the nodes themselves, called before each run

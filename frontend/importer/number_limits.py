@@ -1,4 +1,4 @@
-"""Which integers and floats compiled code takes as eager does, by what a graph does with them.
+"""Limits of the integers and floats that compiled code handles as eager does, by their use in the graph.
 
 Compiled code holds integers in 64 bits, and indices are sums of a few of them. Eager holds any, and refuses some where it
 converts them to a tensor's dtype. A call with a number beyond its limit is eager's: it says what comes of it.

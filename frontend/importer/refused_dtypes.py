@@ -1,4 +1,4 @@
-"""Dtypes that an operator's kernel refuses though its meta function takes them: what raises in eager raises in a compiled graph.
+"""Detects dtypes that an operator's kernel refuses although its meta function accepts them, so that compiled code raises as eager does.
 
 Asked of elementwise operators of integers, booleans and complex numbers, and of those of bits; and of elementwise operators,
 losses and softmaxes with floats of several dtypes. The operator itself is called once for each combination: with one element, or,

@@ -1,4 +1,4 @@
-"""The results of a program as those of its graph: see Imported.outputs, and result_views.py for those that share memory."""
+"""Maps the results of a program to those of its graph: see Imported.outputs, and result_views.py for those that share memory."""
 
 from collections.abc import Callable, Sequence
 from typing import Any

@@ -1,4 +1,4 @@
-"""What PyTorch's guards say of sizes beyond replacing one symbol: `s39//s65 == 1`, so that both are written alike.
+"""Equalities of sizes that follow from PyTorch's guards, such as `s39//s65 == 1`, so that equal sizes are written alike.
 
 A graph runs only for sizes that pass the guards. PyTorch itself replaces symbols that are equal to something simple, and leaves
 a quotient, a remainder, a maximum as it is, even where it has noted what that equals: [s65, s39//s65] is then promised as [s65, 1].

@@ -1,4 +1,4 @@
-"""View operators of ATen as `mlirc.view`: sizes, strides and offset as PyTorch's fake tensors give them, and the index map by operator."""
+"""Imports view operators of ATen as `mlirc.view`: sizes, strides and offset from PyTorch's fake tensors, and the index map by operator."""
 
 import operator
 from collections.abc import Callable, Sequence

@@ -1,5 +1,5 @@
-"""What a backward graph on a GPU needs of the forward one, in fewer bytes: the partitioner between the two, which counts
-bytes, then saves that, and what is needed is computed from it anew.
+"""Compresses what a forward graph saves for its backward graph on a GPU: PyTorch's partitioner, which counts bytes, saves the small
+form, and the backward graph computes the rest from it.
 
     the index that a max_pool took     its place in the window: 1 byte, not 8
     what a relu gave                   whether it is 0: 1 byte, where nothing but the relu's gradient needs it

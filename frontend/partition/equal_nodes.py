@@ -1,4 +1,4 @@
-"""Equal nodes of a joint graph become one before it is parted, so that a value is not saved beside another that is the same.
+"""Merges equal nodes of a joint graph before partitioning, so that no value is saved twice.
 
 The partitioner would do so itself, but loads all of Inductor for that, which takes it half a second.
 """

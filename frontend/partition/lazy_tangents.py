@@ -1,4 +1,4 @@
-"""Gradients whose values are not in their memory, in front of a backward graph.
+"""Materializes gradients whose values are not in their memory, before a backward graph.
 
 Autograd gives them as the operators behind a compiled function make them: a conjugated or negated view, or zeros without
 memory, as `sgn` does. Of a forward graph's inputs Dynamo's guards know; of these nobody does.

@@ -1,4 +1,4 @@
-"""What a backward graph on a GPU computes anew, because that is cheap, instead of having it saved.
+"""Recomputes cheap values in a backward graph on a GPU, so that the forward graph need not save them.
 
 The partitioner between forward and backward graph recomputes elementwise operators that it knows. Others it takes for
 library calls, for which everything must be there: a log-softmax over a vocabulary in float32 (1.6 GB for GPT-2, twice what

@@ -1,4 +1,4 @@
-"""Images that a forward graph with convolutions saves for its backward graph: where it convolves so, channels last.
+"""Lays out images that a forward graph saves for its backward graph channels last, where the graph convolves so.
 
 Eager's strides would be kept otherwise, and the images copied on both sides. Nobody but the backward graph sees them:
 AOTAutograd is told of their strides, and compiles the backward graph for them.

@@ -1,4 +1,4 @@
-"""Backward graphs that are not given gradients of results which nobody differentiated, a model's logits beside its loss.
+"""Compiles backward graphs without the tangents of results that nobody differentiated, such as a model's logits beside its loss.
 
 Autograd would make zeros for them: for GPT-2 as many as there are logits, 823 MB to write, and to read where they are added.
 A node of its graph can be told not to. Then such a gradient is None, as in eager, and the backward graph is compiled without

@@ -1,4 +1,4 @@
-"""What compiling leaves in memory and running does not need: pages of MLIR's, LLVM's and Triton's libraries.
+"""Releases the resident pages of MLIR's, LLVM's and Triton's libraries after compilation.
 
 Compiling touches 160 MB of them. A page that is still the file's, which nobody in this process has written to, is taken out of
 the resident set; the next access finds the same bytes in the page cache. What the loader or a debugger wrote to stays.

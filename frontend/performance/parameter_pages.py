@@ -1,4 +1,4 @@
-"""Parameters in huge pages, on Linux.
+"""Moves parameters into huge pages, on Linux.
 
 One row times a weight is bound by reading the weight. In pages of 4 KiB the processor looks up, in memory, where each 4 KiB lie,
 in a virtual machine twice; a page of 2 MiB spares it that. Memory of parameters is not ours to allocate, so what they

@@ -1,4 +1,4 @@
-"""Reads what a graph became, at the memory level, into its report: kernels, library and ATen calls, arena. An observer."""
+"""Reads the report of a graph off its memory level: kernels, library and ATen calls, arena."""
 
 from collections import Counter
 from collections.abc import Iterable, Mapping

@@ -1,4 +1,4 @@
-"""Call a function and put back what it changed, so that looking at it leaves no trace."""
+"""Calls a function and undoes its effects."""
 
 import copy
 import functools

@@ -1,4 +1,4 @@
-"""Which strides eager's kernels give their results, by operator, where fake tensors say otherwise.
+"""The strides of eager's results by operator, where fake tensors have others.
 
 A fake tensor's strides come from Python: of an elementwise operator by a port of TensorIterator with another result for operands
 that are expanded, of a 0-d operand or of two dtypes; of other operators by a decomposition that nobody holds to the kernel.

@@ -1,4 +1,6 @@
-"""Graphs are traced with fake tensors of eager's strides: then views, guards, gradients and AOTAutograd's wrappers hold for them."""
+"""Gives fake tensors eager's strides while a graph is traced, so that views, guards, gradients and AOTAutograd's wrappers agree with
+eager.
+"""
 
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager

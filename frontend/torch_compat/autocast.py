@@ -1,4 +1,4 @@
-"""For which devices operators run in lower precision."""
+"""Reads for which devices autocast is on, and with which dtype."""
 
 import torch
 

@@ -1,4 +1,4 @@
-"""Fake tensors' operators, seen by one compilation: a FakeTensorMode calls its own `dispatch` for each."""
+"""Observes the operators of one compilation's fake tensors, by replacing `dispatch` of its FakeTensorMode."""
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager

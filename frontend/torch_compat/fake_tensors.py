@@ -1,4 +1,4 @@
-"""Tensors without memory, that graphs are traced with; and what tells one memory from another."""
+"""Fake tensors, with which graphs are traced, and the identity of their storages."""
 
 from typing import Any
 

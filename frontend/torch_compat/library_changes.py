@@ -1,4 +1,4 @@
-"""Tells when Python code gives an operator of ATen another kernel, or takes it back: `torch.library.Library`'s methods tell."""
+"""Reports when Python code overrides an operator of ATen, or takes the override back (`torch.library.Library`)."""
 
 import functools
 import logging

@@ -1,4 +1,4 @@
-"""What torch 2.11 and 2.12 trace wrongly, and later versions do not.
+"""Repairs what torch 2.11 and 2.12 trace wrongly.
 
 * Errors of factorizations (`torch.linalg.cholesky` of what is not positive definite) do not surface: the call that raises them
   gives no result, and is dropped.

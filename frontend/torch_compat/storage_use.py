@@ -1,4 +1,4 @@
-"""How many tensors and others hold a storage: whether a replay of a CUDA graph may write there."""
+"""Counts the holders of a storage, which decides whether the replay of a CUDA graph may write there."""
 
 from collections.abc import Callable
 

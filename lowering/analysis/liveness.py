@@ -1,4 +1,4 @@
-"""Which memory each tensor value lives in, and from which op to which op that memory is needed.
+"""Maps each tensor value to its buffer, and each buffer to its first and last use.
 
 A buffer is memory with one owner. Views are no buffers: they belong to the one that they look into, and keep it alive.
 """

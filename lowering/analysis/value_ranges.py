@@ -1,4 +1,4 @@
-"""What the elements of integer and boolean tensors are, as expressions of their index: positions, comparisons of them, masks.
+"""Values of integer and boolean tensors as expressions of their index: positions, comparisons of them, masks.
 
     iota, arithmetic, concatenation, gathers    a number   at (d0, d1): d1 - 1
     comparisons and logic                       a condition: expressions that are all at least 0 where it holds

@@ -1,4 +1,4 @@
-"""Which operators a module from a file may call: those that a traced graph may hold, and that check what they are given.
+"""Decides which operators a module from a file may call: those that a traced graph may hold and that check their operands.
 
 Refused: what opens files or gives tensors other memory (`from_file`, `set_`, `resize_`, variants with `out`), what autograd takes apart
 before us (operators without kernels of their own, which may return their operand though their schema does not say so), private

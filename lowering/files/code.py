@@ -1,4 +1,4 @@
-"""Checks the code in a lowered module from a file: it is what the passes that lower make of the bodies beside it.
+"""Checks the code in a lowered module from a file: it must equal what the lowering passes generate from the bodies.
 
 A run holds its body, which is verified; the functions that it calls, and the text of kernels for GPUs, may be anything. They are
 made again from the bodies and compared, so that no code of a stranger's is ever run.

@@ -1,4 +1,4 @@
-"""Checks a module that anybody may have written: all that the verifiers know, and that no code but ours is in it."""
+"""Checks a module from an untrusted file: all verifiers, and that it holds no code but ours."""
 
 from collections.abc import Mapping
 from typing import Any

@@ -1,4 +1,4 @@
-"""Reads a module that anybody may have written: what crashes MLIR's parser or Python is refused before it.
+"""Reads a module from an untrusted file: refuses text that would crash MLIR's parser or Python.
 
 MLIR's parser descends a level for each bracket, and takes its stack with it; so do the readers of size expressions. The
 text is looked through once for how deep brackets nest, outside of strings and comments.

@@ -1,4 +1,4 @@
-"""Bringing two kernels to one iteration space, so that reductions over the same rows can be one kernel.
+"""Aligns two kernels to one iteration space, so that reductions over the same rows can be one kernel.
 
 producer    parallel = "256"     inner = "768"     its result is read by the consumer at "d0*32 + d1"
 consumer    parallel = "8, 32, 768"

@@ -1,4 +1,4 @@
-"""Calls of ATen operators, as passes make them."""
+"""Creates and inspects calls of ATen operators, for passes."""
 
 from typing import Any
 

@@ -1,4 +1,4 @@
-"""What fusing saves and costs: bytes moved, points evaluated, and whether an expression may be computed again."""
+"""The cost model of fusion: bytes moved, points evaluated, and whether an expression may be computed again."""
 
 from collections.abc import Iterable
 from functools import lru_cache

@@ -1,4 +1,4 @@
-"""Matmuls among kernels: fusion leaves their inner work alone, since their code is generated as a whole.
+"""Legality of fusion with matmul kernels, whose inner loops are generated as a whole and must stay as they are.
 
 MATMULS STAY: what is merged with a product computes on its finished elements (an epilogue), not on what it multiplies.
 """

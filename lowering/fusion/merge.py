@@ -1,4 +1,4 @@
-"""Merging two kernels: `inline` a producer's expression where its result is read, or `join` both in one space."""
+"""Merges two kernels: `inline` puts a producer's expression where its result is read, `join` puts both in one space."""
 
 from collections.abc import Callable
 from dataclasses import dataclass

@@ -1,4 +1,4 @@
-"""What the fusion passes share: trying pairs of kernels in order, the decision, and its entry in the ledger."""
+"""The driver of the fusion passes: tries pairs of kernels in order, decides, and records the decision in the ledger."""
 
 from collections.abc import Callable
 from typing import Any

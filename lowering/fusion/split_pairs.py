@@ -1,4 +1,4 @@
-"""Reductions of which one needs the other, that a part of a row can do at once: see `find_pair`."""
+"""Pairs of dependent reductions that a part of a row can compute at once: see `find_pair`."""
 
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass

@@ -1,4 +1,4 @@
-"""Other ways to write a kernel for a GPU, which codegen/tuning/autotune.py measures: a schedule's blocks and warps, a product's tiles."""
+"""Variants of a GPU kernel, which codegen/tuning/autotune.py measures: blocks and warps of a schedule, tiles of a matmul."""
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace

@@ -1,4 +1,4 @@
-"""A launch as a Triton kernel: the text of one `@triton.jit` function, and all that compiling and launching it takes.
+"""Writes a launch as a Triton kernel: the text of one `@triton.jit` function, and what compiling and launching it needs.
 
 A program goes through its tile in passes, as loops/schedule.py has them on a CPU: pass k folds the reductions that
 need k others before them. A row that fits is held in registers, and there is one pass.

@@ -1,4 +1,4 @@
-"""The kernel that writes down the state of a GPU's random generator."""
+"""The GPU kernel that stores the state of PyTorch's random generator."""
 
 from mlirc.lowering.gpu.kernel import TritonKernel
 

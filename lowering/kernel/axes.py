@@ -1,5 +1,5 @@
-"""The loops of a kernel: iteration dimensions, in the order of memory, those that lie behind one another made one; and
-which of them the lanes of a vector run along.
+"""The axes of a kernel's loops: iteration dimensions in memory order, contiguous ones merged; and the axis that a vector's lanes lie
+along.
 
 Before: parallel = "2, 128, 768", x read at "d0, d1, d2" and a bias at "d2"
 After:  axes d1 (256, stride 768) and d2 (768, stride 1)

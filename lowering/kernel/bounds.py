@@ -1,4 +1,4 @@
-"""Work that is shorter for what the structure of a kernel says of its values, as in a softmax:
+"""Shorter scalar work where a kernel's structure bounds its values, as in a softmax:
 
 before:  e = exp(x - max(x));            y = e / sum(e)
 after:   e = exp_of_at_most_0(x - max);  y = e * (1 / sum(e))

@@ -1,5 +1,5 @@
-"""Dimensions that a kernel divides by constants, as a view does that merges or splits them, are made two, so that nothing
-is divided and each part is read in steps.
+"""Splits a dimension that a kernel divides by a constant, as a reshape does, in two, so that nothing is divided and each part has a
+stride.
 
 before:  parallel = "8, 768"      x at 64*(d1 % 64) + d1//64
 after:   parallel = "8, 12, 64"   x at 64*d3 + d2

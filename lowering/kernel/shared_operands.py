@@ -1,4 +1,4 @@
-"""Which operands of a launch are the same memory: where plan-memory has an output overwrite an input, and parts of an input."""
+"""Finds operands of a launch that share memory: an output that overwrites an input, and parts of one input."""
 
 from typing import Any
 

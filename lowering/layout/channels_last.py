@@ -1,4 +1,4 @@
-"""Channels-last order through a graph: what reads a value that a convolution made so, and may give any layout, keeps it."""
+"""Propagates channels-last order through a graph from convolutions to readers whose result may have any layout."""
 
 from dataclasses import replace
 from typing import Any

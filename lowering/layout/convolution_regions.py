@@ -1,4 +1,4 @@
-"""Which convolutions of a graph lie channels last: those of a region that images go through in one order, all or none."""
+"""Chooses which convolutions of a graph are channels last: all or none of a region that images pass through in one layout."""
 
 from collections.abc import Callable
 from typing import Any

@@ -1,4 +1,4 @@
-"""Regions of images, for graphs in MLIR and in FX: a warm start, which needs them, imports no MLIR."""
+"""Finds regions of images, in MLIR and in FX graphs; needs no MLIR, because a warm start uses it."""
 
 from collections import defaultdict
 from collections.abc import Hashable, Iterable

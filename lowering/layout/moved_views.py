@@ -1,4 +1,4 @@
-"""Values that get other strides: whoever reads one through views reads the new one through views with other strides."""
+"""Changes the strides of a value: readers through views get views with other strides."""
 
 from typing import Any
 

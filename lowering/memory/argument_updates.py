@@ -1,4 +1,4 @@
-"""An argument that is overwritten with what ATen operators make of it: they change the argument itself, if nobody can tell.
+"""Updates an argument by ATen's in-place operators, where the graph overwrites it with their result and nobody can tell.
 
 A cache of keys is the example: each token copies one row into it, and attention then reads all of it.
 

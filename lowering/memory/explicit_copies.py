@@ -1,4 +1,4 @@
-"""Copies that value semantics ask for, made explicit before memory is planned.
+"""Inserts the copies that value semantics need, before memory is planned.
 
 A tensor value keeps its contents, but an argument's memory does not once `assign` overwrites it; and two results of a
 graph may be one value, but not one memory unless eager would alias them. Three rewrites of a kernel-level function:

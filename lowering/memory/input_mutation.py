@@ -1,4 +1,4 @@
-"""Where a value that overwrites an input is computed: in the input's memory itself, if nothing can tell."""
+"""Computes a value that overwrites an input directly in the input's memory, where nobody can tell."""
 
 from typing import Any
 

@@ -1,4 +1,4 @@
-"""What an error inside the compiler says: the op, the user's source line, the message, in one line."""
+"""Formats an error inside the compiler: the op, the user's source line, the message, in one line."""
 
 import re
 import traceback

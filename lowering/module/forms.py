@@ -1,4 +1,4 @@
-"""The forms that a function goes through, as the ops that each may hold: graph, kernel, memory, lowered.
+"""The four forms of a function (graph, kernel, memory, lowered), and the ops that each may hold.
 
 The graph form is the widest: it may hold kernels already. In the kernel form nothing else computes elements.
 """

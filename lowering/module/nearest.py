@@ -1,4 +1,4 @@
-"""The name that somebody probably meant."""
+"""Finds the name that was probably meant."""
 
 from collections.abc import Iterable
 from difflib import get_close_matches

@@ -1,4 +1,4 @@
-"""The ledger: every decision of a pass that a reader may want to know why of, as data."""
+"""The ledger: decisions of passes with their reasons, as data."""
 
 from dataclasses import dataclass, field
 from typing import Any

@@ -1,4 +1,4 @@
-"""Names that passes had before: a pipeline that has one runs, and is told the name of today. For one version."""
+"""Former names of passes: accepted in pipelines for one version, with a warning that gives the new name."""
 
 import logging
 

@@ -1,4 +1,4 @@
-"""Checks that the sizes of a library call's operands belong together: equal for all values of the symbols, or looked at before each run.
+"""Checks that the sizes of a library call's operands agree: for all values of the symbols, or before each run.
 
 The calls' own rules (verify/stage.py, attention/call.py, convolution/call.py, depthwise_call.py) compare what is written down.
 Here is what they take on trust, as the sizes of a traced graph are tied by PyTorch's guards.

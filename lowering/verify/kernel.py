@@ -1,4 +1,4 @@
-"""Checks a kernel's body: the rules of kernel_ops.py, as far as they can be known before sizes are."""
+"""Checks a kernel's body: the rules of kernel_ops.py, as far as they hold for all sizes."""
 
 from collections.abc import Sequence
 from typing import Any

@@ -1,4 +1,4 @@
-"""Checks where a function's tensors lie: views within what they are of, slots within the arena, nothing used once it is freed.
+"""Checks where a function's tensors lie: views within their base, slots within the arena, no use after release.
 
     root    what memory a value is: an argument, a slot, an allocation, what an ATen call gave
 

@@ -1,4 +1,4 @@
-"""Checks that no index is overwritten by the launch that reads it: it could change after it was checked.
+"""Checks that no launch overwrites an index that it reads: the index could change after its check.
 
 An output may be where an index is if each point reads the element that it writes, and before that. Else the two have no byte
 in common, which is shown from the places in the arena. Numbers that are no indices may be overwritten: they are wrong then,

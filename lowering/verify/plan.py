@@ -1,4 +1,4 @@
-"""Checks a memory plan for concrete sizes: that no buffer is overwritten while it is still to be read.
+"""Checks a memory plan for concrete sizes: no buffer is overwritten before its last read.
 
 Independent of how plan-memory decides: it walks the memory-level ops, with every size known, and remembers whose bytes
 are where in the arena. Where a launch writes into memory that it also reads, every address is looked at.

@@ -1,4 +1,4 @@
-"""What may appear in a stage's form: a verifier for each of graph, kernel, memory and lowered.
+"""The verifier of each form: graph, kernel, memory and lowered.
 
 MLIR's own verifier checks operands, results and attributes of `mlirc` ops; this one checks what it cannot see: which
 ops may appear, text attributes, the ops of the `mlircx` namespace, kernel bodies (verify/kernel.py).

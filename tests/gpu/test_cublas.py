@@ -32,7 +32,7 @@ def plans(monkeypatch):
 
     def noted(self, *args, **kwargs):
         init(self, *args, **kwargs)
-        if self.plans.products:
+        if self.plans.matmuls:
             made.append(self.plans)
 
     monkeypatch.setattr(Program, "__init__", noted)
@@ -142,7 +142,7 @@ def test_gelu_by_tanh_is_part_of_a_product(plans, sizes):
     m, k, n = sizes
     inputs = random(n, dtype=torch.bfloat16), random(m, k, dtype=torch.bfloat16), random(k, n, dtype=torch.bfloat16) / 8
     check(lambda b, x, w: torch.nn.functional.gelu(torch.addmm(b, x, w), approximate="tanh"), *inputs)
-    assert plans[-1].products[0].gelu and not plans[-1].refused
+    assert plans[-1].matmuls[0].gelu and not plans[-1].refused
 
 
 def test_a_short_inner_size_takes_an_algorithm_in_turns(plans):

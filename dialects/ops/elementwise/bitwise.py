@@ -1,4 +1,4 @@
-"""Bits of integers; of booleans, logic."""
+"""Bitwise operations on integers, and logic on booleans."""
 
 import torch
 

@@ -1,4 +1,4 @@
-"""Tensors put together of parts: cat, stack, constant padding, and the functional forms of writing into a part.
+"""Concatenation and padding: cat, stack, constant padding, and the functional forms of writing into a part.
 
 Each is one kernel that reads the parts where they lie, under masks.
 """

@@ -1,4 +1,4 @@
-"""Matrices packed for generated products of half types, where the processor multiplies pairs of neighbours along K."""
+"""Packs a matrix of half types into panels of pairs along K, for processors that multiply pairs."""
 
 from collections.abc import Callable
 from typing import Any

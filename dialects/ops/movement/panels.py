@@ -1,4 +1,4 @@
-"""Matrices packed for generated products."""
+"""Packs a matrix into panels for generated gemms."""
 
 from collections.abc import Callable
 from typing import Any

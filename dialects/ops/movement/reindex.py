@@ -1,5 +1,6 @@
-"""Copies whose every element is one of the operand's, at an index that sizes and position decide: flip, roll, repeat,
-reflection and replication pads, nearest upsampling, pixel shuffle."""
+"""Copies whose index map depends on sizes and positions alone: flip, roll, repeat, reflection and replication pads, nearest upsampling,
+pixel shuffle.
+"""
 
 from typing import Any
 

@@ -1,4 +1,4 @@
-"""Weights that are kept as a direction and a length, as `weight_norm` has them."""
+"""Weight normalisation: a weight from its direction and its length, as in `weight_norm`."""
 
 import torch
 

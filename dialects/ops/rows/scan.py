@@ -1,4 +1,4 @@
-"""Running folds along one dimension: cumsum, cumprod, cummax, cummin."""
+"""Scans along one dimension: cumsum, cumprod, cummax, cummin."""
 
 from typing import Any
 

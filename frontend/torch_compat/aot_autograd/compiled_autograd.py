@@ -1,4 +1,4 @@
-"""Whether compiled autograd is tracing a backward pass."""
+"""Tests whether compiled autograd is tracing a backward pass."""
 
 from typing import Any
 

@@ -1,4 +1,4 @@
-"""The way into AOTAutograd past torch._dynamo.backends.common, which loads Inductor's scheduler."""
+"""Calls AOTAutograd without torch._dynamo.backends.common, which would load Inductor's scheduler."""
 
 from collections.abc import Callable
 from dataclasses import dataclass

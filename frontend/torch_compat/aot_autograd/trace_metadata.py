@@ -1,4 +1,4 @@
-"""What AOTAutograd knows of a traced graph (ViewAndMutationMeta), as data that json takes, and back; nothing is pickled.
+"""Converts AOTAutograd's metadata of a traced graph (ViewAndMutationMeta) to JSON data and back; nothing is pickled.
 
     ["object", "InputAliasInfo", {"is_leaf": true, ...}]   ["enum", "OutputType", "non_alias"]   ["tuple", 3, 4]
 

@@ -1,4 +1,4 @@
-"""The callable that AOTAutograd makes of a graph, made again of what it knew, as of an entry of AOTAutograd's cache.
+"""Rebuilds AOTAutograd's callable for a graph from stored metadata, as AOTAutograd's own cache does.
 
 A reach for version 2.13 alone: what tracing leaves behind is known of that.
 """

@@ -1,4 +1,4 @@
-"""AOTAutograd: the functional graphs of a graph of Dynamo's, parted into a forward and a backward one."""
+"""Calls AOTAutograd for the functional graphs of a graph of Dynamo's, partitioned into forward and backward."""
 
 from mlirc.codegen.abi.reach import needed
 

@@ -1,4 +1,4 @@
-"""Dynamo's graphs in eager."""
+"""Runs Dynamo's graphs in eager."""
 
 from collections.abc import Callable, Sequence
 from typing import Any

@@ -1,4 +1,4 @@
-"""What Dynamo notes of its work, and what it wraps functions in: for mlirc.explain."""
+"""Reads Dynamo's notes of its work and unwraps its functions, for mlirc.explain."""
 
 from collections.abc import Callable
 from typing import Any

@@ -1,4 +1,4 @@
-"""What Dynamo raises through a backend to trace a function again."""
+"""The exceptions by which a backend makes Dynamo trace a function again."""
 
 from mlirc.codegen.abi.reach import reach
 

@@ -1,4 +1,4 @@
-"""Sizes that are symbols, and the functions of them that PyTorch's expressions are made of."""
+"""Symbolic sizes, and the functions in PyTorch's size expressions."""
 
 from mlirc.codegen.abi.reach import needed
 

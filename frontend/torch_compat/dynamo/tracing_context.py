@@ -1,4 +1,4 @@
-"""What Dynamo, AOTAutograd and a backend tell each other while a graph is compiled."""
+"""The context that Dynamo, AOTAutograd and a backend share while a graph is compiled."""
 
 from mlirc.codegen.abi.reach import needed
 

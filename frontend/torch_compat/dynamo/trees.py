@@ -1,4 +1,4 @@
-"""Nested lists, tuples and dicts, as Dynamo and AOTAutograd take them apart."""
+"""Flattens nested lists, tuples and dicts as Dynamo and AOTAutograd do."""
 
 from collections.abc import Callable
 from typing import Any

@@ -1,4 +1,4 @@
-"""Attention's gradients as functions in MLIR text: for a block of keys, the queries that see it, 64 at a time.
+"""Gradients of attention as functions in MLIR text: for each block of keys, the queries that see it, 64 at a time.
 
 for (batch, head of the keys), shared among threads:
   delta = the sums of dout * out along the rows                  one a query, of each head that shares the keys

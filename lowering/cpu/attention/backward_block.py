@@ -1,5 +1,5 @@
-"""A block of queries on a block of keys, of attention's gradients (attention/backward.py): the five products, and the
-exponentials and slopes between them. All that they read lies in scratch.
+"""One block of queries on one block of keys in attention's gradients (attention/backward.py): five matmuls, and the exponentials and
+score gradients between them, all in scratch.
 """
 
 from collections.abc import Callable

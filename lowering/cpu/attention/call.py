@@ -1,4 +1,4 @@
-"""What an attention call at memory level asks for, and which calls kernels of our own are written for (attention/function.py)."""
+"""Describes an attention call at the memory level, and decides whether a kernel of ours computes it (attention/function.py)."""
 
 from dataclasses import dataclass, replace
 from typing import Any

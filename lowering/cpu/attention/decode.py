@@ -1,4 +1,4 @@
-"""Attention of one query for each head, as when a model writes one token: memory decides, so each key is read once.
+"""Attention of one query for each head, as in decoding: memory bandwidth decides, so each key is read once.
 
 for (batch, head of the keys), shared among threads; the heads of the query that share it are its rows:
   for block of keys:

@@ -1,4 +1,4 @@
-"""Attention as functions in MLIR text: a block of queries at a time, one query a lane, over blocks of keys.
+"""Attention as functions in MLIR text: blocks of queries, one query a lane, over blocks of keys.
 
 for some panels of queries (two vectors of them each), shared among threads:
   panel = its rows, transposed, times the scale                    [D, W]

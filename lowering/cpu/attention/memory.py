@@ -1,4 +1,4 @@
-"""Rows of queries, keys and results between memory and scratch; and scratch transposed, so that rows become columns."""
+"""Moves rows of queries, keys and results between memory and scratch, and transposes in scratch."""
 
 import math
 from collections.abc import Callable

@@ -1,4 +1,4 @@
-"""A block of scores [keys, W] in scratch, one query a lane, and what masks do to it."""
+"""A block of scores [keys, W] in scratch, one query a lane, and its masks."""
 
 import math
 

@@ -1,4 +1,4 @@
-"""The softmax between attention's two products, on a block of scores [keys, W] in scratch: one query a lane.
+"""The online softmax between attention's two matmuls, on a block of scores [keys, W] in scratch: one query a lane.
 
 For each query there is the `largest` score so far, the `total` of the exponentials of its keys so far, and the `factor` that
 what was summed before the current block shrinks by.

@@ -1,4 +1,4 @@
-"""Products of a few rows by a panel of columns as functions in MLIR text: what attention spends its time in.
+"""Gemm tiles of attention, a few rows by a panel of columns, as functions in MLIR text.
 
     tile[rows, W] = rows[rows, n] @ panel[n, W]                     all of the tile in registers
     tile[rows, W] = tile * factor + rows[rows, n] @ panel[n, W]     factor: one number a column

@@ -1,4 +1,4 @@
-"""What every attention kernel has around its units of work, heads or parts of them, which threads share."""
+"""The frame of every attention kernel: chunks of heads that threads share, the entry and the body."""
 
 from collections.abc import Callable, Sequence
 

@@ -1,4 +1,4 @@
-"""What a convolution at memory level asks for, and which ones kernels of our own are written for."""
+"""Describes a convolution at the memory level, and decides whether a kernel of ours computes it."""
 
 from dataclasses import dataclass
 from typing import Any

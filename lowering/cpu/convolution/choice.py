@@ -1,4 +1,4 @@
-"""What convolutions on a CPU gain by images that lie channels last, and which of them and of their gradients are kernels of ours."""
+"""Chooses layouts and kernels of convolutions on a CPU: what channels last gains, and which of them and their gradients are ours."""
 
 import math
 from collections.abc import Sequence

@@ -1,4 +1,6 @@
-"""What the weight gradient of a depthwise convolution asks for, what its code is written for, and what it is told in each call."""
+"""Describes the weight gradient of a depthwise convolution: the operands of the call, constants of its code, and fields passed in each
+call.
+"""
 
 from collections.abc import Sequence
 from dataclasses import dataclass

@@ -1,4 +1,4 @@
-"""What the code of a convolution is written for, and what it is told in each call: layers of a net share it.
+"""Splits a convolution into constants of its code and fields passed in each call, so that layers of a net share code.
 
 A kernel for one shape takes LLVM 50 to 120 ms, and a net has some fifteen. Sizes given as words cost index arithmetic outside
 of the tiles alone.

@@ -1,4 +1,4 @@
-"""The products that a convolution is made of, as functions in MLIR text: a few rows by some vectors of columns.
+"""Gemm tiles of convolutions, a few rows by some vectors of columns, as functions in MLIR text.
 
     tile[r, :] += sum over i, j, ... of a[r * row + i * ai + j * aj + ...] * panel[i * bi + j * bj + ... :]
 

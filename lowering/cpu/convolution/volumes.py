@@ -1,4 +1,4 @@
-"""Convolutions of volumes [N, C, D, H, W] by kernels for images: a filter's depths one after the other, all slices at a time.
+"""Convolutions of volumes [N, C, D, H, W] by image kernels: one depth of the filter after the other, over all slices.
 
     out[n, :, d] = sum over k of conv(x[n, :, d * stride + k * dilation - padding], w[:, :, k])
 

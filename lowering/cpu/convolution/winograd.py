@@ -1,4 +1,4 @@
-"""A convolution of 3x3 taps, or the gradient of its images, by fewer multiplications, as functions in MLIR text.
+"""Winograd convolution of 3x3 taps, or the gradient of its images, as functions in MLIR text.
 
 A tile of m x k results is read off n x l products (winograd_transform.py), for n = m + 2 and l = k + 2: each of these n * l points is
 a product of matrices, [tile, channel] @ [channel, filter].

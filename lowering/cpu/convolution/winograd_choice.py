@@ -1,4 +1,4 @@
-"""Which convolutions take fewer multiplications (convolution/winograd.py), and how many results each of their tiles has."""
+"""Chooses which convolutions use Winograd's transform (convolution/winograd.py), and the number of results in a tile."""
 
 from dataclasses import dataclass
 

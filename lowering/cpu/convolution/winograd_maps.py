@@ -1,4 +1,5 @@
-"""What a tile's pixels, weights and products become (winograd_transform.py), a vector of channels or filters at a time.
+"""Winograd's transforms of pixels, weights and products in MLIR text (winograd_transform.py), a vector of channels or filters at a
+time.
 
 Each map is a function of its own beside the kernel's body, for all panels and parts of images.
 """

@@ -1,4 +1,4 @@
-"""The linear maps of a convolution with fewer multiplications (Winograd; Lavin and Gray, arXiv 1509.09308), in one dimension.
+"""The matrices of Winograd's transform (Lavin and Gray, arXiv 1509.09308), in one dimension.
 
 `m` results of three taps each are read off a product of polynomials that is known at n = m + 2 points, one of them infinity:
 

@@ -1,4 +1,4 @@
-"""What the code for a convolution and for its gradients has in common: blocks of windows, tiles of filters, the functions.
+"""The common part of convolution kernels and their gradients: blocks of windows, tiles of filters, functions.
 
     kernel_0_body(%frame, %thread, %threads)                      where the operands and words are, and its functions
     kernel_0_blocks(%args, %words, %calls, %thread, %threads, %scratch)  loops over blocks, panels and parts of channels

@@ -1,4 +1,4 @@
-"""Values of a kernel as MLIR text: reads and scalar work, each where all that it depends on is known."""
+"""Writes the values of a kernel as MLIR text: reads and scalar work, each where all its operands are known."""
 
 import torch
 

@@ -1,4 +1,4 @@
-"""A point of a kernel's loops as MLIR text: the text so far, what is known there, loops, index arithmetic.
+"""A point of a kernel's loops as MLIR text: the text so far, known values, loops, index arithmetic.
 
 A value is wide, a vector with one lane for each point, when it depends on the vector's axis; every other value is a
 scalar, computed in the outermost loop where all that it depends on is known.

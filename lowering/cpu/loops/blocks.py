@@ -1,4 +1,4 @@
-"""Loops of a kernel whose vector lies across the axis that is gone through: columns folded row by row, and transposes.
+"""Loops of a kernel whose vectors lie across the reduced axis: reduces columns row by row, and transposes.
 
     for tile of columns:                 wide enough to read memory well; its accumulators are in scratch memory
       for block of rows:

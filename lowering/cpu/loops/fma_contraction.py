@@ -1,4 +1,4 @@
-"""Sums of products: a product that is summed up is added to the sum unrounded, by one operation.
+"""FMA contraction: adds a product to a sum unrounded, in one operation.
 
 before:  s += (x - mean) * (x - mean)      a rounding for the product, and one for the sum
 after:   s = fma(x - mean, x - mean, s)

@@ -1,4 +1,4 @@
-"""Text of several points of a loop, which do not need each other, woven into one."""
+"""Interleaves the text of several independent points of a loop."""
 
 from itertools import zip_longest
 

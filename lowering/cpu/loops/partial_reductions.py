@@ -1,4 +1,4 @@
-"""Reductions whose inner axes are shared by threads.
+"""Reductions whose inner axes threads share: partial results, and their combination.
 
 Each thread leaves what it found, all meet at a barrier, and each folds what all left, in the order of the threads.
 So all go on with the same value, and it is the same one at every call.

@@ -1,4 +1,4 @@
-"""Memory that the next row will read, fetched while this row is computed.
+"""Prefetches the next row's memory while this row is computed.
 
 A softmax reads a row for its maximum, which waits for memory, and computes its exponentials from the cache, while memory rests.
 Before: the two take turns.  After: the costliest pass over a row asks for what the first pass over the next one reads.

@@ -1,4 +1,4 @@
-"""How a reduction or scan folds values, as text: an accumulator is a list of values, each a vector or a scalar.
+"""Accumulators of reductions and scans, as text: each is a list of vectors or scalars.
 
 A sum has two levels where it is long: blocks of at most BLOCK additions a lane, their sums in float64. So its error does
 not grow with the length, as eager's does not; of float64 it grows with a 256th of it.

@@ -1,4 +1,4 @@
-"""What is known of a row after its statistics, left in memory until its last pass, which waits for other rows."""
+"""Saved row statistics: values of a row, kept in memory until its last pass, which runs after other rows have begun."""
 
 from collections.abc import Callable
 from typing import Any

@@ -1,4 +1,4 @@
-"""How threads share a kernel: ranges of the outer axes, flattened to one, or of one axis; and when it is worth it."""
+"""Splits a kernel among threads: by ranges of the outer axes, flattened to one, or of one axis; and decides when that pays."""
 
 from dataclasses import dataclass, field
 

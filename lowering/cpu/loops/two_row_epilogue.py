@@ -1,4 +1,4 @@
-"""The last pass over two rows at once, where it reads what all rows share: a layer norm's weight and bias.
+"""Two-row epilogue: the last pass over two rows at once, where it reads what all rows share, such as a layer norm's weight and bias.
 
 before:  for row:              statistics;  y = (x - mean) * scale * weight + bias
 after:   for row, next row:    for each of both: statistics, left in memory

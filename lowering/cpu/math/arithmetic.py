@@ -1,4 +1,4 @@
-"""Conversions, and divisions of integers that trap at no operand: what takes a vector several ops."""
+"""Conversions, and integer divisions that never trap, as several vector ops each."""
 
 import torch
 

@@ -1,4 +1,4 @@
-"""Functions of float32 that are computed in float64, inline: rounding does not matter there, and plain formulas do.
+"""Float32 functions computed inline in float64, where plain formulas are accurate enough.
 
 Each vector of float32 becomes two registers of float64.
 """

@@ -1,4 +1,4 @@
-"""Pieces of the inline functions of float32: polynomials, and numbers taken apart and put together.
+"""Building blocks of the inline float32 functions: polynomials, and exponent and mantissa of numbers.
 
 The forms with own instructions of AVX-512 or AVX2 and the general ones give the same bits, but where they use tables.
 """

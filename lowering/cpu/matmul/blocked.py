@@ -1,5 +1,5 @@
-"""A product of two matrices that lie in memory as they are: panels are packed as it runs. By blocks along k too, where
-these are many; then also over panels that come packed.
+"""Gemm of two matrices as they lie in memory: panels are packed as it runs, in blocks along k where k is long; then also over panels
+that come packed.
 
 Rows that lie along k:                          Rows that lie transposed, as for a weight's gradient:
 

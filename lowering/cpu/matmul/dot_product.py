@@ -1,4 +1,4 @@
-"""A product of a few rows with a matrix whose columns lie along k: sums of products along the lanes, added up at their end.
+"""Dot-product gemm: a few rows by a matrix whose columns lie along k, summed in lanes along k and across lanes at the end.
 
 copy the rows                                   they stay in the first-level cache, a block of k at a time
 for unit of columns:                            threads share them; a vector of them

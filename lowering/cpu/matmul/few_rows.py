@@ -1,4 +1,4 @@
-"""A product whose number of rows is a symbol: code for a few, and code for many. When it is called it is known which.
+"""Gemm with a symbolic number of rows: code for few rows and code for many, chosen in each call.
 
 A batch that grew from one sequence to two is such a symbol. Code for many rows packs, or widens, what it reads: of a weight that
 a few rows meet that is most of the work.

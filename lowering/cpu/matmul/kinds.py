@@ -1,4 +1,4 @@
-"""Which code a matmul gets, by its factors' dtype, how its columns lie, and what the processor has."""
+"""Chooses the gemm code of a matmul, by its dtype, the layout of its columns, and the processor."""
 
 import torch
 

@@ -1,4 +1,4 @@
-"""Recognises kernels that are matmuls of the same rows, with scalar work on the results (matmul/function.py).
+"""Recognises kernels that are matmuls of the same rows with scalar work on the results (matmul/function.py).
 
     parallel = "256, 3072", inner = "768"
     %a = read(%x) {map = "d0, d2"}                   rows

@@ -1,4 +1,4 @@
-"""Packing a part of a matrix for a generated product, a vector at a time: columns into panels, rows side by side.
+"""Packs a part of a matrix for a gemm, a vector at a time: columns into panels, rows side by side.
 
 Columns past the last one are left as they come: a product's tile keeps nothing of them.
 """

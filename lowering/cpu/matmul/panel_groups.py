@@ -1,4 +1,4 @@
-"""Groups of panels, or of other units, which threads take one after the other as they come for them.
+"""Groups of panels that threads take one after the other by a counter.
 
     for ticket = next++; ticket < tickets; ticket = then:     an atomic counter in the kernel's frame
       then = next++                                           so that it is known what is packed after this group

@@ -1,4 +1,4 @@
-"""What a product's tiles ask for beside their products: the lines that come next, for the second-level cache.
+"""Prefetches, within a gemm's tile, the lines that come next into the second-level cache.
 
 A step of a tile asks for one line, so that a few are on the way at any time. Fetched in one chunk between two tiles they
 fill all that a core can have on the way, and the next tile waits for them as if nothing had been fetched.

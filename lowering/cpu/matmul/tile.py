@@ -1,4 +1,4 @@
-"""The innermost function of a generated product: a tile of sums in registers, one pass over k.
+"""The innermost function of a gemm: a tile of sums in registers, one pass over k.
 
     llvm.func internal @kernel_0_tile14x32(%a, %lda, %ka, %b, %c, %ldc, %all, %adds)      c[14, 32] = a[14, all] @ b[all, 32]
 

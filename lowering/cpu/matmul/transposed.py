@@ -1,5 +1,5 @@
-"""A product with a matrix whose columns lie along k, a layer's weight: [N, K] in memory. It is read where it is, element by
-element; the rows that are multiplied with it, few, are packed with rows along the lanes, and tiles come out transposed.
+"""Gemm with a linear layer's weight [N, K], whose columns lie along k: the weight is read in place, element by element; the few rows
+are packed with rows along the lanes.
 
 for part of the rows:                           threads share the columns, or the rows, where columns are few
   pack the rows into panels                     they stay in the second-level cache

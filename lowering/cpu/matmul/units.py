@@ -1,4 +1,5 @@
-"""What the writers of products share whose columns lie along k, as a layer's weight does: [N, K] in memory.
+"""The common part of gemms with a weight [N, K] (columns along k): blocks of columns that threads share, and the epilogue on their
+tiles.
 
 TransposedWriter (transposed.py) and DotWriter (dot_product.py) go over units of columns, which threads share, and do the scalar
 work on a unit's tiles row by row, with columns along the lanes.

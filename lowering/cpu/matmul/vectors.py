@@ -1,4 +1,4 @@
-"""Vectors of a product's factors: loaded, stored, and transposed as squares. Offsets and strides are in bytes."""
+"""Vectors of a gemm's factors: loads, stores, and square transposes. Offsets and strides are in bytes."""
 
 import torch
 

@@ -1,4 +1,5 @@
-"""Products on a Hopper GPU whose epilogue runs while the next tile is multiplied, in Gluon, the lower one of Triton's languages.
+"""Ping-pong matmuls on a Hopper GPU: one warp group's epilogue runs while the other multiplies. Written in Gluon, Triton's lower-level
+language.
 
     gl.warp_specialize([(compute, (0, ...)), (compute, (1, ...)), (fetch, ...)], [4, 1], [240, 24])
 

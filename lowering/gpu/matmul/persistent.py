@@ -1,4 +1,4 @@
-"""Products whose factors lie as the copy engine of a Hopper GPU takes them: rows of whole 16 bytes, and many of them.
+"""Persistent matmuls on a Hopper GPU, whose factors the copy engine reads by descriptors: rows of whole 16 bytes, and many of them.
 
     rows = tl.make_tensor_descriptor(p0, [8192, 768], [768, 1], [YBLOCK, KBLOCK])
     for tile in tl.range(tl.program_id(0), 768, tl.num_programs(0), flatten=True): ...

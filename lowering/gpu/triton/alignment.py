@@ -1,4 +1,4 @@
-"""Which buffers begin at multiples of 16 bytes, so that a kernel can read and write 16 bytes at once."""
+"""Finds buffers that begin at multiples of 16 bytes, so that a kernel accesses 16 bytes at once."""
 
 from typing import Any
 

@@ -1,4 +1,4 @@
-"""How a reduction or scan folds a block, as Triton text, and the functions of two values that it folds with.
+"""Reductions and scans of a block as Triton text, and the functions that combine two values.
 
 Booleans and integers of 8 and 16 bits fold as int32, and wrap around when they are narrowed again.
 """

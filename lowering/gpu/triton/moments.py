@@ -1,4 +1,4 @@
-"""A sum and the squares around the mean, in one pass over a row: what batch norm and its like need.
+"""A mean and a sum of squared deviations in one pass over a row, for batch norm and other norms.
 
     total = reduce sum x;  squares = reduce sum (x - total/n)^2
 

@@ -1,4 +1,4 @@
-"""A maximum and the sum of the exponentials beneath it, in one pass over a row: what softmax, logsumexp and cross entropy need.
+"""Online softmax: the maximum and its sum of exponentials in one pass over a row, for softmax, logsumexp and cross entropy.
 
     top = reduce max x;  total = reduce sum exp(x - centre), where centre follows from top
 

@@ -1,4 +1,4 @@
-"""Which block and which point a program of a Triton kernel has: how many programs there are, and their order."""
+"""The programs of a Triton kernel: their number, their order, and the block and point of each."""
 
 import math
 

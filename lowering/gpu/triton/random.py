@@ -1,4 +1,4 @@
-"""Random numbers in Triton kernels: four neighbours at once where a tile allows it, as Philox gives four words."""
+"""Random numbers in Triton kernels: four neighbours at once where a tile allows it, because Philox gives four numbers."""
 
 from typing import Any
 

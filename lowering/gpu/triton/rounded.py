@@ -1,5 +1,4 @@
-"""Faster functions for kernels that write half types only: there an error of a few units of float32's last place is gone
-with the rounding."""
+"""Faster functions for kernels that write half types alone, whose rounding hides an error of a few units in float32's last place."""
 
 import torch
 

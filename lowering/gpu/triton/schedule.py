@@ -1,4 +1,4 @@
-"""How a kernel's points are shared among programs, and how a program goes through its own: tiles.
+"""Schedules a kernel on a GPU: tiles, and how programs share and order its points.
 
 A *tile dimension* runs over the points of several axes, flattened, the last one fastest; a program holds a block of them.
 

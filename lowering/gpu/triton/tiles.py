@@ -1,4 +1,4 @@
-"""A place in a Triton kernel's text: its tiles, their points and masks, and what is known there."""
+"""A point in a Triton kernel's text: its tiles, their points and masks, and known values."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager

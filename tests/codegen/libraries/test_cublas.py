@@ -222,13 +222,13 @@ def written(dtype: str) -> HostProgram:
 
 def test_a_host_program_asks_for_its_products():
     program = written("f32")
-    assert [(len(product.operands), product.gelu) for product in program.products] == [
+    assert [(len(product.operands), product.gelu) for product in program.matmuls] == [
         (4, False),
         (4, False),
         (4, True),
     ]
-    assert program.products[0].symbols == ("s0",) and program.products[0].operands[0].shape == (16,)
-    assert "products" in program.links and "multiply" in program.links
+    assert program.matmuls[0].symbols == ("s0",) and program.matmuls[0].operands[0].shape == (16,)
+    assert "matmuls" in program.links and "multiply" in program.links
     plans = re.findall(r"store i64 (\d+), ptr %operands\d+$", program.text, re.MULTILINE)
     assert plans == ["0", "1", "2"]  # each product lets Python make its own plan, not another one's
     assert program.text.count("@aoti_torch_cuda_addmm_out(") == 3  # declared once, and out of line for each product
@@ -237,7 +237,7 @@ def test_a_host_program_asks_for_its_products():
 
 def test_what_cublaslt_is_not_asked_for():
     program = written("f64")
-    assert program.products == [] and program.text.count("@aoti_torch_cuda_addmm_out(") == 3
+    assert program.matmuls == [] and program.text.count("@aoti_torch_cuda_addmm_out(") == 3
     assert program.text.count("@aoti_torch_cuda__addmm_activation(") == 2
 
 

@@ -116,7 +116,7 @@ def test_training():
             result = call(x)
             steps.append([result, *torch.autograd.grad(result.square().sum(), [x, *model.parameters()])])
         compare(*steps, rtol=1e-4, atol=1e-5)
-    kinds = {graph.kind for graph in statistics.graphs if graph.piece is not None}
+    kinds = {graph.kind for graph in statistics.graphs if graph.subgraph is not None}
     assert kinds == {"forward", "backward"} and not statistics.fallbacks
 
 
