@@ -72,7 +72,7 @@ class CallOp(ListOp, name="call"):
 
 class Run(ListOp, name="run", regions=1):
     """A launch once its kernel is lowered: a launch still, body and attributes, of which `kernel` is the code: it names a
-    function of the module that takes the words docs/architecture.md lists, `symbols` the size symbols among them ("s0, s1").
+    function of the module that takes the slots that docs/forms.md lists, `symbols` the size symbols among them ("s0, s1").
     Where the function returns k, IndexError is raised with messages[k - 1], a list of strings.
 
     The host program calls the function and ignores the body, which is what the interpreter runs and people read."""

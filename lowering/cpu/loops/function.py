@@ -1,4 +1,4 @@
-"""A kernel as functions in MLIR text: the entry, with docs/architecture.md's ABI, and the body, which threads share.
+"""A kernel as functions in MLIR text: the entry, with docs/forms.md's ABI, and the body, which threads share.
 
     func.func @kernel_0(%args) -> i64              decides how many threads: body(frame, 0, 1), or GOMP_parallel
     llvm.func @kernel_0_part(%frame)               what each thread of libgomp runs: body(frame, thread, threads)
