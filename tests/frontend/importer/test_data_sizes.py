@@ -129,14 +129,14 @@ def test_what_does_not_hold_is_an_error():
     compare(run(x := torch.randn(6, 4), n := torch.tensor([0, 0])), counted(x, n))
 
 
-def test_explain_shows_the_pieces():
+def test_explain_shows_the_subgraphs():
     with torch.no_grad():
         told = mlirc.explain(masked)(torch.randn(9, 4), torch.randn(4, 3))
     whole, *pieces = told.data["graphs"]
     assert whole["subgraphs"] == 2 and list(whole["aten"]) == ["aten.index.Tensor"]
     assert [graph["subgraph"] for graph in pieces] == [0, 1] and all(graph["kernels"] for graph in pieces)
     text = " ".join(str(told).split())
-    assert "its sizes depend on data, it is compiled as the 2 next" in text and "(inference, piece 1)" in text
+    assert "its sizes depend on data, it is compiled as the 2 next" in text and "(inference, subgraph 1)" in text
 
 
 def test_a_condition_on_a_float_is_told():
