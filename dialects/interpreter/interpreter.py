@@ -31,7 +31,7 @@ class InterpreterError(RuntimeError):
     """An op could not be executed. The text names the op and its location."""
 
 
-class Observer(Protocol):
+class ValueObserver(Protocol):
     """Sees each op of a function as it is executed."""
 
     def before(self, op: Any, operands: Sequence[Any]) -> None:
@@ -42,7 +42,7 @@ class Observer(Protocol):
 
 
 def run(
-    function: Any, inputs: Sequence[Any], objects: Sequence[Any] = (), observer: Observer | None = None
+    function: Any, inputs: Sequence[Any], objects: Sequence[Any] = (), observer: ValueObserver | None = None
 ) -> list[Any]:
     """The results of a `func.func` on tensors, ints and floats. `objects` are what ATen calls refer to by number.
 
@@ -53,7 +53,9 @@ def run(
 
 
 class _Interpreter:
-    def __init__(self, function: Any, inputs: Sequence[Any], objects: Sequence[Any], observer: Observer | None = None):
+    def __init__(
+        self, function: Any, inputs: Sequence[Any], objects: Sequence[Any], observer: ValueObserver | None = None
+    ):
         self.observer = observer
         self.function = function
         self.objects = objects
@@ -101,7 +103,7 @@ class _Interpreter:
                 raise InterpreterError(f"{name} at {op.location}: {error}") from error
         raise InterpreterError("the function does not end in a return")
 
-    def observed(self, observer: Observer, op: Any, name: str) -> None:
+    def observed(self, observer: ValueObserver, op: Any, name: str) -> None:
         observer.before(op, [self.values.get(x) for x in op.operands])
         self.execute(op, name)
         written = list(op.results)

@@ -58,7 +58,7 @@ def given_arguments(module: ir.Module) -> list[Any]:
     return arguments[: len(arguments) - made]
 
 
-def interpret(module: ir.Module, inputs: Sequence[Any], observer: interpreter.Observer | None = None) -> Outcome:
+def interpret(module: ir.Module, inputs: Sequence[Any], observer: interpreter.ValueObserver | None = None) -> Outcome:
     """Raises what the interpreter raises."""
 
     def call(function: Any) -> Callable[[list[Any]], list[Any]]:
