@@ -51,7 +51,7 @@ def past(steps: Sequence[StandardStep], anchor: str) -> int:
     if not runs:
         known = dict.fromkeys([*STAGES, *(s.step.name for s in steps)])
         raise PipelineError(
-            f"no stage or pass '{anchor}' in this pipeline{nearest(name, known)} It has {', '.join(known)}"
+            f"no stage or pass '{anchor}' in this pipeline{nearest(name, known) or ';'} it has {', '.join(known)}"
         )
     if number and (not re.fullmatch(r"\d{1,4}", number) or not 0 < int(number) <= len(runs)):
         raise PipelineError(f"'{anchor}': '{name}' runs {len(runs)} times in this pipeline; number them from 1")

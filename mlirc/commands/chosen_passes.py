@@ -95,8 +95,8 @@ class Chosen:
             before = steps
             steps = inserted(steps, anchor.strip(), text)
             added[anchor] = [s for s in steps if not any(s is other for other in before)]
-        if self.start:
-            past(steps, self.start)
+        if self.start and past(steps, self.start) > past(steps, self.stop or STAGES[-1]):
+            raise PipelineError(f"--start-after {self.start} is after --stop-after {self.stop}: nothing is left to run")
         steps = steps[: past(steps, self.stop or STAGES[-1])]
         for anchor, extra in added.items():
             if any(not any(s is other for other in steps) for s in extra):

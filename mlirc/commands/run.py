@@ -9,6 +9,7 @@ import click
 from mlirc.commands.chosen_passes import Chosen, import_extra
 from mlirc.commands.failure import HELP, Failure, reported
 from mlirc.commands.module_file import parse_file
+from mlirc.commands.target import give_target
 
 TARGETS = ("cpu", "gpu", "interpreter")
 MOST_PRINTED = 200  # elements of a value
@@ -103,6 +104,7 @@ class _Run:
         with context():
             try:
                 module = parse_file(self.file)
+                give_target(module)
                 verify_file(module, runs=True)
                 graph_of(module)
                 passes = self.passes(module)

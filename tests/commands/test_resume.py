@@ -52,9 +52,7 @@ def test_a_form_says_the_rest_where_no_stage_is_noted(passes, rest):
 
 def test_start_after_a_stage_or_a_pass():
     assert steps("--start-after", "simplify") == joined("fuse", "plan", "lower")
-    assert steps("--start-after", "to-kernels", "--stop-after", "simplify", "--start-after", "decompose").startswith(
-        "generate-convolutions,"
-    )
+    assert steps("--start-after", "decompose", "--stop-after", "simplify").startswith("generate-convolutions,")
     last = joined("simplify").rpartition("hoist-gathers,canonicalize,")[2]
     assert steps("--start-after", "canonicalize#2", "--stop-after", "simplify") == last
 
@@ -76,6 +74,8 @@ def test_passes_are_inserted():
         (("--passes-after", "fuse"), "write ANCHOR=PASSES, as fuse=my-pass"),
         (("--passes-after", "cse=cse"), "'cse' runs 3 times in this pipeline; say which: cse#1 to cse#3"),
         (("--passes-after", "plan=cse", "--stop-after", "fuse"), "comes after --stop-after fuse"),
+        (("--start-after", "to-kernels", "--stop-after", "simplify"), "to-kernels is after --stop-after simplify"),
+        (("--passes-after", "xyzzy=cse"), "no stage or pass 'xyzzy' in this pipeline; it has simplify, fuse"),
         (("--start-after", "cse#4"), "'cse#4': 'cse' runs 3 times in this pipeline"),
         (("--start-after", "cse#x"), "'cse#x': 'cse' runs 3 times"),
         (("--start-after", "to-kernel"), r"did you mean 'to-kernels'\?"),

@@ -1,0 +1,37 @@
+"""`mlirc doctor`: what it says of this machine, and that it finds what is broken."""
+
+import os
+import subprocess
+import sys
+
+import torch
+
+from mlirc.codegen.abi import reach
+
+
+def doctor(**environment):
+    command = [sys.executable, "-m", "mlirc", "doctor"]
+    return subprocess.run(command, env=os.environ | environment, capture_output=True, text=True, timeout=120)
+
+
+def test_a_machine_that_is_well():
+    done = doctor(MLIRC_WITHOUT="")
+    assert done.returncode == 0, done.stdout + done.stderr
+    lines = done.stdout.splitlines()
+    assert lines[-1] == "all is well" and f"  torch {torch.__version__}" in lines
+    assert "  cpu: a graph and its gradient give what eager gives" in lines
+    assert "FAILS" not in done.stdout and f"MLIRC_CACHE_DIR={os.environ['MLIRC_CACHE_DIR']}"[:40] in done.stdout
+    assert any(line.startswith("  ") and line.endswith(" work") for line in lines)
+
+
+def test_what_is_missing_is_told():
+    done = doctor(MLIRC_WITHOUT="storage-layout")
+    assert done.returncode == 0
+    assert "without storage-layout, " + reach.known.get("storage-layout", "") in done.stdout
+
+
+def test_what_nothing_can_be_compiled_without():
+    done = doctor(MLIRC_WITHOUT="fake-tensors")
+    assert done.returncode == 1 and "FAILS" in done.stdout
+    assert done.stdout.splitlines()[-1] == "something is wrong: see the lines that say FAILS"
+    assert "Traceback" not in done.stderr
