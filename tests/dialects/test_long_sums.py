@@ -1,4 +1,4 @@
-"""The error of long sums of float64: within five times eager's, whose sums are a cascade (4.4 for the worst here, on one thread)."""
+"""The error of long sums of float64 is within twice eager's and a rounding of the result; eager's sums are a cascade, on one thread and on two."""
 
 import math
 
@@ -12,15 +12,49 @@ KINDS = {
 }
 
 
+@pytest.fixture(params=[1, 2])
+def threads(request):
+    before = torch.get_num_threads()
+    torch.set_num_threads(request.param)
+    yield request.param
+    torch.set_num_threads(before)
+
+
 @pytest.mark.parametrize("length", [1000, 166400, 1000000])
 @pytest.mark.parametrize("kind", KINDS)
-def test_error(kind, length):
+def test_error(kind, length, threads):
     torch.compiler.reset()
     compiled = torch.compile(lambda x: x.sum(), backend="mlirc")
-    errors = []
-    for seed in range(12):
+    errors, rounding = [], 0.0
+    for seed in range(24):
         x = KINDS[kind](torch.randn(length, dtype=torch.float64, generator=torch.Generator().manual_seed(seed)))
         exact = math.fsum(x.tolist())
+        rounding = max(rounding, abs(exact) * 2**-53)
         errors.append([x.sum().item() - exact, compiled(x).item() - exact])
     eager, ours = torch.tensor(errors, dtype=torch.float64).square().mean(0).sqrt().tolist()
-    assert ours <= 5 * eager, (ours, eager)
+    assert ours <= 2 * eager + rounding, (ours, eager)
+
+
+@pytest.mark.parametrize("dynamic", [False, True])
+def test_special_values(dynamic, threads):
+    """What a sum loses is no number once it is infinite."""
+    torch.compiler.reset()
+    compiled = torch.compile(lambda x: (x.sum(), x.mean(-1), x.exp().sum((0, 1))), backend="mlirc", dynamic=dynamic)
+    for value in (math.inf, -math.inf, math.nan, 1e308, -0.0):
+        x = torch.zeros(3, 70001, dtype=torch.float64)
+        x[1, 5:9] = value
+        for found, expected in zip(compiled(x), (x.sum(), x.mean(-1), x.exp().sum()), strict=True):
+            torch.testing.assert_close(found, expected, equal_nan=True)
+        x[1, 6] = -value
+        assert torch.equal(compiled(x)[0].isnan(), x.sum().isnan())
+
+
+def test_several_sums_in_one_pass(threads):
+    torch.compiler.reset()
+    x = torch.randn(3, 70001, dtype=torch.float64)
+
+    def program(x):
+        return x.sum(-1), x.abs().sum(-1), x.amax(-1), (x * 3).sum(-1), x.argmax(-1), x.std(-1)
+
+    for found, expected in zip(torch.compile(program, backend="mlirc")(x), program(x), strict=True):
+        torch.testing.assert_close(found, expected)

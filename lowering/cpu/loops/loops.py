@@ -139,7 +139,11 @@ class Loops:
         e, schedule = self.e, self.schedule
         lower = [LaneFold(n, self.lanes_of(n)) for n in step.scans + step.reductions]
         copies = self.copies(step)
-        upper = [LaneFold(f.node, f.lanes, upper=True) for f in lower] if self.has_two_levels(step, copies) else None
+        upper = (
+            [LaneFold(f.node, f.lanes, upper=True, exact=True) for f in lower]
+            if self.has_two_levels(step, copies)
+            else None
+        )
         held = upper or lower * copies
         state = [x for f in held for x in f.identity(self.builder(f))]
         types = [self.builder(f).type_text(t) for f in held for t in f.dtypes]
@@ -233,9 +237,9 @@ class Loops:
         inner = merged(self.builder, lower, self.innermost(step, lower, copies, start, types, axis))
         result = []
         for fold, below in zip(upper, lower, strict=True):
-            count = len(fold.dtypes)
-            mine, inner = inner[:count], inner[count:]
-            result += fold.merge(self.builder(below), state[len(result) : len(result) + count], mine)
+            mine, inner = inner[: len(below.dtypes)], inner[len(below.dtypes) :]
+            above = state[len(result) : len(result) + len(fold.dtypes)]
+            result += fold.merge(self.builder(below), above, mine)
         return result
 
     def innermost(self, step: Pass, lower: list[LaneFold], copies: int, state, types, axis: Axis) -> list[Value]:

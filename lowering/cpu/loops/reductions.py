@@ -1,7 +1,8 @@
 """Accumulators of reductions and scans, as text: each is a list of vectors or scalars.
 
 A sum has two levels where it is long: blocks of at most BLOCK additions a lane, their sums in float64. So its error does
-not grow with the length, as eager's does not; of float64 it grows with a 256th of it.
+not grow with the length, as eager's does not. Of float64 the upper level is compensated: what each of its additions rounds
+away is summed beside it.
 """
 
 import math
@@ -14,7 +15,7 @@ from mlirc.lowering.cpu.math.builder import Value, VectorBuilder
 from mlirc.lowering.kernel.nodes import Node
 
 BLOCK = 64  # additions of float32 to one lane before it is added to the float64 level
-BLOCK_OF_FLOAT64 = 256  # its two levels are alike: the longer is the shorter for more numbers
+BLOCK_OF_FLOAT64 = 64
 
 
 def block_of(reductions: list[Node]) -> int:
@@ -23,11 +24,18 @@ def block_of(reductions: list[Node]) -> int:
 
 @dataclass(frozen=True)
 class LaneFold:
-    """A `reduce` or `scan` node; the lanes of its accumulators; and whether these are of the upper level."""
+    """A `reduce` or `scan` node; the lanes of its accumulators; whether these are of the upper level, and may be compensated."""
 
     node: Node
     lanes: int
     upper: bool = False
+    exact: bool = False
+
+    @property
+    def compensated(self) -> bool:
+        """Whether the accumulator is a float64 sum and, beside it, the sum of what was rounded away."""
+        is_sum = self.kind == "sum" and self.node.kind == "reduce"
+        return self.upper and self.exact and is_sum and self.node.operands[0].dtype == torch.float64
 
     @property
     def kind(self) -> str:
@@ -42,6 +50,8 @@ class LaneFold:
 
     @property
     def dtypes(self) -> list[torch.dtype]:
+        if self.compensated:
+            return [self.dtype, self.dtype]
         return [self.dtype, torch.int64] if self.kind.startswith("arg") else [self.dtype]
 
     def identity_value(self) -> float | int | bool:
@@ -59,6 +69,8 @@ class LaneFold:
 
     def identity(self, b: VectorBuilder) -> list[Value]:
         first = b.constant(self.identity_value(), self.dtype)
+        if self.compensated:
+            return [first, first]
         return [first, b.constant(0, torch.int64)] if self.kind.startswith("arg") else [first]
 
     def step(self, b: VectorBuilder, state: list[Value], x: Value, index: Value | None) -> list[Value]:
@@ -73,6 +85,8 @@ class LaneFold:
 
     def merge(self, b: VectorBuilder, state: list[Value], other: list[Value]) -> list[Value]:
         """One accumulator of two, `other` cast to this level first."""
+        if self.compensated:
+            return self.compensate(b, state, other)
         if len(state) == 1:
             return [self.combine(b, state[0], b.cast(other[0], self.dtype))]
         (x, i), (y, j) = state, other
@@ -85,6 +99,15 @@ class LaneFold:
         closer = b.or_(closer, b.and_(tie, b.lt(j, i)))
         return [b.select(closer, y, x), b.select(closer, j, i)]
 
+    def compensate(self, b: VectorBuilder, state: list[Value], other: list[Value]) -> list[Value]:
+        """s = x + y, rounded, and e with s + e = x + y exactly (Knuth's sum of two)."""
+        (x, lost), y = state, other[0]
+        s = b.add(x, y)
+        moved = b.sub(s, x)
+        error = b.add(b.sub(x, b.sub(s, moved)), b.sub(y, moved))
+        lost = b.add(lost, error)
+        return [s, b.add(lost, other[1]) if len(other) > 1 else lost]
+
     def combine(self, b: VectorBuilder, x: Value, y: Value) -> Value:
         method = {"sum": b.add, "prod": b.mul, "max": b.maximum, "min": b.minimum, "any": b.or_, "all": b.and_}
         return method[self.kind](x, y)
@@ -94,7 +117,7 @@ class LaneFold:
         if b.lanes == 1:
             return state
         if not self.kind.startswith("arg"):
-            return [lanes_folded(b, self.kind, state[0])]
+            return [lanes_folded(b, self.kind, x) for x in state]
         value, position = state
         best = lanes_folded(b, self.kind[3:], value)
         same = b.emit(f"vector.broadcast {best} : {_scalar(b, best)} to {b.type_text(best.dtype)}", best.dtype)
@@ -105,6 +128,9 @@ class LaneFold:
         return [best, lanes_folded(b, "min", position)]
 
     def result(self, b: VectorBuilder, state: list[Value]) -> Value:
+        if self.compensated:  # of an infinite sum what was lost is NaN
+            s, lost = state
+            return b.cast(b.select(b.eq(lost, lost), b.add(s, lost), s), self.node.dtype)
         return state[-1] if self.kind.startswith("arg") else b.cast(state[0], self.node.dtype)
 
 
