@@ -26,7 +26,7 @@ def test_error(kind, length, threads):
     torch.compiler.reset()
     compiled = torch.compile(lambda x: x.sum(), backend="mlirc")
     errors, rounding = [], 0.0
-    for seed in range(24):
+    for seed in range(12):
         x = KINDS[kind](torch.randn(length, dtype=torch.float64, generator=torch.Generator().manual_seed(seed)))
         exact = math.fsum(x.tolist())
         rounding = max(rounding, abs(exact) * 2**-53)
