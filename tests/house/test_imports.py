@@ -95,3 +95,80 @@ def closure(name: str, imports: dict[str, set[str]]) -> set[str]:
         left += (new := imports[left.pop()] - seen)
         seen |= new
     return seen
+
+
+# Folders that import each other, in the order in which they would stand; and for each import that goes against it, the reason.
+# What is not listed is an error, and so is a reason that is not needed any more. lowering/ and dialects/ have none.
+ORDERS = [
+    ["aten", "abi", "llvm", "cache", "runtime", "cuda", "libraries", "host", "tuning"],
+    [
+        "torch_compat/aot_autograd",
+        "importer",
+        "fallback",
+        "partition",
+        "cache",
+        "capture",
+        "data_sizes",
+        "driver",
+        "performance",
+        "report",
+    ],
+]
+AGAINST = {
+    ("codegen/abi", "codegen/llvm"): "self-tests of reaches run on background threads",
+    (
+        "codegen/aten",
+        "codegen/abi",
+    ): "a call from Python knows lazy and aliased tensors; abi's layouts are tried by shim calls",
+    ("codegen/aten", "codegen/host"): "calls of ATen are lines of the host program's frame, which holds them",
+    ("codegen/aten", "codegen/runtime"): "a call raises the user's error",
+    ("codegen/cache", "codegen/cuda"): "a stored program is all its parts: kernels of a GPU",
+    ("codegen/cache", "codegen/host"): "a stored program is all its parts: the host program",
+    (
+        "codegen/cache",
+        "codegen/libraries",
+    ): "a stored program is all its parts: problems of cuBLAS, convolutions of cuDNN",
+    ("codegen/cuda", "codegen/host"): "launches are lines of the host program's frame, which holds them",
+    ("codegen/cuda", "codegen/libraries"): "the GPUs of a program are those of its library calls, too",
+    ("codegen/libraries", "codegen/host"): "calls of libraries are lines of the host program's frame, which holds them",
+    ("codegen/libraries", "codegen/tuning"): "a plan is measured when it is made, in the modes that measure",
+    ("codegen/llvm", "codegen/cache"): "emit.py and readable.py put together what all other folders write",
+    ("codegen/llvm", "codegen/cuda"): "emit.py and readable.py put together what all other folders write",
+    ("codegen/llvm", "codegen/host"): "emit.py and readable.py put together what all other folders write",
+    ("codegen/llvm", "codegen/libraries"): "emit.py and readable.py put together what all other folders write",
+    (
+        "codegen/llvm",
+        "codegen/runtime",
+    ): "LLVM's threads keep to the process's limits; its code takes scratch, which is code",
+    ("frontend/cache", "frontend/driver"): "the disk cache is an observer of the driver's steps",
+    ("frontend/capture", "frontend/driver"): "the backend that Dynamo calls is where the driver begins",
+    ("frontend/driver", "frontend/performance"): "the driver attaches its observers in one place",
+    ("frontend/driver", "frontend/report"): "the driver attaches its observers in one place",
+    ("frontend/fallback", "frontend/driver"): "what tells of failed steps is an observer of the driver's steps",
+    ("frontend/fallback", "frontend/report"): "a failed step leaves a file that reproduces it",
+    ("frontend/partition", "frontend/capture"): "recomputation asks whether random states are tensors",
+    ("frontend/torch_compat/aot_autograd", "frontend/cache"): "a trace's metadata is kept as text, as graphs are",
+}
+
+
+def folder_imports() -> dict[str, set[str]]:
+    """The folders that each folder imports from, beside itself. A folder imports what its modules do."""
+    modules = {f"mlirc.{'.'.join(file.relative_to(ROOT).with_suffix('').parts)}": file for file in FILES}
+    folders = {name: str(file.parent.relative_to(ROOT)) for name, file in modules.items()}
+    found: dict[str, set[str]] = {folder: set() for folder in folders.values()}
+    for name, file in modules.items():
+        found[folders[name]] |= {folders[x] for x in resolved(imported_modules(file), modules)} - {folders[name]}
+    return found
+
+
+def test_folders_import_one_way_but_for_these():
+    imports = folder_imports()
+    wanted = [
+        {f"{top}/{folder}" for folder in order} for top, order in zip(("codegen", "frontend"), ORDERS, strict=True)
+    ]
+    assert sorted(map(sorted, cycles(imports))) == sorted(map(sorted, wanted))
+    against = set()
+    for top, order in zip(("codegen", "frontend"), ORDERS, strict=True):
+        names = [f"{top}/{folder}" for folder in order]
+        against |= {(a, b) for k, a in enumerate(names) for b in names[k + 1 :] if b in imports[a]}
+    assert against == set(AGAINST)

@@ -56,3 +56,18 @@ def test_lowering_asks_no_machine(file):
 )
 def test_a_question_to_the_machine_is_seen(text):
     assert any(ASKS.match(name) for name in names(text))
+
+
+@pytest.mark.parametrize("file", files("codegen"), ids=lambda file: str(file.relative_to(ROOT)))
+def test_codegen_imports_no_pass(file):
+    """It runs them by name, as text."""
+    assert not {name for name in names(file.read_text()) if name.startswith("mlirc.lowering.passes")}
+
+
+# C++ of libtorch: its symbols, its C shim, C itself.
+ABI = re.compile(r"\b_ZN|\bctypes\b|\bcffi\b|aoti_torch|AtenTensorHandle")
+
+
+@pytest.mark.parametrize("file", files("dialects"), ids=lambda file: str(file.relative_to(ROOT)))
+def test_dialects_know_nothing_of_libtorchs_abi(file):
+    assert not [line for line in file.read_text().splitlines() if ABI.search(line)]

@@ -6,13 +6,13 @@ from itertools import count
 from typing import Any
 
 from mlirc.dialects.core.bindings import ir
-from mlirc.dialects.core.dialect import create, make_attribute
-from mlirc.dialects.core.memory_ops import SCRATCH
+from mlirc.dialects.core.dialect import create
 from mlirc.dialects.core.random_state import OPERATOR
 from mlirc.dialects.core.tensor_types import info_of
 from mlirc.lowering.gpu.kernel import TritonKernel, triton_kernel
 from mlirc.lowering.gpu.random_state import state_kernel
 from mlirc.lowering.gpu.triton.alignment import aligned_operands
+from mlirc.lowering.gpu.triton_op import attributes
 from mlirc.lowering.kernel.nodes import NotAKernel, messages, read_kernel, structure, text
 from mlirc.lowering.kernel.shared_operands import parts_of_operands, shared_operands
 from mlirc.lowering.module.errors import UnsupportedByPass
@@ -74,20 +74,6 @@ class LowerTriton:
 def draws(op: Any) -> bool:
     """Whether it asks for the state of a GPU's generator."""
     return op.operation.name == "mlircx.aten_effect" and text(op, "op") == OPERATOR
-
-
-def attributes(name: str, kernel: TritonKernel) -> dict[str, Any]:
-    constants = {key: make_attribute(value) for key, value in kernel.constants.items()}
-    return {
-        "sym_name": name,
-        "source": kernel.source,
-        "signature": kernel.signature,
-        "constants": ir.DictAttr.get(constants),
-        "grid": [str(size) for size in kernel.grid],
-        "divisible": kernel.divisible,
-        "num_warps": kernel.num_warps,
-        "num_stages": kernel.num_stages,
-    } | ({SCRATCH: kernel.scratch} if kernel.scratch else {})
 
 
 def _replace(launch: Any, name: str, kernel: TritonKernel) -> None:

@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 from math import gcd
-from typing import Any, cast
+from typing import Any
 
 from mlirc.dialects.core.bindings import ir
 from mlirc.dialects.core.dialect import attribute_value, create
@@ -11,6 +11,7 @@ from mlirc.dialects.core.kernel_builder import KernelBuilder
 from mlirc.dialects.core.symbols import symbol
 from mlirc.dialects.core.tensor_info import TensorInfo
 from mlirc.dialects.core.tensor_types import info_of
+from mlirc.lowering.analysis.typical_sizes import static
 from mlirc.lowering.module.source_lines import source_line
 from mlirc.lowering.pipeline.ledger import Ledger
 
@@ -50,11 +51,6 @@ class SplitUnaligned:
 def classes(columns: int, itemsize: int) -> int:
     """How many rows follow each other before one begins at a multiple of 16 bytes again."""
     return ALIGNMENT // gcd(ALIGNMENT, columns * itemsize)
-
-
-def static(sizes: tuple) -> tuple[int, ...]:
-    """Sizes or strides that are numbers, as such."""
-    return cast(tuple[int, ...], sizes)
 
 
 def is_by_rows(x: TensorInfo, w: TensorInfo, out: TensorInfo) -> bool:

@@ -8,12 +8,13 @@ import torch
 
 from mlirc.dialects.core.bindings import ir
 from mlirc.dialects.core.tensor_types import info_of
+from mlirc.lowering.analysis.typical_sizes import static
 from mlirc.lowering.gpu.matmul.gated import gate_of, is_activation, last_reader, replace_by_kernel
 from mlirc.lowering.gpu.matmul.persistent import ALIGNMENT, COLUMNS, ROWS
 from mlirc.lowering.module.source_lines import source_line
 from mlirc.lowering.module.target_attribute import target_of
 from mlirc.lowering.passes.fuse.generate_matmuls import product
-from mlirc.lowering.passes.lower.split_unaligned import classes, is_by_rows, static
+from mlirc.lowering.passes.lower.split_unaligned import classes, is_by_rows
 from mlirc.lowering.passes.simplify_gpu.pad_matmuls import is_returned
 from mlirc.lowering.pipeline.ledger import Ledger
 from mlirc.lowering.pipeline.parser import NOT_TEXT

@@ -11,9 +11,9 @@ from mlirc.dialects.core.tensor_info import TensorInfo
 from mlirc.dialects.core.tensor_types import info_of, type_of
 from mlirc.dialects.ops.movement.concat_pad import concatenate
 from mlirc.lowering.analysis.provenance import parameter_arguments, view_root
+from mlirc.lowering.analysis.typical_sizes import static
 from mlirc.lowering.layout.moved_views import may_move, move
 from mlirc.lowering.module.source_lines import source_line
-from mlirc.lowering.passes.lower.split_unaligned import static
 from mlirc.lowering.pipeline.ledger import Ledger
 
 ALIGNMENT = 16  # bytes: parts of the result begin at multiples of it
