@@ -110,8 +110,8 @@ ORDERS = [
         "capture",
         "data_sizes",
         "driver",
-        "performance",
         "report",
+        "performance",
     ],
 ]
 AGAINST = {
@@ -141,6 +141,7 @@ AGAINST = {
         "codegen/runtime",
     ): "LLVM's threads keep to the process's limits; its code takes scratch, which is code",
     ("frontend/cache", "frontend/driver"): "the disk cache is an observer of the driver's steps",
+    ("frontend/cache", "frontend/report"): "what was found in the cache is logged",
     ("frontend/capture", "frontend/driver"): "the backend that Dynamo calls is where the driver begins",
     ("frontend/driver", "frontend/performance"): "the driver attaches its observers in one place",
     ("frontend/driver", "frontend/report"): "the driver attaches its observers in one place",
