@@ -28,7 +28,8 @@ def with_checks(run: Callable, gm: GraphModule, inputs: Sequence[Any], tell: Cal
 def checked(run: Callable, gm: GraphModule, inputs: Sequence[Any], tell: Callable[[Exception], None]) -> Callable:
     """`run`, and in its place the graph in eager for tensors that differ from those it was compiled for; `tell` hears of the
     first such call."""
-    expected = [(k, *of(x)) for k, x in enumerate(inputs) if isinstance(x, torch.Tensor) and is_static(x)]
+    traced = [node.meta.get("example_value") for node in gm.graph.find_nodes(op="placeholder")]
+    expected = [(k, *of(x)) for k, x in enumerate(inputs) if is_static(x) and is_static(traced[k])]
     told: list[None] = []
 
     def call(*args: Any) -> Any:
@@ -48,6 +49,10 @@ def of(x: torch.Tensor) -> tuple[torch.dtype, torch.device, torch.Size, tuple[in
     return x.dtype, x.device, x.shape, x.stride()
 
 
-def is_static(x: torch.Tensor) -> bool:
-    """Whether nothing of its sizes is a symbol, as of parameters."""
-    return x.layout is torch.strided and all(type(n) is int for n in (*x.shape, *x.stride()))
+def is_static(x: Any) -> bool:
+    """Whether nothing of its sizes is a symbol, as of parameters. An input may be given as it is, and traced with symbols."""
+    return (
+        isinstance(x, torch.Tensor)
+        and x.layout is torch.strided
+        and all(type(n) is int for n in (*x.shape, *x.stride()))
+    )

@@ -3,8 +3,11 @@
 import pytest
 import torch
 from torch import nn
+from torch._subclasses.fake_tensor import FakeTensorMode
+from torch.fx.experimental.symbolic_shapes import ShapeEnv
 
 from mlirc.frontend.torch_compat.dynamo import skipped_guards
+from tests.compare_stages import fake
 
 
 class Returns(nn.Module):
@@ -70,3 +73,24 @@ def test_a_graph_that_is_passed_by_is_counted_and_told_once():
     for other in (torch.ones(2), torch.ones(4)[::2].double(), torch.ones(2, device="meta"), torch.ones(1)):
         assert torch.is_tensor(checked(other, other, other))
     assert len(told) == 1 and "reset()" in str(told[0])
+
+
+def test_an_input_that_was_traced_with_symbols_may_have_any_size():
+    """torch 2.11 gives a backend the input itself."""
+    told = []
+    graph = torch.fx.symbolic_trace(lambda x, n, y: x + y)
+    x, y = torch.ones(3, 2), torch.ones(3, 2)
+    nodes = graph.graph.find_nodes(op="placeholder")
+    nodes[0].meta["example_value"] = fake(FakeTensorMode(shape_env=ShapeEnv()), x, [0])
+    checked = skipped_guards.checked(lambda *_: "compiled", graph, [x, 7, y], told.append)
+    assert checked(torch.ones(5, 2), 8, y) == "compiled" and not told
+    assert torch.is_tensor(checked(x, 8, torch.ones(1, 2))) and told
+
+
+def test_batches_of_any_size():
+    torch._dynamo.reset()
+    module = nn.Linear(8, 4)
+    compiled = torch.compile(module, backend="mlirc", dynamic=True, options={"fallback": "error"})
+    for rows in (3, 5, 2):
+        x = torch.randn(rows, 8)
+        torch.testing.assert_close(compiled(x), module(x))
