@@ -29,7 +29,9 @@ def checked(run: Callable, gm: GraphModule, inputs: Sequence[Any], tell: Callabl
     """`run`, and in its place the graph in eager for tensors that differ from those it was compiled for; `tell` hears of the
     first such call."""
     traced = [node.meta.get("example_value") for node in gm.graph.find_nodes(op="placeholder")]
-    expected = [(k, *of(x)) for k, x in enumerate(inputs) if is_static(x) and is_static(traced[k])]
+    expected = [
+        (k, *of(x)) for k, x in enumerate(inputs) if is_static(x) and (traced[k] is None or is_static(traced[k]))
+    ]
     told: list[None] = []
 
     def call(*args: Any) -> Any:
