@@ -30,6 +30,7 @@ from mlirc.frontend.driver.pending import Pending
 from mlirc.frontend.driver.run import recording, run_of
 from mlirc.frontend.errors import UnsupportedGraph
 from mlirc.frontend.fallback import in_eager
+from mlirc.frontend.fallback.input_starts import with_starts
 from mlirc.frontend.options import Options
 from mlirc.frontend.partition.undefined_tangents import pass_undefined_on
 from mlirc.frontend.performance import while_capturing
@@ -47,7 +48,8 @@ def compile_captured(gm: GraphModule, inputs: Sequence[Any], options: Options) -
     capture = Capture(options, trace, compile_aten)
     run = trace.load(gm, capture) or capture.traced(gm, inputs)
     while_capturing.read_weights_faster(inputs)
-    return with_checks(pass_undefined_on(run), gm, inputs, partial(in_eager.from_now_on, inputs, options))
+    tell = partial(in_eager.from_now_on, inputs, options)
+    return with_checks(with_starts(pass_undefined_on(run), gm, tell), gm, inputs, tell)
 
 
 def compile_aten(gm: GraphModule, kind: str, options: Options) -> Run:

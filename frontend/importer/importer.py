@@ -274,6 +274,9 @@ class _Importer:
         promised = node.meta["val"]
         viewed = node.args[0]
         assert isinstance(viewed, Node)
+        behind = views.shown_behind_a_number(node)
+        if behind is not None:
+            viewed, args = behind, (self.values[behind], *args[1:])
         source = viewed.meta["val"]
         viewed_info = tensor_info(source)
         made = []

@@ -166,6 +166,19 @@ def viewed(node: Node) -> Node | None:
     return source if shows and isinstance(source, Node) else None
 
 
+def shown_behind_a_number(node: Node) -> Node | None:
+    """Of an `as_strided` that shows more than the one element that it is called on: the tensor whose memory that lies in.
+
+    As a view of one element it would repeat it.
+    """
+    source: Any = node.args[0]
+    if node.target is not aten.as_strided.default or source.meta["val"].shape:
+        return None
+    while source.op == "call_function" and not source.meta["val"].shape and (behind := viewed(source)) is not None:
+        source = behind
+    return source
+
+
 def counts_from_storage(node: Node) -> bool:
     """Whether `as_strided` shows memory by its place in the storage, which a graph does not know.
 
@@ -178,6 +191,8 @@ def counts_from_storage(node: Node) -> bool:
         return True
     while (behind := viewed(source)) is not None:
         source = behind
+    if not source.meta["val"].shape:  # nobody knows what memory lies behind it
+        return True
     absolute = len(node.args) > 3 or "storage_offset" in node.kwargs
     return source.op != "call_function" and absolute
 

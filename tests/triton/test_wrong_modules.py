@@ -11,8 +11,10 @@ from random import Random
 import pytest
 
 from mlirc.dialects.core.bindings import context, ir
+from mlirc.lowering.module.target_attribute import set_target
 from mlirc.lowering.pipeline.pass_manager import PassError, run_pipeline
 from mlirc.lowering.pipeline.pipelines import pipeline
+from mlirc.lowering.target import parse_target
 from tests.property import module_seeds
 from tests.property.module_seeds import Seed
 from tests.property.mutations import TYPE, mutate
@@ -42,6 +44,7 @@ def seeds(names: tuple[str, ...] = tuple(module_seeds.PROGRAMS)) -> tuple[Seed, 
             with context():
                 try:
                     module = ir.Module.parse(text)
+                    set_target(module, parse_target("cpu-avx512,gpu-h200"))
                     run_pipeline(module, pipeline("gpu", stage), verify=False)
                 except (PassError, ir.MLIRError):
                     continue
