@@ -3,6 +3,7 @@
 import hashlib
 import importlib.util
 import os
+import sys
 import tempfile
 import warnings
 from collections.abc import Callable
@@ -137,6 +138,9 @@ def load(text: str) -> ModuleType:
     spec = importlib.util.spec_from_file_location(path.stem, path)
     assert spec is not None and spec.loader is not None
     module = importlib.util.module_from_spec(spec)
+    for name in [name for name in sys.modules if name.startswith("program_")]:
+        del sys.modules[name]
+    sys.modules[path.stem] = module  # Dynamo may import it, to read a function's globals
     try:
         exec(compile(text, str(path), "exec"), module.__dict__)
     finally:
