@@ -28,20 +28,19 @@ F32, HALF = torch.float32, (torch.bfloat16, torch.float16)
 
 @dataclass(frozen=True)
 class FoldConvolutions:
-    """Give oneDNN packed weights, the batch norm folded into them, and the addition and the relu that follow.
+    """Give oneDNN packed weights, the batch norm folded into them, and the addition that follows.
 
     before:  %0 = "mlircx.aten"(%x, %w) {op = "aten.convolution.default", ...}
              %1 = "mlirc.batch_norm_inference"(%0, %gamma, %beta, %mean, %variance) {eps = 1e-05}
              %2 = "mlirc.add"(%1, %y)
-             %3 = "mlirc.relu"(%2)
     after:   %s = gamma * rsqrt(variance + eps)
              %p = "mlircx.aten"(w * %s) {op = "mkldnn._reorder_convolution_weight.default", ...}
              %b = beta - mean * %s
-             %3 = "mlircx.aten"(%x, %y, %p, %b) {op = "mkldnn._convolution_pointwise.binary", ...}
+             %2 = "mlircx.aten"(%x, %y, %p, %b) {op = "mkldnn._convolution_pointwise.binary", ...}
 
     Half types are widened where oneDNN has no convolution of theirs for this processor; results are rounded once.
     A kernel of ours (`mlirc.convolution`) takes what needs fewer multiplications so, and reads large weights where they are,
-    unpacked (convolution/choice.py).
+    unpacked (convolution/choice.py). It takes a relu that follows, too. oneDNN does not: its relu of NaN is 0.
     Rows [N, C, W] are images of one row.
     PARAMETER: the weight, the bias and the statistics must be parameters, or depend on these alone: hoist-parameters then
     computes %p and %b when they change. What stands between convolutions keeps its values in channels-last order (channels_last.py);
@@ -111,13 +110,13 @@ def fold(op: Any, fixed: set) -> tuple[ir.Value, ir.Value]:
         chain.append(norm)
     value = chain[-1].results[0]
     user = only_user(value)
-    # in groups, PyTorch's adds and takes the relu by a second call, which has no bfloat16
+    # in groups, PyTorch's adds by a second call, which has no bfloat16
     takes_residual = not transposed and (groups == 1 or is_ours(op))
     if user is not None and takes_residual and is_residual(user, value):
         other = next(v for v in user.operands if v != value)
         chain.append(user)
     user = only_user(chain[-1].results[0])
-    relu = user is not None and user.operation.name == "mlirc.relu"
+    relu = user is not None and user.operation.name == "mlirc.relu" and is_ours(op)
     if relu:
         chain.append(user)
     result = chain[-1].results[0]
@@ -137,10 +136,10 @@ def fold(op: Any, fixed: set) -> tuple[ir.Value, ir.Value]:
         common = [packed, bias[0] if bias else None, padding, stride, dilation, groups]
         info = channels_last(as_wide(replace(info_of(result), dtype=info_of(x).dtype)))
         if other is None:
-            made = call_aten(CONVOLVE, [x, *common, "relu" if relu else "none", [], ""], info)
+            made = call_aten(CONVOLVE, [x, *common, "none", [], ""], info)
         else:
             images = [x, of_rank(in_channels_last(wide(other, target)), 4)]
-            made = call_aten(CONVOLVE_BINARY, [*images, *common, "add", None, "relu" if relu else None, [], None], info)
+            made = call_aten(CONVOLVE_BINARY, [*images, *common, "add", None, None, [], None], info)
         made = of_rank(made, info_of(result).rank)
         return replaced(chain, GraphBuilder().cast(made, info_of(result).dtype))
 

@@ -98,7 +98,11 @@ def test_a_residual_block_is_two_calls_of_onednn(affine, dtype):
         "mkldnn._convolution_pointwise.default": 1,
         "mkldnn._convolution_pointwise.binary": 1,
     }
-    assert {op for kernel in graph["kernels"] for op in kernel["ops"]} <= {"copy", *["cast"] * (dtype != torch.float32)}
+    assert {op for kernel in graph["kernels"] for op in kernel["ops"]} <= {
+        "copy",
+        "relu",
+        *["cast"] * (dtype != torch.float32),
+    }
     as_good_as_eager(compiled(module)(x), module, x)
 
 
@@ -254,3 +258,23 @@ def test_no_op_is_looked_at_once_a_fold_has_erased_others(monkeypatch):
     with torch.no_grad():
         torch.compile(model, backend="mlirc", options={"fallback": "error"})(torch.randn(1, 3, 8, 8))
     assert events.count("fold") == 2 and "look" not in events[events.index("fold") :]
+
+
+@torch.no_grad()
+@pytest.mark.parametrize("dynamic", [False, True])
+@pytest.mark.parametrize("name", CONVOLUTIONS)
+@pytest.mark.parametrize("residual", [False, True])
+def test_a_relu_of_nan_is_nan(name, residual, dynamic):
+    channels_in, channels_out, keywords = CONVOLUTIONS[name]
+    layer = settle(nn.Sequential(nn.Conv2d(channels_in, channels_out, **keywords), nn.BatchNorm2d(channels_out)))
+
+    def function(x):
+        y = layer(x)
+        return torch.relu(y + y.flip(0) if residual else y)
+
+    x = torch.randn(2, channels_in, 11, 13)
+    x[0, :, 4, 5] = float("nan")
+    x[1, 0, 7] = float("inf")
+    torch._dynamo.reset()
+    found = torch.compile(function, backend="mlirc", dynamic=dynamic)(x)
+    assert torch.equal(found.isnan(), function(x).isnan())
