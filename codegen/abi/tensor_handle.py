@@ -1,6 +1,6 @@
 """Tensor handles of the C shim: the address of an 8-byte slot that holds the address of the TensorImpl.
 
-Python gives that word as `tensor._cdata`. So the address of any place that holds it is a borrowed handle, at no cost.
+`tensor._cdata` is the TensorImpl's address. So the address of any variable with this value is a borrowed handle, at no cost.
 """
 
 import ctypes
@@ -15,7 +15,7 @@ WORD = "_cdata"
 
 @reach("tensor-handle", instead="every graph runs in eager", apart=True)
 def tensor_handle() -> str:
-    """The attribute of a tensor that is the word of a handle."""
+    """The name of the attribute that holds the TensorImpl's address."""
     library, memory = shim.library(), torch.zeros(7, 5)
     for x in (memory, memory[2:, 1:], torch.nn.Parameter(memory[3])):
         word, address, rank = ctypes.c_void_p(getattr(x, WORD)), ctypes.c_void_p(), ctypes.c_int64()

@@ -13,5 +13,5 @@ def allows_tf32() -> bool:
 
 @reach("tf32", instead="torch.backends is asked")
 def tf32_question():
-    """What torch.backends asks; it gives no warning."""
+    """The getter behind torch.backends; unlike torch.backends, it gives no warning."""
     return torch._C._get_cublas_allow_tf32

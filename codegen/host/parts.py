@@ -9,9 +9,9 @@ from mlirc.codegen.libraries.cudnn import CudnnConvolution
 FAILURES = "failures"  # the name of the link to the words in which checks note what failed
 # of a launch: number of the check that failed (from 1; 0: none), the bad index, the size that it was for
 FAILURE_WORDS = 3
-MATMULS = "matmuls"  # the name of the link to a word for each product that cuBLASLt computes (cublas_plans.Plans)
+MATMULS = "matmuls"  # the name of the link to a word for each product that cuBLASLt computes (cublas_plans.CublasPlans)
 PLANS_OF_MATMULS = 2  # where in a host program's `self` tuple what makes such plans is
-CONVOLUTIONS, PLANS_OF_CONVOLUTIONS = "convolutions", 3  # the same for what cuDNN convolves (cudnn.Plans)
+CONVOLUTIONS, PLANS_OF_CONVOLUTIONS = "convolutions", 3  # the same for what cuDNN convolves (cudnn.CudnnPlans)
 
 
 @dataclass(frozen=True)

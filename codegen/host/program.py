@@ -162,8 +162,8 @@ def _tell_at_exit() -> None:
 
 
 def tell_unread() -> None:
-    """Logs each bad index that nobody was told of: no later call, and no synchronization."""
-    with suppress(Exception):  # what it raises was told by the one before it, or is what is told below
+    """Logs each bad index that was never reported, by a later call or by a synchronization."""
+    with suppress(Exception):  # what it raises was reported by an earlier synchronization, or is logged below
         torch.cuda.synchronize()
     for words, sites in _noted:
         for check, index, size in words.view(-1, FAILURE_WORDS).tolist():
@@ -178,7 +178,7 @@ _lives = fork_lock()  # another thread may make a program while the last one end
 
 
 def _end(program: int) -> None:
-    """With the last program go the arenas, and what the pool of results keeps."""
+    """Frees idle arenas and the memory that the pool of results keeps, once the last program has ended."""
     pool = native_runtime.pool()
     with _lives:
         _live.discard(program)

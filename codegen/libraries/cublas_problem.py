@@ -46,7 +46,7 @@ class CublasMatrix:
 
 @dataclass(frozen=True)
 class Problem:
-    """d = op(a) op(b) + c, each matrix by columns; `bias`: a vector of d's rows is added."""
+    """d = op(a) op(b) + c, each matrix column-major. `bias`: in place of c a vector is added, one element for each row of d."""
 
     transpose_a: bool
     transpose_b: bool
@@ -106,7 +106,7 @@ def _transposed(shape: Sequence[int], stride: Sequence[int]) -> CublasMatrix | N
 
 
 def _result(shape: tuple[int, ...], stride: tuple[int, ...]) -> tuple[CublasMatrix, bool]:
-    """The result as it lies, transposed if that is by rows; and whether it is not."""
+    """The result as a column-major matrix, and whether it was one already: of a row-major one the transpose is taken."""
     if matrix := _transposed(shape, stride):
         return matrix, False
     if matrix := _by_columns(shape, stride):
@@ -115,7 +115,7 @@ def _result(shape: tuple[int, ...], stride: tuple[int, ...]) -> tuple[CublasMatr
 
 
 def _side(shape: tuple[int, ...], stride: tuple[int, ...], transposed: bool) -> tuple[CublasMatrix, bool]:
-    """An operand, which the product takes transposed or not: how it lies, and whether cuBLAS is to transpose that."""
+    """An operand as a column-major matrix, and whether cuBLAS is to transpose that matrix."""
     plain, swapped = (_transposed, _by_columns) if transposed else (_by_columns, _transposed)
     for look, flag in ((plain, False), (swapped, True)):
         if matrix := look(shape, stride):

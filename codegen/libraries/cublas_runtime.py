@@ -2,7 +2,7 @@
 
     multiply(head, n, key, a, b, c, d, bias, dtype, device type, index, stream)
 
-`head` is the word of a product (cublas_plans.Plans), `key` n words, the first of which is filled in here: the largest power of
+`head` is the word of a product (cublas_plans.CublasPlans), `key` n words, the first of which is filled in here: the largest power of
 two up to 256 that divides all addresses; `dtype` and so on are those of a workspace. Gives 0 when it is done, NO_PLAN where
 Python has to make a plan first, ATEN where ATen has to multiply: cuBLASLt does not take it, or failed.
 """

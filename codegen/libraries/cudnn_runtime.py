@@ -2,7 +2,8 @@
 
     convolve(head, x, w, z, b, sizes, strides, dtype, device type, index, byte type, stream, place)
 
-`head` is the word of a convolution (cudnn.Plans); z and b are null where there are none. Its result is a new tensor of 4
+`head` is the address of the head of a convolution's list of plans (cudnn.CudnnPlans). x and w are its two inputs in the order of
+CudnnConvolution.kind: of a gradient (dy, w) or (x, dy). z and b are null where there are none. The result is a new tensor of 4
 dimensions, whose handle is left at `place`. `byte type` is the dtype of a workspace. Gives 0 when it is done, NO_PLAN where
 Python has to make a plan first, ATEN where ATen has to convolve: cuDNN does not take it, or failed, an address is no
 multiple of 16 bytes, or another thread uses the handle. Nothing is left at `place` then.

@@ -34,7 +34,7 @@ def loaded(what: str, names: Sequence[str]) -> ctypes.CDLL:
 
 
 class Handles(Generic[T]):
-    """What is made once for each GPU, when it is first asked for. `make` is called with the GPU's context."""
+    """One object for each GPU, made when it is first asked for. `make` is called with the GPU's context."""
 
     def __init__(self, make: Callable[[], T]):
         self.make = make
@@ -42,7 +42,7 @@ class Handles(Generic[T]):
         self._lock = fork_lock()
 
     def of(self, device: int) -> T:
-        """That of GPU number `device`. Raises what `make` raises."""
+        """The object of GPU number `device`. Raises what `make` raises."""
         with self._lock:
             if device not in self.known:
                 with torch.cuda.device(device):
@@ -51,7 +51,7 @@ class Handles(Generic[T]):
             return self.known[device]
 
 
-# lend: a tensor of as many bytes as the word at %size says, and its address; nulls for none; 0 when it is done
+# lend: allocates a workspace of *%size bytes, none if 0; stores its tensor handle and address; returns 0 on success
 LENDING = r"""
 declare i32 @aoti_torch_empty_strided(i64, ptr, ptr, i32, i32, i32, ptr)
 declare i32 @aoti_torch_get_data_ptr(ptr, ptr)

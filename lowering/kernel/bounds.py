@@ -22,7 +22,7 @@ from mlirc.lowering.kernel.nodes import Kernel, Node
 
 
 class ExpOfAtMostZero:
-    """What `node.cls` is of such an exponential."""
+    """The op class of exp(x) for x <= 0."""
 
     computes = "float"
     cheap = False
@@ -33,13 +33,13 @@ class ExpOfAtMostZero:
 
 
 class SummedExpOfAtMostZero(ExpOfAtMostZero):
-    """What it is of one that nothing but a softmax's sum asks for."""
+    """The same where a softmax's sum is the only reader. loops/fma_contraction.py takes `factors`."""
 
     factors = staticmethod(vector_math_exp.exp_factors)
 
 
 class GeluOfFloats:
-    """What `node.cls` is of a GELU in float32."""
+    """The op class of a GELU in float32."""
 
     computes = "float"
     cheap = False
@@ -50,7 +50,7 @@ class GeluOfFloats:
 
 
 class GeluBackwardOfFloats:
-    """What `node.cls` is of its gradient: of Phi(y) + y e^(-y^2/2) / sqrt(2 pi)."""
+    """The op class of a GELU's gradient in float32: gradient * (Phi(y) + y e^(-y^2/2) / sqrt(2 pi))."""
 
     computes = "float"
     cheap = False
@@ -65,7 +65,8 @@ class GeluBackwardOfFloats:
 
 
 def use_bounds(kernel: Kernel, vector: Vector) -> None:
-    """Rewrites `kernel`, whose vectors are chosen: a divisor that differs from lane to lane stays one."""
+    """Gives nodes cheaper classes where their operands' bounds allow it, after vectors are chosen: a division whose divisor differs
+    from lane to lane stays a division."""
     lanes = vector.axis.name if vector.axis else ""
     nodes: list[Node] = []
     users = users_of(kernel)

@@ -1,4 +1,4 @@
-"""Random numbers that kernels draw: uniform ones, as PyTorch's generator for NVIDIA GPUs gives them (random_state.py)."""
+"""Random numbers that kernels draw: uniform ones, as PyTorch's generator for NVIDIA GPUs gives them (dialects/core/random_state.py)."""
 
 from typing import Any
 
@@ -14,10 +14,12 @@ SCALE, HALF_STEP = 2.0**-32, 2.0**-33
 
 
 class PhiloxUniform(Ternary, name="philox_uniform"):
-    """A float32 in (0, 1] for element z, of the numbers that a kernel of ATen's draws with seed x from counter y on.
+    """A float32 in (0, 1] for element `index`, as a kernel of ATen's draws it with `seed`, from `counter` on.
 
-    width    elements that a thread of it has next to each other, 4 or 8
-    threads  in all
+    width    consecutive elements of a thread of ATen's kernel, 4 or 8
+    threads  of ATen's kernel
+
+    lowering/gpu/triton/random.py has the same in Triton, four elements at a time: keep them equal.
     """
 
     width: Any
@@ -28,7 +30,7 @@ class PhiloxUniform(Ternary, name="philox_uniform"):
 
     @staticmethod
     def scalar(b, seed, counter, index, *, width, threads):
-        """Philox4x32-10 in 64-bit integers; the lane of the element's word is its number modulo 4."""
+        """Philox4x32-10 in 64-bit integers. A call gives four words, of which element `index` takes number index % 4."""
         four, per = b.constant(4), b.constant(width // 4)
         word, shift = b.constant(WORD), b.constant(32)
         quad = b.div(index, four)
