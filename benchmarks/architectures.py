@@ -22,8 +22,8 @@ from torch.utils._pytree import tree_leaves
 
 from benchmarks.architecture_kinds import BATCH, LENGTH
 from benchmarks.architecture_list import ARCHITECTURES
-from benchmarks.error import LIMIT, EverythingInFloat64, relative_distance
-from benchmarks.steady import alternate
+from mlirc.measurement.alternate import alternate
+from mlirc.measurement.error import LIMIT, EverythingInFloat64, relative_distance
 
 FLOOR = {torch.float32: 1e-7, torch.bfloat16: 1e-3, torch.float16: 1e-4}
 
@@ -181,8 +181,8 @@ def score(outputs: list[torch.Tensor]) -> torch.Tensor:
 
 def times(architecture: Architecture, rounds: int) -> str:
     samples = alternate(architecture.steps, rounds)
-    eager, mlirc = (statistics.median(samples[backend]) for backend in ("eager", "mlirc"))
-    ratio = statistics.median(a / b for a, b in zip(samples["eager"], samples["mlirc"], strict=True))
+    eager, mlirc = (statistics.median(samples[backend].wall) for backend in ("eager", "mlirc"))
+    ratio = statistics.median(a / b for a, b in zip(samples["eager"].wall, samples["mlirc"].wall, strict=True))
     return f"{architecture}  eager {1e3 * eager:7.2f} ms, mlirc {1e3 * mlirc:7.2f}  {ratio:.2f}"
 
 

@@ -2,7 +2,8 @@
 
 python benchmarks/compare.py before.jsonl after.jsonl [--backend mlirc]
 
-A steady time has changed when the quartiles of the two runs do not overlap and the medians differ by more than 2%.
+A steady time has changed when the 95% interval of the ratio of the medians (mlirc/measurement/intervals.py) excludes 1, and they
+differ by more than 2%. Two runs are two processes, at two times: `mlirc compare` alternates, and sees smaller differences.
 First call and memory are measured once, so they have to differ by 10%; an error by 20%, a count by one.
 """
 
@@ -11,6 +12,8 @@ from pathlib import Path
 from typing import Any
 
 import click
+
+from mlirc.measurement.intervals import ratio_of_medians
 
 SMALLEST = 0.02
 SINGLE = {"first_call": 0.1, "peak_memory": 0.1, "first_memory": 0.1}
@@ -34,7 +37,7 @@ def changes(before: dict[str, Any], after: dict[str, Any]) -> list[str]:
         )
     found = []
     old, new = before["steady"], after["steady"]
-    apart = old["high"] < new["low"] or new["high"] < old["low"]
+    apart = ratio_of_medians(old["samples"], new["samples"], paired=False).excludes_one
     if apart and differs(old["median"], new["median"], SMALLEST):
         found.append(line("steady", old["median"], new["median"]))
     for name, least in SINGLE.items():

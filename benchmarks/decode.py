@@ -14,10 +14,10 @@ from typing import Any
 import torch
 from torch import nn
 
-from benchmarks.error import EverythingInFloat64, Step, error_of
 from benchmarks.models import MODELS
 from benchmarks.setting import DTYPES, compiled
-from benchmarks.steady import seconds, spread
+from mlirc.measurement.alternate import seconds, spread
+from mlirc.measurement.error import CallResults, EverythingInFloat64, error_of
 
 CACHES = ("static", "dynamic")
 DECODERS = {f"{model} {cache}": (model, cache) for model in ("gpt2", "llama") for cache in CACHES}
@@ -69,11 +69,11 @@ def measure_decoding(name: str, dtype: str, backends: list[str], rounds: int, sm
     with torch.no_grad():
         with EverythingInFloat64():
             exact = decoding.exact()
-            wanted = Step(exact.decode(exact.module, exact.prompted(), 0, TOKENS), [])
+            wanted = CallResults(exact.decode(exact.module, exact.prompted(), 0, TOKENS), [])
         graphs, errors = {}, {}
         for backend, call in calls.items():
             before = compiled_graphs()
-            given = Step(decoding.decode(call, decoding.prompted(), 0, TOKENS), [])
+            given = CallResults(decoding.decode(call, decoding.prompted(), 0, TOKENS), [])
             graphs[backend], errors[backend] = compiled_graphs() - before, error_of(given, wanted)
         samples, readings = sample(decoding, calls, rounds)
     rows = []

@@ -152,7 +152,7 @@ def measure_model(
 
 def errors(model: GpuModel, module: Any, inputs: dict, training: bool, results: dict) -> dict[str, dict[str, float]]:
     """Relative distance from float64 eager of the logits, and of all gradients as one vector."""
-    from benchmarks.error import EverythingInFloat64, relative_distance
+    from mlirc.measurement.error import EverythingInFloat64, relative_distance
 
     exact_module = model.build(training).double()
     given = {k: v.double() if v.is_floating_point() else v for k, v in inputs.items()}

@@ -11,8 +11,8 @@ from typing import Any
 import torch
 from torch.nn import functional
 
-from benchmarks.error import Error, Step, error_of
-from benchmarks.steady import alternate, spread
+from mlirc.measurement.alternate import alternate, spread
+from mlirc.measurement.error import CallResults, RelativeError, error_of
 
 SIZES = {"in cache": 256, "in memory": 16384}
 """Rows of 3072 float32: 3 MB a tensor, and 200 MB."""
@@ -131,7 +131,7 @@ def measure_kernel(kernel: Kernel, size: str, backends: list[str], rounds: int) 
     steps |= {backend: lambda call=call: call(*inputs) for backend, call in calls.items()}
     with torch.no_grad():
         samples = alternate(steps, rounds)
-    steady = {name: spread(taken) for name, taken in samples.items()}
+    steady = {name: spread(taken.wall) for name, taken in samples.items()}
     found = []
     for backend in backends:
         row = {"setting": f"{kernel.name} {size}", "model": kernel.name, "way": f"kernels {size}", "dtype": "float32"}
@@ -149,8 +149,8 @@ def under(function: Callable[..., Any], backend: str) -> Callable[..., Any]:
     return torch.compile(function, backend=backend, options={"fallback": "error"} if backend == "mlirc" else None)
 
 
-def kernel_error(kernel: Kernel, call: Callable[..., Any], inputs: list[torch.Tensor]) -> Error:
+def kernel_error(kernel: Kernel, call: Callable[..., Any], inputs: list[torch.Tensor]) -> RelativeError:
     exact = [x.double() if x.is_floating_point() else x.clone() for x in inputs]
     with torch.no_grad():
         given = kernel.call(call, [x.clone() for x in inputs])
-        return error_of(Step(given, []), Step(kernel.call(kernel.function, exact), []))
+        return error_of(CallResults(given, []), CallResults(kernel.call(kernel.function, exact), []))

@@ -17,15 +17,15 @@ import torch
 from rich.console import Console
 
 from benchmarks.decode import DECODERS, measure_decoding
-from benchmarks.error import Error
 from benchmarks.fresh_process import measure_in_fresh_process
 from benchmarks.kernels import KERNELS, SIZES, measure_kernel
-from benchmarks.machine import describe_machine, product_rate
 from benchmarks.models import MODELS
 from benchmarks.picture import draw
 from benchmarks.setting import DTYPES, WAYS, Setting, available_backends
 from benchmarks.steady import measure_steady
 from benchmarks.table import table_of
+from mlirc.measurement.error import RelativeError
+from mlirc.measurement.machine import describe_machine, product_rate
 
 
 def some_of(allowed: Iterable[str]) -> Callable:
@@ -115,7 +115,7 @@ def measure(
             continue
         row |= fresh.get(backend, {}) | steady[backend]
         if "eager" in steady:
-            error, eager = Error(**steady[backend]["error"]), Error(**steady["eager"]["error"])
+            error, eager = RelativeError(**steady[backend]["error"]), RelativeError(**steady["eager"]["error"])
             row["accurate"] = error.within(eager, DTYPES[setting.dtype])
         rows.append(row)
     return rows

@@ -9,22 +9,29 @@ from mlirc.dialects.core.fork_locks import fork_lock
 
 @dataclass
 class KernelReport:
-    """One fused kernel: its name, the ops in it, the user's source lines, how often it is launched."""
+    """One fused kernel: its name, the ops in it, the user's source lines, how often it is launched.
+
+    read, written, flops   bytes and floating-point operations of all its launches (lowering/analysis/work.py)
+    """
 
     name: str
     ops: list[str]
     lines: list[str]
     launches: int = 1
+    read: str = "0"
+    written: str = "0"
+    flops: str = "0"
 
 
 @dataclass
 class GraphReport:
-    """One compiled graph. Sizes are bytes as text, or size expressions.
+    """One compiled graph. Sizes are bytes as text, or size expressions; so are operations.
 
     kind            "inference", "forward" or "backward"
     aten            name of an operator -> (calls, why it is not compiled)
     through_python  those of them that the host program makes from Python -> (calls, why)
     library         name of a library routine -> calls
+    read, written, flops  bytes that all kernels and calls read and write, each operand once, and their floating-point operations
     arena, buffers  the size of the arena, and the sum of the buffers that share it
     seconds         by stage; "wait" is what the first call waited for the code that other threads were making
     fallback        why the graph runs in eager, or ""
@@ -47,6 +54,9 @@ class GraphReport:
     aten: dict[str, tuple[int, str]] = field(default_factory=dict)
     through_python: dict[str, tuple[int, str]] = field(default_factory=dict)
     library: dict[str, int] = field(default_factory=dict)
+    read: str = "0"
+    written: str = "0"
+    flops: str = "0"
     arena: str = "0"
     buffers: str = "0"
     seconds: dict[str, float] = field(default_factory=dict)

@@ -3,6 +3,7 @@
 import click
 
 from mlirc.commands.cache import cache
+from mlirc.commands.compare import compare
 from mlirc.commands.doctor import doctor
 from mlirc.commands.failure import HELP
 from mlirc.commands.opt import opt
@@ -16,6 +17,7 @@ def main() -> None:
 
 main.add_command(opt)
 main.add_command(run)
+main.add_command(compare)
 main.add_command(cache)
 main.add_command(doctor)
 

@@ -9,6 +9,7 @@ from mlirc.dialects.core.bindings import ir
 from mlirc.dialects.core.dialect import OPS, attribute_value
 from mlirc.frontend.driver.observer import Observer
 from mlirc.frontend.statistics import GraphReport, KernelReport
+from mlirc.lowering.analysis.work import Work
 from mlirc.lowering.module.forms import GENERATED
 from mlirc.lowering.module.source_lines import source_lines
 from mlirc.lowering.pipeline.pass_manager import PipelineRun, functions
@@ -38,21 +39,27 @@ def read_report(
     library: Counter[str] = Counter()
     aten: Counter[str] = Counter()
     why = {name: reason for name, (_, reason) in why_aten.items()}
+    work: dict[tuple, Work] = {}
     for op in graph.regions[0].blocks[0].operations:
-        name = op.operation.name
+        name, key = op.operation.name, ()
         if name == "mlircx.launch":
             label, ops, lines = attribute_value(op.attributes["label"]), kernel_ops(op), source_lines(op.location)
-            known = kernels.setdefault((label, *ops, *lines), KernelReport(label, ops, lines, 0))
-            known.launches += 1
+            key = (label, *ops, *lines)
+            kernels.setdefault(key, KernelReport(label, ops, lines, 0)).launches += 1
         elif name == "mlircx.call" and f"mlirc.{attribute_value(op.attributes['callee'])}" in GENERATED:
             lines, label = source_lines(op.location), attribute_value(op.attributes["callee"])
-            kernels.setdefault((label, *lines), KernelReport(label, [label], lines, 0)).launches += 1
+            key = (label, *lines)
+            kernels.setdefault(key, KernelReport(label, [label], lines, 0)).launches += 1
         elif name == "mlircx.call":
             library[attribute_value(op.attributes["callee"])] += 1
         elif name in ("mlircx.aten", "mlircx.aten_effect"):
             called = attribute_value(op.attributes["op"])
             aten[called] += 1
             why.setdefault(called, "it has effects" if name.endswith("effect") else "a pass calls it")
+        work.setdefault(key, Work()).add(op)
+    for key, kernel in kernels.items():
+        kernel.read, kernel.written, kernel.flops = texts(work[key])
+    report.read, report.written, report.flops = texts(Work.sum(work.values()))
     report.kernels = list(kernels.values())
     report.library = dict(library)
     report.aten = {name: (calls, why[name]) for name, calls in aten.items()}
@@ -62,6 +69,10 @@ def read_report(
     # Each function has an entry, in order, and @graph is the first.
     totals = [e.numbers for e in record.ledger.entries if (e.pass_name, e.rule) == ("plan-memory", "TOTAL")]
     report.buffers = str(totals[0]["bytes_of_slots"])
+
+
+def texts(work: Work) -> tuple[str, str, str]:
+    return str(work.read), str(work.written), str(work.flops)
 
 
 def kernel_ops(launch: Any) -> list[str]:

@@ -26,7 +26,7 @@ def untouched(fn: Callable, args: tuple, kwargs: dict[str, Any]) -> Iterator[Non
     of modules; optimizers: of what `fn` is, is a method of, takes, closes over, or names among its module's globals.
     Not put back are Python attributes, or what else in the world it writes to. Needs room for a copy of all of it.
     """
-    objects = list(_objects(fn, args, kwargs))
+    objects = list(reachable(fn, args, kwargs))
     modules = [m for x in objects if isinstance(x, torch.nn.Module) for m in x.modules()]
     optimizers = [x for x in objects if isinstance(x, torch.optim.Optimizer)]
     members = [(m, dict(m._parameters), dict(m._buffers)) for m in modules]
@@ -77,7 +77,7 @@ def _put_back(x: torch.Tensor | None, value: torch.Tensor | None) -> None:
             x.copy_(value)
 
 
-def _objects(fn: Callable, args: tuple, kwargs: dict[str, Any]) -> Iterator[Any]:
+def reachable(fn: Callable, args: tuple, kwargs: dict[str, Any]) -> Iterator[Any]:
     """Modules, tensors and optimizers that a call can reach: see `untouched`."""
     seen: set[int] = set()
     pending: list[Any] = [fn, args, kwargs]

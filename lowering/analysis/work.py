@@ -31,20 +31,34 @@ class Work:
     written: Int = 0
     flops: Int = 0
 
+    def add(self, op: Any) -> None:
+        """A top-level op of a function. An ATen call counts with its bytes, and with no operations."""
+        name = op.operation.name
+        self.ops[name if name != "mlircx.call" else f"call {attribute_value(op.attributes['callee'])}"] += 1
+        if name in FREE:
+            return
+        read, written = operands_of(op)
+        self.kernels += name in BODIES
+        self.read = self.read + symbols_sum(map(bytes_of, read))
+        self.written = self.written + symbols_sum(map(bytes_of, written))
+        self.flops = self.flops + flops_of(op, read, written)
+
+    @staticmethod
+    def sum(parts: "Iterable[Work]") -> "Work":
+        total = Work()
+        for part in parts:
+            total.ops += part.ops
+            total.kernels += part.kernels
+            total.read, total.written = total.read + part.read, total.written + part.written
+            total.flops = total.flops + part.flops
+        return total
+
 
 def work_of(ops: Iterable[Any]) -> Work:
-    """Of top-level ops of a function in any form. ATen calls count with their bytes, and with no operations."""
+    """Of top-level ops of a function in any form."""
     total = Work()
     for op in ops:
-        name = op.operation.name
-        total.ops[name if name != "mlircx.call" else f"call {attribute_value(op.attributes['callee'])}"] += 1
-        if name in FREE:
-            continue
-        read, written = operands_of(op)
-        total.kernels += name in BODIES
-        total.read = total.read + symbols_sum(map(bytes_of, read))
-        total.written = total.written + symbols_sum(map(bytes_of, written))
-        total.flops = total.flops + flops_of(op, read, written)
+        total.add(op)
     return total
 
 

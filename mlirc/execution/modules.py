@@ -81,17 +81,25 @@ class MachineCode:
 
     def seconds(self, inputs: Sequence[Any], times: int) -> list[float]:
         """Of each of so many calls of @graph alone, on memory that stays, after three that are not counted."""
+        step, taken = self.step(inputs), []
+        for _ in range(times + 3):
+            start = time.perf_counter()
+            step()
+            taken.append(time.perf_counter() - start)
+        return taken[3:]
+
+    def step(self, inputs: Sequence[Any]) -> Callable[[], Any]:
+        """A call of @graph alone, on memory that stays."""
         given, prepare = copies(inputs), prepare_of(self.module)
         if prepare is not None:
             given += self.programs["prepare"]([given[k] for k in prepare[1]])
-        program, taken = self.programs[graph_of(self.module).name.value].program, []
-        with torch.no_grad():
-            for _ in range(times + 3):
-                called = list(given)
-                start = time.perf_counter()
-                program(called)
-                taken.append(time.perf_counter() - start)
-        return taken[3:]
+        program = self.programs[graph_of(self.module).name.value].program
+
+        def step() -> Any:
+            with torch.no_grad():
+                return program(list(given))
+
+        return step
 
 
 def _called(

@@ -5,8 +5,8 @@ import re
 import pytest
 import torch
 
-from benchmarks.error import take_step
 from benchmarks.models import MODELS
+from benchmarks.step import take_step
 from mlirc.codegen.llvm.emit import compile_module
 from mlirc.dialects.core.bindings import context, ir
 from mlirc.execution.modules import copies, graph_of, prepare_of

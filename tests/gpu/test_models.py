@@ -3,8 +3,9 @@
 import pytest
 import torch
 
-from benchmarks.error import error_of, reference_step, take_step
 from benchmarks.models import MODELS
+from benchmarks.step import reference_step, take_step
+from mlirc.measurement.error import error_of
 
 
 @pytest.mark.parametrize("training", [False, True], ids=["inference", "training"])

@@ -10,6 +10,7 @@ TOP = ("dialects", "lowering", "codegen", "frontend")
 FOLDERS = sorted(file.parent for top in TOP for file in (ROOT / top).rglob("__init__.py")) + [
     ROOT / "mlirc" / "commands",
     ROOT / "mlirc" / "execution",
+    ROOT / "mlirc" / "measurement",
 ]
 
 

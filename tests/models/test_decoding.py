@@ -5,8 +5,8 @@ import torch
 
 import mlirc
 from benchmarks.decode import CACHES, DECODERS, compiled_graphs, decoder
-from benchmarks.error import EverythingInFloat64, Step, error_of
 from benchmarks.setting import compiled
+from mlirc.measurement.error import CallResults, EverythingInFloat64, error_of
 
 GRAPHS = {"static": 1, "dynamic": 2}  # Dynamo learns with the second call that a size grows
 
@@ -18,11 +18,11 @@ def test_decoding(name, dtype):
     decoding = decoder(*DECODERS[name], dtype, small=True)
     module, before = decoding.module, compiled_graphs()
     with torch.no_grad():
-        given = Step(decoding.decode(compiled(module, "mlirc"), decoding.prompted(), 0, 8), [])
-        eager = Step(decoding.decode(module, decoding.prompted(), 0, 8), [])
+        given = CallResults(decoding.decode(compiled(module, "mlirc"), decoding.prompted(), 0, 8), [])
+        eager = CallResults(decoding.decode(module, decoding.prompted(), 0, 8), [])
         with EverythingInFloat64():
             exact = decoding.exact()
-            wanted = Step(exact.decode(exact.module, exact.prompted(), 0, 8), [])
+            wanted = CallResults(exact.decode(exact.module, exact.prompted(), 0, 8), [])
     assert compiled_graphs() - before <= GRAPHS[decoding.cache]
     assert error_of(given, wanted).within(error_of(eager, wanted), dtype)
 

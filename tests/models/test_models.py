@@ -8,8 +8,9 @@ import pytest
 import torch
 from torch._dynamo.utils import counters
 
-from benchmarks.error import FLOOR, LIMIT, Error, error_of, reference_step, relative_distance, take_step
 from benchmarks.models import MODELS, Model
+from benchmarks.step import reference_step, take_step
+from mlirc.measurement.error import FLOOR, LIMIT, RelativeError, error_of, relative_distance
 
 ERROR_OPTIONS = {"fallback": "error"}
 INPUTS = 25  # for one model: with 7, luck decides one time in ten; see assert_as_exact_as_eager_by_median
@@ -110,7 +111,7 @@ def assert_as_exact_as_eager_by_median(model: Model, original, module, call, dty
         eager.append(error_of(take_step(model, plain, plain, inputs, True), reference))
         ours.append(error_of(take_step(model, module, call, inputs, True), reference))
         assert replace(ours[-1], gradients=0.0).within(eager[-1], dtype), f"error {ours[-1]}, eager {eager[-1]}"
-    middle, allowed = (Error(0.0, median(e.gradients for e in errors)) for errors in (ours, eager))
+    middle, allowed = (RelativeError(0.0, median(e.gradients for e in errors)) for errors in (ours, eager))
     assert middle.within(allowed, dtype), f"{model.name}: errors {ours}, eager {eager}"
 
 

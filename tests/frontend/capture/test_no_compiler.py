@@ -17,7 +17,8 @@ started = []
 sys.addaudithook(lambda event, args: started.append(args) if event in ("subprocess.Popen", "os.exec") else None)
 
 import torch
-from benchmarks.error import error_of, reference_step, take_step
+from benchmarks.step import reference_step, take_step
+from mlirc.measurement.error import error_of
 from benchmarks.models import MODELS
 
 name, training = sys.argv[1], sys.argv[2] == "training"

@@ -3,15 +3,11 @@
 A compiled model is accurate enough when its error is at most LIMIT times that of eager in the same dtype.
 """
 
-import copy
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import torch
-from torch import nn
 from torch.utils._python_dispatch import TorchDispatchMode
-
-from benchmarks.models import Model
 
 LIMIT = 2.0
 # Where eager happens to be exact, no error at all would be allowed: a few roundings of the dtype are.
@@ -20,7 +16,7 @@ PART = 1 << 26  # elements that are compared at a time: the logits of GPT-2 are 
 
 
 @dataclass(frozen=True)
-class Step:
+class CallResults:
     """What one call gave: the outputs, and after a training step the gradient of every parameter."""
 
     outputs: list[torch.Tensor]
@@ -28,28 +24,16 @@ class Step:
 
 
 @dataclass(frozen=True)
-class Error:
+class RelativeError:
     """Relative L2 errors; `gradients` is 0 in inference."""
 
     outputs: float
     gradients: float
 
-    def within(self, eager: "Error", dtype: torch.dtype) -> bool:
+    def within(self, eager: "RelativeError", dtype: torch.dtype) -> bool:
         floor = FLOOR[dtype]
         outputs = self.outputs <= LIMIT * eager.outputs + floor
         return outputs and self.gradients <= LIMIT * eager.gradients + floor
-
-
-def take_step(model: Model, module: nn.Module, call: Callable, inputs: dict, training: bool) -> Step:
-    """Runs `call`, which is `module` or a compiled form of it, once; in training with the backward pass."""
-    if not training:
-        with torch.no_grad():
-            return Step([call(**inputs).logits], [])
-    module.zero_grad()
-    output = call(**inputs)
-    model.loss(output).backward()
-    gradients = [p.grad.detach().clone() for p in module.parameters() if p.grad is not None]
-    return Step([output.logits.detach(), output.loss.detach()], gradients)
 
 
 class EverythingInFloat64(TorchDispatchMode):
@@ -62,16 +46,8 @@ class EverythingInFloat64(TorchDispatchMode):
         return func(*args, **kwargs)
 
 
-def reference_step(model: Model, module: nn.Module, inputs: dict, training: bool) -> Step:
-    """The same call in float64, from the same weights and inputs."""
-    exact = copy.deepcopy(module).double()
-    doubled = {name: value.double() if value.is_floating_point() else value for name, value in inputs.items()}
-    with EverythingInFloat64():
-        return take_step(model, exact, exact, doubled, training)
-
-
-def error_of(step: Step, reference: Step) -> Error:
-    return Error(
+def error_of(step: CallResults, reference: CallResults) -> RelativeError:
+    return RelativeError(
         relative_distance(step.outputs, reference.outputs), relative_distance(step.gradients, reference.gradients)
     )
 

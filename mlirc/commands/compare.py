@@ -1,0 +1,112 @@
+"""`mlirc compare A B`: two pipelines, or two versions of a pass, on models, on a script's calls or on captured graphs."""
+
+import json
+from typing import Any
+
+import click
+
+from mlirc.commands.chosen_passes import import_extra
+from mlirc.commands.failure import HELP, Failure, reported
+from mlirc.commands.module_file import write_output
+
+
+@click.command(context_settings=HELP)
+@click.argument("a", required=False)
+@click.argument("b", required=False)
+@click.argument("script", required=False)
+@click.argument("arguments", nargs=-1)
+@click.option("--models", metavar="NAMES", help="Models of the benchmarks: mlp,bert,gpt2,llama,resnet,vit, or all.")
+@click.option("--ways", default="inference", show_default=True, help="Of --models: inference,training.")
+@click.option("--dtypes", default="float32", show_default=True, help="Of --models: float32,bfloat16.")
+@click.option("--small", is_flag=True, help="Of --models: the small variants of the tests.")
+@click.option("--captures", metavar="DIR", help="Graphs that mlirc capture or the option dump has kept.")
+@click.option(
+    "--import", "extra", multiple=True, help="First import a module, or run a Python file: more passes and ops."
+)
+@click.option("--rounds", type=click.IntRange(2, 10_000), default=15, show_default=True, help="Samples of each side.")
+@click.option("--threads", type=click.IntRange(1, 1024), help="Of PyTorch's pool.")
+@click.option(
+    "--json", "json_file", metavar="FILE", help="Write all numbers and samples as JSON; - is standard output."
+)
+@click.option("--traceback", is_flag=True, help="Show where in Python a failure comes from.")
+def compare(
+    a, b, script, arguments, models, ways, dtypes, small, captures, extra, rounds, threads, json_file, traceback
+) -> None:
+    """Compare A with B: speed, kernels, bytes, memory, compile time, error.
+
+    A and B are pipelines ("cpu"), pipelines with passes inserted ("cpu + my-pass after fuse-elementwise"), passes ("decompose,to-kernels")
+    or backends (eager, aot_eager, inductor). They are compared on --models, on --captures, or on what SCRIPT.py compiles.
+
+    A is compiled twice: how far it is from itself is noise, and a difference within that is none. Exits with 1 where a side fails.
+    """
+    with reported(traceback):
+        from mlirc.measurement.sides import SideError, read_side
+
+        for name in extra:
+            import_extra(name)
+        if a is None or b is None:
+            raise Failure('name two sides: mlirc compare cpu "cpu + my-pass after simplify" --models mlp', 2)
+        try:
+            sides = read_side(a), read_side(b)
+        except SideError as error:
+            raise Failure(str(error), 2) from error
+        if sum(x is not None for x in (models, captures, script)) != 1:
+            raise Failure("say what to compare on: --models NAMES, --captures DIR or SCRIPT.py, one of them", 2)
+        if threads:
+            import torch
+
+            torch.set_num_threads(threads)
+        subjects = _subjects(models, ways.split(","), dtypes.split(","), small, captures, script, arguments)
+        _compare(subjects, *sides, rounds, json_file)
+
+
+def _subjects(
+    models: Any, ways: Any, dtypes: Any, small: bool, captures: Any, script: Any, arguments: Any
+) -> list[Any]:
+    if models:
+        from mlirc.measurement.models import NoModels, model_subjects
+
+        try:
+            return model_subjects(models.split(","), ways, dtypes, small)
+        except NoModels as error:
+            raise Failure(str(error), 2) from error
+    if script:
+        from mlirc.measurement.script_calls import ScriptError, run_script
+        from mlirc.measurement.script_subjects import script_subject
+
+        try:
+            return [script_subject(call) for call in run_script(script, arguments)]
+        except ScriptError as error:
+            raise Failure(str(error)) from error
+    from mlirc.measurement.captured_graphs import CapturesError, captured_graphs
+
+    try:
+        return captured_graphs(captures)
+    except CapturesError as error:
+        raise Failure(str(error)) from error
+
+
+def _compare(subjects: list[Any], a: Any, b: Any, rounds: int, json_file: str | None) -> None:
+    from rich.console import Console
+
+    from mlirc.measurement.comparing import SideFailed, as_json, compare_on, noise_in_words
+    from mlirc.measurement.comparison_table import tables_of
+
+    console = Console(stderr=json_file == "-", highlight=False)
+    console = Console(stderr=json_file == "-", highlight=False, width=max(console.width, 148))
+    found, failed = [], []
+    for subject in subjects:
+        click.echo(f"{subject.name} …", err=True)
+        try:
+            found.append(compare_on(subject, a, b, rounds))
+        except SideFailed as error:
+            failed.append(str(error))
+    if found:
+        console.print(f"A: {a.text}\nB: {b.text}", markup=False)
+        for table in tables_of(found):
+            console.print(table)
+        console.print(noise_in_words(found), markup=False)
+    if json_file:
+        write_output(json_file, json.dumps(as_json(a, b, found, rounds, failed), indent=1) + "\n")
+    if failed:
+        raise Failure("; ".join(failed))

@@ -1,0 +1,115 @@
+"""Captured graphs as subjects: IR as it was imported, with its inputs where they were kept."""
+
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from mlirc.measurement.error import CallResults
+from mlirc.measurement.facts import facts_of
+from mlirc.measurement.sides import Side
+from mlirc.measurement.subjects import CompiledSubject
+
+IMPORTED = "*_import.mlir"
+
+
+class CapturesError(ValueError):
+    """A folder without graphs, or a graph that is wrong."""
+
+
+@dataclass
+class CapturedGraph:
+    """A module in a file, and what it is called with."""
+
+    name: str
+    file: Path
+    inputs: list[Any]
+
+    def compiled(self, side: Side) -> CompiledSubject:
+        from mlirc.dialects.core.bindings import context
+        from mlirc.execution.modules import MachineCode
+        from mlirc.frontend.report.report import read_report
+        from mlirc.frontend.statistics import GraphReport
+        from mlirc.lowering.pipeline.parser import parse
+        from mlirc.lowering.pipeline.pass_manager import PipelineRun, run_pipeline
+
+        report, record = GraphReport("captured"), PipelineRun()
+        with context():
+            module = parsed(self.file)
+            passes = [str(step) for step in parse(side.passes())]
+            plan = next(k for k, step in enumerate(passes) if step.startswith("plan-memory")) + 1
+            started = time.perf_counter()
+            run_pipeline(module, ",".join(passes[:plan]), record=record)
+            seconds = time.perf_counter() - started
+            read_report(module, record, {}, report)
+            started = time.perf_counter()
+            run_pipeline(module, ",".join(passes[plan:]), record=record)
+            code = MachineCode(module)
+            report.seconds["all"] = seconds + time.perf_counter() - started
+        started = time.perf_counter()
+        outcome = code(self.inputs)
+        facts = facts_of([report], report.seconds["all"] + time.perf_counter() - started)
+        return CompiledSubject(code.step(self.inputs), tensors(outcome.results), facts)
+
+    def exact(self) -> CallResults | None:
+        from mlirc.dialects.core.bindings import context
+        from mlirc.dialects.interpreter.float64 import in_float64, widened
+        from mlirc.execution.modules import interpret
+
+        with context():
+            wide = in_float64(parsed(self.file))
+        if wide is None:
+            return None
+        try:
+            return tensors(interpret(wide, [widened(x) for x in self.inputs]).results)
+        except Exception:  # an operator that does not take float64
+            return None
+
+    def finish(self) -> Callable[[], None] | None:
+        return None
+
+
+def tensors(values: list[Any]) -> CallResults:
+    import torch
+
+    return CallResults([x for x in values if isinstance(x, torch.Tensor)], [])
+
+
+def parsed(file: Path) -> Any:
+    """The module, with a target, verified. Raises CapturesError. Needs an entered context."""
+    from mlirc.lowering.files.file import verify_file
+    from mlirc.lowering.files.text import TextError, parse_module
+    from mlirc.lowering.module.rules import StageError
+    from mlirc.lowering.module.target_attribute import ensure_target
+    from mlirc.lowering.target import TargetError
+
+    try:
+        module = parse_module(file.read_bytes(), str(file))
+        ensure_target(module)
+        verify_file(module, runs=True)
+    except (TextError, StageError, TargetError) as error:
+        raise CapturesError(str(error)) from error
+    return module
+
+
+def captured_graphs(folder: str) -> list[CapturedGraph]:
+    """Every graph that was kept in a folder or below it, in order. Raises CapturesError."""
+    from mlirc.dialects.core.bindings import context
+    from mlirc.execution.inputs import InputsError
+    from mlirc.execution.modules import NoGraph
+    from mlirc.execution.random_inputs import random_inputs
+
+    if not Path(folder).is_dir():
+        raise CapturesError(f"{folder}: no such folder")
+    found = []
+    for file in sorted(Path(folder).rglob(IMPORTED)):
+        try:
+            with context():
+                inputs = random_inputs(parsed(file), 0)
+        except (InputsError, NoGraph) as error:
+            raise CapturesError(f"{file}: {error}") from error
+        found.append(CapturedGraph(str(file.relative_to(folder)).removesuffix(".mlir"), file, inputs))
+    if not found:
+        raise CapturesError(f"{folder}: no graph; mlirc capture SCRIPT.py --out {folder} keeps them")
+    return found

@@ -1,0 +1,89 @@
+"""A comparison as a table for the terminal."""
+
+from collections.abc import Sequence
+
+from rich import box
+from rich.table import Table
+from rich.text import Text
+
+from mlirc.measurement.comparing import SubjectComparison, overall
+from mlirc.measurement.error import RelativeError
+from mlirc.measurement.facts import CompiledFacts
+from mlirc.measurement.intervals import Interval
+
+COLUMNS = (
+    *("", "wall ms", "B faster, wall", "CPU ms", "B faster, CPU", "kernels", "launches"),
+    *("calls", "MB moved", "arena MB", "compile s", "error", "of grad"),
+)
+WIDTHS = (8, 9, 23, 9, 23, 7, 8, 5, 8, 8, 9, 7, 7)
+
+
+def tables_of(found: Sequence[SubjectComparison]) -> list[Table]:
+    """For each subject a line for A, the control and B. `MB moved`: read and written, each operand of a kernel or call once."""
+    tables = []
+    for comparison in found:
+        said = comparison.verdicts
+        made = table(f"{comparison.name}: by wall clock {said['wall']}, by CPU time {said['cpu']}")
+        for side, title in (("A", "A"), ("control", "A again"), ("B", "B")):
+            made.add_row(*line(comparison, side, title))
+        tables.append(made)
+    if len(found) > 1:
+        made = table("all (geometric mean)")
+        for side, title in (("control", "A again"), ("B", "B")):
+            wall, cpu = (shown(overall(found, side, clock)) for clock in ("wall", "cpu"))
+            made.add_row(title, "", wall, "", cpu)
+        tables.append(made)
+    return tables
+
+
+def table(title: str) -> Table:
+    made = Table(title=Text(title), title_justify="left", title_style="bold", box=box.SIMPLE_HEAD, padding=(0, 0, 0, 1))
+    for name, width in zip(COLUMNS, WIDTHS, strict=True):
+        made.add_column(name, justify="right" if name else "left", no_wrap=True, min_width=width)
+    return made
+
+
+def line(comparison: SubjectComparison, side: str, title: str) -> list[str]:
+    samples, facts = comparison.samples[side], comparison.facts[side]
+    ratios = {"B": comparison.faster, "control": comparison.noise}.get(side)
+    wall, cpu = ("", "") if ratios is None else (shown(ratios["wall"]), shown(ratios["cpu"]))
+    return [
+        title,
+        milliseconds(samples.wall),
+        wall,
+        milliseconds(samples.cpu),
+        cpu,
+        *facts_cells(facts),
+        *error_cells(comparison.errors[side]),
+    ]
+
+
+def milliseconds(samples: Sequence[float]) -> str:
+    ordered = sorted(samples)
+    return f"{1e3 * ordered[len(ordered) // 2]:.3f}"
+
+
+def shown(ratio: Interval) -> str:
+    return f"{ratio.value:.3f} ({ratio.low:.3f} to {ratio.high:.3f})"
+
+
+def facts_cells(facts: CompiledFacts) -> list[str]:
+    calls = None if facts.library is None or facts.aten is None else facts.library + facts.aten
+    return [
+        number(facts.kernels),
+        number(facts.launches),
+        number(calls),
+        "" if facts.bytes is None else f"{1e-6 * facts.bytes:.2f}",
+        "" if facts.arena is None else f"{1e-6 * facts.arena:.2f}",
+        "" if facts.compile is None else f"{facts.compile:.2f}",
+    ]
+
+
+def number(value: int | None) -> str:
+    return "" if value is None else str(value)
+
+
+def error_cells(error: RelativeError | None) -> list[str]:
+    if error is None:
+        return ["", ""]
+    return [f"{error.outputs:.1e}", f"{error.gradients:.1e}" if error.gradients else ""]

@@ -1,0 +1,64 @@
+"""What compiling says of the graphs that it made: kernels, launches, bytes, memory, time."""
+
+from collections.abc import Iterable
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from mlirc.frontend.statistics import GraphReport
+
+
+@dataclass(frozen=True)
+class CompiledFacts:
+    """Sums over the graphs of one subject. What depends on symbolic sizes is None.
+
+    kernels       generated kernels that differ
+    launches      of them, in one call
+    library, aten calls, in one call
+    read, written bytes, each operand of a kernel or call once
+    flops         of kernels and products
+    arena         bytes of the memory plan: what lies between the kernels
+    compile       seconds in mlirc's stages
+    first_call    seconds, with TorchDynamo's and AOTAutograd's work
+    """
+
+    kernels: int | None = None
+    launches: int | None = None
+    library: int | None = None
+    aten: int | None = None
+    read: int | None = None
+    written: int | None = None
+    flops: int | None = None
+    arena: int | None = None
+    compile: float | None = None
+    first_call: float | None = None
+
+    @property
+    def bytes(self) -> int | None:
+        return None if self.read is None or self.written is None else self.read + self.written
+
+    def as_dict(self) -> dict[str, Any]:
+        return asdict(self)
+
+
+def facts_of(reports: Iterable[GraphReport], first_call: float) -> CompiledFacts:
+    reports = list(reports)
+    if not reports:
+        return CompiledFacts(first_call=first_call)
+    return CompiledFacts(
+        kernels=sum(len(report.kernels) for report in reports),
+        launches=sum(kernel.launches for report in reports for kernel in report.kernels),
+        library=sum(sum(report.library.values()) for report in reports),
+        aten=sum(count for report in reports for count, _ in report.aten.values()),
+        read=total(report.read for report in reports),
+        written=total(report.written for report in reports),
+        flops=total(report.flops for report in reports),
+        arena=total(report.arena for report in reports),
+        compile=sum(sum(report.seconds.values()) for report in reports),
+        first_call=first_call,
+    )
+
+
+def total(sizes: Iterable[str]) -> int | None:
+    """None where one depends on a symbol."""
+    known = list(sizes)
+    return sum(map(int, known)) if all(size.isdigit() for size in known) else None

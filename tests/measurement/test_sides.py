@@ -1,0 +1,47 @@
+"""The text of a side: pipelines, insertions, passes, backends; what is wrong is said."""
+
+import pytest
+
+from mlirc.lowering.pipeline.pipelines import pipeline
+from mlirc.measurement.sides import SideError, read_side
+
+
+def test_a_standard_pipeline_and_its_insertions():
+    assert read_side("cpu").passes() == pipeline("cpu")
+    side = read_side("cpu + fuse-elementwise{max-ops=2},cse after fuse-elementwise + canonicalize before plan")
+    assert side.options["insert"] == {
+        "after fuse-elementwise": "fuse-elementwise{max-ops=2},cse",
+        "before plan": "canonicalize",
+    }
+    assert "fuse-elementwise,fuse-elementwise{max-ops=2},cse,fuse-reductions" in side.passes()
+    assert "update-in-place,canonicalize,plan-memory" in side.passes()
+
+
+def test_two_insertions_at_one_place_are_both_there():
+    assert (
+        "fuse-elementwise,cse,canonicalize,fuse-reductions"
+        in read_side("cpu + cse after fuse-elementwise + canonicalize after fuse-elementwise").passes()
+    )
+
+
+def test_passes_go_all_the_way_down():
+    assert read_side("decompose,to-kernels").passes() == "decompose,to-kernels,plan-memory,lower-kernels"
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("cpux", "'cpux' is no pipeline, pass or backend; did you mean 'cpu'?"),
+        ("cpu + cse", "after a + come passes and their place"),
+        ("cpu + cse after fuze", "no stage or pass 'fuze' in this pipeline; did you mean 'fuse'?"),
+        ("cpu + fuse-elementwis after fuse", "fuse-elementwis"),
+        ("cpu + fuse-elementwise{max=1} after fuse", "max"),
+        ("eager + cse after fuse", "eager has none"),
+        ("", "it begins with a pipeline"),
+        ("+ cse after fuse", "is not a pass"),
+    ],
+)
+def test_what_is_wrong(text, said):
+    with pytest.raises(SideError) as raised:
+        read_side(text)
+    assert said in str(raised.value)
