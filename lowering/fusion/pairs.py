@@ -92,6 +92,8 @@ class Fuser:
             rule, body = merged_body(producer.body, consumer.body, keep, self.limits)
         except Refused as refusal:
             return self.refuse(pair, refusal.rule)
+        if not self.allows(pair):
+            return self.refuse(pair, "REWRITES")
         saved = cost.total_bytes(read) + cost.total_bytes(t for t in read if t not in keep)
         self.record(pair, "fuse", rule, True, bytes_saved=saved)
         self.graph.merge(producer, consumer, body, dependents)
@@ -121,6 +123,9 @@ class Fuser:
         except Refused as refusal:
             self.refuse(pair, refusal.rule)
             return None
+        if not self.allows(pair):
+            self.refuse(pair, "REWRITES")
+            return None
         self.record(pair, "fuse", "SAME READS", True, bytes_saved=saved)
         return self.graph.merge(first, second, body, dependents)
 
@@ -130,9 +135,13 @@ class Fuser:
             self.record(pair, action, rule, False)
         return False
 
+    def allows(self, pair: tuple[Unit, Unit]) -> bool:
+        """Whether two kernels, which may merge, are let."""
+        return self.ledger.allows(self.pass_name, lambda: f"{labels(pair)} ({source_line(pair[1].locations[-1])})")
+
     def record(self, pair: tuple[Unit, Unit], action: str, rule: str, taken: bool, **numbers: int) -> None:
-        first, second = pair
-        subject = f"{first.body.label} -> {second.body.label}"
+        second = pair[1]
+        subject = labels(pair)
         where = source_line(second.locations[-1])
         self.ledger.record(self.pass_name, action, subject, rule, taken, where, **numbers)
 
@@ -162,6 +171,7 @@ class Fuser:
             chosen = kernels
         else:
             chosen = [user for user in bodies if moved[user] < cost.size_bytes(result)]
+        chosen = [user for user in chosen if self.allows((producer, user))]
         for user in chosen:
             saved = cost.size_bytes(result) - moved[user]
             self.record((producer, user), "recompute", "RECOMPUTE", True, bytes_saved=saved)
@@ -174,6 +184,10 @@ class Fuser:
         """Bytes of what the producer reads and the user does not read yet."""
         known = {id(t.root) for t in user.inputs}
         return cost.total_bytes(t for t in producer.inputs if id(t.root) not in known)
+
+
+def labels(pair: tuple[Unit, Unit]) -> str:
+    return f"{pair[0].body.label} -> {pair[1].body.label}"
 
 
 def merged_body(producer: Body, consumer: Body, keep: set[Tensor], limits: Limits) -> tuple[str, Body]:

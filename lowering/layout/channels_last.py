@@ -1,5 +1,6 @@
 """Propagates channels-last order through a graph from convolutions to readers whose result may have any layout."""
 
+from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
@@ -12,6 +13,7 @@ from mlirc.dialects.core.tensor_info import contiguous
 from mlirc.dialects.core.tensor_types import TensorInfo, info_of, type_of
 from mlirc.lowering.layout.moved_views import moved_view
 
+COPIED = ("mlirc.copy", "mlirc.max_pool_index")
 POOLS = ("mlirc.max_pool", "mlirc.avg_pool", "mlirc.max_pool_backward")
 # what puts elements elsewhere, in any order
 PLACED = ("mlirc.cat2", "mlirc.cat3", "mlirc.cat4", "mlirc.pad", "mlirc.slice_scatter", "mlirc.reindex")
@@ -34,10 +36,13 @@ def relaid(x: ir.Value, info: TensorInfo) -> ir.Value:
     return create("copy", [x], [type_of(info)]).out
 
 
-def spread_channels_last(block: ir.Block, restored: dict[ir.Value, ir.Value], everywhere: bool = False) -> None:
+def spread_channels_last(
+    block: ir.Block, restored: dict[ir.Value, ir.Value], allows: Callable[[Any], bool], everywhere: bool = False
+) -> None:
     """Follows values in channels-last order through elementwise ops and pools, to reductions and convolutions; `everywhere`:
     through views and what puts elements elsewhere, too.
 
+    allows      whether an op may be rewritten so
     restored    a value as the graph had it -> the same one in channels-last order, of which it is a copy, or a view of that
 
     before:  %1 = copy(%0)  %2 = max_pool(%1)                      after:  %2 = max_pool(%0) channels last  %3 = copy(%2)
@@ -48,8 +53,10 @@ def spread_channels_last(block: ir.Block, restored: dict[ir.Value, ir.Value], ev
             continue
         name = op.operation.name
         if name == "mlirc.view":
-            if everywhere:
+            if everywhere and allows(op):
                 restore_view(op, restored)
+        elif not (keeps_order(name, everywhere) or is_reduction(name) or name in COPIED) or not allows(op):
+            continue
         elif keeps_order(name, everywhere):
             last = any(is_image(restored.get(x), op.results[0], name) for x in op.operands)
             read_restored(op, restored)

@@ -41,6 +41,8 @@ def update_arguments(function: Any, in_place: Mapping[str, str], ledger: Ledger,
     for update, why_not in [(update, obstacle(found, update)) for update in updates]:
         rule = f"TO INPUT: {why_not}" if why_not else "TO INPUT"
         first = found.ops[update.calls[0]]
+        if not why_not and not ledger.allows(pass_name, first):
+            continue
         ledger.record(pass_name, "update", called(first), rule, not why_not, source_line(first.location))
         if not why_not:
             found.ops[update.assign].operation.erase()

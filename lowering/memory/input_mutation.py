@@ -47,6 +47,8 @@ def settle_assigns(function: Any, ledger: Ledger, pass_name: str) -> dict[ir.Val
         why_not = (
             "the value is in another input" if value in targets else obstacle(found, position, written_once, last_error)
         )
+        if not why_not and not ledger.allows(pass_name, op):
+            why_not = "REWRITES"
         rule = f"TO INPUT: {why_not}" if why_not else "TO INPUT"
         ledger.record(pass_name, "write", "input", rule, not why_not, source_line(op.location))
         if why_not:

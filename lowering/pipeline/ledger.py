@@ -3,6 +3,8 @@
 from dataclasses import dataclass, field
 from typing import Any
 
+from mlirc.lowering.pipeline.rewrites import Rewrites, Subject, text_of
+
 
 @dataclass(frozen=True)
 class LedgerEntry:
@@ -19,7 +21,18 @@ class LedgerEntry:
 
 @dataclass
 class Ledger:
+    """What passes decided. `rewrites` numbers what they rewrite, and may refuse it; without it all is allowed."""
+
     entries: list[LedgerEntry] = field(default_factory=list)
+    rewrites: Rewrites | None = None
+
+    def allows(self, pass_name: str, subject: Subject) -> bool:
+        """Whether a pass may take its next rewrite, of an op, or of what a text or a function says. Asked once for each, just
+        before it (rewrites.py)."""
+        if self.rewrites is None or self.rewrites.allows(pass_name, subject):
+            return True
+        self.record(pass_name, "rewrite", text_of(subject), "REWRITES", False)
+        return False
 
     def record(
         self, pass_name: str, action: str, subject: str, rule: str, taken: bool, location: str = "", **numbers: Any

@@ -227,7 +227,8 @@ def _runner(step: Step, given: Mapping[str, Any]) -> tuple[Step, Callable[[ir.Mo
                 _check_taken(step, instance, function)
                 with ir.InsertionPoint(function):
                     instance.run(function, ledger)
-                _check_given(instance, function)
+                if ledger.rewrites is None or not ledger.rewrites.limit(step.name):
+                    _check_given(instance, function)
 
         return step, run
     try:
@@ -242,7 +243,12 @@ def _runner(step: Step, given: Mapping[str, Any]) -> tuple[Step, Callable[[ir.Mo
                 f"no pass '{unknown[1]}', nor is it one of MLIR's{close} ours: {', '.join(known)}"
             ) from error
         raise PipelineError(f"pass '{step}': {text}") from error
-    return step, lambda module, ledger: manager.run(module.operation)
+
+    def upstream(module: ir.Module, ledger: Ledger) -> None:
+        if ledger.allows(step.name, "the whole run"):
+            manager.run(module.operation)
+
+    return step, upstream
 
 
 def _check_taken(step: Step, instance: Any, function: Any) -> None:

@@ -9,6 +9,7 @@ import click
 from mlirc.commands.chosen_passes import Chosen, import_extra
 from mlirc.commands.emitted import checked_kind, emitted
 from mlirc.commands.failure import HELP, Failure, reported
+from mlirc.commands.limited_rewrites import limited_run, rewrites_of
 from mlirc.commands.listing import help_pass, list_ops, list_passes
 from mlirc.commands.module_file import parse_bytes, read_file, write_output
 from mlirc.commands.printed_ir import PrintedIr, Wanted
@@ -29,6 +30,8 @@ class Shown:
     verify_each: bool
     emit: str
     locations: bool
+    rewrites: Any
+    list_rewrites: bool
 
 
 @click.command(context_settings=HELP)
@@ -48,6 +51,14 @@ class Shown:
     metavar="ANCHOR=PASSES",
     help="With --pipeline: insert passes after a stage or pass: fuse=my-pass.",
 )
+@click.option(
+    "--rewrites",
+    "limits",
+    multiple=True,
+    metavar="PASS=RANGES",
+    help="Let PASS take these of its rewrites, numbered from 0, and no others: fuse-elementwise=0-41,50,60- or none.",
+)
+@click.option("--list-rewrites", "rewrites_listed", is_flag=True, help="Print each rewrite that a pass asked for.")
 @click.option("--target", help=TARGET_HELP)
 @click.option("-o", "output", default="-", help="Where to write the result; - is standard output.")
 @click.option("--emit", default="mlir", metavar="KIND", help="What to write: mlir, llvm, asm, triton, ptx, dot, none.")
@@ -95,6 +106,8 @@ def opt(
     start,
     stop,
     insertions,
+    limits,
+    rewrites_listed,
     target,
     output,
     emit,
@@ -141,8 +154,11 @@ def opt(
         if file is None:
             click.echo(chosen.text if chosen.text is not None else chosen.whole())
             return
+        rewrites = rewrites_of(limits) if limits or rewrites_listed else None
         wanted = Wanted(before, after, after_all, after_change, locations)
-        shown = Shown(wanted, diff, timing, stats, ledger, print_pipeline, verify_each, emit, locations)
+        shown = Shown(
+            wanted, diff, timing, stats, ledger, print_pipeline, verify_each, emit, locations, rewrites, rewrites_listed
+        )
         result = (
             _each_part(file, target, chosen, shown, diagnostics)
             if split or diagnostics
@@ -180,7 +196,7 @@ def _run(file: str, content: bytes, target: str | None, chosen: Chosen, shown: S
     from mlirc.lowering.files.file import verify_file
     from mlirc.lowering.module.rules import StageError
     from mlirc.lowering.pipeline.parser import PipelineError
-    from mlirc.lowering.pipeline.pass_manager import PassError, run_pipeline
+    from mlirc.lowering.pipeline.pass_manager import PassError
 
     with context():
         try:
@@ -191,7 +207,7 @@ def _run(file: str, content: bytes, target: str | None, chosen: Chosen, shown: S
                 change_target(module, target)
             passes = chosen.of(module)
             watch = _Watch(shown, passes, module)
-            record = run_pipeline(module, passes, after_pass=watch.show)
+            record = limited_run(module, passes, shown.rewrites, watch.show)
         except (PassError, PipelineError, StageError) as error:
             raise Failure(_in_file(str(error), file, part)) from error
         if chosen.pipeline is not None:
@@ -200,6 +216,9 @@ def _run(file: str, content: bytes, target: str | None, chosen: Chosen, shown: S
             from mlirc.commands.stats import show_stats
 
             show_stats(module)
+        if shown.list_rewrites:
+            for rewrite in record.ledger.rewrites.asked:
+                click.echo(f"{rewrite}{'' if rewrite.allowed else ': refused'}", err=True)
         if shown.ledger:
             _show_ledger(record)
         result = emitted(module, shown.emit, shown.locations)

@@ -55,7 +55,7 @@ class BatchKernels:
                 groups.append(group)
             group.append(op)
         for group in groups:
-            taken = len(group) > 1
+            taken = len(group) > 1 and ledger.allows(self.name, group[-1])
             label = attribute_value(group[0].attributes["label"])
             ledger.record(
                 self.name, "merge", label, "NO HURRY", taken, source_line(group[-1].location), kernels=len(group)

@@ -24,4 +24,6 @@ class EliminateDead:
     def run(self, function: Any, ledger: Ledger) -> None:
         for op in reversed(list(function.regions[0].blocks[0].operations)):
             if op.operation.name in REMOVABLE and all(next(iter(r.uses), None) is None for r in op.operation.results):
+                if not ledger.allows(self.name, op):
+                    continue
                 op.operation.erase()

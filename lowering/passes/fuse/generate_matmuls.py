@@ -59,6 +59,8 @@ class GenerateMatmuls:
             *bias, x, w = op.operands
             packed = view_root(w) in parameters and packing_pays(x, w, target)
             against = refused_by_panels(w, target) if packed else refused_by_blocks(x, w, view_root(w) in parameters)
+            if not against and not ledger.allows(self.name, op):
+                continue
             rule = "PARAMETER" if packed else "IN PLACE"
             line = source_line(op.location)
             ledger.record(self.name, "generate", op.operation.name, against or rule, not against, line)

@@ -44,14 +44,15 @@ class HoistParameters:
     def run(self, function: Any, ledger: Ledger) -> None:
         block = function.regions[0].blocks[0]
         sources = sources_of(function)
-        hoisted = dict.fromkeys(reversed(kept_values(block, sources)))
+        kept = dict.fromkeys(reversed(kept_values(block, sources)))
+        hoisted = [x for x in kept if ledger.allows(self.name, x.owner)]
         for op in block.operations:
             if op.operation.name in PANELS:
                 taken = op.results[0] in hoisted
                 rule = "PARAMETER" if taken else "WRITTEN"
                 ledger.record(self.name, "hoist", op.operation.name, rule, taken, source_line(op.location))
         if hoisted:
-            move(function, list(hoisted), sources)
+            move(function, hoisted, sources)
 
 
 def kept_values(block: Any, sources: dict[ir.Value, frozenset]) -> list[ir.Value]:

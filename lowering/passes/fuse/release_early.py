@@ -36,9 +36,9 @@ class ReleaseEarly:
         order = _Order(liveness(function))
         for position, name in enumerate(order.found.names):
             place, saved = order.earliest(position, self.least) if name in MOVABLE else (None, 0)
-            if place is None:
-                continue
             op = order.found.ops[position]
+            if place is None or not ledger.allows(self.name, op):
+                continue
             taken = order.move(position, place)
             ledger.record(self.name, "move", label(op), "LESS MEMORY", taken, source_line(op.location), bytes=saved)
         block = function.regions[0].blocks[0]

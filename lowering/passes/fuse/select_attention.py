@@ -47,7 +47,7 @@ class SelectAttention:
             else:
                 continue
             ledger.record(self.name, "generate", name, rule or "COVERED", not rule, source_line(op.location))
-            if not rule:
+            if not rule or not ledger.allows(self.name, op):
                 continue
             if not aten_takes(call):
                 raise UnsupportedByPass(op, f"attention that neither ATen nor a kernel of ours computes ({rule})")

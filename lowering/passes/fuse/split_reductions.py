@@ -57,7 +57,7 @@ class SplitReductions:
             parts = kernel.choose_parts(wanted)
             label = attribute_value(op.attributes["label"])
             ledger.record(self.name, "split", label, "FEW ROWS", parts is not None, source_line(op.location))
-            while parts is not None:
+            while parts is not None and ledger.allows(self.name, kernel.op):
                 op = kernel.split(parts)
                 if op is None:
                     break

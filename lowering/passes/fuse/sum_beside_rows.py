@@ -73,7 +73,7 @@ class SumBesideRows:
                 rule = "SAME READS" if joined is None else "IN ORDER"
                 label, line = columns.body.label, source_line(columns.location)
                 ledger.record(self.name, "join", label, rule, place is not None, line)
-                if joined is not None and place is not None:
+                if joined is not None and place is not None and ledger.allows(self.name, columns.ops[0]):
                     replace(unit, columns, joined, place)
                     taken.add(id(unit))
                     break

@@ -41,6 +41,8 @@ class ToKernels:
             used = any(next(iter(result.uses), None) is not None for result in op.results)
             if form is None and (used or not isinstance(op, View)):
                 continue  # a view that nobody reads any more goes
+            if form is not None and used and not ledger.allows(self.name, op):
+                continue
             if form is not None and used:
                 with ir.InsertionPoint(op), op.location:
                     values = form(kernel_maker(op.location), op)

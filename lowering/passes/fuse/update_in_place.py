@@ -46,7 +46,7 @@ class UpdateInPlace:
         update_arguments(function, OF_ARGUMENTS, ledger, self.name)
         for op in list(function.regions[0].blocks[0].operations):
             name = called(op)
-            if name not in IN_PLACE or not changeable(op):
+            if name not in IN_PLACE or not changeable(op) or not ledger.allows(self.name, op):
                 continue
             own_zeros(op)
             taken = is_last_use(op.operands[0], op.results[0])

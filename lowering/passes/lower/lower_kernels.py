@@ -66,8 +66,10 @@ class LowerKernels:
         module_block = function.operation.block
         taken = {text(op, "sym_name") for op in module_block.operations if "sym_name" in op.attributes}
         made: dict[Any, tuple[str, KernelText]] = {}
-        self.lower_calls(function, made, taken, target)  # first: for their code LLVM takes longest
+        self.lower_calls(function, made, taken, target, ledger)  # first: for their code LLVM takes longest
         for launch in [op for op in function.regions[0].blocks[0].operations if op.operation.name == "mlircx.launch"]:
+            if not ledger.allows(self.name, launch):
+                continue
             key = structure(launch)
             if key not in made:
                 name = next(n for n in map("kernel_{}".format, count(len(made))) if n not in taken)
@@ -80,13 +82,15 @@ class LowerKernels:
                 ledger.record(self.name, "share", text(launch, "label"), "SAME STRUCTURE", True, str(launch.location))
             _replace(launch, *made[key])
 
-    def lower_calls(self, function: Any, made: dict, taken: set[str], target: CpuTarget) -> None:
+    def lower_calls(self, function: Any, made: dict, taken: set[str], target: CpuTarget, ledger: Ledger) -> None:
         """Calls of attention and of convolutions stay, and get a function to call.
 
         after:   "mlircx.call"(%q, %k, %v, %out, %lse) {callee = "attention", kernel = "kernel_1", symbols = "s0", ...}
         """
         for call in function.regions[0].blocks[0].operations:
             if call.operation.name != "mlircx.call" or text(call, "callee") not in CALLS:
+                continue
+            if not ledger.allows(self.name, call):
                 continue
             read, refuse, write = CALLS[text(call, "callee")]
             asked: Any = read(call)

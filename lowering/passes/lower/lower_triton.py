@@ -48,6 +48,8 @@ class LowerTriton:
             infos = [info_of(x) for x in launch.operands]
             if not infos or any(not i.device.startswith("cuda") for i in infos):
                 continue
+            if not ledger.allows(self.name, launch):
+                continue
             aligned = aligned_operands(launch, self.aligned_arguments)
             shared = shared_operands(launch)
             within = parts_of_operands(launch)
@@ -66,7 +68,8 @@ class LowerTriton:
             else:
                 ledger.record(self.name, "share", text(launch, "label"), "SAME STRUCTURE", True, str(launch.location))
             _replace(launch, *made[key])
-        if "random_state" not in taken and any(map(draws, function.regions[0].blocks[0].operations)):
+        drawing = any(map(draws, function.regions[0].blocks[0].operations))
+        if "random_state" not in taken and drawing and ledger.allows(self.name, "random_state"):
             with ir.InsertionPoint(module_block), function.location:
                 create("triton", [], [], attributes("random_state", state_kernel()))
 

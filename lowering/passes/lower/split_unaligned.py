@@ -39,7 +39,7 @@ class SplitUnaligned:
             if op.operation.name != "mlircx.call" or attribute_value(op.attributes["callee"]) != "matmul":
                 continue
             x, w, out = op.operands
-            if not is_by_rows(info_of(x), info_of(w), info_of(out)):
+            if not is_by_rows(info_of(x), info_of(w), info_of(out)) or not ledger.allows(self.name, op):
                 continue
             line = source_line(op.location)
             ledger.record(self.name, "split", "matmul", "BY ROWS", True, line)

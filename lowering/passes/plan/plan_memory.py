@@ -50,6 +50,8 @@ class PlanMemory:
     reuse: bool = True  # whether anything shares memory at all; if not, each buffer has a part of the arena of its own
 
     def run(self, function: Any, ledger: Ledger) -> None:
+        if not ledger.allows(self.name, "the plan"):
+            return
         make_copies_explicit(function, ledger, self.name)
         targets = settle_assigns(function, ledger, self.name)
         found = liveness(function)
@@ -72,6 +74,10 @@ class PlanMemory:
                 continue
             size = byte_size(info_of(buffer.value))
             if not self.reuse:
+                block_of[buffer] = ArenaBlock(size, 0, len(found.ops))
+                continue
+            op = found.ops[buffer.start]
+            if not ledger.allows(self.name, op):  # what this buffer shares memory with, before or after it
                 block_of[buffer] = ArenaBlock(size, 0, len(found.ops))
                 continue
             alone = self.stands_alone(info_of(buffer.value))

@@ -42,6 +42,8 @@ class AccumulateEmbeddings:
     def run(self, function: Any, ledger: Ledger) -> None:
         ops = [op for op in function.regions[0].blocks[0].operations if called(op) == BACKWARD and is_ours(op)]
         for op in ops:
+            if not ledger.allows(self.name, op):
+                continue
             add = tied_sum(op.results[0])
             line = source_line(op.location)
             ledger.record(self.name, "accumulate", BACKWARD, "TIED" if add else "ZEROS", True, line)

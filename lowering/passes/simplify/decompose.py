@@ -28,12 +28,16 @@ class Decompose:
     def run(self, function: Any, ledger: Ledger) -> None:
         block = function.regions[0].blocks[0]
         found = [op for op in block.operations if isinstance(op, Composite)]
+        refused: set[ir.Value] = set()
         while found:
             for op in found:
+                if not ledger.allows(self.name, op):
+                    refused.update(op.results)
+                    continue
                 with ir.InsertionPoint(op), ir.Location.name(type(op).mnemonic, op.location):
                     values = expand(op)
                 for old, new in zip(op.results, values, strict=True):
                     old.replace_all_uses_with(new)
                 op.operation.erase()
             # an expansion may hold composites again
-            found = [op for op in block.operations if isinstance(op, Composite)]
+            found = [op for op in block.operations if isinstance(op, Composite) and refused.isdisjoint(op.results)]

@@ -33,14 +33,16 @@ class EliminateViews:
         written = written_roots(function)
         for op in list(function.regions[0].blocks[0].operations):
             if isinstance(op, View):
-                replace_view(op)
+                replace_view(op, ledger, self.name)
             elif isinstance(op, Copy) and op.x.type == op.out.type and view_root(op.x) not in written:
                 # what is overwritten later must have been copied before
+                if not ledger.allows(self.name, op):
+                    continue
                 op.out.replace_all_uses_with(op.x)
                 op.operation.erase()
 
 
-def replace_view(op: View) -> None:
+def replace_view(op: View, ledger: Ledger, pass_name: str) -> None:
     """Drops the view, or makes it a view of what its operand is a view of."""
     x, map_, offset = (
         op.x,
@@ -49,6 +51,9 @@ def replace_view(op: View) -> None:
     )
     behind = x.owner
     value = None
+    changes_nothing = x.type == op.out.type and offset == 0
+    if not (changes_nothing or isinstance(behind, View)) or not ledger.allows(pass_name, op):
+        return
     if isinstance(behind, View):
         x, offset = behind.x, offset + symbols.parse(attribute_value(behind.attributes["offset"]))
         first = attribute_value(behind.attributes["map"])

@@ -37,7 +37,7 @@ class FoldConstants:
                 continue
             with ir.InsertionPoint(op), op.location:
                 value = folded(op)
-            if value is not None:
+            if value is not None and ledger.allows(self.name, op):
                 op.results[0].replace_all_uses_with(value)
                 op.operation.erase()
 

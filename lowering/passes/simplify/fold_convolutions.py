@@ -56,7 +56,7 @@ class FoldConvolutions:
         restored: dict[ir.Value, ir.Value] = {}
         # found first: folding one erases other ops, which must not be looked at again
         for op in [op for op in block.operations if is_convolution(op)]:
-            rule = refusal(op, fixed)
+            rule = refusal(op, fixed) or ("" if ledger.allows(self.name, op) else "REWRITES")
             ledger.record(
                 self.name, "fold", "aten.convolution", rule or "PARAMETER", not rule, source_line(op.location)
             )
@@ -64,7 +64,7 @@ class FoldConvolutions:
                 plain, last = fold(op, fixed)
                 restored[plain] = last
         if restored:
-            spread_channels_last(block, restored)
+            spread_channels_last(block, restored, lambda op: ledger.allows(self.name, op))
 
 
 def is_convolution(op: Any) -> bool:

@@ -53,7 +53,7 @@ class GenerateConvolutions:
         restored: dict[ir.Value, ir.Value] = {}
         for (op, choice), lies_last in zip(found, taken, strict=True):
             ledger.record(self.name, "layout", called(op), "CHANNELS LAST", lies_last, source_line(op.location))
-            if not lies_last:
+            if not lies_last or not ledger.allows(self.name, op):
                 continue
             ours = [choice.generates_forward]
             if called(op) == BACKWARD:
@@ -74,7 +74,7 @@ class GenerateConvolutions:
         for op in block.operations:
             if is_put_back(op):
                 restored[op.results[0]] = op.operands[0]
-        spread_channels_last(block, restored, everywhere=True)
+        spread_channels_last(block, restored, lambda op: ledger.allows(self.name, op), everywhere=True)
 
 
 def choice_of(op: Any) -> Choice | None:

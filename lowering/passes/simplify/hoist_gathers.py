@@ -38,7 +38,7 @@ class HoistGathers:
             if not is_worked(op.x.owner) or len(list(op.x.uses)) != 1:
                 continue
             picked = _Picked(op)
-            fits = picked.picks_one and picked.fits(op.x)
+            fits = picked.picks_one and picked.fits(op.x) and ledger.allows(self.name, op)
             ledger.record(self.name, "move", "gather", "ONE OF A ROW", fits, source_line(op.location))
             if fits:
                 with ir.InsertionPoint(op), op.location:

@@ -1,5 +1,6 @@
 """The pass propagate-slices: see PropagateSlices."""
 
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -42,7 +43,7 @@ class PropagateSlices:
         operations = list(function.regions[0].blocks[0].operations)
         if not any(isinstance(op, View) for op in operations):
             return
-        parts = _Parts()
+        parts = _Parts(lambda op: ledger.allows(self.name, op))
         for op in reversed(operations):
             parts.look_at(op)
         for op in operations:
@@ -61,13 +62,15 @@ class PropagateSlices:
 
 class _Parts:
     """
+    allows   whether an op may be computed in part
     computed the ops that are computed in part, with the part; of a view that others read in whole, all of it
     reads    for each value what the ops that were looked at read of it
     made     the parts, row-major, of values; of a view it is one of its operand's
     moved    views that others read in whole, of what is computed in part, and what takes their places
     """
 
-    def __init__(self) -> None:
+    def __init__(self, allows: Callable[[Any], bool]) -> None:
+        self.allows = allows
         self.computed: dict[ir.Operation, Slice] = {}
         self.reads: dict[ir.Value, dict[ir.Operation, Slice]] = {}
         self.made: dict[ir.Value, ir.Value] = {}
@@ -76,6 +79,8 @@ class _Parts:
     def look_at(self, op: Any) -> None:
         """Notes which part of an op is computed; all its readers were looked at before."""
         slice_ = self.wanted(op)
+        if slice_ is not None and not isinstance(op, View) and not self.allows(op):
+            slice_ = None
         if slice_ is None and isinstance(op, View):
             slice_ = slices.whole(info_of(op.out).shape)
             if points(slices.sizes(slice_)) == points(info_of(op.x).shape):

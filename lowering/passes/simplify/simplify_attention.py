@@ -43,11 +43,13 @@ class SimplifyAttention:
             line = source_line(op.location)
             if len(op.operands) > 3:
                 causal, rule = without_mask(op)
+                if causal is not None and not ledger.allows(self.name, op):
+                    causal, rule = None, "REWRITES"
                 ledger.record(self.name, "simplify", "attention", rule or "NOT KNOWN", causal is not None, line)
                 if causal is not None:
                     op = rebuilt(op, list(op.operands)[:3], causal)
             shared = shared_heads(op)
-            if shared:
+            if shared and ledger.allows(self.name, op):
                 ledger.record(self.name, "simplify", "attention", "REPEATED", True, line)
                 rebuilt(op, [op.operands[0], *shared, *list(op.operands)[3:]], op.causal.value)
 

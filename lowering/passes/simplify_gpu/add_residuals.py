@@ -46,6 +46,7 @@ class AddResiduals:
                 found, key=lambda pair: position[pair[0].results[0]]
             )  # of two products the later one
             rule = refusal(op, matmul, value, addend, position, assigns)
+            rule = rule or ("" if ledger.allows(self.name, op) else "REWRITES")
             ledger.record(self.name, "fuse", "add", rule or "BEFORE", not rule, source_line(op.location))
             if not rule:
                 made = fold(op, matmul, value, addend)

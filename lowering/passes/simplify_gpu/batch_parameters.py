@@ -39,8 +39,10 @@ class BatchParameters:
         written = {view_root(op.operands[0]) for op in ops if op.name == "mlirc.assign"}
         parameters = parameter_arguments(function) - written
         kernels = [op for op in ops if is_elementwise(op) and all(comes_of(x, parameters) for x in op.operands)]
-        move_to_beginning(ops, kernels)
-        for group in self.groups(kernels):
+        groups = [g for g in self.groups(kernels) if ledger.allows(self.name, g[-1])]
+        kept = {op for group in groups for op in group}
+        move_to_beginning(ops, [op for op in kernels if op in kept])
+        for group in groups:
             label = attribute_value(group[0].attributes["label"])
             line, taken = source_line(group[-1].location), len(group) > 1
             ledger.record(self.name, "merge", label, "PARAMETERS", taken, line, kernels=len(group))

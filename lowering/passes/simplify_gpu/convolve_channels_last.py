@@ -40,7 +40,7 @@ class ConvolveChannelsLast:
         restored: dict[ir.Value, ir.Value] = {}
         for op in list(block.operations):
             images = convolved_images(op)
-            if not images:
+            if not images or not ledger.allows(self.name, op):
                 continue
             line = source_line(op.location)
             ledger.record(self.name, "layout", attribute_value(op.attributes["op"]), "CHANNELS LAST", True, line)
@@ -60,7 +60,7 @@ class ConvolveChannelsLast:
         for op in block.operations:
             if op.operation.name == "mlirc.copy" and is_put_back(info_of(op.operands[0]), info_of(op.results[0])):
                 restored[op.results[0]] = op.operands[0]
-        spread_channels_last(block, restored)
+        spread_channels_last(block, restored, lambda op: ledger.allows(self.name, op))
 
 
 def convolved_images(op: Any) -> int:

@@ -40,7 +40,7 @@ class DeferBiases:
             found = biased(op, parameters)
             if found is None:
                 continue
-            taken = all(map(is_computed, (use.owner for use in op.results[0].uses)))
+            taken = all(map(is_computed, (use.owner for use in op.results[0].uses))) and ledger.allows(self.name, op)
             ledger.record(self.name, "defer", "bias", "COMPUTED", taken, source_line(op.location))
             if taken:
                 defer(op, *found, parts)

@@ -51,7 +51,7 @@ class FoldCudnn:
             norm = norm_of(op, fixed)
             rule = "RELU" if norm is not None else "PARAMETER"
             line = source_line(op.location)
-            taken = norm is not None and fold(op, norm, fixed)
+            taken = norm is not None and ledger.allows(self.name, op) and fold(op, norm, fixed)
             ledger.record(self.name, "fold", "aten.convolution", rule, taken, line)
 
 

@@ -34,6 +34,8 @@ class FuseMatmulEpilogue:
             if x is None:
                 continue
             matmul = only_matmul(x, op)
+            if matmul is not None and not ledger.allows(self.name, op):
+                continue
             ledger.record(self.name, "fuse", "gelu", "ONE READER", matmul is not None, source_line(op.location))
             if matmul is None:
                 continue

@@ -37,6 +37,8 @@ class GenerateDotProducts:
         for op in list(function.regions[0].blocks[0].operations):
             if op.operation.name not in ("mlirc.matmul", "mlirc.addmm") or not (rule := rule_of(op)):
                 continue
+            if not ledger.allows(self.name, op):
+                continue
             ledger.record(self.name, "generate", op.operation.name, rule, True, source_line(op.location))
             *bias, x, w = op.operands
             with ir.InsertionPoint(op), op.location:

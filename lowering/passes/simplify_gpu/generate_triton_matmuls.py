@@ -67,6 +67,7 @@ class GenerateTritonMatmuls:
             gate = gate_of(op) if info_of(w).stride[0] == 1 else None
             if gate is not None:
                 taken = self.takes_over(op, gate.times, is_worth(op, True, programs, gated=True))
+                taken = taken and ledger.allows(self.name, op)
                 rule = "GATED" if taken else "FASTER"
                 ledger.record(self.name, "generate", op.operation.name, rule, taken, source_line(op.location))
                 if taken:
@@ -82,6 +83,7 @@ class GenerateTritonMatmuls:
                 taken = self.always or beats_classes(op, programs)
             if activated:
                 taken = self.takes_over(op, last_reader(op.results[0])[1], taken)
+            taken = taken and ledger.allows(self.name, op)
             rule = "FASTER" if not taken else "ACTIVATION" if activated else "UNALIGNED"
             ledger.record(self.name, "generate", op.operation.name, rule, taken, source_line(op.location))
             if taken:

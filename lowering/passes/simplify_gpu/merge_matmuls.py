@@ -50,6 +50,7 @@ class MergeMatmuls:
                 part = members[first : first + MOST]
                 line = source_line(part[0].location)
                 taken = len(part) > 1 and all(may_move(op.results[0], (total_width(part), 1)) for op in part)
+                taken = taken and ledger.allows(self.name, part[0])
                 ledger.record(self.name, "merge", f"{len(part)} products", "SAME ROWS", taken, line)
                 if taken:
                     with ir.InsertionPoint(part[0]), part[0].location:

@@ -54,7 +54,7 @@ class PadMatmuls:
             if any(not isinstance(n, int) for info in (*infos, out) for n in (*info.shape, *info.stride)):
                 continue
             wanted = padded_sizes(infos[-2], infos[-1])
-            rule = refusal(op, wanted, kept)
+            rule = refusal(op, wanted, kept) or ("" if ledger.allows(self.name, op) else "REWRITES")
             label = " x ".join(map(str, (out.shape[0], infos[-2].shape[1], out.shape[1])))
             ledger.record(self.name, "pad", f"product {label}", rule or "PADDED", not rule, source_line(op.location))
             if not rule:
@@ -64,10 +64,10 @@ class PadMatmuls:
                 op.operation.erase()
         for op in list(function.regions[0].blocks[0].operations):
             if op.operation.name == "mlirc.pad":
-                share(op)
+                share(op, ledger, self.name)
 
 
-def share(pad: Any) -> None:
+def share(pad: Any, ledger: Ledger, pass_name: str) -> None:
     """Who reads what was padded reads the padded matrix, but for other products' paddings, which become this one (cse)."""
     same = [pad.operands[0]]  # what was padded, as it was before it was viewed
     while not isinstance(same[-1].owner, ir.Block) and same[-1].owner.operation.name == "mlirc.view":
@@ -83,7 +83,7 @@ def share(pad: Any) -> None:
         for r, k in readers
         if isinstance(r, (Elementwise, Reduction)) and pad.operation.is_before_in_block(r.operation)
     ]
-    if wanted:
+    if wanted and ledger.allows(pass_name, pad):
         with ir.InsertionPoint.after(pad.operation), pad.location:
             index = [symbols.symbol("d0"), symbols.symbol("d1")]
             part = GraphBuilder(info).view(pad.results[0], info.shape, wide.stride, index)

@@ -47,7 +47,7 @@ class PatchesToMatmul:
             ledger.record(
                 self.name, "multiply", name.removesuffix(".default"), "PATCHES", taken, source_line(op.location)
             )
-            if taken:
+            if taken and ledger.allows(self.name, op):
                 with ir.InsertionPoint(op), op.location:
                     REPLACED[name](op)
                 op.operation.erase()

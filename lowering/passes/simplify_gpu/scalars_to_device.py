@@ -41,6 +41,8 @@ class ScalarsToDevice:
                 info = info_of(x)
                 if info.device == device or info.device != "cpu" or info.rank or not is_tensor(x):
                     continue
+                if not ledger.allows(self.name, op):
+                    continue
                 if (x, device) not in copies:
                     with ir.InsertionPoint(op), op.location:
                         copies[x, device] = on_device(x, device)

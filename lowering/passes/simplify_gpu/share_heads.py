@@ -38,6 +38,6 @@ class ShareHeads:
             shared = [x for x in (before_repeat(op.operands[k]) for k in (1, 2)) if x is not None]
             taken = len(shared) == 2 and info_of(shared[0]).shape[1] == info_of(shared[1]).shape[1]
             ledger.record(self.name, "share", ATTENTION, "REPEATED", taken, source_line(op.location))
-            if taken:
+            if taken and ledger.allows(self.name, op):
                 for k, x in enumerate(shared):
                     op.operands[k + 1] = x

@@ -45,7 +45,7 @@ class SpaceToDepth:
                 continue
             taken = has_few_channels(op) and depends_on(op.operands[1], parameters)
             ledger.record(self.name, "widen", called(op), "FEW CHANNELS", taken, source_line(op.location))
-            if taken:
+            if taken and ledger.allows(self.name, op):
                 with ir.InsertionPoint(op), op.location:
                     widen(op)
 
