@@ -18,8 +18,8 @@ from typing import Any
 
 import torch
 
-from mlirc.codegen.host.checked_program import CheckedProgram, InputError
-from mlirc.codegen.llvm.emit import compile_module
+from mlirc.codegen.emit.checked_program import CheckedProgram, InputError
+from mlirc.codegen.emit.emit import compile_module
 from mlirc.codegen.runtime import arena, native_runtime
 from mlirc.dialects.core import symbols
 from mlirc.dialects.core.bindings import context
@@ -72,7 +72,7 @@ def main() -> None:
 
 def trust() -> None:
     """Verifies nothing: for the test of these guards."""
-    from mlirc.codegen.host import checked_program
+    from mlirc.codegen.emit import checked_program
 
     global verify_file
     checked_program.verify_file = verify_file = lambda module, runs=False: {}

@@ -10,9 +10,9 @@ from typing import Any
 import llvmlite.binding as llvm
 import torch
 
+from mlirc.codegen.emit.emit import compile_module
 from mlirc.codegen.host.host_program import HostProgram, host_program
 from mlirc.codegen.host.program import Program
-from mlirc.codegen.llvm.emit import compile_module
 from mlirc.codegen.llvm.machine_code import load_libraries
 from mlirc.dialects.core.bindings import context, ir
 

@@ -9,9 +9,9 @@ from typing import Any
 
 import torch
 
+from mlirc.codegen.abi import shim
 from mlirc.codegen.abi.reach import Missing, reach
 from mlirc.codegen.abi.tensor_handle import tensor_handle
-from mlirc.codegen.aten import shim
 
 SYMBOL = "_Z16THPVariable_WrapRKN2at10TensorBaseE"  # PyObject* THPVariable_Wrap(const at::TensorBase&)
 

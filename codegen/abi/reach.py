@@ -19,7 +19,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Generic, TypeVar
 
-from mlirc.codegen.llvm import background
+from mlirc.codegen.process import background
 from mlirc.dialects.core.fork_locks import fork_lock
 
 T = TypeVar("T")

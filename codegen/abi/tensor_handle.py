@@ -7,8 +7,8 @@ import ctypes
 
 import torch
 
+from mlirc.codegen.abi import shim
 from mlirc.codegen.abi.reach import Missing, reach
-from mlirc.codegen.aten import shim
 
 WORD = "_cdata"
 

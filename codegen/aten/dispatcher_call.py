@@ -12,7 +12,7 @@ A Scalar has no such form: operators that take one are called from Python (host/
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from mlirc.codegen.aten import shim
+from mlirc.codegen.abi import shim
 from mlirc.codegen.aten.shim_call import (
     NativeCall,
     Step,
@@ -26,7 +26,7 @@ from mlirc.codegen.aten.shim_call import (
     real,
     tensor,
 )
-from mlirc.codegen.host.frame import Frame, HostBuffer, Number
+from mlirc.codegen.frame.frame import Frame, HostBuffer, Number
 
 
 def dispatcher_call(frame: Frame, op: Any, function: Any, operands: Sequence[HostBuffer | Number]) -> NativeCall:

@@ -7,7 +7,7 @@ import torch
 
 from mlirc.codegen.abi.aliases import is_alias
 from mlirc.codegen.abi.lazy_tensors import in_memory, is_lazy
-from mlirc.codegen.runtime.user_errors import of_the_user
+from mlirc.codegen.user_errors import of_the_user
 from mlirc.dialects.core import aten_arguments, symbols
 from mlirc.dialects.core.symbols import Expr, Int
 from mlirc.dialects.core.tensor_info import TensorInfo

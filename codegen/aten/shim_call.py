@@ -19,9 +19,9 @@ from typing import Any
 
 import torch
 
+from mlirc.codegen.abi import shim
 from mlirc.codegen.abi.composites import is_composite
-from mlirc.codegen.aten import shim
-from mlirc.codegen.host.frame import Frame, HostBuffer, Number
+from mlirc.codegen.frame.frame import Frame, HostBuffer, Number
 from mlirc.dialects.core import aten_arguments, symbols
 from mlirc.dialects.core.bindings import ir
 from mlirc.dialects.core.dialect import attribute_value

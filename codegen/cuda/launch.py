@@ -15,8 +15,8 @@ from typing import Any
 
 import torch
 
-from mlirc.codegen.aten import shim
-from mlirc.codegen.host.frame import Frame, HostBuffer, Number, location_text
+from mlirc.codegen.abi import shim
+from mlirc.codegen.frame.frame import Frame, HostBuffer, Number, location_text
 from mlirc.codegen.host.parts import FAILURE_WORDS, FAILURES, FailureSite, Launched
 from mlirc.dialects.core import symbols
 from mlirc.dialects.core.bindings import ir

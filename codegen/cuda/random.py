@@ -14,8 +14,8 @@ from functools import cache
 
 import torch
 
+from mlirc.codegen.abi import shim
 from mlirc.codegen.abi.cuda_generator import GENERATOR, STATE, WITHIN, GeneratorLayout, layout
-from mlirc.codegen.aten import shim
 from mlirc.codegen.cuda.driver import driver
 from mlirc.codegen.llvm.machine_code import Code, compile_ir, load_library
 from mlirc.dialects.core.fork_locks import fork_lock

@@ -16,7 +16,7 @@ from mlirc.codegen.cache.entry import CacheEntry
 from mlirc.codegen.cache.folder import CacheFolder
 from mlirc.codegen.cuda import triton_processes
 from mlirc.codegen.cuda.triton_worker import TritonError
-from mlirc.codegen.llvm import background
+from mlirc.codegen.process import background
 from mlirc.dialects.core.bindings import ir
 from mlirc.dialects.core.dialect import attribute_value
 from mlirc.dialects.core.fork_locks import fork_lock

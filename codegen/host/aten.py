@@ -10,7 +10,7 @@ from mlirc.codegen.aten.dispatcher_call import dispatcher_call
 from mlirc.codegen.aten.overridden_kernels import computes_otherwise
 from mlirc.codegen.aten.python_call import AtenCall
 from mlirc.codegen.aten.shim_call import KEPT, NUMBER, UNWANTED, NativeCall, NotNative, routine_call
-from mlirc.codegen.host.frame import Frame, HostBuffer, Number
+from mlirc.codegen.frame.frame import Frame, HostBuffer, Number
 from mlirc.codegen.host.inputs import bind_result
 from mlirc.codegen.host.parts import HostCall
 from mlirc.codegen.host.random import random_call

@@ -12,11 +12,11 @@ Straight-line: blocks follow each other, and a failure leaves for the end. nativ
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from mlirc.codegen.aten import shim
+from mlirc.codegen.abi import shim
 from mlirc.codegen.cuda import launch as cuda_launch
-from mlirc.codegen.cuda.gpus import gpus_of
+from mlirc.codegen.frame.frame import Frame, HostBuffer, HostRoot, Number, location_text
+from mlirc.codegen.frame.gpus import gpus_of
 from mlirc.codegen.host.aten import aten_call
-from mlirc.codegen.host.frame import Frame, HostBuffer, HostRoot, Number, location_text
 from mlirc.codegen.host.inputs import read_inputs
 from mlirc.codegen.host.parts import FailureSite, HostCall, HostProgram
 from mlirc.codegen.libraries import cublas_call

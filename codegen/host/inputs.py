@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from mlirc.codegen.host.frame import Frame, HostBuffer, HostRoot, Number
+from mlirc.codegen.frame.frame import Frame, HostBuffer, HostRoot, Number
 from mlirc.dialects.core import symbols
 from mlirc.dialects.core.bindings import ir
 from mlirc.dialects.core.dialect import attribute_value

@@ -12,9 +12,8 @@ from weakref import finalize
 
 import torch
 
+from mlirc.codegen.abi import shim
 from mlirc.codegen.abi.tensor_handle import WORD
-from mlirc.codegen.aten import shim
-from mlirc.codegen.cache.shared_kernels import CachedKernel
 from mlirc.codegen.cuda import driver as cuda_driver
 from mlirc.codegen.cuda import random as cuda_random
 from mlirc.codegen.cuda import runtime as cuda_runtime
@@ -23,8 +22,10 @@ from mlirc.codegen.libraries import cublas_runtime, cudnn, cudnn_runtime
 from mlirc.codegen.libraries.cublas_plans import CublasPlans
 from mlirc.codegen.libraries.settings import library_settings
 from mlirc.codegen.llvm.machine_code import Code
-from mlirc.codegen.runtime import after_fork, arena, native_runtime, result_pool
-from mlirc.codegen.runtime.user_errors import of_the_user
+from mlirc.codegen.process import after_fork
+from mlirc.codegen.runtime import arena, native_runtime, result_pool
+from mlirc.codegen.runtime.shared_kernels import CachedKernel
+from mlirc.codegen.user_errors import of_the_user
 from mlirc.dialects.core.fork_locks import fork_lock
 from mlirc.dialects.core.index_errors import index_error
 

@@ -13,8 +13,8 @@ from typing import Any
 
 import torch
 
+from mlirc.codegen.abi import shim
 from mlirc.codegen.abi.tf32 import allows_tf32
-from mlirc.codegen.aten import shim
 from mlirc.codegen.libraries.cublas_problem import CublasMatrix
 from mlirc.codegen.libraries.gpu_library import Handles, NoPlan, loaded
 

@@ -6,9 +6,9 @@ take a product, or fails, the C shim's routine computes it, out of line too.
 
 from typing import Any
 
-from mlirc.codegen.aten import shim
+from mlirc.codegen.abi import shim
 from mlirc.codegen.cuda import launch as cuda_launch
-from mlirc.codegen.host.frame import Frame, HostBuffer
+from mlirc.codegen.frame.frame import Frame, HostBuffer
 from mlirc.codegen.host.parts import MATMULS, PLANS_OF_MATMULS
 from mlirc.codegen.libraries import cublas, cublas_runtime
 from mlirc.codegen.libraries.cublas import CUDA_TYPES

@@ -8,7 +8,7 @@ from typing import Any
 
 import torch
 
-from mlirc.codegen.libraries import cublas_choice
+from mlirc.codegen.libraries import cublas_choice, cublas_tuning
 from mlirc.codegen.libraries.cublas import (
     CUDA_TYPES,
     DESC_BIAS_POINTER,
@@ -33,7 +33,6 @@ from mlirc.codegen.libraries.cublas import (
 )
 from mlirc.codegen.libraries.cublas_problem import CublasMatmul, Problem, problem_of
 from mlirc.codegen.libraries.gpu_library import NoPlan
-from mlirc.codegen.tuning import cublas_tuning
 from mlirc.dialects.core.fork_locks import fork_lock
 from mlirc.dialects.core.tensor_info import TensorInfo
 

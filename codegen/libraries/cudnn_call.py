@@ -9,10 +9,10 @@ from typing import Any
 
 import torch
 
-from mlirc.codegen.aten import shim
+from mlirc.codegen.abi import shim
 from mlirc.codegen.aten.shim_call import KEPT, NativeCall, NotNative, array, check, given_arguments, items
 from mlirc.codegen.cuda import launch as cuda_launch
-from mlirc.codegen.host.frame import Frame, HostBuffer, Number
+from mlirc.codegen.frame.frame import Frame, HostBuffer, Number
 from mlirc.codegen.host.parts import CONVOLUTIONS, PLANS_OF_CONVOLUTIONS
 from mlirc.codegen.libraries import cudnn, cudnn_runtime
 from mlirc.codegen.libraries.cudnn import DATA, FILTER, CudnnConvolution

@@ -23,7 +23,7 @@ from mlirc.codegen.abi.llvmlite_lock import llvmlite_lock
 from mlirc.codegen.abi.unlocked_emission import emit_object
 from mlirc.codegen.llvm.older_text import for_llvmlite
 from mlirc.codegen.llvm.processor import cpu_name_and_features, llvm_target
-from mlirc.codegen.runtime.process_limits import with_room
+from mlirc.codegen.process.limits import with_room
 from mlirc.dialects.core.fork_locks import adopt, fork_lock
 from mlirc.lowering.host import host_cpu
 from mlirc.lowering.target import SCRATCH_FUNCTION, CpuTarget

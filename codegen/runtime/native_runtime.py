@@ -18,8 +18,8 @@ from functools import cache
 
 from mlirc.codegen.abi.python_tensor import wrap_address
 from mlirc.codegen.abi.reach import reach
-from mlirc.codegen.llvm import background
 from mlirc.codegen.llvm.machine_code import Code
+from mlirc.codegen.process import background
 from mlirc.codegen.runtime import (
     native_runtime_text,
     python_values_text,

@@ -23,10 +23,10 @@ from typing import Any
 
 import torch
 
+from mlirc.codegen.abi import shim
 from mlirc.codegen.abi.python_tensor import wrapped
 from mlirc.codegen.abi.reach import Missing
 from mlirc.codegen.abi.storage_layout import storage_offsets
-from mlirc.codegen.aten import shim
 from mlirc.codegen.llvm.machine_code import Code
 
 SMALLEST = 4 << 20

@@ -6,7 +6,7 @@ from mlirc.codegen.cache import environment
 from mlirc.codegen.cache.entry import UNREADABLE, CacheEntry
 from mlirc.codegen.cache.folder import folder
 from mlirc.codegen.llvm.machine_code import Code, compile_ir, load_object
-from mlirc.codegen.runtime.process_limits import with_room
+from mlirc.codegen.process.limits import with_room
 from mlirc.dialects.core.fork_locks import fork_lock
 
 KIND = "runtime"  # of an entry: no data, and the object file

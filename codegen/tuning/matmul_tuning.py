@@ -16,7 +16,7 @@ import torch
 from mlirc.codegen.cache import environment
 from mlirc.codegen.cache.entry import CacheEntry
 from mlirc.codegen.cache.folder import CacheFolder
-from mlirc.codegen.llvm.emit import compile_module
+from mlirc.codegen.emit.emit import compile_module
 from mlirc.codegen.tuning.autotune import GAIN, NOISE, Tuned
 from mlirc.codegen.tuning.device import CACHE, plain
 from mlirc.dialects.core.bindings import func, ir

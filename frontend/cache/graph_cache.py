@@ -16,10 +16,11 @@ from typing import Any
 from torch.fx import GraphModule
 
 from mlirc.codegen.aten.overridden_kernels import overridden_of
-from mlirc.codegen.cache import environment, stored_program
+from mlirc.codegen.cache import environment
 from mlirc.codegen.cache.entry import UNREADABLE, CacheEntry
 from mlirc.codegen.cache.environment import ChangedSources
 from mlirc.codegen.cache.folder import OFF, VARIABLE, CacheFolder, folder, is_off
+from mlirc.codegen.emit import stored_program
 from mlirc.codegen.host.program import Program
 from mlirc.frontend.cache.foreign_sources import NoSource, foreign_sources
 from mlirc.frontend.cache.frozen_parameters import FrozenParameters

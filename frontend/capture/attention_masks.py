@@ -15,7 +15,7 @@ from typing import Any
 import torch
 from torch.fx import Graph, GraphModule, Node
 
-from mlirc.codegen.runtime.process_limits import with_room
+from mlirc.codegen.process.limits import with_room
 from mlirc.dialects.core.symbols import Int
 from mlirc.frontend.cache.answer_cache import cached_answer
 from mlirc.frontend.cache.graph_text import NoText, part_text

@@ -20,7 +20,7 @@ from typing import Any
 from torch.fx import GraphModule
 
 from mlirc.codegen.abi.python_tensor import why_no_programs
-from mlirc.codegen.runtime.process_limits import FOR_EACH_NODE, TO_COMPILE, TO_LOAD, addresses, with_room
+from mlirc.codegen.process.limits import FOR_EACH_NODE, TO_COMPILE, TO_LOAD, addresses, with_room
 from mlirc.frontend.cache.graph_cache import DiskCache
 from mlirc.frontend.cache.trace_cache import CachedTrace
 from mlirc.frontend.capture.aot_autograd import Capture, parameter_positions, refuse_lazy

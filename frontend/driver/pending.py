@@ -2,7 +2,7 @@
 
 from collections.abc import Callable
 
-from mlirc.codegen.llvm import background
+from mlirc.codegen.process import background
 from mlirc.frontend.cache.graph_cache import Compiled
 
 

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable
 import torch
 
 from mlirc.codegen.cache.folder import CacheFolder
-from mlirc.codegen.runtime.process_limits import with_room
+from mlirc.codegen.process.limits import with_room
 from mlirc.frontend import statistics
 from mlirc.frontend.cache.graph_cache import Compiled, Place, load
 from mlirc.frontend.cache.graph_text import constants

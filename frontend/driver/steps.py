@@ -4,8 +4,8 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from mlirc.codegen.cache.folder import CacheFolder
+from mlirc.codegen.emit.emit import EarlyKernels, Unlinked, begin_module
 from mlirc.codegen.host.program import Program
-from mlirc.codegen.llvm.emit import EarlyKernels, Unlinked, begin_module
 from mlirc.dialects.core import symbols
 from mlirc.dialects.core.bindings import ir
 from mlirc.frontend.cache.frozen_parameters import FrozenParameters

@@ -13,8 +13,8 @@ import torch
 from torch.fx import GraphModule, Node
 
 from mlirc.codegen.host.program import Program
-from mlirc.codegen.runtime.process_limits import with_room
-from mlirc.codegen.runtime.user_errors import belongs_to_the_user
+from mlirc.codegen.process.limits import with_room
+from mlirc.codegen.user_errors import belongs_to_the_user
 from mlirc.dialects.core.fork_locks import fork_lock
 from mlirc.frontend.errors import UnsupportedGraph
 from mlirc.frontend.fallback import fallback

@@ -4,7 +4,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
-from mlirc.codegen.llvm.emit import EarlyKernels
+from mlirc.codegen.emit.emit import EarlyKernels
 from mlirc.dialects.core.bindings import context
 from mlirc.frontend.driver.aten_graph import AtenGraph
 from mlirc.frontend.driver.observer import Observer

@@ -9,7 +9,7 @@ from torch.fx import GraphModule
 
 from mlirc.codegen.cuda import triton_processes
 from mlirc.codegen.libraries import cublas_plans
-from mlirc.codegen.llvm import background
+from mlirc.codegen.process import background
 
 log = logging.getLogger("mlirc")
 aten = torch.ops.aten

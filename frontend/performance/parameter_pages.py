@@ -22,7 +22,7 @@ from typing import Any
 import torch
 from torch import nn
 
-from mlirc.codegen.llvm import background
+from mlirc.codegen.process import background
 
 FOLDER = Path("/sys/kernel/mm/transparent_hugepage")
 MADV_COLLAPSE = 25  # Linux 6.1; an older one refuses it

@@ -9,7 +9,7 @@ give_pages_back    what the compilers touched of their libraries leaves the resi
 from concurrent.futures import Future
 from typing import Any
 
-from mlirc.codegen.llvm import background
+from mlirc.codegen.process import background
 from mlirc.frontend.cache import frozen_parameters
 from mlirc.frontend.driver.aten_graph import AtenGraph
 from mlirc.frontend.driver.observer import Observer

@@ -79,7 +79,7 @@ def decisions(ledger: Any) -> Iterator[str]:
 
 
 def code(module: Any) -> Iterator[str]:
-    from mlirc.codegen.llvm.readable import llvm_texts, triton_texts
+    from mlirc.codegen.emit.readable import llvm_texts, triton_texts
 
     for name, text in triton_texts(module):
         yield f"# {name}\n{text}"

@@ -3,7 +3,7 @@
     root    what memory a value is: an argument, a slot, an allocation, what an ATen call gave
 
 What depends on symbols that the arguments bind, and is not shown for all of their values, is a *duty*: an expression that
-has to be at least 0, which is looked at before each run of a module from a file (codegen/host/checked_program.py). Tensors'
+has to be at least 0, which is looked at before each run of a module from a file (codegen/emit/checked_program.py). Tensors'
 sizes are: that they are 0 or more is a fact for all else. Of a graph that PyTorch traced, its guards see to it.
 """
 

@@ -48,9 +48,9 @@ def emitted(module: Any, kind: str, locations: bool) -> str:
 def _compile(module: Any) -> None:
     """Makes and links machine code as the last stage does, so that what fails there fails here. Code for a GPU needs one; that
     for a processor whose instructions this one lacks is made, and not linked."""
-    from mlirc.codegen.llvm.emit import compile_module
+    from mlirc.codegen.emit.emit import compile_module
+    from mlirc.codegen.emit.readable import triton_ops
     from mlirc.codegen.llvm.processor import why_not_here
-    from mlirc.codegen.llvm.readable import triton_ops
     from mlirc.lowering.module.target_attribute import target_of
     from mlirc.lowering.pipeline.pass_manager import functions
 
@@ -60,7 +60,7 @@ def _compile(module: Any) -> None:
 
 
 def _code(module: Any, kind: str) -> Any:
-    from mlirc.codegen.llvm import readable
+    from mlirc.codegen.emit import readable
 
     if kind == "llvm":
         return ((name, text) for name, text, _ in readable.llvm_texts(module))

@@ -71,7 +71,7 @@ class MachineCode:
     """A lowered module, verified, compiled and called with checked inputs. Raises what these raise."""
 
     def __init__(self, module: ir.Module):
-        from mlirc.codegen.host.checked_program import CheckedProgram
+        from mlirc.codegen.emit.checked_program import CheckedProgram
 
         self.module = module
         self.programs = {f.name.value: CheckedProgram(module, f.name.value) for f in functions(module)}

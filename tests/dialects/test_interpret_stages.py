@@ -6,7 +6,7 @@ import pytest
 import torch
 from torch.nn import functional
 
-from mlirc.codegen.llvm.emit import compile_module
+from mlirc.codegen.emit.emit import compile_module
 from mlirc.dialects.core.bindings import context, ir
 from mlirc.dialects.interpreter.interpreter import run
 from mlirc.lowering.pipeline.pass_manager import run_pipeline, verify_forms

@@ -5,7 +5,8 @@ import torch
 from torch.nn import functional as F
 
 import mlirc
-from mlirc.codegen.tuning import autotune, cublas_tuning
+from mlirc.codegen.libraries import cublas_tuning
+from mlirc.codegen.tuning import autotune
 from mlirc.frontend import statistics
 
 MODE = "max-autotune-no-cudagraphs"

@@ -10,7 +10,7 @@ import torch
 from click.testing import CliRunner
 from torch import nn
 
-from mlirc.codegen.llvm.emit import compile_module
+from mlirc.codegen.emit.emit import compile_module
 from mlirc.commands.opt import opt
 from mlirc.dialects.core.bindings import context, ir
 from mlirc.lowering import host

@@ -140,7 +140,7 @@ def test_errors_name_the_source_line_after_a_hit(folder):
 def test_a_changed_graph_finds_the_kernels_that_it_shares(folder):
     run(lambda x: x.softmax(-1), torch.randn(6, 50))
     written = folder.counts["kernels", "written"]
-    from mlirc.codegen.cache import shared_kernels
+    from mlirc.codegen.runtime import shared_kernels
 
     shared_kernels._loaded.clear()  # as in another process
     # the same kernel from another source line: another graph

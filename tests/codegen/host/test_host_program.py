@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from mlirc.codegen.aten import shim
+from mlirc.codegen.abi import shim
 from mlirc.codegen.host import program as program_module
 from mlirc.codegen.runtime import arena
 from tests.memory_level import allocate, aten, build, call, equal, resident_bytes, slot, view

@@ -8,9 +8,9 @@ import torch
 
 from mlirc.codegen.cache import environment
 from mlirc.codegen.cache.folder import CacheFolder
+from mlirc.codegen.libraries import cublas_tuning
 from mlirc.codegen.libraries.cublas import Algorithm
 from mlirc.codegen.libraries.cublas_problem import CublasMatmul, problem_of
-from mlirc.codegen.tuning import cublas_tuning
 from mlirc.dialects.core.tensor_info import TensorInfo
 
 

@@ -7,8 +7,8 @@ import itertools
 import pytest
 import torch
 
-from mlirc.codegen.aten import shim
-from mlirc.codegen.cache.stored_program import _convolution_from_data, _convolution_to_data
+from mlirc.codegen.abi import shim
+from mlirc.codegen.emit.stored_program import _convolution_from_data, _convolution_to_data
 from mlirc.codegen.libraries import cudnn, cudnn_runtime, gpu_library
 from mlirc.codegen.libraries.cudnn import CudnnConvolution, CudnnPlan, CudnnPlans, NoPlan, make_plan
 from mlirc.codegen.llvm.machine_code import compile_ir, load_libraries

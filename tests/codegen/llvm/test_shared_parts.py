@@ -7,10 +7,11 @@ import re
 import pytest
 import torch
 
-from mlirc.codegen.cache import shared_kernels
-from mlirc.codegen.llvm import background, shared_parts
+from mlirc.codegen.llvm import shared_parts
 from mlirc.codegen.llvm.machine_code import compile_to_object, joined, load_object, mlir_to_llvm
 from mlirc.codegen.llvm.shared_parts import LEAST, PREFIX, module_of, take_parts
+from mlirc.codegen.process import background
+from mlirc.codegen.runtime import shared_kernels
 
 OPTIONS = {"cache": False, "fallback": "error"}
 

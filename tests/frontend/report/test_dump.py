@@ -11,7 +11,7 @@ from click.testing import CliRunner
 from torch import nn
 
 from mlirc.cli import opt
-from mlirc.codegen.llvm.emit import compile_module
+from mlirc.codegen.emit.emit import compile_module
 from mlirc.dialects.core import symbols
 from mlirc.dialects.core.bindings import context, ir
 from mlirc.dialects.interpreter.interpreter import run

@@ -7,7 +7,7 @@ from contextlib import suppress
 import pytest
 import torch
 
-from mlirc.codegen.host.checked_program import CheckedProgram
+from mlirc.codegen.emit.checked_program import CheckedProgram
 from mlirc.dialects.core.bindings import context, ir
 from mlirc.lowering.files.file import verify_file
 from mlirc.lowering.module.rules import StageError

@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from mlirc.codegen.host.checked_program import CheckedProgram, InputError
+from mlirc.codegen.emit.checked_program import CheckedProgram, InputError
 from mlirc.dialects.core.bindings import context, ir
 from mlirc.lowering.module.rules import StageError
 from mlirc.lowering.pipeline.pass_manager import functions, run_pipeline

@@ -8,7 +8,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 import mlirc
-from mlirc.codegen.llvm.emit import compile_module
+from mlirc.codegen.emit.emit import compile_module
 from mlirc.dialects.core.bindings import context, func, ir
 from mlirc.dialects.core.tensor_types import TensorInfo, type_of
 from mlirc.dialects.interpreter.interpreter import run

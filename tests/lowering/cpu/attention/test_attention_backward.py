@@ -8,7 +8,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 import mlirc
-from mlirc.codegen.llvm.emit import compile_module
+from mlirc.codegen.emit.emit import compile_module
 from mlirc.dialects.core.bindings import context, ir
 from mlirc.dialects.interpreter.interpreter import run
 from mlirc.dialects.ops.nn.attention import Attention, AttentionBackward, attention_backward

@@ -7,7 +7,7 @@ import torch
 from torch import nn
 
 import mlirc
-from mlirc.codegen.llvm.emit import compile_module
+from mlirc.codegen.emit.emit import compile_module
 from mlirc.dialects.core.bindings import context, func, ir
 from mlirc.dialects.core.dialect import create
 from mlirc.dialects.core.tensor_types import TensorInfo, type_of

@@ -9,7 +9,7 @@ from hypothesis import Phase, given, settings
 from hypothesis import strategies as st
 from torch import nn
 
-from mlirc.codegen.llvm.emit import compile_module
+from mlirc.codegen.emit.emit import compile_module
 from mlirc.codegen.llvm.shared_parts import take_parts
 from mlirc.dialects.core.bindings import context
 from mlirc.dialects.core.scalar_builder import TorchBuilder

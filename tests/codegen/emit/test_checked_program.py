@@ -6,7 +6,7 @@ import pytest
 import torch
 from torch._subclasses.fake_tensor import FakeTensorMode
 
-from mlirc.codegen.host.checked_program import CheckedProgram, InputError
+from mlirc.codegen.emit.checked_program import CheckedProgram, InputError
 from mlirc.dialects.core.bindings import context, ir
 from mlirc.lowering.pipeline.pass_manager import run_pipeline
 

@@ -21,7 +21,7 @@ from typing import Any, TypeVar
 
 import torch
 
-from mlirc.codegen.runtime import process_limits
+from mlirc.codegen.process import limits as process_limits
 from mlirc.dialects.core.fork_locks import fork_lock, quiet_before_forks
 
 T = TypeVar("T")

@@ -6,8 +6,8 @@ import threading
 
 import pytest
 
-from mlirc.codegen.llvm import background
-from mlirc.codegen.runtime import process_limits
+from mlirc.codegen.process import background
+from mlirc.codegen.process import limits as process_limits
 
 PROGRAM = """
 import sys, threading, resource, torch

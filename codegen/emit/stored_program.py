@@ -15,13 +15,13 @@ from typing import Any
 import torch
 
 from mlirc.codegen.aten.python_call import AtenCall
-from mlirc.codegen.cache import shared_kernels
-from mlirc.codegen.cache.shared_kernels import CachedKernel
 from mlirc.codegen.host.parts import FailureSite, HostCall, HostProgram
 from mlirc.codegen.host.program import Program
 from mlirc.codegen.libraries.cublas_problem import CublasMatmul
 from mlirc.codegen.libraries.cudnn import CudnnConvolution
 from mlirc.codegen.llvm.machine_code import load_object
+from mlirc.codegen.runtime import shared_kernels
+from mlirc.codegen.runtime.shared_kernels import CachedKernel
 from mlirc.dialects.core import symbols
 from mlirc.dialects.core.tensor_info import TensorInfo
 

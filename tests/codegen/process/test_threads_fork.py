@@ -82,7 +82,7 @@ def test_compiling_from_several_threads():
 CHILD = """
 import os, signal, sys, torch
 from tests.memory_level import build
-from tests.codegen.runtime.test_threads_fork import OPS, SIGNATURE, parallel_kernel
+from tests.codegen.process.test_threads_fork import OPS, SIGNATURE, parallel_kernel
 
 torch.set_num_threads(2)
 with torch.no_grad():

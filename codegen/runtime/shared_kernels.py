@@ -9,9 +9,9 @@ from weakref import WeakValueDictionary
 from mlirc.codegen.cache import environment
 from mlirc.codegen.cache.entry import UNREADABLE, CacheEntry
 from mlirc.codegen.cache.folder import CacheFolder
-from mlirc.codegen.llvm import background
 from mlirc.codegen.llvm.machine_code import Code, compile_to_object, joined, load_object, mlir_to_llvm
 from mlirc.codegen.llvm.shared_parts import Parts, Pieces, abandon, claim, module_of, settle
+from mlirc.codegen.process import background
 from mlirc.dialects.core.fork_locks import fork_lock
 
 KIND = "kernels"  # of an entry: {"names": as in LoadedKernels}, and the object file

@@ -8,8 +8,8 @@ from typing import Any
 
 import torch
 
+from mlirc.codegen.emit.emit import compile_module
 from mlirc.codegen.host.program import Program
-from mlirc.codegen.llvm.emit import compile_module
 from mlirc.dialects.core import aten_arguments, symbols
 from mlirc.dialects.core.bindings import context, ir
 from mlirc.dialects.core.dialect import attribute_value

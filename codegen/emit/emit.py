@@ -8,17 +8,17 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import torch
 
-from mlirc.codegen.cache import shared_kernels
 from mlirc.codegen.cache.folder import CacheFolder
-from mlirc.codegen.cache.shared_kernels import CachedKernel
 from mlirc.codegen.host.host_program import host_program
 from mlirc.codegen.host.parts import HostProgram
 from mlirc.codegen.host.program import Program
 from mlirc.codegen.libraries import cudnn
-from mlirc.codegen.llvm import background
 from mlirc.codegen.llvm.machine_code import Code, compile_ir
 from mlirc.codegen.llvm.processor import why_not_here
 from mlirc.codegen.llvm.shared_parts import Pieces, take_parts
+from mlirc.codegen.process import background
+from mlirc.codegen.runtime import shared_kernels
+from mlirc.codegen.runtime.shared_kernels import CachedKernel
 from mlirc.dialects.core.bindings import context, ir
 from mlirc.dialects.core.dialect import attribute_value
 from mlirc.lowering.cpu.loops.function import KernelText

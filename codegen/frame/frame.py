@@ -9,9 +9,9 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 
-from mlirc.codegen.aten import shim
+from mlirc.codegen.abi import shim
 from mlirc.codegen.cuda import runtime as cuda_runtime
-from mlirc.codegen.cuda.gpus import Gpus
+from mlirc.codegen.frame.gpus import Gpus
 from mlirc.codegen.host.parts import FailureSite
 from mlirc.codegen.libraries import cublas_runtime, cudnn_runtime
 from mlirc.codegen.llvm.ir_text import LlvmFunctionText, SizeText

@@ -3,8 +3,8 @@
 from collections.abc import Iterator
 from typing import Any
 
+from mlirc.codegen.emit.emit import HOST_OPT_LEVEL, KERNEL_OPT_LEVEL, own, text_of
 from mlirc.codegen.host.host_program import host_program
-from mlirc.codegen.llvm.emit import HOST_OPT_LEVEL, KERNEL_OPT_LEVEL, own, text_of
 from mlirc.codegen.llvm.machine_code import assembly, mlir_to_llvm
 from mlirc.dialects.core.dialect import attribute_value
 from mlirc.dialects.core.tensor_types import info_of

@@ -6,8 +6,8 @@ import pytest
 import torch
 from torch._subclasses.fake_tensor import FakeTensor
 
+from mlirc.codegen.emit import emit
 from mlirc.codegen.host import host_program as host_program_module
-from mlirc.codegen.llvm import emit
 from mlirc.dialects.core.bindings import context, ir
 from mlirc.frontend.driver import driver
 from mlirc.lowering.module.errors import EmitError

@@ -10,8 +10,8 @@ import torch
 from click.testing import CliRunner
 
 from mlirc.cli import opt
-from mlirc.codegen.cache import shared_kernels
-from mlirc.codegen.llvm import background
+from mlirc.codegen.process import background
+from mlirc.codegen.runtime import shared_kernels
 from mlirc.frontend import statistics
 from mlirc.lowering.cpu.loops.function import kernel_text
 from mlirc.lowering.passes.lower import lower_kernels

@@ -8,7 +8,7 @@ from concurrent.futures import Future
 
 import pytest
 
-from mlirc.codegen.llvm import background
+from mlirc.codegen.process import background
 
 
 @pytest.fixture(autouse=True)

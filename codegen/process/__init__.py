@@ -1,0 +1,1 @@
+"""Threads of ours, and what this process may have: stack, addresses, forks."""
