@@ -9,7 +9,8 @@ create(name, operands, results, attributes)   makes any op of the dialect where 
 source_line(location)   the user's line that an op came from, "model.py:12"
 """
 
-from mlirc.dialects.core.bindings import context, ir
+from mlirc.dialects.core.bindings import ir
+from mlirc.dialects.core.context import context
 from mlirc.dialects.core.dialect import create
 from mlirc.dialects.core.tensor_types import TensorInfo, info_of, type_of
 from mlirc.lowering.module.source_lines import source_line

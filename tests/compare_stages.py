@@ -9,7 +9,8 @@ from torch.fx.experimental.proxy_tensor import make_fx
 from torch.fx.experimental.symbolic_shapes import DimDynamic, ShapeEnv, StatelessSymbolicContext
 
 from mlirc.dialects.core import composites
-from mlirc.dialects.core.bindings import context, ir
+from mlirc.dialects.core.bindings import ir
+from mlirc.dialects.core.context import context
 from mlirc.dialects.core.dialect import Composite
 from mlirc.dialects.core.kernel_builder import KernelBuilder
 from mlirc.dialects.core.kernel_forms import form_of

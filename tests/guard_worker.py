@@ -22,7 +22,7 @@ from mlirc.codegen.emit.checked_program import CheckedProgram, InputError
 from mlirc.codegen.emit.emit import compile_module
 from mlirc.codegen.runtime import arena, native_runtime
 from mlirc.dialects.core import symbols
-from mlirc.dialects.core.bindings import context
+from mlirc.dialects.core.context import context
 from mlirc.dialects.core.graph_signature import bind_symbols
 from mlirc.dialects.core.tensor_types import info_of
 from mlirc.dialects.interpreter import interpreter

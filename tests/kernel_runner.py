@@ -13,7 +13,8 @@ import torch
 
 from mlirc.codegen.llvm.machine_code import compile_ir, mlir_to_llvm
 from mlirc.dialects.core import symbols
-from mlirc.dialects.core.bindings import context, func, ir
+from mlirc.dialects.core.bindings import func, ir
+from mlirc.dialects.core.context import context
 from mlirc.dialects.core.dialect import attribute_value, create
 from mlirc.dialects.core.kernel_builder import KernelBuilder
 from mlirc.dialects.core.symbols import parse_list

@@ -14,7 +14,8 @@ from mlirc.codegen.emit.emit import compile_module
 from mlirc.codegen.host.host_program import HostProgram, host_program
 from mlirc.codegen.host.program import Program
 from mlirc.codegen.llvm.machine_code import load_libraries
-from mlirc.dialects.core.bindings import context, ir
+from mlirc.dialects.core.bindings import ir
+from mlirc.dialects.core.context import context
 
 
 def build(

@@ -11,7 +11,8 @@ import torch
 from mlirc.codegen.emit.emit import compile_module
 from mlirc.codegen.host.program import Program
 from mlirc.dialects.core import aten_arguments, symbols
-from mlirc.dialects.core.bindings import context, ir
+from mlirc.dialects.core.bindings import ir
+from mlirc.dialects.core.context import context
 from mlirc.dialects.core.dialect import attribute_value
 from mlirc.dialects.core.graph_signature import bind_symbols
 from mlirc.dialects.core.memory_ops import arenas

@@ -19,7 +19,8 @@ from mlirc.codegen.llvm.shared_parts import Pieces, take_parts
 from mlirc.codegen.process import background
 from mlirc.codegen.runtime import shared_kernels
 from mlirc.codegen.runtime.shared_kernels import CachedKernel
-from mlirc.dialects.core.bindings import context, ir
+from mlirc.dialects.core.bindings import ir
+from mlirc.dialects.core.context import context
 from mlirc.dialects.core.dialect import attribute_value
 from mlirc.lowering.cpu.loops.function import KernelText
 from mlirc.lowering.module.errors import EmitError, emit_error

@@ -1,18 +1,10 @@
-"""Imports MLIR's Python bindings for everybody: upstream's `mlir` where it is installed, else torch-mlir's copy.
-
-MLIR's context lives for the whole process, single-threaded, behind one lock: types and attributes are interned once,
-compiling from several Python threads is safe, and a forked child inherits no MLIR thread pool.
-"""
+"""Imports MLIR's Python bindings for everybody: upstream's `mlir` where it is installed, else torch-mlir's copy."""
 
 import sys
 import threading
-from collections.abc import Iterator
-from contextlib import contextmanager, suppress
-from functools import cache
+from contextlib import suppress
 from importlib import import_module
 from types import ModuleType
-
-from mlirc.dialects.core.fork_locks import fork_lock
 
 
 def _load() -> None:
@@ -55,7 +47,7 @@ except ImportError:
     from torch_mlir.dialects._ods_common import _cext
     from torch_mlir.passmanager import PassManager
 
-__all__ = ["PassManager", "context", "ext", "func", "ir", "llvm_dialect", "register_list_ops", "rewrite"]
+__all__ = ["PassManager", "ext", "func", "ir", "llvm_dialect", "register_list_ops", "rewrite"]
 
 
 def _need_no_module(dialect: str) -> None:
@@ -73,27 +65,6 @@ for _dialect in ("mlirc", "mlircx"):  # `ext` registers the classes of their ops
 _need_no_module(
     "llvm"
 )  # its thousands of classes take 140 ms to import; we look at names and attributes of its ops only
-
-_lock = fork_lock()
-
-
-@contextmanager
-def context() -> Iterator[ir.Context]:
-    """Enter the process's MLIR context (with the `mlirc` dialect loaded) and an unknown location, holding its lock."""
-    with _lock, _context() as entered, ir.Location.unknown():
-        yield entered
-
-
-@cache
-def _context() -> ir.Context:
-    made = ir.Context()
-    made.enable_multithreading(False)
-    made.allow_unregistered_dialects = True  # mlircx: see dialect.Mlircx
-    with made:
-        from mlirc.dialects.core.dialect import load
-
-        load()
-    return made
 
 
 def register_list_ops(dialect: type, classes: list[type]) -> None:

@@ -256,7 +256,7 @@ def loaded() -> bool:
 
 
 def load() -> None:
-    """Register the dialect with the current context (bindings.context does it once)."""
+    """Register the dialect with the current context (context.py does it once)."""
     load_ops()
     for dialect in (Mlirc, Mlircx):
         # of a class that was defined twice, as its import was interrupted, the last one

@@ -9,7 +9,8 @@ from typing import Any
 
 import torch
 
-from mlirc.dialects.core.bindings import context, ir
+from mlirc.dialects.core.bindings import ir
+from mlirc.dialects.core.context import context
 from mlirc.dialects.core.dialect import attribute_value, create
 from mlirc.dialects.core.memory_ops import set_arenas
 from mlirc.dialects.core.tensor_types import element_type, info_of, type_of

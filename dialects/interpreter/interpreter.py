@@ -13,7 +13,8 @@ from typing import Any, Protocol
 import torch
 
 from mlirc.dialects.core import aten_arguments, composites, symbols
-from mlirc.dialects.core.bindings import context, ir
+from mlirc.dialects.core.bindings import ir
+from mlirc.dialects.core.context import context
 from mlirc.dialects.core.dialect import Composite, Elementwise, Reduction, attribute_value
 from mlirc.dialects.core.graph_builder import read_constant
 from mlirc.dialects.core.graph_signature import bind_symbols, result_groups, solve

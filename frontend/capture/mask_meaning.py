@@ -3,7 +3,7 @@
 import torch
 from torch.fx import Graph, GraphModule, Node
 
-from mlirc.dialects.core.bindings import context
+from mlirc.dialects.core.context import context
 from mlirc.dialects.core.symbols import Int
 from mlirc.frontend.errors import UnsupportedGraph
 from mlirc.frontend.importer.importer import import_graph

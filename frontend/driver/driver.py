@@ -72,7 +72,7 @@ def compile_part(graph: AtenGraph) -> Run:
 def compile_anew(graph: AtenGraph, cache: DiskCache) -> Pending:
     """Goes all the way. Only here is the compiler loaded."""
     addresses(TO_COMPILE + FOR_EACH_NODE * len(graph.gm.graph.nodes))
-    from mlirc.dialects.core.bindings import context
+    from mlirc.dialects.core.context import context
     from mlirc.frontend.driver import steps
     from mlirc.frontend.driver.observers import watch
     from mlirc.frontend.fallback.step_errors import emit_error

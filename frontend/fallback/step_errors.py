@@ -5,7 +5,7 @@ from contextlib import contextmanager
 from typing import Any
 
 from mlirc.codegen.emit.emit import EarlyKernels
-from mlirc.dialects.core.bindings import context
+from mlirc.dialects.core.context import context
 from mlirc.frontend.driver.aten_graph import AtenGraph
 from mlirc.frontend.driver.observer import Observer
 from mlirc.frontend.errors import CompilationError, UnsupportedGraph

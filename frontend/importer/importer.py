@@ -57,7 +57,7 @@ class Imported:
 
 
 def import_graph(gm: GraphModule, parameters: Collection[int] = ()) -> Imported:
-    """Build the module; needs an entered context (bindings.context). Raises UnsupportedGraph.
+    """Build the module; needs an entered context (core/context.py). Raises UnsupportedGraph.
 
     `parameters` are the positions of placeholders that are the model's parameters and buffers: the arguments are marked
     {mlirc.parameter}, since they seldom change from call to call.

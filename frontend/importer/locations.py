@@ -4,7 +4,8 @@ import re
 
 from torch.fx import Node
 
-from mlirc.dialects.core.bindings import context, ir
+from mlirc.dialects.core.bindings import ir
+from mlirc.dialects.core.context import context
 from mlirc.lowering.module.source_lines import source_line
 
 FRAME = re.compile(r'File "([^"]+)", line (\d+)')

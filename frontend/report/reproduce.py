@@ -8,7 +8,7 @@ from typing import Any
 import torch
 from torch.fx import GraphModule
 
-from mlirc.dialects.core.bindings import context
+from mlirc.dialects.core.context import context
 from mlirc.frontend.importer.importer import Imported, import_graph
 from mlirc.frontend.torch_compat.dynamo.symbolic_shapes import DimDynamic, ShapeEnv, StatelessSymbolicContext, make_fx
 from mlirc.frontend.torch_compat.fake_tensors import FakeTensorMode

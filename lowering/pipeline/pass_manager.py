@@ -18,7 +18,8 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from mlirc.dialects.core.bindings import PassManager, context, ir
+from mlirc.dialects.core.bindings import PassManager, ir
+from mlirc.dialects.core.context import context
 from mlirc.lowering.module.errors import describe
 from mlirc.lowering.module.forms import refusal, stage_of
 from mlirc.lowering.module.nearest import nearest

@@ -192,7 +192,7 @@ def _each_part(file: str, target: str | None, chosen: Chosen, shown: Shown, diag
 
 def _run(file: str, content: bytes, target: str | None, chosen: Chosen, shown: Shown, part: bool = False) -> str:
     """What is emitted of the module after the passes."""
-    from mlirc.dialects.core.bindings import context
+    from mlirc.dialects.core.context import context
     from mlirc.lowering.files.file import verify_file
     from mlirc.lowering.module.rules import StageError
     from mlirc.lowering.pipeline.parser import PipelineError

@@ -92,7 +92,7 @@ class _Run:
         self.target, self.printed = target, printed
 
     def run(self, each: bool, repeat: int | None, output: str | None) -> None:
-        from mlirc.dialects.core.bindings import context
+        from mlirc.dialects.core.context import context
         from mlirc.execution.inputs import InputsError, read_inputs
         from mlirc.execution.modules import NoGraph, graph_of
         from mlirc.execution.random_inputs import random_inputs

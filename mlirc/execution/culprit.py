@@ -5,7 +5,8 @@ from typing import Any
 
 import torch
 
-from mlirc.dialects.core.bindings import context, ir
+from mlirc.dialects.core.bindings import ir
+from mlirc.dialects.core.context import context
 from mlirc.dialects.core.dialect import attribute_value
 from mlirc.execution.modules import graph_of, interpret
 from mlirc.lowering.module.source_lines import source_line

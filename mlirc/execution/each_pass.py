@@ -4,7 +4,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from mlirc.dialects.core.bindings import context, ir
+from mlirc.dialects.core.bindings import ir
+from mlirc.dialects.core.context import context
 from mlirc.dialects.interpreter.float64 import in_float64, widened
 from mlirc.execution.accuracy import Expectation, Wrong
 from mlirc.execution.culprit import culprit

@@ -11,7 +11,8 @@ from typing import Any
 import torch
 
 from mlirc.dialects.core import symbols
-from mlirc.dialects.core.bindings import context, ir
+from mlirc.dialects.core.bindings import ir
+from mlirc.dialects.core.context import context
 from mlirc.dialects.core.graph_signature import bind_symbols
 from mlirc.dialects.core.tensor_types import info_of
 from mlirc.execution.modules import given_arguments, graph_of

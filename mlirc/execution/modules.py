@@ -8,7 +8,8 @@ from typing import Any
 import torch
 
 from mlirc.dialects.core import symbols
-from mlirc.dialects.core.bindings import context, ir
+from mlirc.dialects.core.bindings import ir
+from mlirc.dialects.core.context import context
 from mlirc.dialects.core.dialect import attribute_value
 from mlirc.dialects.interpreter import interpreter
 from mlirc.lowering.pipeline.pass_manager import functions

@@ -13,7 +13,8 @@ from typing import Any
 import torch
 
 from mlirc.dialects.core import symbols
-from mlirc.dialects.core.bindings import context, ir
+from mlirc.dialects.core.bindings import ir
+from mlirc.dialects.core.context import context
 from mlirc.dialects.core.dialect import attribute_value
 from mlirc.dialects.core.symbols import Int
 from mlirc.dialects.core.tensor_types import TensorInfo, info_of

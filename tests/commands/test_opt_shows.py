@@ -4,7 +4,8 @@ import re
 
 import pytest
 
-from mlirc.dialects.core.bindings import context, ir
+from mlirc.dialects.core.bindings import ir
+from mlirc.dialects.core.context import context
 from mlirc.lowering.analysis.work import work_of
 from tests.commands.command import bad, good
 

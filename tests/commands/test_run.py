@@ -6,7 +6,8 @@ import pytest
 import torch
 from safetensors.torch import load_file, save_file
 
-from mlirc.dialects.core.bindings import context, ir
+from mlirc.dialects.core.bindings import ir
+from mlirc.dialects.core.context import context
 from mlirc.execution.accuracy import compared
 from mlirc.execution.random_inputs import random_inputs
 from tests.commands.command import bad, good

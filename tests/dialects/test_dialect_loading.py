@@ -12,7 +12,8 @@ interrupts = 0
 
 
 def load():
-    from mlirc.dialects.core.bindings import context, ir
+    from mlirc.dialects.core.bindings import ir
+    from mlirc.dialects.core.context import context
     with context():
         return ir.Module.parse("func.func @graph(%x: tensor<2xf32>) { return }")
 

@@ -7,7 +7,8 @@ import torch
 from torch.nn import functional
 
 from mlirc.codegen.emit.emit import compile_module
-from mlirc.dialects.core.bindings import context, ir
+from mlirc.dialects.core.bindings import ir
+from mlirc.dialects.core.context import context
 from mlirc.dialects.interpreter.interpreter import run
 from mlirc.lowering.pipeline.pass_manager import run_pipeline, verify_forms
 from mlirc.lowering.pipeline.pipelines import PIPELINES

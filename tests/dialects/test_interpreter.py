@@ -5,7 +5,8 @@ import math
 import pytest
 import torch
 
-from mlirc.dialects.core.bindings import context, ir
+from mlirc.dialects.core.bindings import ir
+from mlirc.dialects.core.context import context
 from mlirc.dialects.interpreter.interpreter import InterpreterError, run
 
 

@@ -3,7 +3,8 @@
 import pytest
 import torch
 
-from mlirc.dialects.core.bindings import context, ir
+from mlirc.dialects.core.bindings import ir
+from mlirc.dialects.core.context import context
 from mlirc.dialects.core.dialect import create
 from mlirc.dialects.core.kernel_builder import KernelBuilder
 from mlirc.dialects.core.symbols import symbol

@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from mlirc.dialects.core.bindings import context
+from mlirc.dialects.core.context import context
 from mlirc.dialects.interpreter.interpreter import run
 from tests.compare_stages import check, prepare
 

@@ -6,7 +6,7 @@ from contextlib import nullcontext
 import pytest
 import torch
 
-from mlirc.dialects.core.bindings import context
+from mlirc.dialects.core.context import context
 from tests.compare_stages import check, prepare
 
 aten = torch.ops.aten

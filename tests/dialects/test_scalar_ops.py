@@ -5,7 +5,7 @@ import math
 import pytest
 import torch
 
-from mlirc.dialects.core.bindings import context
+from mlirc.dialects.core.context import context
 from mlirc.dialects.core.dialect import IMPORTS, OPS, Binary, Elementwise, Ternary, Unary, load_ops
 from mlirc.dialects.core.scalar_builder import TorchBuilder
 from mlirc.dialects.core.tensor_types import KERNEL_DTYPES, opmath

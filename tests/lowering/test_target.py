@@ -12,7 +12,8 @@ from torch import nn
 
 from mlirc.codegen.emit.emit import compile_module
 from mlirc.commands.opt import opt
-from mlirc.dialects.core.bindings import context, ir
+from mlirc.dialects.core.bindings import ir
+from mlirc.dialects.core.context import context
 from mlirc.lowering import host
 from mlirc.lowering.files.file import verify_file
 from mlirc.lowering.module.errors import EmitError

@@ -15,7 +15,8 @@ from typing import Any
 import torch
 from torch.nn import functional as F
 
-from mlirc.dialects.core.bindings import context, ir
+from mlirc.dialects.core.bindings import ir
+from mlirc.dialects.core.context import context
 
 FILECHECK = Path(__file__).parents[2] / "filecheck"
 SYMBOL = re.compile(r"\bu?s\d+\b")

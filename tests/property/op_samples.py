@@ -4,7 +4,8 @@ import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
-from mlirc.dialects.core.bindings import context, ir
+from mlirc.dialects.core.bindings import ir
+from mlirc.dialects.core.context import context
 from mlirc.dialects.core.dialect import OPS, Binary, Elementwise, Unary, load_ops
 from mlirc.lowering.files.file import verify_file
 from mlirc.lowering.files.text import TextError, parse_module

@@ -6,7 +6,7 @@ import random
 
 import pytest
 
-from mlirc.dialects.core.bindings import context
+from mlirc.dialects.core.context import context
 from mlirc.dialects.core.dialect import OPS, load_ops
 from mlirc.lowering.files.file import verify_file
 from mlirc.lowering.files.text import TextError, parse_module

@@ -8,7 +8,7 @@ import torch
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from mlirc.dialects.core.bindings import context
+from mlirc.dialects.core.context import context
 from mlirc.dialects.interpreter.interpreter import run
 from mlirc.lowering.pipeline.pass_manager import run_pipeline
 from mlirc.lowering.pipeline.pipelines import FUSE, SIMPLIFY

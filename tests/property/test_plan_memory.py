@@ -5,7 +5,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from mlirc.dialects.core import symbols
-from mlirc.dialects.core.bindings import context
+from mlirc.dialects.core.context import context
 from mlirc.dialects.interpreter.interpreter import run
 from mlirc.lowering.memory.arena_layout import ArenaBlock, lay_out, live_peak
 from mlirc.lowering.passes.plan.plan_memory import PlanMemory

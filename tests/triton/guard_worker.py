@@ -17,7 +17,8 @@ from typing import Any
 import torch
 
 from mlirc.dialects.core import symbols
-from mlirc.dialects.core.bindings import context, ir
+from mlirc.dialects.core.bindings import ir
+from mlirc.dialects.core.context import context
 from mlirc.dialects.core.dialect import attribute_value
 from mlirc.dialects.core.tensor_types import info_of
 from mlirc.lowering.files.file import verify_file

@@ -12,7 +12,7 @@ import numpy
 import torch
 
 from mlirc.dialects.core import symbols
-from mlirc.dialects.core.bindings import context
+from mlirc.dialects.core.context import context
 from mlirc.dialects.core.tensor_types import TensorInfo, info_of
 from mlirc.lowering.gpu.kernel import triton_kernel
 from mlirc.lowering.gpu.triton.schedule import TritonSchedule

@@ -8,7 +8,8 @@ from mlirc.codegen.cache.folder import CacheFolder
 from mlirc.codegen.cuda.triton_compile import CompiledKernel
 from mlirc.codegen.tuning import autotune
 from mlirc.codegen.tuning.autotune import Request, Tuned, tune
-from mlirc.dialects.core.bindings import context, ir
+from mlirc.dialects.core.bindings import ir
+from mlirc.dialects.core.context import context
 from mlirc.dialects.core.dialect import attribute_value
 from tests.triton.test_lower_triton import GPU, launch, lowered, named
 

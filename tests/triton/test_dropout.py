@@ -15,7 +15,7 @@ from mlirc.codegen.cuda import random as cuda_random
 from mlirc.codegen.cuda.triton_compile import compile_kernels, source_of
 from mlirc.codegen.host.host_program import host_program
 from mlirc.dialects.core import random_state
-from mlirc.dialects.core.bindings import context
+from mlirc.dialects.core.context import context
 from mlirc.dialects.core.dialect import attribute_value
 from mlirc.dialects.core.random_state import DropoutLaunch, dropout_launch
 from mlirc.frontend.importer.importer import import_graph

@@ -4,7 +4,8 @@ import re
 
 from mlirc.codegen.cuda.triton_compile import compile_kernels, kernel_source
 from mlirc.dialects.core import symbols
-from mlirc.dialects.core.bindings import context, ir
+from mlirc.dialects.core.bindings import ir
+from mlirc.dialects.core.context import context
 from mlirc.dialects.core.dialect import attribute_value
 from mlirc.lowering.pipeline.pass_manager import run_pipeline
 

@@ -5,7 +5,8 @@ import re
 import pytest
 import torch
 
-from mlirc.dialects.core.bindings import context, ir
+from mlirc.dialects.core.bindings import ir
+from mlirc.dialects.core.context import context
 from mlirc.dialects.interpreter import interpreter
 from mlirc.lowering.passes.simplify_gpu import generate_triton_matmuls
 from mlirc.lowering.pipeline.pass_manager import run_pipeline

@@ -8,7 +8,8 @@ import pytest
 from mlirc.codegen.cache.folder import CacheFolder
 from mlirc.codegen.tuning import matmul_tuning
 from mlirc.codegen.tuning.matmul_tuning import PASS, MatmulTuning, better
-from mlirc.dialects.core.bindings import context, ir
+from mlirc.dialects.core.bindings import ir
+from mlirc.dialects.core.context import context
 from mlirc.lowering.pipeline.pass_manager import run_pipeline
 from tests.triton.test_product_passes import text
 

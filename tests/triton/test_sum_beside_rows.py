@@ -3,7 +3,8 @@
 import pytest
 import torch
 
-from mlirc.dialects.core.bindings import context, func, ir
+from mlirc.dialects.core.bindings import func, ir
+from mlirc.dialects.core.context import context
 from mlirc.dialects.core.dialect import attribute_value
 from mlirc.dialects.core.graph_builder import GraphBuilder
 from mlirc.dialects.core.kernel_builder import KernelBuilder

@@ -10,7 +10,8 @@ from random import Random
 
 import pytest
 
-from mlirc.dialects.core.bindings import context, ir
+from mlirc.dialects.core.bindings import ir
+from mlirc.dialects.core.context import context
 from mlirc.lowering.module.target_attribute import set_target
 from mlirc.lowering.pipeline.pass_manager import PassError, run_pipeline
 from mlirc.lowering.pipeline.pipelines import pipeline

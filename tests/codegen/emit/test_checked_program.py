@@ -7,7 +7,8 @@ import torch
 from torch._subclasses.fake_tensor import FakeTensorMode
 
 from mlirc.codegen.emit.checked_program import CheckedProgram, InputError
-from mlirc.dialects.core.bindings import context, ir
+from mlirc.dialects.core.bindings import ir
+from mlirc.dialects.core.context import context
 from mlirc.lowering.pipeline.pass_manager import run_pipeline
 
 X = "tensor<4x6xf32>"

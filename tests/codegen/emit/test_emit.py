@@ -8,7 +8,8 @@ from torch._subclasses.fake_tensor import FakeTensor
 
 from mlirc.codegen.emit import emit
 from mlirc.codegen.host import host_program as host_program_module
-from mlirc.dialects.core.bindings import context, ir
+from mlirc.dialects.core.bindings import ir
+from mlirc.dialects.core.context import context
 from mlirc.frontend.driver import driver
 from mlirc.lowering.module.errors import EmitError
 from mlirc.lowering.pipeline.pass_manager import run_pipeline

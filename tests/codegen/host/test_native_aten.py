@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from mlirc.codegen.aten import shim_call
-from mlirc.dialects.core.bindings import context
+from mlirc.dialects.core.context import context
 from mlirc.dialects.core.tensor_types import TensorInfo, type_text
 from tests.memory_level import allocate, aten, build, call, equal, slot, view
 

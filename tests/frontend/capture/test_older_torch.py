@@ -7,7 +7,7 @@ import pytest
 import torch
 from torch.fx.experimental.proxy_tensor import make_fx
 
-from mlirc.dialects.core.bindings import context
+from mlirc.dialects.core.context import context
 from mlirc.frontend.importer.importer import import_graph
 from mlirc.frontend.torch_compat.older_torch import FLASH, FLASH_BACKWARD, of_dtype
 

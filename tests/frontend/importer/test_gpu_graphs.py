@@ -10,7 +10,7 @@ from torch.fx.experimental.proxy_tensor import make_fx
 from torch.testing._internal.common_methods_invocations import op_db
 from torch.utils._pytree import tree_flatten, tree_leaves, tree_unflatten
 
-from mlirc.dialects.core.bindings import context
+from mlirc.dialects.core.context import context
 from mlirc.frontend.errors import UnsupportedGraph
 from mlirc.frontend.importer.importer import import_graph
 from mlirc.lowering.module.errors import UnsupportedByPass

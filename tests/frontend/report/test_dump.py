@@ -13,7 +13,8 @@ from torch import nn
 from mlirc.cli import opt
 from mlirc.codegen.emit.emit import compile_module
 from mlirc.dialects.core import symbols
-from mlirc.dialects.core.bindings import context, ir
+from mlirc.dialects.core.bindings import ir
+from mlirc.dialects.core.context import context
 from mlirc.dialects.interpreter.interpreter import run
 from mlirc.frontend.driver import run as frontend
 from mlirc.lowering.pipeline.pass_manager import functions

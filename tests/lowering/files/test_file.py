@@ -8,7 +8,8 @@ import pytest
 import torch
 
 from mlirc.codegen.emit.checked_program import CheckedProgram
-from mlirc.dialects.core.bindings import context, ir
+from mlirc.dialects.core.bindings import ir
+from mlirc.dialects.core.context import context
 from mlirc.lowering.files.file import verify_file
 from mlirc.lowering.module.rules import StageError
 from tests.lowering.verify.test_stage import NEG, READ, SLOT, YIELD, X, kernel

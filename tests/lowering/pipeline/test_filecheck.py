@@ -13,7 +13,8 @@ from filecheck.matcher import Matcher
 from filecheck.options import Options
 from filecheck.parser import Parser, pattern_for_opts
 
-from mlirc.dialects.core.bindings import context, ir
+from mlirc.dialects.core.bindings import ir
+from mlirc.dialects.core.context import context
 from mlirc.lowering.module.target_attribute import set_target
 from mlirc.lowering.pipeline.pass_manager import run_pipeline
 from mlirc.lowering.target import parse_target

@@ -4,7 +4,8 @@ import pytest
 import torch
 
 from mlirc.codegen.emit.checked_program import CheckedProgram, InputError
-from mlirc.dialects.core.bindings import context, ir
+from mlirc.dialects.core.bindings import ir
+from mlirc.dialects.core.context import context
 from mlirc.lowering.module.rules import StageError
 from mlirc.lowering.pipeline.pass_manager import functions, run_pipeline
 from mlirc.lowering.verify.stage import verify_stage

@@ -2,7 +2,8 @@
 
 import pytest
 
-from mlirc.dialects.core.bindings import context, ir
+from mlirc.dialects.core.bindings import ir
+from mlirc.dialects.core.context import context
 from mlirc.lowering.module.rules import StageError
 from mlirc.lowering.pipeline.pass_manager import verify_forms
 from mlirc.lowering.verify import stage as verify_stage_module

@@ -9,7 +9,8 @@ from hypothesis import strategies as st
 
 import mlirc
 from mlirc.codegen.emit.emit import compile_module
-from mlirc.dialects.core.bindings import context, func, ir
+from mlirc.dialects.core.bindings import func, ir
+from mlirc.dialects.core.context import context
 from mlirc.dialects.core.tensor_types import TensorInfo, type_of
 from mlirc.dialects.interpreter.interpreter import run
 from mlirc.dialects.ops.nn.attention import Attention, attention

@@ -9,7 +9,8 @@ from hypothesis import strategies as st
 
 import mlirc
 from mlirc.codegen.emit.emit import compile_module
-from mlirc.dialects.core.bindings import context, ir
+from mlirc.dialects.core.bindings import ir
+from mlirc.dialects.core.context import context
 from mlirc.dialects.interpreter.interpreter import run
 from mlirc.dialects.ops.nn.attention import Attention, AttentionBackward, attention_backward
 from mlirc.lowering.module.rules import StageError

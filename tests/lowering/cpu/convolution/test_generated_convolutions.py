@@ -8,7 +8,8 @@ from torch import nn
 
 import mlirc
 from mlirc.codegen.emit.emit import compile_module
-from mlirc.dialects.core.bindings import context, func, ir
+from mlirc.dialects.core.bindings import func, ir
+from mlirc.dialects.core.context import context
 from mlirc.dialects.core.dialect import create
 from mlirc.dialects.core.tensor_types import TensorInfo, type_of
 from mlirc.dialects.interpreter.interpreter import run

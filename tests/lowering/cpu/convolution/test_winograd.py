@@ -11,7 +11,7 @@ from torch import nn
 
 from mlirc.codegen.emit.emit import compile_module
 from mlirc.codegen.llvm.shared_parts import take_parts
-from mlirc.dialects.core.bindings import context
+from mlirc.dialects.core.context import context
 from mlirc.dialects.core.scalar_builder import TorchBuilder
 from mlirc.lowering.cpu.convolution import winograd_choice
 from mlirc.lowering.cpu.convolution.call import results_of_tile

@@ -407,7 +407,8 @@ def test_scalars_only():
 
 
 def test_equal_launches_share_a_function():
-    from mlirc.dialects.core.bindings import context, ir
+    from mlirc.dialects.core.bindings import ir
+    from mlirc.dialects.core.context import context
     from mlirc.lowering.module.target_attribute import ensure_target
     from mlirc.lowering.passes.lower.lower_kernels import LowerKernels
     from mlirc.lowering.pipeline.ledger import Ledger

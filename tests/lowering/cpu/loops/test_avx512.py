@@ -7,7 +7,8 @@ import pytest
 import torch
 
 from mlirc.codegen.llvm.machine_code import load_libraries, mlir_to_llvm
-from mlirc.dialects.core.bindings import context, ir
+from mlirc.dialects.core.bindings import ir
+from mlirc.dialects.core.context import context
 from mlirc.lowering.module.target_attribute import set_target
 from mlirc.lowering.pipeline.pass_manager import run_pipeline
 from mlirc.lowering.target import parse_target

@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from mlirc.codegen.llvm.machine_code import mlir_to_llvm
-from mlirc.dialects.core.bindings import context
+from mlirc.dialects.core.context import context
 from mlirc.lowering.module.target_attribute import set_target
 from mlirc.lowering.passes.lower.lower_kernels import LowerKernels
 from mlirc.lowering.pipeline.ledger import Ledger

@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from mlirc.codegen.llvm.machine_code import compile_ir, mlir_to_llvm
-from mlirc.dialects.core.bindings import context
+from mlirc.dialects.core.context import context
 from mlirc.lowering.cpu.emitter.emitter import VectorEmitter
 from mlirc.lowering.cpu.loops import threads as kernel_threads
 from mlirc.lowering.cpu.loops.work_stealing import COUNTER_BYTES, MOST_OWNERS, WorkStealing
