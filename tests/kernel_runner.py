@@ -12,6 +12,7 @@ from typing import Any
 import torch
 
 from mlirc.codegen.llvm.machine_code import compile_ir, mlir_to_llvm
+from mlirc.codegen.runtime.thread_scratch import IMPORTS
 from mlirc.dialects.core import symbols
 from mlirc.dialects.core.bindings import func, ir
 from mlirc.dialects.core.context import context
@@ -142,7 +143,7 @@ class NativeKernel(KernelRunner):
             self.messages = attribute_value(run.attributes["messages"])
             function.operation.erase()
             self.llvm = mlir_to_llvm(str(module))
-        self.code = compile_ir(self.llvm)
+        self.code = compile_ir(self.llvm, imports=IMPORTS)
         self.address = self.code.address(name)
         self.function = ctypes.CFUNCTYPE(ctypes.c_int64, ctypes.c_void_p)(self.address)
 

@@ -1,1 +1,1 @@
-"""What code relies on of PyTorch's and llvmlite's private parts: layouts of objects, symbols, functions that nobody promised."""
+"""What code relies on of PyTorch's and llvmlite's native parts: the C shim, layouts of objects, symbols, functions that nobody promised."""

@@ -16,8 +16,9 @@ from typing import Any
 import torch
 
 from mlirc.codegen.abi import shim
+from mlirc.codegen.frame.failures import FAILURE_FIELDS, FAILURES, FailureSite
 from mlirc.codegen.frame.frame import Frame, HostBuffer, Number, location_text
-from mlirc.codegen.host.parts import FAILURE_WORDS, FAILURES, FailureSite, Launched
+from mlirc.codegen.frame.gpus import Launched
 from mlirc.dialects.core import symbols
 from mlirc.dialects.core.bindings import ir
 from mlirc.dialects.core.dialect import attribute_value
@@ -225,4 +226,4 @@ def _look_for_failures(frame: Frame) -> None:
     frame.branch(text.value(f"icmp ne i32 {frame.runtime('find_failure', *arguments)}, 0"), frame.exit)
 
 
-assert FAILURE_WORDS == 3  # as find_failure of cuda/runtime.py has it
+assert FAILURE_FIELDS == 3  # as find_failure of cuda/runtime.py has it

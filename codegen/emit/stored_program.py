@@ -15,10 +15,10 @@ from typing import Any
 import torch
 
 from mlirc.codegen.aten.python_call import AtenCall
-from mlirc.codegen.host.parts import FailureSite, HostCall, HostProgram
+from mlirc.codegen.frame.failures import FailureSite
+from mlirc.codegen.frame.library_calls import CublasMatmul, CudnnConvolution
+from mlirc.codegen.host.parts import HostCall, HostProgram
 from mlirc.codegen.host.program import Program
-from mlirc.codegen.libraries.cublas_problem import CublasMatmul
-from mlirc.codegen.libraries.cudnn import CudnnConvolution
 from mlirc.codegen.llvm.machine_code import load_object
 from mlirc.codegen.runtime import shared_kernels
 from mlirc.codegen.runtime.shared_kernels import CachedKernel
@@ -102,7 +102,7 @@ def _kernels(data: Mapping[str, tuple[int, str, str]], blobs: Sequence[bytes]) -
         if key not in kernels:
             absent.setdefault(blob, {})[key] = name
     for blob, names in absent.items():
-        kernels |= shared_kernels.add(load_object(blobs[blob]), names)
+        kernels |= shared_kernels.add(shared_kernels.load(blobs[blob]), names)
     return {name: kernels[key] for name, (_, key, _) in data.items()}
 
 

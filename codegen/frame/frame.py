@@ -5,22 +5,17 @@ frees what is there. A call that may fail has a *site*, which says for the messa
 """
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 
 from mlirc.codegen.abi import shim
-from mlirc.codegen.cuda import runtime as cuda_runtime
+from mlirc.codegen.frame.failures import FailureSite
 from mlirc.codegen.frame.gpus import Gpus
-from mlirc.codegen.host.parts import FailureSite
-from mlirc.codegen.libraries import cublas_runtime, cudnn_runtime
 from mlirc.codegen.llvm.ir_text import LlvmFunctionText, SizeText
-from mlirc.codegen.runtime import native_runtime
 from mlirc.dialects.core.bindings import ir
 from mlirc.dialects.core.symbols import Int
 from mlirc.dialects.core.tensor_types import TensorInfo
-
-RUNTIME = native_runtime.SIGNATURES | cuda_runtime.SIGNATURES | cublas_runtime.SIGNATURES | cudnn_runtime.SIGNATURES
 
 
 def location_text(location: ir.Location) -> str:
@@ -72,11 +67,12 @@ class Number:
 class Frame:
     """Writes a host program's calls. `op` and `location` say what is being written; `exit` where a failure goes.
 
-    consume: the program empties the list of inputs, and frees each tensor of it after its last use.
+    native     the LLVM types of our native functions that it may call, by name
+    consume    the program empties the list of inputs, and frees each tensor of it after its last use
     """
 
-    def __init__(self, consume: bool, gpus: Gpus):
-        self.consume, self.gpus = consume, gpus
+    def __init__(self, native: Mapping[str, str], consume: bool, gpus: Gpus):
+        self.native, self.consume, self.gpus = native, consume, gpus
         self.text = LlvmFunctionText()
         self.sizes = SizeText(self.text)
         self.values: dict[ir.Value, HostBuffer | Number] = {}
@@ -122,7 +118,12 @@ class Frame:
         self.branch(self.text.value(f"icmp ne i32 {status}, 0"), self.exit)
 
     def runtime(self, name: str, *args: str) -> str:
-        return self.text.call_link(name, RUNTIME[name], *args)
+        """A call of a native function of ours."""
+        return self.text.call_link(name, self.native[name], *args)
+
+    def python_object(self, position: int) -> str:
+        """What Python has for the program at that position (runtime/python_side.py), borrowed."""
+        return self.text.value(self.text.call_text("PyTuple_GetItem", "ptr (ptr, i64)", "%self", str(position)))
 
     def shim(self, name: str, *args: str) -> None:
         """A call of PyTorch's C shim."""

@@ -5,12 +5,24 @@ from typing import Any
 
 import torch
 
-from mlirc.codegen.host.parts import FAILURE_WORDS, Launched
-from mlirc.codegen.libraries.cublas_problem import CublasMatmul
-from mlirc.codegen.libraries.cudnn import CudnnConvolution
+from mlirc.codegen.frame.failures import FAILURE_FIELDS
+from mlirc.codegen.frame.library_calls import CublasMatmul, CudnnConvolution
 from mlirc.dialects.core.bindings import ir
 from mlirc.dialects.core.dialect import attribute_value
 from mlirc.dialects.core.tensor_types import info_of
+
+
+@dataclass(frozen=True)
+class Launched:
+    """A kernel that a host program launches, by the name of its `mlirc.triton`, and the GPU that it runs on."""
+
+    kernel: str
+    device: int
+
+    @property
+    def link(self) -> str:
+        """What the loader knows its record by (cuda/driver.py)."""
+        return f"{self.kernel}@{self.device}"
 
 
 @dataclass
@@ -19,10 +31,10 @@ class Gpus:
 
     numbers   of those that hold tensors, in the order in which they turn up
     kernels   for each `mlircx.run` on a GPU, its `mlirc.triton`
-    checks    for each run whose kernel checks indices, the position of its words for failures
+    checks    for each run whose kernel checks indices, the position of its fields for failures
     current   the GPU that the program works on at the line being written, -1 for none
     launched  by their links
-    products  that cuBLASLt computes
+    matmuls   that cuBLASLt computes
     convolutions  that cuDNN computes
     arenas    for each GPU with an arena, the place of its handle
     """
@@ -53,5 +65,5 @@ def gpus_of(function: Any) -> Gpus:
         if kernel is not None:
             kernels[op.operation] = kernel
             if attribute_value(op.attributes["messages"]):
-                checks[op.operation] = FAILURE_WORDS * len(checks)
+                checks[op.operation] = FAILURE_FIELDS * len(checks)
     return Gpus([torch.device(d).index or 0 for d in devices if d != "cpu"], kernels, checks)

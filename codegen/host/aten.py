@@ -15,12 +15,11 @@ from mlirc.codegen.host.inputs import bind_result
 from mlirc.codegen.host.parts import HostCall
 from mlirc.codegen.host.random import random_call
 from mlirc.codegen.libraries.cudnn_call import backward_call, convolution_call
+from mlirc.codegen.runtime.python_side import FIRST_ATEN_CALL
 from mlirc.dialects.core import symbols
 from mlirc.dialects.core.bindings import ir
 from mlirc.dialects.core.dialect import attribute_value
 from mlirc.dialects.core.tensor_types import info_of
-
-FIRST_CALL = 4  # where a host program's ATen calls begin in its `self` tuple
 
 Word = tuple[str, str]  # how a value crosses to Python: its letter (native_runtime.py), and its word with its type
 
@@ -173,7 +172,7 @@ def python_call(frame: Frame, number: int, words: list[Word], results: str, plac
     for k, (_, word) in enumerate(words):
         text.line(f"store {word}, ptr {frame.at(at, k)}")
     frame.at_site()
-    callable_ = text.value(text.call_text("PyTuple_GetItem", "ptr (ptr, i64)", "%self", str(FIRST_CALL + number)))
+    callable_ = frame.python_object(FIRST_ATEN_CALL + number)
     letters = "".join(letter for letter, _ in words)
     status = frame.runtime(
         "call_python", "%thread", callable_, "%name", "%inputs",

@@ -14,13 +14,16 @@ from typing import Any
 
 from mlirc.codegen.abi import shim
 from mlirc.codegen.cuda import launch as cuda_launch
+from mlirc.codegen.cuda import runtime as cuda_runtime
+from mlirc.codegen.frame.failures import FailureSite
 from mlirc.codegen.frame.frame import Frame, HostBuffer, HostRoot, Number, location_text
 from mlirc.codegen.frame.gpus import gpus_of
 from mlirc.codegen.host.aten import aten_call
 from mlirc.codegen.host.inputs import read_inputs
-from mlirc.codegen.host.parts import FailureSite, HostCall, HostProgram
-from mlirc.codegen.libraries import cublas_call
-from mlirc.codegen.runtime import result_pool
+from mlirc.codegen.host.parts import HostCall, HostProgram
+from mlirc.codegen.libraries import cublas_call, cublas_runtime, cudnn_runtime
+from mlirc.codegen.runtime import native_runtime, result_pool
+from mlirc.codegen.runtime.python_side import HANDLE_ATTRIBUTE
 from mlirc.dialects.core import symbols
 from mlirc.dialects.core.bindings import ir
 from mlirc.dialects.core.dialect import attribute_value
@@ -28,10 +31,13 @@ from mlirc.dialects.core.graph_builder import read_constant
 from mlirc.dialects.core.memory_ops import arenas
 from mlirc.dialects.core.tensor_types import info_of
 
+NATIVE = native_runtime.SIGNATURES | cuda_runtime.SIGNATURES | cublas_runtime.SIGNATURES | cudnn_runtime.SIGNATURES
+"""Our native functions that host programs call: LLVM types by name."""
+
 
 def host_program(function: Any, objects: Sequence[Any] = (), consume: bool = False) -> HostProgram:
     """The host program of a lowered `func.func`; needs an entered context. ValueError for what has no place in one."""
-    frame = Frame(consume, gpus_of(function))
+    frame = Frame(NATIVE, consume, gpus_of(function))
     calls: list[HostCall] = []
     block = function.regions[0].blocks[0]
     begin(frame, function)
@@ -102,7 +108,7 @@ def begin(frame: Frame, function: Any) -> None:
     for name in ("site", "index", "size", "scratch", "arena"):
         text.places.append(f"  %{name} = alloca i64")
     text.line("store i64 0, ptr %arena")
-    text.line(f"%name = {text.call_text('PyTuple_GetItem', 'ptr (ptr, i64)', '%self', '0')}")
+    text.line(f"%name = {text.call_text('PyTuple_GetItem', 'ptr (ptr, i64)', '%self', str(HANDLE_ATTRIBUTE))}")
     read_inputs(frame, function)
     bytes_ = arenas(function) if "mlirc.arena" in function.attributes else {"cpu": 0}
     if bytes_["cpu"] != 0:

@@ -13,17 +13,20 @@ from weakref import finalize
 import torch
 
 from mlirc.codegen.abi import shim
-from mlirc.codegen.abi.tensor_handle import WORD
+from mlirc.codegen.abi.tensor_handle import HANDLE
 from mlirc.codegen.cuda import driver as cuda_driver
 from mlirc.codegen.cuda import random as cuda_random
 from mlirc.codegen.cuda import runtime as cuda_runtime
-from mlirc.codegen.host.parts import CONVOLUTIONS, FAILURE_WORDS, FAILURES, MATMULS, FailureSite, HostCall, HostProgram
+from mlirc.codegen.frame.failures import FAILURE_FIELDS, FAILURES, FailureSite
+from mlirc.codegen.frame.library_calls import CONVOLUTIONS, MATMULS
+from mlirc.codegen.host.parts import HostCall, HostProgram
 from mlirc.codegen.libraries import cublas_runtime, cudnn, cudnn_runtime
 from mlirc.codegen.libraries.cublas_plans import CublasPlans
 from mlirc.codegen.libraries.settings import library_settings
 from mlirc.codegen.llvm.machine_code import Code
 from mlirc.codegen.process import after_fork
 from mlirc.codegen.runtime import arena, native_runtime, result_pool
+from mlirc.codegen.runtime.python_side import PythonSide
 from mlirc.codegen.runtime.shared_kernels import CachedKernel
 from mlirc.codegen.user_errors import of_the_user
 from mlirc.dialects.core.fork_locks import fork_lock
@@ -63,7 +66,7 @@ class Program:
         self.kernels, self.gpu_kernels = kernels, gpu_kernels or {}
         addresses = native_runtime.functions()
         addresses |= {name: kernel.address for name, kernel in (*kernels.items(), *self.gpu_kernels.items())}
-        self.failures = torch.zeros(FAILURE_WORDS * host.checks, dtype=torch.int64, pin_memory=host.uses_gpu)
+        self.failures = torch.zeros(FAILURE_FIELDS * host.checks, dtype=torch.int64, pin_memory=host.uses_gpu)
         if host.uses_gpu:
             addresses |= cuda_runtime.functions() | cuda_random.linked(host.links)
             addresses[FAILURES] = self.failures.data_ptr()
@@ -86,11 +89,17 @@ class Program:
         self.host = replace(host, text="")  # the text is long, and not needed any more
         self.code = code
         self._method = _Method(b"graph", code.address("graph"), _METH_O, None)
-        plans = (self.plans, self.convolutions)
         # to free a function Python looks at its method, which must not have been freed before it
         held = (self._method, code, self.kernels, self.gpu_kernels, self.failures)
-        data = (WORD, SiteFailure(host.inputs, host.sites), *plans, *(call.python for call in host.calls), held)
-        self.native = _new_function(ctypes.byref(self._method), data, None)
+        python = PythonSide(
+            handle_attribute=HANDLE,
+            raise_failure=SiteFailure(host.inputs, host.sites),
+            matmul_plans=self.plans,
+            convolution_plans=self.convolutions,
+            aten_calls=[call.python for call in host.calls],
+            held=held,
+        )
+        self.native = _new_function(ctypes.byref(self._method), python.as_tuple(), None)
         pool = native_runtime.pool()
         with _lives:
             _live.add(id(self))
@@ -167,7 +176,7 @@ def tell_unread() -> None:
     with suppress(Exception):  # what it raises was reported by an earlier synchronization, or is logged below
         torch.cuda.synchronize()
     for words, sites in _noted:
-        for check, index, size in words.view(-1, FAILURE_WORDS).tolist():
+        for check, index, size in words.view(-1, FAILURE_FIELDS).tolist():
             if check:
                 places = ", ".join(dict.fromkeys(site.location for site in sites if site.message and site.location))
                 log.error("index %d was out of bounds for size %d in a compiled graph (%s)", index, size, places)

@@ -9,10 +9,10 @@ from typing import Any
 from mlirc.codegen.abi import shim
 from mlirc.codegen.cuda import launch as cuda_launch
 from mlirc.codegen.frame.frame import Frame, HostBuffer
-from mlirc.codegen.host.parts import MATMULS, PLANS_OF_MATMULS
+from mlirc.codegen.frame.library_calls import MATMULS, CublasMatmul
 from mlirc.codegen.libraries import cublas, cublas_runtime
 from mlirc.codegen.libraries.cublas import CUDA_TYPES
-from mlirc.codegen.libraries.cublas_problem import CublasMatmul
+from mlirc.codegen.runtime.python_side import MATMUL_PLANS
 from mlirc.dialects.core import symbols
 from mlirc.dialects.core.bindings import ir
 from mlirc.dialects.core.dialect import attribute_value
@@ -108,7 +108,7 @@ def make_plan(frame: Frame, number: int, key: str, count: int) -> None:
     for k in range(count):
         text.line(f"store i64 {frame.load('i64', frame.at(key, k))}, ptr {frame.at(words, k + 1)}")
     frame.at_site()
-    callable_ = text.value(text.call_text("PyTuple_GetItem", "ptr (ptr, i64)", "%self", str(PLANS_OF_MATMULS)))
+    callable_ = frame.python_object(MATMUL_PLANS)
     letters = text.letters("i" * (count + 1))
     frame.check(
         frame.runtime(

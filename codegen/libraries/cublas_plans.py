@@ -8,6 +8,7 @@ from typing import Any
 
 import torch
 
+from mlirc.codegen.frame.library_calls import CublasMatmul
 from mlirc.codegen.libraries import cublas_choice, cublas_tuning
 from mlirc.codegen.libraries.cublas import (
     CUDA_TYPES,
@@ -31,7 +32,7 @@ from mlirc.codegen.libraries.cublas import (
     may_round_parts,
     set_attribute,
 )
-from mlirc.codegen.libraries.cublas_problem import CublasMatmul, Problem, problem_of
+from mlirc.codegen.libraries.cublas_problem import Problem, problem_of
 from mlirc.codegen.libraries.gpu_library import NoPlan
 from mlirc.dialects.core.fork_locks import fork_lock
 from mlirc.dialects.core.tensor_info import TensorInfo

@@ -7,33 +7,11 @@ therefore computed transposed, d^T = b^T a^T. Source: cublasLt.h of CUDA 12.
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-import torch
-
+from mlirc.codegen.frame.library_calls import CublasMatmul
 from mlirc.codegen.libraries.gpu_library import NoPlan
 from mlirc.dialects.core import symbols
 from mlirc.dialects.core.symbols import Int
 from mlirc.dialects.core.tensor_info import TensorInfo
-
-
-@dataclass(frozen=True)
-class CublasMatmul:
-    """A product that a host program asks for: out = a @ b, or addend + a @ b.
-
-    operands   (a, b, out) or (addend, a, b, out): [M, K], [K, N], [M, N], or three dimensions, the first a batch. All of
-               one dtype, on one GPU. The addend is [N], or [M, N] as `out` is
-    symbols    what their sizes depend on
-    tuned      the fastest algorithm is to be found by measuring (cublas_tuning.py)
-    gelu       GELU by tanh is applied to it; there is an addend [N]
-    """
-
-    operands: tuple[TensorInfo, ...]
-    symbols: tuple[str, ...]
-    tuned: bool = False
-    gelu: bool = False
-
-    @property
-    def device(self) -> int:
-        return torch.device(self.operands[-1].device).index or 0
 
 
 @dataclass(frozen=True)

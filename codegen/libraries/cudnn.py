@@ -18,9 +18,9 @@ from typing import Any
 
 import torch
 
+from mlirc.codegen.frame.library_calls import DATA, FILTER, FORWARD, CudnnConvolution
 from mlirc.codegen.libraries.gpu_library import Handles, NoPlan, loaded
 from mlirc.dialects.core.fork_locks import fork_lock
-from mlirc.dialects.core.tensor_info import TensorInfo
 
 log = logging.getLogger("mlirc")
 
@@ -57,7 +57,6 @@ C_TYPES = {BOOLEAN: ctypes.c_bool, INT64: ctypes.c_int64, FLOAT: ctypes.c_float}
 ADD, RELU = 0, 100  # cudnnPointwiseMode_t
 CROSS_CORRELATION = 1
 HEUR_MODE_A = 3
-FORWARD, DATA, FILTER = "xwy", "ywx", "xyw"  # kinds of convolutions: their operands' names
 OPERATIONS = {  # the descriptor of each kind, and the names of its attributes
     FORWARD: (
         OPERATION_CONVOLUTION,
@@ -67,32 +66,6 @@ OPERATIONS = {  # the descriptor of each kind, and the names of its attributes
     FILTER: (OPERATION_BACKWARD_FILTER, (FILTER_DESC, FILTER_X, FILTER_DW, FILTER_DY, FILTER_ALPHA, FILTER_BETA)),
 }
 IDS = {"x": 1, "w": 2, "y": 3, "z": 4, "b": 5}
-
-
-@dataclass(frozen=True)
-class CudnnConvolution:
-    """What a host program asks for. Sizes are numbers, x, w, z and y of one half type and four dimensions.
-
-    operands   x, w, y, then z and b where `adds` and `shifts` say that there are any; as `kind` has them, results last:
-    kind       FORWARD; DATA: y's gradient, w, x's gradient; FILTER: x, y's gradient, w's gradient
-    """
-
-    operands: tuple[TensorInfo, ...]
-    stride: tuple[int, ...]
-    padding: tuple[int, ...]
-    dilation: tuple[int, ...]
-    adds: bool
-    shifts: bool
-    relu: bool
-    kind: str = FORWARD
-
-    @property
-    def names(self) -> str:
-        return self.kind + "z" * self.adds + "b" * self.shifts
-
-    @property
-    def device(self) -> int:
-        return torch.device(self.operands[0].device).index or 0
 
 
 class CudnnPlan(ctypes.Structure):

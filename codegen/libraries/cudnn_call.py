@@ -13,9 +13,9 @@ from mlirc.codegen.abi import shim
 from mlirc.codegen.aten.shim_call import KEPT, NativeCall, NotNative, array, check, given_arguments, items
 from mlirc.codegen.cuda import launch as cuda_launch
 from mlirc.codegen.frame.frame import Frame, HostBuffer, Number
-from mlirc.codegen.host.parts import CONVOLUTIONS, PLANS_OF_CONVOLUTIONS
+from mlirc.codegen.frame.library_calls import CONVOLUTIONS, DATA, FILTER, CudnnConvolution
 from mlirc.codegen.libraries import cudnn, cudnn_runtime
-from mlirc.codegen.libraries.cudnn import DATA, FILTER, CudnnConvolution
+from mlirc.codegen.runtime.python_side import CONVOLUTION_PLANS
 from mlirc.dialects.core.tensor_types import TensorInfo, info_of
 
 OPERATORS = ("convolution", "cudnn_convolution_relu", "cudnn_convolution_add_relu")
@@ -172,7 +172,7 @@ def make_plan(frame: Frame, number: int) -> None:
     word = text.place("i64", "number")
     text.line(f"store i64 {number}, ptr {word}")
     frame.at_site()
-    callable_ = text.value(text.call_text("PyTuple_GetItem", "ptr (ptr, i64)", "%self", str(PLANS_OF_CONVOLUTIONS)))
+    callable_ = frame.python_object(CONVOLUTION_PLANS)
     status = frame.runtime(
         "call_python", "%thread", callable_, "%name", "%inputs",
         text.letters("i"), "1", word, "null", "0", "null", "null",

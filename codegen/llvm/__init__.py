@@ -1,1 +1,1 @@
-"""Machine code: MLIR to LLVM IR, LLVM through llvmlite, on threads."""
+"""Machine code: MLIR to LLVM IR, and LLVM through llvmlite."""

@@ -10,7 +10,7 @@ Every function here may be called from several threads.
 import ctypes
 import re
 import threading
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import cache
 from itertools import count
@@ -26,7 +26,7 @@ from mlirc.codegen.llvm.processor import cpu_name_and_features, llvm_target
 from mlirc.codegen.process.limits import with_room
 from mlirc.dialects.core.fork_locks import adopt, fork_lock
 from mlirc.lowering.host import host_cpu
-from mlirc.lowering.target import SCRATCH_FUNCTION, CpuTarget
+from mlirc.lowering.target import CpuTarget
 
 # What code still gains by that comes as vectors in the loops that it should have.
 SHORT_PASSES = ("sroa", "instruction_combine", "simplify_cfg")
@@ -36,6 +36,10 @@ _LIBRARIES = ("libc10.so", "libtorch_cpu.so", "libtorch_cuda.so", "libgomp")
 
 _JOINED = b"mlirc: object files\0"  # no object file begins so
 _DECLARED = re.compile(r'^declare [^@]*@"?([^"(]+)', re.MULTILINE)
+
+Imports = Mapping[str, Callable[[], int]]
+"""Functions that code calls and no library of this process has: what gives the address of each, asked where code calls it."""
+NOTHING: Imports = {}
 
 _lock = fork_lock()
 _count = count()
@@ -52,14 +56,13 @@ def mlir_to_llvm(source: str) -> str:
 class Code:
     """Machine code that is loaded in this process, for as long as this object lives."""
 
-    def __init__(self, object_bytes: bytes):
+    def __init__(self, object_bytes: bytes, imports: Imports = NOTHING):
         self.object_bytes = object_bytes
         self._library = f"library_{next(_count)}"
         builder = llvm.JITLibraryBuilder().add_current_process()
-        if SCRATCH_FUNCTION.encode() in object_bytes:
-            from mlirc.codegen.runtime.thread_scratch import address  # is code itself
-
-            builder.import_symbol(SCRATCH_FUNCTION, address())
+        for name, address in imports.items():
+            if name.encode() in object_bytes:
+                builder.import_symbol(name, address())
         for one in _parted(object_bytes):
             builder.add_object_img(one)
         with _lock:
@@ -81,19 +84,19 @@ class Code:
             return self._functions[name][name]
 
 
-def compile_ir(text: str, opt_level: int = 1) -> Code:
-    """Compiles LLVM IR for this machine and loads it.
+def compile_ir(text: str, opt_level: int = 1, imports: Imports = NOTHING) -> Code:
+    """Compiles LLVM IR for this machine and loads it. `imports` are functions that no library of this process has.
 
     opt_level 0 is for code that runs once, 2 and 3 are LLVM's own. 1 is for code that comes optimized, as kernels do:
     a few passes, a third of the time of 2, and the same speed. It has no LICM, inlining, or unrolling.
     Raises ValueError where the text does not parse or verify, or calls a function that this process does not have.
     """
-    return load_object(compile_to_object(text, opt_level))
+    return load_object(compile_to_object(text, opt_level, imports), imports)
 
 
-def load_object(object_bytes: bytes) -> Code:
+def load_object(object_bytes: bytes, imports: Imports = NOTHING) -> Code:
     """Loads what `compile_to_object` or `joined` gave, in this process or an earlier one with the same machine and torch."""
-    return Code(object_bytes)
+    return Code(object_bytes, imports)
 
 
 def joined(objects: Sequence[bytes]) -> bytes:
@@ -169,7 +172,7 @@ def _check_externals(text: str, elsewhere: Collection[str]) -> None:
     gives up the GIL, and waits for it."""
     process = ctypes.CDLL(None)  # address_of_symbol does not see the executable's own: Python's, where that is static
     names = {name for name in _DECLARED.findall(text) if not name.startswith("llvm.")}
-    names -= _found.union(elsewhere, (SCRATCH_FUNCTION,))
+    names -= _found.union(elsewhere)
     missing = [name for name in sorted(names) if not llvm.address_of_symbol(name) and not hasattr(process, name)]
     if missing:
         raise ValueError(f"generated code calls {', '.join(missing)}, which no library of this process has")

@@ -1,1 +1,1 @@
-"""Native code that all host programs share: memory, values of Python, whether tensors changed."""
+"""Native code that all programs share: kernels, memory, values of Python, whether tensors changed."""

@@ -4,8 +4,7 @@ Written in LLVM IR, as host programs are, so that one call from Python runs a wh
 *handle* of PyTorch's C shim: the address of an `at::Tensor`, which is one word, the address of its TensorImpl. Python
 gives that word as `tensor._cdata`; so the address of a place that holds it is a borrowed handle, at no cost.
 
-`self`, a host program's Python-side data, is a tuple: ("_cdata", raise_failure, plans of products, of convolutions, ATen
-call 0, ATen call 1, ..., what has to live as long).
+`self` is what Python has for a host program: a tuple, whose positions python_side.py names.
 Kinds of values that cross, a letter each: t a tensor (its handle), a the graph's input of that number, i int, f float;
 o is an input tensor in a layout of its own, which has no address.
 
@@ -28,6 +27,7 @@ from mlirc.codegen.runtime import (
     result_pool,
     result_pool_text,
 )
+from mlirc.codegen.runtime.python_side import RAISE_FAILURE
 from mlirc.codegen.runtime.result_pool import ResultPool
 from mlirc.codegen.runtime.runtime_code import runtime_code
 from mlirc.dialects.core.fork_locks import fork_lock
@@ -90,7 +90,12 @@ def _pool() -> ResultPool:
 def _code() -> Code:
     parts = native_runtime_text, python_values_text, result_blocks_text, result_pages_text, result_pool_text
     text = "".join(part.TEXT for part in parts)
-    numbers = {"LARGE": LARGE, "SMALLEST": result_pool.SMALLEST, "OFFER_SECONDS": result_pool.OFFER_SECONDS}
+    numbers = {
+        "RAISE_FAILURE": RAISE_FAILURE,
+        "LARGE": LARGE,
+        "SMALLEST": result_pool.SMALLEST,
+        "OFFER_SECONDS": result_pool.OFFER_SECONDS,
+    }
     for name, number in numbers.items():
         text = text.replace(name, str(number))
     code = runtime_code(text)

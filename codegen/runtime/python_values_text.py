@@ -278,7 +278,7 @@ define void @fail(ptr %self, i64 %site, i64 %index, i64 %size) {
   %pending = icmp ne ptr %error, null
   br i1 %pending, label %done, label %ask
 ask:
-  %callable = call ptr @PyTuple_GetItem(ptr %self, i64 1)
+  %callable = call ptr @PyTuple_GetItem(ptr %self, i64 RAISE_FAILURE)
   %args = call ptr @PyTuple_New(i64 3)
   %site_number = call ptr @PyLong_FromLongLong(i64 %site)
   %index_number = call ptr @PyLong_FromLongLong(i64 %index)

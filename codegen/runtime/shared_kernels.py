@@ -12,6 +12,7 @@ from mlirc.codegen.cache.folder import CacheFolder
 from mlirc.codegen.llvm.machine_code import Code, compile_to_object, joined, load_object, mlir_to_llvm
 from mlirc.codegen.llvm.shared_parts import Parts, Pieces, abandon, claim, module_of, settle
 from mlirc.codegen.process import background
+from mlirc.codegen.runtime.thread_scratch import IMPORTS
 from mlirc.dialects.core.fork_locks import fork_lock
 
 KIND = "kernels"  # of an entry: {"names": as in LoadedKernels}, and the object file
@@ -44,6 +45,11 @@ class CachedKernel:
 def key_of(text: str) -> str:
     """A kernel's key: a digest of its text, in which it has no name of its own."""
     return hashlib.sha256(text.encode()).hexdigest()
+
+
+def load(object_bytes: bytes) -> Code:
+    """Machine code of kernels. Raises as load_object does."""
+    return load_object(object_bytes, IMPORTS)
 
 
 def find(key: str, folder: CacheFolder | None = None) -> CachedKernel | None:
@@ -84,10 +90,10 @@ def begin(
     def compile_and_add() -> dict[str, CachedKernel]:
         try:
             used = _make_parts({name: parts[name] for name in mine}, opt_level, making)
-            own = compile_to_object(mlir_to_llvm(module_of(sources)), opt_level, elsewhere=parts)
+            own = compile_to_object(mlir_to_llvm(module_of(sources)), opt_level, elsewhere=[*parts, *IMPORTS])
             # who makes these was asked before, and waits for nobody until they are made
             used += [x if isinstance(x, Parts) else x.result() for x in dict.fromkeys(found.values())]
-            code = load_object(joined([own, *(x.object_bytes for x in dict.fromkeys(used))]))
+            code = load(joined([own, *(x.object_bytes for x in dict.fromkeys(used))]))
             return add(code, names, folder, used)
         finally:
             abandon(making, mine)  # where it did not come so far: an interrupt, in a thread that does another's work
@@ -111,7 +117,7 @@ def _make_parts(parts: Mapping[str, Pieces], opt_level: int, making: Future[Part
     if not parts:
         return []
     try:
-        made = Parts(compile_to_object(mlir_to_llvm(module_of(parts.values())), opt_level))
+        made = Parts(compile_to_object(mlir_to_llvm(module_of(parts.values())), opt_level, elsewhere=IMPORTS))
     except BaseException as error:  # of whatever kind: others wait for it
         settle(making, parts, error)
         raise
@@ -124,7 +130,7 @@ def _read(folder: CacheFolder, key: str) -> LoadedKernels | None:
     if entry is None:
         return None
     try:
-        code, names = load_object(entry.blobs[0]), entry.data["names"]
+        code, names = load(entry.blobs[0]), entry.data["names"]
         for name in names.values():
             code.address(name)
     except UNREADABLE as error:

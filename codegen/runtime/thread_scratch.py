@@ -9,6 +9,7 @@ import ctypes
 from functools import cache
 
 from mlirc.codegen.runtime.runtime_code import runtime_code
+from mlirc.lowering.target import SCRATCH_FUNCTION
 
 
 @cache
@@ -22,6 +23,10 @@ def address() -> int:
         raise ValueError("this process has no more keys for memory of threads")
     code.keep_loaded()  # threads end after Python, too
     return code.address("grow_and_give")
+
+
+IMPORTS = {SCRATCH_FUNCTION: address}
+"""What kernels call that no library of this process has (machine_code.Imports)."""
 
 
 TEXT = r"""

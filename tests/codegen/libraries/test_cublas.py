@@ -10,11 +10,12 @@ from hypothesis import strategies as st
 from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.fx.experimental.proxy_tensor import make_fx
 
+from mlirc.codegen.frame.library_calls import CublasMatmul
 from mlirc.codegen.host.host_program import HostProgram
 from mlirc.codegen.libraries import cublas, cublas_plans, cublas_runtime
 from mlirc.codegen.libraries.cublas import KEY, CublasPlan
 from mlirc.codegen.libraries.cublas_plans import CublasPlans
-from mlirc.codegen.libraries.cublas_problem import CublasMatmul, CublasMatrix, Problem, problem_of
+from mlirc.codegen.libraries.cublas_problem import CublasMatrix, Problem, problem_of
 from mlirc.codegen.libraries.gpu_library import NoPlan
 from mlirc.codegen.llvm.machine_code import compile_ir, load_libraries
 from mlirc.dialects.core import symbols

@@ -9,8 +9,9 @@ import torch
 
 from mlirc.codegen.abi import shim
 from mlirc.codegen.emit.stored_program import _convolution_from_data, _convolution_to_data
+from mlirc.codegen.frame.library_calls import CudnnConvolution
 from mlirc.codegen.libraries import cudnn, cudnn_runtime, gpu_library
-from mlirc.codegen.libraries.cudnn import CudnnConvolution, CudnnPlan, CudnnPlans, NoPlan, make_plan
+from mlirc.codegen.libraries.cudnn import CudnnPlan, CudnnPlans, NoPlan, make_plan
 from mlirc.codegen.llvm.machine_code import compile_ir, load_libraries
 from mlirc.dialects.core.tensor_info import TensorInfo
 from tests.memory_level import written as written_text

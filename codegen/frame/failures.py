@@ -1,0 +1,17 @@
+"""Where a call of a host program can fail, as data."""
+
+from dataclasses import dataclass
+
+FAILURES = "failures"  # the name of the link to the fields in which checks of kernels on GPUs note what failed
+FAILURE_FIELDS = (
+    3  # of a launch: number of the check that failed (from 1; 0: none), the bad index, the size that it was for
+)
+
+
+@dataclass(frozen=True)
+class FailureSite:
+    """Where a call can fail: the op, the user's source line, and for a kernel's check_index its message."""
+
+    op: str
+    location: str
+    message: str = ""

@@ -1,0 +1,58 @@
+"""What a host program asks of cuBLASLt and cuDNN, as data; the links by which it finds their plans."""
+
+from dataclasses import dataclass
+
+import torch
+
+from mlirc.dialects.core.tensor_info import TensorInfo
+
+MATMULS = "matmuls"  # the name of the link to a field for each matmul of cuBLASLt's (cublas_plans.CublasPlans)
+CONVOLUTIONS = "convolutions"  # the same for each convolution of cuDNN's (cudnn.CudnnPlans)
+FORWARD, DATA, FILTER = "xwy", "ywx", "xyw"  # kinds of convolutions: their operands' names
+
+
+@dataclass(frozen=True)
+class CublasMatmul:
+    """A matmul that a host program asks cuBLASLt for: out = a @ b, or addend + a @ b.
+
+    operands   (a, b, out) or (addend, a, b, out): [M, K], [K, N], [M, N], or three dimensions, the first a batch. All of
+               one dtype, on one GPU. The addend is [N], or [M, N] as `out` is
+    symbols    what their sizes depend on
+    tuned      the fastest algorithm is to be found by measuring (libraries/cublas_tuning.py)
+    gelu       GELU by tanh is applied to it; there is an addend [N]
+    """
+
+    operands: tuple[TensorInfo, ...]
+    symbols: tuple[str, ...]
+    tuned: bool = False
+    gelu: bool = False
+
+    @property
+    def device(self) -> int:
+        return torch.device(self.operands[-1].device).index or 0
+
+
+@dataclass(frozen=True)
+class CudnnConvolution:
+    """A convolution that a host program asks cuDNN for. Sizes are numbers, x, w, z and y of one half type and four dimensions.
+
+    operands   x, w, y, then z and b where `adds` and `shifts` say that there are any; as `kind` has them, results last:
+    kind       FORWARD; DATA: y's gradient, w, x's gradient; FILTER: x, y's gradient, w's gradient
+    """
+
+    operands: tuple[TensorInfo, ...]
+    stride: tuple[int, ...]
+    padding: tuple[int, ...]
+    dilation: tuple[int, ...]
+    adds: bool
+    shifts: bool
+    relu: bool
+    kind: str = FORWARD
+
+    @property
+    def names(self) -> str:
+        return self.kind + "z" * self.adds + "b" * self.shifts
+
+    @property
+    def device(self) -> int:
+        return torch.device(self.operands[0].device).index or 0
