@@ -11,7 +11,7 @@ import torch
 from mlirc.codegen.cache.folder import CacheFolder
 from mlirc.codegen.cuda.driver import Record, load_kernel
 from mlirc.codegen.cuda.triton_compile import CompiledKernel, begin_kernels, kernel_source
-from mlirc.codegen.frame.gpus import Launched
+from mlirc.codegen.frame.gpu_calls import Launched
 from mlirc.dialects.core.fork_locks import fork_lock
 from mlirc.lowering.module.errors import EmitError
 from mlirc.lowering.target import Target

@@ -18,7 +18,7 @@ import torch
 from mlirc.codegen.abi import shim
 from mlirc.codegen.frame.failures import FAILURE_FIELDS, FAILURES, FailureSite
 from mlirc.codegen.frame.frame import Frame, HostBuffer, Number, location_text
-from mlirc.codegen.frame.gpus import Launched
+from mlirc.codegen.frame.gpu_calls import Launched
 from mlirc.dialects.core import symbols
 from mlirc.dialects.core.bindings import ir
 from mlirc.dialects.core.dialect import attribute_value

@@ -16,7 +16,7 @@ import torch
 
 from mlirc.codegen.aten.python_call import AtenCall
 from mlirc.codegen.frame.failures import FailureSite
-from mlirc.codegen.frame.library_calls import CublasMatmul, CudnnConvolution
+from mlirc.codegen.frame.gpu_calls import CublasMatmul, CudnnConvolution
 from mlirc.codegen.host.parts import HostCall, HostProgram
 from mlirc.codegen.host.program import Program
 from mlirc.codegen.llvm.machine_code import load_object

@@ -6,23 +6,10 @@ from typing import Any
 import torch
 
 from mlirc.codegen.frame.failures import FAILURE_FIELDS
-from mlirc.codegen.frame.library_calls import CublasMatmul, CudnnConvolution
+from mlirc.codegen.frame.gpu_calls import CublasMatmul, CudnnConvolution, Launched
 from mlirc.dialects.core.bindings import ir
 from mlirc.dialects.core.dialect import attribute_value
 from mlirc.dialects.core.tensor_types import info_of
-
-
-@dataclass(frozen=True)
-class Launched:
-    """A kernel that a host program launches, by the name of its `mlirc.triton`, and the GPU that it runs on."""
-
-    kernel: str
-    device: int
-
-    @property
-    def link(self) -> str:
-        """What the loader knows its record by (cuda/driver.py)."""
-        return f"{self.kernel}@{self.device}"
 
 
 @dataclass

@@ -4,8 +4,7 @@ from dataclasses import dataclass, field
 
 from mlirc.codegen.aten.python_call import AtenCall
 from mlirc.codegen.frame.failures import FailureSite
-from mlirc.codegen.frame.gpus import Launched
-from mlirc.codegen.frame.library_calls import CublasMatmul, CudnnConvolution
+from mlirc.codegen.frame.gpu_calls import CublasMatmul, CudnnConvolution, Launched
 
 
 @dataclass(frozen=True)

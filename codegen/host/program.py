@@ -18,7 +18,7 @@ from mlirc.codegen.cuda import driver as cuda_driver
 from mlirc.codegen.cuda import random as cuda_random
 from mlirc.codegen.cuda import runtime as cuda_runtime
 from mlirc.codegen.frame.failures import FAILURE_FIELDS, FAILURES, FailureSite
-from mlirc.codegen.frame.library_calls import CONVOLUTIONS, MATMULS
+from mlirc.codegen.frame.gpu_calls import CONVOLUTIONS, MATMULS
 from mlirc.codegen.host.parts import HostCall, HostProgram
 from mlirc.codegen.libraries import cublas_runtime, cudnn, cudnn_runtime
 from mlirc.codegen.libraries.cublas_plans import CublasPlans

@@ -7,7 +7,7 @@ from mlirc.codegen.aten.shim_call import KEPT, NativeCall, NotNative
 from mlirc.codegen.cuda.launch import enter
 from mlirc.codegen.cuda.random import NAME, SIGNATURE
 from mlirc.codegen.frame.frame import Frame
-from mlirc.codegen.frame.gpus import Launched
+from mlirc.codegen.frame.gpu_calls import Launched
 from mlirc.dialects.core import aten_arguments
 from mlirc.dialects.core.dialect import attribute_value
 from mlirc.dialects.core.random_state import OPERATOR

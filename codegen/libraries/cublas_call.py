@@ -9,7 +9,7 @@ from typing import Any
 from mlirc.codegen.abi import shim
 from mlirc.codegen.cuda import launch as cuda_launch
 from mlirc.codegen.frame.frame import Frame, HostBuffer
-from mlirc.codegen.frame.library_calls import MATMULS, CublasMatmul
+from mlirc.codegen.frame.gpu_calls import MATMULS, CublasMatmul
 from mlirc.codegen.libraries import cublas, cublas_runtime
 from mlirc.codegen.libraries.cublas import CUDA_TYPES
 from mlirc.codegen.runtime.python_side import MATMUL_PLANS

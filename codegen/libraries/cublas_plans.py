@@ -8,7 +8,7 @@ from typing import Any
 
 import torch
 
-from mlirc.codegen.frame.library_calls import CublasMatmul
+from mlirc.codegen.frame.gpu_calls import CublasMatmul
 from mlirc.codegen.libraries import cublas_choice, cublas_tuning
 from mlirc.codegen.libraries.cublas import (
     CUDA_TYPES,

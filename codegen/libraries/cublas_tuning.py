@@ -16,7 +16,7 @@ import torch
 from mlirc.codegen.cache import environment
 from mlirc.codegen.cache import folder as cache_folder
 from mlirc.codegen.cache.entry import CacheEntry
-from mlirc.codegen.frame.library_calls import CublasMatmul
+from mlirc.codegen.frame.gpu_calls import CublasMatmul
 from mlirc.codegen.libraries import cublas
 from mlirc.codegen.libraries.cublas import Algorithm, CublasPlan
 from mlirc.codegen.libraries.cublas_problem import CublasMatrix, Problem

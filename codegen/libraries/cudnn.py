@@ -18,7 +18,7 @@ from typing import Any
 
 import torch
 
-from mlirc.codegen.frame.library_calls import DATA, FILTER, FORWARD, CudnnConvolution
+from mlirc.codegen.frame.gpu_calls import DATA, FILTER, FORWARD, CudnnConvolution
 from mlirc.codegen.libraries.gpu_library import Handles, NoPlan, loaded
 from mlirc.dialects.core.fork_locks import fork_lock
 

@@ -13,7 +13,7 @@ from mlirc.codegen.abi import shim
 from mlirc.codegen.aten.shim_call import KEPT, NativeCall, NotNative, array, check, given_arguments, items
 from mlirc.codegen.cuda import launch as cuda_launch
 from mlirc.codegen.frame.frame import Frame, HostBuffer, Number
-from mlirc.codegen.frame.library_calls import CONVOLUTIONS, DATA, FILTER, CudnnConvolution
+from mlirc.codegen.frame.gpu_calls import CONVOLUTIONS, DATA, FILTER, CudnnConvolution
 from mlirc.codegen.libraries import cudnn, cudnn_runtime
 from mlirc.codegen.runtime.python_side import CONVOLUTION_PLANS
 from mlirc.dialects.core.tensor_types import TensorInfo, info_of

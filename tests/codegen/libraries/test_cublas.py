@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.fx.experimental.proxy_tensor import make_fx
 
-from mlirc.codegen.frame.library_calls import CublasMatmul
+from mlirc.codegen.frame.gpu_calls import CublasMatmul
 from mlirc.codegen.host.host_program import HostProgram
 from mlirc.codegen.libraries import cublas, cublas_plans, cublas_runtime
 from mlirc.codegen.libraries.cublas import KEY, CublasPlan

@@ -8,7 +8,7 @@ import torch
 
 from mlirc.codegen.cache import environment
 from mlirc.codegen.cache.folder import CacheFolder
-from mlirc.codegen.frame.library_calls import CublasMatmul
+from mlirc.codegen.frame.gpu_calls import CublasMatmul
 from mlirc.codegen.libraries import cublas_tuning
 from mlirc.codegen.libraries.cublas import Algorithm
 from mlirc.codegen.libraries.cublas_problem import problem_of

@@ -9,7 +9,7 @@ import torch
 
 from mlirc.codegen.abi import shim
 from mlirc.codegen.emit.stored_program import _convolution_from_data, _convolution_to_data
-from mlirc.codegen.frame.library_calls import CudnnConvolution
+from mlirc.codegen.frame.gpu_calls import CudnnConvolution
 from mlirc.codegen.libraries import cudnn, cudnn_runtime, gpu_library
 from mlirc.codegen.libraries.cudnn import CudnnPlan, CudnnPlans, NoPlan, make_plan
 from mlirc.codegen.llvm.machine_code import compile_ir, load_libraries

@@ -1,4 +1,4 @@
-"""What a host program asks of cuBLASLt and cuDNN, as data; the links by which it finds their plans."""
+"""What a host program asks of a GPU, as data: its kernels, matmuls of cuBLASLt, convolutions of cuDNN."""
 
 from dataclasses import dataclass
 
@@ -9,6 +9,19 @@ from mlirc.dialects.core.tensor_info import TensorInfo
 MATMULS = "matmuls"  # the name of the link to a field for each matmul of cuBLASLt's (cublas_plans.CublasPlans)
 CONVOLUTIONS = "convolutions"  # the same for each convolution of cuDNN's (cudnn.CudnnPlans)
 FORWARD, DATA, FILTER = "xwy", "ywx", "xyw"  # kinds of convolutions: their operands' names
+
+
+@dataclass(frozen=True)
+class Launched:
+    """A kernel that a host program launches, by the name of its `mlirc.triton`, and the GPU that it runs on."""
+
+    kernel: str
+    device: int
+
+    @property
+    def link(self) -> str:
+        """What the loader knows its record by (cuda/driver.py)."""
+        return f"{self.kernel}@{self.device}"
 
 
 @dataclass(frozen=True)
