@@ -27,7 +27,7 @@ class CapturedGraph:
     inputs: list[Any]
 
     def compiled(self, side: Side) -> CompiledSubject:
-        from mlirc.dialects.core.bindings import context
+        from mlirc.dialects.core.context import context
         from mlirc.execution.modules import MachineCode
         from mlirc.frontend.report.report import read_report
         from mlirc.frontend.statistics import GraphReport
@@ -53,7 +53,7 @@ class CapturedGraph:
         return CompiledSubject(code.step(self.inputs), tensors(outcome.results), facts)
 
     def exact(self) -> CallResults | None:
-        from mlirc.dialects.core.bindings import context
+        from mlirc.dialects.core.context import context
         from mlirc.dialects.interpreter.float64 import in_float64, widened
         from mlirc.execution.modules import interpret
 
@@ -95,7 +95,7 @@ def parsed(file: Path) -> Any:
 
 def captured_graphs(folder: str) -> list[CapturedGraph]:
     """Every graph that was kept in a folder or below it, in order. Raises CapturesError."""
-    from mlirc.dialects.core.bindings import context
+    from mlirc.dialects.core.context import context
     from mlirc.execution.inputs import InputsError
     from mlirc.execution.modules import NoGraph
     from mlirc.execution.random_inputs import random_inputs

@@ -7,8 +7,9 @@ import torch
 
 from benchmarks.models import MODELS
 from benchmarks.step import take_step
-from mlirc.codegen.llvm.emit import compile_module
-from mlirc.dialects.core.bindings import context, ir
+from mlirc.codegen.emit.emit import compile_module
+from mlirc.dialects.core.bindings import ir
+from mlirc.dialects.core.context import context
 from mlirc.execution.modules import copies, graph_of, prepare_of
 from mlirc.frontend.driver import run as frontend
 from tests.commands.command import good

@@ -5,7 +5,8 @@ from collections import defaultdict
 
 import pytest
 
-from mlirc.dialects.core.bindings import context, ir
+from mlirc.dialects.core.bindings import ir
+from mlirc.dialects.core.context import context
 from mlirc.lowering.module.target_attribute import set_target
 from mlirc.lowering.pipeline.ledger import Ledger
 from mlirc.lowering.pipeline.parser import PipelineError, parse
