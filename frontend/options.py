@@ -24,7 +24,7 @@ class Options:
     pipeline   a pipeline's name ("cpu", "gpu", "strict"; "auto" is "gpu" where a tensor is on one, else "cpu"), or passes as
                `mlirc opt -p` takes them; what they leave out of the way
                to machine code is done as in "strict", with no fusion
-    dump       a folder that gets each graph's IR after every stage, or None
+    dump       a folder that keeps each graph (docs/debugging.md), or None; without the option, what MLIRC_DUMP says
     cache      whether compiled graphs are looked up and kept on disk, in MLIRC_CACHE_DIR or the user's cache folder
     mode       torch.compile's `mode`; "reduce-overhead" and "max-autotune" record CUDA graphs (recordings.py); "max-autotune"
                and "max-autotune-no-cudagraphs" measure how each kernel is written best (autotune.py); on CPU all modes
@@ -41,7 +41,7 @@ class Options:
 
     fallback: str = dataclasses.field(default="eager", metadata={"allowed": ("eager", "error")})
     pipeline: str = "auto"
-    dump: str | None = None
+    dump: str | None = dataclasses.field(default_factory=lambda: os.environ.get("MLIRC_DUMP") or None)
     cache: bool = True
     mode: str = dataclasses.field(default="default", metadata={"allowed": MODES})
     freeze: bool = False

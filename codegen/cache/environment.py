@@ -43,7 +43,8 @@ def environment() -> str:
     """A digest of everything here that decides what a graph becomes. Raises ChangedSources."""
     # any setting of ours may, but for where the cache is, and how large something may become
     ours = (item for item in os.environ.items() if item[0].startswith("MLIRC_"))
-    settings = sorted(item for item in ours if "_CACHE" not in item[0] and not item[0].endswith("_MB"))
+    decide = (item for item in ours if item[0] != "MLIRC_DUMP" and "_CACHE" not in item[0])
+    settings = sorted(item for item in decide if not item[0].endswith("_MB"))
     now = [settings, repr(host_cpu()), *cpu_name_and_features(host_cpu()), torch.backends.mkldnn.enabled, _gpus()]
     return hashlib.sha256(json.dumps([_installed(), now]).encode()).hexdigest()
 

@@ -28,13 +28,20 @@ def mlirc(
     options: see frontend/options.py. Raises OptionError for an unknown option before anything is traced; what fails of ours
     sends the graph to eager (fallback/).
     """
-    chosen = Options()
+    chosen, kept = Options(dump=None), None
     try:
         chosen = read_options(options, mode)
+        if chosen.dump is not None:
+            from mlirc.frontend.report.dynamo_dump import DynamoDump
+
+            kept = DynamoDump(gm, chosen)
         if compile_captured is None:
             raise UnsupportedGraph(why_not)
-        return compile_captured(gm, example_inputs, chosen)
+        run = compile_captured(gm, example_inputs, chosen)
     except fallback.PASSES_THROUGH:
         raise
     except Exception as error:
-        return fallback.whole(gm, example_inputs, chosen, error)
+        if kept is not None:
+            kept.failed(error)
+        run = fallback.whole(gm, example_inputs, chosen, error)
+    return run if kept is None else kept.at_first_call(run)

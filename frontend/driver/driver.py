@@ -83,4 +83,4 @@ def compile_anew(graph: AtenGraph, cache: DiskCache) -> Pending:
         for stage in graph.stages:  # simplify, fuse, plan, lower
             lowering = watched.step(stage, steps.run_stage, lowering, stage)
         emitted = watched.step("emit", steps.emit, lowering)
-    return Pending(partial(watched.step, "link", steps.link, emitted), partial(emit_error, lowering))
+    return Pending(partial(watched.step, "link", steps.link, emitted), partial(emit_error, lowering), watched)

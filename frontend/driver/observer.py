@@ -6,6 +6,8 @@ from contextlib import AbstractContextManager, ExitStack, nullcontext
 from typing import Any, TypeVar
 
 T = TypeVar("T")
+Native = Callable[[list], list]
+"""A graph's program: takes what @graph takes, in a list, and gives what it gives."""
 
 
 class Observer:
@@ -21,6 +23,10 @@ class Observer:
 
     def on_step(self, step: str, made: Any, seconds: float) -> None:
         """Called after the step, `seconds` after its beginning, in the order in which observers are attached."""
+
+    def native(self, native: Native, compiled: Any, written: Sequence[int], constants: Sequence[Any]) -> Native:
+        """What is called in place of the program; `written`: placeholders that the graph writes to."""
+        return native
 
 
 class Watch:
@@ -39,3 +45,9 @@ class Watch:
             for observer in self.observers:
                 observer.on_step(name, made, time.perf_counter() - start)
         return made
+
+    def native(self, native: Native, compiled: Any, written: Sequence[int], constants: Sequence[Any]) -> Native:
+        """What is called in place of the program."""
+        for observer in self.observers:
+            native = observer.native(native, compiled, written, constants)
+        return native

@@ -4,12 +4,14 @@ from collections.abc import Callable
 
 from mlirc.codegen.process import background
 from mlirc.frontend.cache.graph_cache import Compiled
+from mlirc.frontend.driver.observer import Watch
 
 
 class Pending:
     """work() is done by a thread of its own; what it raises becomes failure(error), in the thread that wants the result."""
 
-    def __init__(self, work: Callable[[], Compiled], failure: Callable[[Exception], Exception]):
+    def __init__(self, work: Callable[[], Compiled], failure: Callable[[Exception], Exception], watched: Watch):
+        self.watched = watched
         self._made = background.start(work)
         self._failure = failure
 

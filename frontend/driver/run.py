@@ -11,6 +11,7 @@ from mlirc.frontend import statistics
 from mlirc.frontend.cache.graph_cache import Compiled, Place, load
 from mlirc.frontend.cache.graph_text import constants
 from mlirc.frontend.driver.aten_graph import AtenGraph, Run
+from mlirc.frontend.driver.observer import Native
 from mlirc.frontend.driver.pending import Pending
 from mlirc.frontend.driver.timing import timed
 from mlirc.frontend.fallback import fallback, in_eager
@@ -27,9 +28,13 @@ def run_of(graph: AtenGraph, compiled: Compiled | Pending, recorded: Wrap | None
 
     def ready(found: Compiled) -> tuple[Run, Effects, Instead | None]:
         graph.report.refused = found.program.refused
-        run = wrap(found, arguments, constants(graph.gm))
+        effects, held = effects_of(graph.gm, graph.kind, found.program), constants(graph.gm)
+        native = found.program.native
+        if isinstance(compiled, Pending):
+            native = compiled.watched.native(native, found, effects.written, held)
+        run = wrap(found, arguments, held, native)
         run = run if recorded is None else recorded(run, found)
-        return run, effects_of(graph.gm, graph.kind, found.program), fallback.optional(in_eager.later, graph)
+        return run, effects, fallback.optional(in_eager.later, graph)
 
     def loaded() -> tuple[Run, Effects, Instead | None]:
         if not isinstance(compiled, Pending):
@@ -72,14 +77,17 @@ def load_graph(
         statistics.record_fallback(report)
         return instead(error)
 
-    run = first_run(lambda: (wrap(compiled, arguments, []), effects, failed), failed, operators)
+    run = first_run(
+        lambda: (wrap(compiled, arguments, [], compiled.program.native), effects, failed), failed, operators
+    )
     run.report = report  # type: ignore[attr-defined]
     return run
 
 
-def wrap(compiled: Compiled, arguments: int, constants: list[torch.Tensor]) -> Run:
-    """The program behind AOTAutograd's boxed convention: all placeholders in (the list is emptied), FX outputs out."""
-    native, frozen, inputs = compiled.program.native, compiled.frozen, compiled.inputs
+def wrap(compiled: Compiled, arguments: int, constants: list[torch.Tensor], native: Native) -> Run:
+    """The program behind AOTAutograd's boxed convention: all placeholders in (the list is emptied), FX outputs out; `native` is
+    what is called of it."""
+    frozen, inputs = compiled.frozen, compiled.inputs
     all_inputs = inputs == list(range(arguments)) and not constants
     read = reader(compiled.outputs)
     program = compiled.program if compiled.program.has_plans else None

@@ -1,1 +1,1 @@
-"""What a user sees: explain, reports, dumps, reproducers."""
+"""What a user sees: explain, reports, captures, reproducers."""

@@ -217,7 +217,7 @@ class _Run:
             for name, x in named.items():
                 click.echo(f"{name}: {_summary(x)}")
         if output:
-            from mlirc.execution.inputs import write_tensors
+            from mlirc.frontend.report.tensor_file import write_tensors
 
             try:
                 write_tensors(output, named)

@@ -4,7 +4,7 @@ Numbers are tensors without dimensions. The file keeps elements; the strides are
 """
 
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -92,22 +92,3 @@ def read_tensors(path: str) -> dict[str, torch.Tensor]:
             raise
         reason = (isinstance(error, OSError) and error.strerror) or " ".join(str(error).split())
         raise InputsError(f"{path}: {reason}") from error
-
-
-def write_tensors(path: str, named: Mapping[str, Any]) -> None:
-    """Writes values by name: tensors, numbers as tensors without dimensions. Raises OSError."""
-    from safetensors.torch import save
-
-    from mlirc.frontend.report.dump import write_file
-
-    tensors = {
-        name: (x.detach().to("cpu") if isinstance(x, torch.Tensor) else number(x)).clone(
-            memory_format=torch.contiguous_format
-        )
-        for name, x in named.items()
-    }
-    write_file(path, save(tensors))
-
-
-def number(x: Any) -> torch.Tensor:
-    return torch.tensor(x, dtype=torch.float64 if isinstance(x, float) else torch.int64)

@@ -24,8 +24,8 @@ class Calls:
         self.wrap, self.found = frontend.wrap, []
         monkeypatch.setattr(frontend, "wrap", self.recording)
 
-    def recording(self, compiled, arguments, constants):
-        made = self.wrap(compiled, arguments, constants)
+    def recording(self, compiled, arguments, constants, native):
+        made = self.wrap(compiled, arguments, constants, native)
 
         def run(args):
             given = copies([args[k] for k in compiled.inputs])

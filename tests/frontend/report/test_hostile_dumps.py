@@ -11,7 +11,9 @@ from pathlib import Path
 import pytest
 import torch
 
-FIRST = "{:03d}_inference_0_import.mlir"  # of the numbers that may come next
+from mlirc.frontend.report.capture_folder import write_file
+
+FIRST = "{:03d}_inference_0_import.mlir"  # of numbers that are taken
 
 
 @contextmanager
@@ -46,10 +48,7 @@ def small_files():
 def occupied(path: Path, make) -> Path:
     """A folder in which something else has the names of the files."""
     path.mkdir()
-    from mlirc.frontend.report import dump
-
-    number = next(dump._numbers)
-    for k in range(number + 1, number + 9):
+    for k in range(8):
         make(path / FIRST.format(k))
     return path
 
@@ -92,6 +91,9 @@ FOLDERS = {
 }
 
 
+BESIDE = ("fifos in it", "folders in it", "links in it")  # the numbers after these are free
+
+
 def function(x):
     return x * torch.tensor([2.0, 3.0]) + 1
 
@@ -113,7 +115,7 @@ def answered(folder, text: str = "no file can be written") -> None:
 
 @pytest.mark.parametrize("what", FOLDERS)
 def test_nothing_can_be_written(what, tmp_path):
-    answered(FOLDERS[what](tmp_path / "dump"))
+    answered(FOLDERS[what](tmp_path / "dump"), "" if what in BESIDE else "no file can be written")
     if (tmp_path / "target").exists():
         assert (tmp_path / "target").read_text() == "mine"
 
@@ -122,6 +124,24 @@ def test_nothing_can_be_written(what, tmp_path):
 def test_a_folder_that_may_not_be_written(tmp_path):
     tmp_path.chmod(0o500)
     answered(tmp_path)
+
+
+@pytest.mark.parametrize("make", [os.mkfifo, os.mkdir, loop, lambda path: path.symlink_to(file(path.with_name("b")))])
+def test_what_is_no_file_is_not_written(make, tmp_path):
+    make(tmp_path / "a")
+    with pytest.raises(OSError), seconds(10):
+        write_file(str(tmp_path / "a"), b"secret")
+    assert not (tmp_path / "b").exists() or (tmp_path / "b").read_text() == "mine"
+
+
+def test_a_second_process_writes_over_nothing(tmp_path):
+    for _ in range(2):
+        answered(tmp_path, "")
+    first = (tmp_path / "000.json").read_bytes()
+    answered(tmp_path, "")
+    names = {path.name for path in tmp_path.iterdir()}
+    assert {f"00{k}.json" for k in range(6)} | {f"dynamo_00{k}.json" for k in range(6)} < names
+    assert (tmp_path / "000.json").read_bytes() == first
 
 
 def test_a_full_disk(tmp_path):
@@ -143,7 +163,11 @@ def test_a_fifo_that_somebody_reads_gets_nothing_and_waits_for_nobody(tmp_path):
         readers.append(os.open(path, os.O_RDONLY | os.O_NONBLOCK))
 
     try:
-        answered(occupied(tmp_path / "dump", read))
+        answered(occupied(tmp_path / "dump", read), "")
+        for path in (tmp_path / "dump").glob("*_inference_0_import.mlir"):
+            if path.is_fifo():
+                with pytest.raises(OSError, match="no file"):
+                    write_file(str(path), b"secret")
         assert not any(os.read(x, 1) for x in readers)
     finally:
         for x in readers:

@@ -1,0 +1,157 @@
+"""Reads what a capture kept of graphs: of `mlirc capture`, MLIRC_DUMP or the option `dump` (frontend/report/capture_folder.py).
+
+    capture = read_capture("captured")
+    for graph in capture.graphs:
+        graph.stages["import"], graph.inputs, graph.record["report"]["kernels"]
+
+docs/debugging.md has the files, and what their records say, in a table.
+"""
+
+import json
+import re
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+FORMAT = 1
+MOST = 1 << 28  # bytes of a record
+RUN = "capture.json"
+
+
+class CaptureError(ValueError):
+    """A folder that is no capture, or a record in it that cannot be read: says what and where, in one line."""
+
+
+@dataclass(frozen=True)
+class CapturedGraph:
+    """One ATen graph. `record` is all that is known of it; what was not kept is None, and no file of `stages`.
+
+    kind     "inference", "forward" or "backward"
+    stages   the IR after each stage by its name, in order: import, simplify, fuse, plan, lower
+    inputs   arg0, arg1, ... of its first call, as `mlirc run --inputs` takes them
+    results  result0, ... of that call, and what arguments became that the graph writes to
+    dynamo   the number of the graph of Dynamo's that it was made of
+    """
+
+    folder: Path
+    record: Mapping[str, Any]
+
+    @property
+    def number(self) -> int:
+        return self.record["number"]
+
+    @property
+    def kind(self) -> str:
+        return self.record["kind"]
+
+    @property
+    def name(self) -> str:
+        """As its files begin: 003_forward."""
+        return f"{self.number:03d}_{self.kind}"
+
+    @property
+    def dynamo(self) -> int | None:
+        return self.record.get("dynamo")
+
+    @property
+    def stages(self) -> dict[str, Path]:
+        named = self.record.get("stages") or {}
+        return {stage: path for stage, name in named.items() if (path := _file(self.folder, name)) is not None}
+
+    @property
+    def inputs(self) -> Path | None:
+        return _file(self.folder, self.record.get("inputs"))
+
+    @property
+    def results(self) -> Path | None:
+        return _file(self.folder, self.record.get("results"))
+
+    @property
+    def aten(self) -> Path | None:
+        """The FX graph as Python."""
+        return _file(self.folder, self.record.get("aten"))
+
+
+@dataclass(frozen=True)
+class CapturedFrame:
+    """One graph of Dynamo's, of a function or the rest of one after a graph break."""
+
+    folder: Path
+    record: Mapping[str, Any]
+
+    @property
+    def number(self) -> int:
+        return self.record["number"]
+
+    @property
+    def graph(self) -> Path | None:
+        """The FX graph as Python."""
+        return _file(self.folder, self.record.get("graph"))
+
+    @property
+    def guards(self) -> Path | None:
+        return _file(self.folder, self.record.get("guards"))
+
+
+@dataclass(frozen=True)
+class Captured:
+    """`run` is what `mlirc capture` says of the script; it is empty for MLIRC_DUMP and the option `dump`."""
+
+    folder: Path
+    graphs: list[CapturedGraph]
+    frames: list[CapturedFrame]
+    run: Mapping[str, Any]
+
+
+def read_capture(folder: str | Path) -> Captured:
+    """The graphs in a folder, by number. Raises CaptureError."""
+    path = Path(folder)
+    try:
+        names = sorted(p.name for p in path.iterdir())
+    except (OSError, ValueError) as error:
+        raise CaptureError(f"{folder}: {getattr(error, 'strerror', None) or error}") from error
+    graphs = [CapturedGraph(path, record) for record in _records(path, names, r"(\d{3,9})\.json", ("kind",))]
+    frames = [CapturedFrame(path, record) for record in _records(path, names, r"dynamo_(\d{3,9})\.json", ())]
+    run = _read(path / RUN) if RUN in names else {}
+    if not graphs and not frames and not run:
+        raise CaptureError(f"{folder}: no capture; `mlirc capture SCRIPT.py --out DIR` and MLIRC_DUMP=DIR make one")
+    return Captured(path, graphs, frames, run)
+
+
+def _records(folder: Path, names: list[str], pattern: str, needed: tuple[str, ...]) -> Iterator[dict[str, Any]]:
+    """Those that were written: an empty one is of a graph that could not be kept."""
+    found = sorted((int(match[1]), name) for name in names if (match := re.fullmatch(pattern, name)))
+    for number, name in found:
+        if (folder / name).stat().st_size == 0:
+            continue
+        record = _read(folder / name)
+        if record.get("number") != number or any(not isinstance(record.get(key), str) for key in needed):
+            raise CaptureError(f"{folder / name}: no record of a graph")
+        if not isinstance(record.get("stages") or {}, dict):
+            raise CaptureError(f"{folder / name}: 'stages' is no object")
+        yield record
+
+
+def _read(path: Path) -> dict[str, Any]:
+    try:
+        if not path.is_file() or path.stat().st_size > MOST:
+            raise CaptureError(f"{path}: no regular file of at most {MOST} bytes")
+        record = json.loads(path.read_bytes())
+    except (OSError, ValueError, RecursionError) as error:
+        if isinstance(error, CaptureError):
+            raise
+        reason = getattr(error, "strerror", None) or " ".join(str(error).split())
+        raise CaptureError(f"{path}: {reason}") from error
+    if not isinstance(record, dict) or record.get("format") != FORMAT:
+        version = record.get("format") if isinstance(record, dict) else None
+        raise CaptureError(f"{path}: a record of format {version!r}; this mlirc reads format {FORMAT}")
+    return record
+
+
+def _file(folder: Path, name: Any) -> Path | None:
+    """A file beside the record."""
+    if not isinstance(name, str) or not re.fullmatch(r"[\w.-]+", name) or name.startswith("."):
+        return None
+    path = folder / name
+    return path if path.is_file() else None
