@@ -103,6 +103,7 @@ AGAINST = {
     ("frontend/cache", "frontend/driver"): "the disk cache is an observer of the driver's steps",
     ("frontend/cache", "frontend/report"): "what was found in the cache is logged",
     ("frontend/capture", "frontend/driver"): "the backend that Dynamo calls is where the driver begins",
+    ("frontend/capture", "frontend/report"): "a graph of Dynamo's is kept, whatever becomes of it",
     ("frontend/driver", "frontend/performance"): "the driver attaches its observers in one place",
     ("frontend/driver", "frontend/report"): "the driver attaches its observers in one place",
     ("frontend/fallback", "frontend/driver"): "what tells of failed steps is an observer of the driver's steps",
