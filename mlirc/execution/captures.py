@@ -24,7 +24,7 @@ class CaptureError(ValueError):
 
 
 @dataclass(frozen=True)
-class CapturedGraph:
+class DumpedGraph:
     """One ATen graph. `record` is all that is known of it; what was not kept is None, and no file of `stages`.
 
     kind     "inference", "forward" or "backward"
@@ -74,7 +74,7 @@ class CapturedGraph:
 
 
 @dataclass(frozen=True)
-class CapturedFrame:
+class DumpedFrame:
     """One graph of Dynamo's, of a function or the rest of one after a graph break."""
 
     folder: Path
@@ -99,8 +99,8 @@ class Captured:
     """`run` is what `mlirc capture` says of the script; it is empty for MLIRC_DUMP and the option `dump`."""
 
     folder: Path
-    graphs: list[CapturedGraph]
-    frames: list[CapturedFrame]
+    graphs: list[DumpedGraph]
+    frames: list[DumpedFrame]
     run: Mapping[str, Any]
 
 
@@ -111,8 +111,8 @@ def read_capture(folder: str | Path) -> Captured:
         names = sorted(p.name for p in path.iterdir())
     except (OSError, ValueError) as error:
         raise CaptureError(f"{folder}: {getattr(error, 'strerror', None) or error}") from error
-    graphs = [CapturedGraph(path, record) for record in _records(path, names, r"(\d{3,9})\.json", ("kind",))]
-    frames = [CapturedFrame(path, record) for record in _records(path, names, r"dynamo_(\d{3,9})\.json", ())]
+    graphs = [DumpedGraph(path, record) for record in _records(path, names, r"(\d{3,9})\.json", ("kind",))]
+    frames = [DumpedFrame(path, record) for record in _records(path, names, r"dynamo_(\d{3,9})\.json", ())]
     run = _read(path / RUN) if RUN in names else {}
     if not graphs and not frames and not run:
         raise CaptureError(f"{folder}: no capture; `mlirc capture SCRIPT.py --out DIR` and MLIRC_DUMP=DIR make one")
