@@ -35,7 +35,7 @@ POINTWISE, CONVOLUTION, ENGINECFG, ENGINEHEUR, PLAN = 0, 1, 3, 4, 5
 OPERATION_CONVOLUTION, OPERATION_BACKWARD_FILTER, OPERATION_BACKWARD_DATA = 10, 11, 12
 OPERATION_POINTWISE, OPERATION_GRAPH, VARIANT_PACK, TENSOR = 13, 15, 16, 17
 # cudnnBackendAttributeName_t: first numbers of each descriptor's
-POINTWISE_MODE, POINTWISE_MATH = 0, 1
+POINTWISE_MODE, POINTWISE_MATH, POINTWISE_NAN = 0, 1, 2
 COMPUTE, CONVOLUTION_MODE, DILATIONS, STEPS, POST_PADDINGS, PRE_PADDINGS, SPATIAL = range(100, 107)
 HEUR_MODE, HEUR_GRAPH, HEUR_RESULTS = range(200, 203)
 PLAN_HANDLE, PLAN_ENGINECFG, PLAN_WORKSPACE = range(400, 403)
@@ -48,13 +48,14 @@ BYTE_ALIGNMENT, DATA_TYPE, DIMENSIONS, STRIDES = range(900, 904)
 UNIQUE_ID, IS_VIRTUAL = 906, 907
 PACK_IDS, PACK_POINTERS, PACK_WORKSPACE = 1000, 1001, 1003
 # cudnnBackendAttributeType_t, and what C has for them
-HANDLE, OF_DATA_TYPE, BOOLEAN, INT64, FLOAT, POINTER, OF_CONVOLUTION, OF_HEUR, OF_POINTWISE, DESCRIPTOR = (
-    0, 1, 2, 3, 4, 6, 7, 8, 14, 15,
+HANDLE, OF_DATA_TYPE, BOOLEAN, INT64, FLOAT, POINTER, OF_CONVOLUTION, OF_HEUR, OF_NAN, OF_POINTWISE, DESCRIPTOR = (
+    0, 1, 2, 3, 4, 6, 7, 8, 10, 14, 15,
 )  # fmt: skip
 C_TYPES = {BOOLEAN: ctypes.c_bool, INT64: ctypes.c_int64, FLOAT: ctypes.c_float} | dict.fromkeys(
     (HANDLE, POINTER, DESCRIPTOR), ctypes.c_void_p
 )
 ADD, RELU = 0, 100  # cudnnPointwiseMode_t
+PROPAGATE = 1  # cudnnNanPropagation_t: relu(NaN) is NaN
 CROSS_CORRELATION = 1
 HEUR_MODE_A = 3
 OPERATIONS = {  # the descriptor of each kind, and the names of its attributes
@@ -247,7 +248,10 @@ def tensor(
 
 def pointwise(made: Descriptors, mode: int, x: int, other: list[int], y: int) -> int:
     how = made.new(
-        POINTWISE, (POINTWISE_MODE, OF_POINTWISE, mode), (POINTWISE_MATH, OF_DATA_TYPE, DATA_TYPES[torch.float32])
+        POINTWISE,
+        (POINTWISE_MODE, OF_POINTWISE, mode),
+        (POINTWISE_MATH, OF_DATA_TYPE, DATA_TYPES[torch.float32]),
+        *([(POINTWISE_NAN, OF_NAN, PROPAGATE)] if mode == RELU else []),
     )
     operands = [(POINTWISE_X, DESCRIPTOR, x), *((POINTWISE_B, DESCRIPTOR, z) for z in other)]
     return made.new(OPERATION_POINTWISE, (POINTWISE_DESC, DESCRIPTOR, how), *operands, (POINTWISE_Y, DESCRIPTOR, y))

@@ -102,6 +102,19 @@ def test_gradients(plans, dtype, stride):
     assert {p.kind for p in plans} == {cudnn.FORWARD, cudnn.DATA, cudnn.FILTER}
 
 
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
+@torch.no_grad()
+def test_relu_of_nan_and_infinities(plans, dtype):
+    module = block(dtype, 1)
+    x = torch.randn(3, 16, 14, 10, device="cuda", dtype=dtype)
+    x[0, 1, 2, 3], x[1, 4, 5, 6], x[2, 7, 8, 9] = float("nan"), float("inf"), -float("inf")
+    made, expected = compiled(module)(x), module(x)
+    assert expected.isnan().any() and not expected.isnan().all()
+    assert torch.equal(made.isnan(), expected.isnan())
+    assert torch.equal(made.isinf(), expected.isinf())
+    assert any(plan.relu for plan in plans)
+
+
 @torch.no_grad()
 def test_what_is_left_to_aten(plans):
     x, w = (torch.randn(s, device="cuda", dtype=torch.bfloat16) for s in ((2, 8, 6, 6), (8, 4, 3, 3)))
