@@ -23,8 +23,13 @@ class NotOurs(Exception):
     """An import rule's way to say that these arguments are not for it: the call goes to ATen instead. The text says why."""
 
 
+class UnequalSizes(NotOurs, ValueError):
+    """Sizes that would have to be equal are written in two ways: PyTorch's guards may make them so, but nothing here shows it."""
+
+
 def broadcast_shape(shapes: Sequence[tuple[Int, ...]]) -> tuple[Int, ...]:
-    """The common shape, as PyTorch broadcasts. A symbolic size wins over 1; two that differ raise ValueError."""
+    """The common shape, as PyTorch broadcasts. A symbolic size wins over 1; two that differ raise ValueError, UnequalSizes where
+    one is symbolic."""
     rank = max(map(len, shapes), default=0)
     result: list[Int] = []
     for position in range(-rank, 0):
@@ -32,7 +37,8 @@ def broadcast_shape(shapes: Sequence[tuple[Int, ...]]) -> tuple[Int, ...]:
         for shape in shapes:
             if len(shape) >= -position and shape[position] != 1:
                 if size not in (1, shape[position]):
-                    raise ValueError(f"shapes {shapes} do not broadcast")
+                    known = isinstance(size, int) and isinstance(shape[position], int)
+                    raise (ValueError if known else UnequalSizes)(f"shapes {shapes} do not broadcast")
                 size = shape[position]
         result.append(size)
     return tuple(result)

@@ -18,7 +18,7 @@ from mlirc.codegen.aten.overridden_kernels import computes_otherwise
 from mlirc.dialects.core import symbols
 from mlirc.dialects.core.bindings import func, ir
 from mlirc.dialects.core.dialect import IMPORTS, OPS, attribute_value, create
-from mlirc.dialects.core.graph_builder import GraphBuilder, NotOurs
+from mlirc.dialects.core.graph_builder import GraphBuilder, NotOurs, UnequalSizes
 from mlirc.dialects.core.symbols import Expr, Int
 from mlirc.dialects.core.tensor_types import TensorInfo, info_of, type_of
 from mlirc.frontend.errors import UnsupportedGraph
@@ -220,15 +220,13 @@ class _Importer:
             mark = last_operation()
             try:
                 made = rule(builder, *args, **kwargs)
-            except NotOurs as error:
-                reason = str(error)
-                erase_after(mark)
-            else:
                 if not refused(node):
                     results = [self.settle(v, info) for v, info in zip(flat(made), infos, strict=True)]
                     return results[0] if isinstance(promised, torch.Tensor) else tuple(results)
                 reason = "its kernel refuses these dtypes"
-                erase_after(mark)
+            except NotOurs as error:
+                reason = str(error)
+            erase_after(mark)
         return self.by_aten(node, target, args, kwargs, reason)
 
     def by_aten(self, node: Node, target: Any, args: tuple, kwargs: dict, reason: str) -> Any:
@@ -265,7 +263,10 @@ class _Importer:
         """A rule's result in the sizes that PyTorch promises, which are the same by the guards: s0//2 is 4 in front of a linear layer."""
         have, environment = info_of(value), environment_of(self.gm)
         if environment is None or tuple(guarded(n, environment) for n in have.shape) != shape:
-            raise AssertionError(f"an import rule made {have.shape} where PyTorch promises {shape}")
+            known = len(have.shape) != len(shape) or all(isinstance(n, int) for n in (*have.shape, *shape))
+            raise (AssertionError if known else UnequalSizes)(
+                f"a rule made {have.shape} where PyTorch promises {shape}"
+            )
         stride = tuple(guarded(n, environment) for n in have.stride)
         index = [symbols.symbol(f"d{k}") for k in range(have.rank)]
         return GraphBuilder(have).view(value, shape, stride, index)

@@ -14,14 +14,17 @@ from sympy.core.function import Application
 
 from mlirc.frontend.torch_compat.dynamo.symbolic_shapes import ShapeEnv
 
-_known: WeakKeyDictionary[ShapeEnv, tuple[int, dict[Any, Any], list[Any], dict[Any, Any]]] = WeakKeyDictionary()
+_known: WeakKeyDictionary[ShapeEnv, tuple[int, dict[Any, Any], list[Any], dict[Any, Any], dict[Any, Any]]] = (
+    WeakKeyDictionary()
+)
 
 
 def simplest(expr: sympy.Expr, environment: ShapeEnv) -> Any:
     """`expr` with what the guards say: sizes that are equal by one of them become equal expressions."""
-    equal, relations, done = _equalities(environment)
+    equal, relations, named, done = _equalities(environment)
     if expr not in done:
-        done[expr] = _remainder(_bounded(_rewritten(expr, equal), environment), relations)
+        made = _remainder(_bounded(_rewritten(expr, equal), environment), relations)
+        done[expr] = named.get(made, made)
     return done[expr]
 
 
@@ -61,7 +64,8 @@ def _leading(relation: Any) -> tuple[Any, Any]:
     """(factor, term): the highest in the graded lexicographic order of monomials, so that division by it ends."""
     terms = relation.as_coefficients_dict()
     powers = {term: term.as_powers_dict() for term in terms}
-    atoms = sorted({atom for each in powers.values() for atom in each if atom.free_symbols}, key=str)
+    found = {atom for each in powers.values() for atom in each if atom.free_symbols}
+    atoms = sorted(found, key=lambda atom: (not atom.is_Symbol, str(atom)))  # s0 == 2*(s1//2) says what s0 is
     degrees = {term: [each.get(atom, 0) for atom in atoms] for term, each in powers.items()}
     term = max(terms, key=lambda term: (sum(degrees[term]), degrees[term]))
     return terms[term], term
@@ -73,13 +77,16 @@ def _is_product(term: Any) -> bool:
     return term == 1 or all((b.is_Symbol or isinstance(b, Application)) and e.is_Integer and e > 0 for b, e in atoms)
 
 
-def _equalities(environment: ShapeEnv) -> tuple[dict[Any, Any], list[Any], dict[Any, Any]]:
-    """Symbols and functions of symbols, and what to write instead, in which none of them occurs; sums that are 0; what is known to
-    be simplest by them."""
+def _equalities(environment: ShapeEnv) -> tuple[dict[Any, Any], list[Any], dict[Any, Any], dict[Any, Any]]:
+    """Symbols and functions of symbols, and what to write instead, in which none of them occurs; sums that are 0; remainders that a
+    symbol has by itself, which names them; what is known to be simplest by them."""
     count = len(environment.guards)
     found = _known.get(environment)
     if found is None or found[0] != count:
-        found = _known[environment] = (count, *_solve(environment), {})
+        equal, relations = _solve(environment)
+        leading = sorted((_leading(r)[1] for r in relations), key=str, reverse=True)
+        named = {_remainder(symbol, relations): symbol for symbol in leading if symbol.is_Symbol}
+        found = _known[environment] = (count, equal, relations, named, {})
     return found[1:]
 
 

@@ -187,3 +187,48 @@ def test_one_element_left_by_a_bound(name, size):
         torch.testing.assert_close(compiled(x, y), expected)
         x, y = torch.randn(4, size), torch.randn(4, columns)
         torch.testing.assert_close(compiled(x, y), program(x, y))
+
+
+PARTS = {  # two parts of 4 by 4 that are as large as each other, which two different expressions of x's size say
+    "chunks": lambda x: x.chunk(3, 1)[:2],
+    "halves": lambda x: (x[:, : x.shape[1] // 2], x[:, (x.shape[1] + 1) // 2 :]),
+    "steps": lambda x: (x[:, ::2], x[:, 1::2]),
+    "windows": lambda x: (x.unfold(1, 2, 2)[..., 0], x[:, : (x.shape[1] + 1) // 2]),
+    "rest": lambda x: (x[:, : x.shape[0] - 2], x[:, x.shape[1] // 2 :]),
+}
+TOGETHER = {
+    "elementwise": lambda a, b: (a * 2 + b, a < b, torch.where(a > 0, a, b)),
+    "product": lambda a, b: (a @ b.t(), torch.einsum("ij,kj->ik", a, b)),
+    "products": lambda a, b: torch.bmm(a[None], b.t()[None]),
+    "addmm": lambda a, b: torch.addmm(a[:, :1], a, b.t()),
+    "attention": lambda a, b: F.scaled_dot_product_attention(a[None, None], b[None, None], b[None, None]),
+    "rows": lambda a, b: (torch.stack([a, b]), torch.cat([a, b]), F.layer_norm(a, b.shape[1:]), F.mse_loss(a, b)),
+    "normalised": lambda a, b: F.layer_norm(a, a.shape[1:], b[0], b[1]) + F.rms_norm(b, a.shape[1:], a[0]),
+    "written": lambda a, b: a.clone().copy_(b).add_(b),
+    "scattered": lambda a, b: (torch.zeros(a.shape).scatter_add(1, (b > 0).long(), b), a.gather(1, (b > 0).long())),
+    "convolved": lambda a, b: F.conv1d(a[None], b[:, :, None].transpose(0, 1)[:, :, :1].expand(-1, a.shape[0], 1)),
+    "unshuffled": lambda a, b: F.pixel_unshuffle(a[None, :2], 2) + F.pixel_unshuffle(b[None, 2:], 2),
+    "softmax": lambda a, b: (
+        F.cross_entropy(a, b.softmax(1)) + F.kl_div(a.log_softmax(1), b.softmax(1), reduction="sum")
+    ),
+    "linear": lambda a, b: F.linear(a, b, b[:, 0]),
+    "bilinear": lambda a, b: F.bilinear(a, b, torch.ones(3, a.shape[1], b.shape[1])),
+    "masked": lambda a, b: a.masked_fill(b > 0, 1) + a.cumsum(1) * b.amax(1, keepdim=True),
+}
+
+
+@pytest.mark.parametrize("parts", [p if p == "chunks" else pytest.param(p, marks=pytest.mark.full) for p in PARTS])
+@pytest.mark.parametrize("together", TOGETHER)
+def test_parts_whose_sizes_are_equal_by_a_guard(parts, together):
+    def program(x):
+        return TOGETHER[together](*PARTS[parts](x))
+
+    torch._dynamo.reset()
+    torch.manual_seed(0)
+    compiled = torch.compile(program, backend="mlirc", dynamic=True, options={"fallback": "error"})
+    for x in (torch.randn(4, 4), torch.randn(8, 8)):
+        try:
+            expected = program(x)
+        except RuntimeError:
+            continue
+        torch.testing.assert_close(compiled(x), expected)
