@@ -123,9 +123,13 @@ class Copies:
         alias = aliased_operand(value)
         if alias is not None:
             return self.viewed_by_aten(value, alias, assign, reader, group)
+        key = (value, assign, group)
+        if value not in self.found.buffer_of:  # a copy that was made here, for what is read of the argument
+            if group and key not in self.saved:
+                self.saved[key] = copy_before(value, reader)
+            return self.saved[key] if group else value
         if not isinstance(owner, ir.Block) and self.found.ops.index(owner) > assign:
             raise UnsupportedByPass(owner, "what is read of an argument is made after the argument was overwritten")
-        key = (value, assign, group)
         if key not in self.saved:
             op = self.found.ops[assign]
             self.saved[key] = copy_before(value, op)
