@@ -90,7 +90,7 @@ class GraphBuilder:
         return self.cast(x, dtype)
 
     def cast(self, x: Operand, dtype: torch.dtype) -> ir.Value:
-        """Converted as `Tensor.to(dtype)` does; the value itself where it has that dtype."""
+        """Converted as `Tensor.to(dtype)` does; the value itself where it has that dtype. NotOurs where kernels know one not."""
         if isinstance(x, Expr):
             return self.size(x, dtype)
         if not isinstance(x, ir.Value):
@@ -98,6 +98,8 @@ class GraphBuilder:
         info = info_of(x)
         if info.dtype == dtype:
             return x
+        if info.dtype not in KERNEL_DTYPES or dtype not in KERNEL_DTYPES:
+            raise NotOurs(f"kernels do not convert {info.dtype} to {dtype}")
         return create("cast", [x], [type_of(result_like(info, dtype))]).out
 
     # ---- elementwise
