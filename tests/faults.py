@@ -1,6 +1,8 @@
-"""Raises an exception once at the call of any function of mlirc's, wherever it is called from: its code object is exchanged."""
+"""Raises an exception once at the call of any function of mlirc's, wherever it is called from, or has a signal handler
+raise there: its code object is exchanged."""
 
 import gc
+import signal
 import sys
 import threading
 from collections.abc import Callable, Iterator
@@ -13,17 +15,21 @@ ROOT = str(Path(__file__).parents[1])
 PARTS = tuple(f"{ROOT}/{part}/" for part in ("frontend", "codegen", "lowering", "dialects"))
 LINKS = tuple(f"{ROOT}/mlirc/{part}/" for part in ("frontend", "codegen", "lowering", "dialects"))
 
-_armed: dict[str, tuple[FunctionType, CodeType, BaseException]] = {}
+_armed: dict[str, tuple[FunctionType, CodeType, BaseException | int]] = {}
 
 
 def fire(key: str, args: tuple, kwargs: dict) -> Any:
-    """What an armed function does: raises when it is called first."""
+    """What an armed function does: raises when it is called first, or gets the signal of that number."""
     found = _armed.pop(key, None)
     if found is None:
         raise RuntimeError(f"{key} is not armed")
     function, code, error = found
     function.__code__ = code
-    raise error
+    if isinstance(error, BaseException):
+        raise error
+    if threading.current_thread() is threading.main_thread():  # where Python runs handlers
+        signal.raise_signal(error)
+    return function(*args, **kwargs)
 
 
 def _trap(key: str, free: tuple[str, ...]) -> CodeType:
@@ -40,8 +46,8 @@ def _trap(key: str, free: tuple[str, ...]) -> CodeType:
 
 
 @contextmanager
-def fault(function: FunctionType, error: BaseException) -> Iterator[Callable[[], bool]]:
-    """Within, the function raises `error` at its first call. Gives whether it has."""
+def fault(function: FunctionType, error: BaseException | int) -> Iterator[Callable[[], bool]]:
+    """Within, the function raises `error` at its first call, or gets the signal of that number. Gives whether it has."""
     key, code = name_of(function), function.__code__
     _armed[key] = function, code, error
     function.__code__ = _trap(key, code.co_freevars)

@@ -20,6 +20,7 @@ from contextlib import contextmanager
 from typing import Generic, TypeVar
 
 from mlirc.codegen.process import background
+from mlirc.codegen.runtime.signal_handlers import raise_of_handler
 from mlirc.dialects.core.fork_locks import fork_lock
 
 T = TypeVar("T")
@@ -71,6 +72,7 @@ class Reach(Generic[T]):
                     leave(self.name)
                     self._found.append(background.start(self._find).result() if self.apart else self._find())
                 except Exception as reason:
+                    raise_of_handler(reason)
                     self.why = _told(self.name, self.instead, reason)
                     self._found.append(None)
             return self._found[0]
@@ -97,6 +99,7 @@ def needed(name: str, instead: str = "every graph runs in eager") -> Iterator[No
         leave(name)
         yield
     except Exception as reason:
+        raise_of_handler(reason)
         raise Missing(_told(name, known[name], reason)) from reason
 
 

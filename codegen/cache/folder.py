@@ -20,6 +20,7 @@ from pathlib import Path
 import platformdirs
 
 from mlirc.codegen.cache.entry import CacheEntry, DamagedEntry, pack, unpack
+from mlirc.codegen.runtime.signal_handlers import raise_of_handler
 
 VARIABLE = "MLIRC_CACHE_DIR"  # a folder, or OFF
 OFF = "off"
@@ -68,6 +69,7 @@ class CacheFolder:
             self.counts[kind, "missed"] += 1
             return None
         except (OSError, DamagedEntry, MemoryError) as error:
+            raise_of_handler(error)
             self.forget(kind, key, str(error) or "no memory for it")
             return None
         with contextlib.suppress(OSError):
@@ -88,6 +90,7 @@ class CacheFolder:
             os.replace(temporary, self._path(kind, keys[0]))
             temporary = ""
         except OSError as error:
+            raise_of_handler(error)
             warn(f"mlirc's disk cache cannot write to {self.path}: {error.strerror or error}")
             return
         finally:  # an interrupt comes here, too
@@ -149,6 +152,7 @@ def _make(path: Path) -> None:
             path.mkdir(mode=0o700)
         status = path.lstat()
     except OSError as error:
+        raise_of_handler(error)
         raise RefusedFolder(f"{path} cannot be made: {error.strerror or error}") from error
     if not stat.S_ISDIR(status.st_mode):
         raise RefusedFolder(f"{path} is not a folder")

@@ -22,6 +22,7 @@ from typing import Any, TypeVar
 import torch
 
 from mlirc.codegen.process import limits as process_limits
+from mlirc.codegen.runtime.signal_handlers import handlers_error
 from mlirc.dialects.core.fork_locks import fork_lock, quiet_before_forks
 
 T = TypeVar("T")
@@ -51,9 +52,10 @@ class Task(Future[T]):
         work = self._work.pop()
         try:
             self.set_result(work())
-        except Exception as error:
-            self.set_exception(error)
         except BaseException as error:
+            if isinstance(error, Exception) and handlers_error(error) is None:
+                self.set_exception(error)
+                return
             self.set_exception(Interrupted(f"{type(error).__name__} while this was computed"))
             raise
         finally:

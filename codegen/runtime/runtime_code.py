@@ -7,6 +7,7 @@ from mlirc.codegen.cache.entry import UNREADABLE, CacheEntry
 from mlirc.codegen.cache.folder import folder
 from mlirc.codegen.llvm.machine_code import Code, compile_ir, load_object
 from mlirc.codegen.process.limits import with_room
+from mlirc.codegen.runtime.signal_handlers import raise_of_handler
 from mlirc.dialects.core.fork_locks import fork_lock
 
 KIND = "runtime"  # of an entry: no data, and the object file
@@ -27,6 +28,7 @@ def _runtime_code(text: str) -> Code:
         try:
             return load_object(entry.blobs[0])
         except UNREADABLE as error:
+            raise_of_handler(error)
             found.forget(KIND, key, f"its code cannot be loaded: {error}")
     code = compile_ir(text, opt_level=1)
     found.put(KIND, [key], CacheEntry({}, [code.object_bytes]))

@@ -13,6 +13,7 @@ from mlirc.codegen.llvm.machine_code import Code, compile_to_object, joined, loa
 from mlirc.codegen.llvm.shared_parts import Parts, Pieces, abandon, claim, module_of, settle
 from mlirc.codegen.process import background
 from mlirc.codegen.runtime.thread_scratch import IMPORTS
+from mlirc.codegen.runtime.signal_handlers import raise_of_handler
 from mlirc.dialects.core.fork_locks import fork_lock
 
 KIND = "kernels"  # of an entry: {"names": as in LoadedKernels}, and the object file
@@ -134,6 +135,7 @@ def _read(folder: CacheFolder, key: str) -> LoadedKernels | None:
         for name in names.values():
             code.address(name)
     except UNREADABLE as error:
+        raise_of_handler(error)
         folder.forget(KIND, _name_on_disk(key), f"its code cannot be loaded: {error}")
         return None
     return add(code, names)[key].loaded

@@ -22,6 +22,7 @@ from mlirc.codegen.cache.environment import ChangedSources
 from mlirc.codegen.cache.folder import OFF, VARIABLE, CacheFolder, folder, is_off
 from mlirc.codegen.emit import stored_program
 from mlirc.codegen.host.program import Program
+from mlirc.codegen.runtime.signal_handlers import raise_of_handler
 from mlirc.frontend.cache.foreign_sources import NoSource, foreign_sources
 from mlirc.frontend.cache.frozen_parameters import FrozenParameters
 from mlirc.frontend.cache.graph_text import NoText, graph_text
@@ -174,6 +175,7 @@ def _load(place: Place, report: GraphReport, freeze: bool) -> Compiled | None:
         outputs = [(kind, x) for kind, x in data["outputs"]]
         _read_report(data["report"], report)
     except UNREADABLE as error:
+        raise_of_handler(error)
         place.folder.forget(KIND, place.key, f"it cannot be loaded: {type(error).__name__}: {error}")
         return None
     return Compiled(program, frozen, data["inputs"], outputs)

@@ -23,6 +23,7 @@ from mlirc.codegen.cache import environment
 from mlirc.codegen.cache.entry import UNREADABLE, CacheEntry
 from mlirc.codegen.cache.environment import ChangedSources
 from mlirc.codegen.cache.folder import CacheFolder, folder
+from mlirc.codegen.runtime.signal_handlers import raise_of_handler
 from mlirc.frontend.cache import graph_data
 from mlirc.frontend.cache.foreign_sources import NoSource, foreign_sources
 from mlirc.frontend.cache.graph_text import NoText, constants
@@ -131,6 +132,7 @@ class CachedTrace:
             self._graph = entry.blobs[0] if training else b""
             odd = overridden_by_name(data["operators"])
         except UNREADABLE as error:
+            raise_of_handler(error)
             self.folder.forget(KIND, self.key, f"it cannot be read: {type(error).__name__}: {error}")
             return None
         if odd:
@@ -252,6 +254,7 @@ class CachedTrace:
             self.folder.put(KIND, [self.key], CacheEntry(self.data, [self._graph] if self.data["training"] else []))
 
     def _fail(self, error: Exception) -> None:
+        raise_of_handler(error)
         self._give_up(f"mlirc failed: {fallback.reason(error)}")
 
     def _give_up(self, why: str) -> None:

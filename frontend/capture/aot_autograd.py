@@ -10,6 +10,7 @@ import torch
 from torch.fx import Graph, GraphModule, Node
 
 from mlirc.codegen.abi.lazy_tensors import is_lazy
+from mlirc.codegen.runtime.signal_handlers import raise_of_handler
 from mlirc.frontend.cache.trace_cache import CachedTrace
 from mlirc.frontend.capture.attention_masks import SDPA, drop_known_masks
 from mlirc.frontend.capture.random_states import name_random_states
@@ -108,6 +109,7 @@ def simplify_attention(gm: GraphModule, options: Options) -> None:
         share_heads(gm)
     except Exception as error:
         gm.graph = before
+        raise_of_handler(error)
         if options.fallback == "error":
             raise
         log.warning("mlirc: attention is traced as it is written: %s", fallback.reason(error))

@@ -13,6 +13,7 @@ from typing import Any, TypeVar
 import torch
 from torch.fx import GraphModule
 
+from mlirc.codegen.runtime.signal_handlers import raise_of_handler
 from mlirc.frontend import statistics
 from mlirc.frontend.errors import DeviceError, MlircError, OptionError, UnsupportedGraph
 from mlirc.frontend.options import Options
@@ -47,7 +48,8 @@ def warn(text: str) -> None:
 
 
 def tell(kind: str, error: BaseException) -> str:
-    """Says that a graph runs in eager. Returns why."""
+    """Says that a graph runs in eager. Returns why. Raises what a signal handler of the user's raised."""
+    raise_of_handler(error)
     why = reason(error)
     if isinstance(error, (UnsupportedGraph, DeviceError)):
         log.info("%s graph runs in eager: %s", kind, why)
@@ -59,6 +61,7 @@ def tell(kind: str, error: BaseException) -> str:
 
 def whole(gm: GraphModule, inputs: Sequence[Any], options: Options, error: Exception) -> Callable:
     """A graph of Dynamo's under `aot_eager`. Raises what that raises, and `error` where nothing may be run instead."""
+    raise_of_handler(error)
     if options.fallback == "error":
         raise error
     compiled = in_eager(gm, inputs)
@@ -79,5 +82,6 @@ def optional(work: Callable[..., T], *args: Any) -> T | None:
     try:
         return work(*args)
     except Exception as error:
+        raise_of_handler(error)
         log.info("%s failed, and is done without: %s", getattr(work, "__name__", work), reason(error))
         return None

@@ -6,6 +6,7 @@ from typing import Any
 import torch
 from torch.fx import GraphModule
 
+from mlirc.codegen.runtime.signal_handlers import raise_of_handler
 from mlirc.frontend import statistics
 from mlirc.frontend.driver.aten_graph import AtenGraph, Run
 from mlirc.frontend.fallback import fallback
@@ -28,7 +29,8 @@ def guarded(way: Callable[[AtenGraph], Run], graph: AtenGraph) -> Run:
 
 
 def in_place(graph: AtenGraph, error: Exception) -> Run:
-    """What runs in place of the graph. Raises `error` where nothing may, and wrong options."""
+    """What runs in place of the graph. Raises `error` where nothing may, wrong options, and what a signal handler raised."""
+    raise_of_handler(error)
     if graph.options.fallback == "error" or isinstance(error, fallback.PASSES_THROUGH):
         raise error
     graph.report.fallback, graph.report.key = fallback.tell(graph.report.kind, error), ""
@@ -61,6 +63,7 @@ def as_written(gm: GraphModule) -> Run:
 
 def backward(gm: GraphModule, options: Options, error: Exception) -> Run:
     """A backward graph in eager, for inputs in any strides. Raises the error where nothing may be run instead."""
+    raise_of_handler(error)
     if options.fallback == "error":
         raise error
     statistics.record(statistics.GraphReport("backward", fallback=fallback.tell("backward", error)))
@@ -86,6 +89,7 @@ def backward(gm: GraphModule, options: Options, error: Exception) -> Run:
 
 def from_now_on(inputs: Sequence[Any], options: Options, error: Exception) -> None:
     """Counts a graph of Dynamo's that runs in eager from now on for some tensors. Raises the error where nothing may be run instead."""
+    raise_of_handler(error)
     if options.fallback == "error":
         raise error
     fallback.record(inputs, error)

@@ -18,6 +18,7 @@ import torch
 from sympy.core.function import Application as Function
 from torch.fx import Graph, GraphModule, Node
 
+from mlirc.codegen.runtime.signal_handlers import raise_of_handler
 from mlirc.dialects.core import symbols
 from mlirc.dialects.core.symbols import Expr, Int
 from mlirc.frontend import statistics
@@ -83,7 +84,8 @@ class Numbers:
             return []
         try:
             found = self.run(args)
-        except Exception:  # eager raises it, if it is Python's
+        except Exception as error:  # eager raises it, if it is Python's
+            raise_of_handler(error)
             return None
         for limit, value in zip(self.checked, found, strict=True):
             if not limit.holds(value):

@@ -14,6 +14,7 @@ import torch
 from torch.fx import Node
 from torch.fx.node import map_aggregate
 
+from mlirc.codegen.runtime.signal_handlers import raise_of_handler
 from mlirc.frontend.torch_compat.fake_tensors import unset_fake_temporarily
 
 aten = torch.ops.aten
@@ -98,6 +99,7 @@ def _raises(node: Node, operand: Callable[[Any], Any]) -> bool:
         with unset_fake_temporarily(), torch.no_grad():
             args, kwargs = map_aggregate((node.args, node.kwargs), operand)  # type: ignore[misc]
             node.target(*args, **kwargs)  # type: ignore[operator]
-    except Exception:
+    except Exception as error:
+        raise_of_handler(error)
         return True
     return False

@@ -1,0 +1,47 @@
+"""Tells exceptions that a signal handler of the user's raised, which Python runs between any two instructions of ours.
+
+They are the user's, like a KeyboardInterrupt: whoever catches what fails of ours, and goes on without it, passes them on.
+"""
+
+import functools
+import signal
+from collections.abc import Iterator
+from types import CodeType
+from typing import Any
+
+
+def handlers_error(error: BaseException) -> BaseException | None:
+    """What a handler raised, if that is `error` or what it was raised from."""
+    codes = frozenset(_codes())
+    seen, known = [error], set()
+    while codes and seen:
+        found = seen.pop()
+        if id(found) in known:
+            continue
+        known.add(id(found))
+        place = found.__traceback__
+        while place is not None:
+            if place.tb_frame.f_code in codes:
+                return found
+            place = place.tb_next
+        seen += [x for x in (found.__context__, found.__cause__) if x is not None]
+    return None
+
+
+def raise_of_handler(error: BaseException) -> None:
+    """Raises what a handler raised, if `error` is that, or comes of it."""
+    found = handlers_error(error)
+    if found is not None:
+        raise found
+
+
+def _codes() -> Iterator[CodeType]:
+    for number in signal.valid_signals():
+        handler: Any = signal.getsignal(number)
+        while isinstance(handler, functools.partial):
+            handler = handler.func
+        handler = getattr(handler, "__func__", handler)
+        if not hasattr(handler, "__code__") and callable(handler):
+            handler = vars(type(handler)).get("__call__")
+        if isinstance(code := getattr(handler, "__code__", None), CodeType):
+            yield code
