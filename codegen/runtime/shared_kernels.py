@@ -13,8 +13,8 @@ from mlirc.codegen.llvm.machine_code import Code, compile_to_object, joined, loa
 from mlirc.codegen.llvm.shared_parts import Parts, Pieces, abandon, claim, module_of, settle
 from mlirc.codegen.process import background
 from mlirc.codegen.runtime.thread_scratch import IMPORTS
-from mlirc.codegen.runtime.signal_handlers import raise_of_handler
 from mlirc.dialects.core.fork_locks import fork_lock
+from mlirc.dialects.core.signal_handlers import raise_of_handler
 
 KIND = "kernels"  # of an entry: {"names": as in LoadedKernels}, and the object file
 

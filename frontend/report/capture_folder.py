@@ -14,6 +14,7 @@ import threading
 from functools import lru_cache
 from typing import Any
 
+from mlirc.dialects.core.signal_handlers import raise_of_handler
 from mlirc.frontend.fallback import fallback
 
 FORMAT = 1  # of the records; another one where a reader of this one would be wrong
@@ -67,6 +68,7 @@ class GraphFiles:
         return name
 
     def give_up(self, error: Exception) -> None:
+        raise_of_handler(error)
         reason = (isinstance(error, OSError) and error.strerror) or " ".join(str(error).split()) or type(error).__name__
         if self.folder is not None:
             tell(f"mlirc option 'dump' is {self.folder!r}, and no file can be written there: {reason}")

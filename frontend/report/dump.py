@@ -11,7 +11,6 @@ from typing import Any
 import torch
 from torch.fx import GraphModule
 
-from mlirc.codegen.runtime.signal_handlers import raise_of_handler
 from mlirc.dialects.core.bindings import ir
 from mlirc.frontend.cache.graph_text import last_line
 from mlirc.frontend.driver.aten_graph import AtenGraph
