@@ -20,8 +20,8 @@ from contextlib import contextmanager
 from typing import Generic, TypeVar
 
 from mlirc.codegen.process import background
+from mlirc.codegen.process.signal_handlers import raise_of_handler
 from mlirc.dialects.core.fork_locks import fork_lock
-from mlirc.dialects.core.signal_handlers import raise_of_handler
 
 T = TypeVar("T")
 

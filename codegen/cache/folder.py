@@ -20,7 +20,7 @@ from pathlib import Path
 import platformdirs
 
 from mlirc.codegen.cache.entry import CacheEntry, DamagedEntry, pack, unpack
-from mlirc.dialects.core.signal_handlers import raise_of_handler
+from mlirc.codegen.process.signal_handlers import raise_of_handler
 
 VARIABLE = "MLIRC_CACHE_DIR"  # a folder, or OFF
 OFF = "off"

@@ -22,8 +22,8 @@ from typing import Any, TypeVar
 import torch
 
 from mlirc.codegen.process import limits as process_limits
+from mlirc.codegen.process.signal_handlers import handlers_error
 from mlirc.dialects.core.fork_locks import fork_lock, quiet_before_forks
-from mlirc.dialects.core.signal_handlers import handlers_error
 
 T = TypeVar("T")
 

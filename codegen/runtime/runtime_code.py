@@ -7,8 +7,8 @@ from mlirc.codegen.cache.entry import UNREADABLE, CacheEntry
 from mlirc.codegen.cache.folder import folder
 from mlirc.codegen.llvm.machine_code import Code, compile_ir, load_object
 from mlirc.codegen.process.limits import with_room
+from mlirc.codegen.process.signal_handlers import raise_of_handler
 from mlirc.dialects.core.fork_locks import fork_lock
-from mlirc.dialects.core.signal_handlers import raise_of_handler
 
 KIND = "runtime"  # of an entry: no data, and the object file
 

@@ -12,9 +12,9 @@ from mlirc.codegen.cache.folder import CacheFolder
 from mlirc.codegen.llvm.machine_code import Code, compile_to_object, joined, load_object, mlir_to_llvm
 from mlirc.codegen.llvm.shared_parts import Parts, Pieces, abandon, claim, module_of, settle
 from mlirc.codegen.process import background
+from mlirc.codegen.process.signal_handlers import raise_of_handler
 from mlirc.codegen.runtime.thread_scratch import IMPORTS
 from mlirc.dialects.core.fork_locks import fork_lock
-from mlirc.dialects.core.signal_handlers import raise_of_handler
 
 KIND = "kernels"  # of an entry: {"names": as in LoadedKernels}, and the object file
 

@@ -22,7 +22,7 @@ from mlirc.codegen.cache.environment import ChangedSources
 from mlirc.codegen.cache.folder import OFF, VARIABLE, CacheFolder, folder, is_off
 from mlirc.codegen.emit import stored_program
 from mlirc.codegen.host.program import Program
-from mlirc.dialects.core.signal_handlers import raise_of_handler
+from mlirc.codegen.process.signal_handlers import raise_of_handler
 from mlirc.frontend.cache.foreign_sources import NoSource, foreign_sources
 from mlirc.frontend.cache.frozen_parameters import FrozenParameters
 from mlirc.frontend.cache.graph_text import NoText, graph_text

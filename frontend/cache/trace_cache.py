@@ -23,7 +23,7 @@ from mlirc.codegen.cache import environment
 from mlirc.codegen.cache.entry import UNREADABLE, CacheEntry
 from mlirc.codegen.cache.environment import ChangedSources
 from mlirc.codegen.cache.folder import CacheFolder, folder
-from mlirc.dialects.core.signal_handlers import raise_of_handler
+from mlirc.codegen.process.signal_handlers import raise_of_handler
 from mlirc.frontend.cache import graph_data
 from mlirc.frontend.cache.foreign_sources import NoSource, foreign_sources
 from mlirc.frontend.cache.graph_text import NoText, constants

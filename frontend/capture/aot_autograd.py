@@ -10,7 +10,7 @@ import torch
 from torch.fx import Graph, GraphModule, Node
 
 from mlirc.codegen.abi.lazy_tensors import is_lazy
-from mlirc.dialects.core.signal_handlers import raise_of_handler
+from mlirc.codegen.process.signal_handlers import raise_of_handler
 from mlirc.frontend.cache.trace_cache import CachedTrace
 from mlirc.frontend.capture.attention_masks import SDPA, drop_known_masks
 from mlirc.frontend.capture.random_states import name_random_states

@@ -13,7 +13,7 @@ from typing import Any, TypeVar
 import torch
 from torch.fx import GraphModule
 
-from mlirc.dialects.core.signal_handlers import raise_of_handler
+from mlirc.codegen.process.signal_handlers import raise_of_handler
 from mlirc.frontend import statistics
 from mlirc.frontend.errors import DeviceError, MlircError, OptionError, UnsupportedGraph
 from mlirc.frontend.options import Options

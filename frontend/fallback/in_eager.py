@@ -6,7 +6,7 @@ from typing import Any
 import torch
 from torch.fx import GraphModule
 
-from mlirc.dialects.core.signal_handlers import raise_of_handler
+from mlirc.codegen.process.signal_handlers import raise_of_handler
 from mlirc.frontend import statistics
 from mlirc.frontend.driver.aten_graph import AtenGraph, Run
 from mlirc.frontend.fallback import fallback

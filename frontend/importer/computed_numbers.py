@@ -18,8 +18,8 @@ import torch
 from sympy.core.function import Application as Function
 from torch.fx import Graph, GraphModule, Node
 
+from mlirc.codegen.process.signal_handlers import raise_of_handler
 from mlirc.dialects.core import symbols
-from mlirc.dialects.core.signal_handlers import raise_of_handler
 from mlirc.dialects.core.symbols import Expr, Int
 from mlirc.frontend import statistics
 from mlirc.frontend.errors import UnsupportedGraph

@@ -14,7 +14,7 @@ import torch
 from torch.fx import Node
 from torch.fx.node import map_aggregate
 
-from mlirc.dialects.core.signal_handlers import raise_of_handler
+from mlirc.codegen.process.signal_handlers import raise_of_handler
 from mlirc.frontend.torch_compat.fake_tensors import unset_fake_temporarily
 
 aten = torch.ops.aten

@@ -14,7 +14,7 @@ import threading
 from functools import lru_cache
 from typing import Any
 
-from mlirc.dialects.core.signal_handlers import raise_of_handler
+from mlirc.codegen.process.signal_handlers import raise_of_handler
 from mlirc.frontend.fallback import fallback
 
 FORMAT = 1  # of the records; another one where a reader of this one would be wrong

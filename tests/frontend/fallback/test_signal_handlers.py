@@ -8,7 +8,7 @@ import warnings
 import pytest
 import torch
 
-from mlirc.dialects.core.signal_handlers import handlers_error
+from mlirc.codegen.process.signal_handlers import handlers_error
 from mlirc.frontend import statistics
 from tests.faults import fault, name_of
 from tests.frontend.fallback.test_fault_injection import PROGRAMS, functions_of, with_mlirc
