@@ -60,7 +60,7 @@ class _BackwardWriter(KeyBlock):
         places = {name: place_of(e, e.env[name], self.tensors[name], batch, shared) for name in ("k", "v", "dk", "dv")}
         self.each_head(batch, shared, self.start)
 
-        def key_block(key: Value, state: list[Value]) -> list[Value]:
+        with e.each(0, keys, self.block) as key:
             count = b.minimum(b.sub(keys, key), e.i64(self.block))
             for which in ("k", "v"):
                 info = self.tensors[which]
@@ -70,20 +70,14 @@ class _BackwardWriter(KeyBlock):
             first = b.maximum(b.sub(key, e.integer(a.diagonal)), e.i64(0)) if a.causal != "none" else e.i64(0)
 
             def head(rows: dict[str, Value]) -> None:
-                def query_block(query: Value, state: list[Value]) -> list[Value]:
+                with e.each(first, queries, self.width) as query:
                     self.query_block(rows, query, b.minimum(b.sub(queries, query), e.i64(self.width)), key, count)
-                    return state
-
-                e.loop(first, queries, e.i64(self.width), [], [], query_block)
 
             self.each_head(batch, shared, head)
             for which in ("k", "v"):
                 info = self.tensors["d" + which]
                 here = advance(e, places["d" + which], b.mul(key, e.integer(info.stride[2])), info.dtype)
                 store_rows(e, here, info, count, self.key_sums[which], self.pitch[which])
-            return state
-
-        e.loop(e.i64(0), keys, e.i64(self.block), [], [], key_block)
         if self.sums is not g.dq:
             self.each_head(batch, shared, self.finish)
 
@@ -91,7 +85,7 @@ class _BackwardWriter(KeyBlock):
         """`body`, given where each tensor's rows start, for the heads of the query that share the keys."""
         e, b, g, a = self.e, self.e.index, self.g, self.a
 
-        def one(number: Value, state: list[Value]) -> list[Value]:
+        with e.each(0, a.group) as number:
             head = b.add(b.mul(shared, e.i64(a.group)), number)
             rows = {
                 name: place_of(e, e.env[name], self.tensors[name], batch, head)
@@ -102,9 +96,6 @@ class _BackwardWriter(KeyBlock):
                 at = (x if n != 1 else e.i64(0) for x, n in zip((batch, head), a.mask.shape, strict=False))
                 rows["mask"] = place_of(e, e.env["mask"], a.mask, *at)
             body(rows)
-            return state
-
-        e.loop(e.i64(0), e.i64(a.group), e.i64(1), [], [], one)
 
     # ---- before and after the blocks
 
@@ -112,7 +103,7 @@ class _BackwardWriter(KeyBlock):
         """The queries' delta, and zeros to add dq to."""
         g, e, b = self.g, self.e, self.e.index
 
-        def one(i: Value, state: list[Value]) -> list[Value]:
+        with e.each(0, self.a.q.shape[2]) as i:
             x, y = (
                 advance(e, rows[n], b.mul(i, e.integer(self.tensors[n].stride[2])), g.dout.dtype)
                 for n in ("dout", "out")
@@ -123,9 +114,6 @@ class _BackwardWriter(KeyBlock):
             self.write_row(
                 advance(e, rows["sums"], b.mul(i, e.integer(self.sums.stride[2]))), lambda d, mask: wide.constant(0.0)
             )
-            return state
-
-        e.loop(e.i64(0), e.integer(self.a.q.shape[2]), e.i64(1), [], [], one)
 
     def row_product(self, x: Value, y: Value) -> Value:
         """The sum of the products of a row of dout and one of the result."""
@@ -160,10 +148,7 @@ class _BackwardWriter(KeyBlock):
         """dq in its own dtype."""
         g, e, b = self.g, self.e, self.e.index
 
-        def one(i: Value, state: list[Value]) -> list[Value]:
+        with e.each(0, self.a.q.shape[2]) as i:
             source = advance(e, rows["sums"], b.mul(i, e.integer(self.sums.stride[2])))
             target = advance(e, rows["dq"], b.mul(i, e.integer(g.dq.stride[2])), g.dq.dtype)
             self.write_row(target, lambda d, mask: load_part(e, advance(e, source, d), F32, mask), g.dq.dtype)
-            return state
-
-        e.loop(e.i64(0), e.integer(self.a.q.shape[2]), e.i64(1), [], [], one)

@@ -118,11 +118,11 @@ class KeyBlock:
         anything: no product reads them, or what it makes of them is not kept."""
         e, wide = self.e, self.e.builder(F32, True)
 
-        def vector(lane: Value, state: list[Value]) -> list[Value]:
+        with e.each(0, count, self.lanes) as lane:
             lse, delta = (load_vector(e, advance(e, x, lane)) for x in (self.lse, self.delta))
             of_hidden = wide.sub(lse, lse)  # 0, or NaN where the row has no softmax
 
-            def key(i: Value, state: list[Value]) -> list[Value]:
+            with e.each(0, keys) as i:
                 here = e.index.add(e.index.mul(i, e.i64(self.width)), lane)
                 exponentials, slopes = (advance(e, x, here) for x in (self.scores, self.slopes))
                 score = load_vector(e, exponentials)
@@ -131,12 +131,6 @@ class KeyBlock:
                 slope = wide.mul(raised, wide.sub(load_vector(e, slopes), delta))
                 hidden = wide.eq(score, wide.constant(NOTHING))  # whatever its value holds
                 store_vector(e, wide.select(hidden, of_hidden, slope), slopes)
-                return state
-
-            e.loop(e.i64(0), keys, e.i64(1), [], [], key)
-            return state
-
-        e.loop(e.i64(0), count, e.i64(self.lanes), [], [], vector)
 
     # ---- products
 
@@ -145,18 +139,12 @@ class KeyBlock:
         e, b, width = self.e, self.e.index, VECTORS * self.lanes
         tile = self.tile(self.rows, self.pitch[which], 1, "zero", self.width, self.width, VECTORS)
 
-        def group(first: Value, state: list[Value]) -> list[Value]:
+        with e.each(0, count, width) as first:
             panel = advance(e, self.transposed[which], first)
 
-            def one(row: Value, state: list[Value]) -> list[Value]:
+            with e.each(0, seen(b.add(first, e.i64(width))), self.rows) as row:
                 source = advance(e, self.keys[which], b.mul(row, e.i64(self.pitch[which])))
                 self.multiply(tile, source, e.i64(self.head(which)), panel, self.at(to, row, self.width, first))
-                return state
-
-            e.loop(e.i64(0), seen(b.add(first, e.i64(width))), e.i64(self.rows), [], [], one)
-            return state
-
-        e.loop(e.i64(0), count, e.i64(width), [], [], group)
 
     def over_keys(self, which: str, factors: Value, limit: Value, count: Value, hidden: Value) -> None:
         """The sums of keys or values: sums[key] += factors[key, queries] @ the queries' rows."""
@@ -164,16 +152,13 @@ class KeyBlock:
         for first, vectors in self.columns(which):
             tile = self.tile(self.rows, self.width, 1, "tile", pitch, pitch, vectors)
 
-            def one(row: Value, state: list[Value], first: int = first, tile: AttentionTile = tile) -> list[Value]:
+            with e.each(0, limit, self.rows) as row:
                 skip = e.i64(0) if self.a.causal == "none" else b.maximum(b.add(hidden, row), e.i64(0))
                 source = self.at(factors, row, self.width, skip)
                 panel = self.at(self.queries[which], skip, pitch, e.i64(first))
                 self.multiply(
                     tile, source, b.sub(count, skip), panel, self.at(self.key_sums[which], row, pitch, e.i64(first))
                 )
-                return state
-
-            e.loop(e.i64(0), limit, e.i64(self.rows), [], [], one)
 
     def add_to_queries(self, sums: Value, query: Value, count: Value, seen) -> None:
         """dq[query] += scale * slopes[keys, query]^T @ the keys' rows."""
@@ -182,20 +167,15 @@ class KeyBlock:
             tile = self.tile(self.query_rows, 1, self.width, "zero", pitch, pitch, vectors)
             panel = advance(e, self.keys["k"], e.i64(first))
 
-            def one(
-                row: Value, state: list[Value], first: int = first, tile: AttentionTile = tile, panel: Value = panel
-            ):
+            with e.each(0, count, self.query_rows) as row:
                 keys = b.minimum(seen(count), seen(b.add(row, e.i64(self.query_rows))))
                 to = self.at(self.query_sums, row, pitch, e.i64(first))
                 self.multiply(tile, advance(e, self.slopes, row), keys, panel, to)
-                return state
-
-            e.loop(e.i64(0), count, e.i64(self.query_rows), [], [], one)
 
         wide = e.builder(F32, True)
         along = e.integer(self.sums.stride[2])
 
-        def add(i: Value, state: list[Value]) -> list[Value]:
+        with e.each(0, count) as i:
             target = advance(e, sums, b.mul(b.add(query, i), along))
 
             def value(d: Value, mask: Value | None) -> Value:
@@ -203,9 +183,6 @@ class KeyBlock:
                 return wide.fma(here, wide.constant(self.a.scale), load_part(e, advance(e, target, d), F32, mask))
 
             self.write_row(target, value)
-            return state
-
-        e.loop(e.i64(0), count, e.i64(1), [], [], add)
 
     def tile(self, rows: int, row: int, step: int, start: str, panel: int, pitch: int, vectors: int) -> AttentionTile:
         key = rows, row, step, start, panel, pitch, vectors
@@ -229,11 +206,8 @@ class KeyBlock:
     def clear(self, place: Value, count: int) -> None:
         e = self.e
 
-        def vector(k: Value, state: list[Value]) -> list[Value]:
+        with e.each(0, count, self.lanes) as k:
             store_vector(e, e.builder(F32, True).constant(0.0), advance(e, place, k))
-            return state
-
-        e.loop(e.i64(0), e.i64(count), e.i64(self.lanes), [], [], vector)
 
     def write_row(self, place: Value, value: Callable[[Value, Value | None], Value], dtype: torch.dtype = F32) -> None:
         """place[d] = value(d, mask) along a row of dq, a vector at a time."""

@@ -142,7 +142,7 @@ class _DecodeWriter:
         if a.causal != "none":
             end = b.minimum(end, b.maximum(b.add(e.integer(a.diagonal), e.i64(1)), e.i64(0)))
 
-        def block(key: Value, state: list[Value]) -> list[Value]:
+        with e.each(0, end, KEYS) as key:
             count = b.minimum(b.sub(end, key), e.i64(KEYS))
             self.products(advance(e, keys, b.mul(key, e.integer(a.k.stride[2])), a.k.dtype), count)
             from_here = advance(e, values, b.mul(key, e.integer(a.v.stride[2])), a.v.dtype)
@@ -153,9 +153,6 @@ class _DecodeWriter:
                 self.value_products(row, self.softmax(row, count), from_here, count)
 
             self.rows(one)
-            return state
-
-        e.loop(e.i64(0), end, e.i64(KEYS), [], [], block)
         self.rows(lambda row: self.finish(row, batch, b.add(first, row)))
 
     def products(self, keys: Value, count: Value) -> None:
@@ -163,7 +160,7 @@ class _DecodeWriter:
         a, e, b = self.a, self.e, self.e.index
         along, last = e.integer(a.k.stride[2]), b.sub(count, e.i64(1))
 
-        def step(key: Value, state: list[Value]) -> list[Value]:
+        with e.each(0, count, self.lanes) as key:
             places = [b.minimum(b.add(key, e.i64(lane)), last) for lane in range(self.lanes)]
             addresses = [advance(e, keys, b.mul(place, along), a.k.dtype) for place in places]
             inside = lanes_below(e, b.sub(count, key))
@@ -180,9 +177,6 @@ class _DecodeWriter:
                 store_vector(e, scores, self.score(row, key))
 
             self.rows(one)
-            return state
-
-        e.loop(e.i64(0), count, e.i64(self.lanes), [], [], step)
 
     def score(self, row: Value, key: Value) -> Value:
         b = self.e.index
@@ -196,7 +190,7 @@ class _DecodeWriter:
         same = info.shape[3] == 1 or info.stride[3] == 0
         stride = e.i64(0) if same else e.integer(info.stride[3])
 
-        def step(i: Value, state: list[Value]) -> list[Value]:
+        with e.each(0, count, self.lanes) as i:
             at = b.add(key, i)
             here = advance(e, mask, b.mul(at, stride), info.dtype)
             if same:
@@ -215,9 +209,6 @@ class _DecodeWriter:
             else:
                 changed = self.wide.add(value, score)
             store_vector(e, changed, place)
-            return state
-
-        e.loop(e.i64(0), count, e.i64(self.lanes), [], [], step)
 
     def softmax(self, row: Value, count: Value) -> Value:
         """Scores become exponentials; what came before shrinks by the factor that is returned."""

@@ -146,16 +146,13 @@ class _ForwardWriter:
         def each(start: Value, body: Callable[[Value], None]) -> None:
             """`body`, given each panel's first query."""
 
-            def one(panel: Value, state: list[Value]) -> list[Value]:
+            with e.each(start, panels) as panel:
                 self.transpose_to(panel)
                 body(b.add(first, b.mul(panel, e.i64(self.width))))
-                return state
-
-            e.loop(start, panels, e.i64(1), [], [], one)
 
         each(e.i64(0), lambda query: self.start(rows["q"], query, queries))
 
-        def key_block(key: Value, state: list[Value]) -> list[Value]:
+        with e.each(0, self.end(b.sub(last, e.i64(self.width))), self.block) as key:
             count = b.minimum(b.sub(keys, key), e.i64(self.block))
             read = {which: self.rows_of(which, rows[which], key, count) for which in ("k", "v")}
 
@@ -166,9 +163,6 @@ class _ForwardWriter:
                 self.value_products(read["v"], seen)
 
             each(self.first_panel(first, key), panel)
-            return state
-
-        e.loop(e.i64(0), self.end(b.sub(last, e.i64(self.width))), e.i64(self.block), [], [], key_block)
         each(e.i64(0), lambda query: self.finish(rows, query, queries))
 
     def transpose_to(self, panel: Value) -> None:
@@ -220,25 +214,19 @@ class _ForwardWriter:
     def divide(self, inverse: list[Value]) -> None:
         e = self.e
 
-        def row(d: Value, state: list[Value]) -> list[Value]:
+        with e.each(0, self.head("v")) as d:
             for half, factor in enumerate(inverse):
                 place = advance(e, self.sums, e.index.add(e.index.mul(d, e.i64(self.width)), e.i64(half * self.lanes)))
                 store_vector(e, self.softmax.wide.mul(load_vector(e, place), factor), place)
-            return state
-
-        e.loop(e.i64(0), e.i64(self.head("v")), e.i64(1), [], [], row)
 
     def fill(self, place: Value, rows: int) -> None:
         """Zeros."""
         e = self.e
         wide = e.builder(torch.float32, True)
 
-        def row(d: Value, state: list[Value]) -> list[Value]:
+        with e.each(0, rows * VECTORS) as d:
             address = advance(e, place, e.index.mul(d, e.i64(self.lanes)))
             store_vector(e, wide.constant(0.0), address)
-            return state
-
-        e.loop(e.i64(0), e.i64(rows * VECTORS), e.i64(1), [], [], row)
 
     def rows_of(self, which: str, base: Value, key: Value, count: Value) -> Value:
         """Where the products read a block of keys or values: in place, or in a copy."""
@@ -257,13 +245,10 @@ class _ForwardWriter:
             size = e.i64(tile.rows)
             stop = b.add(start, b.mul(b.binary("arith.divui", b.sub(count, start), size), size))
 
-            def one(row: Value, state: list[Value], tile: AttentionTile = tile) -> list[Value]:
+            with e.each(start, stop, size) as row:
                 source = advance(e, keys, b.mul(row, along))
                 target = advance(e, self.scores, b.mul(row, e.i64(self.width)))
                 e.lines.append(tile.call(source, along, within, e.i64(self.head("k")), self.panel, target))
-                return state
-
-            e.loop(start, stop, size, [], [], one)
             start = stop
 
     def value_products(self, values: Value, count: Value) -> None:

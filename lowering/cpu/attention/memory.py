@@ -161,16 +161,9 @@ def transpose_all(
         source, source_pitch, rows, columns, target, pitch = p
         b = e.index
 
-        def line(i: Value, state: list[Value]) -> list[Value]:
-            def square(k: Value, state: list[Value]) -> list[Value]:
-                here, there = (b.add(b.mul(x, y), z) for x, y, z in ((i, source_pitch, k), (k, pitch, i)))
-                transpose_tile(e, advance(e, source, here), source_pitch, advance(e, target, there), pitch)
-                return state
-
-            e.loop(e.i64(0), columns, e.i64(e.lanes), [], [], square)
-            return state
-
-        e.loop(e.i64(0), rows, e.i64(e.lanes), [], [], line)
+        with e.each(0, rows, e.lanes) as i, e.each(0, columns, e.lanes) as k:
+            here, there = (b.add(b.mul(x, y), z) for x, y, z in ((i, source_pitch, k), (k, pitch, i)))
+            transpose_tile(e, advance(e, source, here), source_pitch, advance(e, target, there), pitch)
 
     sizes = [(e.integer(n), "i64") for n in (source_pitch, rows, columns)]
     call(e, "transpose_all", [(source, PTR), *sizes, (target, PTR), (e.integer(pitch), "i64")], write)
@@ -224,7 +217,7 @@ def stage_rows(
         base, along, within, count, copy, pitch, scale = p
         b = e.index
 
-        def row(i: Value, state: list[Value]) -> list[Value]:
+        with e.each(0, count) as i:
             source, target = advance(e, base, b.mul(i, along), dtype), advance(e, copy, b.mul(i, pitch))
 
             def part(d: Value, mask: Value | None, state: list[Value]) -> list[Value]:
@@ -241,9 +234,6 @@ def stage_rows(
                 along_row(e, head, [], part)
             else:
                 e.loop(e.i64(0), e.i64(head), e.i64(1), [], [], one)
-            return state
-
-        e.loop(e.i64(0), count, e.i64(1), [], [], row)
 
     name = f"stage_{element_text(dtype)}_{head}{'' if side_by_side else '_scattered'}"
     strides = [(e.integer(rows.stride[k]), "i64") for k in (2, 3)]
@@ -261,7 +251,7 @@ def store_rows(e: VectorEmitter, base: Value, rows: TensorInfo, count: Value, so
         base, along, count, source, pitch = p
         b = e.index
 
-        def row(i: Value, state: list[Value]) -> list[Value]:
+        with e.each(0, count) as i:
             target, start = advance(e, base, b.mul(i, along), dtype), advance(e, source, b.mul(i, pitch))
 
             def part(d: Value, mask: Value | None, state: list[Value]) -> list[Value]:
@@ -269,9 +259,6 @@ def store_rows(e: VectorEmitter, base: Value, rows: TensorInfo, count: Value, so
                 return state
 
             along_row(e, head, [], part)
-            return state
-
-        e.loop(e.i64(0), count, e.i64(1), [], [], row)
 
     sizes = [(e.integer(rows.stride[2]), "i64"), (count, "i64")]
     call(e, f"store_{element_text(dtype)}_{head}", [(base, PTR), *sizes, (source, PTR), (e.i64(pitch), "i64")], write)

@@ -48,16 +48,13 @@ class Scores:
         ahead = b.sub(key, b.add(first, e.integer(self.a.diagonal)))  # of the first key before the first query
         start = b.minimum(b.maximum(b.sub(e.i64(1), ahead), e.i64(0)), count)
 
-        def hide(i: Value, state: list[Value]) -> list[Value]:
+        with e.each(start, count) as i:
             row = self.row(i)
             for half in range(self.vectors):
                 address = self.part(row, half)
                 later = b.sub(b.add(ahead, i), e.i64(half * e.lanes))
                 seen = e.builder(torch.int64, True).ge(e.lane_numbers(), e.splat(later))
                 store_vector(e, wide.select(seen, load_vector(e, address), wide.constant(NOTHING)), address)
-            return state
-
-        e.loop(start, count, e.i64(1), [], [], hide)
 
     @property
     def same_for_all(self) -> bool:
@@ -87,15 +84,12 @@ class Scores:
                 return state
             offsets = row_offsets(e, here, queries, along)
 
-            def one(i: Value, state: list[Value]) -> list[Value]:
+            with e.each(0, count) as i:
                 place = advance(e, start, b.mul(i, within), info.dtype)
                 if self.same_for_all:
                     self.apply(i, lane, e.splat(load_scalar(e, place, info.dtype)))
                 else:
                     self.apply(i, lane, gather(e, place, offsets, info.dtype))
-                return state
-
-            e.loop(e.i64(0), count, e.i64(1), [], [], one)
             return state
 
         inside = b.minimum(e.i64(self.width), b.sub(queries, first))
@@ -107,25 +101,16 @@ class Scores:
         assert info is not None
         along = e.integer(info.stride[2])
 
-        def square(i: Value, state: list[Value]) -> list[Value]:
+        with e.each(0, count, e.lanes) as i:
             inside = lanes_below(e, b.sub(count, i))
 
-            def read(row: Value, state: list[Value]) -> list[Value]:
+            with e.each(0, b.minimum(rows, e.i64(e.lanes))) as row:
                 address = advance(e, mask, b.add(b.mul(row, along), i), info.dtype)
                 here = advance(e, self.square, b.mul(row, e.i64(e.lanes)))
                 store_vector(e, load_masked(e, address, info.dtype, inside), here)
-                return state
-
-            def apply(row: Value, state: list[Value]) -> list[Value]:
-                self.apply(b.add(i, row), lane, load_vector(e, advance(e, self.transposed, b.mul(row, e.i64(e.lanes)))))
-                return state
-
-            e.loop(e.i64(0), b.minimum(rows, e.i64(e.lanes)), e.i64(1), [], [], read)
             transpose_tile(e, self.square, e.i64(e.lanes), self.transposed, e.i64(e.lanes))
-            e.loop(e.i64(0), b.minimum(b.sub(count, i), e.i64(e.lanes)), e.i64(1), [], [], apply)
-            return state
-
-        e.loop(e.i64(0), count, e.i64(e.lanes), [], [], square)
+            with e.each(0, b.minimum(b.sub(count, i), e.i64(e.lanes))) as row:
+                self.apply(b.add(i, row), lane, load_vector(e, advance(e, self.transposed, b.mul(row, e.i64(e.lanes)))))
 
     def apply(self, i: Value, lane: Value, value: Value) -> None:
         """Of the key in row i, for the queries from lane `lane` on."""

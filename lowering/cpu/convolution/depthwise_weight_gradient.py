@@ -14,7 +14,8 @@ What a part adds up does not depend on the number of threads. A sum goes over so
 blocks, then over parts: chains are short, as rounding errors are.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from functools import partial
 
 import torch
 
@@ -42,29 +43,18 @@ class DepthwiseWriter(ConvolutionWriter):
         self.panel = self.scratch(c.block_rows * c.columns.count * c.chunk * c.width)
         self.sums = self.scratch(c.chunk * c.taps * c.width)
 
-        def unit(number: Value, state: list[Value]) -> list[Value]:
+        with e.each(lo, hi) as number:
             part, chunk = self.down(number, c.chunks), b.binary("arith.remui", number, self.of(c.chunks))
             first = b.mul(chunk, self.of(c.chunk))
             last = b.minimum(self.sum_of(first, c.chunk), self.up(self.of(c.channels), c.width))
             self.clear(self.sums, self.of(c.chunk * c.taps * c.width))
             count = self.of(c.images * c.row_blocks)
-            lo, hi = (self.down(b.mul(count, x), c.parts) for x in (part, self.sum_of(part, 1)))
-
-            def block(k: Value, state: list[Value]) -> list[Value]:
+            with e.each(*(self.down(b.mul(count, x), c.parts) for x in (part, self.sum_of(part, 1)))) as k:
                 row = b.mul(b.binary("arith.remui", k, self.of(c.row_blocks)), self.of(c.block_rows))
                 rows = row, b.minimum(self.sum_of(row, c.block_rows), self.of(c.rows.count))
                 self.add_block(self.down(k, c.row_blocks), rows, (first, last))
-                return state
-
-            def keep(block: Value, state: list[Value]) -> list[Value]:
+            with e.each(first, last) as block:
                 self.keep(part, block, self.sums_of(b.sub(block, first)))
-                return state
-
-            e.loop(lo, hi, e.i64(1), [], [], block)
-            e.loop(first, last, e.i64(1), [], [], keep)
-            return state
-
-        e.loop(lo, hi, e.i64(1), [], [], unit)
 
     def sums_of(self, number: Value) -> Value:
         """Of a block of channels of the chunk: [tap, channel]."""
@@ -82,28 +72,19 @@ class DepthwiseWriter(ConvolutionWriter):
         self.pack("x", (image, c.rows.size, c.columns.size), (top, below), blocks, (self.image, image_size))
         self.pack("dy", (image, c.rows.count, c.columns.count), rows, blocks, (self.panel, panel_size))
 
-        def channels(number: Value, state: list[Value]) -> list[Value]:
+        with e.each(0, b.sub(blocks[1], blocks[0])) as number:
             packed = advance(e, self.image, b.mul(number, self.of(image_size)))
             panel = advance(e, self.panel, b.mul(number, self.of(panel_size)))
             places = packed, panel, self.sums_of(number)
 
-            def some_rows(first: Value, state: list[Value]) -> list[Value]:
+            with e.each(*rows, c.tile_rows) as first:
                 some = first, b.minimum(self.sum_of(first, c.tile_rows), rows[1])
 
-                def group(k: Value, state: list[Value]) -> list[Value]:
+                with e.each(0, c.groups) as k:
                     tap = self.sum_of((k, c.group_taps), b.minimum(k, self.of(c.wide_groups)))
                     is_wide = b.lt(k, self.of(c.wide_groups))
                     taps = self.sum_of(c.group_taps, b.select(is_wide, e.i64(1), e.i64(0)))
                     self.add_group((tap, b.add(tap, taps)), some, (top, rows[0]), places)
-                    return state
-
-                e.loop(e.i64(0), self.of(c.groups), e.i64(1), [], [], group)
-                return state
-
-            e.loop(*rows, self.of(c.tile_rows), [], [], some_rows)
-            return state
-
-        e.loop(e.i64(0), b.sub(blocks[1], blocks[0]), e.i64(1), [], [], channels)
 
     @property
     def reach(self) -> Int:
@@ -140,26 +121,13 @@ class DepthwiseWriter(ConvolutionWriter):
             for j, mask in zip(range(0, c.width, self.lanes), masks, strict=True):
                 store_vector(e, packer.load(packer.at(here, e.i64(j)), mask), packer.at(there, e.i64(j)))
 
-        def one(pixel: Value, state: list[Value]) -> list[Value]:
-            def block(k: Value, state: list[Value]) -> list[Value]:
-                copy(pixel, k, [None] * c.vectors)
-                return state
-
-            e.loop(e.i64(0), whole, e.i64(1), [], [], block)
-            return state
-
-        def last(block: Value, state: list[Value]) -> list[Value]:
+        with e.each(0, pixels) as pixel, e.each(0, whole) as k:
+            copy(pixel, k, [None] * c.vectors)
+        with e.each(whole, self.up(left, c.width)) as block:
             masks = self.masks(b.sub(left, b.mul(block, e.i64(c.width))))
 
-            def part(pixel: Value, state: list[Value]) -> list[Value]:
+            with e.each(0, pixels) as pixel:
                 copy(pixel, block, masks)
-                return state
-
-            e.loop(e.i64(0), pixels, e.i64(1), [], [], part)
-            return state
-
-        e.loop(e.i64(0), pixels, e.i64(1), [], [], one)
-        e.loop(whole, self.up(left, c.width), e.i64(1), [], [], last)
 
     def masks(self, left: Value) -> list[Value]:
         """The lanes that are channels, of each vector of a block, where `left` channels are left."""
@@ -176,19 +144,11 @@ class DepthwiseWriter(ConvolutionWriter):
         hi = b.maximum(lo, hi)
         self.add_rows(taps, (lo, hi), starts, places)  # all of these taps meet
 
-        def one(row: Value, state: list[Value]) -> list[Value]:
-            first = b.mul(row, self.of(axis.stride))
-            before = b.maximum(b.sub(self.of(axis.padding), first), e.i64(0))
-            after = b.maximum(b.sub(self.of(axis.size - 1 + axis.padding + axis.dilation), first), e.i64(0))
-            met = (
-                b.maximum(taps[0], self.up(before, axis.dilation)),
-                b.minimum(taps[1], self.down(after, axis.dilation)),
-            )
-            self.add_rows(met, (row, b.add(row, e.i64(1))), starts, places)
-            return state
-
-        e.loop(rows[0], lo, e.i64(1), [], [], one)
-        e.loop(hi, rows[1], e.i64(1), [], [], one)
+        for some in (rows[0], lo), (hi, rows[1]):
+            with e.each(*some) as row:
+                top, below = self.taps_met(axis, row)
+                met = b.maximum(taps[0], top), b.minimum(taps[1], below)
+                self.add_rows(met, (row, b.add(row, e.i64(1))), starts, places)
 
     def add_rows(self, taps: Range, rows: Range, starts: Range, places: tuple[Value, ...]) -> None:
         """As add_group, of taps that all these rows meet."""
@@ -217,17 +177,14 @@ class DepthwiseWriter(ConvolutionWriter):
         line = b.mul(b.sub(y, starts[0]), self.of(c.columns.size))
         window = b.mul(b.sub(rows[0], starts[1]), self.of(c.columns.count))
 
-        def column(k: Value, state: list[Value]) -> list[Value]:
+        lines = e.lines
+        lines.append(f"scf.if {b.and_(b.gt(count, e.i64(0)), b.gt(met, e.i64(0)))} {{")
+        with e.each(0, c.columns.taps) as k:
             left, right = self.inside(c.columns, k, e.i64(0), self.of(c.columns.count))
             x = self.sum_of((left, c.columns.stride), (k, c.columns.dilation), c.columns.padding * -1)
             offsets = b.add(line, x), b.add(window, left), self.sum_of((taps[0], c.columns.taps), k)
             here = [advance(e, base, b.mul(at, e.i64(c.width))) for base, at in zip(places, offsets, strict=True)]
             self.by_taps(met, here, (count, b.sub(right, left)))
-            return state
-
-        lines = e.lines
-        lines.append(f"scf.if {b.and_(b.gt(count, e.i64(0)), b.gt(met, e.i64(0)))} {{")
-        e.loop(e.i64(0), self.of(c.columns.taps), e.i64(1), [], [], column)
         lines.append("}")
 
     def by_taps(self, met: Value, places: list[Value], counts: Range) -> None:
@@ -242,20 +199,20 @@ class DepthwiseWriter(ConvolutionWriter):
         ]
         numbers = [(x, "i64") for x in (*map(self.of, steps), *counts)]
 
-        def some(taps: int) -> None:
-            def write(e: VectorEmitter, p: list[Value]) -> None:
-                with self.beside(e):
-                    self.write_tile(taps, *p)
+        def write(e: VectorEmitter, p: list[Value], taps: int) -> None:
+            with self.beside(e):
+                self.write_tile(taps, *p)
 
-            call(self.e, f"tile_{taps}", [*((x, PTR) for x in places), *numbers], write)
+        for taps in self.numbers_to(MOST_TAPS, met):
+            call(e, f"tile_{taps}", [*((x, PTR) for x in places), *numbers], partial(write, taps=taps))
 
-        def choose(taps: int) -> None:
-            if taps == 1:
-                some(1)
-            else:
-                e.choose(e.index.eq(met, e.i64(taps)), lambda: some(taps), lambda: choose(taps - 1))
-
-        choose(MOST_TAPS)
+    def numbers_to(self, most: int, number: Value) -> Iterator[int]:
+        """1 to `most`, as whichever `number` is: code for each."""
+        if most == 1:
+            yield 1
+            return
+        for is_most in self.e.either(self.e.index.eq(number, self.e.i64(most))):
+            yield from [most] if is_most else self.numbers_to(most - 1, number)
 
     def write_tile(
         self, taps: int, x: Value, dy: Value, sums: Value, down, apart, x_row, dy_row, x_column, rows, columns
@@ -292,14 +249,11 @@ class DepthwiseWriter(ConvolutionWriter):
         target = advance(e, e.env["sums"], self.sum_of((b.mul(part, self.of(c.taps)), c.channels), channel))
         masks = self.masks(b.sub(self.of(c.channels), channel))
 
-        def tap(k: Value, state: list[Value]) -> list[Value]:
+        with e.each(0, c.taps) as k:
             source, to = advance(e, sums, b.mul(k, e.i64(c.width))), advance(e, target, b.mul(k, self.of(c.channels)))
             for j, mask in zip(range(0, c.width, self.lanes), masks, strict=True):
                 value = load_vector(e, advance(e, source, e.i64(j)))
                 store_masked(e, value, advance(e, to, e.i64(j)), torch.float32, mask)
-            return state
-
-        e.loop(e.i64(0), self.of(c.taps), e.i64(1), [], [], tap)
 
 
 def depthwise_text(c: DepthwisePlan, name: str, target: CpuTarget) -> KernelText:

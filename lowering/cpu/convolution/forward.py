@@ -13,6 +13,9 @@ A result is summed up by one thread, in the same order for any number of them.
 """
 
 import math
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from functools import partial
 
 import torch
 
@@ -46,22 +49,15 @@ class ForwardWriter(ConvolutionWriter):
         self.sums = self.scratch(c.block_windows * c.widest)
         tiles, blocks = self.shares(lo, hi)
 
-        def group(first: Value, state: list[Value]) -> list[Value]:
+        with e.each(*tiles, c.together) as first:
             some = first, b.minimum(self.sum_of(first, c.together), tiles[1])
-            self.each_panel(some, self.pack)
+            with self.each_panel(some) as (column, panel, k):
+                self.pack_channels(column, panel, self.place(k), e.i64(0), self.of(c.channels))
 
-            def block(number: Value, state: list[Value]) -> list[Value]:
-                image = b.mul(self.down(number, c.row_blocks), self.of(c.block_images))
-                row = b.mul(b.binary("arith.remui", number, self.of(c.row_blocks)), self.of(c.block_rows))
-                images = image, b.minimum(self.sum_of(image, c.block_images), self.of(c.images))
-                rows = row, b.minimum(self.sum_of(row, c.block_rows), self.of(c.rows.count))
-                self.each_panel(some, lambda column, panel, k: self.unit(column, panel, k, images, rows))
-                return state
-
-            e.loop(*blocks, e.i64(1), [], [], block)
-            return state
-
-        e.loop(*tiles, self.of(c.together), [], [], group)
+            with e.each(*blocks) as number:
+                images, rows = self.block_at(number)
+                with self.each_panel(some) as (column, panel, k), self.block_of_sums(column, panel, images, rows):
+                    self.add_products(panel, self.place(k), images, rows, (e.i64(0), self.of(c.channels)))
 
     def shares(self, lo: Value, hi: Value) -> tuple[Range, Range]:
         """This thread's tiles of filters, and its blocks of windows."""
@@ -74,25 +70,20 @@ class ForwardWriter(ConvolutionWriter):
     def place(self, number: Value) -> Value:
         return advance(self.e, self.panels, self.e.index.mul(number, self.of(self.panel_rows * self.c.widest)))
 
-    def pack(self, column: Value, panel: Panel, number: Value) -> None:
-        self.pack_channels(column, panel, self.place(number), self.e.i64(0), self.of(self.c.channels))
-
     def pack_channels(self, column: Value, panel: Panel, to: Value, start: Value, count: Value) -> None:
         """to[c, tap, :] = the filters' weights for `count` channels from `start` on; of a gradient of images, w's filters
         are the channels here."""
         e, c = self.e, self.c
         numbers = [(x, "i64") for x in (column, start, count, *map(self.of, (c.filters, c.channels, c.taps)))]
 
-        def some(vectors: int) -> None:
-            def write(e: VectorEmitter, p: list[Value]) -> None:
-                w, to, column, start, count, *sizes = p
-                e.env |= dict(zip(("filters", "channels", "taps"), sizes, strict=True)) | {"w": w}
-                with self.beside(e):
-                    self.write_panel(column, vectors, to, start, count)
+        def write(e: VectorEmitter, p: list[Value], vectors: int) -> None:
+            w, to, column, start, count, *sizes = p
+            e.env |= dict(zip(("filters", "channels", "taps"), sizes, strict=True)) | {"w": w}
+            with self.beside(e):
+                self.write_panel(column, vectors, to, start, count)
 
-            call(e, f"pack_{vectors}", [(e.env["w"], PTR), (to, PTR), *numbers], write)
-
-        self.by_width(panel, some)
+        for vectors in self.by_width(panel):
+            call(e, f"pack_{vectors}", [(e.env["w"], PTR), (to, PTR), *numbers], partial(write, vectors=vectors))
 
     def write_panel(self, column: Value, vectors: int, panel: Value, start: Value, count: Value) -> None:
         """As pack_channels, in a function of its own."""
@@ -108,7 +99,7 @@ class ForwardWriter(ConvolutionWriter):
         whole = taps // self.lanes * self.lanes
         last = self.of(c.filters - 1)
 
-        def channel(k: Value, state: list[Value]) -> list[Value]:
+        with e.each(0, count) as k:
             source = packer.at(e.env["w"], b.mul(b.add(start, k), self.of(c.filters * taps)))
             to = packer.at(panel, b.mul(k, e.i64(taps * packer.width)))
             # what lies side by side is short, and far from the next: no processor fetches that ahead by itself
@@ -121,26 +112,30 @@ class ForwardWriter(ConvolutionWriter):
             if whole:
                 packer.transposed(source, taps, column, c.filters, e.i64(whole), to)
 
-            def filter_(i: Value, state: list[Value]) -> list[Value]:
-                first = b.mul(b.minimum(b.add(column, i), last), e.i64(taps))
-                for tap in range(whole, taps):
-                    packer.copy_one(source, self.sum_of(first, tap), to, self.sum_of(i, tap * packer.width))
-                return state
-
             if whole < taps:
-                e.loop(e.i64(0), e.i64(packer.width), e.i64(1), [], [], filter_)
-            return state
-
-        e.loop(e.i64(0), count, e.i64(1), [], [], channel)
+                with e.each(0, packer.width) as i:
+                    first = b.mul(b.minimum(b.add(column, i), last), e.i64(taps))
+                    for tap in range(whole, taps):
+                        packer.copy_one(source, self.sum_of(first, tap), to, self.sum_of(i, tap * packer.width))
 
     # ---- a block of windows
 
-    def unit(self, column: Value, panel: Panel, number: Value, images: Range, rows: Range) -> None:
-        c, e, b = self.c, self.e, self.e.index
+    def block_at(self, number: Value) -> tuple[Range, Range]:
+        """Images of a block, and rows of windows of each."""
+        c, b = self.c, self.e.index
+        image = b.mul(self.down(number, c.row_blocks), self.of(c.block_images))
+        row = b.mul(b.binary("arith.remui", number, self.of(c.row_blocks)), self.of(c.block_rows))
+        images = image, b.minimum(self.sum_of(image, c.block_images), self.of(c.images))
+        return images, (row, b.minimum(self.sum_of(row, c.block_rows), self.of(c.rows.count)))
+
+    @contextmanager
+    def block_of_sums(self, column: Value, panel: Panel, images: Range, rows: Range) -> Iterator[None]:
+        """Results of a block and panel: zeros, to which what is written inside adds, and then what follows the sums."""
+        c, b = self.c, self.e.index
         lines = b.mul(b.sub(images[1], images[0]), b.sub(rows[1], rows[0]))
         windows = b.mul(lines, self.of(c.columns.count))
         self.clear(self.sums, b.mul(windows, panel.width))
-        self.add_products(panel, self.place(number), images, rows, (e.i64(0), self.of(c.channels)))
+        yield
         first = b.mul(self.sum_of((images[0], c.rows.count), rows[0]), self.of(c.columns.count))
         self.finish(column, panel, first, windows, self.sums)
 
@@ -148,35 +143,22 @@ class ForwardWriter(ConvolutionWriter):
         """sums += x @ panel, `packed` from the first of these channels on."""
         c, e, b = self.c, self.e, self.e.index
 
-        def tap_column(kw: Value, state: list[Value]) -> list[Value]:
+        with e.each(0, c.columns.taps) as kw:
             axis = c.columns
             if axis.spread == 1:
                 within = self.inside(axis, kw, e.i64(0), self.of(axis.count))
             else:
                 within = self.elements_met(kw)
 
-            def some_channels(channel: Value, state: list[Value]) -> list[Value]:
+            with e.each(*channels, c.chunk) as channel:
                 steps = b.minimum(b.sub(channels[1], channel), self.of(c.chunk))
                 start = b.mul(b.mul(b.sub(channel, channels[0]), self.of(c.taps)), panel.width)
                 weights = advance(e, packed, start)
 
-                def image(n: Value, state: list[Value]) -> list[Value]:
-                    def row(h: Value, state: list[Value]) -> list[Value]:
-                        line = self.sum_of(b.mul(b.sub(n, images[0]), b.sub(rows[1], rows[0])), b.sub(h, rows[0]))
-                        sums = advance(e, self.sums, b.mul(b.mul(line, self.of(c.columns.count)), panel.width))
-                        self.line(panel, weights, sums, (n, h, kw, channel), within, steps)
-                        return state
-
-                    e.loop(*rows, e.i64(1), [], [], row)
-                    return state
-
-                e.loop(*images, e.i64(1), [], [], image)
-                return state
-
-            e.loop(*channels, self.of(c.chunk), [], [], some_channels)
-            return state
-
-        e.loop(e.i64(0), self.of(c.columns.taps), e.i64(1), [], [], tap_column)
+                with e.each(*images) as n, e.each(*rows) as h:
+                    line = self.sum_of(b.mul(b.sub(n, images[0]), b.sub(rows[1], rows[0])), b.sub(h, rows[0]))
+                    sums = advance(e, self.sums, b.mul(b.mul(line, self.of(c.columns.count)), panel.width))
+                    self.line(panel, weights, sums, (n, h, kw, channel), within, steps)
 
     def line(
         self, panel: Panel, packed: Value, sums: Value, at: tuple[Value, ...], within: Range, steps: Value
@@ -207,20 +189,28 @@ class ForwardWriter(ConvolutionWriter):
         counts = count, steps
         pitch = b.mul(e.i64(c.columns.spread), panel.width)
         sums = advance(e, sums, b.mul(first, panel.width))
-        start = within[0]
-        for rows, stop in self.cuts(*within):
+        self.add_rows(panel, within[0], self.cuts(*within), (image, weights, sums), (row, pitch), loops, counts)
 
-            def some(k: Value, state: list[Value], rows=rows) -> list[Value]:
-                places = advance(e, image, b.mul(k, row)), weights, advance(e, sums, b.mul(k, pitch))
-
-                def multiply(vectors: int) -> None:
+    def add_rows(
+        self,
+        panel: Panel,
+        start: Value,
+        cuts: list[tuple[int, Value]],
+        places: tuple[Value, Value, Value],
+        pitches: Range,
+        loops: Sequence[Range],
+        counts: Range,
+    ) -> None:
+        """sums += rows @ weights, tile by tile. `places`: of row 0, of the weights, and of the sums of row 0; `pitches`: from
+        row to row, and from sums to sums; `loops`, `counts`: of a tile."""
+        e, b = self.e, self.e.index
+        rows_at, weights, sums_at = places
+        for rows, stop in cuts:
+            with e.each(start, stop, rows) as k:
+                here = [advance(e, at, b.mul(k, pitch)) for at, pitch in zip((rows_at, sums_at), pitches, strict=True)]
+                for vectors in self.by_width(panel):
                     tile = self.tile(rows, vectors, len(loops), neighbours=False)
-                    e.lines.append(tile.call(places, row, loops, pitch, counts))
-
-                self.by_width(panel, multiply)
-                return state
-
-            e.loop(start, stop, e.i64(rows), [], [], some)
+                    e.lines.append(tile.call((here[0], weights, here[1]), pitches[0], loops, pitches[1], counts))
             start = stop
 
     def cuts(self, left: Value, right: Value) -> list[tuple[int, Value]]:
@@ -244,14 +234,11 @@ class ForwardWriter(ConvolutionWriter):
 
     def taps_inside(self, window: Value) -> tuple[Value, Value, int]:
         """The taps of a window that meet rows of the image: the first, how many, and how far they are apart."""
-        e, b, axis = self.e, self.e.index, self.c.rows
+        _e, b, axis = self.e, self.e.index, self.c.rows
         if axis.spread != 1:
             return self.taps_that_meet(window)
-        first = b.mul(window, self.of(axis.stride))
-        before = b.maximum(b.sub(self.of(axis.padding), first), e.i64(0))
-        after = b.maximum(b.sub(self.of(axis.size - 1 + axis.padding + axis.dilation), first), e.i64(0))
-        top = self.up(before, axis.dilation)
-        return top, b.sub(b.minimum(self.down(after, axis.dilation), self.of(axis.taps)), top), 1
+        top, end = self.taps_met(axis, window)
+        return top, b.sub(b.minimum(end, self.of(axis.taps)), top), 1
 
     def taps_that_meet(self, window: Value) -> tuple[Value, Value, int]:
         """As `taps_inside`, of rows that are spread: the taps k for which window + k * dilation - padding is a row's place."""
@@ -277,17 +264,16 @@ class ForwardWriter(ConvolutionWriter):
         """out = relu(scale * sums + shift + other), for as many windows from `first` on."""
         numbers = [(x, "i64") for x in (column, first, windows, self.of(self.c.filters))]
 
-        def some(vectors: int) -> None:
-            def write(e: VectorEmitter, p: list[Value]) -> None:
-                args, sums, column, first, windows, e.env["filters"] = p
-                for k, name in enumerate(self.operands):
-                    e.env[name] = load_word(e, args, k, PTR)
-                with self.beside(e):
-                    self.write_results(column, vectors, first, windows, sums)
+        def write(e: VectorEmitter, p: list[Value], vectors: int) -> None:
+            args, sums, column, first, windows, e.env["filters"] = p
+            for k, name in enumerate(self.operands):
+                e.env[name] = load_word(e, args, k, PTR)
+            with self.beside(e):
+                self.write_results(column, vectors, first, windows, sums)
 
-            call(self.e, f"finish_{vectors}", [(Value("%args", torch.int64), PTR), (sums, PTR), *numbers], write)
-
-        self.by_width(panel, some)
+        given = [(Value("%args", torch.int64), PTR), (sums, PTR), *numbers]
+        for vectors in self.by_width(panel):
+            call(self.e, f"finish_{vectors}", given, partial(write, vectors=vectors))
 
     def write_results(self, column: Value, vectors: int, first: Value, windows: Value, sums: Value) -> None:
         """As finish, in a function of its own."""
@@ -305,7 +291,7 @@ class ForwardWriter(ConvolutionWriter):
         }
         start = self.sum_of(b.mul(first, self.of(c.filters)), column)
 
-        def window(k: Value, state: list[Value]) -> list[Value]:
+        with e.each(0, windows) as k:
             source, place = b.mul(k, e.i64(width)), self.sum_of(start, (k, c.filters))
             for j, mask in masks.items():
                 value = packer.load(packer.at(sums, self.sum_of(source, j)), None)
@@ -323,9 +309,6 @@ class ForwardWriter(ConvolutionWriter):
                     packer.store(value, to)
                 else:
                     store_masked(e, value, to, torch.float32, mask)
-            return state
-
-        e.loop(e.i64(0), windows, e.i64(1), [], [], window)
 
 
 def convolution_text(c: ConvolutionPlan, name: str, target: CpuTarget) -> KernelText:

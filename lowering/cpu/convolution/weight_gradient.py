@@ -34,20 +34,13 @@ class WeightGradientWriter(ConvolutionWriter):
         self.transposed = self.scratch(c.sum_rows * c.widest)
         self.panels = self.scratch(c.block_windows * c.widest * c.together)
 
-        def one(number: Value, state: list[Value]) -> list[Value]:
-            # unit u is of the channels u // groups and of the filters u % groups
+        with e.each(0, c.groups) as number:
             own = [self.down(b.sub(self.sum_of(x, c.groups - 1), number), c.groups) for x in (lo, hi)]
             first = b.mul(number, self.of(c.together))
             tiles = first, b.minimum(self.sum_of(first, c.together), self.of(c.column_tiles))
 
-            def group(start: Value, state: list[Value]) -> list[Value]:
+            with e.each(own[0], own[1], c.group) as start:
                 self.unit(tiles, start, b.minimum(self.sum_of(start, c.group), own[1]))
-                return state
-
-            e.loop(own[0], own[1], self.of(c.group), [], [], group)
-            return state
-
-        e.loop(e.i64(0), self.of(c.groups), e.i64(1), [], [], one)
 
     def unit(self, tiles: tuple[Value, Value], start: Value, end: Value) -> None:
         """The sums of some tiles of filters, and of the channel tiles from start to end."""
@@ -55,21 +48,17 @@ class WeightGradientWriter(ConvolutionWriter):
         self.clear(self.sums, self.of(c.sum_rows * c.widest * c.together))
         images = self.of(c.images)
 
-        def some_images(image: Value, state: list[Value]) -> list[Value]:
-            def some_rows(row: Value, state: list[Value]) -> list[Value]:
-                block = (
-                    (image, b.minimum(self.sum_of(image, c.block_images), images)),
-                    (row, b.minimum(self.sum_of(row, c.block_rows), self.of(c.rows.count))),
-                )
-                self.each_tile(tiles, lambda column, vectors, k: self.pack(column, vectors, k, *block))
-                self.each_tile(tiles, lambda column, vectors, k: self.taps(vectors, k, start, end, *block))
-                return state
-
-            e.loop(e.i64(0), self.of(c.rows.count), self.of(c.block_rows), [], [], some_rows)
-            return state
-
-        e.loop(e.i64(0), images, self.of(c.block_images), [], [], some_images)
-        self.each_tile(tiles, lambda column, vectors, k: self.keep(column, vectors, k, start, end))
+        with e.each(0, images, c.block_images) as image, e.each(0, c.rows.count, c.block_rows) as row:
+            block = (
+                (image, b.minimum(self.sum_of(image, c.block_images), images)),
+                (row, b.minimum(self.sum_of(row, c.block_rows), self.of(c.rows.count))),
+            )
+            for column, vectors, k in self.each_tile(tiles):
+                self.pack(column, vectors, k, *block)
+            for _, vectors, k in self.each_tile(tiles):
+                self.taps(vectors, k, start, end, *block)
+        for column, vectors, k in self.each_tile(tiles):
+            self.keep(column, vectors, k, start, end)
 
     def place(self, base: Value, number: Value, rows: Int) -> Value:
         """Of a tile of filters, in scratch for several."""
@@ -85,14 +74,11 @@ class WeightGradientWriter(ConvolutionWriter):
         first = b.mul(self.sum_of((images[0], c.rows.count), rows[0]), self.of(c.columns.count))
         source = advance(e, e.env["dy"], self.sum_of((first, c.filters), column))
 
-        def window(k: Value, state: list[Value]) -> list[Value]:
+        with e.each(0, windows) as k:
             here, to = packer.at(source, b.mul(k, self.of(c.filters))), packer.at(panel, b.mul(k, e.i64(packer.width)))
             for j in range(0, packer.width, self.lanes):
                 mask = packer.below(b.sub(self.of(c.filters - j), column)) if c.ragged else None
                 packer.store(packer.load(packer.at(here, e.i64(j)), mask), packer.at(to, e.i64(j)))
-            return state
-
-        e.loop(e.i64(0), windows, e.i64(1), [], [], window)
 
     def taps(
         self,
@@ -108,10 +94,10 @@ class WeightGradientWriter(ConvolutionWriter):
         panels = self.place(self.panels, number, c.block_windows)
         every = self.place(self.sums, number, c.sum_rows)
 
-        def tap_row(kh: Value, state: list[Value]) -> list[Value]:
+        with e.each(0, c.rows.taps) as kh:
             top, bottom = self.inside(c.rows, kh, *rows)
 
-            def tap(kw: Value, state: list[Value]) -> list[Value]:
+            with e.each(0, c.columns.taps) as kw:
                 left, right = self.inside(c.columns, kw, *columns)
                 y = self.sum_of((top, c.rows.stride), (kh, c.rows.dilation), c.rows.padding * -1)
                 x = self.sum_of((left, c.columns.stride), (kw, c.columns.dilation), c.columns.padding * -1)
@@ -122,12 +108,6 @@ class WeightGradientWriter(ConvolutionWriter):
                 sums = advance(e, every, self.sum_of((kh, c.columns.taps * width), (kw, width)))
                 counts = b.sub(images[1], images[0]), b.sub(bottom, top), b.sub(right, left)
                 self.channel_tiles_of(vectors, start, end, image, panel, sums, counts)
-                return state
-
-            e.loop(e.i64(0), self.of(c.columns.taps), e.i64(1), [], [], tap)
-            return state
-
-        e.loop(e.i64(0), self.of(c.rows.taps), e.i64(1), [], [], tap_row)
 
     def channel_tiles_of(self, vectors, start, end, image, panel, sums, counts) -> None:
         c, e, b, width = self.c, self.e, self.e.index, vectors * self.lanes
@@ -165,25 +145,16 @@ class WeightGradientWriter(ConvolutionWriter):
         target = advance(e, e.env["dw"], self.sum_of((column, each), (first, c.taps)))
         whole = packer.down_to_lanes(count)
 
-        def filter_(o: Value, state: list[Value]) -> list[Value]:
+        with e.each(0, b.minimum(e.i64(width), b.sub(self.of(c.filters), column))) as o:
             source, to = (
                 advance(e, self.transposed, b.mul(o, self.of(c.sum_rows))),
                 advance(e, target, b.mul(o, self.of(each))),
             )
 
-            def vector(k: Value, state: list[Value]) -> list[Value]:
+            with e.each(0, whole, self.lanes) as k:
                 packer.store(packer.load(packer.at(source, k), None), packer.at(to, k))
-                return state
-
-            def one(k: Value, state: list[Value]) -> list[Value]:
+            with e.each(whole, count) as k:
                 packer.copy_one(source, k, to, k)
-                return state
-
-            e.loop(e.i64(0), whole, e.i64(self.lanes), [], [], vector)
-            e.loop(whole, count, e.i64(1), [], [], one)
-            return state
-
-        e.loop(e.i64(0), b.minimum(e.i64(width), b.sub(self.of(c.filters), column)), e.i64(1), [], [], filter_)
 
 
 def weight_gradient_text(c: ConvolutionPlan, name: str, target: CpuTarget) -> KernelText:

@@ -24,7 +24,7 @@ import torch
 from mlirc.lowering.cpu.attention.memory import advance, load_vector
 from mlirc.lowering.cpu.convolution.forward import ForwardWriter, Range
 from mlirc.lowering.cpu.convolution.plan import ConvolutionPlan
-from mlirc.lowering.cpu.convolution.winograd_maps import TileMaps, nest
+from mlirc.lowering.cpu.convolution.winograd_maps import TileMaps
 from mlirc.lowering.cpu.convolution.winograd_transform import TAPS, Winograd
 from mlirc.lowering.cpu.convolution.writer import Panel
 from mlirc.lowering.cpu.loops.function import KernelText
@@ -59,41 +59,29 @@ class WinogradWriter(ForwardWriter):
         self.flags = self.scratch(self.lanes)
         panels, blocks = self.shares(lo, hi)
 
-        def group(first: Value, state: list[Value]) -> list[Value]:
+        with e.each(*panels, c.together) as first:
             some = first, b.minimum(self.sum_of(first, c.together), panels[1])
 
-            def block(number: Value, state: list[Value]) -> list[Value]:
+            with e.each(*blocks) as number:
                 self.block(some, number, b.eq(number, blocks[0]))
-                return state
-
-            e.loop(*blocks, e.i64(1), [], [], block)
-            return state
-
-        e.loop(*panels, self.of(c.together), [], [], group)
 
     def block(self, panels: Range, number: Value, is_first: Value) -> None:
         c, e, b = self.c, self.e, self.e.index
-        image = b.mul(self.down(number, c.row_blocks), self.of(c.block_images))
-        row = b.mul(b.binary("arith.remui", number, self.of(c.row_blocks)), self.of(c.block_rows))
-        images = image, b.minimum(self.sum_of(image, c.block_images), self.of(c.images))
-        rows = row, b.minimum(self.sum_of(row, c.block_rows), self.of(c.rows.count))
+        images, rows = self.block_at(number)
         lines = self.up(b.sub(rows[1], rows[0]), self.tile_rows)  # of tiles, of an image
         packs = b.or_(is_first, b.eq(self.of(c.keeps), e.i64(0)))
 
-        def channels(channel: Value, state: list[Value]) -> list[Value]:
+        with e.each(0, c.channels, c.chunk) as channel:
             steps = b.minimum(b.sub(self.of(c.channels), channel), self.of(c.chunk))
             self.map_inputs(images, rows[0], lines, channel, steps)
 
-            def one(column: Value, panel: Panel, k: Value) -> None:
-                e.choose(packs, lambda: self.map_weights(column, panel, k, channel, steps), lambda: None)
+            with self.each_panel(panels) as (column, panel, k):
+                with e.when(packs):
+                    self.map_weights(column, panel, k, channel, steps)
                 self.multiply(panel, k, channel, steps, b.mul(b.sub(images[1], images[0]), lines))
                 is_last = b.ge(b.add(channel, steps), self.of(c.channels))
-                e.choose(is_last, lambda: self.results(column, panel, k, images, rows, lines), lambda: None)
-
-            self.each_panel(panels, one)
-            return state
-
-        e.loop(e.i64(0), self.of(c.channels), self.of(c.chunk), [], [], channels)
+                with e.when(is_last):
+                    self.results(column, panel, k, images, rows, lines)
 
     # ---- inputs
 
@@ -102,7 +90,7 @@ class WinogradWriter(ForwardWriter):
         line, column = self.of(c.columns.size * c.channels), self.of(c.channels)
         count = b.and_(self.sum_of(steps, self.lanes - 1), e.i64(-self.lanes))
 
-        def tile(n: Value, r: Value, t: Value) -> None:
+        with e.each(*images) as n, e.each(0, lines) as r, e.each(0, c.tile_columns) as t:
             y = self.sum_of(row, (r, self.tile_rows), c.rows.padding * -1)
             x = self.sum_of((t, self.tile_columns), c.columns.padding * -1)
             before = b.add(b.mul(b.sub(n, images[0]), lines), r)
@@ -116,23 +104,19 @@ class WinogradWriter(ForwardWriter):
                 b.le(self.sum_of(x, self.width), self.of(c.columns.size)),
             ]
 
-            def read_there() -> None:
-                start = advance(e, image, b.add(b.mul(y, line), b.mul(x, column)))
-                self.maps.inputs(start, line, column, count, to, self.of(self.inputs_apart))
-
-            def copy_before() -> None:
-                sizes = self.of(c.rows.size), self.of(c.columns.size)
-                self.maps.patch(
-                    image, (y, x), (line, column), sizes, steps, self.patch, self.of(c.chunk), c.ragged_channels
-                )
-                line_of_patch = self.of(c.chunk * self.width)
-                self.maps.inputs(self.patch, line_of_patch, self.of(c.chunk), count, to, self.of(self.inputs_apart))
-
             is_inside = b.and_(b.and_(inside[0], inside[1]), b.and_(inside[2], inside[3]))
             whole = b.eq(b.and_(self.of(c.channels), e.i64(self.lanes - 1)), e.i64(0))
-            e.choose(b.and_(is_inside, whole), read_there, copy_before)
-
-        nest(e, [images, (e.i64(0), lines), (e.i64(0), self.of(c.tile_columns))], tile)
+            for is_there in e.either(b.and_(is_inside, whole)):
+                if is_there:
+                    source = advance(e, image, b.add(b.mul(y, line), b.mul(x, column)))
+                    strides = line, column
+                else:
+                    source, strides = self.patch, (self.of(c.chunk * self.width), self.of(c.chunk))
+                    sizes = self.of(c.rows.size), self.of(c.columns.size)
+                    self.maps.patch(
+                        image, (y, x), (line, column), sizes, steps, source, self.of(c.chunk), c.ragged_channels
+                    )
+                self.maps.inputs(source, *strides, count, to, self.of(self.inputs_apart))
 
     # ---- weights
 
@@ -159,42 +143,21 @@ class WinogradWriter(ForwardWriter):
         sums, weights = self.products_of(number), self.weights_of(number)
         apart = b.mul(tiles, width)
 
-        def clear() -> None:
+        with e.when(b.eq(channel, e.i64(0))):
             self.clear(sums, b.mul(apart, self.of(self.points)))
-
-        e.choose(b.eq(channel, e.i64(0)), clear, lambda: None)
         loops = ((e.i64(0), e.i64(0)), (e.i64(1), width))
 
-        def point(p: Value, state: list[Value]) -> list[Value]:
+        with e.each(0, self.points) as p:
             inputs = advance(e, self.inputs, b.mul(p, self.of(self.inputs_apart)))
             packed = advance(e, weights, b.mul(p, self.of(self.weights_apart)))
             to = advance(e, sums, b.mul(p, apart))
 
-            def part(first: Value, state: list[Value]) -> list[Value]:
+            with e.each(0, steps, STEPS) as first:
                 count = b.minimum(b.sub(steps, first), e.i64(STEPS))
                 here, there = advance(e, inputs, first), advance(e, packed, b.mul(first, width))
-                start = e.i64(0)
-                for rows, stop in super(WinogradWriter, self).cuts(start, tiles):
-
-                    def some(k: Value, state: list[Value], rows=rows) -> list[Value]:
-                        at = b.mul(k, self.of(c.chunk)), b.mul(k, width)
-                        places = advance(e, here, at[0]), there, advance(e, to, at[1])
-
-                        def multiply(vectors: int) -> None:
-                            tile = self.tile(rows, vectors, len(loops), neighbours=False)
-                            e.lines.append(tile.call(places, self.of(c.chunk), loops, width, (e.i64(1), count)))
-
-                        self.by_width(panel, multiply)
-                        return state
-
-                    e.loop(start, stop, e.i64(rows), [], [], some)
-                    start = stop
-                return state
-
-            e.loop(e.i64(0), steps, e.i64(STEPS), [], [], part)
-            return state
-
-        e.loop(e.i64(0), self.of(self.points), e.i64(1), [], [], point)
+                cuts = super().cuts(e.i64(0), tiles)
+                pitches = self.of(c.chunk), width
+                self.add_rows(panel, e.i64(0), cuts, (here, there, to), pitches, loops, (e.i64(1), count))
 
     # ---- results
 
@@ -205,34 +168,27 @@ class WinogradWriter(ForwardWriter):
         self.maps.results(self.products_of(number), every, columns, panel.width, self.sums, self.flags)
         pitch = b.mul(self.of(c.tile_columns * self.tile_columns), panel.width)
 
-        def finish() -> None:
-            def line(n: Value, h: Value) -> None:
+        flags = load_vector(e, self.flags)
+        wide = e.builder(F32, True)
+        bad = wide.ne(flags, flags)
+        text = f"vector.reduction <or>, {bad} : {wide.type_text(torch.bool)} into i1"
+        for is_bad in e.either(b.emit(text, torch.bool)):
+            if is_bad:
+                self.sum_anew(column, panel, images, rows)
+                continue
+            with e.each(*images) as n, e.each(*rows) as h:
                 first = b.mul(self.sum_of((n, c.rows.count), h), self.of(c.columns.count))
                 place = b.add(b.mul(b.mul(b.sub(n, images[0]), lines), self.of(self.tile_rows)), b.sub(h, rows[0]))
                 sums = advance(e, self.sums, b.mul(place, pitch))
                 self.finish(column, panel, first, self.of(c.columns.count), sums)
 
-            nest(e, [images, rows], line)
-
-        def sum_anew() -> None:
-            windows = b.mul(b.mul(b.sub(images[1], images[0]), b.sub(rows[1], rows[0])), self.of(c.columns.count))
-            self.clear(self.sums, b.mul(windows, panel.width))
-
-            def some(channel: Value, state: list[Value]) -> list[Value]:
-                end = b.minimum(self.sum_of(channel, c.chunk), self.of(c.channels))
-                self.pack_channels(column, panel, self.plain, channel, b.sub(end, channel))
-                self.add_products(panel, self.plain, images, rows, (channel, end))
-                return state
-
-            e.loop(e.i64(0), self.of(c.channels), self.of(c.chunk), [], [], some)
-            first = b.mul(self.sum_of((images[0], c.rows.count), rows[0]), self.of(c.columns.count))
-            self.finish(column, panel, first, windows, self.sums)
-
-        flags = load_vector(e, self.flags)
-        wide = e.builder(F32, True)
-        bad = wide.ne(flags, flags)
-        text = f"vector.reduction <or>, {bad} : {wide.type_text(torch.bool)} into i1"
-        e.choose(b.emit(text, torch.bool), sum_anew, finish)
+    def sum_anew(self, column: Value, panel: Panel, images: Range, rows: Range) -> None:
+        """The results as sums of products."""
+        c, e, b = self.c, self.e, self.e.index
+        with self.block_of_sums(column, panel, images, rows), e.each(0, c.channels, c.chunk) as channel:
+            end = b.minimum(self.sum_of(channel, c.chunk), self.of(c.channels))
+            self.pack_channels(column, panel, self.plain, channel, b.sub(end, channel))
+            self.add_products(panel, self.plain, images, rows, (channel, end))
 
     def cuts(self, left: Value, right: Value) -> list[tuple[int, Value]]:
         """Of what is summed anew: it is rare, and code for one row is short."""

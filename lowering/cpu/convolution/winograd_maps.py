@@ -4,7 +4,6 @@ time.
 Each map is a function of its own beside the kernel's body, for all panels and parts of images.
 """
 
-from collections.abc import Callable
 from dataclasses import dataclass
 
 import torch
@@ -50,7 +49,7 @@ class TileMaps:
             source, line, column, count, to, apart = p
             b, wide, packer = e.index, e.builder(F32, True), self.packer_of(e)
 
-            def vector(k: Value, state: list[Value]) -> list[Value]:
+            with e.each(0, count, e.lanes) as k:
                 mapped = []
                 for j in range(self.width):
                     here = [b.add(k, b.add(b.mul(line, e.i64(i)), b.mul(column, e.i64(j)))) for i in range(self.height)]
@@ -60,9 +59,6 @@ class TileMaps:
                     for j, value in enumerate(row):
                         place = b.add(k, b.mul(apart, e.i64(i * self.width + j)))
                         packer.store(value, packer.at(to, place))
-                return state
-
-            e.loop(e.i64(0), count, e.i64(e.lanes), [], [], vector)
 
         numbers = [(x, "i64") for x in (line, column, count)]
         call(self.e, "inputs", [(source, PTR), *numbers, (to, PTR), (apart, "i64")], write)
@@ -87,7 +83,7 @@ class TileMaps:
             zero = e.builder(F32, True).constant(0.0)
             whole = packer.down_to_lanes(steps)
 
-            def pixel(i: Value, j: Value) -> None:
+            with e.each(0, self.height) as i, e.each(0, self.width) as j:
                 at = b.add(y, i), b.add(x, j)
                 inside = b.and_(
                     b.and_(b.le(e.i64(0), at[0]), b.lt(at[0], height)),
@@ -96,28 +92,15 @@ class TileMaps:
                 source = packer.at(image, b.add(b.mul(at[0], line), b.mul(at[1], column)))
                 to = packer.at(patch, b.mul(b.add(b.mul(i, e.i64(self.width)), j), chunk))
 
-                def fill(read: Callable[[Value, Value | None], Value]) -> None:
-                    def vector(k: Value, state: list[Value]) -> list[Value]:
-                        packer.store(read(k, None), packer.at(to, k))
-                        return state
-
-                    e.loop(e.i64(0), whole, e.i64(e.lanes), [], [], vector)
+                for is_inside in e.either(inside):
+                    with e.each(0, whole, e.lanes) as k:
+                        value = packer.load(packer.at(source, k), None) if is_inside else zero
+                        packer.store(value, packer.at(to, k))
                     if ragged:
-
-                        def rest(k: Value, state: list[Value]) -> list[Value]:
-                            packer.store(read(k, packer.below(b.sub(steps, k))), packer.at(to, k))
-                            return state
-
-                        e.loop(whole, steps, e.i64(e.lanes), [], [], rest)
-
-                e.choose(
-                    inside,
-                    lambda: fill(lambda k, mask: packer.load(packer.at(source, k), mask)),
-                    lambda: fill(lambda k, mask: zero),
-                )
-
-            sizes = (e.i64(0), e.i64(self.height)), (e.i64(0), e.i64(self.width))
-            nest(e, list(sizes), pixel)
+                        with e.each(whole, steps, e.lanes) as k:
+                            mask = packer.below(b.sub(steps, k))
+                            value = packer.load(packer.at(source, k), mask) if is_inside else zero
+                            packer.store(value, packer.at(to, k))
 
         numbers = [(n, "i64") for n in (*at, *strides, *sizes, steps)]
         call(self.e, "patch", [(image, PTR), *numbers, (patch, PTR), (chunk, "i64")], write)
@@ -143,15 +126,8 @@ class TileMaps:
                         place = b.add(b.add(b.mul(k, width), j), b.mul(apart, e.i64(i * self.width + n)))
                         packer.store(value, packer.at(to, place))
 
-            def filters(k: Value, state: list[Value]) -> list[Value]:
-                def some(j: Value, state: list[Value]) -> list[Value]:
-                    vector(k, j)
-                    return state
-
-                e.loop(e.i64(0), width, e.i64(e.lanes), [], [], some)
-                return state
-
-            e.loop(e.i64(0), steps, e.i64(1), [], [], filters)
+            with e.each(0, steps) as k, e.each(0, width, e.lanes) as j:
+                vector(k, j)
 
         numbers = [(steps, "i64"), (width, "i64")]
         call(self.e, "weights", [(plain, PTR), *numbers, (to, PTR), (apart, "i64")], write)
@@ -198,16 +174,3 @@ class TileMaps:
     def packer_of(self, e: VectorEmitter) -> Packer:
         """Of a function beside the kernel's body."""
         return Packer(e, 0, e.lanes, Vectors(e, self.name))
-
-
-def nest(e: VectorEmitter, ranges: list[Range], body: Callable[..., None], *indices: Value) -> None:
-    """`body`, given an index of each range."""
-    if not ranges:
-        body(*indices)
-        return
-
-    def inside(k: Value, state: list[Value]) -> list[Value]:
-        nest(e, ranges[1:], body, *indices, k)
-        return state
-
-    e.loop(*ranges[0], e.i64(1), [], [], inside)

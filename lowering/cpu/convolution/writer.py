@@ -9,7 +9,7 @@ as they know no function by name, all kernels share them (codegen/llvm/shared_pa
 """
 
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 
@@ -81,28 +81,25 @@ class ConvolutionWriter:
         """The units lo to hi."""
         raise NotImplementedError
 
-    def each_tile(self, tiles: tuple[Value, Value], body: Callable[[Value, int, Value], None]) -> None:
-        """`body`, given the first column, the vectors and the number after the first, of each tile of columns."""
+    def each_tile(self, tiles: tuple[Value, Value]) -> Iterator[tuple[Value, int, Value]]:
+        """The first column, the vectors and the number after the first, of each tile of columns: code for each width."""
         e, b = self.e, self.e.index
         before: Int = 0
         first: Int = 0
         for count, vectors in zip(self.c.tiles, self.c.widths, strict=True):
             width = vectors * self.lanes
-
-            def one(t: Value, state: list[Value], vectors=vectors, start=first - before * width) -> list[Value]:
-                body(self.sum_of((t, vectors * self.lanes), start), vectors, b.sub(t, tiles[0]))
-                return state
-
             lo, hi = b.maximum(tiles[0], self.of(before)), b.minimum(tiles[1], self.of(before + count))
-            e.loop(lo, hi, e.i64(1), [], [], one)
+            with e.each(lo, hi) as t:
+                yield self.sum_of((t, width), first - before * width), vectors, b.sub(t, tiles[0])
             before, first = before + count, first + count * width
 
-    def each_panel(self, panels: tuple[Value, Value], body: Callable[[Value, Panel, Value], None]) -> None:
+    @contextmanager
+    def each_panel(self, panels: tuple[Value, Value]) -> Iterator[tuple[Value, Panel, Value]]:
         """As each_tile, by one code for all widths."""
         e, b, c = self.e, self.e.index, self.c
         wide, *narrow = (e.i64(vectors * self.lanes) for vectors in c.widths)
 
-        def one(t: Value, state: list[Value]) -> list[Value]:
+        with e.each(*panels) as t:
             panel, column = Panel(wide, None), b.mul(t, wide)
             if narrow:
                 before = self.of(c.tiles[0])
@@ -110,17 +107,11 @@ class ConvolutionWriter:
                 panel = Panel(b.select(is_wide, wide, narrow[0]), is_wide)
                 behind = b.add(b.mul(before, wide), b.mul(b.sub(t, before), narrow[0]))
                 column = b.select(is_wide, column, behind)
-            body(column, panel, b.sub(t, panels[0]))
-            return state
+            yield column, panel, b.sub(t, panels[0])
 
-        e.loop(*panels, e.i64(1), [], [], one)
-
-    def by_width(self, panel: Panel, write: Callable[[int], None]) -> None:
-        """What `write` writes for a number of vectors, for a panel's."""
-        if panel.is_wide is None:
-            write(self.c.widths[0])
-        else:
-            self.e.choose(panel.is_wide, lambda: write(self.c.widths[0]), lambda: write(self.c.widths[1]))
+    def by_width(self, panel: Panel) -> Iterator[int]:
+        """The number of a panel's vectors: code for each."""
+        return iter(self.c.widths) if panel.is_wide is None else self.e.either(panel.is_wide, *self.c.widths)
 
     def tile(self, rows: int, vectors: int, loops: int, neighbours: bool) -> ConvolutionTile:
         name = f"{self.name}_tile_{rows}_{vectors}"
@@ -133,11 +124,8 @@ class ConvolutionWriter:
         """Zeros, for `count` elements: whole vectors."""
         e = self.e
 
-        def vector(k: Value, state: list[Value]) -> list[Value]:
+        with e.each(0, count, self.lanes) as k:
             store_vector(e, e.builder(torch.float32, True).constant(0.0), advance(e, address, k))
-            return state
-
-        e.loop(e.i64(0), count, e.i64(self.lanes), [], [], vector)
 
     def scratch(self, count: Int) -> Value:
         """Memory for so many elements."""
@@ -166,6 +154,14 @@ class ConvolutionWriter:
 
     def down(self, x: Value, y: Int) -> Value:
         return self.e.index.binary("arith.divui", x, self.of(y)) if y != 1 else x
+
+    def taps_met(self, axis: WindowPlan, window: Value) -> tuple[Value, Value]:
+        """The taps of a window that meet the image: the first, and an end of at least the last, past which the window may have none."""
+        e, b = self.e, self.e.index
+        first = b.mul(window, self.of(axis.stride))
+        before = b.maximum(b.sub(self.of(axis.padding), first), e.i64(0))
+        after = b.maximum(b.sub(self.of(axis.size - 1 + axis.padding + axis.dilation), first), e.i64(0))
+        return self.up(before, axis.dilation), self.down(after, axis.dilation)
 
     def inside(self, axis: WindowPlan, tap: Value, lo: Value, hi: Value) -> tuple[Value, Value]:
         """The windows from lo to hi whose element `tap` is inside the image: from where to where; none where to <= from."""

@@ -110,6 +110,16 @@ class Scope(ABC):
         self.lines.append("}")
         return [Value(f"{result}#{k}", x.dtype) for k, x in enumerate(carried)]
 
+    @contextmanager
+    def each(self, lo: Value | Int, hi: Value | Int, step: Value | Int = 1) -> Iterator[Value]:
+        """`for index in lo..hi step`: what is written inside is its body."""
+        index = Value(self.text.new_name(), torch.int64)
+        bounds = [x if isinstance(x, Value) else self.integer(x) for x in (lo, hi, step)]
+        self.lines.append("scf.for {} = {} to {} step {} : i64 {{".format(index, *bounds))
+        with self.scope():
+            yield index
+        self.lines.append("}")
+
     def repeat(self, start: Value, more: Callable[[Value], Value], body: Callable[[Value], Value]) -> Value:
         """`x = start; while more(x): x = body(x)`; what x is then."""
         asked, given, last = (Value(self.text.new_name(), torch.int64) for _ in range(3))
@@ -122,11 +132,20 @@ class Scope(ABC):
         self.lines.append("}")
         return last
 
-    def choose(self, condition: Value, then: Callable[[], None], otherwise: Callable[[], None]) -> None:
-        for head, body in ((f"scf.if {condition} {{", then), ("} else {", otherwise)):
+    @contextmanager
+    def when(self, condition: Value) -> Iterator[None]:
+        """What is written inside runs where the condition holds."""
+        self.lines.append(f"scf.if {condition} {{")
+        with self.scope():
+            yield
+        self.lines.append("}")
+
+    def either(self, condition: Value, x: Any = True, y: Any = False) -> Iterator[Any]:
+        """Two branches, as a loop: what is written for `x` runs where the condition holds, what is written for `y` elsewhere."""
+        for head, choice in ((f"scf.if {condition} {{", x), ("} else {", y)):
             self.lines.append(head)
             with self.scope():
-                body()
+                yield choice
         self.lines.append("}")
 
     # ---- index arithmetic

@@ -82,14 +82,11 @@ class Loops:
             self.vector_loop(axis, lambda state, copy: (self.point_loops(rest), state)[1], [], [], 1)
             return
 
-        def body(index: Value, state: list[Value]) -> list[Value]:
+        lo, hi = self.range(axis)
+        with e.each(lo, hi) as index:
             e.env[axis.name] = index
             e.enter(axis.name)
             self.point_loops(rest)
-            return state
-
-        lo, hi = self.range(axis)
-        e.loop(lo, hi, e.i64(1), [], [], body)
 
     def passes(self) -> None:
         e, schedule = self.e, self.schedule

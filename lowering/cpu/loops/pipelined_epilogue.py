@@ -39,7 +39,8 @@ class PipelinedEpilogue(SavedRowStatistics):
     def emit(self, lo: Value, hi: Value) -> None:
         e, b = self.e, self.e.index
         e.loop(lo, hi, e.i64(1), [], [], partial(self.row, lo))
-        e.choose(b.gt(hi, lo), lambda: self.alone(b.sub(hi, e.i64(1))), lambda: None)
+        with e.when(b.gt(hi, lo)):
+            self.alone(b.sub(hi, e.i64(1)))
 
     def alone(self, row: Value) -> None:
         self.resume(row)

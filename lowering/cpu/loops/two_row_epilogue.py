@@ -55,7 +55,8 @@ class TwoRowEpilogue(SavedRowStatistics):
         e, b = self.e, self.e.index
         count = b.minimum(b.sub(hi, first), e.i64(ROWS))
         e.loop(e.i64(0), count, e.i64(1), [], [], partial(self.statistics, first))
-        e.choose(b.eq(count, e.i64(ROWS)), lambda: self.together(first), lambda: self.alone(first))
+        for rows in e.either(b.eq(count, e.i64(ROWS)), self.together, self.alone):
+            rows(first)
         return state
 
     def statistics(self, first: Value, row: Value, state: list[Value]) -> list[Value]:

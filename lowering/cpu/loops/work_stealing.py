@@ -38,12 +38,9 @@ class WorkStealing:
         """`body(first unit, end)` for each chunk that this thread gets."""
         e = self.e
 
-        def one(number: Value, state: list[Value]) -> list[Value]:
-            self.chunks_of(number, body)
-            return state
-
         owners = e.index.minimum(e.env["threads"], e.i64(MOST_OWNERS))
-        e.loop(e.i64(0), owners, e.i64(1), [], [], one)
+        with e.each(0, owners) as number:
+            self.chunks_of(number, body)
 
     def chunks_of(self, number: Value, body: Callable[[Value, Value], None]) -> None:
         """Pieces of the thread that is `number` threads after this one."""

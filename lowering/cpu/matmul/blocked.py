@@ -20,7 +20,8 @@ for group of panels:
     epilogue over the tiles
 """
 
-from collections.abc import Callable
+from collections.abc import Iterator
+from contextlib import contextmanager
 
 from mlirc.dialects.core.symbols import Int
 from mlirc.lowering.cpu.math.builder import Value
@@ -139,10 +140,12 @@ class BlockedWriter(GemmWriter):
 
     def groups(self, panels: Range, rows: Range) -> None:
         if self.one_block and self.rows_transposed:
-            self.each(rows, self.part, lambda part: self.transposed_part(part, panels))
+            with self.each(rows, self.part) as part:
+                self.transposed_part(part, panels)
         else:
             size = self.even_group(panels)
-            self.each(panels, size, lambda group: self.some_panels(group, group[1], rows))
+            with self.each(panels, size) as group:
+                self.some_panels(group, group[1], rows)
 
     def some_panels(self, group: Range, then: Value, rows: Range) -> None:
         """A group of panels; `then` is the first of the next."""
@@ -150,21 +153,19 @@ class BlockedWriter(GemmWriter):
         if self.one_block:
             self.k_block(self.e.i64(0), self.e.i64(self.steps), rows, group)
         else:
-            self.each(rows, self.part, lambda part: self.wait(part, group))
+            with self.each(rows, self.part) as part:
+                self.wait(part, group)
 
-    def each(self, within: Range, size: int | Value | None, body: Callable[[Range], None]) -> None:
-        """`body(some)` for so many at a time; None for all of them."""
+    @contextmanager
+    def each(self, within: Range, size: int | Value | None) -> Iterator[Range]:
+        """So many at a time; None for all of them."""
         e, b = self.e, self.e.index
         if size is None:
-            body(within)
+            yield within
             return
         step = e.i64(size) if isinstance(size, int) else size
-
-        def some(first: Value, state: list[Value]) -> list[Value]:
-            body((first, b.minimum(b.add(first, step), within[1])))
-            return state
-
-        e.loop(*within, step, [], [], some)
+        with e.each(*within, step) as first:
+            yield first, b.minimum(b.add(first, step), within[1])
 
     def even_group(self, panels: Range) -> Value:
         """Panels of a group, so that no few are left: rows may be packed for each group."""
@@ -180,26 +181,19 @@ class BlockedWriter(GemmWriter):
         zero, steps, size = self.e.i64(0), self.e.i64(self.steps), self.even_group(panels)
         self.pack_transposed(rows, zero, steps)
         self.then = panels[0]
-        self.each(panels, size, lambda group: self.k_block(zero, steps, rows, group, packed=True))
+        with self.each(panels, size) as group:
+            self.k_block(zero, steps, rows, group, packed=True)
 
     def wait(self, rows: Range, panels: Range) -> None:
         """A part and a group, by blocks of k. There is one even for no steps: it writes zeros."""
         e, b = self.e, self.e.index
         steps = e.integer(self.p.k.size)
 
-        def k_block(k: Value, state: list[Value]) -> list[Value]:
+        with e.each(0, b.maximum(steps, e.i64(1)), self.steps) as k:
             self.k_block(k, b.minimum(e.i64(self.steps), b.sub(steps, k)), rows, panels)
-            return state
-
-        def finish(row: Value, size: int) -> None:
-            def panel(number: Value, state: list[Value]) -> list[Value]:
+        for row, size in self.row_blocks(rows):
+            with e.each(*panels) as number:
                 self.finish(row, size, number, [self.waiting(row, size, number, rows[0], panels[0])])
-                return state
-
-            e.loop(*panels, e.i64(1), [], [], panel)
-
-        e.loop(e.i64(0), b.maximum(steps, e.i64(1)), e.i64(self.steps), [], [], k_block)
-        self.row_blocks(rows, finish)
 
     def waiting(self, row: Value, size: int, panel: Value, first_row: Value, first_panel: Value) -> Value:
         """Where a tile is that waits for the next block of k: those of a block of rows side by side."""
@@ -218,29 +212,22 @@ class BlockedWriter(GemmWriter):
         def tile(row: Value, size: int, a: Rows, number: Value, fetch: Fetch | None = None) -> None:
             panel = self.panel_at(number, panels[0], k)
             if self.one_block:
-                self.whole_or_rest(number, lambda columns: self.whole_tile(row, size, a, number, panel, columns, fetch))
+                for columns in self.whole_or_rest(number):
+                    self.whole_tile(row, size, a, number, panel, columns, fetch)
                 return
             to, adds = self.waiting(row, size, number, rows[0], panels[0]), e.index.ne(k, e.i64(0))
             self.multiply_tile((size, self.width), a, panel, to, steps, None, adds, fetch, self.run if fetch else 0)
 
-        def block(row: Value, size: int) -> None:
+        if self.rows_transposed:
+            with e.each(*panels) as number:
+                for row, size in self.row_blocks(rows):
+                    tile(row, size, self.transposed_rows(row, rows[0], size), number)
+            return
+        for row, size in self.row_blocks(rows):
             a = self.some_rows(row, size, k, steps)
             ahead = Ahead(self, (row, size), (k, steps), rows, panels) if self.fetches else None
-
-            def panel(number: Value, state: list[Value]) -> list[Value]:
+            with e.each(*panels) as number:
                 tile(row, size, a, number, ahead and ahead.fetch(number))
-                return state
-
-            e.loop(*panels, e.i64(1), [], [], panel)
-
-        def panel(number: Value, state: list[Value]) -> list[Value]:
-            self.row_blocks(rows, lambda row, size: tile(row, size, self.transposed_rows(row, rows[0], size), number))
-            return state
-
-        if self.rows_transposed:
-            e.loop(*panels, e.i64(1), [], [], panel)
-        else:
-            self.row_blocks(rows, block)
 
     def whole_tile(
         self, row: Value, size: int, a: Rows, number: Value, panel: Value, columns: int, fetch: Fetch | None
@@ -326,7 +313,7 @@ class BlockedWriter(GemmWriter):
         def some(count: int, step: Value) -> None:
             source = self.advance(start, b.mul(step, down))
 
-            def block(row: Value, size: int) -> None:
+            for row, size in self.row_blocks(rows):
                 here = self.advance(source, b.mul(b.sub(row, rows[0]), along))
                 a, _, apart = self.transposed_rows(row, rows[0], size)
                 to = self.advance(a, b.mul(step, apart))
@@ -334,17 +321,9 @@ class BlockedWriter(GemmWriter):
                     self.packer.step_of_rows(here, along if self.p.lda != 1 else None, size, to)
                     here, to = self.advance(here, down), self.advance(to, apart)
 
-            self.row_blocks(rows, block)
-
-        def several(step: Value, state: list[Value]) -> list[Value]:
-            some(few, step)
-            return state
-
-        def one(step: Value, state: list[Value]) -> list[Value]:
-            some(1, step)
-            return state
-
         whole = b.and_(steps, e.i64(-few))
-        e.loop(e.i64(0), whole, e.i64(few), [], [], several)
+        with e.each(0, whole, few) as step:
+            some(few, step)
         if few > 1:
-            e.loop(whole, steps, e.i64(1), [], [], one)
+            with e.each(whole, steps) as step:
+                some(1, step)

@@ -9,7 +9,7 @@ for unit of columns:                            threads share them; a vector of 
 A vector of bfloat16 is read as 32-bit pairs: shifted, they are the float32 numbers at even places, masked, those at odd ones.
 """
 
-from collections.abc import Callable
+from collections.abc import Iterator
 
 import torch
 
@@ -117,11 +117,15 @@ class DotWriter(UnitsWriter):
             return
         self.copy_rows()
         shares = WorkStealing(e, shared_memory(e), e.i64(self.units), e.i64(self.chunk))
-        shares.each(lambda first, end: self.each((first, end), self.one_unit))
+        shares.each(lambda first, end: self.units_of((first, end)))
 
     def multiply(self, units: Range, panels: Range) -> None:
         self.copy_rows()
-        self.each(units, self.one_unit)
+        self.units_of(units)
+
+    def units_of(self, units: Range) -> None:
+        with self.e.each(*units) as unit:
+            self.one_unit(unit)
 
     # ---- rows
 
@@ -131,27 +135,22 @@ class DotWriter(UnitsWriter):
         x, apart = self.rows_from()
         whole = self.length // self.span * self.span
 
-        def row(number: Value) -> None:
+        with e.each(0, self.m) as number:
             source, to = self.at(x, b.mul(number, apart)), self.at(e.env["rows"], b.mul(number, e.i64(4 * self.room)))
 
-            def span(k: Value) -> None:
+            with e.each(0, whole, self.span) as k:
                 place = self.at(to, b.mul(k, e.i64(4)))
                 for i, part in enumerate(self.spread(self.at(source, b.mul(k, e.i64(self.step))))):
                     self.store(part, self.at(place, e.i64(4 * self.lanes * i)))
-
-            def rest(k: Value) -> None:
-                left = self.below(b.sub(self.k, k))
-                part = self.load(self.factor, self.at(source, b.mul(k, e.i64(self.step))), left)
-                self.store(part, self.at(to, b.mul(k, e.i64(4))))
-
-            self.each((e.i64(0), e.i64(whole)), span, self.span)
             if whole < self.length:
-                self.each((e.i64(whole), self.k), rest, self.lanes)
-
-        self.each((e.i64(0), self.m), row)
+                with e.each(whole, self.k, self.lanes) as k:
+                    left = self.below(b.sub(self.k, k))
+                    part = self.load(self.factor, self.at(source, b.mul(k, e.i64(self.step))), left)
+                    self.store(part, self.at(to, b.mul(k, e.i64(4))))
         if not isinstance(self.p.m_size, int):  # a tile may have more rows
             end = e.i64(self.row_count * self.room)
-            self.each((b.mul(self.m, e.i64(self.room)), end), self.clear, self.lanes)
+            with e.each(b.mul(self.m, self.e.i64(self.room)), end, self.lanes) as k:
+                self.clear(k)
 
     def clear(self, k: Value) -> None:
         zero = self.e.builder(F32, True).constant(0, F32)
@@ -173,13 +172,12 @@ class DotWriter(UnitsWriter):
         for i in range(self.row_count):
             self.store(wide.constant(0, F32), self.at(transposed, e.i64(4 * self.lanes * i)))
 
-        def row(number: Value) -> None:
+        with e.each(0, self.k, self.block) as k:
+            self.one_block(unit, k)
+        with e.each(0, self.m) as number:
             self.bind_row(number)
             line = self.at(transposed, b.mul(number, e.i64(4 * self.lanes)))
             self.epilogue(b.mul(unit, e.i64(self.unit)), self.size_of(unit), line)
-
-        self.each((e.i64(0), self.k), lambda k: self.one_block(unit, k), self.block)
-        self.each((e.i64(0), self.m), row)
 
     def one_block(self, unit: Value, k: Value) -> None:
         """Adds to the unit's tile what the steps of a block give."""
@@ -197,33 +195,26 @@ class DotWriter(UnitsWriter):
                 x = self.at(rows, e.i64(4 * self.room * first))
                 sums = self.at(to, e.i64(4 * self.lanes * first))
                 arguments = f"({x}, {there}, {apart}, {sums}, {steps}, {fetched}) : {_TYPES}"
-
-                def some(count: int, first: int = first, arguments: str = arguments) -> None:
+                for count in self.as_many(first):
                     e.lines.append(f"llvm.call @{self.dots(count, columns, fetches=first == 0)}{arguments}")
 
-                self.as_many(first, some)
-
-        self.each((e.i64(0), whole), lambda number: tile(self.columns, number), self.columns)
+        with e.each(0, whole, self.columns) as number:
+            tile(self.columns, number)
         if self.p.n_size % self.columns:
-            self.each((whole, size), lambda number: tile(1, number))
+            with e.each(whole, size) as number:
+                tile(1, number)
 
-    def as_many(self, first: int, body: Callable[[int], None]) -> None:
-        """`body(rows)` for a tile of the rows from `first` on."""
+    def as_many(self, first: int) -> Iterator[int]:
+        """Rows of a tile from row `first` on, none where there are none: code for each."""
         most = min(self.group, self.row_count - first)
         if isinstance(self.p.m_size, int):
-            body(most)
+            yield most
             return
         e, b = self.e, self.e.index
         left = b.sub(self.m, e.i64(first))
         fewer = most // 2
-
-        def some() -> None:
-            if fewer:
-                e.choose(b.gt(left, e.i64(fewer)), lambda: body(most), lambda: body(fewer))
-            else:
-                body(most)
-
-        e.choose(b.gt(left, e.i64(0)), some, lambda: None)
+        with e.when(b.gt(left, e.i64(0))):
+            yield from e.either(b.gt(left, e.i64(fewer)), most, fewer) if fewer else [most]
 
     def ahead(self) -> int:
         """Bytes that what is fetched lies ahead, in the order in which the matrix lies: a unit, where blocks leave that order."""

@@ -10,7 +10,7 @@ for group of panels (they stay in the second-level cache):      threads share th
 After Goto and van de Geijn, "Anatomy of High-Performance Matrix Multiplication" (2008). The panels are packed before.
 """
 
-from collections.abc import Callable
+from collections.abc import Iterator
 
 import torch
 
@@ -151,15 +151,13 @@ class GemmWriter:
     def groups(self, panels: tuple[Value, Value], rows: tuple[Value, Value]) -> None:
         e, b = self.e, self.e.index
 
-        def group(first: Value, state: list[Value]) -> list[Value]:
+        with e.each(*panels, self.group) as first:
             last = b.minimum(b.add(first, e.i64(self.group)), panels[1])
-            self.row_blocks(rows, lambda row, size: self.block(row, size, (first, last)))
-            return state
+            for row, size in self.row_blocks(rows):
+                self.block(row, size, (first, last))
 
-        e.loop(*panels, e.i64(self.group), [], [], group)
-
-    def row_blocks(self, rows: tuple[Value, Value], body: Callable[[Value, int], None]) -> None:
-        """`body(first row, how many)` for each block of rows."""
+    def row_blocks(self, rows: tuple[Value, Value]) -> Iterator[tuple[Value, int]]:
+        """The first row, and how many: of the full blocks, and of each size of what is left."""
         e, b = self.e, self.e.index
         start, end = rows
         for size in [self.full, *self.rests]:
@@ -167,11 +165,8 @@ class GemmWriter:
             count = b.mul(b.binary("arith.divui", left, e.i64(size)), e.i64(size))
             stop = b.add(start, count)
 
-            def block(row: Value, state: list[Value], size: int = size) -> list[Value]:
-                body(row, size)
-                return state
-
-            e.loop(start, stop, e.i64(size), [], [], block)
+            with e.each(start, stop, size) as row:
+                yield row, size
             start = stop
 
     def block(self, row: Value, size: int, panels: tuple[Value, Value]) -> None:
@@ -183,15 +178,12 @@ class GemmWriter:
             a = e.env["packed"]
         lda, ka = self.tile_strides(size, lda)
 
-        def panel(number: Value, state: list[Value]) -> list[Value]:
+        with e.each(*panels) as number:
             for t, (_, panels_of) in enumerate(p.totals):
                 offset = b.mul(number, e.i64(self.steps * self.width))
                 columns = self.advance(e.env["base", panels_of.operand], offset, self.factors.panel)
                 self.multiply_tile((size, self.width), (a, lda, ka), columns, self.tile(t), e.i64(self.steps))
             self.finish(row, size, number, [self.tile(t) for t in range(len(p.totals))])
-            return state
-
-        e.loop(*panels, e.i64(1), [], [], panel)
 
     def rows_at(self, row: Value) -> Value:
         """The address of a row's first element."""
@@ -230,44 +222,38 @@ class GemmWriter:
         """packed[k * size + i] = a[i, k]"""
         e, b = self.e, self.e.index
 
-        def column(k: Value, state: list[Value]) -> list[Value]:
+        with e.each(0, self.K) as k:
             source = self.advance(a, b.mul(k, ka), self.source)
             target = self.advance(e.env["packed"], b.mul(k, e.i64(size)))
             for i in range(size):
                 x = self.load_scalar(self.advance(source, b.mul(lda, e.i64(i)), self.source) if i else source)
                 address = self.advance(target, e.i64(i))
                 e.lines.append(f"llvm.store {x}, {address} {{alignment = 4 : i64}} : f32, !llvm.ptr")
-            return state
 
-        e.loop(e.i64(0), e.i64(self.K), e.i64(1), [], [], column)
-
-    def whole_or_rest(self, panel: Value, body: Callable[[int], None]) -> None:
-        """`body(how many columns)` for a panel: the last may have fewer."""
+    def whole_or_rest(self, panel: Value) -> Iterator[int]:
+        """How many columns a panel has, the last maybe fewer: code for each."""
         rest = self.p.n_size % self.width
         if not rest or self.panels == 1:
-            body(rest or self.width)
-            return
-        whole = self.e.index.ne(panel, self.e.i64(self.panels - 1))
-        self.e.choose(whole, lambda: body(self.width), lambda: body(rest))
+            yield rest or self.width
+        else:
+            yield from self.e.either(self.e.index.ne(panel, self.e.i64(self.panels - 1)), self.width, rest)
 
     def finish(self, row: Value, size: int, panel: Value, tiles: list[Value]) -> None:
-        self.whole_or_rest(panel, lambda columns: self.epilogue(row, size, panel, tiles, columns))
+        for columns in self.whole_or_rest(panel):
+            self.epilogue(row, size, panel, tiles, columns)
 
     def epilogue(self, row: Value, size: int, panel: Value, tiles: list[Value], columns: int) -> None:
         """The scalar work on so many columns of a tile, row by row, vector by vector."""
         e, b = self.e, self.e.index
         first = b.mul(panel, e.i64(self.width))
 
-        def one_row(i: Value, state: list[Value]) -> list[Value]:
+        with e.each(0, size) as i:
             self.bind_rows(b.add(row, i))
             lines = [self.advance(tile, b.mul(i, e.i64(self.width))) for tile in tiles]
             for start in range(0, columns, self.lanes):
                 at = e.i64(start)
                 with e.scope():
                     self.columns(b.add(first, at), [self.advance(line, at) for line in lines], columns - start)
-            return state
-
-        e.loop(e.i64(0), e.i64(size), e.i64(1), [], [], one_row)
 
     def bind_rows(self, row: Value) -> None:
         e = self.e

@@ -46,7 +46,7 @@ class Packer:
             self.side_by_side(base, down, within, columns, steps, to)
             return
 
-        def panel(number: Value, state: list[Value]) -> list[Value]:
+        with e.each(*within) as number:
             place, first = self.panel_at(to, b.sub(number, within[0])), b.mul(number, e.i64(self.width))
             if down == 1:
                 more = b.lt(b.add(number, e.i64(1)), within[1])
@@ -54,9 +54,6 @@ class Packer:
                 self.transposed(base, along, first, columns, steps, place, self.choose(more, beside, then))
             else:
                 self.one_by_one(base, strides, first, columns, steps, place)
-            return state
-
-        e.loop(*within, e.i64(1), [], [], panel)
 
     def panel_at(self, panels: Value, number: Value) -> Value:
         return self.at(panels, self.e.index.mul(number, self.e.i64(self.room * self.width)))
@@ -68,21 +65,15 @@ class Packer:
         e, b = self.e, self.e.index
         step = e.integer(down)
 
-        def row(k: Value, state: list[Value]) -> list[Value]:
+        with e.each(0, steps) as k:
             start, row_of = self.at(base, b.mul(k, step)), self.at(to, b.mul(k, e.i64(self.width)))
 
-            def panel(number: Value, state: list[Value]) -> list[Value]:
+            with e.each(*within) as number:
                 first, target = b.mul(number, e.i64(self.width)), self.panel_at(row_of, b.sub(number, within[0]))
                 for j in range(0, self.width, e.lanes):
                     column = b.add(first, e.i64(j))
                     mask = self.below(b.sub(e.i64(columns), column)) if columns % self.width else None
                     self.store(self.load(self.at(start, column), mask), self.at(target, e.i64(j)))
-                return state
-
-            e.loop(*within, e.i64(1), [], [], panel)
-            return state
-
-        e.loop(e.i64(0), steps, e.i64(1), [], [], row)
 
     def transposed(
         self,
@@ -104,20 +95,14 @@ class Packer:
         then = then or self.at(source, b.mul(e.i64(self.width), stride))
         self.vectors.panel(source, apart, packed, to, self.width, then)
 
-        def vector(column: Value, state: list[Value]) -> list[Value]:
+        with e.each(0, self.width, e.lanes) as column:
             start = b.minimum(b.add(first, column), last)
             source = self.at(base, b.mul(start, stride))
 
-            def square(k: Value, state: list[Value]) -> list[Value]:
+            with e.each(packed, steps, e.lanes) as k:
                 place = self.at(to, b.add(b.mul(k, e.i64(self.width)), column))
                 sizes = b.sub(last, start), b.sub(steps, k)
                 self.vectors.square(F32, self.at(source, k), apart, *sizes, place, 4 * self.width, fetch=True)
-                return state
-
-            e.loop(packed, steps, e.i64(e.lanes), [], [], square)
-            return state
-
-        e.loop(e.i64(0), e.i64(self.width), e.i64(e.lanes), [], [], vector)
 
     def one_by_one(
         self, base: Value, strides: tuple[Int, Int], first: Value, columns: int, steps: Value, to: Value
@@ -126,18 +111,9 @@ class Packer:
         along, down = map(e.integer, strides)
         last = e.i64(columns - 1)
 
-        def row(k: Value, state: list[Value]) -> list[Value]:
-            def element(i: Value, state: list[Value]) -> list[Value]:
-                column = b.minimum(b.add(first, i), last)
-                self.copy_one(
-                    base, b.add(b.mul(column, along), b.mul(k, down)), to, b.add(b.mul(k, e.i64(self.width)), i)
-                )
-                return state
-
-            e.loop(e.i64(0), e.i64(self.width), e.i64(1), [], [], element)
-            return state
-
-        e.loop(e.i64(0), steps, e.i64(1), [], [], row)
+        with e.each(0, steps) as k, e.each(0, self.width) as i:
+            column = b.minimum(b.add(first, i), last)
+            self.copy_one(base, b.add(b.mul(column, along), b.mul(k, down)), to, b.add(b.mul(k, e.i64(self.width)), i))
 
     # ---- rows
 
@@ -151,16 +127,10 @@ class Packer:
                 source = self.at(base, b.add(b.mul(stride, e.i64(i)), k))
                 self.store(self.load(source, mask), self.at(to, b.add(e.i64(i * room), k)))
 
-        def whole(k: Value, state: list[Value]) -> list[Value]:
+        with e.each(0, full, e.lanes) as k:
             part(k, None)
-            return state
-
-        def rest(k: Value, state: list[Value]) -> list[Value]:
+        with e.each(full, steps, e.lanes) as k:
             part(k, self.below(b.sub(steps, k)))
-            return state
-
-        e.loop(e.i64(0), full, e.i64(e.lanes), [], [], whole)
-        e.loop(full, steps, e.i64(e.lanes), [], [], rest)
 
     def step_of_rows(self, source: Value, apart: Value | None, size: int, to: Value) -> None:
         """to[i] = row i at one step, which `source` is the first row's of; apart: elements from row to row, None for 1."""

@@ -12,7 +12,7 @@ for part of the rows:                           threads share the columns, or th
 Where k is long this is done for a block of k after the other, and tiles wait for the next block.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 
 import torch
 
@@ -111,15 +111,14 @@ class TransposedWriter(UnitsWriter):
     def multiply(self, units: Range, panels: Range) -> None:
         e, b = self.e, self.e.index
 
-        def part(first: Value) -> None:
+        with e.each(*panels, self.part) as first:
             within = first, b.minimum(b.add(first, e.i64(self.part)), panels[1])
-            if not self.one_block:
-                self.each(units, lambda start: self.blocks_of_k(start, units, within), self.wait)
-                return
-            self.pack(e.i64(0), self.k, within)
-            self.whole_k(units, within, units[1])
-
-        self.each(panels, part, self.part)
+            if self.one_block:
+                self.pack(e.i64(0), self.k, within)
+                self.whole_k(units, within, units[1])
+            else:
+                with e.each(*units, self.wait) as start:
+                    self.blocks_of_k(start, units, within)
 
     def blocks_of_k(self, start: Value, units: Range, panels: Range) -> None:
         e, b = self.e, self.e.index
@@ -130,41 +129,31 @@ class TransposedWriter(UnitsWriter):
             number = b.add(b.mul(b.sub(unit, units[0]), e.i64(self.part)), b.sub(panel, panels[0]))
             return self.at(e.env["tile"], b.mul(number, e.i64(4 * tile)))
 
-        def some_steps(k: Value) -> None:
+        area = b.mul(b.sub(units[1], units[0]), e.i64(self.part * tile))
+        with e.each(0, area, self.lanes) as k:
+            zero = e.builder(F32, True).constant(0, F32)
+            self.store(zero, self.at(e.env["tile"], b.mul(k, e.i64(4))))
+        with e.each(0, self.k, self.steps) as k:
             steps = b.minimum(e.i64(self.steps), b.sub(self.k, k))
             self.pack(k, steps, panels)
             self.block(k, steps, units, panels, waiting, finish=False)
-
-        def finish(unit: Value) -> None:
-            self.each(panels, lambda panel: self.finish(unit, panel, waiting(unit, panel)))
-
-        def clear(k: Value) -> None:
-            zero = e.builder(F32, True).constant(0, F32)
-            self.store(zero, self.at(e.env["tile"], b.mul(k, e.i64(4))))
-
-        area = b.mul(b.sub(units[1], units[0]), e.i64(self.part * tile))
-        self.each((e.i64(0), area), clear, self.lanes)
-        self.each((e.i64(0), self.k), some_steps, self.steps)
-        self.each(units, finish)
+        with e.each(*units) as unit, e.each(*panels) as panel:
+            self.finish(unit, panel, waiting(unit, panel))
 
     def block(
         self, k: Value, steps: Value, units: Range, panels: Range, tile: Callable[[Value, Value], Value], finish: bool
     ) -> None:
         """These units times these panels, for some steps from `k` on; `tile(unit, panel)` is where a tile is."""
 
-        def unit(number: Value) -> None:
+        with self.e.each(*units) as number:
             a, along = self.columns(number, k, steps)
 
-            def panel(which: Value) -> None:
+            with self.e.each(*panels) as which:
                 to = tile(number, which)
                 fetch = self.next_columns(number, units, which, panels) if self.fetches else None
                 self.tiles_of(number, which, a, along, self.panel_at(which, panels[0]), to, steps, fetch)
                 if finish:
                     self.finish(number, which, to)
-
-            self.each(panels, panel)
-
-        self.each(units, unit)
 
     # ---- tiles
 
@@ -205,19 +194,17 @@ class TransposedWriter(UnitsWriter):
         fetch: Fetch | None = None,
     ) -> None:
         """A unit's columns times a panel of rows."""
-        left = self.rows_of(panel)
+        for width in self.fitting(self.rows_of(panel), self.widths()):
+            for size in self.whole_or_rest(unit):
+                self.calls(size, width, a, along, rows, to, steps, fetch)
 
-        def columns(width: int) -> None:
-            self.whole_or_rest(unit, lambda size: self.calls(size, width, a, along, rows, to, steps, fetch))
-
-        def choose_width(widths: list[int]) -> None:
-            if len(widths) == 1:
-                columns(widths[0])
-                return
-            more = self.e.index.gt(left, self.e.i64(widths[1]))
-            self.e.choose(more, lambda: columns(widths[0]), lambda: choose_width(widths[1:]))
-
-        choose_width(self.widths())
+    def fitting(self, left: Value, widths: list[int]) -> Iterator[int]:
+        """The narrowest of `widths` with room for what is left: code for each."""
+        if len(widths) == 1:
+            yield widths[0]
+            return
+        for more in self.e.either(self.e.index.gt(left, self.e.i64(widths[1]))):
+            yield from widths[:1] if more else self.fitting(left, widths[1:])
 
     def calls(
         self,
@@ -250,20 +237,16 @@ class TransposedWriter(UnitsWriter):
         size, transposed = self.size_of(unit), e.env["transposed"]
         count = b.minimum(self.rows_of(panel), e.i64(self.panel))
 
-        def transpose_tile(row: Value) -> None:
+        with e.each(0, count, self.lanes) as row:
             to = self.at(transposed, b.mul(row, e.i64(4 * self.lanes)))
             source = self.at(tile, b.mul(row, e.i64(4)))
             self.square(
                 F32, source, e.i64(4 * self.panel), b.sub(size, e.i64(1)), e.i64(self.lanes), to, 4 * self.lanes
             )
-
-        def row(number: Value) -> None:
+        with e.each(0, count) as number:
             self.bind_row(b.add(b.mul(panel, e.i64(self.panel)), number))
             line = self.at(transposed, b.mul(number, e.i64(4 * self.lanes)))
             self.epilogue(b.mul(unit, e.i64(self.unit)), size, line)
-
-        self.each((e.i64(0), count), transpose_tile, self.lanes)
-        self.each((e.i64(0), count), row)
 
     # ---- packing
 
@@ -278,34 +261,22 @@ class TransposedWriter(UnitsWriter):
         down = b.mul(e.integer(p.ka), e.i64(p.dtype.itemsize))
         base = self.at(base, b.mul(k, down) if p.ka != 1 else b.mul(k, e.i64(self.step)))
 
-        def panel(number: Value) -> None:
+        with e.each(*panels) as number:
             to, left = self.panel_at(number, panels[0]), b.minimum(self.rows_of(number), e.i64(self.panel))
             start = self.at(base, b.mul(b.mul(number, e.i64(self.panel)), apart))
 
-            def some(row: Value) -> None:
-                source, last = self.at(start, b.mul(row, apart)), b.sub(b.sub(left, row), e.i64(1))
-
-                def square(step: Value) -> None:
-                    here = self.at(source, b.mul(step, e.i64(self.step)))
-                    place = self.at(to, b.mul(b.add(b.mul(step, e.i64(self.panel)), row), e.i64(4)))
-                    self.square(self.factor, here, apart, last, b.sub(steps, step), place, 4 * self.panel)
-
-                self.each((e.i64(0), steps), square, self.lanes)
-
-            def one_step(step: Value) -> None:
-                def element(row: Value) -> None:
+            if p.ka == 1:
+                with e.each(0, left, self.lanes) as row:
+                    source, last = self.at(start, b.mul(row, apart)), b.sub(b.sub(left, row), e.i64(1))
+                    with e.each(0, steps, self.lanes) as step:
+                        here = self.at(source, b.mul(step, e.i64(self.step)))
+                        place = self.at(to, b.mul(b.add(b.mul(step, e.i64(self.panel)), row), e.i64(4)))
+                        self.square(self.factor, here, apart, last, b.sub(steps, step), place, 4 * self.panel)
+            else:
+                with e.each(0, steps) as step, e.each(0, left) as row:
                     x = self.load_scalar(self.at(start, b.add(b.mul(row, apart), b.mul(step, down))))
                     place = self.at(to, b.mul(b.add(b.mul(step, e.i64(self.panel)), row), e.i64(4)))
                     e.lines.append(f"llvm.store {x}, {place} {{alignment = 4 : i64}} : f32, !llvm.ptr")
-
-                self.each((e.i64(0), left), element)
-
-            if p.ka == 1:
-                self.each((e.i64(0), left), some, self.lanes)
-            else:
-                self.each((e.i64(0), steps), one_step)
-
-        self.each(panels, panel)
 
     def columns(self, unit: Value, k: Value, steps: Value) -> tuple[Value, Value]:
         """A unit's columns from `k` on, to multiply with, and how many steps apart."""
@@ -315,17 +286,13 @@ class TransposedWriter(UnitsWriter):
             return a, e.i64(self.along)
         to, room = e.env["columns"], self.along
 
-        def column(number: Value) -> None:
+        with e.each(0, self.size_of(unit)) as number:
             source, place = self.at(a, b.mul(number, apart)), self.at(to, b.mul(number, e.i64(4 * room)))
 
-            def some(step: Value) -> None:
+            with e.each(0, steps, self.lanes) as step:
                 here = self.at(source, b.mul(step, e.i64(self.step)))
                 x = self.load(self.factor, here, self.below(b.sub(steps, step)))
                 self.store(x, self.at(place, b.mul(step, e.i64(4))))
-
-            self.each((e.i64(0), steps), some, self.lanes)
-
-        self.each((e.i64(0), self.size_of(unit)), column)
         return to, e.i64(room)
 
     @property

@@ -5,7 +5,7 @@ TransposedWriter (transposed.py) and DotWriter (dot_product.py) go over units of
 work on a unit's tiles row by row, with columns along the lanes.
 """
 
-from collections.abc import Callable
+from collections.abc import Iterator
 
 import torch
 
@@ -107,21 +107,13 @@ class UnitsWriter(Vectors):
 
     # ---- loops
 
-    def each(self, within: tuple[Value, Value], body: Callable[[Value], None], step: int = 1) -> None:
-        def once(number: Value, state: list[Value]) -> list[Value]:
-            body(number)
-            return state
-
-        self.e.loop(*within, self.e.i64(step), [], [], once)
-
-    def whole_or_rest(self, unit: Value, body: Callable[[int], None]) -> None:
-        """`body(how many columns)` for a unit: the last may have fewer."""
+    def whole_or_rest(self, unit: Value) -> Iterator[int]:
+        """How many columns a unit has, the last maybe fewer: code for each."""
         rest = self.p.n_size % self.unit
         if not rest or self.units == 1:
-            body(rest or self.unit)
-            return
-        whole = self.e.index.ne(unit, self.e.i64(self.units - 1))
-        self.e.choose(whole, lambda: body(self.unit), lambda: body(rest))
+            yield rest or self.unit
+        else:
+            yield from self.e.either(self.e.index.ne(unit, self.e.i64(self.units - 1)), self.unit, rest)
 
     # ---- a unit
 
