@@ -22,7 +22,7 @@ from mlirc.codegen.runtime.shared_kernels import CachedKernel
 from mlirc.dialects.core.bindings import ir
 from mlirc.dialects.core.context import context
 from mlirc.dialects.core.dialect import attribute_value
-from mlirc.lowering.cpu.loops.function import KernelText
+from mlirc.lowering.cpu.loops.frame import KernelText
 from mlirc.lowering.module.errors import EmitError, emit_error
 from mlirc.lowering.module.target_attribute import ATTRIBUTE, target_of
 

@@ -18,18 +18,10 @@ from collections.abc import Callable
 from mlirc.dialects.core import symbols
 from mlirc.lowering.cpu.attention.backward_block import F32, KeyBlock
 from mlirc.lowering.cpu.attention.call import Gradients
-from mlirc.lowering.cpu.attention.memory import (
-    advance,
-    along_row,
-    load_part,
-    load_scalar,
-    place_of,
-    stage_rows,
-    store_rows,
-    store_scalar,
-)
-from mlirc.lowering.cpu.attention.units import begin, each_head, kernel_text
-from mlirc.lowering.cpu.loops.function import KernelText
+from mlirc.lowering.cpu.attention.memory import along_row, place_of, stage_rows, store_rows
+from mlirc.lowering.cpu.attention.units import begin_with, each_head
+from mlirc.lowering.cpu.emitter.addresses import advance, load_floats, load_scalar, store_scalar
+from mlirc.lowering.cpu.loops.frame import KernelText, framed, operands_only
 from mlirc.lowering.cpu.math.builder import Value
 from mlirc.lowering.target import CpuTarget
 
@@ -44,14 +36,13 @@ class _BackwardWriter(KeyBlock):
 
     def write(self) -> KernelText:
         g, e, operands = self.g, self.e, list(self.tensors)
-        begin(e, operands, g.symbols)
+        begin_with(e, operands, g.symbols)
         self.make_room()
         batch, heads = self.a.k.shape[:2]
         each_head(e, batch, heads, self.unit)
         work = symbols.product([*self.a.q.shape[:3], self.a.k.shape[2], self.head("k") + self.head("v")])
-        shared = batch * heads, symbols.floordiv(work * 1, 3)
-        tiles = [tile.text for tile in self.tiles.values()]
-        return kernel_text(e, self.name, self.target, operands, g.symbols, shared, tiles)
+        shared = symbols.floordiv(work * 1, 3), batch * heads
+        return framed(e, self.name, self.target, operands_only(len(operands)), g.symbols, *shared, chunk=1)
 
     def unit(self, batch: Value, shared: Value) -> None:
         """The gradients of the keys and values of a head, and of the queries that read these."""
@@ -123,7 +114,7 @@ class _BackwardWriter(KeyBlock):
 
         def part(d: Value, mask: Value | None, state: list[Value]) -> list[Value]:
             read = (
-                load_part(e, advance(e, at, d, info.dtype), info.dtype, mask)
+                load_floats(e, advance(e, at, d, info.dtype), info.dtype, mask)
                 for at, info in zip((x, y), infos, strict=True)
             )
             return [f.fma(next(read), next(read), state[0])]
@@ -151,4 +142,4 @@ class _BackwardWriter(KeyBlock):
         with e.each(0, self.a.q.shape[2]) as i:
             source = advance(e, rows["sums"], b.mul(i, e.integer(self.sums.stride[2])))
             target = advance(e, rows["dq"], b.mul(i, e.integer(g.dq.stride[2])), g.dq.dtype)
-            self.write_row(target, lambda d, mask: load_part(e, advance(e, source, d), F32, mask), g.dq.dtype)
+            self.write_row(target, lambda d, mask: load_floats(e, advance(e, source, d), F32, mask), g.dq.dtype)

@@ -8,28 +8,19 @@ from dataclasses import replace
 import torch
 
 from mlirc.lowering.cpu.attention.call import Gradients
-from mlirc.lowering.cpu.attention.memory import (
-    advance,
-    along_row,
-    gather,
-    load_part,
-    load_vector,
-    row_offsets,
-    scratch,
-    stage_rows,
-    store_part,
-    store_vector,
-    transpose_all,
-)
+from mlirc.lowering.cpu.attention.memory import along_row, row_offsets, scratch, stage_rows, transpose_all
 from mlirc.lowering.cpu.attention.scores import NOTHING, Scores
 from mlirc.lowering.cpu.attention.softmax import exponential
-from mlirc.lowering.cpu.attention.tiles import VECTORS, AttentionTile, even_rows, most_rows
+from mlirc.lowering.cpu.emitter.addresses import advance, gather, load_floats, load_scratch, store_floats, store_scratch
 from mlirc.lowering.cpu.emitter.emitter import VectorEmitter
 from mlirc.lowering.cpu.math.builder import Value
+from mlirc.lowering.cpu.matmul.tile import GemmTile, Loop, most_rows
+from mlirc.lowering.cpu.matmul.tile_rows import even_rows
 from mlirc.lowering.kernel.axes import Vector
 from mlirc.lowering.target import CpuTarget
 
 F32 = torch.float32
+VECTORS = 2  # of a tile's row
 QUERIES = 4  # vectors of them, in a block
 KEYS = 256  # of a block, at most
 ROOM = 1 << 15  # elements of a block's keys and values
@@ -43,7 +34,7 @@ class KeyBlock:
         self.lanes = self.e.lanes
         self.width = QUERIES * self.lanes
         self.pitch = {which: -(-self.head(which) // self.lanes) * self.lanes for which in ("k", "v")}
-        keys, most = self.a.k.shape[2], most_rows(target)
+        keys, most = self.a.k.shape[2], most_rows(target, VECTORS)
         self.rows = even_rows(keys, most)  # of keys in a tile
         tiles = max(1, min(KEYS, ROOM // sum(self.pitch.values())) // self.rows)
         if isinstance(keys, int):
@@ -51,7 +42,6 @@ class KeyBlock:
             tiles = -(-every // -(-every // tiles))
         self.block = self.rows * tiles
         self.query_rows = even_rows(self.width, most)
-        self.tiles: dict[tuple, AttentionTile] = {}
         # where dq is added up: float32
         self.sums = replace(g.work, shape=g.dq.shape) if g.dq.dtype != F32 else g.dq
 
@@ -111,7 +101,7 @@ class KeyBlock:
         for name, to in (("lse", self.lse), ("work", self.delta)):
             for k in range(0, self.width, self.lanes):
                 offsets = row_offsets(e, b.add(query, e.i64(k)), ends, e.integer(self.tensors[name].stride[2]))
-                store_vector(e, gather(e, rows[name], offsets, F32), advance(e, to, e.i64(k)))
+                store_scratch(e, gather(e, rows[name], offsets, F32), advance(e, to, e.i64(k)))
 
     def exponentials(self, count: Value, keys: Value) -> None:
         """Scores become exponentials, and what is the slope of an exponential becomes that of its score. Lanes from `count` on hold
@@ -119,58 +109,59 @@ class KeyBlock:
         e, wide = self.e, self.e.builder(F32, True)
 
         with e.each(0, count, self.lanes) as lane:
-            lse, delta = (load_vector(e, advance(e, x, lane)) for x in (self.lse, self.delta))
+            lse, delta = (load_scratch(e, advance(e, x, lane)) for x in (self.lse, self.delta))
             of_hidden = wide.sub(lse, lse)  # 0, or NaN where the row has no softmax
 
             with e.each(0, keys) as i:
                 here = e.index.add(e.index.mul(i, e.i64(self.width)), lane)
                 exponentials, slopes = (advance(e, x, here) for x in (self.scores, self.slopes))
-                score = load_vector(e, exponentials)
+                score = load_scratch(e, exponentials)
                 raised = exponential(wide, wide.sub(score, lse))
-                store_vector(e, raised, exponentials)
-                slope = wide.mul(raised, wide.sub(load_vector(e, slopes), delta))
+                store_scratch(e, raised, exponentials)
+                slope = wide.mul(raised, wide.sub(load_scratch(e, slopes), delta))
                 hidden = wide.eq(score, wide.constant(NOTHING))  # whatever its value holds
-                store_vector(e, wide.select(hidden, of_hidden, slope), slopes)
+                store_scratch(e, wide.select(hidden, of_hidden, slope), slopes)
 
     # ---- products
 
     def over_queries(self, which: str, to: Value, seen, count: Value) -> None:
         """to[key, query] = the block's row of keys or values times the transposed column."""
         e, b, width = self.e, self.e.index, VECTORS * self.lanes
-        tile = self.tile(self.rows, self.pitch[which], 1, "zero", self.width, self.width, VECTORS)
+        tile = self.tile(self.rows, VECTORS, "zero")
 
         with e.each(0, count, width) as first:
             panel = advance(e, self.transposed[which], first)
 
             with e.each(0, seen(b.add(first, e.i64(width))), self.rows) as row:
                 source = advance(e, self.keys[which], b.mul(row, e.i64(self.pitch[which])))
-                self.multiply(tile, source, e.i64(self.head(which)), panel, self.at(to, row, self.width, first))
+                places = source, panel, self.at(to, row, self.width, first)
+                loop = Loop(e.i64(self.head(which)), 1, self.width)
+                tile.call(e, places, self.pitch[which], [loop], self.width)
 
     def over_keys(self, which: str, factors: Value, limit: Value, count: Value, hidden: Value) -> None:
         """The sums of keys or values: sums[key] += factors[key, queries] @ the queries' rows."""
         e, b, pitch = self.e, self.e.index, self.pitch[which]
         for first, vectors in self.columns(which):
-            tile = self.tile(self.rows, self.width, 1, "tile", pitch, pitch, vectors)
+            tile = self.tile(self.rows, vectors, "tile")
 
             with e.each(0, limit, self.rows) as row:
                 skip = e.i64(0) if self.a.causal == "none" else b.maximum(b.add(hidden, row), e.i64(0))
                 source = self.at(factors, row, self.width, skip)
                 panel = self.at(self.queries[which], skip, pitch, e.i64(first))
-                self.multiply(
-                    tile, source, b.sub(count, skip), panel, self.at(self.key_sums[which], row, pitch, e.i64(first))
-                )
+                places = source, panel, self.at(self.key_sums[which], row, pitch, e.i64(first))
+                tile.call(e, places, self.width, [Loop(b.sub(count, skip), 1, pitch)], pitch)
 
     def add_to_queries(self, sums: Value, query: Value, count: Value, seen) -> None:
         """dq[query] += scale * slopes[keys, query]^T @ the keys' rows."""
         e, b, pitch = self.e, self.e.index, self.pitch["k"]
         for first, vectors in self.columns("k"):
-            tile = self.tile(self.query_rows, 1, self.width, "zero", pitch, pitch, vectors)
+            tile = self.tile(self.query_rows, vectors, "zero")
             panel = advance(e, self.keys["k"], e.i64(first))
 
             with e.each(0, count, self.query_rows) as row:
                 keys = b.minimum(seen(count), seen(b.add(row, e.i64(self.query_rows))))
                 to = self.at(self.query_sums, row, pitch, e.i64(first))
-                self.multiply(tile, advance(e, self.slopes, row), keys, panel, to)
+                tile.call(e, (advance(e, self.slopes, row), panel, to), 1, [Loop(keys, self.width, pitch)], pitch)
 
         wide = e.builder(F32, True)
         along = e.integer(self.sums.stride[2])
@@ -179,21 +170,13 @@ class KeyBlock:
             target = advance(e, sums, b.mul(b.add(query, i), along))
 
             def value(d: Value, mask: Value | None) -> Value:
-                here = load_vector(e, self.at(self.query_sums, i, pitch, d))
-                return wide.fma(here, wide.constant(self.a.scale), load_part(e, advance(e, target, d), F32, mask))
+                here = load_scratch(e, self.at(self.query_sums, i, pitch, d))
+                return wide.fma(here, wide.constant(self.a.scale), load_floats(e, advance(e, target, d), F32, mask))
 
             self.write_row(target, value)
 
-    def tile(self, rows: int, row: int, step: int, start: str, panel: int, pitch: int, vectors: int) -> AttentionTile:
-        key = rows, row, step, start, panel, pitch, vectors
-        if key not in self.tiles:
-            name = f"{self.name}_tile{len(self.tiles)}"
-            self.tiles[key] = AttentionTile(name, rows, row, step, start, self.lanes, panel, pitch, vectors)
-        return self.tiles[key]
-
-    def multiply(self, tile: AttentionTile, rows: Value, n: Value, panel: Value, to: Value) -> None:
-        e = self.e
-        self.e.lines.append(tile.call(rows, e.integer(tile.row), e.integer(tile.step), n, panel, to))
+    def tile(self, rows: int, vectors: int, start: str) -> GemmTile:
+        return GemmTile(rows, vectors, self.lanes, start, align=4 * self.lanes)
 
     def columns(self, which: str) -> list[tuple[int, int]]:
         """A row's elements as columns of a tile: the first, and the number of vectors."""
@@ -207,14 +190,14 @@ class KeyBlock:
         e = self.e
 
         with e.each(0, count, self.lanes) as k:
-            store_vector(e, e.builder(F32, True).constant(0.0), advance(e, place, k))
+            store_scratch(e, e.builder(F32, True).constant(0.0), advance(e, place, k))
 
     def write_row(self, place: Value, value: Callable[[Value, Value | None], Value], dtype: torch.dtype = F32) -> None:
         """place[d] = value(d, mask) along a row of dq, a vector at a time."""
         e = self.e
 
         def part(d: Value, mask: Value | None, state: list[Value]) -> list[Value]:
-            store_part(e, value(d, mask), advance(e, place, d, dtype), dtype, mask)
+            store_floats(e, value(d, mask), advance(e, place, d, dtype), dtype, mask)
             return state
 
         along_row(e, self.head("k"), [], part)

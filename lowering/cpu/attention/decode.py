@@ -17,24 +17,23 @@ import torch
 from mlirc.dialects.core import symbols
 from mlirc.dialects.core.tensor_types import TensorInfo
 from mlirc.lowering.cpu.attention.call import AttentionProblem
-from mlirc.lowering.cpu.attention.memory import (
+from mlirc.lowering.cpu.attention.memory import place_of, scratch
+from mlirc.lowering.cpu.attention.softmax import exponential
+from mlirc.lowering.cpu.attention.units import begin_with, each_head
+from mlirc.lowering.cpu.emitter.addresses import (
     advance,
     gather,
     lanes_below,
-    load_masked,
+    load_floats,
     load_scalar,
-    load_vector,
-    place_of,
-    scratch,
-    store_masked,
+    load_scratch,
+    store_floats,
     store_scalar,
-    store_vector,
+    store_scratch,
 )
-from mlirc.lowering.cpu.attention.softmax import exponential
-from mlirc.lowering.cpu.attention.units import begin, each_head, kernel_text
 from mlirc.lowering.cpu.emitter.emitter import VectorEmitter
 from mlirc.lowering.cpu.emitter.register_transpose import across
-from mlirc.lowering.cpu.loops.function import KernelText
+from mlirc.lowering.cpu.loops.frame import KernelText, framed, operands_only
 from mlirc.lowering.cpu.math.builder import Value
 from mlirc.lowering.cpu.math.functions import MATH
 from mlirc.lowering.kernel.axes import Vector
@@ -79,7 +78,7 @@ class _DecodeWriter:
 
     def write(self) -> KernelText:
         a, e, names = self.a, self.e, self.a.symbols
-        begin(e, self.operands, names)
+        begin_with(e, self.operands, names)
         self.queries = scratch(e, a.group * self.head * self.lanes)
         self.scores = scratch(e, a.group * KEYS)
         self.sums = scratch(e, a.group * self.value_head * self.lanes)
@@ -88,7 +87,9 @@ class _DecodeWriter:
         batch, shared, keys = a.k.shape[:3]
         each_head(e, batch, shared, self.unit)
         work = symbols.product([batch * shared, a.group, keys, FOR_A_VECTOR * (self.head + self.value_head)])
-        return kernel_text(e, self.name, self.target, self.operands, names, (batch * shared, work * 1))
+        return framed(
+            e, self.name, self.target, operands_only(len(self.operands)), names, work * 1, batch * shared, chunk=1
+        )
 
     def rows(self, body) -> None:
         """`body(row)` for each head of the query that shares the keys."""
@@ -116,8 +117,8 @@ class _DecodeWriter:
         here = advance(self.e, address, self.e.i64(number * self.lanes), rows.dtype)
         left = size - number * self.lanes
         if left >= self.lanes and rows.dtype == torch.float32:
-            return load_vector(self.e, here, align=4)
-        return load_masked(self.e, here, rows.dtype, lanes_below(self.e, self.e.i64(min(left, self.lanes))))
+            return load_floats(self.e, here)
+        return load_floats(self.e, here, rows.dtype, lanes_below(self.e, self.e.i64(min(left, self.lanes))))
 
     # ---- one head of the keys
 
@@ -131,10 +132,10 @@ class _DecodeWriter:
             query = place_of(e, e.env["q"], a.q, batch, b.add(first, row))
             for k in range(self.head):
                 value = self.wide.mul(self.load_row(query, a.q, k), self.wide.constant(a.scale))
-                store_vector(e, value, self.part(self.queries, row, self.head, k))
+                store_scratch(e, value, self.part(self.queries, row, self.head, k))
             for k in range(self.value_head):
-                store_vector(e, self.wide.constant(0.0), self.part(self.sums, row, self.value_head, k))
-            store_vector(e, self.wide.constant(0.0), self.part(self.totals, row, 1))
+                store_scratch(e, self.wide.constant(0.0), self.part(self.sums, row, self.value_head, k))
+            store_scratch(e, self.wide.constant(0.0), self.part(self.totals, row, 1))
             store_scalar(e, self.scalar.constant(-math.inf), advance(e, self.largest, row))
 
         self.rows(start)
@@ -166,7 +167,7 @@ class _DecodeWriter:
             inside = lanes_below(e, b.sub(count, key))
 
             def one(row: Value) -> None:
-                query = [load_vector(e, self.part(self.queries, row, self.head, k)) for k in range(self.head)]
+                query = [load_scratch(e, self.part(self.queries, row, self.head, k)) for k in range(self.head)]
                 sums = []
                 for address in addresses:
                     total = self.wide.mul(query[0], self.load_row(address, a.k, 0))
@@ -174,7 +175,7 @@ class _DecodeWriter:
                         total = self.wide.fma(query[k], self.load_row(address, a.k, k), total)
                     sums.append(total)
                 scores = self.wide.select(inside, across(e, sums), self.wide.constant(-math.inf))
-                store_vector(e, scores, self.score(row, key))
+                store_scratch(e, scores, self.score(row, key))
 
             self.rows(one)
 
@@ -196,19 +197,19 @@ class _DecodeWriter:
             if same:
                 value = e.splat(load_scalar(e, here, info.dtype))
             elif info.stride[3] == 1:
-                value = load_masked(e, here, info.dtype, lanes_below(e, b.sub(count, i)))
+                value = load_floats(e, here, info.dtype, lanes_below(e, b.sub(count, i)))
             else:
                 wide = e.builder(torch.int64, True)
                 lane = wide.minimum(e.lane_numbers(), e.splat(b.sub(b.sub(count, i), e.i64(1))))
                 value = gather(e, here, wide.mul(lane, e.splat(stride)), info.dtype)
             place = self.score(row, i)
-            score = load_vector(e, place)
+            score = load_scratch(e, place)
             if info.dtype == torch.bool:
                 hidden = self.wide.constant(-math.inf)
                 changed = self.wide.select(self.wide.ne(value, self.wide.constant(0.0)), score, hidden)
             else:
                 changed = self.wide.add(value, score)
-            store_vector(e, changed, place)
+            store_scratch(e, changed, place)
 
     def softmax(self, row: Value, count: Value) -> Value:
         """Scores become exponentials; what came before shrinks by the factor that is returned."""
@@ -218,7 +219,7 @@ class _DecodeWriter:
         before = load_scalar(e, place, torch.float32)
 
         def compare(i: Value, state: list[Value]) -> list[Value]:
-            return [wide.maximum(state[0], load_vector(e, self.score(row, i)))]
+            return [wide.maximum(state[0], load_scratch(e, self.score(row, i)))]
 
         (most,) = e.loop(e.i64(0), count, e.i64(self.lanes), [e.splat(before)], [type_], compare)
         largest = scalar.emit(f"vector.reduction <maxnumf>, {most} : {type_} into f32", torch.float32)
@@ -231,14 +232,14 @@ class _DecodeWriter:
 
         def raise_all(i: Value, state: list[Value]) -> list[Value]:
             address = self.score(row, i)
-            raised = exponential(wide, wide.sub(load_vector(e, address), from_))
-            store_vector(e, raised, address)
+            raised = exponential(wide, wide.sub(load_scratch(e, address), from_))
+            store_scratch(e, raised, address)
             return [wide.add(state[0], raised)]
 
         totals = self.part(self.totals, row, 1)
-        start = wide.mul(load_vector(e, totals), factor)
+        start = wide.mul(load_scratch(e, totals), factor)
         (total,) = e.loop(e.i64(0), count, e.i64(self.lanes), [start], [type_], raise_all)
-        store_vector(e, total, totals)
+        store_scratch(e, total, totals)
         return factor
 
     def value_products(self, row: Value, factor: Value, values: Value, count: Value) -> None:
@@ -256,7 +257,7 @@ class _DecodeWriter:
             parts = [sums[c * self.value_head : (c + 1) * self.value_head] for c in range(chains)]
             return [x for c, part in enumerate(parts) for x in add(b.add(key, e.i64(c)), part)]
 
-        start = [wide.mul(load_vector(e, place), factor) for place in places]
+        start = [wide.mul(load_scratch(e, place), factor) for place in places]
         whole = b.sub(count, b.binary("arith.remui", count, e.i64(chains)))
         carried = start + [wide.constant(0.0)] * (len(start) * (chains - 1))
         sums = e.loop(e.i64(0), whole, e.i64(chains), carried, [type_] * len(carried), several)
@@ -265,13 +266,13 @@ class _DecodeWriter:
             sums[: self.value_head] = [wide.add(x, y) for x, y in zip(sums, part, strict=False)]
         last = e.loop(whole, count, e.i64(1), sums[: self.value_head], [type_] * self.value_head, add)
         for place, value in zip(places, last, strict=True):
-            store_vector(e, value, place)
+            store_scratch(e, value, place)
 
     def finish(self, row: Value, batch: Value, head: Value) -> None:
         """The result and the logarithm of the total; 0 for both where no key is seen, as in eager."""
         a, e, wide, scalar = self.a, self.e, self.wide, self.scalar
         type_ = wide.type_text(torch.float32)
-        totals = load_vector(e, self.part(self.totals, row, 1))
+        totals = load_scratch(e, self.part(self.totals, row, 1))
         total = scalar.emit(f"vector.reduction <add>, {totals} : {type_} into f32", torch.float32)
         none = scalar.eq(total, scalar.constant(0.0))
         inverse = scalar.select(none, scalar.constant(0.0), scalar.div(scalar.constant(1.0), total))
@@ -282,6 +283,6 @@ class _DecodeWriter:
         size = a.out.shape[3]
         assert isinstance(size, int)
         for k in range(self.value_head):
-            value = wide.mul(load_vector(e, self.part(self.sums, row, self.value_head, k)), e.splat(inverse))
+            value = wide.mul(load_scratch(e, self.part(self.sums, row, self.value_head, k)), e.splat(inverse))
             here = advance(e, out, e.i64(k * self.lanes), a.out.dtype)
-            store_masked(e, value, here, a.out.dtype, lanes_below(e, e.i64(min(size - k * self.lanes, self.lanes))))
+            store_floats(e, value, here, a.out.dtype, lanes_below(e, e.i64(min(size - k * self.lanes, self.lanes))))

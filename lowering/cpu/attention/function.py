@@ -18,29 +18,22 @@ from collections.abc import Callable
 import torch
 
 from mlirc.dialects.core import symbols
-from mlirc.dialects.core.symbols import Int
 from mlirc.dialects.core.tensor_types import TensorInfo
 from mlirc.lowering.cpu.attention.call import AttentionProblem
 from mlirc.lowering.cpu.attention.decode import decode_text, decodes
-from mlirc.lowering.cpu.attention.memory import (
-    advance,
-    load_vector,
-    place_of,
-    scratch,
-    stage_rows,
-    store_rows,
-    store_vector,
-    transpose_all,
-)
+from mlirc.lowering.cpu.attention.memory import place_of, scratch, stage_rows, store_rows, transpose_all
 from mlirc.lowering.cpu.attention.softmax import PanelSoftmax
-from mlirc.lowering.cpu.attention.tiles import VECTORS, AttentionTile, most_rows, powers_of_two_below, split_rows
-from mlirc.lowering.cpu.attention.units import begin, divided, each_unit, kernel_text
+from mlirc.lowering.cpu.attention.units import begin_with, divided, each_unit
+from mlirc.lowering.cpu.emitter.addresses import advance, load_scratch, store_scratch
 from mlirc.lowering.cpu.emitter.emitter import VectorEmitter
-from mlirc.lowering.cpu.loops.function import KernelText
+from mlirc.lowering.cpu.loops.frame import KernelText, framed, operands_only
 from mlirc.lowering.cpu.math.builder import Value
+from mlirc.lowering.cpu.matmul.tile import GemmTile, Loop, Stride, most_rows, times
+from mlirc.lowering.cpu.matmul.tile_rows import split_any_rows, split_rows
 from mlirc.lowering.kernel.axes import Vector
 from mlirc.lowering.target import CpuTarget
 
+VECTORS = 2  # of a panel's row
 SCORES = 3584  # of a panel and a block of keys: they fit the first-level cache beside the panel
 QUERIES = 256  # that share a copied block of keys
 UNITS = 24  # that any number of threads gets about equal parts of
@@ -59,18 +52,16 @@ class _ForwardWriter:
         self.e = VectorEmitter(Vector(None, target.vector_bytes // 4), target)
         self.lanes = self.e.lanes
         self.width = VECTORS * self.lanes
-        self.most = most_rows(target)
+        self.most = most_rows(target, VECTORS)
         self.operands = ["q", "k", "v", *(["mask"] if a.mask else []), "out", "lse"]
         keys = a.k.shape[2]
-        rows, rests = (
-            split_rows(keys, self.most) if isinstance(keys, int) else (self.most, powers_of_two_below(self.most))
-        )
+        rows, rests = split_any_rows(keys, self.most)
         self.block = rows * max(1, SCORES // self.width // rows)  # keys of a block
         self.panels = panels_together(a, self.width)
         self.staged = {which: is_staged(x, self.panels) for which, x in (("k", a.k), ("v", a.v))}
-        self.key_tiles = [self.tile("k", n) for n in [rows, *rests]]
+        self.key_tiles = [self.tile("zero", n) for n in [rows, *rests]]
         rows, rests = split_rows(self.head("v"), self.most)
-        self.value_tiles = [self.tile("v", n) for n in [rows, *rests]]
+        self.value_tiles = [self.tile("factor", n) for n in [rows, *rests]]
 
     def head(self, which: str) -> int:
         size = (self.a.v if which == "v" else self.a.q).shape[3]
@@ -80,29 +71,21 @@ class _ForwardWriter:
     def padded(self, which: str) -> int:
         return -(-self.head(which) // self.lanes) * self.lanes
 
-    def tile(self, which: str, rows: int) -> AttentionTile:
-        """The rows of the product are keys, or elements of the values."""
-        along, within = self.row_strides(which)
-        if which == "k":
-            return AttentionTile(
-                f"{self.name}_scores{rows}", rows, along, within, "zero", self.lanes, self.width, self.width
-            )
-        return AttentionTile(
-            f"{self.name}_sums{rows}", rows, within, along, "factor", self.lanes, self.width, self.width
-        )
+    def tile(self, start: str, rows: int) -> GemmTile:
+        return GemmTile(rows, VECTORS, self.lanes, start, align=4 * self.lanes)
 
-    def row_strides(self, which: str) -> tuple[Int, Int]:
+    def row_strides(self, which: str) -> list[Stride]:
         """Of the keys or values that the products read: from row to row, and within a row."""
         if self.staged[which]:
-            return self.padded(which), 1
+            return [self.padded(which), 1]
         info = self.a.k if which == "k" else self.a.v
-        return info.stride[2], info.stride[3]
+        return [n if isinstance(n, int) else self.e.integer(n) for n in info.stride[2:]]
 
     # ---- the function
 
     def write(self) -> KernelText:
         a, e = self.a, self.e
-        begin(e, self.operands, a.symbols)
+        begin_with(e, self.operands, a.symbols)
         self.rows = scratch(e, self.width * max(self.padded("k"), self.padded("v")))
         self.every_panel = scratch(e, self.panels * self.padded("k") * self.width)
         self.every_sums = scratch(e, self.panels * self.padded("v") * self.width)
@@ -120,9 +103,8 @@ class _ForwardWriter:
 
         each_unit(e, units, unit)
         work = symbols.product([batch * heads, queries, a.k.shape[2], self.head("k") + self.head("v")])
-        tiles = [tile.text for tile in (*self.key_tiles, *self.value_tiles)]
-        shared = units, symbols.floordiv(work * 1, 8)
-        return kernel_text(e, self.name, self.target, self.operands, a.symbols, shared, tiles)
+        shared = symbols.floordiv(work * 1, 8), units
+        return framed(e, self.name, self.target, operands_only(len(self.operands)), a.symbols, *shared, chunk=1)
 
     # ---- some panels of queries
 
@@ -217,7 +199,7 @@ class _ForwardWriter:
         with e.each(0, self.head("v")) as d:
             for half, factor in enumerate(inverse):
                 place = advance(e, self.sums, e.index.add(e.index.mul(d, e.i64(self.width)), e.i64(half * self.lanes)))
-                store_vector(e, self.softmax.wide.mul(load_vector(e, place), factor), place)
+                store_scratch(e, self.softmax.wide.mul(load_scratch(e, place), factor), place)
 
     def fill(self, place: Value, rows: int) -> None:
         """Zeros."""
@@ -226,7 +208,7 @@ class _ForwardWriter:
 
         with e.each(0, rows * VECTORS) as d:
             address = advance(e, place, e.index.mul(d, e.i64(self.lanes)))
-            store_vector(e, wide.constant(0.0), address)
+            store_scratch(e, wide.constant(0.0), address)
 
     def rows_of(self, which: str, base: Value, key: Value, count: Value) -> Value:
         """Where the products read a block of keys or values: in place, or in a copy."""
@@ -239,33 +221,37 @@ class _ForwardWriter:
 
     def score_tiles(self, keys: Value, count: Value) -> None:
         e, b = self.e, self.e.index
-        along, within = (e.integer(s) for s in self.row_strides("k"))
+        along, within = self.row_strides("k")
+        loop = Loop(e.i64(self.head("k")), within, self.width)
         start = e.i64(0)
         for tile in self.key_tiles:
             size = e.i64(tile.rows)
             stop = b.add(start, b.mul(b.binary("arith.divui", b.sub(count, start), size), size))
 
             with e.each(start, stop, size) as row:
-                source = advance(e, keys, b.mul(row, along))
+                source = advance(e, keys, times(e, along, row))
                 target = advance(e, self.scores, b.mul(row, e.i64(self.width)))
-                e.lines.append(tile.call(source, along, within, e.i64(self.head("k")), self.panel, target))
+                tile.call(e, (source, self.panel, target), along, [loop], self.width)
             start = stop
 
     def value_products(self, values: Value, count: Value) -> None:
         e, b = self.e, self.e.index
-        along, within = (e.integer(s) for s in self.row_strides("v"))
+        along, within = self.row_strides("v")
         full, *rests = self.value_tiles
         whole = self.head("v") // full.rows * full.rows
 
-        def one(row: Value, state: list[Value], tile: AttentionTile = full) -> list[Value]:
-            source = advance(e, values, b.mul(row, within))
-            target = advance(e, self.sums, b.mul(row, e.i64(self.width)))
-            e.lines.append(tile.call(source, within, along, count, self.scores, target, self.softmax.factor))
-            return state
+        def one(row: Value, tile: GemmTile) -> None:
+            places = (
+                advance(e, values, times(e, within, row)),
+                self.scores,
+                advance(e, self.sums, b.mul(row, e.i64(self.width))),
+            )
+            tile.call(e, places, within, [Loop(count, along, self.width)], self.width, factor=self.softmax.factor)
 
-        e.loop(e.i64(0), e.i64(whole), e.i64(full.rows), [], [], one)
+        with e.each(0, whole, full.rows) as row:
+            one(row, full)
         for tile in rests:
-            one(e.i64(whole), [], tile)
+            one(e.i64(whole), tile)
 
 
 def panels_together(a: AttentionProblem, width: int) -> int:

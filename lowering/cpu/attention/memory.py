@@ -7,51 +7,29 @@ import torch
 
 from mlirc.dialects.core.symbols import Int
 from mlirc.dialects.core.tensor_types import TensorInfo
-from mlirc.lowering.cpu.emitter import memory as kernel_memory
+from mlirc.lowering.cpu.emitter.addresses import (
+    PTR,
+    advance,
+    call,
+    lanes_below,
+    load_floats,
+    load_scalar,
+    load_scratch,
+    store_floats,
+    store_scalar,
+    store_scratch,
+)
 from mlirc.lowering.cpu.emitter.emitter import VectorEmitter
-from mlirc.lowering.cpu.emitter.memory import stored_dtype
 from mlirc.lowering.cpu.emitter.register_transpose import transposed
 from mlirc.lowering.cpu.emitter.scratch import take
 from mlirc.lowering.cpu.math.builder import Value, element_text
 
 UNROLLED = 8  # vectors of a row
-PTR = "!llvm.ptr"
 
 
 def scratch(e: VectorEmitter, count: int, dtype: torch.dtype = torch.float32) -> Value:
     """Memory for so many elements."""
     return take(e, count, element_text(dtype), dtype.itemsize)
-
-
-def advance(e: VectorEmitter, address: Value, offset: Value, dtype: torch.dtype = torch.float32) -> Value:
-    element = element_text(stored_dtype(dtype))
-    return e.index.emit(
-        f"llvm.getelementptr {address}[{offset}] : (!llvm.ptr, i64) -> !llvm.ptr, {element}", torch.int64
-    )
-
-
-def load_vector(e: VectorEmitter, address: Value, dtype: torch.dtype = torch.float32, align: int = 0) -> Value:
-    """A vector in scratch, which lies at a multiple of its size; or at one of `align`."""
-    b = e.builder(dtype, True)
-    align = align or dtype.itemsize * e.lanes
-    text = f"llvm.load {address} {{alignment = {align} : i64}} : !llvm.ptr -> {b.type_text(dtype)}"
-    return b.emit(text, dtype)
-
-
-def store_vector(e: VectorEmitter, value: Value, address: Value) -> None:
-    type_ = e.builder(torch.float32, True).type_text(torch.float32)
-    e.lines.append(f"llvm.store {value}, {address} {{alignment = {4 * e.lanes} : i64}} : {type_}, !llvm.ptr")
-
-
-def store_scalar(e: VectorEmitter, value: Value, address: Value) -> None:
-    e.lines.append(f"llvm.store {value}, {address} {{alignment = 4 : i64}} : f32, !llvm.ptr")
-
-
-def store_masked(e: VectorEmitter, value: Value, address: Value, dtype: torch.dtype, mask: Value) -> None:
-    """Lanes of float32 as neighbouring elements of `dtype`."""
-    stored = stored_dtype(dtype)
-    b = e.builder(stored, True)
-    kernel_memory.store_masked(e, b.bitcast(e.builder(torch.float32, True).cast(value, dtype), stored), address, mask)
 
 
 def place_of(e: VectorEmitter, base: Value, info: TensorInfo, *index: Value) -> Value:
@@ -62,79 +40,11 @@ def place_of(e: VectorEmitter, base: Value, info: TensorInfo, *index: Value) -> 
     return advance(e, base, offset, info.dtype)
 
 
-def lanes_below(e: VectorEmitter, count: Value) -> Value:
-    """A mask of the first `count` lanes."""
-    return e.builder(torch.int64, True).lt(e.lane_numbers(), e.splat(count))
-
-
-def load_masked(e: VectorEmitter, address: Value, dtype: torch.dtype, mask: Value) -> Value:
-    """Neighbouring elements as float32 (booleans as 0 or 1); 0 where the mask does not hold."""
-    stored = stored_dtype(dtype)
-    b = e.builder(stored, True)
-    vector, bools = b.type_text(stored), b.type_text(torch.bool)
-    loaded = b.emit(
-        f"llvm.intr.masked.load {address}, {mask}, {b.constant(0, stored)} {{alignment = {stored.itemsize} : i32}} : "
-        f"(!llvm.ptr, {bools}, {vector}) -> {vector}",
-        stored,
-    )
-    return widened(e, loaded, dtype, True)
-
-
-def load_scalar(e: VectorEmitter, address: Value, dtype: torch.dtype) -> Value:
-    """One element as float32."""
-    stored = stored_dtype(dtype)
-    element = element_text(stored)
-    text = f"llvm.load {address} {{alignment = {stored.itemsize} : i64}} : !llvm.ptr -> {element}"
-    return widened(e, e.builder(stored).emit(text, stored), dtype, False)
-
-
-def widened(e: VectorEmitter, loaded: Value, dtype: torch.dtype, wide: bool) -> Value:
-    b = e.builder(torch.float32, wide)
-    value = b.cast(loaded, torch.bool) if dtype == torch.bool else b.bitcast(loaded, dtype)
-    return b.cast(value, torch.float32)
-
-
-def gather(e: VectorEmitter, address: Value, offsets: Value, dtype: torch.dtype) -> Value:
-    """The elements at `offsets` (in elements) from `address`, as float32."""
-    stored = stored_dtype(dtype)
-    b = e.builder(stored, True)
-    pointers = e.index.emit(
-        f"llvm.getelementptr {address}[{offsets}] : (!llvm.ptr, vector<{e.lanes}xi64>) -> "
-        f"vector<{e.lanes}x!llvm.ptr>, {element_text(stored)}",
-        torch.int64,
-    )
-    vector, bools = b.type_text(stored), b.type_text(torch.bool)
-    loaded = b.emit(
-        f"llvm.intr.masked.gather {pointers}, {b.constant(True, torch.bool)}, {b.constant(0, stored)} "
-        f"{{alignment = {stored.itemsize} : i32}} : (vector<{e.lanes}x!llvm.ptr>, {bools}, {vector}) -> {vector}",
-        stored,
-    )
-    return widened(e, loaded, dtype, True)
-
-
 def row_offsets(e: VectorEmitter, first: Value, end: Value, stride: Value) -> Value:
     """Where the row of each lane starts, from row `first` on; those from `end` on are the last row again."""
     b = e.builder(torch.int64, True)
     row = b.add(e.lane_numbers(), e.splat(first))
     return b.mul(b.minimum(row, e.splat(e.index.sub(end, e.i64(1)))), e.splat(stride))
-
-
-def call(
-    e: VectorEmitter, name: str, arguments: list[tuple[Value, str]], write: Callable[[VectorEmitter, list[Value]], None]
-) -> None:
-    """Calls a function of the kernel's own, which `write` writes at its first use, given its parameters. Code that stands in
-    several places, shuffles above all, takes LLVM long; one large body takes it longer than several small ones."""
-    name, types = f"@KERNEL_{name}", ", ".join(type_ for _, type_ in arguments)
-    if name not in e.text.functions:
-        e.text.functions[name] = ""
-        inside = VectorEmitter(e.vector, e.text.target)
-        inside.text.functions = e.text.functions
-        parameters = [Value(f"%p{k}", x.dtype) for k, (x, _) in enumerate(arguments)]
-        write(inside, parameters)
-        listed = ", ".join(f"{x}: {type_}" for x, (_, type_) in zip(parameters, arguments, strict=True))
-        head = f"llvm.func internal {name}({listed}) {{"
-        e.text.functions[name] = "\n".join([head, *inside.text.preamble, *inside.lines, "llvm.return", "}"])
-    e.lines.append(f"llvm.call {name}({', '.join(x for x, _ in arguments)}) : ({types}) -> ()")
 
 
 def transpose_tile(e: VectorEmitter, source: Value, source_pitch: Value, target: Value, target_pitch: Value) -> None:
@@ -145,9 +55,9 @@ def transpose_tile(e: VectorEmitter, source: Value, source_pitch: Value, target:
         for found, pitch in zip(places, (p[1], p[3]), strict=True):
             for _ in range(e.lanes - 1):
                 found.append(advance(e, found[-1], pitch))
-        columns = transposed(e, [load_vector(e, place) for place in places[0]])
+        columns = transposed(e, [load_scratch(e, place) for place in places[0]])
         for value, place in zip(columns, places[1], strict=True):
-            store_vector(e, value, place)
+            store_scratch(e, value, place)
 
     call(e, "transpose_tile", [(source, PTR), (source_pitch, "i64"), (target, PTR), (target_pitch, "i64")], write)
 
@@ -186,26 +96,6 @@ def along_row(
     return body(e.i64(whole), lanes_below(e, e.i64(size - whole)), carried) if size > whole else carried
 
 
-def load_part(e: VectorEmitter, address: Value, dtype: torch.dtype, mask: Value | None) -> Value:
-    """Neighbouring elements as float32, at any address."""
-    if mask is not None:
-        return load_masked(e, address, dtype, mask)
-    stored = stored_dtype(dtype)
-    return widened(e, load_vector(e, address, stored, stored.itemsize), dtype, True)
-
-
-def store_part(e: VectorEmitter, value: Value, address: Value, dtype: torch.dtype, mask: Value | None) -> None:
-    if mask is not None:
-        store_masked(e, value, address, dtype, mask)
-        return
-    stored = stored_dtype(dtype)
-    b = e.builder(stored, True)
-    value = b.bitcast(e.builder(torch.float32, True).cast(value, dtype), stored)
-    e.lines.append(
-        f"llvm.store {value}, {address} {{alignment = {stored.itemsize} : i64}} : {b.type_text(stored)}, !llvm.ptr"
-    )
-
-
 def stage_rows(
     e: VectorEmitter, base: Value, rows: TensorInfo, count: Value, copy: Value, pitch: int, scale: float = 1.0
 ) -> None:
@@ -221,8 +111,8 @@ def stage_rows(
             source, target = advance(e, base, b.mul(i, along), dtype), advance(e, copy, b.mul(i, pitch))
 
             def part(d: Value, mask: Value | None, state: list[Value]) -> list[Value]:
-                value = load_part(e, advance(e, source, d, dtype), dtype, mask)
-                store_vector(e, e.builder(torch.float32, True).mul(value, e.splat(scale)), advance(e, target, d))
+                value = load_floats(e, advance(e, source, d, dtype), dtype, mask)
+                store_scratch(e, e.builder(torch.float32, True).mul(value, e.splat(scale)), advance(e, target, d))
                 return state
 
             def one(d: Value, state: list[Value]) -> list[Value]:
@@ -255,7 +145,7 @@ def store_rows(e: VectorEmitter, base: Value, rows: TensorInfo, count: Value, so
             target, start = advance(e, base, b.mul(i, along), dtype), advance(e, source, b.mul(i, pitch))
 
             def part(d: Value, mask: Value | None, state: list[Value]) -> list[Value]:
-                store_part(e, load_vector(e, advance(e, start, d)), advance(e, target, d, dtype), dtype, mask)
+                store_floats(e, load_scratch(e, advance(e, start, d)), advance(e, target, d, dtype), dtype, mask)
                 return state
 
             along_row(e, head, [], part)

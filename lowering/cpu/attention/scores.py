@@ -5,17 +5,15 @@ import math
 import torch
 
 from mlirc.lowering.cpu.attention.call import AttentionProblem
-from mlirc.lowering.cpu.attention.memory import (
+from mlirc.lowering.cpu.attention.memory import row_offsets, scratch, transpose_tile
+from mlirc.lowering.cpu.emitter.addresses import (
     advance,
     gather,
     lanes_below,
-    load_masked,
+    load_floats,
     load_scalar,
-    load_vector,
-    row_offsets,
-    scratch,
-    store_vector,
-    transpose_tile,
+    load_scratch,
+    store_scratch,
 )
 from mlirc.lowering.cpu.emitter.emitter import VectorEmitter
 from mlirc.lowering.cpu.math.builder import Value
@@ -54,7 +52,7 @@ class Scores:
                 address = self.part(row, half)
                 later = b.sub(b.add(ahead, i), e.i64(half * e.lanes))
                 seen = e.builder(torch.int64, True).ge(e.lane_numbers(), e.splat(later))
-                store_vector(e, wide.select(seen, load_vector(e, address), wide.constant(NOTHING)), address)
+                store_scratch(e, wide.select(seen, load_scratch(e, address), wide.constant(NOTHING)), address)
 
     @property
     def same_for_all(self) -> bool:
@@ -107,19 +105,21 @@ class Scores:
             with e.each(0, b.minimum(rows, e.i64(e.lanes))) as row:
                 address = advance(e, mask, b.add(b.mul(row, along), i), info.dtype)
                 here = advance(e, self.square, b.mul(row, e.i64(e.lanes)))
-                store_vector(e, load_masked(e, address, info.dtype, inside), here)
+                store_scratch(e, load_floats(e, address, info.dtype, inside), here)
             transpose_tile(e, self.square, e.i64(e.lanes), self.transposed, e.i64(e.lanes))
             with e.each(0, b.minimum(b.sub(count, i), e.i64(e.lanes))) as row:
-                self.apply(b.add(i, row), lane, load_vector(e, advance(e, self.transposed, b.mul(row, e.i64(e.lanes)))))
+                self.apply(
+                    b.add(i, row), lane, load_scratch(e, advance(e, self.transposed, b.mul(row, e.i64(e.lanes))))
+                )
 
     def apply(self, i: Value, lane: Value, value: Value) -> None:
         """Of the key in row i, for the queries from lane `lane` on."""
         e, wide, info = self.e, self.wide, self.a.mask
         assert info is not None
         address = advance(e, self.row(i), lane)
-        score = load_vector(e, address)
+        score = load_scratch(e, address)
         if info.dtype == torch.bool:
             changed = wide.select(wide.ne(value, wide.constant(0.0)), score, wide.constant(NOTHING))
         else:
             changed = wide.add(value, score)
-        store_vector(e, changed, address)
+        store_scratch(e, changed, address)

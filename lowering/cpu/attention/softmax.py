@@ -9,8 +9,9 @@ import math
 import torch
 
 from mlirc.lowering.cpu.attention.call import AttentionProblem
-from mlirc.lowering.cpu.attention.memory import advance, lanes_below, load_vector, scratch, store_vector
+from mlirc.lowering.cpu.attention.memory import scratch
 from mlirc.lowering.cpu.attention.scores import NOTHING, Scores
+from mlirc.lowering.cpu.emitter.addresses import advance, lanes_below, load_scratch, store_scratch
 from mlirc.lowering.cpu.emitter.emitter import VectorEmitter
 from mlirc.lowering.cpu.math.builder import Value, VectorBuilder
 from mlirc.lowering.cpu.math.floats import ROUNDING, nearest_integer, polynomial, scaled, shift_left, uses_avx512
@@ -37,8 +38,8 @@ class PanelSoftmax(Scores):
 
     def start(self) -> None:
         for half in range(self.vectors):
-            store_vector(self.e, self.wide.constant(NOTHING), self.part(self.largest, half))
-            store_vector(self.e, self.wide.constant(0.0), self.part(self.total, half))
+            store_scratch(self.e, self.wide.constant(NOTHING), self.part(self.largest, half))
+            store_scratch(self.e, self.wide.constant(0.0), self.part(self.total, half))
 
     def step(self, mask: Value | None, first: Value, queries: Value, key: Value, count: Value) -> None:
         """The scores of `count` keys from `key` on become exponentials."""
@@ -48,10 +49,10 @@ class PanelSoftmax(Scores):
             self.hide_later_keys(first, key, count)
         e, wide, halves = self.e, self.wide, range(self.vectors)
         type_ = wide.type_text(torch.float32)
-        before = [load_vector(e, self.part(self.largest, half)) for half in halves]
+        before = [load_scratch(e, self.part(self.largest, half)) for half in halves]
 
         def compare(i: Value, state: list[Value]) -> list[Value]:
-            read = [load_vector(e, self.part(self.row(i), k)) for k in halves]
+            read = [load_scratch(e, self.part(self.row(i), k)) for k in halves]
             # a score that is NaN is none larger, and shows in the exponentials
             return [wide.select(wide.gt(x, most), x, most) for x, most in zip(read, state, strict=True)]
 
@@ -62,22 +63,22 @@ class PanelSoftmax(Scores):
             none = wide.eq(largest[half], wide.constant(NOTHING))
             reference.append(wide.select(none, wide.constant(0.0), largest[half]))
             factor = exponential(wide, wide.sub(before[half], reference[half]))
-            store_vector(e, largest[half], self.part(self.largest, half))
-            store_vector(e, factor, self.part(self.factor, half))
-            totals.append(wide.mul(load_vector(e, self.part(self.total, half)), factor))
+            store_scratch(e, largest[half], self.part(self.largest, half))
+            store_scratch(e, factor, self.part(self.factor, half))
+            totals.append(wide.mul(load_scratch(e, self.part(self.total, half)), factor))
 
         def raise_all(i: Value, state: list[Value]) -> list[Value]:
             row, sums = self.row(i), []
             for half, total in enumerate(state):
                 address = self.part(row, half)
-                raised = exponential(wide, wide.sub(load_vector(e, address), reference[half]))
-                store_vector(e, raised, address)
+                raised = exponential(wide, wide.sub(load_scratch(e, address), reference[half]))
+                store_scratch(e, raised, address)
                 sums.append(wide.add(total, raised))
             return sums
 
         totals = e.loop(e.i64(0), count, e.i64(1), totals, [type_] * self.vectors, raise_all)
         for half in halves:
-            store_vector(e, totals[half], self.part(self.total, half))
+            store_scratch(e, totals[half], self.part(self.total, half))
 
     def finish(self, lse: Value, first: Value, queries: Value) -> list[Value]:
         """Writes the logarithm of each query's total, and gives what its sums are to be multiplied by.
@@ -85,8 +86,8 @@ class PanelSoftmax(Scores):
         A query that sees no key gives 0 for both, as in eager."""
         e, wide, inverse = self.e, self.wide, []
         for half in range(self.vectors):
-            total = load_vector(e, self.part(self.total, half))
-            largest = load_vector(e, self.part(self.largest, half))
+            total = load_scratch(e, self.part(self.total, half))
+            largest = load_scratch(e, self.part(self.largest, half))
             none = wide.eq(total, wide.constant(0.0))
             inverse.append(wide.select(none, wide.constant(0.0), wide.div(wide.constant(1.0), total)))
             logarithm = wide.add(largest, MATH["log"](wide, total))

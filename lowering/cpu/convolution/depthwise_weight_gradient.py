@@ -20,11 +20,21 @@ from functools import partial
 import torch
 
 from mlirc.dialects.core.symbols import Int, symbol
-from mlirc.lowering.cpu.attention.memory import PTR, advance, call, load_vector, store_masked, store_vector
 from mlirc.lowering.cpu.convolution.depthwise_call import MOST_TAPS, DepthwisePlan
 from mlirc.lowering.cpu.convolution.writer import ConvolutionWriter
+from mlirc.lowering.cpu.emitter.addresses import (
+    PTR,
+    advance,
+    call,
+    clear_scratch,
+    lanes_below,
+    load_floats,
+    load_scratch,
+    store_floats,
+    store_scratch,
+)
 from mlirc.lowering.cpu.emitter.emitter import VectorEmitter
-from mlirc.lowering.cpu.loops.function import KernelText
+from mlirc.lowering.cpu.loops.frame import KernelText
 from mlirc.lowering.cpu.math.builder import Value
 from mlirc.lowering.target import CpuTarget
 
@@ -47,7 +57,7 @@ class DepthwiseWriter(ConvolutionWriter):
             part, chunk = self.down(number, c.chunks), b.binary("arith.remui", number, self.of(c.chunks))
             first = b.mul(chunk, self.of(c.chunk))
             last = b.minimum(self.sum_of(first, c.chunk), self.up(self.of(c.channels), c.width))
-            self.clear(self.sums, self.of(c.chunk * c.taps * c.width))
+            clear_scratch(self.e, self.sums, self.of(c.chunk * c.taps * c.width))
             count = self.of(c.images * c.row_blocks)
             with e.each(*(self.down(b.mul(count, x), c.parts) for x in (part, self.sum_of(part, 1)))) as k:
                 row = b.mul(b.binary("arith.remui", k, self.of(c.row_blocks)), self.of(c.block_rows))
@@ -112,14 +122,13 @@ class DepthwiseWriter(ConvolutionWriter):
     def write_packed(self, source: Value, to: Value, pixels: Value, pitch: Value, left: Value, apart: Value) -> None:
         """As pack, in a function of its own, of `left` channels: of whole blocks pixel by pixel, as they lie in memory."""
         c, e, b = self.c, self.e, self.e.index
-        packer = self.packer(0, c.vectors)
         whole = self.down(left, c.width)
 
         def copy(pixel: Value, block: Value, masks: Sequence[Value | None]) -> None:
             here = advance(e, source, b.add(b.mul(pixel, pitch), b.mul(block, e.i64(c.width))))
             there = advance(e, to, b.add(b.mul(block, apart), b.mul(pixel, e.i64(c.width))))
             for j, mask in zip(range(0, c.width, self.lanes), masks, strict=True):
-                store_vector(e, packer.load(packer.at(here, e.i64(j)), mask), packer.at(there, e.i64(j)))
+                store_scratch(e, load_floats(e, advance(e, here, j), mask=mask), advance(e, there, j))
 
         with e.each(0, pixels) as pixel, e.each(0, whole) as k:
             copy(pixel, k, [None] * c.vectors)
@@ -131,8 +140,8 @@ class DepthwiseWriter(ConvolutionWriter):
 
     def masks(self, left: Value) -> list[Value]:
         """The lanes that are channels, of each vector of a block, where `left` channels are left."""
-        packer, b = self.packer(0, self.c.vectors), self.e.index
-        return [packer.below(b.sub(left, self.e.i64(j))) for j in range(0, self.c.width, self.lanes)]
+        e, b = self.e, self.e.index
+        return [lanes_below(e, b.sub(left, self.e.i64(j))) for j in range(0, self.c.width, self.lanes)]
 
     def add_group(self, taps: Range, rows: Range, starts: Range, places: tuple[Value, ...]) -> None:
         """The sums of some taps of each column, over some rows; `starts`: the first packed row of x, and of windows; `places`: of
@@ -229,9 +238,9 @@ class DepthwiseWriter(ConvolutionWriter):
 
             def column(k: Value, state: list[Value]) -> list[Value]:
                 at, given = b.mul(k, x_column), advance(e, panel, b.mul(k, e.i64(c.width)))
-                loaded = {j: load_vector(e, advance(e, given, e.i64(j))) for j in range(0, c.width, self.lanes)}
+                loaded = {j: load_scratch(e, advance(e, given, e.i64(j))) for j in range(0, c.width, self.lanes)}
                 pixels = [advance(e, image, at) for image in images]
-                pairs = [(load_vector(e, advance(e, pixels[i], e.i64(j))), loaded[j]) for i, j in cells]
+                pairs = [(load_scratch(e, advance(e, pixels[i], e.i64(j))), loaded[j]) for i, j in cells]
                 return [wide.fma(*pair, total) for pair, total in zip(pairs, state, strict=True)]
 
             return e.loop(e.i64(0), columns, e.i64(1), state, types, column)
@@ -239,7 +248,7 @@ class DepthwiseWriter(ConvolutionWriter):
         totals = e.loop(e.i64(0), rows, e.i64(1), [wide.constant(0.0)] * len(cells), types, row)
         for (i, j), total in zip(cells, totals, strict=True):
             place = advance(e, sums, self.sum_of((apart, i), j))
-            store_vector(e, wide.add(load_vector(e, place), total), place)
+            store_scratch(e, wide.add(load_scratch(e, place), total), place)
 
     # ---- what is left
 
@@ -252,8 +261,8 @@ class DepthwiseWriter(ConvolutionWriter):
         with e.each(0, c.taps) as k:
             source, to = advance(e, sums, b.mul(k, e.i64(c.width))), advance(e, target, b.mul(k, self.of(c.channels)))
             for j, mask in zip(range(0, c.width, self.lanes), masks, strict=True):
-                value = load_vector(e, advance(e, source, e.i64(j)))
-                store_masked(e, value, advance(e, to, e.i64(j)), torch.float32, mask)
+                value = load_scratch(e, advance(e, source, e.i64(j)))
+                store_floats(e, value, advance(e, to, e.i64(j)), mask=mask)
 
 
 def depthwise_text(c: DepthwisePlan, name: str, target: CpuTarget) -> KernelText:

@@ -21,13 +21,23 @@ import torch
 
 from mlirc.dialects.core import symbols
 from mlirc.dialects.core.dialect import OPS
-from mlirc.lowering.cpu.attention.memory import PTR, advance, call, store_masked
 from mlirc.lowering.cpu.convolution.plan import ConvolutionPlan
 from mlirc.lowering.cpu.convolution.writer import ConvolutionWriter, Panel
+from mlirc.lowering.cpu.emitter.addresses import (
+    PTR,
+    advance,
+    call,
+    clear_scratch,
+    copy_scalar,
+    lanes_below,
+    load_floats,
+    store_floats,
+)
 from mlirc.lowering.cpu.emitter.emitter import VectorEmitter
 from mlirc.lowering.cpu.loops.entry import load_word
-from mlirc.lowering.cpu.loops.function import KernelText
+from mlirc.lowering.cpu.loops.frame import KernelText
 from mlirc.lowering.cpu.math.builder import Value
+from mlirc.lowering.cpu.matmul.tile import GemmTile, Loop
 from mlirc.lowering.target import CpuTarget
 
 Range = tuple[Value, Value]
@@ -100,12 +110,12 @@ class ForwardWriter(ConvolutionWriter):
         last = self.of(c.filters - 1)
 
         with e.each(0, count) as k:
-            source = packer.at(e.env["w"], b.mul(b.add(start, k), self.of(c.filters * taps)))
-            to = packer.at(panel, b.mul(k, e.i64(taps * packer.width)))
+            source = advance(e, e.env["w"], b.mul(b.add(start, k), self.of(c.filters * taps)))
+            to = advance(e, panel, b.mul(k, e.i64(taps * packer.width)))
             # what lies side by side is short, and far from the next: no processor fetches that ahead by itself
-            ahead = packer.at(source, self.sum_of((column, taps), c.filters * (AHEAD * taps)))
+            ahead = advance(e, source, self.sum_of((column, taps), c.filters * (AHEAD * taps)))
             for line in range(0, packer.width * taps, 16):
-                here = packer.at(ahead, e.i64(line))
+                here = advance(e, ahead, line)
                 e.lines.append(
                     f'"llvm.intr.prefetch"({here}) {{rw = 0 : i32, hint = 3 : i32, cache = 1 : i32}} : (!llvm.ptr) -> ()'
                 )
@@ -116,7 +126,11 @@ class ForwardWriter(ConvolutionWriter):
                 with e.each(0, packer.width) as i:
                     first = b.mul(b.minimum(b.add(column, i), last), e.i64(taps))
                     for tap in range(whole, taps):
-                        packer.copy_one(source, self.sum_of(first, tap), to, self.sum_of(i, tap * packer.width))
+                        copy_scalar(
+                            e,
+                            advance(e, source, self.sum_of(first, tap)),
+                            advance(e, to, self.sum_of(i, tap * packer.width)),
+                        )
 
     # ---- a block of windows
 
@@ -134,7 +148,7 @@ class ForwardWriter(ConvolutionWriter):
         c, b = self.c, self.e.index
         lines = b.mul(b.sub(images[1], images[0]), b.sub(rows[1], rows[0]))
         windows = b.mul(lines, self.of(c.columns.count))
-        self.clear(self.sums, b.mul(windows, panel.width))
+        clear_scratch(self.e, self.sums, b.mul(windows, panel.width))
         yield
         first = b.mul(self.sum_of((images[0], c.rows.count), rows[0]), self.of(c.columns.count))
         self.finish(column, panel, first, windows, self.sums)
@@ -183,13 +197,12 @@ class ForwardWriter(ConvolutionWriter):
         weights = advance(e, packed, b.mul(tap, panel.width))
         row = self.of(c.columns.stride * c.channels)
         loops = (
-            (self.of(c.rows.dilation * apart // c.rows.spread * c.columns.size * c.channels), down),
-            (e.i64(1), b.mul(self.of(c.taps), panel.width)),
+            Loop(count, self.of(c.rows.dilation * apart // c.rows.spread * c.columns.size * c.channels), down),
+            Loop(steps, e.i64(1), b.mul(self.of(c.taps), panel.width)),
         )
-        counts = count, steps
         pitch = b.mul(e.i64(c.columns.spread), panel.width)
         sums = advance(e, sums, b.mul(first, panel.width))
-        self.add_rows(panel, within[0], self.cuts(*within), (image, weights, sums), (row, pitch), loops, counts)
+        self.add_rows(panel, within[0], self.cuts(*within), (image, weights, sums), (row, pitch), loops)
 
     def add_rows(
         self,
@@ -198,19 +211,18 @@ class ForwardWriter(ConvolutionWriter):
         cuts: list[tuple[int, Value]],
         places: tuple[Value, Value, Value],
         pitches: Range,
-        loops: Sequence[Range],
-        counts: Range,
+        loops: Sequence[Loop],
     ) -> None:
         """sums += rows @ weights, tile by tile. `places`: of row 0, of the weights, and of the sums of row 0; `pitches`: from
-        row to row, and from sums to sums; `loops`, `counts`: of a tile."""
+        row to row, and from sums to sums; `loops`: of a tile."""
         e, b = self.e, self.e.index
         rows_at, weights, sums_at = places
         for rows, stop in cuts:
             with e.each(start, stop, rows) as k:
                 here = [advance(e, at, b.mul(k, pitch)) for at, pitch in zip((rows_at, sums_at), pitches, strict=True)]
                 for vectors in self.by_width(panel):
-                    tile = self.tile(rows, vectors, len(loops), neighbours=False)
-                    e.lines.append(tile.call((here[0], weights, here[1]), pitches[0], loops, pitches[1], counts))
+                    tile = GemmTile(rows, vectors, self.lanes)
+                    tile.call(e, (here[0], weights, here[1]), pitches[0], loops, pitches[1])
             start = stop
 
     def cuts(self, left: Value, right: Value) -> list[tuple[int, Value]]:
@@ -278,13 +290,13 @@ class ForwardWriter(ConvolutionWriter):
     def write_results(self, column: Value, vectors: int, first: Value, windows: Value, sums: Value) -> None:
         """As finish, in a function of its own."""
         c, e, b, width = self.c, self.e, self.e.index, vectors * self.lanes
-        packer, wide = self.packer(0, vectors), e.builder(torch.float32, True)
+        wide = e.builder(torch.float32, True)
         masks = {
-            j: packer.below(b.sub(self.of(c.filters - j), column)) if c.ragged else None
+            j: lanes_below(e, b.sub(self.of(c.filters - j), column)) if c.ragged else None
             for j in range(0, width, self.lanes)
         }
         factors = {
-            (name, j): packer.load(packer.at(e.env[name], self.sum_of(column, j)), mask)
+            (name, j): load_floats(e, advance(e, e.env[name], self.sum_of(column, j)), mask=mask)
             for name in ("scale", "shift")
             for j, mask in masks.items()
             if name in c.after
@@ -294,21 +306,21 @@ class ForwardWriter(ConvolutionWriter):
         with e.each(0, windows) as k:
             source, place = b.mul(k, e.i64(width)), self.sum_of(start, (k, c.filters))
             for j, mask in masks.items():
-                value = packer.load(packer.at(sums, self.sum_of(source, j)), None)
+                value = load_floats(e, advance(e, sums, self.sum_of(source, j)))
                 here = self.sum_of(place, j)
                 if "scale" in c.after:
                     value = wide.mul(value, factors["scale", j])
                 if "shift" in c.after:
                     value = wide.add(value, factors["shift", j])
                 if c.adds:
-                    value = wide.add(value, packer.load(packer.at(e.env["other"], here), mask))
+                    value = wide.add(value, load_floats(e, advance(e, e.env["other"], here), mask=mask))
                 if "relu" in c.after:
                     value = OPS["relu"].scalar(wide, value)
-                to = packer.at(e.env["out"], here)
+                to = advance(e, e.env["out"], here)
                 if mask is None:
-                    packer.store(value, to)
+                    store_floats(e, value, to)
                 else:
-                    store_masked(e, value, to, torch.float32, mask)
+                    store_floats(e, value, to, mask=mask)
 
 
 def convolution_text(c: ConvolutionPlan, name: str, target: CpuTarget) -> KernelText:

@@ -10,7 +10,6 @@ from dataclasses import dataclass
 from mlirc.dialects.core import symbols
 from mlirc.dialects.core.symbols import Int
 from mlirc.lowering.cpu.convolution.call import ConvolutionProblem, SpatialAxis, results_of_tile
-from mlirc.lowering.cpu.convolution.tile import column_tiles, tile_shape
 from mlirc.lowering.target import CpuTarget
 
 WINDOWS = 200  # of a block: what a tile of filters has of them stays in the first-level cache
@@ -175,6 +174,21 @@ def plan(c: ConvolutionProblem, target: CpuTarget) -> tuple[ConvolutionPlan, lis
 
 
 Runs = Sequence[tuple[int, int, int]]
+
+
+def tile_shape(target: CpuTarget) -> tuple[int, int]:
+    """Rows and vectors of a tile: as many as leave registers for a row of the panel and a broadcast element."""
+    return (6, 4) if target.vector_bytes == 64 or target.arch == "aarch64" else (4, 3)
+
+
+def column_tiles(columns: int, lanes: int, most: int) -> list[tuple[int, int, int]]:
+    """(first column, number of tiles, vectors) of runs of equal tiles: all about as wide."""
+    vectors = -(-columns // lanes)
+    tiles = -(-vectors // most)
+    narrow = -(-vectors // tiles) * tiles - vectors
+    wide = -(-vectors // tiles)
+    runs = [(0, tiles - narrow, wide), ((tiles - narrow) * wide * lanes, narrow, wide - 1)]
+    return [run for run in runs if run[1] and run[2]]
 
 
 def blocks(rows: int, columns: int, most: int) -> tuple[int, int]:

@@ -11,14 +11,22 @@ for some tiles of filters:               threads share pairs of a few channels a
 A sum is made by one thread, block by block: the same bits with any number of threads.
 """
 
-from collections.abc import Callable
-
 from mlirc.dialects.core.symbols import Int
-from mlirc.lowering.cpu.attention.memory import advance, transpose_all
+from mlirc.lowering.cpu.attention.memory import transpose_all
 from mlirc.lowering.cpu.convolution.plan import ConvolutionPlan
 from mlirc.lowering.cpu.convolution.writer import ConvolutionWriter
-from mlirc.lowering.cpu.loops.function import KernelText
+from mlirc.lowering.cpu.emitter.addresses import (
+    advance,
+    clear_scratch,
+    copy_scalar,
+    lanes_below,
+    load_floats,
+    store_floats,
+    whole_vectors,
+)
+from mlirc.lowering.cpu.loops.frame import KernelText
 from mlirc.lowering.cpu.math.builder import Value
+from mlirc.lowering.cpu.matmul.tile import GemmTile, Loop
 from mlirc.lowering.target import CpuTarget
 
 
@@ -45,7 +53,7 @@ class WeightGradientWriter(ConvolutionWriter):
     def unit(self, tiles: tuple[Value, Value], start: Value, end: Value) -> None:
         """The sums of some tiles of filters, and of the channel tiles from start to end."""
         c, e, b = self.c, self.e, self.e.index
-        self.clear(self.sums, self.of(c.sum_rows * c.widest * c.together))
+        clear_scratch(self.e, self.sums, self.of(c.sum_rows * c.widest * c.together))
         images = self.of(c.images)
 
         with e.each(0, images, c.block_images) as image, e.each(0, c.rows.count, c.block_rows) as row:
@@ -75,10 +83,13 @@ class WeightGradientWriter(ConvolutionWriter):
         source = advance(e, e.env["dy"], self.sum_of((first, c.filters), column))
 
         with e.each(0, windows) as k:
-            here, to = packer.at(source, b.mul(k, self.of(c.filters))), packer.at(panel, b.mul(k, e.i64(packer.width)))
+            here, to = (
+                advance(e, source, b.mul(k, self.of(c.filters))),
+                advance(e, panel, b.mul(k, e.i64(packer.width))),
+            )
             for j in range(0, packer.width, self.lanes):
-                mask = packer.below(b.sub(self.of(c.filters - j), column)) if c.ragged else None
-                packer.store(packer.load(packer.at(here, e.i64(j)), mask), packer.at(to, e.i64(j)))
+                mask = lanes_below(e, b.sub(self.of(c.filters - j), column)) if c.ragged else None
+                store_floats(e, load_floats(e, advance(e, here, j), mask=mask), advance(e, to, j))
 
     def taps(
         self,
@@ -114,28 +125,21 @@ class WeightGradientWriter(ConvolutionWriter):
         row, x = c.columns.stride * c.channels, c.columns.size * c.channels
         along_x = (c.rows.size * x, c.rows.stride * x, row)
         along_panel = (c.rows.count * c.columns.count * width, c.columns.count * width, width)
-        steps = list(zip(map(self.of, along_x), map(self.of, along_panel), strict=True))
+        loops = [Loop(*loop) for loop in zip(counts, map(self.of, along_x), map(self.of, along_panel), strict=True)]
         pitch, full = self.of(c.taps * width), self.of(c.full_channel_tiles)
 
-        def some(rows: int) -> Callable[[Value, list[Value]], list[Value]]:
-            tile = self.tile(rows, vectors, len(steps), neighbours=True)
-
-            def one(k: Value, state: list[Value]) -> list[Value]:
+        of_full, of_last = (start, b.minimum(end, full)), (b.maximum(start, full), end)
+        for rows, tiles in (c.tile_rows, of_full), (c.last_channel_tile, of_last):
+            if not rows:
+                continue
+            with e.each(*tiles) as k:
                 a = advance(e, image, b.mul(k, e.i64(c.tile_rows)))
                 to = advance(e, sums, b.mul(b.sub(k, start), self.of(c.taps * (c.tile_rows * width))))
-                e.lines.append(tile.call((a, panel, to), None, steps, pitch, counts))
-                return state
-
-            return one
-
-        e.loop(start, b.minimum(end, full), e.i64(1), [], [], some(c.tile_rows))
-        if c.last_channel_tile:
-            e.loop(b.maximum(start, full), end, e.i64(1), [], [], some(c.last_channel_tile))
+                GemmTile(rows, vectors, self.lanes).call(e, (a, panel, to), 1, loops, pitch)
 
     def keep(self, column: Value, vectors: int, number: Value, start: Value, end: Value) -> None:
         """dw[o, c, tap] = sums[c, tap, o]"""
         c, e, b, width = self.c, self.e, self.e.index, vectors * self.lanes
-        packer = self.packer(0, vectors)
         transpose_all(
             e, self.place(self.sums, number, c.sum_rows), width, c.sum_rows, width, self.transposed, c.sum_rows
         )
@@ -143,7 +147,7 @@ class WeightGradientWriter(ConvolutionWriter):
         count = b.mul(b.sub(b.minimum(b.mul(end, e.i64(c.tile_rows)), self.of(c.channels)), first), self.of(c.taps))
         each = c.channels * c.taps
         target = advance(e, e.env["dw"], self.sum_of((column, each), (first, c.taps)))
-        whole = packer.down_to_lanes(count)
+        whole = whole_vectors(e, count)
 
         with e.each(0, b.minimum(e.i64(width), b.sub(self.of(c.filters), column))) as o:
             source, to = (
@@ -152,9 +156,9 @@ class WeightGradientWriter(ConvolutionWriter):
             )
 
             with e.each(0, whole, self.lanes) as k:
-                packer.store(packer.load(packer.at(source, k), None), packer.at(to, k))
+                store_floats(e, load_floats(e, advance(e, source, k)), advance(e, to, k))
             with e.each(whole, count) as k:
-                packer.copy_one(source, k, to, k)
+                copy_scalar(e, advance(e, source, k), advance(e, to, k))
 
 
 def weight_gradient_text(c: ConvolutionPlan, name: str, target: CpuTarget) -> KernelText:

@@ -21,14 +21,15 @@ and nothing that is added to makes it finite again.
 
 import torch
 
-from mlirc.lowering.cpu.attention.memory import advance, load_vector
 from mlirc.lowering.cpu.convolution.forward import ForwardWriter, Range
 from mlirc.lowering.cpu.convolution.plan import ConvolutionPlan
 from mlirc.lowering.cpu.convolution.winograd_maps import TileMaps
 from mlirc.lowering.cpu.convolution.winograd_transform import TAPS, Winograd
 from mlirc.lowering.cpu.convolution.writer import Panel
-from mlirc.lowering.cpu.loops.function import KernelText
+from mlirc.lowering.cpu.emitter.addresses import advance, clear_scratch, load_scratch
+from mlirc.lowering.cpu.loops.frame import KernelText
 from mlirc.lowering.cpu.math.builder import Value
+from mlirc.lowering.cpu.matmul.tile import Loop
 from mlirc.lowering.target import CpuTarget
 
 F32 = torch.float32
@@ -40,7 +41,7 @@ class WinogradWriter(ForwardWriter):
     def __init__(self, c: ConvolutionPlan, name: str, target: CpuTarget):
         super().__init__(c, name, target)
         assert c.results is not None
-        self.maps = TileMaps(self.e, name, *map(Winograd, c.results))
+        self.maps = TileMaps(self.e, *map(Winograd, c.results))
         self.tile_rows, self.tile_columns = c.tile_down, c.tile_along
         self.height, self.width = c.tile_down + (TAPS - 1), c.tile_along + (TAPS - 1)  # of a tile's pixels
         self.points = self.height * self.width
@@ -144,8 +145,7 @@ class WinogradWriter(ForwardWriter):
         apart = b.mul(tiles, width)
 
         with e.when(b.eq(channel, e.i64(0))):
-            self.clear(sums, b.mul(apart, self.of(self.points)))
-        loops = ((e.i64(0), e.i64(0)), (e.i64(1), width))
+            clear_scratch(self.e, sums, b.mul(apart, self.of(self.points)))
 
         with e.each(0, self.points) as p:
             inputs = advance(e, self.inputs, b.mul(p, self.of(self.inputs_apart)))
@@ -157,7 +157,8 @@ class WinogradWriter(ForwardWriter):
                 here, there = advance(e, inputs, first), advance(e, packed, b.mul(first, width))
                 cuts = super().cuts(e.i64(0), tiles)
                 pitches = self.of(c.chunk), width
-                self.add_rows(panel, e.i64(0), cuts, (here, there, to), pitches, loops, (e.i64(1), count))
+                loops = Loop(e.i64(1), e.i64(0), e.i64(0)), Loop(count, e.i64(1), width)
+                self.add_rows(panel, e.i64(0), cuts, (here, there, to), pitches, loops)
 
     # ---- results
 
@@ -168,7 +169,7 @@ class WinogradWriter(ForwardWriter):
         self.maps.results(self.products_of(number), every, columns, panel.width, self.sums, self.flags)
         pitch = b.mul(self.of(c.tile_columns * self.tile_columns), panel.width)
 
-        flags = load_vector(e, self.flags)
+        flags = load_scratch(e, self.flags)
         wide = e.builder(F32, True)
         bad = wide.ne(flags, flags)
         text = f"vector.reduction <or>, {bad} : {wide.type_text(torch.bool)} into i1"

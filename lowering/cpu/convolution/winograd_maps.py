@@ -8,12 +8,18 @@ from dataclasses import dataclass
 
 import torch
 
-from mlirc.lowering.cpu.attention.memory import PTR, call
 from mlirc.lowering.cpu.convolution.winograd_transform import TAPS, Winograd
+from mlirc.lowering.cpu.emitter.addresses import (
+    PTR,
+    advance,
+    call,
+    lanes_below,
+    load_floats,
+    store_floats,
+    whole_vectors,
+)
 from mlirc.lowering.cpu.emitter.emitter import VectorEmitter
 from mlirc.lowering.cpu.math.builder import Value
-from mlirc.lowering.cpu.matmul.packing import Packer
-from mlirc.lowering.cpu.matmul.vectors import Vectors
 
 F32 = torch.float32
 Range = tuple[Value, Value]
@@ -21,11 +27,10 @@ Range = tuple[Value, Value]
 
 @dataclass
 class TileMaps:
-    """Writes calls with `e`, in kernel `name`. `down` and `along` are the maps of a tile's rows and columns. Strides, and what
+    """Writes calls with `e`. `down` and `along` are the maps of a tile's rows and columns. Strides, and what
     lies between points (`apart`), are in elements."""
 
     e: VectorEmitter
-    name: str
     down: Winograd
     along: Winograd
 
@@ -47,18 +52,18 @@ class TileMaps:
 
         def write(e: VectorEmitter, p: list[Value]) -> None:
             source, line, column, count, to, apart = p
-            b, wide, packer = e.index, e.builder(F32, True), self.packer_of(e)
+            b, wide = e.index, e.builder(F32, True)
 
             with e.each(0, count, e.lanes) as k:
                 mapped = []
                 for j in range(self.width):
                     here = [b.add(k, b.add(b.mul(line, e.i64(i)), b.mul(column, e.i64(j)))) for i in range(self.height)]
-                    mapped.append(self.down.inputs(wide, [packer.load(packer.at(source, x), None) for x in here]))
+                    mapped.append(self.down.inputs(wide, [load_floats(e, advance(e, source, x)) for x in here]))
                 for i in range(self.height):
                     row = self.along.inputs(wide, [values[i] for values in mapped])
                     for j, value in enumerate(row):
                         place = b.add(k, b.mul(apart, e.i64(i * self.width + j)))
-                        packer.store(value, packer.at(to, place))
+                        store_floats(e, value, advance(e, to, place))
 
         numbers = [(x, "i64") for x in (line, column, count)]
         call(self.e, "inputs", [(source, PTR), *numbers, (to, PTR), (apart, "i64")], write)
@@ -79,9 +84,9 @@ class TileMaps:
 
         def write(e: VectorEmitter, p: list[Value]) -> None:
             image, y, x, line, column, height, width, steps, patch, chunk = p
-            b, packer = e.index, self.packer_of(e)
+            b = e.index
             zero = e.builder(F32, True).constant(0.0)
-            whole = packer.down_to_lanes(steps)
+            whole = whole_vectors(e, steps)
 
             with e.each(0, self.height) as i, e.each(0, self.width) as j:
                 at = b.add(y, i), b.add(x, j)
@@ -89,18 +94,18 @@ class TileMaps:
                     b.and_(b.le(e.i64(0), at[0]), b.lt(at[0], height)),
                     b.and_(b.le(e.i64(0), at[1]), b.lt(at[1], width)),
                 )
-                source = packer.at(image, b.add(b.mul(at[0], line), b.mul(at[1], column)))
-                to = packer.at(patch, b.mul(b.add(b.mul(i, e.i64(self.width)), j), chunk))
+                source = advance(e, image, b.add(b.mul(at[0], line), b.mul(at[1], column)))
+                to = advance(e, patch, b.mul(b.add(b.mul(i, e.i64(self.width)), j), chunk))
 
                 for is_inside in e.either(inside):
                     with e.each(0, whole, e.lanes) as k:
-                        value = packer.load(packer.at(source, k), None) if is_inside else zero
-                        packer.store(value, packer.at(to, k))
+                        value = load_floats(e, advance(e, source, k)) if is_inside else zero
+                        store_floats(e, value, advance(e, to, k))
                     if ragged:
                         with e.each(whole, steps, e.lanes) as k:
-                            mask = packer.below(b.sub(steps, k))
-                            value = packer.load(packer.at(source, k), mask) if is_inside else zero
-                            packer.store(value, packer.at(to, k))
+                            mask = lanes_below(e, b.sub(steps, k))
+                            value = load_floats(e, advance(e, source, k), mask=mask) if is_inside else zero
+                            store_floats(e, value, advance(e, to, k))
 
         numbers = [(n, "i64") for n in (*at, *strides, *sizes, steps)]
         call(self.e, "patch", [(image, PTR), *numbers, (patch, PTR), (chunk, "i64")], write)
@@ -110,12 +115,12 @@ class TileMaps:
 
         def write(e: VectorEmitter, p: list[Value]) -> None:
             plain, steps, width, to, apart = p
-            b, wide, packer = e.index, e.builder(F32, True), self.packer_of(e)
+            b, wide = e.index, e.builder(F32, True)
 
             def vector(k: Value, j: Value) -> None:
                 source = b.add(b.mul(b.mul(k, width), e.i64(TAPS * TAPS)), j)
                 taps = [
-                    packer.load(packer.at(plain, b.add(source, b.mul(width, e.i64(tap)))), None)
+                    load_floats(e, advance(e, plain, b.add(source, b.mul(width, e.i64(tap)))))
                     for tap in range(TAPS * TAPS)
                 ]
                 if mirrored:
@@ -124,7 +129,7 @@ class TileMaps:
                 for n in range(self.width):
                     for i, value in enumerate(self.down.weights(wide, [row[n] for row in rows])):
                         place = b.add(b.add(b.mul(k, width), j), b.mul(apart, e.i64(i * self.width + n)))
-                        packer.store(value, packer.at(to, place))
+                        store_floats(e, value, advance(e, to, place))
 
             with e.each(0, steps) as k, e.each(0, width, e.lanes) as j:
                 vector(k, j)
@@ -137,7 +142,7 @@ class TileMaps:
 
         def write(e: VectorEmitter, p: list[Value]) -> None:
             products, lines, columns, width, sums, flags = p
-            b, wide, packer = e.index, e.builder(F32, True), self.packer_of(e)
+            b, wide = e.index, e.builder(F32, True)
             apart = b.mul(b.mul(lines, columns), width)
             high, along = self.down.m, self.along.m
             pitch = b.mul(b.mul(columns, e.i64(along)), width)
@@ -146,7 +151,7 @@ class TileMaps:
             def tile(r: Value, t: Value, j: Value, total: Value) -> Value:
                 source = b.add(b.mul(b.add(b.mul(r, columns), t), width), j)
                 points = [
-                    packer.load(packer.at(products, b.add(source, b.mul(apart, e.i64(k)))), None)
+                    load_floats(e, advance(e, products, b.add(source, b.mul(apart, e.i64(k)))))
                     for k in range(self.points)
                 ]
                 rows = [
@@ -156,7 +161,7 @@ class TileMaps:
                 for k in range(along):
                     for i, value in enumerate(self.down.results(wide, [row[k] for row in rows])):
                         place = b.add(start, b.add(b.mul(pitch, e.i64(i)), b.mul(width, e.i64(k))))
-                        packer.store(value, packer.at(sums, place))
+                        store_floats(e, value, advance(e, sums, place))
                         total = wide.fma(value, zero, total)
                 return total
 
@@ -166,11 +171,7 @@ class TileMaps:
                 end, step = ((lines, 1), (columns, 1), (width, e.lanes))[len(lo)]
                 return e.loop(e.i64(0), end, e.i64(step), state, [kind], lambda k, s: each([*lo, k], s))
 
-            packer.store(each([], [zero])[0], flags)
+            store_floats(e, each([], [zero])[0], flags)
 
         numbers = [(x, "i64") for x in (lines, columns, width)]
         call(self.e, "results", [(products, PTR), *numbers, (sums, PTR), (flags, PTR)], write)
-
-    def packer_of(self, e: VectorEmitter) -> Packer:
-        """Of a function beside the kernel's body."""
-        return Packer(e, 0, e.lanes, Vectors(e, self.name))

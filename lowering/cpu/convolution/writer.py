@@ -2,7 +2,7 @@
 
     kernel_0_body(%frame, %thread, %threads)                      where the operands and words are, and its functions
     kernel_0_blocks(%args, %words, %calls, %thread, %threads, %scratch)  loops over blocks, panels and parts of channels
-    kernel_0_tile_4_3, kernel_0_finish_3, ...                     what these call, by address
+    kernel_0_tile4x24, kernel_0_finish_3, ...                      what these call, by address
 
 Loops over blocks are the longest code, and the same for each convolution of a kind, whatever its tiles are and whatever follows:
 as they know no function by name, all kernels share them (codegen/llvm/shared_parts.py).
@@ -13,22 +13,16 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 
-import torch
-
 from mlirc.dialects.core.symbols import Int
-from mlirc.lowering.cpu.attention.memory import PTR, advance, store_vector
 from mlirc.lowering.cpu.convolution.plan import ConvolutionPlan, WindowPlan
-from mlirc.lowering.cpu.convolution.tile import ConvolutionTile
+from mlirc.lowering.cpu.emitter.addresses import PTR
 from mlirc.lowering.cpu.emitter.emitter import VectorEmitter
-from mlirc.lowering.cpu.emitter.scratch import DECLARATION, opening, take, takes
-from mlirc.lowering.cpu.loops.entry import LIBGOMP, PART_FUNCTION, entry_text, load_word, load_words, thread_part
-from mlirc.lowering.cpu.loops.function import KernelText
-from mlirc.lowering.cpu.loops.threads import ThreadSplit
+from mlirc.lowering.cpu.emitter.scratch import opening, take, takes
+from mlirc.lowering.cpu.loops.entry import load_word, thread_part
+from mlirc.lowering.cpu.loops.frame import KernelText, begin, framed, operands_only
 from mlirc.lowering.cpu.math.builder import Value
 from mlirc.lowering.cpu.matmul.packing import Packer
-from mlirc.lowering.cpu.matmul.vectors import Vectors
 from mlirc.lowering.kernel.axes import Vector
-from mlirc.lowering.kernel.nodes import Kernel
 from mlirc.lowering.target import CpuTarget
 
 
@@ -48,27 +42,19 @@ class ConvolutionWriter:
         self.c, self.name, self.target = c, name, target
         self.e = VectorEmitter(Vector(None, target.vector_bytes // 4), target)
         self.lanes = self.e.lanes
-        self.tiles: dict[str, ConvolutionTile] = {}
 
     def function(self, operands: list[str], units: Int, read: int = 3) -> KernelText:
         """The kernel; the loops over blocks read the first `read` of the operands."""
         e, names = self.e, list(self.c.words)
-        e.env["thread"], e.env["threads"] = Value("%thread", torch.int64), Value("%threads", torch.int64)
-        load_words(e, Kernel({}, {}, [], [], 0), names, "%words")
+        begin(e, operands_only(0), names, "%words")
         for number, name in enumerate(operands[:read]):
             e.env[name] = load_word(e, "%args", number, PTR)
         self.body(*thread_part(e, e.integer(units)))
-        split = ThreadSplit(Vector(None, 1), units=units, work=self.c.work)
-        entry = entry_text(Kernel({}, {}, [], [], len(operands)), split, names, self.name, self.target, e.scratch_bytes)
         blocks = "\n".join([_BLOCKS, *e.text.preamble, *e.lines, "llvm.return", "}"]).replace("KERNEL", self.name)
         blocks, called = by_address(blocks, self.name)
-        tiles = [tile.text for tile in self.tiles.values()]
-        parts = [*tiles, *e.text.functions.values(), blocks, _body(e, called, len(operands)), entry, PART_FUNCTION]
-        return KernelText(
-            "\n".join(parts).replace("KERNEL", self.name),
-            e.text.declarations + LIBGOMP + [DECLARATION] * takes(e),
-            names,
-        )
+        body = "\n".join([blocks, _body(e, called, len(operands))])
+        given = operands_only(len(operands))
+        return framed(e, self.name, self.target, given, names, self.c.work, units, body=body)
 
     @contextmanager
     def beside(self, e: VectorEmitter) -> Iterator[None]:
@@ -113,19 +99,8 @@ class ConvolutionWriter:
         """The number of a panel's vectors: code for each."""
         return iter(self.c.widths) if panel.is_wide is None else self.e.either(panel.is_wide, *self.c.widths)
 
-    def tile(self, rows: int, vectors: int, loops: int, neighbours: bool) -> ConvolutionTile:
-        name = f"{self.name}_tile_{rows}_{vectors}"
-        return self.tiles.setdefault(name, ConvolutionTile(name, rows, vectors, self.lanes, loops, neighbours))
-
     def packer(self, room: int, vectors: int) -> Packer:
-        return Packer(self.e, room, vectors * self.lanes, Vectors(self.e, self.name))
-
-    def clear(self, address: Value, count: Value) -> None:
-        """Zeros, for `count` elements: whole vectors."""
-        e = self.e
-
-        with e.each(0, count, self.lanes) as k:
-            store_vector(e, e.builder(torch.float32, True).constant(0.0), advance(e, address, k))
+        return Packer(self.e, room, vectors * self.lanes)
 
     def scratch(self, count: Int) -> Value:
         """Memory for so many elements."""

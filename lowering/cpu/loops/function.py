@@ -9,7 +9,6 @@ The frame holds the address of the arguments, the number of a check that failed,
 """
 
 from collections.abc import Callable
-from dataclasses import dataclass
 
 import torch
 
@@ -26,10 +25,10 @@ from mlirc.lowering.cpu.loops.entry import (
     decode_indices,
     entry_text,
     load_word,
-    load_words,
     shared_memory,
     thread_part,
 )
+from mlirc.lowering.cpu.loops.frame import KernelText, begin
 from mlirc.lowering.cpu.loops.loops import Loops
 from mlirc.lowering.cpu.loops.non_temporal_stores import FENCE, choose_non_temporal
 from mlirc.lowering.cpu.loops.partial_reductions import Partials, partial_bytes
@@ -44,18 +43,6 @@ from mlirc.lowering.kernel.bounds import use_bounds
 from mlirc.lowering.kernel.division import divide_axes
 from mlirc.lowering.kernel.nodes import Kernel
 from mlirc.lowering.target import CpuTarget
-
-
-@dataclass(frozen=True)
-class KernelText:
-    """functions      MLIR text
-    declarations   the external functions that it calls, each a line
-    symbols        those whose values the words hold, in order
-    """
-
-    functions: str
-    declarations: list[str]
-    symbols: list[str]
 
 
 def empty_text(name: str) -> KernelText:
@@ -86,8 +73,7 @@ def _body(
     kernel: Kernel, schedule: LoopSchedule, split: ThreadSplit, names: list[str], name: str, target: CpuTarget
 ) -> tuple[str, list[str], Int]:
     e = VectorEmitter(schedule.vector, target)
-    e.env["thread"], e.env["threads"] = Value("%thread", torch.int64), Value("%threads", torch.int64)
-    load_words(e, kernel, names, "%args")
+    begin(e, kernel, names)
     for number, (count, dtype) in schedule.scratch.items():
         element = "i8" if dtype == torch.bool else e.builder(dtype).type_text(dtype)
         e.env["base", number] = take(e, count, element, dtype.itemsize)

@@ -6,17 +6,18 @@ WideningWriter   plain panels, on every other processor: rows are widened as the
 
 import torch
 
+from mlirc.lowering.cpu.emitter.addresses import BF16, advance, load_scalar
 from mlirc.lowering.cpu.math.builder import Value
+from mlirc.lowering.cpu.matmul.factors import PairsOfElements, Widened
 from mlirc.lowering.cpu.matmul.function import GemmWriter
 from mlirc.lowering.cpu.matmul.match import Gemm
-from mlirc.lowering.cpu.matmul.tile import PairsOfElements, Widened
 from mlirc.lowering.target import CpuTarget
 
 
 class PairWriter(GemmWriter):
     """A step along k is a pair, 32 bits."""
 
-    source, factors = "i16", PairsOfElements()
+    source, factors = torch.int16, PairsOfElements()
 
     def __init__(self, gemm: Gemm, name: str, target: CpuTarget):
         super().__init__(gemm, name, target)
@@ -33,28 +34,28 @@ class PairWriter(GemmWriter):
         """packed[pair * size + i] = a[i, 2 * pair], a[i, 2 * pair + 1]; 0 for the second of an odd K's last pair."""
         e, b = self.e, self.e.index
 
-        def pair(number: Value, state: list[Value], whole: bool = True) -> list[Value]:
-            source = self.advance(a, b.mul(number, b.add(ka, ka)), self.source)
-            target = self.advance(e.env["packed"], b.mul(number, e.i64(size)))
+        def pair(number: Value, whole: bool = True) -> None:
+            source = advance(e, a, b.mul(number, b.add(ka, ka)), self.source)
+            target = advance(e, e.env["packed"], b.mul(number, e.i64(size)))
             for i in range(size):
-                first = self.advance(source, b.mul(lda, e.i64(i)), self.source) if i else source
-                at = self.advance(target, e.i64(i))
+                first = advance(e, source, b.mul(lda, e.i64(i)), self.source) if i else source
+                at = advance(e, target, i)
                 if whole and self.p.ka == 1:
                     self.copy(first, at, torch.int32)
                     continue
                 self.copy(first, at, torch.int16)
-                second = self.advance(at, e.i64(1), "i16")
+                second = advance(e, at, 1, torch.int16)
                 if whole:
-                    self.copy(self.advance(first, ka, self.source), second, torch.int16)
+                    self.copy(advance(e, first, ka, self.source), second, torch.int16)
                 else:
                     zero = e.builder(torch.int16).constant(0, torch.int16)
                     e.lines.append(f"llvm.store {zero}, {second} {{alignment = 2 : i64}} : i16, !llvm.ptr")
-            return state
 
-        e.loop(e.i64(0), e.i64(self.K // 2), e.i64(1), [], [], pair)
+        with e.each(0, self.K // 2) as number:
+            pair(number)
         if self.K % 2:
             with e.scope():
-                pair(e.i64(self.K // 2), [], whole=False)
+                pair(e.i64(self.K // 2), whole=False)
 
     def copy(self, source: Value, target: Value, dtype: torch.dtype) -> None:
         b = self.e.builder(dtype)
@@ -66,12 +67,10 @@ class PairWriter(GemmWriter):
 class WideningWriter(GemmWriter):
     """The tile's function gets rows in float32, and widens panels."""
 
-    source, factors = "i16", Widened()
+    source, factors = torch.int16, Widened()
 
     def must_pack(self) -> bool:
         return True
 
     def load_scalar(self, address: Value) -> Value:
-        b = self.e.builder(torch.int16)
-        bits = b.emit(f"llvm.load {address} {{alignment = 2 : i64}} : !llvm.ptr -> i16", torch.int16)
-        return b.cast(b.bitcast(bits, torch.bfloat16), torch.float32)
+        return load_scalar(self.e, address, BF16)

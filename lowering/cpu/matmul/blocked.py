@@ -24,13 +24,13 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 from mlirc.dialects.core.symbols import Int
+from mlirc.lowering.cpu.emitter.addresses import BYTE, CACHE_LINE, advance, prefetch
 from mlirc.lowering.cpu.math.builder import Value
 from mlirc.lowering.cpu.matmul.function import GemmWriter
 from mlirc.lowering.cpu.matmul.match import Gemm
 from mlirc.lowering.cpu.matmul.packing import Packer
 from mlirc.lowering.cpu.matmul.panel_groups import Groups, Range
 from mlirc.lowering.cpu.matmul.prefetch import RUN, Ahead, Fetch, fetches
-from mlirc.lowering.cpu.matmul.vectors import Vectors
 from mlirc.lowering.target import CpuTarget
 
 WHOLE_K = 1024  # up to here one block holds all of k
@@ -42,7 +42,6 @@ TILE_BYTES = 512 << 10  # of tiles that wait for the next block of k
 # rows that pass over packed panels before other panels take their place, where tiles wait: in memory as they are, or transposed
 MOST_ROWS, MOST_TRANSPOSED_ROWS = 576, 288
 FEW_PANELS = 3  # rows are packed only for more
-CACHE_LINE = 64
 # of rows that lay transposed, and of the panels that pass over them
 TRANSPOSED_BYTES, PASSING_BYTES = 512 << 10, 256 << 10
 
@@ -62,7 +61,7 @@ class BlockedWriter(GemmWriter):
     def __init__(self, gemm: Gemm, name: str, target: CpuTarget):
         assert len(gemm.totals) == 1
         super().__init__(gemm, name, target)
-        self.packer = Packer(self.e, self.K, self.width, Vectors(self.e, name))
+        self.packer = Packer(self.e, self.K, self.width)
         self.direct = gemm.plain_result()
 
     def plan(self) -> None:
@@ -106,12 +105,12 @@ class BlockedWriter(GemmWriter):
         return self.p.ka != 1
 
     def make_room(self) -> None:
-        self.room("tile", self.full * self.width if self.one_block else (self.part or 0) * self.group * self.width)
+        self.take("tile", self.full * self.width if self.one_block else (self.part or 0) * self.group * self.width)
         if self.p.plain is not None:
-            self.room("panels", self.group * self.K * self.width)
+            self.take("panels", self.group * self.K * self.width)
         if self.packs:
             rows = (self.part or 0) if self.rows_transposed else self.full
-            self.room("packed", rows * self.row_room + self.K * self.side * self.rows_transposed)
+            self.take("packed", rows * self.row_room + self.K * self.side * self.rows_transposed)
 
     def shares_panels(self) -> bool:
         rows = self.p.m_size
@@ -199,7 +198,7 @@ class BlockedWriter(GemmWriter):
         """Where a tile is that waits for the next block of k: those of a block of rows side by side."""
         e, b = self.e, self.e.index
         before = b.mul(b.sub(row, first_row), e.i64(self.group * self.width))
-        return self.advance(e.env["tile"], b.add(before, b.mul(b.sub(panel, first_panel), e.i64(size * self.width))))
+        return advance(e, e.env["tile"], b.add(before, b.mul(b.sub(panel, first_panel), e.i64(size * self.width))))
 
     def k_block(self, k: Value, steps: Value, rows: Range, panels: Range, packed: bool = False) -> None:
         """These rows times these panels, for some steps from `k` on. packed: the rows are."""
@@ -244,7 +243,7 @@ class BlockedWriter(GemmWriter):
         (output,) = self.p.kernel.outputs
         apart = e.integer(self.direct)
         place = b.add(b.mul(row, apart), b.mul(number, e.i64(self.width)))
-        to = self.advance(e.env["base", output.access.operand], b.add(place, e.integer(output.access.address.rest)))
+        to = advance(e, e.env["base", output.access.operand], b.add(place, e.integer(output.access.address.rest)))
         self.multiply_tile((size, self.width), a, panel, to, steps, apart, fetch=fetch, run=run)
 
     def prefetch(self, row: Value, size: int, number: Value) -> None:
@@ -256,12 +255,9 @@ class BlockedWriter(GemmWriter):
             run = self.width * bytes_
             for i in range(size):
                 place = b.add(first, b.mul(b.add(row, e.i64(i)), step))
-                line = self.advance(e.env["base", access.operand], b.mul(place, e.i64(bytes_)), "i8")
+                line = advance(e, e.env["base", access.operand], b.mul(place, e.i64(bytes_)), BYTE)
                 for at in [*range(0, run, CACHE_LINE), run - 1]:
-                    hint = f"<{{cache = 1 : i32, hint = 3 : i32, rw = {int(write)} : i32}}>"
-                    e.lines.append(
-                        f'"llvm.intr.prefetch"({self.advance(line, e.i64(at), "i8")}) {hint} : (!llvm.ptr) -> ()'
-                    )
+                    prefetch(e, advance(e, line, at, BYTE), write=write)
 
     # ---- packing
 
@@ -272,26 +268,26 @@ class BlockedWriter(GemmWriter):
             return self.packer.panel_at(e.env["panels"], b.sub(number, first))
         ((_, columns),) = self.p.totals
         before = b.add(b.mul(number, e.i64(self.p.k_size)), k)
-        return self.advance(e.env["base", columns.operand], b.mul(before, e.i64(self.width)))
+        return advance(e, e.env["base", columns.operand], b.mul(before, e.i64(self.width)))
 
     def pack_panels(self, strides: tuple[Int, Int], k: Value, steps: Value, panels: Range) -> None:
         e, b = self.e, self.e.index
         ((_, columns),) = self.p.totals
-        start = self.advance(e.env["base", columns.operand], e.integer(columns.address.rest))
-        base = self.advance(start, b.mul(k, e.integer(strides[1])))
+        start = advance(e, e.env["base", columns.operand], e.integer(columns.address.rest))
+        base = advance(e, start, b.mul(k, e.integer(strides[1])))
         then, k_then = self.then, b.add(k, steps)
         if not self.one_block:
             stays = b.lt(k_then, e.integer(self.p.k.size))
             then = b.select(stays, panels[0], then)
-            start = self.advance(start, b.select(stays, b.mul(k_then, e.integer(strides[1])), e.i64(0)))
-        self.after = self.advance(start, b.mul(b.mul(then, e.i64(self.width)), e.integer(strides[0])))
+            start = advance(e, start, b.select(stays, b.mul(k_then, e.integer(strides[1])), e.i64(0)))
+        self.after = advance(e, start, b.mul(b.mul(then, e.i64(self.width)), e.integer(strides[0])))
         self.packer.panels(base, strides, panels, self.p.n_size, steps, e.env["panels"], self.after)
 
     def some_rows(self, row: Value, size: int, k: Value, steps: Value) -> Rows:
         """A block's rows, which lie along k, for some steps from `k` on: packed or where they are."""
         e = self.e
         along = e.integer(self.p.lda)
-        a = self.advance(self.rows_at(row), k)
+        a = advance(e, self.rows_at(row), k)
         if not self.packs:
             return a, along, e.i64(1)
         self.packer.rows(a, along, size, steps, e.env["packed"], self.row_room)
@@ -300,26 +296,26 @@ class BlockedWriter(GemmWriter):
     def transposed_rows(self, row: Value, first: Value, size: int) -> Rows:
         """Where a block of the part from `first` on is packed: its rows side by side at each step."""
         e, b = self.e, self.e.index
-        a = self.advance(e.env["packed"], b.mul(b.sub(row, first), e.i64(self.row_room)))
+        a = advance(e, e.env["packed"], b.mul(b.sub(row, first), e.i64(self.row_room)))
         return a, e.i64(1), e.i64(1 << (size - 1).bit_length())
 
     def pack_transposed(self, rows: Range, k: Value, steps: Value) -> None:
         """A part's rows, for some steps from `k` on: through all of them for a few steps at a time, which fill a cache line."""
         e, b = self.e, self.e.index
         along, down = e.integer(self.p.lda), e.integer(self.p.ka)
-        start = self.advance(self.rows_at(rows[0]), b.mul(k, down))
+        start = advance(e, self.rows_at(rows[0]), b.mul(k, down))
         few = max(1, 16 // self.side)
 
         def some(count: int, step: Value) -> None:
-            source = self.advance(start, b.mul(step, down))
+            source = advance(e, start, b.mul(step, down))
 
             for row, size in self.row_blocks(rows):
-                here = self.advance(source, b.mul(b.sub(row, rows[0]), along))
+                here = advance(e, source, b.mul(b.sub(row, rows[0]), along))
                 a, _, apart = self.transposed_rows(row, rows[0], size)
-                to = self.advance(a, b.mul(step, apart))
+                to = advance(e, a, b.mul(step, apart))
                 for _ in range(count):
                     self.packer.step_of_rows(here, along if self.p.lda != 1 else None, size, to)
-                    here, to = self.advance(here, down), self.advance(to, apart)
+                    here, to = advance(e, here, down), advance(e, to, apart)
 
         whole = b.and_(steps, e.i64(-few))
         with e.each(0, whole, few) as step:

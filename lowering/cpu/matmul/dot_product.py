@@ -9,19 +9,33 @@ for unit of columns:                            threads share them; a vector of 
 A vector of bfloat16 is read as 32-bit pairs: shifted, they are the float32 numbers at even places, masked, those at odd ones.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from functools import partial
 
 import torch
 
+from mlirc.lowering.cpu.emitter.addresses import (
+    BYTE,
+    CACHE_LINE,
+    F32,
+    FIRST_LEVEL,
+    PTR,
+    SECOND_LEVEL,
+    advance,
+    call,
+    lanes_below,
+    load_floats,
+    prefetch,
+    store_floats,
+)
 from mlirc.lowering.cpu.emitter.emitter import VectorEmitter
 from mlirc.lowering.cpu.emitter.register_transpose import across
 from mlirc.lowering.cpu.loops.entry import shared_memory
 from mlirc.lowering.cpu.loops.work_stealing import WorkStealing
 from mlirc.lowering.cpu.math.builder import Value
+from mlirc.lowering.cpu.matmul.factors import Floats, Pairs
 from mlirc.lowering.cpu.matmul.match import Gemm
-from mlirc.lowering.cpu.matmul.tile import Pairs
 from mlirc.lowering.cpu.matmul.units import Range, UnitsWriter
-from mlirc.lowering.cpu.matmul.vectors import F32
 from mlirc.lowering.target import CpuTarget
 
 MOST_ROWS = 8
@@ -29,7 +43,6 @@ MOST_COPIED = 256 << 10  # steps of rows, 4 bytes each, on a thread's stack
 SUMS = 8  # of vectors, side by side: each addition waits for the one before it
 ROW_BYTES = 24 << 10  # of rows: they stay in the first-level cache
 MOST_STEPS = 2048  # along k: so few are summed in a lane before they are added to the rest
-CACHE_LINE = 64
 AHEAD = 24 << 10  # bytes from what is read to what is fetched into the second-level cache
 NEAR = 4 << 10  # and to what comes from there into the first-level one
 NEAR_TILE = 8 << 10  # where a tile's columns are at most so many bytes
@@ -37,7 +50,6 @@ CHUNK_BYTES = 64 << 10  # of the matrix: what threads take at a time
 LARGE = 2 << 20  # bytes of a matrix from which on they do
 PADDING = 16  # steps, without which rows 4 KiB apart would evict each other
 
-SECOND_LEVEL, FIRST_LEVEL = 2, 3  # what a prefetch is told
 HIGH = -65536  # of a pair's 32 bits, those of the number at the odd place
 
 
@@ -136,30 +148,34 @@ class DotWriter(UnitsWriter):
         whole = self.length // self.span * self.span
 
         with e.each(0, self.m) as number:
-            source, to = self.at(x, b.mul(number, apart)), self.at(e.env["rows"], b.mul(number, e.i64(4 * self.room)))
+            source, to = (
+                advance(e, x, b.mul(number, apart), BYTE),
+                advance(e, e.env["rows"], b.mul(number, e.i64(4 * self.room)), BYTE),
+            )
 
             with e.each(0, whole, self.span) as k:
-                place = self.at(to, b.mul(k, e.i64(4)))
-                for i, part in enumerate(self.spread(self.at(source, b.mul(k, e.i64(self.step))))):
-                    self.store(part, self.at(place, e.i64(4 * self.lanes * i)))
+                place = advance(e, to, b.mul(k, e.i64(4)), BYTE)
+                for i, part in enumerate(self.spread(advance(e, source, b.mul(k, e.i64(self.step)), BYTE))):
+                    store_floats(e, part, advance(e, place, 4 * self.lanes * i, BYTE))
             if whole < self.length:
                 with e.each(whole, self.k, self.lanes) as k:
-                    left = self.below(b.sub(self.k, k))
-                    part = self.load(self.factor, self.at(source, b.mul(k, e.i64(self.step))), left)
-                    self.store(part, self.at(to, b.mul(k, e.i64(4))))
+                    left = lanes_below(e, b.sub(self.k, k))
+                    part = load_floats(e, advance(e, source, b.mul(k, e.i64(self.step)), BYTE), self.factor, mask=left)
+                    store_floats(e, part, advance(e, to, b.mul(k, e.i64(4)), BYTE))
         if not isinstance(self.p.m_size, int):  # a tile may have more rows
             end = e.i64(self.row_count * self.room)
             with e.each(b.mul(self.m, self.e.i64(self.room)), end, self.lanes) as k:
                 self.clear(k)
 
     def clear(self, k: Value) -> None:
-        zero = self.e.builder(F32, True).constant(0, F32)
-        self.store(zero, self.at(self.e.env["rows"], self.e.index.mul(k, self.e.i64(4))))
+        e = self.e
+        zero = e.builder(F32, True).constant(0, F32)
+        store_floats(e, zero, advance(e, e.env["rows"], e.index.mul(k, e.i64(4)), BYTE))
 
     def spread(self, address: Value) -> list[Value]:
         """A span of factors: one vector, or, widened, those at even places and those at odd ones."""
         if not self.widens:
-            return [self.load(F32, address, None)]
+            return [load_floats(self.e, address)]
         b = self.e.builder(torch.int32, True)
         pairs = b.emit(f"llvm.load {address} {{alignment = 2 : i64}} : !llvm.ptr -> {b.type_text(b.dtype)}", b.dtype)
         return [b.bitcast(x, F32) for x in (b.shl(pairs, b.constant(16)), b.and_(pairs, b.constant(HIGH)))]
@@ -170,33 +186,35 @@ class DotWriter(UnitsWriter):
         e, b = self.e, self.e.index
         transposed, wide = e.env["transposed"], e.builder(F32, True)
         for i in range(self.row_count):
-            self.store(wide.constant(0, F32), self.at(transposed, e.i64(4 * self.lanes * i)))
+            store_floats(e, wide.constant(0, F32), advance(e, transposed, 4 * self.lanes * i, BYTE))
 
         with e.each(0, self.k, self.block) as k:
             self.one_block(unit, k)
         with e.each(0, self.m) as number:
             self.bind_row(number)
-            line = self.at(transposed, b.mul(number, e.i64(4 * self.lanes)))
+            line = advance(e, transposed, b.mul(number, e.i64(4 * self.lanes)), BYTE)
             self.epilogue(b.mul(unit, e.i64(self.unit)), self.size_of(unit), line)
 
     def one_block(self, unit: Value, k: Value) -> None:
         """Adds to the unit's tile what the steps of a block give."""
         e, b = self.e, self.e.index
         a, apart = self.columns_at(unit, k)
-        rows, size = self.at(e.env["rows"], b.mul(k, e.i64(4))), self.size_of(unit)
+        rows, size = advance(e, e.env["rows"], b.mul(k, e.i64(4)), BYTE), self.size_of(unit)
         steps = b.minimum(e.i64(self.block), b.sub(self.k, k))
-        ahead = self.at(a, b.add(e.i64(self.ahead()), b.mul(k, e.i64((self.unit - 1) * self.step))))
+        ahead = advance(e, a, b.add(e.i64(self.ahead()), b.mul(k, e.i64((self.unit - 1) * self.step))), BYTE)
         whole = b.and_(size, e.i64(-self.columns))
 
         def tile(columns: int, number: Value) -> None:
-            there, to = self.at(a, b.mul(apart, number)), self.at(e.env["transposed"], b.mul(number, e.i64(4)))
-            fetched = self.at(ahead, b.mul(b.mul(number, steps), e.i64(self.step)))
+            there, to = (
+                advance(e, a, b.mul(apart, number), BYTE),
+                advance(e, e.env["transposed"], b.mul(number, e.i64(4)), BYTE),
+            )
+            fetched = advance(e, ahead, b.mul(b.mul(number, steps), e.i64(self.step)), BYTE)
             for first in range(0, self.row_count, self.group):
-                x = self.at(rows, e.i64(4 * self.room * first))
-                sums = self.at(to, e.i64(4 * self.lanes * first))
-                arguments = f"({x}, {there}, {apart}, {sums}, {steps}, {fetched}) : {_TYPES}"
+                x = advance(e, rows, 4 * self.room * first, BYTE)
+                sums = advance(e, to, 4 * self.lanes * first, BYTE)
                 for count in self.as_many(first):
-                    e.lines.append(f"llvm.call @{self.dots(count, columns, fetches=first == 0)}{arguments}")
+                    self.dots(count, columns, first == 0, (x, there, apart, sums, steps, fetched))
 
         with e.each(0, whole, self.columns) as number:
             tile(self.columns, number)
@@ -223,20 +241,23 @@ class DotWriter(UnitsWriter):
 
     # ---- tiles
 
-    def dots(self, rows: int, columns: int, fetches: bool) -> str:
-        """The function to[i, j] += row i times column j; `columns_apart` in bytes, rows of `to` are a vector apart."""
-        name = f"{self.name}_dots{rows}x{columns}" + "_fetch" * fetches
-        if name not in self.e.text.functions:
-            outside, self.e = self.e, VectorEmitter(self.e.vector, self.e.text.target)
-            self.dots_body(rows, columns, fetches)
-            lines = [f"llvm.func internal @{name}({_PARAMETERS}) {{", *self.e.text.preamble, *self.e.lines]
-            outside.text.functions[name] = "\n".join([*lines, "llvm.return", "}"])
-            self.e = outside
-        return name
+    def dots(self, rows: int, columns: int, fetches: bool, given: Sequence[Value]) -> None:
+        """to[i, j] += row i times column j. given: x, w, bytes from column to column, `to`, whose rows are a vector apart, the
+        steps, and what is fetched."""
+        name = f"dots{rows}x{columns}" + "_fetch" * fetches
+        arguments = [(x, "i64" if k in (2, 4) else PTR) for k, x in enumerate(given)]
+        call(self.e, name, arguments, partial(self.write_dots, rows, columns, fetches))
 
-    def dots_body(self, rows: int, columns: int, fetches: bool) -> None:
+    def write_dots(self, rows: int, columns: int, fetches: bool, e: VectorEmitter, parameters: list[Value]) -> None:
+        outside, self.e = self.e, e
+        self.x, self.w, self.apart, self.to, steps, self.next = parameters
+        self.add_dots(rows, columns, fetches, steps)
+        self.e = outside
+
+    def add_dots(self, rows: int, columns: int, fetches: bool, steps: Value) -> None:
+        """As dots, in a function of its own."""
         e, b = self.e, self.e.index
-        steps, copies = Value("%steps", torch.int64), self.copies(rows, columns)
+        copies = self.copies(rows, columns)
         many = copies * self.span
         whole = b.sub(steps, b.binary("arith.remui", steps, e.i64(many)))
         spans = b.and_(steps, e.i64(-self.span))
@@ -258,7 +279,7 @@ class DotWriter(UnitsWriter):
             return e.loop(start, end, e.i64(copies * self.span), sums, types, step)
 
         def rest(k: Value, state: list[Value]) -> list[Value]:
-            self.masked(k, self.below(b.sub(steps, k)), state, rows, columns)
+            self.masked(k, lanes_below(e, b.sub(steps, k)), state, rows, columns)
             return state
 
         all_ = loop(e.i64(0), whole, [wide.constant(0, F32)] * cells * copies, copies)
@@ -276,48 +297,48 @@ class DotWriter(UnitsWriter):
 
     def one_span(self, k: Value, sums: list[Value], rows: int, columns: int) -> None:
         """Adds the products of a span, the one at `k`, to the sums, those of a row side by side."""
+        e = self.e
         factors = [self.spread(self.column(j, k)) for j in range(columns)]
         for part in range(len(factors[0])):
             first = part * rows * columns if len(sums) > rows * columns else 0
             for i in range(rows):
-                x = self.load(F32, self.row(i, k, part), None)
+                x = load_floats(e, self.row(i, k, part))
                 for j in range(columns):
                     at = first + i * columns + j
                     sums[at] = self.times(x, factors[j][part], sums[at])
 
     def masked(self, k: Value, mask: Value, sums: list[Value], rows: int, columns: int) -> None:
         """The same for some of a vector's steps, which the rows' copies have in their order."""
-        factors = [self.load(self.factor, self.column(j, k), mask) for j in range(columns)]
+        e = self.e
+        factors = [load_floats(e, self.column(j, k), self.factor, mask=mask) for j in range(columns)]
         for i in range(rows):
-            x = self.load(F32, self.row(i, k), None)
+            x = load_floats(e, self.row(i, k))
             for j in range(columns):
                 sums[i * columns + j] = self.times(x, factors[j], sums[i * columns + j])
 
     def column(self, number: int, k: Value) -> Value:
-        b = self.e.index
-        start = self.at(Value("%w", torch.int64), b.mul(Value("%apart", torch.int64), self.e.i64(number)))
-        return self.at(start, b.mul(k, self.e.i64(self.step)))
+        e, b = self.e, self.e.index
+        start = advance(e, self.w, b.mul(self.apart, e.i64(number)), BYTE)
+        return advance(e, start, b.mul(k, e.i64(self.step)), BYTE)
 
     def row(self, number: int, k: Value, part: int = 0) -> Value:
         e = self.e
-        start = self.at(Value("%x", torch.int64), e.i64(4 * (number * self.room + part * self.lanes)))
-        return self.at(start, e.index.mul(k, e.i64(4)))
+        start = advance(e, self.x, 4 * (number * self.room + part * self.lanes), BYTE)
+        return advance(e, start, e.index.mul(k, e.i64(4)), BYTE)
 
     def fetch(self, k: Value, columns: int, bytes_: int) -> None:
         """Of what comes later as many bytes as are read, as one stream: the processor follows several less well."""
         e = self.e
-        places = [("%ahead", 0, SECOND_LEVEL), ("%w", NEAR, FIRST_LEVEL)]
+        places = [(self.next, 0, SECOND_LEVEL), (self.w, NEAR, FIRST_LEVEL)]
         for start, apart, level in places if self.near else places[:1]:
-            here = self.at(Value(start, torch.int64), e.index.mul(k, e.i64(columns * self.step)))
+            here = advance(e, start, e.index.mul(k, e.i64(columns * self.step)), BYTE)
             for line in range(0, bytes_, CACHE_LINE):
-                options = f"{{rw = 0 : i32, hint = {level} : i32, cache = 1 : i32}}"
-                place = self.at(here, e.i64(apart + line))
-                e.lines.append(f'"llvm.intr.prefetch"({place}) {options} : (!llvm.ptr) -> ()')
+                prefetch(e, advance(e, here, apart + line, BYTE), level)
 
     def add_to_row(self, number: int, sums: list[Value]) -> None:
         """to[number, j] += the sum of the lanes of sums[j]"""
         e, columns = self.e, len(sums)
-        place = self.at(Value("%to", torch.int64), e.i64(4 * number * self.lanes))
+        place = advance(e, self.to, 4 * number * self.lanes, BYTE)
         if columns == 1:
             one = e.builder(F32)
             type_ = "f32"
@@ -330,15 +351,5 @@ class DotWriter(UnitsWriter):
         after = e.index.emit(f"arith.addf {before}, {total} : {type_}", F32)
         e.lines.append(f"llvm.store {after}, {place} {{alignment = 4 : i64}} : {type_}, !llvm.ptr")
 
-    def times(self, x: Value, y: Value, z: Value) -> Value:
-        if not self.pairs:
-            return self.e.builder(F32, True).fma(x, y, z)
-        pair = f"vector<{self.lanes}xf32> to vector<{2 * self.lanes}xbf16>"
-        name = self.e.text.new_name()
-        self.e.lines += [f"{name}x = llvm.bitcast {x} : {pair}", f"{name}y = llvm.bitcast {y} : {pair}"]
-        Pairs().multiply(self.e.lines, name, f"{name}x", f"{name}y", z, self.lanes)
-        return Value(name, F32)
-
-
-_PARAMETERS = "%x: !llvm.ptr, %w: !llvm.ptr, %apart: i64, %to: !llvm.ptr, %steps: i64, %ahead: !llvm.ptr"
-_TYPES = "(!llvm.ptr, !llvm.ptr, i64, !llvm.ptr, i64, !llvm.ptr) -> ()"
+    def times(self, x: Value, y: Value, total: Value) -> Value:
+        return (Pairs() if self.pairs else Floats()).multiply(self.e, x, y, total)

@@ -7,7 +7,7 @@ a few rows meet that is most of the work.
 from mlirc.dialects.core import symbols
 from mlirc.lowering.cpu.emitter.emitter import VectorEmitter
 from mlirc.lowering.cpu.loops.entry import load_word
-from mlirc.lowering.cpu.loops.function import KernelText
+from mlirc.lowering.cpu.loops.frame import KernelText
 from mlirc.lowering.cpu.matmul.dot_product import MOST_ROWS, DotWriter, fit
 from mlirc.lowering.cpu.matmul.match import Gemm
 from mlirc.lowering.kernel.axes import Vector

@@ -15,27 +15,22 @@ from collections.abc import Iterator
 import torch
 
 from mlirc.dialects.core import symbols
+from mlirc.dialects.core.symbols import Int
 from mlirc.dialects.ops.movement.panels import PANEL
-from mlirc.lowering.cpu.emitter.emitter import VectorEmitter
-from mlirc.lowering.cpu.emitter.memory import store
-from mlirc.lowering.cpu.emitter.scratch import DECLARATION, opening, take, takes
-from mlirc.lowering.cpu.loops.entry import LIBGOMP, PART_FUNCTION, decode_indices, entry_text, load_words, thread_part
-from mlirc.lowering.cpu.loops.function import KernelText
-from mlirc.lowering.cpu.loops.threads import ThreadSplit
+from mlirc.lowering.cpu.emitter.addresses import F32, advance, lanes_below, load_scalar, store_scalar
+from mlirc.lowering.cpu.loops.entry import thread_part
 from mlirc.lowering.cpu.math.builder import Value
+from mlirc.lowering.cpu.matmul.factors import Floats, Pairs
 from mlirc.lowering.cpu.matmul.match import Gemm
 from mlirc.lowering.cpu.matmul.prefetch import Fetch
-from mlirc.lowering.cpu.matmul.tile import Floats, GemmTile, Pairs
-from mlirc.lowering.kernel.axes import Vector
+from mlirc.lowering.cpu.matmul.tile import GemmTile, Loop, most_rows
+from mlirc.lowering.cpu.matmul.tile_rows import split_any_rows
+from mlirc.lowering.cpu.matmul.writer import MatmulWriter
 from mlirc.lowering.target import CpuTarget
 
 GROUP_BYTES = 512 << 10  # of panels: half of a second-level cache
 MANY_PANELS = 8  # from here on threads share panels, below it rows
 CONFLICT = 4096  # rows this many bytes apart fall into the same lines of the first-level cache
-
-
-def registers(target: CpuTarget) -> int:
-    return 32 if target.vector_bytes == 64 or target.arch == "aarch64" else 16
 
 
 def panel_width(target: CpuTarget) -> int:
@@ -44,35 +39,27 @@ def panel_width(target: CpuTarget) -> int:
     return vectors * target.vector_bytes // 4
 
 
-def row_block(target: CpuTarget, width: int = PANEL) -> int:
-    """Rows of a tile: as many as leave registers for a panel's vectors and one broadcast element."""
-    vectors = width * 4 // target.vector_bytes
-    return max(1, (registers(target) - vectors - 1) // vectors)
-
-
-class GemmWriter:
+class GemmWriter(MatmulWriter):
     """Writes the functions of a product of float32; matmul/bf16.py has those of other factors.
 
-    source    what the strides of the rows in memory count, a type's text
+    source    what the strides of the rows in memory count
     factors   what a tile multiplies
-    tiles     the functions that are called, by their rows and columns
+    width     columns of a panel
     """
 
-    source = "f32"
+    source = F32
     factors: Floats | Pairs = Floats()
 
     def __init__(self, gemm: Gemm, name: str, target: CpuTarget):
-        self.p, self.name, self.target = gemm, name, target
-        self.lanes = target.vector_bytes // 4
-        self.width = PANEL if gemm.plain is None else panel_width(target)
-        self.vectors = self.width // self.lanes
-        self.vector = f"vector<{self.lanes}xf32>"
-        self.tiles: dict[tuple, GemmTile] = {}
-        self.panels = -(-gemm.n_size // self.width)
-        self.full, self.rests = self.blocks()
+        super().__init__(gemm, name, target)
+        self.width = self.unit = PANEL if gemm.plain is None else panel_width(target)
+        self.full, self.rests = split_any_rows(gemm.m_size, most_rows(target, self.width // self.lanes))
         self.packs = self.must_pack()
-        self.e = VectorEmitter(Vector(gemm.n, self.lanes), target)
         self.plan()
+
+    @property
+    def panels(self) -> int:
+        return self.units
 
     def plan(self) -> None:
         """How far to go along k at once, and along the panels."""
@@ -85,58 +72,25 @@ class GemmWriter:
         p = self.p
         return p.ka != 1 or (isinstance(p.lda, int) and p.lda * p.dtype.itemsize % CONFLICT == 0)
 
-    def blocks(self) -> tuple[int, list[int]]:
-        """Rows of the full blocks, and of the blocks that may be left: the largest first."""
-        most, rows = row_block(self.target, self.width), self.p.m_size
-        if not isinstance(rows, int):
-            rests = [1 << k for k in reversed(range(most.bit_length())) if 1 << k < most]
-            return most, rests
-        count = max(1, -(-rows // most))
-        full = max(1, -(-rows // count))
-        return full, [rows % full] if rows % full else []
-
-    def write(self) -> KernelText:
-        p, e, kernel = self.p, self.e, self.p.kernel
-        names = kernel.symbols
-        e.env["thread"], e.env["threads"] = Value("%thread", torch.int64), Value("%threads", torch.int64)
-        load_words(e, kernel, names, "%args")
-        self.make_room()
-        e.nodes = [n for n in p.epilogue if not n.dims and n.depth == 0]
-        e.enter()
-        e.nodes = ()
-        by_panels = self.shares_panels()
+    def loops(self) -> tuple[Int, Int, int]:
+        p, e = self.p, self.e
         rows = e.integer(p.m_size)
-        every = (e.i64(0), e.i64(self.panels)), (e.i64(0), rows)
-        if by_panels:
-            self.all_panels(every[1])
-            units = self.panels
-        else:
-            step = e.i64(self.full)
-            count = e.index.binary("arith.divui", e.index.add(rows, e.i64(self.full - 1)), step)
-            lo, hi = thread_part(e, count)
-            self.groups(every[0], (e.index.mul(lo, step), e.index.minimum(e.index.mul(hi, step), rows)))
-            units = symbols.floordiv(p.m_size + self.full - 1, self.full)
-        head = f"llvm.func internal @{self.name}_body(%frame: !llvm.ptr, %thread: i64, %threads: i64) {{"
-        body = "\n".join([head, *opening(e), *e.text.preamble, *e.lines, "llvm.return", "}"])
-        work = symbols.product([p.m_size, p.n_size, p.k.size])
-        split = ThreadSplit(Vector(None, 1), units=units, work=symbols.floordiv(work, 8))
-        parts = [
-            *(tile.text(self.name) for tile in self.tiles.values()),
-            *e.text.functions.values(),
-            body,
-            entry_text(kernel, split, names, self.name, self.target, e.scratch_bytes),
-            PART_FUNCTION.replace("KERNEL", self.name),
-        ]
-        return KernelText("\n".join(parts), e.text.declarations + LIBGOMP + [DECLARATION] * takes(e), names)
+        work = symbols.floordiv(symbols.product([p.m_size, p.n_size, p.k.size]), 8)
+        if self.shares_panels():
+            self.all_panels((e.i64(0), rows))
+            return work, self.panels, 0
+        step = e.i64(self.full)
+        count = e.index.binary("arith.divui", e.index.add(rows, e.i64(self.full - 1)), step)
+        lo, hi = thread_part(e, count)
+        part = e.index.mul(lo, step), e.index.minimum(e.index.mul(hi, step), rows)
+        self.groups((e.i64(0), e.i64(self.panels)), part)
+        return work, symbols.floordiv(p.m_size + self.full - 1, self.full), 0
 
     def make_room(self) -> None:
         """Takes scratch memory."""
-        self.room("tile", self.full * self.width * len(self.p.totals))
+        self.take("tile", self.full * self.width * len(self.p.totals))
         if self.packs:
-            self.room("packed", self.full * self.steps)
-
-    def room(self, name: str, floats: int) -> None:
-        self.e.env[name] = take(self.e, floats, "f32", 4)
+            self.take("packed", self.full * self.steps)
 
     def shares_panels(self) -> bool:
         """Whether threads share the panels, not the rows."""
@@ -181,15 +135,15 @@ class GemmWriter:
         with e.each(*panels) as number:
             for t, (_, panels_of) in enumerate(p.totals):
                 offset = b.mul(number, e.i64(self.steps * self.width))
-                columns = self.advance(e.env["base", panels_of.operand], offset, self.factors.panel)
+                columns = advance(e, e.env["base", panels_of.operand], offset, self.factors.panel)
                 self.multiply_tile((size, self.width), (a, lda, ka), columns, self.tile(t), e.i64(self.steps))
             self.finish(row, size, number, [self.tile(t) for t in range(len(p.totals))])
 
     def rows_at(self, row: Value) -> Value:
         """The address of a row's first element."""
         e, b, rows = self.e, self.e.index, self.p.rows
-        base = self.advance(e.env["base", rows.operand], e.integer(rows.address.rest), self.source)
-        return self.advance(base, b.mul(row, e.integer(self.p.lda)), self.source)
+        base = advance(e, e.env["base", rows.operand], e.integer(rows.address.rest), self.source)
+        return advance(e, base, b.mul(row, e.integer(self.p.lda)), self.source)
 
     def multiply_tile(
         self,
@@ -206,13 +160,13 @@ class GemmWriter:
         """to = rows @ panel, or += where `adds` holds. rows: the address, and the strides from row to row and from step
         to step; apart: from row to row of the result, as in a tile's scratch unless it is given; fetch: what else it
         asks for, in runs of so many bytes."""
-        e = self.e
-        lda, ka = (e.text.constant_values.get(stride) for stride in rows[1:])
-        made = GemmTile(*shape, self.width, self.lanes, self.factors, lda, ka, run)  # type: ignore[arg-type]  # integers
-        tile = self.tiles.setdefault((shape, lda, ka, run), made)
+        e, (rows_count, width) = self.e, shape
+        a, lda, ka = rows
+        row, step = (e.text.constant_values.get(stride, stride) for stride in (lda, ka))
+        tile = GemmTile(rows_count, width // self.lanes, self.lanes, factors=self.factors, short=True, run=run)
         adds = adds or e.builder(torch.bool).constant(False, torch.bool)
-        arguments = [*rows, panel, to, apart or e.i64(self.width), steps, adds, *(fetch or ())]
-        e.lines.append(f"llvm.call @{tile.name(self.name)}({', '.join(arguments)}) : {tile.types}")
+        loop = Loop(steps, step, self.width)  # type: ignore[arg-type]  # integers
+        tile.call(e, (a, panel, to), row, [loop], apart or e.i64(self.width), adds=adds, fetch=fetch)  # type: ignore[arg-type]
 
     def tile_strides(self, size: int, lda: Value) -> tuple[Value, Value]:
         """Those of the rows that a tile's function gets, from row to row and from step to step: packed ones or not."""
@@ -223,20 +177,11 @@ class GemmWriter:
         e, b = self.e, self.e.index
 
         with e.each(0, self.K) as k:
-            source = self.advance(a, b.mul(k, ka), self.source)
-            target = self.advance(e.env["packed"], b.mul(k, e.i64(size)))
+            source = advance(e, a, b.mul(k, ka), self.source)
+            target = advance(e, e.env["packed"], b.mul(k, e.i64(size)))
             for i in range(size):
-                x = self.load_scalar(self.advance(source, b.mul(lda, e.i64(i)), self.source) if i else source)
-                address = self.advance(target, e.i64(i))
-                e.lines.append(f"llvm.store {x}, {address} {{alignment = 4 : i64}} : f32, !llvm.ptr")
-
-    def whole_or_rest(self, panel: Value) -> Iterator[int]:
-        """How many columns a panel has, the last maybe fewer: code for each."""
-        rest = self.p.n_size % self.width
-        if not rest or self.panels == 1:
-            yield rest or self.width
-        else:
-            yield from self.e.either(self.e.index.ne(panel, self.e.i64(self.panels - 1)), self.width, rest)
+                x = self.load_scalar(advance(e, source, b.mul(lda, e.i64(i)), self.source) if i else source)
+                store_scalar(e, x, advance(e, target, i))
 
     def finish(self, row: Value, size: int, panel: Value, tiles: list[Value]) -> None:
         for columns in self.whole_or_rest(panel):
@@ -248,54 +193,18 @@ class GemmWriter:
         first = b.mul(panel, e.i64(self.width))
 
         with e.each(0, size) as i:
-            self.bind_rows(b.add(row, i))
-            lines = [self.advance(tile, b.mul(i, e.i64(self.width))) for tile in tiles]
+            self.bind_row(b.add(row, i))
+            lines = [advance(e, tile, b.mul(i, e.i64(self.width))) for tile in tiles]
             for start in range(0, columns, self.lanes):
-                at = e.i64(start)
+                left = columns - start
+                mask = lanes_below(e, e.i64(left)) if left < self.lanes else None
                 with e.scope():
-                    self.columns(b.add(first, at), [self.advance(line, at) for line in lines], columns - start)
-
-    def bind_rows(self, row: Value) -> None:
-        e = self.e
-        if self.p.m:
-            decode_indices(e, self.p.m, row)
-        names = [axis.name for axis in self.p.m]
-        e.nodes = [n for n in self.p.epilogue if n.depth == 0]
-        e.enter(*names)
-        e.nodes = ()
-
-    def columns(self, column: Value, sources: list[Value], left: int) -> None:
-        """The scalar work on a vector, of which `left` elements are columns."""
-        e, p = self.e, self.p
-        wide = e.builder(torch.float32, True)
-        for (total, _), source in zip(p.totals, sources, strict=True):
-            text = f"llvm.load {source} {{alignment = 64 : i64}} : !llvm.ptr -> {self.vector}"
-            e.env[total] = wide.emit(text, torch.float32)
-        e.env[p.n.name] = column
-        e.bound.add(p.n.name)
-        if left < self.lanes:
-            e.mask = e.builder(torch.int64, True).lt(e.lane_numbers(), e.splat(e.i64(left)))
-        for output in p.kernel.outputs:
-            e.value(output.node)
-        for output in p.kernel.outputs:
-            store(e, output.access, output.node)
-
-    # ---- text
+                    self.finish_vector(b.add(first, e.i64(start)), [advance(e, line, start) for line in lines], mask)
 
     def tile(self, number: int) -> Value:
         """The scratch of one of the products."""
-        return (
-            self.advance(self.e.env["tile"], self.e.i64(number * self.full * self.width))
-            if number
-            else self.e.env["tile"]
-        )
-
-    def advance(self, address: Value, offset: Value, element: str = "f32") -> Value:
-        return self.e.index.emit(
-            f"llvm.getelementptr {address}[{offset}] : (!llvm.ptr, i64) -> !llvm.ptr, {element}", torch.int64
-        )
+        first = self.e.env["tile"]
+        return advance(self.e, first, number * self.full * self.width) if number else first
 
     def load_scalar(self, address: Value) -> Value:
-        return self.e.builder(torch.float32).emit(
-            f"llvm.load {address} {{alignment = 4 : i64}} : !llvm.ptr -> f32", torch.float32
-        )
+        return load_scalar(self.e, address)

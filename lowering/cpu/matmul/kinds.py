@@ -3,7 +3,7 @@
 import torch
 
 from mlirc.lowering.analysis.typical_sizes import typical
-from mlirc.lowering.cpu.loops.function import KernelText
+from mlirc.lowering.cpu.loops.frame import KernelText
 from mlirc.lowering.cpu.matmul.bf16 import PairWriter, WideningWriter
 from mlirc.lowering.cpu.matmul.blocked import WHOLE_K, BlockedWriter
 from mlirc.lowering.cpu.matmul.dot_product import DotWriter, takes_dots

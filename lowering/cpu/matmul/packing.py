@@ -8,9 +8,18 @@ from dataclasses import dataclass
 import torch
 
 from mlirc.dialects.core.symbols import Int
+from mlirc.lowering.cpu.emitter.addresses import (
+    advance,
+    choose_address,
+    copy_scalar,
+    lanes_below,
+    load_floats,
+    store_floats,
+    whole_vectors,
+)
 from mlirc.lowering.cpu.emitter.emitter import VectorEmitter
 from mlirc.lowering.cpu.math.builder import Value
-from mlirc.lowering.cpu.matmul.vectors import Vectors
+from mlirc.lowering.cpu.matmul.transposes import transpose_panel, transpose_square
 
 F32 = torch.float32
 
@@ -23,7 +32,6 @@ class Packer:
     e: VectorEmitter
     room: int
     width: int  # columns of a panel
-    vectors: Vectors
 
     # ---- columns: panel[k * width + i] = column first + i, at k
 
@@ -50,13 +58,13 @@ class Packer:
             place, first = self.panel_at(to, b.sub(number, within[0])), b.mul(number, e.i64(self.width))
             if down == 1:
                 more = b.lt(b.add(number, e.i64(1)), within[1])
-                beside = self.at(base, b.mul(b.add(first, e.i64(self.width)), e.integer(along)))
-                self.transposed(base, along, first, columns, steps, place, self.choose(more, beside, then))
+                beside = advance(e, base, b.mul(b.add(first, e.i64(self.width)), e.integer(along)))
+                self.transposed(base, along, first, columns, steps, place, choose_address(e, more, beside, then))
             else:
                 self.one_by_one(base, strides, first, columns, steps, place)
 
     def panel_at(self, panels: Value, number: Value) -> Value:
-        return self.at(panels, self.e.index.mul(number, self.e.i64(self.room * self.width)))
+        return advance(self.e, panels, self.e.index.mul(number, self.e.i64(self.room * self.width)))
 
     def side_by_side(
         self, base: Value, down: Int, within: tuple[Value, Value], columns: int, steps: Value, to: Value
@@ -66,14 +74,14 @@ class Packer:
         step = e.integer(down)
 
         with e.each(0, steps) as k:
-            start, row_of = self.at(base, b.mul(k, step)), self.at(to, b.mul(k, e.i64(self.width)))
+            start, row_of = advance(e, base, b.mul(k, step)), advance(e, to, b.mul(k, e.i64(self.width)))
 
             with e.each(*within) as number:
                 first, target = b.mul(number, e.i64(self.width)), self.panel_at(row_of, b.sub(number, within[0]))
                 for j in range(0, self.width, e.lanes):
                     column = b.add(first, e.i64(j))
-                    mask = self.below(b.sub(e.i64(columns), column)) if columns % self.width else None
-                    self.store(self.load(self.at(start, column), mask), self.at(target, e.i64(j)))
+                    mask = lanes_below(e, b.sub(e.i64(columns), column)) if columns % self.width else None
+                    store_floats(e, load_floats(e, advance(e, start, column), mask=mask), advance(e, target, j))
 
     def transposed(
         self,
@@ -91,18 +99,18 @@ class Packer:
         apart = b.mul(stride, e.i64(4))
         whole = b.ge(e.integer(columns), b.add(first, e.i64(self.width)))
         packed = b.select(whole, b.and_(steps, e.i64(-2 * e.lanes)), e.i64(0))
-        source = self.at(base, b.mul(b.minimum(first, last), stride))
-        then = then or self.at(source, b.mul(e.i64(self.width), stride))
-        self.vectors.panel(source, apart, packed, to, self.width, then)
+        source = advance(e, base, b.mul(b.minimum(first, last), stride))
+        then = then or advance(e, source, b.mul(e.i64(self.width), stride))
+        transpose_panel(e, source, apart, packed, to, self.width, then)
 
         with e.each(0, self.width, e.lanes) as column:
             start = b.minimum(b.add(first, column), last)
-            source = self.at(base, b.mul(start, stride))
+            source = advance(e, base, b.mul(start, stride))
 
             with e.each(packed, steps, e.lanes) as k:
-                place = self.at(to, b.add(b.mul(k, e.i64(self.width)), column))
+                place = advance(e, to, b.add(b.mul(k, e.i64(self.width)), column))
                 sizes = b.sub(last, start), b.sub(steps, k)
-                self.vectors.square(F32, self.at(source, k), apart, *sizes, place, 4 * self.width, fetch=True)
+                transpose_square(e, F32, advance(e, source, k), apart, *sizes, place, 4 * self.width, fetch=True)
 
     def one_by_one(
         self, base: Value, strides: tuple[Int, Int], first: Value, columns: int, steps: Value, to: Value
@@ -113,31 +121,35 @@ class Packer:
 
         with e.each(0, steps) as k, e.each(0, self.width) as i:
             column = b.minimum(b.add(first, i), last)
-            self.copy_one(base, b.add(b.mul(column, along), b.mul(k, down)), to, b.add(b.mul(k, e.i64(self.width)), i))
+            copy_scalar(
+                e,
+                advance(e, base, b.add(b.mul(column, along), b.mul(k, down))),
+                advance(e, to, b.add(b.mul(k, e.i64(self.width)), i)),
+            )
 
     # ---- rows
 
     def rows(self, base: Value, stride: Value, size: int, steps: Value, to: Value, room: int) -> None:
         """to[i * room + k] = row i at k; a row lies in memory as one, and its last vector is written whole."""
         e, b = self.e, self.e.index
-        full = self.down_to_lanes(steps)
+        full = whole_vectors(e, steps)
 
         def part(k: Value, mask: Value | None) -> None:
             for i in range(size):
-                source = self.at(base, b.add(b.mul(stride, e.i64(i)), k))
-                self.store(self.load(source, mask), self.at(to, b.add(e.i64(i * room), k)))
+                source = advance(e, base, b.add(b.mul(stride, e.i64(i)), k))
+                store_floats(e, load_floats(e, source, mask=mask), advance(e, to, b.add(e.i64(i * room), k)))
 
         with e.each(0, full, e.lanes) as k:
             part(k, None)
         with e.each(full, steps, e.lanes) as k:
-            part(k, self.below(b.sub(steps, k)))
+            part(k, lanes_below(e, b.sub(steps, k)))
 
     def step_of_rows(self, source: Value, apart: Value | None, size: int, to: Value) -> None:
         """to[i] = row i at one step, which `source` is the first row's of; apart: elements from row to row, None for 1."""
         e = self.e
         if apart is not None:
             for i in range(size):
-                self.copy_one(source, e.index.mul(apart, e.i64(i)), to, e.i64(i))
+                copy_scalar(e, advance(e, source, e.index.mul(apart, e.i64(i))), advance(e, to, i))
             return
         room = 1 << (size - 1).bit_length()
         vector, masked = f"vector<{room}xf32>", f"vector<{room}xi1>"
@@ -150,39 +162,3 @@ class Packer:
             text += f"(!llvm.ptr, {masked}, {vector}) -> {vector}"
         x = e.index.emit(text, F32)
         e.lines.append(f"llvm.store {x}, {to} {{alignment = 4 : i64}} : {vector}, !llvm.ptr")
-
-    # ---- memory
-
-    def at(self, address: Value, offset: Value) -> Value:
-        text = f"llvm.getelementptr {address}[{offset}] : (!llvm.ptr, i64) -> !llvm.ptr, f32"
-        return self.e.index.emit(text, torch.int64)
-
-    def choose(self, condition: Value, x: Value, y: Value) -> Value:
-        text = f"arith.select {condition}, {x}, {y} : !llvm.ptr"
-        return self.e.index.emit(text, torch.int64)
-
-    def down_to_lanes(self, steps: Value) -> Value:
-        return self.e.index.and_(steps, self.e.i64(-self.e.lanes))
-
-    def below(self, count: Value) -> Value:
-        """The first `count` lanes."""
-        e = self.e
-        return e.builder(torch.int64, True).lt(e.lane_numbers(), e.splat(count))
-
-    def load(self, address: Value, mask: Value | None) -> Value:
-        b = self.e.builder(F32, True)
-        vector = b.type_text(F32)
-        if mask is None:
-            return b.emit(f"llvm.load {address} {{alignment = 4 : i64}} : !llvm.ptr -> {vector}", F32)
-        text = f"llvm.intr.masked.load {address}, {mask}, {b.constant(0, F32)} {{alignment = 4 : i32}} : "
-        return b.emit(f"{text}(!llvm.ptr, {b.type_text(torch.bool)}, {vector}) -> {vector}", F32)
-
-    def store(self, value: Value, address: Value) -> None:
-        vector = self.e.builder(F32, True).type_text(F32)
-        self.e.lines.append(f"llvm.store {value}, {address} {{alignment = 4 : i64}} : {vector}, !llvm.ptr")
-
-    def copy_one(self, base: Value, offset: Value, to: Value, place: Value) -> None:
-        source, target = self.at(base, offset), self.at(to, place)
-        text = f"llvm.load {source} {{alignment = 4 : i64}} : !llvm.ptr -> f32"
-        x = self.e.builder(F32).emit(text, F32)
-        self.e.lines.append(f"llvm.store {x}, {target} {{alignment = 4 : i64}} : f32, !llvm.ptr")

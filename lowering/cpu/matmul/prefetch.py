@@ -11,17 +11,14 @@ Memory is taken in runs of a power of two of bytes, equally far apart:
 from dataclasses import dataclass
 from typing import Any, Protocol
 
-import torch
-
+from mlirc.lowering.cpu.emitter.addresses import BYTE, CACHE_LINE, advance, choose_address
 from mlirc.lowering.cpu.emitter.emitter import VectorEmitter
 from mlirc.lowering.cpu.math.builder import Value
+from mlirc.lowering.cpu.matmul.tile import Fetch
 from mlirc.lowering.target import CpuTarget
 
-CACHE_LINE = 64
 RUN = 1024  # bytes, of memory in one chunk
 
-Fetch = tuple[Value, Value, Value]
-"""What a tile gets: where its part begins, bytes from run to run, bytes a step."""
 Range = tuple[Value, Value]
 
 
@@ -44,29 +41,24 @@ class Runs:
         b = e.index
         each = parts_of(e, self.count, parts)
         rate = b.minimum(parts_of(e, b.mul(each, e.i64(self.run)), e.i64(steps)), e.i64(CACHE_LINE))
-        return advance(e, self.start, b.mul(b.mul(number, each), self.apart)), self.apart, rate
+        return Fetch(advance(e, self.start, b.mul(b.mul(number, each), self.apart), BYTE), self.apart, rate)
 
 
 def nothing(e: VectorEmitter, place: Value) -> Fetch:
     """The same line again and again: `place` is memory that is in use."""
-    return place, e.i64(0), e.i64(0)
+    return Fetch(place, e.i64(0), e.i64(0))
 
 
 def either(e: VectorEmitter, condition: Value, x: Fetch, y: Fetch) -> Fetch:
     """x where `condition` holds, else y."""
-    address = e.index.emit(f"arith.select {condition}, {x[0]}, {y[0]} : !llvm.ptr", torch.int64)
-    return address, e.index.select(condition, x[1], y[1]), e.index.select(condition, x[2], y[2])
+    numbers = (e.index.select(condition, *pair) for pair in zip(x[1:], y[1:], strict=True))
+    return Fetch(choose_address(e, condition, x.start, y.start), *numbers)
 
 
 def parts_of(e: VectorEmitter, count: Value, size: Value) -> Value:
     """How many parts of `size` there are in `count`, the last one perhaps not whole."""
     b = e.index
     return b.binary("arith.divui", b.add(count, b.sub(size, e.i64(1))), size)
-
-
-def advance(e: VectorEmitter, address: Value, bytes_: Value) -> Value:
-    text = f"llvm.getelementptr {address}[{bytes_}] : (!llvm.ptr, i64) -> !llvm.ptr, i8"
-    return e.index.emit(text, torch.int64)
 
 
 class PrefetchWriter(Protocol):
@@ -77,15 +69,15 @@ class PrefetchWriter(Protocol):
     full: int
     width: int
     steps: int
-    panels: int
     group: int
     one_block: bool
     after: Value
 
     @property
+    def panels(self) -> int: ...
+    @property
     def run(self) -> int: ...
     def rows_at(self, row: Value, /) -> Value: ...
-    def advance(self, address: Value, offset: Value, /) -> Value: ...
 
 
 class Ahead:
@@ -123,7 +115,7 @@ class Ahead:
             return Runs(start, e.i64(RUN), e.i64(-(-4 * block[1] * w.steps // RUN))) if in_one_piece else None
         later = b.add(k[0], k[1])
         later = b.select(b.lt(later, e.integer(w.p.k.size)), later, e.i64(0))
-        start = w.advance(start, b.select(more, k[0], later))
+        start = advance(e, start, b.select(more, k[0], later))
         return Runs(start, b.mul(e.integer(w.p.lda), e.i64(4)), e.i64(block[1]), w.run)
 
     def columns(self) -> Runs | None:

@@ -1,205 +1,230 @@
-"""The innermost function of a gemm: a tile of sums in registers, one pass over k.
+"""The micro-kernel of matmul, attention and convolution: a tile of sums in registers, as a function in MLIR text.
 
-    llvm.func internal @kernel_0_tile14x32(%a, %lda, %ka, %b, %c, %ldc, %all, %adds)      c[14, 32] = a[14, all] @ b[all, 32]
+    tile[i, :] += sum over k, ... of a[i * row + k * a_step + ...] * panel[k * b_step + ... + :]          one or more loops
 
-`a` is read element by element, each in every lane; a step of `b`, a panel, has `panel` elements side by side, of which the
-tile takes `width`; rows of `c` are `ldc` float32 apart, and added to where `adds` holds. Strides, and steps along k, count what
-`factors` multiplies at once.
+`a` is read element by element where it is, each in every lane. All sums of a tile stay in registers.
 
-Strides of `a` that are known are part of the code: every element then has an address without arithmetic, which on Intel's
+Strides that are known are part of the code: every element then has an address without arithmetic, which on Intel's
 processors would take turns with the products.
-
-A tile that fetches has three more arguments, %next, %apart and %rate: see matmul/prefetch.py.
 """
 
+from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import partial
+from typing import NamedTuple
 
-BLOCK = 256  # products that are summed before they are added to the tile
-ARGUMENTS = "%a: !llvm.ptr, %lda: i64, %ka: i64, %b: !llvm.ptr, %c: !llvm.ptr, %ldc: i64, %all: i64, %adds: i1"
-TYPES = "(!llvm.ptr, i64, i64, !llvm.ptr, !llvm.ptr, i64, i64, i1) -> ()"
-FETCHING_ARGUMENTS = f"{ARGUMENTS}, %next: !llvm.ptr, %apart: i64, %rate: i64"
-FETCHING_TYPES = TYPES.replace("i1)", "i1, !llvm.ptr, i64, i64)")
+from mlirc.lowering.cpu.emitter.addresses import BYTE, F32, PTR, SECOND_LEVEL, advance, call, prefetch
+from mlirc.lowering.cpu.emitter.emitter import VectorEmitter
+from mlirc.lowering.cpu.math.builder import Value
+from mlirc.lowering.cpu.matmul.factors import Floats, Pairs
+from mlirc.lowering.target import CpuTarget
 
-
-class Floats:
-    """Factors of float32."""
-
-    element, panel, block = "f32", "f32", BLOCK
-
-    def load_columns(self, out: list[str], name: str, address: str, lanes: int) -> None:
-        out.append(f"{name} = llvm.load {address} {{alignment = 4 : i64}} : !llvm.ptr -> vector<{lanes}xf32>")
-
-    def load_element(self, out: list[str], name: str, address: str, lanes: int) -> None:
-        """One element in every lane."""
-        out.append(f"{name}s = llvm.load {address} {{alignment = 4 : i64}} : !llvm.ptr -> f32")
-        out.append(f"{name} = vector.broadcast {name}s : f32 to vector<{lanes}xf32>")
-
-    def multiply(self, out: list[str], name: str, a: str, b: str, c: str, lanes: int) -> None:
-        out.append(f"{name} = math.fma {a}, {b}, {c} : vector<{lanes}xf32>")
+FLOATS = Floats()
+Stride = Value | int
+Place = tuple[int, int]  # of a vector of the tile: its row, and its number there
 
 
-class Widened(Floats):
-    """Elements of `a` in float32; a panel's in bfloat16, widened here: few instructions beside the products of all rows."""
+class Loop(NamedTuple):
+    """One that sums: its iterations, and from one to the next the steps in `a` and in the panel."""
 
-    panel = "i16"
-
-    def load_columns(self, out: list[str], name: str, address: str, lanes: int) -> None:
-        halves, words = f"vector<{lanes}xi16>", f"vector<{lanes}xi32>"
-        out.append(f"{name}h = llvm.load {address} {{alignment = 2 : i64}} : !llvm.ptr -> {halves}")
-        out.append(f"{name}w = arith.extui {name}h : {halves} to {words}")
-        out.append(f"{name}n = arith.constant dense<16> : {words}")
-        out.append(f"{name}u = arith.shli {name}w, {name}n : {words}")
-        out.append(f"{name} = arith.bitcast {name}u : {words} to vector<{lanes}xf32>")
+    count: Value
+    a_step: Stride
+    b_step: Stride
 
 
-class Pairs:
-    """Pairs of bfloat16 along k, 32 bits a step. The instruction takes subnormal factors for 0, as eager's does."""
+class Fetch(NamedTuple):
+    """What a tile asks for as it runs: where that begins, bytes from run to run, bytes a step (matmul/prefetch.py)."""
 
-    element, panel, block = "i32", "i32", BLOCK // 2
-
-    def load_columns(self, out: list[str], name: str, address: str, lanes: int) -> None:
-        out.append(f"{name} = llvm.load {address} {{alignment = 4 : i64}} : !llvm.ptr -> vector<{2 * lanes}xbf16>")
-
-    def load_element(self, out: list[str], name: str, address: str, lanes: int) -> None:
-        out.append(f"{name}s = llvm.load {address} {{alignment = 2 : i64}} : !llvm.ptr -> i32")
-        out.append(f"{name}w = vector.broadcast {name}s : i32 to vector<{lanes}xi32>")
-        out.append(f"{name} = llvm.bitcast {name}w : vector<{lanes}xi32> to vector<{2 * lanes}xbf16>")
-
-    def multiply(self, out: list[str], name: str, a: str, b: str, c: str, lanes: int) -> None:
-        pairs, sums = f"vector<{2 * lanes}xbf16>", f"vector<{lanes}xf32>"
-        intrinsic = f"llvm.x86.avx512bf16.dpbf16ps.{lanes * 32}"
-        out.append(f'{name} = llvm.call_intrinsic "{intrinsic}"({c}, {a}, {b}) : ({sums}, {pairs}, {pairs}) -> {sums}')
+    start: Value
+    apart: Value
+    rate: Value
 
 
-class PairsOfElements(Pairs):
-    """Pairs where strides of `a` count elements."""
+def registers(target: CpuTarget) -> int:
+    return 32 if target.vector_bytes == 64 or target.arch == "aarch64" else 16
 
-    element = "i16"
+
+def most_rows(target: CpuTarget, vectors: int) -> int:
+    """Rows of a tile: as many as leave registers for a panel's vectors and one broadcast element."""
+    return max(1, (registers(target) - vectors - 1) // vectors)
 
 
 @dataclass(frozen=True)
 class GemmTile:
-    """rows x width sums, `lanes` to a vector. lda, ka: the strides of `a`, if known; run: bytes of the runs of memory that
-    it fetches, 0 where it fetches none."""
+    """
+    rows, vectors   of the tile; a vector has `lanes` elements
+    start           what sums are added to: "zero"; "tile", what is there; "factor", that times a vector's factors; "flag":
+                    the tile where a flag holds, else zero
+    factors         what is multiplied
+    short           whether sums are short: a block of k is summed in registers, then added to the tile, so that rounding
+                    errors do not grow with k
+    run             bytes of the runs of memory that it fetches, 0 where it fetches none
+    align           bytes that divide the places of the panel's vectors and the tile's
+    """
 
     rows: int
-    width: int
-    panel: int
+    vectors: int
     lanes: int
-    factors: Floats | Pairs
-    lda: int | None = None
-    ka: int | None = None
+    start: str = "tile"
+    factors: Floats | Pairs = FLOATS
+    short: bool = False
     run: int = 0
+    align: int = 4
 
-    def name(self, kernel: str) -> str:
-        strides = "".join(f"_{n}" for n in (self.lda, self.ka) if n is not None)
-        return f"{kernel}_tile{self.rows}x{self.width}{strides}{f'_fetching{self.run}' * bool(self.run)}"
+    def call(
+        self,
+        e: VectorEmitter,
+        places: Sequence[Value],
+        row: Stride,
+        loops: Sequence[Loop],
+        pitch: Stride,
+        factor: Value | None = None,
+        adds: Value | None = None,
+        fetch: Fetch | None = None,
+    ) -> None:
+        """`places`: of a, the panel and the tile, which has `pitch` elements from row to row. factor, adds, fetch: where
+        `start` and `run` need them."""
+        strides = [row, pitch, *(step for loop in loops for step in loop[1:])]
+        unknown = [x for x in strides if isinstance(x, Value)]
+        arguments = [(x, PTR) for x in places] + [(x, "i64") for x in (*unknown, *(loop.count for loop in loops))]
+        arguments += [(factor, PTR)] if factor else []
+        arguments += [(adds, "i1")] if adds else []
+        arguments += [(fetch.start, PTR), (fetch.apart, "i64"), (fetch.rate, "i64")] if fetch else []
+        known = [None if isinstance(x, Value) else x for x in strides]
+        call(e, self.name(known), arguments, partial(self.write, known))
+
+    def name(self, known: Sequence[int | None]) -> str:
+        strides = "".join(f"_{n}" for n in known if n is not None)
+        ways = f"_{self.start}" * (self.start != "tile") + f"_fetching{self.run}" * bool(self.run)
+        return f"tile{self.rows}x{self.vectors * self.lanes}{strides}{ways}"
+
+    def write(self, known: Sequence[int | None], e: VectorEmitter, parameters: list[Value]) -> None:
+        e.lanes = self.lanes
+        given = iter(parameters[3:])
+        row, pitch, *steps = (next(given) if n is None else n for n in known)
+        loops = [Loop(next(given), *steps[k : k + 2]) for k in range(0, len(steps), 2)]
+        more = list(given)
+        a, panel, to = parameters[:3]
+        offsets = [times(e, row, i) for i in range(self.rows)]
+        lines = [advance(e, to, times(e, pitch, i)) for i in range(self.rows)]
+        cells = {(i, j): advance(e, lines[i], j * self.lanes) for i, j in self.places}
+        tile = TileText(self, e, offsets, cells)
+        if self.short:
+            fetch = Fetch(*more[1:]) if self.run else None
+            tile.short_sums(a, panel, loops[0], more[0], fetch)
+            return
+        sums = tile.zeros()
+        if self.start == "factor":
+            factors = [self.load(e, advance(e, more[0], j * self.lanes)) for j in range(self.vectors)]
+            wide = e.builder(F32, True)
+            sums = [wide.mul(self.load(e, cells[i, j]), factors[j]) for i, j in self.places]
+        sums = tile.nest(loops, a, panel, sums)
+        tile.leave(sums, adds=self.start == "tile")
 
     @property
-    def types(self) -> str:
-        """The type of its function."""
-        return FETCHING_TYPES if self.run else TYPES
+    def places(self) -> list[Place]:
+        return [(i, j) for i in range(self.rows) for j in range(self.vectors)]
 
-    @property
-    def vectors(self) -> int:
-        return self.width // self.lanes
+    def load(self, e: VectorEmitter, address: Value) -> Value:
+        return FLOATS.load_columns(e, address, self.align)
 
-    def text(self, kernel: str) -> str:
-        """SHORT SUMS: a block of k is summed in registers, then added to the tile, so that rounding errors do not grow
-        with K. Few sums take several k side by side."""
-        vector, short = f"vector<{self.lanes}xf32>", self.rows * self.vectors
-        unroll = max(1, min(8 // short, 4))
-        first = [(0, i, j) for i in range(self.rows) for j in range(self.vectors)]
-        cells = [(u, i, j) for u in range(unroll) for _, i, j in first]
-        out = [
-            f"llvm.func internal @{self.name(kernel)}({FETCHING_ARGUMENTS if self.run else ARGUMENTS}) {{",
-            f"%zero = arith.constant dense<0.0> : {vector}",
-            "%k0 = arith.constant 0 : i64\n%one = arith.constant 1 : i64",
-            f"%step = arith.constant {unroll} : i64\n%block = arith.constant {self.factors.block} : i64",
-            f"%width = arith.constant {self.panel} : i64",
+
+@dataclass
+class TileText:
+    """The body of a tile's function, written with `e`: `offsets` of its rows in `a`, and where its vectors are."""
+
+    tile: GemmTile
+    e: VectorEmitter
+    offsets: list[Value]
+    cells: dict[Place, Value]
+
+    def zeros(self) -> list[Value]:
+        return [self.e.builder(F32, True).constant(0.0)] * len(self.cells)
+
+    def nest(self, loops: Sequence[Loop], a: Value, panel: Value, sums: list[Value]) -> list[Value]:
+        """The sums after all iterations of these loops."""
+        if not loops:
+            return self.add_products(a, panel, sums)
+        (count, *steps), *inside = loops
+        e = self.e
+
+        def once(k: Value, sums: list[Value]) -> list[Value]:
+            return self.nest(inside, *self.at(a, panel, k, steps), sums)
+
+        return e.loop(e.i64(0), count, e.i64(1), sums, self.types(sums), once)
+
+    def at(self, a: Value, panel: Value, k: Value, steps: Sequence[Stride]) -> tuple[Value, Value]:
+        e, factors = self.e, self.tile.factors
+        b_offset, a_offset = times(e, steps[1], k), times(e, steps[0], k)
+        return advance(e, a, a_offset, factors.element), advance(e, panel, b_offset, factors.panel)
+
+    def add_products(self, a: Value, panel: Value, sums: list[Value]) -> list[Value]:
+        """Every sum plus a row's element times a vector of the panel."""
+        e, tile, factors = self.e, self.tile, self.tile.factors
+        columns = [
+            factors.load_columns(e, advance(e, panel, j * tile.lanes, factors.panel), tile.align)
+            for j in range(tile.vectors)
         ]
-        for name in ("lda", "ka"):
-            if getattr(self, name) is not None:
-                out.append(f"%known_{name} = arith.constant {getattr(self, name)} : i64")
-        for i in range(self.rows):
-            out.append(f"%i{i} = arith.constant {i} : i64\n%ao{i} = arith.muli %i{i}, {self.stride('lda')} : i64")
-            out.append(f"%a{i} = llvm.getelementptr %a[%ao{i}] : (!llvm.ptr, i64) -> !llvm.ptr, {self.factors.element}")
-            out.append(f"%co{i} = arith.muli %i{i}, %ldc : i64")
-            out.append(f"%c{i} = llvm.getelementptr %c[%co{i}] : (!llvm.ptr, i64) -> !llvm.ptr, f32")
-        for _, i, j in first:
-            out.append(f"%p{i}_{j} = llvm.getelementptr %c{i}[{j * self.lanes}] : (!llvm.ptr) -> !llvm.ptr, f32")
-        out.append("%once = arith.maxsi %all, %one : i64\nscf.for %kb = %k0 to %once step %block : i64 {")
-        out.append("%far = arith.addi %kb, %block : i64\n%end = arith.minsi %far, %all : i64")
-        main = "%end"
-        if unroll > 1:
-            out.append("%len = arith.subi %end, %kb : i64\n%over = arith.remui %len, %step : i64")
-            out.append("%main = arith.subi %end, %over : i64")
-            main = "%main"
-        totals = self.sums(out, "sum", cells, ["%zero"] * len(cells), ("%k", "%kb", main, "%step"))
-        for u, i, j in cells[len(first) :]:
-            out.append(f"%t{u}_{i}_{j} = arith.addf {totals[0, i, j]}, {totals[u, i, j]} : {vector}")
-            totals[0, i, j] = f"%t{u}_{i}_{j}"
-        if unroll > 1:
-            totals = self.sums(out, "rest", first, [totals[c] for c in first], ("%kr", "%main", "%end", "%one"))
-        out.append("%later = arith.cmpi ne, %kb, %k0 : i64\n%old = arith.ori %adds, %later : i1\nscf.if %old {")
-        for _, i, j in first:
-            out.append(f"%q{i}_{j} = llvm.load %p{i}_{j} {{alignment = 4 : i64}} : !llvm.ptr -> {vector}")
-            out.append(f"%s{i}_{j} = arith.addf %q{i}_{j}, {totals[0, i, j]} : {vector}")
-            out.append(f"llvm.store %s{i}_{j}, %p{i}_{j} {{alignment = 4 : i64}} : {vector}, !llvm.ptr")
-        out.append("} else {")
-        for cell in first:
-            out.append(
-                f"llvm.store {totals[cell]}, %p{cell[1]}_{cell[2]} {{alignment = 4 : i64}} : {vector}, !llvm.ptr"
-            )
-        return "\n".join([*out, "}\n}", "llvm.return\n}"])
+        given, made = iter(sums), []
+        for offset in self.offsets:
+            x = factors.load_element(e, advance(e, a, offset, factors.element))
+            made += [factors.multiply(e, x, column, next(given)) for column in columns]
+        return made
 
-    def stride(self, name: str) -> str:
-        return f"%{name}" if getattr(self, name) is None else f"%known_{name}"
+    def leave(self, sums: Sequence[Value], adds: bool) -> None:
+        e, align = self.e, self.tile.align
+        for address, total in zip(self.cells.values(), sums, strict=True):
+            if adds:
+                total = e.builder(F32, True).add(self.tile.load(e, address), total)
+            type_ = e.builder(F32, True).type_text(F32)
+            e.lines.append(f"llvm.store {total}, {address} {{alignment = {align} : i64}} : {type_}, !llvm.ptr")
 
-    def sums(self, out: list[str], name: str, cells: list[tuple], starts: list[str], loop: tuple) -> dict[tuple, str]:
-        """A loop along k that adds to `cells`, copy u of which takes step k + u; what they are after it."""
-        k, lo, hi, step = loop
-        types = ", ".join([f"vector<{self.lanes}xf32>"] * len(cells))
-        names = {(u, i, j): f"%{name}c{u}_{i}_{j}" for u, i, j in cells}
-        carried = ", ".join(f"{names[c]} = {start}" for c, start in zip(cells, starts, strict=True))
-        head = f"%{name}:{len(cells)} = scf.for {k} = {lo} to {hi} step {step} iter_args({carried}) -> ({types})"
-        out.append(f"{head} : i64 {{")
-        for u in range(1 + max(c[0] for c in cells)):
-            self.rank_one(out, u, names, k, f"{name}{u}_")
-        out.append(f"scf.yield {', '.join(names[c] for c in cells)} : {types}\n}}")
-        return {c: f"%{name}#{n}" for n, c in enumerate(cells)}
+    def types(self, sums: Sequence[Value]) -> list[str]:
+        return [self.e.builder(F32, True).type_text(F32)] * len(sums)
 
-    def rank_one(self, out: list[str], u: int, names: dict, k: str, tag: str) -> None:
-        """Every cell of copy `u` plus a[:, k + u] times step k + u of the panel; `names` then holds the new values."""
-        factors, at = self.factors, k
-        if u:
-            out.append(f"%{tag}u = arith.constant {u} : i64\n%{tag}k = arith.addi {k}, %{tag}u : i64")
-            at = f"%{tag}k"
-        out.append(f"%{tag}bo = arith.muli {at}, %width : i64\n%{tag}ko = arith.muli {at}, {self.stride('ka')} : i64")
-        out.append(f"%{tag}bk = llvm.getelementptr %b[%{tag}bo] : (!llvm.ptr, i64) -> !llvm.ptr, {factors.panel}")
-        for j in range(self.vectors):
-            place = f"%{tag}bk[{j * self.lanes}]"
-            out.append(f"%{tag}bp{j} = llvm.getelementptr {place} : (!llvm.ptr) -> !llvm.ptr, {factors.panel}")
-            factors.load_columns(out, f"%{tag}b{j}", f"%{tag}bp{j}", self.lanes)
-        if self.run and not u:
-            self.fetch(out, k, tag)
-        for i in range(self.rows):
-            place = f"%a{i}[%{tag}ko] : (!llvm.ptr, i64) -> !llvm.ptr, {factors.element}"
-            out.append(f"%{tag}ap{i} = llvm.getelementptr {place}")
-            factors.load_element(out, f"%{tag}av{i}", f"%{tag}ap{i}", self.lanes)
-            for j in range(self.vectors):
-                factors.multiply(out, f"%{tag}n{i}_{j}", f"%{tag}av{i}", f"%{tag}b{j}", names[u, i, j], self.lanes)
-                names[u, i, j] = f"%{tag}n{i}_{j}"
+    # ---- short sums
 
-    def fetch(self, out: list[str], k: str, tag: str) -> None:
+    def short_sums(self, a: Value, panel: Value, loop: Loop, adds: Value, fetch: Fetch | None) -> None:
+        """Block by block of k. There is one even for no steps: it writes zeros. Few sums take several steps side by side."""
+        e, b, size = self.e, self.e.index, len(self.cells)
+        copies, block = max(1, min(8 // size, 4)), self.tile.factors.block
+        with e.each(0, b.maximum(loop.count, e.i64(1)), block) as start:
+            end = b.minimum(b.add(start, e.i64(block)), loop.count)
+            whole = b.sub(end, b.binary("arith.remui", b.sub(end, start), e.i64(copies))) if copies > 1 else end
+
+            def steps(copies: int, lo: Value, hi: Value, sums: list[Value]) -> list[Value]:
+                def some(k: Value, sums: list[Value]) -> list[Value]:
+                    if fetch:
+                        self.fetch(k, fetch)
+                    parts = [sums[u * size : (u + 1) * size] for u in range(copies)]
+                    for u, part in enumerate(parts):
+                        here = self.at(a, panel, b.add(k, e.i64(u)) if u else k, loop[1:])
+                        parts[u] = self.add_products(*here, part)
+                    return [x for part in parts for x in part]
+
+                return e.loop(lo, hi, e.i64(copies), sums, self.types(sums), some)
+
+            sums = steps(copies, start, whole, self.zeros() * copies)
+            totals, wide = sums[:size], e.builder(F32, True)
+            for u in range(1, copies):
+                totals = [wide.add(x, y) for x, y in zip(totals, sums[u * size : (u + 1) * size], strict=True)]
+            if copies > 1:
+                totals = steps(1, whole, end, totals)
+            for adding in e.either(b.or_(adds, b.ne(start, e.i64(0)))):
+                self.leave(totals, adding)
+
+    def fetch(self, k: Value, fetch: Fetch) -> None:
         """Asks for the line of step `k`."""
-        out.append(f"%{tag}shift = arith.constant {self.run.bit_length() - 1} : i64")
-        out.append(f"%{tag}mask = arith.constant {self.run - 1} : i64\n%{tag}pos = arith.muli {k}, %rate : i64")
-        out.append(f"%{tag}which = arith.shrui %{tag}pos, %{tag}shift : i64")
-        out.append(f"%{tag}inside = arith.andi %{tag}pos, %{tag}mask : i64")
-        out.append(
-            f"%{tag}far = arith.muli %{tag}which, %apart : i64\n%{tag}off = arith.addi %{tag}far, %{tag}inside : i64"
-        )
-        out.append(f"%{tag}line = llvm.getelementptr %next[%{tag}off] : (!llvm.ptr, i64) -> !llvm.ptr, i8")
-        hint = "<{cache = 1 : i32, hint = 2 : i32, rw = 0 : i32}>"
-        out.append(f'"llvm.intr.prefetch"(%{tag}line) {hint} : (!llvm.ptr) -> ()')
+        e, b, run = self.e, self.e.index, self.tile.run
+        place = b.mul(k, fetch.rate)
+        number = b.binary("arith.shrui", place, e.i64(run.bit_length() - 1))
+        offset = b.add(b.mul(number, fetch.apart), b.and_(place, e.i64(run - 1)))
+        prefetch(e, advance(e, fetch.start, offset, BYTE), SECOND_LEVEL)
+
+
+def times(e: VectorEmitter, x: Stride, y: Stride) -> Value:
+    """x * y: a constant where both are known."""
+    if isinstance(x, int) and isinstance(y, int):
+        return e.i64(x * y)
+    x, y = (v if isinstance(v, Value) else e.i64(v) for v in (x, y))
+    return e.index.mul(y, x)

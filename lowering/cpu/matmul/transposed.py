@@ -16,14 +16,26 @@ from collections.abc import Callable, Iterator
 
 import torch
 
+from mlirc.lowering.cpu.emitter.addresses import (
+    BYTE,
+    F32,
+    advance,
+    lanes_below,
+    load_floats,
+    load_scalar,
+    store_floats,
+    store_scalar,
+)
 from mlirc.lowering.cpu.math.builder import Value
-from mlirc.lowering.cpu.matmul.function import panel_width, row_block
+from mlirc.lowering.cpu.matmul.factors import Floats, Pairs
+from mlirc.lowering.cpu.matmul.function import panel_width
 from mlirc.lowering.cpu.matmul.match import Gemm
 from mlirc.lowering.cpu.matmul.panel_groups import Groups
 from mlirc.lowering.cpu.matmul.prefetch import RUN, Fetch, Runs, fetches
-from mlirc.lowering.cpu.matmul.tile import Floats, GemmTile, Pairs
+from mlirc.lowering.cpu.matmul.tile import GemmTile, Loop, most_rows
+from mlirc.lowering.cpu.matmul.tile_rows import best_block
+from mlirc.lowering.cpu.matmul.transposes import transpose_square
 from mlirc.lowering.cpu.matmul.units import Range, UnitsWriter
-from mlirc.lowering.cpu.matmul.vectors import F32
 from mlirc.lowering.target import CpuTarget
 
 WHOLE_K = 1024  # steps: up to here one block holds all of k
@@ -46,14 +58,13 @@ class TransposedWriter(UnitsWriter):
     def __init__(self, gemm: Gemm, name: str, target: CpuTarget):
         super().__init__(gemm, name, target)
         self.panel = panel_width(target)
-        self.full = best_block(gemm.n_size, row_block(target, self.panel))
+        self.full = best_block(gemm.n_size, most_rows(target, self.panel // self.lanes))
         self.unit = self.full * max(1, self.lanes // self.full)
         k = self.steps_in_all
         self.one_block = isinstance(k, int) and k <= WHOLE_K
         self.steps = k if isinstance(k, int) and self.one_block else K_BLOCK
         self.room = -(-self.steps // self.lanes) * self.lanes
         self.copies = self.widens or self.evict_each_other()
-        self.tiles: dict[tuple[int, int], GemmTile] = {}
         self.part, panels = max(1, PANEL_BYTES // (self.room * self.panel * 4)), self.panels()
         if isinstance(panels, int) and panels:
             self.part = -(-panels // -(-panels // self.part))
@@ -80,9 +91,6 @@ class TransposedWriter(UnitsWriter):
         self.take("transposed", tile)
         if self.copies:
             self.take("columns", self.unit * self.along)
-
-    def functions(self) -> list[str]:
-        return [*(tile.text(self.name) for tile in self.tiles.values()), *super().functions()]
 
     # ---- loops
 
@@ -127,12 +135,12 @@ class TransposedWriter(UnitsWriter):
 
         def waiting(unit: Value, panel: Value) -> Value:
             number = b.add(b.mul(b.sub(unit, units[0]), e.i64(self.part)), b.sub(panel, panels[0]))
-            return self.at(e.env["tile"], b.mul(number, e.i64(4 * tile)))
+            return advance(e, e.env["tile"], b.mul(number, e.i64(4 * tile)), BYTE)
 
         area = b.mul(b.sub(units[1], units[0]), e.i64(self.part * tile))
         with e.each(0, area, self.lanes) as k:
             zero = e.builder(F32, True).constant(0, F32)
-            self.store(zero, self.at(e.env["tile"], b.mul(k, e.i64(4))))
+            store_floats(e, zero, advance(e, e.env["tile"], b.mul(k, e.i64(4)), BYTE))
         with e.each(0, self.k, self.steps) as k:
             steps = b.minimum(e.i64(self.steps), b.sub(self.k, k))
             self.pack(k, steps, panels)
@@ -220,16 +228,15 @@ class TransposedWriter(UnitsWriter):
         e, b = self.e, self.e.index
         for first in range(0, size, self.full):
             tile = self.tile(min(self.full, size - first), width, RUN if fetch else 0)
-            here = self.at(a, b.mul(along, e.i64(first * (4 if self.copies else self.step))))
-            there = self.at(to, e.i64(first * self.panel * 4))
+            here = advance(e, a, b.mul(along, e.i64(first * (4 if self.copies else self.step))), BYTE)
+            there = advance(e, to, first * self.panel * 4, BYTE)
             adds = e.builder(torch.bool).constant(not self.one_block, torch.bool)
-            arguments = [here, along, e.i64(1), rows, there, e.i64(self.panel), steps, adds, *(fetch or ())]
-            e.lines.append(f"llvm.call @{tile.name(self.name)}({', '.join(arguments)}) : {tile.types}")
+            places, loop = (here, rows, there), Loop(steps, 1, self.panel)
+            tile.call(e, places, self.along, [loop], e.i64(self.panel), adds=adds, fetch=fetch)
 
     def tile(self, rows: int, width: int, run: int) -> GemmTile:
-        factors = Pairs() if self.pairs else Floats()
-        made = GemmTile(rows, width, self.panel, min(self.lanes, width), factors, self.along, 1, run)
-        return self.tiles.setdefault((rows, width), made)
+        factors, lanes = Pairs() if self.pairs else Floats(), min(self.lanes, width)
+        return GemmTile(rows, width // lanes, lanes, factors=factors, short=True, run=run)
 
     def finish(self, unit: Value, panel: Value, tile: Value) -> None:
         """Turns a tile, and does the scalar work on it, row by row."""
@@ -238,45 +245,47 @@ class TransposedWriter(UnitsWriter):
         count = b.minimum(self.rows_of(panel), e.i64(self.panel))
 
         with e.each(0, count, self.lanes) as row:
-            to = self.at(transposed, b.mul(row, e.i64(4 * self.lanes)))
-            source = self.at(tile, b.mul(row, e.i64(4)))
-            self.square(
-                F32, source, e.i64(4 * self.panel), b.sub(size, e.i64(1)), e.i64(self.lanes), to, 4 * self.lanes
+            to = advance(e, transposed, b.mul(row, e.i64(4 * self.lanes)), BYTE)
+            source = advance(e, tile, b.mul(row, e.i64(4)), BYTE)
+            transpose_square(
+                e, F32, source, e.i64(4 * self.panel), b.sub(size, e.i64(1)), e.i64(self.lanes), to, 4 * self.lanes
             )
         with e.each(0, count) as number:
             self.bind_row(b.add(b.mul(panel, e.i64(self.panel)), number))
-            line = self.at(transposed, b.mul(number, e.i64(4 * self.lanes)))
+            line = advance(e, transposed, b.mul(number, e.i64(4 * self.lanes)), BYTE)
             self.epilogue(b.mul(unit, e.i64(self.unit)), size, line)
 
     # ---- packing
 
     def panel_at(self, panel: Value, first: Value) -> Value:
         e, b = self.e, self.e.index
-        return self.at(e.env["panels"], b.mul(b.sub(panel, first), e.i64(4 * self.panel * self.room)))
+        return advance(e, e.env["panels"], b.mul(b.sub(panel, first), e.i64(4 * self.panel * self.room)), BYTE)
 
     def pack(self, k: Value, steps: Value, panels: Range) -> None:
         """panel[step * width + i] = row i at k + step"""
         e, b, p = self.e, self.e.index, self.p
         base, apart = self.rows_from()
         down = b.mul(e.integer(p.ka), e.i64(p.dtype.itemsize))
-        base = self.at(base, b.mul(k, down) if p.ka != 1 else b.mul(k, e.i64(self.step)))
+        base = advance(e, base, b.mul(k, down) if p.ka != 1 else b.mul(k, e.i64(self.step)), BYTE)
 
         with e.each(*panels) as number:
             to, left = self.panel_at(number, panels[0]), b.minimum(self.rows_of(number), e.i64(self.panel))
-            start = self.at(base, b.mul(b.mul(number, e.i64(self.panel)), apart))
+            start = advance(e, base, b.mul(b.mul(number, e.i64(self.panel)), apart), BYTE)
 
             if p.ka == 1:
                 with e.each(0, left, self.lanes) as row:
-                    source, last = self.at(start, b.mul(row, apart)), b.sub(b.sub(left, row), e.i64(1))
+                    source, last = advance(e, start, b.mul(row, apart), BYTE), b.sub(b.sub(left, row), e.i64(1))
                     with e.each(0, steps, self.lanes) as step:
-                        here = self.at(source, b.mul(step, e.i64(self.step)))
-                        place = self.at(to, b.mul(b.add(b.mul(step, e.i64(self.panel)), row), e.i64(4)))
-                        self.square(self.factor, here, apart, last, b.sub(steps, step), place, 4 * self.panel)
+                        here = advance(e, source, b.mul(step, e.i64(self.step)), BYTE)
+                        place = advance(e, to, b.mul(b.add(b.mul(step, e.i64(self.panel)), row), e.i64(4)), BYTE)
+                        transpose_square(e, self.factor, here, apart, last, b.sub(steps, step), place, 4 * self.panel)
             else:
                 with e.each(0, steps) as step, e.each(0, left) as row:
-                    x = self.load_scalar(self.at(start, b.add(b.mul(row, apart), b.mul(step, down))))
-                    place = self.at(to, b.mul(b.add(b.mul(step, e.i64(self.panel)), row), e.i64(4)))
-                    e.lines.append(f"llvm.store {x}, {place} {{alignment = 4 : i64}} : f32, !llvm.ptr")
+                    x = load_scalar(
+                        e, advance(e, start, b.add(b.mul(row, apart), b.mul(step, down)), BYTE), self.factor
+                    )
+                    place = advance(e, to, b.mul(b.add(b.mul(step, e.i64(self.panel)), row), e.i64(4)), BYTE)
+                    store_scalar(e, x, place)
 
     def columns(self, unit: Value, k: Value, steps: Value) -> tuple[Value, Value]:
         """A unit's columns from `k` on, to multiply with, and how many steps apart."""
@@ -287,12 +296,15 @@ class TransposedWriter(UnitsWriter):
         to, room = e.env["columns"], self.along
 
         with e.each(0, self.size_of(unit)) as number:
-            source, place = self.at(a, b.mul(number, apart)), self.at(to, b.mul(number, e.i64(4 * room)))
+            source, place = (
+                advance(e, a, b.mul(number, apart), BYTE),
+                advance(e, to, b.mul(number, e.i64(4 * room)), BYTE),
+            )
 
             with e.each(0, steps, self.lanes) as step:
-                here = self.at(source, b.mul(step, e.i64(self.step)))
-                x = self.load(self.factor, here, self.below(b.sub(steps, step)))
-                self.store(x, self.at(place, b.mul(step, e.i64(4))))
+                here = advance(e, source, b.mul(step, e.i64(self.step)), BYTE)
+                x = load_floats(e, here, self.factor, mask=lanes_below(e, b.sub(steps, step)))
+                store_floats(e, x, advance(e, place, b.mul(step, e.i64(4)), BYTE))
         return to, e.i64(room)
 
     @property
@@ -302,11 +314,3 @@ class TransposedWriter(UnitsWriter):
             return self.room + 16  # a cache line more, or copied columns would evict each other too
         assert isinstance(self.columns_apart, int)  # or they are copied
         return self.columns_apart * self.p.dtype.itemsize // self.step
-
-
-def best_block(columns: int, most: int) -> int:
-    """Columns of a tile: of the larger ones one that divides them all, else that leaves the last few the most."""
-    for size in range(most, most - most // 7 - 1, -1):
-        if columns % size == 0:
-            return size
-    return -(-columns // -(-columns // most))

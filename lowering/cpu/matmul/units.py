@@ -5,22 +5,15 @@ TransposedWriter (transposed.py) and DotWriter (dot_product.py) go over units of
 work on a unit's tiles row by row, with columns along the lanes.
 """
 
-from collections.abc import Iterator
-
 import torch
 
 from mlirc.dialects.core import symbols
 from mlirc.dialects.core.symbols import Int
-from mlirc.lowering.cpu.emitter.emitter import VectorEmitter
-from mlirc.lowering.cpu.emitter.memory import store
-from mlirc.lowering.cpu.emitter.scratch import DECLARATION, opening, take, takes
-from mlirc.lowering.cpu.loops.entry import LIBGOMP, PART_FUNCTION, decode_indices, entry_text, load_words, thread_part
-from mlirc.lowering.cpu.loops.function import KernelText
-from mlirc.lowering.cpu.loops.threads import ThreadSplit
+from mlirc.lowering.cpu.emitter.addresses import BF16, BYTE, F32, advance, lanes_below
+from mlirc.lowering.cpu.loops.entry import thread_part
 from mlirc.lowering.cpu.math.builder import Value
 from mlirc.lowering.cpu.matmul.match import Gemm
-from mlirc.lowering.cpu.matmul.vectors import BF16, F32, Vectors
-from mlirc.lowering.kernel.axes import Vector
+from mlirc.lowering.cpu.matmul.writer import MatmulWriter
 from mlirc.lowering.target import CpuTarget
 
 FEW_UNITS = 8  # of columns: below it threads share the rows
@@ -28,7 +21,7 @@ FEW_UNITS = 8  # of columns: below it threads share the rows
 Range = tuple[Value, Value]
 
 
-class UnitsWriter(Vectors):
+class UnitsWriter(MatmulWriter):
     """Writes the functions of a product of float32, or of bfloat16: in pairs along k, or widened.
 
     unit            columns that are finished together, at most a vector of them
@@ -46,21 +39,12 @@ class UnitsWriter(Vectors):
 
     def __init__(self, gemm: Gemm, name: str, target: CpuTarget):
         assert gemm.plain is not None and gemm.plain[1] == 1 and len(gemm.totals) == 1
-        super().__init__(VectorEmitter(Vector(gemm.n, target.vector_bytes // 4), target), name)
-        self.p, self.target = gemm, target
+        super().__init__(gemm, name, target)
         self.columns_apart = gemm.plain[0]
         self.pairs = may_pair(gemm, target)
         self.widens = gemm.dtype == BF16 and not self.pairs
         self.step = gemm.dtype.itemsize * (1 + self.pairs)
         self.steps_in_all = symbols.floordiv(gemm.k.size, 1 + self.pairs)
-
-    @property
-    def units(self) -> int:
-        return -(-self.p.n_size // self.unit)
-
-    def make_room(self) -> None:
-        """Takes scratch memory."""
-        raise NotImplementedError
 
     def multiply(self, units: Range, panels: Range) -> None:
         """Writes the loops over these units and panels of rows, epilogue and all."""
@@ -70,50 +54,18 @@ class UnitsWriter(Vectors):
         """This thread's part of the units, with these panels of rows."""
         self.multiply(thread_part(self.e, self.e.i64(self.units)), panels)
 
-    def functions(self) -> list[str]:
-        """What the body calls."""
-        return list(self.e.text.functions.values())
-
-    def write(self) -> KernelText:
-        p, e, kernel = self.p, self.e, self.p.kernel
-        names = kernel.symbols
-        e.env["thread"], e.env["threads"] = Value("%thread", torch.int64), Value("%threads", torch.int64)
-        load_words(e, kernel, names, "%args")
-        e.nodes = [n for n in p.epilogue if not n.dims and n.depth == 0]
-        e.enter()
-        e.nodes = ()
-        panels = self.panels()
+    def loops(self) -> tuple[Int, Int, int]:
+        p, e, panels = self.p, self.e, self.panels()
         self.m, self.k = e.integer(p.m_size), e.integer(self.steps_in_all)
-        self.make_room()
-        by_columns = self.units >= FEW_UNITS
-        if by_columns:
-            self.share_units((e.i64(0), e.integer(panels)))
-        else:
-            self.multiply((e.i64(0), e.i64(self.units)), thread_part(e, e.integer(panels)))
         work = symbols.floordiv(symbols.product([p.m_size, p.n_size, p.k.size]), self.alike)
-        units = self.units if by_columns else panels
-        split = ThreadSplit(Vector(None, 1), chunk=self.chunk * by_columns, units=units, work=work)
-        head = f"llvm.func internal @{self.name}_body(%frame: !llvm.ptr, %thread: i64, %threads: i64) {{"
-        parts = [
-            *self.functions(),
-            "\n".join([head, *opening(e), *e.text.preamble, *e.lines, "llvm.return", "}"]),
-            entry_text(kernel, split, names, self.name, self.target, e.scratch_bytes),
-            PART_FUNCTION.replace("KERNEL", self.name),
-        ]
-        return KernelText("\n".join(parts), e.text.declarations + LIBGOMP + [DECLARATION] * takes(e), names)
+        if self.units >= FEW_UNITS:
+            self.share_units((e.i64(0), e.integer(panels)))
+            return work, self.units, self.chunk
+        self.multiply((e.i64(0), e.i64(self.units)), thread_part(e, e.integer(panels)))
+        return work, panels, 0
 
     def panels(self) -> Int:
         return symbols.floordiv(self.p.m_size + self.panel - 1, self.panel)
-
-    # ---- loops
-
-    def whole_or_rest(self, unit: Value) -> Iterator[int]:
-        """How many columns a unit has, the last maybe fewer: code for each."""
-        rest = self.p.n_size % self.unit
-        if not rest or self.units == 1:
-            yield rest or self.unit
-        else:
-            yield from self.e.either(self.e.index.ne(unit, self.e.i64(self.units - 1)), self.unit, rest)
 
     # ---- a unit
 
@@ -130,57 +82,30 @@ class UnitsWriter(Vectors):
         ((_, access),) = self.p.totals
         size = self.p.dtype.itemsize
         apart = b.mul(e.integer(self.columns_apart), e.i64(size))
-        a = self.at(e.env["base", access.operand], b.mul(e.integer(access.address.rest), e.i64(size)))
-        return self.at(a, b.add(b.mul(b.mul(unit, e.i64(self.unit)), apart), b.mul(k, e.i64(self.step)))), apart
+        a = advance(e, e.env["base", access.operand], b.mul(e.integer(access.address.rest), e.i64(size)), BYTE)
+        return advance(
+            e, a, b.add(b.mul(b.mul(unit, e.i64(self.unit)), apart), b.mul(k, e.i64(self.step))), BYTE
+        ), apart
 
     def rows_from(self) -> tuple[Value, Value]:
         """Where the rows are in memory, and how many bytes apart."""
         e, b, p = self.e, self.e.index, self.p
         size = e.i64(p.dtype.itemsize)
-        return self.at(e.env["base", p.rows.operand], b.mul(e.integer(p.rows.address.rest), size)), b.mul(
+        return advance(e, e.env["base", p.rows.operand], b.mul(e.integer(p.rows.address.rest), size), BYTE), b.mul(
             e.integer(p.lda), size
         )
 
-    def bind_row(self, row: Value) -> None:
-        e, p = self.e, self.p
-        if p.m:
-            decode_indices(e, p.m, row)
-        e.nodes = [n for n in p.epilogue if n.depth == 0]
-        e.enter(*(axis.name for axis in p.m))
-        e.nodes = ()
-
     def epilogue(self, column: Value, size: Value, line: Value) -> None:
-        e, p = self.e, self.p
-        wide = e.builder(F32, True)
-        ((total, _),) = p.totals
-        text = f"llvm.load {line} {{alignment = 4 : i64}} : !llvm.ptr -> {wide.type_text(F32)}"
-        e.env[total] = wide.emit(text, F32)
-        e.env[p.n.name] = column
-        e.bound.add(p.n.name)
-        if self.unit < self.lanes or p.n_size % self.unit:
-            e.mask = self.below(size)
-        for output in p.kernel.outputs:
-            e.value(output.node)
-        for output in p.kernel.outputs:
-            store(e, output.access, output.node)
+        """The scalar work on a unit's columns of a row, whose sums are at `line`."""
+        ragged = self.unit < self.lanes or self.p.n_size % self.unit
+        self.finish_vector(column, [line], lanes_below(self.e, size) if ragged else None)
 
     # ---- memory
-
-    def take(self, name: str, floats: Int) -> None:
-        self.e.env[name] = take(self.e, floats, "f32", 4)
 
     @property
     def factor(self) -> torch.dtype:
         """What a step is loaded as: pairs move as if they were float32."""
         return BF16 if self.widens else F32
-
-    def load_scalar(self, address: Value) -> Value:
-        """One factor, in float32."""
-        memory = torch.int16 if self.widens else F32
-        b = self.e.builder(memory)
-        text = f"llvm.load {address} {{alignment = {memory.itemsize} : i64}} : !llvm.ptr -> {b.type_text(memory)}"
-        x = b.emit(text, memory)
-        return b.cast(b.bitcast(x, BF16), F32) if self.widens else x
 
 
 def may_pair(gemm: Gemm, target: CpuTarget) -> bool:

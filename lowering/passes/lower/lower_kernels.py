@@ -18,7 +18,8 @@ from mlirc.lowering.cpu.convolution.forward import convolution_text
 from mlirc.lowering.cpu.convolution.plan import plan
 from mlirc.lowering.cpu.convolution.weight_gradient import weight_gradient_text
 from mlirc.lowering.cpu.convolution.winograd import winograd_text
-from mlirc.lowering.cpu.loops.function import KernelText, empty_text, kernel_text
+from mlirc.lowering.cpu.loops.frame import KernelText
+from mlirc.lowering.cpu.loops.function import empty_text, kernel_text
 from mlirc.lowering.cpu.matmul.kinds import gemm_text
 from mlirc.lowering.cpu.matmul.match import match_matmul
 from mlirc.lowering.kernel.nodes import Kernel, NotAKernel, messages, read_kernel, structure, text

@@ -5,9 +5,11 @@ import ctypes
 import pytest
 import torch
 
+from mlirc.lowering.cpu.emitter.addresses import advance, prefetch
+from mlirc.lowering.cpu.math.builder import Value
 from mlirc.lowering.cpu.matmul import blocked as product_blocked
+from mlirc.lowering.cpu.matmul import tile
 from mlirc.lowering.cpu.matmul import transposed as product_turned
-from mlirc.lowering.cpu.matmul.tile import GemmTile
 from tests.kernel_runner import NativeKernel, info
 
 LINE, ROOM = 64, 1 << 19
@@ -26,20 +28,17 @@ def asked(monkeypatch):
     seen = (ctypes.c_int64 * (ROOM + 1))()
     for module in (product_blocked, product_turned):
         monkeypatch.setattr(module, "fetches", lambda target: True)
-    plain = GemmTile.fetch
 
-    def fetch(self, out: list[str], k: str, tag: str) -> None:
-        plain(self, out, k, tag)
-        out.append(f"%{tag}s = arith.constant {ctypes.addressof(seen)} : i64")
-        out.append(f"%{tag}t = llvm.inttoptr %{tag}s : i64 to !llvm.ptr\n%{tag}m = arith.constant {ROOM - 1} : i64")
-        out.append(f"%{tag}o = arith.constant 1 : i64")
-        out.append(f"%{tag}c = llvm.atomicrmw add %{tag}t, %{tag}o monotonic : !llvm.ptr, i64")
-        out.append(f"%{tag}w = arith.andi %{tag}c, %{tag}m : i64\n%{tag}x = arith.addi %{tag}w, %{tag}o : i64")
-        out.append(f"%{tag}y = llvm.getelementptr %{tag}t[%{tag}x] : (!llvm.ptr, i64) -> !llvm.ptr, i64")
-        out.append(f"%{tag}z = llvm.ptrtoint %{tag}line : !llvm.ptr to i64")
-        out.append(f"llvm.store %{tag}z, %{tag}y : i64, !llvm.ptr")
+    def fetch(e, address: Value, level: int) -> None:
+        prefetch(e, address, level)
+        b, start = e.index, e.index.emit(f"arith.constant {ctypes.addressof(seen)} : i64", torch.int64)
+        list_ = b.emit(f"llvm.inttoptr {start} : i64 to !llvm.ptr", torch.int64)
+        count = b.emit(f"llvm.atomicrmw add {list_}, {e.i64(1)} monotonic : !llvm.ptr, i64", torch.int64)
+        place = advance(e, list_, b.add(b.and_(count, e.i64(ROOM - 1)), e.i64(1)), torch.int64)
+        number = b.emit(f"llvm.ptrtoint {address} : !llvm.ptr to i64", torch.int64)
+        e.lines.append(f"llvm.store {number}, {place} : i64, !llvm.ptr")
 
-    monkeypatch.setattr(GemmTile, "fetch", fetch)
+    monkeypatch.setattr(tile, "prefetch", fetch)
     return seen
 
 

@@ -1,0 +1,108 @@
+"""Transposes squares of a gemm's operand in registers, so that columns along k become panels. Offsets and strides are in bytes.
+
+These are functions beside the kernel's body: LLVM takes long for their shuffles, each time that they stand in the text.
+"""
+
+import torch
+
+from mlirc.lowering.cpu.emitter.addresses import (
+    BF16,
+    BYTE,
+    CACHE_LINE,
+    PTR,
+    SECOND_LEVEL,
+    advance,
+    call,
+    lanes_below,
+    load_floats,
+    prefetch,
+    store_floats,
+)
+from mlirc.lowering.cpu.emitter.emitter import VectorEmitter
+from mlirc.lowering.cpu.emitter.register_transpose import transposed
+from mlirc.lowering.cpu.math.builder import Value
+
+PACKED_AHEAD = 256  # bytes of a column between what is packed and what is fetched
+
+
+def transpose_square(
+    e: VectorEmitter,
+    dtype: torch.dtype,
+    source: Value,
+    apart: Value,
+    last: Value,
+    count: Value,
+    to: Value,
+    step: int,
+    fetch: bool = False,
+) -> None:
+    """to[j, i] = source[min(i, last), j], for i and j below the lanes; 0 from j = `count` on.
+
+    fetch: what the lines after those of the square have at the same places comes to the second-level cache.
+    """
+
+    def write(e: VectorEmitter, p: list[Value]) -> None:
+        source, apart, last, count, to, step = p
+        b, inside, rows = e.index, lanes_below(e, count), []
+        beyond = b.mul(apart, e.i64(e.lanes))
+        for i in range(e.lanes):
+            place = advance(e, source, b.mul(b.minimum(e.i64(i), last), apart), BYTE)
+            rows.append(load_floats(e, place, dtype, inside))
+            if fetch:
+                prefetch(e, advance(e, place, beyond, BYTE), SECOND_LEVEL)
+        for j, values in enumerate(transposed(e, rows)):
+            store_floats(e, values, advance(e, to, b.mul(e.i64(j), step), BYTE))
+
+    numbers = [(x, "i64") for x in (apart, last, count)]
+    name = f"{'fetching_' * fetch}square_{'bf16' if dtype == BF16 else 'f32'}"
+    call(e, name, [(source, PTR), *numbers, (to, PTR), (e.i64(step), "i64")], write)
+
+
+def transpose_panel(
+    e: VectorEmitter, source: Value, apart: Value, steps: Value, to: Value, width: int, then: Value
+) -> None:
+    """to[k, i] = source[i, k], of float32, for i below `width` and k below `steps`, an even number of vectors.
+
+    A cache line of each column is read at once, and the panel is written from its beginning to its end. Meanwhile the
+    columns at `then`, which are packed next, are fetched in the order in which they lie.
+    """
+
+    def write(e: VectorEmitter, p: list[Value]) -> None:
+        source, apart, steps, to, then = p
+        b, lanes = e.index, e.lanes
+        length = b.mul(steps, e.i64(4))
+
+        def transpose_lines(here: Value, there: Value) -> None:
+            rows = [here]
+            for _ in range(lanes - 1):
+                rows.append(advance(e, rows[-1], apart, BYTE))
+            for row in rows:
+                prefetch(e, advance(e, row, PACKED_AHEAD, BYTE))
+            for first in (0, lanes):
+                found = [load_floats(e, advance(e, row, 4 * first, BYTE)) for row in rows]
+                for j, values in enumerate(transposed(e, found)):
+                    store_floats(e, values, advance(e, there, 4 * (first + j) * width, BYTE))
+
+        def fetch_next(column: Value, offset: Value) -> list[Value]:
+            """As many lines as a transpose reads."""
+            place = advance(e, advance(e, then, column, BYTE), offset, BYTE)
+            for line in range(0, 8 * lanes * lanes, CACHE_LINE):
+                prefetch(e, advance(e, place, line, BYTE), SECOND_LEVEL)
+            offset = b.add(offset, e.i64(8 * lanes * lanes))
+            inside = b.gt(length, offset)
+            return [b.select(inside, column, b.add(column, apart)), b.select(inside, offset, e.i64(0))]
+
+        def some_steps(k: Value, state: list[Value]) -> list[Value]:
+            here = advance(e, source, b.mul(k, e.i64(4)), BYTE)
+            there = advance(e, to, b.mul(k, e.i64(4 * width)), BYTE)
+
+            def columns(i: Value, state: list[Value]) -> list[Value]:
+                transpose_lines(advance(e, here, b.mul(i, apart), BYTE), advance(e, there, b.mul(i, e.i64(4)), BYTE))
+                return fetch_next(*state)
+
+            return e.loop(e.i64(0), e.i64(width), e.i64(lanes), state, ["i64", "i64"], columns)
+
+        e.loop(e.i64(0), steps, e.i64(2 * lanes), [e.i64(0), e.i64(0)], ["i64", "i64"], some_steps)
+
+    arguments = [(source, PTR), (apart, "i64"), (steps, "i64"), (to, PTR), (then, PTR)]
+    call(e, f"panel{width}", arguments, write)

@@ -1,0 +1,89 @@
+"""What every gemm has around its tiles: what threads share, and the scalar work on the sums, row by row, with columns along the lanes."""
+
+from abc import ABC, abstractmethod
+from collections.abc import Iterator, Sequence
+
+from mlirc.dialects.core.symbols import Int
+from mlirc.lowering.cpu.emitter import scratch
+from mlirc.lowering.cpu.emitter.addresses import F32, load_floats
+from mlirc.lowering.cpu.emitter.emitter import VectorEmitter
+from mlirc.lowering.cpu.emitter.memory import store
+from mlirc.lowering.cpu.loops.entry import decode_indices
+from mlirc.lowering.cpu.loops.frame import KernelText, begin, framed
+from mlirc.lowering.cpu.math.builder import Value
+from mlirc.lowering.cpu.matmul.match import Gemm
+from mlirc.lowering.kernel.axes import Vector
+from mlirc.lowering.target import CpuTarget
+
+Range = tuple[Value, Value]
+
+
+class MatmulWriter(ABC):
+    """Writes the functions of a gemm.
+
+    unit     columns that are finished together
+    """
+
+    unit: int
+
+    def __init__(self, gemm: Gemm, name: str, target: CpuTarget):
+        self.p, self.name, self.target = gemm, name, target
+        self.e = VectorEmitter(Vector(gemm.n, target.vector_bytes // 4), target)
+        self.lanes = self.e.lanes
+
+    @property
+    def units(self) -> int:
+        return -(-self.p.n_size // self.unit)
+
+    @abstractmethod
+    def make_room(self) -> None:
+        """Takes scratch memory."""
+
+    @abstractmethod
+    def loops(self) -> tuple[Int, Int, int]:
+        """Writes the loops over a thread's part. Gives the work, the number of units that threads share, and how many of them
+        they take at a time; 0: equal parts."""
+
+    def write(self) -> KernelText:
+        p, e, names = self.p, self.e, self.p.kernel.symbols
+        begin(e, p.kernel, names)
+        e.nodes = [n for n in p.epilogue if not n.dims and n.depth == 0]
+        e.enter()
+        e.nodes = ()
+        self.make_room()
+        return framed(e, self.name, self.target, p.kernel, names, *self.loops())
+
+    def take(self, name: str, floats: Int) -> None:
+        self.e.env[name] = scratch.take(self.e, floats, "f32", 4)
+
+    # ---- the scalar work
+
+    def whole_or_rest(self, unit: Value) -> Iterator[int]:
+        """How many columns a unit has, the last maybe fewer: code for each."""
+        rest = self.p.n_size % self.unit
+        if not rest or self.units == 1:
+            yield rest or self.unit
+        else:
+            yield from self.e.either(self.e.index.ne(unit, self.e.i64(self.units - 1)), self.unit, rest)
+
+    def bind_row(self, row: Value) -> None:
+        e, p = self.e, self.p
+        if p.m:
+            decode_indices(e, p.m, row)
+        e.nodes = [n for n in p.epilogue if n.depth == 0]
+        e.enter(*(axis.name for axis in p.m))
+        e.nodes = ()
+
+    def finish_vector(self, column: Value, sums: Sequence[Value], mask: Value | None) -> None:
+        """The scalar work on the columns from `column` on, whose sums are at these addresses."""
+        e, p = self.e, self.p
+        for (total, _), address in zip(p.totals, sums, strict=True):
+            e.env[total] = load_floats(e, address, F32)
+        e.env[p.n.name] = column
+        e.bound.add(p.n.name)
+        if mask is not None:
+            e.mask = mask
+        for output in p.kernel.outputs:
+            e.value(output.node)
+        for output in p.kernel.outputs:
+            store(e, output.access, output.node)
