@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, Any
 IMPORTED_AT = time.time()  # a file of ours that was changed later is not what runs in this process
 
 if TYPE_CHECKING:
-    from mlirc.frontend.capture.backend import mlirc as backend
-    from mlirc.frontend.report.explain import explain
+    from mlirc.frontend.driver.backend import mlirc as backend
+    from mlirc.frontend.explain.explain import explain
 
 __all__ = ["backend", "explain"]
 
@@ -21,11 +21,11 @@ __all__ = ["backend", "explain"]
 def __getattr__(name: str) -> Any:
     # torch is slow to import, and `mlirc opt` does not need the front end
     if name == "explain":
-        from mlirc.frontend.report.explain import explain
+        from mlirc.frontend.explain.explain import explain
 
         return explain
     if name == "backend":
-        from mlirc.frontend.capture.backend import mlirc
+        from mlirc.frontend.driver.backend import mlirc
 
         return mlirc
     raise AttributeError(f"module 'mlirc' has no attribute '{name}'")

@@ -26,8 +26,8 @@ from mlirc.codegen.process.signal_handlers import raise_of_handler
 from mlirc.frontend.cache.foreign_sources import NoSource, foreign_sources
 from mlirc.frontend.cache.frozen_parameters import FrozenParameters
 from mlirc.frontend.cache.graph_text import NoText, graph_text
-from mlirc.frontend.driver.aten_graph import AtenGraph
-from mlirc.frontend.driver.observer import Observer
+from mlirc.frontend.graph.aten_graph import AtenGraph
+from mlirc.frontend.graph.observer import Observer
 from mlirc.frontend.options import TUNED_MODES, Options
 from mlirc.frontend.report.logs import shown
 from mlirc.frontend.statistics import GraphReport, KernelReport

@@ -13,13 +13,13 @@ from mlirc.codegen.abi.lazy_tensors import is_lazy
 from mlirc.codegen.process.signal_handlers import raise_of_handler
 from mlirc.frontend.cache.trace_cache import CachedTrace
 from mlirc.frontend.capture.attention_masks import SDPA, drop_known_masks
-from mlirc.frontend.capture.random_states import name_random_states
 from mlirc.frontend.capture.shared_heads import share_heads
 from mlirc.frontend.capture.traced import traced
 from mlirc.frontend.errors import UnsupportedGraph
 from mlirc.frontend.fallback import fallback, in_eager
 from mlirc.frontend.options import Options
 from mlirc.frontend.partition.lazy_tangents import with_values
+from mlirc.frontend.partition.random_states import name_random_states
 from mlirc.frontend.partition.recomputation import decompositions
 from mlirc.frontend.partition.saved_activation_layouts import save_channels_last, take_as_saved
 from mlirc.frontend.partition.undefined_tangents import compile_backward, partition

@@ -24,13 +24,13 @@ from mlirc.codegen.process.limits import FOR_EACH_NODE, TO_COMPILE, TO_LOAD, add
 from mlirc.frontend.cache.graph_cache import DiskCache
 from mlirc.frontend.cache.trace_cache import CachedTrace
 from mlirc.frontend.capture.aot_autograd import Capture, parameter_positions, refuse_lazy
-from mlirc.frontend.driver.aten_graph import AtenGraph, Run
 from mlirc.frontend.driver.parts import in_parts
 from mlirc.frontend.driver.pending import Pending
 from mlirc.frontend.driver.run import recording, run_of
 from mlirc.frontend.errors import UnsupportedGraph
 from mlirc.frontend.fallback import in_eager
 from mlirc.frontend.fallback.input_starts import with_starts
+from mlirc.frontend.graph.aten_graph import AtenGraph, Run
 from mlirc.frontend.options import Options
 from mlirc.frontend.partition.undefined_tangents import pass_undefined_on
 from mlirc.frontend.performance import while_capturing
@@ -75,7 +75,7 @@ def compile_anew(graph: AtenGraph, cache: DiskCache) -> Pending:
     from mlirc.dialects.core.context import context
     from mlirc.frontend.driver import steps
     from mlirc.frontend.driver.observers import watch
-    from mlirc.frontend.fallback.step_errors import emit_error
+    from mlirc.frontend.report.step_errors import emit_error
 
     watched = watch(graph, cache)
     with context():

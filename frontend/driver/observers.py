@@ -1,16 +1,16 @@
 """The one place where observers are attached to a graph that is compiled. All that is imported here is imported then."""
 
 from mlirc.frontend.cache.graph_cache import DiskCache
-from mlirc.frontend.driver.aten_graph import AtenGraph
-from mlirc.frontend.driver.observer import Observer, Watch
 from mlirc.frontend.driver.timing import Timing
 from mlirc.frontend.driver.verification import Verification
-from mlirc.frontend.fallback.step_errors import StepErrors
+from mlirc.frontend.graph.aten_graph import AtenGraph
+from mlirc.frontend.graph.observer import Observer, Watch
 from mlirc.frontend.options import TUNED_MODES
 from mlirc.frontend.performance.while_compiling import WhileCompiling
 from mlirc.frontend.report.dump import Dump
 from mlirc.frontend.report.logs import Logs, shown
 from mlirc.frontend.report.report import Report
+from mlirc.frontend.report.step_errors import StepErrors
 
 
 def watch(graph: AtenGraph, cache: DiskCache) -> Watch:

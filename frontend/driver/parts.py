@@ -6,8 +6,8 @@ from dataclasses import replace
 from torch.fx import GraphModule
 
 from mlirc.frontend import statistics
-from mlirc.frontend.driver.aten_graph import AtenGraph, Run
 from mlirc.frontend.fallback import in_eager
+from mlirc.frontend.graph.aten_graph import AtenGraph, Run
 from mlirc.frontend.importer.computed_numbers import part_numbers
 from mlirc.frontend.importer.sizes import depends_on_data
 from mlirc.frontend.options import WITHOUT_CUDA_GRAPHS

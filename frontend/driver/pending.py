@@ -4,7 +4,7 @@ from collections.abc import Callable
 
 from mlirc.codegen.process import background
 from mlirc.frontend.cache.graph_cache import Compiled
-from mlirc.frontend.driver.observer import Watch
+from mlirc.frontend.graph.observer import Watch
 
 
 class Pending:

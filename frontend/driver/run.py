@@ -10,12 +10,12 @@ from mlirc.codegen.process.limits import with_room
 from mlirc.frontend import statistics
 from mlirc.frontend.cache.graph_cache import Compiled, Place, load
 from mlirc.frontend.cache.graph_text import constants
-from mlirc.frontend.driver.aten_graph import AtenGraph, Run
-from mlirc.frontend.driver.observer import Native
 from mlirc.frontend.driver.pending import Pending
 from mlirc.frontend.driver.timing import timed
 from mlirc.frontend.fallback import fallback, in_eager
 from mlirc.frontend.fallback.first_run import Effects, Instead, effects_of, first_run
+from mlirc.frontend.graph.aten_graph import AtenGraph, Run
+from mlirc.frontend.graph.observer import Native
 from mlirc.frontend.importer.result_outputs import reader
 from mlirc.frontend.options import CUDA_GRAPH_MODES
 from mlirc.frontend.torch_compat.storage_use import storage_use

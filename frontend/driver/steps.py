@@ -12,8 +12,8 @@ from mlirc.frontend.cache.frozen_parameters import FrozenParameters
 from mlirc.frontend.cache.graph_cache import Compiled
 from mlirc.frontend.capture.result_views import with_views
 from mlirc.frontend.cuda_graphs.facts import returned_to_user
-from mlirc.frontend.driver.aten_graph import AtenGraph
 from mlirc.frontend.driver.verification import PROOFS
+from mlirc.frontend.graph.aten_graph import AtenGraph
 from mlirc.frontend.importer.importer import Imported, import_graph
 from mlirc.frontend.report.dump import describe
 from mlirc.lowering.pipeline.pass_manager import PipelineRun, functions, run_pipeline

@@ -5,7 +5,7 @@ from contextlib import contextmanager
 from time import perf_counter
 from typing import Any
 
-from mlirc.frontend.driver.observer import Observer
+from mlirc.frontend.graph.observer import Observer
 from mlirc.frontend.statistics import GraphReport
 
 

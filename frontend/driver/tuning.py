@@ -5,9 +5,9 @@ from typing import Any
 
 from mlirc.codegen.cache.folder import CacheFolder
 from mlirc.codegen.tuning import autotune
-from mlirc.frontend.driver.aten_graph import AtenGraph
-from mlirc.frontend.driver.observer import Observer
 from mlirc.frontend.driver.timing import timed
+from mlirc.frontend.graph.aten_graph import AtenGraph
+from mlirc.frontend.graph.observer import Observer
 from mlirc.frontend.importer.sizes import size_hints
 
 

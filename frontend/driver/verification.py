@@ -3,8 +3,8 @@
 import os
 from typing import Any
 
-from mlirc.frontend.driver.aten_graph import AtenGraph
-from mlirc.frontend.driver.observer import Observer
+from mlirc.frontend.graph.aten_graph import AtenGraph
+from mlirc.frontend.graph.observer import Observer
 from mlirc.lowering.pipeline.pass_manager import verify_forms, verify_result
 
 EACH_STAGE = os.environ.get("MLIRC_VERIFY") == "stages"

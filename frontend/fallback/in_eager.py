@@ -8,9 +8,9 @@ from torch.fx import GraphModule
 
 from mlirc.codegen.process.signal_handlers import raise_of_handler
 from mlirc.frontend import statistics
-from mlirc.frontend.driver.aten_graph import AtenGraph, Run
 from mlirc.frontend.fallback import fallback
 from mlirc.frontend.fallback.first_run import Instead
+from mlirc.frontend.graph.aten_graph import AtenGraph, Run
 from mlirc.frontend.options import Options
 from mlirc.frontend.torch_compat.aot_autograd.tracing import make_boxed_func
 from mlirc.frontend.torch_compat.dynamo.lazy_graph import without_notes

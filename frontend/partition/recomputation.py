@@ -14,8 +14,8 @@ from torch._ops import OpOverload
 from torch.fx import GraphModule, Node
 from torch.utils.checkpoint import CheckpointPolicy
 
-from mlirc.frontend.capture.random_states import STATES_ARE_TENSORS
 from mlirc.frontend.partition.equal_nodes import merge_equal_nodes
+from mlirc.frontend.partition.random_states import STATES_ARE_TENSORS
 from mlirc.frontend.torch_compat.aot_autograd.tracing import (
     config,
     get_decompositions,

@@ -9,8 +9,8 @@ from collections.abc import Sequence
 from typing import Any
 
 from mlirc.codegen.runtime import native_runtime
-from mlirc.frontend.driver.aten_graph import AtenGraph
 from mlirc.frontend.fallback.fallback import optional
+from mlirc.frontend.graph.aten_graph import AtenGraph
 from mlirc.frontend.performance import gpu_libraries, parameter_pages
 
 

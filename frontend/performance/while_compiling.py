@@ -11,9 +11,9 @@ from typing import Any
 
 from mlirc.codegen.process import background
 from mlirc.frontend.cache import frozen_parameters
-from mlirc.frontend.driver.aten_graph import AtenGraph
-from mlirc.frontend.driver.observer import Observer
 from mlirc.frontend.fallback.fallback import optional
+from mlirc.frontend.graph.aten_graph import AtenGraph
+from mlirc.frontend.graph.observer import Observer
 from mlirc.frontend.performance import compiler_pages
 from mlirc.frontend.report.logs import shown
 

@@ -6,8 +6,8 @@ from typing import Any
 
 import torch
 
-from mlirc.frontend.driver.observer import Native
 from mlirc.frontend.fallback import fallback
+from mlirc.frontend.graph.observer import Native
 from mlirc.frontend.report.capture_folder import GraphFiles
 from mlirc.frontend.report.tensor_file import write_tensors
 

@@ -15,9 +15,9 @@ import logging
 from collections.abc import Callable, Iterator
 from typing import Any
 
-from mlirc.frontend.driver.aten_graph import AtenGraph
-from mlirc.frontend.driver.observer import Observer
 from mlirc.frontend.fallback.fallback import optional
+from mlirc.frontend.graph.aten_graph import AtenGraph
+from mlirc.frontend.graph.observer import Observer
 from mlirc.frontend.torch_compat.dynamo.structured_trace import structured_trace
 
 LOGGERS = {"ir": "mlirc.ir", "fusion": "mlirc.lowering.fusion", "code": "mlirc.codegen"}

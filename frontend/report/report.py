@@ -7,7 +7,7 @@ from typing import Any
 from mlirc.codegen.host.parts import HostCall
 from mlirc.dialects.core.bindings import ir
 from mlirc.dialects.core.dialect import OPS, attribute_value
-from mlirc.frontend.driver.observer import Observer
+from mlirc.frontend.graph.observer import Observer
 from mlirc.frontend.statistics import GraphReport, KernelReport
 from mlirc.lowering.analysis.work import Work
 from mlirc.lowering.module.forms import GENERATED

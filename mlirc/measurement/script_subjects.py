@@ -6,7 +6,7 @@ from typing import Any
 
 import torch
 
-from mlirc.frontend.report.untouched import reachable, untouched
+from mlirc.frontend.explain.untouched import reachable, untouched
 from mlirc.frontend.torch_compat.dynamo.trees import tree_leaves
 from mlirc.measurement.error import CallResults, EverythingInFloat64
 from mlirc.measurement.script_calls import ScriptCall

@@ -49,7 +49,7 @@ class Side:
             return function
         if self.backend != "mlirc":
             return torch.compile(function, backend=self.backend, **arguments)
-        from mlirc.frontend.capture.backend import mlirc
+        from mlirc.frontend.driver.backend import mlirc
 
         options = self.options
 

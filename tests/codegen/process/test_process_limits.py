@@ -14,7 +14,7 @@ import sys, threading, resource, torch
 import torch._dynamo.config
 from torch import nn
 import torch.nn.functional as F
-import mlirc.frontend.capture.backend
+import mlirc.frontend.driver.backend
 from mlirc.frontend import statistics
 
 def attend(q):

@@ -11,7 +11,7 @@ from mlirc.codegen.tuning import autotune, matmul_tuning
 from mlirc.frontend import statistics
 from mlirc.frontend.cache.graph_cache import Compiled
 from mlirc.frontend.driver import observers, steps
-from mlirc.frontend.driver.observer import Observer, Watch
+from mlirc.frontend.graph.observer import Observer, Watch
 
 FRONTEND = Path(__file__).parents[3] / "frontend"
 WAY = ["import", "simplify", "fuse", "plan", "lower", "emit", "link"]

@@ -11,7 +11,8 @@ import torch.nn.functional as F
 from torch import nn
 
 from mlirc.frontend import statistics
-from mlirc.frontend.capture import aot_autograd, backend
+from mlirc.frontend.capture import aot_autograd
+from mlirc.frontend.driver import backend
 from tests.faults import called, fault, name_of
 
 OUTERMOST = [backend.mlirc, aot_autograd.Capture.backward]  # what is called within them is caught

@@ -6,9 +6,9 @@ from typing import Any
 
 from mlirc.codegen.emit.emit import EarlyKernels
 from mlirc.dialects.core.context import context
-from mlirc.frontend.driver.aten_graph import AtenGraph
-from mlirc.frontend.driver.observer import Observer
 from mlirc.frontend.errors import CompilationError, UnsupportedGraph
+from mlirc.frontend.graph.aten_graph import AtenGraph
+from mlirc.frontend.graph.observer import Observer
 from mlirc.frontend.importer.locations import where
 from mlirc.frontend.report.reproduce import import_script, write_reproducer
 from mlirc.lowering.module import errors

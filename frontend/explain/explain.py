@@ -12,8 +12,8 @@ from rich.console import Console
 from rich.table import Table
 
 from mlirc.frontend import statistics
-from mlirc.frontend.capture.backend import mlirc
-from mlirc.frontend.report.untouched import untouched
+from mlirc.frontend.driver.backend import mlirc
+from mlirc.frontend.explain.untouched import untouched
 from mlirc.frontend.torch_compat.aot_autograd.sequence_numbers import sequence_number
 from mlirc.frontend.torch_compat.dynamo.trees import tree_leaves
 

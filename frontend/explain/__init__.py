@@ -1,0 +1,1 @@
+"""`mlirc.explain`: calls a function once, undoes what that changed, and says what was done with it."""
