@@ -19,3 +19,7 @@ class UnsupportedGraph(MlircError):
 
 class CompilationError(MlircError):
     """A bug in mlirc: a pass or the code generator failed. Names the pass, the op, the user's source line, and a file that reproduces it."""
+
+
+class NoText(Exception):
+    """The graph has something in it that cannot be written down, for the disk cache: says what."""

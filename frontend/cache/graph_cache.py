@@ -25,7 +25,8 @@ from mlirc.codegen.host.program import Program
 from mlirc.codegen.process.signal_handlers import raise_of_handler
 from mlirc.frontend.cache.foreign_sources import NoSource, foreign_sources
 from mlirc.frontend.cache.frozen_parameters import FrozenParameters
-from mlirc.frontend.cache.graph_text import NoText, graph_text
+from mlirc.frontend.cache.graph_text import graph_text
+from mlirc.frontend.errors import NoText
 from mlirc.frontend.graph.aten_graph import AtenGraph
 from mlirc.frontend.graph.observer import Observer
 from mlirc.frontend.options import TUNED_MODES, Options

@@ -16,7 +16,7 @@ from typing import Any
 import torch
 from torch.fx import GraphModule, Node
 
-from mlirc.frontend.errors import UnsupportedGraph
+from mlirc.frontend.errors import NoText, UnsupportedGraph
 from mlirc.frontend.importer.sizes import size, storage_offset, tensor_info
 from mlirc.frontend.torch_compat.fake_tensors import storage_id
 
@@ -24,10 +24,6 @@ _TORCH = os.path.join(os.path.dirname(torch.__file__), "")
 _OF_TORCH = ("aten", "prims")  # operators that come with torch, whose version says what they are
 _BY_TEXT = (torch.dtype, torch.device, torch.layout, torch.memory_format)
 _BY_REPR = (type(None), bool, int, float, complex, str, type(...))
-
-
-class NoText(Exception):
-    """The graph has something in it that cannot be written down: says what."""
 
 
 def graph_text(gm: GraphModule, parameters: Sequence[int]) -> str:

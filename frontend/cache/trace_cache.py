@@ -9,7 +9,7 @@ Torch's switches hold: torch._functorch.config.enable_autograd_cache, torch.comp
 
 import dataclasses
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from functools import partial
 from typing import Any, Protocol
 
@@ -26,9 +26,9 @@ from mlirc.codegen.cache.folder import CacheFolder, folder
 from mlirc.codegen.process.signal_handlers import raise_of_handler
 from mlirc.frontend.cache import graph_data
 from mlirc.frontend.cache.foreign_sources import NoSource, foreign_sources
-from mlirc.frontend.cache.graph_text import NoText, constants
+from mlirc.frontend.cache.graph_text import constants
 from mlirc.frontend.cache.trace_text import trace_text
-from mlirc.frontend.driver.run import load_graph
+from mlirc.frontend.errors import NoText
 from mlirc.frontend.fallback import fallback
 from mlirc.frontend.fallback.fallback import NotRun
 from mlirc.frontend.fallback.first_run import Effects
@@ -52,6 +52,22 @@ class TraceCompilers(Protocol):
     def graph(self, kind: str, gm: GraphModule, inputs: Sequence[Any], undefined: tuple[int, ...] = ()) -> Callable: ...
 
 
+class LoadGraph(Protocol):
+    """What runs a graph that has this key in the disk cache, None where it is not there (driver/run.py says more)."""
+
+    def __call__(
+        self,
+        folder: CacheFolder,
+        key: str,
+        kind: str,
+        arguments: int,
+        freeze: bool,
+        effects: Effects,
+        instead: Callable[[Exception], Callable],
+        operators: Iterable[str],
+    ) -> Callable | None: ...
+
+
 class CachedTrace:
     """The trace of one graph of Dynamo's: what is found of it, or what is noted while it is made.
 
@@ -62,8 +78,9 @@ class CachedTrace:
     graph  of a backward graph, as graph_data.py has it: a blob of the entry
     """
 
-    def __init__(self, gm: GraphModule, inputs: Sequence[Any], options: Options):
+    def __init__(self, gm: GraphModule, inputs: Sequence[Any], options: Options, load_graph: LoadGraph):
         self.folder: CacheFolder | None = None
+        self.load_graph = load_graph
         self.key, self.why, self.freeze = "", "", options.freeze
         self.data: dict[str, Any] = {"training": False, "detach": [], "positions": [], "operators": [], "backward": []}
         self.report: GraphReport | None = None  # of the inference or forward graph
@@ -141,7 +158,7 @@ class CachedTrace:
         effects = Effects(random=True, again=not metadata.mutated_inp_runtime_indices)
         kind = "forward" if training else "inference"
         how = self.freeze, effects, not_run, data["operators"]
-        forward = load_graph(self.folder, forward_key, kind, arguments, *how)
+        forward = self.load_graph(self.folder, forward_key, kind, arguments, *how)
         if forward is None:
             return None
         self.data = self._written = data
@@ -284,7 +301,7 @@ class Backward:
         folder, place = self.trace.folder, self.places.get(undefined)
         if place is not None and folder is not None:
             how = self.trace.freeze, Effects(), self.instead(undefined), self.trace.data["operators"]
-            found = fallback.optional(load_graph, folder, place[0], "backward", place[1], *how)
+            found = fallback.optional(self.trace.load_graph, folder, place[0], "backward", place[1], *how)
             if found is not None:
                 return found
         with tracing(self.context), compile_context(self.compiling):

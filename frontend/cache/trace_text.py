@@ -14,7 +14,8 @@ from torch.fx import GraphModule, Node
 
 from mlirc.codegen.abi.modes import modes
 from mlirc.frontend.cache import global_switches
-from mlirc.frontend.cache.graph_text import GraphTextWriter, NoText, comes_with_torch, target_text
+from mlirc.frontend.cache.graph_text import GraphTextWriter, comes_with_torch, target_text
+from mlirc.frontend.errors import NoText
 from mlirc.frontend.torch_compat.aot_autograd import compiled_autograd
 from mlirc.frontend.torch_compat.aot_autograd.tracing import config
 from mlirc.frontend.torch_compat.autocast import autocast_devices

@@ -1,1 +1,1 @@
-"""From TorchDynamo's graph to ATen graphs: the backend, AOTAutograd, rewrites of both."""
+"""From TorchDynamo's graph to ATen graphs: AOTAutograd, and rewrites before and after it."""

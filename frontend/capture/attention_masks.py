@@ -18,7 +18,8 @@ from torch.fx import Graph, GraphModule, Node
 from mlirc.codegen.process.limits import with_room
 from mlirc.dialects.core.symbols import Int
 from mlirc.frontend.cache.answer_cache import cached_answer
-from mlirc.frontend.cache.graph_text import NoText, part_text
+from mlirc.frontend.cache.graph_text import part_text
+from mlirc.frontend.errors import NoText
 from mlirc.frontend.importer.sizes import size
 from mlirc.frontend.torch_compat.dynamo.fx_nodes import is_erased
 from mlirc.frontend.torch_compat.fake_tensors import storage_id

@@ -26,7 +26,7 @@ from mlirc.frontend.cache.trace_cache import CachedTrace
 from mlirc.frontend.capture.aot_autograd import Capture, parameter_positions, refuse_lazy
 from mlirc.frontend.driver.parts import in_parts
 from mlirc.frontend.driver.pending import Pending
-from mlirc.frontend.driver.run import recording, run_of
+from mlirc.frontend.driver.run import load_graph, recording, run_of
 from mlirc.frontend.errors import UnsupportedGraph
 from mlirc.frontend.fallback import in_eager
 from mlirc.frontend.fallback.input_starts import with_starts
@@ -44,7 +44,7 @@ def compile_captured(gm: GraphModule, inputs: Sequence[Any], options: Options) -
     refuse_lazy(inputs)
     addresses(TO_LOAD)
     while_capturing.load_while_tracing(inputs)
-    trace = CachedTrace(gm, inputs, options)
+    trace = CachedTrace(gm, inputs, options, load_graph)
     capture = Capture(options, trace, compile_aten)
     run = trace.load(gm, capture) or capture.traced(gm, inputs)
     while_capturing.read_weights_faster(inputs)

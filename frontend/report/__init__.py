@@ -1,1 +1,1 @@
-"""What a user sees: explain, reports, captures, reproducers."""
+"""What a user sees of a graph: logs, reports, captures, errors with a file that reproduces them."""

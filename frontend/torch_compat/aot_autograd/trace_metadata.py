@@ -12,7 +12,7 @@ from typing import Any
 import torch
 
 from mlirc.codegen.abi.reach import reach
-from mlirc.frontend.cache.graph_text import NoText
+from mlirc.frontend.errors import NoText
 from mlirc.frontend.torch_compat.fake_tensors import FakeTensor, FunctionalTensor
 
 LISTS = {kind.__name__: kind for kind in (list, tuple, set, torch.Size)}

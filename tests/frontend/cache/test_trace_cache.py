@@ -18,7 +18,7 @@ from mlirc.codegen.cache import folder as cache_folder
 from mlirc.codegen.cache.entry import CacheEntry, pack, unpack
 from mlirc.frontend import statistics
 from mlirc.frontend.cache import global_switches, graph_data, graph_text
-from mlirc.frontend.cache.graph_text import NoText
+from mlirc.frontend.errors import NoText
 from mlirc.frontend.torch_compat.aot_autograd import trace_metadata, trace_result
 
 STRICT = {"fallback": "error"}
