@@ -32,7 +32,7 @@ from mlirc.frontend.graph.observer import Observer
 from mlirc.frontend.options import TUNED_MODES, Options
 from mlirc.frontend.report.logs import shown
 from mlirc.frontend.statistics import GraphReport, KernelReport
-from mlirc.lowering.pipeline.ledger import LedgerEntry as LedgerEntry
+from mlirc.lowering.pipeline.ledger_entry import LedgerEntry
 
 KIND = "graph"
 NOT_KEPT = (

@@ -14,8 +14,8 @@ from typing import Any
 import torch
 from torch.fx import Graph, GraphModule, Node
 
-from mlirc.frontend.cache.graph_text import last_line
 from mlirc.frontend.errors import NoText
+from mlirc.frontend.graph.source_line import last_line
 from mlirc.frontend.torch_compat.fake_tensors import FakeTensorMode, storage_id
 
 PLAIN = (type(None), bool, int, str)

@@ -17,6 +17,7 @@ import torch
 from torch.fx import GraphModule, Node
 
 from mlirc.frontend.errors import NoText, UnsupportedGraph
+from mlirc.frontend.graph.source_line import last_line
 from mlirc.frontend.importer.sizes import size, storage_offset, tensor_info
 from mlirc.frontend.torch_compat.fake_tensors import storage_id
 
@@ -126,12 +127,6 @@ class GraphTextWriter:
         if type(x) in _BY_REPR:
             return repr(x)
         raise NoText(f"a value of type {type(x).__name__}")
-
-
-def last_line(node: Node) -> str:
-    """The user's source line that a node comes from: the innermost one's file, number and function."""
-    trace = node.meta.get("stack_trace") or ""
-    return trace[trace.rfind("File ") :].partition("\n")[0]
 
 
 def attribute(gm: GraphModule, node: Node) -> Any:

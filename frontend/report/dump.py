@@ -12,10 +12,10 @@ import torch
 from torch.fx import GraphModule
 
 from mlirc.dialects.core.bindings import ir
-from mlirc.frontend.cache.graph_text import last_line
 from mlirc.frontend.fallback import fallback
 from mlirc.frontend.graph.aten_graph import AtenGraph
 from mlirc.frontend.graph.observer import Native, Observer
+from mlirc.frontend.graph.source_line import last_line
 from mlirc.frontend.importer.importer import Imported
 from mlirc.frontend.report.capture_folder import GraphFiles
 from mlirc.frontend.report.dynamo_dump import current

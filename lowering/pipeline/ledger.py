@@ -3,20 +3,8 @@
 from dataclasses import dataclass, field
 from typing import Any
 
+from mlirc.lowering.pipeline.ledger_entry import LedgerEntry
 from mlirc.lowering.pipeline.rewrites import Rewrites, Subject, text_of
-
-
-@dataclass(frozen=True)
-class LedgerEntry:
-    """One decision: `action` on `subject` by `rule` ("ONE SPACE"), taken or not, with numbers such as bytes saved."""
-
-    pass_name: str
-    action: str
-    subject: str
-    rule: str
-    taken: bool
-    numbers: dict[str, Any] = field(default_factory=dict)
-    location: str = ""
 
 
 @dataclass
