@@ -35,6 +35,40 @@ def test_error(kind, length, threads):
     assert ours <= 2 * eager + rounding, (ours, eager)
 
 
+COLUMNS = [((1000, 64), 0), ((20000, 20), 0), ((16, 5000, 3), 1), ((9, 700, 5, 8), (0, 1))]
+
+
+@pytest.mark.parametrize(("sizes", "dims"), COLUMNS)
+@pytest.mark.parametrize("dynamic", [False, True])
+def test_error_of_columns(sizes, dims, dynamic, threads):
+    torch.compiler.reset()
+    compiled = torch.compile(lambda x: x.sum(dims), backend="mlirc", dynamic=dynamic)
+    errors, rounding = [], 0.0
+    for seed in range(4):
+        x = torch.randn(sizes, dtype=torch.float64, generator=torch.Generator().manual_seed(seed))
+        x = x.sort(0 if dims == 0 else 1)[0] if seed % 2 else x
+        high = (x * 2**20).round() * 2**-20  # its sums are exact in float64, and so are nearly those of the rest
+        low = x - high
+        exact, rest = high.sum(dims), low.sum(dims)
+        rounding = max(rounding, exact.abs().max().item() * 2**-53)
+        errors.append([((y - exact) - rest).square().mean() for y in (x.sum(dims), compiled(x))])
+    eager, ours = torch.tensor(errors, dtype=torch.float64).mean(0).sqrt().tolist()
+    assert ours <= 2 * eager + rounding, (ours, eager)
+
+
+@pytest.mark.parametrize("dynamic", [False, True])
+def test_special_values_of_columns(dynamic, threads):
+    torch.compiler.reset()
+    compiled = torch.compile(lambda x: (x.sum(0), x.mean(0), x.exp().sum(0)), backend="mlirc", dynamic=dynamic)
+    x = torch.zeros(5000, 21, dtype=torch.float64)
+    for column, value in enumerate((math.inf, -math.inf, math.nan, 1e308, -0.0)):
+        x[7:9, column] = value
+        x[:, 20 - column] = value
+    x[70, 0] = -math.inf
+    for found, expected in zip(compiled(x), (x.sum(0), x.mean(0), x.exp().sum(0)), strict=True):
+        torch.testing.assert_close(found, expected, equal_nan=True)
+
+
 @pytest.mark.parametrize("dynamic", [False, True])
 def test_special_values(dynamic, threads):
     """What a sum loses is no number once it is infinite."""

@@ -46,8 +46,8 @@ class BlockLoops(Loops):
         """The scratch memory, at the top of the function."""
         e = self.e
         self.places: dict[tuple[Node, int], int] = {}
-        folds = [LaneFold(n, 1) for step in self.schedule.passes for n in step.scans + step.reductions]
-        for fold in folds:
+        nodes = [n for step in self.schedule.passes for n in step.scans + step.reductions]
+        for fold in (LaneFold(n, 1, upper=True, exact=True) for n in nodes):
             for k in range(len(fold.dtypes)):
                 # a scan that several passes go through has one place
                 self.places.setdefault((fold.node, k), len(self.places) * self.schedule.tile * 8)
@@ -91,7 +91,8 @@ class BlockLoops(Loops):
         lower = [LaneFold(n, e.lanes) for n in step.scans + step.reductions]
         count = symbols.product(a.size for a in schedule.axes if a is not schedule.vector.axis)
         is_long = not (isinstance(count, int) and count <= BLOCK * schedule.block_rows)
-        upper = [LaneFold(f.node, e.lanes, upper=is_long) for f in lower]
+        # 6 additions for each block of rows: those of float64 are compensated however few there are
+        upper = [LaneFold(f.node, e.lanes, upper=is_long or f.dtype == torch.float64, exact=True) for f in lower]
         if lower:
             self.over_vectors(lambda at: self.save(upper, self.starts(upper), self.scratch, at))
         around = [a for a in schedule.axes[self.first_axis :] if a not in (schedule.vector.axis, schedule.block)]
@@ -136,10 +137,11 @@ class BlockLoops(Loops):
         e = self.e
         at = e.index.sub(e.env[self.column_axis.name], self.tile_start())
         below = [x for fold in upper for x in self.load(fold, self.scratch, at)]
-        state, taken = [], 0
-        for fold in lower:
-            mine = below[taken : taken + len(fold.dtypes)]
-            taken += len(mine)
+        state, rest = [], list(below)
+        held: list[list[Value]] = []  # of each accumulator in memory
+        for fold, above in zip(lower, upper, strict=True):
+            mine, rest = rest[: len(above.dtypes)], rest[len(above.dtypes) :]
+            held.append(mine)
             state += mine if fold.node.kind == "scan" else fold.identity(self.builder(fold))
         types = [self.builder(f).type_text(t) for f in lower for t in f.dtypes]
         lo, hi = self.range(axis)
@@ -154,12 +156,9 @@ class BlockLoops(Loops):
 
         state = e.loop(lo, hi, e.i64(1), state, types, body)
         result: list[Value] = []
-        for fold, above in zip(lower, upper, strict=True):
-            here = slice(len(result), len(result) + len(fold.dtypes))
-            if fold.node.kind == "scan":
-                result += state[here]
-            else:
-                result += above.merge(self.builder(above), below[here], state[here])
+        for fold, above, mine in zip(lower, upper, held, strict=True):
+            found, state = state[: len(fold.dtypes)], state[len(fold.dtypes) :]
+            result += found if fold.node.kind == "scan" else above.merge(self.builder(above), mine, found)
         self.save(upper, result, self.scratch, at)
 
     # ---- scratch memory: one value for each column of the tile

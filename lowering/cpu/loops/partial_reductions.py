@@ -33,12 +33,11 @@ def slot_bytes(vector: Vector) -> int:
 
 def partial_bytes(schedule: LoopSchedule) -> int:
     """For all that one thread leaves."""
-    if schedule.block:
-        return schedule.components * 8 * schedule.tile
     compensated = [
         n for p in schedule.passes for n in p.reductions if LaneFold(n, 1, upper=True, exact=True).compensated
     ]
-    return (schedule.components + len(compensated)) * slot_bytes(schedule.vector)
+    components = schedule.components + len(compensated)
+    return components * (8 * schedule.tile if schedule.block else slot_bytes(schedule.vector))
 
 
 def barrier(e: VectorEmitter) -> None:
