@@ -37,18 +37,27 @@ class Wrong:
 
 
 class Expectation:
-    """What the module computes as it is given: in its own dtypes, and in float64 where that has a meaning."""
+    """What the module computes as it is given: in its own dtypes, and in float64 where that has a meaning.
+
+    why   there is nothing in float64 to compare with; "" where there is
+    """
 
     def __init__(self, module: ir.Module, inputs: Sequence[Any]):
         """Raises what the interpreter raises."""
         self.own = interpret(module, inputs)
         self.exact: Outcome | None = None
         self.wide = in_float64(module)
+        self.why = (
+            "" if self.wide else "float64 would mean something else in it: bits are read, or random numbers drawn"
+        )
         if self.wide is not None:
             try:
                 self.exact = interpret(self.wide, [widened(x) for x in inputs])
-            except Exception:  # an operator that does not take float64, or a view of bits
-                self.wide = None
+            except Exception as error:  # an operator that does not take float64, or a view of bits
+                self.wide, self.why = (
+                    None,
+                    f"in float64 it raises {' '.join(f'{type(error).__name__}: {error}'.split())}",
+                )
         self.started = copies(inputs)
 
     def compare(self, outcome: Outcome) -> Wrong | None:

@@ -92,7 +92,7 @@ def check_each_pass(
 
 def _how(expected: Expectation) -> str:
     if expected.exact is None:
-        return "compared with the module as given, as float64 would mean something else in it"
+        return f"compared with the module as given, not with float64: {expected.why}"
     return "compared with float64"
 
 
