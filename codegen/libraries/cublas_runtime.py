@@ -8,7 +8,7 @@ Python has to make a plan first, ATEN where ATen has to multiply: cuBLASLt does 
 """
 
 from mlirc.codegen.libraries.cublas import DESC_BIAS_POINTER, DESC_EPILOGUE, DESC_TRANSA, DESC_TRANSB, KEY, CublasPlan
-from mlirc.codegen.libraries.gpu_library import ATEN, LENDING, NO_PLAN
+from mlirc.codegen.libraries.gpu_library import ATEN, NO_PLAN, WORKSPACE_TEXT
 from mlirc.codegen.llvm.field_text import with_fields
 from mlirc.codegen.runtime.runtime_code import Functions, runtime_code
 
@@ -105,8 +105,8 @@ memory:
   %used = phi ptr [ %desc, %describe ], [ %own, %fill ]
   %workspace_at = getelementptr i64, ptr %plan, i64 FIELD_workspace
   %workspace = load i64, ptr %workspace_at
-  %lent = call i32 @lend(ptr %workspace_at, i32 %dtype, i32 %device, i32 %index, ptr %handle_at, ptr %address_at)
-  %no_memory = icmp ne i32 %lent, 0
+  %allocated = call i32 @allocate_workspace(ptr %workspace_at, i32 %dtype, i32 %device, i32 %index, ptr %handle_at, ptr %address_at)
+  %no_memory = icmp ne i32 %allocated, 0
   br i1 %no_memory, label %done, label %go
 go:
   %scratch = load ptr, ptr %address_at
@@ -125,8 +125,8 @@ go:
       ptr %beta_at, ptr %c, ptr %c_layout, ptr %d, ptr %d_layout, ptr %algorithm_at, ptr %scratch, i64 %workspace, ptr %stream)
   br label %done
 done:
-  %result = phi i32 [ %status, %go ], [ %lent, %memory ]
-  call void @take_back(ptr %handle_at)
+  %result = phi i32 [ %status, %go ], [ %allocated, %memory ]
+  call void @free_workspace(ptr %handle_at)
   br i1 %plain, label %end, label %drop
 drop:
   FIELD(destroy, ptr)
@@ -149,7 +149,7 @@ def written() -> str:
         "TRANSA": DESC_TRANSA,
         "TRANSB": DESC_TRANSB,
     }
-    return with_fields(LENDING + TEXT, CublasPlan, numbers)
+    return with_fields(WORKSPACE_TEXT + TEXT, CublasPlan, numbers)
 
 
 functions = Functions(SIGNATURES, lambda: runtime_code(written()))

@@ -19,7 +19,7 @@ from mlirc.codegen.libraries.cudnn import (
     VARIANT_PACK,
     CudnnPlan,
 )
-from mlirc.codegen.libraries.gpu_library import ATEN, LENDING, NO_PLAN
+from mlirc.codegen.libraries.gpu_library import ATEN, NO_PLAN, WORKSPACE_TEXT
 from mlirc.codegen.llvm.field_text import with_fields
 from mlirc.codegen.runtime.runtime_code import Functions, runtime_code
 
@@ -30,12 +30,12 @@ define i32 @convolve(ptr %head, ptr %x, ptr %w, ptr %z, ptr %b, ptr %sizes, ptr 
                      i32 %index, i32 %byte, ptr %stream, ptr %place) {
 entry:
   %pack_at = alloca ptr
-  %lent_at = alloca ptr
+  %handle_at = alloca ptr
   %scratch_at = alloca ptr
   %y_at = alloca ptr
   %pointers = alloca [5 x ptr]
   store ptr null, ptr %place
-  store ptr null, ptr %lent_at
+  store ptr null, ptr %handle_at
   %plan = load atomic ptr, ptr %head acquire, align 8
   %none = icmp eq ptr %plan, null
   br i1 %none, label %unknown, label %look
@@ -66,12 +66,12 @@ take:
 allocate:
   %c0 = call i32 @aoti_torch_empty_strided(i64 4, ptr %sizes, ptr %strides, i32 %dtype, i32 %device, i32 %index, ptr %place)
   %no_memory = icmp ne i32 %c0, 0
-  br i1 %no_memory, label %unlock, label %lend
-lend:
+  br i1 %no_memory, label %unlock, label %workspace_needed
+workspace_needed:
   %y_handle = load ptr, ptr %place
   %c1 = call i32 @aoti_torch_get_data_ptr(ptr %y_handle, ptr %y_at)
   %workspace_at = getelementptr i64, ptr %plan, i64 FIELD_workspace
-  %c2 = call i32 @lend(ptr %workspace_at, i32 %byte, i32 %device, i32 %index, ptr %lent_at, ptr %scratch_at)
+  %c2 = call i32 @allocate_workspace(ptr %workspace_at, i32 %byte, i32 %device, i32 %index, ptr %handle_at, ptr %scratch_at)
   %no_scratch = icmp ne i32 %c2, 0
   br i1 %no_scratch, label %undo, label %describe
 
@@ -129,7 +129,7 @@ undo:
   br label %unlock
 unlock:
   store atomic i64 0, ptr %lock release, align 8
-  call void @take_back(ptr %lent_at)
+  call void @free_workspace(ptr %handle_at)
   %result = load ptr, ptr %place
   %failed = icmp eq ptr %result, null
   %answer = select i1 %failed, i32 ATEN, i32 0
@@ -143,7 +143,7 @@ def written() -> str:
     numbers = {"NO_PLAN": NO_PLAN, "ATEN": ATEN, "REST": ALIGNMENT - 1, "VARIANT_PACK": VARIANT_PACK}
     numbers |= {"PACK_POINTERS": PACK_POINTERS, "PACK_IDS": PACK_IDS, "PACK_WORKSPACE": PACK_WORKSPACE}
     numbers |= {"POINTER": POINTER, "INT64": INT64}
-    return with_fields(LENDING + TEXT, CudnnPlan, numbers)
+    return with_fields(WORKSPACE_TEXT + TEXT, CudnnPlan, numbers)
 
 
 functions = Functions(SIGNATURES, lambda: runtime_code(written()))

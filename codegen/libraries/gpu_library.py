@@ -51,15 +51,15 @@ class Handles(Generic[T]):
             return self.known[device]
 
 
-# lend: allocates a workspace of *%size bytes, none if 0; stores its tensor handle and address; returns 0 on success
-LENDING = r"""
+# allocate_workspace: *%size bytes, none if 0; stores the tensor handle and the address; returns 0 on success
+WORKSPACE_TEXT = r"""
 declare i32 @aoti_torch_empty_strided(i64, ptr, ptr, i32, i32, i32, ptr)
 declare i32 @aoti_torch_get_data_ptr(ptr, ptr)
 declare i32 @aoti_torch_delete_tensor_object(ptr)
 
 @one_byte = private constant i64 1
 
-define internal i32 @lend(ptr %size, i32 %dtype, i32 %device, i32 %index, ptr %handle_at, ptr %address_at) {
+define internal i32 @allocate_workspace(ptr %size, i32 %dtype, i32 %device, i32 %index, ptr %handle_at, ptr %address_at) {
   store ptr null, ptr %handle_at
   store ptr null, ptr %address_at
   %bytes = load i64, ptr %size
@@ -78,7 +78,7 @@ done:
   ret i32 %answer
 }
 
-define internal void @take_back(ptr %handle_at) {
+define internal void @free_workspace(ptr %handle_at) {
   %handle = load ptr, ptr %handle_at
   %none = icmp eq ptr %handle, null
   br i1 %none, label %done, label %free
