@@ -17,6 +17,7 @@ from mlirc.dialects.core.symbols import Int
 from mlirc.lowering.cpu.emitter.emitter import VectorEmitter
 from mlirc.lowering.cpu.emitter.scratch import DECLARATION, MOST_PARTIAL, opening, partial, take, takes
 from mlirc.lowering.cpu.loops.blocks import BlockLoops
+from mlirc.lowering.cpu.loops.bounds import use_bounds
 from mlirc.lowering.cpu.loops.entry import (
     BARRIER,
     LIBGOMP,
@@ -39,7 +40,6 @@ from mlirc.lowering.cpu.loops.two_row_epilogue import TwoRowEpilogue, has_two_ro
 from mlirc.lowering.cpu.loops.work_stealing import WorkStealing
 from mlirc.lowering.cpu.math.builder import Value
 from mlirc.lowering.kernel.axes import Vector, choose_vector, make_axes
-from mlirc.lowering.kernel.bounds import use_bounds
 from mlirc.lowering.kernel.division import divide_axes
 from mlirc.lowering.kernel.nodes import Kernel
 from mlirc.lowering.target import CpuTarget

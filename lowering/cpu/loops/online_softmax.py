@@ -13,6 +13,7 @@ from typing import Any
 
 import torch
 
+from mlirc.lowering.cpu.loops.bounds import SummedExpOfAtMostZero, is_at_least_one
 from mlirc.lowering.cpu.loops.fma_contraction import with_product
 from mlirc.lowering.cpu.loops.interleaving import interleaved
 from mlirc.lowering.cpu.loops.prefetch import fetch_ahead, fetched_ahead
@@ -21,7 +22,6 @@ from mlirc.lowering.cpu.loops.schedule import Pass
 from mlirc.lowering.cpu.loops.segments import segments
 from mlirc.lowering.cpu.math import exp as vector_math_exp
 from mlirc.lowering.cpu.math.builder import Value, VectorBuilder
-from mlirc.lowering.kernel.bounds import SummedExpOfAtMostZero, is_at_least_one
 from mlirc.lowering.kernel.nodes import Node
 
 f32, f64 = torch.float32, torch.float64
