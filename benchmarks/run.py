@@ -24,8 +24,9 @@ from benchmarks.picture import draw
 from benchmarks.setting import DTYPES, WAYS, Setting, available_backends
 from benchmarks.steady import measure_steady
 from benchmarks.table import table_of
+from mlirc.frontend.report.machine_rates import product_rate
 from mlirc.measurement.error import RelativeError
-from mlirc.measurement.machine import describe_machine, product_rate
+from mlirc.measurement.machine import describe_machine
 
 
 def some_of(allowed: Iterable[str]) -> Callable:

@@ -46,6 +46,7 @@ class GraphReport:
     eager_calls     how many calls ran in eager, by why: with a number beyond what compiled code holds (number_limits.py)
     subgraphs          of a graph whose sizes depend on data: into how many it is parted (subgraphs.py), which come next in `graphs`; its
                     `aten` are the calls between them
+    profile         with the option of that name, its ops in order, with the seconds of each call (codegen/host/parts.HostRange)
     subgraph           of such a subgraph, its number; else None
     """
 
@@ -72,6 +73,7 @@ class GraphReport:
     eager_calls: dict[str, int] = field(default_factory=dict)
     subgraphs: int = 0
     subgraph: int | None = None
+    profile: list[Any] = field(default_factory=list)
 
     def counts(self) -> bool:
         """Whether this is a graph that is compiled, and not a subgraph of one."""

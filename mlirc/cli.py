@@ -7,6 +7,7 @@ from mlirc.commands.compare import compare
 from mlirc.commands.doctor import doctor
 from mlirc.commands.failure import HELP
 from mlirc.commands.opt import opt
+from mlirc.commands.profile import profile
 from mlirc.commands.run import run
 
 
@@ -18,6 +19,7 @@ def main() -> None:
 main.add_command(opt)
 main.add_command(run)
 main.add_command(compare)
+main.add_command(profile)
 main.add_command(cache)
 main.add_command(doctor)
 

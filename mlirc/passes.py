@@ -8,9 +8,15 @@ passes()               all passes, by name
 Ledger                 what a pass tells of what it did and refused; mlirc.explain shows it
 target_of(function)     the machine that the module is for; set_target(module, parse_target("cpu-avx2")) says it
 GraphBuilder           makes ops of the graph level
+concatenate(g, values, dim)   joins up to four tensors
+view_root(value)       what a value is a view of; unwritten_parameters(function), the model's parameters, less those that the graph writes
+may_move(value, stride)   whether all who read a value can take it with other strides; move(old, new) then gives it to them
 """
 
 from mlirc.dialects.core.graph_builder import GraphBuilder
+from mlirc.dialects.ops.movement.concat_pad import concatenate
+from mlirc.lowering.analysis.provenance import unwritten_parameters, view_root
+from mlirc.lowering.layout.moved_views import may_move, move
 from mlirc.lowering.module.target_attribute import set_target, target_of
 from mlirc.lowering.pipeline.ledger import Ledger
 from mlirc.lowering.pipeline.parser import PipelineError
@@ -23,6 +29,9 @@ __all__ = [
     "Ledger",
     "PassError",
     "PipelineError",
+    "concatenate",
+    "may_move",
+    "move",
     "parse_target",
     "passes",
     "pipeline",
@@ -30,4 +39,6 @@ __all__ = [
     "run_pipeline",
     "set_target",
     "target_of",
+    "unwritten_parameters",
+    "view_root",
 ]

@@ -38,7 +38,7 @@ class CheckedProgram:
     Raises StageError where the module is wrong, at a call where its plan is for these sizes; InputError for inputs that do not fit.
     """
 
-    def __init__(self, module: Any, entry: str = "graph"):
+    def __init__(self, module: Any, entry: str = "graph", profile: bool = False):
         with context():
             duties = verify_file(module, runs=True)
             self.function = next(f for f in functions(module) if f.name.value == entry)
@@ -51,7 +51,7 @@ class CheckedProgram:
             self.scalars = ["mlirc.scalar" in named for named in (self.function.arg_attrs if len(arguments) else ())]
             self.module = module
             self.plans: set[tuple[int, ...]] = set()  # values of the symbols for which the plan was found right
-            self.program: Program = compile_module(module, entry=entry)
+            self.program: Program = compile_module(module, entry=entry, profile=profile)
 
     def __call__(self, inputs: list[Any]) -> list[Any]:
         check_inputs(self.function, self.infos, self.scalars, self.duties, inputs, self.divisors)

@@ -71,6 +71,7 @@ def compile_module(
     entry: str = "graph",
     consume: bool = False,
     folder: CacheFolder | None = None,
+    profile: bool = False,
 ) -> Program:
     """The program of the module's function `entry`, which is at the memory level with its kernels lowered.
 
@@ -78,10 +79,11 @@ def compile_module(
     consume   the program empties the list of inputs that it is called with, and frees each tensor after its last use
               unless somebody else holds it: what a backward graph does with what was saved for it
     folder    where kernels are looked up, and kept
+    profile   its ops are timed (codegen/host/ranges.py)
 
     Raises EmitError for a module of which no code can be made.
     """
-    return begin_module(module, objects, entry, consume, folder).link()
+    return begin_module(module, objects, entry, consume, folder, profile=profile).link()
 
 
 def begin_module(
@@ -91,12 +93,13 @@ def begin_module(
     consume: bool = False,
     folder: CacheFolder | None = None,
     early: "EarlyKernels | None" = None,
+    profile: bool = False,
 ) -> Unlinked:
     """compile_module up to where threads of LLVM's work on it. `early` heard of the module's kernels when they were lowered,
     which nothing has changed since."""
     with context():
         try:
-            return _begin(module, objects, entry, consume, early or EarlyKernels(folder), folder)
+            return _begin(module, objects, entry, consume, early or EarlyKernels(folder), folder, profile)
         except Exception as error:
             raise emit_error(error) from error
 
@@ -108,6 +111,7 @@ def _begin(
     consume: bool,
     early: "EarlyKernels",
     folder: CacheFolder | None,
+    profile: bool,
 ) -> Unlinked:
     named = {attribute_value(op.attributes["sym_name"]): op for op in module.body.operations}
     functions = {name: op for name, op in named.items() if op.operation.name in ("func.func", "llvm.func")}
@@ -116,7 +120,7 @@ def _begin(
     target = target_of(module) if ATTRIBUTE in module.operation.attributes else None
     if target is not None and (why := why_not_here(target.cpu)):
         raise EmitError(why, None)
-    host = host_program(functions[entry], objects, consume)
+    host = host_program(functions[entry], objects, consume, profile)
     keys, kernels = early.all_of(functions, [name for name in host.links if name in functions])
     gpu_kernels: dict[str, Begun] = {}
     if host.launched:

@@ -10,6 +10,7 @@ Straight-line: blocks follow each other, and a failure leaves for the end. nativ
 """
 
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any
 
 from mlirc.codegen.abi import shim
@@ -20,7 +21,8 @@ from mlirc.codegen.frame.frame import Frame, HostBuffer, HostRoot, Number, locat
 from mlirc.codegen.frame.gpus import gpus_of
 from mlirc.codegen.host.aten import aten_call
 from mlirc.codegen.host.inputs import read_inputs
-from mlirc.codegen.host.parts import HostCall, HostProgram
+from mlirc.codegen.host.parts import HostCall, HostProgram, HostRange
+from mlirc.codegen.host.ranges import ranged
 from mlirc.codegen.libraries import cublas_call, cublas_runtime, cudnn_runtime
 from mlirc.codegen.runtime import native_runtime, result_pool
 from mlirc.codegen.runtime.python_side import HANDLE_ATTRIBUTE
@@ -35,10 +37,14 @@ NATIVE = native_runtime.SIGNATURES | cuda_runtime.SIGNATURES | cublas_runtime.SI
 """Our native functions that host programs call: LLVM types by name."""
 
 
-def host_program(function: Any, objects: Sequence[Any] = (), consume: bool = False) -> HostProgram:
-    """The host program of a lowered `func.func`; needs an entered context. ValueError for what has no place in one."""
+def host_program(
+    function: Any, objects: Sequence[Any] = (), consume: bool = False, profile: bool = False
+) -> HostProgram:
+    """The host program of a lowered `func.func`; needs an entered context. ValueError for what has no place in one.
+    With `profile` its ops are timed (ranges.py)."""
     frame = Frame(NATIVE, consume, gpus_of(function))
     calls: list[HostCall] = []
+    ranges: list[HostRange] = []
     block = function.regions[0].blocks[0]
     begin(frame, function)
     dead = last_uses(block) if consume else {}
@@ -49,11 +55,15 @@ def host_program(function: Any, objects: Sequence[Any] = (), consume: bool = Fal
         name = op.operation.name.rpartition(".")[2]
         frame.op, frame.location = name, location_text(op.location)
         if name in ("aten", "aten_effect"):
-            calls.append(aten_call(frame, op, len(calls), objects))
+            write = lambda op=op: calls.append(aten_call(frame, op, len(calls), objects))
         elif name in WRITERS:
-            WRITERS[name](frame, op)
+            write = partial(WRITERS[name], frame, op)
         else:
             raise ValueError(f"{op.operation.name} at {frame.location or '?'} has no place in a host program")
+        if profile:
+            ranged(frame, op, write, ranges)
+        else:
+            write()
         for argument in dead.get(op.operation, ()):
             drop_input(frame, argument)
         for index in arena_ends.get(op.operation, ()):
@@ -76,6 +86,7 @@ def host_program(function: Any, objects: Sequence[Any] = (), consume: bool = Fal
         checks=len(gpus.checks),
         matmuls=gpus.matmuls,
         convolutions=gpus.convolutions,
+        ranges=ranges,
     )
 
 

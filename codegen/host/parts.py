@@ -1,5 +1,6 @@
 """The parts of a host program as plain data, so that a program from the disk cache runs without MLIR."""
 
+from collections import deque
 from dataclasses import dataclass, field
 
 from mlirc.codegen.aten.python_call import AtenCall
@@ -17,6 +18,28 @@ class HostCall:
     why: str
 
 
+MOST_SAMPLES = 1000  # times that a range keeps: the last ones
+
+
+@dataclass
+class HostRange:
+    """An op of a program that is timed (ranges.py), with the seconds of its calls.
+
+    kind    kernel, library, ATen, copy or allocation
+    lines   the user's
+    read, written, flops   bytes and floating-point operations (lowering/analysis/work.py)
+    """
+
+    kind: str
+    label: str
+    lines: list[str]
+    dtype: str
+    read: str
+    written: str
+    flops: str
+    seconds: deque[float] = field(default_factory=lambda: deque(maxlen=MOST_SAMPLES))
+
+
 @dataclass(frozen=True)
 class HostProgram:
     """links      the functions whose addresses belong into the module's array @links: of native_runtime and cuda_runtime, and
@@ -26,6 +49,7 @@ class HostProgram:
     launched   kernels that it launches there
     matmuls    that cuBLASLt computes there
     convolutions   that cuDNN computes there
+    ranges     ops that are timed, with the option `profile`; else none
     """
 
     text: str
@@ -38,3 +62,4 @@ class HostProgram:
     checks: int = 0
     matmuls: list[CublasMatmul] = field(default_factory=list)
     convolutions: list[CudnnConvolution] = field(default_factory=list)
+    ranges: list[HostRange] = field(default_factory=list)

@@ -3,7 +3,7 @@
 import atexit
 import ctypes
 import logging
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import replace
 from functools import cache
@@ -20,6 +20,7 @@ from mlirc.codegen.cuda import runtime as cuda_runtime
 from mlirc.codegen.frame.failures import FAILURE_FIELDS, FAILURES, FailureSite
 from mlirc.codegen.frame.gpu_calls import CONVOLUTIONS, MATMULS
 from mlirc.codegen.host.parts import HostCall, HostProgram
+from mlirc.codegen.host.range_profile import RangeProfile
 from mlirc.codegen.libraries import cublas_runtime, cudnn, cudnn_runtime
 from mlirc.codegen.libraries.cublas_plans import CublasPlans
 from mlirc.codegen.libraries.settings import library_settings
@@ -66,6 +67,9 @@ class Program:
         self.kernels, self.gpu_kernels = kernels, gpu_kernels or {}
         addresses = native_runtime.functions()
         addresses |= {name: kernel.address for name, kernel in (*kernels.items(), *self.gpu_kernels.items())}
+        profile = RangeProfile(host.ranges, host.uses_gpu) if host.ranges else None
+        if profile is not None:
+            addresses |= profile.functions()
         self.failures = torch.zeros(FAILURE_FIELDS * host.checks, dtype=torch.int64, pin_memory=host.uses_gpu)
         if host.uses_gpu:
             addresses |= cuda_runtime.functions() | cuda_random.linked(host.links)
@@ -99,7 +103,11 @@ class Program:
             aten_calls=[call.python for call in host.calls],
             held=held,
         )
-        self.native = _new_function(ctypes.byref(self._method), python.as_tuple(), None)
+        self.native: Callable[[list[Any]], list[Any]] = _new_function(
+            ctypes.byref(self._method), python.as_tuple(), None
+        )
+        if profile is not None:
+            self.native = profile.around(self.native)
         pool = native_runtime.pool()
         with _lives:
             _live.add(id(self))

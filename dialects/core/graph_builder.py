@@ -239,6 +239,14 @@ class GraphBuilder:
             index[d] = symbols.symbol(f"d{position}")
         return self.view(x, [info.shape[d] for d in dims], [info.stride[d] for d in dims], index)
 
+    def narrow(self, x: ir.Value, dim: int, start: Int, length: Int) -> ir.Value:
+        """Elements start to start + length of a dimension."""
+        info = info_of(x)
+        dim %= info.rank
+        index = [symbols.symbol(f"d{d}") + (start if d == dim else 0) for d in range(info.rank)]
+        shape = (*info.shape[:dim], length, *info.shape[dim + 1 :])
+        return self.view(x, shape, info.stride, index, start * info.stride[dim])
+
     def unsqueeze(self, x: ir.Value, dim: int) -> ir.Value:
         info = info_of(x)
         dim %= info.rank + 1

@@ -145,6 +145,8 @@ def place_of(
         environment.environment()
     except (ChangedSources, NoSource) as reason:
         return Place(None, "", str(reason))
+    if options.profile:
+        return Place(found, "", "the option 'profile' times each call")
     if options.dump is not None:
         return Place(found, "", "the option 'dump' wants every stage")
     if shown():

@@ -28,6 +28,7 @@ def run_of(graph: AtenGraph, compiled: Compiled | Pending, recorded: Wrap | None
 
     def ready(found: Compiled) -> tuple[Run, Effects, Instead | None]:
         graph.report.refused = found.program.refused
+        graph.report.profile = found.program.host.ranges
         effects, held = effects_of(graph.gm, graph.kind, found.program), constants(graph.gm)
         native = found.program.native
         if isinstance(compiled, Pending):
@@ -117,6 +118,9 @@ def wrap(compiled: Compiled, arguments: int, constants: list[torch.Tensor], nati
 def recording(graph: AtenGraph) -> Wrap | None:
     """What records CUDA graphs of this graph's run, in the modes that do. Asked before passes rewrite the graph."""
     if not graph.on_gpu or graph.options.mode not in CUDA_GRAPH_MODES or storage_use() is None:
+        return None
+    if graph.options.profile:
+        graph.report.cuda_graph = "not recorded: the option 'profile' times each kernel"
         return None
     from mlirc.frontend.cuda_graphs import facts, recordings
 

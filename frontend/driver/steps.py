@@ -77,11 +77,14 @@ def run_stage(lowering: Lowering, stage: str) -> Lowering:
 def emit(lowering: Lowering) -> Emitted:
     """Begins to make the code of the host programs, and of kernels that are left."""
     module, imported, kernels = lowering.module, lowering.imported, lowering.kernels
+    profile = lowering.graph.options.profile
     # a backward graph is the last to use what the forward one saved: each goes after its last use
     consume = {"graph": lowering.graph.kind == "backward", "prepare": False}
     found = {function.name.value: function for function in functions(module)}
     programs = {
-        name: begin_module(module, imported.objects, name, consume[name], kernels.folder, kernels)
+        name: begin_module(
+            module, imported.objects, name, consume[name], kernels.folder, kernels, profile and name == "graph"
+        )
         for name in consume
         if name == "graph" or name in found
     }

@@ -4,7 +4,7 @@ import io
 import time
 from collections import Counter
 from collections.abc import Callable
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 import torch
@@ -14,8 +14,12 @@ from rich.table import Table
 from mlirc.frontend import statistics
 from mlirc.frontend.driver.backend import mlirc
 from mlirc.frontend.explain.untouched import untouched
+from mlirc.frontend.report.profile import profile_rows
+from mlirc.frontend.report.profile_table import profile_table
 from mlirc.frontend.torch_compat.aot_autograd.sequence_numbers import sequence_number
 from mlirc.frontend.torch_compat.dynamo.trees import tree_leaves
+
+WARMING, PROFILED = 3, 20  # calls
 
 
 @dataclass
@@ -27,6 +31,7 @@ class Explanation:
                      through_python (name -> calls, why),
                      library (name -> calls), arena and buffers (bytes, or a size expression: the arena, and the sum of the
                      buffers that it holds), seconds by stage, fallback (why it runs in eager, or ""), cuda_graph, fusions, ledger,
+                     profile (with profile=True, as of profile_rows; else empty),
                      cache and key (the disk cache: hit, miss, or off and why), tracing (the same of AOTAutograd's work)
       graph_breaks   for each: reason, explanation, user_stack (innermost frame last)
       skipped        why Dynamo left whole functions to eager
@@ -80,6 +85,8 @@ class Explanation:
             line(f"  disk cache: {graph['cache']}{tracing}")
             if graph["cuda_graph"]:
                 line(f"  CUDA graph: {graph['cuda_graph']}")
+            if graph["profile"]:
+                console.print(profile_table("", graph["profile"]))
         return console.file.getvalue()  # type: ignore[attr-defined]
 
     __repr__ = __str__
@@ -131,10 +138,11 @@ def _kernel_table(graph: dict[str, Any]) -> Table:
     return table
 
 
-def explain(fn: Callable, **compile_options: Any) -> Callable[..., Explanation]:
+def explain(fn: Callable, profile: bool = False, **compile_options: Any) -> Callable[..., Explanation]:
     """Compile `fn` anew with mlirc, call it once, and say what happened: `print(mlirc.explain(model)(x))`.
 
     fn                a function, module or method, compiled already or not; keywords are torch.compile's (dynamic, options)
+    profile           each kernel and call is timed, in PROFILED calls more, and held against its floor
     backward          where the result requires a gradient, its backward graph is compiled too, and runs once
     what it changes   parameters, buffers, gradients, arguments, optimizers and random states are put back (untouched.py)
 
@@ -146,7 +154,7 @@ def explain(fn: Callable, **compile_options: Any) -> Callable[..., Explanation]:
         torch.compiler.reset()
         try:
             with untouched(fn, args, kwargs):
-                return _Observer().call(fn, args, kwargs, compile_options)
+                return _Observer(profile).call(fn, args, kwargs, compile_options)
         finally:
             torch.compiler.reset()
 
@@ -163,9 +171,10 @@ def _plain(fn: Callable) -> Callable:
 class _Observer:
     """Compiles and calls a function, and notes what Dynamo says and how long everything takes."""
 
-    def __init__(self) -> None:
+    def __init__(self, profile: bool = False) -> None:
         from mlirc.frontend.torch_compat.dynamo.log import compilation_time_metrics, counters, graph_break_reasons
 
+        self.profile = profile
         self.breaks = graph_break_reasons  # cleared by torch._dynamo.reset
         self.frame_seconds = compilation_time_metrics
         self.unimplemented = counters["unimplemented"]
@@ -178,11 +187,27 @@ class _Observer:
     def call(self, fn: Callable, args: tuple, kwargs: dict[str, Any], options: dict[str, Any]) -> Explanation:
         start = time.perf_counter()
         older = _next_node() if sequence_number() is not None else None
-        result = torch.compile(fn, backend=self.backend, **options)(*args, **kwargs)
+        if self.profile:
+            options = options | {"options": {**(options.get("options") or {}), "profile": True}}
+        compiled = torch.compile(fn, backend=self.backend, **options)
+        result = compiled(*args, **kwargs)
         first_call = time.perf_counter() - start
         if older is not None:
             self.compile_backward(result, older)
+        if self.profile:
+            self.measure(lambda: compiled(*args, **kwargs), older)
         return Explanation(self.data(first_call))
+
+    def measure(self, call: Callable[[], Any], older: int | None) -> None:
+        """The times of some calls, without those of the first."""
+        reports = statistics.graphs[self.first_graph :]
+        for number in range(WARMING + PROFILED):
+            if number == WARMING:
+                for timed in (timed for graph in reports for timed in graph.profile):
+                    timed.seconds.clear()
+            result = call()
+            if older is not None:
+                self.compile_backward(result, older, again=True)
 
     def backend(self, gm: torch.fx.GraphModule, inputs: list, **options: Any) -> Callable:
         start, first = time.perf_counter(), len(statistics.graphs)
@@ -192,7 +217,10 @@ class _Observer:
         return compiled
 
     def data(self, first_call: float) -> dict[str, Any]:
-        graphs = [asdict(graph) for graph in statistics.graphs[self.first_graph :]]
+        graphs = []
+        for report in statistics.graphs[self.first_graph :]:
+            device = "cuda" if report.profile and torch.cuda.is_available() else "cpu"
+            graphs.append(asdict(replace(report, profile=profile_rows(report.profile, device))))
         seconds = {
             "dynamo": sum(self._frames()[self.first_frame :]) - self.backend_seconds,
             "aot_autograd": self.backend_seconds - self.own_seconds,
@@ -211,13 +239,13 @@ class _Observer:
     def _frames(self) -> list[float]:
         return self.frame_seconds.get("_compile.compile_inner", [])
 
-    def compile_backward(self, result: Any, older: int) -> None:
-        """Run the backward graphs of the call, if it has not done so itself. Gradients go nowhere."""
+    def compile_backward(self, result: Any, older: int, again: bool = False) -> None:
+        """Run the backward graphs of the call, if it has not done so itself; `again`, once more. Gradients go nowhere."""
         kinds = Counter(graph.kind for graph in statistics.graphs[self.first_graph :] if graph.counts())
         tensors = [t for t in tree_leaves(result) if isinstance(t, torch.Tensor)]
         number = sequence_number.or_missing()
         sources = [t for t in tensors if t.grad_fn is not None and number(t.grad_fn) >= older]
-        if kinds["forward"] <= kinds["backward"] or not sources:
+        if (kinds["forward"] <= kinds["backward"] and not again) or not sources:
             return
         edges = _edges_out(sources, older)
         if edges:

@@ -26,15 +26,20 @@ def parameter_arguments(function: Any) -> set[ir.Value]:
     return {x for x, named in zip(function.arguments, attributes, strict=True) if "mlirc.parameter" in named}
 
 
+def unwritten_parameters(function: Any) -> set[ir.Value]:
+    """Those of them that the graph does not write to."""
+    operations = function.regions[0].blocks[0].operations
+    written = {view_root(op.operands[0]) for op in operations if op.operation.name == "mlirc.assign"}
+    return parameter_arguments(function) - written
+
+
 def sources_of(function: Any) -> dict[ir.Value, frozenset]:
     """Maps each value that depends on parameters alone to those parameters (none, for what constants are made into).
 
     A parameter that the graph writes to does not count.
     """
-    operations = function.regions[0].blocks[0].operations
-    written = {view_root(op.operands[0]) for op in operations if op.operation.name == "mlirc.assign"}
-    sources: dict[ir.Value, frozenset] = {x: frozenset([x]) for x in parameter_arguments(function) - written}
-    for op in operations:
+    sources: dict[ir.Value, frozenset] = {x: frozenset([x]) for x in unwritten_parameters(function)}
+    for op in function.regions[0].blocks[0].operations:
         if may_hoist(op) and all(x in sources for x in op.operands):
             sources[op.results[0]] = frozenset().union(*(sources[x] for x in op.operands))
     return sources

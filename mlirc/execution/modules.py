@@ -69,13 +69,13 @@ def interpret(module: ir.Module, inputs: Sequence[Any], observer: interpreter.Va
 
 
 class MachineCode:
-    """A lowered module, verified, compiled and called with checked inputs. Raises what these raise."""
+    """A lowered module, verified, compiled and called with checked inputs; with `profile` its ops are timed. Raises what these raise."""
 
-    def __init__(self, module: ir.Module):
+    def __init__(self, module: ir.Module, profile: bool = False):
         from mlirc.codegen.emit.checked_program import CheckedProgram
 
         self.module = module
-        self.programs = {f.name.value: CheckedProgram(module, f.name.value) for f in functions(module)}
+        self.programs = {f.name.value: CheckedProgram(module, f.name.value, profile) for f in functions(module)}
 
     def __call__(self, inputs: Sequence[Any]) -> Outcome:
         return _called(self.module, inputs, lambda function: self.programs[function.name.value])

@@ -11,8 +11,6 @@ from mlirc.measurement.facts import facts_of
 from mlirc.measurement.sides import Side
 from mlirc.measurement.subjects import CompiledSubject
 
-IMPORTED = "*_import.mlir"
-
 
 class CapturesError(ValueError):
     """A folder without graphs, or a graph that is wrong."""
@@ -51,6 +49,28 @@ class CapturedGraph:
         outcome = code(self.inputs)
         facts = facts_of([report], report.seconds["all"] + time.perf_counter() - started)
         return CompiledSubject(code.step(self.inputs), tensors(outcome.results), facts)
+
+    def profiled(self) -> list[dict[str, Any]]:
+        """Rows of its kernels and calls, as of mlirc.explain(..., profile=True). Raises CapturesError."""
+        from mlirc.dialects.core.context import context
+        from mlirc.execution.modules import MachineCode, graph_of
+        from mlirc.frontend.explain.explain import PROFILED, WARMING
+        from mlirc.frontend.report.profile import profile_rows
+        from mlirc.lowering.pipeline.pass_manager import run_pipeline
+        from mlirc.lowering.pipeline.pipelines import pipeline
+
+        with context():
+            module = parsed(self.file)
+            run_pipeline(module, pipeline("cpu"))
+            code = MachineCode(module, profile=True)
+            ranges = code.programs[graph_of(module).name.value].program.host.ranges
+        step = code.step(self.inputs)
+        for number in range(WARMING + PROFILED):
+            if number == WARMING:
+                for timed in ranges:
+                    timed.seconds.clear()
+            step()
+        return profile_rows(ranges)
 
     def exact(self) -> CallResults | None:
         from mlirc.dialects.core.context import context
@@ -94,22 +114,25 @@ def parsed(file: Path) -> Any:
 
 
 def captured_graphs(folder: str) -> list[CapturedGraph]:
-    """Every graph that was kept in a folder or below it, in order. Raises CapturesError."""
+    """Every graph of a capture, by number, with the inputs of its first call; random ones where these were not kept. Raises CapturesError."""
     from mlirc.dialects.core.context import context
-    from mlirc.execution.inputs import InputsError
+    from mlirc.execution.captures import CaptureError, read_capture
+    from mlirc.execution.inputs import InputsError, read_inputs
     from mlirc.execution.modules import NoGraph
     from mlirc.execution.random_inputs import random_inputs
 
-    if not Path(folder).is_dir():
-        raise CapturesError(f"{folder}: no such folder")
     found = []
-    for file in sorted(Path(folder).rglob(IMPORTED)):
-        try:
+    try:
+        for graph in read_capture(folder).graphs:
+            if "import" not in graph.stages:  # it ran in eager
+                continue
+            file, held = graph.stages["import"], graph.inputs
             with context():
-                inputs = random_inputs(parsed(file), 0)
-        except (InputsError, NoGraph) as error:
-            raise CapturesError(f"{file}: {error}") from error
-        found.append(CapturedGraph(str(file.relative_to(folder)).removesuffix(".mlir"), file, inputs))
+                module = parsed(file)
+                inputs = random_inputs(module, 0) if held is None else read_inputs(module, str(held))
+            found.append(CapturedGraph(graph.name, file, inputs))
+    except (CaptureError, InputsError, NoGraph) as error:
+        raise CapturesError(str(error)) from error
     if not found:
-        raise CapturesError(f"{folder}: no graph; mlirc capture SCRIPT.py --out {folder} keeps them")
+        raise CapturesError(f"{folder}: no graph that mlirc compiled")
     return found

@@ -1,8 +1,7 @@
-"""What the numbers were measured on, and what its arithmetic allows."""
+"""What the numbers were measured on."""
 
 import os
 import platform
-import time
 from pathlib import Path
 from typing import Any
 
@@ -25,14 +24,3 @@ def processor_name() -> str:
         if line.startswith("model name"):
             return line.partition(":")[2].strip()
     return platform.machine()
-
-
-def product_rate(dtype: torch.dtype, size: int = 1024, repeats: int = 12) -> float:
-    """Operations a second (1e9) of torch's best large matrix product: the arithmetic that the machine allows."""
-    a, b = torch.randn(size, size, dtype=dtype), torch.randn(size, size, dtype=dtype)
-    best = float("inf")
-    for _ in range(repeats):
-        started = time.perf_counter()
-        torch.mm(a, b)
-        best = min(best, time.perf_counter() - started)
-    return 2e-9 * size**3 / best

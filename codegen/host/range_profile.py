@@ -1,0 +1,80 @@
+"""Times the ranges of a host program's calls, and shows them in torch.profiler's traces and, where there is a GPU, in NVTX."""
+
+import ctypes
+import threading
+from collections.abc import Callable
+from typing import Any
+
+import torch
+
+from mlirc.codegen.host.parts import HostRange
+
+BEGIN, END, CLOCK = "profile_begin", "profile_end", "profile_clock"  # links of host programs (ranges.py)
+PREFIX = "mlirc: "  # of the names in traces
+
+
+class RangeProfile:
+    """Of one program. Threads may call it at once: each has its open ranges; times are kept under the GIL.
+
+    On a GPU a range's time is between two events on the stream, which the end of the call waits for.
+    """
+
+    def __init__(self, ranges: list[HostRange], on_gpu: bool):
+        self.ranges, self.on_gpu = ranges, on_gpu
+        self._thread = threading.local()
+        self._begin = ctypes.CFUNCTYPE(None, ctypes.c_int64)(self._begun)
+        clock = ctypes.POINTER(ctypes.c_int64)  # seconds and nanoseconds
+        self._end = ctypes.CFUNCTYPE(None, ctypes.c_int64, clock, clock)(self._ended)
+
+    def functions(self) -> dict[str, int | None]:
+        """Addresses, by the names that host programs link."""
+        clock = ctypes.CDLL(None).clock_gettime
+        found = {BEGIN: self._begin, END: self._end, CLOCK: clock}
+        return {name: ctypes.cast(function, ctypes.c_void_p).value for name, function in found.items()}
+
+    def around(self, native: Callable[[list[Any]], list[Any]]) -> Callable[[list[Any]], list[Any]]:
+        """The program's native function, whose ranges are closed where an op fails."""
+
+        def run(inputs: list[Any]) -> list[Any]:
+            outer = getattr(self._thread, "open", []), getattr(self._thread, "timed", [])
+            self._thread.open, self._thread.timed = [], []
+            try:
+                return native(inputs)
+            finally:
+                while self._thread.open:
+                    self._close()
+                self._read_events()
+                self._thread.open, self._thread.timed = outer
+
+        return run
+
+    def _begun(self, number: int) -> None:
+        name = PREFIX + self.ranges[number].label
+        shown = torch.profiler.record_function(name)
+        shown.__enter__()
+        event = None
+        if self.on_gpu:
+            torch.cuda.nvtx.range_push(name)
+            event = torch.cuda.Event(enable_timing=True)
+            event.record()
+        self._thread.open.append((shown, event))
+
+    def _ended(self, number: int, started: Any, ended: Any) -> None:
+        if self.on_gpu:
+            done = torch.cuda.Event(enable_timing=True)
+            done.record()
+            self._thread.timed.append((number, self._thread.open[-1][1], done))
+        else:
+            self.ranges[number].seconds.append(ended[0] - started[0] + 1e-9 * (ended[1] - started[1]))
+        self._close()
+
+    def _close(self) -> None:
+        shown, _ = self._thread.open.pop()
+        shown.__exit__(None, None, None)
+        if self.on_gpu:
+            torch.cuda.nvtx.range_pop()
+
+    def _read_events(self) -> None:
+        for number, started, done in self._thread.timed:
+            done.synchronize()
+            self.ranges[number].seconds.append(1e-3 * started.elapsed_time(done))

@@ -1,0 +1,79 @@
+"""Ranges of a host program, with the option `profile`: a line before and after each op that does work, which read the clock.
+
+    call void @profile_begin(i64 7)                   Python: opens the range in profiles
+    call i32 @clock_gettime(i32 1, ptr %started)
+    ...                                               the op
+    call i32 @clock_gettime(i32 1, ptr %ended)
+    call void @profile_end(i64 7, ptr %started, ptr %ended)    Python: keeps the time, and closes the range
+
+The clock is read inside, so that a kernel's time has nothing of Python's. Without the option no line is written.
+"""
+
+from collections.abc import Callable
+from typing import Any
+
+from mlirc.codegen.frame.frame import Frame
+from mlirc.codegen.host.parts import HostRange
+from mlirc.codegen.host.range_profile import BEGIN, CLOCK, END
+from mlirc.dialects.core.dialect import attribute_value
+from mlirc.dialects.core.tensor_types import info_of
+from mlirc.lowering.analysis.work import Work, operands_of
+from mlirc.lowering.module.forms import GENERATED
+from mlirc.lowering.module.source_lines import source_lines
+
+KINDS = {
+    "run": "kernel",
+    "call": "library",
+    "aten": "ATen",
+    "aten_effect": "ATen",
+    "assign": "copy",
+    "allocate": "allocation",
+}
+STARTED, ENDED = "%started", "%ended"
+MONOTONIC = 1  # CLOCK_MONOTONIC, in Linux's time.h
+
+
+def ranged(frame: Frame, op: Any, write: Callable[[], None], ranges: list[HostRange]) -> None:
+    """What `write` writes for an op, in a range of its own where it does work."""
+    kind = KINDS.get(op.operation.name.rpartition(".")[2])
+    if kind is None:
+        write()
+        return
+    number, text = len(ranges), frame.text
+    ranges.append(range_of(op, kind))
+    if not number:
+        text.places += [f"  {name} = alloca [2 x i64]" for name in (STARTED, ENDED)]
+    text.call_link(BEGIN, "void (i64)", str(number))
+    text.call_link(CLOCK, "i32 (i32, ptr)", str(MONOTONIC), STARTED)
+    write()
+    text.call_link(CLOCK, "i32 (i32, ptr)", str(MONOTONIC), ENDED)
+    text.call_link(END, "void (i64, ptr, ptr)", str(number), STARTED, ENDED)
+
+
+def range_of(op: Any, kind: str) -> HostRange:
+    work = Work()
+    work.add(op)
+    _, written = operands_of(op)
+    dtype = str(written[0].dtype if written else info_of(op.results[0]).dtype if len(op.results) else "")
+    if kind == "library" and (label_of(op) in GENERATED_NAMES or "kernel" in op.attributes):
+        kind = "kernel"
+    return HostRange(
+        kind,
+        label_of(op),
+        source_lines(op.location),
+        dtype.removeprefix("torch."),
+        str(work.read),
+        str(work.written),
+        str(work.flops),
+    )
+
+
+GENERATED_NAMES = {name.removeprefix("mlirc.") for name in GENERATED}
+
+
+def label_of(op: Any) -> str:
+    """What profiles call it: a kernel's label, the name of a routine or of an ATen operator."""
+    for name in ("label", "callee", "op"):
+        if name in op.attributes:
+            return attribute_value(op.attributes[name])
+    return op.operation.name.rpartition(".")[2]

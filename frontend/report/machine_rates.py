@@ -1,0 +1,47 @@
+"""What this machine reaches: bytes a second of copies, by their size, and operations a second of large matrix products. Measured once a process."""
+
+import time
+from collections.abc import Callable
+from functools import cache
+from typing import Any
+
+import torch
+
+COPIES = (1 << 20, 1 << 23, 1 << 26, 1 << 27)
+"""Bytes that are moved: within a core's cache, within the processor's, and out of it. Smaller copies would measure the call."""
+REPEATS = 12
+LEAST = 0.03  # seconds
+
+
+@cache
+def copy_rate(bytes_: int, device: str = "cpu") -> float:
+    """Bytes a second, read and written, of a copy that moves about so many."""
+    size = min(COPIES, key=lambda known: abs(known.bit_length() - max(bytes_, 1).bit_length()))
+    return _copy_rate(size, device)
+
+
+@cache
+def _copy_rate(size: int, device: str) -> float:
+    source = torch.ones(size // 8, device=device)
+    target = torch.empty_like(source)
+    return size / shortest(lambda: target.copy_(source), device)
+
+
+@cache
+def product_rate(dtype: torch.dtype, size: int = 1024, repeats: int = REPEATS, device: str = "cpu") -> float:
+    """Operations a second (1e9) of torch's best large matrix product: the arithmetic that the machine allows."""
+    a, b = (torch.randn(size, size, device=device).to(dtype) for _ in range(2))
+    return 2e-9 * size**3 / shortest(lambda: torch.mm(a, b), device, repeats)
+
+
+def shortest(work: Callable[[], Any], device: str, repeats: int = REPEATS) -> float:
+    """Seconds of the fastest of some calls: of more than `repeats` where they are short, as another process may disturb each."""
+    best, number, first = float("inf"), 0, time.perf_counter()
+    while number < repeats or time.perf_counter() - first < LEAST:
+        number += 1
+        started = time.perf_counter()
+        work()
+        if device != "cpu":
+            torch.cuda.synchronize()
+        best = min(best, time.perf_counter() - started)
+    return best

@@ -1,0 +1,52 @@
+"""A profiled graph as rows: the time of each kernel and call, its share, and its floor: the least time that its bytes or operations take here."""
+
+import statistics
+from collections.abc import Iterable
+from typing import Any
+
+import torch
+
+from mlirc.codegen.host.parts import HostRange
+from mlirc.frontend.report.machine_rates import copy_rate, product_rate
+
+FLOATS = ("float32", "bfloat16", "float16", "float64")
+
+
+def profile_rows(ranges: Iterable[HostRange], device: str = "cpu") -> list[dict[str, Any]]:
+    """Equal ops are one row, the longest first. Sizes are those of all its ops.
+
+    kind, label, lines, times   as HostRange has them, and how many such ops there are
+    seconds, share              the sum of the ops' median times in a call, and of that of all ops
+    read, written, flops        numbers; None where sizes are symbols
+    floor, bound                seconds: bytes over the bandwidth of a copy as large, or operations over the rate of large products
+                                ("memory" or "arithmetic", whichever takes longer); None where sizes are symbols
+    of_floor                    floor / seconds: 1 cannot be beaten but by keeping data in cache
+    """
+    rows: dict[tuple, dict[str, Any]] = {}
+    for timed in ranges:
+        if not timed.seconds:
+            continue
+        key = (timed.kind, timed.label, *timed.lines, timed.dtype, timed.read, timed.written, timed.flops)
+        row = rows.setdefault(key, {"kind": timed.kind, "label": timed.label, "lines": timed.lines, "times": 0})
+        row["times"] += 1
+        row["seconds"] = row.get("seconds", 0.0) + statistics.median(timed.seconds)
+        for name in ("read", "written", "flops"):
+            text = getattr(timed, name)
+            row[name] = row["times"] * int(text) if text.isdigit() else None
+        row["dtype"] = timed.dtype
+    whole = sum(row["seconds"] for row in rows.values())
+    for row in rows.values():
+        row["share"] = row["seconds"] / whole if whole else 0.0
+        row["floor"], row["bound"] = floor_of(row, device)
+        row["of_floor"] = row["floor"] / row["seconds"] if row["floor"] is not None and row["seconds"] else None
+    return sorted(rows.values(), key=lambda row: -row["seconds"])
+
+
+def floor_of(row: dict[str, Any], device: str) -> tuple[float | None, str]:
+    if None in (row["read"], row["written"], row["flops"]) or row["kind"] == "allocation":
+        return None, ""
+    moved, times = row["read"] + row["written"], row["times"]
+    memory = moved / copy_rate(moved // times, device)
+    dtype = getattr(torch, row["dtype"]) if row["dtype"] in FLOATS else torch.float32
+    arithmetic = row["flops"] / (1e9 * product_rate(dtype, device=device)) if row["flops"] else 0.0
+    return (memory, "memory") if memory >= arithmetic else (arithmetic, "arithmetic")

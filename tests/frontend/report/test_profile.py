@@ -1,0 +1,187 @@
+"""The option `profile` and mlirc.explain(fn, profile=True): each op is timed and labelled; without it nothing is emitted."""
+
+import json
+import threading
+import types
+
+import pytest
+import torch
+
+import mlirc
+from mlirc.codegen.cache.folder import VARIABLE
+from mlirc.codegen.emit.emit import compile_module
+from mlirc.codegen.host.host_program import host_program
+from mlirc.codegen.host.ranges import BEGIN, CLOCK, END, ENDED, STARTED
+from mlirc.codegen.llvm.ir_text import LlvmFunctionText
+from mlirc.dialects.core.bindings import ir
+from mlirc.dialects.core.context import context
+from mlirc.frontend import statistics
+from mlirc.frontend.report.machine_rates import copy_rate, product_rate
+from mlirc.frontend.report.profile import profile_rows
+from mlirc.lowering.module.target_attribute import ensure_target
+from mlirc.lowering.pipeline.pass_manager import functions, run_pipeline
+from mlirc.lowering.pipeline.pipelines import pipeline
+
+PROFILED = {"profile": True, "fallback": "error"}
+GRAPH = """
+func.func @graph(%x: tensor<8x16xf32>, %w: tensor<16x8xf32>) -> tensor<8x8xf32> attributes {mlirc.results = ["g0"]} {
+  %0 = "mlirc.matmul"(%x, %w) : (tensor<8x16xf32>, tensor<16x8xf32>) -> tensor<8x8xf32>
+  %1 = "mlirc.exp"(%0) : (tensor<8x8xf32>) -> tensor<8x8xf32>
+  return %1 : tensor<8x8xf32>
+}
+"""
+
+
+def model(x, w):
+    h = (x @ w).relu()
+    return h.cumsum(0).sort(-1)[0] + 1
+
+
+def tensors():
+    return torch.randn(64, 32), torch.randn(32, 48)
+
+
+def test_rows_say_what_took_how_long():
+    explained = mlirc.explain(model, profile=True, options={"fallback": "error"})(*tensors())
+    (graph,) = explained.data["graphs"]
+    rows = graph["profile"]
+    assert sum(row["share"] for row in rows) == pytest.approx(1)
+    assert rows == sorted(rows, key=lambda row: -row["seconds"]) and rows[-1]["seconds"] > 0
+    sort = next(row for row in rows if row["label"] == "aten.sort.default")
+    assert (sort["kind"], sort["times"], sort["flops"]) == ("ATen", 1, 0)
+    line = model.__code__.co_firstlineno + 1
+    product = next(row for row in rows if f"{__file__}:{line}" in row["lines"])
+    assert product["flops"] >= 2 * 64 * 32 * 48 and product["read"] == 4 * (64 * 32 + 32 * 48)
+    assert product["written"] == 4 * 64 * 48
+    for row in rows:
+        if row["kind"] != "allocation":
+            assert row["floor"] > 0 and row["of_floor"] == pytest.approx(row["floor"] / row["seconds"])
+    assert json.loads(json.dumps(explained.data)) and "of floor" in str(explained)
+    assert "of floor" not in str(mlirc.explain(model)(*tensors()))
+
+
+def test_a_floor_is_bytes_or_operations_at_the_measured_rate():
+    from mlirc.codegen.host.parts import HostRange
+
+    timed = HostRange("kernel", "copy", [], "float32", "4000000", "4000000", "1000000")
+    timed.seconds.append(1.0)
+    (row,) = profile_rows([timed])
+    assert row["floor"] == pytest.approx(8e6 / copy_rate(8000000)) and row["bound"] == "memory"
+    timed = HostRange("library", "matmul", [], "bfloat16", "4", "4", "1000000000")
+    timed.seconds.extend([1.0, 3.0, 2.0])
+    (row,) = profile_rows([timed])
+    assert (
+        row["floor"] == pytest.approx(1 / product_rate(torch.bfloat16, device="cpu"))
+        and row["bound"] == "arithmetic"
+        and row["seconds"] == 2.0
+    )
+    timed = HostRange("kernel", "exp", [], "float32", "4*s0", "4", "1")
+    timed.seconds.append(1.0)
+    assert profile_rows([timed])[0]["floor"] is None
+
+
+def test_backward_graphs_have_rows():
+    layer = torch.nn.Linear(8, 4)
+    explained = mlirc.explain(lambda x: layer(x).tanh().sum(), profile=True, options={"fallback": "error"})(
+        torch.randn(3, 8)
+    )
+    forward, backward = explained.data["graphs"]
+    assert (forward["kind"], backward["kind"]) == ("forward", "backward")
+    assert forward["profile"] and backward["profile"]
+    assert layer.weight.grad is None
+
+
+def test_kernels_have_their_labels_in_traces():
+    compiled = torch.compile(model, backend="mlirc", options=PROFILED)
+    with torch.no_grad():
+        compiled(*tensors())
+        with torch.profiler.profile() as trace:
+            compiled(*tensors())
+    labels = [f"mlirc: {timed.label}" for timed in statistics.graphs[-1].profile]
+    events = [event for event in trace.events() if event.name.startswith("mlirc: ")]
+    assert [event.name for event in events] == labels and "mlirc: aten.sort.default" in labels
+    sort = next(event for event in events if event.name == "mlirc: aten.sort.default")
+    assert "aten::sort" in {child.name for child in sort.cpu_children}
+
+
+def test_an_op_that_fails_closes_its_range():
+    def look_up(table, index):
+        return table.exp()[index] + 1
+
+    table = torch.randn(4, 3)
+    compiled = torch.compile(look_up, backend="mlirc", options=PROFILED)
+    with torch.no_grad(), torch.profiler.profile() as trace:
+        compiled(table, torch.tensor([1, 2]))
+        with pytest.raises(IndexError):
+            compiled(table, torch.tensor([1, 9]))
+        torch.profiler.record_function("after").__enter__().__exit__(None, None, None)
+        torch.testing.assert_close(compiled(table, torch.tensor([1, 2])), look_up(table, torch.tensor([1, 2])))
+    (after,) = [event for event in trace.events() if event.name == "after"]
+    assert after.cpu_parent is None or not after.cpu_parent.name.startswith("mlirc: ")
+
+
+def test_threads_may_call_at_once():
+    compiled = torch.compile(model, backend="mlirc", options=PROFILED)
+    given, results = tensors(), []
+
+    def call():
+        with torch.no_grad():
+            results.extend(compiled(*given) for _ in range(10))
+
+    call()
+    threads = [threading.Thread(target=call) for _ in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert len(results) == 50 and all(torch.equal(result, results[0]) for result in results)
+    assert {len(timed.seconds) for timed in statistics.graphs[-1].profile} == {50}
+
+
+@pytest.fixture
+def lowered(tmp_path):
+    """The function of a graph, with what keeps it."""
+    with torch.no_grad():
+        torch.compile(model, backend="mlirc", options={"dump": str(tmp_path)})(*tensors())
+    (file,) = tmp_path.glob("*_lower.mlir")
+    with context():
+        module = ir.Module.parse(file.read_text())
+        yield next(f for f in functions(module) if f.name.value == "graph"), module
+
+
+def test_the_host_program_is_the_same_without_it(lowered, monkeypatch):
+    """Less the lines of the marks, which are calls of three links, the profiled program is the other one, byte for byte."""
+    off, on = host_program(lowered[0]), host_program(lowered[0], profile=True)
+    assert not off.ranges and not [name for name in off.links if name.startswith("profile")]
+    assert on.text.count("alloca") == off.text.count("alloca") + 2
+    assert set(on.links) - set(off.links) == {BEGIN, END, CLOCK}
+    labels = [timed.label for timed in on.ranges if timed.kind != "allocation"]
+    assert "aten.sort.default" in labels and "relu_cumsum" in labels
+    call_link = LlvmFunctionText.call_link
+
+    def without_marks(self, name, signature, *arguments):
+        return "" if name in (BEGIN, END, CLOCK) else call_link(self, name, signature, *arguments)
+
+    monkeypatch.setattr(LlvmFunctionText, "call_link", without_marks)
+    lines = host_program(lowered[0], profile=True).text.splitlines()
+    places = [line for line in lines if line.strip().startswith((f"{STARTED} =", f"{ENDED} ="))]
+    assert len(places) == 2 and [line for line in lines if line not in places] == off.text.splitlines()
+
+
+def test_a_program_without_it_is_called_as_before(monkeypatch, tmp_path):
+    monkeypatch.setenv(VARIABLE, str(tmp_path))
+    compiled = torch.compile(model, backend="mlirc", options={"fallback": "error"})
+    profiled = torch.compile(model, backend="mlirc", options=PROFILED)
+    made = []
+    for call in (compiled, profiled, compiled, profiled):
+        torch.compiler.reset()
+        with torch.no_grad():
+            made.append(call(*tensors()).shape)
+        assert bool(statistics.graphs[-1].profile) == (call is profiled)
+        assert statistics.graphs[-1].cache.startswith("off: the option 'profile'") == (call is profiled)
+    with context():
+        module = ir.Module.parse(GRAPH)
+        ensure_target(module)
+        run_pipeline(module, pipeline("cpu"))
+        assert isinstance(compile_module(module).native, types.BuiltinFunctionType)
+        assert not isinstance(compile_module(module, profile=True).native, types.BuiltinFunctionType)
