@@ -6,13 +6,20 @@ from typing import Any
 import torch
 
 from mlirc.dialects.core.bindings import ir
-from mlirc.dialects.core.dialect import attribute_value, create
+from mlirc.dialects.core.dialect import create
 from mlirc.dialects.core.graph_builder import GraphBuilder
 from mlirc.dialects.core.tensor_types import TensorInfo, info_of, type_of
-from mlirc.dialects.ops.rows.group_norm import append_ones
 from mlirc.lowering.analysis.provenance import sources_of
 from mlirc.lowering.cpu.convolution.choice import Choice, along
-from mlirc.lowering.fusion.aten_calls import arguments, call_aten, called
+from mlirc.lowering.fusion.aten_calls import arguments, call_aten
+from mlirc.lowering.fusion.convolution_users import (
+    folded_factors,
+    folded_norm,
+    folded_parameters,
+    is_convolution,
+    is_residual,
+    only_user,
+)
 from mlirc.lowering.layout.channels_last import channels_last, spread_channels_last
 from mlirc.lowering.layout.wide_images import as_wide, of_rank
 from mlirc.lowering.module.source_lines import source_line
@@ -67,10 +74,6 @@ class FoldConvolutions:
             spread_channels_last(block, restored, lambda op: ledger.allows(self.name, op))
 
 
-def is_convolution(op: Any) -> bool:
-    return called(op) == "aten.convolution.default"
-
-
 def refusal(op: Any, fixed: set) -> str:
     """The rule that stands against it, or ""."""
     x, w = info_of(op.operands[0]), info_of(op.operands[1])
@@ -104,8 +107,7 @@ def fold(op: Any, fixed: set) -> tuple[ir.Value, ir.Value]:
     x, w, *bias = op.operands
     _, _, _, stride, padding, dilation, transposed, _, groups = arguments(op)
     chain, other, target = [op], None, target_of(op).cpu
-    norm = only_user(op.results[0])
-    norm = norm if is_folded_norm(norm, op.results[0], fixed) else None
+    norm = folded_norm(op.results[0], fixed)
     if norm is not None:
         chain.append(norm)
     value = chain[-1].results[0]
@@ -126,7 +128,7 @@ def fold(op: Any, fixed: set) -> tuple[ir.Value, ir.Value]:
             return replaced(chain, of_rank(made, info_of(result).rank))
         x, w, *bias = (wide(v, target) for v in (x, w, *bias))
         if norm is not None:
-            w, bias = folded_parameters(w, bias, norm)
+            w, *bias = folded_parameters(w, bias, norm, info_of(w).dtype)
         x, w = of_rank(in_channels_last(x), 4), of_rank(w, 4)
         size = list(info_of(x).shape)
         size = size if all(isinstance(n, int) for n in size) else None
@@ -181,48 +183,6 @@ def own_call(op: Any, norm: Any | None, other: ir.Value | None, relu: bool, info
     images = [of_rank(image, 4) for image in images]
     name = "transposed_convolution" if transposed else "convolution" if other is None else "convolution_add"
     return create(name, [*images, *factors.values()], [type_of(info)], texts).out
-
-
-def only_user(x: ir.Value) -> Any | None:
-    """The op that uses the value, if it is used once."""
-    uses = list(x.uses)
-    return uses[0].owner.opview if len(uses) == 1 else None
-
-
-def is_folded_norm(norm: Any | None, x: ir.Value, fixed: set) -> bool:
-    """Whether it is the batch norm of `x`, by parameters."""
-    if norm is None or norm.operation.name != "mlirc.batch_norm_inference" or norm.operands[0] != x:
-        return False
-    dtype = info_of(x).dtype
-    return all(is_constant(v) or (v in fixed and info_of(v).dtype == dtype) for v in list(norm.operands)[1:])
-
-
-def is_constant(x: ir.Value) -> bool:
-    """As what stands for a weight or a bias left out is."""
-    return not isinstance(x.owner, ir.Block) and x.owner.name == "mlirc.constant"
-
-
-def is_residual(user: Any, x: ir.Value) -> bool:
-    """Whether it adds to `x` something of the same shape."""
-    if user.operation.name != "mlirc.add" or info_of(user.results[0]).dtype != info_of(x).dtype:
-        return False
-    return all(info_of(v).shape == info_of(x).shape and info_of(v).dtype == info_of(x).dtype for v in user.operands)
-
-
-def folded_parameters(w: ir.Value, bias: list[ir.Value], norm: Any) -> tuple[ir.Value, list[ir.Value]]:
-    """Weight and bias of the convolution that does the batch norm too."""
-    g = GraphBuilder()
-    scale, shift = folded_factors(bias, norm, info_of(w).dtype)
-    return g.mul(w, append_ones(g, scale, info_of(w).rank - 1)), [shift]
-
-
-def folded_factors(bias: list[ir.Value], norm: Any, dtype: torch.dtype) -> tuple[ir.Value, ir.Value]:
-    """The norm of a convolution is that without its bias, times the first, plus the second."""
-    g = GraphBuilder()
-    gamma, beta, mean, variance = [g.cast(v, dtype) for v in [*norm.operands][1:]]
-    scale = g.mul(g.rsqrt(g.add(variance, attribute_value(norm.attributes["eps"]))), gamma)
-    shift = g.sub(bias[0], mean) if bias else g.neg(mean)
-    return scale, g.add(g.mul(shift, scale), beta)
 
 
 def in_channels_last(x: ir.Value) -> ir.Value:

@@ -6,14 +6,18 @@ from typing import Any
 import torch
 
 from mlirc.dialects.core.bindings import ir
-from mlirc.dialects.core.dialect import attribute_value
 from mlirc.dialects.core.graph_builder import GraphBuilder
 from mlirc.dialects.core.tensor_types import info_of
-from mlirc.dialects.ops.rows.group_norm import append_ones
 from mlirc.lowering.analysis.provenance import parameter_arguments
 from mlirc.lowering.fusion.aten_calls import arguments, call_aten
+from mlirc.lowering.fusion.convolution_users import (
+    folded_norm,
+    folded_parameters,
+    is_convolution,
+    is_residual,
+    only_user,
+)
 from mlirc.lowering.module.source_lines import source_line
-from mlirc.lowering.passes.simplify.fold_convolutions import is_convolution, is_folded_norm, is_residual, only_user
 from mlirc.lowering.pipeline.ledger import Ledger
 
 RELU = "aten.cudnn_convolution_relu.default"
@@ -48,7 +52,7 @@ class FoldCudnn:
         for op in [op for op in block.operations if is_convolution(op)]:
             if not is_alive(op) or not fits(op, fixed):
                 continue
-            norm = norm_of(op, fixed)
+            norm = folded_norm(op.results[0], fixed)
             rule = "RELU" if norm is not None else "PARAMETER"
             line = source_line(op.location)
             taken = norm is not None and ledger.allows(self.name, op) and fold(op, norm, fixed)
@@ -69,12 +73,6 @@ def fits(op: Any, fixed: set[ir.Value]) -> bool:
     return plain and half and all(isinstance(n, int) for n in numbers) and all(v in fixed for v in op.operands[1:])
 
 
-def norm_of(op: Any, fixed: set[ir.Value]) -> Any | None:
-    """The batch norm by parameters that alone reads the convolution's result."""
-    norm = only_user(op.results[0])
-    return norm if is_folded_norm(norm, op.results[0], fixed) else None
-
-
 def fold(op: Any, norm: Any, fixed: set[ir.Value]) -> bool:
     """Replaces what ends in a relu by one call; whether there is a relu."""
     value, other = norm.results[0], None
@@ -91,7 +89,8 @@ def fold(op: Any, norm: Any, fixed: set[ir.Value]) -> bool:
     _, _, _, stride, padding, dilation, _, _, groups = arguments(op)
     info = info_of(user.results[0])
     with ir.InsertionPoint(user), user.location:
-        weight, shift = folded(w, bias, norm)
+        weight, shift = folded_parameters(w, bias, norm, torch.float32)
+        weight = narrow(weight, w)
         steps = [stride, padding, dilation, groups]
         if other is None:
             made = call_aten(RELU, [x, weight, narrow(shift, w), *steps], info)
@@ -105,16 +104,6 @@ def fold(op: Any, norm: Any, fixed: set[ir.Value]) -> bool:
     return True
 
 
-def folded(w: ir.Value, bias: list[ir.Value], norm: Any) -> tuple[ir.Value, ir.Value]:
-    """The weight of the convolution that does the batch norm too, and what is then added to it, in float32."""
-    g = GraphBuilder()
-    gamma, beta, mean, variance = [g.cast(v, torch.float32) for v in [*norm.operands][1:]]
-    scale = g.mul(g.rsqrt(g.add(variance, attribute_value(norm.attributes["eps"]))), gamma)
-    start = g.sub(g.cast(bias[0], torch.float32), mean) if bias else g.neg(mean)
-    weight = g.mul(g.cast(w, torch.float32), append_ones(g, scale, 3))
-    return narrow(weight, w), g.add(g.mul(start, scale), beta)
-
-
 def narrow(x: ir.Value, like: ir.Value) -> ir.Value:
     return GraphBuilder().cast(x, info_of(like).dtype)
 
@@ -125,8 +114,14 @@ def shortcut(x: ir.Value, fixed: set[ir.Value]) -> tuple[ir.Value, ir.Value | No
     if norm is None or norm.operation.name != "mlirc.batch_norm_inference" or only_user(x) is None:
         return x, None
     op = norm.operands[0].owner
-    if isinstance(op, ir.Block) or not is_convolution(op) or not fits(op, fixed) or norm_of(op, fixed) is None:
+    if (
+        isinstance(op, ir.Block)
+        or not is_convolution(op)
+        or not fits(op, fixed)
+        or folded_norm(op.results[0], fixed) is None
+    ):
         return x, None
-    weight, shift = folded(op.operands[1], list(op.operands)[2:], norm)
-    steps = arguments(op)[3:]
-    return call_aten("aten.convolution.default", [op.operands[0], weight, None, *steps], info_of(x)), shift
+    image, w, *bias = op.operands
+    weight, shift = folded_parameters(w, bias, norm, torch.float32)
+    given = [image, narrow(weight, w), None, *arguments(op)[3:]]
+    return call_aten("aten.convolution.default", given, info_of(x)), shift
