@@ -2,6 +2,7 @@
 
 import click
 
+from mlirc.commands.bisect import bisect
 from mlirc.commands.cache import cache
 from mlirc.commands.compare import compare
 from mlirc.commands.doctor import doctor
@@ -18,6 +19,7 @@ def main() -> None:
 
 main.add_command(opt)
 main.add_command(run)
+main.add_command(bisect)
 main.add_command(compare)
 main.add_command(profile)
 main.add_command(cache)

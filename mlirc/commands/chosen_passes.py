@@ -22,6 +22,20 @@ def import_extra(name: str) -> None:
         raise Failure(f"--import {name}: {type(error).__name__}: {error}", 2) from error
 
 
+REWRITES = "Let PASS take these of its rewrites, numbered from 0, and no others: fuse-elementwise=0-41,50,60- or none."
+
+
+def rewrites_of(texts: Sequence[str]) -> Any:
+    """What passes are to ask, of PASS=RANGES. Raises Failure."""
+    from mlirc.lowering.pipeline.parser import PipelineError
+    from mlirc.lowering.pipeline.rewrites import Rewrites, parse_limits
+
+    try:
+        return Rewrites(parse_limits(texts))
+    except PipelineError as error:
+        raise Failure(f"--rewrites: {error}", 2) from error
+
+
 @dataclass(frozen=True)
 class Chosen:
     """The passes that were asked for. Those of a standard pipeline depend on the module that they are for.

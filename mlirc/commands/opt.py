@@ -6,10 +6,9 @@ from typing import Any
 
 import click
 
-from mlirc.commands.chosen_passes import Chosen, import_extra
+from mlirc.commands.chosen_passes import REWRITES, Chosen, import_extra, rewrites_of
 from mlirc.commands.emitted import checked_kind, emitted
 from mlirc.commands.failure import HELP, Failure, reported
-from mlirc.commands.limited_rewrites import limited_run, rewrites_of
 from mlirc.commands.listing import help_pass, list_ops, list_passes
 from mlirc.commands.module_file import parse_bytes, read_file, write_output
 from mlirc.commands.printed_ir import PrintedIr, Wanted
@@ -56,7 +55,7 @@ class Shown:
     "limits",
     multiple=True,
     metavar="PASS=RANGES",
-    help="Let PASS take these of its rewrites, numbered from 0, and no others: fuse-elementwise=0-41,50,60- or none.",
+    help=REWRITES,
 )
 @click.option("--list-rewrites", "rewrites_listed", is_flag=True, help="Print each rewrite that a pass asked for.")
 @click.option("--target", help=TARGET_HELP)
@@ -192,7 +191,12 @@ def _each_part(file: str, target: str | None, chosen: Chosen, shown: Shown, diag
 
 def _run(file: str, content: bytes, target: str | None, chosen: Chosen, shown: Shown, part: bool = False) -> str:
     """What is emitted of the module after the passes."""
+<<<<<<< HEAD
     from mlirc.dialects.core.context import context
+=======
+    from mlirc.dialects.core.bindings import context
+    from mlirc.execution.limited_run import limited_run
+>>>>>>> f0f853f (mlirc bisect: the pass, the rewrite and a small module for a crash, a wrong answer or a slow call)
     from mlirc.lowering.files.file import verify_file
     from mlirc.lowering.module.rules import StageError
     from mlirc.lowering.pipeline.parser import PipelineError

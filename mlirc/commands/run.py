@@ -6,7 +6,7 @@ from typing import Any
 
 import click
 
-from mlirc.commands.chosen_passes import Chosen, import_extra
+from mlirc.commands.chosen_passes import REWRITES, Chosen, import_extra, rewrites_of
 from mlirc.commands.failure import HELP, Failure, reported
 from mlirc.commands.module_file import parse_file
 from mlirc.commands.target import give_target
@@ -25,6 +25,7 @@ MOST_PRINTED = 200  # elements of a value
 @click.option(
     "--passes-after", "insertions", multiple=True, metavar="ANCHOR=PASSES", help="With --pipeline: as of mlirc opt."
 )
+@click.option("--rewrites", "limits", multiple=True, metavar="PASS=RANGES", help=REWRITES)
 @click.option(
     "--import", "extra", multiple=True, help="First import a module, or run a Python file: more passes and ops."
 )
@@ -57,7 +58,21 @@ MOST_PRINTED = 200  # elements of a value
 @click.option("-o", "output", help="Write the results to a safetensors file.")
 @click.option("--traceback", is_flag=True, help="Show where in Python a failure comes from.")
 def run(
-    file, text, pipeline, start, insertions, extra, inputs_file, seed, target, each, repeat, printed, output, traceback
+    file,
+    text,
+    pipeline,
+    start,
+    insertions,
+    limits,
+    extra,
+    inputs_file,
+    seed,
+    target,
+    each,
+    repeat,
+    printed,
+    output,
+    traceback,
 ) -> None:
     """Execute @graph of the MLIR in FILE (- is standard input), in whatever stage it is.
 
@@ -79,15 +94,24 @@ def run(
         chosen = None
         if text is not None or pipeline is not None or start or insertions:
             chosen = Chosen(text, pipeline, start, None, insertions)
-        _Run(file, chosen, inputs_file, seed or 0, target, printed).run(each, repeat, output)
+        rewrites = rewrites_of(limits) if limits else None
+        _Run(file, chosen, inputs_file, seed or 0, target, printed, rewrites).run(each, repeat, output)
 
 
 class _Run:
     """One execution of a file. The context is entered here, once."""
 
     def __init__(
-        self, file: str, chosen: Chosen | None, inputs: str | None, seed: int, target: str | None, printed: Any
+        self,
+        file: str,
+        chosen: Chosen | None,
+        inputs: str | None,
+        seed: int,
+        target: str | None,
+        printed: Any,
+        rewrites: Any = None,
     ):
+        self.rewrites = rewrites
         self.file, self.chosen, self.inputs_file, self.seed = file, chosen, inputs, seed
         self.target, self.printed = target, printed
 
@@ -159,7 +183,7 @@ class _Run:
 
         try:
             machine = self.target == "cpu"
-            changed = check_each_pass(module, passes, inputs, machine, told)
+            changed = check_each_pass(module, passes, inputs, machine, told, self.rewrites)
         except (InterpreterError, IndexError) as error:
             raise Failure(f"{self.file}, as given, cannot be executed: {error}") from error
         except (PassError, PipelineError, StageError):
@@ -171,10 +195,10 @@ class _Run:
         click.echo(f"right after each pass{', and so is the machine code' if machine else ''}")
 
     def execute(self, module: Any, passes: str, inputs: list[Any], repeat: int | None) -> Any:
+        from mlirc.execution.limited_run import limited_run
         from mlirc.execution.modules import MachineCode, interpret
-        from mlirc.lowering.pipeline.pass_manager import run_pipeline
 
-        run_pipeline(module, passes)
+        limited_run(module, passes, self.rewrites)
         try:
             if self.target == "interpreter":
                 return interpret(module, inputs, _Printer(self.printed))

@@ -9,8 +9,9 @@ from mlirc.dialects.core.context import context
 from mlirc.dialects.interpreter.float64 import in_float64, widened
 from mlirc.execution.accuracy import Expectation, Wrong
 from mlirc.execution.culprit import culprit
+from mlirc.execution.limited_run import limited_run
 from mlirc.execution.modules import MachineCode, interpret
-from mlirc.lowering.pipeline.pass_manager import run_pipeline
+from mlirc.lowering.pipeline.rewrites import Rewrites
 from mlirc.lowering.verify.kernel import StageError
 
 EXACT, ROUNDED = 1e-9, 1e-3  # how far apart two sums of a tensor's elements may be
@@ -51,11 +52,12 @@ def check_each_pass(
     inputs: Sequence[Any],
     machine_code: bool,
     told: Callable[[str], None] = lambda line: None,
+    rewrites: Rewrites | None = None,
 ) -> Changed | None:
     """Runs the passes on the module, in place. None: the answer stayed right, that of the machine code too if it is asked for.
 
-    `told` hears a line for each pass. Raises what the passes raise, and what the interpreter does on the module as given. Needs
-    an entered context.
+    `rewrites` says which of their rewrites passes may take. `told` hears a line for each pass. Raises what the passes raise, and
+    what the interpreter does on the module as given. Needs an entered context.
     """
     expected = Expectation(module, inputs)
     told(f"as given: {_how(expected)}")
@@ -74,7 +76,7 @@ def check_each_pass(
         state["before"], state["text"] = module.operation.clone(), text
 
     try:
-        run_pipeline(module, passes, after_pass=look)
+        limited_run(module, passes, rewrites, look)
     except _Stop as stop:
         return stop.changed
     if not machine_code:

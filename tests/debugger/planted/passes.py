@@ -10,7 +10,7 @@ KERNELS = ("mlircx.kernel", "mlircx.launch", "mlircx.run")
 
 
 def planted(name):
-    """Decorator: a pass that gives each top-level op to the function, until it returns True."""
+    """Decorator: a pass that gives each top-level op to the function, until it returns True, and asks for each as for a rewrite."""
 
     def make(change):
         @dataclass(frozen=True)
@@ -19,7 +19,7 @@ def planted(name):
 
             def run(self, function, ledger):
                 for op in list(function.regions[0].blocks[0].operations):
-                    if change(op):
+                    if ledger.allows(name, op) and change(op):
                         return
 
         Planted.name = name

@@ -1,0 +1,1 @@
+"""From a failure to its cause: the pass, the rewrite, the smallest IR that shows it."""

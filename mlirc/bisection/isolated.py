@@ -1,0 +1,106 @@
+"""Runs work in a forked process: a crash, a hang or a lost lock ends that process, and is a result like any other."""
+
+import faulthandler
+import os
+import pickle
+import select
+import signal
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+
+@dataclass(frozen=True)
+class Ended:
+    """How the process ended without a result: the signal's name or "exit code 3", and the last word it sent before."""
+
+    how: str
+    phase: str
+
+
+def isolated(work: Callable[[Callable[[str], None]], Any], seconds: float) -> Any:
+    """What `work` returns, in a process of its own; Ended where that ended before. `work` is given a function that it tells what it
+    does next. The result is pickled. Work raises nothing that is not caught here: an exception ends it as "raised ...".
+    """
+    reader, writer = os.pipe()
+    child = os.fork()
+    if child == 0:
+        os.close(reader)
+        _work(work, writer)
+    os.close(writer)
+    late = True
+    try:
+        content, late = _read(reader, time.monotonic() + seconds)
+    finally:
+        os.close(reader)
+        if late:
+            os.kill(child, signal.SIGKILL)
+        _, status = os.waitpid(child, 0)
+    phase, result = _parsed(content)
+    if late:
+        return Ended(f"no end after {seconds:.0f} seconds", phase)
+    if result is not None:
+        return pickle.loads(result)  # of this process's own child
+    return Ended(_how(status), phase)
+
+
+def _work(work: Callable[[Callable[[str], None]], Any], writer: int) -> None:
+    """In the child, which does not return."""
+    code = 1
+    try:
+        faulthandler.disable()
+        quiet = os.open(os.devnull, os.O_WRONLY)
+        for stream in (1, 2):  # what crashes says so in its own words, a hundred times
+            os.dup2(quiet, stream)
+
+        def tell(phase: str) -> None:
+            _send(writer, b"P", phase.encode())
+
+        try:
+            result = work(tell)
+        except BaseException as error:
+            result = Ended(f"raised {type(error).__name__}: {' '.join(str(error).split())}", "")
+        _send(writer, b"R", pickle.dumps(result))
+        code = 0
+    finally:
+        os._exit(code)
+
+
+def _send(writer: int, kind: bytes, content: bytes) -> None:
+    left = memoryview(kind + len(content).to_bytes(8, "little") + content)
+    while left:
+        left = left[os.write(writer, left) :]
+
+
+def _read(reader: int, until: float) -> tuple[bytes, bool]:
+    """All that the child sends, and whether it was late."""
+    parts = []
+    while True:
+        ready, _, _ = select.select([reader], [], [], max(0.0, until - time.monotonic()))
+        if not ready:
+            return b"".join(parts), True
+        part = os.read(reader, 1 << 20)
+        if not part:
+            return b"".join(parts), False
+        parts.append(part)
+
+
+def _parsed(content: bytes) -> tuple[str, bytes | None]:
+    """The last phase and the result, if it is whole."""
+    phase, at = "", 0
+    while at + 9 <= len(content):
+        size = int.from_bytes(content[at + 1 : at + 9], "little")
+        held = content[at + 9 : at + 9 + size]
+        if len(held) < size:
+            break
+        if content[at : at + 1] == b"R":
+            return phase, held
+        phase, at = held.decode(), at + 9 + size
+    return phase, None
+
+
+def _how(status: int) -> str:
+    if os.WIFSIGNALED(status):
+        return signal.Signals(os.WTERMSIG(status)).name
+    return f"exit code {os.WEXITSTATUS(status)}"

@@ -1,0 +1,137 @@
+"""The shortest pipeline that shows a failure, the pass, and the rewrite, each by bisection."""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from typing import TypeVar
+
+from mlirc.bisection.trial import DOWN, MACHINE, Case, Symptom, Tried
+from mlirc.dialects.core.bindings import context, ir
+from mlirc.lowering.pipeline.parser import parse
+from mlirc.lowering.pipeline.pass_manager import find_pass
+from mlirc.lowering.pipeline.rewrites import Rewrite
+from mlirc.lowering.pipeline.standard_steps import form_of_module
+
+Try = Callable[[Case], Tried]
+Item = TypeVar("Item")
+
+
+@dataclass(frozen=True)
+class Culprit:
+    """
+    case      the shortest pipeline that fails: its last pass is the culprit, and limited to what fails
+    symptom   how it fails
+    rewrite   the last one that it takes; None where the failure is not of its rewrites
+    of        how many rewrites the pass asks for
+    """
+
+    case: Case
+    symptom: Symptom
+    rewrite: Rewrite | None
+    of: int
+
+    @property
+    def step(self) -> str:
+        return self.case.steps[-1] if self.case.steps else ""
+
+
+def find_culprit(case: Case, symptom: Symptom, attempt: Try, told: Callable[[str], None]) -> Culprit:
+    """`case` fails with `symptom`."""
+
+    def fails(one: Case) -> bool:
+        return symptom.like(attempt(one).symptom)
+
+    if symptom.where == MACHINE and not case.completes:
+        # an earlier pass may be what makes the code wrong: each beginning of the pipeline is completed, and executed
+        completed = replace(case, completes=True)
+        if fails(completed):
+            case = completed
+    count = len(case.steps)
+    count = first_that(0, count, lambda n: fails(case.with_steps(case.steps[:n])))
+    case = case.with_steps(case.steps[:count])
+    if not case.steps:  # the way down, which any pipeline ends with
+        case = replace(case.with_steps(tuple(whole_steps(case))), completes=False)
+        count = len(case.steps)
+    told(f"the first {count} passes show it, so pass {count}, '{case.steps[-1]}', does it")
+    *before, last = case.steps
+    before = smallest(before, lambda kept: fails(case.with_steps([*kept, last])))
+    case = case.with_steps([*before, last])
+    if makes_code(case) and symptom.where == MACHINE:  # without all of its rewrites there is no machine code
+        return Culprit(case, symptom, None, 0)
+    told(f"it needs {len(before)} passes before it: {','.join(before) or 'none'}")
+    return with_rewrite(case, symptom, attempt, told)
+
+
+def with_rewrite(case: Case, symptom: Symptom, attempt: Try, told: Callable[[str], None]) -> Culprit:
+    """The last pass of a case limited to its first rewrites, up to the one that makes it fail."""
+    name = parse(case.steps[-1])[0].name
+
+    def limited(number: int) -> Case:
+        return replace(case, limits={**case.limits, name: ((0, number),) if number >= 0 else ()})
+
+    none = attempt(limited(-1))
+    if symptom.like(none.symptom):
+        told(f"'{name}' does it whatever rewrites it may take")
+        return Culprit(case, symptom, None, len(none.asked))
+    count = len([r for r in attempt(case).asked if r.pass_name == name]) or crashing_count(limited, attempt, symptom)
+    last = first_that(0, count - 1, lambda n: symptom.like(attempt(limited(n)).symptom))
+    tried = attempt(limited(last))
+    if not symptom.like(tried.symptom):
+        return Culprit(case, symptom, None, count)
+    asked = {r.number: r for r in tried.asked if r.pass_name == name}
+    found = asked.get(last) or Rewrite(name, last, "", True)
+    if not found.subject:  # it crashed; one rewrite less says what the next one would have been
+        less = {r.number: r for r in attempt(limited(last - 1)).asked if r.pass_name == name}
+        found = less.get(last) or found
+    told(f"of its rewrites the first {last + 1} show it: {found}")
+    return Culprit(limited(last), tried.symptom or symptom, replace(found, allowed=True), count)
+
+
+def makes_code(case: Case) -> bool:
+    return parse(case.steps[-1])[0].name == "lower-kernels"
+
+
+def whole_steps(case: Case) -> list[str]:
+    """The passes, and those of the way down that complete them."""
+    if not case.completes:
+        return list(case.steps)
+    with context():
+        gives = [g for s in case.steps if (g := getattr(find_pass(parse(s)[0].name), "gives", None))]
+        module = ir.Module.parse(case.text)
+        form = gives[-1] if gives else form_of_module(module) or "graph"
+    return [*case.steps, *(str(step) for step in parse(DOWN.get(form, "")))]
+
+
+def crashing_count(limited: Callable[[int], Case], attempt: Try, symptom: Symptom) -> int:
+    """How many rewrites are enough for a failure that leaves no list of them."""
+    count = 1
+    while count < 1 << 20 and not symptom.like(attempt(limited(count - 1)).symptom):
+        count *= 2
+    return count
+
+
+def first_that(low: int, high: int, fails: Callable[[int], bool]) -> int:
+    """The first number that fails, where `high` does and those before the first do not."""
+    while low < high:
+        middle = (low + high) // 2
+        if fails(middle):
+            high = middle
+        else:
+            low = middle + 1
+    return high
+
+
+def smallest(items: Sequence[Item], fails: Callable[[list[Item]], bool]) -> list[Item]:
+    """A part of the items, in order, that still fails, and of which none can be left out (delta debugging)."""
+    kept, size = list(items), max(1, len(items))
+    while kept:
+        start, shrunk = 0, False
+        while start < len(kept):
+            rest = kept[:start] + kept[start + size :]
+            if fails(rest):
+                kept, shrunk = rest, True
+            else:
+                start += size
+        if size == 1 and not shrunk:
+            break
+        size = max(1, size // 2)
+    return kept

@@ -1,0 +1,205 @@
+"""One trial: passes on a module, what they leave executed and compared, in a process of its own; what goes wrong is a symptom."""
+
+import os
+import subprocess
+import tempfile
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from mlirc.bisection.isolated import Ended, isolated
+from mlirc.dialects.core.bindings import context, ir
+from mlirc.execution.accuracy import Expectation
+from mlirc.execution.limited_run import limited_run
+from mlirc.execution.modules import MachineCode, interpret
+from mlirc.lowering.files.file import verify_file
+from mlirc.lowering.module.rules import StageError
+from mlirc.lowering.pipeline.parser import PipelineError, parse
+from mlirc.lowering.pipeline.pass_manager import PassError
+from mlirc.lowering.pipeline.rewrites import Range, Rewrite, Rewrites
+from mlirc.lowering.pipeline.standard_steps import form_of_module
+
+WRONG, CRASH, ERROR, SLOW, CHECK, INVALID = "wrong answer", "crash", "error", "slow", "check", "invalid"
+PASSES, INTERPRETED, MACHINE = "passes", "the interpreter", "machine code"
+DOWN = {  # what leads from a form to machine code without fusion, and without memory that is shared
+    "graph": "decompose,select-attention,to-kernels,plan-memory{reuse=false},lower-kernels",
+    "kernel": "plan-memory{reuse=false},lower-kernels",
+    "memory": "lower-kernels",
+}
+
+
+@dataclass(frozen=True)
+class Case:
+    """Passes on a module, with inputs.
+
+    limits      which of their rewrites passes may take
+    completes   whether what is left of the way to machine code runs after the passes
+    """
+
+    text: str
+    inputs: tuple[Any, ...]
+    steps: tuple[str, ...]
+    limits: Mapping[str, tuple[Range, ...]] = field(default_factory=dict)
+    completes: bool = False
+
+    def with_steps(self, steps: Sequence[str]) -> "Case":
+        return replace(self, steps=tuple(steps))
+
+
+@dataclass(frozen=True)
+class Symptom:
+    """What goes wrong. `where` is what showed it: the passes, the interpreter, machine code; `step` the pass that raised."""
+
+    kind: str
+    text: str
+    where: str
+    step: str = ""
+
+    def like(self, other: "Symptom | None") -> bool:
+        """Whether the other is the same failure: numbers in its text may differ."""
+        if other is None or (self.kind, self.where) != (other.kind, other.where):
+            return False
+        if self.kind == CRASH:
+            return self.text.split()[0] == other.text.split()[0]
+        return self.step.partition("{")[0] == other.step.partition("{")[0]
+
+
+@dataclass(frozen=True)
+class Tried:
+    symptom: Symptom | None
+    asked: list[Rewrite] = field(default_factory=list)
+
+
+@dataclass(frozen=True)
+class Trials:
+    """How cases are tried.
+
+    machine   whether lowered modules are called as machine code
+    slower    the seconds that a call may take, or None
+    check     a command that fails on the IR that passes leave, or None
+    seconds   that a trial may take
+    reduces   whether the module is made smaller in the end
+    """
+
+    machine: bool
+    slower: float | None = None
+    check: str | None = None
+    seconds: float = 120.0
+    reduces: bool = True
+    expected: dict[str, Expectation] = field(default_factory=dict)
+
+    def prepare(self, case: Case) -> None:
+        """Interprets the module as it is given once, for all trials of the same. Raises what the interpreter raises."""
+        if self.check is None and case.text not in self.expected:
+            with context():
+                self.expected.clear()
+                self.expected[case.text] = Expectation(ir.Module.parse(case.text), case.inputs)
+
+    def __call__(self, case: Case) -> Tried:
+        found = isolated(lambda tell: self._tried(case, tell), self.seconds)
+        if not isinstance(found, Ended):
+            return found
+        kind = ERROR if found.how.startswith("raised") else CRASH
+        return Tried(Symptom(kind, f"{found.how}{f' in {found.phase}' if found.phase else ''}", _where(found.phase)))
+
+    def run(self, case: Case) -> str:
+        """The module's text, with locations, after the passes. Raises RuntimeError where they do not end well."""
+
+        def work(tell: Callable[[str], None]) -> str:
+            with context():
+                module = ir.Module.parse(case.text)
+                limited_run(module, ",".join(case.steps), Rewrites(case.limits), verify=False)
+                return module.operation.get_asm(enable_debug_info=True)
+
+        found = isolated(work, self.seconds)
+        if isinstance(found, Ended):
+            raise RuntimeError(found.how)
+        return found
+
+    # ---- in the process of the trial
+
+    def _tried(self, case: Case, tell: Callable[[str], None]) -> Tried:
+        rewrites = Rewrites(case.limits)
+        with context():
+            module = ir.Module.parse(case.text)
+            tell(PASSES)
+            steps, last = case.steps, ""
+            try:
+                if steps:
+                    limited_run(module, ",".join(steps), rewrites, lambda step, _: tell(f"{PASSES}, after '{step}'"))
+                if case.completes:
+                    last = DOWN.get(form_of_module(module) or "graph", "")
+                    limited_run(module, last, None)
+            except (PipelineError, StageError) as error:
+                return Tried(Symptom(INVALID, str(error), PASSES))
+            except PassError as error:
+                kind = INVALID if error.step in {str(s) for s in parse(last)} - set(steps) else ERROR
+                return Tried(Symptom(kind, str(error), PASSES, error.step), rewrites.asked)
+            return Tried(self._executed(case, module, tell), rewrites.asked)
+
+    def _executed(self, case: Case, module: Any, tell: Callable[[str], None]) -> Symptom | None:
+        if self.check is not None:
+            return checked(self.check, module)
+        lowered = form_of_module(module) == "lowered"
+        if self.slower is not None:
+            if not lowered:
+                return Symptom(INVALID, "not lowered", MACHINE)
+            tell(MACHINE)
+            least = min(MachineCode(module).seconds(case.inputs, 30))
+            return Symptom(SLOW, f"{1e6 * least:.1f} us", MACHINE) if least > self.slower else None
+        expected = self.expected.get(case.text) or Expectation(ir.Module.parse(case.text), case.inputs)
+        tell(INTERPRETED)
+        try:
+            wrong = expected.compare(interpret(module, case.inputs))
+        except Exception as error:  # whatever the interpreter says of a module that is wrong
+            return Symptom(WRONG, " ".join(str(error).split()), INTERPRETED)
+        if wrong is not None:
+            return Symptom(WRONG, str(wrong), INTERPRETED)
+        if not (self.machine and lowered):
+            return None
+        tell(MACHINE)
+        try:
+            wrong = expected.compare(MachineCode(module)(case.inputs))
+        except StageError as error:
+            return Symptom(ERROR, str(error), MACHINE)
+        return None if wrong is None else Symptom(WRONG, str(wrong), MACHINE)
+
+
+def _where(phase: str) -> str:
+    return next((where for where in (MACHINE, INTERPRETED) if phase.startswith(where)), PASSES)
+
+
+def checked(command: str, module: Any) -> Symptom | None:
+    """Runs a command on the module's text, in place of {} or as the last word; it fails where it exits with more than 0."""
+    handle, path = tempfile.mkstemp(suffix=".mlir", prefix="mlirc-bisect-")
+    try:
+        with os.fdopen(handle, "w") as file:
+            file.write(module.operation.get_asm(enable_debug_info=True))
+        line = command.replace("{}", path) if "{}" in command else f"{command} {path}"
+        done = subprocess.run(line, shell=True, capture_output=True, text=True, errors="replace")
+    finally:
+        os.unlink(path)
+    said = " ".join((done.stderr or done.stdout).split())[-200:]
+    return (
+        Symptom(CHECK, f"exit code {done.returncode}{f': {said}' if said else ''}", PASSES) if done.returncode else None
+    )
+
+
+def is_valid(module: Any) -> bool:
+    try:
+        verify_file(module)
+        module.operation.verify()
+    except (StageError, PassError, ir.MLIRError):
+        return False
+    return True
+
+
+def is_shown_at_random(case: Case, symptom: Symptom, trials: Trials) -> bool:
+    """Whether inputs of seed 0 show the failure, too. To be called in a process of its own."""
+    from mlirc.execution.random_inputs import random_inputs
+
+    with context():
+        drawn = random_inputs(ir.Module.parse(case.text), 0)
+    trials.expected.clear()
+    one = replace(case, inputs=tuple(drawn))
+    return symptom.like(trials(one).symptom)

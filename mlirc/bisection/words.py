@@ -1,0 +1,34 @@
+"""What a bisection found, in words."""
+
+from collections.abc import Iterator
+
+from mlirc.bisection.found import Found, origin
+from mlirc.bisection.trial import MACHINE, Case
+
+KINDS = {
+    "wrong answer": "The answer is wrong",
+    "crash": "It crashes",
+    "error": "A pass fails",
+    "slow": "A call is slow",
+    "check": "The check fails",
+}
+
+
+def told_of(found: Found, given: Case) -> Iterator[str]:
+    """Lines: what fails, which pass, which rewrite."""
+    symptom, culprit = found.culprit.symptom, found.culprit
+    yield f"{KINDS[symptom.kind]}: {symptom.text}"
+    if not culprit.step:
+        yield "No pass does it: the passes that lead to machine code fail by themselves"
+    else:
+        came = origin(culprit.step)
+        of = f", of {came}" if came else ""
+        others = len(culprit.case.steps) - 1
+        yield f"The pass is '{culprit.step}'{of}, with {others} of the {len(given.steps)} passes before it"
+    if found.rewrite is not None:
+        count = f" of {culprit.of}" if culprit.rewrite is not None and culprit.of else ""
+        yield f"The rewrite is number {found.rewrite.number}{count}: {found.rewrite.subject}"
+    elif culprit.step:
+        yield "It does not ask before its rewrites, or they do not matter: it is the pass as a whole"
+    if symptom.where == MACHINE:
+        yield "What the passes leave is right, interpreted; its machine code is not"

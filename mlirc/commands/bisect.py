@@ -1,0 +1,209 @@
+"""`mlirc bisect`: from a crash, a wrong answer or a slow call to the pass, the rewrite and a small module that shows it."""
+
+from pathlib import Path
+from typing import Any
+
+import click
+
+from mlirc.commands.chosen_passes import Chosen, import_extra
+from mlirc.commands.failure import HELP, Failure, reported
+from mlirc.commands.module_file import parse_file, write_output
+from mlirc.commands.target import give_target
+
+TARGETS = ("cpu", "interpreter")
+SMALL = "bisected.mlir"
+
+
+@click.command(context_settings=HELP | {"ignore_unknown_options": True})
+@click.argument("file", required=False)
+@click.argument("arguments", nargs=-1, type=click.UNPROCESSED)
+@click.option("-p", "--passes", "text", help="The passes that fail.")
+@click.option(
+    "--pipeline",
+    help="The standard pipeline that fails, by name, from the stage that FILE is in (default: what is left of the way down).",
+)
+@click.option("--start-after", "start", help="With --pipeline: as of mlirc opt.")
+@click.option("--stop-after", "stop", help="With --pipeline: as of mlirc opt.")
+@click.option(
+    "--passes-after", "insertions", multiple=True, metavar="ANCHOR=PASSES", help="With --pipeline: as of mlirc opt."
+)
+@click.option(
+    "--import", "extra", multiple=True, help="First import a module, or run a Python file: more passes and ops."
+)
+@click.option("--inputs", "inputs_file", metavar="F.safetensors", help="The arguments of @graph: arg0, arg1, ...")
+@click.option("--random", "seed", type=int, metavar="SEED", help="Draw inputs (default: of seed 0).")
+@click.option(
+    "--check",
+    metavar="COMMAND",
+    help="What fails: a command that exits with more than 0 on the IR after the passes, in place of {} or as its last word.",
+)
+@click.option(
+    "--slower-than", "slower", type=click.FloatRange(min=0), metavar="US", help="What fails: a call that takes longer."
+)
+@click.option("--target", default="cpu", metavar="TARGET", help="cpu (default), or interpreter: no machine code.")
+@click.option(
+    "--timeout", type=click.FloatRange(min=0.1), default=120.0, metavar="SECONDS", help="After which a trial is hung."
+)
+@click.option("--no-reduce", "whole", is_flag=True, help="Do not make the module smaller, which takes longest.")
+@click.option("-o", "output", default=SMALL, metavar="SMALL.mlir", help=f"The small module (default: {SMALL}).")
+@click.option("--traceback", is_flag=True, help="Show where in Python a failure comes from.")
+def bisect(
+    file,
+    arguments,
+    text,
+    pipeline,
+    start,
+    stop,
+    insertions,
+    extra,
+    inputs_file,
+    seed,
+    check,
+    slower,
+    target,
+    timeout,
+    whole,
+    output,
+    traceback,
+) -> None:
+    """Find the pass, the rewrite and a small module for a failure of passes on FILE, or on the graphs of a program SCRIPT.py.
+
+    A failure is a crash, a pass that fails, or an answer that changes; with --check whatever a command says, with
+    --slower-than a slow call. Exits with 0 where it was found, with 1 where nothing fails, with 2 when the command line is wrong.
+    """
+    with reported(traceback):
+        for name in extra:
+            import_extra(name)
+        if file is None:
+            raise Failure("no FILE, -h is help", 2)
+        if inputs_file is not None and seed is not None:
+            raise Failure("--inputs and --random: one of them", 2)
+        if target not in TARGETS:
+            from mlirc.lowering.module.nearest import unknown
+
+            raise Failure(f"--target: {unknown('target', target, TARGETS)}", 2)
+        if check is not None and slower is not None:
+            raise Failure("--check and --slower-than: one of them", 2)
+        script = file.endswith(".py")
+        if arguments and not script:
+            raise Failure(f"'{arguments[0]}': a module takes no arguments", 2)
+        if script and (inputs_file is not None or seed is not None):
+            raise Failure(f"--inputs and --random: {file} says what its graphs are called with", 2)
+        chosen = None
+        if text is not None or pipeline is not None or start or stop or insertions:
+            chosen = Chosen(text, pipeline, start, stop, insertions)
+        inputs: Any = inputs_file if inputs_file is not None else seed or 0
+        options = {
+            "check": check,
+            "slower": None if slower is None else slower / 1e6,
+            "seconds": timeout,
+            "reduces": not whole,
+        }
+        if script:
+            _script(file, arguments, chosen, target == "cpu", options, tuple(extra), output)
+            return
+        case, trials = case_of(file, chosen, inputs, target == "cpu", options)
+        if not show(file, case, trials, tuple(extra), output):
+            raise Failure(
+                f"{file}: nothing fails: {len(case.steps)} passes, {'machine code' if trials.machine else 'interpreted'}"
+            )
+
+
+def _script(
+    file: str, arguments: Any, chosen: Any, machine: bool, options: Any, extra: tuple[str, ...], output: str
+) -> None:
+    """The first graph of a program's on which something fails. Raises Failure."""
+    import tempfile
+
+    from mlirc.commands.bisect_script import graphs_of, in_words
+
+    with tempfile.TemporaryDirectory(prefix="mlirc-bisect-") as folder:
+        graphs = graphs_of(file, arguments, folder)
+        for graph in graphs:
+            inputs = 0 if graph.inputs is None else str(graph.inputs)
+            path = str(graph.stages["import"])
+            case, trials = case_of(path, chosen, inputs, machine, options)
+            if show(path, case, trials, extra, output, f"Of {file} it is {in_words(graph)}"):
+                return
+            click.echo(f"  nothing fails on {in_words(graph)}", err=True)
+    raise Failure(f"{file}: nothing fails on {len(graphs)} graphs")
+
+
+def case_of(file: str, chosen: Chosen | None, inputs: Any, machine: bool, options: dict[str, Any]) -> Any:
+    """What is tried, and how; `inputs` is a file or a seed. Raises Failure."""
+    import torch
+
+    from mlirc.bisection.trial import Case, Trials
+    from mlirc.dialects.core.bindings import context
+    from mlirc.execution.inputs import InputsError, read_inputs
+    from mlirc.execution.modules import NoGraph, graph_of
+    from mlirc.execution.random_inputs import random_inputs
+    from mlirc.lowering.files.file import verify_file
+    from mlirc.lowering.module.rules import StageError
+    from mlirc.lowering.pipeline.parser import PipelineError, parse
+    from mlirc.lowering.pipeline.pass_manager import PassError
+    from mlirc.lowering.pipeline.standard_steps import left, standard_steps, text_of
+
+    torch.set_num_threads(1)  # before anything has made threads: trials are forked
+    with context():
+        try:
+            module = parse_file(file)
+            give_target(module)
+            verify_file(module, runs=True)
+            on_gpu = 'device = "cuda' in str(graph_of(module).attributes["function_type"])
+            steps = left(standard_steps("gpu" if on_gpu else "cpu"), module)
+            passes = chosen.of(module) if chosen is not None else text_of(steps)
+            given = () if options["check"] else _inputs(module, inputs, read_inputs, random_inputs)
+        except (PassError, PipelineError, StageError, InputsError, NoGraph) as error:
+            raise Failure(f"{file}: {error}" if isinstance(error, NoGraph) else str(error)) from error
+        text = module.operation.get_asm(enable_debug_info=True)
+    case = Case(text, tuple(given), tuple(str(step) for step in parse(passes)))
+    return case, Trials(machine and not on_gpu, **options)
+
+
+def _inputs(module: Any, inputs: Any, read: Any, draw: Any) -> Any:
+    return read(module, inputs) if isinstance(inputs, str) else draw(module, inputs)
+
+
+def show(file: str, case: Any, trials: Any, imports: tuple[str, ...], output: str, first: str = "") -> bool:
+    """Bisects, tells, and writes the small module; False where nothing fails. Raises Failure."""
+    from mlirc.bisection.found import bisected, command_of
+    from mlirc.bisection.words import told_of
+    from mlirc.lowering.pipeline.parser import PipelineError
+
+    def told(line: str) -> None:
+        click.echo(f"  {line}", err=True)
+
+    try:
+        found = bisected(case, trials, told)
+    except PipelineError as error:
+        raise Failure(str(error)) from error
+    except Exception as error:  # whatever the interpreter says of the module as it is given
+        raise Failure(f"{file}, as given, cannot be executed: {' '.join(str(error).split())}") from error
+    if found is None:
+        return False
+    inputs = None if trials.check is not None else written_inputs(found, trials, output)
+    command = command_of(found, output, inputs, imports, trials)
+    write_output(output, f"// {command}\n{found.case.text}")
+    for line in [*filter(None, [first]), *told_of(found, case)]:
+        click.echo(line)
+    click.echo(f"{output} shows it, {found.left} of {found.given} ops:")
+    click.echo(f"  {command}")
+    return True
+
+
+def written_inputs(found: Any, trials: Any, output: str) -> str | None:
+    """A file with the inputs, where those of seed 0 do not show the failure."""
+    from mlirc.bisection.isolated import Ended, isolated
+    from mlirc.bisection.trial import is_shown_at_random
+    from mlirc.execution.inputs import write_tensors
+
+    shown = isolated(lambda tell: is_shown_at_random(found.case, found.symptom, trials), trials.seconds)
+    if not isinstance(shown, Ended) and shown:
+        return None
+    path = str(Path(output).with_suffix(".safetensors"))
+    try:
+        write_tensors(path, {f"arg{k}": x for k, x in enumerate(found.case.inputs)})
+    except OSError as error:
+        raise Failure(f"{path}: {error.strerror}") from error
+    return path

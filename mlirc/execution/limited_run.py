@@ -1,0 +1,30 @@
+"""Runs passes with some of their rewrites, which are numbered (lowering/pipeline/rewrites.py)."""
+
+from collections.abc import Callable
+from typing import Any
+
+from mlirc.lowering.pipeline.ledger import Ledger
+from mlirc.lowering.pipeline.parser import parse
+from mlirc.lowering.pipeline.pass_manager import PipelineRun, find_pass, run_pipeline
+from mlirc.lowering.pipeline.rewrites import Rewrites, check_names
+
+
+def limited_run(
+    module: Any,
+    passes: str,
+    rewrites: Rewrites | None,
+    after_pass: Callable[[str, Any], None] | None = None,
+    verify: bool = True,
+) -> PipelineRun:
+    """run_pipeline, whose passes take of their rewrites those that `rewrites` allows, or all where it is None.
+
+    What a pass leaves that may not do all of its work can be of two forms at once, which no verifier takes: a module with such a
+    pass is verified by MLIR alone.
+    """
+    if rewrites is None:
+        return run_pipeline(module, passes, after_pass, verify=verify)
+    names = [step.name for step in parse(passes)]
+    check_names(rewrites.limits, names)
+    partial = any(getattr(find_pass(name), "gives", None) for name in rewrites.limits)
+    record = PipelineRun(ledger=Ledger(rewrites=rewrites))
+    return run_pipeline(module, passes, after_pass, record, verify=verify and not partial)

@@ -1,0 +1,285 @@
+"""Wrong passes: mistakes in ours, each a file for `--import` that changes a function of one pass."""
+
+WRITE = """
+from mlirc.lowering.fusion import graph
+from mlirc.ir import ir
+
+right = graph.write_body
+
+
+def wrong(body, location):
+    op = right(body, location)
+    inside = list(op.regions[0].blocks[0].operations)
+    names = [x.operation.name.removeprefix("mlirc.") for x in inside]
+    CHANGE
+    return op
+
+
+graph.write_body = wrong
+"""
+
+PATCHES = {
+    # ---- simplify
+    "wrong fold": """
+from mlirc.lowering.passes.simplify import fold_constants
+
+right = fold_constants.is_neutral
+fold_constants.is_neutral = lambda name, number, is_float: right(name, number, is_float) or (name, number) == ("mul", 2)
+""",
+    "wrong expansion": """
+from mlirc.lowering.passes.simplify import decompose
+from mlirc.passes import GraphBuilder
+
+right = decompose.expand
+decompose.expand = lambda op: [GraphBuilder().mul(x, 2.0) for x in right(op)]
+""",
+    "wrong index map": """
+from mlirc.lowering.passes.simplify import eliminate_views
+
+right = eliminate_views.substitute
+eliminate_views.substitute = lambda *given: right(*given)[::-1]
+""",
+    # ---- fuse
+    "swapped operand in a fused kernel": WRITE.replace(
+        "CHANGE",
+        """
+    if "sub" in names and "cos" in names:
+        item = inside[names.index("sub")]
+        item.operation.operands[0], item.operation.operands[1] = item.operands[1], item.operands[0]
+""".strip(),
+    ),
+    "maximum for sum in a fused row": WRITE.replace(
+        "CHANGE",
+        """
+    if "reduce" in names and "exp" in names:
+        inside[names.index("reduce")].attributes["kind"] = ir.StringAttr.get("max")
+""".strip(),
+    ),
+    "results exchanged": WRITE.replace(
+        "CHANGE",
+        """
+    if len(inside[-1].operands) == 2:
+        end = inside[-1].operation
+        end.operands[0], end.operands[1] = end.operands[1], end.operands[0]
+""".strip(),
+    ),
+    "bad mask": """
+from mlirc.lowering.passes.fuse import to_kernels
+
+right = to_kernels.form_of
+
+
+def wrong(cls):
+    form = right(cls)
+    if form is None or cls.mnemonic != "gt":
+        return form
+
+    def made(make, op):
+        values = form(make, op)
+        for x in values[0].owner.regions[0].blocks[0].operations:
+            if x.operation.name == "mlirc.gt":
+                x.operation.operands[0], x.operation.operands[1] = x.operands[1], x.operands[0]
+        return values
+
+    return made
+
+
+to_kernels.form_of = wrong
+""",
+    "doubled product": """
+from mlirc.lowering.passes.fuse import generate_matmuls
+from mlirc.passes import GraphBuilder
+
+right = generate_matmuls.product
+generate_matmuls.product = lambda *given: GraphBuilder().mul(right(*given), 2.0)
+""",
+    "crash in a fusion": """
+import os
+import signal
+from mlirc.lowering.fusion.graph import FusionGraph
+
+right = FusionGraph.merge
+
+
+def wrong(self, first, second, *rest):
+    if "exp" in second.body.label:
+        os.kill(os.getpid(), signal.SIGSEGV)
+    return right(self, first, second, *rest)
+
+
+FusionGraph.merge = wrong
+""",
+    # ---- plan
+    "lost copy": """
+from mlirc.lowering.memory.explicit_copies import Copies
+
+Copies.keep_old_values = lambda self, buffer, first: None
+""",
+    "buffer taken where it is read elsewhere": """
+from mlirc.lowering.passes.plan import plan_memory
+
+plan_memory.writes_where_read = lambda *given: True
+""",
+    "overlapping buffers": """
+from mlirc.lowering.passes.plan import plan_memory
+
+right = plan_memory.ArenaBlock
+plan_memory.ArenaBlock = lambda size, start, end, alone=False: right(size, start, start, alone=alone)
+""",
+    # ---- lower
+    "wrong code": """
+from dataclasses import replace
+from mlirc.lowering.passes.lower import lower_kernels
+
+right = lower_kernels.function_text
+
+
+def wrong(kernel, name, target):
+    made = right(kernel, name, target)
+    return replace(made, functions=made.functions.replace("arith.subf", "arith.addf"))
+
+
+lower_kernels.function_text = wrong
+""",
+    # ---- a GPU
+    "wrong epilogue": """
+from mlirc.lowering.passes.simplify_gpu import fuse_matmul_epilogue
+
+right = fuse_matmul_epilogue.create
+fuse_matmul_epilogue.create = lambda name, *given: right("addmm", *given)
+""",
+    "lost bias of patches": """
+from mlirc.lowering.passes.simplify_gpu import patches_to_matmul
+
+right = patches_to_matmul.create
+patches_to_matmul.create = lambda name, given, types: right("matmul", given[-2:], types)
+""",
+    "lost padding": """
+from mlirc.lowering.passes.simplify_gpu import space_to_depth
+
+right = space_to_depth.in_blocks
+space_to_depth.in_blocks = lambda x, shape, low, step: right(x, shape, (0, 0), step)
+""",
+    "lost bias of a row": """
+from mlirc.lowering.passes.simplify_gpu import generate_dot_products
+
+right = generate_dot_products.product
+generate_dot_products.product = lambda bias, *given: right([], *given)
+""",
+    "maximum of parts": """
+from mlirc.ir import ir
+from mlirc.lowering.passes.fuse.split_reductions import _Kernel
+
+right = _Kernel.combined
+
+
+def wrong(self, *given):
+    maker = right(self, *given)
+    for item in maker.block.operations:
+        if item.operation.name == "mlirc.reduce":
+            item.attributes["kind"] = ir.StringAttr.get("max")
+    return maker
+
+
+_Kernel.combined = wrong
+""",
+    "sums of half of the rows": """
+from mlirc.lowering.passes.fuse import sum_beside_rows
+
+right = sum_beside_rows.folded
+
+
+def wrong(columns, joined):
+    body = right(columns, joined)
+    return type(body)(body.parallel, (body.inner[0] // 2,), body.results, body.label)
+
+
+sum_beside_rows.folded = wrong
+""",
+    "lost edges": """
+from mlirc.lowering.passes.lower import split_unaligned
+
+split_unaligned.edges = lambda *given: None
+""",
+    "wrong operand of a run": """
+from mlirc.lowering.passes.lower import lower_triton
+
+right = lower_triton.create
+
+
+def wrong(name, operands, *given, **named):
+    if name == "run":
+        operands = [operands[-1], *operands[1:]]
+    return right(name, operands, *given, **named)
+
+
+lower_triton.create = wrong
+""",
+    "residual twice": """
+from mlirc.lowering.passes.simplify_gpu import add_residuals
+
+right = add_residuals.fold
+
+
+def wrong(op, matmul, value, addend):
+    made = right(op, matmul, value, addend)
+    made.operation.operands[1] = made.operands[0]
+    return made
+
+
+add_residuals.fold = wrong
+""",
+    "another device's number": """
+from mlirc.lowering.passes.simplify_gpu import scalars_to_device
+from mlirc.passes import GraphBuilder
+
+right = scalars_to_device.on_device
+scalars_to_device.on_device = lambda x, device: GraphBuilder().neg(right(x, device))
+""",
+}
+
+PASSES = {
+    "break-types": """
+from dataclasses import dataclass
+from mlirc.ir import ir
+from mlirc.passes import register
+
+
+@register
+@dataclass(frozen=True)
+class BreakTypes:
+    "A kernel of another size than its results."
+
+    name = "break-types"
+
+    def run(self, function, ledger):
+        for op in function.regions[0].blocks[0].operations:
+            if op.operation.name == "mlircx.kernel" and ledger.allows(self.name, op):
+                if "exp" in ir.StringAttr(op.attributes["label"]).value:
+                    op.attributes["parallel"] = ir.StringAttr.get("7, 6")
+""",
+    "slow-down": """
+from dataclasses import dataclass
+from mlirc.passes import GraphBuilder, register
+from mlirc.ir import ir
+
+
+@register
+@dataclass(frozen=True)
+class SlowDown:
+    "Arithmetic that changes nothing, for each exponential."
+
+    name = "slow-down"
+
+    def run(self, function, ledger):
+        for op in list(function.regions[0].blocks[0].operations):
+            if op.operation.name == "mlirc.neg" and ledger.allows(self.name, op):
+                with ir.InsertionPoint.after(op.operation), op.location:
+                    value = op.results[0]
+                    for _ in range(400):
+                        value = GraphBuilder().tan(value)
+                    made = GraphBuilder().mul(value, 0.0)
+                    total = GraphBuilder().add(op.results[0], made)
+                op.results[0].replace_all_uses_except(total, made.owner)
+""",
+}

@@ -1,0 +1,229 @@
+"""Planted bugs: `mlirc bisect` names the pass and the rewrite, and writes a small module that shows it."""
+
+import re
+import subprocess
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+import torch
+
+from mlirc.bisection.isolated import Ended, isolated
+from tests.commands.command import run
+from tests.debugger.planted.patches import PASSES, PATCHES
+from tests.triton.test_product_passes import text
+
+FILES = Path(__file__).parents[2] / "filecheck"
+
+
+def wave(x, y):
+    return (x.cos() * 2 - y).exp() - x
+
+
+def rows(x, y):
+    return (x - y).exp().sum(1, keepdim=True) + x.neg()
+
+
+def soft(x, y):
+    return x.softmax(1) - y
+
+
+def sliced(x, y):
+    return x.t()[1:5].reshape(-1)[2:14].exp() + y.view(-1)[2:14].sin()
+
+
+def chosen(x, y):
+    return torch.where(x > y, x, y * 2)
+
+
+def siblings(x, y):
+    return x.exp(), x.sin() + y.sum()
+
+
+def exchanged(x, y):
+    old = x.clone()
+    x.copy_(y)
+    return old * 2 + x
+
+
+def symmetric(x, y):
+    product = x @ y
+    return (product + product.t()) @ y
+
+
+def chain(x, y):
+    return (x @ y) @ (y @ x)
+
+
+X, D = "tensor<24x16xbf16>", "tensor<16x16xbf16>"
+RESIDUAL = text(
+    f"%x: {X}, %w: {D}, %r: {X}",
+    f'%0 = "mlirc.matmul"(%x, %w) : ({X}, {D}) -> {X}\n%1 = "mlirc.add"(%r, %0) : ({X}, {X}) -> {X}\nreturn %1 : {X}',
+    X,
+)
+SCALAR = text(
+    "%x: tensor<8xf32>, %s: SCALAR",
+    '%0 = "mlirc.mul"(%x, %s) : (tensor<8xf32>, SCALAR) -> tensor<8xf32>\nreturn %0 : tensor<8xf32>',
+    "tensor<8xf32>",
+).replace("SCALAR", "tensor<f32>")
+
+
+@dataclass(frozen=True)
+class Bug:
+    """A mistake, on what, through which pipeline; the pass and what its rewrite is of."""
+
+    name: str
+    given: object
+    passes: str
+    culprit: str
+    rewrite: str
+    kind: str = "The answer is wrong"
+
+
+CPU = "--pipeline cpu"
+BUGS = [
+    Bug("wrong fold", wave, CPU, "fold-constants", "mlirc.mul"),
+    Bug("wrong expansion", soft, CPU, "decompose", "mlirc.softmax"),
+    Bug("wrong index map", sliced, CPU, "eliminate-views", "mlirc.view", kind=""),
+    Bug("swapped operand in a fused kernel", wave, CPU, "fuse-elementwise", "-> "),
+    Bug("maximum for sum in a fused row", rows, CPU, "fuse-elementwise", "-> "),
+    Bug("results exchanged", siblings, CPU, "fuse-horizontally", "-> "),
+    Bug("bad mask", chosen, CPU, "to-kernels", "mlirc.gt"),
+    Bug("doubled product", FILES / "fuse/generate-matmuls.mlir", "-p generate-matmuls", "generate-matmuls", "mlirc.matmul"),
+    Bug("crash in a fusion", wave, CPU, "fuse-elementwise", "-> ", kind="It crashes: SIGSEGV"),
+    Bug("lost copy", exchanged, CPU, "plan-memory", "the plan", kind=""),
+    Bug("buffer taken where it is read elsewhere", symmetric, CPU, "plan-memory", "mlircx.kernel", kind=""),
+    Bug("overlapping buffers", chain, CPU, "plan-memory", "mlirc.matmul", kind=""),
+    Bug("wrong epilogue", FILES / "simplify/fuse-matmul-epilogue.mlir", "--pipeline gpu", "fuse-matmul-epilogue", "mlirc.mul"),
+    Bug("lost bias of patches", FILES / "simplify/patches-to-matmul.mlir", "--pipeline gpu", "patches-to-matmul", "mlircx.aten"),
+    Bug("lost padding", FILES / "simplify/space-to-depth.mlir", "--pipeline gpu", "space-to-depth", "mlircx.aten"),
+    Bug("lost bias of a row", FILES / "simplify/generate-dot-products.mlir", "--pipeline gpu", "generate-dot-products", "mlirc.addmm"),
+    Bug("maximum of parts", FILES / "fuse/split-reductions.mlir", "--pipeline gpu", "split-reductions", "mlircx.kernel"),
+    Bug("sums of half of the rows", FILES / "fuse/sum-beside-rows.mlir", "-p sum-beside-rows{programs=6}", "sum-beside-rows", "mlircx.kernel"),
+    Bug("lost edges", FILES / "lower/split-unaligned.mlir", "--pipeline gpu", "split-unaligned", "mlircx.call"),
+    Bug("wrong operand of a run", FILES / "lower/lower-triton.mlir", "--pipeline gpu", "lower-triton", "mlircx.launch"),
+    Bug("residual twice", RESIDUAL, "--pipeline gpu", "add-residuals", "mlirc.add"),
+    Bug("another device's number", SCALAR, "--pipeline gpu", "scalars-to-device", "mlirc.mul"),
+]  # fmt: skip
+ALWAYS = ("wrong fold", "crash in a fusion", "lost copy", "residual twice")  # the others take long
+
+
+@pytest.fixture(scope="module")
+def module_file(tmp_path_factory):
+    """A function's graph as it is imported, IR, or a file."""
+
+    def file(given):
+        folder = tmp_path_factory.mktemp("given")
+        if isinstance(given, Path):
+            return given
+        if isinstance(given, str):
+            (folder / "given.mlir").write_text(given)
+            return folder / "given.mlir"
+        options = {"dump": folder, "fallback": "error", "cache": False}
+        with torch.no_grad():
+            torch.compile(given, backend="mlirc", options=options)(torch.randn(6, 6), torch.randn(6, 6))
+        (path,) = folder.glob("*_import.mlir")
+        return path
+
+    return file
+
+
+def forked(*arguments):
+    """The command's exit code and what it says, in a process of its own: --import changes passes."""
+
+    def work(tell):
+        torch.set_num_threads(1)
+        done = run(*arguments)
+        return done.exit_code, done.stdout, done.stderr
+
+    found = isolated(work, 300)
+    assert not isinstance(found, Ended), found
+    return found
+
+
+@pytest.mark.parametrize(
+    "bug", [pytest.param(b, id=b.name, marks=[] if b.name in ALWAYS else [pytest.mark.full]) for b in BUGS]
+)
+def test_the_rewrite_is_named(bug, module_file, tmp_path):
+    patch, small = tmp_path / "patch.py", tmp_path / "small.mlir"
+    patch.write_text(PATCHES[bug.name])
+    path = module_file(bug.given)
+    given = [path, *bug.passes.split(), "--import", patch, "--target", "interpreter"]
+    reduce = [] if bug.name in ALWAYS else ["--no-reduce"]
+    code, told, steps = forked("bisect", *given, "-o", small, *reduce)
+    assert code == 0, steps
+    assert told.startswith(bug.kind), told
+    assert f"The pass is '{bug.culprit}" in told, told + steps
+    rewrite = re.search(r"The rewrite is number (\d+)[^:]*: (.*)", told)
+    assert rewrite and bug.rewrite in rewrite[2], told + steps
+    if callable(bug.given):
+        first = bug.given.__code__.co_firstlineno
+        where = re.search(r"test_bisected\.py:(\d+)", rewrite[2])
+        assert bug.rewrite == "the plan" or (where and first < int(where[1]) <= first + 3), told
+    command = told.splitlines()[-1].split()
+    assert command[:3] == ["mlirc", "run" if "answer" in told or "crash" in told else "opt", str(small)]
+    if "crash" not in told:
+        code, _, shown = forked(*[word.strip('"') for word in command[1:]])
+        assert code == 1 and bug.culprit in shown, shown
+    if reduce == []:
+        assert re.search(r"shows it, [2-8] of \d+ ops", told), told
+
+
+def in_a_process(*arguments):
+    return subprocess.run([sys.executable, "-m", "mlirc", *map(str, arguments)], capture_output=True, text=True)
+
+
+def test_the_kernel_whose_code_is_wrong(module_file, tmp_path):
+    """The passes leave what is right; of the kernels one has wrong code."""
+    patch = tmp_path / "patch.py"
+    patch.write_text(PATCHES["wrong code"])
+    path = module_file(rows)
+    done = in_a_process("bisect", path, *CPU.split(), "--import", patch, "-o", tmp_path / "small.mlir", "--no-reduce")
+    assert done.returncode == 0, done.stderr
+    assert "The pass is 'lower-kernels'" in done.stdout and "its machine code is not" in done.stdout, done.stdout
+    assert re.search(r"The rewrite is number \d+: mlircx.launch '\w*sub\w*' \(.*test_bisected\.py", done.stdout), (
+        done.stdout
+    )
+    assert " 3 of " in done.stdout
+
+
+def test_a_pass_that_breaks_the_ir_is_named_with_where_it_comes_from(module_file, tmp_path):
+    patch = tmp_path / "my_passes.py"
+    patch.write_text(PASSES["break-types"])
+    path = module_file(wave)
+    given = [path, "--pipeline", "cpu", "--passes-after", "eliminate-dead=break-types", "--import", patch]
+    code, told, steps = forked("bisect", *given, "--target", "interpreter", "-o", tmp_path / "small.mlir")
+    assert code == 0, steps
+    assert told.startswith("A pass fails: pass 'break-types' failed"), told
+    assert "The pass is 'break-types', of my_passes.py:" in told and "mlircx.kernel '" in told, told
+    code, _, shown = forked(*[word.strip('"') for word in told.splitlines()[-1].split()[1:]])
+    assert code == 1 and "pass 'break-types' failed" in shown
+
+
+@pytest.mark.full
+def test_a_slow_call(module_file, tmp_path):
+    patch = tmp_path / "my_passes.py"
+    patch.write_text(PASSES["slow-down"])
+    path = module_file(rows)
+    given = [path, "--pipeline", "cpu", "--passes-after", "decompose=slow-down", "--import", patch]
+    done = in_a_process("bisect", *given, "--slower-than", "60", "-o", tmp_path / "small.mlir", "--no-reduce")
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.startswith("A call is slow") and "The pass is 'slow-down'" in done.stdout, done.stdout
+    assert "The rewrite is number 0 of 1: mlirc.neg" in done.stdout, done.stdout
+
+
+def test_a_check_of_ones_own(module_file, tmp_path):
+    """Which pass makes a cosine part of a kernel."""
+    path = module_file(wave)
+    check = "! grep -q 'cos_mul' {}"
+    code, told, steps = forked(
+        "bisect", path, "--pipeline", "cpu", "--check", check, "-o", tmp_path / "small.mlir", "--no-reduce"
+    )
+    assert code == 0 and "The pass is 'fuse-elementwise'" in told and "cos -> mul" in told, told + steps
+
+
+def test_where_nothing_fails(module_file, tmp_path):
+    code, told, steps = forked("bisect", module_file(wave), "--target", "interpreter", "-o", tmp_path / "small.mlir")
+    assert (code, told) == (1, "") and "nothing fails" in steps.splitlines()[-1]
+    assert not (tmp_path / "small.mlir").exists()
