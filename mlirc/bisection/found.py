@@ -109,7 +109,7 @@ def command_of(found: Found, file: str, inputs: str | None, imports: tuple[str, 
     words += [w for name in imports for w in ("--import", name)]
     words += [w for text in print_limits(case.limits) for w in ("--rewrites", text)]
     if words[1] == "opt":
-        tail = ["-o", "after.mlir"] if trials.check is not None else ["--emit", "none"]
+        tail = ["-o", "after.mlir"] if trials.check is not None else ["--verify-each", "--emit", "none"]
         words += tail
         if trials.check is not None:
             words += [

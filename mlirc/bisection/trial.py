@@ -12,10 +12,10 @@ from mlirc.dialects.core.bindings import context, ir
 from mlirc.execution.accuracy import Expectation
 from mlirc.execution.limited_run import limited_run
 from mlirc.execution.modules import MachineCode, interpret
-from mlirc.lowering.files.file import verify_file
+from mlirc.lowering.files.file import verify_file, verify_plan
 from mlirc.lowering.module.rules import StageError
 from mlirc.lowering.pipeline.parser import PipelineError, parse
-from mlirc.lowering.pipeline.pass_manager import PassError
+from mlirc.lowering.pipeline.pass_manager import PassError, functions
 from mlirc.lowering.pipeline.rewrites import Range, Rewrite, Rewrites
 from mlirc.lowering.pipeline.standard_steps import form_of_module
 
@@ -155,14 +155,28 @@ class Trials:
             return Symptom(WRONG, " ".join(str(error).split()), INTERPRETED)
         if wrong is not None:
             return Symptom(WRONG, str(wrong), INTERPRETED)
-        if not (self.machine and lowered):
-            return None
+        broken = shared_memory(module)
+        if broken is not None or not (self.machine and lowered):
+            return broken
         tell(MACHINE)
         try:
             wrong = expected.compare(MachineCode(module)(case.inputs))
         except StageError as error:
             return Symptom(ERROR, str(error), MACHINE)
         return None if wrong is None else Symptom(WRONG, str(wrong), MACHINE)
+
+
+def shared_memory(module: Any) -> Symptom | None:
+    """What the verifier says of buffers that are in use at one time, or of a kernel that writes where it still reads: each
+    kernel is interpreted as a whole, and does not see that."""
+    if form_of_module(module) not in ("memory", "lowered"):
+        return None
+    try:
+        for function in functions(module):
+            verify_plan(function, {})
+    except StageError as error:
+        return Symptom(ERROR, str(error), INTERPRETED)
+    return None
 
 
 def _where(phase: str) -> str:

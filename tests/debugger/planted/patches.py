@@ -123,8 +123,17 @@ plan_memory.writes_where_read = lambda *given: True
     "overlapping buffers": """
 from mlirc.lowering.passes.plan import plan_memory
 
-right = plan_memory.ArenaBlock
-plan_memory.ArenaBlock = lambda size, start, end, alone=False: right(size, start, start, alone=alone)
+right = plan_memory.liveness
+
+
+def wrong(function):
+    found = right(function)
+    for buffer in found.buffers:
+        buffer.end = max(buffer.start, 0)
+    return found
+
+
+plan_memory.liveness = wrong
 """,
     # ---- lower
     "wrong code": """
@@ -276,10 +285,10 @@ class SlowDown:
             if op.operation.name == "mlirc.neg" and ledger.allows(self.name, op):
                 with ir.InsertionPoint.after(op.operation), op.location:
                     value = op.results[0]
+                    first = GraphBuilder().tan(value)
                     for _ in range(400):
-                        value = GraphBuilder().tan(value)
-                    made = GraphBuilder().mul(value, 0.0)
-                    total = GraphBuilder().add(op.results[0], made)
-                op.results[0].replace_all_uses_except(total, made.owner)
+                        value = GraphBuilder().tan(first if value == op.results[0] else value)
+                    total = GraphBuilder().add(op.results[0], GraphBuilder().mul(value, 0.0))
+                op.results[0].replace_all_uses_except(total, [first.owner.operation, total.owner.operation])
 """,
 }
