@@ -115,14 +115,16 @@ def _script(
     """The first graph of a program's on which something fails. Raises Failure."""
     import tempfile
 
-    from mlirc.commands.bisect_script import graphs_of, in_words
+    from mlirc.commands.bisect_script import graphs_of, in_words, passes_of
 
     with tempfile.TemporaryDirectory(prefix="mlirc-bisect-") as folder:
         graphs = graphs_of(file, arguments, folder)
         for graph in graphs:
             inputs = 0 if graph.inputs is None else str(graph.inputs)
             path = str(graph.stages["import"])
-            case, trials = case_of(path, chosen, inputs, machine, options)
+            compiled = passes_of(graph)
+            passes = chosen or (Chosen(compiled) if compiled else None)
+            case, trials = case_of(path, passes, inputs, machine, options)
             if show(path, case, trials, extra, output, f"Of {file} it is {in_words(graph)}"):
                 return
             click.echo(f"  nothing fails on {in_words(graph)}", err=True)

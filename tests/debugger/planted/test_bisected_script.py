@@ -1,0 +1,56 @@
+"""`mlirc bisect SCRIPT.py`: of a user's program, which graph, which pass, which rewrite."""
+
+import re
+import subprocess
+import sys
+
+from tests.debugger.planted.patches import PATCHES
+
+SCRIPT = """
+import sys
+import torch
+
+
+def right(x):
+    return x.relu().sum(0)
+
+
+def wrong(x, y):
+    z = x.cos() * 2
+    return z - y.exp()
+
+
+if __name__ == "__main__":
+    size = int(sys.argv[1])
+    with torch.no_grad():
+        for function, count in ((right, 1), (wrong, 2)):
+            compiled = torch.compile(function, backend="mlirc")
+            print(tuple(compiled(*(torch.randn(size, size) for _ in range(count))).shape))
+"""
+
+
+def bisect(folder, *arguments):
+    command = [sys.executable, "-m", "mlirc", "bisect", *map(str, arguments)]
+    return subprocess.run(command, capture_output=True, text=True, cwd=folder)
+
+
+def test_a_program_with_a_wrong_answer(tmp_path):
+    (tmp_path / "script.py").write_text(SCRIPT)
+    (tmp_path / "patch.py").write_text(PATCHES["wrong fold"])
+    done = bisect(tmp_path, "script.py", "12", "--import", "patch.py", "--target", "interpreter")
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.startswith("(12,)\n(12, 12)\nOf script.py it is graph 1, of "), done.stdout
+    assert "script.py:11 to 12\nThe answer is wrong" in done.stdout and "The pass is 'fold-constants'" in done.stdout
+    assert re.search(r"The rewrite is number 0 of 1: mlirc.mul \(.*script.py:11\)", done.stdout), done.stdout
+    assert "nothing fails on graph 0" in done.stderr and (tmp_path / "bisected.mlir").exists()
+
+
+def test_programs_without_a_graph(tmp_path):
+    (tmp_path / "empty.py").write_text("print('nothing')")
+    done = bisect(tmp_path, "empty.py")
+    assert done.returncode == 1 and 'no graph was compiled with backend="mlirc"' in done.stderr
+    (tmp_path / "raises.py").write_text("raise ValueError('no')")
+    done = bisect(tmp_path, "raises.py")
+    assert done.returncode == 1 and "ValueError: no" in done.stderr and "Traceback" not in done.stderr
+    done = bisect(tmp_path, "missing.py")
+    assert done.returncode == 2 and "missing.py: no such file" in done.stderr
