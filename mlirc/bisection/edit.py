@@ -4,7 +4,8 @@ import re
 from collections.abc import Iterable, Sequence
 from typing import Any
 
-from mlirc.dialects.core.bindings import context, func, ir
+from mlirc.dialects.core.bindings import func, ir
+from mlirc.dialects.core.context import context
 from mlirc.dialects.core.dialect import attribute_value
 from mlirc.execution.modules import graph_of, interpret, prepare_of
 from mlirc.lowering.analysis.effects import EFFECTS

@@ -5,7 +5,8 @@ from dataclasses import dataclass, replace
 from typing import TypeVar
 
 from mlirc.bisection.trial import DOWN, MACHINE, Case, Symptom, Tried
-from mlirc.dialects.core.bindings import context, ir
+from mlirc.dialects.core.bindings import ir
+from mlirc.dialects.core.context import context
 from mlirc.lowering.pipeline.parser import parse
 from mlirc.lowering.pipeline.pass_manager import find_pass
 from mlirc.lowering.pipeline.rewrites import Rewrite

@@ -8,7 +8,8 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from mlirc.bisection.isolated import Ended, isolated
-from mlirc.dialects.core.bindings import context, ir
+from mlirc.dialects.core.bindings import ir
+from mlirc.dialects.core.context import context
 from mlirc.execution.accuracy import Expectation
 from mlirc.execution.limited_run import limited_run
 from mlirc.execution.modules import MachineCode, interpret

@@ -136,7 +136,7 @@ def case_of(file: str, chosen: Chosen | None, inputs: Any, machine: bool, option
     import torch
 
     from mlirc.bisection.trial import Case, Trials
-    from mlirc.dialects.core.bindings import context
+    from mlirc.dialects.core.context import context
     from mlirc.execution.inputs import InputsError, read_inputs
     from mlirc.execution.modules import NoGraph, graph_of
     from mlirc.execution.random_inputs import random_inputs
@@ -198,7 +198,7 @@ def written_inputs(found: Any, trials: Any, output: str) -> str | None:
     """A file with the inputs, where those of seed 0 do not show the failure."""
     from mlirc.bisection.isolated import Ended, isolated
     from mlirc.bisection.trial import is_shown_at_random
-    from mlirc.execution.inputs import write_tensors
+    from mlirc.frontend.report.tensor_file import write_tensors
 
     shown = isolated(lambda tell: is_shown_at_random(found.case, found.symptom, trials), trials.seconds)
     if not isinstance(shown, Ended) and shown:

@@ -191,12 +191,8 @@ def _each_part(file: str, target: str | None, chosen: Chosen, shown: Shown, diag
 
 def _run(file: str, content: bytes, target: str | None, chosen: Chosen, shown: Shown, part: bool = False) -> str:
     """What is emitted of the module after the passes."""
-<<<<<<< HEAD
     from mlirc.dialects.core.context import context
-=======
-    from mlirc.dialects.core.bindings import context
     from mlirc.execution.limited_run import limited_run
->>>>>>> f0f853f (mlirc bisect: the pass, the rewrite and a small module for a crash, a wrong answer or a slow call)
     from mlirc.lowering.files.file import verify_file
     from mlirc.lowering.module.rules import StageError
     from mlirc.lowering.pipeline.parser import PipelineError

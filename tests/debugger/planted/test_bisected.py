@@ -177,6 +177,7 @@ def in_a_process(*arguments):
     return subprocess.run([sys.executable, "-m", "mlirc", *map(str, arguments)], capture_output=True, text=True)
 
 
+@pytest.mark.full
 def test_the_kernel_whose_code_is_wrong(module_file, tmp_path):
     """The passes leave what is right; of the kernels one has wrong code."""
     patch = tmp_path / "patch.py"
