@@ -224,8 +224,9 @@ def cut(module: ir.Module, inputs: Sequence[Any]) -> list[Any]:
     for argument, x in zip(graph_of(module).regions[0].blocks[0].arguments, inputs, strict=True):
         if isinstance(x, torch.Tensor) and isinstance(argument.type, ir.RankedTensorType):
             info = info_of(argument)
-            if all(isinstance(n, int) for n in (*info.shape, *info.stride)) and tuple(x.shape) != tuple(info.shape):
-                part = x[tuple(slice(0, n) for n in info.shape)]
-                x = with_strides(part, info.stride)
+            stride = [n for n in info.stride if isinstance(n, int)]
+            static = len(stride) == info.rank and all(isinstance(n, int) for n in info.shape)
+            if static and tuple(x.shape) != tuple(info.shape):
+                x = with_strides(x[tuple(slice(0, n) for n in info.shape)], stride)
         made.append(x)
     return made

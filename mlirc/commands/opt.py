@@ -216,7 +216,7 @@ def _run(file: str, content: bytes, target: str | None, chosen: Chosen, shown: S
             from mlirc.commands.stats import show_stats
 
             show_stats(module)
-        if shown.list_rewrites:
+        if shown.list_rewrites and record.ledger.rewrites is not None:
             for rewrite in record.ledger.rewrites.asked:
                 click.echo(f"{rewrite}{'' if rewrite.allowed else ': refused'}", err=True)
         if shown.ledger:
