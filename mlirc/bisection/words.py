@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator
 
-from mlirc.bisection.found import Found, origin
+from mlirc.bisection.finding import Finding, origin
 from mlirc.bisection.trial import MACHINE, Case
 
 KINDS = {
@@ -14,7 +14,7 @@ KINDS = {
 }
 
 
-def told_of(found: Found, given: Case) -> Iterator[str]:
+def told_of(found: Finding, given: Case) -> Iterator[str]:
     """Lines: what fails, which pass, which rewrite."""
     symptom, culprit = found.culprit.symptom, found.culprit
     yield f"{KINDS[symptom.kind]}: {symptom.text}"

@@ -169,7 +169,7 @@ def _inputs(module: Any, inputs: Any, read: Any, draw: Any) -> Any:
 
 def show(file: str, case: Any, trials: Any, imports: tuple[str, ...], output: str, first: str = "") -> bool:
     """Bisects, tells, and writes the small module; False where nothing fails. Raises Failure."""
-    from mlirc.bisection.found import bisected, command_of
+    from mlirc.bisection.finding import bisected, command_of
     from mlirc.bisection.words import told_of
     from mlirc.lowering.pipeline.parser import PipelineError
 

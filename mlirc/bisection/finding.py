@@ -16,7 +16,7 @@ from mlirc.lowering.pipeline.rewrites import Rewrite, print_limits
 
 
 @dataclass(frozen=True)
-class Found:
+class Finding:
     """
     culprit   on the IR that was given
     rewrite   the rewrite that is wrong, with the user's source line
@@ -33,7 +33,7 @@ class Found:
     left: int
 
 
-def bisected(case: Case, trials: Trials, told: Callable[[str], None]) -> Found | None:
+def bisected(case: Case, trials: Trials, told: Callable[[str], None]) -> Finding | None:
     """None where nothing fails. Raises what the interpreter raises on the module as it is given."""
     trials.prepare(case)
     symptom = trials(case).symptom
@@ -60,7 +60,7 @@ def bisected(case: Case, trials: Trials, told: Callable[[str], None]) -> Found |
             small = again.case
     if rewrite is None:
         rewrite = only_rewrite(small, trials)
-    return Found(culprit, rewrite, small, trials(small).symptom or culprit.symptom, given, left)
+    return Finding(culprit, rewrite, small, trials(small).symptom or culprit.symptom, given, left)
 
 
 def only_rewrite(case: Case, trials: Trials) -> Rewrite | None:
@@ -97,7 +97,7 @@ def origin(step: str) -> str:
         return cls.__module__
 
 
-def command_of(found: Found, file: str, inputs: str | None, imports: tuple[str, ...], trials: Trials) -> str:
+def command_of(found: Finding, file: str, inputs: str | None, imports: tuple[str, ...], trials: Trials) -> str:
     """The command that shows the failure."""
     words = ["mlirc"]
     case = found.case
