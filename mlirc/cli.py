@@ -4,6 +4,7 @@ import click
 
 from mlirc.commands.bisect import bisect
 from mlirc.commands.cache import cache
+from mlirc.commands.capture import capture
 from mlirc.commands.compare import compare
 from mlirc.commands.doctor import doctor
 from mlirc.commands.failure import HELP
@@ -22,6 +23,7 @@ main.add_command(run)
 main.add_command(bisect)
 main.add_command(compare)
 main.add_command(profile)
+main.add_command(capture)
 main.add_command(cache)
 main.add_command(doctor)
 

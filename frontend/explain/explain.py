@@ -228,11 +228,10 @@ class _Observer:
         for graph in graphs:
             for stage, value in graph["seconds"].items():
                 seconds[stage] = seconds.get(stage, 0.0) + value
-        skipped = [text for text in self.unimplemented - self.known if "frame skipped" in text]
         return {
             "graphs": graphs,
-            "graph_breaks": [_graph_break(reason) for reason in self.breaks],
-            "skipped": [" ".join(text.split("\n")[0].split()) for text in skipped],
+            "graph_breaks": [graph_break(reason) for reason in self.breaks],
+            "skipped": skipped(self.unimplemented - self.known),
             "seconds": seconds | {"first_call": first_call},
         }
 
@@ -252,7 +251,12 @@ class _Observer:
             torch.autograd.grad(sources, edges, [torch.ones_like(t) for t in sources], allow_unused=True)
 
 
-def _graph_break(item: Any) -> dict[str, Any]:
+def skipped(unimplemented: Counter[str]) -> list[str]:
+    """Why Dynamo left whole functions to eager, of what it counts."""
+    return [" ".join(text.split("\n")[0].split()) for text in unimplemented if "frame skipped" in text]
+
+
+def graph_break(item: Any) -> dict[str, Any]:
     reason, _, explanation = str(item.reason).partition("\n")
     stack = [f"{frame.filename}:{frame.lineno} in {frame.name}" for frame in item.user_stack]
     return {"reason": reason, "explanation": explanation.strip(), "user_stack": stack}

@@ -1,0 +1,79 @@
+"""`mlirc capture`: runs a program unchanged, every torch.compile in it with mlirc, and keeps each graph in a folder."""
+
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import click
+
+from mlirc.commands.failure import HELP, Failure, reported
+
+
+@click.command(context_settings=HELP | {"ignore_unknown_options": True})
+@click.argument("script")
+@click.argument("arguments", nargs=-1, type=click.UNPROCESSED)
+@click.option("--out", "folder", required=True, metavar="DIR", help="Where to keep the graphs: a new or empty folder.")
+def capture(script: str, arguments: tuple[str, ...], folder: str) -> None:
+    """Run SCRIPT.py with ARGUMENTS as Python would, compile what it compiles with mlirc, and keep each graph in DIR.
+
+    Whatever backend a torch.compile asks for, it gets mlirc. What the script prints is its own; a last line on standard
+    error says what was kept. Exits as the script does; with 1 where it compiled nothing, with 2 when the command line is
+    wrong. Arguments after -- are all the script's.
+    """
+    with reported():
+        _check(script, folder)
+        run = _imported()
+        code = run(script, list(arguments), folder)
+        _tell(folder, code)
+    sys.exit(code)
+
+
+def _check(script: str, folder: str) -> None:
+    """Raises Failure for a script that cannot be run, and a folder that has something in it."""
+    path, out = Path(script), Path(folder)
+    try:
+        if not path.is_file():
+            path.stat()
+            raise Failure(f"{script}: no regular file", 2)
+        path.read_bytes()
+        if out.exists() and not out.is_dir():
+            raise Failure(f"--out {folder}: is no folder", 2)
+        if out.is_dir() and any(out.iterdir()):
+            raise Failure(f"--out {folder}: has files in it, and none is written over; name a new folder", 2)
+        out.mkdir(parents=True, exist_ok=True)
+    except (OSError, ValueError) as error:
+        where = script if not isinstance(error, OSError) or error.filename == script else f"--out {folder}"
+        raise Failure(f"{where}: {getattr(error, 'strerror', None) or error}", 2) from error
+
+
+def _imported() -> Callable[[str, list[str], str], int]:
+    from mlirc.execution.script import captured_run
+
+    return captured_run
+
+
+def _tell(folder: str, code: int) -> None:
+    """Raises Failure where nothing was kept."""
+    from mlirc.execution.captures import CaptureError, read_capture
+
+    try:
+        found = read_capture(folder)
+    except CaptureError as error:
+        raise Failure(str(error)) from error
+    if not found.frames:
+        ended = found.run.get("error")
+        raise Failure(
+            f"{folder}: no graph was compiled"
+            + (
+                f", as the script raised {ended}" if ended else "; the script calls no function that torch.compile made"
+            ),
+            code or 1,
+        )
+    breaks = len(found.run.get("graph_breaks", ()))
+    eager = sum(1 for g in found.graphs if g.record.get("failed") or g.record.get("report", {}).get("fallback"))
+    eager += sum(1 for f in found.frames if f.record.get("fallback"))
+    click.echo(
+        f"mlirc capture: {len(found.graphs)} graphs of {len(found.frames)} of Dynamo's in {folder}; graph breaks: {breaks}"
+        + (f"; in eager: {eager}" if eager else ""),
+        err=True,
+    )

@@ -1,0 +1,105 @@
+"""Runs a program as Python does, with every torch.compile in it going to mlirc, and keeps its graphs in a folder."""
+
+import functools
+import json
+import os
+import platform
+import runpy
+import sys
+import time
+import traceback
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from mlirc.execution.captures import FORMAT, RUN
+from mlirc.frontend.options import MODES
+from mlirc.frontend.report.capture_folder import write_file
+from mlirc.frontend.report.explain import graph_break, skipped
+
+
+def captured_run(script: str, arguments: list[str], folder: str) -> int:
+    """The exit code that Python would give. The folder gets graphs, and capture.json."""
+    folder = os.path.abspath(folder)
+    compile_, left_out = torch.compile, []
+    torch.compile = with_mlirc(compile_, folder, left_out)
+    os.environ["MLIRC_DUMP"] = folder  # of processes that the program starts
+    start = time.perf_counter()
+    said: dict[str, Any] = {
+        "format": FORMAT,
+        "command": [script, *arguments],
+        "folder": os.getcwd(),
+        "versions": {"python": platform.python_version(), "torch": torch.__version__},
+        "machine": platform.machine(),
+    }
+    code, error = 1, None
+    try:
+        code, error = _run(script, arguments)
+    finally:
+        torch.compile = compile_
+        said |= {"exit": code, "error": error, "seconds": time.perf_counter() - start, "left_out": left_out}
+        try:
+            write_file(os.path.join(folder, RUN), json.dumps(said | _of_dynamo(), indent=1, default=str).encode())
+        except OSError as problem:
+            print(f"{folder}/{RUN}: {problem.strerror}", file=sys.stderr)
+    return code
+
+
+def _of_dynamo() -> dict[str, Any]:
+    """Graph breaks since the program last reset Dynamo, and functions that it left to eager."""
+    from mlirc.frontend.torch_compat.dynamo.log import counters, graph_break_reasons
+
+    found = [graph_break(reason) for reason in graph_break_reasons]
+    return {"graph_breaks": found, "skipped": skipped(counters["unimplemented"])}
+
+
+def _run(script: str, arguments: list[str]) -> tuple[int, str | None]:
+    """The exit code, and what was raised in one line."""
+    before = sys.argv, sys.path[:]
+    sys.argv = [script, *arguments]
+    sys.path.insert(0, str(Path(script).resolve().parent))
+    try:
+        runpy.run_path(script, run_name="__main__")
+        return 0, None
+    except SystemExit as ended:
+        if ended.code is None or isinstance(ended.code, int):
+            return int(ended.code or 0), None
+        print(ended.code, file=sys.stderr)
+        return 1, None
+    except BaseException as error:
+        _print(error, script)
+        return 130 if isinstance(error, KeyboardInterrupt) else 1, " ".join(f"{type(error).__name__}: {error}".split())
+    finally:
+        sys.argv, sys.path[:] = before
+        for stream in (sys.stdout, sys.stderr):
+            stream.flush()
+
+
+def _print(error: BaseException, script: str) -> None:
+    """The traceback as Python prints it: from the script on."""
+    frames = error.__traceback__
+    while frames is not None and frames.tb_frame.f_code.co_filename != script:
+        frames = frames.tb_next
+    traceback.print_exception(type(error), error, frames if frames is not None else None)
+
+
+def with_mlirc(compile_: Callable, folder: str, left_out: list[str]) -> Callable:
+    """torch.compile with mlirc in place of any backend. Options of other backends are left out, and noted."""
+
+    @functools.wraps(compile_)
+    def compile_with_mlirc(model: Any = None, **how: Any) -> Any:
+        backend, options, mode = how.pop("backend", "inductor"), how.pop("options", None), how.pop("mode", None)
+        ours = backend == "mlirc" or getattr(backend, "__module__", "").startswith("mlirc.")
+        given = dict(options) if isinstance(options, Mapping) else {}
+        kept = given if ours else {}
+        left_out.extend(f"option {name!r} of {backend}" for name in given if name not in kept)
+        if mode is not None and mode not in MODES:
+            left_out.append(f"mode {mode!r}")
+            mode = None
+        if mode is not None:
+            kept["mode"] = mode
+        return compile_(model, backend="mlirc", options=kept | {"dump": folder}, **how)
+
+    return compile_with_mlirc

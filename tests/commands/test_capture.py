@@ -1,0 +1,114 @@
+"""`mlirc capture`: programs run as Python runs them, every torch.compile goes to mlirc, and each graph is kept."""
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from mlirc.execution.captures import read_capture
+from tests.commands.command import bad
+
+
+def capture(tmp_path: Path, program: str, *arguments: str) -> subprocess.CompletedProcess[str]:
+    (tmp_path / "beside.py").write_text("HELLO = 'hello'\n")
+    (tmp_path / "program.py").write_text(program)
+    command = [sys.executable, "-m", "mlirc", "capture", "program.py", *arguments, "--out", "kept"]
+    environment = {k: v for k, v in os.environ.items() if k != "MLIRC_DUMP"}
+    return subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True, timeout=300)
+
+
+EVERY_WAY = """
+import sys, torch
+from torch import compile as imported
+from beside import HELLO
+
+assert __name__ == "__main__" and __file__.endswith("program.py")
+print(HELLO, sys.argv)
+
+@torch.compile
+def plain(x): return x + 1
+
+@torch.compile(backend="inductor", mode="max-autotune")
+def tuned(x): return x + 2
+
+named = imported(lambda x: x + 3, backend="eager", dynamic=True)
+options = torch.compile(lambda x: x + 4, options={"triton.cudagraphs": True})
+function = torch.compile(lambda x: x + 5, backend=lambda gm, inputs: 1 / 0)
+ours = torch.compile(lambda x: x + 6, backend="mlirc", options={"pipeline": "strict", "dump": "/nowhere"})
+class Model(torch.nn.Linear):
+    def forward(self, x): return super().forward(x) * 2
+module = Model(3, 3)
+module.compile(backend="aot_eager")
+x = torch.ones(3)
+for k, f in enumerate((plain, tuned, named, options, function, ours)):
+    assert torch.equal(f(x), x + k + 1)
+module(x)
+sys.exit(3)
+"""
+
+
+def test_every_compile_goes_to_mlirc(tmp_path):
+    done = capture(tmp_path, EVERY_WAY, "--lr", "3", "-x", "a b")
+    assert done.returncode == 3, done.stderr
+    assert done.stdout == "hello ['program.py', '--lr', '3', '-x', 'a b']\n"
+    assert done.stderr == "mlirc capture: 7 graphs of 7 of Dynamo's in kept; graph breaks: 0\n"
+    found = read_capture(tmp_path / "kept")
+    assert [g.kind for g in found.graphs] == ["inference"] * 6 + ["forward"]
+    assert all(list(g.stages) == ["import", "simplify", "fuse", "plan", "lower"] for g in found.graphs)
+    assert found.graphs[5].record["options"]["pipeline"] == "strict"
+    assert found.run["exit"] == 3 and found.run["error"] is None
+    assert found.run["left_out"] == ["option 'triton.cudagraphs' of inductor"]
+    assert found.run["command"][1:] == ["--lr", "3", "-x", "a b"]
+
+
+def test_a_program_that_raises(tmp_path):
+    program = "import torch\ntorch.compile(lambda x: x + 1)(torch.ones(2))\nprint('at', end='')\n1 / 0\n"
+    done = capture(tmp_path, program)
+    assert (done.returncode, done.stdout) == (1, "at")
+    *trace, last = done.stderr.splitlines()
+    assert trace[0] == "Traceback (most recent call last):" and 'program.py", line 4, in <module>' in trace[1]
+    assert trace[-1] == "ZeroDivisionError: division by zero" and "runpy" not in done.stderr
+    assert last.startswith("mlirc capture: 1 graphs of 1 of Dynamo's in kept")
+    found = read_capture(tmp_path / "kept")
+    assert found.run["error"] == "ZeroDivisionError: division by zero" and found.graphs[0].inputs is not None
+
+
+def test_graph_breaks_are_kept(tmp_path):
+    program = (
+        "import torch\ndef f(x):\n    x = x + 1\n    print('now')\n    return x * 2\ntorch.compile(f)(torch.ones(2))\n"
+    )
+    done = capture(tmp_path, program)
+    assert done.returncode == 0 and done.stderr.endswith("graph breaks: 1\n"), done.stderr
+    (found,) = json.loads((tmp_path / "kept/capture.json").read_text())["graph_breaks"]
+    assert "print" in found["reason"] + found["explanation"] and "program.py:4 in f" in found["user_stack"][-1]
+
+
+@pytest.mark.parametrize(
+    ("program", "why"),
+    [
+        ("print()", "the script calls no function that torch.compile made"),
+        ("raise ValueError('x')", "as the script raised ValueError: x"),
+        ("def f(", "as the script raised SyntaxError"),
+    ],
+)
+def test_a_program_without_a_graph(program, why, tmp_path):
+    done = capture(tmp_path, program)
+    *_, last = done.stderr.splitlines()
+    assert done.returncode == 1 and "mlirc capture: kept: no graph was compiled" in last and why in last
+
+
+def test_bad_input(tmp_path):
+    (tmp_path / "a.py").write_text("")
+    (tmp_path / "full").mkdir()
+    (tmp_path / "full/mine").write_text("mine")
+    script = tmp_path / "a.py"
+    assert "No such file" in bad("capture", tmp_path / "x.py", "--out", tmp_path / "o", code=2)
+    assert "no regular file" in bad("capture", tmp_path, "--out", tmp_path / "o", code=2)
+    assert "none is written over" in bad("capture", script, "--out", tmp_path / "full", code=2)
+    assert "is no folder" in bad("capture", script, "--out", script, code=2)
+    assert "Not a directory" in bad("capture", script, "--out", script / "b", code=2)
+    assert sorted(p.name for p in tmp_path.iterdir()) == ["a.py", "full"]
+    assert (tmp_path / "full/mine").read_text() == "mine"
