@@ -15,9 +15,9 @@ from typing import Any
 import torch
 
 from mlirc.execution.captures import FORMAT, RUN
+from mlirc.frontend.explain.explain import graph_break, skipped
 from mlirc.frontend.options import MODES
 from mlirc.frontend.report.capture_folder import write_file
-from mlirc.frontend.report.explain import graph_break, skipped
 
 
 def captured_run(script: str, arguments: list[str], folder: str) -> int:
