@@ -14,17 +14,14 @@ from sympy.core.function import Application
 
 from mlirc.frontend.torch_compat.dynamo.symbolic_shapes import ShapeEnv
 
-_known: WeakKeyDictionary[ShapeEnv, tuple[int, dict[Any, Any], list[Any], dict[Any, Any], dict[Any, Any]]] = (
-    WeakKeyDictionary()
-)
+_known: WeakKeyDictionary[ShapeEnv, tuple[int, dict[Any, Any], list[Any], dict[Any, Any]]] = WeakKeyDictionary()
 
 
 def simplest(expr: sympy.Expr, environment: ShapeEnv) -> Any:
     """`expr` with what the guards say: sizes that are equal by one of them become equal expressions."""
-    equal, relations, named, done = _equalities(environment)
+    equal, relations, done = _equalities(environment)
     if expr not in done:
-        made = _remainder(_bounded(_rewritten(expr, equal), environment), relations)
-        done[expr] = named.get(made, made)
+        done[expr] = _reduced(_bounded(_rewritten(expr, equal), environment), relations)
     return done[expr]
 
 
@@ -47,15 +44,34 @@ def _rewritten(expr: Any, equal: dict[Any, Any]) -> Any:
     return expr
 
 
+def _reduced(expr: Any, relations: list[Any]) -> Any:
+    """The remainder of `expr`, and those of the arguments of the functions in it: max(s25 - s34, 1) as s25 alone is written.
+
+    A relation that has the function in it says nothing of what that one is made of: s52 == 2*(s52//3) would go on for ever.
+    """
+    inner = {}
+    for function in expr.atoms(Application) if relations else ():
+        others = [r for r in relations if not r.has(function)]
+        arguments = [_reduced(x, others) for x in function.args]
+        if arguments != list(function.args):
+            inner[function] = function.func(*arguments)
+    return _remainder(expr.xreplace(inner), relations)
+
+
 def _remainder(expr: Any, relations: list[Any]) -> Any:
-    """`expr` less multiples of the relations, each of which is 0, until none of their leading terms divides one of its terms."""
+    """`expr` less multiples of the relations, each of which is 0, until none of their leading terms divides one of its terms.
+
+    A factor of the leading term leaves a rest from 0 on: by 2*(s52//3) == s52 one chunk, s52 - s52//3, is the other, s52//3.
+    """
     for relation in relations:
         factor, leading = _leading(relation)
+        if factor < 0:
+            factor, relation = -factor, -relation
         multiple: Any = True
         while multiple:
             terms = sympy.expand(expr).as_coefficients_dict()
             quotients = ((count, term / leading) for term, count in terms.items())
-            multiple = sum(count // factor * q for count, q in quotients if count % factor == 0 and _is_product(q))
+            multiple = sum(count // factor * q for count, q in quotients if _is_product(q))
             expr = sympy.expand(expr - multiple * relation) if multiple else expr
     return expr
 
@@ -64,8 +80,7 @@ def _leading(relation: Any) -> tuple[Any, Any]:
     """(factor, term): the highest in the graded lexicographic order of monomials, so that division by it ends."""
     terms = relation.as_coefficients_dict()
     powers = {term: term.as_powers_dict() for term in terms}
-    found = {atom for each in powers.values() for atom in each if atom.free_symbols}
-    atoms = sorted(found, key=lambda atom: (not atom.is_Symbol, str(atom)))  # s0 == 2*(s1//2) says what s0 is
+    atoms = sorted({atom for each in powers.values() for atom in each if atom.free_symbols}, key=str)
     degrees = {term: [each.get(atom, 0) for atom in atoms] for term, each in powers.items()}
     term = max(terms, key=lambda term: (sum(degrees[term]), degrees[term]))
     return terms[term], term
@@ -77,16 +92,13 @@ def _is_product(term: Any) -> bool:
     return term == 1 or all((b.is_Symbol or isinstance(b, Application)) and e.is_Integer and e > 0 for b, e in atoms)
 
 
-def _equalities(environment: ShapeEnv) -> tuple[dict[Any, Any], list[Any], dict[Any, Any], dict[Any, Any]]:
-    """Symbols and functions of symbols, and what to write instead, in which none of them occurs; sums that are 0; remainders that a
-    symbol has by itself, which names them; what is known to be simplest by them."""
+def _equalities(environment: ShapeEnv) -> tuple[dict[Any, Any], list[Any], dict[Any, Any]]:
+    """Symbols and functions of symbols, and what to write instead, in which none of them occurs; sums that are 0; what is known to
+    be simplest by them."""
     count = len(environment.guards)
     found = _known.get(environment)
     if found is None or found[0] != count:
-        equal, relations = _solve(environment)
-        leading = sorted((_leading(r)[1] for r in relations), key=str, reverse=True)
-        named = {_remainder(symbol, relations): symbol for symbol in leading if symbol.is_Symbol}
-        found = _known[environment] = (count, equal, relations, named, {})
+        found = _known[environment] = (count, *_solve(environment), {})
     return found[1:]
 
 

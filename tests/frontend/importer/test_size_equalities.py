@@ -232,3 +232,48 @@ def test_parts_whose_sizes_are_equal_by_a_guard(parts, together):
         except RuntimeError:
             continue
         torch.testing.assert_close(compiled(x), expected)
+
+
+LENGTHS = {  # of which two are as long at some sizes: a guard says so
+    "half": lambda x: x[: x.shape[0] // 2],
+    "other half": lambda x: x[x.shape[0] // 2 :],
+    "even": lambda x: x[::2],
+    "odd": lambda x: x[1::2],
+    "first of three": lambda x: x.chunk(3)[0],
+    "second of three": lambda x: x.chunk(3)[1],
+    "last of three": lambda x: x[2 * (x.shape[0] // 3) :],
+    "without two": lambda x: x[2:],
+    "pooled": lambda x: F.max_pool1d(x[None], 3, 2, 1)[0],
+}
+
+
+@pytest.mark.parametrize("name", LENGTHS)
+def test_parts_that_are_as_long(name):
+    """Of 4, the chunks ((s + 2)//3) and s - (s + 2)//3 are 2 both: each is to be written as the other."""
+    for other in LENGTHS:
+
+        def program(x, other=other):
+            return LENGTHS[name](x) * 2 + LENGTHS[other](x).sin(), LENGTHS[other](x)[:1].exp()
+
+        torch._dynamo.reset()
+        compiled = torch.compile(program, backend="mlirc", dynamic=True, options={"fallback": "error"})
+        for size in (4, 6):
+            x = torch.randn(size)
+            if LENGTHS[name](x).shape == LENGTHS[other](x).shape:
+                torch.testing.assert_close(compiled(x), program(x))
+
+
+def test_a_relation_inside_of_a_maximum():
+    """The strides of a convolution's result are maxima, in which a size stands that the attention after it replaces."""
+
+    def program(q, k, v, weight, other):
+        image = F.conv2d(F.scaled_dot_product_attention(q, k, v), weight, padding=1)
+        return F.scaled_dot_product_attention(image, image, other)
+
+    torch._dynamo.reset()
+    compiled = torch.compile(program, backend="mlirc", dynamic=True, options={"fallback": "error"})
+    for heads, width in ((3, 6), (5, 8)):
+        q, k = torch.randn(2, heads, width, width), torch.randn(2, heads, 7, width)
+        v, weight = torch.randn(2, heads, 7, width - 1), torch.randn(heads, heads, 3, 2)
+        made, expected = (f(q, k, v, weight, q.flip(0)) for f in (compiled, program))
+        torch.testing.assert_close(made, expected, rtol=1e-4, atol=1e-5)
