@@ -42,6 +42,7 @@ class AtenCall:
         self.single = self.results[0] if len(self.results) == 1 else None
         self.operands = operands
         self.numbers = number_operands(self.function, text)
+        self.of_aten = op.startswith("aten.")
         expressions = dict.fromkeys(aten_arguments.size_expressions(text))
         for info in results:
             for size in (*info.shape, *info.stride) if info else ():
@@ -54,6 +55,8 @@ class AtenCall:
         sizes = dict(zip(self.expressions, given[self.operands :], strict=True)) if self.expressions else {}
         if self.numbers:
             operands = [number(x) if k in self.numbers else x for k, x in enumerate(operands)]
+        if self.of_aten:
+            operands = [without_gradient(x) for x in operands]
         args, kwargs = self.arguments(operands, sizes.__getitem__)
         try:
             made = self.function(*args, **kwargs)
@@ -121,6 +124,11 @@ def keeps_one_of(x: torch.Tensor, operands: Sequence[Any]) -> bool:
 
 def value(size: Int, actual: int, sizes: dict[str, int]) -> int:
     return size if isinstance(size, int) else sizes.get(str(size), actual)
+
+
+def without_gradient(x: Any) -> Any:
+    """An operand as a kernel sees it behind autograd: some of ATen's refuse tensors that require one."""
+    return x.detach() if isinstance(x, torch.Tensor) and x.requires_grad else x
 
 
 def number(x: Any) -> Any:

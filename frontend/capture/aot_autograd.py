@@ -24,6 +24,7 @@ from mlirc.frontend.partition.recomputation import decompositions
 from mlirc.frontend.partition.saved_activation_layouts import save_channels_last, take_as_saved
 from mlirc.frontend.partition.undefined_tangents import compile_backward, partition
 from mlirc.frontend.strides.traced import with_eager_strides
+from mlirc.frontend.torch_compat.dynamo.input_sources import name_as_guarded
 from mlirc.frontend.torch_compat.dynamo.tracing_context import TracingContext
 from mlirc.frontend.torch_compat.fake_tensors import unset_fake_temporarily
 from mlirc.frontend.torch_compat.older_torch import check, static_inputs, zero
@@ -61,6 +62,7 @@ class Capture:
 
     def traced(self, gm: GraphModule, inputs: Sequence[Any]) -> Callable:
         """The callable of a graph of Dynamo's."""
+        name_as_guarded(gm, inputs)
         simplify_attention(gm, self.options)
         with with_eager_strides(inputs):
             run = traced(

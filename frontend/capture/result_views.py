@@ -17,6 +17,8 @@ from mlirc.frontend.importer.importer import storage, storage_of
 from mlirc.frontend.importer.result_outputs import Outputs
 
 DETACH = torch.ops.aten.detach.default
+CUT = (DETACH, torch.ops.aten.view.dtype)
+"""Views that have no gradient, nor has a view of them; eager's `x.view(x.dtype)` is one."""
 
 
 def with_views(gm: GraphModule, outputs: Outputs, returned: int) -> list[tuple[str, Any]]:
@@ -41,12 +43,19 @@ def with_views(gm: GraphModule, outputs: Outputs, returned: int) -> list[tuple[s
             plain = [node for node in group if not is_view(node)]
             base = plain[0] if plain else next(iter(group))
             rest = [node for node in group if not (plain and node is base)]
-            made |= {node: ("detach" if node.target is DETACH else "view", [group[node], group[base]]) for node in rest}
+            made |= {node: ("detach" if is_cut(node) else "view", [group[node], group[base]]) for node in rest}
     return [made.get(nodes[k], output) if k < len(nodes) else output for k, output in enumerate(outputs)]
 
 
 def is_view(node: Node) -> bool:
     return node.target is DETACH or views.viewed(node) is not None
+
+
+def is_cut(node: Node | None) -> bool:
+    """Whether no gradient gets from a view to what it is one of."""
+    while node is not None and node.target not in CUT:
+        node = views.viewed(node)
+    return node is not None
 
 
 def value_of(node: Any) -> Any:

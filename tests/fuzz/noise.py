@@ -1,9 +1,9 @@
 """Eager with the last bit of every inexact operation changed at random: how far rounding alone can carry a result.
 
 Beside it what eager leaves open: element by element its own code gives other special values than in vectors (`again`),
-sums and products have any order, an operation may be computed in a wider type (`wider`), where a half type's number that
-leaves its range between two operations is one that we keep (docs/decisions.md), a logarithm of a sum has that sum's
-rounding, and a NaN has any bits.
+sums and products have any order, and those that cancel but for rounding may be 0 (`cancelled`), an operation may be computed
+in a wider type (`wider`), where a half type's number that leaves its range between two operations is one that we keep
+(docs/decisions.md), a logarithm of a sum has that sum's rounding, and a NaN has any bits.
 """
 
 import functools
@@ -45,6 +45,7 @@ maximum minimum max min amax amin fmax fmin aminmax clamp clamp_min clamp_max ma
 SIGNLESS = frozenset(words(_SIGNLESS))
 
 
+SUMMED = ("sum", "mean", "native_batch_norm_backward", "native_layer_norm_backward")
 REPEATED = 2**16  # elements: larger tensors are in vectors but for their last elements
 HALVES = (torch.float16, torch.bfloat16)
 # Elementwise, though PyTorch does not tag them so.
@@ -69,6 +70,29 @@ def _repeated(x: Any) -> Any:
 def _wide(x: Any) -> Any:
     """Numbers that nothing leaves the range of, and in which nothing is rounded that the dtype shows."""
     return x.double() if _is_float(x) else x
+
+
+def cancelled(name: str, args: tuple, result: Any) -> Any:
+    """The result with 0 for a sum of which nothing but rounding is left: a bias before a normalization has no gradient."""
+    if name in ("sum", "mean"):
+        x, dims = args[0], args[1] if len(args) > 1 and args[1] else None
+        if not _is_float(x) or not _is_float(result):
+            return result
+        shape, every = result.shape, x.double().abs().sum(dims)
+        return _without_rest(
+            result, every.reshape(shape) / (x.numel() / max(result.numel(), 1) if name == "mean" else 1)
+        )
+    x = args[0]  # a gradient; that of the bias is its sum
+    if not _is_float(x) or not _is_float(result[2]):
+        return result
+    kept = {1} if name == "native_batch_norm_backward" else set(range(x.dim() - result[2].dim(), x.dim()))
+    every = x.double().abs().sum([d for d in range(x.dim()) if d not in kept] or None)
+    return (*result[:2], _without_rest(result[2], every.reshape(result[2].shape)))
+
+
+def _without_rest(result: torch.Tensor, every: torch.Tensor) -> torch.Tensor:
+    rest = result.double().abs() <= 8 * torch.finfo(result.dtype).eps * every
+    return result.clone().copy_(torch.where(rest & (every != 0), 0.0, result))
 
 
 def _is_float(x: Any) -> bool:
@@ -99,6 +123,8 @@ class Noise(TorchDispatchMode):
         self.zero = -0.0 if seed % 2 else 0.0
         self.reversed = seed % 3 == 0  # sums that overflow on the way do so in one order, and not in another
         self.shuffled = seed % 3 == 1
+        self.sorted = seed % 6 == 5  # the largest first: what overflows in any order does so in this one
+        self.cancels = seed % 4 == 3
         self.apart = seed % 4 == 1
         self.repeated = seed % 4 == 2
         self.wide = seed % 4 in (0, 3)
@@ -125,7 +151,7 @@ class Noise(TorchDispatchMode):
         if not written and name not in ("_to_copy",):
             args = torch.utils._pytree.tree_map(self.shake, args)
         if name in ("sum", "mean", "nansum", "prod") and isinstance(args[0], torch.Tensor):
-            args = (self.in_another_order(*args[:2]), *args[1:])
+            args = (self.in_another_order(*args[:2], by_size=name == "prod"), *args[1:])
         if written and self.wide and name.endswith("_") and torch.Tag.pointwise in func.tags:
             self.in_place_wider(func, args, kwargs)
             self.shake_in_place(args[0])
@@ -142,6 +168,8 @@ class Noise(TorchDispatchMode):
                     given = args[k] if k < len(args) else kwargs.get(arg.name)
                     self.shake_in_place(given, _computed([x for x in args if x is not given]))
             return result
+        if self.cancels and name in SUMMED:
+            result = cancelled(name, args, result)
         if name == "native_layer_norm" and self.wide:
             return torch.utils._pytree.tree_map(self.shake, (self.centred(func, args, result[0]), *result[1:]))
         if name in LOGARITHMS_OF_SUMS and _is_float(result):
@@ -190,10 +218,14 @@ class Noise(TorchDispatchMode):
         func(*(copies.get(id(y), y) for y in args), **{k: copies.get(id(y), y) for k, y in kwargs.items()})
         x.copy_(self.wider(x, copies[id(x)]))
 
-    def in_another_order(self, x: torch.Tensor, dims: Any = None) -> torch.Tensor:
-        """The summands, or factors, of each result in the other order, or in any."""
+    def in_another_order(self, x: torch.Tensor, dims: Any = None, by_size: bool = False) -> torch.Tensor:
+        """The summands, or factors, of each result in the other order, or in any, or the largest first, of factors by size."""
         if self.reversed:
             return x.flip(_dims(x, dims))
+        if self.sorted and x.dim() and not x.is_complex():
+            for dim in _dims(x, dims):
+                wide = x.double()
+                x = x.gather(dim, (wide.abs() if by_size else wide).argsort(dim, descending=True))
         for dim in _dims(x, dims) if self.shuffled else ():
             x = (
                 x.index_select(dim, torch.randperm(x.shape[dim], generator=self.generator).to(x.device))
@@ -228,9 +260,13 @@ class Noise(TorchDispatchMode):
 
     def changed(self, x: torch.Tensor, computed: torch.dtype | None = None) -> torch.Tensor:
         x = self.other_nan(x)
-        eps = max(torch.finfo(x.dtype).eps, torch.finfo(computed or x.dtype).eps)
+        limits = torch.finfo(x.dtype)
+        eps = max(limits.eps, torch.finfo(computed or x.dtype).eps)
         wide = x if x.dtype == torch.float64 else x.double()
-        other = (wide * (1 + eps * self.draw(x))).to(x.dtype)
+        bit = (eps * wide.abs()).clamp_min(limits.tiny * limits.eps) * (
+            wide != 0
+        )  # of a subnormal number, the smallest
+        other = (wide + bit * self.draw(x)).to(x.dtype)
         return x.clone().copy_(torch.where(x.isfinite() & other.isfinite(), other, x))  # strides stay
 
     def shake_in_place(self, x: Any, computed: torch.dtype | None = None) -> None:

@@ -165,3 +165,42 @@ def test_noise_leaves_inference_mode_as_a_thread_does():
         with mode, torch.inference_mode():
             x = in_thread(torch.ones, 2, 3)
         assert not x.is_inference() and x.t_().shape == (3, 2)
+
+
+def test_a_product_whose_largest_factors_come_first():
+    """Of 16 factors 14 are small: hardly any random order overflows before the zero."""
+    x = torch.tensor([1e-4] * 7 + [0.0] + [1e-4] * 7 + [3e38, 3e38], dtype=torch.float32)
+    assert x.prod() == 0 and x.sort(descending=True).values.prod().isnan()
+    assert any(y.isnan() for y in draws(lambda x: x.prod(), x))
+
+
+def test_a_sum_that_cancels_may_be_zero():
+    """Eager's has one rounding or another; a number that is more than rounding stays."""
+    x = torch.tensor([1.0, 1e-7, -1.0]).repeat(5)
+    found = torch.stack(draws(lambda x: x.sum(), x))
+    assert (found == 0).any() and (found != 0).any()
+    assert all(y != 0 for y in draws(lambda x: x.sum(), torch.tensor([1.0, 1e-3, -1.0])))
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64], ids=str)
+def test_a_bias_before_a_normalization_has_no_gradient(dtype):
+    """It is what rounding leaves of a sum, of one sign or the other: an optimizer makes a step of it that is none of rounding."""
+    torch.manual_seed(0)
+    grad = torch.randn(2, 3, dtype=dtype)
+    grad[1] = -grad[0] * (1 + torch.finfo(dtype).eps)
+    x, saved = torch.randn(2, 3, dtype=dtype), torch.ones(3, dtype=dtype)
+
+    def bias(grad):
+        args = (grad, x, saved, saved, saved, saved, saved, True, 1e-5, [True, True, True])
+        return torch.ops.aten.native_batch_norm_backward(*args)[2]
+
+    assert bias(grad).abs().max() > 0
+    assert any((y == 0).all() for y in draws(bias, grad))
+
+
+def test_the_last_bit_of_a_subnormal_number():
+    """Half a number's range is subnormal: what rounding takes from there decides a zero's sign."""
+    x = torch.full((40,), 6e-8, dtype=torch.float16)
+    found = torch.stack(draws(lambda x: x * 1, x))
+    assert (found == 0).any() and (found > 6e-8).any()
+    assert (torch.stack(draws(lambda x: x * 1, x * 0)) == 0).all()

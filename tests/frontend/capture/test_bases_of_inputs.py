@@ -1,0 +1,40 @@
+"""A tensor that is an argument and the base of another one: guards on its sizes, of AOTAutograd's and ours."""
+
+import itertools
+
+import pytest
+import torch
+
+VIEWS = {
+    "part": lambda a: a[1:],
+    "same": lambda a: a.view_as(a),
+    "transposed": lambda a: a.t(),
+    "of a view": lambda a: a[:, 1:][1:],
+}
+GUARDED = {  # each makes guards of sizes: for strides, an empty result, a broadcast
+    "roll": lambda x: x.roll(-3, 0),
+    "roll both": lambda x: x.roll((1, -3), (0, 1)),
+    "half": lambda x: x[: x.shape[0] // 2] + 1,
+    "chunks": lambda x: x.chunk(2, 0)[0].exp() * 2,
+    "product": lambda x: x @ x.t(),
+    "sorted": lambda x: x.sort(stable=True)[0].cumsum(1),
+}
+
+
+@pytest.mark.parametrize("view", VIEWS)
+@pytest.mark.parametrize("name", GUARDED)
+def test_guards_on_the_base_of_an_input(name, view):
+    for order, dynamic in itertools.product(("base first", "view first"), (None, True)):
+        torch._dynamo.reset()
+
+        def program(a, b, c, order=order):
+            if order == "base first":
+                return GUARDED[name](c), b * 2, a
+            return b * 2, GUARDED[name](c), GUARDED[name](b), a
+
+        compiled = torch.compile(program, backend="mlirc", dynamic=dynamic, options={"fallback": "error"})
+        for shape in ((7, 4), (5, 40), (6, 8)):
+            a = torch.randn(shape)
+            for made, expected in zip(compiled(a, VIEWS[view](a), a), program(a, VIEWS[view](a), a), strict=True):
+                torch.testing.assert_close(made, expected)
+                assert made.stride() == expected.stride()
