@@ -10,11 +10,11 @@ import json
 import os
 import re
 import stat
-import threading
 from functools import lru_cache
 from typing import Any
 
 from mlirc.codegen.process.signal_handlers import raise_of_handler
+from mlirc.dialects.core.fork_locks import fork_lock
 from mlirc.frontend.fallback import fallback
 
 FORMAT = 1  # of the records; another one where a reader of this one would be wrong
@@ -34,7 +34,7 @@ class GraphFiles:
         self.folder: str | None = folder
         self.prefix, self.number = "", -1
         self.data: dict[str, Any] = {"format": FORMAT, **data}
-        self._lock = threading.Lock()  # the step `link` is another thread's
+        self._lock = fork_lock()  # the step `link` is another thread's
         try:
             self.prefix, self.number = claim(folder, sequence)
             self.data["number"] = self.number
