@@ -164,6 +164,9 @@ CALLS = {
 }
 
 
+STATIC = ("pad by less", "pad by less and more")  # fake tensors of symbolic sizes refuse these
+
+
 @pytest.mark.parametrize("dynamic", (False, True))
 @pytest.mark.parametrize("name", CALLS)
 def test_operators_with_rules(name, dynamic):
@@ -174,7 +177,10 @@ def test_operators_with_rules(name, dynamic):
             found = wrong(CALLS[name], (x,), {}, dynamic)
             compared += found is not None
             assert not found, (layout, found)
-    assert compared >= len(IMAGES)  # eager refuses the other shapes
+    if dynamic and name in STATIC:
+        assert not compared
+    else:
+        assert compared >= len(IMAGES)  # eager refuses the other shapes
 
 
 @pytest.mark.parametrize("dynamic", [False, True])
