@@ -1,6 +1,6 @@
 """Nothing that the process shares is changed: by importing mlirc, during a first call, after it, an error, or Ctrl-C.
 
-What is changed all the same is in docs/decisions.md, "What the process shares", and ALLOWED here.
+What is changed all the same is in docs/compat.md, "What changes in the process", and ALLOWED here.
 """
 
 import subprocess
