@@ -27,7 +27,8 @@ class Explanation:
     """What became of one call. Prints as text.
 
     data: a dictionary that json.dumps takes.
-      graphs         for each (as statistics.GraphReport has it): kind, tuned, refused, kernels (name, ops, lines, launches), aten and
+      graphs         for each (as statistics.GraphReport has it): kind, tuned, refused, kernels (name, ops, lines, launches, and of all
+                     its launches read, written, flops), aten and
                      through_python (name -> calls, why),
                      library (name -> calls), arena and buffers (bytes, or a size expression: the arena, and the sum of the
                      buffers that it holds), seconds by stage, fallback (why it runs in eager, or ""), cuda_graph, fusions, ledger,
@@ -130,11 +131,14 @@ def _kernel_table(graph: dict[str, Any]) -> Table:
     table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 2))
     table.add_column("times")
     table.add_column("kernel", no_wrap=True)
+    for title in ("bytes read", "written"):
+        table.add_column(title, justify="right", overflow="fold")
     for title in ("ops", "lines"):
         table.add_column(title, overflow="fold")
     for kernel in graph["kernels"]:
         lines = [line.rsplit("/", 1)[-1] for line in kernel["lines"]]
-        table.add_row(str(kernel["launches"]), kernel["name"], " ".join(kernel["ops"]), " ".join(lines))
+        moved = (f"{int(size):,}" if size.isdigit() else size for size in (kernel["read"], kernel["written"]))
+        table.add_row(str(kernel["launches"]), kernel["name"], *moved, " ".join(kernel["ops"]), " ".join(lines))
     return table
 
 

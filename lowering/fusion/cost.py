@@ -6,7 +6,8 @@ from functools import lru_cache
 from mlirc.dialects.core import symbols
 from mlirc.lowering.analysis.index_maps import Space
 from mlirc.lowering.analysis.typical_sizes import typical
-from mlirc.lowering.fusion.body import BodyNode, Tensor
+from mlirc.lowering.analysis.work import bytes_of
+from mlirc.lowering.fusion.body import FOLDS, Body, BodyNode, Tensor
 
 TRIVIAL = 4  # cheap ops that are sooner computed again than stored and read
 
@@ -35,3 +36,30 @@ def is_cheap(nodes: list[BodyNode]) -> bool:
 def is_trivial(nodes: list[BodyNode]) -> bool:
     """Whether it may be computed at many more points than before."""
     return is_cheap(nodes) and work(nodes) <= TRIVIAL
+
+
+def moved(body: Body) -> int:
+    """Bytes that a kernel reads and writes, each operand once, as `mlirc opt --stats` counts them."""
+    tensors = [*body.tensors, *(result.tensor for result in body.results)]
+    return sum(typical(bytes_of(tensor.info)) for tensor in tensors)
+
+
+def evaluations(body: Body) -> int:
+    """Scalar ops that a kernel computes: an inner value at each of its points, an outer one once for each parallel point."""
+    outer, every = points(body.parallel), points(body.space)
+    inner = body.inner_dims
+    return sum(
+        every if node.dims & inner or node.name in FOLDS else outer
+        for node in body.nodes
+        if node.is_work or node.name in FOLDS
+    )
+
+
+def shared_bytes(first: Body, second: Body) -> int:
+    """At most so many bytes are moved less where two kernels are one: what both read is read once, and what only the second
+    reads of the first is neither written nor read."""
+    read = {id(tensor.root) for tensor in second.tensors}
+    twice = {id(tensor.root): tensor.root for tensor in first.tensors if id(tensor.root) in read}
+    between = [result.tensor for result in first.results if id(result.tensor) in read]
+    alone = [tensor for tensor in between if len(tensor.readers) == 1]
+    return sum(typical(bytes_of(tensor.info)) for tensor in (*twice.values(), *between, *alone))

@@ -4,13 +4,13 @@ from mlirc.lowering.analysis.index_maps import solve, substitute, without_unit_d
 from mlirc.lowering.fusion import cost as cost
 from mlirc.lowering.fusion.align import Alignment, align
 from mlirc.lowering.fusion.body import Body, BodyNode, Tensor
-from mlirc.lowering.fusion.merge import Limits, Refused, alike_dims, join_aligned, root_index
+from mlirc.lowering.fusion.merge import Limits, NotWorthIt, Refused, alike_dims, join_aligned, root_index
 
 WORTH = 8  # one part in so many of what the smaller kernel reads and writes must be saved
 
 
-def merge_horizontally(first: Body, second: Body, keep: set[Tensor], limits: Limits) -> tuple[int, Body]:
-    """Both kernels as one, and the bytes that it need not read again. Raises Refused.
+def merge_horizontally(first: Body, second: Body, keep: set[Tensor], limits: Limits) -> Body:
+    """Both kernels as one, which reads a tensor once that both read. Raises Refused.
 
     SAME READS: in a common space both read a tensor at the same index.
     """
@@ -27,9 +27,10 @@ def merge_horizontally(first: Body, second: Body, keep: set[Tensor], limits: Lim
             if aligned is None:
                 continue
             saved = _bytes_read_twice(first, second, aligned)
-            if saved * WORTH < min(_traffic(first), _traffic(second)):
-                raise Refused("WORTH IT")
-            return saved, limits.check(join_aligned(first, second, keep, aligned, {}))
+            smaller = min(_traffic(first), _traffic(second))
+            if limits.costs and saved * WORTH < smaller:
+                raise NotWorthIt("WORTH IT", read_twice=saved, least=-(-smaller // WORTH))
+            return limits.check(join_aligned(first, second, keep, aligned, {}))
     raise Refused("SAME READS")
 
 

@@ -33,24 +33,29 @@ MANY_READS = 6  # of one tensor, as of a pool's windows: more are not done again
 
 
 class Refused(Exception):
-    """Two kernels are not merged, by this rule."""
+    """Two kernels are not merged, by this rule. `numbers` are what it compared."""
 
-    def __init__(self, rule: str):
+    def __init__(self, rule: str, **numbers: int):
         super().__init__(rule)
-        self.rule = rule
+        self.rule, self.numbers = rule, numbers
+
+
+class NotWorthIt(Refused):
+    """They could be merged, and it does not pay."""
 
 
 @dataclass(frozen=True)
 class Limits:
-    """How large a merged kernel may get: scalar ops, and tensors read."""
+    """How large a merged kernel may get: scalar ops, and tensors read. Without `costs` what does not pay is merged too."""
 
     ops: int
     reads: int
+    costs: bool = True
 
     def check(self, body: Body) -> Body:
-        nodes = body.nodes
-        if cost.work(nodes) > self.ops or len(body.tensors) > self.reads:
-            raise Refused("LIMITS")
+        ops, reads = cost.work(body.nodes), len(body.tensors)
+        if self.costs and (ops > self.ops or reads > self.reads):
+            raise NotWorthIt("LIMITS", ops=ops, most_ops=self.ops, reads=reads, most_reads=self.reads)
         return body
 
 
@@ -107,7 +112,7 @@ def inline(producer: Body, consumer: Body, keep: set[Tensor], limits: Limits) ->
         if len(known) != len(producer.space):
             raise Refused("ONE SPACE")
         solutions[id(site.read)] = known
-    _allow_evaluation(producer, consumer, found, solutions)
+    _allow_evaluation(producer, consumer, found, solutions, limits.costs)
     pool = NodePool(consumer.inner_dims)
     replacements = {id(site.read): site for site in found}
 
@@ -130,7 +135,9 @@ def points_more(producer: Body, consumer: Body) -> bool:
     return cost.points(consumer.space) > SLACK * cost.points(producer.space)
 
 
-def _allow_evaluation(producer: Body, consumer: Body, found: list[ReadSite], solutions: dict[int, Map]) -> None:
+def _allow_evaluation(
+    producer: Body, consumer: Body, found: list[ReadSite], solutions: dict[int, Map], costs: bool
+) -> None:
     """NO RECOMPUTE: what is not trivially cheap is computed at no more points than before. MASKED: nor to be hidden."""
     evaluations = 0
     seen = set()
@@ -142,12 +149,13 @@ def _allow_evaluation(producer: Body, consumer: Body, found: list[ReadSite], sol
     is_matmul = consumer.matmul is not None
     for site in found:
         nodes = producer.below([site.result.node])
-        if _read_again(nodes) > MANY_READS:  # the end may be a reduction, which goes over its rows several times
-            raise Refused("NO RECOMPUTE")
+        again = _read_again(nodes)
+        if costs and again > MANY_READS:  # the end may be a reduction, which goes over its rows several times
+            raise NotWorthIt("NO RECOMPUTE", read_again=again, most_read_again=MANY_READS)
         masked = site.read.mask is not None
         solution = solutions[id(site.read)]
-        if masked and points_more(producer, consumer) and not cost.is_cheap(nodes):
-            raise Refused("MASKED")
+        if costs and masked and points_more(producer, consumer) and not cost.is_cheap(nodes):
+            raise NotWorthIt("MASKED", evaluations=cost.points(consumer.space), most=cost.points(producer.space))
         if any(n.name == "check_index" for n in nodes) and (masked or not _is_one_to_one(producer, consumer, solution)):
             raise Refused("EVERY INDEX IS CHECKED")
         inner = bool(_dims(solution, site.read.mask) & consumer.inner_dims)
@@ -157,10 +165,9 @@ def _allow_evaluation(producer: Body, consumer: Body, found: list[ReadSite], sol
         if inner and is_matmul:
             raise Refused("MATMULS STAY")
         evaluations += cost.points(consumer.space if inner else consumer.parallel)
-        if evaluations > SLACK * cost.points(producer.space) and not cost.is_trivial(
-            producer.below(together[solution])
-        ):
-            raise Refused("NO RECOMPUTE")
+        most = cost.points(producer.space)
+        if costs and evaluations > SLACK * most and not cost.is_trivial(producer.below(together[solution])):
+            raise NotWorthIt("NO RECOMPUTE", evaluations=evaluations, most=most)
 
 
 def _read_again(nodes: list[BodyNode]) -> int:

@@ -1,6 +1,6 @@
 """The driver of the fusion passes: tries pairs of kernels in order, decides, and records the decision in the ledger."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from mlirc.dialects.core import symbols
@@ -16,6 +16,7 @@ from mlirc.lowering.pipeline.ledger import Ledger
 NEIGHBOURS = 8  # readers of one tensor that are tried as siblings
 ROUNDS = 8  # a merge may allow another one before it; real graphs settle in two or three
 FEW, MANY = 16, 1024  # of results, or rows: programs that leave most of a GPU idle, and enough to fill it
+EMPTY: Mapping[str, int] = {}
 Pair = Callable[[Unit, Unit], bool]
 
 
@@ -82,7 +83,6 @@ class Fuser:
         dependents = self.graph.between(producer, consumer)
         if dependents is None:
             return self.refuse(pair, "NO CYCLE")
-        read = [t for t in producer.outputs if consumer in t.readers]
         keep = {t for t in producer.outputs if t.readers - {consumer}}
         if keep and self.rows_first and folds_columns(producer, consumer):
             return self.refuse(pair, "ROWS FIRST")
@@ -91,11 +91,10 @@ class Fuser:
         try:
             rule, body = merged_body(producer.body, consumer.body, keep, self.limits)
         except Refused as refusal:
-            return self.refuse(pair, refusal.rule)
+            return self.refuse(pair, refusal.rule, numbers=refusal.numbers)
         if not self.allows(pair):
             return self.refuse(pair, "REWRITES")
-        saved = cost.total_bytes(read) + cost.total_bytes(t for t in read if t not in keep)
-        self.record(pair, "fuse", rule, True, bytes_saved=saved)
+        self.record(pair, "fuse", rule, True, bytes_saved=bytes_saved(pair, body))
         self.graph.merge(producer, consumer, body, dependents)
         return True
 
@@ -119,20 +118,26 @@ class Fuser:
             return None
         keep = {t for t in first.outputs + second.outputs if t.readers}
         try:
-            saved, body = merge_horizontally(first.body, second.body, keep, self.limits)
+            body = merge_horizontally(first.body, second.body, keep, self.limits)
         except Refused as refusal:
-            self.refuse(pair, refusal.rule)
+            self.refuse(pair, refusal.rule, numbers=refusal.numbers)
             return None
         if not self.allows(pair):
             self.refuse(pair, "REWRITES")
             return None
-        self.record(pair, "fuse", "SAME READS", True, bytes_saved=saved)
+        self.record(pair, "fuse", "SAME READS", True, bytes_saved=bytes_saved(pair, body))
         return self.graph.merge(first, second, body, dependents)
 
-    def refuse(self, pair: tuple[Unit, Unit], rule: str, action: str = "fuse") -> bool:
+    def refuse(
+        self, pair: tuple[Unit, Unit], rule: str, action: str = "fuse", numbers: Mapping[str, int] = EMPTY
+    ) -> bool:
+        """`numbers` are what the rule compared; beside them stands what merging would have saved at most."""
         if self.refused.get(pair) != rule:
             self.refused[pair] = rule
-            self.record(pair, action, rule, False)
+            first, second = pair[0].body, pair[1].body
+            shared, points = cost.shared_bytes(first, second), (cost.points(first.space), cost.points(second.space))
+            sizes = {"bytes_shared": shared, "points_of_first": points[0], "points_of_second": points[1]}
+            self.record(pair, action, rule, False, **sizes, **numbers)
         return False
 
     def allows(self, pair: tuple[Unit, Unit]) -> bool:
@@ -165,7 +170,7 @@ class Fuser:
             try:
                 bodies[user] = inline(body, user.body, set(), self.limits)
             except Refused as refusal:
-                self.refuse((producer, user), refusal.rule, "recompute")
+                self.refuse((producer, user), refusal.rule, "recompute", refusal.numbers)
         everywhere = len(bodies) == len(users)
         if everywhere and sum(moved.values()) < stored:
             chosen = kernels
@@ -173,7 +178,9 @@ class Fuser:
             chosen = [user for user in bodies if moved[user] < cost.size_bytes(result)]
         chosen = [user for user in chosen if self.allows((producer, user))]
         for user in chosen:
-            saved = cost.size_bytes(result) - moved[user]
+            saved = cost.moved(user.body) - cost.moved(bodies[user])
+            if result.readers == {user}:  # the last: nothing is stored any more
+                saved += cost.moved(body)
             self.record((producer, user), "recompute", "RECOMPUTE", True, bytes_saved=saved)
             self.graph.rewrite(user, bodies[user], producer.locations)
         if not result.readers:
@@ -184,6 +191,11 @@ class Fuser:
         """Bytes of what the producer reads and the user does not read yet."""
         known = {id(t.root) for t in user.inputs}
         return cost.total_bytes(t for t in producer.inputs if id(t.root) not in known)
+
+
+def bytes_saved(pair: tuple[Unit, Unit], body: Body) -> int:
+    """How many bytes fewer one kernel moves than two."""
+    return cost.moved(pair[0].body) + cost.moved(pair[1].body) - cost.moved(body)
 
 
 def labels(pair: tuple[Unit, Unit]) -> str:

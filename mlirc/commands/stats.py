@@ -1,5 +1,6 @@
-"""`mlirc opt --stats`: ops, kernels, bytes, operations and arena of each function, after the last pass."""
+"""`mlirc opt --stats`: ops, kernels, bytes, operations and arena of each function, after the last pass, and of each kernel."""
 
+from collections import Counter
 from typing import Any
 
 import click
@@ -28,3 +29,24 @@ def show_stats(module: Any) -> None:
             click.echo(f"  {name:14s} {value}", err=True)
         for name, count in sorted(work.ops.items(), key=lambda item: (-item[1], item[0])):
             click.echo(f"  {count:6d}  {name}", err=True)
+        for row, count in _kernels(function).items():
+            click.echo(f"  {count:6d}  {row}", err=True)
+
+
+def _kernels(function: Any) -> Counter[str]:
+    """A line for each kernel and call of a library, and how often there is one like it."""
+    from mlirc.dialects.core.dialect import attribute_value
+    from mlirc.lowering.analysis.work import BODIES, work_of
+    from mlirc.lowering.module.source_lines import source_lines
+
+    found: Counter[str] = Counter()
+    for op in function.regions[0].blocks[0].operations:
+        name = {**dict.fromkeys(BODIES, "label"), "mlircx.call": "callee"}.get(op.operation.name)
+        if name is None:
+            continue
+        work = work_of([op])
+        label = attribute_value(op.attributes[name]) if name in op.attributes else "no label"
+        lines = ", ".join(line.rsplit("/", 1)[-1] for line in source_lines(op.location))
+        numbers = f"reads {work.read}, writes {work.written}, {work.flops} flops"
+        found[f"{label}: {numbers}{lines and f' ({lines})'}"] += 1
+    return found

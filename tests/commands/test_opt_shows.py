@@ -98,6 +98,8 @@ def test_statistics_are_right():
     fused = shown("-p", "to-kernels,fuse-elementwise,plan-memory", "--stats", text=text)
     assert re.search(rf"bytes read +{4 * (64 + 128 + 32 + 32)}$", fused, re.MULTILINE)
     assert re.search(rf"flops +{expect['flops']}$", fused, re.MULTILINE)
+    assert re.search(rf"  1  add_mul: reads {4 * 64}, writes {4 * 32}, 64 flops", fused)
+    assert re.search(rf"  1  matmul: reads {4 * (64 + 128)}, writes {4 * 32}, {2 * 4 * 8 * 16} flops", fused)
     assert re.search(r"kernels +1$", fused, re.MULTILINE) and re.search(r"arena, cpu +128$", fused, re.MULTILINE)
 
 
@@ -105,6 +107,7 @@ def test_statistics_of_symbolic_sizes():
     s = 'tensor<?x8xf32, {size = "s0, 8"}>'
     text = f'func.func @graph(%x: {s}) -> {s} {{\n  %0 = "mlirc.exp"(%x) : ({s}) -> {s}\n  return %0 : {s}\n}}'
     stats = shown("-p", "to-kernels", "--stats", text=text)
+    assert re.search(r"exp: reads 32\*s0, writes 32\*s0, 8\*s0 flops", stats)
     assert re.search(r"bytes read +32\*s0$", stats, re.MULTILINE) and re.search(r"flops +8\*s0$", stats, re.MULTILINE)
 
 
