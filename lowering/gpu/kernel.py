@@ -241,7 +241,8 @@ def _in_passes(e: TritonEmitter, row: TritonTile) -> None:
         reported = set(e.reported)
         for first, last, whole in _pieces(e, row):
             e.reported = set(reported)
-            e.lines.add(f"for start in {_range(e, row, f'{first}, {last}, {e.block_name(row)}')}:")
+            bounds = e.indices.bounds(first, last, row.block, e.block_name(row))
+            e.lines.add(f"for start in {_range(e, row, bounds)}:")
             with e.scope():
                 e.bind(row, "start", whole)
                 for root in roots:
@@ -259,14 +260,13 @@ def _in_passes(e: TritonEmitter, row: TritonTile) -> None:
     _store(e, [o for o in e.kernel.outputs if not _is_written_inside(e, o)])
 
 
-def _pieces(e: TritonEmitter, row: TritonTile) -> list[tuple[str, str, bool]]:
+def _pieces(e: TritonEmitter, row: TritonTile) -> list[tuple[str, Int, bool]]:
     """First and last point of a row's loops, and whether all their blocks are whole: a row side by side in memory is
     read without masks up to its last block, so that as much is loaded at once as its alignment allows."""
-    size = e.indices.number(row.size)
     if len(e.blocks) == 1 and isinstance(row.size, int) and row.size > row.block and not row.divides:
-        last = str(row.size // row.block * row.block)
-        return [("0", last, True), (last, size, False)]
-    return [("0", size, False)]
+        last = row.size // row.block * row.block
+        return [("0", last, True), (str(last), row.size, False)]
+    return [("0", row.size, False)]
 
 
 def _range(e: TritonEmitter, row: TritonTile, bounds: str) -> str:

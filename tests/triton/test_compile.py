@@ -1,6 +1,7 @@
 """Kernels to machine code for sm_90, which takes no GPU; each is compiled once."""
 
 import os
+import re
 from dataclasses import replace
 
 import pytest
@@ -134,3 +135,15 @@ def test_a_bad_index_ends_the_kernel():
     without = replace(source_of(made), constants=tuple((k, v * (k != "TRAP")) for k, v in source_of(made).constants))
     (plain,) = [x.cubin for x in compile_kernels([without])]
     assert made.made.constants["TRAP"] == 1 and cubin != plain
+
+
+@pytest.mark.parametrize("size", [2**31 - 5, 2**31 + 77, 2**32 + 77])
+def test_a_loop_counts_as_far_as_its_row(size):
+    """Triton takes a number from 2^31 to 2^32 for uint32, and widens and compares it as an int32."""
+    total = lambda k, x: [(k.reduce("max", k.read(x, k.dims)), k.dims[:1], info(torch.int8, "1"))]
+    source = source_of(TritonKernel([info(torch.int8, f"1, {size}")], "1", str(size), total))
+    text = triton_worker.triton_code(triton_compile.asdict(source), 90).asm["ttir"]
+    loops = re.findall(r"scf\.for .*", text)
+    assert loops and all(": i64 " in loop for loop in loops), loops
+    block = source.constants[0][1]
+    assert f"arith.constant {size // block * block} : i64" in text

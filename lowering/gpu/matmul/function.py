@@ -154,7 +154,7 @@ def write_matmul(e: TritonEmitter, matmul: TritonMatmul, tiling: Tiling) -> None
     size = matmul.k.known
     assert size is not None
     even = size % tiling.steps == 0
-    add(f"for k in range(0, {size}, KBLOCK):")
+    add(f"for k in range({e.indices.bounds('0', size, tiling.steps, STEPS)}):")
     e.lines.depth += 1
     add(f"a = tl.load(rows{'' if even else f', across < {size} - k, other=0'})")
     for number, (_, access) in enumerate(matmul.totals):

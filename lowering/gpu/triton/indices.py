@@ -141,6 +141,13 @@ class Indices:
             text = f"({text}) * ({self.write(symbols.sign(atom[2]), scalars, wide)})"
         return TritonValue(f"({text})", self.dtype, tile)
 
+    def bounds(self, first: str, last: Int, step: int, name: str) -> str:
+        """A loop's `first, last, name`, where `name` is the constant `step`. The index is int64 where int32 cannot hold it:
+        Triton would take a number from 2^31 on as uint32, and widen and compare it as if it were signed."""
+        if isinstance(last, int) and last + step > LARGEST:
+            return ", ".join([*(f"tl.full([], {n}, tl.int64)" for n in (first, last)), name])
+        return f"{first}, {self.number(last)}, {name}"
+
     # ---- what is known of them
 
     @property
