@@ -41,7 +41,6 @@ REDUCTIONS = {
 
 
 ROUNDED = "mlirc.rounded"
-SUMS = "sums"
 
 
 class KernelOp(ListOp, name="kernel", regions=1):
@@ -100,8 +99,4 @@ class Scan(Mlirc.Operation, name="scan", traits=[ext.Pure]):
 
 
 class Yield(ListOp, name="yield"):
-    """A kernel's results: `maps[k]` is result k's index at each point of the iteration space, and reaches each element once.
-
-    sums   (on a GPU only, optional) one number a result. Where it is n > 0, the map reaches each element from n points of the
-           parallel space that follow one another, d0//n for instance, and what they give, in float32, is added up.
-    """
+    """A kernel's results: `maps[k]` is result k's index at each point of the iteration space, and reaches each element once."""

@@ -15,7 +15,6 @@ from mlirc.dialects.core.bindings import ir
 from mlirc.dialects.core.dialect import Elementwise, attribute_value
 from mlirc.dialects.core.graph_builder import read_constant
 from mlirc.dialects.core.index_errors import index_text
-from mlirc.dialects.core.kernel_ops import SUMS
 from mlirc.dialects.core.scalar_builder import TorchBuilder
 from mlirc.dialects.core.symbols import Int
 from mlirc.dialects.core.tensor_types import dtype_of, opmath
@@ -96,9 +95,8 @@ def run_kernel(
         operands = [values[x] for x in inner_op.operands]
         if name == "mlircx.yield":
             texts = attribute_value(inner_op.attributes["maps"])
-            sums = attribute_value(inner_op.attributes[SUMS]) if SUMS in inner_op.attributes else [0] * len(texts)
-            for value, text, output, count in zip(operands, texts, outputs, sums, strict=True):
-                _write(points, value, symbols.parse_list(text), output, count)
+            for value, text, output in zip(operands, texts, outputs, strict=True):
+                _write(points, value, symbols.parse_list(text), output)
             break
         values[inner_op.results[0]] = _evaluate(points, inner_op, operands, failures)
     if failures:
@@ -167,8 +165,7 @@ def _check_index(points: Points, x: torch.Tensor, attributes: dict[str, Any], fa
     return torch.where(bad, 0, wrapped)
 
 
-def _write(points: Points, value: torch.Tensor, map_: Sequence[Int], output: torch.Tensor, count: int) -> None:
-    """count: how many points' values are added up in each element; 0: one is written."""
+def _write(points: Points, value: torch.Tensor, map_: Sequence[Int], output: torch.Tensor) -> None:
     if len(map_) != output.dim():
         raise ValueError(f"a yield map has {len(map_)} indices for a result of {output.dim()} dimensions")
     index = [points.evaluate(expr) for expr in map_]
@@ -185,11 +182,9 @@ def _write(points: Points, value: torch.Tensor, map_: Sequence[Int], output: tor
         if ((i < 0) | (i >= size)).any():
             raise ValueError(f"a yield map leaves dimension {d} of a result, whose size is {size}")
     seen.index_put_(where, ones, accumulate=True)
-    if not (seen == max(count, 1)).all():
-        raise ValueError("a yield map must reach each element of the result exactly once, or as often as `sums` says")
-    if count:
-        output.zero_()
-    output.index_put_(where, value.expand(shape), accumulate=count > 0)
+    if not (seen == 1).all():
+        raise ValueError("a yield map must reach each element of the result exactly once")
+    output.index_put_(where, value.expand(shape))
 
 
 def elementwise(cls: Any, op: Any, operands: Sequence[torch.Tensor], dtype: torch.dtype) -> torch.Tensor:

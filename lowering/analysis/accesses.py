@@ -6,7 +6,6 @@ from typing import Any
 from mlirc.dialects.core import symbols
 from mlirc.dialects.core.bindings import ir
 from mlirc.dialects.core.dialect import attribute_value
-from mlirc.dialects.core.kernel_ops import SUMS
 from mlirc.dialects.core.symbols import Int
 from mlirc.dialects.core.tensor_types import TensorInfo
 
@@ -23,8 +22,7 @@ class ReadAccess:
 
 @dataclass
 class Accesses:
-    """reads[k] of operand k; maps[k] and rounds[k] of result k: the index written, and the first round in which it can;
-    sums: whether values of several points are added up: such a kernel has more than one point on its way (gpu/kernel.py).
+    """reads[k] of operand k; maps[k] and rounds[k] of result k: the index written, and the first round in which it can.
 
     A round is one loop over the inner dimensions: a value that needs n reductions, one after the other, is known in
     round n.
@@ -33,7 +31,6 @@ class Accesses:
     reads: list[list[ReadAccess]]
     maps: list[tuple[Int, ...]] = field(default_factory=list)
     rounds: list[int] = field(default_factory=list)
-    sums: bool = False
     scans: bool = False
     may_fail: bool = False  # a check_index may raise IndexError after the kernel
 
@@ -55,7 +52,6 @@ def accesses(kernel: Any) -> Accesses:
         if name == "mlircx.yield":
             found.maps = [symbols.parse_list(text) for text in attribute_value(op.attributes["maps"])]
             found.rounds = [round_of.get(x, 0) for x in operands]
-            found.sums = SUMS in op.attributes
             for x in operands:
                 needed(reads_of.get(x, {}), round_of.get(x, 0))
             break
@@ -101,7 +97,7 @@ def writes_where_read(
     Each read of the operand must be at the very address that is written, and nothing may need it in a later round: a
     softmax may overwrite what it reads, since its last loop reads each element once more and then writes it.
     """
-    if found.scans or found.sums or out_offset is None or x_offset is None:
+    if found.scans or out_offset is None or x_offset is None:
         return False
     if x.dtype.itemsize != out.dtype.itemsize:
         return False

@@ -12,8 +12,7 @@ from typing import Any
 
 from mlirc.dialects.core import symbols
 from mlirc.dialects.core.bindings import ir
-from mlirc.dialects.core.dialect import OPS, make_attribute
-from mlirc.dialects.core.kernel_ops import SUMS
+from mlirc.dialects.core.dialect import OPS
 from mlirc.dialects.core.tensor_types import TensorInfo, type_of
 from mlirc.lowering.analysis.index_maps import Map, Space, dims_in
 
@@ -156,12 +155,11 @@ def _width(type_: ir.Type) -> int:
 
 @dataclass(slots=True)
 class Result:
-    """What a body yields: `node` at `map`, into `tensor`; sums: see kernel_ops.Yield."""
+    """What a body yields: `node` at `map`, into `tensor`."""
 
     node: BodyNode
     map: Map
     tensor: Tensor
-    sums: int = 0
 
 
 @dataclass(eq=False)
@@ -315,15 +313,8 @@ def write_body(body: Body, location: ir.Location) -> ir.Operation:
     maps = ir.ArrayAttr.get([_attribute(symbols.print_list(r.map)) for r in body.results])
     operands = [values[id(r.node)] for r in body.results]
     attributes: dict[str, ir.Attribute] = {"maps": maps}
-    if any(r.sums for r in body.results):
-        attributes[SUMS] = make_attribute([r.sums for r in body.results])
     ir.Operation.create("mlircx.yield", operands=operands, attributes=attributes, loc=location, ip=ip)
     return kernel
-
-
-def has_sums(kernel: Any) -> bool:
-    """Whether a `mlircx.kernel` adds up what several points give (kernel_ops.Yield): no pass merges it any more."""
-    return SUMS in list(kernel.regions[0].blocks[0].operations)[-1].attributes
 
 
 def _text(attribute: ir.Attribute) -> str:

@@ -12,7 +12,7 @@ from mlirc.dialects.core.bindings import ir
 from mlirc.dialects.core.tensor_types import info_of
 from mlirc.lowering.analysis.effects import EFFECTS, may_write
 from mlirc.lowering.analysis.index_maps import substitute
-from mlirc.lowering.fusion.body import Body, Tensor, has_sums, read_body, write_body
+from mlirc.lowering.fusion.body import Body, Tensor, read_body, write_body
 
 
 @dataclass(eq=False, slots=True)
@@ -83,7 +83,7 @@ class FusionGraph:
         for tensor in outputs:
             tensor.unit = unit
             self.tensors[tensor.value] = tensor
-        if name == "mlircx.kernel" and not has_sums(op):
+        if name == "mlircx.kernel":
             unit.body = read_body(op, operands, outputs)
         self._order_effects(unit, op)
         for tensor in unit.inputs:

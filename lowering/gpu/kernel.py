@@ -38,7 +38,6 @@ from mlirc.lowering.target import GpuTarget
 
 IMPORTS = "import triton\nimport triton.language as tl\n"
 UNROLLED = 4  # rows of a program, one behind the other: a load is not moved over a store to what may be its memory
-STAGES = 3  # rows that are on their way to shared memory at once, where a program sums up columns
 LIBDEVICE = "from triton.language.extra import libdevice\n"
 
 
@@ -157,8 +156,6 @@ def _body(e: TritonEmitter) -> None:
     bind_programs(e)
     row = next((tile for tile in e.schedule.tiles if tile.name == "r"), None)
     if e.schedule.rows > 1:
-        if row is not None:
-            e.bind(row, "0")
         _in_turn(e, e.schedule.tiles[0])
     elif row is None or not e.schedule.looped:
         if row is not None:
@@ -189,22 +186,14 @@ def _in_turn(e: TritonEmitter, rows: TritonTile) -> None:
     """The rows of a program, one after the other: what they share is computed before. No row reaches past the end."""
     down = {a.name for a in rows.axes}
     for node in e.kernel.nodes:
-        if node.kind not in ("constant", "reduce") and not node.dims & down and node.depth == 0:
+        if node.kind != "constant" and not node.dims & down:
             e.value(node)
-    sums = [(o, _filled(e, 0.0, torch.float32, frozenset("r"))) for o in e.kernel.outputs if o.sums]
     last = f"first + {e.schedule.rows}"
-    ahead = f"num_stages={STAGES}" if sums else f"loop_unroll_factor={UNROLLED}"
-    e.lines.add(f"for {rows.name} in tl.range(first, {last}, {ahead}):")
+    e.lines.add(f"for {rows.name} in tl.range(first, {last}, loop_unroll_factor={UNROLLED}):")
     with e.scope():
         e.indices.known[rows.name,] = TritonValue(rows.name, e.indices.dtype)
         _compute(e)
-        for output, total in sums:
-            e.lines.add(f"{total} = {total} + {e.value(output.node)}")
-        _store(e, [o for o in e.kernel.outputs if not o.sums])
-    e.indices.known[rows.name,] = TritonValue("first", e.indices.dtype)
-    for output, total in sums:
-        e.env[output.node] = total
-        e.store(output)
+        _store(e, e.kernel.outputs)
 
 
 def _store(e: TritonEmitter, outputs: list[Output]) -> None:

@@ -56,7 +56,7 @@ def make_axes(kernel: Kernel) -> list[Axis]:
     axes = []
     for sizes, inner in ((kernel.parallel, False), (kernel.inner, True)):
         dims = list(sizes)
-        if not (fixed if inner else kernel.sums):  # an arg reduction counts row-major, and so do rows that are added up
+        if not (inner and fixed):  # an arg reduction counts row-major
             dims = order(dims, linears[: len(weights)], weights)
         axes += merge(kernel, [Axis(d, sizes[d], inner) for d in dims], linears)
     return axes

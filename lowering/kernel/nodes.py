@@ -15,7 +15,7 @@ from mlirc.dialects.core import symbols
 from mlirc.dialects.core.bindings import ir
 from mlirc.dialects.core.dialect import OPS, attribute_value
 from mlirc.dialects.core.graph_builder import read_constant
-from mlirc.dialects.core.kernel_ops import ROUNDED, SUMS
+from mlirc.dialects.core.kernel_ops import ROUNDED
 from mlirc.dialects.core.symbols import Expr, Int
 from mlirc.dialects.core.tensor_types import TEXT_DTYPE, TensorInfo, info_of
 
@@ -82,12 +82,10 @@ class Node:
 
 @dataclass(eq=False, slots=True)
 class Output:
-    """A result: `node` is written at every point of the dimensions in `access`; or what `sums` rows after one another give
-    is added up there."""
+    """A result: `node` is written at every point of the dimensions in `access`."""
 
     node: Node
     access: Access
-    sums: int = 0
 
 
 @dataclass(eq=False, slots=True)
@@ -102,14 +100,9 @@ class Kernel:
     within: frozenset[tuple[int, int, int]] = frozenset()  # (k, j, n): operand k begins at element n of operand j
 
     @property
-    def sums(self) -> int:
-        """Of how many rows, one after the other, a program sums something up; 0: of none."""
-        return max((o.sums for o in self.outputs), default=0)
-
-    @property
     def writes_nothing(self) -> bool:
         """Whether it has no point, whatever its symbols are. Sums of no rows are written."""
-        return 0 in self.parallel.values() and not self.sums
+        return 0 in self.parallel.values()
 
     @property
     def accesses(self) -> Iterable[Access]:
@@ -298,10 +291,9 @@ class _Reader:
 
     def read_yield(self, op: Any) -> None:
         maps = attribute_value(op.attributes["maps"])
-        sums = attribute_value(op.attributes[SUMS]) if SUMS in op.attributes else [0] * len(maps)
         first = len(self.infos) - len(maps)
         for k, value in enumerate(op.operands):
-            self.outputs.append(Output(self.values[value], self.access(first + k, maps[k]), sums[k]))
+            self.outputs.append(Output(self.values[value], self.access(first + k, maps[k])))
 
 
 @lru_cache(maxsize=65536)

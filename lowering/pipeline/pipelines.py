@@ -42,7 +42,6 @@ GPU_FOLD = (
 )
 GPU_GENERATE = "generate-dot-products,generate-triton-matmuls,"
 GPU_CLEAN = (
-    "add-residuals,"  # after all that changes products
     "fold-constants,eliminate-views,hoist-gathers,"
     "scalars-to-device,"  # after fold-constants: a number that is known needs no copy
     "canonicalize,cse"
@@ -55,12 +54,10 @@ GPU_FROZEN_SIMPLIFY = (
     f"{GPU_FOLD}"
     "merge-matmuls,"  # before pad-matmuls: it looks at whole parameters; before what generates: three weights are one
     f"{GPU_GENERATE}"
-    "pad-matmuls{frozen=true},"  # after generate-triton-matmuls, which stores unaligned rows as they are
-    f"defer-biases,{GPU_CLEAN}"  # before add-residuals: it leaves products without a bias
+    f"pad-matmuls{{frozen=true}},{GPU_CLEAN}"  # after generate-triton-matmuls, which stores unaligned rows as they are
 )
 GPU_MERGE = "to-kernels,fuse-elementwise,fuse-reductions,fuse-horizontally,"
 GPU_SPLIT = (
-    "sum-beside-rows,"  # before split-reductions: it looks at whole kernels
     "split-reductions,"  # after all fusion: it takes kernels apart
     "batch-kernels,"
     "canonicalize,cse,eliminate-dead,"

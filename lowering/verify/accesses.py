@@ -14,7 +14,6 @@ from mlirc.dialects.core import symbols
 from mlirc.dialects.core.bindings import ir
 from mlirc.dialects.core.dialect import attribute_value
 from mlirc.dialects.core.graph_builder import read_constant
-from mlirc.dialects.core.kernel_ops import SUMS
 from mlirc.dialects.core.symbols import Expr, Int, free_symbols, substitute, symbol
 from mlirc.dialects.core.tensor_types import TensorInfo
 from mlirc.lowering.module.rules import expect, list_attribute
@@ -145,27 +144,26 @@ class _Accesses:
     def write(self, op: Any, outputs: Sequence[TensorInfo]) -> None:
         texts = attribute_value(op.attributes["maps"])
         space = Space(self.sizes, self.facts)
-        counts = attribute_value(op.attributes[SUMS]) if SUMS in op.attributes else [0] * len(texts)
         for k, (text, info) in enumerate(zip(texts, outputs, strict=True)):
             map_ = symbols.parse_list(text)
-            self.count(op, info, map_, counts[k], k)
+            self.count(op, info, map_, k)
             for d, (index, size) in enumerate(zip(map_, info.shape, strict=True)):
                 self.inside(op, space, index, size, f"writes dimension {d} of result {k}")
 
-    def count(self, op: Any, info: TensorInfo, map_: Sequence[Int], sums: int, k: int) -> None:
+    def count(self, op: Any, info: TensorInfo, map_: Sequence[Int], k: int) -> None:
         """As many points write as there are elements to be written."""
         named = {name for index in map_ for name in free_symbols(index)}
         inner = [d for d in self.sizes if d in self.inner]
         points = symbols.product([n for d, n in self.sizes.items() if d not in self.inner and is_dim(d)])
         if named & set(inner):
             points = points * symbols.product([self.sizes[d] for d in inner])
-        wanted = info.numel * max(sums, 1)
+        wanted = info.numel
         if points != wanted:
             for goal in (points - wanted, wanted - points):
                 self.need(
                     op, Space({}, self.facts), goal, f"writes {points} values to the {wanted} elements of result {k}"
                 )
-        if self.memory.demand and not sums:
+        if self.memory.demand:
             self.each_once(op, map_, k)
 
     def each_once(self, op: Any, map_: Sequence[Int], k: int) -> None:

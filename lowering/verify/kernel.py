@@ -8,7 +8,7 @@ import torch
 from mlirc.dialects.core import symbols
 from mlirc.dialects.core.bindings import ir
 from mlirc.dialects.core.dialect import OPS, Elementwise, attribute_value
-from mlirc.dialects.core.kernel_ops import REDUCTIONS, SUMS
+from mlirc.dialects.core.kernel_ops import REDUCTIONS
 from mlirc.dialects.core.symbols import Int
 from mlirc.dialects.core.tensor_types import KERNEL_DTYPES, TEXT_DTYPE, TensorInfo
 from mlirc.lowering.module.rules import StageError, expect, list_attribute, text_attribute
@@ -155,8 +155,6 @@ class _Body:
         expect("maps" in op.attributes, op, "no attribute maps", 'write maps = ["d0, d1"], one for each value')
         texts = attribute_value(op.attributes["maps"])
         expect(len(texts) == len(op.operands), op, f"{len(texts)} maps for {len(op.operands)} values", "one for each")
-        if SUMS in op.attributes:
-            self.check_sums(op, attribute_value(op.attributes[SUMS]))
         found = []
         for x, text in zip(op.operands, texts, strict=True):
             expect(x in self.is_inner, op, "yields what is no scalar of this body", "read tensors with mlirc.read")
@@ -170,9 +168,3 @@ class _Body:
                 expect(not missing, op, f"an inner value's map leaves out {', '.join(sorted(missing))}", "name each")
             found.append((self.dtype(op, x), len(map_)))
         return found
-
-    def check_sums(self, op: Any, sums: Sequence[int]) -> None:
-        expect(len(sums) == len(op.operands), op, f"{len(sums)} sums for {len(op.operands)} values", "one for each")
-        for x, count in zip(op.operands, sums, strict=True):
-            inner = count == 0 or (count > 0 and self.is_inner.get(x, False) and self.dtype(op, x) == torch.float32)
-            expect(inner, op, f"{count} values of {x.type} are added up", "inner values, of f32")

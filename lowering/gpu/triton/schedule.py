@@ -58,7 +58,7 @@ class TritonSchedule:
     """tiles       in the order of a block's shape
     programs    parallel axes outside the tile
     looped      whether the tile dimension r goes in a loop
-    rows        where y is no block, or x beside r: of how many of its points a program goes through one after the other
+    rows        where y is no block: of how many of its points a program goes through one after the other
     chunk       blocks of x that are gone through for all of y before the next ones are; 0: all
     """
 
@@ -118,8 +118,6 @@ def _other_blocks(schedule: TritonSchedule) -> Iterator[TritonSchedule]:
 def _other_rows(schedule: TritonSchedule) -> Iterator[TritonSchedule]:
     row = next((t for t in schedule.tiles if t.name == "r"), None)
     if schedule.rows > 1:
-        if row is not None:  # as many as are added up
-            return
         size = schedule.tiles[0].size
         yield from (
             replace(schedule, rows=n)
@@ -263,9 +261,6 @@ def _rows(kernel: Kernel, parallel: tuple[Axis, ...], inner: tuple[Axis, ...]) -
     known = isinstance(size, int)
     if size == 0:  # a block all of which is masked
         return TritonSchedule((TritonTile("x", parallel, 1), TritonTile("r", inner, 2)), (), False, 1)
-    if kernel.sums:
-        tiles = (TritonTile("x", parallel, 1), TritonTile("r", inner, next_power(length)))
-        return TritonSchedule(tiles, (), False, warps(next_power(length), 2 * PER_THREAD), kernel.sums)
     along_rows = along_columns = 0
     for access in kernel.accesses:
         axis = unit_axis(access, (*parallel, *inner))

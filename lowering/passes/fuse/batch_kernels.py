@@ -8,7 +8,6 @@ from mlirc.dialects.core.dialect import attribute_value
 from mlirc.dialects.core.kernel_ops import ROUNDED
 from mlirc.dialects.core.tensor_types import info_of
 from mlirc.lowering.analysis.liveness import byte_size
-from mlirc.lowering.fusion.body import has_sums
 from mlirc.lowering.module.source_lines import source_line
 from mlirc.lowering.pipeline.ledger import Ledger
 
@@ -67,7 +66,7 @@ class BatchKernels:
         if not info_of(op.results[0]).device.startswith("cuda"):
             return False
         names = [item.operation.name for item in op.regions[0].blocks[0].operations]
-        if "mlirc.reduce" not in names or "mlirc.scan" in names or "mlirc.check_index" in names or has_sums(op):
+        if "mlirc.reduce" not in names or "mlirc.scan" in names or "mlirc.check_index" in names:
             return False
         sizes = [byte_size(info_of(x)) for x in op.operands]
         known = [n for n in sizes if isinstance(n, int)]

@@ -12,7 +12,7 @@ from mlirc.dialects.core.kernel_builder import dimension
 from mlirc.dialects.core.kernel_ops import ROUNDED
 from mlirc.dialects.core.symbols import Int
 from mlirc.dialects.core.tensor_types import TEXT_DTYPE, TensorInfo, info_of, type_of
-from mlirc.lowering.fusion.body import EXPRESSIONS, has_sums
+from mlirc.lowering.fusion.body import EXPRESSIONS
 from mlirc.lowering.fusion.split_pairs import Pair, find_pair, of_part, of_parts
 from mlirc.lowering.module.source_lines import source_line
 from mlirc.lowering.pipeline.ledger import Ledger
@@ -49,7 +49,7 @@ class SplitReductions:
             if op.operation.name != "mlircx.kernel" or not info_of(op.results[0]).device.startswith("cuda"):
                 continue
             kernel = _Kernel(op.operation)
-            if not kernel.reductions or has_sums(op.operation) or any(map(_is_of_sums, op.operands)):
+            if not kernel.reductions:
                 continue
             wanted = kernel.wanted_parts(self.programs)
             if wanted < 2:
@@ -347,11 +347,6 @@ class _Maker:
         )
         self.block.append_to(made.regions[0])
         return list(made.results)
-
-
-def _is_of_sums(x: ir.Value) -> bool:
-    """Whether it is what the programs of sum-beside-rows left: parts already."""
-    return not isinstance(x.owner, ir.Block) and x.owner.name == "mlircx.kernel" and has_sums(x.owner)
 
 
 def _divisor(size: int, most: int) -> int:

@@ -192,18 +192,21 @@ def wrong(self, *given):
 
 _Kernel.combined = wrong
 """,
-    "sums of half of the rows": """
-from mlirc.lowering.passes.fuse import sum_beside_rows
+    "maximum of batched sums": """
+from mlirc.ir import ir
+from mlirc.lowering.passes.fuse import batch_kernels
 
-right = sum_beside_rows.folded
-
-
-def wrong(columns, joined):
-    body = right(columns, joined)
-    return type(body)(body.parallel, (body.inner[0] // 2,), body.results, body.label)
+right = batch_kernels.copy
 
 
-sum_beside_rows.folded = wrong
+def wrong(block, bodies, values):
+    right(block, bodies, values)
+    for item in block.operations:
+        if item.operation.name == "mlirc.reduce":
+            item.attributes["kind"] = ir.StringAttr.get("max")
+
+
+batch_kernels.copy = wrong
 """,
     "lost edges": """
 from mlirc.lowering.passes.lower import split_unaligned
@@ -224,19 +227,11 @@ def wrong(name, operands, *given, **named):
 
 lower_triton.create = wrong
 """,
-    "residual twice": """
-from mlirc.lowering.passes.simplify_gpu import add_residuals
+    "merged results exchanged": """
+from mlirc.lowering.passes.simplify_gpu import merge_matmuls
 
-right = add_residuals.fold
-
-
-def wrong(op, matmul, value, addend):
-    made = right(op, matmul, value, addend)
-    made.operation.operands[1] = made.operands[0]
-    return made
-
-
-add_residuals.fold = wrong
+right = merge_matmuls.concatenate
+merge_matmuls.concatenate = lambda g, parts, dim: right(g, parts[::-1], dim)
 """,
     "another device's number": """
 from mlirc.lowering.passes.simplify_gpu import scalars_to_device

@@ -110,9 +110,9 @@ def test_a_wrong_insertion_is_an_error(insert, words):
 
 
 def test_a_place_on_gpus_alone_is_an_error_where_a_graph_is_on_the_cpu():
-    read_options({"insert": {"after add-residuals": "cse"}})
-    with pytest.raises(Exception, match="no stage or pass 'add-residuals'"):
-        compiled({"after add-residuals": "cse"})(X)
+    read_options({"insert": {"after scalars-to-device": "cse"}})
+    with pytest.raises(Exception, match="no stage or pass 'scalars-to-device'"):
+        compiled({"after scalars-to-device": "cse"})(X)
 
 
 @pytest.mark.parametrize("given", [SineToCosine, ["sine-to-cosine"], [SineToCosine(3)], [int]])
