@@ -23,6 +23,7 @@ from mlirc.frontend.errors import NoText
 from mlirc.frontend.importer.sizes import size
 from mlirc.frontend.torch_compat.dynamo.fx_nodes import is_erased
 from mlirc.frontend.torch_compat.fake_tensors import storage_id
+from mlirc.lowering.cpu.attention.coverage import uncovered
 
 Shape = tuple[Int, ...]
 SDPA = torch.nn.functional.scaled_dot_product_attention
@@ -36,7 +37,8 @@ def drop_known_masks(gm: GraphModule, cache: bool = False) -> int:
     cache   whether the disk cache may be asked, and told
 
     A key that is hidden no longer reaches a row at all, where adding -inf to NaN would. Under a scale of 0 or less, infinite
-    or not known a causal mask stays.
+    or not known a causal mask stays. So does every mask of a call that is left to ATen's kernel for the CPU: without a mask
+    that one has 0 for a row of scores that are all NaN, with one NaN.
     """
     dropped = 0
     known: dict[tuple, bool | None] = {}  # layers share masks
@@ -48,7 +50,7 @@ def drop_known_masks(gm: GraphModule, cache: bool = False) -> int:
         if not isinstance(mask, Node) or given.get("is_causal", False) is not False:
             continue
         q, k, m = (shape_of(given[name]) for name in ("query", "key", "attn_mask"))
-        if q is None or k is None or m is None:
+        if q is None or k is None or m is None or is_of_aten(given):
             continue
         if (mask, q, k) not in known:
             known[mask, q, k] = what_is_seen(gm, mask, q, k, cache)
@@ -61,6 +63,14 @@ def drop_known_masks(gm: GraphModule, cache: bool = False) -> int:
     if dropped:
         gm.recompile()
     return dropped
+
+
+def is_of_aten(given: dict[str, Any]) -> bool:
+    """Whether ATen's kernel for the CPU computes the call, for all that is known."""
+    q, k, v = (given[name].meta["example_value"] for name in NAMES[:3])
+    if q.device.type != "cpu" or {x.dim() for x in (q, k, v)} != {4}:
+        return False
+    return uncovered(q.dtype, *(size(n) for n in (q.shape[1], k.shape[1], q.shape[3], v.shape[3]))) != ""
 
 
 def hides_by_scaling(scale: Any) -> bool:

@@ -10,10 +10,8 @@ from mlirc.dialects.core.dialect import attribute_value
 from mlirc.dialects.core.symbols import Int
 from mlirc.dialects.core.tensor_types import TensorInfo, info_of, opmath
 from mlirc.dialects.ops.nn.attention import CAUSAL, may_match, shares_heads
+from mlirc.lowering.cpu.attention.coverage import uncovered
 from mlirc.lowering.module.rules import expect, text_attribute
-
-MOST_HEAD = 256  # elements of a head: scratch for a block of queries lies on a thread's stack
-DTYPES = (torch.float32, torch.bfloat16)
 
 
 @dataclass(frozen=True)
@@ -104,29 +102,16 @@ def read_gradients(op: Any) -> Gradients:
 
 def refusal(a: AttentionProblem) -> str:
     """Why our kernels do not cover the call, or ""."""
-    if a.q.dtype not in DTYPES:
-        return "FLOAT32 OR BFLOAT16"
     if {a.q.device, a.k.device, a.v.device} != {"cpu"}:
         return "CPU"
-    if not all(isinstance(n, int) and n <= MOST_HEAD for n in (a.q.shape[3], a.v.shape[3])):
-        return "HEAD SIZE"
-    heads, shared = a.q.shape[1], a.k.shape[1]
-    if heads != shared and not (isinstance(heads, int) and isinstance(shared, int)):
-        return "STATIC HEADS"
-    if a.out.stride[3] != 1:
-        return "ROWS SIDE BY SIDE"
-    return ""
+    rule = uncovered(a.q.dtype, a.q.shape[1], a.k.shape[1], a.q.shape[3], a.v.shape[3])
+    return rule or ("ROWS SIDE BY SIDE" if a.out.stride[3] != 1 else "")
 
 
 def aten_takes(a: AttentionProblem) -> bool:
     """Whether ATen's kernel for the CPU computes the call. It takes numbers of the query's dtype or float32 as a mask."""
     mask = a.mask is None or a.mask.dtype in (a.q.dtype, torch.float32)
     return mask and a.causal != "lower_right" and a.q.shape[3] == a.v.shape[3]
-
-
-def is_computed(a: AttentionProblem) -> bool:
-    """Whether a kernel of ours or ATen's is for the call: what a rewrite has to keep."""
-    return not refusal(a) or aten_takes(a)
 
 
 def backward_refusal(g: Gradients) -> str:

@@ -12,7 +12,7 @@ from mlirc.dialects.core.symbols import Int
 from mlirc.dialects.core.tensor_types import info_of
 from mlirc.lowering.analysis.index_maps import identity
 from mlirc.lowering.analysis.value_ranges import ALWAYS, Elements, broadcast, view_index
-from mlirc.lowering.cpu.attention.call import is_computed, read_attention, refusal
+from mlirc.lowering.cpu.attention.call import read_attention, refusal
 from mlirc.lowering.module.source_lines import source_line
 from mlirc.lowering.pipeline.ledger import Ledger
 
@@ -29,8 +29,9 @@ class SimplifyAttention:
     CAUSAL            key <= query: causal = "upper_left"; key <= query + S - L: "lower_right"
     REPEATED          keys and values repeated along the heads are read where they were before: [B, G, S, D]
     A mask by the lowest finite number averages a row that it hides whole, where one by -inf gives 0: it stays unless each
-    row sees some key. So does a causal one where the scale is 0 or less: ATen's causal kernel multiplies its -inf by that;
-    and a diagonal at the lower right where no kernel of ours is for the call, as ATen's has none.
+    row sees some key. So does a causal one where the scale is 0 or less: ATen's causal kernel multiplies its -inf by that.
+    Every mask stays where no kernel of ours is for the call: a row of scores that are all NaN gives NaN by ATen's kernel, but
+    0 where it is given no mask.
     """
 
     name = "simplify-attention"
@@ -68,6 +69,8 @@ def rebuilt(op: Any, operands: list[ir.Value], causal: str) -> Any:
 def without_mask(op: Any) -> tuple[str | None, str]:
     """What `causal` is to be without the mask, None if it must stay; and the rule."""
     call = read_attention(op)
+    if refusal(call):
+        return None, ""
     mask = op.operands[3]
     space = (*call.q.shape[:3], call.k.shape[2])
     index = tuple(0 if n == 1 else d for n, d in zip(space, identity(4), strict=True))
@@ -85,8 +88,6 @@ def without_mask(op: Any) -> tuple[str | None, str]:
     if not 0 < call.scale < math.inf:
         return None, ""
     if causal == "lower_right" and is_finite and not symbols.known_nonnegative(keys - rows):
-        return None, ""
-    if not is_computed(replace(call, mask=None, causal=causal)):
         return None, ""
     return causal, "CAUSAL"
 

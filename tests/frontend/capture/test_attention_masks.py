@@ -98,6 +98,8 @@ def dropped_and_result(function, *args, dynamic: bool, cache: bool = False):
         return gm.forward
 
     torch._dynamo.reset()
+    for x in args:
+        torch._dynamo.mark_static(x, 3)  # our kernels know the size of a head
     result = torch.compile(function, backend=backend, dynamic=dynamic)(*args)
     return found[0], found[1:], result
 
@@ -117,6 +119,25 @@ def test_other_masks_stay(function):
     dropped, _, result = dropped_and_result(function, q, k, dynamic=False)
     assert dropped == 0
     torch.testing.assert_close(result, function(q, k))
+
+
+OURS, OF_ATEN = (
+    [(torch.bfloat16, 8, False)],
+    [(torch.float32, 8, True), (torch.float32, 300, False), (torch.float64, 8, False)],
+)
+
+
+@pytest.mark.parametrize("dtype, head, dynamic", OURS + OF_ATEN)
+@pytest.mark.parametrize("function", [always_true, lower_triangle])
+def test_a_row_of_nan_shows(function, dtype, head, dynamic):
+    """ATen's kernel has 0 for it where there is no mask, and NaN where there is one."""
+    q, k = torch.randn(2, 3, 7, head, dtype=dtype), torch.randn(2, 3, 7, head, dtype=dtype)
+    q[0, 1, 2, 3] = torch.nan
+    expected = function(q, k)
+    assert expected[0, 1, 2].isnan().all() and expected.isnan().sum() == head
+    with torch.no_grad():
+        found = torch.compile(function, backend="mlirc", dynamic=dynamic, options={"fallback": "error"})(q, k)
+    assert torch.equal(found.isnan(), expected.isnan())
 
 
 def test_queries_after_a_cache_stay():

@@ -1,0 +1,19 @@
+"""The dtypes and head sizes that our attention kernels cover. No MLIR here: masks are looked at before a graph is imported."""
+
+import torch
+
+from mlirc.dialects.core.symbols import Int
+
+MOST_HEAD = 256  # elements of a head: scratch for a block of queries lies on a thread's stack
+DTYPES = (torch.float32, torch.bfloat16)
+
+
+def uncovered(dtype: torch.dtype, heads: Int, shared: Int, *head: Int) -> str:
+    """Why they do not cover `heads` heads of the query that share `shared` of the keys, with rows of `head` elements, or ""."""
+    if dtype not in DTYPES:
+        return "FLOAT32 OR BFLOAT16"
+    if not all(isinstance(n, int) and n <= MOST_HEAD for n in head):
+        return "HEAD SIZE"
+    if heads != shared and not (isinstance(heads, int) and isinstance(shared, int)):
+        return "STATIC HEADS"
+    return ""
