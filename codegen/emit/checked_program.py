@@ -78,7 +78,10 @@ def check_inputs(
         raise InputError(f"{len(inputs)} inputs for {len(infos)} arguments")
     for k, (info, x) in enumerate(zip(infos, inputs, strict=True)):
         number = info is None or scalars[k]
-        if isinstance(x, torch.Tensor):
+        if info is not None and info.layout != "strided":
+            if not packed(x, info):
+                raise InputError(f"input {k} is no {info.shape} of {info.dtype} that oneDNN packed")
+        elif isinstance(x, torch.Tensor):
             if number or info is None or not plain(x):
                 raise InputError(f"input {k} is a {type(x).__name__} of a kind that is not taken there")
             if x.dim() != info.rank:
@@ -98,7 +101,7 @@ def check_inputs(
         if value < 0 and symbols.known_nonnegative(symbols.symbol(name)):
             raise InputError(f"the inputs give {name} the value {value}")
     for k, (info, x) in enumerate(zip(infos, inputs, strict=True)):
-        if info is None or not isinstance(x, torch.Tensor):
+        if info is None or info.layout != "strided" or not isinstance(x, torch.Tensor):
             continue
         shape, stride = (tuple(_value(n, values) for n in given) for given in (info.shape, info.stride))
         strides = x.numel() == 0 or all(a == b or n == 1 for n, a, b in zip(shape, stride, x.stride(), strict=True))
@@ -177,6 +180,12 @@ def plain(x: torch.Tensor) -> bool:
     return True
 
 
+def packed(x: Any, info: TensorInfo) -> bool:
+    """Whether it is weights of these sizes that oneDNN packed: @prepare made them, no file holds any."""
+    opaque = type(x) is torch.Tensor and x.layout == torch._mkldnn  # type: ignore[attr-defined]
+    return opaque and (x.dtype, tuple(x.shape), str(x.device)) == (info.dtype, info.shape, info.device)
+
+
 def span(x: torch.Tensor) -> tuple[int, int]:
     """The addresses of the first byte and that behind the last."""
     if x.numel() == 0:
@@ -230,7 +239,8 @@ def written_arguments(function: Any) -> tuple[int, ...]:
 
 def check_overlaps(written: Sequence[int], inputs: Sequence[Any]) -> None:
     """Raises InputError where a tensor that is written shares memory with another: an index could change after its check."""
-    spans = {k: span(x) for k, x in enumerate(inputs) if isinstance(x, torch.Tensor)}
+    strided = torch.strided
+    spans = {k: span(x) for k, x in enumerate(inputs) if isinstance(x, torch.Tensor) and x.layout == strided}
     for k in written:
         for j, (start, end) in spans.items():
             if k in spans and j != k and start < spans[k][1] and spans[k][0] < end:

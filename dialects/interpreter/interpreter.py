@@ -78,6 +78,8 @@ class _Interpreter:
         info = info_of(argument)
         if not isinstance(value, torch.Tensor):
             return torch.tensor(value, dtype=info.dtype)
+        if info.layout != "strided":  # @prepare made it
+            return value
         shape, stride = self.sizes(info.shape), self.sizes(info.stride)
         strides_fit = all(a == b or n <= 1 for n, a, b in zip(shape, stride, value.stride(), strict=True))
         if value.dtype != info.dtype or tuple(value.shape) != shape or not (strides_fit or value.numel() == 0):
@@ -293,6 +295,8 @@ class _Interpreter:
         shape, stride = self.sizes(info.shape), self.sizes(info.stride)
         if tuple(x.shape) != shape or x.dtype != info.dtype:
             raise ValueError(f"gives {x.dtype} {tuple(x.shape)}; the result type says {info.dtype} {shape}")
+        if info.layout != "strided":
+            return x
         fits = x.numel() == 0 or all(a == b or n <= 1 for n, a, b in zip(shape, stride, x.stride(), strict=True))
         if alias != -1 and (x.numel() == 0 or shares_memory(x, self.tensor(op.operands[alias]))):
             if not fits:
@@ -368,6 +372,8 @@ def flat(made: Any) -> list[Any]:
 
 
 def shares_memory(x: torch.Tensor, y: torch.Tensor) -> bool:
+    if x.layout != torch.strided or y.layout != torch.strided:
+        return False
     return x.untyped_storage().data_ptr() == y.untyped_storage().data_ptr() and x.untyped_storage().nbytes() > 0
 
 

@@ -6,6 +6,7 @@ from typing import Any
 from mlirc.dialects.core.symbols import Int
 from mlirc.lowering.files.aten_calls import verify_operator
 from mlirc.lowering.files.code import verify_code
+from mlirc.lowering.files.packed_weights import verify_packed_weights
 from mlirc.lowering.module.forms import ATEN, stage_of
 from mlirc.lowering.module.rules import StageError, rules_of
 from mlirc.lowering.module.target_attribute import ATTRIBUTE, target_of
@@ -29,6 +30,8 @@ def verify_file(module: Any, runs: bool = False) -> dict[str, tuple[Int, ...]]:
             raise StageError(
                 module.operation, str(error), "leave it out for the machine that reads the file"
             ) from error
+    if runs:
+        verify_packed_weights({function.name.value: function for function in functions(module)})
     for function in functions(module):
         stage = stage_of(function)
         if stage is None:

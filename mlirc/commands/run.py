@@ -197,6 +197,7 @@ class _Run:
     def execute(self, module: Any, passes: str, inputs: list[Any], repeat: int | None) -> Any:
         from mlirc.execution.limited_run import limited_run
         from mlirc.execution.modules import MachineCode, interpret
+        from mlirc.execution.random_state import Inputs
 
         limited_run(module, passes, self.rewrites)
         try:
@@ -207,7 +208,8 @@ class _Run:
 
             if device == "cuda" and not torch.cuda.is_available():
                 raise Failure("--target gpu: PyTorch finds no GPU here; --target interpreter runs any module")
-            given = [x.to(device) if isinstance(x, torch.Tensor) else x for x in inputs]
+            moved = (x.to(device) if isinstance(x, torch.Tensor) else x for x in inputs)
+            given = Inputs(moved, getattr(inputs, "random_state", None))
             code = MachineCode(module)
             left = code(given)
             if repeat:

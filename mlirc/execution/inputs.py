@@ -1,6 +1,7 @@
 """Inputs of a module in a safetensors file: `arg0`, `arg1`, ... as the arguments of @graph are numbered; results as `result0`, ...
 
-Numbers are tensors without dimensions. The file keeps elements; the strides are the argument's.
+Numbers are tensors without dimensions. The file keeps elements; the strides are the argument's. `random_state` is that of PyTorch's
+generator before the call.
 """
 
 import os
@@ -16,6 +17,7 @@ from mlirc.dialects.core.context import context
 from mlirc.dialects.core.graph_signature import bind_symbols
 from mlirc.dialects.core.tensor_types import info_of
 from mlirc.execution.modules import given_arguments, graph_of
+from mlirc.execution.random_state import NAME, Inputs, why_no_state
 
 MOST = 1 << 36  # bytes of a file
 
@@ -29,7 +31,7 @@ def is_number(argument: ir.Value, position: int, function: Any) -> bool:
     return not isinstance(argument.type, ir.RankedTensorType) or "mlirc.scalar" in function.arg_attrs[position]
 
 
-def read_inputs(module: ir.Module, path: str) -> list[Any]:
+def read_inputs(module: ir.Module, path: str) -> Inputs:
     """The arguments in a file. Raises InputsError, whatever is in the file."""
     held = read_tensors(path)
     with context():
@@ -41,7 +43,11 @@ def read_inputs(module: ir.Module, path: str) -> list[Any]:
             held[f"arg{k}"].item() if is_number(x, k, graph) and held[f"arg{k}"].numel() == 1 else held[f"arg{k}"]
             for k, x in enumerate(arguments)
         ]
-        return [laid_out(module, k, values, path) for k in range(len(arguments))]
+        state = held.get(NAME)
+        why = "" if state is None else why_no_state(state)
+        if why:
+            raise InputsError(f"{path}: {NAME} {why}")
+        return Inputs((laid_out(module, k, values, path) for k in range(len(arguments))), state)
 
 
 def laid_out(module: ir.Module, position: int, values: Sequence[Any], path: str) -> Any:

@@ -11,6 +11,7 @@ from mlirc.dialects.core.graph_builder import GraphBuilder
 from mlirc.dialects.core.tensor_types import TensorInfo, info_of, type_of
 from mlirc.lowering.analysis.provenance import sources_of
 from mlirc.lowering.cpu.convolution.choice import Choice, along
+from mlirc.lowering.files.packed_weights import CONVOLVE, CONVOLVE_BINARY, REORDER
 from mlirc.lowering.fusion.aten_calls import arguments, call_aten
 from mlirc.lowering.fusion.convolution_users import (
     folded_factors,
@@ -27,9 +28,6 @@ from mlirc.lowering.module.target_attribute import target_of
 from mlirc.lowering.pipeline.ledger import Ledger
 from mlirc.lowering.target import CpuTarget
 
-REORDER = "mkldnn._reorder_convolution_weight.default"
-CONVOLVE = "mkldnn._convolution_pointwise.default"
-CONVOLVE_BINARY = "mkldnn._convolution_pointwise.binary"
 F32, HALF = torch.float32, (torch.bfloat16, torch.float16)
 
 
