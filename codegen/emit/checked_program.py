@@ -182,7 +182,7 @@ def plain(x: torch.Tensor) -> bool:
 
 def packed(x: Any, info: TensorInfo) -> bool:
     """Whether it is weights of these sizes that oneDNN packed: @prepare made them, no file holds any."""
-    opaque = type(x) is torch.Tensor and x.layout == torch._mkldnn  # type: ignore[attr-defined]
+    opaque = type(x) is torch.Tensor and x.is_mkldnn
     return opaque and (x.dtype, tuple(x.shape), str(x.device)) == (info.dtype, info.shape, info.device)
 
 

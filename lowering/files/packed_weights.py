@@ -161,7 +161,7 @@ def _window(op: Any, given: list[Any]) -> Window:
     return tuple(padding), tuple(stride), tuple(dilation), groups
 
 
-def _extent(image: Any, kernel: int, window: Window, d: int) -> Any:
+def _extent(image: Any, kernel: Any, window: Window, d: int) -> Any:
     padding, stride, dilation, _ = window
     return (image + 2 * padding[d] - dilation[d] * (kernel - 1) - 1) // stride[d] + 1
 
