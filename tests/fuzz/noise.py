@@ -23,7 +23,7 @@ scatter_ max min amax amin maximum minimum sort topk cummax cummin clamp clamp_ 
 aminmax argmax argmin eq ne lt le gt ge isnan isinf isfinite sign sgn floor ceil trunc round nonzero
 masked_select embedding reflection_pad1d reflection_pad2d replication_pad1d replication_pad2d tril triu
 max_pool2d_with_indices index_copy index_copy_ index_fill index_fill_ take masked_scatter rot90 set_ resize_
-logical_not logical_and logical_or logical_xor nan_to_num slice_scatter select_scatter _unsafe_index
+logical_not logical_and logical_or logical_xor nan_to_num slice_scatter select_scatter _unsafe_index nextafter copysign
 """
 EXACT = frozenset(words(_EXACT))
 # Of these a NaN is a new one: IEEE 754 leaves its sign and payload open (eager's maximum of two vectors has all bits set).
