@@ -19,9 +19,8 @@ from mlirc.dialects.core import symbols
 from mlirc.lowering.cpu.attention.backward_block import F32, KeyBlock
 from mlirc.lowering.cpu.attention.call import Gradients
 from mlirc.lowering.cpu.attention.memory import along_row, place_of, stage_rows, store_rows
-from mlirc.lowering.cpu.attention.units import begin_with, each_head
 from mlirc.lowering.cpu.emitter.addresses import advance, load_floats, load_scalar, store_scalar
-from mlirc.lowering.cpu.loops.frame import KernelText, framed, operands_only
+from mlirc.lowering.cpu.loops.frame import KernelText
 from mlirc.lowering.cpu.math.builder import Value
 from mlirc.lowering.target import CpuTarget
 
@@ -35,21 +34,19 @@ class _BackwardWriter(KeyBlock):
     # ---- the function
 
     def write(self) -> KernelText:
-        g, e, operands = self.g, self.e, list(self.tensors)
-        begin_with(e, operands, g.symbols)
+        self.begin()
         self.make_room()
         batch, heads = self.a.k.shape[:2]
-        each_head(e, batch, heads, self.unit)
+        self.each_head(batch, heads, self.unit)
         work = symbols.product([*self.a.q.shape[:3], self.a.k.shape[2], self.head("k") + self.head("v")])
-        shared = symbols.floordiv(work * 1, 3), batch * heads
-        return framed(e, self.name, self.target, operands_only(len(operands)), g.symbols, *shared, chunk=1)
+        return self.framed(symbols.floordiv(work * 1, 3), batch * heads)
 
     def unit(self, batch: Value, shared: Value) -> None:
         """The gradients of the keys and values of a head, and of the queries that read these."""
         a, g, e, b = self.a, self.g, self.e, self.e.index
         keys, queries = e.integer(a.k.shape[2]), e.integer(a.q.shape[2])
         places = {name: place_of(e, e.env[name], self.tensors[name], batch, shared) for name in ("k", "v", "dk", "dv")}
-        self.each_head(batch, shared, self.start)
+        self.each_query_head(batch, shared, self.start)
 
         with e.each(0, keys, self.block) as key:
             count = b.minimum(b.sub(keys, key), e.i64(self.block))
@@ -64,15 +61,15 @@ class _BackwardWriter(KeyBlock):
                 with e.each(first, queries, self.width) as query:
                     self.query_block(rows, query, b.minimum(b.sub(queries, query), e.i64(self.width)), key, count)
 
-            self.each_head(batch, shared, head)
+            self.each_query_head(batch, shared, head)
             for which in ("k", "v"):
                 info = self.tensors["d" + which]
                 here = advance(e, places["d" + which], b.mul(key, e.integer(info.stride[2])), info.dtype)
                 store_rows(e, here, info, count, self.key_sums[which], self.pitch[which])
         if self.sums is not g.dq:
-            self.each_head(batch, shared, self.finish)
+            self.each_query_head(batch, shared, self.finish)
 
-    def each_head(self, batch: Value, shared: Value, body: Callable[[dict[str, Value]], None]) -> None:
+    def each_query_head(self, batch: Value, shared: Value, body: Callable[[dict[str, Value]], None]) -> None:
         """`body`, given where each tensor's rows start, for the heads of the query that share the keys."""
         e, b, g, a = self.e, self.e.index, self.g, self.a
 
@@ -84,8 +81,7 @@ class _BackwardWriter(KeyBlock):
             }
             rows["sums"] = advance(e, rows["work"], e.i64(1)) if self.sums is not g.dq else rows["dq"]
             if a.mask:
-                at = (x if n != 1 else e.i64(0) for x, n in zip((batch, head), a.mask.shape, strict=False))
-                rows["mask"] = place_of(e, e.env["mask"], a.mask, *at)
+                rows["mask"] = self.mask_of(a.mask, batch, head)
             body(rows)
 
     # ---- before and after the blocks
@@ -101,7 +97,7 @@ class _BackwardWriter(KeyBlock):
             )
             delta = advance(e, rows["work"], b.mul(i, e.integer(g.work.stride[2])))
             store_scalar(e, self.row_product(x, y), delta)
-            wide = e.builder(F32, True)
+            wide = self.wide
             self.write_row(
                 advance(e, rows["sums"], b.mul(i, e.integer(self.sums.stride[2]))), lambda d, mask: wide.constant(0.0)
             )

@@ -11,12 +11,11 @@ from mlirc.lowering.cpu.attention.call import Gradients
 from mlirc.lowering.cpu.attention.memory import along_row, row_offsets, scratch, stage_rows, transpose_all
 from mlirc.lowering.cpu.attention.scores import NOTHING, Scores
 from mlirc.lowering.cpu.attention.softmax import exponential
+from mlirc.lowering.cpu.attention.writer import AttentionWriter
 from mlirc.lowering.cpu.emitter.addresses import advance, gather, load_floats, load_scratch, store_floats, store_scratch
-from mlirc.lowering.cpu.emitter.emitter import VectorEmitter
 from mlirc.lowering.cpu.math.builder import Value
 from mlirc.lowering.cpu.matmul.tile import GemmTile, Loop, most_rows
 from mlirc.lowering.cpu.matmul.tile_rows import even_rows
-from mlirc.lowering.kernel.axes import Vector
 from mlirc.lowering.target import CpuTarget
 
 F32 = torch.float32
@@ -26,14 +25,12 @@ KEYS = 256  # of a block, at most
 ROOM = 1 << 15  # elements of a block's keys and values
 
 
-class KeyBlock:
+class KeyBlock(AttentionWriter):
     def __init__(self, g: Gradients, name: str, target: CpuTarget):
-        self.g, self.a, self.name, self.target = g, g.call, name, target
-        self.tensors = g.tensors
-        self.e = VectorEmitter(Vector(None, target.vector_bytes // 4), target)
-        self.lanes = self.e.lanes
+        self.g, self.tensors = g, g.tensors
+        super().__init__(g.call, name, target, list(g.tensors), g.symbols)
         self.width = QUERIES * self.lanes
-        self.pitch = {which: -(-self.head(which) // self.lanes) * self.lanes for which in ("k", "v")}
+        self.pitch = {which: self.padded(which) for which in ("k", "v")}
         keys, most = self.a.k.shape[2], most_rows(target, VECTORS)
         self.rows = even_rows(keys, most)  # of keys in a tile
         tiles = max(1, min(KEYS, ROOM // sum(self.pitch.values())) // self.rows)
@@ -44,11 +41,6 @@ class KeyBlock:
         self.query_rows = even_rows(self.width, most)
         # where dq is added up: float32
         self.sums = replace(g.work, shape=g.dq.shape) if g.dq.dtype != F32 else g.dq
-
-    def head(self, which: str) -> int:
-        size = (self.a.v if which == "v" else self.a.q).shape[3]
-        assert isinstance(size, int)
-        return size
 
     def make_room(self) -> None:
         e, pitch, k, v = self.e, self.pitch, self.pitch["k"], self.pitch["v"]
@@ -106,7 +98,7 @@ class KeyBlock:
     def exponentials(self, count: Value, keys: Value) -> None:
         """Scores become exponentials, and what is the slope of an exponential becomes that of its score. Lanes from `count` on hold
         anything: no product reads them, or what it makes of them is not kept."""
-        e, wide = self.e, self.e.builder(F32, True)
+        e, wide = self.e, self.wide
 
         with e.each(0, count, self.lanes) as lane:
             lse, delta = (load_scratch(e, advance(e, x, lane)) for x in (self.lse, self.delta))
@@ -163,7 +155,7 @@ class KeyBlock:
                 to = self.at(self.query_sums, row, pitch, e.i64(first))
                 tile.call(e, (advance(e, self.slopes, row), panel, to), 1, [Loop(keys, self.width, pitch)], pitch)
 
-        wide = e.builder(F32, True)
+        wide = self.wide
         along = e.integer(self.sums.stride[2])
 
         with e.each(0, count) as i:
@@ -190,7 +182,7 @@ class KeyBlock:
         e = self.e
 
         with e.each(0, count, self.lanes) as k:
-            store_scratch(e, e.builder(F32, True).constant(0.0), advance(e, place, k))
+            store_scratch(e, self.wide.constant(0.0), advance(e, place, k))
 
     def write_row(self, place: Value, value: Callable[[Value, Value | None], Value], dtype: torch.dtype = F32) -> None:
         """place[d] = value(d, mask) along a row of dq, a vector at a time."""

@@ -18,8 +18,9 @@ from mlirc.dialects.core import symbols
 from mlirc.dialects.core.tensor_types import TensorInfo
 from mlirc.lowering.cpu.attention.call import AttentionProblem
 from mlirc.lowering.cpu.attention.memory import place_of, scratch
-from mlirc.lowering.cpu.attention.softmax import exponential
-from mlirc.lowering.cpu.attention.units import begin_with, each_head
+from mlirc.lowering.cpu.attention.scores import masked
+from mlirc.lowering.cpu.attention.softmax import exponential, finished, reference_of
+from mlirc.lowering.cpu.attention.writer import AttentionWriter, operands_of
 from mlirc.lowering.cpu.emitter.addresses import (
     advance,
     gather,
@@ -31,12 +32,9 @@ from mlirc.lowering.cpu.emitter.addresses import (
     store_scalar,
     store_scratch,
 )
-from mlirc.lowering.cpu.emitter.emitter import VectorEmitter
 from mlirc.lowering.cpu.emitter.register_transpose import across
-from mlirc.lowering.cpu.loops.frame import KernelText, framed, operands_only
+from mlirc.lowering.cpu.loops.frame import KernelText
 from mlirc.lowering.cpu.math.builder import Value
-from mlirc.lowering.cpu.math.functions import MATH
-from mlirc.lowering.kernel.axes import Vector
 from mlirc.lowering.target import CpuTarget
 
 KEYS = 512  # of a block: a multiple of every vector's lanes
@@ -53,43 +51,28 @@ def decode_text(a: AttentionProblem, name: str, target: CpuTarget) -> KernelText
     return _DecodeWriter(a, name, target).write()
 
 
-class _DecodeWriter:
+class _DecodeWriter(AttentionWriter):
     def __init__(self, a: AttentionProblem, name: str, target: CpuTarget):
-        self.a, self.name, self.target = a, name, target
-        self.e = VectorEmitter(Vector(None, target.vector_bytes // 4), target)
-        self.lanes = self.e.lanes
-        self.operands = ["q", "k", "v", *(["mask"] if a.mask else []), "out", "lse"]
-        self.head = self.parts_of(a.q)
-        self.value_head = self.parts_of(a.v)
-
-    def parts_of(self, rows: TensorInfo) -> int:
-        """Vectors that hold a row."""
-        size = rows.shape[3]
-        assert isinstance(size, int)
-        return -(-size // self.lanes)
-
-    @property
-    def wide(self):
-        return self.e.builder(torch.float32, True)
+        super().__init__(a, name, target, operands_of(a), a.symbols)
+        # vectors that hold a row
+        self.key_parts, self.value_parts = (self.padded(which) // self.lanes for which in ("k", "v"))
 
     @property
     def scalar(self):
         return self.e.builder(torch.float32)
 
     def write(self) -> KernelText:
-        a, e, names = self.a, self.e, self.a.symbols
-        begin_with(e, self.operands, names)
-        self.queries = scratch(e, a.group * self.head * self.lanes)
+        a, e = self.a, self.e
+        self.begin()
+        self.queries = scratch(e, a.group * self.key_parts * self.lanes)
         self.scores = scratch(e, a.group * KEYS)
-        self.sums = scratch(e, a.group * self.value_head * self.lanes)
+        self.sums = scratch(e, a.group * self.value_parts * self.lanes)
         self.totals = scratch(e, a.group * self.lanes)
         self.largest = scratch(e, a.group)
         batch, shared, keys = a.k.shape[:3]
-        each_head(e, batch, shared, self.unit)
-        work = symbols.product([batch * shared, a.group, keys, FOR_A_VECTOR * (self.head + self.value_head)])
-        return framed(
-            e, self.name, self.target, operands_only(len(self.operands)), names, work * 1, batch * shared, chunk=1
-        )
+        self.each_head(batch, shared, self.unit)
+        work = symbols.product([batch * shared, a.group, keys, FOR_A_VECTOR * (self.key_parts + self.value_parts)])
+        return self.framed(work * 1, batch * shared)
 
     def rows(self, body) -> None:
         """`body(row)` for each head of the query that shares the keys."""
@@ -130,11 +113,11 @@ class _DecodeWriter:
 
         def start(row: Value) -> None:
             query = place_of(e, e.env["q"], a.q, batch, b.add(first, row))
-            for k in range(self.head):
+            for k in range(self.key_parts):
                 value = self.wide.mul(self.load_row(query, a.q, k), self.wide.constant(a.scale))
-                store_scratch(e, value, self.part(self.queries, row, self.head, k))
-            for k in range(self.value_head):
-                store_scratch(e, self.wide.constant(0.0), self.part(self.sums, row, self.value_head, k))
+                store_scratch(e, value, self.part(self.queries, row, self.key_parts, k))
+            for k in range(self.value_parts):
+                store_scratch(e, self.wide.constant(0.0), self.part(self.sums, row, self.value_parts, k))
             store_scratch(e, self.wide.constant(0.0), self.part(self.totals, row, 1))
             store_scalar(e, self.scalar.constant(-math.inf), advance(e, self.largest, row))
 
@@ -167,11 +150,13 @@ class _DecodeWriter:
             inside = lanes_below(e, b.sub(count, key))
 
             def one(row: Value) -> None:
-                query = [load_scratch(e, self.part(self.queries, row, self.head, k)) for k in range(self.head)]
+                query = [
+                    load_scratch(e, self.part(self.queries, row, self.key_parts, k)) for k in range(self.key_parts)
+                ]
                 sums = []
                 for address in addresses:
                     total = self.wide.mul(query[0], self.load_row(address, a.k, 0))
-                    for k in range(1, self.head):
+                    for k in range(1, self.key_parts):
                         total = self.wide.fma(query[k], self.load_row(address, a.k, k), total)
                     sums.append(total)
                 scores = self.wide.select(inside, across(e, sums), self.wide.constant(-math.inf))
@@ -186,8 +171,7 @@ class _DecodeWriter:
     def apply_mask(self, row: Value, batch: Value, head: Value, key: Value, count: Value) -> None:
         e, b, info = self.e, self.e.index, self.a.mask
         assert info is not None
-        spots = (e.i64(0) if n == 1 else x for n, x in zip(info.shape, (batch, head), strict=False))
-        mask = place_of(e, e.env["mask"], info, *spots)
+        mask = self.mask_of(info, batch, head)
         same = info.shape[3] == 1 or info.stride[3] == 0
         stride = e.i64(0) if same else e.integer(info.stride[3])
 
@@ -203,13 +187,7 @@ class _DecodeWriter:
                 lane = wide.minimum(e.lane_numbers(), e.splat(b.sub(b.sub(count, i), e.i64(1))))
                 value = gather(e, here, wide.mul(lane, e.splat(stride)), info.dtype)
             place = self.score(row, i)
-            score = load_scratch(e, place)
-            if info.dtype == torch.bool:
-                hidden = self.wide.constant(-math.inf)
-                changed = self.wide.select(self.wide.ne(value, self.wide.constant(0.0)), score, hidden)
-            else:
-                changed = self.wide.add(value, score)
-            store_scratch(e, changed, place)
+            store_scratch(e, masked(self.wide, info.dtype, value, load_scratch(e, place)), place)
 
     def softmax(self, row: Value, count: Value) -> Value:
         """Scores become exponentials; what came before shrinks by the factor that is returned."""
@@ -224,9 +202,7 @@ class _DecodeWriter:
         (most,) = e.loop(e.i64(0), count, e.i64(self.lanes), [e.splat(before)], [type_], compare)
         largest = scalar.emit(f"vector.reduction <maxnumf>, {most} : {type_} into f32", torch.float32)
         store_scalar(e, largest, place)
-        # where no key is seen yet all exponentials are 0, and not of -inf less -inf
-        none = scalar.eq(largest, scalar.constant(-math.inf))
-        reference = scalar.select(none, scalar.constant(0.0), largest)
+        reference = reference_of(scalar, largest)
         factor = exponential(wide, e.splat(scalar.sub(before, reference)))
         from_ = e.splat(reference)
 
@@ -245,8 +221,8 @@ class _DecodeWriter:
     def value_products(self, row: Value, factor: Value, values: Value, count: Value) -> None:
         a, e, b, wide = self.a, self.e, self.e.index, self.wide
         type_, along = wide.type_text(torch.float32), e.integer(a.v.stride[2])
-        places = [self.part(self.sums, row, self.value_head, k) for k in range(self.value_head)]
-        chains = max(1, CHAINS // self.value_head)
+        places = [self.part(self.sums, row, self.value_parts, k) for k in range(self.value_parts)]
+        chains = max(1, CHAINS // self.value_parts)
 
         def add(key: Value, sums: list[Value]) -> list[Value]:
             address = advance(e, values, b.mul(key, along), a.v.dtype)
@@ -254,7 +230,7 @@ class _DecodeWriter:
             return [wide.fma(raised, self.load_row(address, a.v, k), x) for k, x in enumerate(sums)]
 
         def several(key: Value, sums: list[Value]) -> list[Value]:
-            parts = [sums[c * self.value_head : (c + 1) * self.value_head] for c in range(chains)]
+            parts = [sums[c * self.value_parts : (c + 1) * self.value_parts] for c in range(chains)]
             return [x for c, part in enumerate(parts) for x in add(b.add(key, e.i64(c)), part)]
 
         start = [wide.mul(load_scratch(e, place), factor) for place in places]
@@ -262,27 +238,24 @@ class _DecodeWriter:
         carried = start + [wide.constant(0.0)] * (len(start) * (chains - 1))
         sums = e.loop(e.i64(0), whole, e.i64(chains), carried, [type_] * len(carried), several)
         for c in range(1, chains):
-            part = sums[c * self.value_head : (c + 1) * self.value_head]
-            sums[: self.value_head] = [wide.add(x, y) for x, y in zip(sums, part, strict=False)]
-        last = e.loop(whole, count, e.i64(1), sums[: self.value_head], [type_] * self.value_head, add)
+            part = sums[c * self.value_parts : (c + 1) * self.value_parts]
+            sums[: self.value_parts] = [wide.add(x, y) for x, y in zip(sums, part, strict=False)]
+        last = e.loop(whole, count, e.i64(1), sums[: self.value_parts], [type_] * self.value_parts, add)
         for place, value in zip(places, last, strict=True):
             store_scratch(e, value, place)
 
     def finish(self, row: Value, batch: Value, head: Value) -> None:
-        """The result and the logarithm of the total; 0 for both where no key is seen, as in eager."""
+        """The result and the logarithm of the total."""
         a, e, wide, scalar = self.a, self.e, self.wide, self.scalar
         type_ = wide.type_text(torch.float32)
         totals = load_scratch(e, self.part(self.totals, row, 1))
         total = scalar.emit(f"vector.reduction <add>, {totals} : {type_} into f32", torch.float32)
-        none = scalar.eq(total, scalar.constant(0.0))
-        inverse = scalar.select(none, scalar.constant(0.0), scalar.div(scalar.constant(1.0), total))
-        largest = load_scalar(e, advance(e, self.largest, row), torch.float32)
-        logarithm = scalar.select(none, scalar.constant(0.0), scalar.add(largest, MATH["log"](scalar, total)))
+        inverse, logarithm = finished(scalar, total, load_scalar(e, advance(e, self.largest, row), torch.float32))
         store_scalar(e, logarithm, place_of(e, e.env["lse"], a.lse, batch, head))
         out = place_of(e, e.env["out"], a.out, batch, head)
         size = a.out.shape[3]
         assert isinstance(size, int)
-        for k in range(self.value_head):
-            value = wide.mul(load_scratch(e, self.part(self.sums, row, self.value_head, k)), e.splat(inverse))
+        for k in range(self.value_parts):
+            value = wide.mul(load_scratch(e, self.part(self.sums, row, self.value_parts, k)), e.splat(inverse))
             here = advance(e, out, e.i64(k * self.lanes), a.out.dtype)
             store_floats(e, value, here, a.out.dtype, lanes_below(e, e.i64(min(size - k * self.lanes, self.lanes))))

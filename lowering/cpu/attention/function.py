@@ -23,14 +23,12 @@ from mlirc.lowering.cpu.attention.call import AttentionProblem
 from mlirc.lowering.cpu.attention.decode import decode_text, decodes
 from mlirc.lowering.cpu.attention.memory import place_of, scratch, stage_rows, store_rows, transpose_all
 from mlirc.lowering.cpu.attention.softmax import PanelSoftmax
-from mlirc.lowering.cpu.attention.units import begin_with, divided, each_unit
+from mlirc.lowering.cpu.attention.writer import AttentionWriter, divided, operands_of
 from mlirc.lowering.cpu.emitter.addresses import advance, load_scratch, store_scratch
-from mlirc.lowering.cpu.emitter.emitter import VectorEmitter
-from mlirc.lowering.cpu.loops.frame import KernelText, framed, operands_only
+from mlirc.lowering.cpu.loops.frame import KernelText
 from mlirc.lowering.cpu.math.builder import Value
 from mlirc.lowering.cpu.matmul.tile import GemmTile, Loop, Stride, most_rows, times
 from mlirc.lowering.cpu.matmul.tile_rows import split_any_rows, split_rows
-from mlirc.lowering.kernel.axes import Vector
 from mlirc.lowering.target import CpuTarget
 
 VECTORS = 2  # of a panel's row
@@ -46,14 +44,11 @@ def attention_text(a: AttentionProblem, name: str, target: CpuTarget) -> KernelT
     return decode_text(a, name, target) if decodes(a) else _ForwardWriter(a, name, target).write()
 
 
-class _ForwardWriter:
+class _ForwardWriter(AttentionWriter):
     def __init__(self, a: AttentionProblem, name: str, target: CpuTarget):
-        self.a, self.name, self.target = a, name, target
-        self.e = VectorEmitter(Vector(None, target.vector_bytes // 4), target)
-        self.lanes = self.e.lanes
+        super().__init__(a, name, target, operands_of(a), a.symbols)
         self.width = VECTORS * self.lanes
         self.most = most_rows(target, VECTORS)
-        self.operands = ["q", "k", "v", *(["mask"] if a.mask else []), "out", "lse"]
         keys = a.k.shape[2]
         rows, rests = split_any_rows(keys, self.most)
         self.block = rows * max(1, SCORES // self.width // rows)  # keys of a block
@@ -62,14 +57,6 @@ class _ForwardWriter:
         self.key_tiles = [self.tile("zero", n) for n in [rows, *rests]]
         rows, rests = split_rows(self.head("v"), self.most)
         self.value_tiles = [self.tile("factor", n) for n in [rows, *rests]]
-
-    def head(self, which: str) -> int:
-        size = (self.a.v if which == "v" else self.a.q).shape[3]
-        assert isinstance(size, int)
-        return size
-
-    def padded(self, which: str) -> int:
-        return -(-self.head(which) // self.lanes) * self.lanes
 
     def tile(self, start: str, rows: int) -> GemmTile:
         return GemmTile(rows, VECTORS, self.lanes, start, align=4 * self.lanes)
@@ -85,7 +72,7 @@ class _ForwardWriter:
 
     def write(self) -> KernelText:
         a, e = self.a, self.e
-        begin_with(e, self.operands, a.symbols)
+        self.begin()
         self.rows = scratch(e, self.width * max(self.padded("k"), self.padded("v")))
         self.every_panel = scratch(e, self.panels * self.padded("k") * self.width)
         self.every_sums = scratch(e, self.panels * self.padded("v") * self.width)
@@ -101,10 +88,9 @@ class _ForwardWriter:
             head, block = divided(e, number, e.integer(blocks))
             self.unit(*divided(e, head, e.integer(heads)), e.index.mul(block, e.i64(together)))
 
-        each_unit(e, units, unit)
+        self.each_unit(units, unit)
         work = symbols.product([batch * heads, queries, a.k.shape[2], self.head("k") + self.head("v")])
-        shared = symbols.floordiv(work * 1, 8), units
-        return framed(e, self.name, self.target, operands_only(len(self.operands)), a.symbols, *shared, chunk=1)
+        return self.framed(symbols.floordiv(work * 1, 8), units)
 
     # ---- some panels of queries
 
@@ -120,8 +106,7 @@ class _ForwardWriter:
             "lse": place_of(e, e.env["lse"], a.lse, batch, head),
         }
         if a.mask:
-            place = (x if n != 1 else e.i64(0) for x, n in zip((batch, head), a.mask.shape, strict=False))
-            rows["mask"] = place_of(e, e.env["mask"], a.mask, *place)
+            rows["mask"] = self.mask_of(a.mask, batch, head)
         last = b.minimum(b.add(first, e.i64(self.panels * self.width)), queries)
         panels = b.binary("arith.divui", b.add(b.sub(last, first), e.i64(self.width - 1)), e.i64(self.width))
 
@@ -199,16 +184,15 @@ class _ForwardWriter:
         with e.each(0, self.head("v")) as d:
             for half, factor in enumerate(inverse):
                 place = advance(e, self.sums, e.index.add(e.index.mul(d, e.i64(self.width)), e.i64(half * self.lanes)))
-                store_scratch(e, self.softmax.wide.mul(load_scratch(e, place), factor), place)
+                store_scratch(e, self.wide.mul(load_scratch(e, place), factor), place)
 
     def fill(self, place: Value, rows: int) -> None:
         """Zeros."""
         e = self.e
-        wide = e.builder(torch.float32, True)
 
         with e.each(0, rows * VECTORS) as d:
             address = advance(e, place, e.index.mul(d, e.i64(self.lanes)))
-            store_scratch(e, wide.constant(0.0), address)
+            store_scratch(e, self.wide.constant(0.0), address)
 
     def rows_of(self, which: str, base: Value, key: Value, count: Value) -> Value:
         """Where the products read a block of keys or values: in place, or in a copy."""

@@ -16,7 +16,7 @@ from mlirc.lowering.cpu.emitter.addresses import (
     store_scratch,
 )
 from mlirc.lowering.cpu.emitter.emitter import VectorEmitter
-from mlirc.lowering.cpu.math.builder import Value
+from mlirc.lowering.cpu.math.builder import Value, VectorBuilder
 
 NOTHING = -math.inf
 
@@ -114,12 +114,14 @@ class Scores:
 
     def apply(self, i: Value, lane: Value, value: Value) -> None:
         """Of the key in row i, for the queries from lane `lane` on."""
-        e, wide, info = self.e, self.wide, self.a.mask
+        e, info = self.e, self.a.mask
         assert info is not None
         address = advance(e, self.row(i), lane)
-        score = load_scratch(e, address)
-        if info.dtype == torch.bool:
-            changed = wide.select(wide.ne(value, wide.constant(0.0)), score, wide.constant(NOTHING))
-        else:
-            changed = wide.add(value, score)
-        store_scratch(e, changed, address)
+        store_scratch(e, masked(self.wide, info.dtype, value, load_scratch(e, address)), address)
+
+
+def masked(b: VectorBuilder, dtype: torch.dtype, mask: Value, score: Value) -> Value:
+    """A score with what the mask, of this dtype, says of it."""
+    if dtype != torch.bool:
+        return b.add(mask, score)
+    return b.select(b.ne(mask, b.constant(0.0)), score, b.constant(NOTHING))

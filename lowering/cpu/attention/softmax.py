@@ -59,9 +59,7 @@ class PanelSoftmax(Scores):
         largest = e.loop(e.i64(0), count, e.i64(1), before, [type_] * self.vectors, compare)
         reference, totals = [], []
         for half in halves:
-            # where no key is seen yet all exponentials are 0, and not of -inf less -inf
-            none = wide.eq(largest[half], wide.constant(NOTHING))
-            reference.append(wide.select(none, wide.constant(0.0), largest[half]))
+            reference.append(reference_of(wide, largest[half]))
             factor = exponential(wide, wide.sub(before[half], reference[half]))
             store_scratch(e, largest[half], self.part(self.largest, half))
             store_scratch(e, factor, self.part(self.factor, half))
@@ -81,17 +79,13 @@ class PanelSoftmax(Scores):
             store_scratch(e, totals[half], self.part(self.total, half))
 
     def finish(self, lse: Value, first: Value, queries: Value) -> list[Value]:
-        """Writes the logarithm of each query's total, and gives what its sums are to be multiplied by.
-
-        A query that sees no key gives 0 for both, as in eager."""
+        """Writes the logarithm of each query's total, and gives what its sums are to be multiplied by."""
         e, wide, inverse = self.e, self.wide, []
         for half in range(self.vectors):
             total = load_scratch(e, self.part(self.total, half))
             largest = load_scratch(e, self.part(self.largest, half))
-            none = wide.eq(total, wide.constant(0.0))
-            inverse.append(wide.select(none, wide.constant(0.0), wide.div(wide.constant(1.0), total)))
-            logarithm = wide.add(largest, MATH["log"](wide, total))
-            value = wide.select(none, wide.constant(0.0), logarithm)
+            factor, value = finished(wide, total, largest)
+            inverse.append(factor)
             offset = e.index.add(first, e.i64(half * e.lanes))
             b = e.builder(torch.int64, True)
             offsets = b.mul(b.add(e.lane_numbers(), e.splat(offset)), e.splat(e.integer(self.a.lse.stride[2])))
@@ -106,6 +100,19 @@ class PanelSoftmax(Scores):
                 f"{wide.type_text(torch.float32)}, {wide.type_text(torch.bool)} into vector<{e.lanes}x!llvm.ptr>"
             )
         return inverse
+
+
+def reference_of(b: VectorBuilder, largest: Value) -> Value:
+    """What is subtracted from scores: the largest. Where no key is seen yet, 0: all exponentials are 0, not of -inf less -inf."""
+    return b.select(b.eq(largest, b.constant(NOTHING)), b.constant(0.0), largest)
+
+
+def finished(b: VectorBuilder, total: Value, largest: Value) -> tuple[Value, Value]:
+    """What sums are multiplied by, and the logarithm of the exponentials' sum; of a query that sees no key 0 for both, as in eager."""
+    zero = b.constant(0.0)
+    none = b.eq(total, zero)
+    inverse = b.select(none, zero, b.div(b.constant(1.0), total))
+    return inverse, b.select(none, zero, b.add(largest, MATH["log"](b, total)))
 
 
 def exponential(b: VectorBuilder, x: Value) -> Value:
