@@ -19,7 +19,8 @@ from mlirc.dialects.core.symbols import Int
 from mlirc.dialects.ops.movement.pair_panels import pair_panel_map
 from mlirc.dialects.ops.movement.panels import PANEL
 from mlirc.lowering.kernel.axes import Axis
-from mlirc.lowering.kernel.nodes import Access, Kernel, Node, is_dim
+from mlirc.lowering.kernel.matmul import has_dims, read_products
+from mlirc.lowering.kernel.nodes import Access, Kernel, Node
 
 
 @dataclass(eq=False)
@@ -68,7 +69,7 @@ class Gemm:
     def even_rows(self, access: Access) -> Int | None:
         """Where the elements of a row lie side by side, and rows evenly: elements from row to row."""
         strides = access.address.strides
-        if access.scalars or access.mask or _has_dims(access.address.rest) or strides.get(self.n.name) != 1:
+        if access.scalars or access.mask or has_dims(access.address.rest) or strides.get(self.n.name) != 1:
             return None
         return _row_stride([axis.name for axis in self.m], self.kernel, access)
 
@@ -88,51 +89,24 @@ class Gemm:
 
 def match_matmul(kernel: Kernel) -> Gemm | None:
     """The kernel as a Product, or None where it is none that fast code is written for. Leaves `kernel` as it was."""
-    sums = [n for n in kernel.nodes if n.kind == "reduce"]
-    if not sums or len(kernel.inner) != 1:
+    found = read_products(kernel, (torch.float32, torch.bfloat16))
+    if found is None:
         return None
-    ((k_name, k_size),) = kernel.inner.items()
-    totals: list[tuple[Node, Access]] = []
-    rows: list[Access] = []
-    inside: list[Node] = []
-    for total in sums:
-        times = total.operands[0]
-        if total.attributes["kind"] != "sum" or total.dtype != torch.float32 or times.kind != "mul":
-            return None
-        x, y = map(_factor, times.operands)
-        if x is None or y is None or x.dtype != y.dtype:
-            return None
-        totals.append((total, y.access))
-        rows.append(x.access)
-        inside += [x, y, *times.operands, times, total]
-    a, panels = rows[0], [y for _, y in totals]
-    columns = next((d for d in kernel.parallel if all(_is_panel(y, d, k_name) for y in panels)), None)
+    a, k, panels = found.rows, found.k, [y for _, y in found.totals]
+    columns = next((d for d in kernel.parallel if all(_is_panel(y, d, k.name) for y in panels)), None)
     pairs, plain = False, None
-    if columns is None and isinstance(k_size, int):
-        columns = next((d for d in kernel.parallel if all(_is_pair_panel(y, d, k_name, k_size) for y in panels)), None)
+    if columns is None and k.known is not None:
+        columns = next((d for d in kernel.parallel if all(_is_pair_panel(y, d, k.name, k.known) for y in panels)), None)
         pairs = columns is not None
     if columns is None and len(panels) == 1:
-        columns = _plain_columns(panels[0], a, k_name)
+        columns = _plain_columns(panels[0], a, k.name)
         if columns is not None:
-            plain = panels[0].address.strides[columns], panels[0].address.strides.get(k_name, 0)
+            plain = panels[0].address.strides[columns], panels[0].address.strides.get(k.name, 0)
             if a.dtype != torch.float32 and plain[1] != 1:
                 return None
     if columns is None or not isinstance(kernel.parallel[columns], int):
         return None
-    if plain is None and not isinstance(k_size, int):
-        return None
-    if any(x.operand != a.operand or not x.may_be(a) for x in rows[1:]):
-        return None
-    if (
-        any(x.scalars or x.mask for x in [a, *(y for _, y in totals)])
-        or columns in a.address.dims
-        or _has_dims(a.address.rest)
-    ):
-        return None
-    epilogue = [n for n in kernel.nodes if n not in inside]
-    if any(k_name in n.dims or n.kind in ("scan", "check_index") for n in epilogue):
-        return None
-    if any(k_name in o.node.dims or k_name in o.access.address.dims for o in kernel.outputs):
+    if (plain is None and k.known is None) or columns in a.address.dims or has_dims(a.address.rest):
         return None
     m_names = [d for d in kernel.parallel if d != columns]
     lda = _row_stride(m_names, kernel, a)
@@ -140,16 +114,8 @@ def match_matmul(kernel: Kernel) -> Gemm | None:
         return None
     m = [Axis(d, kernel.parallel[d], False) for d in m_names]
     n = Axis(columns, kernel.parallel[columns], False)
-    ka = a.address.strides.get(k_name, 0)
-    return Gemm(kernel, totals, a, m, n, Axis(k_name, k_size, True), lda, ka, epilogue, pairs, plain)
-
-
-def _factor(node: Node) -> Node | None:
-    """The read that a product's factor is, widened or not."""
-    read = node.operands[0] if node.kind == "cast" else node
-    if node.dtype != torch.float32 or read.kind != "read" or read.dtype not in (torch.float32, torch.bfloat16):
-        return None
-    return read
+    ka = a.address.strides.get(k.name, 0)
+    return Gemm(kernel, found.totals, a, m, n, k, lda, ka, found.epilogue, pairs, plain)
 
 
 def _is_panel(access: Access, n: str, k: str) -> bool:
@@ -169,13 +135,9 @@ def _panel_sizes(access: Access) -> list[int]:
 def _plain_columns(access: Access, rows: Access, k: str) -> str | None:
     """The dimension of the columns, where their address steps evenly along it and along k."""
     names = set(access.address.strides) - {k}
-    if len(names) != 1 or _has_dims(access.address.rest) or names & rows.address.dims:
+    if len(names) != 1 or has_dims(access.address.rest) or names & rows.address.dims:
         return None
     return names.pop()
-
-
-def _has_dims(rest: Int) -> bool:
-    return any(is_dim(name) for name in symbols.free_symbols(rest))
 
 
 def _is_pair_panel(access: Access, n: str, k: str, size: int) -> bool:

@@ -19,7 +19,8 @@ from mlirc.lowering.gpu.triton.builder import HALF, TritonValue
 from mlirc.lowering.gpu.triton.emitter import TritonEmitter
 from mlirc.lowering.gpu.triton.schedule import TritonSchedule, TritonTile, next_power
 from mlirc.lowering.kernel.axes import Axis, hint
-from mlirc.lowering.kernel.nodes import Access, Kernel, Linear, Node, is_dim
+from mlirc.lowering.kernel.matmul import has_dims, read_products
+from mlirc.lowering.kernel.nodes import Access, Kernel, Linear, Node
 
 GROUP = 8  # blocks of rows that neighbouring programs share
 STEPS = "KBLOCK"  # the constant that holds Tiling.steps
@@ -67,51 +68,18 @@ class TritonMatmul:
 
 def match_matmul(kernel: Kernel) -> TritonMatmul | None:
     """The kernel as a TritonMatmul, or None where it is none. Leaves `kernel` as it was."""
-    sums = [n for n in kernel.nodes if n.kind == "reduce"]
-    if not sums or len(kernel.inner) != 1:
+    found = read_products(kernel, HALF)
+    if found is None or found.k.known is None:
         return None
-    ((k, size),) = kernel.inner.items()
-    found = [_factors(n) for n in sums]
-    if None in found or not isinstance(size, int):
+    k, columns = found.k.name, [y for _, y in found.totals]
+    if any(not isinstance(x.address.strides.get(k), int) or has_dims(x.address.rest) for x in (found.rows, *columns)):
         return None
-    pairs = [f for f in found if f is not None]
-    rows = pairs[0][0].access
-    totals = [(total, y.access) for total, (_, y) in zip(sums, pairs, strict=True)]
-    if any(x.access.operand != rows.operand or not x.access.may_be(rows) for x, _ in pairs):
-        return None
-    if any(a.scalars or a.mask or not _is_plain(a, k) for a in (rows, *(y for _, y in totals))):
-        return None
-    m = rows.address.dims - {k}
+    m = found.rows.address.dims - {k}
     n = set(kernel.parallel) - m
-    if not m or not n or any(y.address.dims - {k} - n for _, y in totals):
-        return None
-    inside = {id(x) for total, pair in zip(sums, pairs, strict=True) for x in (total, *_below(total), *pair)}
-    epilogue = [x for x in kernel.nodes if id(x) not in inside]
-    if any(k in x.dims or x.kind in ("scan", "check_index") for x in epilogue):
-        return None
-    if any(k in o.node.dims or k in o.access.address.dims for o in kernel.outputs):
+    if not m or not n or any(y.address.dims - {k} - n for y in columns):
         return None
     down, across = (tuple(Axis(d, kernel.parallel[d], False) for d in kernel.parallel if d in s) for s in (m, n))
-    return TritonMatmul(kernel, totals, rows, down, across, Axis(k, size, True), epilogue)
-
-
-def _factors(total: Node) -> tuple[Node, Node] | None:
-    """The reads of two matrices of one half type that a sum multiplies, in float32."""
-    times = total.operands[0]
-    if total.attributes["kind"] != "sum" or total.dtype != torch.float32 or times.kind != "mul":
-        return None
-    x, y = (f.operands[0] if f.kind == "cast" and f.dtype == torch.float32 else f for f in times.operands)
-    return (x, y) if x.kind == y.kind == "read" and x.dtype == y.dtype and x.dtype in HALF else None
-
-
-def _below(total: Node) -> tuple[Node, ...]:
-    return (total.operands[0], *total.operands[0].operands)
-
-
-def _is_plain(access: Access, k: str) -> bool:
-    """Whether the address steps evenly along k and is no division of a dimension."""
-    rest = access.address.rest
-    return isinstance(access.address.strides.get(k), int) and not any(map(is_dim, symbols.free_symbols(rest)))
+    return TritonMatmul(kernel, found.totals, found.rows, down, across, found.k, found.epilogue)
 
 
 def choose_tiling(matmul: TritonMatmul) -> Tiling:

@@ -6,7 +6,6 @@ from itertools import count
 from typing import Any
 
 from mlirc.dialects.core.bindings import ir
-from mlirc.dialects.core.dialect import create
 from mlirc.lowering.cpu.attention.backward import backward_text
 from mlirc.lowering.cpu.attention.call import backward_refusal, read_attention, read_gradients, refusal
 from mlirc.lowering.cpu.attention.function import attention_text
@@ -22,7 +21,8 @@ from mlirc.lowering.cpu.loops.frame import KernelText
 from mlirc.lowering.cpu.loops.function import empty_text, kernel_text
 from mlirc.lowering.cpu.matmul.kinds import gemm_text
 from mlirc.lowering.cpu.matmul.match import match_matmul
-from mlirc.lowering.kernel.nodes import Kernel, NotAKernel, messages, read_kernel, structure, text
+from mlirc.lowering.kernel.launch import run_instead
+from mlirc.lowering.kernel.nodes import Kernel, NotAKernel, read_kernel, structure, text
 from mlirc.lowering.module.errors import UnsupportedByPass
 from mlirc.lowering.module.target_attribute import target_of
 from mlirc.lowering.pipeline.ledger import Ledger
@@ -81,7 +81,8 @@ class LowerKernels:
                 self.add_functions(module_block, *made[key], taken)
             else:
                 ledger.record(self.name, "share", text(launch, "label"), "SAME STRUCTURE", True, str(launch.location))
-            _replace(launch, *made[key])
+            name, kernel = made[key]
+            run_instead(launch, name, kernel.symbols)
 
     def lower_calls(self, function: Any, made: dict, taken: set[str], target: CpuTarget, ledger: Ledger) -> None:
         """Calls of attention and of convolutions stay, and get a function to call.
@@ -132,12 +133,3 @@ def function_text(kernel: Kernel, name: str, target: CpuTarget) -> KernelText:
     matmul = match_matmul(kernel)
     made = gemm_text(matmul, name, target) if matmul else None
     return made or kernel_text(kernel, name, target)
-
-
-def _replace(launch: Any, name: str, kernel: KernelText) -> None:
-    """The launch becomes a run; its body moves along."""
-    attributes = {"kernel": name, "symbols": ", ".join(kernel.symbols), "messages": messages(launch)}
-    with ir.InsertionPoint(launch), launch.location:
-        made = create("run", list(launch.operands), [], dict(launch.attributes.items()) | attributes, regions=1)
-    launch.regions[0].blocks[0].append_to(made.regions[0])
-    launch.operation.erase()

@@ -13,7 +13,8 @@ from mlirc.lowering.gpu.kernel import TritonKernel, triton_kernel
 from mlirc.lowering.gpu.random_state import state_kernel
 from mlirc.lowering.gpu.triton.alignment import aligned_operands
 from mlirc.lowering.gpu.triton_op import attributes
-from mlirc.lowering.kernel.nodes import NotAKernel, messages, read_kernel, structure, text
+from mlirc.lowering.kernel.launch import run_instead
+from mlirc.lowering.kernel.nodes import NotAKernel, read_kernel, structure, text
 from mlirc.lowering.kernel.shared_operands import parts_of_operands, shared_operands
 from mlirc.lowering.module.errors import UnsupportedByPass
 from mlirc.lowering.module.target_attribute import target_of
@@ -67,7 +68,8 @@ class LowerTriton:
                     create("triton", [], [], attributes(*made[key]))
             else:
                 ledger.record(self.name, "share", text(launch, "label"), "SAME STRUCTURE", True, str(launch.location))
-            _replace(launch, *made[key])
+            name, kernel = made[key]
+            run_instead(launch, name, kernel.symbols)
         drawing = any(map(draws, function.regions[0].blocks[0].operations))
         if "random_state" not in taken and drawing and ledger.allows(self.name, "random_state"):
             with ir.InsertionPoint(module_block), function.location:
@@ -77,12 +79,3 @@ class LowerTriton:
 def draws(op: Any) -> bool:
     """Whether it asks for the state of a GPU's generator."""
     return op.operation.name == "mlircx.aten_effect" and text(op, "op") == OPERATOR
-
-
-def _replace(launch: Any, name: str, kernel: TritonKernel) -> None:
-    """The launch becomes a run; its body moves along."""
-    made = {"kernel": name, "symbols": ", ".join(kernel.symbols), "messages": messages(launch)}
-    with ir.InsertionPoint(launch), launch.location:
-        run = create("run", list(launch.operands), [], dict(launch.attributes.items()) | made, regions=1)
-    launch.regions[0].blocks[0].append_to(run.regions[0])
-    launch.operation.erase()

@@ -216,16 +216,15 @@ split_unaligned.edges = lambda *given: None
     "wrong operand of a run": """
 from mlirc.lowering.passes.lower import lower_triton
 
-right = lower_triton.create
+right = lower_triton.run_instead
 
 
-def wrong(name, operands, *given, **named):
-    if name == "run":
-        operands = [operands[-1], *operands[1:]]
-    return right(name, operands, *given, **named)
+def wrong(launch, *given):
+    launch.operation.operands[0] = launch.operands[-1]
+    right(launch, *given)
 
 
-lower_triton.create = wrong
+lower_triton.run_instead = wrong
 """,
     "merged results exchanged": """
 from mlirc.lowering.passes.simplify_gpu import merge_matmuls
