@@ -20,8 +20,11 @@ Scalars have the computed dtype: half types are read as f16 or bf16 and widened 
 for that reason only carry {implicit = true}: fusion drops a narrowing followed by a widening, and keeps the precision.
 """
 
+import math
 from collections.abc import Sequence
 from typing import Any
+
+import torch
 
 from mlirc.dialects.core.bindings import ext, ir
 from mlirc.dialects.core.dialect import ListOp, Mlirc
@@ -38,6 +41,19 @@ REDUCTIONS = {
     "argmax": "i64",
     "argmin": "i64",
 }
+
+
+def identity(kind: str, dtype: torch.dtype) -> float | int | bool:
+    """What a fold of nothing gives, in the dtype that it folds in; of argmax and argmin, what no element is beyond."""
+    if kind in ("sum", "any", "prod", "all"):
+        number: float | int | bool = kind in ("prod", "all")
+    elif dtype == torch.bool:
+        number = kind.endswith("min")
+    elif dtype.is_floating_point:
+        number = math.inf if kind.endswith("min") else -math.inf
+    else:
+        number = torch.iinfo(dtype).max if kind.endswith("min") else torch.iinfo(dtype).min
+    return float(number) if dtype.is_floating_point else number if dtype == torch.bool else int(number)
 
 
 ROUNDED = "mlirc.rounded"

@@ -15,6 +15,7 @@ from mlirc.dialects.core.bindings import ir
 from mlirc.dialects.core.dialect import Elementwise, attribute_value
 from mlirc.dialects.core.graph_builder import read_constant
 from mlirc.dialects.core.index_errors import index_text
+from mlirc.dialects.core.kernel_ops import identity
 from mlirc.dialects.core.scalar_builder import TorchBuilder
 from mlirc.dialects.core.symbols import Int
 from mlirc.dialects.core.tensor_types import dtype_of, opmath
@@ -218,14 +219,6 @@ def operand_dtypes(cls: type[Elementwise], operands: Sequence[torch.Tensor], res
 # ---- reductions
 
 
-def lowest(dtype: torch.dtype) -> float | int | bool:
-    return -math.inf if dtype.is_floating_point else False if dtype == torch.bool else torch.iinfo(dtype).min
-
-
-def highest(dtype: torch.dtype) -> float | int | bool:
-    return math.inf if dtype.is_floating_point else True if dtype == torch.bool else torch.iinfo(dtype).max
-
-
 def fold(kind: str, x: torch.Tensor, dims: Sequence[int]) -> torch.Tensor:
     """`x` folded over `dims`, which stay with size 1. Over no dimensions, each element is its own fold."""
     dims = tuple(dims)
@@ -248,7 +241,7 @@ def _fold_last(kind: str, x: torch.Tensor) -> torch.Tensor:
         return x.to(torch.bool).all(-1)
     if kind in ("max", "min"):
         if x.shape[-1] == 0:
-            return torch.full(x.shape[:-1], lowest(x.dtype) if kind == "max" else highest(x.dtype), dtype=x.dtype)
+            return torch.full(x.shape[:-1], identity(kind, x.dtype), dtype=x.dtype)
         return x.amax(-1) if kind == "max" else x.amin(-1)
     if kind in ("argmax", "argmin"):
         if x.shape[-1] == 0:

@@ -14,6 +14,7 @@ from mlirc.dialects.core.bindings import ext, ir
 from mlirc.dialects.core.dialect import Op, attribute_value, create, imports
 from mlirc.dialects.core.graph_builder import NotOurs
 from mlirc.dialects.core.import_arguments import need_floats, need_kernel_dtypes
+from mlirc.dialects.core.kernel_ops import identity
 from mlirc.dialects.core.symbols import known_nonnegative, maximum, minimum
 from mlirc.dialects.core.tensor_types import TensorInfo, info_of, opmath, type_of
 
@@ -108,7 +109,7 @@ class MaxPool(Pool, name="max_pool"):
         k = make(info.shape, label="max_pool")
         best = None
         for at, mask in Windows(op).elements(k):
-            value = inside_or(k, k.read(x, at, mask=mask), mask, lowest(info.dtype))
+            value = inside_or(k, k.read(x, at, mask=mask), mask, identity("max", info.dtype))
             best = value if best is None else k.maximum(value, best)  # of two zeros the first
         return k.finish([(best, k.dims, info)])
 
@@ -121,10 +122,10 @@ class MaxPoolIndex(Pool, name="max_pool_index"):
         x, info = op.operands[0], info_of(op.results[0])
         windows = Windows(op)
         k = make(info.shape, label="max_pool_index")
-        best = k.constant(lowest(windows.x.dtype), windows.x.dtype)
+        best = k.constant(identity("max", windows.x.dtype), windows.x.dtype)
         place = k.size(windows.flat(windows.first_inside(k)))
         for at, mask in windows.elements(k):
-            value = inside_or(k, k.read(x, at, mask=mask, rounded=True), mask, lowest(windows.x.dtype))
+            value = inside_or(k, k.read(x, at, mask=mask, rounded=True), mask, identity("max", windows.x.dtype))
             better = k.gt(value, best)
             if windows.x.dtype.is_floating_point:
                 better = k.logical_or(better, k.isnan(value))
@@ -206,10 +207,6 @@ def both(k, mask, other):
 
 def inside_or(k, value, mask, outside):
     return value if mask is None else k.select(mask, value, outside)
-
-
-def lowest(dtype):
-    return -math.inf if dtype.is_floating_point else torch.iinfo(dtype).min
 
 
 @imports(aten.max_pool2d_with_indices.default)

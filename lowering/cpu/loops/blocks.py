@@ -142,7 +142,7 @@ class BlockLoops(Loops):
         for fold, above in zip(lower, upper, strict=True):
             mine, rest = rest[: len(above.dtypes)], rest[len(above.dtypes) :]
             held.append(mine)
-            state += mine if fold.node.kind == "scan" else fold.identity(self.builder(fold))
+            state += mine if fold.node.kind == "scan" else fold.start(self.builder(fold))
         types = [self.builder(f).type_text(t) for f in lower for t in f.dtypes]
         lo, hi = self.range(axis)
 
@@ -173,7 +173,7 @@ class BlockLoops(Loops):
         e.loop(e.i64(0), e.index.sub(hi, lo), e.i64(e.lanes), [], [], lambda at, state: (body(at), state)[1])
 
     def starts(self, folds: list[LaneFold]) -> list[Value]:
-        return [x for f in folds for x in f.identity(self.builder(f))]
+        return [x for f in folds for x in f.start(self.builder(f))]
 
     def place(self, base: Value, fold: LaneFold, component: int, at: Value) -> Value:
         b = self.e.index

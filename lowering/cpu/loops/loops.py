@@ -142,7 +142,7 @@ class Loops:
             else None
         )
         held = upper or lower * copies
-        state = [x for f in held for x in f.identity(self.builder(f))]
+        state = [x for f in held for x in f.start(self.builder(f))]
         types = [self.builder(f).type_text(t) for f in held for t in f.dtypes]
         run = partial(self.run, step, lower, upper, copies)
         state = self.nest(schedule.axes[self.first_axis : -1], state, types, run) if schedule.axes else self.once(step)
@@ -229,7 +229,7 @@ class Loops:
     def block(
         self, step: Pass, lower: list[LaneFold], upper: list[LaneFold], copies: int, state, axis: Axis
     ) -> list[Value]:
-        start = [x for f in lower * copies for x in f.identity(self.builder(f))]
+        start = [x for f in lower * copies for x in f.start(self.builder(f))]
         types = [self.builder(f).type_text(t) for f in lower * copies for t in f.dtypes]
         inner = merged(self.builder, lower, self.innermost(step, lower, copies, start, types, axis))
         result = []
@@ -351,8 +351,8 @@ class Loops:
                 continue
             x = e.operand(fold.node.operands[0], wide)
             if mask is not None:
-                x = b.select(mask, x, b.constant(fold.identity_value(), x.dtype))
-            index = e.position(self.schedule.axes, wide) if fold.kind.startswith("arg") else None
+                x = b.select(mask, x, b.constant(fold.identity, x.dtype))
+            index = e.position(self.schedule.axes, wide) if fold.positional else None
             mine = state[len(result) : len(result) + len(fold.dtypes)]
             mine = fold.step(b, mine, x, index)
             result += mine

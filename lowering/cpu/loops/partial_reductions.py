@@ -76,7 +76,7 @@ class Partials:
                 e.lines.append(f"llvm.store {value}, {at} {{alignment = 1 : i64}} : {type_}, !llvm.ptr")
         barrier(e)
         builders = [e.builder(f.fold.dtype, f.wide) for f in found]
-        start = [x for f, b in zip(found, builders, strict=True) for x in f.fold.identity(b)]
+        start = [x for f, b in zip(found, builders, strict=True) for x in f.fold.start(b)]
         types = [b.type_text(t) for f, b in zip(found, builders, strict=True) for t in f.fold.dtypes]
 
         def body(thread: Value, state: list[Value]) -> list[Value]:

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 import torch
 
 from mlirc.lowering.cpu.math.builder import Value, VectorBuilder
+from mlirc.lowering.kernel.fold import Fold
 from mlirc.lowering.kernel.nodes import Node
 
 BLOCK = 64  # additions of float32 to one lane before it is added to the float64 level
@@ -23,10 +24,9 @@ def block_of(reductions: list[Node]) -> int:
 
 
 @dataclass(frozen=True)
-class LaneFold:
-    """A `reduce` or `scan` node; the lanes of its accumulators; whether these are of the upper level, and may be compensated."""
+class LaneFold(Fold):
+    """With the lanes of its accumulators; whether these are of the upper level, and may be compensated."""
 
-    node: Node
     lanes: int
     upper: bool = False
     exact: bool = False
@@ -35,43 +35,25 @@ class LaneFold:
     def compensated(self) -> bool:
         """Whether the accumulator is a float64 sum and, beside it, the sum of what was rounded away."""
         is_sum = self.kind == "sum" and self.node.kind == "reduce"
-        return self.upper and self.exact and is_sum and self.node.operands[0].dtype == torch.float64
-
-    @property
-    def kind(self) -> str:
-        return self.node.attributes["kind"]
+        return self.upper and self.exact and is_sum and self.source == torch.float64
 
     @property
     def dtype(self) -> torch.dtype:
         """Of the accumulator that holds values."""
-        dtype = self.node.operands[0].dtype
         is_wider = self.upper and self.kind == "sum" and self.node.kind == "reduce"  # a scan has one level
-        return torch.float64 if dtype == torch.float32 and is_wider else dtype
+        return torch.float64 if self.source == torch.float32 and is_wider else self.source
 
     @property
     def dtypes(self) -> list[torch.dtype]:
         if self.compensated:
             return [self.dtype, self.dtype]
-        return [self.dtype, torch.int64] if self.kind.startswith("arg") else [self.dtype]
+        return [self.dtype, torch.int64] if self.positional else [self.dtype]
 
-    def identity_value(self) -> float | int | bool:
-        dtype = self.dtype
-        if self.kind in ("sum", "any"):
-            return False if dtype == torch.bool else 0
-        if self.kind in ("prod", "all"):
-            return True if dtype == torch.bool else 1
-        largest = self.kind.endswith("min")
-        if dtype.is_floating_point:
-            return math.inf if largest else -math.inf
-        if dtype == torch.bool:
-            return largest
-        return torch.iinfo(dtype).max if largest else torch.iinfo(dtype).min
-
-    def identity(self, b: VectorBuilder) -> list[Value]:
-        first = b.constant(self.identity_value(), self.dtype)
+    def start(self, b: VectorBuilder) -> list[Value]:
+        first = b.constant(self.identity, self.dtype)
         if self.compensated:
             return [first, first]
-        return [first, b.constant(0, torch.int64)] if self.kind.startswith("arg") else [first]
+        return [first, b.constant(0, torch.int64)] if self.positional else [first]
 
     def step(self, b: VectorBuilder, state: list[Value], x: Value, index: Value | None) -> list[Value]:
         """Folds x (at row-major position `index`, which an arg reduction needs) into the accumulator."""
@@ -116,7 +98,7 @@ class LaneFold:
         """The lanes of an accumulator folded into scalars."""
         if b.lanes == 1:
             return state
-        if not self.kind.startswith("arg"):
+        if not self.positional:
             return [lanes_folded(b, self.kind, x) for x in state]
         value, position = state
         best = lanes_folded(b, self.kind[3:], value)
@@ -131,7 +113,7 @@ class LaneFold:
         if self.compensated:  # of an infinite sum what was lost is NaN
             s, lost = state
             return b.cast(b.select(b.eq(lost, lost), b.add(s, lost), s), self.node.dtype)
-        return state[-1] if self.kind.startswith("arg") else b.cast(state[0], self.node.dtype)
+        return state[-1] if self.positional else b.cast(state[0], self.node.dtype)
 
 
 def merged(builder: Callable[[LaneFold], VectorBuilder], folds: list[LaneFold], state: list[Value]) -> list[Value]:

@@ -3,13 +3,12 @@
 Booleans and integers of 8 and 16 bits fold as int32, and wrap around when they are narrowed again.
 """
 
-import math
 from dataclasses import dataclass
 
 import torch
 
 from mlirc.lowering.gpu.triton.builder import TritonBuilder, TritonValue
-from mlirc.lowering.kernel.nodes import Node
+from mlirc.lowering.kernel.fold import Fold
 
 # the functions' text, by name; a kernel's text holds those that it uses
 _VALUES = {
@@ -53,15 +52,8 @@ def function_text(name: str) -> str:
 
 
 @dataclass(frozen=True)
-class TritonFold:
-    """A `reduce` or `scan` node.
-
-    kind      of kernel_ops.REDUCTIONS; for booleans "any" and "all" stand for every kind
-    function  the name of its function
-    dtype     what it folds in
-    """
-
-    node: Node
+class TritonFold(Fold):
+    """With `function`, the name of its function. For booleans the kinds "any" and "all" stand for every kind."""
 
     @property
     def kind(self) -> str:
@@ -71,17 +63,9 @@ class TritonFold:
         return kind
 
     @property
-    def source(self) -> torch.dtype:
-        return self.node.operands[0].dtype
-
-    @property
     def dtype(self) -> torch.dtype:
         small = self.source.itemsize < 4 and not self.source.is_floating_point
         return torch.int32 if small or self.kind in ("any", "all") else self.source
-
-    @property
-    def positional(self) -> bool:
-        return self.kind.startswith("arg")
 
     @property
     def function(self) -> str:
@@ -92,19 +76,6 @@ class TritonFold:
     def keeps_last(self) -> bool:
         """Whether the order shows: a running extreme is the last of equal values, of -0.0 and 0.0."""
         return self.node.kind == "scan" and self.kind in ("max", "min") and self.source.is_floating_point
-
-    @property
-    def identity(self) -> float | int:
-        dtype = self.dtype
-        match self.kind:
-            case "sum" | "any":
-                return 0.0 if dtype.is_floating_point else 0
-            case "prod" | "all":
-                return 1.0 if dtype.is_floating_point else 1
-        smallest = self.kind.endswith("max")
-        if dtype.is_floating_point:
-            return -math.inf if smallest else math.inf
-        return torch.iinfo(dtype).min if smallest else torch.iinfo(dtype).max
 
     def widened(self, b: TritonBuilder, x: TritonValue) -> TritonValue:
         return b.cast(b.cast(x, torch.bool) if self.kind in ("any", "all") else x, self.dtype)
