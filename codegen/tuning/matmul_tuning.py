@@ -21,7 +21,7 @@ from mlirc.codegen.tuning.autotune import GAIN, NOISE, Tuned
 from mlirc.codegen.tuning.device import CACHE, plain
 from mlirc.dialects.core.bindings import func, ir
 from mlirc.dialects.core.tensor_types import TensorInfo, info_of
-from mlirc.lowering.analysis.typical_sizes import static
+from mlirc.lowering.kernel.typical_sizes import static
 from mlirc.lowering.module.target_attribute import set_target, target_of
 from mlirc.lowering.pipeline.pass_manager import run_pipeline
 from mlirc.lowering.pipeline.pipelines import GPU_STAGES

@@ -6,8 +6,8 @@ from mlirc.dialects.core import symbols
 from mlirc.dialects.core.symbols import Atom, Expr, Int
 from mlirc.dialects.core.tensor_info import contiguous
 from mlirc.lowering.analysis.index_maps import Map, dimension, dims_in, identity, substitute
-from mlirc.lowering.analysis.typical_sizes import typical
 from mlirc.lowering.kernel.nodes import split
+from mlirc.lowering.kernel.typical_sizes import typical
 
 
 @dataclass(frozen=True)

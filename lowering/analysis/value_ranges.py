@@ -21,8 +21,9 @@ from mlirc.dialects.core.graph_ops import Constant, Copy, Iota, Size, View
 from mlirc.dialects.core.symbols import Int, symbol
 from mlirc.dialects.core.tensor_types import info_of
 from mlirc.dialects.ops.movement.indexing import Indexed
-from mlirc.lowering.analysis.constant_values import SMALL, number_of
+from mlirc.lowering.analysis.constant_values import number_of
 
+SMALL = 1 << 31  # larger numbers might make index arithmetic wrap around
 Index = tuple[Int, ...]
 Condition = frozenset[Int]  # all of these are >= 0; none: it always holds
 ALWAYS: Condition = frozenset()

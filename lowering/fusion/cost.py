@@ -5,9 +5,9 @@ from functools import lru_cache
 
 from mlirc.dialects.core import symbols
 from mlirc.lowering.analysis.index_maps import Space
-from mlirc.lowering.analysis.typical_sizes import typical
 from mlirc.lowering.analysis.work import bytes_of
 from mlirc.lowering.fusion.body import FOLDS, Body, BodyNode, Tensor
+from mlirc.lowering.kernel.typical_sizes import typical
 
 TRIVIAL = 4  # cheap ops that are sooner computed again than stored and read
 

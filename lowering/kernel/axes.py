@@ -7,15 +7,14 @@ After:  axes d1 (256, stride 768) and d2 (768, stride 1)
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import lru_cache
 
 import torch
 
 from mlirc.dialects.core import symbols
 from mlirc.dialects.core.symbols import Int
 from mlirc.lowering.kernel.nodes import Access, Kernel, Linear, Node, is_dim
+from mlirc.lowering.kernel.typical_sizes import typical
 
-TYPICAL = 96  # what a symbolic size is taken for where a choice depends on it
 # What vectors of 16 lanes cost, in loads of one that lies side by side:
 GATHER, SCATTER = 24, 60
 TRANSPOSED = 3  # read or written by squares that are transposed in registers
@@ -35,17 +34,11 @@ class Axis:
 
     @property
     def hint(self) -> int:
-        return max(hint(self.size), 1)  # s0//s1 - 1 may come out as 0, and costs divide by it
+        return max(typical(self.size), 1)  # s0//s1 - 1 may come out as 0, and costs divide by it
 
     @property
     def known(self) -> int | None:
         return self.size if isinstance(self.size, int) else None
-
-
-@lru_cache(maxsize=65536)
-def hint(value: Int) -> int:
-    """A plausible number for a size or stride."""
-    return symbols.evaluate(value, dict.fromkeys(symbols.free_symbols(value), TYPICAL))
 
 
 def make_axes(kernel: Kernel) -> list[Axis]:
@@ -86,7 +79,7 @@ def _compare(a: str, b: str, linears: Sequence[Linear], weights: Sequence[int]) 
     total = 0
     for linear, weight in zip(linears, weights, strict=True):
         if a in linear.strides and b in linear.strides:
-            x, y = abs(hint(linear.strides[a])), abs(hint(linear.strides[b]))
+            x, y = abs(typical(linear.strides[a])), abs(typical(linear.strides[b]))
             total += weight * ((x > y) - (x < y))
     return total
 

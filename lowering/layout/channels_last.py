@@ -81,7 +81,12 @@ def is_image(x: ir.Value | None, result: ir.Value, name: str) -> bool:
     if x is None:
         return False
     info, out = info_of(x), info_of(result)
-    if out.rank < 3 or info.rank != out.rank or info.stride[1] != 1:
+    return are_images(info, out, name) and info.stride[1] == 1
+
+
+def are_images(info: TensorInfo, out: TensorInfo, name: str) -> bool:
+    """Whether an operand and the result of an op of this name are images that may lie in one order."""
+    if out.rank < 3 or info.rank != out.rank:
         return False
     return info.shape == out.shape if is_elementwise(name) else info.shape[0] == out.shape[0]
 

@@ -6,7 +6,7 @@ from typing import Any
 from mlirc.dialects.core.bindings import ir
 from mlirc.dialects.core.symbols import Int, product
 from mlirc.dialects.core.tensor_types import info_of
-from mlirc.lowering.layout.channels_last import channels_last, is_elementwise, is_reduction, keeps_order
+from mlirc.lowering.layout.channels_last import are_images, channels_last, is_reduction, keeps_order
 from mlirc.lowering.layout.joined_images import Regions
 from mlirc.lowering.layout.moved_views import moved_view
 
@@ -67,9 +67,7 @@ def keeps_image(x: ir.Value, op: Any) -> bool:
     if name == "mlirc.view":
         source = info_of(op.operands[0])
         return source.rank >= 3 and moved_view(op, channels_last(source).stride) is not None
-    if info.rank != out.rank or out.rank < 3 or 0 in info.stride:
-        return False
-    return info.shape == out.shape if is_elementwise(name) else info.shape[0] == out.shape[0]
+    return are_images(info, out, name) and 0 not in info.stride
 
 
 def is_put_back(op: Any) -> bool:

@@ -11,8 +11,9 @@ from dataclasses import dataclass, field
 import torch
 
 from mlirc.dialects.core import symbols
-from mlirc.lowering.kernel.axes import Axis, Vector, hint, is_scattered, is_transposed
+from mlirc.lowering.kernel.axes import Axis, Vector, is_scattered, is_transposed
 from mlirc.lowering.kernel.nodes import Access, Kernel, Linear, Node, Output
+from mlirc.lowering.kernel.typical_sizes import typical
 
 SCRATCH_BYTES = 32 << 10  # of one thread's stack: about the first-level cache
 ROWS = 8  # of a block that the vectors go across
@@ -82,7 +83,7 @@ def make_schedule(kernel: Kernel, axes: list[Axis], vector: Vector) -> LoopSched
             group.append(vector.axis)
     transposed: list[Access] = []
     if has_inner:
-        few = hint(symbols.product(a.size for a in inner)) <= FEW_ROWS
+        few = typical(symbols.product(a.size for a in inner)) <= FEW_ROWS
         folds = [n for n in kernel.nodes if n.kind in ("reduce", "scan")]
         across = vector.axis is not None and vector.axis in outer and all(vector.axis.name in n.dims for n in folds)
         block = inner[-1] if across and not few else None

@@ -5,8 +5,9 @@ from dataclasses import dataclass, field
 from mlirc.dialects.core import symbols
 from mlirc.dialects.core.symbols import Int
 from mlirc.lowering.cpu.loops.schedule import LoopSchedule
-from mlirc.lowering.kernel.axes import Axis, Vector, hint
+from mlirc.lowering.kernel.axes import Axis, Vector
 from mlirc.lowering.kernel.nodes import Kernel
+from mlirc.lowering.kernel.typical_sizes import typical
 
 GRAIN = 32768  # scalar operations, loads and stores that a thread must have to do
 ENOUGH_UNITS = 64  # outer points to share: any number of threads gets about equal parts
@@ -47,9 +48,9 @@ def choose_split(kernel: Kernel, schedule: LoopSchedule) -> ThreadSplit:
         return ThreadSplit(vector)
     reduces, scans = (any(n.kind == kind for n in kernel.nodes) for kind in ("reduce", "scan"))
     several = 4 * vector.lanes if schedule.outer and vector.axis is schedule.outer[-1] else 1
-    if reduces and not scans and hint(points) < FEW_UNITS * several and hint(inside) * each >= 2 * GRAIN:
+    if reduces and not scans and typical(points) < FEW_UNITS * several and typical(inside) * each >= 2 * GRAIN:
         long = [a for a in schedule.axes if a.hint >= ENOUGH_UNITS]
-        return _cut(schedule, long[0] if long else schedule.axes[-1], work, hint(points * inside), combines=True)
+        return _cut(schedule, long[0] if long else schedule.axes[-1], work, typical(points * inside), combines=True)
     around = schedule.outer or ([] if reduces or scans else schedule.axes)
     # the innermost loop of a space without inner axes, or the one along the vector, is cut, not shared point by point
     inmost = around[-1] if around and (not schedule.outer or around[-1] is vector.axis) else None
@@ -57,14 +58,14 @@ def choose_split(kernel: Kernel, schedule: LoopSchedule) -> ThreadSplit:
     units: list[Axis] = []
     for axis in (a for a in around if a not in inside_axes):
         units.append(axis)
-        if hint(symbols.product(a.size for a in units)) >= ENOUGH_UNITS:
+        if typical(symbols.product(a.size for a in units)) >= ENOUGH_UNITS:
             break
     count = symbols.product(a.size for a in units)
-    if inmost and (not units or (hint(count) < FEW_UNITS and inmost.hint >= LONG_AXIS)):
-        return _cut(schedule, inmost, work, hint(points * inside))
-    each = max(hint(points * inside) // max(hint(count), 1), 1)
+    if inmost and (not units or (typical(count) < FEW_UNITS and inmost.hint >= LONG_AXIS)):
+        return _cut(schedule, inmost, work, typical(points * inside))
+    each = max(typical(points * inside) // max(typical(count), 1), 1)
     return (
-        ThreadSplit(vector, units, chunk=piece_of(hint(points * inside), each), units=count, work=work)
+        ThreadSplit(vector, units, chunk=piece_of(typical(points * inside), each), units=count, work=work)
         if units
         else ThreadSplit(vector)
     )
@@ -75,7 +76,7 @@ def _cut(schedule: LoopSchedule, axis: Axis, work: Int, points: int, combines: b
         schedule.vector.lanes if axis is schedule.vector.axis else schedule.block_rows if axis is schedule.block else 1
     )
     units = symbols.floordiv(axis.size + step - 1, step)
-    chunk = 0 if combines else piece_of(points, max(points // max(hint(units), 1), 1))
+    chunk = 0 if combines else piece_of(points, max(points // max(typical(units), 1), 1))
     return ThreadSplit(schedule.vector, axis=axis, step=step, combines=combines, chunk=chunk, units=units, work=work)
 
 

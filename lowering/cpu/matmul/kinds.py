@@ -2,7 +2,6 @@
 
 import torch
 
-from mlirc.lowering.analysis.typical_sizes import typical
 from mlirc.lowering.cpu.loops.frame import KernelText
 from mlirc.lowering.cpu.matmul.bf16 import PairWriter, WideningWriter
 from mlirc.lowering.cpu.matmul.blocked import WHOLE_K, BlockedWriter
@@ -12,6 +11,7 @@ from mlirc.lowering.cpu.matmul.function import GemmWriter
 from mlirc.lowering.cpu.matmul.match import Gemm
 from mlirc.lowering.cpu.matmul.transposed import TransposedWriter
 from mlirc.lowering.cpu.matmul.units import UnitsWriter
+from mlirc.lowering.kernel.typical_sizes import typical
 from mlirc.lowering.target import CpuTarget
 
 # From so many rows on, packing columns that lie along k costs less than turning tiles.

@@ -18,9 +18,10 @@ from mlirc.dialects.core.symbols import Int
 from mlirc.lowering.gpu.triton.builder import HALF, TritonValue
 from mlirc.lowering.gpu.triton.emitter import TritonEmitter
 from mlirc.lowering.gpu.triton.schedule import TritonSchedule, TritonTile, next_power
-from mlirc.lowering.kernel.axes import Axis, hint
+from mlirc.lowering.kernel.axes import Axis
 from mlirc.lowering.kernel.matmul import has_dims, read_products
 from mlirc.lowering.kernel.nodes import Access, Kernel, Linear, Node
+from mlirc.lowering.kernel.typical_sizes import typical
 
 GROUP = 8  # blocks of rows that neighbouring programs share
 STEPS = "KBLOCK"  # the constant that holds Tiling.steps
@@ -85,10 +86,10 @@ def match_matmul(kernel: Kernel) -> TritonMatmul | None:
 def choose_tiling(matmul: TritonMatmul) -> Tiling:
     """Tiles of 128 rows and columns, two programs to a multiprocessor; fewer of either where there are few. Of few rows, where
     reading the columns is all the work, 64 columns and a step more ahead: 23 us for 4x50257x768 on an H200, where 128 take 37."""
-    few = hint(matmul.m_size) <= 16
-    columns = max(min(next_power(hint(matmul.n_size)), (64 if few else 128) // next_power(len(matmul.totals))), 16)
+    few = typical(matmul.m_size) <= 16
+    columns = max(min(next_power(typical(matmul.n_size)), (64 if few else 128) // next_power(len(matmul.totals))), 16)
     rows = 128 if columns > 32 else 64
-    rows = max(min(next_power(hint(matmul.m_size)), rows), 16)
+    rows = max(min(next_power(typical(matmul.m_size)), rows), 16)
     steps = max(min(next_power(matmul.k.hint), 64), 16)
     return Tiling(rows, columns, steps, num_warps=4, num_stages=4 if few else 3)
 

@@ -15,8 +15,9 @@ from dataclasses import dataclass, replace
 
 from mlirc.dialects.core import symbols
 from mlirc.dialects.core.symbols import Int
-from mlirc.lowering.kernel.axes import Axis, hint
+from mlirc.lowering.kernel.axes import Axis
 from mlirc.lowering.kernel.nodes import Access, Kernel
+from mlirc.lowering.kernel.typical_sizes import typical
 
 PROGRAMS = 264  # two for each multiprocessor of a large GPU: with fewer, part of it idles
 PER_THREAD = 8  # elements of a tile, so that the loads of a thread are wide and several are in flight
@@ -107,7 +108,7 @@ def _other_blocks(schedule: TritonSchedule) -> Iterator[TritonSchedule]:
         for block in (tile.block // 2, tile.block * 2):
             in_turn = schedule.rows > 1 and tile is schedule.tiles[0]
             fixed = in_turn or (tile.name == "r" and not schedule.looped)
-            if fixed or not 1 <= block <= next_power(hint(tile.size)):
+            if fixed or not 1 <= block <= next_power(typical(tile.size)):
                 continue
             if schedule.rows == 1 or symbols.mod(tile.size, block) == 0:  # rows in turn are of whole blocks
                 made = _with_block(schedule, tile, block)
@@ -161,7 +162,7 @@ def _points(kernel: Kernel, axes: tuple[Axis, ...]) -> TritonSchedule:
     shared = _shared(kernel, axes)
     if shared is not None:
         return shared
-    total = hint(symbols.product(a.size for a in axes))
+    total = typical(symbols.product(a.size for a in axes))
     block = min(ELEMENTS, next_power(max(total, 1)))
     while block > 128 and total // block < PROGRAMS:
         block //= 2
@@ -255,9 +256,9 @@ def unit_axis(access: Access, axes: tuple[Axis, ...]) -> Axis | None:
 
 
 def _rows(kernel: Kernel, parallel: tuple[Axis, ...], inner: tuple[Axis, ...]) -> TritonSchedule:
-    rows = hint(symbols.product(a.size for a in parallel))
+    rows = typical(symbols.product(a.size for a in parallel))
     size = symbols.product(a.size for a in inner)
-    length = max(hint(size), 1)
+    length = max(typical(size), 1)
     known = isinstance(size, int)
     if size == 0:  # a block all of which is masked
         return TritonSchedule((TritonTile("x", parallel, 1), TritonTile("r", inner, 2)), (), False, 1)

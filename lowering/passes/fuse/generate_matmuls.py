@@ -14,7 +14,7 @@ from mlirc.dialects.core.tensor_types import info_of, type_of
 from mlirc.dialects.ops.movement.pair_panels import pair_panel_map, pair_panels_info
 from mlirc.dialects.ops.movement.panels import panel_map, panels_info
 from mlirc.lowering.analysis.provenance import parameter_arguments, view_root
-from mlirc.lowering.analysis.typical_sizes import typical
+from mlirc.lowering.kernel.typical_sizes import typical
 from mlirc.lowering.module.source_lines import source_line
 from mlirc.lowering.module.target_attribute import target_of
 from mlirc.lowering.pipeline.ledger import Ledger

@@ -178,9 +178,9 @@ class _Emitter:
         ops = self.found.ops
         for position, (op, name) in enumerate(zip(ops, self.found.names, strict=True)):
             if name == "mlircx.kernel":
-                self.launch(op)
+                self.write(op)
             elif name in LIBRARY or name == "mlirc.copy":
-                self.call(op, name.removeprefix("mlirc."))
+                self.write(op, name.removeprefix("mlirc."))
             elif name == "mlirc.assign":
                 op.operation.erase()
             for value in (*releases.get(position, ()), *(self.memory[block] for block in dead.get(position, ()))):
@@ -188,24 +188,19 @@ class _Emitter:
                     "mlirc.release", operands=[value], loc=value.owner.location, ip=ir.InsertionPoint(ops[position + 1])
                 )
 
-    def launch(self, op: Any) -> None:
-        ip, location = ir.InsertionPoint(op), op.location
-        inputs = list(op.operands)
+    def write(self, op: Any, callee: str = "") -> None:
+        """A launch of a kernel, or a call of `callee`, which is given the memory of its results."""
+        ip, location, inputs = ir.InsertionPoint(op), op.location, list(op.operands)
         outputs = [self.destination(result, ip, location) for result in op.results]
         attributes = dict(op.attributes.items()) | {"inputs": make_attribute(len(inputs))}
+        if callee:
+            attributes["callee"] = make_attribute(callee)
+        name = "mlircx.call" if callee else "mlircx.launch"
         made = ir.Operation.create(
-            "mlircx.launch", operands=inputs + outputs, attributes=attributes, regions=1, loc=location, ip=ip
+            name, operands=inputs + outputs, attributes=attributes, regions=0 if callee else 1, loc=location, ip=ip
         )
-        op.regions[0].blocks[0].append_to(made.regions[0])
-        self.replace(op, outputs)
-
-    def call(self, op: Any, callee: str) -> None:
-        ip, location = ir.InsertionPoint(op), op.location
-        inputs = list(op.operands)
-        outputs = [self.destination(result, ip, location) for result in op.results]
-        attributes = dict(op.attributes.items())
-        attributes |= {"callee": make_attribute(callee), "inputs": make_attribute(len(inputs))}
-        ir.Operation.create("mlircx.call", operands=inputs + outputs, attributes=attributes, loc=location, ip=ip)
+        if not callee:
+            op.regions[0].blocks[0].append_to(made.regions[0])
         self.replace(op, outputs)
 
     def destination(self, result: ir.Value, ip: ir.InsertionPoint, location: ir.Location) -> ir.Value:

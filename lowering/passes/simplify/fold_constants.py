@@ -9,7 +9,9 @@ from mlirc.dialects.core.bindings import ir
 from mlirc.dialects.core.dialect import Elementwise
 from mlirc.dialects.core.graph_builder import GraphBuilder
 from mlirc.dialects.core.tensor_types import TensorInfo, info_of
-from mlirc.lowering.analysis.constant_values import broadcast_index, compare_always, number_of, scalar_of
+from mlirc.lowering.analysis.constant_values import number_of, scalar_of
+from mlirc.lowering.analysis.index_maps import identity
+from mlirc.lowering.analysis.value_ranges import Elements
 from mlirc.lowering.pipeline.ledger import Ledger
 
 COMPARISONS = frozenset(("eq", "ne", "lt", "le", "gt", "ge"))
@@ -54,9 +56,9 @@ def folded(op: Any) -> ir.Value | None:
         number = scalar_of(op, operands)
         return None if number is None else filled(number, info)
     if mnemonic in COMPARISONS:
-        x, y = (broadcast_index(operand, info.shape) for operand in op.operands)
-        always = None if x is None or y is None else compare_always(mnemonic, x, y, info.shape)
-        return None if always is None else filled(always, info)
+        sizes = {f"d{k}": n for k, n in enumerate(info.shape)}
+        always = Elements(sizes).truth(op.results[0], identity(info.rank))
+        return None if always is None else filled(bool(always), info)
     if mnemonic == "select":
         return None if numbers[0] is None else laid_out(op.operands[1 if numbers[0] else 2], info)
     if mnemonic in ("logical_and", "logical_or", "bitwise_and", "bitwise_or"):

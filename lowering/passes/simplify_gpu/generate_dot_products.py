@@ -7,7 +7,7 @@ import torch
 
 from mlirc.dialects.core.bindings import ir
 from mlirc.dialects.core.tensor_types import info_of
-from mlirc.lowering.analysis.typical_sizes import static
+from mlirc.lowering.kernel.typical_sizes import static
 from mlirc.lowering.module.source_lines import source_line
 from mlirc.lowering.passes.fuse.generate_matmuls import product
 from mlirc.lowering.pipeline.ledger import Ledger

@@ -8,9 +8,9 @@ import torch
 
 from mlirc.dialects.core.bindings import ir
 from mlirc.dialects.core.tensor_types import info_of
-from mlirc.lowering.analysis.typical_sizes import static
 from mlirc.lowering.gpu.matmul.gated import gate_of, is_activation, last_reader, replace_by_kernel
 from mlirc.lowering.gpu.matmul.persistent import ALIGNMENT, COLUMNS, ROWS
+from mlirc.lowering.kernel.typical_sizes import static
 from mlirc.lowering.module.source_lines import source_line
 from mlirc.lowering.module.target_attribute import target_of
 from mlirc.lowering.passes.fuse.generate_matmuls import product

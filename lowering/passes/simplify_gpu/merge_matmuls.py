@@ -11,7 +11,7 @@ from mlirc.dialects.core.tensor_info import TensorInfo
 from mlirc.dialects.core.tensor_types import info_of, type_of
 from mlirc.dialects.ops.movement.concat_pad import concatenate
 from mlirc.lowering.analysis.provenance import parameter_arguments, view_root
-from mlirc.lowering.analysis.typical_sizes import static
+from mlirc.lowering.kernel.typical_sizes import static
 from mlirc.lowering.layout.moved_views import may_move, move
 from mlirc.lowering.module.source_lines import source_line
 from mlirc.lowering.pipeline.ledger import Ledger

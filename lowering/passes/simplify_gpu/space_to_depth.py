@@ -11,8 +11,8 @@ from mlirc.dialects.core.symbols import floordiv, mod, symbol
 from mlirc.dialects.core.tensor_info import TensorInfo
 from mlirc.dialects.core.tensor_types import info_of, type_of
 from mlirc.lowering.analysis.provenance import parameter_arguments, view_root
-from mlirc.lowering.analysis.typical_sizes import static
 from mlirc.lowering.fusion.aten_calls import arguments, call_aten, called
+from mlirc.lowering.kernel.typical_sizes import static
 from mlirc.lowering.layout.channels_last import channels_last
 from mlirc.lowering.module.source_lines import source_line
 from mlirc.lowering.pipeline.ledger import Ledger

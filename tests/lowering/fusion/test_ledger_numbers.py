@@ -7,8 +7,8 @@ import pytest
 from mlirc.dialects.core import symbols
 from mlirc.dialects.core.bindings import ir
 from mlirc.dialects.core.context import context
-from mlirc.lowering.analysis.typical_sizes import typical
 from mlirc.lowering.analysis.work import work_of
+from mlirc.lowering.kernel.typical_sizes import typical
 from mlirc.lowering.pipeline.pass_manager import PipelineRun, run_pipeline
 from mlirc.lowering.pipeline.pipelines import SIMPLIFY
 from tests.compare_stages import prepare

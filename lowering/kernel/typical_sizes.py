@@ -11,7 +11,7 @@ TYPICAL = 96
 
 @lru_cache(maxsize=65536)
 def typical(value: Int) -> int:
-    """A plausible number for a size."""
+    """A plausible number for a size or stride."""
     return symbols.evaluate(value, dict.fromkeys(symbols.free_symbols(value), TYPICAL))
 
 
