@@ -70,19 +70,11 @@ class BlockLoops(Loops):
             super().point_loops(axes)
 
     def tiles(self, axis: Axis) -> None:
-        e, tile = self.e, self.schedule.tile
-        lo, hi = self.range(axis)
-
-        def body(start: Value, state: list[Value]) -> list[Value]:
-            end = e.index.minimum(e.index.add(start, e.i64(tile)), hi)
-            with self.part(axis, start, end, tile):
-                self.passes()
+        def tile(state: list[Value]) -> list[Value]:
+            self.passes()
             return state
 
-        if axis.known is not None and axis.known <= tile:
-            self.passes()
-        else:
-            e.loop(lo, hi, e.i64(tile), [], [], body)
+        self.in_parts(axis, self.schedule.tile, [], [], tile)
 
     # ---- one pass
 

@@ -62,6 +62,21 @@ class Loops:
     def range(self, axis: Axis) -> tuple[Value, Value]:
         return self.ranges.get(axis) or (self.e.i64(0), self.size(axis))
 
+    def in_parts(
+        self, axis: Axis, most: int, state: list[Value], types: list[str], body: Callable[[list[Value]], list[Value]]
+    ) -> list[Value]:
+        """`body(state)` for parts of `most` points of an axis, one after the other; once where it has no more."""
+        if axis.known is not None and axis.known <= most:
+            return body(state)
+        e, (lo, hi) = self.e, self.range(axis)
+
+        def some(start: Value, state: list[Value]) -> list[Value]:
+            end = e.index.minimum(e.index.add(start, e.i64(most)), hi)
+            with self.part(axis, start, end, most):
+                return body(state)
+
+        return e.loop(lo, hi, e.i64(most), state, types, some)
+
     # ---- around the passes
 
     def start(self) -> None:
@@ -214,17 +229,7 @@ class Loops:
         if upper is None:
             return self.innermost(step, lower, copies, state, types, axis)
         most = block_of(step.reductions) * copies * self.step
-        if axis.known is not None and axis.known <= most:
-            return self.block(step, lower, upper, copies, state, axis)
-        e = self.e
-        lo, hi = self.range(axis)
-
-        def body(start: Value, state: list[Value]) -> list[Value]:
-            end = e.index.minimum(e.index.add(start, e.i64(most)), hi)
-            with self.part(axis, start, end, most):
-                return self.block(step, lower, upper, copies, state, axis)
-
-        return e.loop(lo, hi, e.i64(most), state, types, body)
+        return self.in_parts(axis, most, state, types, lambda s: self.block(step, lower, upper, copies, s, axis))
 
     def block(
         self, step: Pass, lower: list[LaneFold], upper: list[LaneFold], copies: int, state, axis: Axis

@@ -61,21 +61,11 @@ class OnlinePass:
         state = [b.constant(LOWEST), b.constant(-torch.inf), wide.constant(0.0)]
         types = [b.type_text(f32), b.type_text(f32), wide.type_text(f64)]
         most = BLOCK * SUMS * self.e.lanes
-        if self.axis.known is not None and self.axis.known <= most:
-            state = self.block(state)
-        else:
-            lo, hi = self.loops.range(self.axis)
-            state = self.e.loop(lo, hi, self.e.i64(most), state, types, partial(self.part, most, hi))
-        return self.results(*state)
+        return self.results(*self.loops.in_parts(self.axis, most, state, types, self.block))
 
     @property
     def floats(self) -> VectorBuilder:
         return self.e.builder(f32, True)
-
-    def part(self, most: int, hi: Value, start: Value, state: list[Value]) -> list[Value]:
-        end = self.e.index.minimum(self.e.index.add(start, self.e.i64(most)), hi)
-        with self.loops.part(self.axis, start, end, most):
-            return self.block(state)
 
     def block(self, state: list[Value]) -> list[Value]:
         """A sum of float32 as long as it may be, added to that of float64."""
