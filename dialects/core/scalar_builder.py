@@ -91,6 +91,15 @@ def is_nan(b: ScalarBuilder, x: Value) -> Value:
     return b.ne(x, x)
 
 
+def safe_divisor(b: Any, x: Value, y: Value) -> Value:
+    """`y`, with 1 in place of what integer division leaves undefined or traps at: 0, and -1 under the lowest number."""
+    undefined = b.eq(y, b.constant(0, y.dtype))
+    if x.dtype.is_signed:
+        lowest = b.eq(x, b.constant(torch.iinfo(x.dtype).min, x.dtype))
+        undefined = b.or_(undefined, b.and_(lowest, b.eq(y, b.constant(-1, y.dtype))))
+    return b.select(undefined, b.constant(1, y.dtype), y)
+
+
 def infinity(b: ScalarBuilder) -> Value:
     return b.constant(math.inf)
 

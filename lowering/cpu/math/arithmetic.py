@@ -2,6 +2,7 @@
 
 import torch
 
+from mlirc.dialects.core.scalar_builder import safe_divisor
 from mlirc.lowering.cpu.math import cast as vector_cast
 from mlirc.lowering.cpu.math.text import Instructions, Value, is_unsigned, literal_text
 
@@ -36,12 +37,7 @@ class Arithmetic(Instructions):
         return torch.float64 if dtype.itemsize == 4 else torch.float32
 
     def _safe_divisor(self, x: Value, y: Value) -> Value:
-        """`y`, with 1 in place of divisors that trap: 0, and -1 under the lowest number."""
         known = self.constant_value(y)
         if known is not None and literal_text(known, y.dtype) not in ("0", "-1"):
             return y
-        traps = self.eq(y, self.constant(0, y.dtype))
-        if not is_unsigned(x.dtype):
-            lowest = self.eq(x, self.constant(torch.iinfo(x.dtype).min, x.dtype))
-            traps = self.or_(traps, self.and_(lowest, self.eq(y, self.constant(-1, y.dtype))))
-        return self.select(traps, self.constant(1, y.dtype), y)
+        return safe_divisor(self, x, y)

@@ -13,6 +13,7 @@ from itertools import count
 
 import torch
 
+from mlirc.dialects.core.scalar_builder import safe_divisor
 from mlirc.lowering.analysis.constant_values import fits
 
 TRITON_DTYPE = {
@@ -194,14 +195,7 @@ class TritonBuilder:
         return self.xor(x, x) if y.number == -1 else self.infix("%", x, self._safe_divisor(x, y))
 
     def _safe_divisor(self, x: TritonValue, y: TritonValue) -> TritonValue:
-        """`y`, with 1 in place of what LLVM's division leaves undefined: 0, and -1 under the lowest number."""
-        if y.number is not None and y.number not in (0, -1):
-            return y
-        bad = self.eq(y, self.constant(0, y.dtype))
-        if x.dtype.is_signed:
-            lowest = self.eq(x, self.constant(torch.iinfo(x.dtype).min, x.dtype))
-            bad = self.or_(bad, self.and_(lowest, self.eq(y, self.constant(-1, y.dtype))))
-        return self.select(bad, self.constant(1, y.dtype), y)
+        return y if y.number is not None and y.number not in (0, -1) else safe_divisor(self, x, y)
 
     def neg(self, x: TritonValue) -> TritonValue:
         """Triton's -x is 0 - x, which loses the sign of 0."""
