@@ -25,9 +25,9 @@ from mlirc.dialects.core.tensor_types import info_of
 from mlirc.lowering.gpu.candidates import Candidates, Choice, describe
 from mlirc.lowering.gpu.kernel import TritonKernel
 from mlirc.lowering.gpu.triton_op import attributes
-from mlirc.lowering.kernel.axes import TYPICAL
 from mlirc.lowering.kernel.nodes import structure
 from mlirc.lowering.kernel.shared_operands import shared_operands
+from mlirc.lowering.kernel.typical_sizes import TYPICAL
 from mlirc.lowering.pipeline.pass_manager import functions
 
 KIND = "tuned"  # of entries of the cache folder
