@@ -10,6 +10,7 @@ from mlirc.commands.doctor import doctor
 from mlirc.commands.failure import HELP
 from mlirc.commands.opt import opt
 from mlirc.commands.profile import profile
+from mlirc.commands.report import report
 from mlirc.commands.run import run
 
 
@@ -24,6 +25,7 @@ main.add_command(bisect)
 main.add_command(compare)
 main.add_command(profile)
 main.add_command(capture)
+main.add_command(report)
 main.add_command(cache)
 main.add_command(doctor)
 

@@ -26,7 +26,7 @@ def emitted(module: Any, kind: str, locations: bool) -> str:
     if kind == "mlir":
         return module_text(module, locations)
     if kind == "dot":
-        from mlirc.commands.dot import drawn
+        from mlirc.report.dot import drawn
 
         return drawn(module)
     from mlirc.lowering.module.errors import describe

@@ -1,0 +1,72 @@
+"""The ops of a function before and after a pass, in time that grows with their number: a pass rewrites a place here and there, in order.
+
+mlirc opt --diff finds the shortest difference, which takes the square of how often an op of the same kind comes again.
+"""
+
+from bisect import bisect_left
+from collections.abc import Sequence
+
+from mlirc.lowering.module.op_text import OpText
+
+WINDOW = 3  # ops in a row that are equal where both go on together
+FAR = 400  # ops that may be gone before that
+CONTEXT = 2
+
+Found = list[tuple[str, OpText]]
+
+
+def op_changes(before: Sequence[OpText], after: Sequence[OpText]) -> Found:
+    """As of mlirc.commands.diff: " " stays, "-" is gone, "+" is new, "~" reads other values."""
+    found: Found = []
+    same: dict[str, str] = {}  # a value's name before -> after
+    old, new = [op.key for op in before], [op.key for op in after]
+    places: dict[tuple[str, ...], list[int]] = {}
+    for k in range(len(new) + 1):
+        places.setdefault(tuple(new[k : k + WINDOW]), []).append(k)
+    i = j = 0
+    while i < len(old) or j < len(new):
+        if i < len(old) and j < len(new) and old[i] == new[j]:
+            reads = [(same.get(x.partition("#")[0], ""), x.partition("#")[2]) for x in before[i].operands]
+            stays = reads == [(x.partition("#")[0], x.partition("#")[2]) for x in after[j].operands]
+            found.append((" " if stays else "~", after[j]))
+            same.update(zip(before[i].results, after[j].results, strict=False))
+            i, j = i + 1, j + 1
+            continue
+        gone, fresh = _together_again(old, i, j, places)
+        found += [("-", op) for op in before[i : i + gone]] + [("+", op) for op in after[j : j + fresh]]
+        i, j = i + gone, j + fresh
+    return found
+
+
+def _together_again(old: list[str], i: int, j: int, places: dict[tuple[str, ...], list[int]]) -> tuple[int, int]:
+    """How many ops are gone and how many are new before the next that are equal: the fewest of both."""
+    best: tuple[int, int] | None = None
+    for gone in range(min(FAR, len(old) - i) + 1):
+        if best is not None and gone >= sum(best):
+            break
+        there = places.get(tuple(old[i + gone : i + gone + WINDOW]), [])
+        at = bisect_left(there, j)
+        if at < len(there) and (best is None or gone + there[at] - j < sum(best)):
+            best = gone, there[at] - j
+    return best if best is not None and best != (0, 0) else (min(FAR, len(old) - i), 0)
+
+
+def folded_changes(found: Found) -> list[tuple[str, str]]:
+    """Lines with their signs; "." is the number of ops that are folded."""
+    near = {k + d for k, (sign, _) in enumerate(found) if sign != " " for d in range(-CONTEXT, CONTEXT + 1)}
+    lines: list[tuple[str, str]] = []
+    hidden = 0
+    for k, (sign, op) in enumerate(found):
+        if k not in near and k != 0:
+            hidden += 1
+            continue
+        if hidden:
+            lines.append((".", str(hidden)))
+            hidden = 0
+        text = op.text.split("\n")
+        if len(text) > 2 and sign in " ~":
+            text = [f"{text[0]} ... {text[-1].strip()}"]
+        lines += [(sign, text[0]), *(("|" + sign, line) for line in text[1:])]
+    if hidden:
+        lines.append((".", str(hidden)))
+    return lines

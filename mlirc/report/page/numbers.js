@@ -1,0 +1,25 @@
+// Numbers as people read them.
+
+const known = (n) => n !== null && n !== undefined && n !== "" && Number.isFinite(Number(n));
+
+function scaled(n, step, units, text) {
+  if (!known(n)) return n === null || n === undefined ? "" : String(n);
+  let value = Number(n), k = 0;
+  while (Math.abs(value) >= step && k < units.length - 1) { value /= step; k += 1; }
+  const digits = k === 0 || Math.abs(value) >= 100 ? 0 : Math.abs(value) >= 10 ? 1 : 2;
+  return value.toFixed(digits) + (text ? " " : "") + units[k];
+}
+
+const bytes = (n) => scaled(n, 1024, ["B", "KiB", "MiB", "GiB", "TiB"], true);
+const count = (n) => scaled(n, 1000, ["", "k", "M", "G", "T"], false);
+
+function seconds(n) {
+  if (!known(n)) return "";
+  const value = Number(n);
+  if (value >= 1) return value.toFixed(2) + " s";
+  if (value >= 1e-3) return (value * 1e3).toFixed(value >= 0.1 ? 0 : 1) + " ms";
+  return (value * 1e6).toFixed(1) + " µs";
+}
+
+const percent = (n) => (known(n) ? (100 * n).toFixed(n < 0.1 ? 1 : 0) + "%" : "");
+const place = (line) => String(line || "").replace(/^.*\/(?=[^/]+$)/, "");

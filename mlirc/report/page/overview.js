@@ -1,0 +1,56 @@
+// All graphs, and how Dynamo came to them: graph breaks, recompilations, guards.
+
+function overview(data, open) {
+  const graphs = table([
+    { name: "graph", get: (g) => g.number, number: true, width: "64px" },
+    { name: "kind", get: (g) => g.kind, width: "92px" },
+    { name: "of", get: (g) => functionOf(data, g) },
+    { name: "kernels", get: (g) => g.kernels.length, number: true, width: "78px" },
+    { name: "launches", get: (g) => g.kernels.reduce((a, k) => a + k.launches, 0), number: true, width: "82px" },
+    { name: "calls", get: (g) => g.calls.reduce((a, c) => a + c.count, 0), number: true, width: "64px" },
+    { name: "read", get: (g) => g.facts.read, show: bytes, number: true, width: "90px" },
+    { name: "written", get: (g) => g.facts.written, show: bytes, number: true, width: "90px" },
+    { name: "operations", get: (g) => g.facts.flops, show: count, number: true, width: "92px" },
+    { name: "arena", get: (g) => g.facts.arena, show: bytes, number: true, width: "90px" },
+    { name: "compiled in", get: (g) => g.seconds.reduce((a, s) => a + s[1], 0), show: seconds, number: true, width: "100px" },
+    { name: "in eager", get: (g) => trouble(g) },
+  ], data.graphs, { label: "graphs", short: true, picked: (g) => open(g) });
+  const frames = data.frames.map(frameEntry);
+  const run = Object.entries(data.run).filter(([, v]) => typeof v !== "object" || v === null).map(([k, v]) => [k.replaceAll("_", " "), String(v)]);
+  const breaks = Array.isArray(data.run.graph_breaks) ? data.run.graph_breaks : [];
+  return el("div", { class: "view" },
+    el("h2", {}, `${data.graphs.length} graphs`), graphs.box,
+    el("h2", {}, `${data.frames.length} graphs of Dynamo's: why each ends, why it was compiled again, its guards`),
+    frames.length ? el("div", {}, frames) : el("p", { class: "note" }, "None was kept."),
+    ...(breaks.length ? [el("h2", {}, `${breaks.length} graph breaks`), el("div", {}, breaks.map((b) => el("p", {}, told(b))))] : []),
+    ...(run.length ? [el("h2", {}, "The run"), facts(run)] : []));
+}
+
+const told = (x) => (typeof x === "string" ? x : JSON.stringify(x));
+
+function trouble(graph) {
+  return graph.fallback || (graph.failed ? `${graph.failed.step}: ${graph.failed.why}` : "");
+}
+
+function functionOf(data, graph) {
+  const frame = data.frames.find((f) => f.number === graph.dynamo);
+  return frame && frame.frame ? `${frame.frame.function} · ${place(frame.frame.file)}:${frame.frame.line}` : "";
+}
+
+function frameEntry(frame) {
+  const where = frame.frame || {}, end = frame.ended_by || {};
+  const guards = frame.guards.split("\n").filter((line) => line.trim());
+  const facing = [
+    ["where", where.file ? `${where.file}:${where.line}` : ""],
+    ["ends by", (end.graph_break ? "graph break: " : "") + (end.reason || "")],
+    ["at", (end.user_stack || []).slice(-1)[0]],
+    ["compiled again", frame.recompiled ? told(frame.recompiled) : ""],
+    ["in eager", frame.fallback],
+    ["ATen graphs", (frame.aten || []).join(", ")],
+  ];
+  const inner = el("details", {}, el("summary", { class: "note" }, `${guards.length} lines of guards`));
+  inner.addEventListener("toggle", () => { if (inner.open && !inner.querySelector(".long")) inner.append(longText(guards, "guards")); });
+  const flag = end.graph_break ? el("span", { class: "warn" }, " graph break") : frame.recompiled ? el("span", { class: "warn" }, " compiled again") : "";
+  return el("details", { open: Boolean(end.graph_break || frame.recompiled) },
+    el("summary", {}, `${String(frame.number).padStart(3, "0")} ${where.function || ""} `, flag), facts(facing), guards.length ? inner : "");
+}

@@ -1,0 +1,203 @@
+"""`mlirc report`: what the page has of a capture, whatever is in it."""
+
+import fnmatch
+import json
+import re
+import tomllib
+from pathlib import Path
+
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from mlirc.dialects.core.context import context
+from mlirc.execution.captures import read_capture
+from mlirc.lowering.module.op_text import OpText
+from mlirc.report.html_page import SCRIPTS, STYLES, html_page
+from mlirc.report.memory_data import most_live
+from mlirc.report.op_changes import op_changes
+from mlirc.report.report_data import report_data
+from tests.commands.command import bad, good
+
+ROOT = Path(__file__).parents[2]
+HOSTILE = "</script><script>window.hit=1</script><img src=x onerror=hit=1>&amp;\u2028'\"`${hit}"
+
+
+def model(x, w):
+    y = (x @ w).relu().softmax(-1)
+    torch._dynamo.graph_break()
+    return (y * 2 + x.sum(-1, keepdim=True)).tanh().sum()
+
+
+@pytest.fixture(scope="session")
+def captured(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("kept")
+    torch._dynamo.reset()
+    compiled = torch.compile(model, backend="mlirc", options={"dump": folder, "cache": False}, dynamic=False)
+    compiled(torch.randn(8, 16), torch.randn(16, 16, requires_grad=True)).backward()
+    with torch.no_grad():
+        compiled(torch.randn(4, 16), torch.randn(16, 16))
+    return folder
+
+
+def data_of(folder, profiles=None):
+    with context():
+        return json.loads(json.dumps(report_data(read_capture(folder), profiles or {}), default=str))
+
+
+def test_everything_of_a_capture_is_there(captured):
+    data = data_of(captured)
+    assert len(data["graphs"]) == len(read_capture(captured).graphs) >= 5
+    first = data["graphs"][0]
+    assert not first["notes"] and first["kind"] == "forward"
+    assert [x["name"] for x in first["stages"]] == ["import", "simplify", "fuse", "plan", "lower"]
+    assert all("loc(" not in x["text"] for x in first["stages"])
+    lines = {x["text"]: x for x in first["source"]}
+    (line,) = [x for text, x in lines.items() if "softmax" in text]
+    assert [first["kernels"][k]["name"] for k in line["kernels"]]
+    titles = [n["t"] for n in first["drawing"]["nodes"]]
+    assert "return" in titles and any(n["k"] == "kernel" and n["o"] for n in first["drawing"]["nodes"])
+    assert all(
+        first["drawing"]["nodes"][a]["y"] < first["drawing"]["nodes"][b]["y"] for a, b in first["drawing"]["edges"]
+    )
+    assert [x["name"] for x in first["passes"]][:2] == ["canonicalize", "cse"]
+    assert first["passes"][-1]["name"] == "plan-memory" and any(x["lines"] for x in first["passes"])
+    assert first["code"] and all("func.func" in x["text"] for x in first["code"])
+    assert first["memory"]["steps"] and first["ledger"]
+    frames = data["frames"]
+    assert any(f["ended_by"]["graph_break"] and "graph_break" in f["ended_by"]["reason"] for f in frames)
+    assert any(f["recompiled"] for f in frames) and all(f["guards"] for f in frames)
+
+
+def test_boxes_do_not_overlap(captured):
+    for graph in data_of(captured)["graphs"]:
+        nodes = graph["drawing"]["nodes"]
+        for k, a in enumerate(nodes):
+            for b in nodes[:k]:
+                apart = a["x"] + a["w"] <= b["x"] or b["x"] + b["w"] <= a["x"]
+                assert apart or a["y"] + a["h"] <= b["y"] or b["y"] + b["h"] <= a["y"]
+
+
+def test_buffers_are_those_of_the_plan(captured):
+    for graph in data_of(captured)["graphs"]:
+        memory = graph["memory"]
+        for slot in memory["slots"]:
+            assert 0 <= slot["first"] <= slot["last"] < len(memory["steps"])
+            assert slot["offset"] + slot["bytes"] <= memory["arenas"][slot["device"]]
+        assert memory["peak"] <= sum(memory["arenas"].values())
+
+
+def test_bytes_in_use_at_once():
+    assert most_live([("cpu", 0, 1, 0, 64), ("cpu", 1, 2, 0, 64)]) == 64  # in place
+    assert most_live([("cpu", 0, 1, 0, 64), ("cpu", 1, 2, 32, 64), ("cuda", 1, 1, 0, 8)]) == 104
+    assert most_live([("cpu", 0, 0, 0, 64), ("cpu", 1, 2, 64, 64)]) == 64
+
+
+def test_the_page_is_one_file_that_reaches_no_network(captured):
+    page = html_page(data_of(captured), HOSTILE)
+    policy = re.search(r'Content-Security-Policy" content="([^"]*)"', page)[1]
+    assert policy.startswith("default-src 'none';") and "unsafe" not in policy
+    assert page.count("<script") == 2 and page.count("</script>") == 2 and page.count("<style") == 1
+    assert not re.search(r"<(link|img|iframe|base|form|object)\b", page)
+    ours = html_page({}, "")
+    assert re.findall(r"https?://[\w./]+", ours) == ["http://www.w3.org/2000/svg"]  # a name, not an address
+
+
+def test_no_script_makes_elements_of_text():
+    folder = ROOT / "mlirc/report/page"
+    assert sorted(p.name for p in folder.iterdir()) == sorted((*STYLES, *SCRIPTS))
+    makes = r"innerHTML|outerHTML|insertAdjacent|document\.write|\beval\b|new Function|fetch\(|XMLHttp|import\("
+    for path in folder.glob("*.js"):
+        assert not re.search(makes, path.read_text()), path
+
+
+def test_the_wheel_has_the_files_of_the_page():
+    patterns = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["setuptools"]["package-data"][
+        "mlirc.report"
+    ]
+    assert all(any(fnmatch.fnmatch(f"page/{name}", p) for p in patterns) for name in (*STYLES, *SCRIPTS))
+
+
+@settings(max_examples=30)
+@given(st.text(max_size=40))
+def test_any_text_stays_text(text):
+    page = html_page({"x": [text, {text: HOSTILE}]}, text)
+    found = re.search(r'<script type="application/json" id="data">(.*?)</script>', page, re.DOTALL)[1]
+    assert json.loads(found) == {"x": [text, {text: HOSTILE}]}
+    assert page.count("<script") == 2 and page.count("</script>") == 2
+
+
+SPOILED = {
+    "no module": ("*_import.mlir", b"func.func @graph("),
+    "bytes": ("*_fuse.mlir", b"\xff\xfe\0"),
+    "nothing": ("*_plan.mlir", b""),
+    "deep": ("*_plan.mlir", b"module attributes {x = " + b"[" * 5000),
+    "another graph": ("*_lower.mlir", b"module {}"),
+    "no tensors": ("*_inputs.safetensors", b"\0" * 20),
+}
+
+
+@pytest.mark.parametrize("what", SPOILED)
+def test_a_part_that_cannot_be_read_is_left_out(what, captured, tmp_path):
+    """And said; the rest is there."""
+    pattern, content = SPOILED[what]
+    for path in captured.glob("000*"):
+        (tmp_path / path.name).write_bytes(content if fnmatch.fnmatch(path.name, pattern) else path.read_bytes())
+    (graph,) = data_of(tmp_path)["graphs"]
+    assert graph["ledger"] and graph["source"]
+    assert all("\n" not in note for note in graph["notes"])
+    if what in ("no module", "bytes", "deep"):
+        assert graph["notes"]
+
+
+def test_records_of_any_shape(captured, tmp_path):
+    """Whatever JSON a record has: one line, or a page."""
+    whole = json.loads((captured / "000.json").read_text())
+    for key in whole:
+        for wrong in (None, 3, "x", [1], {"a": 1}, [[1]], {"ledger": 3, "kernels": [3], "aten": {"x": 1}}):
+            (tmp_path / "000.json").write_text(json.dumps(whole | {key: wrong}))
+            try:
+                found = read_capture(tmp_path)
+            except ValueError:
+                continue
+            with context():
+                html_page(report_data(found, {}), "x")
+
+
+def test_the_command(captured, tmp_path):
+    out = tmp_path / "report.html"
+    done = good("report", captured, "-o", out)
+    assert "graphs" in done.stderr and out.read_text().startswith("<!doctype html>")
+    assert "no capture" in bad("report", tmp_path)
+    assert "nowhere" in bad("report", tmp_path / "nowhere")
+    assert "no DIR" in bad("report", code=2)
+    (tmp_path / "rows.json").write_text('{"graphs": [{"name": 3}]}')
+    assert "rows" in bad("report", captured, "--profile", tmp_path / "rows.json")
+
+
+OPS = st.lists(st.sampled_from("abcd"), max_size=30)
+
+
+def texts(letters):
+    return [OpText(f"%{k} = {c}", f"%0 = {c}", (f"%{k - 1}",) if k else (), (f"%{k}",)) for k, c in enumerate(letters)]
+
+
+@settings(max_examples=100)
+@given(OPS, OPS)
+def test_changes_are_a_difference(before, after):
+    found = op_changes(texts(before), texts(after))
+    assert [op.key for sign, op in found if sign != "-"] == [op.key for op in texts(after)]
+    assert [op.key for sign, op in found if sign != "+"] == [op.key for op in texts(before)]
+
+
+@given(OPS)
+def test_what_is_equal_stays(ops):
+    assert all(sign == " " for sign, _ in op_changes(texts(ops), texts(ops)))
+
+
+def test_rewrites_in_place_are_seen_as_such():
+    layers = [c for k in range(500) for c in ("a", "b", f"c{k % 7}", "d")]
+    before, after = texts(layers), texts([c for c in layers if c != "d"])
+    found = op_changes(before, after)
+    assert [sign for sign, _ in found].count("-") == 500 and "+" not in [sign for sign, _ in found]
