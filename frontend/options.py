@@ -35,6 +35,7 @@ class Options:
     tune_seconds  how long measuring may take, for each graph; what is not measured by then stays as the cost model chose
     profile    each kernel and call is timed, and has its label in torch.profiler's traces and in NVTX; without it, host programs
                have nothing of it
+    candidates  each pair of kernels that a fusion pass looks at is recorded, for mlirc.explain (docs/debugging.md)
     insert     passes to put into the pipeline: {"after fuse-elementwise": "my-pass{k=2}", "before plan": "cse"}. A place is named
                by a stage, by a pass that runs once, or by one of several runs ("cse#2"); kept as (side, anchor, passes)
 
@@ -50,6 +51,7 @@ class Options:
     tune_seconds: float = 60.0
     insert: tuple[tuple[str, str, str], ...] = ()
     profile: bool = False
+    candidates: bool = False
 
     def stages(self, on_gpu: bool = False) -> dict[str, str]:
         """The pipeline's passes, by the name of the stage. Raises PipelineError for a place that it does not have."""

@@ -47,6 +47,7 @@ class GraphReport:
     subgraphs          of a graph whose sizes depend on data: into how many it is parted (subgraphs.py), which come next in `graphs`; its
                     `aten` are the calls between them
     profile         with the option of that name, its ops in order, with the seconds of each call (codegen/host/parts.HostRange)
+    candidates      with the option of that name, each pair of kernels that a fusion pass looked at (lowering/pipeline/fusion_log.py)
     subgraph           of such a subgraph, its number; else None
     """
 
@@ -70,6 +71,7 @@ class GraphReport:
     refused: list[str] = field(default_factory=list)
     fusions: int = 0
     ledger: list[Any] = field(default_factory=list)
+    candidates: list[dict[str, Any]] = field(default_factory=list)
     eager_calls: dict[str, int] = field(default_factory=dict)
     subgraphs: int = 0
     subgraph: int | None = None

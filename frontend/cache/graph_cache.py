@@ -147,6 +147,8 @@ def place_of(
         return Place(None, "", str(reason))
     if options.profile:
         return Place(found, "", "the option 'profile' times each call")
+    if options.candidates:
+        return Place(found, "", "the option 'candidates' wants every pair that fusion looks at")
     if options.dump is not None:
         return Place(found, "", "the option 'dump' wants every stage")
     if shown():

@@ -96,7 +96,14 @@ class CachedTrace:
 
     def _find_place(self, gm: GraphModule, inputs: Sequence[Any], options: Options) -> None:
         found = folder()
-        if not options.cache or options.dump is not None or options.profile or found is None or shown():
+        if (
+            not options.cache
+            or options.dump is not None
+            or options.profile
+            or options.candidates
+            or found is None
+            or shown()
+        ):
             raise NoText("there is no disk cache for this graph")
         made = results()
         if made is None:

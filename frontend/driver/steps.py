@@ -16,6 +16,9 @@ from mlirc.frontend.driver.verification import PROOFS
 from mlirc.frontend.graph.aten_graph import AtenGraph
 from mlirc.frontend.importer.importer import Imported, import_graph
 from mlirc.frontend.report.dump import describe
+from mlirc.frontend.report.logs import shown
+from mlirc.lowering.pipeline.fusion_log import FusionLog
+from mlirc.lowering.pipeline.ledger import Ledger
 from mlirc.lowering.pipeline.pass_manager import PipelineRun, functions, run_pipeline
 
 
@@ -64,7 +67,16 @@ def import_aten(graph: AtenGraph, folder: CacheFolder | None) -> Lowering:
     if graph.kind == "backward":  # it is the last to use what is saved for it
         next(functions(imported.module)).attributes["mlirc.consumes"] = ir.UnitAttr.get()
     outputs = with_views(graph.gm, imported.outputs, returned_to_user(graph.kind, len(imported.outputs)))
-    return Lowering(graph, imported, outputs, EarlyKernels(folder))
+    return Lowering(
+        graph, imported, outputs, EarlyKernels(folder), PipelineRun(ledger=Ledger(fusion=fusion_log(graph)))
+    )
+
+
+def fusion_log(graph: AtenGraph) -> FusionLog | None:
+    """Where records of fusion go, if somebody wants them: the option of that name, a dump or a log."""
+    options = graph.options
+    wanted = options.candidates or options.dump is not None or "fusion" in shown()
+    return FusionLog(wanted=options.candidates) if wanted else None
 
 
 def run_stage(lowering: Lowering, stage: str) -> Lowering:

@@ -33,6 +33,7 @@ class Explanation:
                      library (name -> calls), arena and buffers (bytes, or a size expression: the arena, and the sum of the
                      buffers that it holds), seconds by stage, fallback (why it runs in eager, or ""), cuda_graph, fusions, ledger,
                      profile (with profile=True, as of profile_rows; else empty),
+                     candidates (with candidates=True, each pair of kernels that a fusion pass looked at; docs/debugging.md),
                      cache and key (the disk cache: hit, miss, or off and why), tracing (the same of AOTAutograd's work)
       graph_breaks   for each: reason, explanation, user_stack (innermost frame last)
       skipped        why Dynamo left whole functions to eager
@@ -86,6 +87,8 @@ class Explanation:
             line(f"  disk cache: {graph['cache']}{tracing}")
             if graph["cuda_graph"]:
                 line(f"  CUDA graph: {graph['cuda_graph']}")
+            if graph["candidates"]:
+                line(_pairs(graph["candidates"]))
             if graph["profile"]:
                 console.print(profile_table("", graph["profile"]))
         return console.file.getvalue()  # type: ignore[attr-defined]
@@ -116,6 +119,12 @@ def _graph_title(number: int, graph: dict[str, Any]) -> str:
     return f"graph {number} ({graph['kind']}{subgraph}): {kernels} in {launches}, {fusions}"
 
 
+def _pairs(candidates: list[dict[str, Any]]) -> str:
+    refused = Counter(pair["rule"] for pair in candidates if not pair["taken"])
+    why = "".join(f"; {count} refused by {rule}" for rule, count in refused.most_common())
+    return f"  {_count(len(candidates), 'pair')} looked at by fusion, {len(candidates) - refused.total()} taken{why}"
+
+
 def _tuned(tuned: dict[str, Any]) -> str:
     """What measuring chose for a kernel, beside the cost model's choice."""
     times = tuned["microseconds"]
@@ -142,11 +151,14 @@ def _kernel_table(graph: dict[str, Any]) -> Table:
     return table
 
 
-def explain(fn: Callable, profile: bool = False, **compile_options: Any) -> Callable[..., Explanation]:
+def explain(
+    fn: Callable, profile: bool = False, candidates: bool = False, **compile_options: Any
+) -> Callable[..., Explanation]:
     """Compile `fn` anew with mlirc, call it once, and say what happened: `print(mlirc.explain(model)(x))`.
 
     fn                a function, module or method, compiled already or not; keywords are torch.compile's (dynamic, options)
     profile           each kernel and call is timed, in PROFILED calls more, and held against its floor
+    candidates        each pair of kernels that a fusion pass looked at is recorded
     backward          where the result requires a gradient, its backward graph is compiled too, and runs once
     what it changes   parameters, buffers, gradients, arguments, optimizers and random states are put back (untouched.py)
 
@@ -158,7 +170,7 @@ def explain(fn: Callable, profile: bool = False, **compile_options: Any) -> Call
         torch.compiler.reset()
         try:
             with untouched(fn, args, kwargs):
-                return _Observer(profile).call(fn, args, kwargs, compile_options)
+                return _Observer(profile, candidates).call(fn, args, kwargs, compile_options)
         finally:
             torch.compiler.reset()
 
@@ -175,10 +187,11 @@ def _plain(fn: Callable) -> Callable:
 class _Observer:
     """Compiles and calls a function, and notes what Dynamo says and how long everything takes."""
 
-    def __init__(self, profile: bool = False) -> None:
+    def __init__(self, profile: bool = False, candidates: bool = False) -> None:
         from mlirc.frontend.torch_compat.dynamo.log import compilation_time_metrics, counters, graph_break_reasons
 
         self.profile = profile
+        self.wanted = {"profile": profile, "candidates": candidates}
         self.breaks = graph_break_reasons  # cleared by torch._dynamo.reset
         self.frame_seconds = compilation_time_metrics
         self.unimplemented = counters["unimplemented"]
@@ -191,8 +204,9 @@ class _Observer:
     def call(self, fn: Callable, args: tuple, kwargs: dict[str, Any], options: dict[str, Any]) -> Explanation:
         start = time.perf_counter()
         older = _next_node() if sequence_number() is not None else None
-        if self.profile:
-            options = options | {"options": {**(options.get("options") or {}), "profile": True}}
+        if any(self.wanted.values()):
+            asked = {name: True for name, wanted in self.wanted.items() if wanted}
+            options = options | {"options": {**(options.get("options") or {}), **asked}}
         compiled = torch.compile(fn, backend=self.backend, **options)
         result = compiled(*args, **kwargs)
         first_call = time.perf_counter() - start

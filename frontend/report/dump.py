@@ -22,6 +22,7 @@ from mlirc.frontend.report.dynamo_dump import current
 from mlirc.frontend.report.first_call import FirstCall
 from mlirc.frontend.report.tensor_file import write_tensors
 from mlirc.lowering.module.target_attribute import target_of
+from mlirc.lowering.pipeline.fusion_log import json_lines
 from mlirc.lowering.pipeline.pipelines import STAGES
 from mlirc.lowering.pipeline.standard_steps import set_stage
 
@@ -75,6 +76,15 @@ class Dump(Observer):
         elif self.rest.pop(step, None) is None:
             return
         self.write(step, made.module)
+        if step == "fuse" and self.record.folder is not None:
+            self._optional(self._fusion, made)
+
+    def _fusion(self, made: Any) -> None:
+        """Each pair of kernels that a fusion pass looked at."""
+        passes, target = ",".join(self.graph.stages.values()), str(target_of(made.module))
+        text = json_lines(made.record.ledger.fusion.candidates, passes, target, kind=self.graph.kind)
+        self.record.data["fusion"] = self.record.write(f"{self.graph.kind}_fusion.jsonl", text)
+        self.save()
 
     def begin(self, imported: Imported) -> None:
         self.notes += [f"object {k}, not in this file: {describe(x)}" for k, x in enumerate(imported.objects)]

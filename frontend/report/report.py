@@ -65,6 +65,8 @@ def read_report(
     report.aten = {name: (calls, why[name]) for name, calls in aten.items()}
     report.arena = attribute_value(graph.attributes["mlirc.arena"])
     report.ledger = record.ledger.entries
+    if record.ledger.fusion is not None and record.ledger.fusion.wanted:
+        report.candidates = [candidate.as_dict() for candidate in record.ledger.fusion.candidates]
     report.fusions = sum(1 for e in record.ledger.entries if e.taken and e.action.startswith("fuse"))
     # Each function has an entry, in order, and @graph is the first.
     totals = [e.numbers for e in record.ledger.entries if (e.pass_name, e.rule) == ("plan-memory", "TOTAL")]

@@ -9,6 +9,8 @@ from mlirc.lowering.analysis.work import bytes_of
 from mlirc.lowering.fusion.body import FOLDS, Body, BodyNode, Tensor
 from mlirc.lowering.kernel.typical_sizes import typical
 
+# what an estimate takes for granted of any machine: bytes and scalar ops a nanosecond, and nanoseconds of a launch
+NOMINAL = {"cpu": (10.0, 16.0, 300.0), "cuda": (3000.0, 10000.0, 3000.0)}
 TRIVIAL = 4  # cheap ops that are sooner computed again than stored and read
 
 
@@ -40,8 +42,11 @@ def is_trivial(nodes: list[BodyNode]) -> bool:
 
 def moved(body: Body) -> int:
     """Bytes that a kernel reads and writes, each operand once, as `mlirc opt --stats` counts them."""
-    tensors = [*body.tensors, *(result.tensor for result in body.results)]
-    return sum(typical(bytes_of(tensor.info)) for tensor in tensors)
+    return read_bytes(body) + sum(typical(bytes_of(result.tensor.info)) for result in body.results)
+
+
+def read_bytes(body: Body) -> int:
+    return sum(typical(bytes_of(tensor.info)) for tensor in body.tensors)
 
 
 def evaluations(body: Body) -> int:
@@ -63,3 +68,9 @@ def shared_bytes(first: Body, second: Body) -> int:
     between = [result.tensor for result in first.results if id(result.tensor) in read]
     alone = [tensor for tensor in between if len(tensor.readers) == 1]
     return sum(typical(bytes_of(tensor.info)) for tensor in (*twice.values(), *between, *alone))
+
+
+def estimated_gain(saved: int, recomputed: int, launch: bool, device: str) -> float:
+    """Nanoseconds, at nominal rates: bytes that are not moved, less what is computed again, and a launch where one is saved."""
+    bytes_rate, ops_rate, each = NOMINAL[device.partition(":")[0]]
+    return saved / bytes_rate - recomputed / ops_rate + launch * each

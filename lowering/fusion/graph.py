@@ -24,6 +24,7 @@ class Unit:
     ops        the ops of the function that it stands for
     position   its place in an order in which every unit follows those that it depends on
     changed    whether `body` is to be written back
+    members    the names of the kernels that it was made of, where somebody asked for them (candidates.py)
     """
 
     ops: list[ir.Operation]
@@ -35,6 +36,7 @@ class Unit:
     after: set["Unit"] = field(default_factory=set)
     locations: list[ir.Location] = field(default_factory=list)
     changed: bool = False
+    members: tuple[str, ...] = ()
 
     @property
     def users(self) -> set["Unit"]:
@@ -160,6 +162,7 @@ class FusionGraph:
             (first.after | second.after) - {first, second},
             first.locations + second.locations,
             changed=True,
+            members=tuple(dict.fromkeys(first.members + second.members)),
         )
         start, end = first.position, second.position + 1
         region = [u for u in self.order[start:end] if u is not None and u is not first and u is not second]
@@ -172,8 +175,8 @@ class FusionGraph:
         self._replace((first, second), merged)
         return merged
 
-    def rewrite(self, unit: Unit, body: Body, locations: list[ir.Location]) -> Unit:
-        """`unit` with another body, which may read what is defined earlier."""
+    def rewrite(self, unit: Unit, body: Body, producer: Unit) -> Unit:
+        """`unit` with another body, which computes `producer` by itself and may read what is defined earlier."""
         changed = Unit(
             unit.ops,
             body.tensors,
@@ -182,8 +185,9 @@ class FusionGraph:
             body,
             unit.before,
             unit.after,
-            unit.locations + locations,
+            unit.locations + producer.locations,
             changed=True,
+            members=tuple(dict.fromkeys(unit.members + producer.members)),
         )
         self.order[unit.position] = changed
         self._replace((unit,), changed)

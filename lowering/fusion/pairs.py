@@ -1,6 +1,7 @@
 """The driver of the fusion passes: tries pairs of kernels in order, decides, and records the decision in the ledger."""
 
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from typing import Any
 
 from mlirc.dialects.core import symbols
@@ -9,7 +10,7 @@ from mlirc.lowering.fusion import cost as cost
 from mlirc.lowering.fusion.body import Body, Tensor
 from mlirc.lowering.fusion.graph import FusionGraph, Unit
 from mlirc.lowering.fusion.horizontal import merge_horizontally
-from mlirc.lowering.fusion.merge import Limits, Refused, inline, join, root_index, sites
+from mlirc.lowering.fusion.merge import Limits, NotWorthIt, Refused, inline, join, root_index, sites
 from mlirc.lowering.module.source_lines import source_line
 from mlirc.lowering.pipeline.ledger import Ledger
 
@@ -35,7 +36,13 @@ class Fuser:
         self.graph = FusionGraph(function)
         self.ledger, self.pass_name, self.limits = ledger, pass_name, limits
         self.refused: dict[tuple[Unit, Unit], str] = {}
-        self.rows_first = False
+        self.not_chosen: set[tuple[Unit, Unit]] = set()
+        self.rows_first = self.horizontal = False
+        self.records: Any = None
+        if ledger.fusion is not None:
+            from mlirc.lowering.fusion.candidates import CandidateRecords
+
+            self.records = CandidateRecords(self.graph, function, ledger, ledger.fusion, pass_name)
 
     def run(self, wanted: Pair, recompute: bool = False, rows_first: bool = False) -> None:
         """Merge producers into consumers, for the pairs that are `wanted`, until nothing changes; then write back.
@@ -55,15 +62,21 @@ class Fuser:
                     changed |= self.merge_into_user(unit, wanted)
             if not changed:
                 break
-        self.graph.write_back()
+        self.write_back()
 
     def run_horizontally(self) -> None:
         """Merge kernels that read the same tensor; then write back."""
+        self.horizontal = True
         for position in range(len(self.graph.order)):
             unit = self.graph.order[position]
             while unit is not None and unit.body is not None:
                 unit = self.merge_with_reader(unit)
+        self.write_back()
+
+    def write_back(self) -> None:
         self.graph.write_back()
+        if self.records is not None:
+            self.records.finish()
 
     # ---- one kernel in place of two
 
@@ -83,18 +96,18 @@ class Fuser:
         dependents = self.graph.between(producer, consumer)
         if dependents is None:
             return self.refuse(pair, "NO CYCLE")
-        keep = {t for t in producer.outputs if t.readers - {consumer}}
+        keep = kept(pair)
         if keep and self.rows_first and folds_columns(producer, consumer):
-            return self.refuse(pair, "ROWS FIRST")
+            return self.refuse(pair, "ROWS FIRST", "cost")
         if self.rows_first and folds_rows(producer, consumer):
-            return self.refuse(pair, "WITH ITS ROWS")
+            return self.refuse(pair, "WITH ITS ROWS", "cost")
         try:
             rule, body = merged_body(producer.body, consumer.body, keep, self.limits)
         except Refused as refusal:
-            return self.refuse(pair, refusal.rule, numbers=refusal.numbers)
+            return self.refuse(pair, refusal.rule, kind_of(refusal), numbers=refusal.numbers)
         if not self.allows(pair):
-            return self.refuse(pair, "REWRITES")
-        self.record(pair, "fuse", rule, True, bytes_saved=bytes_saved(pair, body))
+            return self.refuse(pair, "REWRITES", "rewrites")
+        self.take(pair, rule, body)
         self.graph.merge(producer, consumer, body, dependents)
         return True
 
@@ -116,39 +129,72 @@ class Fuser:
         if dependents is None or first in self.graph.sources(second):
             self.refuse(pair, "NO CYCLE")
             return None
-        keep = {t for t in first.outputs + second.outputs if t.readers}
         try:
-            body = merge_horizontally(first.body, second.body, keep, self.limits)
+            body = merge_horizontally(first.body, second.body, read_later(pair), self.limits)
         except Refused as refusal:
-            self.refuse(pair, refusal.rule, numbers=refusal.numbers)
+            self.refuse(pair, refusal.rule, kind_of(refusal), numbers=refusal.numbers)
             return None
         if not self.allows(pair):
-            self.refuse(pair, "REWRITES")
+            self.refuse(pair, "REWRITES", "rewrites")
             return None
-        self.record(pair, "fuse", "SAME READS", True, bytes_saved=bytes_saved(pair, body))
+        self.take(pair, "SAME READS", body)
         return self.graph.merge(first, second, body, dependents)
-
-    def refuse(
-        self, pair: tuple[Unit, Unit], rule: str, action: str = "fuse", numbers: Mapping[str, int] = EMPTY
-    ) -> bool:
-        """`numbers` are what the rule compared; beside them stands what merging would have saved at most."""
-        if self.refused.get(pair) != rule:
-            self.refused[pair] = rule
-            first, second = pair[0].body, pair[1].body
-            shared, points = cost.shared_bytes(first, second), (cost.points(first.space), cost.points(second.space))
-            sizes = {"bytes_shared": shared, "points_of_first": points[0], "points_of_second": points[1]}
-            self.record(pair, action, rule, False, **sizes, **numbers)
-        return False
 
     def allows(self, pair: tuple[Unit, Unit]) -> bool:
         """Whether two kernels, which may merge, are let."""
         return self.ledger.allows(self.pass_name, lambda: f"{labels(pair)} ({source_line(pair[1].locations[-1])})")
 
-    def record(self, pair: tuple[Unit, Unit], action: str, rule: str, taken: bool, **numbers: int) -> None:
-        second = pair[1]
-        subject = labels(pair)
-        where = source_line(second.locations[-1])
-        self.ledger.record(self.pass_name, action, subject, rule, taken, where, **numbers)
+    def refuse(
+        self,
+        pair: tuple[Unit, Unit],
+        rule: str,
+        kind: str = "legal",
+        action: str = "fuse",
+        numbers: Mapping[str, int] = EMPTY,
+    ) -> bool:
+        """Kinds are Candidate's. `numbers` are what the rule compared; beside them stands what merging would save at most."""
+        if self.refused.get(pair) == rule:
+            return False
+        self.refused[pair] = rule
+        first, second = pair[0].body, pair[1].body
+        shared, points = cost.shared_bytes(first, second), (cost.points(first.space), cost.points(second.space))
+        sizes = {"bytes_shared": shared, "points_of_first": points[0], "points_of_second": points[1]}
+        self.record(pair, action, rule, kind, {**sizes, **numbers})
+        if self.records is not None:
+            body = self.in_spite_of_costs(pair, action) if kind != "legal" else None
+            kind = kind if body is not None else "legal"
+            self.record_candidate(pair, action, rule, kind, {**sizes, **numbers}, body, action != "recompute")
+        return False
+
+    def take(self, pair: tuple[Unit, Unit], rule: str, body: Body, action: str = "fuse", dropped: bool = True) -> None:
+        """Records that `body` comes in place of a pair; `dropped`: of its first kernel too."""
+        gone = cost.moved(pair[1].body) + dropped * cost.moved(pair[0].body)
+        self.record(pair, action, rule, "", {"bytes_saved": gone - cost.moved(body)})
+        if self.records is not None:
+            self.record_candidate(pair, action, rule, "", EMPTY, body, dropped)
+
+    def record(self, pair: tuple[Unit, Unit], action: str, rule: str, kind: str, numbers: Mapping[str, Any]) -> None:
+        if self.records is not None:
+            from mlirc.lowering.fusion.candidates import spaces_of
+
+            numbers = {"spaces": spaces_of(pair), **numbers}
+        where = source_line(pair[1].locations[-1])
+        self.ledger.record(self.pass_name, action, labels(pair), rule, not kind, where, **numbers)
+
+    def record_candidate(self, pair: tuple[Unit, Unit], action: str, *rest: Any) -> None:
+        self.records.add(pair, "horizontal" if self.horizontal else action, *rest)
+
+    def in_spite_of_costs(self, pair: tuple[Unit, Unit], action: str) -> Body | None:
+        """What a pair would be if it were merged, whatever that costs; None where it cannot be."""
+        limits, (first, second) = replace(self.limits, costs=False), (pair[0].body, pair[1].body)
+        try:
+            if self.horizontal:
+                return merge_horizontally(first, second, read_later(pair), limits)
+            if action == "recompute":
+                return inline(first, second, set(), limits)
+            return merged_body(first, second, kept(pair), limits)[1]
+        except Refused:
+            return None
 
     # ---- a producer computed by each of its users
 
@@ -170,22 +216,39 @@ class Fuser:
             try:
                 bodies[user] = inline(body, user.body, set(), self.limits)
             except Refused as refusal:
-                self.refuse((producer, user), refusal.rule, "recompute", refusal.numbers)
+                self.refuse((producer, user), refusal.rule, kind_of(refusal), "recompute", refusal.numbers)
         everywhere = len(bodies) == len(users)
         if everywhere and sum(moved.values()) < stored:
             chosen = kernels
         else:
             chosen = [user for user in bodies if moved[user] < cost.size_bytes(result)]
-        chosen = [user for user in chosen if self.allows((producer, user))]
-        for user in chosen:
-            saved = cost.moved(user.body) - cost.moved(bodies[user])
-            if result.readers == {user}:  # the last: nothing is stored any more
-                saved += cost.moved(body)
-            self.record((producer, user), "recompute", "RECOMPUTE", True, bytes_saved=saved)
-            self.graph.rewrite(user, bodies[user], producer.locations)
+            if self.records is not None:
+                self.record_not_chosen(producer, [user for user in bodies if user not in chosen], moved)
+        allowed = [user for user in chosen if self.allowed_to_recompute((producer, user), bodies[user])]
         if not result.readers:
             self.graph.drop(producer)
-        return bool(chosen)
+        return bool(allowed)
+
+    def allowed_to_recompute(self, pair: tuple[Unit, Unit], body: Body) -> bool:
+        producer, user = pair
+        last = producer.outputs[0].readers == {user}  # nothing is stored any more
+        if not self.allows(pair):
+            if self.records is not None:
+                self.record_candidate(pair, "recompute", "REWRITES", "rewrites", EMPTY, body, last)
+            return False
+        self.take(pair, "RECOMPUTE", body, "recompute", last)
+        self.graph.rewrite(user, body, producer)
+        return True
+
+    def record_not_chosen(self, producer: Unit, users: list[Unit], moved: Mapping[Unit, int]) -> None:
+        """Once for each pair: storing it moves no more bytes than what the user would have to read."""
+        stored = cost.size_bytes(producer.outputs[0])
+        for user in users:
+            if (producer, user) not in self.not_chosen:
+                self.not_chosen.add((producer, user))
+                body = self.in_spite_of_costs((producer, user), "recompute")
+                numbers = {"read_again": moved[user], "most": stored}
+                self.record_candidate((producer, user), "recompute", "RECOMPUTE", "cost", numbers, body, False)
 
     def new_bytes(self, producer: Unit, user: Unit) -> int:
         """Bytes of what the producer reads and the user does not read yet."""
@@ -193,9 +256,17 @@ class Fuser:
         return cost.total_bytes(t for t in producer.inputs if id(t.root) not in known)
 
 
-def bytes_saved(pair: tuple[Unit, Unit], body: Body) -> int:
-    """How many bytes fewer one kernel moves than two."""
-    return cost.moved(pair[0].body) + cost.moved(pair[1].body) - cost.moved(body)
+def kept(pair: tuple[Unit, Unit]) -> set[Tensor]:
+    """The results of the first that others than the second read."""
+    return {t for t in pair[0].outputs if t.readers - {pair[1]}}
+
+
+def read_later(pair: tuple[Unit, Unit]) -> set[Tensor]:
+    return {t for unit in pair for t in unit.outputs if t.readers}
+
+
+def kind_of(refusal: Refused) -> str:
+    return "cost" if isinstance(refusal, NotWorthIt) else "legal"
 
 
 def labels(pair: tuple[Unit, Unit]) -> str:

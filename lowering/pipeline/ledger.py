@@ -3,16 +3,19 @@
 from dataclasses import dataclass, field
 from typing import Any
 
+from mlirc.lowering.pipeline.fusion_log import FusionLog
 from mlirc.lowering.pipeline.ledger_entry import LedgerEntry
 from mlirc.lowering.pipeline.rewrites import Rewrites, Subject, text_of
 
 
 @dataclass
 class Ledger:
-    """What passes decided. `rewrites` numbers what they rewrite, and may refuse it; without it all is allowed."""
+    """What passes decided. `rewrites` numbers what they rewrite, and may refuse it; without it all is allowed.
+    `fusion` has a record of each pair that a fusion pass looks at, where somebody asked for them."""
 
     entries: list[LedgerEntry] = field(default_factory=list)
     rewrites: Rewrites | None = None
+    fusion: FusionLog | None = None
 
     def allows(self, pass_name: str, subject: Subject) -> bool:
         """Whether a pass may take its next rewrite, of an op, or of what a text or a function says. Asked once for each, just

@@ -25,6 +25,7 @@ class Shown:
     timing: bool
     stats: bool
     ledger: bool
+    ledger_json: str | None
     print_pipeline: bool
     verify_each: bool
     emit: str
@@ -78,6 +79,11 @@ class Shown:
 @click.option("--stats", is_flag=True, help="Print ops, kernels, bytes, flops and arena of the result.")
 @click.option("--ledger", is_flag=True, help="Print what passes decided, and by which rule.")
 @click.option(
+    "--ledger-json",
+    metavar="FILE",
+    help="Write a JSON line for each pair of kernels that a fusion pass looked at; - is standard output.",
+)
+@click.option(
     "--print-pipeline", is_flag=True, help="Print the passes that run, as -p takes them; without FILE, only that."
 )
 @click.option("--verify-each", is_flag=True, help="Verify the whole form after every pass, as of a file that is read.")
@@ -118,6 +124,7 @@ def opt(
     timing,
     stats,
     ledger,
+    ledger_json,
     print_pipeline,
     verify_each,
     split,
@@ -153,10 +160,23 @@ def opt(
         if file is None:
             click.echo(chosen.text if chosen.text is not None else chosen.whole())
             return
-        rewrites = rewrites_of(limits) if limits or rewrites_listed else None
+        if ledger_json is not None and (split or diagnostics):
+            raise Failure("--ledger-json is of one module: not with --split-input-file or --verify-diagnostics", 2)
+        rewrites = rewrites_of(limits) if limits or rewrites_listed or ledger_json else None
         wanted = Wanted(before, after, after_all, after_change, locations)
         shown = Shown(
-            wanted, diff, timing, stats, ledger, print_pipeline, verify_each, emit, locations, rewrites, rewrites_listed
+            wanted,
+            diff,
+            timing,
+            stats,
+            ledger,
+            ledger_json,
+            print_pipeline,
+            verify_each,
+            emit,
+            locations,
+            rewrites,
+            rewrites_listed,
         )
         result = (
             _each_part(file, target, chosen, shown, diagnostics)
@@ -195,6 +215,8 @@ def _run(file: str, content: bytes, target: str | None, chosen: Chosen, shown: S
     from mlirc.execution.limited_run import limited_run
     from mlirc.lowering.files.file import verify_file
     from mlirc.lowering.module.rules import StageError
+    from mlirc.lowering.module.target_attribute import target_of
+    from mlirc.lowering.pipeline.fusion_log import FusionLog, json_lines
     from mlirc.lowering.pipeline.parser import PipelineError
     from mlirc.lowering.pipeline.pass_manager import PassError
 
@@ -207,7 +229,8 @@ def _run(file: str, content: bytes, target: str | None, chosen: Chosen, shown: S
                 change_target(module, target)
             passes = chosen.of(module)
             watch = _Watch(shown, passes, module)
-            record = limited_run(module, passes, shown.rewrites, watch.show)
+            fusion = FusionLog() if shown.ledger or shown.ledger_json else None
+            record = limited_run(module, passes, shown.rewrites, watch.show, fusion=fusion)
         except (PassError, PipelineError, StageError) as error:
             raise Failure(_in_file(str(error), file, part)) from error
         if chosen.pipeline is not None:
@@ -221,6 +244,8 @@ def _run(file: str, content: bytes, target: str | None, chosen: Chosen, shown: S
                 click.echo(f"{rewrite}{'' if rewrite.allowed else ': refused'}", err=True)
         if shown.ledger:
             _show_ledger(record)
+        if shown.ledger_json is not None and fusion is not None:
+            write_output(shown.ledger_json, json_lines(fusion.candidates, passes, str(target_of(module))))
         result = emitted(module, shown.emit, shown.locations)
     if shown.timing:
         _show_timing(record)

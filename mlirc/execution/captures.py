@@ -68,6 +68,11 @@ class DumpedGraph:
         return _file(self.folder, self.record.get("results"))
 
     @property
+    def fusion(self) -> Path | None:
+        """Each pair of kernels that a fusion pass looked at, as JSON lines (docs/debugging.md)."""
+        return _file(self.folder, self.record.get("fusion"))
+
+    @property
     def aten(self) -> Path | None:
         """The FX graph as Python."""
         return _file(self.folder, self.record.get("aten"))

@@ -3,6 +3,7 @@
 from collections.abc import Callable
 from typing import Any
 
+from mlirc.lowering.pipeline.fusion_log import FusionLog
 from mlirc.lowering.pipeline.ledger import Ledger
 from mlirc.lowering.pipeline.parser import parse
 from mlirc.lowering.pipeline.pass_manager import PipelineRun, find_pass, run_pipeline
@@ -15,16 +16,18 @@ def limited_run(
     rewrites: Rewrites | None,
     after_pass: Callable[[str, Any], None] | None = None,
     verify: bool = True,
+    fusion: FusionLog | None = None,
 ) -> PipelineRun:
-    """run_pipeline, whose passes take of their rewrites those that `rewrites` allows, or all where it is None.
+    """run_pipeline, whose passes take of their rewrites those that `rewrites` allows, or all where it is None. `fusion` has
+    records of fusion afterwards.
 
     What a pass leaves that may not do all of its work can be of two forms at once, which no verifier takes: a module with such a
     pass is verified by MLIR alone.
     """
+    record = PipelineRun(ledger=Ledger(rewrites=rewrites, fusion=fusion))
     if rewrites is None:
-        return run_pipeline(module, passes, after_pass, verify=verify)
+        return run_pipeline(module, passes, after_pass, record, verify=verify)
     names = [step.name for step in parse(passes)]
     check_names(rewrites.limits, names)
     partial = any(getattr(find_pass(name), "gives", None) for name in rewrites.limits)
-    record = PipelineRun(ledger=Ledger(rewrites=rewrites))
     return run_pipeline(module, passes, after_pass, record, verify=verify and not partial)

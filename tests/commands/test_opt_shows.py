@@ -1,5 +1,6 @@
 """What `mlirc opt` shows beside the result: IR between passes, differences, statistics, the ledger; and what it writes."""
 
+import json
 import re
 
 import pytest
@@ -134,6 +135,17 @@ def test_a_fold_counts_inner_work_at_each_point():
 def test_the_ledger_is_printed():
     text = shown("-p", "to-kernels,fuse-elementwise", "--ledger")
     assert re.search(r"^fuse-elementwise: fuse .*: taken, ", text, re.MULTILINE)
+
+
+def test_the_ledger_of_fusion_is_written_as_json_lines(tmp_path):
+    file = tmp_path / "fusion.jsonl"
+    good("opt", "-", "-p", "to-kernels,fuse-elementwise", "--emit", "none", "--ledger-json", file, text=GRAPH)
+    run, *records = map(json.loads, file.read_text().splitlines())
+    assert (run["record"], run["format"], run["passes"]) == ("run", 1, "to-kernels,fuse-elementwise")
+    assert [r["number"] for r in records if r["taken"]] and records[0]["first"]["members"] == ["exp@-:2"]
+    line = bad("opt", "-", "-p", "cse", "--ledger-json", file, "--split-input-file", text=GRAPH, code=2)
+    assert "--ledger-json is of one module" in line
+    assert "No such file" in bad("opt", "-", "-p", "cse", "--ledger-json", tmp_path / "no" / "file", text=GRAPH)
 
 
 BREAKS = """

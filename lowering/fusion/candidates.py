@@ -1,0 +1,103 @@
+"""Makes a record of each pair that a fusion pass looks at (pipeline/fusion_log.py). Where nobody asked for records, none of this runs."""
+
+from collections.abc import Mapping
+from typing import Any
+
+from mlirc.dialects.core import symbols
+from mlirc.lowering.fusion import cost as cost
+from mlirc.lowering.fusion.body import FOLDS, Body
+from mlirc.lowering.fusion.graph import FusionGraph, Unit
+from mlirc.lowering.module.source_lines import source_line, source_lines
+from mlirc.lowering.pipeline.fusion_log import Candidate, FusionLog, Group, Key
+from mlirc.lowering.pipeline.ledger import Ledger
+
+
+class CandidateRecords:
+    """Of one run of a pass on one function. Gives its kernels their names, and leaves these for the next pass."""
+
+    def __init__(self, graph: FusionGraph, function: Any, ledger: Ledger, log: FusionLog, pass_name: str):
+        self.graph, self.function, self.pass_name = graph, function.name.value, pass_name
+        self.ledger, self.log = ledger, log
+        kernels = graph.kernels()
+        named = log.begin(self.function, [(key_of(unit), name_of(unit)) for unit in kernels])
+        for unit, members in zip(kernels, named, strict=True):
+            unit.members = members
+
+    def finish(self) -> None:
+        """Once the pass has written back what it changed."""
+        self.log.end(self.function, [(key_of(unit), unit.members) for unit in self.graph.kernels()])
+
+    def add(
+        self,
+        pair: tuple[Unit, Unit],
+        action: str,
+        rule: str,
+        kind: str,
+        limits: Mapping[str, int],
+        body: Body | None,
+        dropped: bool,
+    ) -> None:
+        """`body` is what the pair becomes, or would; `dropped` says that the first is no kernel of its own any more."""
+        first, second = pair[0].body, pair[1].body
+        saved = recomputed = gain = None
+        if body is not None:
+            gone = [second, first] if dropped else [second]
+            saved = sum(map(cost.moved, gone)) - cost.moved(body)
+            recomputed = cost.evaluations(body) - sum(map(cost.evaluations, gone))
+            device = second.results[0].tensor.info.device
+            gain = cost.estimated_gain(saved, recomputed, dropped, device)
+        rewrites = self.ledger.rewrites
+        asked = rewrites is not None and kind in ("", "rewrites")
+        self.log.candidates.append(
+            Candidate(
+                number=len(self.log.candidates),
+                pass_name=self.pass_name,
+                action=action,
+                function=self.function,
+                first=group_of(pair[0]),
+                second=group_of(pair[1]),
+                taken=not kind,
+                rule=rule,
+                kind=kind,
+                limits=dict(limits),
+                bytes_saved=saved,
+                recomputed=recomputed,
+                estimated_gain=gain,
+                typical=any(not isinstance(n, int) for n in first.space + second.space),
+                rewrite=rewrites.counts[self.pass_name] - 1 if asked and rewrites is not None else None,
+                line=source_line(pair[1].locations[-1]),
+            )
+        )
+
+
+def group_of(unit: Unit) -> Group:
+    body: Body = unit.body
+    return Group(
+        name=body.label,
+        members=unit.members,
+        ops=[node.name for node in body.nodes if node.is_work or node.name in FOLDS],
+        lines=source_lines(unit.location),
+        parallel=symbols.print_list(body.parallel),
+        inner=symbols.print_list(body.inner),
+        read=cost.read_bytes(body),
+        written=cost.moved(body) - cost.read_bytes(body),
+    )
+
+
+def key_of(unit: Unit) -> Key:
+    return unit.body.label, unit.body.parallel, unit.body.inner, *source_lines(unit.location)
+
+
+def name_of(unit: Unit) -> str:
+    """ "add@model.py:5". The folder is left out: a plan that is saved on one machine is replayed on another."""
+    lines = source_lines(unit.location)
+    return f"{unit.body.label}@{lines[0].rsplit('/', 1)[-1] if lines else 'unknown'}"
+
+
+def spaces_of(pair: tuple[Unit, Unit]) -> str:
+    """ "[8, 16] -> [8; 16]": inner dimensions come behind a semicolon."""
+    texts = []
+    for unit in pair:
+        inner = symbols.print_list(unit.body.inner)
+        texts.append(f"[{symbols.print_list(unit.body.parallel)}{inner and f'; {inner}'}]")
+    return " -> ".join(texts)
