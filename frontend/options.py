@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from mlirc.frontend.errors import OptionError
+from mlirc.lowering.pipeline.fusion_plan import FusionPlan, FusionPlanError, read_plan
 from mlirc.lowering.pipeline.parser import PipelineError
 from mlirc.lowering.pipeline.pipelines import PIPELINES, stages
 
@@ -36,6 +37,7 @@ class Options:
     profile    each kernel and call is timed, and has its label in torch.profiler's traces and in NVTX; without it, host programs
                have nothing of it
     candidates  each pair of kernels that a fusion pass looks at is recorded, for mlirc.explain (docs/debugging.md)
+    fusion_plan  a file that says which pairs of kernels become one (docs/debugging.md), kept with its content
     insert     passes to put into the pipeline: {"after fuse-elementwise": "my-pass{k=2}", "before plan": "cse"}. A place is named
                by a stage, by a pass that runs once, or by one of several runs ("cse#2"); kept as (side, anchor, passes)
 
@@ -52,6 +54,7 @@ class Options:
     insert: tuple[tuple[str, str, str], ...] = ()
     profile: bool = False
     candidates: bool = False
+    fusion_plan: FusionPlan | None = None
 
     def stages(self, on_gpu: bool = False) -> dict[str, str]:
         """The pipeline's passes, by the name of the stage. Raises PipelineError for a place that it does not have."""
@@ -71,6 +74,8 @@ def read_options(options: dict[str, Any] | None, mode: str | None = None) -> Opt
     if mode is not None:
         given["mode"] = mode
     _register(given.pop("passes", ()))
+    if given.get("fusion_plan") is not None:
+        given["fusion_plan"] = _plan(given["fusion_plan"])
     if "insert" in given:
         given["insert"] = _insertions(given["insert"])
     fields = {field.name: field for field in dataclasses.fields(Options)}
@@ -85,7 +90,11 @@ def read_options(options: dict[str, Any] | None, mode: str | None = None) -> Opt
         elif fields[name].type is float:
             if isinstance(value, bool) or not isinstance(value, int | float) or not value >= 0:
                 raise OptionError(f"mlirc option '{name}' takes a number of at least 0, not {value!r}")
-        elif name != "insert" and not isinstance(value, str) and not (name == "dump" and value is None):
+        elif (
+            name not in ("insert", "fusion_plan")
+            and not isinstance(value, str)
+            and not (name == "dump" and value is None)
+        ):
             raise OptionError(f"mlirc option '{name}' takes text, not {value!r} ({type(value).__name__})")
         allowed = fields[name].metadata.get("allowed")
         if allowed and value not in allowed:
@@ -98,6 +107,16 @@ def read_options(options: dict[str, Any] | None, mode: str | None = None) -> Opt
     if made.insert:
         _need_places(made)
     return made
+
+
+def _plan(path: Any) -> FusionPlan:
+    """Raises OptionError, whatever is in the file."""
+    if not isinstance(path, str | os.PathLike):
+        raise OptionError(f"mlirc option 'fusion_plan' takes the name of a file, not {path!r} ({type(path).__name__})")
+    try:
+        return read_plan(path)
+    except FusionPlanError as error:
+        raise OptionError(f"mlirc option 'fusion_plan': {error}") from error
 
 
 def _need_passes(option: str, text: str) -> None:

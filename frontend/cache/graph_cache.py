@@ -162,7 +162,8 @@ def place_of(
         return Place(found, "", f"the graph has {reason}")
     gpus = environment.gpus() if "cuda" in text else []
     tuned = [options.tune_seconds] if gpus and options.mode in TUNED_MODES else []
-    return Place(found, environment.key(KIND, kind, dict(stages), foreign, text, gpus, tuned, options.freeze))
+    plan = [] if options.fusion_plan is None else [options.fusion_plan.text]
+    return Place(found, environment.key(KIND, kind, dict(stages), foreign, text, gpus, tuned, options.freeze, *plan))
 
 
 def _load(place: Place, report: GraphReport, freeze: bool) -> Compiled | None:

@@ -73,16 +73,18 @@ def import_aten(graph: AtenGraph, folder: CacheFolder | None) -> Lowering:
 
 
 def fusion_log(graph: AtenGraph) -> FusionLog | None:
-    """Where records of fusion go, if somebody wants them: the option of that name, a dump or a log."""
+    """Where records of fusion go, if somebody wants them: the option of that name, a dump or a log; and what a plan says."""
     options = graph.options
-    wanted = options.candidates or options.dump is not None or "fusion" in shown()
-    return FusionLog(wanted=options.candidates) if wanted else None
+    wanted = options.candidates or options.dump is not None or options.fusion_plan is not None or "fusion" in shown()
+    return FusionLog(options.fusion_plan, graph.kind, wanted=options.candidates) if wanted else None
 
 
 def run_stage(lowering: Lowering, stage: str) -> Lowering:
     """Runs the passes of a stage."""
     text, record = lowering.graph.stages[stage], lowering.record
     run_pipeline(lowering.module, text, record=record, verify=False, proofs=PROOFS, given=lowering.given)
+    if record.ledger.fusion is not None and stage == list(lowering.graph.stages)[-1]:
+        record.ledger.fusion.check_plan()
     return lowering
 
 

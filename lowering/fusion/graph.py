@@ -187,7 +187,7 @@ class FusionGraph:
             unit.after,
             unit.locations + producer.locations,
             changed=True,
-            members=tuple(dict.fromkeys(unit.members + producer.members)),
+            members=tuple(dict.fromkeys((*unit.members, *copies(producer.members)))),
         )
         self.order[unit.position] = changed
         self._replace((unit,), changed)
@@ -265,6 +265,11 @@ class FusionGraph:
             op = new_ops.get(id(unit)) or unit.ops[0]
             if op != last:
                 op.move_before(last)
+
+
+def copies(members: tuple[str, ...]) -> tuple[str, ...]:
+    """ "add@model.py:5*": a kernel computes it, and is not all there is of it."""
+    return tuple(name if name.endswith("*") else f"{name}*" for name in members)
 
 
 def _order(first: Unit, second: Unit) -> None:

@@ -39,10 +39,13 @@ class Fuser:
         self.not_chosen: set[tuple[Unit, Unit]] = set()
         self.rows_first = self.horizontal = False
         self.records: Any = None
+        self.plan: Any = None
         if ledger.fusion is not None:
             from mlirc.lowering.fusion.candidates import CandidateRecords
+            from mlirc.lowering.fusion.planned import planned
 
             self.records = CandidateRecords(self.graph, function, ledger, ledger.fusion, pass_name)
+            self.plan = planned(ledger, self.graph, function.name.value)
 
     def run(self, wanted: Pair, recompute: bool = False, rows_first: bool = False) -> None:
         """Merge producers into consumers, for the pairs that are `wanted`, until nothing changes; then write back.
@@ -50,7 +53,7 @@ class Fuser:
         rows_first  what is stored anyway is not merged into a reduction over columns
         """
         self.rows_first = rows_first
-        for _ in range(ROUNDS):
+        for _ in range(ROUNDS if self.follow_plan() else 0):
             changed = False
             for position in range(len(self.graph.order)):
                 unit = self.graph.order[position]
@@ -67,11 +70,54 @@ class Fuser:
     def run_horizontally(self) -> None:
         """Merge kernels that read the same tensor; then write back."""
         self.horizontal = True
-        for position in range(len(self.graph.order)):
+        for position in range(len(self.graph.order) if self.follow_plan() else 0):
             unit = self.graph.order[position]
             while unit is not None and unit.body is not None:
                 unit = self.merge_with_reader(unit)
         self.write_back()
+
+    def follow_plan(self) -> bool:
+        """Merges what a plan forces. Returns whether the pass decides about the rest."""
+        if self.plan is None:
+            return True
+        self.plan.carry_out(self.pass_name, self.force)
+        return self.plan.decides
+
+    def force(self, first: Unit, second: Unit, action: str) -> bool:
+        """Merges a pair whatever that costs, unless its rewrite is not allowed. Raises Refused."""
+        pair = (first, second)
+        if is_empty(first.body) or is_empty(second.body):
+            raise Refused("NO POINTS")
+        dependents = self.graph.between(first, second)
+        if action != "recompute" and dependents is None:
+            raise Refused("NO CYCLE")
+        if action == "horizontal" and first in self.graph.sources(second):
+            raise Refused("NO CYCLE")
+        try:
+            rule, body = self.merged(pair, action, self.limits)
+        except NotWorthIt:
+            rule, body = self.merged(pair, action, replace(self.limits, costs=False))
+        if action == "recompute":
+            made = self.allowed_to_recompute(pair, body)
+            if not first.outputs[0].readers:
+                self.graph.drop(first)
+            return made
+        if not self.allows(pair):
+            return self.refuse(pair, "REWRITES", "rewrites")
+        self.take(pair, rule, body)
+        self.graph.merge(first, second, body, dependents or set())
+        return True
+
+    def merged(self, pair: tuple[Unit, Unit], action: str, limits: Limits) -> tuple[str, Body]:
+        """The rule by which a pair becomes one kernel, and the kernel. Raises Refused."""
+        first, second = pair[0].body, pair[1].body
+        if action == "horizontal":
+            return "SAME READS", merge_horizontally(first, second, read_later(pair), limits)
+        if action == "recompute":
+            if first.inner or len(first.results) != 1:
+                raise Refused("RECOMPUTE")
+            return "RECOMPUTE", inline(first, second, set(), limits)
+        return merged_body(first, second, kept(pair), limits)
 
     def write_back(self) -> None:
         self.graph.write_back()
@@ -105,6 +151,8 @@ class Fuser:
             rule, body = merged_body(producer.body, consumer.body, keep, self.limits)
         except Refused as refusal:
             return self.refuse(pair, refusal.rule, kind_of(refusal), numbers=refusal.numbers)
+        if self.forbids(pair):
+            return False
         if not self.allows(pair):
             return self.refuse(pair, "REWRITES", "rewrites")
         self.take(pair, rule, body)
@@ -134,6 +182,8 @@ class Fuser:
         except Refused as refusal:
             self.refuse(pair, refusal.rule, kind_of(refusal), numbers=refusal.numbers)
             return None
+        if self.forbids(pair):
+            return None
         if not self.allows(pair):
             self.refuse(pair, "REWRITES", "rewrites")
             return None
@@ -143,6 +193,13 @@ class Fuser:
     def allows(self, pair: tuple[Unit, Unit]) -> bool:
         """Whether two kernels, which may merge, are let."""
         return self.ledger.allows(self.pass_name, lambda: f"{labels(pair)} ({source_line(pair[1].locations[-1])})")
+
+    def forbids(self, pair: tuple[Unit, Unit], action: str = "fuse") -> bool:
+        """Whether a plan does, which is then recorded."""
+        entry = None if self.plan is None else self.plan.forbids(pair)
+        if entry is not None:
+            self.refuse(pair, "PLAN", "plan", action, {"entry": entry.number})
+        return entry is not None
 
     def refuse(
         self,
@@ -186,13 +243,8 @@ class Fuser:
 
     def in_spite_of_costs(self, pair: tuple[Unit, Unit], action: str) -> Body | None:
         """What a pair would be if it were merged, whatever that costs; None where it cannot be."""
-        limits, (first, second) = replace(self.limits, costs=False), (pair[0].body, pair[1].body)
         try:
-            if self.horizontal:
-                return merge_horizontally(first, second, read_later(pair), limits)
-            if action == "recompute":
-                return inline(first, second, set(), limits)
-            return merged_body(first, second, kept(pair), limits)[1]
+            return self.merged(pair, "horizontal" if self.horizontal else action, replace(self.limits, costs=False))[1]
         except Refused:
             return None
 
@@ -224,6 +276,8 @@ class Fuser:
             chosen = [user for user in bodies if moved[user] < cost.size_bytes(result)]
             if self.records is not None:
                 self.record_not_chosen(producer, [user for user in bodies if user not in chosen], moved)
+        if self.plan is not None:
+            chosen = [user for user in chosen if not self.forbids((producer, user), "recompute")]
         allowed = [user for user in chosen if self.allowed_to_recompute((producer, user), bodies[user])]
         if not result.readers:
             self.graph.drop(producer)

@@ -72,8 +72,14 @@ class FusionLog:
     wanted   whether they belong into the graph's report
     left     by function, the kernels that the last fusion pass left, with what they are made of
     counts   by function, how many kernels of a name there were
+    plan     a fusion_plan.FusionPlan that says what to merge, or None; `kind` is the graph's, None for any
+    done     the numbers of the plan's entries that were carried out, `followed` its graphs that passes looked at
     """
 
+    plan: Any = None
+    kind: str | None = None
+    done: set[int] = field(default_factory=set)
+    followed: list[Any] = field(default_factory=list)
     wanted: bool = False
     candidates: list[Candidate] = field(default_factory=list)
     left: dict[str, list[tuple[Key, Members]]] = field(default_factory=dict)
@@ -89,6 +95,24 @@ class FusionLog:
 
     def end(self, function: str, kernels: Iterable[tuple[Key, Members]]) -> None:
         self.left[function] = list(kernels)
+
+    def names(self, function: str) -> set[str]:
+        counts = self.counts.get(function, {}).items()
+        return {name if k == 1 else f"{name}#{k}" for name, most in counts for k in range(1, most + 1)}
+
+    def fitting(self, function: str) -> Any:
+        """The plan's part for this graph, or None. Raises FusionPlanError."""
+        found = self.plan.fitting(self.kind, function, self.names(function))
+        if found is None:
+            self.plan = None  # it is for graphs of another kind
+        elif found not in self.followed:
+            self.followed.append(found)
+        return found
+
+    def check_plan(self) -> None:
+        """After all passes. Raises FusionPlanError for an entry that no pass carried out."""
+        if self.plan is not None:
+            self.plan.check_done(self.followed, self.done)
 
     def _named(self, function: str, name: str) -> str:
         counts = self.counts.setdefault(function, Counter())

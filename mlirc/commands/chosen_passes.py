@@ -36,6 +36,16 @@ def rewrites_of(texts: Sequence[str]) -> Any:
         raise Failure(f"--rewrites: {error}", 2) from error
 
 
+def plan_of(file: str) -> Any:
+    """The fusion plan in a file. Raises Failure."""
+    from mlirc.lowering.pipeline.fusion_plan import FusionPlanError, read_plan
+
+    try:
+        return read_plan(file)
+    except FusionPlanError as error:
+        raise Failure(str(error)) from error
+
+
 @dataclass(frozen=True)
 class Chosen:
     """The passes that were asked for. Those of a standard pipeline depend on the module that they are for.

@@ -6,7 +6,7 @@ from typing import Any
 
 import click
 
-from mlirc.commands.chosen_passes import REWRITES, Chosen, import_extra, rewrites_of
+from mlirc.commands.chosen_passes import REWRITES, Chosen, import_extra, plan_of, rewrites_of
 from mlirc.commands.emitted import checked_kind, emitted
 from mlirc.commands.failure import HELP, Failure, reported
 from mlirc.commands.listing import help_pass, list_ops, list_passes
@@ -26,6 +26,8 @@ class Shown:
     stats: bool
     ledger: bool
     ledger_json: str | None
+    plan: Any
+    save_plan: str | None
     print_pipeline: bool
     verify_each: bool
     emit: str
@@ -83,6 +85,10 @@ class Shown:
     metavar="FILE",
     help="Write a JSON line for each pair of kernels that a fusion pass looked at; - is standard output.",
 )
+@click.option("--fusion-plan", "plan_file", metavar="FILE", help="Fuse as a plan says, that --save-plan wrote.")
+@click.option(
+    "--save-plan", metavar="FILE", help="Write what fusion passes decided, to be edited; - is standard output."
+)
 @click.option(
     "--print-pipeline", is_flag=True, help="Print the passes that run, as -p takes them; without FILE, only that."
 )
@@ -125,6 +131,8 @@ def opt(
     stats,
     ledger,
     ledger_json,
+    plan_file,
+    save_plan,
     print_pipeline,
     verify_each,
     split,
@@ -160,9 +168,11 @@ def opt(
         if file is None:
             click.echo(chosen.text if chosen.text is not None else chosen.whole())
             return
-        if ledger_json is not None and (split or diagnostics):
-            raise Failure("--ledger-json is of one module: not with --split-input-file or --verify-diagnostics", 2)
+        for option, given in (("ledger-json", ledger_json), ("fusion-plan", plan_file), ("save-plan", save_plan)):
+            if given is not None and (split or diagnostics):
+                raise Failure(f"--{option} is of one module: not with --split-input-file or --verify-diagnostics", 2)
         rewrites = rewrites_of(limits) if limits or rewrites_listed or ledger_json else None
+        plan = None if plan_file is None else plan_of(plan_file)
         wanted = Wanted(before, after, after_all, after_change, locations)
         shown = Shown(
             wanted,
@@ -171,6 +181,8 @@ def opt(
             stats,
             ledger,
             ledger_json,
+            plan,
+            save_plan,
             print_pipeline,
             verify_each,
             emit,
@@ -217,6 +229,7 @@ def _run(file: str, content: bytes, target: str | None, chosen: Chosen, shown: S
     from mlirc.lowering.module.rules import StageError
     from mlirc.lowering.module.target_attribute import target_of
     from mlirc.lowering.pipeline.fusion_log import FusionLog, json_lines
+    from mlirc.lowering.pipeline.fusion_plan import plan_text
     from mlirc.lowering.pipeline.parser import PipelineError
     from mlirc.lowering.pipeline.pass_manager import PassError
 
@@ -229,7 +242,8 @@ def _run(file: str, content: bytes, target: str | None, chosen: Chosen, shown: S
                 change_target(module, target)
             passes = chosen.of(module)
             watch = _Watch(shown, passes, module)
-            fusion = FusionLog() if shown.ledger or shown.ledger_json else None
+            wanted = shown.ledger or shown.ledger_json or shown.plan or shown.save_plan
+            fusion = FusionLog(shown.plan) if wanted else None
             record = limited_run(module, passes, shown.rewrites, watch.show, fusion=fusion)
         except (PassError, PipelineError, StageError) as error:
             raise Failure(_in_file(str(error), file, part)) from error
@@ -246,10 +260,18 @@ def _run(file: str, content: bytes, target: str | None, chosen: Chosen, shown: S
             _show_ledger(record)
         if shown.ledger_json is not None and fusion is not None:
             write_output(shown.ledger_json, json_lines(fusion.candidates, passes, str(target_of(module))))
+        if shown.save_plan is not None and fusion is not None:
+            write_output(shown.save_plan, plan_text(fusion.candidates, kind_of(file)))
         result = emitted(module, shown.emit, shown.locations)
     if shown.timing:
         _show_timing(record)
     return result
+
+
+def kind_of(file: str) -> str | None:
+    """The kind of a graph that a dump kept, by the name of its file."""
+    found = re.match(r"\d{3,9}_(inference|forward|backward)_", file.rsplit("/", 1)[-1])
+    return found[1] if found else None
 
 
 def _in_file(message: str, file: str, part: bool) -> str:

@@ -25,9 +25,12 @@ def limited_run(
     pass is verified by MLIR alone.
     """
     record = PipelineRun(ledger=Ledger(rewrites=rewrites, fusion=fusion))
-    if rewrites is None:
-        return run_pipeline(module, passes, after_pass, record, verify=verify)
-    names = [step.name for step in parse(passes)]
-    check_names(rewrites.limits, names)
-    partial = any(getattr(find_pass(name), "gives", None) for name in rewrites.limits)
-    return run_pipeline(module, passes, after_pass, record, verify=verify and not partial)
+    partial = False
+    if rewrites is not None:
+        names = [step.name for step in parse(passes)]
+        check_names(rewrites.limits, names)
+        partial = any(getattr(find_pass(name), "gives", None) for name in rewrites.limits)
+    run_pipeline(module, passes, after_pass, record, verify=verify and not partial)
+    if fusion is not None:
+        fusion.check_plan()
+    return record

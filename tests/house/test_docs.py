@@ -19,7 +19,7 @@ DOCUMENTS = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
 BLOCK = re.compile(r"^```(\w+)[^\n]*\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 FILE = re.compile(r"[\w*/-]+\.(?:py|mlir|md|sh|svg)\b")
 STAND_INS = {
-    *("my_pass.py", "SCRIPT.py", "tests/filecheck/STAGE/NAME.mlir"),
+    *("my_pass.py", "model.py", "SCRIPT.py", "tests/filecheck/STAGE/NAME.mlir"),
     *("000_inference_0_import.mlir", "000_inference_aten.py", "dynamo_000_graph.py"),
 }
 

@@ -27,6 +27,7 @@ class FuseElementwise:
                     that folds all rows, and has few programs
     NO CYCLE        nothing in between needs the one and feeds the other
     LIMITS          at most `max_ops` scalar ops, and `max_reads` tensors read
+    PLAN            a fusion plan forbids it
     RECOMPUTE       a trivial expression is computed by each user, where storing it would move more bytes
     """
 
