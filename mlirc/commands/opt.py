@@ -26,6 +26,7 @@ class Shown:
     stats: bool
     ledger: bool
     ledger_json: str | None
+    measure: tuple[int, int, str | None] | None
     plan: Any
     save_plan: str | None
     print_pipeline: bool
@@ -85,6 +86,24 @@ class Shown:
     metavar="FILE",
     help="Write a JSON line for each pair of kernels that a fusion pass looked at; - is standard output.",
 )
+@click.option(
+    "--measure",
+    is_flag=True,
+    help="With --ledger-json: measure what each fusion gains, by the graph's call with and without it.",
+)
+@click.option(
+    "--measure-most",
+    type=click.IntRange(1, 1_000_000),
+    default=20,
+    show_default=True,
+    help="With --measure: of the fusions with the largest estimates, at most so many.",
+)
+@click.option(
+    "--rounds", type=click.IntRange(2, 10_000), default=15, show_default=True, help="With --measure: samples of each."
+)
+@click.option(
+    "--inputs", "inputs_file", metavar="F.safetensors", help="With --measure: arg0, arg1, ... (default: random)."
+)
 @click.option("--fusion-plan", "plan_file", metavar="FILE", help="Fuse as a plan says, that --save-plan wrote.")
 @click.option(
     "--save-plan", metavar="FILE", help="Write what fusion passes decided, to be edited; - is standard output."
@@ -131,6 +150,10 @@ def opt(
     stats,
     ledger,
     ledger_json,
+    measure,
+    measure_most,
+    rounds,
+    inputs_file,
     plan_file,
     save_plan,
     print_pipeline,
@@ -171,6 +194,8 @@ def opt(
         for option, given in (("ledger-json", ledger_json), ("fusion-plan", plan_file), ("save-plan", save_plan)):
             if given is not None and (split or diagnostics):
                 raise Failure(f"--{option} is of one module: not with --split-input-file or --verify-diagnostics", 2)
+        if measure and (ledger_json is None or limits or target):
+            raise Failure("--measure goes with --ledger-json, and not with --rewrites or --target", 2)
         rewrites = rewrites_of(limits) if limits or rewrites_listed or ledger_json else None
         plan = None if plan_file is None else plan_of(plan_file)
         wanted = Wanted(before, after, after_all, after_change, locations)
@@ -181,6 +206,7 @@ def opt(
             stats,
             ledger,
             ledger_json,
+            (measure_most, rounds, inputs_file) if measure else None,
             plan,
             save_plan,
             print_pipeline,
@@ -258,6 +284,10 @@ def _run(file: str, content: bytes, target: str | None, chosen: Chosen, shown: S
                 click.echo(f"{rewrite}{'' if rewrite.allowed else ': refused'}", err=True)
         if shown.ledger:
             _show_ledger(record)
+        if shown.measure is not None and fusion is not None:
+            from mlirc.commands.measured_fusions import measure_fusions
+
+            measure_fusions(content, file, passes, fusion, *shown.measure)
         if shown.ledger_json is not None and fusion is not None:
             write_output(shown.ledger_json, json_lines(fusion.candidates, passes, str(target_of(module))))
         if shown.save_plan is not None and fusion is not None:

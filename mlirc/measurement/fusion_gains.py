@@ -1,0 +1,108 @@
+"""What each fusion gains: a graph's call with all of them, beside the same with one pair forbidden (lowering/pipeline/fusion_plan.py).
+
+A forbidden pair stays apart in every pass. A number of --rewrites would refuse it in one pass, and the next one might take it.
+"""
+
+import json
+import statistics
+from collections.abc import Callable, Sequence
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from mlirc.lowering.pipeline.fusion_log import Candidate, FusionLog
+from mlirc.lowering.pipeline.fusion_plan import FusionPlan
+from mlirc.measurement.alternate import Samples, alternate
+from mlirc.measurement.comparing import CLOCKS, verdict
+from mlirc.measurement.intervals import ratio_of_medians
+
+REST = {"kernel": "plan-memory,lower-kernels", "memory": "lower-kernels", "lowered": ""}
+
+
+class GainsError(ValueError):
+    """A graph that cannot be measured: says why."""
+
+
+@dataclass(frozen=True)
+class MeasuredGraph:
+    """A module in a file's text, what runs on it before fusion is over, and what it is called with."""
+
+    content: bytes
+    file: str
+    passes: str
+    inputs: Sequence[Any]
+    plan: FusionPlan | None = None
+
+    def step(self, plan: FusionPlan | None) -> Callable[[], Any]:
+        """A call of it, fused as a plan says. Raises what compiling or the call raises."""
+        from mlirc.dialects.core.context import context
+        from mlirc.execution.limited_run import limited_run
+        from mlirc.execution.modules import MachineCode
+        from mlirc.lowering.files.text import parse_module
+        from mlirc.lowering.module.target_attribute import ensure_target
+        from mlirc.lowering.pipeline.pass_manager import run_pipeline
+        from mlirc.lowering.pipeline.standard_steps import form_of_module
+
+        with context():
+            module = parse_module(self.content, self.file)
+            ensure_target(module)
+            limited_run(module, self.passes, None, fusion=None if plan is None else FusionLog(plan))
+            form = form_of_module(module) or "kernel"
+            if form not in REST:
+                raise GainsError(
+                    f"{self.file}: --measure executes kernels; after these passes it is in the {form} form"
+                )
+            run_pipeline(module, REST[form])
+            code = MachineCode(module)
+            code(self.inputs)
+            return code.step(self.inputs)
+
+
+def measure_gains(graph: MeasuredGraph, candidates: Sequence[Candidate], rounds: int, most: int) -> list[Candidate]:
+    """Fills in `measured` of the pairs that were taken, of at most so many with the largest estimates, and returns those.
+
+    Raises GainsError where the graph itself cannot be executed; a pair without which it cannot be compiled says so.
+    """
+    taken = [c for c in candidates if c.taken]
+    chosen = sorted(taken, key=lambda c: -(c.estimated_gain or 0.0))[:most]
+    if not chosen:
+        return []
+    try:
+        control, fused = graph.step(graph.plan), graph.step(graph.plan)
+    except Exception as error:  # of any kind: what a pass, the compiler or the call raises
+        raise GainsError(f"{graph.file}: {' '.join(str(error).split())}") from error
+    for candidate in chosen:
+        try:
+            apart = graph.step(without(graph.plan, candidate))
+        except Exception as error:  # of any kind, as above
+            candidate.measured = {"failed": " ".join(f"{type(error).__name__}: {error}".split())}
+            continue
+        samples = alternate({"with": fused, "control": control, "without": apart}, rounds)
+        candidate.measured = gain_of(samples)
+    return chosen
+
+
+def without(plan: FusionPlan | None, candidate: Candidate) -> FusionPlan:
+    """The plan with one pair forbidden, whatever it said of it."""
+    first, second = list(candidate.first.members), list(candidate.second.members)
+    forbid = {"decision": "forbid", "function": candidate.function, "first": first, "second": second}
+    data = {"format": 1, "graphs": [{"pairs": []}]} if plan is None else json.loads(plan.text)
+    for graph in data["graphs"]:
+        graph["pairs"] = [p for p in graph["pairs"] if (p["first"], p["second"]) != (first, second)] + [forbid]
+    return FusionPlan("the plan without one pair", json.dumps(data))
+
+
+def gain_of(samples: dict[str, Samples]) -> dict[str, Any]:
+    """How many times faster the call is with the fusion, by clock, beside a control that is compiled alike."""
+    result: dict[str, Any] = {f"seconds_{name}": statistics.median(samples[name].wall) for name in ("with", "without")}
+    result |= {
+        "gain": 1e9 * (result["seconds_without"] - result["seconds_with"]),
+        "faster": {},
+        "noise": {},
+        "verdict": {},
+    }
+    for clock in CLOCKS:
+        fused, control, apart = (getattr(samples[name], clock) for name in ("with", "control", "without"))
+        faster, noise = ratio_of_medians(apart, fused), ratio_of_medians(control, fused)
+        result["faster"][clock], result["noise"][clock] = asdict(faster), asdict(noise)
+        result["verdict"][clock] = verdict(faster, noise)
+    return result
