@@ -8,6 +8,7 @@ from mlirc.commands.capture import capture
 from mlirc.commands.compare import compare
 from mlirc.commands.doctor import doctor
 from mlirc.commands.failure import HELP
+from mlirc.commands.ops import ops
 from mlirc.commands.opt import opt
 from mlirc.commands.profile import profile
 from mlirc.commands.report import report
@@ -26,6 +27,7 @@ main.add_command(compare)
 main.add_command(profile)
 main.add_command(capture)
 main.add_command(report)
+main.add_command(ops)
 main.add_command(cache)
 main.add_command(doctor)
 

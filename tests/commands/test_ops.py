@@ -1,0 +1,61 @@
+"""`mlirc ops --missing`: the calls of ATen that have no op of ours."""
+
+import json
+
+import pytest
+
+from tests.commands.command import bad, good
+
+SCRIPT = """
+import sys, torch
+
+WHOLE = int(sys.argv[1])
+
+@torch.compile
+def f(x):
+    y = torch.sort(x * 2).values
+    return y + torch.linalg.det(x[:4, :4]) if WHOLE else x + 1
+
+f(torch.randn(8, 8))
+f(torch.randn(8, 8, requires_grad=True)).sum().backward()
+"""
+
+
+@pytest.fixture
+def script(tmp_path):
+    file = tmp_path / "script.py"
+    file.write_text(SCRIPT)
+    return file
+
+
+def test_what_a_script_calls_and_no_op_is(script, tmp_path):
+    out = good("ops", "--missing", script, "--json", tmp_path / "missing.json", "1").stdout
+    data = json.loads((tmp_path / "missing.json").read_text())
+    missing = {row["name"]: row for row in data["missing"]}
+    assert {"aten.sort.default", "aten._linalg_det.default"} <= set(missing)
+    assert not any(name in missing for name in ("aten.mul.Tensor", "aten.add.Tensor", "aten.sum.default"))
+    sort = missing["aten.sort.default"]
+    assert sort["calls"] == 2 and sort["why"] == "no op of ours" and sort["subjects"] == ["f(8x8) with gradients"]
+    assert 0 < sort["seconds"] < data["seconds"] and "aten.linalg_lu_solve.default" in missing  # of the backward
+    assert data["graphs"] == 3 and "  aten.sort.default: no op of ours; in 1: f(8x8)" in out
+
+
+def test_nothing_is_missing(script):
+    assert good("ops", "--missing", script, "0").stdout.startswith("3 graphs; 0 overloads of ATen's without an op")
+
+
+def test_opinfo(tmp_path):
+    good("ops", "--missing", "opinfo", "--ops", "add,sort", "--json", tmp_path / "missing.json")
+    data = json.loads((tmp_path / "missing.json").read_text())
+    assert [(r["name"], r["subjects"]) for r in data["missing"] if r["name"] == "aten.sort.default"] == [
+        ("aten.sort.default", ["sort"])
+    ]
+    assert data["graphs"] == 4 and not data["failed"] and not data["refused"]
+    assert "OpInfo has no operator 'sortt'" in bad("ops", "--missing", "opinfo", "--ops", "sortt", code=2)
+
+
+def test_what_is_wrong_is_one_line(script, tmp_path):
+    assert "no such file" in bad("ops", "--missing", tmp_path / "none.py")
+    assert "IndexError" in bad("ops", "--missing", script)
+    assert "go with --missing" in bad("ops", "--ops", "add", code=2)
+    assert "mlirc.exp" in good("ops").stdout
