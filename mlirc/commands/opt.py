@@ -11,7 +11,7 @@ from mlirc.commands.emitted import checked_kind, emitted
 from mlirc.commands.failure import HELP, Failure, reported
 from mlirc.commands.listing import help_pass, list_ops, list_passes
 from mlirc.commands.module_file import parse_bytes, read_file, write_output
-from mlirc.commands.printed_ir import PrintedIr, Wanted
+from mlirc.commands.shown.printed_ir import PrintedIr, Wanted
 from mlirc.commands.target import HELP as TARGET_HELP
 from mlirc.commands.target import change_target, give_target
 
@@ -227,7 +227,7 @@ def opt(
 
 def _each_part(file: str, target: str | None, chosen: Chosen, shown: Shown, diagnostics: bool) -> str:
     """The text of each part of the file after the passes."""
-    from mlirc.commands.expected_errors import compare, expected_errors, parts_of
+    from mlirc.commands.shown.expected_errors import compare, expected_errors, parts_of
 
     try:
         text = read_file(file).decode()
@@ -276,7 +276,7 @@ def _run(file: str, content: bytes, target: str | None, chosen: Chosen, shown: S
         if chosen.pipeline is not None:
             _note_stage(module, chosen)
         if shown.stats:
-            from mlirc.commands.stats import show_stats
+            from mlirc.commands.shown.stats import show_stats
 
             show_stats(module)
         if shown.list_rewrites and record.ledger.rewrites is not None:
@@ -285,7 +285,7 @@ def _run(file: str, content: bytes, target: str | None, chosen: Chosen, shown: S
         if shown.ledger:
             _show_ledger(record)
         if shown.measure is not None and fusion is not None:
-            from mlirc.commands.measured_fusions import measure_fusions
+            from mlirc.commands.shown.measured_fusions import measure_fusions
 
             measure_fusions(content, file, passes, fusion, *shown.measure)
         if shown.ledger_json is not None and fusion is not None:
