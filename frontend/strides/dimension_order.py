@@ -17,9 +17,15 @@ Layout = tuple[Sizes, Sizes]  # sizes and strides of an operand
 
 def result_strides(shape: Sizes, operands: Sequence[Layout]) -> tuple:
     """Strides of a new tensor of `shape`, computed element by element from the operands."""
-    if all(all_same(sizes, shape) and is_row_major(sizes, strides) for sizes, strides in operands):
-        return row_major(shape)
-    aligned = [_aligned(shape, sizes, strides) for sizes, strides in operands]
+    if all(all_same(sizes, shape) for sizes, _ in operands):  # TensorIteratorBase::fast_set_up
+        layouts = [strides for _, strides in operands]
+        if all(is_row_major(shape, strides) for strides in layouts):
+            return row_major(shape)
+        if len(shape) == 4 and all(equal_where_walked(shape, s, channels_last(shape)) for s in layouts):
+            return channels_last(shape)
+        if all(all_same(strides, layouts[0]) for strides in layouts) and is_dense(shape, layouts[0]):
+            return tuple(layouts[0])
+    aligned = [broadcast_strides(shape, sizes, strides) for sizes, strides in operands]
     return dense(shape, order(shape, aligned))
 
 
@@ -60,6 +66,11 @@ def is_row_major(shape: Sizes, strides: Sizes) -> bool:
     return equal_where_walked(shape, strides, row_major(shape))
 
 
+def is_dense(shape: Sizes, strides: Sizes) -> bool:
+    """Whether elements have all of the memory between the first and the last, each its own."""
+    return equal_where_walked(shape, strides, dense(shape, order(shape, [strides])))
+
+
 def equal_where_walked(shape: Sizes, strides: Sizes, others: Sizes) -> bool:
     """Whether two layouts are one: strides of dimensions of size 1 do not count, nor those of an empty tensor."""
     if any(isinstance(n, int) and n == 0 for n in shape):
@@ -68,11 +79,32 @@ def equal_where_walked(shape: Sizes, strides: Sizes, others: Sizes) -> bool:
     return all(same(a, b) for a, b, counts in zip(strides, others, walked, strict=True) if counts)
 
 
+def viewed_strides(shape: Sizes, strides: Sizes, viewed: Sizes) -> tuple | None:
+    """Strides of a view with other sizes, as computeStride finds them (ATen/TensorUtils.cpp); None where that is not known."""
+    if not shape:
+        return (1,) * len(viewed)
+    made: list[Any] = [0] * len(viewed)
+    d, base, of_tensor, of_view = len(viewed) - 1, strides[-1], 1, 1
+    for k in reversed(range(len(shape))):
+        of_tensor = of_tensor * shape[k]
+        if k > 0 and (same(shape[k - 1], 1) or same(strides[k - 1], of_tensor * base)):
+            continue
+        while d >= 0 and (not same(of_view, of_tensor) or same(viewed[d], 1)):
+            made[d] = of_view * base
+            of_view = of_view * viewed[d]
+            d -= 1
+        if not same(of_view, of_tensor):
+            return None
+        if k > 0:
+            base, of_tensor, of_view = strides[k - 1], 1, 1
+    return None if d >= 0 else tuple(made)
+
+
 def all_same(a: Sizes, b: Sizes) -> bool:
     return len(a) == len(b) and all(map(same, a, b))
 
 
-def _aligned(shape: Sizes, sizes: Sizes, strides: Sizes) -> list:
+def broadcast_strides(shape: Sizes, sizes: Sizes, strides: Sizes) -> list:
     """An operand's strides in the result's dimensions: 0 where it is broadcast."""
     lead = len(shape) - len(sizes)
     found: list[Any] = [0] * lead

@@ -5,6 +5,7 @@ that are expanded, of a 0-d operand or of two dtypes; of other operators by a de
 tests/frontend/strides/ compares all operators with their kernels.
 """
 
+import math
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -18,8 +19,10 @@ aten = torch.ops.aten
 Rule = Callable[[torch.Tensor, tuple], tuple | None]  # a result as promised, the arguments -> its strides
 
 
-def iterated(*positions: int) -> Rule:
-    """As TensorIterator does with these operands; without any, with all tensors in the order of arguments."""
+def iterated(*positions: int, number: bool = False) -> Rule:
+    """As TensorIterator does with these operands; without any, with all tensors in the order of arguments.
+
+    `number`: the second argument may be a number, which is an operand of no dimensions."""
 
     def rule(result: torch.Tensor, args: tuple) -> tuple | None:
         chosen = [args[k] for k in positions if k < len(args)] if positions else args
@@ -29,7 +32,8 @@ def iterated(*positions: int) -> Rule:
         if _decides(operands[0], result):
             return None
         common = _common_dtype(result, operands)
-        return order.result_strides(result.shape, [_layout(x, common) for x in operands])
+        numbers: list[Layout] = [((), ())] if number and not isinstance(args[1], torch.Tensor) else []
+        return order.result_strides(result.shape, [*(_layout(x, common) for x in operands), *numbers])
 
     return rule
 
@@ -94,9 +98,22 @@ def _padded(result: torch.Tensor, args: tuple) -> tuple | None:
 
 
 def _decides(first: torch.Tensor, result: torch.Tensor) -> bool:
-    """Whether the first operand lies as the result is promised to, and no other has a say."""
-    strides = first.stride()
-    return order.all_same(first.shape, result.shape) and order.all_same(strides, result.stride()) and 0 not in strides
+    """Whether the first operand lies as the result is promised to, and no other has a say.
+
+    The other operands have a say in the order of a dimension of size 1, whose stride may be another's."""
+    shape, strides = first.shape, first.stride()
+    if any(type(n) is int and n == 1 for n in shape) or 0 in strides:
+        return False
+    if not (order.all_same(shape, result.shape) and order.all_same(strides, result.stride())):
+        return False
+    return _has_no_gaps(shape, strides)
+
+
+def _has_no_gaps(shape: Sequence[Any], strides: Sequence[Any]) -> bool:
+    """Whether a tensor whose elements share no memory fills it."""
+    if all(type(n) is int for n in (*shape, *strides)):
+        return sum((n - 1) * s for n, s in zip(shape, strides, strict=True)) + 1 == math.prod(shape)
+    return order.is_row_major(shape, strides)
 
 
 def _common_dtype(result: torch.Tensor, operands: Sequence[torch.Tensor]) -> torch.dtype:
@@ -120,7 +137,52 @@ def _layout(x: torch.Tensor, common: torch.dtype | None) -> Layout:
 
 def _preserved(x: torch.Tensor) -> tuple:
     """Strides of empty_like(x): its own where they have no gaps, else dense ones in their order."""
-    return order.dense(x.shape, order.order(x.shape, [x.stride()]))
+    strides = x.stride()
+    return strides if order.is_dense(x.shape, strides) else order.dense(x.shape, order.order(x.shape, [strides]))
+
+
+def _like_first(result: torch.Tensor, args: tuple) -> tuple | None:
+    """As empty_like of the first argument, of operators that may be asked for another format, which comes last."""
+    asked = args[-1]
+    return None if isinstance(asked, torch.memory_format) and asked != torch.preserve_format else _preserved(args[0])
+
+
+def _chosen(result: torch.Tensor, args: tuple) -> tuple:
+    """By TensorIterator, of operands that have the result's dtype."""
+    condition, *rest = args[:3]
+    layouts = [(x.shape, x.stride() if x.dtype == result.dtype else _preserved(x)) for x in rest]
+    return order.result_strides(result.shape, [(condition.shape, condition.stride()), *layouts])
+
+
+def _gated(result: torch.Tensor, args: tuple) -> tuple:
+    """By TensorIterator, of both halves of the argument."""
+    return order.result_strides(result.shape, [(result.shape, args[0].stride())] * 2)
+
+
+def _indexed(result: torch.Tensor, args: tuple) -> tuple | None:
+    """By TensorIterator, of the argument with strides of 0 where positions are looked up, and of the positions."""
+    x, indices = args[:2]
+    given = [d for d, index in enumerate(indices) if index is not None]
+    positions = [indices[d] for d in given]
+    if any(index.dtype in (torch.bool, torch.uint8) for index in positions):
+        return None
+    rest = [d for d in range(x.dim()) if d not in given]
+    adjacent = given == list(range(given[0], given[-1] + 1))
+    before = [d for d in rest if adjacent and d < given[0]]
+    after = [d for d in rest if d not in before]
+    count = result.dim() - len(rest)
+    shape = result.shape[len(before) : len(before) + count]
+    strides = [*(x.stride(d) for d in before), *[0] * count, *(x.stride(d) for d in after)]
+    operands = [(result.shape, strides)]
+    for index in positions:
+        found = order.broadcast_strides(shape, index.shape, index.stride())
+        sizes = [*[1] * len(before), *shape, *[1] * len(after)]
+        operands.append((sizes, order.viewed_strides(shape, found, sizes) or [0] * len(sizes)))
+    return order.result_strides(result.shape, operands)
+
+
+def _viewed(result: torch.Tensor, args: tuple) -> tuple | None:
+    return order.viewed_strides(args[0].shape, args[0].stride(), result.shape)
 
 
 def _is_channels_last(x: torch.Tensor) -> bool:
@@ -139,6 +201,12 @@ def _is_channels_last(x: torch.Tensor) -> bool:
 
 
 ROW_MAJOR = (
+    aten.masked_fill.Scalar,
+    aten.tril.default,
+    aten.triu.default,
+    aten.index_copy.default,
+    aten.index_add.default,
+    aten.diag_embed.default,
     aten.pow.Scalar,
     aten.isin.Tensor_Tensor,
     aten.isin.Tensor_Scalar,
@@ -178,6 +246,11 @@ LIKE: dict[Any, int] = {
     aten.binary_cross_entropy_backward.default: 1,
     aten.index_fill.int_Scalar: 0,
     aten.index_fill.int_Tensor: 0,
+    aten.index_put.default: 0,
+    aten.native_dropout.default: 0,
+    aten.flip.default: 0,
+    aten.sort.default: 0,
+    aten.sort.stable: 0,
 }
 EXACT: dict[Any, Rule] = {
     aten.ldexp.Tensor: _scaled_by_power,
@@ -186,11 +259,19 @@ EXACT: dict[Any, Rule] = {
     aten.huber_loss_backward.default: _of_loss,
     aten.smooth_l1_loss_backward.default: _of_loss,
     aten.angle.default: _angle,
+    aten.where.self: _chosen,
+    aten.glu.default: _gated,
+    aten.index.Tensor: _indexed,
+    aten.zeros_like.default: _like_first,
+    aten.ones_like.default: _like_first,
+    aten.full_like.default: _like_first,
+    aten.view.default: _viewed,
+    aten._unsafe_view.default: _viewed,
     aten.constant_pad_nd.default: _padded,
     aten.leaky_relu_backward.default: iterated(1, 0),
     aten.threshold_backward.default: iterated(1, 0),
 }
-AS_PROMISED = (aten.clone.default, aten.masked_fill.Scalar, aten.where.self, aten.frexp.Tensor, aten.mvlgamma.default)
+AS_PROMISED = (aten.clone.default, aten.frexp.Tensor, aten.mvlgamma.default)
 """Elementwise operators whose strides are not TensorIterator's: those of a format that is asked for, or of their first operand."""
 
 
@@ -210,5 +291,5 @@ def rule_of(target: Any, device: str) -> Rule | None:
     if target in ITERATED:
         return iterated()
     if torch.Tag.pointwise in target.tags and not target._schema.is_mutable and target not in AS_PROMISED:
-        return iterated()
+        return iterated(number=[a.name for a in target._schema.arguments[1:2]] == ["other"])
     return None

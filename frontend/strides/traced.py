@@ -26,11 +26,11 @@ def with_eager_strides(inputs: Sequence[Any]) -> Iterator[None]:
 
 
 def _mended(func: Any, args: tuple, kwargs: dict, result: Any) -> Any:
-    if not isinstance(func, torch._ops.OpOverload) or func.is_view:
+    if not isinstance(func, torch._ops.OpOverload):
         return result
     if isinstance(result, FakeTensor):
         rule = rule_of(func, result.device.type)
-        return result if rule is None else _restrided(result, rule, _in_order(func, args, kwargs))
+        return result if rule is None else _restrided(result, rule, _in_order(func, args, kwargs), func.is_view)
     if isinstance(result, (tuple, list)) and result and isinstance(result[0], FakeTensor):
         rule = rule_of(func, result[0].device.type)
         if rule is not None:
@@ -45,7 +45,7 @@ def _in_order(func: Any, args: tuple, kwargs: dict) -> tuple:
     return (*args, *(kwargs.get(a.name) for a in func._schema.arguments[len(args) :])) if kwargs else args
 
 
-def _restrided(x: Any, rule: Any, args: tuple) -> Any:
+def _restrided(x: Any, rule: Any, args: tuple, is_view: bool = False) -> Any:
     """A fake tensor with the strides that the rule gives; the tensor itself where it has them."""
     if not isinstance(x, FakeTensor) or x.dim() < 2 or x.layout is not torch.strided or x.constant is not None:
         return x
@@ -53,9 +53,11 @@ def _restrided(x: Any, rule: Any, args: tuple) -> Any:
         return x
     try:
         strides = rule(x, args)
-        if strides is None or order.equal_where_walked(x.shape, x.stride(), strides):
+        if strides is None or order.all_same(x.stride(), strides):
             return x
     except RuntimeError:  # of sizes that only data says, no order is known
         return x
     with x.fake_mode:
+        if is_view:
+            return x.as_strided(x.shape, strides, x.storage_offset())
         return torch.empty_strided(x.shape, strides, dtype=x.dtype, device=x.device)
