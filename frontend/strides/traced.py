@@ -47,7 +47,9 @@ def _in_order(func: Any, args: tuple, kwargs: dict) -> tuple:
 
 def _restrided(x: Any, rule: Any, args: tuple, is_view: bool = False) -> Any:
     """A fake tensor with the strides that the rule gives; the tensor itself where it has them."""
-    if not isinstance(x, FakeTensor) or x.dim() < 2 or x.layout is not torch.strided or x.constant is not None:
+    if not isinstance(x, FakeTensor) or x.layout is not torch.strided or x.constant is not None:
+        return x
+    if x.dim() == 0 or (x.dim() == 1 and not (type(x.shape[0]) is int and x.shape[0] == 1)):
         return x
     if any(type(n) is int and n == 0 for n in x.shape):
         return x

@@ -1,0 +1,157 @@
+"""Strides of dimensions of size 1 are eager's too, of views as of new tensors.
+
+Nobody walks along such a dimension, but TensorIterator orders by its stride: a view that differs there from eager's gives
+an operator after it another order of memory.
+"""
+
+import itertools
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+import torch
+
+from tests.frontend.strides import layouts
+from tests.frontend.strides.layouts import LAYOUTS, wrong
+
+aten = torch.ops.aten
+SHAPES = ((1,), (1, 4), (4, 1), (4, 4), (1, 4, 1), (2, 1, 4), (4, 1, 1), (1, 2, 1, 2), (2, 3, 1, 4))
+ZEROS, ONES = torch.tensor([0, 0]), torch.tensor([0])
+
+
+def with_stride(stride: int) -> Callable[[torch.Tensor], torch.Tensor]:
+    """Row-major but for the dimensions of size 1, which have a stride of their own."""
+
+    def lay(x: torch.Tensor) -> torch.Tensor:
+        strides = x.contiguous().stride()
+        return x.as_strided(x.shape, [stride if n == 1 else s for n, s in zip(x.shape, strides, strict=True)])
+
+    return lay
+
+
+ALL = LAYOUTS | {f"stride {n} where the size is 1": with_stride(n) for n in (0, 1, 7)}
+
+
+def shapes_of(count: int, rank: int) -> Iterator[tuple[int, ...]]:
+    if rank == 0:
+        yield from [()] if count == 1 else []
+        return
+    for n in (n for n in range(1, count + 1) if count % n == 0):
+        yield from ((n, *rest) for rest in shapes_of(count // n, rank - 1))
+
+
+def views(x: torch.Tensor) -> Iterator[Callable[[Any], Any]]:
+    rank = x.dim()
+    for sizes in itertools.chain.from_iterable(shapes_of(x.numel(), n) for n in range(1, 5)):
+        yield lambda x, sizes=sizes: aten.view.default(x, sizes)
+        yield lambda x, sizes=sizes: aten.reshape.default(x, sizes)
+    for d in range(rank):
+        yield lambda x, d=d: aten.unsqueeze.default(x, d)
+        yield lambda x, d=d: aten.squeeze.dim(x, d)
+        yield lambda x, d=d: aten.select.int(x, d, 0)
+        yield lambda x, d=d: aten.slice.Tensor(x, d, 0, 9, 2)
+        yield lambda x, d=d: aten.split.Tensor(x, 1, d)
+        yield lambda x, d=d: aten.unfold.default(x, d, 1, 1)
+        yield lambda x, d=d: aten.transpose.int(x, d, 0)
+    yield lambda x: aten.expand.default(x, [2, *x.shape])
+    yield lambda x: aten.expand.default(x, [3 if n == 1 else n for n in x.shape])
+    yield lambda x: aten.permute.default(x, range(x.dim() - 1, -1, -1))
+    yield lambda x: aten.view.dtype(x, torch.int16)
+
+
+def new(x: torch.Tensor) -> Iterator[Callable[[Any], Any]]:
+    yield lambda x: aten.flip.default(x, [0])
+    yield lambda x: aten._to_copy.default(x, dtype=torch.float64)
+    for layout in (None, torch.contiguous_format, torch.channels_last):
+        yield lambda x, layout=layout: aten.clone.default(x, memory_format=layout)
+        yield lambda x, layout=layout: aten.zeros_like.default(x, memory_format=layout)
+        yield lambda x, layout=layout: aten.full_like.default(x, 2.0, memory_format=layout)
+    for d in range(x.dim()):
+        yield lambda x, d=d: aten.sum.dim_IntList(x, [d], True)
+        yield lambda x, d=d: aten.max.dim(x, d, False)
+        yield lambda x, d=d: aten._softmax.default(x, d, False)
+        yield lambda x, d=d: aten.cumsum.default(x, d)
+        yield lambda x, d=d: aten.sort.default(x, d)
+        yield lambda x, d=d: aten.cat.default([x, x], d)
+        yield lambda x, d=d: aten.stack.default([x, x], d)
+        yield lambda x, d=d: aten.gather.default(x, d, torch.zeros(x.shape, dtype=torch.int64))
+        yield lambda x, d=d: aten.index.Tensor(x, [None] * d + [ZEROS])
+        yield lambda x, d=d: aten.index.Tensor(x, [ONES, *[None] * d, ZEROS])
+        yield lambda x, d=d: aten.index_copy.default(x, d, torch.arange(x.shape[d]), x)
+        yield lambda x, d=d: aten.slice_scatter.default(x, aten.slice.Tensor(x, d, 0, 1), d, 0, 1)
+        yield lambda x, d=d: aten.roll.default(x, [1], [d])
+    yield lambda x: aten.index_put.default(x, [ONES], torch.tensor(1.0))
+    yield lambda x: aten.masked_fill.Scalar(x, aten.gt.Scalar(x, 0), 1)
+    yield lambda x: aten.where.self(aten.gt.Scalar(x, 0), x, 1 - x)
+    yield lambda x: aten.where.self(aten.gt.Scalar(x, 0), x.double().sum(0), x.sum(-1))
+    yield lambda x: aten.triu.default(x)
+    yield lambda x: aten.repeat.default(x, [1] * x.dim())
+    yield lambda x: aten.neg.default(x)
+    yield lambda x: aten.add.Tensor(x, 2)
+    yield lambda x: aten.add.Tensor(x, x.mT.contiguous().mT)
+    yield lambda x: aten.add.Tensor(x, x.new_ones(x.shape[0]).unsqueeze(-1).expand(x.shape[0], x.shape[-1]))
+    yield lambda x: aten.glu.default(x, -1)
+    yield lambda x: aten.diag_embed.default(x)
+    yield lambda x: aten.native_dropout.default(x, 0.0, False)
+
+
+def differences(part: int, of: int, dynamic: bool = False) -> tuple[list[str], int]:
+    found, number, compared = [], 0, 0
+    for shape, (name, lay) in itertools.product(SHAPES, ALL.items()):
+        if name in ("transposed", "sliced, transposed", "channels-last") and len(shape) == 1:
+            continue
+        x = lay(torch.rand(shape))
+        for call in (*views(x), *new(x)):
+            number += 1
+            if number % of == part:
+                wrongs = wrong(call, (x,), {}, dynamic)
+                compared += wrongs is not None
+                found += [f"{name}: {text}" for text in wrongs or ()]
+    return found, of * compared
+
+
+@pytest.fixture
+def all_strides(monkeypatch):
+    """Compares strides of dimensions of size 1, too."""
+
+    def strides(x: Any) -> tuple | None:
+        numbers = [[n if isinstance(n, int) else n.node.hint for n in part] for part in (x.shape, x.stride())]
+        return None if 0 in numbers[0] else tuple(numbers[1])
+
+    monkeypatch.setattr(layouts, "walked", strides)
+
+
+def test_some_calls(all_strides):
+    found, compared = differences(part=3, of=61)
+    assert not found, "\n".join(found[:40])
+    assert compared > 8000
+
+
+@pytest.mark.full
+def test_each_call(all_strides):
+    found, compared = differences(part=0, of=1)
+    assert not found, "\n".join(found[:40])
+    assert compared > 8000
+
+
+@pytest.mark.full
+def test_calls_of_symbols():
+    found, compared = differences(part=0, of=11, dynamic=True)
+    assert not found, "\n".join(found[:40])
+    assert compared > 4000
+
+
+def test_what_follows_a_view_is_laid_out_as_in_eager():
+    def product(a):
+        row = a.t()
+        return torch.where(a, row.prod(1, dtype=torch.float64), a.min(-1)[1]) + row.unflatten(0, (1, -1))
+
+    def transposed(x):
+        return torch.hstack([x, x]) + torch.from_numpy(x.detach().numpy().transpose()).cosh()
+
+    for function, x in ((product, torch.ones(16, 1).bool()), (transposed, torch.randn(1, 1, 1, 2))):
+        torch._dynamo.reset()
+        found = torch.compile(function, backend="mlirc", options={"fallback": "error"})(x)
+        expected = function(x)
+        torch.testing.assert_close(found, expected)
+        assert found.stride() == expected.stride()
