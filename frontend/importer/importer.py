@@ -22,7 +22,7 @@ from mlirc.dialects.core.graph_builder import GraphBuilder, NotOurs, UnequalSize
 from mlirc.dialects.core.symbols import Expr, Int
 from mlirc.dialects.core.tensor_types import TensorInfo, info_of, type_of
 from mlirc.frontend.errors import UnsupportedGraph
-from mlirc.frontend.importer import aten_import, unread_indices, views
+from mlirc.frontend.importer import aten_import, refused_dims, unread_indices, views
 from mlirc.frontend.importer.locations import location_of
 from mlirc.frontend.importer.refused_dtypes import refused
 from mlirc.frontend.importer.sizes import environment_of, guarded, size, storage_offset, tensor_info
@@ -214,6 +214,8 @@ class _Importer:
             rule, reason = None, "elements of the result share memory"  # a kernel would write each of them
         if rule is not None and unread_indices.may_be_unread(node):
             rule, reason = None, unread_indices.REASON
+        if rule is not None and refused_dims.refused(node):
+            rule, reason = None, refused_dims.REASON
         if rule is not None:
             infos = [tensor_info(v) if isinstance(v, torch.Tensor) else None for v in flat(promised)]
             builder = GraphBuilder(infos[0] if infos else None, infos)

@@ -13,8 +13,10 @@ from typing import Any
 import torch
 from torch.fx import Node
 from torch.fx.node import map_aggregate
+from torch.utils._pytree import tree_leaves
 
 from mlirc.codegen.process.signal_handlers import raise_of_handler
+from mlirc.frontend.errors import UnsupportedGraph
 from mlirc.frontend.torch_compat.fake_tensors import unset_fake_temporarily
 
 aten = torch.ops.aten
@@ -22,11 +24,12 @@ aten = torch.ops.aten
 UNTAGGED = (aten.log_sigmoid_forward.default, aten.hardswish.default, aten.argmax.default, aten.argmin.default)
 WHOLE = ("loss", "softmax", "cross_entropy")  # in names of operators that are tried with whole tensors
 MOST = 2**20  # elements of operands
-_known: dict[str, bool] = {}
+_known: dict[str, list[torch.dtype] | None] = {}
 
 
 def refused(node: Node) -> bool:
-    """Whether eager's kernel on a CPU raises for the dtypes of a call."""
+    """Whether eager's kernel on a CPU raises for the dtypes of a call. Raises UnsupportedGraph where its results have other
+    dtypes than the fake tensors promise: what follows in the graph relies on those."""
     target: Any = node.target
     if not _may_be_tried(target):
         return False
@@ -44,8 +47,11 @@ def refused(node: Node) -> bool:
         return False
     key = f"{target}{map_aggregate((node.args, node.kwargs), _shown if elementwise else _shown_whole)}"
     if key not in _known:
-        _known[key] = _raises(node, _one if elementwise else _zeros)
-    return _known[key]
+        _known[key] = _dtypes(node, _one if elementwise else _zeros)
+    found, promised = _known[key], _dtypes_of(node.meta.get("val"))
+    if found is not None and found != promised:
+        raise UnsupportedGraph(f"{target} gives {found} for operands of these dtypes, where {promised} is promised")
+    return found is None
 
 
 def _may_be_tried(target: Any) -> bool:
@@ -94,12 +100,16 @@ def _one(x: Any) -> Any:
     return value
 
 
-def _raises(node: Node, operand: Callable[[Any], Any]) -> bool:
+def _dtypes(node: Node, operand: Callable[[Any], Any]) -> list[torch.dtype] | None:
+    """Of the results; None where the call raises."""
     try:
         with unset_fake_temporarily(), torch.no_grad():
             args, kwargs = map_aggregate((node.args, node.kwargs), operand)  # type: ignore[misc]
-            node.target(*args, **kwargs)  # type: ignore[operator]
+            return _dtypes_of(node.target(*args, **kwargs))  # type: ignore[operator]
     except Exception as error:
         raise_of_handler(error)
-        return True
-    return False
+        return None
+
+
+def _dtypes_of(results: Any) -> list[torch.dtype]:
+    return [x.dtype for x in tree_leaves(results) if isinstance(x, torch.Tensor)]

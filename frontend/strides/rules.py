@@ -173,7 +173,7 @@ def _indexed(result: torch.Tensor, args: tuple) -> tuple | None:
     count = result.dim() - len(rest)
     shape = result.shape[len(before) : len(before) + count]
     strides = [*(x.stride(d) for d in before), *[0] * count, *(x.stride(d) for d in after)]
-    operands = [(result.shape, strides)]
+    operands: list[Layout] = [(result.shape, strides)]
     for index in positions:
         found = order.broadcast_strides(shape, index.shape, index.stride())
         sizes = [*[1] * len(before), *shape, *[1] * len(after)]

@@ -1,8 +1,15 @@
 """A dtype for which eager's kernel is not written raises the same in a compiled graph, whatever the meta function says."""
 
+import itertools
+import warnings
+
 import pytest
 import torch
 import torch.nn.functional as F
+from torch.fx.experimental.proxy_tensor import make_fx
+
+from mlirc.frontend.errors import UnsupportedGraph
+from mlirc.frontend.importer.refused_dtypes import refused
 
 UNARY = """
 bitwise_not abs frac floor ceil round trunc sign erfinv signbit nan_to_num argmax argmin logical_not neg positive
@@ -54,3 +61,33 @@ def test_what_eager_takes_stays_compiled():
     torch._dynamo.reset()
     data = mlirc.explain(f)(x, x > 0, 2).data
     assert not data["graphs"][0]["aten"]
+
+
+LOSSES = ("binary_cross_entropy_with_logits", "mse_loss", "l1_loss", "smooth_l1_loss", "huber_loss", "soft_margin_loss")
+
+
+@pytest.mark.parametrize("name", LOSSES)
+def test_a_loss_of_two_dtypes_has_the_dtype_of_eager(name):
+    function = getattr(F, name)
+    compared = 0
+    for one, other in itertools.permutations((torch.float64, torch.float32), 2):
+        x, y = torch.rand(3, dtype=one), torch.rand(3, dtype=other)
+        if outcome(lambda x, f=function, y=y: f(x, y), x) is None:
+            torch._dynamo.reset()
+            with warnings.catch_warnings():  # what a version of PyTorch promises wrongly runs in eager
+                warnings.simplefilter("ignore")
+                torch.testing.assert_close(
+                    torch.compile(function, backend="mlirc")(x, y), function(x, y), rtol=0.02, atol=0
+                )
+            compared += 1
+    assert compared or name in ("smooth_l1_loss", "huber_loss")
+
+
+def test_a_result_of_another_dtype_than_promised_is_refused():
+    """As torch 2.11 promises of a binary cross entropy of logits."""
+    gm = make_fx(torch.sub, tracing_mode="fake")(torch.rand(3), torch.rand(3, dtype=torch.float64))
+    (call,) = gm.graph.find_nodes(op="call_function", target=torch.ops.aten.sub.Tensor)
+    assert not refused(call)
+    call.meta["val"] = call.meta["val"].float()
+    with pytest.raises(UnsupportedGraph, match=r"float64.*where.*float32"):
+        refused(call)

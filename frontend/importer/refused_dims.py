@@ -1,0 +1,41 @@
+"""Detects a dimension that a tensor has not, where the meta function takes it, so that compiled code raises as eager does.
+
+`torch.cummin(x, -3)` of a tensor without dimensions: the fake one says nothing, and rules take dimensions modulo the rank.
+"""
+
+from functools import cache
+from typing import Any
+
+import torch
+from torch.fx import Node
+from torch.utils._pytree import tree_leaves
+
+aten = torch.ops.aten
+
+REASON = "eager refuses its dimension"
+BETWEEN = (aten.stack.default, aten.unsqueeze.default)  # count places between dimensions, one more than these
+
+
+def refused(node: Node) -> bool:
+    """Whether an argument is a dimension beyond the rank of the first tensor."""
+    target: Any = node.target
+    if not isinstance(target, torch._ops.OpOverload):
+        return False
+    given = [node.args[k] if k < len(node.args) else node.kwargs.get(name) for k, name in dimensions(target)]
+    chosen = [d for d in tree_leaves(given) if type(d) is int]
+    if not chosen or not node.args:
+        return False
+    fakes = [x.meta.get("val") for x in tree_leaves(node.args[0]) if isinstance(x, Node)]
+    ranks = [x.dim() for x in fakes if isinstance(x, torch.Tensor)]
+    if not ranks:
+        return False
+    count = max(ranks) + 1 if target in BETWEEN else max(*ranks, 1)
+    return not all(-count <= d < count for d in chosen)
+
+
+@cache
+def dimensions(target: torch._ops.OpOverload) -> tuple[tuple[int, str], ...]:
+    """Positions and names of the arguments that are dimensions."""
+    return tuple(
+        (k, a.name) for k, a in enumerate(target._schema.arguments) if a.name in ("dim", "dims", "dim0", "dim1")
+    )

@@ -1,0 +1,101 @@
+"""A dimension that a tensor has not raises in a compiled graph what eager raises, whatever the meta function says."""
+
+import itertools
+import logging
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+import torch
+from torch._subclasses.fake_tensor import FakeTensorMode
+from torch.utils._pytree import tree_map_only
+
+from mlirc.dialects.core.context import context
+from mlirc.dialects.core.dialect import IMPORTS
+from mlirc.frontend.importer.refused_dims import dimensions
+
+NUMBERS = {"int": 1, "SymInt": 1, "number": 1, "bool": False, "float": 0.5, "Scalar": 1, "List[int]": [1], "str": "sum"}
+
+
+def calls(op: Any) -> Iterator[tuple]:
+    """Calls with dimensions beyond both ends."""
+    named = {name for _, name in dimensions(op)}
+    for shape in ((), (3,), (2, 3)):
+        for d in (-len(shape) - 3, len(shape) + 1):
+            args = []
+            for argument in op._schema.arguments:
+                kind = str(argument.type)
+                if argument.name in named:
+                    args.append([d] if "List" in kind else d)
+                elif kind in ("Tensor", "List[Tensor]"):
+                    x = torch.zeros(shape, dtype=torch.int64) if "index" in argument.name else torch.ones(shape)
+                    args.append([x, x] if "List" in kind else x)
+                elif argument.kwarg_only or argument.has_default_value():
+                    break
+                else:
+                    args.append(NUMBERS.get(kind))
+            yield tuple(args)
+
+
+def raised(op: Any, args: tuple) -> str | None:
+    try:
+        op(*args)
+    except Exception as error:
+        error = getattr(error, "inner_exception", None) or error
+        return {"TorchRuntimeError": "RuntimeError"}.get(type(error).__name__, type(error).__name__)
+    return None
+
+
+def refuses(op: Any, args: tuple) -> bool:
+    """Whether the call raises an error that names the dimension."""
+    try:
+        op(*args)
+    except IndexError as error:
+        return "dim" in str(error).lower()
+    except Exception:
+        pass
+    return False
+
+
+def unseen() -> Iterator[tuple[Any, tuple]]:
+    """Calls whose dimension eager refuses, and fake tensors take."""
+    with context():  # loads the rules
+        pass
+    for op in sorted((op for op in IMPORTS if isinstance(op, torch._ops.OpOverload)), key=str):
+        if not dimensions(op) or op.is_view or op._schema.is_mutable or not str(op).startswith("aten."):
+            continue
+        for args in calls(op):
+            mode = FakeTensorMode()
+            if refuses(op, args) and raised(op, tree_map_only(torch.Tensor, mode.from_tensor, args)) is None:
+                yield op, args
+
+
+def test_what_eager_refuses_is_refused():
+    logging.disable(logging.CRITICAL)  # of fake tensors that refuse
+    found = list(unseen())
+    logging.disable(logging.NOTSET)
+    assert {torch.ops.aten.cummin.default, torch.ops.aten.cummax.default} <= {op for op, _ in found}
+    for op, group in itertools.groupby(found, lambda one: one[0]):
+        _, args = next(group)
+        torch._dynamo.reset()
+        compiled = torch.compile(op, backend="mlirc", options={"fallback": "error"})
+        with torch.no_grad():
+            assert raised(compiled, args) == "IndexError", (op, args)
+
+
+@pytest.mark.parametrize("dynamic", [False, True])
+@pytest.mark.parametrize("d", [-3, 2])
+def test_dimensions_that_are_there_stay_compiled(d, dynamic):
+    x = torch.randn(4, 5)
+    uses = {
+        "stack": lambda x: torch.stack([x, x], d),
+        "sum": lambda x: x.exp().sum(d),
+        "cumsum": lambda x: x.cumsum(d),
+        "scalar": lambda x: x.sum().cummax(-1)[0] if d == -1 else x,
+    }
+    for name, use in uses.items():
+        torch._dynamo.reset()
+        if raised(use, (x,)):
+            continue
+        compiled = torch.compile(use, backend="mlirc", dynamic=dynamic, options={"fallback": "error"})
+        torch.testing.assert_close(compiled(x), use(x), msg=name)
