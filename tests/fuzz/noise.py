@@ -51,7 +51,7 @@ HALVES = (torch.float16, torch.bfloat16)
 # Elementwise, though PyTorch does not tag them so.
 _POINTWISE = """
 elu_backward gelu_backward silu_backward mish_backward logit_backward log_sigmoid_backward softplus_backward
-hardswish_backward hardsigmoid_backward leaky_relu_backward threshold_backward hardtanh_backward
+hardswish_backward hardsigmoid_backward leaky_relu_backward threshold_backward hardtanh_backward log_sigmoid_forward
 """
 POINTWISE = frozenset(words(_POINTWISE))
 
@@ -160,7 +160,7 @@ class Noise(TorchDispatchMode):
         if not written and (self.apart or self.repeated) and (torch.Tag.pointwise in func.tags or name in POINTWISE):
             how = _apart if self.apart else _repeated
             result = self.again(func, how, args, kwargs, result, lambda given, other: other)
-        if not written and self.wide and _is_float(result) and result.dtype != torch.float64:
+        if not written and self.wide:
             result = self.again(func, _wide, args, kwargs, result, self.wider)
         if written:
             for k, arg in enumerate(schema.arguments):
@@ -178,12 +178,18 @@ class Noise(TorchDispatchMode):
 
     def again(self, func: Any, how: Any, args: tuple, kwargs: dict, result: Any, choose: Any) -> Any:
         """The operation once more on its operands in another form; `result`'s memory is laid out as it is."""
-        if not _is_float(result):
+        results = result if isinstance(result, tuple) else (result,)
+        if not all(map(_is_float, results)) or (how is _wide and results[0].dtype == torch.float64):
             return result
         try:
             other = func(*torch.utils._pytree.tree_map(how, args), **torch.utils._pytree.tree_map(how, kwargs))
         except (RuntimeError, NotImplementedError, TypeError):
             return result
+        if isinstance(result, tuple):
+            return tuple(self.chosen(how, one, two, choose) for one, two in zip(result, other, strict=True))
+        return self.chosen(how, result, other, choose)
+
+    def chosen(self, how: Any, result: Any, other: Any, choose: Any) -> Any:
         if _is_float(other) and how is _repeated and other.shape[-1:] == (64,):
             other = other[..., 0]
         if not _is_float(other) or other.shape != result.shape:
