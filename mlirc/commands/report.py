@@ -42,7 +42,8 @@ def report(folder, output, profile_file, seconds, traceback) -> None:
             data = report_data(capture, profiles, seconds)
         write_output(output, html_page(data, f"mlirc: {Path(folder).resolve().name}"))
         if output != "-":
-            click.echo(f"{output}: {len(data['graphs'])} graphs", err=True)
+            number = len(data["graphs"])
+            click.echo(f"{output}: {number} graph{'' if number == 1 else 's'}", err=True)
 
 
 def _profiles(path: str) -> dict[str, Any]:

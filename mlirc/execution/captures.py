@@ -77,6 +77,23 @@ class DumpedGraph:
         """The FX graph as Python."""
         return _file(self.folder, self.record.get("aten"))
 
+    def stage(self, name: str) -> Any:
+        """The IR after a stage, as a notebook displays it; `.diff(another)`, `.text`. Raises CaptureError."""
+        from mlirc.report.notebook import StageView
+
+        return StageView(self, name)
+
+    def kernel(self, name: str) -> Any:
+        """A kernel, as a notebook displays it. Raises CaptureError."""
+        from mlirc.report.notebook import kernel_view
+
+        return kernel_view(self, name)
+
+    def _repr_html_(self) -> str:
+        from mlirc.report.notebook import graph_html
+
+        return graph_html(self)
+
 
 @dataclass(frozen=True)
 class DumpedFrame:

@@ -6,8 +6,9 @@ from typing import Any
 from mlirc.report.stage_modules import StageModules, without_locations
 
 MOST = 1 << 23  # characters of all kernels together
-_BEGIN = re.compile(r"^  func\.func (?:private )?@(kernel_\w+|\w+)\(", re.MULTILINE)
+_BEGIN = re.compile(r'^  (?:func|llvm)\.func\b[^@\n]*@"?(kernel_\d+)([^(\s"]*)"?\(', re.MULTILINE)
 _TRITON = re.compile(r'^  "?mlirc\.triton"?.*$', re.MULTILINE)
+_RUN = re.compile(r'^ *\}\) \{(.*\bkernel = "kernel_.*)\}', re.MULTILINE)
 _STRING = re.compile(r'(\w+) = "((?:[^"\\]|\\.)*)"')
 
 
@@ -15,25 +16,36 @@ def code_data(stages: StageModules) -> list[dict[str, Any]]:
     if "lower" not in stages.files:
         return []
     text, left = stages.files["lower"].read_text(errors="replace"), MOST
+    runs = [dict(_STRING.findall(match[1])) for match in _RUN.finditer(text)]
+    labels = {run["kernel"]: run["label"] for run in runs if "kernel" in run and "label" in run}
     found = []
     for name, language, part in [*_triton(text), *_kernels(text)]:
         if len(part) > left:
             part = f"... {len(part)} characters in {stages.files['lower'].name}\n"
         left -= len(part)
-        found.append({"name": name, "language": language, "text": part})
+        found.append({"name": name, "label": labels.get(name, ""), "language": language, "text": part})
     return found
 
 
 def _kernels(text: str) -> list[tuple[str, str, str]]:
-    """A function ends with a line that closes it at its own depth."""
-    found = []
+    """Of each kernel all its functions, that which is called first, then its body. One ends with a line that closes it at its depth."""
+    parts: dict[str, list[tuple[int, str]]] = {}
     for match in _BEGIN.finditer(text):
-        if match[1] in ("graph", "prepare"):
-            continue
+        line_end = text.find("\n", match.start())
+        if (
+            not text[match.start() : line_end].split(" loc(")[0].rstrip().endswith("{")
+            and "{" not in text[match.end() : line_end]
+        ):
+            continue  # a declaration
         end = text.find("\n  }", match.start())
         part = text[match.start() : end + 4 if end >= 0 else len(text)]
-        found.append((match[1], "mlir", without_locations(part)))
-    return found
+        order = ["", "_body"].index(match[2]) if match[2] in ("", "_body") else 2
+        parts.setdefault(match[1], []).append((order, "\n".join(line[2:] for line in part.split("\n"))))
+    ordered = sorted(parts.items(), key=lambda item: int(item[0].removeprefix("kernel_")))
+    return [
+        (name, "mlir", "\n".join(without_locations(part) for _, part in sorted(found, key=lambda x: x[0])).rstrip())
+        for name, found in ordered
+    ]
 
 
 def _triton(text: str) -> list[tuple[str, str, str]]:

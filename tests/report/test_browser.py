@@ -6,7 +6,7 @@ import pytest
 
 from mlirc.report.html_page import html_page
 from tests.report.browser import Browser, executable
-from tests.report.test_page import HOSTILE, captured, data_of  # noqa: F401
+from tests.report.test_page import HOSTILE, data_of
 
 pytestmark = pytest.mark.skipif(executable() is None, reason="no Chromium here: apt-get install chromium")
 VIEWS = ["source", "graph", "passes", "ir", "ledger", "memory", "code", "time"]
@@ -29,7 +29,7 @@ def browser(tmp_path_factory):
 
 
 @pytest.fixture(scope="module")
-def page(captured, tmp_path_factory):  # noqa: F811
+def page(captured, tmp_path_factory):
     path = tmp_path_factory.mktemp("page") / "report.html"
     path.write_text(html_page(data_of(captured, {"000_forward": ROWS}), "test"))
     return path
@@ -112,7 +112,7 @@ def test_times_and_floors(browser, page):
     assert browser.evaluate("document.querySelectorAll('svg .dot').length") == 1
 
 
-def test_nothing_of_the_data_is_executed(browser, page, tmp_path, captured):  # noqa: F811
+def test_nothing_of_the_data_is_executed(browser, page, tmp_path, captured):
     def hostile(x):
         if isinstance(x, dict):
             return {k: hostile(v) for k, v in x.items()}
@@ -130,7 +130,7 @@ def test_nothing_of_the_data_is_executed(browser, page, tmp_path, captured):  # 
     quiet(browser)
 
 
-def test_five_thousand_ops(browser, captured, tmp_path):  # noqa: F811
+def test_five_thousand_ops(browser, captured, tmp_path):
     """Each view is there at once, with few elements."""
     data = data_of(captured)
     graph = json.loads(json.dumps(data["graphs"][0]))

@@ -7,7 +7,6 @@ import tomllib
 from pathlib import Path
 
 import pytest
-import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -22,23 +21,6 @@ from tests.commands.command import bad, good
 
 ROOT = Path(__file__).parents[2]
 HOSTILE = "</script><script>window.hit=1</script><img src=x onerror=hit=1>&amp;\u2028'\"`${hit}"
-
-
-def model(x, w):
-    y = (x @ w).relu().softmax(-1)
-    torch._dynamo.graph_break()
-    return (y * 2 + x.sum(-1, keepdim=True)).tanh().sum()
-
-
-@pytest.fixture(scope="session")
-def captured(tmp_path_factory):
-    folder = tmp_path_factory.mktemp("kept")
-    torch._dynamo.reset()
-    compiled = torch.compile(model, backend="mlirc", options={"dump": folder, "cache": False}, dynamic=False)
-    compiled(torch.randn(8, 16), torch.randn(16, 16, requires_grad=True)).backward()
-    with torch.no_grad():
-        compiled(torch.randn(4, 16), torch.randn(16, 16))
-    return folder
 
 
 def data_of(folder, profiles=None):
@@ -63,7 +45,8 @@ def test_everything_of_a_capture_is_there(captured):
     )
     assert [x["name"] for x in first["passes"]][:2] == ["canonicalize", "cse"]
     assert first["passes"][-1]["name"] == "plan-memory" and any(x["lines"] for x in first["passes"])
-    assert first["code"] and all("func.func" in x["text"] for x in first["code"])
+    assert [x["label"] for x in first["code"]] == [x["name"] for x in first["kernels"]]
+    assert all(x["text"].startswith("func.func @kernel_") and "_body(" in x["text"] for x in first["code"])
     assert first["memory"]["steps"] and first["ledger"]
     frames = data["frames"]
     assert any(f["ended_by"]["graph_break"] and "graph_break" in f["ended_by"]["reason"] for f in frames)

@@ -71,7 +71,7 @@ function graphView(graph) {
     const links = (list) => el("ul", {}, list.slice(0, 60).map((j) => el("li", {}, el("button", { onclick: () => choose(j, true) }, nodes[j].t))));
     side.replaceChildren(
       el("h1", {}, n.t), facts([["what", { kernel: "generated kernel", library: "library call", aten: "call of ATen", input: "input", end: "results", op: "op" }[n.k]], ["gives", n.s.join(", ")]]),
-      ...(n.o.length ? [el("h2", {}, `${n.o.length} ops fused`), el("p", { class: "mono" }, n.o.join(" "))] : []),
+      ...(n.o.length ? [el("h2", {}, `${several(n.o.length, "op")} fused`), el("p", { class: "mono" }, n.o.join(" "))] : []),
       ...(n.l.length ? [el("h2", {}, "from"), el("ul", { class: "mono" }, n.l.map((l) => el("li", { title: l }, place(l))))] : []),
       ...(before[k].length ? [el("h2", {}, "reads"), links(before[k])] : []),
       ...(after[k].length ? [el("h2", {}, "read by"), links(after[k])] : []));

@@ -18,7 +18,7 @@ function longText(lines, label) {
     const line = lines[k];
     if (typeof line === "string") return el("div", { class: k === hit ? "row hit" : "row" }, el("span", { class: "n" }, k + 1), line);
     const sign = line[0].replace("|", "");
-    const text = sign === "." ? `      ${line[1]} ops as before` : ` ${line[0].startsWith("|") && sign !== " " ? sign : line[0]} ${line[1]}`;
+    const text = sign === "." ? `      ${several(Number(line[1]), "op")} as before` : ` ${line[0].startsWith("|") && sign !== " " ? sign : line[0]} ${line[1]}`;
     return el("div", { class: `row ${SIGNS[sign] || ""}${k === hit ? " hit" : ""}` }, text);
   }
   function render() {

@@ -22,4 +22,5 @@ function seconds(n) {
 }
 
 const percent = (n) => (known(n) ? (100 * n).toFixed(n < 0.1 ? 1 : 0) + "%" : "");
+const several = (n, what) => `${n} ${what}${n === 1 ? "" : "s"}`;
 const place = (line) => String(line || "").replace(/^.*\/(?=[^/]+$)/, "");

@@ -13,14 +13,14 @@ function overview(data, open) {
     { name: "operations", get: (g) => g.facts.flops, show: count, number: true, width: "92px" },
     { name: "arena", get: (g) => g.facts.arena, show: bytes, number: true, width: "90px" },
     { name: "compiled in", get: (g) => g.seconds.reduce((a, s) => a + s[1], 0), show: seconds, number: true, width: "100px" },
-    { name: "in eager", get: (g) => trouble(g) },
+    ...(data.graphs.some(trouble) ? [{ name: "in eager", get: (g) => trouble(g) }] : []),
   ], data.graphs, { label: "graphs", short: true, picked: (g) => open(g) });
   const frames = data.frames.map(frameEntry);
   const run = Object.entries(data.run).filter(([, v]) => typeof v !== "object" || v === null).map(([k, v]) => [k.replaceAll("_", " "), String(v)]);
   const breaks = Array.isArray(data.run.graph_breaks) ? data.run.graph_breaks : [];
   return el("div", { class: "view" },
-    el("h2", {}, `${data.graphs.length} graphs`), graphs.box,
-    el("h2", {}, `${data.frames.length} graphs of Dynamo's: why each ends, why it was compiled again, its guards`),
+    el("h2", {}, several(data.graphs.length, "graph")), graphs.box,
+    el("h2", {}, `${several(data.frames.length, "graph")} of Dynamo's: why each ends, why it was compiled again, its guards`),
     frames.length ? el("div", {}, frames) : el("p", { class: "note" }, "None was kept."),
     ...(breaks.length ? [el("h2", {}, `${breaks.length} graph breaks`), el("div", {}, breaks.map((b) => el("p", {}, told(b))))] : []),
     ...(run.length ? [el("h2", {}, "The run"), facts(run)] : []));

@@ -58,7 +58,7 @@ function show() {
     const notes = [...(bad ? ["runs in eager: " + bad] : []), ...graph.notes];
     main.replaceChildren(el("div", { class: "head" }, el("h1", {}, graph.name), el("span", { class: "facts" }, told), ...notes.map((n) => el("span", { class: "warn" }, n))), bar, view);
   }
-  history.replaceState(null, "", graph ? `#${graph.number}-${VIEWS[state.view][0].toLowerCase()}` : "#");
+  if (!data.bare) history.replaceState(null, "", graph ? `#${graph.number}-${VIEWS[state.view][0].toLowerCase()}` : "#");
 }
 
 function choose(graph, view) {
@@ -86,12 +86,23 @@ document.addEventListener("keydown", (event) => {
   event.preventDefault();
 });
 
+function one(only) {
+  // A text alone, as notebooks display it.
+  document.body.classList.add("bare");
+  const text = longText(only.lines, only.title);
+  const bar = el("div", { class: "bar" }, el("h1", {}, only.title), finder(text.find, "find in the text"));
+  main.append(full(bar, only.facts.length ? el("div", { class: "bar" }, facts(only.facts)) : "", text));
+  document.body.append(main);
+}
+
 function begin() {
+  if (data.only) { one(data.only); return; }
   const list = el("div", { class: "graphs" });
   const entry = (k, ...parts) => { const b = el("button", { onclick: () => choose(k, state.view) }, parts); buttons.push(b); list.append(b); };
   entry(-1, el("span", { class: "number" }, ""), el("span", {}, "Overview"));
   data.graphs.forEach((g, k) => entry(k, el("span", { class: "number" }, String(g.number).padStart(3, "0")), el("span", { class: trouble(g) ? "bad" : null }, g.kind),
     el("span", { class: "facts" }, `${g.kernels.length} kernels`)));
+  if (data.bare) document.body.classList.add("bare");
   document.body.append(
     el("nav", { "aria-label": "graphs" }, el("header", {}, el("h1", {}, "mlirc"), el("p", {}, data.folder)), list, el("footer", {}, el("kbd", {}, "?"), " keys")), main, help);
   const asked = /^#(\d+)-(\w+)$/.exec(location.hash);

@@ -9,7 +9,7 @@ function sourceView(graph) {
     side.replaceChildren(
       el("h1", { class: "mono" }, kernel.name),
       facts([["launches", kernel.launches], ["reads", bytes(kernel.read)], ["writes", bytes(kernel.written)], ["operations", count(kernel.flops)]]),
-      el("h2", {}, `${kernel.ops.length} ops`), el("p", { class: "mono" }, kernel.ops.join(" ")),
+      ...(kernel.ops.length ? [el("h2", {}, several(kernel.ops.length, "op")), el("p", { class: "mono" }, kernel.ops.join(" "))] : []),
       el("h2", {}, "of the lines"), el("ul", { class: "mono" }, kernel.lines.map((l) => el("li", { title: l }, place(l)))));
   }
   const list = el("div", { class: "source" });

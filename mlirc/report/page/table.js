@@ -18,6 +18,7 @@ function table(columns, rows, options) {
   const box = el("div", { class: given.short ? "table short" : "table", tabindex: 0, role: "region", "aria-label": given.label },
     el("table", {}, el("thead", {}, el("tr", {}, heads)), body));
   const told = el("span", { class: "note", role: "status" });
+  box.firstChild.style.minWidth = columns.reduce((sum, c) => sum + (c.width ? parseInt(c.width, 10) : 150), 0) + "px";
 
   function show(column, row) {
     const value = column.show ? column.show(column.get(row), row) : column.get(row);
@@ -41,7 +42,7 @@ function table(columns, rows, options) {
       const keys = new Map(shown.map((row) => [row, key(row)]));
       shown = [...shown].sort((a, b) => order[1] * (keys.get(a) < keys.get(b) ? -1 : keys.get(a) > keys.get(b) ? 1 : 0));
     }
-    told.textContent = shown.length === rows.length ? `${rows.length} rows` : `${shown.length} of ${rows.length} rows`;
+    told.textContent = shown.length === rows.length ? `${rows.length} ${rows.length === 1 ? "row" : "rows"}` : `${shown.length} of ${rows.length} ${rows.length === 1 ? "row" : "rows"}`;
     chosen = -1;
     render();
   }
