@@ -8,7 +8,7 @@ from mlirc.report.stage_modules import StageModules, without_locations
 MOST = 1 << 23  # characters of all kernels together
 _BEGIN = re.compile(r'^  (?:func|llvm)\.func\b[^@\n]*@"?(kernel_\d+)([^(\s"]*)"?\(', re.MULTILINE)
 _TRITON = re.compile(r'^  "?mlirc\.triton"?.*$', re.MULTILINE)
-_RUN = re.compile(r'^ *\}\) \{(.*\bkernel = "kernel_.*)\}', re.MULTILINE)
+_RUN = re.compile(r'^.*\bkernel = "kernel_\d+".*$', re.MULTILINE)
 _STRING = re.compile(r'(\w+) = "((?:[^"\\]|\\.)*)"')
 
 
@@ -16,8 +16,8 @@ def code_data(stages: StageModules) -> list[dict[str, Any]]:
     if "lower" not in stages.files:
         return []
     text, left = stages.files["lower"].read_text(errors="replace"), MOST
-    runs = [dict(_STRING.findall(match[1])) for match in _RUN.finditer(text)]
-    labels = {run["kernel"]: run["label"] for run in runs if "kernel" in run and "label" in run}
+    runs = [dict(_STRING.findall(match[0])) for match in _RUN.finditer(text)]
+    labels = {run["kernel"]: run.get("label") or run.get("callee", "") for run in runs}
     found = []
     for name, language, part in [*_triton(text), *_kernels(text)]:
         if len(part) > left:

@@ -6,7 +6,7 @@ import pytest
 
 from mlirc.report.html_page import html_page
 from tests.report.browser import Browser, executable
-from tests.report.test_page import HOSTILE, data_of
+from tests.report.test_page import HOSTILE, PAIR, data_of, with_candidates
 
 pytestmark = pytest.mark.skipif(executable() is None, reason="no Chromium here: apt-get install chromium")
 VIEWS = ["source", "graph", "passes", "ir", "ledger", "memory", "code", "time"]
@@ -103,6 +103,16 @@ def test_a_table_is_sorted_by_its_heads(browser, page):
         names = browser.evaluate(column)
         assert names == sort(names) and len(names) > 3
         assert browser.evaluate("document.querySelector('th').getAttribute('aria-sort')") == order
+
+
+def test_pairs_that_fusion_looked_at(browser, captured, tmp_path):
+    pairs = [PAIR, PAIR | {"measured": {"gain": -30.0}}, PAIR | {"measured": {"failed": "no inputs"}}]
+    with_candidates(captured, tmp_path, "".join(json.dumps(x) + "\n" for x in pairs))
+    (tmp_path / "report.html").write_text(html_page(data_of(tmp_path), "test"))
+    opened(browser, tmp_path / "report.html", "#0-ledger")
+    shown = text(browser)
+    assert all(part in shown for part in ("ONE SPACE", "1.00 KiB", "120 ns", "\u221230 ns", "no inputs"))
+    quiet(browser)
 
 
 def test_times_and_floors(browser, page):

@@ -3,10 +3,12 @@
 import fnmatch
 import json
 import re
+import time
 import tomllib
 from pathlib import Path
 
 import pytest
+import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -111,6 +113,41 @@ def test_any_text_stays_text(text):
     assert page.count("<script") == 2 and page.count("</script>") == 2
 
 
+def with_candidates(captured, folder, lines):
+    for path in captured.glob("000*"):
+        (folder / path.name).write_bytes(path.read_bytes())
+    record = json.loads((folder / "000.json").read_text())
+    (folder / "000.json").write_text(json.dumps(record | {"fusion": "000_forward_fusion.jsonl"}))
+    (folder / "000_forward_fusion.jsonl").write_text(lines)
+
+
+GROUP = {
+    "name": "relu",
+    "members": ["relu@model.py:5"],
+    "ops": ["relu"],
+    "lines": ["model.py:5"],
+    "read": 512,
+    "written": 512,
+}
+PAIR = {
+    "record": "candidate", "number": 0, "pass": "fuse-elementwise", "action": "fuse", "function": "graph", "first": GROUP,
+    "second": GROUP | {"name": "softmax"}, "taken": True, "rule": "ONE SPACE", "kind": "", "limits": {}, "bytes_saved": 1024,
+    "recomputed": None, "estimated_gain": 120.0, "typical": False, "rewrite": 0, "line": "model.py:5", "measured": None,
+}  # fmt: skip
+
+
+def test_pairs_that_fusion_looked_at(captured, tmp_path):
+    measured = PAIR | {"number": 1, "measured": {"gain": -30.0}, "second": GROUP | {"name": "tanh"}}
+    failed = PAIR | {"number": 2, "measured": {"failed": "no"}}
+    records = [{"record": "run", "format": 1}, PAIR, measured, failed]
+    with_candidates(captured, tmp_path, "".join(json.dumps(x) + "\n" for x in records))
+    (graph,) = data_of(tmp_path)["graphs"]
+    assert graph["candidates"] == records[1:] and not graph["notes"]
+    with_candidates(captured, tmp_path, "{")
+    (graph,) = data_of(tmp_path)["graphs"]
+    assert graph["candidates"] == [] and graph["notes"]
+
+
 SPOILED = {
     "no module": ("*_import.mlir", b"func.func @graph("),
     "bytes": ("*_fuse.mlir", b"\xff\xfe\0"),
@@ -146,6 +183,25 @@ def test_records_of_any_shape(captured, tmp_path):
                 continue
             with context():
                 html_page(report_data(found, {}), "x")
+
+
+@pytest.mark.full
+def test_a_page_of_five_thousand_ops_is_made_within_ten_seconds(tmp_path):
+    def layers(x, w):
+        for _ in range(500):
+            y = (x @ w).relu()
+            x = x + (y * 0.5).tanh().softmax(-1) * y.sum(-1, keepdim=True).sigmoid()
+        return x
+
+    with torch.no_grad():
+        options = {"dump": tmp_path, "cache": False, "fallback": "error"}
+        torch.compile(layers, backend="mlirc", options=options)(torch.randn(8, 16), torch.randn(16, 16))
+    started = time.process_time()
+    with context():
+        data = report_data(read_capture(tmp_path), {})
+        page = html_page(data, "large")
+    assert time.process_time() - started < 10
+    assert data["graphs"][0]["stages"][0]["text"].count("mlirc.") >= 5000 and len(page) < 30_000_000
 
 
 def test_the_command(captured, tmp_path):

@@ -18,6 +18,7 @@ function seconds(n) {
   const value = Number(n);
   if (value >= 1) return value.toFixed(2) + " s";
   if (value >= 1e-3) return (value * 1e3).toFixed(value >= 0.1 ? 0 : 1) + " ms";
+  if (value < 1e-6) return (value * 1e9).toFixed(0) + " ns";
   return (value * 1e6).toFixed(1) + " µs";
 }
 

@@ -30,7 +30,7 @@ function ledgerView(graph) {
       { name: "bytes saved", get: (r) => r.bytes_saved, show: bytes, number: true, width: "96px" },
       { name: "recomputed", get: (r) => r.recomputed, show: count, number: true, width: "92px" },
       { name: "gain, estimated", get: (r) => (r.estimated_gain === null ? null : r.estimated_gain * 1e-9), show: seconds, number: true, width: "120px" },
-      { name: "gain, measured", get: (r) => (r.measured ? r.measured.seconds_without - r.measured.seconds_with : null), show: (v) => (v === null ? "" : (v < 0 ? "−" : "") + seconds(Math.abs(v))), number: true, width: "120px" },
+      { name: "gain, measured", get: (r) => (r.measured && known(r.measured.gain) ? r.measured.gain * 1e-9 : null), show: (v, r) => (v === null ? (r.measured && r.measured.failed) || "" : (v < 0 ? "−" : "") + seconds(Math.abs(v))), number: true, width: "120px" },
       { name: "line", get: (r) => place(r.line), mono: true, width: "150px" },
     ], graph.candidates, { label: "candidate pairs" });
     parts.push(el("div", { class: "bar" }, el("h1", {}, "Pairs that fusion passes looked at"), pairs.input, pairs.told), pairs.box);
