@@ -148,11 +148,9 @@ def candidates_of(graph: DumpedGraph) -> list[dict[str, Any]]:
     """Records of pairs that fusion passes looked at (docs/debugging.md), where they were kept."""
     import json
 
-    name = graph.record.get("fusion")
-    path = graph.folder / name if isinstance(name, str) and "/" not in name else None
-    if path is None or not path.is_file():
+    if graph.fusion is None:
         return []
-    records = [json.loads(line) for line in path.read_text().splitlines() if line.strip()]
+    records = [json.loads(line) for line in graph.fusion.read_text().splitlines() if line.strip()]
     return [x for x in records if isinstance(x, dict) and x.get("record") == "candidate"]
 
 

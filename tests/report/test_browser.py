@@ -72,7 +72,7 @@ def test_keys(browser, page):
     browser.press("]")
     assert browser.evaluate("location.hash") == "#1-ledger"
     browser.press("[")
-    rows = "document.querySelectorAll('.table tbody tr:not(.space)').length"
+    rows = "document.querySelector('.table').querySelectorAll('tbody tr:not(.space)').length"
     whole = browser.evaluate(rows)
     browser.press("/")
     for key in "fuse-horizontally":
@@ -97,7 +97,7 @@ def test_keys(browser, page):
 def test_a_table_is_sorted_by_its_heads(browser, page):
     browser.look(1200, 800)
     opened(browser, page, "#0-ledger")
-    column = "[...document.querySelectorAll('.table tbody tr:not(.space) td:nth-child(1)')].map(x => x.textContent)"
+    column = "[...document.querySelector('.table').querySelectorAll('tbody tr:not(.space) td:nth-child(1)')].map(x => x.textContent)"
     for sort, order in ((sorted, "ascending"), (lambda x: sorted(x, reverse=True), "descending")):
         browser.evaluate("document.querySelector('th button').click()")
         names = browser.evaluate(column)
