@@ -4,6 +4,7 @@ from collections.abc import Iterable
 from functools import lru_cache
 
 from mlirc.dialects.core import symbols
+from mlirc.dialects.core.tensor_types import TensorInfo
 from mlirc.lowering.analysis.index_maps import Space
 from mlirc.lowering.analysis.work import bytes_of
 from mlirc.lowering.fusion.body import FOLDS, Body, BodyNode, Tensor
@@ -42,11 +43,17 @@ def is_trivial(nodes: list[BodyNode]) -> bool:
 
 def moved(body: Body) -> int:
     """Bytes that a kernel reads and writes, each operand once, as `mlirc opt --stats` counts them."""
-    return read_bytes(body) + sum(typical(bytes_of(result.tensor.info)) for result in body.results)
+    return read_bytes(body) + sum([distinct_bytes(result.tensor.info) for result in body.results])
 
 
 def read_bytes(body: Body) -> int:
-    return sum(typical(bytes_of(tensor.info)) for tensor in body.tensors)
+    return sum([distinct_bytes(tensor.info) for tensor in body.tensors])
+
+
+@lru_cache(maxsize=65536)
+def distinct_bytes(info: TensorInfo) -> int:
+    """Of a tensor's elements, those that an expanded dimension repeats once."""
+    return typical(bytes_of(info))
 
 
 def evaluations(body: Body) -> int:
@@ -67,7 +74,7 @@ def shared_bytes(first: Body, second: Body) -> int:
     twice = {id(tensor.root): tensor.root for tensor in first.tensors if id(tensor.root) in read}
     between = [result.tensor for result in first.results if id(result.tensor) in read]
     alone = [tensor for tensor in between if len(tensor.readers) == 1]
-    return sum(typical(bytes_of(tensor.info)) for tensor in (*twice.values(), *between, *alone))
+    return sum([distinct_bytes(tensor.info) for tensor in (*twice.values(), *between, *alone)])
 
 
 def estimated_gain(saved: int, recomputed: int, launch: bool, device: str) -> float:
