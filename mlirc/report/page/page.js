@@ -23,14 +23,14 @@ function ledgerView(graph) {
   if (graph.candidates.length) {
     const group = (g) => (g ? g.name : "");
     const pairs = table([
-      { name: "pass", get: (r) => r.pass, width: "150px" }, { name: "action", get: (r) => r.action, width: "84px" },
+      { name: "pass", get: (r) => r.pass, width: "150px" }, { name: "action", get: (r) => r.action, width: "100px" },
       { name: "first", get: (r) => group(r.first), mono: true }, { name: "second", get: (r) => group(r.second), mono: true },
       { name: "taken", get: (r) => (r.taken ? "yes" : "no"), width: "60px" }, { name: "rule", get: (r) => r.rule, width: "150px" },
       { name: "kind", get: (r) => r.kind, width: "60px" },
       { name: "bytes saved", get: (r) => r.bytes_saved, show: bytes, number: true, width: "96px" },
-      { name: "recomputed", get: (r) => r.recomputed, show: count, number: true, width: "92px" },
+      { name: "recomputed", get: (r) => r.recomputed, show: count, number: true, width: "112px" },
       { name: "gain, estimated", get: (r) => (r.estimated_gain === null ? null : r.estimated_gain * 1e-9), show: seconds, number: true, width: "120px" },
-      { name: "gain, measured", get: (r) => (r.measured && known(r.measured.gain) ? r.measured.gain * 1e-9 : null), show: (v, r) => (v === null ? (r.measured && r.measured.failed) || "" : (v < 0 ? "−" : "") + seconds(Math.abs(v))), number: true, width: "120px" },
+      ...(graph.candidates.some((r) => r.measured) ? [{ name: "gain, measured", get: (r) => (r.measured && known(r.measured.gain) ? r.measured.gain * 1e-9 : null), show: (v, r) => (v === null ? (r.measured && r.measured.failed) || "" : (v < 0 ? "−" : "") + seconds(Math.abs(v))), number: true, width: "120px" }] : []),
       { name: "line", get: (r) => place(r.line), mono: true, width: "150px" },
     ], graph.candidates, { label: "candidate pairs" });
     parts.push(el("div", { class: "bar" }, el("h1", {}, "Pairs that fusion passes looked at"), pairs.input, pairs.told), pairs.box);
