@@ -30,6 +30,7 @@ from mlirc.frontend.driver.run import load_graph, recording, run_of
 from mlirc.frontend.errors import UnsupportedGraph
 from mlirc.frontend.fallback import in_eager
 from mlirc.frontend.fallback.input_starts import with_starts
+from mlirc.frontend.fallback.shared_memory import with_memory
 from mlirc.frontend.graph.aten_graph import AtenGraph, Run
 from mlirc.frontend.options import Options
 from mlirc.frontend.partition.undefined_tangents import pass_undefined_on
@@ -49,7 +50,8 @@ def compile_captured(gm: GraphModule, inputs: Sequence[Any], options: Options) -
     run = trace.load(gm, capture) or capture.traced(gm, inputs)
     while_capturing.read_weights_faster(inputs)
     tell = partial(in_eager.from_now_on, inputs, options)
-    return with_checks(with_starts(pass_undefined_on(run), gm, tell), gm, inputs, tell)
+    run = with_memory(with_starts(pass_undefined_on(run), gm, tell), gm, tell)
+    return with_checks(run, gm, inputs, tell)
 
 
 def compile_aten(gm: GraphModule, kind: str, options: Options) -> Run:

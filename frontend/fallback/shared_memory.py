@@ -1,0 +1,147 @@
+"""Runs a graph in eager where its inputs share memory in another way than those it was traced with.
+
+A graph that writes to an input is traced for the memory that its inputs share at that time. Dynamo's guards tell one tensor given
+twice from two tensors, but neither two tensors of one memory from two of their own, nor where in that memory each begins.
+Where sizes are symbols, what AOTAutograd makes of tensors that overlap is wrong for the inputs themselves that it traced.
+"""
+
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any
+
+import torch
+from torch.fx import GraphModule, Node
+
+from mlirc.frontend.errors import UnsupportedGraph
+from mlirc.frontend.fallback.input_starts import is_strided, is_written
+from mlirc.frontend.torch_compat.dynamo.trees import tree_leaves
+from mlirc.frontend.torch_compat.fake_tensors import storage_id
+
+ANOTHER_WAY = "inputs, one of which is written to, share memory in another way than when the graph was traced"
+DEVICES = ("cpu", "cuda")
+SYMBOLIC = -1  # no distance, which is 0 or more
+
+Span = tuple[int, int, int]  # address of the first byte, address behind the last one, position of the input
+Overlaps = dict[
+    tuple[int, int], int
+]  # of two inputs, the one that begins first comes first: bytes between their starts
+
+
+def with_memory(run: Callable, gm: GraphModule, tell: Callable[[Exception], None]) -> Callable:
+    """`run`; the graph in eager for inputs that share memory otherwise. `tell` hears of the first such call."""
+    given = arguments(gm)
+    written = written_to(gm, given)
+    if not written or len(given) < 2:
+        return run
+    traced = traced_overlaps(given, written)
+    places = tuple(given)
+    told: list[None] = []
+
+    def call(*args: Any) -> Any:
+        if as_traced(args):
+            return run(*args)
+        if not told:
+            told.append(None)
+            tell(UnsupportedGraph(ANOTHER_WAY))
+        return gm.forward(*args)
+
+    def as_traced(args: Sequence[Any]) -> bool:
+        try:
+            if not traced and apart([args[k].untyped_storage() for k in places]):
+                return True
+            return overlaps(((x.data_ptr(), extent(x), k) for k in places for x in (args[k],)), written) == traced
+        except (
+            RuntimeError,
+            NotImplementedError,
+        ):  # a tensor without memory of its own: a subclass, or one that is traced
+            return True
+
+    return call
+
+
+def arguments(gm: GraphModule) -> dict[int, torch.Tensor]:
+    """The tensors that a graph of Dynamo's is called with, by position: all but parameters, buffers and an optimizer's state."""
+    found = {}
+    for k, node in enumerate(gm.graph.find_nodes(op="placeholder")):
+        x = node.meta.get("example_value")
+        if is_strided(x) and type(x).__name__ == "FakeTensor" and x.device.type in DEVICES and not is_static(node):
+            found[k] = x
+    return found
+
+
+def is_static(node: Node) -> bool:
+    """Whether Dynamo takes the tensor for one that stays: marked by `mark_static_address`, or a module's."""
+    return "_dynamo_static_input_type" in node.meta.get("tensor_dict", {})
+
+
+def written_to(gm: GraphModule, given: dict[int, torch.Tensor]) -> set[int]:
+    """The inputs that the graph writes to. Operators on lists leave the versions of fake tensors as they are."""
+    lists = [n for n in gm.graph.nodes if n.op == "call_function" and is_foreach_in_place(n.target)]
+    nodes = [x for n in lists for x in tree_leaves(list(n.args)) if isinstance(x, Node)]
+    fakes = [x for x in (node.meta.get("example_value") for node in nodes) if is_strided(x)]
+    memory = {storage_id(x) for x in fakes}
+    return {k for k, x in given.items() if is_written(x) or storage_id(x) in memory}
+
+
+def is_foreach_in_place(target: Any) -> bool:
+    name = getattr(target, "__name__", "")
+    return name.startswith("_foreach_") and name.endswith("_")
+
+
+def traced_overlaps(given: dict[int, torch.Tensor], written: set[int]) -> Overlaps:
+    """Which of the fake tensors overlap. Where a symbol has a part in it, for all that is known, at no distance."""
+    groups: dict[int, list[int]] = {}
+    for k, x in given.items():
+        groups.setdefault(storage_id(x), []).append(k)
+    found: Overlaps = {}
+    for places in groups.values():
+        known = [k for k in places if is_known(given[k])]
+        spans = [(hint(x.storage_offset()) * x.element_size(), extent(x), k) for k in known for x in (given[k],)]
+        fixed = {k for k in known if all(isinstance(n, int) for n in numbers(given[k]))}
+        for pair, distance in overlaps(spans, written).items():
+            found[pair] = distance if fixed.issuperset(pair) else SYMBOLIC
+        found |= {(j, k): SYMBOLIC for j in set(places) - set(known) for k in places if j != k and {j, k} & written}
+    return found
+
+
+def numbers(x: torch.Tensor) -> list[Any]:
+    return [x.storage_offset(), *x.shape, *x.stride()]
+
+
+def is_known(x: torch.Tensor) -> bool:
+    return all(hint(n) is not None for n in numbers(x))
+
+
+def hint(n: Any) -> Any:
+    """A size's number when the graph was traced; None where nobody knows it."""
+    return n if isinstance(n, int) else n.node.hint
+
+
+def extent(x: torch.Tensor) -> int:
+    """Bytes from a tensor's first element to behind its last one."""
+    shape, strides = ([hint(n) for n in part] for part in (x.shape, x.stride()))
+    if 0 in shape:
+        return 0
+    return (1 + sum((n - 1) * s for n, s in zip(shape, strides, strict=True))) * x.element_size()
+
+
+def apart(storages: list[torch.UntypedStorage]) -> bool:
+    """Whether no two of these have any memory in common."""
+    spans = sorted([(s.data_ptr(), s.nbytes()) for s in storages])
+    end = 0
+    for first, size in spans:
+        if size and first < end:
+            return False
+        end = max(end, first + size)
+    return True
+
+
+def overlaps(tensors: Iterable[tuple[int, int, int]], written: set[int]) -> Overlaps:
+    """Of tensors by address, bytes and position, the pairs with memory in common of which one is written to."""
+    found: Overlaps = {}
+    reaching: list[Span] = []
+    for first, size, k in sorted(tensors):
+        reaching = [span for span in reaching if span[1] > first]
+        if size:
+            found |= {(j, k): first - start for start, _, j in reaching if j in written or k in written}
+            reaching.append((first, first + size, k))
+    return found
