@@ -1,5 +1,6 @@
 """Records of each pair that a fusion pass looks at: they add up, name groups in one way from pass to pass, and change nothing."""
 
+import functools
 import json
 from random import Random
 
@@ -24,6 +25,15 @@ NAMES = FUSE.split(",")
 
 def kernels_of_programs():
     """Modules of kernels that nothing has fused."""
+    yield from map(ir.Module.parse, texts_of_programs())
+
+
+@functools.cache
+def texts_of_programs():
+    return [module.operation.get_asm(enable_debug_info=True) for module in programs()]
+
+
+def programs():
     for name in NAMES:
         module = ir.Module.parse((FOLDER / "fuse" / f"{name}.mlir").read_text())
         run_pipeline(module, "decompose,to-kernels", verify=False)
