@@ -35,7 +35,7 @@ import torch
 
 from benchmarks.gpu_first_call import WAYS, in_fresh_process
 from benchmarks.gpu_kernels import KERNELS, copy_rate
-from benchmarks.gpu_limits import product_rate, work
+from benchmarks.gpu_limits import matmul_rate, work
 from benchmarks.gpu_models import MODELS, GpuModel, without_masks
 
 SECTIONS = ("launch", "kernels", "latency", "inference", "training", "first")
@@ -57,7 +57,7 @@ class Report:
     @cached_property
     def rates(self) -> tuple[float, float]:
         """Operations a second of large products, and bytes of large copies."""
-        rates = product_rate(), copy_rate()
+        rates = matmul_rate(), copy_rate()
         self.add("limits", "rates", "libraries", products_per_s=rates[0], copy_per_s=rates[1])
         return rates
 

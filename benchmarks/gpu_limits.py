@@ -24,9 +24,9 @@ class Work:
     operations: float
     bytes: float
 
-    def seconds(self, product_rate: float, copy_rate: float) -> float:
-        """At the least, with `product_rate` operations and `copy_rate` bytes a second."""
-        return max(self.operations / product_rate, self.bytes / copy_rate)
+    def seconds(self, matmul_rate: float, copy_rate: float) -> float:
+        """At the least, with `matmul_rate` operations and `copy_rate` bytes a second."""
+        return max(self.operations / matmul_rate, self.bytes / copy_rate)
 
 
 def work(model: GpuModel, batch: int, training: bool) -> Work:
@@ -44,7 +44,7 @@ def work(model: GpuModel, batch: int, training: bool) -> Work:
     return Work(sum(counts.values()) - model.causal * attention / 2, weights * (3 if training else 1))
 
 
-def product_rate(dtype: torch.dtype = torch.bfloat16, size: int = 8192) -> float:
+def matmul_rate(dtype: torch.dtype = torch.bfloat16, size: int = 8192) -> float:
     """Operations a second of a large product of random matrices, over some tenths of a second, as the clock settles."""
     a, b = (torch.randn(size, size, device="cuda", dtype=dtype) for _ in range(2))
     seconds = []

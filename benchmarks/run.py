@@ -24,7 +24,7 @@ from benchmarks.picture import draw
 from benchmarks.setting import DTYPES, WAYS, Setting, available_backends
 from benchmarks.steady import measure_steady
 from benchmarks.table import table_of
-from mlirc.frontend.report.machine_rates import product_rate
+from mlirc.frontend.report.machine_rates import matmul_rate
 from mlirc.measurement.error import RelativeError
 from mlirc.measurement.machine import describe_machine
 
@@ -63,7 +63,7 @@ def main(models, ways, dtypes, kernels, decoders, backends, rounds, threads, bat
     output.mkdir(parents=True, exist_ok=True)
     console = Console(width=max(Console().width, 120))
     machine = describe_machine()
-    rates = {dtype: product_rate(DTYPES[dtype]) for dtype in dtypes}
+    rates = {dtype: matmul_rate(DTYPES[dtype]) for dtype in dtypes}
     console.print(f"{machine}; large products, 1e9/s: {rates}", markup=False)
     settings = [Setting(m, way, dtype, small, batch) for way in ways for dtype in dtypes for m in models]
     rows: list[dict[str, Any]] = []

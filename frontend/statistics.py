@@ -9,7 +9,7 @@ from mlirc.dialects.core.fork_locks import fork_lock
 
 @dataclass
 class KernelReport:
-    """One fused kernel: its name, the ops in it, the user's source lines, how often it is launched.
+    """A kernel: its name, the ops in it, the user's source lines, the number of its launches.
 
     read, written, flops   bytes and floating-point operations of all its launches (lowering/analysis/work.py)
     """
@@ -25,7 +25,7 @@ class KernelReport:
 
 @dataclass
 class GraphReport:
-    """One compiled graph. Sizes are bytes as text, or size expressions; so are operations.
+    """A compiled graph. Bytes and operations are numbers as text, or size expressions.
 
     kind            "inference", "forward" or "backward"
     aten            name of an operator -> (calls, why it is not compiled)
@@ -95,13 +95,13 @@ def record(report: GraphReport) -> None:
 
 
 def record_fallback(report: GraphReport) -> None:
-    """Of a graph, when it turns out that it runs in eager."""
+    """Counts a graph that runs in eager."""
     with _lock:
         fallbacks[report.fallback] += 1
 
 
 def record_call(report: GraphReport, why: str) -> None:
-    """Of a call of a compiled graph that runs in eager."""
+    """Counts a call of a compiled graph that runs in eager, with its reason."""
     with _lock:
         report.eager_calls[why] = report.eager_calls.get(why, 0) + 1
         fallbacks[why] += 1

@@ -1,4 +1,4 @@
-"""python -m mlirc"""
+"""Runs the command line: `python -m mlirc`."""
 
 from mlirc.cli import main
 

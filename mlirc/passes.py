@@ -10,7 +10,7 @@ target_of(function)     the machine that the module is for; set_target(module, p
 GraphBuilder           makes ops of the graph level
 concatenate(g, values, dim)   joins up to four tensors
 view_root(value)       what a value is a view of; unwritten_parameters(function), the model's parameters, less those that the graph writes
-may_move(value, stride)   whether all who read a value can take it with other strides; move(old, new) then gives it to them
+may_move(value, stride)   whether all readers of a value can take it with other strides; move(old, new) then replaces it
 """
 
 from mlirc.dialects.core.graph_builder import GraphBuilder

@@ -21,7 +21,7 @@ MUTEX_BYTES = 40
 
 @dataclass(frozen=True)
 class GeneratorLayout:
-    """Where things are in C++ objects, in bytes.
+    """Byte offsets of fields in C++ objects.
 
     mutex    of a CUDAGeneratorImpl
     within   of a PhiloxCudaState: what a recording adds to the offset, an integer of `within_bits`; captured: a bool
@@ -37,7 +37,7 @@ class GeneratorLayout:
 
 @reach("cuda-generator", instead="random numbers on GPUs are drawn by ATen's kernels")
 def layout() -> GeneratorLayout:
-    """As this build of PyTorch has it by its own headers."""
+    """The layout in this build of PyTorch, read from its headers. Raises Left without a GPU, Missing where it is not as expected."""
     folder = Path(torch.__file__).parent
     include = folder / "include"
     if not torch.cuda.is_available():

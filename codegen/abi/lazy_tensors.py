@@ -18,7 +18,7 @@ def is_zero(x: torch.Tensor) -> bool:
 
 
 def in_memory(x: torch.Tensor) -> torch.Tensor:
-    """The same values in memory."""
+    """A tensor with the same values, all of them in memory."""
     if is_zero(x):
         return torch.empty_strided(x.shape, x.stride(), dtype=x.dtype, device=x.device).zero_()
     return x.resolve_conj().resolve_neg()

@@ -40,17 +40,17 @@ def wrapped(handle: int) -> Any:
 @reach("wrap-tensor", instead="PyTorch's Python makes the objects of results", apart=True)
 def wrap_tensor() -> int:
     """THPVariable_Wrap's address, which gave back the object that a tensor has, and made one that a tensor had not."""
-    word = tensor_handle.or_missing()
+    attribute = tensor_handle.or_missing()
     library = ctypes.PyDLL(str(Path(torch.__file__).parent / "lib" / "libtorch_python.so"))
     function = library[SYMBOL]
     function.restype = ctypes.py_object
-    _try(lambda handle: function(ctypes.c_void_p(handle)), word)
+    _try(lambda handle: function(ctypes.c_void_p(handle)), attribute)
     return ctypes.cast(function, ctypes.c_void_p).value or 0
 
 
 @reach("wrap-in-python", instead="every graph runs in eager", apart=True)
 def wrap_in_python() -> Any:
-    """The same by way of what AOTInductor's tests use, as a function that native code may call."""
+    """The address of a function that does the same through `alloc_tensors_by_stealing_from_void_ptrs` of AOTInductor's tests."""
     from torch._C import _aoti  # pyright: ignore[reportAttributeAccessIssue]
 
     capsule = ctypes.pythonapi.PyCapsule_New
@@ -63,18 +63,18 @@ def wrap_in_python() -> Any:
         return steal([capsule(owned, None, None)])[0]
 
     _try(wrap, tensor_handle.or_missing())
-    return _kept(wrap)
+    return _alive(wrap)
 
 
 @cache
-def _kept(wrap: Callable[[int], torch.Tensor]) -> Any:
+def _alive(wrap: Callable[[int], torch.Tensor]) -> Any:
     """Programs may run it as long as the process lives."""
     return ctypes.PYFUNCTYPE(ctypes.py_object, ctypes.c_void_p)(wrap)
 
 
-def _try(wrap: Callable[[int], Any], word: str) -> None:
+def _try(wrap: Callable[[int], Any], attribute: str) -> None:
     known = torch.zeros(2, 3)
-    place = ctypes.c_void_p(getattr(known, word))
+    place = ctypes.c_void_p(getattr(known, attribute))
     before = sys.getrefcount(known)
     again = wrap(ctypes.addressof(place))
     if again is not known or sys.getrefcount(known) != before + 1:

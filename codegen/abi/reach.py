@@ -9,7 +9,7 @@
     with needed("fake-tensors"):                        what nothing can be compiled without: Missing is an ImportError, upon
         from torch._subclasses.fake_tensor import ...   which a graph runs in eager (frontend/driver/backend.py)
 
-`MLIRC_WITHOUT=storage-layout,fake-tensors` (or `all`) does without them, for tests and for who has trouble. docs/compat.md has
+`MLIRC_WITHOUT=storage-layout,fake-tensors` (or `all`) does without them, for tests and for users with trouble. docs/compat.md has
 a row for each.
 """
 
@@ -55,7 +55,7 @@ class Reach(Generic[T]):
         return self._found[0] if self._found else self._try()
 
     def or_missing(self) -> T:
-        """For another reach that builds on it. Raises Missing."""
+        """What the reach found, for another reach that builds on it. Raises Missing."""
         found = self()
         if found is None:
             raise Left(f"without {self.name}")

@@ -1,7 +1,7 @@
 """PyTorch's C shim as host programs call it: signatures, dtype codes, and the library routines behind `mlircx.call`.
 
-The shim is a stable C interface of libtorch_cpu.so; libtorch_cuda.so has a part of its own. A routine returns 0, or
-another number and leaves a text.
+The shim is a stable C interface of libtorch_cpu.so; libtorch_cuda.so has a part of its own. A routine returns 0 on success. On failure it
+returns another number and stores a message (`last_error`).
 """
 
 import ctypes
@@ -60,7 +60,7 @@ def library() -> ctypes.CDLL:
 
 @cache
 def dtype_code(dtype: torch.dtype) -> int:
-    """The shim's number of a dtype. Raises ValueError for one that this version of torch has no number for."""
+    """The shim's number of a dtype. Raises ValueError where this version of torch has none."""
     name = str(dtype).removeprefix("torch.")
     for prefix in ("aoti_torch_dtype_", "torch_dtype_"):
         if hasattr(library(), prefix + name):
@@ -70,26 +70,26 @@ def dtype_code(dtype: torch.dtype) -> int:
 
 @cache
 def device_codes(device: str) -> tuple[int, int]:
-    """A device's type and index as the shim takes them: "cpu", "cuda:1"."""
+    """The shim's type and index of a device ("cpu", "cuda:1")."""
     found = torch.device(device)
     return getattr(library(), f"aoti_torch_device_type_{found.type}")(), found.index or 0
 
 
 @cache
 def abi_version() -> int:
-    """The installed torch's version as its stable interface takes it."""
+    """The installed torch's version, as a number of its stable interface."""
     version = library().aoti_torch_abi_version
     version.restype = ctypes.c_uint64
     return version()
 
 
 def double_text(value: float) -> str:
-    """A double constant in LLVM IR, bit for bit."""
+    """A float as a double constant of LLVM IR, with the same bits."""
     return f"0x{struct.unpack('<Q', struct.pack('<d', value))[0]:016X}"
 
 
 def last_error() -> str:
-    """The text of this thread's last failure in the shim; "" before torch 2.13, which does not tell."""
+    """The message of this thread's last failure in the shim; "" before torch 2.13, which stores none."""
     try:
         what = library().torch_exception_get_what_without_backtrace
     except AttributeError:

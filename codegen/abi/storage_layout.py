@@ -15,12 +15,12 @@ OFFSETS = ("storage_at", "data_at", "deleter_at", "context_at", "size_at")
     apart=True,
 )
 def storage_offsets() -> dict[str, int]:
-    """Where a TensorImpl has its storage, and a storage its memory, deleter, context and size: bytes by OFFSETS."""
+    """Byte offsets by the names in OFFSETS: of the storage in a TensorImpl, and of memory, deleter, context and size in a storage."""
     tensors = [torch.empty(n, dtype=torch.uint8) for n in (4160, 64, 12345, 777)]
     nothing = torch.empty(0, dtype=torch.uint8)
-    impls = [words_at(x._cdata, 8) for x in tensors]
-    storages = [words_at(x.untyped_storage()._cdata, 10) for x in tensors]
-    empty = words_at(nothing.untyped_storage()._cdata, 10)
+    impls = [slots_at(x._cdata, 8) for x in tensors]
+    storages = [slots_at(x.untyped_storage()._cdata, 10) for x in tensors]
+    empty = slots_at(nothing.untyped_storage()._cdata, 10)
 
     def only(places: list[int], what: str) -> int:
         if len(places) != 1:
@@ -34,7 +34,7 @@ def storage_offsets() -> dict[str, int]:
     data_at, context_at = memory
     deleter_at = data_at + 1 if context_at == data_at + 2 else data_at + 2
     size_at = only(where(storages, [x.nbytes for x in tensors]), "the size")
-    deleters = {words[deleter_at] for words in (*storages, empty)}
+    deleters = {slots[deleter_at] for slots in (*storages, empty)}
     if len(deleters) != 1 or 0 in deleters or empty[data_at] or empty[context_at] or empty[size_at]:
         raise Missing("this PyTorch lays out storages in another way: that of no elements has memory")
     return {
@@ -42,10 +42,10 @@ def storage_offsets() -> dict[str, int]:
     }
 
 
-def words_at(address: int, count: int) -> list[int]:
+def slots_at(address: int, count: int) -> list[int]:
     return list((ctypes.c_uint64 * count).from_address(address))
 
 
 def where(objects: list[list[int]], values: list[int]) -> list[int]:
-    """The places at which every object has its value."""
-    return [k for k in range(len(objects[0])) if all(words[k] == x for words, x in zip(objects, values, strict=True))]
+    """Positions k at which each object's k-th slot is that object's value."""
+    return [k for k in range(len(objects[0])) if all(slots[k] == x for slots, x in zip(objects, values, strict=True))]

@@ -10,12 +10,12 @@ import torch
 from torch import nn
 
 from mlirc.codegen.abi.reach import Missing, reach
-from mlirc.codegen.abi.storage_layout import storage_offsets, where, words_at
+from mlirc.codegen.abi.storage_layout import slots_at, storage_offsets, where
 
 
 @reach("tensor-layout", instead="PyTorch is asked for each parameter at each call", apart=True)
 def places() -> dict[str, int]:
-    """Where the words are, counted in words, and a version counter's number, in words of 4 bytes."""
+    """Positions by name, in slots of 8 bytes; that of the number in a version counter, in units of 4 bytes."""
     memory = torch.zeros(5000)
     tensors = [
         memory[77:200].clone(),
@@ -23,17 +23,17 @@ def places() -> dict[str, int]:
         nn.Parameter(memory[4099:4210], requires_grad=False),
         memory[5:],
     ]
-    impls = [words_at(x._cdata, 21) for x in tensors]
+    impls = [slots_at(x._cdata, 21) for x in tensors]
     offsets = storage_offsets.or_missing()
     found = {"STORAGE_AT": [offsets["storage_at"] // 8], "DATA_AT": [offsets["data_at"] // 8]}
-    found["IMPL_AT"] = where([words_at(id(x), 5) for x in tensors], [x._cdata for x in tensors])
+    found["IMPL_AT"] = where([slots_at(id(x), 5) for x in tensors], [x._cdata for x in tensors])
     found["OFFSET_AT"] = where(impls, [x.storage_offset() for x in tensors])
     x = tensors[0]
     counted, apart = x.detach(), x.data  # with the same counter, and with one of its own
-    words, same, other = (words_at(t._cdata, 8) for t in (x, counted, apart))
-    found["COUNTER_AT"] = [k for k in range(2, 8) if 0 != words[k] == same[k] != other[k] != 0]
+    slots, same, other = (slots_at(t._cdata, 8) for t in (x, counted, apart))
+    found["COUNTER_AT"] = [k for k in range(2, 8) if 0 != slots[k] == same[k] != other[k] != 0]
     if len(found["COUNTER_AT"]) == 1:
-        found["VERSION_AT"] = _version_at(x, words[found["COUNTER_AT"][0]])
+        found["VERSION_AT"] = _version_at(x, slots[found["COUNTER_AT"][0]])
     for name in (*found, "VERSION_AT"):
         if len(found.get(name, [])) != 1:
             raise Missing(f"this PyTorch lays tensors out in another way: {name} is found at {found.get(name)}")
@@ -41,7 +41,7 @@ def places() -> dict[str, int]:
 
 
 def _version_at(x: torch.Tensor, counter: int) -> list[int]:
-    """The places of a version counter, in words of 4 bytes, that have x's version, whatever that is."""
+    """Positions in a version counter, in units of 4 bytes, that hold x's version after each of several writes."""
     numbers = (ctypes.c_uint32 * 6).from_address(counter)
     found = list(range(2, 6))
     for writes in (3, 8):

@@ -12,13 +12,14 @@ Emit = Callable[[llvm.TargetMachine, llvm.ModuleRef], bytes]
 
 
 def emit_object(machine: llvm.TargetMachine, module: llvm.ModuleRef) -> bytes:
-    """LLVM needs no lock where each thread has a context and a machine of its own. This is nine tenths of LLVM's time."""
+    """The object file of a module. LLVM needs no lock where each thread has its own context and target machine. Emission is nine tenths of
+    LLVM's time."""
     return (unlocked() or _locked)(machine, module)
 
 
 @reach("unlocked-emission", instead="kernels are compiled one after another")
 def unlocked() -> Emit:
-    """The function behind llvmlite's own."""
+    """`emit_object` by the C function that llvmlite calls under its lock. Raises Missing."""
     function = ffi.lib.LLVMPY_TargetMachineEmitToMemory._cfn
     lib, text = ffi.lib, ffi.OutputString
 

@@ -1,9 +1,9 @@
 """Native ATen calls through PyTorch's dispatcher, for operators without a routine in the C shim.
 
-The arguments, and then the results, lie on a stack of words of 8 bytes (StableIValue in torch/csrc/stable):
+The arguments, and then the results, lie on a stack of slots of 8 bytes (StableIValue in torch/csrc/stable):
 
     Tensor   a handle that the call consumes        int, bool, ScalarType   the number        float   its bits
-    T?       0, or the address of a word from `new`, which the call deletes
+    T?       0, or the address of a slot from `new`, which the call deletes
     T[]      a list that the call consumes
 
 A Scalar has no such form: operators that take one are called from Python (host/aten.py).
@@ -38,8 +38,8 @@ def dispatcher_call(frame: Frame, op: Any, function: Any, operands: Sequence[Hos
     stack = text.place(f"[{max(len(steps), len(kinds), 1)} x i64]", "stack")
 
     def write(places: list[str]) -> str:
-        for k, word in enumerate([step()[0] for step in steps]):
-            text.line(f"store i64 {word}, ptr {frame.at(stack, k)}")
+        for k, slot in enumerate([step()[0] for step in steps]):
+            text.line(f"store i64 {slot}, ptr {frame.at(stack, k)}")
         overload = "" if function._overloadname == "default" else function._overloadname
         names = text.string(function._schema.name), text.string(overload)
         call = "torch_call_dispatcher"
@@ -72,11 +72,11 @@ def listed(convert: Callable) -> Callable:
         steps = [convert(frame, x, operands) for x in items(given)]
 
         def write() -> list[str]:
-            words = [step()[0] for step in steps]
-            frame.shim("torch_new_list_reserve_size", str(len(words)), "%scratch")
+            slots = [step()[0] for step in steps]
+            frame.shim("torch_new_list_reserve_size", str(len(slots)), "%scratch")
             made = frame.load("ptr", "%scratch", "list")
-            for word in words:
-                frame.shim("torch_list_push_back", made, word)
+            for slot in slots:
+                frame.shim("torch_list_push_back", made, slot)
             return [frame.text.value(f"ptrtoint ptr {made} to i64")]
 
         return write
@@ -91,9 +91,9 @@ def optional(convert: Callable) -> Callable:
         step = convert(frame, given, operands)
 
         def write() -> list[str]:
-            word = step()[0]
+            slot = step()[0]
             at = frame.text.call("_Znwm", "ptr (i64)", "8")  # operator new
-            frame.text.line(f"store i64 {word}, ptr {at}")
+            frame.text.line(f"store i64 {slot}, ptr {at}")
             return [frame.text.value(f"ptrtoint ptr {at} to i64")]
 
         return write
@@ -101,7 +101,7 @@ def optional(convert: Callable) -> Callable:
     return read
 
 
-# type in the schema -> conversion to a word
+# type in the schema -> conversion to a slot
 _PLAIN = {"Tensor": owned_tensor, "int": integer, "float": bits, "bool": boolean}
 _LISTS = {f"List[{kind}]": listed(convert) for kind, convert in _PLAIN.items()}
 _LISTS["List[Optional[Tensor]]"] = listed(optional(owned_tensor))

@@ -42,7 +42,7 @@ def overridden(target: Any) -> list[str]:
 
 
 def computes_otherwise(target: Any) -> list[str]:
-    """Of `overridden`, the keys whose kernels compute the result: only a call of the operator gives it."""
+    """The overridden keys whose kernels compute the operator's result, so that no code of ours may replace the call."""
     return [key for key in overridden(target) if key.removeprefix("DispatchKey.").startswith(_COMPUTING)]
 
 
@@ -73,7 +73,7 @@ def overridden_anywhere() -> str:
 
 
 def registrations() -> list[int]:
-    """Of some keys, how many operators of ATen have a kernel for them: a library in C++ that adds one is seen."""
+    """For some dispatch keys the number of ATen operators with a kernel. It changes when a C++ library adds a kernel."""
     of_key: Callable[[str], list[str]] = torch._C._dispatch_get_registrations_for_dispatch_key
     return [sum(name.startswith("aten::") for name in of_key(key)) for key in _LISTED]
 

@@ -44,14 +44,14 @@ def routines(device: str = "cpu") -> dict[str, tuple[str, ...]]:
     return {name: tuple(re.sub(r"\s*\w+$", "", p.strip()) for p in params.split(",")) for name, params in found}
 
 
-KEPT, UNWANTED, NUMBER = "kept", "unwanted", "number"
+WANTED, UNWANTED, NUMBER = "wanted", "unwanted", "number"
 
 
 @dataclass(frozen=True)
 class NativeCall:
     """A call that native code can make.
 
-    kinds      for each result of the schema: KEPT, or what the graph leaves out: UNWANTED, a tensor, or a NUMBER
+    kinds      for each result of the schema: WANTED, or what the graph leaves out: UNWANTED, a tensor, or a NUMBER
     write      writes the call, given a place in the frame for each result; its status, an i32
     take       writes, after a success, what brings the results' handles to those places
     """
@@ -120,15 +120,15 @@ def check(function: Any, op: Any) -> list[str]:
     if "present" in op.attributes:
         present = symbols.parse_numbers(attribute_value(op.attributes["present"]))
         left_out = [UNWANTED if type_ == "Tensor" else NUMBER for type_ in types]
-        return [KEPT if k in present else kind for k, kind in enumerate(left_out)]
+        return [WANTED if k in present else kind for k, kind in enumerate(left_out)]
     if "int" in types:
         raise NotNative("it gives a number that depends on data")
     if len(op.results) == len(types):
-        return [KEPT] * len(types)
+        return [WANTED] * len(types)
     positional, _ = aten_arguments.parse(attribute_value(op.attributes["args"]))
     for argument, given in zip(schema.arguments, positional, strict=False):
         if argument.name == "output_mask" and given.count(True) == len(op.results):
-            return [KEPT if wanted else UNWANTED for wanted in given]
+            return [WANTED if wanted else UNWANTED for wanted in given]
     raise NotNative("some results are left out, and no output_mask says which")
 
 

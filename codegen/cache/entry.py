@@ -57,7 +57,7 @@ def unpack(content: bytes, key: str) -> CacheEntry:
             blobs.append(content[end : end + length])
             end += length
         keys, data = header["keys"], header["data"]
-    except UNREADABLE as error:  # whoever made the hash did not make the rest as `pack` does
+    except UNREADABLE as error:  # the hash is right, but `pack` did not make the rest
         raise DamagedEntry("it was not written by this cache") from error
     if end != len(content):
         raise DamagedEntry("it was not written by this cache")

@@ -1,8 +1,8 @@
 """The folder of the disk cache: finds it, trusts or refuses it, reads, writes, and bounds its size.
 
-Any number of processes use it at once: a file is written under another name, and put in place by one rename; who reads
-has the old file or the new one. What can write to the folder can make this process run its code, so the folder belongs
-to this user and nobody else may write to it; otherwise it is refused.
+Several processes may use it at once: a file is written under another name and renamed, so that a reader gets the old file or the new one. A
+writer to the folder could make this process run its code. So the folder must belong to this user, and no other user may write to it;
+otherwise it is refused.
 """
 
 import contextlib

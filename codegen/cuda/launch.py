@@ -1,7 +1,7 @@
 """GPU work in a host program: its devices and their arenas, and kernels launched from native code.
 
 The program enters each GPU that holds tensors of the graph, asks it for its current stream, and leaves when it ends;
-between, it works on the one that it entered last. A kernel's parameters are words: addresses of its operands, or the
+between, it works on the one that it entered last. A kernel's parameters are slots: addresses of its operands, or the
 value of one that is passed so, symbols, where a failed check is noted, and two pointers, the first to memory for
 descriptors, which kernels use one after another, the second null.
 
@@ -53,13 +53,13 @@ def begin(frame: Frame, arenas: Mapping[str, Int]) -> None:
         text.line(f"{memory(f'cuda:{index}')} = load ptr, ptr %scratch")
     for index, size in _scratch(frame).items():
         _new_bytes(frame, size, index, frame.new_handle())
-        text.line(f"%lent_{index} = load ptr, ptr %scratch")
-    words = max((len(op.operands) + len(_symbols(op)) + 1 + SCRATCH for op in gpus.kernels), default=0)
-    if words:
-        text.places.append(f"  %cuda_words = alloca [{words} x i64]")
-        text.places.append(f"  %cuda_parameters = alloca [{words} x ptr]")
-    for k in range(words):  # parameter k is word k, in all launches
-        text.line(f"store ptr {frame.at('%cuda_words', k)}, ptr {frame.at('%cuda_parameters', k)}")
+        text.line(f"%scratch_{index} = load ptr, ptr %scratch")
+    slots = max((len(op.operands) + len(_symbols(op)) + 1 + SCRATCH for op in gpus.kernels), default=0)
+    if slots:
+        text.places.append(f"  %cuda_slots = alloca [{slots} x i64]")
+        text.places.append(f"  %cuda_parameters = alloca [{slots} x ptr]")
+    for k in range(slots):  # parameter k is slot k, in all launches
+        text.line(f"store ptr {frame.at('%cuda_slots', k)}, ptr {frame.at('%cuda_parameters', k)}")
 
 
 def end(frame: Frame) -> None:
@@ -69,7 +69,7 @@ def end(frame: Frame) -> None:
 
 
 def arena_ends(block: ir.Block) -> dict[ir.Operation, list[int]]:
-    """For each op the GPUs in whose arenas nothing is read or written after it."""
+    """For each op the GPUs whose arenas no later op reads or writes."""
     device_of: dict[ir.Value, int] = {}  # of slots, and of views of them
     last: dict[int, ir.Operation] = {}
     for op in block.operations:
@@ -118,34 +118,34 @@ def launch(frame: Frame, op: Any) -> None:
     signature = attribute_value(kernel.attributes["signature"])
     divisible = attribute_value(kernel.attributes["divisible"])
     count = attribute_value(op.attributes["inputs"])
-    words, moved = [], []
+    slots, moved = [], []
     for k, (x, type_) in enumerate(zip(op.operands, signature, strict=False)):
         buffer = frame.values[x]
-        word = _word(frame, buffer, type_)
+        slot = _slot(frame, buffer, type_)
         if k in divisible and isinstance(buffer, HostBuffer) and buffer.root.kind != "number" and is_foreign(x):
-            aligned = _aligned(frame, word, buffer, index)
+            aligned = _aligned(frame, slot, buffer, index)
             if k >= count:
-                moved.append((word, aligned, _bytes(frame, buffer)))
-            word = aligned
-        words.append(word)
-    words += [f"i64 {frame.sizes.of(expr)}" for expr in _symbols(op)]
+                moved.append((slot, aligned, _bytes(frame, buffer)))
+            slot = aligned
+        slots.append(slot)
+    slots += [f"i64 {frame.sizes.of(expr)}" for expr in _symbols(op)]
     if op.operation in frame.gpus.checks:
-        words.append(f"ptr {frame.at(text.link(FAILURES), frame.gpus.checks[op.operation])}")
-    if len(words) != len(signature):
-        raise ValueError(f"kernel {name} takes {len(signature)} parameters, and its run has {len(words)}")
-    lent = f"ptr %lent_{index}" if scratch_of(kernel) else "ptr null"
-    for k, word in enumerate([*words, lent, "ptr null"]):
-        text.line(f"store {word}, ptr {frame.at('%cuda_words', k)}")
+        slots.append(f"ptr {frame.at(text.link(FAILURES), frame.gpus.checks[op.operation])}")
+    if len(slots) != len(signature):
+        raise ValueError(f"kernel {name} takes {len(signature)} parameters, and its run has {len(slots)}")
+    scratch = f"ptr %scratch_{index}" if scratch_of(kernel) else "ptr null"
+    for k, slot in enumerate([*slots, scratch, "ptr null"]):
+        text.line(f"store {slot}, ptr {frame.at('%cuda_slots', k)}")
     grid = [frame.sizes.of(symbols.parse(size)) for size in attribute_value(kernel.attributes["grid"])]
     frame.at_site()
     _check(frame, frame.runtime("launch", text.link(launched.link), *grid, f"%stream_{index}", "%cuda_parameters"))
-    for word, aligned, size in moved:
-        original, copy = (x.removeprefix("ptr ") for x in (word, aligned))
+    for slot, aligned, size in moved:
+        original, copy = (x.removeprefix("ptr ") for x in (slot, aligned))
         _check(frame, frame.runtime("copy_back", original, copy, size, f"%stream_{index}"))
 
 
 def _scratch(frame: Frame) -> dict[int, int]:
-    """Bytes that a GPU's kernels are lent, at most, by the GPU's number."""
+    """Bytes that a GPU's kernels get as scratch, at most, by the GPU's number."""
     found: dict[int, int] = {}
     for op, kernel in frame.gpus.kernels.items():
         programs = symbols.parse(attribute_value(kernel.attributes["grid"])[0])
@@ -181,7 +181,7 @@ def _symbols(op: Any) -> Sequence[Int]:
     return symbols.parse_list(attribute_value(op.attributes["symbols"]))
 
 
-def _word(frame: Frame, x: HostBuffer | Number, type_: str) -> str:
+def _slot(frame: Frame, x: HostBuffer | Number, type_: str) -> str:
     """A parameter: the operand's address, or where the kernel takes the value of a 0-d CPU tensor, that."""
     address = frame.address(x)
     if type_.startswith("*"):
@@ -191,26 +191,26 @@ def _word(frame: Frame, x: HostBuffer | Number, type_: str) -> str:
     return f"i64 {value if bits == 64 else frame.text.value(f'zext i{bits} {value} to i64')}"
 
 
-def _aligned(frame: Frame, word: str, x: HostBuffer, index: int) -> str:
+def _aligned(frame: Frame, slot: str, x: HostBuffer, index: int) -> str:
     """The operand's address, or that of a copy which begins where the kernel expects it: a caller may pass any view."""
     place = frame.new_handle()
     device = shim.device_codes(f"cuda:{index}")
     codes = (str(shim.dtype_code(torch.uint8)), *map(str, device))
     frame.at_site()
     status = frame.runtime(
-        "align", word.removeprefix("ptr "), _bytes(frame, x), *codes, place, f"%stream_{index}", "%scratch"
+        "align", slot.removeprefix("ptr "), _bytes(frame, x), *codes, place, f"%stream_{index}", "%scratch"
     )
     _check(frame, status)
     return f"ptr {frame.load('ptr', '%scratch', 'aligned')}"
 
 
 def _bytes(frame: Frame, x: HostBuffer) -> str:
-    """From the operand's first element to past its last one."""
+    """The size of the memory from the operand's first element to its last, in bytes."""
     return frame.sizes.of(symbols.maximum(x.info.extent, 0) * x.info.dtype.itemsize)
 
 
 def _look_for_failures(frame: Frame) -> None:
-    """What an earlier call's kernels noted."""
+    """Writes the check for bad indices that an earlier call's kernels noted."""
     text, checks = frame.text, frame.gpus.checks
     if not checks:
         return

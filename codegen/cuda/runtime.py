@@ -1,13 +1,13 @@
 """Native functions that host programs call for GPUs: entering a device, launching a kernel. Loaded once a process.
 
-    enter_device(index, guard, stream)    from here on the thread works on that GPU, in its current stream; `guard` is a word
+    enter_device(index, guard, stream)    from here on the thread works on that GPU, in its current stream; `guard` is a slot
                                           that is 0 at first
     leave_device(guard)                   back to the device from before
     launch(record, x, y, z, stream, parameters)   a kernel (cuda_driver.Record) on a grid, none where the grid is empty
     align(address, bytes, dtype, device type, index, place, stream, result)   the address if it is a multiple of 16, else
                                           that of a copy, which is freed with its handle at `place`
     copy_back(address, aligned, bytes, stream)   what a kernel wrote to such a copy
-    find_failure(words, n, sites, site, index, size)   1 and the first failure that one of n launches noted, if any did
+    find_failure(slots, n, sites, site, index, size)   1 and the first failure that one of n launches noted, if any did
 
 The others give 0 or an error: of PyTorch's shim 1, of CUDA its number plus 1000.
 """
@@ -201,7 +201,7 @@ done:
   ret i32 0
 }
 
-define i32 @find_failure(ptr %words, i64 %n, ptr %sites, ptr %site, ptr %index, ptr %size) {
+define i32 @find_failure(ptr %slots, i64 %n, ptr %sites, ptr %site, ptr %index, ptr %size) {
 entry:
   br label %head
 head:
@@ -211,7 +211,7 @@ head:
 body:
   %next = add i64 %k, 1
   %position = mul i64 %k, 3
-  %check_at = getelementptr i64, ptr %words, i64 %position
+  %check_at = getelementptr i64, ptr %slots, i64 %position
   %check = load volatile i64, ptr %check_at  ; a GPU writes it
   %good = icmp eq i64 %check, 0
   br i1 %good, label %head, label %found

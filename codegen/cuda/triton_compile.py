@@ -1,6 +1,6 @@
 """Compiles a module's Triton kernels to machine code for an NVIDIA GPU, which need not be present.
 
-A kernel is compiled once a process, and once a cache folder, in a process of its own (triton_processes.py).
+Worker processes compile (triton_processes.py). A kernel is compiled once for each process, and once for each cache folder.
 """
 
 import hashlib
@@ -28,7 +28,7 @@ KIND = "triton"  # of entries of the cache folder
 
 @dataclass(frozen=True)
 class KernelSource:
-    """A `mlirc.triton` op as plain values: see memory_ops.Triton."""
+    """The attributes of a `mlirc.triton` op as plain values (memory_ops.Triton)."""
 
     name: str
     source: str
@@ -43,8 +43,8 @@ class KernelSource:
 @dataclass(frozen=True)
 class CompiledKernel:
     """name     of the function in the cubin
-    shared   bytes of shared memory that a launch gives it
-    waits    whether it waits by itself for what runs before it in its stream
+    shared   bytes of shared memory for a launch
+    waits    whether its code waits for the preceding kernel of its stream, so that a launch need not
     """
 
     name: str
@@ -55,7 +55,7 @@ class CompiledKernel:
 
 
 def kernel_source(op: Any) -> KernelSource:
-    """What a `mlirc.triton` op says of its kernel; the grid concerns launching only."""
+    """The source of a `mlirc.triton` op, without its grid, which only a launch needs."""
     values = {n: attribute_value(op.attributes[n]) for n in ("sym_name", "source", "num_warps", "num_stages")}
     constants = {named.name: attribute_value(named.attr) for named in ir.DictAttr(op.attributes["constants"])}
     signature, divisible = (tuple(attribute_value(op.attributes[n])) for n in ("signature", "divisible"))
@@ -72,7 +72,7 @@ def kernel_source(op: Any) -> KernelSource:
 
 
 def source_of(name: str, kernel: TritonKernel) -> KernelSource:
-    """The same of a kernel that has no op yet."""
+    """The source of a kernel that has no op yet."""
     constants = tuple(sorted(kernel.constants.items()))
     signature, divisible = tuple(kernel.signature), tuple(kernel.divisible)
     options = kernel.num_warps, kernel.num_stages, kernel.scratch
@@ -86,9 +86,9 @@ _lock = fork_lock()
 def begin_kernels(
     kernels: Sequence[KernelSource], capability: int = 90, folder: CacheFolder | None = None
 ) -> list[Future[CompiledKernel]]:
-    """The machine code of each kernel, in order, when it is there. `capability` is the GPU's, 90 for 9.0.
+    """Starts compiling each kernel, and returns a future of its machine code, in order. `capability` is the GPU's, 90 for 9.0.
 
-    A future raises triton_worker.TritonError with the kernel's text where Triton does not take it.
+    A future raises triton_worker.TritonError with the kernel's text where Triton refuses the kernel.
     """
     return [_begun(kernel, _key(kernel, capability), capability, folder) for kernel in kernels]
 
@@ -96,12 +96,12 @@ def begin_kernels(
 def compile_kernels(
     kernels: Sequence[KernelSource], capability: int = 90, folder: CacheFolder | None = None
 ) -> list[CompiledKernel]:
-    """begin_kernels, and what comes of it. Raises TritonError."""
+    """The machine code of each kernel, after waiting for it. Raises TritonError."""
     return [begun.result() for begun in begin_kernels(kernels, capability, folder)]
 
 
 def compile_candidates(kernels: Sequence[KernelSource], capability: int) -> list[CompiledKernel | None]:
-    """The machine code of kernels of which most are not kept; None for one that Triton does not take."""
+    """The machine code of each kernel, which is not stored in the cache folder; None for a kernel that Triton refuses."""
     begun = [background.attend(triton_processes.compile_kernel, asdict(k), capability) for k in kernels]
     return [None if isinstance(f.exception(), TritonError) else CompiledKernel(**f.result()) for f in begun]
 
@@ -115,7 +115,7 @@ def _begun(kernel: KernelSource, key: str, capability: int, folder: CacheFolder 
 
 
 def _made(kernel: KernelSource, key: str, capability: int, folder: CacheFolder | None) -> CompiledKernel:
-    """The kernel's code, out of the cache folder or compiled and kept there."""
+    """The kernel's code from the cache folder, else compiled and stored there."""
     if folder and (entry := folder.get(KIND, key)):
         return CompiledKernel(cubin=entry.blobs[0], **entry.data)
     made = CompiledKernel(**triton_processes.compile_kernel(asdict(kernel), capability))

@@ -72,7 +72,7 @@ def triton_code(kernel: dict[str, Any], capability: int) -> Any:
         raise TritonError(f"Triton does not compile {name} for sm_{capability}: {error}\n{kernel['source']}") from error
     if made.metadata.global_scratch_size > kernel["scratch"]:
         raise TritonError(
-            f"{name} needs {made.metadata.global_scratch_size} bytes a program, and is lent {kernel['scratch']}"
+            f"{name} needs {made.metadata.global_scratch_size} bytes a program, and gets {kernel['scratch']}"
         )
     return made
 

@@ -148,7 +148,7 @@ def operations(op: Any) -> list[Any]:
 
 
 def expressions(op: Any) -> list[Int]:
-    """Of the texts among its attributes that are lists of size expressions."""
+    """The size expressions in an op's text attributes."""
     texts = [a.value for a in (ir.StringAttr(a) for a in op.attributes.values() if isinstance(a, ir.StringAttr))]
     found: list[Int] = []
     for text in texts:
@@ -215,7 +215,7 @@ def names_of(x: ir.Value) -> set[str]:
 
 
 def named_symbols(named: Any) -> set[str]:
-    """Those that an argument of @graph stands for."""
+    """The symbols that an argument of @graph gives values to."""
     return symbols.free_symbols(symbols.parse(ir.StringAttr(named[SYMBOL]).value)) if SYMBOL in named else set()
 
 

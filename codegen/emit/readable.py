@@ -63,7 +63,7 @@ def ptx_texts(module: Any) -> Iterator[tuple[str, str]]:
 
 
 def triton_ops(module: Any) -> list[Any]:
-    """Those that a function launches: verify_code has made these again from the kernels' bodies, and no others."""
+    """The `mlirc.triton` ops that a function launches. verify_code compares only these with the kernels' bodies."""
     named = {attribute_value(op.attributes["sym_name"]): op for op in module.body.operations}
     found = (named.get(name) for name in kernel_runs(module))
     return [op for op in found if op is not None and op.operation.name == "mlirc.triton"]

@@ -1,4 +1,4 @@
-"""Where a call of a host program can fail, as data."""
+"""Failure sites of a host program as data: calls that can fail."""
 
 from dataclasses import dataclass
 
@@ -10,7 +10,7 @@ FAILURE_FIELDS = (
 
 @dataclass(frozen=True)
 class FailureSite:
-    """Where a call can fail: the op, the user's source line, and for a kernel's check_index its message."""
+    """A call that can fail: the op, the user's source line, and, for a kernel's check_index, the message."""
 
     op: str
     location: str

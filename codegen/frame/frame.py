@@ -28,7 +28,7 @@ def location_text(location: ir.Location) -> str:
 class HostRoot:
     """Memory that buffers are parts of.
 
-    kind      "argument"; "number": an argument that is a Python number; "slot": of the arena; "owned": by the frame
+    kind      "argument"; "number": an argument that is a Python number; "arena": a slot of the arena; "owned": by the frame
     handle    its tensor; none for a number and a slot
     address   of the first element; empty until somebody needs it
     """
@@ -134,7 +134,7 @@ class Frame:
         return self.text.value(f"load {type_}, ptr {at}", hint)
 
     def at(self, base: str, index: int) -> str:
-        """The address of word `index` of an array of words."""
+        """The address of slot `index` of an array of slots."""
         return self.text.value(f"getelementptr i64, ptr {base}, i64 {index}", "at") if index else base
 
     def new_handle(self) -> str:

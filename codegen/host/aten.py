@@ -9,7 +9,7 @@ from typing import Any
 from mlirc.codegen.aten.dispatcher_call import dispatcher_call
 from mlirc.codegen.aten.overridden_kernels import computes_otherwise
 from mlirc.codegen.aten.python_call import AtenCall
-from mlirc.codegen.aten.shim_call import KEPT, NUMBER, UNWANTED, NativeCall, NotNative, routine_call
+from mlirc.codegen.aten.shim_call import NUMBER, UNWANTED, WANTED, NativeCall, NotNative, routine_call
 from mlirc.codegen.frame.frame import Frame, HostBuffer, Number
 from mlirc.codegen.host.inputs import bind_result
 from mlirc.codegen.host.parts import HostCall
@@ -21,7 +21,8 @@ from mlirc.dialects.core.bindings import ir
 from mlirc.dialects.core.dialect import attribute_value
 from mlirc.dialects.core.tensor_types import info_of
 
-Word = tuple[str, str]  # how a value crosses to Python: its letter (native_runtime.py), and its word with its type
+# How a value crosses to Python: its letter (native_runtime.py), and its slot with its type.
+PythonSlot = tuple[str, str]
 
 
 def aten_call(frame: Frame, op: Any, number: int, objects: Sequence[Any]) -> HostCall:
@@ -67,21 +68,21 @@ def native_way(
 
 
 def call_natively(
-    frame: Frame, op: Any, native: NativeCall, number: int, operands: list[HostBuffer | Number], sizes: list[Word]
+    frame: Frame, op: Any, native: NativeCall, number: int, operands: list[HostBuffer | Number], sizes: list[PythonSlot]
 ) -> None:
     text = frame.text
-    kept = [frame.new_handle() for _ in op.results]
+    wanted = [frame.new_handle() for _ in op.results]
     left_out = [frame.new_handle() for kind in native.kinds if kind == UNWANTED]
     numbers = [text.place("i64", "number") for kind in native.kinds if kind == NUMBER]
-    by_kind = {KEPT: iter(kept), UNWANTED: iter(left_out), NUMBER: iter(numbers)}
+    by_kind = {WANTED: iter(wanted), UNWANTED: iter(left_out), NUMBER: iter(numbers)}
     places = [next(by_kind[kind]) for kind in native.kinds]
     status = native.write(places)
-    words = [plain_word(frame, x) for x in operands] + sizes
+    slots = [plain_slot(frame, x) for x in operands] + sizes
     taken, again, done = text.fresh("taken"), text.fresh("again"), text.fresh("done")
     text.line(f"br i1 {text.value(f'icmp eq i32 {status}, 0')}, label %{taken}, label %{again}")
     with frame.out_of_line():
         text.block(again)
-        python_call(frame, number, words, "t" * len(kept), kept, "null")
+        python_call(frame, number, slots, "t" * len(wanted), wanted, "null")
         text.line(f"br label %{done}")
     text.block(taken)
     native.take(places)
@@ -89,7 +90,7 @@ def call_natively(
     text.block(done)
     for place in left_out:
         frame.runtime("drop", place)
-    for result, place in zip(op.results, kept, strict=True):
+    for result, place in zip(op.results, wanted, strict=True):
         info = info_of(result)
         if is_unused(result):  # attention without gradients leaves out what they would need
             frame.values[result] = frame.owned(info, place)
@@ -106,7 +107,7 @@ def is_unused(result: ir.Value) -> bool:
     return all(use.owner.name == "mlirc.release" for use in result.uses)
 
 
-def plain_word(frame: Frame, x: HostBuffer | Number) -> Word:
+def plain_slot(frame: Frame, x: HostBuffer | Number) -> PythonSlot:
     """An operand of a call made again: as the native call had it."""
     if isinstance(x, Number):
         return x.letter, f"{x.type} {x.value}"
@@ -121,14 +122,14 @@ def plain_word(frame: Frame, x: HostBuffer | Number) -> Word:
 
 
 def call_from_python(
-    frame: Frame, op: Any, number: int, operands: list[HostBuffer | Number], sizes: list[Word]
+    frame: Frame, op: Any, number: int, operands: list[HostBuffer | Number], sizes: list[PythonSlot]
 ) -> None:
     given = [operand(frame, x) for x in operands]
-    words = [(letter, word) for letter, word, _ in given] + sizes
+    slots = [(letter, slot) for letter, slot, _ in given] + sizes
     letters = "".join(map(result_letter, op.results))
     places = [frame.new_handle() for letter in letters if letter == "t"]
     numbers = frame.text.place(f"[{len(letters) + 1} x i64]", "numbers")
-    python_call(frame, number, words, letters, places, numbers)
+    python_call(frame, number, slots, letters, places, numbers)
     for _, _, borrowed in given:
         if borrowed:
             frame.runtime("drop", borrowed)
@@ -148,12 +149,12 @@ def call_from_python(
 
 
 def operand(frame: Frame, x: HostBuffer | Number) -> tuple[str, str, str]:
-    """How the operand crosses to Python: its letter, its word, and the place of a handle to free after the call."""
+    """How the operand crosses to Python: its letter, its slot, and the place of a handle to free after the call."""
     if isinstance(x, HostBuffer) and not x.whole and x.root.kind in ("argument", "owned"):
         # a tensor that shares the storage: a result that is a view of it keeps it alive
         place = frame.part(x)
         return "t", f"ptr {frame.load('ptr', place)}", place
-    return *plain_word(frame, x), ""
+    return *plain_slot(frame, x), ""
 
 
 def result_letter(result: ir.Value) -> str:
@@ -165,15 +166,17 @@ def result_letter(result: ir.Value) -> str:
     return "f" if kind == "f64" else "i"
 
 
-def python_call(frame: Frame, number: int, words: list[Word], results: str, places: list[str], numbers: str) -> None:
-    """Call `number` with the values of `words`; tensors go to `places`, which are in a row, numbers to `numbers`."""
+def python_call(
+    frame: Frame, number: int, slots: list[PythonSlot], results: str, places: list[str], numbers: str
+) -> None:
+    """Call `number` with the values of `slots`; tensors go to `places`, which are in a row, numbers to `numbers`."""
     text = frame.text
-    at = text.place(f"[{max(len(words), 1)} x i64]", "operands")
-    for k, (_, word) in enumerate(words):
-        text.line(f"store {word}, ptr {frame.at(at, k)}")
+    at = text.place(f"[{max(len(slots), 1)} x i64]", "operands")
+    for k, (_, slot) in enumerate(slots):
+        text.line(f"store {slot}, ptr {frame.at(at, k)}")
     frame.at_site()
     callable_ = frame.python_object(FIRST_ATEN_CALL + number)
-    letters = "".join(letter for letter, _ in words)
+    letters = "".join(letter for letter, _ in slots)
     status = frame.runtime(
         "call_python", "%thread", callable_, "%name", "%inputs",
         text.letters(letters), str(len(letters)), at,

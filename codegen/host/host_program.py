@@ -91,7 +91,7 @@ def host_program(
 
 
 def last_uses(block: ir.Block) -> dict[ir.Operation | None, list[ir.Value]]:
-    """For each op the arguments that nothing uses after it, themselves or by a view; under None those never used."""
+    """For each op the arguments that no later op uses, also through views; under None the arguments that no op uses."""
     argument_of = {argument: argument for argument in block.arguments}
     last: dict[ir.Value, ir.Operation | None] = dict.fromkeys(block.arguments)
     for op in block.operations:
@@ -114,7 +114,7 @@ def drop_input(frame: Frame, argument: ir.Value) -> None:
 
 
 def begin(frame: Frame, function: Any) -> None:
-    """Everything before the first op: inputs, symbols, arena; then the GIL is given up."""
+    """Writes what precedes the first op: it reads inputs, binds symbols, takes an arena and releases the GIL."""
     text = frame.text
     for name in ("site", "index", "size", "scratch", "arena"):
         text.places.append(f"  %{name} = alloca i64")
@@ -137,8 +137,8 @@ def begin(frame: Frame, function: Any) -> None:
     if kernels:
         frame.shim("torch_get_num_threads", "%scratch")
         text.line(f"%threads = zext i32 {frame.load('i32', '%scratch')} to i64")
-        words = max(len(op.operands) + len(attribute_value(op.attributes["symbols"]).split(",")) for op in kernels) + 3
-        text.places.append(f"  %kernel_words = alloca [{words} x i64]")
+        slots = max(len(op.operands) + len(attribute_value(op.attributes["symbols"]).split(",")) for op in kernels) + 3
+        text.places.append(f"  %kernel_slots = alloca [{slots} x i64]")
 
 
 def finish(frame: Frame, op: Any) -> None:
@@ -147,9 +147,9 @@ def finish(frame: Frame, op: Any) -> None:
     text.places.append(f"  %results = alloca [{max(count, 1)} x i64]")
     letters = ""
     for k, operand in enumerate(op.operands):
-        letter, word = result(frame, frame.values[operand])
+        letter, slot = result(frame, frame.values[operand])
         letters += letter
-        text.line(f"store {word}, ptr {frame.at('%results', k)}")
+        text.line(f"store {slot}, ptr {frame.at('%results', k)}")
     text.line(text.call_text("PyEval_RestoreThread", "void (ptr)", "%thread"))
     made = frame.runtime("make_results", "%inputs", text.letters(letters), str(count), "%results")
     text.line("br label %made")
@@ -169,10 +169,10 @@ def finish(frame: Frame, op: Any) -> None:
 
 
 def result(frame: Frame, x: HostBuffer | Number) -> tuple[str, str]:
-    """A result's letter and its word."""
+    """A result's letter and its slot."""
     if isinstance(x, Number):
         return x.letter, f"{x.type} {x.value}"
-    if x.root.kind == "slot":
+    if x.root.kind == "arena":
         raise ValueError("a result lies in the arena, which does not outlive the call: plan-memory must allocate it")
     if x.root.kind == "number":
         place = frame.new_handle()
@@ -190,7 +190,7 @@ def slot(frame: Frame, op: Any) -> None:
     offset = frame.sizes.of(symbols.parse(attribute_value(op.attributes["offset"])))
     memory = cuda_launch.memory(info_of(op.results[0]).device)
     address = frame.text.value(f"getelementptr i8, ptr {memory}, i64 {offset}", "slot")
-    frame.values[op.results[0]] = HostBuffer(info_of(op.results[0]), HostRoot("slot", address=address))
+    frame.values[op.results[0]] = HostBuffer(info_of(op.results[0]), HostRoot("arena", address=address))
 
 
 def allocate(frame: Frame, op: Any) -> None:
@@ -234,26 +234,26 @@ def number(frame: Frame, op: Any) -> None:
 
 
 def run(frame: Frame, op: Any) -> None:
-    """A kernel, given its words: addresses, symbols, the number of threads, room for a bad index and its size."""
+    """A kernel, given its slots: addresses, symbols, the number of threads, room for a bad index and its size."""
     if op.operation in frame.gpus.kernels:
         cuda_launch.launch(frame, op)
         return
     text = frame.text
     exprs = symbols.parse_list(attribute_value(op.attributes["symbols"]))
-    words = [f"ptr {frame.address(frame.values[x])}" for x in op.operands]
-    words += [f"i64 {x}" for x in (*map(frame.sizes.of, exprs), "%threads")]
-    for k, word in enumerate(words):
-        text.line(f"store {word}, ptr {frame.at('%kernel_words', k)}")
+    slots = [f"ptr {frame.address(frame.values[x])}" for x in op.operands]
+    slots += [f"i64 {x}" for x in (*map(frame.sizes.of, exprs), "%threads")]
+    for k, slot in enumerate(slots):
+        text.line(f"store {slot}, ptr {frame.at('%kernel_slots', k)}")
     kernel = attribute_value(op.attributes["kernel"])
     messages = attribute_value(op.attributes["messages"]) if "messages" in op.attributes else []
-    failed = text.call_link(kernel, "i64 (ptr)", "%kernel_words")
+    failed = text.call_link(kernel, "i64 (ptr)", "%kernel_slots")
     if not messages:
         return
     # the k-th check_index failed: site number k of these, counted from 1
     first = frame.new_sites([FailureSite(kernel, frame.location, message) for message in messages])
     text.line(f"store i64 {text.value(f'add i64 {failed}, {first - 1}')}, ptr %site")
     for k, name in enumerate(("index", "size")):
-        text.line(f"store i64 {frame.load('i64', frame.at('%kernel_words', len(words) + k))}, ptr %{name}")
+        text.line(f"store i64 {frame.load('i64', frame.at('%kernel_slots', len(slots) + k))}, ptr %{name}")
     frame.branch(text.value(f"icmp ne i64 {failed}, 0"), "failed")
 
 

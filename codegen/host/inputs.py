@@ -15,28 +15,28 @@ def read_inputs(frame: Frame, function: Any) -> None:
     arguments = list(function.regions[0].blocks[0].arguments)
     attributes = list(function.attributes["arg_attrs"]) if "arg_attrs" in function.attributes else [{}] * len(arguments)
     text, count = frame.text, len(arguments)
-    for name in ("words", "addresses"):
+    for name in ("slots", "addresses"):
         text.places.append(f"  %{name} = alloca [{max(count, 1)} x i64]")
     letters = "".join(map(letter, arguments, attributes))
     text.line("store i64 0, ptr %site")
-    status = frame.runtime("read_inputs", "%inputs", "%name", text.letters(letters), str(count), "%words", "%addresses")
+    status = frame.runtime("read_inputs", "%inputs", "%name", text.letters(letters), str(count), "%slots", "%addresses")
     text.line(f"store i64 {text.value(f'sext i32 {status} to i64')}, ptr %index")
     frame.at_site()
     frame.check(status)
     if frame.consume:
         places = [frame.new_handle() for _ in letters]
-        frame.runtime("keep_inputs", "%inputs", text.letters(letters), str(count), "%words", "%frame")
+        frame.runtime("keep_inputs", "%inputs", text.letters(letters), str(count), "%slots", "%frame")
     else:
         places = [""] * count
     for position, (argument, kind) in enumerate(zip(arguments, letters, strict=True)):
-        word = frame.at("%words", position)
+        slot = frame.at("%slots", position)
         if not isinstance(argument.type, ir.RankedTensorType):
-            number = Number(kind, "", word)
-            number.value = frame.load(number.type, word, "number")
+            number = Number(kind, "", slot)
+            number.value = frame.load(number.type, slot, "number")
             frame.values[argument] = number
             continue
         address = frame.load("ptr", frame.at("%addresses", position), "address") if kind != "o" else ""
-        root = HostRoot("argument", word, address, position, places[position])
+        root = HostRoot("argument", slot, address, position, places[position])
         if kind == "f":
             root = HostRoot("number", "", address, position)
         frame.values[argument] = HostBuffer(info_of(argument), root)

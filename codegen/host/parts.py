@@ -10,7 +10,7 @@ from mlirc.codegen.frame.gpu_calls import CublasMatmul, CudnnConvolution, Launch
 
 @dataclass(frozen=True)
 class HostCall:
-    """An ATen call of a program: operator, the user's source line, why Python makes it ("": native code does)."""
+    """An ATen call of a program: the operator, the user's source line, and why Python makes the call ("" where native code does)."""
 
     op: str
     location: str
@@ -23,10 +23,10 @@ MOST_SAMPLES = 1000  # times that a range keeps: the last ones
 
 @dataclass
 class HostRange:
-    """An op of a program that is timed (ranges.py), with the seconds of its calls.
+    """A timed op of a program (ranges.py), with the seconds of each of its calls.
 
     kind    kernel, library, ATen, copy or allocation
-    lines   the user's
+    lines   the user's source lines
     read, written, flops   bytes and floating-point operations (lowering/analysis/work.py)
     """
 

@@ -183,12 +183,12 @@ def tell_unread() -> None:
     """Logs each bad index that was never reported, by a later call or by a synchronization."""
     with suppress(Exception):  # what it raises was reported by an earlier synchronization, or is logged below
         torch.cuda.synchronize()
-    for words, sites in _noted:
-        for check, index, size in words.view(-1, FAILURE_FIELDS).tolist():
+    for slots, sites in _noted:
+        for check, index, size in slots.view(-1, FAILURE_FIELDS).tolist():
             if check:
                 places = ", ".join(dict.fromkeys(site.location for site in sites if site.message and site.location))
                 log.error("index %d was out of bounds for size %d in a compiled graph (%s)", index, size, places)
-        words.zero_()
+        slots.zero_()
 
 
 _live: set[int] = set()

@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from typing import Any
 
-from mlirc.codegen.aten.shim_call import KEPT, NativeCall, NotNative
+from mlirc.codegen.aten.shim_call import WANTED, NativeCall, NotNative
 from mlirc.codegen.cuda.launch import enter
 from mlirc.codegen.cuda.random import NAME, SIGNATURE
 from mlirc.codegen.frame.frame import Frame
@@ -26,4 +26,4 @@ def random_call(frame: Frame, op: Any, function: Any, operands: Sequence[Any]) -
         record = frame.text.link(launched.link)
         return frame.text.call_link(NAME, SIGNATURE, record, str(index), str(increment), f"%stream_{index}", places[0])
 
-    return NativeCall([KEPT], write)
+    return NativeCall([WANTED], write)

@@ -14,9 +14,9 @@ PREFIX = "mlirc: "  # of the names in traces
 
 
 class RangeProfile:
-    """Of one program. Threads may call it at once: each has its open ranges; times are kept under the GIL.
+    """The times of one program's ranges. Several threads may call the program at once: each has its own open ranges, and adds times under the GIL.
 
-    On a GPU a range's time is between two events on the stream, which the end of the call waits for.
+    On a GPU a range lasts from one event on the stream to another. The end of the call waits for them.
     """
 
     def __init__(self, ranges: list[HostRange], on_gpu: bool):
@@ -27,13 +27,13 @@ class RangeProfile:
         self._end = ctypes.CFUNCTYPE(None, ctypes.c_int64, clock, clock)(self._ended)
 
     def functions(self) -> dict[str, int | None]:
-        """Addresses, by the names that host programs link."""
+        """The addresses of the functions that mark a range's begin and end, by the names that host programs link."""
         clock = ctypes.CDLL(None).clock_gettime
         found = {BEGIN: self._begin, END: self._end, CLOCK: clock}
         return {name: ctypes.cast(function, ctypes.c_void_p).value for name, function in found.items()}
 
     def around(self, native: Callable[[list[Any]], list[Any]]) -> Callable[[list[Any]], list[Any]]:
-        """The program's native function, whose ranges are closed where an op fails."""
+        """The native function, wrapped so that its open ranges are closed where an op fails."""
 
         def run(inputs: list[Any]) -> list[Any]:
             outer = getattr(self._thread, "open", []), getattr(self._thread, "timed", [])

@@ -28,7 +28,7 @@ PREF_WORKSPACE, PREF_REDUCTIONS, PREF_ALIGNMENTS = 1, 3, (5, 6, 7, 8)  # cublasL
 REDUCTION_COMPUTE_TYPE = 2  # cublasLtReductionScheme_t: parts are summed in float32
 EPILOGUE_BIAS, EPILOGUE_GELU_BIAS = 4, 36  # cublasLtEpilogue_t
 WORKSPACE = 32 << 20  # bytes that an algorithm may ask for, as PyTorch allows on Hopper
-SMALL = 256  # rows and columns of a product that is planned and never computed, and what its addresses are multiples of
+SMALL = 256  # rows and columns of a matmul that is planned and never computed, and what its addresses are multiples of
 NAMES = ("libcublasLt.so.13", "libcublasLt.so.12")
 
 
@@ -36,9 +36,9 @@ NAMES = ("libcublasLt.so.13", "libcublasLt.so.12")
 
 
 class CublasPlan(ctypes.Structure):
-    """What `multiply` of cublas_runtime.py takes, in words of 8 bytes; `multiply` is null where ATen is to do it.
+    """What `multiply` of cublas_runtime.py takes, in slots of 8 bytes; `multiply` is null where ATen is to do it.
 
-    key   follows in memory: the alignment in bytes, and the values of the product's symbols
+    key   follows in memory: the alignment in bytes, and the values of the matmul's symbols
     """
 
     _fields_ = [(name, ctypes.c_int64) for name in (
@@ -47,7 +47,7 @@ class CublasPlan(ctypes.Structure):
     )] + [("algorithm", ctypes.c_int64 * 8)]  # fmt: skip
 
 
-KEY = ctypes.sizeof(CublasPlan) // 8  # the word at which the key begins
+KEY = ctypes.sizeof(CublasPlan) // 8  # the slot at which the key begins
 
 
 class Algorithm(ctypes.Structure):
@@ -83,7 +83,7 @@ def algorithms(
 
 
 def compute_type(dtype: torch.dtype) -> int:
-    """As PyTorch's settings ask, which Dynamo guards. Raises NoPlan for those under which ATen does more than multiply."""
+    """cuBLASLt's compute type under PyTorch's settings, which Dynamo guards. Raises NoPlan where a setting asks for more than a multiplication."""
     if torch.are_deterministic_algorithms_enabled():
         raise NoPlan("deterministic algorithms are asked for")
     if dtype == torch.float16 and getattr(torch.backends.cuda.matmul, "allow_fp16_accumulation", False):

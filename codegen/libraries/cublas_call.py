@@ -1,7 +1,7 @@
 """Matmuls on a GPU in a host program: `mlircx.call` of CALLEES, by cuBLASLt with a plan (cublas.py).
 
-Where native code meets sizes or an alignment for the first time, Python makes a plan, out of line; where cuBLASLt does not
-take a product, or fails, the C shim's routine computes it, out of line too.
+Python makes a plan when native code meets sizes or an alignment for the first time. The C shim's routine computes the matmul where cuBLASLt
+refuses it or fails. Both are out-of-line calls.
 """
 
 from typing import Any
@@ -23,7 +23,7 @@ TUNED = "mlirc.tuned"  # of a call: which algorithm is fastest is to be measured
 
 
 def matmul_of(op: Any) -> CublasMatmul | None:
-    """What cuBLASLt is to compute for the call; None for one of another routine, device or dtype, or form."""
+    """The matmul of a call, for cuBLASLt; None where the routine, device, dtype or layout is not cuBLASLt's."""
     callee = attribute_value(op.attributes["callee"])
     if callee not in CALLEES:
         return None
@@ -46,7 +46,7 @@ def matmul_of(op: Any) -> CublasMatmul | None:
 
 
 def multiply(frame: Frame, op: Any, matmul: CublasMatmul) -> None:
-    """Writes the product."""
+    """Writes the call of cuBLASLt, and the shim's call for where that fails."""
     text, number, device = frame.text, len(frame.gpus.matmuls), matmul.device
     frame.gpus.matmuls.append(matmul)
     buffers = [frame.values[x] for x in op.operands]
@@ -88,7 +88,7 @@ def multiply(frame: Frame, op: Any, matmul: CublasMatmul) -> None:
 
 
 def call_shim(frame: Frame, op: Any) -> None:
-    """The shim's routine for frame.op, into the call's last operand; that of GELU makes a tensor of its own, which is copied."""
+    """Writes the shim's call for frame.op into the last operand. The routine for GELU returns a new tensor, which is copied there."""
     *handles, out = [frame.plain(frame.values[x]) for x in op.operands]
     result = info_of(op.operands[len(op.operands) - 1])
     if frame.op != "addmm_gelu":
@@ -101,18 +101,18 @@ def call_shim(frame: Frame, op: Any) -> None:
 
 
 def make_plan(frame: Frame, number: int, key: str, count: int) -> None:
-    """Lets Python make the plan of product `number` for the words at `key`."""
+    """Writes a call of Python, which makes the plan of matmul `number` for the alignment and sizes at `key`."""
     text = frame.text
-    words = text.place(f"[{count + 1} x i64]", "operands")
-    text.line(f"store i64 {number}, ptr {words}")
+    slots = text.place(f"[{count + 1} x i64]", "operands")
+    text.line(f"store i64 {number}, ptr {slots}")
     for k in range(count):
-        text.line(f"store i64 {frame.load('i64', frame.at(key, k))}, ptr {frame.at(words, k + 1)}")
+        text.line(f"store i64 {frame.load('i64', frame.at(key, k))}, ptr {frame.at(slots, k + 1)}")
     frame.at_site()
     callable_ = frame.python_object(MATMUL_PLANS)
     letters = text.letters("i" * (count + 1))
     frame.check(
         frame.runtime(
             "call_python", "%thread", callable_, "%name", "%inputs",
-            letters, str(count + 1), words, "null", "0", "null", "null",
+            letters, str(count + 1), slots, "null", "0", "null", "null",
         )
     )  # fmt: skip

@@ -7,7 +7,7 @@ whose groups take tiles in turns: each writes while the other multiplies.
     time ~ elements of a tile * (tiles of a multiprocessor * K * MULTIPLY + writes that nothing hides * WRITE)
 
 Beside that, algorithms that need no memory for a counter of tiles save the launch that would set it to 0.
-Fitted to an H200's times of 16 products, K from 768 to 5632; on other GPUs, and where a matrix is added, the first stays.
+Fitted to an H200's times of 16 matmuls, K from 768 to 5632; on other GPUs, and where a matrix is added, the first stays.
 """
 
 import ctypes
@@ -64,24 +64,24 @@ def fastest(problem: Problem, found: Sequence[Algorithm], first: Algorithm, proc
 
     def cost(algorithm: Algorithm) -> float:
         tile = TILES.get(config(algorithm)[1])
-        return time(problem, tile, is_in_turns(algorithm), processors) if tile else float("inf")
+        return time(problem, tile, is_ping_pong(algorithm), processors) if tile else float("inf")
 
-    best = min(filter(is_in_turns, found), key=cost, default=first)
-    known = config(first)[1] in TILES and not is_in_turns(first)
+    best = min(filter(is_ping_pong, found), key=cost, default=first)
+    known = config(first)[1] in TILES and not is_ping_pong(first)
     return best if known and cost(best) < GAIN * cost(first) else first
 
 
-def time(problem: Problem, tile: tuple[int, int], in_turns: bool, processors: int) -> float:
+def time(problem: Problem, tile: tuple[int, int], ping_pong: bool, processors: int) -> float:
     rows, columns = tile
     tiles = -(-problem.d.rows // rows) * -(-problem.d.columns // columns) * problem.batch
     waves = -(-tiles // processors)
-    if in_turns and waves < 2:
+    if ping_pong and waves < 2:
         return float("inf")  # a group has nobody to take turns with
     inner = problem.a.rows if problem.transpose_a else problem.a.columns
-    return rows * columns * (waves * inner * MULTIPLY + (1 if in_turns else waves) * WRITE)
+    return rows * columns * (waves * inner * MULTIPLY + (1 if ping_pong else waves) * WRITE)
 
 
-def is_in_turns(algorithm: Algorithm) -> bool:
+def is_ping_pong(algorithm: Algorithm) -> bool:
     family, _, custom = config(algorithm)
     return family == FAMILY and custom in IN_TURNS
 

@@ -41,48 +41,48 @@ log = logging.getLogger("mlirc")
 
 
 class CublasPlans:
-    """Makes the plans of a program's products when native code meets a size or alignment for the first time.
+    """The plans of a program's matmuls.
 
-    words     one for each product, 0 at first: the address of its newest plan, which has that of the next
-    refused   reasons why products were left to ATen
+    slots     for each matmul the address of its newest plan, 0 at first; a plan holds the address of the next older one
+    refused   reasons why matmuls were left to ATen
     """
 
     def __init__(self, matmuls: Sequence[CublasMatmul], refused: list[str] | None = None):
         self.matmuls = list(matmuls)
-        self.words = (ctypes.c_int64 * max(len(self.matmuls), 1))()
+        self.slots = (ctypes.c_int64 * max(len(self.matmuls), 1))()
         self.refused = [] if refused is None else refused
         self._memory: list[Any] = []  # of plans; a call in another thread may be reading them
         self._lock = fork_lock()
 
     @property
     def address(self) -> int:
-        return ctypes.addressof(self.words)
+        return ctypes.addressof(self.slots)
 
     def forget(self) -> None:
-        """PyTorch's settings are others: plans are made anew. Their memory stays, as other threads may be reading it."""
+        """Drops all plans, after PyTorch's settings have changed. Their memory stays, because other threads may be reading it."""
         with self._lock:
-            self.words[:] = [0] * len(self.words)
+            self.slots[:] = [0] * len(self.slots)
 
     def __call__(self, number: int, alignment: int, *values: int) -> tuple[()]:
-        """Makes the plan of product `number` for operands at multiples of `alignment` bytes. Never raises NoPlan."""
-        words = (ctypes.c_int64 * (KEY + 1 + len(values)))()
-        words[KEY:] = [alignment, *values]
-        plan = CublasPlan.from_buffer(words)
+        """Makes the plan of matmul `number` for operands at multiples of `alignment` bytes. Never raises NoPlan."""
+        slots = (ctypes.c_int64 * (KEY + 1 + len(values)))()
+        slots[KEY:] = [alignment, *values]
+        plan = CublasPlan.from_buffer(slots)
         try:
             fill(plan, self.matmuls[number], alignment, values)
         except NoPlan as reason:
             plan.multiply = 0
             self.refused.append(str(reason))
-            log.info("mlirc: a product is left to ATen: %s", reason)
+            log.info("mlirc: a matmul is left to ATen: %s", reason)
         with self._lock:
-            self._memory.append(words)
-            plan.next = self.words[number]
-            self.words[number] = ctypes.addressof(words)
+            self._memory.append(slots)
+            plan.next = self.slots[number]
+            self.slots[number] = ctypes.addressof(slots)
         return ()
 
 
 def fill(plan: CublasPlan, matmul: CublasMatmul, alignment: int, values: Sequence[int]) -> None:
-    """Makes descriptors and chooses an algorithm. Raises NoPlan."""
+    """Writes descriptors and the chosen algorithm into `plan`. Raises NoPlan."""
     lt, problem, dtype = library(), problem_of(matmul, values), matmul.operands[-1].dtype
     kind = CUDA_TYPES[dtype]
     plan.compute = compute_type(dtype)
@@ -127,7 +127,7 @@ def _best(plan: CublasPlan, matmul: CublasMatmul, problem: Problem, alignment: i
 
 
 def load(device: int, dtype: torch.dtype) -> None:
-    """Lets the library load what it needs for its first product, for which it takes 0.1 s."""
+    """Plans one small matmul, so that the library loads its kernels, which takes 0.1 s."""
     matrix = TensorInfo(dtype, (SMALL, SMALL), device=f"cuda:{device}")
     with contextlib.suppress(NoPlan):
         fill(CublasPlan(), CublasMatmul((matrix,) * 3, ()), SMALL, ())

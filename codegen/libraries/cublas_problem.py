@@ -32,13 +32,13 @@ class Problem:
     b: CublasMatrix
     c: CublasMatrix
     d: CublasMatrix
-    swapped: bool  # `a` is the product's b
+    swapped: bool  # `a` is the matmul's b
     bias: bool
     batch: int
 
 
 def problem_of(matmul: CublasMatmul, values: Sequence[int]) -> Problem:
-    """The product for these values of its symbols. Raises NoPlan for strides or sizes that cuBLAS has no words for."""
+    """The matmul for these values of its symbols. Raises NoPlan for strides or sizes that cuBLAS has no words for."""
     known = dict(zip(matmul.symbols, values, strict=True))
     *addend, a, b, out = [_sized(info, known) for info in matmul.operands]
     if 0 in (*a[0], *b[0]):

@@ -2,7 +2,7 @@
 
     multiply(head, n, key, a, b, c, d, bias, dtype, device type, index, stream)
 
-`head` is the word of a product (cublas_plans.CublasPlans), `key` n words, the first of which is filled in here: the largest power of
+`head` is the slot of a matmul (cublas_plans.CublasPlans), `key` n slots, the first of which is filled in here: the largest power of
 two up to 256 that divides all addresses; `dtype` and so on are those of a workspace. Gives 0 when it is done, NO_PLAN where
 Python has to make a plan first, ATEN where ATen has to multiply: cuBLASLt does not take it, or failed.
 """
@@ -24,15 +24,15 @@ entry:
   %bias_at = alloca ptr
   %handle_at = alloca ptr
   %address_at = alloca ptr
-  %a_word = ptrtoint ptr %a to i64
-  %b_word = ptrtoint ptr %b to i64
-  %c_word = ptrtoint ptr %c to i64
-  %d_word = ptrtoint ptr %d to i64
-  %bias_word = ptrtoint ptr %bias to i64
-  %ab = or i64 %a_word, %b_word
-  %cd = or i64 %c_word, %d_word
+  %a_bits = ptrtoint ptr %a to i64
+  %b_bits = ptrtoint ptr %b to i64
+  %c_bits = ptrtoint ptr %c to i64
+  %d_bits = ptrtoint ptr %d to i64
+  %bias_bits = ptrtoint ptr %bias to i64
+  %ab = or i64 %a_bits, %b_bits
+  %cd = or i64 %c_bits, %d_bits
   %abcd = or i64 %ab, %cd
-  %all = or i64 %abcd, %bias_word
+  %all = or i64 %abcd, %bias_bits
   %bits = or i64 %all, 256
   %negative = sub i64 0, %bits
   %alignment = and i64 %bits, %negative
@@ -46,10 +46,10 @@ look:
 unknown:
   ret i32 NO_PLAN
 compare:
-  %k = phi i64 [ 0, %look ], [ %k_next, %word ]
+  %k = phi i64 [ 0, %look ], [ %k_next, %slot ]
   %more = icmp slt i64 %k, %n
-  br i1 %more, label %word, label %found
-word:
+  br i1 %more, label %slot, label %found
+slot:
   %k_next = add i64 %k, 1
   %place = add i64 %k, KEY
   %have_at = getelementptr i64, ptr %plan, i64 %place

@@ -23,7 +23,7 @@ from mlirc.codegen.libraries.cublas_problem import CublasMatrix, Problem
 
 log = logging.getLogger("mlirc")
 
-KIND = "product"  # of entries of the cache folder
+KIND = "matmul"  # of entries of the cache folder
 MOST = 8  # algorithms that are tried
 GAIN, NOISE = 0.97, 0.3  # what is hardly faster than the first one, by part or by microseconds, may be noise
 CACHE = 128 << 20  # bytes that are read before each run: more than any GPU's cache holds
@@ -34,7 +34,7 @@ _known: dict[str, int] = {}  # key, or what it is made of where there is none ->
 
 
 def fastest(plan: Any, matmul: Any, problem: Any, alignment: int, found: Sequence[Any]) -> Any:
-    """The Algorithm to take of a Plan for a Product: the first one where another is hardly faster, and while a CUDA graph is
+    """The Algorithm to take of a Plan for a Matmul: the first one where another is hardly faster, and while a CUDA graph is
     recorded, as nothing can be measured then."""
     device = torch.device("cuda", matmul.device)
     if len(found) == 1 or torch.cuda.is_current_stream_capturing():
@@ -66,7 +66,7 @@ def measured(
         pairs = [(time(found[0]), time(found[place])) for _ in range(MANY)]
         first, best = map(statistics.median, zip(*pairs, strict=True))
         place = place if best < min(GAIN * first, first - NOISE) else 0
-    log.info("mlirc: product %s: algorithm %d of %s us", problem, place, [f"{t:.1f}" for t in times])
+    log.info("mlirc: matmul %s: algorithm %d of %s us", problem, place, [f"{t:.1f}" for t in times])
     return place
 
 

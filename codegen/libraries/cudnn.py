@@ -70,7 +70,7 @@ IDS = {"x": 1, "w": 2, "y": 3, "z": 4, "b": 5}
 
 
 class CudnnPlan(ctypes.Structure):
-    """What `convolve` of cudnn_runtime.py takes, in words of 8 bytes; `execute` is null where ATen is to do it.
+    """What `convolve` of cudnn_runtime.py takes, in slots of 8 bytes; `execute` is null where ATen is to do it.
 
     lock   of the handle: 1 while a thread uses it
     ids    of the tensors, in the order of `count` pointers
@@ -84,12 +84,12 @@ class CudnnPlan(ctypes.Structure):
 class CudnnPlans:
     """Makes the plans of a program's convolutions when native code comes to each for the first time.
 
-    words   one for each convolution: the address of its plan, 0 at first
+    slots   one for each convolution: the address of its plan, 0 at first
     """
 
     def __init__(self, convolutions: Sequence[CudnnConvolution], refused: list[str] | None = None):
         self.convolutions = list(convolutions)
-        self.words = (ctypes.c_int64 * max(len(self.convolutions), 1))()
+        self.slots = (ctypes.c_int64 * max(len(self.convolutions), 1))()
         self.refused = [] if refused is None else refused
         self._plans: dict[CudnnConvolution, CudnnPlan] = {}  # equal ones share theirs
         self._old: list[Any] = []  # plans that another thread may be reading
@@ -97,7 +97,7 @@ class CudnnPlans:
 
     @property
     def address(self) -> int:
-        return ctypes.addressof(self.words)
+        return ctypes.addressof(self.slots)
 
     def __call__(self, number: int) -> tuple[()]:
         """Makes the plan of convolution `number`. Never raises NoPlan."""
@@ -105,13 +105,13 @@ class CudnnPlans:
         with self._lock:
             if wanted not in self._plans:
                 self._plans[wanted] = self._made(wanted)
-            self.words[number] = ctypes.addressof(self._plans[wanted])
+            self.slots[number] = ctypes.addressof(self._plans[wanted])
         return ()
 
     def forget(self) -> None:
         """PyTorch's settings are others: plans are made anew."""
         with self._lock:
-            self.words[:] = [0] * len(self.words)
+            self.slots[:] = [0] * len(self.slots)
             self._old.append(self._plans)
             self._plans = {}
 
@@ -176,8 +176,8 @@ class Descriptors:
 
     def keep(self, descriptor: int, *needed: int) -> int:
         """The descriptor, which lives on, as do those that it needs."""
-        for kept in (descriptor, *needed):
-            self.alive.remove(kept)
+        for retained in (descriptor, *needed):
+            self.alive.remove(retained)
         return descriptor
 
     def new(self, kind: int, *attributes: tuple[int, int, Any]) -> int:

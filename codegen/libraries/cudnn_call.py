@@ -10,7 +10,7 @@ from typing import Any
 import torch
 
 from mlirc.codegen.abi import shim
-from mlirc.codegen.aten.shim_call import KEPT, NativeCall, NotNative, array, check, given_arguments, items
+from mlirc.codegen.aten.shim_call import WANTED, NativeCall, NotNative, array, check, given_arguments, items
 from mlirc.codegen.cuda import launch as cuda_launch
 from mlirc.codegen.frame.frame import Frame, HostBuffer, Number
 from mlirc.codegen.frame.gpu_calls import CONVOLUTIONS, DATA, FILTER, CudnnConvolution
@@ -35,7 +35,7 @@ def convolution_call(frame: Frame, op: Any, function: Any, operands: Sequence[Ho
         addresses = ["null" if k is None else frame.address(operands[k]) for k in places]
         return convolve(frame, number, device, addresses, out, results[0])
 
-    return NativeCall([KEPT], write)
+    return NativeCall([WANTED], write)
 
 
 def backward_call(frame: Frame, op: Any, function: Any, operands: Sequence[HostBuffer | Number]) -> NativeCall:
@@ -46,7 +46,7 @@ def backward_call(frame: Frame, op: Any, function: Any, operands: Sequence[HostB
     frame.gpus.convolutions += [gradient for gradient, _ in wanted]
 
     def write(results: list[str]) -> str:
-        text, places = frame.text, [place for place, kind in zip(results, kinds, strict=True) if kind == KEPT]
+        text, places = frame.text, [place for place, kind in zip(results, kinds, strict=True) if kind == WANTED]
         cuda_launch.enter(frame, wanted[0][0].device)
         used = dict.fromkeys(k for _, pair in wanted for k in pair)
         address = {k: frame.address(operands[k]) for k in used}
@@ -169,12 +169,12 @@ def convolution_of(function: Any, op: Any) -> tuple[CudnnConvolution, list[int |
 def make_plan(frame: Frame, number: int) -> None:
     """Lets Python make the plan of convolution `number`."""
     text = frame.text
-    word = text.place("i64", "number")
-    text.line(f"store i64 {number}, ptr {word}")
+    slot = text.place("i64", "number")
+    text.line(f"store i64 {number}, ptr {slot}")
     frame.at_site()
     callable_ = frame.python_object(CONVOLUTION_PLANS)
     status = frame.runtime(
         "call_python", "%thread", callable_, "%name", "%inputs",
-        text.letters("i"), "1", word, "null", "0", "null", "null",
+        text.letters("i"), "1", slot, "null", "0", "null", "null",
     )  # fmt: skip
     frame.check(status)

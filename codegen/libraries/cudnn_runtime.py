@@ -44,12 +44,12 @@ unknown:
 look:
   FIELD(execute, ptr)
   %refused = icmp eq ptr %execute, null
-  %x_word = ptrtoint ptr %x to i64
-  %w_word = ptrtoint ptr %w to i64
-  %z_word = ptrtoint ptr %z to i64
-  %b_word = ptrtoint ptr %b to i64
-  %xw = or i64 %x_word, %w_word
-  %zb = or i64 %z_word, %b_word
+  %x_bits = ptrtoint ptr %x to i64
+  %w_bits = ptrtoint ptr %w to i64
+  %z_bits = ptrtoint ptr %z to i64
+  %b_bits = ptrtoint ptr %b to i64
+  %xw = or i64 %x_bits, %w_bits
+  %zb = or i64 %z_bits, %b_bits
   %all = or i64 %xw, %zb
   %rest = and i64 %all, REST
   %crooked = icmp ne i64 %rest, 0

@@ -34,7 +34,7 @@ def loaded(what: str, names: Sequence[str]) -> ctypes.CDLL:
 
 
 class Handles(Generic[T]):
-    """One object for each GPU, made when it is first asked for. `make` is called with the GPU's context."""
+    """One library handle for each GPU, made at its first use. `make` is called with the GPU's context."""
 
     def __init__(self, make: Callable[[], T]):
         self.make = make

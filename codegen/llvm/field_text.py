@@ -7,7 +7,7 @@ from collections.abc import Mapping
 def with_fields(text: str, record: type[ctypes.Structure], numbers: Mapping[str, int]) -> str:
     """The text with numbers for names.
 
-    record    of words of 8 bytes, at %plan; FIELD_name is the word of a field, and a line FIELD(name, type) loads it as
+    record    of slots of 8 bytes, at %plan; FIELD_name is the slot of a field, and a line FIELD(name, type) loads it as
               %name, or FIELD(name, type, hint) as %name_hint
     numbers   what stands for other names in capitals
     """

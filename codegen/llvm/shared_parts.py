@@ -3,7 +3,7 @@
     llvm.func internal @kernel_3_body(...) { ... llvm.call @kernel_3_tile4x24(...) ... }
     llvm.func internal @kernel_3_tile4x24(...) { ... }
 
-becomes a body that calls @part_2f6c..., and a source of that name, which is that of the text: equal in kernel_7.
+becomes a body that calls @part_2f6c..., and a source of that name, a hash of its text. An equal tile of kernel_7 has the same name.
 """
 
 import hashlib
@@ -26,7 +26,7 @@ _lock = fork_lock()
 
 
 class Parts:
-    """The object file of some parts. Lives as long as a kernel that calls one."""
+    """The object file of some parts. It lives as long as a kernel that calls one of them."""
 
     def __init__(self, object_bytes: bytes):
         self.object_bytes = object_bytes
@@ -37,7 +37,7 @@ _coming: dict[str, Future[Parts]] = {}
 
 
 def take_parts(functions: str, name: str, declarations: Sequence[str]) -> tuple[Pieces, dict[str, Pieces]]:
-    """Kernel `name` without its large functions, which it declares, and these by their names."""
+    """Splits kernel `name`: its text, which only declares the large functions, and the texts of these by name."""
     own = re.compile(rf"@{name}_(\w+)")
     texts: dict[str, str] = {}  # by what follows the kernel's name
     entry: list[str] = []
@@ -69,30 +69,31 @@ def take_parts(functions: str, name: str, declarations: Sequence[str]) -> tuple[
     if not parts:
         return [*declarations, functions], {}
     taken = {suffix for root in names for suffix in reached(root)} - set(reached("body", without=names))
-    kept = "\n".join([*entry, *(text for suffix, text in texts.items() if suffix not in taken)])
-    kept = own.sub(lambda match: f"@{names.get(match[1], match[0][1:])}", kept)
+    body = "\n".join([*entry, *(text for suffix, text in texts.items() if suffix not in taken)])
+    body = own.sub(lambda match: f"@{names.get(match[1], match[0][1:])}", body)
     declared = [_declaration(texts[root], made) for root, made in names.items()]
-    return [*declarations, *declared, kept], parts
+    return [*declarations, *declared, body], parts
 
 
 def module_of(lists: Iterable[Pieces]) -> str:
-    """The text of one module."""
+    """The text of one module that holds all of these functions."""
     return "\n".join(dict.fromkeys(piece for pieces in lists for piece in pieces))
 
 
 def _declaration(text: str, name: str) -> str:
-    """Of the function whose text this is, under another name."""
+    """The declaration, under another name, of the function with this text."""
     arguments, result = re.match(r"llvm\.func internal @\w+\((.*)\)( -> .*)? \{", text).groups()  # type: ignore[union-attr]
     return f"llvm.func @{name}({re.sub(r'%[^ ]+: ', '', arguments)}){result or ''}"
 
 
 def _called(line: str) -> str:
-    """`@name(`, of a declaration."""
+    """The name that a declaration's calls begin with, `@name(`."""
     return line[line.index("@") : line.index("(", line.index("@")) + 1]
 
 
 def claim(names: Iterable[str]) -> tuple[dict[str, Parts | Future[Parts]], Future[Parts], list[str]]:
-    """Those of the parts that are there or that others are making; and what the caller must make, the rest, for a future."""
+    """(found, future, mine): parts that exist or that another thread compiles, and the names of the rest, which the caller must
+    compile and hand to `settle` with the future."""
     with _lock:
         found: dict[str, Parts | Future[Parts]] = {}
         mine, future = [], Future()
@@ -106,7 +107,7 @@ def claim(names: Iterable[str]) -> tuple[dict[str, Parts | Future[Parts]], Futur
 
 
 def settle(future: Future[Parts], names: Iterable[str], made: Parts | BaseException) -> None:
-    """Gives those who wait what was made of these parts, or why it was not."""
+    """Gives waiting threads the object file of these parts, or the error that compiling them raised."""
     with _lock:
         for name in names:
             _coming.pop(name, None)
@@ -119,6 +120,6 @@ def settle(future: Future[Parts], names: Iterable[str], made: Parts | BaseExcept
 
 
 def abandon(future: Future[Parts], names: Sequence[str]) -> None:
-    """Nobody makes these parts, unless that was settled: who waits for them is told."""
+    """Fails the future of parts that will not be compiled, unless it is settled, so that no thread waits for ever."""
     if names and not future.done():
         settle(future, names, RuntimeError("the work that this was part of was ended before it was done"))

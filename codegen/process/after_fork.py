@@ -2,7 +2,7 @@
 
 libgomp keeps a team of threads for each thread that ever ran a parallel region. A fork copies the record of the team
 but not its threads: the next parallel region in the child would wait for ever, whoever starts it, a kernel of ours, MKL
-inside a product, or eager PyTorch. So the forking thread's team is dissolved first; both processes make a new one when
+inside a matmul, or eager PyTorch. So the forking thread's team is dissolved first; both processes make a new one when
 they need it. Where that cannot be done, the child gets one thread, with which no region is started.
 """
 
@@ -38,5 +38,5 @@ def _pause_function():
 
 @cache
 def install() -> None:
-    """From now on. Registers with Python once, for the life of the process."""
+    """Registers the hooks of a fork with Python, once for the life of the process."""
     os.register_at_fork(before=_before_fork, after_in_child=_in_child)

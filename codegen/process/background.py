@@ -1,7 +1,7 @@
 """Runs LLVM on background threads: it is half of the compile time, and needs neither the GIL nor MLIR's context.
 
-A thread may fail to start: the process has no room for one, or is about to end. Then whoever wants the result does the work,
-in the order in which it was begun. So no wait depends on a thread that is not there.
+A thread may fail to start, because the process has no memory for one or is about to end. The thread that wants the result then does the
+work, in the order in which it was queued. So no wait depends on a thread that does not exist.
 
 A fork waits for what runs: a child has none of its parent's threads. The end of the process waits for what runs, too, as
 LLVM must not lose its memory under a thread; what no thread has taken by then is not begun.
@@ -40,11 +40,11 @@ class Interrupted(RuntimeError):
 
 
 class Task(Future[T]):
-    """Work of a lane: done by one of its threads, or where there is none by who waits for it."""
+    """A piece of work of a queue. One of the queue's threads does it, or, where there is none, the thread that waits for the result."""
 
-    def __init__(self, lane: "Lane", work: Callable[..., T], args: tuple[Any, ...]):
+    def __init__(self, queue: "WorkQueue", work: Callable[..., T], args: tuple[Any, ...]):
         super().__init__()
-        self._lane = lane
+        self._queue = queue
         self._work: list[Callable[[], T]] = [partial(work, *args)]
 
     def run(self) -> None:
@@ -71,11 +71,11 @@ class Task(Future[T]):
 
     def _wait(self, timeout: float | None) -> None:
         while timeout is None and not self.done():
-            self._lane.help_with(self)
+            self._queue.help_with(self)
             wait([self], PATIENCE)
 
 
-class Lane:
+class WorkQueue:
     """Work in the order in which it was begun, on at most most() threads; None: on as many as there is work."""
 
     def __init__(self, most: Callable[[], int | None]):
@@ -174,10 +174,10 @@ class Lane:
                 self.changed.notify_all()
 
 
-STARTED = Lane(lambda: None)
-COMPUTED = Lane(torch.get_num_threads)
-ATTENDED = Lane(lambda: min(len(os.sched_getaffinity(0)), MOST_ATTENDANTS))
-LANES = (STARTED, COMPUTED, ATTENDED)
+STARTED = WorkQueue(lambda: None)
+COMPUTED = WorkQueue(torch.get_num_threads)
+ATTENDED = WorkQueue(lambda: min(len(os.sched_getaffinity(0)), MOST_ATTENDANTS))
+QUEUES = (STARTED, COMPUTED, ATTENDED)
 
 
 def start(work: Callable[..., T], *args: Any) -> Task[T]:
@@ -203,8 +203,8 @@ def detach(work: Callable[..., None], *args: Any) -> Future[None] | None:
 
 def wait_for_all(seconds: float | None = None) -> None:
     """Until nothing that was started runs any more."""
-    for lane in LANES:
-        lane.settle(seconds)
+    for queue in QUEUES:
+        queue.settle(seconds)
 
 
 def _new_thread(work: Callable[..., None], *args: Any) -> bool:
@@ -227,21 +227,21 @@ def _detached(made: Future[None], work: Callable[..., None], *args: Any) -> None
 
 @cache
 def _register() -> None:
-    quiet_before_forks(wait_for_all, lambda: all(lane.quiet() for lane in LANES))
+    quiet_before_forks(wait_for_all, lambda: all(queue.quiet() for queue in QUEUES))
     os.register_at_fork(after_in_child=_in_child)
     atexit.register(_at_exit)
 
 
 def _in_child() -> None:
-    for lane in LANES:
-        lane.__init__(lane.most)
+    for queue in QUEUES:
+        queue.__init__(queue.most)
 
 
 def _at_exit() -> None:
     seconds = None
-    for lane in LANES:
+    for queue in QUEUES:
         try:
-            lane.close(seconds)
+            queue.close(seconds)
         except KeyboardInterrupt:
             seconds = INTERRUPTED
-            lane.close(seconds)
+            queue.close(seconds)

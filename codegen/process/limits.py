@@ -42,7 +42,7 @@ def addresses(needed: int) -> None:
 
 
 class _Stack(threading.local):
-    """Of a thread, once somebody asked."""
+    """The stack size of a thread in bytes, 0 until it is read."""
 
     size = 0
 

@@ -1,6 +1,6 @@
 """Tells exceptions that a signal handler of the user's raised, which Python runs between any two instructions of ours.
 
-They are the user's, like a KeyboardInterrupt: whoever catches what fails of ours, and goes on without it, passes them on.
+They are the user's, as a KeyboardInterrupt is. Code of ours that catches errors and continues re-raises them.
 """
 
 import functools

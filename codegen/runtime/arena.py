@@ -11,7 +11,7 @@ from mlirc.codegen.runtime import native_runtime
 
 
 class _Arena(ctypes.Structure):
-    """As native_runtime.py lays it out."""
+    """An idle arena, with the fields that native_runtime.py gives it."""
 
 
 _Arena._fields_ = [("next", ctypes.POINTER(_Arena)), ("memory", ctypes.c_void_p), ("bytes", ctypes.c_int64)]
@@ -30,7 +30,7 @@ def free_idle() -> None:
     """Frees every arena that no call uses now."""
     libc = ctypes.PyDLL(None)  # keeps the GIL, which guards the list
     libc.free.argtypes = [ctypes.c_void_p]
-    head = native_runtime.idle_arenas_word()
+    head = native_runtime.idle_arenas_slot()
     while head.value:
         arena = _first()
         head.value = ctypes.cast(arena.contents.next, ctypes.c_void_p).value
@@ -39,4 +39,4 @@ def free_idle() -> None:
 
 
 def _first():
-    return ctypes.cast(native_runtime.idle_arenas_word(), ctypes.POINTER(_Arena))
+    return ctypes.cast(native_runtime.idle_arenas_slot(), ctypes.POINTER(_Arena))

@@ -187,7 +187,7 @@ done:
 
 
 class Fingerprint:
-    """Of all memory of these tensors, as it is now. For tensors on the CPU whose elements lie in memory, one by one."""
+    """The fingerprint of all memory of these tensors, taken now. The tensors must be `readable`."""
 
     def __init__(self, tensors: Iterable[torch.Tensor]):
         chunks = [chunk for start, end in joined(map(extent, tensors)) for chunk in _chunks(start, end)]
@@ -214,7 +214,7 @@ def readable(x: torch.Tensor) -> bool:
 
 
 def extent(x: torch.Tensor) -> tuple[int, int]:
-    """Where a tensor's memory begins and ends; between its elements may be others."""
+    """The addresses at which a tensor's memory begins and ends. Strides may leave gaps between its elements."""
     start = x.data_ptr()
     if x.numel() == 0:
         return start, start
@@ -223,7 +223,7 @@ def extent(x: torch.Tensor) -> tuple[int, int]:
 
 
 def joined(ranges: Iterable[tuple[int, int]]) -> list[tuple[int, int]]:
-    """The same memory in ranges that share none."""
+    """The union of the ranges, as disjoint ranges."""
     found: list[tuple[int, int]] = []
     for start, end in sorted(ranges):
         if start == end:

@@ -1,8 +1,8 @@
 """Native functions that all host programs share: crossing to Python and back, arenas, freeing. Loaded once a process.
 
 Written in LLVM IR, as host programs are, so that one call from Python runs a whole graph. A tensor is passed as a
-*handle* of PyTorch's C shim: the address of an `at::Tensor`, which is one word, the address of its TensorImpl. Python
-gives that word as `tensor._cdata`; so the address of a place that holds it is a borrowed handle, at no cost.
+*handle* of PyTorch's C shim: the address of an `at::Tensor`, which is one slot, the address of its TensorImpl. Python
+gives that slot as `tensor._cdata`; so the address of a place that holds it is a borrowed handle, at no cost.
 
 `self` is what Python has for a host program: a tuple, whose positions python_side.py names.
 Kinds of values that cross, a letter each: t a tensor (its handle), a the graph's input of that number, i int, f float;
@@ -63,7 +63,7 @@ def prefetch() -> None:
     background.start(pool)
 
 
-def idle_arenas_word() -> ctypes.c_void_p:
+def idle_arenas_slot() -> ctypes.c_void_p:
     """The head of the list of idle arenas; only to be touched with the GIL held and no other Python code in between."""
     with _lock:
         return ctypes.c_void_p.from_address(_code().address("idle_arenas"))

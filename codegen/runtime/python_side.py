@@ -28,6 +28,6 @@ class PythonSide:
     held: tuple[Any, ...]
 
     def as_tuple(self) -> tuple[Any, ...]:
-        """In the order of the positions above."""
+        """The objects in the order of the positions above."""
         made_by_python = self.raise_failure, self.matmul_plans, self.convolution_plans, *self.aten_calls
         return (self.handle_attribute, *made_by_python, self.held)

@@ -26,36 +26,36 @@ declare void @PyEval_RestoreThread(ptr)
 
 @wrap_tensor = global ptr null                 ; THPVariable_Wrap(at::TensorBase const&), set by the loader
 
-; The word of tensor %item, 0 and a Python exception if it is none.
-define internal i64 @tensor_word(ptr %item, ptr %name) {
+; The slot of tensor %item, 0 and a Python exception if it is none.
+define internal i64 @tensor_slot(ptr %item, ptr %name) {
   %number = call ptr @PyObject_GetAttr(ptr %item, ptr %name)
   %missing = icmp eq ptr %number, null
   br i1 %missing, label %none, label %some
 some:
-  %word = call i64 @PyLong_AsVoidPtr(ptr %number)
+  %slot = call i64 @PyLong_AsVoidPtr(ptr %number)
   call void @Py_DecRef(ptr %number)
-  ret i64 %word
+  ret i64 %slot
 none:
   ret i64 0
 }
 
-; The word of a Python number, of which the letter says whether it is to be an int or a float. Where it is neither an exception is
-; pending, and the word is that of -1.
-define internal i64 @number_word(i8 %kind, ptr %item) {
+; The slot of a Python number, of which the letter says whether it is to be an int or a float. Where it is neither an exception is
+; pending, and the slot is that of -1.
+define internal i64 @number_slot(i8 %kind, ptr %item) {
   %is_int = icmp eq i8 %kind, 105
   br i1 %is_int, label %int, label %float
 int:
-  %int_word = call i64 @PyLong_AsLongLong(ptr %item)
-  ret i64 %int_word
+  %int_slot = call i64 @PyLong_AsLongLong(ptr %item)
+  ret i64 %int_slot
 float:
   %double = call double @PyFloat_AsDouble(ptr %item)
-  %float_word = bitcast double %double to i64
-  ret i64 %float_word
+  %float_slot = bitcast double %double to i64
+  ret i64 %float_slot
 }
 
-; Words and addresses of all inputs; an address is that of a tensor's first element, or of a number's word.
+; Slots and addresses of all inputs; an address is that of a tensor's first element, or of a number's slot.
 ; 0, or 1 with a Python exception pending or a text in the C shim; -1 if the list has another length than %n.
-define i32 @read_inputs(ptr %list, ptr %name, ptr %kinds, i64 %n, ptr %words, ptr %addresses) {
+define i32 @read_inputs(ptr %list, ptr %name, ptr %kinds, i64 %n, ptr %slots, ptr %addresses) {
 entry:
   %size = call i64 @PyList_Size(ptr %list)
   %right = icmp eq i64 %size, %n
@@ -69,29 +69,29 @@ body:
   %item = call ptr @PyList_GetItem(ptr %list, i64 %i)
   %kind_at = getelementptr i8, ptr %kinds, i64 %i
   %kind = load i8, ptr %kind_at
-  %word_at = getelementptr i64, ptr %words, i64 %i
+  %slot_at = getelementptr i64, ptr %slots, i64 %i
   %address_at = getelementptr ptr, ptr %addresses, i64 %i
   switch i8 %kind, label %tensor [ i8 105, label %number
                                    i8 102, label %number ]
 tensor:
-  %word = call i64 @tensor_word(ptr %item, ptr %name)
-  store i64 %word, ptr %word_at
-  %bad = icmp eq i64 %word, 0
+  %slot = call i64 @tensor_slot(ptr %item, ptr %name)
+  store i64 %slot, ptr %slot_at
+  %bad = icmp eq i64 %slot, 0
   br i1 %bad, label %failed, label %made
 made:
   %opaque = icmp eq i8 %kind, 111
   br i1 %opaque, label %head, label %place
 place:
-  %code = call i32 @aoti_torch_get_data_ptr(ptr %word_at, ptr %address_at)
+  %code = call i32 @aoti_torch_get_data_ptr(ptr %slot_at, ptr %address_at)
   %no_data = icmp ne i32 %code, 0
   br i1 %no_data, label %failed, label %head
 number:
-  %value = call i64 @number_word(i8 %kind, ptr %item)
+  %value = call i64 @number_slot(i8 %kind, ptr %item)
   %is_minus = icmp eq i64 %value, -1
   %is_float_minus = icmp eq i64 %value, bitcast (double -1.0 to i64)
   %suspect = or i1 %is_minus, %is_float_minus
-  store i64 %value, ptr %word_at
-  store ptr %word_at, ptr %address_at
+  store i64 %value, ptr %slot_at
+  store ptr %slot_at, ptr %address_at
   br i1 %suspect, label %ask, label %head
 ask:
   %error = call ptr @PyErr_Occurred()
@@ -106,7 +106,7 @@ wrong:
 }
 
 ; Empties the list of inputs; their tensors live on by the handles that this puts into the first %n places of %frame.
-define void @keep_inputs(ptr %list, ptr %kinds, i64 %n, ptr %words, ptr %frame) {
+define void @keep_inputs(ptr %list, ptr %kinds, i64 %n, ptr %slots, ptr %frame) {
 entry:
   br label %head
 head:
@@ -122,9 +122,9 @@ body:
   %is_tensor = or i1 %is_plain, %is_opaque
   br i1 %is_tensor, label %tensor, label %head
 tensor:
-  %word_at = getelementptr i64, ptr %words, i64 %i
+  %slot_at = getelementptr i64, ptr %slots, i64 %i
   %place = getelementptr ptr, ptr %frame, i64 %i
-  %code = call i32 @aoti_torch_new_tensor_handle(ptr %word_at, ptr %place)
+  %code = call i32 @aoti_torch_new_tensor_handle(ptr %slot_at, ptr %place)
   br label %head
 done:
   %emptied = call i32 @PyList_SetSlice(ptr %list, i64 0, i64 %n, ptr null)
@@ -132,31 +132,31 @@ done:
 }
 
 ; The Python object of one value, as a new reference; null with an exception pending.
-define internal ptr @to_python(i8 %kind, i64 %word, ptr %inputs) {
+define internal ptr @to_python(i8 %kind, i64 %slot, ptr %inputs) {
   switch i8 %kind, label %tensor [ i8 97, label %input
                                    i8 105, label %int
                                    i8 102, label %float ]
 tensor:
-  %handle = inttoptr i64 %word to ptr
+  %handle = inttoptr i64 %slot to ptr
   %wrap = load ptr, ptr @wrap_tensor
   %wrapped = call ptr %wrap(ptr %handle)
   ret ptr %wrapped
 input:
-  %borrowed = call ptr @PyList_GetItem(ptr %inputs, i64 %word)
+  %borrowed = call ptr @PyList_GetItem(ptr %inputs, i64 %slot)
   call void @Py_IncRef(ptr %borrowed)
   ret ptr %borrowed
 int:
-  %number = call ptr @PyLong_FromLongLong(i64 %word)
+  %number = call ptr @PyLong_FromLongLong(i64 %slot)
   ret ptr %number
 float:
-  %double = bitcast i64 %word to double
+  %double = bitcast i64 %slot to double
   %real = call ptr @PyFloat_FromDouble(double %double)
   ret ptr %real
 }
 
 ; callable(*operands) -> a tuple of exactly the results of %result_kinds: tensors go to %handles in turn (owned),
 ; numbers to %numbers. 0, or 1 with a Python exception pending or a text in the C shim. %ts: from PyEval_SaveThread.
-define i32 @call_python(ptr %ts, ptr %callable, ptr %name, ptr %inputs, ptr %kinds, i64 %n, ptr %words,
+define i32 @call_python(ptr %ts, ptr %callable, ptr %name, ptr %inputs, ptr %kinds, i64 %n, ptr %slots,
                         ptr %result_kinds, i64 %results, ptr %handles, ptr %numbers) {
 entry:
   %impl_at = alloca i64
@@ -173,9 +173,9 @@ operand:
   %i_next = add i64 %i, 1
   %kind_at = getelementptr i8, ptr %kinds, i64 %i
   %kind = load i8, ptr %kind_at
-  %word_at = getelementptr i64, ptr %words, i64 %i
-  %word = load i64, ptr %word_at
-  %object = call ptr @to_python(i8 %kind, i64 %word, ptr %inputs)
+  %slot_at = getelementptr i64, ptr %slots, i64 %i
+  %slot = load i64, ptr %slot_at
+  %object = call ptr @to_python(i8 %kind, i64 %slot, ptr %inputs)
   %no_object = icmp eq ptr %object, null
   br i1 %no_object, label %drop_args, label %put
 put:
@@ -206,7 +206,7 @@ which:
   switch i8 %result_kind, label %tensor [ i8 105, label %number
                                           i8 102, label %number ]
 tensor:
-  %impl = call i64 @tensor_word(ptr %value, ptr %name)
+  %impl = call i64 @tensor_slot(ptr %value, ptr %name)
   store i64 %impl, ptr %impl_at
   %no_impl = icmp eq i64 %impl, 0
   br i1 %no_impl, label %drop_result, label %own
@@ -216,8 +216,8 @@ own:
   %not_owned = icmp ne i32 %code, 0
   br i1 %not_owned, label %drop_result, label %got
 number:
-  %number_word = call i64 @number_word(i8 %result_kind, ptr %value)
-  store i64 %number_word, ptr %number_at
+  %number_slot = call i64 @number_slot(i8 %result_kind, ptr %value)
+  store i64 %number_slot, ptr %number_at
   %after_number = getelementptr i64, ptr %number_at, i64 1
   br label %got
 got:
@@ -242,7 +242,7 @@ leave:
 }
 
 ; The graph's results as a list; null with an exception pending. Handles stay with the caller.
-define ptr @make_results(ptr %inputs, ptr %kinds, i64 %n, ptr %words) {
+define ptr @make_results(ptr %inputs, ptr %kinds, i64 %n, ptr %slots) {
 entry:
   %list = call ptr @PyList_New(i64 %n)
   %no_list = icmp eq ptr %list, null
@@ -255,9 +255,9 @@ body:
   %next = add i64 %i, 1
   %kind_at = getelementptr i8, ptr %kinds, i64 %i
   %kind = load i8, ptr %kind_at
-  %word_at = getelementptr i64, ptr %words, i64 %i
-  %word = load i64, ptr %word_at
-  %object = call ptr @to_python(i8 %kind, i64 %word, ptr %inputs)
+  %slot_at = getelementptr i64, ptr %slots, i64 %i
+  %slot = load i64, ptr %slot_at
+  %object = call ptr @to_python(i8 %kind, i64 %slot, ptr %inputs)
   %no_object = icmp eq ptr %object, null
   br i1 %no_object, label %failed, label %put
 put:

@@ -68,7 +68,7 @@ define internal void @link(ptr %block) {
   store ptr %block, ptr @idle_blocks
   %resident = call i64 @resident(ptr %block)
   call void @set(ptr %block, i64 6, i64 %resident)
-  call void @add(ptr @kept_bytes, i64 %resident)
+  call void @add(ptr @idle_bytes, i64 %resident)
   ret void
 }
 
@@ -85,7 +85,7 @@ first:
 done:
   %resident = call i64 @get(ptr %block, i64 6)
   %minus = sub i64 0, %resident
-  call void @add(ptr @kept_bytes, i64 %minus)
+  call void @add(ptr @idle_bytes, i64 %minus)
   ret void
 }
 
@@ -203,8 +203,8 @@ same_time:
   %most = load i64, ptr @most_bytes
   %most_then = call i64 @llvm.umax.i64(i64 %most, i64 %live)
   store i64 %most_then, ptr @most_bytes
-  %kept = load i64, ptr @kept_bytes
-  %total = add i64 %live, %kept
+  %idle = load i64, ptr @idle_bytes
+  %total = add i64 %live, %idle
   %allowed = add i64 %most_then, 2097152 ; of the last page only a part was in use
   %excess = call i64 @llvm.usub.sat.i64(i64 %total, i64 %allowed)
   call void @trim(i64 %excess)

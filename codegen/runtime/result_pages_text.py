@@ -9,7 +9,7 @@ declare void @llvm.memset.p0.i64(ptr, i8, i64, i1)
 
 @touched = global ptr null          ; a byte for each huge page of the region: whether it may be in the resident set
 @writable_end = global i64 0        ; up to here the region may be touched
-@kept_bytes = global i64 0          ; of huge pages that were touched and are idle as a whole
+@idle_bytes = global i64 0          ; of huge pages that were touched and are idle as a whole
 @offered_at = global i64 0          ; when idle memory was last offered to the system, in seconds
 
 ; The byte for the huge page that %address is in.
@@ -112,7 +112,7 @@ advise:
   %resident_at = getelementptr %block, ptr %block, i32 0, i32 6
   %minus = sub i64 0, %dropped
   call void @add(ptr %resident_at, i64 %minus)
-  call void @add(ptr @kept_bytes, i64 %minus)
+  call void @add(ptr @idle_bytes, i64 %minus)
   br label %leave
 leave:
   ret i64 %dropped

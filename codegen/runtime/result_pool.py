@@ -64,7 +64,7 @@ class ResultPool:
     def __init__(self, code: Code):
         self._code = code
         for name, offset in storage_offsets.or_missing().items():
-            self._word(name).value = offset
+            self._slot(name).value = offset
         self._reserve(2 * _physical_bytes())
         self._hold_at_forks()
         code.keep_loaded()  # a result may live until the process ends, and its deleter with it
@@ -75,8 +75,8 @@ class ResultPool:
         self._function("set_limit", None, 1)(ctypes.c_int64(bytes_))
 
     def bytes(self, which: str) -> int:
-        """Of results ("live") or of idle memory that is resident ("kept")."""
-        return self._word(f"{which}_bytes").value
+        """Of results ("live") or of idle memory that is resident ("idle")."""
+        return self._slot(f"{which}_bytes").value
 
     def _hold_at_forks(self) -> None:
         """Registers with the C library, so that nothing else runs between these functions and the fork."""
@@ -108,7 +108,7 @@ class ResultPool:
     def _new_bytes(self, count: int) -> torch.Tensor:
         """A new result, of `count` bytes."""
         size, stride, place = (ctypes.c_int64(n) for n in (count, 1, 0))
-        at = [ctypes.addressof(word) for word in (size, stride, place)]
+        at = [ctypes.addressof(slot) for slot in (size, stride, place)]
         new_result = self._function("new_result", ctypes.c_int, 8)
         if new_result(1, at[0], at[1], shim.dtype_code(torch.uint8), *shim.device_codes("cpu"), count, at[2]):
             raise NoPool(f"no result could be made: {shim.last_error()}")
@@ -116,7 +116,7 @@ class ResultPool:
         shim.library().aoti_torch_delete_tensor_object(ctypes.c_void_p(place.value))
         return result
 
-    def _word(self, name: str) -> ctypes.c_int64:
+    def _slot(self, name: str) -> ctypes.c_int64:
         return ctypes.c_int64.from_address(self._code.address(name))
 
     def _function(self, name: str, result: Any, count: int) -> Any:
@@ -137,9 +137,9 @@ class ResultPool:
         block, touched = (libc.calloc(ctypes.c_size_t(n), ctypes.c_size_t(1)) for n in (64, (end - start) // HUGE_PAGE))
         if not (block and touched):
             raise NoPool("no memory for its own records")
-        words = (ctypes.c_int64 * 8).from_address(block)
-        words[4], words[5] = start, end - start
+        slots = (ctypes.c_int64 * 8).from_address(block)
+        slots[4], slots[5] = start, end - start
         self.start, self.end = start, end
-        words_of = {"region_start": start, "writable_end": start, "region_end": end, "touched": touched}
-        for name, value in (words_of | {"idle_blocks": block}).items():
-            self._word(name).value = value
+        slots_of = {"region_start": start, "writable_end": start, "region_end": end, "touched": touched}
+        for name, value in (slots_of | {"idle_blocks": block}).items():
+            self._slot(name).value = value

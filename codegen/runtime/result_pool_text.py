@@ -5,7 +5,7 @@ declare i32 @pthread_mutex_lock(ptr)
 declare i32 @pthread_mutex_unlock(ptr)
 
 @mutex = internal global [64 x i8] zeroinitializer, align 16   ; pthread_mutex_t
-@limit = global i64 0               ; for @kept_bytes
+@limit = global i64 0               ; for @idle_bytes
 
 ; Offsets in PyTorch's objects, set by the loader: of the storage in a TensorImpl, and of members of a StorageImpl.
 @storage_at = global i64 0
@@ -45,9 +45,9 @@ joined:
   call void @offer_in_time()
   br label %counted
 counted:
-  %kept = load i64, ptr @kept_bytes
+  %idle = load i64, ptr @idle_bytes
   %limit = load i64, ptr @limit
-  %excess = call i64 @llvm.usub.sat.i64(i64 %kept, i64 %limit)
+  %excess = call i64 @llvm.usub.sat.i64(i64 %idle, i64 %limit)
   call void @trim(i64 %excess)
   %unlocked = call i32 @pthread_mutex_unlock(ptr @mutex)
   ret void
@@ -57,8 +57,8 @@ counted:
 define void @set_limit(i64 %bytes) {
   %locked = call i32 @pthread_mutex_lock(ptr @mutex)
   store i64 %bytes, ptr @limit
-  %kept = load i64, ptr @kept_bytes
-  %excess = call i64 @llvm.usub.sat.i64(i64 %kept, i64 %bytes)
+  %idle = load i64, ptr @idle_bytes
+  %excess = call i64 @llvm.usub.sat.i64(i64 %idle, i64 %bytes)
   call void @trim(i64 %excess)
   %unlocked = call i32 @pthread_mutex_unlock(ptr @mutex)
   ret void

@@ -74,7 +74,7 @@ def add(
 
 
 def find_or_await(key: str, folder: CacheFolder | None = None) -> CachedKernel | Future[dict[str, CachedKernel]] | None:
-    """As `find`; where the kernel is being compiled, what it will be among."""
+    """The kernel, or, while it is compiled, the future of the kernels that it is compiled with; None where it is unknown."""
     with _lock:
         return find(key) or _coming.get(key) or find(key, folder)
 
@@ -92,7 +92,7 @@ def begin(
         try:
             used = _make_parts({name: parts[name] for name in mine}, opt_level, making)
             own = compile_to_object(mlir_to_llvm(module_of(sources)), opt_level, elsewhere=[*parts, *IMPORTS])
-            # who makes these was asked before, and waits for nobody until they are made
+            # the threads that compile these began before, and wait for no other thread
             used += [x if isinstance(x, Parts) else x.result() for x in dict.fromkeys(found.values())]
             code = load(joined([own, *(x.object_bytes for x in dict.fromkeys(used))]))
             return add(code, names, folder, used)

@@ -16,7 +16,7 @@ from mlirc.codegen.llvm.machine_code import Code
 from mlirc.codegen.runtime.runtime_code import runtime_code
 from mlirc.dialects.core.fork_locks import fork_lock
 
-ROW = 4  # words of a tensor: its position in the list, bytes of an element, address, version (UNCOUNTED: not looked at)
+ROW = 4  # slots of a tensor: its position in the list, bytes of an element, address, version (UNCOUNTED: not looked at)
 UNCOUNTED = -1
 
 TEXT = r"""
@@ -114,7 +114,7 @@ define i32 @same(ptr %list, ptr %rows, i64 %n) {
 entry:
   br label %head
 head:
-  %k = phi i64 [ 0, %entry ], [ %next, %kept ]
+  %k = phi i64 [ 0, %entry ], [ %next, %unchanged ]
   %more = icmp slt i64 %k, %n
   br i1 %more, label %body, label %good
 body:
@@ -137,8 +137,8 @@ count:
   %uncounted = icmp eq i64 %wanted, UNCOUNTED
   %equal = icmp eq i64 %version, %wanted
   %holds = or i1 %uncounted, %equal
-  br i1 %holds, label %kept, label %bad
-kept:
+  br i1 %holds, label %unchanged, label %bad
+unchanged:
   br label %head
 good:
   ret i32 1

@@ -14,7 +14,7 @@ from mlirc.lowering.target import SCRATCH_FUNCTION
 
 @cache
 def address() -> int:
-    """Of the function, in this process."""
+    """The address of the function in this process."""
     code = runtime_code(TEXT)
     key = ctypes.c_uint32.from_address(code.address("scratch_key"))
     release = ctypes.c_void_p(code.address("release_scratch"))
@@ -58,8 +58,8 @@ fresh:
   br i1 %no_record, label %refused, label %keep
 keep:
   %status = call i32 @pthread_setspecific(i32 %key, ptr %new)
-  %kept = icmp eq i32 %status, 0
-  br i1 %kept, label %check, label %lost
+  %stored = icmp eq i32 %status, 0
+  br i1 %stored, label %check, label %lost
 lost:
   call void @free(ptr %new)
   br label %refused

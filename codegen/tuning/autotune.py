@@ -4,7 +4,7 @@ A kernel begins with what the cost model chose. Its neighbours (candidates.py) a
 all kernels' together, and timed; the best one's neighbours follow, until none is faster, or the time is spent: then a
 kernel keeps the best that was found so far. What was chosen is kept on disk, by the kernel's structure, so that a second
 run measures nothing and chooses the same. Symbolic sizes are what they were when the graph was traced.
-Library products are measured by cublas_tuning.py.
+Library matmuls are measured by cublas_tuning.py.
 """
 
 import time
@@ -175,7 +175,7 @@ def _jobs(module: ir.Module) -> list[_Job]:
 
 
 def _mark_matmuls(module: ir.Module) -> None:
-    """The library's algorithms are measured when the program meets a product's sizes for the first time."""
+    """The library's algorithms are measured when the program meets a matmul's sizes for the first time."""
     for function in functions(module):
         for op in function.regions[0].blocks[0].operations:
             if op.operation.name == "mlircx.call" and attribute_value(op.attributes["callee"]) in CALLEES:

@@ -55,7 +55,7 @@ class TuningDevice:
         return median
 
     def compare(self, first: Request, second: Request) -> tuple[float, float]:
-        """The same of two ways to write a kernel, launched in turns, so that whatever else slows the GPU slows both."""
+        """Seconds of two variants of a kernel, launched in turns, so that other work on the GPU slows both alike."""
         try:
             with plain(), torch.cuda.device(self.device), self._ready(first) as one, self._ready(second) as other:
                 pairs = [(self._once(one), self._once(other)) for _ in range(PAIRS)]
@@ -107,13 +107,13 @@ class TuningDevice:
     def _launch(self, request: Request, record: Record, tensors: list[torch.Tensor]) -> Callable[[], None]:
         kernel = request.kernel
         grid = [symbols.evaluate(n, request.symbols) for n in kernel.grid]
-        words = [t.data_ptr() for t in tensors] + [request.symbols[name] for name in kernel.symbols]
-        if len(kernel.signature) > len(words):
-            words.append(_failures(self.index).data_ptr())
-        lent = torch.empty(max(kernel.scratch * grid[0], 1), dtype=torch.uint8, device=self.device)
-        words += [lent.data_ptr(), 0]
-        values = (ctypes.c_int64 * len(words))(*words)
-        places = (ctypes.c_void_p * len(words))(*(ctypes.addressof(values) + 8 * k for k in range(len(words))))
+        slots = [t.data_ptr() for t in tensors] + [request.symbols[name] for name in kernel.symbols]
+        if len(kernel.signature) > len(slots):
+            slots.append(_failures(self.index).data_ptr())
+        scratch = torch.empty(max(kernel.scratch * grid[0], 1), dtype=torch.uint8, device=self.device)
+        slots += [scratch.data_ptr(), 0]
+        values = (ctypes.c_int64 * len(slots))(*slots)
+        places = (ctypes.c_void_p * len(slots))(*(ctypes.addressof(values) + 8 * k for k in range(len(slots))))
         stream = ctypes.c_void_p(torch.cuda.current_stream(self.device).cuda_stream)
         function = ctypes.c_void_p(record.function)
         shape = [*map(ctypes.c_uint, grid), ctypes.c_uint(int(record.threads)), ctypes.c_uint(1), ctypes.c_uint(1)]
@@ -123,12 +123,12 @@ class TuningDevice:
             if min(grid) > 0 and (code := driver().cuLaunchKernel(function, *shape, stream, places, None)):
                 raise CudaError(error_text(code))
 
-        return partial(launch, lent, values)
+        return partial(launch, scratch, values)
 
 
 @cache
 def _failures(index: int) -> torch.Tensor:
-    """Where a kernel notes a bad index."""
+    """The memory in which a kernel notes a bad index."""
     return torch.zeros(FAILURE_WORDS, dtype=torch.int64, device=f"cuda:{index}")
 
 

@@ -1,6 +1,6 @@
 """Modes "max-autotune": measures whether a matmul is faster as our kernel with its epilogue, or as the library's and a kernel after it.
 
-That is decided before memory is planned, when the graph has no kernels yet. So the product and its epilogue are taken out
+That is decided before memory is planned, when the graph has no kernels yet. So the matmul and its epilogue are taken out
 into a function of their own, which is compiled in both ways and timed as a whole, on tensors of its sizes, with a cold
 cache. What was chosen is kept on disk, by that function's text.
 """
@@ -55,7 +55,7 @@ class MatmulTuning:
         key = environment.key_or_none(
             KIND, text, torch.cuda.get_device_name(device) if torch.cuda.is_available() else ""
         )
-        times, how = self._kept(key, text), "from the cache"
+        times, how = self._cached(key, text), "from the cache"
         if times is None:
             if self.spent >= self.seconds:
                 return modelled
@@ -68,10 +68,10 @@ class MatmulTuning:
                 self.folder.put(KIND, [key], CacheEntry({"microseconds": times}))
         taken = better(times, modelled)
         sizes = " x ".join(map(str, (*info_of(ops[0].results[0]).shape, info_of(ops[0].operands[-2]).shape[1])))
-        self.found.append(Tuned(f"product {sizes}", "kernel" if taken else "library", times, how))
+        self.found.append(Tuned(f"matmul {sizes}", "kernel" if taken else "library", times, how))
         return taken
 
-    def _kept(self, key: str | None, text: str) -> dict[str, float] | None:
+    def _cached(self, key: str | None, text: str) -> dict[str, float] | None:
         """What is known of the excerpt. Without a key, as a file of ours was changed, what this process found."""
         if key and key not in _known and self.folder and (entry := self.folder.get(KIND, key)):
             _known[key] = entry.data["microseconds"]

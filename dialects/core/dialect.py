@@ -125,7 +125,7 @@ class Op(Mlirc.Operation):
 
 
 class Elementwise(Op, traits=[ext.Pure]):
-    """One output element from one element of each input; inputs broadcast to the result as in PyTorch.
+    """An op whose result element depends on one element of each operand. Operands broadcast as in PyTorch.
 
     computes   the dtype that operands are converted to before the scalar work (half types then widen to float32):
                "result" the result's dtype; "float" likewise, and integers become floats; "operands" the promoted dtype

@@ -2,10 +2,11 @@
 
     _lock = fork_lock()        a reentrant lock, for a module or an object
 
-The thread that forks takes all of them first, and both processes give them back. It holds none while it waits for one, as who has
-that may want another: it takes all or none. What else has to be over before a fork says so by `quiet_before_forks`.
+The forking thread takes all of these locks before the fork, and both processes release them after it. It takes all or none: it holds no lock
+while it waits for one, because the thread that has that one may want another. Work that must end before a fork registers with
+`quiet_before_forks`.
 
-Where a lock is not given back in time, by a thread that waits for the one that forks, the child makes it anew.
+A lock whose holder waits for the forking thread is not free in time. The child then replaces it.
 """
 
 import logging
@@ -23,7 +24,7 @@ log = logging.getLogger("mlirc")
 
 _known: "WeakSet[Any]" = WeakSet()
 _adopted: list[Any] = []
-_making = threading.RLock()  # whoever adds to these, in a finalizer too
+_making = threading.RLock()  # held while a lock is added to these, which a finalizer may do too
 _waits: list[tuple[Callable[[float], None], Callable[[], bool]]] = []
 
 
@@ -36,19 +37,20 @@ def fork_lock() -> Any:
 
 
 def adopt(lock: Any) -> None:
-    """Another package's reentrant lock, from now on as one of these."""
+    """Adds another package's reentrant lock to those that a fork takes."""
     with _making:
         _adopted.append(lock)
 
 
 def quiet_before_forks(wait: Callable[[float], None], quiet: Callable[[], bool]) -> None:
-    """A fork calls wait(seconds) while it holds nothing, until quiet() holds once it has all locks."""
+    """Registers work that must end before a fork. A fork calls wait(seconds) without any lock, and repeats that until quiet() is true with all
+    locks held."""
     with _making:
         _waits.append((wait, quiet))
 
 
 class _Fork(threading.local):
-    """What the thread that forks holds."""
+    """The locks that the forking thread holds."""
 
     taken: "list[Any]" = []
     left: "list[Any]" = []
@@ -80,7 +82,7 @@ def _all() -> list[Any]:
 
 
 def _take_all(first: Any) -> list[Any]:
-    """Those that no other thread has; `first` is taken already."""
+    """Takes each lock that no other thread holds, and returns those. `first` is held already."""
     taken = [] if first is None else [first]
     if first is not _making:
         if not _making.acquire(blocking=False):

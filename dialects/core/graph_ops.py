@@ -109,4 +109,5 @@ class Aten(ListOp, name="aten"):
 
 
 class AtenEffect(ListOp, name="aten_effect"):
-    """As `aten`, for a call that stays, in order: random numbers, mutation, collectives, prints."""
+    """Calls an ATen operator with an effect, as `aten` does. The call is never dropped, and keeps its order: random numbers, mutation,
+    collectives, prints."""

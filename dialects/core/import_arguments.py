@@ -48,7 +48,7 @@ def need_fits(value: Any, dtype: torch.dtype) -> None:
 
 
 def fits(value: float, dtype: torch.dtype) -> bool:
-    """As c10::overflows says: infinities and NaN are floating-point numbers, an unsigned dtype takes negative numbers too."""
+    """Whether c10::overflows is false: a float dtype takes infinities and NaN, an unsigned dtype takes negative numbers too."""
     if dtype == torch.bool:
         return True
     if dtype.is_floating_point or dtype.is_complex:

@@ -29,7 +29,7 @@ def dimension(d: int) -> symbols.Expr:
 
 
 class KernelBuilder:
-    """One kernel over the iteration space `parallel` x `inner` (sizes); `label` is what reports call it.
+    """Builds one kernel over the iteration space `parallel` x `inner` (sizes). `label` is its name in reports.
 
     dims            the iteration dimensions d0, d1, ... as expressions: first the parallel ones, then the inner ones
     parallel_dims, inner_dims

@@ -140,9 +140,9 @@ def reduction(make: Callable[..., KernelBuilder], op: Any) -> Sequence[ir.Value]
     dims = symbols.parse_numbers(attribute_value(op.attributes["dims"]))
     keepdim = attribute_value(op.attributes["keepdim"])
     shape = info_of(x).shape
-    kept = [d for d in range(len(shape)) if d not in dims]
-    k = make([shape[d] for d in kept], [shape[d] for d in dims], label=type(op).mnemonic)
-    place = dict(zip([*kept, *dims], k.dims, strict=True))  # tensor dimension -> iteration dimension
+    parallel = [d for d in range(len(shape)) if d not in dims]
+    k = make([shape[d] for d in parallel], [shape[d] for d in dims], label=type(op).mnemonic)
+    place = dict(zip([*parallel, *dims], k.dims, strict=True))  # tensor dimension -> iteration dimension
     rounded = info.dtype != info_of(x).dtype  # positions, truth, or a sum in another dtype
     value = operand(k, x, [place[d] for d in range(len(shape))], rounded)
     if kind in ("any", "all"):
@@ -150,7 +150,7 @@ def reduction(make: Callable[..., KernelBuilder], op: Any) -> Sequence[ir.Value]
     elif kind not in ("argmax", "argmin"):
         value = k.cast(value, opmath(info.dtype))
     value = fold(k, kind, value)
-    map_ = [place[d] if d in kept else 0 for d in range(len(shape)) if keepdim or d in kept]
+    map_ = [place[d] if d in parallel else 0 for d in range(len(shape)) if keepdim or d in parallel]
     return k.finish([(k.cast(value, opmath(info.dtype)), map_, info)])
 
 

@@ -60,7 +60,7 @@ ROUNDED = "mlirc.rounded"
 
 
 class KernelOp(ListOp, name="kernel", regions=1):
-    """One fused group. Block arguments stand for the operands, same types; a `mlircx.yield` gives the results.
+    """A kernel. Its block arguments are the operands, with the same types; a `mlircx.yield` gives the results.
 
     parallel, inner   text lists of sizes: the iteration space
     label             what people see in reports and profiles: the ops in it, "add_layer_norm"
@@ -69,7 +69,7 @@ class KernelOp(ListOp, name="kernel", regions=1):
 
 
 class ReadOp(Mlirc.Operation, name="read", traits=[ext.Pure]):
-    """One element of a tensor.
+    """Reads one element of a tensor.
 
     map      the tensor's index at each point of the iteration space: one expression a dimension of the tensor, in d0, d1, ...,
              the sizes' symbols, and i0, i1, ...: the i64 scalars that follow the tensor among the operands (gathers)

@@ -21,7 +21,7 @@ from mlirc.dialects.core.dialect import ListOp, Mlirc, attribute_value
 from mlirc.dialects.core.symbols import Int
 
 SCRATCH = (
-    "mlirc.scratch"  # of a mlirc.triton: bytes of memory that each of its programs is lent, the last argument but one
+    "mlirc.scratch"  # of a mlirc.triton: bytes of memory that each of its programs gets, the last argument but one
 )
 
 
@@ -89,12 +89,12 @@ class Triton(Mlirc.Operation, name="triton"):
 
     source        Python text: imports, and `@triton.jit` functions, the last of which is named like the op
     signature     its arguments' types, "*fp32" or "i64": the run's operands, the run's symbols, and where the body has a
-                  check_index, a pointer to three words of 8 bytes, 0 before: [number of a check that failed, from 1,
+                  check_index, a pointer to three slots of 8 bytes, 0 before: [number of a check that failed, from 1,
                   bad index, its size]. Triton adds two pointers, which are null: scratch memory that is not used
     constants     the arguments after those, which are part of the code: {XBLOCK = 1024 : i64}
     grid          three size expressions: how many programs run. If one is 0, the kernel must not be launched
     divisible     the positions of pointers that the code takes for multiples of 16 bytes; if an argument of the graph is
-                  at such a position, whoever launches the kernel sees to it
+                  at such a position, the launch aligns its address
     num_warps, num_stages   options of Triton's
     """
 

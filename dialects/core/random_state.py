@@ -1,11 +1,11 @@
 """PyTorch's random numbers on an NVIDIA GPU (Philox), so that kernels draw the same numbers as eager.
 
-A generator has a seed and an offset. An operator takes the offset, moves it on by what a thread of its kernel draws, and
-thread t draws Philox4x32-10(key = seed, counter = [offset/4 + j, t]) for j = 0, 1, ...: 4 words of 32 bits each.
-Which element gets which word follows from the launch, which follows from the number of elements and of multiprocessors.
+A generator has a seed and an offset. An operator reads the offset, and advances it by the numbers that one thread of its kernel draws.
+Thread t draws Philox4x32-10(key = seed, counter = [offset/4 + j, t]) for j = 0, 1, ...: 4 words of 32 bits each. The launch decides which
+element gets which word, and follows from the numbers of elements and multiprocessors.
 
-`mlirc::random_state(device, increment)` is the operator that takes the seed and offset/4, as a tensor of two int64.
-A host program has it in native code (codegen/cuda/random.py); from Python it is for what interprets a graph.
+The operator `mlirc::random_state(device, increment)` returns the seed and offset/4, as a tensor of two int64. A host program calls native code
+in its place (codegen/cuda/random.py); the interpreter calls it from Python.
 """
 
 from collections.abc import Callable
@@ -21,12 +21,12 @@ _answers: list[Callable[[], bool]] = []
 
 
 def told_by(answer: Callable[[], bool]) -> None:
-    """Lets `answer` say whether native code can take a generator's state (codegen/abi/cuda_generator.py)."""
+    """Sets the function that says whether native code can read a generator's state (codegen/abi/cuda_generator.py)."""
     _answers.append(answer)
 
 
 def is_native() -> bool:
-    """Whether it can: then kernels draw the numbers themselves."""
+    """Whether native code can read a generator's state, so that kernels draw the numbers."""
     return any(answer() for answer in _answers)
 
 
@@ -34,7 +34,7 @@ def is_native() -> bool:
 class DropoutLaunch:
     """How aten::native_dropout launches its kernel for dense tensors that begin at multiples of 16 bytes.
 
-    width      elements that a thread has next to each other
+    width      contiguous elements of a thread
     threads    in all
     increment  of the generator's offset
     """
@@ -45,7 +45,7 @@ class DropoutLaunch:
 
 
 def dropout_launch(elements: int, itemsize: int, device: str) -> DropoutLaunch | None:
-    """None where a thread has fewer than 4 elements next to each other, or where indices take 64 bits."""
+    """The launch for a tensor of this many elements; None where a thread has fewer than 4 contiguous elements, or indices take 64 bits."""
     width = 16 // itemsize
     while elements % width:
         width //= 2
@@ -56,13 +56,13 @@ def dropout_launch(elements: int, itemsize: int, device: str) -> DropoutLaunch |
 
 
 def most_blocks(device: str) -> int:
-    """Blocks of 256 threads that the GPU holds at once."""
+    """The number of blocks of 256 threads that run on the GPU at once."""
     properties = torch.cuda.get_device_properties(device)
     return properties.multi_processor_count * (properties.max_threads_per_multi_processor // BLOCK)
 
 
 def random_state(device: int, increment: int) -> torch.Tensor:
-    """The seed and offset/4 of the GPU's generator, which moves on by `increment`."""
+    """The seed and offset/4 of the GPU's generator, as two int64. Advances the offset by `increment`."""
     generator = torch.cuda.default_generators[device]
     offset = generator.get_offset()
     generator.set_offset(offset + increment)

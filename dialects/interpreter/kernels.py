@@ -225,8 +225,8 @@ def fold(kind: str, x: torch.Tensor, dims: Sequence[int]) -> torch.Tensor:
     rest = [d for d in range(x.dim()) if d not in dims]
     count = math.prod(x.shape[d] for d in dims)
     flat = x.permute([*rest, *dims]).reshape([*(x.shape[d] for d in rest), count])
-    kept = [1 if d in dims else n for d, n in enumerate(x.shape)]
-    return _fold_last(kind, flat).reshape(kept)
+    shape = [1 if d in dims else n for d, n in enumerate(x.shape)]
+    return _fold_last(kind, flat).reshape(shape)
 
 
 def _fold_last(kind: str, x: torch.Tensor) -> torch.Tensor:

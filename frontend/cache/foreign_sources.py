@@ -1,6 +1,6 @@
 """Fingerprints the sources of other people's passes and ops, because a change to them changes the compiled graph.
 
-Whoever adds one has imported the module that it is added to: where that is not loaded, there are none, and it need not be.
+Adding a pass or an op imports the registry that it is added to. So there are none where the registry's module is not loaded.
 """
 
 import importlib

@@ -28,23 +28,23 @@ class FrozenParameters:
         """prepare(inputs at `positions`) -> the tensors."""
         self.prepare, self.positions, self.freeze = prepare, tuple(positions), freeze
         self._counted, self._uncounted = States(positions, counted=True), States(positions, counted=False)
-        self._kept: CachedTensors | None = None
+        self._frozen: CachedTensors | None = None
 
     def of(self, inputs: list[torch.Tensor]) -> list[torch.Tensor]:
         """The tensors for these inputs of the graph."""
-        kept = self._kept
+        frozen = self._frozen
         if (
-            kept is not None
-            and kept.states.same(inputs, kept.state)
-            and (kept.fingerprint is None or kept.fingerprint.same())
+            frozen is not None
+            and frozen.states.same(inputs, frozen.state)
+            and (frozen.fingerprint is None or frozen.fingerprint.same())
         ):
-            return kept.tensors
-        self._kept = kept = None  # else two copies are held
+            return frozen.tensors
+        self._frozen = frozen = None  # else two copies are held
         used = [inputs[k] for k in self.positions]
         found = self._now(inputs, used)
         tensors = self.prepare(used)
         if found is not None and _are_there(tensors):
-            self._kept = CachedTensors(*found, tensors, [x.untyped_storage() for x in used])
+            self._frozen = CachedTensors(*found, tensors, [x.untyped_storage() for x in used])
         return tensors
 
     def _now(

@@ -77,7 +77,7 @@ class DiskCache(Observer):
 
     @property
     def folder(self) -> CacheFolder | None:
-        """Where kernels are kept."""
+        """The cache folder for kernels."""
         return self.place.folder
 
     def find(self) -> Compiled | None:
@@ -134,7 +134,7 @@ def keep(place: Place, report: GraphReport, compiled: Compiled, objects: Sequenc
 def place_of(
     gm: GraphModule, parameters: Sequence[int], kind: str, stages: Mapping[str, str], options: Options
 ) -> Place:
-    """Where the graph is kept, whether it is there or not."""
+    """The place of a graph in the disk cache, and whether it is there; or why it has none."""
     if not options.cache:
         return Place(None, "", "the option 'cache' is False")
     found = folder()

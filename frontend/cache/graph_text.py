@@ -2,8 +2,8 @@
 
     %3 = aten.view.default(%1, [2, "3*s0"]) -> float32 [2, 3*s0] [3*s0, 1] @0 cpu in 1 | File "model.py", line 12, in f
 
-A tensor is its dtype, sizes, strides, storage offset, device, and which storage it is in, numbered as they turn up. Names
-of nodes and values of constants are not part of it; the user's source lines are.
+A tensor is written as its dtype, sizes, strides, storage offset, device, and the number of its storage, in order of appearance. The text has
+the user's source lines. It has no names of nodes and no values of constants.
 """
 
 import operator
@@ -28,13 +28,13 @@ _BY_REPR = (type(None), bool, int, float, complex, str, type(...))
 
 
 def graph_text(gm: GraphModule, parameters: Sequence[int]) -> str:
-    """The text; `parameters` are the placeholders that are marked as such. Raises NoText."""
+    """The text of a graph; `parameters` are the positions of placeholders that hold parameters. Raises NoText."""
     return GraphTextWriter(gm).run(parameters)
 
 
 def part_text(gm: GraphModule, nodes: Sequence[Node]) -> str:
-    """What nodes of a graph of Dynamo's compute, in order, without source lines; all that they use is among them, or a
-    placeholder. Raises NoText also for what torch does not come with: it may mean another thing tomorrow."""
+    """The text of some nodes of Dynamo's graph, in order, without source lines. Their operands are among them, or placeholders. Raises NoText
+    also for a function that is not torch's, because its meaning may change."""
     writer = GraphTextWriter(gm, "example_value")
     lines = []
     for node in nodes:
@@ -47,7 +47,7 @@ def part_text(gm: GraphModule, nodes: Sequence[Node]) -> str:
 
 
 def comes_with_torch(function: Any) -> bool:
-    """Whether torch's version, and its name, say what it does; a function may have taken the name of another."""
+    """Whether torch's version and the function's name determine what it does. Another function may have taken the name."""
     if isinstance(function, torch._ops.OpOverload):
         return function.namespace in _OF_TORCH
     if isinstance(function, torch._ops.OpOverloadPacket):
@@ -63,7 +63,7 @@ def comes_with_torch(function: Any) -> bool:
 
 
 class GraphTextWriter:
-    """`meta` is where a node has the fake tensor that it stands for."""
+    """Writes nodes as text. `meta` is the key of a node's fake tensor in node.meta."""
 
     def __init__(self, gm: GraphModule, meta: str = "val"):
         self.gm, self.meta = gm, meta
@@ -91,7 +91,7 @@ class GraphTextWriter:
         return f"{what} -> {self.meaning(node.meta.get(self.meta)) if node.op != 'output' else ''}"
 
     def value(self, x: Any) -> str:
-        """An argument of a node."""
+        """The text of an argument of a node."""
         if isinstance(x, Node):
             return f"%{self.numbers[x]}"
         if type(x) in _BY_REPR:
@@ -112,7 +112,7 @@ class GraphTextWriter:
         raise NoText(f"an argument of type {type(x).__name__}")
 
     def meaning(self, x: Any) -> str:
-        """What a node stands for: its fake tensor, or whatever else it has in that place."""
+        """The text of a node's value: of its fake tensor, or of what else stands there."""
         if isinstance(x, torch.Tensor):
             info = sized(tensor_info, x)
             number = self.storages.setdefault(storage_id(x), len(self.storages))
@@ -130,7 +130,7 @@ class GraphTextWriter:
 
 
 def attribute(gm: GraphModule, node: Node) -> Any:
-    """What a get_attr node stands for."""
+    """The object that a get_attr node names."""
     value: Any = gm
     for name in str(node.target).split("."):
         value = getattr(value, name)
@@ -138,13 +138,13 @@ def attribute(gm: GraphModule, node: Node) -> Any:
 
 
 def constants(gm: GraphModule) -> list[torch.Tensor]:
-    """Tensors of the graph module, one for each node that gets one, in order."""
+    """The graph module's tensors that get_attr nodes name, in order, one for each node."""
     values = [attribute(gm, node) for node in gm.graph.find_nodes(op="get_attr")]
     return [value for value in values if isinstance(value, torch.Tensor)]
 
 
 def target_text(target: Any) -> str:
-    """A function by its name; an operator that torch does not come with by its schema too, which may change."""
+    """A function by its name. An operator that is not torch's has its schema too, because that may change."""
     if isinstance(target, torch._ops.OpOverload):
         own = target.namespace not in _OF_TORCH
         return f"{target} <{target._schema} {sorted(map(str, target.tags))}>" if own else str(target)

@@ -182,7 +182,7 @@ class CachedTrace:
     def _callable(
         self, gm: GraphModule, forward: Callable, metadata: Any, detach: list[int], backward: "Backward | None"
     ) -> Callable:
-        """As torch makes it of an entry of AOTAutograd's cache. Where the first run fails, Dynamo's graph runs in eager."""
+        """The callable that torch makes of an entry of AOTAutograd's cache. Where the first run fails, Dynamo's graph runs in eager."""
         run = None if backward is None else disable(backward.run, reason="is compiled")
         compiled = self.made.call(forward, run, backward, metadata, detach, self.config)
 
@@ -328,12 +328,12 @@ class Backward:
             return graph_data.from_bytes(self._graph, self.context.fake_mode or FakeTensorMode())
 
     def deserialize(self) -> GraphModule:
-        """For compiled autograd, which traces backward graphs itself."""
+        """The FX graph, for compiled autograd, which traces backward graphs itself."""
         return self.traced()[0]
 
 
 def not_run(error: Exception) -> Callable:
-    """In place of a graph that was loaded without its FX graph."""
+    """A callable that raises NotRun, in place of the FX graph of a loaded entry, which has none."""
 
     def run(_: list) -> list:
         raise NotRun from error

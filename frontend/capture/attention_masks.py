@@ -79,7 +79,7 @@ def hides_by_scaling(scale: Any) -> bool:
 
 
 def shape_of(node: Any) -> Shape | None:
-    """Of a tensor with four dimensions, or a mask that broadcasts to four."""
+    """The sizes of a tensor of up to four dimensions, or None."""
     value = node.meta.get("example_value") if isinstance(node, Node) else None
     return tuple(map(size, value.shape)) if isinstance(value, torch.Tensor) and value.dim() <= 4 else None
 

@@ -20,7 +20,7 @@ class Facts:
     tensors      inputs that are tensors; numbers: those that are numbers, which sizes depend on
     fixed        inputs that are used where they are: parameters, buffers, and what the graph writes to
     aliases      result -> the input whose memory it is
-    kept         results that outlive the next call: everything but what a forward graph saves for its backward graph
+    returned     results that outlive the next call: everything but what a forward graph saves for its backward graph
     symbolic     whether sizes differ from call to call
     """
 
@@ -30,7 +30,7 @@ class Facts:
     numbers: tuple[int, ...] = ()
     fixed: frozenset[int] = frozenset()
     aliases: tuple[tuple[int, int], ...] = ()
-    kept: frozenset[int] = frozenset()
+    returned: frozenset[int] = frozenset()
     symbolic: bool = False
 
 
@@ -71,7 +71,7 @@ def read_facts(gm: GraphModule, kind: str) -> Facts:
         numbers=numbers,
         fixed=frozenset(fixed),
         aliases=tuple(aliases.items()),
-        kept=frozenset(range(returned)),
+        returned=frozenset(range(returned)),
         symbolic=any(isinstance(s, torch.SymInt) for s in sizes) or bool(numbers),
     )
 

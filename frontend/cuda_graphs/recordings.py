@@ -5,15 +5,15 @@ The first calls of a combination run as they are; then one is recorded. A replay
 inputs    parameters, buffers, and what the graph writes to are read in place; every other input is copied to memory of the
           recording's first. Of a backward graph, what always lies at the same address is read in place too: what the
           forward graph's recording saved. An input in place that turns up elsewhere is recorded anew, a few times
-results   of an inference graph are lent: while anybody holds one, its recording is not replayed but another one, with
-          results elsewhere; the last of a few copies its results out, for callers who keep them all. A forward graph
-          copies its results out, but not what it saves for its backward graph: while anybody still holds that, it runs
-          without its recording. So nothing of a recording is ever seen to change. Only who reads a result in another
-          stream has to hold it until that is waited for: Tensor.record_stream cannot be seen here
-memory    recordings of inference graphs of a GPU share one pool, since between replays nothing in it is in use; those of forward
-          and backward graphs, and those that lend, have a pool each: a result in what another recording uses for its
-          intermediate results would be overwritten by that one's replay. Where those take more than LEAST and more than
-          the results, which are then soon copied, nothing is lent
+results   of an inference graph are returned without a copy. While a caller holds one, its recording is not replayed; another
+          recording, with results elsewhere, is. The last recording of a combination copies its results, for callers who hold
+          them all. A forward graph copies its results, but not what it saves for its backward graph: while somebody holds
+          that, the graph runs without its recording. So no tensor of a recording changes while it is held. A caller that reads
+          a result in another stream has to hold it until that stream is done: Tensor.record_stream is not visible here
+memory    recordings of inference graphs of a GPU share one pool, because nothing in it is in use between replays. Recordings of
+          forward and backward graphs, and those whose results are not copied, have a pool each: in a shared pool another
+          recording's replay would overwrite a result that lies in its intermediate results. Where intermediate results take
+          more than LEAST bytes and more than the results, the results are copied
 
 A graph that cannot be recorded says why (`mlirc.explain`, and the log at level INFO) and runs as in mode "default".
 """
@@ -40,8 +40,10 @@ log = logging.getLogger("mlirc")
 WARM_UP = 2  # calls of a combination of sizes before it is recorded: libraries choose and load what they use
 MOST_SIZES = 16  # combinations that are recorded; more run without
 MOST_ATTEMPTS = 3  # recordings of one combination, because inputs thought to stay moved
-LENDING = 2  # recordings of one combination that lend their results: a caller mostly holds one until the next is there
-LEAST = 64 << 20  # bytes that a recording that lends may take beside its results, and does not share with others
+MOST_UNCOPIED = (
+    2  # recordings of one combination whose results are not copied: a caller mostly holds one until the next is there
+)
+LEAST = 64 << 20  # bytes that such a recording may take beside its results, and does not share with others
 
 CHUNK = 1 << 16
 """Elements that one multiprocessor goes through where many tensors are copied at once: 300 KB take 14 us so, alone 3."""
@@ -79,7 +81,7 @@ class Recording:
     places     the same as `in_place` tells it
     copies     the memory of every other tensor input, by position (memory_of)
     results    what the recorded call gave; views: result -> elements from the start of the input that it is a view of
-    kept       what the graph kept of its parameters then (frozen_parameters.py)
+    frozen     tensors that the graph had computed from its parameters then (frozen_parameters.py)
     shared     results that are not copied out -> their storage, how often it is held while nobody else holds it, and where
     home       the stream in which `copies` were allocated
     """
@@ -92,7 +94,7 @@ class Recording:
     copies: dict[int, torch.Tensor]
     results: list[Any]
     views: dict[int, int]
-    kept: list | None
+    frozen: list | None
     shared: dict[int, tuple[Any, int, int]]
     home: int
     replays: int = 0
@@ -117,8 +119,8 @@ class Recording:
 class RecordingSizes:
     """One combination of sizes: calls so far, where inputs were at the last one, those that moved, its recordings.
 
-    most   recordings that there may be
-    lends  whether their results may be lent
+    most       recordings that there may be
+    uncopied   whether results may be returned without a copy
     """
 
     calls: int = 0
@@ -126,8 +128,8 @@ class RecordingSizes:
     moving: set[int] = field(default_factory=set)
     attempts: int = 0
     recordings: list[Recording] = field(default_factory=list)
-    most: int = LENDING + 1
-    lends: bool = True
+    most: int = MOST_UNCOPIED + 1
+    uncopied: bool = True
 
 
 class Recorded:
@@ -167,7 +169,7 @@ class Recorded:
         if recording is None and (recording := self.next(inputs, sizes)) is None:
             return self.run(inputs)
         moved = recording.moved(inputs)
-        if moved or self.run.kept(inputs) is not recording.kept:
+        if moved or self.run.frozen_tensors(inputs) is not recording.frozen:
             sizes.moving.update(set(moved) - self.facts.fixed)
             if any(x.replays for x in sizes.recordings):
                 sizes.attempts = 0
@@ -221,14 +223,14 @@ class Recorded:
             given[k] = memory if memory.shape == x.shape else memory.as_strided(x.shape, x.stride(), 0)
         stay = States(list(addresses), counted=False)
         places = stay.of(inputs)
-        kept = self.run.kept(inputs)
+        frozen = self.run.frozen_tensors(inputs)
         starts = {k: given[k].data_ptr() for k in facts.tensors}
         graph = torch.cuda.CUDAGraph()
         generator = torch.cuda.default_generators[facts.device]
         state = generator.clone_state()
-        lends = self.kind == "inference" and sizes.lends and len(sizes.recordings) < LENDING
+        uncopied = self.kind == "inference" and sizes.uncopied and len(sizes.recordings) < MOST_UNCOPIED
         with torch.cuda.device(facts.device):
-            pool = RecordingPool() if lends or self.kind != "inference" else self.shared_pool()
+            pool = RecordingPool() if uncopied or self.kind != "inference" else self.shared_pool()
             try:
                 with capture(graph, pool.handle):
                     before = torch.cuda.memory_reserved()
@@ -242,20 +244,20 @@ class Recorded:
                 self.say(str(error).strip().partition("\n")[0])
                 return None
         made = [x for k, x in enumerate(results) if isinstance(x, torch.Tensor) and k not in self.aliases]
-        lent = sum(x.untyped_storage().nbytes() for x in made)
-        if lends and taken - lent > max(lent, LEAST):
-            sizes.lends = False
+        result_bytes = sum(x.untyped_storage().nbytes() for x in made)
+        if uncopied and taken - result_bytes > max(result_bytes, LEAST):
+            sizes.uncopied = False
             del graph, results, made, pool
             return self.record(inputs, sizes)
         self.report.cuda_graph = "recorded"
         views = {k: (results[k].data_ptr() - starts[i]) // results[k].element_size() for k, i in self.aliases.items()}
         shared, count = {}, storage_use.or_missing()
         for k, x in enumerate(results):
-            if isinstance(x, torch.Tensor) and k not in self.aliases and (lends or k not in facts.kept):
+            if isinstance(x, torch.Tensor) and k not in self.aliases and (uncopied or k not in facts.returned):
                 storage = storage_id(x)
                 shared[k] = storage, count(storage), x.data_ptr()
         home = current_stream_handle(facts.device)
-        return Recording(graph, pool, addresses, stay, places, copies, results, views, kept, shared, home)
+        return Recording(graph, pool, addresses, stay, places, copies, results, views, frozen, shared, home)
 
     def shared_pool(self) -> RecordingPool:
         if self.facts.device not in _pools:

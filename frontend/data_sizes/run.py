@@ -36,7 +36,8 @@ COMPARISONS: dict[Any, Callable[[int, int], bool]] = {
 
 
 class Parted:
-    """A graph in steps. Raises UnsupportedGraph where it cannot be parted; what was done goes into the report."""
+    """A graph in steps: compiled subgraphs, and calls and checks between them. Writes the steps into the report. Raises UnsupportedGraph
+    where the graph cannot be split."""
 
     def __init__(self, gm: GraphModule, report: GraphReport):
         self.made = split(gm)
@@ -54,10 +55,10 @@ class Parted:
         parameters: Sequence[int],
         compile_subgraph: Callable[[GraphModule, int, list[int]], Callable[[list], list]],
     ) -> Callable[[list], list]:
-        """The whole graph behind AOTAutograd's boxed convention.
+        """The whole graph as a callable of AOTAutograd's boxed convention.
 
-        parameters     placeholders of the whole graph that hold parameters
-        compile_subgraph  compiles the graph of a subgraph, which has this number, and of whose inputs these are parameters
+        parameters        positions of the placeholders that hold parameters
+        compile_subgraph  (graph, number of the subgraph, positions of parameters among its inputs) -> callable
         """
         placeholders = self.made.gm.graph.find_nodes(op="placeholder")
         fixed = {placeholders[k] for k in parameters}
@@ -77,7 +78,7 @@ class Parted:
 def _in_order(
     placeholders: list[Node], steps: list[Step], drops: list[tuple[Node, ...]], reads: list[Read]
 ) -> Callable[[list], list]:
-    """`drops` are the values that are not used after each step."""
+    """Runs the steps in order. `drops` are, for each step, the values that no later step uses."""
 
     def call(args: list) -> list:
         values: Values = dict(zip(placeholders, args, strict=True))
@@ -94,7 +95,7 @@ def _in_order(
 
 
 def _last_uses(made: SubgraphSplit, first: int) -> dict[Node, int]:
-    """For each node whose value is held, and is no result, the step after which it is not; steps count from `first` on."""
+    """The last step that uses each held value that is no result; steps count from `first` on."""
     last: dict[Node, int] = {}
     for k, step in enumerate(made.steps):
         used = [*step.inputs, *step.outputs] if isinstance(step, Subgraph) else [step, *step.all_input_nodes]
@@ -105,13 +106,13 @@ def _last_uses(made: SubgraphSplit, first: int) -> dict[Node, int]:
 
 
 def _is_computed(node: Node) -> bool:
-    """Whether a node has no value of its own: a size, a truth of sizes, a constant of the graph, a check."""
+    """Whether a node's value is computed from sizes or is a constant: a size, a comparison of sizes, a graph constant, a check."""
     argument = node.op == "placeholder"
     return (not argument and (is_size(node) or is_truth(node))) or node.op == "get_attr" or node.target in CHECKS
 
 
 def _binding(node: Node) -> Step:
-    """Takes the sizes that an argument says."""
+    """A function that binds symbols to the sizes of an argument."""
     found = new_symbols(node.meta.get("val"))
 
     def bind(values: Values, numbers: Numbers) -> None:
@@ -174,7 +175,7 @@ def _truth(node: Node) -> Read:
 
 
 def condition(expr: Any) -> Callable[[Numbers], bool]:
-    """A condition on sizes as a function of the symbols. Raises UnsupportedGraph for one that sizes have no words for."""
+    """A condition on sizes as a function of the symbols' values. Raises UnsupportedGraph where size expressions cannot express it."""
     if expr in (sympy.true, sympy.false):
         return lambda numbers: bool(expr)
     if isinstance(expr, (sympy.And, sympy.Or)):
@@ -200,7 +201,7 @@ def _argument(x: Any) -> Read:
 
 
 def _read(made: SubgraphSplit, x: Any) -> Read:
-    """A node, or constant, as an operand of a call or a result of the graph."""
+    """A function that reads a node's value, or a constant, at run time."""
     if not isinstance(x, Node):
         return lambda values, numbers: x
     if is_size(x):

@@ -54,11 +54,11 @@ class SubgraphSplit:
 
 def split(gm: GraphModule) -> SubgraphSplit:
     """The steps. Raises UnsupportedGraph for what cannot be parted."""
-    plan = _SubgraphPlan(gm)
+    placement = _Placement(gm)
     made = SubgraphSplit(gm)
-    for level in range(plan.last + 1):
-        made.steps += [node for node in plan.between if plan.levels[node] == level]
-        subgraph = plan.subgraph(level)
+    for level in range(placement.last + 1):
+        made.steps += [node for node in placement.between if placement.levels[node] == level]
+        subgraph = placement.subgraph(level)
         if subgraph is not None:
             made.steps.append(subgraph)
     return made
@@ -99,7 +99,7 @@ def _symbols(value: Any) -> set[str]:
     return names
 
 
-class _SubgraphPlan:
+class _Placement:
     """levels: node -> the subgraph that it is in, or that it comes right before; between: nodes that are in none."""
 
     def __init__(self, gm: GraphModule):

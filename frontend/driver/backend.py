@@ -25,23 +25,23 @@ def mlirc(
 ) -> Callable:
     """Compile one graph of TorchDynamo's, for inference and training.
 
-    options: see frontend/options.py. Raises OptionError for an unknown option before anything is traced; what fails of ours
-    sends the graph to eager (fallback/).
+    `options` are those of frontend/options.py. Raises OptionError for an unknown option, before tracing. After any other error of ours the graph
+    runs in eager (fallback/).
     """
-    chosen, kept = Options(dump=None), None
+    chosen, dump = Options(dump=None), None
     try:
         chosen = read_options(options, mode)
         if chosen.dump is not None:
             from mlirc.frontend.report.dynamo_dump import DynamoDump
 
-            kept = DynamoDump(gm, chosen)
+            dump = DynamoDump(gm, chosen)
         if compile_captured is None:
             raise UnsupportedGraph(why_not)
         run = compile_captured(gm, example_inputs, chosen)
     except fallback.PASSES_THROUGH:
         raise
     except Exception as error:
-        if kept is not None:
-            kept.failed(error)
+        if dump is not None:
+            dump.failed(error)
         run = fallback.whole(gm, example_inputs, chosen, error)
-    return run if kept is None else kept.at_first_call(run)
+    return run if dump is None else dump.at_first_call(run)

@@ -105,13 +105,13 @@ def wrap(compiled: Compiled, arguments: int, constants: list[torch.Tensor], nati
         results = native(given)
         return results if read is None else read(results)
 
-    def kept(args: list) -> list | None:
+    def frozen_tensors(args: list) -> list | None:
         """What the graph keeps of its parameters: the same list as long as they have not changed."""
         return None if frozen is None else frozen.of([args[k] for k in inputs] + constants)
 
     run._boxed_call = True  # type: ignore[attr-defined]  # AOTAutograd asks for it; a plain function keeps it when it is wrapped
     run.program = compiled.program  # type: ignore[attr-defined]  # `native` does not keep it alive
-    run.kept = kept  # type: ignore[attr-defined]  # for recordings.py
+    run.frozen_tensors = frozen_tensors  # type: ignore[attr-defined]  # for recordings.py
     return run
 
 

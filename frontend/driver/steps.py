@@ -112,5 +112,5 @@ def emit(lowering: Lowering) -> Emitted:
 def link(emitted: Emitted) -> Compiled:
     """Waits for the code. Any thread may do so."""
     programs: dict[str, Program] = {name: code.link() for name, code in emitted.programs.items()}
-    kept = FrozenParameters(programs["prepare"], emitted.positions, emitted.freeze) if "prepare" in programs else None
-    return Compiled(programs["graph"], kept, emitted.inputs, emitted.outputs)
+    frozen = FrozenParameters(programs["prepare"], emitted.positions, emitted.freeze) if "prepare" in programs else None
+    return Compiled(programs["graph"], frozen, emitted.inputs, emitted.outputs)

@@ -10,7 +10,7 @@ from mlirc.frontend.statistics import GraphReport
 
 
 class Timing(Observer):
-    """Of all steps but `link`, which another thread takes: what is noted is how long the first call waits for it."""
+    """Notes the seconds of each step. Another thread links; of `link` the time is noted that the first call waits for it."""
 
     def __init__(self, report: GraphReport):
         self.report = report

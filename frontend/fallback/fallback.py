@@ -35,7 +35,7 @@ class NotRun(Exception):
 
 
 def reason(error: BaseException) -> str:
-    """One line: the text of an error of ours, which says all; the type and text of any other."""
+    """One line about an error: the message of one of ours, the type and message of any other."""
     return str(error) if isinstance(error, MlircError) else " ".join(f"{type(error).__name__}: {error}".split())
 
 

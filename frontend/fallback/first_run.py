@@ -56,7 +56,7 @@ class Effects:
 
 
 def effects_of(gm: GraphModule, kind: str, program: Program) -> Effects:
-    """Of an FX graph, and the program that it became."""
+    """The effects of an FX graph and of its program."""
     written, again = [], True
     placeholders: list[Node] = gm.graph.find_nodes(op="placeholder")
     targets = {node.target for node in gm.graph.nodes if node.op == "call_function"}

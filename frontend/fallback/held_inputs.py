@@ -17,8 +17,8 @@ def hold(args: Sequence[Any], frees: bool) -> Callable[[], list]:
     if all(size(large, device) <= room(device) for device in devices):
         same = list(args)
         return lambda: same
-    kept = [(x.device, copied(x, torch.device("cpu"))) if on_gpu(x) else (None, x) for x in args]
-    return lambda: [x if device is None else copied(x, device) for device, x in kept]
+    held = [(x.device, copied(x, torch.device("cpu"))) if on_gpu(x) else (None, x) for x in args]
+    return lambda: [x if device is None else copied(x, device) for device, x in held]
 
 
 def on_gpu(x: Any) -> bool:
@@ -38,6 +38,6 @@ def room(device: torch.device) -> int:
 
 
 def copied(x: torch.Tensor, device: torch.device) -> torch.Tensor:
-    """In memory of its own, with the same strides."""
+    """A copy on `device` with the same strides."""
     with torch.no_grad():
         return torch.empty_strided(x.shape, x.stride(), dtype=x.dtype, device=device).copy_(x)

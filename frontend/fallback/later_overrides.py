@@ -1,6 +1,6 @@
 """Operators that somebody overrides after a graph was compiled: the graph's calls run in eager from then on, until that is taken back.
 
-Nothing is asked at a call: who registers a kernel in Python, or takes one back, tells each graph to look (library_changes.py).
+A call costs nothing: registering a kernel in Python, or removing one, notifies each live graph (library_changes.py).
 """
 
 from collections.abc import Callable, Iterable
@@ -15,7 +15,7 @@ _graphs: "WeakSet[Any]" = WeakSet()
 
 
 class LaterOverrides:
-    """Of operators of ATen, by name ("aten::silu"): those that are overridden from now on."""
+    """Tracks which of some ATen operators, by name ("aten::silu"), are overridden after this object is made."""
 
     def __init__(self, operators: Iterable[str]):
         self.operators = frozenset(x for x in operators if x.startswith("aten::"))

@@ -30,7 +30,7 @@ def has_effect(target: Callable) -> bool:
 
 
 def result_aliases(target: Callable, count: int, operand_of_argument: Sequence[int]) -> list[int]:
-    """For each result the operand that it may share memory with, or -1, from the schema's annotations."""
+    """For each result the operand that it may share memory with, or -1, by the schema's annotations."""
     if not isinstance(target, torch._ops.OpOverload):
         return [-1] * count
     positions = [-1] * count

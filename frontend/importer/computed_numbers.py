@@ -95,8 +95,8 @@ class Numbers:
 
 def part_numbers(gm: GraphModule) -> Numbers | None:
     """None where there is nothing to compute or check. Raises UnsupportedGraph for what neither part can hold."""
-    plan = _NumberPlan(gm)
-    return plan.finish() if plan.has_numbers else None
+    numbers = _NumberGraph(gm)
+    return numbers.finish() if numbers.has_numbers else None
 
 
 @dataclass
@@ -122,7 +122,7 @@ class SizeExpressions:
             return False
 
 
-class _NumberPlan:
+class _NumberGraph:
     """known: nodes whose numbers follow from the arguments."""
 
     def __init__(self, gm: GraphModule):
@@ -159,7 +159,7 @@ class _NumberPlan:
             return False  # the import says so again, with the user's line
 
     def bind(self) -> None:
-        """Where symbols come from."""
+        """Finds, for each symbol, the argument that gives its value."""
         for k, node in enumerate(self.placeholders):
             value = node.meta.get("val")
             if isinstance(value, torch.Tensor) and value.layout is torch.strided:

@@ -1,7 +1,7 @@
-"""Import: one FX graph of AOTAutograd becomes a module with one `func.func @graph` of graph-level ops.
+"""Imports an FX graph of AOTAutograd as a module with one `func.func @graph` of graph-level ops.
 
-Every node's fake tensor says what its result is: dtype, sizes, strides. A rule (dialect.IMPORTS) builds the ops; what has
-no rule, or one that says NotOurs, becomes the op that calls ATen. A graph whose sizes depend on data comes in subgraphs (subgraphs.py).
+A node's fake tensor gives the dtype, sizes and strides of its result. A rule (dialect.IMPORTS) builds the ops of a call. A call without a rule,
+or whose rule raises NotOurs, becomes the op that calls ATen. A graph whose sizes depend on data arrives as subgraphs (subgraphs.py).
 """
 
 import logging
@@ -38,13 +38,13 @@ aten = torch.ops.aten
 
 @dataclass
 class Imported:
-    """A graph in the dialect, and what its caller must know to run it.
+    """A graph in the dialect, with what a caller needs to run it.
 
     inputs    positions of the FX placeholders that became arguments (None and unused constants do not)
     constants tensors of the graph module, appended to the arguments, which are marked {mlirc.constant}
     outputs   for each FX output: ("result", k), ("item", k) for a SymFloat, ("truth", k) for a SymBool,
               or ("value", constant); result_views.py has more
-    objects   what ATen calls need that has no text: subgraphs, generators
+    objects   arguments of ATen calls that have no text: subgraphs, generators
     aten      operator name -> (count, why it is not compiled)
     """
 
@@ -59,8 +59,8 @@ class Imported:
 def import_graph(gm: GraphModule, parameters: Collection[int] = ()) -> Imported:
     """Build the module; needs an entered context (core/context.py). Raises UnsupportedGraph.
 
-    `parameters` are the positions of placeholders that are the model's parameters and buffers: the arguments are marked
-    {mlirc.parameter}, since they seldom change from call to call.
+    `parameters` are the positions of placeholders that are the model's parameters and buffers. Their arguments are marked {mlirc.parameter},
+    because they seldom change between calls.
     """
     widen_sums(gm)
     return _Importer(gm, parameters).run()
@@ -118,7 +118,7 @@ class _Importer:
                         with location_of(node):
                             self.values[node] = self.call(node)
                     except Exception as error:
-                        error.fx_node = node  # type: ignore[attr-defined]  # whoever reports it says where it was
+                        error.fx_node = node  # type: ignore[attr-defined]  # the report of the error names this node
                         raise
                 elif node.op == "get_attr" and node not in self.values:
                     self.values[node] = self.attribute(node)
@@ -155,7 +155,7 @@ class _Importer:
     # ---- nodes
 
     def argument_value(self, x: Any) -> Any:
-        """An FX argument as rules take it: values, size expressions, Python constants, in lists and tuples."""
+        """An FX argument for a rule: values, size expressions and Python constants, in lists and tuples."""
         if isinstance(x, Node):
             return self.values[x]
         if isinstance(x, (list, tuple)):
@@ -232,14 +232,14 @@ class _Importer:
         return self.by_aten(node, target, args, kwargs, reason)
 
     def by_aten(self, node: Node, target: Any, args: tuple, kwargs: dict, reason: str) -> Any:
-        """A call of the operator, for which there is a reason."""
+        """Builds a call of the ATen operator, and counts it with `reason`."""
         name = aten_import.operator_text(target)
         self.aten_counts[name] += 1
         self.aten_reasons.setdefault(name, reason)
         return aten_import.call_aten(target, args, kwargs, node.meta.get("val"), self.imported.objects)
 
     def settle(self, value: Any, info: TensorInfo | None) -> Any:
-        """A rule's result with the dtype and strides that the fake tensor promises."""
+        """A rule's result, converted to the dtype and strides of the fake tensor."""
         if info is None or value is None:
             return None
         if isinstance(value, (bool, int, float, Expr)):
@@ -262,7 +262,7 @@ class _Importer:
         return create("copy", [value], [type_of(info)]).out
 
     def resized(self, value: ir.Value, shape: tuple[Int, ...]) -> ir.Value:
-        """A rule's result in the sizes that PyTorch promises, which are the same by the guards: s0//2 is 4 in front of a linear layer."""
+        """A rule's result in the sizes that PyTorch promises. By the guards they are equal: s0//2 is 4 in front of a linear layer."""
         have, environment = info_of(value), environment_of(self.gm)
         if environment is None or tuple(guarded(n, environment) for n in have.shape) != shape:
             known = len(have.shape) != len(shape) or all(isinstance(n, int) for n in (*have.shape, *shape))
@@ -309,7 +309,7 @@ class _Importer:
         return target
 
     def float_arithmetic(self, node: Node, target: Callable, args: Sequence[Any]) -> Any:
-        """SymFloats are 0-d float64 tensors: their arithmetic is ours too."""
+        """Builds arithmetic of SymFloats, which are 0-d float64 tensors."""
         builder = GraphBuilder()
         if target in (torch.sym_float, float):
             return builder.cast(args[0], torch.float64)
@@ -374,7 +374,7 @@ def is_effect_token(node: Node) -> bool:
 
 
 def viewed_argument(value: ir.Value, otherwise: int | None) -> int | None:
-    """The number of the argument that `value` is or views, also by ATen: one of several, where one is a view of another."""
+    """The number of the argument that `value` is, or is a view of, also through ATen calls. Where arguments share memory it is one of them."""
     if otherwise is None:
         return None
     while not isinstance(value.owner, ir.Block):
@@ -389,7 +389,7 @@ def viewed_argument(value: ir.Value, otherwise: int | None) -> int | None:
 
 
 def index_needed(info: TensorInfo) -> bool:
-    """Whether the tensor has more than one element for all that is known."""
+    """Whether the tensor may have more than one element."""
     return not (isinstance(info.numel, int) and info.numel <= 1)
 
 
@@ -402,7 +402,8 @@ def storage(fake: torch.Tensor) -> int:
 
 
 def storage_of(node: Node) -> int:
-    """That of what the node's result views: where a pass of PyTorch's has made a node anew, its old views have the old one's."""
+    """The storage of the node that this node's result is a view of. The node's own fake tensor may have an older storage,
+    where a pass of PyTorch's has replaced the viewed node."""
     while (behind := views.viewed(node)) is not None:
         node = behind
     return storage(node.meta["val"])

@@ -27,7 +27,7 @@ COUNTED = (aten.arange.default, aten.arange.start, aten.arange.start_step, aten.
 
 @dataclass(frozen=True)
 class Limit:
-    """From `low` to `high`; a float may also be infinite or no number where not `finite`."""
+    """The range of a number, `low` to `high`. Unless it is `finite`, a float may also be infinite or NaN."""
 
     low: float
     high: float

@@ -237,7 +237,7 @@ class _Sympy:
         self.symbols = {s.name: s for s in environment.var_to_range}
 
     def mod(self, a: Any, b: Any) -> Any:
-        """In the form that PyTorch gives it."""
+        """a mod b as PyTorch writes it."""
         return Mod(a, b) if a.is_nonnegative and b.is_nonnegative else PythonMod(a, b)
 
     def constant(self, value: int) -> sympy.Integer:
@@ -251,7 +251,7 @@ class _Sympy:
 
 
 def environment_of(gm: torch.fx.GraphModule) -> ShapeEnv | None:
-    """Where the guards of a graph are; None where all its sizes are numbers."""
+    """The ShapeEnv that holds a graph's guards; None where all its sizes are numbers."""
     values = (s for node in gm.graph.nodes for s in scalars(node.meta.get("val")))
     return next((s.node.shape_env for s in values), None)
 

@@ -1,7 +1,7 @@
-"""Calls that read indices, of which a kernel of ours might check none: it has a point for each element of the result.
+"""Finds calls whose indices a kernel might not check, because the result may have no elements. ATen runs these calls.
 
-`torch.ones(0, 5).index_select(1, torch.tensor([7]))` has no elements, and raises in eager. Nor has eager one rule: index_select
-refuses each index into nothing, `x[i]` one along a dimension of size 0 alone. ATen knows.
+A kernel checks an index where a point of the result reads it. `torch.ones(0, 5).index_select(1, torch.tensor([7]))` has no points, but raises in
+eager. Eager has no single rule: `index_select` refuses each index into an empty tensor, `x[i]` only one along a dimension of size 0.
 """
 
 from typing import Any
@@ -16,7 +16,7 @@ REASON = "what it reads may be empty: eager checks the indices then too"
 
 
 def may_be_unread(node: Node) -> bool:
-    """Whether the call reads a tensor that has no elements, or may have none at some sizes that pass the guards."""
+    """Whether the call reads a tensor that has no elements at some sizes that pass the guards."""
     if node.target not in READERS or not isinstance(node.args[0], Node):
         return False
     source: Any = node.args[0].meta.get("val")

@@ -19,7 +19,7 @@ def dim(position: int) -> Int:
 
 
 def reshape_map(source: Sequence[Int], result: Sequence[Int]) -> list[Int] | None:
-    """The source's index for each result index, both in row-major logical order; None where the sizes cannot be matched up.
+    """The source's index for each index of the result, both in row-major logical order; None where no grouping of the sizes matches.
 
     Sizes are split into the smallest groups of equal product, so that [2, 128, 768] -> [256, 768] gives d0//128, d0 % 128, d1.
     """
@@ -99,7 +99,7 @@ def _select(stride, offset, x, d, position):
 
 
 def _first(stride: Int, offset: Int) -> Int | None:
-    """The index at which a part of a dimension starts: the offset knows, whatever it was counted from or clamped to."""
+    """The index at which a slice of a dimension starts, from the view's offset, because `start` may be negative or clamped."""
     if stride == 0:
         return 0  # every index is the same element
     return symbols.floordiv(offset, stride) if symbols.mod(offset, stride) == 0 else None
@@ -148,14 +148,14 @@ NOT_STRIDED = (
 
 
 def is_view(target: Any) -> bool:
-    """Whether this operator's results are all its first operand's memory, with other sizes, strides and offset."""
+    """Whether each result of the operator is its first operand's memory with other sizes, strides and offset."""
     if target in UNMARKED:
         return True
     return isinstance(target, torch._ops.OpOverload) and target.is_view and target not in NOT_STRIDED
 
 
 def viewed(node: Node) -> Node | None:
-    """The node whose memory this one's result is: a view's operand, that of the view which it is a part of, or one that ATen aliases."""
+    """The node whose memory this node's result shares: the operand of a view, split or aliasing ATen call; None for any other node."""
     if node.op != "call_function":
         return None
     target: Any = node.target
@@ -167,9 +167,9 @@ def viewed(node: Node) -> Node | None:
 
 
 def shown_behind_a_number(node: Node) -> Node | None:
-    """Of an `as_strided` that shows more than the one element that it is called on: the tensor whose memory that lies in.
+    """The tensor that an `as_strided` of one element reads, where the result has more elements: the one that the element was taken of.
 
-    As a view of one element it would repeat it.
+    A view of the element alone would repeat it.
     """
     source: Any = node.args[0]
     if node.target is not aten.as_strided.default or source.meta["val"].shape:
@@ -180,9 +180,9 @@ def shown_behind_a_number(node: Node) -> Node | None:
 
 
 def counts_from_storage(node: Node) -> bool:
-    """Whether `as_strided` shows memory by its place in the storage, which a graph does not know.
+    """Whether `as_strided` counts from the storage's start, which a graph does not know.
 
-    An input may begin anywhere in its storage, at each call elsewhere: nobody guards that. An empty tensor has no address.
+    No guard holds an input's storage offset, which may differ between calls. An empty tensor has no address.
     """
     if node.target is not aten.as_strided.default:
         return False
@@ -200,7 +200,7 @@ def counts_from_storage(node: Node) -> bool:
 def index_map(
     target: Any, source: TensorInfo, result: TensorInfo, offset: Int, args: tuple, kwargs: dict
 ) -> list[Int] | None:
-    """The operand's index for each index of the result (size expressions in d0, d1, ...), or None where there is none to give.
+    """The operand's index for each index of the result (size expressions in d0, d1, ...); None where no expression gives it.
 
     `offset` is the distance, in elements, from the operand's first element to the result's.
     """
@@ -221,7 +221,7 @@ SPLITS = (
 
 
 def part_map(target: Any, source, result, args: tuple, kwargs: dict, start: Int) -> tuple[list[Int] | None, Int]:
-    """The index map of one result of split, chunk or unbind, and where the next one starts along the dimension."""
+    """The index map of one result of split, chunk or unbind, and the start of the next result along the dimension."""
     if target in SPLITS:
         d = (args[2] if len(args) > 2 else kwargs.get("dim", 0)) % len(source)
         index = [dim(k) + start if k == d else dim(k) for k in range(len(source))]

@@ -106,6 +106,6 @@ class Builder:
         return x if number == 1 else self(aten.div.Scalar_mode, x, number, rounding_mode="floor")
 
     def starts(self, count: int, stride: int, padding: int, dtype: torch.dtype) -> Node:
-        """Where windows begin, along a dimension."""
+        """The indices at which windows begin along a dimension."""
         number = self(aten.arange.default, count, device=self.like.meta["val"].device, dtype=dtype)
         return self(aten.sub.Scalar, self(aten.mul.Scalar, number, stride), padding)

@@ -25,17 +25,17 @@ PURE_MODULES = {operator.__name__, "_operator", math.__name__}  # getitem, and a
 
 
 def merge_equal_nodes(graph: Graph) -> None:
-    """Each node that computes what an earlier one has computed gives way to it.
+    """Replaces each node by an earlier node that computes the same.
 
     before:  %1 = exp(%x)  %2 = exp(%x)  %3 = mul(%2, %y)      after:  %1 = exp(%x)  %3 = mul(%1, %y)
 
     What the graph returns, or shares memory with that, stays as it is: in eager these are two tensors. No value is taken to
     be the same on both sides of an operator that writes to memory.
     """
-    kept = {storage_of(node) for node in graph.output_node().all_input_nodes} - {None}
+    outliving = {storage_of(node) for node in graph.output_node().all_input_nodes} - {None}
     found: dict[Hashable, Node] = {}
     for node in list(graph.nodes):
-        if node.op != "call_function" or storage_of(node) in kept:
+        if node.op != "call_function" or storage_of(node) in outliving:
             continue
         if may_write(node):
             found.clear()

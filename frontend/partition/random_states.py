@@ -67,7 +67,7 @@ def _promised(call: tuple, kwargs: dict) -> Any:
 
 
 def _device(promised: Any) -> torch.device:
-    """Whose generator the call draws from: that of its results."""
+    """The device whose generator the call draws from: that of its results."""
     return next(x.device for x in tree_leaves(promised) if isinstance(x, torch.Tensor))
 
 

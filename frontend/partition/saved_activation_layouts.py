@@ -89,8 +89,8 @@ def convolves(node: Node) -> bool:
 
 
 def regions_of(gm: GraphModule) -> Regions:
-    """Those of a CPU's graph, nearly as the pass generate-convolutions finds them: images and masks of the same shape go on
-    together, and what a pool gives."""
+    """The regions of a CPU's graph, nearly as generate-convolutions finds them. Images, masks of the same shape, and results of pools
+    belong together."""
     regions, images = Regions(), set()
     for node in gm.graph.nodes:
         if node.op != "call_function":
@@ -117,7 +117,7 @@ def go_together(x: Node, node: Node) -> bool:
 
 
 def choice_of(node: Node) -> Choice | None:
-    """Of a convolution of float32 images on a CPU."""
+    """The choice for a convolution of float32 images on a CPU; None for any other."""
     x, w, out = value_of(node.args[0]), value_of(node.args[1]), node.meta["val"]
     if out.is_cuda or out.ndim not in (3, 4, 5) or {x.dtype, w.dtype} != {torch.float32}:
         return None
@@ -137,7 +137,7 @@ def is_image(x: Any) -> bool:
     if value.is_cuda and value.ndim != 4:
         return False
     # int64: where a max_pool found its largest elements
-    kept = value.dtype == torch.int64 or (value.dtype.itemsize == 2 if value.is_cuda else value.dtype == torch.float32)
-    if not kept or any(not isinstance(n, int) for n in value.shape) or not value.is_contiguous():
+    saved = value.dtype == torch.int64 or (value.dtype.itemsize == 2 if value.is_cuda else value.dtype == torch.float32)
+    if not saved or any(not isinstance(n, int) for n in value.shape) or not value.is_contiguous():
         return False
     return value.shape[1] > 1 and math.prod(value.shape[2:]) > 1

@@ -69,7 +69,7 @@ def block_size() -> int:
 
 
 def blocks(ranges: Iterable[Range]) -> Iterable[int]:
-    """Where blocks begin that lie within ranges of addresses, or between two that are near."""
+    """Addresses of the blocks of a huge page's size that lie within ranges of addresses, or between two near ranges."""
     size, joined = block_size(), list[list[int]]()
     for start, end in sorted(ranges):
         if joined and start - joined[-1][1] <= NEAR:

@@ -19,7 +19,7 @@ from mlirc.frontend.report.logs import shown
 
 
 class WhileCompiling(Observer):
-    """Where one of them fails, a line of the log says so."""
+    """Starts these measures while a graph is compiled. One that fails is a line of the log."""
 
     def __init__(self, graph: AtenGraph):
         # a pass behind it needs the kernels, as dumps and logs do

@@ -1,4 +1,4 @@
-"""What this machine reaches: bytes a second of copies, by their size, and operations a second of large matrix products. Measured once a process."""
+"""What this machine reaches: bytes a second of copies, by their size, and operations a second of large matmuls. Measured once a process."""
 
 import time
 from collections.abc import Callable
@@ -28,7 +28,7 @@ def _copy_rate(size: int, device: str) -> float:
 
 
 @cache
-def product_rate(dtype: torch.dtype, size: int = 1024, repeats: int = REPEATS, device: str = "cpu") -> float:
+def matmul_rate(dtype: torch.dtype, size: int = 1024, repeats: int = REPEATS, device: str = "cpu") -> float:
     """Operations a second (1e9) of torch's best large matrix product: the arithmetic that the machine allows."""
     a, b = (torch.randn(size, size, device=device).to(dtype) for _ in range(2))
     return 2e-9 * size**3 / shortest(lambda: torch.mm(a, b), device, repeats)

@@ -7,7 +7,7 @@ from typing import Any
 import torch
 
 from mlirc.codegen.host.parts import HostRange
-from mlirc.frontend.report.machine_rates import copy_rate, product_rate
+from mlirc.frontend.report.machine_rates import copy_rate, matmul_rate
 
 FLOATS = ("float32", "bfloat16", "float16", "float64")
 
@@ -18,7 +18,7 @@ def profile_rows(ranges: Iterable[HostRange], device: str = "cpu") -> list[dict[
     kind, label, lines, times   as HostRange has them, and how many such ops there are
     seconds, share              the sum of the ops' median times in a call, and of that of all ops
     read, written, flops        numbers; None where sizes are symbols
-    floor, bound                seconds: bytes over the bandwidth of a copy as large, or operations over the rate of large products
+    floor, bound                seconds: bytes over the bandwidth of a copy as large, or operations over the rate of large matmuls
                                 ("memory" or "arithmetic", whichever takes longer); None where sizes are symbols
     of_floor                    floor / seconds: 1 cannot be beaten but by keeping data in cache
     """
@@ -48,5 +48,5 @@ def floor_of(row: dict[str, Any], device: str) -> tuple[float | None, str]:
     moved, times = row["read"] + row["written"], row["times"]
     memory = moved / copy_rate(moved // times, device)
     dtype = getattr(torch, row["dtype"]) if row["dtype"] in FLOATS else torch.float32
-    arithmetic = row["flops"] / (1e9 * product_rate(dtype, device=device)) if row["flops"] else 0.0
+    arithmetic = row["flops"] / (1e9 * matmul_rate(dtype, device=device)) if row["flops"] else 0.0
     return (memory, "memory") if memory >= arithmetic else (arithmetic, "arithmetic")

@@ -20,7 +20,7 @@ Rule = Callable[[torch.Tensor, tuple], tuple | None]  # a result as promised, th
 
 
 def iterated(*positions: int, number: bool = False) -> Rule:
-    """As TensorIterator does with these operands; without any, with all tensors in the order of arguments.
+    """The strides that TensorIterator gives for the operands at these positions; without positions, for all tensor arguments.
 
     `number`: the second argument may be a number, which is an operand of no dimensions."""
 
@@ -43,7 +43,7 @@ def row_major(result: torch.Tensor, args: tuple) -> tuple:
 
 
 def like(position: int) -> Rule:
-    """As empty_like of an argument."""
+    """The strides of empty_like of an argument."""
 
     def rule(result: torch.Tensor, args: tuple) -> tuple:
         return _preserved(args[position])
@@ -87,12 +87,12 @@ def _of_loss(result: torch.Tensor, args: tuple) -> tuple | None:
 
 
 def _angle(result: torch.Tensor, args: tuple) -> tuple | None:
-    """Of complex numbers, it is copied out of a complex result."""
+    """Row-major for complex operands, whose result eager copies out of a complex tensor; else TensorIterator's."""
     return order.row_major(result.shape) if args[0].is_complex() else iterated()(result, args)
 
 
 def _padded(result: torch.Tensor, args: tuple) -> tuple | None:
-    """Where no side grows, a copy of what is left, in the order of the dimensions that it has."""
+    """Where no side grows, the strides of a dense copy in the operand's order of dimensions."""
     x, pad = args[:2]
     return None if any(n > 0 for n in pad) else order.dense(result.shape, order.order(result.shape, [x.stride()]))
 

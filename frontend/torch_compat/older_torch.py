@@ -31,7 +31,7 @@ IGNORES_NAN = TorchVersion(torch.__version__) < "2.12"
 
 
 @contextmanager
-def errors_kept() -> Iterator[None]:
+def keeping_error_calls() -> Iterator[None]:
     """Tells AOTAutograd, while it traces a graph for us, that the call has an effect, as torch 2.13 itself does."""
     known = effects_module()
     if known is None or known._get_effect(CHECK) is not None:

@@ -27,7 +27,7 @@ def parameter_arguments(function: Any) -> set[ir.Value]:
 
 
 def unwritten_parameters(function: Any) -> set[ir.Value]:
-    """Those of them that the graph does not write to."""
+    """The parameters that the graph does not write."""
     operations = function.regions[0].blocks[0].operations
     written = {view_root(op.operands[0]) for op in operations if op.operation.name == "mlirc.assign"}
     return parameter_arguments(function) - written

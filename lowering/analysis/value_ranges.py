@@ -103,7 +103,8 @@ class Elements:
         return 0 if isinstance(summed, int) and summed == 0 else None
 
     def behind_first(self, op: Any, index: Index) -> Int | None:
-        """Of two tensors, one behind the other, where the first is a single step before the second that goes on from it.
+        """The value of two concatenated tensors at `index`, where one formula holds for both: the first has one element along the
+        dimension, and the second continues from it.
 
         [:, 0] = -1 and [:, 1:] = d1 - 1 are d1 - 1 everywhere.
         """

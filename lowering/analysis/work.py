@@ -55,7 +55,7 @@ class Work:
 
 
 def work_of(ops: Iterable[Any]) -> Work:
-    """Of top-level ops of a function in any form."""
+    """The work of a function's top-level ops, in any form."""
     total = Work()
     for op in ops:
         total.add(op)
@@ -113,7 +113,7 @@ def flops_of(op: Any, read: list[TensorInfo], written: list[TensorInfo]) -> Int:
 
 
 def convolution_flops(kind: str, read: list[TensorInfo], written: list[TensorInfo]) -> Int:
-    """Each window's taps, for each channel that it adds up."""
+    """Operations of a convolution: two for each tap of each window and each channel that it sums."""
     x, second, out = read[0], read[1], written[0]
     if kind in ("convolution", "convolution_add"):
         image, weight = out, second

@@ -15,7 +15,7 @@ from mlirc.lowering.kernel.shared_operands import parts_of_operands, shared_oper
 from mlirc.lowering.module.target_attribute import target_of
 from mlirc.lowering.target import GpuTarget
 
-Choice = TritonSchedule | Tiling | None  # None: as the cost model writes a product
+Choice = TritonSchedule | Tiling | None  # None: as the cost model writes a matmul
 
 TILINGS = tuple(
     Tiling(rows, columns, steps, warps, stages)
@@ -70,7 +70,7 @@ class Candidates:
         return max(min(sizes, default=1), 1)
 
     def near(self, choice: Choice) -> Iterator[Choice]:
-        """Choices that differ a little from this one; of a product, all there are."""
+        """Choices that differ a little from this one; of a matmul, all there are."""
         if not self.is_matmul:
             assert isinstance(choice, TritonSchedule)
             yield from alternatives(choice)

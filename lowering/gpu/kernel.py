@@ -1,7 +1,7 @@
 """Writes a launch as a Triton kernel: the text of one `@triton.jit` function, and what compiling and launching it needs.
 
-A program goes through its tile in passes, as loops/schedule.py has them on a CPU: pass k folds the reductions that
-need k others before them. A row that fits is held in registers, and there is one pass.
+A program goes over its tile in passes, as a CPU's kernel does (loops/schedule.py): pass k computes the reductions that depend on k others. A
+row that fits stays in registers, and there is one pass.
 """
 
 from collections.abc import Callable, Iterable
@@ -21,7 +21,7 @@ from mlirc.lowering.gpu.matmul.function import (
     schedule_of,
     write_matmul,
 )
-from mlirc.lowering.gpu.matmul.overlapped_epilogue import DESCRIPTORS, TILING, fits_in_turns, write_in_turns
+from mlirc.lowering.gpu.matmul.overlapped_epilogue import DESCRIPTORS, TILING, fits_ping_pong, write_ping_pong
 from mlirc.lowering.gpu.matmul.overlapped_epilogue import IMPORTS as GLUON
 from mlirc.lowering.gpu.matmul.persistent import persistent, write_persistent
 from mlirc.lowering.gpu.triton.builder import TL_DTYPE, TRITON_DTYPE, TritonValue, literal
@@ -43,7 +43,7 @@ LIBDEVICE = "from triton.language.extra import libdevice\n"
 
 @dataclass(frozen=True)
 class TritonKernel:
-    """See memory_ops.Triton, whose attributes these are. scratch: bytes of memory that each program needs."""
+    """The attributes of a memory_ops.Triton op. scratch: bytes of memory that each program needs."""
 
     source: str
     signature: list[str]
@@ -65,10 +65,10 @@ def triton_kernel(
     change: Callable[[TritonSchedule], TritonSchedule] | None = None,
     tiling: Tiling | None = None,
 ) -> TritonKernel:
-    """`infos` are the launch's operands; `aligned` says which of their addresses are multiples of 16 bytes.
+    """The Triton kernel of a launch. `infos` are its operands; `aligned` are those whose addresses are multiples of 16 bytes.
 
-    `change` makes another schedule of the cost model's. `kernel` is used up: it must be read anew for another one.
-    `tiling`: tiles for a product that is read by pointers; else as many programs as multiprocessors go through its tiles.
+    `change` maps the cost model's schedule to another one. Writing changes `kernel`, so it must be read anew for another kernel.
+    `tiling`: tiles for a matmul that is read by pointers; else as many programs as multiprocessors go through its tiles.
     """
     names = kernel.symbols
     matmul = match_matmul(kernel)
@@ -92,22 +92,22 @@ def matmul_kernel(
 ) -> TritonKernel:
     """A matmul with its epilogue."""
     programs = gpu.multiprocessors
-    plan = persistent(matmul, aligned, programs) if tiling is None else None
-    if plan and gpu.is_hopper and fits_in_turns(matmul, plan):
+    strategy = persistent(matmul, aligned, programs) if tiling is None else None
+    if strategy and gpu.is_hopper and fits_ping_pong(matmul, strategy):
         e = matmul_emitter(matmul, TILING, infos)
-        write_in_turns(e, matmul, plan)
+        write_ping_pong(e, matmul, strategy)
         made = finished(e, name, infos, aligned, matmul.kernel.symbols, programs, {STEPS: TILING.steps}, gluon=True)
         return replace(made, scratch=DESCRIPTORS)
-    tiling = tiling or (plan.tiling if plan else choose_tiling(matmul))
+    tiling = tiling or (strategy.tiling if strategy else choose_tiling(matmul))
     e = matmul_emitter(matmul, tiling, infos)
-    if plan:
-        write_persistent(e, matmul, plan)
+    if strategy:
+        write_persistent(e, matmul, strategy)
     else:
         write_matmul(e, matmul, tiling)
         _store(e, matmul.kernel.outputs)
-    grid = programs if plan else symbols.product(counts_of(e.schedule))
+    grid = programs if strategy else symbols.product(counts_of(e.schedule))
     made = finished(e, name, infos, aligned, matmul.kernel.symbols, grid, {STEPS: tiling.steps})
-    return replace(made, num_stages=tiling.num_stages, scratch=plan.scratch if plan else 0)
+    return replace(made, num_stages=tiling.num_stages, scratch=strategy.scratch if strategy else 0)
 
 
 def matmul_emitter(matmul: TritonMatmul, tiling: Tiling, infos: list[TensorInfo]) -> TritonEmitter:
@@ -125,8 +125,7 @@ def finished(
     more: dict[str, int] | None = None,
     gluon: bool = False,
 ) -> TritonKernel:
-    """What an emitter has written, as a function. `names`: its symbols; `more`: constants beside the blocks; `gluon`: the
-    language that it is in."""
+    """The kernel of what an emitter has written. `names`: its symbols; `more`: constants besides block sizes; `gluon`: whether it is Gluon."""
     kernel = e.kernel
     checks = any(n.kind == "check_index" for n in kernel.nodes)
     signature = [f"*{TRITON_DTYPE[i.dtype]}" for i in infos] + ["i64"] * len(names) + ["*i64"] * checks
@@ -143,7 +142,7 @@ def finished(
 
 
 def index_dtype(kernel: Kernel, schedule: TritonSchedule, infos: list[TensorInfo]) -> torch.dtype:
-    """int32 where nothing is larger: tensors, and the points that programs count through."""
+    """int32 where all offsets into tensors and all numbers of points fit it, else int64."""
     sizes = [i.extent for i in infos] + [symbols.product(t.size for t in schedule.tiles) + schedule.elements]
     sizes += [t.size + t.block for t in schedule.tiles]
     return torch.int32 if all(isinstance(n, int) and n <= LARGEST for n in sizes) else torch.int64
@@ -156,7 +155,7 @@ def _body(e: TritonEmitter) -> None:
     bind_programs(e)
     row = next((tile for tile in e.schedule.tiles if tile.name == "r"), None)
     if e.schedule.rows > 1:
-        _in_turn(e, e.schedule.tiles[0])
+        _row_loop(e, e.schedule.tiles[0])
     elif row is None or not e.schedule.looped:
         if row is not None:
             e.bind(row, "0")
@@ -166,13 +165,13 @@ def _body(e: TritonEmitter) -> None:
 
 
 def _at_once(e: TritonEmitter) -> None:
-    """Everything is a block: one pass."""
+    """Writes one pass, in which each row is a block in registers."""
     _compute(e)
     _store(e, e.kernel.outputs)
 
 
 def _compute(e: TritonEmitter) -> None:
-    """Everything that is not known yet, of rows that are blocks."""
+    """Computes the outputs of rows that are blocks in registers."""
     for node in e.kernel.nodes:
         if node.kind == "reduce":
             fold, x = e.folded(node)
@@ -182,8 +181,8 @@ def _compute(e: TritonEmitter) -> None:
             e.value(node)
 
 
-def _in_turn(e: TritonEmitter, rows: TritonTile) -> None:
-    """The rows of a program, one after the other: what they share is computed before. No row reaches past the end."""
+def _row_loop(e: TritonEmitter, rows: TritonTile) -> None:
+    """Writes the loop over a program's rows, after the values that the rows share. All rows are within bounds."""
     down = {a.name for a in rows.axes}
     for node in e.kernel.nodes:
         if node.kind != "constant" and not node.dims & down:
@@ -204,7 +203,7 @@ def _store(e: TritonEmitter, outputs: list[Output]) -> None:
 
 
 def _in_place(e: TritonEmitter, output: Output) -> bool:
-    """Whether an output may be the memory of an input that another warp reads: not where all go through memory alike."""
+    """Whether an output may share memory with an input that another warp still reads; False where all warps access memory in one order."""
     alike = len(e.blocks) == 1 and not e.inner and e.schedule.elements >= 32 * e.schedule.num_warps
     return e.schedule.num_warps > 1 and not alike and e.kernel.overwrites(output)
 
@@ -250,8 +249,8 @@ def _in_passes(e: TritonEmitter, row: TritonTile) -> None:
 
 
 def _pieces(e: TritonEmitter, row: TritonTile) -> list[tuple[str, Int, bool]]:
-    """First and last point of a row's loops, and whether all their blocks are whole: a row side by side in memory is
-    read without masks up to its last block, so that as much is loaded at once as its alignment allows."""
+    """(first, end, whole) of each loop over a row. A contiguous row is read without masks up to its last block, so that loads are as wide as its
+    alignment allows."""
     if len(e.blocks) == 1 and isinstance(row.size, int) and row.size > row.block and not row.divides:
         last = row.size // row.block * row.block
         return [("0", last, True), (str(last), row.size, False)]
@@ -268,7 +267,7 @@ def _range(e: TritonEmitter, row: TritonTile, bounds: str) -> str:
 
 
 def _plan(e: TritonEmitter) -> list[list[Output]]:
-    """The outputs of each pass: as early as they are known, unless a later pass reads what may be their memory."""
+    """The outputs of each pass: each is written as early as it is known, unless a later pass reads memory that it may share."""
     inside = [o for o in e.kernel.outputs if _is_written_inside(e, o)]
     folds = max((n.depth for n in e.kernel.nodes if n.kind == "reduce"), default=0)
     count = max([folds, *(o.node.depth + 1 for o in inside)])
@@ -283,7 +282,7 @@ def _is_written_inside(e: TritonEmitter, output: Output) -> bool:
 
 
 def _below(e: TritonEmitter, roots: list[Node]) -> list[Node]:
-    """The inner nodes that a pass computes for `roots`, and the outer ones that these use."""
+    """The inner nodes that a pass computes for `roots`, and the outer nodes that these read."""
     seen: dict[Node, None] = {}
     stack = list(roots)
     while stack:
@@ -297,7 +296,7 @@ def _below(e: TritonEmitter, roots: list[Node]) -> list[Node]:
 
 
 def _before(e: TritonEmitter, roots: list[Node]) -> list[Node]:
-    """The outer nodes among them: they are computed before the loop."""
+    """Computes the outer nodes among `roots`, before the loop."""
     return [n for n in _below(e, roots) if not e.is_inner(n) and n.kind != "constant"]
 
 
@@ -307,7 +306,7 @@ def _start(e: TritonEmitter, node: Node) -> list[TritonValue]:
     e.functions[fold.function] = function_text(fold.function)
     dims = e.dims_of(node.operands[0].dims) | {"r"}
     state = [_filled(e, fold.identity, fold.dtype, dims)]
-    if fold.positional:  # who is as small as the identity is the first, or nobody is
+    if fold.positional:  # the index of the extreme: 0 where no element exceeds the identity
         state.append(_filled(e, 0, e.indices.dtype, dims))
     return state
 

@@ -6,7 +6,7 @@ LONGEST = 8  # words
 
 
 def merge_labels(first: str, second: str) -> str:
-    """Each word once. Past LONGEST words the middle is left out.
+    """A label with each word of both once. Of more than LONGEST words the middle ones are left out.
 
     "add" and "gelu" give "add_gelu"; "softmax" and "softmax" give "softmax"; "cast" and "exp" give "exp".
     """

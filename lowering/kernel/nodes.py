@@ -58,7 +58,7 @@ class Access:
 
 @dataclass(eq=False, slots=True)
 class Node:
-    """One scalar value of the body. `dims` are the iteration dimensions that it depends on."""
+    """A scalar value of the body. `dims` are the iteration dimensions that it depends on."""
 
     kind: str
     dtype: torch.dtype

@@ -102,7 +102,7 @@ def restore_result(op: Any, restored: dict[ir.Value, ir.Value]) -> None:
 
 
 def restore_view(view: Any, restored: dict[ir.Value, ir.Value]) -> None:
-    """The same view of what lies channels last."""
+    """Makes the view anew on the channels-last value, and notes it in `restored`."""
     source, info = restored[view.operands[0]], info_of(view.results[0])
     moved = moved_view(view, info_of(source).stride)
     if moved is None:

@@ -12,7 +12,8 @@ from mlirc.lowering.kernel.nodes import is_dim, split
 
 
 def may_move(x: ir.Value, stride: tuple[Int, ...]) -> bool:
-    """Whether all who read `x` can take it with these strides: a view must be one of them, and a result is promised others."""
+    """Whether all readers of `x` can take it with these strides. A view must have strides of its own there; a result of the graph keeps its
+    strides."""
     for use in x.uses:
         reader = use.owner
         if reader.operation.name in ("func.return", "mlirc.assign"):
@@ -25,7 +26,7 @@ def may_move(x: ir.Value, stride: tuple[Int, ...]) -> bool:
 
 
 def moved_view(view: Any, stride: tuple[Int, ...]) -> tuple[tuple[Int, ...], Int] | None:
-    """Strides and offset of a view of what has other strides; None where no strides say where its elements then are."""
+    """Strides and offset of a view whose operand has the strides `stride`; None where no strides describe it."""
     text = attribute_value(view.attributes["map"])
     if not text:
         return None
@@ -45,7 +46,7 @@ def moved_view(view: Any, stride: tuple[Int, ...]) -> tuple[tuple[Int, ...], Int
 
 
 def move(old: ir.Value, new: ir.Value) -> None:
-    """Whoever reads `old` reads `new`, the same elements with other strides, which `may_move` allows."""
+    """Replaces `old` by `new`, the same elements with other strides, which `may_move` allows. Views of `old` are made anew and erased."""
     for use in list(old.uses):
         reader = use.owner
         if reader.operation.name != "mlirc.view":

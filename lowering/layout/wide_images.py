@@ -21,7 +21,7 @@ def of_rank(x: ir.Value, rank: int) -> ir.Value:
 
 
 def as_wide(info: TensorInfo) -> TensorInfo:
-    """Of images, or weights, [N, C, W] as [N, C, 1, W]."""
+    """The shape of images or weights [N, C, W] as [N, C, 1, W]."""
     if info.rank != 3:
         return info
     (n, c, w), (sn, sc, sw) = info.shape, info.stride

@@ -88,7 +88,7 @@ def place(blocks: list[tuple[int, int, int]]) -> tuple[list[int], int]:
 
 
 def place_crowded(blocks: list[tuple[int, int, int]], order: list[int], offsets: list[int]) -> tuple[list[int], int]:
-    """The same where most blocks meet most others: they are looked through, rather than noted at each that they meet."""
+    """`place`, for blocks most of whose lifetimes overlap: it searches all placed blocks, and lists no overlaps."""
     placed: list[tuple[int, int, int, int]] = []  # (offset, its end, start, end) in that order
     for i in order:
         size, first, last = blocks[i]
@@ -105,7 +105,7 @@ def meetings(blocks: list[tuple[int, int, int]]) -> int:
 
 
 def meeting(blocks: list[tuple[int, int, int]]) -> list[list[int]]:
-    """For each block those whose lifetimes overlap its own."""
+    """For each block the blocks whose lifetimes overlap its own."""
     found: list[list[int]] = [[] for _ in blocks]
     alive: list[int] = []
     for i in sorted(range(len(blocks)), key=lambda i: blocks[i][1]):

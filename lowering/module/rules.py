@@ -1,4 +1,4 @@
-"""What a form demands of an op, said as it is checked: `expect(condition, op, what is wrong, what to do)`."""
+"""Rules of a form: `expect(condition, op, what is wrong, what to do)` raises StageError where the condition is false."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -11,7 +11,7 @@ from mlirc.lowering.module.source_lines import source_line
 
 
 class StageError(ValueError):
-    """An op breaks a rule of its stage. `op` is the op; the text says where it is, what is wrong, and what to do."""
+    """An op that breaks a rule of its form. `op` is the op; the message says where it is, what is wrong and what to do."""
 
     def __init__(self, op: Any, wrong: str, advice: str):
         super().__init__(f"{op.operation.name} ({source_line(op.location)}): {wrong}; {advice}")
@@ -20,7 +20,7 @@ class StageError(ValueError):
 
 @contextmanager
 def rules_of(op: Any) -> Iterator[None]:
-    """What a rule takes for granted and does not find is wrong too: whatever it raises refuses the op."""
+    """Turns any error of a rule into StageError for `op`, because a rule may read attributes that a wrong op lacks."""
     try:
         yield
     except StageError:
@@ -43,7 +43,7 @@ def text_attribute(op: Any, name: str) -> str:
 
 
 def list_attribute(op: Any, name: str) -> tuple[Int, ...]:
-    """The size expressions that a text attribute lists."""
+    """The size expressions in a text attribute, "s0, 2*s1"."""
     text = text_attribute(op, name)
     try:
         return symbols.parse_list(text)

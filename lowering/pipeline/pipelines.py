@@ -12,12 +12,12 @@ SIMPLIFY = (
     "generate-convolutions,"  # after decompose: it follows elementwise ops and reductions, of which batch norms are made
     "fold-constants,eliminate-views,"
     "propagate-slices,eliminate-views,"  # after decompose: rows of a norm are rows of what it is made of
-    "accumulate-embeddings,"  # after eliminate-views: it looks for a product, not for a view of a view of one
+    "accumulate-embeddings,"  # after eliminate-views: it looks for a matmul, not for a view of a view of one
     "hoist-gathers,"
     "canonicalize,cse"  # expansions repeat constants and casts; equal ops must be one before fusion counts uses
 )
 FUSE = (
-    "select-attention,generate-matmuls,hoist-parameters,"  # before to-kernels: what stays a product is a library call
+    "select-attention,generate-matmuls,hoist-parameters,"  # before to-kernels: what stays a matmul is a library call
     "to-kernels,"
     "fuse-elementwise,fuse-reductions,"
     "fuse-horizontally,"  # last: two kernels that read the same data merge only once each is as large as it gets
@@ -27,7 +27,7 @@ FUSE = (
 PLAN = "plan-memory"
 LOWER = "lower-kernels"
 
-# Where a tensor is on a GPU: what only CPUs gain by is left out, convolutions and products are library calls. The "frozen"
+# Where a tensor is on a GPU: what only CPUs gain by is left out, convolutions and matmuls are library calls. The "frozen"
 # ones keep what they compute of parameters; the others compute it in each call, and so do less of it.
 GPU_FOLD = (
     "canonicalize,cse,"
@@ -48,7 +48,7 @@ GPU_CLEAN = (
 )
 GPU_SIMPLIFY = (
     f"{GPU_FOLD}{GPU_GENERATE}"
-    f"pad-matmuls,{GPU_CLEAN}"  # before eliminate-views and cse: two products share a padded operand
+    f"pad-matmuls,{GPU_CLEAN}"  # before eliminate-views and cse: two matmuls share a padded operand
 )
 GPU_FROZEN_SIMPLIFY = (
     f"{GPU_FOLD}"

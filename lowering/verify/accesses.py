@@ -151,7 +151,7 @@ class _Accesses:
                 self.inside(op, space, index, size, f"writes dimension {d} of result {k}")
 
     def count(self, op: Any, info: TensorInfo, map_: Sequence[Int], k: int) -> None:
-        """As many points write as there are elements to be written."""
+        """Checks that the number of writing points is the number of elements."""
         named = {name for index in map_ for name in free_symbols(index)}
         inner = [d for d in self.sizes if d in self.inner]
         points = symbols.product([n for d, n in self.sizes.items() if d not in self.inner and is_dim(d)])

@@ -81,7 +81,7 @@ class Space:
         return not bool((inside & (value < 0)).any())
 
     def points(self, wanted: set[str]) -> tuple[dict[str, torch.Tensor], torch.Tensor] | None:
-        """Each dimension's index at the points where facts about `wanted` hold, and where that is; None if there are
+        """The index of each dimension at the points where facts about `wanted` hold, and a mask of these points; None if there are
         symbols, or too many points."""
         wanted = set(wanted)
         facts = [f for f in self.facts if free_symbols(f) and free_symbols(f) <= set(self.sizes)]
@@ -110,7 +110,7 @@ class Space:
 
 
 class _Proof:
-    """One goal's. `quotients` are the numbers that stand for a // b, by (a, b)."""
+    """The proof of one goal. `quotients` maps (a, b) to the symbol that stands for a // b."""
 
     def __init__(self, sizes: Mapping[str, Int]):
         self.sizes = dict(sizes)

@@ -32,7 +32,7 @@ class Root:
     info: TensorInfo
     kind: str  # "argument", "slot", "owned", "value"
     freed: bool = False
-    lent: "Root | None" = None  # of what an ATen call gave: the memory that it may be
+    alias_of: "Root | None" = None  # of what an ATen call gave: the memory that it may be
 
 
 @dataclass
@@ -186,7 +186,7 @@ class MemoryVerifier:
                 )
                 alias = aliases[k] if k < len(aliases) else -1
                 if isinstance(alias, int) and alias >= 0:
-                    self.roots[result].lent = self.roots.get(op.operands[alias])
+                    self.roots[result].alias_of = self.roots.get(op.operands[alias])
 
     def slot(self, op: Any) -> None:
         info, result = info_of(op.results[0]), op.results[0]
@@ -268,4 +268,4 @@ class MemoryVerifier:
             root = self.roots.get(x)
             while root is not None:
                 expect(root.kind != "slot" or not planned, op, f"result {k} lies in the arena", "allocate it")
-                root = root.lent
+                root = root.alias_of

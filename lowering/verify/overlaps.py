@@ -73,8 +73,8 @@ def apart(memory: MemoryVerifier, x: ir.Value, y: ir.Value) -> bool:
 
 
 def base(root: Root) -> Root:
-    while root.lent is not None:
-        root = root.lent
+    while root.alias_of is not None:
+        root = root.alias_of
     return root
 
 
@@ -91,7 +91,7 @@ def same_place(memory: MemoryVerifier, x: ir.Value, out: ir.Value) -> bool:
     """Whether equal indices into both lead to the same bytes."""
     a, b = memory.roots.get(x), memory.roots.get(out)
     have, made = info_of(x), info_of(out)
-    if a is None or b is None or a.lent or b.lent or have.dtype.itemsize != made.dtype.itemsize:
+    if a is None or b is None or a.alias_of or b.alias_of or have.dtype.itemsize != made.dtype.itemsize:
         return False
     slots = a.kind == b.kind == "slot" and have.device == made.device
     if a is not b and not slots:

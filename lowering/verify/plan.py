@@ -1,7 +1,7 @@
 """Checks a memory plan for concrete sizes: no buffer is overwritten before its last read.
 
-Independent of how plan-memory decides: it walks the memory-level ops, with every size known, and remembers whose bytes
-are where in the arena. Where a launch writes into memory that it also reads, every address is looked at.
+The check is independent of plan-memory. It goes through the memory-level ops with all sizes known, and tracks which value each byte of the arena
+holds. Where a launch writes memory that it also reads, it compares all addresses.
 """
 
 import math
@@ -24,12 +24,12 @@ MOST = 1 << 22  # points of a launch that are looked at one by one; of more it i
 
 
 class PlanError(AssertionError):
-    """The plan is wrong: an op reads what was overwritten, say, or a slot lies outside the arena."""
+    """A wrong plan: for example, an op reads an overwritten value, or a slot lies outside the arena."""
 
 
 @dataclass(eq=False)
 class PlannedMemory:
-    """A piece of memory; a slot is the bytes from `start` to `end` of the arena, and starts out without contents."""
+    """A piece of memory. A slot is the bytes from `start` to `end` of the arena, and is undefined until it is written."""
 
     name: str
     slot: bool = False
@@ -40,7 +40,7 @@ class PlannedMemory:
 
 
 def check_plan(function: Any, sizes: Mapping[str, int]) -> None:
-    """Raises PlanError if the memory-level `function` is wrong for these values of the symbols, KeyError if one has none."""
+    """Checks a memory-level function for these values of the symbols. Raises PlanError for a wrong plan, KeyError for a symbol without a value."""
     _Checker(function, sizes).run()
 
 
@@ -139,7 +139,7 @@ class _Checker:
         memory.contents = "its own"
 
     def overlap(self, x: ir.Value, y: ir.Value) -> bool:
-        """Whether two tensors may have a byte in common."""
+        """Whether two tensors may share a byte."""
         if x not in self.places or not isinstance(x.type, ir.RankedTensorType):
             return False
         (a, first), (b, second) = self.places[x], self.places[y]
@@ -152,7 +152,7 @@ class _Checker:
         return min(sizes) > 0 and start < other + sizes[1] and other < start + sizes[0]
 
     def same_address(self, op: Any, k: int, m: int) -> bool:
-        """Whether each address of operand k that output m is written to is read at the very point that writes it."""
+        """Whether each address that output m writes is read through operand k only by the point that writes it."""
         count = attribute_value(op.attributes["inputs"])
         x, out = op.operands[k], op.operands[count + m]
         if info_of(x).dtype.itemsize != info_of(out).dtype.itemsize or self.places[x][1] is None:

@@ -209,9 +209,9 @@ def verify_matmul(op: Any) -> None:
     expect(len(values) == count, op, f"{len(values)} operands and results", f"there are {count}")
     *bias, x, y, out = values
     ranks = x.rank == y.rank == out.rank and x.rank in (2, 3)
-    expect(ranks, op, f"ranks {x.rank}, {y.rank} and {out.rank}", "products are of matrices, or of one batch of them")
+    expect(ranks, op, f"ranks {x.rank}, {y.rank} and {out.rank}", "matmuls are of matrices, or of one batch of them")
     if name_of(op) == "addmm_gelu":
-        expect(out.device != "cpu", op, "a product with GELU on the CPU", "write addmm and gelu, which passes merge")
+        expect(out.device != "cpu", op, "a matmul with GELU on the CPU", "write addmm and gelu, which passes merge")
     dtypes = {i.dtype for i in (*bias, x, y, out)}
     expect(len(dtypes) == 1, op, "operands and result of several dtypes", "cast them")
     fits = x.shape[-1] == y.shape[-2] and out.shape[-2:] == (x.shape[-2], y.shape[-1])
@@ -232,7 +232,7 @@ def verify_device(op: Any) -> None:
 
 
 def verify_body(op: Any, known: Known) -> None:
-    """Of a kernel, launch or run."""
+    """Verifies the body of a kernel, launch or run, once for equal bodies."""
     key = body_key(op)
     if key is None or key not in known:
         BODIES[op.operation.name](op)
@@ -303,7 +303,7 @@ def verify_launch(op: Any) -> None:
 
 
 def verify_call(op: Any) -> None:
-    """By the rule of the op that it was."""
+    """Verifies a library call by the rule of the graph op that it comes from."""
     callee = text_attribute(op, "callee")
     name = f"mlirc.{callee}"
     expect(name in LIBRARY or callee == "copy", op, f"no routine '{callee}'", "see dialects/interpreter/callees.py")

@@ -10,7 +10,7 @@ from mlirc.dialects.core.dialect import attribute_value
 from mlirc.execution.modules import graph_of, interpret, prepare_of
 from mlirc.lowering.analysis.effects import EFFECTS
 
-KEPT = ("func.return", "mlirc.assign", "mlirc.release", "mlircx.launch", "mlircx.call", "mlircx.run", *EFFECTS)
+WITH_EFFECTS = ("func.return", "mlirc.assign", "mlirc.release", "mlircx.launch", "mlircx.call", "mlircx.run", *EFFECTS)
 
 
 PLACES = ("mlirc.slot", "mlirc.allocate")
@@ -69,19 +69,19 @@ def without_prepare(text: str, inputs: Sequence[Any]) -> tuple[str, list[Any]]:
         return module.operation.get_asm(enable_debug_info=True), [*inputs, *made]
 
 
-def with_results(text: str, inputs: Sequence[Any], kept: Iterable[int]) -> tuple[str, list[Any]]:
+def with_results(text: str, inputs: Sequence[Any], remaining: Iterable[int]) -> tuple[str, list[Any]]:
     """The module with some of its results."""
     with context():
         module = ir.Module.parse(text)
         graph = graph_of(module)
         end = list(graph.regions[0].blocks[0].operations)[-1]
-        kept = list(kept)
+        remaining = list(remaining)
         with ir.InsertionPoint(end), end.location:
-            func.ReturnOp([end.operands[k] for k in kept])
+            func.ReturnOp([end.operands[k] for k in remaining])
         end.operation.erase()
         if "mlirc.results" in graph.attributes:
             groups = list(graph.attributes["mlirc.results"])
-            graph.attributes["mlirc.results"] = ir.ArrayAttr.get([groups[k] for k in kept])
+            graph.attributes["mlirc.results"] = ir.ArrayAttr.get([groups[k] for k in remaining])
         if "res_attrs" in graph.attributes:
             del graph.attributes["res_attrs"]
         return cleaned(module, inputs)
@@ -101,7 +101,7 @@ def returning_operand(text: str, inputs: Sequence[Any], result: int, operand: in
 
 
 def alone(text: str, inputs: Sequence[Any], position: int) -> tuple[str, list[Any]] | None:
-    """One launch or call of a planned module: what it reads are arguments, what it writes is returned. None for any other op."""
+    """A module of one launch or call of a planned module: its operands are arguments, its outputs are results. None for any other op."""
     with context():
         module = ir.Module.parse(text)
         graph = graph_of(module)
@@ -161,7 +161,7 @@ def cleaned(module: ir.Module, inputs: Sequence[Any]) -> tuple[str, list[Any]]:
     graph = graph_of(module)
     block = graph.regions[0].blocks[0]
     for op in reversed(list(block.operations)):
-        if op.operation.name not in KEPT and all(next(iter(r.uses), None) is None for r in op.results):
+        if op.operation.name not in WITH_EFFECTS and all(next(iter(r.uses), None) is None for r in op.results):
             op.operation.erase()
     for name in ("mlirc.consumes",):
         if name in graph.attributes:
@@ -199,7 +199,8 @@ def sizes_of(text: str) -> list[int]:
 
 
 def with_size(text: str, inputs: Sequence[Any], old: int, new: int) -> tuple[str, list[Any]] | None:
-    """Each size `old` is `new`, in types and in index expressions; inputs are cut to their first elements. None where that is no module."""
+    """The module with each size `old` replaced by `new`, in types and index expressions, and the inputs cut to their first elements. None where
+    that does not parse."""
     changed = re.sub(rf"(?<![\w.%#:+-]){old}(?=x[\da-z]|[,\" )\]/*+-])", str(new), text)
     changed = re.sub(rf"(?<=\dx){old}(?=x[\da-z])", str(new), changed)
     changed = re.sub(rf"(?<=\dx){old}(?=x[\da-z])", str(new), changed)

@@ -87,7 +87,7 @@ def materialized(culprit: Culprit, trials: Trials) -> Case:
 
 
 def origin(step: str) -> str:
-    """Where a pass comes from that is not one of ours: "my_pass.py:12"; else ""."""
+    """The source of a pass that is not mlirc's, "my_pass.py:12"; else ""."""
     cls: Any = find_pass(parse(step)[0].name) if step else None
     if cls is None or cls.__module__.startswith("mlirc."):
         return ""

@@ -46,7 +46,7 @@ def isolated(work: Callable[[Callable[[str], None]], Any], seconds: float) -> An
 
 
 def _work(work: Callable[[Callable[[str], None]], Any], writer: int) -> None:
-    """In the child, which does not return."""
+    """Runs the work in the child process, and ends it."""
     code = 1
     try:
         faulthandler.disable()

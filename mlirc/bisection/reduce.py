@@ -52,14 +52,16 @@ def with_fewer_results(case: Case, fails: Callable[[Case], bool], trials: Trials
         count = results_of(case.text)
         if count < 2:
             break
-        kept = [n for n in range(count) if n != k]
-        smaller = _better(case, lambda kept=kept, case=case: with_results(case.text, case.inputs, kept), fails, trials)
+        remaining = [n for n in range(count) if n != k]
+        smaller = _better(
+            case, lambda remaining=remaining, case=case: with_results(case.text, case.inputs, remaining), fails, trials
+        )
         case = smaller or case
     return case
 
 
 def one_launch(case: Case, fails: Callable[[Case], bool], trials: Trials) -> Case | None:
-    """One launch or call of a planned module that fails by itself, on what it read; None where none does."""
+    """A case of one launch or call of a planned module that fails alone, on the values that it read; None where none does."""
     for k in range(ops_of(case.text)):
         found = _better(case, lambda k=k: alone(case.text, case.inputs, k), fails, trials)
         if found is not None:

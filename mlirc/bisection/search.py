@@ -54,7 +54,7 @@ def find_culprit(case: Case, symptom: Symptom, attempt: Try, told: Callable[[str
         count = len(case.steps)
     told(f"the first {count} passes show it, so pass {count}, '{case.steps[-1]}', does it")
     *before, last = case.steps
-    before = smallest(before, lambda kept: fails(case.with_steps([*kept, last])))
+    before = smallest(before, lambda remaining: fails(case.with_steps([*remaining, last])))
     case = case.with_steps([*before, last])
     if makes_code(case) and symptom.where == MACHINE:  # without all of its rewrites there is no machine code
         return Culprit(case, symptom, None, 0)
@@ -123,16 +123,16 @@ def first_that(low: int, high: int, fails: Callable[[int], bool]) -> int:
 
 def smallest(items: Sequence[Item], fails: Callable[[list[Item]], bool]) -> list[Item]:
     """A part of the items, in order, that still fails, and of which none can be left out (delta debugging)."""
-    kept, size = list(items), max(1, len(items))
-    while kept:
+    remaining, size = list(items), max(1, len(items))
+    while remaining:
         start, shrunk = 0, False
-        while start < len(kept):
-            rest = kept[:start] + kept[start + size :]
+        while start < len(remaining):
+            rest = remaining[:start] + remaining[start + size :]
             if fails(rest):
-                kept, shrunk = rest, True
+                remaining, shrunk = rest, True
             else:
                 start += size
         if size == 1 and not shrunk:
             break
         size = max(1, size // 2)
-    return kept
+    return remaining

@@ -1,4 +1,4 @@
-"""One trial: passes on a module, what they leave executed and compared, in a process of its own; what goes wrong is a symptom."""
+"""A trial: runs passes on a module, then executes and compares the result, in a process of its own. A failure is a symptom."""
 
 import os
 import subprocess

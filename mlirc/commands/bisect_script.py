@@ -37,7 +37,7 @@ def graphs_of(script: str, arguments: Sequence[str], folder: str) -> list[Any]:
 
 
 def passes_of(graph: Any) -> str | None:
-    """Those that the program compiled the graph with."""
+    """The passes that the program compiled the graph with."""
     stages = graph.record.get("passes")
     if not isinstance(stages, dict) or not all(isinstance(text, str) for text in stages.values()):
         return None

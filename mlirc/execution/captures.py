@@ -1,10 +1,10 @@
-"""Reads what a capture kept of graphs: of `mlirc capture`, MLIRC_DUMP or the option `dump` (frontend/report/capture_folder.py).
+"""Reads the graphs of a capture, made by `mlirc capture`, MLIRC_DUMP or the option `dump` (frontend/report/capture_folder.py).
 
     capture = read_capture("captured")
     for graph in capture.graphs:
         graph.stages["import"], graph.inputs, graph.record["report"]["kernels"]
 
-docs/debugging.md has the files, and what their records say, in a table.
+docs/debugging.md lists the files and the fields of their records.
 """
 
 import json
@@ -20,18 +20,18 @@ RUN = "capture.json"
 
 
 class CaptureError(ValueError):
-    """A folder that is no capture, or a record in it that cannot be read: says what and where, in one line."""
+    """A folder that is no capture, or a record that cannot be read. The message is one line with the file."""
 
 
 @dataclass(frozen=True)
 class DumpedGraph:
-    """One ATen graph. `record` is all that is known of it; what was not kept is None, and no file of `stages`.
+    """One ATen graph. `record` is its JSON. A file that was not written is None, or absent from `stages`.
 
     kind     "inference", "forward" or "backward"
     stages   the IR after each stage by its name, in order: import, simplify, fuse, plan, lower
     inputs   arg0, arg1, ... of its first call, as `mlirc run --inputs` takes them
-    results  result0, ... of that call, and what arguments became that the graph writes to
-    dynamo   the number of the graph of Dynamo's that it was made of
+    results  result0, ... of that call, and the new values of arguments that the graph writes
+    dynamo   the number of Dynamo's graph that it comes from
     """
 
     folder: Path
@@ -47,7 +47,7 @@ class DumpedGraph:
 
     @property
     def name(self) -> str:
-        """As its files begin: 003_forward."""
+        """The beginning of its files' names: 003_forward."""
         return f"{self.number:03d}_{self.kind}"
 
     @property
@@ -97,7 +97,7 @@ class DumpedGraph:
 
 @dataclass(frozen=True)
 class DumpedFrame:
-    """One graph of Dynamo's, of a function or the rest of one after a graph break."""
+    """One graph of Dynamo's: a function, or the rest of a function after a graph break."""
 
     folder: Path
     record: Mapping[str, Any]
@@ -118,7 +118,7 @@ class DumpedFrame:
 
 @dataclass(frozen=True)
 class Captured:
-    """`run` is what `mlirc capture` says of the script; it is empty for MLIRC_DUMP and the option `dump`."""
+    """The graphs of a folder. `run` is what `mlirc capture` wrote about the script; empty for MLIRC_DUMP and the option `dump`."""
 
     folder: Path
     graphs: list[DumpedGraph]
@@ -127,7 +127,7 @@ class Captured:
 
 
 def read_capture(folder: str | Path) -> Captured:
-    """The graphs in a folder, by number. Raises CaptureError."""
+    """Reads the graphs of a folder, in order of their numbers. Raises CaptureError."""
     path = Path(folder)
     try:
         names = sorted(p.name for p in path.iterdir())
@@ -142,7 +142,7 @@ def read_capture(folder: str | Path) -> Captured:
 
 
 def _records(folder: Path, names: list[str], pattern: str, needed: tuple[str, ...]) -> Iterator[dict[str, Any]]:
-    """Those that were written: an empty one is of a graph that could not be kept."""
+    """The records of a folder. An empty one, of a graph that could not be written, is left out."""
     found = sorted((int(match[1]), name) for name in names if (match := re.fullmatch(pattern, name)))
     for number, name in found:
         if (folder / name).stat().st_size == 0:

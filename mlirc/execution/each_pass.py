@@ -115,7 +115,8 @@ def _as_module(operation: Any) -> ir.Module:
 
 
 def _blamed(before: ir.Module, after: ir.Module, inputs: Sequence[Any], wrong: Wrong) -> str:
-    """In float64 values tell ops apart best; where the answer is right there, as of buffers that overlap, in their own dtypes."""
+    """The op whose value differs first, in float64, else "". Where the float64 answers agree (overlapping buffers), values are compared in
+    their own dtypes."""
     if not wrong.what.startswith("result"):
         return ""
     wide = in_float64(before), in_float64(after)

@@ -18,11 +18,11 @@ def limited_run(
     verify: bool = True,
     fusion: FusionLog | None = None,
 ) -> PipelineRun:
-    """run_pipeline, whose passes take of their rewrites those that `rewrites` allows, or all where it is None. `fusion` has
-    records of fusion afterwards.
+    """Runs passes, of whose rewrites only those happen that `rewrites` allows; all where it is None. `fusion` has records of
+    fusion afterwards.
 
-    What a pass leaves that may not do all of its work can be of two forms at once, which no verifier takes: a module with such a
-    pass is verified by MLIR alone.
+    A limited pass may leave a module that is partly of one form and partly of another, which no form's verifier accepts. Such a module is verified
+    by MLIR alone.
     """
     record = PipelineRun(ledger=Ledger(rewrites=rewrites, fusion=fusion))
     partial = False

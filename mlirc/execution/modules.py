@@ -80,7 +80,7 @@ class MachineCode:
         return _called(self.module, inputs, lambda function: self.programs[function.name.value])
 
     def seconds(self, inputs: Sequence[Any], times: int) -> list[float]:
-        """Of each of so many calls of @graph alone, on memory that stays, after three that are not counted."""
+        """Seconds of each of `times` calls of @graph alone, on the same memory, after three calls that are not counted."""
         step, taken = self.step(inputs), []
         for _ in range(times + 3):
             start = time.perf_counter()
@@ -117,7 +117,7 @@ def _called(
 
 
 def copies(values: Sequence[Any]) -> list[Any]:
-    """With the strides that they have; memory that an expanded tensor's elements share stays shared."""
+    """Copies of the tensors with the same strides. Elements of an expanded tensor still share memory."""
     return [copied(x) if isinstance(x, torch.Tensor) else x for x in values]
 
 

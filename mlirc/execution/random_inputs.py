@@ -125,7 +125,7 @@ def tensor(info: TensorInfo, draw: Draw, limit: int, generator: torch.Generator)
     else:
         wide = torch.complex64 if info.dtype.is_complex else torch.float32
         value = torch.randn(shape, generator=generator, dtype=wide)
-        if len(shape) > 1 and value.numel():  # rows of about unit length, so that products of many layers stay in range
+        if len(shape) > 1 and value.numel():  # rows of about unit length, so that matmuls of many layers stay in range
             value = value * max(0.05, (value.numel() / shape[0]) ** -0.5)
         value = value.to(info.dtype)
     return with_strides(value, stride)
@@ -164,7 +164,7 @@ def index_bounds(module: ir.Module) -> dict[int, list[Int]]:
 
 
 def _bounds_of_aten(op: Any, viewed: Any, position: Any, found: dict[int, list[Int]]) -> None:
-    """Of operators that are given the size or the tensor that the indices are for."""
+    """Notes the bounds of indices of ATen operators that take the indexed tensor, or its size."""
     name = attribute_value(op.attributes["op"])
     if name == "aten.embedding_dense_backward.default":
         index, size = op.operands[1], info_of(op.results[0]).shape[0]

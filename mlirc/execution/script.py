@@ -93,13 +93,13 @@ def with_mlirc(compile_: Callable, folder: str, left_out: list[str]) -> Callable
         backend, options, mode = how.pop("backend", "inductor"), how.pop("options", None), how.pop("mode", None)
         ours = backend == "mlirc" or getattr(backend, "__module__", "").startswith("mlirc.")
         given = dict(options) if isinstance(options, Mapping) else {}
-        kept = given if ours else {}
-        left_out.extend(f"option {name!r} of {backend}" for name in given if name not in kept)
+        passed = given if ours else {}
+        left_out.extend(f"option {name!r} of {backend}" for name in given if name not in passed)
         if mode is not None and mode not in MODES:
             left_out.append(f"mode {mode!r}")
             mode = None
         if mode is not None:
-            kept["mode"] = mode
-        return compile_(model, backend="mlirc", options=kept | {"dump": folder}, **how)
+            passed["mode"] = mode
+        return compile_(model, backend="mlirc", options=passed | {"dump": folder}, **how)
 
     return compile_with_mlirc

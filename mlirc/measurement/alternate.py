@@ -41,7 +41,7 @@ def alternate(steps: Steps, rounds: int, finish: Callable[[], None] | None = Non
 
 
 def seconds(step: Callable[[], Any], repeats: int, finish: Callable[[], None] | None = None) -> float:
-    """Of one of so many calls, by wall clock."""
+    """Wall-clock seconds of one of so many calls."""
     return both_clocks(step, repeats, finish)[0]
 
 

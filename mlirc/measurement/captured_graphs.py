@@ -1,4 +1,4 @@
-"""Captured graphs as subjects: IR as it was imported, with its inputs where they were kept."""
+"""Captured graphs as subjects of a measurement: the imported IR, and its inputs where the capture has them."""
 
 import time
 from collections.abc import Callable
@@ -13,12 +13,12 @@ from mlirc.measurement.subjects import CompiledSubject
 
 
 class CapturesError(ValueError):
-    """A folder without graphs, or a graph that is wrong."""
+    """A folder without graphs, or a graph that does not verify."""
 
 
 @dataclass
 class CapturedGraph:
-    """A module in a file, and what it is called with."""
+    """A module in a file, and the inputs of its calls."""
 
     name: str
     file: Path
@@ -97,7 +97,7 @@ def tensors(values: list[Any]) -> CallResults:
 
 
 def parsed(file: Path) -> Any:
-    """The module, with a target, verified. Raises CapturesError. Needs an entered context."""
+    """The verified module of a file, with a target. Raises CapturesError. Needs an entered context."""
     from mlirc.lowering.files.file import verify_file
     from mlirc.lowering.files.text import TextError, parse_module
     from mlirc.lowering.module.rules import StageError
@@ -114,7 +114,7 @@ def parsed(file: Path) -> Any:
 
 
 def captured_graphs(folder: str) -> list[CapturedGraph]:
-    """Every graph of a capture, by number, with the inputs of its first call; random ones where these were not kept. Raises CapturesError."""
+    """The graphs of a capture by number, with the inputs of the first call, else random inputs. Raises CapturesError."""
     from mlirc.dialects.core.context import context
     from mlirc.execution.captures import CaptureError, read_capture
     from mlirc.execution.inputs import InputsError, read_inputs

@@ -40,7 +40,7 @@ class SubjectComparison:
 
     @property
     def verdicts(self) -> dict[str, str]:
-        """By clock."""
+        """Verdicts by the clock that measured them."""
         return {clock: verdict(self.faster[clock], self.noise[clock]) for clock in CLOCKS}
 
     def as_dict(self) -> dict[str, Any]:
@@ -93,7 +93,7 @@ def ratio(samples: dict[str, Samples], other: str, clock: str) -> Interval:
 
 
 def verdict(faster: Interval, noise: Interval) -> str:
-    """In words. A difference counts where its interval excludes 1, and the control does not reach as far."""
+    """The verdict as text. A difference counts where its interval excludes 1 and reaches farther than the control's."""
     if not faster.excludes_one or exp(abs(log(faster.value))) <= noise.reach:
         return "no difference beyond noise"
     return "faster" if faster.value > 1 else "slower"

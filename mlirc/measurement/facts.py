@@ -1,4 +1,4 @@
-"""What compiling says of the graphs that it made: kernels, launches, bytes, memory, time."""
+"""Facts about compiled graphs: kernels, launches, bytes, memory, compile time."""
 
 from collections.abc import Iterable
 from dataclasses import asdict, dataclass
@@ -9,13 +9,13 @@ from mlirc.frontend.statistics import GraphReport
 
 @dataclass(frozen=True)
 class CompiledFacts:
-    """Sums over the graphs of one subject. What depends on symbolic sizes is None.
+    """Sums over the graphs of one subject; None for a sum that depends on symbolic sizes.
 
-    kernels       generated kernels that differ
-    launches      of them, in one call
-    library, aten calls, in one call
+    kernels       distinct generated kernels
+    launches of these kernels in one call
+    library, aten   calls of libraries and of ATen, in one call
     read, written bytes, each operand of a kernel or call once
-    flops         of kernels and products
+    flops         of kernels and matmuls
     arena         bytes of the memory plan: what lies between the kernels
     compile       seconds in mlirc's stages
     first_call    seconds, with TorchDynamo's and AOTAutograd's work
@@ -59,6 +59,6 @@ def facts_of(reports: Iterable[GraphReport], first_call: float) -> CompiledFacts
 
 
 def total(sizes: Iterable[str]) -> int | None:
-    """None where one depends on a symbol."""
+    """The sum of sizes; None where one depends on a symbol."""
     known = list(sizes)
     return sum(map(int, known)) if all(size.isdigit() for size in known) else None

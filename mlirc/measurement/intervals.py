@@ -1,5 +1,6 @@
-"""Confidence intervals of ratios of medians, by the bootstrap (Efron, 1979): rounds are drawn with replacement, the ratio is taken of
-what was drawn, and the interval holds the middle 95% of 4,000 such ratios."""
+"""Confidence intervals of ratios of medians, by the bootstrap (Efron, 1979).
+
+Rounds are drawn with replacement, and the ratio of medians is taken of each draw. The interval is the middle 95% of 4,000 such ratios."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -26,7 +27,7 @@ class Interval:
 
     @property
     def reach(self) -> float:
-        """How far from 1 its farther end is, as a factor that is at least 1."""
+        """The distance of the interval's farther end from 1, as a factor of at least 1."""
         return exp(max(abs(log(self.low)), abs(log(self.high))))
 
     def __str__(self) -> str:
@@ -34,13 +35,13 @@ class Interval:
 
 
 def ratio_of_medians(before: Sequence[float], after: Sequence[float], paired: bool = True) -> Interval:
-    """median(before) / median(after): how many times faster `after` is. Paired: the k-th samples are of one round."""
+    """The interval of median(before) / median(after): how many times faster `after` is. Paired: the k-th samples are of one round."""
     logs = resampled_logs(before, after, paired)
     return interval(float(np.median(before) / np.median(after)), logs)
 
 
 def geometric_mean(pairs: Sequence[tuple[Sequence[float], Sequence[float]]]) -> Interval:
-    """Of the ratios of several pairs of samples, each resampled by itself."""
+    """The interval of the geometric mean of several pairs' ratios, each resampled by itself."""
     logs = np.mean([resampled_logs(a, b, True, seed) for seed, (a, b) in enumerate(pairs)], axis=0)
     value = exp(sum(log(np.median(a) / np.median(b)) for a, b in pairs) / len(pairs))
     return interval(value, logs)

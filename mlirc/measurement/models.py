@@ -18,7 +18,7 @@ class NoModels(ValueError):
 def model_subjects(
     models: Sequence[str], ways: Sequence[str], dtypes: Sequence[str], small: bool
 ) -> list[FunctionSubject]:
-    """One for each model, way and dtype; "all" is all models. Raises NoModels."""
+    """A subject for each model, way and dtype; "all" means all models. Raises NoModels."""
     from mlirc.lowering.module.nearest import unknown
 
     if not (CHECKOUT / "benchmarks" / "models.py").is_file():

@@ -14,7 +14,7 @@ import torch
 
 from mlirc.frontend.torch_compat.dynamo.trees import tree_leaves, tree_map
 
-KEPT = ("fullgraph", "dynamic")  # arguments of torch.compile that hold under any backend
+COMMON = ("fullgraph", "dynamic")  # arguments of torch.compile that hold under any backend
 
 
 class ScriptError(ValueError):
@@ -25,7 +25,7 @@ class ScriptError(ValueError):
 class ScriptCall:
     """A call of a function that the script compiles, with arguments as they were before it.
 
-    arguments  of torch.compile, those of KEPT
+    arguments  of torch.compile, those of COMMON
     grad       whether gradients were on
     count      how often the script made a call like it
     """
@@ -57,7 +57,7 @@ def copied(x: Any, convert: Callable[[torch.Tensor], torch.Tensor] = lambda x: x
 
 
 def run_script(path: str, arguments: Sequence[str] = ()) -> list[ScriptCall]:
-    """Each different call once, in the order of the first of them. What is compiled runs in eager. Raises ScriptError."""
+    """The distinct calls of compiled functions that a script makes, in order. The script runs in eager. Raises ScriptError."""
     if not Path(path).is_file():
         raise ScriptError(f"{path}: no such file")
     calls: dict[Any, ScriptCall] = {}
@@ -78,7 +78,7 @@ def run_script(path: str, arguments: Sequence[str] = ()) -> list[ScriptCall]:
 
 @contextmanager
 def as_main(path: str, arguments: Sequence[str]) -> Iterator[None]:
-    """As `python path arguments`: its folder is on the path of imports."""
+    """Sets sys.argv and sys.path as `python path arguments` does, within a `with` block."""
     argv, first = sys.argv, sys.path[0]
     sys.argv, sys.path[0] = [path, *arguments], str(Path(path).resolve().parent)
     try:
@@ -97,7 +97,7 @@ def noting(calls: dict[Any, ScriptCall]) -> Iterator[None]:
             return lambda function: compile(function, **given)
         if given.get("disable"):
             return real(model, **given)
-        noted = noting_function(model, {k: v for k, v in given.items() if k in KEPT and v is not None}, calls)
+        noted = noting_function(model, {k: v for k, v in given.items() if k in COMMON and v is not None}, calls)
         if not isinstance(model, torch.nn.Module):
             return functools.update_wrapper(noted, model)
         module = real(model, backend="eager")  # scripts ask for its parameters and state

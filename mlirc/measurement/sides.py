@@ -21,7 +21,7 @@ class SideError(ValueError):
 
 @dataclass(frozen=True)
 class Side:
-    """One of what is compared. `backend` is mlirc, or one of BACKENDS.
+    """One side of a comparison. `backend` is mlirc, or one of BACKENDS.
 
     pipeline     a name, or passes as text
     insertions   (side, anchor, passes), as the option `insert` is kept
@@ -34,7 +34,7 @@ class Side:
 
     @property
     def options(self) -> dict[str, Any]:
-        """Of torch.compile(..., backend="mlirc"). Nothing is taken from the disk cache, and a failure is an error."""
+        """The options of torch.compile(..., backend="mlirc"): no disk cache, and a failure is an error."""
         insert: dict[str, str] = {}
         for side, anchor, passes in self.insertions:
             place = f"{side} {anchor}"

@@ -148,7 +148,7 @@ def test_shuffles(dynamic):
 
 @DYNAMIC
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64, torch.bfloat16])
-def test_products(dtype, dynamic):
+def test_matmuls(dtype, dynamic):
     x, y, bias = (torch.randn(*shape, dtype=dtype) for shape in [(4, 6), (6, 3), (3,)])
     loose = {"rtol": 2e-2, "atol": 1e-1} if dtype == torch.bfloat16 else {}
     check(lambda x, y: aten.mm.default(x, y), x, y, dynamic=dynamic, **loose)

@@ -67,7 +67,7 @@ def test_every_form(dtype, plans):
         torch._dynamo.reset()
         before = len(plans)
         check(fn, *inputs)
-        assert len(plans) == before + 1 and any(plans[-1].words), name
+        assert len(plans) == before + 1 and any(plans[-1].slots), name
         assert not plans[-1].refused or name == "addend that lies otherwise", (name, plans[-1].refused)
 
 
@@ -148,6 +148,6 @@ def test_gelu_by_tanh_is_part_of_a_product(plans, sizes):
 def test_a_short_inner_size_takes_an_algorithm_in_turns(plans):
     x, w, b = (random(*shape, dtype=torch.bfloat16) for shape in ((8192, 768), (768, 2304), (2304,)))
     check(torch.addmm, b, x, w)
-    plan = cublas.CublasPlan.from_address(plans[-1].words[0])
+    plan = cublas.CublasPlan.from_address(plans[-1].slots[0])
     taken = cublas.Algorithm(plan.algorithm)
-    assert torch.cuda.get_device_capability()[0] != 9 or cublas_choice.is_in_turns(taken)
+    assert torch.cuda.get_device_capability()[0] != 9 or cublas_choice.is_ping_pong(taken)

@@ -69,7 +69,7 @@ def test_integers_and_booleans():
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
-def test_products(dtype):
+def test_matmuls(dtype):
     def fn(x, w, b, y):
         return torch.relu(torch.addmm(b, x, w.t())), torch.matmul(y, y.transpose(1, 2)) * 2
 

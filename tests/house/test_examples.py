@@ -43,11 +43,11 @@ def test_custom_op():
     subprocess.run([sys.executable, "-c", program], cwd=ROOT / "examples", check=True, timeout=300)
 
 
-def test_join_products():
-    difference, entries = load("join_products").main()
+def test_join_matmuls():
+    difference, entries = load("join_matmuls").main()
     assert difference < 1e-6
     assert [(entry["subject"], entry["rule"], entry["taken"]) for entry in entries] == [
-        ("3 products", "SAME ROWS", True)
+        ("3 matmuls", "SAME ROWS", True)
     ]
 
 
@@ -71,7 +71,7 @@ JOINED = {
 
 @pytest.mark.parametrize("returned", [False, True], ids=["read", "returned"])
 @pytest.mark.parametrize("case", JOINED)
-def test_which_products_join_products_takes(case, returned):
+def test_which_products_join_matmuls_takes(case, returned):
     """What is joined computes the same; a product that the graph returns keeps its strides, and so stays."""
     import torch
 
@@ -79,7 +79,7 @@ def test_which_products_join_products_takes(case, returned):
     from mlirc.ir import context, ir
     from mlirc.passes import run_pipeline
 
-    load("join_products")
+    load("join_matmuls")
     body, results, left = JOINED[case]
     names = results.split(", ")
     lines = body.replace("{w}", WEIGHT)
@@ -108,7 +108,7 @@ def test_which_products_join_products_takes(case, returned):
     inputs = [torch.randn(8, 4), torch.randn(8, 4), torch.randn(4, 4), torch.randn(4, 4)]
     with context():
         before, after = ir.Module.parse(text), ir.Module.parse(text)
-        run_pipeline(after, "join-products,canonicalize")
+        run_pipeline(after, "join-matmuls,canonicalize")
         assert str(after).count("mlirc.matmul") == (str(before).count("mlirc.matmul") if returned else left)
         for got, expected in zip(interpret(after, inputs).results, interpret(before, inputs).results, strict=True):
             torch.testing.assert_close(got, expected)

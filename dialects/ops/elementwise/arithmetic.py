@@ -60,10 +60,10 @@ class Fma(Ternary, name="fma"):
 def add(g, x, y, alpha=1):
     if not is_number(alpha, 1):
         return scaled(g, y, alpha, x)
-    for kept, other in ((x, y), (y, x)):
+    for first, other in ((x, y), (y, x)):
         taken = other.owner.operands[0] if is_negation(other) else None
-        if is_function_of(g, taken, kept):
-            return g.elementwise(Cancel, kept, taken)
+        if is_function_of(g, taken, first):
+            return g.elementwise(Cancel, first, taken)
     return g.elementwise(Add, x, y)
 
 
@@ -166,7 +166,7 @@ def addcdiv(g, x, y, z, *, value=1):
 
 
 class Lerp(Ternary, name="lerp", aten=(aten.lerp.Scalar, aten.lerp.Tensor)):
-    """From x to y by the weight z, computed from the nearer end."""
+    """x + z * (y - x), computed from the nearer end as in eager."""
 
     reference = staticmethod(torch.lerp)
 

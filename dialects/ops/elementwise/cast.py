@@ -15,16 +15,16 @@ prims = torch.ops.prims
 
 
 class Cast(Unary, name="cast"):
-    """`x.to(dtype)`, the dtype being the result's: nothing else names it, so emitters and interpreters special-case it.
+    """`x.to(dtype)`. Only the result's type names the dtype, so emitters and the interpreter treat this op apart.
 
-    Inside a kernel the body is `b.cast(x, dtype of the result)`. A cast there that only widens what was read, or
-    narrows what is written, carries the optional attribute {implicit = true}: fusion drops two of these in a row. None
-    is implicit before an op that jumps (Elementwise.jumps), or before this one.
+    Inside a kernel the body is `b.cast(x, dtype of the result)`. A cast that only widens a read value, or narrows a written one, has the
+    attribute {implicit = true}, and fusion drops two of these in a row. A cast before an op that jumps (Elementwise.jumps), or before another
+    cast, is never implicit.
     """
 
 
 class Bitcast(Unary, name="bitcast"):
-    """The same bits as another dtype of the same width, the result's: `x.view(dtype)`. Special-cased like `cast`."""
+    """`x.view(dtype)`: the same bits as another dtype of the same width, which is the result's. Treated apart, as `cast` is."""
 
 
 @imports(aten._to_copy.default)
@@ -51,7 +51,7 @@ def convert(g, x, dtype):
 
 @imports(aten.copy.default)
 def copy(g, into, x, non_blocking=False):
-    """`x` as `into` is: its dtype, sizes and device. What functionalization makes of `into.copy_(x)`."""
+    """`x` with the dtype, sizes and device of `into`: the functional form of `into.copy_(x)`."""
     have, want = g.info(x), g.info(into)
     if want.dtype not in KERNEL_DTYPES:
         raise NotOurs(f"a copy of {want.dtype}: kernels compute with neither complex nor unusual dtypes")

@@ -19,7 +19,7 @@ class Clamp(Ternary, name="clamp"):
 
 @imports(aten.clamp.default, aten.clamp_min.default, aten.hardtanh.default)
 def clamp_by_numbers(g, x, min=None, max=None, **limits):
-    """Of equal ones x, so that it keeps the sign of its zero; known constants leave it to it anyway."""
+    """Clamps by numbers. A limit equal to x gives x, so that x keeps the sign of its zero."""
     min, max = limits.get("min_val", min), limits.get("max_val", max)
     if all(limit is None or isinstance(limit, int | float) for limit in (min, max)):
         return clamp(g, x, min, max)

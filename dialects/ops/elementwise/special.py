@@ -23,7 +23,7 @@ class Erfc(FloatUnary, name="erfc", aten=(aten.erfc.default, aten.special_erfc.d
 
 
 def polynomial(b, x, coefficients):
-    """By Horner's rule, from the highest power down."""
+    """A polynomial by Horner's rule; coefficients begin with the highest power."""
     result = b.constant(coefficients[0])
     for c in coefficients[1:]:
         result = b.fma(result, x, b.constant(c))

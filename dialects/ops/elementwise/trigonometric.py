@@ -99,7 +99,7 @@ class Sinc(FloatUnary, name="sinc", aten=(aten.sinc.default, aten.special_sinc.d
 
 
 class Angle(Unary, name="angle", aten=(aten.angle.default,)):
-    """Of a real number: pi where it is negative, else 0."""
+    """The angle of a real number: pi where it is negative, else 0."""
 
     jumps = True
     computes = "float"

@@ -1,4 +1,4 @@
-"""Tensors made of sizes and numbers only: full, zeros, ones, arange, eye; and triangles, which compare indices."""
+"""Tensors computed from sizes and numbers alone (full, zeros, ones, arange, eye), and triangles, which compare indices."""
 
 import torch
 
@@ -12,7 +12,7 @@ aten = torch.ops.aten
 
 
 def full_of(g, value, shape, dtype, layout=None, device=None, pin_memory=None, memory_format=None):
-    """`value` in `shape`; settling the result gives it the memory format that was asked for."""
+    """A tensor of `shape` filled with `value`. The importer gives the result its memory format."""
     dtype = dtype or (g.out.dtype if g.out else g.info(value).dtype)
     if dtype not in KERNEL_DTYPES:
         raise NotOurs(f"a tensor of {dtype}")
@@ -91,7 +91,7 @@ def arange_start(g, start, end, **options):
 
 @imports(aten.arange.start_step)
 def arange_step(g, start, end, step=1, *, dtype=None, layout=None, device=None, pin_memory=None):
-    """start, start + step, ...: of whole numbers exactly, else in float64 and then rounded, as eager."""
+    """The elements start, start + step, ...: exact for integers, else computed in float64 and rounded, as in eager."""
     info = g.out
     if info is None or info.rank != 1 or info.dtype not in KERNEL_DTYPES:
         raise NotOurs("arange of another dtype")
@@ -128,7 +128,7 @@ def triu(g, x, diagonal=0):
 
 
 def triangle(g, compare, x, diagonal):
-    """x where its column minus its row compares so with `diagonal`, else 0."""
+    """x where compare(column - row, diagonal) is true, else 0."""
     info = g.info(x)
     if info.dtype not in KERNEL_DTYPES:
         raise NotOurs(f"a triangle of {info.dtype}")

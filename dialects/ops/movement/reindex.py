@@ -114,7 +114,7 @@ def padded(x, padding, place):
 
 @imports(aten.upsample_nearest1d.default, aten.upsample_nearest2d.default, aten.upsample_nearest3d.default)
 def upsample_nearest(g, x, output_size, *scales):
-    """Where each element is repeated the same number of times; fractions go to ATen."""
+    """Nearest upsampling by whole factors. Other factors go to ATen."""
     shape = info_of(x).shape
     map_: list = places(len(shape))
     for k, size in enumerate(output_size):

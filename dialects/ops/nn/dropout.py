@@ -1,4 +1,4 @@
-"""Dropout. On an NVIDIA GPU its random numbers are drawn in kernels, bit for bit those of eager; on a CPU it goes to ATen."""
+"""Dropout. On an NVIDIA GPU kernels draw the random bits that eager draws. On a CPU the call goes to ATen."""
 
 import torch
 
@@ -15,17 +15,17 @@ aten = torch.ops.aten
 
 @imports(aten.native_dropout.default)
 def native_dropout(g, x, p, train=None):
-    """x / (1 - p) where a number drawn for the element is below 1 - p, else x * 0; and where that is."""
+    """(x / (1 - p) where the element's random number is below 1 - p, else x * 0; the mask of the former)."""
     need_floats(x)
     info = g.info(x)
     if train is False or p == 1:
         raise NotOurs("dropout that draws no random numbers")
     draw = uniform_like(g, info)
     share = rounded(1.0 - p)
-    kept = g.lt(draw, share)
+    survives = g.lt(draw, share)
     scale = rounded(1.0 / share)
     wide = opmath(info.dtype)
-    return g.cast(g.mul(g.mul(g.cast(x, wide), g.cast(kept, wide)), scale), info.dtype), kept
+    return g.cast(g.mul(g.mul(g.cast(x, wide), g.cast(survives, wide)), scale), info.dtype), survives
 
 
 def rounded(x: float) -> float:
@@ -33,7 +33,7 @@ def rounded(x: float) -> float:
 
 
 def uniform_like(g: GraphBuilder, info: TensorInfo):
-    """A float32 in (0, 1] for each element, as dropout of such a tensor draws them in eager."""
+    """A float32 in (0, 1] for each element: the numbers that dropout of such a tensor draws in eager."""
     if not info.device.startswith("cuda"):
         raise NotOurs("random numbers of a CPU, which come one after another")
     if not all(isinstance(n, int) for n in (*info.shape, *info.stride)) or not is_dense(info):
@@ -60,7 +60,7 @@ def uniform_like(g: GraphBuilder, info: TensorInfo):
 
 
 def is_dense(info: TensorInfo) -> bool:
-    """Whether the elements fill their memory without gaps, in whatever order."""
+    """Whether the elements fill their memory without gaps, in any order of dimensions."""
     reach: Int = 1
     dims = {stride: n for n, stride in zip(info.shape, info.stride, strict=True) if n != 1}
     while reach in dims:

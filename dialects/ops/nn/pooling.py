@@ -24,7 +24,7 @@ LARGEST_WINDOW = 64  # elements; unrolled, a larger one makes a long kernel for 
 
 
 class Windows:
-    """Where a pooling op's windows lie. Its attributes are text lists, one entry for each pooled dimension.
+    """The windows of a pooling op. Its attributes are text lists, one entry for each pooled dimension.
 
     window   elements of a window        stride    elements from one window to the next
     padding  before the first element    dilation  elements from one of a window's elements to the next
@@ -39,7 +39,7 @@ class Windows:
         self.pooled = range(self.x.rank - len(self.window), self.x.rank)  # dimensions
 
     def elements(self, k):
-        """For each element of the window, its index in x, and a mask that says where that is inside (None: always)."""
+        """For each element of the window its index in x, and a mask of the windows where that is inside x (None: all)."""
         for offsets in product(*(range(n) for n in self.window)):
             at, mask = list(k.dims), None
             for j, d in enumerate(self.pooled):
@@ -115,7 +115,7 @@ class MaxPool(Pool, name="max_pool"):
 
 
 class MaxPoolIndex(Pool, name="max_pool_index"):
-    """Where the largest element of each window is: its index in the pooled dimensions taken as one."""
+    """The position of each window's largest element: its index in the pooled dimensions taken as one."""
 
     @staticmethod
     def kernel(make, op):
@@ -261,7 +261,7 @@ def avg_pool(g, rank, x, window, stride=(), padding=0, ceil_mode=False, count_in
 
 @imports(aten._adaptive_avg_pool2d.default, aten._adaptive_avg_pool3d.default)
 def adaptive_avg_pool(g, x, output_size):
-    """Where every window has the same size; others overlap, and go to ATen."""
+    """Adaptive average pooling with windows of one size. Windows of several sizes overlap, and go to ATen."""
     sizes = info_of(x).shape[-len(output_size) :]
     window = [symbols.floordiv(n, m) if m != 0 else 0 for n, m in zip(sizes, output_size, strict=True)]
     if any(not isinstance(w, int) or w * m != n for w, n, m in zip(window, sizes, output_size, strict=True)):

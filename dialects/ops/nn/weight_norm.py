@@ -13,6 +13,6 @@ def weight_norm(g, v, length, dim=0):
     info = info_of(v)
     if {info.dtype, info_of(length).dtype} - {torch.float32, torch.float64} or info_of(length).rank != info.rank:
         raise NotOurs("the norm of weights of half types")
-    kept = g.reduce("sum", g.mul(v, v), [d for d in range(info.rank) if d != dim % info.rank], True)
-    norm = g.sqrt(kept)
+    squares = g.reduce("sum", g.mul(v, v), [d for d in range(info.rank) if d != dim % info.rank], True)
+    norm = g.sqrt(squares)
     return g.mul(v, g.div(length, norm)), norm

@@ -108,7 +108,7 @@ def need_known_channels(x):
 
 @imports(aten.native_group_norm.default)
 def group_norm(g, x, weight, bias, n, c, hxw, groups, eps):
-    """With neither weight nor bias eager adds nothing, so that a -0.0 stays one: as -0.0 does where it is added."""
+    """Without weight and bias eager adds nothing, so that -0.0 stays -0.0. Adding -0.0 has the same effect."""
     need_known_channels(x)
     for parameter in (weight, bias):
         need_shape(parameter, info_of(x).shape[1:2], "a parameter")

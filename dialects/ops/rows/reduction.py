@@ -284,9 +284,9 @@ def not_a_number_before_the_last(g, x, dims):
 def squeeze(g, x, dims):
     """`x` without the dimensions `dims`, whose size is 1."""
     info = info_of(x)
-    kept = [d for d in range(info.rank) if d not in dims]
-    index = [symbols.symbol(f"d{kept.index(d)}") if d in kept else 0 for d in range(info.rank)]
-    return g.view(x, [info.shape[d] for d in kept], [info.stride[d] for d in kept], index)
+    remaining = [d for d in range(info.rank) if d not in dims]
+    index = [symbols.symbol(f"d{remaining.index(d)}") if d in remaining else 0 for d in range(info.rank)]
+    return g.view(x, [info.shape[d] for d in remaining], [info.stride[d] for d in remaining], index)
 
 
 # ---- sums of functions of the elements
@@ -294,7 +294,8 @@ def squeeze(g, x, dims):
 
 @imports(aten.logsumexp.default)
 def logsumexp(g, x, dims, keepdim=False):
-    """Of the largest element's distance to each, so that nothing overflows; rows of infinities stay infinite."""
+    """log(sum(exp(x))), computed from the differences to the row's maximum, so that nothing overflows. A row with an infinite maximum
+    stays infinite."""
     need_kernel_dtypes(x)
     dtype = info_of(x).dtype if info_of(x).dtype.is_floating_point else torch.get_default_dtype()
     x = g.cast(x, opmath(dtype))

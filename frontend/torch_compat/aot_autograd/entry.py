@@ -27,7 +27,7 @@ def documented() -> Callable[..., Callable]:
 
 @reach("aot-entry", instead="the first call loads torch._dynamo.backends.common, and with it Inductor's scheduler")
 def entry() -> AotEntry:
-    """As that module has them."""
+    """The functions that torch._dynamo.backends.common uses."""
     from torch._dynamo.utils import counters, flatten_graph_inputs
     from torch._functorch.aot_autograd import aot_module_simplified
 

@@ -74,7 +74,7 @@ def from_data(data: Any) -> Any:
 
 @reach("trace-metadata", instead="each process traces each graph")
 def modules() -> tuple[Any, ...]:
-    """Those of AOTAutograd's that have the classes."""
+    """The modules of AOTAutograd that define the classes of a trace's metadata."""
     from torch._functorch._aot_autograd import descriptors, schemas
 
     return schemas, descriptors

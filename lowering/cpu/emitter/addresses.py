@@ -101,7 +101,7 @@ def lane_addresses(e: VectorEmitter, address: Value, offsets: Value, dtype: torc
 
 
 def load_scalar(e: VectorEmitter, address: Value, dtype: torch.dtype = F32) -> Value:
-    """One element as float32."""
+    """Loads one element as float32."""
     stored = stored_dtype(dtype)
     element = element_text(stored)
     text = f"llvm.load {address} {{alignment = {stored.itemsize} : i64}} : !llvm.ptr -> {element}"

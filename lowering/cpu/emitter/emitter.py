@@ -27,8 +27,8 @@ class VectorEmitter(Scope):
         return self.env[node]
 
     def compute(self, node: Node, wide: bool) -> Value:
-        if node in self.kept:
-            return load(self, self.kept[node], wide)
+        if node in self.saved:
+            return load(self, self.saved[node], wide)
         if node.kind == "read":
             for x in node.access.scalars:  # checked where the address does not depend on it too
                 self.value(x)

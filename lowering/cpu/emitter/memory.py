@@ -57,8 +57,8 @@ def _load_wide(e: Scope, access: Access, dtype: torch.dtype) -> Value:
     b = e.builder(dtype, True)
     vector, bools = b.type_text(dtype), b.type_text(torch.bool)
     mask = read_mask(e, access, True)
-    if is_unit(e, access):
-        return load_vector(e, unit_pointer(e, access), mask, dtype)
+    if is_unit_stride(e, access):
+        return load_vector(e, unit_stride_pointer(e, access), mask, dtype)
     stride = picked_stride(access, e.vector)
     if stride is not None:
         return _load_picked(e, access, dtype, stride, mask)
@@ -122,7 +122,7 @@ def store(e: Scope, access: Access, node: Node) -> None:
             f"llvm.store {value}, {pointer(e, access)} {{alignment = {align} : i64}} : {element_text(dtype)}, !llvm.ptr"
         )
         return
-    if not is_unit(e, access):
+    if not is_unit_stride(e, access):
         mask = e.mask or b.constant(True, torch.bool)
         pointers = lane_pointers(e, access)
         e.lines.append(
@@ -130,7 +130,7 @@ def store(e: Scope, access: Access, node: Node) -> None:
             f"{b.type_text(dtype)}, {b.type_text(torch.bool)} into vector<{e.lanes}x!llvm.ptr>"
         )
         return
-    address, type_ = unit_pointer(e, access), b.type_text(dtype)
+    address, type_ = unit_stride_pointer(e, access), b.type_text(dtype)
     if e.mask is not None and not access.lanewise:
         store_masked(e, value, address, e.mask)
     elif access.operand in e.non_temporal:
@@ -165,15 +165,15 @@ def _unknown(e: Scope, mask: Value) -> Value:
 
 def prefetch_store(e: Scope, access: Access) -> None:
     """Fetches the memory that the next vector's store will write, if this one's lies side by side."""
-    if is_unit(e, access):
-        address = advance(e, access, unit_pointer(e, access), e.i64(e.lanes))
+    if is_unit_stride(e, access):
+        address = advance(e, access, unit_stride_pointer(e, access), e.i64(e.lanes))
         e.lines.append(
             f'"llvm.intr.prefetch"({address}) {{rw = 1 : i32, hint = 3 : i32, cache = 1 : i32}} : (!llvm.ptr) -> ()'
         )
 
 
 def read_mask(e: Scope, access: Access, wide: bool) -> Value | None:
-    """Where to read: inside the space, where the read's mask holds, never by an index into an empty tensor."""
+    """The mask of a read: lanes within the space, where the read's own mask holds, and no index into an empty tensor."""
     b = e.builder(torch.bool, wide)
     parts = [e.mask] if wide and e.mask is not None and not access.lanewise else []
     if access.mask is not None:
@@ -192,7 +192,7 @@ def read_mask(e: Scope, access: Access, wide: bool) -> Value | None:
 # ---- addresses
 
 
-def is_unit(e: Scope, access: Access) -> bool:
+def is_unit_stride(e: Scope, access: Access) -> bool:
     """Whether the lanes reach neighbouring elements."""
     if access.lanewise:
         return True
@@ -225,7 +225,7 @@ def advance(e: Scope, access: Access, address: Value, offset: Value) -> Value:
 
 
 def pointer(e: Scope, access: Access) -> Value:
-    """The address with every scalar part that is known here, kept for the loops inside."""
+    """The address with every scalar part that is known here, saved for the loops inside."""
     address, done = e.env.get(access) or (base(e, access), frozenset())
     b, offset, added = e.index, None, set()
     parts: list[tuple[Any, Int, str | None]] = [
@@ -263,7 +263,7 @@ def _is_known(e: Scope, access: Access, value, dim: str | None) -> bool:
     return True
 
 
-def unit_pointer(e: Scope, access: Access) -> Value:
+def unit_stride_pointer(e: Scope, access: Access) -> Value:
     address = pointer(e, access)
     return address if access.lanewise else advance(e, access, address, e.env[e.axis])
 

@@ -36,7 +36,7 @@ class Scope(ABC):
         self.env: dict[Any, Any] = {}
         self.bound: set[str] = set()
         self.mask: Value | None = None
-        self.kept: dict[Node, Access] = {}  # value -> where to read it back from, in this pass
+        self.saved: dict[Node, Access] = {}  # value -> where to read it back from, in this pass
         self.nodes: Sequence[Node] = ()  # what is computed from here on, operands first
         self.accesses: Sequence[Access] = ()  # and reached
         self.non_temporal: dict[
@@ -49,19 +49,19 @@ class Scope(ABC):
     @contextmanager
     def scope(self) -> Iterator[None]:
         """What becomes known inside is forgotten at the end."""
-        saved = self.env, self.bound, self.mask, self.kept
+        outer = self.env, self.bound, self.mask, self.saved
         self.env, self.bound = dict(self.env), set(self.bound)
         yield
-        self.env, self.bound, self.mask, self.kept = saved
+        self.env, self.bound, self.mask, self.saved = outer
 
     # ---- text
 
     @contextmanager
     def apart(self) -> Iterator[list[str]]:
         """What is written inside goes to a list of its own."""
-        saved, self.lines = self.lines, []
+        outer, self.lines = self.lines, []
         yield self.lines
-        self.lines = saved
+        self.lines = outer
 
     def builder(self, dtype: torch.dtype, wide: bool = False) -> VectorBuilder:
         return VectorBuilder(self.text, self.lines, dtype, self.lanes if wide else 1)

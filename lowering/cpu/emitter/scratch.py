@@ -1,6 +1,6 @@
-"""Memory that a kernel's body writes and reads again: a little of it on the stack, the rest in the calling thread's scratch.
+"""Allocates scratch for a kernel's body: up to 8 KiB on the stack, more in memory of the calling thread.
 
-    func.func @kernel_0(%args)             asks for `scratch_bytes` for each thread (codegen/runtime/thread_scratch.py), kept in the frame
+    func.func @kernel_0(%args)             asks for `scratch_bytes` for each thread (codegen/runtime/thread_scratch.py), saved in the frame
     llvm.func @kernel_0_body(%frame, ..)   %scratch: this thread's part of it, at a multiple of 64
 
 A user's thread may have a stack of 64 KiB, and libgomp's threads too (OMP_STACKSIZE). Where there is no memory the kernel runs on
@@ -21,12 +21,12 @@ MOST_PARTIAL = 128  # bytes that each thread leaves for the others, all of them 
 DECLARATION = f"llvm.func @{SCRATCH_FUNCTION}(i64, i64, !llvm.ptr) -> i64"
 ALIGNED = 64
 
-# words of the frame: where the first thread's part is, and from there how far it is to the next one's
+# slots of the frame: where the first thread's part is, and from there how far it is to the next one's
 SCRATCH, APART = 4, 5
 
 
 def take(e: Any, count: Int, element: str, size: int) -> Value:
-    """The address of memory for `count` elements of `size` bytes each, of type `element`: for a whole call of the body."""
+    """The address of memory for `count` elements of type `element`, `size` bytes each. It lasts for one call of the body."""
     bytes_ = count * size
     if isinstance(bytes_, int) and e.stack_bytes + bytes_ <= MOST_ON_STACK:
         e.stack_bytes += bytes_
@@ -41,19 +41,19 @@ def take(e: Any, count: Int, element: str, size: int) -> Value:
 
 
 def take_bytes(e: Any, bytes_: Int) -> Int:
-    """Where so many bytes are in a thread's part."""
+    """Reserves bytes in a thread's part of the scratch, and returns their offset."""
     offset = e.scratch_bytes
     e.scratch_bytes = offset + symbols.floordiv(bytes_ + (ALIGNED - 1), ALIGNED) * ALIGNED
     return offset
 
 
 def partial(e: Any, bytes_: int) -> tuple[Value, Value]:
-    """Memory that all threads see: the address of the first one's, and how far it is to the next one's."""
+    """Reserves bytes for each thread that all threads can address: the first thread's address, and the distance to the next thread's."""
     return _ahead(e, _place("%scratch_all", take_bytes(e, bytes_))), Value("%scratch_apart", torch.int64)
 
 
 def opening(e: Any) -> list[str]:
-    """How the text of a body begins: after what `e` wrote is known."""
+    """The first lines of a body, which depend on the scratch that its other lines took."""
     return ["%args = llvm.load %frame : !llvm.ptr -> !llvm.ptr", *(_OPENING if takes(e) else [])]
 
 
@@ -62,7 +62,8 @@ def takes(e: Any) -> bool:
 
 
 def reserve(e: Any, frame: Value, each: Int, threads: Value) -> Value:
-    """In the entry: memory for `threads` threads, `each` bytes a thread, noted in the frame; how many threads then may run."""
+    """Writes, into a kernel's entry, the allocation of `each` bytes for each of `threads` threads. Stores the address in the frame, and
+    returns how many threads may run."""
     b = e.index
     bytes_, one = e.integer(each), e.i64(1)
     place = b.emit(f"llvm.getelementptr {frame}[{SCRATCH}] : (!llvm.ptr) -> !llvm.ptr, i64", torch.int64)
@@ -92,7 +93,7 @@ def _dynamic(e: Any, offset: Int) -> Value:
 
 
 def _ahead(e: Any, text: str) -> Value:
-    """What the function begins with: an alloca among loops would take more in each turn."""
+    """Adds an alloca at the function's beginning, because one inside a loop would allocate in each iteration."""
     name = e.text.new_name()
     e.text.preamble.append(f"{name} = {text}")
     return Value(name, torch.int64)

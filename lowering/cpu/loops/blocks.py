@@ -221,7 +221,7 @@ class BlockLoops(Loops):
         """Only one thread computes what it writes for a column."""
 
     def write_outer(self) -> None:
-        """One value for each column."""
+        """Writes the outputs that have one value for each column."""
         e, outputs = self.e, self.schedule.outer_outputs
         if not outputs:
             return
@@ -243,7 +243,7 @@ class BlockLoops(Loops):
         for node in step.nodes:
             if node.access in self.transposed and e.mask is None and node not in e.env:
                 load_transposed(e, node.access, start, end, self.transposed[node.access])
-                e.kept = {**e.kept, node: self.square_access(node.access, start)}
+                e.saved = {**e.saved, node: self.square_access(node.access, start)}
 
     def store_transposed(self, step: Pass, start: Value, end: Value) -> None:
         """Writes the squares of the transposed outputs that `write` left in memory."""

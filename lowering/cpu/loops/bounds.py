@@ -33,7 +33,7 @@ class ExpOfAtMostZero:
 
 
 class SummedExpOfAtMostZero(ExpOfAtMostZero):
-    """The same where a softmax's sum is the only reader. loops/fma_contraction.py takes `factors`."""
+    """An exponential of at most 0 that only a softmax's sum reads. loops/fma_contraction.py uses `factors`."""
 
     factors = staticmethod(vector_math_exp.exp_factors)
 

@@ -2,7 +2,7 @@
 
 func.func @kernel_0(%args) -> i64                       entry_text: the frame, threads, scratch; calls the body
 llvm.func @kernel_0_part(%frame)                        PART_FUNCTION, with LIBGOMP declared
-llvm.func @kernel_0_body(%frame, %thread, %threads)     its writer begins with load_words, and takes thread_part of its units
+llvm.func @kernel_0_body(%frame, %thread, %threads)     its writer begins with load_words, and takes thread_part of its iterations
 """
 
 import torch
@@ -17,7 +17,7 @@ from mlirc.lowering.kernel.axes import Axis
 from mlirc.lowering.kernel.nodes import Kernel
 from mlirc.lowering.target import CpuTarget
 
-# words of the frame: the arguments' address, the number of a check that failed, where threads leave partial results or count
+# slots of the frame: the arguments' address, the number of a check that failed, where threads leave partial results or count
 # chunks, the number of the next group of panels to be taken; then two of emitter/scratch.py
 STATUS, PARTIAL, NEXT, FRAME_WORDS = 1, 2, 3, 6
 

@@ -19,7 +19,7 @@ def factors(e: "VectorEmitter", fold: LaneFold) -> tuple[Value, Value] | None:
     """Two numbers whose product is what `fold` adds up here; None: it is no product, or is there already."""
     node, wide = fold.node.operands[0], fold.lanes > 1
     sums_floats = fold.node.kind == "reduce" and fold.kind == "sum" and fold.dtype in (torch.float32, torch.float64)
-    if not sums_floats or node.dtype != fold.dtype or node in e.env or node in e.kept:
+    if not sums_floats or node.dtype != fold.dtype or node in e.env or node in e.saved:
         return None
     if node.kind == "mul":
         x, y = node.operands

@@ -19,7 +19,7 @@ from mlirc.lowering.target import CpuTarget
 class KernelText:
     """functions      MLIR text
     declarations   the external functions that it calls, each a line
-    symbols        those whose values the words hold, in order
+    symbols        those whose values the slots hold, in order
     """
 
     functions: str
@@ -32,10 +32,10 @@ def operands_only(count: int) -> Kernel:
     return Kernel({}, {}, [], [], count)
 
 
-def begin(e: VectorEmitter, kernel: Kernel, names: list[str], words: str = "%args") -> None:
+def begin(e: VectorEmitter, kernel: Kernel, names: list[str], slots: str = "%args") -> None:
     """How a body begins: the thread's number, how many there are, the operands' addresses and the symbols' values."""
     e.env["thread"], e.env["threads"] = Value("%thread", torch.int64), Value("%threads", torch.int64)
-    load_words(e, kernel, names, words)
+    load_words(e, kernel, names, slots)
 
 
 def body_text(e: VectorEmitter) -> str:
@@ -57,7 +57,7 @@ def framed(
 ) -> KernelText:
     """The functions of kernel `name`: the body, what it calls, and the entry.
 
-    names         the symbols that its words hold
+    names         the symbols that its slots hold
     work, units   scalar operations, and what threads share, `chunk` at a time; 0: equal parts
     body          the text of the body, where that is not all that `e` has written
     """

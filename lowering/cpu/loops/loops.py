@@ -106,9 +106,9 @@ class Loops:
     def passes(self) -> None:
         e, schedule = self.e, self.schedule
         self.run_passes(0, len(schedule.passes))
-        e.nodes, e.accesses, e.kept = (), (), {}
+        e.nodes, e.accesses, e.saved = (), (), {}
         if self.partials:
-            # no value of this point is needed any more by who is still behind, nor what the outputs may overwrite
+            # later threads need no value of this point any more, nor memory that the outputs may overwrite
             for output in schedule.outer_outputs:
                 self.precompute(output.node)
             barrier(e)
@@ -129,8 +129,8 @@ class Loops:
     def enter_pass(self, number: int, compute: bool = True) -> None:
         e, step = self.e, self.schedule.passes[number]
         e.nodes = step.nodes
-        e.kept = {node: access for node, (first, access) in self.schedule.kept.items() if first <= number}
-        e.accesses = accesses_of(step, e.kept)
+        e.saved = {node: access for node, (first, access) in self.schedule.saved.items() if first <= number}
+        e.accesses = accesses_of(step, e.saved)
         self.ahead = fetched_ahead(self.schedule, step)
         if compute:
             e.enter()
@@ -301,7 +301,7 @@ class Loops:
         return e.loop(main, hi, e.i64(e.lanes), state, types, masked)
 
     def main_end(self, axis: Axis, lo: Value, hi: Value, step: int) -> tuple[Value, bool | None]:
-        """Where the loop in steps of `step` ends, and whether nothing is left then; None: it would not start at all."""
+        """The end of the loop in steps of `step`, and whether no index is left behind it; None where the loop has no iteration."""
         e, b = self.e, self.e.index
         first, last = e.text.constant_values.get(lo), e.text.constant_values.get(hi)
         if isinstance(first, int) and isinstance(last, int):
@@ -378,6 +378,6 @@ class Loops:
         store(self.e, output.access, output.node)
 
 
-def accesses_of(step: Pass, kept: dict[Node, Access]) -> list[Access]:
-    found = [kept.get(n) or n.access for n in step.nodes if n in kept or n.access]
+def accesses_of(step: Pass, saved: dict[Node, Access]) -> list[Access]:
+    found = [saved.get(n) or n.access for n in step.nodes if n in saved or n.access]
     return found + [o.access for o in step.outputs] + [access for _, access in step.keeps]

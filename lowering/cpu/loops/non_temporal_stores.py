@@ -26,10 +26,10 @@ def choose_non_temporal(e: Scope, kernel: Kernel, schedule: LoopSchedule) -> Non
     if e.text.target.arch != "x86_64" or schedule.block is not None:
         return
     read_back = [
-        schedule.kept[node][1]
+        schedule.saved[node][1]
         for k, step in enumerate(schedule.passes)
         for node in step.nodes
-        if node in schedule.kept and schedule.kept[node][0] <= k
+        if node in schedule.saved and schedule.saved[node][0] <= k
     ]
     for output in kernel.outputs:
         access = output.access

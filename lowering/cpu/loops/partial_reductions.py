@@ -27,12 +27,12 @@ class Found:
 
 
 def slot_bytes(vector: Vector) -> int:
-    """For one value that a thread leaves: a vector, and never two threads' values in one cache line."""
+    """Bytes for one partial result of a thread: a vector, and at least a cache line, so that threads do not share one."""
     return max(8 * vector.lanes, 64)
 
 
 def partial_bytes(schedule: LoopSchedule) -> int:
-    """For all that one thread leaves."""
+    """Bytes for all partial results of one thread."""
     compensated = [
         n for p in schedule.passes for n in p.reductions if LaneFold(n, 1, upper=True, exact=True).compensated
     ]
@@ -41,7 +41,7 @@ def partial_bytes(schedule: LoopSchedule) -> int:
 
 
 def barrier(e: VectorEmitter) -> None:
-    """Where one thread runs alone there is no team, or a team of somebody else's."""
+    """Writes a barrier, which a single thread skips, because it has no team of its own."""
     several = e.index.gt(e.env["threads"], e.i64(1))
     e.lines += [f"scf.if {several} {{", "llvm.call @GOMP_barrier() : () -> ()", "}"]
 

@@ -1,7 +1,7 @@
 """Software-pipelined epilogue: stores row i - 1 inside the most expensive loop of row i, which overlaps memory with arithmetic.
 
-before:  for row:   m = max(x);  e = exp(x - m), kept, and its sum s;  y = e / s
-after:   for row:   m = max(x);  for i: y[row - 1, i] = e[i] / s;  e[i] = exp(x[row, i] - m), kept, and its sum
+before:  for row:   m = max(x);  e = exp(x - m), saved, and its sum s;  y = e / s
+after:   for row:   m = max(x);  for i: y[row - 1, i] = e[i] / s;  e[i] = exp(x[row, i] - m), saved, and its sum
          y of the last row
 
 One row of scratch memory holds e: each element of row i - 1 is read just before row i overwrites it.
@@ -19,7 +19,7 @@ from mlirc.lowering.kernel.axes import Axis
 
 
 def has_pipelined_epilogue(loops: Any, axes: list[Axis]) -> bool:
-    """Whether one pass computes much, and alone leaves what later ones read back."""
+    """Whether one pass is expensive, and is the only one whose values later passes read back."""
     if not may_wait(loops, axes):
         return False
     passes = loops.schedule.passes
@@ -30,7 +30,7 @@ def has_pipelined_epilogue(loops: Any, axes: list[Axis]) -> bool:
 
 
 class PipelinedEpilogue(SavedRowStatistics):
-    """`emit(lo, hi)` writes the loop."""
+    """A loop over a row with the previous row's epilogue in it; `emit(lo, hi)` writes the loop."""
 
     def __init__(self, loops: Any, enter: Callable[[Value], None]):
         super().__init__(loops, enter, 1)
@@ -68,12 +68,12 @@ class PipelinedEpilogue(SavedRowStatistics):
         return state
 
     def finish(self, follows: Value, known: tuple[dict, set, dict], index: Value, copies: int) -> None:
-        """The last pass over some vectors of the row before, where there is one."""
+        """Writes the last pass over some vectors of the previous row, unless this row is the first."""
         e, axis, parts = self.e, self.schedule.axes[0], []
         e.lines.append(f"scf.if {follows} {{")
         for copy in range(copies):
             with e.scope(), e.apart() as lines:
-                env, bound, e.kept = known
+                env, bound, e.saved = known
                 place = e.index.add(index, e.i64(copy * e.lanes)) if copy else index
                 e.env, e.bound = {**env, axis.name: place}, bound | {axis.name}
                 self.loops.body(self.schedule.passes[self.last], [], [], axis)

@@ -1,12 +1,12 @@
 """Prefetches the next row's memory while this row is computed.
 
-A softmax reads a row for its maximum, which waits for memory, and computes its exponentials from the cache, while memory rests.
-Before: the two take turns.  After: the costliest pass over a row asks for what the first pass over the next one reads.
+A softmax's first pass over a row waits for memory. Its second pass computes exponentials from the cache, while memory is idle. So the most
+expensive pass over a row prefetches what the first pass over the next row reads.
 """
 
 from typing import TYPE_CHECKING
 
-from mlirc.lowering.cpu.emitter.memory import advance, is_unit, unit_pointer
+from mlirc.lowering.cpu.emitter.memory import advance, is_unit_stride, unit_stride_pointer
 from mlirc.lowering.cpu.loops.schedule import LoopSchedule, Pass
 from mlirc.lowering.kernel.nodes import Access, Node
 
@@ -21,29 +21,29 @@ LEAST, MOST = (
 
 
 def fetched_ahead(schedule: LoopSchedule, step: Pass) -> list[Access]:
-    """What pass `step` asks for: the reads of rows, if it is a later one that computes much."""
+    """The reads of rows that pass `step` prefetches; none unless it is an expensive pass behind the first."""
     if not schedule.outer or not schedule.vector_inside or len(schedule.passes) < 2:
         return []
     if not computes_most(schedule, step):
         return []
     found: dict[tuple, Access] = {}
     for node in (n for p in schedule.passes for n in p.nodes):
-        if node.access is not None and node not in schedule.kept and _is_row(schedule, node.access):
+        if node.access is not None and node not in schedule.saved and _is_row(schedule, node.access):
             found.setdefault((node.access.operand, str(node.access.address)), node.access)
     return list(found.values())
 
 
 def computes_most(schedule: LoopSchedule, step: Pass) -> bool:
-    """Whether no other pass over a row costs more, and this one much."""
+    """Whether this pass over a row is expensive, and none costs more."""
     costs = [_cost(schedule, p) for p in schedule.passes]
     return _cost(schedule, step) == max(costs) and not all(n.cheap for n in _along(schedule, step))
 
 
 def _along(schedule: LoopSchedule, step: Pass) -> list[Node]:
-    """What is computed at each point of a row, not read back."""
+    """The nodes that the pass computes at each point of a row, without those that it reads back."""
     number = schedule.passes.index(step)
-    kept = {n for n, (first, _) in schedule.kept.items() if first <= number}
-    return [n for n in step.nodes if n not in kept and schedule.axes[-1].name in n.dims]
+    saved = {n for n, (first, _) in schedule.saved.items() if first <= number}
+    return [n for n in step.nodes if n not in saved and schedule.axes[-1].name in n.dims]
 
 
 def _cost(schedule: LoopSchedule, step: Pass) -> int:
@@ -51,7 +51,7 @@ def _cost(schedule: LoopSchedule, step: Pass) -> int:
 
 
 def _is_row(schedule: LoopSchedule, access: Access) -> bool:
-    """Side by side along the innermost loop, another row at each point around it, of a known and middling length."""
+    """Whether the access reads a contiguous row of known, medium length along the innermost loop, another row at each outer point."""
     run, around = schedule.run_axis, schedule.outer[-1]
     if run is None or run.known is None or access.scalars or access.mask is not None:
         return False
@@ -60,11 +60,11 @@ def _is_row(schedule: LoopSchedule, access: Access) -> bool:
 
 
 def fetch_ahead(e: "VectorEmitter", schedule: LoopSchedule, accesses: list[Access], copy: int) -> None:
-    """For the vector that is number `copy` in this iteration; one request for each cache line."""
+    """Writes the prefetches for vector number `copy` of this iteration, one for each cache line."""
     for access in accesses:
         each = e.lanes * access.dtype.itemsize
-        if e.mask is None and is_unit(e, access) and copy * each % LINE < each:
+        if e.mask is None and is_unit_stride(e, access) and copy * each % LINE < each:
             stride = e.integer(access.address.strides[schedule.outer[-1].name])
-            address = advance(e, access, unit_pointer(e, access), stride)
+            address = advance(e, access, unit_stride_pointer(e, access), stride)
             options = "{rw = 0 : i32, hint = 3 : i32, cache = 1 : i32}"
             e.lines.append(f'"llvm.intr.prefetch"({address}) {options} : (!llvm.ptr) -> ()')

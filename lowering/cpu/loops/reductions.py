@@ -39,7 +39,7 @@ class LaneFold(Fold):
 
     @property
     def dtype(self) -> torch.dtype:
-        """Of the accumulator that holds values."""
+        """The dtype of the accumulator's values."""
         is_wider = self.upper and self.kind == "sum" and self.node.kind == "reduce"  # a scan has one level
         return torch.float64 if self.source == torch.float32 and is_wider else self.source
 
@@ -66,7 +66,7 @@ class LaneFold(Fold):
         return [b.select(closer, x, best), b.select(closer, index, position)]
 
     def merge(self, b: VectorBuilder, state: list[Value], other: list[Value]) -> list[Value]:
-        """One accumulator of two, `other` cast to this level first."""
+        """Combines two accumulators. `other` is cast to this level first."""
         if self.compensated:
             return self.compensate(b, state, other)
         if len(state) == 1:

@@ -32,7 +32,7 @@ def may_wait(loops: Any, axes: list[Axis]) -> bool:
 
 
 class SavedRowStatistics:
-    """Of `count` rows, the results of reductions. `enter(unit)` makes a row's indices known."""
+    """The results of reductions for `count` rows, in scratch. `enter(row)` makes a row's indices known."""
 
     def __init__(self, loops: Any, enter: Callable[[Value], None], count: int):
         self.loops, self.e, self.enter = loops, loops.e, enter
@@ -43,7 +43,7 @@ class SavedRowStatistics:
         self.slots = take(self.e, count * len(self.reductions), "i64", 8)
 
     def begin(self, unit: Value) -> None:
-        self.e.nodes, self.e.accesses, self.e.kept = self.nodes, (), {}
+        self.e.nodes, self.e.accesses, self.e.saved = self.nodes, (), {}
         self.enter(unit)
 
     def slot(self, row: Value, number: int) -> Value:
@@ -68,4 +68,4 @@ class SavedRowStatistics:
             for operand in node.operands if self.e.is_wide(node) else ():
                 if operand in self.e.env and not self.e.is_wide(operand) and operand.kind != "constant":
                     self.e.splat(self.e.env[operand])
-        return self.e.env, self.e.bound, self.e.kept
+        return self.e.env, self.e.bound, self.e.saved

@@ -1,8 +1,8 @@
 """What a kernel computes when. Reductions order the work into passes over the inner axes: pass k folds the reductions
 that need k others before them. A value that two passes need is computed twice, read back from an output that holds it,
-or kept in a scratch row where computing it is expensive.
+or saved in a scratch row where computing it is expensive.
 
-softmax:   pass 0: max of x;  pass 1: e = exp(x - max), kept; its sum;  pass 2: e / sum, written
+softmax:   pass 0: max of x;  pass 1: e = exp(x - max), saved; its sum;  pass 2: e / sum, written
 """
 
 from collections.abc import Iterable
@@ -23,7 +23,7 @@ TILE, SMALLEST_TILE = 2048, 512  # columns that are folded at once, shared by al
 
 @dataclass(eq=False, slots=True)
 class Pass:
-    """One run over the inner axes (all axes, where no axis is inner)."""
+    """A pass: one loop over the inner axes, or over all axes where no axis is inner."""
 
     reductions: list[Node]
     outputs: list[Output]
@@ -43,7 +43,7 @@ class LoopSchedule:
     transposed: list[Access]  # transposed reads and outputs, whose unit stride is along `block`
     passes: list[Pass]
     outer_outputs: list[Output]  # one element for each point of the outer axes
-    kept: dict[Node, tuple[int, Access]]  # value -> from which pass on it is read back, and where
+    saved: dict[Node, tuple[int, Access]]  # value -> from which pass on it is read back, and where
     scratch: dict[int, tuple[int, torch.dtype]]  # operand number (below 0) -> elements, dtype
 
     @property
@@ -95,18 +95,18 @@ def make_schedule(kernel: Kernel, axes: list[Axis], vector: Vector) -> LoopSched
         transposed = [a for a in kernel.accesses if is_transposed(a, vector, block)]
     names = {a.name for a in inner}
     written_inside = [o for o in kernel.outputs if not has_inner or names & (o.node.dims | o.access.address.dims)]
-    planner = _Planner(kernel, inner, vector, written_inside, 0 if block else SCRATCH_BYTES)
-    planner.plan()
+    scheduler = _Scheduler(kernel, inner, vector, written_inside, 0 if block else SCRATCH_BYTES)
+    scheduler.run()
     return LoopSchedule(
         outer,
         inner,
         vector,
         block,
         transposed,
-        planner.passes,
+        scheduler.passes,
         [o for o in kernel.outputs if o not in written_inside],
-        planner.kept,
-        planner.scratch,
+        scheduler.saved,
+        scheduler.scratch,
     )
 
 
@@ -118,7 +118,7 @@ def transposing_axis(kernel: Kernel, axes: list[Axis], vector: Vector) -> Axis |
     return axis if count else None
 
 
-class _Planner:
+class _Scheduler:
     def __init__(self, kernel: Kernel, axes: list[Axis], vector: Vector, outputs: list[Output], scratch_bytes: int):
         self.kernel, self.vector, self.outputs = kernel, vector, outputs
         self.axes, self.scratch_bytes = axes, scratch_bytes
@@ -127,7 +127,7 @@ class _Planner:
         self.when = {o: o.node.depth for o in outputs}  # output -> the pass that writes it
         self.banned: set[tuple[Node, Output]] = set()
 
-    def plan(self) -> None:
+    def run(self) -> None:
         while True:
             self.attempt()
             conflict = self.conflict()
@@ -140,8 +140,8 @@ class _Planner:
                 self.banned.add((node, output))
 
     def attempt(self) -> None:
-        self.kept: dict[Node, tuple[int, Access]] = {}
-        self.borrowed: dict[Node, Output] = {}  # kept in the memory of an output that is written later
+        self.saved: dict[Node, tuple[int, Access]] = {}
+        self.borrowed: dict[Node, Output] = {}  # saved in the memory of an output that is written later
         self.scratch: dict[int, tuple[int, torch.dtype]] = {}
         self.computed: dict[Node, int] = {}  # inner value -> the first pass that computes it
         last = max([r.depth for r in self.reductions] + [w + 1 for w in self.when.values()], default=0)
@@ -160,7 +160,7 @@ class _Planner:
             step.scans = [n for n in step.nodes if n.kind == "scan" and not self.is_read_back(n, k)]
             for output in step.outputs:
                 if self.is_inner(output.node) and self.reads_memory(output.node) and self.is_direct(output.access):
-                    self.kept.setdefault(output.node, (k + 1, output.access))
+                    self.saved.setdefault(output.node, (k + 1, output.access))
 
     def visit(self, node: Node, k: int, step: Pass, seen: set[Node]) -> None:
         """Adds what pass k computes for `node` to step.nodes."""
@@ -174,7 +174,7 @@ class _Planner:
             access = self.keep(node, k)
             if access is not None:
                 first = self.computed[node]
-                self.kept[node] = (first + 1, access)
+                self.saved[node] = (first + 1, access)
                 self.passes[first].keeps.append((node, access))
                 step.nodes.append(node)
                 return
@@ -184,8 +184,8 @@ class _Planner:
         step.nodes.append(node)
 
     def is_read_back(self, node: Node, k: int) -> bool:
-        """Whether pass k reads the value from where an earlier one kept it."""
-        return node in self.kept and self.kept[node][0] <= k
+        """Whether pass k reads the value from where an earlier one saved it."""
+        return node in self.saved and self.saved[node][0] <= k
 
     def is_inner(self, node: Node) -> bool:
         return not self.names.isdisjoint(node.dims)
@@ -198,8 +198,8 @@ class _Planner:
         return node.access is not None and is_scattered(node.access, self.vector)
 
     def reads_memory(self, node: Node) -> bool:
-        """Whether computing an inner value again would read an operand, or what was kept."""
-        return any(n.access is not None or not self.kept.keys().isdisjoint(n.operands) for n in self.cone(node))
+        """Whether computing an inner value again would read an operand, or what was saved."""
+        return any(n.access is not None or not self.saved.keys().isdisjoint(n.operands) for n in self.cone(node))
 
     def cone(self, node: Node) -> Iterable[Node]:
         """The inner values that `node` is computed from in one pass, itself included."""
@@ -208,7 +208,7 @@ class _Planner:
             node = stack.pop()
             yield node
             for operand in node.operands:
-                if operand not in seen and operand not in self.kept and self.is_inner(operand):
+                if operand not in seen and operand not in self.saved and self.is_inner(operand):
                     seen.add(operand)
                     stack.append(operand)
 
@@ -216,7 +216,7 @@ class _Planner:
         return not is_scattered(access, self.vector)
 
     def keep(self, node: Node, k: int) -> Access | None:
-        """Where to keep a value until pass k: the stack, or an output that is written later."""
+        """The memory that holds a value until pass k: scratch, or an output that is written later; None where neither has room."""
         lanes = 1 if self.vector.axis is None or self.vector.axis in self.axes else self.vector.lanes
         count = symbols.product(a.size for a in self.axes)
         used = sum(n * t.itemsize for n, t in self.scratch.values())
@@ -239,13 +239,13 @@ class _Planner:
     def conflict(self) -> tuple[Node | None, Output, int] | None:
         """IN PLACE: an output may be the memory of an input read at the very index; no later pass may read it then.
 
-        Nor may one read a value that was kept in an output's memory until that was written.
+        Nor may one read a value that was saved in an output's memory until that was written.
         """
         for node, output in self.borrowed.items():
             after = self.when[output] + 1
             if any(node in step.nodes for step in self.passes[after:]):
                 return node, output, after
-            later = self.reading(output, self.kept[node][0])
+            later = self.reading(output, self.saved[node][0])
             if later is not None:
                 return node, output, later
         for output, k in self.when.items():

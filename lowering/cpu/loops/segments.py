@@ -1,5 +1,5 @@
-"""A loop over an axis in segments, in each of which the comparisons of its index with constants are known: a concatenation
-then reads one operand at a time, without masks.
+"""Splits a loop over an axis into segments, in each of which comparisons of the index with constants are known. A concatenation then reads one
+operand at a time, without masks.
 
 before:  for d in 0..64:   select(d < 32, -read(x, d if d < 32), read(y, d - 32 if d >= 32))
 after:   for d in 0..32:   -read(x, d)
@@ -21,7 +21,7 @@ _COMPARE = {"lt": operator.lt, "le": operator.le, "gt": operator.gt, "ge": opera
 
 @dataclass(frozen=True)
 class Segment:
-    """Indices from lo on, before hi; and the comparisons that come out the same at all of them."""
+    """The indices lo <= i < hi, and the comparisons that have one result at all of them."""
 
     lo: int
     hi: int
@@ -29,7 +29,7 @@ class Segment:
 
 
 def segments(nodes: Sequence[Node], axis: Axis, step: int) -> list[Segment]:
-    """Of an axis of known size that is gone through in steps of `step`; empty where there is nothing to cut at."""
+    """The segments of an axis of known size, at multiples of `step`; empty where no comparison splits it."""
     found = {n: c for n in nodes if (c := _constant(n, axis)) is not None}
     size = axis.known
     if size is None or not found:
@@ -43,7 +43,7 @@ def segments(nodes: Sequence[Node], axis: Axis, step: int) -> list[Segment]:
 
 
 def _constant(node: Node, axis: Axis) -> int | None:
-    """What the index along `axis` is compared with, if `node` does that."""
+    """The constant that `node` compares the index along `axis` with, or None."""
     if node.kind not in _COMPARE:
         return None
     x, y = node.operands

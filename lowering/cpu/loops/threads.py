@@ -20,11 +20,11 @@ LARGEST_CHUNK = 8 * CHUNK_POINTS
 
 @dataclass(frozen=True)
 class ThreadSplit:
-    """axes: outer axes whose points are the units of work; or axis: the one whose range is cut; or neither: one thread.
+    """How a kernel's work is split among threads: by the points of the outer `axes`, or by ranges of `axis`, or, with neither, not at all.
 
     step          the axis is cut at multiples of this
     combines      the axis is an inner one: after each pass every thread adds up what all of them found
-    chunk         so many units are taken at a time, by who is done also of others' parts (work_stealing.py); 0: equal parts
+    chunk         points that a thread takes at a time, also from other threads' parts (work_stealing.py); 0: equal parts
     units, work   expressions: how many parts there can be; scalar operations of the whole kernel (None: never worth it)
     """
 

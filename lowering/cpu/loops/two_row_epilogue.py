@@ -33,7 +33,7 @@ def has_two_row_epilogue(loops: Any, axes: list[Axis]) -> bool:
 def shared_reads(schedule: LoopSchedule) -> list[Node]:
     """What the last pass reads that is the same for all rows."""
     run, around = schedule.axes[-1].name, {a.name for a in schedule.outer}
-    found = [n for n in schedule.passes[-1].nodes if n.access is not None and n not in schedule.kept]
+    found = [n for n in schedule.passes[-1].nodes if n.access is not None and n not in schedule.saved]
     found = [n for n in found if not n.access.scalars and n.access.mask is None]
     return [n for n in found if run in n.access.address.dims and around.isdisjoint(n.access.address.dims)]
 

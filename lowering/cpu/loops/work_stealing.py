@@ -17,12 +17,12 @@ from mlirc.lowering.cpu.emitter.emitter import VectorEmitter
 from mlirc.lowering.cpu.math.builder import Value
 
 COUNTER_BYTES = 64  # of a thread's counters, which are zero at first: a cache line
-ASKED, FRONT, BACK = range(3)  # words of them
+ASKED, FRONT, BACK = range(3)  # of a thread
 MOST_OWNERS = 4  # whose parts a thread works on
 
 
 def part_of(e: VectorEmitter, count: Value, thread: Value) -> tuple[Value, Value]:
-    """A thread's part of `count` units."""
+    """A thread's part of `count` chunks or points."""
     b, threads = e.index, e.env["threads"]
     lo = b.binary("arith.divui", b.mul(count, thread), threads)
     return lo, b.binary("arith.divui", b.mul(count, b.add(thread, e.i64(1))), threads)
@@ -51,7 +51,7 @@ class WorkStealing:
         first, end = part_of(e, self.count, owner)
         above = b.sub(self.chunk, e.i64(1))
         chunks = b.binary("arith.divui", b.add(b.sub(end, first), above), self.chunk)
-        words = b.emit(
+        counters = b.emit(
             f"llvm.getelementptr {self.counters}[{b.mul(owner, e.i64(COUNTER_BYTES))}] "
             ": (!llvm.ptr, i64) -> !llvm.ptr, i8",
             torch.int64,
@@ -60,16 +60,16 @@ class WorkStealing:
 
         def one(_: Value) -> Value:
             b = e.index
-            taken = self.add_one(words, side)
+            taken = self.add_one(counters, side)
             at = b.select(own, taken, b.sub(b.sub(chunks, e.i64(1)), taken))
             start = b.add(first, b.mul(at, self.chunk))
             body(start, b.minimum(b.add(start, self.chunk), end))
-            return self.add_one(words, e.i64(ASKED))
+            return self.add_one(counters, e.i64(ASKED))
 
-        e.repeat(self.add_one(words, e.i64(ASKED)), lambda asked: e.index.lt(asked, chunks), one)
+        e.repeat(self.add_one(counters, e.i64(ASKED)), lambda asked: e.index.lt(asked, chunks), one)
 
-    def add_one(self, words: Value, word: Value) -> Value:
+    def add_one(self, counters: Value, counter: Value) -> Value:
         """A counter's value, which grows by one."""
         b = self.e.index
-        place = b.emit(f"llvm.getelementptr {words}[{word}] : (!llvm.ptr, i64) -> !llvm.ptr, i64", torch.int64)
+        place = b.emit(f"llvm.getelementptr {counters}[{counter}] : (!llvm.ptr, i64) -> !llvm.ptr, i64", torch.int64)
         return b.emit(f"llvm.atomicrmw add {place}, {self.e.i64(1)} monotonic : !llvm.ptr, i64", torch.int64)

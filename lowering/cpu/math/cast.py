@@ -53,7 +53,7 @@ def _to_integer(b: Instructions, x: Value, dtype: torch.dtype) -> Value:
 
 
 def _or_lowest(b: Instructions, x: Value, dtype: torch.dtype) -> Value:
-    """As x86's instructions: the lowest integer for NaN and all that does not fit.
+    """Converts as x86's instructions do: the lowest integer for NaN and each float out of range.
 
     `fptosi` makes poison of these, so that LLVM may take its result for anything; a select passes no poison on from the
     arm that it does not choose.
@@ -63,7 +63,7 @@ def _or_lowest(b: Instructions, x: Value, dtype: torch.dtype) -> Value:
 
 
 def _saturated(b: Instructions, x: Value, dtype: torch.dtype) -> Value:
-    """As aarch64's instructions: the nearest integer there is, 0 for NaN."""
+    """Converts as aarch64's instructions do: the nearest integer in range, 0 for NaN."""
     types = f"({b.type_text(x.dtype)}) -> {b.type_text(dtype)}"
     return b.emit(f'llvm.call_intrinsic "llvm.fptosi.sat"({x}) : {types}', dtype)
 

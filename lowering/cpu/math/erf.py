@@ -253,7 +253,7 @@ def erf(b: Arithmetic, x: Value) -> Value:
 
 
 def _tables(b: Arithmetic) -> Tables | None:
-    """As many entries as there are lanes, where one instruction picks one for each."""
+    """Tables with one entry a lane, where one instruction picks an entry for each lane; else None."""
     if uses_avx512(b):
         return _SIXTEEN
     return _EIGHT if picks_eight(b) else None

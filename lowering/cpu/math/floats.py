@@ -24,12 +24,12 @@ def polynomial(b: Arithmetic, x: Value, coefficients: tuple[float, ...]) -> Valu
 
 
 def shift_left(b: Arithmetic, x: Value, bits: int) -> Value:
-    """Of integers; the builder's own shl also checks the width."""
+    """Shifts integers left. The builder's own shl also checks the width."""
     return b.binary("arith.shli", x, b.constant(bits, x.dtype))
 
 
 def shift_right(b: Arithmetic, x: Value, bits: int) -> Value:
-    """Of signed integers, keeping the sign."""
+    """Shifts signed integers right, and keeps the sign."""
     return b.binary("arith.shrsi", x, b.constant(bits, x.dtype))
 
 
@@ -76,7 +76,7 @@ def picks_eight(b: Arithmetic) -> bool:
 
 
 def avx512(b: Arithmetic, instruction: str, *operands: "Value | str") -> Value:
-    """One instruction on 16 float32 lanes, unmasked, in the current rounding mode.
+    """Writes one AVX-512 instruction on 16 float32 lanes, unmasked, in the current rounding mode.
 
     scalef(x, n) is x * 2^n; getexp(x) the exponent; getmant(x, form) the mantissa, form an immediate.
     """

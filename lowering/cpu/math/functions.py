@@ -75,7 +75,7 @@ def _power(b: Arithmetic, x: Value, y: Value) -> Value:
 
 
 def _log1p(b: Arithmetic, x: Value) -> Value:
-    """Of a float64 that is next to nothing it is that, where SLEEF's is 0."""
+    """log(1 + x). For a tiny float64 it is x, where SLEEF gives 0."""
     result = _function("log1p")(b, x)
     return result if x.dtype == torch.float32 else b.select(b.lt(b.abs(x), b.constant(2.0**-60, x.dtype)), x, result)
 

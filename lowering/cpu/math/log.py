@@ -72,7 +72,7 @@ def log2(b: Arithmetic, x: Value) -> Value:
 
 
 def log10(b: Arithmetic, x: Value) -> Value:
-    """As log2, with f / 2 beside e * log10(2); what their sum rounds away joins the rest. inf - inf is avoided."""
+    """log10 by the scheme of log2: e * log10(2) + f / 2, with the rounding error of that sum added to the rest. Avoids inf - inf."""
     e, f = _exponent_and_fraction(b, x)
     rest = b.fma(e, b.constant(_LOG10_2[1]), b.mul(f, polynomial(b, f, _LOG10)))
     large, small = b.mul(e, b.constant(_LOG10_2[0])), b.mul(f, b.constant(0.5))
@@ -83,7 +83,7 @@ def log10(b: Arithmetic, x: Value) -> Value:
 
 
 def log1p(b: Arithmetic, x: Value) -> Value:
-    """With s = 2^-e of 1 + x, f is x * s + (s - 1): no digit of a small x is lost. Of the smallest, ln(1 + x) is x."""
+    """ln(1 + x). With s = 2^-e for 1 + x, f is x * s + (s - 1), which loses no digit of a small x. For the smallest x the result is x."""
     e, f = _of_one_plus(b, x)
     tail = b.fma(e, b.constant(_LN2[1]), b.mul(b.mul(f, f), polynomial(b, f, _LOG)))
     result = b.fma(e, b.constant(_LN2[0]), b.add(f, tail))

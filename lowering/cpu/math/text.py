@@ -147,7 +147,7 @@ class Instructions:
         return self.emit(f"{op} {x}, {y} : {self.type_text(x.dtype)}", x.dtype)
 
     def convert(self, op: str, x: Value, dtype: torch.dtype) -> Value:
-        """One conversion op, "arith.extf" say, from x's type to `dtype`'s."""
+        """Writes a conversion op ("arith.extf") from x's type to that of `dtype`."""
         return self.emit(f"{op} {x} : {self.type_text(x.dtype)} to {self.type_text(dtype)}", dtype)
 
     def bitcast(self, x: Value, dtype: torch.dtype) -> Value:

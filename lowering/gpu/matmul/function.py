@@ -29,7 +29,7 @@ STEPS = "KBLOCK"  # the constant that holds Tiling.steps
 
 @dataclass(frozen=True)
 class Tiling:
-    """rows, columns   of a program's tile of the result, of each product that it computes; powers of 2, at least 16
+    """rows, columns   of a program's tile of the result, of each matmul that it computes; powers of 2, at least 16
     steps           along k, of a tile of the factors
     num_warps       4 hold 64 or 128 rows, 8 hold 128 or 256
     num_stages      tiles of the factors that are on their way to shared memory at once

@@ -1,4 +1,4 @@
-"""silu(x @ a) * (x @ b) as one kernel: a and b lie in one matrix, and the epilogue has an element of both products."""
+"""silu(x @ a) * (x @ b) as one kernel: a and b lie in one matrix, and the epilogue has an element of both matmuls."""
 
 from dataclasses import dataclass, replace
 from typing import Any
@@ -15,13 +15,13 @@ from mlirc.lowering.layout.moved_views import may_move, move
 
 @dataclass(frozen=True)
 class Gate:
-    """What follows a product by two matrices side by side.
+    """The ops that follow a matmul by two matrices side by side.
 
-    half         the view of the columns that the activation takes, which begin at column `start`
-    other        where the columns begin that its result is multiplied by
-    factor       those, as they are read: the view of them, or a view of all of that
-    activation   the op that reads the half, or a view of all of it
-    times        the product of what it gives by the factor
+    half         the view of the activation's columns, which begin at column `start`
+    other        the column at which the gate's other columns begin
+    factor       the view of these other columns, or a view of that one
+    activation   the op that reads `half`, or a view of all of it
+    times        the multiplication of the activation by `factor`
     """
 
     half: Any
@@ -33,7 +33,7 @@ class Gate:
 
 
 def gate_of(matmul: Any) -> Gate | None:
-    """The gate, where nothing else reads the product."""
+    """The gate behind a matmul that no other op reads, or None."""
     result = matmul.results[0]
     views = [use.owner for use in result.uses]
     rows, columns = info_of(result).shape
@@ -58,7 +58,7 @@ def gate_of(matmul: Any) -> Gate | None:
 
 
 def first_column(view: Any, shape: tuple[Int, ...]) -> int | None:
-    """The column at which a view of this shape begins, where it is columns of a matrix side by side."""
+    """The first column of a view of this shape that selects contiguous columns of a matrix; None for any other op."""
     if view.operation.name != "mlirc.view" or info_of(view.results[0]).shape != shape:
         return None
     row, column = parse_list(attribute_value(view.attributes["map"]))
@@ -67,7 +67,7 @@ def first_column(view: Any, shape: tuple[Int, ...]) -> int | None:
 
 
 def last_reader(x: ir.Value) -> tuple[ir.Value, Any | None]:
-    """The op that alone reads the value, or a view of all of it, and which it reads."""
+    """(value, op): the only op that reads `x`, or a view of all of `x`, and the value that it reads; (x, None) where several ops do."""
     readers = [use.owner for use in x.uses]
     if len(readers) != 1:
         return x, None
@@ -78,13 +78,13 @@ def last_reader(x: ir.Value) -> tuple[ir.Value, Any | None]:
 
 
 def is_activation(op: Any) -> bool:
-    """Whether it is a function of one number, in the dtype that it has, that takes more than a few operations."""
+    """Whether the op is an elementwise function of one operand, of the same dtype, that is not cheap."""
     cls = OPS.get(op.operation.name.removeprefix("mlirc."), object)
     return issubclass(cls, Unary) and not cls.cheap and info_of(op.results[0]).dtype == info_of(op.operands[0]).dtype
 
 
 def replace_by_kernel(matmul: Any, gate: Gate) -> None:
-    """The product and its gate go; the kernel stands where the product did."""
+    """Replaces the matmul and its gate by one kernel, at the matmul's position."""
     *bias, x, w = matmul.operands
     out = info_of(gate.half.results[0])
     out = replace(out, stride=contiguous(out.shape))
@@ -114,7 +114,7 @@ def replace_by_kernel(matmul: Any, gate: Gate) -> None:
 
 
 def erase_views(x: ir.Value) -> None:
-    """What nothing reads any more: a view, and the views that it alone is one of."""
+    """Erases a view without readers, and then the views that only it read."""
     while x.owner.operation.name == "mlirc.view" and next(iter(x.uses), None) is None:
         view, x = x.owner, x.owner.operands[0]
         view.operation.erase()

@@ -10,7 +10,7 @@ STAGES places of shared memory: while one group applies the epilogue to its sums
     fetch     waits until a place is `empty`, lets the copy engine fill it, which says `ready`
     compute   multiplies the place, says `empty` once that is done, and writes a tile through shared memory of its own
 
-Whose turn it is to multiply, `turns` say: what is ready has one bit for how often, so a group must not look before its turn.
+The barriers `turns` say which group may multiply. A barrier has one bit of parity, so a group must not wait on `ready` before its turn.
 """
 
 import torch
@@ -90,21 +90,21 @@ WRITE = """        tma.store_wait(0)
 """
 
 
-def fits_in_turns(matmul: TritonMatmul, plan: Persistent) -> bool:
-    """Whether the product can be written so: rows of the result lie as those of its factors do, and the epilogue reads
+def fits_ping_pong(matmul: TritonMatmul, strategy: Persistent) -> bool:
+    """Whether the matmul can be written so: rows of the result lie as those of its factors do, and the epilogue reads
     nothing that is as large."""
-    if plan.tiling.rows != ROWS or plan.result is None or plan.apart is not None or matmul.kernel.symbols:
+    if strategy.tiling.rows != ROWS or strategy.result is None or strategy.apart is not None or matmul.kernel.symbols:
         return False
     down, across = ({a.name for a in axes} for axes in (matmul.m, matmul.n))
     return not any(x.access is not None and x.dims & down and x.dims & across for x in matmul.epilogue)
 
 
-def write_in_turns(e: TritonEmitter, matmul: TritonMatmul, plan: Persistent) -> None:
+def write_ping_pong(e: TritonEmitter, matmul: TritonMatmul, strategy: Persistent) -> None:
     """The function's statements, and the functions that it calls."""
     down, across = -(-size_of(matmul.m) // ROWS), -(-size_of(matmul.n) // COLUMNS)
     numbers = {"tiles": down * across, "steps": -(-size_of((matmul.k,)) // STEPS), "stages": STAGES}
     given = ", ".join(f"p{k}" for k in range(_operands(matmul)))
-    transposed = plan.columns.transposed
+    transposed = strategy.columns.transposed
     columns = "column_steps.index(slot)" + ("" if transposed else ".permute([1, 0])")
     place = "[k * KBLOCK, first_x]" if transposed else "[first_x, k * KBLOCK]"
     e.functions["place"] = PLACE.format(sweep=across * GROUP, group=GROUP, down=down, rows=ROWS, columns=COLUMNS)
@@ -113,7 +113,7 @@ def write_in_turns(e: TritonEmitter, matmul: TritonMatmul, plan: Persistent) -> 
     epilogue, e.lines.text = "\n".join(e.lines.text), []
     text = COMPUTE.format(parameters=given, columns=columns, **numbers) + epilogue + "\n" + WRITE.format(value=value)
     e.functions["compute"] = text.replace("tl.full([], ", "tl.cast(")  # in Gluon a number has no layout
-    _write_kernel(e, plan, given)
+    _write_kernel(e, strategy, given)
 
 
 def _operands(matmul: TritonMatmul) -> int:
@@ -145,20 +145,20 @@ def _bind(e: TritonEmitter, tile: TritonTile, text: str) -> None:
         e.masks[tile.name] = f"{tile.name}_mask"
 
 
-def _write_kernel(e: TritonEmitter, plan: Persistent, given: str) -> None:
-    """Descriptors, shared memory, and who does what."""
+def _write_kernel(e: TritonEmitter, strategy: Persistent, given: str) -> None:
+    """Writes the descriptors, the shared memory, and the functions of the warp groups."""
     add = e.lines.add
-    assert plan.result is not None
+    assert strategy.result is not None
     for name, m, block, buffers, count in (
-        ("rows", plan.rows, "[YBLOCK, KBLOCK]", "row_steps", STAGES),
+        ("rows", strategy.rows, "[YBLOCK, KBLOCK]", "row_steps", STAGES),
         (
             "columns",
-            plan.columns,
-            "[KBLOCK, XBLOCK]" if plan.columns.transposed else "[XBLOCK, KBLOCK]",
+            strategy.columns,
+            "[KBLOCK, XBLOCK]" if strategy.columns.transposed else "[XBLOCK, KBLOCK]",
             "column_steps",
             STAGES,
         ),
-        ("result", plan.result, "[YBLOCK, XBLOCK]", "tiles", 2),
+        ("result", strategy.result, "[YBLOCK, XBLOCK]", "tiles", 2),
     ):
         pointer = f"p{m.operand}" + (f" + {m.offset}" if m.offset else "")
         add(

@@ -6,7 +6,7 @@
 As many programs as multiprocessors go through all tiles, so that the first steps of a tile are on their way while the
 last one is written. A tile is written in halves, which takes half the registers and half the shared memory.
 
-Two products, by matrices that lie in one, are computed as one of twice the width, whose halves the epilogue then has:
+Two matmuls, by matrices that lie in one, are computed as one of twice the width, whose halves the epilogue then has:
 
     columns = tl.make_tensor_descriptor(p1, [2, 5632, 2048], [11534336, 2048, 1], [2, XBLOCK, KBLOCK])
 """
@@ -47,7 +47,7 @@ class StridedMatrix:
 @dataclass(frozen=True)
 class Persistent:
     """result   None where it is written by pointers, in one part
-    apart    elements from the first product's columns to those of the second one; None where there is one product
+    apart    elements from the first matmul's columns to those of the second one; None where there is one matmul
     """
 
     rows: StridedMatrix
@@ -58,7 +58,7 @@ class Persistent:
 
     @property
     def parts(self) -> int:
-        """In how many a tile of the result is written."""
+        """The number of parts in which a tile of the result is written."""
         return 1 if self.result is None or self.apart is not None else 2
 
     @property
@@ -73,7 +73,7 @@ class Persistent:
 
 
 def persistent(matmul: TritonMatmul, aligned: Collection[int], programs: int) -> Persistent | None:
-    """How to compute the product with `programs` programs, or None where its factors do not lie so, or there are few tiles."""
+    """How to compute the matmul with `programs` programs, or None where its factors do not lie so, or there are few tiles."""
     sizes = [a.known for a in (*matmul.m, *matmul.n)]
     apart = _apart(matmul) if len(matmul.totals) == 2 else None
     if len(matmul.totals) != (1 if apart is None else 2) or any(n is None for n in sizes):
@@ -98,7 +98,7 @@ def persistent(matmul: TritonMatmul, aligned: Collection[int], programs: int) ->
 
 
 def _apart(matmul: TritonMatmul) -> int | None:
-    """Elements between the columns of two products, which lie alike in one matrix, rows of 16 bytes; None where they do not."""
+    """Elements between the columns of two matmuls, which lie alike in one matrix, rows of 16 bytes; None where they do not."""
     (_, a), (_, b) = matmul.totals
     first, second = a.address.rest, b.address.rest
     alike = a.operand == b.operand and a.address.strides == b.address.strides
@@ -147,52 +147,52 @@ def _step(strides: dict[str, Any], axes: tuple[Axis, ...]) -> int | None:
 # ---- the text
 
 
-def write_persistent(e: TritonEmitter, matmul: TritonMatmul, plan: Persistent) -> None:
+def write_persistent(e: TritonEmitter, matmul: TritonMatmul, strategy: Persistent) -> None:
     """The function's statements."""
     y, x = e.schedule.tiles
     down = -(-size_of(matmul.m) // ROWS)
-    across = -(-size_of(matmul.n) // (x.block * plan.parts))
-    _describe(e, "rows", plan.rows, "[YBLOCK, KBLOCK]")
-    load = _describe_columns(e, plan)
-    if plan.result is not None:
-        _describe(e, "result", plan.result, "[YBLOCK, XBLOCK]")
+    across = -(-size_of(matmul.n) // (x.block * strategy.parts))
+    _describe(e, "rows", strategy.rows, "[YBLOCK, KBLOCK]")
+    load = _describe_columns(e, strategy)
+    if strategy.result is not None:
+        _describe(e, "result", strategy.result, "[YBLOCK, XBLOCK]")
     add = e.lines.add
     add(f"for tile in tl.range(tl.program_id(0), {down * across}, tl.num_programs(0), flatten=True):")
     e.lines.depth += 1
     add(f"group = tile // {across * GROUP} * {GROUP}")
     add(f"height = tl.minimum({down} - group, {GROUP})")
     add(f"first_y = (group + tile % {across * GROUP} % height) * YBLOCK")
-    add(f"first_x = tile % {across * GROUP} // height * ({'XBLOCK' if plan.parts == 1 else '2 * XBLOCK'})")
-    add(f"total = tl.zeros([YBLOCK, {'2 * XBLOCK' if plan.halves else 'XBLOCK'}], tl.float32)")
+    add(f"first_x = tile % {across * GROUP} // height * ({'XBLOCK' if strategy.parts == 1 else '2 * XBLOCK'})")
+    add(f"total = tl.zeros([YBLOCK, {'2 * XBLOCK' if strategy.halves else 'XBLOCK'}], tl.float32)")
     add(f"for k in range(0, {-(-size_of((matmul.k,)) // STEPS)}):")
     add(f"    total = tl.dot(rows.load([first_y, k * KBLOCK]), {load}, total)")
-    if plan.halves:
+    if strategy.halves:
         add("total0, total1 = tl.split(tl.permute(tl.reshape(total, (YBLOCK, 2, XBLOCK)), (0, 2, 1)))")
     whole = frozenset(t.name for t in e.blocks)
-    for part in range(plan.parts):
+    for part in range(strategy.parts):
         start = "first_x" if part == 0 else f"first_x + {part} * XBLOCK"
         e.env, e.indices.known, e.masks = {}, {}, {}
         e.bind(y, "first_y")
         e.bind(x, start)
         for number, (node, _) in enumerate(matmul.totals):
-            name = f"total{part + number}" if plan.halves else "total"
+            name = f"total{part + number}" if strategy.halves else "total"
             e.env[node] = TritonValue(name, torch.float32, whole)
         for output in matmul.kernel.outputs:
-            if plan.result is None:
+            if strategy.result is None:
                 e.store(output)
             else:
                 add(f"result.store([first_y, {start}], {e.full(e.value(output.node), whole)})")
     e.lines.depth -= 1
 
 
-def _describe_columns(e: TritonEmitter, plan: Persistent) -> str:
+def _describe_columns(e: TritonEmitter, strategy: Persistent) -> str:
     """The columns' descriptor; returns what loads a step of them, k down and columns across."""
-    columns = plan.columns
-    if plan.apart is not None:
-        strides = [plan.apart, columns.stride]
+    columns = strategy.columns
+    if strategy.apart is not None:
+        strides = [strategy.apart, columns.stride]
         _describe(e, "columns", columns, "[2, XBLOCK, KBLOCK]", [2, *columns.sizes], strides)
         return "columns.load([0, first_x, k * KBLOCK]).reshape(2 * XBLOCK, KBLOCK).T"
-    wide = "2 * XBLOCK" if plan.halves else "XBLOCK"
+    wide = "2 * XBLOCK" if strategy.halves else "XBLOCK"
     _describe(e, "columns", columns, f"[KBLOCK, {wide}]" if columns.transposed else f"[{wide}, KBLOCK]")
     return "columns.load([k * KBLOCK, first_x])" if columns.transposed else "columns.load([first_x, k * KBLOCK]).T"
 

@@ -155,7 +155,7 @@ class TritonBuilder:
     # conversions
 
     def cast(self, x: TritonValue, dtype: torch.dtype) -> TritonValue:
-        """As `Tensor.to` on CUDA."""
+        """Converts as `Tensor.to` does on CUDA."""
         source = x.dtype
         if source == dtype:
             return x

@@ -18,7 +18,7 @@ from mlirc.lowering.gpu.triton.tiles import Tiles
 from mlirc.lowering.kernel.nodes import Access, Linear, Node, Output, computed_dtype
 
 TRAP = "TRAP"  # the constant: whether a bad index ends the kernel; no interpreter has an instruction for that
-FAILURE = "failure"  # the argument: three words, [number of the check, bad index, its size]
+FAILURE = "failure"  # the argument: three slots, [number of the check, bad index, its size]
 
 
 class TritonEmitter(Tiles):
@@ -106,7 +106,7 @@ class TritonEmitter(Tiles):
         return self.lines.name(text, node.dtype, dims)
 
     def given(self, access: Access) -> TritonValue | None:
-        """Where to read: where the read's mask holds, and never by an index into what may be empty."""
+        """The mask of a read: where the read's own mask holds, and no index into a tensor that may be empty."""
         given = None if access.mask is None else self.value(access.mask)
         for node in access.scalars:
             if node.kind == "check_index" and not symbols.known_positive(node.size.rest):
@@ -165,7 +165,7 @@ class TritonEmitter(Tiles):
         self.stop(number)
 
     def stop(self, number: str) -> None:
-        """Ends the kernel, once the host can read the words: its stream's synchronization raises, as in eager."""
+        """Ends the kernel, once the host can read the slots: its stream's synchronization raises, as in eager."""
         self.lines.add(f"        if {TRAP}:")
         self.lines.add("            tl.debug_barrier()")
         assembly = '"membar.sys; trap; mov.b64 $0, $1;", "=l,l"'

@@ -102,7 +102,7 @@ class RoundedBuilder(TritonBuilder):
 
 
 class ErfBesideOne(RoundedBuilder):
-    """For what `is_beside_one`."""
+    """Scalar work whose erf is only added to 1, as `is_beside_one` says."""
 
     def erf(self, x: TritonValue) -> TritonValue:
         if x.dtype != torch.float32:

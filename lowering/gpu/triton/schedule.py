@@ -173,10 +173,10 @@ def _transposed_axes(kernel: Kernel, axes: tuple[Axis, ...]) -> tuple[Axis, Axis
     """The axes along which the outputs and most of the other accesses lie side by side, where they differ."""
     weights: dict[Axis, float] = {}
     for access in kernel.accesses:
-        axis = unit_axis(access, axes)
+        axis = unit_stride_axis(access, axes)
         if axis is not None and len(access.address.dims) > 1:
             weights[axis] = weights.get(axis, 0) + access.dtype.itemsize
-    written = next((a for a in (unit_axis(o.access, axes) for o in kernel.outputs) if a is not None), None)
+    written = next((a for a in (unit_stride_axis(o.access, axes) for o in kernel.outputs) if a is not None), None)
     others = [a for a in weights if a is not written]
     if written is None or not others:
         return None
@@ -247,7 +247,7 @@ def reaches(access: Access) -> frozenset[str]:
     return frozenset(access.address.dims).union(*(x.dims for x in access.scalars))
 
 
-def unit_axis(access: Access, axes: tuple[Axis, ...]) -> Axis | None:
+def unit_stride_axis(access: Access, axes: tuple[Axis, ...]) -> Axis | None:
     """The axis along which an access reaches elements side by side."""
     return next((a for a in axes if access.address.strides.get(a.name) == 1), None)
 
@@ -264,7 +264,7 @@ def _rows(kernel: Kernel, parallel: tuple[Axis, ...], inner: tuple[Axis, ...]) -
         return TritonSchedule((TritonTile("x", parallel, 1), TritonTile("r", inner, 2)), (), False, 1)
     along_rows = along_columns = 0
     for access in kernel.accesses:
-        axis = unit_axis(access, (*parallel, *inner))
+        axis = unit_stride_axis(access, (*parallel, *inner))
         if axis is not None and any(a.name in access.address.dims for a in inner):
             points = math.prod(a.hint for a in (*parallel, *inner) if a.name in access.address.dims)
             along_rows += access.dtype.itemsize * axis.inner * points
@@ -309,7 +309,9 @@ def _side_by_side(kernel: Kernel, parallel: tuple[Axis, ...], inner: tuple[Axis,
     """The parallel axes that columns are taken of: where whole blocks of `count` lie side by side, that axis alone. What does
     not change along it, a row's mean, is then read once for a row, not once for an element."""
     found = {
-        unit_axis(access, parallel) for access in kernel.accesses if any(a.name in access.address.dims for a in inner)
+        unit_stride_axis(access, parallel)
+        for access in kernel.accesses
+        if any(a.name in access.address.dims for a in inner)
     }
     axes = [a for a in parallel if a in found]
     return tuple(axes) if len(axes) == 1 and axes[0].known and axes[0].known % count == 0 else parallel

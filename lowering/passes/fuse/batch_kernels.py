@@ -94,7 +94,7 @@ def first_readers(ops: list[Any]) -> dict[ir.Value, int]:
 
 
 def merge(group: list[Any]) -> None:
-    """One kernel in the place of the last; all of them go."""
+    """Replaces the kernels by one, at the position of the last."""
     last = group[-1]
     operands = [x for op in group for x in op.operands]
     made = ir.Operation.create(

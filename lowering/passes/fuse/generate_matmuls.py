@@ -21,7 +21,7 @@ from mlirc.lowering.pipeline.ledger import Ledger
 from mlirc.lowering.target import CpuTarget
 
 MOST_K = 4096  # a block of rows is packed on a thread's stack
-# Products of fewer rows and columns than these are the library's: panels are packed for each product anew.
+# Matmuls of fewer rows and columns than these are the library's: panels are packed for each matmul anew.
 FEWEST_ROWS, FEWEST_COLUMNS, FEWEST_STEPS = 48, 32, 8
 # the op that packs, the type of what it gives, and where an element is in that
 PLAIN = ("panels", panels_info, panel_map)
@@ -30,7 +30,7 @@ PAIRS = ("pair_panels", pair_panels_info, pair_panel_map)
 
 @dataclass(frozen=True)
 class GenerateMatmuls:
-    """Make a product a kernel, which fusion then gives an epilogue: by what lies in memory as it is, or over packed panels.
+    """Make a matmul a kernel, which fusion then gives an epilogue: by what lies in memory as it is, or over packed panels.
 
     before:  %1 = "mlirc.addmm"(%bias, %x, %w)
     after:   %1 = "mlircx.kernel"(%x, %w, %bias) ({
@@ -41,11 +41,11 @@ class GenerateMatmuls:
                   }) {parallel = "256, 3072", inner = "768"}
 
     IN PLACE    a parameter whose columns lie along k, as a linear layer's do, is read where it is, in every dtype and for
-                any number of rows; other float32 matrices, where rows are enough to pay for packing as the product runs
+                any number of rows; other float32 matrices, where rows are enough to pay for packing as the matmul runs
     PARAMETER   a parameter that lies otherwise is packed once, where rows are few, or in bfloat16; such arguments
                 carry {mlirc.parameter}
     Factors in bfloat16 are widened in the kernel; panels hold pairs along K where the processor multiplies pairs.
-    matmul/kinds.py says which file generates the code. Every other product is a library call.
+    matmul/kinds.py says which file generates the code. Every other matmul is a library call.
     """
 
     name = "generate-matmuls"
@@ -67,13 +67,13 @@ class GenerateMatmuls:
             if against:
                 continue
             with ir.InsertionPoint(op), op.location:
-                made = product(bias, x, w, info_of(op.results[0]), target if packed else None)
+                made = matmul_kernel(bias, x, w, info_of(op.results[0]), target if packed else None)
             op.results[0].replace_all_uses_with(made)
             op.operation.erase()
 
 
 def refused_by_panels(w: ir.Value, target: CpuTarget) -> str:
-    """The rule that stands against a product over panels that are packed once, or ""."""
+    """The rule that stands against a matmul over panels that are packed once, or ""."""
     info = info_of(w)
     if info.dtype not in generated_dtypes(target) or info.rank != 2:
         return "DTYPE"
@@ -95,7 +95,7 @@ def packing_pays(x: ir.Value, w: ir.Value, target: CpuTarget) -> bool:
 
 
 def refused_by_blocks(x: ir.Value, w: ir.Value, parameter: bool) -> str:
-    """The rule that stands against a product of matrices as they lie in memory, or ""."""
+    """The rule that stands against a matmul as they lie in memory, or ""."""
     rows, columns = info_of(x), info_of(w)
     if rows.rank != 2 or columns.rank != 2 or not (rows.dtype == torch.float32 or parameter):
         return "FLOAT32 MATRIX"
@@ -109,19 +109,21 @@ def refused_by_blocks(x: ir.Value, w: ir.Value, parameter: bool) -> str:
 
 
 def generated_dtypes(target: CpuTarget) -> tuple[torch.dtype, ...]:
-    """Of the products for which generated code beats the library."""
+    """The dtypes for which generated matmuls are faster than the library's."""
     library_is_better = target.arch != "x86_64" or target.bf16_tiles
     return (torch.float32,) if library_is_better else (torch.float32, torch.bfloat16)
 
 
-def product(bias: list[ir.Value], x: ir.Value, w: ir.Value, out: TensorInfo, panels: CpuTarget | None) -> ir.Value:
+def matmul_kernel(
+    bias: list[ir.Value], x: ir.Value, w: ir.Value, out: TensorInfo, panels: CpuTarget | None
+) -> ir.Value:
     """The kernel's result, of type `out`. panels: its columns lie in panels, which are made here for that processor."""
     columns, index = w, lambda k, n: (k, n)
     if panels is not None:
         in_pairs = info_of(w).dtype == torch.bfloat16 and panels.bf16_pairs
         name, describe, index = PAIRS if in_pairs else PLAIN
         columns = create(name, [w], [type_of(describe(info_of(w)))]).out
-    k = KernelBuilder(out.shape, info_of(x).shape[-1:], "product")
+    k = KernelBuilder(out.shape, info_of(x).shape[-1:], "matmul")
     row, column, at = k.dims
     total = k.reduce("sum", k.mul(k.read(x, (row, at)), k.read(columns, index(at, column))))
     for b in bias:

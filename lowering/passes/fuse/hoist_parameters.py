@@ -1,4 +1,4 @@
-"""hoist-parameters: what depends on parameters alone is computed when they change, not in every call."""
+"""hoist-parameters: computes what depends on parameters alone when a parameter changes, not in each call."""
 
 from dataclasses import dataclass
 from typing import Any
@@ -30,9 +30,9 @@ class HoistParameters:
     after:   func.func @graph(%x, %w, %p {mlirc.prepared}) { ... }
              func.func @prepare(%w) attributes {mlirc.parameters = "1"} { %p = "mlirc.panels"(%w)  return %p }
 
-    What is computed on the way to such a value moves along; of the rest, only what takes no more memory than the parameters
-    that it comes from. Views stay: they cost nothing. So does what reads less of memory than finding out whether its
-    parameters changed, which reads all of them: rows of a table.
+    Ops that lead to a hoisted value move with it. A value is hoisted if it takes no more memory than the parameters that it comes from. Views
+    stay, because they cost nothing. A value stays, too, if computing it reads less memory than its parameters have (rows of a table), because
+    finding out whether they changed reads all of them.
 
     The caller runs @prepare on the arguments that `mlirc.parameters` counts, at the first call and whenever one of them
     has changed, and appends its results to the arguments of @graph. A parameter that the graph assigns to stays (WRITTEN).
@@ -44,8 +44,8 @@ class HoistParameters:
     def run(self, function: Any, ledger: Ledger) -> None:
         block = function.regions[0].blocks[0]
         sources = sources_of(function)
-        kept = dict.fromkeys(reversed(kept_values(block, sources)))
-        hoisted = [x for x in kept if ledger.allows(self.name, x.owner)]
+        candidates = dict.fromkeys(reversed(hoisted_values(block, sources)))
+        hoisted = [x for x in candidates if ledger.allows(self.name, x.owner)]
         for op in block.operations:
             if op.operation.name in PANELS:
                 taken = op.results[0] in hoisted
@@ -55,11 +55,11 @@ class HoistParameters:
             move(function, hoisted, sources)
 
 
-def kept_values(block: Any, sources: dict[ir.Value, frozenset]) -> list[ir.Value]:
-    """What @prepare gives, last first: of what depends on parameters alone and is used by what does not, that which is worth
-    the memory that it takes. The rest stays, and so its operands are used."""
+def hoisted_values(block: Any, sources: dict[ir.Value, frozenset]) -> list[ir.Value]:
+    """The results of @prepare, last first: values that depend on parameters alone, have a reader that does not, and are worth their memory. Other
+    values stay, and count as readers of their operands."""
     used: set[ir.Value] = set()
-    kept = []
+    hoisted = []
     for op in reversed(list(block.operations)):
         if op.operation.name == "func.return":
             continue  # what the graph returns is the caller's to write to
@@ -68,14 +68,14 @@ def kept_values(block: Any, sources: dict[ir.Value, frozenset]) -> list[ir.Value
             if value not in used or not sources[value]:
                 continue
             if (name in PACKED or fits(value, sources[value])) and is_costly(value, sources[value]):
-                kept.append(value)
+                hoisted.append(value)
                 continue
         used.update(map(view_root, op.operands))
-    return kept
+    return hoisted
 
 
 def fits(x: ir.Value, parameters: frozenset) -> bool:
-    """Whether keeping `x` takes no more memory than the parameters that it comes from."""
+    """Whether `x` takes no more memory than the parameters that it comes from."""
     return known_nonnegative(symbols_sum(map(bytes_of, parameters)) - bytes_of(x))
 
 
@@ -102,7 +102,7 @@ def bytes_of(x: ir.Value) -> Any:
 
 
 def move(function: Any, hoisted: list[ir.Value], sources: dict[ir.Value, frozenset]) -> None:
-    """Make @prepare of these values and what leads to them; they become arguments of `function`."""
+    """Makes @prepare of these values and the ops that lead to them, and makes them arguments of `function`."""
     block = function.regions[0].blocks[0]
     arguments = list(block.arguments)
     used = [x for x in arguments if any(x in sources[y] for y in hoisted)]
@@ -130,7 +130,7 @@ def move(function: Any, hoisted: list[ir.Value], sources: dict[ir.Value, frozens
 
 
 def clone(x: ir.Value, moved: dict[ir.Value, ir.Value], body: ir.Block) -> ir.Value:
-    """`x` computed again in @prepare, from its arguments."""
+    """Clones the ops that compute `x` into @prepare, on its arguments, and returns the value there."""
     if x not in moved:
         operands = [clone(y, moved, body) for y in x.owner.operands]
         copy = x.owner.operation.clone(ip=ir.InsertionPoint(body))

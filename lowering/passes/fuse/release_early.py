@@ -16,7 +16,7 @@ FIXED = {"mlirc.assign", "mlircx.aten_effect"}  # they may overwrite what others
 
 @dataclass(frozen=True)
 class ReleaseEarly:
-    """In a graph that frees its arguments as it goes (`mlirc.consumes`), run what uses a large tensor last as soon as it can.
+    """In a graph that frees its arguments as it goes (`mlirc.consumes`), move the last use of a large tensor as early as possible.
 
     before:  %dx = "mlirc.matmul"(%dy, %w)      : tensor<12608x3072xbf16>      as autograd has it
              %dw = "mlirc.matmul"(%dy as 768x12608, %saved) : tensor<768x3072xbf16>
@@ -47,7 +47,7 @@ class ReleaseEarly:
 
 
 class _Order:
-    """In what order ops are to run: `positions`, of ops of `found`."""
+    """An order of the ops of `found`: `positions` are their numbers."""
 
     def __init__(self, found: Liveness):
         self.found = found

@@ -1,4 +1,4 @@
-"""split-unaligned: a product whose rows do not begin at multiples of 16 bytes is written by those that do, on a GPU."""
+"""split-unaligned: a matmul whose rows do not begin at multiples of 16 bytes is written by those that do, on a GPU."""
 
 from dataclasses import dataclass
 from math import gcd
@@ -27,8 +27,8 @@ class SplitUnaligned:
                             where element (j, s) of %out is the row's first at a multiple of 16 bytes
              "mlircx.launch"(%x, %w, %out)                             the first and the last 8 columns
 
-    pad-matmuls leaves such products as they are (BY ROWS). For GPT-2's vocabulary on an H200: 957 us and 6 for the
-    columns; a padded product takes 895, and 430 for the copy.
+    pad-matmuls leaves such matmuls as they are (BY ROWS). For GPT-2's vocabulary on an H200: 957 us and 6 for the
+    columns; a padded matmul takes 895, and 430 for the copy.
     """
 
     name = "split-unaligned"
@@ -54,7 +54,7 @@ def classes(columns: int, itemsize: int) -> int:
 
 
 def is_by_rows(x: TensorInfo, w: TensorInfo, out: TensorInfo) -> bool:
-    """Whether only the result's rows are unaligned, of a product of a half type on a GPU; its sizes are known."""
+    """Whether only the result's rows are unaligned, of a matmul of a half type on a GPU; its sizes are known."""
     numbers = (*x.shape, *x.stride, *w.shape, *w.stride)
     if out.rank != 2 or not all(isinstance(n, int) and n > 0 for n in numbers) or not out.device.startswith("cuda"):
         return False

@@ -89,7 +89,7 @@ def laid_out(x: ir.Value, info: TensorInfo) -> ir.Value:
 
 
 def folded_logic(op: Any, numbers: list, info: TensorInfo, is_and: bool) -> ir.Value | None:
-    """With one operand known, of booleans."""
+    """Folds a boolean and/or with one constant operand; None where it does not apply."""
     if any(info_of(x).dtype != torch.bool for x in op.operands):
         return None
     for number, other in zip(numbers, reversed(list(op.operands)), strict=True):

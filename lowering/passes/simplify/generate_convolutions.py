@@ -1,4 +1,4 @@
-"""generate-convolutions: in training on a CPU images lie with their channels innermost, and convolutions are kernels of our own."""
+"""generate-convolutions: in training on a CPU, makes images channels last, and convolutions kernels of ours."""
 
 from dataclasses import dataclass
 from typing import Any
@@ -26,18 +26,18 @@ FORWARD, BACKWARD = "aten.convolution.default", "aten.convolution_backward.defau
 
 @dataclass(frozen=True)
 class GenerateConvolutions:
-    """Give convolutions of float32 operands in channels-last order, and kernels of our own where those are faster.
+    """Give float32 convolutions channels-last operands, and make them kernels of ours where these are faster.
 
     before:  %1:2 = "mlircx.aten"(%dy, %x, %w) {op = "aten.convolution_backward.default", ...}
     after:   %a = "mlirc.copy"(%dy)  %b = "mlirc.copy"(%x)                           to channels last
              %2 = "mlirc.convolution_weight_gradient"(%b, %a) {window = "3, 3", ...}
              %3 = "mlircx.aten"(%a, %b, %w) {op = "aten.convolution_backward.default", ...}     of the images alone
-             %4 = "mlirc.copy"(%3)                                                   back, for whoever wants it so
+             %4 = "mlirc.copy"(%3)                                                   back, for readers of that order
 
-    CHANNELS LAST   all convolutions that images go between in one order, or none of them (convolution_regions.py, with what was
-                    measured in convolution/choice.py); what stands between them keeps the order (channels_last.py)
-    OURS            a kernel of ours for it, or for a gradient; the rest stays with oneDNN. Rows [N, C, W] are images of one row;
-                    small volumes are summed up of slices (convolution/volumes.py)
+    CHANNELS LAST   all convolutions of a region, or none (convolution_regions.py; convolution/choice.py has the measurements); the
+                    ops between them keep the order (channels_last.py)
+    OURS            the convolution, or one of its gradients, is a kernel of ours; others stay with oneDNN. Rows [N, C, W] are images of
+                    one row; small volumes are sums of slices (convolution/volumes.py)
     """
 
     name = "generate-convolutions"
@@ -78,7 +78,7 @@ class GenerateConvolutions:
 
 
 def choice_of(op: Any) -> Choice | None:
-    """Of a convolution of float32 on a CPU, or of its gradients; None for any other op."""
+    """The choice for a float32 convolution on a CPU, or for its gradients; None for any other op."""
     if called(op) not in (FORWARD, BACKWARD):
         return None
     backward = called(op) == BACKWARD
@@ -95,7 +95,7 @@ def choice_of(op: Any) -> Choice | None:
 
 
 def images_of(op: Any) -> tuple[list[ir.Value], float]:
-    """Of a convolution that may lie channels last, and what it gains then."""
+    """The images of a convolution that may be channels last, and the time that this gains."""
     choice = choice_of(op)
     if choice is None or not choice.may_lie_last:
         return [], 0.0
@@ -106,17 +106,16 @@ def images_of(op: Any) -> tuple[list[ir.Value], float]:
 
 
 def tensors(op: Any) -> list[ir.Value]:
-    """The call's tensors in the order of its arguments; one may stand there twice."""
+    """The call's tensor operands in the order of its arguments; a tensor may occur twice."""
     return [op.operands[x["$"]] for x in arguments(op)[:3] if isinstance(x, dict)]
 
 
 @dataclass(frozen=True)
 class ConvolutionCall:
-    """A convolution, or its gradients where there is a `mask`, of images [N, C, H, W] that lie channels last; where there is a
-    `depth`, of volumes.
+    """A convolution of channels-last images [N, C, H, W]: with a `mask` its gradients, with a `depth` of volumes.
 
     given   the arguments from `stride` to `groups`, for height and width
-    parts   of the images that a depthwise convolution's weight gradient is added up of
+    parts   the number of parts of the images, whose depthwise weight gradients are summed
     """
 
     tensors: list[ir.Value]
@@ -147,7 +146,7 @@ class ConvolutionCall:
         return {name: text(n) for name, n in zip(("stride", "padding", "dilation"), self.given[:3], strict=True)}
 
     def forward(self, ours: bool) -> ir.Value:
-        """The result, channels last."""
+        """Builds the convolution; its result is channels last."""
         x, w, *bias = self.tensors
         info = channels_last(self.results[0])
         if self.depth is not None:
@@ -157,7 +156,7 @@ class ConvolutionCall:
         return self.own(self.given[3], x, w, bias, info)
 
     def own(self, transposed: bool, x: ir.Value, w: ir.Value, bias: list[ir.Value], info: TensorInfo) -> ir.Value:
-        """A kernel of ours that convolves `x`, or does so transposed."""
+        """Builds a kernel of ours: the convolution of `x`, or the transposed one."""
         attributes = self.windows | {"after": "shift" if bias else ""}
         if transposed:
             attributes["more"] = self.more(info, x, info_of(w).shape[2:])
@@ -165,7 +164,7 @@ class ConvolutionCall:
         return create(name, [x, contiguous(w), *map(contiguous, bias)], [type_of(info)], attributes).out
 
     def gradients(self, own_input: bool, own_weight: bool) -> list[ir.Value]:
-        """Those that the call gives: of the images, channels last, of the weight, of the bias."""
+        """Builds the gradients of the images (channels last), the weight and the bias; None for one that the mask leaves out."""
         if self.depth is not None:
             return self.volume_gradients(self.depth)
         dy, x, w = self.tensors
@@ -207,7 +206,7 @@ class ConvolutionCall:
         return made
 
     def more(self, info: TensorInfo, x: ir.Value, taps: Any) -> str:
-        """How many rows and columns of the images of `info` no window of `x`'s reaches."""
+        """The numbers of trailing rows and columns of the images `info` that no window of `x` reaches."""
         axes = zip(info.shape[-2:], info_of(x).shape[-2:], taps, *self.given[:3], strict=True)
         return text(n - (q - 1) * step - gap * (k - 1) - 1 + 2 * pad for n, q, k, step, pad, gap in axes)
 

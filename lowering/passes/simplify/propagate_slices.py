@@ -197,11 +197,11 @@ def operand_slices(op: Any, slice_: Slice) -> list[tuple[ir.Value, Slice]]:
 
 def before_reduction(op: Reduction, slice_: Slice, shape: slices.Map) -> Slice:
     folded = set(symbols.parse_list(attribute_value(op.attributes["dims"])))
-    kept = len(slice_) == len(shape)
+    keeps_rank = len(slice_) == len(shape)
     left = iter(slice_)
     needed = []
     for d, n in enumerate(shape):
-        span = next(left) if kept or d not in folded else None
+        span = next(left) if keeps_rank or d not in folded else None
         needed.append(Span(0, 1, n) if d in folded or span is None else span)
     return tuple(needed)
 

@@ -1,4 +1,4 @@
-"""batch-parameters: what each call computes of parameters alone is computed first, in few launches, on a GPU."""
+"""batch-parameters: on a GPU, moves kernels that read parameters alone to the beginning of a graph, and combines them."""
 
 from dataclasses import dataclass
 from typing import Any
@@ -16,8 +16,8 @@ from mlirc.lowering.pipeline.ledger import Ledger
 class BatchParameters:
     """Move kernels that read parameters alone to the beginning of the graph, and make one kernel of those with one space.
 
-    Weights of convolutions times the scales of batch norms are such kernels, two for each convolution. Nothing is kept of
-    parameters on a GPU, as only reading them would tell whether they changed; so each call computes them.
+    Multiplying a convolution's weight by a batch norm's scale is such a kernel; a convolution has two. Nothing computed of parameters is cached on a
+    GPU, because only reading all parameters would tell whether they changed. So each call computes these values.
 
     before:  ...  %1 = "mlircx.kernel"(%w0, %s0) ({ mul }) {parallel = "64, 64, 3, 3"}
              ...  %2 = "mlircx.kernel"(%w1, %s1) ({ mul }) {parallel = "64, 64, 3, 3"}
@@ -40,8 +40,8 @@ class BatchParameters:
         parameters = parameter_arguments(function) - written
         kernels = [op for op in ops if is_elementwise(op) and all(comes_of(x, parameters) for x in op.operands)]
         groups = [g for g in self.groups(kernels) if ledger.allows(self.name, g[-1])]
-        kept = {op for group in groups for op in group}
-        move_to_beginning(ops, [op for op in kernels if op in kept])
+        batched = {op for group in groups for op in group}
+        move_to_beginning(ops, [op for op in kernels if op in batched])
         for group in groups:
             label = attribute_value(group[0].attributes["label"])
             line, taken = source_line(group[-1].location), len(group) > 1
@@ -50,7 +50,7 @@ class BatchParameters:
                 merge(group)
 
     def groups(self, kernels: list[Any]) -> list[list[Any]]:
-        """Kernels of one space, in order, as many as `max_reads` allows."""
+        """Groups of kernels with one iteration space, in order, as large as `max_reads` allows."""
         last: dict[tuple, list[Any]] = {}
         found = []
         for op in kernels:
@@ -70,7 +70,7 @@ def is_elementwise(op: Any) -> bool:
 
 
 def comes_of(x: ir.Value, parameters: set[ir.Value]) -> bool:
-    """Whether the value is one of the parameters, a view of one, or a constant."""
+    """Whether the value is a parameter, a view of one, or a constant."""
     root = view_root(x)
     return root in parameters or (
         not isinstance(root.owner, ir.Block) and root.owner.operation.name == "mlirc.constant"
@@ -78,7 +78,7 @@ def comes_of(x: ir.Value, parameters: set[ir.Value]) -> bool:
 
 
 def move_to_beginning(ops: list[Any], kernels: list[Any]) -> None:
-    """The kernels, and views and constants that they read, stand before all other ops, in their order."""
+    """Moves the kernels, and the views and constants that they read, before all other ops, in their order."""
     moved = set(kernels)
     waiting = [x for op in kernels for x in op.operands]
     while waiting:

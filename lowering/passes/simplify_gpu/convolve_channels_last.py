@@ -27,7 +27,7 @@ class ConvolveChannelsLast:
     after:   %a = "mlirc.copy"(%x)  %b = "mlirc.copy"(%w)                    to channels last
              %0 = "mlircx.aten"(%a, %b) {op = "aten.convolution.default", ...}
              %1 = "mlirc.relu"(%0)
-             %2 = "mlirc.copy"(%1)                                           back, for whoever wants it as eager has it
+             %2 = "mlirc.copy"(%1)                                           back, for readers of eager's order
 
     cuDNN would copy each operand and result by itself. What stands between convolutions keeps the order (channels_last.py).
     """

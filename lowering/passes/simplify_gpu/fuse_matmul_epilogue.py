@@ -1,4 +1,4 @@
-"""fuse-matmul-epilogue: GELU by tanh goes into the library's product that it follows, on a GPU."""
+"""fuse-matmul-epilogue: GELU by tanh goes into the library's matmul that it follows, on a GPU."""
 
 from dataclasses import dataclass
 from typing import Any
@@ -22,7 +22,7 @@ class FuseMatmulEpilogue:
              %1 = "mlirc.gelu_tanh"(%0)              or x * 0.5 * (1 + tanh(0.798 * (x + 0.0447 * x**3))) written out
     after:   %1 = "mlirc.addmm_gelu"(%b, %x, %w)
 
-    ONE READER  of a product with a bias of half types; cuBLAS has no GELU by erf, and relu only for what is no NaN
+    ONE READER  of a matmul with a bias of half types; cuBLAS has no GELU by erf, and relu only for what is no NaN
     """
 
     name = "fuse-matmul-epilogue"

@@ -1,4 +1,4 @@
-"""generate-dot-products: one row times a weight, on a GPU, is a reduction like any other."""
+"""generate-dot-products: on a GPU, makes a matmul of one row a reduction kernel."""
 
 from dataclasses import dataclass
 from typing import Any
@@ -9,7 +9,7 @@ from mlirc.dialects.core.bindings import ir
 from mlirc.dialects.core.tensor_types import info_of
 from mlirc.lowering.kernel.typical_sizes import static
 from mlirc.lowering.module.source_lines import source_line
-from mlirc.lowering.passes.fuse.generate_matmuls import product
+from mlirc.lowering.passes.fuse.generate_matmuls import matmul_kernel
 from mlirc.lowering.pipeline.ledger import Ledger
 
 SMALLEST = 1 << 20  # bytes of a weight: less is read in the time that a launch takes
@@ -21,13 +21,12 @@ DTYPES = (*HALF, torch.float32)
 
 @dataclass(frozen=True)
 class GenerateDotProducts:
-    """Make a product of one row a kernel: reading the weight is all the work, and what comes after the product is free.
+    """Make a matmul of one row a kernel. Reading the weight bounds it, so an epilogue costs nothing.
 
     before:  %0 = "mlirc.addmm"(%b, %x, %w)         after:  %0 = "mlircx.kernel"(%b, %x, %w) ({
                                                             reduce(mul(read %x, read %w)) + read %b })
     ONE ROW     the weight lies along k, as a linear layer's does, and its size is known. Along n the library is faster
-    UNALIGNED   likewise of up to FEW rows of half types, where the rows of the result begin anywhere: cuBLAS's kernels for
-                those take two to four times as long
+    UNALIGNED   up to FEW rows of half types, where the result's rows are unaligned: cuBLAS's kernels take two to four times as long
     """
 
     name = "generate-dot-products"
@@ -42,13 +41,13 @@ class GenerateDotProducts:
             ledger.record(self.name, "generate", op.operation.name, rule, True, source_line(op.location))
             *bias, x, w = op.operands
             with ir.InsertionPoint(op), op.location:
-                made = product(bias, x, w, info_of(op.results[0]), None)
+                made = matmul_kernel(bias, x, w, info_of(op.results[0]), None)
             op.results[0].replace_all_uses_with(made)
             op.operation.erase()
 
 
 def rule_of(op: Any) -> str:
-    """The rule by which a product is a kernel, or ""."""
+    """The rule by which the matmul becomes a kernel, or ""."""
     *_, x, w, out = (info_of(v) for v in (*op.operands, op.results[0]))
     if out.rank != 2 or not out.device.startswith("cuda") or out.dtype not in DTYPES:
         return ""

@@ -13,14 +13,14 @@ from mlirc.lowering.gpu.matmul.persistent import ALIGNMENT, COLUMNS, ROWS
 from mlirc.lowering.kernel.typical_sizes import static
 from mlirc.lowering.module.source_lines import source_line
 from mlirc.lowering.module.target_attribute import target_of
-from mlirc.lowering.passes.fuse.generate_matmuls import product
+from mlirc.lowering.passes.fuse.generate_matmuls import matmul_kernel
 from mlirc.lowering.passes.lower.split_unaligned import classes, is_by_rows
 from mlirc.lowering.passes.simplify_gpu.pad_matmuls import is_returned
 from mlirc.lowering.pipeline.ledger import Ledger
 from mlirc.lowering.pipeline.parser import NOT_TEXT
 from mlirc.lowering.target import Target
 
-# What products take on an H200, in microseconds. The library's, by operations a second and what a short K adds (measured
+# What matmuls take on an H200, in microseconds. The library's, by operations a second and what a short K adds (measured
 # at K from 768 to 5632); ours, by the tiles of one multiprocessor, of 128 x 256, or of 128 x 128 in turns; bytes between; an
 # activation's arithmetic in an epilogue that nothing hides.
 RATE, SHORT = 790e6, 160
@@ -28,22 +28,22 @@ TILE, STEP = 2.0, 0.0107  # of a tile, and of each of its K
 TURN, TURN_STEP = 1.45, 0.0053
 CROOKED = 0.6  # of a tile whose rows begin anywhere
 BYTES = 4.3e6
-LAUNCH, EDGES = 2.5, 6  # of a product of split-unaligned beyond its work, and of the columns at the edges
+LAUNCH, EDGES = 2.5, 6  # of a matmul of split-unaligned beyond its work, and of the columns at the edges
 ACTIVATION = 0.4e-6  # an element
 
 Chooser = Callable[[Sequence[Any], bool], bool]
-"""The product and the ops that would be its epilogue, in order; what the cost model says. Gives whether it is a kernel."""
+"""The matmul and the ops that would be its epilogue, in order; what the cost model says. Gives whether it is a kernel."""
 
 
 @dataclass(frozen=True)
 class GenerateTritonMatmuls:
-    """Make a large product of half types a kernel, which fusion then gives its epilogue (persistent.py).
+    """Make a large matmul of half types a kernel, which fusion then gives its epilogue (persistent.py).
 
     before:  %0 = "mlirc.addmm"(%b, %x, %w)                      after:  %0 = "mlircx.kernel"(%b, %x, %w) ({
              %1 = "mlirc.gelu"(%0)                                           reduce(mul(read %x, read %w)) + read %b })
                                                                          %1 = "mlirc.gelu"(%0)
-    ACTIVATION  one activation reads the product, and nothing else, and reading and writing that costs more than ours loses
-    GATED       a product by two parameters at once (merge-matmuls), of which one half goes through an activation and is
+    ACTIVATION  one activation reads the matmul, and nothing else, and reading and writing that costs more than ours loses
+    GATED       a matmul by two parameters at once (merge-matmuls), of which one half goes through an activation and is
                 multiplied by the other one: silu(x @ a) * (x @ b), matmul/gated.py
     UNALIGNED   the graph returns it, its rows begin anywhere, and it has a bias: the library would need a padded copy; or it
                 has few rows: split-unaligned would read the weight once for each class of them
@@ -88,12 +88,12 @@ class GenerateTritonMatmuls:
             ledger.record(self.name, "generate", op.operation.name, rule, taken, source_line(op.location))
             if taken:
                 with ir.InsertionPoint(op), op.location:
-                    made = product(bias, x, w, info_of(op.results[0]), None)
+                    made = matmul_kernel(bias, x, w, info_of(op.results[0]), None)
                 op.results[0].replace_all_uses_with(made)
                 op.operation.erase()
 
     def takes_over(self, matmul: Any, last: Any, modelled: bool) -> bool:
-        """Whether the product becomes a kernel, with an epilogue that ends in `last`."""
+        """Whether the matmul becomes a kernel, with an epilogue that ends in `last`."""
         return self.always or (modelled if self.chooser is None else self.chooser(between(matmul, last), modelled))
 
 
@@ -110,7 +110,7 @@ def between(first: Any, last: Any) -> list[Any]:
 
 
 def is_large(op: Any, target: Target) -> bool:
-    """Whether it is a product on a Hopper GPU, of half types and known sizes, of a tile at least for each multiprocessor."""
+    """Whether it is a matmul on a Hopper GPU, of half types and known sizes, of a tile at least for each multiprocessor."""
     infos = [info_of(v) for v in (*op.operands, op.results[0])]
     out = infos[-1]
     if (
@@ -135,7 +135,7 @@ def is_activated(x: ir.Value) -> bool:
 
 
 def is_worth(op: Any, activated: bool, programs: int, gated: bool = False) -> bool:
-    """Whether ours takes less time than the library's product and the kernel after it, which reads and writes the result;
+    """Whether ours takes less time than the library's matmul and the kernel after it, which reads and writes the result;
     gated: reads it, and writes half as much."""
     x, out = info_of(op.operands[len(op.operands) - 2]), info_of(op.results[0])
     (rows, columns), inner = static(out.shape), static(x.shape)[1]
@@ -150,7 +150,7 @@ def is_worth(op: Any, activated: bool, programs: int, gated: bool = False) -> bo
 
 
 def beats_classes(op: Any, programs: int) -> bool:
-    """Whether ours takes less time than split-unaligned's products, one for each class of rows, which read all of the weight."""
+    """Whether ours takes less time than split-unaligned's matmuls, one for each class of rows, which read all of the weight."""
     (rows, columns), inner = static(info_of(op.results[0]).shape), static(info_of(op.operands[0]).shape)[1]
     size = info_of(op.results[0]).dtype.itemsize
     parts = classes(columns, size)

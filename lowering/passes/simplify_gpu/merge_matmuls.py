@@ -1,4 +1,4 @@
-"""merge-matmuls: products of one matrix by several parameters become one product, on a GPU."""
+"""merge-matmuls: matmuls of one matrix by several parameters become one matmul, on a GPU."""
 
 from dataclasses import dataclass
 from typing import Any
@@ -17,7 +17,7 @@ from mlirc.lowering.module.source_lines import source_line
 from mlirc.lowering.pipeline.ledger import Ledger
 
 ALIGNMENT = 16  # bytes: parts of the result begin at multiples of it
-MOST = 4  # products that are merged
+MOST = 4  # matmuls that are merged
 
 
 @dataclass(frozen=True)
@@ -30,8 +30,8 @@ class MergeMatmuls:
              %r = "mlirc.addmm"(%c, %x, %w) : tensor<8192x1536xbf16>
              %q, %k = views of its columns, and so are views of them, whose strides change
 
-    SAME ROWS   the products have the same first factor; the second ones, and the biases, are whole parameters, in one order
-    A product that the graph returns, or that a view without a map reads, stays: its strides are promised.
+    SAME ROWS   the matmuls have the same first factor; the second ones, and the biases, are whole parameters, in one order
+    A matmul that the graph returns, or that a view without a map reads, stays: its strides are promised.
     The copies are kept beside the parameters: as much memory again.
     """
 
@@ -51,14 +51,14 @@ class MergeMatmuls:
                 line = source_line(part[0].location)
                 taken = len(part) > 1 and all(may_move(op.results[0], (total_width(part), 1)) for op in part)
                 taken = taken and ledger.allows(self.name, part[0])
-                ledger.record(self.name, "merge", f"{len(part)} products", "SAME ROWS", taken, line)
+                ledger.record(self.name, "merge", f"{len(part)} matmuls", "SAME ROWS", taken, line)
                 if taken:
                     with ir.InsertionPoint(part[0]), part[0].location:
                         merge(part)
 
 
 def group_key(op: Any, parameters: set[ir.Value]) -> tuple | None:
-    """Equal for products that can be one; None for what is no product of rows by a parameter on a GPU."""
+    """Equal for matmuls that can be one; None for what is no matmul of rows by a parameter on a GPU."""
     name = op.operation.name
     if name not in ("mlirc.matmul", "mlirc.addmm"):
         return None
@@ -81,7 +81,7 @@ def total_width(matmuls: list[Any]) -> int:
 
 
 def merge(matmuls: list[Any]) -> None:
-    """One product in place of these, at the insertion point; they go."""
+    """Replaces the matmuls by one, at the insertion point."""
     first = matmuls[0]
     x, w = list(first.operands)[-2:]
     g = GraphBuilder(info_of(first.results[0]))

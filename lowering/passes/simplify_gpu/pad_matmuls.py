@@ -1,4 +1,4 @@
-"""pad-matmuls: matrices whose rows are no multiple of 16 bytes are padded, where that makes a product on a GPU faster."""
+"""pad-matmuls: matrices whose rows are no multiple of 16 bytes are padded, where that makes a matmul on a GPU faster."""
 
 from dataclasses import dataclass, replace
 from typing import Any
@@ -17,14 +17,14 @@ from mlirc.lowering.passes.lower.split_unaligned import is_by_rows
 from mlirc.lowering.pipeline.ledger import Ledger
 
 ALIGNMENT = 16  # bytes: what the library's fast kernels load at once
-# The library computes an unaligned product at a third of its speed. On an H200 that costs as much as moving a byte for
+# The library computes an unaligned matmul at a third of its speed. On an H200 that costs as much as moving a byte for
 # each 85 operations: 2/3 of the time at 7.9e14 operations a second, against 4.3e12 bytes a second.
 WORTH = 130  # operations for each byte that padding moves
 
 
 @dataclass(frozen=True)
 class PadMatmuls:
-    """Pad the operands of large products of half types with zeros to sizes that the library is fast for.
+    """Pad the operands of large matmuls of half types with zeros to sizes that the library is fast for.
 
     before:  %0 = "mlirc.matmul"(%x, %w) : (tensor<8192x768xbf16>, tensor<768x30522xbf16>) -> tensor<8192x30522xbf16>
     after:   %p = "mlirc.pad"(%w) : tensor<768x30528xbf16>
@@ -32,10 +32,11 @@ class PadMatmuls:
              %0 = "mlirc.copy"(the view of %1 without its last columns) : tensor<8192x30522xbf16>
 
     ALIGNED     the rows of all three matrices as they lie in memory are multiples of 16 bytes already: stays
-    TOO SMALL   moving the padded matrices would take longer than the product gains
+    TOO SMALL   moving the padded matrices would take longer than the matmul gains
     BY ROWS     only the rows of a result that the graph returns are unaligned: split-unaligned writes it as it lies
-    With `frozen` a parameter is padded once (hoist-parameters); whoever reads the result reads past the padding, fused. Who else reads
-    an operand that was computed, as a bias's gradient does, reads the padded one, so that the other is never stored.
+    With `frozen` a parameter is padded once (hoist-parameters); readers of the
+    result skip the padding. Other readers of a computed operand, such as a bias's gradient, read the padded operand, so that the unpadded one
+    is never stored.
     """
 
     name = "pad-matmuls"
@@ -43,7 +44,7 @@ class PadMatmuls:
     frozen: bool = False  # what is computed of parameters is kept between calls
 
     def run(self, function: Any, ledger: Ledger) -> None:
-        kept = parameter_arguments(function) if self.frozen else set()
+        frozen_values = parameter_arguments(function) if self.frozen else set()
         for op in list(function.regions[0].blocks[0].operations):
             if op.operation.name not in ("mlirc.matmul", "mlirc.addmm"):
                 continue
@@ -54,9 +55,9 @@ class PadMatmuls:
             if any(not isinstance(n, int) for info in (*infos, out) for n in (*info.shape, *info.stride)):
                 continue
             wanted = padded_sizes(infos[-2], infos[-1])
-            rule = refusal(op, wanted, kept) or ("" if ledger.allows(self.name, op) else "REWRITES")
+            rule = refusal(op, wanted, frozen_values) or ("" if ledger.allows(self.name, op) else "REWRITES")
             label = " x ".join(map(str, (out.shape[0], infos[-2].shape[1], out.shape[1])))
-            ledger.record(self.name, "pad", f"product {label}", rule or "PADDED", not rule, source_line(op.location))
+            ledger.record(self.name, "pad", f"matmul {label}", rule or "PADDED", not rule, source_line(op.location))
             if not rule:
                 with ir.InsertionPoint(op), op.location:
                     made = padded(op, wanted)
@@ -68,7 +69,7 @@ class PadMatmuls:
 
 
 def share(pad: Any, ledger: Ledger, pass_name: str) -> None:
-    """Who reads what was padded reads the padded matrix, but for other products' paddings, which become this one (cse)."""
+    """Gives readers of a padded value the padded matrix. Paddings for other matmuls stay, and cse merges them with this one."""
     same = [pad.operands[0]]  # what was padded, as it was before it was viewed
     while not isinstance(same[-1].owner, ir.Block) and same[-1].owner.operation.name == "mlirc.view":
         same.append(same[-1].owner.operands[0])
@@ -131,8 +132,8 @@ def padded_sizes(x: TensorInfo, y: TensorInfo) -> tuple[int, int, int]:
     return rows, inner, round_up(columns, x.dtype)
 
 
-def refusal(op: Any, wanted: tuple[int, int, int], kept: set[ir.Value]) -> str:
-    """The rule by which the product stays as it is, or ""."""
+def refusal(op: Any, wanted: tuple[int, int, int], frozen_values: set[ir.Value]) -> str:
+    """The rule by which the matmul stays as it is, or ""."""
     *_, x, y = op.operands
     rows, inner, columns = static_sizes(info_of(x), info_of(y))
     if wanted == (rows, inner, columns):
@@ -143,7 +144,7 @@ def refusal(op: Any, wanted: tuple[int, int, int], kept: set[ir.Value]) -> str:
         return "BY ROWS"
     moved = 0
     for value, shape in ((x, wanted[:2]), (y, wanted[1:])):
-        if info_of(value).shape != shape and view_root(value) not in kept:
+        if info_of(value).shape != shape and view_root(value) not in frozen_values:
             moved += 2 * shape[0] * shape[1]
     if columns != wanted[2]:
         moved += 2 * rows * columns
@@ -161,7 +162,7 @@ def is_returned(x: ir.Value) -> bool:
 
 
 def padded(op: Any, wanted: tuple[int, int, int]) -> ir.Value:
-    """The product of padded matrices, without the padding: at the insertion point."""
+    """The matmul of padded matrices, without the padding: at the insertion point."""
     *bias, x, y = op.operands
     out = info_of(op.results[0])
     rows, inner, columns = wanted

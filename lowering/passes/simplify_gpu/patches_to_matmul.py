@@ -1,4 +1,4 @@
-"""patches-to-matmul: a convolution whose patches do not overlap is a product of matrices, on a GPU."""
+"""patches-to-matmul: a convolution whose patches do not overlap is a matmul, on a GPU."""
 
 from dataclasses import dataclass
 from typing import Any
@@ -31,7 +31,7 @@ class PatchesToMatmul:
              %dw = "mlirc.matmul"(%m as 768x12544, %p as 12544x768)   %db = "mlirc.sum"(%m) {dims = "0"}
 
     PATCHES     filters of half types of more than one element, as large as their steps; no padding, dilation or groups; an
-                image that is a whole number of them. cuDNN has no fast kernel for images of 3 channels: 412 us, the product 30;
+                image that is a whole number of them. cuDNN has no fast kernel for images of 3 channels: 412 us, the matmul 30;
                 for the filters' gradient 149 us, and 90 for copies and the sum.
     """
 
@@ -83,7 +83,7 @@ def is_of_patches(
 
 
 def replace_by_matmul(op: Any) -> None:
-    """The product in place of the convolution, at the insertion point."""
+    """The matmul in place of the convolution, at the insertion point."""
     x, w, *bias = op.operands
     out = info_of(op.results[0])
     g = GraphBuilder(out)
@@ -106,7 +106,7 @@ def replace_by_matmul(op: Any) -> None:
 
 
 def replace_by_gradient(op: Any) -> None:
-    """The products of gradients and patches in place of convolution_backward, at the insertion point."""
+    """The matmuls of gradients and patches in place of convolution_backward, at the insertion point."""
     dy, x, w = op.operands[:3]
     info, out = info_of(dy), info_of(op.results[0])
     g = GraphBuilder(out)

@@ -185,7 +185,7 @@ def test_plans_are_found_by_sizes_and_alignment(native, monkeypatch, bias):
     plans(1, 16, 5), plans(1, 256, 13)
     assert call(5, a=(1 << 20) + 16) == 0 and call(5) == 0 and call(13) == cublas_runtime.ATEN
     assert plans.refused == ["thirteen"]
-    assert plans.words[0] == 0  # the other product has none
+    assert plans.slots[0] == 0  # the other product has none
     handle, desc, _, first, a, second, b, _, c, c_layout, d, d_layout, _, scratch, size, stream = library.calls[1]
     assert (handle, desc, a, b, c_layout, d_layout, stream) == (1, 77 if bias else 2, 3, 4, 5, 6, 99)
     assert (first, second, c, d) == (1 << 21, (1 << 20) + 16, 1 << 22, 1 << 22)

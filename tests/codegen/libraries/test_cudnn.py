@@ -187,11 +187,11 @@ def test_plans_are_shared_and_refusals_kept(library):
     plans = CudnnPlans([convolution(), convolution(relu=True), convolution()])
     for k in range(3):
         plans(k)
-    assert plans.words[0] == plans.words[2] != plans.words[1]
+    assert plans.slots[0] == plans.slots[2] != plans.slots[1]
     with torch.backends.cudnn.flags(enabled=True, benchmark=True):
         plans = CudnnPlans([convolution()])
         plans(0)
-        assert len(plans.refused) == 1 and CudnnPlan.from_address(plans.words[0]).execute in (0, None)
+        assert len(plans.refused) == 1 and CudnnPlan.from_address(plans.slots[0]).execute in (0, None)
         with pytest.raises(NoPlan):
             make_plan(convolution())
 

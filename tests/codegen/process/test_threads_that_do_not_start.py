@@ -13,12 +13,12 @@ from mlirc.codegen.process import background
 
 @pytest.fixture(autouse=True)
 def no_threads_yet(monkeypatch):
-    """Lanes without threads of earlier tests."""
+    """Queues without threads of earlier tests."""
     background.wait_for_all()
-    lanes = [background.Lane(lane.most) for lane in background.LANES]
-    monkeypatch.setattr(background, "LANES", tuple(lanes))
-    for name, lane in zip(("STARTED", "COMPUTED", "ATTENDED"), lanes, strict=True):
-        monkeypatch.setattr(background, name, lane)
+    queues = [background.WorkQueue(queue.most) for queue in background.QUEUES]
+    monkeypatch.setattr(background, "QUEUES", tuple(queues))
+    for name, queue in zip(("STARTED", "COMPUTED", "ATTENDED"), queues, strict=True):
+        monkeypatch.setattr(background, name, queue)
 
 
 def refused(*args):

@@ -67,14 +67,14 @@ def lazily_free() -> int:
 def test_idle_memory_is_offered_to_the_system_now_and_then(pool, double):
     x = torch.ones(16 * N)
     y, z = double(x), double(x)
-    pool._word("offered_at").value = 0  # long ago
+    pool._slot("offered_at").value = 0  # long ago
     before = lazily_free()
     del y
     offered = lazily_free() - before
-    assert offered >= x.nbytes // 2 and pool._word("offered_at").value > 0
-    moment = pool._word("offered_at").value
+    assert offered >= x.nbytes // 2 and pool._slot("offered_at").value > 0
+    moment = pool._slot("offered_at").value
     del z
-    assert lazily_free() - before == offered or pool._word("offered_at").value > moment
+    assert lazily_free() - before == offered or pool._slot("offered_at").value > moment
     assert torch.equal(double(x), x * 2)
 
 
@@ -173,13 +173,13 @@ def test_a_random_sequence_of_results(pool):
         rounded = sum(-(-len(x) // 4096) * 4096 for _, x in held)
         assert pool.bytes("live") == live + rounded
         most = max(most, rounded)
-        assert live + rounded + pool.bytes("kept") <= most_before + most + 16 * result_pool.HUGE_PAGE
+        assert live + rounded + pool.bytes("idle") <= most_before + most + 16 * result_pool.HUGE_PAGE
     assert written > 100
     held.clear()
     x = None
     assert pool.bytes("live") == live
     pool.set_limit(0)
-    assert pool.bytes("kept") <= 4 * result_pool.HUGE_PAGE
+    assert pool.bytes("idle") <= 4 * result_pool.HUGE_PAGE
     pool.set_limit(result_pool.limit())
 
 
@@ -188,9 +188,9 @@ def test_kept_memory_goes_back_to_the_system(pool):
     large.fill_(1)
     address = large.data_ptr()
     del large
-    assert pool.bytes("kept") >= 60 << 20 and resident(address, 64 << 20) > 60 << 20
+    assert pool.bytes("idle") >= 60 << 20 and resident(address, 64 << 20) > 60 << 20
     pool.set_limit(8 << 20)
-    assert pool.bytes("kept") <= 12 << 20 and resident(address, 64 << 20) <= 12 << 20
+    assert pool.bytes("idle") <= 12 << 20 and resident(address, 64 << 20) <= 12 << 20
     pool.set_limit(0)
     assert resident(address, 64 << 20) <= 4 << 20
     pool.set_limit(result_pool.limit())
@@ -199,7 +199,7 @@ def test_kept_memory_goes_back_to_the_system(pool):
 @pytest.mark.parametrize("more", (0, 16, 32, 48))
 def test_the_same_results_again_find_their_memory(more, pool):
     """As in training steps: many sizes, given back together; none of it goes to the system meanwhile."""
-    pool._word("writable_end").value = pool.start  # as in a process that had no results yet
+    pool._slot("writable_end").value = pool.start  # as in a process that had no results yet
 
     def new(megabytes: int) -> tuple[torch.Tensor, int]:
         result = pool._new_bytes(megabytes << 20)
@@ -253,7 +253,7 @@ with torch.no_grad():
     want = held.clone()
     del dropped
     child = os.fork()
-    assert pool.bytes("kept") < 4 << 20
+    assert pool.bytes("idle") < 4 << 20
     for _ in range(3):
         again = double(x)
         assert again.data_ptr() != held.data_ptr() and torch.equal(again, want) and torch.equal(held, want)
@@ -279,14 +279,14 @@ def test_a_fork_and_the_end_of_the_process():
 
 @pytest.mark.parametrize("name", storage_layout.OFFSETS)
 def test_a_pytorch_with_other_storages_is_refused(name, monkeypatch):
-    read, known = storage_layout.words_at, storage_layout.storage_offsets()
+    read, known = storage_layout.slots_at, storage_layout.storage_offsets()
     assert known is not None
     place, count = known[name] // 8, 8 if name == "storage_at" else 10
 
     def moved(address: int, n: int) -> list[int]:
         return [0 if n == count and k == place else word for k, word in enumerate(read(address, n))]
 
-    monkeypatch.setattr(storage_layout, "words_at", moved)
+    monkeypatch.setattr(storage_layout, "slots_at", moved)
     again = Reach("storage-layout", "none", storage_layout.storage_offsets._find, apart=True)
     assert again() is None and "lays out storages in another way" in again.why
 

@@ -90,8 +90,8 @@ to_kernels.form_of = wrong
 from mlirc.lowering.passes.fuse import generate_matmuls
 from mlirc.passes import GraphBuilder
 
-right = generate_matmuls.product
-generate_matmuls.product = lambda *given: GraphBuilder().mul(right(*given), 2.0)
+right = generate_matmuls.matmul_kernel
+generate_matmuls.matmul_kernel = lambda *given: GraphBuilder().mul(right(*given), 2.0)
 """,
     "crash in a fusion": """
 import os

@@ -230,14 +230,14 @@ def test_plans_are_made_anew_when_settings_change(monkeypatch):
     products, convolutions = cublas_plans.CublasPlans(["product"]), cudnn.CudnnPlans(["convolution"])
     monkeypatch.setattr(cudnn, "make_plan", lambda wanted: cudnn.CudnnPlan())
     convolutions(0)
-    products.words[0] = 8
-    first = convolutions.words[0]
+    products.slots[0] = 8
+    first = convolutions.slots[0]
     assert first
     for plans in (products, convolutions):
         plans.forget()
-        assert plans.words[0] == 0
+        assert plans.slots[0] == 0
     convolutions(0)
-    assert convolutions.words[0] not in (0, first)
+    assert convolutions.slots[0] not in (0, first)
 
 
 def test_settings_that_plans_depend_on():

@@ -77,18 +77,18 @@ def gpu():
 
 
 class Program:
-    """What stands for a compiled graph: function(*inputs, *kept) -> results. `prepare` makes what is kept of input 0."""
+    """What stands for a compiled graph: function(*inputs, *frozen) -> results. `prepare` makes the tensors frozen of input 0."""
 
     def __init__(self, gpu, function, prepare=None):
         self.gpu, self.function, self.runs = gpu, function, 0
         self.prepared = FrozenParameters(prepare, [0]) if prepare else None
 
-    def kept(self, inputs):
+    def frozen_tensors(self, inputs):
         return self.prepared.of(inputs) if self.prepared else None
 
     def __call__(self, inputs):
         self.runs += 1
-        known = [*inputs, *(self.kept(inputs) or [])]
+        known = [*inputs, *(self.frozen_tensors(inputs) or [])]
         results = list(self.function(*known))
         if self.gpu.graph is not None:
             places = [x.data_ptr() for x in results]
@@ -105,12 +105,12 @@ class Program:
 
 
 def recorded(program, kind="inference", **facts):
-    facts = Facts(**{"tensors": (0, 1), "fixed": frozenset({0}), "kept": frozenset({0})} | facts)
+    facts = Facts(**{"tensors": (0, 1), "fixed": frozenset({0}), "returned": frozenset({0})} | facts)
     return Recorded(program, facts, kind, GraphReport(kind), torch.zeros(3, dtype=torch.int64))
 
 
-def scaled(w, x, b, kept):
-    return (x * kept + b,)
+def scaled(w, x, b, frozen):
+    return (x * frozen + b,)
 
 
 IN_PLACE = {"tensors": (0, 1, 2), "fixed": frozenset({0, 2})}
@@ -172,7 +172,7 @@ def test_a_caller_who_lets_go_pays_for_no_copies(gpu):
 
 def test_inputs_are_copied_whatever_their_size_and_strides(gpu):
     program = Program(gpu, lambda w, x, y, z: (x + w, y * w, z - w))
-    replayed, w = recorded(program, tensors=(0, 1, 2, 3), kept=frozenset({0, 1, 2})), torch.ones(1)
+    replayed, w = recorded(program, tensors=(0, 1, 2, 3), returned=frozenset({0, 1, 2})), torch.ones(1)
     for _ in range(6):
         given = torch.randn(300, 400).t(), torch.randn(5, 1).expand(5, 3), torch.randn(2, 1 << 17)[:, 1:70001]
         for have, want in zip(replayed([w, *given]), program.function(w, *given), strict=True):
@@ -268,7 +268,7 @@ def test_sizes_have_recordings_of_their_own_up_to_a_number(gpu):
 
 
 def test_memory_that_lending_would_take_is_not_taken(gpu):
-    """Where a recording needs much on the way, none lends its results: each is a copy."""
+    """Where a recording needs much on the way, no result is returned without a copy: each is a copy."""
 
     def function(w, x):
         gpu.reserved += 200 << 20
@@ -278,5 +278,5 @@ def test_memory_that_lending_would_take_is_not_taken(gpu):
     for _ in range(6):
         places.append(replayed([w, torch.ones(2)])[0])
     (sizes,) = replayed.sizes.values()
-    assert not sizes.lends and [x.shared for x in sizes.recordings] == [{}]
+    assert not sizes.uncopied and [x.shared for x in sizes.recordings] == [{}]
     assert len({x.data_ptr() for x in places}) == 6

@@ -16,7 +16,7 @@ from mlirc.codegen.llvm.ir_text import LlvmFunctionText
 from mlirc.dialects.core.bindings import ir
 from mlirc.dialects.core.context import context
 from mlirc.frontend import statistics
-from mlirc.frontend.report.machine_rates import copy_rate, product_rate
+from mlirc.frontend.report.machine_rates import copy_rate, matmul_rate
 from mlirc.frontend.report.profile import profile_rows
 from mlirc.lowering.module.target_attribute import ensure_target
 from mlirc.lowering.pipeline.pass_manager import functions, run_pipeline
@@ -71,7 +71,7 @@ def test_a_floor_is_bytes_or_operations_at_the_measured_rate():
     timed.seconds.extend([1.0, 3.0, 2.0])
     (row,) = profile_rows([timed])
     assert (
-        row["floor"] == pytest.approx(1 / product_rate(torch.bfloat16, device="cpu"))
+        row["floor"] == pytest.approx(1 / matmul_rate(torch.bfloat16, device="cpu"))
         and row["bound"] == "arithmetic"
         and row["seconds"] == 2.0
     )

@@ -7,9 +7,7 @@ import torch
 
 from mlirc.lowering.cpu.emitter.addresses import advance, prefetch
 from mlirc.lowering.cpu.math.builder import Value
-from mlirc.lowering.cpu.matmul import blocked as product_blocked
-from mlirc.lowering.cpu.matmul import tile
-from mlirc.lowering.cpu.matmul import transposed as product_turned
+from mlirc.lowering.cpu.matmul import blocked, tile, transposed
 from tests.kernel_runner import NativeKernel, info
 
 LINE, ROOM = 64, 1 << 19
@@ -26,7 +24,7 @@ OTHER = {"columns along n": (110, 200, 1300), "rows apart": (110, 300, 768), "fe
 def asked(monkeypatch):
     """Tiles fetch, and the addresses that they ask for are in the list that this gives: [how many, ...]."""
     seen = (ctypes.c_int64 * (ROOM + 1))()
-    for module in (product_blocked, product_turned):
+    for module in (blocked, transposed):
         monkeypatch.setattr(module, "fetches", lambda target: True)
 
     def fetch(e, address: Value, level: int) -> None:

@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from mlirc.dialects.core.kernel_forms import broadcast_map
-from mlirc.lowering.gpu.matmul import persistent as triton_product_persistent
+from mlirc.lowering.gpu.matmul import persistent as persistent_module
 from mlirc.lowering.gpu.matmul.persistent import persistent
 from tests.kernel_runner import info
 from tests.triton.runner import TritonKernel
@@ -87,9 +87,9 @@ def gelu_of_sum(b, total, row, column, bias, residual):
 )
 def test_by_programs_that_go_through_all_tiles(monkeypatch, n, w, out, parts):
     """Blocks of a few elements, so that there are several tiles, and tails, in little time."""
-    monkeypatch.setattr(triton_product_persistent, "ROWS", 32)
-    monkeypatch.setattr(triton_product_persistent, "COLUMNS", 64)
-    monkeypatch.setattr(triton_product_persistent, "STEPS", 16)
+    monkeypatch.setattr(persistent_module, "ROWS", 32)
+    monkeypatch.setattr(persistent_module, "COLUMNS", 64)
+    monkeypatch.setattr(persistent_module, "STEPS", 16)
     m, k = 70, 56
     x, columns, build = product(m, n, k, "64, 1", w, gelu_of_sum, out=out)
     infos = [x, columns, info(bf16, f"{n}"), info(bf16, f"{m}, {n}")]
@@ -104,7 +104,7 @@ def test_by_programs_that_go_through_all_tiles(monkeypatch, n, w, out, parts):
 def test_two_products_by_one_matrix(monkeypatch, n, descriptors):
     """silu(x @ a) * (x @ b) by blocks of both at once; a tail of columns, and a result whose rows begin anywhere."""
     for name, size in (("ROWS", 32), ("COLUMNS", 64), ("STEPS", 16)):
-        monkeypatch.setattr(triton_product_persistent, name, size)
+        monkeypatch.setattr(persistent_module, name, size)
     m, k, gap = 70, 56, 8
     infos = [info(bf16, f"{m}, {k}"), info(bf16, f"{k}, {2 * n + gap}", f"1, {k}")]
 

@@ -1,6 +1,6 @@
-"""Horizontal fusion of products that share an input (Q, K and V of attention): `python examples/join_products.py`.
+"""Horizontal fusion of matmuls that share an input (Q, K and V of attention): `python examples/join_matmuls.py`.
 
-One product by all three weights, side by side, reads the rows once. docs/tutorial.md builds this pass from nothing.
+One matmul by all three weights, side by side, reads the rows once. docs/tutorial.md builds this pass from nothing.
 """
 
 from dataclasses import dataclass
@@ -15,7 +15,7 @@ from mlirc.passes import GraphBuilder, concatenate, may_move, move, register, un
 
 @register
 @dataclass(frozen=True)
-class JoinProducts:
+class JoinMatmuls:
     """Multiply by several parameters at once.
 
     before:  %q = "mlirc.addmm"(%bq, %x, %wq) : (tensor<768xf32>, tensor<256x768xf32>, ...) -> tensor<256x768xf32>
@@ -25,12 +25,12 @@ class JoinProducts:
              %q, %k = views of its columns
 
     SAME ROWS         the first factor is the same value; the others are whole parameters, all transposed or none
-    PROMISED STRIDES  a product that the graph returns keeps its strides, so it stays
+    PROMISED STRIDES  a matmul that the graph returns keeps its strides, so it stays
     """
 
-    name = "join-products"
+    name = "join-matmuls"
     takes = "graph"
-    most: int = 4  # products that become one
+    most: int = 4  # matmuls that become one
 
     def run(self, function: Any, ledger: Any) -> None:
         parameters = unwritten_parameters(function)
@@ -47,13 +47,13 @@ class JoinProducts:
                 x, rule = info_of(rows_of(part[0])), "SAME ROWS" if fits else "PROMISED STRIDES"
                 saved = {"bytes_saved": str((len(part) - 1) * x.shape[0] * x.shape[1] * x.dtype.itemsize)}
                 line = source_line(part[0].location)
-                ledger.record(self.name, "join", f"{len(part)} products", rule, taken, line, **saved)
+                ledger.record(self.name, "join", f"{len(part)} matmuls", rule, taken, line, **saved)
                 if taken:
                     join(part)
 
 
 def group_of(op: Any, parameters: set[ir.Value]) -> tuple | None:
-    """Equal for products that can become one; None for what is no product of rows by a whole parameter."""
+    """Equal for matmuls that can become one; None for what is no matmul of rows by a whole parameter."""
     if op.operation.name not in ("mlirc.matmul", "mlirc.addmm"):
         return None
     *bias, x, w = op.operands
@@ -67,30 +67,30 @@ def group_of(op: Any, parameters: set[ir.Value]) -> tuple | None:
     return (x, len(bias), info.dtype, transposed) if transposed or whole == info else None
 
 
-def join(products: list[Any]) -> None:
-    """One product where the first is; the others' readers come after it, and so after theirs."""
-    first = products[0]
+def join(matmuls: list[Any]) -> None:
+    """One matmul where the first is; the others' readers come after it, and so after theirs."""
+    first = matmuls[0]
     count, x, info = len(first.operands), rows_of(first), info_of(first.results[0])
-    weights = [view_root(op.operands[count - 1]) for op in products]
+    weights = [view_root(op.operands[count - 1]) for op in matmuls]
     transposed = info_of(weights[0]) != info_of(first.operands[count - 1])
-    widths = [info_of(op.results[0]).shape[1] for op in products]
+    widths = [info_of(op.results[0]).shape[1] for op in matmuls]
     with ir.InsertionPoint(first), first.location:
         g = GraphBuilder(info)
         w = concatenate(g, weights, 0 if transposed else 1)
         operands = [x, g.permute(w, [1, 0]) if transposed else w]
         if count == 3:
-            operands.insert(0, concatenate(g, [op.operands[0] for op in products], 0))
+            operands.insert(0, concatenate(g, [op.operands[0] for op in matmuls], 0))
         result = TensorInfo(info.dtype, (info.shape[0], sum(widths)), device=info.device)
         joined = create(first.operation.name.removeprefix("mlirc."), operands, [type_of(result)]).out
         starts = [sum(widths[:k]) for k in range(len(widths))]
         columns = [g.narrow(joined, 1, start, width) for start, width in zip(starts, widths, strict=True)]
-    for op, part in zip(products, columns, strict=True):
+    for op, part in zip(matmuls, columns, strict=True):
         move(op.results[0], part)  # views of it get other strides
-        op.operation.erase()  # after the list of products was made
+        op.operation.erase()  # after the list of matmuls was made
 
 
-def rows_of(product: Any) -> ir.Value:
-    return product.operands[len(product.operands) - 2]  # before it addmm has a bias
+def rows_of(matmul: Any) -> ir.Value:
+    return matmul.operands[len(matmul.operands) - 2]  # before it addmm has a bias
 
 
 class Projections(torch.nn.Module):
@@ -108,11 +108,11 @@ class Projections(torch.nn.Module):
 def main() -> tuple[float, list[dict[str, Any]]]:
     """The largest difference from eager, and the ledger's entries of the pass."""
     model, x = Projections().eval(), torch.randn(2, 32, 64)
-    options = {"insert": {"after simplify": "join-products"}, "fallback": "error"}
+    options = {"insert": {"after simplify": "join-matmuls"}, "fallback": "error"}
     with torch.no_grad():
         difference = torch.compile(model, backend="mlirc", options=options)(x) - model(x)
         ledger = mlirc.explain(model, options=options)(x).data["graphs"][0]["ledger"]
-    return difference.abs().max().item(), [entry for entry in ledger if entry["pass_name"] == JoinProducts.name]
+    return difference.abs().max().item(), [entry for entry in ledger if entry["pass_name"] == JoinMatmuls.name]
 
 
 if __name__ == "__main__":

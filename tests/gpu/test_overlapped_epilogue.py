@@ -13,8 +13,8 @@ bf16, f16 = torch.bfloat16, torch.float16
 @pytest.fixture(autouse=True)
 def written(monkeypatch):
     """Every graph has such a product."""
-    found, write = [], triton_kernel.write_in_turns
-    monkeypatch.setattr(triton_kernel, "write_in_turns", lambda *args: found.append(1) or write(*args))
+    found, write = [], triton_kernel.write_ping_pong
+    monkeypatch.setattr(triton_kernel, "write_ping_pong", lambda *args: found.append(1) or write(*args))
     torch._dynamo.reset()
     yield found
     assert found
