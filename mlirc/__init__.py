@@ -1,7 +1,8 @@
 """mlirc: `torch.compile(model, backend="mlirc")`, a compiler on MLIR, LLVM and Triton.
 
-    explain(fn)(*args)    what the compiler did with fn, as text and as data
-    backend               what torch.compile(model, backend="mlirc") finds by itself
+    explain(fn)(*args)      what the compiler did with fn, as text and as data
+    read_capture(folder)    the graphs that `mlirc capture`, MLIRC_DUMP or the option `dump` kept
+    backend                 what torch.compile(model, backend="mlirc") finds by itself
 
 Nothing has to be imported for torch.compile.
 """
@@ -12,10 +13,11 @@ from typing import TYPE_CHECKING, Any
 IMPORTED_AT = time.time()  # a file of ours that was changed later is not what runs in this process
 
 if TYPE_CHECKING:
+    from mlirc.execution.captures import read_capture
     from mlirc.frontend.driver.backend import mlirc as backend
     from mlirc.frontend.explain.explain import explain
 
-__all__ = ["backend", "explain"]
+__all__ = ["backend", "explain", "read_capture"]
 
 
 def __getattr__(name: str) -> Any:
@@ -24,6 +26,10 @@ def __getattr__(name: str) -> Any:
         from mlirc.frontend.explain.explain import explain
 
         return explain
+    if name == "read_capture":
+        from mlirc.execution.captures import read_capture
+
+        return read_capture
     if name == "backend":
         from mlirc.frontend.driver.backend import mlirc
 

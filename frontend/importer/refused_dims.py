@@ -8,7 +8,8 @@ from typing import Any
 
 import torch
 from torch.fx import Node
-from torch.utils._pytree import tree_leaves
+
+from mlirc.frontend.torch_compat.dynamo.trees import tree_leaves
 
 aten = torch.ops.aten
 

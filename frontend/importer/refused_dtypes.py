@@ -13,10 +13,10 @@ from typing import Any
 import torch
 from torch.fx import Node
 from torch.fx.node import map_aggregate
-from torch.utils._pytree import tree_leaves
 
 from mlirc.codegen.process.signal_handlers import raise_of_handler
 from mlirc.frontend.errors import UnsupportedGraph
+from mlirc.frontend.torch_compat.dynamo.trees import tree_leaves
 from mlirc.frontend.torch_compat.fake_tensors import unset_fake_temporarily
 
 aten = torch.ops.aten
