@@ -27,6 +27,7 @@ from mlirc.frontend.strides.traced import with_eager_strides
 from mlirc.frontend.torch_compat.dynamo.input_sources import name_as_guarded
 from mlirc.frontend.torch_compat.dynamo.tracing_context import TracingContext
 from mlirc.frontend.torch_compat.fake_tensors import unset_fake_temporarily
+from mlirc.frontend.torch_compat.list_operators import list_operators
 from mlirc.frontend.torch_compat.older_torch import check, static_inputs, zero
 
 log = logging.getLogger("mlirc")
@@ -130,7 +131,9 @@ def copied(graph: Graph) -> Graph:
 def how_to_trace() -> dict[str, Any]:
     return {
         "partition_fn": partition,
-        "decompositions": (decompositions() if torch.is_grad_enabled() else {}) | {aten.zero.default: zero},
+        "decompositions": (decompositions() if torch.is_grad_enabled() else {})
+        | (list_operators() or {})
+        | {aten.zero.default: zero},
         "keep_inference_input_mutations": True,
     }
 
