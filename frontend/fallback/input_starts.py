@@ -46,13 +46,22 @@ def written_and_viewed(gm: GraphModule) -> Sequence[int]:
     shown = {
         storage_id(x) for x in fakes if not any(x is given for given in values)
     }  # an input itself is no view of it
-    return [k for k, x in enumerate(values) if is_strided(x) and storage_id(x) in shown and is_written(x)]
+    return sorted(written_to(gm, {k: x for k, x in enumerate(values) if is_strided(x) and storage_id(x) in shown}))
 
 
 def is_strided(x: Any) -> TypeGuard[torch.Tensor]:
     return isinstance(x, torch.Tensor) and x.layout is torch.strided
 
 
-def is_written(x: torch.Tensor) -> bool:
-    """Whether tracing has written to the fake tensor; one of inference mode does not say."""
-    return x.is_inference() or x._version > 0
+def written_to(gm: GraphModule, given: dict[int, torch.Tensor]) -> set[int]:
+    """Which of the fake tensors tracing has written to; those of inference mode do not say. An operator on lists leaves the
+    versions of its tensors as they are."""
+    lists = [n for n in gm.graph.nodes if n.op == "call_function" and is_list_operator_in_place(n.target)]
+    nodes = [x for n in lists for x in tree_leaves(list(n.args)) if isinstance(x, torch.fx.Node)]
+    memory = {storage_id(x) for x in (node.meta.get("example_value") for node in nodes) if is_strided(x)}
+    return {k for k, x in given.items() if x.is_inference() or x._version > 0 or storage_id(x) in memory}
+
+
+def is_list_operator_in_place(target: Any) -> bool:
+    name = getattr(target, "__name__", "")
+    return name.startswith("_foreach_") and name.endswith("_")

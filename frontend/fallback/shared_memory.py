@@ -12,8 +12,7 @@ import torch
 from torch.fx import GraphModule, Node
 
 from mlirc.frontend.errors import UnsupportedGraph
-from mlirc.frontend.fallback.input_starts import is_strided, is_written
-from mlirc.frontend.torch_compat.dynamo.trees import tree_leaves
+from mlirc.frontend.fallback.input_starts import is_strided, written_to
 from mlirc.frontend.torch_compat.fake_tensors import storage_id
 
 ANOTHER_WAY = "inputs, one of which is written to, share memory in another way than when the graph was traced"
@@ -71,20 +70,6 @@ def arguments(gm: GraphModule) -> dict[int, torch.Tensor]:
 def is_static(node: Node) -> bool:
     """Whether Dynamo takes the tensor for one that stays: marked by `mark_static_address`, or a module's."""
     return "_dynamo_static_input_type" in node.meta.get("tensor_dict", {})
-
-
-def written_to(gm: GraphModule, given: dict[int, torch.Tensor]) -> set[int]:
-    """The inputs that the graph writes to. Operators on lists leave the versions of fake tensors as they are."""
-    lists = [n for n in gm.graph.nodes if n.op == "call_function" and is_foreach_in_place(n.target)]
-    nodes = [x for n in lists for x in tree_leaves(list(n.args)) if isinstance(x, Node)]
-    fakes = [x for x in (node.meta.get("example_value") for node in nodes) if is_strided(x)]
-    memory = {storage_id(x) for x in fakes}
-    return {k for k, x in given.items() if is_written(x) or storage_id(x) in memory}
-
-
-def is_foreach_in_place(target: Any) -> bool:
-    name = getattr(target, "__name__", "")
-    return name.startswith("_foreach_") and name.endswith("_")
 
 
 def traced_overlaps(given: dict[int, torch.Tensor], written: set[int]) -> Overlaps:

@@ -27,7 +27,12 @@ def split(a):
     return parts[0], parts[2], parts[1] + 1
 
 
-WRITES = [copied, doubled, part, split]
+def lists(a):
+    torch._foreach_mul_([a], 2)
+    return a.view(a.size(0)), a + 1
+
+
+WRITES = [copied, doubled, part, split, lists]
 
 
 @pytest.mark.parametrize("mode", [torch.inference_mode, torch.no_grad, torch.enable_grad])
