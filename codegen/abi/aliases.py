@@ -1,6 +1,6 @@
 """Tests whether two tensors share memory."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 
 import torch
 
@@ -10,6 +10,31 @@ from mlirc.codegen.abi.reach import Missing, reach
 def is_alias(x: torch.Tensor, y: torch.Tensor) -> bool:
     ask = alias_of()
     return _same_memory(x, y) if ask is None else ask(x, y)
+
+
+def shares_with(tensors: Iterable[torch.Tensor]) -> Callable[[torch.Tensor], bool]:
+    """Whether a tensor shares memory with one of these, for many tensors to be asked about: each is looked at once."""
+    all_of_them, starts, others = list(tensors), set[int](), list[torch.Tensor]()
+    for y in all_of_them:
+        start = _start(y)
+        if start is None:
+            others.append(y)
+        elif start:
+            starts.add(start)
+
+    def shares(x: torch.Tensor) -> bool:
+        start = _start(x)
+        return start in starts or any(is_alias(x, y) for y in (all_of_them if start is None else others))
+
+    return shares
+
+
+def _start(x: torch.Tensor) -> int | None:
+    """The address of a tensor's storage, 0 where it has none yet; None for one that does not tell where it lies."""
+    try:
+        return x.untyped_storage().data_ptr()
+    except (NotImplementedError, RuntimeError):
+        return None
 
 
 @reach("alias-of", instead="addresses are compared", apart=True)
@@ -25,7 +50,5 @@ def alias_of() -> Callable[[torch.Tensor, torch.Tensor], bool]:
 
 def _same_memory(x: torch.Tensor, y: torch.Tensor) -> bool:
     """True, too, for a tensor that does not tell where it lies."""
-    try:
-        return x.untyped_storage().data_ptr() == y.untyped_storage().data_ptr()
-    except (NotImplementedError, RuntimeError):
-        return True
+    starts = _start(x), _start(y)
+    return None in starts or starts[0] == starts[1]

@@ -1,11 +1,11 @@
 """An ATen call of a host program, made from Python."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
 
-from mlirc.codegen.abi.aliases import is_alias
+from mlirc.codegen.abi.aliases import is_alias, shares_with
 from mlirc.codegen.abi.lazy_tensors import in_memory, is_lazy
 from mlirc.codegen.user_errors import of_the_user
 from mlirc.dialects.core import aten_arguments, symbols
@@ -72,15 +72,16 @@ class AtenCall:
             leaves = [x for x in leaves if isinstance(x, torch.Tensor)]
         if len(leaves) != len(self.results):
             raise RuntimeError(f"{self.op} gave {len(leaves)} results where the graph has {len(self.results)}")
+        shares = shares_with([y for y in operands if isinstance(y, torch.Tensor)])
         return tuple(
             [
-                self.settle(x, info, alias, operands, sizes)
+                self.settle(x, info, alias, shares, sizes)
                 for x, info, alias in zip(leaves, self.results, self.aliases, strict=True)
             ]
         )
 
-    def settle(self, x: Any, info: TensorInfo | None, alias: int, operands: Sequence[Any], sizes: dict) -> Any:
-        """`x` with the sizes, strides and dtype of its type, in memory that it may have."""
+    def settle(self, x: Any, info: TensorInfo | None, alias: int, shares: Callable, sizes: dict) -> Any:
+        """`x` with the sizes, strides and dtype of its type, in memory that it may have; `shares`: whether an operand has it."""
         if info is None:
             return x
         if not isinstance(x, torch.Tensor):
@@ -94,7 +95,7 @@ class AtenCall:
         if info.layout != "strided":
             return x
         strides = tuple([value(size, n, sizes) for size, n in zip(info.stride, x.stride(), strict=True)])
-        if alias == -1 and keeps_one_of(x, operands):
+        if alias == -1 and shares(x):
             return torch.empty_strided(shape, strides, dtype=x.dtype, device=x.device).copy_(x)
         if x.stride() == strides:
             return x
