@@ -47,7 +47,11 @@ def test_static_batch(name, training, dtype):
         assert module.state_dict()[key] == before + training, f"{key}: batches seen"
 
 
-@every_dtype
+@pytest.mark.parametrize(
+    "dtype",
+    [torch.float32, pytest.param(torch.bfloat16, marks=pytest.mark.full)],
+    ids=["float32", "bfloat16"],
+)
 @every_way
 @every_model
 def test_one_graph_for_every_batch(name, training, dtype):

@@ -35,7 +35,7 @@ print("compiled without a compiler")
 
 
 @pytest.mark.parametrize("way", ["inference", "training"])
-@pytest.mark.parametrize("name", ["mlp", "bert", "resnet"])
+@pytest.mark.parametrize("name", ["mlp", pytest.param("bert", marks=pytest.mark.full), "resnet"])
 def test_no_compiler(name, way, tmp_path):
     environment = {key: value for key, value in os.environ.items() if key not in ("CC", "CXX")}
     path = os.pathsep.join(filter(None, [str(ROOT), os.environ.get("PYTHONPATH")]))

@@ -66,6 +66,7 @@ def with_mlirc(fn):
 
 
 PROGRAMS = [trained, inferred]
+SOME = [pytest.param(trained, marks=pytest.mark.full), inferred]
 
 
 def functions_of(program):
@@ -83,7 +84,7 @@ def survives(program, function, error, expected):
     return fired()
 
 
-@pytest.mark.parametrize("program", PROGRAMS)
+@pytest.mark.parametrize("program", SOME)
 def test_some_functions(program):
     functions = functions_of(program)
     frontend = [f for f in functions if ".frontend." in f.__module__]

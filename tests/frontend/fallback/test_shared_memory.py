@@ -47,8 +47,14 @@ def outcome(function, name):
     return [x.clone() for x in (found if isinstance(found, tuple) else (found,))], memory, b
 
 
-@pytest.mark.parametrize("dynamic", [None, True])
-@pytest.mark.parametrize("first", MEMORY)
+@pytest.mark.parametrize(
+    "first, dynamic",
+    [
+        *((first, None) for first in MEMORY),
+        *((first, True) for first in ("apart", "later")),
+        *(pytest.param(first, True, marks=pytest.mark.full) for first in MEMORY if first not in ("apart", "later")),
+    ],
+)
 @pytest.mark.filterwarnings("ignore:.*runs in eager.*")
 def test_each_after_each(first, dynamic):
     for function in (written, both, lists, result):

@@ -40,7 +40,7 @@ def run(case: tuple[str, str, str], backend: str | None, dynamic: bool = False) 
     return made(a), a
 
 
-@pytest.mark.parametrize("dynamic", [False, True])
+@pytest.mark.parametrize("dynamic", [pytest.param(False, marks=pytest.mark.full), True])
 def test_a_part_of_elements_that_share_memory(dynamic):
     wrong, judged = [], 0
     for case in CASES:

@@ -263,6 +263,7 @@ def test_parts_that_are_as_long(name):
                 torch.testing.assert_close(compiled(x), program(x))
 
 
+@pytest.mark.full  # 40 s of PyTorch's own reasoning about sizes
 def test_a_relation_inside_of_a_maximum():
     """The strides of a convolution's result are maxima, in which a size stands that the attention after it replaces."""
 

@@ -60,7 +60,7 @@ def test_everything(cache):
     assert titles(run(TORCH_LOGS="+mlirc", **cache)) == dict.fromkeys(STAGES, 4) | {"fuse": 8, "lower": 8}
 
 
-@pytest.mark.parametrize(("level", "logs"), [(False, "mlirc"), (True, "")])
+@pytest.mark.parametrize(("level", "logs"), [(False, "mlirc"), pytest.param(True, "", marks=pytest.mark.full)])
 def test_nobody_asked(cache, level, logs):
     """The level of the program's own root logger asks for nothing of ours."""
     asked = {"TORCH_LOGS": logs} if logs else {}

@@ -256,6 +256,7 @@ def test_training():
     assert ours <= 2 * theirs
 
 
+@pytest.mark.full
 def test_a_frozen_layer_and_a_changing_batch():
     module = Net().eval()
     module.wide.weight.requires_grad_(False)
