@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from mlirc.frontend.errors import OptionError
+from mlirc.lowering.module.nearest import nearest
 from mlirc.lowering.pipeline.fusion_plan import FusionPlan, FusionPlanError, read_plan
 from mlirc.lowering.pipeline.parser import PipelineError
 from mlirc.lowering.pipeline.pipelines import PIPELINES, stages
@@ -17,44 +18,78 @@ TUNED_MODES = ("max-autotune", "max-autotune-no-cudagraphs")
 WITHOUT_CUDA_GRAPHS = {"reduce-overhead": "default", "max-autotune": "max-autotune-no-cudagraphs"}
 
 
+def option(help: str, default: Any = dataclasses.MISSING, **how: Any) -> Any:
+    """A field of Options. mlirc.options() tells `help`, `takes` (its values, where these are not its type), `allowed` (all of them), and
+    `given`, the default as a user would write it, where it is kept in another form."""
+    made = {key: how.pop(key) for key in ("allowed", "takes", "given") if key in how}
+    return dataclasses.field(default=default, metadata={"help": help, **made}, **how)
+
+
 @dataclass(frozen=True)
 class Options:
-    """What a user can choose.
-
-    fallback   "eager": a graph that fails to compile runs in eager, with one warning; "error": the error is raised
-    pipeline   a pipeline's name ("cpu", "gpu", "strict"; "auto" is "gpu" where a tensor is on one, else "cpu"), or passes as
-               `mlirc opt -p` takes them; what they leave out of the way
-               to machine code is done as in "strict", with no fusion
-    dump       a folder that keeps each graph (docs/debugging.md), or None; without the option, what MLIRC_DUMP says
-    cache      whether compiled graphs are looked up and kept on disk, in MLIRC_CACHE_DIR or the user's cache folder
-    mode       torch.compile's `mode`; "reduce-overhead" and "max-autotune" record CUDA graphs (recordings.py); "max-autotune"
-               and "max-autotune-no-cudagraphs" measure how each kernel is written best (autotune.py); on CPU all modes
-               mean the same
-    freeze     the user's promise that nobody changes parameters and buffers but through PyTorch's operators: what is kept of
-               them is then kept until an address or a version counter changes; otherwise until any byte of them does,
-               and on a GPU nothing is
-    tune_seconds  how long measuring may take, for each graph; what is not measured by then stays as the cost model chose
-    profile    each kernel and call is timed, and has its label in torch.profiler's traces and in NVTX; without it, host programs
-               have nothing of it
-    candidates  each pair of kernels that a fusion pass looks at is recorded, for mlirc.explain (docs/debugging.md)
-    fusion_plan  a file that says which pairs of kernels become one (docs/debugging.md), kept with its content
-    insert     passes to put into the pipeline: {"after fuse-elementwise": "my-pass{k=2}", "before plan": "cse"}. A place is named
-               by a stage, by a pass that runs once, or by one of several runs ("cse#2"); kept as (side, anchor, passes)
+    """What a user can choose; `insert` is kept as (side, anchor, passes), `fusion_plan` with its content.
 
     The option `passes`, a list of pass classes that these names mean, is not kept: reading it registers them.
     """
 
-    fallback: str = dataclasses.field(default="eager", metadata={"allowed": ("eager", "error")})
-    pipeline: str = "auto"
-    dump: str | None = dataclasses.field(default_factory=lambda: os.environ.get("MLIRC_DUMP") or None)
-    cache: bool = True
-    mode: str = dataclasses.field(default="default", metadata={"allowed": MODES})
-    freeze: bool = False
-    tune_seconds: float = 60.0
-    insert: tuple[tuple[str, str, str], ...] = ()
-    profile: bool = False
-    candidates: bool = False
-    fusion_plan: FusionPlan | None = None
+    fallback: str = option(
+        "'eager': a graph that fails to compile runs in eager, with one warning; 'error': the error is raised",
+        "eager",
+        allowed=("eager", "error"),
+    )
+    pipeline: str = option(
+        "a pipeline's name, or passes as `mlirc opt -p` takes them; 'auto' is 'gpu' where a tensor is on one, else 'cpu'. What "
+        "passes leave out of the way to machine code is done as in 'strict', with no fusion",
+        "auto",
+        takes=f"{', '.join(map(repr, ('auto', *PIPELINES)))}, or passes",
+    )
+    dump: str | None = option(
+        "a folder that keeps each graph (docs/debugging.md); without the option, what MLIRC_DUMP says",
+        default_factory=lambda: os.environ.get("MLIRC_DUMP") or None,
+        takes="a folder",
+    )
+    cache: bool = option(
+        "whether compiled graphs are looked up and kept on disk, in MLIRC_CACHE_DIR or the user's cache folder", True
+    )
+    mode: str = option(
+        "torch.compile's `mode`, which PyTorch does not take beside `options`. 'reduce-overhead' and 'max-autotune' record CUDA "
+        "graphs; 'max-autotune' and 'max-autotune-no-cudagraphs' measure how each kernel is written best; on a CPU all mean the same",
+        "default",
+        allowed=MODES,
+    )
+    freeze: bool = option(
+        "your promise that parameters and buffers change through PyTorch's operators alone: what is kept of them is then kept until "
+        "an address or a version counter changes; otherwise until any byte of them does, and on a GPU nothing is kept",
+        False,
+    )
+    tune_seconds: float = option(
+        "how long measuring may take, for each graph; what is not measured by then stays as the cost model chose", 60.0
+    )
+    insert: tuple[tuple[str, str, str], ...] = option(
+        "passes to put into the pipeline; a place is a stage, a pass that runs once, or one of several runs ('cse#2')",
+        (),
+        takes="{'after fuse-elementwise': 'my-pass{k=2}', 'before plan': 'cse'}",
+        given={},
+    )
+    profile: bool = option(
+        "each kernel and call is timed, and has its label in torch.profiler's traces and in NVTX (docs/debugging.md)",
+        False,
+    )
+    candidates: bool = option(
+        "each pair of kernels that a fusion pass looks at is recorded, for mlirc.explain (docs/debugging.md)", False
+    )
+    fusion_plan: FusionPlan | None = dataclasses.field(
+        default=None,
+        metadata={
+            "help": "a file that says which pairs of kernels become one (docs/debugging.md)",
+            "takes": "a file",
+        },
+    )
+    progress: bool = option(
+        "a compilation that takes more than 3 s says so on standard error, if that is a terminal; MLIRC_PROGRESS=off does without "
+        "for the whole process",
+        True,
+    )
 
     def stages(self, on_gpu: bool = False) -> dict[str, str]:
         """The pipeline's passes, by the name of the stage. Raises PipelineError for a place that it does not have."""
@@ -81,7 +116,10 @@ def read_options(options: dict[str, Any] | None, mode: str | None = None) -> Opt
     fields = {field.name: field for field in dataclasses.fields(Options)}
     for name, value in given.items():
         if name not in fields:
-            raise OptionError(f"mlirc has no option '{name}'; its options are {', '.join((*fields, 'passes'))}")
+            names = (*fields, "passes")
+            raise OptionError(
+                f"mlirc has no option '{name}'{nearest(str(name), names) or ';'} its options are {', '.join(names)}"
+            )
         if name == "dump" and isinstance(value, os.PathLike):
             given[name] = value = os.fspath(value)
         if fields[name].type is bool:
@@ -98,7 +136,8 @@ def read_options(options: dict[str, Any] | None, mode: str | None = None) -> Opt
             raise OptionError(f"mlirc option '{name}' takes text, not {value!r} ({type(value).__name__})")
         allowed = fields[name].metadata.get("allowed")
         if allowed and value not in allowed:
-            raise OptionError(f"mlirc option '{name}' is {value!r}; it can be {', '.join(map(repr, allowed))}")
+            close = nearest(str(value), allowed) or ";"
+            raise OptionError(f"mlirc option '{name}' is {value!r}{close} it can be {', '.join(map(repr, allowed))}")
     made = Options(**given)
     if made.pipeline != "auto" and made.pipeline not in PIPELINES:
         _need_passes("pipeline", made.pipeline)

@@ -2,6 +2,7 @@
 
     explain(fn)(*args)      what the compiler did with fn, as text and as data
     read_capture(folder)    the graphs that `mlirc capture`, MLIRC_DUMP or the option `dump` kept
+    options()               what torch.compile(model, backend="mlirc", options={...}) takes
     backend                 what torch.compile(model, backend="mlirc") finds by itself
 
 Nothing has to be imported for torch.compile.
@@ -16,8 +17,9 @@ if TYPE_CHECKING:
     from mlirc.execution.captures import read_capture
     from mlirc.frontend.driver.backend import mlirc as backend
     from mlirc.frontend.explain.explain import explain
+    from mlirc.frontend.option_list import options
 
-__all__ = ["backend", "explain", "read_capture"]
+__all__ = ["backend", "explain", "options", "read_capture"]
 
 
 def __getattr__(name: str) -> Any:
@@ -26,6 +28,10 @@ def __getattr__(name: str) -> Any:
         from mlirc.frontend.explain.explain import explain
 
         return explain
+    if name == "options":
+        from mlirc.frontend.option_list import options
+
+        return options
     if name == "read_capture":
         from mlirc.execution.captures import read_capture
 

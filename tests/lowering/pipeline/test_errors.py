@@ -271,9 +271,13 @@ def test_a_size_without_an_expression(caplog):
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"falback": "error"}, "no option 'falback'; its options are fallback, pipeline, dump, cache, mode"),
+        (
+            {"falback": "error"},
+            r"no option 'falback'; did you mean 'fallback'\? its options are fallback, pipeline, dump, cache, mode",
+        ),
+        ({"mode": "reduce-overheads"}, r"'reduce-overheads'; did you mean 'reduce-overhead'\? it can be 'default', "),
         ({3: "error"}, "no option '3'"),
-        ({"fallback": "never"}, "option 'fallback' is 'never'; it can be 'eager', 'error'"),
+        ({"fallback": "always"}, "option 'fallback' is 'always'; it can be 'eager', 'error'"),
         ({"fallback": True}, r"option 'fallback' takes text, not True \(bool\)"),
         (["fallback"], r"takes options=\{'name': value\}, not \['fallback'\] \(list\)"),
         (
