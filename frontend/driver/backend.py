@@ -9,6 +9,7 @@ from mlirc.codegen.abi.reach import Missing
 from mlirc.frontend.errors import UnsupportedGraph
 from mlirc.frontend.fallback import fallback
 from mlirc.frontend.options import Options, read_options
+from mlirc.frontend.report.progress import compiling
 
 try:
     from mlirc.frontend.driver.driver import compile_captured
@@ -37,7 +38,8 @@ def mlirc(
             dump = DynamoDump(gm, chosen)
         if compile_captured is None:
             raise UnsupportedGraph(why_not)
-        run = compile_captured(gm, example_inputs, chosen)
+        with compiling("tracing", chosen):
+            run = compile_captured(gm, example_inputs, chosen)
     except fallback.PASSES_THROUGH:
         raise
     except Exception as error:

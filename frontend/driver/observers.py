@@ -7,6 +7,7 @@ from mlirc.frontend.graph.aten_graph import AtenGraph
 from mlirc.frontend.graph.observer import Observer, Watch
 from mlirc.frontend.options import TUNED_MODES
 from mlirc.frontend.performance.while_compiling import WhileCompiling
+from mlirc.frontend.report import progress
 from mlirc.frontend.report.dump import Dump
 from mlirc.frontend.report.logs import Logs, shown
 from mlirc.frontend.report.report import Report
@@ -20,6 +21,8 @@ def watch(graph: AtenGraph, cache: DiskCache) -> Watch:
         Verification(graph),
         Timing(graph.report),  # counts verification, and not what follows
     ]
+    if progress.terminal(graph.options) is not None:
+        observers.insert(0, progress.ShownSteps(graph.kind, graph.options))
     if graph.options.dump is not None:
         observers.append(Dump(graph.options.dump, graph))
     if shown():

@@ -18,6 +18,7 @@ from mlirc.frontend.graph.aten_graph import AtenGraph, Run
 from mlirc.frontend.graph.observer import Native
 from mlirc.frontend.importer.result_outputs import reader
 from mlirc.frontend.options import CUDA_GRAPH_MODES
+from mlirc.frontend.report.progress import compiling
 from mlirc.frontend.torch_compat.storage_use import storage_use
 
 Wrap = Callable[[Run, Compiled], Run]
@@ -40,7 +41,7 @@ def run_of(graph: AtenGraph, compiled: Compiled | Pending, recorded: Wrap | None
     def loaded() -> tuple[Run, Effects, Instead | None]:
         if not isinstance(compiled, Pending):
             return ready(compiled)
-        with timed(graph.report, "wait"):
+        with timed(graph.report, "wait"), compiling(f"{graph.kind}: machine code", graph.options):
             return ready(compiled.result())
 
     arguments = graph.arguments
