@@ -25,17 +25,17 @@ IMPLICIT = "implicit"
 
 @dataclass(eq=False, slots=True)
 class Tensor:
-    """A value of the graph: `value` in MLIR (None: not made yet), the unit that makes it (None: an argument), and if it is a
+    """A value of the graph: `value` in MLIR (None: not made yet), the node that makes it (None: an argument), and if it is a
     view, of what.
 
     root      the tensor whose elements this is a view of; itself if it is no view
     to_root   the root's index for each index of this tensor; None where that is not known
-    readers   (of a root) the units that read it or a view of it
+    readers   (of a root) the nodes that read it or a view of it
     """
 
     value: ir.Value
     info: TensorInfo
-    unit: Any = None  # of a root
+    node: Any = None  # of a root
     root: "Tensor" = None  # type: ignore[assignment]
     to_root: Map | None = None
     view: Any = None  # the `mlirc.view` that makes it

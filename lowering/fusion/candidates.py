@@ -6,7 +6,7 @@ from typing import Any
 from mlirc.dialects.core import symbols
 from mlirc.lowering.fusion import cost as cost
 from mlirc.lowering.fusion.body import FOLDS, Body
-from mlirc.lowering.fusion.graph import FusionGraph, Unit
+from mlirc.lowering.fusion.graph import FusionGraph, FusionNode
 from mlirc.lowering.module.source_lines import source_line, source_lines
 from mlirc.lowering.pipeline.fusion_log import Candidate, FusionLog, Group, Key
 from mlirc.lowering.pipeline.ledger import Ledger
@@ -19,17 +19,17 @@ class CandidateRecords:
         self.graph, self.function, self.pass_name = graph, function.name.value, pass_name
         self.ledger, self.log = ledger, log
         kernels = graph.kernels()
-        named = log.begin(self.function, [(key_of(unit), name_of(unit)) for unit in kernels])
-        for unit, members in zip(kernels, named, strict=True):
-            unit.members = members
+        named = log.begin(self.function, [(key_of(node), name_of(node)) for node in kernels])
+        for node, members in zip(kernels, named, strict=True):
+            node.members = members
 
     def finish(self) -> None:
         """Once the pass has written back what it changed."""
-        self.log.end(self.function, [(key_of(unit), unit.members) for unit in self.graph.kernels()])
+        self.log.end(self.function, [(key_of(node), node.members) for node in self.graph.kernels()])
 
     def add(
         self,
-        pair: tuple[Unit, Unit],
+        pair: tuple[FusionNode, FusionNode],
         action: str,
         rule: str,
         kind: str,
@@ -70,13 +70,13 @@ class CandidateRecords:
         )
 
 
-def group_of(unit: Unit) -> Group:
-    body: Body = unit.body
+def group_of(node: FusionNode) -> Group:
+    body: Body = node.body
     return Group(
         name=body.label,
-        members=unit.members,
-        ops=[node.name for node in body.nodes if node.is_work or node.name in FOLDS],
-        lines=source_lines(unit.location),
+        members=node.members,
+        ops=[op.name for op in body.nodes if op.is_work or op.name in FOLDS],
+        lines=source_lines(node.location),
         parallel=symbols.print_list(body.parallel),
         inner=symbols.print_list(body.inner),
         read=cost.read_bytes(body),
@@ -84,20 +84,20 @@ def group_of(unit: Unit) -> Group:
     )
 
 
-def key_of(unit: Unit) -> Key:
-    return unit.body.label, unit.body.parallel, unit.body.inner, *source_lines(unit.location)
+def key_of(node: FusionNode) -> Key:
+    return node.body.label, node.body.parallel, node.body.inner, *source_lines(node.location)
 
 
-def name_of(unit: Unit) -> str:
+def name_of(node: FusionNode) -> str:
     """ "add@model.py:5". The folder is left out: a plan that is saved on one machine is replayed on another."""
-    lines = source_lines(unit.location)
-    return f"{unit.body.label}@{lines[0].rsplit('/', 1)[-1] if lines else 'unknown'}"
+    lines = source_lines(node.location)
+    return f"{node.body.label}@{lines[0].rsplit('/', 1)[-1] if lines else 'unknown'}"
 
 
-def spaces_of(pair: tuple[Unit, Unit]) -> str:
+def spaces_of(pair: tuple[FusionNode, FusionNode]) -> str:
     """ "[8, 16] -> [8; 16]": inner dimensions come behind a semicolon."""
     texts = []
-    for unit in pair:
-        inner = symbols.print_list(unit.body.inner)
-        texts.append(f"[{symbols.print_list(unit.body.parallel)}{inner and f'; {inner}'}]")
+    for node in pair:
+        inner = symbols.print_list(node.body.inner)
+        texts.append(f"[{symbols.print_list(node.body.parallel)}{inner and f'; {inner}'}]")
     return " -> ".join(texts)

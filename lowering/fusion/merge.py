@@ -124,7 +124,9 @@ def inline(producer: Body, consumer: Body, keep: set[Tensor], limits: Limits) ->
         return select_or_zero(pool, mask, made[id(site.result.node)])
 
     rewritten = rewrite_nodes(consumer.nodes, pool, None, consumer.space, replace)
-    kept = _kept_results(producer, consumer, keep, [solutions[id(s.read)] for s in found if s.read.mask is None], pool)
+    kept = _stored_results(
+        producer, consumer, keep, [solutions[id(s.read)] for s in found if s.read.mask is None], pool
+    )
     results = kept + [Result(rewritten[id(r.node)], r.map, r.tensor) for r in consumer.results]
     label = merge_labels(producer.label, consumer.label)
     return limits.check(Body(consumer.parallel, consumer.inner, results, label))
@@ -189,7 +191,7 @@ def _is_one_to_one(producer: Body, consumer: Body, solution: Map) -> bool:
     )
 
 
-def _kept_results(
+def _stored_results(
     producer: Body, consumer: Body, keep: set[Tensor], candidates: list[Map], pool: NodePool
 ) -> list[Result]:
     """WRITTEN ONCE: a result that others read too is written by the merged kernel, if it reaches each element once."""

@@ -8,7 +8,7 @@ from mlirc.dialects.core import symbols
 from mlirc.lowering.analysis.index_maps import chain, dims_in, solve
 from mlirc.lowering.fusion import cost as cost
 from mlirc.lowering.fusion.body import Body, Tensor
-from mlirc.lowering.fusion.graph import FusionGraph, Unit
+from mlirc.lowering.fusion.graph import FusionGraph, FusionNode
 from mlirc.lowering.fusion.horizontal import merge_horizontally
 from mlirc.lowering.fusion.merge import Limits, NotWorthIt, Refused, inline, join, root_index, sites
 from mlirc.lowering.module.source_lines import source_line
@@ -18,7 +18,7 @@ NEIGHBOURS = 8  # readers of one tensor that are tried as siblings
 ROUNDS = 8  # a merge may allow another one before it; real graphs settle in two or three
 FEW, MANY = 16, 1024  # of results, or rows: programs that leave most of a GPU idle, and enough to fill it
 EMPTY: Mapping[str, int] = {}
-Pair = Callable[[Unit, Unit], bool]
+Pair = Callable[[FusionNode, FusionNode], bool]
 
 
 def is_empty(body: Body) -> bool:
@@ -35,8 +35,8 @@ class Fuser:
     def __init__(self, function: Any, ledger: Ledger, pass_name: str, limits: Limits):
         self.graph = FusionGraph(function)
         self.ledger, self.pass_name, self.limits = ledger, pass_name, limits
-        self.refused: dict[tuple[Unit, Unit], str] = {}
-        self.not_chosen: set[tuple[Unit, Unit]] = set()
+        self.refused: dict[tuple[FusionNode, FusionNode], str] = {}
+        self.not_chosen: set[tuple[FusionNode, FusionNode]] = set()
         self.rows_first = self.horizontal = False
         self.records: Any = None
         self.plan: Any = None
@@ -56,13 +56,13 @@ class Fuser:
         for _ in range(ROUNDS if self.follow_plan() else 0):
             changed = False
             for position in range(len(self.graph.order)):
-                unit = self.graph.order[position]
-                if unit is None or unit.body is None:
+                node = self.graph.order[position]
+                if node is None or node.body is None:
                     continue
                 if recompute:
-                    changed |= self.recompute(unit)
-                if self.graph.order[position] is unit:
-                    changed |= self.merge_into_user(unit, wanted)
+                    changed |= self.recompute(node)
+                if self.graph.order[position] is node:
+                    changed |= self.merge_into_user(node, wanted)
             if not changed:
                 break
         self.write_back()
@@ -71,9 +71,9 @@ class Fuser:
         """Merge kernels that read the same tensor; then write back."""
         self.horizontal = True
         for position in range(len(self.graph.order) if self.follow_plan() else 0):
-            unit = self.graph.order[position]
-            while unit is not None and unit.body is not None:
-                unit = self.merge_with_reader(unit)
+            node = self.graph.order[position]
+            while node is not None and node.body is not None:
+                node = self.merge_with_reader(node)
         self.write_back()
 
     def follow_plan(self) -> bool:
@@ -83,7 +83,7 @@ class Fuser:
         self.plan.carry_out(self.pass_name, self.force)
         return self.plan.decides
 
-    def force(self, first: Unit, second: Unit, action: str) -> bool:
+    def force(self, first: FusionNode, second: FusionNode, action: str) -> bool:
         """Merges a pair whatever that costs, unless its rewrite is not allowed. Raises Refused."""
         pair = (first, second)
         if is_empty(first.body) or is_empty(second.body):
@@ -108,7 +108,7 @@ class Fuser:
         self.graph.merge(first, second, body, dependents or set())
         return True
 
-    def merged(self, pair: tuple[Unit, Unit], action: str, limits: Limits) -> tuple[str, Body]:
+    def merged(self, pair: tuple[FusionNode, FusionNode], action: str, limits: Limits) -> tuple[str, Body]:
         """The rule by which a pair becomes one kernel, and the kernel. Raises Refused."""
         first, second = pair[0].body, pair[1].body
         if action == "horizontal":
@@ -117,7 +117,7 @@ class Fuser:
             if first.inner or len(first.results) != 1:
                 raise Refused("RECOMPUTE")
             return "RECOMPUTE", inline(first, second, set(), limits)
-        return merged_body(first, second, kept(pair), limits)
+        return merged_body(first, second, stored(pair), limits)
 
     def write_back(self) -> None:
         self.graph.write_back()
@@ -126,14 +126,14 @@ class Fuser:
 
     # ---- one kernel in place of two
 
-    def merge_into_user(self, producer: Unit, wanted: Pair) -> bool:
+    def merge_into_user(self, producer: FusionNode, wanted: Pair) -> bool:
         users = {user for tensor in producer.outputs for user in tensor.readers if user.body is not None}
         for consumer in sorted(users, key=lambda user: _preference(producer, user)):
             if wanted(producer, consumer) and self.merge(producer, consumer):
                 return True
         return False
 
-    def merge(self, producer: Unit, consumer: Unit) -> bool:
+    def merge(self, producer: FusionNode, consumer: FusionNode) -> bool:
         pair = (producer, consumer)
         if self.refused.get(pair, "NO CYCLE") != "NO CYCLE":
             return False
@@ -142,7 +142,7 @@ class Fuser:
         dependents = self.graph.between(producer, consumer)
         if dependents is None:
             return self.refuse(pair, "NO CYCLE")
-        keep = kept(pair)
+        keep = stored(pair)
         if keep and self.rows_first and folds_columns(producer, consumer):
             return self.refuse(pair, "ROWS FIRST", "cost")
         if self.rows_first and folds_rows(producer, consumer):
@@ -159,17 +159,17 @@ class Fuser:
         self.graph.merge(producer, consumer, body, dependents)
         return True
 
-    def merge_with_reader(self, unit: Unit) -> Unit | None:
-        """What `unit` merged with a later reader of one of its inputs became, or None."""
-        for tensor in sorted(unit.inputs, key=cost.size_bytes, reverse=True):
-            later = [r for r in tensor.root.readers if r.body is not None and r.position > unit.position]
+    def merge_with_reader(self, node: FusionNode) -> FusionNode | None:
+        """What `node` merged with a later reader of one of its inputs became, or None."""
+        for tensor in sorted(node.inputs, key=cost.size_bytes, reverse=True):
+            later = [r for r in tensor.root.readers if r.body is not None and r.position > node.position]
             for other in sorted(later, key=lambda reader: reader.position)[:NEIGHBOURS]:
-                merged = self.merge_readers(unit, other)
+                merged = self.merge_readers(node, other)
                 if merged is not None:
                     return merged
         return None
 
-    def merge_readers(self, first: Unit, second: Unit) -> Unit | None:
+    def merge_readers(self, first: FusionNode, second: FusionNode) -> FusionNode | None:
         pair = (first, second)
         if pair in self.refused or is_empty(first.body) or is_empty(second.body):
             return None
@@ -190,11 +190,11 @@ class Fuser:
         self.take(pair, "SAME READS", body)
         return self.graph.merge(first, second, body, dependents)
 
-    def allows(self, pair: tuple[Unit, Unit]) -> bool:
+    def allows(self, pair: tuple[FusionNode, FusionNode]) -> bool:
         """Whether two kernels, which may merge, are let."""
         return self.ledger.allows(self.pass_name, lambda: f"{labels(pair)} ({source_line(pair[1].locations[-1])})")
 
-    def forbids(self, pair: tuple[Unit, Unit], action: str = "fuse") -> bool:
+    def forbids(self, pair: tuple[FusionNode, FusionNode], action: str = "fuse") -> bool:
         """Whether a plan does, which is then recorded."""
         entry = None if self.plan is None else self.plan.forbids(pair)
         if entry is not None:
@@ -203,7 +203,7 @@ class Fuser:
 
     def refuse(
         self,
-        pair: tuple[Unit, Unit],
+        pair: tuple[FusionNode, FusionNode],
         rule: str,
         kind: str = "legal",
         action: str = "fuse",
@@ -223,14 +223,18 @@ class Fuser:
             self.record_candidate(pair, action, rule, kind, {**sizes, **numbers}, body, action != "recompute")
         return False
 
-    def take(self, pair: tuple[Unit, Unit], rule: str, body: Body, action: str = "fuse", dropped: bool = True) -> None:
+    def take(
+        self, pair: tuple[FusionNode, FusionNode], rule: str, body: Body, action: str = "fuse", dropped: bool = True
+    ) -> None:
         """Records that `body` comes in place of a pair; `dropped`: of its first kernel too."""
         gone = cost.moved(pair[1].body) + dropped * cost.moved(pair[0].body)
         self.record(pair, action, rule, "", {"bytes_saved": gone - cost.moved(body)})
         if self.records is not None:
             self.record_candidate(pair, action, rule, "", EMPTY, body, dropped)
 
-    def record(self, pair: tuple[Unit, Unit], action: str, rule: str, kind: str, numbers: Mapping[str, Any]) -> None:
+    def record(
+        self, pair: tuple[FusionNode, FusionNode], action: str, rule: str, kind: str, numbers: Mapping[str, Any]
+    ) -> None:
         if self.records is not None:
             from mlirc.lowering.fusion.candidates import spaces_of
 
@@ -238,10 +242,10 @@ class Fuser:
         where = source_line(pair[1].locations[-1])
         self.ledger.record(self.pass_name, action, labels(pair), rule, not kind, where, **numbers)
 
-    def record_candidate(self, pair: tuple[Unit, Unit], action: str, *rest: Any) -> None:
+    def record_candidate(self, pair: tuple[FusionNode, FusionNode], action: str, *rest: Any) -> None:
         self.records.add(pair, "horizontal" if self.horizontal else action, *rest)
 
-    def in_spite_of_costs(self, pair: tuple[Unit, Unit], action: str) -> Body | None:
+    def in_spite_of_costs(self, pair: tuple[FusionNode, FusionNode], action: str) -> Body | None:
         """What a pair would be if it were merged, whatever that costs; None where it cannot be."""
         try:
             return self.merged(pair, "horizontal" if self.horizontal else action, replace(self.limits, costs=False))[1]
@@ -250,7 +254,7 @@ class Fuser:
 
     # ---- a producer computed by each of its users
 
-    def recompute(self, producer: Unit) -> bool:
+    def recompute(self, producer: FusionNode) -> bool:
         """RECOMPUTE: users compute a trivial expression themselves where that moves fewer bytes than storing it."""
         body = producer.body
         if is_empty(body) or body.inner or len(body.results) != 1 or len(producer.outputs[0].readers) < 2:
@@ -283,7 +287,7 @@ class Fuser:
             self.graph.drop(producer)
         return bool(allowed)
 
-    def allowed_to_recompute(self, pair: tuple[Unit, Unit], body: Body) -> bool:
+    def allowed_to_recompute(self, pair: tuple[FusionNode, FusionNode], body: Body) -> bool:
         producer, user = pair
         last = producer.outputs[0].readers == {user}  # nothing is stored any more
         if not self.allows(pair):
@@ -294,7 +298,7 @@ class Fuser:
         self.graph.rewrite(user, body, producer)
         return True
 
-    def record_not_chosen(self, producer: Unit, users: list[Unit], moved: Mapping[Unit, int]) -> None:
+    def record_not_chosen(self, producer: FusionNode, users: list[FusionNode], moved: Mapping[FusionNode, int]) -> None:
         """Once for each pair: storing it moves no more bytes than what the user would have to read."""
         stored = cost.size_bytes(producer.outputs[0])
         for user in users:
@@ -304,26 +308,26 @@ class Fuser:
                 numbers = {"read_again": moved[user], "most": stored}
                 self.record_candidate((producer, user), "recompute", "RECOMPUTE", "cost", numbers, body, False)
 
-    def new_bytes(self, producer: Unit, user: Unit) -> int:
+    def new_bytes(self, producer: FusionNode, user: FusionNode) -> int:
         """Bytes of what the producer reads and the user does not read yet."""
         known = {id(t.root) for t in user.inputs}
         return cost.total_bytes(t for t in producer.inputs if id(t.root) not in known)
 
 
-def kept(pair: tuple[Unit, Unit]) -> set[Tensor]:
+def stored(pair: tuple[FusionNode, FusionNode]) -> set[Tensor]:
     """The results of the first that others than the second read."""
     return {t for t in pair[0].outputs if t.readers - {pair[1]}}
 
 
-def read_later(pair: tuple[Unit, Unit]) -> set[Tensor]:
-    return {t for unit in pair for t in unit.outputs if t.readers}
+def read_later(pair: tuple[FusionNode, FusionNode]) -> set[Tensor]:
+    return {t for node in pair for t in node.outputs if t.readers}
 
 
 def kind_of(refusal: Refused) -> str:
     return "cost" if isinstance(refusal, NotWorthIt) else "legal"
 
 
-def labels(pair: tuple[Unit, Unit]) -> str:
+def labels(pair: tuple[FusionNode, FusionNode]) -> str:
     return f"{pair[0].body.label} -> {pair[1].body.label}"
 
 
@@ -349,12 +353,12 @@ def _splits_dims(producer: Body, consumer: Body) -> bool:
     return False
 
 
-def _preference(producer: Unit, user: Unit) -> tuple[bool, int]:
+def _preference(producer: FusionNode, user: FusionNode) -> tuple[bool, int]:
     """Reductions over columns come last: what is merged with one has to run along its columns too."""
     return folds_columns(producer, user), user.position
 
 
-def folds_columns(producer: Unit, user: Unit) -> bool:
+def folds_columns(producer: FusionNode, user: FusionNode) -> bool:
     """Whether a kernel folds the producer's results over other dimensions than the last."""
     body = user.body
     outputs = {id(t) for t in producer.outputs}
@@ -365,12 +369,12 @@ def folds_columns(producer: Unit, user: Unit) -> bool:
     return False
 
 
-def folds_rows(producer: Unit, user: Unit) -> bool:
+def folds_rows(producer: FusionNode, user: FusionNode) -> bool:
     """Whether, on a GPU, a kernel folds to few numbers what the producer makes of sums over rows, one value a row: the kernel that
     sums up the rows makes it as well, and has more programs."""
     body, row = user.body, producer.body.parallel
     if not body.inner or producer.body.inner or cost.points(body.parallel) > FEW or cost.points(row) < MANY:
         return False
-    sums = [t.root.unit.body for t in producer.inputs if t.root.unit is not None and t.root.unit.body is not None]
+    sums = [t.root.node.body for t in producer.inputs if t.root.node is not None and t.root.node.body is not None]
     of_rows = any(s.inner and symbols.product(s.parallel) == symbols.product(row) for s in sums)
     return of_rows and all(t.info.device.startswith("cuda") for t in producer.outputs)

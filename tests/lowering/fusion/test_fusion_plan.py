@@ -51,7 +51,7 @@ def test_a_saved_plan_replays_exactly():
             plan["graphs"][0]["pairs"] = []
             planned(given, plan)
             assert str(given) == str(copy(given)) and "mlircx.kernel" in str(given)
-            assert all(len(unit.members) <= 1 for f in given.body.operations for unit in FusionGraph(f).kernels())
+            assert all(len(node.members) <= 1 for f in given.body.operations for node in FusionGraph(f).kernels())
 
 
 def test_what_is_forbidden_is_in_no_kernel():
@@ -114,7 +114,7 @@ def of_graph(*entries, **more):
     with context():
         module = ir.Module.parse(GRAPH)
         log = planned(module, {"format": 1, "graphs": [{"pairs": list(entries), **more}]}, f"to-kernels,{FUSE}")
-        return [unit.body.label for unit in FusionGraph(module.body.operations[0]).kernels()], log
+        return [node.body.label for node in FusionGraph(module.body.operations[0]).kernels()], log
 
 
 def force(first, second, **more):

@@ -53,7 +53,7 @@ def recorded(module, *limits, passes=FUSE):
 
 def sizes(module):
     """Bytes moved and scalar ops computed by all kernels."""
-    bodies = [unit.body for function in module.body.operations for unit in FusionGraph(function).kernels()]
+    bodies = [node.body for function in module.body.operations for node in FusionGraph(function).kernels()]
     return sum(map(cost.moved, bodies)), sum(map(cost.evaluations, bodies))
 
 
