@@ -3,21 +3,21 @@
 import json
 import os
 import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 
 from mlirc.execution.captures import read_capture
 from tests.commands.command import bad
+from tests.forked_programs import COMMANDS, python
 
 
 def capture(tmp_path: Path, program: str, *arguments: str) -> subprocess.CompletedProcess[str]:
     (tmp_path / "beside.py").write_text("HELLO = 'hello'\n")
     (tmp_path / "program.py").write_text(program)
-    command = [sys.executable, "-m", "mlirc", "capture", "program.py", *arguments, "--out", "kept"]
     environment = {k: v for k, v in os.environ.items() if k != "MLIRC_DUMP"}
-    return subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True, timeout=300)
+    command = ["-m", "mlirc", "capture", "program.py", *arguments, "--out", "kept"]
+    return python(*command, cwd=tmp_path, env=environment, imported=COMMANDS)
 
 
 EVERY_WAY = """

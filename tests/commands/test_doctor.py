@@ -1,15 +1,14 @@
 """`mlirc doctor`: what it says of this machine, and that it finds what is broken."""
 
 import os
-import subprocess
-import sys
 
 import torch
 
+from tests.forked_programs import python
+
 
 def doctor(**environment):
-    command = [sys.executable, "-m", "mlirc", "doctor"]
-    return subprocess.run(command, env=os.environ | environment, capture_output=True, text=True, timeout=120)
+    return python("-m", "mlirc", "doctor", env=os.environ | environment)
 
 
 def test_a_machine_that_is_well():

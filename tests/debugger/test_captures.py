@@ -2,8 +2,6 @@
 
 import json
 import os
-import subprocess
-import sys
 
 import pytest
 import torch
@@ -11,6 +9,7 @@ from safetensors.torch import load_file
 
 from mlirc.execution.captures import CaptureError, read_capture
 from tests.commands.command import good
+from tests.forked_programs import python
 
 PROGRAM = """
 import torch
@@ -33,7 +32,7 @@ def captured(tmp_path_factory):
     folder = tmp_path_factory.mktemp("captured")
     (folder / "program.py").write_text(PROGRAM)
     environment = os.environ | {"MLIRC_DUMP": str(folder / "dump")}
-    done = subprocess.run([sys.executable, folder / "program.py"], env=environment, capture_output=True, text=True)
+    done = python(folder / "program.py", env=environment)
     assert (done.returncode, done.stdout, done.stderr) == (0, "in between\n" * 2, "")
     return read_capture(folder / "dump")
 

@@ -2,19 +2,26 @@
 
 Every ```python block runs, one after the other in one namespace; every ```sh block that starts with mlirc or mlirc-opt
 runs too. Files that they name are there. The current folder is a scratch one that holds links to everything in the repository. A fragment that cannot
-run by itself is fenced as ```text, or as what it is (```mlir, ```make).
+run by itself is fenced as ```text, or as what it is (```mlir, ```make). Commands that need no shell start without one, and without importing PyTorch
+each time (tests/forked_programs.py); so do those of Python blocks.
 """
 
 import os
 import re
+import shlex
 import subprocess
 import sys
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import pytest
 
+from tests.forked_programs import COMMANDS, python
+
 ROOT = Path(__file__).parents[2]
+OF_A_SHELL = re.compile(r"[|&;<>()$`*?~!]")
+MODULES = {"mlirc": ("-m", "mlirc"), "mlirc-opt": ("-c", "from mlirc.cli import opt_main; opt_main()")}
 DOCUMENTS = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
 BLOCK = re.compile(r"^```(\w+)[^\n]*\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 FILE = re.compile(r"[\w*/-]+\.(?:py|mlir|md|sh|svg)\b")
@@ -47,6 +54,18 @@ def run_python(block: Block, document: Path, namespace: dict) -> None:
     exec(compile("\n" * (block.line - 1) + block.code, str(document), "exec"), namespace)
 
 
+def run_commands(block: Block, document: Path) -> None:
+    for line in block.code.replace("\\\n", " ").splitlines():
+        name, *words = shlex.split(line, comments=True)
+        done = python(*MODULES[name], *words, imported=COMMANDS)
+        assert done.returncode == 0, f"{document.name}:{block.line}: {line}\n{done.stdout}\n{done.stderr}"
+
+
+def is_plain(code: str) -> bool:
+    """Whether no line needs a shell: commands and their words, quoted or not."""
+    return all(not OF_A_SHELL.search(re.sub(r"\".*?\"|'.*?'", "", line)) for line in code.splitlines())
+
+
 def run_shell(block: Block, document: Path) -> None:
     environment = os.environ | {"PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}"}
     command = ["bash", "-euo", "pipefail", "-c", block.code]
@@ -59,17 +78,32 @@ def run_document(document: Path) -> None:
     for block in blocks(document.read_text()):
         if block.language == "python":
             run_python(block, document, namespace)
+        elif block.runs and is_plain(block.code):
+            run_commands(block, document)
         elif block.runs:
             run_shell(block, document)
 
 
-@pytest.mark.parametrize("document", DOCUMENTS, ids=lambda document: str(document.relative_to(ROOT)))
+def run_of_python(command: Any, **how: Any) -> Any:
+    """subprocess.run in a document's Python."""
+    if command[:3] == [sys.executable, "-m", "mlirc"]:
+        return python(*command[1:], imported=COMMANDS)
+    return started(command, **how)
+
+
+started = subprocess.run
+
+
+RUNNING = [document for document in DOCUMENTS if any(block.runs for block in blocks(document.read_text()))]
+
+
+@pytest.mark.parametrize("document", RUNNING, ids=lambda document: str(document.relative_to(ROOT)))
 def test_document(document, tmp_path, monkeypatch):
     for entry in ROOT.iterdir():
         (tmp_path / entry.name).symlink_to(entry)
     monkeypatch.chdir(tmp_path)
     # a process of its own: a document may define ops, which must happen before the dialect is loaded
-    done = subprocess.run([sys.executable, __file__, str(document)], capture_output=True, text=True, timeout=600)
+    done = python(__file__, document)
     assert done.returncode == 0, f"{done.stdout}\n{done.stderr}"
 
 
@@ -111,5 +145,17 @@ def test_an_error_points_into_the_document():
     assert (error.traceback[-1].path.name, error.traceback[-1].lineno + 1) == ("README.md", 41)
 
 
+def test_which_lines_need_a_shell():
+    assert is_plain("mlirc compare cpu \"cpu + a,b after fuse\" x.py --rounds 3  # so\nmlirc opt -p 'a{k=2}'\n")
+    assert not is_plain("mlirc opt a.mlir | head") and not is_plain('mlirc opt "a" *.mlir')
+
+
+def test_a_shell_finds_the_commands():
+    run_shell(Block("sh", 1, "mlirc --help | grep -q bisect\nmlirc-opt --help | grep -q stop-after\n"), Path("a.md"))
+    with pytest.raises(AssertionError, match=r"a.md:1\n"):
+        run_shell(Block("sh", 1, "mlirc opt gone.mlir | cat\n"), Path("a.md"))
+
+
 if __name__ == "__main__":
+    subprocess.run = run_of_python
     run_document(Path(sys.argv[1]))

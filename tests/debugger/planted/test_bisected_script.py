@@ -1,10 +1,9 @@
 """`mlirc bisect SCRIPT.py`: of a user's program, which graph, which pass, which rewrite."""
 
 import re
-import subprocess
-import sys
 
 from tests.debugger.planted.patches import PATCHES
+from tests.forked_programs import COMMANDS, python
 
 SCRIPT = """
 import sys
@@ -30,8 +29,7 @@ if __name__ == "__main__":
 
 
 def bisect(folder, *arguments):
-    command = [sys.executable, "-m", "mlirc", "bisect", *map(str, arguments)]
-    return subprocess.run(command, capture_output=True, text=True, cwd=folder)
+    return python("-m", "mlirc", "bisect", *arguments, cwd=folder, imported=COMMANDS)
 
 
 def test_a_program_with_a_wrong_answer(tmp_path):

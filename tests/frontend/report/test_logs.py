@@ -2,10 +2,10 @@
 
 import json
 import os
-import subprocess
-import sys
 
 import pytest
+
+from tests.forked_programs import python
 
 PROGRAM = """
 import logging, sys, torch
@@ -22,13 +22,7 @@ STAGES = ("import", "simplify", "fuse", "plan", "lower")
 
 def run(level: bool = False, **variables: str) -> str:
     """What a program that compiles the same graph twice writes, with the disk cache on."""
-    done = subprocess.run(
-        [sys.executable, "-c", PROGRAM.replace("LEVEL", str(level))],
-        env=os.environ | variables,
-        capture_output=True,
-        text=True,
-        timeout=300,
-    )
+    done = python("-c", PROGRAM.replace("LEVEL", str(level)), env=os.environ | variables)
     assert done.returncode == 0, done.stderr[-2000:]
     return done.stderr
 
