@@ -102,8 +102,10 @@ def routine_name(function: Any, device: str) -> str:
 
 def check(function: Any, op: Any) -> list[str]:
     """The kinds of the results of the schema; raises NotNative if native code may not make this call."""
-    if not isinstance(function, torch._ops.OpOverload) or function.namespace not in ("aten", "mkldnn"):
-        raise NotNative("no operator of PyTorch's own")
+    if not isinstance(function, torch._ops.OpOverload):
+        raise NotNative("only Python can call it")
+    if function.namespace not in ("aten", "mkldnn"):
+        raise NotNative(f"an operator of '{function.namespace}'; native code calls those of 'aten'")
     schema = function._schema
     types = [str(result.real_type) for result in schema.returns]
     returned = any(r.alias_info is not None for r in schema.returns)

@@ -24,6 +24,7 @@ from mlirc.codegen.process.limits import FOR_EACH_NODE, TO_COMPILE, TO_LOAD, add
 from mlirc.frontend.cache.graph_cache import DiskCache
 from mlirc.frontend.cache.trace_cache import CachedTrace
 from mlirc.frontend.capture.aot_autograd import Capture, parameter_positions, refuse_lazy
+from mlirc.frontend.capture.nested_regions import inline_regions
 from mlirc.frontend.driver.parts import in_parts
 from mlirc.frontend.driver.pending import Pending
 from mlirc.frontend.driver.run import load_graph, recording, run_of
@@ -44,6 +45,7 @@ def compile_captured(gm: GraphModule, inputs: Sequence[Any], options: Options) -
     graph maybe at its first call."""
     refuse_lazy(inputs)
     addresses(TO_LOAD)
+    inline_regions(gm)
     while_capturing.load_while_tracing(inputs)
     trace = CachedTrace(gm, inputs, options, load_graph)
     capture = Capture(options, trace, compile_aten)

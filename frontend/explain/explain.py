@@ -20,6 +20,8 @@ from mlirc.frontend.torch_compat.aot_autograd.sequence_numbers import sequence_n
 from mlirc.frontend.torch_compat.dynamo.trees import tree_leaves
 
 WARMING, PROFILED = 3, 20  # calls
+SCRIPTS = (torch.jit.ScriptModule, torch.jit.ScriptFunction)
+SCRIPTED = "Dynamo does not look into what torch.jit made; compile the module that it was made of"
 
 
 @dataclass
@@ -214,7 +216,7 @@ class _Observer:
             self.compile_backward(result, older)
         if self.profile:
             self.measure(lambda: compiled(*args, **kwargs), older)
-        return Explanation(self.data(first_call))
+        return Explanation(self.data(first_call, fn))
 
     def measure(self, call: Callable[[], Any], older: int | None) -> None:
         """The times of some calls, without those of the first."""
@@ -234,7 +236,7 @@ class _Observer:
         self.own_seconds += sum(sum(graph.seconds.values()) for graph in statistics.graphs[first:])
         return compiled
 
-    def data(self, first_call: float) -> dict[str, Any]:
+    def data(self, first_call: float, fn: Callable) -> dict[str, Any]:
         graphs = []
         for report in statistics.graphs[self.first_graph :]:
             device = "cuda" if report.profile and torch.cuda.is_available() else "cpu"
@@ -249,7 +251,7 @@ class _Observer:
         return {
             "graphs": graphs,
             "graph_breaks": [graph_break(reason) for reason in self.breaks],
-            "skipped": skipped(self.unimplemented - self.known),
+            "skipped": skipped(self.unimplemented - self.known) + [SCRIPTED] * isinstance(fn, SCRIPTS),
             "seconds": seconds | {"first_call": first_call},
         }
 

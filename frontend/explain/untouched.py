@@ -29,7 +29,7 @@ def untouched(fn: Callable, args: tuple, kwargs: dict[str, Any]) -> Iterator[Non
     objects = list(reachable(fn, args, kwargs))
     modules = [m for x in objects if isinstance(x, torch.nn.Module) for m in x.modules()]
     optimizers = [x for x in objects if isinstance(x, torch.optim.Optimizer)]
-    members = [(m, dict(m._parameters), dict(m._buffers)) for m in modules]
+    members = [(m, dict(m._parameters), dict(m._buffers)) for m in modules if not isinstance(m, torch.jit.ScriptModule)]
     tensors = [x for x in objects if isinstance(x, torch.Tensor)]
     tensors += [x for m in modules for x in (*m._parameters.values(), *m._buffers.values()) if x is not None]
     tensors += [x for o in optimizers for group in o.param_groups for x in group["params"]]

@@ -1,9 +1,11 @@
 """Operators without an op of ours, as `mlircx.aten`: called as eager calls them, inside the compiled graph."""
 
 from collections.abc import Callable, Sequence
+from operator import getitem
 from typing import Any
 
 import torch
+from torch.fx import GraphModule
 
 from mlirc.dialects.core import aten_arguments, symbols
 from mlirc.dialects.core.bindings import ir
@@ -11,6 +13,7 @@ from mlirc.dialects.core.dialect import create
 from mlirc.dialects.core.tensor_types import info_of, type_of
 from mlirc.frontend.errors import UnsupportedGraph
 from mlirc.frontend.importer.sizes import size, tensor_info
+from mlirc.frontend.torch_compat.dynamo.trees import tree_leaves
 
 
 def operator_text(target: Callable) -> str:
@@ -27,6 +30,24 @@ def has_effect(target: Callable) -> bool:
     if not isinstance(target, torch._ops.OpOverload):
         return True
     return target._schema.is_mutable or torch.Tag.nondeterministic_seeded in target.tags or not target._schema.returns
+
+
+def without_op(target: Callable, args: Sequence[Any]) -> str:
+    """Why a call whose operator has no rule is left to PyTorch."""
+    if not isinstance(target, torch._ops.HigherOrderOperator):
+        return "no op of ours"
+    bodies = [operators(x) for x in tree_leaves(list(args)) if isinstance(x, GraphModule)]
+    if not bodies:
+        return "no op of ours, and PyTorch's is Python"
+    return (
+        f"its {'body runs' if len(bodies) == 1 else 'bodies run'} in eager ({' and '.join(map(str, bodies))} operators)"
+    )
+
+
+def operators(body: GraphModule) -> int:
+    """How many calls a graph that an operator takes has, and graphs within it have."""
+    graphs = [module.graph for module in body.modules() if isinstance(module, GraphModule)]
+    return sum(node.op == "call_function" and node.target is not getitem for graph in graphs for node in graph.nodes)
 
 
 def result_aliases(target: Callable, count: int, operand_of_argument: Sequence[int]) -> list[int]:

@@ -209,7 +209,7 @@ class _Importer:
     def operator(self, node: Node, target: Any, args: tuple, kwargs: dict) -> Any:
         promised = node.meta.get("val")
         rule = IMPORTS.get(target) or IMPORTS.get(str(target))
-        reason = "no op of ours"
+        reason = aten_import.without_op(target, args)
         if rule is not None and any(isinstance(v, torch.Tensor) and tensor_info(v).may_overlap for v in flat(promised)):
             rule, reason = None, "elements of the result share memory"  # a kernel would write each of them
         if rule is not None and unread_indices.may_be_unread(node):

@@ -1,0 +1,115 @@
+"""Operators that take functions (cond, while_loop, scan, map, associative_scan, ...): eager's answers and gradients, and a true reason."""
+
+import re
+
+import pytest
+import torch
+from torch._higher_order_ops import associative_scan, scan, while_loop
+from torch._higher_order_ops.map import map as each
+
+import mlirc
+from mlirc.frontend import statistics
+
+X, C = torch.linspace(-1, 2, 12).reshape(3, 4), torch.linspace(0, 1, 4)
+
+
+def chosen(x, c):
+    return torch.cond(x.sum() > 0, lambda x, c: (x * c).sin(), lambda x, c: x.cos() + c, (x.sin(), c))
+
+
+def repeated(x, c):
+    return while_loop(lambda n, x: n < 4, lambda n, x: (n + 1, (x + c).sin()), (torch.tensor(0), x.relu()))[1]
+
+
+def summed(x, c):
+    return scan(lambda c, x: (c + x.sin(), c * x), c, x, dim=0)
+
+
+def mapped(x, c):
+    return each(lambda x, c: x.sin() * c, x, c) + 1
+
+
+def together(x, c):
+    return associative_scan(lambda a, b: a * b, x + c, dim=0, combine_mode="generic")
+
+
+def called(fn, x, c):
+    x, c = (t.detach().clone().requires_grad_(t.requires_grad) for t in (x, c))
+    made = fn(x, c)
+    made = [made] if isinstance(made, torch.Tensor) else list(made)
+    if x.requires_grad:
+        sum(y.sum() for y in made).backward()
+    return [*made, x.grad, c.grad]
+
+
+@pytest.mark.parametrize(
+    ("fn", "name", "trained"),
+    [
+        (chosen, "cond", True),
+        (repeated, "while_loop", False),
+        (summed, "scan", True),
+        (mapped, "map_impl", False),
+        (together, None, False),
+    ],
+)
+def test_eagers_answer_and_a_reason(fn, name, trained):
+    x, c = X.clone().requires_grad_(trained), C.clone().requires_grad_(trained)
+    statistics.reset()
+    compiled = torch.compile(fn, backend="mlirc", fullgraph=True, options={"fallback": "error"})
+    for given in (x, -x.detach().requires_grad_(trained)):  # each branch of cond
+        torch.testing.assert_close(called(compiled, given, c), called(fn, given, c))
+    for graph in statistics.graphs:
+        found = {operator: why for operator, (_, why) in graph.aten.items()}
+        assert set(found) == ({f"higher_order.{name}"} if name else set())
+        assert all(
+            re.fullmatch(r"its bod(ies run|y runs) in eager \(\d+( and \d+)? operators\)", why)
+            for why in found.values()
+        )
+
+
+def test_explain_shows_it():
+    text = " ".join(str(mlirc.explain(repeated)(X, C)).split())
+    assert (
+        "1 ATen calls higher_order.while_loop: its bodies run in eager (1 and 3 operators); through Python: only Python can call it"
+        in text
+    )
+
+
+def test_an_operator_that_writes():
+    @torch.library.custom_op("graphs_in_graphs::add_one", mutates_args={"x"})
+    def add_one(x: torch.Tensor) -> None:
+        x.add_(1)
+
+    def fn(x, c):
+        y = x.sin()
+        add_one(y)
+        return y * c
+
+    statistics.reset()
+    torch.testing.assert_close(torch.compile(fn, backend="mlirc", fullgraph=True)(X, C), fn(X, C))
+    assert (
+        statistics.graphs[0].aten["higher_order.auto_functionalized_v2"][1] == "no op of ours, and PyTorch's is Python"
+    )
+
+
+class Scripted(torch.nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.linear = torch.nn.Linear(4, 4)
+
+    def forward(self, x):
+        return self.linear(x).relu()
+
+
+@pytest.mark.filterwarnings("ignore")
+def test_what_dynamo_does_not_look_into_is_told():
+    traced = torch.jit.trace(Scripted(), X)
+    torch.testing.assert_close(torch.compile(traced, backend="mlirc")(X), traced(X))
+    explained = mlirc.explain(traced)(X)
+    assert not explained.data["graphs"] and "compile the module that it was made of" in " ".join(str(explained).split())
+    sparse = torch.eye(3).to_sparse_csr()
+    (broken,) = mlirc.explain(lambda s, x: torch.sparse.mm(s, x).sin())(sparse, X).data["graph_breaks"]
+    assert "sparse" in broken["reason"]
+    jagged = torch.nested.nested_tensor([X, X[:2]], layout=torch.jagged)
+    (graph,) = mlirc.explain(lambda x: x.sin())(jagged).data["graphs"]
+    assert graph["fallback"] == "a size of a jagged nested tensor is no integer"

@@ -1,0 +1,125 @@
+"""torch.compiler.nested_compile_region: its code is compiled with all around it, and kept on disk."""
+
+import pytest
+import torch
+from torch import nn
+from torch.nn import functional as F
+
+from mlirc.frontend import statistics
+
+region = torch.compiler.nested_compile_region
+
+
+@region
+def product(x, w):
+    return torch.relu(x @ w)
+
+
+@region
+def two_results(x, w):
+    return product(x, w).sin(), x.cos()
+
+
+@region
+def random(x):
+    return F.dropout(x, 0.5)
+
+
+@region
+def half(x, w):
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        return x @ w
+
+
+@region
+def constant(x):
+    return x + torch.tensor([1.0, 2.0, 3.0, 4.0]), 3
+
+
+@region
+def writes(x):
+    x.add_(1)
+    return x.sin()
+
+
+def layers(x, w):
+    for _ in range(3):
+        x = product(x, w)
+    return x
+
+
+def within(x, w):
+    first, second = two_results(x, w)
+    third, fourth = two_results(first, w)
+    return third + second, fourth
+
+
+def dropped(x, w):
+    return random(x @ w) + random(x * 2)
+
+
+def casts(x, w):
+    return half(x, w).float() + half(x * 2, w)
+
+
+def numbers(x, w):
+    made, n = constant(x)
+    return made * n @ w
+
+
+def written(x, w):
+    y = x.clone()
+    return writes(y) + writes(y) @ w, y
+
+
+class Layers(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.layers = nn.ModuleList(nn.Linear(4, 4) for _ in range(3))
+        self.register_buffer("scale", torch.full((4,), 2.0))
+
+    @region
+    def layer(self, x, linear):
+        return F.gelu(linear(x)) * self.scale
+
+    def forward(self, x, w):
+        for linear in self.layers:
+            x = self.layer(x, linear)
+        return x @ w
+
+
+def called(fn, x, w):
+    """What a call gives and leaves."""
+    torch.manual_seed(3)
+    x, w = x.clone(), w.detach().clone().requires_grad_(w.requires_grad)
+    made = fn(x, w)
+    made = [made] if isinstance(made, torch.Tensor) else list(made)
+    if w.requires_grad:
+        sum(y.sum() for y in made if y.requires_grad).backward()
+    return [*made, x, w.grad]
+
+
+@pytest.mark.parametrize(
+    "fn", [within, dropped, casts, numbers, written, Layers()], ids=lambda fn: getattr(fn, "__name__", "layers")
+)
+def test_nothing_of_a_region_runs_in_python(fn):
+    statistics.reset()
+    x, w = torch.randn(4, 4), torch.randn(4, 4, requires_grad=True)
+    expected = called(fn, x, w)
+    compiled = torch.compile(fn, backend="mlirc", fullgraph=True, options={"fallback": "error"})
+    torch.testing.assert_close(called(compiled, x, w), expected)
+    assert [graph.kind for graph in statistics.graphs] == ["forward", "backward"]
+    assert not any("higher_order" in name for graph in statistics.graphs for name in graph.aten)
+
+
+def test_symbolic_sizes_and_the_disk_cache(folder):
+    w = torch.randn(4, 4)
+    for kept in ("miss", "hit"):
+        torch._dynamo.reset()
+        statistics.reset()
+        for dynamic in (False, True):
+            x = torch.randn(5 if dynamic else 3, 4)
+            torch.testing.assert_close(torch.compile(layers, backend="mlirc", dynamic=dynamic)(x, w), layers(x, w))
+            torch._dynamo.reset()
+        assert [graph.cache for graph in statistics.graphs] == [kept] * 2
+        assert statistics.graphs[0].tracing == kept
