@@ -2,6 +2,7 @@
 
 import pytest
 import torch
+import torch._functorch.config as functorch_config
 
 from mlirc.codegen.abi.aliases import alias_of, shares_with
 
@@ -19,9 +20,8 @@ def test_which_tensors_share_memory(without, monkeypatch):
     assert not shares_with([])(x)
 
 
-def test_a_result_that_is_an_operand_gets_memory_of_its_own(monkeypatch):
-    # Of such an operator PyTorch warns, and where $CI is set it raises an error of its own.
-    monkeypatch.setattr("torch._functorch.config.check_custom_op_aliasing", False)
+@functorch_config.patch(check_custom_op_aliasing=False)  # of such an operator PyTorch warns; where $CI is set, it raises
+def test_a_result_that_is_an_operand_gets_memory_of_its_own():
     with torch.library._scoped_library("result_memory_test", "FRAGMENT") as library:
         library.define("two(Tensor x) -> (Tensor, Tensor)")
         library.impl("two", lambda x: (x[:], x + 1), "CPU")
