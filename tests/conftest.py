@@ -25,16 +25,33 @@ logging.getLogger("torch.__trace").addFilter(lambda record: False)
 
 
 def pytest_collection_modifyitems(config, items):
-    """`full` tests run when a marker expression asks for them (`make test-all`), and never by accident. SHARD=i/n: a part."""
+    """`full` tests, and all combinations of the parameters of `thinned` ones, run when a marker expression asks for them
+    (`make test-all`), and never by accident. SHARD=i/n: a part."""
     if config.option.markexpr:
         index, shards = map(int, os.environ.get("SHARD", "0/1").split("/"))
         keep = [item for item in items if zlib.crc32(item.nodeid.encode()) % shards == index]
     else:
-        keep = [item for item in items if not item.get_closest_marker("full")]
+        keep = thinned([item for item in items if not item.get_closest_marker("full")])
     if len(keep) < len(items):
         kept = set(keep)
         config.hook.pytest_deselected(items=[item for item in items if item not in kept])
         items[:] = keep
+
+
+def thinned(items: list[pytest.Item]) -> list[pytest.Item]:
+    """Without some of the tests marked `thinned`: of each so many that every value of every parameter is in one of them."""
+    seen: set[tuple[str, str, int]] = set()
+    dropped: set[pytest.Item] = set()
+    for item in sorted(items, key=lambda item: zlib.crc32(item.nodeid.encode())):
+        combination = getattr(item, "callspec", None)
+        if combination is None or not item.get_closest_marker("thinned"):
+            continue
+        test = item.nodeid.partition("[")[0]
+        values = {(test, parameter, id(value)) for parameter, value in combination.params.items()}
+        if values <= seen:
+            dropped.add(item)
+        seen |= values
+    return [item for item in items if item not in dropped]
 
 
 @pytest.fixture(autouse=True)

@@ -12,6 +12,8 @@ import torch
 from mlirc.dialects.core.tensor_types import KERNEL_DTYPES
 from tests.vector_kernel import elementwise
 
+pytestmark = pytest.mark.thinned
+
 FLOATS = (torch.float64, torch.float32, torch.bfloat16, torch.float16)
 TARGETS = sorted((t for t in KERNEL_DTYPES if not t.is_floating_point), key=str)
 LIMITS = [2.0**bits for bits in (7, 8, 15, 16, 31, 32, 53, 63, 64, 127, 1000)]

@@ -15,6 +15,8 @@ import torch.nn.functional as F
 from mlirc.dialects.core.dialect import OPS, Elementwise, load_ops
 from tests.dialects.test_scalar_ops import APART, arity
 
+pytestmark = pytest.mark.thinned
+
 load_ops()
 HALVES = (torch.bfloat16, torch.float16)
 ELEMENTWISE = {n: c for n, c in OPS.items() if issubclass(c, Elementwise) and n not in APART}

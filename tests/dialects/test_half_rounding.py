@@ -13,6 +13,8 @@ import torch.nn.functional as F
 from mlirc.dialects.core.dialect import OPS, Elementwise, load_ops
 from tests.dialects.test_scalar_ops import arity
 
+pytestmark = pytest.mark.thinned
+
 load_ops()
 HALVES = (torch.bfloat16, torch.float16)
 JUMPING = sorted(

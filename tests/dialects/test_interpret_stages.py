@@ -14,6 +14,8 @@ from mlirc.lowering.pipeline.pass_manager import run_pipeline, verify_forms
 from mlirc.lowering.pipeline.pipelines import PIPELINES
 from tests.compare_stages import compare, flat, prepare
 
+pytestmark = pytest.mark.thinned
+
 STAGES = ("import", "simplify", "fuse", "plan", "lower")
 
 

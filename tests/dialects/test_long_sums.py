@@ -5,6 +5,8 @@ import math
 import pytest
 import torch
 
+pytestmark = pytest.mark.thinned
+
 KINDS = {
     "random": lambda x: x,
     "sorted in rows": lambda x: x.view(-1, 50).sort(-1)[0].flatten(),

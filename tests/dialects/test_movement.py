@@ -7,6 +7,8 @@ from mlirc.dialects.core.context import context
 from mlirc.dialects.interpreter.interpreter import run
 from tests.compare_stages import check, make_kernels, prepare
 
+pytestmark = pytest.mark.thinned
+
 aten = torch.ops.aten
 DYNAMIC = pytest.mark.parametrize("dynamic", [False, True])
 

@@ -5,6 +5,8 @@ import torch
 
 from tests.compare_stages import check
 
+pytestmark = pytest.mark.thinned
+
 aten = torch.ops.aten
 DTYPES = [torch.float32, torch.float64, torch.bfloat16]
 

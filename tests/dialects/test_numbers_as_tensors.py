@@ -5,6 +5,8 @@ import torch
 
 from mlirc.frontend import statistics
 
+pytestmark = pytest.mark.thinned
+
 ALLOWED = torch._C._should_allow_numbers_as_tensors
 NAMES = sorted(name for name in dir(torch.Tensor) if name[0] != "_" and name != "to" and ALLOWED(name))
 DTYPES = (torch.int64, torch.float32, torch.int32, torch.bool, torch.uint8, torch.float16)

@@ -5,6 +5,8 @@ import torch
 
 from tests.compare_stages import check
 
+pytestmark = pytest.mark.thinned
+
 aten = torch.ops.aten
 DYNAMIC = pytest.mark.parametrize("dynamic", [False, True])
 

@@ -8,6 +8,8 @@ import torch.nn.functional as F
 
 from tests.compare_stages import check
 
+pytestmark = pytest.mark.thinned
+
 aten = torch.ops.aten
 DTYPES = [torch.float32, torch.float64, torch.bfloat16, torch.float16]
 

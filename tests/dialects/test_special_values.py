@@ -15,6 +15,8 @@ from mlirc.dialects.core.dialect import OPS, Elementwise, load_ops
 from mlirc.dialects.core.tensor_types import KERNEL_DTYPES
 from tests.dialects.test_scalar_ops import APART, DIVISIONS, arity
 
+pytestmark = pytest.mark.thinned
+
 load_ops()
 DTYPES = sorted(KERNEL_DTYPES, key=str)
 FLOATS = [t for t in DTYPES if t.is_floating_point]

@@ -7,6 +7,8 @@ import torch
 
 import mlirc
 
+pytestmark = pytest.mark.thinned
+
 LENGTHS = (1, 2, 3, 64, 3072, 70001)
 
 

@@ -24,6 +24,8 @@ from mlirc.lowering.pipeline.pass_manager import run_pipeline
 from mlirc.lowering.pipeline.pipelines import pipeline
 from mlirc.lowering.target import NAMED, CpuTarget, GpuTarget, Target, TargetError, parse_parts, parse_target
 
+pytestmark = pytest.mark.thinned
+
 X = "tensor<4x96xf32>"
 SOFTMAX = f"""module {{
 func.func @graph(%x: {X}) -> {X} attributes {{mlirc.results = ["g0"]}} {{

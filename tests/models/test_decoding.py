@@ -8,6 +8,8 @@ from benchmarks.decode import CACHES, DECODERS, compiled_graphs, decoder
 from benchmarks.setting import compiled
 from mlirc.measurement.error import CallResults, EverythingInFloat64, error_of
 
+pytestmark = pytest.mark.thinned
+
 GRAPHS = {"static": 1, "dynamic": 2}  # Dynamo learns with the second call that a size grows
 
 

@@ -12,6 +12,8 @@ from benchmarks.models import MODELS, Model
 from benchmarks.step import reference_step, take_step
 from mlirc.measurement.error import FLOOR, LIMIT, RelativeError, error_of, relative_distance
 
+pytestmark = pytest.mark.thinned
+
 ERROR_OPTIONS = {"fallback": "error"}
 INPUTS = 25  # for one model: with 7, luck decides one time in ten; see assert_as_exact_as_eager_by_median
 

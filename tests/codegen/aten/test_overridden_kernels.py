@@ -9,6 +9,8 @@ import torch
 
 from mlirc.codegen.aten.overridden_kernels import computes_otherwise, overridden, overridden_anywhere
 
+pytestmark = pytest.mark.thinned
+
 ROOT = Path(__file__).parents[3]
 
 PROGRAM = """

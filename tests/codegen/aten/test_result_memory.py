@@ -20,7 +20,9 @@ def test_which_tensors_share_memory(without, monkeypatch):
     assert not shares_with([])(x)
 
 
-@functorch_config.patch(check_custom_op_aliasing=False)  # of such an operator PyTorch warns; where $CI is set, it raises
+@functorch_config.patch(
+    check_custom_op_aliasing=False
+)  # of such an operator PyTorch warns; where $CI is set, it raises
 def test_a_result_that_is_an_operand_gets_memory_of_its_own():
     with torch.library._scoped_library("result_memory_test", "FRAGMENT") as library:
         library.define("two(Tensor x) -> (Tensor, Tensor)")

@@ -19,6 +19,8 @@ from mlirc.codegen.abi.reach import Reach
 from mlirc.codegen.runtime import native_runtime, result_pool
 from mlirc.codegen.runtime.result_pool import NoPool, ResultPool
 
+pytestmark = pytest.mark.thinned
+
 N = result_pool.SMALLEST // 4  # float32 elements: the smallest result that the pool serves
 
 

@@ -6,6 +6,8 @@ import torch
 from mlirc.codegen.cache.folder import folder
 from mlirc.frontend.capture.attention_masks import SDPA, drop_known_masks
 
+pytestmark = pytest.mark.thinned
+
 sdpa = torch.nn.functional.scaled_dot_product_attention
 
 

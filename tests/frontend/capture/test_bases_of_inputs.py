@@ -5,6 +5,8 @@ import itertools
 import pytest
 import torch
 
+pytestmark = pytest.mark.thinned
+
 VIEWS = {
     "part": lambda a: a[1:],
     "same": lambda a: a.view_as(a),

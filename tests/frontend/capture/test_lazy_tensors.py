@@ -6,6 +6,8 @@ import torch
 
 from mlirc.codegen.abi.lazy_tensors import in_memory, is_lazy
 
+pytestmark = pytest.mark.thinned
+
 SHAPE = (3, 4)
 
 

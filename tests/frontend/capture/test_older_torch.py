@@ -11,6 +11,8 @@ from mlirc.dialects.core.context import context
 from mlirc.frontend.importer.importer import import_graph
 from mlirc.frontend.torch_compat.older_torch import FLASH, FLASH_BACKWARD, of_dtype
 
+pytestmark = pytest.mark.thinned
+
 
 def forward(q):
     return FLASH(q, q, q)

@@ -5,6 +5,8 @@ import contextlib
 import pytest
 import torch
 
+pytestmark = pytest.mark.thinned
+
 
 def one_twice(x):
     y = x + 1

@@ -9,6 +9,8 @@ from torch.fx.experimental.symbolic_shapes import ShapeEnv
 from mlirc.frontend.torch_compat.dynamo import skipped_guards
 from tests.compare_stages import fake
 
+pytestmark = pytest.mark.thinned
+
 
 class Returns(nn.Module):
     """Dynamo skips what it guards of a module that is read and not called."""

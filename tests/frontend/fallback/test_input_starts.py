@@ -5,6 +5,8 @@ import torch
 
 from mlirc.frontend import statistics
 
+pytestmark = pytest.mark.thinned
+
 
 def copied(a):
     a.copy_(a * 0)

@@ -6,6 +6,8 @@ import torch
 from mlirc.frontend import statistics
 from mlirc.frontend.fallback.shared_memory import ANOTHER_WAY
 
+pytestmark = pytest.mark.thinned
+
 
 def written(a, b):
     a.add_(1)

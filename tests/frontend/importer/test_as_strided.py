@@ -3,6 +3,8 @@
 import pytest
 import torch
 
+pytestmark = pytest.mark.thinned
+
 VIEWS = {
     "itself": lambda a: a,
     "slice": lambda a: a[1:],

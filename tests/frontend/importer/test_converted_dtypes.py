@@ -6,6 +6,8 @@ import pytest
 import torch
 from torch.utils._pytree import tree_leaves
 
+pytestmark = pytest.mark.thinned
+
 KNOWN = [torch.bool, torch.uint8, torch.int8, torch.int16, torch.int32, torch.int64]
 KNOWN += [torch.float16, torch.bfloat16, torch.float32, torch.float64]
 OTHERS = [torch.complex32, torch.complex64, torch.complex128, torch.uint16, torch.uint32, torch.uint64]

@@ -5,6 +5,8 @@ import itertools
 import pytest
 import torch
 
+pytestmark = pytest.mark.thinned
+
 VIEWS = {
     "windows": lambda a: a.as_strided((2, 2), (1, 1), 0),
     "three": lambda a: a.as_strided((2, 2, 2), (1, 2, 1), 1),

@@ -6,6 +6,8 @@ import pytest
 import torch
 import torch.nn.functional as F
 
+pytestmark = pytest.mark.thinned
+
 aten = torch.ops.aten
 
 

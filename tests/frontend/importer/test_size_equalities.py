@@ -12,6 +12,8 @@ from mlirc.frontend.errors import UnsupportedGraph
 from mlirc.frontend.importer.size_equalities import _remainder, _solved
 from mlirc.frontend.importer.sizes import expression
 
+pytestmark = pytest.mark.thinned
+
 
 @pytest.mark.parametrize("training", [False, True])
 @pytest.mark.parametrize("shape", [(16, 16), (8, 32)])

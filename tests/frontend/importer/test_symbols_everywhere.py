@@ -7,6 +7,8 @@ import pytest
 import torch
 from torch import nn
 
+pytestmark = pytest.mark.thinned
+
 OF_PARAMETERS = {
     "remainder": lambda w, n: torch.remainder(w.long(), n),
     "fmod": lambda w, n: torch.fmod(w, n),

@@ -12,6 +12,8 @@ import torch
 
 from tests.frontend.strides.layouts import LAYOUTS, wrong
 
+pytestmark = pytest.mark.thinned
+
 aten = torch.ops.aten
 SHAPES = (
     ((4, 5), (4, 5), (4, 5)),

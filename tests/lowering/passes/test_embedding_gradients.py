@@ -8,6 +8,8 @@ from torch import nn
 
 import mlirc
 
+pytestmark = pytest.mark.thinned
+
 PADDING = 3
 
 

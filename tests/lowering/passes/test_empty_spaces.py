@@ -4,6 +4,8 @@ import pytest
 import torch
 import torch.nn.functional as F
 
+pytestmark = pytest.mark.thinned
+
 SHAPES = [(0,), (2, 0), (0, 2), (1, 0), (0, 0), (2, 0, 3)]
 FOLDS = {
     "all": lambda x: x.sum(),

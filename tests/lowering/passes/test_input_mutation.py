@@ -9,6 +9,8 @@ from torch.nn.functional import scaled_dot_product_attention as sdpa
 
 from mlirc.frontend import statistics
 
+pytestmark = pytest.mark.thinned
+
 OPTIONS = {"fallback": "error", "cache": False}
 
 

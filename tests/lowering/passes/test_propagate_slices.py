@@ -5,6 +5,8 @@ import torch
 from torch import nn
 from torch.nn import functional as F
 
+pytestmark = pytest.mark.thinned
+
 OPTIONS = {"fallback": "error", "cache": False}
 
 

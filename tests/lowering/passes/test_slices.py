@@ -5,6 +5,8 @@ import torch
 
 import mlirc
 
+pytestmark = pytest.mark.thinned
+
 SLICES = {
     "from-1": lambda x: x[1:] * 2 + x[:-1],
     "inner": lambda x: x[:, 1:].exp() - x[:, :-1],

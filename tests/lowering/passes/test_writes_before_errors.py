@@ -8,6 +8,8 @@ import pytest
 import torch
 from torch.nn import functional as F
 
+pytestmark = pytest.mark.thinned
+
 WRITES: dict[str, Callable[[torch.Tensor, Any], object]] = {
     "add_": lambda b, v: b.add_(1),
     "of what fails": lambda b, v: b.add_(v.float().sum()),

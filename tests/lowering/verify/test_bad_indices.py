@@ -4,6 +4,8 @@ import pytest
 import torch
 import torch.nn.functional as F
 
+pytestmark = pytest.mark.thinned
+
 READERS = {
     "x[i]": lambda x, i: x[i],
     "x[:, i]": lambda x, i: x[:, i],

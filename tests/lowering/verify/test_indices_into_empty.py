@@ -12,6 +12,8 @@ from mlirc.dialects.core.symbols import symbol
 from mlirc.dialects.core.tensor_types import TensorInfo
 from tests.triton.runner import TritonKernel
 
+pytestmark = pytest.mark.thinned
+
 TABLE, INDEX = torch.zeros(0, 8), torch.tensor([0, 1])
 CASES: dict[str, tuple[Callable[..., Any], torch.Tensor]] = {
     "embedding": (lambda i, t: F.embedding(i, t) + 1, TABLE),

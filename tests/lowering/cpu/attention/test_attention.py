@@ -18,6 +18,8 @@ from mlirc.lowering.module.rules import StageError
 from mlirc.lowering.pipeline.pass_manager import PassError, run_pipeline
 from mlirc.lowering.verify.stage import verify_stage
 
+pytestmark = pytest.mark.thinned
+
 LOWER = "select-attention,to-kernels,plan-memory,lower-kernels"
 FLOOR = {torch.float32: 1e-6, torch.bfloat16: 1e-2}  # where eager happens to be exact
 

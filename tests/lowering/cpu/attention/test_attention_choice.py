@@ -5,6 +5,8 @@ import itertools
 import pytest
 import torch
 
+pytestmark = pytest.mark.thinned
+
 sdpa = torch.nn.functional.scaled_dot_product_attention
 
 ROWS, KEYS = 4, 6

@@ -13,6 +13,8 @@ import pytest
 import torch
 import torch.nn.functional as F
 
+pytestmark = pytest.mark.thinned
+
 INFINITE = (math.inf, -math.inf)
 SCALES = (None, -1.5, 0.0, -0.0, 1e-40, 1e30, -1e30, *INFINITE)
 QUICK_SCALES = (-1.5, 0.0, math.inf)

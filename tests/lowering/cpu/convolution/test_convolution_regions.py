@@ -11,6 +11,8 @@ from mlirc.lowering.host import host_cpu
 from mlirc.lowering.layout.joined_images import Regions
 from tests.lowering.cpu.convolution.test_convolutions import as_good_as_eager, compiled, report, settle
 
+pytestmark = pytest.mark.thinned
+
 # channels in, out, keywords of nn.ConvTranspose2d, whether a kernel of ours takes it
 TRANSPOSED = {
     "doubled": (24, 16, {"kernel_size": 2, "stride": 2}, True),

@@ -7,6 +7,8 @@ from torch import nn
 import mlirc
 from mlirc.lowering.passes.simplify import fold_convolutions
 
+pytestmark = pytest.mark.thinned
+
 DTYPES = (torch.float32, torch.bfloat16, torch.float16)
 # name -> (channels in, channels out, keywords of nn.Conv2d)
 CONVOLUTIONS = {

@@ -21,6 +21,8 @@ from tests.kernel_runner import of_width
 from tests.lowering.cpu.convolution.test_convolutions import compiled
 from tests.lowering.cpu.convolution.test_generated_convolutions import LOWER, channels_last, like, listed
 
+pytestmark = pytest.mark.thinned
+
 # name -> N, C, H, W, kernel, stride, padding, dilation, parts
 SHAPES = {
     "3x3": (2, 8, 9, 9, (3, 3), (1, 1), (1, 1), (1, 1), 1),

@@ -21,6 +21,8 @@ from mlirc.lowering.verify.stage import verify_stage
 from tests.kernel_runner import of_width
 from tests.lowering.cpu.convolution.test_convolutions import Block, as_good_as_eager, compiled, report, settle
 
+pytestmark = pytest.mark.thinned
+
 LOWER = "to-kernels,plan-memory,lower-kernels"
 # name -> N, C, O, H, W, kernel, stride, padding, dilation
 SHAPES = {

@@ -23,6 +23,8 @@ from tests.kernel_runner import of_width
 from tests.lowering.cpu.convolution.test_convolutions import Block, as_good_as_eager, compiled, report, settle
 from tests.lowering.cpu.convolution.test_generated_convolutions import LOWER, SHAPES, Case, channels_last, read
 
+pytestmark = pytest.mark.thinned
+
 TILES = ((2, 2), (2, 4), (4, 2), (4, 4))
 KINDS = ("convolution", "convolution_add", "transposed_convolution")
 

@@ -3,6 +3,8 @@
 import pytest
 import torch
 
+pytestmark = pytest.mark.thinned
+
 
 @pytest.mark.parametrize("dynamic", [False, True])
 @pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16, torch.float32, torch.float64])

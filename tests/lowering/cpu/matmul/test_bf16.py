@@ -14,6 +14,8 @@ from mlirc.dialects.ops.movement.panels import Panels, panel_map
 from mlirc.lowering.host import OVERRIDE, host_cpu
 from tests.kernel_runner import NativeKernel, info
 
+pytestmark = pytest.mark.thinned
+
 BF16 = torch.bfloat16
 STRICT = {"fallback": "error"}
 KINDS = ("pairs", "plain", "in place")

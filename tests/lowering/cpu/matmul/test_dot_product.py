@@ -7,6 +7,8 @@ from torch import nn
 from mlirc.lowering.cpu.matmul.dot_product import MOST_COPIED
 from tests.kernel_runner import NativeKernel, guarded, info
 
+pytestmark = pytest.mark.thinned
+
 DTYPES = (torch.float32, torch.bfloat16)
 GAP = 3  # elements between rows, and between columns
 

@@ -10,6 +10,8 @@ from mlirc.dialects.core.tensor_types import TensorInfo
 from mlirc.dialects.ops.movement.panels import Panels, panel_map
 from tests.kernel_runner import NativeKernel, info
 
+pytestmark = pytest.mark.thinned
+
 STRICT = {"fallback": "error"}
 
 
