@@ -6,24 +6,26 @@ python -m tests.without_reaches NAME ...   does without each in a child of its o
 
 import os
 import sys
+import tempfile
 import threading
 import traceback
+from collections.abc import Callable
 
 import torch
 from torch import nn
 
 from mlirc.codegen.abi import reach
 
+OF_A_WARM_CACHE = {"trace-result", "trace-metadata"}
 ON_GPU = {"cuda-generator", "raw-stream", "storage-use", "tf32"}  # never asked for where there is none
 
 
-def battery(fallback: str = "eager", warm: bool = True) -> None:
+def battery(fallback: str = "eager") -> None:
     """Inference, training, sizes that are symbols, a warm cache, several threads: each result is eager's."""
-    for _ in range(1 + warm):  # the second time out of the disk cache, if there is one
+    for _ in range(2):  # the second time out of the disk cache, if there is one
         torch._dynamo.reset()
-        inference(fallback)
-        training(fallback)
-        sizes(fallback)
+        for part in PARTS[:-1]:
+            part(fallback)
     threads(fallback)
 
 
@@ -89,30 +91,65 @@ def threads(fallback: str) -> None:
     assert not wrong, wrong
 
 
+PARTS = [inference, training, sizes, threads]
+
+
 def children(names: list[str]) -> None:
     """Nothing was compiled before they are forked, so each child finds all that it does not do without."""
+    parts = parts_of_each()
     for name in names:
-        pid = os.fork()
-        if pid == 0:
-            status = 1
-            try:
-                without(name)
-                status = 0
-            except BaseException:
-                traceback.print_exc()
-            finally:
-                sys.stderr.flush()
-                os._exit(status)
-        if os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]):
+        if not in_child(lambda name=name: without(name, parts.get(name, []))):
             print(name, flush=True)
 
 
-def without(name: str) -> None:
-    os.environ[reach.VARIABLE] = name
+def in_child(work: Callable[[], object]) -> bool:
+    """Whether a child that does this ends without an exception."""
+    pid = os.fork()
+    if pid == 0:
+        status = 1
+        try:
+            work()
+            status = 0
+        except BaseException:
+            traceback.print_exc()
+        finally:
+            sys.stdout.flush(), sys.stderr.flush()
+            os._exit(status)
+    return os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == 0
+
+
+def parts_of_each() -> dict[str, list[Callable[[str], None]]]:
+    """The parts of the battery that ask for a reach, by its name. Each part runs in a child in which none was asked for."""
+    found: dict[str, list[Callable[[str], None]]] = {}
+    for part in PARTS:
+        with tempfile.TemporaryFile("w+") as asked:
+
+            def tell(part=part, asked=asked) -> None:
+                forget_all()
+                part("eager")
+                asked.write("\n".join(name for name, one in reach.reaches.items() if one.was_asked))
+                asked.flush()
+
+            assert in_child(tell), f"{part.__name__} fails with all of them"
+            asked.seek(0)
+            for name in asked.read().split():
+                found.setdefault(name, []).append(part)
+    return found
+
+
+def forget_all() -> None:
     for one in reach.reaches.values():
         one.forget()
-    if name not in ON_GPU or torch.cuda.is_available():
-        battery(warm=name in ("trace-result", "trace-metadata"))
+
+
+def without(name: str, parts: list[Callable[[str], None]]) -> None:
+    os.environ[reach.VARIABLE] = name
+    forget_all()
+    if name in OF_A_WARM_CACHE:
+        battery()
+    elif name not in ON_GPU or torch.cuda.is_available():
+        for part in parts:
+            part("eager")
     assert reach.reaches[name]() is None and reach.VARIABLE in reach.reaches[name].why, "it was found"
 
 

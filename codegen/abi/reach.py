@@ -61,6 +61,11 @@ class Reach(Generic[T]):
             raise Left(f"without {self.name}")
         return found
 
+    @property
+    def was_asked(self) -> bool:
+        """Whether somebody called it since the process began, or since `forget`."""
+        return bool(self._found)
+
     def forget(self) -> None:
         """Finds it again at the next call; for tests."""
         self._found.clear()
