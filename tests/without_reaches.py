@@ -113,7 +113,8 @@ def in_child(work: Callable[[], object]) -> bool:
         except BaseException:
             traceback.print_exc()
         finally:
-            sys.stdout.flush(), sys.stderr.flush()
+            sys.stdout.flush()
+            sys.stderr.flush()
             os._exit(status)
     return os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == 0
 
