@@ -1,13 +1,12 @@
 """Kernels of ATen that a user has replaced are what runs, whichever process compiled first, and are in no other process's cache."""
 
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 import torch
 
 from mlirc.codegen.aten.overridden_kernels import computes_otherwise, overridden, overridden_anywhere
+from tests.forked_programs import python
 
 pytestmark = pytest.mark.thinned
 
@@ -72,13 +71,7 @@ print(mlirc.explain(compiled)(x, w).data["graphs"][0]["cache"])
 
 def run(folder, *arguments) -> str:
     environment = {"PATH": "/usr/bin:/bin", "HOME": str(folder), "MLIRC_CACHE_DIR": str(folder / "cache")}
-    done = subprocess.run(
-        [sys.executable, "-c", PROGRAM, *arguments],
-        env=environment | {"PYTHONPATH": str(ROOT)},
-        capture_output=True,
-        text=True,
-        timeout=300,
-    )
+    done = python("-c", PROGRAM, *arguments, env=environment | {"PYTHONPATH": str(ROOT)})
     assert done.returncode == 0, done.stderr[-3000:]
     return done.stdout
 

@@ -1,6 +1,5 @@
 """Programs in processes that may have little: what runs under aot_eager there runs here too, compiled or in eager."""
 
-import subprocess
 import sys
 import threading
 
@@ -8,8 +7,10 @@ import pytest
 
 from mlirc.codegen.process import background
 from mlirc.codegen.process import limits as process_limits
+from tests.forked_programs import python
 
 PROGRAM = """
+import warnings; warnings.simplefilter("ignore")
 import sys, threading, resource, torch
 import torch._dynamo.config
 from torch import nn
@@ -68,8 +69,7 @@ def fallbacks(tmp_path, what: str, number: int) -> int:
         "MLIRC_CACHE_DIR": "off",
         "PYTHONPATH": ":".join(sys.path),
     }
-    command = [sys.executable, "-W", "ignore", "-c", PROGRAM, what, str(number)]
-    done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=600)
+    done = python("-c", PROGRAM, what, number, env=environment)
     assert done.returncode == 0, f"{done.returncode} {done.stderr[-3000:]}"
     return int(done.stdout.split()[0])
 

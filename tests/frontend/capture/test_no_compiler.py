@@ -1,11 +1,11 @@
 """A machine without a compiler: PATH leads nowhere, CC and CXX are not set, and everything still compiles and runs."""
 
 import os
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
+
+from tests.forked_programs import python
 
 pytestmark = pytest.mark.thinned
 
@@ -42,7 +42,6 @@ def test_no_compiler(name, way, tmp_path):
     environment = {key: value for key, value in os.environ.items() if key not in ("CC", "CXX")}
     path = os.pathsep.join(filter(None, [str(ROOT), os.environ.get("PYTHONPATH")]))
     environment |= {"PATH": str(tmp_path), "PYTHONPATH": path}
-    command = [sys.executable, "-c", SCRIPT, name, way]
-    done = subprocess.run(command, env=environment, cwd=tmp_path, capture_output=True, text=True, timeout=300)
+    done = python("-c", SCRIPT, name, way, env=environment, cwd=tmp_path)
     assert done.returncode == 0, done.stderr
     assert "compiled without a compiler" in done.stdout
