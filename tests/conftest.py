@@ -17,7 +17,9 @@ sys.path.insert(0, str(ROOT))
 os.environ["MLIRC_CACHE_DIR"] = "off"  # a test of the disk cache names a folder of its own
 os.environ["MLIRC_VERIFY"] = "stages"
 # The same examples in every run: what fails fails for everybody. HYPOTHESIS_RANDOM=1 draws others.
-hypothesis.settings.register_profile("fixed", derandomize=True)
+# How long it takes to draw them says how busy the machine is.
+too_slow = [hypothesis.HealthCheck.too_slow]
+hypothesis.settings.register_profile("fixed", derandomize=True, suppress_health_check=too_slow)
 if "HYPOTHESIS_RANDOM" not in os.environ:
     hypothesis.settings.load_profile("fixed")
 # Torch's structured trace: pytest would print thousands of its empty lines under each failed test.

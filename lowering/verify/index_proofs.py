@@ -4,14 +4,15 @@ A goal is an expression that is to be at least 0. What is known is a list of fac
 sizes of dimensions (d0 and s0 - 1 - d0), what a mask says, sizes of tensors.
 
     max, min        either operand, with what that says as a fact: both cases must hold
-    a // b, a % b   a number q with b*q <= a < b*q + b; the remainder is a - b*q
+    a // b, a % b   a number q with b*q <= a < b*q + b, where b is at least 1; the remainder is a - b*q. A factor of the size of a dimension
+                    that the goal names is at least 1: it has an index
     d0, d1, ...     the first or the last index, as the sign of what it is multiplied by asks for
     facts           a multiple of a fact that is taken from the goal
 
 Where every size is a number and the rules do not decide, all points are looked at.
 """
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import count
 
@@ -51,7 +52,7 @@ class Space:
         if known_nonnegative(goal) and not free_symbols(goal) & set(self.sizes):
             return True
         try:
-            if _Proof(self.sizes).holds(goal, self.facts):
+            if _Proof(self.sizes, free_symbols(goal)).holds(goal, self.facts):
                 return True
         except _TooLong:
             pass
@@ -59,7 +60,7 @@ class Space:
 
     def left(self, goal: Int) -> list[Int] | None:
         """Expressions in symbols alone: where they are at least 0, so is the goal at every point; None if none are found."""
-        proof = _Proof(self.sizes)
+        proof = _Proof(self.sizes, free_symbols(goal))
         proof.left = []
         try:
             return proof.left if proof.holds(goal, self.facts) else None
@@ -110,10 +111,11 @@ class Space:
 
 
 class _Proof:
-    """The proof of one goal. `quotients` maps (a, b) to the symbol that stands for a // b."""
+    """The proof of one goal, with the names in it. `quotients` maps (a, b) to the symbol that stands for a // b."""
 
-    def __init__(self, sizes: Mapping[str, Int]):
+    def __init__(self, sizes: Mapping[str, Int], names: Collection[str] = ()):
         self.sizes = dict(sizes)
+        self.ones = {factor for name, size in sizes.items() if name in names for factor in factors(size)}
         self.quotients: dict[tuple[Int, Int], str] = {}
         self.bounds: dict[str, tuple[Int, Int]] = {}  # q: (a, b)
         self.numbers = count()
@@ -246,7 +248,8 @@ class _Proof:
         return name in self.sizes or known_nonnegative(symbol(name))
 
     def positive(self, b: Int) -> bool:
-        return sign(b - 1) >= 0
+        """A product of factors that are at least 1 is, too."""
+        return sign(b - 1) >= 0 or (bool(found := factors(b)) and found <= self.ones)
 
     def without(self, goal: Int, name: str) -> list[Int]:
         """Lower bounds of the goal that do not name the quotient."""
@@ -321,6 +324,15 @@ def floordiv_of(a: Int, b: Int) -> Int:
         if quotient is not None:
             return quotient - 1
     return floordiv(a, b)
+
+
+def factors(a: Int) -> set[str]:
+    """The symbols of a product of symbols, none of which is negative, and a positive number; else none."""
+    if isinstance(a, int) or len(a.terms) != 1:
+        return set()
+    ((monomial, coefficient),) = a.terms.items()
+    names = {atom for atom in monomial if isinstance(atom, str) and known_nonnegative(symbol(atom))}
+    return names if coefficient > 0 and names == set(monomial) else set()
 
 
 def exact(a: Int, b: Int) -> Int | None:

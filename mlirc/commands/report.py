@@ -15,15 +15,19 @@ from mlirc.commands.module_file import write_output
 @click.option("-o", "output", default="report.html", show_default=True, help="The page; - is standard output.")
 @click.option("--profile", "profile_file", metavar="FILE", help="Rows of `mlirc profile DIR --json FILE`.")
 @click.option(
-    "--seconds", type=click.FloatRange(0, 3600), default=3.0, show_default=True, help="For running passes again."
+    "--seconds",
+    type=click.FloatRange(0, 3600),
+    default=3.0,
+    show_default=True,
+    help="For running passes again, and as many for making machine code.",
 )
 @click.option("--traceback", is_flag=True, help="Show where in Python a failure comes from.")
 def report(folder, output, profile_file, seconds, traceback) -> None:
     """Show what a capture kept as one page that opens from disk: source and kernels, the graph, what each pass changed, the ledger, the
     memory plan, code, times, guards.
 
-    DIR is of `mlirc capture`, MLIRC_DUMP or the option dump. Passes run again for it, and nothing of the graphs is executed. Exits with 1 where
-    DIR is no capture.
+    DIR is of `mlirc capture`, MLIRC_DUMP or the option dump. Passes run again for it, machine code is made, and nothing of it is executed.
+    Exits with 1 where DIR is no capture.
     """
     with reported(traceback):
         if folder is None:

@@ -1,6 +1,7 @@
-"""The code of each kernel: functions of the lowered module as MLIR, Triton's Python for a GPU."""
+"""The code of each kernel: functions of the lowered module as MLIR, Triton's Python for a GPU, and what both become."""
 
 import re
+from collections.abc import Sequence
 from typing import Any
 
 from mlirc.report.stage_modules import StageModules, without_locations
@@ -12,14 +13,15 @@ _RUN = re.compile(r'^.*\bkernel = "kernel_\d+".*$', re.MULTILINE)
 _STRING = re.compile(r'(\w+) = "((?:[^"\\]|\\.)*)"')
 
 
-def code_data(stages: StageModules) -> list[dict[str, Any]]:
+def code_data(stages: StageModules, native: Sequence[tuple[str, str, str]] = ()) -> list[dict[str, Any]]:
+    """`native` are names, languages and texts of machine code (native_code.py)."""
     if "lower" not in stages.files:
         return []
     text, left = stages.files["lower"].read_text(errors="replace"), MOST
     runs = [dict(_STRING.findall(match[0])) for match in _RUN.finditer(text)]
     labels = {run["kernel"]: run.get("label") or run.get("callee", "") for run in runs}
     found = []
-    for name, language, part in [*_triton(text), *_kernels(text)]:
+    for name, language, part in [*_triton(text), *_kernels(text), *native]:
         if len(part) > left:
             part = f"... {len(part)} characters in {stages.files['lower'].name}\n"
         left -= len(part)

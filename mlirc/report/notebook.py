@@ -31,10 +31,10 @@ def framed(data: dict[str, Any], title: str, height: int) -> str:
 
 
 def graph_html(graph: DumpedGraph) -> str:
-    from mlirc.report.report_data import Budget, graph_data
+    from mlirc.report.report_data import Budget, Budgets, graph_data
 
     with context():
-        data = graph_data(graph, None, Budget(1.0))
+        data = graph_data(graph, None, Budgets(Budget(1.0), Budget(1.0)))
     return framed({"folder": "", "run": {}, "frames": [], "graphs": [data], "bare": True}, graph.name, HEIGHT)
 
 

@@ -2,19 +2,20 @@
 
 import time
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from typing import Any
 
 from mlirc.execution.captures import Captured, DumpedFrame, DumpedGraph
-from mlirc.report import code_data, drawn_graph, memory_data, pass_changes
+from mlirc.report import code_data, drawn_graph, memory_data, native_code, pass_changes
 from mlirc.report.stage_modules import StageModules
 
-SECONDS = 3.0  # that passes may take to be run again, of all graphs
+SECONDS = 3.0  # that passes may take to be run again, and machine code to be made again, of all graphs
 MOST_GUARDS = 1 << 20  # characters
 
 
 def report_data(capture: Captured, profiles: Mapping[str, Any], seconds: float = SECONDS) -> dict[str, Any]:
     """`profiles` are rows of `mlirc profile --json` by the graph's name."""
-    left = Budget(seconds)
+    left = Budgets(Budget(seconds), Budget(seconds))
     graphs = [graph_data(graph, profiles.get(graph.name), left) for graph in capture.graphs]
     return {
         "folder": str(capture.folder),
@@ -41,7 +42,13 @@ class Budget:
         return time.process_time() - self.began > self.left
 
 
-def graph_data(graph: DumpedGraph, profile: Any, left: Budget) -> dict[str, Any]:
+@dataclass(frozen=True)
+class Budgets:
+    passes: Budget
+    code: Budget
+
+
+def graph_data(graph: DumpedGraph, profile: Any, left: Budgets) -> dict[str, Any]:
     record, notes = graph.record, []
     told = _mapping(record.get("report"))
 
@@ -77,9 +84,11 @@ def graph_data(graph: DumpedGraph, profile: Any, left: Budget) -> dict[str, Any]
     if stages is not None:
         data["drawing"] = optional("graph", lambda: drawn_graph.drawn_graph(stages), None)
         data["memory"] = optional("memory", lambda: memory_data.memory_data(stages, graph.inputs), None)
-        data["code"] = optional("code", lambda: code_data.code_data(stages), [])
+        native, more = native_code.native_code(stages, left.code)
+        notes += more
+        data["code"] = optional("code", lambda: code_data.code_data(stages, native), [])
         found = optional(
-            "passes", lambda: pass_changes.pass_changes(stages, _mapping(record.get("passes")), left), None
+            "passes", lambda: pass_changes.pass_changes(stages, _mapping(record.get("passes")), left.passes), None
         )
         data["passes"], more = found if found is not None else ([], [])
         notes += more

@@ -47,8 +47,13 @@ def test_everything_of_a_capture_is_there(captured):
     )
     assert [x["name"] for x in first["passes"]][:2] == ["canonicalize", "cse"]
     assert first["passes"][-1]["name"] == "plan-memory" and any(x["lines"] for x in first["passes"])
-    assert [x["label"] for x in first["code"]] == [x["name"] for x in first["kernels"]]
-    assert all(x["text"].startswith("func.func @kernel_") and "_body(" in x["text"] for x in first["code"])
+    code = {k: [x for x in first["code"] if x["language"] == k] for k in ("mlir", "llvm", "assembly")}
+    labels = [x["name"] for x in first["kernels"]]
+    assert [x["label"] for x in code["mlir"]] == labels and sum(map(len, code.values())) == len(first["code"])
+    assert all(x["text"].startswith("func.func @kernel_") and "_body(" in x["text"] for x in code["mlir"])
+    for language, begins in (("llvm", "define "), ("assembly", ".globl")):  # of each kernel, and of the host program
+        assert [x["label"] for x in code[language]] == [*labels, ""] and code[language][-1]["name"] == "graph"
+        assert all(begins in x["text"] for x in code[language])
     assert first["memory"]["steps"] and first["ledger"]
     frames = data["frames"]
     assert any(f["ended_by"]["graph_break"] and "graph_break" in f["ended_by"]["reason"] for f in frames)
@@ -202,6 +207,31 @@ def test_a_page_of_five_thousand_ops_is_made_within_ten_seconds(tmp_path):
         page = html_page(data, "large")
     assert time.process_time() - started < 10
     assert data["graphs"][0]["stages"][0]["text"].count("mlirc.") >= 5000 and len(page) < 30_000_000
+
+
+X = 'tensor<8x32xf32, {device = "cuda:0"}>'
+ON_A_GPU = f"""
+func.func @graph(%x: {X}) -> {X} {{
+  %0 = "mlirc.exp"(%x) : ({X}) -> {X}
+  return %0 : {X}
+}}"""
+
+
+def test_code_for_a_gpu_that_is_not_here(tmp_path):
+    (tmp_path / "given.mlir").write_text(ON_A_GPU)
+    good("opt", tmp_path / "given.mlir", "--target", "gpu-h100", "--pipeline", "gpu", "-o", tmp_path / "lower.mlir")
+    record = {"format": 1, "number": 0, "kind": "inference", "stages": {"lower": "lower.mlir"}}
+    (tmp_path / "000.json").write_text(json.dumps(record))
+    (graph,) = data_of(tmp_path)["graphs"]
+    texts = {x["language"]: x["text"] for x in graph["code"] if x["name"] == "kernel_0"}
+    assert "def kernel_0(" in texts["python"] and ".target sm_90" in texts["ptx"], graph["notes"]
+
+
+def test_code_that_takes_too_long_is_left_out(captured):
+    with context():
+        data = report_data(read_capture(captured), {}, seconds=0)
+    assert {x["language"] for graph in data["graphs"] for x in graph["code"]} == {"mlir"}
+    assert all(any("--seconds gives more" in note for note in graph["notes"]) for graph in data["graphs"])
 
 
 def test_the_command(captured, tmp_path):

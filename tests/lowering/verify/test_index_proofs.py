@@ -1,0 +1,57 @@
+"""Proofs that an index is in bounds: views that merge and split symbolic sizes are shown; nothing is shown that is wrong at a point."""
+
+import itertools
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from mlirc.dialects.core.symbols import evaluate, floordiv, mod, parse, substitute
+from mlirc.lowering.verify.index_proofs import Space
+
+MERGED = [  # sizes of dimensions, an index, and the size of what it is an index of
+    ({"d0": "s0*s1", "d1": "64"}, "(64*d0 + d1)//(64*s1)", "s0"),
+    ({"d0": "s0*s1"}, "d0//s1", "s0"),
+    ({"d0": "s0*s1"}, "d0 % s1", "s1"),
+    ({"d0": "s0*s1*s2"}, "d0//(s1*s2)", "s0"),
+    ({"d0": "4*s0*s1", "d1": "16"}, "(16*d0 + d1)//(64*s1)", "s0"),
+    ({"d0": "64", "d1": "s0*s1"}, "(d0 + 64*d1)//(64*s1)", "s0"),
+]
+
+
+@pytest.mark.parametrize(("sizes", "index", "size"), MERGED)
+def test_a_view_that_merges_symbolic_sizes_is_in_bounds(sizes, index, size):
+    space = Space({name: parse(n) for name, n in sizes.items()})
+    assert space.nonnegative(parse(size) - 1 - parse(index))
+
+
+def test_a_divisor_that_is_no_factor_of_a_size_may_be_zero():
+    assert not Space({"d0": parse("s0")}).nonnegative(parse("d0 - d0//s1"))
+    assert not Space({"d0": parse("s0"), "d1": parse("s1")}).nonnegative(parse("s0 - 1 - d0//s1"))  # no d1 is in it
+
+
+FACTORS = st.lists(st.sampled_from(["s0", "s1", "2", "3"]), min_size=1, max_size=3).map(lambda x: parse("*".join(x)))
+
+
+@st.composite
+def goals(draw):
+    sizes = {f"d{k}": draw(FACTORS) for k in range(draw(st.integers(1, 2)))}
+    index = draw(st.integers(0, 2))
+    for name in sizes:
+        index = index + parse(name) * draw(FACTORS)
+    divide = draw(st.sampled_from([floordiv, mod]))
+    return Space(sizes), draw(FACTORS) - draw(st.integers(0, 1)) - divide(index, draw(FACTORS))
+
+
+@settings(max_examples=120, deadline=None)
+@given(goals())
+def test_what_is_shown_holds_at_each_point(case):
+    space, goal = case
+    if not space.nonnegative(goal):
+        return
+    for symbols in itertools.product((0, 1, 2, 3), repeat=2):
+        values = dict(zip(("s0", "s1"), symbols, strict=True))
+        ranges = [range(evaluate(n, values)) for n in space.sizes.values()]
+        for point in itertools.islice(itertools.product(*ranges), 400):
+            left = substitute(goal, {**values, **dict(zip(space.sizes, point, strict=True))})
+            assert left >= 0, (space.sizes, str(goal), values, point)
