@@ -9,7 +9,7 @@ from mlirc.report.stage_modules import StageModules, without_locations
 MOST = 1 << 23  # characters of all kernels together
 _BEGIN = re.compile(r'^  (?:func|llvm)\.func\b[^@\n]*@"?(kernel_\d+)([^(\s"]*)"?\(', re.MULTILINE)
 _TRITON = re.compile(r'^  "?mlirc\.triton"?.*$', re.MULTILINE)
-_RUN = re.compile(r'^.*\bkernel = "kernel_\d+".*$', re.MULTILINE)
+_RUN = re.compile(r'^.*\bkernel = "kernel_\w+".*$', re.MULTILINE)
 _STRING = re.compile(r'(\w+) = "((?:[^"\\]|\\.)*)"')
 
 

@@ -223,8 +223,8 @@ def test_code_for_a_gpu_that_is_not_here(tmp_path):
     record = {"format": 1, "number": 0, "kind": "inference", "stages": {"lower": "lower.mlir"}}
     (tmp_path / "000.json").write_text(json.dumps(record))
     (graph,) = data_of(tmp_path)["graphs"]
-    texts = {x["language"]: x["text"] for x in graph["code"] if x["name"] == "kernel_0"}
-    assert "def kernel_0(" in texts["python"] and ".target sm_90" in texts["ptx"], graph["notes"]
+    texts = {x["language"]: x["text"] for x in graph["code"] if x["label"] == "exp"}
+    assert "def kernel_0_exp(" in texts["python"] and ".target sm_90" in texts["ptx"], graph["notes"]
 
 
 def test_code_that_takes_too_long_is_left_out(captured):
