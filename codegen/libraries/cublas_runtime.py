@@ -116,9 +116,9 @@ go:
   FIELD(c, ptr, layout)
   FIELD(d, ptr, layout)
   FIELD(swapped, i64)
-  %turned = icmp ne i64 %swapped, 0
-  %first = select i1 %turned, ptr %b, ptr %a
-  %second = select i1 %turned, ptr %a, ptr %b
+  %transposed = icmp ne i64 %swapped, 0
+  %first = select i1 %transposed, ptr %b, ptr %a
+  %second = select i1 %transposed, ptr %a, ptr %b
   %beta_at = getelementptr i64, ptr %plan, i64 FIELD_beta
   %algorithm_at = getelementptr i64, ptr %plan, i64 FIELD_algorithm
   %status = call i32 %multiply(ptr %handle, ptr %used, ptr @one, ptr %first, ptr %a_layout, ptr %second, ptr %b_layout,

@@ -58,17 +58,17 @@ def test_builder_on_constants(source):
 
 @pytest.mark.parametrize("source", FLOATS, ids=str)
 def test_graphs(source):
-    """Contiguous, strided, turned and 0-d."""
+    """Contiguous, strided, transposed and 0-d."""
     x = specials(source)
     n = x.numel()
     every_other = torch.stack([x, x], 1).flatten()[::2]
-    turned = x.repeat(3).view(3, n).t()
+    transposed = x.repeat(3).view(3, n).t()
     single = x.new_tensor(math.nan)
 
     def f(*args):
         return [x.to(target) for x in args for target in TARGETS]
 
-    check(f, x, every_other, turned, single)
+    check(f, x, every_other, transposed, single)
 
 
 @pytest.mark.parametrize("source", FLOATS, ids=str)

@@ -252,8 +252,8 @@ QUICK = {"sum", "argmax", "var", "var_mean mean", "layer_norm", "divide by -1", 
 
 def way(f, x: torch.Tensor) -> list[torch.Tensor] | None:
     try:
-        turned = f(x.t().contiguous().t())
-        return [f(x), turned]
+        transposed = f(x.t().contiguous().t())
+        return [f(x), transposed]
     except (RuntimeError, NotImplementedError, TypeError):
         return None
 

@@ -194,12 +194,12 @@ def test_unaligned_rows_are_written_where_they_lie(columns):
     ],
 )
 def test_few_unaligned_rows_are_ours(rows, columns, inner, taken):
-    w, turned = f"tensor<{columns}x{inner}xbf16>", f'tensor<{inner}x{columns}xbf16, {{stride = "1, {inner}"}}>'
+    w, transposed = f"tensor<{columns}x{inner}xbf16>", f'tensor<{inner}x{columns}xbf16, {{stride = "1, {inner}"}}>'
     x, out = f"tensor<{rows}x{inner}xbf16>", f"tensor<{rows}x{columns}xbf16>"
     source = text(
         f"%x: {x}, %w: {w}",
-        f'%0 = "mlirc.view"(%w) {{map = "d1, d0", offset = "0"}} : ({w}) -> {turned}\n'
-        f'%1 = "mlirc.matmul"(%x, %0) : ({x}, {turned}) -> {out}\nreturn %1 : {out}',
+        f'%0 = "mlirc.view"(%w) {{map = "d1, d0", offset = "0"}} : ({w}) -> {transposed}\n'
+        f'%1 = "mlirc.matmul"(%x, %0) : ({x}, {transposed}) -> {out}\nreturn %1 : {out}',
         out,
     )
     with context():

@@ -42,7 +42,7 @@ def strided(m: int, n: int, stride: str, dtype=bf16) -> torch.Tensor:
     [
         (70, 40, 48, "48, 1", "1, 48"),  # tails of rows and of columns
         (64, 16, 33, "33, 1", "16, 1"),  # a tail of k
-        (5, 100, 64, "1, 5", "1, 70"),  # turned around, and with gaps
+        (5, 100, 64, "1, 5", "1, 70"),  # transposed, and with gaps
     ],
 )
 def test_tile_by_tile(m, n, k, x, w):

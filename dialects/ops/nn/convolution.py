@@ -56,9 +56,9 @@ class ConvolutionAdd(Op, name="convolution_add", traits=[ext.Pure]):
     def reference(
         x: torch.Tensor, w: torch.Tensor, other: torch.Tensor, *factors: torch.Tensor, after: str, **windows: str
     ) -> torch.Tensor:
-        steps = ", ".join(word for word in words(after) if word != "relu")
+        steps = ", ".join(step for step in epilogue_steps(after) if step != "relu")
         made = Convolution.reference(x, w, *factors, after=steps, **windows) + other
-        return made.relu() if "relu" in words(after) else made
+        return made.relu() if "relu" in epilogue_steps(after) else made
 
 
 class TransposedConvolution(Op, name="transposed_convolution", traits=[ext.Pure]):
@@ -151,12 +151,12 @@ class DepthwiseWeightGradient(Op, name="depthwise_weight_gradient", traits=[ext.
 
 def followed(made: torch.Tensor, factors: list[torch.Tensor], after: str) -> torch.Tensor:
     """A product with what `after` lists."""
-    if "scale" in words(after):
+    if "scale" in epilogue_steps(after):
         made = made * factors.pop(0).view(-1, 1, 1)
-    if "shift" in words(after):
+    if "shift" in epilogue_steps(after):
         made = made + factors.pop(0).view(-1, 1, 1)
-    return made.relu() if "relu" in words(after) else made
+    return made.relu() if "relu" in epilogue_steps(after) else made
 
 
-def words(after: str) -> list[str]:
+def epilogue_steps(after: str) -> list[str]:
     return after.split(", ") if after else []

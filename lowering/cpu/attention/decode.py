@@ -134,7 +134,7 @@ class _DecodeWriter(AttentionWriter):
             def one(row: Value) -> None:
                 if a.mask:
                     self.apply_mask(row, batch, b.add(first, row), key, count)
-                self.value_products(row, self.softmax(row, count), from_here, count)
+                self.accumulate_values(row, self.softmax(row, count), from_here, count)
 
             self.rows(one)
         self.rows(lambda row: self.finish(row, batch, b.add(first, row)))
@@ -218,7 +218,7 @@ class _DecodeWriter(AttentionWriter):
         store_scratch(e, total, totals)
         return factor
 
-    def value_products(self, row: Value, factor: Value, values: Value, count: Value) -> None:
+    def accumulate_values(self, row: Value, factor: Value, values: Value, count: Value) -> None:
         a, e, b, wide = self.a, self.e, self.e.index, self.wide
         type_, along = wide.type_text(torch.float32), e.integer(a.v.stride[2])
         places = [self.part(self.sums, row, self.value_parts, k) for k in range(self.value_parts)]

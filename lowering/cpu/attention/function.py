@@ -127,7 +127,7 @@ class _ForwardWriter(AttentionWriter):
                 seen = b.minimum(b.sub(self.end(query), key), count)
                 self.score_tiles(read["k"], seen)
                 self.softmax.step(rows.get("mask"), query, queries, key, seen)
-                self.value_products(read["v"], seen)
+                self.accumulate_values(read["v"], seen)
 
             each(self.first_panel(first, key), panel)
         each(e.i64(0), lambda query: self.finish(rows, query, queries))
@@ -218,7 +218,7 @@ class _ForwardWriter(AttentionWriter):
                 tile.call(e, (source, self.panel, target), along, [loop], self.width)
             start = stop
 
-    def value_products(self, values: Value, count: Value) -> None:
+    def accumulate_values(self, values: Value, count: Value) -> None:
         e, b = self.e, self.e.index
         along, within = self.row_strides("v")
         full, *rests = self.value_tiles

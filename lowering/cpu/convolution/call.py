@@ -8,7 +8,7 @@ import torch
 from mlirc.dialects.core import symbols
 from mlirc.dialects.core.dialect import attribute_value
 from mlirc.dialects.core.tensor_types import TensorInfo, info_of
-from mlirc.dialects.ops.nn.convolution import words
+from mlirc.dialects.ops.nn.convolution import epilogue_steps
 from mlirc.lowering.cpu.convolution import winograd_choice
 from mlirc.lowering.cpu.convolution.choice import has_room
 from mlirc.lowering.layout.channels_last import channels_last
@@ -108,7 +108,7 @@ def read_convolution(op: Any) -> ConvolutionProblem:
         padding = tuple(gap * (n - 1) - pad for n, pad, gap in zip(taps, padding, dilation, strict=True))
     sizes = zip(x.shape[2:], out.shape[2:], taps, stride, padding, dilation, spread, strict=True)
     rows, columns = (SpatialAxis(*given) for given in sizes)  # type: ignore[arg-type]  # refusal() sees to it
-    after = tuple(words(attribute_value(op.attributes["after"]))) if kind != "weight" else ()
+    after = tuple(epilogue_steps(attribute_value(op.attributes["after"]))) if kind != "weight" else ()
     return ConvolutionProblem(kind, x, w, out, rows, columns, after, name_of(op) == "convolution_add")
 
 

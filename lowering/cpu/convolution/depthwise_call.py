@@ -14,7 +14,7 @@ from mlirc.dialects.core.symbols import Int
 from mlirc.dialects.core.tensor_types import TensorInfo, info_of
 from mlirc.lowering.cpu.convolution.call import SpatialAxis, numbers
 from mlirc.lowering.cpu.convolution.choice import has_depthwise_room
-from mlirc.lowering.cpu.convolution.plan import WindowPlan, Words
+from mlirc.lowering.cpu.convolution.plan import Slots, WindowPlan
 from mlirc.lowering.layout.channels_last import channels_last
 from mlirc.lowering.module.rules import expect
 from mlirc.lowering.target import CpuTarget
@@ -45,7 +45,7 @@ class Depthwise:
 
 @dataclass(frozen=True)
 class DepthwisePlan:
-    """All that the code depends on. What may differ from call to call is a symbol, the name of one of the `words` of a call.
+    """All that the code depends on. What may differ from call to call is a symbol, the name of one of the `slots` of a call.
 
     vectors         of channels that are worked on at a time, which is a block of channels
     chunk           blocks of channels whose sums a thread has at a time; `chunks`: of all channels
@@ -56,7 +56,7 @@ class DepthwisePlan:
     work            scalar operations, in vectors of eight
     """
 
-    words: tuple[str, ...]
+    slots: tuple[str, ...]
     vectors: int
     lanes: int
     rows: WindowPlan
@@ -115,8 +115,8 @@ def depthwise_refusal(c: Depthwise) -> str:
 
 
 def depthwise_plan(c: Depthwise, target: CpuTarget) -> tuple[DepthwisePlan, Sequence[str]]:
-    """The plan, and the values of the words of its call: numbers, or expressions in the graph's symbols."""
-    words, lanes, rows, columns = Words(), target.vector_bytes // 4, c.rows, c.columns
+    """The plan, and the values of the slots of its call: numbers, or expressions in the graph's symbols."""
+    slots, lanes, rows, columns = Slots(), target.vector_bytes // 4, c.rows, c.columns
     vectors = 4 if target.arch == "aarch64" else 2
     width, taps = vectors * lanes, rows.taps * columns.taps
     blocks = -(-c.channels // width)
@@ -136,24 +136,24 @@ def depthwise_plan(c: Depthwise, target: CpuTarget) -> tuple[DepthwisePlan, Sequ
     made = DepthwisePlan(
         vectors=vectors,
         lanes=lanes,
-        rows=words.windows("rows", rows, known=False),
-        columns=words.windows("columns", columns, known=False),
-        images=words("images", c.x.shape[0]),
-        channels=words("channels", c.channels),
-        parts=words("parts", c.sums.shape[0]),
-        chunk=words("chunk", -(-blocks // chunks)),
-        chunks=words("chunks", chunks),
-        block_rows=words("block_rows", block_rows),
-        row_blocks=words("row_blocks", row_blocks),
-        image_rows=words("image_rows", min(rows.size, (block_rows - 1) * rows.stride + reach)),
-        tile_rows=words("tile_rows", max(1, TILE_WINDOWS // columns.count)),
-        groups=words("groups", groups),
-        wide_groups=words("wide_groups", rows.taps % groups),
-        group_taps=words("group_taps", rows.taps // groups),
-        work=words("work", symbols.floordiv(products, 8)),
-        words=tuple(words.values),  # all of them: arguments are evaluated in order
+        rows=slots.windows("rows", rows, known=False),
+        columns=slots.windows("columns", columns, known=False),
+        images=slots("images", c.x.shape[0]),
+        channels=slots("channels", c.channels),
+        parts=slots("parts", c.sums.shape[0]),
+        chunk=slots("chunk", -(-blocks // chunks)),
+        chunks=slots("chunks", chunks),
+        block_rows=slots("block_rows", block_rows),
+        row_blocks=slots("row_blocks", row_blocks),
+        image_rows=slots("image_rows", min(rows.size, (block_rows - 1) * rows.stride + reach)),
+        tile_rows=slots("tile_rows", max(1, TILE_WINDOWS // columns.count)),
+        groups=slots("groups", groups),
+        wide_groups=slots("wide_groups", rows.taps % groups),
+        group_taps=slots("group_taps", rows.taps // groups),
+        work=slots("work", symbols.floordiv(products, 8)),
+        slots=tuple(slots.values),  # all of them: arguments are evaluated in order
     )
-    return made, list(map(str, words.values.values()))
+    return made, list(map(str, slots.values.values()))
 
 
 def verify_depthwise(op: Any) -> None:

@@ -162,7 +162,7 @@ class DepthwiseWriter(ConvolutionWriter):
     def add_rows(self, taps: Range, rows: Range, starts: Range, places: tuple[Value, ...]) -> None:
         """As add_group, of taps that all these rows meet."""
         e = self.e
-        frame = [(self.of(word), "i64") for word in self.sizes.values()]
+        frame = [(self.of(slot), "i64") for slot in self.sizes.values()]
         numbers = [(x, "i64") for x in (*taps, *rows, *starts)]
 
         def write(e: VectorEmitter, p: list[Value]) -> None:
@@ -174,7 +174,7 @@ class DepthwiseWriter(ConvolutionWriter):
 
     @property
     def sizes(self) -> dict[str, Int]:
-        """Words that a function of its own reads."""
+        """Slots that a function of its own reads."""
         names = [f"columns_{what}" for what in ("size", "count", "padding", "taps", "stride")]
         return {name: symbol(name) for name in [*names, "rows_padding", "rows_stride"]}
 

@@ -34,7 +34,7 @@ from mlirc.lowering.cpu.emitter.addresses import (
     store_floats,
 )
 from mlirc.lowering.cpu.emitter.emitter import VectorEmitter
-from mlirc.lowering.cpu.loops.entry import load_word
+from mlirc.lowering.cpu.loops.entry import load_slot
 from mlirc.lowering.cpu.loops.frame import KernelText
 from mlirc.lowering.cpu.math.builder import Value
 from mlirc.lowering.cpu.matmul.tile import GemmTile, Loop
@@ -67,7 +67,7 @@ class ForwardWriter(ConvolutionWriter):
             with e.each(*blocks) as number:
                 images, rows = self.block_at(number)
                 with self.each_panel(some) as (column, panel, k), self.block_of_sums(column, panel, images, rows):
-                    self.add_products(panel, self.place(k), images, rows, (e.i64(0), self.of(c.channels)))
+                    self.multiply_accumulate(panel, self.place(k), images, rows, (e.i64(0), self.of(c.channels)))
 
     def shares(self, lo: Value, hi: Value) -> tuple[Range, Range]:
         """This thread's tiles of filters, and its blocks of windows."""
@@ -153,7 +153,7 @@ class ForwardWriter(ConvolutionWriter):
         first = b.mul(self.sum_of((images[0], c.rows.count), rows[0]), self.of(c.columns.count))
         self.finish(column, panel, first, windows, self.sums)
 
-    def add_products(self, panel: Panel, packed: Value, images: Range, rows: Range, channels: Range) -> None:
+    def multiply_accumulate(self, panel: Panel, packed: Value, images: Range, rows: Range, channels: Range) -> None:
         """sums += x @ panel, `packed` from the first of these channels on."""
         c, e, b = self.c, self.e, self.e.index
 
@@ -279,7 +279,7 @@ class ForwardWriter(ConvolutionWriter):
         def write(e: VectorEmitter, p: list[Value], vectors: int) -> None:
             args, sums, column, first, windows, e.env["filters"] = p
             for k, name in enumerate(self.operands):
-                e.env[name] = load_word(e, args, k, PTR)
+                e.env[name] = load_slot(e, args, k, PTR)
             with self.beside(e):
                 self.write_results(column, vectors, first, windows, sums)
 

@@ -1,6 +1,6 @@
 """Splits a convolution into constants of its code and fields passed in each call, so that layers of a net share code.
 
-A kernel for one shape takes LLVM 50 to 120 ms, and a net has some fifteen. Sizes given as words cost index arithmetic outside
+A kernel for one shape takes LLVM 50 to 120 ms, and a net has some fifteen. Sizes given as slots cost index arithmetic outside
 of the tiles alone.
 """
 
@@ -39,7 +39,7 @@ class WindowPlan:
 @dataclass(frozen=True)
 class ConvolutionPlan:
     """All that the code of a convolution depends on (Convolution has kind, after, adds, rows and columns). What may differ from
-    call to call is a symbol, the name of one of the `words` of a call.
+    call to call is a symbol, the name of one of the `slots` of a call.
 
     widths            of each run of equal tiles of filters, in vectors; `tiles`: their counts
     ragged            whether the last tile is not full
@@ -61,7 +61,7 @@ class ConvolutionPlan:
     kind: str
     after: tuple[str, ...]
     adds: bool
-    words: tuple[str, ...]
+    slots: tuple[str, ...]
     rows: WindowPlan
     columns: WindowPlan
     images: Int
@@ -115,8 +115,8 @@ class ConvolutionPlan:
         return self.block_images * self.block_rows * self.columns.count
 
 
-class Words:
-    """The words of a call: a symbol for each, and its value."""
+class Slots:
+    """The slots of a call: a symbol for each, and its value."""
 
     def __init__(self) -> None:
         self.values: dict[str, Int] = {}
@@ -135,42 +135,42 @@ class Words:
 
 
 def plan(c: ConvolutionProblem, target: CpuTarget) -> tuple[ConvolutionPlan, list[str]]:
-    """The plan for a convolution that `refusal` of convolution/call.py has nothing against, and the values of the words of its
+    """The plan for a convolution that `refusal` of convolution/call.py has nothing against, and the values of the slots of its
     call: numbers, or expressions in the graph's symbols."""
-    words, lanes = Words(), target.vector_bytes // 4
+    slots, lanes = Slots(), target.vector_bytes // 4
     tile_rows, most = tile_shape(target)
     runs = column_tiles(c.filters, lanes, most)
     rows, results = c.rows.count, results_of_tile(c, target)
     if results is not None:
-        block_images, block_rows, chosen = winograd(c, results, words, runs, lanes)
+        block_images, block_rows, chosen = winograd(c, results, slots, runs, lanes)
     else:
         block_images, block_rows = blocks(rows, c.columns.count, WINDOWS)
         choose = weight_gradient if c.kind == "weight" else forward
-        chosen = choose(c, words, runs, (block_images, block_rows), tile_rows, lanes)
+        chosen = choose(c, slots, runs, (block_images, block_rows), tile_rows, lanes)
     known = c.kind == "input" or results is not None
     made = ConvolutionPlan(
         kind=c.kind,
         after=c.after,
         adds=c.adds,
-        rows=words.windows("rows", c.rows, known),
-        columns=words.windows("columns", c.columns, known),
-        images=words("images", c.x.shape[0]),
-        channels=words("channels", c.channels),
-        filters=words("filters", c.filters),
+        rows=slots.windows("rows", c.rows, known),
+        columns=slots.windows("columns", c.columns, known),
+        images=slots("images", c.x.shape[0]),
+        channels=slots("channels", c.channels),
+        filters=slots("filters", c.filters),
         tile_rows=tile_rows,
         lanes=lanes,
         widths=tuple(vectors for _, _, vectors in runs),
-        tiles=tuple(words(f"tiles_{k}", count) for k, (_, count, _) in enumerate(runs)),
+        tiles=tuple(slots(f"tiles_{k}", count) for k, (_, count, _) in enumerate(runs)),
         ragged=c.filters % lanes != 0,
-        block_images=words("block_images", block_images),
-        block_rows=words("block_rows", block_rows),
-        image_blocks=words("image_blocks", symbols.floordiv(c.x.shape[0] + (block_images - 1), block_images)),
-        row_blocks=words("row_blocks", -(-rows // block_rows)),
-        work=words("work", c.work),
-        words=tuple(words.values),  # all of them: arguments are evaluated in order
+        block_images=slots("block_images", block_images),
+        block_rows=slots("block_rows", block_rows),
+        image_blocks=slots("image_blocks", symbols.floordiv(c.x.shape[0] + (block_images - 1), block_images)),
+        row_blocks=slots("row_blocks", -(-rows // block_rows)),
+        work=slots("work", c.work),
+        slots=tuple(slots.values),  # all of them: arguments are evaluated in order
         **chosen,
     )
-    return made, list(map(str, words.values.values()))
+    return made, list(map(str, slots.values.values()))
 
 
 Runs = Sequence[tuple[int, int, int]]
@@ -198,26 +198,26 @@ def blocks(rows: int, columns: int, most: int) -> tuple[int, int]:
     return block_images, -(-rows // -(-rows // block_rows))
 
 
-def forward(c: ConvolutionProblem, words: Words, runs: Runs, rows: tuple[int, int], tile_rows: int, lanes: int) -> dict:
+def forward(c: ConvolutionProblem, slots: Slots, runs: Runs, rows: tuple[int, int], tile_rows: int, lanes: int) -> dict:
     widest = max(vectors for _, _, vectors in runs) * lanes
     together = max(1, min(sum(count for _, count, _ in runs), PANEL_BYTES // (c.channels * c.taps * widest * 4)))
     return {
-        "together": words("together", together),
-        "chunk": words("chunk", max(lanes, min(c.channels, STEPS // -(-c.rows.taps // c.rows.spread)))),
-        **shared(c, words, runs, rows),
+        "together": slots("together", together),
+        "chunk": slots("chunk", max(lanes, min(c.channels, STEPS // -(-c.rows.taps // c.rows.spread)))),
+        **shared(c, slots, runs, rows),
     }
 
 
-def shared(c: ConvolutionProblem, words: Words, runs: Runs, rows: tuple[int, int]) -> dict:
+def shared(c: ConvolutionProblem, slots: Slots, runs: Runs, rows: tuple[int, int]) -> dict:
     """What threads share; `rows`: images of a block, and rows of one."""
     by_blocks = c.channels * c.filters * c.taps * 4 <= SMALL_WEIGHTS
     blocks = symbols.floordiv(c.x.shape[0] + (rows[0] - 1), rows[0]) * -(-c.rows.count // rows[1])
     units = blocks if by_blocks else sum(count for _, count, _ in runs)
-    return {"shares_windows": words("shares_windows", int(by_blocks)), "units": words("units", units)}
+    return {"shares_windows": slots("shares_windows", int(by_blocks)), "units": slots("units", units)}
 
 
 def winograd(
-    c: ConvolutionProblem, results: tuple[int, int], words: Words, runs: Runs, lanes: int
+    c: ConvolutionProblem, results: tuple[int, int], slots: Slots, runs: Runs, lanes: int
 ) -> tuple[int, int, dict]:
     """Images and rows of windows of a block, and what else a plan of such a convolution has."""
     down, along = results
@@ -241,24 +241,24 @@ def winograd(
         block_lines * down,
         {
             "results": results,
-            "together": words("together", together),
-            "chunk": words("chunk", chunk),
-            **shared(c, words, runs, (block_images, block_lines * down)),
-            "tile_down": words("tile_down", down),
-            "tile_along": words("tile_along", along),
-            "block_tiles": words("block_tiles", block_tiles),
-            "tile_columns": words("tile_columns", columns),
-            "kept_panels": words("kept_panels", 1 if parts else together),
-            "keeps": words("keeps", int(not parts)),
-            "open_panels": words("open_panels", together if parts else 1),
-            "parts": words("parts", int(parts)),
+            "together": slots("together", together),
+            "chunk": slots("chunk", chunk),
+            **shared(c, slots, runs, (block_images, block_lines * down)),
+            "tile_down": slots("tile_down", down),
+            "tile_along": slots("tile_along", along),
+            "block_tiles": slots("block_tiles", block_tiles),
+            "tile_columns": slots("tile_columns", columns),
+            "kept_panels": slots("kept_panels", 1 if parts else together),
+            "keeps": slots("keeps", int(not parts)),
+            "open_panels": slots("open_panels", together if parts else 1),
+            "parts": slots("parts", int(parts)),
             "ragged_channels": c.channels % lanes != 0,
         },
     )
 
 
 def weight_gradient(
-    c: ConvolutionProblem, words: Words, runs: Runs, _: tuple[int, int], tile_rows: int, lanes: int
+    c: ConvolutionProblem, slots: Slots, runs: Runs, _: tuple[int, int], tile_rows: int, lanes: int
 ) -> dict:
     widest = max(vectors for _, _, vectors in runs) * lanes
     column_tiles, channel_tiles = sum(count for _, count, _ in runs), -(-c.channels // tile_rows)
@@ -267,10 +267,10 @@ def weight_gradient(
     group = max(1, min(channel_tiles, SUM_BYTES // (together * tile_rows * c.taps * widest * 4)))
     full, last = divmod(c.channels, tile_rows)
     return {
-        "together": words("together", together),
-        "groups": words("groups", groups),
-        "group": words("group", group),
-        "sum_rows": words("sum_rows", -(-group * tile_rows * c.taps // lanes) * lanes),
-        "full_channel_tiles": words("full_channel_tiles", full),
+        "together": slots("together", together),
+        "groups": slots("groups", groups),
+        "group": slots("group", group),
+        "sum_rows": slots("sum_rows", -(-group * tile_rows * c.taps // lanes) * lanes),
+        "full_channel_tiles": slots("full_channel_tiles", full),
         "last_channel_tile": last,
     }

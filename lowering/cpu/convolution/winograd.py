@@ -189,7 +189,7 @@ class WinogradWriter(ForwardWriter):
         with self.block_of_sums(column, panel, images, rows), e.each(0, c.channels, c.chunk) as channel:
             end = b.minimum(self.sum_of(channel, c.chunk), self.of(c.channels))
             self.pack_channels(column, panel, self.plain, channel, b.sub(end, channel))
-            self.add_products(panel, self.plain, images, rows, (channel, end))
+            self.multiply_accumulate(panel, self.plain, images, rows, (channel, end))
 
     def cuts(self, left: Value, right: Value) -> list[tuple[int, Value]]:
         """Of what is summed anew: it is rare, and code for one row is short."""

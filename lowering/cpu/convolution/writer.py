@@ -1,7 +1,7 @@
 """The common part of convolution kernels and their gradients: blocks of windows, tiles of filters, functions.
 
-    kernel_0_body(%frame, %thread, %threads)                      where the operands and words are, and its functions
-    kernel_0_blocks(%args, %words, %calls, %thread, %threads, %scratch)  loops over blocks, panels and parts of channels
+    kernel_0_body(%frame, %thread, %threads)                      where the operands and slots are, and its functions
+    kernel_0_blocks(%args, %slots, %calls, %thread, %threads, %scratch)  loops over blocks, panels and parts of channels
     kernel_0_tile4x24, kernel_0_finish_3, ...                      what these call, by address
 
 Loops over blocks are the longest code, and the same for each convolution of a kind, whatever its tiles are and whatever follows:
@@ -18,7 +18,7 @@ from mlirc.lowering.cpu.convolution.plan import ConvolutionPlan, WindowPlan
 from mlirc.lowering.cpu.emitter.addresses import PTR
 from mlirc.lowering.cpu.emitter.emitter import VectorEmitter
 from mlirc.lowering.cpu.emitter.scratch import opening, take, takes
-from mlirc.lowering.cpu.loops.entry import load_word, thread_part
+from mlirc.lowering.cpu.loops.entry import load_slot, thread_part
 from mlirc.lowering.cpu.loops.frame import KernelText, begin, framed, operands_only
 from mlirc.lowering.cpu.math.builder import Value
 from mlirc.lowering.cpu.matmul.packing import Packer
@@ -45,10 +45,10 @@ class ConvolutionWriter:
 
     def function(self, operands: list[str], units: Int, read: int = 3) -> KernelText:
         """The kernel; the loops over blocks read the first `read` of the operands."""
-        e, names = self.e, list(self.c.words)
-        begin(e, operands_only(0), names, "%words")
+        e, names = self.e, list(self.c.slots)
+        begin(e, operands_only(0), names, "%slots")
         for number, name in enumerate(operands[:read]):
-            e.env[name] = load_word(e, "%args", number, PTR)
+            e.env[name] = load_slot(e, "%args", number, PTR)
         self.body(*thread_part(e, e.integer(units)))
         blocks = "\n".join([_BLOCKS, *e.text.preamble, *e.lines, "llvm.return", "}"]).replace("KERNEL", self.name)
         blocks, called = by_address(blocks, self.name)
@@ -149,7 +149,7 @@ class ConvolutionWriter:
 
 
 _BLOCKS = (
-    "llvm.func internal @KERNEL_blocks(%args: !llvm.ptr, %words: !llvm.ptr, %calls: !llvm.ptr, %thread: i64, "
+    "llvm.func internal @KERNEL_blocks(%args: !llvm.ptr, %slots: !llvm.ptr, %calls: !llvm.ptr, %thread: i64, "
     "%threads: i64, %scratch: !llvm.ptr) {"
 )
 
@@ -174,12 +174,12 @@ def by_address(text: str, name: str) -> tuple[str, list[str]]:
 
 
 def _body(e: VectorEmitter, called: list[str], operands: int) -> str:
-    """The function that knows where the operands and words are, and which functions are called."""
+    """The function that knows where the operands and slots are, and which functions are called."""
     lines = [
         "llvm.func internal @KERNEL_body(%frame: !llvm.ptr, %thread: i64, %threads: i64) {",
         *opening(e),
         *([] if takes(e) else ["%scratch = llvm.mlir.zero : !llvm.ptr"]),
-        f"%words = llvm.getelementptr %args[{operands}] : (!llvm.ptr) -> !llvm.ptr, i64",
+        f"%slots = llvm.getelementptr %args[{operands}] : (!llvm.ptr) -> !llvm.ptr, i64",
         f"%count = arith.constant {len(called)} : i64",
         "%calls = llvm.alloca %count x !llvm.ptr : (i64) -> !llvm.ptr",
     ]
@@ -188,5 +188,5 @@ def _body(e: VectorEmitter, called: list[str], operands: int) -> str:
         lines.append(f"%at_{callee} = llvm.getelementptr %calls[{k}] : (!llvm.ptr) -> !llvm.ptr, !llvm.ptr")
         lines.append(f"llvm.store %call_{callee}, %at_{callee} : !llvm.ptr, !llvm.ptr")
     types = "(!llvm.ptr, !llvm.ptr, !llvm.ptr, i64, i64, !llvm.ptr) -> ()"
-    lines.append(f"llvm.call @KERNEL_blocks(%args, %words, %calls, %thread, %threads, %scratch) : {types}")
+    lines.append(f"llvm.call @KERNEL_blocks(%args, %slots, %calls, %thread, %threads, %scratch) : {types}")
     return "\n".join([*lines, "llvm.return", "}"])

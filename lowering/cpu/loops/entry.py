@@ -2,7 +2,7 @@
 
 func.func @kernel_0(%args) -> i64                       entry_text: the frame, threads, scratch; calls the body
 llvm.func @kernel_0_part(%frame)                        PART_FUNCTION, with LIBGOMP declared
-llvm.func @kernel_0_body(%frame, %thread, %threads)     its writer begins with load_words, and takes thread_part of its iterations
+llvm.func @kernel_0_body(%frame, %thread, %threads)     its writer begins with load_slots, and takes thread_part of its iterations
 """
 
 import torch
@@ -43,15 +43,15 @@ def decode_indices(e: VectorEmitter, axes: list[Axis], unit: Value) -> None:
     e.env[axes[0].name] = unit
 
 
-def load_words(e: VectorEmitter, kernel: Kernel, names: list[str], args: str) -> None:
+def load_slots(e: VectorEmitter, kernel: Kernel, names: list[str], args: str) -> None:
     """The addresses of the operands and the values of the symbols, into the environment, of the arguments at `args`."""
     for k in range(kernel.operand_count):
-        e.env["base", k] = load_word(e, args, k, "!llvm.ptr")
+        e.env["base", k] = load_slot(e, args, k, "!llvm.ptr")
     for k, name in enumerate(names):
-        e.env[name] = load_word(e, args, kernel.operand_count + k, "i64")
+        e.env[name] = load_slot(e, args, kernel.operand_count + k, "i64")
 
 
-def load_word(e: VectorEmitter, args: str, k: int, type_: str) -> Value:
+def load_slot(e: VectorEmitter, args: str, k: int, type_: str) -> Value:
     """Word `k` of the arguments at `args`, of type "i64" or "!llvm.ptr"."""
     address = e.index.emit(f"llvm.getelementptr {args}[{k}] : (!llvm.ptr) -> !llvm.ptr, i64", torch.int64)
     return e.index.emit(f"llvm.load {address} {{alignment = 8 : i64}} : !llvm.ptr -> {type_}", torch.int64)
@@ -77,7 +77,7 @@ def entry_text(
     has_scratch = not (isinstance(scratch, int) and scratch == 0)
     if split.work is not None or has_scratch:
         for k, symbol in enumerate(names):
-            e.env[symbol] = load_word(e, "%args", kernel.operand_count + k, "i64")
+            e.env[symbol] = load_slot(e, "%args", kernel.operand_count + k, "i64")
     call = f"llvm.call @{name}_body({frame}, {zero}, {one}) : (!llvm.ptr, i64, i64) -> ()"
     if split.work is None:
         if has_scratch:
@@ -85,7 +85,7 @@ def entry_text(
         e.lines.append(call)
     else:
         b = e.index
-        threads = load_word(e, "%args", kernel.operand_count + len(names), "i64")
+        threads = load_slot(e, "%args", kernel.operand_count + len(names), "i64")
         worth = b.binary("arith.divui", e.integer(split.work), e.i64(GRAIN))
         threads = b.minimum(b.minimum(threads, worth), e.integer(split.units))
         if has_scratch:

@@ -7,7 +7,7 @@ import torch
 from mlirc.dialects.core.symbols import Int
 from mlirc.lowering.cpu.emitter.emitter import VectorEmitter
 from mlirc.lowering.cpu.emitter.scratch import DECLARATION, opening, takes
-from mlirc.lowering.cpu.loops.entry import LIBGOMP, PART_FUNCTION, entry_text, load_words
+from mlirc.lowering.cpu.loops.entry import LIBGOMP, PART_FUNCTION, entry_text, load_slots
 from mlirc.lowering.cpu.loops.threads import ThreadSplit
 from mlirc.lowering.cpu.math.builder import Value
 from mlirc.lowering.kernel.axes import Vector
@@ -35,7 +35,7 @@ def operands_only(count: int) -> Kernel:
 def begin(e: VectorEmitter, kernel: Kernel, names: list[str], slots: str = "%args") -> None:
     """How a body begins: the thread's number, how many there are, the operands' addresses and the symbols' values."""
     e.env["thread"], e.env["threads"] = Value("%thread", torch.int64), Value("%threads", torch.int64)
-    load_words(e, kernel, names, slots)
+    load_slots(e, kernel, names, slots)
 
 
 def body_text(e: VectorEmitter) -> str:

@@ -25,7 +25,7 @@ from mlirc.lowering.cpu.loops.entry import (
     STATUS,
     decode_indices,
     entry_text,
-    load_word,
+    load_slot,
     shared_memory,
     thread_part,
 )
@@ -151,7 +151,7 @@ def _bad_index(kernel: Kernel, names: list[str], name: str, target: CpuTarget) -
     """
     e = VectorEmitter(Vector(None, 1), target)
     for k, symbol in enumerate(names):
-        e.env[symbol] = load_word(e, "%args", kernel.operand_count + k, "i64")
+        e.env[symbol] = load_slot(e, "%args", kernel.operand_count + k, "i64")
     points = e.integer(symbols.product([*kernel.parallel.values(), *kernel.inner.values()]))
     asked = e.index.ne(points, e.i64(0))
     out = kernel.operand_count + len(names) + 1

@@ -47,25 +47,25 @@ class Tables:
 
     f(x) = v + t (s + P(t)), t = x - c, with a center c near the interval's where f is almost a float32: its value v is
     then good to 2^-28 or better. erf's first interval has t for v, and s one less.
-    powers   tables of coefficients from the highest of t down to the slope s
+    coefficients   tables of coefficients from the highest of t down to the slope s
     """
 
     width: float
     end: float
     centers: tuple[float, ...]
     values: tuple[float, ...]
-    powers: tuple[tuple[float, ...], ...]
+    coefficients: tuple[tuple[float, ...], ...]
 
 
 @dataclass(frozen=True)
 class HalfTables:
     """Phi(|x|) - 1/2 around the multiples of `width`: a polynomial in |x|/width less the nearest integer.
 
-    powers   tables of coefficients, from the constant's up; the last interval has 1/2, and the rest of the numbers
+    coefficients   tables of coefficients, from the constant's up; the last interval has 1/2, and the rest of the numbers
     """
 
     width: float
-    powers: tuple[tuple[float, ...], ...]
+    coefficients: tuple[tuple[float, ...], ...]
 
 
 # fmt: off
@@ -85,7 +85,7 @@ _SIXTEEN = Tables(
         0.996493399143219, 0.9989604353904724, 0.9997333288192749, 0.9999394416809082,
         0.9999880194664001, 0.9999978542327881, 0.9999996423721313, 0.9999999403953552,
     ),
-    powers=(
+    coefficients=(
         (
             0.11095456779003143, 0.07902828603982925, 0.003439074382185936, -0.0560854971408844,
             -0.06771957129240036, -0.04208867624402046, -0.00985775887966156, 0.00901379156857729,
@@ -130,7 +130,7 @@ _EIGHT = Tables(
         0.0, 0.5430058836936951, 0.8597173094749451, 0.9733730554580688,
         0.9969326257705688, 0.9997849464416504, 0.9999915361404419, 0.9999997615814209,
     ),
-    powers=(
+    coefficients=(
         (
             -0.029989786446094513, 0.006408120505511761, 0.013206453993916512, -0.005495214834809303,
             -0.002266081515699625, 0.0006517907604575157, 0.000257053499808535, -0.00021866022143512964,
@@ -174,7 +174,7 @@ _NORMAL = Tables(
         0.5, 0.21187639236450195, 0.05471795052289963, 0.008272341452538967,
         0.0006886667106300592, 3.14191056531854e-05, 8.038412602218159e-07, 0.0,
     ),
-    powers=(
+    coefficients=(
         (
             0.0015862014843150973, 0.002808115677908063, -0.0009332725894637406, -0.0007061256328597665,
             0.00017448447761125863, 8.384379179915413e-05, 8.90758110472234e-06, 0.003493238240480423,
@@ -205,7 +205,7 @@ _NORMAL = Tables(
 # AVX2, about that of eager's own on AVX-512, whose erf is better.
 _NORMAL_SIXTEEN = HalfTables(
     width=5.6 / 15,
-    powers=(
+    coefficients=(
         (
             0.0, 0.14554981887340546, 0.27236759662628174, 0.3686431050300598,
             0.4323250353336334, 0.4690259099006653, 0.48745453357696533, 0.4955168068408966,
@@ -264,8 +264,8 @@ def _by_tables(b: Arithmetic, size: Value, tables: Tables) -> Value:
     nearest, shifted = nearest_integer(b, size, 1 / tables.width)
     number = b.bitcast(shifted, torch.int32)
     t = b.sub(size, permuted(b, tables.centers, number))
-    slope = permuted(b, tables.powers[0], number)
-    for table in tables.powers[1:]:
+    slope = permuted(b, tables.coefficients[0], number)
+    for table in tables.coefficients[1:]:
         slope = b.fma(slope, t, permuted(b, table, number))
     first = b.lt(nearest, b.constant(0.5))  # not of `size`, which may lie on the other side of where that was rounded
     return b.fma(slope, t, b.select(first, t, permuted(b, tables.values, number)))
@@ -297,14 +297,14 @@ def normal(b: Arithmetic, x: Value) -> Value:
 
 def _normal_by_half(b: Arithmetic, x: Value, tables: HalfTables) -> Value:
     """1/2 and what Phi differs from it, with the sign of x put back by its bit."""
-    last = len(tables.powers[0]) - 1.0
+    last = len(tables.coefficients[0]) - 1.0
     places = b.minimum(b.abs(b.mul(x, b.constant(1 / tables.width))), b.constant(last))
     shifted = b.add(places, b.constant(ROUNDING))
     t = b.sub(places, b.sub(shifted, b.constant(ROUNDING)))
     number = b.bitcast(shifted, torch.int32)
-    value, *powers = (permuted(b, table, number) for table in tables.powers)
-    squared, slope = b.mul(t, t), powers.pop()
-    for low, high in reversed(list(zip(powers[::2], powers[1::2], strict=True))):
+    value, *coefficients = (permuted(b, table, number) for table in tables.coefficients)
+    squared, slope = b.mul(t, t), coefficients.pop()
+    for low, high in reversed(list(zip(coefficients[::2], coefficients[1::2], strict=True))):
         slope = b.fma(slope, squared, b.fma(high, t, low))
     half = b.bitcast(b.fma(slope, t, value), torch.int32)
     sign = b.and_(b.bitcast(x, torch.int32), b.constant(-(1 << 31), torch.int32))
@@ -312,12 +312,12 @@ def _normal_by_half(b: Arithmetic, x: Value, tables: HalfTables) -> Value:
 
 
 def _normal(b: Arithmetic, x: Value) -> Value:
-    """Phi(-x) for 0 <= x <= _NORMAL.end; pairs of powers at the same time, as a vector waits for each operation."""
+    """Phi(-x) for 0 <= x <= _NORMAL.end; pairs of terms at the same time, as a vector waits for each operation."""
     _, shifted = nearest_integer(b, x, 1 / _NORMAL.width)
     number = b.bitcast(shifted, torch.int32)
     t = b.sub(x, permuted(b, _NORMAL.centers, number))
     squared = b.mul(t, t)
-    result, *others = (permuted(b, table, number) for table in (*_NORMAL.powers, _NORMAL.values))
+    result, *others = (permuted(b, table, number) for table in (*_NORMAL.coefficients, _NORMAL.values))
     for high, low in zip(others[::2], others[1::2], strict=True):
         result = b.fma(result, squared, b.fma(high, t, low))
     return result

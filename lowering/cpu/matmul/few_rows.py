@@ -6,7 +6,7 @@ a few rows meet that is most of the work.
 
 from mlirc.dialects.core import symbols
 from mlirc.lowering.cpu.emitter.emitter import VectorEmitter
-from mlirc.lowering.cpu.loops.entry import load_word
+from mlirc.lowering.cpu.loops.entry import load_slot
 from mlirc.lowering.cpu.loops.frame import KernelText
 from mlirc.lowering.cpu.matmul.dot_product import MOST_ROWS, DotWriter, fit
 from mlirc.lowering.cpu.matmul.match import Gemm
@@ -38,7 +38,7 @@ def few_or_many(gemm: Gemm, many: KernelText, name: str, target: CpuTarget) -> K
 def _entry(gemm: Gemm, names: list[str], name: str, target: CpuTarget) -> str:
     e = VectorEmitter(Vector(None, 1), target)
     for k, symbol in enumerate(names):
-        e.env[symbol] = load_word(e, "%args", gemm.kernel.operand_count + k, "i64")
+        e.env[symbol] = load_slot(e, "%args", gemm.kernel.operand_count + k, "i64")
     many = e.index.gt(e.integer(gemm.m_size), e.i64(MOST_ROWS))
     lines = [
         f"func.func @{name}(%args: !llvm.ptr) -> i64 {{",

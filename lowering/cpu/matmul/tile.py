@@ -144,7 +144,7 @@ class TileText:
     def nest(self, loops: Sequence[Loop], a: Value, panel: Value, sums: list[Value]) -> list[Value]:
         """The sums after all iterations of these loops."""
         if not loops:
-            return self.add_products(a, panel, sums)
+            return self.multiply_accumulate(a, panel, sums)
         (count, *steps), *inside = loops
         e = self.e
 
@@ -158,7 +158,7 @@ class TileText:
         b_offset, a_offset = times(e, steps[1], k), times(e, steps[0], k)
         return advance(e, a, a_offset, factors.element), advance(e, panel, b_offset, factors.panel)
 
-    def add_products(self, a: Value, panel: Value, sums: list[Value]) -> list[Value]:
+    def multiply_accumulate(self, a: Value, panel: Value, sums: list[Value]) -> list[Value]:
         """Every sum plus a row's element times a vector of the panel."""
         e, tile, factors = self.e, self.tile, self.tile.factors
         columns = [
@@ -199,7 +199,7 @@ class TileText:
                     parts = [sums[u * size : (u + 1) * size] for u in range(copies)]
                     for u, part in enumerate(parts):
                         here = self.at(a, panel, b.add(k, e.i64(u)) if u else k, loop[1:])
-                        parts[u] = self.add_products(*here, part)
+                        parts[u] = self.multiply_accumulate(*here, part)
                     return [x for part in parts for x in part]
 
                 return e.loop(lo, hi, e.i64(copies), sums, self.types(sums), some)

@@ -50,9 +50,9 @@ def strided(draw, shape: tuple[int, ...]) -> tuple[int, ...]:
     """Strides of a dense, a transposed, or a padded tensor of `shape`."""
     *batch, rows, columns = shape
     lead = draw(st.sampled_from([0, 3]))
-    turned = draw(st.booleans())
-    inner = (1, rows + lead) if turned else (columns + lead, 1)
-    size = (columns if turned else rows) * max(inner)
+    transposed = draw(st.booleans())
+    inner = (1, rows + lead) if transposed else (columns + lead, 1)
+    size = (columns if transposed else rows) * max(inner)
     return (*([size + draw(st.sampled_from([0, 5]))] if batch else []), *inner)
 
 

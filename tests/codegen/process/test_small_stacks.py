@@ -33,7 +33,7 @@ chosen = {
     "one_row": (mlp(), [torch.randn(1, 512)]),
     "product_training": (mlp(), [torch.randn(64, 512, requires_grad=True)]),
     "batched": (lambda x, y: torch.relu(x @ y), [torch.randn(8, 128, 256), torch.randn(8, 256, 128)]),
-    "turned": (lambda x, y: (x.t() @ y).sigmoid(), [torch.randn(512, 700), torch.randn(512, 300)]),
+    "transposed": (lambda x, y: (x.t() @ y).sigmoid(), [torch.randn(512, 700), torch.randn(512, 300)]),
     "bf16": (bf16(mlp()), [torch.randn(64, 512, dtype=torch.bfloat16)]),
     "attention": (attention, heads),
     "attention_backward": (attention, [x.clone().requires_grad_() for x in heads]),

@@ -37,7 +37,7 @@ def chain(x, y):
     return (x @ y) @ (y @ x)
 
 
-def turned(x, y):
+def transposed(x, y):
     x.copy_(x.t())
     return x + y
 
@@ -71,7 +71,7 @@ PLANTS = [
     Plant("yield-before-last", "to-kernels", wave, "mlircx.kernel"),
     Plant("forget-update", "update-in-place", update, ""),
     Plant("overlapping-buffers", "plan", chain, ""),
-    Plant("lose-copy", "plan", turned, ""),
+    Plant("lose-copy", "plan", transposed, ""),
     Plant("wrong-output", "plan", product, "mlircx.call"),
     Plant("wrong-epilogue", "plan", product, "mlircx.launch"),
     Plant("wrong-map", "plan", wave, "mlircx.launch"),
@@ -136,7 +136,7 @@ def test_wrong_code_of_a_right_body_is_told_from_it(files):
     assert "machine code changed the answer: llvm.func" in line and "not the code that lowering makes" in line, line
 
 
-@pytest.mark.parametrize("function", [wave, rows, sliced, product, update, chain, turned], ids=lambda f: f.__name__)
+@pytest.mark.parametrize("function", [wave, rows, sliced, product, update, chain, transposed], ids=lambda f: f.__name__)
 @pytest.mark.parametrize("pipeline", ["cpu", "strict"])
 def test_without_a_bug_none_is_named(function, pipeline, files):
     path = files(function, "import")
