@@ -9,6 +9,7 @@ from typing import Any
 # A sample shorter than this, in seconds, would measure the clock.
 SHORTEST = 0.005
 WARM_UP = 3
+TRIALS = 5  # of how long a call takes: the shortest counts, because one that was interrupted would make all samples of it too short
 
 Steps = Mapping[str, Callable[[], Any]]
 
@@ -29,7 +30,8 @@ def alternate(steps: Steps, rounds: int, finish: Callable[[], None] | None = Non
     for name, step in steps.items():
         for _ in range(WARM_UP):
             step()
-        repeats[name] = max(1, round(SHORTEST / max(seconds(step, 1, finish), 1e-9)))
+        call = min(seconds(step, 1, finish) for _ in range(TRIALS))
+        repeats[name] = max(1, round(SHORTEST / max(call, 1e-9)))
     samples = {name: Samples() for name in names}
     for number in range(rounds):
         start = number // 2 % len(names)

@@ -68,10 +68,14 @@ class SideFailed(RuntimeError):
 
 def compare_on(subject: Subject, a: Side, b: Side, rounds: int) -> SubjectComparison:
     """Raises SideFailed."""
+    import torch
+
+    torch._dynamo.reset()  # models share functions, and Dynamo compiles each a few times: further ones would run in eager
     made = {}
     for name, side in (("control", a), ("A", a), ("B", b)):  # the first pays for what a process does once
         try:
-            made[name] = subject.compiled(side)
+            with torch._dynamo.config.patch(fail_on_recompile_limit_hit=True):
+                made[name] = subject.compiled(side)
         except Exception as error:  # of any kind: whatever the pass, the compiler or the model raises
             text = " ".join(str(error).split())
             raise SideFailed(f"{subject.name} under '{side.text}': {type(error).__name__}: {text}") from error

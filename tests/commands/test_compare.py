@@ -147,3 +147,19 @@ def test_a_graph_that_does_not_parse(tmp_path):
     (file,) = tmp_path.glob("*_import.mlir")
     file.write_text("func.func @graph(")
     assert file.name in bad("compare", "cpu", "cpu", "--captures", tmp_path)
+
+
+def test_functions_that_subjects_share_are_compiled_for_each_of_them():
+    """Dynamo compiles a function eight times at most, and then runs it in eager without a word: so the third model was."""
+    import torch
+
+    from mlirc.measurement.comparing import compare_on
+    from mlirc.measurement.error import CallResults
+    from mlirc.measurement.sides import read_side
+    from mlirc.measurement.subjects import FunctionSubject
+
+    x, none = torch.ones(4), CallResults([], [])
+    subject = FunctionSubject("shared", lambda x: x.sin(), lambda f: lambda: f(x), lambda f: none, lambda: None)
+    for _ in range(4):
+        found = compare_on(subject, read_side("cpu"), read_side("cpu"), 2)
+        assert [facts.kernels for facts in found.facts.values()] == [1, 1, 1]

@@ -4,7 +4,7 @@ import threading
 import time
 from collections import Counter
 
-from mlirc.measurement.alternate import SHORTEST, alternate
+from mlirc.measurement.alternate import SHORTEST, WARM_UP, alternate
 
 
 def test_each_step_is_measured_once_a_round_and_takes_every_place():
@@ -47,3 +47,15 @@ def test_what_a_step_leaves_running_is_waited_for():
     ).values()
     assert min(taken.wall) > 0
     assert not left
+
+
+def test_a_call_that_was_interrupted_does_not_make_samples_short():
+    calls = 0
+
+    def step() -> None:
+        nonlocal calls
+        calls += 1
+        time.sleep(10 * SHORTEST * (calls == WARM_UP + 1))
+
+    alternate({"step": step}, 2)
+    assert calls > 100

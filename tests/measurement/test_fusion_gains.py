@@ -52,3 +52,6 @@ def test_a_gain_is_of_paired_samples():
     samples = {name: Samples([s] * 5, [s] * 5) for name, s in (("with", 1.0), ("control", 1.0), ("without", 2.0))}
     found = gain_of(samples)
     assert (found["faster"]["wall"]["value"], found["gain"], found["verdict"]["cpu"]) == (2.0, 1e9, "faster")
+    assert (found["cpu_gain"], found["cpu_control"]) == (1e9, 0.0)
+    slowing = {"with": [1.0, 2.0, 9.0, 10.0], "control": [1.0, 2.0, 9.0, 10.0], "without": [2.0, 3.0, 10.0, 11.0]}
+    assert gain_of({name: Samples(s, s) for name, s in slowing.items()})["gain"] == 1e9
