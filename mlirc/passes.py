@@ -6,6 +6,8 @@ run_pipeline(module, text)   runs passes, "cse,fuse-elementwise{max-ops=8}", in 
 pipeline(name)         the text of a standard pipeline, "cpu" or "gpu"
 passes()               all passes, by name
 Ledger                 what a pass tells of what it did and refused; mlirc.explain shows it
+KernelFusion(function, ledger, name)   merges pairs of kernels that a pass of yours chooses, and tells what each would save
+Candidate, Group, TensorUse   a pair of kernels and a kernel, as the ledger of fusion has them, and what lies between kernels
 target_of(function)     the machine that the module is for; set_target(module, parse_target("cpu-avx2")) says it
 GraphBuilder           makes ops of the graph level
 concatenate(g, values, dim)   joins up to four tensors
@@ -16,8 +18,10 @@ may_move(value, stride)   whether all readers of a value can take it with other 
 from mlirc.dialects.core.graph_builder import GraphBuilder
 from mlirc.dialects.ops.movement.concat_pad import concatenate
 from mlirc.lowering.analysis.provenance import unwritten_parameters, view_root
+from mlirc.lowering.fusion.kernel_fusion import KernelFusion, TensorUse
 from mlirc.lowering.layout.moved_views import may_move, move
 from mlirc.lowering.module.target_attribute import set_target, target_of
+from mlirc.lowering.pipeline.fusion_log import Candidate, Group
 from mlirc.lowering.pipeline.ledger import Ledger
 from mlirc.lowering.pipeline.parser import PipelineError
 from mlirc.lowering.pipeline.pass_manager import PassError, passes, register, run_pipeline
@@ -25,10 +29,14 @@ from mlirc.lowering.pipeline.pipelines import pipeline
 from mlirc.lowering.target import parse_target
 
 __all__ = [
+    "Candidate",
     "GraphBuilder",
+    "Group",
+    "KernelFusion",
     "Ledger",
     "PassError",
     "PipelineError",
+    "TensorUse",
     "concatenate",
     "may_move",
     "move",

@@ -37,6 +37,18 @@ class CandidateRecords:
         body: Body | None,
         dropped: bool,
     ) -> None:
+        self.log.candidates.append(self.candidate(pair, action, rule, kind, limits, body, dropped))
+
+    def candidate(
+        self,
+        pair: tuple[FusionNode, FusionNode],
+        action: str,
+        rule: str,
+        kind: str,
+        limits: Mapping[str, int],
+        body: Body | None,
+        dropped: bool,
+    ) -> Candidate:
         """`body` is what the pair becomes, or would; `dropped` says that the first is no kernel of its own any more."""
         first, second = pair[0].body, pair[1].body
         saved = recomputed = gain = None
@@ -48,25 +60,23 @@ class CandidateRecords:
             gain = cost.estimated_gain(saved, recomputed, dropped, device)
         rewrites = self.ledger.rewrites
         asked = rewrites is not None and kind in ("", "rewrites")
-        self.log.candidates.append(
-            Candidate(
-                number=len(self.log.candidates),
-                pass_name=self.pass_name,
-                action=action,
-                function=self.function,
-                first=group_of(pair[0]),
-                second=group_of(pair[1]),
-                taken=not kind,
-                rule=rule,
-                kind=kind,
-                limits=dict(limits),
-                bytes_saved=saved,
-                recomputed=recomputed,
-                estimated_gain=gain,
-                typical=any(not isinstance(n, int) for n in first.space + second.space),
-                rewrite=rewrites.counts[self.pass_name] - 1 if asked and rewrites is not None else None,
-                line=source_line(pair[1].locations[-1]),
-            )
+        return Candidate(
+            number=len(self.log.candidates),
+            pass_name=self.pass_name,
+            action=action,
+            function=self.function,
+            first=group_of(pair[0]),
+            second=group_of(pair[1]),
+            taken=not kind,
+            rule=rule,
+            kind=kind,
+            limits=dict(limits),
+            bytes_saved=saved,
+            recomputed=recomputed,
+            estimated_gain=gain,
+            typical=any(not isinstance(n, int) for n in first.space + second.space),
+            rewrite=rewrites.counts.get(self.pass_name, 0) - 1 if asked and rewrites is not None else None,
+            line=source_line(pair[1].locations[-1]),
         )
 
 

@@ -193,6 +193,21 @@ class FusionGraph:
         self._replace((node,), changed)
         return changed
 
+    def state(self) -> list[tuple[Any, str, Any]]:
+        """What `merge` changes, to be given to `restore`."""
+        nodes = [node for node in self.order if node is not None]
+        links: list[tuple[Any, str, Any]] = [(self, "order", list(self.order))]
+        links += [(node, "position", node.position) for node in nodes]
+        links += [(node, name, set(getattr(node, name))) for node in nodes for name in ("before", "after")]
+        for tensor in self.tensors.values():
+            links += [(tensor, "node", tensor.node), (tensor, "readers", set(tensor.readers))]
+        return links
+
+    def restore(self, state: list[tuple[Any, str, Any]]) -> None:
+        """Takes back what was merged since; a state is given back once."""
+        for owner, name, value in state:
+            setattr(owner, name, value)
+
     def drop(self, node: FusionNode) -> None:
         """Remove a kernel whose results nobody reads."""
         self.order[node.position] = None
