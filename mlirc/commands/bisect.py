@@ -7,7 +7,7 @@ import click
 
 from mlirc.commands.chosen_passes import Chosen, import_extra
 from mlirc.commands.failure import HELP, Failure, reported
-from mlirc.commands.module_file import parse_file, write_output
+from mlirc.commands.module_file import check_outputs, parse_file, write_output
 from mlirc.commands.target import give_target
 
 TARGETS = ("cpu", "interpreter")
@@ -89,6 +89,7 @@ def bisect(
             raise Failure(f"'{arguments[0]}': a module takes no arguments", 2)
         if script and (inputs_file is not None or seed is not None):
             raise Failure(f"--inputs and --random: {file} says what its graphs are called with", 2)
+        check_outputs(output)
         chosen = None
         if text is not None or pipeline is not None or start or stop or insertions:
             chosen = Chosen(text, pipeline, start, stop, insertions)

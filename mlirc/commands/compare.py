@@ -7,7 +7,7 @@ import click
 
 from mlirc.commands.chosen_passes import import_extra
 from mlirc.commands.failure import HELP, Failure, reported
-from mlirc.commands.module_file import write_output
+from mlirc.commands.module_file import check_outputs, write_output
 
 
 @click.command(context_settings=HELP)
@@ -52,6 +52,7 @@ def compare(
             raise Failure(str(error), 2) from error
         if sum(x is not None for x in (models, captures, script)) != 1:
             raise Failure("say what to compare on: --models NAMES, --captures DIR or SCRIPT.py, one of them", 2)
+        check_outputs(json_file)
         if threads:
             import torch
 
@@ -63,7 +64,7 @@ def compare(
 def _subjects(
     models: Any, ways: Any, dtypes: Any, small: bool, captures: Any, script: Any, arguments: Any
 ) -> list[Any]:
-    if models:
+    if models is not None:
         from mlirc.measurement.models import NoModels, model_subjects
 
         try:

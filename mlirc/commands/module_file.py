@@ -1,5 +1,7 @@
 """Files with MLIR in them: read, parsed, printed and written. Torch and MLIR are imported where they are needed."""
 
+import errno
+import os
 import sys
 from pathlib import Path
 from typing import Any
@@ -42,12 +44,30 @@ def module_text(module: Any, locations: bool = False) -> str:
     return text if text.endswith("\n") else text + "\n"
 
 
+def check_outputs(*outputs: str | None) -> None:
+    """Says of files that cannot be written so before anything is computed for them. Raises Failure."""
+    for output in outputs:
+        if output is None or output == "-":
+            continue
+        path = Path(output)
+        if "\0" in output:
+            reason = errno.EINVAL
+        elif path.is_dir():
+            reason = errno.EISDIR
+        elif not path.parent.is_dir():
+            reason = errno.ENOENT
+        else:
+            reason = 0 if os.access(path if path.exists() else path.parent, os.W_OK) else errno.EACCES
+        if reason:
+            raise Failure(f"{output}: {os.strerror(reason)}")
+
+
 def write_output(output: str, text: str) -> None:
     """Writes a file; - is standard output. Raises Failure."""
     if output == "-":
         click.echo(text, nl=False)
         return
     try:
-        Path(output).write_text(text)
-    except OSError as error:
-        raise Failure(f"{output}: {error.strerror}") from error
+        Path(output).write_bytes(text.encode(errors="backslashreplace"))
+    except (OSError, ValueError) as error:
+        raise Failure(f"{output}: {getattr(error, 'strerror', None) or error}") from error

@@ -7,7 +7,7 @@ import click
 
 from mlirc.commands.failure import HELP, Failure, reported
 from mlirc.commands.listing import list_ops
-from mlirc.commands.module_file import write_output
+from mlirc.commands.module_file import check_outputs, write_output
 
 
 @click.command(context_settings=HELP | {"ignore_unknown_options": True})
@@ -33,6 +33,7 @@ def ops(subject, names, json_file, traceback, arguments) -> None:
                 raise Failure("--ops, --json and arguments go with --missing", 2)
             list_ops()
             return
+        check_outputs(json_file)
         if names and subject != "opinfo":
             raise Failure("--ops goes with --missing opinfo", 2)
         found, failed = _of_opinfo(names) if subject == "opinfo" else (_of_script(subject, arguments), {})

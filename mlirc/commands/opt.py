@@ -10,7 +10,7 @@ from mlirc.commands.chosen_passes import REWRITES, Chosen, import_extra, plan_of
 from mlirc.commands.emitted import checked_kind, emitted
 from mlirc.commands.failure import HELP, Failure, reported
 from mlirc.commands.listing import help_pass, list_ops, list_passes
-from mlirc.commands.module_file import parse_bytes, read_file, write_output
+from mlirc.commands.module_file import check_outputs, parse_bytes, read_file, write_output
 from mlirc.commands.shown.printed_ir import PrintedIr, Wanted
 from mlirc.commands.target import HELP as TARGET_HELP
 from mlirc.commands.target import change_target, give_target
@@ -178,9 +178,9 @@ def opt(
             list_passes()
         if ops_listed:
             list_ops()
-        if helped:
+        if helped is not None:
             help_pass(helped)
-        if passes_listed or ops_listed or helped:
+        if passes_listed or ops_listed or helped is not None:
             return
         checked_kind(emit)
         if file is None and not print_pipeline:
@@ -196,6 +196,7 @@ def opt(
                 raise Failure(f"--{option} is of one module: not with --split-input-file or --verify-diagnostics", 2)
         if measure and (ledger_json is None or limits or target):
             raise Failure("--measure goes with --ledger-json, and not with --rewrites or --target", 2)
+        check_outputs(output, ledger_json, save_plan)
         rewrites = rewrites_of(limits) if limits or rewrites_listed or ledger_json else None
         plan = None if plan_file is None else plan_of(plan_file)
         wanted = Wanted(before, after, after_all, after_change, locations)

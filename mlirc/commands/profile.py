@@ -7,7 +7,7 @@ from typing import Any
 import click
 
 from mlirc.commands.failure import HELP, Failure, reported
-from mlirc.commands.module_file import write_output
+from mlirc.commands.module_file import check_outputs, write_output
 
 
 @click.command(context_settings=HELP)
@@ -25,6 +25,7 @@ def profile(subject, arguments, threads, json_file, traceback) -> None:
     with reported(traceback):
         if subject is None:
             raise Failure("no SCRIPT.py or DIR; -h is help", 2)
+        check_outputs(json_file)
         if threads:
             import torch
 

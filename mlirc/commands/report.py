@@ -7,7 +7,7 @@ from typing import Any
 import click
 
 from mlirc.commands.failure import HELP, Failure, reported
-from mlirc.commands.module_file import write_output
+from mlirc.commands.module_file import check_outputs, write_output
 
 
 @click.command(context_settings=HELP)
@@ -32,6 +32,7 @@ def report(folder, output, profile_file, seconds, traceback) -> None:
     with reported(traceback):
         if folder is None:
             raise Failure("no DIR; `mlirc capture SCRIPT.py --out DIR` makes one, -h is help", 2)
+        check_outputs(output)
         profiles = _profiles(profile_file) if profile_file else {}
         from mlirc.dialects.core.context import context
         from mlirc.execution.captures import CaptureError, read_capture

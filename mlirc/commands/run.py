@@ -8,7 +8,7 @@ import click
 
 from mlirc.commands.chosen_passes import REWRITES, Chosen, import_extra, rewrites_of
 from mlirc.commands.failure import HELP, Failure, reported
-from mlirc.commands.module_file import parse_file
+from mlirc.commands.module_file import check_outputs, parse_file
 from mlirc.commands.target import give_target
 
 TARGETS = ("cpu", "gpu", "interpreter")
@@ -91,6 +91,7 @@ def run(
             raise Failure(f"--target: {unknown('target', target, TARGETS)}", 2)
         if repeat and target == "interpreter":
             raise Failure("--repeat measures machine code; the interpreter's time means nothing", 2)
+        check_outputs(output)
         chosen = None
         if text is not None or pipeline is not None or start or insertions:
             chosen = Chosen(text, pipeline, start, None, insertions)
@@ -132,7 +133,11 @@ class _Run:
                 verify_file(module, runs=True)
                 graph_of(module)
                 passes = self.passes(module)
-                inputs = read_inputs(module, self.inputs_file) if self.inputs_file else random_inputs(module, self.seed)
+                inputs = (
+                    read_inputs(module, self.inputs_file)
+                    if self.inputs_file is not None
+                    else random_inputs(module, self.seed)
+                )
                 if each:
                     self.check(module, passes, inputs)
                     return

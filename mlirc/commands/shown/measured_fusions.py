@@ -23,7 +23,7 @@ def measure_fusions(
         raise Failure(f"{file}: --measure runs on the CPU, and its tensors are on a GPU", 2)
     try:
         graph_of(module)
-        given = read_inputs(module, inputs) if inputs else random_inputs(module, 0)
+        given = read_inputs(module, inputs) if inputs is not None else random_inputs(module, 0)
         measured = measure_gains(
             MeasuredGraph(content, file, passes, given, fusion.plan), fusion.candidates, rounds, most
         )

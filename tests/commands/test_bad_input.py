@@ -1,0 +1,191 @@
+"""What is wrong with a command line or a file: one line that says what and where, exit code 1 or 2, no traceback, nothing written.
+
+Every subcommand and every option that takes a value is held: one that is new needs an entry here.
+"""
+
+import json
+from pathlib import Path
+
+import click
+import pytest
+
+from mlirc.cli import main
+from tests.commands.command import run
+
+X = "tensor<4xf32>"
+GRAPH = f'func.func @graph(%x: {X}) -> {X} {{\n  %0 = "mlirc.exp"(%x) : ({X}) -> {X}\n  return %0 : {X}\n}}\n'
+FILES = {
+    "good.mlir": GRAPH,
+    "good.py": "print()\n",
+    "truncated.mlir": GRAPH[:60],
+    "bytes.mlir": b"\xff\xfe\x00\x01" * 40,
+    "zeros.mlir": GRAPH + "\0",
+    "deep.mlir": "module attributes {x = " + "[" * 100_000,
+    "other.mlir": GRAPH.replace("mlirc.exp", "mlirc.exp_of_another_version"),
+    "newer.mlir": "module attributes {mlirc.stage = 7} {\n" + GRAPH + "}\n",
+    "empty.mlir": "",
+    "no_graph.mlir": GRAPH.replace("@graph", "@one") + GRAPH.replace("@graph", "@two"),
+    "wrong_type.mlir": GRAPH.replace(f"-> {X} {{", "-> tensor<5xf32> {"),
+    "raises.py": "raise ValueError('two\\nlines')\n",
+    "syntax.py": "def f(\n",
+    "exits.py": "import sys; sys.exit(0)\n",
+    "not.safetensors": "no tensors",
+    "not.json": "{",
+    "list.json": "[1]",
+}
+MODULES = [
+    name for name in FILES if name.endswith(".mlir") and name not in ("good.mlir", "empty.mlir", "no_graph.mlir")
+]
+WRITES = ["missing/x", "folder", "a\0b", "good.mlir/x", ""]
+OPTIONS = {  # values that are wrong for any command
+    "--passes": ["nowhere", "cse{", "cse{max=1}", "canonicalize,,", "fuse-elementwise{max-ops=x}", "\0"],
+    "--pipeline": ["nowhere", "cpu-nowhere"],
+    "--start-after": ["nowhere", "cse#9"],
+    "--stop-after": ["nowhere"],
+    "--passes-after": ["nowhere=cse", "fuse", "fuse=nowhere", "="],
+    "--rewrites": ["nowhere=1", "cse", "cse=-1", "cse=2-1", "cse=" + "9" * 40 + "x"],
+    "--import": ["raises.py", "syntax.py", "exits.py", "gone.py", "no.such.module", "", "folder", "\0"],
+    "--inputs": ["gone", "folder", "not.safetensors", "good.mlir", ""],
+    "--random": ["x", "9" * 30],
+    "--target": ["nowhere", "cpu{vector-bytes=3}", "", "\0"],
+    "--repeat": ["0", "x", "-1"],
+    "--print": ["result9", "nowhere"],
+    "--emit": ["nowhere", ""],
+    "--print-ir-before": ["nowhere"],
+    "--print-ir-after": ["nowhere"],
+    "--ledger-json": WRITES,
+    "--save-plan": WRITES,
+    "--fusion-plan": ["gone", "folder", "not.json", "list.json", "good.mlir"],
+    "--help-pass": ["nowhere", ""],
+    "--measure-most": ["0", "x"],
+    "--rounds": ["0", "x"],
+    "--check": [],  # any command
+    "--slower-than": ["-1", "x"],
+    "--timeout": ["0", "x"],
+    "--models": ["nowhere", ""],
+    "--ways": ["nowhere"],
+    "--dtypes": ["nowhere"],
+    "--captures": ["gone", "folder", "good.mlir"],
+    "--threads": ["0", "x"],
+    "--json": WRITES,
+    "--out": ["good.mlir", "full", "good.mlir/x", "a\0b"],
+    "--profile": ["gone", "folder", "not.json", "list.json"],
+    "--seconds": ["-1", "x"],
+    "--missing": ["gone.py", "folder", "raises.py", "syntax.py"],
+    "--ops": [],  # test_ops.py: it takes seconds to import
+    "-o": WRITES,
+}
+LINES = {  # a command line that is right, but for what is asked of it; {} is the output
+    "opt": ["good.mlir", "--pipeline", "cpu"],
+    "run": ["good.mlir", "--pipeline", "cpu"],
+    "bisect": ["good.mlir", "--pipeline", "cpu", "--target", "interpreter"],
+    "compare": ["cpu", "strict", "good.py"],
+    "profile": ["good.py"],
+    "capture": ["good.py", "--out", "kept"],
+    "report": ["full"],
+    "ops": ["--missing", "good.py"],
+    "cache info": [],
+    "cache clear": [],
+    "doctor": [],
+}
+INSTEAD = {  # of the right line, for options that exclude a part of it
+    ("opt", "--passes"): ["good.mlir"],
+    ("run", "--passes"): ["good.mlir"],
+    ("bisect", "--passes"): ["good.mlir"],
+    ("bisect", "--target"): ["good.mlir"],
+    ("opt", "--measure-most"): ["good.mlir", "--pipeline", "cpu", "--ledger-json", "-", "--measure"],
+    ("opt", "--rounds"): ["good.mlir", "--pipeline", "cpu", "--ledger-json", "-", "--measure"],
+    ("opt", "--inputs"): ["good.mlir", "--pipeline", "cpu", "--ledger-json", "-", "--measure"],
+    ("compare", "--models"): ["cpu", "strict"],
+    ("compare", "--captures"): ["cpu", "strict"],
+    ("compare", "--ways"): ["cpu", "strict", "--models", "mlp", "--small"],
+    ("compare", "--dtypes"): ["cpu", "strict", "--models", "mlp", "--small"],
+    ("ops", "--missing"): [],
+    ("capture", "--out"): ["good.py"],
+}
+SUBJECTS = {  # what stands for FILE, DIR or SCRIPT.py, wrong
+    "opt": (["gone", "folder", "a\0b", *MODULES], ["--pipeline", "cpu"]),
+    "run": (["gone", "folder", "a\0b", "empty.mlir", "no_graph.mlir", *MODULES], ["--pipeline", "cpu"]),
+    "bisect": (
+        ["gone", "folder", "a\0b", "empty.mlir", "no_graph.mlir", "gone.py", *MODULES],
+        ["--target", "interpreter"],
+    ),
+    "compare": (["gone.py", "folder", "syntax.py", "raises.py", "good.py"], []),
+    "profile": (["gone.py", "folder", "syntax.py", "raises.py", "good.mlir"], []),
+    "capture": (["gone.py", "folder", "a\0b"], ["--out", "kept"]),
+    "report": (["gone", "folder", "good.mlir", "a\0b"], []),
+}
+
+
+def commands(group=main, path=()):
+    for name, command in group.commands.items():
+        yield from (
+            commands(command, (*path, name))
+            if isinstance(command, click.Group)
+            else [(" ".join((*path, name)), command)]
+        )
+
+
+COMMANDS = dict(commands())
+
+
+@pytest.fixture
+def here(tmp_path, monkeypatch):
+    for name, content in FILES.items():
+        (tmp_path / name).write_bytes(content if isinstance(content, bytes) else content.encode())
+    (tmp_path / "folder").mkdir()
+    (tmp_path / "full").mkdir()
+    (tmp_path / "full/000.json").write_text(json.dumps({"format": 1, "number": 0, "kind": "inference", "stages": {}}))
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("MLIRC_CACHE_DIR", "off")
+    return tmp_path
+
+
+def state(folder: Path):
+    return {str(p): p.read_bytes() for p in sorted(folder.rglob("*")) if p.is_file() and "__pycache__" not in p.parts}
+
+
+def refused(folder, *arguments):
+    """Why the command is wrong, or "" where it fails as it should."""
+    before = state(folder)
+    done = run(*arguments)
+    if not isinstance(done.exception, SystemExit):
+        return f"raised {done.exception!r}"
+    if done.exit_code not in (1, 2):
+        return f"exit code {done.exit_code}: {done.output[-300:]}"
+    lines = [line for line in done.stderr.splitlines() if not line.startswith(("Usage: ", "Try ", "  "))]
+    if len(list(filter(None, lines))) != 1 or "Traceback" in done.stderr:
+        return f"{len(lines)} lines: {done.stderr[-500:]}"
+    return "" if state(folder) == before else "wrote files"
+
+
+def test_every_command_and_option_is_held():
+    assert LINES.keys() == COMMANDS.keys()
+    for name, command in COMMANDS.items():
+        for option in command.params:
+            if isinstance(option, click.Option) and not option.is_flag and option.name != "help":
+                assert option.opts[-1] in OPTIONS, f"{name} {option.opts[-1]}: which values are wrong?"
+        if any(isinstance(p, click.Argument) and p.nargs == 1 for p in command.params):
+            assert name in SUBJECTS, name
+
+
+@pytest.mark.parametrize("name", COMMANDS)
+def test_a_wrong_value_is_one_line(name, here):
+    wrong = {}
+    words = name.split()
+    cases = [[*LINES[name], "--no-such-option"]] if name not in ("bisect", "capture", "ops") else []
+    for option in COMMANDS[name].params:
+        for value in OPTIONS.get(option.opts[-1], ()) if isinstance(option, click.Option) else ():
+            cases.append([*INSTEAD.get((name, option.opts[-1]), LINES[name]), option.opts[-1], value])
+    for case in cases:
+        if why := refused(here, *words, *case):
+            wrong[" ".join(case)] = why
+    assert not wrong, "\n".join(f"{name} {case}: {why}" for case, why in wrong.items())
+
+
+@pytest.mark.parametrize("name", SUBJECTS)
+def test_a_wrong_file_is_one_line(name, here):
+    files, rest = SUBJECTS[name]
+    before = ["cpu", "strict"] if name == "compare" else []
+    wrong = {file: why for file in files if (why := refused(here, name, *before, file, *rest))}
+    assert not wrong, "\n".join(f"{name} {file!r}: {why}" for file, why in wrong.items())
