@@ -25,6 +25,7 @@ Numbers = dict[str, int]
 Step = Callable[[Values, Numbers], None]
 Read = Callable[[Values, Numbers], Any]
 
+OPERATORS = (torch._ops.OpOverload, torch._ops.HigherOrderOperator)
 COMPARISONS: dict[Any, Callable[[int, int], bool]] = {
     sympy.Eq: lambda a, b: a == b,
     sympy.Ne: lambda a, b: a != b,
@@ -42,11 +43,15 @@ class Parted:
     def __init__(self, gm: GraphModule, report: GraphReport):
         self.made = split(gm)
         between = [n for n in self.made.steps if isinstance(n, Node)]
-        self.steps: dict[Node, Step] = {n: _check(n) if n.target in CHECKS else _call(self.made, n) for n in between}
+        self.steps: dict[Node, Step] = {
+            n: _check(self.made, n) if n.target in CHECKS else _call(self.made, n) for n in between
+        }
         results: Any = gm.graph.output_node().args[0]
         self.reads = [_read(self.made, x) for x in results]
         targets: list[Any] = [n.target for n in between]
-        calls = Counter(operator_text(target) for target in targets if target not in (*CHECKS, getitem))
+        calls = Counter(
+            operator_text(target) for target in targets if isinstance(target, OPERATORS) and target not in CHECKS
+        )
         report.aten = {name: (count, "a size is known when it has run") for name, count in calls.items()}
         report.subgraphs = len(self.made.steps) - len(between)
 
@@ -99,14 +104,16 @@ def _last_uses(made: SubgraphSplit, first: int) -> dict[Node, int]:
     last: dict[Node, int] = {}
     for k, step in enumerate(made.steps):
         used = [*step.inputs, *step.outputs] if isinstance(step, Subgraph) else [step, *step.all_input_nodes]
-        last |= dict.fromkeys((n for n in used if isinstance(n, Node) and not _is_computed(n)), k + first)
+        last |= dict.fromkeys((n for n in used if isinstance(n, Node) and not _is_computed(made, n)), k + first)
     for node in made.gm.graph.output_node().all_input_nodes:
         last.pop(node, None)
     return last
 
 
-def _is_computed(node: Node) -> bool:
+def _is_computed(made: SubgraphSplit, node: Node) -> bool:
     """Whether a node's value is computed from sizes or is a constant: a size, a comparison of sizes, a graph constant, a check."""
+    if node in made.by_python:
+        return False
     argument = node.op == "placeholder"
     return (not argument and (is_size(node) or is_truth(node))) or node.op == "get_attr" or node.target in CHECKS
 
@@ -153,10 +160,10 @@ def _call(made: SubgraphSplit, node: Node) -> Step:
     return step
 
 
-def _check(node: Node) -> Step:
+def _check(made: SubgraphSplit, node: Node) -> Step:
     target: Any = node.target
-    reads = [_truth(x) if _is_condition(x) else _argument(x) for x in node.args]
-    kwargs = {key: _argument(x) for key, x in node.kwargs.items()}
+    reads = [_argument(made, x) for x in node.args]
+    kwargs = {key: _argument(made, x) for key, x in node.kwargs.items()}
 
     def step(values: Values, numbers: Numbers) -> None:
         target(*(read(values, numbers) for read in reads), **{k: read(values, numbers) for k, read in kwargs.items()})
@@ -192,12 +199,10 @@ def condition(expr: Any) -> Callable[[Numbers], bool]:
     return lambda numbers: compare(symbols.evaluate(left, numbers), symbols.evaluate(right, numbers))
 
 
-def _argument(x: Any) -> Read:
-    if is_size(x):
-        return _number(size(x.meta["val"]))
-    if isinstance(x, Node):
-        raise UnsupportedGraph(f"{x} is checked, and is no size")
-    return lambda values, numbers: x
+def _argument(made: SubgraphSplit, x: Any) -> Read:
+    if isinstance(x, Node) and not (is_size(x) or _is_condition(x) or x in made.by_python):
+        raise UnsupportedGraph(f"{x} is checked, and is no number")
+    return _read(made, x)
 
 
 def _read(made: SubgraphSplit, x: Any) -> Read:
@@ -206,6 +211,8 @@ def _read(made: SubgraphSplit, x: Any) -> Read:
         return lambda values, numbers: x
     if is_size(x):
         return _number(size(x.meta["val"]))
+    if x in made.by_python:
+        return _value(x)
     if _is_condition(x):
         return _truth(x)
     if x.op == "get_attr":

@@ -6,6 +6,11 @@ two compiled subgraphs, and that size is an ordinary symbol of the later ones:
 before:  y = sin(x);  z = index(y, [y > 0]);  n = sym_size(z, 0);  _assert_scalar(n <= 6);  return relu(z), n
 after:   subgraph 0 (x) -> y, y > 0;   call index;   bind u0, assert u0 <= 6;   subgraph 1 (u0, z) -> relu(z);   result u0
 
+An integer of a float of the data is such a size too. Python computes it as eager does, from the item on:
+
+before:  s = item(sum(x));  n = trunc(mul(0.5, s));  return zeros([n]) + x[0]
+after:   subgraph 0 (x) -> sum(x);   call item, mul, trunc;   bind ux9ab..;   subgraph 1 (ux9ab.., x) -> zeros([ux9ab..]) + x[0]
+
 Nodes stand as early as their operands allow, calls with effects keep their order, and what writes to arguments is in the last subgraph.
 Each subgraph makes its own views, so that no two of its inputs share memory. A backward graph gets such sizes as arguments.
 """
@@ -22,7 +27,7 @@ from mlirc.dialects.core.symbols import Int
 from mlirc.frontend.errors import UnsupportedGraph
 from mlirc.frontend.importer import views
 from mlirc.frontend.importer.aten_import import has_effect
-from mlirc.frontend.importer.sizes import named, scalars, size
+from mlirc.frontend.importer.sizes import OF_DATA, named, scalars, size
 from mlirc.frontend.torch_compat.aot_autograd.higher_order import with_effects
 from mlirc.frontend.torch_compat.dynamo.trees import tree_leaves
 
@@ -50,12 +55,13 @@ class SubgraphSplit:
 
     gm: GraphModule
     steps: list[Subgraph | Node] = field(default_factory=list)
+    by_python: set[Node] = field(default_factory=set)  # numbers that are called for between subgraphs
 
 
 def split(gm: GraphModule) -> SubgraphSplit:
     """The steps. Raises UnsupportedGraph for what cannot be parted."""
     placement = _Placement(gm)
-    made = SubgraphSplit(gm)
+    made = SubgraphSplit(gm, by_python=placement.by_python)
     for level in range(placement.last + 1):
         made.steps += [node for node in placement.between if placement.levels[node] == level]
         subgraph = placement.subgraph(level)
@@ -109,6 +115,7 @@ class _Placement:
         self.known: dict[str, int] = {}  # symbol -> the first subgraph that may use it
         self.integers: dict[str, torch.SymInt] = {}
         self.effects = 0
+        self.by_python = numbers_of_floats(gm)
         for node in gm.graph.nodes:
             self.place(node)
         self.last = max(self.levels.values(), default=0)
@@ -138,6 +145,9 @@ class _Placement:
         elif created:
             level += 1
             self.create(node, created, level)
+        elif node in self.by_python:
+            level += any(map(self.inside, node.all_input_nodes))
+            self.between[node] = None
         elif node.target is getitem and node.args[0] in self.between:
             self.between[node] = None
         elif acts(node):
@@ -148,9 +158,7 @@ class _Placement:
         value = node.meta.get("val")
         if node.target in CHECKS:
             value = [x.meta.get("val") if isinstance(x, Node) else x for x in node.args]
-        if any(isinstance(x, torch.SymFloat) for x in tree_leaves(value)) and node.target in CHECKS:
-            raise UnsupportedGraph("a float of the data is checked")
-        truths = [s for s in scalars(value) if isinstance(s, torch.SymBool)]
+        truths = [s for s in scalars(value) if isinstance(s, torch.SymBool) and not is_of_float(s)]
         return _symbols(value) | {name for s in truths for name in truth_symbols(s)}
 
     def create(self, node: Node, created: set[str], level: int) -> None:
@@ -263,8 +271,34 @@ def acts(node: Node) -> bool:
 
 
 def truth_symbols(value: torch.SymBool) -> set[str]:
-    """Names of the symbols in a condition. Raises UnsupportedGraph for one of floats."""
-    found = value.node.expr.free_symbols
-    if any(s.name.startswith("z") for s in found):
-        raise UnsupportedGraph(f"the condition {value.node.expr} is one of a float of the data")
-    return {named(s, value.node.shape_env).name for s in found}
+    """Names of the symbols in a condition on sizes."""
+    return {symbol.name for symbol in named(value.node.expr, value.node.shape_env).free_symbols}
+
+
+def is_of_float(value: torch.SymBool) -> bool:
+    """Whether a condition is one of a float of the data, which only Python evaluates."""
+    found = named(value.node.expr, value.node.shape_env).free_symbols
+    return any(symbol.name.startswith("z") for symbol in found)
+
+
+def numbers_of_floats(gm: GraphModule) -> set[Node]:
+    """The integers and truths that have no words in sizes, and the floats and integers that they are computed of."""
+    found: set[Node] = set()
+    pending = [node for node in gm.graph.nodes if has_no_words(node)]
+    while pending:
+        node = pending.pop()
+        if node in found or node.op != "call_function":
+            continue
+        found.add(node)
+        pending += [n for n in node.all_input_nodes if isinstance(n.meta.get("val"), (torch.SymFloat, torch.SymBool))]
+    return found
+
+
+def has_no_words(node: Node) -> bool:
+    """Whether a node is a number that is computed of a float of the data, and that sizes or checks depend on."""
+    value = node.meta.get("val")
+    if isinstance(value, torch.SymInt):
+        return str(size(value)) in OF_DATA
+    if isinstance(value, torch.SymFloat):
+        return any(user.target in CHECKS for user in node.users)
+    return isinstance(value, torch.SymBool) and is_of_float(value)

@@ -32,7 +32,10 @@ WHOLE = ("LShift", "RShift")
 ROUNDINGS = ("CeilToInt", "FloorToInt", "TruncToInt")
 QUOTIENTS = ("FloorDiv", "CleanDiv", "Mod", "PythonMod", "ModularIndexing", "CeilDiv")
 COMPUTED: dict[str, Any] = {}
-"""What the symbols stand for that Python computes: PyTorch's expressions, by name."""
+"""What the symbols stand for that Python computes before the call: PyTorch's expressions, by name."""
+
+OF_DATA: dict[str, Any] = {}
+"""The same of those that Python computes between two subgraphs (data_sizes/), because only data says them."""
 
 _converted: dict[sympy.Expr, Int] = {}
 
@@ -115,14 +118,17 @@ def _has_words(expr: Any, environment: ShapeEnv) -> bool:
 
 
 def computed(expr: Any, environment: ShapeEnv) -> Any:
-    """The symbol for an integer that Python computes before the graph runs. Raises UnsupportedGraph where only data says it."""
-    if any(s.name.startswith(("u", "zu")) for s in expr.free_symbols):
-        name = type(expr).__name__
-        raise UnsupportedGraph(f"the size {expr} uses {name}, which size expressions do not have (+ - * // % max min)")
-    letter = "s" if environment.bound_sympy(expr).lower >= 0 else "u"
+    """The symbol for an integer that Python computes: before the graph runs, or where only data says it, between subgraphs."""
+    of_data = any(map(is_of_data, expr.free_symbols))
+    letter = "u" if of_data or environment.bound_sympy(expr).lower < 0 else "s"
     name = f"{letter}x{hashlib.sha1(str(expr).encode()).hexdigest()[:12]}"
-    COMPUTED[name] = expr
+    (OF_DATA if of_data else COMPUTED)[name] = expr
     return sympy.Symbol(name, integer=True)
+
+
+def is_of_data(symbol: Any) -> bool:
+    """Whether one of PyTorch's symbols is a number that only data says: an integer (u0) or a float (zuf0)."""
+    return symbol.name.startswith(("u", "zu"))
 
 
 def depends_on_data(gm: torch.fx.GraphModule) -> bool:
@@ -130,7 +136,7 @@ def depends_on_data(gm: torch.fx.GraphModule) -> bool:
     values = [s for node in gm.graph.nodes for s in scalars(node.meta.get("val"))]
     if any(s.node.is_nested_int() for s in values):
         raise UnsupportedGraph("a size of a jagged nested tensor is no integer")
-    return any(symbol.name.startswith("u") for s in values for symbol in s.node.expr.free_symbols)
+    return any(is_of_data(symbol) for s in values for symbol in s.node.expr.free_symbols)
 
 
 def scalars(value: Any) -> Iterator[Any]:
@@ -246,7 +252,7 @@ class _Sympy:
     def symbol(self, name: str) -> sympy.Symbol:
         known = self.symbols.get(name)
         if known is None:
-            known = COMPUTED.get(name)
+            known = COMPUTED.get(name, OF_DATA.get(name))
         return self.symbols[name[1:]] if known is None else known  # see `named`
 
 
