@@ -15,6 +15,8 @@ from mlirc.frontend.errors import UnsupportedGraph
 from mlirc.frontend.importer.sizes import size, tensor_info
 from mlirc.frontend.torch_compat.dynamo.trees import tree_leaves
 
+QUANTIZED = (torch.qint8, torch.quint8, torch.qint32, torch.quint4x2, torch.quint2x4)
+
 
 def operator_text(target: Callable) -> str:
     """ "aten.add.Tensor", "higher_order.cond", or the function's own name."""
@@ -83,6 +85,9 @@ def call_aten(
 ) -> Any:
     """The op that calls `target`; its results as one value, a tuple of values, or None. `effect`: it must stay."""
     name = operator_text(target)
+    for x in (*args, *kwargs.values()):
+        if isinstance(x, torch.dtype) and x in QUANTIZED:
+            raise UnsupportedGraph(f"{name} gives a tensor of {x}, which the dialect has no type for")
     operands: list[ir.Value] = []
 
     def operand_index(value: ir.Value) -> int:
