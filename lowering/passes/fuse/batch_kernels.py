@@ -39,6 +39,7 @@ class BatchKernels:
 
     def run(self, function: Any, ledger: Ledger) -> None:
         ops = [op.operation for op in function.regions[0].blocks[0].operations]
+        records = records_of(function, ledger, self.name)
         read = first_readers(ops)
         waiting: dict[tuple, list[Any]] = {}
         groups: list[list[Any]] = []
@@ -46,9 +47,19 @@ class BatchKernels:
             if op.name != "mlircx.kernel" or not self.is_small(op):
                 continue
             group = waiting.setdefault(space(op), [])
+            reads = sum(len(member.operands) for member in (*group, op))
+            rule = ""
             if any(read.get(x, place + 1) <= place for member in group for x in member.results):
-                group = waiting[space(op)] = []
-            if sum(len(member.operands) for member in (*group, op)) > self.max_reads:
+                rule = "NO HURRY"
+            elif reads > self.max_reads:
+                rule = "LIMITS"
+            if records is not None and group:
+                if rule:
+                    numbers = {"reads": reads, "max_reads": self.max_reads} if rule == "LIMITS" else {}
+                    records.add(group, op, rule, "cost" if rule == "LIMITS" else "legal", **numbers)
+                elif records.refused_by_plan(group, op):
+                    rule = "PLAN"
+            if rule:
                 group = waiting[space(op)] = []
             if not group:
                 groups.append(group)
@@ -59,8 +70,16 @@ class BatchKernels:
             ledger.record(
                 self.name, "merge", label, "NO HURRY", taken, source_line(group[-1].location), kernels=len(group)
             )
+            if records is not None:
+                for k in range(1, len(group)):
+                    records.add(group[:k], group[k], "NO HURRY" if taken else "REWRITES", "" if taken else "rewrites")
             if taken:
-                merge(group)
+                names = records.leave(group) if records is not None else ()
+                made = merge(group)
+                if records is not None:
+                    records.take(names, made)
+        if records is not None:
+            records.finish()
 
     def is_small(self, op: Any) -> bool:
         if not info_of(op.results[0]).device.startswith("cuda"):
@@ -73,6 +92,15 @@ class BatchKernels:
         if len(known) < len(sizes) or sum(known) > self.bytes:
             return False
         return all(not isinstance(x.owner, ir.Block) and x.owner.name == "mlircx.kernel" for x in op.operands)
+
+
+def records_of(function: Any, ledger: Ledger, name: str) -> Any:
+    """What keeps records of pairs, where somebody asked for them."""
+    if ledger.fusion is None:
+        return None
+    from mlirc.lowering.fusion.batch_records import BatchRecords
+
+    return BatchRecords(function, ledger, name)
 
 
 def space(op: Any) -> tuple:
@@ -93,8 +121,8 @@ def first_readers(ops: list[Any]) -> dict[ir.Value, int]:
     return found
 
 
-def merge(group: list[Any]) -> None:
-    """Replaces the kernels by one, at the position of the last."""
+def merge(group: list[Any]) -> Any:
+    """Replaces the kernels by one, at the position of the last, and returns that."""
     last = group[-1]
     operands = [x for op in group for x in op.operands]
     made = ir.Operation.create(
@@ -125,6 +153,7 @@ def merge(group: list[Any]) -> None:
     move_views(made)
     for op in group:
         op.erase()
+    return made
 
 
 def copy(block: ir.Block, bodies: list[list[Any]], values: dict[ir.Value, ir.Value]) -> None:
