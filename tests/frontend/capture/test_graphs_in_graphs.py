@@ -46,10 +46,10 @@ def called(fn, x, c):
     ("fn", "name", "trained"),
     [
         (chosen, "cond", True),
-        (repeated, "while_loop", False),
-        (summed, "scan", True),
-        (mapped, "map_impl", False),
-        (together, None, False),
+        pytest.param(repeated, "while_loop", False, marks=pytest.mark.full),  # the next test has it
+        pytest.param(summed, "scan", True, marks=pytest.mark.full),
+        pytest.param(mapped, "map_impl", False, marks=pytest.mark.full),
+        pytest.param(together, None, False, marks=pytest.mark.full),
     ],
 )
 def test_eagers_answer_and_a_reason(fn, name, trained):

@@ -56,7 +56,11 @@ def test_the_readme_tells_of_each_option():
 
 
 @pytest.mark.parametrize(
-    "chosen", [{"mode": "reduce-overhead"}, {"options": {"mode": "max-autotune", "fallback": "error"}}]
+    "chosen",
+    [
+        {"mode": "reduce-overhead"},
+        pytest.param({"options": {"mode": "max-autotune", "fallback": "error"}}, marks=pytest.mark.full),
+    ],
 )
 def test_a_mode(chosen):
     torch.testing.assert_close(torch.compile(program, backend="mlirc", **chosen)(X), program(X))
@@ -68,7 +72,7 @@ def test_pytorch_takes_no_mode_beside_options():
         torch.compile(program, backend="mlirc", mode="max-autotune", options={"fallback": "error"})
 
 
-@pytest.mark.parametrize(("dynamic", "compiled"), [(True, 1), (None, 2)])
+@pytest.mark.parametrize(("dynamic", "compiled"), [(True, 1), pytest.param(None, 2, marks=pytest.mark.full)])
 def test_dynamic(dynamic, compiled):
     run = torch.compile(program, backend="mlirc", dynamic=dynamic)
     for n in (3, 5, 7):
@@ -77,6 +81,7 @@ def test_dynamic(dynamic, compiled):
     assert graphs() == ["1 kernels"] * compiled
 
 
+@pytest.mark.full
 def test_a_dimension_that_is_marked_is_dynamic():
     run = torch.compile(program, backend="mlirc")
     for n in (3, 5):

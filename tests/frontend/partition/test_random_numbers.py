@@ -58,7 +58,11 @@ def drawn(fn, x):
     return [*made, x.grad, torch.rand(3)]  # and as many as eager
 
 
-@pytest.mark.parametrize("fn", [dropouts, attention, noise, in_place], ids=lambda fn: fn.__name__)
+@pytest.mark.parametrize(
+    "fn",
+    [dropouts, noise, *(pytest.param(fn, marks=pytest.mark.full) for fn in (attention, in_place))],
+    ids=lambda fn: fn.__name__,
+)
 def test_eagers_numbers(fn):
     x = torch.randn(64, 32)
     statistics.reset()
