@@ -33,7 +33,7 @@ def verify_meaning(op: Any, memory: MemoryVerifier, verify: Verify) -> None:
     infos = [info_of(x) for x in op.operands]
     key = (
         op.operation.name,
-        str(op.operation.attributes),
+        tuple((name, op.operation.attributes[name]) for name in op.operation.attributes),
         tuple(x.type for x in op.operands),
         tuple(x.type for x in op.results),
         memory.facts,
