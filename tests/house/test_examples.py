@@ -7,6 +7,7 @@ from pathlib import Path
 from types import ModuleType
 
 import pytest
+import torch
 
 ROOT = Path(__file__).parents[2]
 EXAMPLES = sorted((ROOT / "examples").glob("*.py"))
@@ -51,6 +52,135 @@ def test_join_matmuls():
     ]
 
 
+@pytest.mark.parametrize("norm", ["LayerNorm", pytest.param("RMSNorm", marks=pytest.mark.full)])
+def test_residual_in_matmul(norm):
+    """Both residuals are added by matmuls; a norm between reads one tensor, and one less is written and read for each."""
+    difference, kernels, fewer = load("residual_in_matmul").main(getattr(torch.nn, norm)(64))
+    assert difference < 1e-5
+    assert len(kernels) == 3 and kernels[0] == kernels[2] == "matmul_add"
+    assert fewer == 2 * 128 * 64 * 4
+
+
+def test_plan_fusions(tmp_path):
+    """The plan's file is carried out without the planner: fewer bytes, and the same answer."""
+    module = load("plan_fusions")
+    arguments = torch.randn(64, 64), torch.randn(64, 64)
+    greedy, planned, replayed, expected = module.main(tmp_path / "plan.json", module.block, *arguments)
+    torch.testing.assert_close(replayed, expected)
+    tensor = 64 * 64 * 4
+    assert (greedy, planned) == (11 * tensor, 9 * tensor)  # the norm's kernel reads neither the product nor x
+
+
+@pytest.mark.full
+@pytest.mark.parametrize("name", ["mlp", "bert", "gpt2", "llama", "resnet", "vit"])
+def test_plans_of_models(name, tmp_path):
+    """A plan of each model's graph is carried out without the planner, moves no more bytes than the greedy passes, and is right."""
+    from benchmarks.models import MODELS
+
+    model = MODELS[name](True)
+    module, inputs = model.build(), model.inputs(model.batch, torch.float32)
+
+    def logits(*values):
+        return module(**dict(zip(inputs, values, strict=True))).logits
+
+    greedy, planned, replayed, expected = load("plan_fusions").main(tmp_path / "plan.json", logits, *inputs.values())
+    assert planned <= greedy and (planned < greedy) == (name in ("gpt2", "llama", "vit"))
+    torch.testing.assert_close(replayed, expected)
+
+
+def test_a_plan_is_optimal():
+    """No partition of small graphs that legal merges reach moves fewer bytes: all of them are tried."""
+    from random import Random
+
+    from mlirc.ir import context
+    from mlirc.passes import KernelFusion, Ledger, run_pipeline
+    from tests.compare_stages import prepare
+    from tests.property.random_programs import random_program
+
+    module, seen = load("plan_fusions"), 0
+    for seed in range(12):
+        program, inputs = random_program(Random(seed), 6)
+        with context():
+            _, imported = prepare(program, *inputs)
+            run_pipeline(imported.module, "canonicalize,cse,decompose,canonicalize,cse,to-kernels")
+            for function in imported.module.body.operations:
+                fusion = KernelFusion(function, Ledger(), "plan-fusions")
+                if len(fusion.groups()) > 7:
+                    continue
+                least = fewest(fusion, set())
+                for region in module.regions(fusion.candidates()):
+                    search = module.Search(fusion, region, 10_000)
+                    assert search.left > 0
+                    for step in search.best:
+                        fusion.merge(step)
+                assert sum(group.read + group.written for group in fusion.groups()) == least
+                seen += 1
+    assert seen > 5
+
+
+def fewest(fusion, tried):
+    """Bytes of the best partition, by trying all orders of merges."""
+    key = frozenset(group.members for group in fusion.groups())
+    least = sum(group.read + group.written for group in fusion.groups())
+    if key in tried:
+        return least
+    tried.add(key)
+    for pair in fusion.candidates():
+        if not pair.kind or (pair.rule != "LIMITS" and (pair.estimated_gain or 0) > 0):
+            fusion.attempt(pair)
+            least = min(least, fewest(fusion, tried))
+            fusion.undo()
+    return least
+
+
+def test_learned_fusion(tmp_path):
+    """The fit finds the rates that gains were made of, and the pass merges what gains by them, and nothing else."""
+    import json
+    from random import Random
+
+    from mlirc.execution.modules import interpret
+    from mlirc.ir import context, ir
+    from mlirc.passes import run_pipeline
+
+    module, random = load("learned_fusion"), Random(0)
+    rates = {"near": 0.02, "far": 0.25, "op": 0.5, "kernel": 40.0}
+    files = [tmp_path / f"{name}.jsonl" for name in "ab"]
+    for file in files:
+        lines: list[dict] = [{"record": "run"}]
+        for _ in range(20):
+            saved = {
+                "bytes": random.randrange(2 << 20),
+                "ops": random.randrange(9999),
+                "kernels": random.randrange(1, 3),
+            }
+            gain = float(
+                module.np.dot(module.features(saved["bytes"], saved["ops"], saved["kernels"]), [*rates.values()])
+            )
+            lines.append({"record": "candidate", "estimated_gain": 1.0, "measured": {"cpu_gain": gain, "saved": saved}})
+        lines.append({"record": "candidate", "estimated_gain": 1.0, "measured": None})
+        file.write_text("\n".join(map(json.dumps, lines)))
+    assert module.fit(map(module.measured, files), 1e-12).tolist() == pytest.approx([*rates.values()], rel=1e-3)
+    assert module.main([str(file) for file in files]).keys() == rates.keys()
+
+    text = """
+    func.func @graph(%x: tensor<8x16xf32>) -> tensor<8xf32> {
+      %0 = "mlirc.exp"(%x) : (tensor<8x16xf32>) -> tensor<8x16xf32>
+      %1 = "mlirc.neg"(%0) : (tensor<8x16xf32>) -> tensor<8x16xf32>
+      %2 = "mlirc.sum"(%1) {dims = "1", keepdim = false} : (tensor<8x16xf32>) -> tensor<8xf32>
+      return %2 : tensor<8xf32>
+    }"""
+    x = torch.randn(8, 16)
+    for options, kernels in (("", 1), ("{near=-1.0 kernel=-1.0}", 3)):
+        with context():
+            graph = ir.Module.parse(text)
+            entries = run_pipeline(graph, f"to-kernels,learned-fusion{options}").ledger.entries
+            assert str(graph).count("mlircx.kernel") == kernels
+            torch.testing.assert_close(interpret(graph, [x]).results[0], -x.exp().sum(-1))
+        assert [e.rule for e in entries if e.pass_name == "learned-fusion" and not e.taken] == ["PREDICTED LOSS"] * (
+            kernels - 1
+        )
+
+
 ROWS, WEIGHT = "tensor<8x4xf32>", "tensor<4x4xf32>"
 JOINED = {
     "two": ("%p0 = {matmul}(%x, %w)\n%p1 = {matmul}(%x, %v)\n", "%p0, %p1", 1),
@@ -73,8 +203,6 @@ JOINED = {
 @pytest.mark.parametrize("case", JOINED)
 def test_which_products_join_matmuls_takes(case, returned):
     """What is joined computes the same; a product that the graph returns keeps its strides, and so stays."""
-    import torch
-
     from mlirc.execution.modules import interpret
     from mlirc.ir import context, ir
     from mlirc.passes import run_pipeline
