@@ -99,6 +99,9 @@ ASSIGNED = f"""func.func @graph(%x: {T}, %y: {T}) -> {T} attributes {{mlirc.resu
 }}"""
 
 
+ASSIGNED_ON_A_GPU = ASSIGNED.replace(T, 'tensor<8xf32, {device = "cuda:0"}>')
+
+
 @dataclass(frozen=True)
 class Bug:
     """A mistake, on what, through which pipeline; the pass and what its rewrite is of."""
@@ -109,6 +112,10 @@ class Bug:
     culprit: str
     rewrite: str
     kind: str = "The answer is wrong"
+
+    @property
+    def title(self) -> str:
+        return f"{self.name} on a GPU" if self.given is ASSIGNED_ON_A_GPU else self.name
 
 
 CPU = "--pipeline cpu"
@@ -123,6 +130,7 @@ BUGS = [
     Bug("doubled product", FILES / "fuse/generate-matmuls.mlir", "-p generate-matmuls", "generate-matmuls", "mlirc.matmul"),
     Bug("crash in a fusion", wave, CPU, "fuse-elementwise", "-> ", kind="It crashes: SIGSEGV"),
     Bug("lost copy", ASSIGNED, CPU, "plan-memory", "the plan", kind=""),
+    Bug("lost copy", ASSIGNED_ON_A_GPU, "--pipeline gpu", "plan-memory", "the plan", kind=""),
     Bug("buffer taken where it is read elsewhere", symmetric, CPU, "plan-memory", "mlircx.kernel", kind=""),
     Bug("overlapping buffers", chain, CPU, "plan-memory", "mlirc.matmul", kind=""),
     Bug("wrong epilogue", FILES / "simplify/fuse-matmul-epilogue.mlir", "--pipeline gpu", "fuse-matmul-epilogue", "mlirc.mul"),
@@ -173,14 +181,14 @@ def forked(*arguments):
 
 
 @pytest.mark.parametrize(
-    "bug", [pytest.param(b, id=b.name, marks=[] if b.name in ALWAYS else [pytest.mark.full]) for b in BUGS]
+    "bug", [pytest.param(b, id=b.title, marks=[] if b.title in ALWAYS else [pytest.mark.full]) for b in BUGS]
 )
 def test_the_rewrite_is_named(bug, module_file, tmp_path):
     patch, small = tmp_path / "patch.py", tmp_path / "small.mlir"
     patch.write_text(PATCHES[bug.name])
     path = module_file(bug.given)
     given = [path, *bug.passes.split(), "--import", patch, "--target", "interpreter"]
-    reduce = [] if bug.name in ALWAYS else ["--no-reduce"]
+    reduce = [] if bug.title in ALWAYS else ["--no-reduce"]
     code, told, steps = forked("bisect", *given, "-o", small, *reduce)
     assert code == 0, steps
     assert told.startswith(bug.kind), told
