@@ -1,4 +1,4 @@
-"""The part of every cache key besides the graph: mlirc's sources, library versions, processor, settings."""
+"""The part of every key of the disk cache that all entries share: mlirc's sources, library versions, processor, settings."""
 
 import hashlib
 import importlib.metadata
@@ -18,21 +18,21 @@ import mlirc
 from mlirc.codegen.llvm.processor import cpu_name_and_features
 from mlirc.lowering.host import host_cpu
 
-_PARTS = ("dialects", "lowering", "codegen", "frontend")  # of this package, that decide what code comes out
+_PACKAGES = ("dialects", "lowering", "codegen", "frontend")  # whose sources are part of the key
 
 
 class ChangedSources(Exception):
-    """A file was changed after this process may have read it: what it holds is not what runs here."""
+    """A source file was modified after this process may have read it: its content may not be the code that runs here."""
 
 
 def key(*parts: Any) -> str:
-    """A name for what is made of `parts` (what json takes) in this environment: 64 hexadecimal digits."""
+    """The key of what is made of `parts` (JSON values) in this environment: SHA-256, as 64 hexadecimal digits."""
     text = json.dumps([environment(), *parts])
     return hashlib.sha256(text.encode()).hexdigest()
 
 
 def key_or_none(*parts: Any) -> str | None:
-    """None where a file of ours was changed: then nothing is looked up, and nothing kept."""
+    """As `key`; None if a source file was modified: then nothing is looked up, and nothing kept."""
     try:
         return key(*parts)
     except ChangedSources:
@@ -41,33 +41,38 @@ def key_or_none(*parts: Any) -> str | None:
 
 def environment() -> str:
     """A digest of everything here that decides what a graph becomes. Raises ChangedSources."""
-    # any setting of ours may, but for where the cache is, and how large something may become
-    ours = (item for item in os.environ.items() if item[0].startswith("MLIRC_"))
-    decide = (item for item in ours if item[0] != "MLIRC_DUMP" and "_CACHE" not in item[0])
-    settings = sorted(item for item in decide if not item[0].endswith("_MB"))
-    now = [settings, repr(host_cpu()), *cpu_name_and_features(host_cpu()), torch.backends.mkldnn.enabled, _gpus()]
-    return hashlib.sha256(json.dumps([_installed(), now]).encode()).hexdigest()
+    settings = sorted(item for item in os.environ.items() if _decides(item[0]))
+    processor = [repr(host_cpu()), *cpu_name_and_features(host_cpu())]
+    current = [settings, *processor, torch.backends.mkldnn.enabled, _compute_capabilities()]
+    return hashlib.sha256(json.dumps([_build_identity(), current]).encode()).hexdigest()
 
 
-def _gpus() -> list[Any]:
-    """The compute capability of each GPU, once the process uses any."""
+def _decides(variable: str) -> bool:
+    """Whether it may affect code: all MLIRC_* variables do but for the cache's folder, limits of size, and MLIRC_DUMP."""
+    ours = variable.startswith("MLIRC_") and variable != "MLIRC_DUMP"
+    return ours and "_CACHE" not in variable and not variable.endswith("_MB")
+
+
+def _compute_capabilities() -> list[Any]:
+    """Of each GPU; none before CUDA is initialized, which this does not do."""
     if not torch.cuda.is_initialized():
         return []
     return [torch.cuda.get_device_capability(device) for device in range(torch.cuda.device_count())]
 
 
 @cache
-def gpus() -> list[Any]:
-    """What graphs with tensors on GPUs depend on: the GPUs here, by number, and what they can do."""
+def gpu_models() -> list[Any]:
+    """Name and compute capability of each GPU: a part of the key of graphs with tensors on GPUs."""
     return [
         [torch.cuda.get_device_name(k), *torch.cuda.get_device_capability(k)] for k in range(torch.cuda.device_count())
     ]
 
 
 @cache
-def _installed() -> list[Any]:
+def _build_identity() -> list[Any]:
+    """Sources and versions, which stay as they are while the process runs."""
     return [
-        sources(path for part in _PARTS for folder in _folders(part) for path in python_files(folder)),
+        sources_digest(path for package in _PACKAGES for folder in _folders(package) for path in python_files(folder)),
         [torch.__version__, torch.version.git_version, torch.__config__.show()],
         [llvmlite.__version__, llvm.llvm_version_info],
         [_version(name) for name in ("mlir-python-bindings", "torch-mlir", "triton")],
@@ -75,8 +80,8 @@ def _installed() -> list[Any]:
     ]
 
 
-def _folders(part: str) -> Iterable[str]:
-    spec = importlib.util.find_spec(f"mlirc.{part}")  # `mlirc opt` does not load all of them
+def _folders(package: str) -> Iterable[str]:
+    spec = importlib.util.find_spec(f"mlirc.{package}")  # it imports nothing: `mlirc opt` does not need them all
     assert spec is not None
     return spec.submodule_search_locations or ()
 
@@ -89,13 +94,16 @@ def _version(distribution: str) -> str:
 
 
 def python_files(folder: str) -> Iterable[str]:
-    """Every file of Python text in a folder, and in those within. Three hundred files: pathlib would take as long as reading them."""
+    """All .py files below a folder. By os.walk: pathlib would take as long as reading the files."""
     for path, _, names in os.walk(folder):
         yield from (os.path.join(path, name) for name in names if name.endswith(".py"))
 
 
-def sources(paths: Iterable[str]) -> str:
-    """A digest of the files' names and contents. Raises ChangedSources for one that is newer than this process."""
+def sources_digest(paths: Iterable[str]) -> str:
+    """SHA-256 of the files' base names and contents, in the order of their paths.
+
+    Raises ChangedSources for one that is newer than this process.
+    """
     digest = hashlib.sha256()
     for path in sorted(paths):
         with open(path, "rb", buffering=0) as file:

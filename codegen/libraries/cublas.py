@@ -36,14 +36,14 @@ NAMES = ("libcublasLt.so.13", "libcublasLt.so.12")
 
 
 class CublasPlan(ctypes.Structure):
-    """What `multiply` of cublas_runtime.py takes, in slots of 8 bytes; `multiply` is null where ATen is to do it.
+    """What `multiply` of cublas_runtime.py takes, in slots of 8 bytes; `matmul` is null where ATen is to do it.
 
     key   follows in memory: the alignment in bytes, and the values of the matmul's symbols
     """
 
     _fields_ = [(name, ctypes.c_int64) for name in (
-        "next", "multiply", "create", "set", "destroy", "handle", "desc", "a", "b", "c", "d", "workspace", "beta",
-        "bias", "swapped", "transpose_a", "transpose_b", "compute", "epilogue",
+        "next", "matmul", "desc_create", "desc_set", "desc_destroy", "handle", "desc", "a", "b", "c", "d", "workspace", "beta",
+        "has_bias", "swapped", "transpose_a", "transpose_b", "compute", "epilogue",
     )] + [("algorithm", ctypes.c_int64 * 8)]  # fmt: skip
 
 

@@ -71,7 +71,7 @@ class CublasPlans:
         try:
             fill(plan, self.matmuls[number], alignment, values)
         except NoPlan as reason:
-            plan.multiply = 0
+            plan.matmul = 0
             self.refused.append(str(reason))
             log.info("mlirc: a matmul is left to ATen: %s", reason)
         with self._lock:
@@ -87,16 +87,16 @@ def fill(plan: CublasPlan, matmul: CublasMatmul, alignment: int, values: Sequenc
     kind = CUDA_TYPES[dtype]
     plan.compute = compute_type(dtype)
     for name, address in (
-        ("multiply", lt.cublasLtMatmul),
-        ("create", lt.cublasLtMatmulDescCreate),
-        ("set", lt.cublasLtMatmulDescSetAttribute),
-        ("destroy", lt.cublasLtMatmulDescDestroy),
+        ("matmul", lt.cublasLtMatmul),
+        ("desc_create", lt.cublasLtMatmulDescCreate),
+        ("desc_set", lt.cublasLtMatmulDescSetAttribute),
+        ("desc_destroy", lt.cublasLtMatmulDescDestroy),
     ):
         setattr(plan, name, ctypes.cast(address, ctypes.c_void_p).value)
     plan.handle = handle(matmul.device)
     plan.desc = made("MatmulDescCreate", plan.compute, CUDA_TYPES[torch.float32])
     plan.transpose_a, plan.transpose_b = problem.transpose_a, problem.transpose_b
-    plan.bias, plan.swapped = problem.bias, problem.swapped
+    plan.has_bias, plan.swapped = problem.bias, problem.swapped
     plan.beta = float_bits(1.0 if len(matmul.operands) == 4 and not problem.bias else 0.0)
     set_attribute("MatmulDesc", plan.desc, DESC_TRANSA, ctypes.c_int32(problem.transpose_a))
     set_attribute("MatmulDesc", plan.desc, DESC_TRANSB, ctypes.c_int32(problem.transpose_b))

@@ -138,7 +138,7 @@ unlock:
 """
 
 
-def written() -> str:
+def llvm_ir() -> str:
     """TEXT with the numbers of cuDNN and of its plans."""
     numbers = {"NO_PLAN": NO_PLAN, "ATEN": ATEN, "REST": ALIGNMENT - 1, "VARIANT_PACK": VARIANT_PACK}
     numbers |= {"PACK_POINTERS": PACK_POINTERS, "PACK_IDS": PACK_IDS, "PACK_WORKSPACE": PACK_WORKSPACE}
@@ -146,4 +146,4 @@ def written() -> str:
     return with_fields(WORKSPACE_TEXT + TEXT, CudnnPlan, numbers)
 
 
-functions = Functions(SIGNATURES, lambda: runtime_code(written()))
+functions = Functions(SIGNATURES, lambda: runtime_code(llvm_ir()))

@@ -21,7 +21,7 @@ import torch
 
 from mlirc.codegen.abi.llvmlite_lock import llvmlite_lock
 from mlirc.codegen.abi.unlocked_emission import emit_object
-from mlirc.codegen.llvm.older_text import for_llvmlite
+from mlirc.codegen.llvm.float_literals import older_literals
 from mlirc.codegen.llvm.processor import cpu_name_and_features, llvm_target
 from mlirc.codegen.process.limits import with_room
 from mlirc.dialects.core.fork_locks import adopt, fork_lock
@@ -50,7 +50,7 @@ def mlir_to_llvm(source: str) -> str:
     """LLVM IR text of a module of MLIR text. Raises ValueError for text that is wrong, or an op that has no lowering to LLVM."""
     from mlirc.codegen.llvm.translation import translate  # loading machine code needs no MLIR
 
-    return for_llvmlite(translate(source))
+    return older_literals(translate(source))
 
 
 class Code:

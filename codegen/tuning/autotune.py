@@ -25,7 +25,7 @@ from mlirc.dialects.core.tensor_types import info_of
 from mlirc.lowering.gpu.candidates import Candidates, Choice, describe
 from mlirc.lowering.gpu.kernel import TritonKernel
 from mlirc.lowering.gpu.triton_op import attributes
-from mlirc.lowering.kernel.nodes import structure
+from mlirc.lowering.kernel.nodes import structural_key
 from mlirc.lowering.kernel.shared_operands import shared_operands
 from mlirc.lowering.kernel.typical_sizes import TYPICAL
 from mlirc.lowering.pipeline.pass_manager import functions
@@ -245,7 +245,7 @@ _chosen: dict[str, tuple[list[str], dict[str, float]]] = {}  # key -> the way to
 def _key(job: _Job, device: str) -> str | None:
     c = job.candidates
     shared = sorted(shared_operands(c.run))
-    return environment.key_or_none(KIND, repr(structure(c.run)), list(c.aligned), shared, device)
+    return environment.key_or_none(KIND, repr(structural_key(c.run)), list(c.aligned), shared, device)
 
 
 def _known(job: _Job, device: str, folder: CacheFolder | None) -> Tuned | None:

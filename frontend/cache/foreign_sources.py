@@ -24,7 +24,7 @@ def foreign_sources(stages: Mapping[str, str]) -> str:
     "" where there are none. Raises NoSource, and ChangedSources for a file that is newer than this process."""
     foreign = {x for x in (*_passes(stages), *_ops()) if not _is_ours(x)}
     files = {file for x in foreign for file in _files(x)}
-    return environment.sources(files) if files else ""
+    return environment.sources_digest(files) if files else ""
 
 
 def _ops() -> Iterable[Any]:

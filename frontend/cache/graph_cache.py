@@ -160,7 +160,7 @@ def place_of(
         text = graph_text(gm, parameters)
     except NoText as reason:
         return Place(found, "", f"the graph has {reason}")
-    gpus = environment.gpus() if "cuda" in text else []
+    gpus = environment.gpu_models() if "cuda" in text else []
     tuned = [options.tune_seconds] if gpus and options.mode in TUNED_MODES else []
     plan = [] if options.fusion_plan is None else [options.fusion_plan.text]
     return Place(found, environment.key(KIND, kind, dict(stages), foreign, text, gpus, tuned, options.freeze, *plan))

@@ -1,8 +1,8 @@
-"""Index maps between iteration spaces: composing them, solving them for the dimensions, are all points reached once.
+"""Index maps between iteration spaces: compose, invert (delinearize), test for a bijection, and reassociate dimensions.
 
 A *space* is a tuple of sizes: dimension `dk` runs over `space[k]`. A *map* is a tuple of expressions in the dimensions
-of a space. A *substitution* is a tuple too: its k-th entry is what replaces `dk` (None where that is not known).
-All are hashable, and layers of a model repeat them: what is costly here is cached.
+of a space. A *substitution* is a tuple too: entry k replaces `dk`; None leaves `dk` as it is (`substitute`), or is unknown (`invert`).
+All are hashable tuples, and layers of a model repeat them: results are cached.
 """
 
 from functools import lru_cache
@@ -25,22 +25,22 @@ def is_dimension(atom: object) -> bool:
 
 @lru_cache(maxsize=65536)
 def dims_in(map_: Map) -> frozenset[int]:
-    """The numbers of the dimensions that a map names."""
+    """The dimensions that a map uses, by number."""
     names = set().union(*map(symbols.free_symbols, map_)) if map_ else set()
     return frozenset(int(name[1:]) for name in names if is_dimension(name))
 
 
 @lru_cache(maxsize=65536)
-def is_gathered(map_: Map) -> bool:
-    """Whether a map depends on index values that a kernel reads (i0, i1, ...)."""
+def is_indirect(map_: Map) -> bool:
+    """Whether a map uses indices loaded from memory (i0, i1, ...), as a gather does."""
     return any(name[0] == "i" and name[1:].isdigit() for expr in map_ for name in symbols.free_symbols(expr))
 
 
 @lru_cache(maxsize=65536)
-def is_affine(map_: Map) -> bool:
-    """Whether a map has no division, maximum or minimum."""
-    terms = [term for expr in map_ if isinstance(expr, Expr) for term in expr.terms]
-    return all(isinstance(atom, str) for term in terms for atom in term)
+def is_polynomial(map_: Map) -> bool:
+    """Whether no entry of a map has a division, a remainder, a maximum or a minimum."""
+    monomials = [monomial for expr in map_ if isinstance(expr, Expr) for monomial in expr.terms]
+    return all(isinstance(atom, str) for monomial in monomials for atom in monomial)
 
 
 @lru_cache(maxsize=65536)
@@ -51,9 +51,9 @@ def identity(rank: int) -> Map:
 @lru_cache(maxsize=65536)
 def substitute(map_: Map, values: Map, space: Space) -> Map:
     """`map_` with `dk` replaced by `values[k]`, an expression in the dimensions of `space`, and simplified in it."""
-    named = {f"d{k}": value for k, value in enumerate(values) if value is not None}
+    replaced = {f"d{k}": value for k, value in enumerate(values) if value is not None}
     ranges = {f"d{k}": size for k, size in enumerate(space)}
-    return tuple(symbols.substitute(expr, named, ranges) for expr in map_)
+    return tuple(symbols.substitute(expr, replaced, ranges) for expr in map_)
 
 
 @lru_cache(maxsize=65536)
@@ -65,37 +65,37 @@ def without_unit_dims(map_: Map, space: Space) -> Map:
 
 
 @lru_cache(maxsize=65536)
-def chain(expr: Int, space: Space) -> tuple[int, ...] | None:
-    """The dimensions that `expr` counts through row-major, outermost first: d0*S + d1 is (0, 1) where d1 runs over S.
+def linearized_dims(expr: Int, space: Space) -> tuple[int, ...] | None:
+    """The dimensions of which `expr` is the row-major linear index, outermost first: d0*S + d1 is (0, 1) where d1 has size S.
 
-    () for 0, and None for any other form. Such an expression takes each value below the product of the sizes once.
+    () for 0; None for any other form. Such an expression is a bijection onto [0, product of the sizes).
     """
     if isinstance(expr, int):
         return () if expr == 0 else None
     strides: dict[int, Int] = {}
     for monomial, coefficient in expr.terms.items():
-        named = [k for k, atom in enumerate(monomial) if is_dimension(atom)]
-        if len(named) != 1:
+        positions = [k for k, atom in enumerate(monomial) if is_dimension(atom)]
+        if len(positions) != 1:
             return None
-        dim = int(str(monomial[named[0]])[1:])
-        rest = monomial[: named[0]] + monomial[named[0] + 1 :]
-        if rest and dims_in((Expr({rest: 1}),)):
+        dim = int(str(monomial[positions[0]])[1:])
+        others = monomial[: positions[0]] + monomial[positions[0] + 1 :]
+        if others and dims_in((Expr({others: 1}),)):
             return None
-        strides[dim] = strides.get(dim, 0) + (Expr({rest: coefficient}) if rest else coefficient)
+        strides[dim] = strides.get(dim, 0) + (Expr({others: coefficient}) if others else coefficient)
     found: list[int] = []
-    running: Int = 1
+    stride: Int = 1
     while strides:
-        dim = next((d for d, stride in strides.items() if stride == running), None)
+        dim = next((d for d, known in strides.items() if known == stride), None)
         if dim is None or dim >= len(space):
             return None
         del strides[dim]
         found.insert(0, dim)
-        running = running * space[dim]
+        stride = stride * space[dim]
     return tuple(found)
 
 
-def count_through(dims: tuple[int, ...], space: Space) -> Int:
-    """The expression that counts through `dims` row-major: the inverse of `chain`."""
+def linearize(dims: tuple[int, ...], space: Space) -> Int:
+    """The row-major linear index of `dims`: the inverse of `linearized_dims`."""
     total: Int = 0
     for dim in dims:
         total = total * space[dim] + dimension(dim)
@@ -103,60 +103,62 @@ def count_through(dims: tuple[int, ...], space: Space) -> Int:
 
 
 @lru_cache(maxsize=65536)
-def solve(map_: Map, space: Space, index: Map, index_space: Space) -> tuple[Int | None, ...] | None:
-    """The dimensions of `space` at the point where `map_` evaluates to `index` (a map over `index_space`).
+def invert(map_: Map, space: Space, index: Map, index_space: Space) -> tuple[Int | None, ...] | None:
+    """The point of `space` at which `map_` equals `index`, by delinearization. `index` and the results are over `index_space`.
 
-    None where the map cannot be solved; an entry is None where the map does not name that dimension.
+    None if an entry of `map_` is not a linearized index; an entry is None if `map_` does not use that dimension. Where two entries
+    use one dimension, the last one says what it is: whether they agree is not checked.
     Example: the map (d0, d1*4 + d2) at (d1, d0) gives (d1, d0//4, d0 % 4).
     """
     ranges = {f"d{k}": size for k, size in enumerate(index_space)}
     solved: list[Int | None] = [0 if n == 1 else None for n in space]
     for expr, at in zip(without_unit_dims(map_, space), index, strict=True):
-        dims = chain(expr, space)
+        dims = linearized_dims(expr, space)
         if dims is None:
             return None
         running: Int = 1
         for dim in reversed(dims):
             value = symbols.floordiv(at, running, ranges)
+            # the outermost dimension needs no remainder
             solved[dim] = value if dim == dims[0] else symbols.mod(value, space[dim], ranges)
             running = running * space[dim]
     return tuple(solved)
 
 
 @lru_cache(maxsize=65536)
-def reaches_once(values: Map, space: Space, over: Space, dims: frozenset[int]) -> bool:
-    """Whether `values`, a map over the dimensions `dims` of `over`, reaches each point of `space` exactly once."""
+def is_bijection(values: Map, codomain: Space, domain: Space, dims: frozenset[int]) -> bool:
+    """Whether `values`, as a function of the dimensions `dims` of `domain`, is a bijection onto `codomain`."""
     used: list[int] = []
-    for value, size in zip(values, space, strict=True):
-        counted = chain(value, over)
-        if counted is None or symbols.product(over[d] for d in counted) != size:
+    for value, size in zip(values, codomain, strict=True):
+        counted = linearized_dims(value, domain)
+        if counted is None or symbols.product(domain[d] for d in counted) != size:
             return False
         used += counted
-    return sorted(used) == sorted(d for d in dims if over[d] != 1)
+    return sorted(used) == sorted(d for d in dims if domain[d] != 1)
 
 
-def pair_up(left: list[tuple[int, Int]], right: list[tuple[int, Int]]) -> list[tuple[list[int], list[int]]] | None:
-    """Two lists of (dimension, size) cut into groups of equal product, in order: one dimension against one or several.
+def reassociate(left: list[tuple[int, Int]], right: list[tuple[int, Int]]) -> list[tuple[list[int], list[int]]] | None:
+    """Groups two lists of (dimension, size), in order, so that the sizes of both sides of a group have equal products.
 
-    None where there is no such cut. Example: sizes 8, 3, 4 against 8, 12 give ([8], [8]), ([3, 4], [12]).
+    One side of each group is a single dimension: the reassociation of MLIR's expand_shape and collapse_shape. None if there is none.
+    Example: sizes 8, 3, 4 against 8, 12 give ([8], [8]), ([3, 4], [12]).
     """
     groups = []
     i = j = 0
     while i < len(left) and j < len(right):
-        one_left, one_right = left[i][1], right[j][1]
-        ends = _until(left, i, one_right), _until(right, j, one_left)
-        if ends[0] is not None:
-            groups.append(([d for d, _ in left[i : ends[0]]], [right[j][0]]))
-            i, j = ends[0], j + 1
-        elif ends[1] is not None:
-            groups.append(([left[i][0]], [d for d, _ in right[j : ends[1]]]))
-            i, j = i + 1, ends[1]
+        left_end, right_end = _end_of_product(left, i, right[j][1]), _end_of_product(right, j, left[i][1])
+        if left_end is not None:
+            groups.append(([d for d, _ in left[i:left_end]], [right[j][0]]))
+            i, j = left_end, j + 1
+        elif right_end is not None:
+            groups.append(([left[i][0]], [d for d, _ in right[j:right_end]]))
+            i, j = i + 1, right_end
         else:
             return None
     return groups if i == len(left) and j == len(right) else None
 
 
-def _until(sizes: list[tuple[int, Int]], start: int, wanted: Int) -> int | None:
+def _end_of_product(sizes: list[tuple[int, Int]], start: int, wanted: Int) -> int | None:
     running: Int = 1
     for end in range(start, len(sizes)):
         running = running * sizes[end][1]

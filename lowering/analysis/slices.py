@@ -6,7 +6,7 @@ from mlirc.dialects.core import symbols
 from mlirc.dialects.core.symbols import Atom, Expr, Int
 from mlirc.dialects.core.tensor_info import contiguous
 from mlirc.lowering.analysis.index_maps import Map, dimension, dims_in, identity, substitute
-from mlirc.lowering.kernel.nodes import split
+from mlirc.lowering.kernel.nodes import linear_form
 from mlirc.lowering.kernel.typical_sizes import typical
 
 
@@ -73,7 +73,7 @@ def view_of_slice(
     for index, step in zip(indices, contiguous(sizes(within)), strict=True):
         address = address + index * step
     ranges = {f"d{k}": n for k, n in enumerate(counts)}
-    linear = split(symbols.substitute(joined(address), {}, ranges), frozenset(ranges))
+    linear = linear_form(symbols.substitute(joined(address), {}, ranges), frozenset(ranges))
     if dims_in((linear.rest,)):
         return None
     strides = tuple(linear.strides.get(f"d{k}", 0) for k in range(len(counts)))
@@ -120,7 +120,7 @@ def _span(index: Int, counts: tuple[Int, ...], size: Int) -> Span:
     if len(named) > 1:
         return Span(0, 1, size)
     (k,) = named
-    linear = split(index, frozenset((f"d{k}",)))
+    linear = linear_form(index, frozenset((f"d{k}",)))
     step = linear.strides.get(f"d{k}", 0)
     if dims_in((linear.rest,)) or (isinstance(step, int) and step <= 0):
         return Span(0, 1, size)

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 from mlirc.dialects.core import symbols
 from mlirc.dialects.core.symbols import Int
-from mlirc.lowering.analysis.index_maps import Map, Space, chain, count_through, dimension, dims_in, pair_up
+from mlirc.lowering.analysis.index_maps import Map, Space, dimension, dims_in, linearize, linearized_dims, reassociate
 from mlirc.lowering.fusion.body import Body
 
 
@@ -39,7 +39,7 @@ def align(producer: Body, consumer: Body, solution: tuple[Int | None, ...], alik
         if value is None:
             open_dims.append(dim)
             continue
-        counted = chain(value, other)
+        counted = linearized_dims(value, other)
         if counted:
             pieces[dim] = list(counted)
         else:
@@ -70,7 +70,7 @@ def _pair_rest(
             pieces[dim] = [c]
             open_dims.remove(dim)
             rest.remove(c)
-    groups = pair_up([(c, other[c]) for c in rest], [(d, space[d]) for d in open_dims])
+    groups = reassociate([(c, other[c]) for c in rest], [(d, space[d]) for d in open_dims])
     if groups is None:
         return False
     for theirs, ours in groups:
@@ -108,11 +108,11 @@ def _common_space(
     for c, dims in wholes.items():
         if of_consumer[c] is not None or symbols.product(space[d] for d in dims) != other[c]:
             return None
-        of_consumer[c] = count_through(tuple(p for d in dims for p in places[d]), common)
+        of_consumer[c] = linearize(tuple(p for d in dims for p in places[d]), common)
     consumer_dims = tuple(value for value in of_consumer if value is not None)
     if len(consumer_dims) != len(other):
         return None
-    of_producer = tuple(count_through(places[dim], common) for dim in range(len(space)))
+    of_producer = tuple(linearize(places[dim], common) for dim in range(len(space)))
     inner_sizes = common[parallel_rank:] or (1,) * bool(consumer.inner)  # it may fold dimensions of size 1 alone
     found = Alignment(common[:parallel_rank], inner_sizes, of_producer, consumer_dims)
     return found if _levels_agree(found, consumer) else None

@@ -1,6 +1,6 @@
 """Horizontal fusion: merges two kernels that read the same tensor and do not depend on each other."""
 
-from mlirc.lowering.analysis.index_maps import solve, substitute, without_unit_dims
+from mlirc.lowering.analysis.index_maps import invert, substitute, without_unit_dims
 from mlirc.lowering.fusion import cost as cost
 from mlirc.lowering.fusion.align import Alignment, align
 from mlirc.lowering.fusion.body import Body, BodyNode, Tensor
@@ -38,7 +38,7 @@ def _align_reads(first: Body, second: Body, read: BodyNode, other: BodyNode) -> 
     here, there = root_index(read, first.space), root_index(other, second.space)
     if here is None or there is None:
         return None
-    solution = solve(here, first.space, there, second.space)
+    solution = invert(here, first.space, there, second.space)
     if solution is None:
         return None
     aligned = align(first, second, solution, alike_dims(first, second))

@@ -4,7 +4,7 @@ MATMULS STAY: what is merged with a product computes on its finished elements (a
 """
 
 from mlirc.dialects.core.symbols import Int
-from mlirc.lowering.analysis.index_maps import chain, dims_in
+from mlirc.lowering.analysis.index_maps import dims_in, linearized_dims
 from mlirc.lowering.fusion.align import Alignment
 from mlirc.lowering.fusion.body import Body, unwidened
 
@@ -21,7 +21,7 @@ def stays_matmul(producer: Body, consumer: Body, aligned: Alignment) -> bool:
     if inner & dims_in(aligned.consumer):
         return False
     divided = {d for read in producer.reads for e in read.map for d in divided_dims(e, producer)}
-    return all(len(chain(aligned.producer[d], space) or ()) <= 1 for d in divided | column_dims(producer))
+    return all(len(linearized_dims(aligned.producer[d], space) or ()) <= 1 for d in divided | column_dims(producer))
 
 
 def column_dims(body: Body) -> frozenset[int]:
@@ -33,4 +33,4 @@ def column_dims(body: Body) -> frozenset[int]:
 
 def divided_dims(expr: Int, body: Body) -> frozenset[int]:
     """The dimensions in an index that is more than a sum of strides."""
-    return dims_in((expr,)) if chain(expr, body.space) is None else frozenset()
+    return dims_in((expr,)) if linearized_dims(expr, body.space) is None else frozenset()

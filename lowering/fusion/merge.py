@@ -12,13 +12,13 @@ from mlirc.dialects.core.tensor_types import dtype_of, element_type, opmath
 from mlirc.lowering.analysis.index_maps import (
     Map,
     Space,
-    chain,
     dims_in,
     identity,
-    is_affine,
-    is_gathered,
-    reaches_once,
-    solve,
+    invert,
+    is_bijection,
+    is_indirect,
+    is_polynomial,
+    linearized_dims,
     substitute,
     without_unit_dims,
 )
@@ -79,7 +79,7 @@ def sites(producer: Body, consumer: Body) -> list[ReadSite]:
         index = root_index(read, consumer.space)
         if index is None:
             raise Refused("VIEW WITHOUT MAP")
-        if is_gathered(read.map):  # a view's index need not have it
+        if is_indirect(read.map):  # a view's index need not have it
             raise Refused("GATHERED")  # how often an element is asked for is not known
         found.append(ReadSite(read, result, index))
     return found
@@ -107,7 +107,7 @@ def inline(producer: Body, consumer: Body, keep: set[Tensor], limits: Limits) ->
     found = sites(producer, consumer)
     solutions: dict[int, Map] = {}
     for site in found:
-        solution = solve(site.result.map, producer.space, site.index, consumer.space) or ()
+        solution = invert(site.result.map, producer.space, site.index, consumer.space) or ()
         known = tuple(value for value in solution if value is not None)
         if len(known) != len(producer.space):
             raise Refused("ONE SPACE")
@@ -186,7 +186,7 @@ def _is_one_to_one(producer: Body, consumer: Body, solution: Map) -> bool:
     """Whether the points of the consumer (or of its parallel space) are those of the producer, each once."""
     everywhere = frozenset(range(len(consumer.space)))
     return any(
-        reaches_once(solution, producer.space, consumer.space, dims)
+        is_bijection(solution, producer.space, consumer.space, dims)
         for dims in (everywhere, everywhere - consumer.inner_dims)
     )
 
@@ -216,7 +216,7 @@ def join(producer: Body, consumer: Body, keep: set[Tensor], limits: Limits) -> B
     found = sites(producer, consumer)
     solution: list[Int | None] = [None] * len(producer.space)
     for site in found:
-        solved = solve(site.result.map, producer.space, site.index, consumer.space)
+        solved = invert(site.result.map, producer.space, site.index, consumer.space)
         if solved is None:
             raise Refused("SAME ROWS")
         solution = [old if old is not None else new for old, new in zip(solution, solved, strict=True)]
@@ -277,7 +277,7 @@ def read_root(read: BodyNode, old_space: Space, pool: NodePool, values: Map, spa
     if index is None:
         return None
     index = substitute(index, values, space)
-    if not is_affine(index):
+    if not is_polynomial(index):
         return None
     return pool.make("read", (), read.type, read.location, read.attributes, read.tensor.root, index)
 
@@ -290,7 +290,7 @@ def _keep_order(producer: Body, consumer: Body, aligned: Alignment) -> None:
         if not ordered:
             continue
         space = aligned.parallel + aligned.inner
-        inner = [d for value in values[len(body.parallel) :] for d in chain(value, space) or ()]
+        inner = [d for value in values[len(body.parallel) :] for d in linearized_dims(value, space) or ()]
         wanted = [d for d in range(rank, len(space)) if space[d] != 1]
         if [d for d in inner if space[d] != 1] != wanted:
             raise Refused("IN ORDER")
@@ -310,7 +310,7 @@ def alike_dims(producer: Body, consumer: Body) -> dict[int, int]:
         if not map_ or theirs is None:
             continue
         for a, b in zip(map_, theirs, strict=True):
-            dim, c = chain(a, producer.space), chain(b, consumer.space)
+            dim, c = linearized_dims(a, producer.space), linearized_dims(b, consumer.space)
             if dim and c and len(dim) == len(c) == 1:
                 guessed.setdefault(c[0], dim[0])
     return guessed

@@ -5,7 +5,7 @@ from dataclasses import replace
 from typing import Any
 
 from mlirc.dialects.core import symbols
-from mlirc.lowering.analysis.index_maps import chain, dims_in, solve
+from mlirc.lowering.analysis.index_maps import dims_in, invert, linearized_dims
 from mlirc.lowering.fusion import cost as cost
 from mlirc.lowering.fusion.body import Body, Tensor
 from mlirc.lowering.fusion.graph import FusionGraph, FusionNode
@@ -347,8 +347,8 @@ def merged_body(producer: Body, consumer: Body, keep: set[Tensor], limits: Limit
 def _splits_dims(producer: Body, consumer: Body) -> bool:
     """Whether a read of the producer's result, in its dimensions, has a division."""
     for site in sites(producer, consumer):
-        solution = solve(site.result.map, producer.space, site.index, consumer.space) or ()
-        if any(value is not None and chain(value, consumer.space) is None for value in solution):
+        solution = invert(site.result.map, producer.space, site.index, consumer.space) or ()
+        if any(value is not None and linearized_dims(value, consumer.space) is None for value in solution):
             return True
     return False
 

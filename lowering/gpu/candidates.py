@@ -62,7 +62,7 @@ class Candidates:
 
     def read(self) -> Kernel:
         shared, within = shared_operands(self.run), parts_of_operands(self.run)
-        return replace(read_kernel(self.run), shared=shared, within=within)
+        return replace(read_kernel(self.run), may_alias=shared, subviews=within)
 
     def bound(self, values: Mapping[str, int]) -> int:
         """Integers below this are good indices wherever the kernel looks one up."""

@@ -205,7 +205,7 @@ def _store(e: TritonEmitter, outputs: list[Output]) -> None:
 def _in_place(e: TritonEmitter, output: Output) -> bool:
     """Whether an output may share memory with an input that another warp still reads; False where all warps access memory in one order."""
     alike = len(e.blocks) == 1 and not e.inner and e.schedule.elements >= 32 * e.schedule.num_warps
-    return e.schedule.num_warps > 1 and not alike and e.kernel.overwrites(output)
+    return e.schedule.num_warps > 1 and not alike and e.kernel.may_be_in_place(output)
 
 
 def _in_passes(e: TritonEmitter, row: TritonTile) -> None:
@@ -273,7 +273,7 @@ def _plan(e: TritonEmitter) -> list[list[Output]]:
     count = max([folds, *(o.node.depth + 1 for o in inside)])
     passes: list[list[Output]] = [[] for _ in range(count)]
     for output in inside:
-        passes[-1 if e.kernel.overwrites(output) else output.node.depth].append(output)
+        passes[-1 if e.kernel.may_be_in_place(output) else output.node.depth].append(output)
     return passes
 
 

@@ -7,7 +7,7 @@ after:   parallel = "8, 12, 64"   x at 64*d3 + d2
 
 from mlirc.dialects.core import symbols
 from mlirc.dialects.core.symbols import Expr, Int, symbol
-from mlirc.lowering.kernel.nodes import Kernel, Linear, find_dims, is_dim, split
+from mlirc.lowering.kernel.nodes import Kernel, Linear, is_dim, linear_form, recompute_dims
 
 SHORTEST = 8  # a part of fewer elements would leave most lanes of a vector idle
 
@@ -38,7 +38,7 @@ def divide_axes(kernel: Kernel) -> None:
         dims = frozenset(kernel.parallel) | frozenset(kernel.inner)
         for linear in linears:
             _rewrite(linear, values, ranges, dims)
-        find_dims(kernel)
+        recompute_dims(kernel)
 
 
 def _collect(value: Int, divisors: dict[str, set[int | None]]) -> None:
@@ -68,5 +68,5 @@ def _rewrite(linear: Linear, values: dict[str, Int], ranges: dict[str, Int], dim
     total = symbols.substitute(linear.rest, values, ranges)
     for d, stride in linear.strides.items():
         total = total + values.get(d, symbol(d)) * stride
-    made = split(total, dims)
+    made = linear_form(total, dims)
     linear.strides, linear.rest = made.strides, made.rest

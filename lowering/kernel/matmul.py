@@ -46,7 +46,7 @@ def read_products(kernel: Kernel, dtypes: Collection[torch.dtype]) -> Products |
         totals.append((total, y.access))
         rows.append(x.access)
         inside |= {x, y, *times.operands, times, total}
-    if any(x.operand != rows[0].operand or not x.may_be(rows[0]) for x in rows[1:]):
+    if any(x.operand != rows[0].operand or not x.same_element_as(rows[0]) for x in rows[1:]):
         return None
     if any(x.scalars or x.mask for x in (rows[0], *(y for _, y in totals))):
         return None

@@ -1,7 +1,7 @@
-"""A launch's body as Python objects: what the emitter schedules and writes text from.
+"""The body of an `mlircx.launch` as a DAG of Python nodes, from which the CPU and the Triton emitter schedule and write code.
 
-`structure(launch)` is equal for launches that are the same kernel; `read_kernel(launch)` gives the Kernel.
-Sizes that are statically 1 leave no dimension: index 0 stands for them everywhere.
+`structural_key(launch)` is equal for launches that are the same kernel; `read_kernel(launch)` gives the Kernel.
+Dimensions of static size 1 are dropped: their index is replaced by 0.
 """
 
 from collections.abc import Iterable
@@ -19,16 +19,19 @@ from mlirc.dialects.core.kernel_ops import ROUNDED
 from mlirc.dialects.core.symbols import Expr, Int
 from mlirc.dialects.core.tensor_types import TEXT_DTYPE, TensorInfo, info_of
 
-EXPENSIVE = 12  # operations that one exp, erf or division by a vector counts for
+EXPENSIVE = 12  # the cost of one exp, erf or division of vectors, in additions
 
 
-class NotAKernel(ValueError):
-    """A launch's body holds what has no place in a kernel."""
+class UnsupportedKernelOp(ValueError):
+    """The body of a launch holds an op that kernels do not have."""
 
 
 @dataclass(eq=False, slots=True)
 class Linear:
-    """An integer at each point of the iteration space: the sum of strides[d] * d, and all else in `rest`."""
+    """A linear form over the iteration dimensions: the sum of strides[d] * d, plus `rest`.
+
+    `rest` holds constants, symbols, gathered indices, and terms in dimensions that are not linear.
+    """
 
     strides: dict[str, Int]
     rest: Int
@@ -40,17 +43,17 @@ class Linear:
 
 @dataclass(eq=False, slots=True)
 class Access:
-    """How an operand of the launch is read or written: `address` elements from its first element."""
+    """A read or write of an operand of the launch at `address`, an offset in elements from its first one."""
 
-    operand: Any  # its number; or what names scratch memory
+    operand: Any  # its number; or a key of scratch memory
     dtype: torch.dtype
     address: Linear
-    scalars: tuple["Node", ...] = ()  # the i64 values that i0, i1, ... in the address stand for
+    scalars: tuple["Node", ...] = ()  # the gathered indices: scalars[k] is the value of `ik` in the address
     mask: "Node | None" = None
-    lanewise: bool = False  # the address is that of the first lane; the others follow (scratch memory)
+    contiguous_lanes: bool = False  # scratch memory: lane l is at address + l
 
-    def may_be(self, other: "Access") -> bool:
-        """Whether both reach the same element at each point, were the operands the same memory."""
+    def same_element_as(self, other: "Access") -> bool:
+        """Whether both access the same element at every point if their operands alias. False for gathers: theirs is not known."""
         a, b = self.address, other.address
         same = self.dtype.itemsize == other.dtype.itemsize and a.strides == b.strides and a.rest == b.rest
         return same and not self.scalars and not other.scalars
@@ -66,10 +69,10 @@ class Node:
     cls: Any = None  # the op's class
     attributes: dict[str, Any] = field(default_factory=dict)
     access: Any = None  # of `read`: its Access
-    size: Any = None  # a Linear, of `size`: its value; of `check_index`: the size
-    check: int = 0  # `check_index`: its number among them, from 1
+    size: Any = None  # a Linear. `size`: its value; `check_index`: the exclusive bound
+    check: int = 0  # position among the `check_index` nodes of the kernel, from 1; 0: another node
     dims: frozenset[str] = frozenset()
-    depth: int = 0  # how many reductions, one after another, must be done before it is known
+    depth: int = 0  # the longest chain of reductions that it depends on
 
     @property
     def cheap(self) -> bool:
@@ -90,18 +93,20 @@ class Output:
 
 @dataclass(eq=False, slots=True)
 class Kernel:
-    parallel: dict[str, Int]  # dimension -> size, those of size 1 left out
-    inner: dict[str, Int]
+    parallel: dict[str, Int]  # dN -> size, without sizes of 1
+    inner: dict[str, Int]  # the same of the dimensions that are reduced or scanned
     nodes: list[Node]  # operands before their users
     outputs: list[Output]
     operand_count: int
-    rounded: bool = False  # what it writes goes into half types alone
-    shared: frozenset[tuple[int, int]] | None = None  # operands (read, written) that may be one memory; None: all
-    within: frozenset[tuple[int, int, int]] = frozenset()  # (k, j, n): operand k begins at element n of operand j
+    feeds_half_only: bool = False  # all that it writes is later rounded to a half type, though it may be float32 here
+    may_alias: frozenset[tuple[int, int]] | None = (
+        None  # operands (read, written) that may share memory; None: any pair may
+    )
+    subviews: frozenset[tuple[int, int, int]] = frozenset()  # (k, j, n): operand k begins at element n of operand j
 
     @property
-    def writes_nothing(self) -> bool:
-        """Whether it has no point, whatever its symbols are. Sums of no rows are written."""
+    def is_statically_empty(self) -> bool:
+        """Whether `parallel` has no point, whatever the symbols are. A kernel with empty `inner` still writes: a sum of nothing is 0."""
         return 0 in self.parallel.values()
 
     @property
@@ -109,10 +114,10 @@ class Kernel:
         yield from (n.access for n in self.nodes if n.access)
         yield from (o.access for o in self.outputs)
 
-    def overwrites(self, output: Output) -> bool:
-        """Whether the output may be the memory of what is read at the same points."""
-        reads = [n.access for n in self.nodes if n.access is not None and n.access.may_be(output.access)]
-        return any(self.shared is None or (x.operand, output.access.operand) in self.shared for x in reads)
+    def may_be_in_place(self, output: Output) -> bool:
+        """Whether the output may alias an operand that is read at the same elements."""
+        reads = [n.access for n in self.nodes if n.access is not None and n.access.same_element_as(output.access)]
+        return any(self.may_alias is None or (x.operand, output.access.operand) in self.may_alias for x in reads)
 
     @property
     def symbols(self) -> list[str]:
@@ -126,7 +131,7 @@ class Kernel:
         return sorted(name for name in found if not is_dim(name) and not is_index(name))
 
 
-def find_dims(kernel: Kernel) -> None:
+def recompute_dims(kernel: Kernel) -> None:
     """Sets the dims of every node, once the iteration dimensions have changed."""
     inner = frozenset(kernel.inner)
     for node in kernel.nodes:
@@ -149,49 +154,57 @@ def is_index(name: str) -> bool:
     return name[0] == "i" and name[1:].isdigit()
 
 
-def structure(launch: Any) -> tuple:
+def structural_key(launch: Any) -> tuple:
     """A key without names, labels, messages and locations: launches with equal keys run the same code."""
     block = launch.regions[0].blocks[0]
-    number: dict[ir.Value, int] = {}
+    numbering: dict[ir.Value, int] = {}
     for argument in block.arguments:
-        number[argument] = len(number)
+        numbering[argument] = len(numbering)
     ops = []
     for op in block.operations:
-        attributes = tuple(x for x in op.attributes.items() if x[0] != "message")  # MLIR makes one of equal ones
+        attributes = tuple(
+            x for x in op.attributes.items() if x[0] != "message"
+        )  # uniqued by MLIR: compared by identity
         results = tuple(r.type for r in op.results)
-        ops.append((op.operation.name, tuple(number[x] for x in op.operands), results, attributes))
+        ops.append((op.operation.name, tuple(numbering[x] for x in op.operands), results, attributes))
         for result in op.results:
-            number[result] = len(number)
+            numbering[result] = len(numbering)
     operands = tuple(info_of(x) for x in launch.operands)
-    return (text(launch, "parallel"), text(launch, "inner"), ROUNDED in launch.attributes, operands, tuple(ops))
+    return (
+        string_attribute(launch, "parallel"),
+        string_attribute(launch, "inner"),
+        ROUNDED in launch.attributes,
+        operands,
+        tuple(ops),
+    )
 
 
-def text(op: Any, attribute: str) -> str:
+def string_attribute(op: Any, attribute: str) -> str:
     return ir.StringAttr(op.attributes[attribute]).value
 
 
 def messages(launch: Any) -> list[str]:
     """The message of each `check_index` of the body, in order."""
     ops = launch.regions[0].blocks[0].operations
-    return [text(op, "message") for op in ops if op.operation.name == "mlirc.check_index"]
+    return [string_attribute(op, "message") for op in ops if op.operation.name == "mlirc.check_index"]
 
 
 def read_kernel(launch: Any) -> Kernel:
-    """The Kernel of a `mlircx.launch`. Raises NotAKernel for an op that has no place in one."""
-    sizes = [symbols.parse_list(text(launch, name)) for name in ("parallel", "inner")]
-    named = [(f"d{d}", size) for d, size in enumerate(sizes[0] + sizes[1])]
-    parallel = {d: n for d, n in named[: len(sizes[0])] if n != 1}
-    inner = {d: n for d, n in named[len(sizes[0]) :] if n != 1}
-    reader = _Reader(parallel, inner, [info_of(x) for x in launch.operands])
+    """The Kernel of a `mlircx.launch`. Raises UnsupportedKernelOp for an op that has no place in one."""
+    sizes = [symbols.parse_list(string_attribute(launch, name)) for name in ("parallel", "inner")]
+    dims = [(f"d{d}", size) for d, size in enumerate(sizes[0] + sizes[1])]
+    parallel = {d: n for d, n in dims[: len(sizes[0])] if n != 1}
+    inner = {d: n for d, n in dims[len(sizes[0]) :] if n != 1}
+    importer = _BodyImporter(parallel, inner, [info_of(x) for x in launch.operands])
     block = launch.regions[0].blocks[0]
     for position, argument in enumerate(block.arguments):
-        reader.tensors[argument] = position
+        importer.tensors[argument] = position
     for op in block.operations:
-        reader.read_op(op)
-    return Kernel(parallel, inner, reader.nodes, reader.outputs, len(reader.infos), ROUNDED in launch.attributes)
+        importer.import_op(op)
+    return Kernel(parallel, inner, importer.nodes, importer.outputs, len(importer.infos), ROUNDED in launch.attributes)
 
 
-class _Reader:
+class _BodyImporter:
     def __init__(self, parallel: dict[str, Int], inner: dict[str, Int], infos: list[TensorInfo]):
         self.dims = frozenset(parallel) | frozenset(inner)
         self.inner = frozenset(inner)
@@ -203,37 +216,39 @@ class _Reader:
         self.outputs: list[Output] = []
         self.checks = 0
 
-    def read_op(self, op: Any) -> None:
+    def import_op(self, op: Any) -> None:
         name = op.operation.name.partition(".")[2]
         if name == "yield":
-            self.read_yield(op)
+            self.import_yield(op)
             return
         dtype = TEXT_DTYPE[str(op.results[0].type)]
         if name == "read" and 0 in self.infos[self.tensors[op.operands[0]]].shape:
-            node = self.read_of_empty(op, dtype)
+            node = self.import_empty_read(op, dtype)
         elif name == "read":
-            node = self.read_access(op, dtype)
+            node = self.import_read(op, dtype)
         elif name in ("reduce", "scan") and not self.inner:
-            # every inner size is 1: the fold is its operand, the position of an extremum 0
-            if text(op, "kind") not in ("argmax", "argmin"):
-                self.values[op.results[0]] = self.folded_alone(text(op, "kind"), self.values[op.operands[0]])
+            # every inner size is 1: a reduction or scan is its operand, argmax and argmin are 0
+            if string_attribute(op, "kind") not in ("argmax", "argmin"):
+                self.values[op.results[0]] = self.reduce_one(string_attribute(op, "kind"), self.values[op.operands[0]])
                 return
             node = Node("constant", dtype, attributes={"value": 0})
         else:
             operands = tuple(self.values[x] for x in op.operands)
-            if name == "cast" and (operands[0], dtype) in self.casts:  # one of them implicit
+            if (
+                name == "cast" and (operands[0], dtype) in self.casts
+            ):  # the same cast twice, one of them implicit: one node
                 self.values[op.results[0]] = self.casts[operands[0], dtype]
                 return
             dims = frozenset().union(*(x.dims for x in operands))
             node = Node(name, dtype, operands, dims=dims, depth=max((x.depth for x in operands), default=0))
-            self.complete(node, op)
+            self.set_attributes(node, op)
             if name == "cast":
                 self.casts[operands[0], dtype] = node
         self.values[op.results[0]] = node
         self.nodes.append(node)
 
-    def folded_alone(self, kind: str, x: Node) -> Node:
-        """The fold of one value: itself, but a sum begins at 0.0, which makes 0.0 of -0.0."""
+    def reduce_one(self, kind: str, x: Node) -> Node:
+        """A reduction over one element: that element; but a sum of floats starts at 0.0, so that -0.0 becomes 0.0."""
         if kind != "sum" or not x.dtype.is_floating_point:
             return x
         zero = Node("constant", x.dtype, attributes={"value": 0.0}, depth=x.depth)
@@ -241,18 +256,20 @@ class _Reader:
         self.nodes += [zero, total]
         return total
 
-    def complete(self, node: Node, op: Any) -> None:
+    def set_attributes(self, node: Node, op: Any) -> None:
         if node.kind == "constant":
-            node.attributes = {"value": read_constant(text(op, "value"))}
+            node.attributes = {"value": read_constant(string_attribute(op, "value"))}
         elif node.kind in ("size", "check_index"):
-            node.size = split(symbols.parse(text(op, "expr" if node.kind == "size" else "size")), self.dims)
+            node.size = linear_form(
+                symbols.parse(string_attribute(op, "expr" if node.kind == "size" else "size")), self.dims
+            )
             node.dims |= node.size.dims
             if node.kind == "check_index":
                 self.checks += 1
                 node.check = self.checks
                 node.attributes = {"wraps": attribute_value(op.attributes["wraps"])}
         elif node.kind in ("reduce", "scan"):
-            node.attributes = {"kind": text(op, "kind")}
+            node.attributes = {"kind": string_attribute(op, "kind")}
             if node.kind == "reduce":
                 node.dims -= self.inner
                 node.depth += 1
@@ -262,34 +279,37 @@ class _Reader:
             node.cls = OPS[node.kind]
             node.attributes = {k: attribute_value(a) for k, a in op.attributes.items() if k != "implicit"}
         else:
-            raise NotAKernel(f"mlirc.{node.kind} has no place in a kernel")
+            raise UnsupportedKernelOp(f"mlirc.{node.kind} has no place in a kernel")
 
-    def read_access(self, op: Any, dtype: torch.dtype) -> Node:
+    def import_read(self, op: Any, dtype: torch.dtype) -> Node:
         operand = self.tensors[op.operands[0]]
         scalars = [self.values[x] for x in list(op.operands)[1:]]
         mask = scalars.pop() if attribute_value(op.attributes["masked"]) else None
-        access = self.access(operand, text(op, "map"))
+        access = self.access(operand, string_attribute(op, "map"))
         access.scalars, access.mask = tuple(scalars), mask
         operands = (*scalars, mask) if mask else tuple(scalars)
         dims = frozenset(access.address.dims).union(*(x.dims for x in operands))
         depth = max((x.depth for x in operands), default=0)
         return Node("read", dtype, operands, access=access, dims=dims, depth=depth)
 
-    def read_of_empty(self, op: Any, dtype: torch.dtype) -> Node:
-        """What is read of a tensor without elements: nothing. A check of its index, which fails, stands in for it; else no
-        point reads, and a constant may stand before the loops."""
+    def import_empty_read(self, op: Any, dtype: torch.dtype) -> Node:
+        """A read of an empty tensor. If its index is checked, the check fails and raises: the node keeps the check alive.
+
+        Otherwise no point executes the read, and a constant takes its place.
+        """
         scalars = [self.values[x] for x in list(op.operands)[1:]]
         checks = [x for x in scalars if x.kind == "check_index"]
         if not checks:
             return Node("constant", dtype, attributes={"value": torch.zeros((), dtype=dtype).item()})
+        # the check against the dimension of size 0 has the right message
         check = next((x for x in checks if x.size.rest == 0 and not x.size.strides), checks[0])
         return Node("cast", dtype, (check,), dims=check.dims, depth=check.depth)
 
     def access(self, operand: int, map_: str) -> Access:
         info = self.infos[operand]
-        return Access(operand, info.dtype, split(address_of(info, map_), self.dims))
+        return Access(operand, info.dtype, linear_form(address_of(info, map_), self.dims))
 
-    def read_yield(self, op: Any) -> None:
+    def import_yield(self, op: Any) -> None:
         maps = attribute_value(op.attributes["maps"])
         first = len(self.infos) - len(maps)
         for k, value in enumerate(op.operands):
@@ -298,25 +318,25 @@ class _Reader:
 
 @lru_cache(maxsize=65536)
 def address_of(info: TensorInfo, map_: str) -> Int:
-    """The address of element `map_`, in elements."""
+    """The linear offset of the element at index `map_`, in elements."""
     total: Int = 0
     for index, stride in zip(symbols.parse_list(map_), info.stride, strict=True):
         total = total + index * stride
     return total
 
 
-def split(value: Int, dims: frozenset[str]) -> Linear:
-    """`value` as a Linear in `dims`; any other dimension is 0 (its size is 1)."""
-    gone = {name: 0 for name in symbols.free_symbols(value) if is_dim(name) and name not in dims}
-    if gone:
-        value = symbols.substitute(value, gone)
+def linear_form(value: Int, dims: frozenset[str]) -> Linear:
+    """`value` as a Linear in `dims`. Dimensions not in `dims` have size 1, and become 0."""
+    unit_dims = {name: 0 for name in symbols.free_symbols(value) if is_dim(name) and name not in dims}
+    if unit_dims:
+        value = symbols.substitute(value, unit_dims)
     strides: dict[str, Int] = {}
     rest: Int = 0
     for monomial, coefficient in terms(value):
-        named = [a for a in monomial if isinstance(a, str) and is_dim(a)]
+        dim_atoms = [a for a in monomial if isinstance(a, str) and is_dim(a)]
         others = [a for a in monomial if not (isinstance(a, str) and is_dim(a))]
-        if len(named) == 1 and not any(map(_varies, others)):
-            strides[named[0]] = strides.get(named[0], 0) + monomial_of(others, coefficient)
+        if len(dim_atoms) == 1 and not any(map(_varies, others)):
+            strides[dim_atoms[0]] = strides.get(dim_atoms[0], 0) + monomial_of(others, coefficient)
         else:
             rest = rest + monomial_of(monomial, coefficient)
     return Linear(strides, rest)
@@ -341,9 +361,9 @@ def _varies(atom: Any) -> bool:
 
 
 def computed_dtype(node: Node) -> torch.dtype:
-    """The dtype that an op's scalar body computes in: its first operand's that does not count as a boolean."""
-    words = node.cls.computes
+    """The dtype that an op's scalar body computes in: that of the first operand not used as a boolean; bool if all are."""
+    kinds = node.cls.computes
     for k, operand in enumerate(node.operands):
-        if (words[k] if isinstance(words, tuple) else words) != "bool":
+        if (kinds[k] if isinstance(kinds, tuple) else kinds) != "bool":
             return operand.dtype
     return torch.bool

@@ -8,7 +8,7 @@ from mlirc.dialects.core.dialect import attribute_value
 from mlirc.dialects.core.graph_builder import GraphBuilder
 from mlirc.dialects.core.symbols import Int
 from mlirc.dialects.core.tensor_types import info_of
-from mlirc.lowering.kernel.nodes import is_dim, split
+from mlirc.lowering.kernel.nodes import is_dim, linear_form
 
 
 def may_move(x: ir.Value, stride: tuple[Int, ...]) -> bool:
@@ -35,7 +35,7 @@ def moved_view(view: Any, stride: tuple[Int, ...]) -> tuple[tuple[Int, ...], Int
     for index, step in zip(symbols.parse_list(text), stride, strict=True):
         address = address + index * step
     ranges = {f"d{k}": n for k, n in enumerate(info.shape)}
-    linear = split(symbols.substitute(address, {}, ranges), frozenset(ranges))
+    linear = linear_form(symbols.substitute(address, {}, ranges), frozenset(ranges))
     if any(map(is_dim, symbols.free_symbols(linear.rest))):
         return None
     strides = [

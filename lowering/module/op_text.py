@@ -1,6 +1,7 @@
 """The text of a module's functions, op by op: what a diff compares."""
 
 import re
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 from mlirc.dialects.core.bindings import ir
@@ -47,6 +48,12 @@ def ops_of(function: str) -> list[OpText]:
             parts.append([])
         parts[-1].append(line[depth:])
     return [_op(lines[0].strip()), *(_op("\n".join(part)) for part in parts)]
+
+
+def same_operands(old: OpText, new: OpText, renamed: Mapping[str, str]) -> bool:
+    """Whether both read the same values; `renamed` has the names of the old ones' ops in the new text."""
+    before = [(renamed.get(name, ""), number) for name, _, number in (x.partition("#") for x in old.operands)]
+    return before == [(name, number) for name, _, number in (x.partition("#") for x in new.operands)]  # %3#1: result 1
 
 
 def _op(text: str) -> OpText:

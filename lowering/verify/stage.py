@@ -16,7 +16,7 @@ from mlirc.dialects.core.tensor_types import info_of
 from mlirc.lowering.cpu.attention.call import verify_attention, verify_backward
 from mlirc.lowering.cpu.convolution.call import name_of, verify_convolution
 from mlirc.lowering.cpu.convolution.depthwise_call import verify_depthwise
-from mlirc.lowering.kernel.nodes import structure
+from mlirc.lowering.kernel.nodes import structural_key
 from mlirc.lowering.module.forms import ATEN, GENERATED, LIBRARY, MADE_BY, NUMBERS, may_hold
 from mlirc.lowering.module.rules import StageError, expect, list_attribute, rules_of, text_attribute
 from mlirc.lowering.verify.accesses import verify_accesses
@@ -246,7 +246,7 @@ def body_key(op: Any) -> tuple | None:
         (block,) = (block for region in op.regions for block in region.blocks)
         inputs = op.attributes.get("inputs", None)
         values = tuple(x.type for x in (*block.arguments, *op.results))
-        return inputs, isinstance(op.attributes["label"], ir.StringAttr), values, structure(op)
+        return inputs, isinstance(op.attributes["label"], ir.StringAttr), values, structural_key(op)
     except (KeyError, IndexError, ValueError, TypeError):
         return None
 

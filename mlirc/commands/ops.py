@@ -67,7 +67,7 @@ def _of_opinfo(names: str | None) -> Any:
 
 
 def _print(found: Any, failed: dict[str, str]) -> None:
-    missing = found.sorted()
+    missing = found.by_time()
     click.echo(
         f"{found.graphs} graphs; {len(missing)} overloads of ATen's without an op, {1e3 * found.seconds:.1f} ms in all calls"
     )

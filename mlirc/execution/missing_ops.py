@@ -1,4 +1,7 @@
-"""Which calls of ATen have no op of ours: what a function is compiled to is imported, and runs in eager, each call timed."""
+"""Finds ATen operators without an mlirc op: a backend of torch.compile that imports each ATen graph, then interprets it in eager.
+
+Each call is timed.
+"""
 
 import importlib
 import time
@@ -18,7 +21,12 @@ from mlirc.frontend.statistics import GraphReport
 
 @dataclass
 class MissingOp:
-    """An overload of ATen's. `calls` are those in graphs, `seconds` what they took in eager, `subjects` who makes them."""
+    """An ATen overload that is not imported as an op.
+
+    calls      occurrences in graphs
+    seconds    their time in eager
+    subjects   the calls of a script, or the entries of OpInfo, that they come from
+    """
 
     name: str
     why: str
@@ -31,9 +39,9 @@ class MissingOp:
 class MissingOps:
     """What was found in all graphs.
 
-    refused     why whole graphs cannot be imported -> how many
-    seconds     of all calls of ATen's
-    subject     who is compiled now
+    refused     reason -> the number of graphs that cannot be imported at all
+    seconds     of all calls, imported or not
+    subject     the call of a script, or the entry of OpInfo, that is compiled now
     """
 
     ops: dict[str, MissingOp] = field(default_factory=dict)
@@ -42,13 +50,13 @@ class MissingOps:
     seconds: float = 0.0
     subject: str = ""
 
-    def sorted(self) -> list[MissingOp]:
-        """Those that took longest first."""
+    def by_time(self) -> list[MissingOp]:
+        """The longest first."""
         return sorted(self.ops.values(), key=lambda op: (-op.seconds, -op.calls, op.name))
 
     def as_dict(self) -> dict[str, Any]:
-        """docs/debugging.md describes it."""
-        rows = [vars(op) | {"subjects": sorted(op.subjects)} for op in self.sorted()]
+        """The JSON of `mlirc ops --missing --json`, which docs/debugging.md describes."""
+        rows = [vars(op) | {"subjects": sorted(op.subjects)} for op in self.by_time()]
         return {
             "schema": 1,
             "graphs": self.graphs,
@@ -58,42 +66,43 @@ class MissingOps:
         }
 
     def backend(self, gm: GraphModule, inputs: Sequence[Any], **_: Any) -> Callable:
-        """What torch.compile takes: it notes what is missing, and runs in eager."""
+        """The backend of torch.compile: it notes the missing operators, and the graph runs in eager."""
         from mlirc.frontend.cache.trace_cache import CachedTrace
         from mlirc.frontend.capture.aot_autograd import Capture
 
         options = Options(dump=None, cache=False)
+        # Capture wants a trace; without a cache it looks nothing up.
         trace = CachedTrace(gm, inputs, options, lambda *_: None)  # type: ignore[arg-type,return-value]
-        return Capture(options, trace, self.aten_graph).traced(gm, inputs)
+        return Capture(options, trace, self.compile_graph).traced(gm, inputs)
 
-    def aten_graph(self, gm: GraphModule, kind: str, options: Options) -> Run:
-        return in_parts(AtenGraph(gm, kind, options, GraphReport(kind)), self.part)
+    def compile_graph(self, gm: GraphModule, kind: str, options: Options) -> Run:
+        return in_parts(AtenGraph(gm, kind, options, GraphReport(kind)), self.compile_part)
 
-    def part(self, graph: AtenGraph) -> Run:
+    def compile_part(self, graph: AtenGraph) -> Run:
         from mlirc.dialects.core.context import context
         from mlirc.frontend.importer.importer import import_graph
 
         self.graphs += 1
-        aten: dict[str, tuple[int, str]] = {}
+        without_op: dict[str, tuple[int, str]] = {}  # overload -> its calls, and why
         try:
             with context():
-                aten = import_graph(graph.gm).aten
-        except Exception as error:  # of any kind: what the importer raises for what it does not know
+                without_op = import_graph(graph.gm).aten
+        except Exception as error:  # the importer refuses the graph, or has a bug: both are reported
             self.refused[" ".join(str(error).split())[:300]] += 1
-        for name, (calls, why) in aten.items():
+        for name, (calls, why) in without_op.items():
             missing = self.ops.setdefault(name, MissingOp(name, why))
             missing.calls += calls
             missing.subjects.add(self.subject)
-        return _timed(graph.gm, aten, self)
+        return _timed(graph.gm, without_op, self)
 
 
 class _Timed(Interpreter):
-    """Runs a graph op by op. Of an overload of which only some calls are missing, their share of the time counts."""
+    """Runs a graph op by op. If only some calls of an overload lack an op, its time is scaled by their fraction."""
 
     def __init__(self, gm: GraphModule, aten: dict[str, tuple[int, str]], found: MissingOps):
         super().__init__(gm)
         self.found = found
-        calls = Counter(str(node.target) for node in gm.graph.nodes if node.op == "call_function")
+        calls = Counter(_name_of(node.target) for node in gm.graph.nodes if node.op == "call_function")
         self.shares = {name: count / max(calls[name], 1) for name, (count, _) in aten.items()}
 
     def run_node(self, n: Node) -> Any:
@@ -101,17 +110,28 @@ class _Timed(Interpreter):
             return super().run_node(n)
         start = time.perf_counter()
         result = super().run_node(n)
-        taken = time.perf_counter() - start
-        self.found.seconds += taken
-        name = str(n.target)
+        elapsed = time.perf_counter() - start
+        self.found.seconds += elapsed
+        name = _name_of(n.target)
         if name in self.shares:
-            self.found.ops[name].seconds += self.shares[name] * taken
+            self.found.ops[name].seconds += self.shares[name] * elapsed
         return result
 
 
+def _name_of(target: Any) -> str:
+    """As the importer writes it; "" for a function that is no operator."""
+    from mlirc.frontend.errors import UnsupportedGraph
+    from mlirc.frontend.importer.aten_import import operator_text
+
+    try:
+        return operator_text(target)
+    except UnsupportedGraph:
+        return ""
+
+
 def _timed(gm: GraphModule, aten: dict[str, tuple[int, str]], found: MissingOps) -> Run:
-    def run(given: list) -> list:
-        arguments, given[:] = list(given), []
+    def run(boxed: list) -> list:
+        arguments, boxed[:] = list(boxed), []  # the caller's list is emptied
         return _Timed(gm, aten, found).run(*arguments)
 
     run._boxed_call = True  # type: ignore[attr-defined]
@@ -119,7 +139,7 @@ def _timed(gm: GraphModule, aten: dict[str, tuple[int, str]], found: MissingOps)
 
 
 def missing_in_script(script: str, arguments: Sequence[str]) -> MissingOps:
-    """Of all that a script compiles, in its own run. Raises ScriptError."""
+    """Of all that a script compiles: the script runs once, then each distinct compiled function again. Raises ScriptError."""
     from mlirc.measurement.script_calls import run_script
 
     found = MissingOps()
@@ -128,22 +148,26 @@ def missing_in_script(script: str, arguments: Sequence[str]) -> MissingOps:
         torch.compiler.reset()
         args, kwargs = call.fresh()
         with torch.set_grad_enabled(call.grad):
-            _call(torch.compile(call.function, backend=found.backend, **call.arguments), args, kwargs, call.grad)
+            _call_and_backward(
+                torch.compile(call.function, backend=found.backend, **call.arguments), args, kwargs, call.grad
+            )
     return found
 
 
 def missing_in_opinfo(names: Iterable[str]) -> tuple[MissingOps, dict[str, str]]:
-    """Of PyTorch's operators with their own samples, forward and backward: those of these names, or all. Beside it, what failed, and why.
+    """Of OpInfo's operators `names`, all if there are none, on samples of their own, forward and backward.
 
-    Raises ImportError where PyTorch's tests lack a package, and LookupError for a name that it does not have.
+    Also gives, by operator, the error of those that could not run.
+
+    Raises ImportError where PyTorch's tests lack a package, and LookupError for an unknown name.
     """
     database: Any = importlib.import_module("torch.testing._internal.common_methods_invocations")
     wanted = set(names)
     known = {op.name for op in database.op_db}
     if wanted - known:
         raise LookupError(min(wanted - known))
-    found, failed, kept = MissingOps(), {}, database.wrapper_set_seed
-    database.wrapper_set_seed = lambda op, *args, **kwargs: op(*args, **kwargs)  # it breaks the graph
+    found, failed, original = MissingOps(), {}, database.wrapper_set_seed
+    database.wrapper_set_seed = lambda op, *args, **kwargs: op(*args, **kwargs)  # the original causes a graph break
     try:
         for op in database.op_db:
             if wanted and op.name not in wanted:
@@ -151,18 +175,22 @@ def missing_in_opinfo(names: Iterable[str]) -> tuple[MissingOps, dict[str, str]]
             found.subject = f"{op.name}.{op.variant_test_name}" if op.variant_test_name else op.name
             try:
                 _sample(op, found)
-            except Exception as error:  # of any kind: an operator that eager does not run either
+            except Exception as error:  # a sample that eager does not run either, for any reason
                 failed[found.subject] = " ".join(f"{type(error).__name__}: {error}".split())[:300]
     finally:
-        database.wrapper_set_seed = kept
+        database.wrapper_set_seed = original
     return found, failed
 
 
 def _sample(op: Any, found: MissingOps) -> None:
-    """Its first sample in float32, with its gradient, or in the first dtype that it has."""
-    dtypes = [d for d in (torch.float32, torch.int64, torch.complex64, torch.bool) if d in op.dtypes]
+    """Runs the first sample, with its gradient, in the first of float32, int64, complex64, bool and others that `op` has.
+
+    Raises TypeError if it has no dtype.
+    """
+    first = (torch.float32, torch.int64, torch.complex64, torch.bool)
+    dtypes = [*(d for d in first if d in op.dtypes), *sorted(set(op.dtypes) - set(first), key=str)]
     if not dtypes:
-        return
+        raise TypeError("no dtype on a CPU")
     grad = op.supports_autograd and dtypes[0] in op.backward_dtypes
     sample = next(iter(op.sample_inputs("cpu", dtypes[0], requires_grad=grad)), None)
     if sample is None:
@@ -170,14 +198,14 @@ def _sample(op: Any, found: MissingOps) -> None:
     torch.compiler.reset()
     compiled = torch.compile(lambda *args, **kwargs: op(*args, **kwargs), backend=found.backend)
     with torch.set_grad_enabled(grad):
-        _call(compiled, (sample.input, *sample.args), sample.kwargs, grad)
+        _call_and_backward(compiled, (sample.input, *sample.args), sample.kwargs, grad)
 
 
-def _call(compiled: Callable, args: tuple, kwargs: dict[str, Any], grad: bool) -> None:
-    """With the backward of what it gives."""
+def _call_and_backward(compiled: Callable, args: tuple, kwargs: dict[str, Any], grad: bool) -> None:
+    """Calls it, then runs backward from its differentiable results."""
     from mlirc.frontend.torch_compat.dynamo.trees import tree_leaves
 
     results = [x for x in tree_leaves(compiled(*args, **kwargs)) if isinstance(x, torch.Tensor)]
-    sources = [x for x in results if grad and x.requires_grad and x.grad_fn is not None]
-    if sources:
-        torch.autograd.backward(sources, [torch.ones_like(x) for x in sources])
+    differentiable = [x for x in results if grad and x.requires_grad and x.grad_fn is not None]
+    if differentiable:
+        torch.autograd.backward(differentiable, [torch.ones_like(x) for x in differentiable])

@@ -35,7 +35,7 @@ class CapturedGraph:
         report, record = GraphReport("captured"), PipelineRun()
         with context():
             module = parsed(self.file)
-            passes = [str(step) for step in parse(side.passes())]
+            passes = [str(step) for step in parse(side.pipeline_text())]
             plan = next(k for k, step in enumerate(passes) if step.startswith("plan-memory")) + 1
             started = time.perf_counter()
             run_pipeline(module, ",".join(passes[:plan]), record=record)

@@ -1,9 +1,9 @@
-"""What `mlirc compare` is told to compare: a pipeline with passes inserted, passes, or another backend of torch.compile.
+"""The operands A and B of `mlirc compare`: a pipeline, possibly with passes inserted; passes; or another backend of torch.compile.
 
 cpu                                              a standard pipeline
-cpu + join-rotary after simplify-attention       with passes inserted; any number of times, `before` too
+cpu + join-rotary after simplify-attention       with passes inserted, `after` or `before` a pass; repeatable
 decompose,to-kernels,fuse-elementwise            passes, as `mlirc opt -p` takes them
-eager, aot_eager, inductor                       not ours
+eager, aot_eager, inductor                       another backend of torch.compile
 """
 
 import re
@@ -12,19 +12,19 @@ from dataclasses import dataclass
 from typing import Any
 
 BACKENDS = ("eager", "aot_eager", "inductor")
-INSERTED = re.compile(r"(?P<passes>.+\S)\s+(?P<side>after|before)\s+(?P<anchor>\S+)")
+INSERTED = re.compile(r"(?P<passes>.+\S)\s+(?P<position>after|before)\s+(?P<anchor>\S+)")
 
 
 class SideError(ValueError):
-    """Text that names nothing to compare: what is wrong, and what would be right."""
+    """An operand that does not parse. The message says what was expected."""
 
 
 @dataclass(frozen=True)
 class Side:
-    """One side of a comparison. `backend` is mlirc, or one of BACKENDS.
+    """A or B of a comparison: a configuration to compile with. `backend` is mlirc, or one of BACKENDS.
 
-    pipeline     a name, or passes as text
-    insertions   (side, anchor, passes), as the option `insert` is kept
+    pipeline     a name (auto: that of the device), or passes separated by commas
+    insertions   ("before" or "after", a pass of the pipeline, the passes to insert)
     """
 
     text: str
@@ -36,13 +36,16 @@ class Side:
     def options(self) -> dict[str, Any]:
         """The options of torch.compile(..., backend="mlirc"): no disk cache, and a failure is an error."""
         insert: dict[str, str] = {}
-        for side, anchor, passes in self.insertions:
-            place = f"{side} {anchor}"
+        for position, anchor, passes in self.insertions:
+            place = f"{position} {anchor}"
             insert[place] = f"{insert[place]},{passes}" if place in insert else passes
         return {"fallback": "error", "cache": False, "pipeline": self.pipeline, "insert": insert}
 
     def compiled(self, function: Callable, **arguments: Any) -> Callable:
-        """`function` under this side, apart from what any other side compiles of it."""
+        """Compiles `function` with this configuration.
+
+        Each call has a backend object of its own, because Dynamo keeps compiled code by the identity of the backend.
+        """
         import torch
 
         if self.backend == "eager":
@@ -53,24 +56,25 @@ class Side:
 
         options = self.options
 
-        def backend(
-            graph: Any, inputs: Any, **_: Any
-        ) -> Callable:  # Dynamo keeps what it compiled by the backend's identity
+        def backend(graph: Any, inputs: Any, **_: Any) -> Callable:
             return mlirc(graph, inputs, options=options)
 
         return torch.compile(function, backend=backend, **arguments)
 
-    def passes(self, on_gpu: bool = False) -> str:
-        """All of them as text, for a file. Raises SideError where this is not mlirc, and PipelineError."""
+    def pipeline_text(self, on_gpu: bool = False) -> str:
+        """The whole pipeline as passes separated by commas, for a file of IR.
+
+        Raises SideError for another backend, and PipelineError for an unknown pass.
+        """
         from mlirc.frontend.options import read_options
 
         if self.backend != "mlirc":
-            raise SideError(f"'{self.text}' compiles functions; a file of IR goes through passes of mlirc's")
+            raise SideError(f"'{self.text}' cannot compile a captured graph: these run through passes of mlirc's")
         return ",".join(filter(None, read_options(self.options).stages(on_gpu).values()))
 
 
 def read_side(text: str) -> Side:
-    """Raises SideError."""
+    """Parses one operand. Raises SideError."""
     from mlirc.frontend.errors import OptionError
     from mlirc.frontend.options import read_options
     from mlirc.lowering.module.nearest import nearest
@@ -78,7 +82,7 @@ def read_side(text: str) -> Side:
 
     base, *parts = [part.strip() for part in re.split(r"\s\+\s", text)]
     if not base:
-        raise SideError(f"'{text}': it begins with a pipeline, as in: cpu + my-pass after fuse-elementwise")
+        raise SideError(f"'{text}': a pipeline comes before the first +, as in: cpu + my-pass after fuse-elementwise")
     if base in BACKENDS:
         if parts:
             raise SideError(f"'{text}': passes are inserted into a pipeline of mlirc's, and {base} has none")
@@ -88,7 +92,7 @@ def read_side(text: str) -> Side:
         found = INSERTED.fullmatch(part)
         if found is None:
             raise SideError(f"'{text}': after a + come passes and their place: cpu + my-pass after fuse-elementwise")
-        insertions.append((found["side"], found["anchor"], found["passes"]))
+        insertions.append((found["position"], found["anchor"], found["passes"]))
     side = Side(text, "mlirc", base, tuple(insertions))
     try:
         read_options(side.options)

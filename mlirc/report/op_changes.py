@@ -6,7 +6,7 @@ mlirc opt --diff finds the shortest difference, which takes the square of how of
 from bisect import bisect_left
 from collections.abc import Sequence
 
-from mlirc.lowering.module.op_text import OpText
+from mlirc.lowering.module.op_text import OpText, same_operands
 
 WINDOW = 3  # ops in a row that are equal where both go on together
 FAR = 400  # ops that may be gone before that
@@ -16,9 +16,9 @@ Found = list[tuple[str, OpText]]
 
 
 def op_changes(before: Sequence[OpText], after: Sequence[OpText]) -> Found:
-    """As of mlirc.commands.diff: " " stays, "-" is gone, "+" is new, "~" reads other values."""
+    """As of mlirc.commands.diff: " " unchanged, "-" removed, "+" added, "~" with other operands."""
     found: Found = []
-    same: dict[str, str] = {}  # a value's name before -> after
+    renamed: dict[str, str] = {}  # SSA names before -> after, of ops that match
     old, new = [op.key for op in before], [op.key for op in after]
     places: dict[tuple[str, ...], list[int]] = {}
     for k in range(len(new) + 1):
@@ -26,10 +26,8 @@ def op_changes(before: Sequence[OpText], after: Sequence[OpText]) -> Found:
     i = j = 0
     while i < len(old) or j < len(new):
         if i < len(old) and j < len(new) and old[i] == new[j]:
-            reads = [(same.get(x.partition("#")[0], ""), x.partition("#")[2]) for x in before[i].operands]
-            stays = reads == [(x.partition("#")[0], x.partition("#")[2]) for x in after[j].operands]
-            found.append((" " if stays else "~", after[j]))
-            same.update(zip(before[i].results, after[j].results, strict=False))
+            found.append((" " if same_operands(before[i], after[j], renamed) else "~", after[j]))
+            renamed.update(zip(before[i].results, after[j].results, strict=False))
             i, j = i + 1, j + 1
             continue
         gone, fresh = _together_again(old, i, j, places)

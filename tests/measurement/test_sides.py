@@ -7,25 +7,25 @@ from mlirc.measurement.sides import SideError, read_side
 
 
 def test_a_standard_pipeline_and_its_insertions():
-    assert read_side("cpu").passes() == pipeline("cpu")
+    assert read_side("cpu").pipeline_text() == pipeline("cpu")
     side = read_side("cpu + fuse-elementwise{max-ops=2},cse after fuse-elementwise + canonicalize before plan")
     assert side.options["insert"] == {
         "after fuse-elementwise": "fuse-elementwise{max-ops=2},cse",
         "before plan": "canonicalize",
     }
-    assert "fuse-elementwise,fuse-elementwise{max-ops=2},cse,fuse-reductions" in side.passes()
-    assert "update-in-place,canonicalize,plan-memory" in side.passes()
+    assert "fuse-elementwise,fuse-elementwise{max-ops=2},cse,fuse-reductions" in side.pipeline_text()
+    assert "update-in-place,canonicalize,plan-memory" in side.pipeline_text()
 
 
 def test_two_insertions_at_one_place_are_both_there():
     assert (
         "fuse-elementwise,cse,canonicalize,fuse-reductions"
-        in read_side("cpu + cse after fuse-elementwise + canonicalize after fuse-elementwise").passes()
+        in read_side("cpu + cse after fuse-elementwise + canonicalize after fuse-elementwise").pipeline_text()
     )
 
 
 def test_passes_go_all_the_way_down():
-    assert read_side("decompose,to-kernels").passes() == "decompose,to-kernels,plan-memory,lower-kernels"
+    assert read_side("decompose,to-kernels").pipeline_text() == "decompose,to-kernels,plan-memory,lower-kernels"
 
 
 @pytest.mark.parametrize(
@@ -37,7 +37,7 @@ def test_passes_go_all_the_way_down():
         ("cpu + fuse-elementwis after fuse", "fuse-elementwis"),
         ("cpu + fuse-elementwise{max=1} after fuse", "max"),
         ("eager + cse after fuse", "eager has none"),
-        ("", "it begins with a pipeline"),
+        ("", "a pipeline comes before the first"),
         ("+ cse after fuse", "is not a pass"),
     ],
 )

@@ -111,7 +111,7 @@ def _load_picked(e: Scope, access: Access, dtype: torch.dtype, stride: int, mask
 
 def store(e: Scope, access: Access, node: Node) -> None:
     """Writes the value of `node` at the current point."""
-    wide = e.axis != "" and (access.lanewise or e.axis in access.address.dims)
+    wide = e.axis != "" and (access.contiguous_lanes or e.axis in access.address.dims)
     dtype = stored_dtype(access.dtype)
     b = e.builder(dtype, wide)
     value = e.operand(node, wide)
@@ -131,7 +131,7 @@ def store(e: Scope, access: Access, node: Node) -> None:
         )
         return
     address, type_ = unit_stride_pointer(e, access), b.type_text(dtype)
-    if e.mask is not None and not access.lanewise:
+    if e.mask is not None and not access.contiguous_lanes:
         store_masked(e, value, address, e.mask)
     elif access.operand in e.non_temporal:
         e.lines += store_text(e, e.non_temporal[access.operand], value, address, align, type_)
@@ -175,7 +175,7 @@ def prefetch_store(e: Scope, access: Access) -> None:
 def read_mask(e: Scope, access: Access, wide: bool) -> Value | None:
     """The mask of a read: lanes within the space, where the read's own mask holds, and no index into an empty tensor."""
     b = e.builder(torch.bool, wide)
-    parts = [e.mask] if wide and e.mask is not None and not access.lanewise else []
+    parts = [e.mask] if wide and e.mask is not None and not access.contiguous_lanes else []
     if access.mask is not None:
         parts.append(e.operand(access.mask, wide))
     for node in access.scalars:
@@ -194,7 +194,7 @@ def read_mask(e: Scope, access: Access, wide: bool) -> Value | None:
 
 def is_unit_stride(e: Scope, access: Access) -> bool:
     """Whether the lanes reach neighbouring elements."""
-    if access.lanewise:
+    if access.contiguous_lanes:
         return True
     return access.address.strides.get(e.axis) == 1 and not _wide_terms(e, access)
 
@@ -265,7 +265,7 @@ def _is_known(e: Scope, access: Access, value, dim: str | None) -> bool:
 
 def unit_stride_pointer(e: Scope, access: Access) -> Value:
     address = pointer(e, access)
-    return address if access.lanewise else advance(e, access, address, e.env[e.axis])
+    return address if access.contiguous_lanes else advance(e, access, address, e.env[e.axis])
 
 
 def lane_pointers(e: Scope, access: Access) -> Value:

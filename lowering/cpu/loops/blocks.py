@@ -269,4 +269,4 @@ class BlockLoops(Loops):
             back = e.index.mul(start, e.i64(-e.lanes * size))
             text = f"llvm.getelementptr {self.transposed[access]}[{back}] : (!llvm.ptr, i64) -> !llvm.ptr, i8"
             e.env["base", key] = e.index.emit(text, torch.int64)
-        return Access(key, access.dtype, Linear({self.row_axis.name: e.lanes}, 0), lanewise=True)
+        return Access(key, access.dtype, Linear({self.row_axis.name: e.lanes}, 0), contiguous_lanes=True)

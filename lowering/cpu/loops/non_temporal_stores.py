@@ -43,7 +43,9 @@ def choose_non_temporal(e: Scope, kernel: Kernel, schedule: LoopSchedule) -> Non
         flag = b.eq(b.and_(address, e.i64(e.lanes * access.dtype.itemsize - 1)), e.i64(0))
         if not isinstance(bytes_, int):
             flag = e.builder(torch.bool).and_(flag, b.ge(e.integer(bytes_), e.i64(NON_TEMPORAL_BYTES)))
-        for operand in {n.access.operand for n in kernel.nodes if n.access is not None and n.access.may_be(access)}:
+        for operand in {
+            n.access.operand for n in kernel.nodes if n.access is not None and n.access.same_element_as(access)
+        }:
             other = b.emit(f"llvm.ptrtoint {e.env['base', operand]} : !llvm.ptr to i64", torch.int64)
             flag = e.builder(torch.bool).and_(flag, b.ne(address, other))
         e.non_temporal[access.operand] = flag
@@ -55,7 +57,7 @@ def written(schedule: LoopSchedule, access: Access) -> list[Axis]:
 
 def is_aligned(e: Scope, access: Access) -> bool:
     """Whether each full vector that is written begins at a multiple of its size, if the first element does."""
-    if access.scalars or access.lanewise or access.address.strides.get(e.axis) != 1:
+    if access.scalars or access.contiguous_lanes or access.address.strides.get(e.axis) != 1:
         return False
     if e.lanes * access.dtype.itemsize not in (16, 32, 64):
         return False

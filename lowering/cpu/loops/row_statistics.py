@@ -26,7 +26,7 @@ def may_wait(loops: Any, axes: list[Axis]) -> bool:
     if last.reductions or last.scans or last.keeps or any(n.kind == "check_index" for n in last.nodes):
         return False
     read = [n.access for n in last.nodes if n.access is not None]
-    if any(access.may_be(output.access) for access in read for output in schedule.outer_outputs):
+    if any(access.same_element_as(output.access) for access in read for output in schedule.outer_outputs):
         return False  # a number of the row is written before its last pass
     return not segments(last.nodes, run, loops.e.lanes)
 

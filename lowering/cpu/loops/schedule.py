@@ -227,7 +227,7 @@ class _Scheduler:
             for axis in reversed(self.axes):
                 strides[axis.name] = running
                 running = running * axis.size
-            return Access(number, node.dtype, Linear(strides, 0), lanewise=lanes > 1)
+            return Access(number, node.dtype, Linear(strides, 0), contiguous_lanes=lanes > 1)
         for output in self.outputs:
             fits = output.access.dtype == node.dtype and self.when[output] >= k and self.is_direct(output.access)
             free = output not in self.borrowed.values() and (node, output) not in self.banned
@@ -262,7 +262,7 @@ class _Scheduler:
                     not self.is_read_back(node, k)
                     and node.access is not None
                     and self.is_inner(node)
-                    and node.access.may_be(output.access)
+                    and node.access.same_element_as(output.access)
                 ):
                     return k
         return None

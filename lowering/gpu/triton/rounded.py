@@ -57,7 +57,7 @@ def tanh_rounded(x):
 
 
 def writes_half(kernel: Kernel) -> bool:
-    return kernel.rounded or all(output.access.dtype in HALF for output in kernel.outputs)
+    return kernel.feeds_half_only or all(output.access.dtype in HALF for output in kernel.outputs)
 
 
 def is_beside_one(kernel: Kernel, node: Node) -> bool:

@@ -26,7 +26,7 @@ class Tiles:
         self.masks: dict[str, str] = {}
         self.functions: dict[str, str] = {}
         self.rounded = writes_half(kernel)
-        self.within = {k: (j, n) for k, j, n in kernel.within}
+        self.within = {k: (j, n) for k, j, n in kernel.subviews}
         self.reported: set[Node] = set()
         self.inner = frozenset(a.name for tile in schedule.tiles for a in tile.axes if a.inner)
 

@@ -22,7 +22,7 @@ from mlirc.lowering.cpu.loops.function import empty_text, kernel_text
 from mlirc.lowering.cpu.matmul.kinds import gemm_text
 from mlirc.lowering.cpu.matmul.match import match_matmul
 from mlirc.lowering.kernel.launch import run_instead
-from mlirc.lowering.kernel.nodes import Kernel, NotAKernel, read_kernel, structure, text
+from mlirc.lowering.kernel.nodes import Kernel, UnsupportedKernelOp, read_kernel, string_attribute, structural_key
 from mlirc.lowering.module.errors import UnsupportedByPass
 from mlirc.lowering.module.target_attribute import target_of
 from mlirc.lowering.pipeline.ledger import Ledger
@@ -65,22 +65,24 @@ class LowerKernels:
     def run(self, function: Any, ledger: Ledger) -> None:
         target = target_of(function).cpu
         module_block = function.operation.block
-        taken = {text(op, "sym_name") for op in module_block.operations if "sym_name" in op.attributes}
+        taken = {string_attribute(op, "sym_name") for op in module_block.operations if "sym_name" in op.attributes}
         made: dict[Any, tuple[str, KernelText]] = {}
         self.lower_calls(function, made, taken, target, ledger)  # first: for their code LLVM takes longest
         for launch in [op for op in function.regions[0].blocks[0].operations if op.operation.name == "mlircx.launch"]:
             if not ledger.allows(self.name, launch):
                 continue
-            key = structure(launch)
+            key = structural_key(launch)
             if key not in made:
                 name = next(n for n in map("kernel_{}".format, count(len(made))) if n not in taken)
                 try:
                     made[key] = (name, function_text(read_kernel(launch), name, target))
-                except NotAKernel as error:
+                except UnsupportedKernelOp as error:
                     raise UnsupportedByPass(launch, str(error)) from error
                 self.add_functions(module_block, *made[key], taken)
             else:
-                ledger.record(self.name, "share", text(launch, "label"), "SAME STRUCTURE", True, str(launch.location))
+                ledger.record(
+                    self.name, "share", string_attribute(launch, "label"), "SAME STRUCTURE", True, str(launch.location)
+                )
             name, kernel = made[key]
             run_instead(launch, name, kernel.symbols)
 
@@ -90,14 +92,16 @@ class LowerKernels:
         after:   "mlircx.call"(%q, %k, %v, %out, %lse) {callee = "attention", kernel = "kernel_1", symbols = "s0", ...}
         """
         for call in function.regions[0].blocks[0].operations:
-            if call.operation.name != "mlircx.call" or text(call, "callee") not in CALLS:
+            if call.operation.name != "mlircx.call" or string_attribute(call, "callee") not in CALLS:
                 continue
             if not ledger.allows(self.name, call):
                 continue
-            read, refuse, write = CALLS[text(call, "callee")]
+            read, refuse, write = CALLS[string_attribute(call, "callee")]
             asked: Any = read(call)
             if rule := refuse(asked):
-                raise UnsupportedByPass(call, f"{text(call, 'callee')} that no kernel of ours computes ({rule})")
+                raise UnsupportedByPass(
+                    call, f"{string_attribute(call, 'callee')} that no kernel of ours computes ({rule})"
+                )
             words = None
             if isinstance(asked, ConvolutionProblem):
                 asked, words = plan(asked, target)
@@ -120,7 +124,7 @@ class LowerKernels:
             source = [f"func.func private @{name}(!llvm.ptr) -> i64"]
         parsed = ir.Module.parse("\n".join(source))
         for op in list(parsed.body.operations):
-            function = text(op, "sym_name")
+            function = string_attribute(op, "sym_name")
             if function not in taken:
                 taken.add(function)
                 op.operation.detach_from_parent()
@@ -128,7 +132,7 @@ class LowerKernels:
 
 
 def function_text(kernel: Kernel, name: str, target: CpuTarget) -> KernelText:
-    if kernel.writes_nothing:  # it has no axes to write loops of
+    if kernel.is_statically_empty:  # it has no axes to write loops of
         return empty_text(name)
     matmul = match_matmul(kernel)
     made = gemm_text(matmul, name, target) if matmul else None

@@ -14,7 +14,7 @@ from mlirc.lowering.gpu.random_state import state_kernel
 from mlirc.lowering.gpu.triton.alignment import aligned_operands
 from mlirc.lowering.gpu.triton_op import attributes
 from mlirc.lowering.kernel.launch import run_instead
-from mlirc.lowering.kernel.nodes import NotAKernel, read_kernel, structure, text
+from mlirc.lowering.kernel.nodes import UnsupportedKernelOp, read_kernel, string_attribute, structural_key
 from mlirc.lowering.kernel.shared_operands import parts_of_operands, shared_operands
 from mlirc.lowering.module.errors import UnsupportedByPass
 from mlirc.lowering.module.target_attribute import target_of
@@ -43,7 +43,7 @@ class LowerTriton:
 
     def run(self, function: Any, ledger: Ledger) -> None:
         module_block, target = function.operation.block, target_of(function)
-        taken = {text(op, "sym_name") for op in module_block.operations if "sym_name" in op.attributes}
+        taken = {string_attribute(op, "sym_name") for op in module_block.operations if "sym_name" in op.attributes}
         made: dict[tuple, tuple[str, TritonKernel]] = {}
         for launch in [op for op in function.regions[0].blocks[0].operations if op.operation.name == "mlircx.launch"]:
             infos = [info_of(x) for x in launch.operands]
@@ -54,20 +54,22 @@ class LowerTriton:
             aligned = aligned_operands(launch, self.aligned_arguments)
             shared = shared_operands(launch)
             within = parts_of_operands(launch)
-            key = (structure(launch), aligned, shared, within)
+            key = (structural_key(launch), aligned, shared, within)
             if key not in made:
-                label = re.sub(r"\W+", "_", text(launch, "label"))
+                label = re.sub(r"\W+", "_", string_attribute(launch, "label"))
                 name = next(n for k in count(len(made)) if (n := f"kernel_{k}_{label}".rstrip("_")) not in taken)
                 try:
-                    kernel = replace(read_kernel(launch), shared=shared, within=within)
+                    kernel = replace(read_kernel(launch), may_alias=shared, subviews=within)
                     made[key] = (name, triton_kernel(kernel, name, infos, target.gpu(infos[0].device), aligned))
-                except NotAKernel as error:
+                except UnsupportedKernelOp as error:
                     raise UnsupportedByPass(launch, str(error)) from error
                 taken.add(name)
                 with ir.InsertionPoint(module_block), launch.location:
                     create("triton", [], [], attributes(*made[key]))
             else:
-                ledger.record(self.name, "share", text(launch, "label"), "SAME STRUCTURE", True, str(launch.location))
+                ledger.record(
+                    self.name, "share", string_attribute(launch, "label"), "SAME STRUCTURE", True, str(launch.location)
+                )
             name, kernel = made[key]
             run_instead(launch, name, kernel.symbols)
         drawing = any(map(draws, function.regions[0].blocks[0].operations))
@@ -78,4 +80,4 @@ class LowerTriton:
 
 def draws(op: Any) -> bool:
     """Whether it asks for the state of a GPU's generator."""
-    return op.operation.name == "mlircx.aten_effect" and text(op, "op") == OPERATOR
+    return op.operation.name == "mlircx.aten_effect" and string_attribute(op, "op") == OPERATOR

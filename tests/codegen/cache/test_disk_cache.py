@@ -171,7 +171,7 @@ def test_what_is_in_the_key(folder, monkeypatch):
     assert states() == ["miss"] * 5
     run(pointwise, x)
     assert states() == ["hit"]
-    monkeypatch.setattr(environment, "_installed", lambda: ["another version"])
+    monkeypatch.setattr(environment, "_build_identity", lambda: ["another version"])
     run(pointwise, x)
     assert states() == ["miss"]
 

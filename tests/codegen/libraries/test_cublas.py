@@ -117,7 +117,7 @@ MATMUL = ctypes.CFUNCTYPE(ctypes.c_int, *[POINTER] * 14, ctypes.c_size_t, POINTE
 @pytest.fixture
 def native():
     load_libraries()
-    code = compile_ir(cublas_runtime.written(), opt_level=0)
+    code = compile_ir(cublas_runtime.llvm_ir(), opt_level=0)
     types = [POINTER, ctypes.c_int64, *[POINTER] * 6, *[ctypes.c_int32] * 3, POINTER]
     yield ctypes.CFUNCTYPE(ctypes.c_int32, *types)(code.address("multiply")), code
 
@@ -127,8 +127,12 @@ class Library:
 
     def __init__(self):
         self.calls, self.settings, self.status, self.live = [], {}, 0, 0
-        self.functions = {"multiply": MATMUL(self.multiply), "create": CREATE(self.create), "set": SET(self.set)}
-        self.functions["destroy"] = DESTROY(self.destroy)
+        self.functions = {
+            "matmul": MATMUL(self.multiply),
+            "desc_create": CREATE(self.create),
+            "desc_set": SET(self.set),
+        }
+        self.functions["desc_destroy"] = DESTROY(self.destroy)
 
     def multiply(self, *args):
         self.calls.append(args)
@@ -157,7 +161,7 @@ def prepared(monkeypatch, bias: bool):
         for name, function in library.functions.items():
             setattr(plan, name, ctypes.cast(function, POINTER).value)
         plan.handle, plan.desc, plan.a, plan.b, plan.c, plan.d = range(1, 7)
-        plan.bias, plan.swapped, plan.transpose_a, plan.beta = bias, True, 1, cublas.float_bits(1.0)
+        plan.has_bias, plan.swapped, plan.transpose_a, plan.beta = bias, True, 1, cublas.float_bits(1.0)
         plan.epilogue = cublas.EPILOGUE_GELU_BIAS
         if values == (13,):
             raise NoPlan("thirteen")
@@ -197,7 +201,7 @@ def test_plans_are_found_by_sizes_and_alignment(native, monkeypatch, bias):
 
 
 def test_the_key_follows_the_fields():
-    assert ctypes.sizeof(CublasPlan) == 8 * KEY and "FIELD" not in cublas_runtime.written()
+    assert ctypes.sizeof(CublasPlan) == 8 * KEY and "FIELD" not in cublas_runtime.llvm_ir()
 
 
 MODULE = """

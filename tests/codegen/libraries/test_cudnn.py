@@ -204,7 +204,7 @@ P, I32, I64 = ctypes.c_void_p, ctypes.c_int32, ctypes.c_int64
 def test_native_code_runs_a_plan():
     """In memory of the CPU, which the shim's routines allocate as well."""
     load_libraries()
-    code = compile_ir(cudnn_runtime.written(), opt_level=0)
+    code = compile_ir(cudnn_runtime.llvm_ir(), opt_level=0)
     convolve = ctypes.CFUNCTYPE(I32, *[P] * 7, *[I32] * 4, P, P)(code.address("convolve"))
     calls, status = [], [0]
 

@@ -6,8 +6,8 @@ import time
 
 import pytest
 
+from mlirc.codegen.llvm.float_literals import older_literals
 from mlirc.codegen.llvm.machine_code import compile_ir, mlir_to_llvm
-from mlirc.codegen.llvm.older_text import for_llvmlite
 
 # MLIR's type -> width, bits of the fraction
 FORMATS = {"f32": (32, 23), "f64": (64, 52), "f16": (16, 10), "bf16": (16, 7)}
@@ -60,7 +60,7 @@ def test_each_form_of_literal():
         "phi double [ 1.0e+00, %3 ], [ +inf, %5 ]": "phi double [ 0x3FF0000000000000, %3 ], [ 0x7FF0000000000000, %5 ]",
     }
     for newer, older in rewritten.items():
-        assert for_llvmlite(f"a\n{newer}\nb") == f"a\n{older}\nb"
+        assert older_literals(f"a\n{newer}\nb") == f"a\n{older}\nb"
 
 
 def test_names_and_integers_are_left_alone():
@@ -69,7 +69,7 @@ def test_names_and_integers_are_left_alone():
         '@s = constant [8 x i8] c"1.0e+00\\00"',
         "%1 = add i64 %x, 15",
     ):
-        assert for_llvmlite(line) == line
+        assert older_literals(line) == line
 
 
 def test_ten_thousand_lines_take_milliseconds():
@@ -79,5 +79,5 @@ def test_ten_thousand_lines_take_milliseconds():
         for n in range(9000)
     )
     start = time.perf_counter()
-    for_llvmlite(text)
+    older_literals(text)
     assert time.perf_counter() - start < 0.25
