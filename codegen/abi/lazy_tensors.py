@@ -17,11 +17,26 @@ def is_zero(x: torch.Tensor) -> bool:
     return x.data_ptr() == 0 and x.numel() > 0 if ask is None else ask(x)
 
 
+def is_traced_zero(fake: torch.Tensor) -> bool:
+    """The same of a fake tensor, which has no address to ask for."""
+    ask = zero_question()
+    return ask is not None and ask(fake)
+
+
 def in_memory(x: torch.Tensor) -> torch.Tensor:
     """A tensor with the same values, all of them in memory."""
     if is_zero(x):
         return torch.empty_strided(x.shape, x.stride(), dtype=x.dtype, device=x.device).zero_()
     return x.resolve_conj().resolve_neg()
+
+
+def out_of_memory(x: torch.Tensor) -> torch.Tensor:
+    """Zeros without memory, laid out as `x` is: eager's next operator gives such a gradient other strides than one in memory."""
+    elements = (
+        1 + sum((size - 1) * stride for size, stride in zip(x.shape, x.stride(), strict=True)) if x.numel() else 0
+    )
+    made = torch._efficientzerotensor(elements, dtype=x.dtype, device=x.device)  # pyright: ignore[reportPrivateImportUsage]
+    return made.as_strided(x.shape, x.stride())
 
 
 @reach("zero-tensors", instead="a tensor's address is asked", apart=True)

@@ -1,9 +1,10 @@
-"""Makes results that share memory into tensor objects of their own, views of one another where eager has views.
+"""Makes results what they are in eager beside their elements: views of one another, and zeros without memory.
 
     y = x + 1;  return y, y.view_as(y), y.t()
 
 A program gives all of them as tensors on the same memory, the same tensor where they are laid out alike. A view shares its
-base's version counter, which autograd looks at; a tensor object's sizes are its own.
+base's version counter, which autograd looks at; a tensor object's sizes are its own. A zero tensor without memory (the gradient
+of `sgn`) is one in eager too: what autograd does with it next has other strides than with zeros in memory.
 """
 
 from typing import Any
@@ -11,6 +12,7 @@ from typing import Any
 import torch
 from torch.fx import GraphModule, Node
 
+from mlirc.codegen.abi.lazy_tensors import is_traced_zero
 from mlirc.frontend.errors import UnsupportedGraph
 from mlirc.frontend.importer import views
 from mlirc.frontend.importer.importer import storage, storage_of
@@ -22,7 +24,7 @@ CUT = (DETACH, torch.ops.aten.view.dtype)
 
 
 def with_views(gm: GraphModule, outputs: Outputs, returned: int) -> list[tuple[str, Any]]:
-    """The outputs, of which some of the first `returned` become ("view", [own result, result of the base]) or ("detach", ...).
+    """The outputs, of which some of the first `returned` become ("view", [own result, result of the base]), ("detach", ...) or ("zeros", k).
 
     The base is the first of a group that is no view. Where all are, it is not returned: the first has itself as the base, which stands
     for all of the memory. AOTAutograd gives the base to a graph that takes several of its views and writes to one.
@@ -30,12 +32,14 @@ def with_views(gm: GraphModule, outputs: Outputs, returned: int) -> list[tuple[s
     nodes: list[Any] = list(gm.graph.output_node().args[0])[:returned]  # type: ignore[arg-type]
     inputs = {storage(x) for n in gm.graph.find_nodes(op="placeholder") if isinstance(x := value_of(n), torch.Tensor)}
     groups: dict[int, dict[Node, int]] = {}
+    made: dict[Node, tuple[str, Any]] = {}
     for node, (kind, k) in zip(nodes, outputs, strict=False):
         fake = value_of(node)
         strided = isinstance(fake, torch.Tensor) and fake.layout is torch.strided and kind == "result"
-        if strided and storage_of(node) not in inputs:
+        if strided and is_traced_zero(value_of(seen_by(node))):
+            made[node] = "zeros", k
+        elif strided and storage_of(node) not in inputs:
             groups.setdefault(storage_of(node), {}).setdefault(node, k)
-    made: dict[Node, tuple[str, Any]] = {}
     for group in groups.values():
         if len(group) > 1:
             if any(value_of(node).is_conj() or value_of(node).is_neg() for node in group):
@@ -45,6 +49,13 @@ def with_views(gm: GraphModule, outputs: Outputs, returned: int) -> list[tuple[s
             rest = [node for node in group if not (plain and node is base)]
             made |= {node: ("detach" if is_cut(node) else "view", [group[node], group[base]]) for node in rest}
     return [made.get(nodes[k], output) if k < len(nodes) else output for k, output in enumerate(outputs)]
+
+
+def seen_by(node: Node) -> Node:
+    """What a view is one of, at last: the node itself where it is none."""
+    while (behind := views.viewed(node)) is not None:
+        node = behind
+    return node
 
 
 def is_view(node: Node) -> bool:

@@ -35,7 +35,8 @@ def run_of(graph: AtenGraph, compiled: Compiled | Pending, recorded: Wrap | None
         if isinstance(compiled, Pending):
             native = compiled.watched.native(native, found, effects.written, held)
         run = wrap(found, arguments, held, native)
-        run = run if recorded is None else recorded(run, found)
+        if recorded is not None and all(kind != "zeros" for kind, _ in found.outputs):
+            run = recorded(run, found)
         return run, effects, fallback.optional(in_eager.later, graph)
 
     def loaded() -> tuple[Run, Effects, Instead | None]:

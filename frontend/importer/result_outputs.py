@@ -5,6 +5,7 @@ from typing import Any
 
 import torch
 
+from mlirc.codegen.abi.lazy_tensors import out_of_memory
 from mlirc.frontend.torch_compat.fake_tensors import storage_id
 
 Outputs = Sequence[tuple[str, Any]]
@@ -12,6 +13,7 @@ READ: dict[str, Callable[[Any], Any]] = {
     "result": lambda x: x,
     "item": lambda x: x.item(),
     "truth": lambda x: bool(x.item()),
+    "zeros": out_of_memory,
 }
 
 

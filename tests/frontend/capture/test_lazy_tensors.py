@@ -123,6 +123,45 @@ def test_functions_that_do_not_change(function, dynamic):
     torch.testing.assert_close(found, wanted)
 
 
+LAYOUTS = {
+    "rows": lambda x: x,
+    "columns": lambda x: x.mT,
+    "expanded": lambda x: x[:1].expand(3, 4),
+    "part": lambda x: x[1:, ::2],
+    "empty": lambda x: x[:, :0],
+    "number": lambda x: x[0, 0],
+}
+CONSTANT = {
+    "whole": lambda x: torch.sgn(x),
+    "transposed": lambda x: torch.sgn(x.t() if x.ndim else x),
+    "seen twice": lambda x: (torch.sgn(x), torch.sgn(x)[..., None] * 2),
+    "converted": lambda x: torch.sgn(x).double(),
+    "complex": lambda x: torch.sgn(torch.complex(x, x)).real,
+}
+
+
+@pytest.mark.parametrize("dynamic", [False, True])
+@pytest.mark.parametrize("body", CONSTANT)
+def test_gradients_without_memory(body, dynamic):
+    """A gradient is without memory where eager's is: what autograd makes of it next has eager's strides."""
+    compiled = torch.compile(CONSTANT[body], backend="mlirc", dynamic=dynamic)
+    wrong = {}
+    for name, layout in LAYOUTS.items():
+        leaf = values(torch.float32).requires_grad_()
+        seen = []
+        for function in (CONSTANT[body], compiled):
+            given: list[torch.Tensor] = []
+            x = layout(leaf)
+            x.register_hook(given.append)
+            results = function(x)
+            results = results if isinstance(results, tuple) else (results,)
+            whole = torch.autograd.grad([r.sum() for r in results], leaf)[0] * 2
+            seen.append((given[0]._is_zerotensor(), given[0].stride(), (given[0] * 2).stride(), plain(whole)))
+        wrong |= {} if seen[0][:3] == seen[1][:3] else {name: (seen[0][:3], seen[1][:3])}
+        torch.testing.assert_close(seen[1][3], seen[0][3])
+    assert not wrong
+
+
 def test_what_operators_give():
     lu, pivots = torch.linalg.lu_factor(torch.randn(3, 3, dtype=torch.complex64))
     b = torch.randn(3, 3, dtype=torch.complex64)
