@@ -10,6 +10,7 @@ from mlirc.codegen.process.limits import with_room
 from mlirc.frontend import statistics
 from mlirc.frontend.cache.graph_cache import Compiled, Place, load
 from mlirc.frontend.cache.graph_text import constants
+from mlirc.frontend.capture.replayed_views import replayer
 from mlirc.frontend.driver.pending import Pending
 from mlirc.frontend.driver.timing import timed
 from mlirc.frontend.fallback import fallback, in_eager
@@ -92,12 +93,14 @@ def wrap(compiled: Compiled, arguments: int, constants: list[torch.Tensor], nati
     what is called of it."""
     frozen, inputs = compiled.frozen, compiled.inputs
     all_inputs = inputs == list(range(arguments)) and not constants
-    read = reader(compiled.outputs)
+    outputs, take = replayer(compiled.outputs)
+    read = reader(outputs)
     program = compiled.program if compiled.program.has_plans else None
 
     def run(args: list) -> list:
         if program is not None:
             program.look_at_settings()
+        made = None if take is None else take(args)
         given = args
         if not all_inputs:
             given = [args[k] for k in inputs] + constants
@@ -105,7 +108,10 @@ def wrap(compiled: Compiled, arguments: int, constants: list[torch.Tensor], nati
         if frozen is not None:
             given += frozen.of(given)
         results = native(given)
-        return results if read is None else read(results)
+        results = results if read is None else read(results)
+        for place, view in made or ():
+            results[place] = view()
+        return results
 
     def frozen_tensors(args: list) -> list | None:
         """What the graph keeps of its parameters: the same list as long as they have not changed."""

@@ -10,6 +10,7 @@ from mlirc.dialects.core import symbols
 from mlirc.dialects.core.bindings import ir
 from mlirc.frontend.cache.frozen_parameters import FrozenParameters
 from mlirc.frontend.cache.graph_cache import Compiled
+from mlirc.frontend.capture.replayed_views import with_replays
 from mlirc.frontend.capture.result_views import with_views
 from mlirc.frontend.cuda_graphs.facts import returned_to_user
 from mlirc.frontend.driver.verification import PROOFS
@@ -66,7 +67,10 @@ def import_aten(graph: AtenGraph, folder: CacheFolder | None) -> Lowering:
     imported = import_graph(graph.gm, graph.parameters)
     if graph.kind == "backward":  # it is the last to use what is saved for it
         next(functions(imported.module)).attributes["mlirc.consumes"] = ir.UnitAttr.get()
-    outputs = with_views(graph.gm, imported.outputs, returned_to_user(graph.kind, len(imported.outputs)))
+    returned = returned_to_user(graph.kind, len(imported.outputs))
+    outputs = with_views(graph.gm, imported.outputs, returned)
+    if graph.kind == "forward" and not graph.on_gpu:
+        outputs = with_replays(graph.gm, outputs, returned)
     return Lowering(
         graph, imported, outputs, EarlyKernels(folder), PipelineRun(ledger=Ledger(fusion=fusion_log(graph)))
     )
