@@ -106,7 +106,7 @@ def device_lost(seed: int, text: str, phase: str, device: str) -> dict:
     """The answer on a program after which this process has no GPU: eager's own, or a finding."""
     from tests.fuzz.workers import Finding, aot_eager_dies
 
-    if phase == "eager" or aot_eager_dies(text, device):
+    if phase == "eager" or aot_eager_dies([text], device):
         return {"kind": "limit", "ends": True}
     return {**Finding(seed, "bug", "device lost", text).__dict__, "ends": True}
 

@@ -118,6 +118,8 @@ def index_select(g, x, dim, index):
     rank = info_of(x).rank
     if not rank:
         raise NotOurs("index_select of a 0-d tensor")
+    if info_of(index).rank > 1:
+        raise NotOurs("eager refuses an index that is no vector")
     index = index if info_of(index).rank else g.unsqueeze(index, 0)
     dim = dimension(dim, rank)
     message = "index out of range in self"

@@ -116,3 +116,24 @@ def test_classes_of_several_dtypes():
 def test_the_error_of_a_bad_index_to_select(shape):
     for dim in range(len(shape)):
         assert check(lambda x, d=dim: torch.index_select(x, d, torch.tensor([0, 9])), torch.ones(shape))
+
+
+INDEXED = {
+    "index_select": lambda x, i: aten.index_select(x, -1, i) * 2,
+    "index_add": lambda x, i: aten.index_add(x, 0, i, x),
+    "gather": lambda x, i: aten.gather(x, 0, i),
+    "embedding": lambda x, i: aten.embedding(x, i),
+    "take": lambda x, i: aten.take(x, i),
+}
+
+
+@pytest.mark.parametrize("name", INDEXED)
+def test_ranks_of_indices(name):
+    """Of which eager takes one, two or all: the others raise its error, and no error of ours."""
+    function, x = INDEXED[name], torch.randn(2, 2)
+    for rank in range(4):
+        index = torch.zeros((2,) * rank, dtype=torch.int64)
+        torch._dynamo.reset()
+        found = outcome(torch.compile(function, backend="mlirc", options={"fallback": "error"}), x, index)
+        torch._dynamo.reset()
+        assert found in (outcome(function, x, index), outcome(torch.compile(function, backend="aot_eager"), x, index))
