@@ -10,12 +10,13 @@ KernelFusion(function, ledger, name)   merges pairs of kernels that a pass of yo
 Candidate, Group, TensorUse   a pair of kernels and a kernel, as the ledger of fusion has them, and what lies between kernels
 target_of(function)     the machine that the module is for; set_target(module, parse_target("cpu-avx2")) says it
 GraphBuilder           makes ops of the graph level
+number_of(value)       the number of a constant, or None; constant_like(value, number), a 0-d one of that dtype and device
 concatenate(g, values, dim)   joins up to four tensors
 view_root(value)       what a value is a view of; unwritten_parameters(function), the model's parameters, less those that the graph writes
 may_move(value, stride)   whether all readers of a value can take it with other strides; move(old, new) then replaces it
 """
 
-from mlirc.dialects.core.graph_builder import GraphBuilder
+from mlirc.dialects.core.graph_builder import GraphBuilder, constant_like, number_of
 from mlirc.dialects.ops.movement.concat_pad import concatenate
 from mlirc.lowering.analysis.provenance import unwritten_parameters, view_root
 from mlirc.lowering.fusion.kernel_fusion import KernelFusion, TensorUse
@@ -38,8 +39,10 @@ __all__ = [
     "PipelineError",
     "TensorUse",
     "concatenate",
+    "constant_like",
     "may_move",
     "move",
+    "number_of",
     "parse_target",
     "passes",
     "pipeline",

@@ -12,7 +12,7 @@ import torch
 
 from mlirc.dialects.core import symbols
 from mlirc.dialects.core.bindings import ir
-from mlirc.dialects.core.dialect import OPS, Binary, Elementwise, Unary, create
+from mlirc.dialects.core.dialect import OPS, Binary, Elementwise, Reduction, Unary, attribute_value, create
 from mlirc.dialects.core.symbols import Expr, Int
 from mlirc.dialects.core.tensor_types import KERNEL_DTYPES, TensorInfo, info_of, opmath, type_of
 
@@ -187,7 +187,10 @@ class GraphBuilder:
     # ---- reductions
 
     def reduce(self, name: str, x: ir.Value, dims: Sequence[int] | None, keepdim: bool = False, dtype=None) -> ir.Value:
-        """`mlirc.NAME` over `dims` (None or empty: all); the result has `dtype`, or the input's."""
+        """`mlirc.NAME` over `dims` (None or empty: all); the result has `dtype`, or the input's. Raises ValueError for another name."""
+        reductions = [known for known, cls in OPS.items() if issubclass(cls, Reduction)]
+        if name not in reductions:
+            raise ValueError(f"no reduction '{name}'; there are {', '.join(reductions)}")
         info = info_of(x)
         dims = sorted({d % max(info.rank, 1) for d in dims}) if dims else list(range(info.rank))
         if info.rank == 0:
@@ -291,6 +294,21 @@ def constant_text(value: float | int | bool, dtype: torch.dtype) -> str:
 
 
 def read_constant(text: str) -> float | int | bool:
+    """The number that `constant_text` wrote."""
     if text in ("true", "false"):
         return text == "true"
     return float.fromhex(text) if "0x" in text or "inf" in text or "nan" in text else int(text)
+
+
+def number_of(value: ir.Value) -> float | int | bool | None:
+    """The number of an `mlirc.constant`; None of any other value."""
+    op = value.owner
+    if isinstance(op, ir.Block) or op.operation.name != "mlirc.constant":
+        return None
+    return read_constant(attribute_value(op.operation.attributes["value"]))
+
+
+def constant_like(value: ir.Value, number: float | int | bool) -> ir.Value:
+    """A 0-d constant of the dtype and on the device of `value`."""
+    info = info_of(value)
+    return GraphBuilder(info).constant(number, info.dtype)
