@@ -267,6 +267,8 @@ def _run(file: str, content: bytes, target: str | None, chosen: Chosen, shown: S
             verify_file(module)
             if target is not None:
                 change_target(module, target)
+            if not list(module.body.operations) and not part:
+                click.echo(f"{file}: the module is empty: passes have nothing to run on", err=True)
             passes = chosen.of(module)
             watch = _Watch(shown, passes, module)
             wanted = shown.ledger or shown.ledger_json or shown.plan or shown.save_plan

@@ -183,6 +183,11 @@ def test_a_wrong_value_is_one_line(name, here):
     assert not wrong, "\n".join(f"{name} {case}: {why}" for case, why in wrong.items())
 
 
+def test_an_empty_module_says_so(here):
+    done = run("opt", "empty.mlir", "--pipeline", "cpu")
+    assert done.exit_code == 0 and done.stderr == "empty.mlir: the module is empty: passes have nothing to run on\n"
+
+
 @pytest.mark.parametrize("name", SUBJECTS)
 def test_a_wrong_file_is_one_line(name, here):
     files, rest = SUBJECTS[name]
