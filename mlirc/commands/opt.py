@@ -270,6 +270,8 @@ def _run(file: str, content: bytes, target: str | None, chosen: Chosen, shown: S
             if not list(module.body.operations) and not part:
                 click.echo(f"{file}: the module is empty: passes have nothing to run on", err=True)
             passes = chosen.of(module)
+            if chosen.text is not None and not passes.strip() and shown.emit == "mlir" and target is None and not part:
+                click.echo(f"{file}: the pipeline is empty: the module is verified, and printed as it is", err=True)
             watch = _Watch(shown, passes, module)
             wanted = shown.ledger or shown.ledger_json or shown.plan or shown.save_plan
             fusion = FusionLog(shown.plan) if wanted else None

@@ -60,7 +60,9 @@ def test_a_dash_is_standard_input(file):
 
 
 def test_no_passes_print_the_module(file):
-    assert good(file, "-p", "").stdout == good("-", "-p", "", text=good(file, "-p", "").stdout).stdout
+    done = good(file, "-p", "")
+    assert done.stdout == good("-", "-p", "", text=done.stdout).stdout
+    assert "the pipeline is empty" in done.stderr
 
 
 def test_options_of_passes_have_an_effect(file):
