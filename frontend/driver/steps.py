@@ -10,8 +10,8 @@ from mlirc.dialects.core import symbols
 from mlirc.dialects.core.bindings import ir
 from mlirc.frontend.cache.frozen_parameters import FrozenParameters
 from mlirc.frontend.cache.graph_cache import Compiled
-from mlirc.frontend.capture.replayed_views import with_replays
 from mlirc.frontend.capture.result_views import with_views
+from mlirc.frontend.capture.views_to_replay import with_replays
 from mlirc.frontend.cuda_graphs.facts import returned_to_user
 from mlirc.frontend.driver.verification import PROOFS
 from mlirc.frontend.graph.aten_graph import AtenGraph

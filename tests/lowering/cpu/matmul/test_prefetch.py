@@ -75,7 +75,8 @@ def test_what_comes_next_is_asked_for(asked, case, threads):
     assert inside > 0.7 * count, "what is not the product's is asked for"
     if "transposed" not in case:
         assert covered(lines, x) > 0.95
-    assert covered(lines, w) > 0.6, "the first group's columns alone are not asked for"
+    # of two threads, one may take chunks of the other from the end, for which nothing is asked
+    assert covered(lines, w) > (0.6 if threads == 1 else 0.4), "the first group's columns alone are not asked for"
 
 
 @pytest.mark.parametrize("case", OTHER)

@@ -1,0 +1,82 @@
+"""Finds results that are views of inputs, and the views that eager makes of them, where sizes are symbols (replayed_views.py).
+
+    return x[1:]      ("replayed", [result, input, [["aten::slice", "Tensor", [0, "1"]]], {"s0": [input, 0]}])
+
+AOTAutograd makes such a result anew from the user's tensor, and its gradient is that of the views it repeats. With known sizes
+it has a list of them; with symbols it asks the graph's result, which must be a view of the graph's input that autograd recorded.
+"""
+
+import operator
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+from torch.fx import GraphModule, Node
+
+from mlirc.dialects.core import symbols
+from mlirc.frontend.capture.replayed_views import ITEM
+from mlirc.frontend.errors import UnsupportedGraph
+from mlirc.frontend.importer import views
+from mlirc.frontend.importer.result_outputs import Outputs
+from mlirc.frontend.importer.sizes import environment_of, size
+
+CUT = (torch.ops.aten.detach.default, torch.ops.aten.view.dtype)
+
+
+def with_replays(gm: GraphModule, outputs: Outputs, returned: int) -> list[tuple[str, Any]]:
+    """The outputs of a forward graph, of which some of the first `returned` become ("replayed", ...)."""
+    made = list(outputs)
+    if environment_of(gm) is None:
+        return made
+    nodes: list[Any] = list(gm.graph.output_node().args[0])[:returned]  # type: ignore[arg-type]
+    placeholders = gm.graph.find_nodes(op="placeholder")
+    for place, (node, (kind, k)) in enumerate(zip(nodes, outputs, strict=False)):
+        if kind == "result" and isinstance(node, Node) and node.op == "call_function":
+            found = steps_of(node)
+            names = None if found is None else sources(found[1], placeholders)
+            if found is not None and names is not None and found[0] in placeholders:
+                made[place] = "replayed", [k, placeholders.index(found[0]), found[1], names]
+    return made
+
+
+def steps_of(node: Node) -> tuple[Node, list] | None:
+    """What a node is a view of at last, and the views, first one first; None where one of them has no text or no gradient."""
+    steps: list = []
+    try:
+        while views.viewed(node) is not None:
+            if node.target is operator.getitem:
+                steps.append([ITEM, "", [node.args[1]]])
+            elif node.target in CUT or node.kwargs or not isinstance(node.target, torch._ops.OpOverload):
+                return None
+            else:
+                name, overload = node.target.name().partition(".")[0], node.target._overloadname
+                steps.append([name, overload, list(map(text_of, node.args[1:]))])
+            node = node.args[0]  # type: ignore[assignment]
+    except (TypeError, UnsupportedGraph):
+        return None
+    return (node, steps[::-1]) if steps else None
+
+
+def text_of(x: Any) -> Any:
+    """An argument for json: sizes are texts."""
+    x = x.meta["val"] if isinstance(x, Node) else x
+    if isinstance(x, (list, tuple)):
+        return list(map(text_of, x))
+    return x if x is None or isinstance(x, bool) else str(size(x))
+
+
+def sources(steps: list, placeholders: Sequence[Node]) -> dict[str, list[int]] | None:
+    """Where each symbol of the steps is found: an input that is an int, or its dimension. None where one is nowhere."""
+    found: dict[str, list[int]] = {}
+    for k, node in enumerate(placeholders):
+        fake = node.meta.get("val")
+        for d, n in enumerate(fake.shape if isinstance(fake, torch.Tensor) else [fake]):
+            if isinstance(n, torch.SymInt) and str(size(n)).isidentifier():
+                found.setdefault(str(size(n)), [k, d])
+    names = set().union(*(symbols.free_symbols(symbols.parse(x)) for x in texts(steps)))
+    return {name: found[name] for name in names} if names <= found.keys() else None
+
+
+def texts(steps: list) -> list[str]:
+    flat = [x for name, _, args in steps if name != ITEM for y in args for x in (y if isinstance(y, list) else [y])]
+    return [x for x in flat if isinstance(x, str)]
