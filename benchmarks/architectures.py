@@ -147,7 +147,7 @@ def in_float64(module: nn.Module) -> nn.Module:
 
     exact = copy.deepcopy(module).double()
     if isinstance(exact, PreTrainedModel):
-        exact.set_experts_implementation("eager")  # the grouped product knows no float64
+        exact.set_experts_implementation("eager")  # the grouped matmul knows no float64
     return exact
 
 

@@ -50,7 +50,7 @@ def measure(setting: Setting, backend: str) -> dict[str, Any]:
 
     inductor_code = keep_inductor_code() if backend == "inductor" else []
     model, module, inputs = setting.build()
-    settle()
+    trim_memory()
     baseline = resident("VmRSS")
     start_peak()
     started = time.perf_counter()
@@ -59,7 +59,7 @@ def measure(setting: Setting, backend: str) -> dict[str, Any]:
     first_call = time.perf_counter() - started
     first_memory = resident("VmHWM") - baseline
     step()
-    settle()
+    trim_memory()
     start_peak()
     for _ in range(3):
         step()
@@ -72,7 +72,7 @@ def measure(setting: Setting, backend: str) -> dict[str, Any]:
     return result | {"kernels": kernels, "aten_calls": count_aten_calls(step)}
 
 
-def settle() -> None:
+def trim_memory() -> None:
     """Gives back what is free, so that the resident set is what is in use."""
     gc.collect()
     ctypes.CDLL(None).malloc_trim(0)

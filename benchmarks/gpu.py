@@ -8,7 +8,7 @@
     launch      host time of one kernel launch in a compiled graph
     first       the first call of each model, in inference and training, each in a fresh process with empty caches
 
-Writes a table, and a line of JSON for each measurement to FOLDER/gpu.jsonl. `of_limit` is the least time that a model's products
+Writes a table, and a line of JSON for each measurement to FOLDER/gpu.jsonl. `of_limit` is the least time that a model's matmuls
 and parameters take at the GPU's rates (gpu_limits.py), over the time it took.
 """
 
@@ -56,7 +56,7 @@ class Report:
 
     @cached_property
     def rates(self) -> tuple[float, float]:
-        """Operations a second of large products, and bytes of large copies."""
+        """Operations a second of large matmuls, and bytes of large copies."""
         rates = matmul_rate(), copy_rate()
         self.add("limits", "rates", "libraries", products_per_s=rates[0], copy_per_s=rates[1])
         return rates

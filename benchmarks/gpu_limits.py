@@ -1,4 +1,4 @@
-"""What a GPU allows: the operations and bytes that a model cannot do without, over the rates of large products and copies."""
+"""What a GPU allows: the operations and bytes that a model cannot do without, over the rates of large matmuls and copies."""
 
 import statistics
 import time
@@ -17,7 +17,7 @@ ATTENTION = ("aten.bmm", "aten.baddbmm")
 
 @dataclass(frozen=True)
 class Work:
-    """Of a call: `operations` of products, convolutions and attention, two for each multiply-add; `bytes` of parameters, which are
+    """Of a call: `operations` of matmuls, convolutions and attention, two for each multiply-add; `bytes` of parameters, which are
     read once forward and once backward, where their gradients are written too. What lies between them is not counted, as it may
     stay in registers."""
 
@@ -45,7 +45,7 @@ def work(model: GpuModel, batch: int, training: bool) -> Work:
 
 
 def matmul_rate(dtype: torch.dtype = torch.bfloat16, size: int = 8192) -> float:
-    """Operations a second of a large product of random matrices, over some tenths of a second, as the clock settles."""
+    """Operations a second of a large matmul of random matrices, over some tenths of a second, as the clock settles."""
     a, b = (torch.randn(size, size, device="cuda", dtype=dtype) for _ in range(2))
     seconds = []
     for _ in range(10):

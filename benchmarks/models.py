@@ -19,7 +19,7 @@ class Model:
     make           builds the module in float32; its output has `.logits`, and `.loss` when it is given labels
     make_inputs    batch size -> keyword arguments with labels; the first dimension of each is the batch
     batch          the batch size to measure at
-    gflop          products and convolutions of one forward call at that batch, in units of 1e9 operations
+    gflop          matmuls and convolutions of one forward call at that batch, in units of 1e9 operations
     """
 
     name: str

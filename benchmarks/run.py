@@ -123,7 +123,7 @@ def measure(
 
 
 def limit(setting: Setting, rate: float) -> float | None:
-    """Seconds that the products take at the machine's rate; training has three for each one of inference."""
+    """Seconds that the matmuls take at the machine's rate; training has three for each one of inference."""
     if setting.small or setting.batch:
         return None
     return MODELS[setting.model](False).gflop / rate * (3 if setting.training else 1)

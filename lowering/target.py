@@ -28,8 +28,8 @@ class CpuTarget:
 
     arch          "x86_64" or "aarch64"
     vector_bytes  the width of a vector register: 64, 32 or 16
-    bf16_pairs    whether it has AVX-512's products of pairs of bfloat16
-    bf16_tiles    whether it has AMX's products of bfloat16 tiles, which only libraries use here
+    bf16_pairs    whether it has AVX-512's multiplications of pairs of bfloat16
+    bf16_tiles    whether it has AMX's matmuls of bfloat16 tiles, which only libraries use here
     onednn        what oneDNN convolves fast: "none", where PyTorch does not use it, "float32", or "bfloat16" as well
     """
 

@@ -75,12 +75,12 @@ class AtenCall:
         shares = shares_with([y for y in operands if isinstance(y, torch.Tensor)])
         return tuple(
             [
-                self.settle(x, info, alias, shares, sizes)
+                self.as_promised(x, info, alias, shares, sizes)
                 for x, info, alias in zip(leaves, self.results, self.aliases, strict=True)
             ]
         )
 
-    def settle(self, x: Any, info: TensorInfo | None, alias: int, shares: Callable, sizes: dict) -> Any:
+    def as_promised(self, x: Any, info: TensorInfo | None, alias: int, shares: Callable, sizes: dict) -> Any:
         """`x` with the sizes, strides and dtype of its type, in memory that it may have; `shares`: whether an operand has it."""
         if info is None:
             return x

@@ -1,6 +1,6 @@
 """Matmuls by cuBLASLt, called from host programs with plans, each made once for its sizes and alignments.
 
-An ATen call costs some 13 us of host time a product: tensors for its operands, dispatch, descriptors, a search for the
+An ATen call costs some 13 us of host time a matmul: tensors for its operands, dispatch, descriptors, a search for the
 algorithm. All of it depends on sizes, strides and alignment alone; a plan holds what comes out, and native code
 (cublas_runtime.py) calls `cublasLtMatmul` with it. Matrices are as cuBLAS sees them (cublas_problem.py). Source: cublasLt.h of CUDA 12,
 and ATen/cuda/CUDABlas.cpp for what PyTorch asks of it.

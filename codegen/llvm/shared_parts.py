@@ -93,7 +93,7 @@ def _called(line: str) -> str:
 
 def claim(names: Iterable[str]) -> tuple[dict[str, Parts | Future[Parts]], Future[Parts], list[str]]:
     """(found, future, mine): parts that exist or that another thread compiles, and the names of the rest, which the caller must
-    compile and hand to `settle` with the future."""
+    compile and hand to `publish` with the future."""
     with _lock:
         found: dict[str, Parts | Future[Parts]] = {}
         mine, future = [], Future()
@@ -106,7 +106,7 @@ def claim(names: Iterable[str]) -> tuple[dict[str, Parts | Future[Parts]], Futur
         return found, future, mine
 
 
-def settle(future: Future[Parts], names: Iterable[str], made: Parts | BaseException) -> None:
+def publish(future: Future[Parts], names: Iterable[str], made: Parts | BaseException) -> None:
     """Gives waiting threads the object file of these parts, or the error that compiling them raised."""
     with _lock:
         for name in names:
@@ -120,6 +120,6 @@ def settle(future: Future[Parts], names: Iterable[str], made: Parts | BaseExcept
 
 
 def abandon(future: Future[Parts], names: Sequence[str]) -> None:
-    """Fails the future of parts that will not be compiled, unless it is settled, so that no thread waits for ever."""
+    """Fails the future of parts that will not be compiled, unless it has a result, so that no thread waits for ever."""
     if names and not future.done():
-        settle(future, names, RuntimeError("the work that this was part of was ended before it was done"))
+        publish(future, names, RuntimeError("the work that this was part of was ended before it was done"))

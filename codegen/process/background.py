@@ -40,7 +40,7 @@ class Interrupted(RuntimeError):
 
 
 class Task(Future[T]):
-    """A piece of work of a queue. One of the queue's threads does it, or, where there is none, the thread that waits for the result."""
+    """Work in a queue. One of the queue's threads does it, or, where there is none, the thread that waits for the result."""
 
     def __init__(self, queue: "WorkQueue", work: Callable[..., T], args: tuple[Any, ...]):
         super().__init__()
@@ -107,7 +107,7 @@ class WorkQueue:
                 first = self._take()
             self._do(first)
 
-    def settle(self, seconds: float | None) -> None:
+    def wait_until_idle(self, seconds: float | None) -> None:
         """Until nothing that was begun is left, or for so long."""
         end = None if seconds is None else time.monotonic() + seconds
         while end is None or time.monotonic() < end:
@@ -204,7 +204,7 @@ def detach(work: Callable[..., None], *args: Any) -> Future[None] | None:
 def wait_for_all(seconds: float | None = None) -> None:
     """Until nothing that was started runs any more."""
     for queue in QUEUES:
-        queue.settle(seconds)
+        queue.wait_until_idle(seconds)
 
 
 def _new_thread(work: Callable[..., None], *args: Any) -> bool:

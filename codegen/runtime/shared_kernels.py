@@ -10,7 +10,7 @@ from mlirc.codegen.cache import environment
 from mlirc.codegen.cache.entry import UNREADABLE, CacheEntry
 from mlirc.codegen.cache.folder import CacheFolder
 from mlirc.codegen.llvm.machine_code import Code, compile_to_object, joined, load_object, mlir_to_llvm
-from mlirc.codegen.llvm.shared_parts import Parts, Pieces, abandon, claim, module_of, settle
+from mlirc.codegen.llvm.shared_parts import Parts, Pieces, abandon, claim, module_of, publish
 from mlirc.codegen.process import background
 from mlirc.codegen.process.signal_handlers import raise_of_handler
 from mlirc.codegen.runtime.thread_scratch import IMPORTS
@@ -120,9 +120,9 @@ def _make_parts(parts: Mapping[str, Pieces], opt_level: int, making: Future[Part
     try:
         made = Parts(compile_to_object(mlir_to_llvm(module_of(parts.values())), opt_level, elsewhere=IMPORTS))
     except BaseException as error:  # of whatever kind: others wait for it
-        settle(making, parts, error)
+        publish(making, parts, error)
         raise
-    settle(making, parts, made)
+    publish(making, parts, made)
     return [made]
 
 

@@ -24,10 +24,10 @@ def expand(op: Any, operands: Sequence[ir.Value] | None = None) -> list[ir.Value
     device = info_of(op.results[0]).device
     made = type(op).expand(GraphBuilder(device=device), *(operands or op.operands), **type(op).attributes_of(op))
     values = [made] if isinstance(made, ir.Value) else made
-    return [settle(value, info_of(result)) for value, result in zip(values, op.results, strict=True)]
+    return [with_type(value, info_of(result)) for value, result in zip(values, op.results, strict=True)]
 
 
-def settle(value: ir.Value, info: TensorInfo) -> ir.Value:
+def with_type(value: ir.Value, info: TensorInfo) -> ir.Value:
     """`value` with the dtype, strides and device of `info`."""
     g = GraphBuilder(info)
     value = g.cast(value, info.dtype)

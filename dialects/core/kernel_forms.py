@@ -23,7 +23,7 @@ Form = Callable[[Callable[..., KernelBuilder], Any], Sequence[ir.Value]]
 
 
 def form_of(cls: type) -> Form | None:
-    """The kernel form of an op class; None where it has none (views, constants, products, ATen calls, composites)."""
+    """The kernel form of an op class; None where it has none (views, constants, matmuls, ATen calls, composites)."""
     own = getattr(cls, "kernel", None)
     if own is not None:
         return own

@@ -250,7 +250,7 @@ class _Interpreter:
     def copy(self, op: Any) -> list[torch.Tensor]:
         return [self.place(self.tensor(op.operands[0]), info_of(op.results[0]))]
 
-    def product(self, op: Any) -> list[torch.Tensor]:
+    def matmul(self, op: Any) -> list[torch.Tensor]:
         made = type(op).reference(*(self.tensor(x) for x in op.operands))
         return [self.place(made, info_of(op.results[0]))]
 
@@ -383,9 +383,9 @@ HANDLERS: dict[str, Callable[[Any, Any], list[Any]]] = {
     "mlirc.iota": _Interpreter.iota,
     "mlirc.view": _Interpreter.view,
     "mlirc.copy": _Interpreter.copy,
-    "mlirc.matmul": _Interpreter.product,
-    "mlirc.addmm": _Interpreter.product,
-    "mlirc.addmm_gelu": _Interpreter.product,
+    "mlirc.matmul": _Interpreter.matmul,
+    "mlirc.addmm": _Interpreter.matmul,
+    "mlirc.addmm_gelu": _Interpreter.matmul,
     "mlirc.assign": _Interpreter.assign,
     "mlircx.aten": _Interpreter.aten,
     "mlircx.aten_effect": _Interpreter.aten,

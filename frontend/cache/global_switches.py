@@ -1,6 +1,6 @@
 """PyTorch's process-wide switches that decide what AOTAutograd traces: how each is read, and, in tests, set.
 
-Each is a part of a kept trace's key. Nothing here is ever set by mlirc.
+Each is part of the trace cache's key. Nothing here is ever set by mlirc.
 tests/frontend/cache/test_global_switches.py goes through all switches that PyTorch has, and says of each other one why it is not here.
 """
 

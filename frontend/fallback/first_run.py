@@ -94,7 +94,7 @@ def first_run(
     later: Instead | None = None
     overrides, stale = LaterOverrides(operators), False
 
-    def settle(run: Run) -> Run:
+    def choose(run: Run) -> Run:
         nonlocal direct, settled, found, ready, instead
         settled = run
         direct = None if stale or overridden else run
@@ -103,7 +103,7 @@ def first_run(
 
     def fail(error: Exception) -> Run:
         with lock:
-            return settled or settle(instead(error))
+            return settled or choose(instead(error))
 
     def look() -> None:
         """Somebody has overridden an operator, or taken that back."""
@@ -151,7 +151,7 @@ def first_run(
         if not effects.always:
             with lock:
                 if settled is None:
-                    settle(run)
+                    choose(run)
         return results
 
     def call(args: list) -> list:

@@ -223,7 +223,7 @@ class _Importer:
             try:
                 made = rule(builder, *args, **kwargs)
                 if not refused(node):
-                    results = [self.settle(v, info) for v, info in zip(flat(made), infos, strict=True)]
+                    results = [self.with_type(v, info) for v, info in zip(flat(made), infos, strict=True)]
                     return results[0] if isinstance(promised, torch.Tensor) else tuple(results)
                 reason = "its kernel refuses these dtypes"
             except NotOurs as error:
@@ -238,7 +238,7 @@ class _Importer:
         self.aten_reasons.setdefault(name, reason)
         return aten_import.call_aten(target, args, kwargs, node.meta.get("val"), self.imported.objects)
 
-    def settle(self, value: Any, info: TensorInfo | None) -> Any:
+    def with_type(self, value: Any, info: TensorInfo | None) -> Any:
         """A rule's result, converted to the dtype and strides of the fake tensor."""
         if info is None or value is None:
             return None
@@ -342,7 +342,7 @@ class _Importer:
                     value = create("size", [], [ir.IntegerType.get_signless(64)], {"expr": str(value)}).out
                     groups.append("size")
                 elif isinstance(fake, torch.Tensor):
-                    value = self.settle(value, tensor_info(fake))
+                    value = self.with_type(value, tensor_info(fake))
                     key = storage_of(item)
                     argument = viewed_argument(value, self.argument_of_storage.get(key))
                     fresh = f"g{len(group_of_storage)}"

@@ -24,7 +24,7 @@ ARGUMENT, PLANNED, OWNED = "argument", "planned", "owned"
 
 @dataclass(eq=False)
 class Buffer:
-    """A piece of memory.
+    """A block of memory.
 
     kind      ARGUMENT: the caller's; PLANNED: written by an op of ours, so it is for the plan to place; OWNED: ATen's
     start     position of the op that writes it first, -1 for an argument

@@ -1,7 +1,7 @@
 """Counts the bytes that an op reads and writes, and its floating-point operations; symbolic where sizes are.
 
 Bytes: each operand counts once, by the elements that its type has (an expanded dimension has one), whatever a kernel reads
-of it. Operations: two for each multiply-add of a product, and one for each arithmetic op of a kernel at each of its points.
+of it. Operations: two for each multiply-add of a matmul or convolution, and one for each arithmetic op of a kernel at each of its points.
 """
 
 from collections import Counter

@@ -1,4 +1,4 @@
-"""Records and plans of pairs for batch-kernels, which merges ops and no bodies: kernels that share nothing but a launch."""
+"""Records and plans of pairs for batch-kernels, which merges ops and no bodies: kernels that have nothing in common but a launch."""
 
 from collections.abc import Sequence
 from dataclasses import replace

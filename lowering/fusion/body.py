@@ -207,7 +207,7 @@ class Body:
 
     @cached_property
     def matmul(self) -> BodyNode | None:
-        """The sum of products, where the kernel multiplies two matrices: each is read again and again, along some
+        """The sum of a matmul, where the kernel multiplies two matrices: each is read again and again, along some
         parallel dimension that it does not depend on."""
         rows = {d for d in range(len(self.parallel)) if self.parallel[d] != 1}
         for node in self.nodes if self.inner else ():

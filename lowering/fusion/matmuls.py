@@ -1,6 +1,6 @@
 """Legality of fusion with matmul kernels, whose inner loops are generated as a whole and must stay as they are.
 
-MATMULS STAY: what is merged with a product computes on its finished elements (an epilogue), not on what it multiplies.
+MATMULS STAY: what is merged with a matmul computes on its finished elements (an epilogue), not on what it multiplies.
 """
 
 from mlirc.dialects.core.symbols import Int
@@ -10,7 +10,7 @@ from mlirc.lowering.fusion.body import Body, unwidened
 
 
 def stays_matmul(producer: Body, consumer: Body, aligned: Alignment) -> bool:
-    """Whether a product, joined with a kernel that follows it, is still one: nothing else runs along its inner
+    """Whether a matmul, joined with a kernel that follows it, is still one: nothing else runs along its inner
     dimensions, and those of its columns are not split."""
     if consumer.matmul is not None:
         return False
@@ -25,7 +25,7 @@ def stays_matmul(producer: Body, consumer: Body, aligned: Alignment) -> bool:
 
 
 def column_dims(body: Body) -> frozenset[int]:
-    """The parallel dimensions that the second factor of a product has to itself."""
+    """The parallel dimensions that the second factor of a matmul has to itself."""
     assert body.matmul is not None
     x, y = map(unwidened, body.matmul.operands[0].operands)
     return y.dims - x.dims - body.inner_dims

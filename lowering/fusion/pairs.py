@@ -14,8 +14,8 @@ from mlirc.lowering.fusion.merge import Limits, NotWorthIt, Refused, inline, joi
 from mlirc.lowering.module.source_lines import source_line
 from mlirc.lowering.pipeline.ledger import Ledger
 
-NEIGHBOURS = 8  # readers of one tensor that are tried as siblings
-ROUNDS = 8  # a merge may allow another one before it; real graphs settle in two or three
+NEIGHBOURS = 8  # readers of one tensor that are tried in pairs, for horizontal fusion
+ROUNDS = 8  # a merge may allow another one before it; real graphs need two or three rounds
 FEW, MANY = 16, 1024  # of results, or rows: programs that leave most of a GPU idle, and enough to fill it
 EMPTY: Mapping[str, int] = {}
 Pair = Callable[[FusionNode, FusionNode], bool]

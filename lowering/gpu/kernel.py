@@ -227,7 +227,7 @@ def _in_passes(e: TritonEmitter, row: TritonTile) -> None:
             if node.kind == "scan":
                 _start_scan(e, node)
         reported = set(e.reported)
-        for first, last, whole in _pieces(e, row):
+        for first, last, whole in _row_loops(e, row):
             e.reported = set(reported)
             bounds = e.indices.bounds(first, last, row.block, e.block_name(row))
             e.lines.add(f"for start in {_range(e, row, bounds)}:")
@@ -248,7 +248,7 @@ def _in_passes(e: TritonEmitter, row: TritonTile) -> None:
     _store(e, [o for o in e.kernel.outputs if not _is_written_inside(e, o)])
 
 
-def _pieces(e: TritonEmitter, row: TritonTile) -> list[tuple[str, Int, bool]]:
+def _row_loops(e: TritonEmitter, row: TritonTile) -> list[tuple[str, Int, bool]]:
     """(first, end, whole) of each loop over a row. A contiguous row is read without masks up to its last block, so that loads are as wide as its
     alignment allows."""
     if len(e.blocks) == 1 and isinstance(row.size, int) and row.size > row.block and not row.divides:

@@ -17,11 +17,11 @@ from mlirc.lowering.kernel.typical_sizes import typical
 
 # What vectors of 16 lanes cost, in loads of one that lies side by side:
 GATHER, SCATTER = 24, 60
-TRANSPOSED = 3  # read or written by squares that are transposed in registers
+TRANSPOSED = 3  # read or written by square tiles that are transposed in registers
 STRIDED = 2  # times the stride: picked out of several vectors
 PICKED = (2, 3, 4, -1)  # the strides for which that is done
 
-MOST_TRANSPOSED = 16  # lanes: a square takes as many registers
+MOST_TRANSPOSED = 16  # lanes: a square tile takes as many registers
 
 
 @dataclass(eq=False, slots=True)

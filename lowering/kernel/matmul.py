@@ -14,7 +14,7 @@ from mlirc.lowering.kernel.nodes import Access, Kernel, Node, is_dim
 
 
 @dataclass(frozen=True)
-class Products:
+class Matmuls:
     """totals   the sums, in float32, each with the access of its columns
     rows     the access of the first factor, which all share
     k        the axis that is summed over
@@ -27,8 +27,8 @@ class Products:
     epilogue: list[Node]
 
 
-def read_products(kernel: Kernel, dtypes: Collection[torch.dtype]) -> Products | None:
-    """The products of a kernel, of factors of one of `dtypes`, widened or not; None where it has others."""
+def read_matmuls(kernel: Kernel, dtypes: Collection[torch.dtype]) -> Matmuls | None:
+    """The matmuls of a kernel, of factors of one of `dtypes`, widened or not; None where it has others."""
     sums = [n for n in kernel.nodes if n.kind == "reduce"]
     if not sums or len(kernel.inner) != 1:
         return None
@@ -55,7 +55,7 @@ def read_products(kernel: Kernel, dtypes: Collection[torch.dtype]) -> Products |
         return None
     if any(k in o.node.dims or k in o.access.address.dims for o in kernel.outputs):
         return None
-    return Products(totals, rows[0], Axis(k, size, True), epilogue)
+    return Matmuls(totals, rows[0], Axis(k, size, True), epilogue)
 
 
 def has_dims(rest: Int) -> bool:

@@ -43,7 +43,7 @@ def lay_out(blocks: Iterable[ArenaBlock]) -> Int:
     """Sets each block's offset, a multiple of ALIGNMENT, and returns the size of the arena."""
     sections: dict[Int, list[tuple[int, ArenaBlock]]] = {}
     for block in blocks:
-        coefficient, unit = in_units(block.size)
+        coefficient, unit = as_multiple(block.size)
         if coefficient:
             sections.setdefault(unit, []).append((coefficient, block))
     arena: Int = 0
@@ -56,7 +56,7 @@ def lay_out(blocks: Iterable[ArenaBlock]) -> Int:
     return arena
 
 
-def in_units(size: Int) -> tuple[int, Int]:
+def as_multiple(size: Int) -> tuple[int, Int]:
     """(c, p) with size <= c*p, c a multiple of ALIGNMENT, and little wasted."""
     coefficient, unit = content_of(size)
     if unit == 1 or coefficient % ALIGNMENT == 0 or coefficient > 8 * ALIGNMENT:

@@ -18,7 +18,7 @@ from mlirc.lowering.pipeline.ledger import Ledger
 WRITERS = ("mlircx.kernel", *LIBRARY, "mlirc.copy")  # ops that write where they are told to
 
 
-def settle_assigns(function: Any, ledger: Ledger, pass_name: str) -> dict[ir.Value, ir.Value]:
+def bufferize_assigns(function: Any, ledger: Ledger, pass_name: str) -> dict[ir.Value, ir.Value]:
     """The target for each value that an op is to write there at once. Afterwards each `assign` has such a value: where
     the op that computes it may not do so, a copy is inserted that may.
 

@@ -29,7 +29,7 @@ class PlanError(AssertionError):
 
 @dataclass(eq=False)
 class PlannedMemory:
-    """A piece of memory. A slot is the bytes from `start` to `end` of the arena, and is undefined until it is written."""
+    """A block of memory. A slot is the bytes from `start` to `end` of the arena, and is undefined until it is written."""
 
     name: str
     slot: bool = False

@@ -86,7 +86,7 @@ def materialized(culprit: Culprit, trials: Trials) -> Case:
     return alone if culprit.symptom.like(trials(alone).symptom) else whole
 
 
-def origin(step: str) -> str:
+def source_of(step: str) -> str:
     """The source of a pass that is not mlirc's, "my_pass.py:12"; else ""."""
     cls: Any = find_pass(parse(step)[0].name) if step else None
     if cls is None or cls.__module__.startswith("mlirc."):

@@ -116,7 +116,7 @@ def _script(
     """The first graph of a program's on which something fails. Raises Failure."""
     import tempfile
 
-    from mlirc.commands.bisect_script import graphs_of, in_words, passes_of
+    from mlirc.commands.bisect_script import graphs_of, label_of, passes_of
 
     with tempfile.TemporaryDirectory(prefix="mlirc-bisect-") as folder:
         graphs = graphs_of(file, arguments, folder)
@@ -126,9 +126,9 @@ def _script(
             compiled = passes_of(graph)
             passes = chosen or (Chosen(compiled) if compiled else None)
             case, trials = case_of(path, passes, inputs, machine, options)
-            if show(path, case, trials, extra, output, f"Of {file} it is {in_words(graph)}"):
+            if show(path, case, trials, extra, output, f"Of {file} it is {label_of(graph)}"):
                 return
-            click.echo(f"  nothing fails on {in_words(graph)}", err=True)
+            click.echo(f"  nothing fails on {label_of(graph)}", err=True)
     raise Failure(f"{file}: nothing fails on {len(graphs)} graphs")
 
 
@@ -171,7 +171,7 @@ def _inputs(module: Any, inputs: Any, read: Any, draw: Any) -> Any:
 def show(file: str, case: Any, trials: Any, imports: tuple[str, ...], output: str, first: str = "") -> bool:
     """Bisects, tells, and writes the small module; False where nothing fails. Raises Failure."""
     from mlirc.bisection.finding import bisected, command_of
-    from mlirc.bisection.words import told_of
+    from mlirc.bisection.told import told_of
     from mlirc.lowering.pipeline.parser import PipelineError
 
     def told(line: str) -> None:

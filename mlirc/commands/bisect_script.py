@@ -44,7 +44,7 @@ def passes_of(graph: Any) -> str | None:
     return ",".join(filter(None, stages.values())) or None
 
 
-def in_words(graph: Any) -> str:
+def label_of(graph: Any) -> str:
     """Which graph it is, and the user's lines that it is of."""
     kind = "" if graph.kind == "inference" else f" ({graph.kind})"
     lines = sorted({(file, int(line)) for file, line in _LINE.findall(graph.stages["import"].read_text())})

@@ -66,7 +66,7 @@ def _start() -> None:
 
 
 def _dot(self: Any, a: Any, b: Any, total: Any, *options: Any) -> Any:
-    """A product on matrix units: bfloat16 is bits to NumPy."""
+    """A product on tensor cores: bfloat16 is bits to NumPy."""
     from triton.runtime import interpreter
 
     def wide(x: Any) -> numpy.ndarray:

@@ -18,7 +18,7 @@ aten = torch.ops.aten
 
 
 class Convolution(Op, name="convolution", traits=[ext.Pure]):
-    """relu(scale * conv(x, w) + shift) for x [N, C, H, W] and w [O, C, KH, KW]; of what follows the product only what `after`
+    """relu(scale * conv(x, w) + shift) for x [N, C, H, W] and w [O, C, KH, KW]; of what follows the convolution only what `after`
     lists: "scale, shift, relu". scale and shift [O] are `factors` in that order.
     """
 
@@ -150,7 +150,7 @@ class DepthwiseWeightGradient(Op, name="depthwise_weight_gradient", traits=[ext.
 
 
 def followed(made: torch.Tensor, factors: list[torch.Tensor], after: str) -> torch.Tensor:
-    """A product with what `after` lists."""
+    """A convolution with what `after` lists."""
     if "scale" in epilogue_steps(after):
         made = made * factors.pop(0).view(-1, 1, 1)
     if "shift" in epilogue_steps(after):

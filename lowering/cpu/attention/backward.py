@@ -37,11 +37,11 @@ class _BackwardWriter(KeyBlock):
         self.begin()
         self.make_room()
         batch, heads = self.a.k.shape[:2]
-        self.each_head(batch, heads, self.unit)
+        self.each_head(batch, heads, self.one_head)
         work = symbols.product([*self.a.q.shape[:3], self.a.k.shape[2], self.head("k") + self.head("v")])
         return self.framed(symbols.floordiv(work * 1, 3), batch * heads)
 
-    def unit(self, batch: Value, shared: Value) -> None:
+    def one_head(self, batch: Value, shared: Value) -> None:
         """The gradients of the keys and values of a head, and of the queries that read these."""
         a, g, e, b = self.a, self.g, self.e, self.e.index
         keys, queries = e.integer(a.k.shape[2]), e.integer(a.q.shape[2])
@@ -96,14 +96,14 @@ class _BackwardWriter(KeyBlock):
                 for n in ("dout", "out")
             )
             delta = advance(e, rows["work"], b.mul(i, e.integer(g.work.stride[2])))
-            store_scalar(e, self.row_product(x, y), delta)
+            store_scalar(e, self.row_dot(x, y), delta)
             wide = self.wide
             self.write_row(
                 advance(e, rows["sums"], b.mul(i, e.integer(self.sums.stride[2]))), lambda d, mask: wide.constant(0.0)
             )
 
-    def row_product(self, x: Value, y: Value) -> Value:
-        """The sum of the products of a row of dout and one of the result."""
+    def row_dot(self, x: Value, y: Value) -> Value:
+        """The dot product of a row of dout and one of the result."""
         e, infos = self.e, (self.g.dout, self.a.out)
         wide = all(info.stride[3] == 1 for info in infos)
         f = e.builder(F32, wide)

@@ -97,7 +97,7 @@ class KeyBlock(AttentionWriter):
 
     def exponentials(self, count: Value, keys: Value) -> None:
         """Scores become exponentials, and what is the slope of an exponential becomes that of its score. Lanes from `count` on hold
-        anything: no product reads them, or what it makes of them is not kept."""
+        anything: no gemm reads them, or what it makes of them is not kept."""
         e, wide = self.e, self.wide
 
         with e.each(0, count, self.lanes) as lane:
@@ -114,7 +114,7 @@ class KeyBlock(AttentionWriter):
                 hidden = wide.eq(score, wide.constant(NOTHING))  # whatever its value holds
                 store_scratch(e, wide.select(hidden, of_hidden, slope), slopes)
 
-    # ---- products
+    # ---- gemms
 
     def over_queries(self, which: str, to: Value, seen, count: Value) -> None:
         """to[key, query] = the block's row of keys or values times the transposed column."""

@@ -70,7 +70,7 @@ class _DecodeWriter(AttentionWriter):
         self.totals = scratch(e, a.group * self.lanes)
         self.largest = scratch(e, a.group)
         batch, shared, keys = a.k.shape[:3]
-        self.each_head(batch, shared, self.unit)
+        self.each_head(batch, shared, self.one_head)
         work = symbols.product([batch * shared, a.group, keys, FOR_A_VECTOR * (self.key_parts + self.value_parts)])
         return self.framed(work * 1, batch * shared)
 
@@ -105,7 +105,7 @@ class _DecodeWriter(AttentionWriter):
 
     # ---- one head of the keys
 
-    def unit(self, batch: Value, shared: Value) -> None:
+    def one_head(self, batch: Value, shared: Value) -> None:
         a, e, b = self.a, self.e, self.e.index
         first = b.mul(shared, e.i64(a.group))
         keys = place_of(e, e.env["k"], a.k, batch, shared)
@@ -128,7 +128,7 @@ class _DecodeWriter(AttentionWriter):
 
         with e.each(0, end, KEYS) as key:
             count = b.minimum(b.sub(end, key), e.i64(KEYS))
-            self.products(advance(e, keys, b.mul(key, e.integer(a.k.stride[2])), a.k.dtype), count)
+            self.score_keys(advance(e, keys, b.mul(key, e.integer(a.k.stride[2])), a.k.dtype), count)
             from_here = advance(e, values, b.mul(key, e.integer(a.v.stride[2])), a.v.dtype)
 
             def one(row: Value) -> None:
@@ -139,7 +139,7 @@ class _DecodeWriter(AttentionWriter):
             self.rows(one)
         self.rows(lambda row: self.finish(row, batch, b.add(first, row)))
 
-    def products(self, keys: Value, count: Value) -> None:
+    def score_keys(self, keys: Value, count: Value) -> None:
         """scores[row, key], and -inf behind the last key."""
         a, e, b = self.a, self.e, self.e.index
         along, last = e.integer(a.k.stride[2]), b.sub(count, e.i64(1))

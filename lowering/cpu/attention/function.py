@@ -35,7 +35,7 @@ VECTORS = 2  # of a panel's row
 SCORES = 3584  # of a panel and a block of keys: they fit the first-level cache beside the panel
 QUERIES = 256  # that share a copied block of keys
 UNITS = 24  # that any number of threads gets about equal parts of
-FAR = 1024  # bytes from row to row: a page has few rows, and the products would wait for their addresses
+FAR = 1024  # bytes from row to row: a page has few rows, and the gemms would wait for their addresses
 CONFLICT = 4096  # rows this many bytes apart fall into the same lines of the first-level cache
 
 
@@ -52,7 +52,7 @@ class _ForwardWriter(AttentionWriter):
         keys = a.k.shape[2]
         rows, rests = split_any_rows(keys, self.most)
         self.block = rows * max(1, SCORES // self.width // rows)  # keys of a block
-        self.panels = panels_together(a, self.width)
+        self.panels = panels_at_once(a, self.width)
         self.staged = {which: is_staged(x, self.panels) for which, x in (("k", a.k), ("v", a.v))}
         self.key_tiles = [self.tile("zero", n) for n in [rows, *rests]]
         rows, rests = split_rows(self.head("v"), self.most)
@@ -62,7 +62,7 @@ class _ForwardWriter(AttentionWriter):
         return GemmTile(rows, VECTORS, self.lanes, start, align=4 * self.lanes)
 
     def row_strides(self, which: str) -> list[Stride]:
-        """Of the keys or values that the products read: from row to row, and within a row."""
+        """Of the keys or values that the gemms read: from row to row, and within a row."""
         if self.staged[which]:
             return [self.padded(which), 1]
         info = self.a.k if which == "k" else self.a.v
@@ -82,19 +82,19 @@ class _ForwardWriter(AttentionWriter):
         batch, heads, queries, _ = a.q.shape
         together = self.panels * self.width
         blocks = symbols.floordiv(queries + (together - 1), together)
-        units = batch * heads * blocks
+        items = batch * heads * blocks
 
-        def unit(number: Value) -> None:
+        def one(number: Value) -> None:
             head, block = divided(e, number, e.integer(blocks))
-            self.unit(*divided(e, head, e.integer(heads)), e.index.mul(block, e.i64(together)))
+            self.query_block(*divided(e, head, e.integer(heads)), e.index.mul(block, e.i64(together)))
 
-        self.each_unit(units, unit)
+        self.each_item(items, one)
         work = symbols.product([batch * heads, queries, a.k.shape[2], self.head("k") + self.head("v")])
-        return self.framed(symbols.floordiv(work * 1, 8), units)
+        return self.framed(symbols.floordiv(work * 1, 8), items)
 
-    # ---- some panels of queries
+    # ---- a block of queries: some panels
 
-    def unit(self, batch: Value, head: Value, first: Value) -> None:
+    def query_block(self, batch: Value, head: Value, first: Value) -> None:
         a, e, b = self.a, self.e, self.e.index
         queries, keys = e.integer(a.q.shape[2]), e.integer(a.k.shape[2])
         shared = b.binary("arith.divui", head, e.i64(a.group)) if a.group > 1 else head
@@ -151,7 +151,7 @@ class _ForwardWriter(AttentionWriter):
         return b.minimum(keys, b.mul(tiles, step))
 
     def first_panel(self, first: Value, key: Value) -> Value:
-        """The first panel of a unit with a query that sees the key."""
+        """The first panel of a block with a query that sees the key."""
         e, b = self.e, self.e.index
         if self.a.causal == "none":
             return e.i64(0)
@@ -195,7 +195,7 @@ class _ForwardWriter(AttentionWriter):
             store_scratch(e, self.wide.constant(0.0), address)
 
     def rows_of(self, which: str, base: Value, key: Value, count: Value) -> Value:
-        """Where the products read a block of keys or values: in place, or in a copy."""
+        """Where the gemms read a block of keys or values: in place, or in a copy."""
         info = self.a.k if which == "k" else self.a.v
         here = advance(self.e, base, self.e.index.mul(key, self.e.integer(info.stride[2])), info.dtype)
         if not self.staged[which]:
@@ -238,8 +238,8 @@ class _ForwardWriter(AttentionWriter):
             one(e.i64(whole), tile)
 
 
-def panels_together(a: AttentionProblem, width: int) -> int:
-    """Panels of queries that pass over a block of keys before the next one is read: fewer, where threads need units."""
+def panels_at_once(a: AttentionProblem, width: int) -> int:
+    """Panels of queries that pass over a block of keys before the next one is read: fewer, where threads need work items."""
     heads, queries = a.q.shape[0] * a.q.shape[1], a.q.shape[2]
     most = QUERIES // width
     if isinstance(queries, int):

@@ -65,7 +65,7 @@ def transpose_tile(e: VectorEmitter, source: Value, source_pitch: Value, target:
 def transpose_all(
     e: VectorEmitter, source: Value, source_pitch: Int, rows: Int, columns: Int, target: Value, pitch: Int
 ) -> None:
-    """target[k, i] = source[i, k], in whole squares."""
+    """target[k, i] = source[i, k], in whole square tiles."""
 
     def write(e: VectorEmitter, p: list[Value]) -> None:
         source, source_pitch, rows, columns, target, pitch = p

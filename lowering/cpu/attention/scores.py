@@ -27,7 +27,7 @@ class Scores:
     def __init__(self, e: VectorEmitter, a: AttentionProblem, scores: Value, vectors: int):
         self.e, self.a, self.scores, self.vectors = e, a, scores, vectors
         self.width = vectors * e.lanes
-        if self.turns_mask:
+        if self.transposes_mask:
             self.square, self.transposed = (scratch(e, e.lanes * e.lanes) for _ in range(2))
 
     @property
@@ -61,7 +61,7 @@ class Scores:
         return info is not None and (info.shape[2] == 1 or info.stride[2] == 0)
 
     @property
-    def turns_mask(self) -> bool:
+    def transposes_mask(self) -> bool:
         """Whether the mask's elements lie side by side along the keys, and differ from query to query."""
         info = self.a.mask
         return info is not None and not self.same_for_all and info.shape[3] != 1 and info.stride[3] == 1
@@ -77,8 +77,10 @@ class Scores:
 
         def vector(lane: Value, state: list[Value]) -> list[Value]:
             here = b.add(first, lane)
-            if self.turns_mask:
-                self.apply_squares(advance(e, start, b.mul(here, along), info.dtype), b.sub(queries, here), lane, count)
+            if self.transposes_mask:
+                self.apply_transposed(
+                    advance(e, start, b.mul(here, along), info.dtype), b.sub(queries, here), lane, count
+                )
                 return state
             offsets = row_offsets(e, here, queries, along)
 
@@ -93,8 +95,8 @@ class Scores:
         inside = b.minimum(e.i64(self.width), b.sub(queries, first))
         e.loop(e.i64(0), inside, e.i64(e.lanes), [], [], vector)
 
-    def apply_squares(self, mask: Value, rows: Value, lane: Value, count: Value) -> None:
-        """Squares of the mask are transposed: of as many queries as there are lanes, and at most `rows`."""
+    def apply_transposed(self, mask: Value, rows: Value, lane: Value, count: Value) -> None:
+        """Transposes square tiles of the mask: of as many queries as there are lanes, and at most `rows`."""
         e, b, info = self.e, self.e.index, self.a.mask
         assert info is not None
         along = e.integer(info.stride[2])

@@ -19,7 +19,7 @@ from mlirc.lowering.cpu.math.functions import MATH
 
 LN2 = math.log(2)
 _BIASED = ROUNDING + 127  # added to n, it leaves the exponent of 2^n in the lowest bits
-# e^r on [-ln(2)/2, ln(2)/2], relative error 2^-23.4: a term less than `exp` has. It counts among eight products an exponential.
+# e^r on [-ln(2)/2, ln(2)/2], relative error 2^-23.4: a term less than `exp` has. It counts beside eight multiplications for each exponential.
 _POWER = (0.008290272206068039, 0.04189816117286682, 0.1666763871908188, 0.4999914765357971, 0.9999997019767761, 1.0)
 
 

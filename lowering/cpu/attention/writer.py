@@ -35,10 +35,10 @@ class AttentionWriter:
         for number, name in enumerate(self.operands):
             self.e.env[name] = self.e.env["base", number]
 
-    def framed(self, work: Int, units: Int) -> KernelText:
-        """The kernel's functions; threads take one unit at a time."""
+    def framed(self, work: Int, items: Int) -> KernelText:
+        """The kernel's functions; a thread takes one work item at a time."""
         given = operands_only(len(self.operands))
-        return framed(self.e, self.name, self.target, given, self.symbols, work, units, chunk=1)
+        return framed(self.e, self.name, self.target, given, self.symbols, work, items, chunk=1)
 
     def head(self, which: str) -> int:
         """Elements of a query and a key (k), or of a value."""
@@ -50,19 +50,19 @@ class AttentionWriter:
         """Those of whole vectors."""
         return -(-self.head(which) // self.lanes) * self.lanes
 
-    def each_unit(self, units: Int, body: Callable[[Value], None]) -> None:
-        """`body(unit)` for a thread's part of them, and for those that it helps others with."""
+    def each_item(self, items: Int, body: Callable[[Value], None]) -> None:
+        """`body(number)` for each work item of this thread, and for those that it takes from others."""
         e = self.e
 
         def some(first: Value, end: Value) -> None:
             with e.each(first, end) as number:
                 body(number)
 
-        WorkStealing(e, shared_memory(e), e.integer(units), e.i64(1)).each(some)
+        WorkStealing(e, shared_memory(e), e.integer(items), e.i64(1)).each(some)
 
     def each_head(self, batch: Int, heads: Int, body: Callable[[Value, Value], None]) -> None:
-        """`body(batch, head)` for a thread's part of them."""
-        self.each_unit(batch * heads, lambda number: body(*divided(self.e, number, self.e.integer(heads))))
+        """`body(batch, head)` for each head of this thread, and for those that it takes from others."""
+        self.each_item(batch * heads, lambda number: body(*divided(self.e, number, self.e.integer(heads))))
 
     def mask_of(self, info: TensorInfo, batch: Value, head: Value) -> Value:
         """The address of the mask of a head's queries."""

@@ -50,7 +50,7 @@ class ConvolutionProblem:
     kind    "forward"; "input": transposed, w is mirrored and its first two dimensions change places; "weight": w is
             computed, from x and `out`
     w       contiguous
-    after   what follows the product: a part of AFTER
+    after   what follows the convolution: a part of AFTER
     adds    whether another image is added, before relu
     """
 

@@ -32,7 +32,7 @@ class Choice:
     one of images x [N, O, P, Q], with results `out` [N, C, H, W].
 
     With two cores of a Zen 4 without AVX-512, 1e9 operations a second, 4 images, 3x3: oneDNN contiguous | channels last with
-    contiguous weights | ours channels last, where large products reached 115:
+    contiguous weights | ours channels last, where large matmuls reached 115:
 
                           forward           by the image      by the weight
         64 ch.,  56x56    126 | 138 | 123   122 | 134 | 126    75 |  67 | 125
@@ -100,17 +100,19 @@ class Choice:
         """Whether a kernel of ours is done before oneDNN's has begun, or soon after."""
         if not self.may_be_ours:
             return False
-        return self.products <= (SMALL if self.result[2] >= FEW_WINDOWS else SMALL_ROWS)
+        return self.multiplications <= (SMALL if self.result[2] >= FEW_WINDOWS else SMALL_ROWS)
 
     @property
-    def products(self) -> int:
+    def multiplications(self) -> int:
         images = self.x[0] if isinstance(self.x[0], int) else IMAGES
         return math.prod(numbers(self.w)) * self.depth * math.prod(self.result[1:]) * images
 
     @property
     def generates_convolution(self) -> bool:
         """By fewer multiplications; and with large weights, which oneDNN would lay out anew in each call."""
-        return self.is_small or (self.is_large and (self.has_large_weights or self.has_short_products("forward")))
+        return self.is_small or (
+            self.is_large and (self.has_large_weights or self.has_fewer_multiplications("forward"))
+        )
 
     @property
     def generates_transposed(self) -> bool:
@@ -119,7 +121,7 @@ class Choice:
             return self.is_small
         if set(self.stride) != {1}:
             return self.transposed
-        return self.has_large_weights or self.has_short_products("input")
+        return self.has_large_weights or self.has_fewer_multiplications("input")
 
     @property
     def generates_forward(self) -> bool:
@@ -146,7 +148,7 @@ class Choice:
         """Of the images, that threads share and whose sums are added up."""
         images = self.x[0] if isinstance(self.x[0], int) else IMAGES
         windows = math.prod(self.result[1:]) * images
-        return max(1, min(MOST_PARTS, self.products // LEAST_OF_PART, windows // WINDOWS_OF_PART))
+        return max(1, min(MOST_PARTS, self.multiplications // LEAST_OF_PART, windows // WINDOWS_OF_PART))
 
     def gain(self, forward: bool, mask: Sequence[bool]) -> float:
         """ns by which the result, or the gradients that `mask` wants, are faster where images lie channels last."""
@@ -159,14 +161,14 @@ class Choice:
                 rate = MANY_OF_GROUP
             else:
                 rate = OURS if ours else LIBRARY_WEIGHT if k else LIBRARY
-            gains += (rate * self.products + BEGIN * ours) * wanted
+            gains += (rate * self.multiplications + BEGIN * ours) * wanted
         return gains
 
     @property
     def has_large_weights(self) -> bool:
         return math.prod(numbers(self.w)) * 4 > LARGE_WEIGHTS
 
-    def has_short_products(self, kind: str) -> bool:
+    def has_fewer_multiplications(self, kind: str) -> bool:
         """Whether the convolution, or the transposed one ("input"), takes fewer multiplications (winograd_choice.py)."""
         if set(self.stride) | set(self.dilation) != {1}:
             return False

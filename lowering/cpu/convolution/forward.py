@@ -47,20 +47,20 @@ AHEAD = 3  # channels whose weights are fetched before they are packed
 class ForwardWriter(ConvolutionWriter):
     def write(self) -> KernelText:
         c = self.c
-        # rows of the packed panels, and some more: squares are written whole
+        # rows of the packed panels, and some more: square tiles are written whole
         self.panel_rows = c.channels * c.taps + self.lanes
         self.blocks = c.image_blocks * c.row_blocks
         self.operands = ["x", "w", *["other"] * c.adds, *(step for step in c.after if step != "relu"), "out"]
-        return self.function(self.operands, c.units, read=2)
+        return self.function(self.operands, c.items, read=2)
 
     def body(self, lo: Value, hi: Value) -> None:
         c, e, b = self.c, self.e, self.e.index
-        self.panels = self.scratch(c.together * self.panel_rows * c.widest)
+        self.panels = self.scratch(c.tiles_at_once * self.panel_rows * c.widest)
         self.sums = self.scratch(c.block_windows * c.widest)
-        tiles, blocks = self.shares(lo, hi)
+        tiles, blocks = self.thread_parts(lo, hi)
 
-        with e.each(*tiles, c.together) as first:
-            some = first, b.minimum(self.sum_of(first, c.together), tiles[1])
+        with e.each(*tiles, c.tiles_at_once) as first:
+            some = first, b.minimum(self.sum_of(first, c.tiles_at_once), tiles[1])
             with self.each_panel(some) as (column, panel, k):
                 self.pack_channels(column, panel, self.place(k), e.i64(0), self.of(c.channels))
 
@@ -69,7 +69,7 @@ class ForwardWriter(ConvolutionWriter):
                 with self.each_panel(some) as (column, panel, k), self.block_of_sums(column, panel, images, rows):
                     self.multiply_accumulate(panel, self.place(k), images, rows, (e.i64(0), self.of(c.channels)))
 
-    def shares(self, lo: Value, hi: Value) -> tuple[Range, Range]:
+    def thread_parts(self, lo: Value, hi: Value) -> tuple[Range, Range]:
         """This thread's tiles of filters, and its blocks of windows."""
         b, zero, by_blocks = self.e.index, self.e.i64(0), self.e.index.ne(self.of(self.c.shares_windows), self.e.i64(0))
         tiles = b.select(by_blocks, zero, lo), b.select(by_blocks, self.of(self.c.column_tiles), hi)

@@ -16,7 +16,7 @@ WINDOWS = 200  # of a block: what a tile of filters has of them stays in the fir
 PANEL_BYTES = 480 << 10  # of packed panels
 STEPS = 192  # of a tile: this part of a panel stays in the first-level cache
 SMALL_WEIGHTS = 600 << 10  # bytes that each thread packs for itself
-TOGETHER = 4  # tiles of filters that pass over a block of x
+TILES_AT_ONCE = 4  # tiles of filters that pass over a block of x
 # a convolution by fewer multiplications: what a block's tiles become for some channels, weights that are kept, sums of panels
 INPUT_BYTES, KEPT_BYTES, OPEN_BYTES = 352 << 10, 448 << 10, 640 << 10
 CHANNELS = 64, 32, 16
@@ -44,9 +44,9 @@ class ConvolutionPlan:
     widths            of each run of equal tiles of filters, in vectors; `tiles`: their counts
     ragged            whether the last tile is not full
     blocks            of windows: `block_images` images of `block_rows` rows each
-    together          tiles of filters that a thread has panels of at a time; forward: [chunk] channels at a time
-    shares_windows    1 where threads share blocks of windows, 0 for tiles of filters; `units`: how many there are
-    group             of tiles of channels, whose sums have `sum_rows` rows; a thread's unit is one such tile, and one of the
+    tiles_at_once     tiles of filters that a thread has panels of at a time; forward: [chunk] channels at a time
+    shares_windows    1 where threads share blocks of windows, 0 for tiles of filters; `items`: how many there are
+    group             of tiles of channels, whose sums have `sum_rows` rows; a work item is one such tile, and one of the
                       `groups` of tiles of filters (weight gradient)
     work              scalar operations, in vectors of eight
 
@@ -76,11 +76,11 @@ class ConvolutionPlan:
     block_rows: Int
     image_blocks: Int
     row_blocks: Int
-    together: Int
+    tiles_at_once: Int
     work: Int
     chunk: Int = 0
     shares_windows: Int = 0
-    units: Int = 0
+    items: Int = 0
     groups: Int = 0
     group: Int = 0
     sum_rows: Int = 0
@@ -200,9 +200,9 @@ def blocks(rows: int, columns: int, most: int) -> tuple[int, int]:
 
 def forward(c: ConvolutionProblem, slots: Slots, runs: Runs, rows: tuple[int, int], tile_rows: int, lanes: int) -> dict:
     widest = max(vectors for _, _, vectors in runs) * lanes
-    together = max(1, min(sum(count for _, count, _ in runs), PANEL_BYTES // (c.channels * c.taps * widest * 4)))
+    tiles_at_once = max(1, min(sum(count for _, count, _ in runs), PANEL_BYTES // (c.channels * c.taps * widest * 4)))
     return {
-        "together": slots("together", together),
+        "tiles_at_once": slots("tiles_at_once", tiles_at_once),
         "chunk": slots("chunk", max(lanes, min(c.channels, STEPS // -(-c.rows.taps // c.rows.spread)))),
         **shared(c, slots, runs, rows),
     }
@@ -212,8 +212,8 @@ def shared(c: ConvolutionProblem, slots: Slots, runs: Runs, rows: tuple[int, int
     """What threads share; `rows`: images of a block, and rows of one."""
     by_blocks = c.channels * c.filters * c.taps * 4 <= SMALL_WEIGHTS
     blocks = symbols.floordiv(c.x.shape[0] + (rows[0] - 1), rows[0]) * -(-c.rows.count // rows[1])
-    units = blocks if by_blocks else sum(count for _, count, _ in runs)
-    return {"shares_windows": slots("shares_windows", int(by_blocks)), "units": slots("units", units)}
+    items = blocks if by_blocks else sum(count for _, count, _ in runs)
+    return {"shares_windows": slots("shares_windows", int(by_blocks)), "items": slots("items", items)}
 
 
 def winograd(
@@ -231,26 +231,26 @@ def winograd(
     block_images, block_lines = blocks(lines, columns, INPUT_BYTES // (points * chunk * 4))
     block_tiles = block_images * block_lines * columns
     parts = c.channels > chunk
-    together = (
+    tiles_at_once = (
         OPEN_BYTES // (points * block_tiles * widest * 4) if parts else KEPT_BYTES // (points * chunk * widest * 4)
     )
-    together = max(1, min(together, panels))
-    together = -(-panels // -(-panels // together))
+    tiles_at_once = max(1, min(tiles_at_once, panels))
+    tiles_at_once = -(-panels // -(-panels // tiles_at_once))
     return (
         block_images,
         block_lines * down,
         {
             "results": results,
-            "together": slots("together", together),
+            "tiles_at_once": slots("tiles_at_once", tiles_at_once),
             "chunk": slots("chunk", chunk),
             **shared(c, slots, runs, (block_images, block_lines * down)),
             "tile_down": slots("tile_down", down),
             "tile_along": slots("tile_along", along),
             "block_tiles": slots("block_tiles", block_tiles),
             "tile_columns": slots("tile_columns", columns),
-            "kept_panels": slots("kept_panels", 1 if parts else together),
+            "kept_panels": slots("kept_panels", 1 if parts else tiles_at_once),
             "keeps": slots("keeps", int(not parts)),
-            "open_panels": slots("open_panels", together if parts else 1),
+            "open_panels": slots("open_panels", tiles_at_once if parts else 1),
             "parts": slots("parts", int(parts)),
             "ragged_channels": c.channels % lanes != 0,
         },
@@ -262,12 +262,12 @@ def weight_gradient(
 ) -> dict:
     widest = max(vectors for _, _, vectors in runs) * lanes
     column_tiles, channel_tiles = sum(count for _, count, _ in runs), -(-c.channels // tile_rows)
-    groups = -(-column_tiles // TOGETHER)
-    together = -(-column_tiles // groups)
-    group = max(1, min(channel_tiles, SUM_BYTES // (together * tile_rows * c.taps * widest * 4)))
+    groups = -(-column_tiles // TILES_AT_ONCE)
+    tiles_at_once = -(-column_tiles // groups)
+    group = max(1, min(channel_tiles, SUM_BYTES // (tiles_at_once * tile_rows * c.taps * widest * 4)))
     full, last = divmod(c.channels, tile_rows)
     return {
-        "together": slots("together", together),
+        "tiles_at_once": slots("tiles_at_once", tiles_at_once),
         "groups": slots("groups", groups),
         "group": slots("group", group),
         "sum_rows": slots("sum_rows", -(-group * tile_rows * c.taps // lanes) * lanes),

@@ -38,22 +38,22 @@ class WeightGradientWriter(ConvolutionWriter):
 
     def body(self, lo: Value, hi: Value) -> None:
         c, e, b = self.c, self.e, self.e.index
-        self.sums = self.scratch(c.sum_rows * c.widest * c.together)
+        self.sums = self.scratch(c.sum_rows * c.widest * c.tiles_at_once)
         self.transposed = self.scratch(c.sum_rows * c.widest)
-        self.panels = self.scratch(c.block_windows * c.widest * c.together)
+        self.panels = self.scratch(c.block_windows * c.widest * c.tiles_at_once)
 
         with e.each(0, c.groups) as number:
             own = [self.down(b.sub(self.sum_of(x, c.groups - 1), number), c.groups) for x in (lo, hi)]
-            first = b.mul(number, self.of(c.together))
-            tiles = first, b.minimum(self.sum_of(first, c.together), self.of(c.column_tiles))
+            first = b.mul(number, self.of(c.tiles_at_once))
+            tiles = first, b.minimum(self.sum_of(first, c.tiles_at_once), self.of(c.column_tiles))
 
             with e.each(own[0], own[1], c.group) as start:
-                self.unit(tiles, start, b.minimum(self.sum_of(start, c.group), own[1]))
+                self.sum_tiles(tiles, start, b.minimum(self.sum_of(start, c.group), own[1]))
 
-    def unit(self, tiles: tuple[Value, Value], start: Value, end: Value) -> None:
+    def sum_tiles(self, tiles: tuple[Value, Value], start: Value, end: Value) -> None:
         """The sums of some tiles of filters, and of the channel tiles from start to end."""
         c, e, b = self.c, self.e, self.e.index
-        clear_scratch(self.e, self.sums, self.of(c.sum_rows * c.widest * c.together))
+        clear_scratch(self.e, self.sums, self.of(c.sum_rows * c.widest * c.tiles_at_once))
         images = self.of(c.images)
 
         with e.each(0, images, c.block_images) as image, e.each(0, c.rows.count, c.block_rows) as row:

@@ -58,10 +58,10 @@ class WinogradWriter(ForwardWriter):
         self.products = self.scratch(tiles * c.widest * self.points * c.open_panels)
         self.sums = self.scratch(pixels * c.widest)
         self.flags = self.scratch(self.lanes)
-        panels, blocks = self.shares(lo, hi)
+        panels, blocks = self.thread_parts(lo, hi)
 
-        with e.each(*panels, c.together) as first:
-            some = first, b.minimum(self.sum_of(first, c.together), panels[1])
+        with e.each(*panels, c.tiles_at_once) as first:
+            some = first, b.minimum(self.sum_of(first, c.tiles_at_once), panels[1])
 
             with e.each(*blocks) as number:
                 self.block(some, number, b.eq(number, blocks[0]))

@@ -43,18 +43,18 @@ class ConvolutionWriter:
         self.e = VectorEmitter(Vector(None, target.vector_bytes // 4), target)
         self.lanes = self.e.lanes
 
-    def function(self, operands: list[str], units: Int, read: int = 3) -> KernelText:
+    def function(self, operands: list[str], items: Int, read: int = 3) -> KernelText:
         """The kernel; the loops over blocks read the first `read` of the operands."""
         e, names = self.e, list(self.c.slots)
         begin(e, operands_only(0), names, "%slots")
         for number, name in enumerate(operands[:read]):
             e.env[name] = load_slot(e, "%args", number, PTR)
-        self.body(*thread_part(e, e.integer(units)))
+        self.body(*thread_part(e, e.integer(items)))
         blocks = "\n".join([_BLOCKS, *e.text.preamble, *e.lines, "llvm.return", "}"]).replace("KERNEL", self.name)
         blocks, called = by_address(blocks, self.name)
         body = "\n".join([blocks, _body(e, called, len(operands))])
         given = operands_only(len(operands))
-        return framed(e, self.name, self.target, given, names, self.c.work, units, body=body)
+        return framed(e, self.name, self.target, given, names, self.c.work, items, body=body)
 
     @contextmanager
     def beside(self, e: VectorEmitter) -> Iterator[None]:
@@ -64,7 +64,7 @@ class ConvolutionWriter:
         self.e = saved
 
     def body(self, lo: Value, hi: Value) -> None:
-        """The units lo to hi."""
+        """The work items lo to hi."""
         raise NotImplementedError
 
     def each_tile(self, tiles: tuple[Value, Value]) -> Iterator[tuple[Value, int, Value]]:

@@ -26,7 +26,7 @@ def load_transposed(e: VectorEmitter, access: Access, start: Value, end: Value, 
 
 
 def store_transposed(e: VectorEmitter, access: Access, start: Value, end: Value, square: Value) -> None:
-    """The counterpart: the square's columns are written."""
+    """The counterpart: the tile's columns are written."""
     _call(e, "store_transposed", _store_transposed, access, start, end, square)
 
 
@@ -86,13 +86,13 @@ def _rows(e: VectorEmitter, dtype: torch.dtype) -> list[Value]:
 
 
 def _place(e: VectorEmitter, dtype: torch.dtype, row: int) -> Value:
-    """The address of a row of the square."""
+    """The address of a row of the tile."""
     text = f"llvm.getelementptr %square[{row * e.lanes * dtype.itemsize}] : (!llvm.ptr) -> !llvm.ptr, i8"
     return e.index.emit(text, torch.int64)
 
 
 def transposed(e: VectorEmitter, rows: list[Value]) -> list[Value]:
-    """The columns of a square of lanes x lanes: at each stage the blocks off the diagonal change places."""
+    """The columns of a tile of lanes x lanes: at each stage the blocks off the diagonal change places."""
     lanes, dtype = len(rows), rows[0].dtype
     b = e.builder(dtype, True)
     type_ = b.type_text(dtype)

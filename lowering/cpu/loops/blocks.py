@@ -3,7 +3,7 @@
     for tile of columns:                 wide enough to read memory well; its accumulators are in scratch memory
       for block of rows:
         for vector of columns:
-          read a square of each transposed operand, and transpose it in registers
+          read a square tile of each transposed operand, and transpose it in registers
           for row in block:              folds into registers, which are added to the scratch memory once a block
             ...
 
@@ -26,7 +26,7 @@ from mlirc.lowering.cpu.math.builder import Value
 from mlirc.lowering.kernel.axes import Axis
 from mlirc.lowering.kernel.nodes import Access, Linear, Node, Output
 
-SQUARES = 4
+TILES = 4
 
 
 class BlockLoops(Loops):
@@ -101,10 +101,10 @@ class BlockLoops(Loops):
         e, axis = self.e, self.row_axis
         lo, hi = self.range(axis)
         rows = self.schedule.block_rows
-        # SEVERAL SQUARES: what a transposed read touches in one page before it goes on to the next
-        most = rows * SQUARES if self.schedule.transposed else rows
+        # SEVERAL TILES: what a transposed read touches in one page before it goes on to the next
+        most = rows * TILES if self.schedule.transposed else rows
 
-        def square(end: Value, start: Value, state: list[Value]) -> list[Value]:
+        def tile(end: Value, start: Value, state: list[Value]) -> list[Value]:
             end = e.index.minimum(e.index.add(start, e.i64(rows)), end)
             with self.part(axis, start, end, rows):
                 self.load_transposed(step, start, end)
@@ -117,8 +117,8 @@ class BlockLoops(Loops):
 
             def across(state: list[Value], copy: int) -> list[Value]:
                 if most == rows:
-                    return square(end, start, state)
-                return e.loop(start, end, e.i64(rows), [], [], partial(square, end))
+                    return tile(end, start, state)
+                return e.loop(start, end, e.i64(rows), [], [], partial(tile, end))
 
             return self.vector_loop(self.column_axis, across, [], [], 1)
 
@@ -238,15 +238,15 @@ class BlockLoops(Loops):
     # ---- transposed operands: full vectors only, what is left at the edge is gathered and scattered
 
     def load_transposed(self, step: Pass, start: Value, end: Value) -> None:
-        """Reads a square of each transposed operand, and leaves it in memory with its columns as rows."""
+        """Reads a square tile of each transposed operand, and leaves it in memory with its columns as rows."""
         e = self.e
         for node in step.nodes:
             if node.access in self.transposed and e.mask is None and node not in e.env:
                 load_transposed(e, node.access, start, end, self.transposed[node.access])
-                e.saved = {**e.saved, node: self.square_access(node.access, start)}
+                e.saved = {**e.saved, node: self.tile_access(node.access, start)}
 
     def store_transposed(self, step: Pass, start: Value, end: Value) -> None:
-        """Writes the squares of the transposed outputs that `write` left in memory."""
+        """Writes the square tiles of the transposed outputs that `write` left in memory."""
         e = self.e
         for output in step.outputs:
             if output.access in self.transposed and e.mask is None:
@@ -257,14 +257,14 @@ class BlockLoops(Loops):
         transposed = output.access in self.transposed and e.mask is None
         store(
             e,
-            self.square_access(output.access, self.range(self.row_axis)[0]) if transposed else output.access,
+            self.tile_access(output.access, self.range(self.row_axis)[0]) if transposed else output.access,
             output.node,
         )
 
-    def square_access(self, access: Access, start: Value) -> Access:
-        """A square in memory, addressed by the index along the block, which is `start` at its first row."""
+    def tile_access(self, access: Access, start: Value) -> Access:
+        """A square tile in memory, addressed by the index along the block, which is `start` at its first row."""
         e, size = self.e, stored_dtype(access.dtype).itemsize
-        key = ("square", access)
+        key = ("tile", access)
         if ("base", key) not in e.env:
             back = e.index.mul(start, e.i64(-e.lanes * size))
             text = f"llvm.getelementptr {self.transposed[access]}[{back}] : (!llvm.ptr, i64) -> !llvm.ptr, i8"

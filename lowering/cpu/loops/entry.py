@@ -19,7 +19,7 @@ from mlirc.lowering.target import CpuTarget
 
 # slots of the frame: the arguments' address, the number of a check that failed, where threads leave partial results or count
 # chunks, the number of the next group of panels to be taken; then two of emitter/scratch.py
-STATUS, PARTIAL, NEXT, FRAME_WORDS = 1, 2, 3, 6
+STATUS, PARTIAL, NEXT, FRAME_SLOTS = 1, 2, 3, 6
 
 
 def shared_memory(e: VectorEmitter) -> Value:
@@ -29,18 +29,18 @@ def shared_memory(e: VectorEmitter) -> Value:
 
 
 def thread_part(e: VectorEmitter, count: Value) -> tuple[Value, Value]:
-    """This thread's share of `count` units."""
+    """[begin, end) of this thread's part of `count` work items."""
     return part_of(e, count, e.env["thread"])
 
 
-def decode_indices(e: VectorEmitter, axes: list[Axis], unit: Value) -> None:
+def decode_indices(e: VectorEmitter, axes: list[Axis], number: Value) -> None:
     """The indices of several axes from one number, the last axis fastest."""
     b = e.index
     for axis in reversed(axes[1:]):
         size = e.integer(axis.size)
-        e.env[axis.name] = b.binary("arith.remui", unit, size)
-        unit = b.binary("arith.divui", unit, size)
-    e.env[axes[0].name] = unit
+        e.env[axis.name] = b.binary("arith.remui", number, size)
+        number = b.binary("arith.divui", number, size)
+    e.env[axes[0].name] = number
 
 
 def load_slots(e: VectorEmitter, kernel: Kernel, names: list[str], args: str) -> None:
@@ -52,7 +52,7 @@ def load_slots(e: VectorEmitter, kernel: Kernel, names: list[str], args: str) ->
 
 
 def load_slot(e: VectorEmitter, args: str, k: int, type_: str) -> Value:
-    """Word `k` of the arguments at `args`, of type "i64" or "!llvm.ptr"."""
+    """Slot `k` of the arguments at `args`, of type "i64" or "!llvm.ptr"."""
     address = e.index.emit(f"llvm.getelementptr {args}[{k}] : (!llvm.ptr) -> !llvm.ptr, i64", torch.int64)
     return e.index.emit(f"llvm.load {address} {{alignment = 8 : i64}} : !llvm.ptr -> {type_}", torch.int64)
 
@@ -67,7 +67,7 @@ def entry_text(
     e = VectorEmitter(split.vector, target)
     zero, one = e.i64(0), e.i64(1)
     frame = e.index.emit(
-        f"llvm.alloca {e.i64(FRAME_WORDS)} x i64 {{alignment = 8 : i64}} : (i64) -> !llvm.ptr", torch.int64
+        f"llvm.alloca {e.i64(FRAME_SLOTS)} x i64 {{alignment = 8 : i64}} : (i64) -> !llvm.ptr", torch.int64
     )
     status = e.index.emit(f"llvm.getelementptr {frame}[{STATUS}] : (!llvm.ptr) -> !llvm.ptr, i64", torch.int64)
     e.lines.append(f"llvm.store %args, {frame} : !llvm.ptr, !llvm.ptr")
@@ -87,7 +87,7 @@ def entry_text(
         b = e.index
         threads = load_slot(e, "%args", kernel.operand_count + len(names), "i64")
         worth = b.binary("arith.divui", e.integer(split.work), e.i64(GRAIN))
-        threads = b.minimum(b.minimum(threads, worth), e.integer(split.units))
+        threads = b.minimum(b.minimum(threads, worth), e.integer(split.items))
         if has_scratch:
             threads = reserve(e, frame, scratch, threads)
         if split.chunk or (split.combines and left <= MOST_PARTIAL):

@@ -51,17 +51,17 @@ def framed(
     kernel: Kernel,
     names: list[str],
     work: Int,
-    units: Int,
+    items: Int,
     chunk: int = 0,
     body: str = "",
 ) -> KernelText:
     """The functions of kernel `name`: the body, what it calls, and the entry.
 
     names         the symbols that its slots hold
-    work, units   scalar operations, and what threads share, `chunk` at a time; 0: equal parts
+    work, items   scalar operations; work items, of which threads take `chunk` at a time (0: equal parts)
     body          the text of the body, where that is not all that `e` has written
     """
-    split = ThreadSplit(Vector(None, 1), chunk=chunk, units=units, work=work)
+    split = ThreadSplit(Vector(None, 1), chunk=chunk, items=items, work=work)
     entry = entry_text(kernel, split, names, name, target, e.scratch_bytes)
     parts = [*e.text.functions.values(), body or body_text(e), entry, PART_FUNCTION]
     declarations = e.text.declarations + LIBGOMP + [DECLARATION] * takes(e)

@@ -86,7 +86,7 @@ def _body(
     choose_non_temporal(e, kernel, schedule)
     e.nodes = [n for n in kernel.nodes if n.depth == 0]
     e.enter()
-    _share(e, loops, schedule, split)
+    _split_loops(e, loops, schedule, split)
     head = f"llvm.func internal @{name}_body(%frame: !llvm.ptr, %thread: i64, %threads: i64) {{"
     lines = [head, *opening(e), *e.text.preamble, *e.lines, *[FENCE] * bool(e.non_temporal), "llvm.return", "}"]
     lines += e.text.functions.values()
@@ -97,28 +97,28 @@ def _body(
     )
 
 
-def _share(e: VectorEmitter, loops: Loops, schedule: LoopSchedule, split: ThreadSplit) -> None:
+def _split_loops(e: VectorEmitter, loops: Loops, schedule: LoopSchedule, split: ThreadSplit) -> None:
     """The loops, over this thread's part."""
     if split.axes:
 
-        def enter(unit: Value) -> None:
-            decode_indices(e, split.axes, unit)
+        def enter(point: Value) -> None:
+            decode_indices(e, split.axes, point)
             e.enter(*(a.name for a in split.axes))
             loops.skip = len(split.axes)
 
-        def body(unit: Value, state: list[Value]) -> list[Value]:
-            enter(unit)
+        def body(point: Value, state: list[Value]) -> list[Value]:
+            enter(point)
             loops.start()
             return state
 
-        def units(lo: Value, hi: Value) -> None:
+        def points(lo: Value, hi: Value) -> None:
             for fits, rows in ((has_pipelined_epilogue, PipelinedEpilogue), (has_two_row_epilogue, TwoRowEpilogue)):
                 if fits(loops, split.axes):
                     rows(loops, enter).emit(lo, hi)
                     return
             e.loop(lo, hi, e.i64(1), [], [], body)
 
-        _parts(e, split, e.integer(symbols.product(a.size for a in split.axes)), units)
+        _parts(e, split, e.integer(symbols.product(a.size for a in split.axes)), points)
         return
     axis = split.axis
     if axis is not None:
@@ -137,7 +137,7 @@ def _share(e: VectorEmitter, loops: Loops, schedule: LoopSchedule, split: Thread
 
 
 def _parts(e: VectorEmitter, split: ThreadSplit, count: Value, body: Callable[[Value, Value], None]) -> None:
-    """`body(first, end)` for what this thread does of `count` units."""
+    """`body(first, end)` for what this thread does of `count` work items."""
     if split.chunk:
         WorkStealing(e, shared_memory(e), count, e.i64(split.chunk)).each(body)
     else:

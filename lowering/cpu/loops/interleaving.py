@@ -37,7 +37,7 @@ def interleaved(parts: list[list[str]]) -> list[str]:
 
 
 def statements(lines: list[str]) -> list[list[str]]:
-    """Lines in pieces that stay whole: an op with regions ends with its last brace."""
+    """Lines in groups that stay whole: an op with regions ends with its last brace."""
     pieces, depth = [], 0
     for line in lines:
         if depth == 0:

@@ -40,7 +40,7 @@ class Loops:
         self.e, self.schedule = e, schedule
         self.partials = partials  # where each thread runs over a part of the inner axes
         self.ranges: dict[Axis, tuple[Value, Value] | None] = {}
-        self.units: dict[Axis, int | None] = {}
+        self.multiples: dict[Axis, int | None] = {}
         self.skip = 0  # how many of the outermost axes are bound already
         self.ahead: list[Access] = []  # what this pass reads of the next row
         self.beside: Callable[[Value, int], None] | None = None  # other work at these vectors, ahead of the pass's
@@ -52,12 +52,12 @@ class Loops:
         """Memory of the function's own, before the loops."""
 
     @contextmanager
-    def part(self, axis: Axis, lo: Value, hi: Value, unit: int) -> Iterator[None]:
-        """Inside, `axis` runs from lo to hi, which are multiples of `unit` but for its very end."""
-        saved = self.ranges.get(axis), self.units.get(axis)
-        self.ranges[axis], self.units[axis] = (lo, hi), math.gcd(unit, saved[1] or 0)
+    def part(self, axis: Axis, lo: Value, hi: Value, multiple: int) -> Iterator[None]:
+        """Inside, `axis` runs from lo to hi, which are multiples of `multiple` but for its very end."""
+        saved = self.ranges.get(axis), self.multiples.get(axis)
+        self.ranges[axis], self.multiples[axis] = (lo, hi), math.gcd(multiple, saved[1] or 0)
         yield
-        self.ranges[axis], self.units[axis] = saved
+        self.ranges[axis], self.multiples[axis] = saved
 
     def range(self, axis: Axis) -> tuple[Value, Value]:
         return self.ranges.get(axis) or (self.e.i64(0), self.size(axis))
@@ -315,7 +315,7 @@ class Loops:
     def divisor(self, axis: Axis) -> int:
         """A number that divides the length of what is run over of `axis`."""
         whole = math.gcd(*(c for _, c in terms(axis.size)))
-        return math.gcd(whole, self.units.get(axis) or 0)
+        return math.gcd(whole, self.multiples.get(axis) or 0)
 
     def copied(self, axis: Axis, body, copies: int, index: Value, state: list[Value]) -> list[Value]:
         e, parts = self.e, []

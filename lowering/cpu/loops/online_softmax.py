@@ -85,7 +85,7 @@ class OnlinePass:
         for x in values:
             largest = higher(self.floats, x, largest)
         base, *sums = self.raised(base, largest, sums)
-        steps = [partial(self.power, x, base) for x in values]
+        steps = [partial(self.factors, x, base) for x in values]
         for k, product in enumerate(self.woven(steps)):
             sums[k % SUMS] = with_product(self.floats, sums[k % SUMS], product, self.e.mask)
         return [base, largest, *sums]
@@ -108,7 +108,7 @@ class OnlinePass:
         x = e.operand(self.x, True)
         return x if e.mask is None else self.floats.select(e.mask, x, self.floats.constant(-torch.inf))
 
-    def power(self, x: Value, base: Value) -> tuple[Value, Value]:
+    def factors(self, x: Value, base: Value) -> tuple[Value, Value]:
         product = vector_math_exp.exp_factors(self.floats, self.floats.sub(x, base))
         assert product is not None
         return product

@@ -42,9 +42,9 @@ class SavedRowStatistics:
         self.reductions: list[Node] = [n for step in self.schedule.passes for n in step.reductions]
         self.slots = take(self.e, count * len(self.reductions), "i64", 8)
 
-    def begin(self, unit: Value) -> None:
+    def begin(self, row: Value) -> None:
         self.e.nodes, self.e.accesses, self.e.saved = self.nodes, (), {}
-        self.enter(unit)
+        self.enter(row)
 
     def slot(self, row: Value, number: int) -> Value:
         b = self.e.index

@@ -55,7 +55,7 @@ class TwoRowEpilogue(SavedRowStatistics):
         e, b = self.e, self.e.index
         count = b.minimum(b.sub(hi, first), e.i64(ROWS))
         e.loop(e.i64(0), count, e.i64(1), [], [], partial(self.statistics, first))
-        for rows in e.either(b.eq(count, e.i64(ROWS)), self.together, self.alone):
+        for rows in e.either(b.eq(count, e.i64(ROWS)), self.both, self.alone):
             rows(first)
         return state
 
@@ -83,7 +83,7 @@ class TwoRowEpilogue(SavedRowStatistics):
         self.resume(first, self.e.i64(0))
         self.loops.run_passes(self.last, self.last + 1)
 
-    def together(self, first: Value) -> None:
+    def both(self, first: Value) -> None:
         e, known = self.e, []
         for k in range(ROWS):
             with e.scope():

@@ -23,7 +23,7 @@ MOST_OWNERS = 4  # threads whose ranges a thread takes chunks from, its own incl
 
 
 def part_of(e: VectorEmitter, count: Value, thread: Value) -> tuple[Value, Value]:
-    """[begin, end) of what `thread` does of `count` units of work, split evenly."""
+    """[begin, end) of what `thread` does of `count` work items, split evenly."""
     b, threads = e.index, e.env["threads"]
     lo = b.binary("arith.divui", b.mul(count, thread), threads)
     return lo, b.binary("arith.divui", b.mul(count, b.add(thread, e.i64(1))), threads)
@@ -33,15 +33,15 @@ class WorkStealing:
     """Emits the loops over a thread's chunks.
 
     counters   the address of all threads' counters, COUNTER_BYTES for each
-    count      units of work of the whole kernel
-    chunk      units of a chunk; the last one of a thread's range may have fewer
+    count      work items of the whole kernel
+    chunk      work items of a chunk; the last one of a thread's range may have fewer
     """
 
     def __init__(self, e: VectorEmitter, counters: Value, count: Value, chunk: Value):
         self.e, self.counters, self.count, self.chunk = e, counters, count, chunk
 
     def each(self, body: Callable[[Value, Value], None]) -> None:
-        """Emits `body(begin, end)`, in units, for each chunk that this thread claims."""
+        """Emits `body(begin, end)`, numbers of work items, for each chunk that this thread claims."""
         e = self.e
         owners = e.index.minimum(e.env["threads"], e.i64(MOST_OWNERS))
         with e.each(0, owners) as distance:

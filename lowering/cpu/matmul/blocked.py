@@ -54,7 +54,7 @@ class BlockedWriter(GemmWriter):
     part      rows that are packed, or whose tiles wait, at a time; None for all of them
     side      of rows that lay transposed: elements from step to step, a power of two
     row_room  of packed rows: elements for each
-    direct    where the result is the product as it is: elements from row to row; tiles are then computed where it lies
+    direct    where the result is the matmul as it is: elements from row to row; tiles are then computed where it lies
     fetches   whether tiles ask for the rows of the next block, and for the columns that are packed next: with AVX-512
     """
 
@@ -76,7 +76,7 @@ class BlockedWriter(GemmWriter):
         self.row_room = -(-(self.K * self.side + 16) // self.full) if self.rows_transposed else self.K + 16
         panel = self.K * self.width * 4
         share = max(1, min((PASSING_BYTES if self.rows_transposed else panel_bytes) // panel, self.panels))
-        if not self.rows_transposed and not self.shares_panels() and self.panels * panel <= ALL_PANEL_BYTES:
+        if not self.rows_transposed and not self.splits_panels() and self.panels * panel <= ALL_PANEL_BYTES:
             share = self.panels  # each row is then packed once
         self.part = None
         if self.rows_transposed or not self.one_block:
@@ -112,7 +112,7 @@ class BlockedWriter(GemmWriter):
             rows = (self.part or 0) if self.rows_transposed else self.full
             self.take("packed", rows * self.row_room + self.K * self.side * self.rows_transposed)
 
-    def shares_panels(self) -> bool:
+    def splits_panels(self) -> bool:
         rows = self.p.m_size
         return not isinstance(rows, int) or rows <= self.p.n_size
 

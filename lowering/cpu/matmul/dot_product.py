@@ -1,10 +1,10 @@
 """Dot-product gemm: a few rows by a matrix whose columns lie along k, summed in lanes along k and across lanes at the end.
 
 copy the rows                                   they stay in the first-level cache, a block of k at a time
-for unit of columns:                            threads share them; a vector of them
-  for columns in unit:                          the matrix is read once, from beginning to end, and ahead of that
+for column block:                               threads share them; a vector of columns
+  for columns in block:                         the matrix is read once, from beginning to end, and ahead of that
     tile[rows, columns] = rows @ columns        the sums in registers
-  epilogue over the unit's rows
+  epilogue over the rows of the block
 
 A vector of bfloat16 is read as 32-bit pairs: shifted, they are the float32 numbers at even places, masked, those at odd ones.
 """
@@ -33,9 +33,9 @@ from mlirc.lowering.cpu.emitter.register_transpose import across
 from mlirc.lowering.cpu.loops.entry import shared_memory
 from mlirc.lowering.cpu.loops.work_stealing import WorkStealing
 from mlirc.lowering.cpu.math.builder import Value
+from mlirc.lowering.cpu.matmul.column_blocks import ColumnBlockWriter, Range
 from mlirc.lowering.cpu.matmul.factors import Floats, Pairs
 from mlirc.lowering.cpu.matmul.match import Gemm
-from mlirc.lowering.cpu.matmul.units import Range, UnitsWriter
 from mlirc.lowering.target import CpuTarget
 
 MOST_ROWS = 8
@@ -65,14 +65,14 @@ def fit(gemm: Gemm, rows: int) -> bool:
     return isinstance(k, int) and rows * k <= MOST_COPIED and gemm.ka == 1
 
 
-class DotWriter(UnitsWriter):
+class DotWriter(ColumnBlockWriter):
     """Where the number of rows is a symbol, it is at most MOST_ROWS when this code runs.
 
     row_count what there is room for
     group     rows of a tile; `columns` of a whole one
     registers of vectors, which the processor has
     length    steps in all; `span` of them are read at once
-    block     steps that are summed in registers
+    k_block   steps that are summed in registers
     near      whether what comes next is fetched a second time, into the first-level cache: a tile's columns are short
     room      steps from row to row of the copies
     """
@@ -83,17 +83,17 @@ class DotWriter(UnitsWriter):
         super().__init__(gemm, name, target)
         assert isinstance(self.steps_in_all, int)
         self.length = self.steps_in_all
-        self.unit, self.row_count = self.lanes, gemm.m_size if isinstance(gemm.m_size, int) else MOST_ROWS
+        self.block_columns, self.row_count = self.lanes, gemm.m_size if isinstance(gemm.m_size, int) else MOST_ROWS
         self.alike = min(self.alike, 2 * self.row_count)  # of one row each waits for memory
         self.span = self.lanes * (1 + self.widens)
         self.registers = 32 if target.has_avx512 or target.arch == "aarch64" else 16
         self.group, self.columns = self.tile_size()
         most = ROW_BYTES // (4 * self.row_count * CACHE_LINE) * CACHE_LINE
-        self.block = min(MOST_STEPS, most)
-        self.near = self.length <= min(self.block, NEAR_TILE // (self.columns * self.step))
-        unit_bytes = self.unit * self.length * self.step
-        large = self.units * unit_bytes >= LARGE
-        self.chunk = max(1, CHUNK_BYTES // unit_bytes) if large else 0
+        self.k_block = min(MOST_STEPS, most)
+        self.near = self.length <= min(self.k_block, NEAR_TILE // (self.columns * self.step))
+        block_bytes = self.block_columns * self.length * self.step
+        large = self.column_blocks * block_bytes >= LARGE
+        self.chunk = max(1, CHUNK_BYTES // block_bytes) if large else 0
         self.room = -(-self.length // self.span) * self.span + PADDING
 
     def tile_size(self) -> tuple[int, int]:
@@ -121,23 +121,23 @@ class DotWriter(UnitsWriter):
         self.take("transposed", self.row_count * self.lanes)
         self.take("rows", self.row_count * self.room)
 
-    def share_units(self, panels: Range) -> None:
-        """Piece by chunk: memory gives threads different rates."""
+    def claim_column_blocks(self, panels: Range) -> None:
+        """By work stealing, where the matrix is large: memory gives threads different rates."""
         e = self.e
         if not self.chunk:
-            super().share_units(panels)
+            super().claim_column_blocks(panels)
             return
         self.copy_rows()
-        shares = WorkStealing(e, shared_memory(e), e.i64(self.units), e.i64(self.chunk))
-        shares.each(lambda first, end: self.units_of((first, end)))
+        chunks = WorkStealing(e, shared_memory(e), e.i64(self.column_blocks), e.i64(self.chunk))
+        chunks.each(lambda first, end: self.each_column_block((first, end)))
 
-    def multiply(self, units: Range, panels: Range) -> None:
+    def multiply(self, column_blocks: Range, panels: Range) -> None:
         self.copy_rows()
-        self.units_of(units)
+        self.each_column_block(column_blocks)
 
-    def units_of(self, units: Range) -> None:
-        with self.e.each(*units) as unit:
-            self.one_unit(unit)
+    def each_column_block(self, column_blocks: Range) -> None:
+        with self.e.each(*column_blocks) as column_block:
+            self.one_column_block(column_block)
 
     # ---- rows
 
@@ -180,28 +180,28 @@ class DotWriter(UnitsWriter):
         pairs = b.emit(f"llvm.load {address} {{alignment = 2 : i64}} : !llvm.ptr -> {b.type_text(b.dtype)}", b.dtype)
         return [b.bitcast(x, F32) for x in (b.shl(pairs, b.constant(16)), b.and_(pairs, b.constant(HIGH)))]
 
-    # ---- units
+    # ---- column blocks
 
-    def one_unit(self, unit: Value) -> None:
+    def one_column_block(self, column_block: Value) -> None:
         e, b = self.e, self.e.index
         transposed, wide = e.env["transposed"], e.builder(F32, True)
         for i in range(self.row_count):
             store_floats(e, wide.constant(0, F32), advance(e, transposed, 4 * self.lanes * i, BYTE))
 
-        with e.each(0, self.k, self.block) as k:
-            self.one_block(unit, k)
+        with e.each(0, self.k, self.k_block) as k:
+            self.one_k_block(column_block, k)
         with e.each(0, self.m) as number:
             self.bind_row(number)
             line = advance(e, transposed, b.mul(number, e.i64(4 * self.lanes)), BYTE)
-            self.epilogue(b.mul(unit, e.i64(self.unit)), self.size_of(unit), line)
+            self.epilogue(b.mul(column_block, e.i64(self.block_columns)), self.columns_of(column_block), line)
 
-    def one_block(self, unit: Value, k: Value) -> None:
-        """Adds to the unit's tile what the steps of a block give."""
+    def one_k_block(self, column_block: Value, k: Value) -> None:
+        """Adds to the column block's tile what the steps of a block of k give."""
         e, b = self.e, self.e.index
-        a, apart = self.columns_at(unit, k)
-        rows, size = advance(e, e.env["rows"], b.mul(k, e.i64(4)), BYTE), self.size_of(unit)
-        steps = b.minimum(e.i64(self.block), b.sub(self.k, k))
-        ahead = advance(e, a, b.add(e.i64(self.ahead()), b.mul(k, e.i64((self.unit - 1) * self.step))), BYTE)
+        a, apart = self.address_of(column_block, k)
+        rows, size = advance(e, e.env["rows"], b.mul(k, e.i64(4)), BYTE), self.columns_of(column_block)
+        steps = b.minimum(e.i64(self.k_block), b.sub(self.k, k))
+        ahead = advance(e, a, b.add(e.i64(self.ahead()), b.mul(k, e.i64((self.block_columns - 1) * self.step))), BYTE)
         whole = b.and_(size, e.i64(-self.columns))
 
         def tile(columns: int, number: Value) -> None:
@@ -235,9 +235,9 @@ class DotWriter(UnitsWriter):
             yield from e.either(b.gt(left, e.i64(fewer)), most, fewer) if fewer else [most]
 
     def ahead(self) -> int:
-        """Bytes that what is fetched lies ahead, in the order in which the matrix lies: a unit, where blocks leave that order."""
-        one_block = self.length <= self.block
-        return AHEAD if one_block else max(AHEAD, self.unit * self.length * self.step)
+        """Bytes that what is fetched lies ahead, in the order in which the matrix lies: a column block, where blocks leave that order."""
+        one_block = self.length <= self.k_block
+        return AHEAD if one_block else max(AHEAD, self.block_columns * self.length * self.step)
 
     # ---- tiles
 
@@ -286,7 +286,7 @@ class DotWriter(UnitsWriter):
         sums = all_[:cells]
         for u in range(1, copies):
             sums = [wide.add(x, y) for x, y in zip(sums, all_[u * cells : (u + 1) * cells], strict=True)]
-        if copies > 1 and (self.length % many or self.block % many):
+        if copies > 1 and (self.length % many or self.k_block % many):
             sums = loop(whole, spans, sums, 1)
         if self.length % self.span:
             sums = e.loop(spans, steps, e.i64(self.lanes), sums, [wide.type_text(F32)] * len(sums), rest)
@@ -296,7 +296,7 @@ class DotWriter(UnitsWriter):
             self.add_to_row(i, sums[i * columns : (i + 1) * columns])
 
     def one_span(self, k: Value, sums: list[Value], rows: int, columns: int) -> None:
-        """Adds the products of a span, the one at `k`, to the sums, those of a row side by side."""
+        """Adds the dot products of a span, the one at `k`, to the sums, those of a row side by side."""
         e = self.e
         factors = [self.spread(self.column(j, k)) for j in range(columns)]
         for part in range(len(factors[0])):

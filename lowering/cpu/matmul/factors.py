@@ -7,7 +7,7 @@ from mlirc.lowering.cpu.emitter.emitter import VectorEmitter
 from mlirc.lowering.cpu.emitter.memory import load_vector
 from mlirc.lowering.cpu.math.builder import Value, VectorBuilder
 
-BLOCK = 256  # products that are summed before they are added to the tile
+BLOCK = 256  # steps along k that are summed before they are added to the tile
 
 
 class Floats:
@@ -32,7 +32,7 @@ class Floats:
 
 
 class Widened(Floats):
-    """Elements of rows in float32; a panel's in bfloat16, widened here: few instructions beside the products of all rows."""
+    """Elements of rows in float32; a panel's in bfloat16, widened here: few instructions beside the multiplications of all rows."""
 
     panel = BF16
 
@@ -56,7 +56,7 @@ class Pairs:
         return broadcast(e.builder(torch.int32, True), pair, torch.int32)
 
     def multiply(self, e: VectorEmitter, x: Value, y: Value, total: Value) -> Value:
-        """total[lane] += the products of both halves of x and y; these in float32's or int32's clothes."""
+        """total[lane] += the products of both halves of x and y; held in registers of float32 or int32."""
         lanes, b = e.lanes, e.builder(F32, True)
         pairs, sums = f"vector<{2 * lanes}xbf16>", b.type_text(F32)
         x, y = (b.emit(f"llvm.bitcast {v} : {b.type_text(v.dtype)} to {pairs}", BF16) for v in (x, y))

@@ -34,13 +34,13 @@ CONFLICT = 4096  # rows this many bytes apart fall into the same lines of the fi
 
 
 def panel_width(target: CpuTarget) -> int:
-    """Columns of a panel that is packed as the product runs: so many that tiles get by with few loads."""
+    """Columns of a panel that is packed as the matmul runs: so many that a tile needs few loads."""
     vectors = {64: 2, 32: 3}.get(target.vector_bytes, 6 if target.arch == "aarch64" else 3)
     return vectors * target.vector_bytes // 4
 
 
 class GemmWriter(MatmulWriter):
-    """Writes the functions of a product of float32; matmul/bf16.py has those of other factors.
+    """Writes the functions of a float32 gemm; matmul/bf16.py has those of other factors.
 
     source    what the strides of the rows in memory count
     factors   what a tile multiplies
@@ -52,14 +52,14 @@ class GemmWriter(MatmulWriter):
 
     def __init__(self, gemm: Gemm, name: str, target: CpuTarget):
         super().__init__(gemm, name, target)
-        self.width = self.unit = PANEL if gemm.plain is None else panel_width(target)
+        self.width = self.block_columns = PANEL if gemm.plain is None else panel_width(target)
         self.full, self.rests = split_any_rows(gemm.m_size, most_rows(target, self.width // self.lanes))
         self.packs = self.must_pack()
         self.plan()
 
     @property
     def panels(self) -> int:
-        return self.units
+        return self.column_blocks
 
     def plan(self) -> None:
         """How far to go along k at once, and along the panels."""
@@ -76,7 +76,7 @@ class GemmWriter(MatmulWriter):
         p, e = self.p, self.e
         rows = e.integer(p.m_size)
         work = symbols.floordiv(symbols.product([p.m_size, p.n_size, p.k.size]), 8)
-        if self.shares_panels():
+        if self.splits_panels():
             self.all_panels((e.i64(0), rows))
             return work, self.panels, 0
         step = e.i64(self.full)
@@ -92,14 +92,14 @@ class GemmWriter(MatmulWriter):
         if self.packs:
             self.take("packed", self.full * self.steps)
 
-    def shares_panels(self) -> bool:
-        """Whether threads share the panels, not the rows."""
+    def splits_panels(self) -> bool:
+        """Whether threads split the panels among them, not the rows."""
         return self.panels >= MANY_PANELS
 
     # ---- loops
 
     def all_panels(self, rows: tuple[Value, Value]) -> None:
-        """A thread's share of the panels, with all rows."""
+        """A thread's part of the panels, with all rows."""
         self.groups(thread_part(self.e, self.e.i64(self.panels)), rows)
 
     def groups(self, panels: tuple[Value, Value], rows: tuple[Value, Value]) -> None:
@@ -202,7 +202,7 @@ class GemmWriter(MatmulWriter):
                     self.finish_vector(b.add(first, e.i64(start)), [advance(e, line, start) for line in lines], mask)
 
     def tile(self, number: int) -> Value:
-        """The scratch of one of the products."""
+        """The scratch of one of the matmuls."""
         first = self.e.env["tile"]
         return advance(self.e, first, number * self.full * self.width) if number else first
 

@@ -5,21 +5,21 @@ import torch
 from mlirc.lowering.cpu.loops.frame import KernelText
 from mlirc.lowering.cpu.matmul.bf16 import PairWriter, WideningWriter
 from mlirc.lowering.cpu.matmul.blocked import WHOLE_K, BlockedWriter
+from mlirc.lowering.cpu.matmul.column_blocks import ColumnBlockWriter
 from mlirc.lowering.cpu.matmul.dot_product import DotWriter, takes_dots
 from mlirc.lowering.cpu.matmul.few_rows import few_or_many, may_be_few
 from mlirc.lowering.cpu.matmul.function import GemmWriter
 from mlirc.lowering.cpu.matmul.match import Gemm
 from mlirc.lowering.cpu.matmul.transposed import TransposedWriter
-from mlirc.lowering.cpu.matmul.units import UnitsWriter
 from mlirc.lowering.kernel.typical_sizes import typical
 from mlirc.lowering.target import CpuTarget
 
-# From so many rows on, packing columns that lie along k costs less than turning tiles.
+# From so many rows on, packing columns that lie along k costs less than transposing tiles.
 MANY_ROWS = 96
 
 
 def gemm_text(gemm: Gemm, name: str, target: CpuTarget) -> KernelText | None:
-    """The product as functions; None where the processor has no instruction for its panels."""
+    """The gemm as functions; None where the processor has no instruction for its panels."""
     if gemm.plain is not None:
         made = plain_writer(gemm)(gemm, name, target).write()
         return few_or_many(gemm, made, name, target) if may_be_few(gemm) else made
@@ -33,7 +33,7 @@ def gemm_text(gemm: Gemm, name: str, target: CpuTarget) -> KernelText | None:
     return PairWriter(gemm, name, target).write() if target.bf16_pairs else None
 
 
-def plain_writer(gemm: Gemm) -> type[UnitsWriter] | type[BlockedWriter]:
+def plain_writer(gemm: Gemm) -> type[ColumnBlockWriter] | type[BlockedWriter]:
     """For columns that lie in memory as they are."""
     assert gemm.plain is not None
     if gemm.plain[1] != 1:

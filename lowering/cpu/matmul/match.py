@@ -19,7 +19,7 @@ from mlirc.dialects.core.symbols import Int
 from mlirc.dialects.ops.movement.pair_panels import pair_panel_map
 from mlirc.dialects.ops.movement.panels import PANEL
 from mlirc.lowering.kernel.axes import Axis
-from mlirc.lowering.kernel.matmul import has_dims, read_products
+from mlirc.lowering.kernel.matmul import has_dims, read_matmuls
 from mlirc.lowering.kernel.nodes import Access, Kernel, Node
 
 
@@ -74,7 +74,7 @@ class Gemm:
         return _row_stride([axis.name for axis in self.m], self.kernel, access)
 
     def plain_result(self) -> Int | None:
-        """Where the product is the one result, in float32: elements from row to row, if rows lie evenly."""
+        """Where the matmul is the one result, in float32: elements from row to row, if rows lie evenly."""
         (total, _), *others = self.totals
         output, *more = self.kernel.outputs
         return None if others or more or output.node is not total else self.even_rows(output.access)
@@ -88,8 +88,8 @@ class Gemm:
 
 
 def match_matmul(kernel: Kernel) -> Gemm | None:
-    """The kernel as a Product, or None where it is none that fast code is written for. Leaves `kernel` as it was."""
-    found = read_products(kernel, (torch.float32, torch.bfloat16))
+    """The kernel as a Gemm, or None where it is none that fast code is written for. Leaves `kernel` as it was."""
+    found = read_matmuls(kernel, (torch.float32, torch.bfloat16))
     if found is None:
         return None
     a, k, panels = found.rows, found.k, [y for _, y in found.totals]

@@ -1,6 +1,6 @@
 """Packs a part of a matrix for a gemm, a vector at a time: columns into panels, rows side by side.
 
-Columns past the last one are left as they come: a product's tile keeps nothing of them.
+Columns past the last one are left as they come: a gemm's tile keeps nothing of them.
 """
 
 from dataclasses import dataclass
@@ -19,7 +19,7 @@ from mlirc.lowering.cpu.emitter.addresses import (
 )
 from mlirc.lowering.cpu.emitter.emitter import VectorEmitter
 from mlirc.lowering.cpu.math.builder import Value
-from mlirc.lowering.cpu.matmul.transposes import transpose_panel, transpose_square
+from mlirc.lowering.cpu.matmul.transposes import transpose_panel, transpose_tile
 
 F32 = torch.float32
 
@@ -110,7 +110,7 @@ class Packer:
             with e.each(packed, steps, e.lanes) as k:
                 place = advance(e, to, b.add(b.mul(k, e.i64(self.width)), column))
                 sizes = b.sub(last, start), b.sub(steps, k)
-                transpose_square(e, F32, advance(e, source, k), apart, *sizes, place, 4 * self.width, fetch=True)
+                transpose_tile(e, F32, advance(e, source, k), apart, *sizes, place, 4 * self.width, fetch=True)
 
     def one_by_one(
         self, base: Value, strides: tuple[Int, Int], first: Value, columns: int, steps: Value, to: Value

@@ -4,7 +4,7 @@
       then = next++                                           so that it is known what is packed after this group
       group(ticket)
 
-A thread that another program disturbs takes fewer groups: with equal shares the other threads waited for it. The last groups
+A thread that another program disturbs takes fewer groups: with equal parts the other threads waited for it. The last groups
 are smaller, so that all end at about the same time. Which thread computes a panel changes no bit of it.
 """
 
@@ -22,12 +22,12 @@ Range = tuple[Value, Value]
 
 
 class Groups:
-    """Numbers 0 to `units` in groups of at most `group`, each with a ticket; `tickets` is how many.
+    """Numbers 0 to `count` in groups of at most `group`, each with a ticket; `tickets` is how many.
     Needs %frame, the kernel's. May be gone through several times: tickets of the next round follow."""
 
-    def __init__(self, e: VectorEmitter, units: int, group: int):
+    def __init__(self, e: VectorEmitter, count: int, group: int):
         b = e.index
-        self.e, self.every, self.large, self.small = e, e.i64(units), e.i64(group), e.i64(-(-group // SMALLER))
+        self.e, self.every, self.large, self.small = e, e.i64(count), e.i64(group), e.i64(-(-group // SMALLER))
         # as much as all threads do at once is left for the smaller ones
         before = b.maximum(e.i64(0), b.sub(self.every, b.mul(e.env["threads"], self.large)))
         self.many = b.binary("arith.divui", before, self.large)
@@ -42,14 +42,14 @@ class Groups:
         return self.e.index.emit(text, torch.int64)
 
     def start(self, ticket: Value) -> Value:
-        """The first unit of a ticket; of one past the last, the end."""
+        """The first number of a ticket; of one past the last, the end."""
         e, b = self.e, self.e.index
         in_large = b.mul(b.minimum(ticket, self.many), self.large)
         in_small = b.mul(b.maximum(b.sub(ticket, self.many), e.i64(0)), self.small)
         return b.minimum(b.add(in_large, in_small), self.every)
 
     def round(self, ticket: Value, before: Value, body: Callable[[Range, Value], None]) -> Value:
-        """`body((first unit, end), first of the next group)` for this ticket and those taken after it, to the end of the
+        """`body((first number, end), first of the next group)` for this ticket and those taken after it, to the end of the
         round that `before` tickets precede; the first ticket past it."""
         e = self.e
         end = e.index.add(before, self.tickets)

@@ -36,7 +36,7 @@ class Runs:
     count: Value
     run: int = RUN
 
-    def share(self, e: VectorEmitter, number: Value, parts: Value, steps: int) -> Fetch:
+    def part(self, e: VectorEmitter, number: Value, parts: Value, steps: int) -> Fetch:
         """One of so many equal parts, for a tile of so many steps. What is more than a line a step is left out."""
         b = e.index
         each = parts_of(e, self.count, parts)
@@ -93,13 +93,13 @@ class Ahead:
         self.among = b.maximum(b.sub(self.count, e.i64(1)), e.i64(1)) if columns else self.count
         blocks = parts_of(e, b.sub(rows[1], rows[0]), e.i64(writer.full))
         number = b.binary("arith.divui", b.sub(block[0], rows[0]), e.i64(writer.full))
-        self.of_columns = columns and columns.share(e, number, blocks, writer.steps)
+        self.of_columns = columns and columns.part(e, number, blocks, writer.steps)
 
     def fetch(self, panel: Value) -> Fetch:
         """By the tile of this panel."""
         e, b = self.e, self.e.index
         number = b.sub(panel, self.panels[0])
-        rows = self.rows.share(e, number, self.among, self.w.steps) if self.rows else nothing(e, self.place)
+        rows = self.rows.part(e, number, self.among, self.w.steps) if self.rows else nothing(e, self.place)
         if self.of_columns is None:
             return rows
         return either(e, b.eq(number, b.sub(self.count, e.i64(1))), self.of_columns, rows)

@@ -5,7 +5,7 @@
 `a` is read element by element where it is, each in every lane. All sums of a tile stay in registers.
 
 Strides that are known are part of the code: every element then has an address without arithmetic, which on Intel's
-processors would take turns with the products.
+processors would take turns with the multiplications.
 """
 
 from collections.abc import Sequence

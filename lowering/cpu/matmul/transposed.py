@@ -3,11 +3,11 @@ are packed with rows along the lanes.
 
 for part of the rows:                           threads share the columns, or the rows, where columns are few
   pack the rows into panels                     they stay in the second-level cache
-  for unit of columns:                          at most a vector of them
+  for column block:                             at most a vector of columns
     copy them                                   where they would evict each other, or are to be widened
     for panel of rows:
       tile = columns @ panel                    all of it in registers, one pass over k
-      transpose the tile, epilogue over it           from a scratch still in the first-level cache
+      transpose the tile, epilogue over it      from a scratch still in the first-level cache
 
 Where k is long this is done for a block of k after the other, and tiles wait for the next block.
 """
@@ -27,6 +27,7 @@ from mlirc.lowering.cpu.emitter.addresses import (
     store_scalar,
 )
 from mlirc.lowering.cpu.math.builder import Value
+from mlirc.lowering.cpu.matmul.column_blocks import ColumnBlockWriter, Range
 from mlirc.lowering.cpu.matmul.factors import Floats, Pairs
 from mlirc.lowering.cpu.matmul.function import panel_width
 from mlirc.lowering.cpu.matmul.match import Gemm
@@ -34,44 +35,43 @@ from mlirc.lowering.cpu.matmul.panel_groups import Groups
 from mlirc.lowering.cpu.matmul.prefetch import RUN, Fetch, Runs, fetches
 from mlirc.lowering.cpu.matmul.tile import GemmTile, Loop, most_rows
 from mlirc.lowering.cpu.matmul.tile_rows import best_block
-from mlirc.lowering.cpu.matmul.transposes import transpose_square
-from mlirc.lowering.cpu.matmul.units import Range, UnitsWriter
+from mlirc.lowering.cpu.matmul.transposes import transpose_tile
 from mlirc.lowering.target import CpuTarget
 
 WHOLE_K = 1024  # steps: up to here one block holds all of k
 K_BLOCK = 256
 PANEL_BYTES = 800 << 10  # of packed rows
 TILE_BYTES = 448 << 10  # of tiles that wait for the next block of k
-GROUPS = 32  # of units, that threads take
+GROUPS = 32  # of column blocks, that threads take
 # As many columns, a multiple of so many bytes apart, keep out of each other's way in a first-level cache.
 WAYS, CONFLICT = 4, 4096
 
 
-class TransposedWriter(UnitsWriter):
+class TransposedWriter(ColumnBlockWriter):
     """
-    full    columns of a tile; a unit is one tile's or, where that has fewer columns than a vector lanes, several
+    full    columns of a tile; a column block has one tile, or several where that has fewer columns than a vector lanes
     steps   along k, of a block; `room` is what a packed panel has room for: whole vectors of them
-    part    panels that are packed at a time; `wait` units of their tiles wait for the next block
-    fetches whether tiles ask for the next unit's columns, which lie in one chunk: with AVX-512
+    part    panels that are packed at a time; the tiles of `wait` column blocks wait for the next block of k
+    fetches whether tiles prefetch the next block's columns, which lie one after another: with AVX-512
     """
 
     def __init__(self, gemm: Gemm, name: str, target: CpuTarget):
         super().__init__(gemm, name, target)
         self.panel = panel_width(target)
         self.full = best_block(gemm.n_size, most_rows(target, self.panel // self.lanes))
-        self.unit = self.full * max(1, self.lanes // self.full)
+        self.block_columns = self.full * max(1, self.lanes // self.full)
         k = self.steps_in_all
-        self.one_block = isinstance(k, int) and k <= WHOLE_K
-        self.steps = k if isinstance(k, int) and self.one_block else K_BLOCK
+        self.is_one_k_block = isinstance(k, int) and k <= WHOLE_K
+        self.steps = k if isinstance(k, int) and self.is_one_k_block else K_BLOCK
         self.room = -(-self.steps // self.lanes) * self.lanes
         self.copies = self.widens or self.evict_each_other()
         self.part, panels = max(1, PANEL_BYTES // (self.room * self.panel * 4)), self.panels()
         if isinstance(panels, int) and panels:
             self.part = -(-panels // -(-panels // self.part))
         tile = self.part * self.lanes * self.panel * 4
-        self.wait = max(1, min(self.units, TILE_BYTES // tile))
-        in_one_piece = self.columns_apart == k and not self.copies and gemm.dtype == F32
-        self.fetches = fetches(target) and self.one_block and in_one_piece and self.room > 0
+        self.wait = max(1, min(self.column_blocks, TILE_BYTES // tile))
+        is_contiguous = self.columns_apart == k and not self.copies and gemm.dtype == F32
+        self.fetches = fetches(target) and self.is_one_k_block and is_contiguous and self.room > 0
 
     def evict_each_other(self) -> bool:
         """Whether a tile's columns fall into too few lines of the first-level cache."""
@@ -87,78 +87,86 @@ class TransposedWriter(UnitsWriter):
     def make_room(self) -> None:
         tile = self.lanes * self.panel
         self.take("panels", self.part * self.room * self.panel)
-        self.take("tile", tile if self.one_block else self.wait * self.part * tile)
+        self.take("tile", tile if self.is_one_k_block else self.wait * self.part * tile)
         self.take("transposed", tile)
         if self.copies:
-            self.take("columns", self.unit * self.along)
+            self.take("columns", self.block_columns * self.along)
 
     # ---- loops
 
-    def share_units(self, panels: Range) -> None:
-        """By tickets. Where tiles wait, equal shares: rows are packed anew for each group."""
-        if not self.one_block:
-            super().share_units(panels)
+    def claim_column_blocks(self, panels: Range) -> None:
+        """By tickets. Where tiles wait, equal parts: rows are packed anew for each group."""
+        if not self.is_one_k_block:
+            super().claim_column_blocks(panels)
             return
         e, b = self.e, self.e.index
-        groups = Groups(e, self.units, max(1, self.units // GROUPS))
+        groups = Groups(e, self.column_blocks, max(1, self.column_blocks // GROUPS))
 
         def part(first: Value, state: list[Value]) -> list[Value]:
             ticket, before = state
             within = first, b.minimum(b.add(first, e.i64(self.part)), panels[1])
             self.pack(e.i64(0), self.k, within)
-            ticket = groups.round(ticket, before, lambda units, then: self.whole_k(units, within, then))
+            ticket = groups.round(ticket, before, lambda blocks, then: self.whole_k(blocks, within, then))
             return [ticket, b.add(before, groups.tickets)]
 
         e.loop(*panels, e.i64(self.part), [groups.take(), e.i64(0)], ["i64", "i64"], part)
 
-    def whole_k(self, units: Range, panels: Range, then: Value) -> None:
-        """These units, all of k, with panels that are packed; `then` is the first unit of the next."""
+    def whole_k(self, column_blocks: Range, panels: Range, then: Value) -> None:
+        """These column blocks, all of k, with panels that are packed; `then` is the first block of the next group."""
         self.then = then
-        self.block(self.e.i64(0), self.k, units, panels, lambda unit, panel: self.e.env["tile"], finish=True)
+        self.one_k_block(
+            self.e.i64(0), self.k, column_blocks, panels, lambda column_block, panel: self.e.env["tile"], finish=True
+        )
 
-    def multiply(self, units: Range, panels: Range) -> None:
+    def multiply(self, column_blocks: Range, panels: Range) -> None:
         e, b = self.e, self.e.index
 
         with e.each(*panels, self.part) as first:
             within = first, b.minimum(b.add(first, e.i64(self.part)), panels[1])
-            if self.one_block:
+            if self.is_one_k_block:
                 self.pack(e.i64(0), self.k, within)
-                self.whole_k(units, within, units[1])
+                self.whole_k(column_blocks, within, column_blocks[1])
             else:
-                with e.each(*units, self.wait) as start:
-                    self.blocks_of_k(start, units, within)
+                with e.each(*column_blocks, self.wait) as start:
+                    self.blocks_of_k(start, column_blocks, within)
 
-    def blocks_of_k(self, start: Value, units: Range, panels: Range) -> None:
+    def blocks_of_k(self, start: Value, column_blocks: Range, panels: Range) -> None:
         e, b = self.e, self.e.index
-        units = start, b.minimum(b.add(start, e.i64(self.wait)), units[1])
+        column_blocks = start, b.minimum(b.add(start, e.i64(self.wait)), column_blocks[1])
         tile = self.lanes * self.panel
 
-        def waiting(unit: Value, panel: Value) -> Value:
-            number = b.add(b.mul(b.sub(unit, units[0]), e.i64(self.part)), b.sub(panel, panels[0]))
+        def waiting(column_block: Value, panel: Value) -> Value:
+            number = b.add(b.mul(b.sub(column_block, column_blocks[0]), e.i64(self.part)), b.sub(panel, panels[0]))
             return advance(e, e.env["tile"], b.mul(number, e.i64(4 * tile)), BYTE)
 
-        area = b.mul(b.sub(units[1], units[0]), e.i64(self.part * tile))
+        area = b.mul(b.sub(column_blocks[1], column_blocks[0]), e.i64(self.part * tile))
         with e.each(0, area, self.lanes) as k:
             zero = e.builder(F32, True).constant(0, F32)
             store_floats(e, zero, advance(e, e.env["tile"], b.mul(k, e.i64(4)), BYTE))
         with e.each(0, self.k, self.steps) as k:
             steps = b.minimum(e.i64(self.steps), b.sub(self.k, k))
             self.pack(k, steps, panels)
-            self.block(k, steps, units, panels, waiting, finish=False)
-        with e.each(*units) as unit, e.each(*panels) as panel:
-            self.finish(unit, panel, waiting(unit, panel))
+            self.one_k_block(k, steps, column_blocks, panels, waiting, finish=False)
+        with e.each(*column_blocks) as column_block, e.each(*panels) as panel:
+            self.finish(column_block, panel, waiting(column_block, panel))
 
-    def block(
-        self, k: Value, steps: Value, units: Range, panels: Range, tile: Callable[[Value, Value], Value], finish: bool
+    def one_k_block(
+        self,
+        k: Value,
+        steps: Value,
+        column_blocks: Range,
+        panels: Range,
+        tile: Callable[[Value, Value], Value],
+        finish: bool,
     ) -> None:
-        """These units times these panels, for some steps from `k` on; `tile(unit, panel)` is where a tile is."""
+        """These column blocks times these panels, for some steps from `k` on; `tile(column_block, panel)` is where a tile is."""
 
-        with self.e.each(*units) as number:
+        with self.e.each(*column_blocks) as number:
             a, along = self.columns(number, k, steps)
 
             with self.e.each(*panels) as which:
                 to = tile(number, which)
-                fetch = self.next_columns(number, units, which, panels) if self.fetches else None
+                fetch = self.next_columns(number, column_blocks, which, panels) if self.fetches else None
                 self.tiles_of(number, which, a, along, self.panel_at(which, panels[0]), to, steps, fetch)
                 if finish:
                     self.finish(number, which, to)
@@ -181,18 +189,18 @@ class TransposedWriter(UnitsWriter):
         }
         return sorted(needed, reverse=True)
 
-    def next_columns(self, unit: Value, units: Range, panel: Value, panels: Range) -> Fetch:
-        """What a unit's tile with a panel fetches: its share of the next unit's columns."""
+    def next_columns(self, column_block: Value, column_blocks: Range, panel: Value, panels: Range) -> Fetch:
+        """What the tile of a column block with a panel prefetches: its part of the next block's columns."""
         e, b = self.e, self.e.index
-        after = b.add(unit, e.i64(1))
-        after = b.minimum(b.select(b.lt(after, units[1]), after, self.then), e.i64(self.units - 1))
-        start, _ = self.columns_at(after, e.i64(0))
-        runs = Runs(start, e.i64(RUN), e.i64(-(-4 * self.unit * self.along // RUN)))
-        return runs.share(e, b.sub(panel, panels[0]), b.sub(panels[1], panels[0]), self.steps)
+        after = b.add(column_block, e.i64(1))
+        after = b.minimum(b.select(b.lt(after, column_blocks[1]), after, self.then), e.i64(self.column_blocks - 1))
+        start, _ = self.address_of(after, e.i64(0))
+        runs = Runs(start, e.i64(RUN), e.i64(-(-4 * self.block_columns * self.along // RUN)))
+        return runs.part(e, b.sub(panel, panels[0]), b.sub(panels[1], panels[0]), self.steps)
 
     def tiles_of(
         self,
-        unit: Value,
+        column_block: Value,
         panel: Value,
         a: Value,
         along: Value,
@@ -201,9 +209,9 @@ class TransposedWriter(UnitsWriter):
         steps: Value,
         fetch: Fetch | None = None,
     ) -> None:
-        """A unit's columns times a panel of rows."""
+        """A column block times a panel of rows."""
         for width in self.fitting(self.rows_of(panel), self.widths()):
-            for size in self.whole_or_rest(unit):
+            for size in self.whole_or_rest(column_block):
                 self.calls(size, width, a, along, rows, to, steps, fetch)
 
     def fitting(self, left: Value, widths: list[int]) -> Iterator[int]:
@@ -230,7 +238,7 @@ class TransposedWriter(UnitsWriter):
             tile = self.tile(min(self.full, size - first), width, RUN if fetch else 0)
             here = advance(e, a, b.mul(along, e.i64(first * (4 if self.copies else self.step))), BYTE)
             there = advance(e, to, first * self.panel * 4, BYTE)
-            adds = e.builder(torch.bool).constant(not self.one_block, torch.bool)
+            adds = e.builder(torch.bool).constant(not self.is_one_k_block, torch.bool)
             places, loop = (here, rows, there), Loop(steps, 1, self.panel)
             tile.call(e, places, self.along, [loop], e.i64(self.panel), adds=adds, fetch=fetch)
 
@@ -238,22 +246,22 @@ class TransposedWriter(UnitsWriter):
         factors, lanes = Pairs() if self.pairs else Floats(), min(self.lanes, width)
         return GemmTile(rows, width // lanes, lanes, factors=factors, short=True, run=run)
 
-    def finish(self, unit: Value, panel: Value, tile: Value) -> None:
-        """Turns a tile, and does the scalar work on it, row by row."""
+    def finish(self, column_block: Value, panel: Value, tile: Value) -> None:
+        """Transposes a tile, and does the scalar work on it, row by row."""
         e, b = self.e, self.e.index
-        size, transposed = self.size_of(unit), e.env["transposed"]
+        size, transposed = self.columns_of(column_block), e.env["transposed"]
         count = b.minimum(self.rows_of(panel), e.i64(self.panel))
 
         with e.each(0, count, self.lanes) as row:
             to = advance(e, transposed, b.mul(row, e.i64(4 * self.lanes)), BYTE)
             source = advance(e, tile, b.mul(row, e.i64(4)), BYTE)
-            transpose_square(
+            transpose_tile(
                 e, F32, source, e.i64(4 * self.panel), b.sub(size, e.i64(1)), e.i64(self.lanes), to, 4 * self.lanes
             )
         with e.each(0, count) as number:
             self.bind_row(b.add(b.mul(panel, e.i64(self.panel)), number))
             line = advance(e, transposed, b.mul(number, e.i64(4 * self.lanes)), BYTE)
-            self.epilogue(b.mul(unit, e.i64(self.unit)), size, line)
+            self.epilogue(b.mul(column_block, e.i64(self.block_columns)), size, line)
 
     # ---- packing
 
@@ -278,7 +286,7 @@ class TransposedWriter(UnitsWriter):
                     with e.each(0, steps, self.lanes) as step:
                         here = advance(e, source, b.mul(step, e.i64(self.step)), BYTE)
                         place = advance(e, to, b.mul(b.add(b.mul(step, e.i64(self.panel)), row), e.i64(4)), BYTE)
-                        transpose_square(e, self.factor, here, apart, last, b.sub(steps, step), place, 4 * self.panel)
+                        transpose_tile(e, self.factor, here, apart, last, b.sub(steps, step), place, 4 * self.panel)
             else:
                 with e.each(0, steps) as step, e.each(0, left) as row:
                     x = load_scalar(
@@ -287,15 +295,15 @@ class TransposedWriter(UnitsWriter):
                     place = advance(e, to, b.mul(b.add(b.mul(step, e.i64(self.panel)), row), e.i64(4)), BYTE)
                     store_scalar(e, x, place)
 
-    def columns(self, unit: Value, k: Value, steps: Value) -> tuple[Value, Value]:
-        """A unit's columns from `k` on, to multiply with, and how many steps apart."""
+    def columns(self, column_block: Value, k: Value, steps: Value) -> tuple[Value, Value]:
+        """Where the columns of a column block are read from `k` on, and the steps from column to column."""
         e, b = self.e, self.e.index
-        a, apart = self.columns_at(unit, k)
+        a, apart = self.address_of(column_block, k)
         if not self.copies:
             return a, e.i64(self.along)
         to, room = e.env["columns"], self.along
 
-        with e.each(0, self.size_of(unit)) as number:
+        with e.each(0, self.columns_of(column_block)) as number:
             source, place = (
                 advance(e, a, b.mul(number, apart), BYTE),
                 advance(e, to, b.mul(number, e.i64(4 * room)), BYTE),

@@ -1,4 +1,4 @@
-"""Transposes squares of a gemm's operand in registers, so that columns along k become panels. Offsets and strides are in bytes.
+"""Transposes square tiles of a gemm's operand in registers, so that columns along k become panels. Offsets and strides are in bytes.
 
 These are functions beside the kernel's body: LLVM takes long for their shuffles, each time that they stand in the text.
 """
@@ -25,7 +25,7 @@ from mlirc.lowering.cpu.math.builder import Value
 PACKED_AHEAD = 256  # bytes of a column between what is packed and what is fetched
 
 
-def transpose_square(
+def transpose_tile(
     e: VectorEmitter,
     dtype: torch.dtype,
     source: Value,
@@ -38,7 +38,7 @@ def transpose_square(
 ) -> None:
     """to[j, i] = source[min(i, last), j], for i and j below the lanes; 0 from j = `count` on.
 
-    fetch: what the lines after those of the square have at the same places comes to the second-level cache.
+    fetch: what the lines after those of the tile have at the same places comes to the second-level cache.
     """
 
     def write(e: VectorEmitter, p: list[Value]) -> None:

@@ -21,10 +21,10 @@ Range = tuple[Value, Value]
 class MatmulWriter(ABC):
     """Writes the functions of a gemm.
 
-    unit     columns that are finished together
+    block_columns   columns of a column block, which are finished together; the last block may have fewer
     """
 
-    unit: int
+    block_columns: int
 
     def __init__(self, gemm: Gemm, name: str, target: CpuTarget):
         self.p, self.name, self.target = gemm, name, target
@@ -32,8 +32,8 @@ class MatmulWriter(ABC):
         self.lanes = self.e.lanes
 
     @property
-    def units(self) -> int:
-        return -(-self.p.n_size // self.unit)
+    def column_blocks(self) -> int:
+        return -(-self.p.n_size // self.block_columns)
 
     @abstractmethod
     def make_room(self) -> None:
@@ -41,7 +41,7 @@ class MatmulWriter(ABC):
 
     @abstractmethod
     def loops(self) -> tuple[Int, Int, int]:
-        """Writes the loops over a thread's part. Gives the work, the number of units that threads share, and how many of them
+        """Writes the loops over a thread's part. Gives the work, the number of items that threads share, and how many of them
         they take at a time; 0: equal parts."""
 
     def write(self) -> KernelText:
@@ -58,13 +58,15 @@ class MatmulWriter(ABC):
 
     # ---- the scalar work
 
-    def whole_or_rest(self, unit: Value) -> Iterator[int]:
-        """How many columns a unit has, the last maybe fewer: code for each."""
-        rest = self.p.n_size % self.unit
-        if not rest or self.units == 1:
-            yield rest or self.unit
+    def whole_or_rest(self, column_block: Value) -> Iterator[int]:
+        """The number of columns of a column block, of which the last may have fewer: code for each."""
+        rest = self.p.n_size % self.block_columns
+        if not rest or self.column_blocks == 1:
+            yield rest or self.block_columns
         else:
-            yield from self.e.either(self.e.index.ne(unit, self.e.i64(self.units - 1)), self.unit, rest)
+            yield from self.e.either(
+                self.e.index.ne(column_block, self.e.i64(self.column_blocks - 1)), self.block_columns, rest
+            )
 
     def bind_row(self, row: Value) -> None:
         e, p = self.e, self.p

@@ -1,1 +1,1 @@
-"""Matmul kernels on matrix units."""
+"""Matmul kernels on tensor cores."""

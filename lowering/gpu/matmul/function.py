@@ -1,4 +1,4 @@
-"""A matmul with scalar work on its results as a Triton kernel, on a GPU's matrix units.
+"""A matmul with scalar work on its results as a Triton kernel, on a GPU's tensor cores.
 
     parallel = "8192, 3072", inner = "768"
     %a = read(%x) {map = "d0, d2"}                   rows
@@ -19,7 +19,7 @@ from mlirc.lowering.gpu.triton.builder import HALF, TritonValue
 from mlirc.lowering.gpu.triton.emitter import TritonEmitter
 from mlirc.lowering.gpu.triton.schedule import TritonSchedule, TritonTile, next_power
 from mlirc.lowering.kernel.axes import Axis
-from mlirc.lowering.kernel.matmul import has_dims, read_products
+from mlirc.lowering.kernel.matmul import has_dims, read_matmuls
 from mlirc.lowering.kernel.nodes import Access, Kernel, Linear, Node
 from mlirc.lowering.kernel.typical_sizes import typical
 
@@ -69,7 +69,7 @@ class TritonMatmul:
 
 def match_matmul(kernel: Kernel) -> TritonMatmul | None:
     """The kernel as a TritonMatmul, or None where it is none. Leaves `kernel` as it was."""
-    found = read_products(kernel, HALF)
+    found = read_matmuls(kernel, HALF)
     if found is None or found.k.known is None:
         return None
     k, columns = found.k.name, [y for _, y in found.totals]

@@ -5,7 +5,7 @@ language.
 
 As many programs as multiprocessors go through all tiles, as in persistent.py. A program is two groups of
 four warps, which take its tiles in turns, and one warp that fetches the factors of both, in the order of tiles, into
-STAGES places of shared memory: while one group applies the epilogue to its sums, the matrix units work for the other.
+STAGES places of shared memory: while one group applies the epilogue to its sums, the tensor cores work for the other.
 
     fetch     waits until a place is `empty`, lets the copy engine fill it, which says `ready`
     compute   multiplies the place, says `empty` once that is done, and writes a tile through shared memory of its own

@@ -22,7 +22,7 @@ COLUMN_PROGRAMS = 4  # for each of `programs`: those that go down columns have l
 FEW_COLUMNS = 8  # for each of `programs`: more are not split where that means to read everything twice
 SHORTEST, SHORTEST_COLUMN = 4096, 128  # elements that a part of a row has at least
 MOST_PARTS = 512  # of a row: what they leave is folded by few programs
-FEWEST_PARTS = 4  # of a row that lies in one piece: for fewer, another launch takes longer than one program
+FEWEST_PARTS = 4  # of a row that is contiguous: for fewer, another launch takes longer than one program
 
 
 @dataclass(frozen=True)
@@ -166,7 +166,7 @@ class _Kernel:
     def choose_parts(self, wanted: int) -> list[int] | None:
         """Into how many parts each inner dimension is taken; None where no numbers that are large enough divide them."""
         sizes = [n for n in self.inner if isinstance(n, int)]
-        whole = _divisors(sizes, range(len(sizes)), wanted)  # outer ones first: a part then lies in one piece
+        whole = _divisors(sizes, range(len(sizes)), wanted)  # outer ones first: a part is then contiguous
         parts = _divisors(sizes, sorted(range(len(sizes)), key=lambda d: -_divisor(sizes[d], wanted)), wanted)
         if 2 * math.prod(whole) >= math.prod(parts):
             parts = whole

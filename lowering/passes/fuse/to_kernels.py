@@ -27,7 +27,7 @@ class ToKernels:
              }) {parallel = "8", inner = "", label = "exp"} : (tensor<8xf32>) -> tensor<8xf32>
 
     Numbers and sizes become scalars of the kernels that use them. What another op needs as a tensor is a kernel too.
-    Views, products, ATen calls, and copies from one device to another stay.
+    Views, matmuls, ATen calls, and copies from one device to another stay.
     """
 
     name = "to-kernels"

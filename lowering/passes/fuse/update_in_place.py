@@ -33,7 +33,7 @@ class UpdateInPlace:
     before:  %1 = "mlircx.aten"(%0, %i, %x) {op = "aten.index_add.default", aliases = "-1", ...}
     after:   %1 = "mlircx.aten"(%0, %i, %x) {op = "aten.index_add_.default", aliases = "0", ...}
 
-    LAST USE: %0 is what a kernel or a product of ours wrote, laid out like the result, and nothing else reads it. A kernel
+    LAST USE: %0 is what a kernel or a matmul of ours wrote, laid out like the result, and nothing else reads it. A kernel
     that reads nothing (zeros) runs once more for each such call. The last pass before plan-memory: later a clean-up could
     make one value of two equal ones.
     TO INPUT: %0 is an argument, which %1 then overwrites (argument_updates.py).

@@ -12,7 +12,7 @@ from mlirc.lowering.analysis.accesses import accesses, writes_where_read
 from mlirc.lowering.analysis.liveness import PLANNED, Buffer, Liveness, byte_size, last_uses, liveness
 from mlirc.lowering.memory.arena_layout import ArenaBlock, lay_out, live_peak
 from mlirc.lowering.memory.explicit_copies import make_copies_explicit
-from mlirc.lowering.memory.input_mutation import move, settle_assigns
+from mlirc.lowering.memory.input_mutation import bufferize_assigns, move
 from mlirc.lowering.module.forms import LIBRARY
 from mlirc.lowering.module.source_lines import source_line
 from mlirc.lowering.pipeline.ledger import Ledger
@@ -53,7 +53,7 @@ class PlanMemory:
         if not ledger.allows(self.name, "the plan"):
             return
         make_copies_explicit(function, ledger, self.name)
-        targets = settle_assigns(function, ledger, self.name)
+        targets = bufferize_assigns(function, ledger, self.name)
         found = liveness(function)
         block_of = self.blocks(found, targets, ledger)
         device_of = {block: info_of(buffer.value).device for buffer, block in block_of.items()}

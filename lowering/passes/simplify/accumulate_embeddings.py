@@ -30,9 +30,9 @@ class AccumulateEmbeddings:
              %s = "mlircx.aten"(%zeros, %n, %rows) {op = "aten.index_add.default", ...}        sums of equal tokens' rows
              %2 = "mlircx.aten"(%0, %tokens, %s) {op = "aten.index_add.default", ...}
 
-    TIED     the other summand is a product that nothing else reads. Rows of equal tokens are added up first, as eager
+    TIED     the other addend is a matmul that nothing else reads. Rows of equal tokens are added up first, as eager
              does: a long chain of additions to a large number would lose digits.
-    update-in-place then lets the additions write where the zeros or the product are: a vocabulary's gradient is
+    update-in-place then lets the additions write where the zeros or the matmul are: a vocabulary's gradient is
     written once. Float32 and float64 on a CPU; scaling by frequency stays with ATen.
     """
 
@@ -70,7 +70,7 @@ def is_ours(op: Any) -> bool:
 
 
 def tied_sum(x: ir.Value) -> Any | None:
-    """The addition of `x`, which has no other use, to a product that has none either."""
+    """The addition of `x`, which has no other use, to a matmul that has none either."""
     add = only_user(x)
     if add is None or add.operation.name != "mlirc.add" or add.results[0].type != x.type:
         return None

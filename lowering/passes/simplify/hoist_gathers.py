@@ -25,7 +25,7 @@ class HoistGathers:
 
     So a cross entropy writes no log-probabilities.
     ONE OF A ROW  one element is picked of each row, at the end of a chain that nothing else needs
-    IN MEMORY     what the chain starts from is there whatever is done: an argument, a sum, a product, a view of one.
+    IN MEMORY     what the chain starts from is there whatever is done: an argument, a sum, a matmul, a view of one.
                   A view within the chain, of a cast say, becomes a view of what is cast
     """
 

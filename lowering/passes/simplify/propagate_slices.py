@@ -33,7 +33,7 @@ class PropagateSlices:
     So the last layer of a classifier that looks at one token, or of a prefill, needs all keys and values, and one query.
     ALL READERS  every reader is such a view, or computed in part itself; of two different parts the whole is computed
     HALF         at most half of the elements are needed
-    It goes through elementwise work, reductions and products (their rows or columns), views, and attention's queries.
+    It goes through elementwise work, reductions and matmuls (their rows or columns), views, and attention's queries.
     """
 
     name = "propagate-slices"

@@ -35,7 +35,7 @@ class FoldCudnn:
     after:   %s = gamma * rsqrt(variance + eps), in float32
              %3 = "mlircx.aten"(%x, w * %s, %y, beta - mean * %s) {op = "aten.cudnn_convolution_add_relu.default", ...}
 
-    PARAMETER   weights and statistics are parameters: batch-parameters computes all of a graph's products in few launches,
+    PARAMETER   weights and statistics are parameters: batch-parameters computes all of a graph's folded weights in few launches,
                 or hoist-parameters once
     RELU        of half types; what follows is a relu, after an addition or not. Where what is added is a convolution with a
                 batch norm too, that one's shift goes into this one's, and the other is a convolution without a bias

@@ -13,7 +13,7 @@ from mlirc.lowering.passes.fuse.generate_matmuls import matmul_kernel
 from mlirc.lowering.pipeline.ledger import Ledger
 
 SMALLEST = 1 << 20  # bytes of a weight: less is read in the time that a launch takes
-FEW = 16  # rows: a tile of the matrix units
+FEW = 16  # rows: a tile of the tensor cores
 ALIGNMENT = 16  # bytes
 HALF = (torch.bfloat16, torch.float16)
 DTYPES = (*HALF, torch.float32)

@@ -65,10 +65,10 @@ class PadMatmuls:
                 op.operation.erase()
         for op in list(function.regions[0].blocks[0].operations):
             if op.operation.name == "mlirc.pad":
-                share(op, ledger, self.name)
+                reuse(op, ledger, self.name)
 
 
-def share(pad: Any, ledger: Ledger, pass_name: str) -> None:
+def reuse(pad: Any, ledger: Ledger, pass_name: str) -> None:
     """Gives readers of a padded value the padded matrix. Paddings for other matmuls stay, and cse merges them with this one."""
     same = [pad.operands[0]]  # what was padded, as it was before it was viewed
     while not isinstance(same[-1].owner, ir.Block) and same[-1].owner.operation.name == "mlirc.view":

@@ -33,11 +33,12 @@ def measure_fusions(
     click.echo(f"measured {len(measured)} of {taken} fusions, each beside the same graph without it:", err=True)
     for candidate in measured:
         click.echo(
-            f"  {candidate.pass_name}: {candidate.first.name} -> {candidate.second.name}: {_words(candidate)}", err=True
+            f"  {candidate.pass_name}: {candidate.first.name} -> {candidate.second.name}: {_result_line(candidate)}",
+            err=True,
         )
 
 
-def _words(candidate: Any) -> str:
+def _result_line(candidate: Any) -> str:
     found = candidate.measured
     if "failed" in found:
         return f"not measured: {found['failed']}"

@@ -143,8 +143,8 @@ def test_parts_whose_maker_was_interrupted_are_told_and_made_by_another():
         found[name].result(timeout=1)
     _, making, mine = shared_parts.claim([name])
     assert mine == [name]
-    shared_parts.settle(making, mine, RuntimeError())
-    shared_parts.abandon(making, mine)  # once it is settled, nothing more is told
+    shared_parts.publish(making, mine, RuntimeError())
+    shared_parts.abandon(making, mine)  # once it has a result, nothing more is told
 
 
 def test_kernels_that_no_thread_was_given_leave_no_promise(monkeypatch):

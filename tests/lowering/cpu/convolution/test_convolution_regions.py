@@ -9,7 +9,7 @@ from torch import nn
 from mlirc.lowering.cpu.convolution.choice import Choice
 from mlirc.lowering.host import host_cpu
 from mlirc.lowering.layout.joined_images import Regions
-from tests.lowering.cpu.convolution.test_convolutions import as_good_as_eager, compiled, report, settle
+from tests.lowering.cpu.convolution.test_convolutions import as_good_as_eager, compiled, report, with_statistics
 
 pytestmark = pytest.mark.thinned
 
@@ -73,7 +73,7 @@ def test_a_transposed_convolution_in_training(name):
 def test_a_transposed_convolution_takes_in_norm_and_relu(name):
     channels, filters, keywords, ours = TRANSPOSED[name]
     parts = nn.ConvTranspose2d(channels, filters, **keywords), nn.BatchNorm2d(filters), nn.ReLU()
-    module, x = settle(nn.Sequential(*parts)), torch.randn(3, channels, 7, 10)
+    module, x = with_statistics(nn.Sequential(*parts)), torch.randn(3, channels, 7, 10)
     graph = report(module, x)
     assert bool(graph["aten"]) != ours
     assert (["transposed_convolution"] in [k["ops"] for k in graph["kernels"]]) == ours

@@ -45,7 +45,7 @@ def fresh():
     torch.manual_seed(0)
 
 
-def settle(module: nn.Module) -> nn.Module:
+def with_statistics(module: nn.Module) -> nn.Module:
     """In inference mode, with running statistics that are not those of a new module."""
     for part in module.modules():
         if isinstance(part, nn.BatchNorm2d):
@@ -84,7 +84,7 @@ def test_values(name, tail, dtype):
     channels_in, channels_out, keywords = CONVOLUTIONS[name]
     parts = [nn.Conv2d(channels_in, channels_out, **keywords)]
     parts += [nn.BatchNorm2d(channels_out)] * ("norm" in tail) + [nn.ReLU()] * ("relu" in tail)
-    module = settle(nn.Sequential(*parts)).to(dtype)
+    module = with_statistics(nn.Sequential(*parts)).to(dtype)
     x = torch.randn(2, channels_in, 11, 13, dtype=dtype)
     as_good_as_eager(compiled(module)(x), module, x)
 
@@ -94,7 +94,7 @@ def test_values(name, tail, dtype):
 @pytest.mark.parametrize("dtype", DTYPES)
 def test_a_residual_block_is_two_calls_of_onednn(affine, dtype):
     channels, size = (24, 80) if dtype == torch.float32 else (8, 9)  # small ones of float32 are ours
-    module, x = settle(Block(channels, affine)).to(dtype), torch.randn(2, channels, size, size, dtype=dtype)
+    module, x = with_statistics(Block(channels, affine)).to(dtype), torch.randn(2, channels, size, size, dtype=dtype)
     graph = report(module, x)
     assert {op: count for op, (count, _) in graph["aten"].items()} == {
         "mkldnn._convolution_pointwise.default": 1,
@@ -110,7 +110,7 @@ def test_a_residual_block_is_two_calls_of_onednn(affine, dtype):
 
 @torch.no_grad()
 def test_only_the_ends_are_copied():
-    module = settle(nn.Sequential(Block(8), nn.MaxPool2d(2), Block(8), nn.GELU(), Block(8)))
+    module = with_statistics(nn.Sequential(Block(8), nn.MaxPool2d(2), Block(8), nn.GELU(), Block(8)))
     x = torch.randn(2, 8, 12, 12)
     kernels = report(module, x)["kernels"]
     launches = [(set(k["ops"]), k["launches"]) for k in kernels if "convolution" not in str(k["ops"])]
@@ -122,7 +122,7 @@ def test_only_the_ends_are_copied():
 @torch.no_grad()
 @pytest.mark.parametrize("layout", [torch.contiguous_format, torch.channels_last])
 def test_results_keep_the_layout_of_eager(layout):
-    module = settle(nn.Sequential(Block(8), nn.Flatten())), settle(Block(8))
+    module = with_statistics(nn.Sequential(Block(8), nn.Flatten())), with_statistics(Block(8))
     x = torch.randn(2, 8, 6, 6).to(memory_format=layout)
     for m in module:
         as_good_as_eager(compiled(m)(x), m, x)
@@ -130,7 +130,7 @@ def test_results_keep_the_layout_of_eager(layout):
 
 @torch.no_grad()
 def test_a_symbolic_batch_and_image():
-    module = settle(nn.Sequential(nn.Conv2d(3, 8, 3, 2), Block(8), nn.AdaptiveAvgPool2d(1), nn.Flatten()))
+    module = with_statistics(nn.Sequential(nn.Conv2d(3, 8, 3, 2), Block(8), nn.AdaptiveAvgPool2d(1), nn.Flatten()))
     function = compiled(module, dynamic=True)
     for shape in ((4, 3, 9, 9), (2, 3, 9, 9), (5, 3, 16, 20)):
         x = torch.randn(shape)
@@ -139,7 +139,7 @@ def test_a_symbolic_batch_and_image():
 
 @torch.no_grad()
 def test_a_changed_parameter_changes_the_result():
-    module, x = settle(Block(4)), torch.randn(2, 4, 5, 5)
+    module, x = with_statistics(Block(4)), torch.randn(2, 4, 5, 5)
     function = compiled(module)
     before = function(x)
     for change in (
@@ -189,7 +189,7 @@ class Rows(nn.Module):
 def test_rows_are_images_of_one_row(dtype, groups, monkeypatch):
     """In groups the library's convolution adds nothing up: PyTorch's has no bfloat16 there, with a relu behind it."""
     monkeypatch.setattr(fold_convolutions, "is_ours", lambda op: False)
-    module, x = settle(Rows(16, 5, groups)).to(dtype), torch.randn(3, 20, 16).to(dtype)
+    module, x = with_statistics(Rows(16, 5, groups)).to(dtype), torch.randn(3, 20, 16).to(dtype)
     adds = {fold_convolutions.CONVOLVE_BINARY} if groups == 1 else set()
     assert set(report(module, x)["aten"]) == {fold_convolutions.CONVOLVE, *adds}
     as_good_as_eager(compiled(module)(x), module, x)
@@ -212,7 +212,7 @@ def test_weights_that_are_computed_of_parameters_are_packed_once():
 
 
 def test_training_and_other_convolutions_stay():
-    module, x = settle(Block(4)), torch.randn(2, 4, 5, 5)
+    module, x = with_statistics(Block(4)), torch.randn(2, 4, 5, 5)
     function = compiled(module.train())
     wanted = torch.autograd.grad(module(x).sum(), list(module.parameters()))
     found = torch.autograd.grad(function(x).sum(), list(module.parameters()))
@@ -237,7 +237,7 @@ def test_a_weight_that_is_no_parameter_stays():
 def test_values_with_other_readers_are_not_folded_away():
     module = nn.Module()
     module.conv, module.norm = nn.Conv2d(4, 4, 3), nn.BatchNorm2d(4)
-    settle(module)
+    with_statistics(module)
 
     def forward(x):
         y = module.conv(x)
@@ -268,7 +268,9 @@ def test_no_op_is_looked_at_once_a_fold_has_erased_others(monkeypatch):
 @pytest.mark.parametrize("residual", [False, True])
 def test_a_relu_of_nan_is_nan(name, residual, dynamic):
     channels_in, channels_out, keywords = CONVOLUTIONS[name]
-    layer = settle(nn.Sequential(nn.Conv2d(channels_in, channels_out, **keywords), nn.BatchNorm2d(channels_out)))
+    layer = with_statistics(
+        nn.Sequential(nn.Conv2d(channels_in, channels_out, **keywords), nn.BatchNorm2d(channels_out))
+    )
 
     def function(x):
         y = layer(x)

@@ -19,7 +19,7 @@ from mlirc.lowering.module.target_attribute import set_target
 from mlirc.lowering.pipeline.pass_manager import run_pipeline
 from mlirc.lowering.verify.stage import verify_stage
 from tests.kernel_runner import of_width
-from tests.lowering.cpu.convolution.test_convolutions import Block, as_good_as_eager, compiled, report, settle
+from tests.lowering.cpu.convolution.test_convolutions import Block, as_good_as_eager, compiled, report, with_statistics
 
 pytestmark = pytest.mark.thinned
 
@@ -277,7 +277,7 @@ def test_a_frozen_layer_and_a_changing_batch():
 
 @torch.no_grad()
 def test_large_weights_are_read_where_they_are():
-    module, x = settle(Block(176)), torch.randn(2, 176, 9, 9)
+    module, x = with_statistics(Block(176)), torch.randn(2, 176, 9, 9)
     graph = report(module, x)
     assert not graph["aten"]
     assert [k["ops"] for k in graph["kernels"] if k["ops"]] == [["convolution"], ["convolution_add"]]
@@ -290,7 +290,7 @@ def test_large_weights_are_read_where_they_are():
 
 @torch.no_grad()
 def test_what_has_no_room_on_a_stack_stays_with_onednn(monkeypatch):
-    module, x = settle(nn.Conv2d(1024, 40, 3, padding=1)), torch.randn(1, 1024, 4, 4)
+    module, x = with_statistics(nn.Conv2d(1024, 40, 3, padding=1)), torch.randn(1, 1024, 4, 4)
     assert report(module, x)["aten"]
     assert refusal(read(Case("convolution_weight_gradient", "3x3"))) == ""
     monkeypatch.setitem(SHAPES, "wide", (1, 16, 16, 1, 2100, (1, 3), (1, 1), (0, 0), (1, 1)))
@@ -299,7 +299,7 @@ def test_what_has_no_room_on_a_stack_stays_with_onednn(monkeypatch):
 
 @torch.no_grad()
 def test_small_weights_stay_with_onednn_unless_all_is_small():
-    module = settle(Block(24))
+    module = with_statistics(Block(24))
     for size, theirs in ((80, True), (9, False)):
         graph = mlirc.explain(module)(torch.randn(2, 24, size, size)).data["graphs"][0]
         assert bool(graph["aten"]) == theirs

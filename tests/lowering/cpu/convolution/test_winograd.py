@@ -20,7 +20,7 @@ from mlirc.lowering.host import host_cpu
 from mlirc.lowering.module.target_attribute import set_target
 from mlirc.lowering.pipeline.pass_manager import run_pipeline
 from tests.kernel_runner import of_width
-from tests.lowering.cpu.convolution.test_convolutions import Block, as_good_as_eager, compiled, report, settle
+from tests.lowering.cpu.convolution.test_convolutions import Block, as_good_as_eager, compiled, report, with_statistics
 from tests.lowering.cpu.convolution.test_generated_convolutions import LOWER, SHAPES, Case, channels_last, read
 
 pytestmark = pytest.mark.thinned
@@ -208,7 +208,7 @@ def test_other_windows_are_sums_of_products(change, monkeypatch):
 
 @torch.no_grad()
 def test_a_net():
-    module, x = settle(Block(64)), torch.randn(2, 64, 20, 20)
+    module, x = with_statistics(Block(64)), torch.randn(2, 64, 20, 20)
     graph = report(module, x)
     assert not graph["aten"]
     assert [k["ops"] for k in graph["kernels"] if k["ops"]] == [["convolution"], ["convolution_add"]]

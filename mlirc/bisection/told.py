@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator
 
-from mlirc.bisection.finding import Finding, origin
+from mlirc.bisection.finding import Finding, source_of
 from mlirc.bisection.trial import MACHINE, Case
 
 KINDS = {
@@ -21,7 +21,7 @@ def told_of(found: Finding, given: Case) -> Iterator[str]:
     if not culprit.step:
         yield "No pass does it: the passes that lead to machine code fail by themselves"
     else:
-        came = origin(culprit.step)
+        came = source_of(culprit.step)
         of = f", of {came}" if came else ""
         others = len(culprit.case.steps) - 1
         yield f"The pass is '{culprit.step}'{of}, with {others} of the {len(given.steps)} passes before it"

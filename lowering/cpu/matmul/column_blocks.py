@@ -1,8 +1,8 @@
 """The common part of gemms with a weight [N, K] (columns along k): blocks of columns that threads share, and the epilogue on their
 tiles.
 
-TransposedWriter (transposed.py) and DotWriter (dot_product.py) go over units of columns, which threads share, and do the scalar
-work on a unit's tiles row by row, with columns along the lanes.
+TransposedWriter (transposed.py) and DotWriter (dot_product.py) go over column blocks, which threads share, and do the scalar
+work on the tiles of a block row by row, with columns along the lanes.
 """
 
 import torch
@@ -16,23 +16,23 @@ from mlirc.lowering.cpu.matmul.match import Gemm
 from mlirc.lowering.cpu.matmul.writer import MatmulWriter
 from mlirc.lowering.target import CpuTarget
 
-FEW_UNITS = 8  # of columns: below it threads share the rows
+FEW_COLUMN_BLOCKS = 8  # below it threads share the rows
 
 Range = tuple[Value, Value]
 
 
-class UnitsWriter(MatmulWriter):
-    """Writes the functions of a product of float32, or of bfloat16: in pairs along k, or widened.
+class ColumnBlockWriter(MatmulWriter):
+    """Writes the functions of a gemm of float32, or of bfloat16: in pairs along k, or widened.
 
-    unit            columns that are finished together, at most a vector of them
+    block_columns   columns of a column block: at most a vector of them
     panel           rows that threads share as one, where columns are few
     steps_in_all    along k, pairs or single ones; `step` is the bytes of one in memory
     alike           multiplications that take as long as one of the operations that threads are counted by
-    chunk           so many units are taken at a time; 0: equal parts
+    chunk           column blocks that a thread takes at a time; 0: equal parts
     columns_apart   elements from column to column
     """
 
-    unit: int
+    block_columns: int
     panel: int
     chunk = 0
     alike = 4
@@ -46,45 +46,47 @@ class UnitsWriter(MatmulWriter):
         self.step = gemm.dtype.itemsize * (1 + self.pairs)
         self.steps_in_all = symbols.floordiv(gemm.k.size, 1 + self.pairs)
 
-    def multiply(self, units: Range, panels: Range) -> None:
-        """Writes the loops over these units and panels of rows, epilogue and all."""
+    def multiply(self, column_blocks: Range, panels: Range) -> None:
+        """Writes the loops over these column blocks and panels of rows, epilogue and all."""
         raise NotImplementedError
 
-    def share_units(self, panels: Range) -> None:
-        """This thread's part of the units, with these panels of rows."""
-        self.multiply(thread_part(self.e, self.e.i64(self.units)), panels)
+    def claim_column_blocks(self, panels: Range) -> None:
+        """This thread's part of the column blocks, with these panels of rows."""
+        self.multiply(thread_part(self.e, self.e.i64(self.column_blocks)), panels)
 
     def loops(self) -> tuple[Int, Int, int]:
         p, e, panels = self.p, self.e, self.panels()
         self.m, self.k = e.integer(p.m_size), e.integer(self.steps_in_all)
         work = symbols.floordiv(symbols.product([p.m_size, p.n_size, p.k.size]), self.alike)
-        if self.units >= FEW_UNITS:
-            self.share_units((e.i64(0), e.integer(panels)))
-            return work, self.units, self.chunk
-        self.multiply((e.i64(0), e.i64(self.units)), thread_part(e, e.integer(panels)))
+        if self.column_blocks >= FEW_COLUMN_BLOCKS:
+            self.claim_column_blocks((e.i64(0), e.integer(panels)))
+            return work, self.column_blocks, self.chunk
+        self.multiply((e.i64(0), e.i64(self.column_blocks)), thread_part(e, e.integer(panels)))
         return work, panels, 0
 
     def panels(self) -> Int:
         return symbols.floordiv(self.p.m_size + self.panel - 1, self.panel)
 
-    # ---- a unit
+    # ---- a column block
 
-    def size_of(self, unit: Value) -> Value:
-        """Columns of a unit: the last may have fewer."""
+    def columns_of(self, column_block: Value) -> Value:
+        """The number of its columns: the last block may have fewer."""
         e, b = self.e, self.e.index
-        if self.p.n_size % self.unit == 0:
-            return e.i64(self.unit)
-        return b.minimum(e.i64(self.unit), b.sub(e.i64(self.p.n_size), b.mul(unit, e.i64(self.unit))))
+        if self.p.n_size % self.block_columns == 0:
+            return e.i64(self.block_columns)
+        return b.minimum(
+            e.i64(self.block_columns), b.sub(e.i64(self.p.n_size), b.mul(column_block, e.i64(self.block_columns)))
+        )
 
-    def columns_at(self, unit: Value, k: Value) -> tuple[Value, Value]:
-        """Where a unit's columns are in memory, from `k` on, and how many bytes apart."""
+    def address_of(self, column_block: Value, k: Value) -> tuple[Value, Value]:
+        """The address of its columns from `k` on, and the bytes from column to column."""
         e, b = self.e, self.e.index
         ((_, access),) = self.p.totals
         size = self.p.dtype.itemsize
         apart = b.mul(e.integer(self.columns_apart), e.i64(size))
         a = advance(e, e.env["base", access.operand], b.mul(e.integer(access.address.rest), e.i64(size)), BYTE)
         return advance(
-            e, a, b.add(b.mul(b.mul(unit, e.i64(self.unit)), apart), b.mul(k, e.i64(self.step))), BYTE
+            e, a, b.add(b.mul(b.mul(column_block, e.i64(self.block_columns)), apart), b.mul(k, e.i64(self.step))), BYTE
         ), apart
 
     def rows_from(self) -> tuple[Value, Value]:
@@ -96,8 +98,8 @@ class UnitsWriter(MatmulWriter):
         )
 
     def epilogue(self, column: Value, size: Value, line: Value) -> None:
-        """The scalar work on a unit's columns of a row, whose sums are at `line`."""
-        ragged = self.unit < self.lanes or self.p.n_size % self.unit
+        """The scalar work on a column block of a row, whose sums are at `line`."""
+        ragged = self.block_columns < self.lanes or self.p.n_size % self.block_columns
         self.finish_vector(column, [line], lanes_below(self.e, size) if ragged else None)
 
     # ---- memory
