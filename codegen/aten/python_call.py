@@ -41,7 +41,7 @@ class AtenCall:
         self.aliases = tuple(aliases)
         self.single = self.results[0] if len(self.results) == 1 else None
         self.operands = operands
-        self.numbers = number_operands(self.function, text)
+        self.numbers, self.tensors = operand_kinds(self.function, text)
         self.of_aten = op.startswith("aten.")
         expressions = dict.fromkeys(aten_arguments.size_expressions(text))
         for info in results:
@@ -136,18 +136,23 @@ def number(x: Any) -> Any:
     return x.item() if isinstance(x, torch.Tensor) else x
 
 
-def number_operands(function: Any, text: str) -> frozenset[int]:
-    """Operands that the schema takes as numbers: the graph holds a float that may change as a 0-d tensor."""
+def operand_kinds(function: Any, text: str) -> tuple[frozenset[int], frozenset[int]]:
+    """The operands that the schema takes as numbers, and those that it takes as tensors.
+
+    A float that may change is a 0-d tensor in the graph, whichever of both it is given for.
+    """
     if not isinstance(function, torch._ops.OpOverload):
-        return frozenset()
+        return frozenset(), frozenset()
     positional, keywords = aten_arguments.parse(text)
     schema = function._schema.arguments
     given = [*zip(schema, positional, strict=False), *((a, keywords[a.name]) for a in schema if a.name in keywords)]
-    found = set()
-    for argument, x in given:
-        if isinstance(x, dict) and "$" in x and "Tensor" not in str(argument.type):
-            found.add(x["$"])
-    return frozenset(found)
+    numbers, tensors = set(), set()
+    for argument, value in given:
+        found = tensors if "Tensor" in str(argument.type) else numbers
+        for x in value if isinstance(value, list) else (value,):
+            if isinstance(x, dict) and "$" in x:
+                found.add(x["$"])
+    return frozenset(numbers), frozenset(tensors)
 
 
 def flat(made: Any) -> list[Any]:

@@ -186,6 +186,17 @@ class Frame:
             raise ValueError(f"{self.op} at {self.location or '?'} takes tensors, not a number")
         return x.root.handle if x.whole and x.root.kind in ("argument", "owned") else self.memory(x)
 
+    def of_number(self, x: HostBuffer) -> str:
+        """The place in the frame of a new tensor that holds a number, in the buffer's layout."""
+        place = self.new_handle()
+        self.shim("aoti_torch_scalar_to_tensor_float64", self.load("double", x.root.address), place)
+        if not x.info.rank:
+            return place
+        viewed = self.new_handle()
+        handle = self.load("ptr", place)
+        self.shim("aoti_torch__reinterpret_tensor", handle, *self.layout(x.info), self.sizes.of(x.offset), viewed)
+        return viewed
+
     def part(self, x: HostBuffer) -> str:
         """The place in the frame of a new tensor: part of an argument or an owned one, whose storage it shares."""
         place = self.new_handle()

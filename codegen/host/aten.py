@@ -46,7 +46,7 @@ def aten_call(frame: Frame, op: Any, number: int, objects: Sequence[Any]) -> Hos
     if native is not None:
         call_natively(frame, op, native, number, operands, sizes)
     else:
-        call_from_python(frame, op, number, operands, sizes)
+        call_from_python(frame, op, number, operands, sizes, call.tensors)
     return HostCall(frame.op, frame.location, call, why)
 
 
@@ -122,9 +122,15 @@ def plain_slot(frame: Frame, x: HostBuffer | Number) -> PythonSlot:
 
 
 def call_from_python(
-    frame: Frame, op: Any, number: int, operands: list[HostBuffer | Number], sizes: list[PythonSlot]
+    frame: Frame,
+    op: Any,
+    number: int,
+    operands: list[HostBuffer | Number],
+    sizes: list[PythonSlot],
+    tensors: frozenset[int],
 ) -> None:
-    given = [operand(frame, x) for x in operands]
+    """Writes the call. `tensors`: the operands that the schema takes as tensors."""
+    given = [operand(frame, x, k in tensors) for k, x in enumerate(operands)]
     slots = [(letter, slot) for letter, slot, _ in given] + sizes
     letters = "".join(map(result_letter, op.results))
     places = [frame.new_handle() for letter in letters if letter == "t"]
@@ -148,8 +154,11 @@ def call_from_python(
         frame.values[result] = made
 
 
-def operand(frame: Frame, x: HostBuffer | Number) -> tuple[str, str, str]:
+def operand(frame: Frame, x: HostBuffer | Number, as_tensor: bool) -> tuple[str, str, str]:
     """How the operand crosses to Python: its letter, its slot, and the place of a handle to free after the call."""
+    if isinstance(x, HostBuffer) and x.root.kind == "number" and (as_tensor or x.info.rank):
+        place = frame.of_number(x)
+        return "t", f"ptr {frame.load('ptr', place)}", place
     if isinstance(x, HostBuffer) and not x.whole and x.root.kind in ("argument", "owned"):
         # a tensor that shares the storage: a result that is a view of it keeps it alive
         place = frame.part(x)

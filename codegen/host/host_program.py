@@ -175,9 +175,7 @@ def result(frame: Frame, x: HostBuffer | Number) -> tuple[str, str]:
     if x.root.kind == "arena":
         raise ValueError("a result lies in the arena, which does not outlive the call: plan-memory must allocate it")
     if x.root.kind == "number":
-        place = frame.new_handle()
-        frame.shim("aoti_torch_scalar_to_tensor_float64", frame.load("double", x.root.address), place)
-        return "t", f"ptr {frame.load('ptr', place)}"
+        return "t", f"ptr {frame.load('ptr', frame.of_number(x))}"
     if x.whole and x.root.kind == "argument" and not frame.consume:
         return "a", f"i64 {x.root.position}"
     return "t", f"ptr {x.root.handle if x.whole else frame.load('ptr', frame.part(x))}"

@@ -28,7 +28,7 @@ _known: dict[str, list[torch.dtype] | None] = {}
 
 
 def refused(node: Node) -> bool:
-    """Whether eager's kernel on a CPU raises for the dtypes of a call. Raises UnsupportedGraph where its results have other
+    """Whether eager's kernel raises for the dtypes of a call. Raises UnsupportedGraph where its results have other
     dtypes than the fake tensors promise: what follows in the graph relies on those."""
     target: Any = node.target
     if not _may_be_tried(target):
@@ -36,7 +36,7 @@ def refused(node: Node) -> bool:
     elementwise = torch.Tag.pointwise in target.tags or target in UNTAGGED
     fakes = [x.meta.get("val") for x in node.all_input_nodes]
     tensors = [x for x in fakes if isinstance(x, torch.Tensor)]
-    if not tensors or any(x.device.type != "cpu" for x in tensors):
+    if not tensors or not {x.device.type for x in tensors} <= {"cpu", "cuda"}:
         return False
     mixed = len({x.dtype for x in tensors if x.is_floating_point()}) > 1
     if not elementwise and not (mixed and any(word in target._schema.name for word in WHOLE)):
@@ -75,26 +75,34 @@ def known(n: Any) -> int:
 def _shown(x: Any) -> Any:
     if isinstance(x, Node):
         value = x.meta.get("val")
-        return f"{value.dtype}[{value.dim()}]" if isinstance(value, torch.Tensor) else type(value).__name__
+        return (
+            f"{value.dtype}[{value.dim()}] {value.device.type}"
+            if isinstance(value, torch.Tensor)
+            else type(value).__name__
+        )
     return x
 
 
 def _shown_whole(x: Any) -> Any:
     value = x.meta.get("val") if isinstance(x, Node) else x
-    return f"{value.dtype}{list(map(known, value.shape))}" if isinstance(value, torch.Tensor) else _shown(x)
+    return (
+        f"{value.dtype}{list(map(known, value.shape))} {value.device.type}"
+        if isinstance(value, torch.Tensor)
+        else _shown(x)
+    )
 
 
 def _zeros(x: Any) -> Any:
     value = x.meta.get("val") if isinstance(x, Node) else x
     if isinstance(value, torch.Tensor):
-        return torch.zeros([known(n) for n in value.shape], dtype=value.dtype)
+        return torch.zeros([known(n) for n in value.shape], dtype=value.dtype, device=value.device)
     return known(value) if isinstance(value, torch.SymInt) else _one(value)
 
 
 def _one(x: Any) -> Any:
     value = x.meta.get("val") if isinstance(x, Node) else x
     if isinstance(value, torch.Tensor):
-        return torch.ones((1,) * value.dim(), dtype=value.dtype)
+        return torch.ones((1,) * value.dim(), dtype=value.dtype, device=value.device)
     if isinstance(value, torch.SymInt | torch.SymFloat | torch.SymBool):
         return {torch.SymInt: 1, torch.SymFloat: 1.0}.get(type(value), True)
     return value

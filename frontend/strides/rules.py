@@ -181,6 +181,13 @@ def _indexed(result: torch.Tensor, args: tuple) -> tuple | None:
     return order.result_strides(result.shape, operands)
 
 
+def _scattered(result: torch.Tensor, args: tuple) -> tuple | None:
+    """Of a copy of the argument as it lies (clone_preserve_strides), which is dense where one element stands for several."""
+    x = args[0]
+    repeats = any(order.same(s, 0) and not order.same(n, 1) for n, s in zip(x.shape, x.stride(), strict=True))
+    return _preserved(x) if repeats else None
+
+
 def _viewed(result: torch.Tensor, args: tuple) -> tuple | None:
     return order.viewed_strides(args[0].shape, args[0].stride(), result.shape)
 
@@ -267,6 +274,9 @@ EXACT: dict[Any, Rule] = {
     aten.full_like.default: _like_first,
     aten.view.default: _viewed,
     aten._unsafe_view.default: _viewed,
+    aten.select_scatter.default: _scattered,
+    aten.slice_scatter.default: _scattered,
+    aten.diagonal_scatter.default: _scattered,
     aten.constant_pad_nd.default: _padded,
     aten.leaky_relu_backward.default: iterated(1, 0),
     aten.threshold_backward.default: iterated(1, 0),

@@ -43,3 +43,32 @@ def test_a_number_in_place_of_a_tensor(name, number):
         for found, expected in zip(run(tensors, n), function(tensors, n), strict=True):
             torch.testing.assert_close(found, expected)
     assert not statistics.fallbacks
+
+
+TAKEN_AS_TENSORS = {
+    "view": lambda x, v: v.view(torch.int64),
+    "first of a list": lambda x, v: torch.block_diag(v, x.double()),
+    "in a list": lambda x, v: torch.cartesian_prod(v.reshape(1), x.double()),
+    "by keyword": lambda x, v: torch.bucketize(input=v, boundaries=x.double()),
+    "expanded": lambda x, v: v.expand(3),
+    "a view of a view": lambda x, v: v.expand(4).view(2, 2)[1:],
+    "bytes of a view": lambda x, v: v.view(1, 1).view(torch.int32),
+    "itself": lambda x, v: v,
+    "solved": lambda x, v: torch.linalg.solve(torch.eye(2, dtype=torch.float64), v.expand(2)),
+    "sorted": lambda x, v: torch.sort(v),
+    "counted": lambda x, v: torch.histc(v, 4, -1, 1),
+}
+
+
+@pytest.mark.parametrize("name", TAKEN_AS_TENSORS)
+def test_a_tensor_of_a_float_that_changes(name):
+    """A 0-d float64 tensor made of a symbol reaches PyTorch's operators as a tensor."""
+
+    def function(x, n):
+        return TAKEN_AS_TENSORS[name](x, torch.scalar_tensor(max(n, 0.5), dtype=torch.float64))
+
+    torch._dynamo.reset()
+    run = torch.compile(function, backend="mlirc", dynamic=True)
+    x = torch.tensor([0.25, 2.0])
+    for n in (-2, 3):
+        torch.testing.assert_close(run(x, n), function(x, n))

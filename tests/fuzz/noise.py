@@ -43,7 +43,8 @@ _softmax_backward_data _log_softmax_backward_data native_group_norm_backward
 maximum minimum max min amax amin fmax fmin aminmax clamp clamp_min clamp_max max_pool2d_with_indices
 """
 SIGNLESS = frozenset(words(_SIGNLESS))
-
+# Sums of products: each addition is rounded by the size of what is summed so far, however little is left of it.
+PRODUCTS = frozenset(words("mm bmm addmm baddbmm addbmm mv addmv dot vdot convolution"))
 
 SUMMED = ("sum", "mean", "native_batch_norm_backward", "native_layer_norm_backward")
 REPEATED = 2**16  # elements: larger tensors are in vectors but for their last elements
@@ -133,11 +134,10 @@ class Noise(TorchDispatchMode):
     def __torch_dispatch__(self, func: Any, types: Any, args: tuple = (), kwargs: dict | None = None) -> Any:
         kwargs = kwargs or {}
         name = func._schema.name.removeprefix("aten::")
-        if torch.is_inference_mode_enabled() and func._can_decompose():  # what arrives in parts outside of that mode
-            with self:
-                parts = func.decompose(*args, **kwargs)
-            if parts is not NotImplemented:
-                return parts
+        composite = torch._C.DispatchKey.CompositeImplicitAutograd
+        if torch.is_inference_mode_enabled() and torch._C._dispatch_has_kernel_for_dispatch_key(func.name(), composite):
+            with self:  # what arrives in parts outside of that mode: those of eager, and not of Python's decompositions
+                return func._op_dk(composite, *args, **kwargs)
         if name in SIGNLESS:
             return torch.utils._pytree.tree_map(self.signless, self.run(func, name, args, kwargs))
         return self.run(func, name, args, kwargs)
@@ -172,6 +172,10 @@ class Noise(TorchDispatchMode):
             result = cancelled(name, args, result)
         if name == "native_layer_norm" and self.wide:
             return torch.utils._pytree.tree_map(self.shake, (self.centred(func, args, result[0]), *result[1:]))
+        if name in PRODUCTS and _is_float(result):
+            result = self.rounded(func, args, kwargs, result)
+        if name.startswith("_scaled_dot_product") and not name.endswith("backward"):
+            result = (self.of_attention(func, args, kwargs, result[0]), *result[1:])
         if name in LOGARITHMS_OF_SUMS and _is_float(result):
             result = result + torch.finfo(result.dtype).eps * self.draw(result).to(result.dtype)
         return torch.utils._pytree.tree_map(self.shake, result)
@@ -206,6 +210,27 @@ class Noise(TorchDispatchMode):
         kept = torch.where(given.isinf() & in_single, sign * limits.max, wide)
         smallest = sign * limits.tiny * limits.eps * (2 + self.draw(given))  # two of them need not cancel
         return torch.where((given == 0) & (wide.float() != 0), smallest, kept).to(given.dtype)
+
+    def rounded(self, func: Any, args: tuple, kwargs: dict, result: torch.Tensor) -> torch.Tensor:
+        """A sum of products with another rounding: by the last bit of the sum of their absolute values."""
+        args, kwargs = torch.utils._pytree.tree_map(lambda x: _wide(x.abs()) if _is_float(x) else x, (args, kwargs))
+        sizes = func(*args, **{key: abs(x) if type(x) in (int, float) else x for key, x in kwargs.items()})
+        return self.moved(result, sizes)
+
+    def of_attention(self, func: Any, args: tuple, kwargs: dict, result: torch.Tensor) -> torch.Tensor:
+        """An attention whose scores are rounded by their size: so is the exponential of each."""
+        query, key, value = (x.double() for x in args[:3])
+        scale = kwargs.get("scale")
+        most = key.norm(dim=-1).max() if key.numel() else 0.0
+        score = query.norm(dim=-1, keepdim=True) * most * (query.shape[-1] ** -0.5 if scale is None else abs(scale))
+        weighted = func(*args[:2], value.abs().to(args[2].dtype), *args[3:], **kwargs)[0]
+        return self.moved(result, (1 + score) / 2 * weighted.double())
+
+    def moved(self, result: torch.Tensor, sizes: torch.Tensor) -> torch.Tensor:
+        """The result, each element by the last bit of a number of this size, as float32 or a wider type has it."""
+        eps = torch.finfo(torch.promote_types(result.dtype, torch.float32)).eps
+        other = (result.double() + eps * sizes * self.draw(result)).to(result.dtype)
+        return result.clone().copy_(torch.where(result.isfinite() & other.isfinite(), other, result))
 
     def centred(self, func: Any, args: tuple, result: torch.Tensor) -> torch.Tensor:
         """A layer norm of exact differences from the mean: of one element it is 0, where eager has what is left of x * r - x * r."""

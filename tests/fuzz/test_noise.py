@@ -84,6 +84,36 @@ def draws(f, *args) -> list:
     return results
 
 
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64], ids=str)
+@pytest.mark.parametrize("product", [torch.mm, lambda x, y: F.conv2d(x[..., None, None], y.t()[..., None, None])])
+def test_a_sum_of_products_is_rounded_by_its_largest(product, dtype):
+    """Eager's own two orders differ by more than the last bit of the result: the noise reaches as far, and no farther."""
+    torch.manual_seed(0)
+    x, y = torch.randn(8, 40, dtype=dtype), torch.randn(40, 1, dtype=dtype)
+    y[-1] -= 1000 * torch.sign(y[-1])
+    x[:, -1] = -(x[:, :-1] @ y[:-1])[:, 0] / y[-1]  # little is left
+    one, other = product(x, y), product(x.flip(1), y.flip(0))
+    apart = (one - other).abs().flatten()
+    assert (apart > 4 * torch.finfo(dtype).eps * one.abs().flatten()).any()
+    found = draws(lambda: product(x, y))
+    most = torch.finfo(dtype).eps * (x.abs() @ y.abs())[:, 0]
+    assert not different(one, other, found).any()
+    assert different(one, one + 8 * most.view_as(one), found).any()
+
+
+def test_an_attention_is_rounded_by_its_scores():
+    """Eager's own two ways, of float64 with scores near 30, differ by what the noise knows."""
+    torch.manual_seed(0)
+    query, key, value = (torch.randn(1, 2, 7, 8, dtype=torch.float64) * 1.5 for _ in range(3))
+    flash = torch.ops.aten._scaled_dot_product_flash_attention_for_cpu
+    one = flash(query, key, value, scale=2.0)[0]
+    other = torch.ops.aten._scaled_dot_product_attention_math(query, key, value, scale=2.0)[0]
+    assert different(one, other, None).any()
+    found = draws(lambda: flash(query, key, value, scale=2.0)[0])
+    assert not different(one, other, found).any()
+    assert different(one, one + 1e-12, found).any()
+
+
 def test_noise_knows_both_answers():
     x = torch.full((64,), math.inf)
     found = torch.stack(draws(F.gelu, x))
@@ -137,6 +167,16 @@ def test_a_layer_norm_of_one_element():
     x = torch.tensor([-0.29296875]).bfloat16()
     found = torch.stack(draws(lambda x: F.layer_norm(x, (1,)), x))
     assert F.layer_norm(x, (1,)) != 0 and (found == 0).any()
+
+
+def test_inference_mode_interpolates_as_eager_does():
+    """Python's decomposition has positions of floating-point numbers, of which noise makes others."""
+    x = torch.randn(1, 2, 7, 8)
+    with torch.inference_mode():
+        expected = F.interpolate(x, scale_factor=1.5, mode="nearest")
+        found = draws(lambda: F.interpolate(x, scale_factor=1.5, mode="nearest"))
+    for y in found:
+        torch.testing.assert_close(y, expected)
 
 
 def test_inference_mode_has_noise_inside_of_composite_operations():
