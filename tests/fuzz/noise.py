@@ -35,7 +35,7 @@ OF_ANY_NAN = frozenset(words(_OF_ANY_NAN))
 # The sum inside is rounded where it is near 1, and its logarithm near 0: the error is one of 1, not of the result.
 LOGARITHMS_OF_SUMS = frozenset(("_log_softmax", "logsumexp", "logaddexp", "logcumsumexp"))
 # Of these a zero may have any sign: sums of products begin as a library likes, and of -0.0 and 0.0 neither is larger; eager's
-# gradient of a softmax has one sign along the last dimension and another along others (tests/dialects/test_signs_of_zero.py).
+# gradient of a softmax has one sign along the last dimension and another along others (tests/dialects/numbers/test_signs_of_zero.py).
 _SIGNLESS = """
 mm bmm addmm baddbmm addbmm mv addmv dot vdot convolution convolution_backward _scaled_dot_product_flash_attention_for_cpu
 _scaled_dot_product_flash_attention_for_cpu_backward _scaled_dot_product_attention_math linear _trilinear _cdist_forward

@@ -12,7 +12,7 @@ import torch
 from mlirc.bisection.isolated import Ended, isolated
 from tests.commands.command import run
 from tests.debugger.planted.patches import PASSES, PATCHES
-from tests.triton.test_matmul_passes import text
+from tests.triton.matmul.test_matmul_passes import text
 
 FILES = Path(__file__).parents[2] / "filecheck"
 

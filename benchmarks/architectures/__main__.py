@@ -20,8 +20,8 @@ import torch
 from torch import nn
 from torch.utils._pytree import tree_leaves
 
-from benchmarks.architecture_kinds import BATCH, LENGTH
-from benchmarks.architecture_list import ARCHITECTURES
+from benchmarks.architectures.kinds import BATCH, LENGTH
+from benchmarks.architectures.list import ARCHITECTURES
 from mlirc.measurement.alternate import alternate
 from mlirc.measurement.error import LIMIT, EverythingInFloat64, relative_distance
 

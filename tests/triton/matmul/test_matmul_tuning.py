@@ -11,7 +11,7 @@ from mlirc.codegen.tuning.matmul_tuning import PASS, MatmulTuning, better
 from mlirc.dialects.core.bindings import ir
 from mlirc.dialects.core.context import context
 from mlirc.lowering.pipeline.pass_manager import run_pipeline
-from tests.triton.test_matmul_passes import text
+from tests.triton.matmul.test_matmul_passes import text
 
 X, W, B, Y = "tensor<8192x768xbf16>", "tensor<768x3072xbf16>", "tensor<3072xbf16>", "tensor<8192x3072xbf16>"
 BODY = f"""%0 = "mlirc.addmm"(%b, %x, %w) : ({B}, {X}, {W}) -> {Y}

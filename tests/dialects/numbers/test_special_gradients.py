@@ -6,7 +6,7 @@ import pytest
 import torch
 import torch.nn.functional as F
 
-from tests.dialects.test_special_values import FLOATS, compiled, same
+from tests.dialects.numbers.test_special_values import FLOATS, compiled, same
 
 # PyTorch takes softshrink apart before a backend sees it.
 ACTIVATIONS = [

@@ -1,8 +1,8 @@
-"""Architectures of transformers by name, as architecture_kinds.py builds them. Names are those of transformers' classes."""
+"""Architectures of transformers by name, as kinds.py builds them. Names are those of transformers' classes."""
 
 from collections.abc import Callable
 
-from benchmarks.architecture_kinds import (
+from benchmarks.architectures.kinds import (
     BART,
     COMMON,
     EXPERTS,

@@ -5,7 +5,7 @@ import math
 import pytest
 import torch
 
-from tests.dialects.test_special_values import FLOATS, compiled, same
+from tests.dialects.numbers.test_special_values import FLOATS, compiled, same
 
 
 def wide_range(dtype: torch.dtype) -> torch.Tensor:
