@@ -23,9 +23,9 @@ LEAST_SHARED = 101376
 MEMORY = re.compile(
     r"^\s*(?:@%p\d+\s+)?(?:ld|st|atom|red|cp|tensormap|prefetch|ldmatrix|mbarrier)\.(?!param)", re.MULTILINE
 )
-SUBNORMALS = {
-    "enable_reflect_ftz": False
-}  # libdevice's functions of them, as eager has: Triton's own give log(1e-40) as -inf
+# As eager has it: libdevice's functions keep subnormal numbers, where Triton's default gives log(1e-40) as -inf; and a product is
+# rounded before it is added, as where each op is a kernel of its own. With contraction a * b - c * d of equal products is not 0.
+EXACT = {"enable_reflect_ftz": False, "enable_fp_fusion": False}
 GLUON_REGISTERS = 168  # of a thread in Gluon's kernels, whose programs have 384: what their warps then share out
 
 
@@ -65,7 +65,7 @@ def triton_code(kernel: dict[str, Any], capability: int) -> Any:
     source = (GluonASTSource if function.is_gluon() else ASTSource)(function, signature, constants, aligned)
     try:
         for stages in range(kernel["num_stages"], 0, -1):  # fewer where they do not fit into shared memory
-            options = {"num_warps": kernel["num_warps"], "num_stages": stages, **SUBNORMALS}
+            options = {"num_warps": kernel["num_warps"], "num_stages": stages, **EXACT}
             options |= {"maxnreg": GLUON_REGISTERS} if function.is_gluon() else {}
             with _own_cache():
                 made = triton.compile(source, target=GPUTarget("cuda", capability, 32), options=options)

@@ -2,10 +2,14 @@
 
 import os
 import re
-from dataclasses import replace
+import subprocess
+import tempfile
+from dataclasses import asdict, replace
+from pathlib import Path
 
 import pytest
 import torch
+import triton.backends.nvidia
 
 from mlirc.codegen.cache.folder import CacheFolder
 from mlirc.codegen.cuda import triton_compile, triton_processes, triton_worker
@@ -56,6 +60,41 @@ def test_cubins():
     for kernel, made in zip(kernels, compile_kernels(kernels), strict=True):
         assert made.cubin.startswith(b"\x7fELF") and made.name == "kernel_0" and made.num_warps == kernel.num_warps
         assert made.waits  # and may be launched early
+
+
+STEPS = """import triton
+import triton.language as tl
+from triton.language.extra import libdevice
+
+
+@triton.jit
+def kernel_0(p0, p1, XBLOCK: tl.constexpr):
+    x = tl.arange(0, XBLOCK)
+    a = tl.load(p0 + x)
+    b = tl.load(p1 + x)
+    tl.store(p1 + x, {})
+"""
+
+
+def machine_code(expression: str) -> str:
+    kernel = KernelSource("kernel_0", STEPS.format(expression), ("*fp32", "*fp32"), (("XBLOCK", 128),), (), 4, 1)
+    made = triton_worker.triton_code(asdict(kernel), 90)
+    disassemble = Path(triton.backends.nvidia.__file__).parent / "bin" / "nvdisasm"
+    with tempfile.NamedTemporaryFile(suffix=".cubin") as file:
+        file.write(made.asm["cubin"])
+        file.flush()
+        return subprocess.run([disassemble, "-c", file.name], capture_output=True, text=True, check=True).stdout
+
+
+def test_a_product_is_rounded_before_it_is_added():
+    """Contracted, a * a - b * b is not 0 where a is b."""
+    assert "FFMA" not in machine_code("a * a - b * b") and "FMUL" in machine_code("a * a - b * b")
+    assert "FFMA" in machine_code("tl.fma(a, a, -b)")  # where the kernel says so
+
+
+@pytest.mark.parametrize("function", ["log", "log1p", "rsqrt"])
+def test_a_function_keeps_subnormal_numbers(function):
+    assert ".FTZ" not in machine_code(f"libdevice.{function}(a)")
 
 
 @pytest.mark.parametrize(

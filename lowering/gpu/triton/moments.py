@@ -19,8 +19,8 @@ from mlirc.lowering.kernel.nodes import Node
 FUNCTION = """@triton.jit
 def fold_moments(mean, squares, x, share):
     rest = x - mean
-    mean += rest * share
-    return mean, squares + rest * (x - mean)
+    mean = tl.fma(rest, share, mean)
+    return mean, tl.fma(rest, x - mean, squares)
 """
 
 

@@ -9,12 +9,12 @@ from mlirc.lowering.kernel.nodes import Kernel, Node
 ERF = """@triton.jit
 def erf_beside_one(x):
     a = tl.abs(x)
-    t = libdevice.fast_dividef(1.0, 1.0 + 0.3275911 * a)
-    p = 1.061405429 * t - 1.453152027
-    p = p * t + 1.421413741
-    p = p * t - 0.284496736
-    p = p * t + 0.254829592
-    return libdevice.copysign(1.0 - p * t * tl.exp(-a * a), x)
+    t = libdevice.fast_dividef(1.0, tl.fma(a, 0.3275911, 1.0))
+    p = tl.fma(t, 1.061405429, -1.453152027)
+    p = tl.fma(p, t, 1.421413741)
+    p = tl.fma(p, t, -0.284496736)
+    p = tl.fma(p, t, 0.254829592)
+    return libdevice.copysign(tl.fma(-p * t, tl.exp(-a * a), 1.0), x)
 """
 
 # x * Phi(x) is max(x, 0) - |x| * Phi(-|x|), and the logarithm of Phi(-a) is smooth: fitted by weighted least squares on [0, 8],
@@ -23,28 +23,28 @@ def erf_beside_one(x):
 GELU = """@triton.jit
 def gelu_rounded(x):
     a = tl.minimum(tl.abs(x), 10.0, propagate_nan=tl.PropagateNan.ALL)
-    p = -1.2624390137716546e-06 * a + 4.820276808459312e-05
-    p = p * a - 0.0008072425844147801
-    p = p * a + 0.007944547571241856
-    p = p * a - 0.05263528972864151
-    p = p * a - 0.45995697379112244
-    p = p * a - 1.1506098508834839
-    p = p * a - 1.0000430345535278
-    y = tl.maximum(x, 0.0, propagate_nan=tl.PropagateNan.ALL) - a * tl.exp2(p)
+    p = tl.fma(a, -1.2624390137716546e-06, 4.820276808459312e-05)
+    p = tl.fma(p, a, -0.0008072425844147801)
+    p = tl.fma(p, a, 0.007944547571241856)
+    p = tl.fma(p, a, -0.05263528972864151)
+    p = tl.fma(p, a, -0.45995697379112244)
+    p = tl.fma(p, a, -1.1506098508834839)
+    p = tl.fma(p, a, -1.0000430345535278)
+    y = tl.fma(-a, tl.exp2(p), tl.maximum(x, 0.0, propagate_nan=tl.PropagateNan.ALL))
     return tl.where(x == 0, x, tl.where(x == float("-inf"), float("nan"), y))
 """
 
 # Phi(x) + x phi(x), with one power for both: Phi(-|x|) is half of 1 - erf(|x| / sqrt(2)), which ERF's formula gives as a product.
 GELU_BACKWARD = """@triton.jit
 def gelu_backward_rounded(grad, x):
-    t = libdevice.fast_dividef(1.0, 1.0 + 0.23164189 * tl.abs(x))
+    t = libdevice.fast_dividef(1.0, tl.fma(tl.abs(x), 0.23164189, 1.0))
     e = tl.exp(x * x * -0.5)
-    p = 0.5307027145 * t - 0.7265760135
-    p = p * t + 0.7107068705
-    p = p * t - 0.142248368
-    p = p * t + 0.127414796
+    p = tl.fma(t, 0.5307027145, -0.7265760135)
+    p = tl.fma(p, t, 0.7107068705)
+    p = tl.fma(p, t, -0.142248368)
+    p = tl.fma(p, t, 0.127414796)
     below = p * t * e
-    return grad * (tl.where(x < 0, below, 1.0 - below) + 0.3989422804 * x * e)
+    return grad * tl.fma(0.3989422804 * x, e, tl.where(x < 0, below, 1.0 - below))
 """
 
 # Relative error 1e-5: of the powers' formula near 0.02, below which a tanh is its series' first two terms.

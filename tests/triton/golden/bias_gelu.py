@@ -7,12 +7,12 @@ from triton.language.extra import libdevice
 @triton.jit
 def erf_beside_one(x):
     a = tl.abs(x)
-    t = libdevice.fast_dividef(1.0, 1.0 + 0.3275911 * a)
-    p = 1.061405429 * t - 1.453152027
-    p = p * t + 1.421413741
-    p = p * t - 0.284496736
-    p = p * t + 0.254829592
-    return libdevice.copysign(1.0 - p * t * tl.exp(-a * a), x)
+    t = libdevice.fast_dividef(1.0, tl.fma(a, 0.3275911, 1.0))
+    p = tl.fma(t, 1.061405429, -1.453152027)
+    p = tl.fma(p, t, 1.421413741)
+    p = tl.fma(p, t, -0.284496736)
+    p = tl.fma(p, t, 0.254829592)
+    return libdevice.copysign(tl.fma(-p * t, tl.exp(-a * a), 1.0), x)
 
 
 @triton.jit
