@@ -2,11 +2,24 @@
 
 A body is a function `scalar(b, x, ...)` of values of one computed dtype, `b.dtype`; comparisons give booleans. Each target
 implements these methods: vectors of MLIR for the CPU, Triton expressions for the GPU, torch tensors here.
+
+Accuracy: add, sub, mul, div, sqrt and the roundings are exact to the last bit (IEEE 754, to nearest); subnormals are kept. The
+elementary functions are within these units in the last place of the computed dtype, at all magnitudes; NaN, infinities and the
+signs of zeros are C's.
+
+              float32 on a CPU                                     float64 on a CPU     on a GPU
+    exp, ...  1.5, or twice eager's own error where that is more   1 (erfc: 1.5)        libdevice's, as eager's
+
+A kernel on a GPU that writes half types alone may be off by more, far less than their rounding (gpu/triton/rounded.py). Fusion may
+contract mul and add to an fma where it sums products up (cpu/loops/fma_contraction.py). So a formula that cancels should use
+expm1, log1p, erfc or fma, and not rely on two roundings.
 """
 
+import dis
 import math
 from collections.abc import Callable, Iterator
-from typing import Any, Protocol
+from difflib import get_close_matches
+from typing import TYPE_CHECKING, Any, Protocol
 
 import torch
 
@@ -83,6 +96,43 @@ class ScalarBuilder(Protocol):
     def copysign(self, x: Value, y: Value) -> Value: ...
 
 
+METHODS = tuple(name for name in vars(ScalarBuilder) if not name.startswith("_"))
+
+
+def unknown_method(name: str) -> str:
+    close = get_close_matches(name, METHODS, n=3, cutoff=0.5)
+    hint = f"did you mean {' or '.join(map(repr, close))}?" if close else f"there are {', '.join(METHODS)}"
+    return f"a scalar body has no b.{name}; {hint} (dialects/core/scalar_builder.py has each with its meaning)"
+
+
+def check_body(body: Callable) -> None:
+    """Raises AttributeError, with the line, where a body asks its builder for a method that there is not.
+
+    Nothing runs: the code object tells, so that each branch counts. What another function does with the builder is found when
+    that runs, by NamesUnknown.
+    """
+    code = getattr(body, "__code__", None)
+    builder = code.co_varnames[0] if code is not None and code.co_argcount else None
+    if code is None or builder is None:
+        return
+    loaded, line = None, code.co_firstlineno
+    for step in dis.get_instructions(code):
+        line = step.positions.lineno or line if step.positions else line
+        if loaded == builder and step.opname in ("LOAD_ATTR", "LOAD_METHOD") and step.argval not in (*METHODS, "dtype"):
+            raise AttributeError(f"{code.co_filename}:{line}: {unknown_method(step.argval)}")
+        # LOAD_FAST_LOAD_FAST of Python 3.13 leaves the second of two variables on top
+        loaded = step.argval[-1] if isinstance(step.argval, tuple) else step.argval if "LOAD_" in step.opname else None
+
+
+class NamesUnknown:
+    """Base of the implementations: a method that they lack is told with the names that were probably meant."""
+
+    if not TYPE_CHECKING:
+
+        def __getattr__(self, name: str) -> Any:
+            raise AttributeError(unknown_method(name))
+
+
 def is_float(b: ScalarBuilder) -> bool:
     return b.dtype.is_floating_point
 
@@ -108,7 +158,7 @@ def _static(*functions: Callable) -> Iterator[Any]:
     return map(staticmethod, functions)
 
 
-class TorchBuilder:
+class TorchBuilder(NamesUnknown):
     """Scalar bodies on torch tensors: slow, and right by construction."""
 
     def __init__(self, dtype: torch.dtype):

@@ -7,6 +7,7 @@ from typing import Self
 
 import torch
 
+from mlirc.dialects.core.scalar_builder import NamesUnknown
 from mlirc.dialects.core.tensor_types import DTYPE_TEXT
 from mlirc.lowering.target import CpuTarget
 
@@ -90,7 +91,7 @@ def _packed(value: float, as_float: str, as_bits: str) -> int:
     return struct.unpack(as_bits, packed)[0]
 
 
-class Instructions:
+class Instructions(NamesUnknown):
     """The methods that append one op of MLIR, or few, to `lines`.
 
     Half types are only cast, bitcast and selected. Every method raises TypeError for dtypes that it does not take.

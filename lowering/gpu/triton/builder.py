@@ -13,7 +13,7 @@ from itertools import count
 
 import torch
 
-from mlirc.dialects.core.scalar_builder import safe_divisor
+from mlirc.dialects.core.scalar_builder import NamesUnknown, safe_divisor
 from mlirc.lowering.analysis.constant_values import fits
 
 TRITON_DTYPE = {
@@ -119,7 +119,7 @@ def _call(function: str):
     return method
 
 
-class TritonBuilder:
+class TritonBuilder(NamesUnknown):
     """See scalar_builder.ScalarBuilder: each method writes a line, and returns the variable."""
 
     def __init__(self, lines: Lines, dtype: torch.dtype):
