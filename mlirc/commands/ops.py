@@ -9,12 +9,16 @@ from mlirc.commands.failure import HELP, Failure, reported
 from mlirc.commands.listing import list_ops
 from mlirc.commands.module_file import check_outputs, write_output
 
+OF_ONE = "of one operator: mlirc ops --missing opinfo --ops special.log_ndtr"
+
 
 @click.command(context_settings=HELP | {"ignore_unknown_options": True})
 @click.option(
     "--missing",
     "subject",
     metavar="SCRIPT.py|opinfo",
+    is_flag=False,
+    flag_value="",
     help="What a script calls, or PyTorch's operators, and no op of ours is.",
 )
 @click.option("--ops", "names", help="With opinfo: these of its operators, as add,nn.functional.pad.")
@@ -34,8 +38,11 @@ def ops(subject, names, json_file, traceback, arguments) -> None:
             list_ops()
             return
         check_outputs(json_file)
-        if names and subject != "opinfo":
-            raise Failure("--ops goes with --missing opinfo", 2)
+        if subject != "opinfo" and (names or not subject.endswith(".py")):
+            what = f"'{subject[:100]}' is neither" if subject else "say which"
+            raise Failure(f"--missing takes SCRIPT.py or opinfo, {what}; {OF_ONE}", 2)
+        if subject == "opinfo" and arguments:
+            raise Failure(f"'{arguments[0][:100]}' after --missing opinfo; {OF_ONE}", 2)
         found, failed = _of_opinfo(names) if subject == "opinfo" else (_of_script(subject, arguments), {})
         if json_file:
             write_output(json_file, json.dumps(found.as_dict() | {"failed": failed}, indent=1) + "\n")
@@ -63,7 +70,13 @@ def _of_opinfo(names: str | None) -> Any:
     except ImportError as error:
         raise Failure(f"--missing opinfo: PyTorch's own tests need a package: {error}") from error
     except LookupError as error:
-        raise Failure(f"--ops: OpInfo has no operator '{str(error.args[0])[:100]}'", 2) from error
+        name, near = error.args
+        hint = (
+            f"; did you mean {' or '.join(near)}?"
+            if near
+            else ", whose names are as torch.nn.functional.pad's, without torch"
+        )
+        raise Failure(f"--ops: OpInfo has no operator '{name[:100]}'{hint}", 2) from error
 
 
 def _print(found: Any, failed: dict[str, str]) -> None:

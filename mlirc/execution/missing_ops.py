@@ -4,10 +4,12 @@ Each call is timed.
 """
 
 import importlib
+import re
 import time
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
+from difflib import get_close_matches
 from typing import Any
 
 import torch
@@ -17,6 +19,8 @@ from mlirc.frontend.driver.parts import in_parts
 from mlirc.frontend.graph.aten_graph import AtenGraph, Run
 from mlirc.frontend.options import Options
 from mlirc.frontend.statistics import GraphReport
+
+MODULES = re.compile(r"^((torch|aten|ops|F|nn|functional|special|linalg|fft)_)+")
 
 
 @dataclass
@@ -154,18 +158,30 @@ def missing_in_script(script: str, arguments: Sequence[str]) -> MissingOps:
     return found
 
 
+def near_names(name: str, known: Iterable[str]) -> list[str]:
+    """OpInfo's names for what is called otherwise elsewhere: "special.log_ndtr" for "aten.special_log_ndtr.default"."""
+    by_key = {bare(x): x for x in known}
+    return [by_key[key] for key in get_close_matches(bare(name), list(by_key), n=3, cutoff=0.7)]
+
+
+def bare(name: str) -> str:
+    """Without the modules that an operator is in: "gelu" of "nn.functional.gelu", and of "F.gelu"."""
+    return MODULES.sub("", name.replace(".", "_")).removesuffix("_default")
+
+
 def missing_in_opinfo(names: Iterable[str]) -> tuple[MissingOps, dict[str, str]]:
     """Of OpInfo's operators `names`, all if there are none, on samples of their own, forward and backward.
 
     Also gives, by operator, the error of those that could not run.
 
-    Raises ImportError where PyTorch's tests lack a package, and LookupError for an unknown name.
+    Raises ImportError where PyTorch's tests lack a package, and LookupError for an unknown name, with the names that come near.
     """
     database: Any = importlib.import_module("torch.testing._internal.common_methods_invocations")
     wanted = set(names)
     known = {op.name for op in database.op_db}
     if wanted - known:
-        raise LookupError(min(wanted - known))
+        name = min(wanted - known)
+        raise LookupError(name, near_names(name, known))
     found, failed, original = MissingOps(), {}, database.wrapper_set_seed
     database.wrapper_set_seed = lambda op, *args, **kwargs: op(*args, **kwargs)  # the original causes a graph break
     try:

@@ -4,6 +4,7 @@ import json
 
 import pytest
 
+from mlirc.execution.missing_ops import near_names
 from tests.commands.command import bad, good
 
 SCRIPT = """
@@ -51,7 +52,28 @@ def test_opinfo(tmp_path):
         ("aten.sort.default", ["sort"])
     ]
     assert data["graphs"] == 4 and not data["failed"] and not data["refused"]
-    assert "OpInfo has no operator 'sortt'" in bad("ops", "--missing", "opinfo", "--ops", "sortt", code=2)
+    assert "no operator 'sortt'; did you mean sort" in bad("ops", "--missing", "opinfo", "--ops", "sortt", code=2)
+
+
+def test_a_first_guess_is_told_the_right_line():
+    """An operator in place of a script, no subject at all, an operator behind opinfo: what people try first."""
+    right = "mlirc ops --missing opinfo --ops special.log_ndtr"
+    for guess in (["special.log_ndtr"], ["aten.sort"], [], ["opinfo", "sort"], ["gelu", "--ops", "gelu"]):
+        assert right in bad("ops", "--missing", *guess, code=2)
+
+
+@pytest.mark.parametrize(
+    ("name", "near"),
+    [
+        ("aten.special_log_ndtr.default", "special.log_ndtr"),
+        ("torch.special.log_ndtr", "special.log_ndtr"),
+        ("gelu", "nn.functional.gelu"),
+        ("F.gelu", "nn.functional.gelu"),
+        ("Sort", "sort"),
+    ],
+)
+def test_names_near_opinfos(name, near):
+    assert near_names(name, ["special.log_ndtr", "nn.functional.gelu", "sort", "add"])[0] == near
 
 
 def test_what_is_wrong_is_one_line(script, tmp_path):
