@@ -1,0 +1,197 @@
+"""What single passes buy: one program each, with the pass and without it, alternating in one process.
+
+python -m benchmarks.passes [NAMES] [--device cpu|cuda] [--rounds 15]
+
+For each: microseconds of a call without the pass and with it, their ratio with its interval, the same for a second compilation with the
+pass (what is noise), and how often the pass changed the program. Cases of a GPU are left out where there is none. About 100 s on an H200
+with 16 cores; compiling is most of it.
+"""
+
+import contextlib
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from types import FunctionType
+from typing import Any
+from unittest import mock
+
+import click
+import torch
+import torch.nn.functional as F
+
+import mlirc
+from mlirc.lowering.pipeline.parser import parse
+from mlirc.lowering.pipeline.pipelines import pipeline
+from mlirc.measurement.alternate import alternate
+from mlirc.measurement.intervals import ratio_of_medians
+
+Program = tuple[Callable, tuple]  # a function, and its arguments
+
+
+@dataclass(frozen=True)
+class Case:
+    """A program that a pass is for.
+
+    drops      the pass that is left out; "" for volumes, which are a rule within generate-convolutions
+    base       the pipeline that has it
+    training   whether the call has a backward pass
+    """
+
+    name: str
+    device: str
+    drops: str
+    base: str
+    make: Callable[[], Program]
+    training: bool = False
+
+
+def cross_entropy(device: str, rows: int, dtype: torch.dtype, training: bool) -> Program:
+    """Rows of GPT-2's vocabulary. The gather of the label's logit is what hoist-gathers moves."""
+    logits = torch.randn(rows, 50257, device=device, dtype=dtype, requires_grad=training)
+    labels = torch.randint(50257, (rows,), device=device)
+    return (lambda x, y: F.cross_entropy(x.float(), y)), (logits, labels)
+
+
+def volume() -> Program:
+    layer = torch.nn.Sequential(
+        torch.nn.Conv3d(16, 16, 3, padding=1), torch.nn.ReLU(), torch.nn.Conv3d(16, 16, 3, padding=1)
+    ).eval()
+    return layer, (torch.randn(1, 16, 8, 16, 16),)
+
+
+def grouped_attention() -> Program:
+    """Llama's heads, 32 for 8 of keys, repeated as older code repeats them, in cuDNN's attention."""
+
+    def repeated(x: torch.Tensor) -> torch.Tensor:
+        batch, heads, length, size = x.shape
+        return x.unsqueeze(2).expand(batch, heads, 4, length, size).reshape(batch, 4 * heads, length, size)
+
+    q = torch.randn(4, 32, 1024, 64, device="cuda", dtype=torch.bfloat16)
+    k, v = (torch.randn(4, 8, 1024, 64, device="cuda", dtype=torch.bfloat16) for _ in range(2))
+    return (lambda q, k, v: F.scaled_dot_product_attention(q, repeated(k), repeated(v), is_causal=True)), (q, k, v)
+
+
+def model(name: str, batch: int) -> Program:
+    from benchmarks.gpu_models import MODELS
+
+    made = MODELS[name]()
+    module, inputs = made.build(training=False), made.inputs(batch or made.batch, training=False)
+    return (lambda *values: module(**dict(zip(inputs, values, strict=True))).logits), tuple(inputs.values())
+
+
+CASES = [
+    Case("volumes", "cpu", "", "cpu", volume),
+    Case("hoist-gathers-cpu", "cpu", "hoist-gathers", "cpu", lambda: cross_entropy("cpu", 512, torch.float32, False)),
+    Case(
+        "hoist-gathers-gpu", "cuda", "hoist-gathers", "gpu", lambda: cross_entropy("cuda", 8192, torch.bfloat16, False)
+    ),
+    Case(
+        "hoist-gathers-gpu-training",
+        "cuda",
+        "hoist-gathers",
+        "gpu",
+        lambda: cross_entropy("cuda", 8192, torch.bfloat16, True),
+        True,
+    ),
+    Case("share-heads", "cuda", "share-heads", "gpu", grouped_attention),
+    Case("batch-parameters", "cuda", "batch-parameters", "gpu", lambda: model("resnet50", 0)),
+    Case("batch-parameters-batch-1", "cuda", "batch-parameters", "gpu", lambda: model("resnet50", 1)),
+    Case("merge-matmuls", "cuda", "merge-matmuls", "gpu-frozen", lambda: model("bert", 0)),
+    Case("merge-matmuls-batch-1", "cuda", "merge-matmuls", "gpu-frozen", lambda: model("bert", 1)),
+]
+
+
+def options_of(case: Case, has_pass: bool) -> dict[str, Any]:
+    """The stage lower is added by itself. The disk cache is off, because a patched rule is no part of a key."""
+    steps = [step for step in parse(pipeline(case.base, "plan")) if has_pass or step.name != case.drops]
+    options = {"pipeline": ",".join(map(str, steps)), "cache": False, "fallback": "error"}
+    return options | ({"freeze": True} if case.base == "gpu-frozen" else {})
+
+
+@contextlib.contextmanager
+def settings(case: Case, has_pass: bool) -> Iterator[None]:
+    """cuDNN's attention for share-heads; no rule for volumes where that is what is left out."""
+    from torch.nn.attention import SDPBackend, sdpa_kernel
+
+    from mlirc.lowering.passes.simplify import generate_convolutions
+
+    with contextlib.ExitStack() as stack:
+        if case.drops == "share-heads":
+            stack.enter_context(sdpa_kernel(SDPBackend.CUDNN_ATTENTION))
+        if not case.drops and not has_pass:
+            stack.enter_context(mock.patch.object(generate_convolutions, "choice_of_slices", lambda *given: None))
+        yield
+
+
+def step_of(case: Case, program: Program, has_pass: bool) -> Callable[[], None]:
+    """A call, compiled and made once."""
+    function, arguments = program
+
+    def call(*values: Any) -> Any:
+        return function(*values)
+
+    # A code object of its own: Dynamo would give what it compiled of another one with these options.
+    own = FunctionType(call.__code__.replace(), call.__globals__, "own", None, call.__closure__)
+    compiled = torch.compile(own, backend="mlirc", options=options_of(case, has_pass))
+
+    def step() -> None:
+        if case.training:
+            arguments[0].grad = None
+            compiled(*arguments).backward()
+        else:
+            compiled(*arguments)
+
+    with settings(case, has_pass), torch.set_grad_enabled(case.training):
+        step()
+    return step
+
+
+def changes(case: Case, program: Program) -> int:
+    """How often the pass changed the program, by the ledger."""
+    function, arguments = program
+    with settings(case, True), torch.set_grad_enabled(case.training):
+        graphs = mlirc.explain(function, options=options_of(case, True))(*arguments).data["graphs"]
+    name = case.drops or "generate-convolutions"
+    return sum(entry["pass_name"] == name and entry["taken"] for graph in graphs for entry in graph["ledger"])
+
+
+def measured(case: Case, rounds: int) -> str:
+    torch._dynamo.reset()
+    torch.manual_seed(0)
+    program = case.make()
+    count = changes(case, program)
+    steps = {
+        "without": step_of(case, program, False),
+        "with": step_of(case, program, True),
+        "again": step_of(case, program, True),
+    }
+    with settings(case, True), torch.set_grad_enabled(case.training):
+        samples = alternate(steps, rounds, torch.cuda.synchronize if case.device == "cuda" else None)
+    wall = {name: found.wall for name, found in samples.items()}
+    faster, noise = ratio_of_medians(wall["without"], wall["with"]), ratio_of_medians(wall["again"], wall["with"])
+    before, after = (1e6 * sorted(wall[name])[rounds // 2] for name in ("without", "with"))
+    return (
+        f"{case.name:28} {before:10.1f} us -> {after:10.1f} us  {faster.value:.3f} ({faster.low:.3f} to {faster.high:.3f}) "
+        f"times as fast; noise {noise.low:.3f} to {noise.high:.3f}; {count} changes"
+    )
+
+
+@click.command()
+@click.argument("names", nargs=-1)
+@click.option("--device", type=click.Choice(["cpu", "cuda"]))
+@click.option("--rounds", type=click.IntRange(2), default=15, show_default=True)
+def main(names, device, rounds) -> None:
+    """What each pass of NAMES buys (default: all)."""
+    for case in CASES:
+        if (names and case.name not in names) or (device and case.device != device):
+            continue
+        if case.device == "cuda" and not torch.cuda.is_available():
+            click.echo(f"{case.name:28} needs a GPU")
+            continue
+        try:
+            click.echo(measured(case, rounds))
+        except Exception as error:  # one case that fails does not stop the others
+            click.echo(f"{case.name:28} FAILED {type(error).__name__}: {' '.join(str(error).split())[:300]}")
+
+
+if __name__ == "__main__":
+    main()
