@@ -5,6 +5,7 @@ text is looked through once for how deep brackets nest, outside of strings and c
 """
 
 import re
+from itertools import accumulate
 from typing import Any
 
 from mlirc.dialects.core.bindings import ir
@@ -23,8 +24,14 @@ LARGEST = 1 << 29  # bytes of a file
 _TOKEN = re.compile(
     rb'"[^"\\\n]*(?:\\.[^"\\\n]*)*"|//[^\n]*|(?<!\w)\d[\w.]*|->|[<>=!]=|[][(){}<>]|(?:-\s*){50,}', re.DOTALL
 )
+_SKIPPED = re.compile(
+    rb'"[^"\\\n]*(?:\\.[^"\\\n]*)*"|//[^\n]*|->|[<>=!]=', re.DOTALL
+)  # of these, what holds no bracket
+_LONG = re.compile(rb"(?<!\w)\d[\w.]{%d}|(?:-\s*){50}" % LONGEST_NUMBER)
 _ESCAPE = re.compile(rb"\\([0-9A-Fa-f]{2})")
 _OPEN, _CLOSE = b"([{<", b")]}>"
+_NO_BRACKETS = bytes(set(range(256)) - set(_OPEN + _CLOSE))
+_STEPS = bytes.maketrans(_OPEN + _CLOSE, b"\x01" * 4 + b"\xff" * 4)  # 1 and -1
 _ALIAS = re.compile(rb"^[ \t]*([#!][\w.$-]+)[ \t]*=", re.MULTILINE)  # #loc3 = loc(...)
 _NAME = re.compile(rb"[#!][A-Za-z_][\w.$-]*")
 
@@ -65,6 +72,21 @@ def refusal(text: bytes) -> str:
         return f"byte {error.start} is not UTF-8"
     if b"\0" in text:
         return f"byte {text.index(0)} is 0"
+    return deep_alias(text) if _is_plain(text) else _wrong_token(text) or deep_alias(text)
+
+
+def _is_plain(text: bytes) -> bool:
+    """Whether no token of the text is wrong, by a look at all of them at once; where it is False, some may be."""
+    if any(len(x) > LONGEST_STRING or (b"\\" in x and not _is_utf8(x)) for x in _SKIPPED.findall(text)):
+        return False
+    rest = _SKIPPED.sub(b"~", text)
+    steps = memoryview(rest.translate(_STEPS, _NO_BRACKETS)).cast("b")
+    depths = list(accumulate(steps, initial=0))
+    return max(depths) <= DEEPEST and min(depths) >= 0 and not _LONG.search(rest)
+
+
+def _wrong_token(text: bytes) -> str:
+    """What is wrong with the first token that is, or ""."""
     depth = 0
     for match in _TOKEN.finditer(text):
         token = match[0]
@@ -72,9 +94,7 @@ def refusal(text: bytes) -> str:
         if first == b'"':
             if len(token) > LONGEST_STRING:
                 return f"line {line_of(text, match)}: a string of {len(token)} characters; at most {LONGEST_STRING}"
-            try:
-                _ESCAPE.sub(lambda m: bytes([int(m[1], 16)]), token).decode()
-            except UnicodeDecodeError:
+            if not _is_utf8(token):
                 return f"line {line_of(text, match)}: a string that is not UTF-8"
         elif token in (b"->", b"==", b"!=", b"<=", b">=") or first == b"/":
             continue
@@ -89,7 +109,16 @@ def refusal(text: bytes) -> str:
                 return f"line {line_of(text, match)}: brackets nest deeper than {DEEPEST}"
         else:
             depth = max(depth - 1, 0)
-    return deep_alias(text)
+    return ""
+
+
+def _is_utf8(string: bytes) -> bool:
+    """Whether a string is, its escapes read."""
+    try:
+        _ESCAPE.sub(lambda m: bytes([int(m[1], 16)]), string).decode()
+    except UnicodeDecodeError:
+        return False
+    return True
 
 
 def deep_alias(text: bytes) -> str:

@@ -64,6 +64,11 @@ class BodyNode:
     map: Map = ()
     masked: bool = False
     dims: frozenset[int] = frozenset()
+    key: tuple = field(init=False)  # what equal nodes of a body have alike
+
+    def __post_init__(self):
+        operands = tuple(map(id, self.operands))
+        self.key = self.name, operands, self.type, self.attributes, id(self.tensor), self.map, self.masked
 
     @property
     def mask(self) -> "BodyNode | None":
@@ -107,10 +112,9 @@ class NodePool:
         masked: bool = False,
     ) -> BodyNode:
         node = BodyNode(name, operands, type_, attributes, location, tensor, map_, masked)
-        key = _key(node)
-        found = self._nodes.get(key)
+        found = self._nodes.get(node.key)
         if found is None:
-            found = self._nodes[key] = self._simplified(node)
+            found = self._nodes[node.key] = self._simplified(node)
             if found is node:
                 found.dims = self._dims(found)
         return found
@@ -118,7 +122,7 @@ class NodePool:
     def again(self, node: BodyNode, operands: tuple[BodyNode, ...], map_: Map) -> BodyNode:
         """`node` with other operands and expressions; itself where they are the same, unless it depends on what `inner` is."""
         if map_ is node.map and node.name not in ("reduce", "scan") and all(map(is_, operands, node.operands)):
-            return self._nodes.setdefault(_key(node), node)
+            return self._nodes.setdefault(node.key, node)
         return self.make(node.name, operands, node.type, node.location, node.attributes, node.tensor, map_, node.masked)
 
     def _simplified(self, node: BodyNode) -> BodyNode:
@@ -144,11 +148,6 @@ class NodePool:
         return dims | self.inner if node.name == "scan" else dims
 
 
-def _key(node: BodyNode) -> tuple:
-    """What equal nodes of a body have alike."""
-    return node.name, tuple(map(id, node.operands)), node.type, node.attributes, id(node.tensor), node.map, node.masked
-
-
 def _width(type_: ir.Type) -> int:
     return type_.width  # f16, bf16, f32, f64: implicit casts are between floats
 
@@ -170,6 +169,7 @@ class Body:
     inner: Space
     results: list[Result]
     label: str
+    _below: dict[tuple[int, ...], list[BodyNode]] = field(default_factory=dict, init=False, repr=False)
 
     @cached_property
     def space(self) -> Space:
@@ -191,10 +191,6 @@ class Body:
         if found is None:
             found = self._below[key] = nodes_below(roots)
         return found
-
-    @cached_property
-    def _below(self) -> dict[tuple[int, ...], list[BodyNode]]:
-        return {}
 
     @cached_property
     def reads(self) -> list[BodyNode]:

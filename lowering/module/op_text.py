@@ -3,6 +3,7 @@
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import lru_cache
 
 from mlirc.dialects.core.bindings import ir
 
@@ -56,6 +57,7 @@ def same_operands(old: OpText, new: OpText, renamed: Mapping[str, str]) -> bool:
     return before == [(name, number) for name, _, number in (x.partition("#") for x in new.operands)]  # %3#1: result 1
 
 
+@lru_cache(maxsize=16384)  # most ops of a module stand there before a pass and after it
 def _op(text: str) -> OpText:
     own: dict[str, str] = {}
     operands: list[str] = []

@@ -199,4 +199,4 @@ class _Checker:
         total = torch.full((1,) * len(points.shape), memory.start + (first or 0))
         for index, stride in zip(map_, info.stride, strict=True):
             total = total + points.evaluate(index) * self.number(stride) * info.dtype.itemsize
-        return total.expand(torch.broadcast_shapes(total.shape, points.outer_shape))
+        return total.expand([b if a == 1 else a for a, b in zip(total.shape, points.outer_shape, strict=True)])

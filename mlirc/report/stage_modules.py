@@ -1,5 +1,6 @@
 """The IR that a capture kept after each stage: as text, and as modules, which are parsed once. Needs an entered context to parse."""
 
+import re
 from functools import cached_property
 from typing import Any
 
@@ -7,6 +8,7 @@ from mlirc.dialects.core.bindings import ir
 from mlirc.execution.captures import DumpedGraph
 
 MOST_SHOWN = 1 << 22  # characters of a stage's text
+_ALIAS = re.compile(r" loc\(#loc\d*\)")
 
 
 class StageModules:
@@ -45,7 +47,8 @@ class StageModules:
 
 def without_locations(text: str) -> str:
     """Lines as MLIR prints them without debug information."""
-    lines = (strip(line) for line in text.split("\n") if not line.startswith(("#loc", "//")))
+    kept = "\n".join(line for line in text.split("\n") if not line.startswith(("#loc", "//")))
+    lines = map(strip, _ALIAS.sub("", kept).split("\n"))
     return "\n".join(lines).strip() + "\n"
 
 
