@@ -97,7 +97,7 @@ def call_natively(
             continue
         bind_result(frame, frame.owned(info, place))
         frame.at_site()
-        status = frame.runtime("settle", place, *frame.layout(info), *frame.kind(info))
+        status = frame.runtime("restride", place, *frame.layout(info), *frame.kind(info))
         text.line(f"store i64 {text.value(f'sext i32 {status} to i64')}, ptr %index")
         frame.check(status)
         frame.values[result] = frame.owned(info, place)

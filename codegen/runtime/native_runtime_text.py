@@ -84,7 +84,7 @@ no_memory:
 
 ; Gives the tensor at %place the strides that its type promises, in place of the handle that is there.
 ; 0, a failure of the C shim, or -2 where its sizes or dtype are not those promised.
-define i32 @settle(ptr %place, i64 %rank, ptr %sizes, ptr %strides, i32 %dtype, i32 %device, i32 %index) {
+define i32 @restride(ptr %place, i64 %rank, ptr %sizes, ptr %strides, i32 %dtype, i32 %device, i32 %index) {
 entry:
   %at = alloca ptr
   %handle = load ptr, ptr %place

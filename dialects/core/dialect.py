@@ -131,7 +131,7 @@ class Elementwise(Op, traits=[ext.Pure]):
     computes   the dtype that operands are converted to before the scalar work (half types then widen to float32):
                "result" the result's dtype; "float" likewise, and integers become floats; "operands" the promoted dtype
                of the operands (comparisons); "bool";
-               or a tuple with one such word an operand.
+               or a tuple, with one of these for each operand.
     gives      the scalar body's result dtype: "same" as computed, or a torch dtype.
     cheap      whether fusion may compute it again rather than store it (exp, pow, erf: no).
     rounds_numbers  whether a number, or a 0-d operand of another dtype, is rounded to a half dtype first, as eager does
@@ -155,6 +155,11 @@ class Elementwise(Op, traits=[ext.Pure]):
         if body is not None and not cls.__module__.startswith("mlirc."):  # tests run each body of ours
             check_body(body)
         super().__init_subclass__(**keywords)
+
+    @classmethod
+    def operand_kinds(cls, count: int) -> tuple[str, ...]:
+        """`computes` of each of so many operands."""
+        return cls.computes if isinstance(cls.computes, tuple) else (cls.computes,) * count
 
     @classmethod
     def import_rule(cls, overload: Any) -> Callable:

@@ -136,16 +136,16 @@ class GraphBuilder:
 
     def apply(self, cls: type[Elementwise], args: Sequence[Operand], promoted: torch.dtype, result: torch.dtype | None):
         """The op on operands converted as `cls.computes` says. Raises NotOurs for dtypes kernels do not compute with."""
-        words = cls.computes if isinstance(cls.computes, tuple) else (cls.computes,) * len(args)
+        kinds = cls.operand_kinds(len(args))
         if result is None:
             if isinstance(cls.gives, torch.dtype):
                 result = cls.gives
-            elif "float" in words and not promoted.is_floating_point:
+            elif "float" in kinds and not promoted.is_floating_point:
                 result = torch.get_default_dtype()
             else:
                 result = promoted
         computed = {"result": result, "operands": promoted, "bool": torch.bool, "float": result}
-        dtypes = [computed[word] for word in words]
+        dtypes = [computed[kind] for kind in kinds]
         for dtype in (result, *dtypes, *(self.info(x).dtype for x in args)):
             if dtype not in KERNEL_DTYPES:
                 raise NotOurs(f"{dtype} is no dtype that kernels compute with")

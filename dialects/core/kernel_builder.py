@@ -110,15 +110,15 @@ class KernelBuilder:
         self, cls: type[Elementwise], *args: Scalar, attributes: dict[str, ir.Attribute] | None = None
     ) -> ir.Value:
         """The elementwise op `cls` on scalars of its computed dtype; a Python number takes that dtype."""
-        words = cls.computes if isinstance(cls.computes, tuple) else (cls.computes,) * len(args)
+        kinds = cls.operand_kinds(len(args))
         computed = torch.bool
-        for x, word in zip(args, words, strict=True):
-            if isinstance(x, ir.Value) and word != "bool":
+        for x, kind in zip(args, kinds, strict=True):
+            if isinstance(x, ir.Value) and kind != "bool":
                 computed = info_of(x).dtype
                 break
         operands = [
-            x if isinstance(x, ir.Value) else self.constant(x, torch.bool if word == "bool" else computed)
-            for x, word in zip(args, words, strict=True)
+            x if isinstance(x, ir.Value) else self.constant(x, torch.bool if kind == "bool" else computed)
+            for x, kind in zip(args, kinds, strict=True)
         ]
         return self._create(cls.mnemonic, operands, cls.scalar_result(computed), attributes)
 

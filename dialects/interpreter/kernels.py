@@ -199,21 +199,21 @@ def elementwise(cls: Any, op: Any, operands: Sequence[torch.Tensor], dtype: torc
         attributes = cls.attributes_of(op)
         attributes.pop("implicit", None)
         return reference(*operands, **attributes).to(dtype)
-    words = cls.computes if isinstance(cls.computes, tuple) else (cls.computes,) * len(operands)
-    computed = next((x.dtype for x, word in zip(operands, words, strict=True) if word != "bool"), torch.bool)
+    kinds = cls.operand_kinds(len(operands))
+    computed = next((x.dtype for x, kind in zip(operands, kinds, strict=True) if kind != "bool"), torch.bool)
     return cls.scalar(TorchBuilder(computed), *operands).to(dtype)
 
 
 def operand_dtypes(cls: type[Elementwise], operands: Sequence[torch.Tensor], result: torch.dtype) -> list[torch.dtype]:
     """What a graph-level op's operands are converted to first, as the class's `computes` says; half types widened."""
-    words = cls.computes if isinstance(cls.computes, tuple) else (cls.computes,) * len(operands)
+    kinds = cls.operand_kinds(len(operands))
     promoted = operands[0].dtype
     example = torch.empty((0,) * bool(operands[0].dim()), dtype=promoted)
     for other in operands[1:]:
         promoted = torch.result_type(example, other)
         example = torch.empty((0,) * bool(example.dim() or other.dim()), dtype=promoted)
     computed = {"result": result, "operands": promoted, "bool": torch.bool, "float": result}
-    return [opmath(computed[word]) for word in words]
+    return [opmath(computed[kind]) for kind in kinds]
 
 
 # ---- reductions

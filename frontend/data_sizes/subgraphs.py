@@ -282,9 +282,9 @@ def is_of_float(value: torch.SymBool) -> bool:
 
 
 def numbers_of_floats(gm: GraphModule) -> set[Node]:
-    """The integers and truths that have no words in sizes, and the floats and integers that they are computed of."""
+    """The integers and truths that no size expression gives, and the floats and integers that they are computed of."""
     found: set[Node] = set()
-    pending = [node for node in gm.graph.nodes if has_no_words(node)]
+    pending = [node for node in gm.graph.nodes if has_no_expression(node)]
     while pending:
         node = pending.pop()
         if node in found or node.op != "call_function":
@@ -294,7 +294,7 @@ def numbers_of_floats(gm: GraphModule) -> set[Node]:
     return found
 
 
-def has_no_words(node: Node) -> bool:
+def has_no_expression(node: Node) -> bool:
     """Whether a node is a number that is computed of a float of the data, and that sizes or checks depend on."""
     value = node.meta.get("val")
     if isinstance(value, torch.SymInt):

@@ -59,7 +59,7 @@ def named(expr: Any, environment: ShapeEnv) -> Any:
         a size, and an int that a guard says is not     s0                  s0
         any other int                                   s0                  us0
         what only data says                             u0                  u0, or su0 where it is known not to be negative
-        what sizes have no words for                    Abs(s0 - 3)         sx21ab.. (computed_numbers.py)
+        what no size expression gives                   Abs(s0 - 3)         sx21ab.. (computed_numbers.py)
 
     sympy is not told so: what checks it would be true before any data is there.
     """
@@ -79,7 +79,7 @@ def _name(name: str, known: Any) -> str:
 
 
 def _written(expr: Any, environment: ShapeEnv, names: dict[Any, Any]) -> Any:
-    """`expr` in the dialect's words, with symbols for the integers in it that have none; None where it has none itself."""
+    """`expr` as a size expression of the dialect, with symbols for the integers in it that have none; None where it has none itself."""
     if expr.is_Symbol:
         return None if expr.name.startswith("z") else names.get(expr, expr)
     if not expr.args:
@@ -87,7 +87,7 @@ def _written(expr: Any, environment: ShapeEnv, names: dict[Any, Any]) -> Any:
     if type(expr).__name__ in ROUNDINGS:
         plain = expr.xreplace(names)
         return plain if expr.args[0].is_integer or _scaled(plain.args[0]) is not None else None
-    if not _has_words(expr, environment):
+    if not _has_expression(expr, environment):
         return None
     parts = []
     for part in expr.args:
@@ -103,7 +103,7 @@ def _is_integer(expr: Any) -> bool:
     return bool(expr.is_integer) or name in WHOLE or name.startswith("BitwiseFn")
 
 
-def _has_words(expr: Any, environment: ShapeEnv) -> bool:
+def _has_expression(expr: Any, environment: ShapeEnv) -> bool:
     if expr.is_Pow:
         return expr.args[1].is_Integer and int(expr.args[1]) >= 0
     name = type(expr).__name__

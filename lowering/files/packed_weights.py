@@ -29,20 +29,20 @@ Window = tuple[Any, ...]  # padding, stride, dilation and groups, which weights 
 
 def verify_packed_weights(functions: dict[str, Any]) -> None:
     """Raises StageError. `functions` are those of a module, by name."""
-    prepared: list[Window | None] = []
+    frozen: list[Window | None] = []
     if "prepare" in functions:
-        prepared = _verify(functions["prepare"], [])
+        frozen = _verify(functions["prepare"], [])
     for name, function in functions.items():
         if name != "prepare":
-            _verify(function, prepared if name == "graph" else [])
+            _verify(function, frozen if name == "graph" else [])
 
 
-def _verify(function: Any, prepared: list[Window | None]) -> list[Window | None]:
-    """What each value that it returns is packed for, None for tensors in memory. `prepared`: the last arguments."""
+def _verify(function: Any, frozen: list[Window | None]) -> list[Window | None]:
+    """What each value that it returns is packed for, None for tensors in memory. `frozen`: the last arguments."""
     block = function.regions[0].blocks[0]
     known: dict[ir.Value, Window | None] = {}
     arguments = list(block.arguments)
-    known |= dict(zip(arguments[len(arguments) - len(prepared) :], prepared, strict=False))
+    known |= dict(zip(arguments[len(arguments) - len(frozen) :], frozen, strict=False))
     for k, x in enumerate(arguments):
         expect(
             not is_packed(x) or known.get(x) is not None, function, f"argument {k} is of oneDNN", "let @prepare make it"

@@ -30,7 +30,7 @@ def align(producer: Body, consumer: Body, solution: tuple[Int | None, ...], alik
     by `alike` (consumer's -> producer's, a guess from tensors that both read) or else by size and order.
     """
     space, other = producer.space, consumer.space
-    pieces: dict[int, list[int]] = {}  # the producer's dimension -> the consumer's that count through it
+    parts: dict[int, list[int]] = {}  # the producer's dimension -> the consumer's that count through it
     wholes: dict[int, list[int]] = {}  # the consumer's dimension -> the producer's that count through it
     open_dims = []
     for dim, value in enumerate(solution):
@@ -41,17 +41,17 @@ def align(producer: Body, consumer: Body, solution: tuple[Int | None, ...], alik
             continue
         counted = linearized_dims(value, other)
         if counted:
-            pieces[dim] = list(counted)
+            parts[dim] = list(counted)
         else:
             used = dims_in((value,))
             if len(used) != 1:
                 return None
             wholes.setdefault(next(iter(used)), []).append(dim)
-    explained = {c for found in pieces.values() for c in found} | set(wholes)
+    explained = {c for found in parts.values() for c in found} | set(wholes)
     rest = [c for c in range(len(other)) if c not in explained and other[c] != 1]
-    if rest and not _pair_rest(rest, open_dims, space, other, alike, pieces, wholes):
+    if rest and not _pair_rest(rest, open_dims, space, other, alike, parts, wholes):
         return None
-    return _common_space(producer, consumer, pieces, wholes)
+    return _common_space(producer, consumer, parts, wholes)
 
 
 def _pair_rest(
@@ -60,14 +60,14 @@ def _pair_rest(
     space: Space,
     other: Space,
     alike: dict[int, int],
-    pieces: dict[int, list[int]],
+    parts: dict[int, list[int]],
     wholes: dict[int, list[int]],
 ) -> bool:
     """Pairs the consumer's dimensions `rest` with the producer's `open_dims`; False where they do not match."""
     for c in list(rest):
         dim = alike.get(c)
         if dim in open_dims and space[dim] == other[c]:
-            pieces[dim] = [c]
+            parts[dim] = [c]
             open_dims.remove(dim)
             rest.remove(c)
     groups = reassociate([(c, other[c]) for c in rest], [(d, space[d]) for d in open_dims])
@@ -75,17 +75,17 @@ def _pair_rest(
         return False
     for theirs, ours in groups:
         if len(ours) == 1:
-            pieces[ours[0]] = theirs
+            parts[ours[0]] = theirs
         else:
             wholes[theirs[0]] = ours
     return True
 
 
 def _common_space(
-    producer: Body, consumer: Body, pieces: dict[int, list[int]], wholes: dict[int, list[int]]
+    producer: Body, consumer: Body, parts: dict[int, list[int]], wholes: dict[int, list[int]]
 ) -> Alignment | None:
     space, other = producer.space, consumer.space
-    inner = _inner_dims(producer, consumer, pieces, wholes)
+    inner = _inner_dims(producer, consumer, parts, wholes)
     if inner is None:
         return None
     sizes: list[Int] = []
@@ -93,7 +93,7 @@ def _common_space(
     of_consumer: list[Int | None] = [0 if n == 1 else None for n in other]
     parallel_rank = 0
     for dim in sorted(range(len(space)), key=lambda d: d in inner):
-        found = pieces.get(dim, [])
+        found = parts.get(dim, [])
         if found and symbols.product(other[c] for c in found) != space[dim]:
             return None
         places[dim] = tuple(range(len(sizes), len(sizes) + max(len(found), 1)))
@@ -119,13 +119,13 @@ def _common_space(
 
 
 def _inner_dims(
-    producer: Body, consumer: Body, pieces: dict[int, list[int]], wholes: dict[int, list[int]]
+    producer: Body, consumer: Body, parts: dict[int, list[int]], wholes: dict[int, list[int]]
 ) -> set[int] | None:
     """The dimensions of the producer that are inner: its own, or those of the consumer. None: one is both."""
     if producer.inner or not consumer.inner:
         return set(producer.inner_dims)
     inner = {d for c, dims in wholes.items() if c in consumer.inner_dims for d in dims}
-    for dim, found in pieces.items():
+    for dim, found in parts.items():
         levels = {c in consumer.inner_dims for c in found}
         if len(levels) > 1:
             return None

@@ -43,25 +43,25 @@ def lay_out(blocks: Iterable[ArenaBlock]) -> Int:
     """Sets each block's offset, a multiple of ALIGNMENT, and returns the size of the arena."""
     sections: dict[Int, list[tuple[int, ArenaBlock]]] = {}
     for block in blocks:
-        coefficient, unit = as_multiple(block.size)
+        coefficient, factor = as_multiple(block.size)
         if coefficient:
-            sections.setdefault(unit, []).append((coefficient, block))
+            sections.setdefault(factor, []).append((coefficient, block))
     arena: Int = 0
-    for unit in sorted(sections, key=lambda unit: (unit != 1, str(unit))):
-        members = sections[unit]
+    for factor in sorted(sections, key=lambda factor: (factor != 1, str(factor))):
+        members = sections[factor]
         offsets, extent = place([(size, block.start, block.end) for size, block in members])
         for (_, block), offset in zip(members, offsets, strict=True):
-            block.offset = arena + offset * unit
-        arena = arena + extent * unit
+            block.offset = arena + offset * factor
+        arena = arena + extent * factor
     return arena
 
 
 def as_multiple(size: Int) -> tuple[int, Int]:
     """(c, p) with size <= c*p, c a multiple of ALIGNMENT, and little wasted."""
-    coefficient, unit = content_of(size)
-    if unit == 1 or coefficient % ALIGNMENT == 0 or coefficient > 8 * ALIGNMENT:
-        return round_up(coefficient), unit
-    return coefficient * ALIGNMENT, floordiv(unit + ALIGNMENT - 1, ALIGNMENT)
+    coefficient, factor = content_of(size)
+    if factor == 1 or coefficient % ALIGNMENT == 0 or coefficient > 8 * ALIGNMENT:
+        return round_up(coefficient), factor
+    return coefficient * ALIGNMENT, floordiv(factor + ALIGNMENT - 1, ALIGNMENT)
 
 
 def round_up(size: int) -> int:

@@ -14,6 +14,7 @@ NEW = {
     "multiply-patches": "patches-to-matmul",
     "pad-products": "pad-matmuls",
     "run-together": "batch-kernels",
+    "update-in-place": "elide-copies",
 }
 
 log = logging.getLogger("mlirc")

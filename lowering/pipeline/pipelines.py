@@ -22,7 +22,7 @@ FUSE = (
     "fuse-elementwise,fuse-reductions,"
     "fuse-horizontally,"  # last: two kernels that read the same data merge only once each is as large as it gets
     "canonicalize,cse,eliminate-dead,"
-    "update-in-place"
+    "elide-copies"
 )
 PLAN = "plan-memory"
 LOWER = "lower-kernels"

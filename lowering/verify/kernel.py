@@ -93,11 +93,11 @@ class _Body:
     def check_elementwise(self, cls: Any, op: Any) -> None:
         if cls.mnemonic in ("cast", "bitcast"):
             return
-        words = cls.computes if isinstance(cls.computes, tuple) else (cls.computes,) * len(op.operands)
-        dtypes = {self.dtype(op, x) for x, word in zip(op.operands, words, strict=True) if word != "bool"}
+        kinds = cls.operand_kinds(len(op.operands))
+        dtypes = {self.dtype(op, x) for x, kind in zip(op.operands, kinds, strict=True) if kind != "bool"}
         expect(len(dtypes) <= 1, op, f"operands of {', '.join(map(str, dtypes))}", "cast them to the computed dtype")
-        for x, word in zip(op.operands, words, strict=True):
-            expect(word != "bool" or self.dtype(op, x) == torch.bool, op, f"{x.type} as a boolean", "cast it to i1")
+        for x, kind in zip(op.operands, kinds, strict=True):
+            expect(kind != "bool" or self.dtype(op, x) == torch.bool, op, f"{x.type} as a boolean", "cast it to i1")
         gives, got = cls.scalar_result(next(iter(dtypes), torch.bool)), self.dtype(op, op.results[0])
         expect(got == gives, op, f"the result is {got}, the op gives {gives}", "cast the result")
 

@@ -64,7 +64,7 @@ def without_prepare(text: str, inputs: Sequence[Any]) -> tuple[str, list[Any]]:
         prepare[0].operation.erase()
         graph = graph_of(module)
         graph.attributes["arg_attrs"] = ir.ArrayAttr.get(
-            [ir.DictAttr.get({a.name: a.attr for a in one if a.name != "mlirc.prepared"}) for one in graph.arg_attrs]
+            [ir.DictAttr.get({a.name: a.attr for a in one if a.name != "mlirc.frozen"}) for one in graph.arg_attrs]
         )
         return module.operation.get_asm(enable_debug_info=True), [*inputs, *made]
 

@@ -92,8 +92,6 @@ EXCEPTIONS = {
     },
     "turns": {"_may_take_turns": "groups of warps take turns"},
     "word": {
-        "_has_words": "whether the language of sizes has an expression",
-        "has_no_words": "likewise",
         "noise_in_words": "a sentence for people",
     },
 }

@@ -1,4 +1,4 @@
-"""Rows that go in a loop: a maximum and the powers beneath it, a mean and the squares around it, are folded in one pass."""
+"""Rows that go in a loop: a maximum and the sum of exponentials, a mean and the squares around it, are folded in one pass."""
 
 import pytest
 import torch
@@ -82,7 +82,7 @@ def test_a_centre_that_is_no_maximum():
         ]
 
     kernel = TritonKernel([info(f32, "9, 70"), info(f32, "9")], "9", "70", build, shrink=small(32))
-    assert "powers" not in kernel.source
+    assert "exponentials" not in kernel.source
     kernel.check(torch.randn(9, 70), torch.randn(9))
 
 

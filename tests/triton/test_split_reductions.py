@@ -143,7 +143,7 @@ def test_channels_last_statistics():
 
 
 @pytest.mark.parametrize("safe", [False, True])
-def test_powers_beneath_the_largest(safe):
+def test_exponentials_of_split_rows(safe):
     """A softmax's sum, and logsumexp's, of rows with infinities and NaN, in one part, in all of them, or in none."""
 
     def build(k, x):

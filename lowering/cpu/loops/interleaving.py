@@ -32,16 +32,16 @@ def interleaved(parts: list[list[str]]) -> list[str]:
 
     LLVM keeps about the order of what it is given, and a processor sees some hundred instructions ahead: an erf is longer.
     """
-    pieces = [statements(part) for part in parts]
-    return [line for turn in zip_longest(*pieces, fillvalue=()) for piece in turn for line in piece]
+    ops = [statements(part) for part in parts]
+    return [line for turn in zip_longest(*ops, fillvalue=()) for op in turn for line in op]
 
 
 def statements(lines: list[str]) -> list[list[str]]:
     """Lines in groups that stay whole: an op with regions ends with its last brace."""
-    pieces, depth = [], 0
+    groups, depth = [], 0
     for line in lines:
         if depth == 0:
-            pieces.append([])
-        pieces[-1].append(line)
+            groups.append([])
+        groups[-1].append(line)
         depth += line.endswith("{") - line.startswith("}")
-    return pieces
+    return groups

@@ -75,9 +75,9 @@ class BlockedWriter(GemmWriter):
         # a cache line more, or packed rows would evict each other too
         self.row_room = -(-(self.K * self.side + 16) // self.full) if self.rows_transposed else self.K + 16
         panel = self.K * self.width * 4
-        share = max(1, min((PASSING_BYTES if self.rows_transposed else panel_bytes) // panel, self.panels))
+        group = max(1, min((PASSING_BYTES if self.rows_transposed else panel_bytes) // panel, self.panels))
         if not self.rows_transposed and not self.splits_panels() and self.panels * panel <= ALL_PANEL_BYTES:
-            share = self.panels  # each row is then packed once
+            group = self.panels  # each row is then packed once
         self.part = None
         if self.rows_transposed or not self.one_block:
             most = TRANSPOSED_BYTES // (self.row_room * 4) if self.rows_transposed else MOST_ROWS
@@ -85,8 +85,8 @@ class BlockedWriter(GemmWriter):
                 most if self.one_block else min(most, MOST_TRANSPOSED_ROWS if self.rows_transposed else most)
             )
         if self.part and not self.one_block:
-            share = max(1, min(share, TILE_BYTES // (self.part * self.width * 4)))
-        self.group = share
+            group = max(1, min(group, TILE_BYTES // (self.part * self.width * 4)))
+        self.group = group
         self.fetches = fetches(self.target) and self.p.plain is not None and not self.rows_transposed and self.steps > 0
 
     def even_part(self, most: int) -> int:

@@ -149,7 +149,7 @@ def exp(e: TritonEmitter, exponentials: Exponentials) -> str:
 def function(e: TritonEmitter, exponentials: Exponentials) -> str:
     """The name of what takes a block in; its text is among the emitter's functions."""
     lanes, exponential = group(e), exp(e, exponentials)
-    name = "fold_fast_powers" if exponential == "tl.exp" else "fold_powers"
+    name = "fold_fast_exponentials" if exponential == "tl.exp" else "fold_exponentials"
     text = GROUPED if lanes > 1 else LANEWISE
     for word, means in {**(SIDE_BY_SIDE if at_once(e) else APART), "GROUP": str(lanes), "EXP": exponential}.items():
         text = text.replace(word, means)

@@ -34,7 +34,7 @@ def gelu_rounded(x):
     return tl.where(x == 0, x, tl.where(x == float("-inf"), float("nan"), y))
 """
 
-# Phi(x) + x phi(x), with one power for both: Phi(-|x|) is half of 1 - erf(|x| / sqrt(2)), which ERF's formula gives as a product.
+# Phi(x) + x phi(x), with one exponential for both: Phi(-|x|) is half of 1 - erf(|x| / sqrt(2)), which ERF's formula gives as a product.
 GELU_BACKWARD = """@triton.jit
 def gelu_backward_rounded(grad, x):
     t = libdevice.fast_dividef(1.0, tl.fma(tl.abs(x), 0.23164189, 1.0))
@@ -47,7 +47,7 @@ def gelu_backward_rounded(grad, x):
     return grad * tl.fma(0.3989422804 * x, e, tl.where(x < 0, below, 1.0 - below))
 """
 
-# Relative error 1e-5: of the powers' formula near 0.02, below which a tanh is its series' first two terms.
+# Relative error 1e-5: of the exponentials' formula near 0.02, below which a tanh is its series' first two terms.
 TANH = """@triton.jit
 def tanh_rounded(x):
     a = tl.abs(x)

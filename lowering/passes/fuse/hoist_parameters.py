@@ -27,7 +27,7 @@ class HoistParameters:
     """Move the packing of parameters to a function of its own, whose results become arguments of the graph.
 
     before:  func.func @graph(%x, %w {mlirc.parameter}) { %p = "mlirc.panels"(%w) ... }
-    after:   func.func @graph(%x, %w, %p {mlirc.prepared}) { ... }
+    after:   func.func @graph(%x, %w, %p {mlirc.frozen}) { ... }
              func.func @prepare(%w) attributes {mlirc.parameters = "1"} { %p = "mlirc.panels"(%w)  return %p }
 
     Ops that lead to a hoisted value move with it. A value is hoisted if it takes no more memory than the parameters that it comes from. Views
@@ -117,9 +117,9 @@ def move(function: Any, hoisted: list[ir.Value], sources: dict[ir.Value, frozens
         func.ReturnOp([clone(x, moved, body) for x in hoisted])
     attributes = list(function.attributes["arg_attrs"])
     for x in hoisted:
-        prepared = block.add_argument(x.type, x.owner.location)
-        attributes.append(ir.DictAttr.get({"mlirc.prepared": ir.UnitAttr.get()}))
-        x.replace_all_uses_with(prepared)
+        frozen = block.add_argument(x.type, x.owner.location)
+        attributes.append(ir.DictAttr.get({"mlirc.frozen": ir.UnitAttr.get()}))
+        x.replace_all_uses_with(frozen)
     for op in reversed(list(block.operations)):
         if may_hoist(op) and op.results[0] in sources and not list(op.results[0].uses):
             op.operation.erase()

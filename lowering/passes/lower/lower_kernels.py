@@ -102,19 +102,19 @@ class LowerKernels:
                 raise UnsupportedByPass(
                     call, f"{string_attribute(call, 'callee')} that no kernel of ours computes ({rule})"
                 )
-            words = None
+            fields = None
             if isinstance(asked, ConvolutionProblem):
-                asked, words = plan(asked, target)
+                asked, fields = plan(asked, target)
                 write = winograd_text if asked.results else write
             elif isinstance(asked, Depthwise):
-                asked, words = depthwise_plan(asked, target)
+                asked, fields = depthwise_plan(asked, target)
             if asked not in made:
                 name = next(n for n in map("kernel_{}".format, count(len(made))) if n not in taken)
                 made[asked] = name, kernel = name, write(asked, name, target)
                 self.add_functions(function.operation.block, name, kernel, taken)
             name, kernel = made[asked]
             call.attributes["kernel"] = ir.StringAttr.get(name)
-            call.attributes["symbols"] = ir.StringAttr.get(", ".join(words or kernel.symbols))
+            call.attributes["symbols"] = ir.StringAttr.get(", ".join(fields or kernel.symbols))
 
     def add_functions(self, block: ir.Block, name: str, kernel: KernelText, taken: set[str]) -> None:
         """The kernel's functions; where the listener takes its text, a declaration, which costs less than to parse it."""

@@ -32,7 +32,7 @@ class AccumulateEmbeddings:
 
     TIED     the other addend is a matmul that nothing else reads. Rows of equal tokens are added up first, as eager
              does: a long chain of additions to a large number would lose digits.
-    update-in-place then lets the additions write where the zeros or the matmul are: a vocabulary's gradient is
+    elide-copies then lets the additions write where the zeros or the matmul are: a vocabulary's gradient is
     written once. Float32 and float64 on a CPU; scaling by frequency stays with ATen.
     """
 

@@ -69,7 +69,7 @@ PLANTS = [
     Plant("wrong-epilogue", "fuse-reductions", product, "mlircx.kernel"),
     Plant("wrong-epilogue", "eliminate-dead", rows, "mlircx.kernel"),
     Plant("yield-before-last", "to-kernels", wave, "mlircx.kernel"),
-    Plant("forget-update", "update-in-place", update, ""),
+    Plant("forget-update", "elide-copies", update, ""),
     Plant("overlapping-buffers", "plan", chain, ""),
     Plant("lose-copy", "plan", transposed, ""),
     Plant("wrong-output", "plan", product, "mlircx.call"),

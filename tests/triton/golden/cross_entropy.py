@@ -15,7 +15,7 @@ def fold_sum(a, b):
 
 
 @triton.jit
-def fold_fast_powers(top, total, x):
+def fold_fast_exponentials(top, total, x):
     x = tl.reshape(x, [16, x.shape[0] // 16])
     new = tl.maximum(top, tl.reduce(x, 0, fold_nan_max), propagate_nan=tl.PropagateNan.ALL)
     return new, total * tl.exp(top - new) + tl.reduce(tl.exp(x - new[None, :]), 0, fold_sum)
@@ -30,14 +30,14 @@ def kernel_0(p0, p1, RBLOCK: tl.constexpr):
         r = start + tl.arange(0, RBLOCK)
         v2 = tl.load(p0 + (x * 50257 + r))
         v3 = v2.to(tl.float32)
-        v0, v1 = fold_fast_powers(v0, v1, v3)
+        v0, v1 = fold_fast_exponentials(v0, v1, v3)
     for start in range(49152, 50257, RBLOCK):
         r = start + tl.arange(0, RBLOCK)
         r_mask = r < 50257
         v4 = tl.load(p0 + (x * 50257 + r), r_mask)
         v5 = v4.to(tl.float32)
         v6 = tl.where(r_mask, v5, float("-inf"))
-        v0, v1 = fold_fast_powers(v0, v1, v6)
+        v0, v1 = fold_fast_exponentials(v0, v1, v6)
     v7 = tl.reduce(v0, 0, fold_nan_max)
     v8 = tl.reduce(v1 * tl.exp(v0 - v7), 0, fold_sum)
     v9 = v8 == 0.0

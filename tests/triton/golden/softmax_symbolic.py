@@ -15,7 +15,7 @@ def fold_sum(a, b):
 
 
 @triton.jit
-def fold_powers(top, total, x):
+def fold_exponentials(top, total, x):
     x = tl.reshape(x, [16, x.shape[0] // 16])
     new = tl.maximum(top, tl.reduce(x, 0, fold_nan_max), propagate_nan=tl.PropagateNan.ALL)
     return new, total * libdevice.exp(top - new) + tl.reduce(libdevice.exp(x - new[None, :]), 0, fold_sum)
@@ -31,7 +31,7 @@ def kernel_0(p0, p1, s0, s1, RBLOCK: tl.constexpr):
         r_mask = r < s1
         v2 = tl.load(p0 + (x * s1 + r), r_mask)
         v3 = tl.where(r_mask, v2, float("-inf"))
-        v0, v1 = fold_powers(v0, v1, v3)
+        v0, v1 = fold_exponentials(v0, v1, v3)
     v4 = tl.reduce(v0, 0, fold_nan_max)
     v5 = tl.reduce(v1 * libdevice.exp(v0 - v4), 0, fold_sum)
     v6 = v5 == 0.0

@@ -1,4 +1,4 @@
-"""A row's maximum and the sum of the powers beneath it in one pass, and products that are summed unrounded."""
+"""A row's maximum and its sum of exponentials in one pass, and products that are summed unrounded."""
 
 import math
 

@@ -1,4 +1,4 @@
-"""update-in-place: ATen operators that copy a tensor to change some of it change the tensor itself, if nobody can tell."""
+"""elide-copies: ATen operators that copy a tensor to change some of it change the tensor itself, if nobody can tell."""
 
 from dataclasses import dataclass
 from typing import Any
@@ -27,7 +27,7 @@ WRITERS = ("mlircx.kernel", "mlirc.matmul", "mlirc.addmm", "mlirc.copy")  # whos
 
 
 @dataclass(frozen=True)
-class UpdateInPlace:
+class ElideCopies:
     """Let such a call have its operand's memory.
 
     before:  %1 = "mlircx.aten"(%0, %i, %x) {op = "aten.index_add.default", aliases = "-1", ...}
@@ -39,7 +39,7 @@ class UpdateInPlace:
     TO INPUT: %0 is an argument, which %1 then overwrites (argument_updates.py).
     """
 
-    name = "update-in-place"
+    name = "elide-copies"
     takes = "kernel"
 
     def run(self, function: Any, ledger: Ledger) -> None:

@@ -1,4 +1,4 @@
-// RUN: mlirc-opt %s -p "to-kernels,update-in-place"
+// RUN: mlirc-opt %s -p "to-kernels,elide-copies"
 
 // CHECK-LABEL: func.func @product
 // CHECK:         %[[P:.*]] = "mlirc.matmul"
