@@ -1,4 +1,4 @@
-"""The pass batch-kernels (kernel batching): see BatchKernels."""
+"""batch-kernels: small kernels of equal iteration space become one launch, on a GPU."""
 
 from dataclasses import dataclass
 from typing import Any

@@ -1,4 +1,4 @@
-"""The pass eliminate-dead: see EliminateDead."""
+"""eliminate-dead: removes kernels and ATen calls without effects whose results nobody reads."""
 
 from dataclasses import dataclass
 from typing import Any

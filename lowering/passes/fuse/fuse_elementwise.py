@@ -1,4 +1,4 @@
-"""The pass fuse-elementwise: see FuseElementwise."""
+"""fuse-elementwise: a kernel without reductions goes into the kernel that reads its result."""
 
 from dataclasses import dataclass
 from typing import Any

@@ -1,4 +1,4 @@
-"""The pass fuse-horizontally: see FuseHorizontally."""
+"""fuse-horizontally: kernels that read the same tensor at the same points become one (horizontal fusion)."""
 
 from dataclasses import dataclass
 from typing import Any

@@ -1,4 +1,4 @@
-"""The pass fuse-reductions: see FuseReductions."""
+"""fuse-reductions: kernels over the same rows become one, such as the reductions and elementwise work of a softmax."""
 
 from dataclasses import dataclass
 from typing import Any

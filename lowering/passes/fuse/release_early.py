@@ -1,4 +1,4 @@
-"""The pass release-early: see ReleaseEarly."""
+"""release-early: reorders ops so that large tensors have their last use, and are freed, as early as possible."""
 
 from dataclasses import dataclass
 from typing import Any

@@ -1,4 +1,4 @@
-"""The pass split-reductions: see SplitReductions."""
+"""split-reductions: a reduction of few long rows becomes one of parts of rows and one of the results, on a GPU."""
 
 import math
 from collections.abc import Iterable, Sequence

@@ -1,4 +1,4 @@
-"""The pass to-kernels: see ToKernels."""
+"""to-kernels: each op that computes elements becomes a kernel of its own."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass

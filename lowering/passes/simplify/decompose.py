@@ -1,4 +1,4 @@
-"""The pass decompose: see Decompose."""
+"""decompose: composite ops, such as softmax, become the smaller ops that they stand for."""
 
 from dataclasses import dataclass
 from typing import Any

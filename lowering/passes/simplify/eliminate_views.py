@@ -1,4 +1,4 @@
-"""The pass eliminate-views: see EliminateViews."""
+"""eliminate-views: a view of a view becomes one view; views and copies that change nothing go."""
 
 from dataclasses import dataclass
 from typing import Any

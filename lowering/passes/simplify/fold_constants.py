@@ -1,4 +1,4 @@
-"""The pass fold-constants: see FoldConstants."""
+"""fold-constants: computes what is known at compile time, and drops ops that change nothing."""
 
 from dataclasses import dataclass
 from typing import Any

@@ -1,4 +1,4 @@
-"""The pass hoist-gathers: see HoistGathers."""
+"""hoist-gathers: moves a gather before the elementwise ops whose results it picks from."""
 
 from dataclasses import dataclass, replace
 from typing import Any

@@ -1,4 +1,4 @@
-"""The pass propagate-slices: see PropagateSlices."""
+"""propagate-slices: computes only the slices of a value that its readers need (demand analysis)."""
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace

@@ -1,4 +1,4 @@
-"""The pass scalars-to-device: see ScalarsToDevice."""
+"""scalars-to-device: copies 0-d CPU tensors to the GPU whose ops read them."""
 
 from dataclasses import dataclass, replace
 from typing import Any
