@@ -15,7 +15,7 @@ from mlirc.codegen.host.program import Program
 from mlirc.codegen.libraries import cudnn
 from mlirc.codegen.llvm.machine_code import Code, compile_ir
 from mlirc.codegen.llvm.processor import why_not_here
-from mlirc.codegen.llvm.shared_parts import Pieces, take_parts
+from mlirc.codegen.llvm.shared_parts import FunctionTexts, take_parts
 from mlirc.codegen.process import background
 from mlirc.codegen.runtime import shared_kernels
 from mlirc.codegen.runtime.shared_kernels import CachedKernel
@@ -186,12 +186,12 @@ class EarlyKernels:
                 self.found[key] = known
             else:
                 source, parts = take_parts(functions, name, declarations)
-                new = [pieces for part, pieces in parts.items() if part not in self._parts]
+                new = [texts for part, texts in parts.items() if part not in self._parts]
                 self._parts.update(parts)
-                self._waiting[key] = Waiting(name, source, parts, sum(len(pieces[-1]) for pieces in [source, *new]))
+                self._waiting[key] = Waiting(name, source, parts, sum(len(texts[-1]) for texts in [source, *new]))
 
     def _begin(self, kernels: "Mapping[str, Waiting]") -> None:
-        parts = {part: pieces for waiting in kernels.values() for part, pieces in waiting.parts.items()}
+        parts = {part: texts for waiting in kernels.values() for part, texts in waiting.parts.items()}
         names = {key: waiting.name for key, waiting in kernels.items()}
         sources = [waiting.source for waiting in kernels.values()]
         made = shared_kernels.begin(sources, parts, KERNEL_OPT_LEVEL, names, self.folder)
@@ -204,8 +204,8 @@ class Waiting:
     kernel before it has."""
 
     name: str
-    source: Pieces
-    parts: Mapping[str, Pieces]
+    source: FunctionTexts
+    parts: Mapping[str, FunctionTexts]
     size: int
 
 

@@ -44,8 +44,8 @@ def gpus_of(function: Any) -> Gpus:
     for device in devices:
         if torch.device(device).type not in ("cpu", "cuda"):
             raise ValueError(f"a tensor is on {device}; host programs work with cpu and cuda")
-    siblings = function.operation.block.operations
-    triton = {attribute_value(op.attributes["sym_name"]): op for op in siblings if op.operation.name == "mlirc.triton"}
+    functions = function.operation.block.operations
+    triton = {attribute_value(op.attributes["sym_name"]): op for op in functions if op.operation.name == "mlirc.triton"}
     kernels, checks = {}, {}
     for op in block.operations:
         kernel = triton.get(attribute_value(op.attributes["kernel"])) if op.operation.name == "mlircx.run" else None

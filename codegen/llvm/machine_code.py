@@ -100,10 +100,10 @@ def load_object(object_bytes: bytes, imports: Imports = NOTHING) -> Code:
 
 
 def joined(objects: Sequence[bytes]) -> bytes:
-    """Object files that call each other's functions, as one piece of data."""
+    """Object files that call each other's functions, as one string of bytes."""
     if len(objects) == 1:
         return objects[0]
-    return b"".join([_JOINED, *(piece for one in objects for piece in (len(one).to_bytes(8, "little"), one))])
+    return b"".join([_JOINED, *(part for one in objects for part in (len(one).to_bytes(8, "little"), one))])
 
 
 def _parted(data: bytes) -> list[bytes]:

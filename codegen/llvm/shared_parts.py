@@ -14,8 +14,8 @@ from weakref import WeakValueDictionary
 
 from mlirc.dialects.core.fork_locks import fork_lock
 
-Pieces = list[str]
-"""Declarations, a line each, and functions: MLIR text. A module is some of these lists, in which each piece is there once."""
+FunctionTexts = list[str]
+"""Declarations, a line each, and functions: MLIR text. A module is some of these lists, without repetition."""
 
 PREFIX = "part_"
 LEAST = 1200  # characters of MLIR text: for shorter ones a declaration and a call cost as much
@@ -36,7 +36,9 @@ _made: "WeakValueDictionary[str, Parts]" = WeakValueDictionary()  # by name
 _coming: dict[str, Future[Parts]] = {}
 
 
-def take_parts(functions: str, name: str, declarations: Sequence[str]) -> tuple[Pieces, dict[str, Pieces]]:
+def take_parts(
+    functions: str, name: str, declarations: Sequence[str]
+) -> tuple[FunctionTexts, dict[str, FunctionTexts]]:
     """Splits kernel `name`: its text, which only declares the large functions, and the texts of these by name."""
     own = re.compile(rf"@{name}_(\w+)")
     texts: dict[str, str] = {}  # by what follows the kernel's name
@@ -55,7 +57,7 @@ def take_parts(functions: str, name: str, declarations: Sequence[str]) -> tuple[
             found += sorted(calls[other] - set(found) - set(without))
         return found
 
-    parts: dict[str, Pieces] = {}
+    parts: dict[str, FunctionTexts] = {}
     names: dict[str, str] = {}
     for root in sorted(calls.get("body", ())):
         text = "\n".join(texts[suffix] for suffix in reached(root))
@@ -75,9 +77,9 @@ def take_parts(functions: str, name: str, declarations: Sequence[str]) -> tuple[
     return [*declarations, *declared, body], parts
 
 
-def module_of(lists: Iterable[Pieces]) -> str:
+def module_of(lists: Iterable[FunctionTexts]) -> str:
     """The text of one module that holds all of these functions."""
-    return "\n".join(dict.fromkeys(piece for pieces in lists for piece in pieces))
+    return "\n".join(dict.fromkeys(text for texts in lists for text in texts))
 
 
 def _declaration(text: str, name: str) -> str:

@@ -10,7 +10,7 @@ from mlirc.codegen.cache import environment
 from mlirc.codegen.cache.entry import UNREADABLE, CacheEntry
 from mlirc.codegen.cache.folder import CacheFolder
 from mlirc.codegen.llvm.machine_code import Code, compile_to_object, joined, load_object, mlir_to_llvm
-from mlirc.codegen.llvm.shared_parts import Parts, Pieces, abandon, claim, module_of, publish
+from mlirc.codegen.llvm.shared_parts import FunctionTexts, Parts, abandon, claim, module_of, publish
 from mlirc.codegen.process import background
 from mlirc.codegen.process.signal_handlers import raise_of_handler
 from mlirc.codegen.runtime.thread_scratch import IMPORTS
@@ -80,8 +80,8 @@ def find_or_await(key: str, folder: CacheFolder | None = None) -> CachedKernel |
 
 
 def begin(
-    sources: Sequence[Pieces],
-    parts: Mapping[str, Pieces],
+    sources: Sequence[FunctionTexts],
+    parts: Mapping[str, FunctionTexts],
     opt_level: int,
     names: Mapping[str, str],
     folder: CacheFolder | None = None,
@@ -113,7 +113,7 @@ def begin(
         return made
 
 
-def _make_parts(parts: Mapping[str, Pieces], opt_level: int, making: Future[Parts]) -> list[Parts]:
+def _make_parts(parts: Mapping[str, FunctionTexts], opt_level: int, making: Future[Parts]) -> list[Parts]:
     """What `claim` left to this thread."""
     if not parts:
         return []

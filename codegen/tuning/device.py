@@ -12,6 +12,7 @@ import torch
 from mlirc.codegen.abi.modes import without_modes
 from mlirc.codegen.cuda.driver import CudaError, Record, driver, error_text, load_module, unload_module
 from mlirc.codegen.cuda.triton_compile import CompiledKernel, KernelSource, compile_candidates
+from mlirc.codegen.frame.failures import FAILURE_FIELDS
 from mlirc.codegen.tuning.autotune import Request
 from mlirc.dialects.core import symbols
 
@@ -19,7 +20,6 @@ CACHE = 128 << 20  # bytes that are read before each run: more than any GPU's ca
 FEW, MANY = 3, 12  # runs of a kernel: MANY where the first few are not far behind the best
 PAIRS = 25  # runs of two that are compared
 BEHIND = 1.25
-FAILURE_WORDS = 3
 
 
 class TuningDevice:
@@ -129,7 +129,7 @@ class TuningDevice:
 @cache
 def _failures(index: int) -> torch.Tensor:
     """The memory in which a kernel notes a bad index."""
-    return torch.zeros(FAILURE_WORDS, dtype=torch.int64, device=f"cuda:{index}")
+    return torch.zeros(FAILURE_FIELDS, dtype=torch.int64, device=f"cuda:{index}")
 
 
 @contextmanager

@@ -61,7 +61,7 @@ def _reduced(expr: Any, relations: list[Any]) -> Any:
 def _remainder(expr: Any, relations: list[Any]) -> Any:
     """`expr` less multiples of the relations, each of which is 0, until none of their leading terms divides one of its terms.
 
-    A factor of the leading term leaves a rest from 0 on: by 2*(s52//3) == s52 one chunk, s52 - s52//3, is the other, s52//3.
+    A factor of the leading term leaves a rest from 0 on: 2*(s52//3) == s52 makes of s52 - s52//3 the size s52//3.
     """
     for relation in relations:
         factor, leading = _leading(relation)

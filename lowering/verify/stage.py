@@ -44,8 +44,8 @@ def verify_stage(function: Any, stage: str, known: Known | None = None, proofs: 
     known = set() if known is None else known
     with rules_of(function):
         memory = begin(function, stage, proofs)
-        siblings = function.operation.block.operations
-        kernels = {attribute_value(op.attributes["sym_name"]) for op in siblings if "sym_name" in op.attributes}
+        functions = function.operation.block.operations
+        kernels = {attribute_value(op.attributes["sym_name"]) for op in functions if "sym_name" in op.attributes}
     for op in function.regions[0].blocks[0].operations:
         with rules_of(op):
             verify_op(function, op, stage, kernels, known, memory)

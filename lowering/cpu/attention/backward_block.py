@@ -8,7 +8,7 @@ from dataclasses import replace
 import torch
 
 from mlirc.lowering.cpu.attention.call import Gradients
-from mlirc.lowering.cpu.attention.memory import along_row, row_offsets, scratch, stage_rows, transpose_all
+from mlirc.lowering.cpu.attention.memory import along_row, row_offsets, scratch, stage_rows
 from mlirc.lowering.cpu.attention.scores import NOTHING, Scores
 from mlirc.lowering.cpu.attention.softmax import exponential
 from mlirc.lowering.cpu.attention.writer import AttentionWriter
@@ -16,6 +16,7 @@ from mlirc.lowering.cpu.emitter.addresses import advance, gather, load_floats, l
 from mlirc.lowering.cpu.math.builder import Value
 from mlirc.lowering.cpu.matmul.tile import GemmTile, Loop, most_rows
 from mlirc.lowering.cpu.matmul.tile_rows import even_rows
+from mlirc.lowering.cpu.matmul.transposes import transpose_all
 from mlirc.lowering.target import CpuTarget
 
 F32 = torch.float32

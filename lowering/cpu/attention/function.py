@@ -21,7 +21,7 @@ from mlirc.dialects.core import symbols
 from mlirc.dialects.core.tensor_types import TensorInfo
 from mlirc.lowering.cpu.attention.call import AttentionProblem
 from mlirc.lowering.cpu.attention.decode import decode_text, decodes
-from mlirc.lowering.cpu.attention.memory import place_of, scratch, stage_rows, store_rows, transpose_all
+from mlirc.lowering.cpu.attention.memory import place_of, scratch, stage_rows, store_rows
 from mlirc.lowering.cpu.attention.softmax import PanelSoftmax
 from mlirc.lowering.cpu.attention.writer import AttentionWriter, divided, operands_of
 from mlirc.lowering.cpu.emitter.addresses import advance, load_scratch, store_scratch
@@ -29,12 +29,13 @@ from mlirc.lowering.cpu.loops.frame import KernelText
 from mlirc.lowering.cpu.math.builder import Value
 from mlirc.lowering.cpu.matmul.tile import GemmTile, Loop, Stride, most_rows, times
 from mlirc.lowering.cpu.matmul.tile_rows import split_any_rows, split_rows
+from mlirc.lowering.cpu.matmul.transposes import transpose_all
 from mlirc.lowering.target import CpuTarget
 
 VECTORS = 2  # of a panel's row
 SCORES = 3584  # of a panel and a block of keys: they fit the first-level cache beside the panel
 QUERIES = 256  # that share a copied block of keys
-UNITS = 24  # that any number of threads gets about equal parts of
+WORK_ITEMS = 24  # so many split about evenly among any number of threads
 FAR = 1024  # bytes from row to row: a page has few rows, and the gemms would wait for their addresses
 CONFLICT = 4096  # rows this many bytes apart fall into the same lines of the first-level cache
 
@@ -114,7 +115,7 @@ class _ForwardWriter(AttentionWriter):
             """`body`, given each panel's first query."""
 
             with e.each(start, panels) as panel:
-                self.transpose_to(panel)
+                self.select_panel(panel)
                 body(b.add(first, b.mul(panel, e.i64(self.width))))
 
         each(e.i64(0), lambda query: self.start(rows["q"], query, queries))
@@ -132,12 +133,12 @@ class _ForwardWriter(AttentionWriter):
             each(self.first_panel(first, key), panel)
         each(e.i64(0), lambda query: self.finish(rows, query, queries))
 
-    def transpose_to(self, panel: Value) -> None:
-        """What follows in this scope is about this panel."""
+    def select_panel(self, panel: Value) -> None:
+        """Points at this panel, its sums and its softmax, for the code that follows in this scope."""
         e = self.e
         self.panel = advance(e, self.every_panel, e.index.mul(panel, e.i64(self.padded("k") * self.width)))
         self.sums = advance(e, self.every_sums, e.index.mul(panel, e.i64(self.padded("v") * self.width)))
-        self.softmax.transpose_to(panel)
+        self.softmax.select_panel(panel)
 
     def end(self, query: Value) -> Value:
         """The keys that a panel from this query on sees end before this one; the rest of the last tile is masked."""
@@ -245,7 +246,7 @@ def panels_at_once(a: AttentionProblem, width: int) -> int:
     if isinstance(queries, int):
         most = min(most, -(-queries // width))
     if isinstance(queries, int) and isinstance(heads, int):
-        while most > 1 and heads * -(-queries // (most * width)) < UNITS:
+        while most > 1 and heads * -(-queries // (most * width)) < WORK_ITEMS:
             most = -(-most // 2)
     return max(1, most)
 

@@ -1,11 +1,10 @@
-"""Moves rows of queries, keys and results between memory and scratch, and transposes in scratch."""
+"""Moves rows of queries, keys and results between memory and scratch."""
 
 import math
 from collections.abc import Callable
 
 import torch
 
-from mlirc.dialects.core.symbols import Int
 from mlirc.dialects.core.tensor_types import TensorInfo
 from mlirc.lowering.cpu.emitter.addresses import (
     PTR,
@@ -20,7 +19,6 @@ from mlirc.lowering.cpu.emitter.addresses import (
     store_scratch,
 )
 from mlirc.lowering.cpu.emitter.emitter import VectorEmitter
-from mlirc.lowering.cpu.emitter.register_transpose import transposed
 from mlirc.lowering.cpu.emitter.scratch import take
 from mlirc.lowering.cpu.math.builder import Value, element_text
 
@@ -45,38 +43,6 @@ def row_offsets(e: VectorEmitter, first: Value, end: Value, stride: Value) -> Va
     b = e.builder(torch.int64, True)
     row = b.add(e.lane_numbers(), e.splat(first))
     return b.mul(b.minimum(row, e.splat(e.index.sub(end, e.i64(1)))), e.splat(stride))
-
-
-def transpose_tile(e: VectorEmitter, source: Value, source_pitch: Value, target: Value, target_pitch: Value) -> None:
-    """target[k, i] = source[i, k] for as many rows and columns as a vector has lanes, in scratch."""
-
-    def write(e: VectorEmitter, p: list[Value]) -> None:
-        places = [[p[0]], [p[2]]]
-        for found, pitch in zip(places, (p[1], p[3]), strict=True):
-            for _ in range(e.lanes - 1):
-                found.append(advance(e, found[-1], pitch))
-        columns = transposed(e, [load_scratch(e, place) for place in places[0]])
-        for value, place in zip(columns, places[1], strict=True):
-            store_scratch(e, value, place)
-
-    call(e, "transpose_tile", [(source, PTR), (source_pitch, "i64"), (target, PTR), (target_pitch, "i64")], write)
-
-
-def transpose_all(
-    e: VectorEmitter, source: Value, source_pitch: Int, rows: Int, columns: Int, target: Value, pitch: Int
-) -> None:
-    """target[k, i] = source[i, k], in whole square tiles."""
-
-    def write(e: VectorEmitter, p: list[Value]) -> None:
-        source, source_pitch, rows, columns, target, pitch = p
-        b = e.index
-
-        with e.each(0, rows, e.lanes) as i, e.each(0, columns, e.lanes) as k:
-            here, there = (b.add(b.mul(x, y), z) for x, y, z in ((i, source_pitch, k), (k, pitch, i)))
-            transpose_tile(e, advance(e, source, here), source_pitch, advance(e, target, there), pitch)
-
-    sizes = [(e.integer(n), "i64") for n in (source_pitch, rows, columns)]
-    call(e, "transpose_all", [(source, PTR), *sizes, (target, PTR), (e.integer(pitch), "i64")], write)
 
 
 def along_row(

@@ -5,7 +5,7 @@ import math
 import torch
 
 from mlirc.lowering.cpu.attention.call import AttentionProblem
-from mlirc.lowering.cpu.attention.memory import row_offsets, scratch, transpose_tile
+from mlirc.lowering.cpu.attention.memory import row_offsets, scratch
 from mlirc.lowering.cpu.emitter.addresses import (
     advance,
     gather,
@@ -17,6 +17,7 @@ from mlirc.lowering.cpu.emitter.addresses import (
 )
 from mlirc.lowering.cpu.emitter.emitter import VectorEmitter
 from mlirc.lowering.cpu.math.builder import Value, VectorBuilder
+from mlirc.lowering.cpu.matmul.transposes import transpose_in_scratch
 
 NOTHING = -math.inf
 
@@ -108,7 +109,7 @@ class Scores:
                 address = advance(e, mask, b.add(b.mul(row, along), i), info.dtype)
                 here = advance(e, self.square, b.mul(row, e.i64(e.lanes)))
                 store_scratch(e, load_floats(e, address, info.dtype, inside), here)
-            transpose_tile(e, self.square, e.i64(e.lanes), self.transposed, e.i64(e.lanes))
+            transpose_in_scratch(e, self.square, e.i64(e.lanes), self.transposed, e.i64(e.lanes))
             with e.each(0, b.minimum(b.sub(count, i), e.i64(e.lanes))) as row:
                 self.apply(
                     b.add(i, row), lane, load_scratch(e, advance(e, self.transposed, b.mul(row, e.i64(e.lanes))))

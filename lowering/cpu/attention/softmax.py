@@ -20,7 +20,7 @@ from mlirc.lowering.cpu.math.functions import MATH
 LN2 = math.log(2)
 _BIASED = ROUNDING + 127  # added to n, it leaves the exponent of 2^n in the lowest bits
 # e^r on [-ln(2)/2, ln(2)/2], relative error 2^-23.4: a term less than `exp` has. It counts beside eight multiplications for each exponential.
-_POWER = (0.008290272206068039, 0.04189816117286682, 0.1666763871908188, 0.4999914765357971, 0.9999997019767761, 1.0)
+_EXP = (0.008290272206068039, 0.04189816117286682, 0.1666763871908188, 0.4999914765357971, 0.9999997019767761, 1.0)
 
 
 class PanelSoftmax(Scores):
@@ -31,8 +31,8 @@ class PanelSoftmax(Scores):
         self.every_largest, self.every_total = (scratch(e, panels * self.width) for _ in range(2))
         self.factor = scratch(e, self.width)
 
-    def transpose_to(self, panel: Value) -> None:
-        """What follows in this scope is about this panel."""
+    def select_panel(self, panel: Value) -> None:
+        """Points at the state of this panel, for the code that follows in this scope."""
         offset = self.e.index.mul(panel, self.e.i64(self.width))
         self.largest, self.total = (advance(self.e, x, offset) for x in (self.every_largest, self.every_total))
 
@@ -121,9 +121,9 @@ def exponential(b: VectorBuilder, x: Value) -> Value:
     if uses_avx512(b):
         x = b.maximum(x, b.constant(-104.0))
         n, shifted = nearest_integer(b, x, 1 / LN2)
-        return scaled(b, polynomial(b, b.fma(n, b.constant(-LN2), x), _POWER), n, shifted)
+        return scaled(b, polynomial(b, b.fma(n, b.constant(-LN2), x), _EXP), n, shifted)
     x = b.maximum(x, b.constant(-88.0))  # times 1 / ln 2 it is nearest to -127, whose exponential of two comes out as 0
     shifted = b.fma(x, b.constant(1 / LN2), b.constant(_BIASED))
     n = b.sub(shifted, b.constant(_BIASED))
     scale = b.bitcast(shift_left(b, b.bitcast(shifted, torch.int32), 23), torch.float32)
-    return b.mul(polynomial(b, b.fma(n, b.constant(-LN2), x), _POWER), scale)
+    return b.mul(polynomial(b, b.fma(n, b.constant(-LN2), x), _EXP), scale)

@@ -12,7 +12,6 @@ A sum is made by one thread, block by block: the same bits with any number of th
 """
 
 from mlirc.dialects.core.symbols import Int
-from mlirc.lowering.cpu.attention.memory import transpose_all
 from mlirc.lowering.cpu.convolution.plan import ConvolutionPlan
 from mlirc.lowering.cpu.convolution.writer import ConvolutionWriter
 from mlirc.lowering.cpu.emitter.addresses import (
@@ -27,6 +26,7 @@ from mlirc.lowering.cpu.emitter.addresses import (
 from mlirc.lowering.cpu.loops.frame import KernelText
 from mlirc.lowering.cpu.math.builder import Value
 from mlirc.lowering.cpu.matmul.tile import GemmTile, Loop
+from mlirc.lowering.cpu.matmul.transposes import transpose_all
 from mlirc.lowering.target import CpuTarget
 
 

@@ -1,9 +1,9 @@
 """Prefetches, within a gemm's tile, the lines that come next into the second-level cache.
 
-A step of a tile asks for one line, so that a few are on the way at any time. Fetched in one chunk between two tiles they
-fill all that a core can have on the way, and the next tile waits for them as if nothing had been fetched.
+A step of a tile asks for one line, so that a few are on the way at any time. If all were fetched at once between two tiles, they
+would fill all that a core can have on the way, and the next tile would wait for them as if nothing had been fetched.
 
-Memory is taken in runs of a power of two of bytes, equally far apart:
+Memory is fetched in runs of a power of two of bytes, equally far apart:
 
     address of step k = start + (pos / run) * apart + pos % run          pos = k * rate
 """
@@ -17,7 +17,7 @@ from mlirc.lowering.cpu.math.builder import Value
 from mlirc.lowering.cpu.matmul.tile import Fetch
 from mlirc.lowering.target import CpuTarget
 
-RUN = 1024  # bytes, of memory in one chunk
+RUN = 1024  # bytes of contiguous memory
 
 Range = tuple[Value, Value]
 
@@ -111,8 +111,8 @@ class Ahead:
         more = b.lt(after, rows[1])
         start = w.rows_at(b.select(more, after, rows[0]))
         if w.one_block:
-            in_one_piece = w.p.lda == w.p.k.size
-            return Runs(start, e.i64(RUN), e.i64(-(-4 * block[1] * w.steps // RUN))) if in_one_piece else None
+            contiguous = w.p.lda == w.p.k.size
+            return Runs(start, e.i64(RUN), e.i64(-(-4 * block[1] * w.steps // RUN))) if contiguous else None
         later = b.add(k[0], k[1])
         later = b.select(b.lt(later, e.integer(w.p.k.size)), later, e.i64(0))
         start = advance(e, start, b.select(more, k[0], later))

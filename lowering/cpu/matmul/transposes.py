@@ -1,10 +1,14 @@
-"""Transposes square tiles of a gemm's operand in registers, so that columns along k become panels. Offsets and strides are in bytes.
+"""Transposes matrices for matmul, attention and convolution, in square tiles that are transposed in registers.
+
+transpose_tile, transpose_panel            an operand in memory, so that columns along k become panels; strides in bytes
+transpose_in_scratch, transpose_all        in scratch; pitches in elements
 
 These are functions beside the kernel's body: LLVM takes long for their shuffles, each time that they stand in the text.
 """
 
 import torch
 
+from mlirc.dialects.core.symbols import Int
 from mlirc.lowering.cpu.emitter.addresses import (
     BF16,
     BYTE,
@@ -15,8 +19,10 @@ from mlirc.lowering.cpu.emitter.addresses import (
     call,
     lanes_below,
     load_floats,
+    load_scratch,
     prefetch,
     store_floats,
+    store_scratch,
 )
 from mlirc.lowering.cpu.emitter.emitter import VectorEmitter
 from mlirc.lowering.cpu.emitter.register_transpose import transposed
@@ -106,3 +112,40 @@ def transpose_panel(
 
     arguments = [(source, PTR), (apart, "i64"), (steps, "i64"), (to, PTR), (then, PTR)]
     call(e, f"panel{width}", arguments, write)
+
+
+# ---- scratch
+
+
+def transpose_in_scratch(
+    e: VectorEmitter, source: Value, source_pitch: Value, target: Value, target_pitch: Value
+) -> None:
+    """target[k, i] = source[i, k], of float32 in scratch, for as many rows and columns as a vector has lanes. Pitches are in elements."""
+
+    def write(e: VectorEmitter, p: list[Value]) -> None:
+        places = [[p[0]], [p[2]]]
+        for found, pitch in zip(places, (p[1], p[3]), strict=True):
+            for _ in range(e.lanes - 1):
+                found.append(advance(e, found[-1], pitch))
+        columns = transposed(e, [load_scratch(e, place) for place in places[0]])
+        for value, place in zip(columns, places[1], strict=True):
+            store_scratch(e, value, place)
+
+    call(e, "transpose_tile", [(source, PTR), (source_pitch, "i64"), (target, PTR), (target_pitch, "i64")], write)
+
+
+def transpose_all(
+    e: VectorEmitter, source: Value, source_pitch: Int, rows: Int, columns: Int, target: Value, pitch: Int
+) -> None:
+    """target[k, i] = source[i, k], of float32 in scratch, in whole square tiles."""
+
+    def write(e: VectorEmitter, p: list[Value]) -> None:
+        source, source_pitch, rows, columns, target, pitch = p
+        b = e.index
+
+        with e.each(0, rows, e.lanes) as i, e.each(0, columns, e.lanes) as k:
+            here, there = (b.add(b.mul(x, y), z) for x, y, z in ((i, source_pitch, k), (k, pitch, i)))
+            transpose_in_scratch(e, advance(e, source, here), source_pitch, advance(e, target, there), pitch)
+
+    sizes = [(e.integer(n), "i64") for n in (source_pitch, rows, columns)]
+    call(e, "transpose_all", [(source, PTR), *sizes, (target, PTR), (e.integer(pitch), "i64")], write)
