@@ -8,11 +8,12 @@ from dataclasses import replace
 import torch
 
 from mlirc.lowering.cpu.attention.call import Gradients
-from mlirc.lowering.cpu.attention.memory import along_row, row_offsets, scratch, stage_rows
+from mlirc.lowering.cpu.attention.memory import along_row, row_offsets, stage_rows
 from mlirc.lowering.cpu.attention.scores import NOTHING, Scores
 from mlirc.lowering.cpu.attention.softmax import exponential
 from mlirc.lowering.cpu.attention.writer import AttentionWriter
 from mlirc.lowering.cpu.emitter.addresses import advance, gather, load_floats, load_scratch, store_floats, store_scratch
+from mlirc.lowering.cpu.emitter.scratch import take_floats
 from mlirc.lowering.cpu.math.builder import Value
 from mlirc.lowering.cpu.matmul.tile import GemmTile, Loop, most_rows
 from mlirc.lowering.cpu.matmul.tile_rows import even_rows
@@ -45,14 +46,14 @@ class KeyBlock(AttentionWriter):
 
     def make_room(self) -> None:
         e, pitch, k, v = self.e, self.pitch, self.pitch["k"], self.pitch["v"]
-        self.keys = {which: scratch(e, self.block * pitch[which]) for which in ("k", "v")}
-        self.key_sums = {which: scratch(e, self.block * pitch[which]) for which in ("k", "v")}
-        self.queries = {"k": scratch(e, self.width * k), "v": scratch(e, self.width * v)}  # of q, and of dout
-        self.transposed = {"k": scratch(e, self.width * k), "v": scratch(e, self.width * v)}
+        self.keys = {which: take_floats(e, self.block * pitch[which]) for which in ("k", "v")}
+        self.key_sums = {which: take_floats(e, self.block * pitch[which]) for which in ("k", "v")}
+        self.queries = {"k": take_floats(e, self.width * k), "v": take_floats(e, self.width * v)}  # of q, and of dout
+        self.transposed = {"k": take_floats(e, self.width * k), "v": take_floats(e, self.width * v)}
         # the last tile of queries reads past the last row
-        self.scores, self.slopes = (scratch(e, self.block * self.width + self.width) for _ in range(2))
-        self.query_sums = scratch(e, (self.width + self.query_rows) * k)
-        self.lse, self.delta = (scratch(e, self.width) for _ in range(2))
+        self.scores, self.slopes = (take_floats(e, self.block * self.width + self.width) for _ in range(2))
+        self.query_sums = take_floats(e, (self.width + self.query_rows) * k)
+        self.lse, self.delta = (take_floats(e, self.width) for _ in range(2))
         self.masks = Scores(e, self.a, self.scores, QUERIES)
 
     # ---- a block of queries on a block of keys

@@ -17,7 +17,7 @@ import torch
 from mlirc.dialects.core import symbols
 from mlirc.dialects.core.tensor_types import TensorInfo
 from mlirc.lowering.cpu.attention.call import AttentionProblem
-from mlirc.lowering.cpu.attention.memory import place_of, scratch
+from mlirc.lowering.cpu.attention.memory import place_of
 from mlirc.lowering.cpu.attention.scores import masked
 from mlirc.lowering.cpu.attention.softmax import exponential, finished, reference_of
 from mlirc.lowering.cpu.attention.writer import AttentionWriter, operands_of
@@ -33,6 +33,7 @@ from mlirc.lowering.cpu.emitter.addresses import (
     store_scratch,
 )
 from mlirc.lowering.cpu.emitter.register_transpose import across
+from mlirc.lowering.cpu.emitter.scratch import take_floats
 from mlirc.lowering.cpu.loops.frame import KernelText
 from mlirc.lowering.cpu.math.builder import Value
 from mlirc.lowering.target import CpuTarget
@@ -64,11 +65,11 @@ class _DecodeWriter(AttentionWriter):
     def write(self) -> KernelText:
         a, e = self.a, self.e
         self.begin()
-        self.queries = scratch(e, a.group * self.key_parts * self.lanes)
-        self.scores = scratch(e, a.group * KEYS)
-        self.sums = scratch(e, a.group * self.value_parts * self.lanes)
-        self.totals = scratch(e, a.group * self.lanes)
-        self.largest = scratch(e, a.group)
+        self.queries = take_floats(e, a.group * self.key_parts * self.lanes)
+        self.scores = take_floats(e, a.group * KEYS)
+        self.sums = take_floats(e, a.group * self.value_parts * self.lanes)
+        self.totals = take_floats(e, a.group * self.lanes)
+        self.largest = take_floats(e, a.group)
         batch, shared, keys = a.k.shape[:3]
         self.each_head(batch, shared, self.one_head)
         work = symbols.product([batch * shared, a.group, keys, FOR_A_VECTOR * (self.key_parts + self.value_parts)])

@@ -21,10 +21,11 @@ from mlirc.dialects.core import symbols
 from mlirc.dialects.core.tensor_types import TensorInfo
 from mlirc.lowering.cpu.attention.call import AttentionProblem
 from mlirc.lowering.cpu.attention.decode import decode_text, decodes
-from mlirc.lowering.cpu.attention.memory import place_of, scratch, stage_rows, store_rows
+from mlirc.lowering.cpu.attention.memory import place_of, stage_rows, store_rows
 from mlirc.lowering.cpu.attention.softmax import PanelSoftmax
 from mlirc.lowering.cpu.attention.writer import AttentionWriter, divided, operands_of
 from mlirc.lowering.cpu.emitter.addresses import advance, load_scratch, store_scratch
+from mlirc.lowering.cpu.emitter.scratch import take_floats
 from mlirc.lowering.cpu.loops.frame import KernelText
 from mlirc.lowering.cpu.math.builder import Value
 from mlirc.lowering.cpu.matmul.tile import GemmTile, Loop, Stride, most_rows, times
@@ -74,11 +75,11 @@ class _ForwardWriter(AttentionWriter):
     def write(self) -> KernelText:
         a, e = self.a, self.e
         self.begin()
-        self.rows = scratch(e, self.width * max(self.padded("k"), self.padded("v")))
-        self.every_panel = scratch(e, self.panels * self.padded("k") * self.width)
-        self.every_sums = scratch(e, self.panels * self.padded("v") * self.width)
-        self.scores = scratch(e, self.block * self.width)
-        self.copies = {w: scratch(e, self.block * self.padded(w)) for w in ("k", "v") if self.staged[w]}
+        self.rows = take_floats(e, self.width * max(self.padded("k"), self.padded("v")))
+        self.every_panel = take_floats(e, self.panels * self.padded("k") * self.width)
+        self.every_sums = take_floats(e, self.panels * self.padded("v") * self.width)
+        self.scores = take_floats(e, self.block * self.width)
+        self.copies = {w: take_floats(e, self.block * self.padded(w)) for w in ("k", "v") if self.staged[w]}
         self.softmax = PanelSoftmax(e, a, self.scores, VECTORS, self.panels)
         batch, heads, queries, _ = a.q.shape
         together = self.panels * self.width

@@ -19,15 +19,9 @@ from mlirc.lowering.cpu.emitter.addresses import (
     store_scratch,
 )
 from mlirc.lowering.cpu.emitter.emitter import VectorEmitter
-from mlirc.lowering.cpu.emitter.scratch import take
 from mlirc.lowering.cpu.math.builder import Value, element_text
 
 UNROLLED = 8  # vectors of a row
-
-
-def scratch(e: VectorEmitter, count: int, dtype: torch.dtype = torch.float32) -> Value:
-    """Memory for so many elements."""
-    return take(e, count, element_text(dtype), dtype.itemsize)
 
 
 def place_of(e: VectorEmitter, base: Value, info: TensorInfo, *index: Value) -> Value:

@@ -5,7 +5,7 @@ import math
 import torch
 
 from mlirc.lowering.cpu.attention.call import AttentionProblem
-from mlirc.lowering.cpu.attention.memory import row_offsets, scratch
+from mlirc.lowering.cpu.attention.memory import row_offsets
 from mlirc.lowering.cpu.emitter.addresses import (
     advance,
     gather,
@@ -16,6 +16,7 @@ from mlirc.lowering.cpu.emitter.addresses import (
     store_scratch,
 )
 from mlirc.lowering.cpu.emitter.emitter import VectorEmitter
+from mlirc.lowering.cpu.emitter.scratch import take_floats
 from mlirc.lowering.cpu.math.builder import Value, VectorBuilder
 from mlirc.lowering.cpu.matmul.transposes import transpose_in_scratch
 
@@ -29,7 +30,7 @@ class Scores:
         self.e, self.a, self.scores, self.vectors = e, a, scores, vectors
         self.width = vectors * e.lanes
         if self.transposes_mask:
-            self.square, self.transposed = (scratch(e, e.lanes * e.lanes) for _ in range(2))
+            self.square, self.transposed = (take_floats(e, e.lanes * e.lanes) for _ in range(2))
 
     @property
     def wide(self):

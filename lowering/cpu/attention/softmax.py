@@ -9,10 +9,10 @@ import math
 import torch
 
 from mlirc.lowering.cpu.attention.call import AttentionProblem
-from mlirc.lowering.cpu.attention.memory import scratch
 from mlirc.lowering.cpu.attention.scores import NOTHING, Scores
 from mlirc.lowering.cpu.emitter.addresses import advance, lanes_below, load_scratch, store_scratch
 from mlirc.lowering.cpu.emitter.emitter import VectorEmitter
+from mlirc.lowering.cpu.emitter.scratch import take_floats
 from mlirc.lowering.cpu.math.builder import Value, VectorBuilder
 from mlirc.lowering.cpu.math.floats import ROUNDING, nearest_integer, polynomial, scaled, shift_left, uses_avx512
 from mlirc.lowering.cpu.math.functions import MATH
@@ -28,8 +28,8 @@ class PanelSoftmax(Scores):
 
     def __init__(self, e: VectorEmitter, a: AttentionProblem, scores: Value, vectors: int, panels: int):
         super().__init__(e, a, scores, vectors)
-        self.every_largest, self.every_total = (scratch(e, panels * self.width) for _ in range(2))
-        self.factor = scratch(e, self.width)
+        self.every_largest, self.every_total = (take_floats(e, panels * self.width) for _ in range(2))
+        self.factor = take_floats(e, self.width)
 
     def select_panel(self, panel: Value) -> None:
         """Points at the state of this panel, for the code that follows in this scope."""

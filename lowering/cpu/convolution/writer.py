@@ -17,7 +17,7 @@ from mlirc.dialects.core.symbols import Int
 from mlirc.lowering.cpu.convolution.plan import ConvolutionPlan, WindowPlan
 from mlirc.lowering.cpu.emitter.addresses import PTR
 from mlirc.lowering.cpu.emitter.emitter import VectorEmitter
-from mlirc.lowering.cpu.emitter.scratch import opening, take, takes
+from mlirc.lowering.cpu.emitter.scratch import opening, take_floats, takes
 from mlirc.lowering.cpu.loops.entry import load_slot, thread_part
 from mlirc.lowering.cpu.loops.frame import KernelText, begin, framed, operands_only
 from mlirc.lowering.cpu.math.builder import Value
@@ -104,7 +104,7 @@ class ConvolutionWriter:
 
     def scratch(self, count: Int) -> Value:
         """Memory for so many elements."""
-        return take(self.e, count, "f32", 4)
+        return take_floats(self.e, count)
 
     # ---- index arithmetic
 

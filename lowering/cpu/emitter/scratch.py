@@ -40,6 +40,11 @@ def take(e: Any, count: Int, element: str, size: int) -> Value:
     )
 
 
+def take_floats(e: Any, count: Int) -> Value:
+    """The address of memory for `count` elements of float32."""
+    return take(e, count, "f32", 4)
+
+
 def take_bytes(e: Any, bytes_: Int) -> Int:
     """Reserves bytes in a thread's part of the scratch, and returns their offset."""
     offset = e.scratch_bytes

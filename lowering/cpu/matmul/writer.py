@@ -4,10 +4,10 @@ from abc import ABC, abstractmethod
 from collections.abc import Iterator, Sequence
 
 from mlirc.dialects.core.symbols import Int
-from mlirc.lowering.cpu.emitter import scratch
 from mlirc.lowering.cpu.emitter.addresses import F32, load_floats
 from mlirc.lowering.cpu.emitter.emitter import VectorEmitter
 from mlirc.lowering.cpu.emitter.memory import store
+from mlirc.lowering.cpu.emitter.scratch import take_floats
 from mlirc.lowering.cpu.loops.entry import decode_indices
 from mlirc.lowering.cpu.loops.frame import KernelText, begin, framed
 from mlirc.lowering.cpu.math.builder import Value
@@ -54,7 +54,7 @@ class MatmulWriter(ABC):
         return framed(e, self.name, self.target, p.kernel, names, *self.loops())
 
     def take(self, name: str, floats: Int) -> None:
-        self.e.env[name] = scratch.take(self.e, floats, "f32", 4)
+        self.e.env[name] = take_floats(self.e, floats)
 
     # ---- the scalar work
 
