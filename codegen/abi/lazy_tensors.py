@@ -12,15 +12,15 @@ def is_lazy(x: torch.Tensor) -> bool:
 
 
 def is_zero(x: torch.Tensor) -> bool:
-    """Whether it has sizes and no memory: what derivatives of functions that do not change are."""
-    ask = zero_question()
-    return x.data_ptr() == 0 and x.numel() > 0 if ask is None else ask(x)
+    """Whether it is a tensor of zeros without memory, as autograd makes for the derivative of a constant function."""
+    test = zero_test()
+    return x.data_ptr() == 0 and x.numel() > 0 if test is None else test(x)
 
 
 def is_traced_zero(fake: torch.Tensor) -> bool:
-    """The same of a fake tensor, which has no address to ask for."""
-    ask = zero_question()
-    return ask is not None and ask(fake)
+    """is_zero of a fake tensor, which has no address to look at."""
+    test = zero_test()
+    return test is not None and test(fake)
 
 
 def in_memory(x: torch.Tensor) -> torch.Tensor:
@@ -40,8 +40,8 @@ def out_of_memory(x: torch.Tensor) -> torch.Tensor:
 
 
 @reach("zero-tensors", instead="a tensor's address is asked", apart=True)
-def zero_question() -> Callable[[torch.Tensor], bool]:
-    """PyTorch's own."""
+def zero_test() -> Callable[[torch.Tensor], bool]:
+    """PyTorch's own test, Tensor._is_zerotensor."""
     ask = torch.Tensor._is_zerotensor  # pyright: ignore[reportAttributeAccessIssue]
     if ask(torch.zeros(2)) or not ask(torch._efficientzerotensor(2)):  # pyright: ignore[reportPrivateImportUsage]
         raise Missing("it is answered in another way")

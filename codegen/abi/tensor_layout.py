@@ -15,7 +15,7 @@ from mlirc.codegen.abi.storage_layout import slots_at, storage_offsets, where
 
 @reach("tensor-layout", instead="PyTorch is asked for each parameter at each call", apart=True)
 def places() -> dict[str, int]:
-    """Positions by name, in slots of 8 bytes; that of the number in a version counter, in units of 4 bytes."""
+    """The offset of each field by its name, counted in 8 bytes; VERSION_AT, within a version counter, is counted in 4 bytes."""
     memory = torch.zeros(5000)
     tensors = [
         memory[77:200].clone(),
@@ -41,7 +41,7 @@ def places() -> dict[str, int]:
 
 
 def _version_at(x: torch.Tensor, counter: int) -> list[int]:
-    """Positions in a version counter, in units of 4 bytes, that hold x's version after each of several writes."""
+    """Offsets within the version counter, counted in 4 bytes, that hold x's version after each of several writes."""
     numbers = (ctypes.c_uint32 * 6).from_address(counter)
     found = list(range(2, 6))
     for writes in (3, 8):

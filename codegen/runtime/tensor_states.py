@@ -1,7 +1,7 @@
 """Checks natively, at every call, whether a graph's parameters moved or were written to.
 
-PyTorch tells by two attributes a tensor, `data_ptr()` and `_version`, which take 0.2 us: 50 us for ResNet-50. Native code reads
-both in a nanosecond, where abi/tensor_layout.py finds out where they are; otherwise PyTorch is asked.
+From Python, `data_ptr()` and `_version` take 0.2 us for each tensor: 50 us for ResNet-50. Native code reads both from the tensor's
+memory in a nanosecond, at offsets that abi/tensor_layout.py finds. Where it finds none, Python asks PyTorch.
 """
 
 import ctypes
@@ -148,17 +148,17 @@ bad:
 """
 
 State = Any
-"""What `States.of` gave: where the tensors lay, and their versions."""
+"""The result of `States.of`: the addresses of the tensors, and their versions."""
 
 
 class States:
-    """The state of those tensors of a list that are at `positions`; `counted`: how often they were written to is a part of it."""
+    """The state of the tensors at `positions` of a list: their addresses and, where `counted`, their version counters."""
 
     def __init__(self, positions: Sequence[int], counted: bool):
         self.positions, self.counted = list(positions), counted
 
     def of(self, inputs: list) -> State | None:
-        """The state now; None where there is no telling whether a tensor is written to, as of an inference tensor."""
+        """The state now; None if a tensor has no version counter to tell a write by, as an inference tensor."""
         native = _functions()
         if native is None:
             return _asked(self, inputs)
@@ -191,8 +191,9 @@ _lock = fork_lock()
 
 
 def make_ready() -> None:
-    """Makes the native code, which otherwise the first question does: then a compiler's pages are needed once more. For a thread
-    of its own, as it looks at real tensors, whatever mode the caller is in."""
+    """Makes the native code now. Otherwise the first call of `of` does, which would load the compiler's pages again.
+
+    Runs on a thread of its own: it reads real tensors, and the caller may be in a fake-tensor mode."""
     _functions()
 
 

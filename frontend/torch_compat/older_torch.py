@@ -1,12 +1,12 @@
 """Repairs what torch 2.11 and 2.12 trace wrongly.
 
-* Errors of factorizations (`torch.linalg.cholesky` of what is not positive definite) do not surface: the call that raises them
-  gives no result, and is dropped.
-* The sums of attention in float64 are promised as float32; its kernel gives float64.
-* Parameters are counted as if the tokens of effects did not come before them.
-* `x.select(d, k)`: nobody asks whether the dimension has an index k, at this call or at a later one with other sizes.
-* The norm of one element along its dimension is promised with that dimension.
-* In 2.11, a tensor that is filled with zeros is promised contiguous; `clamp` by one limit that is NaN gives its operand.
+* Errors of factorizations (`torch.linalg.cholesky` of a matrix that is not positive definite) are lost: the call that raises them
+  has no result, so tracing drops it.
+* Attention in float64: the meta function promises the log-sum-exp as float32, and the kernel gives float64.
+* Positions of parameters do not count the effect tokens, which come before them in the graph.
+* `x.select(d, k)`: no guard says that the dimension has an index k, at this call or at a later one with other sizes.
+* A norm along a dimension of size 1: the meta function keeps that dimension, eager drops it.
+* In 2.11, `zero` is promised contiguous whatever the strides; `clamp` by one limit that is NaN gives its operand.
 """
 
 import math
@@ -32,7 +32,7 @@ IGNORES_NAN = TorchVersion(torch.__version__) < "2.12"
 
 @contextmanager
 def keeping_error_calls() -> Iterator[None]:
-    """Tells AOTAutograd, while it traces a graph for us, that the call has an effect, as torch 2.13 itself does."""
+    """Within, AOTAutograd keeps calls of CHECK, as an operator with an effect, as torch 2.13 does by itself."""
     known = effects_module()
     if known is None or known._get_effect(CHECK) is not None:
         yield
@@ -58,8 +58,8 @@ def effects_module() -> Any:
 
 
 def check(gm: GraphModule) -> None:
-    """Looks for what is traced wrongly in a graph that was just traced, and makes guards of what nobody asked. Raises
-    UnsupportedGraph where eager raises, or gives what was not promised."""
+    """Checks a graph that was just traced, and adds the guards that tracing left out. Raises UnsupportedGraph where eager would
+    raise, or would give another result than the graph promises."""
     for node in gm.graph.find_nodes(op="call_function", target=aten.select.int):
         _check_select(node)
     for node in gm.graph.find_nodes(op="call_function", target=aten.linalg_vector_norm.default):
@@ -92,7 +92,7 @@ def _check_clamp(node: Node) -> None:
 
 
 def zero(x: torch.Tensor) -> torch.Tensor:
-    """A decomposition of `aten.zero`, by which the strides are promised that eager gives."""
+    """A decomposition of `aten.zero` whose result has eager's strides."""
     return torch.zeros_like(x)
 
 

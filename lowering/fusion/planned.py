@@ -1,5 +1,5 @@
-"""Carries out a fusion plan (pipeline/fusion_plan.py) in one pass: pairs that it forces are merged first, in its order; pairs that it
-forbids are refused. What is forced and cannot be one kernel is an error."""
+"""Carries out a fusion plan (pipeline/fusion_plan.py) in one pass: merges the pairs that it forces, in its order, before the pass
+chooses any, and refuses the pairs that it forbids. A forced pair that cannot be one kernel is an error."""
 
 from collections.abc import Callable
 from typing import Any
@@ -9,11 +9,12 @@ from mlirc.lowering.fusion.merge import Refused
 from mlirc.lowering.pipeline.fusion_plan import FusionPlan, FusionPlanError, GraphPlan, PlanEntry, without_stars
 
 Merge = Callable[[FusionNode, FusionNode, str], bool]
-"""Merges a pair whatever that costs, by an action, and says whether it was let. Raises Refused."""
+"""Called with a pair and an action. Merges the pair without asking the cost model. Returns False if `--rewrites` does not allow it;
+raises Refused if the pair cannot be one kernel."""
 
 
 class PlannedPairs:
-    """What a plan says to one pass on one function. `done` gets the numbers of entries that were carried out."""
+    """The part of a plan for one pass on one function. The numbers of entries that were carried out are added to `done`."""
 
     def __init__(self, plan: FusionPlan, graph: GraphPlan, nodes: FusionGraph, function: str, done: set[int]):
         self.plan, self.nodes, self.function, self.done = plan, nodes, function, done
@@ -22,16 +23,16 @@ class PlannedPairs:
 
     @property
     def decides(self) -> bool:
-        """Whether passes decide about pairs that are not forced."""
+        """Whether the pass decides about pairs that the plan does not name."""
         return self.graph.others == "decide"
 
     def forbids(self, pair: tuple[FusionNode, FusionNode]) -> PlanEntry | None:
-        """The entry whose kernels may not be one, and would be."""
+        """The entry that forbids to merge this pair, if there is one."""
         computed = without_stars((*pair[0].members, *pair[1].members))
         return next((entry for entry in self.forbidden if entry.computed <= computed), None)
 
     def carry_out(self, pass_name: str, merge: Merge) -> None:
-        """Raises FusionPlanError."""
+        """Merges the forced pairs of this pass. Raises FusionPlanError."""
         for entry in self.graph.forced(pass_name, self.function):
             self.done.add(entry.number)
             nodes = self.nodes.kernels()
@@ -51,7 +52,7 @@ class PlannedPairs:
                 raise self.error(entry, f"they cannot be one kernel: {refusal.rule}") from refusal
 
     def holder(self, entry: PlanEntry, names: tuple[str, ...], nodes: list[FusionNode]) -> FusionNode:
-        """The smallest kernel made of all of these."""
+        """The smallest kernel that contains all of these members."""
         found = [node for node in nodes if set(names) <= set(node.members)]
         if not found:
             raise self.error(entry, f"nothing has made one kernel of {' + '.join(names)[:200]}")

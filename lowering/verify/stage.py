@@ -27,19 +27,19 @@ from mlirc.lowering.verify.memory import MemoryVerifier
 from mlirc.lowering.verify.overlaps import verify_overlaps
 
 Known = set[tuple]
-"""Kernels that were found right, as `body_key` has them: most kernels of a net are equal, and stay as they are from the form in
-which memory is planned to the lowered one."""
+"""Keys (`body_key`) of kernels that were verified before. Most kernels of a net are equal, and do not change between the memory
+form and the lowered form, so each is verified once."""
 
 
 def verify_stage(function: Any, stage: str, known: Known | None = None, proofs: str = "demanded") -> tuple[Int, ...]:
     """Raises StageError, one line with the op, its source line, what was expected and what to do.
 
-    `stage` is "graph", "kernel", "memory" or "lowered". `known` grows. Needs an entered context.
+    stage    "graph", "kernel", "memory" or "lowered"
+    known    kernels that are not verified again; those that are verified here are added
+    proofs   whether accesses must be proved to stay within their buffers. "demanded": an op without a proof is refused; "tried":
+             an op is refused where sizes are found for which it is wrong; "none": no proofs, as passes made it from a verified module
 
-    Returns what has to be at least 0 whenever the function runs (verify/memory.py).
-
-    proofs   "demanded": that nothing outside of a buffer is touched is shown, or the op is refused; "tried": it is refused
-             where sizes are found for which it is wrong; "none": these are what passes of ours made, of what was verified
+    Needs an entered context. Returns expressions that must be at least 0 whenever the function runs (verify/memory.py).
     """
     known = set() if known is None else known
     with rules_of(function):
@@ -53,7 +53,7 @@ def verify_stage(function: Any, stage: str, known: Known | None = None, proofs: 
 
 
 def begin(function: Any, stage: str, proofs: str) -> MemoryVerifier | None:
-    """Checks what holds of the function as a whole; what is known of its memory before the first op."""
+    """Checks the function as a whole. Returns the verifier of its memory, before the first op, or None without proofs."""
     expect(len(function.regions[0].blocks) == 1, function, "more than one block", "a graph is straight-line")
     operations = list(function.regions[0].blocks[0].operations)
     ends = bool(operations) and operations[-1].operation.name == "func.return"

@@ -1,4 +1,4 @@
-"""What a bisection found, in words."""
+"""Describes the result of a bisection in sentences."""
 
 from collections.abc import Iterator
 

@@ -1,4 +1,4 @@
-"""What there is: passes and ops, as lists."""
+"""Lists the registered passes and ops; prints the help of a pass."""
 
 import dataclasses
 import inspect
@@ -19,7 +19,7 @@ def list_passes() -> None:
 
 
 def help_pass(name: str) -> None:
-    """Its docstring, with before and after, and its options with their defaults. Raises Failure."""
+    """Prints the docstring of pass `name`, with before and after, and its options with their defaults. Raises Failure."""
     from mlirc.lowering.module.nearest import unknown
     from mlirc.lowering.pipeline.pass_manager import passes
 

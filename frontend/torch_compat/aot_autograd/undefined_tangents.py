@@ -1,7 +1,7 @@
-"""Tells autograd's node of a compiled call not to make zeros for gradients that nobody gives.
+"""Sets `materialize_grads = False` on the autograd node of a compiled call, so that undefined gradients arrive as None, not as zeros.
 
-The backward graph says so by an attribute of ours, `takes_none`; where it is found depends on AOTAutograd's autograd.Function.
-Where an attribute is not there, autograd makes zeros, as it does for everybody.
+Done only where the backward graph takes None: mlirc marks it with an attribute `takes_none`, which is found through private
+attributes of AOTAutograd's autograd.Function. Without these attributes autograd makes zeros, which is always right.
 """
 
 from typing import Any

@@ -1,6 +1,7 @@
-"""Parameters that change while the guards of torch 2.11 do not look: there, Dynamo checks little of a module's tensors as long
-as the module's dicts stay as they are. `module.half()` and `parameter.data = ...` leave them so, and a graph that was compiled
-for the tensors before would read the new memory as what it was. Later versions check."""
+"""Checks the parameters of a compiled graph at each call, under torch 2.11, whose guards miss some changes.
+
+Its Dynamo skips the guards of a module's tensors while the module's dicts are unchanged. `module.half()` and `parameter.data = ...`
+do not change the dicts, so a graph would read the new memory by the old dtype and strides. Later versions check the tensors."""
 
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -21,13 +22,13 @@ CHECKS_ALL = TorchVersion(torch.__version__) >= "2.12"
 
 
 def with_checks(run: Callable, gm: GraphModule, inputs: Sequence[Any], tell: Callable[[Exception], None]) -> Callable:
-    """`run`, checked where Dynamo does not do it."""
+    """`run`, with these checks where Dynamo skips its own."""
     return run if CHECKS_ALL else checked(run, gm, inputs, tell)
 
 
 def checked(run: Callable, gm: GraphModule, inputs: Sequence[Any], tell: Callable[[Exception], None]) -> Callable:
-    """`run`, and in its place the graph in eager for tensors that differ from those it was compiled for; `tell` hears of the
-    first such call."""
+    """`run`; or, where a tensor's dtype, shape, strides or device is not what the graph was compiled for, the graph in eager.
+    `tell` is called with the reason at the first such call."""
     traced = [node.meta.get("example_value") for node in gm.graph.find_nodes(op="placeholder")]
     expected = [
         (k, *of(x)) for k, x in enumerate(inputs) if is_static(x) and (traced[k] is None or is_static(traced[k]))

@@ -1,12 +1,12 @@
 """The gradient of a convolution's weight as functions in MLIR text: dw[o, c, tap] = sum over pixels of x[pixel, c] * dy[pixel, o].
 
-for some tiles of filters:               threads share pairs of a few channels and of these
+for some tiles of filters:               a work item: some tiles of filters, and a tile of channels
   for group of channels:                 its sums [channel, tap, filter] stay in the second-level cache
     for block of windows:                some whole rows of an image, or some images
       pack these filters' part of dy     a tile's stays in the first-level cache
       for tile, tap, a few channels:
         sums += x^T @ dy                 x read where it is; windows that the tap misses are left out
-    turn the sums to dw
+    transpose the sums, store them to dw
 
 A sum is made by one thread, block by block: the same bits with any number of threads.
 """
@@ -69,7 +69,7 @@ class WeightGradientWriter(ConvolutionWriter):
             self.keep(column, vectors, k, start, end)
 
     def place(self, base: Value, number: Value, rows: Int) -> Value:
-        """Of a tile of filters, in scratch for several."""
+        """The address of tile `number` of filters, in scratch that has `rows` rows for each tile."""
         return advance(self.e, base, self.e.index.mul(number, self.of(rows * self.c.widest)))
 
     def pack(

@@ -1,6 +1,6 @@
 """The ScalarBuilder that writes MLIR text: every value is a vector of `lanes` elements, or a scalar where lanes is 1.
 
-    text = FunctionText(CpuTarget(vector_bytes=32))
+    text = MlirFunctionText(CpuTarget(vector_bytes=32))
     body = []                                             # lines inside a loop
     b = VectorBuilder(text, body, torch.float32, lanes=16)
     y = b.mul(b.value("%x", torch.float32), b.constant(2.0))

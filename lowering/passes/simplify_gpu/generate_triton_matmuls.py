@@ -20,19 +20,21 @@ from mlirc.lowering.pipeline.ledger import Ledger
 from mlirc.lowering.pipeline.parser import NOT_TEXT
 from mlirc.lowering.target import Target
 
-# What matmuls take on an H200, in microseconds. The library's, by operations a second and what a short K adds (measured
-# at K from 768 to 5632); ours, by the tiles of one multiprocessor, of 128 x 256, or of 128 x 128 in turns; bytes between; an
-# activation's arithmetic in an epilogue that nothing hides.
-RATE, SHORT = 790e6, 160
-TILE, STEP = 2.0, 0.0107  # of a tile, and of each of its K
-TURN, TURN_STEP = 1.45, 0.0053
-CROOKED = 0.6  # of a tile whose rows begin anywhere
-BYTES = 4.3e6
-LAUNCH, EDGES = 2.5, 6  # of a matmul of split-unaligned beyond its work, and of the columns at the edges
-ACTIVATION = 0.4e-6  # an element
+# The cost model: times on an H200, in microseconds.
+# A library matmul takes OPERATIONS a microsecond, and SHORT_K / K of its time more (measured at K from 768 to 5632).
+OPERATIONS, SHORT_K = 790e6, 160
+# A generated one: each tile of 128 x 256 that a multiprocessor computes, and each step along K of it.
+TILE, STEP = 2.0, 0.0107
+# The same for tiles of 128 x 128 whose epilogues overlap with multiplications (gpu/matmul/overlapped_epilogue.py).
+OVERLAPPED_TILE, OVERLAPPED_STEP = 1.45, 0.0053
+UNALIGNED_TILE = 0.6  # more for a tile whose rows are not aligned to 16 bytes
+BYTES = 4.3e6  # that a kernel reads and writes in a microsecond
+LAUNCH, EDGES = 2.5, 6  # split-unaligned: each of its matmuls beyond its work; the columns at the edges
+ACTIVATION = 0.4e-6  # an element's activation, in an epilogue that nothing overlaps with
 
 Chooser = Callable[[Sequence[Any], bool], bool]
-"""The matmul and the ops that would be its epilogue, in order; what the cost model says. Gives whether it is a kernel."""
+"""Called with the matmul and the ops of its would-be epilogue, in order, and with the cost model's answer. Returns whether the
+matmul becomes a kernel."""
 
 
 @dataclass(frozen=True)
@@ -42,13 +44,14 @@ class GenerateTritonMatmuls:
     before:  %0 = "mlirc.addmm"(%b, %x, %w)                      after:  %0 = "mlircx.kernel"(%b, %x, %w) ({
              %1 = "mlirc.gelu"(%0)                                           reduce(mul(read %x, read %w)) + read %b })
                                                                          %1 = "mlirc.gelu"(%0)
-    ACTIVATION  one activation reads the matmul, and nothing else, and reading and writing that costs more than ours loses
-    GATED       a matmul by two parameters at once (merge-matmuls), of which one half goes through an activation and is
-                multiplied by the other one: silu(x @ a) * (x @ b), matmul/gated.py
+    ACTIVATION  the only reader is an activation, and its traffic costs more time than the generated matmul loses to the library
+    GATED       a matmul by two parameters at once (merge-matmuls): one half of the result goes through an activation and is
+                multiplied by the other half, silu(x @ a) * (x @ b) (matmul/gated.py)
     UNALIGNED   the graph returns it, its rows begin anywhere, and it has a bias: the library would need a padded copy; or it
                 has few rows: split-unaligned would read the weight once for each class of them
-    FASTER      the library is, by the numbers in this file, which were measured on an H200; on other GPUs it stays
-    `chooser` decides in place of the cost model, but for UNALIGNED: it measures (codegen/tuning/matmul_tuning.py). `always`: it is ours.
+    FASTER      the library is faster, by the cost model in this file (measured on an H200); on other GPUs its matmul stays
+    chooser   decides in place of the cost model, except for UNALIGNED: it measures (codegen/tuning/matmul_tuning.py)
+    always    every matmul that the rules allow becomes a kernel
     """
 
     name = "generate-triton-matmuls"
@@ -141,11 +144,11 @@ def is_worth(op: Any, activated: bool, programs: int, gated: bool = False) -> bo
     (rows, columns), inner = static(out.shape), static(x.shape)[1]
     tiles = -(-rows // ROWS) * -(-columns // COLUMNS)
     if activated and not gated and columns * out.dtype.itemsize % ALIGNMENT == 0:
-        ours = -(-2 * tiles // programs) * (TURN + TURN_STEP * inner)
+        ours = -(-2 * tiles // programs) * (OVERLAPPED_TILE + OVERLAPPED_STEP * inner)
     else:
         more = ACTIVATION * rows * columns * activated / (2 if gated else 1)
         ours = -(-tiles // programs) * (TILE + STEP * inner) + more
-    library = 2 * rows * columns * inner / RATE * (1 + SHORT / inner)
+    library = 2 * rows * columns * inner / OPERATIONS * (1 + SHORT_K / inner)
     return ours < library + (1.5 if gated else 2) * rows * columns * out.dtype.itemsize / BYTES
 
 
@@ -155,7 +158,7 @@ def beats_classes(op: Any, programs: int) -> bool:
     size = info_of(op.results[0]).dtype.itemsize
     parts = classes(columns, size)
     tiles = -(-rows // ROWS) * -(-columns // COLUMNS)
-    ours = -(-tiles // programs) * (TILE + CROOKED + STEP * inner)
-    work = 2 * (rows // parts) * columns * inner / RATE * (1 + SHORT / inner)
+    ours = -(-tiles // programs) * (TILE + UNALIGNED_TILE + STEP * inner)
+    work = 2 * (rows // parts) * columns * inner / OPERATIONS * (1 + SHORT_K / inner)
     memory = columns * (inner + rows // parts) * size / BYTES
     return ours < parts * (max(work, memory) + LAUNCH) + EDGES
