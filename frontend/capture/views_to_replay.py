@@ -1,9 +1,11 @@
-"""Finds results that are views of inputs, and the views that eager makes of them, where sizes are symbols (replayed_views.py).
+"""Finds results that are views of inputs, and the views that eager makes of them (replayed_views.py).
 
     return x[1:]      ("replayed", [result, input, [["aten::slice", "Tensor", [0, "1"]]], {"s0": [input, 0]}])
 
 AOTAutograd makes such a result anew from the user's tensor, and its gradient is that of the views it repeats. With known sizes
 it has a list of them; with symbols it asks the graph's result, which must be a view of the graph's input that autograd recorded.
+
+With gradients it takes parts of an input (`x.chunk(3)`) for new tensors, and views of those: there the graph's result is the program's.
 """
 
 import operator
@@ -25,16 +27,16 @@ CUT = (torch.ops.aten.detach.default, torch.ops.aten.view.dtype)
 
 def with_replays(gm: GraphModule, outputs: Outputs, returned: int) -> list[tuple[str, Any]]:
     """The outputs of a forward graph, of which some of the first `returned` become ("replayed", ...)."""
-    made = list(outputs)
-    if environment_of(gm) is None:
-        return made
+    made, symbolic = list(outputs), environment_of(gm) is not None
     nodes: list[Any] = list(gm.graph.output_node().args[0])[:returned]  # type: ignore[arg-type]
     placeholders = gm.graph.find_nodes(op="placeholder")
     for place, (node, (kind, k)) in enumerate(zip(nodes, outputs, strict=False)):
         if kind == "result" and isinstance(node, Node) and node.op == "call_function":
             found = steps_of(node)
-            names = None if found is None else sources(found[1], placeholders)
-            if found is not None and names is not None and found[0] in placeholders:
+            if found is None or found[0] not in placeholders or not (symbolic or is_part(found[1])):
+                continue
+            names = sources(found[1], placeholders)
+            if names is not None:
                 made[place] = "replayed", [k, placeholders.index(found[0]), found[1], names]
     return made
 
@@ -55,6 +57,10 @@ def steps_of(node: Node) -> tuple[Node, list] | None:
     except (TypeError, UnsupportedGraph):
         return None
     return (node, steps[::-1]) if steps else None
+
+
+def is_part(steps: list) -> bool:
+    return any(name == ITEM for name, _, _ in steps)
 
 
 def text_of(x: Any) -> Any:

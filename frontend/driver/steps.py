@@ -16,6 +16,7 @@ from mlirc.frontend.cuda_graphs.facts import returned_to_user
 from mlirc.frontend.driver.verification import PROOFS
 from mlirc.frontend.graph.aten_graph import AtenGraph
 from mlirc.frontend.importer.importer import Imported, import_graph
+from mlirc.frontend.options import CUDA_GRAPH_MODES
 from mlirc.frontend.report.dump import describe
 from mlirc.frontend.report.logs import shown
 from mlirc.lowering.pipeline.fusion_log import FusionLog
@@ -69,7 +70,7 @@ def import_aten(graph: AtenGraph, folder: CacheFolder | None) -> Lowering:
         next(functions(imported.module)).attributes["mlirc.consumes"] = ir.UnitAttr.get()
     returned = returned_to_user(graph.kind, len(imported.outputs))
     outputs = with_views(graph.gm, imported.outputs, returned)
-    if graph.kind == "forward" and not graph.on_gpu:
+    if graph.kind == "forward" and not (graph.on_gpu and graph.options.mode in CUDA_GRAPH_MODES):
         outputs = with_replays(graph.gm, outputs, returned)
     return Lowering(
         graph, imported, outputs, EarlyKernels(folder), PipelineRun(ledger=Ledger(fusion=fusion_log(graph)))

@@ -83,7 +83,8 @@ WAYS: dict[str, Callable[[torch.Tensor, torch.Tensor, Index], None]] = {
 
 
 def change(x: torch.Tensor, way: str, at: Index = ...) -> None:
-    """Other numbers at an index of x, in a way of WAYS; some write all of x, but change those only."""
+    """Other numbers at an index of x, in a way of WAYS; some write all of x, but change those only. A GPU's memory is not the host's."""
+    way = "storage" if x.is_cuda and way in ("numpy", "c", "process") else way
     new = x.detach().clone(memory_format=torch.preserve_format)
     new[at] = ~new[at] if x.dtype is torch.bool else new[at] * 2 + 1
     WAYS[way](x, new, at)

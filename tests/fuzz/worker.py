@@ -61,7 +61,9 @@ def main() -> None:
                 text = random_program(seed, options.kinds)
             except Exception:
                 traceback.print_exc()
-                say({"kind": "invalid"})
+                say({"kind": "invalid", "ends": lost()})
+                if lost():  # by a program that was judged before
+                    return
                 continue
             say({"phase": "judged", "program": text})
             cached = seed % CACHED == 0

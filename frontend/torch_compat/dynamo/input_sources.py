@@ -3,6 +3,9 @@
 A tensor that is an input and another input's base (`f(a[1:], a)`) has two names, and Dynamo keeps the later one for AOTAutograd,
 which makes symbols of sizes by it: `L['b']._base.size()[0]`. Nothing gives their values when a guard is checked, so that the
 first guard of AOTAutograd or of ours raises IndexError or "sources must not be empty" in the user's call.
+
+A size that Dynamo has found to be a number stays a number: as a symbol it gives a fake tensor whose sizes are ints and which says
+that it has symbols, of which AOTAutograd's search for overlapping inputs cannot take the number of elements.
 """
 
 from collections.abc import Sequence
@@ -16,20 +19,28 @@ from mlirc.frontend.torch_compat.dynamo.tracing_context import TracingContext
 
 
 def name_as_guarded(gm: GraphModule, inputs: Sequence[Any]) -> None:
-    """Gives each tensor that has symbols as a graph's argument that argument's name."""
+    """Gives each tensor that has symbols as a graph's argument that argument's name, and numbers for the symbols that are known."""
     tracing = TracingContext.try_get()
     contexts = getattr(tracing, "tensor_to_context", None)
     if contexts is None:
         return
+    env = getattr(getattr(tracing, "fake_mode", None), "shape_env", None)
     for node, x in zip(gm.graph.find_nodes(op="placeholder"), inputs, strict=False):
-        source = getattr(node.meta.get("grapharg"), "source", None)
-        context = contexts.get(x) if isinstance(x, torch.Tensor) and source is not None else None
-        named = getattr(context, "tensor_source", None)
-        if named is None or named == source:
+        context = contexts.get(x) if isinstance(x, torch.Tensor) else None
+        made = getattr(context, "shape_env_to_source_to_symbol_cache", None)
+        if not made:
             continue
-        symbols = getattr(context, "shape_env_to_source_to_symbol_cache", {})
-        if any(of.startswith(f"{text(source)}.") for made in symbols.values() for of in made):
-            contexts[x] = replace(context, tensor_source=source)  # type: ignore[arg-type]
+        changes: dict[str, Any] = {}
+        source, named = getattr(node.meta.get("grapharg"), "source", None), getattr(context, "tensor_source", None)
+        if None not in (source, named) and named != source:
+            if any(of.startswith(f"{text(source)}.") for symbols in made.values() for of in symbols):
+                changes["tensor_source"] = source
+        symbols = made.get(id(env), {})
+        if any(env.replace(symbol).is_number for symbol in symbols.values()):
+            known = {of: number if (number := env.replace(s)).is_number else s for of, s in symbols.items()}
+            changes["shape_env_to_source_to_symbol_cache"] = {**made, id(env): known}
+        if changes:
+            contexts[x] = replace(context, **changes)  # type: ignore[arg-type]
 
 
 def text(source: Any) -> str:

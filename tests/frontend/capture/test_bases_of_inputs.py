@@ -40,3 +40,19 @@ def test_guards_on_the_base_of_an_input(name, view):
             for made, expected in zip(compiled(a, VIEWS[view](a), a), program(a, VIEWS[view](a), a), strict=True):
                 torch.testing.assert_close(made, expected)
                 assert made.stride() == expected.stride()
+
+
+def test_a_size_of_overlapping_inputs_that_dynamo_found_to_be_a_number():
+    """`diff` of two elements asks whether one is left: their number is 2 before AOTAutograd looks at which inputs overlap."""
+
+    def program(a, v):
+        a[0] = 7
+        v.sub_(1)
+        return torch.diff(a, dim=-1)
+
+    compiled = torch.compile(program, backend="mlirc")
+    for n in (16, 2, 3, 2, 5):
+        a = torch.randn(n)
+        other = a.clone()
+        torch.testing.assert_close(compiled(a, a[1:]), program(other, other[1:]))
+        torch.testing.assert_close(a, other)

@@ -62,6 +62,16 @@ def the_input_and_more(x):
     return x, y, x.t(), y.t(), y.view_as(y)
 
 
+def the_only_part_of_the_input(x):
+    (part,) = x.as_strided((3,), (1,), 0).split([3])
+    return part[:], part
+
+
+def parts_of_the_input(x):
+    parts = x.chunk(3)
+    return parts[0][:], parts[0], parts[1].t(), parts[0].view(-1), parts[0][:]
+
+
 def written(x):
     x = x.clone() if x.requires_grad else x
     x.add_(1)
@@ -272,3 +282,16 @@ def test_results_share_memory_where_eagers_do(name, dynamic):
                 expected, found = module(x.clone(), s), compiled(x.clone(), s)
             assert storages(found) == storages(expected)
             torch.testing.assert_close(found, expected)
+
+
+def test_a_part_of_an_input_that_autograd_saved_is_noticed():
+    """Where the input is written to, as of eager's parts."""
+    w = torch.randn(3, 4, requires_grad=True)
+    leaf = torch.randn(9, 4, requires_grad=True)
+    x = leaf * 1
+    parts = torch.compile(lambda x: (*x.chunk(3), x * 2), backend="mlirc")(x)
+    loss = (parts[1] * w).sum()
+    with torch.no_grad():
+        x.add_(1)
+    with pytest.raises(RuntimeError, match="its base or another view of its base has been modified inplace"):
+        loss.backward()
