@@ -24,31 +24,35 @@ CUT = (DETACH, torch.ops.aten.view.dtype)
 
 
 def with_views(gm: GraphModule, outputs: Outputs, returned: int) -> list[tuple[str, Any]]:
-    """The outputs, of which some of the first `returned` become ("view", [own result, result of the base]), ("detach", ...) or ("zeros", k).
+    """The outputs, of which some become ("view", [own result, result of the base]), ("detach", ...) or ("zeros", k): the program's own,
+    which are the first `returned`, and what is saved for a backward graph where it shares memory with one of them.
 
     The base is the first of a group that is no view. Where all are, it is not returned: the first has itself as the base, which stands
     for all of the memory. AOTAutograd gives the base to a graph that takes several of its views and writes to one.
     """
-    nodes: list[Any] = list(gm.graph.output_node().args[0])[:returned]  # type: ignore[arg-type]
+    nodes: list[Any] = list(gm.graph.output_node().args[0])  # type: ignore[arg-type]
+    own = {node for node in nodes[:returned] if isinstance(node, Node)}
     inputs = {storage(x) for n in gm.graph.find_nodes(op="placeholder") if isinstance(x := value_of(n), torch.Tensor)}
     groups: dict[int, dict[Node, int]] = {}
     made: dict[Node, tuple[str, Any]] = {}
-    for node, (kind, k) in zip(nodes, outputs, strict=False):
+    for node, (kind, k) in zip(nodes, outputs, strict=True):
         fake = value_of(node)
         strided = isinstance(fake, torch.Tensor) and fake.layout is torch.strided and kind == "result"
-        if strided and is_traced_zero(value_of(seen_by(node))):
+        if strided and node in own and is_traced_zero(value_of(seen_by(node))):
             made[node] = "zeros", k
         elif strided and storage_of(node) not in inputs:
             groups.setdefault(storage_of(node), {}).setdefault(node, k)
     for group in groups.values():
-        if len(group) > 1:
-            if any(value_of(node).is_conj() or value_of(node).is_neg() for node in group):
+        lazy = any(value_of(node).is_conj() or value_of(node).is_neg() for node in group)
+        group = {node: k for node, k in group.items() if node in own} if lazy else group
+        if len(group) > 1 and not own.isdisjoint(group):
+            if lazy:
                 raise UnsupportedGraph("results share memory, and one is a view that negates or conjugates it")
             plain = [node for node in group if not is_view(node)]
             base = plain[0] if plain else next(iter(group))
             rest = [node for node in group if not (plain and node is base)]
             made |= {node: ("detach" if is_cut(node) else "view", [group[node], group[base]]) for node in rest}
-    return [made.get(nodes[k], output) if k < len(nodes) else output for k, output in enumerate(outputs)]
+    return [made.get(node, output) for node, output in zip(nodes, outputs, strict=True)]
 
 
 def seen_by(node: Node) -> Node:

@@ -34,9 +34,12 @@ LINEAR = {
 
 def partition(joint: GraphModule, inputs: Any, **options: Any) -> tuple[GraphModule, GraphModule]:
     """The partitioner, which notes of a backward graph whether its gradients may be None."""
+    from mlirc.frontend.partition.saved_views import save_what_views_show  # it imports MLIR, which a warm start does not
+
     check(joint)
     activation_compression.save_less(joint)
     forward, backward = recomputation.partition(joint, inputs, **options)
+    save_what_views_show(forward, backward, options["num_fwd_outputs"])
     backward.meta["takes_none"] = len(gradients(backward)) > 1
     return forward, backward
 

@@ -1,0 +1,102 @@
+"""What is written to between a forward and its backward pass: the gradient is that of what was saved, or an error is raised."""
+
+import pytest
+import torch
+
+VIEWS = [
+    lambda x: x.t(),
+    lambda x: x[:, 1:4],
+    lambda x: x[1],
+    lambda x: x.expand(3, *x.shape),
+    lambda x: x.chunk(2)[1],
+    lambda x: x.as_strided((2, 3), (1, 4), 2),
+    lambda x: x.detach().t(),
+    lambda x: x.t()[1:].unsqueeze(0),
+]
+
+
+def product(v, w):
+    return (v.reshape(-1, v.shape[-1]) @ w[: v.shape[-1]]).sum()
+
+
+def of_arguments(xs, w):
+    """Views of arguments are saved."""
+    return sum(product(view(x), w) for view, x in zip(VIEWS, xs, strict=True)), xs
+
+
+def of_results(returned):
+    """Views of results are saved; they are detached, or AOTAutograd itself would lose what is written to them."""
+
+    def f(xs, w):
+        ys = [(x * w.sum()).sin() for x in xs]
+        loss = sum(product(view(y), w) + y.exp().sum() for view, y in zip(VIEWS, ys, strict=True))
+        return loss, [returned(view, y.detach()) for view, y in zip(VIEWS, ys, strict=True)]
+
+    return f
+
+
+def arguments():
+    torch.manual_seed(0)
+    return [torch.rand(4, 6) for _ in VIEWS], torch.rand(12, 12, requires_grad=True)
+
+
+def check(f, compiled):
+    """Writes to one of the second results after the other, each before a backward pass of its own."""
+    xs, w = arguments()
+    (right,) = torch.autograd.grad(f(xs, w)[0], w)
+    for k in range(len(VIEWS)):
+        xs, w = arguments()
+        loss, written = compiled(xs, w)
+        with torch.no_grad():
+            written[k].fill_(-3)
+        try:
+            loss.backward()
+        except RuntimeError as error:
+            assert "modified by an inplace operation" in str(error), f"view {k}"
+        else:
+            torch.testing.assert_close(w.grad, right, rtol=1e-4, atol=1e-5, msg=f"view {k}")
+
+
+def compiled(f, **made):
+    torch._dynamo.reset()
+    return torch.compile(f, backend="mlirc", options={"fallback": "error"}, **made)
+
+
+@pytest.mark.parametrize("dynamic", [False, pytest.param(True, marks=pytest.mark.full)])
+def test_arguments_are_written(dynamic):
+    check(of_arguments, compiled(of_arguments, dynamic=dynamic))
+
+
+@pytest.mark.parametrize("returned", [lambda view, y: y, lambda view, y: view(y)], ids=["base", "view"])
+def test_results_are_written(returned):
+    check(of_results(returned), compiled(of_results(returned)))
+
+
+def test_a_weight_is_updated_too_early():
+    def f(x, w):
+        return (x @ w).sin().sum()
+
+    x, w = torch.randn(3, 4, requires_grad=True), torch.randn(4, 4, requires_grad=True)
+    loss = compiled(f)(x, w)
+    loss.backward(retain_graph=True)
+    torch.optim.SGD([w], 0.1).step()
+    with pytest.raises(RuntimeError, match="modified by an inplace operation"):
+        loss.backward()
+
+
+def test_a_weight_behind_sizes_that_are_symbols():
+    """The sizes that a view is made with are saved beside what it shows."""
+
+    def f(x, w, n):
+        return (x @ w[:n].t().reshape(x.shape[1], -1)).sin().sum()
+
+    run = compiled(f, dynamic=True)
+    for rows, n in ((3, 2), (5, 3), (4, 4)):
+        x, w = torch.randn(rows, 6, requires_grad=True), torch.randn(5, 6, requires_grad=True)
+        got = torch.autograd.grad(run(x, w, n), (x, w))
+        torch.testing.assert_close(got, torch.autograd.grad(f(x, w, n), (x, w)))
+    loss = run(x, w, n)
+    with torch.no_grad():
+        w.mul_(2)
+    with pytest.raises(RuntimeError, match="modified by an inplace operation"):
+        loss.backward()
