@@ -1,4 +1,4 @@
-"""Lazy tensors, whose values are not in their memory: conjugated and negated views, and zeros without memory."""
+"""Lazy tensors, whose values are not in their memory: conjugated and negated views, zeros without memory, and batches of a vmap."""
 
 from collections.abc import Callable
 
@@ -23,6 +23,12 @@ def is_traced_zero(fake: torch.Tensor) -> bool:
     return test is not None and test(fake)
 
 
+def is_batched(x: torch.Tensor) -> bool:
+    """Whether it stands for several tensors, in the way of autograd's `is_grads_batched`."""
+    ask = batch_question()
+    return ask is not None and ask(x)
+
+
 def in_memory(x: torch.Tensor) -> torch.Tensor:
     """A tensor with the same values, all of them in memory."""
     if is_zero(x):
@@ -44,5 +50,19 @@ def zero_test() -> Callable[[torch.Tensor], bool]:
     """PyTorch's own test, Tensor._is_zerotensor."""
     ask = torch.Tensor._is_zerotensor  # pyright: ignore[reportAttributeAccessIssue]
     if ask(torch.zeros(2)) or not ask(torch._efficientzerotensor(2)):  # pyright: ignore[reportPrivateImportUsage]
+        raise Missing("it is answered in another way")
+    return ask
+
+
+@reach("batched-gradients", instead="a backward pass with is_grads_batched raises", apart=True)
+def batch_question() -> Callable[[torch.Tensor], bool]:
+    """PyTorch's own. Autograd's batches are other tensors than those of torch.func.vmap."""
+    ask = torch._C._functorch.is_legacy_batchedtensor  # pyright: ignore[reportAttributeAccessIssue]
+    x = torch.zeros(2, requires_grad=True)
+    asked: list[bool] = []
+    y = x * 1
+    y.register_hook(lambda gradient: asked.append(ask(gradient)))
+    torch.autograd.grad(y, x, torch.ones(3, 2), is_grads_batched=True)
+    if ask(x) or asked != [True]:
         raise Missing("it is answered in another way")
     return ask

@@ -33,6 +33,7 @@ from mlirc.frontend.fallback import fallback
 from mlirc.frontend.fallback.fallback import NotRun
 from mlirc.frontend.fallback.first_run import Effects
 from mlirc.frontend.options import Options
+from mlirc.frontend.partition.lazy_tangents import tangents, with_values
 from mlirc.frontend.partition.undefined_tangents import by_absence, compile_without, gradients
 from mlirc.frontend.report.logs import shown
 from mlirc.frontend.statistics import GraphReport
@@ -50,6 +51,8 @@ class TraceCompilers(Protocol):
     """What makes graphs that are not there (capture/aot_autograd.py)."""
 
     def graph(self, kind: str, gm: GraphModule, inputs: Sequence[Any], undefined: tuple[int, ...] = ()) -> Callable: ...
+
+    def backward_in_eager(self, gm: GraphModule, error: Exception) -> Callable: ...
 
 
 class LoadGraph(Protocol):
@@ -73,7 +76,8 @@ class CachedTrace:
 
     why    why nothing is looked up and kept, or ""
     data   of an entry: {"training": bool, "forward": [key, placeholders],
-           "metadata": ..., "detach": [input, ...], "positions": [gradient, ...], "operators": [name, ...],
+           "metadata": ..., "detach": [input, ...], "operators": [name, ...],
+           "tangents": [argument of a backward graph, ...], "positions": [such a one that may be undefined, ...],
            "backward": [[[undefined gradient, ...], key, placeholders], ...]}
     graph  of a backward graph, as graph_data.py has it: a blob of the entry
     """
@@ -82,7 +86,8 @@ class CachedTrace:
         self.folder: CacheFolder | None = None
         self.load_graph = load_graph
         self.key, self.why, self.freeze = "", "", options.freeze
-        self.data: dict[str, Any] = {"training": False, "detach": [], "positions": [], "operators": [], "backward": []}
+        self.data: dict[str, Any] = {"training": False, "backward": []}
+        self.data |= {name: [] for name in ("detach", "operators", "tangents", "positions")}
         self.report: GraphReport | None = None  # of the inference or forward graph
         self._metadata: Any = None
         self._written: dict[str, Any] = {}
@@ -152,7 +157,7 @@ class CachedTrace:
             metadata, training = trace_metadata.from_data(data["metadata"]), data["training"]
             forward_key, arguments = data["forward"]
             places = {tuple(undefined): (key, n) for undefined, key, n in data["backward"]}
-            positions, detach = list(data["positions"]), list(data["detach"])
+            positions, detach = (list(data["tangents"]), list(data["positions"])), list(data["detach"])
             self._graph = entry.blobs[0] if training else b""
             odd = overridden_by_name(data["operators"])
         except UNREADABLE as error:
@@ -172,7 +177,7 @@ class CachedTrace:
         backward = None
         if training:
             metadata.bw_donated_idxs = []  # nothing of ours overwrites what is saved: it may be used again
-            backward = Backward(self, self._graph, compilers, places, positions)
+            backward = Backward(self, self._graph, compilers, places, *positions)
         made = self._callable(gm, forward, metadata, detach, backward)
         self.report = report = forward.report  # type: ignore[attr-defined]
         report.tracing = "hit"
@@ -242,6 +247,7 @@ class CachedTrace:
                 return
             positions = gradients(gm)
             self.data["detach"] = self.made.detach(gm, known)
+            self.data["tangents"] = tangents(gm)
             self.data["positions"] = positions if len(positions) > 1 else []
 
     def finish(self) -> None:
@@ -296,11 +302,12 @@ class Backward:
         graph: bytes,
         compilers: TraceCompilers,
         places: dict[tuple[int, ...], Place],
-        positions: list[int],
+        tangents: list[int],
+        undefined: list[int],
     ):
         self.trace, self.compilers, self.places = trace, compilers, places
         self.context, self.compiling = TracingContext.get(), CompileContext.try_get()
-        self.run = by_absence(positions, self.graph)
+        self.run = with_values(tangents, by_absence(undefined, self.graph), self.in_eager)
         self._graph = graph
 
     def graph(self, undefined: tuple[int, ...]) -> Callable:
@@ -321,6 +328,9 @@ class Backward:
             return make_boxed_func(gm.forward)
 
         return lambda _: compile_without(*self.traced(), undefined, in_eager)
+
+    def in_eager(self, error: Exception) -> Callable:
+        return self.compilers.backward_in_eager(self.traced()[0], error)
 
     def traced(self) -> tuple[GraphModule, Sequence[Any]]:
         """The backward graph as AOTAutograd traced it, and fake tensors like its inputs. Made anew each time: it is rewritten."""

@@ -18,7 +18,7 @@ from mlirc.frontend.capture.traced import traced
 from mlirc.frontend.errors import UnsupportedGraph
 from mlirc.frontend.fallback import fallback, in_eager
 from mlirc.frontend.options import Options
-from mlirc.frontend.partition.lazy_tangents import with_values
+from mlirc.frontend.partition.lazy_tangents import tangents, with_values
 from mlirc.frontend.partition.random_states import name_random_states
 from mlirc.frontend.partition.recomputation import decompositions
 from mlirc.frontend.partition.saved_activation_layouts import save_channels_last, take_as_saved
@@ -81,7 +81,8 @@ class Capture:
         try:
             self.noted.note_backward(gm, inputs)
             compile_graph = partial(self.graph, "backward")
-            return with_values(gm, compile_backward(gm, inputs, compile_graph, self.backward_in_eager))
+            run = compile_backward(gm, inputs, compile_graph, self.backward_in_eager)
+            return with_values(tangents(gm), run, partial(self.backward_in_eager, gm))
         except Exception as error:
             return self.backward_in_eager(gm, error)
 

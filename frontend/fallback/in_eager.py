@@ -6,6 +6,7 @@ from typing import Any
 import torch
 from torch.fx import GraphModule
 
+from mlirc.codegen.abi.lazy_tensors import is_batched
 from mlirc.codegen.process.signal_handlers import raise_of_handler
 from mlirc.frontend import statistics
 from mlirc.frontend.fallback import fallback
@@ -79,7 +80,9 @@ def backward(gm: GraphModule, options: Options, error: Exception) -> Run:
                 like := values[k], torch.Tensor
             ):  # a gradient that nobody gives (partition/undefined_tangents.py)
                 args[k] = torch.zeros(tuple(like.shape), dtype=like.dtype, device=like.device)
-            if strides is not None and isinstance(x, torch.Tensor) and x.stride() != strides:
+            if isinstance(x, torch.Tensor) and is_batched(x):
+                args[k] = x.contiguous()
+            elif strides is not None and isinstance(x, torch.Tensor) and x.stride() != strides:
                 args[k] = torch.empty_strided(x.shape, strides, dtype=x.dtype, device=x.device).copy_(x)
         return forward(args)
 

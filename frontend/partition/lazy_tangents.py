@@ -1,29 +1,50 @@
 """Materializes gradients whose values are not in their memory, before a backward graph.
 
 Autograd gives them as the operators behind a compiled function make them: a conjugated or negated view, or zeros without
-memory, as `sgn` does. Of a forward graph's inputs Dynamo's guards know; of these nobody does.
+memory, as `sgn` does. Of a forward graph's inputs Dynamo's guards know; of these nobody does. A gradient that stands for several
+(`is_grads_batched`, a jacobian with `vectorize`) has operators for each of them: the backward graph runs in eager then.
 """
 
 import functools
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 import torch
 from torch.fx import GraphModule
 
-from mlirc.codegen.abi.lazy_tensors import in_memory, is_lazy
+from mlirc.codegen.abi.lazy_tensors import in_memory, is_batched, is_lazy
+from mlirc.frontend.errors import UnsupportedGraph
+
+Run = Callable[[list], list]
 
 
-def with_values(gm: GraphModule, run: Callable[[list], list]) -> Callable[[list], list]:
-    """The boxed callable of a backward graph, for gradients of any kind."""
+def tangents(gm: GraphModule) -> list[int]:
+    """The placeholders of a backward graph that are gradients."""
     placeholders = gm.graph.find_nodes(op="placeholder")
-    positions = [k for k, node in enumerate(placeholders) if str(node.target).startswith("tangents")]
+    return [k for k, node in enumerate(placeholders) if str(node.target).startswith("tangents")]
+
+
+def with_values(positions: Sequence[int], run: Run, in_eager: Callable[[Exception], Run]) -> Run:
+    """The boxed callable of a backward graph, for gradients of any kind.
+
+    positions  the gradients among its arguments
+    in_eager   gives the graph in eager, for this reason
+    """
+    eager: list[Run] = []
 
     @functools.wraps(run)
     def call(args: list) -> list:
         for k in positions:
             x = args[k]
-            if isinstance(x, torch.Tensor) and x.layout is torch.strided and is_lazy(x):
-                args[k] = in_memory(x)
+            if isinstance(x, torch.Tensor) and x.layout is torch.strided:
+                if is_batched(x):
+                    if not eager:
+                        eager.append(
+                            in_eager(UnsupportedGraph("a gradient stands for several, which torch.vmap gives"))
+                        )
+                    return eager[0](args)
+                if is_lazy(x):
+                    args[k] = in_memory(x)
         return run(args)
 
+    call._boxed_call = True  # type: ignore[attr-defined]
     return call

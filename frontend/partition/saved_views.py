@@ -106,7 +106,9 @@ class Graphs:
     def save_size(self, size: Node) -> None:
         with self.backward.graph.inserting_before(next(iter(self.backward.graph.nodes))):
             self.taken[size.name] = self.placeholder(size)
-        first = next((k for k in range(self.returned, len(self.results)) if is_size(self.results[k])), len(self.results))
+        first = next(
+            (k for k in range(self.returned, len(self.results)) if is_size(self.results[k])), len(self.results)
+        )
         numbered = list(enumerate(self.results))
         self.put([*numbered[:first], (None, size), *numbered[first:]])
 

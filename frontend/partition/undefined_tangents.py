@@ -34,7 +34,8 @@ LINEAR = {
 
 def partition(joint: GraphModule, inputs: Any, **options: Any) -> tuple[GraphModule, GraphModule]:
     """The partitioner, which notes of a backward graph whether its gradients may be None."""
-    from mlirc.frontend.partition.saved_views import save_what_views_show  # it imports MLIR, which a warm start does not
+    # a warm start, which partitions nothing, does not import MLIR
+    from mlirc.frontend.partition.saved_views import save_what_views_show
 
     check(joint)
     activation_compression.save_less(joint)

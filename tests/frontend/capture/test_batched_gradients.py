@@ -1,0 +1,91 @@
+"""Gradients that stand for several (`is_grads_batched`, jacobians with `vectorize`): eager's answer, at any call of a backward graph."""
+
+import pytest
+import torch
+
+from mlirc.codegen.cache import folder as cache_folder
+from mlirc.frontend import statistics
+from mlirc.frontend.errors import UnsupportedGraph
+
+BODIES = {
+    "one": lambda x, w: (x @ w).sin(),
+    "two": lambda x, w: ((x * w).exp(), (x @ w).cos()),
+    "images": lambda x, w: torch.nn.functional.conv2d(
+        x.expand(2, 3, 4, 4), w[:3, :3].reshape(3, 3, 1, 1).expand(3, 3, 2, 2)
+    ),
+}
+
+
+def arguments():
+    torch.manual_seed(0)
+    return torch.randn(4, 4, requires_grad=True), torch.randn(4, 4, requires_grad=True)
+
+
+def batched(f):
+    x, w = arguments()
+    results = f(x, w)
+    results = results if isinstance(results, tuple) else (results,)
+    return torch.autograd.grad(results, (x, w), [torch.randn(3, *y.shape) for y in results], is_grads_batched=True)
+
+
+def plain(f):
+    x, w = arguments()
+    results = f(x, w)
+    torch.autograd.backward([y.sum() for y in (results if isinstance(results, tuple) else (results,))])
+    return x.grad, w.grad
+
+
+@pytest.mark.parametrize(
+    ("body", "warm"), [("one", False), ("two", True), pytest.param("images", False, marks=pytest.mark.full)]
+)
+def test_at_any_call(body, warm, tmp_path, monkeypatch):
+    monkeypatch.setenv(cache_folder.VARIABLE, str(tmp_path))
+    f = BODIES[body]
+    compiled = torch.compile(f, backend="mlirc")
+    if warm:  # the trace of a process before this one
+        plain(compiled)
+        torch._dynamo.reset()
+        compiled = torch.compile(f, backend="mlirc")
+    statistics.reset()
+    for run in (plain, batched, plain, batched, plain):
+        torch.testing.assert_close(run(compiled), run(f))
+    (why,) = statistics.fallbacks
+    assert why.startswith("a gradient stands for several") and statistics.fallbacks[why] == 1
+
+
+def test_a_jacobian():
+    f = BODIES["one"]
+    x, w = (y.detach() for y in arguments())
+    compiled = torch.compile(f, backend="mlirc")
+    found = torch.autograd.functional.jacobian(compiled, (x, w), vectorize=True)
+    torch.testing.assert_close(found, torch.autograd.functional.jacobian(f, (x, w)))
+
+
+def test_where_nothing_may_run_in_eager():
+    with pytest.raises(UnsupportedGraph, match="a gradient stands for several"):
+        batched(torch.compile(BODIES["one"], backend="mlirc", options={"fallback": "error"}))
+
+
+LAZY = {
+    "without memory": (torch.float32, lambda y: y.sgn()),
+    "negated": (torch.float32, lambda y: torch.complex(y, y).conj().imag),
+    "conjugated": (torch.complex64, lambda y: y.conj()),
+}
+
+
+@pytest.mark.parametrize("name", LAZY)
+def test_lazy_gradients_of_a_trace_from_the_cache(name, tmp_path, monkeypatch):
+    monkeypatch.setenv(cache_folder.VARIABLE, str(tmp_path))
+    dtype, after = LAZY[name]
+
+    def f(x, w):
+        return x * w, x + w
+
+    def gradients(g):
+        x, w = (y.detach().to(dtype).requires_grad_() for y in arguments())
+        a, b = g(x, w)
+        return torch.autograd.grad((after(a).sum() * 2 + b.sum()).real, (x, w))
+
+    for _ in range(2):
+        torch._dynamo.reset()
+        torch.testing.assert_close(gradients(torch.compile(f, backend="mlirc")), gradients(f))
