@@ -15,7 +15,6 @@ from typing import Any
 
 import torch
 from torch.fx import GraphModule, Node
-from torch.fx.experimental.symbolic_shapes import free_symbols
 
 from mlirc.frontend.importer.views import viewed
 
@@ -93,7 +92,7 @@ class Graphs:
     def sizes(self, base: Node, chain: Sequence[Node]) -> list[Node]:
         """Sizes that the backward graph does not know yet: those of `base`, and those that the views are made with."""
         needed = [x for view in chain for x in view.all_input_nodes if isinstance(x.meta.get("val"), torch.SymInt)]
-        unknown = free_symbols(base.meta["val"]) | {s for x in needed for s in free_symbols(x.meta["val"])}
+        unknown = {symbol for x in (base, *needed) for symbol in free_symbols(x.meta["val"])}
         for placeholder in self.taken.values():
             if isinstance(number := placeholder.meta.get("val"), torch.SymInt):
                 unknown.discard(number.node.expr)
@@ -127,3 +126,9 @@ class Graphs:
 
 def is_size(x: Any) -> bool:
     return isinstance(x, Node) and isinstance(x.meta.get("val"), torch.SymInt)
+
+
+def free_symbols(value: Any) -> set[Any]:
+    """The symbols in a size, or in the sizes, strides and offset of a tensor."""
+    numbers = [*value.shape, *value.stride(), value.storage_offset()] if isinstance(value, torch.Tensor) else [value]
+    return {symbol for n in numbers if isinstance(n, torch.SymInt) for symbol in n.node.expr.free_symbols}
