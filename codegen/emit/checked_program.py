@@ -10,6 +10,7 @@ import torch
 
 from mlirc.codegen.emit.emit import compile_module
 from mlirc.codegen.host.program import Program
+from mlirc.dialects.control_flow.region_ops import REGION_OPS, region_functions
 from mlirc.dialects.core import aten_arguments, symbols
 from mlirc.dialects.core.bindings import ir
 from mlirc.dialects.core.context import context
@@ -21,7 +22,9 @@ from mlirc.dialects.core.tensor_info import TensorInfo
 from mlirc.dialects.core.tensor_types import info_of
 from mlirc.lowering.files.file import verify_file, verify_plan
 from mlirc.lowering.module.forms import ATEN
+from mlirc.lowering.module.rules import expect
 from mlirc.lowering.pipeline.pass_manager import functions
+from mlirc.lowering.verify.regions import may_write
 
 LARGEST = 1 << 62  # of sizes and of what is computed of them
 MOST = 1 << 47  # bytes of a tensor, or of an arena
@@ -220,7 +223,7 @@ def named_symbols(named: Any) -> set[str]:
 
 
 def written_arguments(function: Any) -> tuple[int, ...]:
-    """Arguments whose memory an op of the memory form may write."""
+    """Arguments whose memory an op of the memory form may write. Raises StageError for a region that writes what it may only read."""
     block = function.regions[0].blocks[0]
     of = {x: {k} for k, x in enumerate(block.arguments)}
     found: set[int] = set()
@@ -232,6 +235,10 @@ def written_arguments(function: Any) -> tuple[int, ...]:
         elif "inputs" in op.attributes:
             outputs = list(op.operands)[attribute_value(op.attributes["inputs"]) :]
             found |= set[int]().union(*(of.get(x, set()) for x in outputs))
+        if name in REGION_OPS:
+            for nested, allowed in zip(region_functions(op), may_write(op), strict=True):
+                for k in written_arguments(nested):
+                    expect(allowed[k], op, f"@{nested.name.value} overwrites argument {k}", "it may only read that")
         if name == "mlirc.view" or name in ATEN:
             of |= dict.fromkeys(op.results, reached)
     return tuple(sorted(found))

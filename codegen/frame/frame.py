@@ -82,6 +82,18 @@ class Frame:
         self.frame_size = 0
         self.tail: list[str] = []
         self._site = -1  # what %site holds here
+        self.arena = "%memory"  # on the CPU, of what is being written
+
+    @contextmanager
+    def scope(self) -> Iterator[None]:
+        """What is written inside may not run, or run again: nothing behind it uses what it computes, and the handles that it
+        makes are freed at its end."""
+        sizes, first = self.sizes, self.frame_size
+        bound, known, self._site = dict(sizes.bound), dict(sizes.known), -1
+        yield
+        for place in range(first, self.frame_size):
+            self.runtime("drop", self.at("%frame", place))
+        sizes.bound, sizes.known, self._site = bound, known, -1
 
     @contextmanager
     def out_of_line(self) -> Iterator[None]:

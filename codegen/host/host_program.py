@@ -6,7 +6,8 @@
     without it        the ops in order, a few lines each: kernels, library calls, allocations; an ATen call may take it
     with the GIL      make the results, free what the frame holds, give back the arena
 
-Straight-line: blocks follow each other, and a failure leaves for the end. native_runtime.py has what is called.
+Blocks follow each other, but for the branches and loops of ops with regions (regions.py), and a failure leaves for the end.
+native_runtime.py has what is called.
 """
 
 from collections.abc import Callable, Sequence
@@ -23,9 +24,11 @@ from mlirc.codegen.host.aten import aten_call
 from mlirc.codegen.host.inputs import read_inputs
 from mlirc.codegen.host.parts import HostCall, HostProgram, HostRange
 from mlirc.codegen.host.ranges import ranged
+from mlirc.codegen.host.regions import write_regions
 from mlirc.codegen.libraries import cublas_call, cublas_runtime, cudnn_runtime
 from mlirc.codegen.runtime import native_runtime, result_pool
 from mlirc.codegen.runtime.python_side import HANDLE_ATTRIBUTE
+from mlirc.dialects.control_flow.region_ops import REGION_OPS, nested_functions
 from mlirc.dialects.core import symbols
 from mlirc.dialects.core.bindings import ir
 from mlirc.dialects.core.dialect import attribute_value
@@ -49,13 +52,14 @@ def host_program(
     begin(frame, function)
     dead = last_uses(block) if consume else {}
     arena_ends = cuda_launch.arena_ends(block)
-    for argument in dead.pop(None, ()):
-        drop_input(frame, argument)
-    for op in block.operations:
+
+    def write_op(op: Any) -> None:
         name = op.operation.name.rpartition(".")[2]
         frame.op, frame.location = name, location_text(op.location)
         if name in ("aten", "aten_effect"):
             write = lambda op=op: calls.append(aten_call(frame, op, len(calls), objects))
+        elif op.operation.name in REGION_OPS:
+            write = partial(write_regions, frame, op, write_region)
         elif name in WRITERS:
             write = partial(WRITERS[name], frame, op)
         else:
@@ -64,6 +68,15 @@ def host_program(
             ranged(frame, op, write, ranges)
         else:
             write()
+
+    def write_region(region: Any) -> None:
+        for op in list(region.regions[0].blocks[0].operations)[:-1]:  # it returns nothing
+            write_op(op)
+
+    for argument in dead.pop(None, ()):
+        drop_input(frame, argument)
+    for op in block.operations:
+        write_op(op)
         for argument in dead.get(op.operation, ()):
             drop_input(frame, argument)
         for index in arena_ends.get(op.operation, ()):
@@ -131,7 +144,8 @@ def begin(frame: Frame, function: Any) -> None:
         text.line("%memory = inttoptr i64 0 to ptr")
     text.line(f"%thread = {text.call_text('PyEval_SaveThread', 'ptr ()')}")
     frame.exit = "failed"
-    operations = list(function.regions[0].blocks[0].operations)
+    everywhere = (function, *nested_functions(function))
+    operations = [op for one in everywhere for op in one.regions[0].blocks[0].operations]
     cuda_launch.begin(frame, bytes_)
     kernels = [op for op in operations if "kernel" in op.attributes]
     if kernels:
@@ -186,7 +200,8 @@ def result(frame: Frame, x: HostBuffer | Number) -> tuple[str, str]:
 
 def slot(frame: Frame, op: Any) -> None:
     offset = frame.sizes.of(symbols.parse(attribute_value(op.attributes["offset"])))
-    memory = cuda_launch.memory(info_of(op.results[0]).device)
+    device = info_of(op.results[0]).device
+    memory = frame.arena if device == "cpu" else cuda_launch.memory(device)
     address = frame.text.value(f"getelementptr i8, ptr {memory}, i64 {offset}", "slot")
     frame.values[op.results[0]] = HostBuffer(info_of(op.results[0]), HostRoot("arena", address=address))
 

@@ -241,7 +241,7 @@ def make_attribute(value: Any) -> ir.Attribute:
     return ir.ArrayAttr.get([make_attribute(item) for item in value])
 
 
-LIST_OPS = frozenset(("kernel", "yield", "aten", "aten_effect", "launch", "call", "run"))
+LIST_OPS = frozenset(("kernel", "yield", "aten", "aten_effect", "launch", "call", "run", "while_loop", "cond", "scan"))
 
 
 def create(name: str, operands: list, results: list, attributes: dict[str, Any] | None = None, regions: int = 0) -> Any:
@@ -258,6 +258,7 @@ def load_ops() -> None:
 
     for module in ("graph_ops", "kernel_ops", "memory_ops"):
         import_module(f"mlirc.dialects.core.{module}")
+    import_module("mlirc.dialects.control_flow.region_ops")
     for module in walk_packages(ops.__path__, f"{ops.__name__}."):
         import_module(module.name)
 

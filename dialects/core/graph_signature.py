@@ -16,7 +16,7 @@ def bind_symbols(function: Any, inputs: Sequence[Any]) -> dict[str, int]:
     else from a size or argument that is linear in it."""
     arguments = function.regions[0].blocks[0].arguments
     known: list[tuple[Int, int]] = []
-    for position, named in enumerate(function.arg_attrs if len(arguments) else ()):
+    for position, named in enumerate(argument_attributes(function)):
         if "mlirc.symbol" in named:
             known.append((symbols.parse(attribute_value(named["mlirc.symbol"])), int(inputs[position])))
     for argument, value in zip(arguments, inputs, strict=True):
@@ -30,6 +30,11 @@ def bind_symbols(function: Any, inputs: Sequence[Any]) -> dict[str, int]:
             if str(expr).isidentifier() == bare:
                 solve(bound, expr, value)
     return bound
+
+
+def argument_attributes(function: Any) -> list[Any]:
+    """What the function says of each argument; [] where it says nothing of any."""
+    return list(function.attributes["arg_attrs"]) if "arg_attrs" in function.attributes else []
 
 
 def solve(bound: dict[str, int], expr: Int, value: int) -> None:

@@ -7,11 +7,13 @@ argument that it is a view of. Results of the alias groups "arg0", "arg1", ... a
 Of a lowered function it runs the kernels' bodies, not their code.
 """
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, Protocol
 
 import torch
 
+from mlirc.dialects.control_flow.interpret import interpret
+from mlirc.dialects.control_flow.region_ops import REGION_OPS, read_call
 from mlirc.dialects.core import aten_arguments, composites, symbols
 from mlirc.dialects.core.bindings import ir
 from mlirc.dialects.core.context import context
@@ -55,7 +57,12 @@ def run(
 
 class _Interpreter:
     def __init__(
-        self, function: Any, inputs: Sequence[Any], objects: Sequence[Any], observer: ValueObserver | None = None
+        self,
+        function: Any,
+        inputs: Sequence[Any],
+        objects: Sequence[Any],
+        observer: ValueObserver | None = None,
+        known: Mapping[str, int] | None = None,
     ):
         self.observer = observer
         self.function = function
@@ -63,7 +70,7 @@ class _Interpreter:
         self.block = function.regions[0].blocks[0]
         if len(self.block.arguments) != len(inputs):
             raise InterpreterError(f"{len(inputs)} inputs for {len(self.block.arguments)} arguments")
-        self.symbols = bind_symbols(function, inputs)
+        self.symbols = bind_symbols(function, inputs) | dict(known or {})
         self.values: dict[ir.Value, Any] = {}  # what each value holds: tensors, and Python numbers for i64 and f64
         self.places: dict[ir.Value, torch.Tensor] = {}  # arguments and views of them: the caller's memory itself
         for position, (argument, value) in enumerate(zip(self.block.arguments, inputs, strict=True)):
@@ -356,6 +363,18 @@ class _Interpreter:
             out.copy_(made)
         return []
 
+    def regions(self, op: Any) -> list[torch.Tensor]:
+        """An op with regions: its functions are executed as @graph is."""
+        call = read_call(op)
+        results = [self.empty(info_of(x)) if call.memory is None else self.tensor(x) for x in call.results]
+        length = self.number(call.length) if "length" in op.attributes else 0
+
+        def run(function: Any, arguments: list[torch.Tensor]) -> None:
+            _Interpreter(function, arguments, self.objects, self.observer, self.symbols).run()
+
+        interpret(call, [self.tensor(x) for x in call.given], results, length, run)
+        return results if call.memory is None else []
+
     def release(self, op: Any) -> list:
         self.operand(op.operands[0])
         del self.values[op.operands[0]]
@@ -396,4 +415,5 @@ HANDLERS: dict[str, Callable[[Any, Any], list[Any]]] = {
     "mlircx.run": _Interpreter.launch,
     "mlircx.call": _Interpreter.call,
     "mlirc.release": _Interpreter.release,
+    **dict.fromkeys(REGION_OPS, _Interpreter.regions),
 }

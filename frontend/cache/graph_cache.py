@@ -29,6 +29,7 @@ from mlirc.frontend.cache.graph_text import graph_text
 from mlirc.frontend.errors import NoText
 from mlirc.frontend.graph.aten_graph import AtenGraph
 from mlirc.frontend.graph.observer import Observer
+from mlirc.frontend.importer.bodies import all_nodes
 from mlirc.frontend.options import TUNED_MODES, Options
 from mlirc.frontend.report.logs import shown
 from mlirc.frontend.statistics import GraphReport, KernelReport
@@ -153,7 +154,7 @@ def place_of(
         return Place(found, "", "the option 'dump' wants every stage")
     if shown():
         return Place(found, "", "TORCH_LOGS or TORCH_TRACE wants every stage")
-    odd = overridden_of(node.target for node in gm.graph.nodes)
+    odd = overridden_of(node.target for node in all_nodes(gm))
     if odd:
         return Place(found, "", f"the graph has {odd}")
     try:

@@ -18,6 +18,7 @@ from torch.fx import GraphModule, Node
 
 from mlirc.frontend.errors import NoText, UnsupportedGraph
 from mlirc.frontend.graph.source_line import last_line
+from mlirc.frontend.importer.bodies import attribute, has_regions
 from mlirc.frontend.importer.sizes import size, storage_offset, tensor_info
 from mlirc.frontend.torch_compat.fake_tensors import storage_id
 
@@ -79,12 +80,21 @@ class GraphTextWriter:
 
     def node(self, node: Node) -> str:
         if node.op == "get_attr":
-            what = "constant " + self.meaning(attribute(self.gm, node))
+            value = attribute(self.gm, node)
+            body = isinstance(value, GraphModule) and all(has_regions(user.target) for user in node.users)
+            what = self.body(value) if body else f"constant {self.meaning(value)}"
         elif node.op in ("placeholder", "output", "call_function"):
             what = self.call(node, target_text(node.target) if node.op == "call_function" else node.op)
         else:
             raise NoText(f"a node of kind {node.op}")
         return f"%{self.numbers[node]} = {what} | {last_line(node)}"
+
+    def body(self, gm: GraphModule) -> str:
+        """The text of a function that an operator takes which becomes an op with regions."""
+        inner = GraphTextWriter(gm, self.meta)
+        inner.storages = self.storages
+        lines = inner.run(()).splitlines()
+        return "\n  ".join(["function", *lines])
 
     def call(self, node: Node, what: str) -> str:
         what += self.value(node.args if node.op != "placeholder" else ()) + self.value(node.kwargs)
@@ -127,20 +137,6 @@ class GraphTextWriter:
         if type(x) in _BY_REPR:
             return repr(x)
         raise NoText(f"a value of type {type(x).__name__}")
-
-
-def attribute(gm: GraphModule, node: Node) -> Any:
-    """The object that a get_attr node names."""
-    value: Any = gm
-    for name in str(node.target).split("."):
-        value = getattr(value, name)
-    return value
-
-
-def constants(gm: GraphModule) -> list[torch.Tensor]:
-    """The graph module's tensors that get_attr nodes name, in order, one for each node."""
-    values = [attribute(gm, node) for node in gm.graph.find_nodes(op="get_attr")]
-    return [value for value in values if isinstance(value, torch.Tensor)]
 
 
 def target_text(target: Any) -> str:

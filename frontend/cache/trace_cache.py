@@ -26,12 +26,12 @@ from mlirc.codegen.cache.folder import CacheFolder, folder
 from mlirc.codegen.process.signal_handlers import raise_of_handler
 from mlirc.frontend.cache import graph_data
 from mlirc.frontend.cache.foreign_sources import NoSource, foreign_sources
-from mlirc.frontend.cache.graph_text import constants
 from mlirc.frontend.cache.trace_text import trace_text
 from mlirc.frontend.errors import NoText
 from mlirc.frontend.fallback import fallback
 from mlirc.frontend.fallback.fallback import NotRun
 from mlirc.frontend.fallback.first_run import Effects
+from mlirc.frontend.importer.bodies import all_nodes, constants_of
 from mlirc.frontend.options import Options
 from mlirc.frontend.partition.lazy_tangents import tangents, with_values
 from mlirc.frontend.partition.undefined_tangents import by_absence, compile_without, gradients
@@ -217,10 +217,10 @@ class CachedTrace:
         if report is None or not report.key:
             self._give_up("the graph itself is not kept")
             return
-        if constants(gm):
+        if constants_of(gm):
             self._give_up("the graph has a tensor of its own")
             return
-        targets = {x.target for x in gm.graph.nodes if isinstance(x.target, torch._ops.OpOverload)}
+        targets = {x.target for x in all_nodes(gm) if isinstance(x.target, torch._ops.OpOverload)}
         self.data["operators"] = sorted({*self.data["operators"], *(x._name for x in targets)})
         place = [report.key, len(gm.graph.find_nodes(op="placeholder"))]
         if kind == "backward":

@@ -16,6 +16,7 @@ from mlirc.codegen.abi.modes import modes
 from mlirc.frontend.cache import global_switches
 from mlirc.frontend.cache.graph_text import GraphTextWriter, comes_with_torch, target_text
 from mlirc.frontend.errors import NoText
+from mlirc.frontend.importer.bodies import attribute, has_regions
 from mlirc.frontend.torch_compat.aot_autograd import compiled_autograd
 from mlirc.frontend.torch_compat.aot_autograd.tracing import config
 from mlirc.frontend.torch_compat.autocast import autocast_devices
@@ -89,7 +90,8 @@ def _node(writer: GraphTextWriter, node: Node) -> str:
         raise NoText("a node that is marked for recomputation or otherwise")
     what = node.op
     if node.op == "call_function":
-        if isinstance(node.target, torch._ops.HigherOrderOperator) or not comes_with_torch(node.target):
+        known = comes_with_torch(node.target) and not isinstance(node.target, torch._ops.HigherOrderOperator)
+        if not known and not has_regions(node.target):
             raise NoText(f"a call of {target_text(node.target)}")
         what = target_text(node.target)
     elif node.op == "call_method":
@@ -98,7 +100,21 @@ def _node(writer: GraphTextWriter, node: Node) -> str:
         if type(value) not in (FakeTensor, torch.Size):
             raise NoText(f"a method of a {type(value).__name__}")
         what = f"call_method {node.target}"
+    elif node.op == "get_attr" and all(has_regions(user.target) for user in node.users):
+        what = _function(writer, attribute(writer.gm, node))
     elif node.op not in ("placeholder", "output"):
         raise NoText(f"a node of kind {node.op}")
     arguments = writer.value(node.args) if node.op != "placeholder" else ""
     return f"%{writer.numbers[node]} = {what}{arguments} {writer.value(node.kwargs)} | {node.meta.get('stack_trace') or ''}"
+
+
+def _function(writer: GraphTextWriter, gm: Any) -> str:
+    """The text of a function that an operator takes."""
+    if not isinstance(gm, GraphModule):
+        raise NoText(f"a function that is a {type(gm).__name__}")
+    inner, lines = GraphTextWriter(gm), ["function"]
+    inner.storages = writer.storages
+    for node in gm.graph.nodes:
+        inner.numbers[node] = len(inner.numbers)
+        lines.append(_node(inner, node))
+    return "\n  ".join(lines)

@@ -4,7 +4,7 @@ before:  out = invoke_subgraph(body, "name", x, w);  y = out[0]        body(a, b
 after:   y = relu(x @ w)
 
 A region only says that its code is worth compiling once. It is done before AOTAutograd, which then sees what shares memory and what needs
-a gradient. Other operators with bodies (cond, while_loop, scan, map) stay calls: their bodies run in eager.
+a gradient. Other operators with bodies (cond, while_loop, scan, map) become ops with regions (importer/regions.py).
 """
 
 from operator import getitem

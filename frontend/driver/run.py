@@ -9,7 +9,6 @@ from mlirc.codegen.cache.folder import CacheFolder
 from mlirc.codegen.process.limits import with_room
 from mlirc.frontend import statistics
 from mlirc.frontend.cache.graph_cache import Compiled, Place, load
-from mlirc.frontend.cache.graph_text import constants
 from mlirc.frontend.capture.replayed_views import replayer
 from mlirc.frontend.driver.pending import Pending
 from mlirc.frontend.driver.timing import timed
@@ -17,6 +16,7 @@ from mlirc.frontend.fallback import fallback, in_eager
 from mlirc.frontend.fallback.first_run import Effects, Instead, effects_of, first_run
 from mlirc.frontend.graph.aten_graph import AtenGraph, Run
 from mlirc.frontend.graph.observer import Native
+from mlirc.frontend.importer.bodies import constants_of
 from mlirc.frontend.importer.result_outputs import reader
 from mlirc.frontend.options import CUDA_GRAPH_MODES
 from mlirc.frontend.report.progress import compiling
@@ -31,7 +31,7 @@ def run_of(graph: AtenGraph, compiled: Compiled | Pending, recorded: Wrap | None
     def ready(found: Compiled) -> tuple[Run, Effects, Instead | None]:
         graph.report.refused = found.program.refused
         graph.report.profile = found.program.host.ranges
-        effects, held = effects_of(graph.gm, graph.kind, found.program), constants(graph.gm)
+        effects, held = effects_of(graph.gm, graph.kind, found.program), constants_of(graph.gm)
         native = found.program.native
         if isinstance(compiled, Pending):
             native = compiled.watched.native(native, found, effects.written, held)

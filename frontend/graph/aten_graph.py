@@ -8,6 +8,7 @@ import torch
 from torch.fx import GraphModule
 
 from mlirc.frontend.errors import DeviceError
+from mlirc.frontend.importer.bodies import all_nodes
 from mlirc.frontend.options import Options
 from mlirc.frontend.statistics import GraphReport
 from mlirc.frontend.torch_compat.dynamo.trees import tree_leaves
@@ -45,7 +46,7 @@ class AtenGraph:
     @property
     def operators(self) -> list[str]:
         """The operators in it, by name."""
-        targets = {node.target for node in self.gm.graph.nodes}
+        targets = {node.target for node in all_nodes(self.gm)}
         return [x._name for x in targets if isinstance(x, torch._ops.OpOverload)]
 
 

@@ -15,6 +15,7 @@ import torch
 from torch.fx import GraphModule, Node
 
 from mlirc.codegen.aten.overridden_kernels import computes_otherwise
+from mlirc.dialects.control_flow.region_ops import REGION_OPS
 from mlirc.dialects.core import symbols
 from mlirc.dialects.core.bindings import func, ir
 from mlirc.dialects.core.dialect import IMPORTS, OPS, attribute_value, create
@@ -23,8 +24,10 @@ from mlirc.dialects.core.symbols import Expr, Int
 from mlirc.dialects.core.tensor_types import TensorInfo, info_of, type_of
 from mlirc.frontend.errors import UnsupportedGraph
 from mlirc.frontend.importer import aten_import, refused_dims, unread_indices, views
+from mlirc.frontend.importer.bodies import attribute, has_regions, nested_constants
 from mlirc.frontend.importer.locations import location_of
 from mlirc.frontend.importer.refused_dtypes import refused
+from mlirc.frontend.importer.regions import import_regions
 from mlirc.frontend.importer.sizes import environment_of, guarded, size, storage_offset, tensor_info
 from mlirc.frontend.torch_compat.aot_autograd.higher_order import with_effects
 from mlirc.frontend.torch_compat.fake_tensors import storage_id
@@ -63,10 +66,10 @@ def import_graph(gm: GraphModule, parameters: Collection[int] = ()) -> Imported:
     because they seldom change between calls.
     """
     widen_sums(gm)
-    return _Importer(gm, parameters).run()
+    return GraphImporter(gm, parameters).run()
 
 
-class _Importer:
+class GraphImporter:
     def __init__(self, gm: GraphModule, parameters: Collection[int]):
         self.gm = gm
         self.parameters = frozenset(parameters)
@@ -76,10 +79,13 @@ class _Importer:
         self.aten_reasons: dict[str, str] = {}
         self.computes_otherwise: dict[Any, list[str]] = {}
         self.argument_of_storage: dict[int, int] = {}
+        self.known_sizes: list[Int] = []  # what @graph's arguments give values to
+        self.nested_constants: dict[int, ir.Value] = {}  # of tensors that functions hold which operators take, by id
 
     def run(self) -> Imported:
         placeholders = self.gm.graph.find_nodes(op="placeholder")
         constants = [n for n in self.gm.graph.find_nodes(op="get_attr") if isinstance(self.attribute(n), torch.Tensor)]
+        nested = nested_constants(self.gm)
         types, attributes, nodes = [], [], []
         for position, node in enumerate(placeholders):
             declared = self.argument(node)
@@ -97,10 +103,18 @@ class _Importer:
             types.append(type_of(tensor_info(tensor)))
             attributes.append({"mlirc.constant": ir.UnitAttr.get()})
             nodes.append(node)
+        for tensor in nested:
+            self.imported.constants.append(tensor)
+            types.append(type_of(tensor_info(tensor)))
+            attributes.append({"mlirc.constant": ir.UnitAttr.get()})
+        self.known_sizes = [size for type_ in types if is_tensor(type_) for size in info_of(type_).shape]
+        self.known_sizes += [symbols.parse(a["mlirc.symbol"].value) for a in attributes if "mlirc.symbol" in a]
         with ir.InsertionPoint(self.imported.module.body):
             function = func.FuncOp("graph", (types, []))
         function.attributes["arg_attrs"] = ir.ArrayAttr.get([ir.DictAttr.get(a) for a in attributes])
-        block = function.add_entry_block([location_of(n) for n in nodes])
+        unknown = [ir.Location.unknown()] * len(nested)
+        block = function.add_entry_block([*map(location_of, nodes), *unknown])
+        self.nested_constants = dict(zip(map(id, nested), list(block.arguments)[len(nodes) :], strict=True))
         for index, node in enumerate(nodes):
             value = node.meta.get("val")
             if isinstance(value, torch.SymInt):
@@ -112,28 +126,38 @@ class _Importer:
             for node in placeholders:
                 if isinstance(node.meta.get("val"), torch.SymBool):
                     self.values[node] = GraphBuilder().cast(self.values[node], torch.bool)
-            for node in self.gm.graph.nodes:
-                if node.op == "call_function":
-                    try:
-                        with location_of(node):
-                            self.values[node] = self.call(node)
-                    except Exception as error:
-                        error.fx_node = node  # type: ignore[attr-defined]  # the report of the error names this node
-                        raise
-                elif node.op == "get_attr" and node not in self.values:
-                    self.values[node] = self.attribute(node)
-                elif node.op in ("call_module", "call_method"):
-                    raise UnsupportedGraph(f"a node of kind {node.op} ({node.target}) is no functional ATen call")
+            self.nodes()
             self.finish(function)
         set_target(self.imported.module, host_target(is_on_gpu(self.gm)))
         self.imported.aten = {name: (count, self.aten_reasons[name]) for name, count in self.aten_counts.items()}
         return self.imported
 
+    def nodes(self) -> None:
+        """Builds the ops of all nodes at the insertion point; those of placeholders have values."""
+        for node in self.gm.graph.nodes:
+            if node.op == "call_function":
+                try:
+                    with location_of(node):
+                        self.values[node] = self.call(node)
+                except Exception as error:
+                    error.fx_node = node  # type: ignore[attr-defined]  # the report of the error names this node
+                    raise
+            elif node.op == "get_attr" and node not in self.values:
+                value = self.attribute(node)
+                self.values[node] = self.nested_constants[id(value)] if isinstance(value, torch.Tensor) else value
+            elif node.op in ("call_module", "call_method"):
+                raise UnsupportedGraph(f"a node of kind {node.op} ({node.target}) is no functional ATen call")
+
+    def within(self, gm: GraphModule, constants: dict[int, ir.Value]) -> "GraphImporter":
+        """What imports the graph of a function that an operator of this graph takes; `constants` are the values of its tensors, by id."""
+        inner = GraphImporter(gm, ())
+        inner.imported, inner.known_sizes, inner.nested_constants = self.imported, self.known_sizes, constants
+        inner.aten_counts, inner.aten_reasons = self.aten_counts, self.aten_reasons
+        inner.computes_otherwise = self.computes_otherwise
+        return inner
+
     def attribute(self, node: Node) -> Any:
-        value: Any = self.gm
-        for name in str(node.target).split("."):
-            value = getattr(value, name)
-        return value
+        return attribute(self.gm, node)
 
     def argument(self, node: Node) -> tuple[ir.Type, dict[str, ir.Attribute]] | None:
         """Type and attributes of a placeholder; None for one that is no argument (a constant, None)."""
@@ -210,6 +234,14 @@ class _Importer:
         promised = node.meta.get("val")
         rule = IMPORTS.get(target) or IMPORTS.get(str(target))
         reason = aten_import.without_op(target, args)
+        if has_regions(target):
+            mark = last_operation()
+            try:
+                results = import_regions(self, node, args)
+                return tuple(self.with_type(x, info_of_fake(v)) for x, v in zip(results, flat(promised), strict=True))
+            except NotOurs as error:
+                reason = f"{reason}: {error}"
+                erase_after(mark)
         if rule is not None and any(isinstance(v, torch.Tensor) and tensor_info(v).may_overlap for v in flat(promised)):
             rule, reason = None, "elements of the result share memory"  # a kernel would write each of them
         if rule is not None and unread_indices.may_be_unread(node):
@@ -256,7 +288,8 @@ class _Importer:
             return value
         op = value.owner
         unused = not isinstance(op, ir.Block) and next(iter(value.uses), None) is None
-        if unused and op.operation.name not in ("mlirc.view", "mlirc.constant", "mlirc.size", "mlircx.aten"):
+        fixed = {"mlirc.view", "mlirc.constant", "mlirc.size", "mlircx.aten", *REGION_OPS}
+        if unused and op.operation.name not in fixed:
             value.set_type(type_of(info))
             return value
         return create("copy", [value], [type_of(info)]).out
@@ -386,6 +419,14 @@ def viewed_argument(value: ir.Value, otherwise: int | None) -> int | None:
             return otherwise
         value = op.operands[alias]
     return ir.BlockArgument(value).arg_number
+
+
+def info_of_fake(fake: Any) -> TensorInfo | None:
+    return tensor_info(fake) if isinstance(fake, torch.Tensor) else None
+
+
+def is_tensor(type_: ir.Type) -> bool:
+    return isinstance(type_, ir.RankedTensorType)
 
 
 def index_needed(info: TensorInfo) -> bool:

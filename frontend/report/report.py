@@ -5,6 +5,7 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 from mlirc.codegen.host.parts import HostCall
+from mlirc.dialects.control_flow.region_ops import REGION_OPS, nested_functions
 from mlirc.dialects.core.bindings import ir
 from mlirc.dialects.core.dialect import OPS, attribute_value
 from mlirc.frontend.graph.observer import Observer
@@ -40,7 +41,7 @@ def read_report(
     aten: Counter[str] = Counter()
     why = {name: reason for name, (_, reason) in why_aten.items()}
     work: dict[tuple, Work] = {}
-    for op in graph.regions[0].blocks[0].operations:
+    for op in (op for function in (graph, *nested_functions(graph)) for op in function.regions[0].blocks[0].operations):
         name, key = op.operation.name, ()
         if name == "mlircx.launch":
             label, ops, lines = attribute_value(op.attributes["label"]), kernel_ops(op), source_lines(op.location)
@@ -56,7 +57,8 @@ def read_report(
             called = attribute_value(op.attributes["op"])
             aten[called] += 1
             why.setdefault(called, "it has effects" if name.endswith("effect") else "a pass calls it")
-        work.setdefault(key, Work()).add(op)
+        if name not in REGION_OPS:  # what is in it counts once
+            work.setdefault(key, Work()).add(op)
     for key, kernel in kernels.items():
         kernel.read, kernel.written, kernel.flops = texts(work[key])
     report.read, report.written, report.flops = texts(Work.sum(work.values()))
@@ -68,8 +70,9 @@ def read_report(
     if record.ledger.fusion is not None and record.ledger.fusion.wanted:
         report.candidates = [candidate.as_dict() for candidate in record.ledger.fusion.candidates]
     report.fusions = sum(1 for e in record.ledger.entries if e.taken and e.action.startswith("fuse"))
-    # Each function has an entry, in order, and @graph is the first.
-    totals = [e.numbers for e in record.ledger.entries if (e.pass_name, e.rule) == ("plan-memory", "TOTAL")]
+    # Each function that is no region's has an entry, in order, and @graph is the first.
+    of_graphs = ("plan-memory", "TOTAL", "the graph")
+    totals = [e.numbers for e in record.ledger.entries if (e.pass_name, e.rule, e.subject) == of_graphs]
     report.buffers = str(totals[0]["bytes_of_slots"])
 
 

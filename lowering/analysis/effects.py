@@ -6,6 +6,7 @@ from typing import Any
 
 import torch
 
+from mlirc.dialects.control_flow.region_ops import REGION_OPS, region_functions
 from mlirc.dialects.core.aten_arguments import resolve
 from mlirc.dialects.core.bindings import ir
 from mlirc.dialects.core.tensor_types import info_of
@@ -29,6 +30,8 @@ def may_raise(op: Any) -> bool:
     op = op.operation
     if op.name in ("mlircx.aten", "mlircx.aten_effect"):
         return not TOTAL.match(ir.StringAttr(op.attributes["op"]).value)
+    if op.name in REGION_OPS:
+        return any(may_raise(inner) for f in region_functions(op) for inner in f.regions[0].blocks[0].operations)
     if op.name != "mlircx.kernel" or info_of(op.results[0]).device != "cpu":
         return False  # a GPU's bad index is known when its stream is synchronised, in eager too
     return any(inner.operation.name == "mlirc.check_index" for inner in op.regions[0].blocks[0].operations)

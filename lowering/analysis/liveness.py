@@ -8,6 +8,7 @@ from functools import lru_cache
 from math import gcd
 from typing import Any
 
+from mlirc.dialects.control_flow.region_ops import REGION_OPS
 from mlirc.dialects.core import symbols
 from mlirc.dialects.core.bindings import ir
 from mlirc.dialects.core.dialect import attribute_value
@@ -18,7 +19,7 @@ from mlirc.lowering.module.forms import LIBRARY
 
 ATEN = ("mlircx.aten", "mlircx.aten_effect")
 SCALAR_WORK = ("mlirc.constant", "mlirc.size", "mlirc.iota", "mlirc.copy")
-PLANNED_OPS = {"mlircx.kernel", *LIBRARY, *SCALAR_WORK}
+PLANNED_OPS = {"mlircx.kernel", *LIBRARY, *SCALAR_WORK, *REGION_OPS}
 ARGUMENT, PLANNED, OWNED = "argument", "planned", "owned"
 
 

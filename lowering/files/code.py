@@ -7,6 +7,7 @@ made again from the bodies and compared, so that no code of a stranger's is ever
 import re
 from typing import Any
 
+from mlirc.dialects.control_flow.region_ops import nested_functions
 from mlirc.dialects.core.bindings import ir
 from mlirc.dialects.core.dialect import create
 from mlirc.lowering.module.forms import stage_of
@@ -48,7 +49,8 @@ def is_graph(op: Any) -> bool:
 
 
 def has_code(function: Any) -> bool:
-    return any("kernel" in op.attributes for op in function.regions[0].blocks[0].operations)
+    everywhere = (function, *nested_functions(function))
+    return any("kernel" in op.attributes for one in everywhere for op in one.regions[0].blocks[0].operations)
 
 
 def text_of(op: Any) -> str:
@@ -66,7 +68,7 @@ def again(module: Any) -> list[str]:
             gpu |= op.operation.name == "mlirc.triton"
             op.operation.erase()
             continue
-        for run in list(op.regions[0].blocks[0].operations):
+        for run in [run for one in (op, *nested_functions(op)) for run in one.regions[0].blocks[0].operations]:
             if run.operation.name == "mlircx.run":
                 raised(run)
             elif run.operation.name == "mlircx.call":

@@ -3,6 +3,7 @@
 from collections.abc import Mapping
 from typing import Any
 
+from mlirc.dialects.control_flow.region_ops import nested_functions
 from mlirc.dialects.core.symbols import Int
 from mlirc.lowering.files.aten_calls import verify_operator
 from mlirc.lowering.files.code import verify_code
@@ -36,7 +37,8 @@ def verify_file(module: Any, runs: bool = False) -> dict[str, tuple[Int, ...]]:
         stage = stage_of(function)
         if stage is None:
             continue
-        for op in function.regions[0].blocks[0].operations:
+        called = [op for one in (function, *nested_functions(function)) for op in one.regions[0].blocks[0].operations]
+        for op in called:
             if runs and op.operation.name in ATEN:
                 with rules_of(op):
                     verify_operator(op)

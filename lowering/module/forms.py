@@ -5,6 +5,7 @@ The graph form is the widest: it may hold kernels already. In the kernel form no
 
 from typing import Any
 
+from mlirc.dialects.control_flow.region_ops import REGION_OPS, nested_functions
 from mlirc.dialects.core.dialect import OPS
 from mlirc.dialects.core.tensor_types import info_of
 from mlirc.lowering.module.source_lines import source_line
@@ -28,9 +29,13 @@ LIBRARY = {*MATMULS, *GENERATED}
 KERNEL_STAGE = LIBRARY | {"mlircx.kernel", "mlirc.view", "mlirc.copy", "mlirc.iota", "mlirc.assign"}
 MEMORY_STAGE = {"mlirc.slot", "mlirc.allocate", "mlirc.release", "mlirc.view", "mlircx.call"}
 ALLOWED: dict[str, set[str]] = {
-    "kernel": KERNEL_STAGE | ATEN | NUMBERS,
-    "memory": MEMORY_STAGE | ATEN | NUMBERS | {"mlircx.launch", "mlircx.run"},  # a run: lowered already, for a GPU
-    "lowered": MEMORY_STAGE | ATEN | NUMBERS | {"mlircx.run"},
+    "kernel": KERNEL_STAGE | ATEN | NUMBERS | REGION_OPS,
+    "memory": MEMORY_STAGE
+    | ATEN
+    | NUMBERS
+    | REGION_OPS
+    | {"mlircx.launch", "mlircx.run"},  # a run: lowered already, for a GPU
+    "lowered": MEMORY_STAGE | ATEN | NUMBERS | REGION_OPS | {"mlircx.run"},
 }
 _PLANNED = (MEMORY_STAGE | {"mlircx.launch", "mlircx.run"}) - {"mlirc.view"}
 
@@ -38,15 +43,18 @@ _PLANNED = (MEMORY_STAGE | {"mlircx.launch", "mlircx.run"}) - {"mlirc.view"}
 def may_hold(stage: str, name: str) -> bool:
     """Whether the op of this name may stand in a function of the form."""
     if stage == "graph":
-        return name.removeprefix("mlirc.") in OPS or name in ATEN or name == "mlircx.kernel"
+        return name.removeprefix("mlirc.") in OPS or name in ATEN | REGION_OPS | {"mlircx.kernel"}
     return name in ALLOWED[stage]
 
 
 def stage_of(function: Any) -> str | None:
     """The form that a `func.func` is in, by what it holds; None where nothing in it is ours."""
+    inside = [op for nested in nested_functions(function) for op in nested.regions[0].blocks[0].operations]
     names = {op.operation.name for op in function.regions[0].blocks[0].operations}
     if "mlirc.arena" in function.attributes or names & _PLANNED:
-        has_code = any("kernel" in op.attributes for op in function.regions[0].blocks[0].operations)
+        operations = [*function.regions[0].blocks[0].operations, *inside]
+        names = {op.operation.name for op in operations}
+        has_code = any("kernel" in op.attributes for op in operations)
         return "lowered" if has_code and "mlircx.launch" not in names else "memory"
     if any(may_hold("graph", name) and name not in ALLOWED["kernel"] for name in names):
         return "graph"

@@ -18,6 +18,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
+from mlirc.dialects.control_flow.region_ops import nested_functions
 from mlirc.dialects.core.bindings import PassManager, ir
 from mlirc.dialects.core.context import context
 from mlirc.lowering.module.errors import describe
@@ -122,6 +123,13 @@ def functions(module: Any) -> Iterator[Any]:
             yield op
 
 
+def all_functions(module: Any) -> Iterator[Any]:
+    """The same with the functions of their regions, each after those within it: their arenas are parts of its own."""
+    for function in functions(module):
+        yield from nested_functions(function)
+        yield function
+
+
 def verify_forms(module: Any, known: Known | None = None, proofs: str = "demanded") -> None:
     """Check every function of ours against the form that it is in. `known` grows; `proofs` as in verify_stage. Raises
     StageError."""
@@ -224,7 +232,7 @@ def _runner(step: Step, given: Mapping[str, Any]) -> tuple[Step, Callable[[ir.Mo
         instance = replace(instance, **given) if given else instance
 
         def run(module: ir.Module, ledger: Ledger) -> None:
-            for function in functions(module):
+            for function in all_functions(module):
                 _check_taken(step, instance, function)
                 with ir.InsertionPoint(function):
                     instance.run(function, ledger)

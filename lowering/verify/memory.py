@@ -11,9 +11,11 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Any
 
+from mlirc.dialects.control_flow.region_ops import REGION_OPS
 from mlirc.dialects.core import symbols
 from mlirc.dialects.core.bindings import ir
 from mlirc.dialects.core.dialect import attribute_value
+from mlirc.dialects.core.graph_signature import argument_attributes
 from mlirc.dialects.core.memory_ops import arenas
 from mlirc.dialects.core.symbols import Expr, Int, substitute
 from mlirc.dialects.core.tensor_types import TensorInfo, info_of
@@ -21,7 +23,7 @@ from mlirc.lowering.module.rules import StageError, expect, list_attribute, text
 from mlirc.lowering.verify.index_proofs import Facts, Space, counterexample, flat
 from mlirc.lowering.verify.kernel import is_dim
 
-WRITERS = ("mlircx.launch", "mlircx.run", "mlircx.call")
+WRITERS = {"mlircx.launch", "mlircx.run", "mlircx.call", *REGION_OPS}
 TRIED = 64  # of each symbol, for the order of strides
 LARGEST = 1 << 47  # bytes of a tensor, or of an arena; frontend/importer/sizes.py leaves what has more to eager
 
@@ -50,7 +52,7 @@ class MemoryVerifier:
     def begin(self) -> None:
         arguments = list(self.function.regions[0].blocks[0].arguments)
         tensors = [(k, x) for k, x in enumerate(arguments) if isinstance(x.type, ir.RankedTensorType)]
-        named = [x["mlirc.symbol"] for x in (self.function.arg_attrs if arguments else ()) if "mlirc.symbol" in x]
+        named = [x["mlirc.symbol"] for x in argument_attributes(self.function) if "mlirc.symbol" in x]
         self.bind(symbols.parse(ir.StringAttr(name).value) for name in named)
         self.bind(n for _, x in tensors for n in info_of(x).shape)
         for k, argument in tensors:
@@ -160,7 +162,7 @@ class MemoryVerifier:
         elif name == "func.return":
             self.results(op)
         else:
-            if name in WRITERS:
+            if name in WRITERS and (name not in REGION_OPS or "inputs" in op.attributes):
                 inputs = attribute_value(op.attributes["inputs"])
                 for k, x in enumerate(list(op.operands)[inputs:]):
                     self.apart(op, info_of(x), f"output {k}")

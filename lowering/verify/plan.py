@@ -11,6 +11,7 @@ from typing import Any
 
 import torch
 
+from mlirc.dialects.control_flow.region_ops import REGION_OPS, region_functions
 from mlirc.dialects.core import symbols
 from mlirc.dialects.core.bindings import ir
 from mlirc.dialects.core.dialect import attribute_value
@@ -73,6 +74,8 @@ class _Checker:
                 self.places[op.results[0]] = memory, moved
             elif name in ("mlircx.launch", "mlircx.call", "mlircx.run"):
                 self.write(op, where)
+            elif name in REGION_OPS:
+                self.call_regions(op, where)
             elif name in ("mlircx.aten", "mlircx.aten_effect"):
                 self.call_aten(op, where)
             elif name == "func.return":
@@ -103,6 +106,20 @@ class _Checker:
             raise PlanError(f"{where} reads {memory.name} before anything is written there")
         if memory.slot and memory.contents != "its own":
             raise PlanError(f"{where} reads {memory.name}, overwritten by {memory.contents}")
+
+    def call_regions(self, op: Any, where: str) -> None:
+        """The functions of its regions have an arena of their own, all of which may be written."""
+        count = attribute_value(op.attributes["inputs"])
+        operands = list(op.operands)
+        for x in operands[:count]:
+            self.read(x, where)
+        for m, out in enumerate(operands[count:], count):
+            if any(self.overlap(x, out) for x in operands[:m]):
+                raise PlanError(f"{where}: writing operand {m} spoils another")
+        for function in region_functions(op):
+            check_plan(function, self.sizes)
+        for out in operands[count:]:
+            self.overwrite(self.places[out][0], where)
 
     def call_aten(self, op: Any, where: str) -> None:
         for x in op.operands:

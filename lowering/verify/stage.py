@@ -8,6 +8,7 @@ import re
 from collections.abc import Callable
 from typing import Any
 
+from mlirc.dialects.control_flow.region_ops import REGION_OPS, module_body, region_functions
 from mlirc.dialects.core import symbols
 from mlirc.dialects.core.bindings import ir
 from mlirc.dialects.core.dialect import OPS, attribute_value
@@ -17,7 +18,7 @@ from mlirc.lowering.cpu.attention.call import verify_attention, verify_backward
 from mlirc.lowering.cpu.convolution.call import name_of, verify_convolution
 from mlirc.lowering.cpu.convolution.depthwise_call import verify_depthwise
 from mlirc.lowering.kernel.nodes import structural_key
-from mlirc.lowering.module.forms import ATEN, GENERATED, LIBRARY, MADE_BY, NUMBERS, may_hold
+from mlirc.lowering.module.forms import ATEN, GENERATED, LIBRARY, MADE_BY, NUMBERS, may_hold, stage_of
 from mlirc.lowering.module.rules import StageError, expect, list_attribute, rules_of, text_attribute
 from mlirc.lowering.verify.accesses import verify_accesses
 from mlirc.lowering.verify.call_sizes import verify_call_sizes
@@ -25,34 +26,50 @@ from mlirc.lowering.verify.graph import verify_meaning
 from mlirc.lowering.verify.kernel import verify_kernel
 from mlirc.lowering.verify.memory import MemoryVerifier
 from mlirc.lowering.verify.overlaps import verify_overlaps
+from mlirc.lowering.verify.regions import verify_arena, verify_regions
 
 Known = set[tuple]
 """Keys (`body_key`) of kernels that were verified before. Most kernels of a net are equal, and do not change between the memory
 form and the lowered form, so each is verified once."""
 
 
-def verify_stage(function: Any, stage: str, known: Known | None = None, proofs: str = "demanded") -> tuple[Int, ...]:
+def verify_stage(
+    function: Any,
+    stage: str,
+    known: Known | None = None,
+    proofs: str = "demanded",
+    around: MemoryVerifier | None = None,
+) -> tuple[Int, ...]:
     """Raises StageError, one line with the op, its source line, what was expected and what to do.
 
     stage    "graph", "kernel", "memory" or "lowered"
     known    kernels that are not verified again; those that are verified here are added
     proofs   whether accesses must be proved to stay within their buffers. "demanded": an op without a proof is refused; "tried":
              an op is refused where sizes are found for which it is wrong; "none": no proofs, as passes made it from a verified module
+    around   for a region's function, the verifier of the function that its op is in
 
     Needs an entered context. Returns expressions that must be at least 0 whenever the function runs (verify/memory.py).
     """
     known = set() if known is None else known
     with rules_of(function):
-        memory = begin(function, stage, proofs)
-        functions = function.operation.block.operations
+        memory = begin(function, stage, proofs, around)
+        functions = module_body(function).operations
         kernels = {attribute_value(op.attributes["sym_name"]) for op in functions if "sym_name" in op.attributes}
     for op in function.regions[0].blocks[0].operations:
         with rules_of(op):
             verify_op(function, op, stage, kernels, known, memory)
+            for nested in region_functions(op):
+                planned = stage in ("memory", "lowered")
+                own = stage if planned else stage_of(nested) or stage
+                duties = verify_stage(nested, own, known, proofs, memory)
+                if memory is not None:
+                    memory.duties |= dict.fromkeys(duties)
+            if memory is not None and region_functions(op):
+                verify_arena(op, memory)
     return tuple(memory.duties) if memory is not None else ()
 
 
-def begin(function: Any, stage: str, proofs: str) -> MemoryVerifier | None:
+def begin(function: Any, stage: str, proofs: str, around: MemoryVerifier | None = None) -> MemoryVerifier | None:
     """Checks the function as a whole. Returns the verifier of its memory, before the first op, or None without proofs."""
     expect(len(function.regions[0].blocks) == 1, function, "more than one block", "a graph is straight-line")
     operations = list(function.regions[0].blocks[0].operations)
@@ -69,6 +86,8 @@ def begin(function: Any, stage: str, proofs: str) -> MemoryVerifier | None:
     if proofs == "none":
         return None
     memory = MemoryVerifier(function, proofs == "demanded")
+    if around is not None:
+        memory.facts, memory.bound = around.facts, set(around.bound)
     verify_arguments(function)
     memory.begin()
     return memory
@@ -340,6 +359,7 @@ CHECKS: dict[str, Callable[[Any], None]] = {
     "mlircx.aten_effect": verify_aten,
     "mlirc.slot": verify_slot,
     "mlircx.call": verify_call,
+    **dict.fromkeys(REGION_OPS, verify_regions),
 }
 BODIES: dict[str, Callable[[Any], None]] = {
     "mlircx.kernel": verify_kernel_op,

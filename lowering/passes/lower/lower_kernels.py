@@ -5,6 +5,7 @@ from dataclasses import dataclass, field
 from itertools import count
 from typing import Any
 
+from mlirc.dialects.control_flow.region_ops import module_body
 from mlirc.dialects.core.bindings import ir
 from mlirc.lowering.cpu.attention.backward import backward_text
 from mlirc.lowering.cpu.attention.call import backward_refusal, read_attention, read_gradients, refusal
@@ -64,7 +65,7 @@ class LowerKernels:
 
     def run(self, function: Any, ledger: Ledger) -> None:
         target = target_of(function).cpu
-        module_block = function.operation.block
+        module_block = module_body(function)
         taken = {string_attribute(op, "sym_name") for op in module_block.operations if "sym_name" in op.attributes}
         made: dict[Any, tuple[str, KernelText]] = {}
         self.lower_calls(function, made, taken, target, ledger)  # first: for their code LLVM takes longest
@@ -111,7 +112,7 @@ class LowerKernels:
             if asked not in made:
                 name = next(n for n in map("kernel_{}".format, count(len(made))) if n not in taken)
                 made[asked] = name, kernel = name, write(asked, name, target)
-                self.add_functions(function.operation.block, name, kernel, taken)
+                self.add_functions(module_body(function), name, kernel, taken)
             name, kernel = made[asked]
             call.attributes["kernel"] = ir.StringAttr.get(name)
             call.attributes["symbols"] = ir.StringAttr.get(", ".join(fields or kernel.symbols))

@@ -3,11 +3,15 @@
 from dataclasses import dataclass, field
 from typing import Any
 
+import torch
+
+from mlirc.dialects.control_flow.region_ops import REGION_OPS, region_functions
+from mlirc.dialects.core import symbols
 from mlirc.dialects.core.bindings import ir
 from mlirc.dialects.core.dialect import make_attribute
-from mlirc.dialects.core.memory_ops import set_arenas
+from mlirc.dialects.core.memory_ops import arenas, set_arenas
 from mlirc.dialects.core.symbols import Int, known_nonnegative
-from mlirc.dialects.core.tensor_types import TensorInfo, info_of
+from mlirc.dialects.core.tensor_types import TensorInfo, info_of, type_of
 from mlirc.lowering.analysis.accesses import accesses, writes_where_read
 from mlirc.lowering.analysis.liveness import PLANNED, Buffer, Liveness, byte_size, last_uses, liveness
 from mlirc.lowering.memory.arena_layout import ArenaBlock, lay_out, live_peak
@@ -35,6 +39,7 @@ class PlanMemory:
     everything else gets a slot; views cost nothing. How values share memory:
 
     ARENA       slots overlap where lifetimes do not (arena_layout.py)
+    REGIONS     an op with regions gets a block for the largest arena of its regions' functions
     ALONE       `alone` bytes or more, on a GPU, are allocated and released: an arena is as large as it ever gets while a
                 backward graph's arguments are still there, when all that a forward graph saves is there, and beside
                 a large result and what ATen returns
@@ -56,14 +61,29 @@ class PlanMemory:
         targets = bufferize_assigns(function, ledger, self.name)
         found = liveness(function)
         block_of = self.blocks(found, targets, ledger)
+        arena_of = self.nested_arenas(found)
         device_of = {block: info_of(buffer.value).device for buffer, block in block_of.items()}
-        arenas = {
+        device_of |= dict.fromkeys(arena_of.values(), "cpu")
+        sizes = {
             d: lay_out([b for b in device_of if device_of[b] == d and not b.alone])
             for d in ("cpu", *sorted({*device_of.values()}))
         }
-        self.report(found, block_of, sum(arenas.values(), start=0), ledger)
-        set_arenas(function, arenas)
-        _Emitter(found, block_of, targets).run()
+        nested = function.operation.parent.name in REGION_OPS
+        self.report(found, block_of, sum(sizes.values(), start=0), ledger, "a region" if nested else "the graph")
+        set_arenas(function, sizes)
+        _Emitter(found, block_of, targets, arena_of).run()
+
+    def nested_arenas(self, found: Liveness) -> dict[int, ArenaBlock]:
+        """REGIONS: at the position of each op with regions, a block for the largest arena of its functions."""
+        blocks: dict[int, ArenaBlock] = {}
+        for position, op in enumerate(found.ops):
+            if functions := region_functions(op):
+                size: Int = 0
+                for nested in functions:
+                    size = symbols.maximum(size, sum(arenas(nested).values(), start=0))
+                lives = (position, position) if self.reuse else (0, len(found.ops))
+                blocks[position] = ArenaBlock(size, *lives)
+        return blocks
 
     def blocks(self, found: Liveness, targets: dict[ir.Value, ir.Value], ledger: Ledger) -> dict[Buffer, ArenaBlock]:
         """The block of the arena for each buffer that gets a slot; buffers that share memory in place have the same."""
@@ -129,7 +149,9 @@ class PlanMemory:
                 return block
         return None
 
-    def report(self, found: Liveness, block_of: dict[Buffer, ArenaBlock], arena: Int, ledger: Ledger) -> None:
+    def report(
+        self, found: Liveness, block_of: dict[Buffer, ArenaBlock], arena: Int, ledger: Ledger, what: str
+    ) -> None:
         slots: Int = 0
         results: Int = 0
         for buffer in found.buffers:
@@ -149,7 +171,7 @@ class PlanMemory:
         ledger.record(
             self.name,
             "arena",
-            "the graph",
+            what,
             "TOTAL",
             True,
             arena=number(arena),
@@ -167,6 +189,7 @@ class _Emitter:
     found: Liveness
     block_of: dict[Buffer, ArenaBlock]
     targets: dict[ir.Value, ir.Value]
+    arena_of: dict[int, ArenaBlock]
     memory: dict[ArenaBlock, ir.Value] = field(default_factory=dict)  # of blocks that are alone
 
     def run(self) -> None:
@@ -181,6 +204,8 @@ class _Emitter:
                 self.write(op)
             elif name in LIBRARY or name == "mlirc.copy":
                 self.write(op, name.removeprefix("mlirc."))
+            elif name in REGION_OPS:
+                self.write_regions(op, self.arena_of[position])
             elif name == "mlirc.assign":
                 op.operation.erase()
             for value in (*releases.get(position, ()), *(self.memory[block] for block in dead.get(position, ()))):
@@ -201,6 +226,25 @@ class _Emitter:
         )
         if not callee:
             op.regions[0].blocks[0].append_to(made.regions[0])
+        self.replace(op, outputs)
+
+    def write_regions(self, op: Any, block: ArenaBlock) -> None:
+        """The same op on memory: of its results, and of bytes that are the arena of its regions' functions."""
+        ip, location, inputs = ir.InsertionPoint(op), op.location, list(op.operands)
+        outputs = [self.destination(result, ip, location) for result in op.results]
+        bytes_ = type_of(TensorInfo(torch.uint8, (block.size,)))
+        offset = {"offset": ir.StringAttr.get(str(block.offset))}
+        arena = ir.Operation.create("mlirc.slot", results=[bytes_], attributes=offset, loc=location, ip=ip).result
+        made = ir.Operation.create(
+            op.operation.name,
+            operands=[*inputs, *outputs, arena],
+            attributes=dict(op.attributes.items()) | {"inputs": make_attribute(len(inputs))},
+            regions=len(op.regions),
+            loc=location,
+            ip=ip,
+        )
+        for old, new in zip(op.regions, made.regions, strict=True):
+            old.blocks[0].append_to(new)
         self.replace(op, outputs)
 
     def destination(self, result: ir.Value, ip: ir.InsertionPoint, location: ir.Location) -> ir.Value:

@@ -177,7 +177,7 @@ def test_dumps_keep_source_lines(dumped):
 
 def test_a_file_that_needs_objects_says_so(dumped):
     def fn(x):
-        return torch.cond(x.sum() > 0, lambda x: x + 1, lambda x: x - 1, (x,)) * 2
+        return torch.cond(x.sum() > 0, lambda x: x + torch.rand_like(x), lambda x: x - 1, (x,)) * 2
 
     _, files = dumped(fn, torch.ones(3))
     assert re.search(r"^// object 0, not in this file: a subgraph: .*aten.add", files["fuse"].read_text(), re.MULTILINE)

@@ -1,0 +1,1 @@
+"""Ops with regions, branches and loops: what they are, and how they are interpreted."""

@@ -1,0 +1,138 @@
+"""Ops with regions: `mlircx.while_loop`, `mlircx.cond` and `mlircx.scan`, the same at every level.
+
+Each region holds one `func.func`, which is isolated from what is around it: passes, verifiers and the interpreter take it as they take
+@graph. A region's function has no results. It overwrites some of its arguments, as a graph does that mutates its inputs:
+
+    %r:2 = "mlircx.while_loop"(%n, %x, %c) ({
+      func.func @condition(%n: tensor<i64>, %x: tensor<8xf32>, %c: tensor<8xf32>, %goes_on: tensor<i1>) { ... assign(%goes_on, %0) }
+    }, {
+      func.func @body(%n: tensor<i64>, %x: tensor<8xf32>, %c: tensor<8xf32>) { ... assign(%n, %1)  assign(%x, %2) }
+    }) {carried = 2 : i64} : (...) -> (tensor<i64>, tensor<8xf32>)
+
+At graph and kernel level the results are values. At memory level the op has none: `inputs` says how many operands are read, and the
+others are written, the buffers of the results and one of bytes, which is the arena of the regions' functions.
+"""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import torch
+
+from mlirc.dialects.core import symbols
+from mlirc.dialects.core.bindings import ir
+from mlirc.dialects.core.dialect import ListOp, attribute_value
+from mlirc.dialects.core.symbols import Int
+from mlirc.dialects.core.tensor_info import TensorInfo
+from mlirc.dialects.core.tensor_types import info_of
+
+
+class WhileLoop(ListOp, name="while_loop", regions=2):
+    """Runs @body as long as @condition says so. The first `carried` operands are where the results begin; all others are only read.
+
+    @condition   (results, other operands, a 0-d bool, which it overwrites)
+    @body        (results, which it overwrites, other operands)
+    """
+
+
+class Cond(ListOp, name="cond", regions=2):
+    """Runs @true where the first operand, a 0-d bool, holds, else @false: (other operands, results, which it overwrites)."""
+
+
+class Scan(ListOp, name="scan", regions=1):
+    """Runs @body for each index of the first dimension of some operands, 0 to `length` - 1, a size expression.
+
+    operands   `carried` values, `scanned` tensors of that length, and others, which are only read
+    results    the carried values after the last index, and tensors of that length, which are stacked of what each index gives
+    @body      (carried, which it overwrites, parts of the scanned, others, parts of the stacked, which it overwrites)
+    """
+
+
+REGION_OPS = frozenset(("mlircx.while_loop", "mlircx.cond", "mlircx.scan"))
+NAMES = {
+    "mlircx.while_loop": ("condition", "body"),
+    "mlircx.cond": ("true", "false"),
+    "mlircx.scan": ("body",),
+}
+"""The functions of an op's regions, in order."""
+
+TRUTH = TensorInfo(torch.bool, ())
+
+
+def region_functions(op: Any) -> list[Any]:
+    """The functions of an op's regions; [] of an op that is none of these."""
+    if op.operation.name not in REGION_OPS:
+        return []
+    return [function for region in op.regions for function in region.blocks[0].operations]
+
+
+def nested_functions(function: Any) -> Iterator[Any]:
+    """The functions within a function, each after those within it."""
+    for op in list(function.regions[0].blocks[0].operations):
+        for inner in region_functions(op):
+            yield from nested_functions(inner)
+            yield inner
+
+
+def module_body(op: Any) -> Any:
+    """The block of the module that the op is in."""
+    op = op.operation
+    while op.parent is not None:
+        op = op.parent.operation
+    return op.regions[0].blocks[0]
+
+
+@dataclass(frozen=True)
+class RegionCall:
+    """An op with regions at any level: its values by their roles. `memory`: what the regions' functions have as their arena."""
+
+    op: Any
+    carried: int
+    scanned: int
+    given: list[ir.Value]
+    results: list[ir.Value]
+    memory: ir.Value | None
+
+    @property
+    def length(self) -> Int:
+        """How often a scan's body runs."""
+        return symbols.parse(attribute_value(self.op.attributes["length"]))
+
+    def arguments(self) -> list[list[TensorInfo]]:
+        """What each region's function takes."""
+        return arguments_of(
+            self.op.operation.name,
+            self.carried,
+            self.scanned,
+            [info_of(x) for x in self.given],
+            [info_of(x) for x in self.results],
+        )
+
+
+def read_call(op: Any) -> RegionCall:
+    carried, scanned = (
+        attribute_value(op.attributes[name]) if name in op.attributes else 0 for name in ("carried", "scanned")
+    )
+    operands, results = list(op.operands), list(op.results)
+    if "inputs" not in op.attributes:
+        return RegionCall(op, carried, scanned, operands, results, None)
+    count = attribute_value(op.attributes["inputs"])
+    return RegionCall(op, carried, scanned, operands[:count], operands[count:-1], operands[-1])
+
+
+def arguments_of(
+    name: str, carried: int, scanned: int, given: Sequence[TensorInfo], results: Sequence[TensorInfo]
+) -> list[list[TensorInfo]]:
+    """What the function of each region takes, for an op with these operands and results."""
+    if name == "mlircx.cond":
+        return [[*given[1:], *results]] * 2
+    loop = [*results[:carried], *given[carried:]]
+    if name == "mlircx.while_loop":
+        return [[*loop, TRUTH], loop]
+    parts = map(part, given[carried : carried + scanned])
+    return [[*results[:carried], *parts, *given[carried + scanned :], *map(part, results[carried:])]]
+
+
+def part(info: TensorInfo) -> TensorInfo:
+    """The tensor at one index of the first dimension."""
+    return replace(info, shape=info.shape[1:], stride=info.stride[1:])

@@ -1,0 +1,104 @@
+"""Verifies ops with regions: their functions take what the op's operands and results are, and overwrite what they may."""
+
+from collections.abc import Callable
+from typing import Any
+
+import torch
+
+from mlirc.dialects.control_flow.region_ops import NAMES, TRUTH, RegionCall, read_call
+from mlirc.dialects.core import symbols
+from mlirc.dialects.core.bindings import ir
+from mlirc.dialects.core.dialect import attribute_value
+from mlirc.dialects.core.symbols import Int
+from mlirc.dialects.core.tensor_types import info_of, type_of
+from mlirc.lowering.module.rules import expect, text_attribute
+from mlirc.lowering.verify.memory import MemoryVerifier
+
+Verify = Callable[[Any], tuple[Int, ...]]
+
+
+def verify_regions(op: Any) -> None:
+    """Raises StageError where the op's operands, results and functions do not fit each other."""
+    name = op.operation.name
+    planned = "inputs" in op.attributes
+    if planned:
+        count = attribute_value(op.attributes["inputs"])
+        fits = type(count) is int and 0 <= count < len(op.operands) and not list(op.results)
+        expect(fits, op, f"{count} inputs among {len(op.operands)} operands", "results and an arena come after them")
+    for attribute in ("carried", "scanned"):
+        value = attribute_value(op.attributes[attribute]) if attribute in op.attributes else 0
+        expect(type(value) is int and value >= 0, op, f"{attribute} = {value}", "a number of operands")
+    for value in (*op.operands, *op.results):
+        tensor = isinstance(value.type, ir.RankedTensorType)
+        expect(tensor, op, f"a {value.type} among its values", "numbers are tensors of no dimension")
+        info = info_of(value)
+        expect(info.device == "cpu" and info.layout == "strided", op, f"{info.layout} on {info.device}", "on a CPU")
+    call = read_call(op)
+    given, results = ([info_of(x) for x in values] for values in (call.given, call.results))
+    expect(call.carried + call.scanned <= len(given), op, "fewer operands than carried", "give where each begins")
+    if name == "mlircx.cond":
+        expect(bool(given) and given[0] == TRUTH, op, "its first operand is no 0-d bool", "compare, or cast to bool")
+        expect(call.carried == call.scanned == 0, op, "a branch that carries values", "give them as operands")
+    else:
+        carried = given[: call.carried]
+        same = carried == results[: call.carried]
+        expect(same, op, "a carried value begins as what it is not later", "make types and strides equal")
+        spread = any(info.may_overlap or not info.is_dense for info in results[: call.carried])
+        expect(not spread, op, "a carried value has gaps, or shares memory", "copy it first")
+    if name == "mlircx.while_loop":
+        expect(len(results) == call.carried, op, f"{len(results)} results", f"it carries {call.carried}")
+    if name == "mlircx.scan":
+        text_attribute(op, "length")
+        lengths = given[call.carried : call.carried + call.scanned] + results[call.carried :]
+        expect(all(info.rank for info in lengths), op, "a scanned tensor without dimensions", "give it a first one")
+        for info in lengths:
+            expect(info.shape[0] == call.length, op, f"a length of {info.shape[0]}", f"its own is {call.length}")
+    verify_functions(op, call)
+
+
+def verify_functions(op: Any, call: RegionCall) -> None:
+    names = NAMES[op.operation.name]
+    expect(len(op.regions) == len(names), op, f"{len(op.regions)} regions", f"one for each of {', '.join(names)}")
+    for region, name, wanted in zip(op.regions, names, call.arguments(), strict=True):
+        blocks = list(region.blocks)
+        expect(len(blocks) == 1 and len(blocks[0].arguments) == 0, op, "a region of other than one block", "one")
+        functions = list(blocks[0].operations)
+        only = len(functions) == 1 and functions[0].operation.name == "func.func" and functions[0].name.value == name
+        expect(only, op, f"a region that is not one function @{name}", "its code is that function's")
+        body = functions[0].regions[0].blocks
+        expect(len(body) == 1, op, f"@{name} has {len(body)} blocks", "one")
+        have = [x.type for x in body[0].arguments]
+        fits = have == [type_of(info) for info in wanted]
+        expect(fits, op, f"@{name} takes {', '.join(map(str, have))}", f"{', '.join(str(type_of(i)) for i in wanted)}")
+        last = list(body[0].operations)[-1] if len(body[0].operations) else None
+        ends = last is not None and last.operation.name == "func.return" and len(last.operands) == 0
+        expect(ends, op, f"@{name} returns values", "assign them to arguments")
+
+
+def verify_arena(op: Any, memory: MemoryVerifier) -> None:
+    """Raises StageError where the last operand is not as large as the arenas of the regions' functions."""
+    call = read_call(op)
+    if call.memory is None:
+        return
+    info = info_of(call.memory)
+    expect(info.dtype == torch.uint8 and info.rank == 1 and info.is_dense, op, "its arena is no bytes", "a slot")
+    for region in op.regions:
+        (function,) = region.blocks[0].operations
+        size = symbols.parse(attribute_value(function.attributes["mlirc.arena"]))
+        wrong = f"@{function.name.value} has an arena of {size} bytes, where there are {info.shape[0]}"
+        memory.nonnegative(op, info.shape[0] - size, wrong, "make the last operand larger")
+
+
+def may_write(op: Any) -> list[list[bool]]:
+    """Of each region's function, which arguments it may overwrite."""
+    call = read_call(op)
+    counts = [len(arguments) for arguments in call.arguments()]
+    name = op.operation.name
+    if name == "mlircx.cond":
+        first = counts[0] - len(call.results)
+        return [[k >= first for k in range(counts[0])]] * 2
+    carried = [k < call.carried for k in range(counts[-1])]
+    if name == "mlircx.while_loop":
+        return [[k == counts[0] - 1 for k in range(counts[0])], carried]
+    first = counts[0] - (len(call.results) - call.carried)
+    return [[k < call.carried or k >= first for k in range(counts[0])]]

@@ -1,0 +1,175 @@
+"""cond, while_loop, scan and map as loops and branches of the compiled graph: eager's answers for each way that values go round."""
+
+import json
+from itertools import product
+
+import pytest
+import torch
+from click.testing import CliRunner
+from torch._higher_order_ops import scan, while_loop
+from torch._higher_order_ops.map import map as each
+from torch.utils._pytree import tree_leaves
+
+from mlirc.cli import main
+from mlirc.frontend import statistics
+
+ZERO = torch.tensor(0)
+
+
+def times(count, body, *values):
+    return while_loop(lambda n, *_: n < count, lambda n, *rest: (n + 1, *body(n, *rest)), (torch.tensor(0), *values))
+
+
+def swapped(x, y):
+    return times(3, lambda n, a, b: (b + 0, a.clone()), x, y)
+
+
+def rotated(x, y):
+    return times(4, lambda n, a, b, c: (b.clone(), c + 1, a.sin() + b), x, y, x * y)
+
+
+def never(x, y):
+    return times(0, lambda n, a: (a.exp() + y,), x)
+
+
+def unchanged(x, y):
+    """A carried value is returned as it came, an input of the graph."""
+    return times(3, lambda n, a, b: (a.clone(), b + a), x, y)
+
+
+def products(x, y):
+    return times(5, lambda n, a: ((a @ y.t() @ y).tanh(),), x)
+
+
+def transposed(x, y):
+    return times(3, lambda n, a: ((a.t() + a.t().cumsum(0)).t(),), x.t())
+
+
+def by_data(x, y):
+    return while_loop(lambda a, b: (a.sum() < 50) & (b < 9), lambda a, b: (a.softmax(-1) + a.abs(), b + 1), (x, ZERO))
+
+
+def whole_numbers(x, y):
+    start = (x * 8).to(torch.int32)
+    return while_loop(lambda a, b: (a < 1000).any(), lambda a, b: (a * 2 + 1, b ^ (a > 99)), (start.abs(), x > 0))
+
+
+def not_a_number(x, y):
+    return times(3, lambda n, a: (torch.maximum(a.log(), y).clamp(max=2.0),), x)
+
+
+def within_loops(x, y):
+    inner = lambda n, a: (times(2, lambda m, b: (b * 0.5 + n + m,), a)[1],)
+    return times(3, inner, x)
+
+
+def branches_within(x, y):
+    return times(6, lambda n, a: (torch.cond(a.sum() > 3, torch.sin, lambda a: a + y, (a,)),), x)
+
+
+def own_tensors(x, y):
+    return times(3, lambda n, a: (a * torch.tensor([1.0, 2.0, 3.0, 4.0]) + torch.tensor(0.5),), x)
+
+
+def library_calls(x, y):
+    return times(3, lambda n, a: (a.sort(-1)[0] + n,), x)
+
+
+def rows(x, y):
+    """Indices that are computed, and a row that is written."""
+    return times(3, lambda n, a: (a.index_fill(0, n.reshape(1), 7.0) + a[n],), x)
+
+
+def scanned(x, y):
+    return scan(lambda c, x: (c * 0.9 + x.sin(), (c + x).tanh()), x[:, 0] * 0, x, dim=1, reverse=True)
+
+
+def many_scanned(x, y):
+    step = lambda c, x: ([c[0] + x[0], c[1] * x[1]], {"a": c[0] * x[1], "b": x[0] > 0})
+    return scan(step, [x[0] * 0, y[0]], [x, y])
+
+
+def mapped(x, y):
+    return each(lambda a, b: (a[0] * b, (a[1] + b).exp()), (x, y * 2), y[0] + 1)
+
+
+def chosen(x, y):
+    return torch.cond(x.sum() > 0, lambda x, y: (x @ y.t(), y.clone()), lambda x, y: (x @ x.t(), x + y), (x, y))
+
+
+LOOPS = [swapped, rotated, never, unchanged, products, transposed, by_data, whole_numbers, not_a_number]
+LOOPS += [within_loops, branches_within, own_tensors, library_calls, rows]
+ALL = [*LOOPS, scanned, many_scanned, mapped, chosen]
+FAST = {swapped, rotated, transposed, own_tensors, branches_within, many_scanned}
+
+
+@pytest.fixture(autouse=True)
+def no_grad():
+    with torch.no_grad():
+        yield
+
+
+@pytest.fixture
+def inputs():
+    torch.manual_seed(0)
+    return torch.randn(4, 4), torch.randn(4, 4)
+
+
+@pytest.mark.parametrize(
+    ("fn", "dynamic", "pipeline"),
+    [
+        pytest.param(*chosen, marks=() if chosen[0] in FAST and chosen[2] == "cpu" else pytest.mark.full)
+        for chosen in product(ALL, (False, True), ("cpu", "strict"))
+    ],
+)
+def test_eagers_answer(fn, dynamic, pipeline, inputs):
+    statistics.reset()
+    options = {"fallback": "error", "pipeline": pipeline}
+    compiled = torch.compile(fn, backend="mlirc", fullgraph=True, dynamic=dynamic, options=options)
+    for sign in (1, -1):
+        given = [sign * x for x in inputs]
+        want = tree_leaves(torch.compile(fn, backend="eager")(*given))
+        kept = [x.clone() for x in given]
+        torch.testing.assert_close(tree_leaves(compiled(*given)), want, equal_nan=True)
+        torch.testing.assert_close(given, kept, rtol=0, atol=0)
+    called = {name for graph in statistics.graphs for name in graph.aten}
+    assert called == ({"aten.sort.default"} if fn is library_calls else set())
+
+
+@pytest.mark.parametrize("dynamic", [False, pytest.param(True, marks=pytest.mark.full)])
+def test_each_form_runs_from_its_file(dynamic, inputs, tmp_path):
+    """As it is verified and interpreted after each pass, and as machine code."""
+
+    def fn(x, y):
+        (_, a), (b, c) = branches_within(x, y), scanned(x, y)
+        return a + b, c, mapped(x, y)
+
+    options = {"fallback": "error", "dump": str(tmp_path)}
+    torch.compile(fn, backend="mlirc", dynamic=dynamic, options=options)(*inputs)
+    (first,) = tmp_path.glob("*_inference_0_import.mlir")
+    assert first.read_text().count("func.func @body") == 3
+    done = CliRunner().invoke(main, ["run", str(first), "--check-each-pass"])
+    assert done.exit_code == 0, done.output
+    (last,) = tmp_path.glob("*_4_lower.mlir")
+    done = CliRunner().invoke(main, ["run", str(last)])
+    assert done.exit_code == 0, done.output
+    found = json.loads(next(tmp_path.glob("*0.json")).read_text())
+    assert found
+
+
+REFUSED = {
+    "random": (lambda a: a + torch.rand_like(a), "which has effects"),
+}
+
+
+@pytest.mark.parametrize("name", REFUSED)
+def test_what_no_region_holds_runs_in_eager_and_says_so(name, inputs):
+    body, reason = REFUSED[name]
+    statistics.reset()
+    fn = lambda x: times(2, lambda n, a: (body(a),), x)
+    compiled = torch.compile(fn, backend="mlirc", fullgraph=True, options={"fallback": "error"})
+    torch.manual_seed(1)
+    want = fn(inputs[0])
+    torch.manual_seed(1)
+    torch.testing.assert_close(compiled(inputs[0]), want)
+    assert reason in statistics.graphs[0].aten["higher_order.while_loop"][1]
