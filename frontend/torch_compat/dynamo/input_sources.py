@@ -32,9 +32,9 @@ def name_as_guarded(gm: GraphModule, inputs: Sequence[Any]) -> None:
             continue
         changes: dict[str, Any] = {}
         source, named = getattr(node.meta.get("grapharg"), "source", None), getattr(context, "tensor_source", None)
-        if None not in (source, named) and named != source:
-            if any(of.startswith(f"{text(source)}.") for symbols in made.values() for of in symbols):
-                changes["tensor_source"] = source
+        differs = None not in (source, named) and named != source
+        if differs and any(of.startswith(f"{text(source)}.") for symbols in made.values() for of in symbols):
+            changes["tensor_source"] = source
         symbols = made.get(id(env), {})
         if any(env.replace(symbol).is_number for symbol in symbols.values()):
             known = {of: number if (number := env.replace(s)).is_number else s for of, s in symbols.items()}
