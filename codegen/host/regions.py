@@ -34,7 +34,7 @@ def write_regions(frame: Frame, op: Any, write_ops: WriteOps) -> None:
     else:
         for start, memory in zip(given[: call.carried], results[: call.carried], strict=True):
             copy_memory(frame, start, memory)
-        if op.operation.name == "mlircx.scan":
+        if op.operation.name == "mlircx.scan_loop":
             writer.scan(given[call.carried :], results)
         else:
             writer.loop(given[call.carried :], results)

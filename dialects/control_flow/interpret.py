@@ -22,7 +22,7 @@ def interpret(
     carried, others = call.carried, given[call.carried :]
     for memory, start in zip(results[:carried], given[:carried], strict=True):
         memory.copy_(start)
-    if call.op.operation.name == "mlircx.scan":
+    if call.op.operation.name == "mlircx.scan_loop":
         (body,) = functions
         scanned, others = others[: call.scanned], others[call.scanned :]
         for k in range(length):

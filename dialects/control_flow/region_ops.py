@@ -1,4 +1,4 @@
-"""Ops with regions: `mlircx.while_loop`, `mlircx.cond` and `mlircx.scan`, the same at every level.
+"""Ops with regions: `mlircx.while_loop`, `mlircx.cond` and `mlircx.scan_loop`, the same at every level.
 
 Each region holds one `func.func`, which is isolated from what is around it: passes, verifiers and the interpreter take it as they take
 @graph. A region's function has no results. It overwrites some of its arguments, as a graph does that mutates its inputs:
@@ -39,7 +39,7 @@ class Cond(ListOp, name="cond", regions=2):
     """Runs @true where the first operand, a 0-d bool, holds, else @false: (other operands, results, which it overwrites)."""
 
 
-class Scan(ListOp, name="scan", regions=1):
+class ScanLoop(ListOp, name="scan_loop", regions=1):
     """Runs @body for each index of the first dimension of some operands, 0 to `length` - 1, a size expression.
 
     operands   `carried` values, `scanned` tensors of that length, and others, which are only read
@@ -48,11 +48,11 @@ class Scan(ListOp, name="scan", regions=1):
     """
 
 
-REGION_OPS = frozenset(("mlircx.while_loop", "mlircx.cond", "mlircx.scan"))
+REGION_OPS = frozenset(("mlircx.while_loop", "mlircx.cond", "mlircx.scan_loop"))
 NAMES = {
     "mlircx.while_loop": ("condition", "body"),
     "mlircx.cond": ("true", "false"),
-    "mlircx.scan": ("body",),
+    "mlircx.scan_loop": ("body",),
 }
 """The functions of an op's regions, in order."""
 

@@ -241,7 +241,9 @@ def make_attribute(value: Any) -> ir.Attribute:
     return ir.ArrayAttr.get([make_attribute(item) for item in value])
 
 
-LIST_OPS = frozenset(("kernel", "yield", "aten", "aten_effect", "launch", "call", "run", "while_loop", "cond", "scan"))
+LIST_OPS = frozenset(
+    ("kernel", "yield", "aten", "aten_effect", "launch", "call", "run", "while_loop", "cond", "scan_loop")
+)
 
 
 def create(name: str, operands: list, results: list, attributes: dict[str, Any] | None = None, regions: int = 0) -> Any:

@@ -225,7 +225,7 @@ def scanned_by(
         return arguments[:first], [*arguments[: len(starts)], *last]
 
     counts = {"carried": len(starts), "scanned": len(scanned), "length": str(length)}
-    return call.build([body], "scan", [*starts, *scanned], others, [*infos, *stacked], takes, **counts)
+    return call.build([body], "scan_loop", [*starts, *scanned], others, [*infos, *stacked], takes, **counts)
 
 
 OPERATORS: dict[str, Callable[[_Call], tuple[ir.Value | None, ...]]] = {

@@ -47,7 +47,7 @@ def verify_regions(op: Any) -> None:
         expect(not spread, op, "a carried value has gaps, or shares memory", "copy it first")
     if name == "mlircx.while_loop":
         expect(len(results) == call.carried, op, f"{len(results)} results", f"it carries {call.carried}")
-    if name == "mlircx.scan":
+    if name == "mlircx.scan_loop":
         text_attribute(op, "length")
         lengths = given[call.carried : call.carried + call.scanned] + results[call.carried :]
         expect(all(info.rank for info in lengths), op, "a scanned tensor without dimensions", "give it a first one")
