@@ -59,6 +59,13 @@ def volume() -> Program:
     return layer, (torch.randn(1, 16, 8, 16, 16),)
 
 
+def norm_of_activation() -> Program:
+    """A training step: several kernels of the gradients read the same tensors."""
+    layer = torch.nn.Sequential(torch.nn.GELU(), torch.nn.LayerNorm(768), torch.nn.Tanh())
+    x = torch.randn(4096, 768, requires_grad=True)
+    return (lambda x: layer(x).sum()), (x,)
+
+
 def grouped_attention() -> Program:
     """Llama's heads, 32 for 8 of keys, repeated as older code repeats them, in cuDNN's attention."""
 
@@ -81,6 +88,7 @@ def model(name: str, batch: int) -> Program:
 
 CASES = [
     Case("volumes", "cpu", "", "cpu", volume),
+    Case("fuse-horizontally", "cpu", "fuse-horizontally", "cpu", norm_of_activation, True),
     Case("hoist-gathers-cpu", "cpu", "hoist-gathers", "cpu", lambda: cross_entropy("cpu", 512, torch.float32, False)),
     Case(
         "hoist-gathers-gpu", "cuda", "hoist-gathers", "gpu", lambda: cross_entropy("cuda", 8192, torch.bfloat16, False)
@@ -94,6 +102,8 @@ CASES = [
         True,
     ),
     Case("share-heads", "cuda", "share-heads", "gpu", grouped_attention),
+    Case("fuse-matmul-epilogue", "cuda", "fuse-matmul-epilogue", "gpu", lambda: model("gpt2", 0)),
+    Case("convolve-channels-last", "cuda", "convolve-channels-last", "gpu", lambda: model("resnet50", 0)),
     Case("batch-parameters", "cuda", "batch-parameters", "gpu", lambda: model("resnet50", 0)),
     Case("batch-parameters-batch-1", "cuda", "batch-parameters", "gpu", lambda: model("resnet50", 1)),
     Case("merge-matmuls", "cuda", "merge-matmuls", "gpu-frozen", lambda: model("bert", 0)),

@@ -22,8 +22,8 @@ COMMON: dict[str, Any] = {
 }
 # What models of other schools call the same.
 GPT: dict[str, Any] = {"vocab_size": VOCABULARY, "n_embd": WIDTH, "n_layer": 2, "n_head": HEADS, "n_positions": 512}
-WORDS: dict[str, Any] = {"vocab_size": VOCABULARY}
-SMALL: dict[str, Any] = {**WORDS, "hidden_size": WIDTH}
+TEXTS: dict[str, Any] = {"vocab_size": VOCABULARY}
+SMALL: dict[str, Any] = {**TEXTS, "hidden_size": WIDTH}
 BART: dict[str, Any] = {
     "vocab_size": VOCABULARY,
     "d_model": WIDTH,
@@ -208,7 +208,7 @@ def vocoder() -> Built:
 
 
 def video() -> Built:
-    module = build("Timesformer", "ForVideoClassification", {**SQUARE, "num_frames": 4})
+    module = build("Timesformer", "ForVideoClassification", {**IMAGES, "num_frames": 4})
     return Built(module, lambda batch, length: {"pixel_values": torch.randn(batch, 4, 3, 64, 64)})
 
 
@@ -221,4 +221,4 @@ WINDOWS: dict[str, Any] = {
     "window_size": 8,
 }
 STAGES: dict[str, Any] = {"num_stages": 3, "hidden_sizes": [64, 128, 256], "depths": [2, 2, 2]}
-SQUARE: dict[str, Any] = {**IMAGE, "image_size": 64, "patch_size": 8}
+IMAGES: dict[str, Any] = {**IMAGE, "image_size": 64, "patch_size": 8}

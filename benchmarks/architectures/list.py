@@ -8,14 +8,14 @@ from benchmarks.architectures.kinds import (
     EXPERTS,
     GPT,
     HEADS,
+    IMAGES,
     LATENT,
     LENGTH,
     SMALL,
-    SQUARE,
     STAGES,
+    TEXTS,
     WIDTH,
     WINDOWS,
-    WORDS,
     Built,
     bert_like,
     detr,
@@ -37,7 +37,7 @@ ARCHITECTURES: dict[str, Callable[[], Built]] = {
     "roberta": bert_like("Roberta", pad_token_id=1),
     "electra": text("Electra", "ForTokenClassification", embedding_size=128),
     "albert": bert_like("Albert", embedding_size=128),
-    "distilbert": bert_like("DistilBert", fields=WORDS, dim=WIDTH, hidden_dim=1024, n_layers=2, n_heads=HEADS),
+    "distilbert": bert_like("DistilBert", fields=TEXTS, dim=WIDTH, hidden_dim=1024, n_layers=2, n_heads=HEADS),
     "deberta-v2": bert_like(
         "DebertaV2",
         relative_attention=True,
@@ -48,11 +48,11 @@ ARCHITECTURES: dict[str, Callable[[], Built]] = {
         norm_rel_ebd="layer_norm",
     ),
     "modernbert": bert_like("ModernBert", local_attention=32),
-    "xlnet": text("XLNet", "LMHeadModel", WORDS, d_model=WIDTH, n_layer=2, n_head=HEADS, d_inner=1024),
+    "xlnet": text("XLNet", "LMHeadModel", TEXTS, d_model=WIDTH, n_layer=2, n_head=HEADS, d_inner=1024),
     "longformer": bert_like("Longformer", attention_window=32),
     "bigbird": bert_like("BigBird", attention_type="block_sparse", block_size=8, num_random_blocks=1),
     "funnel": bert_like(
-        "Funnel", fields=WORDS, d_model=WIDTH, n_head=HEADS, d_head=64, d_inner=1024, block_sizes=[1, 1]
+        "Funnel", fields=TEXTS, d_model=WIDTH, n_head=HEADS, d_head=64, d_inner=1024, block_sizes=[1, 1]
     ),
     "fnet": bert_like(
         "FNet", masked=False, fields={name: value for name, value in COMMON.items() if "heads" not in name}
@@ -60,7 +60,7 @@ ARCHITECTURES: dict[str, Callable[[], Built]] = {
     "squeezebert": bert_like("SqueezeBert", embedding_size=WIDTH),
     "perceiver": bert_like(
         "Perceiver",
-        fields=WORDS,
+        fields=TEXTS,
         d_latents=WIDTH,
         d_model=WIDTH,
         num_latents=64,
@@ -74,7 +74,7 @@ ARCHITECTURES: dict[str, Callable[[], Built]] = {
     "t5": text(
         "T5",
         "ForConditionalGeneration",
-        WORDS,
+        TEXTS,
         d_model=WIDTH,
         d_kv=64,
         d_ff=1024,
@@ -98,7 +98,7 @@ ARCHITECTURES: dict[str, Callable[[], Built]] = {
     "gptj": text("GPTJ", fields=GPT, rotary_dim=32),
     "opt": text("OPT", ffn_dim=1024, word_embed_proj_dim=WIDTH),
     "bloom": text("Bloom", fields=SMALL, n_layer=2, n_head=HEADS),
-    "mpt": text("Mpt", fields=WORDS, d_model=WIDTH, n_layers=2, n_heads=HEADS),
+    "mpt": text("Mpt", fields=TEXTS, d_model=WIDTH, n_layers=2, n_heads=HEADS),
     "falcon": text("Falcon", alibi=True),
     "llama": text("Llama", num_key_value_heads=2),
     "mistral": text("Mistral", num_key_value_heads=2, sliding_window=32),
@@ -138,10 +138,10 @@ ARCHITECTURES: dict[str, Callable[[], Built]] = {
         use_mamba_kernels=False,
     ),
     # images
-    "vit": images("ViT", fields=SQUARE),
-    "deit": images("DeiT", fields=SQUARE),
-    "beit": images("Beit", fields=SQUARE, use_relative_position_bias=True),
-    "dinov2": images("Dinov2", fields={**SQUARE, "mlp_ratio": 4}),
+    "vit": images("ViT", fields=IMAGES),
+    "deit": images("DeiT", fields=IMAGES),
+    "beit": images("Beit", fields=IMAGES, use_relative_position_bias=True),
+    "dinov2": images("Dinov2", fields={**IMAGES, "mlp_ratio": 4}),
     "swin": images("Swin", fields=WINDOWS),
     "swinv2": images("Swinv2", fields=WINDOWS),
     "convnext": images("ConvNext", 128, fields=STAGES),

@@ -38,7 +38,7 @@ TILES = {
     248: (320, 128),
     495: (256, 96),
 }
-IN_TURNS = (1, 2)  # the values of CUSTOM for which groups of warps take tiles in turns
+PING_PONG = (1, 2)  # the values of CUSTOM for which groups of warps take tiles in turns
 MULTIPLY, WRITE = 0.365, 45.0  # picoseconds: an element for each of K, and its way to memory; only their ratio counts
 GAIN = 0.97  # of the first one's time, that another one must stay below
 
@@ -83,7 +83,7 @@ def time(problem: Problem, tile: tuple[int, int], ping_pong: bool, processors: i
 
 def is_ping_pong(algorithm: Algorithm) -> bool:
     family, _, custom = config(algorithm)
-    return family == FAMILY and custom in IN_TURNS
+    return family == FAMILY and custom in PING_PONG
 
 
 def config(algorithm: Algorithm) -> tuple[int, int, int]:

@@ -135,9 +135,14 @@ def wrong_words(name: str) -> list[str]:
 
 
 def names(text: str) -> Iterator[str]:
-    for node in ast.walk(ast.parse(text)):
+    """Of classes, functions, and a module's constants."""
+    module = ast.parse(text)
+    for node in ast.walk(module):
         if isinstance(node, (ast.ClassDef, ast.FunctionDef)):
             yield node.name
+    for statement in module.body:
+        if isinstance(statement, (ast.Assign, ast.AnnAssign)):
+            yield from (node.id for node in ast.walk(statement) if isinstance(node, ast.Name) and node.id.isupper())
 
 
 def prose(text: str) -> str:

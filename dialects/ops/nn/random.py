@@ -7,7 +7,7 @@ import torch
 from mlirc.dialects.core.dialect import Ternary
 from mlirc.dialects.core.scalar_builder import TorchBuilder
 
-WORD = (1 << 32) - 1
+LOW_32_BITS = (1 << 32) - 1
 ROUNDS = 10
 FACTORS, KEYS = (0xD2511F53, 0xCD9E8D57), (0x9E3779B9, 0xBB67AE85)
 SCALE, HALF_STEP = 2.0**-32, 2.0**-33
@@ -32,7 +32,7 @@ class PhiloxUniform(Ternary, name="philox_uniform"):
     def scalar(b, seed, counter, index, *, width, threads):
         """Philox4x32-10 in 64-bit integers. A call gives four words, of which element `index` takes number index % 4."""
         four, per = b.constant(4), b.constant(width // 4)
-        word, shift = b.constant(WORD), b.constant(32)
+        word, shift = b.constant(LOW_32_BITS), b.constant(32)
         quad = b.div(index, four)
         thread = b.rem(b.div(quad, per), b.constant(threads))
         turn = b.add(b.mul(b.div(quad, b.constant(threads * (width // 4))), per), b.rem(quad, per))
