@@ -1,7 +1,7 @@
 """PyTorch's random generator of an NVIDIA GPU: the C++ functions that take its state, and the offset of its lock.
 
-Sizes of members are read off PyTorch's own headers, as they are installed. Before anything is called, the lock is seen to be an
-unlocked one; then the state is taken once, moved on by nothing, and compared with what Python says of the generator.
+The lock's offset follows from sizes of members, which are read from PyTorch's installed headers. Two checks come before any use: the
+bytes there must be an unlocked mutex, and the state, taken once without advancing it, must be the one that Python's interface gives.
 """
 
 import ctypes

@@ -1,13 +1,14 @@
 """GPU work in a host program: its devices and their arenas, and kernels launched from native code.
 
-The program enters each GPU that holds tensors of the graph, asks it for its current stream, and leaves when it ends;
-between, it works on the one that it entered last. A kernel's parameters are slots: addresses of its operands, or the
-value of one that is passed so, symbols, where a failed check is noted, and two pointers, the first to memory for
-descriptors, which kernels use one after another, the second null.
+The program enters each GPU that holds tensors of the graph, asks for its current stream, and leaves it at the end. Between,
+it works on the GPU that it entered last.
 
-A kernel notes a failed check in memory that host and GPU share, and ends with a trap: as in eager, the synchronization of its
-stream raises, and the GPU is lost to the process. The program looks there when it is called again, to say which index it was;
-what nobody was told is logged when the process ends (program.py).
+A kernel's parameters are slots, in this order: the address of each operand, or its value where it is a number; the symbols; the
+address of its failure fields, where it has checks; the address of memory for descriptors, which kernels use one after another, or null; null.
+
+A kernel whose check fails writes the failure to memory that host and GPU share, and traps. As in eager, the synchronization of
+its stream then raises, and the process cannot use the GPU any more. The next call of the program reads the failure and names the
+index. Failures that no call has read are logged when the process ends (program.py).
 """
 
 from collections.abc import Mapping, Sequence

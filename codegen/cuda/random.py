@@ -3,8 +3,9 @@
     random_state(record, index, increment, stream, place)   puts a new tensor of two int64 on the GPU at `place`: seed and
                                      offset/4 of the default generator, which moves on by `increment` words
 
-PyTorch gives the state as numbers, or while a CUDA graph is recorded as addresses that each replay fills; a kernel
-(`record`, lowering/gpu/triton/random.py) writes down either. As ATen does, it holds the generator's lock. 0, or an error as of cuda/runtime.py.
+PyTorch gives the state as numbers or, while a CUDA graph is recorded, as addresses that each replay fills. A kernel (`record`,
+lowering/gpu/random_state.py) stores either in the tensor. The function holds the generator's lock meanwhile, as ATen does. It returns 0,
+or an error as in cuda/runtime.py.
 """
 
 import os

@@ -1,6 +1,6 @@
-"""Tells exceptions that a signal handler of the user's raised, which Python runs between any two instructions of ours.
+"""Recognises exceptions that the user's signal handlers raise. Python runs a handler between any two instructions, ours too.
 
-They are the user's, as a KeyboardInterrupt is. Code of ours that catches errors and continues re-raises them.
+Such an exception is the user's, as a KeyboardInterrupt is: code of ours that catches errors and continues re-raises it.
 """
 
 import functools

@@ -1,8 +1,8 @@
 """Eager in place of mlirc: where anything of ours fails, a program goes on as under `aot_eager`, counted and shown.
 
 A graph of AOTAutograd's that cannot be compiled runs in eager by itself (in_eager.py), and so does one whose first run fails
-(first_run.py). What fails before, between and after these graphs sends the whole graph of Dynamo's to `aot_eager`. Only
-options={"fallback": "error"} lets an exception of ours through; wrong options are told in any case.
+(first_run.py). A failure outside of these graphs sends the whole graph of Dynamo's to `aot_eager`. With
+options={"fallback": "error"} an exception of ours is raised. Wrong options always raise.
 """
 
 import logging

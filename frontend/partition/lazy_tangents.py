@@ -1,8 +1,7 @@
-"""Materializes gradients whose values are not in their memory, before a backward graph.
+"""Materializes lazy gradients before a backward graph: conjugated or negated views, and zeros without memory, as `sgn` gives.
 
-Autograd gives them as the operators behind a compiled function make them: a conjugated or negated view, or zeros without
-memory, as `sgn` does. Of a forward graph's inputs Dynamo's guards know; of these nobody does. A gradient that stands for several
-(`is_grads_batched`, a jacobian with `vectorize`) has operators for each of them: the backward graph runs in eager then.
+Dynamo guards the inputs of a forward graph against lazy tensors. Nothing guards the gradients that autograd passes in. A gradient that
+stands for several (`is_grads_batched`, a jacobian with `vectorize`) has operators for each of them: the backward graph then runs in eager.
 """
 
 import functools

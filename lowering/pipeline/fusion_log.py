@@ -1,4 +1,4 @@
-"""Every pair of kernels that a fusion pass looked at, as data: one JSON line each (docs/debugging.md). It needs nothing of MLIR's."""
+"""Every pair of kernels that a fusion pass looked at, as data: one JSON line each (docs/debugging.md). Imports no MLIR."""
 
 import json
 from collections import Counter

@@ -1,4 +1,4 @@
-"""A fusion plan: a file that says which pairs of kernels become one. Saved, edited, replayed. It needs nothing of MLIR's.
+"""A fusion plan: a file that says which pairs of kernels become one. Saved, edited, replayed. Imports no MLIR.
 
     {"format": 1, "graphs": [{"kind": "forward", "others": "decide", "pairs": [
       {"decision": "forbid", "pass": "fuse-elementwise", "action": "fuse", "first": ["add@model.py:4"], "second": ["gelu@model.py:5"]},

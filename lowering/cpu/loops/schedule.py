@@ -1,6 +1,8 @@
-"""What a kernel computes when. Reductions order the work into passes over the inner axes: pass k folds the reductions
-that need k others before them. A value that two passes need is computed twice, read back from an output that holds it,
-or saved in a scratch row where computing it is expensive.
+"""Schedules a kernel: the order in which its loops compute its values.
+
+Reductions order the work into passes over the inner axes: pass k computes the reductions that depend on k others. A value that
+two passes need is computed twice, read back from an output that holds it, or saved in a scratch row where computing it is
+expensive.
 
 softmax:   pass 0: max of x;  pass 1: e = exp(x - max), saved; its sum;  pass 2: e / sum, written
 """

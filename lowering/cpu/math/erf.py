@@ -1,7 +1,8 @@
-"""The error function, inline, of float32: by tables in registers where AVX-512 or AVX2 picks as many numbers out of one
-as there are lanes, at once; else by two polynomials, which take half as long again, or twice as long.
+"""The error function of float32, inline, and the normal distribution function that GELU needs.
 
-And the normal distribution's, whose error need only be small beside 1/2: GELU's, in 2/3 of an erf's operations.
+AVX-512 and AVX2 look up one number for each lane in a table in registers by one instruction: there coefficients of polynomials come from
+tables. Elsewhere erf is two polynomials, which take 1.5 to 2 times as long. The normal distribution function takes 2/3 of an erf's
+operations, because its error need only be small beside 1/2.
 """
 
 from dataclasses import dataclass

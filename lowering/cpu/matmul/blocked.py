@@ -1,5 +1,5 @@
-"""Gemm of two matrices as they lie in memory: panels are packed as it runs, in blocks along k where k is long; then also over panels
-that come packed.
+"""Gemm of two matrices as they lie in memory: packs panels as it runs. Where k is long, it goes along k in blocks, and then also takes
+panels that were packed before.
 
 Rows that lie along k:                          Rows that lie transposed, as for a weight's gradient:
 
