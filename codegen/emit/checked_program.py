@@ -10,7 +10,7 @@ import torch
 
 from mlirc.codegen.emit.emit import compile_module
 from mlirc.codegen.host.program import Program
-from mlirc.dialects.control_flow.region_ops import REGION_OPS, region_functions
+from mlirc.dialects.control_flow.region_ops import REGION_OPS, nested_functions, region_functions
 from mlirc.dialects.core import aten_arguments, symbols
 from mlirc.dialects.core.bindings import ir
 from mlirc.dialects.core.context import context
@@ -201,11 +201,14 @@ def limits(function: Any) -> list[Int]:
     """What is left to MOST of the bytes of each tensor and of the arenas: 64 bits are enough for all that is computed of them.
     What depends on data is memory that PyTorch gave."""
     block = function.regions[0].blocks[0]
-    values = [*block.arguments, *(x for op in block.operations for x in op.results)]
+    everywhere = (function, *nested_functions(function))
+    blocks = [one.regions[0].blocks[0] for one in everywhere]
+    values = [x for b in blocks for x in (*b.arguments, *(y for op in b.operations for y in op.results))]
     infos = [info_of(x) for x in values if isinstance(x.type, ir.RankedTensorType)]
     found = {info.extent * info.dtype.itemsize for info in infos}
-    if "mlirc.arena" in function.attributes:
-        found |= set(arenas(function).values())
+    for one in everywhere:
+        if "mlirc.arena" in one.attributes:
+            found |= set(arenas(one).values())
     bound = {name for x in block.arguments for name in names_of(x)}
     bound |= {name for named in (function.arg_attrs if len(block.arguments) else ()) for name in named_symbols(named)}
     return [MOST - n for n in found if not isinstance(n, int) and symbols.free_symbols(n) <= bound]
