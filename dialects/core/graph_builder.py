@@ -120,7 +120,7 @@ class GraphBuilder:
             info = self.info(x)
             weight = 2 if not isinstance(x, ir.Value) else 1 if info.rank == 0 else 0
             seen = by_weight[weight]
-            by_weight[weight] = info.dtype if seen is None else torch.promote_types(seen, info.dtype)
+            by_weight[weight] = info.dtype if seen is None else promoted(seen, info.dtype)
         result: torch.dtype | None = None
         for dtype in by_weight:
             result = outweigh(result, dtype)
@@ -271,10 +271,18 @@ def outweigh(higher: torch.dtype | None, lower: torch.dtype | None) -> torch.dty
     if higher.is_complex:
         return higher
     if higher.is_floating_point:
-        return torch.promote_types(higher, lower) if lower.is_complex else higher
+        return promoted(higher, lower) if lower.is_complex else higher
     if higher == torch.bool or lower.is_floating_point or lower.is_complex:
-        return torch.promote_types(higher, lower)
+        return promoted(higher, lower)
     return higher
+
+
+def promoted(x: torch.dtype, y: torch.dtype) -> torch.dtype:
+    """The dtype that holds both. Raises NotOurs where PyTorch has none: of uint16, uint32 and uint64 with other integers and bool."""
+    try:
+        return torch.promote_types(x, y)
+    except RuntimeError as error:
+        raise NotOurs(f"no dtype is promised for {x} and {y}") from error
 
 
 def constant_text(value: float | int | bool, dtype: torch.dtype) -> str:

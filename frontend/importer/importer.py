@@ -23,7 +23,7 @@ from mlirc.dialects.core.graph_builder import GraphBuilder, NotOurs, UnequalSize
 from mlirc.dialects.core.symbols import Expr, Int
 from mlirc.dialects.core.tensor_types import TensorInfo, info_of, type_of
 from mlirc.frontend.errors import UnsupportedGraph
-from mlirc.frontend.importer import aten_import, refused_dims, unread_indices, views
+from mlirc.frontend.importer import aten_import, empty_extremes, refused_dims, unread_indices, views
 from mlirc.frontend.importer.bodies import attribute, has_regions, nested_constants
 from mlirc.frontend.importer.locations import location_of
 from mlirc.frontend.importer.refused_dtypes import refused
@@ -248,6 +248,8 @@ class GraphImporter:
             rule, reason = None, unread_indices.REASON
         if rule is not None and refused_dims.refused(node):
             rule, reason = None, refused_dims.REASON
+        if rule is not None and empty_extremes.may_be_of_nothing(node):
+            rule, reason = None, empty_extremes.REASON
         if rule is not None:
             infos = [tensor_info(v) if isinstance(v, torch.Tensor) else None for v in flat(promised)]
             builder = GraphBuilder(infos[0] if infos else None, infos)

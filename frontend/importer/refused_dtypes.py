@@ -45,7 +45,8 @@ def refused(node: Node) -> bool:
         return False
     if not mixed and all(x.is_floating_point() for x in tensors) and "bitwise" not in target._schema.name:
         return False
-    key = f"{target}{map_aggregate((node.args, node.kwargs), _shown if elementwise else _shown_whole)}"
+    # a quotient of integers is a number of the default dtype
+    key = f"{target} {torch.get_default_dtype()} {map_aggregate((node.args, node.kwargs), _shown if elementwise else _shown_whole)}"
     if key not in _known:
         _known[key] = _dtypes(node, _one if elementwise else _zeros)
     found, promised = _known[key], _dtypes_of(node.meta.get("val"))

@@ -30,11 +30,17 @@ PROGRAMS = {
     "copied": lambda x, y: x.copy_(y),
     "converted": lambda x, y: (y.to(x.dtype), x.to(y.dtype), y.type_as(x) * 1),
     "made": lambda x, y: (torch.zeros_like(x, dtype=y.dtype), torch.full_like(x, 2, dtype=y.dtype)),
+    "equal": lambda x, y: torch.where(x == x.flip(0), x, x.flip(1)),
     "chosen": lambda x, y: torch.where(torch.arange(4) > 1, x, y),
     "joined": lambda x, y: torch.cat([x, y.expand(1, 4)]),
 }
 PAIRS = [pair for pair in itertools.product([*KNOWN, *OTHERS], repeat=2) if set(pair) & set(OTHERS)]
-QUICK = [(torch.int64, torch.complex128), (torch.complex64, torch.float32), (torch.bool, torch.complex64)]
+QUICK = [
+    (torch.uint16, torch.bool),
+    (torch.int64, torch.complex128),
+    (torch.complex64, torch.float32),
+    (torch.bool, torch.complex64),
+]
 
 
 @pytest.mark.parametrize("name", PROGRAMS)

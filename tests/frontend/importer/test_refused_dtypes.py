@@ -91,3 +91,19 @@ def test_a_result_of_another_dtype_than_promised_is_refused():
     call.meta["val"] = call.meta["val"].float()
     with pytest.raises(UnsupportedGraph, match=r"float64.*where.*float32"):
         refused(call)
+
+
+def test_the_default_dtype_changes():
+    """A quotient of integers has the default dtype of the moment that it is traced."""
+
+    def f(x):
+        return x / 3, x.sigmoid()
+
+    compiled = torch.compile(f, backend="mlirc", options={"fallback": "error"})
+    before = torch.get_default_dtype()
+    try:
+        for dtype in (torch.float32, torch.float64, torch.bfloat16, torch.float32):
+            torch.set_default_dtype(dtype)
+            torch.testing.assert_close(compiled(torch.arange(4)), f(torch.arange(4)))
+    finally:
+        torch.set_default_dtype(before)
