@@ -24,7 +24,7 @@ from mlirc.lowering.cpu.attention.decode import decode_text, decodes
 from mlirc.lowering.cpu.attention.memory import place_of, stage_rows, store_rows
 from mlirc.lowering.cpu.attention.softmax import PanelSoftmax
 from mlirc.lowering.cpu.attention.writer import AttentionWriter, divided, operands_of
-from mlirc.lowering.cpu.emitter.addresses import advance, load_scratch, store_scratch
+from mlirc.lowering.cpu.emitter.addresses import advance, clear_scratch, load_scratch, store_scratch
 from mlirc.lowering.cpu.emitter.scratch import take_floats
 from mlirc.lowering.cpu.loops.frame import KernelText
 from mlirc.lowering.cpu.math.builder import Value
@@ -167,7 +167,7 @@ class _ForwardWriter(AttentionWriter):
         stage_rows(e, here, a.q, self.inside(query, queries), self.rows, self.padded("k"), a.scale)
         transpose_all(e, self.rows, self.padded("k"), self.width, self.padded("k"), self.panel, self.width)
         self.softmax.start()
-        self.fill(self.sums, self.padded("v"))
+        clear_scratch(e, self.sums, self.padded("v") * self.width)
 
     def inside(self, query: Value, queries: Value) -> Value:
         """How many of a panel's lanes are queries; what comes of the others is not kept."""
@@ -187,14 +187,6 @@ class _ForwardWriter(AttentionWriter):
             for half, factor in enumerate(inverse):
                 place = advance(e, self.sums, e.index.add(e.index.mul(d, e.i64(self.width)), e.i64(half * self.lanes)))
                 store_scratch(e, self.wide.mul(load_scratch(e, place), factor), place)
-
-    def fill(self, place: Value, rows: int) -> None:
-        """Zeros."""
-        e = self.e
-
-        with e.each(0, rows * VECTORS) as d:
-            address = advance(e, place, e.index.mul(d, e.i64(self.lanes)))
-            store_scratch(e, self.wide.constant(0.0), address)
 
     def rows_of(self, which: str, base: Value, key: Value, count: Value) -> Value:
         """Where the gemms read a block of keys or values: in place, or in a copy."""
