@@ -40,6 +40,7 @@ from mlirc.frontend.statistics import GraphReport
 from mlirc.frontend.torch_compat.aot_autograd import trace_metadata
 from mlirc.frontend.torch_compat.aot_autograd.trace_result import results
 from mlirc.frontend.torch_compat.aot_autograd.tracing import config, make_boxed_func
+from mlirc.frontend.torch_compat.dynamo.lazy_graph import forward_of
 from mlirc.frontend.torch_compat.dynamo.tracing_context import CompileContext, TracingContext, compile_context, tracing
 from mlirc.frontend.torch_compat.fake_tensors import FakeTensorMode
 
@@ -195,7 +196,7 @@ class CachedTrace:
             try:
                 return compiled(list(args))
             except NotRun:
-                return gm(*args)
+                return forward_of(gm)(*args)
 
         return disable(call, reason="is compiled")
 
@@ -325,7 +326,7 @@ class Backward:
         """What runs where the loaded graph's first run fails: the graph in eager."""
 
         def in_eager(gm: GraphModule, inputs: Sequence[Any], undefined: tuple[int, ...]) -> Callable:
-            return make_boxed_func(gm.forward)
+            return make_boxed_func(forward_of(gm))
 
         return lambda _: compile_without(*self.traced(), undefined, in_eager)
 

@@ -14,7 +14,7 @@ from mlirc.frontend.fallback.first_run import Instead
 from mlirc.frontend.graph.aten_graph import AtenGraph, Run
 from mlirc.frontend.options import Options
 from mlirc.frontend.torch_compat.aot_autograd.tracing import make_boxed_func
-from mlirc.frontend.torch_compat.dynamo.lazy_graph import without_notes
+from mlirc.frontend.torch_compat.dynamo.lazy_graph import forward_of, without_notes
 
 
 def guarded(way: Callable[[AtenGraph], Run], graph: AtenGraph) -> Run:
@@ -55,11 +55,7 @@ def later(graph: AtenGraph) -> Instead:
 
 
 def as_written(gm: GraphModule) -> Run:
-    # else a first call goes through Module.__call__, which prints what is raised
-    compiled: Any = getattr(gm, "real_recompile", None)
-    if compiled is not None:
-        compiled()
-    return make_boxed_func(gm.forward)
+    return make_boxed_func(forward_of(gm))
 
 
 def backward(gm: GraphModule, options: Options, error: Exception) -> Run:
@@ -71,7 +67,7 @@ def backward(gm: GraphModule, options: Options, error: Exception) -> Run:
     values = [node.meta.get("val") for node in gm.graph.find_nodes(op="placeholder")]
     orders = [value.stride() if isinstance(value, torch.Tensor) else None for value in values]
     static = [s if s is not None and all(isinstance(n, int) for n in s) else None for s in orders]
-    forward = make_boxed_func(gm.forward)
+    forward = make_boxed_func(forward_of(gm))
 
     def run(args: list) -> list:
         for k, strides in enumerate(static):

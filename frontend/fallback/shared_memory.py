@@ -13,6 +13,7 @@ from torch.fx import GraphModule, Node
 
 from mlirc.frontend.errors import UnsupportedGraph
 from mlirc.frontend.fallback.input_starts import is_strided, written_to
+from mlirc.frontend.torch_compat.dynamo.lazy_graph import forward_of
 from mlirc.frontend.torch_compat.fake_tensors import storage_id
 
 ANOTHER_WAY = "inputs, one of which is written to, share memory in another way than when the graph was traced"
@@ -41,7 +42,7 @@ def with_memory(run: Callable, gm: GraphModule, tell: Callable[[Exception], None
         if not told:
             told.append(None)
             tell(UnsupportedGraph(ANOTHER_WAY))
-        return gm.forward(*args)
+        return forward_of(gm)(*args)
 
     def as_traced(args: Sequence[Any]) -> bool:
         try:

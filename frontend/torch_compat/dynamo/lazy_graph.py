@@ -1,5 +1,8 @@
 """A graph module whose Python text is written where somebody reads or runs it."""
 
+from collections.abc import Callable
+from typing import Any
+
 from torch.fx import Graph, GraphModule
 
 from mlirc.codegen.abi.reach import Missing, reach
@@ -7,6 +10,14 @@ from mlirc.codegen.abi.reach import Missing, reach
 
 def lazy_graph_module(owner: GraphModule, graph: Graph) -> GraphModule:
     return (lazy_class() or GraphModule)(owner, graph)
+
+
+def forward_of(gm: GraphModule) -> Callable:
+    """What calls a graph module; its `__call__`, which a first call of a lazy one goes through, prints what is raised."""
+    compiled: Any = getattr(gm, "real_recompile", None)
+    if compiled is not None:
+        compiled()
+    return gm.forward
 
 
 def without_notes(gm: GraphModule) -> GraphModule:

@@ -11,6 +11,7 @@ from torch.fx import GraphModule
 from torch.torch_version import TorchVersion
 
 from mlirc.frontend.errors import UnsupportedGraph
+from mlirc.frontend.torch_compat.dynamo.lazy_graph import forward_of
 
 CHANGED = (
     "a parameter or buffer has changed its dtype, shape, strides or device, and torch 2.11 did not compile anew: call "
@@ -42,7 +43,7 @@ def checked(run: Callable, gm: GraphModule, inputs: Sequence[Any], tell: Callabl
                 if not told:
                     told.append(None)
                     tell(UnsupportedGraph(CHANGED))
-                return gm.forward(*args)
+                return forward_of(gm)(*args)
         return run(*args)
 
     return call

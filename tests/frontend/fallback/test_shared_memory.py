@@ -98,3 +98,19 @@ def test_many_views_of_one_memory():
         compiled(list(memory.split(4)), by)
         function(list(same.split(4)), by)
         torch.testing.assert_close(memory, same)
+
+
+def test_an_error_of_the_user_is_raised_and_not_printed(capfd):
+    def f(x, y):
+        x.add_(y)
+        return x * 2
+
+    torch._dynamo.reset()
+    compiled = torch.compile(f, backend="mlirc")
+    memory = torch.arange(10.0)
+    compiled(memory[:5], memory[5:])
+    capfd.readouterr()
+    for _ in range(2):
+        with pytest.raises(RuntimeError, match="single memory location"):
+            compiled(memory[:5], memory[1:6])
+    assert capfd.readouterr() == ("", "")
