@@ -1,5 +1,6 @@
 """Where each kernel and call of a graph stands in a drawing: rows by how far from the inputs, edges downwards."""
 
+from collections.abc import Container
 from typing import Any
 
 from mlirc.dialects.core.bindings import ir
@@ -21,14 +22,18 @@ KINDS = {
 }
 
 
-def drawn_graph(stages: StageModules) -> dict[str, Any] | None:
-    """Of the stage `fuse`, where there is one, else of the latest before it."""
+def drawn_graph(stages: StageModules, generated: Container[tuple[str, frozenset[str]]]) -> dict[str, Any] | None:
+    """Of the stage `fuse`, where there is one, else of the latest before it. Ops that are one of the `generated`, by name and source
+    lines, become kernels as they are lowered."""
     stage = next((s for s in ("fuse", "simplify", "import") if s in stages.files), None)
     module = stages.module(stage) if stage else None
     if module is None:
         return None
     function = next(f for f in functions(module) if f.name.value == "graph")
     nodes, edges = _nodes(function, "library" if stage == "fuse" else "op")
+    for node in nodes:
+        if node["k"] == "library" and (node["t"], frozenset(node["l"])) in generated:
+            node["k"] = "kernel"
     return {"stage": stage, "nodes": placed(nodes, edges), "edges": edges}
 
 

@@ -72,7 +72,7 @@ def graph_data(graph: DumpedGraph, profile: Any, left: Budgets) -> dict[str, Any
         "facts": {key: told.get(key) for key in ("read", "written", "flops", "arena", "buffers", "cache", "tracing")},
         "kernels": kernels,
         "calls": optional("calls", lambda: calls_of(told), []),
-        "source": optional("source", lambda: source_of(_mapping(record.get("source")), kernels), []),
+        "source": [],
         "ledger": optional("ledger", lambda: ledger_of(told), []),
         "seconds": [[k, v] for k, v in _mapping(told.get("seconds")).items() if isinstance(v, int | float)],
         "profile": profile or told.get("profile") or None,
@@ -82,7 +82,7 @@ def graph_data(graph: DumpedGraph, profile: Any, left: Budgets) -> dict[str, Any
     data["stages"] = [] if stages is None else [{"name": k, "text": v} for k, v in stages.texts.items()]
     data["candidates"] = optional("candidates", lambda: candidates_of(graph), [])
     if stages is not None:
-        data["drawing"] = optional("graph", lambda: drawn_graph.drawn_graph(stages), None)
+        data["drawing"] = optional("graph", lambda: drawn_graph.drawn_graph(stages, generated(kernels)), None)
         data["memory"] = optional("memory", lambda: memory_data.memory_data(stages, graph.inputs), None)
         native, more = native_code.native_code(stages, left.code)
         notes += more
@@ -92,6 +92,8 @@ def graph_data(graph: DumpedGraph, profile: Any, left: Budgets) -> dict[str, Any
         )
         data["passes"], more = found if found is not None else ([], [])
         notes += more
+    nodes = (data.get("drawing") or {}).get("nodes", [])
+    data["source"] = optional("source", lambda: source_of(_mapping(record.get("source")), kernels, nodes), [])
     data["notes"] = notes
     return data
 
@@ -113,14 +115,27 @@ def calls_of(told: Mapping[str, Any]) -> list[dict[str, Any]]:
     return library + aten
 
 
-def source_of(lines: Mapping[str, Any], kernels: list[dict[str, Any]]) -> list[dict[str, Any]]:
-    """The user's lines by file, in order, each with the kernels that it became."""
+def generated(kernels: list[dict[str, Any]]) -> set[tuple[str, frozenset[str]]]:
+    """What our kernels are called, with their lines: an attention is one op until it is lowered."""
+    return {(str(kernel.get("name")), frozenset(map(str, _list(kernel.get("lines"))))) for kernel in kernels}
+
+
+def source_of(
+    lines: Mapping[str, Any], kernels: list[dict[str, Any]], nodes: list[dict[str, Any]]
+) -> list[dict[str, Any]]:
+    """The user's lines by file, in order, each with the kernels, and the calls of libraries and of ATen, that it became."""
     became: dict[str, list[int]] = {}
     for k, kernel in enumerate(kernels):
         for line in _list(kernel.get("lines")):
             became.setdefault(str(line), []).append(k)
+    calls: dict[str, dict[tuple[str, str], int]] = {}
+    for node in nodes:
+        if node["k"] in ("library", "aten"):
+            for line in node["l"]:
+                counts = calls.setdefault(line, {})
+                counts[node["t"], node["k"]] = counts.get((node["t"], node["k"]), 0) + 1
     found = []
-    for place in dict.fromkeys([*lines, *became]):
+    for place in dict.fromkeys([*lines, *became, *calls]):
         file, _, number = place.rpartition(":")
         known = _mapping(lines.get(place))
         found.append(
@@ -131,6 +146,7 @@ def source_of(lines: Mapping[str, Any], kernels: list[dict[str, Any]]) -> list[d
                 "function": known.get("function", ""),
                 "aten": [list(map(str, x)) for x in _list(known.get("aten"))],
                 "kernels": became.get(place, []),
+                "calls": [[name, kind, times] for (name, kind), times in calls.get(place, {}).items()],
             }
         )
     order = {file: k for k, file in enumerate(dict.fromkeys(x["file"] for x in found))}

@@ -60,6 +60,28 @@ def test_everything_of_a_capture_is_there(captured):
     assert any(f["recompiled"] for f in frames) and all(f["guards"] for f in frames)
 
 
+def test_a_line_names_its_calls_of_libraries(captured):
+    """What a call becomes is told where it is no kernel of ours; what is a kernel once it is lowered is no call."""
+    for graph in data_of(captured)["graphs"]:
+        told: dict[str, int] = {}
+        for line in graph["source"]:
+            assert line["kernels"] or line["calls"] or "@" not in line["text"], line
+            for name, kind, times in line["calls"]:
+                assert kind == "library"
+                told[name] = told.get(name, 0) + times
+        assert told == {call["name"]: call["count"] for call in graph["calls"]}
+
+
+def test_an_attention_of_ours_is_a_kernel(tmp_path):
+    options = {"dump": tmp_path, "fallback": "error", "cache": False}
+    with torch.no_grad():
+        attention = torch.nn.functional.scaled_dot_product_attention
+        torch.compile(attention, backend="mlirc", options=options)(*torch.randn(3, 1, 2, 8, 8))
+    (graph,) = data_of(tmp_path)["graphs"]
+    kinds = {node["k"] for node in graph["drawing"]["nodes"] if node["t"] == "attention"}
+    assert kinds == {"kernel"} and not any(line["calls"] for line in graph["source"])
+
+
 def test_boxes_do_not_overlap(captured):
     for graph in data_of(captured)["graphs"]:
         nodes = graph["drawing"]["nodes"]

@@ -12,9 +12,9 @@ function message(text) { return el("div", { class: "view" }, el("p", { class: "n
 
 function ledgerView(graph) {
   const columns = [
-    { name: "pass", get: (r) => r[0], width: "170px" }, { name: "action", get: (r) => r[1], width: "130px" },
+    { name: "pass", get: (r) => r[0], width: "150px" }, { name: "action", get: (r) => r[1], width: "100px" },
     { name: "subject", get: (r) => r[2], mono: true }, { name: "taken", get: (r) => (r[4] ? "yes" : "no"), width: "64px" },
-    { name: "rule", get: (r) => r[3], width: "190px" },
+    { name: "rule", get: (r) => r[3], width: "170px" },
     { name: "numbers", get: (r) => Object.entries(r[5]).map(([k, v]) => `${k.replaceAll("_", " ")} ${v}`).join(", "), width: "240px" },
     { name: "line", get: (r) => place(r[6]), mono: true, width: "180px" },
   ];
@@ -23,12 +23,12 @@ function ledgerView(graph) {
   if (graph.candidates.length) {
     const group = (g) => (g ? g.name : "");
     const pairs = table([
-      { name: "pass", get: (r) => r.pass, width: "150px" }, { name: "action", get: (r) => r.action, width: "100px" },
+      { name: "pass", get: (r) => r.pass, width: "146px" }, { name: "action", get: (r) => r.action, width: "100px" },
       { name: "first", get: (r) => group(r.first), mono: true }, { name: "second", get: (r) => group(r.second), mono: true },
-      { name: "taken", get: (r) => (r.taken ? "yes" : "no"), width: "60px" }, { name: "rule", get: (r) => r.rule, width: "150px" },
-      { name: "kind", get: (r) => r.kind, width: "60px" },
+      { name: "taken", get: (r) => (r.taken ? "yes" : "no"), width: "58px" }, { name: "rule", get: (r) => r.rule, width: "130px" },
+      { name: "kind", get: (r) => r.kind, width: "56px" },
       { name: "bytes saved", get: (r) => r.bytes_saved, show: bytes, number: true, width: "96px" },
-      { name: "recomputed", get: (r) => r.recomputed, show: count, number: true, width: "112px" },
+      { name: "recomputed", get: (r) => r.recomputed, show: count, number: true, width: "96px" },
       { name: "gain, estimated", get: (r) => (r.estimated_gain === null ? null : r.estimated_gain * 1e-9), show: seconds, number: true, width: "120px" },
       ...(graph.candidates.some((r) => r.measured) ? [{ name: "gain, measured", get: (r) => (r.measured && known(r.measured.gain) ? r.measured.gain * 1e-9 : null), show: (v, r) => (v === null ? (r.measured && r.measured.failed) || "" : (v < 0 ? "−" : "") + seconds(Math.abs(v))), number: true, width: "120px" }] : []),
       { name: "line", get: (r) => place(r.line), mono: true, width: "150px" },

@@ -25,6 +25,10 @@ function sourceView(graph) {
         chips.push([chip, k]);
         return chip;
       });
+      for (const [name, kind, times] of line.calls || []) {
+        const what = kind === "aten" ? "call of ATen" : "library call";
+        became.push(el("span", { class: "chip k-" + kind, title: what }, name + (times > 1 ? ` ×${times}` : "")));
+      }
       const aten = line.aten.map((x) => x[1]).filter((x) => x.startsWith("aten") || x.startsWith("prims"));
       const row = el("div", { class: "entry", title: [...new Set(aten)].join("\n") || null },
         el("span", { class: "n" }, line.line || ""), el("code", {}, line.text || "…"),
