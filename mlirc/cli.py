@@ -7,7 +7,7 @@ from mlirc.commands.cache import cache
 from mlirc.commands.capture import capture
 from mlirc.commands.compare import compare
 from mlirc.commands.doctor import doctor
-from mlirc.commands.failure import HELP
+from mlirc.commands.failure import HELP, Commands
 from mlirc.commands.ops import ops
 from mlirc.commands.opt import opt
 from mlirc.commands.profile import profile
@@ -15,7 +15,7 @@ from mlirc.commands.report import report
 from mlirc.commands.run import run
 
 
-@click.group(context_settings=HELP)
+@click.group(cls=Commands, context_settings=HELP)
 def main() -> None:
     """mlirc: look into the compiler behind torch.compile(model, backend="mlirc")."""
 

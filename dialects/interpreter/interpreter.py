@@ -4,7 +4,7 @@
 
 Graph and kernel level have value semantics: a tensor value keeps its contents even when `assign` overwrites the
 argument that it is a view of. Results of the alias groups "arg0", "arg1", ... are the argument's memory instead.
-Of a lowered function it runs the kernels' bodies, not their code.
+Of a lowered function it runs the kernels' bodies, not their code, unless it is given what runs that.
 """
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -27,6 +27,7 @@ from mlirc.dialects.core.tensor_types import TensorInfo, info_of
 from mlirc.dialects.interpreter.callees import CALLEES
 from mlirc.dialects.interpreter.kernels import Points, elementwise, fold, operand_dtypes, run_kernel
 
+RunsCode = Callable[[Any, Sequence[torch.Tensor], Mapping[str, int]], bool]
 POISON = 0xFF  # every byte of fresh memory: a NaN in floating-point types, -1 in integers
 
 
@@ -45,14 +46,20 @@ class ValueObserver(Protocol):
 
 
 def run(
-    function: Any, inputs: Sequence[Any], objects: Sequence[Any] = (), observer: ValueObserver | None = None
+    function: Any,
+    inputs: Sequence[Any],
+    objects: Sequence[Any] = (),
+    observer: ValueObserver | None = None,
+    code: RunsCode | None = None,
 ) -> list[Any]:
     """The results of a `func.func` on tensors, ints and floats. `objects` are what ATen calls refer to by number.
+
+    `code` is given each `mlircx.run` with its operands and the values of symbols, and returns whether it has run it.
 
     Raises IndexError where a kernel's check_index fails, InterpreterError for anything else that goes wrong.
     """
     with context(), torch.no_grad():
-        return _Interpreter(function, inputs, objects, observer).run()
+        return _Interpreter(function, inputs, objects, observer, code=code).run()
 
 
 class _Interpreter:
@@ -63,8 +70,9 @@ class _Interpreter:
         objects: Sequence[Any],
         observer: ValueObserver | None = None,
         known: Mapping[str, int] | None = None,
+        code: RunsCode | None = None,
     ):
-        self.observer = observer
+        self.observer, self.code = observer, code
         self.function = function
         self.objects = objects
         self.block = function.regions[0].blocks[0]
@@ -345,7 +353,8 @@ class _Interpreter:
     def launch(self, op: Any) -> list:
         count = attribute_value(op.attributes["inputs"])
         operands = [self.tensor(x) for x in op.operands]
-        run_kernel(op, operands[:count], operands[count:], self.symbols)
+        if self.code is None or op.operation.name != "mlircx.run" or not self.code(op, operands, self.symbols):
+            run_kernel(op, operands[:count], operands[count:], self.symbols)
         return []
 
     def call(self, op: Any) -> list:
@@ -370,7 +379,7 @@ class _Interpreter:
         length = self.number(call.length) if "length" in op.attributes else 0
 
         def run(function: Any, arguments: list[torch.Tensor]) -> None:
-            _Interpreter(function, arguments, self.objects, self.observer, self.symbols).run()
+            _Interpreter(function, arguments, self.objects, self.observer, self.symbols, self.code).run()
 
         interpret(call, [self.tensor(x) for x in call.given], results, length, run)
         return results if call.memory is None else []

@@ -122,7 +122,7 @@ def command_of(found: Finding, file: str, inputs: str | None, imports: tuple[str
         return " ".join([*words, "--repeat", "100"])
     if found.symptom.kind == "wrong answer":
         words.append("--check-each-pass")
-    if found.symptom.where != MACHINE:
+    if found.symptom.where != MACHINE and trials.triton is None:
         words += ["--target", "interpreter"]
     return " ".join(words)
 

@@ -13,6 +13,7 @@ from mlirc.dialects.core.context import context
 from mlirc.execution.accuracy import Expectation
 from mlirc.execution.limited_run import limited_run
 from mlirc.execution.modules import MachineCode, interpret
+from mlirc.execution.triton_code import TritonCode
 from mlirc.lowering.files.file import verify_file, verify_plan
 from mlirc.lowering.module.rules import StageError
 from mlirc.lowering.pipeline.parser import PipelineError, parse
@@ -76,6 +77,7 @@ class Trials:
     """How cases are tried.
 
     machine   whether lowered modules are called as machine code
+    triton    what runs the code of kernels for a GPU, or None: one process for all trials
     slower    the seconds that a call may take, or None
     check     a command that fails on the IR that passes leave, or None
     seconds   that a trial may take
@@ -87,6 +89,7 @@ class Trials:
     check: str | None = None
     seconds: float = 120.0
     reduces: bool = True
+    triton: TritonCode | None = None
     expected: dict[str, Expectation] = field(default_factory=dict)
 
     def prepare(self, case: Case) -> None:
@@ -97,9 +100,13 @@ class Trials:
                 self.expected[case.text] = Expectation(ir.Module.parse(case.text), case.inputs)
 
     def __call__(self, case: Case) -> Tried:
+        if self.triton is not None:
+            self.triton.start()
         found = isolated(lambda tell: self._tried(case, tell), self.seconds)
         if not isinstance(found, Ended):
             return found
+        if self.triton is not None:  # it may be in the middle of an answer
+            self.triton.stop()
         kind = ERROR if found.how.startswith("raised") else CRASH
         return Tried(Symptom(kind, f"{found.how}{f' in {found.phase}' if found.phase else ''}", _where(found.phase)))
 
@@ -151,7 +158,7 @@ class Trials:
         expected = self.expected.get(case.text) or Expectation(ir.Module.parse(case.text), case.inputs)
         tell(INTERPRETED)
         try:
-            wrong = expected.compare(interpret(module, case.inputs))
+            wrong = expected.compare(interpret(module, case.inputs, code=self.triton))
         except Exception as error:  # whatever the interpreter says of a module that is wrong
             return Symptom(WRONG, " ".join(str(error).split()), INTERPRETED)
         if wrong is not None:

@@ -1,5 +1,6 @@
 """`mlirc bisect`: from a crash, a wrong answer or a slow call to the pass, the rewrite and a small module that shows it."""
 
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +12,16 @@ from mlirc.commands.module_file import check_outputs, parse_file, write_output
 from mlirc.commands.target import give_target
 
 TARGETS = ("cpu", "interpreter")
+
+
+@dataclass(frozen=True)
+class ExecutedCode:
+    """What runs beside the interpreter: machine code of a CPU, and Triton's code where there is what interprets it."""
+
+    machine: bool
+    triton: Any
+
+
 SMALL = "bisected.mlir"
 
 
@@ -40,7 +51,12 @@ SMALL = "bisected.mlir"
 @click.option(
     "--slower-than", "slower", type=click.FloatRange(min=0), metavar="US", help="What fails: a call that takes longer."
 )
-@click.option("--target", default="cpu", metavar="TARGET", help="cpu (default), or interpreter: no machine code.")
+@click.option(
+    "--target",
+    default="cpu",
+    metavar="TARGET",
+    help="cpu (default; Triton's interpreter for tensors on a GPU), or interpreter: no code.",
+)
 @click.option(
     "--timeout", type=click.FloatRange(min=0.1), default=120.0, metavar="SECONDS", help="After which a trial is hung."
 )
@@ -100,18 +116,20 @@ def bisect(
             "seconds": timeout,
             "reduces": not whole,
         }
-        if script:
-            _script(file, arguments, chosen, target == "cpu", options, tuple(extra), output)
-            return
-        case, trials = case_of(file, chosen, inputs, target == "cpu", options)
-        if not show(file, case, trials, tuple(extra), output):
-            raise Failure(
-                f"{file}: nothing fails: {len(case.steps)} passes, {'machine code' if trials.machine else 'interpreted'}"
-            )
+        from mlirc.execution.triton_code import triton_code
+
+        with triton_code() as triton:
+            runs = ExecutedCode(target == "cpu", triton if target == "cpu" else None)
+            if script:
+                _script(file, arguments, chosen, runs, options, tuple(extra), output)
+                return
+            case, trials = case_of(file, chosen, inputs, runs, options)
+            if not show(file, case, trials, tuple(extra), output):
+                raise Failure(f"{file}: nothing fails: {len(case.steps)} passes, {executed(trials)}")
 
 
 def _script(
-    file: str, arguments: Any, chosen: Any, machine: bool, options: Any, extra: tuple[str, ...], output: str
+    file: str, arguments: Any, chosen: Any, runs: ExecutedCode, options: Any, extra: tuple[str, ...], output: str
 ) -> None:
     """The first graph of a program's on which something fails. Raises Failure."""
     import tempfile
@@ -125,14 +143,14 @@ def _script(
             path = str(graph.stages["import"])
             compiled = passes_of(graph)
             passes = chosen or (Chosen(compiled) if compiled else None)
-            case, trials = case_of(path, passes, inputs, machine, options)
+            case, trials = case_of(path, passes, inputs, runs, options)
             if show(path, case, trials, extra, output, f"Of {file} it is {label_of(graph)}"):
                 return
             click.echo(f"  nothing fails on {label_of(graph)}", err=True)
     raise Failure(f"{file}: nothing fails on {len(graphs)} graphs")
 
 
-def case_of(file: str, chosen: Chosen | None, inputs: Any, machine: bool, options: dict[str, Any]) -> Any:
+def case_of(file: str, chosen: Chosen | None, inputs: Any, runs: ExecutedCode, options: dict[str, Any]) -> Any:
     """What is tried, and how; `inputs` is a file or a seed. Raises Failure."""
     import torch
 
@@ -161,7 +179,14 @@ def case_of(file: str, chosen: Chosen | None, inputs: Any, machine: bool, option
             raise Failure(f"{file}: {error}" if isinstance(error, NoGraph) else str(error)) from error
         text = module.operation.get_asm(enable_debug_info=True)
     case = Case(text, tuple(given), tuple(str(step) for step in parse(passes)))
-    return case, Trials(machine and not on_gpu, **options)
+    return case, Trials(runs.machine and not on_gpu, triton=runs.triton if on_gpu else None, **options)
+
+
+def executed(trials: Any) -> str:
+    """What of a module is executed."""
+    if trials.triton is not None:
+        return "Triton's code interpreted"
+    return "machine code" if trials.machine else "interpreted, and no code executed"
 
 
 def _inputs(module: Any, inputs: Any, read: Any, draw: Any) -> Any:

@@ -3,6 +3,7 @@
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
+from typing import Any
 
 import click
 
@@ -15,6 +16,41 @@ class Failure(Exception):
     def __init__(self, message: str, code: int = 1):
         super().__init__(message)
         self.code = code
+
+
+class WrongUsage(click.UsageError):
+    """A wrong command line, told in one line as well: Click's own takes four."""
+
+    def show(self, file: Any = None) -> None:
+        path = f"{self.ctx.command_path}: " if self.ctx is not None else ""
+        help_option = "; -h is help" if self.ctx is not None else ""
+        click.echo(f"{path}{' '.join(self.format_message().split()).rstrip('.')}{help_option}", file=file, err=True)
+
+
+class OneLineUsage(click.Command):
+    """A command whose usage errors, and those of its subcommands, are a WrongUsage."""
+
+    def make_context(self, *arguments: Any, **named: Any) -> click.Context:
+        with _in_one_line():
+            return super().make_context(*arguments, **named)
+
+    def invoke(self, ctx: click.Context) -> Any:
+        with _in_one_line():
+            return super().invoke(ctx)
+
+
+class Commands(OneLineUsage, click.Group):
+    """The group of commands."""
+
+
+@contextmanager
+def _in_one_line() -> Iterator[None]:
+    try:
+        yield
+    except WrongUsage:
+        raise
+    except click.UsageError as error:
+        raise WrongUsage(error.format_message(), error.ctx) from error
 
 
 @contextmanager

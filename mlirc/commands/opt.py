@@ -8,7 +8,7 @@ import click
 
 from mlirc.commands.chosen_passes import REWRITES, Chosen, import_extra, plan_of, rewrites_of
 from mlirc.commands.emitted import checked_kind, emitted
-from mlirc.commands.failure import HELP, Failure, reported
+from mlirc.commands.failure import HELP, Failure, OneLineUsage, reported
 from mlirc.commands.listing import help_pass, list_ops, list_passes
 from mlirc.commands.module_file import check_outputs, parse_bytes, read_file, write_output
 from mlirc.commands.shown.printed_ir import PrintedIr, Wanted
@@ -37,7 +37,7 @@ class Shown:
     list_rewrites: bool
 
 
-@click.command(context_settings=HELP)
+@click.command(cls=OneLineUsage, context_settings=HELP)
 @click.argument("file", required=False)
 @click.option("-p", "--passes", "text", help='The passes to run: "canonicalize,cse,fuse-elementwise{max-ops=8}".')
 @click.option("--pipeline", help="A standard pipeline, by name (cpu, gpu, strict), from the stage that FILE is in.")

@@ -2,6 +2,7 @@
 
 import re
 import statistics
+from contextlib import nullcontext
 from typing import Any
 
 import click
@@ -179,6 +180,7 @@ class _Run:
     def check(self, module: Any, passes: str, inputs: list[Any]) -> None:
         from mlirc.dialects.interpreter.interpreter import InterpreterError
         from mlirc.execution.each_pass import check_each_pass
+        from mlirc.execution.triton_code import triton_code
         from mlirc.lowering.module.rules import StageError
         from mlirc.lowering.pipeline.parser import PipelineError
         from mlirc.lowering.pipeline.pass_manager import PassError
@@ -187,8 +189,9 @@ class _Run:
             click.echo(f"  {line}", err=True)
 
         try:
-            machine = self.target == "cpu"
-            changed = check_each_pass(module, passes, inputs, machine, told, self.rewrites)
+            machine, on_gpu = self.target == "cpu", self.target == "gpu"
+            with triton_code() if on_gpu else nullcontext() as code:
+                changed = check_each_pass(module, passes, inputs, machine, told, self.rewrites, code)
         except (InterpreterError, IndexError) as error:
             raise Failure(f"{self.file}, as given, cannot be executed: {error}") from error
         except (PassError, PipelineError, StageError):
@@ -197,7 +200,14 @@ class _Run:
             raise self.failed(error) from error
         if changed is not None:
             raise Failure(str(changed))
-        click.echo(f"right after each pass{', and so is the machine code' if machine else ''}")
+        if on_gpu and code is None:
+            click.echo("  Triton is not installed: its code is not executed", err=True)
+        if code is not None and code.left:
+            click.echo(
+                f"  executed by their bodies, as Triton interprets no Gluon: {', '.join(sorted(code.left))}", err=True
+            )
+        which = "the machine code" if machine else "Triton's code, interpreted" if code is not None and code.ran else ""
+        click.echo(f"right after each pass{f', and so is {which}' if which else ''}")
 
     def execute(self, module: Any, passes: str, inputs: list[Any], repeat: int | None) -> Any:
         from mlirc.execution.limited_run import limited_run

@@ -8,6 +8,7 @@ import torch
 from mlirc.dialects.core.bindings import ir
 from mlirc.dialects.core.context import context
 from mlirc.dialects.core.dialect import attribute_value
+from mlirc.dialects.interpreter.interpreter import RunsCode
 from mlirc.execution.modules import graph_of, interpret
 from mlirc.lowering.module.source_lines import source_line
 
@@ -77,9 +78,16 @@ class Trace:
             self.last[op.results[0]] = self.last.get(op.operands[0], len(self.ops) - 1)
 
 
-def culprit(before: ir.Module, after: ir.Module, inputs: Sequence[Any], position: int, tolerance: float) -> str:
+def culprit(
+    before: ir.Module,
+    after: ir.Module,
+    inputs: Sequence[Any],
+    position: int,
+    tolerance: float,
+    code: RunsCode | None = None,
+) -> str:
     """ "mlircx.kernel 'exp_add' (model.py:12)": the op of `after` that is to blame for the result at a position; "" if none is
-    found. Needs an entered context. Raises what the interpreter raises."""
+    found. With `code`, kernels of `after` are run by their code. Needs an entered context. Raises what the interpreter raises."""
     signatures = Signatures(tolerance)
     for x in inputs:
         signatures.add(signatures.of(x))
@@ -90,7 +98,7 @@ def culprit(before: ir.Module, after: ir.Module, inputs: Sequence[Any], position
             signatures.add(one)
     new = Trace(signatures)
     try:
-        interpret(after, inputs, new)
+        interpret(after, inputs, new, code)
     except Exception:
         if new.ops and "left" not in new.ops[-1]:
             return describe(new.ops[-1]["op"])

@@ -7,6 +7,7 @@ from typing import Any
 from mlirc.dialects.core.bindings import ir
 from mlirc.dialects.core.context import context
 from mlirc.dialects.interpreter.float64 import in_float64, widened
+from mlirc.dialects.interpreter.interpreter import RunsCode
 from mlirc.execution.accuracy import Expectation, Wrong
 from mlirc.execution.culprit import culprit
 from mlirc.execution.limited_run import limited_run
@@ -53,11 +54,12 @@ def check_each_pass(
     machine_code: bool,
     told: Callable[[str], None] = lambda line: None,
     rewrites: Rewrites | None = None,
+    code: RunsCode | None = None,
 ) -> Changed | None:
     """Runs the passes on the module, in place. None: the answer stayed right, that of the machine code too if it is asked for.
 
-    `rewrites` says which of their rewrites passes may take. `told` hears a line for each pass. Raises what the passes raise, and
-    what the interpreter does on the module as given. Needs an entered context.
+    `rewrites` says which of their rewrites passes may take; `code` runs kernels of a module by their code. `told` hears a line for
+    each pass. Raises what the passes raise, and what the interpreter does on the module as given. Needs an entered context.
     """
     expected = Expectation(module, inputs)
     told(f"as given: {_how(expected)}")
@@ -69,7 +71,7 @@ def check_each_pass(
         if text == state["text"]:
             told(f"{step}: no change")
             return
-        changed = _looked_at(expected, state["before"], module, inputs, step, state["number"])
+        changed = _looked_at(expected, state["before"], module, inputs, step, state["number"], code)
         if changed is not None:
             raise _Stop(changed)
         told(f"{step}: right")
@@ -99,22 +101,28 @@ def _how(expected: Expectation) -> str:
 
 
 def _looked_at(
-    expected: Expectation, before: Any, module: Any, inputs: Sequence[Any], step: str, number: int
+    expected: Expectation,
+    before: Any,
+    module: Any,
+    inputs: Sequence[Any],
+    step: str,
+    number: int,
+    code: RunsCode | None,
 ) -> Changed | None:
     try:
-        wrong = expected.compare(interpret(module, inputs))
+        wrong = expected.compare(interpret(module, inputs, code=code))
     except Exception as error:  # whatever the interpreter says of a module that is wrong
         return Changed(step, number, None, " ".join(str(error).split()), "")
     if wrong is None:
         return None
-    return Changed(step, number, wrong, "", _blamed(_as_module(before), module, inputs, wrong))
+    return Changed(step, number, wrong, "", _blamed(_as_module(before), module, inputs, wrong, code))
 
 
 def _as_module(operation: Any) -> ir.Module:
     return ir.Module.parse(operation.get_asm(enable_debug_info=True))
 
 
-def _blamed(before: ir.Module, after: ir.Module, inputs: Sequence[Any], wrong: Wrong) -> str:
+def _blamed(before: ir.Module, after: ir.Module, inputs: Sequence[Any], wrong: Wrong, code: RunsCode | None) -> str:
     """The op whose value differs first, in float64, else "". Where the float64 answers agree (overlapping buffers), values are compared in
     their own dtypes."""
     if not wrong.what.startswith("result"):
@@ -127,7 +135,7 @@ def _blamed(before: ir.Module, after: ir.Module, inputs: Sequence[Any], wrong: W
             gone = (left[0].double() - left[1].double()).abs().max() if left[0].shape == left[1].shape else 1.0
             if not gone <= 1e-9 * (1.0 + float(left[0].abs().max())):
                 return culprit(wide[0], wide[1], exact, wrong.position, EXACT)
-        return culprit(before, after, inputs, wrong.position, ROUNDED)
+        return culprit(before, after, inputs, wrong.position, ROUNDED, code)
     except Exception:  # the pass is known; which op it was is a help only
         return ""
 

@@ -58,11 +58,16 @@ def given_arguments(module: ir.Module) -> list[Any]:
     return arguments[: len(arguments) - made]
 
 
-def interpret(module: ir.Module, inputs: Sequence[Any], observer: interpreter.ValueObserver | None = None) -> Outcome:
-    """Raises what the interpreter raises."""
+def interpret(
+    module: ir.Module,
+    inputs: Sequence[Any],
+    observer: interpreter.ValueObserver | None = None,
+    code: interpreter.RunsCode | None = None,
+) -> Outcome:
+    """With `code`, kernels of a lowered module may be run by their code (triton_code.py). Raises what the interpreter raises."""
 
     def call(function: Any) -> Callable[[list[Any]], list[Any]]:
-        return lambda given: interpreter.run(function, given, observer=observer)
+        return lambda given: interpreter.run(function, given, observer=observer, code=code)
 
     return _called(module, inputs, call)
 

@@ -153,7 +153,7 @@ def refused(folder, *arguments):
         return f"raised {done.exception!r}"
     if done.exit_code not in (1, 2):
         return f"exit code {done.exit_code}: {done.output[-300:]}"
-    lines = [line for line in done.stderr.splitlines() if not line.startswith(("Usage: ", "Try ", "  "))]
+    lines = [line for line in done.stderr.splitlines() if not line.startswith("  ")]
     if len(list(filter(None, lines))) != 1 or "Traceback" in done.stderr:
         return f"{len(lines)} lines: {done.stderr[-500:]}"
     return "" if state(folder) == before else "wrote files"

@@ -21,6 +21,7 @@ from mlirc.dialects.core.bindings import ir
 from mlirc.dialects.core.context import context
 from mlirc.dialects.core.dialect import attribute_value
 from mlirc.dialects.core.tensor_types import info_of
+from mlirc.execution import triton_interpreter
 from mlirc.lowering.files.file import verify_file
 from mlirc.lowering.files.text import TextError, parse_module
 from mlirc.lowering.module.forms import stage_of
@@ -29,7 +30,6 @@ from mlirc.lowering.pipeline.pass_manager import PassError, functions, run_pipel
 from mlirc.lowering.pipeline.pipelines import pipeline
 from tests.guard_pages import Guards
 from tests.guard_worker import MEMORY
-from tests.triton import interpreter_worker
 
 LOWER = "split-unaligned,lower-triton,lower-kernels"
 REST = {"graph": pipeline("gpu", "lower"), "kernel": f"plan-memory,{LOWER}", "memory": LOWER, "lowered": ""}
@@ -38,7 +38,7 @@ guards = Guards()
 
 
 def main() -> None:
-    interpreter_worker._start()
+    triton_interpreter.start()
     from triton.runtime.errors import InterpreterError
 
     resource.setrlimit(resource.RLIMIT_AS, (MEMORY, MEMORY))
@@ -110,7 +110,7 @@ def launch(run: Any, kernel: Any, values: dict[str, int]) -> None:
             given.append(guards.tensor([3], [1], torch.int64))
         if all(grid):
             untrapped = dict.fromkeys(constants.keys() & {"TRAP"}, 0)
-            interpreter_worker._function(source, name)[grid](*given, **constants | untrapped)
+            triton_interpreter.interpreted(source, name)[grid](*given, **constants | untrapped)
 
 
 if __name__ == "__main__":

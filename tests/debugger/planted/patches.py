@@ -1,5 +1,20 @@
 """Wrong passes: mistakes in ours, each a file for `--import` that changes a function of one pass."""
 
+TRITON = """
+from dataclasses import replace
+from mlirc.lowering.passes.lower import lower_triton
+
+right = lower_triton.triton_kernel
+
+
+def wrong(*given, **named):
+    made = right(*given, **named)
+    return replace(made, source=made.source.replace("OLD", "NEW"))
+
+
+lower_triton.triton_kernel = wrong
+"""
+
 WRITE = """
 from mlirc.lowering.fusion import graph
 from mlirc.ir import ir
@@ -226,6 +241,10 @@ def wrong(launch, *given):
 
 lower_triton.run_instead = wrong
 """,
+    "wrong Triton code": TRITON.replace("OLD", " - v").replace("NEW", " + v"),
+    "bad mask in Triton code": TRITON.replace("OLD", "r_mask = r < 6").replace("NEW", "r_mask = r < 5"),
+    "wrong index in Triton code": TRITON.replace("OLD", "p1 + (x * 6 + r)").replace("NEW", "p1 + (r * 6 + x)"),
+    "maximum for sum in Triton code": TRITON.replace("OLD", "return a + b").replace("NEW", "return tl.maximum(a, b)"),
     "merged results exchanged": """
 from mlirc.lowering.passes.simplify_gpu import merge_matmuls
 

@@ -13,6 +13,7 @@ from mlirc.bisection.isolated import Ended, isolated
 from tests.commands.command import run
 from tests.debugger.planted.patches import PASSES, PATCHES
 from tests.triton.matmul.test_matmul_passes import text
+from tests.triton.test_wrong_modules import TYPE, on_gpu
 
 FILES = Path(__file__).parents[2] / "filecheck"
 
@@ -210,6 +211,38 @@ def test_the_rewrite_is_named(bug, module_file, tmp_path):
 
 def in_a_process(*arguments):
     return subprocess.run([sys.executable, "-m", "mlirc", *map(str, arguments)], capture_output=True, text=True)
+
+
+TRITON_BUGS = (
+    "wrong Triton code",
+    "bad mask in Triton code",
+    "wrong index in Triton code",
+    "maximum for sum in Triton code",
+)
+
+
+@pytest.mark.parametrize("name", [TRITON_BUGS[0], *(pytest.param(n, marks=pytest.mark.full) for n in TRITON_BUGS[1:])])
+def test_the_launch_whose_triton_code_is_wrong(name, module_file, tmp_path):
+    """The passes leave bodies that are right; Triton's code of one is not, and Triton interprets it."""
+    pytest.importorskip("triton")
+    path, patch, small = tmp_path / "given.mlir", tmp_path / "patch.py", tmp_path / "small.mlir"
+    text = re.sub(r'mlirc.target = "[^"]*"', 'mlirc.target = "cpu-avx512,gpu-h200"', module_file(rows).read_text())
+    path.write_text(re.sub(TYPE.pattern, on_gpu, text))
+    patch.write_text(PATCHES[name])
+    given = [path, "--pipeline", "gpu", "--import", patch]
+    first = rows.__code__.co_firstlineno
+    code, told, steps = forked("run", *given, "--check-each-pass")
+    assert code == 1 and "'lower-triton', changed the answer, by mlircx.run 'sub_exp_sum_neg_add'" in steps, (
+        told + steps
+    )
+    assert f"test_bisected.py:{first + 1})" in steps, steps
+    code, told, steps = forked("bisect", *given, "-o", small, "--no-reduce")
+    assert code == 0 and "The pass is 'lower-triton'" in told, told + steps
+    where = re.search(r"The rewrite is number \d+[^:]*: mlircx.launch '\w*' \(.*test_bisected\.py:(\d+)", told)
+    assert where and int(where[1]) == first + 1, told
+    command = told.splitlines()[-1].split()
+    code, _, shown = forked(*[word.strip('"') for word in command[1:]])
+    assert code == 1 and "'lower-triton', changed the answer" in shown, shown
 
 
 @pytest.mark.full
