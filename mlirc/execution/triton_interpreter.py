@@ -35,8 +35,9 @@ def start() -> None:
     os.environ["TRITON_INTERPRET"] = "1"
     import torch
     import triton.language as tl
-    from triton.runtime import interpreter
+    import triton.runtime.interpreter
 
+    interpreter: Any = triton.runtime.interpreter
     torch.set_num_threads(1)
     interpreter.ReduceOps.generic_reduce = _reduce
     interpreter.ScanOps.generic_scan = _scan
