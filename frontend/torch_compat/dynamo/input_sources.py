@@ -35,10 +35,10 @@ def name_as_guarded(gm: GraphModule, inputs: Sequence[Any]) -> None:
         differs = None not in (source, named) and named != source
         if differs and any(of.startswith(f"{text(source)}.") for symbols in made.values() for of in symbols):
             changes["tensor_source"] = source
-        symbols = made.get(id(env), {})
-        if any(env.replace(symbol).is_number for symbol in symbols.values()):
-            known = {of: number if (number := env.replace(s)).is_number else s for of, s in symbols.items()}
-            changes["shape_env_to_source_to_symbol_cache"] = {**made, id(env): known}
+        symbols = {} if env is None else made.get(id(env), {})
+        numbers = {} if env is None else {of: n for of, s in symbols.items() if (n := env.replace(s)).is_number}
+        if numbers:
+            changes["shape_env_to_source_to_symbol_cache"] = {**made, id(env): symbols | numbers}
         if changes:
             contexts[x] = replace(context, **changes)  # type: ignore[arg-type]
 

@@ -31,7 +31,9 @@ def body(w: Writer, *names: str) -> str:
 
 
 def predicate(w: Writer, x: str) -> str:
-    return w.choice(f"{x}.sum() > 0", f"({x} > 1).any()", f"{x}.sum() <= 0", f"{w.integer()} > 1", f"({x} == {x}).all()")
+    return w.choice(
+        f"{x}.sum() > 0", f"({x} > 1).any()", f"{x}.sum() <= 0", f"{w.integer()} > 1", f"({x} == {x}).all()"
+    )
 
 
 @kind(0.15)
@@ -41,7 +43,10 @@ def branches(w: Writer) -> None:
     first, second = body(w, "p", "q"), body(w, "p", "q")
     if w.chance(0.3):
         first, second = f"({first}, {body(w, 'q')})", f"({second}, {body(w, 'p')})"
-    w.do(f"{name} = torch.cond({predicate(w, other)}, lambda p, q: {first}, lambda p, q: {second}, ({x}, {x} * 2))", (name,))
+    w.do(
+        f"{name} = torch.cond({predicate(w, other)}, lambda p, q: {first}, lambda p, q: {second}, ({x}, {x} * 2))",
+        (name,),
+    )
 
 
 @kind(0.15)
