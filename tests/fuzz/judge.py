@@ -16,6 +16,7 @@ from typing import Any
 import torch
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
+from tests.fuzz.bodies import in_python
 from tests.fuzz.calls import not_compiled
 from tests.fuzz.compare import Difference, describe, differences
 from tests.fuzz.noise import Noise
@@ -115,7 +116,7 @@ def run(program: ModuleType, backend: Any, options: dict | None = None, noise: i
             with torch._dynamo.config.patch(recompile_limit=64):  # no call is left to eager for its many variants
                 program.drive(function, made, trace.see)
         else:
-            with another_attention(noise), Noise(noise):
+            with another_attention(noise), in_python(), Noise(noise):
                 program.drive(function, made, trace.see)
     except Exception as error:
         trace.error = error

@@ -7,6 +7,7 @@ import pytest
 import torch
 import torch.nn.functional as F
 
+from tests.fuzz.bodies import in_python
 from tests.fuzz.calls import in_thread
 from tests.fuzz.compare import different
 from tests.fuzz.noise import Noise
@@ -251,3 +252,36 @@ def test_a_logarithm_near_the_smallest_number():
     x = torch.full((64,), 103.0)
     found = [y[0].item() for y in draws(F.logsigmoid, x)]
     assert F.logsigmoid(x)[0] == 0 and any(y == 0 for y in found) and any(-1e-44 < y < 0 for y in found)
+
+
+FUNCTIONS = {
+    "cond": lambda x: torch.cond(x.sum() > 0, lambda p: (p.sin(), p + 1), lambda p: (p.cos(), p - 1), (x,)),
+    "while_loop": lambda x: torch._higher_order_ops.while_loop(
+        lambda i, p: i < 3, lambda i, p: (i + 1, p.sin()), (torch.zeros((), dtype=torch.int64), x)
+    ),
+    "while_loop, not once": lambda x: torch._higher_order_ops.while_loop(
+        lambda p, q: p.sum() < -1e9, lambda p, q: (q.sin(), p.sin()), (x, x.exp())
+    ),
+    "scan": lambda x: torch._higher_order_ops.scan(lambda c, z: (c.sin() + z, c * z), x[0] + 1, x, reverse=True),
+    "map": lambda x: torch._higher_order_ops.map(lambda z, y: z.exp() * y, x, x[0] + 1),
+    "associative_scan": lambda x: torch._higher_order_ops.associative_scan(
+        lambda p, q: p * q, x, 0, combine_mode="generic"
+    ),
+}
+
+
+@pytest.mark.parametrize("gradients", [False, True])
+@pytest.mark.parametrize("name", FUNCTIONS)
+def test_noise_reaches_functions_that_operators_take(name, gradients):
+    """Nearly eager's results, and not quite."""
+    x = torch.rand(4, 3, generator=torch.Generator().manual_seed(0)) + 0.5
+    x.requires_grad_(gradients and "while_loop" not in name)
+    torch._dynamo.reset()
+    expected = torch.utils._pytree.tree_leaves(FUNCTIONS[name](x))
+    found = []
+    for seed in range(6):
+        with in_python(), Noise(seed):
+            found.append(torch.utils._pytree.tree_leaves(FUNCTIONS[name](x)))
+    for results in found:
+        torch.testing.assert_close(results, expected)
+    assert any(not torch.equal(a, b) for results in found for a, b in zip(results, expected, strict=True))

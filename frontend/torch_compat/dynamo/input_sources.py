@@ -36,7 +36,11 @@ def name_as_guarded(gm: GraphModule, inputs: Sequence[Any]) -> None:
         if differs and any(of.startswith(f"{text(source)}.") for symbols in made.values() for of in symbols):
             changes["tensor_source"] = source
         symbols = {} if env is None else made.get(id(env), {})
-        numbers = {} if env is None else {of: n for of, s in symbols.items() if (n := env.replace(s)).is_number}
+        numbers = (
+            {}
+            if env is None
+            else {of: n for of, s in symbols.items() if (n := env.replace(s)).is_Integer and n is not s}
+        )
         if numbers:
             changes["shape_env_to_source_to_symbol_cache"] = {**made, id(env): symbols | numbers}
         if changes:

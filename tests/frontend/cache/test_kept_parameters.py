@@ -14,6 +14,7 @@ from torch import nn
 from torch.nn.utils.parametrizations import weight_norm
 
 from mlirc.frontend.cache.frozen_parameters import FrozenParameters
+from mlirc.lowering.host import host_cpu
 
 Change = Callable[[torch.Tensor, tuple], None]  # writes other numbers to the elements at an index
 
@@ -218,7 +219,9 @@ KINDS = {
     "looked up": lambda: (Looked(), torch.randn(6, 8)),
     "held": lambda: (Held(), torch.randn(3, 8)),
 }
-NOTHING = {
+# Of bfloat16 a library multiplies where the processor has tiles for it.
+TILES = {"Conv1D in bfloat16", "Conv1D in bfloat16 of many rows"} if host_cpu().bf16_tiles else set()
+NOTHING = TILES | {
     "convolution",
     "convolution of one pixel",
     "strided convolution",

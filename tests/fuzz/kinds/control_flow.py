@@ -70,7 +70,7 @@ def scans(w: Writer) -> None:
     of = f"{x}, dim={d}"
     w.do(
         w.choice(
-            f"{name} = {OPS}.scan.scan({step}, {x}.select({d}, 0) * 2, {of}, reverse={w.chance(0.3)})",
+            f"{name} = {OPS}.scan({step}, {x}.select({d}, 0) * 2, {of}, reverse={w.chance(0.3)})",
             f"{name} = {OPS}.map(lambda z: {body(w, 'z')}, {x})",
             f"{name} = {OPS}.map(lambda z, y: {body(w, 'z', 'y')}, {x}, {x}[0] + 1)",
             f"{name} = {OPS}.associative_scan(lambda p, q: {w.choice('p + q', 'p * q', 'torch.maximum(p, q)')}, {x}, {d}, combine_mode='generic')",

@@ -150,7 +150,7 @@ return %RESULT : tensor<2x12x16xbf16>"""
 )
 def test_gated_products_become_one_kernel(monkeypatch, first, last, result, taken):
     """The activation is of the left or of the right half; what are not the halves, or is read elsewhere, stays."""
-    monkeypatch.setattr(generate_triton_matmuls, "RATE", 1e-6)  # a library that any kernel is faster than
+    monkeypatch.setattr(generate_triton_matmuls, "OPERATIONS", 1e-6)  # a library that any kernel is faster than
     words = {"FIRST": f"{first}", "LAST": f"{last}", "%RESULT": f"%{result}"}
     words |= {
         "HALF": 'tensor<24x16xbf16, {stride = "32, 1"}>',
