@@ -28,6 +28,8 @@ from mlirc.dialects.core.dialect import attribute_value
 from mlirc.dialects.core.tensor_types import info_of
 
 IN_MEMORY = {"mm", "bmm", "addmm", "baddbmm", "sum", "mean", "cumsum", "cat", "clone", "index", "index_put", "gather"}
+STORAGE_READERS = {"as_strided_copy", "as_strided_scatter", "select_scatter", "slice_scatter", "diagonal_scatter"}
+"""What they read, or copy, is the operand's storage: more than the memory of its elements."""
 
 
 class NotNative(Exception):
@@ -113,6 +115,8 @@ def check(function: Any, op: Any) -> list[str]:
         raise NotNative("it changes or returns its operands, or gives something else than tensors")
     if is_composite(function):
         raise NotNative("it may return its operand")
+    if function._schema.name.removeprefix("aten::") in STORAGE_READERS:
+        raise NotNative("it reads all of its operand's storage")
     if any(info_of(x).layout != "strided" for x in op.results if isinstance(x.type, ir.RankedTensorType)):
         raise NotNative("its result is in a layout of the library's own")
     if not in_memory(function) and any(

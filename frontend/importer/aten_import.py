@@ -10,7 +10,7 @@ from torch.fx import GraphModule
 from mlirc.dialects.core import aten_arguments, symbols
 from mlirc.dialects.core.bindings import ir
 from mlirc.dialects.core.dialect import create
-from mlirc.dialects.core.tensor_types import info_of, type_of
+from mlirc.dialects.core.tensor_types import TensorInfo, info_of, type_of
 from mlirc.frontend.errors import UnsupportedGraph
 from mlirc.frontend.importer.sizes import size, tensor_info
 from mlirc.frontend.torch_compat.dynamo.trees import tree_leaves
@@ -103,11 +103,13 @@ def call_aten(
     fakes = list(promised) if many else [promised] if promised is not None else []
     infos, numbers = [], []
     for fake in fakes:
-        if fake is not None and not isinstance(fake, (torch.Tensor, int, torch.SymInt)):
+        if fake is not None and not isinstance(fake, (torch.Tensor, TensorInfo, int, torch.SymInt)):
             raise UnsupportedGraph(
                 f"{name} returns a {type(fake).__name__} that depends on data; such graphs run in eager"
             )
-        infos.append(tensor_info(fake) if isinstance(fake, torch.Tensor) else None)
+        infos.append(
+            tensor_info(fake) if isinstance(fake, torch.Tensor) else fake if isinstance(fake, TensorInfo) else None
+        )
         numbers.append(size(fake) if isinstance(fake, (int, torch.SymInt)) else None)  # flash attention's longest row
     present = [info for info in infos if info is not None]
     aliases = result_aliases(target, len(infos), operand_of_argument)

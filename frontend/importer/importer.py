@@ -23,7 +23,7 @@ from mlirc.dialects.core.graph_builder import GraphBuilder, NotOurs, UnequalSize
 from mlirc.dialects.core.symbols import Expr, Int
 from mlirc.dialects.core.tensor_types import TensorInfo, info_of, type_of
 from mlirc.frontend.errors import UnsupportedGraph
-from mlirc.frontend.importer import aten_import, empty_extremes, refused_dims, unread_indices, views
+from mlirc.frontend.importer import aten_import, empty_extremes, refused_dims, storage_readers, unread_indices, views
 from mlirc.frontend.importer.bodies import attribute, has_regions, nested_constants
 from mlirc.frontend.importer.locations import location_of
 from mlirc.frontend.importer.refused_dtypes import refused
@@ -81,6 +81,7 @@ class GraphImporter:
         self.argument_of_storage: dict[int, int] = {}
         self.known_sizes: list[Int] = []  # what @graph's arguments give values to
         self.nested_constants: dict[int, ir.Value] = {}  # of tensors that functions hold which operators take, by id
+        self.read_storages = storage_readers.read_storages(gm.graph)
 
     def run(self) -> Imported:
         placeholders = self.gm.graph.find_nodes(op="placeholder")
@@ -228,6 +229,14 @@ class GraphImporter:
             return self.assign(node, *args[:2])
         if views.is_view(target) and isinstance(args[0], ir.Value) and not views.counts_from_storage(node):
             return self.view(node, args, kwargs)
+        if target is aten.as_strided_copy.default and not views.counts_from_storage(node):
+            return storage_readers.copy(node, args, self.values)
+        if node in self.read_storages:
+            made = storage_readers.scatter(node, args, self.values, self.imported.objects)
+            if made is None:
+                return self.by_aten(node, target, args, kwargs, storage_readers.REASON)
+            self.count(aten.as_strided_scatter.default, storage_readers.REASON)
+            return made
         return self.operator(node, target, args, kwargs)
 
     def operator(self, node: Node, target: Any, args: tuple, kwargs: dict) -> Any:
@@ -267,10 +276,13 @@ class GraphImporter:
 
     def by_aten(self, node: Node, target: Any, args: tuple, kwargs: dict, reason: str) -> Any:
         """Builds a call of the ATen operator, and counts it with `reason`."""
+        self.count(target, reason)
+        return aten_import.call_aten(target, args, kwargs, node.meta.get("val"), self.imported.objects)
+
+    def count(self, target: Any, reason: str) -> None:
         name = aten_import.operator_text(target)
         self.aten_counts[name] += 1
         self.aten_reasons.setdefault(name, reason)
-        return aten_import.call_aten(target, args, kwargs, node.meta.get("val"), self.imported.objects)
 
     def with_type(self, value: Any, info: TensorInfo | None) -> Any:
         """A rule's result, converted to the dtype and strides of the fake tensor."""
@@ -317,6 +329,8 @@ class GraphImporter:
         behind = views.shown_behind_a_number(node)
         if behind is not None:
             viewed, args = behind, (self.values[behind], *args[1:])
+        if storage_readers.is_absolute(node):
+            storage_readers.refuse_unknown_storage(node)
         source = viewed.meta["val"]
         viewed_info = tensor_info(source)
         made = []
@@ -324,6 +338,8 @@ class GraphImporter:
         for fake in flat(promised):
             info = tensor_info(fake)
             offset = storage_offset(fake) - storage_offset(source)
+            if storage_readers.is_absolute(node):
+                offset = storage_offset(fake) - storage_readers.begins(viewed)
             if isinstance(promised, torch.Tensor):
                 index = views.index_map(node.target, viewed_info, info, offset, args, kwargs)
             else:

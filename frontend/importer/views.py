@@ -145,6 +145,13 @@ NOT_STRIDED = (
     aten.view_as_real.default,
     aten.view_as_complex.default,
 )
+# their result is a copy of the operand's storage as it lies, with the operand's strides and offset in it
+SCATTERS = (
+    aten.as_strided_scatter.default,
+    aten.select_scatter.default,
+    aten.slice_scatter.default,
+    aten.diagonal_scatter.default,
+)
 
 
 def is_view(target: Any) -> bool:
@@ -180,16 +187,16 @@ def shown_behind_a_number(node: Node) -> Node | None:
 
 
 def counts_from_storage(node: Node) -> bool:
-    """Whether `as_strided` counts from the storage's start, which a graph does not know.
+    """Whether `as_strided` or `as_strided_copy` counts from the storage's start, which a graph does not know.
 
     No guard holds an input's storage offset, which may differ between calls. An empty tensor has no address.
     """
-    if node.target is not aten.as_strided.default:
+    if node.target not in (aten.as_strided.default, aten.as_strided_copy.default):
         return False
     source: Any = node.args[0]
     if 0 in source.meta["val"].shape:
         return True
-    while (behind := viewed(source)) is not None:
+    while (behind := source.args[0] if source.target in SCATTERS else viewed(source)) is not None:
         source = behind
     if not source.meta["val"].shape:  # nobody knows what memory lies behind it
         return True

@@ -277,6 +277,7 @@ EXACT: dict[Any, Rule] = {
     aten.select_scatter.default: _scattered,
     aten.slice_scatter.default: _scattered,
     aten.diagonal_scatter.default: _scattered,
+    aten.as_strided_scatter.default: _scattered,
     aten.constant_pad_nd.default: _padded,
     aten.leaky_relu_backward.default: iterated(1, 0),
     aten.threshold_backward.default: iterated(1, 0),

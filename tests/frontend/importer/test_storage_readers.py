@@ -1,0 +1,76 @@
+"""Operators that read an operand's whole storage: its other elements, and where in it the operand begins, count."""
+
+import pytest
+import torch
+
+pytestmark = pytest.mark.thinned
+
+VIEWS = {
+    "itself": lambda a: a,
+    "slice": lambda a: a[2:],
+    "transposed": lambda a: a.view(3, 4).t(),
+    "a part transposed": lambda a: a.view(3, 4)[1:, 1:].t(),
+    "select": lambda a: a.view(2, 6)[1],
+    "chunk": lambda a: a.chunk(2)[1],
+    "every other": lambda a: a[1::2],
+    "expanded": lambda a: a[4:].expand(2, 8),
+    "expanded, a part": lambda a: a.view(3, 4)[1:, None].expand(2, 2, 4)[1],
+    "one element": lambda a: a[5],
+    "bits of a part": lambda a: a[2:].view(torch.int32),
+    "windows": lambda a: a[1:].unfold(0, 3, 2),
+}
+OPERATORS = {
+    "as_strided": lambda v, s: v.as_strided((2, 2), (1, 3), 1) + 0,
+    "as_strided, where it begins": lambda v, s: v.as_strided((2, 2), (1, 3)) + 0,
+    "as_strided_copy": lambda v, s: torch.as_strided_copy(v, (2, 2), (1, 3), 1),
+    "as_strided_copy, where it begins": lambda v, s: torch.as_strided_copy(v, (2, 2), (1, 3)),
+    "as_strided_scatter": lambda v, s: torch.as_strided_scatter(v, s.to(v.dtype), (2, 2), (1, 3), 1),
+    "as_strided_scatter, where it begins": lambda v, s: torch.as_strided_scatter(v, s.to(v.dtype), (2, 2), (1, 3)),
+    "as_strided of it": lambda v, s: torch.as_strided_scatter(v, s.to(v.dtype), (2, 2), (1, 3), 1).as_strided(
+        (12,), (1,), 0
+    ),
+    "as_strided of a part of it": lambda v, s: (
+        torch.as_strided_scatter(v, s.to(v.dtype), (2, 2), (1, 3), 1)[1:].as_strided((2,), (3,), 1) + 0
+    ),
+    "of select_scatter": lambda v, s: torch.select_scatter(v, v.select(0, 0) * 2, 0, 0).as_strided((4,), (2,), 1) + 0,
+    "of slice_scatter": lambda v, s: torch.slice_scatter(v, v[1:] * 2, 0, 1).as_strided((4,), (2,), 1) * 2,
+    "copy of slice_scatter": lambda v, s: torch.as_strided_copy(torch.slice_scatter(v, v[-1:] * 2, 0, -1), (4,), (2,)),
+    "scatter into a scatter": lambda v, s: torch.as_strided_scatter(
+        torch.select_scatter(v, v.select(0, 1) * 2, 0, 1), s.to(v.dtype), (2, 2), (1, 3), 1
+    ),
+}
+ROOTS = {"an input": lambda a: a, "computed": lambda a: a * 2, "a row": lambda a: torch.stack([a, a + 1])[1]}
+
+
+def results(program, start):
+    memory = torch.arange(40.0)
+    made = program(memory[start : start + 12], -torch.ones(2, 2))
+    return made.clone(), made.stride(), memory
+
+
+def raises(program, *starts):
+    try:
+        [results(program, start) for start in starts]
+    except Exception:
+        return True
+    return False
+
+
+@pytest.mark.parametrize("name", VIEWS)
+@pytest.mark.parametrize("operator", OPERATORS)
+@pytest.mark.parametrize("root", ROOTS)
+@pytest.mark.parametrize("dynamic", [False, True])
+def test_where_an_operand_begins(operator, root, name, dynamic):
+    if name == "one element" and ("scatter" in operator or "of it" in operator):
+        return  # PyTorch's fake tensors refuse it
+
+    def program(a, s):
+        return OPERATORS[operator](VIEWS[name](ROOTS[root](a)), s)
+
+    if raises(program, 4, 8):
+        return  # beyond the storage's end
+    torch._dynamo.reset()
+    compiled = torch.compile(program, backend="mlirc", dynamic=dynamic)
+    for start in (4, 8):
+        made, expected = results(compiled, start), results(program, start)
+        assert torch.equal(made[0], expected[0]) and made[1] == expected[1] and torch.equal(made[2], expected[2])
