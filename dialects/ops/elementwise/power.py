@@ -116,12 +116,12 @@ class Hypot(Binary, name="hypot", aten=(aten.hypot.default,)):
 
     @staticmethod
     def scalar(b, x, y):
-        large, small = (600, -450) if b.dtype == torch.float64 else (64, -45)
+        large, small, up = (600, -450, 600) if b.dtype == torch.float64 else (64, -45, 100)
         x, y = b.abs(x), b.abs(y)
         most = b.select(b.lt(x, y), y, x)
         one = b.constant(1.0)
         down = b.select(b.gt(most, b.constant(2.0 ** (0.75 * large))), b.constant(2.0**-large), one)
-        scale = b.select(b.lt(most, b.constant(2.0**small)), b.constant(2.0**large), down)
+        scale = b.select(b.lt(most, b.constant(2.0**small)), b.constant(2.0**up), down)
         back = b.div(one, scale)
         x, y = b.mul(x, scale), b.mul(y, scale)
         result = b.mul(b.sqrt(b.add(b.mul(x, x), b.mul(y, y))), back)

@@ -34,7 +34,17 @@ def specials(dtype: torch.dtype) -> torch.Tensor:
         limits = torch.finfo(dtype)
         least = limits.tiny * limits.eps
         numbers = [math.nan, math.inf, -math.inf, 0.0, -0.0, 1.0, -1.0, 0.5, -2.5, 3.0, -3.0, 1.5, 7.0]
-        numbers += [limits.max, limits.min, limits.tiny, -limits.tiny, least, -least, limits.eps, 1 + limits.eps]
+        numbers += [
+            limits.max,
+            limits.min,
+            limits.tiny,
+            -limits.tiny,
+            least,
+            -least,
+            limits.tiny / 100,
+            limits.eps,
+            1 + limits.eps,
+        ]
     else:
         limits = torch.iinfo(dtype)
         numbers = [0, 1, 2, 3, 7, limits.max, limits.max - 1, limits.min, limits.min + 1, limits.bits, limits.bits - 1]
@@ -71,7 +81,9 @@ def same(a: torch.Tensor, b: torch.Tensor, tolerance: float, absolute: float) ->
     wide = torch.float64
     zeros = (a == 0) & (b == 0) & (absolute == 0)
     near = torch.isclose(a.to(wide), b.to(wide), rtol=tolerance, atol=0.0, equal_nan=True)
-    near |= (a.to(wide) - b.to(wide)).abs() <= 2 * torch.finfo(a.dtype).tiny + absolute  # eager may flush to zero
+    apart, limits = (a.to(wide) - b.to(wide)).abs(), torch.finfo(a.dtype)
+    near |= apart <= 4 * limits.tiny * limits.eps + absolute
+    near |= ((a == 0) | (b == 0)) & (apart <= 2 * limits.tiny)  # eager may flush to zero
     return torch.where(zeros, a.signbit() == b.signbit(), near)
 
 
