@@ -16,9 +16,9 @@ from typing import Any
 import torch
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
-from tests.fuzz.bodies import in_python
 from tests.fuzz.calls import not_compiled
 from tests.fuzz.compare import Difference, describe, differences
+from tests.fuzz.kinds.control_flow import in_python
 from tests.fuzz.noise import Noise
 from tests.fuzz.observe import Trace
 

@@ -7,9 +7,9 @@ import pytest
 import torch
 import torch.nn.functional as F
 
-from tests.fuzz.bodies import in_python
 from tests.fuzz.calls import in_thread
 from tests.fuzz.compare import different
+from tests.fuzz.kinds.control_flow import in_python
 from tests.fuzz.noise import Noise
 
 
