@@ -14,6 +14,7 @@ from tests.dialects.test_scalar_ops import (
     SCALAR_OPS,
     assert_same,
     dtypes_of,
+    is_small,
     operands,
     reference,
     values,
@@ -51,6 +52,8 @@ def test_scalar_op(name):
 @pytest.mark.parametrize("source", DTYPES)
 def test_casts(source):
     x = values(source, 50)
+    if source is torch.bfloat16:  # Triton's interpreter reads its subnormal numbers as 0
+        x = x[~is_small(x)]
     others = [t for t in DTYPES if t != source]
     kept = {t: representable(x, t) for t in others}
     for dtype in others:
