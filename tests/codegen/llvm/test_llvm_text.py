@@ -78,6 +78,6 @@ def test_ten_thousand_lines_take_milliseconds():
         line.format(n, n - 1, n - 2) + (f"  %c{n} = fadd float %{n}, {n}.5e-01\n" if n % 10 == 0 else "")
         for n in range(9000)
     )
-    start = time.perf_counter()
+    start = time.thread_time()
     older_literals(text)
-    assert time.perf_counter() - start < 0.25
+    assert time.thread_time() - start < 0.25

@@ -37,12 +37,13 @@ def test_a_first_call_that_is_interrupted(interrupted_by_alarm):
         step(torch.compile(model, backend="mlirc"), model, x)
         span = time.perf_counter() - start
     caught, when = 0, random.Random(0)
-    for _ in range(10):
+    for _ in range(40):
         torch._dynamo.reset()
         compiled = torch.compile(model, backend="mlirc")
         try:
             signal.setitimer(signal.ITIMER_REAL, 0.01 + when.random() * 0.8 * span)
             step(compiled, model, x)
+            span *= 0.7  # on a busy machine it was measured too long
         except KeyboardInterrupt:
             caught += 1
         except (
@@ -53,4 +54,6 @@ def test_a_first_call_that_is_interrupted(interrupted_by_alarm):
             signal.setitimer(signal.ITIMER_REAL, 0)
         model.zero_grad()
         torch.testing.assert_close(step(compiled, model, x), expected)
-    assert caught
+        if caught == 8:
+            return
+    raise AssertionError(f"{caught} first calls of 40 were interrupted")

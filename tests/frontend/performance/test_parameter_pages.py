@@ -68,7 +68,7 @@ def _can_collapse(monkeypatch):
 
 
 def test_the_first_call_goes_first(monkeypatch):
-    monkeypatch.setattr(parameter_pages, "WAIT", 0.3)
+    monkeypatch.setattr(parameter_pages, "WAIT", 1.0)
     x = parameter()
     before = huge_blocks(x)
     made = parameter_pages.gather([x])
