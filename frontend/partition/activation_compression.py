@@ -3,6 +3,9 @@ form, and the backward graph computes the rest from it.
 
     the index that a max_pool took     its place in the window: 1 byte, not 8
     what a relu gave                   whether it is 0: 1 byte, where nothing but the relu's gradient needs it
+
+An input of the graph is saved as it is: autograd's node of the backward graph is connected to the inputs that it saves, and raises
+PyTorch's error where a gradient's own gradient is asked for. Without that connection the answer would be that there is none.
 """
 
 import math
@@ -41,7 +44,7 @@ def save_places(backward: Node, forward: OpOverload) -> None:
     index: Any = backward.args[-1]
     made: Any = index.args[0]
     value, x = index.meta["val"], backward.args[1]
-    if made.target is not forward or len(index.users) != 1 or not isinstance(x, Node):
+    if made.target is not forward or len(index.users) != 1 or not isinstance(x, Node) or shows_input(x):
         return
     lists = [list(given) for given in backward.args[2:6]]  # type: ignore[union-attr, arg-type]
     window, stride, padding, dilation = [given * 2 if len(given) == 1 else given for given in lists]
@@ -80,7 +83,7 @@ def save_mask(backward: Node) -> None:
     after:   %none = %y <= 0    %dx = where(%none, 0, %grad)            of which %none is saved, if %y is not for another reason
     """
     grad, y, threshold = backward.args
-    if not isinstance(grad, Node) or not isinstance(y, Node):
+    if not isinstance(grad, Node) or not isinstance(y, Node) or shows_input(y):
         return
     gradient, value = grad.meta["val"], y.meta["val"]
     if not recomputation.is_on_gpu(value) or gradient.dtype != value.dtype or not value.dtype.is_floating_point:
@@ -90,6 +93,16 @@ def save_mask(backward: Node) -> None:
     zero = b(aten.full.default, [], 0.0, dtype=value.dtype, device=value.device)
     backward.replace_all_uses_with(b(aten.where.self, none, zero, grad))
     backward.graph.erase_node(backward)
+
+
+def shows_input(node: Node) -> bool:
+    """Whether it is an input of the graph, or a view of one."""
+    from mlirc.frontend.importer.views import viewed  # needs MLIR, which a warm start does not import
+
+    base: Node | None = node
+    while base is not None and base.op != "placeholder":
+        base = viewed(base)
+    return base is not None
 
 
 class Builder:
