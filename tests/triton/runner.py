@@ -6,7 +6,6 @@ kernel.check(x)
 
 from collections.abc import Callable, Sequence
 from dataclasses import replace
-from typing import Any
 
 import numpy
 import torch
@@ -14,6 +13,7 @@ import torch
 from mlirc.dialects.core import symbols
 from mlirc.dialects.core.context import context
 from mlirc.dialects.core.tensor_types import TensorInfo, info_of
+from mlirc.execution.triton_code import bytes_of, memory_of
 from mlirc.lowering.gpu.kernel import triton_kernel
 from mlirc.lowering.gpu.triton.schedule import TritonSchedule
 from mlirc.lowering.kernel.nodes import read_kernel
@@ -53,32 +53,17 @@ class TritonKernel(KernelRunner):
     def __call__(self, inputs, outputs, threads: int = 1, **values: int) -> tuple[int, int, int]:
         """Runs it; returns (number of a check that failed, bad index, its size)."""
         tensors = [*(inputs[k] for k in self.order), *outputs]
-        memory: list[numpy.ndarray] = []
-        places: dict[int, int] = {}
-        arguments: list[Any] = []
-        for x in tensors:
-            storage = x.untyped_storage()
-            if storage.data_ptr() not in places or not storage.nbytes():
-                places[storage.data_ptr()] = len(memory)
-                memory.append(_bytes(x).numpy() if storage.nbytes() else numpy.zeros(64, numpy.uint8))
-            first = x.storage_offset() * x.element_size() if storage.nbytes() else 0
-            arguments.append((places[storage.data_ptr()], first, str(x.dtype).removeprefix("torch.")))
+        memory, arguments = memory_of(tensors)
         arguments += [values[s] for s in self.symbols]
         if self.fails:
             arguments.append((len(memory), 0, "int64"))
             memory.append(numpy.zeros(24, numpy.uint8))
         grid = [symbols.evaluate(n, values) for n in self.made.grid]
         after = interpreter_worker.run(self.source, "kernel_0", self.made.constants, grid, memory, arguments)
-        for x in outputs:
-            storage = x.untyped_storage()
-            if storage.nbytes():
-                _bytes(x).copy_(torch.from_numpy(after[places[storage.data_ptr()]]))
+        for x, (place, *_) in zip(outputs, arguments[len(self.order) :], strict=False):
+            if x.untyped_storage().nbytes():
+                bytes_of(x).copy_(torch.from_numpy(after[place]))
         return tuple(after[-1].view(numpy.int64).tolist()) if self.fails else (0, 0, 0)
-
-
-def _bytes(x: torch.Tensor) -> torch.Tensor:
-    """All of the memory that a tensor is a part of."""
-    return torch.empty(0, dtype=torch.uint8).set_(x.untyped_storage())
 
 
 def small(limit: int) -> Callable[[TritonSchedule], TritonSchedule]:

@@ -60,7 +60,7 @@ def transpose_tile(
             store_floats(e, values, advance(e, to, b.mul(e.i64(j), step), BYTE))
 
     numbers = [(x, "i64") for x in (apart, last, count)]
-    name = f"{'fetching_' * fetch}square_{'bf16' if dtype == BF16 else 'f32'}"
+    name = f"transpose_{'bf16' if dtype == BF16 else 'f32'}{'_fetching' * fetch}"
     call(e, name, [(source, PTR), *numbers, (to, PTR), (e.i64(step), "i64")], write)
 
 
@@ -111,7 +111,7 @@ def transpose_panel(
         e.loop(e.i64(0), steps, e.i64(2 * lanes), [e.i64(0), e.i64(0)], ["i64", "i64"], some_steps)
 
     arguments = [(source, PTR), (apart, "i64"), (steps, "i64"), (to, PTR), (then, PTR)]
-    call(e, f"panel{width}", arguments, write)
+    call(e, f"transpose_panel{width}", arguments, write)
 
 
 # ---- scratch
@@ -131,7 +131,7 @@ def transpose_in_scratch(
         for value, place in zip(columns, places[1], strict=True):
             store_scratch(e, value, place)
 
-    call(e, "transpose_tile", [(source, PTR), (source_pitch, "i64"), (target, PTR), (target_pitch, "i64")], write)
+    call(e, "transpose_in_scratch", [(source, PTR), (source_pitch, "i64"), (target, PTR), (target_pitch, "i64")], write)
 
 
 def transpose_all(
