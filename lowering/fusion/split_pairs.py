@@ -1,15 +1,12 @@
 """Pairs of dependent reductions that a part of a row can compute at once: see `find_pair`."""
 
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import Any
 
 from mlirc.dialects.core.bindings import ir
-from mlirc.dialects.core.dialect import attribute_value
 from mlirc.dialects.core.graph_builder import constant_text
 from mlirc.dialects.core.tensor_types import TEXT_DTYPE
-
-Create = Callable[[str, list, ir.Type, dict[str, ir.Attribute]], ir.Value]
+from mlirc.lowering.fusion.body import BodyNode, NodePool
 
 
 @dataclass(frozen=True)
@@ -23,69 +20,62 @@ class Pair:
     """
 
     kind: str
-    first: Any
-    second: Any
-    value: ir.Value
-    centre: ir.Value
+    first: BodyNode
+    second: BodyNode
+    value: BodyNode
+    centre: BodyNode
 
 
-def find_pair(second: Any, firsts: Iterable[Any], is_inner: dict[ir.Value, bool]) -> Pair | None:
-    """The pair that the reduction `second` makes with one of `firsts`."""
-    if attribute_value(second.attributes["kind"]) != "sum" or not _is_float(second.result):
+def find_pair(second: BodyNode, firsts: Iterable[BodyNode], inner: frozenset[int]) -> Pair | None:
+    """The pair that the reduction `second` makes with one of `firsts`; `inner` are the inner dimensions."""
+    (folded,) = second.operands
+    if _kind(second) != "sum" or str(second.type) not in ("f32", "f64") or folded.name not in ("mul", "exp"):
         return None
-    folded = _op(second.operands[0])
-    if folded is None or folded.name not in ("mlirc.mul", "mlirc.exp"):
-        return None
-    below = list(folded.operands)
-    difference = _op(below[0])
-    if difference is None or difference.name != "mlirc.sub" or any(x != below[0] for x in below):
+    difference = folded.operands[0]
+    if difference.name != "sub" or any(x is not difference for x in folded.operands):
         return None
     value, centre = difference.operands
-    if not is_inner.get(value) or is_inner.get(centre, True):
+    if not value.dims & inner or centre.dims & inner:
         return None
-    kind, wanted = ("squares", "sum") if folded.name == "mlirc.mul" else ("exponentials", "max")
+    kind, wanted = ("squares", "sum") if folded.name == "mul" else ("exponentials", "max")
     for first in firsts:
-        if first.operands[0] == value and attribute_value(first.attributes["kind"]) == wanted:
+        if first.operands[0] is value and _kind(first) == wanted:
             return Pair(kind, first, second, value, centre)
     return None
 
 
-def of_part(pair: Pair, create: Create, value: ir.Value, folded: ir.Value, elements: int) -> ir.Value:
+def _kind(reduction: BodyNode) -> str:
+    return ir.StringAttr(dict(reduction.attributes)["kind"]).value
+
+
+@dataclass(frozen=True)
+class Scalars:
+    """Makes nodes of one type."""
+
+    pool: NodePool
+    type: ir.Type
+    location: ir.Location
+
+    def __call__(self, name: str, *operands: BodyNode, type_: ir.Type | None = None) -> BodyNode:
+        return self.pool.make(name, operands, type_ or self.type, self.location)
+
+    def number(self, value: float) -> BodyNode:
+        text = constant_text(value, TEXT_DTYPE[str(self.type)])
+        return self.pool.make("constant", (), self.type, self.location, (("value", ir.StringAttr.get(text)),))
+
+
+def of_part(pair: Pair, b: Scalars, value: BodyNode, folded: BodyNode, elements: int) -> BodyNode:
     """What a part sums up for the second reduction: `value` is an element, `folded` the first reduction of the part."""
-    b = _Scalars(create, value.type)
     if pair.kind == "squares":
         rest = b("sub", value, b("div", folded, b.number(elements)))
         return b("mul", rest, rest)
-    infinite = create("mlirc.isinf", [folded], ir.IntegerType.get_signless(1), {})
+    infinite = b("isinf", folded, type_=ir.IntegerType.get_signless(1))
     return b("exp", b("sub", value, b("select", infinite, b.number(0.0), folded)))
 
 
-def of_parts(
-    pair: Pair, create: Create, first: ir.Value, second: ir.Value, centre: ir.Value, elements: int
-) -> ir.Value:
+def of_parts(pair: Pair, b: Scalars, first: BodyNode, second: BodyNode, centre: BodyNode, elements: int) -> BodyNode:
     """What is summed over the parts: `first` and `second` are what a part of so many elements left."""
-    b = _Scalars(create, second.type)
     if pair.kind == "exponentials":
         return b("mul", second, b("exp", b("sub", first, centre)))
     rest = b("sub", b("div", first, b.number(elements)), centre)
     return b("add", second, b("mul", b.number(elements), b("mul", rest, rest)))
-
-
-class _Scalars:
-    def __init__(self, create: Create, type_: ir.Type):
-        self.create, self.type = create, type_
-
-    def __call__(self, name: str, *operands: ir.Value) -> ir.Value:
-        return self.create(f"mlirc.{name}", list(operands), self.type, {})
-
-    def number(self, value: float) -> ir.Value:
-        text = constant_text(value, TEXT_DTYPE[str(self.type)])
-        return self.create("mlirc.constant", [], self.type, {"value": ir.StringAttr.get(text)})
-
-
-def _is_float(value: ir.Value) -> bool:
-    return str(value.type) in ("f32", "f64")
-
-
-def _op(value: ir.Value) -> Any:
-    return None if isinstance(value.owner, ir.Block) else value.owner

@@ -1,7 +1,7 @@
 """split-reductions: a reduction of few long rows becomes one of parts of rows and one of the results, on a GPU."""
 
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any
 
@@ -11,9 +11,11 @@ from mlirc.dialects.core.dialect import attribute_value
 from mlirc.dialects.core.kernel_builder import dimension
 from mlirc.dialects.core.kernel_ops import ROUNDED
 from mlirc.dialects.core.symbols import Int
-from mlirc.dialects.core.tensor_types import TEXT_DTYPE, TensorInfo, info_of, type_of
-from mlirc.lowering.fusion.body import EXPRESSIONS
-from mlirc.lowering.fusion.split_pairs import Pair, find_pair, of_part, of_parts
+from mlirc.dialects.core.tensor_info import TensorInfo
+from mlirc.dialects.core.tensor_types import dtype_of, info_of
+from mlirc.lowering.analysis.index_maps import Map, Space, dims_in
+from mlirc.lowering.fusion.body import Body, BodyNode, NodePool, Result, Tensor, read_body, write_body
+from mlirc.lowering.fusion.split_pairs import Pair, Scalars, find_pair, of_part, of_parts
 from mlirc.lowering.module.source_lines import source_line
 from mlirc.lowering.pipeline.ledger import Ledger
 
@@ -65,39 +67,20 @@ class SplitReductions:
 
 
 class _Kernel:
-    """A kernel, and for each value of its body how many reductions lie below it, and whether it is inner."""
+    """A kernel, and for each value of its body how many reductions lie below it."""
 
     def __init__(self, op: Any):
         self.op = op
-        self.block = op.regions[0].blocks[0]
-        self.parallel, self.inner = (
-            list(symbols.parse_list(attribute_value(op.attributes[n]))) for n in ("parallel", "inner")
-        )
-        self.rank = len(self.parallel)
-        inner = {f"d{d}" for d in range(self.rank, self.rank + len(self.inner))}
-        self.depth: dict[ir.Value, int] = {}
-        self.is_inner: dict[ir.Value, bool] = {}
-        self.reductions: list[Any] = []
-        self.simple = True
-        *body, self.end = [x.operation for x in self.block.operations]
-        self.body = body
-        for item in body:
-            below = [x for x in item.operands if x in self.depth]
-            names: set[str] = set()
-            if expression := EXPRESSIONS.get(item.name.removeprefix("mlirc.")):
-                for e in symbols.parse_list(attribute_value(item.attributes[expression])):
-                    names |= symbols.free_symbols(e)
-            reduces = item.name == "mlirc.reduce"
-            self.depth[item.result] = max((self.depth[x] for x in below), default=0) + reduces
-            is_inner = any(self.is_inner[x] for x in below) or not inner.isdisjoint(names)
-            self.is_inner[item.result] = is_inner and not reduces
-            if reduces:
-                self.reductions.append(item)
-                self.simple &= not attribute_value(item.attributes["kind"]).startswith("arg")
-            self.simple &= item.name not in ("mlirc.scan", "mlirc.check_index")
-        self.first = [r for r in self.reductions if self.depth[r.result] == 1]
-        seconds = [r for r in self.reductions if self.depth[r.result] == 2]
-        pairs = [find_pair(r, self.first, self.is_inner) for r in seconds]
+        operands, results = ([Tensor(x, info_of(x)) for x in values] for values in (op.operands, op.results))
+        self.body = read_body(op, operands, results)
+        self.parallel, self.inner, self.results = self.body.parallel, self.body.inner, self.body.results
+        self.depth: dict[BodyNode, int] = {}
+        for node in self.body.nodes:
+            self.depth[node] = max((self.depth[x] for x in node.operands), default=0) + (node.name == "reduce")
+        self.reductions = [n for n in self.body.nodes if n.name == "reduce"]
+        self.simple = not any(n.counts_positions or n.name == "check_index" for n in self.body.nodes)
+        self.first = [n for n in self.reductions if self.depth[n] == 1]
+        pairs = [find_pair(n, self.first, self.body.inner_dims) for n in self.reductions if self.depth[n] == 2]
         self.pairs: list[Pair] = [p for p in pairs if p is not None and self.depth[p.centre] == 1]
 
     @property
@@ -111,24 +94,21 @@ class _Kernel:
     @property
     def across(self) -> bool:
         """Whether most of what is read lies side by side along a parallel dimension."""
-        votes = 0
-        for item in self.body:
-            if item.name == "mlirc.read" and self.is_inner[item.result]:
-                map_ = symbols.parse_list(attribute_value(item.attributes["map"]))
-                info = info_of(item.operands[0])
-                bytes_ = self.points(map_) * info.dtype.itemsize
-                for index, stride in zip(map_, info.stride, strict=True):
+        votes, inner = 0, self.body.inner_dims
+        for read in self.body.reads:
+            if read.dims & inner:
+                info = read.tensor.info
+                bytes_ = self.points(read.map) * info.dtype.itemsize
+                for index, stride in zip(read.map, info.stride, strict=True):
                     if stride == 1:
-                        names = symbols.free_symbols(index)
-                        votes += bytes_ * any(f"d{d}" in names for d in range(self.rank))
-                        votes -= bytes_ * any(f"d{d + self.rank}" in names for d in range(len(self.inner)))
+                        dims = dims_in((index,))
+                        votes += bytes_ * bool(dims - inner)
+                        votes -= bytes_ * bool(dims & inner)
         return votes > 0
 
-    def points(self, map_: Iterable[Int]) -> int:
+    def points(self, map_: Map) -> int:
         """How many elements a map reaches, roughly: a symbolic size counts as 1."""
-        names = set().union(*(symbols.free_symbols(e) for e in map_))
-        sizes = [n for d, n in enumerate(self.parallel + self.inner) if f"d{d}" in names and isinstance(n, int)]
-        return math.prod(sizes)
+        return math.prod(n for d, n in enumerate(self.body.space) if d in dims_in(map_) and isinstance(n, int))
 
     def known_sizes(self) -> tuple[int, int] | None:
         """Rows, and elements of a row."""
@@ -151,17 +131,17 @@ class _Kernel:
     @property
     def once(self) -> bool:
         """Whether it is read once although it is split: nothing inner needs a reduction."""
-        inner = [x for x, map_ in zip(self.end.operands, self.maps, strict=True) if self.is_pointwise(x, map_)]
-        return all(self.depth[x] == 0 for x in inner) and self.at_once == len(self.reductions)
+        early = all(self.depth[r.node] == 0 for r in self.results if self.is_pointwise(r))
+        return early and self.at_once == len(self.reductions)
 
     @property
     def at_once(self) -> int:
         """How many reductions the first two kernels do."""
         return len(self.first) + len(self.pairs)
 
-    def is_pointwise(self, value: ir.Value, map_: Iterable[Int]) -> bool:
-        """Whether a result is written at each point of a row."""
-        return self.is_inner[value] or self.names_inner(map_)
+    def is_pointwise(self, result: Result) -> bool:
+        """Whether it is written at each point of a row."""
+        return bool((result.node.dims | dims_in(result.map)) & self.body.inner_dims)
 
     def choose_parts(self, wanted: int) -> list[int] | None:
         """Into how many parts each inner dimension is taken; None where no numbers that are large enough divide them."""
@@ -178,175 +158,115 @@ class _Kernel:
     def split(self, parts: list[int]) -> Any:
         """Writes the kernels of the reductions that need no others. Returns what is left to be split, if anything is."""
         deeper = self.at_once < len(self.reductions)
-        results = list(zip(self.end.operands, self.maps, self.op.results, strict=True))
-        early = [x for x in results if self.depth[x[0]] == 0 and self.is_pointwise(*x[:2])]
-        partial = self.partial(parts, early)
-        outer = [x for x in results if not (deeper or self.is_pointwise(*x[:2]))]
-        rest = [x for x in results if x not in outer and x not in early]
+        early = [r for r in self.results if self.depth[r.node] == 0 and self.is_pointwise(r)]
+        outer = [r for r in self.results if not (deeper or self.is_pointwise(r))]
+        rest = [r for r in self.results if r not in outer and r not in early]
         folded = [*self.first, *(pair.second for pair in self.pairs)]
-        combined = self.combined(parts, partial)
-        combined.copy([value for value, _, _ in outer])
-        here = list(map(dimension, range(self.rank)))
-        totals = [(r.result, here, self.info(r, self.parallel)) for r in folded] if rest else []
-        made = combined.finish([(v, m, info_of(out)) for v, m, out in outer] + totals)
-        for (_, _, old), new in zip(outer, made, strict=False):
-            old.replace_all_uses_with(new)
+        combined = self.combined(parts, self.partial(parts, folded, early))
+        here = tuple(map(dimension, range(self.rank)))
+        totals = [Result(combined.made[n], here, self.tensor(n, self.parallel)) for n in folded] if rest else []
+        combined.write([Result(combined.copy(r.node), r.map, r.tensor) for r in outer] + totals)
+        last = None
         if rest:
-            tensors = made[len(outer) :]
-            inner = self.inner if deeper else []
-            last = _Maker(self, self.parallel if deeper else self.parallel + self.inner, inner, tensors)
-            for reduction, tensor in zip(folded, tensors, strict=True):
-                last.read(reduction.result, tensor, here)
-            last.copy([value for value, _, _ in rest])
-            values = last.finish([(v, m, info_of(out)) for v, m, out in rest])
-            for (_, _, old), new in zip(rest, values, strict=True):
-                old.replace_all_uses_with(new)
+            last = _Maker(self, self.parallel, self.inner) if deeper else _Maker(self, self.body.space, ())
+            for node, total in zip(folded, totals, strict=True):
+                last.read(node, total.tensor, here)
+            last = last.write([Result(last.copy(r.node), r.map, r.tensor) for r in rest])
         self.op.erase()
-        return values[0].owner if rest and deeper else None
+        return last if deeper else None
 
-    def combined(self, parts: list[int], partial: list[ir.Value]) -> "_Maker":
-        """The kernel that folds what the parts left: rows of parts."""
-        split = [n for n in parts if n > 1]
-        maker = _Maker(self, self.parallel, split, partial)
-        place = [*(dimension(self.rank + k) for k in range(len(split))), *map(dimension, range(self.rank))]
-        left = {}
-        for reduction, tensor in zip([*self.first, *(p.second for p in self.pairs)], partial, strict=True):
-            maker.read(reduction.result, tensor, place)
-            left[reduction.result] = maker.values[reduction.result]
-        for reduction in self.first:
-            maker.reduce(reduction)
-        elements = math.prod(n for n in self.inner if isinstance(n, int)) // math.prod(parts)
-        for pair in self.pairs:
-            first, second = left[pair.first.result], left[pair.second.result]
-            del maker.values[pair.second.result]
-            maker.copy([pair.centre])
-            centre = maker.values[pair.centre]
-            maker.values[pair.second.result] = of_parts(pair, maker.create, first, second, centre, elements)
-            maker.reduce(pair.second)
-        return maker
-
-    @property
-    def maps(self) -> list[tuple[Int, ...]]:
-        return [symbols.parse_list(text) for text in attribute_value(self.end.attributes["maps"])]
-
-    def names_inner(self, map_: Iterable[Int]) -> bool:
-        names = {f"d{d}" for d in range(self.rank, self.rank + len(self.inner))}
-        return any(names & symbols.free_symbols(e) for e in map_)
-
-    def partial(self, parts: list[int], early: list[tuple]) -> list[ir.Value]:
-        """The reductions of each part, as tensors of parts x rows. Writes the results `early` too: they need no reduction."""
+    def partial(self, parts: list[int], folded: list[BodyNode], early: list[Result]) -> list[Tensor]:
+        """These reductions of each part, as tensors of parts x rows. Writes the results `early` too: they need no reduction."""
         split = [d for d, n in enumerate(parts) if n > 1]
-        inner = [n // k for n, k in zip(self.inner, parts, strict=True) if isinstance(n, int)]
-        shape = [*(parts[d] for d in split), *self.parallel]
+        inner = tuple(n // k for n, k in zip(self.inner, parts, strict=True) if isinstance(n, int))
+        shape = (*(parts[d] for d in split), *self.parallel)
         place: dict[str, Int] = {f"d{k}": dimension(k + len(split)) for k in range(self.rank + len(inner))}
         for k, d in enumerate(split):
             place[f"d{self.rank + d}"] = dimension(k) * inner[d] + dimension(self.rank + d + len(split))
-        maker = _Maker(self, shape, inner, [], place)
-        maker.copy([r.operands[0] for r in self.first] + [value for value, _, _ in early])
-        for reduction in self.first:
-            maker.values[reduction.result] = maker.values[reduction.operands[0]]
-            maker.reduce(reduction)
+        maker = _Maker(self, shape, inner, place)
+        for node in self.first:
+            maker.reduce(node, maker.copy(node.operands[0]))
         for pair in self.pairs:
-            value, folded = maker.values[pair.value], maker.values[pair.first.result]
-            maker.values[pair.second.result] = of_part(pair, maker.create, value, folded, math.prod(inner))
-            maker.reduce(pair.second)
-        folded = [*self.first, *(pair.second for pair in self.pairs)]
-        here = list(map(dimension, range(len(shape))))
-        made = maker.finish(
-            [(r.result, here, self.info(r, shape)) for r in folded]
-            + [(v, [symbols.substitute(e, place) for e in m], info_of(out)) for v, m, out in early]
-        )
-        for (_, _, old), new in zip(early, made[len(folded) :], strict=True):
-            old.replace_all_uses_with(new)
-        return made[: len(folded)]
+            scalars, value = maker.scalars(pair.second), maker.copy(pair.value)
+            maker.reduce(pair.second, of_part(pair, scalars, value, maker.made[pair.first], math.prod(inner)))
+        here = tuple(map(dimension, range(len(shape))))
+        made = [Result(maker.made[node], here, self.tensor(node, shape)) for node in folded]
+        maker.write(made + [Result(maker.copy(r.node), maker.placed(r.map), r.tensor) for r in early])
+        return [result.tensor for result in made]
 
-    def info(self, reduction: Any, shape: Sequence[Int]) -> TensorInfo:
+    def combined(self, parts: list[int], partial: list[Tensor]) -> "_Maker":
+        """What folds what the parts left: rows of parts."""
+        split = tuple(n for n in parts if n > 1)
+        maker = _Maker(self, self.parallel, split)
+        place = (*map(dimension, range(self.rank, self.rank + len(split))), *map(dimension, range(self.rank)))
+        left = [
+            maker.read(n, t, place)
+            for n, t in zip([*self.first, *(p.second for p in self.pairs)], partial, strict=True)
+        ]
+        for node, value in zip(self.first, left, strict=False):
+            maker.reduce(node, value)
+        elements = math.prod(n for n in self.inner if isinstance(n, int)) // math.prod(parts)
+        for pair, second in zip(self.pairs, left[len(self.first) :], strict=True):
+            first, centre = left[self.first.index(pair.first)], maker.copy(pair.centre)
+            maker.reduce(pair.second, of_parts(pair, maker.scalars(pair.second), first, second, centre, elements))
+        return maker
+
+    @property
+    def rank(self) -> int:
+        return len(self.parallel)
+
+    def tensor(self, node: BodyNode, shape: Space) -> Tensor:
+        """One of these sizes, not made yet, of what a reduction gives."""
         device = info_of(self.op.results[0]).device
-        return TensorInfo(TEXT_DTYPE[str(reduction.result.type)], tuple(shape), device=device)
+        return Tensor(None, TensorInfo(dtype_of(node.type), shape, device=device))  # type: ignore[arg-type]
 
 
 class _Maker:
-    """A kernel in the making: ops of another's body, copied, and new ones. `values`: the old body's -> this one's."""
+    """A kernel in the making: nodes of another's body, copied with their dimensions at `place`, and new ones.
 
-    def __init__(
-        self,
-        kernel: _Kernel,
-        parallel: Sequence[Int],
-        inner: Sequence[Int],
-        tensors: list[ir.Value],
-        place: dict[str, Int] | None = None,
-    ):
-        self.kernel, self.parallel, self.inner = kernel, parallel, inner
-        self.place: dict[str, Int] = place or {}
-        self.operands = [*kernel.op.operands, *tensors]
-        self.holder = ir.Operation.create("mlircx.kernel", regions=1, ip=False)
-        self.location = kernel.op.location
-        types = [x.type for x in self.operands]
-        self.block = ir.Block.create_at_start(self.holder.regions[0], types, [self.location] * len(types))
-        self.ip = ir.InsertionPoint(self.block)
-        old = list(kernel.block.arguments)
-        self.values: dict[ir.Value, ir.Value] = dict(zip(old, list(self.block.arguments)[: len(old)], strict=True))
-        self.tensors = dict(zip(tensors, list(self.block.arguments)[len(old) :], strict=True))
+    made   the old body's nodes -> this one's
+    """
 
-    def create(self, name: str, operands: list, type_: ir.Type, attributes: dict[str, ir.Attribute]) -> ir.Value:
-        made = ir.Operation.create(
-            name, results=[type_], operands=operands, attributes=attributes, loc=self.location, ip=self.ip
-        )
-        return made.result
+    def __init__(self, kernel: _Kernel, parallel: Space, inner: Space, place: dict[str, Int] | None = None):
+        self.kernel, self.parallel, self.inner, self.place = kernel, parallel, inner, place or {}
+        self.pool = NodePool(frozenset(range(len(parallel), len(parallel) + len(inner))))
+        self.made: dict[BodyNode, BodyNode] = {}
 
-    def read(self, value: ir.Value, tensor: ir.Value, map_: Sequence[Int]) -> None:
-        attributes = {"map": ir.StringAttr.get(symbols.print_list(map_)), "masked": ir.BoolAttr.get(False)}
-        self.values[value] = self.create("mlirc.read", [self.tensors[tensor]], value.type, attributes)
+    def placed(self, map_: Map) -> Map:
+        return tuple(symbols.substitute(e, self.place) for e in map_)
 
-    def reduce(self, reduction: Any) -> None:
-        """Folds what stands for its result so far."""
-        x = self.values[reduction.result]
-        self.values[reduction.result] = self.create(
-            "mlirc.reduce", [x], reduction.result.type, {"kind": reduction.attributes["kind"]}
-        )
+    def read(self, node: BodyNode, tensor: Tensor, map_: Map) -> BodyNode:
+        """Lets an element of `tensor` stand for a reduction."""
+        self.made[node] = self.pool.make("read", (), node.type, node.location, (), tensor, map_)
+        return self.made[node]
 
-    def copy(self, roots: list[ir.Value]) -> None:
-        """The ops that `roots` are computed from, as far as there is nothing that stands for them."""
-        wanted = set(roots)
-        for item in reversed(self.kernel.body):
-            if item.result in wanted and item.result not in self.values:
-                wanted.update(item.operands)
-        for item in self.kernel.body:
-            if item.result not in wanted or item.result in self.values:
-                continue
-            attributes = dict(item.attributes.items())
-            if expression := EXPRESSIONS.get(item.name.removeprefix("mlirc.")):
-                old = symbols.parse_list(attribute_value(attributes[expression]))
-                new = [symbols.substitute(e, self.place) for e in old]
-                attributes[expression] = ir.StringAttr.get(symbols.print_list(new))
-            operands = [self.values[x] for x in item.operands]
-            self.values[item.result] = self.create(item.name, operands, item.result.type, attributes)
+    def reduce(self, node: BodyNode, x: BodyNode) -> None:
+        """Lets a reduction of the same kind, of `x`, stand for it."""
+        self.made[node] = self.pool.make("reduce", (x,), node.type, node.location, node.attributes)
 
-    def finish(self, results: Sequence[tuple[ir.Value, Iterable[Int], TensorInfo]]) -> list[ir.Value]:
-        """Makes the kernel, before the old one; each value goes to its map in a tensor like the info."""
-        maps = ir.ArrayAttr.get([ir.StringAttr.get(symbols.print_list(m)) for _, m, _ in results])
-        values = [self.values[v] for v, _, _ in results]
-        ir.Operation.create("mlircx.yield", operands=values, attributes={"maps": maps}, loc=self.location, ip=self.ip)
-        for k in reversed(range(len(self.operands))):
-            if next(iter(self.block.arguments[k].uses), None) is None:
-                self.block.erase_argument(k)
-                del self.operands[k]
-        made = ir.Operation.create(
-            "mlircx.kernel",
-            results=[type_of(info) for _, _, info in results],
-            operands=self.operands,
-            attributes=({ROUNDED: ir.UnitAttr.get()} if self.kernel.writes_half else {})
-            | {
-                "parallel": ir.StringAttr.get(symbols.print_list(self.parallel)),
-                "inner": ir.StringAttr.get(symbols.print_list(self.inner)),
-                "label": self.kernel.op.attributes["label"],
-            },
-            regions=1,
-            loc=self.location,
-            ip=ir.InsertionPoint(self.kernel.op),
-        )
-        self.block.append_to(made.regions[0])
-        return list(made.results)
+    def copy(self, root: BodyNode) -> BodyNode:
+        """A node as this kernel computes it."""
+        for node in self.kernel.body.below([root]):
+            if node not in self.made:
+                operands = tuple(self.made[x] for x in node.operands)
+                self.made[node] = self.pool.again(node, operands, self.placed(node.map) if self.place else node.map)
+        return self.made[root]
+
+    def scalars(self, node: BodyNode) -> Scalars:
+        return Scalars(self.pool, node.type, node.location)
+
+    def write(self, results: list[Result]) -> ir.Operation:
+        """Makes the kernel, before the old one. What its results are called takes the place of what they were."""
+        op = self.kernel.op
+        with ir.InsertionPoint(op):
+            made = write_body(Body(self.parallel, self.inner, results, self.kernel.body.label), op.location)
+        if self.kernel.writes_half:
+            made.attributes[ROUNDED] = ir.UnitAttr.get()
+        for result, new in zip(results, made.results, strict=True):
+            if result.tensor.value is not None:
+                result.tensor.value.replace_all_uses_with(new)
+            result.tensor.value = new
+        return made
 
 
 def _divisor(size: int, most: int) -> int:
