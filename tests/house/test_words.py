@@ -100,7 +100,7 @@ EXCEPTIONS = {
 PHRASES = {
     r"units? of (work|columns)|a thread's units?\b|one unit at a time": "work items, column blocks",
     r"\bsummands?\b": "addend",
-    r"row behind|saved rows?\b(?! statistics)|row pairs": "software-pipelined epilogue, saved row statistics, two-row epilogue",
+    r"row behind|saved rows?\b(?! statistics)|row pairs": "software-pipelined epilogue, saved row statistics",
     r"\bsiblings?\b": "horizontal fusion",
     r"run-together|compute-what-is-read|gather-early|choose-attention|activate-products": "the pass's new name",
     r"absent gradients?|smaller saves|saved layouts": "undefined tangents, activation compression, saved-activation layouts",

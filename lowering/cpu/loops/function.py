@@ -36,7 +36,6 @@ from mlirc.lowering.cpu.loops.partial_reductions import Partials, partial_bytes
 from mlirc.lowering.cpu.loops.pipelined_epilogue import PipelinedEpilogue, has_pipelined_epilogue
 from mlirc.lowering.cpu.loops.schedule import LoopSchedule, make_schedule
 from mlirc.lowering.cpu.loops.threads import ThreadSplit, choose_split
-from mlirc.lowering.cpu.loops.two_row_epilogue import TwoRowEpilogue, has_two_row_epilogue
 from mlirc.lowering.cpu.loops.work_stealing import WorkStealing
 from mlirc.lowering.cpu.math.builder import Value
 from mlirc.lowering.kernel.axes import Vector, choose_vector, make_axes
@@ -112,11 +111,10 @@ def _split_loops(e: VectorEmitter, loops: Loops, schedule: LoopSchedule, split: 
             return state
 
         def points(lo: Value, hi: Value) -> None:
-            for fits, rows in ((has_pipelined_epilogue, PipelinedEpilogue), (has_two_row_epilogue, TwoRowEpilogue)):
-                if fits(loops, split.axes):
-                    rows(loops, enter).emit(lo, hi)
-                    return
-            e.loop(lo, hi, e.i64(1), [], [], body)
+            if has_pipelined_epilogue(loops, split.axes):
+                PipelinedEpilogue(loops, enter).emit(lo, hi)
+            else:
+                e.loop(lo, hi, e.i64(1), [], [], body)
 
         _parts(e, split, e.integer(symbols.product(a.size for a in split.axes)), points)
         return

@@ -126,14 +126,13 @@ class Loops:
             if joined:
                 next(left)
 
-    def enter_pass(self, number: int, compute: bool = True) -> None:
+    def enter_pass(self, number: int) -> None:
         e, step = self.e, self.schedule.passes[number]
         e.nodes = step.nodes
         e.saved = {node: access for node, (first, access) in self.schedule.saved.items() if first <= number}
         e.accesses = accesses_of(step, e.saved)
         self.ahead = fetched_ahead(self.schedule, step)
-        if compute:
-            e.enter()
+        e.enter()
 
     def precompute(self, node: Node) -> None:
         self.e.value(node)

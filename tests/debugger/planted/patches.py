@@ -199,9 +199,10 @@ right = _Kernel.combined
 
 def wrong(self, *given):
     maker = right(self, *given)
-    for item in maker.block.operations:
-        if item.operation.name == "mlirc.reduce":
-            item.attributes["kind"] = ir.StringAttr.get("max")
+    kind = (("kind", ir.StringAttr.get("max")),)
+    for node in self.first:
+        x = maker.made[node]
+        maker.made[node] = maker.pool.make("reduce", x.operands, x.type, x.location, kind)
     return maker
 
 
