@@ -1,6 +1,6 @@
 """Runs a module from an untrusted file: compares its inputs with what its types promise, before each run.
 
-A compiled graph needs none of that: guards of PyTorch's stand before it.
+A compiled graph needs no such comparison: PyTorch's guards made it.
 """
 
 from collections.abc import Sequence
@@ -32,13 +32,14 @@ SYMBOL = "mlirc.symbol"
 
 
 class InputError(ValueError):
-    """The inputs are not those that a module is for."""
+    """The inputs do not have the types of the module's arguments."""
 
 
 class CheckedProgram:
-    """program(inputs) -> results of a module's function, in the lowered form, that is verified here.
+    """program(inputs) -> results of a function of a module in the lowered form, which is verified here.
 
-    Raises StageError where the module is wrong, at a call where its plan is for these sizes; InputError for inputs that do not fit.
+    Raises StageError if the module is wrong; at a call, if its memory plan is wrong for the sizes of the inputs. Raises InputError if inputs
+    do not fit.
     """
 
     def __init__(self, module: Any, entry: str = "graph", profile: bool = False):
@@ -53,7 +54,7 @@ class CheckedProgram:
             self.written = written_arguments(self.function)
             self.scalars = ["mlirc.scalar" in named for named in (self.function.arg_attrs if len(arguments) else ())]
             self.module = module
-            self.plans: set[tuple[int, ...]] = set()  # values of the symbols for which the plan was found right
+            self.plans: set[tuple[int, ...]] = set()  # values of the symbols at which the memory plan was verified
             self.program: Program = compile_module(module, entry=entry, profile=profile)
 
     def __call__(self, inputs: list[Any]) -> list[Any]:
@@ -129,7 +130,7 @@ def check_inputs(
 
 
 def divisors(function: Any) -> list[Int]:
-    """What the function's own size expressions divide by and is not a number: Python raises where it is 0, processors trap."""
+    """The symbolic divisors in the function's size expressions. Where one is 0, Python raises and a processor traps."""
     found: dict[Int, None] = {}
     waiting = [n for op in operations(function) for n in expressions(op)]
     while waiting:
@@ -171,26 +172,26 @@ def _value(n: Int, values: dict[str, int]) -> int:
 
 
 def plain(x: torch.Tensor) -> bool:
-    """Whether the tensor is memory, as its sizes and strides say."""
+    """Whether the tensor's elements are in memory, at its strides."""
     kind = type(x) in (torch.Tensor, torch.nn.Parameter, torch.nn.Buffer) and x.layout == torch.strided
     if not kind or x.is_nested or x.is_conj() or x.is_neg():
         return False
     try:
         x.untyped_storage().data_ptr()
         x.data_ptr()
-    except (RuntimeError, NotImplementedError):  # zeros without memory, a tensor of a vmap
+    except (RuntimeError, NotImplementedError):  # zeros without memory, or a tensor within vmap
         return False
     return True
 
 
 def packed(x: Any, info: TensorInfo) -> bool:
-    """Whether it is weights of these sizes that oneDNN packed: @prepare made them, no file holds any."""
+    """Whether `x` is weights of these sizes that oneDNN packed. @prepare makes such tensors; a file holds none."""
     opaque = type(x) is torch.Tensor and x.is_mkldnn
     return opaque and (x.dtype, tuple(x.shape), str(x.device)) == (info.dtype, info.shape, info.device)
 
 
 def span(x: torch.Tensor) -> tuple[int, int]:
-    """The addresses of the first byte and that behind the last."""
+    """The addresses of the tensor's first byte, and of the byte after its last one."""
     if x.numel() == 0:
         return 0, 0
     extent = 1 + sum((n - 1) * s for n, s in zip(x.shape, x.stride(), strict=True))
@@ -198,8 +199,8 @@ def span(x: torch.Tensor) -> tuple[int, int]:
 
 
 def limits(function: Any) -> list[Int]:
-    """What is left to MOST of the bytes of each tensor and of the arenas: 64 bits are enough for all that is computed of them.
-    What depends on data is memory that PyTorch gave."""
+    """MOST less the bytes of each tensor and of each arena, which must be 0 or more: 64 bits then suffice for arithmetic on them.
+    Tensors whose sizes depend on data are left out: PyTorch has allocated them."""
     block = function.regions[0].blocks[0]
     everywhere = (function, *nested_functions(function))
     blocks = [one.regions[0].blocks[0] for one in everywhere]
@@ -221,7 +222,7 @@ def names_of(x: ir.Value) -> set[str]:
 
 
 def named_symbols(named: Any) -> set[str]:
-    """The symbols that an argument of @graph gives values to."""
+    """The symbols whose values are arguments of @graph."""
     return symbols.free_symbols(symbols.parse(ir.StringAttr(named[SYMBOL]).value)) if SYMBOL in named else set()
 
 
@@ -248,7 +249,7 @@ def written_arguments(function: Any) -> tuple[int, ...]:
 
 
 def check_overlaps(written: Sequence[int], inputs: Sequence[Any]) -> None:
-    """Raises InputError where a tensor that is written shares memory with another: an index could change after its check."""
+    """Raises InputError if a tensor that is written shares memory with another. Otherwise an index could change after its check."""
     strided = torch.strided
     spans = {k: span(x) for k, x in enumerate(inputs) if isinstance(x, torch.Tensor) and x.layout == strided}
     for k in written:

@@ -6,7 +6,7 @@
      "convolutions": [[[operand, ...], stride, padding, dilation, adds, shifts, relu, kind], ...],
      "gpu_kernels": {"kernel_1@0": [2, name in the cubin, shared bytes, warps, waits, GPU]}}
 
-Code is the number of a blob that holds an object file; it has no address of a process in it.
+`code` is the number of a blob: an object file, which holds no address of a process.
 """
 
 from collections.abc import Mapping, Sequence

@@ -1,7 +1,7 @@
-"""Convolutions on a GPU in a host program: ATen's operators for them, by cuDNN with a plan (cudnn.py).
+"""Writes calls of cuDNN into a host program, in place of ATen's convolution operators on a GPU.
 
-Python makes the plan, out of line, where native code comes to a convolution for the first time. Where cuDNN does not take
-it, ATen convolves, as for any native call that fails.
+At a convolution's first call native code has Python make a plan (cudnn.py). If cuDNN refuses the convolution, ATen computes it, as it does for
+every native call that fails.
 """
 
 from collections.abc import Sequence
@@ -104,7 +104,7 @@ def gradients_of(function: Any, op: Any) -> list[tuple[CudnnConvolution, tuple[i
 
 
 def check_settings() -> None:
-    """Raises NotNative where a plan would be refused, as PyTorch's settings are now."""
+    """Raises NotNative if PyTorch's present settings forbid cuDNN."""
     try:
         cudnn.check_settings()
     except cudnn.NoPlan as reason:
@@ -135,7 +135,7 @@ def convolve(frame: Frame, number: int, device: int, addresses: Sequence[str], o
 
 
 def convolution_of(function: Any, op: Any) -> tuple[CudnnConvolution, list[int | None]]:
-    """What the operator asks for, and which operands are x, w, z and b. Raises NotNative."""
+    """The convolution that the operator computes, and which of its operands are x, w, z and b. Raises NotNative."""
     name = function._schema.name.removeprefix("aten::")
     if name not in OPERATORS or function._overloadname not in ("", "default"):
         raise NotNative("no convolution that cuDNN has a plan for")

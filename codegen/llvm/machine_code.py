@@ -28,7 +28,7 @@ from mlirc.dialects.core.fork_locks import adopt, fork_lock
 from mlirc.lowering.host import host_cpu
 from mlirc.lowering.target import CpuTarget
 
-# What code still gains by that comes as vectors in the loops that it should have.
+# LLVM's passes that code with final loops and vectors still gains by.
 SHORT_PASSES = ("sroa", "instruction_combine", "simplify_cfg")
 
 # in torch's folder; libgomp's file name ends in a version, and a torch for CPUs has no libtorch_cuda
@@ -134,7 +134,7 @@ def compile_to_object(text: str, opt_level: int = 1, elsewhere: Collection[str] 
 
 @contextmanager
 def parsed(text: str) -> Iterator[llvm.ModuleRef]:
-    """A module that ends before its context: what an exception holds, Python frees in any order, and LLVM crashes."""
+    """The module, closed at the exit. Otherwise an exception's traceback may hold both, Python may free its context first, and LLVM crashes."""
     context = llvm.create_context()
     module = llvm.parse_assembly(text, context)
     try:
@@ -168,8 +168,8 @@ def _optimize(module: llvm.ModuleRef, machine: llvm.TargetMachine, opt_level: in
 
 
 def _check_externals(text: str, elsewhere: Collection[str]) -> None:
-    """The linker would find an unknown symbol too, but not say which. The text is asked, not LLVM: each question to that
-    gives up the GIL, and waits for it."""
+    """Raises ValueError that names the functions that are nowhere; the linker would not name them. Searches the text, because each call
+    of LLVM's gives up the GIL and waits to have it back."""
     process = ctypes.CDLL(None)  # address_of_symbol does not see the executable's own: Python's, where that is static
     names = {name for name in _DECLARED.findall(text) if not name.startswith("llvm.")}
     names -= _found.union(elsewhere)

@@ -11,7 +11,7 @@ from typing import Any
 
 
 def handlers_error(error: BaseException) -> BaseException | None:
-    """What a handler raised, if that is `error` or what it was raised from."""
+    """The exception of a signal handler, if that is `error` or a cause of it; else None."""
     codes = frozenset(_codes())
     seen, known = [error], set()
     while codes and seen:
@@ -29,7 +29,7 @@ def handlers_error(error: BaseException) -> BaseException | None:
 
 
 def raise_of_handler(error: BaseException) -> None:
-    """Raises what a handler raised, if `error` is that, or comes of it."""
+    """Re-raises the exception of a signal handler, if that is `error` or a cause of it."""
     found = handlers_error(error)
     if found is not None:
         raise found

@@ -3,7 +3,7 @@
 PyTorch counts the writes that go through its operators. It sees none through `.data`, a NumPy array or DLPack capsule of the
 same memory, a storage, another process, or a C function. So what is kept of parameters is kept with a fingerprint of them.
 
-Memory is parted in chunks, which threads take one after another. A chunk's fingerprint is a number of 64 bits:
+Memory is split into chunks, which threads take one after another. A chunk's fingerprint is a number of 64 bits:
 
     blocks of 4 KiB   h[j] = h[j] * ODD + sum over i of word[i, j] * key[i, j]     16 sums: even and odd words of 32 bits in 8 lanes
     bytes at the end  t = t * ODD + byte
@@ -187,7 +187,7 @@ done:
 
 
 class Fingerprint:
-    """The fingerprint of all memory of these tensors, taken now. The tensors must be `readable`."""
+    """The fingerprint of the bytes that these tensors have now. The tensors must be `readable`."""
 
     def __init__(self, tensors: Iterable[torch.Tensor]):
         chunks = [chunk for start, end in joined(map(extent, tensors)) for chunk in _chunks(start, end)]
@@ -198,7 +198,7 @@ class Fingerprint:
         self._run(True)
 
     def same(self) -> bool:
-        """Whether the memory, which must still be there, has the same bytes."""
+        """Whether the memory still has the same bytes. It must not have been freed."""
         return not self._run(False)
 
     def _run(self, noting: bool) -> int:
@@ -209,7 +209,7 @@ class Fingerprint:
 
 
 def readable(x: torch.Tensor) -> bool:
-    """Whether a tensor's elements are in memory that the processor reads, and in nothing else."""
+    """Whether all of a tensor's elements are in memory that the processor can read."""
     return x.layout is torch.strided and x.device.type == "cpu" and not x.is_quantized
 
 
@@ -240,7 +240,7 @@ def _chunks(start: int, end: int) -> Iterable[tuple[int, int]]:
 
 
 def make_ready() -> None:
-    """Makes the native code, which otherwise the first fingerprint does."""
+    """Compiles the native code now, not at the first fingerprint."""
     _function()
 
 

@@ -24,8 +24,11 @@ _coming: "dict[str, Future[dict[str, CachedKernel]]]" = {}  # what is being comp
 
 
 class LoadedKernels:
-    """Machine code of some kernels, each one's name in it by its key, and what of it others may use. Lives as long as a
-    program that uses one."""
+    """Machine code of several kernels. It lives as long as a program that uses one of them.
+
+    names   the name in `code` of each kernel, by its key
+    parts   the object files of functions that it shares with other kernels
+    """
 
     def __init__(self, code: Code, names: Mapping[str, str], parts: Sequence[Parts] = ()):
         self.code, self.names, self.parts = code, dict(names), parts
@@ -44,7 +47,7 @@ class CachedKernel:
 
 
 def key_of(text: str) -> str:
-    """A kernel's key: a digest of its text, in which it has no name of its own."""
+    """A kernel's key: a digest of its text, in which a placeholder stands for its name."""
     return hashlib.sha256(text.encode()).hexdigest()
 
 
@@ -63,7 +66,7 @@ def find(key: str, folder: CacheFolder | None = None) -> CachedKernel | None:
 def add(
     code: Code, names: Mapping[str, str], folder: CacheFolder | None = None, parts: Sequence[Parts] = ()
 ) -> dict[str, CachedKernel]:
-    """Kernels just compiled or loaded, by their keys: from now on `find` has them, and so has the folder if one is given."""
+    """Makes kernels known to `find`, and keeps them in the folder, if one is given. Gives them by their keys."""
     with _lock:
         loaded = LoadedKernels(code, names, parts)
         kernels = {key: CachedKernel(_loaded.setdefault(key, loaded), key) for key in names}

@@ -12,8 +12,8 @@ from mlirc.dialects.core.tensor_types import info_of
 
 
 def bind_symbols(function: Any, inputs: Sequence[Any]) -> dict[str, int]:
-    """The value of every symbol: from the argument that carries it, else from the first tensor that has it as a size,
-    else from a size or argument that is linear in it."""
+    """The value of every symbol at these inputs: that of the argument for it, else of the first tensor's size that is the symbol, else
+    solved from a size or argument that is linear in it."""
     arguments = function.regions[0].blocks[0].arguments
     known: list[tuple[Int, int]] = []
     for position, named in enumerate(argument_attributes(function)):
@@ -21,9 +21,7 @@ def bind_symbols(function: Any, inputs: Sequence[Any]) -> dict[str, int]:
             known.append((symbols.parse(attribute_value(named["mlirc.symbol"])), int(inputs[position])))
     for argument, value in zip(arguments, inputs, strict=True):
         if isinstance(value, torch.Tensor):
-            known += zip(
-                info_of(argument).shape, value.shape, strict=False
-            )  # a rank that differs is for the caller to find
+            known += zip(info_of(argument).shape, value.shape, strict=False)  # the caller refuses another rank
     bound: dict[str, int] = {}
     for bare in (True, False):
         for expr, value in known:
@@ -33,7 +31,7 @@ def bind_symbols(function: Any, inputs: Sequence[Any]) -> dict[str, int]:
 
 
 def argument_attributes(function: Any) -> list[Any]:
-    """What the function says of each argument; [] where it says nothing of any."""
+    """The attributes of each argument; [] where no argument has any."""
     return list(function.attributes["arg_attrs"]) if "arg_attrs" in function.attributes else []
 
 
@@ -47,7 +45,7 @@ def solve(bound: dict[str, int], expr: Int, value: int) -> None:
 
 
 def result_groups(function: Any, count: int) -> list[str]:
-    """The alias group of each result; each its own where the function does not say."""
+    """The alias group of each result; without the attribute, each result is a group."""
     if "mlirc.results" in function.attributes:
         return attribute_value(function.attributes["mlirc.results"])
     return [f"g{k}" for k in range(count)]

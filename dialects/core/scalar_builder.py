@@ -39,7 +39,9 @@ class ScalarBuilder(Protocol):
     def add(self, x: Value, y: Value) -> Value: ...
     def sub(self, x: Value, y: Value) -> Value: ...
     def mul(self, x: Value, y: Value) -> Value: ...
-    def div(self, x: Value, y: Value) -> Value: ...  # integers: towards zero; by 0 or lowest/-1: any value, no trap
+    def div(
+        self, x: Value, y: Value
+    ) -> Value: ...  # of integers: rounds towards zero; x / 0 and lowest / -1 give any value, and do not trap
     def rem(self, x: Value, y: Value) -> Value: ...  # C's fmod, or the remainder of div
     def neg(self, x: Value) -> Value: ...
     def abs(self, x: Value) -> Value: ...
@@ -106,10 +108,10 @@ def unknown_method(name: str) -> str:
 
 
 def check_body(body: Callable) -> None:
-    """Raises AttributeError, with the line, where a body asks its builder for a method that there is not.
+    """Raises AttributeError, with the line, if a body calls a method that no builder has.
 
-    Nothing runs: the code object tells, so that each branch counts. What another function does with the builder is found when
-    that runs, by NamesUnknown.
+    Reads the body's instructions and runs none, so that each branch is checked. Calls in functions that the body passes its builder
+    to are found when they run, by NamesUnknown.
     """
     code = getattr(body, "__code__", None)
     builder = code.co_varnames[0] if code is not None and code.co_argcount else None
@@ -125,7 +127,7 @@ def check_body(body: Callable) -> None:
 
 
 class NamesUnknown:
-    """Base of the implementations: a method that they lack is told with the names that were probably meant."""
+    """Base of the implementations. The error for an unknown method lists methods with similar names."""
 
     if not TYPE_CHECKING:
 
@@ -142,7 +144,7 @@ def is_nan(b: ScalarBuilder, x: Value) -> Value:
 
 
 def safe_divisor(b: Any, x: Value, y: Value) -> Value:
-    """`y`, with 1 in place of what integer division leaves undefined or traps at: 0, and -1 under the lowest number."""
+    """The divisor `y`, with 1 where integer division of x by it is undefined or traps: y = 0, and the lowest number by -1."""
     undefined = b.eq(y, b.constant(0, y.dtype))
     if x.dtype.is_signed:
         lowest = b.eq(x, b.constant(torch.iinfo(x.dtype).min, x.dtype))

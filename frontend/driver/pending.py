@@ -8,7 +8,7 @@ from mlirc.frontend.graph.observer import Watch
 
 
 class Pending:
-    """work() is done by a thread of its own; what it raises becomes failure(error), in the thread that wants the result."""
+    """The result of `work`, which a thread of its own does. Its exception becomes failure(error), in the thread that asks for the result."""
 
     def __init__(self, work: Callable[[], Compiled], failure: Callable[[Exception], Exception], watched: Watch):
         self.watched = watched

@@ -12,7 +12,7 @@ from mlirc.frontend.importer.sizes import size_hints
 
 
 class Tuning(Observer):
-    """What passes choose between is measured while they run, and the kernels that come out, after the last one."""
+    """Measures the alternatives of passes while they run, and those of the finished kernels after the last pass."""
 
     def __init__(self, graph: AtenGraph, folder: CacheFolder | None):
         self.graph, self.folder = graph, folder

@@ -20,11 +20,11 @@ FOLLOWED = (
 
 @contextmanager
 def untouched(fn: Callable, args: tuple, kwargs: dict[str, Any]) -> Iterator[None]:
-    """On the way out, put back what calls of `fn` in between have changed.
+    """Restores at its exit what calls of `fn` within it have changed.
 
-    These are the random state (PyTorch's on CPU and GPUs, Python's, NumPy's); tensor arguments; parameters, buffers and gradients
-    of modules; optimizers: of what `fn` is, is a method of, takes, closes over, or names among its module's globals.
-    Not put back are Python attributes, or what else in the world it writes to. Needs room for a copy of all of it.
+    Restored are random states (PyTorch's on CPU and GPUs, Python's, NumPy's), tensor arguments, parameters, buffers, gradients and
+    optimizers. It finds them in `fn`, in the object that it is a method of, in arguments, closures, and the globals that it names.
+    Not restored are Python attributes, files and the like. Needs memory for a copy of all that it restores.
     """
     objects = list(reachable(fn, args, kwargs))
     modules = [m for x in objects if isinstance(x, torch.nn.Module) for m in x.modules()]

@@ -1,4 +1,4 @@
-"""A graph of AOTAutograd's in eager, where it cannot be compiled or its first run fails; and how that is counted."""
+"""Runs a graph of AOTAutograd's in eager where compiling it or its first run fails, and counts that."""
 
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -18,8 +18,7 @@ from mlirc.frontend.torch_compat.dynamo.lazy_graph import forward_of, without_no
 
 
 def guarded(way: Callable[[AtenGraph], Run], graph: AtenGraph) -> Run:
-    """What `way` gives, or the graph in eager where it fails; either is counted. Raises the error where nothing may be run
-    instead."""
+    """`way(graph)`, which compiles the graph; if it fails, the graph in eager. Counts either. Raises the error as in_place does."""
     try:
         run = way(graph)
     except Exception as error:
@@ -30,7 +29,8 @@ def guarded(way: Callable[[AtenGraph], Run], graph: AtenGraph) -> Run:
 
 
 def in_place(graph: AtenGraph, error: Exception) -> Run:
-    """What runs in place of the graph. Raises `error` where nothing may, wrong options, and what a signal handler raised."""
+    """The graph in eager, which runs in place of the compiled one. Raises `error` with fallback="error", and always if it is the
+    user's: wrong options, or the exception of a signal handler."""
     raise_of_handler(error)
     if graph.options.fallback == "error" or isinstance(error, fallback.PASSES_THROUGH):
         raise error
@@ -39,7 +39,7 @@ def in_place(graph: AtenGraph, error: Exception) -> Run:
 
 
 def at_a_call(graph: AtenGraph) -> Instead:
-    """What runs in place of a graph that fails at a call, once all has been recorded."""
+    """in_place for a graph that fails at a call, after its report was counted; the failure is counted then."""
 
     def run(error: Exception) -> Run:
         made = in_place(graph, error)
@@ -50,7 +50,7 @@ def at_a_call(graph: AtenGraph) -> Instead:
 
 
 def later(graph: AtenGraph) -> Instead:
-    """at_a_call, long after the graph was compiled: it holds the graph without what is noted of its nodes."""
+    """at_a_call for as long as a program lives: it holds a copy of the graph without its nodes' metadata."""
     return at_a_call(AtenGraph(without_notes(graph.gm), graph.kind, graph.options, graph.report))
 
 
@@ -74,7 +74,7 @@ def backward(gm: GraphModule, options: Options, error: Exception) -> Run:
             x = args[k]
             if x is None and isinstance(
                 like := values[k], torch.Tensor
-            ):  # a gradient that nobody gives (partition/undefined_tangents.py)
+            ):  # an undefined tangent (partition/undefined_tangents.py)
                 args[k] = torch.zeros(tuple(like.shape), dtype=like.dtype, device=like.device)
             if isinstance(x, torch.Tensor) and is_batched(x):
                 args[k] = x.contiguous()

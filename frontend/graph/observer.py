@@ -1,4 +1,4 @@
-"""Observers: what hears of each step of a graph's way, beside it. observers.py says which there are."""
+"""Observers: objects whose methods are called at each step of compiling a graph. driver/observers.py says which there are."""
 
 import time
 from collections.abc import Callable, Sequence
@@ -11,21 +11,21 @@ Native = Callable[[list], list]
 
 
 class Observer:
-    """Hears of steps. It keeps nothing of MLIR's: the last step, `link`, is another thread's.
+    """Base of observers. It keeps no object of MLIR's, because the last step, `link`, runs on another thread.
 
     step    "import", a stage of passes ("simplify", "fuse", "plan", "lower"), "emit" or "link"
-    given   what the step takes; made: what it gives (steps.py)
+    given   the step's arguments; made: its result (steps.py)
     """
 
     def around(self, step: str, *given: Any) -> AbstractContextManager[Any]:
-        """What the step, and all observers' `on_step`, run within."""
+        """A context manager around the step and all observers' `on_step`."""
         return nullcontext()
 
     def on_step(self, step: str, made: Any, seconds: float) -> None:
         """Called after the step, `seconds` after its beginning, in the order in which observers are attached."""
 
     def native(self, native: Native, compiled: Any, written: Sequence[int], constants: Sequence[Any]) -> Native:
-        """What is called in place of the program; `written`: placeholders that the graph writes to."""
+        """The callable to be called in place of the program `native`. written: numbers of the placeholders that the graph writes to."""
         return native
 
 

@@ -34,7 +34,7 @@ def number_of(value: ir.Value) -> Number | None:
 
 
 def scalar_of(op: Any, operands: list[torch.Tensor]) -> Number | None:
-    """The elementwise op on 0-d operands, as a Python number; None where that depends on the processor, or it may trap."""
+    """The result of an elementwise op on 0-d operands, as a Python number; None where it depends on the processor, or may trap."""
     dtype = info_of(op.results[0]).dtype
     cls = type(op)
     if cls.mnemonic == "cast":
@@ -47,7 +47,7 @@ def scalar_of(op: Any, operands: list[torch.Tensor]) -> Number | None:
 
 
 def fits(number: Number, dtype: torch.dtype) -> bool:
-    """Whether every processor converts `number` to the same: NaN and what is too large for an integer it does as it likes."""
+    """Whether `number` converts to `dtype` alike on every processor. NaN, infinities and numbers beyond an integer's range do not."""
     if dtype.is_floating_point or dtype == torch.bool or not isinstance(number, float):
         return True
     return abs(number) < 2.0**31

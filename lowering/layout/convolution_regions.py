@@ -14,14 +14,14 @@ COPY = 0.25  # ns for an element, read and written
 
 
 def regions_of(block: ir.Block, images_of: Callable[[Any], tuple[list[ir.Value], float]]) -> Regions:
-    """Regions of a graph, as spread_channels_last follows them. `images_of` an op: those of a convolution, and what it gains;
-    none for any other op.
+    """The regions of a block, through the ops that spread_channels_last follows. `images_of(op)`: the images of a convolution, and the
+    ns that channels last saves it; no images for another op.
 
-    At the border of a region an image is copied once each way. What was channels last before is copied where it is not so.
+    At a region's border an image is copied once in each direction. An image that comes channels last is copied if its region is not.
     """
     regions = Regions()
-    images: dict[ir.Value, bool] = {}  # that are followed -> whether they are made inside
-    outside: set[ir.Value] = set()  # that are read by what wants them as eager has them
+    images: dict[ir.Value, bool] = {}  # image -> whether an op of its region makes it
+    outside: set[ir.Value] = set()  # images that an op outside of their region reads
     for op in block.operations:
         name = op.operation.name
         joined, gain = images_of(op)
@@ -44,7 +44,7 @@ def regions_of(block: ir.Block, images_of: Callable[[Any], tuple[list[ir.Value],
 
 
 def border(x: ir.Value, made_inside: bool, read_outside: bool) -> float:
-    """What the copies of an image cost where its region lies channels last, less those where it does not."""
+    """ns that channels last saves in copies of the image `x`; negative where it needs more copies."""
     info = info_of(x)
     copied = COPY * few(info.shape)
     gain = -copied if read_outside else 0.0
@@ -55,14 +55,14 @@ def border(x: ir.Value, made_inside: bool, read_outside: bool) -> float:
 
 
 def few(shape: tuple[Int, ...]) -> int:
-    """Elements, as if sizes that nobody knows were 1."""
+    """The number of elements; a symbolic size counts as 1."""
     count = product([n for n in shape if isinstance(n, int)])
     assert isinstance(count, int)
     return count
 
 
 def keeps_image(x: ir.Value, op: Any) -> bool:
-    """Whether `x`, an operand or the result, may lie channels last as the others do."""
+    """Whether `x`, an operand or the result of `op`, may have the layout of its region."""
     name, info, out = op.operation.name, info_of(x), info_of(op.results[0])
     if name == "mlirc.view":
         source = info_of(op.operands[0])
@@ -71,7 +71,7 @@ def keeps_image(x: ir.Value, op: Any) -> bool:
 
 
 def is_put_back(op: Any) -> bool:
-    """Whether it copies images out of channels-last order: such as the forward graph saved so."""
+    """Whether `op` copies an image out of channels-last order. The forward graph saves images in that order."""
     if op.operation.name != "mlirc.copy":
         return False
     x, out = info_of(op.operands[0]), info_of(op.results[0])

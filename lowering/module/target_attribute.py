@@ -26,7 +26,7 @@ def target_of(op: Any) -> Target:
 
 
 def set_target(op: Any, target: Target) -> None:
-    """Says what machine the module is for that the op is in, or is."""
+    """Sets the target of the module that the op is in, or is."""
     with op.operation.context:
         _module_of(op).attributes[ATTRIBUTE] = ir.StringAttr.get(str(target))
 

@@ -83,8 +83,8 @@ def with_insertions(stages: Mapping[str, str], insertions: Iterable[Insertion]) 
 
 
 def left(steps: Sequence[StandardStep], module: Any) -> list[StandardStep]:
-    """The steps that a module has not been through: those after the stage that it says it has been through, and of these, those
-    that its form lets run. Needs an entered context."""
+    """The steps that a module has not been through: of those after the stage that it records, those that its form allows. Needs an
+    entered context."""
     done = stage_of_module(module)
     start = past(steps, done) if done else 0
     form = form_of_module(module)
@@ -97,7 +97,7 @@ def left(steps: Sequence[StandardStep], module: Any) -> list[StandardStep]:
 def form_of_module(module: Any) -> str | None:
     """The form of a module's functions, the last of several; None where none of them has an op of ours.
 
-    A function of views alone is in any form: those beside it decide.
+    A function of views alone is in any form, so the other functions decide.
     """
     found = [form for form in map(stage_of, functions(module)) if form]
     return max(found, key=FORMS.index) if found else None

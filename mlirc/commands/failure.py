@@ -1,4 +1,4 @@
-"""How a command fails: one line on standard error that says what and where, exit code 1 or 2, no traceback."""
+"""Reports a command's failure: one line on standard error that says what and where, exit code 1 or 2, no traceback."""
 
 import sys
 from collections.abc import Iterator
@@ -19,7 +19,7 @@ class Failure(Exception):
 
 
 class WrongUsage(click.UsageError):
-    """A wrong command line, told in one line as well: Click's own takes four."""
+    """A wrong command line, reported in one line; Click's own report takes four."""
 
     def show(self, file: Any = None) -> None:
         path = f"{self.ctx.command_path}: " if self.ctx is not None else ""

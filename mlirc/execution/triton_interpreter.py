@@ -1,4 +1,4 @@
-"""Runs Triton kernels in Triton's interpreter, in a process of its own: the environment says so before Triton is imported.
+"""Runs Triton kernels in Triton's interpreter, in a process of its own: an environment variable selects it before Triton is imported.
 
 Run as a program, it takes calls of `run_kernel` from standard input, pickled, and gives what they return to standard output,
 until its input is closed (triton_code.py).
@@ -31,7 +31,7 @@ def serve() -> None:
 
 
 def start() -> None:
-    """Makes this process one in which Triton interprets, with what its interpreter lacks. Once, before anything imports Triton."""
+    """Selects Triton's interpreter in this process, and adds what it lacks. Called once, before anything imports Triton."""
     os.environ["TRITON_INTERPRET"] = "1"
     import torch
     import triton.language as tl
@@ -43,14 +43,14 @@ def start() -> None:
     interpreter.ScanOps.generic_scan = _scan
     patch = interpreter._patch_lang_tensor
 
-    def patch_for_numpy(tensor: Any, scope: Any) -> None:  # of one number, NumPy takes 0-d arrays only
+    def patch_for_numpy(tensor: Any, scope: Any) -> None:  # int() of an array takes a 0-d one only
         patch(tensor, scope)
         scope.set_attr(tensor, "__index__", lambda self: self.handle.data.item())
 
     interpreter._patch_lang_tensor = patch_for_numpy
     convert = interpreter._implicit_cvt
 
-    def convert_as_i64(argument: Any) -> Any:  # as the signature says, not as narrow as the number is
+    def convert_as_i64(argument: Any) -> Any:  # the signature's dtype; the interpreter takes the narrowest
         if isinstance(argument, int):
             return tl.tensor(interpreter.TensorHandle(numpy.array([argument]), tl.int64), tl.int64)
         return convert(argument)
@@ -58,7 +58,7 @@ def start() -> None:
     interpreter._implicit_cvt = convert_as_i64
     cast = interpreter.InterpreterBuilder.cast_impl
 
-    def cast_as_torch(self: Any, x: Any, dtype: Any) -> Any:  # the interpreter cuts bfloat16 off, where GPUs round
+    def cast_as_torch(self: Any, x: Any, dtype: Any) -> Any:  # GPUs round to bfloat16; the interpreter truncates
         if (x.dtype.scalar, dtype.scalar) != (tl.float32, tl.bfloat16):
             return cast(self, x, dtype)
         bits = torch.from_numpy(numpy.ascontiguousarray(x.data)).bfloat16().view(torch.int16)
@@ -66,11 +66,11 @@ def start() -> None:
 
     interpreter.InterpreterBuilder.cast_impl = cast_as_torch
     interpreter.InterpreterBuilder.create_dot = _dot
-    numpy.seterr(all="ignore")  # wrapping around, infinities and NaN are what is tested
+    numpy.seterr(all="ignore")  # tests compute with overflow, infinities and NaN on purpose
 
 
 def _dot(self: Any, a: Any, b: Any, total: Any, *options: Any) -> Any:
-    """A product on tensor cores: bfloat16 is bits to NumPy."""
+    """`tl.dot`. NumPy has no bfloat16: such factors are arrays of bits, which are widened here."""
     from triton.runtime import interpreter
 
     def wide(x: Any) -> numpy.ndarray:
@@ -81,7 +81,7 @@ def _dot(self: Any, a: Any, b: Any, total: Any, *options: Any) -> Any:
 
 
 def _reduce(self: Any, inputs: Any) -> list[Any]:
-    """A reduction by halves: the interpreter's own goes element by element."""
+    """A reduction that halves the axis at each step; the interpreter's own takes a step for each element."""
     state, length = list(inputs), inputs[0].handle.data.shape[self.axis]
     while length > 1:
         even, odd = ([_taken(self, x, slice(k, None, 2)) for x in state] for k in (0, 1))
@@ -135,7 +135,7 @@ def _ll_rz(x: Any) -> Any:
 
 
 class _Libdevice:
-    """CUDA's functions, by torch: the interpreter cannot call them."""
+    """The functions of CUDA's libdevice, computed by torch: the interpreter cannot call them."""
 
     OTHER = {"rint": "round", "fast_dividef": "div"}
 

@@ -1,6 +1,6 @@
-"""The ops of a function before and after a pass, in time that grows with their number: a pass rewrites a place here and there, in order.
+"""Compares the ops of a function before and after a pass, in linear time: a pass changes few places, and keeps the order of the others.
 
-mlirc opt --diff finds the shortest difference, which takes the square of how often an op of the same kind comes again.
+`mlirc opt --diff` finds the shortest difference instead, which takes time quadratic in the number of ops of a kind.
 """
 
 from bisect import bisect_left
@@ -8,8 +8,8 @@ from collections.abc import Sequence
 
 from mlirc.lowering.module.op_text import OpText, same_operands
 
-WINDOW = 3  # ops in a row that are equal where both go on together
-FAR = 400  # ops that may be gone before that
+WINDOW = 3  # equal ops in a row after which both sides are taken to go on alike
+FAR = 400  # removed or added ops that it looks past for them
 CONTEXT = 2
 
 Found = list[tuple[str, OpText]]
@@ -37,7 +37,7 @@ def op_changes(before: Sequence[OpText], after: Sequence[OpText]) -> Found:
 
 
 def _together_again(old: list[str], i: int, j: int, places: dict[tuple[str, ...], list[int]]) -> tuple[int, int]:
-    """How many ops are gone and how many are new before the next that are equal: the fewest of both."""
+    """How many ops are removed, and how many added, before both sides go on alike: the fewest in sum."""
     best: tuple[int, int] | None = None
     for gone in range(min(FAR, len(old) - i) + 1):
         if best is not None and gone >= sum(best):

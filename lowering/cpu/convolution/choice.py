@@ -1,4 +1,4 @@
-"""Chooses layouts and kernels of convolutions on a CPU: what channels last gains, and which of them and their gradients are ours."""
+"""Chooses layouts and kernels of convolutions on a CPU: which convolutions and gradients are generated, and what channels last saves."""
 
 import math
 from collections.abc import Sequence
@@ -12,16 +12,16 @@ from mlirc.lowering.target import CpuTarget
 FEW_CHANNELS = 16
 FEW_WINDOWS = 4  # of a row
 LARGE_WEIGHTS = 1 << 20  # bytes
-# multiplications: in the time that these take, oneDNN begins; and with few windows in a row, where a tile is not full
+# multiplications that take as long as a call of oneDNN needs to begin; and those where a row has few windows, which fill no tile
 SMALL, SMALL_ROWS = 60_000_000, 8_000_000
-IMAGES = 8  # where nobody knows how many
-BEGIN = 100_000  # ns that a call of oneDNN's takes
-# ns that a multiplication of channels last is faster by: ours; oneDNN's, of images and of weights; in groups of few channels, or many
+IMAGES = 8  # a symbolic batch counts as so many
+BEGIN = 100_000  # ns that a call of oneDNN's takes before it computes
+# ns that channels last saves a multiplication: in generated code; in oneDNN's, for images and for weights; in groups of few channels, of many
 OURS, LIBRARY, LIBRARY_WEIGHT = 0.005, 0.002, -0.003
 FEW_OF_GROUP, IMAGE_OF_GROUPS, WEIGHT_OF_GROUPS, MANY_OF_GROUP = 8, 0.05, 0.3, -0.003
-# what a thread's stack has room for: elements of a filter, of them in one channel, windows of a row
+# most elements of a filter, taps, and windows of a row, for which a kernel's scratch is small
 MOST_STEPS, MOST_TAPS, MOST_WINDOWS = 8192, 128, 2048
-MOST_PIXELS = 8192  # of some channels
+MOST_PIXELS = 8192  # of a depthwise convolution, of a vector of channels
 # the sums of a depthwise convolution's weight gradient, in parts: how many, multiplications and windows of one
 MOST_PARTS, LEAST_OF_PART, WINDOWS_OF_PART = 16, 1_000_000, 128
 
@@ -69,7 +69,7 @@ class Choice:
 
     @property
     def may_lie_last(self) -> bool:
-        """Nothing is known of images whose sizes are not."""
+        """Whether channels last is considered: all sizes but the batch are known."""
         sizes = (*self.x[1:], *self.w, *self.out[1:])
         return len(self.x) == 4 and all(isinstance(n, int) and n > 0 for n in sizes)
 
@@ -109,14 +109,15 @@ class Choice:
 
     @property
     def generates_convolution(self) -> bool:
-        """By fewer multiplications; and with large weights, which oneDNN would lay out anew in each call."""
+        """Whether the forward convolution is generated: a small one, a Winograd one, and one of large weights, which oneDNN would lay out
+        anew in each call."""
         return self.is_small or (
             self.is_large and (self.has_large_weights or self.has_fewer_multiplications("forward"))
         )
 
     @property
     def generates_transposed(self) -> bool:
-        """The gradient of the images, or the result where it is transposed."""
+        """Whether the gradient of the images, or a transposed convolution, is generated."""
         if self.is_small or not self.is_large:
             return self.is_small
         if set(self.stride) != {1}:
@@ -145,7 +146,7 @@ class Choice:
 
     @property
     def parts(self) -> int:
-        """Of the images, that threads share and whose sums are added up."""
+        """The number of parts of the images, whose weight gradients threads compute and then add up."""
         images = self.x[0] if isinstance(self.x[0], int) else IMAGES
         windows = math.prod(self.result[1:]) * images
         return max(1, min(MOST_PARTS, self.multiplications // LEAST_OF_PART, windows // WINDOWS_OF_PART))
@@ -189,7 +190,8 @@ def choice_of_slices(
     groups: int,
     target: CpuTarget,
 ) -> Choice | None:
-    """Of small volumes [N, C, D, H, W] by weights [O, C, KD, KH, KW]: oneDNN convolves large ones as they are."""
+    """The choice for volumes [N, C, D, H, W] by weights [O, C, KD, KH, KW], convolved as slices of them; None for large ones, which
+    oneDNN convolves as they are."""
     if transposed or groups > 1 or not all(isinstance(n, int) and n > 0 for n in (*x[1:], *w, *out[1:])):
         return None
     (n, channels, _, *image), (_, filters, count, *result) = x, out
@@ -204,19 +206,19 @@ def wide(shape: tuple[Int, ...]) -> tuple[Int, ...]:
 
 
 def along(numbers: Any, height: int) -> tuple[int, ...]:
-    """A setting for height and width, of one that may be for the width alone."""
+    """A setting (stride, padding, dilation) for height and width; `height` is the height's where it is given for the width alone."""
     return tuple(numbers) if len(numbers) == 2 else (height, *numbers)
 
 
 def numbers(sizes: tuple[Int, ...]) -> tuple[int, ...]:
-    """Those of a convolution that may lie channels last."""
+    """The sizes that are known: all of them where `may_lie_last` holds."""
     return tuple(n for n in sizes if isinstance(n, int))
 
 
 def has_depthwise_room(
     image: Sequence[int], result: Sequence[int], taps: Sequence[int], dilation: Sequence[int]
 ) -> bool:
-    """As has_room, of what the weight gradient of a depthwise convolution packs (depthwise_call.py): a row of windows."""
+    """Whether the scratch of a depthwise weight gradient is small: it packs the pixels of a row of windows (depthwise_call.py)."""
     (height, width), (rows, columns), gaps = image, result, dilation
     if height == rows == taps[0] == 1:
         height, width, columns, taps, gaps = width, 1, 1, taps[::-1], gaps[::-1]
@@ -225,5 +227,5 @@ def has_depthwise_room(
 
 
 def has_room(channels: int, taps: int, windows: int) -> bool:
-    """Whether the scratch of our kernels fits on a thread's stack."""
+    """Whether the scratch of our other kernels is small."""
     return channels * taps <= MOST_STEPS and taps <= MOST_TAPS and windows <= MOST_WINDOWS

@@ -16,12 +16,12 @@ from mlirc.dialects.core.symbols import Int
 from mlirc.lowering.cpu.math.builder import Value
 from mlirc.lowering.target import SCRATCH_FUNCTION
 
-MOST_ON_STACK = 8 << 10  # bytes of a body's
-MOST_PARTIAL = 128  # bytes that each thread leaves for the others, all of them on the caller's stack
+MOST_ON_STACK = 8 << 10  # bytes of a body's scratch
+MOST_PARTIAL = 128  # bytes of a thread's partial results, up to which those of all threads are on the caller's stack
 DECLARATION = f"llvm.func @{SCRATCH_FUNCTION}(i64, i64, !llvm.ptr) -> i64"
 ALIGNED = 64
 
-# slots of the frame: where the first thread's part is, and from there how far it is to the next one's
+# slots of the frame: the address of the first thread's part, and the bytes from a thread's part to the next one's
 SCRATCH, APART = 4, 5
 
 
@@ -53,7 +53,8 @@ def take_bytes(e: Any, bytes_: Int) -> Int:
 
 
 def partial(e: Any, bytes_: int) -> tuple[Value, Value]:
-    """Reserves bytes for each thread that all threads can address: the first thread's address, and the distance to the next thread's."""
+    """Reserves bytes for each thread, which all threads can address. Gives the first thread's address, and the bytes from a thread
+    to the next."""
     return _ahead(e, _place("%scratch_all", take_bytes(e, bytes_))), Value("%scratch_apart", torch.int64)
 
 

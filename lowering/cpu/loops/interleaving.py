@@ -5,12 +5,15 @@ from itertools import zip_longest
 from mlirc.lowering.cpu.loops.schedule import Pass
 from mlirc.lowering.kernel.axes import Axis
 
-FEW, MANY = 2, 4  # points that one iteration of the innermost loop takes: of long chains of operations, of short ones
+FEW, MANY = (
+    2,
+    4,
+)  # points of an iteration of the innermost loop, where a point is a long chain of operations, and a short one
 SHORT = 6  # the cost of a pass up to which its chains are short
 
 
 def points_at_once(step: Pass, axis: Axis | None, taken: int, rows: bool) -> int:
-    """Points, or vectors of `taken` points, of `axis` that one iteration of the innermost loop takes.
+    """How many points of `axis`, or vectors of `taken` points, an iteration of the innermost loop computes.
 
     rows   whether it is a pass over a row, which lies in the cache; a loop over all of memory waits for that
     """
@@ -28,16 +31,16 @@ def points_at_once(step: Pass, axis: Axis | None, taken: int, rows: bool) -> int
 
 
 def interleaved(parts: list[list[str]]) -> list[str]:
-    """Lines of points that do not need each other, one of each in turn: while one waits for its results, the next begins.
+    """The lines of independent points, a statement of each in turn: while one point waits for a result, the others go on.
 
-    LLVM keeps about the order of what it is given, and a processor sees some hundred instructions ahead: an erf is longer.
+    LLVM about keeps the order of statements, and a processor looks some hundred instructions ahead. An erf is longer.
     """
     ops = [statements(part) for part in parts]
     return [line for turn in zip_longest(*ops, fillvalue=()) for op in turn for line in op]
 
 
 def statements(lines: list[str]) -> list[list[str]]:
-    """Lines in groups that stay whole: an op with regions ends with its last brace."""
+    """The lines in groups, a statement each; an op with regions ends with its last brace."""
     groups, depth = [], 0
     for line in lines:
         if depth == 0:

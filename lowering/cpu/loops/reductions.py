@@ -25,7 +25,11 @@ def block_of(reductions: list[Node]) -> int:
 
 @dataclass(frozen=True)
 class LaneFold(Fold):
-    """With the lanes of its accumulators; whether these are of the upper level, and may be compensated."""
+    """A fold whose accumulators are vectors of `lanes` lanes.
+
+    upper   whether it is the upper level of a sum, float64 for float32
+    exact   whether an upper level of float64 is compensated
+    """
 
     lanes: int
     upper: bool = False
@@ -117,7 +121,7 @@ class LaneFold(Fold):
 
 
 def merged(builder: Callable[[LaneFold], VectorBuilder], folds: list[LaneFold], state: list[Value]) -> list[Value]:
-    """The copies of each fold's accumulator, which follow each other, folded into one."""
+    """Merges the copies of each fold's accumulator, which stand side by side, into one."""
     width = sum(len(f.dtypes) for f in folds)
     total = state[:width]
     if not folds:
@@ -145,7 +149,7 @@ def lanes_folded(b: VectorBuilder, kind: str, x: Value) -> Value:
 
 
 def _extremum_of_lanes(b: VectorBuilder, kind: str, x: Value) -> Value:
-    """NaN if any lane is, which is looked for by itself: an extremum that minds NaN takes four times as long."""
+    """The extremum of the lanes, NaN if any lane is NaN. NaN is looked for apart: an instruction that propagates it takes four times as long."""
     unordered = b.ne(x, x)
     scalar = VectorBuilder(b.text, b.lines, x.dtype, 1)
     vector, bools = b.type_text(x.dtype), b.type_text(torch.bool)

@@ -1,8 +1,8 @@
 """The error function of float32, inline, and the normal distribution function that GELU needs.
 
-AVX-512 and AVX2 look up one number for each lane in a table in registers by one instruction: there coefficients of polynomials come from
-tables. Elsewhere erf is two polynomials, which take 1.5 to 2 times as long. The normal distribution function takes 2/3 of an erf's
-operations, because its error need only be small beside 1/2.
+One instruction of AVX-512 and AVX2 looks up a number for each lane in a table in registers. There erf is a polynomial for each interval,
+whose coefficients come from tables. Elsewhere it is two polynomials, which take 1.5 to 2 times as long. The normal distribution function
+takes 2/3 of an erf's operations, because its error is absolute: it need only be small beside 1/2.
 """
 
 from dataclasses import dataclass
@@ -44,7 +44,7 @@ _FAR = (
 
 @dataclass(frozen=True)
 class Tables:
-    """A function of what is not negative: an entry for each interval of `width`, up to `end`, from which on it is constant.
+    """A function f of x >= 0, constant from `end` on. The tables have an entry for each interval of `width`.
 
     f(x) = v + t (s + P(t)), t = x - c, with a center c near the interval's where f is almost a float32: its value v is
     then good to 2^-28 or better. erf's first interval has t for v, and s one less.
@@ -62,7 +62,7 @@ class Tables:
 class HalfTables:
     """Phi(|x|) - 1/2 around the multiples of `width`: a polynomial in |x|/width less the nearest integer.
 
-    coefficients   tables of coefficients, from the constant's up; the last interval has 1/2, and the rest of the numbers
+    coefficients   tables of coefficients, from the constant one up; the last entry is for the last half interval, at whose end it is 1/2
     """
 
     width: float
@@ -254,7 +254,7 @@ def erf(b: Arithmetic, x: Value) -> Value:
 
 
 def _tables(b: Arithmetic) -> Tables | None:
-    """Tables with one entry a lane, where one instruction picks an entry for each lane; else None."""
+    """The tables of as many entries as there are lanes; None where no instruction looks up an entry for each lane."""
     if uses_avx512(b):
         return _SIXTEEN
     return _EIGHT if picks_eight(b) else None
@@ -283,7 +283,7 @@ def _by_halves(b: Arithmetic, size: Value) -> Value:
 
 
 def has_normal(b: Arithmetic) -> bool:
-    """Whether one instruction picks as many numbers out of a table as there are lanes."""
+    """Whether one instruction looks up a number for each lane."""
     return picks_eight(b) or uses_avx512(b)
 
 
