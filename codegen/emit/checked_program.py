@@ -44,13 +44,13 @@ class CheckedProgram:
 
     def __init__(self, module: Any, entry: str = "graph", profile: bool = False):
         with context():
-            duties = verify_file(module, runs=True)
+            obligations = verify_file(module, runs=True)
             self.function = next(f for f in functions(module) if f.name.value == entry)
-            self.duties = duties.get(entry, ())
+            self.obligations = obligations.get(entry, ())
             self.divisors = divisors(self.function)
             arguments = self.function.regions[0].blocks[0].arguments
             self.infos = [info_of(x) if isinstance(x.type, ir.RankedTensorType) else None for x in arguments]
-            self.duties = (*self.duties, *limits(self.function))
+            self.obligations = (*self.obligations, *limits(self.function))
             self.written = written_arguments(self.function)
             self.scalars = ["mlirc.scalar" in named for named in (self.function.arg_attrs if len(arguments) else ())]
             self.module = module
@@ -58,7 +58,7 @@ class CheckedProgram:
             self.program: Program = compile_module(module, entry=entry, profile=profile)
 
     def __call__(self, inputs: list[Any]) -> list[Any]:
-        check_inputs(self.function, self.infos, self.scalars, self.duties, inputs, self.divisors)
+        check_inputs(self.function, self.infos, self.scalars, self.obligations, inputs, self.divisors)
         check_overlaps(self.written, inputs)
         with context():
             values = bind_symbols(self.function, inputs)
@@ -73,7 +73,7 @@ def check_inputs(
     function: Any,
     infos: Sequence[TensorInfo | None],
     scalars: Sequence[bool],
-    duties: Sequence[Int],
+    obligations: Sequence[Int],
     inputs: Sequence[Any],
     divisors: Sequence[Int] = (),
 ) -> None:
@@ -117,12 +117,12 @@ def check_inputs(
         start, end = span(x)
         if end > start and end - x.untyped_storage().data_ptr() > x.untyped_storage().nbytes():
             raise InputError(f"input {k} is larger than its storage of {x.untyped_storage().nbytes()} bytes")
-    for duty in duties:
-        if symbols.free_symbols(duty) <= values.keys():
-            if not 0 <= _value(duty, values) < LARGEST:
-                raise InputError(f"{duty} is not 0 or more")
+    for obligation in obligations:
+        if symbols.free_symbols(obligation) <= values.keys():
+            if not 0 <= _value(obligation, values) < LARGEST:
+                raise InputError(f"{obligation} is not 0 or more")
         else:
-            raise InputError(f"{duty} depends on data: nothing looks at it before it is used")
+            raise InputError(f"{obligation} depends on data: nothing looks at it before it is used")
 
     for divisor in divisors:
         if symbols.free_symbols(divisor) <= values.keys() and _value(divisor, values) == 0:

@@ -61,9 +61,9 @@ def again(module: Any) -> list[str]:
     """The texts of a module's functions, lowered again from its bodies, for its target."""
     from mlirc.lowering.pipeline.pass_manager import run_pipeline
 
-    twin = ir.Module.parse(module.operation.get_asm(enable_debug_info=False))
+    copied = ir.Module.parse(module.operation.get_asm(enable_debug_info=False))
     gpu = False
-    for op in list(twin.body.operations):
+    for op in list(copied.body.operations):
         if not is_graph(op):
             gpu |= op.operation.name == "mlirc.triton"
             op.operation.erase()
@@ -75,8 +75,8 @@ def again(module: Any) -> list[str]:
                 for name in MADE:
                     if name in run.attributes:
                         del run.attributes[name]
-    run_pipeline(twin, "lower-triton,lower-kernels" if gpu else "lower-kernels", verify=False)
-    return [text_of(op) for op in twin.body.operations]
+    run_pipeline(copied, "lower-triton,lower-kernels" if gpu else "lower-kernels", verify=False)
+    return [text_of(op) for op in copied.body.operations]
 
 
 def raised(run: Any) -> None:

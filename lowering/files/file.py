@@ -23,7 +23,7 @@ def verify_file(module: Any, runs: bool = False) -> dict[str, tuple[Int, ...]]:
 
     runs   the module is to be run: it may call only such operators as a stranger may
     """
-    duties = {}
+    obligations = {}
     if ATTRIBUTE in module.operation.attributes:
         try:
             target_of(module)
@@ -42,12 +42,12 @@ def verify_file(module: Any, runs: bool = False) -> dict[str, tuple[Int, ...]]:
             if runs and op.operation.name in ATEN:
                 with rules_of(op):
                     verify_operator(op)
-        duties[function.name.value] = verify_stage(function, stage)
+        obligations[function.name.value] = verify_stage(function, stage)
         if stage in ("memory", "lowered"):
             verify_plan(function, {})
-    if duties:
+    if obligations:
         verify_code(module)
-    return duties
+    return obligations
 
 
 def verify_plan(function: Any, sizes: Mapping[str, int]) -> None:

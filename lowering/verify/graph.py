@@ -58,14 +58,14 @@ def verify_meaning(op: Any, memory: MemoryVerifier, verify: Verify) -> None:
     ]
     block = ir.Block.create_at_start(holder.regions[0], types, [op.location] * len(infos))
     with ir.InsertionPoint(block), op.location:
-        twin = ir.Operation.create(
+        copied = ir.Operation.create(
             op.operation.name,
             results=[x.type for x in op.results],
             operands=list(block.arguments),
             attributes={name: op.attributes[name] for name in op.attributes},
         )
         try:
-            values = build(cls, twin.opview)
+            values = build(cls, copied.opview)
         except StageError:
             raise
         except Exception as error:
@@ -79,7 +79,7 @@ def verify_meaning(op: Any, memory: MemoryVerifier, verify: Verify) -> None:
         same = (have.dtype, have.shape) == (made.dtype, made.shape)
         expect(same, op, f"result {k} is {have.dtype} {have.shape}", f"it gives {made.dtype} {made.shape}")
     for made in list(block.operations):
-        if made.operation == twin:
+        if made.operation == copied:
             continue
         try:
             verify(made)
@@ -88,7 +88,7 @@ def verify_meaning(op: Any, memory: MemoryVerifier, verify: Verify) -> None:
             raise StageError(
                 op, f"{op.operation.name.removeprefix('mlirc.')} of {shapes(infos)}: {detail}", "see its class"
             ) from error
-    if len(_right) < KEPT and before == memory.facts:  # it left no duties
+    if len(_right) < KEPT and before == memory.facts:  # it left no obligations
         _right.add(key)
 
 

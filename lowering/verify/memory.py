@@ -2,9 +2,9 @@
 
     root    what memory a value is: an argument, a slot, an allocation, what an ATen call gave
 
-What depends on symbols that the arguments bind, and is not shown for all of their values, is a *duty*: an expression that
-has to be at least 0, which is looked at before each run of a module from a file (codegen/emit/checked_program.py). Tensors'
-sizes are: that they are 0 or more is a fact for all else. Of a graph that PyTorch traced, its guards see to it.
+What is not proved for all values of the symbols that arguments bind is left as an *obligation*: an expression that has to be at
+least 0. It is evaluated before each run of a module from a file (codegen/emit/checked_program.py). That a tensor's sizes are 0 or more is
+such an obligation, and a fact for all other proofs. For a graph that PyTorch traced, its guards make sure of both.
 """
 
 from collections.abc import Iterable
@@ -45,7 +45,7 @@ class MemoryVerifier:
     demand: bool
     facts: Facts = ()
     bound: set[str] = field(default_factory=set)  # symbols that have a value, as codegen/host/inputs.py gives it
-    duties: dict[Int, None] = field(default_factory=dict)
+    obligations: dict[Int, None] = field(default_factory=dict)
     roots: dict[ir.Value, Root] = field(default_factory=dict)
     offsets: dict[ir.Value, Int] = field(default_factory=dict)
 
@@ -92,12 +92,12 @@ class MemoryVerifier:
             return
         if isinstance(goal, int):
             raise StageError(op, wrong, advice)
-        self.duty(op, goal)
+        self.obligation(op, goal)
 
-    def duty(self, op: Any, goal: Int) -> None:
+    def obligation(self, op: Any, goal: Int) -> None:
         self.known(op, (goal,))
-        if goal not in self.duties:
-            self.duties[goal] = None
+        if goal not in self.obligations:
+            self.obligations[goal] = None
             self.facts += (goal,)
 
     def at_points(self, op: Any, space: Space, goal: Int, wrong: str, advice: str) -> None:
@@ -108,8 +108,8 @@ class MemoryVerifier:
         plain = bool(names) and not names & set(space.sizes) and not any("'" in name for name in names)
         left = [goal] if plain else space.left(goal)
         if left is not None:
-            for duty in left:
-                self.duty(op, duty)
+            for obligation in left:
+                self.obligation(op, obligation)
             return
         found = counterexample(space, goal)
         if found is not None:

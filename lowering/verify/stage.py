@@ -61,12 +61,12 @@ def verify_stage(
             for nested in region_functions(op):
                 planned = stage in ("memory", "lowered")
                 own = stage if planned else stage_of(nested) or stage
-                duties = verify_stage(nested, own, known, proofs, memory)
+                obligations = verify_stage(nested, own, known, proofs, memory)
                 if memory is not None:
-                    memory.duties |= dict.fromkeys(duties)
+                    memory.obligations |= dict.fromkeys(obligations)
             if memory is not None and region_functions(op):
                 verify_arena(op, memory)
-    return tuple(memory.duties) if memory is not None else ()
+    return tuple(memory.obligations) if memory is not None else ()
 
 
 def begin(function: Any, stage: str, proofs: str, around: MemoryVerifier | None = None) -> MemoryVerifier | None:

@@ -136,14 +136,14 @@ def tensor(info: TensorInfo, draw: Draw, limit: int, generator: torch.Generator)
 
 def index_bounds(module: ir.Module) -> dict[int, list[Int]]:
     """Sizes that integers of an argument stay below, by its position, as far as check_index says so."""
-    twin = ir.Module.parse(str(module))
-    graph = graph_of(twin)
+    copied = ir.Module.parse(str(module))
+    graph = graph_of(copied)
     if stage_of(graph) == "graph":
         try:
-            run_pipeline(twin, "decompose,to-kernels", verify=False)
+            run_pipeline(copied, "decompose,to-kernels", verify=False)
         except Exception:  # a module that is wrong says so where it is run
             return {}
-        graph = graph_of(twin)
+        graph = graph_of(copied)
     block = graph.regions[0].blocks[0]
     position = {argument: k for k, argument in enumerate(block.arguments)}
     made: dict[Any, tuple[Any, int]] = {}  # a value -> the kernel that computes it, as which of its results

@@ -59,8 +59,8 @@ def main() -> None:
 def outcome(text: str, values: dict[str, int], verify: Any) -> str:
     with context():
         module = parse_module(text.encode("utf-8", "surrogateescape"))
-        duties = verify(module, runs=True)
-        if any(value(n, values) < 0 for n in duties.get("graph", ())):
+        obligations = verify(module, runs=True)
+        if any(value(n, values) < 0 for n in obligations.get("graph", ())):
             return "late: sizes that it is not for"
         for function in functions(module):
             if rest := REST[stage_of(function) or "lowered"]:

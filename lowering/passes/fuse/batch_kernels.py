@@ -27,9 +27,9 @@ class BatchKernels:
     after:   ...
              %1, %2 = "mlircx.kernel"(%a, %b) ({ reduce sum; reduce sum }) {parallel = "768", inner = "64"}
 
-    SMALL     each reads at most `bytes`, written by other kernels, and reduces it; no check_index, no scan
-    NO HURRY  the results of the earlier kernels are read only after the last kernel
-    LIMITS    together they read at most `max_reads` tensors
+    SMALL       each reads at most `bytes`, written by other kernels, and reduces it; no check_index, no scan
+    READ LATER  nothing reads the results of the earlier kernels before the last kernel
+    LIMITS      together they read at most `max_reads` tensors
     """
 
     name = "batch-kernels"
@@ -50,7 +50,7 @@ class BatchKernels:
             reads = sum(len(member.operands) for member in (*group, op))
             rule = ""
             if any(read.get(x, place + 1) <= place for member in group for x in member.results):
-                rule = "NO HURRY"
+                rule = "READ LATER"
             elif reads > self.max_reads:
                 rule = "LIMITS"
             if records is not None and group:
@@ -68,11 +68,11 @@ class BatchKernels:
             taken = len(group) > 1 and ledger.allows(self.name, group[-1])
             label = attribute_value(group[0].attributes["label"])
             ledger.record(
-                self.name, "merge", label, "NO HURRY", taken, source_line(group[-1].location), kernels=len(group)
+                self.name, "merge", label, "READ LATER", taken, source_line(group[-1].location), kernels=len(group)
             )
             if records is not None:
                 for k in range(1, len(group)):
-                    records.add(group[:k], group[k], "NO HURRY" if taken else "REWRITES", "" if taken else "rewrites")
+                    records.add(group[:k], group[k], "READ LATER" if taken else "REWRITES", "" if taken else "rewrites")
             if taken:
                 names = records.leave(group) if records is not None else ()
                 made = merge(group)

@@ -1,6 +1,6 @@
 // RUN: mlirc opt %s -p batch-kernels{max-reads=2} | filecheck %s
 
-// SMALL, NO HURRY: two folds of parts are one kernel in the place of the second, a view of the first's result behind it;
+// SMALL, READ LATER: two folds of parts are one kernel in the place of the second, a view of the first's result behind it;
 // the third, which is one too many, stays.
 // CHECK-LABEL: func.func @folds
 // CHECK:         label = "parts"

@@ -29,7 +29,7 @@ def test_records_are_what_was_merged(text):
         assert all(c.bytes_saved == 0 and c.estimated_gain > 0 and c.action == "horizontal" for c in taken)
         assert all(set(c.first.members).isdisjoint(c.second.members) for c in found)
         for c in found:
-            assert c.taken or c.rule in ("NO HURRY", "LIMITS"), c
+            assert c.taken or c.rule in ("READ LATER", "LIMITS"), c
         limited = planned(ir.Module.parse(text), passes=f"{PASS}{{max-reads=1}}").candidates
         numbers = [(c.kind, c.limits["max_reads"]) for c in limited if c.rule == "LIMITS"]
         assert numbers and set(numbers) == {("cost", 1)} and not any(c.taken for c in limited)

@@ -94,10 +94,10 @@ def test_windows_of_symbolic_images() -> None:
     assert verify("graph", CONVOLUTION.format(rows="s1", factor=4)) == ()
     for rows in ("s1 + 1", "2*s1"):
         try:
-            duties = verify("graph", CONVOLUTION.format(rows=rows, factor=4))
+            obligations = verify("graph", CONVOLUTION.format(rows=rows, factor=4))
         except StageError:
             continue
-        assert duties  # which some s1 do not satisfy
+        assert obligations  # which some s1 do not satisfy
     for factor in (1, 3, 8):
         with pytest.raises(StageError):
             verify("graph", CONVOLUTION.format(rows="s1", factor=factor))
