@@ -1,6 +1,6 @@
 """Libraries around PyTorch with models that are compiled in place, `model.compile(backend="mlirc")`: each where its package is installed.
 
-Each test is a script as docs/features.md has it. What it gives is compared with the same script without the line that compiles.
+Each test is a script of one library (docs/features.md). What it gives is compared with the same script without the line that compiles.
 """
 
 import pytest
