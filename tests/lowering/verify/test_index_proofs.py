@@ -30,6 +30,14 @@ def test_a_divisor_that_is_no_factor_of_a_size_may_be_zero():
     assert not Space({"d0": parse("s0"), "d1": parse("s1")}).nonnegative(parse("s0 - 1 - d0//s1"))  # no d1 is in it
 
 
+def test_what_is_left_is_found_among_facts_with_many_cases():
+    padded = "s37*s93*(max(1, s86 + s93))"
+    facts = [f"64*((max(0, {padded} + {k}*s86 - (max(1, s86 + s93)))) + 63)//64 - {padded}" for k in range(2)]
+    sizes = {"d0": parse("s93"), "d1": parse("s86")}
+    space = Space(sizes, tuple(map(parse, ("s93", "s37", "s86 + s93", *facts, "s37 + 2", "s93", "s86"))))
+    assert space.left(parse("s93 - 1 - (d1 + 1)")) == [parse("s93 - s86 - 1")]
+
+
 FACTORS = st.lists(st.sampled_from(["s0", "s1", "2", "3"]), min_size=1, max_size=3).map(lambda x: parse("*".join(x)))
 
 
