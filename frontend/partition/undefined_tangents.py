@@ -6,6 +6,7 @@ it: when it is first called so, which is when AOTAutograd has a backward graph c
 """
 
 import functools
+import operator
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -23,12 +24,10 @@ aten = torch.ops.aten
 Compile = Callable[[GraphModule, Sequence[Any], tuple[int, ...]], Callable[[list], list]]
 Instead = Callable[[GraphModule, Exception], Callable[[list], list]]
 
-# Of a gradient that is zero they give one: they move elements, or are linear in their first operand.
+# Of a gradient that is zero they give one, as views do: they copy elements, or are linear in their first operand.
 LINEAR = {
-    *(aten.view.default, aten._unsafe_view.default, aten.reshape.default, aten.unsqueeze.default, aten.clone.default),
-    *(aten.t.default, aten.transpose.int, aten.permute.default, aten.alias.default, aten.detach.default),
-    *(aten.squeeze.default, aten.squeeze.dim, aten.squeeze.dims, aten.select.int, aten.slice.Tensor),
-    *(aten.expand.default, aten._to_copy.default, aten.neg.default),
+    *(aten._unsafe_view.default, aten.reshape.default, aten.clone.default, aten._to_copy.default, aten.neg.default),
+    operator.getitem,
 }
 
 
@@ -133,14 +132,14 @@ def without(gm: GraphModule, undefined: Sequence[int]) -> GraphModule:
     gone = [placeholders[k] for k in undefined]
     zero = set(gone)
     for node in list(graph.nodes):
-        if node.target in LINEAR and node.args[0] in zero:
+        if is_linear(node.target) and node.args[0] in zero:
             zero.add(node)
         elif node.target is aten.add.Tensor and not node.kwargs and not zero.isdisjoint(node.args):
             rest = [x for x in node.args if x not in zero]
             if not rest:
                 zero.add(node)
             elif isinstance(rest[0], Node) and is_alike(rest[0].meta["val"], node.meta["val"]):
-                node.replace_all_uses_with(rest[0])
+                node.replace_all_uses_with(at_offset_of(node, rest[0]))
     for node in zero:
         if any(user not in zero for user in node.users):
             with graph.inserting_before(node):
@@ -149,6 +148,20 @@ def without(gm: GraphModule, undefined: Sequence[int]) -> GraphModule:
     for node in gone:
         graph.erase_node(node)
     return lazy_graph_module(gm, graph)  # its Python text is written where somebody reads or runs it
+
+
+def is_linear(target: Any) -> bool:
+    return target in LINEAR or (isinstance(target, torch._ops.OpOverload) and target.is_view)
+
+
+def at_offset_of(node: Node, value: Node) -> Node:
+    """`value`, or a copy of it where it lies elsewhere in its storage than `node`: views of `node` know their offsets there."""
+    if value.meta["val"].storage_offset() == node.meta["val"].storage_offset():
+        return value
+    with node.graph.inserting_before(node):
+        made = node.graph.call_function(aten.clone.default, (value,))
+    made.meta = dict(node.meta)
+    return made
 
 
 def zeros(graph: Graph, like: Node) -> Node:

@@ -80,6 +80,66 @@ def test_a_gradient_that_is_not_there_is_not_added(monkeypatch):
     assert additions == [2, 0]  # to what comes from the loss, for the logits and the hidden values
 
 
+def spikes(x, w):
+    """The second row of the stack is a result, too: its gradient is a part of another, which a matmul reads transposed."""
+    v = x * 2 @ w.T
+    return torch.stack([x @ w.T, v]), v
+
+
+def parts(cut, split):
+    """As `spikes`, for other operators that give parts of a gradient, and others that read them."""
+
+    def program(x, w):
+        v = (x @ w).sin()
+        return cut(v), split(v), v
+
+    return program
+
+
+MOVED = {
+    "transposed": spikes,
+    "sliced": parts(lambda v: torch.cat([v.exp(), v]), lambda v: v.mT.contiguous()),
+    "split": parts(lambda v: torch.cat([v.exp(), v], 1), lambda v: torch.cat([c.cos() for c in v.chunk(2)])),
+    "diagonal": parts(lambda v: torch.stack([v.mul(3), v]), lambda v: torch.stack([v, v.diagonal().diag_embed()])),
+    "summed": lambda x, w: (
+        torch.stack([x.sum(0) @ w, (x * 2).mean(0) @ w]),
+        x.mean(0).outer(w.sum(0)).diagonal(),
+        x @ w,
+    ),
+}
+
+
+@pytest.mark.parametrize("used", range(3))
+@pytest.mark.parametrize("name", MOVED)
+def test_a_gradient_that_is_a_part_of_another(name, used):
+    """In place of a sum with nothing stands a part of a gradient that does not begin where the sum does; views follow it."""
+    torch.manual_seed(0)
+    x, w = torch.randn(6, 6), torch.randn(6, 6, requires_grad=True)
+
+    def gradient(call):
+        results = call(x, w)
+        return torch.autograd.grad(results[min(used, len(results) - 1)].square().sum(), w)[0]
+
+    made = gradient(torch.compile(MOVED[name], backend="mlirc", options={"fallback": "error"}))
+    torch.testing.assert_close(made, gradient(MOVED[name]))
+
+
+def test_zeros_that_are_seen_as_parts():
+    """What is not differentiated reaches an operator that is not linear by views of views, which lie within no zeros of ours."""
+    x = torch.randn(3, 4, requires_grad=True)
+
+    def program(x):
+        both = torch.stack([x.cos(), x.tanh()])
+        return torch.stack([part.diagonal().sin().diag_embed() for part in both]), x.exp(), x * 2
+
+    def gradient(call, used):
+        return torch.autograd.grad(call(x)[used].square().sum(), x)[0]
+
+    compiled = torch.compile(program, backend="mlirc", options={"fallback": "error"})
+    for used in range(3):
+        torch.testing.assert_close(gradient(compiled, used), gradient(program, used))
+
+
 def test_nodes_of_others_are_left_alone():
     """A result may be an input, whose node of autograd's graph is somebody else's."""
 
