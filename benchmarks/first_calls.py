@@ -23,7 +23,7 @@ from unittest import mock
 
 import click
 
-from benchmarks.fresh_process import ROOT, resident, start_peak, trim_memory, write_bytecode
+from benchmarks.fresh_process import ROOT, resident, trim_memory, write_bytecode
 from benchmarks.setting import Setting, caller, compiled
 
 COLD = {
@@ -85,7 +85,6 @@ def measure_here(setting: Setting, measure: str) -> dict[str, float]:
         model, module, inputs = setting.build()
         trim_memory()
         baseline = resident("VmRSS")
-        start_peak()
         began, busy = time.perf_counter(), time.process_time()
         caller(model, module, compiled(module, "mlirc"), inputs, setting.training)()
         seconds = time.perf_counter() - began
@@ -124,16 +123,15 @@ def main(models: str, ways: str, rounds: int, threads: int, output: Path, here: 
     output.parent.mkdir(parents=True, exist_ok=True)
     settings = [Setting(*pair, "float32") for pair in itertools.product(models.split(","), ways.split(","))]
     with output.open("w") as lines, tempfile.TemporaryDirectory() as kept:
-        for turn, setting in itertools.product(range(rounds + 1), settings):
-            for off, measure in (COLD | WARM).items():
-                with tempfile.TemporaryDirectory() as empty:
-                    found = measure_apart(setting, measure, threads, kept if off in WARM else empty)
-                if turn == 0:
-                    continue  # it fills the disk cache
-                row = {"model": setting.model, "way": setting.way, "off": off} | found
-                row |= {"machine": describe_machine(), "time": time.time()}
-                lines.write(json.dumps(row) + "\n")
-                lines.flush()
+        for setting in settings:
+            measure_apart(setting, "", threads, kept)  # fills the disk cache
+        for _, setting, (off, measure) in itertools.product(range(rounds), settings, (COLD | WARM).items()):
+            with tempfile.TemporaryDirectory() as empty:
+                found = measure_apart(setting, measure, threads, kept if off in WARM else empty)
+            row = {"model": setting.model, "way": setting.way, "off": off} | found
+            row |= {"machine": describe_machine(), "time": time.time()}
+            lines.write(json.dumps(row) + "\n")
+            lines.flush()
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""The README's tables, from benchmarks/results: `make readme` writes them, `python -m benchmarks.readme --check` compares.
+"""The README's tables, from benchmarks/results and docs/measurements.md: `make readme` writes them, `python -m benchmarks.readme --check` compares.
 
 A table stands between `<!-- NAME -->` and `<!-- end -->`; TABLES has a function for each NAME. Of each kind of run the newest file
 counts. Speeds are quotients of medians of calls that alternate in one process.
@@ -15,6 +15,7 @@ from typing import Any
 
 RESULTS = Path(__file__).with_name("results")
 README = Path(__file__).parents[1] / "README.md"
+MEASUREMENTS = Path(__file__).parents[1] / "docs/measurements.md"
 Row = dict[str, Any]
 
 CPU_MODELS = {
@@ -213,9 +214,32 @@ def gpu_latency() -> str:
     return lines(["batch 1, ms", "eager", "Inductor \\| **mlirc**", "the same, `reduce-overhead`"], body)
 
 
+# rules of docs/measurements.md -> the measure that a reader of the README sees off and on
+FIRST_CALLS = {
+    "LLVM in the background": "LLVM on threads beside lowering",
+    "equal parts compiled once": "equal functions of kernels compiled once",
+    "convolutions share loops": "convolutions share their loops",
+    "traces on disk": "traces in the disk cache",
+    "parameters' huge pages wait 2 s": "parameters move into huge pages 2 s later",
+    "compilers' pages given back": "pages of the compilers' libraries given back",
+}
+
+
+def first_calls() -> str:
+    """The first case of each rule in FIRST_CALLS."""
+    text = MEASUREMENTS.read_text().partition("## What rules bought: first calls\n")[2].partition("\n## ")[0]
+    rows = [[cell.strip() for cell in line.split("|")[1:-1]] for line in text.splitlines() if line.startswith("| ")]
+    body = []
+    for rule, title in FIRST_CALLS.items():
+        case, off, on = next(row[1:] for row in rows if row[0] == rule)
+        body.append([title, case, off, f"**{on}**"])
+    return lines(["measure", "what is measured", "off", "on"], body)
+
+
 TABLES: dict[str, Callable[[], str]] = {
     "cpu models": cpu_models,
     "cpu more": cpu_more,
+    "first calls": first_calls,
     "gpu models": gpu_models,
     "gpu latency": gpu_latency,
 }

@@ -27,18 +27,6 @@ class CandidateRecords:
         """Once the pass has written back what it changed."""
         self.log.end(self.function, [(key_of(node), node.members) for node in self.graph.kernels()])
 
-    def add(
-        self,
-        pair: tuple[FusionNode, FusionNode],
-        action: str,
-        rule: str,
-        kind: str,
-        limits: Mapping[str, int],
-        body: Body | None,
-        dropped: bool,
-    ) -> None:
-        self.log.candidates.append(self.candidate(pair, action, rule, kind, limits, body, dropped))
-
     def candidate(
         self,
         pair: tuple[FusionNode, FusionNode],

@@ -243,7 +243,8 @@ class Fuser:
         self.ledger.record(self.pass_name, action, labels(pair), rule, not kind, where, **numbers)
 
     def record_candidate(self, pair: tuple[FusionNode, FusionNode], action: str, *rest: Any) -> None:
-        self.records.add(pair, "horizontal" if self.horizontal else action, *rest)
+        made = self.records.candidate(pair, "horizontal" if self.horizontal else action, *rest)
+        self.records.log.candidates.append(made)
 
     def in_spite_of_costs(self, pair: tuple[FusionNode, FusionNode], action: str) -> Body | None:
         """What a pair would be if it were merged, whatever that costs; None where it cannot be."""
