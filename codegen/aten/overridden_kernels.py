@@ -18,7 +18,7 @@ _LINE = re.compile(r"^(\w+)(?:\[alias\])?: registered at (.*?):\d+ ::", re.MULTI
 _BUILT = re.compile(r"^debug: registered at (.*)build/aten/src/ATen/RegisterSchema", re.MULTILINE)
 _COMPUTING = ("CPU", "CUDA", "Composite", "BackendSelect")  # keys whose kernels compute, begin so
 
-# Keys that say of each operator whether it has a kernel for them; operators that fall apart when they are traced are told by these.
+# keys of which every operator is asked whether it has a kernel; those of composite operators are found by them
 _LISTED = (
     "CPU",
     "AutogradCPU",
@@ -42,7 +42,7 @@ def overridden(target: Any) -> list[str]:
 
 
 def computes_otherwise(target: Any) -> list[str]:
-    """The overridden keys whose kernels compute the operator's result, so that no code of ours may replace the call."""
+    """The overridden keys whose kernels compute the operator's result. No code of ours may replace such a call."""
     return [key for key in overridden(target) if key.removeprefix("DispatchKey.").startswith(_COMPUTING)]
 
 
@@ -61,7 +61,7 @@ def overridden_by_name(names: Iterable[str]) -> str:
 
 
 def overridden_anywhere() -> str:
-    """An operator of ATen that Python code has overridden in this process, or "": what tracing may meet on its way."""
+    """An operator of ATen that Python code has overridden in this process, or "". Tracing may call any of them."""
     for entry in torch.library._impls:
         namespace, _, rest = entry.partition("/")
         name, _, key = rest.rpartition("/")

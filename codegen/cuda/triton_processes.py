@@ -17,7 +17,7 @@ from mlirc.codegen.cuda.triton_worker import TritonError
 from mlirc.dialects.core.fork_locks import fork_lock
 
 _idle: list[BufferedRWPair] = []  # the sockets of workers that have nothing to do
-_nursery: socket.socket | None = None
+_fork_server: socket.socket | None = None
 _children: list[subprocess.Popen] = []
 _lock = fork_lock()
 
@@ -53,7 +53,7 @@ def _new_worker(capability: int) -> BufferedRWPair:
         with theirs:
             try:
                 socket.send_fds(_start(capability), [b"w"], [theirs.fileno()])
-            except OSError:  # the nursery ended
+            except OSError:  # the fork server ended
                 _forget()
                 socket.send_fds(_start(capability), [b"w"], [theirs.fileno()])
     with mine:
@@ -61,9 +61,9 @@ def _new_worker(capability: int) -> BufferedRWPair:
 
 
 def _start(capability: int) -> socket.socket:
-    """The nursery's socket. The lock is held."""
-    global _nursery
-    if _nursery is None:
+    """The fork server's socket. The lock is held."""
+    global _fork_server
+    if _fork_server is None:
         mine, theirs = socket.socketpair()
         path = os.pathsep.join(p for p in sys.path if p)
         command = [sys.executable, "-P", triton_worker.__file__, str(theirs.fileno()), str(capability)]
@@ -75,16 +75,16 @@ def _start(capability: int) -> socket.socket:
                 env=os.environ | {"PYTHONPATH": path},
             )
         _children.append(child)
-        _nursery = mine
-    return _nursery
+        _fork_server = mine
+    return _fork_server
 
 
 def _forget() -> None:
-    """The nursery and its workers are gone, or another process's."""
-    global _nursery
-    if _nursery is not None:
-        _nursery.close()
-    _nursery = None
+    """The fork server and its workers are gone, or another process's."""
+    global _fork_server
+    if _fork_server is not None:
+        _fork_server.close()
+    _fork_server = None
     _idle.clear()
 
 

@@ -1,9 +1,8 @@
 """Worker process that compiles Triton kernels, because Triton holds the GIL while it compiles.
 
-This file, run as a program, is the *nursery*: a process with Triton and without torch and MLIR, which loads it, compiles a
-small kernel, so that all is warm, and forks a worker for each socket that it is handed. A worker takes a kernel from its
-socket, gives back what it made of it, and so on, until the socket is closed: it ends with the process that has the other end
-(triton_processes.py).
+This file, run as a program, is the *fork server*: a process with Triton and without torch and MLIR, which loads Triton, compiles a
+few small kernels to warm up, and forks a worker for each socket that it is sent. A worker compiles the kernels that come through its
+socket, one after another, until the socket is closed: it ends with the process that has the other end (triton_processes.py).
 """
 
 import contextlib
@@ -115,7 +114,7 @@ def _own_cache():
         yield
 
 
-# ---- the nursery
+# ---- the fork server
 
 WARM_UP = """import triton
 import triton.language as tl

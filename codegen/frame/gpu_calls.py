@@ -20,7 +20,7 @@ class Launched:
 
     @property
     def link(self) -> str:
-        """What the loader knows its record by (cuda/driver.py)."""
+        """The name by which the host program links its record (cuda/driver.py)."""
         return f"{self.kernel}@{self.device}"
 
 

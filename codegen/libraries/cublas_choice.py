@@ -1,13 +1,13 @@
 """Chooses cuBLASLt's algorithm for a large matmul of half types on a Hopper GPU, by a model of its time.
 
-The library names several, the best by its own estimate first. That one is often cooperative: two groups of warps share a
-tile, and multiply nothing while they write it. What a short K loses by it, 10 to 17% at K = 768, the algorithms do not lose
-whose groups take tiles in turns: each writes while the other multiplies.
+The library proposes several algorithms, the best by its own estimate first. That one is often cooperative: two groups of warps share a
+tile, and neither multiplies while they write it, which costs 10 to 17% at K = 768. In a ping-pong algorithm each group has tiles of
+its own, and writes while the other multiplies.
 
     time ~ elements of a tile * (tiles of a multiprocessor * K * MULTIPLY + writes that nothing hides * WRITE)
 
-Beside that, algorithms that need no memory for a counter of tiles save the launch that would set it to 0.
-Fitted to an H200's times of 16 matmuls, K from 768 to 5632; on other GPUs, and where a matrix is added, the first stays.
+An algorithm that needs no counter of tiles in memory also saves the launch that sets it to 0. The model is fitted to times of 16 matmuls on
+an H200, with K from 768 to 5632. On other GPUs, and where a matrix is added, the library's first algorithm is taken.
 """
 
 import ctypes
@@ -20,7 +20,7 @@ from mlirc.codegen.libraries.cublas import Algorithm, algorithms, library
 from mlirc.codegen.libraries.cublas_problem import Problem
 from mlirc.codegen.libraries.gpu_library import NoPlan
 
-MOST = 12  # algorithms that are asked for
+MOST = 12  # algorithms that the library is asked for
 COUNTER = 256  # bytes: what needs no more memory sums up no parts
 FAMILY = 66  # of algorithms, on Hopper; the numbers below are its
 ALGORITHM, TILE, CUSTOM = 0, 1, 5  # cublasLtMatmulAlgoConfigAttributes_t
@@ -38,13 +38,13 @@ TILES = {
     248: (320, 128),
     495: (256, 96),
 }
-PING_PONG = (1, 2)  # the values of CUSTOM for which groups of warps take tiles in turns
+PING_PONG = (1, 2)  # the values of CUSTOM of ping-pong algorithms
 MULTIPLY, WRITE = 0.365, 45.0  # picoseconds: an element for each of K, and its way to memory; only their ratio counts
-GAIN = 0.97  # of the first one's time, that another one must stay below
+GAIN = 0.97  # of the first algorithm's time: another one is taken if it is below that
 
 
 def chosen(plan: Any, problem: Any, alignment: int, dtype: torch.dtype, device: int) -> Any:
-    """An Algorithm for a Plan of a Problem. Raises NoPlan where the library has nothing."""
+    """The algorithm for a plan of this problem. Raises NoPlan if the library has none."""
     found = algorithms(plan, alignment, dtype, MOST)
     first = found[0]
     properties = torch.cuda.get_device_properties(device)
@@ -59,8 +59,8 @@ def chosen(plan: Any, problem: Any, alignment: int, dtype: torch.dtype, device: 
 
 
 def fastest(problem: Problem, found: Sequence[Algorithm], first: Algorithm, processors: int) -> Algorithm:
-    """The algorithm whose groups of warps take turns that is fastest by the model; `first` where that gains little, or is
-    of a tile that the model does not know: of few or odd tiles the library knows more."""
+    """The ping-pong algorithm that is fastest by the model; `first` if it gains little, or has a tile that the model does not know: of
+    few or odd tiles the library's estimate is better."""
 
     def cost(algorithm: Algorithm) -> float:
         tile = TILES.get(config(algorithm)[1])
@@ -76,7 +76,7 @@ def time(problem: Problem, tile: tuple[int, int], ping_pong: bool, processors: i
     tiles = -(-problem.d.rows // rows) * -(-problem.d.columns // columns) * problem.batch
     waves = -(-tiles // processors)
     if ping_pong and waves < 2:
-        return float("inf")  # a group has nobody to take turns with
+        return float("inf")  # a multiprocessor has one tile, and the second group of warps none
     inner = problem.a.rows if problem.transpose_a else problem.a.columns
     return rows * columns * (waves * inner * MULTIPLY + (1 if ping_pong else waves) * WRITE)
 
@@ -87,7 +87,7 @@ def is_ping_pong(algorithm: Algorithm) -> bool:
 
 
 def config(algorithm: Algorithm) -> tuple[int, int, int]:
-    """Its family, its tile and its custom option, -1 for what it does not say."""
+    """An algorithm's family, tile and custom option; -1 for one that the library does not tell."""
     return _attribute(algorithm, ALGORITHM), _attribute(algorithm, TILE), _attribute(algorithm, CUSTOM)
 
 

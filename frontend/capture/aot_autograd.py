@@ -55,7 +55,7 @@ def parameter_positions(kind: str) -> list[int]:
 
 @dataclass(frozen=True)
 class Capture:
-    """What AOTAutograd compiles graphs with: compile_aten(gm, kind, options). The trace gets to know of each."""
+    """The compilers that AOTAutograd calls. Each graph goes to compile_aten(gm, kind, options), and is told to the trace."""
 
     options: Options
     noted: CachedTrace
@@ -90,7 +90,7 @@ class Capture:
         return in_eager.backward(gm, self.options, error)
 
     def graph(self, kind: str, gm: GraphModule, inputs: Sequence[Any], undefined: tuple[int, ...] = ()) -> Callable:
-        # under AOTAutograd's mode each small tensor that a pass computes with would be a fake one
+        # AOTAutograd's mode would make fakes of the small tensors that passes compute with
         with unset_fake_temporarily():
             try:
                 adapt(kind, gm, inputs)
@@ -120,7 +120,7 @@ def simplify_attention(gm: GraphModule, options: Options) -> None:
 
 
 def copied(graph: Graph) -> Graph:
-    """A copy of a graph of Dynamo's, with what Dynamo knows of where inputs come from."""
+    """A copy of a graph of Dynamo's, with Dynamo's notes on the sources of inputs."""
     copies: dict[Node, Node] = {}
     made = Graph()
     made.output(made.graph_copy(graph, copies))

@@ -59,7 +59,7 @@ class SubgraphSplit:
 
 
 def split(gm: GraphModule) -> SubgraphSplit:
-    """The steps. Raises UnsupportedGraph for what cannot be parted."""
+    """The steps. Raises UnsupportedGraph for a graph that cannot be split."""
     placement = _Placement(gm)
     made = SubgraphSplit(gm, by_python=placement.by_python)
     for level in range(placement.last + 1):
@@ -76,10 +76,10 @@ def is_size(node: Any) -> bool:
 
 
 def new_symbols(value: Any) -> list[tuple[str, int, int | None]]:
-    """(symbol, leaf, dimension) for each symbol that a result says outright; the dimension is None for a number."""
+    """(symbol, leaf, dimension) for each symbol that is itself a size or a number in a result; the dimension is None for a number."""
     found = []
     for k, leaf in enumerate(tree_leaves(value)):
-        if isinstance(leaf, torch.SymBool):  # a bool of data is a symbol that is 1
+        if isinstance(leaf, torch.SymBool):  # a bool of the data: a symbol that is compared with 1
             names = [s.name for s in leaf.node.expr.free_symbols]
             if len(names) == 1 and str(leaf.node.expr) in (f"Eq({names[0]}, 1)", f"Eq(1, {names[0]})"):
                 found.append((str(size_symbol(leaf)), k, None))
@@ -97,7 +97,7 @@ def size_symbol(value: torch.SymBool) -> Int:
 
 
 def _symbols(value: Any) -> set[str]:
-    """Names of the size symbols in what a node stands for."""
+    """Names of the size symbols in a node's value."""
     names: set[str] = set()
     for s in scalars(value):
         if isinstance(s, torch.SymInt):
@@ -162,7 +162,7 @@ class _Placement:
         return _symbols(value) | {name for s in truths for name in truth_symbols(s)}
 
     def create(self, node: Node, created: set[str], level: int) -> None:
-        """A call whose result says new symbols."""
+        """Places a call whose result has new symbols."""
         said = {name for name, _, _ in new_symbols(node.meta["val"])}
         if created - said:
             raise UnsupportedGraph(
@@ -264,7 +264,7 @@ def is_viewing(node: Node) -> bool:
 
 
 def acts(node: Node) -> bool:
-    """Whether a call has effects, and keeps its place among those that have."""
+    """Whether a call has effects. Such calls keep their order."""
     target: Any = node.target
     of_scalars = is_size(node) or is_truth(node) or isinstance(node.meta.get("val"), torch.SymFloat)
     return node.op == "call_function" and target is not getitem and not of_scalars and has_effect(target)
@@ -282,7 +282,7 @@ def is_of_float(value: torch.SymBool) -> bool:
 
 
 def numbers_of_floats(gm: GraphModule) -> set[Node]:
-    """The integers and truths that no size expression gives, and the floats and integers that they are computed of."""
+    """The integers and truth values that are no size expressions, and the floats and integers that they are computed from."""
     found: set[Node] = set()
     pending = [node for node in gm.graph.nodes if has_no_expression(node)]
     while pending:
@@ -295,7 +295,7 @@ def numbers_of_floats(gm: GraphModule) -> set[Node]:
 
 
 def has_no_expression(node: Node) -> bool:
-    """Whether a node is a number that is computed of a float of the data, and that sizes or checks depend on."""
+    """Whether a node is a number that is computed from a float of the data, and that sizes or checks depend on."""
     value = node.meta.get("val")
     if isinstance(value, torch.SymInt):
         return str(size(value)) in OF_DATA

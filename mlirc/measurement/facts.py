@@ -16,7 +16,7 @@ class CompiledFacts:
     library, aten   calls of libraries and of ATen, in one call
     read, written bytes, each operand of a kernel or call once
     flops         of kernels and matmuls
-    arena         bytes of the memory plan: what lies between the kernels
+    arena         bytes of the memory plan: tensors between kernels
     compile       seconds in mlirc's stages
     first_call    seconds, with TorchDynamo's and AOTAutograd's work
     """

@@ -142,12 +142,12 @@ def test_what_triton_does_not_take(compile):
 def test_processes_that_ended_are_replaced():
     kernel = triton_compile.asdict(softmax_of(61))
     made = triton_processes.compile_kernel(kernel, 90)
-    nursery = triton_processes._children[-1]
-    nursery.kill()
-    nursery.wait()
+    server = triton_processes._children[-1]
+    server.kill()
+    server.wait()
     assert triton_processes.compile_kernel(kernel, 90) == made  # by the worker, which lives on
     triton_processes._idle.clear()
-    assert triton_processes.compile_kernel(kernel, 90) == made and triton_processes._children[-1] is not nursery
+    assert triton_processes.compile_kernel(kernel, 90) == made and triton_processes._children[-1] is not server
 
 
 def test_a_forked_child_has_processes_of_its_own():

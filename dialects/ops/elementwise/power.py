@@ -51,7 +51,7 @@ def square(g, x):
 
 @imports(aten.pow.Tensor_Scalar)
 def pow_scalar(g, x, exponent):
-    """Eager computes the exponents below otherwise than pow does, which shows in sqrt(-inf)."""
+    """Exponents for which eager does not call pow have the formulas of eager: sqrt(-inf) is NaN, pow(-inf, 0.5) is inf."""
     dtype = g.out.dtype if g.out else g.promote(x, exponent)
     need_kernel_dtypes(dtype)
     if dtype == torch.bool:

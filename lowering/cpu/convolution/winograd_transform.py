@@ -36,11 +36,12 @@ class Winograd:
         return [Fraction(0), *(x for a in PAIRS[self.m] for x in (a, -a))]
 
     def inputs(self, b: Any, d: Sequence[Value]) -> list[Value]:
-        """Row i: the coefficients of the product of (x - q) over all points q but point i; last of all points."""
+        """Row i: the coefficients of the product of (x - q) over all points q except point i; the last row, over all points."""
         return self.mirrored(b, input_rows(self), d)
 
     def weights(self, b: Any, g: Sequence[Value]) -> list[Value]:
-        """The polynomial g at each point, over the product of the distances to the others; at infinity its last coefficient."""
+        """The values of the polynomial g at the points, each divided by the product of the distances to the other points; at infinity, its
+        last coefficient."""
         return self.mirrored(b, weight_rows(self), g)
 
     def results(self, b: Any, x: Sequence[Value]) -> list[Value]:
@@ -56,7 +57,7 @@ class Winograd:
         return made
 
     def mirrored(self, b: Any, rows: Sequence[Sequence[Fraction]], x: Sequence[Value]) -> list[Value]:
-        """rows @ x, where those of a pair are even(x) + odd(x) and even(x) - odd(x)."""
+        """rows @ x; the two rows of a pair are even(x) + odd(x) and even(x) - odd(x)."""
         every = [list(zip(row, x, strict=False)) for row in rows]
         made = [combined(b, every[0])]
         for terms in every[1:-1:2]:
@@ -93,7 +94,7 @@ def polynomial(roots: Sequence[Fraction]) -> list[Fraction]:
 
 
 def combined(b: Any, terms: Sequence[tuple[Fraction, Value]]) -> Value:
-    """The sum of factor * value; what has no factor is not touched."""
+    """The sum of factor * value; a value with factor 0 is not read."""
     total = None
     # those that need no product first: one fma for each of the others
     for factor, x in sorted(((f, x) for f, x in terms if f), key=lambda term: term[0] != 1):

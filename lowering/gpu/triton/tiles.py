@@ -58,7 +58,7 @@ class Tiles:
 
     @contextmanager
     def scope(self) -> Iterator[None]:
-        """What is named inside is forgotten behind: a loop's body."""
+        """A context manager for a loop's body: values named inside are unknown after it."""
         env, known, masks = dict(self.env), dict(self.indices.known), dict(self.masks)
         self.lines.depth += 1
         yield
