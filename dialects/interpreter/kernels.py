@@ -6,6 +6,7 @@ depend on that one. Slow, and as plain as the definition in kernel_ops.py: what 
 
 import math
 from collections.abc import Mapping, Sequence
+from functools import lru_cache
 from typing import Any
 
 import torch
@@ -54,10 +55,19 @@ class TorchIndices(symbols.IndexEmitter):
         return torch.minimum(a, b)
 
 
+SMALL = 1 << 12  # elements of an index that is kept
+SPACES = 256  # that are kept: kernels of equal layers have equal ones
+
+
 class Points:
-    """The points of an iteration space: its sizes, and each dimension's indices as an int64 tensor along it."""
+    """The points of an iteration space: its sizes, and each dimension's indices as an int64 tensor along it.
+
+    seen   accesses of which it is known that they are right, with the sizes that they were seen for
+    """
 
     def __init__(self, parallel: Sequence[int], inner: Sequence[int], symbol_values: Mapping[str, int]):
+        self.seen: set[tuple[Any, ...]] = set()
+        self.evaluated: dict[Int, torch.Tensor] = {}
         self.shape = tuple(parallel) + tuple(inner)
         self.parallel_rank = len(parallel)
         self.inner_dims = tuple(range(len(parallel), len(self.shape)))
@@ -68,12 +78,33 @@ class Points:
 
     def evaluate(self, expr: Int, scalars: Sequence[torch.Tensor] = ()) -> torch.Tensor:
         """`expr` at each point, of the space's rank."""
+        if not scalars and expr in self.evaluated:
+            return self.evaluated[expr]
         names = {**self.names, **{f"i{k}": x for k, x in enumerate(scalars)}} if scalars else self.names
         value = symbols.emit(expr, TorchIndices(names))
-        return value.reshape((1,) * len(self.shape)) if value.dim() == 0 else value
+        value = value.reshape((1,) * len(self.shape)) if value.dim() == 0 else value
+        if not scalars and value.numel() <= SMALL:
+            self.evaluated[expr] = value
+        return value
 
     def full(self, x: torch.Tensor) -> torch.Tensor:
         return x.expand(torch.broadcast_shapes(x.shape, self.shape))
+
+
+@lru_cache(SPACES)
+def points_of(parallel: tuple[int, ...], inner: tuple[int, ...], symbol_values: tuple[tuple[str, int], ...]) -> Points:
+    return Points(parallel, inner, dict(symbol_values))
+
+
+def broadcast(*shapes: Sequence[int]) -> tuple[int, ...]:
+    """The shape that shapes of one rank have together. Raises ValueError."""
+    result = []
+    for sizes in zip(*shapes, strict=True):
+        others = {n for n in sizes if n != 1}
+        if len(others) > 1:
+            raise ValueError(f"sizes of {sorted(others)} in one dimension")
+        result.append(others.pop() if others else 1)
+    return tuple(result)
 
 
 def run_kernel(
@@ -84,10 +115,10 @@ def run_kernel(
     Raises IndexError where a check_index fails, after the kernel; ValueError for a body that breaks a rule.
     """
     parallel, inner = (
-        [symbols.evaluate(n, symbol_values) for n in symbols.parse_list(attribute_value(op.attributes[name]))]
+        tuple(symbols.evaluate(n, symbol_values) for n in symbols.parse_list(attribute_value(op.attributes[name])))
         for name in ("parallel", "inner")
     )
-    points = Points(parallel, inner, symbol_values)
+    points = points_of(parallel, inner, tuple(symbol_values.items()))
     block = op.regions[0].blocks[0]
     values: dict[ir.Value, torch.Tensor] = dict(zip(block.arguments, inputs, strict=True))
     failures: list[str] = []
@@ -137,14 +168,17 @@ def _read(points: Points, operands: list[torch.Tensor], map_: Sequence[Int], mas
     if len(map_) != tensor.dim():
         raise ValueError(f"the map has {len(map_)} indices for a tensor of {tensor.dim()} dimensions")
     index = [points.evaluate(expr, scalars) for expr in map_]
-    shape = torch.broadcast_shapes((1,) * len(points.shape), *(i.shape for i in index))
-    if mask is not None:
-        shape = torch.broadcast_shapes(shape, mask.shape)
+    shape = broadcast((1,) * len(points.shape), *(i.shape for i in index), *(() if mask is None else (mask.shape,)))
+    known = ("read", tuple(map_), tensor.shape) if mask is None and not scalars else None
+    if known in points.seen and tensor.numel() and index:
+        return tensor[tuple(i.expand(shape) for i in index)]
     inside = torch.ones(shape, dtype=torch.bool) if mask is None else mask.expand(shape)
     for d, (i, size) in enumerate(zip(index, tensor.shape, strict=True)):
         outside = inside & ((i < 0) | (i >= size))
         if outside.any():
             raise ValueError(f"reads index {i.expand(shape)[outside][0].item()} of dimension {d}, whose size is {size}")
+    if known is not None:
+        points.seen.add(known)
     if tensor.numel() == 0:
         return torch.zeros(shape, dtype=tensor.dtype)
     if not index:
@@ -170,21 +204,25 @@ def _write(points: Points, value: torch.Tensor, map_: Sequence[Int], output: tor
     if len(map_) != output.dim():
         raise ValueError(f"a yield map has {len(map_)} indices for a result of {output.dim()} dimensions")
     index = [points.evaluate(expr) for expr in map_]
-    shape = torch.broadcast_shapes(points.outer_shape, value.shape, *(i.shape for i in index))
-    seen = torch.zeros(output.shape, dtype=torch.int64)
-    ones = torch.ones(shape, dtype=torch.int64)
+    shape = broadcast(points.outer_shape, value.shape, *(i.shape for i in index))
     if not index:
         if math.prod(shape) != 1:
             raise ValueError(f"yields {math.prod(shape)} values into one element")
         output.copy_(value.reshape(()))
         return
     where = tuple(i.expand(shape) for i in index)
+    known = ("write", tuple(map_), shape, output.shape)
+    if known in points.seen:
+        output.index_put_(where, value.expand(shape))
+        return
     for d, (i, size) in enumerate(zip(where, output.shape, strict=True)):
         if ((i < 0) | (i >= size)).any():
             raise ValueError(f"a yield map leaves dimension {d} of a result, whose size is {size}")
-    seen.index_put_(where, ones, accumulate=True)
+    seen = torch.zeros(output.shape, dtype=torch.int64)
+    seen.index_put_(where, torch.ones(shape, dtype=torch.int64), accumulate=True)
     if not (seen == 1).all():
         raise ValueError("a yield map must reach each element of the result exactly once")
+    points.seen.add(known)
     output.index_put_(where, value.expand(shape))
 
 

@@ -7,7 +7,7 @@ least 0. It is evaluated before each run of a module from a file (codegen/emit/c
 such an obligation, and a fact for all other proofs. For a graph that PyTorch traced, its guards make sure of both.
 """
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -48,6 +48,18 @@ class MemoryVerifier:
     obligations: dict[Int, None] = field(default_factory=dict)
     roots: dict[ir.Value, Root] = field(default_factory=dict)
     offsets: dict[ir.Value, Int] = field(default_factory=dict)
+    shown: dict[tuple, Any] = field(default_factory=dict)
+
+    def once(self, key: tuple, rule: Callable[[], Any]) -> Any:
+        """What `rule` returns; it is not asked again where it made no duty, for layers that are equal. What is shown stays so: facts are
+        only added. `key` holds all that the rule reads."""
+        if key in self.shown:
+            return self.shown[key]
+        duties = len(self.duties)
+        result = rule()
+        if len(self.duties) == duties:
+            self.shown[key] = result
+        return result
 
     def begin(self) -> None:
         arguments = list(self.function.regions[0].blocks[0].arguments)
@@ -218,7 +230,8 @@ class MemoryVerifier:
         if any(n == 0 for n in info.shape):
             return
         if mapped:
-            if self.mapped(op, have, info, offset):
+            map_ = text_attribute(op, "map")
+            if self.once(("mapped", map_, offset, have, info), lambda: self.mapped(op, have, info, offset)):
                 return
             self.layout(op, info, "the view")
         self.nonnegative(op, at, f"begins {at} elements from the start of its memory", "offsets are 0 or more")

@@ -128,11 +128,16 @@ def _check(op: Any, known: Known, memory: MemoryVerifier | None) -> None:
     if name in CHECKS:
         CHECKS[name](op)
     if name in BODIES:
-        verify_body(op, known)
+        key = body_key(op)
+        verify_body(op, key, known)
         if memory is not None:
             count = len(op.operands) if name == "mlircx.kernel" else input_count(op)
             infos = [info_of(x) for x in (*op.operands, *op.results)]
-            verify_accesses(op, infos[:count], infos[count:], memory)
+            accesses = lambda: verify_accesses(op, infos[:count], infos[count:], memory)
+            if key is None:
+                accesses()
+            else:
+                memory.once(("accesses", name, key, *infos), accesses)
             if name != "mlircx.kernel":
                 verify_overlaps(op, memory)
     elif memory is not None:
@@ -250,9 +255,8 @@ def verify_device(op: Any) -> None:
     expect(len(devices) <= 1, op, f"tensors on {' and '.join(devices)}", "a kernel is on one device: copy what is not")
 
 
-def verify_body(op: Any, known: Known) -> None:
-    """Verifies the body of a kernel, launch or run, once for equal bodies."""
-    key = body_key(op)
+def verify_body(op: Any, key: tuple | None, known: Known) -> None:
+    """Verifies the body of a kernel, launch or run, once for equal bodies: those of one key, `body_key`."""
     if key is None or key not in known:
         BODIES[op.operation.name](op)
         if key is not None:

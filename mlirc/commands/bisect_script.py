@@ -11,6 +11,7 @@ import click
 
 from mlirc.commands.failure import Failure
 
+_TRACEBACK = re.compile(r"(  \+ Exception Group )?Traceback \(most recent call last\)")
 _LINE = re.compile(r'loc\("([^"<]+)":(\d+)')
 
 
@@ -23,17 +24,35 @@ def graphs_of(script: str, arguments: Sequence[str], folder: str) -> list[Any]:
     command = [sys.executable, script, *arguments]
     environment = os.environ | {"MLIRC_DUMP": folder}
     done = subprocess.run(command, env=environment, stderr=subprocess.PIPE, text=True, errors="replace")
-    said = (done.stderr.strip().splitlines() or [""])[-1]
+    said = last_message(done.stderr)
     try:
         found = [graph for graph in read_capture(folder).graphs if "import" in graph.stages]
     except CaptureError:
         found = []
+    how = ""
     if done.returncode:
-        how = f"by signal {-done.returncode}" if done.returncode < 0 else f"with {done.returncode}: {said}"
-        click.echo(f"  {script} ended {how}", err=True)
+        code = f"by signal {-done.returncode}" if done.returncode < 0 else f"with {done.returncode}"
+        how = f", as it ended {code}{said and f': {said}'}"
     if not found:
-        raise Failure(f'{script}: no graph was compiled with backend="mlirc"{f": {said}" if done.returncode else ""}')
+        raise Failure(f'{script}: no graph was compiled with backend="mlirc"{how}')
+    if how:
+        click.echo(f"  {script}{how.removeprefix(', as it')}", err=True)
     return found
+
+
+def last_message(said: str) -> str:
+    """The message of the last exception that a program printed, whole and in one line; else its last line."""
+    lines = said.rstrip().splitlines()
+    starts = [k for k, line in enumerate(lines) if _TRACEBACK.match(line)]
+    if not starts:
+        return " ".join("".join(lines[-1:]).split())
+    if lines[starts[-1]].startswith("  +"):  # a group of exceptions: each line has a margin, and its parts follow
+        parts = next((k for k, line in enumerate(lines) if line.startswith("  +-+-")), len(lines))
+        lines = [line[4:] if line.startswith("  | ") else line for line in lines[:parts]]
+    lines = lines[starts[-1] + 1 :]
+    while lines and lines[0].startswith("  "):  # frames, with their source lines
+        lines.pop(0)
+    return " ".join(" ".join(lines).split())
 
 
 def passes_of(graph: Any) -> str | None:

@@ -39,6 +39,8 @@ def emitted(module: Any, kind: str, locations: bool) -> str:
         raise Failure(f"--emit {kind}: {error}; pip install 'mlirc[gpu]'") from error
     except Exception as error:
         raise Failure(f"emit failed{describe(error)}") from error
+    if not parts and kind in ("llvm", "asm"):
+        raise Failure(f"--emit {kind}: the module has no function that machine code is made of")
     if not parts:
         raise Failure(f"--emit {kind}: the module has no mlirc.triton, which lower-triton makes for tensors on a GPU")
     mark = COMMENT[kind]

@@ -269,6 +269,8 @@ def _run(file: str, content: bytes, target: str | None, chosen: Chosen, shown: S
                 change_target(module, target)
             if not list(module.body.operations) and not part:
                 click.echo(f"{file}: the module is empty: passes have nothing to run on", err=True)
+            elif not part:
+                _tell_of_no_graph(module, file)
             passes = chosen.of(module)
             if chosen.text is not None and not passes.strip() and shown.emit == "mlir" and target is None and not part:
                 click.echo(f"{file}: the pipeline is empty: the module is verified, and printed as it is", err=True)
@@ -301,6 +303,16 @@ def _run(file: str, content: bytes, target: str | None, chosen: Chosen, shown: S
     if shown.timing:
         _show_timing(record)
     return result
+
+
+def _tell_of_no_graph(module: Any, file: str) -> None:
+    """Says of a module that no other command takes that it is one; passes run on any function."""
+    from mlirc.execution.modules import NoGraph, graph_of
+
+    try:
+        graph_of(module)
+    except NoGraph as error:
+        click.echo(f"{file}: {error}: passes run on what is there, and `mlirc run` runs none", err=True)
 
 
 def kind_of(file: str) -> str | None:

@@ -188,6 +188,14 @@ def test_an_empty_module_says_so(here):
     assert done.exit_code == 0 and done.stderr == "empty.mlir: the module is empty: passes have nothing to run on\n"
 
 
+def test_a_module_without_a_graph_says_so(here):
+    done = run("opt", "no_graph.mlir", "--pipeline", "cpu")
+    said = "no_graph.mlir: the module has no function @graph; it has one, two: passes run on what is there, and `mlirc run` runs none\n"
+    assert done.exit_code == 0 and done.stderr == said and "@kernel_" in done.stdout
+    done = run("opt", "empty.mlir", "-p", "", "--emit", "llvm")
+    assert done.exit_code == 1 and "no function that machine code is made of" in done.stderr
+
+
 @pytest.mark.parametrize("name", SUBJECTS)
 def test_a_wrong_file_is_one_line(name, here):
     files, rest = SUBJECTS[name]

@@ -1,7 +1,12 @@
 """`mlirc bisect SCRIPT.py`: of a user's program, which graph, which pass, which rewrite."""
 
 import re
+import subprocess
+import sys
 
+import pytest
+
+from mlirc.commands.bisect_script import last_message
 from tests.debugger.planted.patches import PATCHES
 from tests.forked_programs import COMMANDS, python
 
@@ -50,5 +55,23 @@ def test_programs_without_a_graph(tmp_path):
     (tmp_path / "raises.py").write_text("raise ValueError('no')")
     done = bisect(tmp_path, "raises.py")
     assert done.returncode == 1 and "ValueError: no" in done.stderr and "Traceback" not in done.stderr
+    assert done.stderr.count("\n") == 1
     done = bisect(tmp_path, "missing.py")
     assert done.returncode == 2 and "missing.py: no such file" in done.stderr
+
+
+RAISED = {
+    "raise ValueError('first\\n  second\\nthird')": "ValueError: first second third",
+    "try: 1 / 0\nexcept Exception as e: raise RuntimeError('a\\n    b') from e": "RuntimeError: a b",
+    "def f(": "SyntaxError: '(' was never closed",
+    "class E(Exception): pass\nraise E": "E",
+    "raise ExceptionGroup('many\\nmore', [ValueError('a\\nb')])": "ExceptionGroup: many more (1 sub-exception)",
+    "import sys; print('noise', file=sys.stderr); sys.exit('said')": "said",
+    "import os; os._exit(3)": "",
+}
+
+
+@pytest.mark.parametrize("program", RAISED)
+def test_what_a_program_raised_is_told_whole(program):
+    done = subprocess.run([sys.executable, "-S", "-c", program], stderr=subprocess.PIPE, text=True)
+    assert done.returncode and last_message(done.stderr) == RAISED[program], done.stderr
