@@ -33,4 +33,7 @@ class Regions:
         self.gains[self.root(x)] += gain
 
     def lies_last(self, x: Hashable) -> bool:
-        return self.gains.get(self.root(x), 0.0) > 0
+        return self.gain(x) > 0
+
+    def gain(self, x: Hashable) -> float:
+        return self.gains.get(self.root(x), 0.0)

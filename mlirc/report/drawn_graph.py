@@ -3,6 +3,7 @@
 from collections.abc import Container
 from typing import Any
 
+from mlirc.dialects.control_flow.region_ops import REGION_OPS, region_functions
 from mlirc.dialects.core.bindings import ir
 from mlirc.dialects.core.dialect import OPS, attribute_value
 from mlirc.lowering.module.source_lines import source_lines
@@ -19,6 +20,7 @@ KINDS = {
     "mlircx.aten": "aten",
     "mlircx.aten_effect": "aten",
     "func.return": "end",
+    **dict.fromkeys(REGION_OPS, "kernel"),
 }
 
 
@@ -63,7 +65,7 @@ def _nodes(function: Any, other: str) -> tuple[list[dict[str, Any]], list[list[i
             {
                 "t": title_of(op),
                 "k": KINDS.get(name, other),
-                "o": ops_in(op) if name == "mlircx.kernel" else [],
+                "o": ops_in(op) if name == "mlircx.kernel" else regions_in(op),
                 "l": source_lines(op.location),
                 "s": [str(r.type) for r in op.results],
             }
@@ -85,6 +87,16 @@ def title_of(op: Any) -> str:
 def ops_in(op: Any) -> list[str]:
     names = [x.operation.name.removeprefix("mlirc.") for x in op.regions[0].blocks[0].operations]
     return [name for name in names if name in ("reduce", "scan") or (name in OPS and name not in PLUMBING)]
+
+
+def regions_in(op: Any) -> list[str]:
+    """What the functions of its regions consist of, in order: "@body: mul_add"."""
+    return [
+        f"@{function.name.value}: {title_of(inside)}"
+        for function in region_functions(op)
+        for inside in function.regions[0].blocks[0].operations
+        if inside.operation.name not in (*HIDDEN, "func.return", "mlirc.assign")
+    ]
 
 
 def placed(nodes: list[dict[str, Any]], edges: list[list[int]]) -> list[dict[str, Any]]:

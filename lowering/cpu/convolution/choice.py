@@ -180,6 +180,15 @@ class Choice:
         return results_of_tile(sizes, self.target) is not None
 
 
+def compared(choice: Choice) -> dict[str, int]:
+    """The numbers by which a convolution is generated, or left to the library."""
+    filters, channels, *_ = numbers(choice.w)
+    most = SMALL if choice.result[2] >= FEW_WINDOWS else SMALL_ROWS
+    weights = {"bytes_of_weights": 4 * math.prod(numbers(choice.w)), "large_weights": LARGE_WEIGHTS}
+    large = {"channels": min(filters, channels), "least_channels": FEW_CHANNELS, **weights}
+    return {"multiplications": choice.multiplications, "small": most, **large}
+
+
 def choice_of_slices(
     x: Sequence[Int],
     w: Sequence[Int],

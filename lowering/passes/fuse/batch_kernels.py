@@ -53,9 +53,12 @@ class BatchKernels:
                 rule = "READ LATER"
             elif reads > self.max_reads:
                 rule = "LIMITS"
+            numbers = {"reads": reads, "max_reads": self.max_reads} if rule == "LIMITS" else {}
+            if rule == "LIMITS":
+                label, line = attribute_value(op.attributes["label"]), source_line(op.location)
+                ledger.record(self.name, "merge", label, rule, False, line, **numbers)
             if records is not None and group:
                 if rule:
-                    numbers = {"reads": reads, "max_reads": self.max_reads} if rule == "LIMITS" else {}
                     records.add(group, op, rule, "cost" if rule == "LIMITS" else "legal", **numbers)
                 elif records.refused_by_plan(group, op):
                     rule = "PLAN"

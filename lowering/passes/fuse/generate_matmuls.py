@@ -63,7 +63,8 @@ class GenerateMatmuls:
                 continue
             rule = "PARAMETER" if packed else "IN PLACE"
             line = source_line(op.location)
-            ledger.record(self.name, "generate", op.operation.name, against or rule, not against, line)
+            numbers = compared(x, w) if against in ("PACKING PAYS", "LONG K") else {}
+            ledger.record(self.name, "generate", op.operation.name, against or rule, not against, line, **numbers)
             if against:
                 continue
             with ir.InsertionPoint(op), op.location:
@@ -106,6 +107,15 @@ def refused_by_blocks(x: ir.Value, w: ir.Value, parameter: bool) -> str:
         return "" if k != 0 else "STATIC K"
     large = typical(m) >= FEWEST_ROWS and n >= FEWEST_COLUMNS and typical(k) >= FEWEST_STEPS
     return "" if large else "PACKING PAYS"
+
+
+def compared(x: ir.Value, w: ir.Value) -> dict[str, int]:
+    """The numbers that a rule against a matmul compares."""
+    (rows, steps), columns = map(typical, info_of(x).shape), typical(info_of(w).shape[1])
+    if info_of(w).dtype != torch.float32:
+        return {"steps": steps, "most_steps": MOST_K}
+    least = {"least_rows": FEWEST_ROWS, "least_columns": FEWEST_COLUMNS, "least_steps": FEWEST_STEPS}
+    return {"rows": rows, "columns": columns, "steps": steps, **least}
 
 
 def generated_dtypes(target: CpuTarget) -> tuple[torch.dtype, ...]:

@@ -15,6 +15,7 @@ from mlirc.lowering.cpu.attention.call import (
     read_gradients,
     refusal,
 )
+from mlirc.lowering.cpu.attention.coverage import MOST_HEAD
 from mlirc.lowering.module.errors import UnsupportedByPass
 from mlirc.lowering.module.source_lines import source_line
 from mlirc.lowering.pipeline.ledger import Ledger
@@ -46,7 +47,8 @@ class SelectAttention:
                 call, rule = gradients.call, backward_refusal(gradients) or slower(gradients.call)
             else:
                 continue
-            ledger.record(self.name, "generate", name, rule or "COVERED", not rule, source_line(op.location))
+            numbers = compared(call, rule)
+            ledger.record(self.name, "generate", name, rule or "COVERED", not rule, source_line(op.location), **numbers)
             if not rule or not ledger.allows(self.name, op):
                 continue
             if not aten_takes(call):
@@ -56,6 +58,17 @@ class SelectAttention:
             for old, new in zip(op.results, made, strict=name == "attention"):  # nobody reads a backward pass's scratch
                 old.replace_all_uses_with(new)
             op.operation.erase()
+
+
+def compared(a: AttentionProblem, rule: str) -> dict[str, int | str]:
+    """The numbers that a rule compares: sizes, those in symbols as text."""
+    shown = lambda n: n if isinstance(n, int) else str(n)
+    if rule == "FEW QUERIES":
+        numbers = {"queries": shown(a.q.shape[2]), "keys": shown(a.k.shape[2])}
+        return {**numbers, "least_queries": FEW_QUERIES, "many_keys": MANY_KEYS}
+    if rule == "HEAD SIZE":
+        return {"head": shown(a.q.shape[3]), "head_of_values": shown(a.v.shape[3]), "most": MOST_HEAD}
+    return {}
 
 
 def slower(a: AttentionProblem) -> str:

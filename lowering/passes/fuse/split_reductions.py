@@ -36,6 +36,7 @@ class SplitReductions:
                                                                          {parallel = "32, 8", inner = "2048"}
              %0 = "mlircx.kernel"(%1) ({ read "d1, d0", reduce sum, sqrt, yield "d0" })   {parallel = "8", inner = "32"}
 
+    SUMS AND EXTREMA, STATIC SIZES    what refuses a kernel before that: a scan, an arg reduction or a check_index; a size in symbols
     FEW ROWS    fewer programs than `programs`, of rows long enough; sizes that are known; no scan, no arg reduction, no
                 check_index. What needs one reduction after another is taken apart into as many pairs of kernels, but for
                 a mean and the squares around it, and a maximum and the exponentials beneath it (split_pairs.py); what is
@@ -54,11 +55,13 @@ class SplitReductions:
             if not kernel.reductions:
                 continue
             wanted = kernel.wanted_parts(self.programs)
-            if wanted < 2:
-                continue
-            parts = kernel.choose_parts(wanted)
-            label = attribute_value(op.attributes["label"])
-            ledger.record(self.name, "split", label, "FEW ROWS", parts is not None, source_line(op.location))
+            parts = kernel.choose_parts(wanted) if wanted > 1 else None
+            label, rule, numbers = attribute_value(op.attributes["label"]), "FEW ROWS", kernel.compared(self.programs)
+            if not kernel.simple:
+                rule, numbers = "SUMS AND EXTREMA", {}
+            elif not numbers:
+                rule = "STATIC SIZES"
+            ledger.record(self.name, "split", label, rule, parts is not None, source_line(op.location), **numbers)
             while parts is not None and ledger.allows(self.name, kernel.op):
                 op = kernel.split(parts)
                 if op is None:
@@ -127,6 +130,17 @@ class _Kernel:
         most = programs * COLUMN_PROGRAMS * LANES
         few = most // 2 if self.once else programs * FEW_COLUMNS
         return min(most // rows, length // SHORTEST_COLUMN, MOST_PARTS) if rows < few else 1
+
+    def compared(self, programs: int) -> dict[str, int]:
+        """The numbers that FEW ROWS compares; none where sizes are not known. `parts`: how many a row should have, 1 where its
+        rows are enough, or too short."""
+        sizes = self.known_sizes()
+        if sizes is None or not self.simple:
+            return {}
+        rows, length = sizes
+        shortest = SHORTEST_COLUMN if self.across else SHORTEST
+        numbers = {"rows": rows, "row_length": length, "least_of_part": shortest, "programs": programs}
+        return {**numbers, "parts": max(1, self.wanted_parts(programs))}
 
     @property
     def once(self) -> bool:

@@ -10,7 +10,7 @@ from mlirc.dialects.core.dialect import create
 from mlirc.dialects.core.graph_builder import GraphBuilder
 from mlirc.dialects.core.tensor_types import TensorInfo, info_of, type_of
 from mlirc.dialects.ops.rows.reduction import sum_over
-from mlirc.lowering.cpu.convolution.choice import Choice, along, choice_of_slices, wide
+from mlirc.lowering.cpu.convolution.choice import Choice, along, choice_of_slices, compared, wide
 from mlirc.lowering.cpu.convolution.depthwise_graph import depthwise_weight_gradient
 from mlirc.lowering.cpu.convolution.volumes import Depth, volume_gradient, volume_result, volume_weight_gradient
 from mlirc.lowering.fusion.aten_calls import arguments, call_aten, called
@@ -52,13 +52,19 @@ class GenerateConvolutions:
         taken = [choice.may_lie_last and regions.lies_last(tensors(op)[0]) for op, choice in found]
         restored: dict[ir.Value, ir.Value] = {}
         for (op, choice), lies_last in zip(found, taken, strict=True):
-            ledger.record(self.name, "layout", called(op), "CHANNELS LAST", lies_last, source_line(op.location))
+            numbers: dict[str, int] = {}
+            if choice.may_lie_last:  # the gain is that of all convolutions that images pass between
+                numbers = {"gain": round(regions.gain(tensors(op)[0])), "multiplications": choice.multiplications}
+            rule = "CHANNELS LAST" if numbers else "STATIC IMAGES"
+            ledger.record(self.name, "layout", called(op), rule, lies_last, source_line(op.location), **numbers)
             if not lies_last or not ledger.allows(self.name, op):
                 continue
             ours = [choice.generates_forward]
             if called(op) == BACKWARD:
                 ours = [choice.generates_input_gradient, choice.generates_weight_gradient]
-            ledger.record(self.name, "generate", called(op), "OURS", any(ours), source_line(op.location))
+            ledger.record(
+                self.name, "generate", called(op), "OURS", any(ours), source_line(op.location), **compared(choice)
+            )
             with ir.InsertionPoint(op), op.location:
                 call = ConvolutionCall.of(op, choice)
                 made = call.gradients(*ours) if call.mask else [call.forward(*ours)]

@@ -69,10 +69,13 @@ class GenerateTritonMatmuls:
             *bias, x, w = op.operands
             gate = gate_of(op) if info_of(w).stride[0] == 1 else None
             if gate is not None:
-                taken = self.takes_over(op, gate.times, is_worth(op, True, programs, gated=True))
+                numbers = nanoseconds(op, True, programs, gated=True)
+                taken = self.takes_over(op, gate.times, is_worth(numbers))
                 taken = taken and ledger.allows(self.name, op)
                 rule = "GATED" if taken else "FASTER"
-                ledger.record(self.name, "generate", op.operation.name, rule, taken, source_line(op.location))
+                ledger.record(
+                    self.name, "generate", op.operation.name, rule, taken, source_line(op.location), **numbers
+                )
                 if taken:
                     replace_by_kernel(op, gate)
                 continue
@@ -81,14 +84,16 @@ class GenerateTritonMatmuls:
             if not activated and not unaligned:
                 continue
             if activated or bias:
-                taken = is_worth(op, activated, programs)
+                numbers = nanoseconds(op, activated, programs)
+                taken = is_worth(numbers)
             else:
-                taken = self.always or beats_classes(op, programs)
+                numbers = nanoseconds_of_classes(op, programs)
+                taken = self.always or is_worth(numbers)
             if activated:
                 taken = self.takes_over(op, last_reader(op.results[0])[1], taken)
             taken = taken and ledger.allows(self.name, op)
             rule = "FASTER" if not taken else "ACTIVATION" if activated else "UNALIGNED"
-            ledger.record(self.name, "generate", op.operation.name, rule, taken, source_line(op.location))
+            ledger.record(self.name, "generate", op.operation.name, rule, taken, source_line(op.location), **numbers)
             if taken:
                 with ir.InsertionPoint(op), op.location:
                     made = matmul_kernel(bias, x, w, info_of(op.results[0]), None)
@@ -137,9 +142,14 @@ def is_activated(x: ir.Value) -> bool:
     return reader is not None and is_activation(reader)
 
 
-def is_worth(op: Any, activated: bool, programs: int, gated: bool = False) -> bool:
-    """Whether ours takes less time than the library's matmul and the kernel after it, which reads and writes the result;
-    gated: reads it, and writes half as much."""
+def is_worth(numbers: dict[str, int]) -> bool:
+    """Whether ours takes less time, by what the next two functions say."""
+    return numbers["ours"] < numbers["library"]
+
+
+def nanoseconds(op: Any, activated: bool, programs: int, gated: bool = False) -> dict[str, int]:
+    """How long ours takes, and the library's matmul and the kernel after it, which reads and writes the result; gated: reads it,
+    and writes half as much."""
     x, out = info_of(op.operands[len(op.operands) - 2]), info_of(op.results[0])
     (rows, columns), inner = static(out.shape), static(x.shape)[1]
     tiles = -(-rows // ROWS) * -(-columns // COLUMNS)
@@ -149,11 +159,12 @@ def is_worth(op: Any, activated: bool, programs: int, gated: bool = False) -> bo
         more = ACTIVATION * rows * columns * activated / (2 if gated else 1)
         ours = -(-tiles // programs) * (TILE + STEP * inner) + more
     library = 2 * rows * columns * inner / OPERATIONS * (1 + SHORT_K / inner)
-    return ours < library + (1.5 if gated else 2) * rows * columns * out.dtype.itemsize / BYTES
+    library += (1.5 if gated else 2) * rows * columns * out.dtype.itemsize / BYTES
+    return {"ours": round(ours), "library": round(library)}
 
 
-def beats_classes(op: Any, programs: int) -> bool:
-    """Whether ours takes less time than split-unaligned's matmuls, one for each class of rows, which read all of the weight."""
+def nanoseconds_of_classes(op: Any, programs: int) -> dict[str, int]:
+    """How long ours takes, and split-unaligned's matmuls, one for each class of rows, which read all of the weight."""
     (rows, columns), inner = static(info_of(op.results[0]).shape), static(info_of(op.operands[0]).shape)[1]
     size = info_of(op.results[0]).dtype.itemsize
     parts = classes(columns, size)
@@ -161,4 +172,4 @@ def beats_classes(op: Any, programs: int) -> bool:
     ours = -(-tiles // programs) * (TILE + UNALIGNED_TILE + STEP * inner)
     work = 2 * (rows // parts) * columns * inner / OPERATIONS * (1 + SHORT_K / inner)
     memory = columns * (inner + rows // parts) * size / BYTES
-    return ours < parts * (max(work, memory) + LAUNCH) + EDGES
+    return {"ours": round(ours), "library": round(parts * (max(work, memory) + LAUNCH) + EDGES)}

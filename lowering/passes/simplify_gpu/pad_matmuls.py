@@ -55,9 +55,11 @@ class PadMatmuls:
             if any(not isinstance(n, int) for info in (*infos, out) for n in (*info.shape, *info.stride)):
                 continue
             wanted = padded_sizes(infos[-2], infos[-1])
-            rule = refusal(op, wanted, frozen_values) or ("" if ledger.allows(self.name, op) else "REWRITES")
+            rule, numbers = refusal(op, wanted, frozen_values)
+            rule = rule or ("" if ledger.allows(self.name, op) else "REWRITES")
             label = " x ".join(map(str, (out.shape[0], infos[-2].shape[1], out.shape[1])))
-            ledger.record(self.name, "pad", f"matmul {label}", rule or "PADDED", not rule, source_line(op.location))
+            line = source_line(op.location)
+            ledger.record(self.name, "pad", f"matmul {label}", rule or "PADDED", not rule, line, **numbers)
             if not rule:
                 with ir.InsertionPoint(op), op.location:
                     made = padded(op, wanted)
@@ -132,16 +134,16 @@ def padded_sizes(x: TensorInfo, y: TensorInfo) -> tuple[int, int, int]:
     return rows, inner, round_up(columns, x.dtype)
 
 
-def refusal(op: Any, wanted: tuple[int, int, int], frozen_values: set[ir.Value]) -> str:
-    """The rule by which the matmul stays as it is, or ""."""
+def refusal(op: Any, wanted: tuple[int, int, int], frozen_values: set[ir.Value]) -> tuple[str, dict[str, int]]:
+    """The rule by which the matmul stays as it is, or "", and the numbers that it compares."""
     *_, x, y = op.operands
     rows, inner, columns = static_sizes(info_of(x), info_of(y))
     if wanted == (rows, inner, columns):
-        return "ALIGNED"
+        return "ALIGNED", {}
     result = op.results[0]
     by_rows = op.operation.name == "mlirc.matmul" and is_by_rows(info_of(x), info_of(y), info_of(result))
     if by_rows and is_returned(result):
-        return "BY ROWS"
+        return "BY ROWS", {}
     moved = 0
     for value, shape in ((x, wanted[:2]), (y, wanted[1:])):
         if info_of(value).shape != shape and view_root(value) not in frozen_values:
@@ -149,7 +151,9 @@ def refusal(op: Any, wanted: tuple[int, int, int], frozen_values: set[ir.Value])
     if columns != wanted[2]:
         moved += 2 * rows * columns
     operations = 2 * rows * inner * columns
-    return "" if operations > WORTH * moved * info_of(x).dtype.itemsize else "TOO SMALL"
+    bytes_moved = moved * info_of(x).dtype.itemsize
+    numbers = {"operations": operations, "bytes_moved": bytes_moved, "least_operations_per_byte": WORTH}
+    return ("", {}) if operations > WORTH * bytes_moved else ("TOO SMALL", numbers)
 
 
 def is_returned(x: ir.Value) -> bool:

@@ -1,5 +1,6 @@
 """space-to-depth: a strided convolution of few channels becomes one of more channels without a stride, on a GPU."""
 
+import math
 from dataclasses import dataclass
 from typing import Any
 
@@ -44,7 +45,8 @@ class SpaceToDepth:
             if called(op) not in CALLS or not info_of(op.results[0]).device.startswith("cuda"):
                 continue
             taken = has_few_channels(op) and depends_on(op.operands[1], parameters)
-            ledger.record(self.name, "widen", called(op), "FEW CHANNELS", taken, source_line(op.location))
+            numbers = {} if taken else {"channels": channels_of(op), "most_channels": CHANNELS}
+            ledger.record(self.name, "widen", called(op), "FEW CHANNELS", taken, source_line(op.location), **numbers)
             if taken and ledger.allows(self.name, op):
                 with ir.InsertionPoint(op), op.location:
                     widen(op)
@@ -66,6 +68,12 @@ def has_few_channels(op: Any) -> bool:
         return False
     area = stride[0] * stride[1]
     return area > 1 and static(x.shape)[1] * area <= CHANNELS and CHANNELS % area == 0 and all(n == 1 for n in dilation)
+
+
+def channels_of(op: Any) -> int | str:
+    """Channels after the rewrite."""
+    channels, (stride, *_) = info_of(op.operands[0]).shape[1], steps_of(op)
+    return channels * math.prod(stride) if isinstance(channels, int) else str(channels)
 
 
 def depends_on(x: ir.Value, parameters: set[ir.Value]) -> bool:

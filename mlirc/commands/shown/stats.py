@@ -1,4 +1,7 @@
-"""`mlirc opt --stats`: ops, kernels, bytes, operations and arena of each function, after the last pass, and of each kernel."""
+"""`mlirc opt --stats`: ops, kernels, bytes, operations and arena of each function, after the last pass, and of each kernel.
+
+A function of a region (a branch, a step of a loop) has a table of its own: how often it runs is not known.
+"""
 
 from collections import Counter
 from typing import Any
@@ -8,11 +11,12 @@ import click
 
 def show_stats(module: Any) -> None:
     """To standard error. Needs an entered context."""
+    from mlirc.dialects.control_flow.region_ops import nested_functions
     from mlirc.dialects.core.memory_ops import arenas
     from mlirc.lowering.analysis.work import work_of
     from mlirc.lowering.pipeline.pass_manager import functions
 
-    for function in functions(module):
+    for function in (f for outer in functions(module) for f in (outer, *nested_functions(outer))):
         work = work_of(function.regions[0].blocks[0].operations)
         work.ops.pop("func.return", None)
         rows = [
@@ -24,7 +28,9 @@ def show_stats(module: Any) -> None:
         ]
         if "mlirc.arena" in function.attributes:
             rows += [(f"arena, {device}", f"{size}") for device, size in arenas(function).items()]
-        click.echo(f"@{function.name.value}", err=True)
+        around = function.operation.parent.name
+        within = "" if around == "builtin.module" else f", each time that {around} runs it"
+        click.echo(f"@{function.name.value}{within}", err=True)
         for name, value in rows:
             click.echo(f"  {name:14s} {value}", err=True)
         for name, count in sorted(work.ops.items(), key=lambda item: (-item[1], item[0])):
