@@ -308,9 +308,11 @@ def _run(file: str, content: bytes, target: str | None, chosen: Chosen, shown: S
 def _tell_of_no_graph(module: Any, file: str) -> None:
     """Says of a module that no other command takes that it is one; passes run on any function."""
     from mlirc.execution.modules import NoGraph, graph_of
+    from mlirc.lowering.pipeline.pass_manager import functions
 
     try:
-        graph_of(module)
+        if list(functions(module)):  # code alone is for --emit
+            graph_of(module)
     except NoGraph as error:
         click.echo(f"{file}: {error}: passes run on what is there, and `mlirc run` runs none", err=True)
 

@@ -216,3 +216,30 @@ def test_text_of_a_file_is_not_run(tmp_path):
     assert "no mlirc.triton" in bad("opt", "-", "-p", "", "--emit", "ptx", text=evil)
     bad("opt", "-", "-p", "", "--emit", "ptx", text=evil + GPU)
     assert not (tmp_path / "x").exists()
+
+
+LOOP = """func.func @graph(%i: tensor<i64>, %x: X) -> X {
+  %r:2 = "mlircx.while_loop"(%i, %x) ({
+    func.func @condition(%j: tensor<i64>, %y: X, %o: tensor<i1>) {
+      %c = "mlirc.constant"() {value = "3"} : () -> tensor<i64>
+      %l = "mlirc.lt"(%j, %c) : (tensor<i64>, tensor<i64>) -> tensor<i1>
+      "mlirc.assign"(%o, %l) : (tensor<i1>, tensor<i1>) -> ()
+      return
+    }
+  }, {
+    func.func @body(%j: tensor<i64>, %y: X) {
+      %e = "mlirc.exp"(%y) : (X) -> X
+      "mlirc.assign"(%y, %e) : (X, X) -> ()
+      return
+    }
+  }) {carried = 2 : i64} : (tensor<i64>, X) -> (tensor<i64>, X)
+  return %r#1 : X
+}""".replace("X", "tensor<8xf32>")
+
+
+def test_stats_of_regions():
+    """What a loop does stands in tables of its own: its graph's kernels are none of them."""
+    stats = shown("-p", "to-kernels", "--stats", text=LOOP)
+    graph, condition, body = stats.split("@")[1:]
+    assert "kernels        0" in graph and "body, each time that mlircx.while_loop runs it" in body
+    assert "lt: reads" in condition and "exp: reads 32, writes 32, 8 flops" in body
