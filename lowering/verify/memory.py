@@ -51,13 +51,13 @@ class MemoryVerifier:
     shown: dict[tuple, Any] = field(default_factory=dict)
 
     def once(self, key: tuple, rule: Callable[[], Any]) -> Any:
-        """What `rule` returns; it is not asked again where it made no duty, for layers that are equal. What is shown stays so: facts are
+        """What `rule` returns; it is not asked again where it made no obligation, for layers that are equal. What is shown stays so: facts are
         only added. `key` holds all that the rule reads."""
         if key in self.shown:
             return self.shown[key]
-        duties = len(self.duties)
+        count = len(self.obligations)
         result = rule()
-        if len(self.duties) == duties:
+        if len(self.obligations) == count:
             self.shown[key] = result
         return result
 
