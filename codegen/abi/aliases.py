@@ -13,7 +13,7 @@ def is_alias(x: torch.Tensor, y: torch.Tensor) -> bool:
 
 
 def shares_with(tensors: Iterable[torch.Tensor]) -> Callable[[torch.Tensor], bool]:
-    """Whether a tensor shares memory with one of these, for many tensors to be asked about: each is looked at once."""
+    """A function that tells whether a tensor shares memory with one of these. It reads the address of each of these once, for many calls."""
     all_of_them, starts, others = list(tensors), set[int](), list[torch.Tensor]()
     for y in all_of_them:
         start = _start(y)
@@ -30,7 +30,7 @@ def shares_with(tensors: Iterable[torch.Tensor]) -> Callable[[torch.Tensor], boo
 
 
 def _start(x: torch.Tensor) -> int | None:
-    """The address of a tensor's storage, 0 where it has none yet; None for one that does not tell where it lies."""
+    """The address of a tensor's storage, 0 where it has none yet; None for a tensor without an address."""
     try:
         return x.untyped_storage().data_ptr()
     except (NotImplementedError, RuntimeError):
@@ -39,7 +39,7 @@ def _start(x: torch.Tensor) -> int | None:
 
 @reach("alias-of", instead="addresses are compared", apart=True)
 def alias_of() -> Callable[[torch.Tensor, torch.Tensor], bool]:
-    """PyTorch's question whether two tensors have the same storage."""
+    """PyTorch's function that tells whether two tensors have one storage."""
     from torch._C import _is_alias_of  # pyright: ignore[reportAttributeAccessIssue]
 
     x = torch.zeros(4)
@@ -49,6 +49,6 @@ def alias_of() -> Callable[[torch.Tensor, torch.Tensor], bool]:
 
 
 def _same_memory(x: torch.Tensor, y: torch.Tensor) -> bool:
-    """True, too, for a tensor that does not tell where it lies."""
+    """Whether two tensors have one storage; True where one has no address."""
     starts = _start(x), _start(y)
     return None in starts or starts[0] == starts[1]

@@ -1,7 +1,7 @@
 """Modes "max-autotune": measures cuBLASLt's algorithms for a matmul when its plan is made.
 
-The first is what is taken without measuring (cublas_choice.py), the library proposes others; each multiplies matrices of
-that size and alignment, with a cold cache. What was chosen is kept on disk, so that a second run measures nothing and
+The first algorithm is the one that is taken without measuring (cublas_choice.py); the library proposes the others. Each multiplies matrices of
+that size and alignment, with a cold cache. The choice is kept on disk, so that a second process measures nothing and
 computes the same bits.
 """
 
@@ -25,12 +25,17 @@ log = logging.getLogger("mlirc")
 
 KIND = "matmul"  # of entries of the cache folder
 MOST = 8  # algorithms that are tried
-GAIN, NOISE = 0.97, 0.3  # what is hardly faster than the first one, by part or by microseconds, may be noise
+GAIN, NOISE = (
+    0.97,
+    0.3,
+)  # an algorithm is taken if it is faster than the first one by this part and by these microseconds; less may be noise
 CACHE = 128 << 20  # bytes that are read before each run: more than any GPU's cache holds
 FEW, MANY = 5, 25  # runs of each; and of the first one and the fastest, in turns
 ALIGNED = 256  # bytes; PyTorch's memory begins at multiples of more
 
-_known: dict[str, int] = {}  # key, or what it is made of where there is none -> the position of the fastest
+_known: dict[
+    str, int
+] = {}  # the key on disk, or what it is made of where nothing is kept -> the position of the fastest
 
 
 def fastest(plan: Any, matmul: Any, problem: Any, alignment: int, found: Sequence[Any]) -> Any:
@@ -71,7 +76,7 @@ def measured(
 
 
 def _clock(plan: CublasPlan, matmul: CublasMatmul, problem: Problem, alignment: int) -> Callable[[Algorithm], float]:
-    """What times one run of an algorithm: microseconds, infinite for what the library proposes and then does not do."""
+    """A function that times a run of an algorithm: microseconds, infinite if the library proposes the algorithm and then refuses it."""
     device, dtype = torch.device("cuda", matmul.device), matmul.operands[-1].dtype
     generator = torch.Generator(device).manual_seed(0)  # the user's stays as it is
     shift = min(alignment, ALIGNED) % ALIGNED // dtype.itemsize  # where an address that is a multiple of no more begins

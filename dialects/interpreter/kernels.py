@@ -1,7 +1,7 @@
 """Runs the body of a kernel on dense torch tensors: one value of the body is one tensor over the whole iteration space.
 
 A value's tensor has one dimension for each iteration dimension d0, d1, ...; it has size 1 where the value does not
-depend on that one. Slow, and as plain as the definition in kernel_ops.py: what lowered kernels are compared with.
+depend on that one. It follows the definition in kernel_ops.py step by step, and is slow: lowered kernels are compared with it.
 """
 
 import math
@@ -243,7 +243,7 @@ def elementwise(cls: Any, op: Any, operands: Sequence[torch.Tensor], dtype: torc
 
 
 def operand_dtypes(cls: type[Elementwise], operands: Sequence[torch.Tensor], result: torch.dtype) -> list[torch.dtype]:
-    """What a graph-level op's operands are converted to first, as the class's `computes` says; half types widened."""
+    """The dtypes that a graph-level op's operands are converted to first, as the class's `computes` says; half types are widened."""
     kinds = cls.operand_kinds(len(operands))
     promoted = operands[0].dtype
     example = torch.empty((0,) * bool(operands[0].dim()), dtype=promoted)

@@ -1,4 +1,4 @@
-"""Keeps what a compiled graph is first called with, and what it gives: arg0, ... and result0, ... as `mlirc run --inputs` reads them."""
+"""Writes the inputs and results of a compiled graph's first call: arg0, ... and result0, ... as `mlirc run --inputs` reads them."""
 
 import os
 from collections.abc import Callable, Sequence
@@ -19,8 +19,8 @@ RANDOM_STATE = "random_state"
 class FirstCall:
     """Called in place of a graph's program.
 
-    arguments  how many of what it is given are arguments of @graph that a caller gives; others follow, that @prepare made
-    mutated    which of these the graph writes to: they are among the results, as they are after the call
+    arguments  how many of its inputs are the caller's; the others, behind them, are results of @prepare
+    mutated    which of the caller's inputs the graph writes to: their new values are among the results
     """
 
     def __init__(
@@ -50,7 +50,7 @@ class FirstCall:
         return results
 
     def keep(self, what: str, named: dict[str, Any]) -> None:
-        """Writes the values, or notes why not. A call goes on as it would have."""
+        """Writes the values, or notes why it cannot. The call goes on in both cases."""
         record = self.record
         if record.folder is None:
             return
@@ -66,7 +66,7 @@ class FirstCall:
 
 
 def limit_of_bytes() -> int:
-    """The most that is written of one graph's inputs, or results."""
+    """The most bytes that are written of a graph's inputs, and of its results."""
     try:
         return int(os.environ.get(LIMIT, "4096")) << 20
     except ValueError:

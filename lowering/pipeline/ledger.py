@@ -18,8 +18,8 @@ class Ledger:
     fusion: FusionLog | None = None
 
     def allows(self, pass_name: str, subject: Subject) -> bool:
-        """Whether a pass may take its next rewrite, of an op, or of what a text or a function says. Asked once for each, just
-        before it (rewrites.py)."""
+        """Whether a pass may do its next rewrite. `subject` is the op, a text for it, or a function that gives the text. Asked once for each
+        rewrite, just before it (rewrites.py)."""
         if self.rewrites is None or self.rewrites.allows(pass_name, subject):
             return True
         self.record(pass_name, "rewrite", text_of(subject), "REWRITES", False)

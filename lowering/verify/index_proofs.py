@@ -9,7 +9,7 @@ sizes of dimensions (d0 and s0 - 1 - d0), what a mask says, sizes of tensors.
     d0, d1, ...     the first or the last index, as the sign of what it is multiplied by asks for
     facts           a multiple of a fact that is taken from the goal
 
-Where every size is a number and the rules do not decide, all points are looked at.
+Where every size is a number and the rules do not decide, the goal is evaluated at all points.
 """
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
@@ -22,11 +22,11 @@ from mlirc.dialects.core import symbols
 from mlirc.dialects.core.symbols import Expr, Int, floordiv, free_symbols, known_nonnegative, substitute, symbol
 from mlirc.dialects.interpreter.kernels import TorchIndices
 
-POINTS = 1 << 20  # that are looked at one by one
+POINTS = 1 << 20  # at most, of a space that is evaluated point by point
 STEPS = 400  # of one proof
 FACTS = 3  # that one proof uses
 LARGEST = 1 << 62  # that arithmetic on positions may reach
-TYPICAL = 1 << 20  # what a symbol counts for there
+TYPICAL = 1 << 20  # a symbol's value in that bound
 
 Facts = tuple[Int, ...]
 
@@ -74,7 +74,7 @@ class Space:
         return None
 
     def impossible(self) -> bool:
-        """Whether no point satisfies the facts, as far as is plain."""
+        """Whether the facts are known to contradict each other, so that the space has no point."""
         return any(isinstance(f, int) and f < 0 for f in self.facts)
 
     def _looked_at(self, goal: Int) -> bool:
@@ -127,7 +127,7 @@ class _Proof:
         self.numbers = count()
         self.steps = 0
         self.leaf: Int | None = None  # of the last look at extremes: what was to be at least 0 in the end
-        self.left: list[Int] | None = None  # what is not shown, where it is to be collected
+        self.left: list[Int] | None = None  # goals that were not proved, if they are to be collected
 
     def holds(self, goal: Int, facts: Facts, used: int = 0) -> bool:
         self.steps += 1
@@ -205,7 +205,7 @@ class _Proof:
             name = quotients[0]
             return any(self.extreme(substituted) for substituted in self.without(goal, name))
         dims = [name for name in self.sizes if name in names]
-        # first one whose factor has a sign that is plain
+        # first a quotient whose factor has a known sign
         for name in dims:
             factor, rest = parted(goal, name)
             if factor is None:
@@ -224,7 +224,7 @@ class _Proof:
         return False
 
     def least(self, expr: Int) -> Int | None:
-        """A lower bound without dimensions and quotients; None where it is not plain."""
+        """A lower bound without dimensions and quotients; None where none is found."""
         if isinstance(expr, int):
             return expr
         total: Int = 0
@@ -319,7 +319,7 @@ def sign(x: Int) -> int:
 
 
 def floordiv_of(a: Int, b: Int) -> Int:
-    """a // b, of which what is plainly a multiple is divided and the rest, a number, rounded down."""
+    """a // b, simplified: terms that are multiples of b are divided by it, and a rest that is a number is rounded down."""
     if isinstance(b, int) and isinstance(a, Expr):
         rest = a.terms.get((), 0)
         whole = a - rest
@@ -342,7 +342,7 @@ def factors(a: Int) -> set[str]:
 
 
 def exact(a: Int, b: Int) -> Int | None:
-    """a / b where that is an expression."""
+    """a / b; None where that is no polynomial."""
     if b == 0:
         return None
     if isinstance(a, int) and isinstance(b, Expr):

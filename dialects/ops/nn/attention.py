@@ -24,7 +24,7 @@ class Attention(Op, name="attention", traits=[ext.Pure]):
 
     mask     none or one operand [B or 1, H or 1, L or 1, S or 1]: booleans, true for what is seen, or numbers to add
     causal   "none"; "upper_left": query i sees the keys up to i; "lower_right": up to i + S - L
-    A row that sees nothing gives 0 for both results. What a masked key holds does not matter, even if it is NaN.
+    A row that sees no key gives 0 for both results. A masked key has no effect, even if it is NaN.
     """
 
     q: ext.Operand[Any]
@@ -55,7 +55,7 @@ class Attention(Op, name="attention", traits=[ext.Pure]):
 
 class AttentionBackward(Op, name="attention_backward", traits=[ext.Pure]):
     """The gradients of an `attention` with the results `out` and `lse`, given that of `out`: dq, dk and dv, in the dtypes and
-    sizes of q, k and v. What several heads share has the sum of their gradients. What a hidden value holds does not matter.
+    sizes of q, k and v. Keys and values that several heads share have the sum of their gradients. Masked ones have no effect.
 
     mask, scale, causal   as those of `attention`
     work                  scratch of the kernel: [B, H, L, 1] float32 or wider, the sum of dout * out of each row; in half

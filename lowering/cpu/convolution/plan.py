@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from mlirc.dialects.core import symbols
 from mlirc.dialects.core.symbols import Int
 from mlirc.lowering.cpu.convolution.call import ConvolutionProblem, SpatialAxis, results_of_tile
+from mlirc.lowering.cpu.matmul.tile import registers
 from mlirc.lowering.target import CpuTarget
 
 WINDOWS = 200  # of a block: what a tile of filters has of them stays in the first-level cache
@@ -178,7 +179,7 @@ Runs = Sequence[tuple[int, int, int]]
 
 def tile_shape(target: CpuTarget) -> tuple[int, int]:
     """Rows and vectors of a tile: as many as leave registers for a row of the panel and a broadcast element."""
-    return (6, 4) if target.vector_bytes == 64 or target.arch == "aarch64" else (4, 3)
+    return (6, 4) if registers(target) == 32 else (4, 3)
 
 
 def column_tiles(columns: int, lanes: int, most: int) -> list[tuple[int, int, int]]:

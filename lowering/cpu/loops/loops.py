@@ -65,7 +65,7 @@ class Loops:
     def in_parts(
         self, axis: Axis, most: int, state: list[Value], types: list[str], body: Callable[[list[Value]], list[Value]]
     ) -> list[Value]:
-        """`body(state)` for parts of `most` points of an axis, one after the other; once where it has no more."""
+        """`body(state)` for one part of the axis after another, of at most `most` points each."""
         if axis.known is not None and axis.known <= most:
             return body(state)
         e, (lo, hi) = self.e, self.range(axis)
@@ -254,7 +254,7 @@ class Loops:
         return state if cut else self.along(step, lower, copies, state, types, axis)
 
     def along(self, step: Pass, lower: list[LaneFold], copies: int, state, types, axis: Axis) -> list[Value]:
-        """The range of the innermost axis."""
+        """The loop over the innermost axis, by vectors or point by point."""
         width = len(state) // copies if copies else 0
 
         def body(state: list[Value], copy: int) -> list[Value]:
@@ -312,7 +312,7 @@ class Loops:
         return b.add(lo, b.sub(length, b.rem(length, e.i64(step)))), False
 
     def divisor(self, axis: Axis) -> int:
-        """A number that divides the length of what is run over of `axis`."""
+        """A number that divides the length of the loop over `axis`."""
         whole = math.gcd(*(c for _, c in terms(axis.size)))
         return math.gcd(whole, self.multiples.get(axis) or 0)
 

@@ -27,7 +27,7 @@ class ColumnBlockWriter(MatmulWriter):
     block_columns   columns of a column block: at most a vector of them
     panel           rows that threads share as one, where columns are few
     steps_in_all    along k, pairs or single ones; `step` is the bytes of one in memory
-    alike           multiplications that take as long as one of the operations that threads are counted by
+    alike           multiplications that take as long as one of the operations by which the number of threads is chosen
     chunk           column blocks that a thread takes at a time; 0: equal parts
     columns_apart   elements from column to column
     """
@@ -106,12 +106,12 @@ class ColumnBlockWriter(MatmulWriter):
 
     @property
     def factor(self) -> torch.dtype:
-        """What a step is loaded as: pairs move as if they were float32."""
+        """The dtype that a step is loaded as; a pair is loaded as a float32."""
         return BF16 if self.widens else F32
 
 
 def may_pair(gemm: Gemm, target: CpuTarget) -> bool:
-    """Whether steps along k can be pairs: neither matrix has half a one at its end."""
+    """Whether steps along k can be pairs: k is even, so that no pair is cut at the end of a row or column."""
     k = gemm.k.size
     in_pairs = gemm.dtype == BF16 and target.bf16_pairs
     return in_pairs and isinstance(k, int) and k % 2 == 0 and gemm.ka == 1

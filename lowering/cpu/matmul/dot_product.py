@@ -36,6 +36,7 @@ from mlirc.lowering.cpu.math.builder import Value
 from mlirc.lowering.cpu.matmul.column_blocks import ColumnBlockWriter, Range
 from mlirc.lowering.cpu.matmul.factors import Floats, Pairs
 from mlirc.lowering.cpu.matmul.match import Gemm
+from mlirc.lowering.cpu.matmul.tile import registers
 from mlirc.lowering.target import CpuTarget
 
 MOST_ROWS = 8
@@ -86,7 +87,7 @@ class DotWriter(ColumnBlockWriter):
         self.block_columns, self.row_count = self.lanes, gemm.m_size if isinstance(gemm.m_size, int) else MOST_ROWS
         self.alike = min(self.alike, 2 * self.row_count)  # of one row each waits for memory
         self.span = self.lanes * (1 + self.widens)
-        self.registers = 32 if target.has_avx512 or target.arch == "aarch64" else 16
+        self.registers = registers(target)
         self.group, self.columns = self.tile_size()
         most = ROW_BYTES // (4 * self.row_count * CACHE_LINE) * CACHE_LINE
         self.k_block = min(MOST_STEPS, most)

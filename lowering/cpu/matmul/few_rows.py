@@ -1,7 +1,7 @@
 """Gemm with a symbolic number of rows: code for few rows and code for many, chosen in each call.
 
-A batch that grew from one sequence to two is such a symbol. Code for many rows packs, or widens, what it reads: of a weight that
-a few rows meet that is most of the work.
+A batch that grew from one sequence to two is such a symbol. Code for many rows packs or widens the weight, which for few rows is most
+of the work.
 """
 
 from mlirc.dialects.core import symbols
@@ -15,7 +15,7 @@ from mlirc.lowering.target import CpuTarget
 
 
 def may_be_few(gemm: Gemm) -> bool:
-    """Whether the number of rows is a symbol, or made of some, that may be few; not the tokens of many long sequences."""
+    """Whether the number of rows is symbolic and may be small; not where it is a multiple of a long sequence."""
     m = gemm.m_size
     if isinstance(m, int) or gemm.plain is None or gemm.plain[1] != 1 or not fit(gemm, MOST_ROWS):
         return False
@@ -23,7 +23,7 @@ def may_be_few(gemm: Gemm) -> bool:
 
 
 def few_or_many(gemm: Gemm, many: KernelText, name: str, target: CpuTarget) -> KernelText:
-    """`many` is the kernel of that name for any number of rows."""
+    """A kernel that calls code for few rows, or `many`, the code for any number of rows, which has that name now."""
     few = DotWriter(gemm, f"{name}_few", target).write()
     own, other = (f"func.func {head}@{name}" for head in ("", "private "))
     functions = [

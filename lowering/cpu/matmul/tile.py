@@ -41,6 +41,7 @@ class Fetch(NamedTuple):
 
 
 def registers(target: CpuTarget) -> int:
+    """How many vector registers the processor has."""
     return 32 if target.vector_bytes == 64 or target.arch == "aarch64" else 16
 
 

@@ -18,7 +18,7 @@ from mlirc.lowering.pipeline.ledger import Ledger
 
 @dataclass(frozen=True)
 class PatchesToMatmul:
-    """Multiply the patches of an image by the filters, where a convolution steps by as much as its filters are wide.
+    """Multiply the patches of an image by the filters, where a convolution's stride is the size of its filters.
 
     before:  %0 = "mlircx.aten"(%x, %w, %b) {op = "aten.convolution.default", stride [16, 16]}
                                                             : (tensor<64x3x224x224>, tensor<768x3x16x16>) -> tensor<64x768x14x14>
@@ -30,9 +30,9 @@ class PatchesToMatmul:
     after:   %m = "mlirc.copy"(%dy, channels last) as 12544x768
              %dw = "mlirc.matmul"(%m as 768x12544, %p as 12544x768)   %db = "mlirc.sum"(%m) {dims = "0"}
 
-    PATCHES     filters of half types of more than one element, as large as their steps; no padding, dilation or groups; an
-                image that is a whole number of them. cuDNN has no fast kernel for images of 3 channels: 412 us, the matmul 30;
-                for the filters' gradient 149 us, and 90 for copies and the sum.
+    PATCHES     half types; filters of more than one element, as large as the stride; no padding, dilation or groups; patches that cover
+                the image. cuDNN has no fast kernel for images of 3 channels: it takes 412 us where the matmul takes 30, and for
+                the filters' gradient 149 us where matmul, copies and sum take 90.
     """
 
     name = "patches-to-matmul"
