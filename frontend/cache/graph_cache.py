@@ -20,11 +20,9 @@ from mlirc.codegen.cache import environment
 from mlirc.codegen.cache.entry import UNREADABLE, CacheEntry
 from mlirc.codegen.cache.environment import ChangedSources
 from mlirc.codegen.cache.folder import OFF, VARIABLE, CacheFolder, folder, is_off
-from mlirc.codegen.emit import stored_program
-from mlirc.codegen.host.program import Program
 from mlirc.codegen.process.signal_handlers import raise_of_handler
+from mlirc.frontend.cache.compiled import Compiled, from_data, to_data
 from mlirc.frontend.cache.foreign_sources import NoSource, foreign_sources
-from mlirc.frontend.cache.frozen_parameters import FrozenParameters
 from mlirc.frontend.cache.graph_text import graph_text
 from mlirc.frontend.errors import NoText
 from mlirc.frontend.graph.aten_graph import AtenGraph
@@ -56,16 +54,6 @@ class Place:
     folder: CacheFolder | None
     key: str
     why: str = ""
-
-
-@dataclass(frozen=True)
-class Compiled:
-    """A graph's programs. `inputs` and `outputs` are Imported's: which placeholders the program takes, what the graph gives."""
-
-    program: Program
-    frozen: FrozenParameters | None
-    inputs: list[int]
-    outputs: list[tuple[str, Any]]
 
 
 class DiskCache(Observer):
@@ -117,16 +105,7 @@ def keep(place: Place, report: GraphReport, compiled: Compiled, objects: Sequenc
         return
     start = time.perf_counter()
     blobs: list[bytes] = []
-    program, frozen = compiled.program, compiled.frozen
-    data: dict[str, Any] = {
-        "inputs": compiled.inputs,
-        "outputs": compiled.outputs,
-        "graph": stored_program.to_data(program, blobs),
-        "prepare": None,
-    }
-    if frozen is not None:
-        assert isinstance(frozen.prepare, Program)
-        data["prepare"] = stored_program.to_data(frozen.prepare, blobs) | {"parameters": frozen.positions}
+    data = to_data(compiled, blobs)
     data["report"] = {name: _plain(value) for name, value in vars(report).items() if name not in NOT_KEPT}
     place.folder.put(KIND, [place.key], CacheEntry(data, blobs))
     report.seconds["cache"] += time.perf_counter() - start
@@ -174,18 +153,14 @@ def _load(place: Place, report: GraphReport, freeze: bool) -> Compiled | None:
     if entry is None:
         return None
     try:
-        data, frozen = entry.data, None
-        program = stored_program.from_data(data["graph"], entry.blobs)
-        if data["prepare"] is not None:
-            program_of_frozen = stored_program.from_data(data["prepare"], entry.blobs)
-            frozen = FrozenParameters(program_of_frozen, data["prepare"]["parameters"], freeze)
-        outputs = [(kind, x) for kind, x in data["outputs"]]
+        data = entry.data
+        compiled = from_data(data, entry.blobs, freeze)
         _read_report(data["report"], report)
     except UNREADABLE as error:
         raise_of_handler(error)
         place.folder.forget(KIND, place.key, f"it cannot be loaded: {type(error).__name__}: {error}")
         return None
-    return Compiled(program, frozen, data["inputs"], outputs)
+    return compiled
 
 
 def _plain(value: Any) -> Any:

@@ -3,7 +3,7 @@
 from collections.abc import Callable
 
 from mlirc.codegen.process import background
-from mlirc.frontend.cache.graph_cache import Compiled
+from mlirc.frontend.cache.compiled import Compiled
 from mlirc.frontend.graph.observer import Watch
 
 

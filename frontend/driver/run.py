@@ -3,21 +3,18 @@
 import time
 from collections.abc import Callable, Iterable
 
-import torch
-
 from mlirc.codegen.cache.folder import CacheFolder
 from mlirc.codegen.process.limits import with_room
 from mlirc.frontend import statistics
-from mlirc.frontend.cache.graph_cache import Compiled, Place, load
-from mlirc.frontend.capture.replayed_views import replayer
+from mlirc.frontend.cache.compiled import Compiled
+from mlirc.frontend.cache.graph_cache import Place, load
+from mlirc.frontend.driver.boxed_call import wrap
 from mlirc.frontend.driver.pending import Pending
 from mlirc.frontend.driver.timing import timed
 from mlirc.frontend.fallback import fallback, in_eager
 from mlirc.frontend.fallback.first_run import Effects, Instead, effects_of, first_run
 from mlirc.frontend.graph.aten_graph import AtenGraph, Run
-from mlirc.frontend.graph.observer import Native
 from mlirc.frontend.importer.bodies import constants_of
-from mlirc.frontend.importer.result_outputs import reader
 from mlirc.frontend.options import CUDA_GRAPH_MODES
 from mlirc.frontend.report.progress import compiling
 from mlirc.frontend.torch_compat.storage_use import storage_use
@@ -85,41 +82,6 @@ def load_graph(
         lambda: (wrap(compiled, arguments, [], compiled.program.native), effects, failed), failed, operators
     )
     run.report = report  # type: ignore[attr-defined]
-    return run
-
-
-def wrap(compiled: Compiled, arguments: int, constants: list[torch.Tensor], native: Native) -> Run:
-    """The program behind AOTAutograd's boxed convention: all placeholders in (the list is emptied), FX outputs out; `native` is
-    what is called of it."""
-    frozen, inputs = compiled.frozen, compiled.inputs
-    all_inputs = inputs == list(range(arguments)) and not constants
-    outputs, take = replayer(compiled.outputs)
-    read = reader(outputs)
-    program = compiled.program if compiled.program.has_plans else None
-
-    def run(args: list) -> list:
-        if program is not None:
-            program.look_at_settings()
-        made = None if take is None else take(args)
-        given = args
-        if not all_inputs:
-            given = [args[k] for k in inputs] + constants
-            args.clear()
-        if frozen is not None:
-            given += frozen.of(given)
-        results = native(given)
-        results = results if read is None else read(results)
-        for place, view in made or ():
-            results[place] = view()
-        return results
-
-    def frozen_tensors(args: list) -> list | None:
-        """What the graph keeps of its parameters: the same list as long as they have not changed."""
-        return None if frozen is None else frozen.of([args[k] for k in inputs] + constants)
-
-    run._boxed_call = True  # type: ignore[attr-defined]  # AOTAutograd asks for it; a plain function keeps it when it is wrapped
-    run.program = compiled.program  # type: ignore[attr-defined]  # `native` does not keep it alive
-    run.frozen_tensors = frozen_tensors  # type: ignore[attr-defined]  # for recordings.py
     return run
 
 

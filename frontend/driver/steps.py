@@ -8,8 +8,8 @@ from mlirc.codegen.emit.emit import EarlyKernels, Unlinked, begin_module
 from mlirc.codegen.host.program import Program
 from mlirc.dialects.core import symbols
 from mlirc.dialects.core.bindings import ir
+from mlirc.frontend.cache.compiled import Compiled
 from mlirc.frontend.cache.frozen_parameters import FrozenParameters
-from mlirc.frontend.cache.graph_cache import Compiled
 from mlirc.frontend.capture.result_views import with_views
 from mlirc.frontend.capture.views_to_replay import with_replays
 from mlirc.frontend.cuda_graphs.facts import returned_to_user

@@ -9,7 +9,7 @@ import torch
 
 from mlirc.codegen.tuning import autotune, matmul_tuning
 from mlirc.frontend import statistics
-from mlirc.frontend.cache.graph_cache import Compiled
+from mlirc.frontend.cache.compiled import Compiled
 from mlirc.frontend.driver import observers, steps
 from mlirc.frontend.graph.observer import Observer, Watch
 
