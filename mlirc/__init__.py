@@ -1,5 +1,7 @@
 """mlirc: `torch.compile(model, backend="mlirc")`, a compiler on MLIR, LLVM and Triton.
 
+    compile(model, args)    the model compiled ahead of time, a callable that can be saved to a file
+    load(path)              a model that was saved, without tracing and compiling
     explain(fn)(*args)      what the compiler did with fn, as text and as data
     read_capture(folder)    the graphs that `mlirc capture`, MLIRC_DUMP or the option `dump` kept
     options()               what torch.compile(model, backend="mlirc", options={...}) takes
@@ -18,8 +20,10 @@ if TYPE_CHECKING:
     from mlirc.frontend.driver.backend import mlirc as backend
     from mlirc.frontend.explain.explain import explain
     from mlirc.frontend.option_list import options
+    from mlirc.frontend.package.compile import compile
+    from mlirc.frontend.package.package_file import load
 
-__all__ = ["backend", "explain", "options", "read_capture"]
+__all__ = ["backend", "compile", "explain", "load", "options", "read_capture"]
 
 
 def __getattr__(name: str) -> Any:
@@ -28,6 +32,14 @@ def __getattr__(name: str) -> Any:
         from mlirc.frontend.explain.explain import explain
 
         return explain
+    if name == "compile":
+        from mlirc.frontend.package.compile import compile
+
+        return compile
+    if name == "load":
+        from mlirc.frontend.package.package_file import load
+
+        return load
     if name == "options":
         from mlirc.frontend.option_list import options
 

@@ -80,6 +80,16 @@ def _build_identity() -> list[Any]:
     ]
 
 
+@cache
+def codegen_digest() -> str:
+    """Of the sources that decide what machine code and its callers agree on."""
+    return sources_digest(path for folder in _folders("codegen") for path in python_files(folder))
+
+
+def mlirc_version() -> str:
+    return _version("mlirc") or "of a checkout"
+
+
 def _folders(package: str) -> Iterable[str]:
     spec = importlib.util.find_spec(f"mlirc.{package}")  # it imports nothing: `mlirc opt` does not need them all
     assert spec is not None

@@ -84,7 +84,11 @@ class DiskCache(Observer):
         if step == "emit":
             self._objects = made.objects
         elif step == "link":
-            keep(self.place, self.graph.report, made, self._objects)
+            keep(self.place, self.graph.report, made, self.without_text(made))
+
+    def without_text(self, compiled: Compiled) -> list[str]:
+        """What the compiled graph needs that has no text, so that it cannot be kept."""
+        return [*self._objects, *(f"{x!r}" for kind, x in compiled.outputs if kind == "value" and not _is_plain(x))]
 
 
 def load(place: Place, report: GraphReport, freeze: bool) -> Compiled | None:
@@ -95,11 +99,10 @@ def load(place: Place, report: GraphReport, freeze: bool) -> Compiled | None:
     return found
 
 
-def keep(place: Place, report: GraphReport, compiled: Compiled, objects: Sequence[str]) -> None:
-    """Writes the compiled graph to its place, if it has one. `objects` are what its ATen calls need that has no text."""
+def keep(place: Place, report: GraphReport, compiled: Compiled, odd: Sequence[str]) -> None:
+    """Writes the compiled graph to its place, if it has one. `odd` is what it needs that has no text."""
     if place.folder is None or not place.key:
         return
-    odd = [*objects, *(f"{x!r}" for kind, x in compiled.outputs if kind == "value" and not _is_plain(x))]
     if odd:
         report.cache, report.key = f"off: the graph needs an object that has no text: {odd[0][:60]}", ""
         return

@@ -1,0 +1,85 @@
+"""`mlirc.compile`: a model compiled ahead of time, for inference."""
+
+from collections.abc import Mapping
+from functools import partial
+from typing import Any
+
+from torch.fx import GraphModule
+
+from mlirc.codegen.abi.python_tensor import why_no_programs
+from mlirc.codegen.process.limits import with_room
+from mlirc.frontend import statistics
+from mlirc.frontend.cache.compiled import Compiled
+from mlirc.frontend.cache.graph_cache import DiskCache
+from mlirc.frontend.capture.aot_autograd import adapt
+from mlirc.frontend.driver.boxed_call import wrap
+from mlirc.frontend.driver.driver import compile_anew, compile_part
+from mlirc.frontend.driver.parts import in_parts
+from mlirc.frontend.driver.pending import Pending
+from mlirc.frontend.errors import UnsupportedGraph
+from mlirc.frontend.fallback import in_eager
+from mlirc.frontend.graph.aten_graph import AtenGraph
+from mlirc.frontend.importer.computed_numbers import part_numbers
+from mlirc.frontend.importer.sizes import depends_on_data
+from mlirc.frontend.options import read_options
+from mlirc.frontend.package.exported import Functional, exported_program, functional
+from mlirc.frontend.package.model import CompiledModel, Program
+
+
+def compile(
+    model: Any,
+    args: tuple = (),
+    kwargs: Mapping[str, Any] | None = None,
+    *,
+    dynamic_shapes: Any = None,
+    options: Mapping[str, Any] | None = None,
+) -> CompiledModel:
+    """The model compiled for inference, whole, now; a callable that can be saved.
+
+    model           a module, a function, a torch.export.ExportedProgram, or what torch.jit.script or trace made
+    args, kwargs    example arguments, as torch.export.export takes them; none for an ExportedProgram
+    dynamic_shapes  which sizes may be others in later calls, as torch.export.export takes it
+    options         as for torch.compile(model, backend="mlirc", options={...}); "fallback" is "error" where it is not given
+
+    Raises what torch.export raises, UnsupportedGraph for what mlirc has no code for, OptionError.
+    """
+    chosen = read_options({"fallback": "error", **(options or {})})
+    found = functional(exported_program(model, args, kwargs or {}, dynamic_shapes))
+    program = compiled_program(found, chosen)
+    return CompiledModel(program, found.signature, {name: x for name, (_, x) in found.state.items()})
+
+
+def compiled_program(found: Functional, options: Any) -> Program:
+    gm = found.gm
+    adapt("inference", gm, [])
+    graph = AtenGraph(gm, "inference", options, statistics.GraphReport("inference"), tuple(found.parameters))
+    size, compiled, why = graph.arguments, None, in_python(gm)
+    if why:
+        run = in_parts(graph, partial(in_eager.guarded, partial(with_room, compile_part)))
+    else:
+        compiled, objects = with_room(compiled_whole, graph)
+        run = wrap(compiled, size, [], compiled.program.native)
+        statistics.record(graph.report)
+        if objects:
+            compiled, why = None, f"it needs an object that has no text: {objects[0][:60]}"
+        elif graph.on_gpu:
+            compiled, why = None, "it has tensors on a GPU"
+    state = {name: k for name, (k, _) in found.state.items()}
+    return Program(run, compiled, why, size, state, found.arguments, found.written, found.views)
+
+
+def in_python(gm: GraphModule) -> str:
+    """Why Python runs between the parts of a graph, or ""."""
+    if depends_on_data(gm):
+        return "its sizes depend on data"
+    return "" if part_numbers(gm) is None else "it computes numbers in Python"
+
+
+def compiled_whole(graph: AtenGraph) -> tuple[Compiled, list[str]]:
+    """The graph's programs, and what they need that has no text."""
+    if why := why_no_programs():
+        raise UnsupportedGraph(why)
+    cache = DiskCache(graph)
+    made = cache.find() or compile_anew(graph, cache)
+    compiled = made.result() if isinstance(made, Pending) else made
+    return compiled, cache.without_text(compiled)

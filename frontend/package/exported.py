@@ -1,0 +1,239 @@
+"""A model as a functional graph of ATen's, by torch.export: parameters, buffers and constants are arguments of it."""
+
+import dataclasses
+import inspect
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import sympy
+import torch
+from torch.export import ExportedProgram
+from torch.export.graph_signature import ConstantArgument, InputKind, OutputKind, SymIntArgument, TensorArgument
+from torch.fx import GraphModule, Node
+from torch.utils import _pytree as pytree
+
+from mlirc.codegen.abi.lazy_tensors import in_memory, is_lazy
+from mlirc.frontend.errors import UnsupportedGraph
+from mlirc.frontend.fallback.input_starts import is_strided
+from mlirc.frontend.importer.sizes import environment_of, expression, is_of_data, named, size
+from mlirc.frontend.package import signature
+from mlirc.frontend.package.signature import (
+    CONNECTIVES,
+    RELATIONS,
+    Argument,
+    Condition,
+    Signature,
+    symbols_of,
+    symbols_told,
+    symbols_used,
+)
+from mlirc.frontend.strides.traced import with_eager_strides
+from mlirc.frontend.torch_compat.fake_tensors import storage_id
+from mlirc.frontend.torch_compat.list_operators import list_operators
+
+aten = torch.ops.aten
+STATE = (InputKind.PARAMETER, InputKind.BUFFER, InputKind.CONSTANT_TENSOR)
+WRITTEN = (OutputKind.BUFFER_MUTATION, OutputKind.PARAMETER_MUTATION, OutputKind.USER_INPUT_MUTATION)
+
+
+@dataclasses.dataclass(frozen=True)
+class Functional:
+    """A graph, and what its placeholders are.
+
+    state      name of a parameter, a buffer or a constant -> its position and tensor
+    arguments  positions of what a call gives, in the order of `signature`
+    parameters positions of those in `state` that the graph does not write to
+    written    names of those that it writes to
+    views      results that lie in an argument's memory: their positions and the placeholder's
+    """
+
+    gm: GraphModule
+    signature: Signature
+    state: dict[str, tuple[int, torch.Tensor]]
+    arguments: list[int]
+    parameters: list[int]
+    written: list[str]
+    views: list[tuple[int, int]]
+
+
+def exported_program(model: Any, args: tuple, kwargs: Mapping[str, Any], dynamic_shapes: Any) -> ExportedProgram:
+    """The model through torch.export: a module, a function, what torch.jit made, or an exported program as it is.
+
+    Raises TypeError for anything else, and what torch.export raises.
+    """
+    if isinstance(model, ExportedProgram):
+        return model
+    if isinstance(model, (torch.jit.ScriptModule, torch.jit.ScriptFunction)):
+        if dynamic_shapes is not None:
+            raise TypeError("a model of torch.jit takes no dynamic_shapes")
+        from torch._export.converter import TS2EPConverter
+
+        return TS2EPConverter(model, tuple(args), dict(kwargs)).convert()
+    if not isinstance(model, torch.nn.Module):
+        if not callable(model):
+            raise TypeError(
+                f"mlirc.compile takes a module, a function or an ExportedProgram, not a {type(model).__name__}"
+            )
+        model = _Called(model)
+        if isinstance(dynamic_shapes, (tuple, list)) and not kwargs:
+            dynamic_shapes = tuple(dynamic_shapes)
+    with torch.no_grad():
+        return torch.export.export(model, tuple(args), dict(kwargs), dynamic_shapes=dynamic_shapes)
+
+
+class _Called(torch.nn.Module):
+    """A function as a module with its signature, by which torch.export names arguments."""
+
+    def __init__(self, function: Any):
+        super().__init__()
+        self.function = [function]  # a module in it would become a part of this one
+        self.forward = _forward(function)
+
+
+def _forward(function: Any) -> Any:
+    def forward(*args: Any, **kwargs: Any) -> Any:
+        return function(*args, **kwargs)
+
+    forward.__signature__ = inspect.signature(function)  # type: ignore[attr-defined]
+    return forward
+
+
+def functional(program: ExportedProgram) -> Functional:
+    """The program's graph with its operators decomposed as for torch.compile, and its writes at its end."""
+    fakes = [node.meta.get("val") for node in program.graph.find_nodes(op="placeholder")]
+    with with_eager_strides([x for x in fakes if isinstance(x, torch.Tensor)]), torch.no_grad():
+        program = program.run_decompositions(dict(list_operators() or {}))
+    gm, told = program.graph_module, program.graph_signature
+    placeholders = gm.graph.find_nodes(op="placeholder")
+    written = _write_at_the_end(gm, told, placeholders)
+    tensors = {**program.state_dict, **program.constants}
+    state, parameters, changed, arguments, positions = {}, [], [], [], []
+    names = _argument_names(program)
+    for k, (spec, node) in enumerate(zip(told.input_specs, placeholders, strict=True)):
+        if spec.kind in STATE:
+            assert spec.target is not None
+            state[spec.target] = k, _plain(tensors[spec.target], spec.target)
+            if node in written:
+                changed.append(spec.target)
+            else:
+                parameters.append(k)
+        elif spec.kind is InputKind.USER_INPUT:
+            positions.append(k)
+            arguments.append(_argument(spec.arg, node, names[spec.arg.name], node in written))
+        else:
+            raise UnsupportedGraph(f"the exported program takes {spec.kind.name.lower()} '{spec.arg.name}'")
+    if missing := symbols_used(arguments) - symbols_told(arguments):
+        raise UnsupportedGraph(f"no argument says what {', '.join(sorted(missing))} is")
+    found = program.call_spec
+    assert found.in_spec is not None and found.out_spec is not None
+    environment = environment_of(gm)
+    ranges = {} if environment is None else _ranges(program, environment)
+    conditions = _conditions(environment)
+    if missing := symbols_of(conditions) - symbols_told(arguments):
+        raise UnsupportedGraph(
+            f"a call would have to hold to a condition on {', '.join(sorted(missing))}, which no argument says"
+        )
+    takes = Signature(tuple(arguments), ranges, conditions, found.in_spec, found.out_spec, _names(program))
+    return Functional(gm, takes, state, positions, parameters, changed, _views(gm, placeholders))
+
+
+def _write_at_the_end(gm: GraphModule, told: Any, placeholders: Sequence[Node]) -> set[Node]:
+    """Replaces results that are new values of placeholders by writes to those, which it gives."""
+    output = gm.graph.output_node()
+    results: list[Any] = list(output.args[0])  # type: ignore[arg-type]
+    by_name = {node.name: node for node in placeholders}
+    of_target = {s.target: by_name[s.arg.name] for s in told.input_specs if s.target is not None}
+    kept, written = [], set()
+    for spec, result in zip(told.output_specs, results, strict=True):
+        if spec.kind in WRITTEN:
+            target = by_name[spec.target] if spec.kind is OutputKind.USER_INPUT_MUTATION else of_target[spec.target]
+            with gm.graph.inserting_before(output):
+                copy = gm.graph.call_function(aten.copy_.default, (target, result))
+            copy.meta["val"] = target.meta["val"]
+            written.add(target)
+        elif spec.kind is OutputKind.USER_OUTPUT:
+            kept.append(result)
+        else:
+            raise UnsupportedGraph(f"the exported program gives {spec.kind.name.lower()}")
+    output.args = (tuple(kept),)
+    gm.recompile()
+    return written
+
+
+def _views(gm: GraphModule, placeholders: Sequence[Node]) -> list[tuple[int, int]]:
+    """Results that lie in the memory of a placeholder, and are not that itself."""
+    places = {storage_id(x): k for k, node in enumerate(placeholders) if is_strided(x := node.meta.get("val"))}
+    results = gm.graph.output_node().args[0]
+    assert isinstance(results, tuple)
+    fakes = [node.meta.get("val") if isinstance(node, Node) and node not in placeholders else None for node in results]
+    found = [(k, places.get(storage_id(x))) for k, x in enumerate(fakes) if is_strided(x)]
+    return [(k, place) for k, place in found if place is not None]
+
+
+def _plain(x: Any, name: str) -> torch.Tensor:
+    if not isinstance(x, torch.Tensor) or type(x) not in (torch.Tensor, torch.nn.Parameter, torch.nn.Buffer):
+        raise UnsupportedGraph(f"'{name}' is a {type(x).__name__}, which is no tensor of numbers")
+    return in_memory(x) if x.layout is torch.strided and is_lazy(x) else x
+
+
+def _argument(told: Any, node: Node, name: str, written: bool) -> Argument:
+    value = node.meta.get("val")
+    if isinstance(told, TensorArgument):
+        assert isinstance(value, torch.Tensor)
+        sizes = tuple(map(size, value.shape)), tuple(map(size, value.stride()))
+        return signature.TensorArgument(name, value.dtype, *sizes, str(value.device), written)
+    if isinstance(told, SymIntArgument) and isinstance(value, torch.SymInt):
+        n = size(value)
+        return signature.FixedArgument(name, n) if isinstance(n, int) else signature.SizeArgument(name, str(n))
+    if isinstance(told, ConstantArgument):
+        return signature.FixedArgument(name, told.value)
+    raise UnsupportedGraph(f"the argument '{name}' is a {type(value).__name__}")
+
+
+def _argument_names(program: ExportedProgram) -> dict[str, str]:
+    """Of a placeholder that a call gives, the place of that in the call: x, ys[0], config['scale']."""
+    assert program.call_spec.in_spec is not None
+    spec, names = program.call_spec.in_spec, _names(program)
+    given = pytree.tree_unflatten([None] * spec.num_leaves, spec)
+    paths: list[Any] = [path for path, _ in pytree.tree_flatten_with_path(given, is_leaf=lambda x: x is None)[0]]
+    placeholders = [s.arg.name for s in program.graph_signature.input_specs if s.kind is InputKind.USER_INPUT]
+    found = {}
+    for placeholder, (which, first, *rest) in zip(placeholders, paths, strict=True):
+        positional = which.idx == 0
+        name = names[first.idx] if positional and first.idx < len(names) else str(first).strip("[]'")
+        found[placeholder] = name + "".join(map(str, rest))
+    return found
+
+
+def _names(program: ExportedProgram) -> tuple[str, ...]:
+    told = program.module_call_graph[0].signature
+    return tuple(told.forward_arg_names or ()) if told is not None else ()
+
+
+def _ranges(program: ExportedProgram, environment: Any) -> dict[str, tuple[int | None, int | None]]:
+    found = {}
+    for symbol, limits in program.range_constraints.items():
+        low, high = (int(n) if isinstance(n, int) or n.is_Integer else None for n in (limits.lower, limits.upper))
+        found[str(expression(named(symbol, environment)))] = low, high
+    return found
+
+
+def _conditions(environment: Any) -> list[Condition]:
+    """What torch.export found out of sizes, and a call has to hold to."""
+    if environment is None:
+        return []
+    known = [environment.replace(guard.expr) for guard in environment.guards]
+    return [
+        _condition(expr, environment)
+        for expr in dict.fromkeys(known)
+        if expr is not sympy.true and not any(map(is_of_data, expr.free_symbols))
+    ]
+
+
+def _condition(expr: Any, environment: Any) -> Condition:
+    name = type(expr).__name__
+    if name in RELATIONS:
+        return [RELATIONS[name][0], *(str(expression(named(x, environment))) for x in expr.args)]
+    if name in CONNECTIVES:
+        return [name, *(_condition(x, environment) for x in expr.args)]
+    raise UnsupportedGraph(f"a call would have to hold to '{expr}', which has no text")

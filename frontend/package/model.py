@@ -1,0 +1,116 @@
+"""A compiled model: called like the module it was made of, with its weights, and written to a file."""
+
+import os
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+from torch.utils import _pytree as pytree
+
+from mlirc.frontend.cache.compiled import Compiled
+from mlirc.frontend.driver.boxed_call import Boxed
+from mlirc.frontend.importer.result_outputs import view
+from mlirc.frontend.package.overlaps import check_apart
+from mlirc.frontend.package.signature import Signature, TensorArgument
+
+
+class PackageError(RuntimeError):
+    """A model that cannot be written to a file, or a file that is none of these, is damaged, or was made for another machine or
+    version: says which."""
+
+
+@dataclass
+class Program:
+    """A compiled graph and what its placeholders are.
+
+    run        takes all placeholders in a list
+    compiled   what is written to a file; None with a reason in `why`
+    size       how many placeholders there are
+    state      name of a weight -> its position
+    arguments  positions of what a call gives, in the order of the signature
+    written    names of weights that a call writes to
+    views      results that are views of an argument or a weight: their positions and the placeholder's
+    """
+
+    run: Boxed
+    compiled: Compiled | None
+    why: str
+    size: int
+    state: dict[str, int]
+    arguments: list[int]
+    written: list[str] = field(default_factory=list)
+    views: list[tuple[int, int]] = field(default_factory=list)
+
+
+class CompiledModel:
+    """model(*args, **kwargs): what the module that it was compiled from gives in inference, with no gradients.
+
+    weights     its parameters, buffers and constants by name. They are those of the module that it was compiled from: a change of one
+                is seen by the next call. Another tensor of the same sizes, strides and dtype may be put in a weight's place
+    signature   what it takes and gives
+
+    Arguments are checked against what the model was compiled for: ArgumentError says what is different. Any number of threads may
+    call it.
+    """
+
+    def __init__(self, program: Program, signature: Signature, weights: dict[str, torch.Tensor]):
+        self._program, self.signature = program, signature
+        self.weights = Weights(weights)
+        self._writes = bool(program.written) or any(
+            isinstance(a, TensorArgument) and a.written for a in signature.arguments
+        )
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        program, signature = self._program, self.signature
+        given = signature.checked(signature.flat(args, kwargs))
+        if self._writes:
+            check_apart(signature.arguments, given, [(name, self.weights[name]) for name in program.written])
+        values: list[Any] = [None] * program.size
+        for name, k in program.state.items():
+            values[k] = self.weights[name]
+        for k, x in zip(program.arguments, given, strict=True):
+            values[k] = x
+        bases = [(k, values[place]) for k, place in program.views]
+        with torch.no_grad():
+            results = program.run(values)
+            for k, base in bases:
+                results[k] = view(results[k], base, "view")
+        return pytree.tree_unflatten(results, signature.gives)
+
+    def save(self, path: str | os.PathLike) -> None:
+        """Writes the model to a file that `mlirc.load` reads, whole or not at all. Raises PackageError for a graph that needs
+        Python to run, and OSError."""
+        from mlirc.frontend.package.package_file import save
+
+        if self._program.compiled is None:
+            raise PackageError(f"the model cannot be saved: {self._program.why}")
+        save(path, self._program, self.signature, self.weights)
+
+    def __repr__(self) -> str:
+        count = sum(x.numel() for x in self.weights.values())
+        names = ", ".join(argument.name for argument in self.signature.arguments)
+        return f"<CompiledModel({names}) of {len(self.weights)} weights, {count:,} numbers>"
+
+
+class Weights(dict[str, torch.Tensor]):
+    """Tensors by name; one can be replaced by another of its sizes, strides and dtype, and none can be added or taken away."""
+
+    def __setitem__(self, name: str, x: torch.Tensor) -> None:
+        known = self.get(name)
+        if known is None:
+            raise KeyError(f"the model has no weight '{name}'")
+        for what in ("dtype", "shape", "device"):
+            if getattr(x, what) != getattr(known, what):
+                raise ValueError(f"'{name}' has {what} {getattr(known, what)}, and the new tensor {getattr(x, what)}")
+        if x.stride() != known.stride():
+            x = torch.empty_strided(known.shape, known.stride(), dtype=x.dtype, device=x.device).copy_(x.detach())
+        super().__setitem__(name, x)
+
+    def update(self, *given: Any, **named: Any) -> None:
+        for name, x in dict(*given, **named).items():
+            self[name] = x
+
+    def __delitem__(self, name: str) -> None:
+        raise TypeError("a model's weights cannot be taken away")
+
+    pop = popitem = clear = setdefault = __delitem__  # type: ignore[assignment]

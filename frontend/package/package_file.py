@@ -1,0 +1,206 @@
+"""The file of a compiled model: a safetensors file, whose metadata say what its tensors are. Nothing in it is unpickled.
+
+    "weight:linear.weight"   a weight that is contiguous
+    "memory:conv.weight"     the memory of one that is not; metadata["weights"] has its sizes and strides
+    "code:0"                 bytes: an object file, as in an entry of the disk cache
+    metadata["mlirc"]        json: what it was made for, the signature, the graph (frontend/cache/compiled.py), a hash of each blob
+
+Weights are mapped into memory: processes share those that none has written to. Code is run as it is: load files from whom you would
+load a shared library. A package is of one processor's kind and one version; `load` says which of these is another one here.
+"""
+
+import hashlib
+import json
+import os
+import platform
+import sys
+import uuid
+from collections.abc import Mapping
+from contextlib import suppress
+from typing import Any
+
+import torch
+
+from mlirc.codegen.cache.entry import UNREADABLE
+from mlirc.codegen.cache.environment import codegen_digest, mlirc_version
+from mlirc.codegen.llvm.processor import cpu_name_and_features
+from mlirc.frontend.cache.compiled import from_data, to_data
+from mlirc.frontend.driver.boxed_call import wrap
+from mlirc.frontend.package import signature as signatures
+from mlirc.frontend.package.model import CompiledModel, PackageError, Program
+from mlirc.frontend.package.signature import Signature
+from mlirc.lowering.host import host_cpu
+
+FORMAT = 1
+
+
+def save(path: str | os.PathLike, program: Program, signature: Signature, weights: Mapping[str, torch.Tensor]) -> None:
+    """Writes a model that has code of its own. Raises PackageError for what has no text, OSError."""
+    from safetensors import SafetensorError
+    from safetensors.torch import save_file
+
+    assert program.compiled is not None
+    blobs: list[bytes] = []
+    try:
+        graph, takes = to_data(program.compiled, blobs), signatures.to_data(signature)
+    except ValueError as error:
+        raise PackageError(f"the model cannot be saved: {error}") from error
+    tensors: dict[str, torch.Tensor] = {}
+    kept: dict[str, Any] = {}
+    known: dict[Any, str] = {}
+    for name, x in weights.items():
+        place = x.data_ptr(), x.dtype, x.shape, x.stride()
+        kept[name] = _keep(name, x.detach(), tensors) if place not in known or not x.numel() else kept[known[place]]
+        known.setdefault(place, name)
+    for number, blob in enumerate(blobs):
+        tensors[f"code:{number}"] = torch.frombuffer(bytearray(blob), dtype=torch.uint8)
+    data = {
+        "format": FORMAT,
+        "made for": made_for(),
+        "signature": takes,
+        "graph": graph,
+        "freeze": program.compiled.frozen is not None and program.compiled.frozen.freeze,
+        "weights": kept,
+        "written": program.written,
+        "placeholders": program.size,
+        "state": program.state,
+        "arguments": program.arguments,
+        "views": program.views,
+        "code": [hashlib.sha256(blob).hexdigest() for blob in blobs],
+    }
+    text = json.dumps(data, allow_nan=False)
+    path = os.fspath(path)
+    part = f"{path}.{uuid.uuid4().hex}.part"
+    try:
+        save_file(tensors, part, {"mlirc": text, "hash": hashlib.sha256(text.encode()).hexdigest()})
+        os.replace(part, path)
+    except BaseException as error:
+        with suppress(FileNotFoundError):
+            os.unlink(part)
+        if isinstance(error, (KeyError, SafetensorError)):
+            raise PackageError(f"{path} cannot be written: {error}") from error
+        raise
+
+
+def load(path: str | os.PathLike, *, check: bool = True) -> CompiledModel:
+    """The model of a file that CompiledModel.save has written: nothing is traced, and nothing compiled.
+
+    check   whether the weights are read, to compare them with the hash that they were written with
+
+    Raises PackageError, and OSError where there is no such file.
+    """
+    from safetensors import SafetensorError, safe_open
+
+    path = os.fspath(path)
+    with open(path, "rb"):
+        pass  # an OSError with the file's name
+    try:
+        with safe_open(path, "pt") as file:
+            told = file.metadata() or {}
+            if "mlirc" not in told:
+                raise PackageError(f"{path} is not a model that mlirc has saved")
+            data = _data(path, told)
+            blobs = [bytes(_bytes(file.get_tensor(f"code:{k}"))) for k in range(len(data["code"]))]
+            if [hashlib.sha256(blob).hexdigest() for blob in blobs] != data["code"]:
+                raise PackageError(f"{path} is damaged: its code does not have the hash that it was written with")
+            weights = _weights(file, data["weights"], check, path)
+        signature = signatures.from_data(data["signature"])
+        _check_places(data, len(signature.arguments))
+        compiled = from_data(data["graph"], blobs, data["freeze"])
+        run = wrap(compiled, data["placeholders"], [], compiled.program.native)
+        program = Program(
+            run, compiled, "", data["placeholders"], data["state"], data["arguments"], data["written"], data["views"]
+        )
+    except SafetensorError as error:
+        raise PackageError(f"{path} is not a model that mlirc has saved, or is damaged: {error}") from error
+    except (*UNREADABLE, AssertionError) as error:
+        if isinstance(error, PackageError):
+            raise
+        raise PackageError(f"{path} is damaged: {type(error).__name__}: {error}") from error
+    return CompiledModel(program, signature, weights)
+
+
+def made_for() -> dict[str, str]:
+    """What a package's code relies on, by the name that a message has for it."""
+    cpu = host_cpu()
+    return {
+        "mlirc": f"{mlirc_version()} ({codegen_digest()[:12]})",
+        "torch": torch.__version__,
+        "Python": f"{sys.version_info.major}.{sys.version_info.minor}",
+        "the kind of processor": platform.machine(),
+        "the processor's features": cpu_name_and_features(cpu)[1],
+    }
+
+
+def _data(path: str, told: Mapping[str, str]) -> dict[str, Any]:
+    """What the metadata say. Raises PackageError where they are damaged, or for another version or machine."""
+    if hashlib.sha256(told["mlirc"].encode()).hexdigest() != told.get("hash"):
+        raise PackageError(f"{path} is damaged: its description does not have the hash that it was written with")
+    data = json.loads(told["mlirc"])
+    if data.get("format") != FORMAT:
+        raise PackageError(f"{path} is a model in format {data.get('format')}; this mlirc reads format {FORMAT}")
+    here = made_for()
+    for what, made in data["made for"].items():
+        if what == "the processor's features":
+            missing = [x[1:] for x in made.split(",") if x.startswith("+") and x not in here[what].split(",")]
+            if missing:
+                raise PackageError(f"{path} was made for a processor with {', '.join(missing)}, which this one lacks")
+        elif made != here.get(what):
+            raise PackageError(f"{path} was made for {what} {made}; here it is {here.get(what)}: save the model again")
+    return data
+
+
+def _check_places(data: Mapping[str, Any], given: int) -> None:
+    """Raises ValueError where a weight or an argument has no place among the placeholders, or not one of its own."""
+    size, state = data["placeholders"], data["state"]
+    places = [*state.values(), *data["arguments"]]
+    taken = [*data["graph"]["inputs"], *(place for _, place in data["views"])]
+    if (
+        set(state) != set(data["weights"])
+        or not set(data["written"]) <= set(state)
+        or len(data["arguments"]) != given
+        or sorted(places) != list(range(size))
+        or not all(type(k) is int and 0 <= k < size for k in taken)
+    ):
+        raise ValueError("its weights and arguments do not fit its graph")
+
+
+def _keep(name: str, x: torch.Tensor, tensors: dict[str, torch.Tensor]) -> dict[str, Any]:
+    """Puts a weight among the tensors of a file, and says how it is read back."""
+    if x.is_contiguous():
+        key, flat = f"weight:{name}", x
+    else:
+        key = f"memory:{name}"
+        extent = 1 + sum((n - 1) * step for n, step in zip(x.shape, x.stride(), strict=True)) if x.numel() else 0
+        flat = x.as_strided((extent,), (1,))
+    memory = {y.untyped_storage().data_ptr() for y in tensors.values()}
+    storage = flat.untyped_storage()
+    shared = storage.data_ptr() in memory or storage.nbytes() != flat.numel() * flat.element_size()
+    tensors[key] = flat.clone() if shared else flat
+    strided = {} if x.is_contiguous() else {"shape": list(x.shape), "stride": list(x.stride())}
+    return {"key": key, "hash": _hash(flat), **strided}
+
+
+def _hash(x: torch.Tensor) -> str:
+    return hashlib.sha256(_bytes(x)).hexdigest()
+
+
+def _bytes(x: torch.Tensor) -> Any:
+    """The memory of a contiguous tensor."""
+    numbers: Any = x.reshape(-1).view(torch.uint8).numpy()
+    return memoryview(numbers) if x.numel() else b""
+
+
+def _weights(file: Any, kept: Mapping[str, Any], check: bool, path: str) -> dict[str, torch.Tensor]:
+    """The weights by name; those that were one tensor are one."""
+    made: dict[str, torch.Tensor] = {}
+    found = {}
+    for name, how in kept.items():
+        text = json.dumps(how)
+        if text not in made:
+            x = file.get_tensor(how["key"])
+            if check and _hash(x) != how["hash"]:
+                raise PackageError(f"{path} is damaged: '{name}' does not have the hash that it was written with")
+            made[text] = x.as_strided(how["shape"], how["stride"]) if "stride" in how else x
+        found[name] = made[text]
+    return found
