@@ -23,7 +23,7 @@ from mlirc.frontend.importer.computed_numbers import part_numbers
 from mlirc.frontend.importer.sizes import depends_on_data
 from mlirc.frontend.options import read_options
 from mlirc.frontend.package.exported import Functional, exported_program, functional
-from mlirc.frontend.package.model import CompiledModel, Program
+from mlirc.frontend.package.model import CompiledModel, PackagedGraph
 
 
 def compile(
@@ -49,7 +49,7 @@ def compile(
     return CompiledModel(program, found.signature, {name: x for name, (_, x) in found.state.items()})
 
 
-def compiled_program(found: Functional, options: Any) -> Program:
+def compiled_program(found: Functional, options: Any) -> PackagedGraph:
     gm = found.gm
     adapt("inference", gm, [])
     graph = AtenGraph(gm, "inference", options, statistics.GraphReport("inference"), tuple(found.parameters))
@@ -65,7 +65,7 @@ def compiled_program(found: Functional, options: Any) -> Program:
         elif graph.on_gpu:
             compiled, why = None, "it has tensors on a GPU"
     state = {name: k for name, (k, _) in found.state.items()}
-    return Program(run, compiled, why, size, state, found.arguments, found.written, found.views)
+    return PackagedGraph(run, compiled, why, size, state, found.arguments, found.written, found.views)
 
 
 def in_python(gm: GraphModule) -> str:

@@ -10,7 +10,6 @@ import torch
 from torch.export import ExportedProgram
 from torch.export.graph_signature import ConstantArgument, InputKind, OutputKind, SymIntArgument, TensorArgument
 from torch.fx import GraphModule, Node
-from torch.utils import _pytree as pytree
 
 from mlirc.codegen.abi.lazy_tensors import in_memory, is_lazy
 from mlirc.frontend.errors import UnsupportedGraph
@@ -28,8 +27,10 @@ from mlirc.frontend.package.signature import (
     symbols_used,
 )
 from mlirc.frontend.strides.traced import with_eager_strides
+from mlirc.frontend.torch_compat.dynamo.trees import argument_trees
 from mlirc.frontend.torch_compat.fake_tensors import storage_id
 from mlirc.frontend.torch_compat.list_operators import list_operators
+from mlirc.frontend.torch_compat.scripted_models import jit_export
 
 aten = torch.ops.aten
 STATE = (InputKind.PARAMETER, InputKind.BUFFER, InputKind.CONSTANT_TENSOR)
@@ -66,9 +67,9 @@ def exported_program(model: Any, args: tuple, kwargs: Mapping[str, Any], dynamic
     if isinstance(model, (torch.jit.ScriptModule, torch.jit.ScriptFunction)):
         if dynamic_shapes is not None:
             raise TypeError("a model of torch.jit takes no dynamic_shapes")
-        from torch._export.converter import TS2EPConverter
-
-        return TS2EPConverter(model, tuple(args), dict(kwargs)).convert()
+        if (convert := jit_export()) is None:
+            raise UnsupportedGraph("this PyTorch has no converter of torch.jit's models")
+        return convert(model, tuple(args), dict(kwargs))
     if not isinstance(model, torch.nn.Module):
         if not callable(model):
             raise TypeError(
@@ -194,8 +195,10 @@ def _argument_names(program: ExportedProgram) -> dict[str, str]:
     """Of a placeholder that a call gives, the place of that in the call: x, ys[0], config['scale']."""
     assert program.call_spec.in_spec is not None
     spec, names = program.call_spec.in_spec, _names(program)
-    given = pytree.tree_unflatten([None] * spec.num_leaves, spec)
-    paths: list[Any] = [path for path, _ in pytree.tree_flatten_with_path(given, is_leaf=lambda x: x is None)[0]]
+    given = argument_trees().tree_unflatten([None] * spec.num_leaves, spec)
+    paths: list[Any] = [
+        path for path, _ in argument_trees().tree_flatten_with_path(given, is_leaf=lambda x: x is None)[0]
+    ]
     placeholders = [s.arg.name for s in program.graph_signature.input_specs if s.kind is InputKind.USER_INPUT]
     found = {}
     for placeholder, (which, first, *rest) in zip(placeholders, paths, strict=True):

@@ -5,13 +5,13 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import torch
-from torch.utils import _pytree as pytree
 
 from mlirc.frontend.cache.compiled import Compiled
 from mlirc.frontend.driver.boxed_call import Boxed
 from mlirc.frontend.importer.result_outputs import view
 from mlirc.frontend.package.overlaps import check_apart
 from mlirc.frontend.package.signature import Signature, TensorArgument
+from mlirc.frontend.torch_compat.dynamo.trees import argument_trees
 
 
 class PackageError(RuntimeError):
@@ -20,8 +20,8 @@ class PackageError(RuntimeError):
 
 
 @dataclass
-class Program:
-    """A compiled graph and what its placeholders are.
+class PackagedGraph:
+    """A compiled graph, and what its placeholders are.
 
     run        takes all placeholders in a list
     compiled   what is written to a file; None with a reason in `why`
@@ -53,7 +53,7 @@ class CompiledModel:
     call it.
     """
 
-    def __init__(self, program: Program, signature: Signature, weights: dict[str, torch.Tensor]):
+    def __init__(self, program: PackagedGraph, signature: Signature, weights: dict[str, torch.Tensor]):
         self._program, self.signature = program, signature
         self.weights = Weights(weights)
         self._writes = bool(program.written) or any(
@@ -75,7 +75,7 @@ class CompiledModel:
             results = program.run(values)
             for k, base in bases:
                 results[k] = view(results[k], base, "view")
-        return pytree.tree_unflatten(results, signature.gives)
+        return argument_trees().tree_unflatten(results, signature.gives)
 
     def save(self, path: str | os.PathLike) -> None:
         """Writes the model to a file that `mlirc.load` reads, whole or not at all. Raises PackageError for a graph that needs

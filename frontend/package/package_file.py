@@ -27,14 +27,16 @@ from mlirc.codegen.llvm.processor import cpu_name_and_features
 from mlirc.frontend.cache.compiled import from_data, to_data
 from mlirc.frontend.driver.boxed_call import wrap
 from mlirc.frontend.package import signature as signatures
-from mlirc.frontend.package.model import CompiledModel, PackageError, Program
+from mlirc.frontend.package.model import CompiledModel, PackagedGraph, PackageError
 from mlirc.frontend.package.signature import Signature
 from mlirc.lowering.host import host_cpu
 
 FORMAT = 1
 
 
-def save(path: str | os.PathLike, program: Program, signature: Signature, weights: Mapping[str, torch.Tensor]) -> None:
+def save(
+    path: str | os.PathLike, program: PackagedGraph, signature: Signature, weights: Mapping[str, torch.Tensor]
+) -> None:
     """Writes a model that has code of its own. Raises PackageError for what has no text, OSError."""
     from safetensors import SafetensorError
     from safetensors.torch import save_file
@@ -108,7 +110,7 @@ def load(path: str | os.PathLike, *, check: bool = True) -> CompiledModel:
         _check_places(data, len(signature.arguments))
         compiled = from_data(data["graph"], blobs, data["freeze"])
         run = wrap(compiled, data["placeholders"], [], compiled.program.native)
-        program = Program(
+        program = PackagedGraph(
             run, compiled, "", data["placeholders"], data["state"], data["arguments"], data["written"], data["views"]
         )
     except SafetensorError as error:

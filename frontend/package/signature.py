@@ -15,11 +15,11 @@ from functools import cached_property
 from typing import Any
 
 import torch
-from torch.utils import _pytree as pytree
 
 from mlirc.codegen.abi.lazy_tensors import in_memory, is_lazy
 from mlirc.dialects.core import symbols
 from mlirc.dialects.core.symbols import Int
+from mlirc.frontend.torch_compat.dynamo.trees import argument_trees
 
 
 class ArgumentError(TypeError, ValueError):
@@ -145,8 +145,8 @@ class Signature:
     arguments: tuple[Argument, ...]
     ranges: dict[str, tuple[int | None, int | None]]
     conditions: list[Condition]
-    takes: pytree.TreeSpec
-    gives: pytree.TreeSpec
+    takes: Any
+    gives: Any
     names: tuple[str, ...] = ()
 
     def flat(self, args: tuple, kwargs: Mapping[str, Any]) -> list[Any]:
@@ -160,7 +160,7 @@ class Signature:
         names = self.takes.child(1).context
         if set(names) == set(kwargs):
             kwargs = {name: kwargs[name] for name in names}
-        leaves, tree = pytree.tree_flatten((args, dict(kwargs)))
+        leaves, tree = argument_trees().tree_flatten((args, dict(kwargs)))
         if tree != self.takes:
             raise ArgumentError(f"the arguments are {form(tree)}; the model was compiled for {form(self.takes)}")
         return leaves
@@ -222,9 +222,9 @@ class Signature:
                 )
 
 
-def form(tree: pytree.TreeSpec) -> str:
+def form(tree: Any) -> str:
     """A tree of (args, kwargs) as people write it: (_, [_, _], y=_)."""
-    args, kwargs = pytree.tree_unflatten([_Leaf()] * tree.num_leaves, tree)
+    args, kwargs = argument_trees().tree_unflatten([_Leaf()] * tree.num_leaves, tree)
     return f"({', '.join([*map(repr, args), *(f'{name}={x!r}' for name, x in kwargs.items())])})"
 
 
@@ -290,15 +290,15 @@ def from_data(data: Mapping[str, Any]) -> Signature:
         tuple(_argument_from_data(a) for a in data["inputs"]),
         {name: (low, high) for name, (low, high) in data["ranges"].items()},
         data["conditions"],
-        pytree.treespec_loads(data["takes"]),
-        pytree.treespec_loads(data["gives"]),
+        argument_trees().treespec_loads(data["takes"]),
+        argument_trees().treespec_loads(data["gives"]),
         tuple(data["names"]),
     )
 
 
-def _tree_to_text(tree: pytree.TreeSpec) -> str:
+def _tree_to_text(tree: Any) -> str:
     try:
-        return pytree.treespec_dumps(tree)
+        return argument_trees().treespec_dumps(tree)
     except NotImplementedError as error:
         raise ValueError(f"a type among arguments or results has no text: {error}") from error
 

@@ -4,9 +4,10 @@ from collections.abc import Callable
 from typing import Any
 
 from mlirc.codegen.abi.reach import Missing, reach
+from mlirc.frontend.errors import UnsupportedGraph
 
 
-@reach("trees", instead="lists, tuples and dicts alone are taken apart")
+@reach("trees", instead="lists, tuples and dicts alone are taken apart, and mlirc.compile is not there")
 def pytree() -> Any:
     """PyTorch's module."""
     from torch.utils import _pytree
@@ -14,6 +15,13 @@ def pytree() -> Any:
     if _pytree.tree_leaves([1, (2, {"a": None})]) != [1, 2, None] or _pytree.tree_map(str, [1, (2,)]) != ["1", ("2",)]:
         raise Missing("it takes them apart in another way")
     return _pytree
+
+
+def argument_trees() -> Any:
+    """PyTorch's module, for the trees of torch.export. Raises UnsupportedGraph without it."""
+    if (known := pytree()) is None:
+        raise UnsupportedGraph("this PyTorch has no trees of arguments that mlirc knows")
+    return known
 
 
 def tree_leaves(tree: Any, is_leaf: Callable[[Any], bool] | None = None) -> list[Any]:
