@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from mlirc.frontend.explain.explain import explain
     from mlirc.frontend.option_list import options
     from mlirc.frontend.package.compile import compile
-    from mlirc.frontend.package.package_file import load
+    from mlirc.frontend.package.model import load
 
 __all__ = ["backend", "compile", "explain", "load", "options", "read_capture"]
 
@@ -37,7 +37,7 @@ def __getattr__(name: str) -> Any:
 
         return compile
     if name == "load":
-        from mlirc.frontend.package.package_file import load
+        from mlirc.frontend.package.model import load
 
         return load
     if name == "options":

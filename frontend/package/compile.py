@@ -23,7 +23,8 @@ from mlirc.frontend.importer.computed_numbers import part_numbers
 from mlirc.frontend.importer.sizes import depends_on_data
 from mlirc.frontend.options import read_options
 from mlirc.frontend.package.exported import Functional, exported_program, functional
-from mlirc.frontend.package.model import CompiledModel, PackagedGraph
+from mlirc.frontend.package.model import CompiledModel
+from mlirc.frontend.package.packaged_graph import PackagedGraph
 
 
 def compile(

@@ -1,45 +1,16 @@
-"""A compiled model: called like the module it was made of, with its weights, and written to a file."""
+"""A compiled model: called like the module it was made of, with its weights; `mlirc.load`."""
 
 import os
-from dataclasses import dataclass, field
 from typing import Any
 
 import torch
 
-from mlirc.frontend.cache.compiled import Compiled
-from mlirc.frontend.driver.boxed_call import Boxed
 from mlirc.frontend.importer.result_outputs import view
+from mlirc.frontend.package import package_file
 from mlirc.frontend.package.overlaps import check_apart
+from mlirc.frontend.package.packaged_graph import PackagedGraph, PackageError
 from mlirc.frontend.package.signature import Signature, TensorArgument
 from mlirc.frontend.torch_compat.dynamo.trees import argument_trees
-
-
-class PackageError(RuntimeError):
-    """A model that cannot be written to a file, or a file that is none of these, is damaged, or was made for another machine or
-    version: says which."""
-
-
-@dataclass
-class PackagedGraph:
-    """A compiled graph, and what its placeholders are.
-
-    run        takes all placeholders in a list
-    compiled   what is written to a file; None with a reason in `why`
-    size       how many placeholders there are
-    state      name of a weight -> its position
-    arguments  positions of what a call gives, in the order of the signature
-    written    names of weights that a call writes to
-    views      results that are views of an argument or a weight: their positions and the placeholder's
-    """
-
-    run: Boxed
-    compiled: Compiled | None
-    why: str
-    size: int
-    state: dict[str, int]
-    arguments: list[int]
-    written: list[str] = field(default_factory=list)
-    views: list[tuple[int, int]] = field(default_factory=list)
 
 
 class CompiledModel:
@@ -80,16 +51,24 @@ class CompiledModel:
     def save(self, path: str | os.PathLike) -> None:
         """Writes the model to a file that `mlirc.load` reads, whole or not at all. Raises PackageError for a graph that needs
         Python to run, and OSError."""
-        from mlirc.frontend.package.package_file import save
-
         if self._program.compiled is None:
             raise PackageError(f"the model cannot be saved: {self._program.why}")
-        save(path, self._program, self.signature, self.weights)
+        package_file.write(path, self._program, self.signature, self.weights)
 
     def __repr__(self) -> str:
         count = sum(x.numel() for x in self.weights.values())
         names = ", ".join(argument.name for argument in self.signature.arguments)
         return f"<CompiledModel({names}) of {len(self.weights)} weights, {count:,} numbers>"
+
+
+def load(path: str | os.PathLike, *, check: bool = True) -> CompiledModel:
+    """The model of a file that CompiledModel.save has written: nothing is traced, and nothing compiled.
+
+    check   whether the weights are read, to compare them with the hash that they were written with
+
+    Raises PackageError, and OSError where there is no such file.
+    """
+    return CompiledModel(*package_file.read(path, check))
 
 
 class Weights(dict[str, torch.Tensor]):

@@ -6,7 +6,7 @@
     metadata["mlirc"]        json: what it was made for, the signature, the graph (frontend/cache/compiled.py), a hash of each blob
 
 Weights are mapped into memory: processes share those that none has written to. Code is run as it is: load files from whom you would
-load a shared library. A package is of one processor's kind and one version; `load` says which of these is another one here.
+load a shared library. A package is of one processor's kind and one version; `read` says which of these is another one here.
 """
 
 import hashlib
@@ -27,7 +27,7 @@ from mlirc.codegen.llvm.processor import cpu_name_and_features
 from mlirc.frontend.cache.compiled import from_data, to_data
 from mlirc.frontend.driver.boxed_call import wrap
 from mlirc.frontend.package import signature as signatures
-from mlirc.frontend.package.model import CompiledModel, PackagedGraph, PackageError
+from mlirc.frontend.package.packaged_graph import PackagedGraph, PackageError
 from mlirc.frontend.package.signature import Signature
 from mlirc.lowering.host import host_cpu
 
@@ -84,13 +84,8 @@ def save(
         raise
 
 
-def load(path: str | os.PathLike, *, check: bool = True) -> CompiledModel:
-    """The model of a file that CompiledModel.save has written: nothing is traced, and nothing compiled.
-
-    check   whether the weights are read, to compare them with the hash that they were written with
-
-    Raises PackageError, and OSError where there is no such file.
-    """
+def read(path: str | os.PathLike, check: bool) -> tuple[PackagedGraph, Signature, dict[str, torch.Tensor]]:
+    """The graph, what it takes and gives, and its weights, which `check` compares with their hashes. Raises PackageError, OSError."""
     from safetensors import SafetensorError, safe_open
 
     path = os.fspath(path)
@@ -119,7 +114,7 @@ def load(path: str | os.PathLike, *, check: bool = True) -> CompiledModel:
         if isinstance(error, PackageError):
             raise
         raise PackageError(f"{path} is damaged: {type(error).__name__}: {error}") from error
-    return CompiledModel(program, signature, weights)
+    return program, signature, weights
 
 
 def made_for() -> dict[str, str]:

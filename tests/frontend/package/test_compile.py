@@ -10,7 +10,7 @@ from torch.export import Dim
 
 import mlirc
 from mlirc.frontend.errors import OptionError
-from mlirc.frontend.package.model import PackageError
+from mlirc.frontend.package.packaged_graph import PackageError
 from mlirc.frontend.package.signature import ArgumentError
 
 Pair = namedtuple("Pair", "left right")

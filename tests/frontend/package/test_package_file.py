@@ -16,7 +16,7 @@ from torch import nn
 from torch.export import Dim
 
 import mlirc
-from mlirc.frontend.package.model import PackageError
+from mlirc.frontend.package.packaged_graph import PackageError
 
 
 class Network(nn.Module):
