@@ -34,7 +34,7 @@ from mlirc.lowering.host import host_cpu
 FORMAT = 1
 
 
-def save(
+def write(
     path: str | os.PathLike, program: PackagedGraph, signature: Signature, weights: Mapping[str, torch.Tensor]
 ) -> None:
     """Writes a model that has code of its own. Raises PackageError for what has no text, OSError."""
