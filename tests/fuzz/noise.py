@@ -275,7 +275,8 @@ class Noise(TorchDispatchMode):
             return x
         if not isinstance(x, torch.Tensor) or x.layout != torch.strided or not x.is_floating_point():
             if isinstance(x, torch.Tensor) and x.is_complex() and x.layout == torch.strided:
-                return x * (1 + torch.finfo(x.dtype).eps * self.draw(x))
+                parts = self.changed(torch.view_as_real(x.resolve_conj()))  # a product would make NaN of two infinities
+                return x.clone().copy_(torch.view_as_complex(parts))
             return x
         return self.changed(x)
 

@@ -201,6 +201,17 @@ def test_noise_leaves_what_overflows_by_itself():
     assert torch.stack(draws(torch.exp, torch.full((4,), 300.0).half())).isinf().all()
 
 
+@pytest.mark.parametrize("form", ["whole", "transposed", "expanded", "conjugated", "a slice", "0-d", "empty"])
+def test_noise_keeps_infinities_of_complex_numbers(form):
+    """A gelu of their real parts has either answer: times a real number, two infinities would be NaN."""
+    x = torch.tensor([[complex(math.inf, -math.inf), complex(1.0, math.inf)], [complex(-math.inf, 2.0), 3.0]])
+    forms = {"whole": x, "transposed": x.T, "expanded": x[:, None].expand(2, 3, 2), "conjugated": x.conj()}
+    x = (forms | {"a slice": x[:, ::2], "0-d": x[0, 0], "empty": x[:0]})[form]
+    shaken = Noise(1).shake(x)
+    assert shaken.stride() == x.clone().stride()
+    torch.testing.assert_close(torch.view_as_real(shaken.resolve_conj()), torch.view_as_real(x.resolve_conj()))
+
+
 def test_noise_leaves_inference_mode_as_a_thread_does():
     for mode in (nullcontext(), Noise(0)):
         with mode, torch.inference_mode():
