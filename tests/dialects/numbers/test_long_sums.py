@@ -2,6 +2,7 @@
 
 import math
 
+import numpy as np
 import pytest
 import torch
 
@@ -35,6 +36,37 @@ def test_error(kind, length, threads):
         errors.append([x.sum().item() - exact, compiled(x).item() - exact])
     eager, ours = torch.tensor(errors, dtype=torch.float64).square().mean(0).sqrt().tolist()
     assert ours <= 2 * eager + rounding, (ours, eager)
+
+
+ORDERS = {
+    "random": lambda x: x,
+    "sorted": lambda x: x.sort(-1)[0],
+    "alternating": lambda x: x.abs() * torch.tensor([1.0, -1.0], dtype=x.dtype).repeat(x.shape[-1] // 2),
+    "geometric": lambda x: torch.logspace(0, -16, x.shape[-1], dtype=x.dtype) * (1 + x / 10),
+}
+OF_ROWS = {  # in PyTorch, and in numbers of 64 bits of precision
+    "sum": (lambda x: x.sum(-1), lambda x: x.sum(-1)),
+    "mean": (lambda x: x.mean(-1), lambda x: x.mean(-1)),
+    "var": (lambda x: x.var(-1), lambda x: ((x - x.mean(-1, keepdims=True)) ** 2).sum(-1) / (x.shape[-1] - 1)),
+    "norm": (lambda x: x.norm(dim=-1), lambda x: np.sqrt((x * x).sum(-1))),
+    "logsumexp": (lambda x: x.logsumexp(-1), lambda x: np.log(np.exp(x).sum(-1))),
+    "cumsum": (lambda x: x.cumsum(-1), lambda x: x.cumsum(-1)),
+}
+
+
+@pytest.mark.skipif(np.finfo(np.longdouble).nmant < 63, reason="no wider numbers than float64")
+@pytest.mark.parametrize("order", ORDERS)
+@pytest.mark.parametrize("name", OF_ROWS)
+def test_error_of_rows(name, order):
+    """In the mean over rows: of a single row eager's error may be 0 by chance."""
+    torch.compiler.reset()
+    eager, in_wide = OF_ROWS[name]
+    x = ORDERS[order](torch.randn(24, 100_000, dtype=torch.float64, generator=torch.Generator().manual_seed(0)))
+    exact = in_wide(x.numpy().astype(np.longdouble))
+    rounding = np.sqrt(np.square(exact * 2**-53).mean())
+    errors = [y(x).numpy() - exact for y in (torch.compile(eager, backend="mlirc"), eager)]
+    ours, eagers = (np.sqrt(np.square(error).mean()) for error in errors)
+    assert ours <= 2 * eagers + rounding, (ours, eagers)
 
 
 COLUMNS = [((1000, 64), 0), ((20000, 20), 0), ((16, 5000, 3), 1), ((9, 700, 5, 8), (0, 1))]
