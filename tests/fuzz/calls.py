@@ -33,6 +33,32 @@ def gradients(results: Any, tensors: list[torch.Tensor], create_graph: bool = Fa
     return list(torch.autograd.grad(total(results), tensors, create_graph=create_graph, allow_unused=True))
 
 
+def after_writes(results: Any, tensors: list[torch.Tensor], written: Any) -> list[torch.Tensor | None]:
+    """Gradients before and after writes to results, their views, or inputs: the same, or autograd has seen that what it saved was
+    written to, which is no matter of what values are."""
+    sum_ = total(results)
+    before = list(torch.autograd.grad(sum_, tensors, retain_graph=True, allow_unused=True))
+    copies = [g if g is None else g.detach().clone() for g in before]
+    for x in tree_leaves(written):
+        if isinstance(x, torch.Tensor) and x.dtype != torch.bool and not x.is_inference():
+            try:
+                x.detach()[..., :1].add_(1)
+            except (RuntimeError, IndexError):
+                continue  # its elements share memory, or it has no dimension
+    try:
+        return [*copies, *torch.autograd.grad(sum_, tensors, allow_unused=True)]
+    except RuntimeError as error:
+        if "modified by an inplace operation" not in str(error):
+            raise
+        return [*copies, *copies]
+
+
+def batched(results: Any, tensors: list[torch.Tensor]) -> list[torch.Tensor | None]:
+    """Gradients for three gradients of the sum of results at once."""
+    factors = torch.tensor([1.0, -2.0, 0.5])
+    return list(torch.autograd.grad(total(results), tensors, factors, allow_unused=True, is_grads_batched=True))
+
+
 def attempt(function: Callable, *args: Any, **kwargs: Any) -> Any:
     """What the call gives, or the type of what it raises; a graph that is not compiled is no answer of the call."""
     try:

@@ -126,6 +126,11 @@ class Calls:
             return ["s = total(r)", "s.backward(retain_graph=True)", "s.backward()", f"see([p.grad for p in {every}])"]
         if way < 0.75:
             return [f"g = gradients(r, {every}, create_graph=True)", "see(g)", f"see(gradients(g, {every}))"]
+        if way < 0.83:
+            written = ["r", *(x.name for x in self.inputs if x.texts[0].startswith("tensor") or x.texts[0][0] in "abc")]
+            return [f"see(after_writes(r, {every}, {self.rng.choice(written)}))"]
+        if way < 0.88:
+            return [f"see(batched(r, {every}))"]
         lines = ["total(r).backward()", f"see([p.grad for p in {every}])"]
         if self.module and self.rng.random() < 0.5:
             lines += ["with torch.no_grad():", "    for p in m.parameters():"]

@@ -137,6 +137,34 @@ def test_a_way_to_change_a_weight(way, at):
     assert torch.equal(weight.detach(), expected)
 
 
+class KeptUnseen(torch.autograd.Function):
+    """A square root that keeps its result without a version counter."""
+
+    @staticmethod
+    def forward(ctx, x):
+        ctx.kept = x.sqrt()
+        return ctx.kept
+
+    @staticmethod
+    def backward(ctx, grad):
+        return grad / (2 * ctx.kept)
+
+
+def test_a_write_that_autograd_does_not_see_is_noticed():
+    x = torch.rand(5).add(1).requires_grad_()
+    for function, same in ((torch.sqrt, True), (lambda x: x * 2, True), (KeptUnseen.apply, False)):
+        y = function(x)
+        before, after = calls.after_writes(y, [x], y)
+        assert torch.equal(before, after) == same
+
+
+def test_gradients_of_a_batch():
+    x = torch.rand(5).requires_grad_()
+    (found,) = calls.batched(x.sin(), [x])
+    (one,) = calls.gradients(x.sin(), [x])
+    assert torch.equal(found, torch.stack([one, -2 * one, one / 2]))
+
+
 def test_a_weight_that_changes_unseen_is_noticed():
     """As a backend that keeps its first answer would be."""
     text = PROGRAM.replace("    r = f(a, -2)", "    change(a, 'numpy')\n    r = f(a, 2)")
