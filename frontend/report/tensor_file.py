@@ -10,6 +10,11 @@ from mlirc.frontend.report.capture_folder import write_file
 
 def write_tensors(path: str, named: Mapping[str, Any]) -> None:
     """Writes values by name: tensors, numbers as tensors without dimensions. Raises OSError, and what safetensors raises."""
+    write_file(path, tensor_bytes(named))
+
+
+def tensor_bytes(named: Mapping[str, Any]) -> bytes:
+    """What such a file holds. Raises what safetensors raises."""
     from safetensors.torch import save
 
     tensors = {
@@ -18,7 +23,7 @@ def write_tensors(path: str, named: Mapping[str, Any]) -> None:
         )
         for name, x in named.items()
     }
-    write_file(path, save(tensors))
+    return save(tensors)
 
 
 def number(x: Any) -> torch.Tensor:

@@ -3,6 +3,7 @@
 import errno
 import os
 import sys
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -63,11 +64,33 @@ def check_outputs(*outputs: str | None) -> None:
 
 
 def write_output(output: str, text: str) -> None:
-    """Writes a file; - is standard output. Raises Failure."""
+    """Writes a whole file; - is standard output. Raises Failure."""
     if output == "-":
         click.echo(text, nl=False)
         return
     try:
-        Path(output).write_bytes(text.encode(errors="backslashreplace"))
+        write_whole(output, text.encode(errors="backslashreplace"))
     except (OSError, ValueError) as error:
         raise Failure(f"{output}: {getattr(error, 'strerror', None) or error}") from error
+
+
+def write_whole(output: str, content: bytes) -> None:
+    """Writes a file beside its place, and moves it there: what was there stays where the disk is full, or the command is interrupted.
+    What is no plain file (/dev/null, a pipe), or lies in a folder that takes no new files, is written to as it is. Raises OSError."""
+    target = os.path.realpath(output)
+    folder, there = os.path.dirname(target), os.path.lexists(target)
+    if (there and not os.path.isfile(target)) or not os.access(folder, os.W_OK):
+        Path(output).write_bytes(content)
+        return
+    if there and not os.access(target, os.W_OK):
+        raise PermissionError(errno.EACCES, os.strerror(errno.EACCES))
+    beside = os.path.join(folder, f".mlirc-{os.getpid()}.part")
+    try:
+        Path(beside).write_bytes(content)
+        if there:
+            os.chmod(beside, os.stat(target).st_mode & 0o7777)
+        os.replace(beside, target)
+    except BaseException:
+        with suppress(OSError):
+            os.unlink(beside)
+        raise

@@ -9,7 +9,7 @@ import click
 
 from mlirc.commands.chosen_passes import REWRITES, Chosen, import_extra, rewrites_of
 from mlirc.commands.failure import HELP, Failure, reported
-from mlirc.commands.module_file import check_outputs, parse_file
+from mlirc.commands.module_file import check_outputs, parse_file, write_whole
 from mlirc.commands.target import give_target
 
 TARGETS = ("cpu", "gpu", "interpreter")
@@ -258,10 +258,10 @@ class _Run:
             for name, x in named.items():
                 click.echo(f"{name}: {_summary(x)}")
         if output:
-            from mlirc.frontend.report.tensor_file import write_tensors
+            from mlirc.frontend.report.tensor_file import tensor_bytes
 
             try:
-                write_tensors(output, named)
+                write_whole(output, tensor_bytes(named))
             except OSError as error:
                 raise Failure(f"{output}: {error.strerror}") from error
 

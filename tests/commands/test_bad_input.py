@@ -4,6 +4,7 @@ Every subcommand and every option that takes a value is held: one that is new ne
 """
 
 import json
+import resource
 from pathlib import Path
 
 import click
@@ -194,6 +195,23 @@ def test_a_module_without_a_graph_says_so(here):
     assert done.exit_code == 0 and done.stderr == said and "@kernel_" in done.stdout
     done = run("opt", "empty.mlir", "-p", "", "--emit", "llvm")
     assert done.exit_code == 1 and "no function that machine code is made of" in done.stderr
+
+
+@pytest.mark.parametrize("there", [False, True])
+@pytest.mark.parametrize("words", [("opt", "-p", ""), ("run",)])
+def test_a_full_disk_leaves_no_half_a_file(here, words, there):
+    """What was there stays; what was not is not there."""
+    if there:
+        (here / "out").write_text("as it was")
+    good = state(here)
+    limits = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (60, limits[1]))
+    try:
+        done = run(words[0], "good.mlir", *words[1:], "-o", "out")
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, limits)
+    assert done.exit_code == 1 and done.stderr.splitlines()[-1].endswith("out: File too large"), done.stderr
+    assert state(here) == good
 
 
 @pytest.mark.parametrize("name", SUBJECTS)
