@@ -1,6 +1,9 @@
 """Reports a command's failure: one line on standard error that says what and where, exit code 1 or 2, no traceback."""
 
+import os
+import signal
 import sys
+import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
@@ -30,6 +33,10 @@ class WrongUsage(click.UsageError):
 class OneLineUsage(click.Command):
     """A command whose usage errors, and those of its subcommands, are a WrongUsage."""
 
+    def main(self, *arguments: Any, **named: Any) -> Any:
+        with _ends_at_interrupts("mlirc"):
+            return super().main(*arguments, **named)
+
     def make_context(self, *arguments: Any, **named: Any) -> click.Context:
         with _in_one_line():
             return super().make_context(*arguments, **named)
@@ -41,6 +48,27 @@ class OneLineUsage(click.Command):
 
 class Commands(OneLineUsage, click.Group):
     """The group of commands."""
+
+
+@contextmanager
+def _ends_at_interrupts(name: str) -> Iterator[None]:
+    """Ctrl-C ends the process with one line and exit code 130: an exception would pass through native code that calls Python,
+    which ends a process in another way. A program that `mlirc capture` runs has Python's own handler."""
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    process = os.getpid()
+
+    def end(*_: Any) -> None:
+        if os.getpid() == process:  # no fork of it
+            os.write(2, f"{name}: interrupted\n".encode())
+        os._exit(130)
+
+    before = signal.signal(signal.SIGINT, end)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGINT, before)
 
 
 @contextmanager

@@ -5,6 +5,7 @@ import json
 import os
 import platform
 import runpy
+import signal
 import sys
 import time
 import traceback
@@ -23,6 +24,7 @@ from mlirc.frontend.report.capture_folder import write_file
 def captured_run(script: str, arguments: list[str], folder: str) -> int:
     """The exit code that Python would give. The folder gets graphs, and capture.json."""
     folder = os.path.abspath(folder)
+    signal.signal(signal.SIGINT, signal.default_int_handler)  # as a program has it
     compile_, left_out = torch.compile, []
     torch.compile = with_mlirc(compile_, folder, left_out)
     os.environ["MLIRC_DUMP"] = folder  # of processes that the program starts

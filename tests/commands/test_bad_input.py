@@ -5,6 +5,8 @@ Every subcommand and every option that takes a value is held: one that is new ne
 
 import json
 import resource
+import subprocess
+import sys
 from pathlib import Path
 
 import click
@@ -220,3 +222,14 @@ def test_a_wrong_file_is_one_line(name, here):
     before = ["cpu", "strict"] if name == "compare" else []
     wrong = {file: why for file in files if (why := refused(here, name, *before, file, *rest))}
     assert not wrong, "\n".join(f"{name} {file!r}: {why}" for file, why in wrong.items())
+
+
+def test_ctrl_c_is_one_line(here):
+    (here / "slow.py").write_text("import os, signal\nos.kill(os.getpid(), signal.SIGINT)\n")
+    done = subprocess.run(
+        [sys.executable, "-m", "mlirc", "opt", "good.mlir", "-p", "cse", "--import", "slow.py", "-o", "out.mlir"],
+        capture_output=True,
+        text=True,
+    )
+    assert (done.returncode, done.stdout, done.stderr) == (130, "", "mlirc: interrupted\n")
+    assert not (here / "out.mlir").exists()
