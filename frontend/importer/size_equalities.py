@@ -77,13 +77,20 @@ def _remainder(expr: Any, relations: list[Any]) -> Any:
 
 
 def _leading(relation: Any) -> tuple[Any, Any]:
-    """(factor, term): the highest in the graded lexicographic order of monomials, so that division by it ends."""
+    """(factor, term): the highest in the graded lexicographic order of monomials, so that division by it ends.
+
+    Functions come before symbols: 2*(s15//2) == s15 makes s15 of 2*(s15//2), as inputs have it, and not the other way.
+    """
     terms = relation.as_coefficients_dict()
     powers = {term: term.as_powers_dict() for term in terms}
-    atoms = sorted({atom for each in powers.values() for atom in each if atom.free_symbols}, key=str)
+    atoms = sorted({atom for each in powers.values() for atom in each if atom.free_symbols}, key=_order)
     degrees = {term: [each.get(atom, 0) for atom in atoms] for term, each in powers.items()}
     term = max(terms, key=lambda term: (sum(degrees[term]), degrees[term]))
     return terms[term], term
+
+
+def _order(atom: Any) -> tuple[bool, str]:
+    return not isinstance(atom, Application), str(atom)
 
 
 def _is_product(term: Any) -> bool:
@@ -120,8 +127,20 @@ def _solve(environment: ShapeEnv) -> tuple[dict[Any, Any], list[Any]]:
                 progress = True
     rest = (_rewritten(guard, equal) for guard in equations)
     sides: Any = (e.args for e in rest if isinstance(e, sympy.Eq))
-    sums: Any = (sympy.expand(left - right).primitive()[1] for left, right in sides)  # 8*a == 8*b says that a == b
-    return equal, [s for s in dict.fromkeys(sums) if s.free_symbols and all(map(_is_product, s.as_coefficients_dict()))]
+    return equal, _reduced_by_each_other([sympy.expand(left - right) for left, right in sides])
+
+
+def _reduced_by_each_other(sums: list[Any]) -> list[Any]:
+    """Relations in simplest sizes: s15*s77 == 2*(s15*s77//2) makes of s15//2 * (s15*s77 // (s15*s77//2)) == s15 that 2*(s15//2) == s15."""
+    relations = _relations(sums)
+    for k, relation in enumerate(relations):
+        relations[k] = _reduced(relation, [r for r in relations if r is not relation and r.free_symbols])
+    return _relations(relations)
+
+
+def _relations(sums: list[Any]) -> list[Any]:
+    primitive = (sympy.expand(s).primitive()[1] for s in sums)  # 8*a == 8*b says that a == b
+    return [s for s in dict.fromkeys(primitive) if s.free_symbols and all(map(_is_product, s.as_coefficients_dict()))]
 
 
 def _equation(guard: Any, environment: ShapeEnv) -> Any:

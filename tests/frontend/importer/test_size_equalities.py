@@ -53,6 +53,21 @@ def test_a_length_that_needs_no_padding():
         torch.testing.assert_close(compiled(x, gate), program(x, gate))
 
 
+@pytest.mark.parametrize("rows", [2, 3])
+def test_columns_that_are_whole_rows_of_pairs(rows):
+    """A reshape splits columns; that 2*(n//2) is n the gradient's matmul says, whose other operand is an input with n rows."""
+
+    def program(x, w):
+        return (x @ w.T).reshape(-1, rows)
+
+    torch._dynamo.reset()
+    compiled = torch.compile(program, backend="mlirc", dynamic=True, options={"fallback": "error"})
+    for m, n in ((4, 6), (5, 12), (3, 18)):
+        x, w = torch.randn(m, n, requires_grad=True), torch.randn(n, n, requires_grad=True)
+        made, own = (torch.autograd.grad(call(x, w).square().sum(), (x, w)) for call in (compiled, program))
+        torch.testing.assert_close(made, own, rtol=1e-4, atol=1e-4)
+
+
 @pytest.mark.parametrize("training", [False, True])
 def test_what_an_op_halves_and_a_layer_knows(training):
     """The pool computes n//2 of its input's n; that this is 4 only the guard says, which the linear layer makes."""
