@@ -84,6 +84,17 @@ class Frame:
         self._site = -1  # what %site holds here
         self.arena = "%memory"  # on the CPU, of what is being written
 
+    def beside(self) -> "Frame":
+        """The frame of another function of the module, which leaves by its own block `failed` where it fails."""
+        made = Frame(self.native, False, self.gpus)
+        made.text, made.sites, made.exit = self.text.beside(), self.sites, "failed"
+        made.sizes = SizeText(made.text)
+        return made
+
+    def forget_site(self) -> None:
+        """A function that was called may have noted another place as what fails next."""
+        self._site = -1
+
     @contextmanager
     def scope(self) -> Iterator[None]:
         """What is written inside may not run, or run again: nothing behind it uses what it computes, and the handles that it

@@ -22,13 +22,14 @@ from mlirc.codegen.frame.frame import Frame, HostBuffer, HostRoot, Number, locat
 from mlirc.codegen.frame.gpus import gpus_of
 from mlirc.codegen.host.aten import aten_call
 from mlirc.codegen.host.inputs import read_inputs
+from mlirc.codegen.host.invoke import kernel_slots, write_invoke
 from mlirc.codegen.host.parts import HostCall, HostProgram, HostRange
 from mlirc.codegen.host.ranges import ranged
 from mlirc.codegen.host.regions import write_regions
 from mlirc.codegen.libraries import cublas_call, cublas_runtime, cudnn_runtime
 from mlirc.codegen.runtime import native_runtime, result_pool
 from mlirc.codegen.runtime.python_side import HANDLE_ATTRIBUTE
-from mlirc.dialects.control_flow.region_ops import REGION_OPS, nested_functions
+from mlirc.dialects.control_flow.region_ops import INVOKE, REGION_OPS, nested_functions
 from mlirc.dialects.core import symbols
 from mlirc.dialects.core.bindings import ir
 from mlirc.dialects.core.dialect import attribute_value
@@ -45,7 +46,7 @@ def host_program(
 ) -> HostProgram:
     """The host program of a lowered `func.func`; needs an entered context. ValueError for what has no place in one.
     With `profile` its ops are timed (ranges.py)."""
-    frame = Frame(NATIVE, consume, gpus_of(function))
+    outermost = frame = Frame(NATIVE, consume, gpus_of(function))
     calls: list[HostCall] = []
     ranges: list[HostRange] = []
     block = function.regions[0].blocks[0]
@@ -53,13 +54,15 @@ def host_program(
     dead = last_uses(block) if consume else {}
     arena_ends = cuda_launch.arena_ends(block)
 
-    def write_op(op: Any) -> None:
+    def write_op(frame: Frame, op: Any) -> None:
         name = op.operation.name.rpartition(".")[2]
         frame.op, frame.location = name, location_text(op.location)
         if name in ("aten", "aten_effect"):
             write = lambda op=op: calls.append(aten_call(frame, op, len(calls), objects))
+        elif op.operation.name == INVOKE:
+            write = partial(write_invoke, frame, op, write_region)
         elif op.operation.name in REGION_OPS:
-            write = partial(write_regions, frame, op, write_region)
+            write = partial(write_regions, frame, op, partial(write_region, frame))
         elif name in WRITERS:
             write = partial(WRITERS[name], frame, op)
         else:
@@ -69,14 +72,14 @@ def host_program(
         else:
             write()
 
-    def write_region(region: Any) -> None:
+    def write_region(frame: Frame, region: Any) -> None:
         for op in list(region.regions[0].blocks[0].operations)[:-1]:  # it returns nothing
-            write_op(op)
+            write_op(frame, op)
 
     for argument in dead.pop(None, ()):
         drop_input(frame, argument)
     for op in block.operations:
-        write_op(op)
+        write_op(outermost, op)
         for argument in dead.get(op.operation, ()):
             drop_input(frame, argument)
         for index in arena_ends.get(op.operation, ()):
@@ -147,12 +150,12 @@ def begin(frame: Frame, function: Any) -> None:
     everywhere = (function, *nested_functions(function))
     operations = [op for one in everywhere for op in one.regions[0].blocks[0].operations]
     cuda_launch.begin(frame, bytes_)
-    kernels = [op for op in operations if "kernel" in op.attributes]
-    if kernels:
+    if any("kernel" in op.attributes for op in operations):
         frame.shim("torch_get_num_threads", "%scratch")
         text.line(f"%threads = zext i32 {frame.load('i32', '%scratch')} to i64")
-        slots = max(len(op.operands) + len(attribute_value(op.attributes["symbols"]).split(",")) for op in kernels) + 3
-        text.places.append(f"  %kernel_slots = alloca [{slots} x i64]")
+        kernel_slots(frame, operations)
+    elif any(op.operation.name == INVOKE for op in operations):
+        text.line("%threads = add i64 0, 0")  # of functions that run no kernel
 
 
 def finish(frame: Frame, op: Any) -> None:

@@ -41,8 +41,9 @@ def ranged(frame: Frame, op: Any, write: Callable[[], None], ranges: list[HostRa
         return
     number, text = len(ranges), frame.text
     ranges.append(range_of(op, kind))
-    if not number:
-        text.places += [f"  {name} = alloca [2 x i64]" for name in (STARTED, ENDED)]
+    clocks = [f"  {name} = alloca [2 x i64]" for name in (STARTED, ENDED)]
+    if clocks[0] not in text.places:  # a function that is invoked has its own
+        text.places += clocks
     text.call_link(BEGIN, "void (i64)", str(number))
     text.call_link(CLOCK, "i32 (i32, ptr)", str(MONOTONIC), STARTED)
     write()

@@ -19,7 +19,21 @@ class LlvmFunctionText:
         self.globals: dict[str, str] = {}  # text of a constant -> its name
         self.declared: dict[str, str] = {}
         self.links: dict[str, int] = {}
+        self.functions: dict[
+            str, tuple[list[str], str]
+        ] = {}  # others that this one calls: symbols that they take, text
         self.count = 0
+
+    def beside(self) -> "LlvmFunctionText":
+        """The body of another function of the same module."""
+        made = LlvmFunctionText()
+        made.globals, made.declared, made.links, made.functions = (
+            self.globals,
+            self.declared,
+            self.links,
+            self.functions,
+        )
+        return made
 
     def fresh(self, hint: str) -> str:
         self.count += 1
@@ -80,9 +94,13 @@ class LlvmFunctionText:
             f"declare {s.partition(' ')[0]} @{name}{s.partition(' ')[2]}" for name, s in self.declared.items()
         ]
         constants = [f"{name} = private unnamed_addr constant {text}" for text, name in self.globals.items()]
+        others = [text for _, text in self.functions.values()]
         links = [f"@links = global [{max(len(self.links), 1)} x ptr] zeroinitializer"]
-        body = [f"define {signature} {{", "entry:", *self.places, *self.lines, "}"]
-        return "\n".join([*declarations, *links, *constants, *body, ""])
+        return "\n".join([*declarations, *links, *constants, *others, self.function(signature), ""])
+
+    def function(self, signature: str) -> str:
+        """This function alone."""
+        return "\n".join([f"define {signature} {{", "entry:", *self.places, *self.lines, "}"])
 
 
 def call_text(function: str, signature: str, args: Sequence[str]) -> str:

@@ -5,7 +5,7 @@ from typing import Any
 
 import torch
 
-from mlirc.dialects.control_flow.region_ops import RegionCall, region_functions
+from mlirc.dialects.control_flow.region_ops import INVOKE, RegionCall, region_functions
 
 Run = Callable[[Any, list[torch.Tensor]], None]
 
@@ -15,6 +15,9 @@ def interpret(
 ) -> None:
     """Fills `results`, memory of the op's results. `run(function, arguments)` executes a region's function; `length` is a scan's."""
     functions = region_functions(call.op)
+    if call.op.operation.name == INVOKE:
+        run(functions[0], [*given, *results])
+        return
     if call.op.operation.name == "mlircx.cond":
         true, false = functions
         run(true if given[0] else false, [*given[1:], *results])

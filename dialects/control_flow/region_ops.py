@@ -1,4 +1,5 @@
-"""Ops with regions: `mlircx.while_loop`, `mlircx.cond` and `mlircx.scan_loop`, the same at every level.
+"""Ops that run functions: `mlircx.while_loop`, `mlircx.cond` and `mlircx.scan_loop`, which hold them in regions, and `mlircx.invoke`, which
+names one. They are the same at every level.
 
 Each region holds one `func.func`, which is isolated from what is around it: passes, verifiers and the interpreter take it as they take
 @graph. A region's function has no results. It overwrites some of its arguments, as a graph does that mutates its inputs:
@@ -8,6 +9,11 @@ Each region holds one `func.func`, which is isolated from what is around it: pas
     }, {
       func.func @body(%n: tensor<i64>, %x: tensor<8xf32>, %c: tensor<8xf32>) { ... assign(%n, %1)  assign(%x, %2) }
     }) {carried = 2 : i64} : (...) -> (tensor<i64>, tensor<8xf32>)
+
+Functions that several calls share stand in the module, before those that call them, so that none calls itself:
+
+    func.func @region_0(%x: tensor<8xf32>, %w: tensor<8x8xf32>, %y: tensor<8xf32>) { ... assign(%y, %1) }
+    func.func @graph(...) { %a = "mlircx.invoke"(%x, %w0) {callee = "region_0"}   %b = "mlircx.invoke"(%a, %w1) {callee = "region_0"} ... }
 
 At graph and kernel level the results are values. At memory level the op has none: `inputs` says how many operands are read, and the
 others are written, the buffers of the results and one of bytes, which is the arena of the regions' functions.
@@ -48,8 +54,15 @@ class ScanLoop(ListOp, name="scan_loop", regions=1):
     """
 
 
-REGION_OPS = frozenset(("mlircx.while_loop", "mlircx.cond", "mlircx.scan_loop"))
+class Invoke(ListOp, name="invoke"):
+    """Runs the function `callee` of the module: (operands, results, which it overwrites)."""
+
+
+INVOKE = "mlircx.invoke"
+SHARED_NAME = "region_"  # how the names of functions begin that are invoked
+REGION_OPS = frozenset(("mlircx.while_loop", "mlircx.cond", "mlircx.scan_loop", INVOKE))
 NAMES = {
+    INVOKE: (),
     "mlircx.while_loop": ("condition", "body"),
     "mlircx.cond": ("true", "false"),
     "mlircx.scan_loop": ("body",),
@@ -60,18 +73,50 @@ TRUTH = TensorInfo(torch.bool, ())
 
 
 def region_functions(op: Any) -> list[Any]:
-    """The functions of an op's regions; [] of an op that is none of these."""
+    """The functions of an op's regions, or the one that it names; [] of an op that is none of these. Raises ValueError where there is no
+    function of that name before the one that the op is in."""
     if op.operation.name not in REGION_OPS:
         return []
+    if op.operation.name == INVOKE:
+        return [callee(op)]
     return [function for region in op.regions for function in region.blocks[0].operations]
 
 
 def nested_functions(function: Any) -> Iterator[Any]:
-    """The functions within a function, each after those within it."""
-    for op in list(function.regions[0].blocks[0].operations):
-        for inner in region_functions(op):
-            yield from nested_functions(inner)
-            yield inner
+    """The functions within a function and those that it names, each once and after those within it."""
+    invoked: set[str] = set()
+
+    def within(outer: Any) -> Iterator[Any]:
+        for op in list(outer.regions[0].blocks[0].operations):
+            for inner in region_functions(op):
+                if op.operation.name == INVOKE:
+                    if inner.name.value in invoked:
+                        continue
+                    invoked.add(inner.name.value)
+                yield from within(inner)
+                yield inner
+
+    yield from within(function)
+
+
+def callee(op: Any) -> Any:
+    """The function that an invoke names, one of those before the function that the op is in. Raises ValueError."""
+    name, at = attribute_value(op.attributes["callee"]), op.operation
+    if not name.startswith(SHARED_NAME):
+        raise ValueError(f"@{name} is no function to invoke: their names begin with {SHARED_NAME}")
+    while at.parent is not None and at.parent.parent is not None:
+        at = at.parent.operation
+    for other in module_body(op).operations:
+        if other.operation == at:
+            break
+        if other.operation.name == "func.func" and other.name.value == name and other.regions[0].blocks:
+            return other
+    raise ValueError(f"there is no function @{name} before the one that invokes it")
+
+
+def is_shared(function: Any) -> bool:
+    """Whether a function stands in the module to be invoked."""
+    return function.name.value.startswith(SHARED_NAME)
 
 
 def module_body(op: Any) -> Any:
@@ -124,6 +169,8 @@ def arguments_of(
     name: str, carried: int, scanned: int, given: Sequence[TensorInfo], results: Sequence[TensorInfo]
 ) -> list[list[TensorInfo]]:
     """What the function of each region takes, for an op with these operands and results."""
+    if name == INVOKE:
+        return [[*given, *results]]
     if name == "mlircx.cond":
         return [[*given[1:], *results]] * 2
     loop = [*results[:carried], *given[carried:]]

@@ -242,7 +242,7 @@ def make_attribute(value: Any) -> ir.Attribute:
 
 
 LIST_OPS = frozenset(
-    ("kernel", "yield", "aten", "aten_effect", "launch", "call", "run", "while_loop", "cond", "scan_loop")
+    ("kernel", "yield", "aten", "aten_effect", "launch", "call", "run", "while_loop", "cond", "scan_loop", "invoke")
 )
 
 

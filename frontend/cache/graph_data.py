@@ -16,6 +16,7 @@ from torch.fx import Graph, GraphModule, Node
 
 from mlirc.frontend.errors import NoText
 from mlirc.frontend.graph.source_line import last_line
+from mlirc.frontend.importer.bodies import SHARED, attribute, is_shared_region
 from mlirc.frontend.torch_compat.fake_tensors import FakeTensorMode, storage_id
 
 PLAIN = (type(None), bool, int, str)
@@ -25,18 +26,22 @@ BY_NAME = (torch.dtype, torch.layout, torch.memory_format)
 def to_bytes(gm: GraphModule, inputs: Sequence[Any]) -> bytes:
     """The graph, and what it is called with where that has other strides. Raises NoText."""
     writer = GraphDataWriter()
-    nodes = [writer.node(node) for node in gm.graph.nodes]
-    data = {"nodes": nodes, "inputs": [writer.meaning(x) for x in inputs], "storages": writer.sizes}
+    nodes = writer.graph(gm)
+    data = {
+        "nodes": nodes,
+        "functions": writer.functions,
+        "inputs": [writer.meaning(x) for x in inputs],
+        "storages": writer.sizes,
+    }
     return json.dumps(data, allow_nan=False, separators=(",", ":")).encode()
 
 
 def from_bytes(content: bytes, mode: FakeTensorMode) -> tuple[GraphModule, list[Any]]:
     """Raises what UNREADABLE of cache/entry.py lists, for bytes that `to_bytes` did not give."""
     data = json.loads(content)
-    reader = Reader(mode, data["storages"])
-    for node in data["nodes"]:
-        reader.node(*node)
-    return GraphModule({}, reader.graph), [reader.meaning(x) for x in data["inputs"]]
+    reader = Reader(mode, data["storages"], data["functions"])
+    gm = reader.module(data["nodes"])
+    return gm, [reader.meaning(x) for x in data["inputs"]]
 
 
 class GraphDataWriter:
@@ -44,9 +49,28 @@ class GraphDataWriter:
         self.numbers: dict[Node, int] = {}
         self.storages: dict[int, int] = {}
         self.sizes: list[int] = []  # of storages, in bytes
+        self.functions: list[list[Any]] = []  # the nodes of functions that operators take
+        self.positions: dict[int, int] = {}  # of functions, by id
 
-    def node(self, node: Node) -> list[Any]:
+    def graph(self, gm: GraphModule) -> list[list[Any]]:
+        return [self.node(gm, node) for node in gm.graph.nodes]
+
+    def function(self, gm: Any) -> int:
+        """The number of a function that a shared region is made of."""
+        if not isinstance(gm, GraphModule):
+            raise NoText("a tensor of its own")
+        if id(gm) not in self.positions:
+            numbers, self.numbers = self.numbers, {}
+            nodes = self.graph(gm)
+            self.numbers = numbers
+            self.positions[id(gm)] = len(self.functions)
+            self.functions.append(nodes)
+        return self.positions[id(gm)]
+
+    def node(self, gm: GraphModule, node: Node) -> list[Any]:
         self.numbers[node] = len(self.numbers)
+        if node.op == "get_attr" and all(is_shared_region(user.target) for user in node.users):
+            return [node.op, node.name, self.function(attribute(gm, node)), [], {}, None, last_line(node)]
         if node.op == "call_function":
             target = self.target(node.target)
         elif node.op in ("placeholder", "output"):
@@ -59,6 +83,8 @@ class GraphDataWriter:
     def target(self, target: Any) -> str:
         if target is operator.getitem:
             return "getitem"
+        if is_shared_region(target):
+            return SHARED
         if isinstance(target, torch._ops.OpOverload):
             return str(target)
         raise NoText(f"a call of {target}")
@@ -98,12 +124,26 @@ class GraphDataWriter:
 
 
 class Reader:
-    def __init__(self, mode: FakeTensorMode, sizes: list[int]):
+    def __init__(self, mode: FakeTensorMode, sizes: list[int], functions: list[list[Any]]):
         self.graph, self.mode, self.sizes = Graph(), mode, sizes
         self.nodes: list[Node] = []
+        self.held: dict[str, GraphModule] = {}  # functions, by the names that the graph has for them
         self.storages: dict[int, torch.UntypedStorage] = {}
+        self.functions: list[GraphModule] = []  # each is made of earlier ones
+        for nodes in functions:
+            self.functions.append(self.module(nodes))
 
-    def node(self, op: str, name: str, target: str, args: list, kwargs: dict, meaning: Any, line: str) -> None:
+    def module(self, nodes: list[Any]) -> GraphModule:
+        self.graph, self.nodes, self.held = Graph(), [], {}
+        for node in nodes:
+            self.node(*node)
+        return GraphModule(self.held, self.graph)
+
+    def node(self, op: str, name: str, target: Any, args: list, kwargs: dict, meaning: Any, line: str) -> None:
+        if op == "get_attr":
+            self.held[f"function_{target}"] = self.functions[target]
+            self.nodes.append(self.graph.create_node(op, f"function_{target}", name=name))
+            return
         if op not in ("placeholder", "output", "call_function"):
             raise ValueError(f"a node of kind {op}")
         given = tuple(map(self.value, args)), {key: self.value(x) for key, x in kwargs.items()}
@@ -148,6 +188,8 @@ def operator_of(name: str) -> Any:
     """Raises AttributeError or ValueError where there is no such operator."""
     if name == "getitem":
         return operator.getitem
+    if name == SHARED:
+        return torch.ops.higher_order.invoke_subgraph
     namespace, packet, overload = name.split(".")
     return getattr(getattr(getattr(torch.ops, namespace), packet), overload)
 

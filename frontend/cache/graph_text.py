@@ -70,6 +70,7 @@ class GraphTextWriter:
         self.gm, self.meta = gm, meta
         self.numbers: dict[Node, int] = {}
         self.storages: dict[int, int] = {}
+        self.bodies: dict[int, int] = {}  # functions that were written, by id
 
     def run(self, parameters: Sequence[int]) -> str:
         lines = [f"parameters {sorted(parameters)}"]
@@ -90,9 +91,12 @@ class GraphTextWriter:
         return f"%{self.numbers[node]} = {what} | {last_line(node)}"
 
     def body(self, gm: GraphModule) -> str:
-        """The text of a function that an operator takes which becomes an op with regions."""
+        """The text of a function that an operator takes which becomes an op with regions; of one that was there, its number."""
+        if id(gm) in self.bodies:
+            return f"function {self.bodies[id(gm)]}"
+        self.bodies[id(gm)] = len(self.bodies)
         inner = GraphTextWriter(gm, self.meta)
-        inner.storages = self.storages
+        inner.storages, inner.bodies = self.storages, self.bodies
         lines = inner.run(()).splitlines()
         return "\n  ".join(["function", *lines])
 

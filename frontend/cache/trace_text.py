@@ -112,8 +112,11 @@ def _function(writer: GraphTextWriter, gm: Any) -> str:
     """The text of a function that an operator takes."""
     if not isinstance(gm, GraphModule):
         raise NoText(f"a function that is a {type(gm).__name__}")
+    if id(gm) in writer.bodies:
+        return f"function {writer.bodies[id(gm)]}"
+    writer.bodies[id(gm)] = len(writer.bodies)
     inner, lines = GraphTextWriter(gm), ["function"]
-    inner.storages = writer.storages
+    inner.storages, inner.bodies = writer.storages, writer.bodies
     for node in gm.graph.nodes:
         inner.numbers[node] = len(inner.numbers)
         lines.append(_node(inner, node))

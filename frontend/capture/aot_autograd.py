@@ -17,6 +17,7 @@ from mlirc.frontend.capture.shared_heads import share_heads
 from mlirc.frontend.capture.traced import traced
 from mlirc.frontend.errors import UnsupportedGraph
 from mlirc.frontend.fallback import fallback, in_eager
+from mlirc.frontend.importer.bodies import is_shared_region
 from mlirc.frontend.options import Options
 from mlirc.frontend.partition.lazy_tangents import tangents, with_values
 from mlirc.frontend.partition.random_states import name_random_states
@@ -144,6 +145,10 @@ def adapt(kind: str, gm: GraphModule, inputs: Sequence[Any]) -> None:
     name_random_states(gm)
     if kind == "inference":
         check(gm)
+        if any(is_shared_region(node.target) for node in gm.graph.nodes):
+            from mlirc.frontend.capture.region_results import separate_results  # it imports MLIR
+
+            separate_results(gm)
     elif kind == "forward":
         save_channels_last(gm)
     elif kind == "backward":

@@ -1,12 +1,14 @@
-"""Puts the bodies of nested_compile_region where they are called, so that their operators are compiled with all others.
+"""Puts those bodies of nested_compile_region where they are called that are not to be functions of the compiled graph.
 
 before:  out = invoke_subgraph(body, "name", x, w);  y = out[0]        body(a, b): return (relu(a @ b),)
 after:   y = relu(x @ w)
 
-A region only says that its code is worth compiling once. It is done before AOTAutograd, which then sees what shares memory and what needs
-a gradient. Other operators with bodies (cond, while_loop, scan, map) become ops with regions (importer/regions.py).
+A region only says that its code is worth compiling once. Its calls stay, and AOTAutograd traces it once, where its operators only compute:
+on a GPU, with random numbers, with writes to what it is given or with operators that take functions it is compiled with what is around it.
+That is decided before AOTAutograd, which then sees what shares memory and what needs a gradient. importer/shared_functions.py has the rest.
 """
 
+import operator
 from operator import getitem
 from typing import Any
 
@@ -16,14 +18,20 @@ from torch.fx import Graph, GraphModule, Node
 from mlirc.codegen.process.signal_handlers import raise_of_handler
 from mlirc.frontend.capture.aot_autograd import copied
 
+ARITHMETIC = (operator.add, operator.sub, operator.mul, operator.truediv, operator.floordiv, operator.mod, operator.pow)
+WRITES = {"setitem", "batch_norm", "instance_norm", "embedding_bag"} | {f"i{x.__name__}" for x in ARITHMETIC}
+RANDOM = ("dropout", "rand", "bernoulli", "normal", "multinomial", "rrelu", "poisson", "gumbel", "fractional")
+"""Parts of names of functions that may draw random numbers: what is held for one in vain is compiled with what is around it."""
+
 
 def inline_regions(gm: GraphModule) -> None:
     """Rewrites a graph of Dynamo's. A failure leaves it as it was."""
-    if not any(map(is_region, gm.graph.nodes)):
+    kept: dict[int, bool] = {}
+    if all(stays(gm, node, kept) for node in gm.graph.nodes if is_region(node)):
         return
     before = copied(gm.graph)
     try:
-        while regions := [node for node in gm.graph.nodes if is_region(node)]:  # one may be within another
+        while regions := [node for node in gm.graph.nodes if is_region(node) and not stays(gm, node, kept)]:
             for node in regions:
                 inline(gm, node)
         gm.graph.eliminate_dead_code(is_impure_node=lambda node: node.op != "get_attr")
@@ -36,6 +44,45 @@ def inline_regions(gm: GraphModule) -> None:
 def is_region(node: Node) -> bool:
     target: Any = node.target
     return isinstance(target, torch._ops.HigherOrderOperator) and target.name() == "invoke_subgraph"
+
+
+def stays(gm: GraphModule, node: Node, kept: dict[int, bool]) -> bool:
+    """Whether a call stays; `kept` holds the answers of bodies that were looked at."""
+    body, _, *_ = node.args
+    region = attribute(gm, str(body.target))  # type: ignore[union-attr]
+    if id(region) not in kept:
+        kept[id(region)] = may_share(region)
+    return kept[id(region)]
+
+
+def may_share(region: Any) -> bool:
+    """Whether a body only computes: it writes to nothing that it is given, and draws no random numbers."""
+    if not isinstance(region, GraphModule):
+        return False
+    for node in region.graph.nodes:
+        value = node.meta.get("example_value")
+        for x in value if isinstance(value, (tuple, list)) else (value,):
+            if isinstance(x, torch.Tensor) and (x.device.type != "cpu" or x.layout is not torch.strided):
+                return False
+        if node.op == "get_attr" and isinstance(attribute(region, str(node.target)), GraphModule):
+            return (
+                False  # AOTAutograd loses functions within functions that are called outside too; the inner call stays
+            )
+        if node.op in ("call_function", "call_method") and not only_computes(node):
+            return False
+    return True
+
+
+def only_computes(node: Node) -> bool:
+    target: Any = node.target
+    if isinstance(target, torch._ops.HigherOrderOperator):
+        return False
+    if isinstance(target, torch._ops.OpOverload):
+        return not target._schema.is_mutable and torch.Tag.nondeterministic_seeded not in target.tags
+    name = target if isinstance(target, str) else getattr(target, "__name__", "")
+    writes = name.endswith("_") and not name.endswith("__")
+    given = any(node.kwargs.get(x) for x in ("out", "inplace", "training"))
+    return not (writes or given or name in WRITES or any(word in name for word in RANDOM))
 
 
 def inline(gm: GraphModule, node: Node) -> None:

@@ -72,9 +72,12 @@ def import_aten(graph: AtenGraph, folder: CacheFolder | None) -> Lowering:
     outputs = with_views(graph.gm, imported.outputs, returned)
     if graph.kind == "forward" and not (graph.on_gpu and graph.options.mode in CUDA_GRAPH_MODES):
         outputs = with_replays(graph.gm, outputs, returned)
-    return Lowering(
-        graph, imported, outputs, EarlyKernels(folder), PipelineRun(ledger=Ledger(fusion=fusion_log(graph)))
-    )
+    ledger = Ledger(fusion=fusion_log(graph))
+    for region in imported.regions:
+        made = region.function
+        rule, subject = ("SHARED", made.name) if made else (region.why, region.name)
+        ledger.record("import", "compile once", subject, rule, made is not None, region.line, calls=region.calls)
+    return Lowering(graph, imported, outputs, EarlyKernels(folder), PipelineRun(ledger=ledger))
 
 
 def fusion_log(graph: AtenGraph) -> FusionLog | None:

@@ -1,4 +1,5 @@
-"""Functions that operators take: the graphs of `cond`, `while_loop`, `scan` and `map`, and the constants in them."""
+"""Functions that operators take: the graphs of `cond`, `while_loop`, `scan`, `map` and of regions that are compiled once, and the
+constants in them."""
 
 from collections.abc import Iterator
 from typing import Any
@@ -6,12 +7,17 @@ from typing import Any
 import torch
 from torch.fx import GraphModule, Node
 
-WITH_REGIONS = ("cond", "while_loop", "scan", "map_impl")
-"""Operators that take functions and become ops with regions."""
+SHARED = "invoke_subgraph"  # nested_compile_region
+WITH_REGIONS = ("cond", "while_loop", "scan", "map_impl", SHARED)
+"""Operators that take functions and become ops with regions, or that invoke functions of the module."""
 
 
 def has_regions(target: Any) -> bool:
     return isinstance(target, torch._ops.HigherOrderOperator) and target.name() in WITH_REGIONS
+
+
+def is_shared_region(target: Any) -> bool:
+    return isinstance(target, torch._ops.HigherOrderOperator) and target.name() == SHARED
 
 
 def attribute(gm: GraphModule, node: Node) -> Any:
@@ -22,23 +28,26 @@ def attribute(gm: GraphModule, node: Node) -> Any:
     return value
 
 
+def bodies(gm: GraphModule) -> list[GraphModule]:
+    """The graphs of the functions that operators of a graph take which become ops with regions, each once."""
+    found: dict[int, GraphModule] = {}
+    for node in gm.graph.find_nodes(op="get_attr"):
+        body = attribute(gm, node)
+        if isinstance(body, GraphModule) and all(has_regions(user.target) for user in node.users):
+            found[id(body)] = body
+    return list(found.values())
+
+
 def all_nodes(gm: GraphModule) -> Iterator[Node]:
     """The nodes of a graph, and of the functions that operators take which become ops with regions."""
-    for node in gm.graph.nodes:
-        yield node
-        body = attribute(gm, node) if node.op == "get_attr" and all(has_regions(u.target) for u in node.users) else None
-        if isinstance(body, GraphModule):
-            yield from all_nodes(body)
+    yield from gm.graph.nodes
+    for body in bodies(gm):
+        yield from all_nodes(body)
 
 
 def nested_constants(gm: GraphModule) -> list[torch.Tensor]:
     """The tensors that get_attr nodes name in the functions that operators take which become ops with regions, in order."""
-    found: list[torch.Tensor] = []
-    for node in gm.graph.find_nodes(op="get_attr"):
-        body = attribute(gm, node)
-        if isinstance(body, GraphModule) and all(has_regions(user.target) for user in node.users):
-            found += constants_of(body)
-    return found
+    return [x for body in bodies(gm) for x in constants_of(body)]
 
 
 def constants_of(gm: GraphModule) -> list[torch.Tensor]:

@@ -24,10 +24,11 @@ from mlirc.dialects.core.symbols import Expr, Int
 from mlirc.dialects.core.tensor_types import TensorInfo, info_of, type_of
 from mlirc.frontend.errors import UnsupportedGraph
 from mlirc.frontend.importer import aten_import, empty_extremes, refused_dims, storage_readers, unread_indices, views
-from mlirc.frontend.importer.bodies import attribute, has_regions, nested_constants
+from mlirc.frontend.importer.bodies import attribute, has_regions, is_shared_region, nested_constants
 from mlirc.frontend.importer.locations import location_of
 from mlirc.frontend.importer.refused_dtypes import refused
 from mlirc.frontend.importer.regions import import_regions
+from mlirc.frontend.importer.shared_functions import SharedRegion, invoked
 from mlirc.frontend.importer.sizes import environment_of, guarded, size, storage_offset, tensor_info
 from mlirc.frontend.torch_compat.aot_autograd.higher_order import with_effects
 from mlirc.frontend.torch_compat.fake_tensors import storage_id
@@ -49,6 +50,7 @@ class Imported:
               or ("value", constant); result_views.py has more
     objects   arguments of ATen calls that have no text: subgraphs, generators
     aten      operator name -> (count, why it is not compiled)
+    regions   that are to be compiled once
     """
 
     module: ir.Module
@@ -57,6 +59,7 @@ class Imported:
     outputs: list[tuple[str, Any]] = field(default_factory=list)
     objects: list[Any] = field(default_factory=list)
     aten: dict[str, tuple[int, str]] = field(default_factory=dict)
+    regions: list[SharedRegion] = field(default_factory=list)
 
 
 def import_graph(gm: GraphModule, parameters: Collection[int] = ()) -> Imported:
@@ -81,6 +84,7 @@ class GraphImporter:
         self.argument_of_storage: dict[int, int] = {}
         self.known_sizes: list[Int] = []  # what @graph's arguments give values to
         self.nested_constants: dict[int, ir.Value] = {}  # of tensors that functions hold which operators take, by id
+        self.shared: dict[tuple, SharedRegion] = {}
         self.read_storages = storage_readers.read_storages(gm.graph)
 
     def run(self) -> Imported:
@@ -130,6 +134,7 @@ class GraphImporter:
             self.nodes()
             self.finish(function)
         set_target(self.imported.module, host_target(is_on_gpu(self.gm)))
+        self.imported.regions = list(self.shared.values())
         self.imported.aten = {name: (count, self.aten_reasons[name]) for name, count in self.aten_counts.items()}
         return self.imported
 
@@ -154,7 +159,7 @@ class GraphImporter:
         inner = GraphImporter(gm, ())
         inner.imported, inner.known_sizes, inner.nested_constants = self.imported, self.known_sizes, constants
         inner.aten_counts, inner.aten_reasons = self.aten_counts, self.aten_reasons
-        inner.computes_otherwise = self.computes_otherwise
+        inner.computes_otherwise, inner.shared = self.computes_otherwise, self.shared
         return inner
 
     def attribute(self, node: Node) -> Any:
@@ -237,6 +242,12 @@ class GraphImporter:
                 return self.by_aten(node, target, args, kwargs, storage_readers.REASON)
             self.count(aten.as_strided_scatter.default, storage_readers.REASON)
             return made
+        if is_shared_region(target):
+            results = invoked(self, node, args)
+            return tuple(
+                self.with_type(x, tensor_info(v)) if isinstance(v, torch.Tensor) else x
+                for x, v in zip(results, flat(promised), strict=True)
+            )
         return self.operator(node, target, args, kwargs)
 
     def operator(self, node: Node, target: Any, args: tuple, kwargs: dict) -> Any:

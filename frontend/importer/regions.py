@@ -21,7 +21,7 @@ from mlirc.dialects.core.graph_builder import NotOurs
 from mlirc.dialects.core.symbols import Expr, Int
 from mlirc.dialects.core.tensor_types import TensorInfo, info_of, type_of
 from mlirc.frontend.errors import UnsupportedGraph
-from mlirc.frontend.importer.bodies import constants_of
+from mlirc.frontend.importer.bodies import constants_of, is_shared_region
 from mlirc.frontend.importer.locations import location_of
 from mlirc.frontend.importer.sizes import size, tensor_info
 
@@ -240,7 +240,7 @@ OPERATORS: dict[str, Callable[[_Call], tuple[ir.Value | None, ...]]] = {
 def changes(target: Any) -> bool:
     """Whether a call changes something, or draws random numbers."""
     if isinstance(target, torch._ops.HigherOrderOperator):
-        return target.name() not in OPERATORS
+        return target.name() not in OPERATORS and not is_shared_region(target)
     if not isinstance(target, torch._ops.OpOverload):
         return False
     return target._schema.is_mutable or torch.Tag.nondeterministic_seeded in target.tags or not target._schema.returns

@@ -34,9 +34,11 @@ LINEAR = {
 def partition(joint: GraphModule, inputs: Any, **options: Any) -> tuple[GraphModule, GraphModule]:
     """The partitioner, which notes of a backward graph whether its gradients may be None."""
     # a warm start, which partitions nothing, does not import MLIR
+    from mlirc.frontend.capture.region_results import separate_results
     from mlirc.frontend.partition.saved_views import save_what_views_show
 
     check(joint)
+    separate_results(joint)
     activation_compression.save_less(joint)
     forward, backward = recomputation.partition(joint, inputs, **options)
     save_what_views_show(forward, backward, options["num_fwd_outputs"])

@@ -18,7 +18,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from mlirc.dialects.control_flow.region_ops import nested_functions
+from mlirc.dialects.control_flow.region_ops import is_shared, nested_functions
 from mlirc.dialects.core.bindings import PassManager, ir
 from mlirc.dialects.core.context import context
 from mlirc.lowering.module.errors import describe
@@ -126,7 +126,7 @@ def functions(module: Any) -> Iterator[Any]:
 def all_functions(module: Any) -> Iterator[Any]:
     """The same with the functions of their regions, each after those within it: their arenas are parts of its own."""
     for function in functions(module):
-        yield from nested_functions(function)
+        yield from (one for one in nested_functions(function) if not is_shared(one))
         yield function
 
 

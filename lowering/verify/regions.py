@@ -5,13 +5,14 @@ from typing import Any
 
 import torch
 
-from mlirc.dialects.control_flow.region_ops import NAMES, TRUTH, RegionCall, read_call
+from mlirc.dialects.control_flow.region_ops import INVOKE, NAMES, TRUTH, RegionCall, read_call, region_functions
 from mlirc.dialects.core import symbols
 from mlirc.dialects.core.bindings import ir
 from mlirc.dialects.core.dialect import attribute_value
 from mlirc.dialects.core.symbols import Int
+from mlirc.dialects.core.tensor_info import TensorInfo
 from mlirc.dialects.core.tensor_types import info_of, type_of
-from mlirc.lowering.module.rules import expect, text_attribute
+from mlirc.lowering.module.rules import StageError, expect, text_attribute
 from mlirc.lowering.verify.memory import MemoryVerifier
 
 Verify = Callable[[Any], tuple[Int, ...]]
@@ -34,6 +35,9 @@ def verify_regions(op: Any) -> None:
         info = info_of(value)
         expect(info.device == "cpu" and info.layout == "strided", op, f"{info.layout} on {info.device}", "on a CPU")
     call = read_call(op)
+    if name == INVOKE:
+        verify_invoke(op, call)
+        return
     given, results = ([info_of(x) for x in values] for values in (call.given, call.results))
     expect(call.carried + call.scanned <= len(given), op, "fewer operands than carried", "give where each begins")
     if name == "mlircx.cond":
@@ -56,6 +60,16 @@ def verify_regions(op: Any) -> None:
     verify_functions(op, call)
 
 
+def verify_invoke(op: Any, call: RegionCall) -> None:
+    expect(call.carried == call.scanned == 0, op, "an invoke that carries values", "give them as operands")
+    text_attribute(op, "callee")
+    try:
+        (function,) = region_functions(op)
+    except ValueError as error:
+        raise StageError(op, str(error), "put it there") from error
+    verify_function(op, function, call.arguments()[0])
+
+
 def verify_functions(op: Any, call: RegionCall) -> None:
     names = NAMES[op.operation.name]
     expect(len(op.regions) == len(names), op, f"{len(op.regions)} regions", f"one for each of {', '.join(names)}")
@@ -65,14 +79,18 @@ def verify_functions(op: Any, call: RegionCall) -> None:
         functions = list(blocks[0].operations)
         only = len(functions) == 1 and functions[0].operation.name == "func.func" and functions[0].name.value == name
         expect(only, op, f"a region that is not one function @{name}", "its code is that function's")
-        body = functions[0].regions[0].blocks
-        expect(len(body) == 1, op, f"@{name} has {len(body)} blocks", "one")
-        have = [x.type for x in body[0].arguments]
-        fits = have == [type_of(info) for info in wanted]
-        expect(fits, op, f"@{name} takes {', '.join(map(str, have))}", f"{', '.join(str(type_of(i)) for i in wanted)}")
-        last = list(body[0].operations)[-1] if len(body[0].operations) else None
-        ends = last is not None and last.operation.name == "func.return" and len(last.operands) == 0
-        expect(ends, op, f"@{name} returns values", "assign them to arguments")
+        verify_function(op, functions[0], wanted)
+
+
+def verify_function(op: Any, function: Any, wanted: list[TensorInfo]) -> None:
+    name, body = function.name.value, function.regions[0].blocks
+    expect(len(body) == 1, op, f"@{name} has {len(body)} blocks", "one")
+    have = [x.type for x in body[0].arguments]
+    fits = have == [type_of(info) for info in wanted]
+    expect(fits, op, f"@{name} takes {', '.join(map(str, have))}", f"{', '.join(str(type_of(i)) for i in wanted)}")
+    last = list(body[0].operations)[-1] if len(body[0].operations) else None
+    ends = last is not None and last.operation.name == "func.return" and len(last.operands) == 0
+    expect(ends, op, f"@{name} returns values", "assign them to arguments")
 
 
 def verify_arena(op: Any, memory: MemoryVerifier) -> None:
@@ -82,8 +100,7 @@ def verify_arena(op: Any, memory: MemoryVerifier) -> None:
         return
     info = info_of(call.memory)
     expect(info.dtype == torch.uint8 and info.rank == 1 and info.is_dense, op, "its arena is no bytes", "a slot")
-    for region in op.regions:
-        (function,) = region.blocks[0].operations
+    for function in region_functions(op):
         size = symbols.parse(attribute_value(function.attributes["mlirc.arena"]))
         wrong = f"@{function.name.value} has an arena of {size} bytes, where there are {info.shape[0]}"
         memory.nonnegative(op, info.shape[0] - size, wrong, "make the last operand larger")
@@ -94,9 +111,9 @@ def may_write(op: Any) -> list[list[bool]]:
     call = read_call(op)
     counts = [len(arguments) for arguments in call.arguments()]
     name = op.operation.name
-    if name == "mlircx.cond":
+    if name in ("mlircx.cond", INVOKE):
         first = counts[0] - len(call.results)
-        return [[k >= first for k in range(counts[0])]] * 2
+        return [[k >= first for k in range(counts[0])]] * len(counts)
     carried = [k < call.carried for k in range(counts[-1])]
     if name == "mlircx.while_loop":
         return [[k == counts[0] - 1 for k in range(counts[0])], carried]

@@ -8,7 +8,7 @@ import re
 from collections.abc import Callable
 from typing import Any
 
-from mlirc.dialects.control_flow.region_ops import REGION_OPS, module_body, region_functions
+from mlirc.dialects.control_flow.region_ops import REGION_OPS, is_shared, module_body, region_functions
 from mlirc.dialects.core import symbols
 from mlirc.dialects.core.bindings import ir
 from mlirc.dialects.core.dialect import OPS, attribute_value
@@ -55,10 +55,15 @@ def verify_stage(
         memory = begin(function, stage, proofs, around)
         functions = module_body(function).operations
         kernels = {attribute_value(op.attributes["sym_name"]) for op in functions if "sym_name" in op.attributes}
+    invoked: set[str] = set()
     for op in function.regions[0].blocks[0].operations:
         with rules_of(op):
             verify_op(function, op, stage, kernels, known, memory)
             for nested in region_functions(op):
+                if is_shared(nested):
+                    if nested.name.value in invoked:
+                        continue
+                    invoked.add(nested.name.value)
                 planned = stage in ("memory", "lowered")
                 own = stage if planned else stage_of(nested) or stage
                 obligations = verify_stage(nested, own, known, proofs, memory)

@@ -5,7 +5,7 @@ from typing import Any
 
 import torch
 
-from mlirc.dialects.control_flow.region_ops import REGION_OPS, region_functions
+from mlirc.dialects.control_flow.region_ops import REGION_OPS, is_shared, region_functions
 from mlirc.dialects.core import symbols
 from mlirc.dialects.core.bindings import ir
 from mlirc.dialects.core.dialect import make_attribute
@@ -68,7 +68,7 @@ class PlanMemory:
             d: lay_out([b for b in device_of if device_of[b] == d and not b.alone])
             for d in ("cpu", *sorted({*device_of.values()}))
         }
-        nested = function.operation.parent.name in REGION_OPS
+        nested = function.operation.parent.name in REGION_OPS or is_shared(function)
         self.report(found, block_of, sum(sizes.values(), start=0), ledger, "a region" if nested else "the graph")
         set_arenas(function, sizes)
         _Emitter(found, block_of, targets, arena_of).run()
