@@ -51,11 +51,11 @@ def stays(gm: GraphModule, node: Node, kept: dict[int, bool]) -> bool:
     body, _, *_ = node.args
     region = attribute(gm, str(body.target))  # type: ignore[union-attr]
     if id(region) not in kept:
-        kept[id(region)] = may_share(region)
+        kept[id(region)] = is_pure(region)
     return kept[id(region)]
 
 
-def may_share(region: Any) -> bool:
+def is_pure(region: Any) -> bool:
     """Whether a body only computes: it writes to nothing that it is given, and draws no random numbers."""
     if not isinstance(region, GraphModule):
         return False
