@@ -146,7 +146,7 @@ def adapt(kind: str, gm: GraphModule, inputs: Sequence[Any]) -> None:
     if kind == "inference":
         check(gm)
         if any(is_shared_region(node.target) for node in gm.graph.nodes):
-            from mlirc.frontend.capture.region_results import separate_results  # it imports MLIR
+            from mlirc.frontend.partition.region_results import separate_results  # it imports MLIR
 
             separate_results(gm)
     elif kind == "forward":

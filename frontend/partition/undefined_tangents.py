@@ -34,7 +34,7 @@ LINEAR = {
 def partition(joint: GraphModule, inputs: Any, **options: Any) -> tuple[GraphModule, GraphModule]:
     """The partitioner, which notes of a backward graph whether its gradients may be None."""
     # a warm start, which partitions nothing, does not import MLIR
-    from mlirc.frontend.capture.region_results import separate_results
+    from mlirc.frontend.partition.region_results import separate_results
     from mlirc.frontend.partition.saved_views import save_what_views_show
 
     check(joint)
