@@ -48,13 +48,14 @@ def need_fits(value: Any, dtype: torch.dtype) -> None:
 
 
 def fits(value: float, dtype: torch.dtype) -> bool:
-    """Whether c10::overflows is false: a float dtype takes infinities and NaN, an unsigned dtype takes negative numbers too."""
+    """Whether c10::overflows is false: a float dtype takes infinities and NaN, an unsigned dtype takes negative integers too."""
     if dtype == torch.bool:
         return True
     if dtype.is_floating_point or dtype.is_complex:
         return not abs(value) > torch.finfo(dtype).max or math.isinf(value)
     limits = torch.iinfo(dtype)
-    return (limits.min or -limits.max) <= value <= limits.max
+    lowest = limits.min or -limits.max if isinstance(value, int) else limits.min
+    return lowest <= value <= limits.max
 
 
 def dimension(dim: int, rank: int) -> int:

@@ -95,3 +95,13 @@ def test_a_loss_of_two_dtypes_has_eagers(loss, reduction):
     found = torch.compile(f, backend="mlirc")(x, y)
     assert found.dtype == f(x, y).dtype
     torch.testing.assert_close(found, f(x, y))
+
+
+def test_a_gradient_that_eager_refuses_is_eagers():
+    """Eager's kernel for the gradient of a loss of images wants it contiguous."""
+    x = torch.randn(2, 4, 3, 3).to(memory_format=torch.channels_last).requires_grad_()
+    loss = lambda x, target: torch.nn.functional.nll_loss(x, target)
+    target = torch.zeros(2, 3, 3, dtype=torch.int64)
+    for function in (loss, torch.compile(loss, backend="mlirc")):
+        with pytest.raises(RuntimeError, match="grad_input must be contiguous"):
+            function(x, target).backward()

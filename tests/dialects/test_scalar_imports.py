@@ -135,6 +135,23 @@ def test_sums_with_a_factor():
     check(lambda x, y: aten.add.Tensor(x, y, alpha=0.3), FLOAT.bfloat16(), FLOAT.flip(1).bfloat16())
 
 
+def test_factors_that_eager_refuses_are_eagers():
+    for alpha, x in ((300, SMALL), (2**40, INTEGER)):
+        assert len(reasons(lambda x, a=alpha: aten.rsub.Tensor(x, x, alpha=a), x)) == 1
+        with pytest.raises(RuntimeError, match="without overflow"):
+            torch.rsub(x, x, alpha=alpha)
+    for value in (-1.0, -0.5, 256):
+        assert len(reasons(lambda x, v=value: aten.constant_pad_nd.default(x, [1, 1], v), SMALL)) == 1
+    check(lambda x: [aten.constant_pad_nd.default(x, [1, 1], -1), aten.rsub.Tensor(x, x, alpha=-255)], SMALL)
+
+
+def test_truth_is_of_the_promoted_dtype():
+    """A 0-d tensor counts less: 2**40 is 0 beside int32, and 1e-10 is 0 beside a half number."""
+    for x, y in ((INTEGER, torch.tensor(2**40)), (FLOAT.half(), torch.tensor(1e-10)), (SMALL, torch.tensor(256))):
+        check(lambda x, y: [f(x, y) for f in (torch.logical_and, torch.logical_or, torch.logical_xor)], x, y)
+        check(lambda x, y: [f(y, x) for f in (torch.logical_and, torch.logical_or, torch.logical_xor)], x, y)
+
+
 def test_logarithms_with_numbers():
     for op in (aten.xlogy.Scalar_Other, aten.special_xlog1py.other_scalar):
         check(lambda x, op=op: op(x, 2.5), FLOAT)

@@ -170,12 +170,12 @@ def threshold(g, x, threshold, value):
 
 @imports(aten.hardshrink.default)
 def hardshrink(g, x, lambd=0.5):
-    return g.select(g.logical_and(g.ge(x, g.neg(lambd)), g.le(x, lambd)), 0.0, x)
+    return g.select(g.logical_and(g.ge(x, g.mul(lambd, -1)), g.le(x, lambd)), 0.0, x)
 
 
 @imports(aten.softshrink.default)
 def softshrink(g, x, lambd=0.5):
     """x moved towards 0 by lambd; NaN stays."""
     (x,) = g.widen(x)
-    inside = g.select(g.lt(x, g.neg(lambd)), g.add(x, lambd), g.select(g.isnan(x), x, 0.0))
+    inside = g.select(g.lt(x, g.mul(lambd, -1)), g.add(x, lambd), g.select(g.isnan(x), x, 0.0))
     return g.select(g.gt(x, lambd), g.sub(x, lambd), inside)

@@ -177,12 +177,13 @@ def softplus_backward(g, grad, x, beta, threshold):
 
 @imports(aten.hardshrink_backward.default, aten.softshrink_backward.default)
 def shrink_backward(g, grad, x, lambd):
-    return g.select(g.logical_and(g.ge(x, g.neg(lambd)), g.le(x, lambd)), 0.0, grad)
+    return g.select(g.logical_and(g.ge(x, g.mul(lambd, -1)), g.le(x, lambd)), 0.0, grad)
 
 
 @imports(aten.logit_backward.default)
 def logit_backward(g, grad, x, eps=None):
-    """grad / (x * (1 - x)) inside [eps, 1 - eps]; outside 0, or NaN without eps. -0.0 counts as 0.0."""
+    """grad / (x * (1 - x)) inside [eps, 1 - eps]; outside 0, or NaN without eps. A negative eps is none; -0.0 counts as 0.0."""
+    eps = None if isinstance(eps, int | float) and eps < 0 else eps
     grad, x = g.widen(grad, x)
     x = g.add(x, 0.0)
     lower, upper = (0.0, 1.0) if eps is None else (eps, g.sub(1.0, eps))

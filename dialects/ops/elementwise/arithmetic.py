@@ -5,7 +5,7 @@ import torch
 from mlirc.dialects.core.bindings import ir
 from mlirc.dialects.core.dialect import Binary, Elementwise, Ternary, Unary, imports
 from mlirc.dialects.core.graph_builder import NotOurs
-from mlirc.dialects.core.import_arguments import need_kernel_dtypes
+from mlirc.dialects.core.import_arguments import need_fits, need_kernel_dtypes
 from mlirc.dialects.core.scalar_builder import is_float
 from mlirc.dialects.core.tensor_types import opmath
 
@@ -59,7 +59,7 @@ class Fma(Ternary, name="fma"):
 @imports(aten.add.Tensor, aten.add.Scalar)
 def add(g, x, y, alpha=1):
     if not is_number(alpha, 1):
-        return scaled(g, y, alpha, x)
+        return scaled(g, y, alpha, alpha, x)
     for first, other in ((x, y), (y, x)):
         taken = other.owner.operands[0] if is_negation(other) else None
         if is_function_of(g, taken, first):
@@ -74,7 +74,7 @@ def is_negation(x):
 @imports(aten.sub.Tensor, aten.sub.Scalar)
 def sub(g, x, y, alpha=1):
     if not is_number(alpha, 1):
-        return scaled(g, y, g.neg(alpha), x)
+        return scaled(g, y, alpha, g.neg(alpha), x)
     return g.elementwise(Cancel if is_function_of(g, y, x) or is_function_of(g, x, y) else Sub, x, y)
 
 
@@ -99,11 +99,12 @@ def rsub(g, x, y, alpha=1):
     return sub(g, y, x, alpha)
 
 
-def scaled(g, x, factor, y):
-    """x*factor + y. The factor takes no part in type promotion."""
+def scaled(g, x, alpha, factor, y):
+    """x*factor + y. The factor, of alpha, takes no part in type promotion."""
     dtype = g.promote(x, y)
     if dtype == torch.bool:
         raise NotOurs("a sum of booleans with a factor")
+    need_fits(alpha, dtype)
     return g.apply(Fma, (x, factor, y), dtype, g.out.dtype if g.out else None)
 
 
@@ -148,7 +149,10 @@ class Sign(Unary, name="sign", aten=(aten.sign.default, aten.sgn.default)):
 def addcmul(g, x, y, z, *, value=1):
     """x + value*y*z; of integers the value is one too, as in eager: 0.5 is 0."""
     x, y, z = g.widen(x, y, z)
-    value = value if g.info(x).dtype.is_floating_point or not isinstance(value, float) else int(value)
+    need_kernel_dtypes(x)
+    if not g.info(x).dtype.is_floating_point:
+        need_fits(value, g.info(x).dtype)
+        value = int(value) if isinstance(value, float) else value
     return g.fma(y if is_number(value, 1) else g.mul(y, value), z, x)
 
 

@@ -140,11 +140,20 @@ def nll_loss(g, x, target, weight, reduction, ignore_index):
     return (g.div(total, weights) if reduction == MEAN else total), weights
 
 
+def zeros_are_contiguous(info):
+    """Whether `zeros_like` of such a tensor is row-major; of symbolic strides with gaps nothing is known, and yes."""
+    if info.is_dense or not all(isinstance(n, int) for n in (*info.shape, *info.stride)):
+        return info.is_contiguous or not info.is_dense
+    return torch.zeros_like(torch.empty_strided(info.shape, info.stride, device="meta")).is_contiguous()
+
+
 @imports(aten.nll_loss_backward.default, aten.nll_loss2d_backward.default)
 def nll_loss_backward(g, grad, x, target, weight, reduction, ignore_index, total_weight):
     """-weight of the class at the target's class, 0 elsewhere, times the gradient."""
     check_classes(x, target, weight)
     info = info_of(x)
+    if info.rank > 2 and not zeros_are_contiguous(info):
+        raise NotOurs("a gradient that has to be contiguous")  # eager's kernel raises
     grad, total_weight = g.cast(grad, opmath(info.dtype)), g.cast(total_weight, opmath(info.dtype))
     if reduction == MEAN:
         grad = g.div(grad, total_weight)

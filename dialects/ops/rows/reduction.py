@@ -248,7 +248,8 @@ def variance(g, x, dims, correction, keepdim):
     if isinstance(correction, int):
         divisor = g.size(symbols.maximum(elements - correction, 0), info.dtype)
     else:
-        divisor = g.maximum(g.sub(g.size(elements, info.dtype), float(correction)), 0.0)
+        freedom = g.sub(g.size(elements, info.dtype), float(correction))
+        divisor = g.select(g.gt(freedom, 0.0), freedom, 0.0)  # of NaN, 0
     middle = g.add(middle, not_a_number_before_the_last(g, x, dims))
     return g.div(squares, divisor), middle if keepdim else squeeze(g, middle, dims)
 
