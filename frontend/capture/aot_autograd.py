@@ -25,6 +25,7 @@ from mlirc.frontend.partition.recomputation import decompositions
 from mlirc.frontend.partition.saved_activation_layouts import save_channels_last, take_as_saved
 from mlirc.frontend.partition.undefined_tangents import compile_backward, partition
 from mlirc.frontend.strides.traced import with_eager_strides
+from mlirc.frontend.torch_compat.aot_autograd.donated_buffers import keep_saved
 from mlirc.frontend.torch_compat.dynamo.input_sources import name_as_guarded
 from mlirc.frontend.torch_compat.dynamo.tracing_context import TracingContext
 from mlirc.frontend.torch_compat.fake_tensors import unset_fake_temporarily
@@ -100,6 +101,7 @@ class Capture:
                     raise  # the whole graph of Dynamo's goes to eager
                 return self.backward_in_eager(gm, error)
             run = self.compile_aten(gm, kind, self.options)
+            keep_saved()
             self.noted.note(kind, gm, run, undefined)
             return run
 
