@@ -27,6 +27,6 @@ def test_gradients_again(function, dynamic, first):
         if first == "plain":
             torch.testing.assert_close(torch.autograd.grad(compiled(x, y).sum(), (x, y)), expected)
         total = compiled(x, y).sum()
-        for again in ({"retain_graph": True}, {"create_graph": True}, {"retain_graph": True}, {}):
-            found = torch.autograd.grad(total, (x, y), **again)
+        for retain, create in ((True, False), (None, True), (True, False), (None, False)):
+            found = torch.autograd.grad(total, (x, y), retain_graph=retain, create_graph=create)
             torch.testing.assert_close(found, expected)
