@@ -76,3 +76,13 @@ def begin(
         for kernel, code in zip(here, begin_kernels(sources, 10 * major + minor, folder), strict=True):
             found[kernel.link] = Begun(code, device)
     return found
+
+
+def ready(kernels: Mapping[str, tuple[CompiledKernel, int]]) -> dict[str, Begun]:
+    """Kernels that were compiled already, by their links."""
+    found = {}
+    for link, (compiled, device) in kernels.items():
+        code: Future[CompiledKernel] = Future()
+        code.set_result(compiled)
+        found[link] = Begun(code, device)
+    return found

@@ -139,10 +139,10 @@ def launch(frame: Frame, op: Any) -> None:
         text.line(f"store {slot}, ptr {frame.at('%cuda_slots', k)}")
     grid = [frame.sizes.of(symbols.parse(size)) for size in attribute_value(kernel.attributes["grid"])]
     frame.at_site()
-    _check(frame, frame.runtime("launch", text.link(launched.link), *grid, f"%stream_{index}", "%cuda_parameters"))
+    check(frame, frame.runtime("launch", text.link(launched.link), *grid, f"%stream_{index}", "%cuda_parameters"))
     for slot, aligned, size in moved:
         original, copy = (x.removeprefix("ptr ") for x in (slot, aligned))
-        _check(frame, frame.runtime("copy_back", original, copy, size, f"%stream_{index}"))
+        check(frame, frame.runtime("copy_back", original, copy, size, f"%stream_{index}"))
 
 
 def _scratch(frame: Frame) -> dict[int, int]:
@@ -160,11 +160,11 @@ def enter(frame: Frame, index: int) -> None:
     """The program works on this GPU from here on."""
     if frame.gpus.current != index:
         frame.at_site()
-        _check(frame, frame.runtime("enter_device", str(index), "%guard", f"%stream_at_{index}"))
+        check(frame, frame.runtime("enter_device", str(index), "%guard", f"%stream_at_{index}"))
         frame.gpus.current = index
 
 
-def _check(frame: Frame, status: str) -> None:
+def check(frame: Frame, status: str) -> None:
     """Goes on where a function of cuda_runtime gave 0; what else it gave is left for the message."""
     text = frame.text
     text.line(f"store i64 {text.value(f'sext i32 {status} to i64')}, ptr %index")
@@ -201,7 +201,7 @@ def _aligned(frame: Frame, slot: str, x: HostBuffer, index: int) -> str:
     status = frame.runtime(
         "align", slot.removeprefix("ptr "), _bytes(frame, x), *codes, place, f"%stream_{index}", "%scratch"
     )
-    _check(frame, status)
+    check(frame, status)
     return f"ptr {frame.load('ptr', '%scratch', 'aligned')}"
 
 

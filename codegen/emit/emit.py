@@ -127,6 +127,10 @@ def _begin(
         from mlirc.codegen.cuda.kernels import begin  # what generates for GPUs takes a while to load
 
         gpu_kernels = begin(named, host.launched, folder, target)
+    if host.ready:
+        from mlirc.codegen.cuda.kernels import ready
+
+        gpu_kernels |= ready(host.ready)
     return Unlinked(host, background.compute(compile_ir, host.text, HOST_OPT_LEVEL), kernels, keys, gpu_kernels)
 
 

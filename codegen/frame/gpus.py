@@ -23,6 +23,7 @@ class Gpus:
     launched  by their links
     matmuls   that cuBLASLt computes
     convolutions  that cuDNN computes
+    ready     kernels that were compiled already, the user's: the code and the GPU, by their links
     arenas    for each GPU with an arena, the place of its handle
     """
 
@@ -33,6 +34,7 @@ class Gpus:
     launched: dict[str, Launched] = field(default_factory=dict)
     matmuls: list[CublasMatmul] = field(default_factory=list)
     convolutions: list[CudnnConvolution] = field(default_factory=list)
+    ready: dict[str, tuple[Any, int]] = field(default_factory=dict)
     arenas: dict[int, str] = field(default_factory=dict)
 
 

@@ -10,6 +10,7 @@ from mlirc.codegen.aten.dispatcher_call import dispatcher_call
 from mlirc.codegen.aten.overridden_kernels import computes_otherwise
 from mlirc.codegen.aten.python_call import AtenCall
 from mlirc.codegen.aten.shim_call import NUMBER, UNWANTED, WANTED, NativeCall, NotNative, routine_call
+from mlirc.codegen.cuda.user_launch import triton_call
 from mlirc.codegen.frame.frame import Frame, HostBuffer, Number
 from mlirc.codegen.host.inputs import bind_result
 from mlirc.codegen.host.parts import HostCall
@@ -20,6 +21,7 @@ from mlirc.dialects.core import symbols
 from mlirc.dialects.core.bindings import ir
 from mlirc.dialects.core.dialect import attribute_value
 from mlirc.dialects.core.tensor_types import info_of
+from mlirc.dialects.interpreter.triton_kernels import triton_kernel
 
 # How a value crosses to Python: its letter (native_runtime.py), and its slot with its type.
 PythonSlot = tuple[str, str]
@@ -54,6 +56,11 @@ def native_way(
     frame: Frame, op: Any, function: Any, operands: list[HostBuffer | Number]
 ) -> tuple[NativeCall | None, str]:
     """The native call for the op, or why there is none."""
+    if function is triton_kernel:
+        try:
+            return triton_call(frame, op, operands), ""
+        except NotNative as reason:
+            return None, str(reason)
     why = ""
     ways = (random_call, convolution_call, backward_call, routine_call, dispatcher_call)
     for way in ways[-1:] if computes_otherwise(function) else ways:

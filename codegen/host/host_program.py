@@ -99,6 +99,7 @@ def host_program(
         list(text.links),
         uses_gpu=bool(gpus.numbers),
         launched=list(gpus.launched.values()),
+        ready=gpus.ready,
         checks=len(gpus.checks),
         matmuls=gpus.matmuls,
         convolutions=gpus.convolutions,

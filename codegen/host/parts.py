@@ -2,6 +2,7 @@
 
 from collections import deque
 from dataclasses import dataclass, field
+from typing import Any
 
 from mlirc.codegen.aten.python_call import AtenCall
 from mlirc.codegen.frame.failures import FailureSite
@@ -47,6 +48,7 @@ class HostProgram:
                MATMULS and CONVOLUTIONS
     uses_gpu   whether any of its tensors is on a GPU
     launched   kernels that it launches there
+    ready      the user's kernels that it launches there: the code and the GPU, by their links
     matmuls    that cuBLASLt computes there
     convolutions   that cuDNN computes there
     ranges     ops that are timed, with the option `profile`; else none
@@ -59,6 +61,7 @@ class HostProgram:
     links: list[str]
     uses_gpu: bool = False
     launched: list[Launched] = field(default_factory=list)
+    ready: dict[str, tuple[Any, int]] = field(default_factory=dict)
     checks: int = 0
     matmuls: list[CublasMatmul] = field(default_factory=list)
     convolutions: list[CudnnConvolution] = field(default_factory=list)

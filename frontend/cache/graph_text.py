@@ -16,10 +16,12 @@ from typing import Any
 import torch
 from torch.fx import GraphModule, Node
 
+from mlirc.dialects.interpreter.triton_kernels import code_text, known
 from mlirc.frontend.errors import NoText, UnsupportedGraph
 from mlirc.frontend.graph.source_line import last_line
 from mlirc.frontend.importer.bodies import attribute, has_regions
 from mlirc.frontend.importer.sizes import size, storage_offset, tensor_info
+from mlirc.frontend.importer.triton_kernels import is_triton_kernel, kernel_text
 from mlirc.frontend.torch_compat.fake_tensors import storage_id
 
 _TORCH = os.path.join(os.path.dirname(torch.__file__), "")
@@ -101,7 +103,10 @@ class GraphTextWriter:
         return "\n  ".join(["function", *lines])
 
     def call(self, node: Node, what: str) -> str:
-        what += self.value(node.args if node.op != "placeholder" else ()) + self.value(node.kwargs)
+        if "triton_kernel_wrapper_mutation" in str(node.target):
+            raise NoText("a Triton kernel of which nobody says what it writes")
+        kwargs: Any = named_kernel(node) if is_triton_kernel(node.target) else node.kwargs
+        what += self.value(node.args if node.op != "placeholder" else ()) + self.value(kwargs)
         return f"{what} -> {self.meaning(node.meta.get(self.meta)) if node.op != 'output' else ''}"
 
     def value(self, x: Any) -> str:
@@ -134,6 +139,8 @@ class GraphTextWriter:
             return f"{info.dtype} {numbers} @{sized(storage_offset, x)} {info.device} in {number}"
         if isinstance(x, (list, tuple)):
             return "(" + ", ".join(map(self.meaning, x)) + ")"
+        if isinstance(x, dict):  # what a Triton kernel writes
+            return "{" + ", ".join(f"{self.value(key)}: {self.meaning(y)}" for key, y in x.items()) + "}"
         if isinstance(x, torch.SymInt):
             return f"int {sized(size, x)}"
         if isinstance(x, torch.SymFloat):
@@ -141,6 +148,14 @@ class GraphTextWriter:
         if type(x) in _BY_REPR:
             return repr(x)
         raise NoText(f"a value of type {type(x).__name__}")
+
+
+def named_kernel(node: Node) -> dict[str, Any]:
+    """The arguments of a call of a Triton kernel, with its name, which has a digest of its code, and its constants. Raises NoText."""
+    name, constants = kernel_text(dict(node.kwargs))
+    if not code_text(known[name]):
+        raise NoText("a Triton kernel with functions of Python that choose how it runs")
+    return {**node.kwargs, "kernel_idx": name, "constant_args_idx": constants}
 
 
 def target_text(target: Any) -> str:

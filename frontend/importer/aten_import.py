@@ -11,6 +11,7 @@ from mlirc.dialects.core import aten_arguments, symbols
 from mlirc.dialects.core.bindings import ir
 from mlirc.dialects.core.dialect import create
 from mlirc.dialects.core.tensor_types import TensorInfo, info_of, type_of
+from mlirc.dialects.interpreter.triton_kernels import triton_kernel
 from mlirc.frontend.errors import UnsupportedGraph
 from mlirc.frontend.importer.sizes import size, tensor_info
 from mlirc.frontend.torch_compat.dynamo.trees import tree_leaves
@@ -29,6 +30,8 @@ def operator_text(target: Callable) -> str:
 
 def has_effect(target: Callable) -> bool:
     """Whether a call must stay, in order: it mutates, draws random numbers, or is opaque."""
+    if target is triton_kernel:
+        return False  # it gives copies of what the kernel writes
     if not isinstance(target, torch._ops.OpOverload):
         return True
     return target._schema.is_mutable or torch.Tag.nondeterministic_seeded in target.tags or not target._schema.returns

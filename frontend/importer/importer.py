@@ -30,6 +30,7 @@ from mlirc.frontend.importer.refused_dtypes import refused
 from mlirc.frontend.importer.regions import import_regions
 from mlirc.frontend.importer.shared_functions import SharedRegion, invoked
 from mlirc.frontend.importer.sizes import environment_of, guarded, size, storage_offset, tensor_info
+from mlirc.frontend.importer.triton_kernels import import_triton_kernel, is_triton_kernel
 from mlirc.frontend.torch_compat.aot_autograd.higher_order import with_effects
 from mlirc.frontend.torch_compat.fake_tensors import storage_id
 from mlirc.frontend.torch_compat.older_torch import widen_sums
@@ -242,6 +243,8 @@ class GraphImporter:
                 return self.by_aten(node, target, args, kwargs, storage_readers.REASON)
             self.count(aten.as_strided_scatter.default, storage_readers.REASON)
             return made
+        if is_triton_kernel(target):
+            return import_triton_kernel(self, node, kwargs)
         if is_shared_region(target):
             results = invoked(self, node, args)
             return tuple(
