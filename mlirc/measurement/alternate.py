@@ -22,15 +22,21 @@ class Samples:
     cpu: list[float] = field(default_factory=list)
 
 
-def alternate(steps: Steps, rounds: int, finish: Callable[[], None] | None = None) -> dict[str, Samples]:
+def alternate(
+    steps: Steps,
+    rounds: int,
+    finish: Callable[[], None] | None = None,
+    warm_up: int = WARM_UP,
+    trials: int = TRIALS,
+) -> dict[str, Samples]:
     """Each round measures each step once. The next round begins with the next step, and each second one goes backwards, so that
     no step is favoured by its place. `finish` waits for what a step leaves running, on a GPU."""
     names = list(steps)
     repeats = {}
     for name, step in steps.items():
-        for _ in range(WARM_UP):
+        for _ in range(warm_up):
             step()
-        call = min(seconds(step, 1, finish) for _ in range(TRIALS))
+        call = min(seconds(step, 1, finish) for _ in range(trials))
         repeats[name] = max(1, round(SHORTEST / max(call, 1e-9)))
     samples = {name: Samples() for name in names}
     for number in range(rounds):

@@ -1,0 +1,1 @@
+"""Scaling over the cores of a processor."""
