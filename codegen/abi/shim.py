@@ -23,6 +23,7 @@ SIGNATURES = {
     "aoti_torch_cuda__addmm_activation": "i32 (ptr, ptr, ptr, double, double, i32, ptr)",
     "torch_get_num_threads": "i32 (ptr)",
     "torch_call_dispatcher": "i32 (ptr, ptr, ptr, i64)",
+    "torch_new_string_handle": "i32 (ptr, i64, ptr)",
     "torch_new_list_reserve_size": "i32 (i64, ptr)",
     "torch_list_push_back": "i32 (ptr, i64)",
 }

@@ -5,6 +5,7 @@ The arguments, and then the results, lie on a stack of slots of 8 bytes (StableI
     Tensor   a handle that the call consumes        int, bool, ScalarType   the number        float   its bits
     T?       0, or the address of a slot from `new`, which the call deletes
     T[]      a list that the call consumes
+    str      a handle that the call consumes, where the shim has strings
 
 A Scalar has no such form: operators that take one are called from Python (host/aten.py).
 """
@@ -15,6 +16,7 @@ from typing import Any
 from mlirc.codegen.abi import shim
 from mlirc.codegen.aten.shim_call import (
     NativeCall,
+    NotNative,
     Step,
     boolean,
     check,
@@ -31,7 +33,13 @@ from mlirc.codegen.frame.frame import Frame, HostBuffer, Number
 
 def dispatcher_call(frame: Frame, op: Any, function: Any, operands: Sequence[HostBuffer | Number]) -> NativeCall:
     """The call of `function` by the dispatcher. Writes nothing yet; raises NotNative."""
-    kinds = check(function, op)
+    return by_stack(frame, op, function, operands, check(function, op))
+
+
+def by_stack(
+    frame: Frame, op: Any, function: Any, operands: Sequence[HostBuffer | Number], kinds: list[str]
+) -> NativeCall:
+    """The same for an operator with results of these kinds, whatever it does with its operands."""
     arguments = given_arguments(function, op)
     steps = [conversion_of(argument, CONVERSIONS)(frame, given, operands) for argument, given in arguments]
     text = frame.text
@@ -57,6 +65,17 @@ def owned_tensor(frame: Frame, given: Any, operands: Sequence[HostBuffer | Numbe
 
     def write() -> list[str]:
         frame.shim("aoti_torch_new_tensor_handle", step()[0], "%scratch")
+        return [frame.load("i64", "%scratch")]
+
+    return write
+
+
+def owned_string(frame: Frame, given: Any, operands: Sequence[HostBuffer | Number]) -> Step:
+    if not isinstance(given, str) or not hasattr(shim.library(), "torch_new_string_handle"):
+        raise NotNative(f"{given} is no text that the C shim takes")
+
+    def write() -> list[str]:
+        frame.shim("torch_new_string_handle", frame.text.string(given), str(len(given.encode())), "%scratch")
         return [frame.load("i64", "%scratch")]
 
     return write
@@ -105,5 +124,5 @@ def optional(convert: Callable) -> Callable:
 _PLAIN = {"Tensor": owned_tensor, "int": integer, "float": bits, "bool": boolean}
 _LISTS = {f"List[{kind}]": listed(convert) for kind, convert in _PLAIN.items()}
 _LISTS["List[Optional[Tensor]]"] = listed(optional(owned_tensor))
-_GIVEN = {**_PLAIN, **_LISTS, "ScalarType": dtype}
+_GIVEN = {**_PLAIN, **_LISTS, "ScalarType": dtype, "str": owned_string}
 CONVERSIONS = {**_GIVEN, **{f"Optional[{kind}]": optional(convert) for kind, convert in _GIVEN.items()}}

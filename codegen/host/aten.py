@@ -6,6 +6,9 @@ A native call that fails is made again from Python, out of line, which raises th
 from collections.abc import Sequence
 from typing import Any
 
+import torch
+
+from mlirc.codegen.aten.collective_call import NAMESPACE, collective_call
 from mlirc.codegen.aten.dispatcher_call import dispatcher_call
 from mlirc.codegen.aten.overridden_kernels import computes_otherwise
 from mlirc.codegen.aten.python_call import AtenCall
@@ -59,6 +62,11 @@ def native_way(
     if function is triton_kernel:
         try:
             return triton_call(frame, op, operands), ""
+        except NotNative as reason:
+            return None, str(reason)
+    if isinstance(function, torch._ops.OpOverload) and function.namespace == NAMESPACE:
+        try:
+            return collective_call(frame, op, function, operands), ""
         except NotNative as reason:
             return None, str(reason)
     why = ""

@@ -18,6 +18,9 @@ from mlirc.frontend.torch_compat.dynamo.trees import tree_leaves
 
 QUANTIZED = (torch.qint8, torch.quint8, torch.qint32, torch.quint4x2, torch.quint2x4)
 
+RETURNS_FIRST = ("_c10d_functional.wait_tensor.default",)
+"""Operators that return their first operand, though their schema does not say so."""
+
 
 def operator_text(target: Callable) -> str:
     """ "aten.add.Tensor", "higher_order.cond", or the function's own name."""
@@ -59,6 +62,8 @@ def result_aliases(target: Callable, count: int, operand_of_argument: Sequence[i
     """For each result the operand that it may share memory with, or -1, by the schema's annotations."""
     if not isinstance(target, torch._ops.OpOverload):
         return [-1] * count
+    if str(target) in RETURNS_FIRST:
+        return list(operand_of_argument[:1])
     positions = [-1] * count
     for k, result in enumerate(target._schema.returns[:count]):
         if result.alias_info is None:
@@ -84,9 +89,16 @@ def each_dimension(target: Callable, args: tuple) -> tuple:
 
 
 def call_aten(
-    target: Callable, args: tuple, kwargs: dict, promised: Any, objects: list[Any], effect: bool = False
+    target: Callable,
+    args: tuple,
+    kwargs: dict,
+    promised: Any,
+    objects: list[Any],
+    effect: bool = False,
+    kept: Sequence[ir.Value] = (),
 ) -> Any:
-    """The op that calls `target`; its results as one value, a tuple of values, or None. `effect`: it must stay."""
+    """The op that calls `target`; its results as one value, a tuple of values, or None. `effect`: it must stay. `kept`: whose memory must stay
+    as it is until then."""
     name = operator_text(target)
     for x in (*args, *kwargs.values()):
         if isinstance(x, torch.dtype) and x in QUANTIZED:
@@ -102,6 +114,8 @@ def call_aten(
 
     operand_of_argument = [operand_index(x) if isinstance(x, ir.Value) else -1 for x in args]
     text = aten_arguments.encode(args, kwargs, operand_index, objects)
+    for value in kept:
+        operand_index(value)
     many = isinstance(promised, (list, tuple))
     fakes = list(promised) if many else [promised] if promised is not None else []
     infos, numbers = [], []

@@ -23,14 +23,22 @@ from mlirc.dialects.core.graph_builder import GraphBuilder, NotOurs, UnequalSize
 from mlirc.dialects.core.symbols import Expr, Int
 from mlirc.dialects.core.tensor_types import TensorInfo, info_of, type_of
 from mlirc.frontend.errors import UnsupportedGraph
-from mlirc.frontend.importer import aten_import, empty_extremes, refused_dims, storage_readers, unread_indices, views
+from mlirc.frontend.importer import (
+    aten_import,
+    collectives,
+    empty_extremes,
+    refused_dims,
+    storage_readers,
+    triton_kernels,
+    unread_indices,
+    views,
+)
 from mlirc.frontend.importer.bodies import attribute, has_regions, is_shared_region, nested_constants
-from mlirc.frontend.importer.locations import location_of
+from mlirc.frontend.importer.locations import erase_after, last_operation, location_of
 from mlirc.frontend.importer.refused_dtypes import refused
 from mlirc.frontend.importer.regions import import_regions
 from mlirc.frontend.importer.shared_functions import SharedRegion, invoked
 from mlirc.frontend.importer.sizes import environment_of, guarded, size, storage_offset, tensor_info
-from mlirc.frontend.importer.triton_kernels import import_triton_kernel, is_triton_kernel
 from mlirc.frontend.torch_compat.aot_autograd.higher_order import with_effects
 from mlirc.frontend.torch_compat.fake_tensors import storage_id
 from mlirc.frontend.torch_compat.older_torch import widen_sums
@@ -243,8 +251,10 @@ class GraphImporter:
                 return self.by_aten(node, target, args, kwargs, storage_readers.REASON)
             self.count(aten.as_strided_scatter.default, storage_readers.REASON)
             return made
-        if is_triton_kernel(target):
-            return import_triton_kernel(self, node, kwargs)
+        if collectives.is_collective(target):
+            return collectives.import_collective(self, node, args, kwargs)
+        if triton_kernels.is_triton_kernel(target):
+            return triton_kernels.import_triton_kernel(self, node, kwargs)
         if is_shared_region(target):
             results = invoked(self, node, args)
             return tuple(
@@ -480,19 +490,3 @@ def storage_of(node: Node) -> int:
     while (behind := views.viewed(node)) is not None:
         node = behind
     return storage(node.meta["val"])
-
-
-def last_operation() -> ir.Operation | None:
-    operations = ir.InsertionPoint.current.block.operations
-    return operations[len(operations) - 1] if len(operations) else None
-
-
-def erase_after(mark: Any) -> None:
-    """Erase what a rule built before it gave up: all operations after `mark` in the current block."""
-    made = []
-    for op in reversed(list(ir.InsertionPoint.current.block.operations)):
-        if mark is not None and op.operation == mark.operation:
-            break
-        made.append(op)
-    for op in made:
-        op.operation.erase()

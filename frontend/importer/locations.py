@@ -1,6 +1,7 @@
-"""The user's source line of an FX node, as an MLIR location and as text."""
+"""Where an op comes from: the user's source line of an FX node, as an MLIR location and as text. And where in a block a rule began to build."""
 
 import re
+from typing import Any
 
 from torch.fx import Node
 
@@ -27,3 +28,19 @@ def where(node: Node) -> str:
         line = source_line(location_of(node))
     name = node.name if node.op == "placeholder" else node.target
     return str(name) if line == "unknown line" else f"{name} ({line})"
+
+
+def last_operation() -> ir.Operation | None:
+    operations = ir.InsertionPoint.current.block.operations
+    return operations[len(operations) - 1] if len(operations) else None
+
+
+def erase_after(mark: Any) -> None:
+    """Erase what a rule built before it gave up: all operations after `mark` in the current block."""
+    made = []
+    for op in reversed(list(ir.InsertionPoint.current.block.operations)):
+        if mark is not None and op.operation == mark.operation:
+            break
+        made.append(op)
+    for op in made:
+        op.operation.erase()

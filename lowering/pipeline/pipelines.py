@@ -22,7 +22,8 @@ FUSE = (
     "fuse-elementwise,fuse-reductions,"
     "fuse-horizontally,"  # last: two kernels that read the same data merge only once each is as large as it gets
     "canonicalize,cse,eliminate-dead,"
-    "elide-copies"
+    "elide-copies,"
+    "schedule-collectives"  # last: kernels are what runs beside them
 )
 PLAN = "plan-memory"
 LOWER = "lower-kernels"
@@ -61,7 +62,8 @@ GPU_SPLIT = (
     "split-reductions,"  # after all fusion: it takes kernels apart
     "batch-kernels,"
     "canonicalize,cse,eliminate-dead,"
-    "release-early"  # last: it puts what is left in order
+    "release-early,"  # it puts what is left in order
+    "schedule-collectives"  # last: kernels are what runs beside them
 )
 GPU_FUSE = f"select-attention,{GPU_MERGE}batch-parameters,{GPU_SPLIT}"
 GPU_FROZEN_FUSE = f"select-attention,hoist-parameters,{GPU_MERGE}{GPU_SPLIT}"
