@@ -10,6 +10,8 @@ import json
 import os
 import re
 import stat
+import threading
+from contextlib import suppress
 from functools import lru_cache
 from typing import Any
 
@@ -22,6 +24,7 @@ FLAGS = (
     os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK
 )  # which waits for no reader
 NEW = FLAGS | os.O_EXCL
+INCOMPLETE: dict[str, str] = {}  # folders of this process that could not be written to, and why
 
 
 class GraphFiles:
@@ -71,7 +74,10 @@ class GraphFiles:
         raise_of_handler(error)
         reason = (isinstance(error, OSError) and error.strerror) or " ".join(str(error).split()) or type(error).__name__
         if self.folder is not None:
+            INCOMPLETE.setdefault(self.folder, reason)
             tell(f"mlirc option 'dump' is {self.folder!r}, and no file can be written there: {reason}")
+            if self.prefix:
+                _remove_empty(os.path.join(self.folder, f"{self.prefix}.json"))
         self.folder = None
 
 
@@ -91,11 +97,26 @@ def claim(folder: str, sequence: str) -> tuple[str, int]:
 
 
 def write_file(path: str, content: bytes | memoryview) -> None:
-    """Writes a file, or over one; nothing else that has its name. Raises OSError."""
-    with open(os.open(path, FLAGS, 0o666), "wb") as file:
-        if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
-            raise OSError(0, "what has its name is no file")
-        file.write(content)
+    """Writes a file, or over one, whole or not at all; nothing else that has its name. Raises OSError."""
+    folder, name = os.path.split(path)
+    part = os.path.join(folder, f".{name[-200:]}.{os.getpid()}.{threading.get_ident()}.part")
+    if os.path.lexists(path) and not stat.S_ISREG(os.lstat(path).st_mode):
+        raise OSError(0, "what has its name is no file")
+    try:
+        with open(os.open(part, NEW, 0o666), "wb") as file:
+            file.write(content)
+        os.replace(part, path)
+    except BaseException:
+        with suppress(OSError):
+            os.unlink(part)
+        raise
+
+
+def _remove_empty(path: str) -> None:
+    """Removes the record of a graph that nothing could be said of."""
+    with suppress(OSError):
+        if not os.lstat(path).st_size:
+            os.unlink(path)
 
 
 @lru_cache(maxsize=256)

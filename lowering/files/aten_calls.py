@@ -2,7 +2,8 @@
 
 Refused: what opens files or gives tensors other memory (`from_file`, `set_`, `resize_`, variants with `out`), what autograd takes apart
 before us (operators without kernels of their own, which may return their operand though their schema does not say so), private
-operators that neither our importer nor Inductor knows, whose kernels trust their callers, and other libraries' operators.
+operators that neither our importer nor Inductor knows, whose kernels trust their callers, and other libraries' operators. Structured
+operators look at their operands before any kernel does, as their results' sizes are computed of them.
 """
 
 import json
@@ -19,6 +20,11 @@ from mlirc.lowering.module.rules import StageError, expect, list_attribute, text
 NAMESPACES = ("aten", "prims")
 FORBIDDEN = frozenset(
     ("from_file", "set_", "set", "resize", "resize_", "resize_as", "resize_as_", "set_data", "record_stream", "swap")
+)
+STRUCTURED = frozenset(  # private operators of a traced graph that PyTorch's native_functions.yaml calls structured
+    ("_linalg_det", "_linalg_slogdet", "_linalg_eigh", "_linalg_svd", "_linalg_solve_ex")
+    + tuple(f"_upsample_{kind}2d_aa{way}" for kind in ("bilinear", "bicubic", "lanczos") for way in ("", "_backward"))
+    + tuple(f"_upsample_nearest_exact{n}d{way}" for n in (1, 2, 3) for way in ("", "_backward"))
 )
 
 
@@ -70,7 +76,7 @@ def refusal(name: str) -> str:
         operator.name(), "CompositeImplicitAutograd"
     ):
         return "is taken apart before a graph is compiled"
-    if short.startswith("_") and name not in known_private() and operator not in IMPORTS:
+    if short.startswith("_") and name not in known_private() and short not in STRUCTURED and operator not in IMPORTS:
         return "is private to PyTorch"
     return ""
 

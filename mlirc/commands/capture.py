@@ -1,5 +1,6 @@
 """`mlirc capture`: runs a program unchanged, every torch.compile in it with mlirc, and keeps each graph in a folder."""
 
+import os
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -53,13 +54,17 @@ def _imported() -> Callable[[str, list[str], str], int]:
 
 
 def _tell(folder: str, code: int) -> None:
-    """Raises Failure where nothing was kept."""
+    """Raises Failure where nothing was kept, or not all."""
     from mlirc.execution.captures import CaptureError, read_capture
+    from mlirc.frontend.report.capture_folder import INCOMPLETE
 
+    lost = INCOMPLETE.get(os.path.abspath(folder))
     try:
         found = read_capture(folder)
     except CaptureError as error:
-        raise Failure(str(error)) from error
+        raise Failure(f"{folder}: {lost}; nothing was kept" if lost else str(error), code or 1) from error
+    if lost:
+        raise Failure(f"{folder}: {lost}; of {len(found.graphs)} graphs some files are not there", code or 1)
     if not found.frames:
         ended = found.run.get("error")
         raise Failure(

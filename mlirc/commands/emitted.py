@@ -42,7 +42,10 @@ def emitted(module: Any, kind: str, locations: bool) -> str:
     if not parts and kind in ("llvm", "asm"):
         raise Failure(f"--emit {kind}: the module has no function that machine code is made of")
     if not parts:
-        raise Failure(f"--emit {kind}: the module has no mlirc.triton, which lower-triton makes for tensors on a GPU")
+        raise Failure(
+            f"--emit {kind}: the module has no mlirc.triton, which lower-triton makes for tensors on a GPU; of a graph "
+            "that was captured on a CPU, -p move-to-gpu puts them there"
+        )
     mark = COMMENT[kind]
     return "".join(f"{mark} ----- {name} -----\n{text.rstrip()}\n\n" for name, text in parts)
 

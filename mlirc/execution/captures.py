@@ -23,7 +23,7 @@ class CaptureError(ValueError):
     """A folder that is no capture, or a record that cannot be read. The message is one line with the file."""
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class DumpedGraph:
     """One ATen graph. `record` is its JSON. A file that was not written is None, or absent from `stages`.
 
@@ -89,18 +89,25 @@ class DumpedGraph:
 
         return kernel_view(self, name)
 
+    def __repr__(self) -> str:
+        report = self.record.get("report") or {}
+        return f"<graph {self.name} of {self.folder}: {len(report.get('kernels') or ())} kernels, stages {', '.join(self.stages)}>"
+
     def _repr_html_(self) -> str:
         from mlirc.report.notebook import graph_html
 
         return graph_html(self)
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class DumpedFrame:
     """One graph of Dynamo's: a function, or the rest of a function after a graph break."""
 
     folder: Path
     record: Mapping[str, Any]
+
+    def __repr__(self) -> str:
+        return f"<graph {self.number} of Dynamo's in {self.folder}>"
 
     @property
     def number(self) -> int:
@@ -116,7 +123,7 @@ class DumpedFrame:
         return _file(self.folder, self.record.get("guards"))
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Captured:
     """The graphs of a folder. `run` is what `mlirc capture` wrote about the script; empty for MLIRC_DUMP and the option `dump`."""
 
@@ -124,6 +131,9 @@ class Captured:
     graphs: list[DumpedGraph]
     frames: list[DumpedFrame]
     run: Mapping[str, Any]
+
+    def __repr__(self) -> str:
+        return f"<capture {self.folder}: {', '.join(graph.name for graph in self.graphs) or 'no graph'}>"
 
 
 def read_capture(folder: str | Path) -> Captured:

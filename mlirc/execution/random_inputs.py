@@ -6,7 +6,7 @@ does not say is tried: inputs are drawn, the interpreter runs on them, and the f
 
 import itertools
 import random
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -30,6 +30,8 @@ ALONG_A_DIMENSION = tuple(  # self, dim, index
     f"aten.{name}."
     for name in ("gather", "index_select", "index_add", "index_copy", "index_fill", "scatter", "scatter_add")
 )
+MOST_OPS = 10_000  # that are executed with one draw: a loop whose counter or state was drawn may not end
+MOST_ENDLESS = 6  # draws with which a loop does not end, before no more are made
 BODIES = ("mlircx.kernel", "mlircx.launch", "mlircx.run")
 
 
@@ -42,19 +44,39 @@ class Draw:
     integers: int
 
 
+class Steps:
+    """Counts the ops that the interpreter executes with one draw; raises InputsError where they are too many."""
+
+    def __init__(self) -> None:
+        self.left = MOST_OPS
+
+    def before(self, op: Any, operands: Sequence[Any]) -> None:
+        self.left -= 1
+        if self.left < 0:
+            raise InputsError("a loop does not end soon with them")
+
+    def after(self, op: Any, values: Sequence[Any], held: Sequence[Any]) -> None:
+        pass
+
+
 def random_inputs(module: ir.Module, seed: int) -> list[Any]:
     """Raises InputsError where no inputs are found that the interpreter runs on."""
     with context():
         names = symbols_of(module)
         bounds = index_bounds(module)
+        loops = holds_loop(module)
         best: tuple[int, list[Any]] | None = None
-        why = ""
+        why, endless = "", 0
         for draw in draws(names):
+            steps = Steps() if loops else None
             try:
                 inputs = drawn(module, draw, bounds, seed)
-                left = interpret(module, inputs)
+                left = interpret(module, inputs, steps)
             except Exception as error:  # of any kind: an operator of ATen may raise what it likes
                 why = why or " ".join(str(error).split())
+                endless += steps is not None and steps.left < 0
+                if endless == MOST_ENDLESS:
+                    break
                 continue
             wrong = sum(not_finite(x) for x in left.results)
             if best is None or wrong < best[0]:
@@ -66,6 +88,10 @@ def random_inputs(module: ir.Module, seed: int) -> list[Any]:
                 f"no random inputs were found that this module takes; give --inputs. The first said: {why}"
             )
         return best[1]
+
+
+def holds_loop(module: ir.Module) -> bool:
+    return "mlircx.while_loop" in str(module)
 
 
 def draws(names: list[str]) -> Iterator[Draw]:

@@ -9,6 +9,7 @@ import signal
 import sys
 import time
 import traceback
+import warnings
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
@@ -18,16 +19,17 @@ import torch
 from mlirc.execution.captures import FORMAT, RUN
 from mlirc.frontend.explain.explain import graph_break, skipped
 from mlirc.frontend.options import MODES
-from mlirc.frontend.report.capture_folder import write_file
+from mlirc.frontend.report.capture_folder import INCOMPLETE, write_file
 
 
 def captured_run(script: str, arguments: list[str], folder: str) -> int:
-    """The exit code that Python would give. The folder gets graphs, and capture.json."""
+    """The exit code that Python would give. The folder gets graphs, and capture.json; INCOMPLETE says why it could not be written to."""
     folder = os.path.abspath(folder)
     signal.signal(signal.SIGINT, signal.default_int_handler)  # as a program has it
     compile_, left_out = torch.compile, []
     torch.compile = with_mlirc(compile_, folder, left_out)
     os.environ["MLIRC_DUMP"] = folder  # of processes that the program starts
+    warnings.filterwarnings("ignore", message="mlirc option 'dump' is")  # the command's last line says so
     start = time.perf_counter()
     said: dict[str, Any] = {
         "format": FORMAT,
@@ -45,7 +47,7 @@ def captured_run(script: str, arguments: list[str], folder: str) -> int:
         try:
             write_file(os.path.join(folder, RUN), json.dumps(said | _of_dynamo(), indent=1, default=str).encode())
         except OSError as problem:
-            print(f"{folder}/{RUN}: {problem.strerror}", file=sys.stderr)
+            INCOMPLETE.setdefault(folder, problem.strerror or str(problem))
     return code
 
 

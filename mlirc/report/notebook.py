@@ -38,7 +38,7 @@ def graph_html(graph: DumpedGraph) -> str:
     return framed({"folder": "", "run": {}, "frames": [], "graphs": [data], "bare": True}, graph.name, HEIGHT)
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class TextView:
     """Lines with numbers, or with signs: [sign, line]."""
 
@@ -51,11 +51,14 @@ class TextView:
         height = min(HIGH, max(LOW, 60 + LINE * (len(self.lines) + len(self.facts))))
         return framed({"only": only}, self.title, height)
 
+    def __repr__(self) -> str:
+        return f"<{self.title}, {len(self.lines)} lines>"
+
     def __str__(self) -> str:
         return "\n".join(x if isinstance(x, str) else f"{x[0].strip('|') or ' '} {x[1]}" for x in self.lines)
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class StageView:
     """The IR of a captured graph after a stage."""
 
@@ -84,6 +87,9 @@ class StageView:
 
     def _repr_html_(self) -> str:
         return TextView(f"{self.graph.name}: {self.name}", (), tuple(self.text.split("\n")))._repr_html_()
+
+    def __repr__(self) -> str:
+        return f"<{self.graph.name}: {self.name}, {len(self.text.splitlines())} lines>"
 
     def __str__(self) -> str:
         return self.text

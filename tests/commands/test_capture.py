@@ -86,6 +86,29 @@ def test_graph_breaks_are_kept(tmp_path):
     assert "print" in found["reason"] + found["explanation"] and "program.py:4 in f" in found["user_stack"][-1]
 
 
+FULL = """
+import resource, signal, torch
+signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+resource.setrlimit(resource.RLIMIT_FSIZE, (MOST, MOST))
+torch.compile(lambda x: x + 1)(torch.ones(2))
+print("at the end")
+"""
+
+
+@pytest.mark.parametrize(("most", "kept"), [(1500, True), (150, False)])
+def test_a_full_disk(most, kept, tmp_path):
+    """No file is written in part, and one line says that some are not there."""
+    done = capture(tmp_path, FULL.replace("MOST", str(most)))
+    assert (done.returncode, done.stdout) == (1, "at the end\n"), done.stderr
+    assert "mlirc capture: kept: File too large; " in done.stderr and done.stderr.count("\n") == 1, done.stderr
+    left = list((tmp_path / "kept").iterdir())
+    assert bool(left) == kept and all(path.stat().st_size for path in left)
+    for path in left:
+        assert path.suffix in (".py", ".json", ".mlir", ".txt") and not path.name.startswith("."), path
+        if path.suffix == ".json":
+            json.loads(path.read_text())
+
+
 @pytest.mark.parametrize(
     ("program", "why"),
     [

@@ -198,6 +198,18 @@ def test_triton():
     assert "@triton.jit" in text and "tl.store" in text
 
 
+def test_a_graph_of_a_cpu_is_moved_to_a_gpu():
+    moved = good("opt", "-", "-p", "move-to-gpu", text=GRAPH).stdout
+    on_gpu = good("opt", "-", "-p", "canonicalize", text=GPU).stdout
+    assert moved.split("\n")[1:] == on_gpu.split("\n")[1:]  # but for the target
+    assert "-p move-to-gpu" in bad("opt", "-", "--pipeline", "gpu", "--emit", "triton", text=GRAPH)
+    text = good("opt", "-", "--pipeline", "gpu", "--target", "gpu{arch=sm_90}", "--emit", "triton", text=moved).stdout
+    assert "@triton.jit" in text
+    assert "mlircx.while_loop" in bad("opt", "-", "-p", "move-to-gpu", text=LOOP.replace("X", X))  # these run on a CPU
+    moved = good("opt", "-", "-p", "move-to-gpu", text=DRAWN).stdout
+    assert r"{\22device\22: {\22device\22: \22cuda:0\22}}" in moved
+
+
 @pytest.mark.full
 def test_ptx():
     pytest.importorskip("triton")
@@ -218,6 +230,12 @@ def test_text_of_a_file_is_not_run(tmp_path):
     assert not (tmp_path / "x").exists()
 
 
+DRAWN = """func.func @graph() -> tensor<4xf32> {
+  %0 = "mlircx.aten"() {op = "aten.rand.default", aliases = "-1",
+    args = "[[4], {\\22kwargs\\22: {\\22device\\22: {\\22device\\22: \\22cpu\\22}}}]"} : () -> tensor<4xf32>
+  return %0 : tensor<4xf32>
+}
+"""
 LOOP = """func.func @graph(%i: tensor<i64>, %x: X) -> X {
   %r:2 = "mlircx.while_loop"(%i, %x) ({
     func.func @condition(%j: tensor<i64>, %y: X, %o: tensor<i1>) {

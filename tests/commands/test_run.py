@@ -111,6 +111,44 @@ def test_indices_are_within_and_roots_are_taken_of_positive_numbers(tmp_path):
     assert load_file(out)["result0"].isfinite().all()
 
 
+LOOP = """func.func @graph(%i: tensor<i64>, %x: tensor<4xf32>) -> tensor<i64> {
+  %r:2 = "mlircx.while_loop"(%i, %x) ({
+    func.func @condition(%j: tensor<i64>, %y: tensor<4xf32>, %o: tensor<i1>) {
+      %c = "mlirc.constant"() {value = "LAST"} : () -> tensor<i64>
+      %l = "mlirc.ne"(%j, %c) : (tensor<i64>, tensor<i64>) -> tensor<i1>
+      "mlirc.assign"(%o, %l) : (tensor<i1>, tensor<i1>) -> ()
+      return
+    }
+  }, {
+    func.func @body(%j: tensor<i64>, %y: tensor<4xf32>) {
+      %c = "mlirc.constant"() {value = "1"} : () -> tensor<i64>
+      %n = "mlirc.add"(%j, %c) : (tensor<i64>, tensor<i64>) -> tensor<i64>
+      "mlirc.assign"(%j, %n) : (tensor<i64>, tensor<i64>) -> ()
+      return
+    }
+  }) {carried = 2 : i64} : (tensor<i64>, tensor<4xf32>) -> (tensor<i64>, tensor<4xf32>)
+  return %r#0 : tensor<i64>
+}
+"""
+
+
+def test_a_loop_whose_counter_is_drawn_ends():
+    """Seed 1 draws 5 first, from which a loop that counts up to 1 does not end."""
+    drawn = torch.randint(0, 10, [], generator=torch.Generator().manual_seed(1))
+    assert drawn > 1
+    assert "result0: int64 [], from 1 to 1" in good("run", "-", "--random", "1", text=LOOP.replace("LAST", "1")).stdout
+    line = bad("run", "-", text=LOOP.replace("LAST", "-1"))
+    assert "give --inputs" in line and "a loop does not end soon with them" in line
+
+
+def test_a_private_operator_that_looks_at_its_operands_is_called(tmp_path):
+    path = dumped(
+        lambda x: torch.linalg.det(x) + torch.linalg.svdvals(x).sum(-1), torch.randn(3, 4, 4), folder=tmp_path
+    )
+    assert "_linalg_det" in path.read_text() and "_linalg_svd" in path.read_text()
+    assert good("run", path, "--check-each-pass").stdout.startswith("right")
+
+
 # ---- what is right
 
 

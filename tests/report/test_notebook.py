@@ -37,6 +37,14 @@ def test_a_stage_and_what_another_changed(graph):
         graph.stage("fues")
 
 
+def test_what_a_plain_console_shows_is_a_line(graph, captured):
+    found = read_capture(captured)
+    stage = graph.stage("fuse")
+    for x in (found, graph, found.frames[0], stage, stage.diff(stage)):
+        assert len(repr(x)) < 300 and "\n" not in repr(x), x
+    assert "000_forward" in repr(found) and "000_forward: fuse" in repr(stage)
+
+
 def test_a_kernel(graph):
     name = graph.record["report"]["kernels"][0]["name"]
     only = displayed(graph.kernel(name))["only"]

@@ -16,17 +16,37 @@ function overview(data, open) {
     ...(data.graphs.some(trouble) ? [{ name: "in eager", get: (g) => trouble(g) }] : []),
   ], data.graphs, { label: "graphs", short: true, picked: (g) => open(g) });
   const frames = data.frames.map(frameEntry);
-  const run = Object.entries(data.run).filter(([, v]) => typeof v !== "object" || v === null).map(([k, v]) => [k.replaceAll("_", " "), String(v)]);
+  const run = runFacts(data.run);
   const breaks = Array.isArray(data.run.graph_breaks) ? data.run.graph_breaks : [];
   return el("div", { class: "view" },
     el("h2", {}, several(data.graphs.length, "graph")), graphs.box,
     el("h2", {}, `${several(data.frames.length, "graph")} of Dynamo's: why each ends, why it was compiled again, its guards`),
     frames.length ? el("div", {}, frames) : el("p", { class: "note" }, "None was kept."),
-    ...(breaks.length ? [el("h2", {}, `${breaks.length} graph breaks`), el("div", {}, breaks.map((b) => el("p", {}, told(b))))] : []),
+    ...(breaks.length ? [el("h2", {}, several(breaks.length, "graph break")), ...breaks.map(breakEntry)] : []),
     ...(run.length ? [el("h2", {}, "The run"), facts(run)] : []));
 }
 
 const told = (x) => (typeof x === "string" ? x : JSON.stringify(x));
+
+const listed = (x) => (Array.isArray(x) ? x.map(told) : []);
+
+function runFacts(run) {
+  const versions = run.versions && typeof run.versions === "object" ? Object.entries(run.versions) : [];
+  const known = [
+    ["command", listed(run.command).join(" ")], ["folder", run.folder], ["ended with", run.exit], ["error", run.error],
+    ["seconds", typeof run.seconds === "number" ? run.seconds.toFixed(1) : ""], ["machine", run.machine],
+    ["versions", versions.map(([name, version]) => `${name} ${version}`).join(", ")],
+    ["left out", listed(run.left_out).join("; ")], ["in eager", listed(run.skipped).join("; ")],
+  ];
+  return known.filter(([, v]) => v !== undefined && v !== null && v !== "").map(([k, v]) => [k, told(v)]);
+}
+
+function breakEntry(b) {
+  if (!b || typeof b !== "object") return el("p", {}, told(b));
+  const stack = listed(b.user_stack), lines = String(b.explanation || "").split("\n").map((line) => line.trim()).filter(Boolean);
+  return el("details", {}, el("summary", {}, String(b.reason || "graph break"), el("span", { class: "note" }, ` ${stack[0] || ""}`)),
+    facts(stack.map((line, k) => [k ? "calls" : "at", line])), ...lines.map((line) => el("p", { class: "note" }, line)));
+}
 
 function trouble(graph) {
   return graph.fallback || (graph.failed ? `${graph.failed.step}: ${graph.failed.why}` : "");

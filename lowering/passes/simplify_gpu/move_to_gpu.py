@@ -1,0 +1,64 @@
+"""move-to-gpu: a graph that was captured on a CPU, as if its tensors were on a GPU."""
+
+import json
+from dataclasses import dataclass, replace
+from typing import Any
+
+from mlirc.dialects.core.bindings import ir
+from mlirc.dialects.core.dialect import attribute_value
+from mlirc.dialects.core.tensor_types import info_of, type_of
+from mlirc.lowering.pipeline.ledger import Ledger
+
+DEVICE = "cuda:0"
+
+
+@dataclass(frozen=True)
+class MoveToGpu:
+    """Put all tensors of a graph on a GPU, to see what its kernels would be: no standard pipeline has it.
+
+    before:  %0 = "mlirc.relu"(%x) : (tensor<4x8xf32>) -> tensor<4x8xf32>
+    after:   %0 = "mlirc.relu"(%x) : (tensor<4x8xf32, {device = "cuda:0"}>) -> tensor<4x8xf32, {device = "cuda:0"}>
+
+    `-p move-to-gpu`, then `--pipeline gpu --target gpu{arch=sm_90}` on what it wrote; no GPU has to be here. Sizes and strides stay the
+    CPU's, and so does what tracing chose for one, such as its operators of attention.
+    """
+
+    name = "move-to-gpu"
+    takes = "graph"
+
+    def run(self, function: Any, ledger: Ledger) -> None:
+        if ledger.allows(self.name, function):
+            function.operation.walk(moved)
+
+
+def moved(op: Any) -> Any:
+    """Changes the types of an op's results and of its regions' arguments, and the devices among an ATen call's arguments."""
+    for region in op.regions:
+        for block in region.blocks:
+            for argument in block.arguments:
+                argument.set_type(on_gpu(argument.type))
+    for result in op.results:
+        result.set_type(on_gpu(result.type))
+    if "function_type" in op.attributes:
+        old = ir.FunctionType(ir.TypeAttr(op.attributes["function_type"]).value)
+        new = ir.FunctionType.get([on_gpu(t) for t in old.inputs], [on_gpu(t) for t in old.results])
+        op.attributes["function_type"] = ir.TypeAttr.get(new)
+    if op.name.startswith("mlircx.aten"):
+        args = json.loads(attribute_value(op.attributes["args"]))
+        op.attributes["args"] = ir.StringAttr.get(json.dumps(with_device(args)))
+    return ir.WalkResult.ADVANCE
+
+
+def on_gpu(type_: ir.Type) -> ir.Type:
+    return type_of(replace(info_of(type_), device=DEVICE)) if isinstance(type_, ir.RankedTensorType) else type_
+
+
+def with_device(x: Any) -> Any:
+    """The arguments of a call, with the GPU in place of each device."""
+    if isinstance(x, list):
+        return [with_device(item) for item in x]
+    if isinstance(x, dict):
+        return {
+            key: DEVICE if key == "device" and isinstance(item, str) else with_device(item) for key, item in x.items()
+        }
+    return x
