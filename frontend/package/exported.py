@@ -27,6 +27,7 @@ from mlirc.frontend.package.signature import (
     symbols_used,
 )
 from mlirc.frontend.strides.traced import with_eager_strides
+from mlirc.frontend.torch_compat.composite_operators import composite_operators
 from mlirc.frontend.torch_compat.dynamo.trees import argument_trees
 from mlirc.frontend.torch_compat.fake_tensors import storage_id
 from mlirc.frontend.torch_compat.list_operators import list_operators
@@ -103,7 +104,7 @@ def functional(program: ExportedProgram) -> Functional:
     """The program's graph with its operators decomposed as for torch.compile, and its writes at its end."""
     fakes = [node.meta.get("val") for node in program.graph.find_nodes(op="placeholder")]
     with with_eager_strides([x for x in fakes if isinstance(x, torch.Tensor)]), torch.no_grad():
-        program = program.run_decompositions(dict(list_operators() or {}))
+        program = program.run_decompositions({**(composite_operators() or {}), **(list_operators() or {})})
     gm, told = program.graph_module, program.graph_signature
     placeholders = gm.graph.find_nodes(op="placeholder")
     written = _write_at_the_end(gm, told, placeholders)
