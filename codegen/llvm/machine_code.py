@@ -37,6 +37,8 @@ _LIBRARIES = ("libc10.so", "libtorch_cpu.so", "libtorch_cuda.so", "libgomp")
 _JOINED = b"mlirc: object files\0"  # no object file begins so
 _DECLARED = re.compile(r'^declare [^@]*@"?([^"(]+)', re.MULTILINE)
 
+_PORTABLE = "x86_64-unknown-linux-gnu"
+
 Imports = Mapping[str, Callable[[], int]]
 """Functions that code calls and no library of this process has: what gives the address of each, asked where code calls it."""
 NOTHING: Imports = {}
@@ -130,6 +132,32 @@ def compile_to_object(text: str, opt_level: int = 1, elsewhere: Collection[str] 
             return emit_object(machine, module)
     except RuntimeError as error:
         raise ValueError(f"LLVM does not accept this IR: {error}") from error
+
+
+def relocatable_object(texts: Sequence[str]) -> bytes:
+    """The object file, for a linker, of modules of LLVM IR text: for x86-64, but for functions that say what processor they are for.
+
+    Raises ValueError where a text does not parse or verify.
+    """
+    load_libraries()
+    llvm.initialize_native_asmparser()  # for data that modules have as assembly
+    machine = llvm.Target.from_triple(_PORTABLE).create_target_machine(
+        cpu="x86-64", opt=2, reloc="pic", codemodel="small"
+    )
+    context = llvm.create_context()
+    module, *others = (llvm.parse_assembly(text, context) for text in texts)
+    try:
+        module.triple = machine.triple
+        for other in others:
+            other.triple = machine.triple
+            module.link_in(other)
+        module.verify()
+        _optimize(module, machine, 1)
+        return machine.emit_object(module)
+    except RuntimeError as error:
+        raise ValueError(f"LLVM does not accept this IR: {error}") from error
+    finally:
+        module.close()
 
 
 @contextmanager

@@ -30,11 +30,17 @@ def cpu_name_and_features(target: CpuTarget) -> tuple[str, str]:
     """The host's name and features where `target` is as wide, else those of any processor of `target`'s kind."""
     name, features = _NAMES[target.arch, target.vector_bytes]
     if why_not_here(target):
-        return name, "+avx512bf16" if target.bf16_pairs else features
+        return portable_name_and_features(target)
     here = llvm.get_host_cpu_features()
     if target.arch == "x86_64" and here.get(_WIDER[target.vector_bytes]):
         return name, features
     return llvm.get_host_cpu_name(), here.flatten()
+
+
+def portable_name_and_features(target: CpuTarget) -> tuple[str, str]:
+    """The name and features of any processor of `target`'s kind."""
+    name, features = _NAMES[target.arch, target.vector_bytes]
+    return name, "+avx512bf16" if target.bf16_pairs else features
 
 
 def llvm_target(target: CpuTarget) -> llvm.Target:

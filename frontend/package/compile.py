@@ -47,7 +47,7 @@ def compile(
     chosen = read_options({"fallback": "error", **(options or {})})
     found = functional(exported_program(model, args, kwargs or {}, dynamic_shapes))
     program = compiled_program(found, chosen)
-    return CompiledModel(program, found.signature, {name: x for name, (_, x) in found.state.items()})
+    return CompiledModel(program, found.signature, {name: x for name, (_, x) in found.state.items()}, found)
 
 
 def compiled_program(found: Functional, options: Any) -> PackagedGraph:

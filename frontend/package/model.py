@@ -1,6 +1,7 @@
 """A compiled model: called like the module it was made of, with its weights; `mlirc.load`."""
 
 import os
+from collections.abc import Sequence
 from typing import Any
 
 import torch
@@ -24,8 +25,11 @@ class CompiledModel:
     call it.
     """
 
-    def __init__(self, program: PackagedGraph, signature: Signature, weights: dict[str, torch.Tensor]):
+    def __init__(
+        self, program: PackagedGraph, signature: Signature, weights: dict[str, torch.Tensor], exported: Any = None
+    ):
         self._program, self.signature = program, signature
+        self._exported = exported  # the graph that it was compiled from (exported.py)
         self.weights = Weights(weights)
         self._writes = bool(program.written) or any(
             isinstance(a, TensorArgument) and a.written for a in signature.arguments
@@ -54,6 +58,24 @@ class CompiledModel:
         if self._program.compiled is None:
             raise PackageError(f"the model cannot be saved: {self._program.why}")
         package_file.write(path, self._program, self.signature, self.weights)
+
+    def export_c(
+        self, folder: str | os.PathLike, name: str = "model", targets: Sequence[str] = ("avx2", "avx512")
+    ) -> None:
+        """Writes NAME.o and NAME.h for C programs, which need neither Python nor PyTorch. NAME.h says how it is called.
+
+        targets   kinds of x86-64 processors, of which the best that fits runs: "sse4", "avx2", "avx512", "avx512-bf16"
+
+        Weights are as they are now. Raises PackageError for a graph that needs PyTorch (it names the calls), for more than 2 GiB of
+        weights, and for a model that `mlirc.load` gave; OSError.
+        """
+        if self._exported is None:
+            raise PackageError(
+                "a model that was loaded from a file has code for Python alone: export it where it is compiled"
+            )
+        from mlirc.frontend.package.c_export import export_c  # it imports the compiler
+
+        export_c(self._exported, dict(self.weights), folder, name, targets)
 
     def __repr__(self) -> str:
         count = sum(x.numel() for x in self.weights.values())

@@ -46,7 +46,11 @@ class GenerateMatmuls:
                 carry {mlirc.parameter}
     Factors in bfloat16 are widened in the kernel; panels hold pairs along K where the processor multiplies pairs.
     matmul/kinds.py says which file generates the code. Every other matmul is a library call.
+
+    always      no matmul is a library call, whatever it costs: for programs that run where there is no library
     """
+
+    always: bool = False
 
     name = "generate-matmuls"
     takes = "graph"
@@ -59,6 +63,8 @@ class GenerateMatmuls:
             *bias, x, w = op.operands
             packed = view_root(w) in parameters and packing_pays(x, w, target)
             against = refused_by_panels(w, target) if packed else refused_by_blocks(x, w, view_root(w) in parameters)
+            if self.always and against:
+                packed, against = False, ""
             if not against and not ledger.allows(self.name, op):
                 continue
             rule = "PARAMETER" if packed else "IN PLACE"
@@ -134,8 +140,8 @@ def matmul_kernel(
         name, describe, index = PAIRS if in_pairs else PLAIN
         columns = create(name, [w], [type_of(describe(info_of(w)))]).out
     k = KernelBuilder(out.shape, info_of(x).shape[-1:], "matmul")
-    row, column, at = k.dims
-    total = k.reduce("sum", k.mul(k.read(x, (row, at)), k.read(columns, index(at, column))))
+    *batch, row, column, at = k.dims
+    total = k.reduce("sum", k.mul(k.read(x, (*batch, row, at)), k.read(columns, (*batch, *index(at, column)))))
     for b in bias:
-        total = k.add(total, k.read(b, broadcast_map(b, (row, column))))
-    return k.finish([(total, (row, column), out)])[0]
+        total = k.add(total, k.read(b, broadcast_map(b, (*batch, row, column))))
+    return k.finish([(total, (*batch, row, column), out)])[0]
