@@ -128,8 +128,8 @@ def layout(weights: dict[str, torch.Tensor]) -> tuple[list[bytes], list[CWeight]
     described, size = [], 0
     for name, x in weights.items():
         extent = 1 + sum((n - 1) * step for n, step in zip(x.shape, x.stride(), strict=True)) if x.numel() else 0
-        memory = x.detach().as_strided((extent,), (1,)).contiguous().view(torch.uint8)
-        data = bytes(memoryview(memory.numpy())) if extent else b""
+        memory: Any = x.detach().as_strided((extent,), (1,)).contiguous().view(torch.uint8).numpy()
+        data = memory.tobytes()
         described.append(CWeight(name, x, size))
         parts += [data, bytes(-len(data) % ALIGNMENT)]
         size += len(data) + len(parts[-1])
