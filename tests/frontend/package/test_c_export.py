@@ -1,8 +1,10 @@
 """Models for C: compiled with their header, called without Python's and PyTorch's code, compared with eager."""
 
 import ctypes
+import re
 import subprocess
 import threading
+from pathlib import Path
 
 import pytest
 import torch
@@ -191,6 +193,21 @@ def test_what_a_model_writes_to_and_results_that_are_arguments(tmp_path):
         assert model.norm.num_batches_tracked == count
     with pytest.raises(CError, match="share memory"):
         program(x, x[0, 0, 0, :4])
+
+
+@needs_compiler
+def test_the_program_of_the_documentation(tmp_path):
+    text = (Path(__file__).parents[3] / "docs/features.md").read_text()
+    found = re.search(r"```c\n(.*?)```", text, re.DOTALL)
+    assert found is not None and COMPILER is not None
+    (tmp_path / "program.c").write_text(found[1])
+    model = nn.Sequential(nn.Linear(4, 4), nn.ReLU())
+    nn.init.ones_(model[0].weight)
+    nn.init.constant_(model[0].bias, 0.25)
+    mlirc.compile(model, (torch.randn(2, 4),), dynamic_shapes=({0: Dim.DYNAMIC},)).export_c(tmp_path, "network")
+    command = [COMPILER, "program.c", "network.o", "-lm", "-o", "program"]
+    subprocess.run(command, check=True, cwd=tmp_path)
+    assert subprocess.run([tmp_path / "program"], capture_output=True, check=True).stdout == b"1.250000\n"
 
 
 def test_without_a_compiler_the_object_is_called_as_it_is(tmp_path):
