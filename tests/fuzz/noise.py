@@ -46,6 +46,9 @@ SIGNLESS = frozenset(words(_SIGNLESS))
 # Sums of products: each addition is rounded by the size of what is summed so far, however little is left of it.
 PRODUCTS = frozenset(words("mm bmm addmm baddbmm addbmm mv addmv dot vdot convolution"))
 
+# Eager's kernels for a GPU have their sixth as a float32, in float64 too; those for a CPU have not.
+SIXTHS = frozenset(words("hardsigmoid hardsigmoid_backward hardswish hardswish_backward"))
+
 SUMMED = ("sum", "mean", "native_batch_norm_backward", "native_layer_norm_backward")
 REPEATED = 2**16  # elements: larger tensors are in vectors but for their last elements
 HALVES = (torch.float16, torch.bfloat16)
@@ -66,6 +69,10 @@ def _repeated(x: Any) -> Any:
     """Each element a row of equal ones: eager's code in vectors goes through all, the tensor's last ones too."""
     small = isinstance(x, torch.Tensor) and x.layout == torch.strided and x.numel() <= REPEATED
     return torch.stack([x] * 64, -1) if small and not x._is_zerotensor() else x
+
+
+def _on_cpu(x: Any) -> Any:
+    return x.cpu() if isinstance(x, torch.Tensor) else x
 
 
 def _wide(x: Any) -> Any:
@@ -157,6 +164,8 @@ class Noise(TorchDispatchMode):
             self.shake_in_place(args[0])
             return args[0]
         result = func(*args, **kwargs)
+        if self.wide and name in SIXTHS and result.is_cuda and result.dtype == torch.float64:
+            result = result.clone().copy_(func(*torch.utils._pytree.tree_map(_on_cpu, args)))
         if not written and (self.apart or self.repeated) and (torch.Tag.pointwise in func.tags or name in POINTWISE):
             how = _apart if self.apart else _repeated
             result = self.again(func, how, args, kwargs, result, lambda given, other: other)

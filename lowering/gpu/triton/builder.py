@@ -140,9 +140,10 @@ class TritonBuilder(NamesUnknown):
         return self.lines.name(text, dtype, frozenset().union(*(x.tile for x in operands)))
 
     def infix(self, operator: str, x: TritonValue, y: TritonValue, dtype: torch.dtype | None = None) -> TritonValue:
-        """A number beside a variable is written as such: it takes the variable's dtype."""
+        """A number beside a variable is written as such: it takes the variable's dtype. Not beside a float64: Triton's comparisons
+        make a float32 of a number first."""
         left, right = str(x), str(y)
-        plain = x.dtype not in (torch.bool, torch.uint8)
+        plain = x.dtype not in (torch.bool, torch.uint8, torch.float64)
         if plain and x.number is None and y.number is not None:
             right = literal(y.number) if y.number >= 0 or y.number != y.number else f"({literal(y.number)})"
         elif plain and y.number is None and x.number is not None:
