@@ -33,6 +33,12 @@ def gradients(results: Any, tensors: list[torch.Tensor], create_graph: bool = Fa
     return list(torch.autograd.grad(total(results), tensors, create_graph=create_graph, allow_unused=True))
 
 
+def of_some(results: Any, tensors: list[torch.Tensor], which: int) -> list[torch.Tensor | None]:
+    """Gradients of some results, the others' are undefined: of the k-th where the k-th bit of `which` is set."""
+    leaves = [x for x in tree_leaves(results) if isinstance(x, torch.Tensor) and x.requires_grad]
+    return gradients([x for k, x in enumerate(leaves) if which >> k & 1], tensors)
+
+
 def after_writes(results: Any, tensors: list[torch.Tensor], written: Any) -> list[torch.Tensor | None]:
     """Gradients before and after writes to results, their views, or inputs: the same, or autograd has seen that what it saved was
     written to, which is no matter of what values are."""

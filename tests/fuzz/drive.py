@@ -131,6 +131,8 @@ class Calls:
             return [f"see(after_writes(r, {every}, {self.rng.choice(written)}))"]
         if way < 0.88:
             return [f"see(batched(r, {every}))"]
+        if way < 0.94:
+            return [f"see(of_some(r, {every}, {self.rng.choice((1, 2, 4, 5, 6, 10))}))"]
         lines = ["total(r).backward()", f"see([p.grad for p in {every}])"]
         if self.module and self.rng.random() < 0.5:
             lines += ["with torch.no_grad():", "    for p in m.parameters():"]

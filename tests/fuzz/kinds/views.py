@@ -126,6 +126,26 @@ def parts(w: Writer) -> None:
 
 
 @kind(1)
+def joined_and_parted(w: Writer) -> None:
+    """Results that share a copy: gradients of some of them are undefined."""
+    x = w.tensor(rank(1), filled)
+    d = w.dim(x)
+    way = w.rng.randrange(6)
+    if way == 0:
+        w.emit(f"torch.stack([{x}, {w.tensor()}]).unbind(0)")
+    elif way == 1:
+        w.emit(f"torch.stack([{x}.sin(), {x}, {w.tensor()}], {d}).unbind({d})")
+    elif way == 2:
+        w.emit(f"torch.cat([{x}, {w.tensor()}], {d}).split({w.size()}, {d})")
+    elif way == 3:
+        w.emit(f"torch.cat([{x}, {w.tensor()}, {x}], {d}).tensor_split({w.size(2, 3)}, {d})")
+    elif way == 4:
+        w.emit(f"torch.cat([{x}, {w.tensor()}], {d}).mul({w.number()}).chunk(2, {d})")
+    else:
+        w.emit(f"torch.stack(torch.broadcast_tensors({x}, {w.tensor()}), -1).movedim(-1, 0).unbind(0)")
+
+
+@kind(1)
 def diagonals(w: Writer) -> None:
     x = w.tensor(rank(1))
     way = w.rng.randrange(5)
