@@ -328,3 +328,11 @@ def test_a_worker_without_its_gpu_is_followed_by_another(monkeypatch, tmp_path):
     outcomes = dict(workers.Pool(iter(range(9)), time.monotonic() + 60, []).outcomes(1))
     assert len(outcomes) == 9 and len(set(outcomes.values())) == 4
     assert outcomes[1] == outcomes[2] == outcomes[3] != outcomes[4]
+
+
+def test_gradients_of_some_results_are_of_those():
+    a = torch.ones(3, requires_grad=True)
+    for which, picked in ((1, (3,)), (2, (2,)), (3, (3, 2))):
+        (found,) = calls.of_some([a.detach(), a.sum() * 3, {"b": a.sum() * 2}], [a], which)
+        (expected,) = calls.gradients([a.sum() * n for n in picked], [a])
+        assert found is not None and torch.equal(found, expected)
