@@ -24,11 +24,12 @@ MOST_SAMPLES = 1000  # times that a range keeps: the last ones
 
 @dataclass
 class HostRange:
-    """A timed op of a program (ranges.py), with the seconds of each of its calls.
+    """A timed op of a program (ranges.py), with the seconds that it took in each call of the program that executed it.
 
     kind    kernel, library, ATen, copy or allocation
     lines   the user's source lines
-    read, written, flops   bytes and floating-point operations (lowering/analysis/work.py)
+    read, written, flops   bytes and floating-point operations of one execution (lowering/analysis/work.py)
+    executions             how often the last such call executed it: in a loop, once for each step
     """
 
     kind: str
@@ -39,6 +40,7 @@ class HostRange:
     written: str
     flops: str
     seconds: deque[float] = field(default_factory=lambda: deque(maxlen=MOST_SAMPLES))
+    executions: int = 1
 
 
 @dataclass(frozen=True)

@@ -36,15 +36,18 @@ class RangeProfile:
         """The native function, wrapped so that its open ranges are closed where an op fails."""
 
         def run(inputs: list[Any]) -> list[Any]:
-            outer = getattr(self._thread, "open", []), getattr(self._thread, "timed", [])
-            self._thread.open, self._thread.timed = [], []
+            outer = tuple(getattr(self._thread, name, None) for name in ("open", "timed", "taken"))
+            self._thread.open, self._thread.timed, self._thread.taken = [], [], {}
             try:
                 return native(inputs)
             finally:
                 while self._thread.open:
                     self._close()
                 self._read_events()
-                self._thread.open, self._thread.timed = outer
+                for number, taken in self._thread.taken.items():
+                    self.ranges[number].seconds.append(sum(taken))
+                    self.ranges[number].executions = len(taken)
+                self._thread.open, self._thread.timed, self._thread.taken = outer
 
         return run
 
@@ -65,7 +68,7 @@ class RangeProfile:
             done.record()
             self._thread.timed.append((number, self._thread.open[-1][1], done))
         else:
-            self.ranges[number].seconds.append(ended[0] - started[0] + 1e-9 * (ended[1] - started[1]))
+            self._took(number, ended[0] - started[0] + 1e-9 * (ended[1] - started[1]))
         self._close()
 
     def _close(self) -> None:
@@ -77,4 +80,8 @@ class RangeProfile:
     def _read_events(self) -> None:
         for number, started, done in self._thread.timed:
             done.synchronize()
-            self.ranges[number].seconds.append(1e-3 * started.elapsed_time(done))
+            self._took(number, 1e-3 * started.elapsed_time(done))
+
+    def _took(self, number: int, seconds: float) -> None:
+        """Notes an execution: one in a loop has several in a call."""
+        self._thread.taken.setdefault(number, []).append(seconds)

@@ -15,7 +15,7 @@ FLOATS = ("float32", "bfloat16", "float16", "float64")
 def profile_rows(ranges: Iterable[HostRange], device: str = "cpu") -> list[dict[str, Any]]:
     """Equal ops are one row, the longest first. Sizes are those of all its ops.
 
-    kind, label, lines, times   as HostRange has them, and how many such ops there are
+    kind, label, lines, times   as HostRange has them, and how many such ops a call executes: one in a loop counts for each step
     seconds, share              the sum of the ops' median times in a call, and of that of all ops
     read, written, flops        numbers; None where sizes are symbols
     floor, bound                seconds: bytes over the bandwidth of a copy as large, or operations over the rate of large matmuls
@@ -28,7 +28,7 @@ def profile_rows(ranges: Iterable[HostRange], device: str = "cpu") -> list[dict[
             continue
         key = (timed.kind, timed.label, *timed.lines, timed.dtype, timed.read, timed.written, timed.flops)
         row = rows.setdefault(key, {"kind": timed.kind, "label": timed.label, "lines": timed.lines, "times": 0})
-        row["times"] += 1
+        row["times"] += timed.executions
         row["seconds"] = row.get("seconds", 0.0) + statistics.median(timed.seconds)
         for name in ("read", "written", "flops"):
             text = getattr(timed, name)

@@ -68,8 +68,11 @@ class Symptom:
 
 @dataclass(frozen=True)
 class Tried:
+    """`left` are kernels of which not the code was executed, but the body (triton_code.py)."""
+
     symptom: Symptom | None
     asked: list[Rewrite] = field(default_factory=list)
+    left: frozenset[str] = frozenset()
 
 
 @dataclass(frozen=True)
@@ -82,6 +85,7 @@ class Trials:
     check     a command that fails on the IR that passes leave, or None
     seconds   that a trial may take
     reduces   whether the module is made smaller in the end
+    left      kernels of any trial of which not the code was executed, but the body
     """
 
     machine: bool
@@ -91,6 +95,7 @@ class Trials:
     reduces: bool = True
     triton: TritonCode | None = None
     expected: dict[str, Expectation] = field(default_factory=dict)
+    left: set[str] = field(default_factory=set)
 
     def prepare(self, case: Case) -> None:
         """Interprets the module as it is given once, for all trials of the same. Raises what the interpreter raises."""
@@ -104,6 +109,7 @@ class Trials:
             self.triton.start()
         found = isolated(lambda tell: self._tried(case, tell), self.seconds)
         if not isinstance(found, Ended):
+            self.left.update(found.left)
             return found
         if self.triton is not None:  # it may be in the middle of an answer
             self.triton.stop()
@@ -143,7 +149,8 @@ class Trials:
             except PassError as error:
                 kind = INVALID if error.step in {str(s) for s in parse(last)} - set(steps) else ERROR
                 return Tried(Symptom(kind, str(error), PASSES, error.step), rewrites.asked)
-            return Tried(self._executed(case, module, tell), rewrites.asked)
+            symptom = self._executed(case, module, tell)
+            return Tried(symptom, rewrites.asked, frozenset(self.triton.left if self.triton is not None else ()))
 
     def _executed(self, case: Case, module: Any, tell: Callable[[str], None]) -> Symptom | None:
         if self.check is not None:

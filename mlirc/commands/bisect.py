@@ -185,7 +185,8 @@ def case_of(file: str, chosen: Chosen | None, inputs: Any, runs: ExecutedCode, o
 def executed(trials: Any) -> str:
     """What of a module is executed."""
     if trials.triton is not None:
-        return "Triton's code interpreted"
+        bodies = f", but of {', '.join(sorted(trials.left))} (Gluon) the bodies" if trials.left else ""
+        return f"Triton's code interpreted{bodies}"
     return "machine code" if trials.machine else "interpreted, and no code executed"
 
 
@@ -210,6 +211,8 @@ def show(file: str, case: Any, trials: Any, imports: tuple[str, ...], output: st
         raise Failure(f"{file}, as given, cannot be executed: {' '.join(str(error).split())}") from error
     if found is None:
         return False
+    if trials.left:
+        told(f"executed by their bodies, as Triton interprets no Gluon: {', '.join(sorted(trials.left))}")
     inputs = None if trials.check is not None else written_inputs(found, trials, output)
     command = command_of(found, output, inputs, imports, trials)
     write_output(output, f"// {command}\n{found.case.text}")

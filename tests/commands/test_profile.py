@@ -4,6 +4,7 @@ import json
 
 import pytest
 import torch
+from torch._higher_order_ops.while_loop import while_loop
 
 from tests.commands.command import bad, good
 
@@ -41,6 +42,19 @@ def test_captured_graphs(tmp_path):
         )
     (graph,) = json.loads(good("profile", tmp_path, "--json", "-").stdout)["graphs"]
     assert graph["name"].endswith("inference") and any("softmax" in row["label"] for row in graph["rows"])
+
+
+def test_a_kernel_in_a_loop_counts_for_each_step(tmp_path):
+    def function(x):
+        start = torch.tensor(0)
+        return while_loop(lambda i, x: i < 4, lambda i, x: (i + 1, x.sin()), (start, x))
+
+    with torch.no_grad():
+        torch.compile(function, backend="mlirc", options={"dump": str(tmp_path)})(torch.randn(8))
+    good("profile", tmp_path, "--json", tmp_path / "rows.json")
+    (rows,) = [graph["rows"] for graph in json.loads((tmp_path / "rows.json").read_text())["graphs"]]
+    times = {row["label"]: (row["times"], row["read"]) for row in rows if row["kind"] == "kernel"}
+    assert times["sin"] == (4, 4 * 8 * 4) and times["lt"][0] == 5, times
 
 
 def test_bad_input(tmp_path):

@@ -245,6 +245,17 @@ def test_the_launch_whose_triton_code_is_wrong(name, module_file, tmp_path):
     assert code == 1 and "'lower-triton', changed the answer" in shown, shown
 
 
+def test_kernels_whose_code_was_not_executed_are_named(module_file, tmp_path, monkeypatch):
+    """Triton interprets no Gluon. Here all of its kernels are taken for such."""
+    pytest.importorskip("triton")
+    monkeypatch.setattr("mlirc.execution.triton_code.GLUON", "@triton.jit")
+    path = tmp_path / "given.mlir"
+    text = re.sub(r'mlirc.target = "[^"]*"', 'mlirc.target = "cpu-avx512,gpu-h200"', module_file(wave).read_text())
+    path.write_text(re.sub(TYPE.pattern, on_gpu, text))
+    code, _, steps = forked("bisect", path, "--pipeline", "gpu", "-o", tmp_path / "small.mlir")
+    assert code == 1 and re.search(r"nothing fails: .*, but of kernel_\w+.* \(Gluon\) the bodies", steps), steps
+
+
 @pytest.mark.full
 def test_the_kernel_whose_code_is_wrong(module_file, tmp_path):
     """The passes leave what is right; of the kernels one has wrong code."""
