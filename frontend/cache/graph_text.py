@@ -142,7 +142,7 @@ class GraphTextWriter:
         if isinstance(x, dict):  # what a Triton kernel writes
             return "{" + ", ".join(f"{self.value(key)}: {self.meaning(y)}" for key, y in x.items()) + "}"
         if isinstance(x, torch.SymInt):
-            return f"int {sized(size, x)}"
+            return "ragged size" if x.node.is_nested_int() else f"int {sized(size, x)}"
         if isinstance(x, torch.SymFloat):
             return "float"
         if type(x) in _BY_REPR:

@@ -38,7 +38,7 @@ from mlirc.frontend.importer.locations import erase_after, last_operation, locat
 from mlirc.frontend.importer.refused_dtypes import refused
 from mlirc.frontend.importer.regions import import_regions
 from mlirc.frontend.importer.shared_functions import SharedRegion, invoked
-from mlirc.frontend.importer.sizes import environment_of, guarded, size, storage_offset, tensor_info
+from mlirc.frontend.importer.sizes import environment_of, guarded, is_ragged_size, size, storage_offset, tensor_info
 from mlirc.frontend.torch_compat.aot_autograd.higher_order import with_effects
 from mlirc.frontend.torch_compat.fake_tensors import storage_id
 from mlirc.frontend.torch_compat.older_torch import widen_sums
@@ -179,6 +179,8 @@ class GraphImporter:
         value = node.meta.get("val")
         if is_effect_token(node):
             self.values[node] = None  # the order of effects is the order of ops: tokens are not passed around
+            return None
+        if is_ragged_size(node):
             return None
         if isinstance(value, torch.Tensor):
             return type_of(tensor_info(value)), {}

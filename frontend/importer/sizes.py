@@ -133,10 +133,18 @@ def is_of_data(symbol: Any) -> bool:
 
 def depends_on_data(gm: torch.fx.GraphModule) -> bool:
     """Whether a size or an integer in the graph is one that only data says. Raises UnsupportedGraph for one of no number."""
-    values = [s for node in gm.graph.nodes for s in scalars(node.meta.get("val"))]
+    values = [s for node in gm.graph.nodes if not is_ragged_size(node) for s in scalars(node.meta.get("val"))]
     if any(s.node.is_nested_int() for s in values):
         raise UnsupportedGraph("a size of a jagged nested tensor is no integer")
     return any(is_of_data(symbol) for s in values for symbol in s.node.expr.free_symbols)
+
+
+def is_ragged_size(node: torch.fx.Node) -> bool:
+    """Whether a placeholder is a size of jagged nested tensors, which stands for their offsets and is no number, and nothing reads it."""
+    value = node.meta.get("val")
+    return (
+        node.op == "placeholder" and isinstance(value, torch.SymInt) and value.node.is_nested_int() and not node.users
+    )
 
 
 def scalars(value: Any) -> Iterator[Any]:
