@@ -23,6 +23,7 @@ from mlirc.frontend.importer.computed_numbers import part_numbers
 from mlirc.frontend.importer.sizes import depends_on_data
 from mlirc.frontend.options import read_options
 from mlirc.frontend.package.exported import Functional, exported_program, functional
+from mlirc.frontend.package.from_onnx import CompiledOnnx, exported_onnx, is_onnx
 from mlirc.frontend.package.model import CompiledModel
 from mlirc.frontend.package.packaged_graph import PackagedGraph
 
@@ -37,17 +38,25 @@ def compile(
 ) -> CompiledModel:
     """The model compiled for inference, whole, now; a callable that can be saved.
 
-    model           a module, a function, a torch.export.ExportedProgram, or what torch.jit.script or trace made
-    args, kwargs    example arguments, as torch.export.export takes them; none for an ExportedProgram
+    model           a module, a function, a torch.export.ExportedProgram, what torch.jit.script or trace made, an onnx.ModelProto
+                    or the path of an ONNX file
+    args, kwargs    example arguments, as torch.export.export takes them; none for an ExportedProgram, and none need be given for ONNX
     dynamic_shapes  which sizes may be others in later calls, as torch.export.export takes it
     options         as for torch.compile(model, backend="mlirc", options={...}); "fallback" is "error" where it is not given
 
     Raises what torch.export raises, UnsupportedGraph for what mlirc has no code for, OptionError.
     """
     chosen = read_options({"fallback": "error", **(options or {})})
-    found = functional(exported_program(model, args, kwargs or {}, dynamic_shapes))
+    if is_onnx(model):
+        module, exported = exported_onnx(model, args, kwargs or {}, dynamic_shapes)
+    else:
+        module, exported = None, exported_program(model, args, kwargs or {}, dynamic_shapes)
+    found = functional(exported)
     program = compiled_program(found, chosen)
-    return CompiledModel(program, found.signature, {name: x for name, (_, x) in found.state.items()}, found)
+    weights = {name: x for name, (_, x) in found.state.items()}
+    if module is not None:
+        return CompiledOnnx(program, found.signature, weights, found).of(module)
+    return CompiledModel(program, found.signature, weights, found)
 
 
 def compiled_program(found: Functional, options: Any) -> PackagedGraph:
