@@ -21,6 +21,8 @@ EXPRESSIONS = {"read": "map", "size": "expr", "check_index": "size"}
 FOLDS = frozenset(("reduce", "scan"))
 FREE = frozenset(("read", "constant", "size"))  # no work of their own
 IMPLICIT = "implicit"
+DEQUANTISES = frozenset(("cast", "mul", "sub", "bitwise_and", "shift_right"))  # its first operand, a weight
+BYTES = ("i8", "si8", "ui8")
 
 
 @dataclass(eq=False, slots=True)
@@ -204,19 +206,27 @@ class Body:
     @cached_property
     def matmul(self) -> BodyNode | None:
         """The sum of a matmul, where the kernel multiplies two matrices: each is read again and again, along some
-        parallel dimension that it does not depend on."""
+        parallel dimension that it does not depend on. One row by a quantised weight counts too."""
         rows = {d for d in range(len(self.parallel)) if self.parallel[d] != 1}
         for node in self.nodes if self.inner else ():
             if node.name != "reduce" or node.operands[0].name != "mul":
                 continue
-            x, y = (unwidened(factor) for factor in node.operands[0].operands)
-            if x.name == y.name == "read" and (rows & x.dims) - y.dims and (rows & y.dims) - x.dims:
+            x, y = map(factor_read, node.operands[0].operands)
+            if x.name != "read" or y.name != "read":
+                continue
+            if str(y.type) in BYTES or ((rows & x.dims) - y.dims and (rows & y.dims) - x.dims):
                 return node
         return None
 
 
-def unwidened(node: BodyNode) -> BodyNode:
-    return node.operands[0] if node.name == "cast" else node
+def factor_read(factor: BodyNode) -> BodyNode:
+    """The read that a factor of a matmul is: as it is, widened, or of bytes that are dequantised."""
+    node = factor
+    while node.name in DEQUANTISES:
+        node = node.operands[0]
+    if node.name == "read" and str(node.type) in BYTES:
+        return node
+    return factor.operands[0] if factor.name == "cast" else factor
 
 
 def nodes_below(roots: list[BodyNode]) -> list[BodyNode]:

@@ -6,7 +6,7 @@ MATMULS STAY: what is merged with a matmul computes on its finished elements (an
 from mlirc.dialects.core.symbols import Int
 from mlirc.lowering.analysis.index_maps import dims_in, linearized_dims
 from mlirc.lowering.fusion.align import Alignment
-from mlirc.lowering.fusion.body import Body, unwidened
+from mlirc.lowering.fusion.body import Body, factor_read
 
 
 def stays_matmul(producer: Body, consumer: Body, aligned: Alignment) -> bool:
@@ -27,7 +27,7 @@ def stays_matmul(producer: Body, consumer: Body, aligned: Alignment) -> bool:
 def column_dims(body: Body) -> frozenset[int]:
     """The parallel dimensions that the second factor of a matmul has to itself."""
     assert body.matmul is not None
-    x, y = map(unwidened, body.matmul.operands[0].operands)
+    x, y = map(factor_read, body.matmul.operands[0].operands)
     return y.dims - x.dims - body.inner_dims
 
 

@@ -17,7 +17,8 @@ SIMPLIFY = (
     "canonicalize,cse"  # expansions repeat constants and casts; equal ops must be one before fusion counts uses
 )
 FUSE = (
-    "select-attention,generate-matmuls,hoist-parameters,"  # before to-kernels: what stays a matmul is a library call
+    "select-attention,generate-quantised-matmuls,"  # before generate-matmuls, which takes every weight
+    "generate-matmuls,hoist-parameters,"  # before to-kernels: what stays a matmul is a library call
     "to-kernels,"
     "fuse-elementwise,fuse-reductions,"
     "fuse-horizontally,"  # last: two kernels that read the same data merge only once each is as large as it gets

@@ -22,6 +22,8 @@ from mlirc.lowering.cpu.loops.frame import KernelText
 from mlirc.lowering.cpu.loops.function import empty_text, kernel_text
 from mlirc.lowering.cpu.matmul.kinds import gemm_text
 from mlirc.lowering.cpu.matmul.match import match_matmul
+from mlirc.lowering.cpu.matmul.quantised import quantised_text
+from mlirc.lowering.cpu.matmul.quantised_match import match_quantised
 from mlirc.lowering.kernel.launch import run_instead
 from mlirc.lowering.kernel.nodes import Kernel, UnsupportedKernelOp, read_kernel, string_attribute, structural_key
 from mlirc.lowering.module.errors import UnsupportedByPass
@@ -137,4 +139,6 @@ def function_text(kernel: Kernel, name: str, target: CpuTarget) -> KernelText:
         return empty_text(name)
     matmul = match_matmul(kernel)
     made = gemm_text(matmul, name, target) if matmul else None
+    if made is None and (quantised := match_quantised(kernel)):
+        made = quantised_text(quantised, name, target)
     return made or kernel_text(kernel, name, target)

@@ -1,0 +1,268 @@
+"""A few rows by a quantised matrix: packed bytes are read once, and become float32 in registers.
+
+copy the rows in float32                        of 4 bits, a span's even steps before its odd ones
+for column block:                               threads share them
+  for columns in block, a few at a time:
+    for group along k:                          its scales and zeros are in registers
+      for span in group:                        sums[row, column] += row * ((q - zero) * scale)
+  epilogue over the rows of the block
+
+(q - zero) * scale is one FMA, q * scale + (-zero * scale): it is rounded once, to float32, not to the weight's dtype.
+"""
+
+import torch
+
+from mlirc.dialects.core import symbols
+from mlirc.dialects.core.symbols import Int
+from mlirc.lowering.cpu.emitter.addresses import (
+    BYTE,
+    F32,
+    SECOND_LEVEL,
+    advance,
+    load_floats,
+    load_scalar,
+    prefetch,
+    store_floats,
+)
+from mlirc.lowering.cpu.emitter.memory import load_vector
+from mlirc.lowering.cpu.emitter.register_transpose import across
+from mlirc.lowering.cpu.loops.entry import shared_memory
+from mlirc.lowering.cpu.loops.frame import KernelText
+from mlirc.lowering.cpu.loops.work_stealing import WorkStealing
+from mlirc.lowering.cpu.math.builder import Value
+from mlirc.lowering.cpu.matmul.column_blocks import ColumnBlockWriter, Range
+from mlirc.lowering.cpu.matmul.factors import broadcast
+from mlirc.lowering.cpu.matmul.quantised_match import GroupNumbers, QuantisedGemm
+from mlirc.lowering.target import CpuTarget
+
+MOST_COPIED = 256 << 10  # steps of rows on a thread's stack, 4 bytes each
+UNROLLED = 4  # spans of a group, one after the other in the code
+AHEAD = 4 << 10  # bytes from what is read to what is fetched
+CHUNK_BYTES = 64 << 10  # of the matrix: what threads take at a time
+LARGE = 1 << 20  # bytes of a matrix from which on they do
+
+Numbers = tuple[Value | None, Value | None]
+
+
+def quantised_text(found: QuantisedGemm, name: str, target: CpuTarget) -> KernelText | None:
+    """The kernel as functions; None where groups are no whole vectors, or rows are too long to be copied."""
+    lanes, steps = target.vector_bytes // 4, found.gemm.k_size
+    span = lanes * (8 // found.bits)
+    if found.group % span or steps % found.group or lanes < 4 or found.gemm.m_size * steps > MOST_COPIED:  # type: ignore[operator]
+        return None
+    return QuantisedWriter(found, name, target).write()
+
+
+class QuantisedWriter(ColumnBlockWriter):
+    """Writes the functions.
+
+    span      steps that a vector of bytes, or half of one, holds
+    columns   columns of a tile
+    looks_up  whether a vector holds what each number of 4 bits stands for
+    """
+
+    panel = MOST_COPIED  # all rows: one thread does them
+
+    def __init__(self, found: QuantisedGemm, name: str, target: CpuTarget):
+        super().__init__(found.gemm, name, target)
+        self.q, self.pairs, self.widens = found, False, False
+        self.rows, self.length = int(found.gemm.m_size), found.gemm.k_size  # type: ignore[arg-type]
+        self.halves = 8 // found.bits
+        self.span, self.block_columns = self.lanes * self.halves, self.lanes
+        registers = 32 if target.vector_bytes == 64 else 16
+        self.columns = next((c for c in (4, 2) if c * (self.rows + 3 + self.halves) + 2 <= registers), 1)
+        self.bytes = self.length // self.halves  # of a column
+        large = self.column_blocks * self.lanes * self.bytes >= LARGE
+        self.chunk = max(1, CHUNK_BYTES // (self.lanes * self.bytes)) if large else 0
+        self.looks_up = self.halves == 2 and self.lanes == 16 and target.arch == "x86_64"
+        self.dtype = found.gemm.totals[0][1].dtype
+
+    def make_room(self) -> None:
+        self.take("tile", self.rows * self.lanes)
+        self.take("rows", self.rows * self.length)
+
+    def loops(self) -> tuple[Int, Int, int]:
+        """Threads share the column blocks, however few."""
+        p, e = self.p, self.e
+        self.m, self.k = e.i64(self.rows), e.i64(self.length)
+        self.claim_column_blocks((e.i64(0), e.i64(1)))
+        work = symbols.floordiv(symbols.product([p.m_size, p.n_size, self.length]), self.alike)
+        return work, self.column_blocks, self.chunk
+
+    def claim_column_blocks(self, panels: Range) -> None:
+        """By work stealing, where the matrix is large: memory gives threads different rates."""
+        e = self.e
+        if not self.chunk:
+            super().claim_column_blocks(panels)
+            return
+        self.copy_rows()
+        chunks = WorkStealing(e, shared_memory(e), e.i64(self.column_blocks), e.i64(self.chunk))
+        chunks.each(lambda first, end: self.each_column_block((first, end)))
+
+    def multiply(self, column_blocks: Range, panels: Range) -> None:
+        self.copy_rows()
+        self.each_column_block(column_blocks)
+
+    def copy_rows(self) -> None:
+        """rows[i, k] = row i in float32; of 4 bits, a span's even steps come before its odd ones."""
+        e, b, dtype = self.e, self.e.index, self.p.dtype
+        x, apart = self.rows_from()
+
+        with e.each(0, self.rows) as i, e.each(0, self.length, self.span) as k:
+            source = advance(e, advance(e, x, b.mul(i, apart), BYTE), k, dtype)
+            to = advance(e, e.env["rows"], b.add(b.mul(i, e.i64(self.length)), k))
+            parts = [load_floats(e, advance(e, source, h * self.lanes, dtype), dtype) for h in range(self.halves)]
+            for h, part in enumerate(self.deinterleaved(*parts) if len(parts) == 2 else parts):
+                store_floats(e, part, advance(e, to, h * self.lanes))
+
+    def deinterleaved(self, x: Value, y: Value) -> list[Value]:
+        """Of two vectors side by side the elements at even places, and those at odd ones."""
+        b = self.e.builder(F32, True)
+        type_ = b.type_text(F32)
+        places = [list(range(h, 2 * self.lanes, 2)) for h in (0, 1)]
+        return [b.emit(f"vector.shuffle {x}, {y} {at} : {type_}, {type_}", F32) for at in places]
+
+    # ---- column blocks
+
+    def each_column_block(self, column_blocks: Range) -> None:
+        e, b = self.e, self.e.index
+
+        with e.each(*column_blocks) as column_block:
+            first, size = b.mul(column_block, e.i64(self.lanes)), self.columns_of(column_block)
+            whole = b.and_(size, e.i64(-self.columns))
+            with e.each(0, whole, self.columns) as number:
+                self.tile(first, number, self.columns)
+            if self.p.n_size % self.columns:
+                with e.each(whole, size) as number:
+                    self.tile(first, number, 1)
+            with e.each(0, self.rows) as i:
+                self.bind_row(i)
+                self.epilogue(first, size, advance(e, e.env["tile"], b.mul(i, e.i64(self.lanes))))
+
+    def tile(self, first: Value, number: Value, columns: int) -> None:
+        """tile[:, number ...] = rows @ so many columns from first + number on."""
+        e, b = self.e, self.e.index
+        wide = e.builder(F32, True)
+        column = b.add(first, number)
+        starts = [self.column(b.add(column, e.i64(j))) for j in range(columns)]
+        sums = [wide.constant(0, F32)] * (self.rows * columns)
+        types = [wide.type_text(F32)] * len(sums)
+
+        def group(k: Value, state: list[Value]) -> list[Value]:
+            numbers = [self.group_numbers(b.add(column, e.i64(j)), k) for j in range(columns)]
+            return self.one_group(k, state, starts, numbers)
+
+        if self.q.group == self.length:
+            sums = group(e.i64(0), sums)
+        else:
+            sums = e.loop(e.i64(0), self.k, e.i64(self.q.group), sums, types, group)
+        for i in range(self.rows):
+            to = advance(e, e.env["tile"], b.add(number, e.i64(i * self.lanes)))
+            self.store_sums(sums[i * columns : (i + 1) * columns], to)
+
+    def column(self, number: Value) -> Value:
+        """The address of a column's first byte."""
+        e, ((_, access),) = self.e, self.p.totals
+        return advance(e, e.env["base", access.operand], e.index.mul(number, e.integer(self.columns_apart)), BYTE)
+
+    def group_numbers(self, column: Value, k: Value) -> Numbers:
+        """In every lane, scale and -zero * scale of the group at `k`; without a scale, -zero alone. Where lanes are as many
+        as numbers of 4 bits, lane q is what q stands for."""
+        scale, zero = self.scale_and_shift(column, k)
+        if not self.looks_up:
+            return scale, zero
+        wide = self.e.builder(F32, True)
+        numbers = wide.emit(f"arith.constant dense<{[float(q) for q in range(16)]}> : {wide.type_text(F32)}", F32)
+        numbers = (
+            numbers if scale is None else wide.mul(numbers, scale) if zero is None else wide.fma(numbers, scale, zero)
+        )
+        return (numbers if scale is not None or zero is None else wide.add(numbers, zero)), None
+
+    def scale_and_shift(self, column: Value, k: Value) -> Numbers:
+        b = self.e.builder(F32, True)
+        scale, zero = (self.group_number(x, column, k) for x in (self.q.scale, self.q.zero))
+        if zero is not None:
+            zero = b.neg(zero if scale is None else b.mul(zero, scale))
+        return scale, zero
+
+    def group_number(self, x: GroupNumbers | None, column: Value, k: Value) -> Value | None:
+        if x is None:
+            return None
+        e, b = self.e, self.e.index
+        place = b.mul(column, e.i64(x.apart))
+        if x.step:
+            place = b.add(place, b.mul(b.binary("arith.divui", k, e.i64(x.group)), e.i64(x.step)))
+        address = advance(e, e.env["base", x.access.operand], place, x.access.dtype)
+        return broadcast(e.builder(F32, True), load_scalar(e, address, x.access.dtype), F32)
+
+    # ---- along k
+
+    def one_group(self, k: Value, sums: list[Value], starts: list[Value], numbers: list[Numbers]) -> list[Value]:
+        e, b = self.e, self.e.index
+        spans = self.q.group // self.span
+        unrolled = next(u for u in range(UNROLLED, 0, -1) if spans % u == 0)
+
+        def some(at: Value, state: list[Value]) -> list[Value]:
+            for start in starts:
+                prefetch(e, advance(e, start, b.add(self.byte(at), e.i64(AHEAD)), BYTE), SECOND_LEVEL)
+            for u in range(unrolled):
+                state = self.one_span(b.add(at, e.i64(u * self.span)), state, starts, numbers)
+            return state
+
+        if spans == unrolled:
+            return some(k, sums)
+        types = [e.builder(F32, True).type_text(F32)] * len(sums)
+        end = b.add(k, e.i64(self.q.group))
+        return e.loop(k, end, e.i64(unrolled * self.span), sums, types, some)
+
+    def one_span(self, k: Value, sums: list[Value], starts: list[Value], numbers: list[Numbers]) -> list[Value]:
+        e, b, wide = self.e, self.e.index, self.e.builder(F32, True)
+        at = self.byte(k)
+        factors = [self.dequantised(advance(e, start, at, BYTE), n) for start, n in zip(starts, numbers, strict=True)]
+        sums, columns = list(sums), len(starts)
+        for h in range(self.halves):
+            for i in range(self.rows):
+                place = b.add(k, e.i64(i * self.length + h * self.lanes))
+                x = load_floats(e, advance(e, e.env["rows"], place))
+                for j in range(columns):
+                    sums[i * columns + j] = wide.fma(x, factors[j][h], sums[i * columns + j])
+        return sums
+
+    def byte(self, k: Value) -> Value:
+        e = self.e
+        return e.index.binary("arith.divui", k, e.i64(self.halves)) if self.halves > 1 else k
+
+    def dequantised(self, address: Value, numbers: Numbers) -> list[Value]:
+        """The factors of a span at `address`: one vector, or those of low nibbles and those of high ones."""
+        e, (scale, zero) = self.e, numbers
+        b, wide = e.builder(torch.int32, True), e.builder(F32, True)
+        loaded = load_vector(e, address, None, self.dtype)
+        extend = "arith.extsi" if self.dtype == torch.int8 else "arith.extui"
+        q = b.emit(f"{extend} {loaded} : {b.type_text(self.dtype)} to {b.type_text(b.dtype)}", b.dtype)
+        if self.looks_up:
+            assert scale is not None
+            return [self.looked_up(scale, x) for x in (q, b.shr(q, b.constant(4)))]
+        parts = [q] if self.halves == 1 else [b.and_(q, b.constant(15)), b.shr(q, b.constant(4))]
+        floats = [wide.cast(part, F32) for part in parts]
+        if scale is not None and zero is not None:
+            return [wide.fma(x, scale, zero) for x in floats]
+        if scale is not None:
+            return [wide.mul(x, scale) for x in floats]
+        return floats if zero is None else [wide.add(x, zero) for x in floats]
+
+    def looked_up(self, table: Value, x: Value) -> Value:
+        """table[x & 15] in each lane."""
+        b = self.e.builder(F32, True)
+        floats, words = b.type_text(F32), b.type_text(torch.int32)
+        text = f'llvm.call_intrinsic "llvm.x86.avx512.permvar.sf.512"({table}, {x}) : ({floats}, {words}) -> {floats}'
+        return b.emit(text, F32)
+
+    def store_sums(self, sums: list[Value], to: Value) -> None:
+        """to[j] = the sum of the lanes of sums[j]"""
+        e, columns = self.e, len(sums)
+        if columns == 1:
+            text = f"vector.reduction <add>, {sums[0]} fastmath<reassoc> : vector<{self.lanes}xf32> into f32"
+            total, type_ = e.builder(F32).emit(text, F32), "f32"
+        else:
+            total, type_ = across(e, sums), f"vector<{columns}xf32>"
+        e.lines.append(f"llvm.store {total}, {to} {{alignment = 4 : i64}} : {type_}, !llvm.ptr")

@@ -1,0 +1,179 @@
+"""Recognises kernels that multiply a few rows by a quantised matrix (matmul/quantised.py).
+
+    parallel = "1, 4096", inner = "4096"
+    %x = read(%rows) {map = "d0, d2"}
+    %q = cast(read(%w) {map = "d1, d2"})                                       8 bits, or
+    %q = cast(and(shift_right(read(%w) {map = "d1, d2//2"}, 4 * (d2 % 2)), 15))   4 bits, two in a byte
+    %c = mul(sub(%q, read(%zero) {map = "d1, d2//64"}), read(%scale) {map = "d1, d2//64"})   either may be missing
+    %s = reduce(mul(%x, %c)) {kind = "sum"}
+
+The pass generate-quantised-matmuls makes them.
+"""
+
+from dataclasses import dataclass
+
+import torch
+
+from mlirc.dialects.core import symbols
+from mlirc.dialects.core.symbols import Int
+from mlirc.lowering.cpu.matmul.match import Gemm
+from mlirc.lowering.kernel.axes import Axis
+from mlirc.lowering.kernel.matmul import has_dims
+from mlirc.lowering.kernel.nodes import Access, Kernel, Node
+
+MOST_ROWS = 8
+FLOATS = (torch.float32, torch.bfloat16)
+
+
+@dataclass(frozen=True)
+class GroupNumbers:
+    """A number for each group of steps of a column: where it is read.
+
+    apart   elements from column to column
+    group   steps along k that share a number; all of them where it is k
+    step    elements from group to group
+    """
+
+    access: Access
+    apart: int
+    group: int
+    step: int
+
+
+@dataclass(frozen=True)
+class QuantisedGemm:
+    """rows @ ((q - zero) * scale), for a static number of rows that is small.
+
+    bits    8, or 4 where a byte holds steps 2 * k (low) and 2 * k + 1
+    scale, zero   None where there is none
+    group   steps that share all of these numbers
+    """
+
+    gemm: Gemm
+    bits: int
+    scale: GroupNumbers | None
+    zero: GroupNumbers | None
+    group: int
+
+
+def match_quantised(kernel: Kernel) -> QuantisedGemm | None:
+    """The kernel as a QuantisedGemm, or None where it is none. Leaves `kernel` as it was."""
+    sums = [n for n in kernel.nodes if n.kind == "reduce"]
+    if len(sums) != 1 or len(kernel.inner) != 1 or sums[0].attributes["kind"] != "sum":
+        return None
+    (total,), ((k, steps),) = sums, kernel.inner.items()
+    if total.dtype != torch.float32 or total.operands[0].kind != "mul" or not isinstance(steps, int):
+        return None
+    x, w = total.operands[0].operands
+    rows, found = read_of(x), peel(w)
+    if rows is None or rows.dtype not in FLOATS or found is None:
+        return None
+    packed, bits, numbers = found
+    columns = set(packed.address.dims) - {k}
+    if len(columns) != 1 or columns & rows.address.dims:
+        return None
+    (n,) = columns
+    m = [d for d in kernel.parallel if d != n]
+    if len(m) > 1 or not isinstance(kernel.parallel[n], int) or rows.address.strides.get(k) != 1:
+        return None
+    place = packed_place(packed, n, k, bits)
+    made = [numbers_of(numbers[name], n, k, steps) if name in numbers else None for name in ("scale", "zero")]
+    if place is None or any(numbers.get(name) and x is None for name, x in zip(("scale", "zero"), made, strict=True)):
+        return None
+    groups = {x.group for x in made if x is not None and x.group != steps}
+    m_size = symbols.product(kernel.parallel[d] for d in m)
+    lda = rows.address.strides.get(m[0], 0) if m else 0
+    if len(groups) > 1 or not isinstance(m_size, int) or not 0 < m_size <= MOST_ROWS or not isinstance(lda, int):
+        return None
+    inside = nodes_inside(total)
+    epilogue = [node for node in kernel.nodes if node not in inside]
+    if has_dims(rows.address.rest) or not outside(kernel, epilogue, k):
+        return None
+    axes = [Axis(d, kernel.parallel[d], False) for d in m]
+    gemm = Gemm(
+        kernel,
+        [(total, packed)],
+        rows,
+        axes,
+        Axis(n, kernel.parallel[n], False),
+        Axis(k, steps, True),
+        lda,
+        1,
+        epilogue,
+        False,
+        (place, 1),
+    )
+    return QuantisedGemm(gemm, bits, made[0], made[1], groups.pop() if groups else steps)
+
+
+def read_of(x: Node) -> Access | None:
+    """What is read, widened or not; None where it is masked or gathered, or no read at all."""
+    x = x.operands[0] if x.kind == "cast" and x.dtype == torch.float32 else x
+    return None if x.kind != "read" or x.access.scalars or x.access.mask else x.access
+
+
+def peel(w: Node) -> tuple[Access, int, dict[str, Access]] | None:
+    """Of (q - zero) * scale: what q is read from, its bits, and where zero and scale are read."""
+    numbers: dict[str, Access] = {}
+    for kind, name in (("mul", "scale"), ("sub", "zero")):
+        if w.kind == kind:
+            access = read_of(w.operands[1])
+            if access is None or access.dtype not in FLOATS:
+                return None
+            numbers[name], w = access, w.operands[0]
+    if w.kind != "cast" or w.dtype != torch.float32:
+        return None
+    q, bits = w.operands[0], 8
+    if q.kind == "bitwise_and":
+        shifted, mask = q.operands
+        if shifted.kind != "shift_right" or mask.attributes.get("value") != 15 or q.dtype != torch.uint8:
+            return None
+        q, bits = shifted.operands[0], 4
+    access = read_of(q)
+    return None if access is None or access.dtype not in (torch.int8, torch.uint8) else (access, bits, numbers)
+
+
+def packed_place(packed: Access, n: str, k: str, bits: int) -> Int | None:
+    """Bytes from column to column, where a column's steps lie side by side; else None. The first byte is the operand's."""
+    address, at = packed.address, symbols.symbol(k)
+    if bits == 8:
+        return address.strides.get(n) if address.strides.get(k) == 1 and address.rest == 0 else None
+    whole = set(address.strides) == {n} and address.rest == symbols.floordiv(at, 2)
+    return address.strides[n] if whole else None
+
+
+def numbers_of(access: Access, n: str, k: str, steps: int) -> GroupNumbers | None:
+    """How the numbers of groups lie; None where groups are not evenly cut, or their addresses are symbolic."""
+    address = access.address
+    apart = address.strides.get(n, 0)
+    if set(address.strides) - {n} or not isinstance(apart, int):
+        return None
+    if address.rest == 0:
+        return GroupNumbers(access, apart, steps, 0)
+    at = symbols.symbol(k)
+    if isinstance(address.rest, int) or len(address.rest.terms) != 1:
+        return None
+    (atoms, step), *_ = address.rest.terms.items()
+    atom = atoms[0] if len(atoms) == 1 else None
+    if not isinstance(atom, tuple) or atom[0] != "floordiv" or atom[1] != at or not isinstance(atom[2], int):
+        return None
+    return GroupNumbers(access, apart, atom[2], step)
+
+
+def nodes_inside(total: Node) -> set[Node]:
+    """The nodes that `total` is computed from, and itself."""
+    found: set[Node] = set()
+    waiting = [total]
+    while waiting:
+        node = waiting.pop()
+        if node not in found:
+            found.add(node)
+            waiting += node.operands
+    return found
+
+
+def outside(kernel: Kernel, epilogue: list[Node], k: str) -> bool:
+    """Whether the scalar work after the sum runs over no k."""
+    if any(k in n.dims or n.kind in ("scan", "check_index") for n in epilogue):
+        return False
+    return all(k not in o.node.dims and k not in o.access.address.dims for o in kernel.outputs)

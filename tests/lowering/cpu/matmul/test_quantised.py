@@ -1,0 +1,206 @@
+"""Matmuls of a few rows by quantised weights: the kernel in every width of vectors, and the forms that models have, against float64."""
+
+from typing import Any
+
+import pytest
+import torch
+from torch import nn
+
+import mlirc
+from mlirc.dialects.core.symbols import floordiv, mod
+from tests.kernel_runner import NativeKernel, info
+
+pytestmark = pytest.mark.thinned
+
+U8, F32, BF16 = torch.uint8, torch.float32, torch.bfloat16
+NUMBERS = ("", "scale", "zero", "zero scale")
+
+
+def kernel_of(dtype, m, n, k, bits, group, numbers, vector_bytes=0, bytes_=U8) -> NativeKernel:
+    """relu(x @ ((q - zero) * scale).t() + b), as the pass writes it."""
+    per_group = info(dtype, f"{n}, {k // group}")
+    inputs = [info(dtype, f"{m}, {k}"), info(bytes_, f"{n}, {k * bits // 8}"), info(dtype, f"{n}")]
+    inputs += [per_group] * len(numbers.split())
+
+    def build(kernel, x, w, b, *more):
+        row, column, step = kernel.dims
+        q = kernel.read(w, (column, step if bits == 8 else floordiv(step, 2)))
+        if bits == 4:
+            q = kernel.bitwise_and(kernel.shift_right(q, kernel.cast(kernel.size(mod(step, 2) * 4), U8)), 15)
+        factor = kernel.cast(q, F32)
+        for name, number in zip(numbers.split(), more, strict=True):
+            value = kernel.read(number, (column, floordiv(step, group) if group != k else 0))
+            factor = kernel.sub(factor, value) if name == "zero" else kernel.mul(factor, value)
+        total = kernel.reduce("sum", kernel.mul(kernel.read(x, (row, step)), factor))
+        out = kernel.relu(kernel.add(total, kernel.read(b, (column,))))
+        return [(out, (row, column), info(dtype, f"{m}, {n}"))]
+
+    return NativeKernel(inputs, f"{m}, {n}", f"{k}", build, vector_bytes)
+
+
+def check(dtype, m, n, k, bits, group, numbers, vector_bytes=0, bytes_=U8, threads=1) -> str:
+    kernel = kernel_of(dtype, m, n, k, bits, group, numbers, vector_bytes, bytes_)
+    limits = torch.iinfo(bytes_)
+    packed = torch.randint(limits.min, limits.max + 1, (n, k * bits // 8), dtype=bytes_)
+    x, b = torch.randn(m, k).to(dtype), torch.randn(n).to(dtype)
+    named = {name: torch.randn(n, k // group).to(dtype) for name in numbers.split()}
+    q = torch.stack((packed & 15, packed >> 4), -1).reshape(n, k) if bits == 4 else packed
+    w = q.double().reshape(n, k // group, group)
+    w = w - named["zero"].double()[:, :, None] if "zero" in named else w
+    w = (w * named["scale"].double()[:, :, None] if "scale" in named else w).reshape(n, k)
+    exact = nn.functional.relu(x.double() @ w.t() + b.double())
+    out = torch.full((m, n), float("nan"), dtype=dtype)
+    kernel([x, packed, b, *named.values()], [out], threads=threads)
+    eager = nn.functional.relu(nn.functional.linear(x, w.to(dtype), b))
+    assert (out - exact).norm() <= 2 * (eager - exact).norm() + 1e-6 * exact.norm()
+    return kernel.mlir
+
+
+@pytest.mark.parametrize("bits", [8, 4])
+@pytest.mark.parametrize("numbers", NUMBERS)
+@pytest.mark.parametrize("vector_bytes", [64, 32, 16])
+def test_numbers_and_widths(bits, numbers, vector_bytes):
+    """Symmetric and not, in AVX-512, AVX2 and SSE; columns that no tile divides; what is a group and what is all of k."""
+    for group in (32, 192):
+        text = check(BF16, 3, 21, 192, bits, group, numbers, vector_bytes)
+        assert "vector.reduction" in text or "shuffle" in text
+        assert ("permvar" in text) == (bits == 4 and vector_bytes == 64)
+
+
+@pytest.mark.parametrize("bits", [8, 4])
+@pytest.mark.parametrize("m", range(1, 9))
+def test_rows_and_threads(bits, m):
+    check(F32, m, 37, 256, bits, 64, "zero scale", threads=2)
+
+
+@pytest.mark.parametrize("bits, bytes_", [(8, torch.int8), (8, U8), (4, U8)])
+def test_work_stealing(bits, bytes_):
+    check(BF16, 1, 1100, 2048, bits, 128, "zero scale", bytes_=bytes_, threads=3)
+
+
+@pytest.mark.parametrize("bits", [8, 4])
+@pytest.mark.parametrize("k, group", [(90, 90), (84, 12), (96, 6), (2, 2)])
+def test_groups_that_no_vector_divides(bits, k, group):
+    """Other code writes these kernels, and is right too."""
+    check(F32, 2, 19, k, bits, group, "zero scale")
+
+
+# ---- forms of models
+
+
+def per_channel(x, w, s):
+    return nn.functional.linear(x, w.to(x.dtype) * s[:, None])
+
+
+def after(x, w, s):
+    return torch.relu(nn.functional.linear(x, w.to(x.dtype)) * s + 1)
+
+
+def packed_mm(x, w, s):
+    return torch.ops.aten._weight_int8pack_mm(x, w, s)
+
+
+def grouped(x, w, s, z):
+    groups = s.shape[1]
+    q = w.reshape(w.shape[0], groups, -1).to(x.dtype)
+    return nn.functional.linear(x, ((q - z[:, :, None]) * s[:, :, None]).reshape(w.shape))
+
+
+def nibbles(x, w, s, z):
+    q = torch.stack((w & 15, w >> 4), -1).reshape(w.shape[0], s.shape[1], -1)
+    return nn.functional.linear(x, ((q.to(x.dtype) - z[:, :, None]) * s[:, :, None]).reshape(w.shape[0], -1), z[:, 0])
+
+
+def symmetric_nibbles(x, w, s):
+    q = torch.stack((w & 15, (w >> 4) & 15), -1).reshape(w.shape[0], -1)
+    q = (q.to(x.dtype) - 8).reshape(w.shape[0], s.shape[1], -1) * s[:, :, None]
+    return nn.functional.linear(x, q.reshape(w.shape[0], -1))
+
+
+def given(form, dtype, m) -> Any:
+    n, k, groups = 70, 256, 4
+    x = torch.randn(m, k).to(dtype)
+    if form in (nibbles, symmetric_nibbles):
+        numbers = [torch.rand(n, groups).to(dtype), torch.randint(0, 16, (n, groups)).to(dtype)]
+        return x, torch.randint(0, 256, (n, k // 2), dtype=U8), *numbers[: 2 - (form is symmetric_nibbles)]
+    w = torch.randint(-128, 128, (n, k), dtype=torch.int8)
+    if form is grouped:
+        return x, w, torch.rand(n, groups).to(dtype), torch.randint(-8, 8, (n, groups)).to(dtype)
+    return x, w, torch.rand(n).to(dtype)
+
+
+def taken(form, inputs) -> list[str]:
+    """The rules by which the pass took matmuls, or did not."""
+    torch._dynamo.reset()
+    report = mlirc.explain(form, options={"fallback": "error"})(*inputs)
+    ledger = report.data["graphs"][0]["ledger"]
+    return [e["rule"] for e in ledger if e["pass_name"] == "generate-quantised-matmuls"]
+
+
+FORMS = (per_channel, after, packed_mm, grouped, nibbles, symmetric_nibbles)
+
+
+@pytest.mark.parametrize("form", FORMS)
+@pytest.mark.parametrize("dtype", [F32, BF16])
+def test_forms(form, dtype):
+    torch.manual_seed(0)
+    compiled = torch.compile(form, backend="mlirc", options={"fallback": "error"}, dynamic=False)
+    for m in (1, 5):
+        inputs = given(form, dtype, m)
+        with torch.no_grad():
+            out, eager = compiled(*inputs), form(*inputs)
+            exact = (after if form is after else form)(*(x.double() if x.is_floating_point() else x for x in inputs)) \
+                if form is not packed_mm else per_channel(inputs[0].double(), inputs[1], inputs[2].double())  # fmt: skip
+        assert out.dtype == eager.dtype and out.stride() == eager.stride()
+        assert (out - exact).norm() <= 2 * (eager - exact).norm() + 1e-6 * exact.norm()
+
+
+@pytest.mark.parametrize("form", FORMS)
+def test_what_is_taken(form):
+    with torch.no_grad():
+        assert taken(form, given(form, BF16, 2)) == ["IN REGISTERS"]
+        assert taken(form, given(form, BF16, 9)) == ["MANY ROWS"]
+
+
+def test_two_matmuls_of_a_row_stay_two_kernels():
+    """A gated layer: merged, they would be written by the general loops."""
+
+    def gated(x, w, s, z, v):
+        return nn.functional.silu(nibbles(x, w, s, z)) * nibbles(x, v, s, z)
+
+    x, w, s, z = given(nibbles, BF16, 1)
+    with torch.no_grad():
+        report = mlirc.explain(gated, options={"fallback": "error"})(x, w, s, z, w.flip(0))
+    kernels = [kernel for kernel in report.data["graphs"][0]["kernels"] if "quantised_matmul" in str(kernel)]
+    assert len(kernels) == 2, kernels
+
+
+def test_rows_that_are_a_symbol():
+    compiled = torch.compile(nibbles, backend="mlirc", options={"fallback": "error"}, dynamic=True)
+    for m in (3, 8, 20):
+        inputs = given(nibbles, F32, m)
+        exact = nibbles(*(x.double() if x.is_floating_point() else x for x in inputs))
+        assert (compiled(*inputs) - exact).norm() <= 1e-6 * exact.norm()
+
+
+def test_a_weight_that_the_graph_writes():
+    """The matmul reads the weight as it was."""
+
+    def written(x, w, s):
+        out = per_channel(x, w, s)
+        w.add_(1)
+        return out
+
+    x, w, s = given(per_channel, F32, 2)
+    mine, eager = w.clone(), w.clone()
+    out = torch.compile(written, backend="mlirc", options={"fallback": "error"})(x, mine, s)
+    torch.testing.assert_close(out, written(x, eager, s))
+    assert torch.equal(mine, eager)
+
+
+def test_a_rounding_that_the_user_wrote_stays():
+    def rounded(x, w, s):
+        return nn.functional.linear(x, (w.float() * s.float()[:, None]).to(x.dtype))
+
+    with torch.no_grad():
+        assert taken(rounded, given(per_channel, BF16, 2)) == []
