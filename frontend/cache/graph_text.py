@@ -21,7 +21,7 @@ from mlirc.frontend.errors import NoText, UnsupportedGraph
 from mlirc.frontend.graph.source_line import last_line
 from mlirc.frontend.importer.bodies import attribute, has_regions
 from mlirc.frontend.importer.sizes import size, storage_offset, tensor_info
-from mlirc.frontend.importer.triton_kernels import is_triton_kernel, kernel_text
+from mlirc.frontend.importer.triton_call import is_triton_kernel, kernel_text
 from mlirc.frontend.torch_compat.fake_tensors import storage_id
 
 _TORCH = os.path.join(os.path.dirname(torch.__file__), "")

@@ -39,6 +39,7 @@ from mlirc.frontend.importer.refused_dtypes import refused
 from mlirc.frontend.importer.regions import import_regions
 from mlirc.frontend.importer.shared_functions import SharedRegion, invoked
 from mlirc.frontend.importer.sizes import environment_of, guarded, is_ragged_size, size, storage_offset, tensor_info
+from mlirc.frontend.importer.triton_call import is_triton_kernel
 from mlirc.frontend.torch_compat.aot_autograd.higher_order import with_effects
 from mlirc.frontend.torch_compat.fake_tensors import storage_id
 from mlirc.frontend.torch_compat.older_torch import widen_sums
@@ -255,7 +256,7 @@ class GraphImporter:
             return made
         if collectives.is_collective(target):
             return collectives.import_collective(self, node, args, kwargs)
-        if triton_kernels.is_triton_kernel(target):
+        if is_triton_kernel(target):
             return triton_kernels.import_triton_kernel(self, node, kwargs)
         if is_shared_region(target):
             results = invoked(self, node, args)

@@ -6,23 +6,12 @@ from typing import Any
 import torch
 from torch.fx import Node
 
-from mlirc.dialects.interpreter.triton_kernels import name_of, triton_kernel
+from mlirc.dialects.interpreter.triton_kernels import triton_kernel
 from mlirc.frontend.errors import UnsupportedGraph
 from mlirc.frontend.importer import aten_import
-from mlirc.frontend.torch_compat.aot_autograd.higher_order import kernel_side_table
+from mlirc.frontend.importer.triton_call import kernel_text
 
-OPERATOR = "triton_kernel_wrapper_functional"
 REASON = "the user's Triton kernel"
-
-
-def is_triton_kernel(target: Any) -> bool:
-    return isinstance(target, torch._ops.HigherOrderOperator) and target.name() == OPERATOR
-
-
-def kernel_text(given: dict[str, Any]) -> tuple[str, dict[str, Any]]:
-    """The kernel's name and the constants of a call, of which `given` are the arguments."""
-    table = kernel_side_table()
-    return name_of(table.get_kernel(given["kernel_idx"])), table.get_constant_args(given["constant_args_idx"])
 
 
 def import_triton_kernel(importer: Any, node: Node, given: dict[str, Any]) -> dict[str, Any]:

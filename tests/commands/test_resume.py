@@ -60,7 +60,7 @@ def test_start_after_a_stage_or_a_pass():
 def test_passes_are_inserted():
     rest = steps("--passes-after", "fuse=cse,eliminate-dead", "--passes-after", "to-kernels=cse")
     assert rest == joined(*STAGES).replace("to-kernels,", "to-kernels,cse,").replace(
-        "elide-copies,", "elide-copies,cse,eliminate-dead,"
+        "schedule-collectives,", "schedule-collectives,cse,eliminate-dead,"
     )
     kernels = good("opt", "-", "--pipeline", "cpu", "--stop-after", "fuse", text=GRAPH).stdout
     assert steps("--passes-after", "plan=cse", text=kernels) == "plan-memory,cse,lower-kernels"

@@ -14,7 +14,7 @@ def test_a_standard_pipeline_and_its_insertions():
         "before plan": "canonicalize",
     }
     assert "fuse-elementwise,fuse-elementwise{max-ops=2},cse,fuse-reductions" in side.pipeline_text()
-    assert "elide-copies,canonicalize,plan-memory" in side.pipeline_text()
+    assert "schedule-collectives,canonicalize,plan-memory" in side.pipeline_text()
 
 
 def test_two_insertions_at_one_place_are_both_there():

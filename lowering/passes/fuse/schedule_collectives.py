@@ -51,9 +51,9 @@ class ScheduleCollectives:
             before.append(other)
         sources = sources_of(op)
         last = max((k for k, x in enumerate(before) if x.operation.name in FIXED or x.operation in sources), default=-1)
-        if last < 0 or last == len(before) - 1 or not ledger.allows(self.name, op):
+        if last == len(before) - 1 or not ledger.allows(self.name, op):
             return
-        op.operation.move_after(before[last].operation)
+        op.operation.move_before(before[last + 1].operation)
         ledger.record(self.name, "issue", called(op), "OPERANDS READY", True, source_line(op.location))
 
     def wait(self, op: Any, block: Any, ledger: Ledger) -> None:

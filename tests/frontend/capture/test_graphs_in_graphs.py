@@ -108,6 +108,3 @@ def test_what_dynamo_does_not_look_into_is_told():
     sparse = torch.eye(3).to_sparse_csr()
     (broken,) = mlirc.explain(lambda s, x: torch.sparse.mm(s, x).sin())(sparse, X).data["graph_breaks"]
     assert "sparse" in broken["reason"]
-    jagged = torch.nested.nested_tensor([X, X[:2]], layout=torch.jagged)
-    (graph,) = mlirc.explain(lambda x: x.sin())(jagged).data["graphs"]
-    assert graph["fallback"] == "a size of a jagged nested tensor is no integer"

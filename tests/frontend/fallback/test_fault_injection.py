@@ -120,14 +120,6 @@ def test_an_interrupt_comes_through_and_the_next_call_is_right(program):
         torch.testing.assert_close(program(with_mlirc), expected)
 
 
-def test_jagged_nested_tensors_run_in_eager():
-    statistics.reset()
-    x = torch.nested.nested_tensor([torch.randn(2, 3), torch.randn(4, 3)], layout=torch.jagged)
-    result = torch.compile(lambda x: x.sin() * 2, backend="mlirc")(x)
-    torch.testing.assert_close(result.values(), x.values().sin() * 2)
-    assert statistics.fallbacks["a size of a jagged nested tensor is no integer"] == 1
-
-
 def test_a_whole_step_has_the_graph_breaks_of_aot_eager():
     def breaks(backend):
         torch._dynamo.reset()
