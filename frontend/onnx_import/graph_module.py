@@ -1,7 +1,7 @@
 """An ONNX graph as a module of PyTorch's: runs its nodes in order, so that torch.export sees the operators that they are.
 
 Initializers are parameters. What depends on shapes and constants alone is computed with Python's numbers and symbols while the graph is
-traced, and leaves nothing in it.
+traced. Where an operator needs numbers (sizes, axes, scales), nothing else is left of it; where it takes a tensor, a change of a weight is seen.
 """
 
 import inspect
@@ -125,6 +125,12 @@ class OnnxGraph(torch.nn.Module):
             rule is not None and proto.op_type in ("Shape", "Size")
         ):
             results = rule(node, *operands)
+            if (
+                isinstance(results, Known)
+                and proto.op_type not in ("Shape", "Size")
+                and any(map(_of_weights, operands))
+            ):
+                results = results.of(lambda: tensor(_run(operator, node, operands)))
         if results is NotImplemented:
             results = _run(operator, node, operands)
         results = results if isinstance(results, tuple | list) else (results,)
@@ -164,6 +170,10 @@ class OnnxGraph(torch.nn.Module):
             return None
         dtype, shape = (x.dtype, list(x.array.shape)) if isinstance(x, Known) else (x.dtype, list(x.shape))
         return self.types.get(name) or _elem_type(dtype), shape
+
+
+def _of_weights(x: Value) -> bool:
+    return isinstance(x, Known) and x.of_weights
 
 
 def _run(operator: Any, node: OnnxNode, operands: Sequence[Value]) -> Any:

@@ -1,6 +1,6 @@
 """Values of an ONNX graph: tensors, and numbers that are known while the graph is traced."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
@@ -49,14 +49,21 @@ class Known:
 
     array   of Python's numbers, torch.SymInt, torch.SymFloat among them
     dtype   that of the tensor that it stands for
+    made    that tensor, or a function that computes it, where it is of weights, whose later changes readers of the tensor see
     """
 
-    def __init__(self, array: Any, dtype: torch.dtype, made: torch.Tensor | None = None):
+    def __init__(self, array: Any, dtype: torch.dtype, made: torch.Tensor | Callable[[], torch.Tensor] | None = None):
         self.array = objects(array)
-        self.dtype, self._made = dtype, made
+        self.dtype, self._made, self.of_weights = dtype, made, made is not None
+
+    def of(self, compute: Callable[[], torch.Tensor]) -> "Known":
+        """The same numbers, computed of weights by `compute`."""
+        return Known(self.array, self.dtype, compute)
 
     def tensor(self) -> torch.Tensor:
         """The value as a tensor."""
+        if callable(self._made) and not isinstance(self._made, torch.Tensor):
+            self._made = self._made()
         if self._made is None:
             flat = self.array.reshape(-1).tolist()
             if any(isinstance(n, torch.SymInt | torch.SymFloat | torch.SymBool) for n in flat):

@@ -1,6 +1,7 @@
 """ONNX models for `mlirc.compile`: the module, example arguments, and calls that take NumPy's arrays."""
 
 import os
+import warnings
 from collections.abc import Mapping
 from typing import Any
 
@@ -38,7 +39,7 @@ def exported_onnx(
     model: Any, args: tuple, kwargs: Mapping[str, Any], dynamic_shapes: Any
 ) -> tuple[OnnxGraph, ExportedProgram]:
     """The module, and its exported program. Sizes of one name are equal. Where the graph asks more of sizes than their names say, it
-    decides which are equal or fixed."""
+    decides which are equal or fixed, and a warning says so."""
     module, arguments, dynamic = onnx_module(model, args, kwargs)
     if dynamic_shapes is not None:
         return module, exported_program(module, arguments, {}, dynamic_shapes)
@@ -46,9 +47,13 @@ def exported_onnx(
         return module, exported_program(module, arguments, {}, dynamic)
     except OnnxError:
         raise
-    except Exception:
+    except Exception as error:  # torch.export raises errors of many types for a size
         if not any(dynamic):
             raise
+        reason = next((line for line in str(error).splitlines() if line.strip()), type(error).__name__)
+        warnings.warn(
+            f"mlirc: the graph fixes or relates sizes that the ONNX model leaves open: {reason}", stacklevel=4
+        )
         loose = tuple(dict.fromkeys(d, torch.export.Dim.AUTO) if isinstance(d, dict) else d for d in dynamic)
         return module, exported_program(module, arguments, {}, loose)
 

@@ -191,3 +191,40 @@ def test_without_the_package_the_error_says_what_to_install(monkeypatch):
     with pytest.raises(UnsupportedGraph, match=r"pip install 'mlirc\[onnx\]'"):
         mlirc.compile("m.onnx")
     package.onnx.cache_clear()
+
+
+NUMBERS = np.array([1, 2, 3], np.float32)
+CHANGED = {
+    "sum": ("c = Add(a, b)  y = Mul(x, c)", {"a": NUMBERS, "b": NUMBERS + 5}),
+    "cast": ("c = Cast<to = 1>(a)  y = Mul(x, c)", {"a": np.array([1, 2, 3])}),
+    "with a shape": ("s = Shape(x)  f = Cast<to = 1>(s)  p = Mul(f, a)  q = ReduceSum<keepdims = 0>(p)  y = Add(x, q)", {"a": NUMBERS[:2]}),
+    "comparison": ("c = Greater(a, b)  d = Not(c)  y = Where(d, x, b)", {"a": NUMBERS, "b": NUMBERS[::-1].copy()}),
+    "bound": ("y = Clip(x, a)", {"a": np.float32(0.5)}),
+    "exponent": ("y = Pow(x, a)", {"a": np.float32(2)}),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("body", CHANGED)
+def test_a_change_of_a_few_numbers_is_seen(body):
+    """They are known while the graph is traced, and so is what is computed of them."""
+    nodes, weights = CHANGED[body]
+    made = model(f"g (float[n, 3] x) => (float[n, 3] y) {{ {nodes} }}", **weights)
+    x = rows(4)[:, :3]
+    compiled = mlirc.compile(made)
+    before = compiled(x)
+    with torch.no_grad():
+        compiled.weights["a"].add_(1)
+    changed = {name: (w + 1).astype(w.dtype) if name == "a" else w for name, w in weights.items()}
+    after = mlirc.compile(model(f"g (float[n, 3] x) => (float[n, 3] y) {{ {nodes} }}", **changed))(x)
+    torch.testing.assert_close(compiled(x), after)
+    assert not torch.equal(before, after)
+
+
+def test_what_the_graph_asks_of_sizes_is_told():
+    made = model("g (float[n, 3] x) => (float[j, k] y) { y = Reshape(x, sizes) }", sizes=np.array([2, -1]))
+    with pytest.warns(UserWarning, match="fixes or relates sizes that the ONNX model leaves open"):
+        compiled = mlirc.compile(made)
+    x = torch.randn(6, 3)
+    torch.testing.assert_close(compiled(x), x.reshape(2, 9))
+    with pytest.raises(ArgumentError):
+        compiled(torch.randn(5, 3))
