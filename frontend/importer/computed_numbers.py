@@ -24,7 +24,7 @@ from mlirc.dialects.core.symbols import Expr, Int
 from mlirc.frontend import statistics
 from mlirc.frontend.errors import UnsupportedGraph
 from mlirc.frontend.importer.number_limits import INDEX, INT64, ROOM, Limit, limit_of_uses, needs_check
-from mlirc.frontend.importer.sizes import COMPUTED, scalars, size
+from mlirc.frontend.importer.sizes import COMPUTED, is_ragged_size, scalars, size
 from mlirc.frontend.torch_compat.dynamo.symbolic_shapes import SYMPY_INTERP, PythonPrinter
 from mlirc.frontend.torch_compat.dynamo.trees import tree_leaves
 
@@ -168,6 +168,8 @@ class _NumberGraph:
                         self.sources.setdefault(str(n), (k, d))
         for k, node in enumerate(self.placeholders):
             value = node.meta.get("val")
+            if is_ragged_size(node):  # what stands for it in a call is no number
+                continue
             if isinstance(value, torch.SymInt) and isinstance(n := size(value), Expr) and str(n).isidentifier():
                 if str(n) not in self.sources:
                     self.ints[str(n)] = k

@@ -7,6 +7,8 @@ import torch
 from torch._dynamo.utils import counters
 from torch.nn import functional
 
+from mlirc.frontend import statistics
+
 BATCHES = ((3, 5), (2, 4, 6), (1, 9, 4), (7, 7, 2), (1, 1))
 
 
@@ -39,8 +41,11 @@ def graphs(fn, backend, inputs, **options):
     """The results, and how many graphs Dynamo made."""
     torch._dynamo.reset()
     counters.clear()
+    statistics.reset()
     compiled = torch.compile(fn, backend=backend, fullgraph=True, **options)
-    return [compiled(x) for x in inputs], counters["stats"]["unique_graphs"]
+    results = [compiled(x) for x in inputs]
+    assert not statistics.fallbacks
+    return results, counters["stats"]["unique_graphs"]
 
 
 def test_a_model_with_gradients():
