@@ -9,7 +9,7 @@ from mlirc.commands.failure import HELP, Failure, reported
 from mlirc.commands.listing import list_ops
 from mlirc.commands.module_file import check_outputs, write_output
 
-OF_ONE = "of one operator: mlirc ops --missing opinfo --ops special.log_ndtr"
+OF_SOME = "of some operators: mlirc ops --missing opinfo --ops special.log_ndtr,sort"
 
 
 @click.command(context_settings=HELP | {"ignore_unknown_options": True})
@@ -40,9 +40,9 @@ def ops(subject, names, json_file, traceback, arguments) -> None:
         check_outputs(json_file)
         if subject != "opinfo" and (names or not subject.endswith(".py")):
             what = f"'{subject[:100]}' is neither" if subject else "say which"
-            raise Failure(f"--missing takes SCRIPT.py or opinfo, {what}; {OF_ONE}", 2)
+            raise Failure(f"--missing takes SCRIPT.py or opinfo, {what}; {OF_SOME}", 2)
         if subject == "opinfo" and arguments:
-            raise Failure(f"'{arguments[0][:100]}' after --missing opinfo; {OF_ONE}", 2)
+            raise Failure(f"'{arguments[0][:100]}' after --missing opinfo; {OF_SOME}", 2)
         found, failed = _of_opinfo(names) if subject == "opinfo" else (_of_script(subject, arguments), {})
         if json_file:
             write_output(json_file, json.dumps(found.as_dict() | {"failed": failed}, indent=1) + "\n")

@@ -55,9 +55,15 @@ def test_opinfo(tmp_path):
     assert "no operator 'sortt'; did you mean sort" in bad("ops", "--missing", "opinfo", "--ops", "sortt", code=2)
 
 
+def test_warnings_of_eager_are_not_shown(recwarn):
+    """PyTorch warns that this operator is deprecated, in eager and in each frame that is traced."""
+    good("ops", "--missing", "opinfo", "--ops", "nn.functional.upsample_nearest")
+    assert not [str(w.message) for w in recwarn if "upsample_nearest" in str(w.message)]
+
+
 def test_a_first_guess_is_told_the_right_line():
     """An operator in place of a script, no subject at all, an operator behind opinfo: what people try first."""
-    right = "mlirc ops --missing opinfo --ops special.log_ndtr"
+    right = "mlirc ops --missing opinfo --ops special.log_ndtr,sort"
     for guess in (["special.log_ndtr"], ["aten.sort"], [], ["opinfo", "sort"], ["gelu", "--ops", "gelu"]):
         assert right in bad("ops", "--missing", *guess, code=2)
 
