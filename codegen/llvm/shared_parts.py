@@ -39,7 +39,10 @@ _coming: dict[str, Future[Parts]] = {}
 def take_parts(
     functions: str, name: str, declarations: Sequence[str]
 ) -> tuple[FunctionTexts, dict[str, FunctionTexts]]:
-    """Splits kernel `name`: its text, which only declares the large functions, and the texts of these by name."""
+    """Splits the text of kernel `name` into the kernel, which only declares its large functions, and these functions by their new
+    names.
+
+    A large function is one that the body calls, together with all that it calls; what smaller ones call too stays as well."""
     own = re.compile(rf"@{name}_(\w+)")
     texts: dict[str, str] = {}  # by what follows the kernel's name
     entry: list[str] = []
@@ -52,6 +55,7 @@ def take_parts(
     calls = {suffix: set(own.findall(text)) - {suffix} for suffix, text in texts.items()}
 
     def reached(suffix: str, without: Collection[str] = ()) -> list[str]:
+        """The function and all that it calls, directly or not; calls of `without` are not followed."""
         found = [suffix]
         for other in found:
             found += sorted(calls[other] - set(found) - set(without))

@@ -10,48 +10,16 @@ from mlirc.codegen.runtime import thread_scratch
 from mlirc.lowering.target import SCRATCH_FUNCTION
 
 OPTIONAL = ("GOMP_parallel", "GOMP_barrier", "omp_get_thread_num", "omp_get_num_threads")
-"""Functions of libgomp, which a process may lack."""
+"""Functions of libgomp, which the process may not have."""
 
 _SLEEF = re.compile(r"^declare (<(\d+) x (float|double)>) @Sleef_([a-z0-9]*?)[fd]\2(?:_u\d+)?\((.*?)\)", re.MULTILINE)
 
-MATH = frozenset(
-    (
-        *(
-            "acos",
-            "acosh",
-            "asin",
-            "asinh",
-            "atan",
-            "atan2",
-            "atanh",
-            "cbrt",
-            "cos",
-            "cosh",
-            "erf",
-            "erfc",
-            "exp",
-            "exp2",
-        ),
-        *(
-            "expm1",
-            "fmod",
-            "hypot",
-            "lgamma",
-            "log",
-            "log10",
-            "log1p",
-            "log2",
-            "pow",
-            "sin",
-            "sinh",
-            "sqrt",
-            "tan",
-            "tanh",
-        ),
-        "tgamma",
-    )
-)
-"""Functions of C's library, whose names SLEEF's have."""
+MATH = frozenset([
+    "acos", "acosh", "asin", "asinh", "atan", "atan2", "atanh", "cbrt", "cos", "cosh", "erf",
+    "erfc", "exp", "exp2", "expm1", "fmod", "hypot", "lgamma", "log", "log10", "log1p", "log2",
+    "pow", "sin", "sinh", "sqrt", "tan", "tanh", "tgamma",
+])  # fmt: skip
+"""Functions of C's library that SLEEF has under the same names."""
 
 SCRATCH = (
     thread_scratch.TEXT.replace("define void @release_scratch", "define internal void @release_scratch")
@@ -131,8 +99,8 @@ declare i64 @llvm.smax.i64(i64, i64)
 
 
 def without_libraries(text: str) -> str:
-    """Kernels as LLVM IR text in which libgomp is optional, and SLEEF's functions are C's, lane by lane. Raises ValueError for another
-    function of SLEEF's."""
+    """The kernels' LLVM IR text, changed to need C's library alone: libgomp is optional, and each function of SLEEF's calls C's for each
+    lane. Raises ValueError for a function of SLEEF's that C does not have."""
     text = re.sub(rf"^declare (?=.*@(?:{'|'.join(OPTIONAL)})\()", "declare extern_weak ", text, flags=re.MULTILINE)
     needed: dict[str, str] = {}
 

@@ -10,6 +10,9 @@ A static row-major CPU tensor is MLIR's plain `tensor<2x128xf32>`. Anything else
 A value's strides are those that eager PyTorch gives it. Its storage offset is not part of the type: views carry it.
 """
 
+from collections.abc import Callable
+from typing import Any
+
 import torch
 
 from mlirc.dialects.core import symbols
@@ -108,3 +111,17 @@ def _read_type(type_: ir.Type) -> TensorInfo:
         if len(values) != ranked.rank:
             raise ValueError(f"{type_}: {entry} has {len(values)} entries, the tensor {ranked.rank} dimensions")
     return TensorInfo(dtype, shape, stride, entries.get("device", "cpu"), entries.get("layout", "strided"))
+
+
+def change_types(op: Any, change: Callable[[ir.Type], ir.Type]) -> None:
+    """Replaces the types of an op's results and of its regions' arguments, and of a function those in its signature."""
+    for region in op.regions:
+        for block in region.blocks:
+            for argument in block.arguments:
+                argument.set_type(change(argument.type))
+    for result in op.results:
+        result.set_type(change(result.type))
+    if op.operation.name == "func.func":
+        old = ir.FunctionType(ir.TypeAttr(op.attributes["function_type"]).value)
+        signature = ir.FunctionType.get([change(t) for t in old.inputs], [change(t) for t in old.results])
+        op.attributes["function_type"] = ir.TypeAttr.get(signature)

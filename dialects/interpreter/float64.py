@@ -13,7 +13,7 @@ from mlirc.dialects.core.bindings import ir
 from mlirc.dialects.core.context import context
 from mlirc.dialects.core.dialect import attribute_value, create
 from mlirc.dialects.core.memory_ops import set_arenas
-from mlirc.dialects.core.tensor_types import element_type, info_of, type_of
+from mlirc.dialects.core.tensor_types import change_types, element_type, info_of, type_of
 
 WIDER = {
     torch.float32: torch.float64,
@@ -57,18 +57,9 @@ def _operations(op: Any) -> Iterator[Any]:
 
 
 def _widen(op: Any) -> None:
-    for region in op.regions:
-        for block in region.blocks:
-            for argument in block.arguments:
-                argument.set_type(_wider(argument.type))
-    for result in op.results:
-        result.set_type(_wider(result.type))
-    if op.operation.name == "func.func":
-        old = ir.FunctionType(ir.TypeAttr(op.attributes["function_type"]).value)
-        new = ir.FunctionType.get([_wider(t) for t in old.inputs], [_wider(t) for t in old.results])
-        op.attributes["function_type"] = ir.TypeAttr.get(new)
-        if "mlirc.arena" in op.attributes:
-            set_arenas(op, {"cpu": 0})
+    change_types(op, _wider)
+    if op.operation.name == "func.func" and "mlirc.arena" in op.attributes:
+        set_arenas(op, {"cpu": 0})
     elif op.operation.name.startswith("mlircx.aten"):
         args = _DTYPE.sub(r"\1float64\2", attribute_value(op.attributes["args"]))
         op.attributes["args"] = ir.StringAttr.get(args)

@@ -1,4 +1,4 @@
-"""The step `capture`: a graph of TorchDynamo's, for inference and training, through AOTAutograd."""
+"""The step `capture`: AOTAutograd traces a graph of TorchDynamo's into ATen graphs, which are adapted and compiled."""
 
 import logging
 from collections.abc import Callable, Sequence
@@ -57,7 +57,11 @@ def parameter_positions(kind: str) -> list[int]:
 
 @dataclass(frozen=True)
 class Capture:
-    """The compilers that AOTAutograd calls. Each graph goes to compile_aten(gm, kind, options), and is told to the trace."""
+    """The compilers that AOTAutograd calls with its graphs.
+
+    noted          records each graph, for the trace cache
+    compile_aten   compiles one: compile_aten(gm, kind, options), kind "forward", "backward" or "inference"
+    """
 
     options: Options
     noted: CachedTrace
@@ -107,7 +111,7 @@ class Capture:
 
 
 def simplify_attention(gm: GraphModule, options: Options) -> None:
-    """Rewrites a graph of Dynamo's. A failure leaves it as it was."""
+    """Removes known masks and repeated heads from a graph of Dynamo's. If that fails, the graph is as before."""
     if not gm.graph.find_nodes(op="call_function", target=SDPA):
         return
     before = copied(gm.graph)
@@ -143,7 +147,7 @@ def how_to_trace() -> dict[str, Any]:
 
 
 def adapt(kind: str, gm: GraphModule, inputs: Sequence[Any]) -> None:
-    """Rewrites what one graph leaves for the other."""
+    """Rewrites an ATen graph in place. Forward and backward are to agree on random states, and on the layout of saved activations."""
     name_random_states(gm)
     if kind == "inference":
         check(gm)

@@ -1,6 +1,8 @@
-"""Finds extremes of rows that may have no elements. ATen runs these calls: it raises, where a kernel gives what it begins with, -inf or inf.
+"""Finds calls of amax, argmax and the like over rows that may have no elements. ATen runs these calls: it raises an error for no
+elements, and a kernel would give the value that its loop begins with, -inf or inf.
 
-Meta functions of `amax` and `argmax` refuse rows of known size 0, those of `max` and `min` do not; a size that is a symbol passes all of them.
+Tracing does not refuse all of them. The meta functions of `amax` and `argmax` refuse a known size 0, those of `max` and `min` do not, and none
+refuses a symbol.
 """
 
 from typing import Any
@@ -20,7 +22,7 @@ ALONG = (
 REASON = "it may have no elements, of which eager gives no extreme"
 
 
-def may_be_of_nothing(node: Node) -> bool:
+def may_have_no_elements(node: Node) -> bool:
     """Whether the call takes an extreme of no elements at some sizes that pass the guards."""
     if node.target not in (*OF_ALL, *ALONG) or not isinstance(node.args[0], Node):
         return False

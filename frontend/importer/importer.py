@@ -284,7 +284,7 @@ class GraphImporter:
             rule, reason = None, unread_indices.REASON
         if rule is not None and refused_dims.refused(node):
             rule, reason = None, refused_dims.REASON
-        if rule is not None and empty_extremes.may_be_of_nothing(node):
+        if rule is not None and empty_extremes.may_have_no_elements(node):
             rule, reason = None, empty_extremes.REASON
         if rule is not None:
             infos = [tensor_info(v) if isinstance(v, torch.Tensor) else None for v in flat(promised)]

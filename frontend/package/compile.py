@@ -55,7 +55,7 @@ def compile(
     program = compiled_program(found, chosen)
     weights = {name: x for name, (_, x) in found.state.items()}
     if module is not None:
-        return CompiledOnnx(program, found.signature, weights, found).of(module)
+        return CompiledOnnx(program, found.signature, weights, found).with_inputs_of(module)
     return CompiledModel(program, found.signature, weights, found)
 
 

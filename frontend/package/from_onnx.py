@@ -15,10 +15,10 @@ from mlirc.frontend.package.model import CompiledModel
 
 
 def onnx_module(model: Any, args: tuple, kwargs: Mapping[str, Any]) -> tuple[OnnxGraph, tuple, tuple]:
-    """A path or an onnx.ModelProto as a module, example arguments for it, and which sizes may change.
+    """The module of a path or an onnx.ModelProto, example arguments for it, and the sizes that may change.
 
-    Without arguments the sizes are those that the model names; those that it leaves open are symbols. With arguments,
-    inputs that give sizes are fixed to their values.
+    Without arguments, the model gives the sizes, and a size that it leaves open is a symbol. With arguments, an input whose
+    value is a size is fixed to the value given.
     """
     module = read_model(model)
     shapes = example_inputs(module, args or kwargs)
@@ -38,8 +38,8 @@ def tree_of_none(x: Any) -> Any:
 def exported_onnx(
     model: Any, args: tuple, kwargs: Mapping[str, Any], dynamic_shapes: Any
 ) -> tuple[OnnxGraph, ExportedProgram]:
-    """The module, and its exported program. Sizes of one name are equal. Where the graph asks more of sizes than their names say, it
-    decides which are equal or fixed, and a warning says so."""
+    """The module, and its exported program. Sizes of one name are equal. If the graph needs more sizes to be equal or fixed, they
+    are, with a warning."""
     module, arguments, dynamic = onnx_module(model, args, kwargs)
     if dynamic_shapes is not None:
         return module, exported_program(module, arguments, {}, dynamic_shapes)
@@ -65,7 +65,8 @@ class CompiledOnnx(CompiledModel):
     fixed: frozenset[str] = frozenset()
     types: Mapping[str, int] = {}
 
-    def of(self, module: OnnxGraph) -> "CompiledOnnx":
+    def with_inputs_of(self, module: OnnxGraph) -> "CompiledOnnx":
+        """Itself, after it has taken the names, fixed values and dtypes of the module's inputs."""
         self.inputs, self.fixed = tuple(module.inputs), frozenset(module.fixed)
         self.types = {name: module.types[name] for name in self.inputs if name in module.types}
         return self

@@ -8,7 +8,7 @@ import torch
 
 from mlirc.frontend.importer.result_outputs import view
 from mlirc.frontend.package import package_file
-from mlirc.frontend.package.overlaps import check_apart
+from mlirc.frontend.package.overlaps import check_overlaps
 from mlirc.frontend.package.packaged_graph import PackagedGraph, PackageError
 from mlirc.frontend.package.signature import Signature, TensorArgument
 from mlirc.frontend.torch_compat.dynamo.trees import argument_trees
@@ -39,7 +39,7 @@ class CompiledModel:
         program, signature = self._program, self.signature
         given = signature.checked(signature.flat(args, kwargs))
         if self._writes:
-            check_apart(signature.arguments, given, [(name, self.weights[name]) for name in program.written])
+            check_overlaps(signature.arguments, given, [(name, self.weights[name]) for name in program.written])
         values: list[Any] = [None] * program.size
         for name, k in program.state.items():
             values[k] = self.weights[name]

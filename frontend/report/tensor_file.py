@@ -14,7 +14,7 @@ def write_tensors(path: str, named: Mapping[str, Any]) -> None:
 
 
 def tensor_bytes(named: Mapping[str, Any]) -> bytes:
-    """What such a file holds. Raises what safetensors raises."""
+    """The bytes of such a file. Raises what safetensors raises."""
     from safetensors.torch import save
 
     tensors = {

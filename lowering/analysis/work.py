@@ -13,6 +13,7 @@ from mlirc.dialects.core import symbols
 from mlirc.dialects.core.bindings import ir
 from mlirc.dialects.core.dialect import Elementwise, Reduction, attribute_value
 from mlirc.dialects.core.symbols import Int
+from mlirc.dialects.core.tensor_info import symbols_sum
 from mlirc.dialects.core.tensor_types import TensorInfo, info_of
 
 FREE = {"mlirc.view", "mlirc.constant", "mlirc.size", "mlirc.slot", "mlirc.allocate", "mlirc.release", "func.return"}
@@ -81,13 +82,6 @@ def tensors(values: Iterable[Any]) -> list[TensorInfo]:
 def bytes_of(info: TensorInfo) -> Int:
     shape = [n for n, s in zip(info.shape, info.stride, strict=True) if s != 0]
     return symbols.product(shape) * info.dtype.itemsize
-
-
-def symbols_sum(values: Iterable[Int]) -> Int:
-    total: Int = 0
-    for value in values:
-        total = total + value
-    return total
 
 
 def flops_of(op: Any, read: list[TensorInfo], written: list[TensorInfo]) -> Int:

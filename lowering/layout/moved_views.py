@@ -12,8 +12,10 @@ from mlirc.lowering.kernel.nodes import is_dim, linear_form
 
 
 def may_move(x: ir.Value, stride: tuple[Int, ...]) -> bool:
-    """Whether all readers of `x` can take it with these strides. A view must have strides of its own there; a result of the graph keeps its
-    strides."""
+    """Whether all readers of `x` can take it with these strides.
+
+    A result of the graph keeps its strides, so it cannot. A view of `x` can if some strides describe it in the new layout.
+    """
     for use in x.uses:
         reader = use.owner
         if reader.operation.name in ("func.return", "mlirc.assign"):
@@ -46,7 +48,8 @@ def moved_view(view: Any, stride: tuple[Int, ...]) -> tuple[tuple[Int, ...], Int
 
 
 def move(old: ir.Value, new: ir.Value) -> None:
-    """Replaces `old` by `new`, the same elements with other strides, which `may_move` allows. Views of `old` are made anew and erased."""
+    """Replaces `old` by `new`, the same elements with other strides, which `may_move` must allow. Each view of `old` is replaced by one of
+    `new`, and erased."""
     for use in list(old.uses):
         reader = use.owner
         if reader.operation.name != "mlirc.view":

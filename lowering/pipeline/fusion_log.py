@@ -9,12 +9,13 @@ from typing import Any
 FORMAT = 1
 Members = tuple[str, ...]
 Key = tuple[Any, ...]
-"""By what a kernel is known again in the next pass: its label, spaces and source lines."""
+"""Identifies a kernel from one pass to the next: its label, iteration spaces and source lines."""
 
 
 @dataclass(frozen=True)
 class Group:
-    """A kernel, or what became one: its label, the kernels of to-kernels that it is made of, its ops, lines, spaces and bytes."""
+    """A kernel, or a pair that was merged into one: its label, the kernels of to-kernels that it is made of (`members`), its ops, source
+    lines, iteration spaces (`parallel`, `inner`), and the bytes that it reads and writes."""
 
     name: str
     members: Members
@@ -67,13 +68,16 @@ class Candidate:
 
 @dataclass
 class FusionLog:
-    """What the fusion passes of one pipeline run looked at. Groups have names that stay from pass to pass.
+    """The pairs that the fusion passes of one pipeline run looked at. Members have names that stay from pass to pass.
 
-    wanted   whether they belong into the graph's report
-    left     by function, the kernels that the last fusion pass left, with what they are made of
-    counts   by function, how many kernels of a name there were
-    plan     a fusion_plan.FusionPlan that says what to merge, or None; `kind` is the graph's, None for any
-    done     the numbers of the plan's entries that were carried out, `followed` its graphs that passes looked at
+    plan         a fusion_plan.FusionPlan that says what to merge, or None
+    kind         the kind of the graph, by which the plan's graphs are chosen; None for any
+    done         the numbers of the plan's entries that were carried out
+    followed     the plan's graphs that passes looked at
+    wanted       whether the graph's report shows the candidates
+    candidates   the pairs, in order
+    left         by function, the kernels that the last fusion pass left, with their members
+    counts       by function and name, how many kernels had the name
     """
 
     plan: Any = None
@@ -86,7 +90,8 @@ class FusionLog:
     counts: dict[str, Counter[str]] = field(default_factory=dict)
 
     def begin(self, function: str, kernels: Sequence[tuple[Key, str]]) -> list[Members]:
-        """What the kernels of a function are made of, at the start of a pass; each comes with a name to take where it is new."""
+        """The members of each kernel of a function, at the start of a pass. A kernel is (key, name); a new one has itself as its
+        only member, under that name."""
         known: dict[Key, list[Members]] = {}
         for key, members in self.left.get(function, ()):
             known.setdefault(key, []).append(members)

@@ -93,7 +93,7 @@ def test_training_with_dropout(mode):
             x.grad = None
             module.zero_grad()
             out = call(x)
-            out.sin().sum().backward()  # of the squares the norm leaves no gradient
+            out.sin().sum().backward()  # not a sum of squares, whose gradient is zero after a norm
             found += [out.detach().clone(), x.grad.clone(), module.linear.weight.grad.clone()]
         return found, torch.cuda.default_generators[0].get_offset()
 

@@ -1,4 +1,4 @@
-"""Limits: clamp in its forms. NaN in the value or in a limit gives NaN; of limits that cross, the upper one holds."""
+"""clamp in its forms. NaN in the value or in a limit gives NaN. If the lower limit is above the upper one, the upper one is the result."""
 
 import torch
 
@@ -23,8 +23,8 @@ def clamp_by_numbers(g, x, min=None, max=None, **limits):
     min, max = limits.get("min_val", min), limits.get("max_val", max)
     if all(limit is None or isinstance(limit, int | float) for limit in (min, max)):
         return clamp(g, x, min, max)
-    least = x if min is None else g.elementwise(Maximum, min, x)
-    return least if max is None else g.elementwise(Minimum, max, least)
+    raised = x if min is None else g.elementwise(Maximum, min, x)
+    return raised if max is None else g.elementwise(Minimum, max, raised)
 
 
 @imports(aten.clamp.Tensor)

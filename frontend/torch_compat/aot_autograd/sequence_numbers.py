@@ -9,7 +9,7 @@ from mlirc.codegen.abi.reach import Missing, reach
 
 @reach("sequence-numbers", instead="mlirc.explain does not compile the backward graph")
 def sequence_number():
-    """A function of a node that gives its number; it grows."""
+    """A function that gives a node's number. A later node has a larger number."""
     with torch.inference_mode(False), torch.enable_grad():
         first: Any = (torch.ones((), requires_grad=True) * 1).grad_fn
         second: Any = (torch.ones((), requires_grad=True) * 1).grad_fn

@@ -17,7 +17,7 @@ from mlirc.dialects.core.symbols import Int
 from mlirc.lowering.cpu.convolution.plan import ConvolutionPlan, WindowPlan
 from mlirc.lowering.cpu.emitter.addresses import PTR
 from mlirc.lowering.cpu.emitter.emitter import VectorEmitter
-from mlirc.lowering.cpu.emitter.scratch import opening, take_floats, takes
+from mlirc.lowering.cpu.emitter.scratch import opening, take_floats, uses_scratch
 from mlirc.lowering.cpu.loops.entry import load_slot, thread_part
 from mlirc.lowering.cpu.loops.frame import KernelText, begin, framed, operands_only
 from mlirc.lowering.cpu.math.builder import Value
@@ -178,7 +178,7 @@ def _body(e: VectorEmitter, called: list[str], operands: int) -> str:
     lines = [
         "llvm.func internal @KERNEL_body(%frame: !llvm.ptr, %thread: i64, %threads: i64) {",
         *opening(e),
-        *([] if takes(e) else ["%scratch = llvm.mlir.zero : !llvm.ptr"]),
+        *([] if uses_scratch(e) else ["%scratch = llvm.mlir.zero : !llvm.ptr"]),
         f"%slots = llvm.getelementptr %args[{operands}] : (!llvm.ptr) -> !llvm.ptr, i64",
         f"%count = arith.constant {len(called)} : i64",
         "%calls = llvm.alloca %count x !llvm.ptr : (i64) -> !llvm.ptr",

@@ -134,6 +134,14 @@ def across(e: VectorEmitter, rows: list[Value]) -> Value:
     return sums
 
 
+def lane_sums(e: VectorEmitter, rows: list[Value]) -> tuple[Value, str]:
+    """The sum of the lanes of each of the float32 vectors `rows`: a vector of these sums, of one row a scalar; and its type."""
+    if len(rows) > 1:
+        return across(e, rows), f"vector<{len(rows)}xf32>"
+    text = f"vector.reduction <add>, {rows[0]} fastmath<reassoc> : vector<{e.lanes}xf32> into f32"
+    return e.builder(rows[0].dtype).emit(text, rows[0].dtype), "f32"
+
+
 def _add_chosen(b: VectorBuilder, x: Value, y: Value, choices: tuple[list[int], list[int]], width: int) -> Value:
     """The sum of two choices of lanes, of those of x and then those of y."""
     type_ = f"vector<{width}xf32>"

@@ -1,7 +1,7 @@
-"""A point of a kernel's loops as MLIR text: the text so far, known values, loops, index arithmetic.
+"""What is known at one place of a kernel's loops, and how text is written there: values, loops, branches, index arithmetic.
 
-A value is wide, a vector with one lane for each point, when it depends on the vector's axis; every other value is a
-scalar, computed in the outermost loop where all that it depends on is known.
+A value that depends on the vector's axis is wide: a vector with one lane for each point. Every other value is a scalar,
+computed in the outermost loop that knows all of its operands.
 """
 
 from abc import ABC, abstractmethod
@@ -22,10 +22,17 @@ Body = Callable[[Value, list[Value]], list[Value]]
 
 
 class Scope(ABC):
-    """Appends to `lines`. `env` maps nodes, names of axes and symbols, and partial addresses to values, in this scope.
+    """Appends MLIR text to `lines`.
 
-    bound   the axes whose index is known here
-    mask    the lanes that are inside the space, or None where all are
+    env            what is known here: values by node, by name of an axis or symbol, and by partial address
+    bound          the axes whose index is known here
+    mask           the lanes that are inside the iteration space; None if all are
+    saved          nodes that an earlier pass over the row has stored, and where this pass reads them back
+    nodes          what is computed from here on, operands first
+    accesses       the reads and writes whose addresses are needed from here on
+    non_temporal   by operand, whether its writes bypass the cache (loops/non_temporal_stores.py)
+    late           by node of a reduction, a function that reads its result at the place of use
+    stack_bytes, scratch_bytes   what was taken of each (emitter/scratch.py)
     """
 
     def __init__(self, vector: Vector, target: CpuTarget):
@@ -36,19 +43,17 @@ class Scope(ABC):
         self.env: dict[Any, Any] = {}
         self.bound: set[str] = set()
         self.mask: Value | None = None
-        self.saved: dict[Node, Access] = {}  # value -> where to read it back from, in this pass
-        self.nodes: Sequence[Node] = ()  # what is computed from here on, operands first
-        self.accesses: Sequence[Access] = ()  # and reached
-        self.non_temporal: dict[
-            Any, Value
-        ] = {}  # operand -> whether it is written past the cache (non_temporal_stores.py)
-        self.late: dict[Node, Callable[[], Value]] = {}  # a reduction's result, where it must be fetched
-        self.stack_bytes: int = 0  # taken (emitter/scratch.py)
+        self.saved: dict[Node, Access] = {}
+        self.nodes: Sequence[Node] = ()
+        self.accesses: Sequence[Access] = ()
+        self.non_temporal: dict[Any, Value] = {}
+        self.late: dict[Node, Callable[[], Value]] = {}
+        self.stack_bytes: int = 0
         self.scratch_bytes: Int = 0
 
     @contextmanager
     def scope(self) -> Iterator[None]:
-        """What becomes known inside is forgotten at the end."""
+        """Restores what was known before at the end of the block."""
         outer = self.env, self.bound, self.mask, self.saved
         self.env, self.bound = dict(self.env), set(self.bound)
         yield
@@ -58,7 +63,7 @@ class Scope(ABC):
 
     @contextmanager
     def apart(self) -> Iterator[list[str]]:
-        """What is written inside goes to a list of its own."""
+        """Collects the lines that are written inside in a list of their own."""
         outer, self.lines = self.lines, []
         yield self.lines
         self.lines = outer
@@ -89,8 +94,9 @@ class Scope(ABC):
         return self.env[key]
 
     def lane_numbers(self) -> Value:
+        """[0, 1, 2, ...] as int64."""
         numbers = ", ".join(map(str, range(self.lanes)))
-        return self.text.constant(f"dense<[{numbers}]>", f"vector<{self.lanes}xi64>", torch.int64, -1)
+        return self.text.constant(f"dense<[{numbers}]>", f"vector<{self.lanes}xi64>", torch.int64, None)
 
     def loop(
         self, lo: Value, hi: Value, step: Value, carried: Sequence[Value], types: Sequence[str], body: Body
@@ -141,7 +147,8 @@ class Scope(ABC):
         self.lines.append("}")
 
     def either(self, condition: Value, x: Any = True, y: Any = False) -> Iterator[Any]:
-        """Two branches, as a loop: what is written for `x` runs where the condition holds, what is written for `y` elsewhere."""
+        """For a `for` loop of two iterations. The first gives `x`, and writes the branch where the condition holds; the second gives
+        `y`, and writes the other branch."""
         for head, choice in ((f"scf.if {condition} {{", x), ("} else {", y)):
             self.lines.append(head)
             with self.scope():

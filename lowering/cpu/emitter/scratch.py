@@ -1,10 +1,11 @@
-"""Allocates scratch for a kernel's body: up to 8 KiB on the stack, more in memory of the calling thread.
+"""Allocates scratch for a kernel's body: up to 8 KiB on the stack, more in memory that the calling thread owns.
 
-    func.func @kernel_0(%args)             asks for `scratch_bytes` for each thread (codegen/runtime/thread_scratch.py), saved in the frame
-    llvm.func @kernel_0_body(%frame, ..)   %scratch: this thread's part of it, at a multiple of 64
+    func.func @kernel_0(%args)             allocates `scratch_bytes` for each thread (codegen/runtime/thread_scratch.py), and
+                                           stores the address in the frame
+    llvm.func @kernel_0_body(%frame, ..)   %scratch is this thread's part, at a multiple of 64 bytes
 
-A user's thread may have a stack of 64 KiB, and libgomp's threads too (OMP_STACKSIZE). Where there is no memory the kernel runs on
-one thread, with scratch on its stack.
+Stacks may be small: 64 KiB for a user's thread, and for libgomp's threads (OMP_STACKSIZE). If the allocation fails, the kernel
+runs on one thread, with scratch on its stack.
 """
 
 from typing import Any
@@ -17,7 +18,9 @@ from mlirc.lowering.cpu.math.builder import Value
 from mlirc.lowering.target import SCRATCH_FUNCTION
 
 MOST_ON_STACK = 8 << 10  # bytes of a body's scratch
-MOST_PARTIAL = 128  # bytes of a thread's partial results, up to which those of all threads are on the caller's stack
+MOST_PARTIAL = (
+    128  # bytes of a thread's partial results; if there are more, they are in scratch, else on the caller's stack
+)
 DECLARATION = f"llvm.func @{SCRATCH_FUNCTION}(i64, i64, !llvm.ptr) -> i64"
 ALIGNED = 64
 
@@ -26,18 +29,16 @@ SCRATCH, APART = 4, 5
 
 
 def take(e: Any, count: Int, element: str, size: int) -> Value:
-    """The address of memory for `count` elements of type `element`, `size` bytes each. It lasts for one call of the body."""
+    """The address of memory for `count` elements of type `element`, `size` bytes each. It is valid during one call of the body."""
     bytes_ = count * size
     if isinstance(bytes_, int) and e.stack_bytes + bytes_ <= MOST_ON_STACK:
         e.stack_bytes += bytes_
-        return _ahead(
-            e, f"llvm.alloca {e.i64(max(bytes_ // size, 1))} x {element} {{alignment = 64 : i64}} : (i64) -> !llvm.ptr"
-        )
-    return (
-        _ahead(e, _place("%scratch", offset))
-        if isinstance(offset := take_bytes(e, bytes_), int)
-        else _dynamic(e, offset)
-    )
+        number = e.i64(max(bytes_ // size, 1))
+        return _in_preamble(e, f"llvm.alloca {number} x {element} {{alignment = 64 : i64}} : (i64) -> !llvm.ptr")
+    offset = take_bytes(e, bytes_)
+    if isinstance(offset, int):
+        return _in_preamble(e, _pointer_text("%scratch", offset))
+    return e.index.emit(_pointer_text("%scratch", e.integer(offset)), torch.int64)
 
 
 def take_floats(e: Any, count: Int) -> Value:
@@ -52,18 +53,19 @@ def take_bytes(e: Any, bytes_: Int) -> Int:
     return offset
 
 
-def partial(e: Any, bytes_: int) -> tuple[Value, Value]:
-    """Reserves bytes for each thread, which all threads can address. Gives the first thread's address, and the bytes from a thread
-    to the next."""
-    return _ahead(e, _place("%scratch_all", take_bytes(e, bytes_))), Value("%scratch_apart", torch.int64)
+def take_for_each_thread(e: Any, bytes_: int) -> tuple[Value, Value]:
+    """Reserves bytes for each thread, which all threads can address. Returns the address of the first thread's bytes, and the
+    distance in bytes from one thread's to the next thread's."""
+    return _in_preamble(e, _pointer_text("%scratch_all", take_bytes(e, bytes_))), Value("%scratch_apart", torch.int64)
 
 
 def opening(e: Any) -> list[str]:
-    """The first lines of a body, which depend on the scratch that its other lines took."""
-    return ["%args = llvm.load %frame : !llvm.ptr -> !llvm.ptr", *(_OPENING if takes(e) else [])]
+    """The first lines of a body. Made last: they define %scratch if the other lines took any."""
+    return ["%args = llvm.load %frame : !llvm.ptr -> !llvm.ptr", *(_OPENING if uses_scratch(e) else [])]
 
 
-def takes(e: Any) -> bool:
+def uses_scratch(e: Any) -> bool:
+    """Whether the body has taken scratch that is not on its stack."""
     return not (isinstance(e.scratch_bytes, int) and e.scratch_bytes == 0)
 
 
@@ -88,18 +90,14 @@ def reserve(e: Any, frame: Value, each: Int, threads: Value) -> Value:
     return b.select(has, threads, one)
 
 
-def _place(base: str, offset: Int | Value) -> str:
+def _pointer_text(base: str, offset: Int | Value) -> str:
     if isinstance(offset, int) and not isinstance(offset, Value):
         return f"llvm.getelementptr {base}[{offset}] : (!llvm.ptr) -> !llvm.ptr, i8"
     return f"llvm.getelementptr {base}[{offset}] : (!llvm.ptr, i64) -> !llvm.ptr, i8"
 
 
-def _dynamic(e: Any, offset: Int) -> Value:
-    return e.index.emit(_place("%scratch", e.integer(offset)), torch.int64)
-
-
-def _ahead(e: Any, text: str) -> Value:
-    """Adds an alloca at the function's beginning, because one inside a loop would allocate in each iteration."""
+def _in_preamble(e: Any, text: str) -> Value:
+    """Adds an op to the function's beginning. An alloca inside a loop would allocate in each iteration."""
     name = e.text.new_name()
     e.text.preamble.append(f"{name} = {text}")
     return Value(name, torch.int64)

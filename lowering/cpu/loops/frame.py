@@ -6,7 +6,7 @@ import torch
 
 from mlirc.dialects.core.symbols import Int
 from mlirc.lowering.cpu.emitter.emitter import VectorEmitter
-from mlirc.lowering.cpu.emitter.scratch import DECLARATION, opening, takes
+from mlirc.lowering.cpu.emitter.scratch import DECLARATION, opening, uses_scratch
 from mlirc.lowering.cpu.loops.entry import LIBGOMP, PART_FUNCTION, entry_text, load_slots
 from mlirc.lowering.cpu.loops.threads import ThreadSplit
 from mlirc.lowering.cpu.math.builder import Value
@@ -64,5 +64,5 @@ def framed(
     split = ThreadSplit(Vector(None, 1), chunk=chunk, items=items, work=work)
     entry = entry_text(kernel, split, names, name, target, e.scratch_bytes)
     parts = [*e.text.functions.values(), body or body_text(e), entry, PART_FUNCTION]
-    declarations = e.text.declarations + LIBGOMP + [DECLARATION] * takes(e)
+    declarations = e.text.declarations + LIBGOMP + [DECLARATION] * uses_scratch(e)
     return KernelText("\n".join(parts).replace("KERNEL", name), declarations, names)

@@ -15,7 +15,14 @@ import torch
 from mlirc.dialects.core import symbols
 from mlirc.dialects.core.symbols import Int
 from mlirc.lowering.cpu.emitter.emitter import VectorEmitter
-from mlirc.lowering.cpu.emitter.scratch import DECLARATION, MOST_PARTIAL, opening, partial, take, takes
+from mlirc.lowering.cpu.emitter.scratch import (
+    DECLARATION,
+    MOST_PARTIAL,
+    opening,
+    take,
+    take_for_each_thread,
+    uses_scratch,
+)
 from mlirc.lowering.cpu.loops.blocks import BlockLoops
 from mlirc.lowering.cpu.loops.bounds import use_bounds
 from mlirc.lowering.cpu.loops.entry import (
@@ -78,7 +85,9 @@ def _body(
         e.env["base", number] = take(e, count, element, dtype.itemsize)
     each, partials = partial_bytes(schedule), None
     if split.combines:
-        e.env["partial"], apart = partial(e, each) if each > MOST_PARTIAL else (shared_memory(e), e.i64(each))
+        e.env["partial"], apart = (
+            take_for_each_thread(e, each) if each > MOST_PARTIAL else (shared_memory(e), e.i64(each))
+        )
         partials = Partials(e, schedule.vector, apart)
     loops = (BlockLoops if schedule.block else Loops)(e, schedule, partials)
     loops.prepare()
@@ -91,7 +100,7 @@ def _body(
     lines += e.text.functions.values()
     return (
         "\n".join(lines).replace("@KERNEL_", f"@{name}_"),
-        e.text.declarations + [DECLARATION] * takes(e),
+        e.text.declarations + [DECLARATION] * uses_scratch(e),
         e.scratch_bytes,
     )
 

@@ -30,7 +30,7 @@ class MlirFunctionText:
     def __init__(self, target: CpuTarget, prefix: str = "v"):
         self.target = target
         self.preamble: list[str] = []
-        self.functions: dict[str, str] = {}  # others of the kernel's own that it calls, by name
+        self.functions: dict[str, str] = {}  # by name, the texts of the kernel's functions that this one calls
         self._declarations: dict[str, str] = {}
         self._constants: dict[tuple[str, str, torch.dtype], Value] = {}
         self.constant_values: dict[str, float | int | bool] = {}  # SSA name -> what `constant` was given
@@ -40,12 +40,14 @@ class MlirFunctionText:
     def new_name(self) -> str:
         return f"%{self._prefix}{next(self._count)}"
 
-    def constant(self, literal: str, type_: str, dtype: torch.dtype, value: float | int | bool) -> Value:
+    def constant(self, literal: str, type_: str, dtype: torch.dtype, value: float | int | bool | None) -> Value:
+        """A constant of the function. `value` is the number that all lanes have, or None where they differ."""
         key = literal, type_, dtype  # int8 and uint8 are one type of text
         found = self._constants.get(key)
         if found is None:
             found = self._constants[key] = Value(self.new_name(), dtype)
-            self.constant_values[found] = value
+            if value is not None:
+                self.constant_values[found] = value
             suffix = "" if type_ == "i1" else f" : {type_}"  # "true" already says it
             self.preamble.append(f"{found} = arith.constant {literal}{suffix}")
         return found

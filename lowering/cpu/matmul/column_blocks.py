@@ -1,8 +1,8 @@
 """The common part of gemms with a weight [N, K] (columns along k): blocks of columns that threads share, and the epilogue on their
 tiles.
 
-TransposedWriter (transposed.py) and DotWriter (dot_product.py) go over column blocks, which threads share, and do the scalar
-work on the tiles of a block row by row, with columns along the lanes.
+TransposedWriter (transposed.py), DotWriter (dot_product.py) and QuantisedWriter (quantised.py) go over column blocks, which threads
+share, and do the scalar work on the tiles of a block row by row, with columns along the lanes.
 """
 
 import torch
@@ -10,13 +10,15 @@ import torch
 from mlirc.dialects.core import symbols
 from mlirc.dialects.core.symbols import Int
 from mlirc.lowering.cpu.emitter.addresses import BF16, BYTE, F32, advance, lanes_below
-from mlirc.lowering.cpu.loops.entry import thread_part
+from mlirc.lowering.cpu.loops.entry import shared_memory, thread_part
+from mlirc.lowering.cpu.loops.work_stealing import WorkStealing
 from mlirc.lowering.cpu.math.builder import Value
 from mlirc.lowering.cpu.matmul.match import Gemm
 from mlirc.lowering.cpu.matmul.writer import MatmulWriter
 from mlirc.lowering.target import CpuTarget
 
 FEW_COLUMN_BLOCKS = 8  # below it threads share the rows
+CHUNK_BYTES = 64 << 10  # of the matrix: what threads take at a time, where it is large
 
 Range = tuple[Value, Value]
 
@@ -108,6 +110,41 @@ class ColumnBlockWriter(MatmulWriter):
     def factor(self) -> torch.dtype:
         """The dtype that a step is loaded as; a pair is loaded as a float32."""
         return BF16 if self.widens else F32
+
+
+class CopiedRowsWriter(ColumnBlockWriter):
+    """Writes a gemm of a few rows: each thread copies all rows into its scratch, and multiplies them by its column blocks.
+
+    large   bytes of a matrix from which on threads take chunks of column blocks
+    """
+
+    large: int
+
+    def copy_rows(self) -> None:
+        raise NotImplementedError
+
+    def each_column_block(self, column_blocks: Range) -> None:
+        """Writes the loop over these column blocks, which reads the copies of the rows."""
+        raise NotImplementedError
+
+    def chunk_of(self, block_bytes: int) -> int:
+        """Column blocks of a chunk, of so many bytes each; 0 where the matrix is small."""
+        large = self.column_blocks * block_bytes >= self.large
+        return max(1, CHUNK_BYTES // block_bytes) if large else 0
+
+    def claim_column_blocks(self, panels: Range) -> None:
+        """By work stealing, where the matrix is large: memory gives threads different rates."""
+        e = self.e
+        if not self.chunk:
+            super().claim_column_blocks(panels)
+            return
+        self.copy_rows()
+        chunks = WorkStealing(e, shared_memory(e), e.i64(self.column_blocks), e.i64(self.chunk))
+        chunks.each(lambda first, end: self.each_column_block((first, end)))
+
+    def multiply(self, column_blocks: Range, panels: Range) -> None:
+        self.copy_rows()
+        self.each_column_block(column_blocks)
 
 
 def may_pair(gemm: Gemm, target: CpuTarget) -> bool:

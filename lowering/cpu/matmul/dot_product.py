@@ -29,11 +29,9 @@ from mlirc.lowering.cpu.emitter.addresses import (
     store_floats,
 )
 from mlirc.lowering.cpu.emitter.emitter import VectorEmitter
-from mlirc.lowering.cpu.emitter.register_transpose import across
-from mlirc.lowering.cpu.loops.entry import shared_memory
-from mlirc.lowering.cpu.loops.work_stealing import WorkStealing
+from mlirc.lowering.cpu.emitter.register_transpose import lane_sums
 from mlirc.lowering.cpu.math.builder import Value
-from mlirc.lowering.cpu.matmul.column_blocks import ColumnBlockWriter, Range
+from mlirc.lowering.cpu.matmul.column_blocks import CopiedRowsWriter, Range
 from mlirc.lowering.cpu.matmul.factors import Floats, Pairs
 from mlirc.lowering.cpu.matmul.match import Gemm
 from mlirc.lowering.cpu.matmul.tile import registers
@@ -47,8 +45,6 @@ MOST_STEPS = 2048  # along k: so few are summed in a lane before they are added 
 AHEAD = 24 << 10  # bytes from what is read to what is fetched into the second-level cache
 NEAR = 4 << 10  # and to what comes from there into the first-level one
 NEAR_TILE = 8 << 10  # where a tile's columns are at most so many bytes
-CHUNK_BYTES = 64 << 10  # of the matrix: what threads take at a time
-LARGE = 2 << 20  # bytes of a matrix from which on they do
 PADDING = 16  # steps, without which rows 4 KiB apart would evict each other
 
 HIGH = -65536  # of a pair's 32 bits, those of the number at the odd place
@@ -66,7 +62,7 @@ def fit(gemm: Gemm, rows: int) -> bool:
     return isinstance(k, int) and rows * k <= MOST_COPIED and gemm.ka == 1
 
 
-class DotWriter(ColumnBlockWriter):
+class DotWriter(CopiedRowsWriter):
     """Where the number of rows is a symbol, it is at most MOST_ROWS when this code runs.
 
     row_count what there is room for
@@ -79,6 +75,7 @@ class DotWriter(ColumnBlockWriter):
     """
 
     panel = MOST_ROWS  # all rows: one thread does them
+    large = 2 << 20
 
     def __init__(self, gemm: Gemm, name: str, target: CpuTarget):
         super().__init__(gemm, name, target)
@@ -92,9 +89,7 @@ class DotWriter(ColumnBlockWriter):
         most = ROW_BYTES // (4 * self.row_count * CACHE_LINE) * CACHE_LINE
         self.k_block = min(MOST_STEPS, most)
         self.near = self.length <= min(self.k_block, NEAR_TILE // (self.columns * self.step))
-        block_bytes = self.block_columns * self.length * self.step
-        large = self.column_blocks * block_bytes >= LARGE
-        self.chunk = max(1, CHUNK_BYTES // block_bytes) if large else 0
+        self.chunk = self.chunk_of(self.block_columns * self.length * self.step)
         self.room = -(-self.length // self.span) * self.span + PADDING
 
     def tile_size(self) -> tuple[int, int]:
@@ -121,20 +116,6 @@ class DotWriter(ColumnBlockWriter):
     def make_room(self) -> None:
         self.take("transposed", self.row_count * self.lanes)
         self.take("rows", self.row_count * self.room)
-
-    def claim_column_blocks(self, panels: Range) -> None:
-        """By work stealing, where the matrix is large: memory gives threads different rates."""
-        e = self.e
-        if not self.chunk:
-            super().claim_column_blocks(panels)
-            return
-        self.copy_rows()
-        chunks = WorkStealing(e, shared_memory(e), e.i64(self.column_blocks), e.i64(self.chunk))
-        chunks.each(lambda first, end: self.each_column_block((first, end)))
-
-    def multiply(self, column_blocks: Range, panels: Range) -> None:
-        self.copy_rows()
-        self.each_column_block(column_blocks)
 
     def each_column_block(self, column_blocks: Range) -> None:
         with self.e.each(*column_blocks) as column_block:
@@ -338,16 +319,9 @@ class DotWriter(ColumnBlockWriter):
 
     def add_to_row(self, number: int, sums: list[Value]) -> None:
         """to[number, j] += the sum of the lanes of sums[j]"""
-        e, columns = self.e, len(sums)
+        e = self.e
         place = advance(e, self.to, 4 * number * self.lanes, BYTE)
-        if columns == 1:
-            one = e.builder(F32)
-            type_ = "f32"
-            text = f"vector.reduction <add>, {sums[0]} fastmath<reassoc> : vector<{self.lanes}xf32> into f32"
-            total = one.emit(text, F32)
-        else:
-            type_ = f"vector<{columns}xf32>"
-            total = across(e, sums)
+        total, type_ = lane_sums(e, sums)
         before = e.index.emit(f"llvm.load {place} {{alignment = 4 : i64}} : !llvm.ptr -> {type_}", F32)
         after = e.index.emit(f"arith.addf {before}, {total} : {type_}", F32)
         e.lines.append(f"llvm.store {after}, {place} {{alignment = 4 : i64}} : {type_}, !llvm.ptr")

@@ -13,8 +13,9 @@ BLOCK = 256  # steps along k that are summed before they are added to the tile
 class Floats:
     """Factors of float32.
 
-    element, panel   what the strides of rows, and of a panel, count
-    block            steps along k that are summed before they are added to a tile
+    element   the dtype whose size the strides of rows count
+    panel     the dtype whose size the strides of a panel count
+    block     steps along k that are summed before they are added to a tile
     """
 
     element, panel, block = F32, F32, BLOCK
@@ -32,7 +33,7 @@ class Floats:
 
 
 class Widened(Floats):
-    """Elements of rows in float32; a panel's in bfloat16, widened here: few instructions beside the multiplications of all rows."""
+    """Rows are float32. A panel is bfloat16 and is widened as it is loaded: few instructions, beside the multiplications of all rows."""
 
     panel = BF16
 
@@ -44,7 +45,7 @@ class Widened(Floats):
 
 
 class Pairs:
-    """Pairs of bfloat16 along k, 32 bits a step. The instruction takes subnormal factors for 0, as eager's does."""
+    """Pairs of bfloat16 along k, 32 bits a step. The instruction reads subnormal factors as 0, as eager's does."""
 
     element, panel, block = torch.int32, torch.int32, BLOCK // 2
 
@@ -67,7 +68,7 @@ class Pairs:
 
 
 class PairsOfElements(Pairs):
-    """Pairs where strides of rows count elements."""
+    """Pairs whose rows have strides in elements of 16 bits, not in pairs."""
 
     element = torch.int16
 

@@ -25,12 +25,10 @@ from mlirc.lowering.cpu.emitter.addresses import (
     store_floats,
 )
 from mlirc.lowering.cpu.emitter.memory import load_vector
-from mlirc.lowering.cpu.emitter.register_transpose import across
-from mlirc.lowering.cpu.loops.entry import shared_memory
+from mlirc.lowering.cpu.emitter.register_transpose import lane_sums
 from mlirc.lowering.cpu.loops.frame import KernelText
-from mlirc.lowering.cpu.loops.work_stealing import WorkStealing
 from mlirc.lowering.cpu.math.builder import Value
-from mlirc.lowering.cpu.matmul.column_blocks import ColumnBlockWriter, Range
+from mlirc.lowering.cpu.matmul.column_blocks import CopiedRowsWriter, Range
 from mlirc.lowering.cpu.matmul.factors import broadcast
 from mlirc.lowering.cpu.matmul.quantised_match import GroupNumbers, QuantisedGemm
 from mlirc.lowering.target import CpuTarget
@@ -38,8 +36,6 @@ from mlirc.lowering.target import CpuTarget
 MOST_COPIED = 256 << 10  # steps of rows on a thread's stack, 4 bytes each
 UNROLLED = 4  # spans of a group, one after the other in the code
 AHEAD = 4 << 10  # bytes from what is read to what is fetched
-CHUNK_BYTES = 64 << 10  # of the matrix: what threads take at a time
-LARGE = 1 << 20  # bytes of a matrix from which on they do
 
 Numbers = tuple[Value | None, Value | None]
 
@@ -53,7 +49,7 @@ def quantised_text(found: QuantisedGemm, name: str, target: CpuTarget) -> Kernel
     return QuantisedWriter(found, name, target).write()
 
 
-class QuantisedWriter(ColumnBlockWriter):
+class QuantisedWriter(CopiedRowsWriter):
     """Writes the functions.
 
     span      steps that a vector of bytes, or half of one, holds
@@ -62,6 +58,7 @@ class QuantisedWriter(ColumnBlockWriter):
     """
 
     panel = MOST_COPIED  # all rows: one thread does them
+    large = 1 << 20
 
     def __init__(self, found: QuantisedGemm, name: str, target: CpuTarget):
         super().__init__(found.gemm, name, target)
@@ -72,8 +69,7 @@ class QuantisedWriter(ColumnBlockWriter):
         registers = 32 if target.vector_bytes == 64 else 16
         self.columns = next((c for c in (4, 2) if c * (self.rows + 3 + self.halves) + 2 <= registers), 1)
         self.bytes = self.length // self.halves  # of a column
-        large = self.column_blocks * self.lanes * self.bytes >= LARGE
-        self.chunk = max(1, CHUNK_BYTES // (self.lanes * self.bytes)) if large else 0
+        self.chunk = self.chunk_of(self.lanes * self.bytes)
         self.looks_up = self.halves == 2 and self.lanes == 16 and target.arch == "x86_64"
         self.dtype = found.gemm.totals[0][1].dtype
 
@@ -88,20 +84,6 @@ class QuantisedWriter(ColumnBlockWriter):
         self.claim_column_blocks((e.i64(0), e.i64(1)))
         work = symbols.floordiv(symbols.product([p.m_size, p.n_size, self.length]), self.alike)
         return work, self.column_blocks, self.chunk
-
-    def claim_column_blocks(self, panels: Range) -> None:
-        """By work stealing, where the matrix is large: memory gives threads different rates."""
-        e = self.e
-        if not self.chunk:
-            super().claim_column_blocks(panels)
-            return
-        self.copy_rows()
-        chunks = WorkStealing(e, shared_memory(e), e.i64(self.column_blocks), e.i64(self.chunk))
-        chunks.each(lambda first, end: self.each_column_block((first, end)))
-
-    def multiply(self, column_blocks: Range, panels: Range) -> None:
-        self.copy_rows()
-        self.each_column_block(column_blocks)
 
     def copy_rows(self) -> None:
         """rows[i, k] = row i in float32; of 4 bits, a span's even steps come before its odd ones."""
@@ -259,10 +241,5 @@ class QuantisedWriter(ColumnBlockWriter):
 
     def store_sums(self, sums: list[Value], to: Value) -> None:
         """to[j] = the sum of the lanes of sums[j]"""
-        e, columns = self.e, len(sums)
-        if columns == 1:
-            text = f"vector.reduction <add>, {sums[0]} fastmath<reassoc> : vector<{self.lanes}xf32> into f32"
-            total, type_ = e.builder(F32).emit(text, F32), "f32"
-        else:
-            total, type_ = across(e, sums), f"vector<{columns}xf32>"
-        e.lines.append(f"llvm.store {total}, {to} {{alignment = 4 : i64}} : {type_}, !llvm.ptr")
+        total, type_ = lane_sums(self.e, sums)
+        self.e.lines.append(f"llvm.store {total}, {to} {{alignment = 4 : i64}} : {type_}, !llvm.ptr")

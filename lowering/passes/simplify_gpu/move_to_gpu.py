@@ -6,7 +6,7 @@ from typing import Any
 
 from mlirc.dialects.core.bindings import ir
 from mlirc.dialects.core.dialect import attribute_value
-from mlirc.dialects.core.tensor_types import info_of, type_of
+from mlirc.dialects.core.tensor_types import change_types, info_of, type_of
 from mlirc.lowering.pipeline.ledger import Ledger
 
 DEVICE = "cuda:0"
@@ -32,17 +32,8 @@ class MoveToGpu:
 
 
 def moved(op: Any) -> Any:
-    """Changes the types of an op's results and of its regions' arguments, and the devices among an ATen call's arguments."""
-    for region in op.regions:
-        for block in region.blocks:
-            for argument in block.arguments:
-                argument.set_type(on_gpu(argument.type))
-    for result in op.results:
-        result.set_type(on_gpu(result.type))
-    if "function_type" in op.attributes:
-        old = ir.FunctionType(ir.TypeAttr(op.attributes["function_type"]).value)
-        new = ir.FunctionType.get([on_gpu(t) for t in old.inputs], [on_gpu(t) for t in old.results])
-        op.attributes["function_type"] = ir.TypeAttr.get(new)
+    """Changes the types of an op, and the devices among an ATen call's arguments."""
+    change_types(op, on_gpu)
     if op.name.startswith("mlircx.aten"):
         args = json.loads(attribute_value(op.attributes["args"]))
         op.attributes["args"] = ir.StringAttr.get(json.dumps(with_device(args)))

@@ -1,4 +1,4 @@
-"""`mlirc opt --print-ir-before PASS`, `-after PASS`, `-after-all`, `-after-change`: the IR between passes, to standard error."""
+"""Prints the IR between passes to standard error: `mlirc opt --print-ir-before PASS`, `-after PASS`, `-after-all`, `-after-change`."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -12,7 +12,7 @@ from mlirc.commands.module_file import module_text
 
 @dataclass(frozen=True)
 class Wanted:
-    """Which IR is printed; `before` and `after` are names of passes."""
+    """Which IR is printed. `before` and `after` are names of passes."""
 
     before: Sequence[str] = ()
     after: Sequence[str] = ()
@@ -22,7 +22,7 @@ class Wanted:
 
 
 class PrintedIr:
-    """Is shown the module at first, and then after each of the steps."""
+    """Prints what `wanted` asks for. Created with the module before the first of `steps`; `show` is called after each step."""
 
     def __init__(self, wanted: Wanted, steps: Sequence[Any], module: Any):
         self.wanted, self.steps, self.count = wanted, steps, 0

@@ -1,4 +1,4 @@
-"""Forward-mode AD over compiled functions: tangents go through, whichever calls came before, and outside of a level nothing is in eager."""
+"""Forward-mode AD through compiled functions: tangents are eager's, whatever was called before. Without a dual level nothing runs in eager."""
 
 import pytest
 import torch

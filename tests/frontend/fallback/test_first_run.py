@@ -1,4 +1,4 @@
-"""A first run that fails: eager takes over with the inputs that it had, also those that a backward graph on a GPU frees as it goes."""
+"""A first run that fails: eager runs instead, with the same inputs, although a backward graph on a GPU frees its inputs as it runs."""
 
 import warnings
 
@@ -13,7 +13,7 @@ from mlirc.frontend.fallback import first_run, held_inputs
 
 @pytest.fixture
 def frees_as_it_goes(monkeypatch):
-    """Backward graphs are taken for a GPU's, and host memory is another memory."""
+    """Backward graphs free their inputs, as on a GPU; and tensors count as a GPU's, so that copies of them go to the host."""
     of = first_run.effects_of
 
     def effects_of(gm, kind, program):
