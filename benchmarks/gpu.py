@@ -5,6 +5,7 @@
     training    likewise, forward and backward
     latency     inference at batch 1, with reduce-overhead too
     kernels     memory-bound kernels on 1 GiB, against the bytes a second of a large copy
+    flex        patterns of flex_attention, a call under no_grad, and forward and backward
     launch      host time of one kernel launch in a compiled graph
     first       the first call of each model, in inference and training, each in a fresh process with empty caches
 
@@ -34,11 +35,12 @@ os.environ.setdefault("TORCHINDUCTOR_FORCE_DISABLE_CACHES", "1")
 import torch
 
 from benchmarks.gpu_first_call import WAYS, in_fresh_process
+from benchmarks.gpu_flex import PATTERNS
 from benchmarks.gpu_kernels import KERNELS, copy_rate
 from benchmarks.gpu_limits import matmul_rate, work
 from benchmarks.gpu_models import MODELS, GpuModel, without_masks
 
-SECTIONS = ("launch", "kernels", "latency", "inference", "training", "first")
+SECTIONS = ("launch", "kernels", "flex", "latency", "inference", "training", "first")
 ROUNDS, CALLS = 7, 5
 
 
@@ -223,6 +225,27 @@ def measure_kernels(report: Report, inductor: bool) -> None:
         torch.cuda.empty_cache()
 
 
+def measure_flex(report: Report, inductor: bool) -> None:
+    for pattern, training in product(PATTERNS, (False, True)):
+        torch._dynamo.reset()
+        function, inputs = pattern.call()
+        what = f"{pattern.name}{' training' if training else ''}"
+        for name, make in {"inductor": torch.compile, "mlirc": compiled}.items():
+            if name == "inductor" and not inductor:
+                continue
+            try:
+                step = partial(pattern.step, make(function), inputs, training)
+                for _ in range(3):
+                    step()
+                seconds = statistics.median([timed(step, 5) for _ in range(5)])
+            except Exception as error:
+                report.add("flex", what, name, failure=" ".join(str(error).split())[:300])
+                continue
+            limit = pattern.operations(training) / report.rates[0]
+            report.add("flex", what, name, ms=1e3 * seconds, of_limit=limit / seconds)
+        torch.cuda.empty_cache()
+
+
 def measure_launch(report: Report) -> None:
     """A chain of small kernels that do not fuse: the slope over their number is one launch."""
     x = torch.randn(64, 64, device="cuda")
@@ -282,6 +305,8 @@ def main() -> None:
     for section in arguments.sections or SECTIONS:
         if section == "kernels":
             measure_kernels(report, inductor)
+        elif section == "flex":
+            measure_flex(report, inductor)
         elif section == "launch":
             measure_launch(report)
         elif section == "first":

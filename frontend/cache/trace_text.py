@@ -16,7 +16,7 @@ from mlirc.codegen.abi.modes import modes
 from mlirc.frontend.cache import global_switches
 from mlirc.frontend.cache.graph_text import GraphTextWriter, comes_with_torch, target_text
 from mlirc.frontend.errors import NoText
-from mlirc.frontend.importer.bodies import attribute, has_regions
+from mlirc.frontend.importer.bodies import attribute, has_regions, is_flex_attention
 from mlirc.frontend.torch_compat.aot_autograd import compiled_autograd
 from mlirc.frontend.torch_compat.aot_autograd.tracing import config
 from mlirc.frontend.torch_compat.autocast import autocast_devices
@@ -91,7 +91,7 @@ def _node(writer: GraphTextWriter, node: Node) -> str:
     what = node.op
     if node.op == "call_function":
         known = comes_with_torch(node.target) and not isinstance(node.target, torch._ops.HigherOrderOperator)
-        if not known and not has_regions(node.target):
+        if not known and not takes_known_functions(node.target):
             raise NoText(f"a call of {target_text(node.target)}")
         what = target_text(node.target)
     elif node.op == "call_method":
@@ -100,12 +100,17 @@ def _node(writer: GraphTextWriter, node: Node) -> str:
         if type(value) not in (FakeTensor, torch.Size):
             raise NoText(f"a method of a {type(value).__name__}")
         what = f"call_method {node.target}"
-    elif node.op == "get_attr" and all(has_regions(user.target) for user in node.users):
+    elif node.op == "get_attr" and all(takes_known_functions(user.target) for user in node.users):
         what = _function(writer, attribute(writer.gm, node))
     elif node.op not in ("placeholder", "output"):
         raise NoText(f"a node of kind {node.op}")
     arguments = writer.value(node.args) if node.op != "placeholder" else ""
     return f"%{writer.numbers[node]} = {what}{arguments} {writer.value(node.kwargs)} | {node.meta.get('stack_trace') or ''}"
+
+
+def takes_known_functions(target: Any) -> bool:
+    """Whether it is an operator that takes functions, whose text says what it does."""
+    return has_regions(target) or is_flex_attention(target)
 
 
 def _function(writer: GraphTextWriter, gm: Any) -> str:

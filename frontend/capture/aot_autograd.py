@@ -13,6 +13,7 @@ from mlirc.codegen.abi.lazy_tensors import is_lazy
 from mlirc.codegen.process.signal_handlers import raise_of_handler
 from mlirc.frontend.cache.trace_cache import CachedTrace
 from mlirc.frontend.capture.attention_masks import SDPA, drop_known_masks
+from mlirc.frontend.capture.flex_attention import expand_flex_attention
 from mlirc.frontend.capture.shared_heads import share_heads
 from mlirc.frontend.capture.traced import traced
 from mlirc.frontend.errors import UnsupportedGraph
@@ -85,12 +86,17 @@ class Capture:
 
     def backward(self, gm: GraphModule, inputs: Sequence[Any]) -> Callable:
         try:
+            self.expand(gm)
             self.noted.note_backward(gm, inputs)
             compile_graph = partial(self.graph, "backward")
             run = compile_backward(gm, inputs, compile_graph, self.backward_in_eager)
             return with_values(tangents(gm), run, partial(self.backward_in_eager, gm))
         except Exception as error:
             return self.backward_in_eager(gm, error)
+
+    def expand(self, gm: GraphModule) -> None:
+        with unset_fake_temporarily():
+            expand_flex_attention(gm, self.options)
 
     def backward_in_eager(self, gm: GraphModule, error: Exception) -> Callable:
         return in_eager.backward(gm, self.options, error)
@@ -99,6 +105,7 @@ class Capture:
         # AOTAutograd's mode would make fakes of the small tensors that passes compute with
         with unset_fake_temporarily():
             try:
+                self.expand(gm)
                 adapt(kind, gm, inputs)
             except Exception as error:
                 if kind != "backward":

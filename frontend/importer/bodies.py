@@ -10,10 +10,16 @@ from torch.fx import GraphModule, Node
 SHARED = "invoke_subgraph"  # nested_compile_region
 WITH_REGIONS = ("cond", "while_loop", "scan", "map_impl", SHARED)
 """Operators that take functions and become ops with regions, or that invoke functions of the module."""
+FLEX_ATTENTION = ("flex_attention", "flex_attention_backward")
+"""Operators that take functions and become plain operators before a graph is imported (capture/flex_attention.py)."""
 
 
 def has_regions(target: Any) -> bool:
     return isinstance(target, torch._ops.HigherOrderOperator) and target.name() in WITH_REGIONS
+
+
+def is_flex_attention(target: Any) -> bool:
+    return isinstance(target, torch._ops.HigherOrderOperator) and target.name() in FLEX_ATTENTION
 
 
 def is_shared_region(target: Any) -> bool:

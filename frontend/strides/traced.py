@@ -1,4 +1,4 @@
-"""Gives fake tensors eager's strides while a graph is traced, so that views, guards, gradients and AOTAutograd's wrappers agree with
+"""Gives fake tensors eager's strides and dtypes while a graph is traced, so that views, guards, gradients and AOTAutograd's wrappers agree with
 eager.
 """
 
@@ -9,6 +9,7 @@ from typing import Any
 import torch
 
 from mlirc.frontend.strides import dimension_order as order
+from mlirc.frontend.strides.promised_dtypes import with_eager_dtypes
 from mlirc.frontend.strides.rules import rule_of
 from mlirc.frontend.torch_compat.fake_dispatch import fake_dispatch
 from mlirc.frontend.torch_compat.fake_tensors import FakeTensor, detect_fake_mode
@@ -26,6 +27,8 @@ def with_eager_strides(inputs: Sequence[Any]) -> Iterator[None]:
 
 
 def _mended(func: Any, args: tuple, kwargs: dict, result: Any) -> Any:
+    if isinstance(func, torch._ops.HigherOrderOperator):
+        return with_eager_dtypes(func, args, result)
     if not isinstance(func, torch._ops.OpOverload):
         return result
     if isinstance(result, FakeTensor):
