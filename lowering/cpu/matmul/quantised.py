@@ -7,7 +7,8 @@ for column block:                               threads share them
       for span in group:                        sums[row, column] += row * ((q - zero) * scale)
   epilogue over the rows of the block
 
-(q - zero) * scale is one FMA, q * scale + (-zero * scale): it is rounded once, to float32, not to the weight's dtype.
+(q - zero) * scale is rounded to float32, not to the weight's dtype. It is no FMA, q * scale - zero * scale: where q is near its
+zero, the error of zero * scale would be as large as the weight.
 """
 
 import torch
@@ -148,24 +149,20 @@ class QuantisedWriter(CopiedRowsWriter):
         return advance(e, e.env["base", access.operand], e.index.mul(number, e.integer(self.columns_apart)), BYTE)
 
     def group_numbers(self, column: Value, k: Value) -> Numbers:
-        """In every lane, scale and -zero * scale of the group at `k`; without a scale, -zero alone. Where lanes are as many
-        as numbers of 4 bits, lane q is what q stands for."""
-        scale, zero = self.scale_and_shift(column, k)
+        """In every lane, scale and zero of the group at `k`. Where lanes are as many as numbers of 4 bits, the first is what each
+        number q stands for, in lane q."""
+        scale, zero = (self.group_number(x, column, k) for x in (self.q.scale, self.q.zero))
         if not self.looks_up:
             return scale, zero
         wide = self.e.builder(F32, True)
         numbers = wide.emit(f"arith.constant dense<{[float(q) for q in range(16)]}> : {wide.type_text(F32)}", F32)
-        numbers = (
-            numbers if scale is None else wide.mul(numbers, scale) if zero is None else wide.fma(numbers, scale, zero)
-        )
-        return (numbers if scale is not None or zero is None else wide.add(numbers, zero)), None
+        return self.of_numbers(numbers, (scale, zero)), None
 
-    def scale_and_shift(self, column: Value, k: Value) -> Numbers:
-        b = self.e.builder(F32, True)
-        scale, zero = (self.group_number(x, column, k) for x in (self.q.scale, self.q.zero))
-        if zero is not None:
-            zero = b.neg(zero if scale is None else b.mul(zero, scale))
-        return scale, zero
+    def of_numbers(self, q: Value, numbers: Numbers) -> Value:
+        """(q - zero) * scale; either may be missing."""
+        b, (scale, zero) = self.e.builder(F32, True), numbers
+        q = q if zero is None else b.sub(q, zero)
+        return q if scale is None else b.mul(q, scale)
 
     def group_number(self, x: GroupNumbers | None, column: Value, k: Value) -> Value | None:
         if x is None:
@@ -216,21 +213,16 @@ class QuantisedWriter(CopiedRowsWriter):
 
     def dequantised(self, address: Value, numbers: Numbers) -> list[Value]:
         """The factors of a span at `address`: one vector, or those of low nibbles and those of high ones."""
-        e, (scale, zero) = self.e, numbers
+        e, (table, _) = self.e, numbers
         b, wide = e.builder(torch.int32, True), e.builder(F32, True)
         loaded = load_vector(e, address, None, self.dtype)
         extend = "arith.extsi" if self.dtype == torch.int8 else "arith.extui"
         q = b.emit(f"{extend} {loaded} : {b.type_text(self.dtype)} to {b.type_text(b.dtype)}", b.dtype)
         if self.looks_up:
-            assert scale is not None
-            return [self.looked_up(scale, x) for x in (q, b.shr(q, b.constant(4)))]
+            assert table is not None
+            return [self.looked_up(table, x) for x in (q, b.shr(q, b.constant(4)))]
         parts = [q] if self.halves == 1 else [b.and_(q, b.constant(15)), b.shr(q, b.constant(4))]
-        floats = [wide.cast(part, F32) for part in parts]
-        if scale is not None and zero is not None:
-            return [wide.fma(x, scale, zero) for x in floats]
-        if scale is not None:
-            return [wide.mul(x, scale) for x in floats]
-        return floats if zero is None else [wide.add(x, zero) for x in floats]
+        return [self.of_numbers(wide.cast(part, F32), numbers) for part in parts]
 
     def looked_up(self, table: Value, x: Value) -> Value:
         """table[x & 15] in each lane."""

@@ -204,13 +204,13 @@ def one_nibble(op: Any, name: str, index: Sequence[Int], ranges: dict[str, int])
 
 
 def both_nibbles(op: Any, index: Sequence[Int], ranges: dict[str, int]) -> Weight | None:
-    """Low nibbles and high ones in turn along k, stacked in a dimension of 2."""
+    """Low nibbles and high ones in turn along k, stacked in a dimension of 2. Zeros and scales of both are the same."""
     dim, steps = attribute_value(op.attributes["dim"]), ranges["d2"]
     if info_of(op.results[0]).shape[dim] != 2 or simplest(index[dim], steps) != symbols.mod(STEP, 2):
         return None
     at = (*index[:dim], 0, *index[dim + 1 :])
     low, high = (weight_at(x, at, ranges) for x in op.operands)
-    if low is None or high is None or (low.nibble, high.nibble) != (0, 1) or low.packed != high.packed:
+    if low is None or low.nibble != 0 or high != replace(low, nibble=1):
         return None
     return replace(low, nibble=None)
 

@@ -8,12 +8,14 @@ from torch import nn
 
 import mlirc
 from mlirc.dialects.core.symbols import floordiv, mod
+from mlirc.lowering.host import host_cpu
 from tests.kernel_runner import NativeKernel, info
 
 pytestmark = pytest.mark.thinned
 
 U8, F32, BF16 = torch.uint8, torch.float32, torch.bfloat16
 NUMBERS = ("", "scale", "zero", "zero scale")
+WIDTHS = [width for width in (64, 32, 16) if width <= host_cpu().vector_bytes]  # there is code for AVX-512 alone
 
 
 def kernel_of(dtype, m, n, k, bits, group, numbers, vector_bytes=0, bytes_=U8) -> NativeKernel:
@@ -58,7 +60,7 @@ def check(dtype, m, n, k, bits, group, numbers, vector_bytes=0, bytes_=U8, threa
 
 @pytest.mark.parametrize("bits", [8, 4])
 @pytest.mark.parametrize("numbers", NUMBERS)
-@pytest.mark.parametrize("vector_bytes", [64, 32, 16])
+@pytest.mark.parametrize("vector_bytes", WIDTHS)
 def test_numbers_and_widths(bits, numbers, vector_bytes):
     """Symmetric and not, in AVX-512, AVX2 and SSE; columns that no tile divides; what is a group and what is all of k."""
     for group in (32, 192):
@@ -83,6 +85,38 @@ def test_work_stealing(bits, bytes_):
 def test_groups_that_no_vector_divides(bits, k, group):
     """Other code writes these kernels, and is right too."""
     check(F32, 2, 19, k, bits, group, "zero scale")
+
+
+@pytest.mark.parametrize("bits, zero", [(4, 0.0), (4, 7.9), (8, 0.0), (8, 3.9), (8, 128.0), (8, 240.3)])
+@pytest.mark.parametrize("vector_bytes", WIDTHS)
+def test_numbers_near_their_zeros(bits, vector_bytes, zero):
+    """q - zero is small, zero * scale is not: the error is that of (q - zero) * scale."""
+    kernel = kernel_of(F32, 2, 19, 256, bits, 64, "zero scale", vector_bytes)
+    x, packed = torch.randn(2, 256), torch.randint(0, 256, (19, 256 * bits // 8), dtype=U8)
+    packed = packed if bits == 4 else packed % 8 + int(zero)
+    zeros, scales, b = torch.full((19, 4), zero), torch.rand(19, 4), torch.zeros(19)
+    q = torch.stack((packed & 15, packed >> 4), -1).reshape(19, 256) if bits == 4 else packed
+
+    def linear(dtype):
+        w = (q.to(dtype).reshape(19, 4, 64) - zeros.to(dtype)[:, :, None]) * scales.to(dtype)[:, :, None]
+        return nn.functional.relu(nn.functional.linear(x.to(dtype), w.reshape(19, 256)))
+
+    out, exact = torch.full((2, 19), float("nan")), linear(torch.float64)
+    kernel([x, packed, b, zeros, scales], [out])
+    assert (out - exact).norm() <= 2 * (linear(F32) - exact).norm() + 1e-7 * exact.norm()
+
+
+@pytest.mark.parametrize("vector_bytes", WIDTHS)
+@pytest.mark.parametrize("bits", [8, 4])
+def test_scales_that_are_not_finite(bits, vector_bytes):
+    """(q - zero) * inf is an infinity of that sign, and NaN where q is zero."""
+    kernel = kernel_of(F32, 1, 19, 64, bits, 64, "zero scale", vector_bytes)
+    packed = torch.full((19, 64 * bits // 8), 0x33 if bits == 4 else 3, dtype=U8)
+    for zero, expected in ((1.0, torch.inf), (3.0, torch.nan), (5.0, 0.0)):  # of -inf the relu makes 0
+        out = torch.full((1, 19), -1.0)
+        numbers = [torch.full((19, 1), number) for number in (zero, torch.inf)]
+        kernel([torch.ones(1, 64), packed, torch.zeros(19), *numbers], [out])
+        torch.testing.assert_close(out, torch.full((1, 19), expected), equal_nan=True)
 
 
 # ---- forms of models
@@ -160,6 +194,41 @@ def test_what_is_taken(form):
     with torch.no_grad():
         assert taken(form, given(form, BF16, 2)) == ["IN REGISTERS"]
         assert taken(form, given(form, BF16, 9)) == ["MANY ROWS"]
+
+
+HALVES = {
+    "numbers of their own": (("s0", "z0"), ("s1", "z1")),
+    "scales of their own": (("s0", "z0"), ("s1", "z0")),
+    "zeros of their own": (("s0", "z0"), ("s0", "z1")),
+    "the low ones have a zero": (("s0", "z0"), ("s0", None)),
+    "the high ones have a zero": (("s0", None), ("s0", "z0")),
+    "the low ones have a scale": (("s0", None), (None, None)),
+    "the high ones have a scale": ((None, None), ("s0", None)),
+    "the same numbers": (("s0", "z0"), ("s0", "z0")),
+}
+
+
+@pytest.mark.parametrize("kind", HALVES)
+def test_numbers_of_low_and_high_nibbles(kind):
+    """Dequantised before they are stacked: each half has its own scale and zero, or both the same."""
+    torch.manual_seed(0)
+    n, k = 21, 64
+    numbers = {name: torch.rand(n, 1) + 0.5 for name in ("s0", "s1", "z0", "z1")}
+
+    def stacked(x, w, numbers):
+        halves = []
+        for q, (scale, zero) in zip((w & 15, w >> 4), HALVES[kind], strict=True):
+            half = q.to(x.dtype)
+            half = half if zero is None else half - numbers[zero]
+            halves.append(half if scale is None else half * numbers[scale])
+        return nn.functional.linear(x, torch.stack(halves, -1).reshape(n, k))
+
+    x, w = torch.randn(2, k), torch.randint(0, 256, (n, k // 2), dtype=U8)
+    exact = stacked(x.double(), w, {name: number.double() for name, number in numbers.items()})
+    with torch.no_grad():
+        assert taken(stacked, (x, w, numbers)) == (["IN REGISTERS"] if kind == "the same numbers" else [])
+        out = torch.compile(stacked, backend="mlirc", options={"fallback": "error"})(x, w, numbers)
+    assert (out - exact).norm() <= 1e-6 * exact.norm()
 
 
 def test_two_matmuls_of_a_row_stay_two_kernels():
