@@ -7,9 +7,11 @@
     options()               what torch.compile(model, backend="mlirc", options={...}) takes
     backend                 what torch.compile(model, backend="mlirc") finds by itself
 
-Nothing has to be imported for torch.compile.
+Nothing has to be imported for torch.compile. Where torch is there already, importing this makes torch.compiler.load_cache_artifacts
+know our artifacts.
 """
 
+import sys
 import time
 from typing import TYPE_CHECKING, Any
 
@@ -24,6 +26,12 @@ if TYPE_CHECKING:
     from mlirc.frontend.package.model import load
 
 __all__ = ["backend", "compile", "explain", "load", "options", "read_capture"]
+
+
+if hasattr(sys.modules.get("torch"), "compiler"):
+    from mlirc.frontend.cache.artifacts import register
+
+    register()
 
 
 def __getattr__(name: str) -> Any:

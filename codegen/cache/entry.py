@@ -17,7 +17,7 @@ _START = len(MAGIC) + _DIGEST + 8
 
 
 # What comes of data that somebody else put behind a right hash: it has other keys or types, or code that cannot be loaded.
-UNREADABLE = (AttributeError, LookupError, RuntimeError, TypeError, ValueError)
+UNREADABLE = (ArithmeticError, AttributeError, ImportError, LookupError, RuntimeError, TypeError, ValueError)
 
 
 class DamagedEntry(ValueError):
@@ -42,6 +42,14 @@ def pack(keys: Sequence[str], entry: CacheEntry) -> bytes:
 
 def unpack(content: bytes, key: str) -> CacheEntry:
     """The entry in a file that was found under `key`. Raises DamagedEntry."""
+    keys, entry = unpack_any(content)
+    if key not in keys:
+        raise DamagedEntry("it was written under another name")
+    return entry
+
+
+def unpack_any(content: bytes) -> tuple[list[str], CacheEntry]:
+    """The entry, and the keys that it is to be found under. Raises DamagedEntry."""
     if not content.startswith(MAGIC):
         raise DamagedEntry("it was not written by this cache" if len(content) >= len(MAGIC) else "it is cut short")
     if len(content) < _START:
@@ -59,8 +67,6 @@ def unpack(content: bytes, key: str) -> CacheEntry:
         keys, data = header["keys"], header["data"]
     except UNREADABLE as error:  # the hash is right, but `pack` did not make the rest
         raise DamagedEntry("it was not written by this cache") from error
-    if end != len(content):
+    if end != len(content) or not isinstance(keys, list):
         raise DamagedEntry("it was not written by this cache")
-    if key not in keys:
-        raise DamagedEntry("it was written under another name")
-    return CacheEntry(data, blobs)
+    return keys, CacheEntry(data, blobs)

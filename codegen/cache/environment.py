@@ -47,6 +47,12 @@ def environment() -> str:
     return hashlib.sha256(json.dumps([_build_identity(), current]).encode()).hexdigest()
 
 
+def build() -> str:
+    """A digest of what code is made by and for: sources, library versions, processor. Raises ChangedSources."""
+    processor = [repr(host_cpu()), *cpu_name_and_features(host_cpu())]
+    return hashlib.sha256(json.dumps([_build_identity(), processor]).encode()).hexdigest()
+
+
 def _decides(variable: str) -> bool:
     """Whether it may affect code: all MLIRC_* variables do but for the cache's folder, limits of size, and MLIRC_DUMP."""
     ours = variable.startswith("MLIRC_") and variable != "MLIRC_DUMP"

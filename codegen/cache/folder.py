@@ -8,18 +8,20 @@ otherwise it is refused.
 import contextlib
 import logging
 import os
+import re
 import stat
 import tempfile
 import time
 import warnings
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from functools import lru_cache
 from pathlib import Path
+from typing import ClassVar
 
 import platformdirs
 
-from mlirc.codegen.cache.entry import CacheEntry, DamagedEntry, pack, unpack
+from mlirc.codegen.cache.entry import CacheEntry, DamagedEntry, pack, unpack, unpack_any
 from mlirc.codegen.process.signal_handlers import raise_of_handler
 
 VARIABLE = "MLIRC_CACHE_DIR"  # a folder, or OFF
@@ -33,6 +35,7 @@ LARGEST = 1 << 31  # bytes of an entry
 _OURS = "mlirc-1"  # the folder of ours in the one that the user names
 _LEFTOVER = 3600  # seconds after which an unfinished file is nobody's
 _PUTS_BETWEEN_SCANS = 64
+_NAME = re.compile(r"[0-9a-f]{64}\.[a-z]{1,32}")  # of a file: a key, and a kind
 
 
 class RefusedFolder(Exception):
@@ -43,7 +46,11 @@ class CacheFolder:
     """Entries by kind ("graph", "kernels") and key. `counts` says how many of each kind were found, missed, written, damaged.
 
     A failure to read or write is reported once in a warning, and is a miss; it is never an error.
+
+    used   told of each entry that was found or written: its kind, a key, its bytes
     """
+
+    used: ClassVar[Callable[[str, str, bytes], None] | None] = None
 
     def __init__(self, path: Path, limit: int = DEFAULT_LIMIT_MB << 20):
         """`limit`: bytes that it may grow to. Raises RefusedFolder."""
@@ -64,7 +71,8 @@ class CacheFolder:
                     raise DamagedEntry("it is no file")
                 if status.st_size > LARGEST:
                     raise DamagedEntry(f"it has {status.st_size} bytes")
-                entry = unpack(file.read(), key)
+                content = file.read()
+                entry = unpack(content, key)
         except FileNotFoundError:
             self.counts[kind, "missed"] += 1
             return None
@@ -75,15 +83,30 @@ class CacheFolder:
         with contextlib.suppress(OSError):
             os.utime(path)  # the entries used last are kept longest
         self.counts[kind, "found"] += 1
+        self._tell(kind, key, content)
         return entry
 
     def put(self, kind: str, keys: Sequence[str], entry: CacheEntry) -> None:
         """Keeps the entry, to be found under each of `keys`."""
+        self._write(kind, keys, pack(keys, entry))
+
+    def add(self, kind: str, key: str, content: bytes) -> None:
+        """Keeps the bytes of an entry that another process was told of. Raises DamagedEntry where they are none of that kind and key."""
+        keys, _ = unpack_any(content)
+        if key not in keys or not all(isinstance(name, str) and _NAME.fullmatch(f"{name}.{kind}") for name in keys):
+            raise DamagedEntry("it was written under another name")
+        self._write(kind, keys, content)
+
+    def _tell(self, kind: str, key: str, content: bytes) -> None:
+        if CacheFolder.used is not None:
+            CacheFolder.used(kind, key, content)
+
+    def _write(self, kind: str, keys: Sequence[str], content: bytes) -> None:
         temporary = ""
         try:
             handle, temporary = tempfile.mkstemp(prefix=".", suffix=".part", dir=self.path)
             with open(handle, "wb") as file:  # not synchronized: what a crash tears, its digest shows
-                file.write(pack(keys, entry))
+                file.write(content)
             for key in keys[1:]:
                 with contextlib.suppress(FileExistsError):  # another process made the same
                     os.link(temporary, self._path(kind, key))
@@ -98,6 +121,7 @@ class CacheFolder:
                 with contextlib.suppress(OSError):
                     os.unlink(temporary)
         self.counts[kind, "written"] += 1
+        self._tell(kind, keys[0], content)
         if self._puts % _PUTS_BETWEEN_SCANS == 0:
             with contextlib.suppress(OSError):  # the folder may be gone again
                 self.shrink()
