@@ -28,37 +28,47 @@ from mlirc.dialects.core.tensor_info import TensorInfo
 
 def to_data(program: Program, blobs: list[bytes]) -> dict[str, Any]:
     """The program as what json takes; its code is appended to `blobs`. Its ATen calls need no objects (aten_arguments.py)."""
-
-    def blob(code: bytes) -> int:
-        for number, known in enumerate(blobs):
-            if known is code:
-                return number
-        blobs.append(code)
-        return len(blobs) - 1
-
-    return {
-        "inputs": program.host.inputs,
-        "calls": [_call_to_data(call) for call in program.host.calls],
-        "sites": [[site.op, site.location, site.message] for site in program.host.sites],
-        "links": program.host.links,
-        "code": blob(program.code.object_bytes),
-        "kernels": {
-            name: [blob(kernel.loaded.code.object_bytes), kernel.key, kernel.loaded.names[kernel.key]]
-            for name, kernel in program.kernels.items()
-        },
-        "uses_gpu": program.host.uses_gpu,
-        "checks": program.host.checks,
-        "matmuls": [
-            [[_info_to_data(info) for info in p.operands], list(p.symbols), p.tuned, p.gelu]
-            for p in program.host.matmuls
-        ],
-        "convolutions": list(map(_convolution_to_data, program.host.convolutions)),
-        "gpu_kernels": {
-            link: [blob(c.cubin), c.name, c.shared, c.num_warps, c.waits, k.device]
-            for link, k in program.gpu_kernels.items()
-            for c in (k.compiled,)
-        },
+    kernels = {
+        name: (kernel.loaded.code.object_bytes, kernel.key, kernel.loaded.names[kernel.key])
+        for name, kernel in program.kernels.items()
     }
+    data = code_to_data(program.host, program.code.object_bytes, kernels, blobs)
+    data["gpu_kernels"] = {
+        link: [_blob(c.cubin, blobs), c.name, c.shared, c.num_warps, c.waits, k.device]
+        for link, k in program.gpu_kernels.items()
+        for c in (k.compiled,)
+    }
+    return data
+
+
+def code_to_data(
+    host: HostProgram, code: bytes, kernels: Mapping[str, tuple[bytes, str, str]], blobs: list[bytes]
+) -> dict[str, Any]:
+    """The same of object files: `code` is the host program's; of each kernel that it calls, the object file, its key, and its name there."""
+    return {
+        "inputs": host.inputs,
+        "calls": [_call_to_data(call) for call in host.calls],
+        "sites": [[site.op, site.location, site.message] for site in host.sites],
+        "links": host.links,
+        "code": _blob(code, blobs),
+        "kernels": {name: [_blob(one, blobs), key, inner] for name, (one, key, inner) in kernels.items()},
+        "uses_gpu": host.uses_gpu,
+        "checks": host.checks,
+        "matmuls": [
+            [[_info_to_data(info) for info in p.operands], list(p.symbols), p.tuned, p.gelu] for p in host.matmuls
+        ],
+        "convolutions": list(map(_convolution_to_data, host.convolutions)),
+        "gpu_kernels": {},
+    }
+
+
+def _blob(code: bytes, blobs: list[bytes]) -> int:
+    """The number of these bytes, which are appended where they are new."""
+    for number, known in enumerate(blobs):
+        if known is code:
+            return number
+    blobs.append(code)
+    return len(blobs) - 1
 
 
 def from_data(data: Mapping[str, Any], blobs: Sequence[bytes]) -> Program:

@@ -1,5 +1,6 @@
 """The steps of a graph's way that need MLIR: import, the passes of a stage, emit, link. A graph of the disk cache takes none of them."""
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -110,11 +111,16 @@ def emit(lowering: Lowering) -> Emitted:
         for name in consume
         if name == "graph" or name in found
     }
-    prepare = found.get("prepare")
-    takes = symbols.parse_list(prepare.attributes["mlirc.parameters"].value) if prepare is not None else ()
-    positions = [int(str(k)) for k in takes]
+    positions = prepared_positions(found)
     objects = [describe(x) for x in imported.objects]
     return Emitted(programs, positions, imported.inputs, lowering.outputs, objects, lowering.graph.options.freeze)
+
+
+def prepared_positions(found: Mapping[str, Any]) -> list[int]:
+    """Which arguments of @graph its @prepare takes, of a lowered module's functions by name."""
+    if "prepare" not in found:
+        return []
+    return [int(str(k)) for k in symbols.parse_list(found["prepare"].attributes["mlirc.parameters"].value)]
 
 
 def link(emitted: Emitted) -> Compiled:

@@ -17,7 +17,8 @@ from mlirc.frontend.package.c_header import CArgument, CModel, CWeight
 from mlirc.frontend.package.exported import Functional
 from mlirc.frontend.package.packaged_graph import PackageError
 from mlirc.frontend.package.signature import FixedArgument, Signature, SizeArgument, TensorArgument, symbols_told, told
-from mlirc.lowering.target import NAMED, CpuTarget, Target
+from mlirc.frontend.package.targets import targets_of
+from mlirc.lowering.target import CpuTarget, Target
 
 ALIGNMENT = 64
 MOST_BYTES = 2**31 - 2**24  # of weights: code reaches them by 32 bits
@@ -30,8 +31,7 @@ def export_c(
     """Writes NAME.o and NAME.h into the folder, each whole or not at all. Raises PackageError, OSError."""
     if not re.fullmatch(r"[A-Za-z][A-Za-z0-9_]*", name):
         raise PackageError(f"'{name}' is no name for functions of C")
-    kinds = [(x, target_of(x)) for x in targets]
-    kinds.sort(key=lambda kind: (kind[1].vector_bytes, kind[1].bf16_pairs))
+    kinds = targets_of(targets)
     if not kinds:
         raise PackageError("a model for C needs a target, such as 'avx2'")
     object_, header = with_room(made, found, weights, name, kinds)
@@ -39,14 +39,6 @@ def export_c(
     os.makedirs(folder, exist_ok=True)
     write(os.path.join(folder, f"{name}.o"), object_)
     write(os.path.join(folder, f"{name}.h"), header.encode())
-
-
-def target_of(name: str) -> CpuTarget:
-    found = NAMED.get(f"cpu-{name}")
-    if not isinstance(found, CpuTarget) or found.arch != "x86_64":
-        known = ", ".join(x.removeprefix("cpu-") for x, t in NAMED.items() if getattr(t, "arch", "") == "x86_64")
-        raise PackageError(f"there is no target '{name}' for C; there are {known}")
-    return found
 
 
 def made(

@@ -52,12 +52,26 @@ class CompiledModel:
                 results[k] = view(results[k], base, "view")
         return argument_trees().tree_unflatten(results, signature.gives)
 
-    def save(self, path: str | os.PathLike) -> None:
-        """Writes the model to a file that `mlirc.load` reads, whole or not at all. Raises PackageError for a graph that needs
-        Python to run, and OSError."""
+    def save(self, path: str | os.PathLike, targets: Sequence[str] = ()) -> None:
+        """Writes the model to a file that `mlirc.load` reads, whole or not at all.
+
+        targets   kinds of x86-64 processors, "sse4", "avx2", "avx512", "avx512-bf16", of which the best that fits runs; this processor
+                  where none is given
+
+        Raises PackageError for a graph that needs Python to run, and for targets of a model that `mlirc.load` gave; OSError.
+        """
         if self._program.compiled is None:
             raise PackageError(f"the model cannot be saved: {self._program.why}")
-        package_file.write(path, self._program, self.signature, self.weights)
+        graphs, blobs = [], []
+        if targets:
+            if self._exported is None:
+                raise PackageError(
+                    "a model that was loaded from a file has code for one target: name targets where it is compiled"
+                )
+            from mlirc.frontend.package.targets import graphs_for  # it imports the compiler
+
+            graphs, blobs = graphs_for(self._exported, self._program, targets)
+        package_file.write(path, self._program, self.signature, self.weights, graphs, blobs)
 
     def export_c(
         self, folder: str | os.PathLike, name: str = "model", targets: Sequence[str] = ("avx2", "avx512")

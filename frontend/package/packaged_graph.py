@@ -22,6 +22,7 @@ class PackagedGraph:
     arguments  positions of what a call gives, in the order of the signature
     written    names of weights that a call writes to
     views      results that are views of an argument or a weight: their positions and the placeholder's
+    target     the kind of processor that its code is for, as text; "" for the one that it was compiled on
     """
 
     run: Boxed
@@ -32,3 +33,4 @@ class PackagedGraph:
     arguments: list[int]
     written: list[str] = field(default_factory=list)
     views: list[tuple[int, int]] = field(default_factory=list)
+    target: str = ""

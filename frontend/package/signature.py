@@ -19,7 +19,7 @@ import torch
 from mlirc.codegen.abi.lazy_tensors import in_memory, is_lazy
 from mlirc.dialects.core import symbols
 from mlirc.dialects.core.symbols import Int
-from mlirc.frontend.torch_compat.dynamo.trees import argument_trees
+from mlirc.frontend.torch_compat.dynamo.trees import argument_trees, tree_from_text
 
 
 class ArgumentError(TypeError, ValueError):
@@ -290,8 +290,8 @@ def from_data(data: Mapping[str, Any]) -> Signature:
         tuple(_argument_from_data(a) for a in data["inputs"]),
         {name: (low, high) for name, (low, high) in data["ranges"].items()},
         data["conditions"],
-        argument_trees().treespec_loads(data["takes"]),
-        argument_trees().treespec_loads(data["gives"]),
+        tree_from_text(data["takes"]),
+        tree_from_text(data["gives"]),
         tuple(data["names"]),
     )
 
@@ -323,7 +323,10 @@ def _argument_from_data(data: Mapping[str, Any]) -> Argument:
     if "tensor" in data:
         dtype, shape, stride, device = data["tensor"]
         sizes = tuple(symbols.parse_list(shape)), tuple(symbols.parse_list(stride))
-        return TensorArgument(data["name"], getattr(torch, dtype), *sizes, device, data["written"])
+        kind = getattr(torch, dtype)
+        if not isinstance(kind, torch.dtype):
+            raise ValueError(f"{dtype} is no dtype")
+        return TensorArgument(data["name"], kind, *sizes, device, data["written"])
     if "symbol" in data:
         return SizeArgument(data["name"], data["symbol"])
     return FixedArgument(data["name"], float(data["value"]) if data["float"] else data["value"])

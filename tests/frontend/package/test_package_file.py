@@ -166,13 +166,13 @@ def test_another_version_or_machine(saved, tmp_path, what, value, said):
 @pytest.mark.parametrize(
     "change",
     [
-        lambda data: data.__setitem__("format", 2),
-        lambda data: data.pop("graph"),
+        lambda data: data.__setitem__("format", 1),
+        lambda data: data.pop("graphs"),
         lambda data: data.__setitem__("signature", []),
         lambda data: data["weights"].clear(),
         lambda data: data["code"].append("0"),
         lambda data: data["signature"].__setitem__("takes", "[0]"),
-        lambda data: data["graph"].__setitem__("inputs", "x"),
+        lambda data: data["graphs"][0].__setitem__("inputs", "x"),
         lambda data: data.__setitem__("placeholders", "x"),
     ],
 )
