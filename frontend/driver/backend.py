@@ -6,15 +6,19 @@ from typing import Any
 from torch.fx import GraphModule
 
 from mlirc.codegen.abi.reach import Missing
+from mlirc.frontend.cache import artifacts
 from mlirc.frontend.errors import UnsupportedGraph
 from mlirc.frontend.fallback import fallback
 from mlirc.frontend.options import Options, read_options
 from mlirc.frontend.report.progress import compiling
+from mlirc.frontend.torch_compat.dynamo.aot_compile import is_on
 
 try:
     from mlirc.frontend.driver.driver import compile_captured
 except Missing as reason:  # a PyTorch that nobody has tried: every graph runs in eager
     compile_captured, why_not = None, str(reason)
+
+artifacts.register()  # torch.compile(model, backend="mlirc") comes here, before any graph
 
 
 def mlirc(
@@ -39,11 +43,17 @@ def mlirc(
         if compile_captured is None:
             raise UnsupportedGraph(why_not)
         with compiling("tracing", chosen):
+            if is_on():
+                from mlirc.frontend.package.aot_compile import compiled_ahead
+
+                return compiled_ahead(gm, example_inputs, chosen)
             run = compile_captured(gm, example_inputs, chosen)
     except fallback.PASSES_THROUGH:
         raise
     except Exception as error:
         if dump is not None:
             dump.failed(error)
+        if is_on():
+            raise  # eager cannot be saved
         run = fallback.whole(gm, example_inputs, chosen, error)
     return run if dump is None else dump.at_first_call(run)

@@ -5,7 +5,8 @@ twice from two tensors, but neither two tensors of one memory from two of their 
 Where sizes are symbols, what AOTAutograd makes of tensors that overlap is wrong for the inputs themselves that it traced.
 """
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence, Set
+from dataclasses import dataclass
 from typing import Any
 
 import torch
@@ -26,14 +27,48 @@ Overlaps = dict[
 ]  # of two inputs, the one that begins first comes first: bytes between their starts
 
 
-def with_memory(run: Callable, gm: GraphModule, tell: Callable[[Exception], None]) -> Callable:
-    """`run`; the graph in eager for inputs that share memory otherwise. `tell` hears of the first such call."""
+@dataclass(frozen=True)
+class TracedMemory:
+    """What memory the inputs of a graph shared when it was traced.
+
+    places   inputs that are no parameters
+    written  those of them that the graph writes to
+    overlaps as the function `overlaps` gives it
+    """
+
+    places: tuple[int, ...]
+    written: frozenset[int]
+    overlaps: Overlaps
+
+    def same(self, args: Sequence[Any]) -> bool:
+        """Whether the inputs of a call share memory in that way."""
+        try:
+            if not self.overlaps and apart([args[k].untyped_storage() for k in self.places]):
+                return True
+            spans = ((x.data_ptr(), extent(x), k) for k in self.places for x in (args[k],))
+            return overlaps(spans, self.written) == self.overlaps
+        except (
+            RuntimeError,
+            NotImplementedError,
+        ):  # a tensor without memory of its own: a subclass, or one that is traced
+            return True
+
+
+def traced_memory(gm: GraphModule) -> TracedMemory | None:
+    """Of a graph of Dynamo's; None where it does not matter."""
     given = arguments(gm)
     written = written_to(gm, given)
     if not written or len(given) < 2:
+        return None
+    return TracedMemory(tuple(given), frozenset(written), traced_overlaps(given, written))
+
+
+def with_memory(run: Callable, gm: GraphModule, tell: Callable[[Exception], None]) -> Callable:
+    """`run`; the graph in eager for inputs that share memory otherwise. `tell` hears of the first such call."""
+    traced = traced_memory(gm)
+    if traced is None:
         return run
-    traced = traced_overlaps(given, written)
-    places = tuple(given)
+    as_traced = traced.same
     told: list[None] = []
 
     def call(*args: Any) -> Any:
@@ -43,17 +78,6 @@ def with_memory(run: Callable, gm: GraphModule, tell: Callable[[Exception], None
             told.append(None)
             tell(UnsupportedGraph(ANOTHER_WAY))
         return forward_of(gm)(*args)
-
-    def as_traced(args: Sequence[Any]) -> bool:
-        try:
-            if not traced and apart([args[k].untyped_storage() for k in places]):
-                return True
-            return overlaps(((x.data_ptr(), extent(x), k) for k in places for x in (args[k],)), written) == traced
-        except (
-            RuntimeError,
-            NotImplementedError,
-        ):  # a tensor without memory of its own: a subclass, or one that is traced
-            return True
 
     return call
 
@@ -73,7 +97,7 @@ def is_static(node: Node) -> bool:
     return "_dynamo_static_input_type" in node.meta.get("tensor_dict", {})
 
 
-def traced_overlaps(given: dict[int, torch.Tensor], written: set[int]) -> Overlaps:
+def traced_overlaps(given: dict[int, torch.Tensor], written: Set[int]) -> Overlaps:
     """Which of the fake tensors overlap. Where a symbol has a part in it, for all that is known, at no distance."""
     groups: dict[int, list[int]] = {}
     for k, x in given.items():
@@ -121,7 +145,7 @@ def apart(storages: list[torch.UntypedStorage]) -> bool:
     return True
 
 
-def overlaps(tensors: Iterable[tuple[int, int, int]], written: set[int]) -> Overlaps:
+def overlaps(tensors: Iterable[tuple[int, int, int]], written: Set[int]) -> Overlaps:
     """Of tensors by address, bytes and position, the pairs with memory in common of which one is written to."""
     found: Overlaps = {}
     reaching: list[Span] = []
