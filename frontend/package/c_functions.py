@@ -13,6 +13,8 @@ FUNCTIONS = r"""/* A model, compiled. Needs NAME.o beside it, and a C compiler f
        if (NAME_run(&model, inputs, outputs, arena, &error)) puts(error.message);
 
    Any number of threads may run one model at a time, each with an arena and results of its own; NAME_set_weight is for when none does.
+   A model that writes to its weights, as one with an optimizer does, is run by one thread at a time; another model has weights of its own
+   once NAME_set_weight has put memory of its own in the place of each.
    Kernels run on model.threads threads where the program is linked with libgomp (-Wl,--no-as-needed -lgomp), else on one. */
 #ifndef @GUARD@
 #define @GUARD@
@@ -122,6 +124,21 @@ static inline int NAME_set_weight(NAME_model *model, const char *name, const NAM
         int status = NAME__check(type, x, type->sizes, type->strides, error);
         if (!status) model->weights[k] = x->data;
         return status;
+    }
+    return NAME__fail(error, NAME_BAD_ARGUMENT, "the model has no weight '%s'", name);
+}
+
+/* A weight as it is now, in its own memory: what training has made of it. */
+static inline int NAME_get_weight(const NAME_model *model, const char *name, NAME_tensor *x, NAME_error *error) {
+    for (int k = 0; k < NAME_WEIGHTS; k++) {
+        const NAME__type *type = &NAME__weights[k];
+        if (strcmp(name, type->name)) continue;
+        NAME_tensor found = {model->weights[k], NAME__extent(type->sizes, type->strides, type->rank, type->itemsize),
+                             type->dtype, type->rank, {0}, {0}};
+        memcpy(found.sizes, type->sizes, sizeof found.sizes);
+        memcpy(found.strides, type->strides, sizeof found.strides);
+        *x = found;
+        return NAME_OK;
     }
     return NAME__fail(error, NAME_BAD_ARGUMENT, "the model has no weight '%s'", name);
 }

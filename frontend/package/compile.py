@@ -1,9 +1,10 @@
-"""`mlirc.compile`: a model compiled ahead of time, for inference."""
+"""`mlirc.compile`: a model compiled ahead of time, for inference or training."""
 
 from collections.abc import Mapping
 from functools import partial
 from typing import Any
 
+import torch
 from torch.fx import GraphModule
 
 from mlirc.codegen.abi.python_tensor import why_no_programs
@@ -35,18 +36,31 @@ def compile(
     *,
     dynamic_shapes: Any = None,
     options: Mapping[str, Any] | None = None,
+    training: bool = False,
+    optimizer: torch.optim.Optimizer | None = None,
 ) -> CompiledModel:
-    """The model compiled for inference, whole, now; a callable that can be saved.
+    """The model compiled for inference or training, whole, now; a callable that can be saved.
 
     model           a module, a function, a torch.export.ExportedProgram, what torch.jit.script or trace made, an onnx.ModelProto
                     or the path of an ONNX file
     args, kwargs    example arguments, as torch.export.export takes them; none for an ExportedProgram, and none need be given for ONNX
     dynamic_shapes  which sizes may be others in later calls, as torch.export.export takes it
     options         as for torch.compile(model, backend="mlirc", options={...}); "fallback" is "error" where it is not given
+    training        what the model gives is, or begins with, a loss, a tensor without dimensions. A call gives (that, {name of a parameter:
+                    its gradient, or None})
+    optimizer       of the model's parameters: a call takes its step, and gives what the model gives. Its state is among the weights,
+                    "optimizer.exp_avg.0.weight". What it does with numbers, such as the learning rate, is part of the code
 
     Raises what torch.export raises, UnsupportedGraph for what mlirc has no code for, OptionError.
     """
     chosen = read_options({"fallback": "error", **(options or {})})
+    if training or optimizer is not None:
+        from mlirc.frontend.package.training import CompiledStep, training_graph
+
+        found = training_graph(exported_program(model, args, kwargs or {}, dynamic_shapes, training=True), optimizer)
+        weights = {name: x for name, (_, x) in found.state.items()}
+        made = compiled_program(found, chosen), found.signature, weights, found
+        return CompiledModel(*made) if optimizer is None else CompiledStep(*made).of(optimizer)
     if is_onnx(model):
         module, exported = exported_onnx(model, args, kwargs or {}, dynamic_shapes)
     else:

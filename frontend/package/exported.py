@@ -58,8 +58,12 @@ class Functional:
     views: list[tuple[int, int]]
 
 
-def exported_program(model: Any, args: tuple, kwargs: Mapping[str, Any], dynamic_shapes: Any) -> ExportedProgram:
+def exported_program(
+    model: Any, args: tuple, kwargs: Mapping[str, Any], dynamic_shapes: Any, training: bool = False
+) -> ExportedProgram:
     """The model through torch.export: a module, a function, what torch.jit made, or an exported program as it is.
+
+    training   whether gradients are wanted of it
 
     Raises TypeError for anything else, and what torch.export raises.
     """
@@ -79,7 +83,7 @@ def exported_program(model: Any, args: tuple, kwargs: Mapping[str, Any], dynamic
         model = _Called(model)
         if isinstance(dynamic_shapes, (tuple, list)) and not kwargs:
             dynamic_shapes = tuple(dynamic_shapes)
-    with torch.no_grad():
+    with torch.set_grad_enabled(training):
         return torch.export.export(model, tuple(args), dict(kwargs), dynamic_shapes=dynamic_shapes)
 
 
@@ -105,25 +109,46 @@ def functional(program: ExportedProgram) -> Functional:
     fakes = [node.meta.get("val") for node in program.graph.find_nodes(op="placeholder")]
     with with_eager_strides([x for x in fakes if isinstance(x, torch.Tensor)]), torch.no_grad():
         program = program.run_decompositions({**(composite_operators() or {}), **(list_operators() or {})})
-    gm, told = program.graph_module, program.graph_signature
+    gm = program.graph_module
     placeholders = gm.graph.find_nodes(op="placeholder")
-    written = _write_at_the_end(gm, told, placeholders)
+    return described(program, gm, _write_at_the_end(gm, program.graph_signature, placeholders))
+
+
+def described(
+    program: ExportedProgram,
+    gm: GraphModule,
+    written: set[Node],
+    beside: Mapping[str, torch.Tensor] | None = None,
+    gives: Any = None,
+) -> Functional:
+    """A functional graph that takes what the program takes, and then the tensors `beside`, by name; it writes to `written`.
+
+    gives   the tree of its results, where that is not the program's
+    """
+    told, beside = program.graph_signature, dict(beside or {})
+    placeholders = gm.graph.find_nodes(op="placeholder")
     tensors = {**program.state_dict, **program.constants}
     state, parameters, changed, arguments, positions = {}, [], [], [], []
+
+    def add(name: str, k: int, x: Any) -> None:
+        state[name] = k, _plain(x, name)
+        if placeholders[k] in written:
+            changed.append(name)
+        else:
+            parameters.append(k)
+
     names = _argument_names(program)
-    for k, (spec, node) in enumerate(zip(told.input_specs, placeholders, strict=True)):
+    for k, (spec, node) in enumerate(zip(told.input_specs, placeholders, strict=False)):
         if spec.kind in STATE:
             assert spec.target is not None
-            state[spec.target] = k, _plain(tensors[spec.target], spec.target)
-            if node in written:
-                changed.append(spec.target)
-            else:
-                parameters.append(k)
+            add(spec.target, k, tensors[spec.target])
         elif spec.kind is InputKind.USER_INPUT:
             positions.append(k)
             arguments.append(_argument(spec.arg, node, names[spec.arg.name], node in written))
         else:
             raise UnsupportedGraph(f"the exported program takes {spec.kind.name.lower()} '{spec.arg.name}'")
+    for k, (name, x) in enumerate(beside.items(), len(told.input_specs)):
+        add(name, k, x)
     if missing := symbols_used(arguments) - symbols_told(arguments):
         raise UnsupportedGraph(f"no argument says what {', '.join(sorted(missing))} is")
     found = program.call_spec
@@ -135,7 +160,9 @@ def functional(program: ExportedProgram) -> Functional:
         raise UnsupportedGraph(
             f"a call would have to hold to a condition on {', '.join(sorted(missing))}, which no argument says"
         )
-    takes = Signature(tuple(arguments), ranges, conditions, found.in_spec, found.out_spec, _names(program))
+    takes = Signature(
+        tuple(arguments), ranges, conditions, found.in_spec, found.out_spec if gives is None else gives, _names(program)
+    )
     return Functional(gm, takes, state, positions, parameters, changed, _views(gm, placeholders))
 
 

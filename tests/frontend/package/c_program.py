@@ -20,6 +20,7 @@ int open_model(NAME_model *m, NAME_error *e) { return NAME_open(m, e); }
 int set_threads(NAME_model *m, int n) { m->threads = n; return 0; }
 int set_kind(NAME_model *m, int n) { m->kind = n; return !NAME__kinds[n].ready(); }
 int set_weight(NAME_model *m, const char *name, const NAME_tensor *x, NAME_error *e) { return NAME_set_weight(m, name, x, e); }
+int get_weight(const NAME_model *m, const char *name, NAME_tensor *x, NAME_error *e) { return NAME_get_weight(m, name, x, e); }
 int shapes(const NAME_tensor *x, NAME_tensor *y, size_t *arena, NAME_error *e) { return NAME_shapes(x, y, arena, e); }
 int run(const NAME_model *m, const NAME_tensor *x, NAME_tensor *y, void *arena, NAME_error *e) { return NAME_run(m, x, y, arena, e); }
 """
@@ -90,6 +91,13 @@ class CProgram:
 
     def set_weight(self, name, x):
         self.call("set_weight", self.model, name.encode(), ctypes.byref(described(x)))
+
+    def weight(self, name):
+        """A copy."""
+        x = Tensor()
+        self.call("get_weight", self.model, name.encode(), ctypes.byref(x))
+        memory = torch.frombuffer(bytearray(ctypes.string_at(x.data, x.bytes)), dtype=torch.uint8)
+        return as_tensor(x, memory)
 
     def __call__(self, *values, arena=True):
         """The results; with `arena` its memory is the caller's."""
