@@ -244,10 +244,12 @@ class GraphImporter:
             return self.by_aten(node, target, args, kwargs, f"its kernel for {', '.join(keys)} is not PyTorch's")
         if target is aten.copy_.default:
             return self.assign(node, *args[:2])
-        if views.is_view(target) and isinstance(args[0], ir.Value) and not views.counts_from_storage(node):
+        if target in storage_readers.STRIDED and not storage_readers.stays_within(node):
+            return self.by_aten(node, target, *storage_readers.checked(node, args, kwargs, self.values))
+        if views.is_view(target) and isinstance(args[0], ir.Value):
             return self.view(node, args, kwargs)
-        if target is aten.as_strided_copy.default and not views.counts_from_storage(node):
-            return storage_readers.copy(node, args, self.values)
+        if target is aten.as_strided_copy.default:
+            return storage_readers.copy(node, self.values)
         if node in self.read_storages:
             made = storage_readers.scatter(node, args, self.values, self.imported.objects)
             if made is None:

@@ -1,4 +1,4 @@
-"""Imports operators that read all of an operand's storage: `as_strided_scatter`, `as_strided_copy`, scatters that a later `as_strided` sees.
+"""Imports operators that read all of an operand's storage: `as_strided`, its copy and its scatter, scatters that a later `as_strided` sees.
 
 A scatter copies the storage as it lies. That of a computed operand is known: it is viewed flat, written, and viewed again.
 
@@ -7,9 +7,11 @@ A scatter copies the storage as it lies. That of a computed operand is known: it
     %out  = "mlirc.view"(%new)                     as %x lies
 
 What lies around an input only its tensor knows: ATen is called with that tensor.
+
+No guard says that `as_strided` stays within its storage. Unless that is proved for all sizes, ATen is called, which raises where it does not.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import torch
@@ -19,16 +21,19 @@ from mlirc.dialects.core import symbols
 from mlirc.dialects.core.bindings import ir
 from mlirc.dialects.core.graph_builder import GraphBuilder
 from mlirc.dialects.core.symbols import Int
-from mlirc.dialects.core.tensor_types import TensorInfo
+from mlirc.dialects.core.tensor_types import TensorInfo, info_of
 from mlirc.frontend.errors import UnsupportedGraph
 from mlirc.frontend.importer import aten_import
 from mlirc.frontend.importer.sizes import size, storage_offset, tensor_info
-from mlirc.frontend.importer.views import NOT_STRIDED, SCATTERS, viewed
+from mlirc.frontend.importer.views import NOT_STRIDED, SCATTERS, counts_from_storage, viewed
+from mlirc.lowering.verify.index_proofs import Space
 
 aten = torch.ops.aten
 
-READERS = (aten.as_strided.default, aten.as_strided_copy.default, aten.as_strided_scatter.default)
+STRIDED = (aten.as_strided.default, aten.as_strided_copy.default)
+READERS = (*STRIDED, aten.as_strided_scatter.default)
 REASON = "it reads all of its operand's storage"
+BEYOND = "it may reach beyond its operand's storage"
 PARTS: dict[Any, Callable] = {
     aten.select_scatter.default: aten.select.int,
     aten.slice_scatter.default: aten.slice.Tensor,
@@ -59,6 +64,37 @@ def owner(node: Node) -> Node:
     return node
 
 
+def stays_within(node: Node) -> bool:
+    """Whether `as_strided` or `as_strided_copy` is proved to read only what the graph knows of its operand's memory, and forwards."""
+    if counts_from_storage(node):
+        return False
+    x, root = node.args[0], _storage_owner(node)
+    assert isinstance(x, Node)
+    info, whole = tensor_info(x.meta["val"]), tensor_info(root.meta["val"])
+    shape, stride, start = _read(node)
+    bytes_, first = info.dtype.itemsize, begins(root) * whole.dtype.itemsize
+    reached = TensorInfo(info.dtype, shape, stride, info.device)
+    if reached.extent == 0:
+        return True
+    end = first + whole.extent * whole.dtype.itemsize
+    goals = [*stride, start * bytes_ - first, end - (start + reached.extent) * bytes_]
+    space = Space({}, tuple(_least(root)))
+    return all(space.nonnegative(goal) for goal in goals)
+
+
+def checked(node: Node, args: tuple, kwargs: dict, values: dict[Node, Any]) -> tuple[tuple, dict, str]:
+    """The arguments of ATen's `as_strided` or `as_strided_copy`, and why it is called: of computed memory it sees the whole storage, flat."""
+    x: Any = node.args[0]
+    if _storage_owner(node).op != "call_function" or counts_from_storage(node):
+        return args, kwargs, BEYOND
+    refuse_unknown_storage(node)
+    flat = _flat(x, values)
+    if flat is None:
+        raise UnsupportedGraph(f"{node.target} may reach beyond the memory of a part that is seen as another dtype")
+    shape, stride, start = _read(node)
+    return (flat, list(shape), list(stride), start), {}, BEYOND
+
+
 def scatter(node: Node, args: tuple, values: dict[Node, Any], objects: list[Any]) -> ir.Value | None:
     """The result of a scatter into a copy of its operand's storage; None where ATen must be called with the operand itself."""
     x, source = node.args[:2]
@@ -68,26 +104,33 @@ def scatter(node: Node, args: tuple, values: dict[Node, Any], objects: list[Any]
     if root.op != "call_function" or not isinstance(source, Node) or 0 in info.shape or info.stride != promised.stride:
         return None  # other strides: elements share memory, and the copy is dense
     refuse_unknown_storage(node)
-    shown = _behind_a_number(x)
-    if shown.meta["val"].dtype != fake.dtype or any(n.target in LAZY for n in _chain(x)):
+    flat = _flat(x, values)
+    if flat is None:
         return None
+    part = [list(n) if isinstance(n, tuple) else n for n in _written(node, args, begins(x))]
+    made = aten_import.call_aten(aten.as_strided_scatter.default, (flat, args[1], *part), {}, info_of(flat), objects)
+    return GraphBuilder().view(made, info.shape, info.stride, None, begins(x))
+
+
+def _flat(x: Node, values: dict[Node, Any]) -> ir.Value | None:
+    """The storage of a computed tensor, from its start to its end, as elements of its dtype; None where its bits are seen otherwise."""
+    info, shown = tensor_info(x.meta["val"]), _behind_a_number(x)
+    if shown.meta["val"].dtype != info.dtype or any(n.target in LAZY for n in _chain(x)):
+        return None
+    root = owner(x)
     behind = tensor_info(root.meta["val"])
     bytes_ = (begins(root) + behind.extent) * behind.dtype.itemsize
-    whole = TensorInfo(info.dtype, (symbols.floordiv(bytes_, info.dtype.itemsize),), (1,), info.device)
-    builder = GraphBuilder()
-    flat = builder.view(values[shown], whole.shape, whole.stride, None, -begins(shown))
-    part = [list(n) if isinstance(n, tuple) else n for n in _written(node, args, begins(x))]
-    made = aten_import.call_aten(aten.as_strided_scatter.default, (flat, args[1], *part), {}, whole, objects)
-    return builder.view(made, info.shape, info.stride, None, begins(x))
+    count = symbols.floordiv(bytes_, info.dtype.itemsize)
+    return GraphBuilder().view(values[shown], (count,), (1,), None, -begins(shown))
 
 
-def copy(node: Node, args: tuple, values: dict[Node, Any]) -> ir.Value:
+def copy(node: Node, values: dict[Node, Any]) -> ir.Value:
     """`as_strided_copy` where the graph knows what memory it reads."""
     refuse_unknown_storage(node)
     x = node.args[0]
     assert isinstance(x, Node)
     shown = _behind_a_number(x)
-    shape, stride, start = _written(node, (*args[:1], None, *args[1:]), begins(x))
+    shape, stride, start = _read(node)
     builder = GraphBuilder()
     offset = start - begins(shown)
     return builder.copy(builder.view(values[shown], shape, stride, None, offset), tensor_info(node.meta["val"]))
@@ -133,8 +176,33 @@ def _chain(node: Node) -> list[Node]:
     return [node] if behind is None else [node, *_chain(behind)]
 
 
+def _storage_owner(node: Node) -> Node:
+    """The node that made the storage of an operator's operand: a scatter's is a copy of its operand's."""
+    found = owner(node.all_input_nodes[0])
+    while found.target in SCATTERS and isinstance(behind := found.args[0], Node):
+        found = owner(behind)
+    return found
+
+
+def _least(node: Node) -> Iterator[Int]:
+    """What is 0 or more by the least that PyTorch's guards leave of a tensor's sizes."""
+    for n in node.meta["val"].shape:
+        if isinstance(n, torch.SymInt):
+            least = n.node.shape_env.bound_sympy(n.node.expr).lower
+            yield size(n) - (int(least) if least.is_Integer else 0)
+
+
+def _read(node: Node) -> tuple[tuple[Int, ...], tuple[Int, ...], Int]:
+    """Sizes, strides and offset in the storage of what `as_strided` or its copy reads."""
+    number = lambda n: size(n.meta["val"]) if isinstance(n, Node) else n
+    given = dict(zip(("self", "size", "stride", "storage_offset"), node.args, strict=False)) | dict(node.kwargs)
+    start, x = given.get("storage_offset"), given["self"]
+    shape, stride = (tuple(number(n) for n in given[key]) for key in ("size", "stride"))
+    return shape, stride, begins(x) if start is None else number(start)
+
+
 def _written(node: Node, args: tuple, start: Int) -> tuple[tuple[Int, ...], tuple[Int, ...], Int]:
-    """Sizes, strides and offset in the storage of what is written, or copied."""
+    """Sizes, strides and offset in the storage of what is written."""
     if node.target in PARTS:
         meta: list[Any] = [a.meta["val"] if isinstance(a, Node) else a for a in (node.args[0], *node.args[2:])]
         part = PARTS[node.target](*meta, **node.kwargs)
