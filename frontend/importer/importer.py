@@ -297,7 +297,7 @@ class GraphImporter:
                 if not refused(node):
                     results = [self.with_type(v, info) for v, info in zip(flat(made), infos, strict=True)]
                     return results[0] if isinstance(promised, torch.Tensor) else tuple(results)
-                reason = "its kernel refuses these dtypes"
+                reason = "its kernel refuses these dtypes or numbers"
             except NotOurs as error:
                 reason = str(error)
             erase_after(mark)

@@ -1,9 +1,10 @@
-"""Detects dtypes that an operator's kernel refuses although its meta function accepts them, so that compiled code raises as eager does.
+"""Detects dtypes, and numbers for a dtype, that a kernel refuses although its meta function accepts them, so that compiled code raises as eager does.
 
-Asked of elementwise operators of integers, booleans and complex numbers, and of those of bits; and of elementwise operators,
-losses and softmaxes with floats of several dtypes. The operator itself is called once for each combination: with one element, or,
-where it is not elementwise, with zeros of the graph's own sizes, if they are few. Norms have a rule of their own
-(need_dtypes_of_norms): what their meta functions say of statistics is not always so.
+Asked of elementwise operators of integers, booleans and complex numbers, and of those of bits; of elementwise operators,
+losses and softmaxes with floats of several dtypes; and of all operators with a number beyond a float dtype's range. The
+operator itself is called once for each combination: with one element, or, where it is not elementwise, with zeros of the
+graph's own sizes, if they are few. Norms have a rule of their own (need_dtypes_of_norms): what their meta functions say of
+statistics is not always so.
 """
 
 import math
@@ -21,14 +22,25 @@ from mlirc.frontend.torch_compat.fake_tensors import unset_fake_temporarily
 
 aten = torch.ops.aten
 
-UNTAGGED = (aten.log_sigmoid_forward.default, aten.hardswish.default, aten.argmax.default, aten.argmin.default)
+UNTAGGED = (
+    aten.log_sigmoid_forward.default,
+    aten.hardswish.default,
+    aten.argmax.default,
+    aten.argmin.default,
+    aten.elu_backward.default,
+    aten.hardshrink_backward.default,
+    aten.hardtanh_backward.default,
+    aten.leaky_relu_backward.default,
+    aten.softplus_backward.default,
+    aten.softshrink_backward.default,
+)
 WHOLE = ("loss", "softmax", "cross_entropy")  # in names of operators that are tried with whole tensors
 MOST = 2**20  # elements of operands
 _known: dict[str, list[torch.dtype] | None] = {}
 
 
 def refused(node: Node) -> bool:
-    """Whether eager's kernel raises for the dtypes of a call. Raises UnsupportedGraph where its results have other
+    """Whether eager's kernel raises for the dtypes and numbers of a call. Raises UnsupportedGraph where its results have other
     dtypes than the fake tensors promise: what follows in the graph relies on those."""
     target: Any = node.target
     if not _may_be_tried(target):
@@ -38,12 +50,18 @@ def refused(node: Node) -> bool:
     tensors = [x for x in fakes if isinstance(x, torch.Tensor)]
     if not tensors or not {x.device.type for x in tensors} <= {"cpu", "cuda"}:
         return False
+    beyond = _has_number_beyond(node, tensors)
     mixed = len({x.dtype for x in tensors if x.is_floating_point()}) > 1
-    if not elementwise and not (mixed and any(word in target._schema.name for word in WHOLE)):
+    if not elementwise and not beyond and not (mixed and any(word in target._schema.name for word in WHOLE)):
         return False
     if not elementwise and sum(map(elements, tensors)) > MOST:
         return False
-    if not mixed and all(x.is_floating_point() for x in tensors) and "bitwise" not in target._schema.name:
+    if (
+        not mixed
+        and not beyond
+        and all(x.is_floating_point() for x in tensors)
+        and "bitwise" not in target._schema.name
+    ):
         return False
     # a quotient of integers is a number of the default dtype
     key = f"{target} {torch.get_default_dtype()} {map_aggregate((node.args, node.kwargs), _shown if elementwise else _shown_whole)}"
@@ -59,6 +77,13 @@ def _may_be_tried(target: Any) -> bool:
     if not isinstance(target, torch._ops.OpOverload) or target._schema.is_mutable:
         return False
     return torch.Tag.nondeterministic_seeded not in target.tags
+
+
+def _has_number_beyond(node: Node, tensors: list[torch.Tensor]) -> bool:
+    """Whether a finite number of the call overflows a float dtype of its tensors: `clamp(x, 1e300)` of float32."""
+    most = min((torch.finfo(x.dtype).max for x in tensors if x.is_floating_point()), default=math.inf)
+    numbers = [x for x in tree_leaves((node.args, node.kwargs)) if isinstance(x, int | float)]
+    return any(most < abs(x) < math.inf for x in numbers)
 
 
 def elements(x: torch.Tensor) -> int:

@@ -195,7 +195,9 @@ def _least(node: Node) -> Iterator[Int]:
 def _read(node: Node) -> tuple[tuple[Int, ...], tuple[Int, ...], Int]:
     """Sizes, strides and offset in the storage of what `as_strided` or its copy reads."""
     number = lambda n: size(n.meta["val"]) if isinstance(n, Node) else n
-    given = dict(zip(("self", "size", "stride", "storage_offset"), node.args, strict=False)) | dict(node.kwargs)
+    given: dict[str, Any] = dict(zip(("self", "size", "stride", "storage_offset"), node.args, strict=False)) | dict(
+        node.kwargs
+    )
     start, x = given.get("storage_offset"), given["self"]
     shape, stride = (tuple(number(n) for n in given[key]) for key in ("size", "stride"))
     return shape, stride, begins(x) if start is None else number(start)

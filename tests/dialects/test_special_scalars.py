@@ -62,6 +62,39 @@ def accepted(op, x) -> list:
     return values
 
 
+def refused(op, x) -> list:
+    """The numbers that eager refuses, and PyTorch's own tracing takes."""
+    return [value for value in VALUES if raises(op, x, value) and not raises(op, x.to("meta"), value)]
+
+
+def raises(op, x, value) -> bool:
+    try:
+        call(op, x, value)
+    except (RuntimeError, TypeError, ValueError, IndexError, ArithmeticError):
+        return True
+    return False
+
+
+@pytest.mark.parametrize("op", OVERLOADS, ids=str)
+def test_numbers_that_eager_refuses(op):
+    """They are ATen's, which raises."""
+    warnings.simplefilter("ignore")
+    for dtype in (*DTYPES, torch.float16):
+        x = torch.tensor([[1, 0], [3, 2], [5, 1]]).to(dtype)
+        for value in refused(op, x):
+
+            def function(x, value=value):
+                with getattr(x, "fake_mode", nullcontext()):
+                    return flat(call(op, x, value))
+
+            with context():
+                try:
+                    _, imported = prepare(function, x)
+                except (RuntimeError, TypeError, ValueError, ArithmeticError, AssertionError):
+                    continue  # refused while it is traced or imported: the graph runs in eager
+            assert imported.aten, (dtype, value)
+
+
 @pytest.mark.parametrize("op", OVERLOADS, ids=str)
 def test_numbers(op):
     warnings.simplefilter("ignore")

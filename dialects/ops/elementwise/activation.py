@@ -6,6 +6,7 @@ import torch
 import torch.nn.functional as F
 
 from mlirc.dialects.core.dialect import Unary, imports
+from mlirc.dialects.core.graph_builder import NotOurs
 from mlirc.dialects.core.tensor_types import info_of
 from mlirc.dialects.ops.elementwise.clamp import Clamp
 
@@ -147,6 +148,8 @@ def elu(g, x, alpha=1, scale=1, input_scale=1):
 
 @imports(aten.celu.default)
 def celu(g, x, alpha=1.0):
+    if not isinstance(alpha, int | float) or alpha == 0:
+        raise NotOurs("a division by 0, or by what only a call says: eager raises for 0")
     return elu(g, x, alpha, 1, g.reciprocal(alpha))
 
 

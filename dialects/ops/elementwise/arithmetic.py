@@ -58,6 +58,7 @@ class Fma(Ternary, name="fma"):
 
 @imports(aten.add.Tensor, aten.add.Scalar)
 def add(g, x, y, alpha=1):
+    need_factor(alpha)
     if not is_number(alpha, 1):
         return scaled(g, y, alpha, alpha, x)
     for first, other in ((x, y), (y, x)):
@@ -73,6 +74,7 @@ def is_negation(x):
 
 @imports(aten.sub.Tensor, aten.sub.Scalar)
 def sub(g, x, y, alpha=1):
+    need_factor(alpha)
     if not is_number(alpha, 1):
         return scaled(g, y, alpha, g.neg(alpha), x)
     return g.elementwise(Cancel if is_function_of(g, y, x) or is_function_of(g, x, y) else Sub, x, y)
@@ -97,6 +99,12 @@ def is_function_of(g, y, x):
 @imports(aten.rsub.Tensor, aten.rsub.Scalar)
 def rsub(g, x, y, alpha=1):
     return sub(g, y, x, alpha)
+
+
+def need_factor(alpha):
+    """NotOurs for a boolean, which eager refuses unless the result is one too."""
+    if isinstance(alpha, bool):
+        raise NotOurs("a factor that is a boolean")
 
 
 def scaled(g, x, alpha, factor, y):
@@ -153,6 +161,7 @@ def addcmul(g, x, y, z, *, value=1):
     if not g.info(x).dtype.is_floating_point:
         need_fits(value, g.info(x).dtype)
         value = int(value) if isinstance(value, float) else value
+        value = g.cast(value, g.info(x).dtype) if isinstance(value, ir.Value) else value
     return g.fma(y if is_number(value, 1) else g.mul(y, value), z, x)
 
 

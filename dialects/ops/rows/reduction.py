@@ -245,10 +245,11 @@ def variance(g, x, dims, correction, keepdim):
         squares = g.reduce("sum", g.mul(rest, rest), dims, keepdim)
     correction = 1 if correction is None else correction
     elements = count(info, dims)
-    if isinstance(correction, int):
+    if isinstance(correction, int | symbols.Expr):
         divisor = g.size(symbols.maximum(elements - correction, 0), info.dtype)
     else:
-        freedom = g.sub(g.size(elements, info.dtype), float(correction))
+        given = float(correction) if isinstance(correction, float) else g.cast(correction, info.dtype)
+        freedom = g.sub(g.size(elements, info.dtype), given)
         divisor = g.select(g.gt(freedom, 0.0), freedom, 0.0)  # of NaN, 0
     middle = g.add(middle, not_a_number_before_the_last(g, x, dims))
     return g.div(squares, divisor), middle if keepdim else squeeze(g, middle, dims)
@@ -310,6 +311,8 @@ def logsumexp(g, x, dims, keepdim=False):
 @imports(aten.linalg_vector_norm.default)
 def vector_norm(g, x, ord=2, dims=None, keepdim=False, *, dtype=None):
     need_floats(x)
+    if not isinstance(ord, int | float):
+        raise NotOurs("a norm of an order that only a call says")
     dtype = dtype or info_of(x).dtype
     need_kernel_dtypes(dtype)
     x = g.cast(x, opmath(dtype))

@@ -113,7 +113,16 @@ def test_memory_that_ends_before(read, operand, dynamic):
     torch._dynamo.reset()
     statistics.reset()
     compiled, judge = (torch.compile(program, backend=b, dynamic=dynamic) for b in ("mlirc", "aot_eager"))
-    for start, count, n in ((4, 40, 3), (0, 8, 3), (4, 40, 9), (0, 8, 9), (32, 40, 4), (0, 8, 7), (0, 8, 0), (0, 8, -3)):
+    for start, count, n in (
+        (4, 40, 3),
+        (0, 8, 3),
+        (4, 40, 9),
+        (0, 8, 9),
+        (32, 40, 4),
+        (0, 8, 7),
+        (0, 8, 0),
+        (0, 8, -3),
+    ):
         expected, found = outcome(program, start, count, n), outcome(compiled, start, count, n)
         assert found in (expected, outcome(judge, start, count, n)), (start, count, n, expected)
 
