@@ -1,7 +1,6 @@
 """`mlirc.options()`: the options of torch.compile(model, backend="mlirc", options={...}), as data and as text."""
 
 import dataclasses
-import io
 from typing import Any
 
 from mlirc.frontend.options import Options
@@ -20,8 +19,9 @@ class OptionList(list[dict[str, Any]]):
     """The options, each with name, takes (what values, in words), values (all of them, or None), default, help. Prints as a table."""
 
     def __str__(self) -> str:
-        from rich.console import Console
         from rich.table import Table
+
+        from mlirc.frontend.report.table_text import table_text
 
         table = Table(box=None, pad_edge=False, padding=(0, 2, 1, 0))
         for title in ("option", "default", "takes", "help"):
@@ -30,9 +30,7 @@ class OptionList(list[dict[str, Any]]):
             )
         for one in self:
             table.add_row(*map(_plain, (one["name"], repr(one["default"]), one["takes"], one["help"])))
-        console = Console(file=io.StringIO(), width=130, highlight=False)
-        console.print(table)
-        return console.file.getvalue()  # type: ignore[attr-defined]
+        return table_text(table, 130)
 
     __repr__ = __str__
 

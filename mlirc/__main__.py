@@ -2,4 +2,4 @@
 
 from mlirc.cli import main
 
-main()
+main(prog_name="mlirc")

@@ -4,7 +4,6 @@ Every handle that the program owns sits in `%frame` from the moment it exists; a
 frees what is there. A call that may fail has a *site*, which says for the message what was called and where from.
 """
 
-import re
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -16,12 +15,12 @@ from mlirc.codegen.llvm.ir_text import LlvmFunctionText, SizeText
 from mlirc.dialects.core.bindings import ir
 from mlirc.dialects.core.symbols import Int
 from mlirc.dialects.core.tensor_types import TensorInfo
+from mlirc.lowering.module.source_lines import source_lines
 
 
 def location_text(location: ir.Location) -> str:
     """The user's source line, "model.py:12"; "" where it is not known."""
-    found = re.search(r'"([^"]+)":(\d+)', str(location))
-    return f"{found[1]}:{found[2]}" if found else ""
+    return next(iter(source_lines(location)), "")
 
 
 @dataclass

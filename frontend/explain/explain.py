@@ -16,6 +16,7 @@ from mlirc.frontend.driver.backend import mlirc
 from mlirc.frontend.explain.untouched import untouched
 from mlirc.frontend.report.profile import profile_rows
 from mlirc.frontend.report.profile_table import profile_table
+from mlirc.frontend.report.table_text import trimmed
 from mlirc.frontend.torch_compat.aot_autograd.sequence_numbers import sequence_number
 from mlirc.frontend.torch_compat.dynamo.trees import tree_leaves
 
@@ -92,8 +93,8 @@ class Explanation:
             if graph["candidates"]:
                 line(_pairs(graph["candidates"]))
             if graph["profile"]:
-                console.print(profile_table("", graph["profile"]))
-        return console.file.getvalue()  # type: ignore[attr-defined]
+                console.print(profile_table(graph["profile"]))
+        return trimmed(console.file.getvalue())  # type: ignore[attr-defined]
 
     __repr__ = __str__
 

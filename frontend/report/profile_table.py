@@ -9,11 +9,9 @@ from rich.text import Text
 COLUMNS = ("us", "share", "floor us", "of floor", "bound by", "times", "MB", "kind", "label", "lines")
 
 
-def profile_table(title: str, rows: list[dict[str, Any]]) -> Table:
+def profile_table(rows: list[dict[str, Any]]) -> Table:
     """The longest first. A share is of the time of all rows."""
-    table = Table(
-        title=Text(title), title_justify="left", title_style="bold", box=box.SIMPLE_HEAD, padding=(0, 1, 0, 0)
-    )
+    table = Table(box=box.SIMPLE_HEAD, padding=(0, 1, 0, 0))
     for name in COLUMNS:
         table.add_column(
             name,

@@ -23,7 +23,7 @@ from mlirc.dialects.core.bindings import PassManager, ir
 from mlirc.dialects.core.context import context
 from mlirc.lowering.module.errors import describe
 from mlirc.lowering.module.forms import refusal, stage_of
-from mlirc.lowering.module.nearest import nearest
+from mlirc.lowering.module.nearest import nearest_of
 from mlirc.lowering.module.rules import StageError
 from mlirc.lowering.module.target_attribute import ensure_target
 from mlirc.lowering.pipeline.ledger import Ledger
@@ -246,11 +246,8 @@ def _runner(step: Step, given: Mapping[str, Any]) -> tuple[Step, Callable[[ir.Mo
         text = " ".join(str(error).split())
         unknown = re.search(r"'(\S*)' does not refer to a registered pass", text)
         if unknown:
-            known = sorted(passes())
-            close = nearest(unknown[1], [*known, "canonicalize", "cse"]) or ";"
-            raise PipelineError(
-                f"no pass '{unknown[1]}', nor is it one of MLIR's{close} ours: {', '.join(known)}"
-            ) from error
+            close = nearest_of(unknown[1], sorted(passes()), "ours:", ("canonicalize", "cse"))
+            raise PipelineError(f"no pass '{unknown[1]}', nor is it one of MLIR's{close}") from error
         raise PipelineError(f"pass '{step}': {text}") from error
 
     def upstream(module: ir.Module, ledger: Ledger) -> None:

@@ -12,7 +12,7 @@ from mlirc.dialects.core.bindings import ir
 from mlirc.dialects.core.dialect import attribute_value
 from mlirc.lowering.module.forms import STAGES as FORMS
 from mlirc.lowering.module.forms import stage_of
-from mlirc.lowering.module.nearest import nearest
+from mlirc.lowering.module.nearest import nearest_of
 from mlirc.lowering.pipeline.parser import PipelineError, Step, parse
 from mlirc.lowering.pipeline.pass_manager import functions
 from mlirc.lowering.pipeline.pipelines import PIPELINES, STAGES, pipeline
@@ -50,9 +50,7 @@ def past(steps: Sequence[StandardStep], anchor: str) -> int:
     runs = [k for k, s in enumerate(steps) if s.step.name == name]
     if not runs:
         known = dict.fromkeys([*STAGES, *(s.step.name for s in steps)])
-        raise PipelineError(
-            f"no stage or pass '{anchor}' in this pipeline{nearest(name, known) or ';'} it has {', '.join(known)}"
-        )
+        raise PipelineError(f"no stage or pass '{anchor}' in this pipeline{nearest_of(name, known, 'it has')}")
     if number and (not re.fullmatch(r"\d{1,4}", number) or not 0 < int(number) <= len(runs)):
         raise PipelineError(f"'{anchor}': '{name}' runs {len(runs)} times in this pipeline; number them from 1")
     if not number and len(runs) > 1:

@@ -52,13 +52,17 @@ def find_culprit(case: Case, symptom: Symptom, attempt: Try, told: Callable[[str
     if not case.steps:  # the way down, which any pipeline ends with
         case = replace(case.with_steps(tuple(whole_steps(case))), completes=False)
         count = len(case.steps)
-    told(f"the first {count} passes show it, so pass {count}, '{case.steps[-1]}', does it")
+    told(
+        f"the first {count} {'pass shows' if count == 1 else 'passes show'} it, so pass {count}, '{case.steps[-1]}', does it"
+    )
     *before, last = case.steps
     before = smallest(before, lambda remaining: fails(case.with_steps([*remaining, last])))
     case = case.with_steps([*before, last])
     if makes_code(case) and symptom.where == MACHINE:  # without all of its rewrites there is no machine code
         return Culprit(case, symptom, None, 0)
-    told(f"it needs {len(before)} passes before it: {','.join(before) or 'none'}")
+    told(
+        f"it needs {len(before)} pass{'' if len(before) == 1 else 'es'} before it{': ' if before else ''}{','.join(before)}"
+    )
     return with_rewrite(case, symptom, attempt, told)
 
 

@@ -28,18 +28,23 @@ SMALL = "bisected.mlir"
 @click.command(context_settings=HELP | {"ignore_unknown_options": True})
 @click.argument("file", required=False)
 @click.argument("arguments", nargs=-1, type=click.UNPROCESSED)
-@click.option("-p", "--passes", "text", help="The passes that fail.")
+@click.option("-p", "--passes", "text", metavar="PASSES", help="The passes that fail.")
 @click.option(
     "--pipeline",
+    metavar="NAME",
     help="The standard pipeline that fails, by name, from the stage that FILE is in (default: what is left of the way down).",
 )
-@click.option("--start-after", "start", help="With --pipeline: as of mlirc opt.")
-@click.option("--stop-after", "stop", help="With --pipeline: as of mlirc opt.")
+@click.option("--start-after", "start", metavar="ANCHOR", help="With --pipeline: as of mlirc opt.")
+@click.option("--stop-after", "stop", metavar="STAGE", help="With --pipeline: as of mlirc opt.")
 @click.option(
     "--passes-after", "insertions", multiple=True, metavar="ANCHOR=PASSES", help="With --pipeline: as of mlirc opt."
 )
 @click.option(
-    "--import", "extra", multiple=True, help="First import a module, or run a Python file: more passes and ops."
+    "--import",
+    "extra",
+    multiple=True,
+    metavar="FILE.py|MODULE",
+    help="First import a module, or run a Python file: more passes and ops.",
 )
 @click.option("--inputs", "inputs_file", metavar="F.safetensors", help="The arguments of @graph: arg0, arg1, ...")
 @click.option("--random", "seed", type=int, metavar="SEED", help="Draw inputs (default: of seed 0).")

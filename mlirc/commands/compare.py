@@ -1,6 +1,7 @@
 """`mlirc compare A B`: two pipelines, or two versions of a pass, on models, on a script's calls or on captured graphs."""
 
 import json
+import shutil
 from typing import Any
 
 import click
@@ -16,15 +17,21 @@ from mlirc.commands.module_file import check_outputs, write_output
 @click.argument("script", required=False)
 @click.argument("arguments", nargs=-1)
 @click.option("--models", metavar="NAMES", help="Models of the benchmarks: mlp,bert,gpt2,llama,resnet,vit, or all.")
-@click.option("--ways", default="inference", show_default=True, help="Of --models: inference,training.")
-@click.option("--dtypes", default="float32", show_default=True, help="Of --models: float32,bfloat16.")
+@click.option("--ways", metavar="WAYS", default="inference", show_default=True, help="Of --models: inference,training.")
+@click.option("--dtypes", metavar="DTYPES", default="float32", show_default=True, help="Of --models: float32,bfloat16.")
 @click.option("--small", is_flag=True, help="Of --models: the small variants of the tests.")
 @click.option("--captures", metavar="DIR", help="Graphs that mlirc capture or the option dump has kept.")
 @click.option(
-    "--import", "extra", multiple=True, help="First import a module, or run a Python file: more passes and ops."
+    "--import",
+    "extra",
+    multiple=True,
+    metavar="FILE.py|MODULE",
+    help="First import a module, or run a Python file: more passes and ops.",
 )
-@click.option("--rounds", type=click.IntRange(2, 10_000), default=15, show_default=True, help="Samples of each side.")
-@click.option("--threads", type=click.IntRange(1, 1024), help="Of PyTorch's pool.")
+@click.option(
+    "--rounds", type=click.IntRange(2, 10_000), metavar="N", default=15, show_default=True, help="Samples of each side."
+)
+@click.option("--threads", type=click.IntRange(1, 1024), metavar="N", help="Of PyTorch's pool.")
 @click.option(
     "--json", "json_file", metavar="FILE", help="Write all numbers and samples as JSON; - is standard output."
 )
@@ -88,13 +95,11 @@ def _subjects(
 
 
 def _compare(subjects: list[Any], a: Any, b: Any, rounds: int, json_file: str | None) -> None:
-    from rich.console import Console
-
+    from mlirc.frontend.report.table_text import table_text
     from mlirc.measurement.comparing import SideFailed, as_json, compare_on, noise_in_words
     from mlirc.measurement.comparison_table import tables_of
 
-    console = Console(stderr=json_file == "-", highlight=False)
-    console = Console(stderr=json_file == "-", highlight=False, width=max(console.width, 148))
+    width, to_stderr = max(shutil.get_terminal_size().columns, 148), json_file == "-"
     found, failed = [], []
     for subject in subjects:
         click.echo(f"{subject.name} …", err=True)
@@ -103,10 +108,8 @@ def _compare(subjects: list[Any], a: Any, b: Any, rounds: int, json_file: str | 
         except SideFailed as error:
             failed.append(str(error))
     if found:
-        console.print(f"A: {a.text}\nB: {b.text}", markup=False)
-        for table in tables_of(found):
-            console.print(table)
-        console.print(noise_in_words(found), markup=False)
+        tables = "".join(f"{title}\n{table_text(table, width)}" for title, table in tables_of(found))
+        click.echo(f"A: {a.text}\nB: {b.text}\n{tables}{noise_in_words(found)}", err=to_stderr)
     if json_file:
         write_output(json_file, json.dumps(as_json(a, b, found, rounds, failed), indent=1) + "\n")
     if failed:

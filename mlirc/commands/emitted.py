@@ -30,7 +30,13 @@ def emitted(module: Any, kind: str, locations: bool) -> str:
 
         return drawn(module)
     from mlirc.lowering.module.errors import describe
+    from mlirc.lowering.pipeline.standard_steps import form_of_module
 
+    form = form_of_module(module)
+    if kind in ("llvm", "asm") and form in ("graph", "kernel"):
+        raise Failure(
+            f"--emit {kind}: the module is in the {form} form, and code is made of the lowered one: --pipeline cpu"
+        )
     try:
         if kind == "asm":
             _compile(module)

@@ -47,7 +47,14 @@ class OneLineUsage(click.Command):
 
 
 class Commands(OneLineUsage, click.Group):
-    """The group of commands."""
+    """A group of commands, whose help has the first sentence of each, whole."""
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        rows = [
+            (name, self.commands[name].get_short_help_str(limit=10_000).rstrip(".")) for name in self.list_commands(ctx)
+        ]
+        with formatter.section("Commands"):
+            formatter.write_dl(rows)
 
 
 @contextmanager

@@ -32,7 +32,7 @@ def help_pass(name: str) -> None:
         if hasattr(cls, form):
             click.echo(f"{what} {getattr(cls, form)}")
     options = dataclasses.fields(cls)
-    click.echo("options: " + ("" if options else "none"))
+    click.echo("options:" if options else "options: none")
     for field in options:
         kind = getattr(field.type, "__name__", field.type)
         click.echo(f"  {field.name.replace('_', '-')}={str(field.default).lower()}  ({kind})")
@@ -46,4 +46,4 @@ def list_ops() -> None:
         for cls in sorted(dialect.operations, key=lambda cls: cls._op_name):
             overloads = ", ".join(map(str, getattr(OPS.get(cls._op_name), "overloads", ())))
             summary = (cls.__dict__.get("__doc__") or "").strip().split("\n")[0]
-            click.echo(f"{prefix + '.' + cls._op_name:30s} {overloads or summary}")
+            click.echo(f"{prefix + '.' + cls._op_name:30s} {overloads or summary}".rstrip())

@@ -21,7 +21,7 @@ OF_SOME = "of some operators: mlirc ops --missing opinfo --ops special.log_ndtr,
     flag_value="",
     help="What a script calls, or PyTorch's operators, and no op of ours is.",
 )
-@click.option("--ops", "names", help="With opinfo: these of its operators, as add,nn.functional.pad.")
+@click.option("--ops", "names", metavar="NAMES", help="With opinfo: these of its operators, as add,nn.functional.pad.")
 @click.option("--json", "json_file", metavar="FILE", help="Write what is missing as JSON; - is standard output.")
 @click.option("--traceback", is_flag=True, help="Show where in Python a failure comes from.")
 @click.argument("arguments", nargs=-1, type=click.UNPROCESSED)

@@ -39,14 +39,30 @@ class Shown:
 
 @click.command(cls=OneLineUsage, context_settings=HELP)
 @click.argument("file", required=False)
-@click.option("-p", "--passes", "text", help='The passes to run: "canonicalize,cse,fuse-elementwise{max-ops=8}".')
-@click.option("--pipeline", help="A standard pipeline, by name (cpu, gpu, strict), from the stage that FILE is in.")
+@click.option(
+    "-p",
+    "--passes",
+    "text",
+    metavar="PASSES",
+    help='The passes to run: "canonicalize,cse,fuse-elementwise{max-ops=8}".',
+)
+@click.option(
+    "--pipeline",
+    metavar="NAME",
+    help="A standard pipeline, by name (cpu, gpu, strict), from the stage that FILE is in.",
+)
 @click.option(
     "--start-after",
     "start",
+    metavar="ANCHOR",
     help="With --pipeline: go on after this stage or pass, whatever FILE is (cse#2: the second run).",
 )
-@click.option("--stop-after", "stop", help="With --pipeline: the last stage to run (simplify, fuse, plan, lower).")
+@click.option(
+    "--stop-after",
+    "stop",
+    metavar="STAGE",
+    help="With --pipeline: the last stage to run (simplify, fuse, plan, lower).",
+)
 @click.option(
     "--passes-after",
     "insertions",
@@ -62,8 +78,8 @@ class Shown:
     help=REWRITES,
 )
 @click.option("--list-rewrites", "rewrites_listed", is_flag=True, help="Print each rewrite that a pass asked for.")
-@click.option("--target", help=TARGET_HELP)
-@click.option("-o", "output", default="-", help="Where to write the result; - is standard output.")
+@click.option("--target", metavar="TARGET", help=TARGET_HELP)
+@click.option("-o", "output", default="-", metavar="FILE", help="Where to write the result; - is standard output.")
 @click.option("--emit", default="mlir", metavar="KIND", help="What to write: mlir, llvm, asm, triton, ptx, dot, none.")
 @click.option(
     "--print-ir-before",
@@ -94,12 +110,18 @@ class Shown:
 @click.option(
     "--measure-most",
     type=click.IntRange(1, 1_000_000),
+    metavar="N",
     default=20,
     show_default=True,
     help="With --measure: of the fusions with the largest estimates, at most so many.",
 )
 @click.option(
-    "--rounds", type=click.IntRange(2, 10_000), default=15, show_default=True, help="With --measure: samples of each."
+    "--rounds",
+    type=click.IntRange(2, 10_000),
+    metavar="N",
+    default=15,
+    show_default=True,
+    help="With --measure: samples of each.",
 )
 @click.option(
     "--inputs", "inputs_file", metavar="F.safetensors", help="With --measure: arg0, arg1, ... (default: random)."
@@ -121,7 +143,11 @@ class Shown:
 )
 @click.option("--locations", is_flag=True, help="Print source locations with the IR.")
 @click.option(
-    "--import", "extra", multiple=True, help="First import a module, or run a Python file: more passes and ops."
+    "--import",
+    "extra",
+    multiple=True,
+    metavar="FILE.py|MODULE",
+    help="First import a module, or run a Python file: more passes and ops.",
 )
 @click.option("--traceback", is_flag=True, help="Show where in Python a failure comes from.")
 @click.option("--list-passes", "passes_listed", is_flag=True, help="List mlirc's passes in a line each, then stop.")

@@ -1,6 +1,7 @@
 """`mlirc profile SCRIPT.py | DIR`: the time of each kernel and call of what a script compiles, or of captured graphs, beside its floor."""
 
 import json
+import shutil
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +14,7 @@ from mlirc.commands.module_file import check_outputs, write_output
 @click.command(context_settings=HELP)
 @click.argument("subject", required=False, metavar="SCRIPT.py|DIR")
 @click.argument("arguments", nargs=-1)
-@click.option("--threads", type=click.IntRange(1, 1024), help="Of PyTorch's pool.")
+@click.option("--threads", type=click.IntRange(1, 1024), metavar="N", help="Of PyTorch's pool.")
 @click.option("--json", "json_file", metavar="FILE", help="Write the rows as JSON; - is standard output.")
 @click.option("--traceback", is_flag=True, help="Show where in Python a failure comes from.")
 def profile(subject, arguments, threads, json_file, traceback) -> None:
@@ -35,15 +36,14 @@ def profile(subject, arguments, threads, json_file, traceback) -> None:
             write_output(json_file, json.dumps({"schema": 1, "graphs": found}, indent=1) + "\n")
         if json_file == "-":
             return
-        from rich.console import Console
-
         from mlirc.frontend.report.profile_table import profile_table
+        from mlirc.frontend.report.table_text import table_text
 
-        console = Console(highlight=False)
-        console = Console(highlight=False, width=max(console.width, 120))
+        width = max(shutil.get_terminal_size().columns, 120)
         for graph in found:
             total = sum(row["seconds"] for row in graph["rows"])
-            console.print(profile_table(f"{graph['name']}: {1e6 * total:.1f} us in kernels and calls", graph["rows"]))
+            title = f"{graph['name']}: {1e6 * total:.1f} us in kernels and calls"
+            click.echo(f"{title}\n{table_text(profile_table(graph['rows']), width)}")
 
 
 def _of_script(path: str, arguments: Any) -> list[dict[str, Any]]:

@@ -12,11 +12,14 @@ from mlirc.commands.module_file import check_outputs, write_output
 
 @click.command(context_settings=HELP)
 @click.argument("folder", required=False, metavar="DIR")
-@click.option("-o", "output", default="report.html", show_default=True, help="The page; - is standard output.")
+@click.option(
+    "-o", "output", default="report.html", metavar="FILE", show_default=True, help="The page; - is standard output."
+)
 @click.option("--profile", "profile_file", metavar="FILE", help="Rows of `mlirc profile DIR --json FILE`.")
 @click.option(
     "--seconds",
     type=click.FloatRange(0, 3600),
+    metavar="SECONDS",
     default=3.0,
     show_default=True,
     help="For running passes again, and as many for making machine code.",

@@ -19,16 +19,26 @@ MOST_PRINTED = 200  # elements of a value
 @click.command(context_settings=HELP)
 @click.argument("file", required=False)
 @click.option(
-    "-p", "--passes", "text", help="First run these passes; what is left of the way down is done without fusion."
+    "-p",
+    "--passes",
+    "text",
+    metavar="PASSES",
+    help="First run these passes; what is left of the way down is done without fusion.",
 )
-@click.option("--pipeline", help="First run a standard pipeline, by name, from the stage that FILE is in.")
-@click.option("--start-after", "start", help="With --pipeline: as of mlirc opt.")
+@click.option(
+    "--pipeline", metavar="NAME", help="First run a standard pipeline, by name, from the stage that FILE is in."
+)
+@click.option("--start-after", "start", metavar="ANCHOR", help="With --pipeline: as of mlirc opt.")
 @click.option(
     "--passes-after", "insertions", multiple=True, metavar="ANCHOR=PASSES", help="With --pipeline: as of mlirc opt."
 )
 @click.option("--rewrites", "limits", multiple=True, metavar="PASS=RANGES", help=REWRITES)
 @click.option(
-    "--import", "extra", multiple=True, help="First import a module, or run a Python file: more passes and ops."
+    "--import",
+    "extra",
+    multiple=True,
+    metavar="FILE.py|MODULE",
+    help="First import a module, or run a Python file: more passes and ops.",
 )
 @click.option("--inputs", "inputs_file", metavar="F.safetensors", help="The arguments of @graph: arg0, arg1, ...")
 @click.option(
@@ -56,7 +66,7 @@ MOST_PRINTED = 200  # elements of a value
     metavar="VALUE",
     help="Print a value: result0, arg0, or with the interpreter %3.",
 )
-@click.option("-o", "output", help="Write the results to a safetensors file.")
+@click.option("-o", "output", metavar="F.safetensors", help="Write the results to a safetensors file.")
 @click.option("--traceback", is_flag=True, help="Show where in Python a failure comes from.")
 def run(
     file,
@@ -116,6 +126,7 @@ class _Run:
         self.rewrites = rewrites
         self.file, self.chosen, self.inputs_file, self.seed = file, chosen, inputs, seed
         self.target, self.printed = target, printed
+        self.called = "graph"
 
     def run(self, each: bool, repeat: int | None, output: str | None) -> None:
         from mlirc.dialects.core.context import context
@@ -132,7 +143,7 @@ class _Run:
                 module = parse_file(self.file)
                 give_target(module)
                 verify_file(module, runs=True)
-                graph_of(module)
+                self.called = graph_of(module).name.value
                 passes = self.passes(module)
                 inputs = (
                     read_inputs(module, self.inputs_file)
@@ -217,7 +228,10 @@ class _Run:
         limited_run(module, passes, self.rewrites)
         try:
             if self.target == "interpreter":
-                return interpret(module, inputs, _Printer(self.printed))
+                printer = _Printer(self.printed)
+                left = interpret(module, inputs, printer)
+                printer.check()
+                return left
             device = "cuda" if self.target == "gpu" else "cpu"
             import torch
 
@@ -242,6 +256,8 @@ class _Run:
         return Failure(f"{self.file} cannot be executed{describe(error)}")
 
     def show(self, left: Any, output: str | None) -> None:
+        if self.called != "graph":
+            click.echo(f"{self.file}: no @graph: its only function @{self.called} was called", err=True)
         named = {f"result{k}": x for k, x in enumerate(left.results)}
         known = named | {f"arg{k}": x for k, x in enumerate(left.arguments)}
         for name in self.printed:
@@ -257,6 +273,8 @@ class _Run:
         if not self.printed:
             for name, x in named.items():
                 click.echo(f"{name}: {_summary(x)}")
+            if not named:
+                click.echo(f"@{self.called} returns nothing", err=True)
         if output:
             from mlirc.frontend.report.tensor_file import tensor_bytes
 
@@ -271,6 +289,7 @@ class _Printer:
 
     def __init__(self, wanted: Any):
         self.wanted = [name for name in wanted if name.startswith("%")]
+        self.seen: dict[str, None] = {}
         for name in self.wanted:
             if not re.fullmatch(r"%[\w$.-]+(#\d+)?", name):
                 raise Failure(f"--print: '{name[:50]}' is no value's name; write %3 or %3#1", 2)
@@ -281,8 +300,18 @@ class _Printer:
     def after(self, op: Any, values: Any, held: Any) -> None:
         if self.wanted:
             for value, content in zip(values, held, strict=True):
-                if value.get_name() in self.wanted:
-                    click.echo(f"{value.get_name()} = {_content(content)}")
+                name = value.get_name()
+                self.seen[name] = None
+                if name in self.wanted:
+                    click.echo(f"{name} = {_content(content)}")
+
+    def check(self) -> None:
+        """Raises Failure for names that no executed op has given a value."""
+        from mlirc.lowering.module.nearest import nearest
+
+        for name in self.wanted:
+            if name not in self.seen:
+                raise Failure(f"--print: no op that ran gives '{name}'{nearest(name, self.seen)}".rstrip("?"), 2)
 
 
 def _summary(x: Any) -> str:

@@ -4,7 +4,6 @@ from collections.abc import Sequence
 
 from rich import box
 from rich.table import Table
-from rich.text import Text
 
 from mlirc.measurement.comparing import SubjectComparison, overall
 from mlirc.measurement.error import RelativeError
@@ -18,26 +17,26 @@ COLUMNS = (
 WIDTHS = (8, 9, 23, 9, 23, 7, 8, 5, 8, 8, 9, 7, 7)
 
 
-def tables_of(found: Sequence[SubjectComparison]) -> list[Table]:
-    """For each subject a line for A, the control and B. `MB moved`: read and written, each operand of a kernel or call once."""
+def tables_of(found: Sequence[SubjectComparison]) -> list[tuple[str, Table]]:
+    """For each subject a title, and a line for A, the control and B. `MB moved`: read and written, each operand of a kernel or call once."""
     tables = []
     for comparison in found:
         said = comparison.verdicts
-        made = table(f"{comparison.name}: by wall clock {said['wall']}, by CPU time {said['cpu']}")
+        made = table()
         for side, title in (("A", "A"), ("control", "A again"), ("B", "B")):
             made.add_row(*line(comparison, side, title))
-        tables.append(made)
+        tables.append((f"{comparison.name}: by wall clock {said['wall']}, by CPU time {said['cpu']}", made))
     if len(found) > 1:
-        made = table("all (geometric mean)")
+        made = table()
         for side, title in (("control", "A again"), ("B", "B")):
             wall, cpu = (shown(overall(found, side, clock)) for clock in ("wall", "cpu"))
             made.add_row(title, "", wall, "", cpu)
-        tables.append(made)
+        tables.append(("all (geometric mean)", made))
     return tables
 
 
-def table(title: str) -> Table:
-    made = Table(title=Text(title), title_justify="left", title_style="bold", box=box.SIMPLE_HEAD, padding=(0, 0, 0, 1))
+def table() -> Table:
+    made = Table(box=box.SIMPLE_HEAD, padding=(0, 0, 0, 1))
     for name, width in zip(COLUMNS, WIDTHS, strict=True):
         made.add_column(name, justify="right" if name else "left", no_wrap=True, min_width=width)
     return made

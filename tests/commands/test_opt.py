@@ -143,7 +143,7 @@ def test_a_pass_is_explained():
     for name in passes():
         assert good("--help-pass", name).stdout.startswith(f"{name}\n\n"), name
     assert bad("--help-pass", "fuse-elementwize", code=2).startswith(
-        "opt: --help-pass: no pass 'fuse-elementwize'; did you mean 'fuse-elementwise'? there are "
+        "opt: --help-pass: no pass 'fuse-elementwize'; did you mean 'fuse-elementwise'?\n"
     )
 
 
@@ -180,7 +180,7 @@ def test_a_file_of_passes_can_be_imported(tmp_path):
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ("csee", r"no pass 'csee', nor is it one of MLIR's; did you mean 'cse'\? ours: .*decompose, .*to-kernels"),
+        ("csee", r"no pass 'csee', nor is it one of MLIR's; did you mean 'cse'\?$"),
         ("func.func(csee)", "no pass 'csee'"),
         (
             "fuse-elementwise{max-op=3}",
@@ -285,7 +285,10 @@ def test_a_function_of_another_dialect_is_no_form_of_ours():
 
 
 def test_emit_needs_a_lowered_module(file):
-    assert re.search(r"emit failed.*mlirc.exp", bad(file, "--emit", "asm"))
+    for kind in ("asm", "llvm"):
+        assert bad(file, "--emit", kind).endswith(
+            f"--emit {kind}: the module is in the graph form, and code is made of the lowered one: --pipeline cpu\n"
+        )
 
 
 def test_the_traceback_of_a_failure(file):

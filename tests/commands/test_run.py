@@ -217,3 +217,15 @@ def test_inputs_that_do_not_fit(tmp_path):
 def test_an_operator_of_a_stranger_is_not_called(tmp_path):
     call = '"mlircx.aten"(%x) {op = "aten.save.default", args = "[]", aliases = "-1"}'
     bad("run", "-", text=GRAPH.replace('"mlirc.exp"(%x)', call))
+
+
+def test_a_value_that_no_op_gives():
+    line = bad("run", "-", "--target", "interpreter", "--print", "%9", text=GRAPH, code=2)
+    assert "--print: no op that ran gives '%9'" in line
+
+
+def test_the_only_function_stands_for_the_graph_and_says_so():
+    done = good("run", "-", text=GRAPH.replace("@graph", "@one"))
+    assert done.stdout.startswith("result0: ") and done.stderr == "-: no @graph: its only function @one was called\n"
+    done = good("run", "-", text="func.func @graph() { return }")
+    assert (done.stdout, done.stderr) == ("", "@graph returns nothing\n")

@@ -28,7 +28,7 @@ WRITERS = ("mlircx.kernel", "mlirc.matmul", "mlirc.addmm", "mlirc.copy")  # whos
 
 @dataclass(frozen=True)
 class ElideCopies:
-    """Let such a call have its operand's memory.
+    """Let an ATen call that copies a tensor to change some of it change the tensor itself, where nobody can tell.
 
     before:  %1 = "mlircx.aten"(%0, %i, %x) {op = "aten.index_add.default", aliases = "-1", ...}
     after:   %1 = "mlircx.aten"(%0, %i, %x) {op = "aten.index_add_.default", aliases = "0", ...}
