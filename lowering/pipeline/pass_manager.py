@@ -173,8 +173,11 @@ def run_pipeline(
                 run(module, record.ledger)
                 module.operation.verify()
             except Exception as error:
-                if earlier:  # who gave it what it failed on?
-                    _verify_result(before[earlier][1], before[:earlier], record.known, proofs)
+                try:  # who gave it what it failed on?
+                    _verify_result(before[-1][1], before[:-1], record.known, proofs)
+                except StageError:
+                    if earlier:
+                        raise
                 if isinstance(error, PipelineError):
                     raise
                 raise _pass_error(*before[-1], error) from error

@@ -1,0 +1,75 @@
+"""Where a pass trips over what an earlier one has left, the earlier one is named, in whichever calls the passes run."""
+
+from dataclasses import dataclass
+
+import pytest
+
+from mlirc.dialects.core.bindings import ir
+from mlirc.dialects.core.context import context
+from mlirc.lowering.pipeline.pass_manager import PassError, PipelineRun, passes, register, run_pipeline
+from mlirc.lowering.pipeline.pipelines import pipeline
+
+Q, M = "tensor<1x4x32x16xf32>", "tensor<1x1x32x32xf32>"
+GRAPH = f"""
+func.func @graph(%q: {Q}, %m: {M}, %flat: tensor<32x32xf32>) -> {Q} attributes {{mlirc.results = ["g0"]}} {{
+  %0:2 = "mlirc.attention"(%q, %q, %q, %m) {{causal = "none", scale = 0.25 : f64}} : ({Q}, {Q}, {Q}, {M}) -> ({Q}, tensor<1x4x32xf32>)
+  return %0#0 : {Q}
+}}"""
+
+
+@dataclass(frozen=True)
+class FlattensMasks:
+    """Wrong: a mask has four dimensions. MLIR's verifier, which runs after each pass, does not know."""
+
+    name = "flattens-masks"
+
+    def run(self, function, ledger):
+        block = function.regions[0].blocks[0]
+        for op in block.operations:
+            if op.operation.name == "mlirc.attention":
+                op.operation.operands[3] = block.arguments[2]
+
+
+@dataclass(frozen=True)
+class Trips:
+    """A pass that relies on what a verifier holds."""
+
+    name = "trips"
+
+    def run(self, function, ledger):
+        for op in function.regions[0].blocks[0].operations:
+            if op.operation.name == "mlirc.attention" and len(ir.RankedTensorType(op.operands[3].type).shape) != 4:
+                raise IndexError("tuple index out of range")
+
+
+@pytest.fixture(autouse=True)
+def registered():
+    for cls in (FlattensMasks, Trips):
+        register(cls)
+    yield
+    for cls in (FlattensMasks, Trips):
+        passes().pop(cls.name)
+
+
+@pytest.mark.parametrize(
+    "calls", [["flattens-masks,cse,REST"], ["flattens-masks,cse", "REST"], ["cse", "flattens-masks,REST"]]
+)
+@pytest.mark.parametrize("rest", ["trips", pipeline("cpu")])
+def test_the_pass_that_broke_the_form_is_named(calls, rest):
+    with context():
+        module, record = ir.Module.parse(GRAPH), PipelineRun()
+        with pytest.raises(
+            PassError, match=r"^pass 'flattens-masks' failed: mlirc.attention .*ranks \[2, 4\]"
+        ) as raised:
+            for call in calls:
+                run_pipeline(module, call.replace("REST", rest), record=record, verify=False)
+    assert raised.value.step == "flattens-masks"
+    with context():  # what it names shows it alone
+        with pytest.raises(PassError, match="flattens-masks"):
+            run_pipeline(ir.Module.parse(raised.value.module_text), raised.value.step)
+
+
+def test_a_pass_that_trips_over_what_it_was_given_is_named_itself():
+    text = GRAPH.replace("%q, %m)", "%q, %flat)").replace(f"{Q}, {M})", f"{Q}, tensor<32x32xf32>)")
+    with context(), pytest.raises(PassError, match="^pass 'trips' failed"):
+        run_pipeline(ir.Module.parse(text), "cse,trips")
