@@ -2,6 +2,7 @@
 
 import dataclasses
 import inspect
+from typing import Any
 
 import click
 
@@ -39,11 +40,52 @@ def help_pass(name: str) -> None:
 
 
 def list_ops() -> None:
-    from mlirc.dialects.core.dialect import OPS, Mlirc, Mlircx, load_ops
+    for name, cls in sorted(_ops().items()):
+        summary = " ".join((cls.__dict__.get("__doc__") or "").split("\n\n")[0].split()).split(". ")[0]
+        click.echo(f"{name:30s} {', '.join(_overloads(cls)) or summary}".rstrip())
+
+
+def help_op(name: str) -> None:
+    """Prints the docstring of op `name` ("attention" or "mlirc.attention"), its operands, attributes and results in order, and the
+    overloads of ATen that it stands for. Raises Failure."""
+    from mlirc.lowering.module.nearest import unknown
+
+    known = _ops()
+    full = next((n for n in (name, f"mlirc.{name}", f"mlircx.{name}") if n in known), None)
+    if full is None:
+        raise Failure(f"--help-op: {unknown('op', name, sorted(known))}", 2)
+    cls = known[full]
+    said = cls.__dict__.get("__doc__")  # an elementwise op may have none; that of its class is about writing ops
+    click.echo("\n\n".join([full, inspect.cleandoc(said)] if said else [full]) + "\n")
+    for what, fields in _fields(cls).items():
+        click.echo(f"{what + ':':11s} {', '.join(fields) or 'none'}")
+    if overloads := _overloads(cls):
+        click.echo(f"{'of ATen:':11s} {', '.join(overloads)}")
+
+
+def _ops() -> dict[str, Any]:
+    from mlirc.dialects.core.dialect import Mlirc, Mlircx, load_ops
 
     load_ops()
-    for prefix, dialect in (("mlirc", Mlirc), ("mlircx", Mlircx)):
-        for cls in sorted(dialect.operations, key=lambda cls: cls._op_name):
-            overloads = ", ".join(map(str, getattr(OPS.get(cls._op_name), "overloads", ())))
-            summary = (cls.__dict__.get("__doc__") or "").strip().split("\n")[0]
-            click.echo(f"{prefix + '.' + cls._op_name:30s} {overloads or summary}".rstrip())
+    return {f"{prefix}.{c._op_name}": c for prefix, d in (("mlirc", Mlirc), ("mlircx", Mlircx)) for c in d.operations}
+
+
+def _overloads(cls: Any) -> list[str]:
+    from mlirc.dialects.core.dialect import OPS
+
+    return list(map(str, getattr(OPS.get(cls._op_name), "overloads", ())))
+
+
+def _fields(cls: Any) -> dict[str, list[str]]:
+    """What an op's class declares, those of its base classes first. A list of operands or results ends with "..."."""
+    declared: dict[str, Any] = {}
+    for base in reversed(cls.__mro__):
+        declared |= {name: str(kind) for name, kind in base.__dict__.get("__annotations__", {}).items()}
+    found: dict[str, list[str]] = {"operands": [], "attributes": [], "results": []}
+    for name, kind in declared.items():
+        what = (
+            "attributes" if "Attr" in kind else "results" if "Result" in kind else "operands" if "Value" in kind else ""
+        )
+        if what:
+            found[what].append(name + ("..." if "Sequence" in kind else ""))
+    return found

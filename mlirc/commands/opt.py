@@ -9,7 +9,7 @@ import click
 from mlirc.commands.chosen_passes import REWRITES, Chosen, import_extra, plan_of, rewrites_of
 from mlirc.commands.emitted import checked_kind, emitted
 from mlirc.commands.failure import HELP, Failure, OneLineUsage, reported
-from mlirc.commands.listing import help_pass, list_ops, list_passes
+from mlirc.commands.listing import help_op, help_pass, list_ops, list_passes
 from mlirc.commands.module_file import check_outputs, parse_bytes, read_file, write_output
 from mlirc.commands.shown.printed_ir import PrintedIr, Wanted
 from mlirc.commands.target import HELP as TARGET_HELP
@@ -155,6 +155,12 @@ class Shown:
     "--help-pass", "helped", metavar="NAME", help="Explain a pass, with before and after and its options, then stop."
 )
 @click.option("--list-ops", "ops_listed", is_flag=True, help="List the dialect's ops, then stop.")
+@click.option(
+    "--help-op",
+    "op_helped",
+    metavar="NAME",
+    help="Explain an op, with its operands, attributes and results, then stop.",
+)
 def opt(
     file,
     text,
@@ -192,6 +198,7 @@ def opt(
     passes_listed,
     helped,
     ops_listed,
+    op_helped,
 ) -> None:
     """Run passes on the MLIR in FILE (- is standard input) and print the result.
 
@@ -206,7 +213,9 @@ def opt(
             list_ops()
         if helped is not None:
             help_pass(helped)
-        if passes_listed or ops_listed or helped is not None:
+        if op_helped is not None:
+            help_op(op_helped)
+        if passes_listed or ops_listed or helped is not None or op_helped is not None:
             return
         checked_kind(emit)
         if file is None and not print_pipeline:

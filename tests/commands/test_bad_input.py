@@ -60,6 +60,7 @@ OPTIONS = {  # values that are wrong for any command
     "--save-plan": WRITES,
     "--fusion-plan": ["gone", "folder", "not.json", "list.json", "good.mlir"],
     "--help-pass": ["nowhere", ""],
+    "--help-op": ["nowhere", ""],
     "--measure-most": ["0", "x"],
     "--rounds": ["0", "x"],
     "--check": [],  # any command

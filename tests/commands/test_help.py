@@ -8,7 +8,7 @@ import pytest
 
 from mlirc.cli import main
 from mlirc.lowering.module.nearest import unknown
-from tests.commands.command import good
+from tests.commands.command import bad, good
 
 
 def words(text):
@@ -42,7 +42,9 @@ def test_python_m_mlirc_is_mlirc():
     assert done.stderr == "mlirc run: gone.mlir: No such file or directory\n"
 
 
-@pytest.mark.parametrize("arguments", [("--list-passes",), ("--list-ops",), ("--help-pass", "fuse-elementwise")])
+@pytest.mark.parametrize(
+    "arguments", [("--list-passes",), ("--list-ops",), ("--help-pass", "fuse-elementwise"), ("--help-op", "exp")]
+)
 def test_lists_end_without_spaces(arguments):
     assert not [line for line in good("opt", *arguments).stdout.splitlines() if line != line.rstrip()]
 
@@ -54,3 +56,19 @@ def test_of_many_names_the_nearest_is_enough():
     assert (
         unknown("stage", "fus", ["simplify", "fuse"]) == "no stage 'fus'; did you mean 'fuse'? there are simplify, fuse"
     )
+
+
+def test_an_op_is_explained():
+    text = good("opt", "--help-op", "attention").stdout
+    assert text.startswith("mlirc.attention\n\nFor q [B, H, L, D], ") and "causal   " in text
+    assert "operands:   q, k, v, mask...\nattributes: scale, causal\nresults:    out, lse\n" in text
+    assert "operands:   x, y\n" in good("opt", "--help-op", "mlirc.sub").stdout
+    assert good("opt", "--help-op", "exp").stdout.endswith("of ATen:    aten.exp.default\n")
+    assert bad("opt", "--help-op", "atention", code=2).endswith("no op 'atention'; did you mean 'mlirc.attention'?\n")
+
+
+def test_each_op_is_explained():
+    for line in good("opt", "--list-ops").stdout.splitlines():
+        name = line.split()[0]
+        text = good("opt", "--help-op", name).stdout
+        assert text.startswith(f"{name}\n\n") and "\noperands:" in text and "\nresults:" in text

@@ -9,8 +9,17 @@ from mlirc.frontend.report.table_text import table_text, trimmed
 from mlirc.measurement.comparison_table import table
 
 ROW = {
-    **{"seconds": 1e-5, "share": 1.0, "floor": None, "of_floor": None, "bound": "", "times": 1, "read": None},
-    **{"written": None, "kind": "kernel", "label": "[red]exp", "lines": ["a b/ä.py:3", "c.py:4"]},
+    "seconds": 1e-5,
+    "share": 1.0,
+    "floor": None,
+    "of_floor": None,
+    "bound": "",
+    "times": 1,
+    "read": None,
+    "written": None,
+    "kind": "kernel",
+    "label": "[red]exp",
+    "lines": ["a b/ä.py:3", "c.py:4"],
 }
 
 
