@@ -1,4 +1,4 @@
-"""The graphs of a program for `mlirc bisect SCRIPT.py`: it runs unchanged in a process of its own, which may crash, and MLIRC_DUMP keeps them."""
+"""The graphs of a program for `mlirc bisect SCRIPT.py`: `mlirc capture` runs it in a process of its own, which may crash."""
 
 import os
 import re
@@ -12,19 +12,18 @@ import click
 from mlirc.commands.failure import Failure
 
 _TRACEBACK = re.compile(r"(  \+ Exception Group )?Traceback \(most recent call last\)")
-_LINE = re.compile(r'loc\("([^"<]+)":(\d+)')
+_LINE = re.compile(rb'loc\("([^"<]+)":(\d+)')
 
 
 def graphs_of(script: str, arguments: Sequence[str], folder: str) -> list[Any]:
-    """The graphs that the program compiles with mlirc, as they are imported. What it prints is its own. Raises Failure."""
+    """The graphs that the program compiles, as they are imported. What it prints is its own. Raises Failure."""
     from mlirc.execution.captures import CaptureError, read_capture
 
     if not os.path.isfile(script):
         raise Failure(f"{script}: no such file", 2)
-    command = [sys.executable, script, *arguments]
-    environment = os.environ | {"MLIRC_DUMP": folder}
-    done = subprocess.run(command, env=environment, stderr=subprocess.PIPE, text=True, errors="replace")
-    said = last_message(done.stderr)
+    command = [sys.executable, "-m", "mlirc", "capture", script, "--out", folder, "--", *arguments]
+    done = subprocess.run(command, stderr=subprocess.PIPE, text=True, errors="replace")
+    said = last_message(re.sub(r"(?m)^mlirc capture: .*\n", "", done.stderr))  # what follows is the program's
     try:
         found = [graph for graph in read_capture(folder).graphs if "import" in graph.stages]
     except CaptureError:
@@ -34,7 +33,9 @@ def graphs_of(script: str, arguments: Sequence[str], folder: str) -> list[Any]:
         code = f"by signal {-done.returncode}" if done.returncode < 0 else f"with {done.returncode}"
         how = f", as it ended {code}{said and f': {said}'}"
     if not found:
-        raise Failure(f'{script}: no graph was compiled with backend="mlirc"{how}')
+        raise Failure(
+            f"{script}: no graph was compiled{how or '; the script calls no function that torch.compile made'}"
+        )
     if how:
         click.echo(f"  {script}{how.removeprefix(', as it')}", err=True)
     return found
@@ -66,9 +67,15 @@ def passes_of(graph: Any) -> str | None:
 def label_of(graph: Any) -> str:
     """Which graph it is, and the user's lines that it is of."""
     kind = "" if graph.kind == "inference" else f" ({graph.kind})"
-    lines = sorted({(file, int(line)) for file, line in _LINE.findall(graph.stages["import"].read_text())})
+    text = graph.stages["import"].read_bytes()
+    lines = sorted({(_unescaped(file), int(line)) for file, line in _LINE.findall(text)})
     if not lines:
         return f"graph {graph.number}{kind}"
     first, last = lines[0], lines[-1]
     where = f"{first[0]}:{first[1]}" + (f" to {last[1] if last[0] == first[0] else f'{last[0]}:{last[1]}'}")
     return f"graph {graph.number}{kind}, of {where}"
+
+
+def _unescaped(name: bytes) -> str:
+    """A file's name as it is, in which MLIR writes bytes beyond ASCII as \\C3\\BC."""
+    return re.sub(rb"\\([0-9A-F]{2})", lambda found: bytes([int(found[1], 16)]), name).decode(errors="replace")

@@ -80,7 +80,7 @@ def _fields(cls: Any) -> dict[str, list[str]]:
     """What an op's class declares, those of its base classes first. A list of operands or results ends with "..."."""
     declared: dict[str, Any] = {}
     for base in reversed(cls.__mro__):
-        declared |= {name: str(kind) for name, kind in base.__dict__.get("__annotations__", {}).items()}
+        declared |= {name: str(kind) for name, kind in inspect.get_annotations(base).items()}
     found: dict[str, list[str]] = {"operands": [], "attributes": [], "results": []}
     for name, kind in declared.items():
         what = (

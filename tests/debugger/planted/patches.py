@@ -187,8 +187,8 @@ space_to_depth.in_blocks = lambda x, shape, low, step: right(x, shape, (0, 0), s
     "lost bias of a row": """
 from mlirc.lowering.passes.simplify_gpu import generate_dot_products
 
-right = generate_dot_products.product
-generate_dot_products.product = lambda bias, *given: right([], *given)
+right = generate_dot_products.matmul_kernel
+generate_dot_products.matmul_kernel = lambda bias, *given: right([], *given)
 """,
     "maximum of parts": """
 from mlirc.ir import ir
