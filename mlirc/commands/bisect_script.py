@@ -1,10 +1,12 @@
 """The graphs of a program for `mlirc bisect SCRIPT.py`: `mlirc capture` runs it in a process of its own, which may crash."""
 
+import json
 import os
 import re
 import subprocess
 import sys
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Any
 
 import click
@@ -28,9 +30,9 @@ def graphs_of(script: str, arguments: Sequence[str], folder: str) -> list[Any]:
         found = [graph for graph in read_capture(folder).graphs if "import" in graph.stages]
     except CaptureError:
         found = []
-    how = ""
-    if done.returncode:
-        code = f"by signal {-done.returncode}" if done.returncode < 0 else f"with {done.returncode}"
+    how, ended = "", _ended(folder, done.returncode)
+    if ended:
+        code = f"by signal {-ended}" if ended < 0 else f"with {ended}"
         how = f", as it ended {code}{said and f': {said}'}"
     if not found:
         raise Failure(
@@ -39,6 +41,17 @@ def graphs_of(script: str, arguments: Sequence[str], folder: str) -> list[Any]:
     if how:
         click.echo(f"  {script}{how.removeprefix(', as it')}", err=True)
     return found
+
+
+def _ended(folder: str, code: int) -> int:
+    """How the program ended: `mlirc capture` has an exit code of its own where nothing was compiled. -N is signal N."""
+    from mlirc.execution.captures import RUN
+
+    try:
+        ended = json.loads(Path(folder, RUN).read_text())["exit"]
+    except (OSError, ValueError, LookupError, TypeError):  # the process crashed
+        return code
+    return ended if isinstance(ended, int) else code
 
 
 def last_message(said: str) -> str:
