@@ -21,7 +21,7 @@ class OptionList(list[dict[str, Any]]):
     def __str__(self) -> str:
         from rich.table import Table
 
-        from mlirc.frontend.report.table_text import table_text
+        from mlirc.frontend.table_text import table_text
 
         table = Table(box=None, pad_edge=False, padding=(0, 2, 1, 0))
         for title in ("option", "default", "takes", "help"):

@@ -16,7 +16,7 @@ from mlirc.frontend.driver.backend import mlirc
 from mlirc.frontend.explain.untouched import untouched
 from mlirc.frontend.report.profile import profile_rows
 from mlirc.frontend.report.profile_table import profile_table
-from mlirc.frontend.report.table_text import trimmed
+from mlirc.frontend.table_text import trimmed
 from mlirc.frontend.torch_compat.aot_autograd.sequence_numbers import sequence_number
 from mlirc.frontend.torch_compat.dynamo.trees import tree_leaves
 

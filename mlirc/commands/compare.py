@@ -95,7 +95,7 @@ def _subjects(
 
 
 def _compare(subjects: list[Any], a: Any, b: Any, rounds: int, json_file: str | None) -> None:
-    from mlirc.frontend.report.table_text import table_text
+    from mlirc.frontend.table_text import table_text
     from mlirc.measurement.comparing import SideFailed, as_json, compare_on, noise_in_words
     from mlirc.measurement.comparison_table import tables_of
 

@@ -37,7 +37,7 @@ def profile(subject, arguments, threads, json_file, traceback) -> None:
         if json_file == "-":
             return
         from mlirc.frontend.report.profile_table import profile_table
-        from mlirc.frontend.report.table_text import table_text
+        from mlirc.frontend.table_text import table_text
 
         width = max(shutil.get_terminal_size().columns, 120)
         for graph in found:

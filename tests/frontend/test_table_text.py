@@ -5,7 +5,7 @@ import torch
 
 import mlirc
 from mlirc.frontend.report.profile_table import profile_table
-from mlirc.frontend.report.table_text import table_text, trimmed
+from mlirc.frontend.table_text import table_text, trimmed
 from mlirc.measurement.comparison_table import table
 
 ROW = {
