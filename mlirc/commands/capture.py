@@ -77,8 +77,9 @@ def _tell(folder: str, code: int) -> None:
     breaks = len(found.run.get("graph_breaks", ()))
     eager = sum(1 for g in found.graphs if g.record.get("failed") or g.record.get("report", {}).get("fallback"))
     eager += sum(1 for f in found.frames if f.record.get("fallback"))
+    graphs = "graph" + "s" * (len(found.graphs) != 1)
     click.echo(
-        f"mlirc capture: {len(found.graphs)} graph{'' if len(found.graphs) == 1 else 's'} of {len(found.frames)} of Dynamo's in {folder}; graph breaks: {breaks}"
+        f"mlirc capture: {len(found.graphs)} {graphs} of {len(found.frames)} of Dynamo's in {folder}; graph breaks: {breaks}"
         + (f"; in eager: {eager}" if eager else ""),
         err=True,
     )

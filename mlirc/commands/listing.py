@@ -67,7 +67,8 @@ def _ops() -> dict[str, Any]:
     from mlirc.dialects.core.dialect import Mlirc, Mlircx, load_ops
 
     load_ops()
-    return {f"{prefix}.{c._op_name}": c for prefix, d in (("mlirc", Mlirc), ("mlircx", Mlircx)) for c in d.operations}
+    classes: list[Any] = [*Mlirc.operations, *Mlircx.operations]
+    return {cls.OPERATION_NAME: cls for cls in classes}
 
 
 def _overloads(cls: Any) -> list[str]:

@@ -81,8 +81,9 @@ def _of_opinfo(names: str | None) -> Any:
 
 def _print(found: Any, failed: dict[str, str]) -> None:
     missing = found.by_time()
+    graphs, overloads = "graph" + "s" * (found.graphs != 1), "overload" + "s" * (len(missing) != 1)
     click.echo(
-        f"{found.graphs} graph{'' if found.graphs == 1 else 's'}; {len(missing)} overload{'' if len(missing) == 1 else 's'} of ATen's without an op, {1e3 * found.seconds:.1f} ms in all calls"
+        f"{found.graphs} {graphs}; {len(missing)} {overloads} of ATen's without an op, {1e3 * found.seconds:.1f} ms in all calls"
     )
     if missing:
         click.echo(f"{'calls':>6} {'ms':>9} {'share':>6}  overload")

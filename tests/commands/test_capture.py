@@ -71,7 +71,7 @@ def test_a_program_that_raises(tmp_path):
     *trace, last = done.stderr.splitlines()
     assert trace[0] == "Traceback (most recent call last):" and 'program.py", line 4, in <module>' in trace[1]
     assert trace[-1] == "ZeroDivisionError: division by zero" and "runpy" not in done.stderr
-    assert last.startswith("mlirc capture: 1 graphs of 1 of Dynamo's in kept")
+    assert last.startswith("mlirc capture: 1 graph of 1 of Dynamo's in kept")
     found = read_capture(tmp_path / "kept")
     assert found.run["error"] == "ZeroDivisionError: division by zero" and found.graphs[0].inputs is not None
 
