@@ -2,13 +2,14 @@
 
 import math
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
 import torch
 
 from mlirc.dialects.core import symbols
 from mlirc.dialects.core.bindings import ir
-from mlirc.dialects.core.graph_builder import NotOurs
+from mlirc.dialects.core.graph_builder import GraphBuilder, NotOurs
 from mlirc.dialects.core.symbols import Int
 from mlirc.dialects.core.tensor_types import KERNEL_DTYPES, TensorInfo, info_of
 
@@ -56,6 +57,12 @@ def fits(value: float, dtype: torch.dtype) -> bool:
     limits = torch.iinfo(dtype)
     lowest = limits.min or -limits.max if isinstance(value, int) else limits.min
     return lowest <= value <= limits.max
+
+
+def on_device(x: ir.Value, device: str) -> ir.Value:
+    """`x` where another operand is: eager takes an index, and what a slice is overwritten with, from another device."""
+    info = info_of(x)
+    return x if info.device == device else GraphBuilder(None).copy(x, replace(info, device=device))
 
 
 def dimension(dim: int, rank: int) -> int:

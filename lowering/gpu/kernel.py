@@ -325,7 +325,8 @@ def _step(e: TritonEmitter, node: Node, state: list[TritonValue]) -> None:
 
 def _start_scan(e: TritonEmitter, node: Node) -> None:
     fold = TritonFold(node)
-    dims = e.dims_of(node.operands[0].dims) - {"r"}
+    dims = frozenset(tile.name for tile in e.blocks) if e.has_block else e.dims_of(node.operands[0].dims)
+    dims -= {"r"}
     value = f"{literal(fold.identity)}, {TL_DTYPE[fold.dtype]}"
     shape = "[]" if len(e.blocks) == 1 else e.shape(dims)
     e.lines.add(f"{e.carry(node)} = tl.full({shape}, {value})")

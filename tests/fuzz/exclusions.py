@@ -28,5 +28,8 @@ EXCLUSIONS = {
     "what leaves a half type's range between two operations": "kept: x.half() * 1e-9 * 1e9 is x (docs/decisions.md; noise.wider)",
     "signs of zeros out of gradients of softmax and group norm": "noise.SIGNLESS; docs/decisions.md",
     "hardsigmoid and hardswish of float64 on a GPU": "eager's kernels there have 1/6 as a float32 (noise.SIXTHS)",
+    "rms_norm of infinities on a GPU": "eager's kernel gives NaN for the whole row, or for 4 * n elements 0 beside them (noise.root_mean_square)",
+    "signs of zeros out of cumsum on a GPU": "eager's scan of a vector begins with -0.0, that of rows with 0.0 (noise.run)",
+    "what takes PyTorch itself too long": "a split into 100,000 parts; aot_eager ends it no sooner (workers.aot_eager_hangs)",
     "strides of dimensions of size 1, strides and offsets of empty tensors": "PyTorch's own is_contiguous ignores them (observe.py)",
 }

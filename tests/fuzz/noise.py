@@ -119,6 +119,15 @@ def _computed(inputs: list[Any]) -> torch.dtype | None:
     return dtype if dtype.is_floating_point else None
 
 
+def root_mean_square(x: torch.Tensor, shape: list[int], weight: torch.Tensor | None, eps: float | None) -> torch.Tensor:
+    """rms_norm by its definition: of a row of an infinity NaN there and 0 elsewhere, as eager's own kernel on a GPU has it of 8
+    elements, and not of 6, where it gives NaN everywhere."""
+    wide = x.double()
+    squares = wide.square().mean(list(range(-len(shape), 0)), keepdim=True)
+    result = wide * (squares + (torch.finfo(x.dtype).eps if eps is None else eps)).rsqrt()
+    return (result if weight is None else result * weight.double()).to(x.dtype)
+
+
 def _dims(x: torch.Tensor, dims: Any) -> list[int]:
     return [dims] if isinstance(dims, int) else list(dims or range(x.dim()))
 
@@ -145,7 +154,7 @@ class Noise(TorchDispatchMode):
         if torch.is_inference_mode_enabled() and torch._C._dispatch_has_kernel_for_dispatch_key(func.name(), composite):
             with self:  # what arrives in parts outside of that mode: those of eager, and not of Python's decompositions
                 return func._op_dk(composite, *args, **kwargs)
-        if name in SIGNLESS:
+        if name in SIGNLESS or (name == "cumsum" and args[0].is_cuda):
             return torch.utils._pytree.tree_map(self.signless, self.run(func, name, args, kwargs))
         return self.run(func, name, args, kwargs)
 
@@ -181,6 +190,10 @@ class Noise(TorchDispatchMode):
             result = cancelled(name, args, result)
         if name == "native_layer_norm" and self.wide:
             return torch.utils._pytree.tree_map(self.shake, (self.centred(func, args, result[0]), *result[1:]))
+        if name == "native_group_norm" and self.wide and _is_float(result[0]):
+            result = (self.of_each_group(func, args, result[0]), *result[1:])
+        if name == "_fused_rms_norm" and self.wide and _is_float(result[0]):
+            result = (result[0].clone().copy_(root_mean_square(*args)), *result[1:])
         if name in PRODUCTS and _is_float(result):
             result = self.rounded(func, args, kwargs, result)
         if name.startswith("_scaled_dot_product") and not name.endswith("backward"):
@@ -245,6 +258,14 @@ class Noise(TorchDispatchMode):
         """A layer norm of exact differences from the mean: of one element it is 0, where eager has what is left of x * r - x * r."""
         x = args[0].double()
         x = x - x.mean(list(range(-len(args[1]), 0)), keepdim=True)
+        other = func(x, *torch.utils._pytree.tree_map(_wide, args[1:]))[0]
+        return result.clone().copy_(other.to(result.dtype))
+
+    def of_each_group(self, func: Any, args: tuple, result: torch.Tensor) -> torch.Tensor:
+        """A group norm of exact differences from the mean: of one element it is 0, as for `centred`."""
+        x, groups = args[0].double(), args[6]
+        parts = x.reshape(x.shape[0], groups, -1)
+        x = (parts - parts.mean(-1, keepdim=True)).reshape(x.shape)
         other = func(x, *torch.utils._pytree.tree_map(_wide, args[1:]))[0]
         return result.clone().copy_(other.to(result.dtype))
 

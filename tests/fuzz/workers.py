@@ -12,7 +12,7 @@ import sys
 import tempfile
 import time
 from collections import Counter, deque
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -128,11 +128,20 @@ class Pool:
             return
         hung = time.monotonic() - worker.since > LIMIT
         how = "hang" if hung else f"crash ({signal.Signals(-status).name if status < 0 else status})"
-        if worker.phase == "compiled" and not (status < 0 and aot_eager_dies(worker.texts, self.device)):
+        ours = worker.phase == "compiled" and not (status < 0 and self.is_of_pytorch(worker, hung))
+        if ours:
             yield worker.seed, Finding(worker.seed, how, how, worker.texts[-1] if worker.texts else "")
         else:
             yield worker.seed, f"{how.split()[0]} of {'PyTorch' if worker.phase != 'shrunk' else 'shrinking'}"
         self.start()
+
+    def is_of_pytorch(self, worker: Worker, hung: bool) -> bool:
+        """Whether it ends, or does not, without us. The other workers are not heard meanwhile."""
+        started = time.monotonic()
+        found = (aot_eager_hangs if hung else aot_eager_dies)(worker.texts, self.device)
+        for other in self.alive:
+            other.since += time.monotonic() - started
+        return found
 
     def start(self) -> None:
         if time.monotonic() > self.end:
@@ -182,26 +191,32 @@ class Pool:
 
 def aot_eager_dies(texts: Iterable[str], device: str = "cpu") -> bool:
     """Whether programs, one after another, end their process, or the GPU, without us, too, in one of some tries."""
+    for _ in range(TRIES):
+        done = _by_aot_eager(list(texts), device)
+        if done is None:
+            return False
+        if done.returncode < 0 or b"DeviceLost" in done.stderr:
+            return True
+    return False
+
+
+def aot_eager_hangs(texts: Sequence[str], device: str = "cpu") -> bool:
+    """Whether the last of the programs takes PyTorch as long without us."""
+    return _by_aot_eager([texts[-1]], device) is None
+
+
+def _by_aot_eager(texts: list[str], device: str) -> subprocess.CompletedProcess | None:
+    """How a process ended that ran the programs, or None where it had not ended in the time that a program has."""
     program = (
         "import json, sys; from tests.fuzz import tensors; from tests.fuzz.judge import load, need_device, run\n"
         f"tensors.use_device({device!r})\n"
         "for text in json.load(sys.stdin): run(load(text), 'aot_eager'); need_device('aot_eager')"
     )
-    given = json.dumps(list(texts)).encode()
-    for _ in range(TRIES):
-        try:
-            done = subprocess.run(
-                [sys.executable, "-c", program],
-                input=given,
-                cwd=Path(__file__).parents[2],
-                timeout=LIMIT,
-                capture_output=True,
-            )
-        except subprocess.TimeoutExpired:
-            return False
-        if done.returncode < 0 or b"DeviceLost" in done.stderr:
-            return True
-    return False
+    command, root = [sys.executable, "-c", program], Path(__file__).parents[2]
+    try:
+        return subprocess.run(command, input=json.dumps(texts).encode(), cwd=root, timeout=LIMIT, capture_output=True)
+    except subprocess.TimeoutExpired:
+        return None
 
 
 def limit_memory() -> None:

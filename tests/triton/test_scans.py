@@ -1,4 +1,6 @@
-"""Running extremes as Triton text: of equal values the last one counts, and a zero has a sign; a NaN stays."""
+"""Scans as Triton text: of equal extremes the last one counts, a NaN stays, sums begin at 0.0, rows are blocks of all dimensions."""
+
+import re
 
 import pytest
 import torch
@@ -7,6 +9,8 @@ from mlirc.codegen.cuda.triton_compile import compile_kernels
 from tests.kernel_runner import info
 from tests.triton.runner import TritonKernel, small
 from tests.triton.test_compile import source_of
+
+NAMED = {"sum": torch.cumsum, "prod": torch.cumprod, "max": lambda x, dim: torch.cummax(x, dim).values}
 
 
 @pytest.mark.parametrize("limit", [None, 64, 16])
@@ -31,6 +35,43 @@ def test_a_running_extreme_is_the_last_of_equal_values(kind, shape, limit):
             numbers = ~expected.isnan()
             assert torch.equal(found.isnan(), expected.isnan())
             assert torch.equal(found[numbers].view(torch.int32), expected[numbers].view(torch.int32))
+
+
+@pytest.mark.parametrize("limit", [None, 16])
+@pytest.mark.parametrize("kind", ["sum", "prod", "max"])
+@pytest.mark.parametrize("inner", [9, 40])
+def test_a_row_that_is_the_same_for_all_is_scanned_for_each(kind, inner, limit):
+    """Of a row that several threads hold, Triton takes the wrong thread's end: in PTX, and not in its interpreter."""
+    rows, row = info(torch.float32, f"3, {inner}"), info(torch.float32, f"{inner}")
+
+    def build(k, x):
+        return [(k.scan(kind, k.read(x, k.dims[1:])), k.dims, rows)]
+
+    kernel = TritonKernel([row], "3", str(inner), build, shrink=limit and small(limit))
+    for scan in re.findall(r"tl.associative_scan\((\w+), 1", kernel.source):
+        assert re.search(rf"\b{scan} = tl.broadcast_to\(\w+, \[XBLOCK, RBLOCK\]\)", kernel.source)
+    x, found = torch.rand(inner) + 0.5, torch.zeros(3, inner)
+    kernel([x], [found])
+    torch.testing.assert_close(found, NAMED[kind](x, 0).expand(3, inner))
+
+
+@pytest.mark.parametrize("shape", [(4, 16), (5, 9), (3, 100), (16,), (1, 2)])
+@pytest.mark.parametrize("limit", [None, 16])
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+def test_sums_begin_at_zero(shape, limit, dtype):
+    """Of -0.0 alone a sum is 0.0, whether the block is full or not, and whether there are many."""
+    *parallel, inner = map(str, shape)
+    rows, ends = info(dtype, ", ".join(map(str, shape))), info(dtype, ", ".join(parallel))
+
+    def build(k, x):
+        value = k.read(x, k.dims)
+        return [(k.scan("sum", value), k.dims, rows), (k.reduce("sum", value), k.dims[:-1], ends)]
+
+    kernel = TritonKernel([rows], ", ".join(parallel), inner, build, shrink=limit and small(limit))
+    running, total = torch.full(shape, -7.0, dtype=dtype), torch.full(shape[:-1], -7.0, dtype=dtype)
+    kernel([torch.full(shape, -0.0, dtype=dtype)], [running, total])
+    for found in (running, total):
+        assert (found == 0).all() and not found.signbit().any()
 
 
 def test_machine_code_for_a_running_extreme():

@@ -11,7 +11,7 @@ from mlirc.dialects.core import symbols
 from mlirc.dialects.core.bindings import ext, ir
 from mlirc.dialects.core.dialect import Op, attribute_value, create, imports
 from mlirc.dialects.core.graph_builder import NotOurs, constant_text, read_constant
-from mlirc.dialects.core.import_arguments import dimension, need_fits, need_kernel_dtypes, need_shape
+from mlirc.dialects.core.import_arguments import dimension, need_fits, need_kernel_dtypes, need_shape, on_device
 from mlirc.dialects.core.kernel_forms import operand
 from mlirc.dialects.core.symbols import Expr, Int, known_nonnegative, symbol
 from mlirc.dialects.core.tensor_types import TensorInfo, info_of, type_of
@@ -194,7 +194,7 @@ def slice_scatter(g, x, src, dim=0, start=None, end=None, step=1):
     need_shape(src, (*info.shape[:dim], taken, *info.shape[dim + 1 :]), "a slice")
     attributes = {"dim": dim, "start": str(symbols.minimum(start, size)), "step": str(step)}
     result = type_of(TensorInfo(info.dtype, info.shape, device=info.device))
-    return create("slice_scatter", [x, g.cast(src, info.dtype)], [result], attributes).out
+    return create("slice_scatter", [x, on_device(g.cast(src, info.dtype), info.device)], [result], attributes).out
 
 
 @imports(aten.select_scatter.default)
@@ -208,7 +208,7 @@ def select_scatter(g, x, src, dim, index):
         raise NotOurs(f"a selection at {index}, which may be negative")
     need_shape(src, (*info.shape[:dim], *info.shape[dim + 1 :]), "a selection")
     place = g.iota((info.shape[dim], *(1,) * (info.rank - 1 - dim)), symbol("d0"))
-    return g.select(g.eq(place, index), g.unsqueeze(g.cast(src, info.dtype), dim), x)
+    return g.select(g.eq(place, index), g.unsqueeze(on_device(g.cast(src, info.dtype), info.device), dim), x)
 
 
 @imports(aten.slice_backward.default)

@@ -1,7 +1,6 @@
 """Reads at indices that are data: index, index_select, embedding, gather. Every index is checked, as in eager."""
 
 from collections.abc import Sequence
-from dataclasses import replace
 from typing import Any
 
 import torch
@@ -9,8 +8,8 @@ import torch
 from mlirc.dialects.core import symbols
 from mlirc.dialects.core.bindings import ext, ir
 from mlirc.dialects.core.dialect import Op, attribute_value, create, imports
-from mlirc.dialects.core.graph_builder import GraphBuilder, NotOurs, broadcast_shape
-from mlirc.dialects.core.import_arguments import dimension, need_kernel_dtypes
+from mlirc.dialects.core.graph_builder import NotOurs, broadcast_shape
+from mlirc.dialects.core.import_arguments import dimension, need_kernel_dtypes, on_device
 from mlirc.dialects.core.index_errors import RUNTIME
 from mlirc.dialects.core.kernel_forms import broadcast_map
 from mlirc.dialects.core.symbols import symbol
@@ -148,12 +147,6 @@ def indexed(x: ir.Value, dims: Sequence[int], indices: Sequence[ir.Value], place
     name = ("index", "index2", "index3")[len(indices) - 1]
     result = type_of(TensorInfo(info.dtype, shape, device=info.device))
     return create(name, [x, *indices], [result], attributes).out
-
-
-def on_device(index: ir.Value, device: str) -> ir.Value:
-    """The index where the tensor is: eager takes one on the CPU for a tensor on a GPU."""
-    info = info_of(index)
-    return index if info.device == device else GraphBuilder(None).copy(index, replace(info, device=device))
 
 
 @imports(aten.gather.default)

@@ -204,9 +204,15 @@ class TritonEmitter(Tiles):
         keep = ", keep_dims=True" if len(self.blocks) > 1 else ""
         arguments = f"{self.axis()}, fold_{fold.function}{keep}"
         if not fold.positional:
-            return self.lines.name(f"tl.reduce({parts[0]}, {arguments})", fold.dtype, dims)
+            text = f"tl.reduce({parts[0]}, {arguments})"
+            return self.lines.name(text if "r" in self.masks else self.from_zero(fold, text), fold.dtype, dims)
         pair = self.lines.name(f"tl.reduce(({parts[0]}, {parts[1]}), {arguments})", fold.dtype, dims)
         return self.lines.name(f"{pair}[1]", self.indices.dtype, dims)
+
+    def from_zero(self, fold: TritonFold, text: str) -> str:
+        """A fold of one block as one that begins with 0.0: eager's sum of -0.0 alone is 0.0. Of many blocks it does begin so."""
+        sums = fold.function == "sum" and fold.dtype.is_floating_point
+        return f"{text} + 0.0" if sums and not self.schedule.looped else text
 
     def result(self, fold: TritonFold, x: TritonValue) -> TritonValue:
         """What was folded, as the node's dtype."""
@@ -219,11 +225,15 @@ class TritonEmitter(Tiles):
         return r if text == str(r) else self.lines.name(text, r.dtype, dims)
 
     def scan(self, node: Node) -> TritonValue:
+        """The block has all dimensions of the kernel's: of a row that several threads hold, Triton 3.6 takes the wrong thread's end."""
         fold, x = self.folded(node)
         result = x
         if self.has_block:
+            whole = frozenset(tile.name for tile in self.blocks)
+            if x.tile != whole:
+                x = self.lines.name(self.full(x, whole), fold.dtype, whole)
             text = f"tl.associative_scan({x}, {self.axis()}, fold_{fold.function})"
-            result = self.lines.name(text, fold.dtype, x.tile)
+            result = self.lines.name(self.from_zero(fold, text), fold.dtype, whole)
         if self.schedule.looped:
             carry = self.carry(node)
             result = self.lines.name(f"fold_{fold.function}({carry}, {result})", fold.dtype, result.tile)

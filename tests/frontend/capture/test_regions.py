@@ -138,6 +138,20 @@ def test_eagers_answer(fn, dynamic, pipeline, inputs):
     assert called == ({"aten.sort.default"} if fn is library_calls else set())
 
 
+@pytest.mark.parametrize("shape", [(0, 0), (0, 4), (4, 0), (1, 0)])
+def test_carried_tensors_without_elements(shape, inputs):
+    """A transposed one has strides that no dense tensor of other sizes has."""
+    options = {"fallback": "error"}
+    for dynamic in (False, True):
+        torch._dynamo.reset()
+        x = torch.randn(shape)
+        for given in (x, x.t().contiguous().t()):
+            fn = lambda x: times(3, lambda n, a, b: (a.sort(0)[0] + n, b * 2), x.sort(0)[0], x)
+            found = torch.compile(fn, backend="mlirc", dynamic=dynamic, options=options)(given)
+            for have, want in zip(found, fn(given), strict=True):
+                assert (have.shape, have.stride(), have.dtype) == (want.shape, want.stride(), want.dtype)
+
+
 @pytest.mark.parametrize("dynamic", [False, pytest.param(True, marks=pytest.mark.full)])
 def test_each_form_runs_from_its_file(dynamic, inputs, tmp_path):
     """As it is verified and interpreted after each pass, and as machine code."""

@@ -40,6 +40,35 @@ def test_samples(dtype, shard):
     assert tried > 50
 
 
+ACROSS = {
+    "slice_scatter into it": lambda x, t, v, n: torch.slice_scatter(t, x, 0, -1, 3),
+    "slice_scatter out of it": lambda x, t, v, n: torch.slice_scatter(x, torch.narrow(t, 0, 0, 2).double(), 0, 1),
+    "diagonal_scatter": lambda x, t, v, n: torch.diagonal_scatter(x, v),
+    "copy": lambda x, t, v, n: torch.ops.aten.copy(x, v),
+    "index": lambda x, t, v, n: torch.ops.aten.index(x, [v.long()]),
+    "index of two": lambda x, t, v, n: torch.ops.aten.index(x, [v.long(), torch.select(x, 1, 0).long()]),
+    "index_put": lambda x, t, v, n: torch.index_put(x, (v.long(),), n),
+    "index_put of a mask": lambda x, t, v, n: torch.index_put(x, (t.bool().all(1),), n),
+    "index_put accumulated": lambda x, t, v, n: torch.index_put(x, (v.long(),), x, True),
+    "where": lambda x, t, v, n: torch.where(n > 0, x, n),
+    "arithmetic": lambda x, t, v, n: torch.addcmul(x + n, n * x, torch.lerp(x, x, n)),
+    "powers": lambda x, t, v, n: torch.div(n, x.pow(n), rounding_mode="floor"),
+    "fill": lambda x, t, v, n: torch.fill(x.masked_fill(x > 0, n), n) + x.clamp(n, n),
+    "bucketize": lambda x, t, v, n: torch.bucketize(n, torch.select(x, 0, 0)),
+}
+"""Of a matrix x on a GPU, and a matrix, a vector and a number on the CPU: eager takes them."""
+
+
+@pytest.mark.parametrize("name", ACROSS)
+def test_operands_on_the_cpu(name):
+    with FakeTensorMode():
+        there = [torch.empty(3, 3, device="cuda"), torch.empty(3, 3), torch.empty(3), torch.empty(())]
+        if "into" in name:
+            there[0] = torch.empty(1, 3, device="cuda")
+        graph = make_fx(lambda *given: [ACROSS[name](*given)])(*there)
+    assert failures(graph) == []
+
+
 def spread(samples: list[Any], count: int) -> list[Any]:
     """The first, the last, and some between."""
     count = min(count, len(samples))

@@ -22,7 +22,7 @@ def kernel_0(p0, p1, XBLOCK: tl.constexpr, RBLOCK: tl.constexpr):
     v1 = tl.reduce(v0, 1, fold_nan_max, keep_dims=True)
     v2 = v0 - v1
     v3 = libdevice.exp(v2)
-    v4 = tl.reduce(v3, 1, fold_sum, keep_dims=True)
+    v4 = tl.reduce(v3, 1, fold_sum, keep_dims=True) + 0.0
     v5 = tl.div_rn(v3, v4)
     tl.debug_barrier()  # a warp may still have to read what another one writes
     tl.store(p1 + (x * 512 + r), v5)
