@@ -56,7 +56,7 @@ def after_writes(results: Any, tensors: list[torch.Tensor], written: Any) -> lis
     except RuntimeError as error:
         if "modified by an inplace operation" not in str(error):
             raise
-        return [*copies, *copies]
+        return [*copies, *(g if g is None else g.clone() for g in copies)]
 
 
 def batched(results: Any, tensors: list[torch.Tensor]) -> list[torch.Tensor | None]:

@@ -81,6 +81,11 @@ def _judge(program: ModuleType, backend: str, phase: Callable[[str], None]) -> V
         wrong = differences(expected, found)
         if not wrong:
             return Verdict(kind, first)
+    refused = "modified by an inplace operation" in describe(expected.error)
+    if refused and all(
+        d.kind.startswith("error") for d in wrong
+    ):  # AOTAutograd does not see all writes behind a graph break
+        return Verdict("limit", wrong)
     if "does not currently support double backward" in describe(found.error):
         return Verdict("limit", wrong)
     phase("eager")
