@@ -13,6 +13,11 @@ from tests.fuzz.kinds.control_flow import in_python
 from tests.fuzz.noise import Noise
 
 
+IN_VECTORS = (
+    math.nan if torch.backends.cpu.get_cpu_capability() == "AVX512" else math.inf
+)  # gelu of infinity: wider ones differ
+
+
 def both(f, x: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
     """In vectors, and one element at a time."""
     return f(x), f(torch.stack([x, x], -1)[..., 0])
@@ -21,7 +26,7 @@ def both(f, x: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float16], ids=str)
 def test_gelu_of_infinity(dtype):
     in_vectors, alone = both(F.gelu, torch.full((64,), math.inf, dtype=dtype))
-    assert in_vectors[:32].isnan().all() and (alone == math.inf).all()
+    assert torch.equal(in_vectors[:32].isnan(), torch.full((32,), IN_VECTORS).isnan()) and (alone == math.inf).all()
 
 
 def test_the_gradient_of_logit_at_minus_zero():
@@ -118,7 +123,7 @@ def test_an_attention_is_rounded_by_its_scores():
 def test_noise_knows_both_answers():
     x = torch.full((64,), math.inf)
     found = torch.stack(draws(F.gelu, x))
-    assert found.isnan().any() and found.isinf().any()
+    assert found.isnan().any() == math.isnan(IN_VECTORS) and found.isinf().any()
     assert len({y.item() for y in draws(lambda x: torch.log2(x).view(torch.int32)[0], torch.full((8,), -1.0))}) == 3
 
 
