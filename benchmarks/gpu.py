@@ -10,7 +10,7 @@
     first       the first call of each model, in inference and training, each in a fresh process with empty caches
 
 Writes a table, and a line of JSON for each measurement to FOLDER/gpu.jsonl. `of_limit` is the least time that a model's matmuls
-and parameters take at the GPU's rates (gpu_limits.py), over the time it took.
+and parameters take at the GPU's rates (on_gpu/limits.py), over the time it took.
 """
 
 import argparse
@@ -34,11 +34,11 @@ os.environ.setdefault("TORCHINDUCTOR_FORCE_DISABLE_CACHES", "1")
 
 import torch
 
-from benchmarks.gpu_first_call import WAYS, in_fresh_process
-from benchmarks.gpu_flex import PATTERNS
-from benchmarks.gpu_kernels import KERNELS, copy_rate
-from benchmarks.gpu_limits import matmul_rate, work
-from benchmarks.gpu_models import MODELS, GpuModel, without_masks
+from benchmarks.on_gpu.first_call import WAYS, in_fresh_process
+from benchmarks.on_gpu.flex import PATTERNS
+from benchmarks.on_gpu.kernels import KERNELS, copy_rate
+from benchmarks.on_gpu.limits import matmul_rate, work
+from benchmarks.on_gpu.models import MODELS, GpuModel, without_masks
 
 SECTIONS = ("launch", "kernels", "flex", "latency", "inference", "training", "first")
 ROUNDS, CALLS = 7, 5

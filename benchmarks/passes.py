@@ -79,7 +79,7 @@ def grouped_attention() -> Program:
 
 
 def model(name: str, batch: int) -> Program:
-    from benchmarks.gpu_models import MODELS
+    from benchmarks.on_gpu.models import MODELS
 
     made = MODELS[name]()
     module, inputs = made.build(training=False), made.inputs(batch or made.batch, training=False)

@@ -12,7 +12,6 @@ from tests.fuzz.compare import different
 from tests.fuzz.kinds.control_flow import in_python
 from tests.fuzz.noise import Noise
 
-
 IN_VECTORS = (
     math.nan if torch.backends.cpu.get_cpu_capability() == "AVX512" else math.inf
 )  # gelu of infinity: wider ones differ

@@ -6,8 +6,8 @@ import pytest
 import torch
 from torch import nn
 
-from benchmarks.gpu_limits import Work, work
-from benchmarks.gpu_models import GpuModel
+from benchmarks.on_gpu.limits import Work, work
+from benchmarks.on_gpu.models import GpuModel
 
 N, M, K, S = 3, 5, 7, 16
 

@@ -9,7 +9,7 @@ import torch
 from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.utils.flop_counter import FlopCounterMode
 
-from benchmarks.gpu_models import GpuModel, without_masks
+from benchmarks.on_gpu.models import GpuModel, without_masks
 
 ATTENTION = ("aten.bmm", "aten.baddbmm")
 """The products that attention takes apart. A model's others are of one matrix each."""

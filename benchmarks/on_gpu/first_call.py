@@ -3,7 +3,7 @@
 Imports of PyTorch, Dynamo and the model's code are over, and the model lies on the GPU, where nothing has run yet: neither
 backend is charged with what the other one left behind, and each loads its compiler and its libraries itself.
 
-Prints one line of JSON: python -m benchmarks.gpu_first_call bert inference mlirc
+Prints one line of JSON: python -m benchmarks.on_gpu.first_call bert inference mlirc
 """
 
 import contextlib
@@ -16,7 +16,7 @@ import time
 from pathlib import Path
 from typing import Any
 
-ROOT = Path(__file__).parents[1]
+ROOT = Path(__file__).parents[2]
 CACHES = ("TORCHINDUCTOR_CACHE_DIR", "TRITON_CACHE_DIR", "MLIRC_CACHE_DIR")
 UNSET = ("TORCHINDUCTOR_FORCE_DISABLE_CACHES", "PYTHONDONTWRITEBYTECODE")
 WAYS = ("inference", "training")
@@ -30,7 +30,7 @@ def in_fresh_process(model: str, way: str, backend: str, bytecode: Path, timeout
         environment = {k: v for k, v in os.environ.items() if k not in UNSET}
         environment |= {name: str(Path(folder, name)) for name in CACHES}
         environment["PYTHONPYCACHEPREFIX"] = str(bytecode)
-        command = [sys.executable, "-W", "ignore", "-m", "benchmarks.gpu_first_call", model, way, backend]
+        command = [sys.executable, "-W", "ignore", "-m", "benchmarks.on_gpu.first_call", model, way, backend]
         done = subprocess.run(command, env=environment, cwd=ROOT, capture_output=True, text=True, timeout=timeout)
     if done.returncode:
         last = "\n".join(done.stderr.strip().splitlines()[-5:])
@@ -44,7 +44,7 @@ def first_call(model: str, way: str, backend: str) -> float:
     import torch
     import torch._dynamo  # its import is not part of the first call
 
-    from benchmarks.gpu_models import MODELS, without_masks
+    from benchmarks.on_gpu.models import MODELS, without_masks
 
     described = MODELS[model]()
     module = described.build(way == "training")
