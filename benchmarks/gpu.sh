@@ -26,7 +26,7 @@ if ! python3 -c 'import torch_mlir' 2>/dev/null; then
   mkdir -p "$site" && tar -C "$site" -xJf "$pack/torch_mlir.tar.xz"
   ! ls "$pack"/*.whl >/dev/null 2>&1 || python3 -m pip install -q --no-index --no-deps --target "$site" "$pack"/*.whl
 fi
-works() { (cd / && python3 -c 'import torch; assert "mlirc" in torch._dynamo.list_backends(()); import mlirc.frontend.driver.backend'); }
+works() { (cd / && python3 -c 'import torch; assert "mlirc" in torch._dynamo.list_backends(()); import mlirc.frontend.entry.backend'); }
 works 2>/dev/null || python3 -m pip install -q --no-index --no-deps --no-build-isolation -e .
 works || { echo "gpu.sh: the backend does not load" >&2; exit 2; }
 mkdir -p "$out"

@@ -19,7 +19,7 @@ IMPORTED_AT = time.time()  # a file of ours that was changed later is not what r
 
 if TYPE_CHECKING:
     from mlirc.execution.captures import read_capture
-    from mlirc.frontend.driver.backend import mlirc as backend
+    from mlirc.frontend.entry.backend import mlirc as backend
     from mlirc.frontend.explain.explain import explain
     from mlirc.frontend.option_list import options
     from mlirc.frontend.package.compile import compile
@@ -57,7 +57,7 @@ def __getattr__(name: str) -> Any:
 
         return read_capture
     if name == "backend":
-        from mlirc.frontend.driver.backend import mlirc
+        from mlirc.frontend.entry.backend import mlirc
 
         return mlirc
     raise AttributeError(f"module 'mlirc' has no attribute '{name}'")

@@ -21,7 +21,7 @@ from typing import Any, NoReturn
 
 ROOT = Path(__file__).parents[1]
 PYTORCH = ("torch", "torch._dynamo", "torch_mlir.ir", "llvmlite.binding", "rich.console", "safetensors.torch", "click")
-COMMANDS = (*PYTORCH, "mlirc.commands.run", "mlirc.frontend.driver.backend", "mlirc.frontend.driver.steps")
+COMMANDS = (*PYTORCH, "mlirc.commands.run", "mlirc.frontend.entry.backend", "mlirc.frontend.driver.steps")
 
 
 def python(

@@ -7,7 +7,7 @@
     found = storage_layout()                            what the function gave, or None: then the caller does without
 
     with needed("fake-tensors"):                        what nothing can be compiled without: Missing is an ImportError, upon
-        from torch._subclasses.fake_tensor import ...   which a graph runs in eager (frontend/driver/backend.py)
+        from torch._subclasses.fake_tensor import ...   which a graph runs in eager (frontend/entry/backend.py)
 
 `MLIRC_WITHOUT=storage-layout,fake-tensors` (or `all`) does without them, for tests and for users with trouble. docs/compat.md has
 a row for each.

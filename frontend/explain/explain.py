@@ -12,7 +12,7 @@ from rich.console import Console
 from rich.table import Table
 
 from mlirc.frontend import statistics
-from mlirc.frontend.driver.backend import mlirc
+from mlirc.frontend.entry.backend import mlirc
 from mlirc.frontend.explain.untouched import untouched
 from mlirc.frontend.report.profile import profile_rows
 from mlirc.frontend.report.profile_table import profile_table

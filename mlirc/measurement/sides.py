@@ -52,7 +52,7 @@ class Side:
             return function
         if self.backend != "mlirc":
             return torch.compile(function, backend=self.backend, **arguments)
-        from mlirc.frontend.driver.backend import mlirc
+        from mlirc.frontend.entry.backend import mlirc
 
         options = self.options
 

@@ -56,7 +56,7 @@ programs("aot_eager", 0)  # what PyTorch does once
 fails("aot_eager")
 put_back()
 before = process_state.full()
-import mlirc, mlirc.frontend.driver.backend
+import mlirc, mlirc.frontend.entry.backend
 told("import", before, process_state.full())
 
 def watched(backend, number):

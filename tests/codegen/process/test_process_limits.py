@@ -15,7 +15,7 @@ import sys, threading, resource, torch
 import torch._dynamo.config
 from torch import nn
 import torch.nn.functional as F
-import mlirc.frontend.driver.backend
+import mlirc.frontend.entry.backend
 from mlirc.frontend import statistics
 
 def attend(q):

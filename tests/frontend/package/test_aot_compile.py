@@ -10,9 +10,9 @@ import torch
 from torch import nn
 from torch._dynamo.aot_compile import ModelInput
 
+from mlirc.frontend.entry.aot_compile import AheadOfTime
 from mlirc.frontend.errors import UnsupportedGraph
 from mlirc.frontend.package import package_file
-from mlirc.frontend.package.aot_compile import AheadOfTime
 from mlirc.frontend.package.packaged_graph import PackageError
 
 pytestmark = pytest.mark.skipif(

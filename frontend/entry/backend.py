@@ -44,7 +44,7 @@ def mlirc(
             raise UnsupportedGraph(why_not)
         with compiling("tracing", chosen):
             if is_on():
-                from mlirc.frontend.package.aot_compile import compiled_ahead
+                from mlirc.frontend.entry.aot_compile import compiled_ahead
 
                 return compiled_ahead(gm, example_inputs, chosen)
             run = compile_captured(gm, example_inputs, chosen)
