@@ -3,20 +3,26 @@
 import builtins
 import contextlib
 import ctypes
+import decimal
 import faulthandler
 import gc
 import locale
 import logging
+import multiprocessing
 import os
 import random
+import re
 import resource
 import signal
 import sys
+import tempfile
 import threading
 import warnings
+from pathlib import Path
 from types import BuiltinFunctionType, FunctionType
 from typing import Any
 
+import numpy
 import torch
 
 CONFIGS = ("torch._dynamo", "torch._functorch", "torch._inductor", "torch.compiler", "torch.fx.experimental")
@@ -30,7 +36,7 @@ def quick() -> dict[str, Any]:
         "switch interval": sys.getswitchinterval(),
         "recursion limit": sys.getrecursionlimit(),
         "hooks": [id(getattr(sys, f"{kind}hook")) for kind in ("except", "unraisable", "display", "breakpoint")],
-        "thread hooks": (id(threading.excepthook), threading.stack_size()),
+        "thread hooks": (id(threading.excepthook), stack_size()),
         "streams": (id(sys.stdout), id(sys.stderr), id(sys.stdin)),
         "path": [*sys.path],
         "finders": ([*map(id, sys.meta_path)], len(sys.path_hooks)),
@@ -61,6 +67,12 @@ def quick() -> dict[str, Any]:
     return found
 
 
+def stack_size() -> int:
+    """Of Python's new threads. Asking resets it."""
+    size = threading.stack_size()
+    return threading.stack_size(size) or size
+
+
 def floating_point() -> dict[str, Any]:
     """Of the calling thread: rounding, denormals, traps."""
     state = (ctypes.c_uint32 * 16)()
@@ -89,7 +101,44 @@ def full() -> dict[str, Any]:
             for name, table in torch._decomp.global_decomposition_table.items()
         },
         "functions": functions(),
+        "ctypes": prototypes(),
+        "numpy": (hash(str(numpy.random.get_state())), str(numpy.geterr()), str(numpy.get_printoptions())),
+        "decimal": str(decimal.getcontext()),
+        "signal mask": signal.pthread_sigmask(signal.SIG_BLOCK, []),
+        "timers": [signal.getitimer(kind) for kind in (signal.ITIMER_REAL, signal.ITIMER_VIRTUAL, signal.ITIMER_PROF)],
+        "process": {
+            name: Path("/proc/self", name).read_text() for name in ("coredump_filter", "timerslack_ns", "comm")
+        },
+        "status": [
+            x for x in Path("/proc/self/status").read_text().splitlines() if re.match("Sig[BIC]|THP|NoNew|Seccomp", x)
+        ],
+        "children": Path(f"/proc/self/task/{os.getpid()}/children").read_text(),
+        "descriptors": descriptors(),
+        "start method": multiprocessing.get_start_method(allow_none=True),
+        "temporary files": tempfile.gettempdir(),
     }
+
+
+def prototypes() -> dict[str, Any]:
+    """What functions of libraries that all of Python's code shares take and give, where somebody has said it."""
+    found = {}
+    shared = {"pythonapi": ctypes.pythonapi, "cdll": ctypes.cdll, "pydll": ctypes.pydll}
+    llvmlite = sys.modules.get("llvmlite.binding.ffi")
+    for library, holder in {**shared, **({"llvmlite": llvmlite.lib._lib} if llvmlite else {})}.items():
+        for name, value in [*vars(holder).items()] if hasattr(holder, "__dict__") else []:
+            said = (getattr(value, "restype", ctypes.c_int), getattr(value, "argtypes", None))
+            if said != (ctypes.c_int, None):
+                found[f"{library}.{name}"] = said
+    return found
+
+
+def descriptors() -> list[str]:
+    """Open files, pipes and sockets."""
+    found = []
+    for name in os.listdir("/proc/self/fd"):
+        with contextlib.suppress(OSError):
+            found.append(os.readlink(f"/proc/self/fd/{name}"))
+    return sorted(x for x in found if not x.endswith("/fd"))
 
 
 def switches() -> dict[str, str]:
@@ -123,10 +172,10 @@ def settings() -> dict[str, str]:
 
 
 def functions() -> dict[str, int]:
-    """Identities of functions and classes in PyTorch's modules, and of its classes' functions."""
+    """Identities of functions and classes in all modules but ours, and of their classes' functions."""
     found = {}
     for module_name, module in [*sys.modules.items()]:
-        if not module_name.startswith("torch.") and module_name != "torch":
+        if module_name.partition(".")[0] in ("mlirc", "tests", "__main__", "__mp_main__"):
             continue
         for name, value in [*getattr(module, "__dict__", {}).items()]:
             if isinstance(value, (FunctionType, BuiltinFunctionType, type)):

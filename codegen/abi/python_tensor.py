@@ -53,8 +53,8 @@ def wrap_in_python() -> Any:
     """The address of a function that does the same through `alloc_tensors_by_stealing_from_void_ptrs` of AOTInductor's tests."""
     from torch._C import _aoti  # pyright: ignore[reportAttributeAccessIssue]
 
-    capsule = ctypes.pythonapi.PyCapsule_New
-    capsule.restype, capsule.argtypes = ctypes.py_object, [ctypes.c_void_p, ctypes.c_void_p, ctypes.c_void_p]
+    prototype = ctypes.PYFUNCTYPE(ctypes.py_object, ctypes.c_void_p, ctypes.c_void_p, ctypes.c_void_p)
+    capsule = prototype(("PyCapsule_New", ctypes.pythonapi))
     steal, own = _aoti.alloc_tensors_by_stealing_from_void_ptrs, shim.library().aoti_torch_new_tensor_handle
 
     def wrap(handle: int) -> torch.Tensor:

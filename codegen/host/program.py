@@ -166,9 +166,9 @@ class _Method(ctypes.Structure):
 
 
 _METH_O = 8
-_new_function = ctypes.pythonapi.PyCFunction_NewEx
-_new_function.restype = ctypes.py_object
-_new_function.argtypes = [ctypes.c_void_p, ctypes.py_object, ctypes.c_void_p]
+_new_function = ctypes.PYFUNCTYPE(ctypes.py_object, ctypes.c_void_p, ctypes.py_object, ctypes.c_void_p)(
+    ("PyCFunction_NewEx", ctypes.pythonapi)  # as an attribute of pythonapi it would be everybody's, types and all
+)
 
 _noted: list[tuple[torch.Tensor, list[FailureSite]]] = []
 """Where kernels on GPUs note bad indices, of all programs that there were, and the sites of each."""

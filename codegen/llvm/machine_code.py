@@ -43,6 +43,7 @@ Imports = Mapping[str, Callable[[], int]]
 """Functions that code calls and no library of this process has: what gives the address of each, asked where code calls it."""
 NOTHING: Imports = {}
 
+_keep = ctypes.PYFUNCTYPE(None, ctypes.py_object)(("Py_IncRef", ctypes.pythonapi))
 _lock = fork_lock()
 _count = count()
 _found: set[str] = set()  # functions of this process's libraries that generated code calls
@@ -73,7 +74,7 @@ class Code:
     def keep_loaded(self) -> None:
         """Keeps the code until the process has ended, after Python too."""
         for needed in (self, _linker()):
-            ctypes.pythonapi.Py_IncRef(ctypes.py_object(needed))
+            _keep(needed)
 
     def address(self, name: str) -> int:
         """The address of function `name`. Raises KeyError if there is none."""

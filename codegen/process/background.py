@@ -7,7 +7,6 @@ A fork waits for what runs: a child has none of its parent's threads. The end of
 LLVM must not lose its memory under a thread; what no thread has taken by then is not begun.
 """
 
-import _thread
 import atexit
 import logging
 import os
@@ -22,6 +21,7 @@ from typing import Any, TypeVar
 import torch
 
 from mlirc.codegen.process import limits as process_limits
+from mlirc.codegen.process.floating_point import use_default_mode
 from mlirc.codegen.process.signal_handlers import handlers_error
 from mlirc.dialects.core.fork_locks import fork_lock, quiet_before_forks
 
@@ -141,6 +141,7 @@ class WorkQueue:
 
     def _work(self) -> None:
         """A thread's life."""
+        use_default_mode()
         with self.changed:
             self.starting, self.alive = max(self.starting - 1, 0), self.alive + 1
         try:
@@ -210,8 +211,7 @@ def wait_for_all(seconds: float | None = None) -> None:
 def _new_thread(work: Callable[..., None], *args: Any) -> bool:
     """Thread.start would wait for ever where the new thread has no memory to say that it runs."""
     try:
-        with process_limits.room_for_threads():
-            _thread.start_new_thread(work, args)
+        process_limits.start_thread(work, *args)
     except (RuntimeError, MemoryError) as error:
         log.info("mlirc: no thread could be started, its work is done in turn: %s", error)
         return False
@@ -219,6 +219,7 @@ def _new_thread(work: Callable[..., None], *args: Any) -> bool:
 
 
 def _detached(made: Future[None], work: Callable[..., None], *args: Any) -> None:
+    use_default_mode()
     try:
         made.set_result(work(*args))
     except Exception as error:

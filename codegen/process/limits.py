@@ -1,6 +1,6 @@
 """Checks stack size and free address space before compilation, because LLVM and MLIR end the process where either runs out.
 
-with_room(work, *args)      on a thread with a large stack, where the caller's is small
+with_room(work, *args)      on a thread with a large stack, where the caller's is small; in C's floating-point mode
 addresses(needed)           raises MemoryError where so many bytes cannot be had (RLIMIT_AS, RLIMIT_DATA, strict overcommit)
 """
 
@@ -8,13 +8,16 @@ import _thread
 import ctypes
 import mmap
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from concurrent.futures import Future
-from contextlib import contextmanager
+from contextlib import suppress
 from functools import cache
+from itertools import count
 from typing import Any, TypeVar
 
 import torch
+
+from mlirc.codegen.process.floating_point import default_mode, use_default_mode
 
 T = TypeVar("T")
 
@@ -31,6 +34,11 @@ TO_LOAD = 256 << 20
 
 _NORESERVE = getattr(mmap, "MAP_NORESERVE", 0x4000)
 _ATTRIBUTES = 128  # bytes, more than a pthread_attr_t has
+_DETACHED = 1  # PTHREAD_CREATE_DETACHED
+
+_numbers = count(1)
+_waiting: dict[int, tuple[Callable[..., None], tuple[Any, ...]]] = {}
+"""What threads are about to begin."""
 
 
 def addresses(needed: int) -> None:
@@ -51,17 +59,18 @@ _stack = _Stack()
 
 
 def with_room(work: Callable[..., T], *args: Any) -> T:
-    """work(*args), in the caller's grad mode."""
+    """work(*args), in the caller's grad mode, but not in its floating-point mode."""
     _stack.size = _stack.size or stack_here()
     if _stack.size >= ENOUGH:
-        return work(*args)
+        with default_mode():
+            return work(*args)
     made: Future[T] = Future()
-    with room_for_threads():
-        _thread.start_new_thread(_do, (made, torch.is_grad_enabled(), work, args))
+    start_thread(_do, made, torch.is_grad_enabled(), work, args)
     return made.result()
 
 
 def _do(made: Future, grad: bool, work: Callable[..., Any], args: tuple[Any, ...]) -> None:
+    use_default_mode()
     try:
         with torch.set_grad_enabled(grad):
             made.set_result(work(*args))
@@ -69,18 +78,33 @@ def _do(made: Future, grad: bool, work: Callable[..., Any], args: tuple[Any, ...
         made.set_exception(error)
 
 
-@contextmanager
-def room_for_threads() -> Iterator[None]:
-    """Threads of Python's that start within have a large stack; another thread may start one meanwhile, which harms nobody."""
-    before = _thread.stack_size()
-    if (before or default_stack()) >= ENOUGH:
-        yield
+def start_thread(work: Callable[..., None], *args: Any) -> None:
+    """Calls work(*args) on a new thread with a large stack. Raises RuntimeError or MemoryError where none can start.
+
+    C makes the thread. Python has one stack size for all new threads, the user's, and to ask for it is to reset it.
+    """
+    library, number = _library(), next(_numbers)
+    attributes, made = ctypes.create_string_buffer(_ATTRIBUTES), ctypes.c_size_t()
+    if library is None:
+        _thread.start_new_thread(work, args)
         return
-    _thread.stack_size(STACK)
-    try:
-        yield
-    finally:
-        _thread.stack_size(before)
+    if library.pthread_attr_init(attributes) != 0:
+        raise RuntimeError("can't start new thread")
+    _waiting[number] = (work, args)
+    library.pthread_attr_setstacksize(attributes, STACK)
+    library.pthread_attr_setdetachstate(attributes, _DETACHED)
+    failed = library.pthread_create(ctypes.byref(made), attributes, _begin, number)
+    library.pthread_attr_destroy(attributes)
+    if failed:
+        del _waiting[number]
+        raise RuntimeError("can't start new thread")
+
+
+@ctypes.CFUNCTYPE(ctypes.c_void_p, ctypes.c_void_p)
+def _begin(number: int) -> None:
+    work, args = _waiting.pop(number)
+    with suppress(SystemExit):  # as in a thread of Python's
+        work(*args)
 
 
 def stack_here() -> int:
@@ -91,23 +115,10 @@ def stack_here() -> int:
     attributes = ctypes.create_string_buffer(_ATTRIBUTES)
     if library.pthread_getattr_np(library.pthread_self(), attributes) != 0:
         return ENOUGH
-    found = _size(library, attributes)
-    library.pthread_attr_destroy(attributes)
-    return found
-
-
-def default_stack() -> int:
-    """Bytes of a new thread's stack."""
-    library = _library()
-    attributes = ctypes.create_string_buffer(_ATTRIBUTES)
-    if library is None or library.pthread_getattr_default_np(attributes) != 0:
-        return ENOUGH
-    return _size(library, attributes)
-
-
-def _size(library: ctypes.CDLL, attributes: Any) -> int:
     size = ctypes.c_size_t()
-    return size.value if library.pthread_attr_getstacksize(attributes, ctypes.byref(size)) == 0 else ENOUGH
+    failed = library.pthread_attr_getstacksize(attributes, ctypes.byref(size))
+    library.pthread_attr_destroy(attributes)
+    return ENOUGH if failed else size.value
 
 
 @cache
@@ -117,9 +128,10 @@ def _library() -> ctypes.CDLL | None:
     try:
         library.pthread_self.restype = ctypes.c_size_t
         library.pthread_getattr_np.argtypes = [ctypes.c_size_t, ctypes.c_void_p]
-        library.pthread_getattr_default_np.argtypes = [ctypes.c_void_p]
         library.pthread_attr_getstacksize.argtypes = [ctypes.c_void_p, ctypes.c_void_p]
-        library.pthread_attr_destroy.argtypes = [ctypes.c_void_p]
+        library.pthread_attr_destroy.argtypes = library.pthread_attr_init.argtypes = [ctypes.c_void_p]
+        library.pthread_attr_setstacksize.argtypes = [ctypes.c_void_p, ctypes.c_size_t]
+        library.pthread_create.argtypes = [ctypes.c_void_p, ctypes.c_void_p, ctypes.c_void_p, ctypes.c_size_t]
     except AttributeError:
         return None
     return library

@@ -13,6 +13,7 @@ import torch
 from torch.fx import GraphModule, Node
 
 from mlirc.codegen.abi.modes import modes
+from mlirc.codegen.process import floating_point
 from mlirc.frontend.cache import global_switches
 from mlirc.frontend.cache.graph_text import GraphTextWriter, comes_with_torch, target_text
 from mlirc.frontend.errors import NoText
@@ -50,6 +51,7 @@ def surroundings() -> list[Any]:
         [(kind, str(dtype)) for kind, dtype in devices],
         [str(torch.get_default_device()), sorted((name, str(value)) for name, value in global_switches.read().items())],
         sorted(global_switches.functorch_settings().items()),
+        floating_point.mode(),
     ]
 
 

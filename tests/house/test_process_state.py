@@ -8,7 +8,7 @@ import sys
 
 PROGRAM = """
 import os, signal, sys, threading, time
-import torch, torch._inductor.config
+import llvmlite.binding, numpy, sympy, torch, torch._inductor.config
 from torch import nn
 from tests import process_state
 
@@ -52,6 +52,7 @@ def told(when, before, after):
 def put_back():
     torch.manual_seed(0)
 
+threading.stack_size(16 << 20)
 programs("aot_eager", 0)  # what PyTorch does once
 fails("aot_eager")
 put_back()
@@ -67,7 +68,7 @@ def watched(backend, number):
         first = process_state.quick()
         while not stop.wait(0.003):
             for line in process_state.differences(first, process_state.quick()):
-                seen.setdefault(line.partition(" -> ")[0] if line.startswith("torch") else line)
+                seen.setdefault(line.partition(" -> ")[0] if line.startswith(("torch", "warnings")) else line)
     thread = threading.Thread(target=watches)
     thread.start()
     programs(backend, number)

@@ -1,5 +1,7 @@
 """Programs in processes that may have little: what runs under aot_eager there runs here too, compiled or in eager."""
 
+import _thread
+import errno
 import sys
 import threading
 
@@ -91,7 +93,10 @@ def test_no_file_can_be_opened(tmp_path):
     assert fallbacks(tmp_path, "files", 3) > 0
 
 
-def test_work_with_room_gives_what_it_gives_without():
+def test_work_with_room_gives_what_it_gives_without(monkeypatch):
+    """And Python's stack size for new threads, which the process shares, stays: asking for it would reset it."""
+    monkeypatch.setattr(_thread, "stack_size", None)
+
     def inner():
         return process_limits.stack_here()
 
@@ -102,9 +107,35 @@ def test_work_with_room_gives_what_it_gives_without():
         thread.start()
         thread.join()
         started = background.detach(inner)
-        assert started is not None and threading.stack_size() == 128 << 10
+        assert started is not None and started.result() >= process_limits.ENOUGH
+        assert threading.stack_size(128 << 10) == 128 << 10
         with pytest.raises(ZeroDivisionError):
             process_limits.with_room(divmod, 1, 0)
     finally:
         threading.stack_size(before)
-    assert found[0] < 256 << 10 and found[1] >= process_limits.ENOUGH
+    assert found[0] < 256 << 10 and found[1] >= process_limits.ENOUGH and not process_limits._waiting
+
+
+def test_a_thread_that_c_refuses_is_an_error(monkeypatch):
+    """As one that Python refuses: its work is then done by who waits for it."""
+    monkeypatch.setattr(process_limits._library(), "pthread_create", lambda *args: errno.EAGAIN)
+    with pytest.raises(RuntimeError, match="can't start new thread"):
+        process_limits.start_thread(print, "never")
+    assert background.WorkQueue(lambda: 1).submit(divmod, 7, 2).result() == (3, 1)
+    assert not process_limits._waiting
+
+
+@pytest.mark.parametrize("work", [lambda: None, sys.exit])
+def test_threads_come_and_go(capfd, work):
+    """Python forgets them, and an exit in one is its own."""
+    ended = threading.Semaphore(0)
+
+    def ends():
+        ended.release()
+        work()
+
+    for _ in range(50):
+        process_limits.start_thread(ends)
+    for _ in range(50):
+        ended.acquire()
+    assert not process_limits._waiting and capfd.readouterr() == ("", "")

@@ -1,6 +1,5 @@
 """Work whose thread cannot start, or dies before it begins, is done by who waits for it."""
 
-import _thread
 import os
 import threading
 import time
@@ -8,7 +7,7 @@ from concurrent.futures import Future
 
 import pytest
 
-from mlirc.codegen.process import background
+from mlirc.codegen.process import background, limits
 
 
 @pytest.fixture(autouse=True)
@@ -37,7 +36,7 @@ def lost(*args):
 @pytest.mark.parametrize("failure", [refused, without_memory, lost])
 @pytest.mark.parametrize("begin", [background.start, background.compute, background.attend])
 def test_who_waits_does_the_work(monkeypatch, failure, begin):
-    monkeypatch.setattr(_thread, "start_new_thread", failure)
+    monkeypatch.setattr(limits, "start_thread", failure)
     order: list[int] = []
     made = [begin(order.append, k) for k in range(5)]
     made[3].result()
@@ -49,13 +48,13 @@ def test_who_waits_does_the_work(monkeypatch, failure, begin):
 
 
 def test_work_may_wait_for_work_whose_thread_did_not_start(monkeypatch):
-    real, calls = _thread.start_new_thread, []
+    real, calls = limits.start_thread, []
 
     def first_only(*args):
         calls.append(args)
         return real(*args) if len(calls) == 1 else refused()
 
-    monkeypatch.setattr(_thread, "start_new_thread", first_only)
+    monkeypatch.setattr(limits, "start_thread", first_only)
     told: Future[background.Task] = Future()
     outer = background.start(lambda: told.result().result() + 1)
     told.set_result(background.start(lambda: 41))
@@ -63,7 +62,7 @@ def test_work_may_wait_for_work_whose_thread_did_not_start(monkeypatch):
 
 
 def test_threads_that_start_later_take_what_was_left(monkeypatch):
-    monkeypatch.setattr(_thread, "start_new_thread", refused)
+    monkeypatch.setattr(limits, "start_thread", refused)
     left = background.compute(threading.get_ident)
     monkeypatch.undo()
     assert background.compute(threading.get_ident).result() != threading.get_ident()
@@ -71,7 +70,7 @@ def test_threads_that_start_later_take_what_was_left(monkeypatch):
 
 
 def test_an_interrupt_in_work_that_the_waiter_does_reaches_it(monkeypatch):
-    monkeypatch.setattr(_thread, "start_new_thread", refused)
+    monkeypatch.setattr(limits, "start_thread", refused)
 
     def interrupted():
         raise KeyboardInterrupt

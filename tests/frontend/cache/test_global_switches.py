@@ -41,7 +41,7 @@ SETTERS = {
     "_set_cached_tensors_enabled": RUN_TIME,
     "_set_fp32_precision_setter": "in float32 kernels of ours are exact; ATen's ask at run time; of a GPU " + EACH_CALL,
     "set_anomaly_enabled": RUN_TIME,
-    "set_flush_denormal": RUN_TIME,
+    "set_flush_denormal": "in the key of traces; compiling is not done in it; kernels run in the caller's",
     "set_num_interop_threads": RUN_TIME,
     "_set_sm_carveout_experimental": RUN_TIME,
     "_set_cudnn_depthwise_kernel": RUN_TIME,
