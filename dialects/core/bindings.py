@@ -23,7 +23,8 @@ def _load() -> None:
             return
 
 
-if threading.stack_size():  # the user's, maybe too small for it
+if size := threading.stack_size():  # the user's, maybe too small for it
+    threading.stack_size(size)  # asking has reset it
     _load()
 else:
     try:
