@@ -61,7 +61,7 @@ def training_graph(program: ExportedProgram, optimizer: torch.optim.Optimizer | 
     with mode, torch.no_grad():
         fakes = [x.detach() if isinstance(x, torch.Tensor) else x for x in values]
         fakes += [mode.from_tensor(x.detach(), static_shapes=True) for x in beside.values()]
-    step = Step(program, names, state)
+    step = TrainingStep(program, names, state)
     gm = functionalized(step, fakes, mode)
     copies = gm.graph.find_nodes(op="call_function", target=aten.copy_.default)
     placeholders = set(gm.graph.find_nodes(op="placeholder"))
@@ -69,7 +69,7 @@ def training_graph(program: ExportedProgram, optimizer: torch.optim.Optimizer | 
     return described(program, gm, written, beside, step.gives)
 
 
-class Step:
+class TrainingStep:
     """A step, on tensors that are traced: of the program's placeholders, and of the optimizer's state."""
 
     def __init__(self, program: ExportedProgram, names: Mapping[int, str], state: OptimizerState | None):
@@ -121,7 +121,7 @@ def loss_of(results: list[Any]) -> torch.Tensor:
     return loss
 
 
-def functionalized(step: Step, fakes: list[Any], mode: Any) -> GraphModule:
+def functionalized(step: TrainingStep, fakes: list[Any], mode: Any) -> GraphModule:
     """The graph of a step, in which nothing is written but placeholders, at the end."""
     parts = {**(composite_operators() or {}), **(list_operators() or {}), **decompositions()}
     with mode, with_eager_strides([x for x in fakes if isinstance(x, torch.Tensor)]), torch.no_grad():

@@ -107,6 +107,8 @@ sys.stdin.read()
 def test_processes_share_weights(tmp_path):
     model = nn.Linear(1024, 2048).eval()
     mlirc.compile(model, (torch.ones(1, 1024),), options={"freeze": True}).save(tmp_path / "m.mlirc")
+    with open(tmp_path / "m.mlirc", "rb") as file:
+        os.fsync(file.fileno())  # pages that are not on disk yet count as dirty
     size, found, processes = 1024 * 2048 * 4 // 1024, [], []
     try:
         for _ in range(2):
