@@ -304,7 +304,7 @@ def _start(e: TritonEmitter, node: Node) -> list[TritonValue]:
     """The accumulators of a reduction."""
     fold = TritonFold(node)
     e.functions[fold.function] = function_text(fold.function)
-    dims = e.dims_of(node.operands[0].dims) | {"r"}
+    dims = e.lanes_of(node.operands[0])
     state = [_filled(e, fold.identity, fold.dtype, dims)]
     if fold.positional:  # the index of the extreme: 0 where no element exceeds the identity
         state.append(_filled(e, 0, e.indices.dtype, dims))

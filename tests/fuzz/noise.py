@@ -154,7 +154,7 @@ class Noise(TorchDispatchMode):
         if torch.is_inference_mode_enabled() and torch._C._dispatch_has_kernel_for_dispatch_key(func.name(), composite):
             with self:  # what arrives in parts outside of that mode: those of eager, and not of Python's decompositions
                 return func._op_dk(composite, *args, **kwargs)
-        if name in SIGNLESS or (name == "cumsum" and args[0].is_cuda):
+        if name in SIGNLESS or (name in ("cumsum", "native_layer_norm") and args[0].is_cuda):
             return torch.utils._pytree.tree_map(self.signless, self.run(func, name, args, kwargs))
         return self.run(func, name, args, kwargs)
 

@@ -82,3 +82,17 @@ def test_machine_code_for_a_running_extreme():
 
     (made,) = compile_kernels([source_of(TritonKernel([rows], "30", "100000", build))])
     assert made.cubin.startswith(b"\x7fELF")
+
+
+@pytest.mark.parametrize("kind", ["sum", "max", "argmax"])
+def test_machine_code_for_folds_of_a_scan_that_is_the_same_for_all(kind):
+    """A loop's variables keep their shapes, which Triton's interpreter does not ask for."""
+    columns, row = info(torch.float32, "5000, 3"), info(torch.float32, "5000")
+    ends = info(torch.int64 if kind == "argmax" else torch.float32, "3")
+
+    def build(k, x):
+        running = k.scan("prod", k.read(x, k.dims[1:]))
+        return [(running, k.dims[::-1], columns), (k.reduce(kind, running), k.dims[:1], ends)]
+
+    (made,) = compile_kernels([source_of(TritonKernel([row], "3", "5000", build, shrink=small(512)))])
+    assert made.cubin.startswith(b"\x7fELF")

@@ -29,6 +29,8 @@ class Bitcast(Unary, name="bitcast"):
 
 @imports(aten._to_copy.default)
 def to_copy(g, x, *, dtype=None, layout=None, device=None, pin_memory=None, non_blocking=False, memory_format=None):
+    if isinstance(x, Number | Expr):  # of a 0-d tensor that is known; it becomes one of the result's dtype
+        return x
     info = g.info(x)
     if layout not in (None, torch.strided) or pin_memory:
         raise NotOurs("a conversion to another layout or to pinned memory")

@@ -196,6 +196,11 @@ class TritonEmitter(Tiles):
         """Whether the row is a block: of an axis of one point, it is a number."""
         return any(tile.name == "r" for tile in self.blocks)
 
+    def lanes_of(self, node: Node) -> frozenset[str]:
+        """The dimensions of what a loop folds `node` into; beside a scan all of the block's, because what is scanned has them."""
+        scans = any(other.kind == "scan" for other in self.kernel.nodes)
+        return (frozenset(tile.name for tile in self.blocks) if scans else self.dims_of(node.dims)) | {"r"}
+
     def reduced(self, fold: TritonFold, parts: Sequence[TritonValue]) -> TritonValue:
         """Blocks folded along the row, in the fold's dtype: for an arg reduction, the position."""
         if not self.has_block:

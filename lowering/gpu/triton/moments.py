@@ -36,7 +36,7 @@ class Moments:
     def start(self, e: TritonEmitter) -> tuple[TritonValue, ...]:
         """The variables of the lanes: sum, mean, squares around it."""
         e.functions |= {"sum": function_text("sum"), "moments": FUNCTION}
-        dims, dtype = e.dims_of(self.value.dims) | {"r"}, self.value.dtype
+        dims, dtype = e.lanes_of(self.value), self.value.dtype
         return tuple(e.lines.name(f"tl.full({e.shape(dims)}, 0.0, {TL_DTYPE[dtype]})", dtype, dims) for _ in range(3))
 
     def step(self, e: TritonEmitter, state: tuple[TritonValue, ...]) -> None:

@@ -48,7 +48,7 @@ class Exponentials:
 
     def start(self, e: TritonEmitter) -> tuple[TritonValue, ...]:
         """The variables of the lanes: largest element, sum of exponentials."""
-        dims, dtype = e.dims_of(self.value.dims) | {"r"}, self.value.dtype
+        dims, dtype = e.lanes_of(self.value), self.value.dtype
         shape, lanes = e.shape(dims), group(e)
         if lanes > 1:
             shape = f"[{shape.strip('[]')} // {lanes}]"
