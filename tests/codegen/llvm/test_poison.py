@@ -103,4 +103,4 @@ def test_kernels_make_no_poison(dynamic, monkeypatch):
     x = torch.randn(7, 33, requires_grad=True)
     for y in compiled(lambda x: (F.layer_norm(x, (33,)), F.cross_entropy(x, torch.arange(7)), x.var(1)), x):
         y.sum().backward(retain_graph=True)
-    assert len(texts) > 10 and not [line for text in texts for line in poison(text)]
+    assert len(texts) >= 10 and not [line for text in texts for line in poison(text)]

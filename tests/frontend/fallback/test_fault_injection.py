@@ -10,8 +10,9 @@ import torch
 import torch.nn.functional as F
 from torch import nn
 
+from mlirc.frontend import statistics
 from mlirc.frontend.capture import aot_autograd
-from mlirc.frontend.entry import backend, statistics
+from mlirc.frontend.entry import backend
 from tests.faults import called, fault, name_of
 
 OUTERMOST = [backend.mlirc, aot_autograd.Capture.backward]  # what is called within them is caught

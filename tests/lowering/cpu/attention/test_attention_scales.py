@@ -16,6 +16,7 @@ import torch.nn.functional as F
 pytestmark = pytest.mark.thinned
 
 INFINITE = (math.inf, -math.inf)
+WIDE = torch.backends.cpu.get_cpu_capability() == "AVX512"  # eager has kernels of its own there
 SCALES = (None, -1.5, 0.0, -0.0, 1e-40, 1e30, -1e30, *INFINITE)
 QUICK_SCALES = (-1.5, 0.0, math.inf)
 DTYPES = (torch.float32, torch.bfloat16, torch.float16, torch.float64)
@@ -163,14 +164,13 @@ def test_a_scale_that_is_no_number():
     """NaN, as the formula has it. Eager has NaN for few queries, and numbers for more, in one dtype."""
     q, k, v = (torch.randn(1, 2, 8, 16) for _ in range(3))
     attention = partial(F.scaled_dot_product_attention, scale=math.nan)
-    assert (
-        not attention(q, k, v).isnan().any()
-        and attention(q[:, :, :1], k.repeat(1, 1, 2, 1), v.repeat(1, 1, 2, 1)).isnan().all()
-    )
+    few = attention(q[:, :, :1], k.repeat(1, 1, 2, 1), v.repeat(1, 1, 2, 1))
+    assert not WIDE or (not attention(q, k, v).isnan().any() and few.isnan().all())
     torch.compiler.reset()
     assert torch.compile(lambda q, k, v: attention(q, k, v), backend="mlirc")(q, k, v).isnan().all()
 
 
+@pytest.mark.skipif(not WIDE, reason="eager's kernel for narrower vectors has one answer")
 def test_eagers_bfloat16_has_either_answer_to_a_score_of_infinity():
     """Zeros for one query, NaN for eight: ours are NaN, as float32's are."""
     q, k, v = (torch.rand(1, 2, 8, 16).add(0.5).bfloat16() for _ in range(3))
