@@ -204,7 +204,8 @@ class Fingerprint:
     def _run(self, noting: bool) -> int:
         if not self._count:
             return 0
-        threads = max(min(torch.get_num_threads(), self.bytes // GRAIN), 1)
+        # a team of another size than PyTorch's would end threads of libgomp and start others
+        threads = torch.get_num_threads() if self.bytes >= 2 * GRAIN else 1
         return _function()(self._rows, self._count, noting, threads)
 
 

@@ -18,8 +18,8 @@ from mlirc.lowering.kernel.nodes import Kernel
 from mlirc.lowering.target import CpuTarget
 
 # slots of the frame: the arguments' address, the number of a check that failed, where threads leave partial results or count
-# chunks, the number of the next group of panels to be taken; then two of emitter/scratch.py
-STATUS, PARTIAL, NEXT, FRAME_SLOTS = 1, 2, 3, 6
+# chunks, the number of the next group of panels to be taken; two of emitter/scratch.py; how many threads have work
+STATUS, PARTIAL, NEXT, ACTIVE, FRAME_SLOTS = 1, 2, 3, 6, 7
 
 
 def shared_memory(e: VectorEmitter) -> Value:
@@ -63,6 +63,9 @@ def entry_text(
     """The function that the host program calls: it decides how many threads run the body.
 
     `scratch` are the bytes of it that each thread takes, `left` those that it leaves for the others.
+
+    libgomp's team is all of PyTorch's threads, or the calling thread alone, as PyTorch's own teams are. A team of another size than
+    the last one ends threads or starts new ones, which takes longer than most kernels. Threads without work return at once.
     """
     e = VectorEmitter(split.vector, target)
     zero, one = e.i64(0), e.i64(1)
@@ -85,9 +88,12 @@ def entry_text(
         e.lines.append(call)
     else:
         b = e.index
-        threads = load_slot(e, "%args", kernel.operand_count + len(names), "i64")
+        team = load_slot(e, "%args", kernel.operand_count + len(names), "i64")
         worth = b.binary("arith.divui", e.integer(split.work), e.i64(GRAIN))
-        threads = b.minimum(b.minimum(threads, worth), e.integer(split.items))
+        threads = b.minimum(b.minimum(team, worth), e.integer(split.items))
+        if split.combines:  # the whole team meets at barriers, and each thread has a part
+            enough = b.and_(b.gt(worth, one), b.ge(e.integer(split.items), team))
+            threads = b.select(enough, team, one)
         if has_scratch:
             threads = reserve(e, frame, scratch, threads)
         if split.chunk or (split.combines and left <= MOST_PARTIAL):
@@ -103,7 +109,9 @@ def entry_text(
         many = b.gt(threads, one)
         e.lines.append(f"scf.if {many} {{")
         part = b.emit(f"llvm.mlir.addressof @{name}_part : !llvm.ptr", torch.int64)
-        count = b.emit(f"arith.trunci {threads} : i64 to i32", torch.int32)
+        active = b.emit(f"llvm.getelementptr {frame}[{ACTIVE}] : (!llvm.ptr) -> !llvm.ptr, i64", torch.int64)
+        e.lines.append(f"llvm.store {threads}, {active} : i64, !llvm.ptr")
+        count = b.emit(f"arith.trunci {team} : i64 to i32", torch.int32)
         flags = e.builder(torch.int32).constant(0, torch.int32)
         e.lines.append(
             f"llvm.call @GOMP_parallel({part}, {frame}, {count}, {flags}) : (!llvm.ptr, !llvm.ptr, i32, i32) -> ()"
@@ -129,11 +137,17 @@ LIBGOMP = [
 BARRIER = "llvm.func @GOMP_barrier()"
 
 # libgomp may give fewer threads than asked for: what counts is how many there are
-PART_FUNCTION = """llvm.func internal @KERNEL_part(%frame: !llvm.ptr) {
+PART_FUNCTION = f"""llvm.func internal @KERNEL_part(%frame: !llvm.ptr) {{
 %thread32 = llvm.call @omp_get_thread_num() : () -> i32
-%threads32 = llvm.call @omp_get_num_threads() : () -> i32
+%team32 = llvm.call @omp_get_num_threads() : () -> i32
 %thread = arith.extsi %thread32 : i32 to i64
-%threads = arith.extsi %threads32 : i32 to i64
+%team = arith.extsi %team32 : i32 to i64
+%active_at = llvm.getelementptr %frame[{ACTIVE}] : (!llvm.ptr) -> !llvm.ptr, i64
+%active = llvm.load %active_at : !llvm.ptr -> i64
+%threads = arith.minui %team, %active : i64
+%has_work = arith.cmpi ult, %thread, %threads : i64
+scf.if %has_work {{
 llvm.call @KERNEL_body(%frame, %thread, %threads) : (!llvm.ptr, i64, i64) -> ()
+}}
 llvm.return
-}"""
+}}"""
