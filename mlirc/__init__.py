@@ -11,6 +11,7 @@ Nothing has to be imported for torch.compile. Where torch is there already, impo
 know our artifacts.
 """
 
+import os
 import sys
 import time
 from typing import TYPE_CHECKING, Any
@@ -28,10 +29,31 @@ if TYPE_CHECKING:
 __all__ = ["backend", "compile", "explain", "load", "options", "read_capture"]
 
 
-if hasattr(sys.modules.get("torch"), "compiler"):
+def _torch_is_imported() -> bool:
+    """Whether torch is there as a whole; not while it is being imported."""
+    torch = sys.modules.get("torch")
+    return torch is not None and not getattr(torch.__spec__, "_initializing", False)
+
+
+if _torch_is_imported():
     from mlirc.frontend.cache.artifacts import register
 
     register()
+
+
+def on_import_of_torch() -> None:
+    """Tells PyTorch the names that TORCH_LOGS has of ours, where it has any; without them this leaves no trace.
+
+    PyTorch calls it in each process that imports torch, by the entry point "torch.backends". It raises nothing: torch could not
+    be imported then.
+    """
+    settings = os.environ.get("TORCH_LOGS", "")
+    if "mlirc" in settings or "help" in settings:
+        from mlirc.frontend.torch_compat.log_names import log_names
+
+        log_names()
+    elif not any(name.startswith("mlirc.") for name in list(sys.modules)):
+        sys.modules.pop("mlirc", None)  # whoever imports it now, with torch there, has it register artifacts
 
 
 def __getattr__(name: str) -> Any:

@@ -1,13 +1,13 @@
 """TORCH_LOGS and TORCH_TRACE: a graph's IR after every stage, its fusions, its code.
 
-    TORCH_LOGS="+mlirc.ir"                 the IR after every stage
-    TORCH_LOGS="+mlirc.lowering.fusion"    the ledger of the passes that fuse: a line for each decision
-    TORCH_LOGS="+mlirc.codegen"            LLVM IR and Triton's Python
-    TORCH_LOGS="+mlirc"                    all of it, and why graphs run in eager
-    TORCH_TRACE=DIR                        all of it as artifacts that tlparse shows: mlirc_ir, mlirc_fusion, mlirc_code
+    TORCH_LOGS="mlirc_ir"        the IR after every stage
+    TORCH_LOGS="mlirc_fusion"    the ledger of the passes that fuse: a line for each decision
+    TORCH_LOGS="mlirc_code"      LLVM IR and Triton's Python
+    TORCH_LOGS="+mlirc"          all of it, and why graphs run in eager
+    TORCH_TRACE=DIR              all of it as artifacts that tlparse shows: mlirc_ir, mlirc_fusion, mlirc_code
 
-PyTorch takes names of loggers that are modules; names of artifacts of its own it knows before a backend is there. A graph that
-is shown is compiled, although the disk cache may have it.
+`+mlirc.ir`, `+mlirc.lowering.fusion` and `+mlirc.codegen` are the same three: PyTorch knows names of modules in any case, and the
+others where it asks backends before it reads TORCH_LOGS. A graph that is shown is compiled, although the disk cache may have it.
 """
 
 import itertools
@@ -19,26 +19,30 @@ from mlirc.frontend.fallback.fallback import optional
 from mlirc.frontend.graph.aten_graph import AtenGraph
 from mlirc.frontend.graph.observer import Observer
 from mlirc.frontend.torch_compat.dynamo.structured_trace import structured_trace
+from mlirc.frontend.torch_compat.log_names import artifact_logger
 
 LOGGERS = {"ir": "mlirc.ir", "fusion": "mlirc.lowering.fusion", "code": "mlirc.codegen"}
 _numbers = itertools.count()
 
 
-def logs(kind: str) -> bool:
-    """Whether somebody asked for a kind of LOGGERS. The level of a program's root logger asks for nothing."""
-    logger: logging.Logger | None = logging.getLogger(LOGGERS[kind])
+def asked(kind: str) -> logging.Logger | None:
+    """The logger of a kind of LOGGERS where somebody asked for it. The level of a program's root logger asks for nothing."""
+    if (artifact := artifact_logger(f"mlirc_{kind}")) is not None:
+        return artifact
+    wanted = logging.getLogger(LOGGERS[kind])
+    logger: logging.Logger | None = wanted
     while logger is not None and logger.name != "root":
         if logger.level:
-            return logger.level <= logging.DEBUG
+            return wanted if logger.level <= logging.DEBUG else None
         logger = logger.parent
-    return False
+    return None
 
 
 def shown() -> set[str]:
     """The kinds that are logged or traced."""
     if (found := structured_trace()) is not None and found[0]():
         return set(LOGGERS)
-    return {kind for kind in LOGGERS if logs(kind)}
+    return {kind for kind in LOGGERS if asked(kind) is not None}
 
 
 class Logs(Observer):
@@ -61,8 +65,8 @@ class Logs(Observer):
 
     def tell(self, kind: str, step: str, text: Callable[[], str]) -> None:
         made = text()
-        if logs(kind):
-            logging.getLogger(LOGGERS[kind]).debug("%s, after %s:\n%s", self.title, step, made)
+        if (logger := asked(kind)) is not None:
+            logger.debug("%s, after %s:\n%s", self.title, step, made)
         if (found := structured_trace()) is not None and found[0]():
             found[1](
                 f"mlirc_{kind}_{step}" if kind == "ir" else f"mlirc_{kind}", f"// {self.title}, after {step}\n{made}"

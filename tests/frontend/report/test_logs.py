@@ -1,11 +1,16 @@
 """TORCH_LOGS and TORCH_TRACE: each stage once, where it was asked for; nothing where not."""
 
+import inspect
 import json
 import os
+import subprocess
+import sys
+import tomllib
 
 import pytest
+import torch
 
-from tests.forked_programs import python
+from tests.forked_programs import ROOT, python
 
 PROGRAM = """
 import logging, sys, torch
@@ -71,3 +76,35 @@ def test_the_structured_trace_has_artifacts(cache, tmp_path):
     names = [event["artifact"]["name"] for event in events if event["artifact"]["name"].startswith("mlirc")]
     wanted = [*(f"mlirc_ir_{stage}" for stage in STAGES), "mlirc_fusion", "mlirc_code"]
     assert sorted(names) == sorted(wanted * 4)
+
+
+@pytest.fixture
+def as_installed(tmp_path):
+    """The environment of a Python that finds the entry points of pyproject.toml, however old this installation is."""
+    groups = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["entry-points"]
+    told = tmp_path / "site" / "mlirc_as_installed-0.dist-info"
+    told.mkdir(parents=True)
+    (told / "METADATA").write_text("Metadata-Version: 2.1\nName: mlirc-as-installed\nVersion: 0\n")
+    (told / "entry_points.txt").write_text(f"[torch.backends]\nmlirc = {groups['torch.backends']['mlirc']}\n")
+    return os.environ | {"PYTHONPATH": f"{told.parent}{os.pathsep}{ROOT}"}
+
+
+def test_names_of_artifacts(cache, as_installed):
+    source = inspect.getsource(torch)
+    if source.index("_logging._init_logs()") < source.rindex("_import_device_backends()"):
+        pytest.skip("this PyTorch reads TORCH_LOGS before it asks backends")
+    environment = as_installed | cache | {"TORCH_LOGS": "mlirc_ir,mlirc_code"}
+    done = subprocess.run(
+        [sys.executable, "-c", PROGRAM.replace("LEVEL", "False").replace("range(2)", "range(1)")],
+        env=environment,
+        capture_output=True,
+        text=True,
+    )
+    assert done.returncode == 0, done.stderr[-2000:]
+    assert titles(done.stderr) == dict.fromkeys(STAGES, 2) | {"lower": 4}
+    assert "[__mlirc_ir] graph 0, forward, after import:" in done.stderr and "[__mlirc_code]" in done.stderr
+
+
+def test_a_process_that_imports_torch_has_nothing_of_mlirc(as_installed):
+    program = "import sys, torch; assert not [name for name in sys.modules if name.split('.')[0] == 'mlirc']"
+    assert subprocess.run([sys.executable, "-c", program], env=as_installed).returncode == 0
