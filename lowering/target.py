@@ -31,6 +31,7 @@ class CpuTarget:
     bf16_pairs    whether it has AVX-512's multiplications of pairs of bfloat16
     bf16_tiles    whether it has AMX's matmuls of bfloat16 tiles, which only libraries use here
     onednn        what oneDNN convolves fast: "none", where PyTorch does not use it, "float32", or "bfloat16" as well
+    cores         a kernel runs on at most so many threads; 0: on as many as the process has when it runs
     """
 
     arch: str = "x86_64"
@@ -38,6 +39,7 @@ class CpuTarget:
     bf16_pairs: bool = False
     bf16_tiles: bool = False
     onednn: str = "float32"
+    cores: int = 0
 
     CHOICES: ClassVar[dict[str, tuple[Any, ...]]] = {
         "arch": ("x86_64", "aarch64"),
@@ -46,6 +48,8 @@ class CpuTarget:
     }
 
     def __post_init__(self) -> None:
+        if self.cores > 4096:
+            raise TargetError(f"cpu: cores is 0 to 4096, not {self.cores}")
         if self.arch == "aarch64" and (self.vector_bytes != 16 or self.bf16_pairs or self.bf16_tiles):
             raise TargetError("cpu{arch=aarch64} has vector-bytes=16, no bf16-pairs and no bf16-tiles")
         if self.bf16_pairs and self.vector_bytes != 64:
@@ -189,6 +193,7 @@ def _value(what: str, text: str, kind: type, choices: tuple[Any, ...] | None) ->
 
 
 def text_of_part(name: str, part: CpuTarget | GpuTarget) -> str:
-    """Every option, so that the text means the same wherever it is read."""
-    values = ((field.name.replace("_", "-"), getattr(part, field.name)) for field in fields(part))
+    """Every option, so that the text means the same wherever it is read. Of cores, 0 goes without saying."""
+    values = [(field.name.replace("_", "-"), getattr(part, field.name)) for field in fields(part)]
+    values = [(key, x) for key, x in values if (key, x) != ("cores", 0)]
     return f"{name}{{{' '.join(f'{key}={str(x).lower() if isinstance(x, bool) else x}' for key, x in values)}}}"

@@ -30,6 +30,7 @@ class HostRange:
     lines   the user's source lines
     read, written, flops   bytes and floating-point operations of one execution (lowering/analysis/work.py)
     executions             how often the last such call executed it: in a loop, once for each step
+    work                   read, written and flops of all executions of that call, at its sizes; a sum that is not known is None
     """
 
     kind: str
@@ -41,6 +42,7 @@ class HostRange:
     flops: str
     seconds: deque[float] = field(default_factory=lambda: deque(maxlen=MOST_SAMPLES))
     executions: int = 1
+    work: list[int | None] = field(default_factory=lambda: [None, None, None])
 
 
 @dataclass(frozen=True)

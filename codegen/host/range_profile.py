@@ -11,6 +11,7 @@ from mlirc.codegen.host.parts import HostRange
 
 BEGIN, END, CLOCK = "profile_begin", "profile_end", "profile_clock"  # links of host programs (ranges.py)
 PREFIX = "mlirc: "  # of the names in traces
+UNKNOWN = -1  # work at sizes that no argument and no call before it says
 
 
 class RangeProfile:
@@ -24,7 +25,7 @@ class RangeProfile:
         self._thread = threading.local()
         self._begin = ctypes.CFUNCTYPE(None, ctypes.c_int64)(self._begun)
         clock = ctypes.POINTER(ctypes.c_int64)  # seconds and nanoseconds
-        self._end = ctypes.CFUNCTYPE(None, ctypes.c_int64, clock, clock)(self._ended)
+        self._end = ctypes.CFUNCTYPE(None, ctypes.c_int64, clock, clock, *3 * [ctypes.c_int64])(self._ended)
 
     def functions(self) -> dict[str, int | None]:
         """The addresses of the functions that mark a range's begin and end, by the names that host programs link."""
@@ -36,8 +37,8 @@ class RangeProfile:
         """The native function, wrapped so that its open ranges are closed where an op fails."""
 
         def run(inputs: list[Any]) -> list[Any]:
-            outer = tuple(getattr(self._thread, name, None) for name in ("open", "timed", "taken"))
-            self._thread.open, self._thread.timed, self._thread.taken = [], [], {}
+            outer = tuple(getattr(self._thread, name, None) for name in ("open", "timed", "taken", "work"))
+            self._thread.open, self._thread.timed, self._thread.taken, self._thread.work = [], [], {}, {}
             try:
                 return native(inputs)
             finally:
@@ -47,7 +48,9 @@ class RangeProfile:
                 for number, taken in self._thread.taken.items():
                     self.ranges[number].seconds.append(sum(taken))
                     self.ranges[number].executions = len(taken)
-                self._thread.open, self._thread.timed, self._thread.taken = outer
+                    work = zip(*self._thread.work[number], strict=True)
+                    self.ranges[number].work = [None if UNKNOWN in steps else sum(steps) for steps in work]
+                self._thread.open, self._thread.timed, self._thread.taken, self._thread.work = outer
 
         return run
 
@@ -62,7 +65,8 @@ class RangeProfile:
             event.record()
         self._thread.open.append((shown, event))
 
-    def _ended(self, number: int, started: Any, ended: Any) -> None:
+    def _ended(self, number: int, started: Any, ended: Any, *work: int) -> None:
+        self._thread.work.setdefault(number, []).append(work)
         if self.on_gpu:
             done = torch.cuda.Event(enable_timing=True)
             done.record()

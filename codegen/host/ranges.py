@@ -4,7 +4,8 @@
     call i32 @clock_gettime(i32 1, ptr %started)
     ...                                               the op
     call i32 @clock_gettime(i32 1, ptr %ended)
-    call void @profile_end(i64 7, ptr %started, ptr %ended)    Python: keeps the time, and closes the range
+    call void @profile_end(i64 7, ptr %started, ptr %ended, i64 %read, i64 %written, i64 %flops)
+                                                      Python: keeps the time and the work, and closes the range
 
 The clock is read inside, so that a kernel's time has nothing of Python's. Without the option no line is written.
 """
@@ -13,8 +14,9 @@ from collections.abc import Callable
 from typing import Any
 
 from mlirc.codegen.frame.frame import Frame
+from mlirc.codegen.host.inputs import unbound
 from mlirc.codegen.host.parts import HostRange
-from mlirc.codegen.host.range_profile import BEGIN, CLOCK, END
+from mlirc.codegen.host.range_profile import BEGIN, CLOCK, END, UNKNOWN
 from mlirc.dialects.core.dialect import attribute_value
 from mlirc.dialects.core.tensor_types import info_of
 from mlirc.lowering.analysis.work import Work, operands_of
@@ -40,7 +42,9 @@ def ranged(frame: Frame, op: Any, write: Callable[[], None], ranges: list[HostRa
         write()
         return
     number, text = len(ranges), frame.text
-    ranges.append(range_of(op, kind))
+    work = Work()
+    work.add(op)
+    ranges.append(range_of(op, kind, work))
     clocks = [f"  {name} = alloca [2 x i64]" for name in (STARTED, ENDED)]
     if clocks[0] not in text.places:  # a function that is invoked has its own
         text.places += clocks
@@ -48,12 +52,11 @@ def ranged(frame: Frame, op: Any, write: Callable[[], None], ranges: list[HostRa
     text.call_link(CLOCK, "i32 (i32, ptr)", str(MONOTONIC), STARTED)
     write()
     text.call_link(CLOCK, "i32 (i32, ptr)", str(MONOTONIC), ENDED)
-    text.call_link(END, "void (i64, ptr, ptr)", str(number), STARTED, ENDED)
+    done = [str(UNKNOWN) if unbound(frame, x) else frame.sizes.of(x) for x in (work.read, work.written, work.flops)]
+    text.call_link(END, "void (i64, ptr, ptr, i64, i64, i64)", str(number), STARTED, ENDED, *done)
 
 
-def range_of(op: Any, kind: str) -> HostRange:
-    work = Work()
-    work.add(op)
+def range_of(op: Any, kind: str, work: Work) -> HostRange:
     _, written = operands_of(op)
     dtype = str(written[0].dtype if written else info_of(op.results[0]).dtype if len(op.results) else "")
     if kind == "library" and (label_of(op) in GENERATED_NAMES or "kernel" in op.attributes):

@@ -13,13 +13,13 @@ FLOATS = ("float32", "bfloat16", "float16", "float64")
 
 
 def profile_rows(ranges: Iterable[HostRange], device: str = "cpu") -> list[dict[str, Any]]:
-    """Equal ops are one row, the longest first. Sizes are those of all its ops.
+    """Equal ops are one row, the longest first. Sizes are those of all its ops, as the last call had them.
 
     kind, label, lines, times   as HostRange has them, and how many such ops a call executes: one in a loop counts for each step
     seconds, share              the sum of the ops' median times in a call, and of that of all ops
-    read, written, flops        numbers; None where sizes are symbols
+    read, written, flops        numbers, of the last call; None where its sizes are not known
     floor, bound                seconds: bytes over the bandwidth of a copy as large, or operations over the rate of large matmuls
-                                ("memory" or "arithmetic", whichever takes longer); None where sizes are symbols
+                                ("memory" or "arithmetic", whichever takes longer); None where its sizes are not known
     of_floor                    floor / seconds: 1 cannot be beaten but by keeping data in cache
     """
     rows: dict[tuple, dict[str, Any]] = {}
@@ -30,9 +30,9 @@ def profile_rows(ranges: Iterable[HostRange], device: str = "cpu") -> list[dict[
         row = rows.setdefault(key, {"kind": timed.kind, "label": timed.label, "lines": timed.lines, "times": 0})
         row["times"] += timed.executions
         row["seconds"] = row.get("seconds", 0.0) + statistics.median(timed.seconds)
-        for name in ("read", "written", "flops"):
-            text = getattr(timed, name)
-            row[name] = row["times"] * int(text) if text.isdigit() else None
+        for name, done in zip(("read", "written", "flops"), timed.work, strict=True):
+            so_far = row.get(name, 0)
+            row[name] = None if done is None or so_far is None else so_far + done
         row["dtype"] = timed.dtype
     whole = sum(row["seconds"] for row in rows.values())
     for row in rows.values():

@@ -5,7 +5,10 @@ from typing import Any
 
 from mlirc.commands.failure import Failure
 
-HELP = "The machine to lower for: cpu-avx2, cpu{arch=x86_64 vector-bytes=32}, cpu-avx512,gpu{arch=sm_90}, host, ..."
+HELP = (
+    "The machine to lower for: cpu-avx2, cpu{vector-bytes=32 cores=4}, gpu{arch=sm_90}, cpu-avx512,gpu-h100, host. "
+    "Without cores a kernel takes the threads that the process has when it runs. A part that is left out is the host's."
+)
 
 
 def give_target(module: Any) -> None:

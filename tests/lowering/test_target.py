@@ -86,7 +86,8 @@ WRONG = [
     ("cpu{arch=aarch64 vector-bytes=64}", "has vector-bytes=16"),
     ("cpu{bf16-pairs=true}", "of AVX-512"),
     ("cpu{bf16-pairs=1}", "bf16-pairs is true or false, not '1'"),
-    ("cpu{cores=4}", "'cores=4' is no option of cpu, whose options are arch, vector-bytes"),
+    ("cpu{threads=4}", "'threads=4' is no option of cpu, whose options are arch, vector-bytes"),
+    ("cpu{cores=5000}", "cores is 0 to 4096, not 5000"),
     ("cpu{arch=x86_64 arch=x86_64}", "each once"),
     ("cpu,cpu", "one cpu"),
     ("cpu,", "nothing follows"),
@@ -135,6 +136,17 @@ def test_vectors_are_as_wide_as_the_target_has_them(target, lanes):
     text = lowered(SOFTMAX, target)
     assert f"vector<{lanes}xf32>" in text
     assert not [n for n in re.findall(r"vector<(\d+)xf32>", text) if int(n) > lanes]
+
+
+@pytest.mark.parametrize(("cores", "threads"), [("", True), (" cores=3", True), (" cores=1", False)])
+def test_code_for_one_core_starts_no_threads(tmp_path, cores, threads):
+    (tmp_path / "exp.mlir").write_text(SOFTMAX.replace("4x96", "512x4096"))
+    target = f"cpu{{vector-bytes=32{cores}}}"
+    done = CliRunner().invoke(
+        opt, [str(tmp_path / "exp.mlir"), "--pipeline", "cpu", "--target", target, "--emit", "asm"]
+    )
+    assert done.exit_code == 0, done.output
+    assert ("GOMP_parallel" in done.output) == threads
 
 
 class Net(nn.Module):

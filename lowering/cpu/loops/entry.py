@@ -89,6 +89,8 @@ def entry_text(
     else:
         b = e.index
         team = load_slot(e, "%args", kernel.operand_count + len(names), "i64")
+        if target.cores:
+            team = b.minimum(team, e.i64(target.cores))
         worth = b.binary("arith.divui", e.integer(split.work), e.i64(GRAIN))
         threads = b.minimum(b.minimum(team, worth), e.integer(split.items))
         if split.combines:  # the whole team meets at barriers, and each thread has a part

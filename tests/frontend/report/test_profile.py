@@ -63,11 +63,13 @@ def test_rows_say_what_took_how_long():
 def test_a_floor_is_bytes_or_operations_at_the_measured_rate():
     from mlirc.codegen.host.parts import HostRange
 
-    timed = HostRange("kernel", "copy", [], "float32", "4000000", "4000000", "1000000")
+    timed = HostRange(
+        "kernel", "copy", [], "float32", "4000000", "4000000", "1000000", work=[4000000, 4000000, 1000000]
+    )
     timed.seconds.append(1.0)
     (row,) = profile_rows([timed])
     assert row["floor"] == pytest.approx(8e6 / copy_rate(8000000)) and row["bound"] == "memory"
-    timed = HostRange("library", "matmul", [], "bfloat16", "4", "4", "1000000000")
+    timed = HostRange("library", "matmul", [], "bfloat16", "4", "4", "1000000000", work=[4, 4, 1000000000])
     timed.seconds.extend([1.0, 3.0, 2.0])
     (row,) = profile_rows([timed])
     assert (
@@ -78,6 +80,18 @@ def test_a_floor_is_bytes_or_operations_at_the_measured_rate():
     timed = HostRange("kernel", "exp", [], "float32", "4*s0", "4", "1")
     timed.seconds.append(1.0)
     assert profile_rows([timed])[0]["floor"] is None
+
+
+def test_symbolic_sizes_are_those_of_the_last_call():
+    def scaled(x, w):
+        return torch.softmax(x @ w, -1) * x.sum(-1, keepdim=True)
+
+    explained = mlirc.explain(scaled, profile=True, dynamic=True, options={"fallback": "error"})
+    (graph,) = explained(torch.randn(31, 24), torch.randn(24, 40)).data["graphs"]
+    rows = [row for row in graph["profile"] if row["kind"] != "allocation"]
+    assert all(row["floor"] > 0 for row in rows)
+    (matmul,) = [row for row in rows if row["kind"] == "library"]
+    assert (matmul["flops"], matmul["written"]) == (2 * 31 * 24 * 40, 4 * 31 * 40)
 
 
 def test_backward_graphs_have_rows():
