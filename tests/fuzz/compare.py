@@ -30,7 +30,8 @@ def differences(expected: Trace, found: Trace, noisy: list[Trace] | None = None)
     result = []
     for number, (wanted, got) in enumerate(zip(expected.observations, found.observations, strict=False)):
         if [leaf.path for leaf in wanted] != [leaf.path for leaf in got]:
-            return result + [Difference(number, "", "structure", f"{len(got)} values, eager {len(wanted)}")]
+            result.append(Difference(number, "", "structure", f"{len(got)} values, eager {len(wanted)}"))
+            continue
         for k, (e, f) in enumerate(zip(wanted, got, strict=True)):
             others = None if noisy is None else [_leaf(trace, number, k) for trace in noisy]
             result += [Difference(number, e.path, kind, text) for kind, text in _compare(e, f, others)]

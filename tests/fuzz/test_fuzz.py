@@ -12,6 +12,7 @@ import torch
 
 from mlirc.frontend.cache import global_switches
 from tests.fuzz import calls, changes, judge, program, steps, structures, tensors, workers
+from tests.fuzz.compare import differences
 from tests.fuzz.program import random_program
 from tests.fuzz.shrink import shrink
 
@@ -104,6 +105,15 @@ def test_what_rounding_seldom_makes_equal_is_no_bug():
     assert judge.judge(text, wrong_backend(lambda x: torch.zeros_like(x))).kind == "right"
     text = text.replace("(b, b, dim=0)", "(b, b + 1, dim=0)")
     assert judge.judge(text, wrong_backend(lambda x: torch.zeros_like(x))).kind == "bug"
+
+
+def test_what_comes_after_another_structure_is_compared():
+    """Where aot_eager raises once, its later answers still say what PyTorch's own limit is."""
+    eager, other = judge.Trace(), judge.Trace()
+    for trace, first, second in ((eager, (1, 2), 3), (other, (1,), 4)):
+        trace.see(first)
+        trace.see(second)
+    assert [(d.observation, d.kind) for d in differences(eager, other)] == [(0, "structure"), (1, "value")]
 
 
 def test_aliases_are_seen():
