@@ -6,6 +6,9 @@ AOTAutograd makes such a result anew from the user's tensor, and its gradient is
 it has a list of them; with symbols it asks the graph's result, which must be a view of the graph's input that autograd recorded.
 
 With gradients it takes parts of an input (`x.chunk(3)`) for new tensors, and views of those: there the graph's result is the program's.
+
+Without gradients it takes the graph's result too where a view has a symbol, and makes the user's view by its sizes, strides and offset.
+Of a view that conjugates or negates, the graph has a copy, which begins at 0 and holds the values: such a result is replayed too.
 """
 
 import operator
@@ -17,28 +20,45 @@ from torch.fx import GraphModule, Node
 
 from mlirc.dialects.core import symbols
 from mlirc.frontend.capture.replayed_views import ITEM
+from mlirc.frontend.capture.result_views import seen_by
 from mlirc.frontend.errors import UnsupportedGraph
 from mlirc.frontend.importer import views
 from mlirc.frontend.importer.result_outputs import Outputs
 from mlirc.frontend.importer.sizes import environment_of, size
+from mlirc.frontend.importer.storage_readers import LAZY
 
 CUT = (torch.ops.aten.detach.default, torch.ops.aten.view.dtype)
 
 
-def with_replays(gm: GraphModule, outputs: Outputs, returned: int) -> list[tuple[str, Any]]:
-    """The outputs of a forward graph, of which some of the first `returned` become ("replayed", ...)."""
+def with_replays(gm: GraphModule, outputs: Outputs, returned: int, gradients: bool) -> list[tuple[str, Any]]:
+    """The outputs of a graph, of which some of the first `returned` become ("replayed", ...): with `gradients` each view of an input
+    that AOTAutograd does not repeat itself, else those that conjugate or negate.
+
+    Raises UnsupportedGraph where one of the latter has a view that has no text."""
     made, symbolic = list(outputs), environment_of(gm) is not None
     nodes: list[Any] = list(gm.graph.output_node().args[0])[:returned]  # type: ignore[arg-type]
     placeholders = gm.graph.find_nodes(op="placeholder")
+    writes = gm.graph.find_nodes(op="call_function", target=torch.ops.aten.copy_.default)
+    inputs = {n: n for n in placeholders} | {n.args[1]: n.args[0] for n in writes if n.args[0] in placeholders}
     for place, (node, (kind, k)) in enumerate(zip(nodes, outputs, strict=False)):
-        if kind == "result" and isinstance(node, Node) and node.op == "call_function":
-            found = steps_of(node)
-            if found is None or found[0] not in placeholders or not (symbolic or is_part(found[1])):
-                continue
+        if kind != "result" or not isinstance(node, Node) or node.op != "call_function":
+            continue
+        lazy = symbolic and is_lazy_view(node) and seen_by(node) in inputs
+        found = steps_of(node) if gradients or lazy else None
+        if found is not None and found[0] in (inputs if lazy else placeholders) and (symbolic or is_part(found[1])):
             names = sources(found[1], placeholders)
             if names is not None:
-                made[place] = "replayed", [k, placeholders.index(found[0]), found[1], names]
+                made[place] = "replayed", [k, placeholders.index(inputs[found[0]]), found[1], names]
+        if lazy and made[place][0] != "replayed":
+            raise UnsupportedGraph("a result is a view of an input that negates or conjugates it, under symbolic sizes")
     return made
+
+
+def is_lazy_view(node: Node | None) -> bool:
+    """Whether one of a node's views conjugates or negates: what another undoes is a copy in the graph too."""
+    while node is not None and node.target not in LAZY:
+        node = views.viewed(node)
+    return node is not None
 
 
 def steps_of(node: Node) -> tuple[Node, list] | None:

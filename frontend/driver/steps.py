@@ -71,8 +71,8 @@ def import_aten(graph: AtenGraph, folder: CacheFolder | None) -> Lowering:
         next(functions(imported.module)).attributes["mlirc.consumes"] = ir.UnitAttr.get()
     returned = returned_to_user(graph.kind, len(imported.outputs))
     outputs = with_views(graph.gm, imported.outputs, returned)
-    if graph.kind == "forward" and not (graph.on_gpu and graph.options.mode in CUDA_GRAPH_MODES):
-        outputs = with_replays(graph.gm, outputs, returned)
+    recorded = graph.on_gpu and graph.options.mode in CUDA_GRAPH_MODES
+    outputs = with_replays(graph.gm, outputs, returned, gradients=graph.kind == "forward" and not recorded)
     ledger = Ledger(fusion=fusion_log(graph))
     for region in imported.regions:
         made = region.function

@@ -195,3 +195,43 @@ def test_what_an_operator_of_the_users_gives(name):
         torch.testing.assert_close(
             found, function(torch.ones(2)) if not like.is_complex() else torch.view_as_real(like) * 2
         )
+
+
+PARTS = {
+    "all": lambda x: x,
+    "half": lambda x: x.chunk(2, 1)[1],
+    "rows behind": lambda x: x[x.shape[0] // 2 :],
+    "transposed": lambda x: x.tensor_split(2)[1].t(),
+}
+VIEWS = {
+    "conjugated": lambda x: x.conj(),
+    "conjugated, then parts": lambda x: x.conj().unsqueeze(0)[:, 1:].expand(2, -1, -1),
+    "both": lambda x: torch._neg_view(x.conj()),
+    "imaginary part": lambda x: x.conj().imag,
+    "negated": lambda x: torch._neg_view(x.real),
+    "in their memory": lambda x: x.conj().conj(),
+    "real part": lambda x: torch.view_as_real(x)[1:],
+}
+
+
+@pytest.mark.parametrize("written", [False, True])
+@pytest.mark.parametrize("part", PARTS)
+def test_views_of_inputs_under_symbolic_sizes(part, written):
+    """Results are the user's memory, lazy where eager's are."""
+
+    def program(x):
+        if written:
+            x.mul_(2)
+        return [view(PARTS[part](x)) for view in VIEWS.values()]
+
+    torch._dynamo.reset()
+    compiled = torch.compile(program, backend="mlirc", dynamic=True)
+    for size in (4, 6):
+        seen = []
+        for function in (program, compiled):
+            x = torch.arange(size * size).view(size, size) * (1 + 2j)
+            made = dict(zip(VIEWS, function(x), strict=True))
+            facts = {n: (y.is_conj(), y.is_neg(), y.stride(), y.data_ptr() - x.data_ptr()) for n, y in made.items()}
+            seen.append((facts, {n: y.clone() for n, y in made.items()}))
+        assert seen[0][0] == seen[1][0]
+        torch.testing.assert_close(seen[1][1], seen[0][1])
