@@ -63,14 +63,21 @@ def suggested(position: int) -> Rule:
 
 
 def _scaled_by_power(result: torch.Tensor, args: tuple) -> tuple:
-    """x * 2**y, whose power is row-major; of floats and integers there is a kernel that has both as they lie."""
+    """x * 2**y; of floats and integers there is a kernel that has both as they lie.
+
+    The base is a number where x is float32 or of integers, and the power is row-major; else it is a 0-d tensor of the dtype of x."""
     x, y = args[:2]
     if x.is_floating_point() and not (y.is_floating_point() or y.is_complex()):
         if order.all_same(x.shape, result.shape):
             return _preserved(x)
         return order.result_strides(result.shape, [_layout(x, None), _layout(y, None)])
-    operands: list[Layout] = [_layout(x, result.dtype), (y.shape, order.row_major(y.shape))]
-    return order.result_strides(result.shape, operands)
+    if x.dtype == torch.float32 or not (x.is_floating_point() or x.is_complex()):
+        power = order.row_major(y.shape)
+    else:
+        # a 0-d operand gives a kind alone
+        computed = y.dtype if y.dim() and y.dtype.is_complex >= x.is_complex() else x.dtype
+        power = order.result_strides(y.shape, [((), ()), _layout(y, computed)])
+    return order.result_strides(result.shape, [_layout(x, result.dtype), (y.shape, power)])
 
 
 def _rolled(result: torch.Tensor, args: tuple) -> tuple | None:
@@ -249,6 +256,7 @@ SUGGESTED: dict[Any, int] = {
     aten.replication_pad3d_backward.default: 1,
 }
 LIKE: dict[Any, int] = {
+    aten.huber_loss.default: 0,
     aten.binary_cross_entropy.default: 0,
     aten.binary_cross_entropy_backward.default: 1,
     aten.index_fill.int_Scalar: 0,
@@ -262,6 +270,8 @@ LIKE: dict[Any, int] = {
 EXACT: dict[Any, Rule] = {
     aten.ldexp.Tensor: _scaled_by_power,
     aten.roll.default: _rolled,
+    aten.mse_loss.default: iterated(0, 1),
+    aten.smooth_l1_loss.default: iterated(0, 1),
     aten.mse_loss_backward.default: _of_loss,
     aten.huber_loss_backward.default: _of_loss,
     aten.smooth_l1_loss_backward.default: _of_loss,

@@ -51,7 +51,9 @@ OTHERS = (
     aten.log_sigmoid_forward.default,
     aten.mse_loss.default,
     aten.mse_loss_backward.default,
+    aten.smooth_l1_loss.default,
     aten.smooth_l1_loss_backward.default,
+    aten.huber_loss.default,
     aten.huber_loss_backward.default,
     aten.binary_cross_entropy.default,
     aten.binary_cross_entropy_backward.default,
@@ -164,6 +166,27 @@ CALLS = {
     "replication_pad2d gradient": lambda x: aten.replication_pad2d_backward.default(torch.ones(2, 3, 6, 7), x, [1] * 4),
     "binary_cross_entropy": lambda x: aten.binary_cross_entropy.default(x, torch.ones(x.shape), None, 0),
 }
+
+
+PAIRS = (aten.ldexp.Tensor, aten.mse_loss.default, aten.smooth_l1_loss.default, aten.huber_loss.default)
+
+
+@pytest.mark.parametrize("op", PAIRS, ids=str)
+def test_pairs_of_dtypes(op):
+    """What an operator computes by itself may have a dtype of its own."""
+    dtypes = [torch.float32, torch.bfloat16, torch.complex64, torch.int32]
+    layouts = ["row-major", "transposed", "expanded first"]
+    shapes = [((4, 5), (4, 5)), *([((5,), (4, 5)), ((3, 4, 5), ())] if op is aten.ldexp.Tensor else [])]
+    compared = 0
+    for dtype, other, shape in itertools.product(dtypes, dtypes, shapes):
+        for first, second in itertools.product(layouts, layouts):
+            x, y = LAYOUTS[first](torch.ones(shape[0]).to(dtype)), LAYOUTS[second](torch.ones(shape[1]).to(other))
+            found = wrong(op, arguments(op, [x, y])[0], {}, False)
+            compared += found is not None
+            assert not found, found
+            if found is None:
+                break
+    assert compared > 30
 
 
 STATIC = ("pad by less", "pad by less and more")  # fake tensors of symbolic sizes refuse these
