@@ -92,10 +92,13 @@ def entry_text(
         if target.cores:
             team = b.minimum(team, e.i64(target.cores))
         worth = b.binary("arith.divui", e.integer(split.work), e.i64(GRAIN))
-        threads = b.minimum(b.minimum(team, worth), e.integer(split.items))
+        enough = b.ge(worth, e.i64(split.least))
         if split.combines:  # the whole team meets at barriers, and each thread has a part
-            enough = b.and_(b.gt(worth, one), b.ge(e.integer(split.items), team))
-            threads = b.select(enough, team, one)
+            threads = team
+            enough = b.and_(enough, b.ge(e.integer(split.items), team))
+        else:
+            threads = b.minimum(b.minimum(team, worth), e.integer(split.items))
+        threads = b.select(enough, threads, one)
         if has_scratch:
             threads = reserve(e, frame, scratch, threads)
         if split.chunk or (split.combines and left <= MOST_PARTIAL):

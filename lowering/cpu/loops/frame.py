@@ -61,7 +61,7 @@ def framed(
     work, items   scalar operations; work items, of which threads take `chunk` at a time (0: equal parts)
     body          the text of the body, where that is not all that `e` has written
     """
-    split = ThreadSplit(Vector(None, 1), chunk=chunk, items=items, work=work)
+    split = ThreadSplit(Vector(None, 1), chunk=chunk, items=items, work=work, least=2)
     entry = entry_text(kernel, split, names, name, target, e.scratch_bytes)
     parts = [*e.text.functions.values(), body or body_text(e), entry, PART_FUNCTION]
     declarations = e.text.declarations + LIBGOMP + [DECLARATION] * uses_scratch(e)

@@ -9,7 +9,10 @@ from mlirc.lowering.kernel.axes import Axis, Vector
 from mlirc.lowering.kernel.nodes import Kernel
 from mlirc.lowering.kernel.typical_sizes import typical
 
-GRAIN = 32768  # scalar operations, loads and stores that a thread must have to do
+GRAIN = 32768  # scalar operations, loads and stores that a thread must have to do: about a microsecond
+LEAST_GRAINS = (
+    6  # that a kernel of loops must have for several threads: to wake them, and to move what they read, takes 3 to 8 us
+)
 ENOUGH_ITEMS = 64  # outer points: any number of threads gets about equal parts of so many
 FEW_ITEMS = 8
 LONG_AXIS = 4096
@@ -26,6 +29,7 @@ class ThreadSplit:
     combines      the axis is an inner one: after each pass every thread adds up what all of them found
     chunk         points that a thread takes at a time, also from other threads' parts (work_stealing.py); 0: equal parts
     items, work   expressions: how many work items there are; scalar operations of the whole kernel (None: never worth it)
+    least         grains of work below which one thread does it all
     """
 
     vector: Vector
@@ -36,6 +40,7 @@ class ThreadSplit:
     chunk: int = 0
     items: Int = 1
     work: Int | None = None
+    least: int = LEAST_GRAINS
 
 
 def choose_split(kernel: Kernel, schedule: LoopSchedule) -> ThreadSplit:
@@ -44,7 +49,7 @@ def choose_split(kernel: Kernel, schedule: LoopSchedule) -> ThreadSplit:
     points = symbols.product(a.size for a in schedule.outer)
     inside = symbols.product(a.size for a in schedule.axes)
     work = points * inside * each
-    if isinstance(work, int) and work < 2 * GRAIN:
+    if isinstance(work, int) and work < LEAST_GRAINS * GRAIN:
         return ThreadSplit(vector)
     reduces, scans = (any(n.kind == kind for n in kernel.nodes) for kind in ("reduce", "scan"))
     several = 4 * vector.lanes if schedule.outer and vector.axis is schedule.outer[-1] else 1

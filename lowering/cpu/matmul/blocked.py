@@ -11,8 +11,8 @@ for group of panels:                            for part of the rows:
       tile = rows @ panel                             for block of rows:
       epilogue over the tile                            tile = rows @ panel, epilogue over the tile
 
-Threads share the panels, or the rows, where these are more. What is packed stays in the second-level cache; a panel, or
-a block of rows, in the first. Where k is long, tiles wait there as well:
+Few threads share the panels, or the rows, where these are more; many share both (thread_grid.py). What is packed stays in the
+second-level cache; a panel, or a block of rows, in the first. Where k is long, tiles wait there as well:
 
 for group of panels:
   for part of the rows:
@@ -29,7 +29,7 @@ from mlirc.lowering.cpu.math.builder import Value
 from mlirc.lowering.cpu.matmul.function import GemmWriter
 from mlirc.lowering.cpu.matmul.match import Gemm
 from mlirc.lowering.cpu.matmul.packing import Packer
-from mlirc.lowering.cpu.matmul.panel_groups import Groups, Range
+from mlirc.lowering.cpu.matmul.panel_groups import Range
 from mlirc.lowering.cpu.matmul.prefetch import RUN, Ahead, Fetch, fetches
 from mlirc.lowering.target import CpuTarget
 
@@ -123,12 +123,8 @@ class BlockedWriter(GemmWriter):
 
     # ---- loops
 
-    def all_panels(self, rows: Range) -> None:
-        if not self.takes_tickets():
-            super().all_panels(rows)
-            return
-        groups = Groups(self.e, self.panels, self.group)
-        groups.round(groups.take(), self.e.i64(0), lambda group, then: self.some_panels(group, then, rows))
+    def ticket_panels(self) -> int | None:
+        return self.group if self.splits_panels() and self.takes_tickets() else None
 
     def takes_tickets(self) -> bool:
         """Not where packed rows pass over all of a thread's panels. Where tiles wait, rows are read anew for each group: with
@@ -137,14 +133,15 @@ class BlockedWriter(GemmWriter):
         one_part = isinstance(rows, int) and rows <= MOST_ROWS
         return not self.rows_transposed and (self.one_block or (one_part and not fetches(self.target)))
 
-    def groups(self, panels: Range, rows: Range) -> None:
+    def groups(self, panels: Range, rows: Range, then: Value) -> None:
         if self.one_block and self.rows_transposed:
             with self.each(rows, self.part) as part:
                 self.transposed_part(part, panels)
         else:
             size = self.even_group(panels)
             with self.each(panels, size) as group:
-                self.some_panels(group, group[1], rows)
+                b = self.e.index
+                self.some_panels(group, b.select(b.lt(group[1], panels[1]), group[1], then), rows)
 
     def some_panels(self, group: Range, then: Value, rows: Range) -> None:
         """A group of panels; `then` is the first of the next."""

@@ -1,6 +1,6 @@
 """A gemm with its epilogue as functions in MLIR text: blocks of rows, panels of columns, tiles in registers.
 
-for group of panels (they stay in the second-level cache):      threads share the panels
+for group of panels (they stay in the second-level cache):      threads share groups and rows (thread_grid.py)
   for block of rows:
     pack the block's rows, k outermost                          where their stride would make them evict each other
     for panel in group:
@@ -18,11 +18,12 @@ from mlirc.dialects.core import symbols
 from mlirc.dialects.core.symbols import Int
 from mlirc.dialects.ops.movement.panels import PANEL
 from mlirc.lowering.cpu.emitter.addresses import F32, advance, lanes_below, load_scalar, store_scalar
-from mlirc.lowering.cpu.loops.entry import thread_part
 from mlirc.lowering.cpu.math.builder import Value
 from mlirc.lowering.cpu.matmul.factors import Floats, Pairs
 from mlirc.lowering.cpu.matmul.match import Gemm
+from mlirc.lowering.cpu.matmul.panel_groups import Range
 from mlirc.lowering.cpu.matmul.prefetch import Fetch
+from mlirc.lowering.cpu.matmul.thread_grid import Costs, ThreadGrid
 from mlirc.lowering.cpu.matmul.tile import GemmTile, Loop, most_rows
 from mlirc.lowering.cpu.matmul.tile_rows import split_any_rows
 from mlirc.lowering.cpu.matmul.writer import MatmulWriter
@@ -76,15 +77,25 @@ class GemmWriter(MatmulWriter):
         p, e = self.p, self.e
         rows = e.integer(p.m_size)
         work = symbols.floordiv(symbols.product([p.m_size, p.n_size, p.k.size]), 8)
-        if self.splits_panels():
-            self.all_panels((e.i64(0), rows))
-            return work, self.panels, 0
-        step = e.i64(self.full)
-        count = e.index.binary("arith.divui", e.index.add(rows, e.i64(self.full - 1)), step)
-        lo, hi = thread_part(e, count)
-        part = e.index.mul(lo, step), e.index.minimum(e.index.mul(hi, step), rows)
-        self.groups((e.i64(0), e.i64(self.panels)), part)
-        return work, symbols.floordiv(p.m_size + self.full - 1, self.full), 0
+        full = e.i64(self.full)
+        blocks = e.index.binary("arith.divui", e.index.add(rows, e.i64(self.full - 1)), full)
+        grid = ThreadGrid(e, self.panels, blocks, self.costs(), self.ticket_panels(), not self.splits_panels())
+
+        def take(panels: Range, of_rows: Range, then: Value) -> None:
+            b = e.index
+            self.groups(panels, (b.mul(of_rows[0], full), b.minimum(b.mul(of_rows[1], full), rows)), then)
+
+        grid.each(take)
+        return work, symbols.floordiv(p.m_size + self.full - 1, self.full) * self.panels, 0
+
+    def costs(self) -> Costs:
+        """Estimated: two multiplications of vectors a cycle; ten bytes that are read; two elements that are packed."""
+        tile = self.full * self.width // self.lanes
+        return Costs(tile, self.full * (3 if self.packs else 1), self.width * (1 if self.p.plain is None else 2))
+
+    def ticket_panels(self) -> int | None:
+        """Panels that one of few threads takes at a time; None: equal parts."""
+        return None
 
     def make_room(self) -> None:
         """Takes scratch memory."""
@@ -98,11 +109,8 @@ class GemmWriter(MatmulWriter):
 
     # ---- loops
 
-    def all_panels(self, rows: tuple[Value, Value]) -> None:
-        """A thread's part of the panels, with all rows."""
-        self.groups(thread_part(self.e, self.e.i64(self.panels)), rows)
-
-    def groups(self, panels: tuple[Value, Value], rows: tuple[Value, Value]) -> None:
+    def groups(self, panels: Range, rows: Range, then: Value) -> None:
+        """These panels times these rows; `then` is the first panel that this thread takes next."""
         e, b = self.e, self.e.index
 
         with e.each(*panels, self.group) as first:

@@ -22,12 +22,12 @@ Range = tuple[Value, Value]
 
 
 class Groups:
-    """Numbers 0 to `count` in groups of at most `group`, each with a ticket; `tickets` is how many.
+    """Numbers 0 to `count` in groups of `large`, the last ones of `small`, each with a ticket; `tickets` is how many.
     Needs %frame, the kernel's. May be gone through several times: tickets of the next round follow."""
 
-    def __init__(self, e: VectorEmitter, count: int, group: int):
+    def __init__(self, e: VectorEmitter, count: int, large: Value, small: Value):
         b = e.index
-        self.e, self.every, self.large, self.small = e, e.i64(count), e.i64(group), e.i64(-(-group // SMALLER))
+        self.e, self.every, self.large, self.small = e, e.i64(count), large, small
         # as much as all threads do at once is left for the smaller ones
         before = b.maximum(e.i64(0), b.sub(self.every, b.mul(e.env["threads"], self.large)))
         self.many = b.binary("arith.divui", before, self.large)
@@ -35,6 +35,11 @@ class Groups:
         self.tickets = b.add(self.many, b.binary("arith.divui", b.add(rest, b.sub(self.small, e.i64(1))), self.small))
         place = f"llvm.getelementptr %frame[{NEXT}] : (!llvm.ptr) -> !llvm.ptr, i64"
         self.counter = b.emit(place, torch.int64)
+
+    @staticmethod
+    def smaller(group: int) -> int:
+        """The last groups' size, where the others' is `group`."""
+        return -(-group // SMALLER)
 
     def take(self) -> Value:
         """The next ticket."""

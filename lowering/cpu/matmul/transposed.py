@@ -100,7 +100,8 @@ class TransposedWriter(ColumnBlockWriter):
             super().claim_column_blocks(panels)
             return
         e, b = self.e, self.e.index
-        groups = Groups(e, self.column_blocks, max(1, self.column_blocks // GROUPS))
+        group = max(1, self.column_blocks // GROUPS)
+        groups = Groups(e, self.column_blocks, e.i64(group), e.i64(Groups.smaller(group)))
 
         def part(first: Value, state: list[Value]) -> list[Value]:
             ticket, before = state

@@ -20,7 +20,7 @@ def of(rows: int, width: int, build=softmax, dtype=f32, *more) -> NativeKernel:
     return NativeKernel([info(dtype, f"{rows}, {width}"), *more], str(rows), str(width), build)
 
 
-@pytest.mark.parametrize(("rows", "width"), [(67, 1024), (1, 1024), (2, 3000), (301, 77), (5, 8192)])
+@pytest.mark.parametrize(("rows", "width"), [(67, 1024), (1, 1024), (9, 3000), (301, 77), (5, 8192)])
 def test_softmax(rows, width):
     kernel = of(rows, width)
     assert is_behind(kernel) == (rows > 1 and width < 8192)  # one row is shared by threads, 32 KB are no scratch memory

@@ -1,0 +1,113 @@
+"""How threads share a gemm: parts of its rows times groups of its panels, each pair with a ticket.
+
+With few threads each takes panels and all rows, or rows and all panels, as sizes suggest. With many, the panels of one thread
+would be few: 24 panels make 16 threads wait for the 8 that have two, and each packs all rows for so little. So the rows are cut
+into `parts`, and panels into groups of `size`, for the least
+
+    rounds * (blocks * size * tile + blocks * row_pack + size * panel_pack)      rounds = ceil(tickets / threads), blocks of a part
+
+over parts of 1, 2, 4, ... and about 1 to 3 tickets for each thread. Which thread computes a tile changes no bit of it.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from mlirc.lowering.cpu.emitter.emitter import VectorEmitter
+from mlirc.lowering.cpu.math.builder import Value
+from mlirc.lowering.cpu.matmul.panel_groups import Groups, Range
+
+MANY_THREADS = 4
+MOST_TICKETS = 3  # of a thread, about
+
+
+@dataclass(frozen=True)
+class Costs:
+    """Half cycles for a step along k: of a tile, of reading and packing a block of rows, and of a panel."""
+
+    tile: int
+    row_pack: int
+    panel_pack: int
+
+
+class ThreadGrid(Groups):
+    """Tickets for `panels` panels and `blocks` blocks of rows.
+
+    group    panels of a ticket where threads are few; None: threads take equal parts, of the panels or, with `by_rows`, of the rows
+    """
+
+    def __init__(
+        self,
+        e: VectorEmitter,
+        panels: int,
+        blocks: Value,
+        costs: Costs,
+        group: int | None = None,
+        by_rows: bool = False,
+    ):
+        b, threads, one = e.index, e.env["threads"], e.i64(1)
+        self.e, self.every, self.blocks = e, e.i64(panels), blocks
+        many = b.ge(threads, e.i64(MANY_THREADS))
+        if group is not None:
+            large, small, parts = e.i64(group), e.i64(self.smaller(group)), one
+        else:
+            large = small = e.i64(max(panels, 1)) if by_rows else self.rounded_up(e.i64(max(panels, 1)), threads)
+            parts = threads if by_rows else one
+        best_parts, best_size = self.choose(costs, b.select(many, threads, one))
+        self.parts = b.select(many, best_parts, parts)
+        super().__init__(e, panels, b.select(many, best_size, large), b.select(many, best_size, small))
+        self.tickets = b.mul(self.tickets, self.parts)
+
+    def choose(self, costs: Costs, threads: Value) -> tuple[Value, Value]:
+        """The number of parts and the size of a group that cost least."""
+        e, b, one = self.e, self.e.index, self.e.i64(1)
+        panels = b.maximum(self.every, one)
+
+        def with_parts(parts: Value, best: list[Value]) -> list[Value]:
+            b = e.index
+            blocks = self.rounded_up(self.blocks, parts)
+
+            def with_tickets(each: Value, best: list[Value]) -> list[Value]:
+                b = e.index
+                groups = b.maximum(b.binary("arith.divui", b.mul(threads, each), parts), one)
+                size = self.rounded_up(panels, groups)
+                tickets = b.mul(parts, self.rounded_up(panels, size))
+                once = b.add(b.mul(blocks, e.i64(costs.row_pack)), b.mul(size, e.i64(costs.panel_pack)))
+                once = b.add(once, b.mul(b.mul(blocks, size), e.i64(costs.tile)))
+                cost = b.mul(self.rounded_up(tickets, threads), once)
+                better = b.le(cost, best[0])
+                return [b.select(better, x, y) for x, y in zip((cost, parts, size), best, strict=True)]
+
+            best = e.loop(one, e.i64(MOST_TICKETS + 1), one, best, ["i64"] * 3, with_tickets)
+            return [*best, b.add(parts, parts)]
+
+        # scf.for counts by a constant: the parts are doubled beside it
+        def doubled(_: Value, state: list[Value]) -> list[Value]:
+            b = e.index
+            parts = state[3]
+            tried = b.le(parts, b.minimum(threads, b.maximum(self.blocks, one)))
+            found = with_parts(parts, state[:3])
+            return [*(b.select(tried, x, y) for x, y in zip(found[:3], state[:3], strict=True)), found[3]]
+
+        start = [e.i64(2**62), one, panels, one]
+        doublings = b.select(b.gt(threads, one), e.i64(7), e.i64(0))
+        found = e.loop(e.i64(0), doublings, one, start, ["i64"] * 4, doubled)
+        return found[1], found[2]
+
+    def rounded_up(self, x: Value, y: Value) -> Value:
+        b = self.e.index
+        return b.binary("arith.divui", b.add(x, b.sub(y, self.e.i64(1))), y)
+
+    def each(self, body: Callable[[Range, Range, Value], None]) -> None:
+        """`body((first panel, end), (first block of rows, end), first panel of the next ticket)` for what this thread takes."""
+        e = self.e
+
+        def one(ticket: Value) -> Value:
+            b, then = e.index, self.take()
+            group, part = (b.binary(op, ticket, self.parts) for op in ("arith.divui", "arith.remui"))
+            panels = self.start(group), self.start(b.add(group, e.i64(1)))
+            lo = b.binary("arith.divui", b.mul(self.blocks, part), self.parts)
+            hi = b.binary("arith.divui", b.mul(self.blocks, b.add(part, e.i64(1))), self.parts)
+            body(panels, (lo, hi), self.start(b.binary("arith.divui", then, self.parts)))
+            return then
+
+        e.repeat(self.take(), lambda ticket: e.index.gt(self.tickets, ticket), one)
