@@ -18,6 +18,7 @@ from mlirc.codegen.host.inputs import unbound
 from mlirc.codegen.host.parts import HostRange
 from mlirc.codegen.host.range_profile import BEGIN, CLOCK, END, UNKNOWN
 from mlirc.dialects.core.dialect import attribute_value
+from mlirc.dialects.core.symbols import Int
 from mlirc.dialects.core.tensor_types import info_of
 from mlirc.lowering.analysis.work import Work, operands_of
 from mlirc.lowering.module.forms import GENERATED
@@ -52,8 +53,13 @@ def ranged(frame: Frame, op: Any, write: Callable[[], None], ranges: list[HostRa
     text.call_link(CLOCK, "i32 (i32, ptr)", str(MONOTONIC), STARTED)
     write()
     text.call_link(CLOCK, "i32 (i32, ptr)", str(MONOTONIC), ENDED)
-    done = [str(UNKNOWN) if unbound(frame, x) else frame.sizes.of(x) for x in (work.read, work.written, work.flops)]
+    done = [size_of(frame, x) for x in (work.read, work.written, work.flops)]
     text.call_link(END, "void (i64, ptr, ptr, i64, i64, i64)", str(number), STARTED, ENDED, *done)
+
+
+def size_of(frame: Frame, size: Int) -> str:
+    """The value of a size; that of UNKNOWN where a symbol of it has none here."""
+    return str(UNKNOWN) if not isinstance(size, int) and unbound(frame, size) else frame.sizes.of(size)
 
 
 def range_of(op: Any, kind: str, work: Work) -> HostRange:

@@ -88,6 +88,8 @@ def nested_functions(function: Any) -> Iterator[Any]:
 
     def within(outer: Any) -> Iterator[Any]:
         for op in list(outer.regions[0].blocks[0].operations):
+            if op.operation.name not in REGION_OPS:
+                continue
             for inner in region_functions(op):
                 if op.operation.name == INVOKE:
                     if inner.name.value in invoked:

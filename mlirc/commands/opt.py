@@ -9,6 +9,7 @@ import click
 from mlirc.commands.chosen_passes import REWRITES, Chosen, import_extra, plan_of, rewrites_of
 from mlirc.commands.emitted import checked_kind, emitted
 from mlirc.commands.failure import HELP, Failure, OneLineUsage, reported
+from mlirc.commands.few_collections import few_collections
 from mlirc.commands.listing import help_op, help_pass, list_ops, list_passes
 from mlirc.commands.module_file import check_outputs, parse_bytes, read_file, write_output
 from mlirc.commands.shown.printed_ir import PrintedIr, Wanted
@@ -204,7 +205,7 @@ def opt(
 
     Exits with 1 when a pass or FILE fails, with 2 when the command line is wrong.
     """
-    with reported(traceback):
+    with reported(traceback), few_collections():
         for name in extra:
             import_extra(name)
         if passes_listed:

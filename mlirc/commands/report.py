@@ -7,6 +7,7 @@ from typing import Any
 import click
 
 from mlirc.commands.failure import HELP, Failure, reported
+from mlirc.commands.few_collections import few_collections
 from mlirc.commands.module_file import check_outputs, write_output
 
 
@@ -32,7 +33,7 @@ def report(folder, output, profile_file, seconds, traceback) -> None:
     DIR is of `mlirc capture`, MLIRC_DUMP or the option dump. Passes run again for it, machine code is made, and nothing of it is executed.
     Exits with 1 where DIR is no capture.
     """
-    with reported(traceback):
+    with reported(traceback), few_collections():
         if folder is None:
             raise Failure("no DIR; `mlirc capture SCRIPT.py --out DIR` makes one, -h is help", 2)
         check_outputs(output)

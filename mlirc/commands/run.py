@@ -9,6 +9,7 @@ import click
 
 from mlirc.commands.chosen_passes import REWRITES, Chosen, import_extra, rewrites_of
 from mlirc.commands.failure import HELP, Failure, reported
+from mlirc.commands.few_collections import few_collections
 from mlirc.commands.module_file import check_outputs, parse_file, write_whole
 from mlirc.commands.target import give_target
 
@@ -89,7 +90,7 @@ def run(
 
     Exits with 1 when FILE or a pass fails or an answer changed, with 2 when the command line is wrong.
     """
-    with reported(traceback):
+    with reported(traceback), few_collections():
         for name in extra:
             import_extra(name)
         if file is None:
