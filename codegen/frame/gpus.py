@@ -17,7 +17,7 @@ class Gpus:
     """What a host program being written knows of GPUs.
 
     numbers   of those that hold tensors, in the order in which they turn up
-    kernels   for each `mlircx.run` on a GPU, its `mlirc.triton`
+    kernels   for each `mlircx.run` or call of a kernel on a GPU, its `mlirc.triton`
     checks    for each run whose kernel checks indices, the position of its fields for failures
     current   the GPU that the program works on at the line being written, -1 for none
     launched  by their links
@@ -50,7 +50,7 @@ def gpus_of(function: Any) -> Gpus:
     triton = {attribute_value(op.attributes["sym_name"]): op for op in functions if op.operation.name == "mlirc.triton"}
     kernels, checks = {}, {}
     for op in block.operations:
-        kernel = triton.get(attribute_value(op.attributes["kernel"])) if op.operation.name == "mlircx.run" else None
+        kernel = triton.get(attribute_value(op.attributes["kernel"])) if "kernel" in op.attributes else None
         if kernel is not None:
             kernels[op.operation] = kernel
             if attribute_value(op.attributes["messages"]):

@@ -21,7 +21,7 @@ from mlirc.dialects.core.dialect import attribute_value
 from mlirc.dialects.core.symbols import Int
 from mlirc.dialects.core.tensor_types import info_of
 from mlirc.lowering.analysis.work import Work, operands_of
-from mlirc.lowering.module.forms import GENERATED
+from mlirc.lowering.module.forms import is_generated
 from mlirc.lowering.module.source_lines import source_lines
 
 KINDS = {
@@ -65,7 +65,7 @@ def size_of(frame: Frame, size: Int) -> str:
 def range_of(op: Any, kind: str, work: Work) -> HostRange:
     _, written = operands_of(op)
     dtype = str(written[0].dtype if written else info_of(op.results[0]).dtype if len(op.results) else "")
-    if kind == "library" and (label_of(op) in GENERATED_NAMES or "kernel" in op.attributes):
+    if kind == "library" and (is_generated(label_of(op)) or "kernel" in op.attributes):
         kind = "kernel"
     return HostRange(
         kind,
@@ -76,9 +76,6 @@ def range_of(op: Any, kind: str, work: Work) -> HostRange:
         str(work.written),
         str(work.flops),
     )
-
-
-GENERATED_NAMES = {name.removeprefix("mlirc.") for name in GENERATED}
 
 
 def label_of(op: Any) -> str:

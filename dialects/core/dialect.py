@@ -243,6 +243,7 @@ def make_attribute(value: Any) -> ir.Attribute:
 
 LIST_OPS = frozenset(
     ("kernel", "yield", "aten", "aten_effect", "launch", "call", "run", "while_loop", "cond", "scan_loop", "invoke")
+    + ("flex_attention", "flex_attention_query_gradient", "flex_attention_key_gradients")
 )
 
 

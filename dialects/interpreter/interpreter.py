@@ -25,7 +25,9 @@ from mlirc.dialects.core.memory_ops import arenas
 from mlirc.dialects.core.symbols import Int
 from mlirc.dialects.core.tensor_types import TensorInfo, info_of
 from mlirc.dialects.interpreter.callees import CALLEES
+from mlirc.dialects.interpreter.flex_kernels import run_flex
 from mlirc.dialects.interpreter.kernels import Points, elementwise, fold, operand_dtypes, run_kernel
+from mlirc.dialects.ops.nn.flex_operators import FLEX
 
 RunsCode = Callable[[Any, Sequence[torch.Tensor], Mapping[str, int]], bool]
 POISON = 0xFF  # every byte of fresh memory: a NaN in floating-point types, -1 in integers
@@ -54,7 +56,8 @@ def run(
 ) -> list[Any]:
     """The results of a `func.func` on tensors, ints and floats. `objects` are what ATen calls refer to by number.
 
-    `code` is given each `mlircx.run` with its operands and the values of symbols, and returns whether it has run it.
+    `code` is given each `mlircx.run`, and each call of a kernel that has a body, with its operands and the values of symbols, and returns
+    whether it has run it.
 
     Raises IndexError where a kernel's check_index fails, InterpreterError for anything else that goes wrong.
     """
@@ -360,9 +363,15 @@ class _Interpreter:
     def call(self, op: Any) -> list:
         count = attribute_value(op.attributes["inputs"])
         callee = attribute_value(op.attributes["callee"])
+        operands = [self.tensor(x) for x in op.operands]
+        if callee in FLEX:
+            if self.code is None or "kernel" not in op.attributes or not self.code(op, operands, self.symbols):
+                made = run_flex(op, callee, operands[:count], self.symbols)
+                for out, result in zip(operands[count:], made, strict=False):
+                    out.copy_(result)
+            return []
         if callee not in CALLEES:
             raise ValueError(f"no routine '{callee}'; there are {', '.join(CALLEES)}")
-        operands = [self.tensor(x) for x in op.operands]
         attributes = {
             name: attribute_value(value)
             for name, value in op.attributes.items()
@@ -383,6 +392,11 @@ class _Interpreter:
 
         interpret(call, [self.tensor(x) for x in call.given], results, length, run)
         return results if call.memory is None else []
+
+    def flex(self, op: Any) -> list[torch.Tensor]:
+        name = op.operation.name.partition(".")[2]
+        made = run_flex(op, name, [self.tensor(x) for x in op.operands], self.symbols)
+        return [self.place(x, info_of(r)) for x, r in zip(made, op.results, strict=False)]
 
     def release(self, op: Any) -> list:
         self.operand(op.operands[0])
@@ -425,4 +439,5 @@ HANDLERS: dict[str, Callable[[Any, Any], list[Any]]] = {
     "mlircx.call": _Interpreter.call,
     "mlirc.release": _Interpreter.release,
     **dict.fromkeys(REGION_OPS, _Interpreter.regions),
+    **{f"mlircx.{name}": _Interpreter.flex for name in FLEX},
 }

@@ -1,14 +1,17 @@
-"""Puts plain operators in place of flex_attention and its gradients, so that these are compiled with what is around them.
+"""Puts operators in place of flex_attention and its gradients, so that these are compiled with what is around them.
 
 before:  %f = flex_attention(%q, %k, %v, score_graph, (..., %counts, %indices, ..., mask_graph), 0.125, {}, (%bias,), ());  %out = %f[0]
-after:   %s = bmm(%q, %k^T) * 0.125;  %m = where(%seen, score_graph over all of %s, -inf);  %out = bmm(softmax(%m), %v)
+after:   %s = flex_scores(%q, %k, 0.125);  %m = score_graph over all of %s;  %seen = mask_graph over all places
+         %out, %lse, %max = flex_attend(%m, %seen, %q, %k, %v, [%counts, %indices], 128, 128, 0.125, [0, 1, 2, 3])
 
-AOTAutograd has traced both operators by then, so that the forward pass saves what PyTorch's own kernels save: the result and the
-logarithms of the sums. dense_attention.py says what is computed.
+On a GPU both are operators of ours (dialects/ops/nn/flex_operators.py), of which a kernel is made. Where none is generated, plain operators
+stand for them: %s = bmm(%q, %k^T) * 0.125 and so on. AOTAutograd has traced both passes by then, so that the forward pass saves what PyTorch's
+own kernels save: the result and the logarithms of the sums.
 """
 
 import logging
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
 from operator import getitem
 from typing import Any
 
@@ -17,10 +20,11 @@ from torch.fx import GraphModule, Interpreter, Node
 from torch.fx.node import map_arg
 
 from mlirc.codegen.process.signal_handlers import raise_of_handler
-from mlirc.frontend.capture import dense_attention
-from mlirc.frontend.capture.dense_attention import BlockLists, FlexCall
+from mlirc.frontend.capture import flex_call
+from mlirc.frontend.capture.flex_call import FlexCall, without_kernel
 from mlirc.frontend.errors import UnsupportedGraph
 from mlirc.frontend.fallback import fallback
+from mlirc.frontend.graph.source_line import last_line
 from mlirc.frontend.importer.bodies import FLEX_ATTENTION, attribute, is_flex_attention
 from mlirc.frontend.options import Options
 from mlirc.frontend.strides import dimension_order
@@ -29,10 +33,27 @@ from mlirc.frontend.torch_compat.fake_tensors import detect_fake_mode
 
 log = logging.getLogger("mlirc")
 aten = torch.ops.aten
+DENSE = "mlirc.dense_attention"
+OF_BUFFERS = 3  # the position of the gradients of captured tensors among a backward call's results
+
+
+@dataclass(frozen=True)
+class Site:
+    """What is known of a call beside its arguments.
+
+    note                  records why no kernel is generated for it
+    gradients_of_buffers  whether somebody reads the gradient of a tensor that score_mod captured
+    """
+
+    note: Callable[[str], None]
+    gradients_of_buffers: bool
 
 
 def expand_flex_attention(gm: GraphModule, options: Options) -> None:
-    """Rewrites a graph of AOTAutograd's. What fails stays an operator that PyTorch runs in eager, which is counted."""
+    """Rewrites a graph of AOTAutograd's. What fails stays an operator that PyTorch runs in eager, which is counted.
+
+    `gm.meta[DENSE]` has the calls that no kernel is generated for: why, and the user's source line.
+    """
     nodes = [node for node in gm.graph.nodes if node.op == "call_function" and is_flex_attention(node.target)]
     for node in nodes:
         try:
@@ -69,6 +90,11 @@ def traced_call(gm: GraphModule, node: Node) -> GraphModule:
         raise UnsupportedGraph("its tensors are no fake tensors")
     calls = dict(zip(FLEX_ATTENTION, (forward_call, backward_call), strict=True))[target.name()]
 
+    def note(rule: str) -> None:
+        gm.meta.setdefault(DENSE, []).append((target.name(), rule, last_line(node)))
+
+    site = Site(note, is_read(node, OF_BUFFERS))
+
     def run(*given: Any) -> Any:
         known = dict(zip(inputs, given, strict=True))
 
@@ -76,10 +102,16 @@ def traced_call(gm: GraphModule, node: Node) -> GraphModule:
             return known[x] if x in known else Function(attribute(gm, x)).run
 
         arguments: Any = map_arg(node.args, given_for)
-        return calls(node.meta["val"], *arguments)
+        return calls(site, node.meta["val"], *arguments)
 
     with mode, torch.no_grad():
         return make_fx(run, decomposition_table=decompositions())(*values)
+
+
+def is_read(node: Node, position: int) -> bool:
+    """Whether somebody reads a tensor among the results at this position."""
+    items = [item for item in node.users if item.target is getitem and item.args[1] == position]
+    return any(part.target is not getitem or len(part.users) > 0 for item in items for part in item.users)
 
 
 class Function(Interpreter):
@@ -108,13 +140,24 @@ def inputs_of(gm: GraphModule, node: Node) -> list[Node]:
 
 
 def forward_call(
-    promised: Any, q: Any, k: Any, v: Any, score_mod: Callable, mask: tuple, scale: float, options: Any, *buffers: tuple
+    site: Site,
+    promised: Any,
+    q: Any,
+    k: Any,
+    v: Any,
+    score_mod: Callable,
+    mask: tuple,
+    scale: float,
+    options: Any,
+    *buffers: tuple,
 ) -> tuple:
-    out, *others = dense_attention.forward(flex_call(score_mod, mask, scale, *buffers), q, k, v)
-    return laid_out(out, promised[0]), *others
+    call = flex_call_of(score_mod, mask, scale, *buffers)
+    call = with_operators(call, without_kernel(call, q, k, v), site)
+    return flex_call.forward(call, q, k, v, order_of(promised[0]))
 
 
 def backward_call(
+    site: Site,
     promised: Any,
     q: Any,
     k: Any,
@@ -130,26 +173,41 @@ def backward_call(
     options: Any,
     *buffers: tuple,
 ) -> tuple:
-    call = flex_call(score_mod, mask, scale, *buffers)
-    *gradients, of_buffers = dense_attention.backward(call, joint, q, k, v, out, lse, dout, dlse)
-    laid = [laid_out(x, like) for x, like in zip(gradients, promised, strict=False)]
-    return *laid, tuple(of_buffers)
+    call = flex_call_of(score_mod, mask, scale, *buffers)
+    rule = without_kernel(call, q, k, v)
+    if not rule and site.gradients_of_buffers:
+        rule = "GRADIENT OF A CAPTURED TENSOR"  # it sums over all scores
+    if not rule and call.transposed is None:
+        rule = "NO LISTS OF QUERIES"
+    call = with_operators(call, rule, site)
+    orders = [d for x in promised[:3] for d in order_of(x)]
+    *gradients, of_buffers = flex_call.backward(call, joint, q, k, v, out, lse, dout, dlse, orders)
+    return *gradients, tuple(of_buffers)
 
 
-def flex_call(
+def flex_call_of(
     score_mod: Callable, mask: tuple, scale: float, score_buffers: tuple = (), mask_buffers: tuple = ()
 ) -> FlexCall:
-    """`mask` as PyTorch gives it: two lengths, counts and indices of partial and of full blocks, more, the sizes of a block, mask_mod."""
-    _, _, counts, indices, full_counts, full_indices, *_, rows, columns, mask_mod = mask
-    full = None if full_counts is None else (full_counts, full_indices)
-    blocks = BlockLists(rows, columns, (counts, indices), full)
-    return FlexCall(score_mod, mask_mod, scale, score_buffers, mask_buffers, blocks)
+    """`mask` as PyTorch gives it: two lengths, counts and indices of partial and of full blocks, the same of blocks of queries, more, the
+    sizes of a block, mask_mod."""
+    _, _, *lists = mask[:10]
+    *_, rows, columns, mask_mod = mask
+    blocks, transposed = ([x for x in part if x is not None] for part in (lists[:4], lists[4:]))
+    both = transposed if len(transposed) == len(blocks) else None
+    return FlexCall(score_mod, mask_mod, scale, score_buffers, mask_buffers, blocks, both, rows, columns)
 
 
-def laid_out(x: torch.Tensor, like: torch.Tensor) -> torch.Tensor:
-    """The tensor with its dimensions in the order in memory that those of `like` have."""
-    order = list(reversed(dimension_order.order(like.shape, [like.stride()])))
-    return x.permute(order).contiguous().permute([order.index(d) for d in range(len(order))])
+def with_operators(call: FlexCall, rule: str, site: Site) -> FlexCall:
+    """The call with the operators that kernels are generated for; plain ones where `rule` says why none is, which is noted."""
+    if rule:
+        site.note(rule)
+        return call
+    return replace(call, operators=torch.ops.mlirc)
+
+
+def order_of(like: torch.Tensor) -> list[int]:
+    """The dimensions of a tensor in the order in memory, the outermost first."""
+    return list(reversed(dimension_order.order(like.shape, [like.stride()])))
 
 
 def decompositions() -> dict[Any, Callable]:

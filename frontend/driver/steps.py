@@ -11,6 +11,7 @@ from mlirc.dialects.core import symbols
 from mlirc.dialects.core.bindings import ir
 from mlirc.frontend.cache.compiled import Compiled
 from mlirc.frontend.cache.frozen_parameters import FrozenParameters
+from mlirc.frontend.capture.flex_attention import DENSE
 from mlirc.frontend.capture.result_views import with_views
 from mlirc.frontend.capture.views_to_replay import with_replays
 from mlirc.frontend.cuda_graphs.facts import returned_to_user
@@ -78,6 +79,8 @@ def import_aten(graph: AtenGraph, folder: CacheFolder | None) -> Lowering:
         made = region.function
         rule, subject = ("SHARED", made.name) if made else (region.why, region.name)
         ledger.record("import", "compile once", subject, rule, made is not None, region.line, calls=region.calls)
+    for call, rule, line in graph.gm.meta.get(DENSE, ()):
+        ledger.record("capture", "generate", call, rule, False, line)
     return Lowering(graph, imported, outputs, EarlyKernels(folder), PipelineRun(ledger=ledger))
 
 

@@ -11,7 +11,7 @@ from mlirc.dialects.core.dialect import OPS, attribute_value
 from mlirc.frontend.graph.observer import Observer
 from mlirc.frontend.statistics import GraphReport, KernelReport
 from mlirc.lowering.analysis.work import Work
-from mlirc.lowering.module.forms import GENERATED
+from mlirc.lowering.module.forms import is_generated
 from mlirc.lowering.module.source_lines import source_lines
 from mlirc.lowering.pipeline.pass_manager import PipelineRun, functions
 
@@ -47,7 +47,7 @@ def read_report(
             label, ops, lines = attribute_value(op.attributes["label"]), kernel_ops(op), source_lines(op.location)
             key = (label, *ops, *lines)
             kernels.setdefault(key, KernelReport(label, ops, lines, 0)).launches += 1
-        elif name == "mlircx.call" and f"mlirc.{attribute_value(op.attributes['callee'])}" in GENERATED:
+        elif name == "mlircx.call" and is_generated(attribute_value(op.attributes["callee"])):
             lines, label = source_lines(op.location), attribute_value(op.attributes["callee"])
             key = (label, *lines)
             kernels.setdefault(key, KernelReport(label, [label], lines, 0)).launches += 1

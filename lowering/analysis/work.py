@@ -15,6 +15,7 @@ from mlirc.dialects.core.dialect import Elementwise, Reduction, attribute_value
 from mlirc.dialects.core.symbols import Int
 from mlirc.dialects.core.tensor_info import symbols_sum
 from mlirc.dialects.core.tensor_types import TensorInfo, info_of
+from mlirc.dialects.ops.nn.flex_operators import FLEX
 
 FREE = {"mlirc.view", "mlirc.constant", "mlirc.size", "mlirc.slot", "mlirc.allocate", "mlirc.release", "func.return"}
 BODIES = ("mlircx.kernel", "mlircx.launch", "mlircx.run")
@@ -88,7 +89,7 @@ def flops_of(op: Any, read: list[TensorInfo], written: list[TensorInfo]) -> Int:
     name = op.operation.name
     if name in BODIES:
         return body_flops(op)
-    kind = attribute_value(op.attributes["callee"]) if name == "mlircx.call" else name.removeprefix("mlirc.")
+    kind = attribute_value(op.attributes["callee"]) if name == "mlircx.call" else name.partition(".")[2]
     if kind in MATMULS:
         inputs = attribute_value(op.attributes["inputs"]) if name == "mlircx.call" else len(op.operands)
         return 2 * written[0].numel * info_of(op.operands[inputs - 1]).shape[-2]
@@ -99,6 +100,11 @@ def flops_of(op: Any, read: list[TensorInfo], written: list[TensorInfo]) -> Int:
         q, k, v = (info_of(x) for x in list(op.operands)[first : first + 3])  # which may be one tensor
         each = q.numel * k.shape[-2] + symbols.product(q.shape[:-1]) * k.shape[-2] * v.shape[-1]
         return 2 * each if kind == "attention" else 5 * each
+    if kind in FLEX:  # as if every query saw every key
+        q, k, v = (info_of(x) for x in list(op.operands)[:3])
+        products = {"flex_attention": (1, 1), "flex_attention_query_gradient": (2, 1)}.get(kind, (2, 2))
+        rows = symbols.product(q.shape[:3]) * k.shape[2] * 2
+        return rows * (q.shape[3] * products[0] + v.shape[3] * products[1])
     if isinstance(op, Reduction):
         return read[0].numel
     if isinstance(op, Elementwise) and kind not in NO_ARITHMETIC:

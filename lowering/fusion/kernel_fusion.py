@@ -41,13 +41,16 @@ class KernelFusion:
     attempt(candidate), undo()   the same unrecorded, to be taken back, the last first
     groups(), tensors()   the kernels as they are, and what they read and write
     write_back()          at the end, once
+    checks=False          an index need not be checked at a point at which nothing is computed any more
 
     NO CYCLE says that a pair cannot be merged now, other rules of kind "legal" that it cannot. A pair is left out where
     something lies between that no kernel can take in: an op that is no kernel, or a matmul that multiplies by it.
     """
 
-    def __init__(self, function: Any, ledger: Ledger, pass_name: str, max_ops: int = 64, max_reads: int = 24):
-        self.fuser = Fuser(function, ledger, pass_name, Limits(max_ops, max_reads))
+    def __init__(
+        self, function: Any, ledger: Ledger, pass_name: str, max_ops: int = 64, max_reads: int = 24, checks: bool = True
+    ):
+        self.fuser = Fuser(function, ledger, pass_name, Limits(max_ops, max_reads, checks=checks))
         self.graph, self.pass_name = self.fuser.graph, pass_name
         if self.fuser.records is None:
             self.fuser.records = CandidateRecords(self.graph, function, ledger, FusionLog(), pass_name)

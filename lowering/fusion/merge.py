@@ -46,11 +46,13 @@ class NotWorthIt(Refused):
 
 @dataclass(frozen=True)
 class Limits:
-    """How large a merged kernel may get: scalar ops, and tensors read. Without `costs` what does not pay is merged too."""
+    """How large a merged kernel may get: scalar ops, and tensors read. Without `costs` what does not pay is merged too. Without `checks` an
+    index need not be checked at a point at which the merged kernel does not compute."""
 
     ops: int
     reads: int
     costs: bool = True
+    checks: bool = True
 
     def check(self, body: Body) -> Body:
         ops, reads = cost.work(body.nodes), len(body.tensors)
@@ -112,7 +114,7 @@ def inline(producer: Body, consumer: Body, keep: set[Tensor], limits: Limits) ->
         if len(known) != len(producer.space):
             raise Refused("ONE SPACE")
         solutions[id(site.read)] = known
-    _allow_evaluation(producer, consumer, found, solutions, limits.costs)
+    _allow_evaluation(producer, consumer, found, solutions, limits)
     pool = NodePool(consumer.inner_dims)
     replacements = {id(site.read): site for site in found}
 
@@ -138,9 +140,10 @@ def points_more(producer: Body, consumer: Body) -> bool:
 
 
 def _allow_evaluation(
-    producer: Body, consumer: Body, found: list[ReadSite], solutions: dict[int, Map], costs: bool
+    producer: Body, consumer: Body, found: list[ReadSite], solutions: dict[int, Map], limits: Limits
 ) -> None:
     """NO RECOMPUTE: what is not trivially cheap is computed at no more points than before. MASKED: nor to be hidden."""
+    costs = limits.costs
     evaluations = 0
     seen = set()
     together: dict[
@@ -158,7 +161,8 @@ def _allow_evaluation(
         solution = solutions[id(site.read)]
         if costs and masked and points_more(producer, consumer) and not cost.is_cheap(nodes):
             raise NotWorthIt("MASKED", evaluations=cost.points(consumer.space), most=cost.points(producer.space))
-        if any(n.name == "check_index" for n in nodes) and (masked or not _is_one_to_one(producer, consumer, solution)):
+        checks = limits.checks and any(n.name == "check_index" for n in nodes)
+        if checks and (masked or not _is_one_to_one(producer, consumer, solution)):
             raise Refused("EVERY INDEX IS CHECKED")
         inner = bool(_dims(solution, site.read.mask) & consumer.inner_dims)
         if (solution, inner) in seen:

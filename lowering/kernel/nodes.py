@@ -4,7 +4,7 @@
 Dimensions of static size 1 are dropped: their index is replaced by 0.
 """
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import Any
@@ -191,17 +191,22 @@ def messages(launch: Any) -> list[str]:
 
 def read_kernel(launch: Any) -> Kernel:
     """The Kernel of a `mlircx.launch`. Raises UnsupportedKernelOp for an op that has no place in one."""
-    sizes = [symbols.parse_list(string_attribute(launch, name)) for name in ("parallel", "inner")]
+    return read_body(launch, [info_of(x) for x in launch.operands], range(len(launch.operands)))
+
+
+def read_body(op: Any, infos: list[TensorInfo], places: Sequence[int]) -> Kernel:
+    """The Kernel of an op with a kernel's body. `infos` are its tensors, what it yields last; `places` has the number of each argument
+    of the body among them."""
+    sizes = [symbols.parse_list(string_attribute(op, name)) for name in ("parallel", "inner")]
     dims = [(f"d{d}", size) for d, size in enumerate(sizes[0] + sizes[1])]
     parallel = {d: n for d, n in dims[: len(sizes[0])] if n != 1}
     inner = {d: n for d, n in dims[len(sizes[0]) :] if n != 1}
-    importer = _BodyImporter(parallel, inner, [info_of(x) for x in launch.operands])
-    block = launch.regions[0].blocks[0]
-    for position, argument in enumerate(block.arguments):
-        importer.tensors[argument] = position
-    for op in block.operations:
-        importer.import_op(op)
-    return Kernel(parallel, inner, importer.nodes, importer.outputs, len(importer.infos), ROUNDED in launch.attributes)
+    importer = _BodyImporter(parallel, inner, infos)
+    block = op.regions[0].blocks[0]
+    importer.tensors = dict(zip(block.arguments, places, strict=False))
+    for item in block.operations:
+        importer.import_op(item)
+    return Kernel(parallel, inner, importer.nodes, importer.outputs, len(importer.infos), ROUNDED in op.attributes)
 
 
 class _BodyImporter:

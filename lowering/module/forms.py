@@ -8,6 +8,7 @@ from typing import Any
 from mlirc.dialects.control_flow.region_ops import REGION_OPS, nested_functions
 from mlirc.dialects.core.dialect import OPS
 from mlirc.dialects.core.tensor_types import info_of
+from mlirc.dialects.ops.nn.flex_operators import FLEX as FLEX_NAMES
 from mlirc.lowering.module.source_lines import source_line
 
 STAGES = ("graph", "kernel", "memory", "lowered")
@@ -24,8 +25,9 @@ GENERATED = (  # calls that kernels of our own are written for
     "mlirc.depthwise_weight_gradient",
     "mlirc.transposed_convolution",
 )
+FLEX = tuple(f"mlircx.{name}" for name in FLEX_NAMES)  # attention with a body: operands of several types
 MATMULS = ("mlirc.matmul", "mlirc.addmm", "mlirc.addmm_gelu")
-LIBRARY = {*MATMULS, *GENERATED}
+LIBRARY = {*MATMULS, *GENERATED, *FLEX}
 KERNEL_STAGE = LIBRARY | {"mlircx.kernel", "mlirc.view", "mlirc.copy", "mlirc.iota", "mlirc.assign"}
 MEMORY_STAGE = {"mlirc.slot", "mlirc.allocate", "mlirc.release", "mlirc.view", "mlircx.call"}
 ALLOWED: dict[str, set[str]] = {
@@ -40,10 +42,15 @@ ALLOWED: dict[str, set[str]] = {
 _PLANNED = (MEMORY_STAGE | {"mlircx.launch", "mlircx.run"}) - {"mlirc.view"}
 
 
+def is_generated(callee: str) -> bool:
+    """Whether the routine of this name is a kernel of our own."""
+    return f"mlirc.{callee}" in GENERATED or f"mlircx.{callee}" in FLEX
+
+
 def may_hold(stage: str, name: str) -> bool:
     """Whether the op of this name may stand in a function of the form."""
     if stage == "graph":
-        return name.removeprefix("mlirc.") in OPS or name in ATEN | REGION_OPS | {"mlircx.kernel"}
+        return name.removeprefix("mlirc.") in OPS or name in ATEN | REGION_OPS | {"mlircx.kernel", *FLEX}
     return name in ALLOWED[stage]
 
 

@@ -168,7 +168,7 @@ def run_pipeline(
             raise PipelineError(str(error)) from error
         for step, run in steps:
             start = time.perf_counter()
-            before.append((step, module.operation.clone()))  # cheap; its text is only needed when a pass fails
+            before.append((step, module.operation.clone(ip=False)))  # cheap; its text is only needed when a pass fails
             try:
                 run(module, record.ledger)
                 module.operation.verify()

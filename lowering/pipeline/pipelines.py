@@ -33,6 +33,7 @@ LOWER = "lower-kernels"
 # ones keep what they compute of parameters; the others compute it in each call, and so do less of it.
 GPU_FOLD = (
     "canonicalize,cse,"
+    "fuse-flex-attention,canonicalize,"  # before fold-constants and decompose: masks are still made of positions
     "fold-constants,"
     "share-heads,"
     "fold-cudnn,"  # before decompose: it takes batch norms in

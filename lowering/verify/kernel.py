@@ -10,7 +10,7 @@ from mlirc.dialects.core.bindings import ir
 from mlirc.dialects.core.dialect import OPS, Elementwise, attribute_value
 from mlirc.dialects.core.kernel_ops import REDUCTIONS
 from mlirc.dialects.core.symbols import Int
-from mlirc.dialects.core.tensor_types import KERNEL_DTYPES, TEXT_DTYPE, TensorInfo
+from mlirc.dialects.core.tensor_types import KERNEL_DTYPES, TEXT_DTYPE, TensorInfo, info_of
 from mlirc.lowering.module.rules import StageError, expect, list_attribute, text_attribute
 
 SCANS = ("sum", "prod", "max", "min")
@@ -29,6 +29,23 @@ def verify_kernel(op: Any, inputs: Sequence[TensorInfo]) -> list[tuple[torch.dty
     arguments = [str(x.type) for x in block.arguments]
     operands = [str(x.type) for x in list(op.operands)[: len(inputs)]]
     expect(arguments == operands, op, f"the body takes {arguments}, the operands are {operands}", "make them the same")
+    return verify_block(op, inputs, parallel, inner)
+
+
+def verify_body(op: Any, inputs: Sequence[TensorInfo]) -> list[tuple[torch.dtype, int]]:
+    """The same of an op with a body whose arguments are not its operands."""
+    parallel, inner = list_attribute(op, "parallel"), list_attribute(op, "inner")
+    blocks = sum(len(region.blocks) for region in op.regions)
+    expect(blocks == 1, op, f"{blocks} blocks", "a body is one block")
+    arguments = [info_of(x) for x in op.regions[0].blocks[0].arguments]
+    expect(arguments == list(inputs), op, f"the body takes {arguments}", f"it takes {list(inputs)}")
+    return verify_block(op, inputs, parallel, inner)
+
+
+def verify_block(
+    op: Any, inputs: Sequence[TensorInfo], parallel: Sequence[Int], inner: Sequence[Int]
+) -> list[tuple[torch.dtype, int]]:
+    block = op.regions[0].blocks[0]
     body = _Body(list(block.arguments), inputs, parallel, inner)
     for item in block.operations:
         if item.operation.name == "mlircx.yield":

@@ -18,10 +18,11 @@ from mlirc.lowering.cpu.attention.call import verify_attention, verify_backward
 from mlirc.lowering.cpu.convolution.call import name_of, verify_convolution
 from mlirc.lowering.cpu.convolution.depthwise_call import verify_depthwise
 from mlirc.lowering.kernel.nodes import structural_key
-from mlirc.lowering.module.forms import ATEN, GENERATED, LIBRARY, MADE_BY, NUMBERS, may_hold, stage_of
+from mlirc.lowering.module.forms import ATEN, FLEX, GENERATED, LIBRARY, MADE_BY, NUMBERS, may_hold, stage_of
 from mlirc.lowering.module.rules import StageError, expect, list_attribute, rules_of, text_attribute
 from mlirc.lowering.verify.accesses import verify_accesses
 from mlirc.lowering.verify.call_sizes import verify_call_sizes
+from mlirc.lowering.verify.flex_attention import verify_flex_accesses, verify_flex_attention
 from mlirc.lowering.verify.graph import verify_meaning
 from mlirc.lowering.verify.kernel import verify_kernel
 from mlirc.lowering.verify.memory import MemoryVerifier
@@ -149,7 +150,10 @@ def _check(op: Any, known: Known, memory: MemoryVerifier | None) -> None:
         if name in LIBRARY or name == "mlircx.call":
             if name != "mlircx.call" or text_attribute(op, "callee") != "copy":
                 verify_device(op)
-            verify_call_sizes(op, memory)
+            if name in FLEX or (name == "mlircx.call" and f"mlircx.{text_attribute(op, 'callee')}" in FLEX):
+                verify_flex_accesses(op, memory)
+            else:
+                verify_call_sizes(op, memory)
         verify_meaning(op, memory, lambda made: check(made, known, memory))
 
 
@@ -333,11 +337,11 @@ def verify_launch(op: Any) -> None:
 def verify_call(op: Any) -> None:
     """Verifies a library call by the rule of the graph op that it comes from."""
     callee = text_attribute(op, "callee")
-    name = f"mlirc.{callee}"
+    name = f"mlircx.{callee}" if f"mlircx.{callee}" in FLEX else f"mlirc.{callee}"
     expect(name in LIBRARY or callee == "copy", op, f"no routine '{callee}'", "see dialects/interpreter/callees.py")
     outputs = len(op.operands) - input_count(op)
     expect(outputs >= 1, op, "writes nothing", "the operands after the inputs are written")
-    if name not in GENERATED:
+    if name not in GENERATED and name not in FLEX:
         expect(outputs == 1, op, f"writes {outputs} tensors", "one")
     CHECKS[name](op)
 
@@ -369,6 +373,7 @@ CHECKS: dict[str, Callable[[Any], None]] = {
     "mlirc.slot": verify_slot,
     "mlircx.call": verify_call,
     **dict.fromkeys(REGION_OPS, verify_regions),
+    **dict.fromkeys(FLEX, verify_flex_attention),
 }
 BODIES: dict[str, Callable[[Any], None]] = {
     "mlircx.kernel": verify_kernel_op,

@@ -6,15 +6,17 @@ from itertools import count
 from typing import Any
 
 from mlirc.dialects.core.bindings import ir
-from mlirc.dialects.core.dialect import create
+from mlirc.dialects.core.dialect import create, make_attribute
 from mlirc.dialects.core.random_state import OPERATOR
 from mlirc.dialects.core.tensor_types import info_of
+from mlirc.dialects.ops.nn.flex_operators import FLEX
+from mlirc.lowering.gpu.attention.kernel import flex_kernel
 from mlirc.lowering.gpu.kernel import TritonKernel, triton_kernel
 from mlirc.lowering.gpu.random_state import state_kernel
 from mlirc.lowering.gpu.triton.alignment import aligned_operands
 from mlirc.lowering.gpu.triton_op import attributes
 from mlirc.lowering.kernel.launch import run_instead
-from mlirc.lowering.kernel.nodes import UnsupportedKernelOp, read_kernel, string_attribute, structural_key
+from mlirc.lowering.kernel.nodes import UnsupportedKernelOp, messages, read_kernel, string_attribute, structural_key
 from mlirc.lowering.kernel.shared_operands import parts_of_operands, shared_operands
 from mlirc.lowering.module.errors import UnsupportedByPass
 from mlirc.lowering.module.target_attribute import target_of
@@ -72,10 +74,41 @@ class LowerTriton:
                 )
             name, kernel = made[key]
             run_instead(launch, name, kernel.symbols)
+        self.lower_calls(function, made, taken, ledger)
         drawing = any(map(draws, function.regions[0].blocks[0].operations))
         if "random_state" not in taken and drawing and ledger.allows(self.name, "random_state"):
             with ir.InsertionPoint(module_block), function.location:
                 create("triton", [], [], attributes("random_state", state_kernel()))
+
+    def lower_calls(self, function: Any, made: dict, taken: set[str], ledger: Ledger) -> None:
+        """Calls of attention with a body stay, and get a kernel to launch.
+
+        after:   "mlircx.call"(%q, %k, ..., %out, %lse) ({ ... }) {callee = "flex_attention", kernel = "kernel_1_flex_attention", symbols = "s0", ...}
+        """
+        module_block = function.operation.block
+        for call in function.regions[0].blocks[0].operations:
+            if call.operation.name != "mlircx.call" or string_attribute(call, "callee") not in FLEX:
+                continue
+            if not ledger.allows(self.name, call):
+                continue
+            callee, aligned = string_attribute(call, "callee"), aligned_operands(call, self.aligned_arguments)
+            numbers = tuple(str(call.attributes[n]) for n in ("callee", "full", "rows", "columns", "scale", "inputs"))
+            key = (structural_key(call), aligned, numbers)
+            if key not in made:
+                name = next(n for k in count(len(made)) if (n := f"kernel_{k}_{callee}") not in taken)
+                try:
+                    made[key] = (name, flex_kernel(call, callee, name, aligned))
+                except UnsupportedKernelOp as error:
+                    raise UnsupportedByPass(call, str(error)) from error
+                taken.add(name)
+                with ir.InsertionPoint(module_block), call.location:
+                    create("triton", [], [], attributes(*made[key]))
+            else:
+                ledger.record(self.name, "share", callee, "SAME STRUCTURE", True, str(call.location))
+            name, kernel = made[key]
+            attributes_ = {"kernel": name, "symbols": ", ".join(kernel.symbols), "messages": messages(call)}
+            for attribute, value in attributes_.items():
+                call.attributes[attribute] = make_attribute(value)
 
 
 def draws(op: Any) -> bool:

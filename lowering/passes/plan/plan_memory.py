@@ -203,7 +203,7 @@ class _Emitter:
             if name == "mlircx.kernel":
                 self.write(op)
             elif name in LIBRARY or name == "mlirc.copy":
-                self.write(op, name.removeprefix("mlirc."))
+                self.write(op, name.partition(".")[2])
             elif name in REGION_OPS:
                 self.write_regions(op, self.arena_of[position])
             elif name == "mlirc.assign":
@@ -222,10 +222,10 @@ class _Emitter:
             attributes["callee"] = make_attribute(callee)
         name = "mlircx.call" if callee else "mlircx.launch"
         made = ir.Operation.create(
-            name, operands=inputs + outputs, attributes=attributes, regions=0 if callee else 1, loc=location, ip=ip
+            name, operands=inputs + outputs, attributes=attributes, regions=len(op.regions), loc=location, ip=ip
         )
-        if not callee:
-            op.regions[0].blocks[0].append_to(made.regions[0])
+        for old, new in zip(op.regions, made.regions, strict=True):
+            old.blocks[0].append_to(new)
         self.replace(op, outputs)
 
     def write_regions(self, op: Any, block: ArenaBlock) -> None:

@@ -1,0 +1,186 @@
+"""Makes one kernel's body of the ops between `flex_scores` and what reads the scores: of score_mod, mask_mod and their gradients.
+
+    %s = flex_scores(%q, %k);  %c = 20 * tanh(%s / 20);  %m = iota >= iota;  flex_attend(%c, %m, ...)
+    body(%s: [B, H, L, S]) = yield(20 * tanh(read %s / 20), d2 >= d3)
+
+What does not change along queries and keys both, and comes of memory, stays outside: it is computed once, and the body reads it.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from mlirc.dialects.core.bindings import func, ir
+from mlirc.dialects.core.dialect import attribute_value
+from mlirc.dialects.core.graph_ops import Constant, Iota, Size, View
+from mlirc.dialects.core.kernel_builder import KernelBuilder
+from mlirc.dialects.core.kernel_forms import broadcast_map
+from mlirc.dialects.core.symbols import Int
+from mlirc.dialects.core.tensor_types import TensorInfo, info_of, type_of
+from mlirc.lowering.fusion.kernel_fusion import KernelFusion
+from mlirc.lowering.module.target_attribute import set_target, target_of
+from mlirc.lowering.pipeline.ledger import Ledger
+from mlirc.lowering.pipeline.pass_manager import run_pipeline
+
+PIPELINE = "decompose,canonicalize,cse,eliminate-views,canonicalize,cse,to-kernels"
+"""To kernels of one op each, all of which become one."""
+
+
+class NotOneBody(Exception):
+    """The ops are no kernel's body, by this rule."""
+
+
+@dataclass(frozen=True)
+class FlexBody:
+    """A body in an op of its own: its block takes what is stored nowhere, and then what `captured` are the values of."""
+
+    holder: ir.Operation
+    captured: list[ir.Value]
+
+    @property
+    def block(self) -> ir.Block:
+        return self.holder.regions[0].blocks[0]
+
+
+def flex_body(
+    reader: Any,
+    roots: Sequence[ir.Value],
+    virtual: Sequence[tuple[ir.Type, Sequence[ir.Value]]],
+    space: tuple[Int, ...],
+) -> FlexBody:
+    """The body that computes `roots` over `space`. Raises NotOneBody.
+
+    reader    the op that reads the roots, before which views are put of what the body reads
+    virtual   for each tensor that is stored nowhere, its type and the values that are it
+    """
+    inside, captured = slice_of(roots, {x for _, values in virtual for x in values}, space)
+    module = ir.Module.create(reader.location)
+    set_target(module, target_of(reader))
+    types = [type_ for type_, _ in virtual] + [x.type for x in captured]
+    with ir.InsertionPoint(module.body), reader.location:
+        function = func.FuncOp("graph", (types, []))
+    block = function.add_entry_block()
+    known: dict[ir.Value, ir.Value] = {}
+    for values, argument in zip([*(v for _, v in virtual), *((x,) for x in captured)], block.arguments, strict=True):
+        known |= dict.fromkeys(values, argument)
+    with ir.InsertionPoint(block), reader.location:
+        for op in inside:
+            made = op.operation.clone()
+            for k, x in enumerate(op.operands):
+                made.operands[k] = known[x]
+            known |= dict(zip(op.results, made.results, strict=True))
+        k = KernelBuilder(space, label="scores")
+        results = []
+        for root in roots:
+            x = known[root]
+            info = TensorInfo(info_of(x).dtype, space, device=info_of(x).device)
+            results.append((k.read(x, broadcast_map(x, k.dims)), k.dims, info))
+        func.ReturnOp(k.finish(results))
+    given = [type_of(info) for *_, info in results]
+    function.attributes["function_type"] = ir.TypeAttr.get(ir.FunctionType.get(types, given))
+    run_pipeline(module, PIPELINE, verify=False)
+    return taken_out(reader, module, captured, len(virtual))
+
+
+def slice_of(
+    roots: Sequence[ir.Value], virtual: set[ir.Value], space: tuple[Int, ...]
+) -> tuple[list[Any], list[ir.Value]]:
+    """The ops that are to be in the body, operands before their users, and the values that it reads."""
+    inside: dict[Any, None] = {}
+    captured: dict[ir.Value, None] = {}
+    free: dict[Any, bool] = {}
+    stack = [*reversed(roots)]
+    while stack:
+        x = stack[-1]
+        op = x.owner
+        if x in virtual or x in captured or op in inside:
+            stack.pop()
+        elif isinstance(op, ir.Block) or not (varies(info_of(x).shape, space) or comes_of_nothing(op, free)):
+            captured[stack.pop()] = None
+        else:
+            waiting = [y for y in op.operands if y not in virtual and y not in captured and y.owner not in inside]
+            if waiting:
+                stack += reversed(waiting)
+            else:
+                inside[op] = None
+                stack.pop()
+    return [op.opview for op in inside], list(captured)
+
+
+def varies(shape: Sequence[Int], space: tuple[Int, ...]) -> bool:
+    """Whether a tensor of this shape may differ along queries and keys both."""
+    batch, heads, rows, columns = space
+    return not any(within(shape, [batch, heads, n]) for n in (rows, columns))
+
+
+def within(shape: Sequence[Int], sizes: list[Int]) -> bool:
+    """Whether the sizes other than 1 are among these, each once."""
+    left = list(sizes)
+    for n in shape:
+        if n != 1:
+            if n not in left:
+                return False
+            left.remove(n)
+    return True
+
+
+def comes_of_nothing(op: Any, known: dict[Any, bool]) -> bool:
+    """Whether an op computes of numbers, sizes and positions alone."""
+    if op not in known:
+        view = op.opview
+        known[op] = isinstance(view, (Constant, Size, Iota)) or (
+            len(op.operands) > 0
+            and op.name.startswith("mlirc.")
+            and all(not isinstance(x.owner, ir.Block) and comes_of_nothing(x.owner, known) for x in op.operands)
+        )
+    return known[op]
+
+
+def taken_out(reader: Any, module: ir.Module, captured: list[ir.Value], count: int) -> FlexBody:
+    """The body of the function's one kernel, once all have become one. Its first `count` arguments are stored nowhere."""
+    function = module.body.operations[0]
+    merge_all(function)
+    arguments = list(function.regions[0].blocks[0].arguments)
+    ops = [op for op in function.regions[0].blocks[0].operations if op.operation.name != "func.return"]
+    kernels = [op for op in ops if op.operation.name == "mlircx.kernel"]
+    if others := [op for op in ops if op not in kernels and not isinstance(op, View)]:
+        raise NotOneBody(f"NO KERNEL OF {others[0].operation.name.upper()}")
+    if len(kernels) != 1:
+        raise NotOneBody("SEVERAL KERNELS")
+    (kernel,) = kernels
+    if attribute_value(kernel.attributes["inner"]):
+        raise NotOneBody("A REDUCTION")
+    holder = ir.Operation.create("mlircx.kernel", regions=1, ip=False, loc=kernel.location)
+    types = [x.type for x in arguments[:count]]
+    block = ir.Block.create_at_start(holder.regions[0], types, [kernel.location] * count)
+    read: list[ir.Value] = []
+    for x, old in zip(kernel.operands, list(kernel.regions[0].blocks[0].arguments), strict=True):
+        if x in arguments[:count]:
+            old.replace_all_uses_with(block.arguments[arguments.index(x)])
+            continue
+        read.append(outside(reader, x, arguments, captured, count))
+        old.replace_all_uses_with(block.add_argument(old.type, kernel.location))
+    for op in list(kernel.regions[0].blocks[0].operations):
+        block.append(op)
+    return FlexBody(holder, read)
+
+
+def outside(reader: Any, x: ir.Value, arguments: list[ir.Value], captured: list[ir.Value], count: int) -> ir.Value:
+    """The value that the body reads as `x`: an argument of the function, or a view of one."""
+    if x in arguments:
+        return captured[arguments.index(x) - count]
+    (base,) = x.owner.operands
+    if base not in arguments[count:]:
+        raise NotOneBody("A VIEW OF SCORES")
+    view = x.owner.clone(ip=ir.InsertionPoint(reader))
+    view.operands[0] = captured[arguments.index(base) - count]
+    return view.result
+
+
+def merge_all(function: Any) -> None:
+    """Makes one kernel of as many as can be one."""
+    fusion = KernelFusion(function, Ledger(), "fuse-flex-attention", checks=False)
+    while pairs := [p for p in fusion.candidates() if p.action != "horizontal" and p.kind != "legal"]:
+        if not fusion.merge(pairs[0]):
+            break
+    fusion.write_back()

@@ -1,0 +1,1 @@
+"""Attention whose scores have a body, as Triton kernels."""

@@ -1,0 +1,70 @@
+"""The tiles of an attention kernel, by the dtype and the sizes of a head."""
+
+from dataclasses import dataclass
+
+import torch
+
+from mlirc.dialects.core.symbols import Int
+from mlirc.lowering.gpu.attention.problem import FORWARD, KEYS, FlexProblem
+from mlirc.lowering.gpu.triton.builder import HALF
+from mlirc.lowering.gpu.triton.schedule import next_power
+from mlirc.lowering.kernel.nodes import UnsupportedKernelOp
+
+LEAST = 16  # of each side of a product on tensor cores
+WIDEST = 256  # elements of a head
+
+
+@dataclass(frozen=True)
+class FlexTiling:
+    """queries, keys   of a tile of scores; powers of 2, at least 16
+    num_stages      tiles of what a loop reads that are on their way to shared memory at once
+    """
+
+    queries: int
+    keys: int
+    num_warps: int
+    num_stages: int
+
+
+# the widest head that a row is for -> forward, gradient of queries, gradients of keys and values
+HALVES = {
+    64: (FlexTiling(128, 64, 4, 3), FlexTiling(128, 64, 4, 3), FlexTiling(64, 128, 8, 3)),
+    128: (FlexTiling(128, 64, 8, 3), FlexTiling(128, 64, 8, 2), FlexTiling(64, 128, 8, 2)),
+    256: (FlexTiling(64, 32, 4, 3), FlexTiling(64, 32, 4, 2), FlexTiling(32, 64, 8, 2)),
+}
+# float32 is multiplied without tensor cores
+FLOATS = {
+    64: (FlexTiling(64, 32, 4, 2), FlexTiling(32, 32, 4, 2), FlexTiling(32, 32, 4, 2)),
+    128: (FlexTiling(32, 32, 4, 2), FlexTiling(32, 32, 4, 1), FlexTiling(32, 32, 4, 1)),
+    256: (FlexTiling(16, 32, 4, 1), FlexTiling(16, 16, 4, 1), FlexTiling(16, 16, 4, 1)),
+}
+
+
+def choose_tiling(problem: FlexProblem) -> FlexTiling:
+    """Raises UnsupportedKernelOp for a head that does not fit."""
+    head = max(width(problem, "q"), width(problem, "v"))
+    if head > WIDEST:
+        raise UnsupportedKernelOp(f"a head of {head} elements; kernels of attention have up to {WIDEST}")
+    table = HALVES if problem.info("q").dtype in HALF else FLOATS
+    by_kind = next(table[size] for size in table if head <= size)
+    chosen = by_kind[0 if problem.name == FORWARD else 2 if problem.name == KEYS else 1]
+    _, _, rows, columns = problem.space
+    queries, keys = fit(chosen.queries, problem.rows, rows), fit(chosen.keys, problem.columns, columns)
+    return FlexTiling(queries, keys, chosen.num_warps, chosen.num_stages)
+
+
+def fit(tile: int, block: int, size: Int) -> int:
+    """The largest tile that divides a block of the mask, and is not much longer than there are queries or keys."""
+    while tile > LEAST and (block % tile or (isinstance(size, int) and size <= tile // 2)):
+        tile //= 2
+    if block % tile:
+        raise UnsupportedKernelOp(f"a block mask with blocks of {block}, which {LEAST} does not divide")
+    return tile
+
+
+def width(problem: FlexProblem, name: str) -> int:
+    """The elements of a head, padded to a power of 2."""
+    head = problem.info(name).shape[3]
+    if not isinstance(head, int) or problem.info(name).dtype not in (*HALF, torch.float32):
+        raise UnsupportedKernelOp(f"attention with heads of {head} elements in {problem.info(name).dtype}")
+    return max(next_power(head), LEAST)
