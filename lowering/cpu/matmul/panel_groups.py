@@ -41,9 +41,9 @@ class Groups:
         """The last groups' size, where the others' is `group`."""
         return -(-group // SMALLER)
 
-    def take(self) -> Value:
-        """The next ticket."""
-        text = f"llvm.atomicrmw add {self.counter}, {self.e.i64(1)} monotonic : !llvm.ptr, i64"
+    def take(self, count: Value | None = None) -> Value:
+        """The next ticket, of one that are taken; of none, what it would be."""
+        text = f"llvm.atomicrmw add {self.counter}, {count or self.e.i64(1)} monotonic : !llvm.ptr, i64"
         return self.e.index.emit(text, torch.int64)
 
     def start(self, ticket: Value) -> Value:

@@ -47,6 +47,8 @@ class ThreadGrid(Groups):
         b, threads, one = e.index, e.env["threads"], e.i64(1)
         self.e, self.every, self.blocks = e, e.i64(panels), blocks
         many = b.ge(threads, e.i64(MANY_THREADS))
+        # a thread that knows its next ticket keeps it from the others, which matters where tickets are few
+        self.ahead = e.i64(0) if group is None else b.select(many, e.i64(0), one)
         if group is not None:
             large, small, parts = e.i64(group), e.i64(self.smaller(group)), one
         else:
@@ -98,16 +100,19 @@ class ThreadGrid(Groups):
         return b.binary("arith.divui", b.add(x, b.sub(y, self.e.i64(1))), y)
 
     def each(self, body: Callable[[Range, Range, Value], None]) -> None:
-        """`body((first panel, end), (first block of rows, end), first panel of the next ticket)` for what this thread takes."""
+        """`body((first panel, end), (first block of rows, end), then)` for what this thread takes; `then` is the first panel of its
+        next ticket, if that is known, else the end."""
         e = self.e
 
         def one(ticket: Value) -> Value:
-            b, then = e.index, self.take()
+            b, early = e.index, self.take(self.ahead)
             group, part = (b.binary(op, ticket, self.parts) for op in ("arith.divui", "arith.remui"))
             panels = self.start(group), self.start(b.add(group, e.i64(1)))
             lo = b.binary("arith.divui", b.mul(self.blocks, part), self.parts)
             hi = b.binary("arith.divui", b.mul(self.blocks, b.add(part, e.i64(1))), self.parts)
-            body(panels, (lo, hi), self.start(b.binary("arith.divui", then, self.parts)))
-            return then
+            knows = b.ne(self.ahead, e.i64(0))
+            body(panels, (lo, hi), b.select(knows, self.start(early), panels[1]))
+            b = e.index
+            return b.select(knows, early, self.take(b.sub(e.i64(1), self.ahead)))
 
         e.repeat(self.take(), lambda ticket: e.index.gt(self.tickets, ticket), one)

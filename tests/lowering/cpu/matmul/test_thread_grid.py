@@ -9,9 +9,9 @@ import torch
 from mlirc.codegen.llvm.machine_code import compile_ir, mlir_to_llvm
 from mlirc.dialects.core.context import context
 from mlirc.lowering.cpu.emitter.emitter import VectorEmitter
-from mlirc.lowering.cpu.loops.entry import FRAME_SLOTS
+from mlirc.lowering.cpu.loops.entry import FRAME_SLOTS, NEXT
 from mlirc.lowering.cpu.math.builder import Value
-from mlirc.lowering.cpu.matmul.thread_grid import Costs, ThreadGrid
+from mlirc.lowering.cpu.matmul.thread_grid import MANY_THREADS, Costs, ThreadGrid
 from mlirc.lowering.host import host_cpu
 from mlirc.lowering.kernel.axes import Vector
 
@@ -47,7 +47,10 @@ def test_same_bits(build, rows, k, columns):
 
 
 def tickets(panels: int, blocks: int, threads: int, costs: Costs, **choice) -> list[tuple[int, int]]:
-    """Panels and blocks of rows of each ticket. The code that is written says which tiles it gives to whom."""
+    """Panels and blocks of rows of each ticket. The code that is written says which tiles it gives to whom.
+
+    A thread at work on the last ticket has taken no other: with few tickets, another thread would have nothing to do.
+    """
     e = VectorEmitter(Vector(None, 1), host_cpu())
     e.env["threads"] = Value("%threads", torch.int64)
     with context():
@@ -55,6 +58,10 @@ def tickets(panels: int, blocks: int, threads: int, costs: Costs, **choice) -> l
         def take(within: tuple[Value, Value], rows: tuple[Value, Value], then: Value) -> None:
             b = e.index
             number = b.add(b.add(b.mul(within[0], e.i64(1000)), rows[0]), e.i64(1))
+            counter = b.emit(f"llvm.getelementptr %frame[{NEXT}] : (!llvm.ptr) -> !llvm.ptr, i64", torch.int64)
+            taken = b.emit(f"llvm.load {counter} : !llvm.ptr -> i64", torch.int64)
+            end = b.emit(f"llvm.getelementptr %out[{panels * blocks}] : (!llvm.ptr) -> !llvm.ptr, i64", torch.int64)
+            e.lines.append(f"llvm.store {taken}, {end} : i64, !llvm.ptr")
             with e.each(*within) as panel, e.each(*rows) as block:
                 b = e.index
                 at = b.add(b.mul(panel, e.i64(blocks)), block)
@@ -67,9 +74,11 @@ def tickets(panels: int, blocks: int, threads: int, costs: Costs, **choice) -> l
         code = compile_ir(
             mlir_to_llvm("\n".join(["module {", head, *e.text.preamble, *e.lines, "llvm.return", "}", "}"]))
         )
-    frame, out = (ctypes.c_int64 * FRAME_SLOTS)(), (ctypes.c_int64 * (panels * blocks))()
+    frame, out = (ctypes.c_int64 * FRAME_SLOTS)(), (ctypes.c_int64 * (panels * blocks + 1))()
     ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_void_p, ctypes.c_int64)(code.address("body"))(frame, out, threads)
+    *out, taken = out
     assert all(out)
+    assert taken <= max(len(set(out)), threads) or ("group" in choice and threads < MANY_THREADS)
     sizes = []
     for number, count in Counter(out).items():
         panel, block = divmod(number - 1, 1000)
