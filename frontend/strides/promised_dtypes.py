@@ -1,4 +1,6 @@
-"""The dtypes of eager's results, where PyTorch's fake tensors have others: what flex_attention sums up in float64."""
+"""The dtypes of eager's results, where PyTorch's fake tensors have others: what flex_attention sums up in float64, and the statistics
+of a norm of half numbers with float32 parameters, as autocast makes them.
+"""
 
 from typing import Any
 
@@ -6,7 +8,19 @@ import torch
 
 from mlirc.frontend.torch_compat.fake_tensors import FakeTensor
 
+aten = torch.ops.aten
+
 FLEX_ATTENTION = "flex_attention"
+NORMS = (
+    aten.native_batch_norm.default,
+    aten._native_batch_norm_legit.default,
+    aten._native_batch_norm_legit.no_stats,
+    aten._native_batch_norm_legit_functional.default,
+    aten._native_batch_norm_legit_no_training.default,
+    aten.native_group_norm.default,
+    aten.native_layer_norm.default,
+)
+HALF = (torch.float16, torch.bfloat16)
 
 
 def with_eager_dtypes(operator: torch._ops.HigherOrderOperator, args: tuple, results: Any) -> Any:
@@ -15,3 +29,14 @@ def with_eager_dtypes(operator: torch._ops.HigherOrderOperator, args: tuple, res
         return results
     out, *others = results
     return out, *(x.to(torch.float64) if isinstance(x, FakeTensor) else x for x in others)
+
+
+def with_eager_statistics(operator: Any, args: tuple, results: tuple | list) -> tuple | list:
+    """A norm's results: the second and third, a mean and a reciprocal deviation, are promised in the dtype of the operand."""
+    if operator not in NORMS or args[0].dtype not in HALF or args[0].device.type != "cpu":
+        return results
+    if not any(isinstance(x, torch.Tensor) and x.dtype == torch.float32 for x in args[1:]):
+        return results
+    out, mean, deviation, *others = results
+    named: Any = getattr(type(results), "_make", type(results))
+    return named((out, mean.to(torch.float32), deviation.to(torch.float32), *others))

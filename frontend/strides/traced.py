@@ -9,7 +9,7 @@ from typing import Any
 import torch
 
 from mlirc.frontend.strides import dimension_order as order
-from mlirc.frontend.strides.promised_dtypes import with_eager_dtypes
+from mlirc.frontend.strides.promised_dtypes import with_eager_dtypes, with_eager_statistics
 from mlirc.frontend.strides.rules import rule_of
 from mlirc.frontend.torch_compat.fake_dispatch import fake_dispatch
 from mlirc.frontend.torch_compat.fake_tensors import FakeTensor, detect_fake_mode
@@ -35,6 +35,7 @@ def _mended(func: Any, args: tuple, kwargs: dict, result: Any) -> Any:
         rule = rule_of(func, result.device.type)
         return result if rule is None else _restrided(result, rule, _in_order(func, args, kwargs), func.is_view)
     if isinstance(result, (tuple, list)) and result and isinstance(result[0], FakeTensor):
+        result = with_eager_statistics(func, args, result)
         rule = rule_of(func, result[0].device.type)
         if rule is not None:
             arguments = _in_order(func, args, kwargs)
