@@ -1,6 +1,7 @@
 """Every switch of PyTorch's is guarded, in a key, asked at each call, or of no matter: a new one has to be thought about."""
 
 import importlib
+import inspect
 import pkgutil
 import re
 
@@ -164,6 +165,17 @@ def test_every_module_of_settings_is_known():
 def test_every_module_of_backends_is_known():
     found = {module.name for module in pkgutil.walk_packages(torch.backends.__path__, "")}
     assert {name for name in found if name not in BACKENDS and name.rpartition(".")[2] not in BACKENDS} == set()
+
+
+def test_every_setting_of_opt_einsum_is_in_the_key(monkeypatch):
+    """Without the package, PyTorch ignores them, and has one value of each."""
+    module = torch.backends.opt_einsum
+    settings = [name.removeprefix("_") for name in inspect.signature(module.set_flags).parameters]
+    assert settings
+    for name in settings:
+        before = global_switches.read()
+        monkeypatch.setattr(module, name, "another")
+        assert global_switches.read() != before, name
 
 
 # ---- flipped between two calls
