@@ -4,6 +4,7 @@ import importlib
 import runpy
 from collections.abc import Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 from mlirc.commands.failure import Failure
@@ -16,7 +17,10 @@ def import_extra(name: str) -> None:
             runpy.run_path(name)
         else:
             importlib.import_module(name)
-    except (ImportError, OSError) as error:
+    except OSError as error:
+        of_the_file = error.filename is not None and Path(error.filename) == Path(name).absolute()
+        raise Failure(f"--import {name}: {error.strerror if of_the_file else error}", 2) from error
+    except ImportError as error:
         raise Failure(f"--import {name}: {error}", 2) from error
     except (Exception, SystemExit) as error:
         raise Failure(f"--import {name}: {type(error).__name__}: {error}", 2) from error
@@ -86,6 +90,13 @@ class Chosen:
         entered context."""
         if self.text is not None:
             return self.text
+        from mlirc.lowering.pipeline.parser import PipelineError
+        from mlirc.lowering.pipeline.standard_steps import stage_of_module
+
+        try:
+            stage_of_module(module)
+        except PipelineError as error:  # of the file, not of the command line
+            raise Failure(str(error)) from error
         return self._checked(lambda: self._rest(module))
 
     def _rest(self, module: Any) -> str:

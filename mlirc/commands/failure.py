@@ -82,7 +82,7 @@ def _ends_at_interrupts(name: str) -> Iterator[None]:
 def _in_one_line() -> Iterator[None]:
     try:
         yield
-    except WrongUsage:
+    except (WrongUsage, click.exceptions.NoArgsIsHelpError):  # the help is no line
         raise
     except click.UsageError as error:
         raise WrongUsage(error.format_message(), error.ctx) from error

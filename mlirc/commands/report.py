@@ -50,6 +50,10 @@ def report(folder, output, profile_file, seconds, traceback) -> None:
         with context():
             data = report_data(capture, profiles, seconds)
         write_output(output, html_page(data, f"mlirc: {Path(folder).resolve().name}"))
+        if capture.missing:
+            click.echo(
+                f"{folder}: files are missing, and the page is without them: {', '.join(capture.missing)}", err=True
+            )
         if output != "-":
             number = len(data["graphs"])
             click.echo(f"{output}: {number} graph{'' if number == 1 else 's'}", err=True)

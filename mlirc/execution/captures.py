@@ -17,6 +17,8 @@ from typing import Any
 FORMAT = 1
 MOST = 1 << 28  # bytes of a record
 RUN = "capture.json"
+FILES = ("aten", "inputs", "results", "constants", "fusion")  # a record's fields that name one
+OF_A_GRAPH = re.compile(r"(\d{3,9})_(?:inference|forward|backward)_")
 
 
 class CaptureError(ValueError):
@@ -77,6 +79,13 @@ class DumpedGraph:
         """The FX graph as Python."""
         return _file(self.folder, self.record.get("aten"))
 
+    @property
+    def missing(self) -> list[str]:
+        """Files that the record names, and that are not there."""
+        stages = self.record.get("stages") or {}
+        names = [*stages.values(), *(self.record.get(key) for key in FILES)]
+        return [name for name in names if name and _file(self.folder, name) is None]
+
     def stage(self, name: str) -> Any:
         """The IR after a stage, as a notebook displays it; `.diff(another)`, `.text`. Raises CaptureError."""
         from mlirc.report.notebook import StageView
@@ -125,12 +134,14 @@ class DumpedFrame:
 
 @dataclass(frozen=True, repr=False)
 class Captured:
-    """The graphs of a folder. `run` is what `mlirc capture` wrote about the script; empty for MLIRC_DUMP and the option `dump`."""
+    """The graphs of a folder. `run` is what `mlirc capture` wrote about the script; empty for MLIRC_DUMP and the option `dump`. `missing` are
+    files that belong to it, and are not there: records of graphs that have files, and files that records name."""
 
     folder: Path
     graphs: list[DumpedGraph]
     frames: list[DumpedFrame]
     run: Mapping[str, Any]
+    missing: tuple[str, ...] = ()
 
     def __repr__(self) -> str:
         return f"<capture {self.folder}: {', '.join(graph.name for graph in self.graphs) or 'no graph'}>"
@@ -148,7 +159,9 @@ def read_capture(folder: str | Path) -> Captured:
     run = _read(path / RUN) if RUN in names else {}
     if not graphs and not frames and not run:
         raise CaptureError(f"{folder}: no capture; `mlirc capture SCRIPT.py --out DIR` and MLIRC_DUMP=DIR make one")
-    return Captured(path, graphs, frames, run)
+    records = dict.fromkeys(f"{match[1]}.json" for name in names if (match := OF_A_GRAPH.match(name)))
+    missing = [name for name in records if name not in names]
+    return Captured(path, graphs, frames, run, (*missing, *(name for graph in graphs for name in graph.missing)))
 
 
 def _records(folder: Path, names: list[str], pattern: str, needed: tuple[str, ...]) -> Iterator[dict[str, Any]]:

@@ -96,5 +96,6 @@ def read_tensors(path: str) -> dict[str, torch.Tensor]:
     except (OSError, ValueError, SafetensorError, KeyError, TypeError, RuntimeError) as error:
         if isinstance(error, InputsError):
             raise
-        reason = (isinstance(error, OSError) and error.strerror) or " ".join(str(error).split())
-        raise InputsError(f"{path}: {reason}") from error
+        if isinstance(error, OSError) and error.strerror:
+            raise InputsError(f"{path}: {error.strerror}") from error
+        raise InputsError(f"{path}: no safetensors file: {' '.join(str(error).split())}") from error

@@ -123,7 +123,12 @@ def captured_graphs(folder: str) -> list[CapturedGraph]:
 
     found = []
     try:
-        for graph in read_capture(folder).graphs:
+        capture = read_capture(folder)
+        if gone := [
+            name for name in capture.missing if name.endswith((".json", "_import.mlir", "_inputs.safetensors"))
+        ]:
+            raise CapturesError(f"{folder}: files are missing: {', '.join(gone)}")
+        for graph in capture.graphs:
             if "import" not in graph.stages:  # it ran in eager
                 continue
             file, held = graph.stages["import"], graph.inputs

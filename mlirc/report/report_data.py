@@ -49,7 +49,7 @@ class Budgets:
 
 
 def graph_data(graph: DumpedGraph, profile: Any, left: Budgets) -> dict[str, Any]:
-    record, notes = graph.record, []
+    record, notes = graph.record, [f"{name} is missing" for name in graph.missing]
     told = _mapping(record.get("report"))
 
     def optional(what: str, work: Callable[[], Any], other: Any) -> Any:

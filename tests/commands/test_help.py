@@ -5,6 +5,7 @@ import sys
 
 import click
 import pytest
+from click.testing import CliRunner
 
 from mlirc.cli import main
 from mlirc.lowering.module.nearest import unknown
@@ -35,6 +36,11 @@ def test_options_name_what_they_take(name):
     for option in main.commands[name].params:
         if isinstance(option, click.Option) and not option.is_flag:
             assert option.metavar, f"{name} {option.opts[-1]}"
+
+
+def test_mlirc_alone_is_help_in_lines():
+    done = CliRunner().invoke(main, [])
+    assert done.exit_code == 2 and "\n  capture " in done.output and done.output.startswith("Usage: ")
 
 
 def test_python_m_mlirc_is_mlirc():

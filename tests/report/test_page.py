@@ -15,6 +15,7 @@ from hypothesis import strategies as st
 from mlirc.dialects.core.context import context
 from mlirc.execution.captures import read_capture
 from mlirc.lowering.module.op_text import OpText
+from mlirc.measurement.captured_graphs import CapturesError, captured_graphs
 from mlirc.report.html_page import SCRIPTS, STYLES, html_page
 from mlirc.report.memory_data import most_live
 from mlirc.report.op_changes import op_changes
@@ -196,6 +197,22 @@ def test_a_part_that_cannot_be_read_is_left_out(what, captured, tmp_path):
     assert all("\n" not in note for note in graph["notes"])
     if what in ("no module", "bytes", "deep"):
         assert graph["notes"]
+
+
+def test_files_that_are_missing_are_named(captured, tmp_path):
+    for path in captured.iterdir():
+        (tmp_path / path.name).write_bytes(path.read_bytes())
+    gone = ["000.json", "001_forward_3_plan.mlir"] if (captured / "001_forward_3_plan.mlir").exists() else ["000.json"]
+    record = json.loads((captured / "002.json").read_text())
+    gone.append(record["stages"]["import"])
+    for name in gone:
+        (tmp_path / name).unlink()
+    assert set(read_capture(tmp_path).missing) == set(gone) and not read_capture(captured).missing
+    with context():
+        (graph,) = [g for g in report_data(read_capture(tmp_path), {}, 0)["graphs"] if gone[-1].startswith(g["name"])]
+    assert f"{gone[-1]} is missing" in graph["notes"]
+    with pytest.raises(CapturesError, match=r"files are missing: 000\.json, "):
+        captured_graphs(str(tmp_path))
 
 
 def test_records_of_any_shape(captured, tmp_path):
