@@ -28,6 +28,7 @@ class HostRange:
 
     kind    kernel, library, ATen, copy or allocation
     lines   the user's source lines
+    device  of what it writes, without an index: "cpu", "cuda"
     read, written, flops   bytes and floating-point operations of one execution (lowering/analysis/work.py)
     executions             how often the last such call executed it: in a loop, once for each step
     work                   read, written and flops of all executions of that call, at its sizes; a sum that is not known is None
@@ -40,6 +41,7 @@ class HostRange:
     read: str
     written: str
     flops: str
+    device: str = "cpu"
     seconds: deque[float] = field(default_factory=lambda: deque(maxlen=MOST_SAMPLES))
     executions: int = 1
     work: list[int | None] = field(default_factory=lambda: [None, None, None])

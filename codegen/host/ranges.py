@@ -64,17 +64,18 @@ def size_of(frame: Frame, size: Int) -> str:
 
 def range_of(op: Any, kind: str, work: Work) -> HostRange:
     _, written = operands_of(op)
-    dtype = str(written[0].dtype if written else info_of(op.results[0]).dtype if len(op.results) else "")
+    info = written[0] if written else info_of(op.results[0]) if len(op.results) else None
     if kind == "library" and (is_generated(label_of(op)) or "kernel" in op.attributes):
         kind = "kernel"
     return HostRange(
         kind,
         label_of(op),
         source_lines(op.location),
-        dtype.removeprefix("torch."),
+        str(info.dtype).removeprefix("torch.") if info else "",
         str(work.read),
         str(work.written),
         str(work.flops),
+        info.device.partition(":")[0] if info else "cpu",
     )
 
 

@@ -240,8 +240,7 @@ class _Observer:
     def data(self, first_call: float, fn: Callable) -> dict[str, Any]:
         graphs = []
         for report in statistics.graphs[self.first_graph :]:
-            device = "cuda" if report.profile and torch.cuda.is_available() else "cpu"
-            graphs.append(asdict(replace(report, profile=profile_rows(report.profile, device))))
+            graphs.append(asdict(replace(report, profile=profile_rows(report.profile))))
         seconds = {
             "dynamo": sum(self._frames()[self.first_frame :]) - self.backend_seconds,
             "aot_autograd": self.backend_seconds - self.own_seconds,

@@ -77,9 +77,28 @@ def test_a_floor_is_bytes_or_operations_at_the_measured_rate():
         and row["bound"] == "arithmetic"
         and row["seconds"] == 2.0
     )
+    timed = HostRange("library", "matmul", [], "float32", "4", "4", "1000000000", work=[4, 4, 1000000000])
+    timed.seconds.append(1.0)
+    (row,) = profile_rows([timed])  # also where there is a GPU
+    assert row["floor"] == pytest.approx(1 / matmul_rate(torch.float32, device="cpu"))
     timed = HostRange("kernel", "exp", [], "float32", "4*s0", "4", "1")
     timed.seconds.append(1.0)
     assert profile_rows([timed])[0]["floor"] is None
+
+
+def test_a_range_has_the_device_of_what_it_writes():
+    from mlirc.codegen.host.ranges import range_of
+    from mlirc.dialects.core.context import context, ir
+    from mlirc.lowering.analysis.work import Work
+
+    text = """func.func @graph(%0: tensor<4xf32, {device = "cuda:1"}>) -> tensor<4xf32, {device = "cuda:1"}> {
+      %1 = "mlirc.exp"(%0) : (tensor<4xf32, {device = "cuda:1"}>) -> tensor<4xf32, {device = "cuda:1"}>
+      return %1 : tensor<4xf32, {device = "cuda:1"}>
+    }"""
+    with context():
+        module = ir.Module.parse(text)
+        op = module.body.operations[0].regions[0].blocks[0].operations[0]
+        assert range_of(op, "kernel", Work()).device == "cuda"
 
 
 def test_symbolic_sizes_are_those_of_the_last_call():
