@@ -24,13 +24,16 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 from mlirc.dialects.core.symbols import Int
-from mlirc.lowering.cpu.emitter.addresses import BYTE, CACHE_LINE, advance, prefetch
+from mlirc.lowering.cpu.emitter.addresses import BYTE, CACHE_LINE, advance, lanes_below, prefetch
+from mlirc.lowering.cpu.loops.epilogue import finish_vector
 from mlirc.lowering.cpu.math.builder import Value
+from mlirc.lowering.cpu.matmul.factors import BLOCK
 from mlirc.lowering.cpu.matmul.function import GemmWriter
 from mlirc.lowering.cpu.matmul.match import Gemm
 from mlirc.lowering.cpu.matmul.packing import Packer
 from mlirc.lowering.cpu.matmul.panel_groups import Range
 from mlirc.lowering.cpu.matmul.prefetch import RUN, Ahead, Fetch, fetches
+from mlirc.lowering.cpu.matmul.tile import GemmTile, Loop, TileText, times
 from mlirc.lowering.target import CpuTarget
 
 WHOLE_K = 1024  # up to here one block holds all of k
@@ -41,6 +44,7 @@ ALL_PANEL_BYTES = 800 << 10  # where that is all of them, and rows are many
 TILE_BYTES = 512 << 10  # of tiles that wait for the next block of k
 # rows that pass over packed panels before other panels take their place, where tiles wait: in memory as they are, or transposed
 MOST_ROWS, MOST_TRANSPOSED_ROWS = 576, 288
+MOST_EPILOGUE, FEW_SUMS = 12, 8  # operations on sums that stay in registers; fewer sums take several steps side by side
 FEW_PANELS = 3  # rows are packed only for more
 # of rows that lay transposed, and of the panels that pass over them
 TRANSPOSED_BYTES, PASSING_BYTES = 512 << 10, 256 << 10
@@ -231,6 +235,10 @@ class BlockedWriter(GemmWriter):
         """All steps of a tile, and its epilogue."""
         e, b, steps = self.e, self.e.index, self.e.i64(self.steps)
         run = self.run if fetch else 0
+        vectors = -(-columns // self.lanes)
+        if size == self.full and size * vectors >= FEW_SUMS and self.stays_in_registers:
+            self.tile_with_epilogue(row, size, a, number, panel, columns)
+            return
         if self.direct is None or columns < self.width:
             width = -(-columns // self.lanes) * self.lanes
             self.prefetch(row, size, number)
@@ -242,6 +250,34 @@ class BlockedWriter(GemmWriter):
         place = b.add(b.mul(row, apart), b.mul(number, e.i64(self.width)))
         to = advance(e, e.env["base", output.access.operand], b.add(place, e.integer(output.access.address.rest)))
         self.multiply_tile((size, self.width), a, panel, to, steps, apart, fetch=fetch, run=run)
+
+    @property
+    def stays_in_registers(self) -> bool:
+        """Whether the epilogue is done on the sums where they are, in registers: it is cheap, and sums are short."""
+        work = [n for n in self.p.epilogue if n.cls is not None]
+        cheap = all(n.cheap for n in work) and len(work) <= MOST_EPILOGUE
+        return cheap and self.direct is None and 0 < self.steps <= BLOCK
+
+    def tile_with_epilogue(self, row: Value, size: int, a: Rows, number: Value, panel: Value, columns: int) -> None:
+        """A tile whose sums never lie in memory: its loop along k, and its epilogue."""
+        e, b, vectors = self.e, self.e.index, -(-columns // self.lanes)
+        address, apart, step = a
+        tile = GemmTile(size, vectors, self.lanes)
+        apart, step = (e.text.constant_values.get(x, x) for x in (apart, step))
+        rows = [times(e, apart, i) for i in range(size)]  # type: ignore[arg-type]  # integers
+        text = TileText(tile, e, rows, dict.fromkeys(tile.places, panel))
+        loop = Loop(e.i64(self.steps), step, self.width)  # type: ignore[arg-type]
+        sums = text.nest([loop], address, panel, text.zeros())
+        first, ((total, _),) = b.mul(number, e.i64(self.width)), self.p.totals
+        for i in range(size):
+            with e.scope():
+                self.bind_row(b.add(row, e.i64(i)))
+                for j in range(vectors):
+                    left = columns - j * self.lanes
+                    mask = lanes_below(e, e.i64(left)) if left < self.lanes else None
+                    with e.scope():
+                        made = {total: sums[i * vectors + j]}
+                        finish_vector(e, self.p.kernel, self.p.n, b.add(first, e.i64(j * self.lanes)), made, mask)
 
     def prefetch(self, row: Value, size: int, number: Value) -> None:
         """What the epilogue will read and write of a tile: short runs far apart, which no processor foresees."""

@@ -24,7 +24,7 @@ from mlirc.lowering.cpu.matmul.match import Gemm
 from mlirc.lowering.cpu.matmul.panel_groups import Range
 from mlirc.lowering.cpu.matmul.prefetch import Fetch
 from mlirc.lowering.cpu.matmul.thread_grid import Costs, ThreadGrid
-from mlirc.lowering.cpu.matmul.tile import GemmTile, Loop, most_rows
+from mlirc.lowering.cpu.matmul.tile import GemmTile, Loop, most_rows, registers
 from mlirc.lowering.cpu.matmul.tile_rows import split_any_rows
 from mlirc.lowering.cpu.matmul.writer import MatmulWriter
 from mlirc.lowering.target import CpuTarget
@@ -40,6 +40,14 @@ def panel_width(target: CpuTarget) -> int:
     return vectors * target.vector_bytes // 4
 
 
+def column_width(columns: int, target: CpuTarget) -> int:
+    """Columns of a panel that so many are packed into: fewer where that leaves none over, as 32 in panels of 16, not of 24."""
+    widest, lanes = panel_width(target), target.vector_bytes // 4
+    if registers(target) == 16 and columns % widest and columns % (2 * lanes) == 0:
+        return 2 * lanes
+    return widest
+
+
 class GemmWriter(MatmulWriter):
     """Writes the functions of a float32 gemm; matmul/bf16.py has those of other factors.
 
@@ -53,7 +61,7 @@ class GemmWriter(MatmulWriter):
 
     def __init__(self, gemm: Gemm, name: str, target: CpuTarget):
         super().__init__(gemm, name, target)
-        self.width = self.block_columns = PANEL if gemm.plain is None else panel_width(target)
+        self.width = self.block_columns = PANEL if gemm.plain is None else column_width(gemm.n_size, target)
         self.full, self.rests = split_any_rows(gemm.m_size, most_rows(target, self.width // self.lanes))
         self.packs = self.must_pack()
         self.plan()

@@ -8,20 +8,22 @@ from mlirc.lowering.cpu.matmul.blocked import WHOLE_K, BlockedWriter
 from mlirc.lowering.cpu.matmul.column_blocks import ColumnBlockWriter
 from mlirc.lowering.cpu.matmul.dot_product import DotWriter, takes_dots
 from mlirc.lowering.cpu.matmul.few_rows import few_or_many, may_be_few
-from mlirc.lowering.cpu.matmul.function import GemmWriter
+from mlirc.lowering.cpu.matmul.function import GemmWriter, panel_width
 from mlirc.lowering.cpu.matmul.match import Gemm
+from mlirc.lowering.cpu.matmul.tile import most_rows
+from mlirc.lowering.cpu.matmul.tile_rows import split_rows
 from mlirc.lowering.cpu.matmul.transposed import TransposedWriter
 from mlirc.lowering.kernel.typical_sizes import typical
 from mlirc.lowering.target import CpuTarget
 
-# From so many rows on, packing columns that lie along k costs less than transposing tiles.
-MANY_ROWS = 96
+# From so many rows on, packing columns that lie along k costs less than transposing tiles. It takes as long as so many rows.
+MANY_ROWS, PACKED_ROWS = 96, 6
 
 
 def gemm_text(gemm: Gemm, name: str, target: CpuTarget) -> KernelText | None:
     """The gemm as functions; None where the processor has no instruction for its panels."""
     if gemm.plain is not None:
-        made = plain_writer(gemm)(gemm, name, target).write()
+        made = plain_writer(gemm, target)(gemm, name, target).write()
         return few_or_many(gemm, made, name, target) if may_be_few(gemm) else made
     if gemm.dtype == torch.float32 and not gemm.pairs:
         blocked = len(gemm.totals) == 1 and gemm.k_size >= WHOLE_K
@@ -33,12 +35,22 @@ def gemm_text(gemm: Gemm, name: str, target: CpuTarget) -> KernelText | None:
     return PairWriter(gemm, name, target).write() if target.bf16_pairs else None
 
 
-def plain_writer(gemm: Gemm) -> type[ColumnBlockWriter] | type[BlockedWriter]:
+def plain_writer(gemm: Gemm, target: CpuTarget) -> type[ColumnBlockWriter] | type[BlockedWriter]:
     """For columns that lie in memory as they are."""
     assert gemm.plain is not None
     if gemm.plain[1] != 1:
         return BlockedWriter
     if takes_dots(gemm):
         return DotWriter
-    few = typical(gemm.m_size) < MANY_ROWS
+    few = typical(gemm.m_size) < MANY_ROWS and fill_panels(gemm, target)
     return TransposedWriter if few or gemm.dtype != torch.float32 else BlockedWriter
+
+
+def fill_panels(gemm: Gemm, target: CpuTarget) -> bool:
+    """Whether rows packed along the lanes leave less of their panels empty than packing columns costs: 49 rows fill two thirds of
+    three panels of 24."""
+    rows, width = gemm.m_size, panel_width(target)
+    if not isinstance(rows, int):
+        return True
+    full = split_rows(rows, most_rows(target, width // (target.vector_bytes // 4)))[0]
+    return -(-rows // width) * width <= -(-rows // full) * full + PACKED_ROWS

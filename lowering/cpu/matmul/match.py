@@ -18,7 +18,7 @@ from mlirc.dialects.core import symbols
 from mlirc.dialects.core.symbols import Int
 from mlirc.dialects.ops.movement.pair_panels import pair_panel_map
 from mlirc.dialects.ops.movement.panels import PANEL
-from mlirc.lowering.kernel.axes import Axis
+from mlirc.lowering.kernel.axes import Axis, merge
 from mlirc.lowering.kernel.matmul import has_dims, read_matmuls
 from mlirc.lowering.kernel.nodes import Access, Kernel, Node
 
@@ -88,7 +88,8 @@ class Gemm:
 
 
 def match_matmul(kernel: Kernel) -> Gemm | None:
-    """The kernel as a Gemm, or None where it is none that fast code is written for. Leaves `kernel` as it was."""
+    """The kernel as a Gemm, or None where it is none that fast code is written for; `kernel` is then as it was. Of a Gemm, row
+    dimensions that all accesses step through as through one are one."""
     found = read_matmuls(kernel, (torch.float32, torch.bfloat16))
     if found is None:
         return None
@@ -112,10 +113,19 @@ def match_matmul(kernel: Kernel) -> Gemm | None:
     lda = _row_stride(m_names, kernel, a)
     if lda is None:
         return None
-    m = [Axis(d, kernel.parallel[d], False) for d in m_names]
+    m = merged_rows(kernel, m_names)
     n = Axis(columns, kernel.parallel[columns], False)
     ka = a.address.strides.get(k.name, 0)
     return Gemm(kernel, found.totals, a, m, n, k, lda, ka, found.epilogue, pairs, plain)
+
+
+def merged_rows(kernel: Kernel, names: list[str]) -> list[Axis]:
+    linears = [x.address for x in kernel.accesses] + [n.size for n in kernel.nodes if n.size]
+    axes = merge(kernel, [Axis(d, kernel.parallel[d], False) for d in names], linears)
+    sizes = kernel.parallel | {axis.name: axis.size for axis in axes}
+    kept = {axis.name for axis in axes} | (set(sizes) - set(names))
+    kernel.parallel = {d: n for d, n in sizes.items() if d in kept}
+    return axes
 
 
 def _is_panel(access: Access, n: str, k: str) -> bool:

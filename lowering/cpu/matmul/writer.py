@@ -6,9 +6,9 @@ from collections.abc import Iterator, Sequence
 from mlirc.dialects.core.symbols import Int
 from mlirc.lowering.cpu.emitter.addresses import F32, load_floats
 from mlirc.lowering.cpu.emitter.emitter import VectorEmitter
-from mlirc.lowering.cpu.emitter.memory import store
 from mlirc.lowering.cpu.emitter.scratch import take_floats
 from mlirc.lowering.cpu.loops.entry import decode_indices
+from mlirc.lowering.cpu.loops.epilogue import enter_call, enter_row, finish_vector
 from mlirc.lowering.cpu.loops.frame import KernelText, begin, framed
 from mlirc.lowering.cpu.math.builder import Value
 from mlirc.lowering.cpu.matmul.match import Gemm
@@ -47,9 +47,7 @@ class MatmulWriter(ABC):
     def write(self) -> KernelText:
         p, e, names = self.p, self.e, self.p.kernel.symbols
         begin(e, p.kernel, names)
-        e.nodes = [n for n in p.epilogue if not n.dims and n.depth == 0]
-        e.enter()
-        e.nodes = ()
+        enter_call(e, p.epilogue)
         self.make_room()
         return framed(e, self.name, self.target, p.kernel, names, *self.loops())
 
@@ -69,23 +67,12 @@ class MatmulWriter(ABC):
             )
 
     def bind_row(self, row: Value) -> None:
-        e, p = self.e, self.p
-        if p.m:
-            decode_indices(e, p.m, row)
-        e.nodes = [n for n in p.epilogue if n.depth == 0]
-        e.enter(*(axis.name for axis in p.m))
-        e.nodes = ()
+        if self.p.m:
+            decode_indices(self.e, self.p.m, row)
+        enter_row(self.e, self.p.epilogue, self.p.m)
 
     def finish_vector(self, column: Value, sums: Sequence[Value], mask: Value | None) -> None:
         """The scalar work on the columns from `column` on, whose sums are at these addresses."""
-        e, p = self.e, self.p
-        for (total, _), address in zip(p.totals, sums, strict=True):
-            e.env[total] = load_floats(e, address, F32)
-        e.env[p.n.name] = column
-        e.bound.add(p.n.name)
-        if mask is not None:
-            e.mask = mask
-        for output in p.kernel.outputs:
-            e.value(output.node)
-        for output in p.kernel.outputs:
-            store(e, output.access, output.node)
+        loaded = [load_floats(self.e, address, F32) for address in sums]
+        totals = [total for total, _ in self.p.totals]
+        finish_vector(self.e, self.p.kernel, self.p.n, column, dict(zip(totals, loaded, strict=True)), mask)
