@@ -5,12 +5,14 @@ from dataclasses import replace
 from typing import Any
 
 from mlirc.dialects.core import symbols
-from mlirc.lowering.analysis.index_maps import dims_in, invert, linearized_dims
+from mlirc.dialects.core.symbols import Int
+from mlirc.lowering.analysis.index_maps import Map, dims_in, invert, linearized_dims
 from mlirc.lowering.fusion import cost as cost
-from mlirc.lowering.fusion.body import Body, Tensor
+from mlirc.lowering.fusion.body import Body, BodyNode, Tensor
 from mlirc.lowering.fusion.graph import FusionGraph, FusionNode
 from mlirc.lowering.fusion.horizontal import merge_horizontally
 from mlirc.lowering.fusion.merge import Limits, NotWorthIt, Refused, inline, join, root_index, sites
+from mlirc.lowering.kernel.typical_sizes import typical
 from mlirc.lowering.module.source_lines import source_line
 from mlirc.lowering.pipeline.ledger import Ledger
 
@@ -360,14 +362,21 @@ def _preference(producer: FusionNode, user: FusionNode) -> tuple[bool, int]:
 
 
 def folds_columns(producer: FusionNode, user: FusionNode) -> bool:
-    """Whether a kernel folds the producer's results over other dimensions than the last."""
+    """Whether a kernel folds the producer's results over other dimensions than the one whose elements lie side by side."""
     body = user.body
     outputs = {id(t) for t in producer.outputs}
     for read in body.reads if body.inner else ():
         index = root_index(read, body.space) if id(read.tensor.root) in outputs else None
-        if index and not dims_in(index[-1:]) & body.inner_dims and dims_in(index) & body.inner_dims:
+        if index and not dims_in((nearest(read, index),)) & body.inner_dims and dims_in(index) & body.inner_dims:
             return True
     return False
+
+
+def nearest(read: BodyNode, index: Map) -> Int:
+    """The index, of those into the root of what is read, whose elements lie closest: that of channels in images that lie channels last."""
+    info = read.tensor.root.info
+    long = [(typical(step), -d) for d, (n, step) in enumerate(zip(info.shape, info.stride, strict=True)) if n != 1]
+    return index[-min(long)[1]] if long and len(index) == info.rank else index[-1]
 
 
 def folds_rows(producer: FusionNode, user: FusionNode) -> bool:
