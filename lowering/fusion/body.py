@@ -218,6 +218,26 @@ class Body:
                 return node
         return None
 
+    @cached_property
+    def windows(self) -> BodyNode | None:
+        """The sum of a depthwise convolution, where the kernel is one: windows of a tensor times weights that they share."""
+        rows = {d for d in range(len(self.parallel)) if self.parallel[d] != 1}
+        for node in self.nodes if self.inner else ():
+            if node.name != "reduce" or node.operands[0].name != "mul":
+                continue
+            x, w = node.operands[0].operands
+            if x.name != "read" or w.name != "read":
+                continue
+            shared = rows & (dims_in(x.map) - dims_in(w.map))
+            if any(dims_in((at,)) & shared and dims_in((at,)) & self.inner_dims for at in x.map):
+                return node
+        return None
+
+    @cached_property
+    def contraction(self) -> BodyNode | None:
+        """The sum whose loops are generated as a whole: a matmul's, or a depthwise convolution's."""
+        return self.matmul or self.windows
+
 
 def factor_read(factor: BodyNode) -> BodyNode:
     """The read that a factor of a matmul is: as it is, widened, or of bytes that are dequantised."""

@@ -14,7 +14,7 @@ def merge_horizontally(first: Body, second: Body, keep: set[Tensor], limits: Lim
 
     SAME READS: in a common space both read a tensor at the same index.
     """
-    if first.matmul is not None or second.matmul is not None:
+    if first.contraction is not None or second.contraction is not None:
         raise Refused("MATMULS STAY")
     if second.inner and not first.inner:
         first, second = second, first  # the space of the one that folds rules

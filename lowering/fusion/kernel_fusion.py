@@ -197,7 +197,7 @@ def takes_in(user: FusionNode, node: FusionNode) -> bool:
     """Whether a kernel may be made of both, and of what comes after the user: not where the user is no kernel, or multiplies."""
     if user.body is None or node.body is None:
         return False
-    if user.body.matmul is None:
+    if user.body.contraction is None:
         return True
     made = {id(tensor) for tensor in node.outputs}
     inner = user.body.inner_dims

@@ -1,6 +1,6 @@
-"""Legality of fusion with matmul kernels, whose inner loops are generated as a whole and must stay as they are.
+"""Legality of fusion with matmuls and depthwise convolutions, whose inner loops are generated as a whole and must stay as they are.
 
-MATMULS STAY: what is merged with a matmul computes on its finished elements (an epilogue), not on what it multiplies.
+MATMULS STAY: what is merged with one computes on its finished elements (an epilogue), not on what it multiplies.
 """
 
 from mlirc.dialects.core.symbols import Int
@@ -11,10 +11,10 @@ from mlirc.lowering.fusion.body import Body, factor_read
 
 def stays_matmul(producer: Body, consumer: Body, aligned: Alignment) -> bool:
     """Whether a matmul, joined with a kernel that follows it, is still one: nothing else runs along its inner
-    dimensions, and those of its columns are not split."""
-    if consumer.matmul is not None:
+    dimensions, and those of its columns are not split. Of a depthwise convolution, none is."""
+    if consumer.contraction is not None:
         return False
-    if producer.matmul is None:
+    if producer.contraction is None:
         return True
     space = aligned.parallel + aligned.inner
     inner = set(range(len(aligned.parallel), len(space)))
@@ -25,8 +25,9 @@ def stays_matmul(producer: Body, consumer: Body, aligned: Alignment) -> bool:
 
 
 def column_dims(body: Body) -> frozenset[int]:
-    """The parallel dimensions that the second factor of a matmul has to itself."""
-    assert body.matmul is not None
+    """The parallel dimensions that the second factor of a matmul has to itself; all those of a depthwise convolution."""
+    if body.matmul is None:
+        return frozenset(range(len(body.parallel)))
     x, y = map(factor_read, body.matmul.operands[0].operands)
     return y.dims - x.dims - body.inner_dims
 

@@ -151,7 +151,7 @@ def _allow_evaluation(
     ] = {}  # results that are read at the same points share what they are computed from
     for site in found:
         together.setdefault(solutions[id(site.read)], []).append(site.result.node)
-    is_matmul = consumer.matmul is not None
+    is_matmul = consumer.contraction is not None
     for site in found:
         nodes = producer.below([site.result.node])
         again = _read_again(nodes)

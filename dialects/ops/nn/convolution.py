@@ -12,9 +12,12 @@ import torch
 
 from mlirc.dialects.core import symbols
 from mlirc.dialects.core.bindings import ext, ir
-from mlirc.dialects.core.dialect import Op
+from mlirc.dialects.core.dialect import Op, attribute_value
+from mlirc.dialects.core.tensor_types import info_of
+from mlirc.dialects.ops.nn.pooling import both
 
 aten = torch.ops.aten
+SETTINGS = ("stride", "padding", "dilation")
 
 
 class Convolution(Op, name="convolution", traits=[ext.Pure]):
@@ -117,6 +120,45 @@ class ConvolutionWeightGradient(Op, name="convolution_weight_gradient", traits=[
         w = x.new_zeros(dy.shape[1], x.shape[1], *sizes)
         mask = [False, True, False]
         return aten.convolution_backward(dy, x, w, [0], *windows, False, [0, 0], 1, mask)[1]
+
+
+class FusedConvolution(Op, name="fused_convolution", traits=[ext.Pure]):
+    """The convolution of x [N, C, H, W] by w [O, C, KH, KW], or by w [C, 1, KH, KW], each channel by its own filter; as a kernel, with
+    which what follows fuses. lowering/cpu/convolution/windows.py recognises it.
+
+    after:  sum over the taps inside the image of x[n, c, p * stride + kh * dilation - padding, ...] * w[o, c, kh, kw]
+    """
+
+    x: ext.Operand[Any]
+    w: ext.Operand[Any]
+    stride: ir.StringAttr
+    padding: ir.StringAttr
+    dilation: ir.StringAttr
+    out: ext.Result[Any]
+
+    @staticmethod
+    def kernel(make, op):
+        (x, w), info = op.operands, info_of(op.results[0])
+        image, (_, channels, *taps) = info_of(x).shape[2:], info_of(w).shape
+        depthwise = channels != info_of(x).shape[1]
+        k = make(info.shape, taps if depthwise else (channels, *taps), label="convolution")
+        (n, filter_, *windows), (*channel, down, along) = k.parallel_dims, k.inner_dims
+        c, factor = (filter_, 0) if depthwise else (channel[0], channel[0])
+        at, mask = [], None
+        settings = (symbols.parse_numbers(attribute_value(op.attributes[name])) for name in SETTINGS)
+        for window, tap, size, taps_here, count, stride, padding, dilation in zip(
+            windows, (down, along), image, taps, info.shape[2:], *settings, strict=True
+        ):
+            place = window * stride + tap * dilation - padding
+            at.append(place)
+            if padding:
+                mask = both(k, mask, k.ge(k.size(place), 0))
+            last = (count - 1) * stride + (taps_here - 1) * dilation - padding
+            if not symbols.known_nonnegative(size - 1 - last):
+                mask = both(k, mask, k.lt(k.size(place), k.size(size)))
+        # neither is read outside: an infinite weight would make NaN of the padding's zeros
+        product = k.mul(k.read(x, (n, c, *at), mask=mask), k.read(w, (filter_, factor, down, along), mask=mask))
+        return k.finish([(k.reduce("sum", product), k.parallel_dims, info)])
 
 
 class DepthwiseWeightGradient(Op, name="depthwise_weight_gradient", traits=[ext.Pure]):

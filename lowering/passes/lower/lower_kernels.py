@@ -14,9 +14,11 @@ from mlirc.lowering.cpu.convolution.call import ConvolutionProblem, read_convolu
 from mlirc.lowering.cpu.convolution.call import refusal as convolution_refusal
 from mlirc.lowering.cpu.convolution.depthwise_call import Depthwise, depthwise_plan, depthwise_refusal, read_depthwise
 from mlirc.lowering.cpu.convolution.depthwise_weight_gradient import depthwise_text
+from mlirc.lowering.cpu.convolution.direct import direct_text
 from mlirc.lowering.cpu.convolution.forward import convolution_text
 from mlirc.lowering.cpu.convolution.plan import plan
 from mlirc.lowering.cpu.convolution.weight_gradient import weight_gradient_text
+from mlirc.lowering.cpu.convolution.windows import match_windows
 from mlirc.lowering.cpu.convolution.winograd import winograd_text
 from mlirc.lowering.cpu.loops.frame import KernelText
 from mlirc.lowering.cpu.loops.function import empty_text, kernel_text
@@ -139,6 +141,8 @@ def function_text(kernel: Kernel, name: str, target: CpuTarget) -> KernelText:
         return empty_text(name)
     matmul = match_matmul(kernel)
     made = gemm_text(matmul, name, target) if matmul else None
+    if made is None and (windows := match_windows(kernel)):
+        made = direct_text(windows, name, target)
     if made is None and (quantised := match_quantised(kernel)):
         made = quantised_text(quantised, name, target)
     return made or kernel_text(kernel, name, target)

@@ -1,5 +1,6 @@
 """fold-convolutions: convolutions by parameters run in oneDNN, with what surrounds them inside and channels last."""
 
+import math
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -8,9 +9,12 @@ import torch
 from mlirc.dialects.core.bindings import ir
 from mlirc.dialects.core.dialect import create
 from mlirc.dialects.core.graph_builder import GraphBuilder
+from mlirc.dialects.core.symbols import floordiv, mod, symbol
 from mlirc.dialects.core.tensor_types import TensorInfo, info_of, type_of
+from mlirc.dialects.ops.rows.group_norm import append_ones
 from mlirc.lowering.analysis.provenance import sources_of
 from mlirc.lowering.cpu.convolution.choice import Choice, along
+from mlirc.lowering.cpu.convolution.windows import MOST_TAPS
 from mlirc.lowering.files.packed_weights import CONVOLVE, CONVOLVE_BINARY, REORDER
 from mlirc.lowering.fusion.aten_calls import arguments, call_aten
 from mlirc.lowering.fusion.convolution_users import (
@@ -21,6 +25,7 @@ from mlirc.lowering.fusion.convolution_users import (
     is_residual,
     only_user,
 )
+from mlirc.lowering.kernel.typical_sizes import static
 from mlirc.lowering.layout.channels_last import channels_last, spread_channels_last
 from mlirc.lowering.layout.wide_images import as_wide, of_rank
 from mlirc.lowering.module.source_lines import source_line
@@ -28,6 +33,7 @@ from mlirc.lowering.module.target_attribute import target_of
 from mlirc.lowering.pipeline.ledger import Ledger
 from mlirc.lowering.target import CpuTarget
 
+FEW_CHANNELS, FEW_WEIGHTS = 4, 16384  # of a convolution whose taps and channels are too few for panels
 F32, HALF = torch.float32, (torch.bfloat16, torch.float16)
 
 
@@ -47,6 +53,8 @@ class FoldConvolutions:
     A kernel of ours (`mlirc.convolution`) takes what needs fewer multiplications so, and reads large weights where they are,
     unpacked (convolution/choice.py). It takes a relu that follows, too. oneDNN does not: its relu of NaN is 0.
     Rows [N, C, W] are images of one row.
+    A depthwise convolution, or one of few channels, becomes a kernel (`mlirc.fused_convolution`), and one of a pixel a matmul: fusion gives
+    them what follows.
     PARAMETER: the weight, the bias and the statistics must be parameters, or depend on these alone: hoist-parameters then
     computes %p and %b when they change. What stands between convolutions keeps its values in channels-last order (channels_last.py);
     the graph's inputs and results stay as eager has them.
@@ -109,6 +117,10 @@ def fold(op: Any, fixed: set) -> tuple[ir.Value, ir.Value]:
     if norm is not None:
         chain.append(norm)
     value = chain[-1].results[0]
+    if is_direct(op) or is_matmul(op):
+        with ir.InsertionPoint(chain[-1]), chain[-1].location:
+            made = (direct if is_direct(op) else matmul_of)(op, norm, channels_last(as_wide(info_of(value))))
+            return replaced(chain, of_rank(made, info_of(value).rank))
     user = only_user(value)
     # in groups, PyTorch's adds by a second call, which has no bfloat16
     takes_residual = not transposed and (groups == 1 or is_ours(op))
@@ -181,6 +193,60 @@ def own_call(op: Any, norm: Any | None, other: ir.Value | None, relu: bool, info
     images = [of_rank(image, 4) for image in images]
     name = "transposed_convolution" if transposed else "convolution" if other is None else "convolution_add"
     return create(name, [*images, *factors.values()], [type_of(info)], texts).out
+
+
+def is_direct(op: Any) -> bool:
+    """Whether it becomes a kernel that what follows fuses with: depthwise, each channel with one filter; or of few channels, as the first
+    of a net."""
+    w, (_, _, _, _, _, _, transposed, _, groups) = info_of(op.operands[1]), arguments(op)
+    filters, channels, *taps = static(w.shape)  # refusal() sees to it
+    depthwise = channels == 1 and groups == filters > 1
+    few = groups == 1 and channels <= FEW_CHANNELS and math.prod(static(w.shape)) <= FEW_WEIGHTS
+    return (depthwise or few) and not transposed and w.dtype == F32 and math.prod(taps) > 1 and max(taps) <= MOST_TAPS
+
+
+def direct(op: Any, norm: Any | None, info: TensorInfo) -> ir.Value:
+    """The convolution of a type like `info`: filters lie innermost in its weights too."""
+    x, w, *bias = op.operands
+    w, shift = folded_parameters(w, bias, norm, F32) if norm is not None else (w, bias[0] if bias else None)
+    w, (_, _, _, stride, padding, dilation, _, _, groups) = of_rank(w, 4), arguments(op)
+    filters, _, height, width = info_of(w).shape
+    strides = (1, height * width * filters, width * filters, filters)
+    w = create("copy", [w], [type_of(TensorInfo(F32, info_of(w).shape, strides))]).out
+    windows = {"stride": along(stride, 1), "padding": along(padding, 0), "dilation": along(dilation, 1)}
+    texts = {name: ", ".join(map(str, items)) for name, items in windows.items()}
+    x = of_rank(in_channels_last(x) if groups > 1 else x, 4)  # few channels are read where they are
+    made = create("fused_convolution", [x, w], [type_of(info)], texts).out
+    return made if shift is None else create("add", [made, append_ones(GraphBuilder(), shift, 2)], [type_of(info)]).out
+
+
+def is_matmul(op: Any) -> bool:
+    """Whether it multiplies each pixel by a matrix, and no more."""
+    w, (_, _, _, stride, padding, _, transposed, _, groups) = info_of(op.operands[1]), arguments(op)
+    is_pixel = {*w.shape[2:], *stride} == {1} and set(padding) == {0}
+    return is_pixel and groups == 1 and not transposed and w.dtype == F32
+
+
+def matmul_of(op: Any, norm: Any | None, info: TensorInfo) -> ir.Value:
+    """The matmul of pixels [N * H * W, C], of which `info` is the type as images."""
+    x, w, *bias = op.operands
+    g, (a, b, c, d) = GraphBuilder(), (symbol(f"d{k}") for k in range(4))
+    x, w = of_rank(in_channels_last(x), 4), of_rank(w, 4)
+    n, channels, height, width = info_of(x).shape
+    filters = info_of(w).shape[0]
+    pixels = n * height * width
+    rows = g.view(
+        x,
+        (pixels, channels),
+        (channels, 1),
+        [floordiv(a, height * width), b, mod(floordiv(a, width), height), mod(a, width)],
+    )
+    columns = g.view(w, (channels, filters), (1, channels), [b, a, 0, 0])
+    made = create("matmul", [rows, columns], [type_of(TensorInfo(F32, (pixels, filters)))]).out
+    scale, shift = folded_factors(bias, norm, F32) if norm is not None else (None, bias[0] if bias else None)
+    made = made if scale is None else g.mul(made, scale)
+    made = made if shift is None else g.add(made, shift)
+    return g.view(made, info.shape, info.stride, [(a * height + c) * width + d, b])
 
 
 def in_channels_last(x: ir.Value) -> ir.Value:

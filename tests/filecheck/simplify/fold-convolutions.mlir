@@ -30,3 +30,28 @@ func.func @weights_as_arguments(%x: tensor<2x8x5x5xf32>, %w: tensor<8x8x3x3xf32>
   %0 = "mlircx.aten"(%x, %w) {aliases = "-1", args = "[{\22$\22: 0}, {\22$\22: 1}, null, [1, 1], [1, 1], [1, 1], false, [0, 0], 1]", op = "aten.convolution.default"} : (tensor<2x8x5x5xf32>, tensor<8x8x3x3xf32>) -> tensor<2x8x5x5xf32>
   return %0 : tensor<2x8x5x5xf32>
 }
+
+// A depthwise convolution becomes a kernel, with its norm in a copy of the weights that has channels innermost.
+// CHECK-LABEL: func.func @depthwise
+// CHECK: %[[W:.+]] = "mlirc.copy"(%{{.+}}) {{.*}} -> tensor<8x1x3x3xf32, {stride = "1, 72, 24, 8"}>
+// CHECK: "mlirc.fused_convolution"(%{{.+}}, %[[W]]) {dilation = "1, 1", padding = "1, 1", stride = "1, 1"}
+// CHECK: "mlirc.add"
+func.func @depthwise(
+    %x: tensor<2x8x9x9xf32>, %w: tensor<8x1x3x3xf32> {mlirc.parameter}, %gamma: tensor<8xf32> {mlirc.parameter},
+    %beta: tensor<8xf32> {mlirc.parameter}, %mean: tensor<8xf32> {mlirc.parameter}, %variance: tensor<8xf32> {mlirc.parameter}
+) -> tensor<2x8x9x9xf32> attributes {mlirc.results = ["g0"]} {
+  %0 = "mlircx.aten"(%x, %w) {aliases = "-1", args = "[{\22$\22: 0}, {\22$\22: 1}, null, [1, 1], [1, 1], [1, 1], false, [0, 0], 8]", op = "aten.convolution.default"} : (tensor<2x8x9x9xf32>, tensor<8x1x3x3xf32>) -> tensor<2x8x9x9xf32>
+  %1 = "mlirc.batch_norm_inference"(%0, %gamma, %beta, %mean, %variance) {eps = 1.0e-05 : f64} : (tensor<2x8x9x9xf32>, tensor<8xf32>, tensor<8xf32>, tensor<8xf32>, tensor<8xf32>) -> tensor<2x8x9x9xf32>
+  return %1 : tensor<2x8x9x9xf32>
+}
+
+// A convolution of one pixel is a matmul of pixels; its weight is read in place.
+// CHECK-LABEL: func.func @pixel
+// CHECK: %[[X:.+]] = "mlirc.view"(%{{.+}}) {{.*}} -> tensor<162x8xf32>
+// CHECK: %[[W:.+]] = "mlirc.view"(%arg1) {{.*}} -> tensor<8x16xf32, {stride = "1, 8"}>
+// CHECK: %[[Y:.+]] = "mlirc.matmul"(%[[X]], %[[W]])
+// CHECK: "mlirc.add"(%[[Y]], %arg2)
+func.func @pixel(%x: tensor<2x8x9x9xf32>, %w: tensor<16x8x1x1xf32> {mlirc.parameter}, %b: tensor<16xf32> {mlirc.parameter}) -> tensor<2x16x9x9xf32> attributes {mlirc.results = ["g0"]} {
+  %0 = "mlircx.aten"(%x, %w, %b) {aliases = "-1", args = "[{\22$\22: 0}, {\22$\22: 1}, {\22$\22: 2}, [1, 1], [0, 0], [1, 1], false, [0, 0], 1]", op = "aten.convolution.default"} : (tensor<2x8x9x9xf32>, tensor<16x8x1x1xf32>, tensor<16xf32>) -> tensor<2x16x9x9xf32>
+  return %0 : tensor<2x16x9x9xf32>
+}

@@ -14,7 +14,7 @@ LINE, ROOM = 64, 1 << 19
 SHAPES = {
     "tiles wait for blocks of k": (110, 150, 2048),
     "one block of k": (110, 400, 768),
-    "tiles come out transposed": (40, 512, 256),
+    "tiles come out transposed": (90, 512, 256),  # rows that fill their panels
 }
 # where no column or no row is fetched: they lie apart, or as few as are packed at once
 OTHER = {"columns along n": (110, 200, 1300), "rows apart": (110, 300, 768), "few columns": (110, 40, 768)}

@@ -1,0 +1,375 @@
+"""A convolution with its epilogue as functions in MLIR text, depthwise or of few channels: filters along the lanes, some windows of a
+row at a time.
+
+for row of windows, part of the filters:                    threads share these
+  for block of windows of the row:
+    for some filters:                                       they and what they reach stay in the first-level cache
+      tile = for channel, row of taps inside the image:     sums in registers; depthwise: of the filter's own channel
+               for pixel that the block reaches:
+                 each sum += pixel * weight                 each pixel is read once, for all windows that it is in
+      epilogue over the tile
+
+Where the sizes are known, the taps of each window of a block that lie inside are part of its code, and blocks that have the same ones
+share it. Else windows at the borders are blocks of their own, whose taps are counted as they run.
+"""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import partial
+from itertools import groupby
+
+from mlirc.dialects.core import symbols
+from mlirc.dialects.core.symbols import Int
+from mlirc.lowering.cpu.convolution.windows import Taps, WindowedSum
+from mlirc.lowering.cpu.emitter.addresses import F32, PTR, advance, call, lanes_below, load_floats
+from mlirc.lowering.cpu.emitter.emitter import VectorEmitter
+from mlirc.lowering.cpu.emitter.scratch import take_floats
+from mlirc.lowering.cpu.loops.entry import decode_indices, thread_part
+from mlirc.lowering.cpu.loops.epilogue import enter_call, enter_row, finish_vector
+from mlirc.lowering.cpu.loops.frame import KernelText, begin, framed
+from mlirc.lowering.cpu.math.builder import Value
+from mlirc.lowering.cpu.matmul.factors import Floats
+from mlirc.lowering.cpu.matmul.tile import most_rows, registers
+from mlirc.lowering.kernel.axes import Vector
+from mlirc.lowering.kernel.typical_sizes import typical
+from mlirc.lowering.target import CpuTarget
+
+CHUNK = 128  # channels of a tile
+MOST_WINDOWS = 8  # of a block, in a depthwise convolution
+SUMS = 8  # that hide the latency of an addition
+ENOUGH_ITEMS = 64  # any number of threads gets about equal parts of so many
+MOST_KINDS = 4  # of blocks, with code for each
+
+Inside = tuple[tuple[int, ...], ...]
+
+
+@dataclass(frozen=True)
+class WindowBlock:
+    """Windows side by side. inside: of each, the taps of a row that lie inside the image; None: all those that the call says."""
+
+    inside: Inside | None
+    windows: int
+
+    @property
+    def name(self) -> str:
+        if self.inside is None:
+            return f"taps{self.windows}_counted"
+        return f"taps{self.windows}_" + "_".join("".join(map(str, taps)) for taps in dict.fromkeys(self.inside))
+
+
+class DirectWriter:
+    def __init__(self, c: WindowedSum, name: str, target: CpuTarget):
+        self.c, self.name, self.target = c, name, target
+        self.e = VectorEmitter(Vector(c.channel, target.vector_bytes // 4), target)
+        self.lanes = self.e.lanes
+        channels = c.channel.known
+        assert channels is not None
+        self.channels = channels
+        self.chunk = min(CHUNK, -(-channels // self.lanes) * self.lanes)
+        self.most = MOST_WINDOWS if c.depthwise else most_rows(target, self.dense_vectors)
+        self.known = known_blocks(c, self.most)
+
+    def write(self) -> KernelText:
+        c, e, names = self.c, self.e, self.c.kernel.symbols
+        begin(e, c.kernel, names)
+        enter_call(e, c.epilogue)
+        self.tile = take_floats(e, self.most * self.chunk)
+        rows = symbols.product(axis.size for axis in c.rows)
+        chunks = -(-self.channels // self.chunk)
+        parts = max(1, min(chunks, ENOUGH_ITEMS // max(typical(rows), 1)))
+        part = -(-chunks // parts) * self.chunk
+        parts = -(-self.channels // part)
+        with e.each(*thread_part(e, e.integer(rows * parts))) as item:
+            self.some_channels(item, parts, part)
+        columns = c.column.size if c.column else 1
+        work = symbols.floordiv(rows * columns * (self.channels * c.more.count * c.down.count * c.along.count), 8)
+        return framed(e, self.name, self.target, c.kernel, names, work, rows * parts)
+
+    def some_channels(self, item: Value, parts: int, part: int) -> None:
+        """A row of windows, for a part of the channels."""
+        c, e, b = self.c, self.e, self.e.index
+        row = b.binary("arith.divui", item, e.i64(parts)) if parts > 1 else item
+        first = b.mul(b.binary("arith.remui", item, e.i64(parts)), e.i64(part)) if parts > 1 else e.i64(0)
+        last = b.minimum(b.add(first, e.i64(part)), e.i64(self.channels))
+        if c.rows:
+            decode_indices(e, c.rows, row)
+        enter_row(e, c.epilogue, c.rows)
+        x, w = (advance(e, e.env["base", a.operand], e.integer(a.address.rest)) for a in (c.x, c.w))
+        for axis in c.rows:
+            x = advance(e, x, b.mul(e.env[axis.name], e.integer(c.x.address.strides.get(axis.name, 0))))
+        top, down = self.taps_inside(c.down, e.env.get(c.down.window))
+        x, w = (advance(e, at, b.mul(top, e.integer(step))) for at, step in ((x, c.down.x), (w, c.down.w)))
+        for block, start, stop in self.blocks():
+            step = e.i64(block.windows)
+            with e.each(start, stop, step) as column:
+                self.block(block, column, (x, w, down), (first, last))
+
+    def block(
+        self, block: WindowBlock, column: Value, at: tuple[Value, Value, Value], channels: tuple[Value, Value]
+    ) -> None:
+        c, e, b = self.c, self.e, self.e.index
+        x, w, down = at
+        x = advance(e, x, b.mul(column, e.integer(self.column_step)))
+        counts = [down]
+        if block.inside is None and block.windows == 1:
+            left, along = self.taps_inside(c.along, column)
+            x, w = (advance(e, here, b.mul(left, e.integer(step))) for here, step in ((x, c.along.x), (w, c.along.w)))
+            counts.append(along)
+        with e.each(*channels, self.chunk) as channel:
+            count = b.minimum(e.i64(self.chunk), b.sub(channels[1], channel))
+            here = advance(e, x, channel) if c.depthwise else x, advance(e, w, channel), self.tile
+            strides = self.strides()
+            given = [(p, PTR) for p in here] + [
+                (n, "i64") for n in (count, *counts, *(s for s in strides if isinstance(s, Value)))
+            ]
+            call(e, block.name, given, partial(self.write_tile, block, len(counts)))
+            with e.each(0, block.windows) as k:
+                self.finish(b.add(column, k), advance(e, self.tile, b.mul(k, e.i64(self.chunk))), channel, count)
+
+    def finish(self, column: Value, sums: Value, channel: Value, count: Value) -> None:
+        """The epilogue of a window."""
+        c, e, b = self.c, self.e, self.e.index
+        if c.column is not None:
+            e.env[c.column.name] = column
+            enter_row(e, c.epilogue, [*c.rows, c.column])
+        whole = b.and_(count, e.i64(-self.lanes))
+
+        def vector(k: Value, mask: Value | None) -> None:
+            made = {c.total: load_floats(e, advance(e, sums, k))}
+            finish_vector(e, c.kernel, c.channel, b.add(channel, k), made, mask)
+
+        with e.each(0, whole, self.lanes) as k:
+            vector(k, None)
+        if self.channels % self.lanes:
+            with e.each(whole, count, self.lanes) as k:
+                vector(k, lanes_below(e, b.sub(count, k)))
+
+    # ---- blocks of windows
+
+    @property
+    def column_step(self) -> Int:
+        """Elements of the image from window to window of a row."""
+        return self.c.x.address.strides.get(self.c.column.name, 0) if self.c.column else 0
+
+    def blocks(self) -> Iterator[tuple[WindowBlock, Value, Value]]:
+        """Blocks, each kind with the first window and an end: all of a row."""
+        c, e, b = self.c, self.e, self.e.index
+        if self.known is not None:
+            start = 0
+            for block, count in self.known:
+                yield block, e.i64(start), e.i64(start + count * block.windows)
+                start += count * block.windows
+            return
+        assert c.column is not None
+        columns, zero, axis = e.integer(c.column.size), e.i64(0), c.along
+        left, right = zero, columns
+        if axis.bounded:
+            left = self.up(e.i64(axis.padding), axis.stride)
+            reach = (axis.count - 1) * axis.dilation - axis.padding
+            if axis.size is not None:
+                room = b.maximum(b.sub(e.integer(axis.size), e.i64(reach)), zero)
+                right = b.minimum(columns, self.up(room, axis.stride))
+            left = b.minimum(left, columns)
+            right = b.maximum(left, right)
+        whole = b.mul(b.binary("arith.divui", b.sub(right, left), e.i64(self.most)), e.i64(self.most))
+        every = tuple(range(axis.count))
+        middle = b.add(left, whole)
+        yield WindowBlock(None, 1), zero, left
+        yield WindowBlock((every,) * self.most, self.most), left, middle
+        yield WindowBlock(None, 1), middle, columns
+
+    def taps_inside(self, axis: Taps, window: Value | None) -> tuple[Value, Value]:
+        """The first tap of a window that is inside the image, and how many are."""
+        e, b = self.e, self.e.index
+        if not axis.bounded:
+            return e.i64(0), e.i64(axis.count)
+        zero, start = e.i64(0), e.i64(-axis.padding)
+        if window is not None:
+            start = b.add(b.mul(window, e.i64(axis.stride)), start)
+        first = self.up(b.maximum(b.sub(zero, start), zero), axis.dilation)
+        end = e.i64(axis.count)
+        if axis.size is not None:
+            end = b.minimum(end, self.up(b.maximum(b.sub(e.integer(axis.size), start), zero), axis.dilation))
+        return first, b.maximum(b.sub(end, first), zero)
+
+    def up(self, x: Value, y: int) -> Value:
+        """x / y rounded up, for x of at least 0."""
+        e, b = self.e, self.e.index
+        return b.binary("arith.divui", b.add(x, e.i64(y - 1)), e.i64(y)) if y > 1 else x
+
+    # ---- sums
+
+    @property
+    def steps(self) -> tuple[Int, ...]:
+        """Elements in the image and in the weights: from tap to tap down, along, and of more steps; then from window to window."""
+        c = self.c
+        return (c.down.x, c.down.w, c.along.x, c.along.w, c.more.x, c.more.w, self.column_step)
+
+    def strides(self) -> list[int | Value]:
+        """The steps: numbers where they are known."""
+        return [n if isinstance(n, int) else self.e.integer(n) for n in self.steps]
+
+    def write_tile(self, block: WindowBlock, counts: int, e: VectorEmitter, parameters: list[Value]) -> None:
+        """tile[window, channel] = the sums of a block, as a function of its own."""
+        x, w, tile, count, *more = parameters
+        given = iter(more[counts:])
+        steps = [n if isinstance(n, int) else next(given) for n in self.steps]
+        taps = TapSums(self, block, e, more[:counts], steps)
+        b, vectors = e.index, self.vectors(block)
+
+        def some(k: Value, vectors: int, mask: Value | None) -> None:
+            image = advance(e, x, k) if self.c.depthwise else x
+            taps.write(image, advance(e, w, k), advance(e, tile, k), vectors, mask)
+
+        several = vectors * self.lanes
+        done = b.sub(count, b.binary("arith.remui", count, e.i64(several)))
+        with e.each(0, done, several) as k:
+            some(k, vectors, None)
+        whole = b.and_(count, e.i64(-self.lanes))
+        if vectors > 1:
+            with e.each(done, whole, self.lanes) as k:
+                some(k, 1, None)
+        if self.channels % self.lanes:
+            with e.each(whole, count, self.lanes) as k:
+                some(k, 1, lanes_below(e, b.sub(count, k)))
+
+    @property
+    def dense_vectors(self) -> int:
+        """Of filters, that pass over a pixel at a time."""
+        return max(1, min(2, self.channels // self.lanes))
+
+    def vectors(self, block: WindowBlock) -> int:
+        """Of channels, that a block's sums are made of at a time: enough additions that do not wait for each other, if registers
+        hold them with a row of weights and a pixel."""
+        if not self.c.depthwise:
+            return self.dense_vectors
+        room = registers(self.target)
+        most = SUMS * 2 if room == 32 else SUMS
+        weights = 1 if block.inside is None else self.c.along.count
+        vectors = max(1, most // block.windows)
+        while vectors > 1 and vectors * (block.windows + weights + 1) > room:
+            vectors -= 1
+        return vectors
+
+
+@dataclass
+class TapSums:
+    """Writes the sums of a block of windows with `e`. counts: rows of taps; and taps of a row, where they are counted."""
+
+    writer: DirectWriter
+    block: WindowBlock
+    e: VectorEmitter
+    counts: list[Value]
+    steps: list[int | Value]
+
+    def write(self, x: Value, w: Value, tile: Value, vectors: int, mask: Value | None) -> None:
+        """tile[window, :] = sums of so many vectors of channels; x, w: at their first ones."""
+        e, windows = self.e, self.block.windows
+        wide = e.builder(F32, True)
+        sums = [wide.constant(0.0)] * (windows * vectors)
+        types = [wide.type_text(F32)] * len(sums)
+
+        def rows(x: Value, w: Value, sums: list[Value]) -> list[Value]:
+            def row(k: Value, sums: list[Value]) -> list[Value]:
+                return self.row(*self.at(x, w, k, 0), sums, vectors, mask)
+
+            return e.loop(e.i64(0), self.counts[0], e.i64(1), sums, types, row)
+
+        more = self.writer.c.more.count
+        if more == 1:
+            sums = rows(x, w, sums)
+        else:
+            sums = e.loop(
+                e.i64(0), e.i64(more), e.i64(1), sums, types, lambda k, sums: rows(*self.at(x, w, k, 4), sums)
+            )
+        for k, total in enumerate(sums):
+            place = (k // vectors) * self.writer.chunk + (k % vectors) * e.lanes
+            to = advance(e, tile, place)
+            e.lines.append(f"llvm.store {total}, {to} {{alignment = 4 : i64}} : {types[0]}, !llvm.ptr")
+
+    def at(self, x: Value, w: Value, k: Value, step: int) -> tuple[Value, Value]:
+        """Step `k` of those at this place of `steps`."""
+        e = self.e
+        return advance(e, x, self.times(k, self.steps[step])), advance(e, w, self.times(k, self.steps[step + 1]))
+
+    def row(self, x: Value, w: Value, sums: list[Value], vectors: int, mask: Value | None) -> list[Value]:
+        """The sums after a row of taps: pixel by pixel."""
+        e = self.e
+        wide = e.builder(F32, True)
+        if self.block.inside is None:
+
+            def tap(k: Value, sums: list[Value]) -> list[Value]:
+                here = self.at(x, w, k, 2)
+                factors = self.pixel(here[0], vectors, mask), self.load(here[1], vectors, mask)
+                return [wide.fma(a, b, total) for a, b, total in zip(*factors, sums, strict=True)]
+
+            return e.loop(e.i64(0), self.counts[1], e.i64(1), sums, [wide.type_text(F32)] * len(sums), tap)
+        pixels: dict[tuple[int, int], list[tuple[int, int]]] = {}
+        stride, dilation = self.apart()
+        for window, taps in enumerate(self.block.inside):
+            for tap_ in taps:
+                place = (window * stride + tap_ * dilation, 0) if stride else (window, tap_)
+                pixels.setdefault(place, []).append((window, tap_))
+        weights: dict[int, list[Value]] = {}
+        made = list(sums)
+        for _, met in sorted(pixels.items()):
+            window, first = met[0]
+            offset = e.index.add(self.times(e.i64(window), self.steps[6]), self.times(e.i64(first), self.steps[2]))
+            pixel = self.pixel(advance(e, x, offset), vectors, mask)
+            for window, number in met:
+                if number not in weights:
+                    at = advance(e, w, self.times(e.i64(number), self.steps[3]))
+                    weights[number] = self.load(at, vectors, mask)
+                for v in range(vectors):
+                    k = window * vectors + v
+                    made[k] = wide.fma(pixel[v], weights[number][v], made[k])
+        return made
+
+    def apart(self) -> tuple[int, int]:
+        """Elements from window to window, and from tap to tap, where they are known; else zeros."""
+        window, tap = self.steps[6], self.steps[2]
+        if isinstance(window, int) and isinstance(tap, int) and window > 0 and tap > 0:
+            return window, tap
+        return 0, 0
+
+    def pixel(self, address: Value, vectors: int, mask: Value | None) -> list[Value]:
+        if self.writer.c.depthwise:
+            return self.load(address, vectors, mask)
+        return [Floats().load_element(self.e, address)] * vectors
+
+    def load(self, address: Value, vectors: int, mask: Value | None) -> list[Value]:
+        return [load_floats(self.e, advance(self.e, address, v * self.e.lanes), mask=mask) for v in range(vectors)]
+
+    def times(self, k: Value, step: int | Value) -> Value:
+        e = self.e
+        known = e.text.constant_values.get(k)
+        if isinstance(step, int) and not isinstance(step, Value):
+            return e.i64(known * step) if isinstance(known, int) else e.index.mul(k, e.i64(step))
+        return e.index.mul(k, step)  # type: ignore[arg-type]
+
+
+def known_blocks(c: WindowedSum, most: int) -> list[tuple[WindowBlock, int]] | None:
+    """The blocks of a row, and how many of each follow one another; None where they are not known, or of many kinds."""
+    axis, columns = c.along, c.column.size if c.column else 1
+    size = axis.size if axis.size is not None else 1 << 62
+    if not isinstance(columns, int) or not isinstance(size, int):
+        return None
+    count = -(-columns // most)
+    narrow, wider = divmod(columns, max(count, 1))
+
+    def inside(window: int) -> tuple[int, ...]:
+        first = window * axis.stride - axis.padding
+        return tuple(k for k in range(axis.count) if not axis.bounded or 0 <= first + k * axis.dilation < size)
+
+    made, start = [], 0
+    for k in range(count):
+        windows = narrow + (k >= count - wider)
+        made.append(WindowBlock(tuple(inside(start + j) for j in range(windows)), windows))
+        start += windows
+    groups = [(block, len(list(some))) for block, some in groupby(made)]
+    return groups if len({block for block, _ in groups}) <= MOST_KINDS else None
+
+
+def direct_text(c: WindowedSum, name: str, target: CpuTarget) -> KernelText:
+    """The functions of kernel `name`."""
+    return DirectWriter(c, name, target).write()
