@@ -3,6 +3,7 @@
 import os
 import subprocess
 import tempfile
+import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -23,6 +24,7 @@ from mlirc.lowering.pipeline.standard_steps import form_of_module
 
 WRONG, CRASH, ERROR, SLOW, CHECK, INVALID = "wrong answer", "crash", "error", "slow", "check", "invalid"
 PASSES, INTERPRETED, MACHINE = "passes", "the interpreter", "machine code"
+LEAST, PATIENCE = 10.0, 20  # seconds, and times what the longest trial took, after which another one hangs as well
 DOWN = {  # what leads from a form to machine code without fusion, and without memory that is shared
     "graph": "decompose,select-attention,to-kernels,plan-memory{reuse=false},lower-kernels",
     "kernel": "plan-memory{reuse=false},lower-kernels",
@@ -86,6 +88,8 @@ class Trials:
     seconds   that a trial may take
     reduces   whether the module is made smaller in the end
     left      kernels of any trial of which not the code was executed, but the body
+    took      seconds of trials that ended: where another did not, later ones need not be waited for as long
+    hung      the limits of trials that did not end
     """
 
     machine: bool
@@ -96,6 +100,13 @@ class Trials:
     triton: TritonCode | None = None
     expected: dict[str, Expectation] = field(default_factory=dict)
     left: set[str] = field(default_factory=set)
+    took: list[float] = field(default_factory=list)
+    hung: list[float] = field(default_factory=list)
+
+    @property
+    def limit(self) -> float:
+        """Seconds that the next trial may take."""
+        return min(self.seconds, max(LEAST, PATIENCE * max(self.took))) if self.hung and self.took else self.seconds
 
     def prepare(self, case: Case) -> None:
         """Interprets the module as it is given once, for all trials of the same. Raises what the interpreter raises."""
@@ -107,12 +118,16 @@ class Trials:
     def __call__(self, case: Case) -> Tried:
         if self.triton is not None:
             self.triton.start()
-        found = isolated(lambda tell: self._tried(case, tell), self.seconds)
+        began, limit = time.monotonic(), self.limit
+        found = isolated(lambda tell: self._tried(case, tell), limit)
         if not isinstance(found, Ended):
+            self.took.append(time.monotonic() - began)
             self.left.update(found.left)
             return found
         if self.triton is not None:  # it may be in the middle of an answer
             self.triton.stop()
+        if time.monotonic() - began >= limit:
+            self.hung.append(limit)
         kind = ERROR if found.how.startswith("raised") else CRASH
         return Tried(Symptom(kind, f"{found.how}{f' in {found.phase}' if found.phase else ''}", _where(found.phase)))
 

@@ -165,6 +165,20 @@ def wrong(kernel, name, target):
 
 lower_kernels.function_text = wrong
 """,
+    "a row too few": """
+from dataclasses import replace
+from mlirc.lowering.passes.lower import lower_kernels
+
+right = lower_kernels.function_text
+
+
+def wrong(kernel, name, target):
+    made = right(kernel, name, target)
+    return replace(made, functions=made.functions.replace("arith.constant 37 : i64", "arith.constant 36 : i64"))
+
+
+lower_kernels.function_text = wrong
+""",
     # ---- a GPU
     "wrong epilogue": """
 from mlirc.lowering.passes.simplify_gpu import fuse_matmul_epilogue
@@ -262,6 +276,67 @@ scalars_to_device.on_device = lambda x, device: GraphBuilder().neg(right(x, devi
 }
 
 PASSES = {
+    "hang": """
+from dataclasses import dataclass
+from mlirc.passes import register
+
+
+@register
+@dataclass(frozen=True)
+class Hang:
+    "Never ends where there is an exponential."
+
+    name = "hang"
+
+    def run(self, function, ledger):
+        for op in function.regions[0].blocks[0].operations:
+            while op.operation.name == "mlirc.exp" and ledger.allows(self.name, op):
+                pass
+""",
+    "merge-draws": """
+from dataclasses import dataclass
+from mlirc.passes import register
+
+
+@register
+@dataclass(frozen=True)
+class MergeDraws:
+    "Two calls that draw random numbers become one."
+
+    name = "merge-draws"
+
+    def run(self, function, ledger):
+        draws = [op for op in function.regions[0].blocks[0].operations if op.operation.name == "mlircx.aten_effect"]
+        for op in draws[1:]:
+            if ledger.allows(self.name, op):
+                for old, new in zip(op.results, draws[0].results, strict=True):
+                    old.replace_all_uses_with(new)
+                op.operation.erase()
+""",
+    "narrow-rsqrt": """
+from dataclasses import dataclass
+
+import torch
+
+from mlirc.ir import ir
+from mlirc.passes import GraphBuilder, register
+
+
+@register
+@dataclass(frozen=True)
+class NarrowRsqrt:
+    "Rounds to bfloat16 on the way: nothing is wrong but the last bits."
+
+    name = "narrow-rsqrt"
+
+    def run(self, function, ledger):
+        for op in list(function.regions[0].blocks[0].operations):
+            if op.operation.name == "mlirc.rsqrt" and ledger.allows(self.name, op):
+                with ir.InsertionPoint.after(op.operation), op.location:
+                    narrow = GraphBuilder().cast(op.results[0], torch.bfloat16)
+                    wide = GraphBuilder().cast(narrow, torch.float32)
+                op.results[0].replace_all_uses_except(wide, narrow.owner)
+""",
     "break-types": """
 from dataclasses import dataclass
 from mlirc.ir import ir

@@ -10,6 +10,7 @@ import pytest
 import torch
 
 from mlirc.bisection.isolated import Ended, isolated
+from mlirc.bisection.trial import Trials
 from tests.commands.command import run
 from tests.debugger.planted.patches import PASSES, PATCHES
 from tests.triton.matmul.test_matmul_passes import text
@@ -257,11 +258,12 @@ def test_kernels_whose_code_was_not_executed_are_named(module_file, tmp_path, mo
 
 
 @pytest.mark.full
-def test_the_kernel_whose_code_is_wrong(module_file, tmp_path):
+@pytest.mark.parametrize(("name", "size"), [("wrong code", 6), ("a row too few", 37)])
+def test_the_kernel_whose_code_is_wrong(name, size, module_file, tmp_path):
     """The passes leave what is right; of the kernels one has wrong code."""
     patch = tmp_path / "patch.py"
-    patch.write_text(PATCHES["wrong code"])
-    path = module_file(rows)
+    patch.write_text(PATCHES[name])
+    path = module_file(rows, size)
     done = in_a_process("bisect", path, *CPU.split(), "--import", patch, "-o", tmp_path / "small.mlir", "--no-reduce")
     assert done.returncode == 0, done.stderr
     assert "The pass is 'lower-kernels'" in done.stdout and "its machine code is not" in done.stdout, done.stdout
@@ -282,6 +284,42 @@ def test_a_pass_that_breaks_the_ir_is_named_with_where_it_comes_from(module_file
     assert "The pass is 'break-types', of my_passes.py:" in told and "mlircx.kernel '" in told, told
     code, _, shown = forked(*[word.strip('"') for word in told.splitlines()[-1].split()[1:]])
     assert code == 1 and "'break-types'" in shown and "does not verify" in shown
+
+
+def scaled(x, y):
+    x = x * (x * x).mean(-1, keepdim=True).rsqrt()
+    y = torch.nn.functional.dropout(y, 0.5) + torch.nn.functional.dropout(y, 0.5)
+    return x.exp(), y
+
+
+@pytest.mark.full
+@pytest.mark.parametrize(
+    ("name", "told_as", "rewrite"),
+    [
+        ("hang", "It hangs: no end after", "mlirc.exp"),
+        ("narrow-rsqrt", "The answer is wrong: result 0", "mlirc.rsqrt"),
+        ("merge-draws", "The answer is wrong: result 1", "mlircx.aten_effect"),
+    ],
+)
+def test_a_pass_that_hangs_rounds_or_draws_once(name, told_as, rewrite, module_file, tmp_path):
+    patch = tmp_path / "my_passes.py"
+    patch.write_text(PASSES[name])
+    given = [module_file(scaled), "-p", f"decompose,{name},cse", "--import", patch, "--target", "interpreter"]
+    limit = ["--timeout", "10"] if name == "hang" else []
+    code, told, steps = forked("bisect", *given, *limit, "-o", tmp_path / "small.mlir", "--no-reduce")
+    assert code == 0 and told.startswith(told_as), told + steps
+    assert f"The pass is '{name}', of my_passes.py:" in told
+    assert re.search(rf"The rewrite is number \d+ of \d+: {rewrite} ", told), told
+
+
+def test_after_a_trial_that_hung_others_are_not_waited_for_as_long():
+    trials = Trials(machine=False)
+    trials.took.append(1.0)
+    assert trials.limit == 120
+    trials.hung.append(120)
+    assert trials.limit == 20
+    trials.took.append(0.1)
+    assert trials.limit == 20 and Trials(machine=False, hung=[120.0]).limit == 120
 
 
 @pytest.mark.full
