@@ -3,7 +3,13 @@
 from pathlib import Path
 from typing import Any
 
-COLORS = {"aot_eager": "#b8b8b8", "inductor": "#e0883a", "mlirc": "#2f6db3"}
+COLORS = {
+    "aot_eager": "#b8b8b8",
+    "inductor": "#e0883a",
+    "openvino": "#7a9a3a",
+    "onnxruntime": "#8a6fb0",
+    "mlirc": "#2f6db3",
+}
 
 
 def draw(rows: list[dict[str, Any]], file: Path) -> None:

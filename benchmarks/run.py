@@ -1,5 +1,7 @@
 """The six models, decoding, and memory-bound kernels, under eager, aot_eager, Inductor and mlirc: a table, JSON lines, and a picture.
 
+The models' inference in float32 is measured under OpenVINO and ONNX Runtime too, where these are installed (benchmarks/peers.py).
+
 python -m benchmarks.run                                         everything (`make bench`); well over half an hour
 python -m benchmarks.run --models mlp,bert --ways inference --dtypes float32 --rounds 9 --kernels none --decoders none
 python -m benchmarks.run --models none --decoders none --threads 1  the kernels alone, on one thread
@@ -20,6 +22,7 @@ from benchmarks.decode import DECODERS, measure_decoding
 from benchmarks.fresh_process import measure_in_fresh_process
 from benchmarks.kernels import KERNELS, SIZES, measure_kernel
 from benchmarks.models import MODELS
+from benchmarks.peers import PEERS
 from benchmarks.picture import draw
 from benchmarks.setting import DTYPES, WAYS, Setting, available_backends
 from benchmarks.steady import measure_steady
@@ -51,7 +54,7 @@ def some_of(allowed: Iterable[str]) -> Callable:
 @click.option("--dtypes", callback=some_of(DTYPES))
 @click.option("--kernels", callback=some_of(KERNELS))
 @click.option("--decoders", callback=some_of(DECODERS), help="Models that decode one token at a time.")
-@click.option("--backends", callback=some_of(available_backends()))
+@click.option("--backends", callback=some_of(available_backends(peers=True)))
 @click.option("--rounds", default=15, show_default=True, help="Samples of steady time for each backend.")
 @click.option("--threads", default=2, show_default=True)
 @click.option("--batch", default=0, help="Another batch size than the models' own.")
@@ -75,6 +78,7 @@ def main(models, ways, dtypes, kernels, decoders, backends, rounds, threads, bat
                 lines.write(json.dumps(row) + "\n")
                 lines.flush()
                 rows.append(row)
+        backends = [backend for backend in backends if backend not in PEERS]
         for decoder, dtype in itertools.product(decoders, dtypes):
             console.print(f"{decoder} decoding {dtype} …", markup=False)
             for row in measure_decoding(decoder, dtype, backends, rounds, small):
@@ -98,6 +102,7 @@ def measure(
     setting: Setting, backends: list[str], rounds: int, threads: int, steady_only: bool
 ) -> list[dict[str, Any]]:
     """One row a backend. One that fails gets a row that says so, and the others are measured without it."""
+    backends = [backend for backend in backends if setting.takes(backend)]
     fresh, failures = {}, {}
     for backend in [] if steady_only else backends:
         try:

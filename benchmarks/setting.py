@@ -9,6 +9,7 @@ import torch
 from torch import nn
 
 from benchmarks.models import MODELS, Model
+from benchmarks.peers import PEERS, Peer, installed_peers
 
 WAYS = ("inference", "training")
 DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16}
@@ -33,6 +34,10 @@ class Setting:
     def training(self) -> bool:
         return self.way == "training"
 
+    def takes(self, backend: str) -> bool:
+        """Whether it can be measured under a backend: OpenVINO and ONNX Runtime have no training, and are measured in float32."""
+        return backend not in PEERS or (not self.training and self.dtype == "float32")
+
     def build(self) -> tuple[Model, nn.Module, dict[str, torch.Tensor]]:
         """The model, its module, and keyword arguments for a call."""
         model, dtype = MODELS[self.model](self.small), DTYPES[self.dtype]
@@ -40,16 +45,19 @@ class Setting:
         return model, module, model.inputs(self.batch or model.batch, dtype, self.training)
 
 
-def available_backends() -> list[str]:
-    """Inductor is left out where there is no C++ compiler for it."""
+def available_backends(peers: bool = False) -> list[str]:
+    """Inductor is left out where there is no C++ compiler for it. `peers`: with OpenVINO and ONNX Runtime, where they are installed."""
     has_compiler = shutil.which("g++") or shutil.which("clang++")
-    return [backend for backend in BACKENDS if backend != "inductor" or has_compiler]
+    found = [backend for backend in BACKENDS if backend != "inductor" or has_compiler]
+    return [*found[:-1], *installed_peers(), found[-1]] if peers else found
 
 
 def compiled(module: nn.Module, backend: str) -> Callable:
     """`module` under a backend; a graph that mlirc cannot compile is an error here, not a measurement of eager."""
     if backend == "eager":
         return module
+    if backend in PEERS:
+        return Peer(module, PEERS[backend])
     options = {"fallback": "error"} if backend == "mlirc" else None
     return torch.compile(module, backend=backend, options=options)
 

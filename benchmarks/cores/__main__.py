@@ -79,7 +79,7 @@ def main(parts, out, threads, models, backends, rounds, seconds, pin):
     deadline = time.monotonic() + seconds
     cpus = len(os.sched_getaffinity(0))
     counts = [int(n) for n in threads.split(",")] if threads else [n for n in THREADS if n <= cpus]
-    known = [b for b in available_backends() if b != "aot_eager"]
+    known = [b for b in available_backends(peers=True) if b != "aot_eager"]
     chosen = [(part, name) for part in parts or PARTS for name in subjects_of(part, chosen_of(models, list(MODELS)))]
     print(f"{describe_machine()}; {cpus} processors; {len(chosen)} subjects", flush=True)
     workers = started(chosen, chosen_of(backends, known), pin, deadline - seconds / 3)

@@ -7,6 +7,7 @@ from torch.nn import functional
 
 from benchmarks.kernels import KERNELS, under
 from benchmarks.models import MODELS
+from benchmarks.peers import PEERS
 from benchmarks.setting import Setting, caller, compiled
 from mlirc.measurement.alternate import Steps
 
@@ -52,7 +53,9 @@ def model_steps(part: str, name: str, backends: list[str]) -> Steps:
     batch = {"latency": 1, "large": 16 * MODELS[name](False).batch}.get(part, 0)
     setting = Setting(name, "training" if part == "training" else "inference", "float32", batch=batch)
     model, module, inputs = setting.build()
-    return {b: caller(model, module, compiled(module, b), inputs, setting.training) for b in backends}
+    return {
+        b: caller(model, module, compiled(module, b), inputs, setting.training) for b in backends if setting.takes(b)
+    }
 
 
 def function_steps(part: str, name: str, backends: list[str]) -> Steps:
@@ -65,4 +68,4 @@ def function_steps(part: str, name: str, backends: list[str]) -> Steps:
 
         return infer
 
-    return {backend: step(under(function, backend)) for backend in backends}
+    return {backend: step(under(function, backend)) for backend in backends if backend not in PEERS}
