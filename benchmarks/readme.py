@@ -126,6 +126,28 @@ def cpu_models() -> str:
     return top + lines(head, body)
 
 
+def cpu_cores() -> str:
+    """Over many cores: times of eager's speed."""
+    rows = read("cpu-cores")
+    times = {(r["part"], r["name"], r["threads"], r["backend"]): r["steady"]["median"] for r in rows}
+
+    def speed(part: str, model: str, threads: int, backend: str) -> float:
+        return times[part, model, threads, "eager"] / times[part, model, threads, backend]
+
+    cases = [("inference", 16, "inductor"), ("latency", 16, "inductor"), ("training", 4, ""), ("training", 16, "")]
+    body, means = [], []
+    for model, title in CPU_MODELS.items():
+        found = [
+            (theirs and speed(part, model, n, theirs), speed(part, model, n, "mlirc")) for part, n, theirs in cases
+        ]
+        body.append([title] + [f"{x:.2f} \\| **{y:.2f}**" if x else f"**{y:.2f}**" for x, y in found])
+        means.append([y for _, y in found])
+    body.append(["geometric mean", *(f"**{mean(list(column)):.2f}**" for column in zip(*means, strict=True))])
+    head = ["times of eager's speed", "inference, 16 threads: Inductor \\| **mlirc**", "batch 1, 16 threads"]
+    top = machine(rows).partition(" on ")[2]
+    return f"On {top}.\n\n" + lines([*head, "training, 4 threads: **mlirc**", "training, 16 threads"], body)
+
+
 def cpu_more() -> str:
     """Against Inductor: small batches, decoding, half types, one thread."""
     batch, decoding = read("cpu-avx2-batch-1-float32"), read("cpu-avx2-decoding")
@@ -239,6 +261,7 @@ def first_calls() -> str:
 TABLES: dict[str, Callable[[], str]] = {
     "cpu models": cpu_models,
     "cpu more": cpu_more,
+    "cpu cores": cpu_cores,
     "first calls": first_calls,
     "gpu models": gpu_models,
     "gpu latency": gpu_latency,

@@ -20,10 +20,10 @@ class Pattern:
     score_mod: Callable | None
     seen: float
 
-    def call(self) -> tuple[Callable, list[torch.Tensor]]:
-        """A function of the tensors with it, which need gradients."""
+    def call(self, size: int = SIZE) -> tuple[Callable, list[torch.Tensor]]:
+        """A function of the tensors with it, which need gradients; `size` of a head."""
         mask: Any = self.mask_mod and create_block_mask(self.mask_mod, None, None, ROWS, ROWS, device="cuda")
-        shape = BATCH, HEADS, ROWS, SIZE
+        shape = BATCH, HEADS, ROWS, size
         inputs = [torch.randn(shape, device="cuda", dtype=torch.bfloat16, requires_grad=True) for _ in range(3)]
         return (lambda q, k, v: flex_attention(q, k, v, self.score_mod, mask)), inputs
 

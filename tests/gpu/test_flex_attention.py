@@ -6,6 +6,7 @@ import pytest
 import torch
 from torch.nn.attention.flex_attention import AuxRequest, create_block_mask, flex_attention
 
+import mlirc
 from tests.gpu.test_graphs import compiled, distance
 
 HEADS, ROWS, SIZE = 4, 200, 64
@@ -114,3 +115,45 @@ def test_largest_scores():
     torch.testing.assert_close(aux.max_scores.double(), scores.amax(-1), atol=2e-3, rtol=0)
     torch.testing.assert_close(aux.lse.double(), scores.logsumexp(-1), atol=2e-3, rtol=0)
     torch.testing.assert_close(out.double(), scores.softmax(-1) @ v.double(), atol=2e-3, rtol=0)
+
+
+def heads_of_a_model(dtype, sizes=(64, 64), rows=300, shared=2):
+    """Heads as a model has them: rows of all heads, seen as [B, H, L, D]."""
+    torch.manual_seed(1)
+    shapes = [(2, rows, n, d) for n, d in ((HEADS, sizes[0]), (shared, sizes[0]), (shared, sizes[1]))]
+    return [torch.randn(x, device="cuda").to(dtype).transpose(1, 2) for x in shapes]
+
+
+@pytest.mark.parametrize(
+    ("sizes", "dynamic"), [((64, 64), True), ((96, 40), False), ((128, 128), False), ((256, 256), False)]
+)
+def test_heads_and_lengths(sizes, dynamic):
+    """Kernels for each size of a head, masked edges, groups, and strides of a model; symbolic sizes."""
+
+    def fn(q, k, v, mask):
+        out, aux = flex_attention(q, k, v, soft_cap(None), mask, enable_gqa=True, return_aux=AuxRequest(lse=True))
+        return out, aux.lse
+
+    torch._dynamo.reset()
+    made = compiled(fn, fullgraph=True, dynamic=dynamic)
+    for rows in (300, 417) if dynamic else (300,):
+        inputs = heads_of_a_model(torch.bfloat16, sizes, rows)
+        mask = create_block_mask(window, None, None, rows, rows, device="cuda")
+        have = gradients(lambda *x, mask=mask: made(*x, mask), inputs)
+        wanted = gradients(lambda *x: exact(*x, soft_cap(None), window), [x.double() for x in inputs])
+        eager = gradients(lambda *x: exact(*x, soft_cap(None), window), inputs)
+        for x, own, best in zip(have, eager, wanted, strict=True):
+            assert distance(x, best) <= 2 * distance(own, best) + 1e-4
+
+
+def test_one_kernel_forward_and_two_backward():
+    q, k, v = (x.requires_grad_() for x in heads_of_a_model(torch.bfloat16, shared=HEADS))
+    mask = create_block_mask(causal, None, None, 300, 300, device="cuda")
+    torch._dynamo.reset()
+    forward, backward = mlirc.explain(lambda q, k, v: flex_attention(q, k, v, alibi(None), mask))(q, k, v).data[
+        "graphs"
+    ]
+    assert "flex_attention" in [x["name"] for x in forward["kernels"]]
+    names = {x["name"] for x in backward["kernels"]}
+    assert {"flex_attention_query_gradient", "flex_attention_key_gradients"} <= names
+    assert not forward["aten"] and not backward["aten"] and not forward["library"]

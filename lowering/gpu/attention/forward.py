@@ -41,8 +41,12 @@ def write_forward(t: FlexText) -> None:
             t.add(f"result = {t.dot(t.narrowed('weights'), 'v', 'result * less[:, None]')}")
             t.add("largest = larger")
     t.add("nothing = total == 0")
+    if not t.is_exact:
+        t.add("inverse = 1.0 / tl.where(nothing, 1.0, total)")
     t.base("out", "d0", "d1")
-    t.store_rows("out", y, "(result / tl.where(nothing, 1.0, total)[:, None])")
+    t.store_rows(
+        "out", y, "(result / tl.where(nothing, 1.0, total)[:, None])" if t.is_exact else "(result * inverse[:, None])"
+    )
     t.base("lse_out", "d0", "d1")
     t.store_line("lse_out", y, "tl.where(nothing, float('-inf'), largest + tl.log2(total))")
     if "largest" in problem.place:

@@ -31,7 +31,7 @@ def write_query_gradient(t: FlexText) -> None:
             t.add(f"k = {t.rows('k', x)}")
             t.add(f"v = {t.rows('v', x)}")
             slopes, _ = slopes_of(t, t.dot("q", "tl.trans(k)"), t.dot("dout", "tl.trans(v)"), partial, x)
-            t.add(f"dq = {t.dot(t.narrowed(slopes), 'k', 'dq')}")
+            t.add(f"dq = {t.dot(slopes, 'k', 'dq')}")
     t.base("dq", "d0", "d1")
     t.store_rows("dq", y, f"(dq * {problem.scale!r})")
 
@@ -80,7 +80,7 @@ def key_loops(t: FlexText, y: TritonTile, x: TritonTile) -> None:
             load_sums(t, y, "[None, :]")
             slopes, weights = slopes_of(t, t.dot("k", "tl.trans(q)"), t.dot("v", "tl.trans(dout)"), partial, y)
             t.add(f"dv = {t.dot(t.narrowed(weights), 'dout', 'dv')}")
-            t.add(f"dk = {t.dot(t.narrowed(slopes), 'q', 'dk')}")
+            t.add(f"dk = {t.dot(slopes, 'q', 'dk')}")
 
 
 def load_sums(t: FlexText, rows: TritonTile, spread: str) -> None:
@@ -91,7 +91,7 @@ def load_sums(t: FlexText, rows: TritonTile, spread: str) -> None:
 
 
 def slopes_of(t: FlexText, scores: str, of_weights: str, partial: bool, along: TritonTile) -> tuple[str, str]:
-    """The gradient of the scores before score_mod, and the weights."""
+    """The gradient of the scores before score_mod, as it is multiplied, and the weights."""
     changed, factor = t.changed(scores)
     seen = t.hidden(partial, along)
     t.add(f"weights = tl.exp2({changed} * {factor!r} - lse)")
@@ -101,6 +101,6 @@ def slopes_of(t: FlexText, scores: str, of_weights: str, partial: bool, along: T
     t.known(t.problem.reads(1), "slopes")
     made = t.full(t.e.value(t.problem.gradient))
     if seen:
-        t.add(f"hidden_slopes = tl.where({seen}, {made}, 0.0)")
-        made = "hidden_slopes"
-    return made, "weights"
+        t.add(f"seen_slopes = tl.where({seen}, {t.narrowed(made)}, 0.0)")
+        return "seen_slopes", "weights"
+    return t.narrowed(made), "weights"

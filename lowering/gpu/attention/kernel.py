@@ -11,14 +11,15 @@ from mlirc.lowering.gpu.attention.problem import FORWARD, KEYS, read_problem
 from mlirc.lowering.gpu.attention.text import blocks_of, flex_text
 from mlirc.lowering.gpu.attention.tiling import FlexTiling, choose_tiling, width
 from mlirc.lowering.gpu.kernel import TritonKernel, finished
+from mlirc.lowering.target import GpuTarget
 
 
 def flex_kernel(
-    call: Any, callee: str, name: str, aligned: Iterable[int], tiling: FlexTiling | None = None
+    call: Any, callee: str, name: str, gpu: GpuTarget, aligned: Iterable[int], tiling: FlexTiling | None = None
 ) -> TritonKernel:
     """The kernel of a call. Raises UnsupportedKernelOp for what has none."""
     problem = read_problem(call, callee)
-    tiling = tiling or choose_tiling(problem)
+    tiling = tiling or choose_tiling(problem, gpu)
     batch, heads, rows, columns = problem.space
     of_keys = callee == KEYS
     t = flex_text(problem, tiling, "xy" if of_keys else "yx")

@@ -41,6 +41,11 @@ class FlexText:
     def keys(self) -> TritonTile:
         return next(t for t in self.e.schedule.tiles if t.name == "x")
 
+    @property
+    def is_exact(self) -> bool:
+        """Whether results are float32."""
+        return self.problem.info("q").dtype not in HALF
+
     def add(self, line: str) -> None:
         self.e.lines.add(line)
 
@@ -136,14 +141,12 @@ class FlexText:
     # ---- products
 
     def dot(self, x: str, y: str, total: str = "") -> str:
-        exact = self.problem.info("q").dtype not in HALF
-        more = (f", {total}" if total else "") + (', input_precision="ieee"' if exact else "")
+        more = (f", {total}" if total else "") + (', input_precision="ieee"' if self.is_exact else "")
         return f"tl.dot({x}, {y}{more})"
 
     def narrowed(self, x: str) -> str:
         """Weights or slopes in the dtype of what they are multiplied by."""
-        dtype = self.problem.info("q").dtype
-        return f"{x}.to({TL_DTYPE[dtype]})" if dtype in HALF else x
+        return x if self.is_exact else f"{x}.to({TL_DTYPE[self.problem.info('q').dtype]})"
 
     # ---- the body
 

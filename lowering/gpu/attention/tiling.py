@@ -1,6 +1,6 @@
 """The tiles of an attention kernel, by the dtype and the sizes of a head."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import torch
 
@@ -9,9 +9,11 @@ from mlirc.lowering.gpu.attention.problem import FORWARD, KEYS, FlexProblem
 from mlirc.lowering.gpu.triton.builder import HALF
 from mlirc.lowering.gpu.triton.schedule import next_power
 from mlirc.lowering.kernel.nodes import UnsupportedKernelOp
+from mlirc.lowering.target import GpuTarget
 
 LEAST = 16  # of each side of a product on tensor cores
 WIDEST = 256  # elements of a head
+SUMS = 4096  # bytes of what there is beside, the sums of rows
 
 
 @dataclass(frozen=True)
@@ -29,7 +31,7 @@ class FlexTiling:
 # the widest head that a row is for -> forward, gradient of queries, gradients of keys and values
 HALVES = {
     64: (FlexTiling(128, 64, 4, 3), FlexTiling(128, 64, 4, 3), FlexTiling(64, 128, 8, 3)),
-    128: (FlexTiling(128, 64, 8, 3), FlexTiling(128, 64, 8, 2), FlexTiling(64, 128, 8, 2)),
+    128: (FlexTiling(128, 64, 8, 3), FlexTiling(128, 64, 8, 3), FlexTiling(64, 128, 8, 2)),  # three stages spill
     256: (FlexTiling(64, 32, 4, 3), FlexTiling(64, 32, 4, 2), FlexTiling(32, 64, 8, 2)),
 }
 # float32 is multiplied without tensor cores
@@ -40,7 +42,18 @@ FLOATS = {
 }
 
 
-def choose_tiling(problem: FlexProblem) -> FlexTiling:
+SHARED_MEMORY = {
+    80: 163,
+    86: 99,
+    87: 163,
+    89: 99,
+    120: 99,
+    121: 99,
+}  # KiB that a program may have, by the GPU's capability
+LARGE_SHARED_MEMORY = 227  # of 9.0, 10.0 and 10.3
+
+
+def choose_tiling(problem: FlexProblem, gpu: GpuTarget) -> FlexTiling:
     """Raises UnsupportedKernelOp for a head that does not fit."""
     head = max(width(problem, "q"), width(problem, "v"))
     if head > WIDEST:
@@ -50,7 +63,28 @@ def choose_tiling(problem: FlexProblem) -> FlexTiling:
     chosen = by_kind[0 if problem.name == FORWARD else 2 if problem.name == KEYS else 1]
     _, _, rows, columns = problem.space
     queries, keys = fit(chosen.queries, problem.rows, rows), fit(chosen.keys, problem.columns, columns)
-    return FlexTiling(queries, keys, chosen.num_warps, chosen.num_stages)
+    tiling = FlexTiling(queries, keys, chosen.num_warps, chosen.num_stages)
+    most = 1024 * SHARED_MEMORY.get(gpu.capability, LARGE_SHARED_MEMORY)
+    while tiling.num_stages > 1 and shared_memory(problem, tiling) > most:
+        tiling = replace(tiling, num_stages=tiling.num_stages - 1)
+    while shared_memory(problem, tiling) > most:
+        queries, keys = max(tiling.queries // 2, LEAST), max(tiling.keys // 2, LEAST)
+        if (queries, keys) == (tiling.queries, tiling.keys):
+            raise UnsupportedKernelOp(f"a head of {head} elements, which a program of this GPU has no memory for")
+        tiling = replace(tiling, queries=queries, keys=keys)
+    return tiling
+
+
+def shared_memory(problem: FlexProblem, tiling: FlexTiling) -> int:
+    """Bytes that a program has in shared memory: its own rows, and for each stage those of what it goes through."""
+    q, v = (width(problem, name) for name in ("q", "v"))
+    if problem.name == FORWARD:
+        elements = tiling.queries * q + tiling.num_stages * tiling.keys * (q + v)
+    elif problem.name == KEYS:
+        elements = (tiling.keys + tiling.num_stages * tiling.queries) * (q + v)
+    else:
+        elements = (tiling.queries + tiling.num_stages * tiling.keys) * (q + v)
+    return elements * problem.info("q").dtype.itemsize + SUMS
 
 
 def fit(tile: int, block: int, size: Int) -> int:

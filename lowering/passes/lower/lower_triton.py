@@ -21,6 +21,7 @@ from mlirc.lowering.kernel.shared_operands import parts_of_operands, shared_oper
 from mlirc.lowering.module.errors import UnsupportedByPass
 from mlirc.lowering.module.target_attribute import target_of
 from mlirc.lowering.pipeline.ledger import Ledger
+from mlirc.lowering.target import Target
 
 
 @dataclass(frozen=True)
@@ -74,13 +75,13 @@ class LowerTriton:
                 )
             name, kernel = made[key]
             run_instead(launch, name, kernel.symbols)
-        self.lower_calls(function, made, taken, ledger)
+        self.lower_calls(function, made, taken, target, ledger)
         drawing = any(map(draws, function.regions[0].blocks[0].operations))
         if "random_state" not in taken and drawing and ledger.allows(self.name, "random_state"):
             with ir.InsertionPoint(module_block), function.location:
                 create("triton", [], [], attributes("random_state", state_kernel()))
 
-    def lower_calls(self, function: Any, made: dict, taken: set[str], ledger: Ledger) -> None:
+    def lower_calls(self, function: Any, made: dict, taken: set[str], target: Target, ledger: Ledger) -> None:
         """Calls of attention with a body stay, and get a kernel to launch.
 
         after:   "mlircx.call"(%q, %k, ..., %out, %lse) ({ ... }) {callee = "flex_attention", kernel = "kernel_1_flex_attention", symbols = "s0", ...}
@@ -92,12 +93,13 @@ class LowerTriton:
             if not ledger.allows(self.name, call):
                 continue
             callee, aligned = string_attribute(call, "callee"), aligned_operands(call, self.aligned_arguments)
+            gpu = target.gpu(info_of(call.operands[0]).device)
             numbers = tuple(str(call.attributes[n]) for n in ("callee", "full", "rows", "columns", "scale", "inputs"))
             key = (structural_key(call), aligned, numbers)
             if key not in made:
                 name = next(n for k in count(len(made)) if (n := f"kernel_{k}_{callee}") not in taken)
                 try:
-                    made[key] = (name, flex_kernel(call, callee, name, aligned))
+                    made[key] = (name, flex_kernel(call, callee, name, gpu, aligned))
                 except UnsupportedKernelOp as error:
                     raise UnsupportedByPass(call, str(error)) from error
                 taken.add(name)

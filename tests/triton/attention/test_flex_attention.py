@@ -1,5 +1,6 @@
 """flex_attention as kernels, forward and backward, as Triton's interpreter runs them: within twice eager's own error in the same dtype."""
 
+import itertools
 import math
 from dataclasses import dataclass, replace
 from typing import Any
@@ -15,20 +16,24 @@ from mlirc.codegen.cuda.triton_compile import compile_kernels, kernel_source
 from mlirc.dialects.core.bindings import ir
 from mlirc.dialects.core.context import context
 from mlirc.dialects.core.dialect import attribute_value
+from mlirc.dialects.core.tensor_types import TensorInfo
 from mlirc.dialects.interpreter.interpreter import run
 from mlirc.dialects.ops.nn import flex_operators as dense
 from mlirc.execution.triton_code import TritonCode
 from mlirc.frontend.capture import flex_call
 from mlirc.frontend.capture.flex_call import FlexCall
 from mlirc.frontend.importer.importer import import_graph
+from mlirc.lowering.gpu.attention.problem import FlexProblem
+from mlirc.lowering.gpu.attention.tiling import choose_tiling, shared_memory
 from mlirc.lowering.module.target_attribute import set_target
 from mlirc.lowering.pipeline.pass_manager import run_pipeline
 from mlirc.lowering.pipeline.pipelines import pipeline
-from mlirc.lowering.target import parse_target
+from mlirc.lowering.target import GpuTarget, parse_target
 from tests.compare_stages import fake
 
 BLOCK = 16
 TARGET = "cpu{arch=x86_64 vector-bytes=32},gpu{arch=sm_90 multiprocessors=132}"
+NO_BODY: Any = None
 FORWARD, QUERIES, KEYS = "flex_attention", "flex_attention_query_gradient", "flex_attention_key_gradients"
 
 
@@ -95,8 +100,8 @@ class Case:
 
     def joint(self, score, *rest):
         places, slope = rest[:4], rest[4]
-        _, pull = torch.func.vjp(lambda s: self.score_mod(s, *places, *rest[5:]), score)
-        return (*pull(slope), *[None] * (len(rest) - 1))
+        made: Any = torch.func.vjp(lambda s: self.score_mod(s, *places, *rest[5:]), score)
+        return (*made[1](slope), *[None] * (len(rest) - 1))
 
     def others(self) -> list[torch.Tensor]:
         return [*self.lists(), *self.of_scores(), *self.of_mask()]
@@ -206,6 +211,19 @@ def test_what_is_no_body_is_computed_by_operators(code):
         top, imported, found = kernels(case.forward(torch.ops.mlirc), inputs)
         assert not any(FORWARD in name for name in found)
         compare(run(top, inputs, imported.objects), case.forward(dense)(*inputs), case.forward(dense)(*inputs))
+
+
+@pytest.mark.parametrize("kind", [FORWARD, QUERIES, KEYS])
+@pytest.mark.parametrize("arch", ["sm_80", "sm_89", "sm_90"])
+def test_tiles_fit_the_gpu(kind, arch):
+    for head, dtype, block in itertools.product(
+        (16, 96, 128, 256), (torch.bfloat16, torch.float32), (16, 48, 128, 1 << 30)
+    ):
+        infos = [TensorInfo(dtype, (2, 4, 1000, head), device="cuda:0")] * 3
+        problem = FlexProblem(kind, infos, {"q": 0, "k": 1, "v": 2}, (2, 4, 1000, 1000), [], block, block, 1.0, NO_BODY)
+        made = choose_tiling(problem, GpuTarget(arch, 100))
+        assert block % made.queries == block % made.keys == 0 and min(made.queries, made.keys) >= 16
+        assert shared_memory(problem, made) <= 1024 * {"sm_80": 163, "sm_89": 99, "sm_90": 227}[arch]
 
 
 @pytest.mark.full
