@@ -49,6 +49,7 @@ def partition(joint: GraphModule, inputs: Any, **options: Any) -> tuple[GraphMod
             node.target = aten.gelu_backward.default
     if config.cse:
         merge_equal_nodes(joint.graph)
+    keep_what_reads_overwritten_inputs(joint)
     with config.patch({**STATES_ARE_TENSORS, "cse": False}):
         graphs = min_cut_rematerialization_partition(joint, inputs, **options)
     for gm in graphs:
@@ -58,6 +59,24 @@ def partition(joint: GraphModule, inputs: Any, **options: Any) -> tuple[GraphMod
         if stand_ins:
             gm.recompile()
     return graphs
+
+
+def keep_what_reads_overwritten_inputs(joint: GraphModule) -> None:
+    """Has what is computed from an input that the forward graph overwrites saved, if a backward graph needs it.
+
+    self.steps += 1;  return x * self.steps     steps + 1 is saved: when the backward graph runs, `steps` has the new value
+    """
+    from mlirc.frontend.importer.views import viewed  # needs MLIR, which a warm start does not import
+
+    placeholders = joint.graph.find_nodes(op="placeholder")
+    writes = joint.graph.find_nodes(op="call_function", target=aten.copy_.default)
+    shown = {write.args[0] for write in writes} & set(placeholders)
+    for node in joint.graph.nodes:
+        if node.op == "call_function" and node not in writes and not shown.isdisjoint(node.all_input_nodes):
+            if viewed(node) in shown:
+                shown.add(node)
+            elif isinstance(node.meta.get("val"), (torch.Tensor, tuple, list)):  # not a size
+                node.meta.setdefault("recompute", CheckpointPolicy.MUST_SAVE)
 
 
 def pick_instead(node: Node) -> None:
