@@ -270,6 +270,9 @@ LIKE: dict[Any, int] = {
 EXACT: dict[Any, Rule] = {
     aten.ldexp.Tensor: _scaled_by_power,
     aten.roll.default: _rolled,
+    aten.rsub.Tensor: iterated(1, 0),
+    aten.complex.default: iterated(0, 1),
+    aten.polar.default: iterated(0, 1),
     aten.mse_loss.default: iterated(0, 1),
     aten.smooth_l1_loss.default: iterated(0, 1),
     aten.mse_loss_backward.default: _of_loss,

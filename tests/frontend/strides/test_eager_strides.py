@@ -58,6 +58,9 @@ OTHERS = (
     aten.binary_cross_entropy.default,
     aten.binary_cross_entropy_backward.default,
     aten.floor_divide.default,
+    aten.rsub.Tensor,
+    aten.complex.default,
+    aten.polar.default,
 )
 NUMBERS = {"int": 1, "number": 2, "float": 0.5, "bool": True, "SymInt": 1, "Optional[str]": "floor", "Scalar": 2}
 
@@ -73,6 +76,8 @@ def arguments(op: Any, tensors: list[torch.Tensor]) -> tuple[tuple, dict]:
             value = next(given)
         if argument.name == "reduction":
             value = 0
+        if argument.name == "alpha":
+            value = 2
         if argument.kwarg_only:
             kwargs[argument.name] = "floor" if argument.name == "rounding_mode" else value
         else:
