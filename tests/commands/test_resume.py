@@ -94,7 +94,7 @@ def test_what_is_to_be_inserted_is_never_left_out_in_silence():
 def test_a_stage_that_is_none():
     text = 'module attributes {mlirc.stage = "fus"} {\n' + GRAPH + "}"
     assert "the module's mlirc.stage is 'fus'; there are simplify" in bad(
-        "opt", "-", "--pipeline", "cpu", text=text, code=2
+        "opt", "-", "--pipeline", "cpu", text=text, code=1
     )
 
 

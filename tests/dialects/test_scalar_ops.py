@@ -160,7 +160,8 @@ def test_half_types_compute_in_float32(name, dtype):
 
 def test_overloads_are_aten_overloads():
     for overload in IMPORTS:
-        late = overload == "prims.fma.default"
+        # registered when a graph is traced that calls it
+        late = overload == "prims.fma.default" or str(overload).startswith("mlirc.flex_")
         assert late or isinstance(overload, torch._ops.OpOverload), f"{overload} is no overload of an operator"
     assert len(IMPORTS) >= 120
 

@@ -224,7 +224,6 @@ TILES = {"Conv1D in bfloat16", "Conv1D in bfloat16 of many rows"} if host_cpu().
 NOTHING = TILES | {
     "convolution",
     "convolution of one pixel",
-    "strided convolution",
     "transposed",
     "rows",
     "merged",
