@@ -147,6 +147,7 @@ def test_body_is_reference(name):
 
 @pytest.mark.parametrize("dtype", HALVES)
 @pytest.mark.parametrize("name", [k for k in SCALAR_OPS if OPS[k].computes != "bool"])
+@pytest.mark.thinned
 def test_half_types_compute_in_float32(name, dtype):
     cls = OPS[name]
     args = operands(cls, name, dtype)

@@ -138,6 +138,7 @@ def test_programs_of_many_seeds():
 
 @pytest.mark.parametrize("way", changes.WAYS)
 @pytest.mark.parametrize("at", [..., 0, -1])
+@pytest.mark.thinned
 def test_a_way_to_change_a_weight(way, at):
     """All that another way changes is changed, and nothing else."""
     weight = torch.nn.Parameter(torch.arange(12.0).reshape(3, 4))
@@ -201,6 +202,7 @@ def test_a_flipped_switch_is_put_back(name):
 
 @pytest.mark.parametrize("seed", range(12))
 @pytest.mark.parametrize("names", [["a"], ["a", "n", "s"]])
+@pytest.mark.thinned
 def test_structures_of_arguments_are_unpacked(seed, names):
     made = structures.signature(random.Random(seed), names, plain=0.0)
     body = "".join(f"    {line}\n" for line in made.unpacks)

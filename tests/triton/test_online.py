@@ -32,6 +32,7 @@ def total(k, value, safe):
 )
 @pytest.mark.parametrize("safe", [False, True])
 @pytest.mark.parametrize("dtype", [f32, bf16])
+@pytest.mark.thinned
 def test_rows(dtype, safe, length, limit, lanes, symbolic):
     def build(k, x):
         top, sum_ = total(k, k.read(x, k.dims), safe)
@@ -89,6 +90,7 @@ def test_a_centre_that_is_no_maximum():
 @pytest.mark.parametrize("symbolic", [False, True])
 @pytest.mark.parametrize("across", [False, True])
 @pytest.mark.parametrize(("length", "limit"), [(70, 4), (70, 32), (64, 16)])
+@pytest.mark.thinned
 def test_moments(length, limit, across, symbolic):
     """A mean of 1000 takes nothing off the squares; infinities and NaN are where eager has them."""
 

@@ -16,6 +16,7 @@ NAMED = {"sum": torch.cumsum, "prod": torch.cumprod, "max": lambda x, dim: torch
 @pytest.mark.parametrize("limit", [None, 64, 16])
 @pytest.mark.parametrize("shape", [(3, 70), (70,), (5, 1), (2, 64)])
 @pytest.mark.parametrize("kind", ["max", "min"])
+@pytest.mark.thinned
 def test_a_running_extreme_is_the_last_of_equal_values(kind, shape, limit):
     *parallel, inner = map(str, shape)
     rows = info(torch.float32, ", ".join(map(str, shape)))
@@ -58,6 +59,7 @@ def test_a_row_that_is_the_same_for_all_is_scanned_for_each(kind, inner, limit):
 @pytest.mark.parametrize("shape", [(4, 16), (5, 9), (3, 100), (16,), (1, 2)])
 @pytest.mark.parametrize("limit", [None, 16])
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+@pytest.mark.thinned
 def test_sums_begin_at_zero(shape, limit, dtype):
     """Of -0.0 alone a sum is 0.0, whether the block is full or not, and whether there are many."""
     *parallel, inner = map(str, shape)

@@ -68,6 +68,7 @@ def enlarge(x):
     "change",
     [write, write_a_view, write_detached, give_other_memory, give_another_part, give_other_storage, enlarge],
 )
+@pytest.mark.thinned
 def test_a_change_is_seen(way, change, counted, position):
     given = tensors()
     states = States([1, 2, 3, 4], counted)

@@ -138,6 +138,7 @@ def test_wrong_code_of_a_right_body_is_told_from_it(files):
 
 @pytest.mark.parametrize("function", [wave, rows, sliced, product, update, chain, transposed], ids=lambda f: f.__name__)
 @pytest.mark.parametrize("pipeline", ["cpu", "strict"])
+@pytest.mark.thinned
 def test_without_a_bug_none_is_named(function, pipeline, files):
     path = files(function, "import")
     done = good("run", path, "--pipeline", pipeline, "--check-each-pass", "--random", "3")

@@ -124,6 +124,7 @@ def inputs():
         for chosen in product(ALL, (False, True), ("cpu", "strict"))
     ],
 )
+@pytest.mark.thinned
 def test_eagers_answer(fn, dynamic, pipeline, inputs):
     statistics.reset()
     options = {"fallback": "error", "pipeline": pipeline}

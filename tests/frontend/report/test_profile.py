@@ -69,11 +69,11 @@ def test_a_floor_is_bytes_or_operations_at_the_measured_rate():
     timed.seconds.append(1.0)
     (row,) = profile_rows([timed])
     assert row["floor"] == pytest.approx(8e6 / copy_rate(8000000)) and row["bound"] == "memory"
-    timed = HostRange("library", "matmul", [], "bfloat16", "4", "4", "1000000000", work=[4, 4, 1000000000])
+    timed = HostRange("library", "matmul", [], "float64", "4", "4", "1000000000", work=[4, 4, 1000000000])
     timed.seconds.extend([1.0, 3.0, 2.0])
     (row,) = profile_rows([timed])
     assert (
-        row["floor"] == pytest.approx(1 / matmul_rate(torch.bfloat16, device="cpu"))
+        row["floor"] == pytest.approx(1 / matmul_rate(torch.float64, device="cpu"))
         and row["bound"] == "arithmetic"
         and row["seconds"] == 2.0
     )

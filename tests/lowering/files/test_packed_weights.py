@@ -103,6 +103,7 @@ WRONG = [
 
 @pytest.mark.parametrize("which", ["pack", "call", "both"])
 @pytest.mark.parametrize("name", NUMBERS)
+@pytest.mark.thinned
 def test_every_wrong_number(name, which):
     for wrong in WRONG:
         texts = {"pack": PACK, "call": CALL}

@@ -56,6 +56,7 @@ def symbolic_softmax():
 
 @pytest.mark.parametrize("rows", SIZES)
 @pytest.mark.parametrize("columns", SIZES)
+@pytest.mark.thinned
 def test_softmax_of_any_size(symbolic_softmax, rows, columns):
     symbolic_softmax.check(torch.randn(rows, columns), s0=rows, s1=columns)
 
@@ -87,6 +88,7 @@ def test_sum_of_many_float32_is_as_accurate_as_eager():
 @pytest.mark.parametrize("dtype", [f32, f64, f16, bf16, i64, i32, torch.int16, torch.int8, u8, bool_])
 @pytest.mark.parametrize("kind", ["sum", "prod", "max", "min", "any", "all", "argmax", "argmin"])
 @pytest.mark.parametrize("dim", [0, 1])
+@pytest.mark.thinned
 def test_reductions(dtype, kind, dim):
     x = torch.randint(0, 3, (19, 70)).to(dtype)
     if dtype == bool_ and kind not in ("any", "all"):
@@ -196,6 +198,7 @@ def test_strided_and_broadcast_reads():
 
 @pytest.mark.parametrize("stride", [2, 3, 4, 5, -1])
 @pytest.mark.parametrize("dtype", [f32, f64, bf16, u8])
+@pytest.mark.thinned
 def test_every_second_element(stride, dtype):
     """The last element read is the operand's last: nothing after it may be touched."""
     count = 53

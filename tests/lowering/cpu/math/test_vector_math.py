@@ -108,6 +108,7 @@ def test_error(name):
 
 @pytest.mark.parametrize("lanes", LANES)
 @pytest.mark.parametrize("name", UNARY)
+@pytest.mark.thinned
 def test_special_values(name, lanes):
     x = torch.tensor(SPECIAL)
     got, expected = call(name, lanes, x), getattr(torch, name)(x.double()).float()
@@ -147,6 +148,7 @@ def test_pow_of_a_constant(exponent):
 
 @pytest.mark.parametrize("lanes", (16, 4, 1))
 @pytest.mark.parametrize("name", [*UNARY, "pow", "atan2"])
+@pytest.mark.thinned
 def test_float64(name, lanes):
     low, high = RANGES.get(name, (0.1, 5.0))
     x = torch.linspace(max(low, -20.0), min(high, 20.0), 1024, dtype=torch.float64)

@@ -99,6 +99,7 @@ def longest(sizes: list[tuple[int, int]], threads: int) -> int:
 @pytest.mark.parametrize("costs", [PACKS, READS])
 @pytest.mark.parametrize("threads", [4, 6, 16, 32, 64])
 @pytest.mark.parametrize(("panels", "blocks"), [(24, 22), (96, 22), (24, 132), (16, 64), (3, 200), (100, 3)])
+@pytest.mark.thinned
 def test_many_threads_have_equal_parts(panels, blocks, threads, costs):
     sizes = tickets(panels, blocks, threads, costs)
     assert sum(wide * high for wide, high in sizes) == panels * blocks
