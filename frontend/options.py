@@ -65,6 +65,13 @@ class Options:
     tune_seconds: float = option(
         "how long measuring may take, for each graph; what is not measured by then stays as the cost model chose", 60.0
     )
+    compile_seconds: float | None = option(
+        "a budget for compiling: how long the first call may wait for it, after tracing. What is not compiled by then runs ATen's "
+        "operators, until the best code is there, which a thread makes between calls; without the option a first call waits for that. "
+        "mlirc.finish_compiling() waits too",
+        None,
+        takes="a number, or None",
+    )
     insert: tuple[tuple[str, str, str], ...] = option(
         "passes to put into the pipeline; a place is a stage, a pass that runs once, or one of several runs ('cse#2')",
         (),
@@ -125,7 +132,9 @@ def read_options(options: dict[str, Any] | None, mode: str | None = None) -> Opt
         if fields[name].type is bool:
             if not isinstance(value, bool):
                 raise OptionError(f"mlirc option '{name}' takes True or False, not {value!r} ({type(value).__name__})")
-        elif fields[name].type is float:
+        elif name == "compile_seconds" and value is None:
+            continue
+        elif fields[name].type in (float, float | None):
             if isinstance(value, bool) or not isinstance(value, int | float) or not value >= 0:
                 raise OptionError(f"mlirc option '{name}' takes a number of at least 0, not {value!r}")
         elif (

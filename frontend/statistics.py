@@ -42,6 +42,9 @@ class GraphReport:
     tuned           in a mode that measures kernels, for each of them: kernel, chosen, microseconds (what each way to write
                     it took, the cost model's first), how ("measured", "from the cache", "out of time")
     refused         on a GPU, why cuBLASLt and cuDNN left to ATen what they were asked for, once for each size: it grows as calls meet them
+    quick           with a budget for compiling, while quick code runs the graph: "not begun", or the step at which its best code is;
+                    then ""
+    quick_calls     how many calls quick code has run
     cuda_graph      in a mode with CUDA graphs: "recorded" once it is, or "not recorded: " and why
     eager_calls     how many calls ran in eager, by why: with a number beyond what compiled code holds (number_limits.py)
     subgraphs          of a graph whose sizes depend on data: into how many it is parted (subgraphs.py), which come next in `graphs`; its
@@ -69,6 +72,8 @@ class GraphReport:
     tuned: list[dict[str, Any]] = field(default_factory=list)
     cuda_graph: str = ""
     refused: list[str] = field(default_factory=list)
+    quick: str = ""
+    quick_calls: int = 0
     fusions: int = 0
     ledger: list[Any] = field(default_factory=list)
     candidates: list[dict[str, Any]] = field(default_factory=list)

@@ -4,6 +4,7 @@
     load(path)              a model that was saved, without tracing and compiling
     explain(fn)(*args)      what the compiler did with fn, as text and as data
     read_capture(folder)    the graphs that `mlirc capture`, MLIRC_DUMP or the option `dump` kept
+    finish_compiling()      waits for the best code, where the option compile_seconds runs other code first
     options()               what torch.compile(model, backend="mlirc", options={...}) takes
     backend                 what torch.compile(model, backend="mlirc") finds by itself
 
@@ -20,13 +21,14 @@ IMPORTED_AT = time.time()  # a file of ours that was changed later is not what r
 
 if TYPE_CHECKING:
     from mlirc.execution.captures import read_capture
+    from mlirc.frontend.budget.jobs import finish_compiling
     from mlirc.frontend.entry.backend import mlirc as backend
     from mlirc.frontend.explain.explain import explain
     from mlirc.frontend.option_list import options
     from mlirc.frontend.package.compile import compile
     from mlirc.frontend.package.model import load
 
-__all__ = ["backend", "compile", "explain", "load", "options", "read_capture"]
+__all__ = ["backend", "compile", "explain", "finish_compiling", "load", "options", "read_capture"]
 
 
 def _torch_is_imported() -> bool:
@@ -70,6 +72,10 @@ def __getattr__(name: str) -> Any:
         from mlirc.frontend.package.model import load
 
         return load
+    if name == "finish_compiling":
+        from mlirc.frontend.budget.jobs import finish_compiling
+
+        return finish_compiling
     if name == "options":
         from mlirc.frontend.option_list import options
 

@@ -44,6 +44,8 @@ NOT_KEPT = (
     "cuda_graph",
     "refused",
     "eager_calls",
+    "quick",
+    "quick_calls",
 )  # of a report: they are about the process that compiles
 
 

@@ -133,7 +133,7 @@ class CachedTrace:
         if "cuda" in text:
             raise NoText("the graph has tensors on a GPU")  # never tried with this torch
         self._guards = guards()
-        how = dataclasses.asdict(options) | {"cache": True}
+        how = dataclasses.asdict(options) | {"cache": True, "compile_seconds": None}
         self.key, self.folder = environment.key(KIND, stages, foreign, how, text, registrations()), found
 
     # ---- found

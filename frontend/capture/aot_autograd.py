@@ -2,6 +2,7 @@
 
 import logging
 from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
@@ -11,6 +12,7 @@ from torch.fx import Graph, GraphModule, Node
 
 from mlirc.codegen.abi.lazy_tensors import is_lazy
 from mlirc.codegen.process.signal_handlers import raise_of_handler
+from mlirc.frontend.budget import pace
 from mlirc.frontend.cache.trace_cache import CachedTrace
 from mlirc.frontend.capture.attention_masks import SDPA, drop_known_masks
 from mlirc.frontend.capture.flex_attention import expand_flex_attention
@@ -98,12 +100,16 @@ class Capture:
         with unset_fake_temporarily():
             expand_flex_attention(gm, self.options)
 
+    def beside_background(self) -> AbstractContextManager:
+        """Around what reads a graph's symbols, where the background may be importing another graph with the same."""
+        return nullcontext() if self.options.compile_seconds is None else pace.tracing()
+
     def backward_in_eager(self, gm: GraphModule, error: Exception) -> Callable:
         return in_eager.backward(gm, self.options, error)
 
     def graph(self, kind: str, gm: GraphModule, inputs: Sequence[Any], undefined: tuple[int, ...] = ()) -> Callable:
         # AOTAutograd's mode would make fakes of the small tensors that passes compute with
-        with unset_fake_temporarily():
+        with unset_fake_temporarily(), self.beside_background():
             try:
                 self.expand(gm)
                 adapt(kind, gm, inputs)

@@ -1,5 +1,6 @@
 """The one place where observers are attached to a graph that is compiled. All that is imported here is imported then."""
 
+from mlirc.frontend.budget.pace import GivesWay
 from mlirc.frontend.cache.graph_cache import DiskCache
 from mlirc.frontend.driver.timing import Timing
 from mlirc.frontend.driver.verification import Verification
@@ -28,6 +29,8 @@ def watch(graph: AtenGraph, cache: DiskCache) -> Watch:
     if shown():
         observers.append(Logs(graph))
     observers += [Report(graph.report), cache, WhileCompiling(graph)]
+    if graph.options.compile_seconds is not None:
+        observers.append(GivesWay())  # behind WhileCompiling, whose listener it calls
     if graph.options.mode in TUNED_MODES:
         from mlirc.frontend.driver.tuning import Tuning
 

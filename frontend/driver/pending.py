@@ -21,3 +21,19 @@ class Pending:
             return self._made.result()
         except Exception as error:
             raise self._failure(error) from error
+
+
+class Behind(Pending):
+    """A graph that is compiled while other code runs it. `made` is set once its machine code is there."""
+
+    made: Pending
+
+    def __init__(self) -> None:
+        """Begins nothing."""
+
+    @property
+    def watched(self) -> Watch:  # type: ignore[override]
+        return self.made.watched
+
+    def result(self) -> Compiled:
+        return self.made.result()

@@ -1,6 +1,6 @@
 """The steps of a graph's way that need MLIR: import, the passes of a stage, emit, link. A graph of the disk cache takes none of them."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -34,6 +34,7 @@ class Lowering:
     kernels   those whose code is begun while others are lowered
     record    what the passes left behind
     given     what observers give passes beside text, by the pass's name (run_pipeline)
+    after_pass  what observers have called after each pass
     """
 
     graph: AtenGraph
@@ -42,6 +43,7 @@ class Lowering:
     kernels: EarlyKernels
     record: PipelineRun = field(default_factory=PipelineRun)
     given: dict[str, dict[str, Any]] = field(default_factory=dict)
+    after_pass: list[Callable[[], None]] = field(default_factory=list)
 
     @property
     def module(self) -> ir.Module:
@@ -94,7 +96,13 @@ def fusion_log(graph: AtenGraph) -> FusionLog | None:
 def run_stage(lowering: Lowering, stage: str) -> Lowering:
     """Runs the passes of a stage."""
     text, record = lowering.graph.stages[stage], lowering.record
-    run_pipeline(lowering.module, text, record=record, verify=False, proofs=PROOFS, given=lowering.given)
+
+    def after_pass(step: str, module: ir.Module) -> None:
+        for call in lowering.after_pass:
+            call()
+
+    how = {"record": record, "verify": False, "proofs": PROOFS, "given": lowering.given}
+    run_pipeline(lowering.module, text, after_pass if lowering.after_pass else None, **how)
     if record.ledger.fusion is not None and stage == list(lowering.graph.stages)[-1]:
         record.ledger.fusion.check_plan()
     return lowering

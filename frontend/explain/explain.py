@@ -34,7 +34,9 @@ class Explanation:
                      its launches read, written, flops), aten and
                      through_python (name -> calls, why),
                      library (name -> calls), arena and buffers (bytes, or a size expression: the arena, and the sum of the
-                     buffers that it holds), seconds by stage, fallback (why it runs in eager, or ""), cuda_graph, fusions, ledger,
+                     buffers that it holds), seconds by stage,
+                     quick and quick_calls (with a budget for compiling: what is still to come, and calls without it),
+                     fallback (why it runs in eager, or ""), cuda_graph, fusions, ledger,
                      profile (with profile=True, as of profile_rows; else empty),
                      candidates (with candidates=True, each pair of kernels that a fusion pass looked at; docs/debugging.md),
                      cache and key (the disk cache: hit, miss, or off and why), tracing (the same of AOTAutograd's work)
@@ -63,7 +65,7 @@ class Explanation:
             line(f"  a function stays in eager: {reason}")
         for number, graph in enumerate(data["graphs"]):
             line(_graph_title(number, graph))
-            if graph["fallback"]:
+            if graph["fallback"] or graph["quick"]:
                 continue
             if graph["subgraphs"]:
                 for name, (count, why) in graph["aten"].items():
@@ -115,6 +117,11 @@ def _graph_title(number: int, graph: dict[str, Any]) -> str:
     if graph["fallback"]:
         return f"graph {number} ({graph['kind']}): runs in eager: {graph['fallback']}"
     kernels, fusions = _count(len(graph["kernels"]), "kernel"), _count(graph["fusions"], "fusion")
+    if graph["quick"]:
+        calls = _count(graph["quick_calls"], "call")
+        return (
+            f"graph {number} ({graph['kind']}): quick code, {calls}; its best code is still to come: {graph['quick']}"
+        )
     launches = _count(sum(kernel["launches"] for kernel in graph["kernels"]), "launch", "es")
     if graph["subgraphs"]:
         return f"graph {number} ({graph['kind']}): its sizes depend on data, it is compiled as the {graph['subgraphs']} next"

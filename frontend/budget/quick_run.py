@@ -1,0 +1,130 @@
+"""A graph that runs quick code until its best code is there; a call runs one or the other.
+
+A forward and its backward graph are improved each by itself: what the one saves for the other is AOTAutograd's contract, which either
+code keeps (quick_code.py), and a backward pass cannot tell what its forward pass ran.
+"""
+
+import copy
+import dataclasses
+import weakref
+from collections.abc import Callable
+from contextlib import AbstractContextManager, nullcontext
+
+import torch
+
+from mlirc.codegen.process.limits import with_room
+from mlirc.frontend.budget import pace
+from mlirc.frontend.budget.jobs import Abandoned, Job
+from mlirc.frontend.budget.quick_code import quick_code
+from mlirc.frontend.fallback import in_eager
+from mlirc.frontend.graph.aten_graph import AtenGraph, Run
+from mlirc.frontend.torch_compat.dynamo.tracing_context import TracingContext, tracing
+
+LEAST_FOR_A_NODE = 1e-3
+"""Seconds that compiling takes for each node of a graph, at least: the first call of one that cannot be done in time does not wait."""
+OF_THE_PROCESS = ("quick", "quick_calls", "tracing", "fallback", "cuda_graph", "eager_calls")
+"""What of a report is noted while the graph is being compiled."""
+
+Make = Callable[[AtenGraph, Callable[[str], AbstractContextManager]], None]
+"""Compiles a graph, each step within what its second argument gives for the step's name."""
+
+
+def quick_run(graph: AtenGraph, make: Make, improved: Run) -> Run:
+    """What runs the graph: quick code, and `improved` once `make` has ended. Raises what quick code cannot be made of."""
+    improvement = Improvement(graph, make, improved)
+
+    def call(args: list) -> list:
+        best = improvement.best
+        return improvement.begin(args) if best is None else best(args)
+
+    call._boxed_call = True  # type: ignore[attr-defined]
+    improvement.called = weakref.ref(call)
+    return call
+
+
+class Improvement:
+    """A graph on its way from quick code to its best code.
+
+    quick   what runs until then
+    best    what runs from then on
+    called  what AOTAutograd calls, as long as that is
+    """
+
+    def __init__(self, graph: AtenGraph, make: Make, improved: Run):
+        self.graph: AtenGraph | None = graph
+        self.report = graph.report
+        self.report.quick = "not begun"
+        self.seconds = 0.0 if graph.options.compile_seconds is None else graph.options.compile_seconds
+        nodes = len(graph.gm.graph.nodes)
+        self.in_time = nodes * LEAST_FOR_A_NODE < self.seconds
+        self.quick: Run | None = quick_code(graph)
+        self.best: Run | None = None
+        self.called: Callable[[], object] = lambda: self
+        self.improved: Run | None = improved
+        self.make: Make | None = make
+        self.context, self.grad = TracingContext.try_get(), torch.is_grad_enabled()
+        self.job = Job(self.improve, lambda: self.called() is not None)
+
+    def begin(self, args: list) -> list:
+        """A call for which there was no best code."""
+        if self.in_time and not self.job.begun:
+            self.job.submit()
+            self.job.wait(self.seconds)
+        quick = self.quick
+        if self.best is not None or quick is None:
+            return self.best(args)  # type: ignore[misc]
+        self.report.quick_calls += 1
+        with pace.calling():
+            results = quick(args)
+        self.job.submit()
+        return results
+
+    def improve(self) -> None:
+        """Makes the best code, in the background."""
+        graph = self.graph
+        if graph is None:
+            return
+        try:
+            with pace.giving_way():
+                inner = dataclasses.replace(graph, report=copy.deepcopy(graph.report))
+                with_room(self.compile, inner)
+        except Abandoned:
+            raise
+        except Exception as error:
+            self.fail(graph, error)
+        else:
+            made = {name: x for name, x in vars(inner.report).items() if name not in OF_THE_PROCESS}
+            vars(self.report).update(made)
+            self.swap(self.improved)
+
+    def compile(self, graph: AtenGraph) -> None:
+        def around(name: str) -> AbstractContextManager:
+            self.report.quick = name
+            self.job.between_steps()
+            return pace.alone() if name == "import" else nullcontext()
+
+        within: AbstractContextManager = nullcontext() if self.context is None else tracing(self.context)
+        assert self.make is not None
+        with within, torch.set_grad_enabled(self.grad):
+            self.make(graph, around)
+
+    def fail(self, graph: AtenGraph, error: Exception) -> None:
+        """Keeps the quick code; counts and says why, or has each call raise the error where nothing may be run instead."""
+        try:
+            in_eager.at_a_call(graph)(error)
+        except Exception as raised:
+            self.swap(raising(raised))
+        else:
+            self.swap(self.quick)
+
+    def swap(self, run: Run | None) -> None:
+        """Calls that begin from now on run this. What made it is given up, and quick code with the last call of it."""
+        self.best, self.report.quick = run, ""
+        self.quick = self.improved = self.graph = self.make = self.context = None
+
+
+def raising(error: Exception) -> Run:
+    def run(args: list) -> list:
+        raise error
+
+    return run
