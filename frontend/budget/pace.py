@@ -15,6 +15,7 @@ from mlirc.dialects.core.fork_locks import fork_lock
 from mlirc.frontend.graph.observer import Observer
 
 REST = 4.0  # a pause lasts at most so many times as long as what was done before it
+LEAST = 0.01  # seconds of work after which there is a pause
 LONGEST = 0.25  # seconds of a pause: what it holds others may want
 QUIET = 0.05  # seconds without a call after which work begins
 PATIENCE = 2.0  # seconds after which it begins all the same
@@ -56,7 +57,7 @@ def alone() -> Iterator[None]:
 @contextmanager
 def tracing() -> Iterator[None]:
     """Around what a thread of the user's does to compile a graph."""
-    with calling(), _symbols:
+    with _symbols, calling():
         yield
 
 
@@ -90,6 +91,8 @@ def give_way() -> None:
     if _here.since is None:
         return
     now = time.monotonic()
+    if now - _here.since < LEAST:
+        return
     end = now + min(REST * (now - _here.since), LONGEST)
     while _calls and not _hurries and time.monotonic() < end:
         time.sleep(POLL)
@@ -97,7 +100,7 @@ def give_way() -> None:
 
 
 class GivesWay(Observer):
-    """Gives way after each pass and each kernel."""
+    """Gives way after each pass and each kernel; AtenGraph.after_node does after each node."""
 
     def on_step(self, step: str, made: Any, seconds: float) -> None:
         if step == "import":

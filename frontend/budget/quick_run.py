@@ -86,7 +86,9 @@ class Improvement:
             return
         try:
             with pace.giving_way():
-                inner = dataclasses.replace(graph, report=copy.deepcopy(graph.report))
+                options = dataclasses.replace(graph.options, progress=False)  # nobody waits
+                report = copy.deepcopy(graph.report)
+                inner = dataclasses.replace(graph, options=options, report=report, after_node=pace.give_way)
                 with_room(self.compile, inner)
         except Abandoned:
             raise

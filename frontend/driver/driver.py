@@ -14,9 +14,9 @@ trace_cache.py. Where anything fails, fallback/ says what runs instead. What is 
 """
 
 from collections.abc import Callable, Sequence
-from contextlib import AbstractContextManager, nullcontext
+from contextlib import nullcontext
 from functools import partial
-from typing import Any, TypeVar
+from typing import Any
 
 from torch.fx import GraphModule
 
@@ -26,8 +26,9 @@ from mlirc.frontend.cache.graph_cache import DiskCache
 from mlirc.frontend.cache.trace_cache import CachedTrace
 from mlirc.frontend.capture.aot_autograd import Capture, parameter_positions, refuse_lazy
 from mlirc.frontend.capture.nested_regions import inline_regions
+from mlirc.frontend.driver.in_budget import Around, in_budget
 from mlirc.frontend.driver.parts import in_parts
-from mlirc.frontend.driver.pending import Behind, Pending
+from mlirc.frontend.driver.pending import Pending
 from mlirc.frontend.driver.run import load_graph, recording, run_of
 from mlirc.frontend.errors import UnsupportedGraph
 from mlirc.frontend.fallback import in_eager
@@ -40,8 +41,6 @@ from mlirc.frontend.partition.undefined_tangents import pass_undefined_on
 from mlirc.frontend.performance import while_capturing
 from mlirc.frontend.statistics import GraphReport
 from mlirc.frontend.torch_compat.dynamo.skipped_guards import with_checks
-
-T = TypeVar("T")
 
 
 def compile_captured(gm: GraphModule, inputs: Sequence[Any], options: Options) -> Callable:
@@ -77,35 +76,19 @@ def compile_part(graph: AtenGraph) -> Run:
     cache = DiskCache(graph)
     compiled = cache.find()
     if compiled is None and graph.options.compile_seconds is not None:
-        from mlirc.frontend.budget.quick_run import quick_run
-
-        behind = Behind()  # its run is made now, to hear of operators that are overridden from now on
-        return quick_run(graph, partial(compile_behind, behind, cache), run_of(graph, behind, recorded))
+        return in_budget(graph, cache, compile_anew, recorded)
     return run_of(graph, compiled or compile_anew(graph, cache), recorded)
 
 
-def compile_behind(
-    behind: Behind, cache: DiskCache, graph: AtenGraph, around: Callable[[str], AbstractContextManager]
-) -> None:
-    """Goes all the way and waits for the machine code. Nobody else reads this graph's report meanwhile."""
-    cache.graph = graph
-    made = compile_anew(graph, cache, around)
-    with around("link"):
-        made.result()
-    behind.made = made
-
-
-def compile_anew(
-    graph: AtenGraph, cache: DiskCache, around: Callable[[str], AbstractContextManager] = nullcontext
-) -> Pending:
-    """Goes all the way. Only here is the compiler loaded. `around` gives a context manager for each step, entered without a lock."""
+def compile_anew(graph: AtenGraph, cache: DiskCache, around: Around = nullcontext) -> Pending:
+    """Goes all the way. Only here is the compiler loaded. Each step is within what `around` gives for its name."""
     addresses(TO_COMPILE + FOR_EACH_NODE * len(graph.gm.graph.nodes))
     from mlirc.dialects.core.context import context
     from mlirc.frontend.driver import steps
     from mlirc.frontend.driver.observers import watch
     from mlirc.frontend.report.step_errors import emit_error
 
-    def step(name: str, work: Callable[..., T], *given: Any) -> T:
+    def step(name: str, work: Callable, *given: Any) -> Any:
         with around(name), context():
             return watched.step(name, work, *given)
 

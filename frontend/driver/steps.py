@@ -69,7 +69,7 @@ class Emitted:
 
 def import_aten(graph: AtenGraph, folder: CacheFolder | None) -> Lowering:
     """`folder` is where kernels are looked up, and kept."""
-    imported = import_graph(graph.gm, graph.parameters)
+    imported = import_graph(graph.gm, graph.parameters, graph.after_node)
     if graph.kind == "backward":  # it is the last to use what is saved for it
         next(functions(imported.module)).attributes["mlirc.consumes"] = ir.UnitAttr.get()
     returned = returned_to_user(graph.kind, len(imported.outputs))

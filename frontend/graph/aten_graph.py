@@ -20,13 +20,14 @@ Run = Callable[[list], list]
 @dataclass(frozen=True)
 class AtenGraph:
     """`kind` is "inference", "forward" or "backward"; `parameters` are the placeholders that hold parameters and buffers;
-    `report` is filled in on the way."""
+    `report` is filled in on the way; `after_node` is called while the graph is imported."""
 
     gm: GraphModule
     kind: str
     options: Options
     report: GraphReport
     parameters: tuple[int, ...] = ()
+    after_node: Callable[[], None] | None = None
 
     @cached_property
     def on_gpu(self) -> bool:

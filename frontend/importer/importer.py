@@ -72,19 +72,22 @@ class Imported:
     regions: list[SharedRegion] = field(default_factory=list)
 
 
-def import_graph(gm: GraphModule, parameters: Collection[int] = ()) -> Imported:
+def import_graph(
+    gm: GraphModule, parameters: Collection[int] = (), after_node: Callable[[], None] | None = None
+) -> Imported:
     """Build the module; needs an entered context (core/context.py). Raises UnsupportedGraph.
 
     `parameters` are the positions of placeholders that are the model's parameters and buffers. Their arguments are marked {mlirc.parameter},
-    because they seldom change between calls.
+    because they seldom change between calls. `after_node` is called after each node.
     """
     widen_sums(gm)
-    return GraphImporter(gm, parameters).run()
+    return GraphImporter(gm, parameters, after_node).run()
 
 
 class GraphImporter:
-    def __init__(self, gm: GraphModule, parameters: Collection[int]):
+    def __init__(self, gm: GraphModule, parameters: Collection[int], after_node: Callable[[], None] | None = None):
         self.gm = gm
+        self.after_node = after_node
         self.parameters = frozenset(parameters)
         self.values: dict[Node, Any] = {}  # an ir.Value, a tuple of them, an Int, or any Python constant
         self.imported = Imported(ir.Module.create())
@@ -158,6 +161,8 @@ class GraphImporter:
                 except Exception as error:
                     error.fx_node = node  # type: ignore[attr-defined]  # the report of the error names this node
                     raise
+                if self.after_node is not None:
+                    self.after_node()
             elif node.op == "get_attr" and node not in self.values:
                 value = self.attribute(node)
                 self.values[node] = self.nested_constants[id(value)] if isinstance(value, torch.Tensor) else value

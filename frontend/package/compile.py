@@ -1,6 +1,7 @@
 """`mlirc.compile`: a model compiled ahead of time, for inference or training."""
 
 from collections.abc import Mapping
+from dataclasses import replace
 from functools import partial
 from typing import Any
 
@@ -53,7 +54,7 @@ def compile(
 
     Raises what torch.export raises, UnsupportedGraph for what mlirc has no code for, OptionError.
     """
-    chosen = read_options({"fallback": "error", **(options or {})})
+    chosen = replace(read_options({"fallback": "error", **(options or {})}), compile_seconds=None)
     if training or optimizer is not None:
         from mlirc.frontend.package.training import CompiledStep, training_graph
 

@@ -13,7 +13,6 @@ import mlirc
 from mlirc.frontend import statistics
 
 
-
 @dataclass
 class Program:
     """`make` gives a function and the arguments of each of its calls; parameters are those of the arguments and the module."""
