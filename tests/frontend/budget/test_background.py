@@ -14,9 +14,12 @@ from torch import nn
 
 import mlirc
 from mlirc.codegen.cache import folder as cache_folder
+from mlirc.codegen.process import background
 from mlirc.frontend import statistics
 from mlirc.frontend.budget import jobs, quick_run
 from mlirc.frontend.driver import steps
+from mlirc.frontend.graph.aten_graph import AtenGraph
+from mlirc.frontend.options import Options
 from tests.forked_programs import python
 
 QUICK = {"compile_seconds": 0}
@@ -30,12 +33,17 @@ def compiled(fn, **options):
     return torch.compile(fn, backend="mlirc", options=QUICK | options)
 
 
-@pytest.fixture
-def held(monkeypatch):
-    """The background waits at its first step until this event is set."""
-    event = threading.Event()
-    importing = steps.import_aten
-    monkeypatch.setattr(steps, "import_aten", lambda *given: event.wait(30) and importing(*given))
+@pytest.fixture(params=["import_aten"])
+def held(monkeypatch, request):
+    """The background waits at a step until this event is set; `reached` is set once it does."""
+    event, step = threading.Event(), getattr(steps, request.param)
+    event.reached = threading.Event()
+
+    def wait(*given):
+        event.reached.set()
+        return event.wait(30) and step(*given)
+
+    monkeypatch.setattr(steps, request.param, wait)
     yield event
     event.set()
     mlirc.finish_compiling()
@@ -265,8 +273,6 @@ def test_an_interrupt_while_somebody_waits(held):
 
 
 def test_without_a_thread_who_waits_does_the_work(monkeypatch):
-    from mlirc.codegen.process import background
-
     monkeypatch.setattr(background, "_new_thread", lambda *given: False)
     monkeypatch.setattr(jobs, "_queue", background.WorkQueue(lambda: 1))
     run, x = compiled(lambda x: x.sin().cos()), torch.randn(5)
@@ -277,20 +283,73 @@ def test_without_a_thread_who_waits_does_the_work(monkeypatch):
     torch.testing.assert_close(run(x), x.sin().cos())
 
 
+@pytest.mark.parametrize("held", ["import_aten", "emit"], indirect=True)
 def test_an_operator_that_is_overridden_before_the_swap(held):
     run, x = compiled(lambda x: torch.nn.functional.silu(x) * 2), torch.randn(5)
     run(x)
     library = torch.library.Library("aten", "IMPL")
     try:
-        held.set()
+        assert held.reached.wait(30)
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
             library.impl("silu", lambda x: x + 100, "CPU")
+        held.set()
         mlirc.finish_compiling()
         torch.testing.assert_close(run(x), (x + 100) * 2)
     finally:
         library._destroy()
     torch.testing.assert_close(run(x), torch.nn.functional.silu(x) * 2)
+
+
+def test_work_ends_between_two_steps_once_the_process_ends(monkeypatch):
+    steps_done = []
+
+    def do():
+        for k in range(3):
+            job.between_steps()
+            steps_done.append(k)
+            queue.closed = True
+
+    monkeypatch.setattr(jobs, "_queue", queue := background.WorkQueue(lambda: 1))
+    job = jobs.Job(do, lambda: True)
+    job.submit()
+    job.wait()
+    assert steps_done == [0] and not job.done
+
+
+@torch.library.custom_op("budget::columns", mutates_args=())
+def columns(x: torch.Tensor) -> torch.Tensor:
+    return x.t().exp().contiguous().t()
+
+
+columns.register_fake(lambda x: torch.empty(x.shape))  # not the strides that it gives
+columns.register_autograd(
+    lambda ctx, grad: grad * ctx.saved_tensors[0],
+    setup_context=lambda ctx, inputs, output: ctx.save_for_backward(output),
+)
+
+
+def test_what_is_saved_lies_as_the_backward_graph_was_compiled_for():
+    x = torch.randn(5, 8, requires_grad=True)
+    result = compiled(lambda x: columns(x).sin())(x)
+    mlirc.finish_compiling()
+    (found,) = torch.autograd.grad(result.sum(), x)
+    torch.testing.assert_close(found, x.exp().cos() * x.exp())
+    (saved,) = quick_run.quick_code(forward_graph(x))([x.detach()])
+    assert saved.stride() == (8, 1)
+    torch.testing.assert_close(saved, x.detach().exp())
+
+
+def forward_graph(x):
+    """A forward graph that promises rows where the operator gives columns."""
+    graph = torch.fx.Graph()
+    given = graph.placeholder("x")
+    made = graph.call_function(torch.ops.budget.columns.default, (given,))
+    graph.output((made,))
+    for node in (given, made):
+        node.meta["val"] = x.detach()
+    gm = torch.fx.GraphModule({}, graph)
+    return AtenGraph(gm, "forward", Options(dump=None), statistics.GraphReport("forward"))
 
 
 class Deep(nn.Module):
