@@ -309,7 +309,9 @@ class GraphImporter:
         return self.by_aten(node, target, args, kwargs, reason)
 
     def by_aten(self, node: Node, target: Any, args: tuple, kwargs: dict, reason: str) -> Any:
-        """Builds a call of the ATen operator, and counts it with `reason`."""
+        """Builds a call of the ATen operator, and counts it with `reason`. Raises UnsupportedGraph where another dtype is promised
+        than it gives."""
+        refused(node)
         self.count(target, reason)
         return aten_import.call_aten(target, args, kwargs, node.meta.get("val"), self.imported.objects)
 

@@ -1,1 +1,1 @@
-"""The strides that eager gives to results, where PyTorch's fake tensors have others."""
+"""The strides and dtypes that eager gives to results, where PyTorch's fake tensors have others."""

@@ -7,7 +7,7 @@ from mlirc.dialects.core.dialect import create, imports, make_attribute
 from mlirc.dialects.core.graph_builder import GraphBuilder, NotOurs
 from mlirc.dialects.core.import_arguments import need_floats
 from mlirc.dialects.core.symbols import Int, symbol
-from mlirc.dialects.core.tensor_types import TensorInfo, info_of, opmath, type_of
+from mlirc.dialects.core.tensor_types import TensorInfo, opmath, type_of
 from mlirc.dialects.ops.nn.random import PhiloxUniform
 
 aten = torch.ops.aten
@@ -71,5 +71,5 @@ def is_dense(info: TensorInfo) -> bool:
 @imports(aten.native_dropout_backward.default)
 def native_dropout_backward(g, grad, mask, scale):
     need_floats(grad)
-    wide = opmath(info_of(grad).dtype)
+    wide = opmath(g.promote(grad, mask))
     return g.mul(g.mul(g.cast(grad, wide), g.cast(mask, wide)), scale)
