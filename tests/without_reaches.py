@@ -14,14 +14,15 @@ from collections.abc import Callable
 import torch
 from torch import nn
 
+import mlirc
 from mlirc.codegen.abi import reach
 
-OF_A_WARM_CACHE = {"trace-result", "trace-metadata"}
+OF_A_WARM_CACHE = {"trace-result", "trace-metadata", "global-switches"}
 ON_GPU = {"cuda-generator", "raw-stream", "storage-use", "tf32"}  # never asked for where there is none
 
 
 def battery(fallback: str = "eager") -> None:
-    """Inference, training, sizes that are symbols, a warm cache, several threads: each result is eager's."""
+    """Inference, training, sizes that are symbols, a warm cache, a budget for compiling, several threads: each result is eager's."""
     for _ in range(2):  # the second time out of the disk cache, if there is one
         torch._dynamo.reset()
         for part in PARTS[:-1]:
@@ -91,7 +92,17 @@ def threads(fallback: str) -> None:
     assert not wrong, wrong
 
 
-PARTS = [inference, training, sizes, threads]
+def budget(fallback: str) -> None:
+    """Quick code, then the best code."""
+    model, x = nn.Sequential(nn.Linear(6, 9), nn.Tanh()), torch.randn(3, 6)
+    run = torch.compile(model, backend="mlirc", options={"fallback": fallback, "compile_seconds": 0})
+    for _ in range(2):
+        torch.testing.assert_close(run(x), model(x))
+        run(x).sum().backward()
+        mlirc.finish_compiling()
+
+
+PARTS = [inference, training, sizes, budget, threads]
 
 
 def children(names: list[str]) -> None:

@@ -48,6 +48,9 @@ class Reach(Generic[T]):
         self._found: list[T | None] = []
         self._lock = fork_lock()
         self.why = ""  # None is what it gives
+        assert name not in reaches or reaches[name]._find.__module__ == find.__module__, (
+            f"two reaches are called {name}"
+        )
         known[name] = instead
         reaches[name] = self
 

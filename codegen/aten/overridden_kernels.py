@@ -2,48 +2,35 @@
 
 The dispatcher tells where each kernel was registered, by file and line. PyTorch's are in files below the folder that it was built
 in, or that it is installed in. What computes such an operator is not known here, nor whether it is the same in the next process.
+Where the dispatcher does not tell, each operator counts as overridden.
 """
 
 import os
-import re
-from collections.abc import Callable, Iterable
-from functools import cache
+from collections.abc import Iterable
 from typing import Any
 
 import torch
 
+from mlirc.codegen.abi.kernel_origins import KernelOrigins, kernel_origins
+
 _INSTALLED = os.path.join(os.path.dirname(torch.__file__), "")
 _FOR_OTHERS = tuple(_INSTALLED + name for name in ("library.py", "_library/"))  # register what they are given
-_LINE = re.compile(r"^(\w+)(?:\[alias\])?: registered at (.*?):\d+ ::", re.MULTILINE)
-_BUILT = re.compile(r"^debug: registered at (.*)build/aten/src/ATen/RegisterSchema", re.MULTILINE)
 _COMPUTING = ("CPU", "CUDA", "Composite", "BackendSelect")  # keys whose kernels compute, begin so
-
-# keys of which every operator is asked whether it has a kernel; those of composite operators are found by them
-_LISTED = (
-    "CPU",
-    "AutogradCPU",
-    "AutogradCUDA",
-    "Autograd",
-    "CompositeImplicitAutograd",
-    "CompositeExplicitAutograd",
-    "Functionalize",
-    "Python",
-    "PreDispatch",
-)
+UNKNOWN = "kernels of which this PyTorch does not tell"
 
 
 def overridden(target: Any) -> list[str]:
     """The dispatch keys for which an operator of PyTorch's own has a kernel that is not PyTorch's."""
     if not isinstance(target, torch._ops.OpOverload) or target.namespace != "aten":
         return []
-    keys = _foreign_keys(target._name)
+    keys = _foreign_keys(target.name())
     keys += [str(key) for key, function in target.py_kernels.items() if not _is_torchs(function)]
     return sorted(set(keys))
 
 
 def computes_otherwise(target: Any) -> list[str]:
     """The overridden keys whose kernels compute the operator's result. No code of ours may replace such a call."""
-    return [key for key in overridden(target) if key.removeprefix("DispatchKey.").startswith(_COMPUTING)]
+    return [key for key in overridden(target) if key.removeprefix("DispatchKey.").startswith((*_COMPUTING, UNKNOWN))]
 
 
 def overridden_of(targets: Iterable[Any]) -> str:
@@ -62,7 +49,10 @@ def overridden_by_name(names: Iterable[str]) -> str:
 
 def overridden_anywhere() -> str:
     """An operator of ATen that Python code has overridden in this process, or "". Tracing may call any of them."""
-    for entry in torch.library._impls:
+    origins = kernel_origins()
+    if origins is None:
+        return f"an operator: there are {UNKNOWN}"
+    for entry in origins.python_overrides():
         namespace, _, rest = entry.partition("/")
         name, _, key = rest.rpartition("/")
         if namespace != "aten" or key == "Meta":
@@ -74,30 +64,23 @@ def overridden_anywhere() -> str:
 
 def registrations() -> list[int]:
     """For some dispatch keys the number of ATen operators with a kernel. It changes when a C++ library adds a kernel."""
-    of_key: Callable[[str], list[str]] = torch._C._dispatch_get_registrations_for_dispatch_key
-    return [sum(name.startswith("aten::") for name in of_key(key)) for key in _LISTED]
+    origins = kernel_origins()
+    return [] if origins is None else origins.registrations()
 
 
 def _foreign_keys(name: str) -> list[str]:
     """The dispatch keys for which the kernel in use was registered in no file of PyTorch's."""
-    try:
-        text = torch._C._dispatch_dump(name)
-    except RuntimeError:
-        return []  # an operator that only Python has
-    return [key for key, file in _LINE.findall(text) if not _is_file_of_torch(file)]
+    origins = kernel_origins()
+    if origins is None:
+        return [UNKNOWN]
+    return [key for key, file in origins.of(name) if not _is_file_of_torch(file, origins)]
 
 
-def _is_file_of_torch(file: str) -> bool:
-    return file.startswith((_built_in(), _INSTALLED)) and not file.startswith(_FOR_OTHERS)
-
-
-@cache
-def _built_in() -> str:
-    """The folder of PyTorch's source when it was built."""
-    found = _BUILT.search(torch._C._dispatch_dump("aten::add.Tensor"))
-    return found[1] if found else _INSTALLED
+def _is_file_of_torch(file: str, origins: KernelOrigins | None) -> bool:
+    built = origins.built_in if origins is not None else ""
+    return file.startswith((built or _INSTALLED, _INSTALLED)) and not file.startswith(_FOR_OTHERS)
 
 
 def _is_torchs(function: Any) -> bool:
     code = getattr(function, "__code__", None)
-    return code is None or _is_file_of_torch(code.co_filename)
+    return code is None or _is_file_of_torch(code.co_filename, kernel_origins())

@@ -13,6 +13,7 @@ from weakref import finalize
 import torch
 
 from mlirc.codegen.abi import shim
+from mlirc.codegen.abi.library_settings import library_settings
 from mlirc.codegen.abi.tensor_handle import HANDLE
 from mlirc.codegen.cuda import driver as cuda_driver
 from mlirc.codegen.cuda import random as cuda_random
@@ -23,7 +24,6 @@ from mlirc.codegen.host.parts import HostCall, HostProgram
 from mlirc.codegen.host.range_profile import RangeProfile
 from mlirc.codegen.libraries import cublas_runtime, cudnn, cudnn_runtime
 from mlirc.codegen.libraries.cublas_plans import CublasPlans
-from mlirc.codegen.libraries.settings import library_settings
 from mlirc.codegen.llvm.machine_code import Code
 from mlirc.codegen.process import after_fork
 from mlirc.codegen.runtime import arena, native_runtime, result_pool

@@ -14,10 +14,10 @@ from torch.fx import GraphModule, Node
 
 from mlirc.codegen.abi.modes import modes
 from mlirc.codegen.process import floating_point
-from mlirc.frontend.cache import global_switches
 from mlirc.frontend.cache.graph_text import GraphTextWriter, comes_with_torch, target_text
 from mlirc.frontend.errors import NoText
 from mlirc.frontend.importer.bodies import attribute, has_regions, is_flex_attention
+from mlirc.frontend.torch_compat import global_switches
 from mlirc.frontend.torch_compat.aot_autograd import compiled_autograd
 from mlirc.frontend.torch_compat.aot_autograd.tracing import config
 from mlirc.frontend.torch_compat.autocast import autocast_devices
@@ -44,7 +44,9 @@ def trace_text(gm: GraphModule, inputs: Sequence[Any], static: Sequence[int]) ->
 
 
 def surroundings() -> list[Any]:
-    """The state of this process that tracing depends on."""
+    """The state of this process that tracing depends on. Raises NoText where PyTorch does not tell all of it."""
+    if global_switches.switches() is None:
+        raise NoText(global_switches.switches.why)
     devices = autocast_devices()
     return [
         [torch.is_grad_enabled(), torch.is_inference_mode_enabled(), bool(devices)],

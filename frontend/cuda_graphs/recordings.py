@@ -26,7 +26,7 @@ from typing import Any
 
 import torch
 
-from mlirc.codegen.libraries.settings import library_settings
+from mlirc.codegen.abi.library_settings import library_settings
 from mlirc.codegen.runtime.tensor_states import State, States
 from mlirc.dialects.core.fork_locks import fork_lock
 from mlirc.frontend.cuda_graphs.facts import Facts

@@ -9,7 +9,7 @@ from torch.export import default_decompositions
 from mlirc.codegen.abi.reach import Missing, reach
 
 
-@reach("composite-operators", instead="models compiled ahead of time call them from Python", apart=True)
+@reach("composite-decompositions", instead="models compiled ahead of time call them from Python", apart=True)
 def composite_operators() -> dict[Any, Callable[..., Any]]:
     """Their decompositions. Those of other operators stay with the importer."""
     has_one = torch._C._dispatch_has_kernel_for_dispatch_key

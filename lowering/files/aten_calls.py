@@ -72,10 +72,11 @@ def refusal(name: str) -> str:
         return "writes to a tensor that it may resize"
     if torch.Tag.inplace_view in operator.tags:
         return "changes what a tensor is of"
-    if operator.namespace == "aten" and torch._C._dispatch_has_kernel_for_dispatch_key(
-        operator.name(), "CompositeImplicitAutograd"
-    ):
-        return "is taken apart before a graph is compiled"
+    try:
+        if operator.namespace == "aten" and operator.has_kernel_for_dispatch_key("CompositeImplicitAutograd"):
+            return "is taken apart before a graph is compiled"
+    except (AttributeError, TypeError, RuntimeError):  # nobody promised that it can be asked
+        return "may be taken apart before a graph is compiled: this PyTorch does not tell"
     if short.startswith("_") and name not in known_private() and short not in STRUCTURED and operator not in IMPORTS:
         return "is private to PyTorch"
     return ""

@@ -8,7 +8,7 @@ from typing import Any
 
 import torch
 
-from mlirc.frontend.cache.global_switches import SWITCHES
+from mlirc.frontend.torch_compat.global_switches import switches
 
 Index = Any
 
@@ -91,13 +91,13 @@ def change(x: torch.Tensor, way: str, at: Index = ...) -> None:
 
 
 # On a CPU with bfloat16 products eager's own get less exact by this one, ours do not.
-FLIPPED = sorted(switch.name for switch in SWITCHES if switch.name != "float32 matmul precision")
+FLIPPED = sorted(switch.name for switch in switches.or_missing() if switch.name != "float32 matmul precision")
 
 
 @contextlib.contextmanager
 def flipped(name: str) -> Iterator[None]:
     """Within, a process-wide switch of PyTorch is the other one."""
-    switch = next(switch for switch in SWITCHES if switch.name == name)
+    switch = next(switch for switch in switches.or_missing() if switch.name == name)
     was = switch.get()
     value = other(was)
     try:

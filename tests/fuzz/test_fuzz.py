@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from mlirc.frontend.cache import global_switches
+from mlirc.frontend.torch_compat import global_switches
 from tests.fuzz import calls, changes, judge, program, steps, structures, tensors, workers
 from tests.fuzz.compare import differences
 from tests.fuzz.program import random_program

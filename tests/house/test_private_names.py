@@ -33,12 +33,6 @@ ALLOWED = {
     "?._Znwm": "operator new, of every C++ library",
 }
 MLIR = {"dialects/core/bindings.py", "dialects/core/dialect.py"}  # which speak to MLIR's own Python
-SWITCHES = {
-    "lowering/files/aten_calls.py",
-    "codegen/libraries/settings.py",
-    "codegen/aten/overridden_kernels.py",
-    "frontend/cache/global_switches.py",
-}  # still to move
 
 
 def private_names(text: str, ours: frozenset[str] = frozenset()) -> Iterator[tuple[str, int]]:
@@ -103,7 +97,7 @@ def own_names() -> frozenset[str]:
 
 @pytest.mark.parametrize("file", SOURCES, ids=lambda file: str(file.relative_to(ROOT)))
 def test_private_names_are_reached_for_in_two_folders(file):
-    if str(file.relative_to(ROOT)) in MLIR | SWITCHES:
+    if str(file.relative_to(ROOT)) in MLIR:
         return
     for name, line in private_names(file.read_text(), own_names()):
         known = any(name == allowed or name.startswith(f"{allowed}.") for allowed in ALLOWED)

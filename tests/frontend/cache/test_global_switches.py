@@ -12,9 +12,9 @@ from torch import nn
 from torch._C._dynamo.guards import GlobalStateGuard
 from torch.utils._config_module import ConfigModule
 
+from mlirc.codegen.abi import library_settings
 from mlirc.codegen.libraries import cublas_plans, cudnn
-from mlirc.codegen.libraries import settings as library_settings
-from mlirc.frontend.cache import global_switches
+from mlirc.frontend.torch_compat import global_switches
 
 TORCH_2_13 = torch.__version__.startswith("2.13.")
 pytestmark = pytest.mark.skipif(not TORCH_2_13, reason="the lists are those of torch 2.13")
@@ -136,7 +136,7 @@ BACKENDS = {
 
 def test_every_setter_of_torch_is_classified():
     found = {name for name in dir(torch._C) if name.startswith(("_set_", "set_"))}
-    keyed = {name for switch in global_switches.SWITCHES for name in switch.covers}
+    keyed = {name for switch in global_switches.switches.or_missing() for name in switch.covers}
     known = keyed | set(SETTERS)
     assert {name for name in found - known if not AUTOCAST.match(name)} == set(), "think about these"
     assert known - found == set(), "PyTorch has these no more"
@@ -201,7 +201,7 @@ def others(now):
     return {"highest": "medium", torch.float32: torch.float64}.get(now) if isinstance(now, (str, torch.dtype)) else None
 
 
-@pytest.mark.parametrize("switch", global_switches.SWITCHES, ids=lambda x: x.name)
+@pytest.mark.parametrize("switch", global_switches.switches.or_missing(), ids=lambda x: x.name)
 def test_a_switch_flipped_between_two_calls(switch, tmp_path, monkeypatch):
     """In this process, and, with all of it forgotten but the disk cache, in the next."""
     was = switch.get()
@@ -252,7 +252,9 @@ def test_plans_are_made_anew_when_settings_change(monkeypatch):
     assert convolutions.slots[0] not in (0, first)
 
 
-def test_settings_that_plans_depend_on():
+@pytest.mark.parametrize("way", [library_settings.settings_of_c, lambda: None], ids=["torch._C", "torch.backends"])
+def test_settings_that_plans_depend_on(way, monkeypatch):
+    monkeypatch.setattr(library_settings, "settings_of_c", way)
     before = library_settings.library_settings()
     with torch.backends.cudnn.flags(enabled=False):
         assert library_settings.library_settings() != before
