@@ -11,7 +11,7 @@ from typing import Any
 
 import torch
 
-from mlirc.codegen.abi.kernel_origins import KernelOrigins, kernel_origins
+from mlirc.codegen.abi.kernel_sources import KernelSources, kernel_sources
 
 _INSTALLED = os.path.join(os.path.dirname(torch.__file__), "")
 _FOR_OTHERS = tuple(_INSTALLED + name for name in ("library.py", "_library/"))  # register what they are given
@@ -49,10 +49,10 @@ def overridden_by_name(names: Iterable[str]) -> str:
 
 def overridden_anywhere() -> str:
     """An operator of ATen that Python code has overridden in this process, or "". Tracing may call any of them."""
-    origins = kernel_origins()
-    if origins is None:
+    sources = kernel_sources()
+    if sources is None:
         return f"an operator: there are {UNKNOWN}"
-    for entry in origins.python_overrides():
+    for entry in sources.python_overrides():
         namespace, _, rest = entry.partition("/")
         name, _, key = rest.rpartition("/")
         if namespace != "aten" or key == "Meta":
@@ -64,23 +64,23 @@ def overridden_anywhere() -> str:
 
 def registrations() -> list[int]:
     """For some dispatch keys the number of ATen operators with a kernel. It changes when a C++ library adds a kernel."""
-    origins = kernel_origins()
-    return [] if origins is None else origins.registrations()
+    sources = kernel_sources()
+    return [] if sources is None else sources.registrations()
 
 
 def _foreign_keys(name: str) -> list[str]:
     """The dispatch keys for which the kernel in use was registered in no file of PyTorch's."""
-    origins = kernel_origins()
-    if origins is None:
+    sources = kernel_sources()
+    if sources is None:
         return [UNKNOWN]
-    return [key for key, file in origins.of(name) if not _is_file_of_torch(file, origins)]
+    return [key for key, file in sources.of(name) if not _is_file_of_torch(file, sources)]
 
 
-def _is_file_of_torch(file: str, origins: KernelOrigins | None) -> bool:
-    built = origins.built_in if origins is not None else ""
+def _is_file_of_torch(file: str, sources: KernelSources | None) -> bool:
+    built = sources.built_in if sources is not None else ""
     return file.startswith((built or _INSTALLED, _INSTALLED)) and not file.startswith(_FOR_OTHERS)
 
 
 def _is_torchs(function: Any) -> bool:
     code = getattr(function, "__code__", None)
-    return code is None or _is_file_of_torch(code.co_filename, kernel_origins())
+    return code is None or _is_file_of_torch(code.co_filename, kernel_sources())

@@ -14,7 +14,7 @@ from typing import Any
 import torch
 from torch.fx import GraphModule, Node
 
-from mlirc.codegen.abi.kernel_origins import kernel_origins
+from mlirc.codegen.abi.kernel_sources import kernel_sources
 from mlirc.codegen.aten.overridden_kernels import computes_otherwise
 from mlirc.dialects.control_flow.region_ops import REGION_OPS
 from mlirc.dialects.core import symbols
@@ -81,9 +81,9 @@ def import_graph(
     `parameters` are the positions of placeholders that are the model's parameters and buffers. Their arguments are marked {mlirc.parameter},
     because they seldom change between calls. `after_node` is called after each node.
     """
-    if kernel_origins() is None:
+    if kernel_sources() is None:
         raise UnsupportedGraph(
-            f"of which operators somebody has overridden the kernels is not known: {kernel_origins.why}"
+            f"of which operators somebody has overridden the kernels is not known: {kernel_sources.why}"
         )
     widen_sums(gm)
     return GraphImporter(gm, parameters, after_node).run()

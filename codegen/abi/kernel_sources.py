@@ -26,7 +26,7 @@ _LISTED = (
 
 
 @dataclass(frozen=True)
-class KernelOrigins:
+class KernelSources:
     """`built_in` is the folder of PyTorch's source when it was built, or ""."""
 
     built_in: str
@@ -48,13 +48,13 @@ class KernelOrigins:
         return frozenset(torch.library._impls)
 
 
-@reach("kernel-origins", instead="every graph runs in eager")
-def kernel_origins() -> KernelOrigins:
+@reach("kernel-sources", instead="every graph runs in eager")
+def kernel_sources() -> KernelSources:
     """What the dispatcher says."""
     found = _BUILT.search(torch._C._dispatch_dump("aten::add.Tensor"))
-    origins = KernelOrigins(found[1] if found else "")
-    if not any(key == "CPU" and file for key, file in origins.of("aten::add.Tensor")):
+    sources = KernelSources(found[1] if found else "")
+    if not any(key == "CPU" and file for key, file in sources.of("aten::add.Tensor")):
         raise Missing("the dispatcher says in another way where a kernel is from")
-    if not origins.registrations(["CPU"])[0] or not all(isinstance(x, str) for x in origins.python_overrides()):
+    if not sources.registrations(["CPU"])[0] or not all(isinstance(x, str) for x in sources.python_overrides()):
         raise Missing("the dispatcher counts kernels in another way")
-    return origins
+    return sources
