@@ -112,7 +112,8 @@ def call_natively(
             continue
         bind_result(frame, frame.owned(info, place))
         frame.at_site()
-        status = frame.runtime("restride", place, *frame.layout(info), *frame.kind(info))
+        fresh = "true" if is_returned(result) and not info.dtype.is_complex else "false"  # a conjugate stays one
+        status = frame.runtime("restride", place, *frame.layout(info), *frame.kind(info), fresh)
         text.line(f"store i64 {text.value(f'sext i32 {status} to i64')}, ptr %index")
         frame.check(status)
         frame.values[result] = frame.owned(info, place)
@@ -120,6 +121,10 @@ def call_natively(
 
 def is_unused(result: ir.Value) -> bool:
     return all(use.owner.name == "mlirc.release" for use in result.uses)
+
+
+def is_returned(result: ir.Value) -> bool:
+    return any(use.owner.name == "func.return" for use in result.uses)
 
 
 def plain_slot(frame: Frame, x: HostBuffer | Number) -> PythonSlot:

@@ -40,7 +40,7 @@ SIGNATURES = {
     "new_result": "i32 (i64, ptr, ptr, i32, i32, i32, i64, ptr)",
     "call_python": "i32 (ptr, ptr, ptr, ptr, ptr, i64, ptr, ptr, i64, ptr, ptr)",
     "make_results": "ptr (ptr, ptr, i64, ptr)",
-    "restride": "i32 (ptr, i64, ptr, ptr, i32, i32, i32)",
+    "restride": "i32 (ptr, i64, ptr, ptr, i32, i32, i32, i1)",
     "drop": "void (ptr)",
     "fail": "void (ptr, i64, i64, i64)",
     "finish": "void (ptr, i64, ptr)",

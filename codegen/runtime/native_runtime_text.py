@@ -83,8 +83,9 @@ no_memory:
 }
 
 ; Gives the tensor at %place the strides that its type promises, in place of the handle that is there.
+; With %fresh it is another tensor in any case, of the same storage: it is a view of nothing, which a kernel's own last view may be.
 ; 0, a failure of the C shim, or -2 where its sizes or dtype are not those promised.
-define i32 @restride(ptr %place, i64 %rank, ptr %sizes, ptr %strides, i32 %dtype, i32 %device, i32 %index) {
+define i32 @restride(ptr %place, i64 %rank, ptr %sizes, ptr %strides, i32 %dtype, i32 %device, i32 %index, i1 %fresh) {
 entry:
   %at = alloca ptr
   %handle = load ptr, ptr %place
@@ -129,7 +130,9 @@ next:
   %empty_next = or i1 %empty, %is_zero
   br label %head
 compared:
-  br i1 %exact, label %done, label %inexact
+  br i1 %exact, label %as_promised, label %inexact
+as_promised:
+  br i1 %fresh, label %view, label %done
 inexact:
   %no_matter = or i1 %fits, %empty
   br i1 %no_matter, label %view, label %copy

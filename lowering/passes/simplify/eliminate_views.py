@@ -34,8 +34,7 @@ class EliminateViews:
         for op in list(function.regions[0].blocks[0].operations):
             if isinstance(op, View):
                 replace_view(op, ledger, self.name)
-            elif isinstance(op, Copy) and op.x.type == op.out.type and view_root(op.x) not in written:
-                # what is overwritten later must have been copied before
+            elif isinstance(op, Copy) and changes_nothing(op, written):
                 if not ledger.allows(self.name, op):
                     continue
                 op.out.replace_all_uses_with(op.x)
@@ -68,6 +67,26 @@ def replace_view(op: View, ledger: Ledger, pass_name: str) -> None:
     if value is not None:
         op.out.replace_all_uses_with(value)
         op.operation.erase()
+
+
+def changes_nothing(op: Copy, written: set[ir.Value]) -> bool:
+    """Whether all that reads the copy may read its operand.
+
+    What is overwritten later must have been copied before. A result of the graph is memory of its own, which begins with it: in place of
+    the copy of a part, all that the part is of would be kept, or copied.
+    """
+    if op.x.type != op.out.type or view_root(op.x) in written:
+        return False
+    return not (isinstance(op.x.owner, View) and is_returned(op.out))
+
+
+def is_returned(value: ir.Value) -> bool:
+    """Whether the value or a view of it is a result of the graph."""
+    owners = [use.owner for use in value.uses]
+    return any(
+        owner.operation.name == "func.return" or (isinstance(view := owner.opview, View) and is_returned(view.out))
+        for owner in owners
+    )
 
 
 def written_roots(function: Any) -> set[ir.Value]:
