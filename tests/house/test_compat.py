@@ -50,9 +50,10 @@ def test_the_document_has_a_row_for_each_reach():
         )
 
 
-def test_without_one_results_are_the_same(tmp_path):
+@pytest.mark.parametrize("more", [[], pytest.param(["--whole"], marks=pytest.mark.full)], ids=["a part", "all parts"])
+def test_without_one_results_are_the_same(more, tmp_path):
     """Each in a process of its own, a fork of one in which nothing was compiled."""
-    names = [name for name in REACHES if name not in ONCE]
+    names = [*more, *(name for name in REACHES if name not in ONCE)]
     done = run(names, {cache_folder.VARIABLE: str(tmp_path)})
     assert done.stdout == "", f"wrong without {done.stdout.split()}:\n{done.stderr[-6000:]}"
 

@@ -372,7 +372,7 @@ class Deep(nn.Module):
         return x
 
 
-@pytest.mark.parametrize("train", [False, True], ids=["inference", "training"])
+@pytest.mark.parametrize("train", [False, pytest.param(True, marks=pytest.mark.full)], ids=["inference", "training"])
 def test_the_first_call_of_a_large_graph_keeps_to_its_budget(train, held):
     """CPU seconds of the calling thread beyond tracing: at most the budget and as much again. Of it is counted what mlirc does
     from AOTAutograd's graph to the end of the first call."""
