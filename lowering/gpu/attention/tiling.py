@@ -30,8 +30,8 @@ class FlexTiling:
 
 # the widest head that a row is for -> forward, gradient of queries, gradients of keys and values
 HALVES = {
-    64: (FlexTiling(128, 64, 4, 3), FlexTiling(128, 64, 4, 3), FlexTiling(64, 128, 8, 3)),
-    128: (FlexTiling(128, 64, 8, 3), FlexTiling(128, 64, 8, 3), FlexTiling(64, 128, 8, 2)),  # three stages spill
+    64: (FlexTiling(64, 128, 4, 2), FlexTiling(64, 64, 4, 2), FlexTiling(64, 64, 4, 2)),
+    128: (FlexTiling(128, 128, 8, 2), FlexTiling(64, 64, 4, 2), FlexTiling(64, 64, 4, 2)),
     256: (FlexTiling(64, 32, 4, 3), FlexTiling(64, 32, 4, 2), FlexTiling(32, 64, 8, 2)),
 }
 # float32 is multiplied without tensor cores
