@@ -39,6 +39,7 @@ ALLOWED: dict[str, set[str]] = {
     | {"mlircx.launch", "mlircx.run"},  # a run: lowered already, for a GPU
     "lowered": MEMORY_STAGE | ATEN | NUMBERS | REGION_OPS | {"mlircx.run"},
 }
+_BESIDE_OPS = {*ATEN, *REGION_OPS, *FLEX, "mlircx.kernel"}  # what the graph form holds beside OPS
 _PLANNED = (MEMORY_STAGE | {"mlircx.launch", "mlircx.run"}) - {"mlirc.view"}
 
 
@@ -50,7 +51,7 @@ def is_generated(callee: str) -> bool:
 def may_hold(stage: str, name: str) -> bool:
     """Whether the op of this name may stand in a function of the form."""
     if stage == "graph":
-        return name.removeprefix("mlirc.") in OPS or name in ATEN | REGION_OPS | {"mlircx.kernel", *FLEX}
+        return name.removeprefix("mlirc.") in OPS or name in _BESIDE_OPS
     return name in ALLOWED[stage]
 
 
@@ -73,10 +74,15 @@ def stage_of(function: Any) -> str | None:
 def refusal(function: Any, stage: str) -> str:
     """Why a function is not of this form, and what to do; "" if it is."""
     planned = "mlirc.arena" in function.attributes
+    held: set[str] = set()
     for op in function.regions[0].blocks[0].operations:
         name = op.operation.name
+        if name in held:
+            continue
         early = stage == "memory" and name == "mlircx.run" and info_of(op.operands[0]).device == "cpu"
         if name == "func.return" or (may_hold(stage, name) and not early):
+            if name != "mlircx.run":  # of these each counts
+                held.add(name)
             continue
         return f"{name} ({source_line(op.location)}) is no op of the {stage} form{_way(stage_of(function), stage)}"
     if planned != (stage in ("memory", "lowered")):
