@@ -4,6 +4,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import TypeVar
 
+from mlirc.bisection.edit import ops_of
 from mlirc.bisection.trial import DOWN, MACHINE, Case, Symptom, Tried
 from mlirc.dialects.core.bindings import ir
 from mlirc.dialects.core.context import context
@@ -14,6 +15,7 @@ from mlirc.lowering.pipeline.standard_steps import form_of_module
 
 Try = Callable[[Case], Tried]
 Item = TypeVar("Item")
+ENDLESS, TURNS = 1024, 16  # rewrites, and how often for each op, after which a pass goes round in a loop
 
 
 @dataclass(frozen=True)
@@ -22,7 +24,7 @@ class Culprit:
     case      the shortest pipeline that fails: its last pass is the culprit, and limited to what fails
     symptom   how it fails
     rewrite   the last one that it takes; None where the failure is not of its rewrites
-    of        how many rewrites the pass asks for
+    of        how many rewrites the pass asks for; 0 where that is not known, as of one that asks without end
     """
 
     case: Case
@@ -77,7 +79,13 @@ def with_rewrite(case: Case, symptom: Symptom, attempt: Try, told: Callable[[str
     if symptom.like(none.symptom):
         told(f"'{name}' does it whatever rewrites it may take")
         return Culprit(case, symptom, None, len(none.asked))
-    count = len([r for r in attempt(case).asked if r.pass_name == name]) or crashing_count(limited, attempt, symptom)
+    count = len([r for r in attempt(case).asked if r.pass_name == name])
+    if not count and symptom.hangs:
+        endless = endless_rewrite(limited, attempt, symptom, name)
+        if endless is not None:  # limited, the pass ends: what is wrong is that it does not stop by itself
+            told(f"it asks for the same rewrites without end, from {endless} on")
+            return Culprit(case, symptom, endless, 0)
+    count = count or crashing_count(limited, attempt, symptom)
     last = first_that(0, count - 1, lambda n: symptom.like(attempt(limited(n)).symptom))
     tried = attempt(limited(last))
     if not symptom.like(tried.symptom):
@@ -112,6 +120,25 @@ def crashing_count(limited: Callable[[int], Case], attempt: Try, symptom: Sympto
     while count < 1 << 20 and not symptom.like(attempt(limited(count - 1)).symptom):
         count *= 2
     return count
+
+
+def endless_rewrite(limited: Callable[[int], Case], attempt: Try, symptom: Symptom, name: str) -> Rewrite | None:
+    """The first of few rewrites that a pass takes in turn, many times as often as there are ops; None where it hangs before."""
+    most = max(ENDLESS, TURNS * ops_of(limited(0).text))
+    count, tried = 1, Tried(None)
+    while count < 2 * most:
+        tried = attempt(limited(count - 1))
+        if symptom.like(tried.symptom):
+            return None
+        count *= 2
+    asked = [r for r in tried.asked if r.pass_name == name and r.allowed]
+    tail = {r.subject for r in asked[len(asked) // 2 :]}
+    if len(asked) < most or len(tail) * TURNS > len(asked):
+        return None
+    start = len(asked)
+    while start and asked[start - 1].subject in tail:
+        start -= 1
+    return asked[start]
 
 
 def first_that(low: int, high: int, fails: Callable[[int], bool]) -> int:

@@ -17,7 +17,7 @@ KINDS = {
 def told_of(found: Finding, given: Case) -> Iterator[str]:
     """Lines: what fails, which pass, which rewrite."""
     symptom, culprit = found.culprit.symptom, found.culprit
-    yield f"{'It hangs' if symptom.text.startswith('no end') else KINDS[symptom.kind]}: {symptom.text}"
+    yield f"{'It hangs' if symptom.hangs else KINDS[symptom.kind]}: {symptom.text}"
     if not culprit.step:
         yield "No pass does it: the passes that lead to machine code fail by themselves"
     else:

@@ -59,6 +59,10 @@ class Symptom:
     where: str
     step: str = ""
 
+    @property
+    def hangs(self) -> bool:
+        return self.kind == CRASH and self.text.startswith("no end")
+
     def like(self, other: "Symptom | None") -> bool:
         """Whether the other is the same failure: numbers in its text may differ."""
         if other is None or (self.kind, self.where) != (other.kind, other.where):

@@ -335,7 +335,7 @@ class NarrowRsqrt:
                 with ir.InsertionPoint.after(op.operation), op.location:
                     narrow = GraphBuilder().cast(op.results[0], torch.bfloat16)
                     wide = GraphBuilder().cast(narrow, torch.float32)
-                op.results[0].replace_all_uses_except(wide, narrow.owner)
+                op.results[0].replace_all_uses_except(wide, narrow.owner.operation)
 """,
     "break-types": """
 from dataclasses import dataclass

@@ -267,9 +267,9 @@ def test_the_kernel_whose_code_is_wrong(name, size, module_file, tmp_path):
     done = in_a_process("bisect", path, *CPU.split(), "--import", patch, "-o", tmp_path / "small.mlir", "--no-reduce")
     assert done.returncode == 0, done.stderr
     assert "The pass is 'lower-kernels'" in done.stdout and "its machine code is not" in done.stdout, done.stdout
-    assert re.search(r"The rewrite is number \d+: mlircx.launch '\w*sub\w*' \(.*test_bisected\.py", done.stdout), (
-        done.stdout
-    )
+    assert re.search(
+        r"The rewrite is number \d+: mlircx.launch '\w*(sub|sum)\w*' \(.*test_bisected\.py", done.stdout
+    ), done.stdout
     assert " 3 of " in done.stdout
 
 
@@ -309,7 +309,7 @@ def test_a_pass_that_hangs_rounds_or_draws_once(name, told_as, rewrite, module_f
     code, told, steps = forked("bisect", *given, *limit, "-o", tmp_path / "small.mlir", "--no-reduce")
     assert code == 0 and told.startswith(told_as), told + steps
     assert f"The pass is '{name}', of my_passes.py:" in told
-    assert re.search(rf"The rewrite is number \d+ of \d+: {rewrite} ", told), told
+    assert re.search(rf"The rewrite is number \d+( of \d+)?: {rewrite} ", told), told
 
 
 def test_after_a_trial_that_hung_others_are_not_waited_for_as_long():
