@@ -19,6 +19,8 @@ from mlirc.lowering.pipeline.parser import PipelineError
 Range = tuple[int, int | None]
 """First and last number; None: all from the first on."""
 
+KEPT = 1 << 18  # rewrites of one pass: one that asks without end fills the memory otherwise, 80 MB in a second
+
 Subject = Any
 """What is rewritten: an op, a text, or a function that gives the text if it is wanted."""
 
@@ -38,7 +40,8 @@ class Rewrite:
 
 @dataclass
 class Rewrites:
-    """Which rewrites passes may take, and which they asked for. A pass that `limits` does not name takes all of its own."""
+    """Which rewrites passes may take, and which they asked for, of each pass the first KEPT. A pass that `limits` does
+    not name takes all of its own."""
 
     limits: Mapping[str, tuple[Range, ...]] = field(default_factory=dict)
     asked: list[Rewrite] = field(default_factory=list)
@@ -49,7 +52,8 @@ class Rewrites:
         self.counts[pass_name] = number + 1
         limit = self.limits.get(pass_name)
         allowed = limit is None or any(a <= number and (b is None or number <= b) for a, b in limit)
-        self.asked.append(Rewrite(pass_name, number, text_of(subject), allowed))
+        if number < KEPT:
+            self.asked.append(Rewrite(pass_name, number, text_of(subject), allowed))
         return allowed
 
     def limit(self, pass_name: str) -> bool:

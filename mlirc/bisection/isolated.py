@@ -1,14 +1,18 @@
 """Runs work in a forked process: a crash, a hang or a lost lock ends that process, and is a result like any other."""
 
+import ctypes
 import faulthandler
 import os
 import pickle
 import select
 import signal
+import sys
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
+
+PR_SET_PDEATHSIG = 1  # of <linux/prctl.h>
 
 
 @dataclass(frozen=True)
@@ -24,9 +28,11 @@ def isolated(work: Callable[[Callable[[str], None]], Any], seconds: float) -> An
     does next. The result is pickled. Work raises nothing that is not caught here: an exception ends it as "raised ...".
     """
     reader, writer = os.pipe()
+    parent = os.getpid()
     child = os.fork()
     if child == 0:
         os.close(reader)
+        _end_with(parent)
         _work(work, writer)
     os.close(writer)
     late = True
@@ -43,6 +49,15 @@ def isolated(work: Callable[[Callable[[str], None]], Any], seconds: float) -> An
     if result is not None:
         return pickle.loads(result)  # of this process's own child
     return Ended(_how(status), phase)
+
+
+def _end_with(parent: int) -> None:
+    """Ends this process when its parent ends: work that hangs would go on for ever where the parent is killed, as it is where it runs
+    in `isolated` itself. Only Linux can do that."""
+    if sys.platform == "linux":
+        ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, int(signal.SIGKILL), 0, 0, 0)
+        if os.getppid() != parent:  # it ended before
+            os._exit(1)
 
 
 def _work(work: Callable[[Callable[[str], None]], Any], writer: int) -> None:

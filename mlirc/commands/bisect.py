@@ -234,7 +234,8 @@ def written_inputs(found: Any, trials: Any, output: str) -> str | None:
     from mlirc.bisection.trial import is_shown_at_random
     from mlirc.frontend.report.tensor_file import write_tensors
 
-    shown = isolated(lambda tell: is_shown_at_random(found.case, found.symptom, trials), trials.seconds)
+    longer = trials.limit + trials.seconds  # than the trial in it: one that hangs is a result, too
+    shown = isolated(lambda tell: is_shown_at_random(found.case, found.symptom, trials), longer)
     if not isinstance(shown, Ended) and shown:
         return None
     path = str(Path(output).with_suffix(".safetensors"))

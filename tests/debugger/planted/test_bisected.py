@@ -1,8 +1,10 @@
 """Planted bugs: `mlirc bisect` names the pass and the rewrite, and writes a small module that shows it."""
 
+import os
 import re
 import subprocess
 import sys
+import time
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -11,6 +13,7 @@ import torch
 
 from mlirc.bisection.isolated import Ended, isolated
 from mlirc.bisection.trial import Trials
+from mlirc.lowering.pipeline.rewrites import KEPT, Rewrites
 from tests.commands.command import run
 from tests.debugger.planted.patches import PASSES, PATCHES
 from tests.triton.matmul.test_matmul_passes import text
@@ -320,6 +323,36 @@ def test_after_a_trial_that_hung_others_are_not_waited_for_as_long():
     assert trials.limit == 20
     trials.took.append(0.1)
     assert trials.limit == 20 and Trials(machine=False, hung=[120.0]).limit == 120
+
+
+def is_alive(process):
+    try:
+        return (Path("/proc") / process / "stat").read_text().rpartition(")")[2].split()[0] not in "ZX"
+    except FileNotFoundError:
+        return False
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="only Linux ends a process with its parent")
+def test_work_ends_with_the_process_that_waits_for_it(tmp_path):
+    """A trial that hangs, in isolated work that is killed itself: it went on for ever, and filled the memory."""
+    noted = tmp_path / "process"
+
+    def hangs(tell):
+        noted.write_text(str(os.getpid()))
+        time.sleep(60)
+
+    assert isinstance(isolated(lambda tell: isolated(hangs, 100), 1), Ended)
+    process, deadline = noted.read_text(), time.monotonic() + 5
+    while is_alive(process) and time.monotonic() < deadline:
+        time.sleep(0.01)
+    assert not is_alive(process)
+
+
+def test_a_pass_that_asks_without_end_does_not_fill_the_memory():
+    rewrites = Rewrites()
+    for _ in range(KEPT + 10):
+        assert rewrites.allows("mine", "an op")
+    assert len(rewrites.asked) == KEPT and rewrites.counts == {"mine": KEPT + 10}
 
 
 @pytest.mark.full
