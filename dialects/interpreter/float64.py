@@ -9,6 +9,7 @@ from typing import Any
 
 import torch
 
+from mlirc.dialects.core import symbols
 from mlirc.dialects.core.bindings import ir
 from mlirc.dialects.core.context import context
 from mlirc.dialects.core.dialect import attribute_value, create
@@ -26,13 +27,22 @@ _DTYPE = re.compile(r'(\{"dtype": ")(?:float32|float16|bfloat16)("\})')
 
 
 def in_float64(module: ir.Module) -> ir.Module | None:
-    """A copy of the module with float64 for other floating-point types; None where bits or random numbers would mean something else."""
+    """A copy of the module with float64 for other floating-point types; None where bits would mean something else, or where random numbers
+    are drawn into memory that is there. An operator that draws keeps its dtypes, between casts: in others it draws other numbers."""
     with context():
         copy = ir.Module.parse(module.operation.get_asm(enable_debug_info=True))
-        for op in list(_operations(copy.operation)):
-            if "bitcast" in op.operation.name or "philox" in op.operation.name or draws_random_numbers(op):
+        ops = list(_operations(copy.operation))
+        draws = [draws_random_numbers(op) for op in ops]
+        kept = [(op, [x.type for x in op.operands]) for op, one in zip(ops, draws, strict=True) if one]
+        if not all(writes_nothing(op) for op, _ in kept):
+            return None
+        for op, one in zip(ops, draws, strict=True):
+            if "bitcast" in op.operation.name or "philox" in op.operation.name:
                 return None
-            _widen(op)
+            if not one:
+                _widen(op)
+        for op, types in kept:
+            _put_between_casts(op, types)
         return copy
 
 
@@ -42,6 +52,30 @@ def draws_random_numbers(op: Any) -> bool:
     from mlirc.dialects.core import aten_arguments
 
     return torch.Tag.nondeterministic_seeded in aten_arguments.resolve(attribute_value(op.attributes["op"])).tags
+
+
+def writes_nothing(op: Any) -> bool:
+    """Whether the results of an ATen call are new tensors, and its operands are left as they are."""
+    from mlirc.dialects.core import aten_arguments
+
+    if "aliases" not in op.attributes or "inputs" in op.attributes:
+        return False
+    aliases = symbols.parse_list(attribute_value(op.attributes["aliases"]))
+    schema = aten_arguments.resolve(attribute_value(op.attributes["op"]))._schema
+    return all(str(k) == "-1" for k in aliases) and not schema.is_mutable
+
+
+def _put_between_casts(op: Any, types: list[Any]) -> None:
+    """Leaves an op in its own types, where values around it have become wider. `types` are those of its operands before."""
+    for k, (x, own) in enumerate(zip(list(op.operands), types, strict=True)):
+        if x.type != own:
+            with ir.InsertionPoint(op), op.location:
+                op.operation.operands[k] = create("cast", [x], [own]).results[0]
+    for x in op.results:
+        if _wider(x.type) != x.type:
+            with ir.InsertionPoint.after(op.operation), op.location:
+                wide = create("cast", [x], [_wider(x.type)])
+            x.replace_all_uses_except(wide.results[0], wide.operation)
 
 
 def _operations(op: Any) -> Iterator[Any]:

@@ -48,7 +48,9 @@ class Expectation:
         self.exact: Outcome | None = None
         self.wide = in_float64(module)
         self.why = (
-            "" if self.wide else "float64 would mean something else in it: bits are read, or random numbers drawn"
+            ""
+            if self.wide
+            else "float64 would mean something else in it: bits are read, or random numbers drawn in place"
         )
         if self.wide is not None:
             try:
