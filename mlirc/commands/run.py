@@ -128,6 +128,7 @@ class _Run:
         self.file, self.chosen, self.inputs_file, self.seed = file, chosen, inputs, seed
         self.target, self.printed = target, printed
         self.called = "graph"
+        self.timed = ""  # what is told of --repeat, once it is known that nothing else is wrong
 
     def run(self, each: bool, repeat: int | None, output: str | None) -> None:
         from mlirc.dialects.core.context import context
@@ -244,7 +245,7 @@ class _Run:
             left = code(given)
             if repeat:
                 taken = code.seconds(given, repeat)
-                click.echo(f"{1e6 * statistics.median(taken):.1f} us, the median of {repeat} calls", err=True)
+                self.timed = f"{1e6 * statistics.median(taken):.1f} us, the median of {repeat} calls"
             return left
         except Exception as error:
             raise self.failed(error) from error
@@ -257,20 +258,23 @@ class _Run:
         return Failure(f"{self.file} cannot be executed{describe(error)}")
 
     def show(self, left: Any, output: str | None) -> None:
-        if self.called != "graph":
-            click.echo(f"{self.file}: no @graph: its only function @{self.called} was called", err=True)
+        from mlirc.lowering.module.nearest import nearest
+
         named = {f"result{k}": x for k, x in enumerate(left.results)}
         known = named | {f"arg{k}": x for k, x in enumerate(left.arguments)}
         for name in self.printed:
-            if name in known:
-                click.echo(f"{name} = {_content(known[name])}")
-            elif not (name.startswith("%") and self.target == "interpreter"):
-                from mlirc.lowering.module.nearest import nearest
-
+            if name not in known and not (name.startswith("%") and self.target == "interpreter"):
                 hint = "; --target interpreter has values such as %3" if name.startswith("%") else nearest(name, known)
                 raise Failure(
                     f"--print: no value '{name}'{hint}; there are {', '.join(list(known)[:12])}".replace("?;", "?"), 2
                 )
+        if self.called != "graph":
+            click.echo(f"{self.file}: no @graph: its only function @{self.called} was called", err=True)
+        if self.timed:
+            click.echo(self.timed, err=True)
+        for name in self.printed:
+            if name in known:
+                click.echo(f"{name} = {_content(known[name])}")
         if not self.printed:
             for name, x in named.items():
                 click.echo(f"{name}: {_summary(x)}")

@@ -187,6 +187,7 @@ def test_the_limit_is_twice_the_given_error_and_some_roundings():
         (("run", "-", "-p", "plan-memory"), "takes the kernel form", 1),
         (("run", "-", "--print", "result1"), r"no value 'result1'; did you mean 'result0'\?", 2),
         (("run", "-", "--print", "%0"), "--target interpreter has values", 2),
+        (("run", "-", "--repeat", "3", "--print", "arg0", "--print", "arg9"), r"^\w+ run: --print: no value 'arg9'", 2),
         (("run", "-", "--import", "no_such.py"), "--import no_such.py: .*No such file", 2),
         (("run", "-", "--repeat", "3", "--target", "interpreter"), "--repeat measures machine code", 2),
     ],
