@@ -1,7 +1,8 @@
 """Counts the bytes that an op reads and writes, and its floating-point operations; symbolic where sizes are.
 
 Bytes: each operand counts once, by the elements that its type has (an expanded dimension has one), whatever a kernel reads
-of it. Operations: two for each multiply-add of a matmul or convolution, and one for each arithmetic op of a kernel at each of its points.
+of it. Operations: two for each multiply-add of a matmul or convolution, and one for each op of a kernel that computes a floating-point value,
+at each of its points: comparisons, and arithmetic with indices as at the border of a window, are none.
 """
 
 from collections import Counter
@@ -106,10 +107,16 @@ def flops_of(op: Any, read: list[TensorInfo], written: list[TensorInfo]) -> Int:
         rows = symbols.product(q.shape[:3]) * k.shape[2] * 2
         return rows * (q.shape[3] * products[0] + v.shape[3] * products[1])
     if isinstance(op, Reduction):
-        return read[0].numel
+        return read[0].numel if is_floating(op.operands[0]) else 0
     if isinstance(op, Elementwise) and kind not in NO_ARITHMETIC:
-        return written[0].numel if written else 0
+        return written[0].numel if written and is_floating(op.results[0]) else 0
     return 0
+
+
+def is_floating(value: Any) -> bool:
+    """Whether a tensor, or a number within a kernel, is floating-point or complex."""
+    kind = value.type.element_type if isinstance(value.type, ir.RankedTensorType) else value.type
+    return isinstance(kind, ir.FloatType | ir.ComplexType)
 
 
 def convolution_flops(kind: str, read: list[TensorInfo], written: list[TensorInfo]) -> Int:
@@ -141,6 +148,7 @@ def body_flops(op: Any) -> Int:
         here = here or any(names & symbols.free_symbols(e) for text in texts for e in symbols.parse_list(text))
         counts = name in ("mlirc.reduce", "mlirc.scan")
         counts = counts or (isinstance(inside, Elementwise) and name.removeprefix("mlirc.") not in NO_ARITHMETIC)
+        counts = counts and any(map(is_floating, inside.results))
         outer_ops += counts and not here
         inner_ops += counts and here
         for result in inside.results:

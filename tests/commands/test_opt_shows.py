@@ -129,6 +129,17 @@ def test_a_fold_counts_inner_work_at_each_point():
         assert work_of(module.body.operations[0].regions[0].blocks[0].operations).flops == 4 * 8 * 2 + 4
 
 
+@pytest.mark.parametrize("passes", ["", "to-kernels"])
+def test_comparisons_and_whole_numbers_are_no_floating_point_operations(passes):
+    text = """func.func @graph(%x: tensor<8xf32>, %n: tensor<8xi64>) -> (tensor<8xi1>, tensor<8xi64>, tensor<8xf32>) {
+      %0 = "mlirc.lt"(%x, %x) : (tensor<8xf32>, tensor<8xf32>) -> tensor<8xi1>
+      %1 = "mlirc.add"(%n, %n) : (tensor<8xi64>, tensor<8xi64>) -> tensor<8xi64>
+      %2 = "mlirc.exp"(%x) : (tensor<8xf32>) -> tensor<8xf32>
+      return %0, %1, %2 : tensor<8xi1>, tensor<8xi64>, tensor<8xf32>
+    }"""
+    assert re.search(r"flops +8$", shown("-p", passes, "--stats", text=text), re.MULTILINE)
+
+
 # ---- the ledger, the verifier
 
 
