@@ -15,7 +15,7 @@ from mlirc.lowering.pipeline.standard_steps import form_of_module
 
 Try = Callable[[Case], Tried]
 Item = TypeVar("Item")
-ENDLESS, TURNS = 1024, 16  # rewrites, and how often for each op, after which a pass goes round in a loop
+ENDLESS, PER_OP = 1024, 16  # rewrites, and how often for each op, after which a pass goes round in a loop
 
 
 @dataclass(frozen=True)
@@ -123,8 +123,8 @@ def crashing_count(limited: Callable[[int], Case], attempt: Try, symptom: Sympto
 
 
 def endless_rewrite(limited: Callable[[int], Case], attempt: Try, symptom: Symptom, name: str) -> Rewrite | None:
-    """The first of few rewrites that a pass takes in turn, many times as often as there are ops; None where it hangs before."""
-    most = max(ENDLESS, TURNS * ops_of(limited(0).text))
+    """The first of few rewrites that a pass takes again and again, many times as often as there are ops; None where it hangs before."""
+    most = max(ENDLESS, PER_OP * ops_of(limited(0).text))
     count, tried = 1, Tried(None)
     while count < 2 * most:
         tried = attempt(limited(count - 1))
@@ -133,7 +133,7 @@ def endless_rewrite(limited: Callable[[int], Case], attempt: Try, symptom: Sympt
         count *= 2
     asked = [r for r in tried.asked if r.pass_name == name and r.allowed]
     tail = {r.subject for r in asked[len(asked) // 2 :]}
-    if len(asked) < most or len(tail) * TURNS > len(asked):
+    if len(asked) < most or len(tail) * PER_OP > len(asked):
         return None
     start = len(asked)
     while start and asked[start - 1].subject in tail:
