@@ -228,7 +228,7 @@ ROW_MAJOR = (
     aten._log_softmax_backward_data.default,
     aten.native_layer_norm_backward.default,
 )
-ROW_MAJOR_ON_CPU = (aten.log_sigmoid_forward.default,)
+ROW_MAJOR_ON_CPU = (aten.log_sigmoid_forward.default, aten.glu_backward.default)
 ITERATED = (
     aten.hardswish_backward.default,
     aten.hardtanh_backward.default,

@@ -165,6 +165,7 @@ CALLS = {
     "pad by less": lambda x: aten.constant_pad_nd.default(x, [0, -1, -1, 0]),
     "pad by less and more": lambda x: aten.constant_pad_nd.default(x, [-1, 1]),
     "channel_shuffle": lambda x: aten.channel_shuffle.default(x, 3),
+    "glu gradient": lambda x: aten.glu_backward.default(x.narrow(2, 0, x.shape[2] // 2), x, 2),
     "reflection_pad3d": lambda x: aten.reflection_pad3d.default(x, [1] * 6),
     "replication_pad3d": lambda x: aten.replication_pad3d.default(x, [1] * 6),
     "reflection_pad2d gradient": lambda x: aten.reflection_pad2d_backward.default(torch.ones(2, 3, 6, 7), x, [1] * 4),

@@ -57,6 +57,16 @@ def _shown(x: Any) -> Any:
     return (x.dtype, x.shape, x.stride()) if isinstance(x, torch.Tensor) else x
 
 
+def raised(x: Any) -> Any:
+    """A tensor of rank 1 to 3 as one of rank 4, which may be channels-last."""
+    if not isinstance(x, torch.Tensor) or x.layout is not torch.strided:
+        return x
+    y = x.detach()
+    while 0 < y.dim() < 4:
+        y = torch.stack([y, y])
+    return y.requires_grad_(x.requires_grad)
+
+
 def laid_out(layout: str, x: Any) -> Any:
     if not isinstance(x, torch.Tensor) or x.layout is not torch.strided:
         return x
@@ -83,6 +93,27 @@ def test_samples(shard, dtype, dynamic):
                 pass  # of a layout that the operator refuses
     assert calls.seen and not calls.wrong, "\n".join(calls.wrong[:40])
     assert len(calls.passed_over) <= len(calls.seen) // 50, f"fake tensors refuse calls of {sorted(calls.passed_over)}"
+
+
+@pytest.mark.full
+@pytest.mark.parametrize("shard", range(SHARDS))
+def test_samples_of_rank_4(shard):
+    """Most samples have fewer dimensions than images have; operators that refuse such arguments are passed over."""
+    calls = Calls(False)
+    for op in op_db[shard::SHARDS]:
+        if torch.float32 not in op.dtypes or op.name.startswith(NOT_ASKED) or not op.supports_autograd:
+            continue
+        samples = op.sample_inputs("cpu", torch.float32, requires_grad=True)
+        layouts = ("row-major", "channels-last")
+        for sample, layout in ((s, n) for _, s in zip(range(4), samples, strict=False) for n in layouts):
+            given = tree_map(raised, (sample.input, sample.args, sample.kwargs))
+            given = tree_map(lambda x, n=layout: laid_out(n, x), given)
+            try:
+                with calls:
+                    differentiate(op(given[0], *given[1], **given[2]), given)
+            except (RuntimeError, ValueError, TypeError, NotImplementedError, IndexError):
+                pass
+    assert calls.seen and not calls.wrong, "\n".join(calls.wrong[:40])
 
 
 def differentiate(results: Any, given: Any) -> None:
