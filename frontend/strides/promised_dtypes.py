@@ -1,5 +1,5 @@
 """The dtypes of eager's results, where PyTorch's fake tensors have others: what flex_attention sums up in float64, and the statistics
-of a norm of half numbers with float32 parameters, as autocast makes them.
+of a norm of half numbers with float32 parameters, as autocast makes them. And the sizes of one operator's empty results.
 """
 
 from typing import Any
@@ -29,6 +29,14 @@ def with_eager_dtypes(operator: torch._ops.HigherOrderOperator, args: tuple, res
         return results
     out, *others = results
     return out, *(x.to(torch.float64) if isinstance(x, FakeTensor) else x for x in others)
+
+
+def with_eager_sizes(operator: Any, args: tuple, result: torch.Tensor) -> torch.Tensor:
+    """The result of `pixel_unshuffle` of no elements, which has the operand's sizes in eager."""
+    x = args[0] if operator is aten.pixel_unshuffle.default else None
+    if x is None or x.device.type != "cpu" or not any(type(n) is int and n == 0 for n in x.shape):
+        return result
+    return torch.empty_like(x)
 
 
 def with_eager_statistics(operator: Any, args: tuple, results: tuple | list) -> tuple | list:

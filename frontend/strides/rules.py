@@ -93,6 +93,13 @@ def _of_loss(result: torch.Tensor, args: tuple) -> tuple | None:
     return order.row_major(result.shape) if order.all_same(args[1].shape, result.shape) else None
 
 
+def _randomized_relu(result: torch.Tensor, args: tuple) -> tuple | None:
+    """noise * grad where slopes were drawn, else a leaky ReLU's gradient."""
+    grad, x, noise, lower, upper, training, _ = args
+    chosen = (noise, grad) if training and upper - lower > 1e-6 else (x, grad)
+    return iterated()(result, chosen)
+
+
 def _angle(result: torch.Tensor, args: tuple) -> tuple | None:
     """Row-major for complex operands, whose result eager copies out of a complex tensor; else TensorIterator's."""
     return order.row_major(result.shape) if args[0].is_complex() else iterated()(result, args)
@@ -293,6 +300,7 @@ EXACT: dict[Any, Rule] = {
     aten.as_strided_scatter.default: _scattered,
     aten.constant_pad_nd.default: _padded,
     aten.leaky_relu_backward.default: iterated(1, 0),
+    aten.rrelu_with_noise_backward.default: _randomized_relu,
     aten.threshold_backward.default: iterated(1, 0),
 }
 AS_PROMISED = (aten.clone.default, aten.frexp.Tensor, aten.mvlgamma.default)

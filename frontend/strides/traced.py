@@ -10,7 +10,7 @@ import torch
 
 from mlirc.frontend.strides import dimension_order as order
 from mlirc.frontend.strides.kernel_dtypes import with_dtypes_of_kernel
-from mlirc.frontend.strides.promised_dtypes import with_eager_dtypes, with_eager_statistics
+from mlirc.frontend.strides.promised_dtypes import with_eager_dtypes, with_eager_sizes, with_eager_statistics
 from mlirc.frontend.strides.rules import rule_of
 from mlirc.frontend.torch_compat.fake_dispatch import fake_dispatch
 from mlirc.frontend.torch_compat.fake_tensors import FakeTensor, detect_fake_mode
@@ -33,7 +33,7 @@ def _mended(func: Any, args: tuple, kwargs: dict, result: Any) -> Any:
     if not isinstance(func, torch._ops.OpOverload):
         return result
     if isinstance(result, FakeTensor):
-        result = with_dtypes_of_kernel(func, args, kwargs, result)
+        result = with_eager_sizes(func, args, with_dtypes_of_kernel(func, args, kwargs, result))
         rule = rule_of(func, result.device.type)
         return result if rule is None else _restrided(result, rule, _in_order(func, args, kwargs), func.is_view)
     if isinstance(result, (tuple, list)) and result and isinstance(result[0], FakeTensor):

@@ -166,6 +166,12 @@ CALLS = {
     "pad by less and more": lambda x: aten.constant_pad_nd.default(x, [-1, 1]),
     "channel_shuffle": lambda x: aten.channel_shuffle.default(x, 3),
     "glu gradient": lambda x: aten.glu_backward.default(x.narrow(2, 0, x.shape[2] // 2), x, 2),
+    "rrelu gradient": lambda x: aten.rrelu_with_noise_backward.default(
+        x, x, torch.ones(x.shape), 0.1, 0.3, True, False
+    ),
+    "rrelu gradient, not drawn": lambda x: aten.rrelu_with_noise_backward.default(
+        torch.ones(x.shape), x, torch.ones(x.shape), 0.1, 0.3, False, False
+    ),
     "reflection_pad3d": lambda x: aten.reflection_pad3d.default(x, [1] * 6),
     "replication_pad3d": lambda x: aten.replication_pad3d.default(x, [1] * 6),
     "reflection_pad2d gradient": lambda x: aten.reflection_pad2d_backward.default(torch.ones(2, 3, 6, 7), x, [1] * 4),

@@ -111,7 +111,7 @@ def test_samples_of_rank_4(shard):
             try:
                 with calls:
                     differentiate(op(given[0], *given[1], **given[2]), given)
-            except (RuntimeError, ValueError, TypeError, NotImplementedError, IndexError):
+            except (RuntimeError, ValueError, TypeError, NotImplementedError, IndexError, AssertionError):
                 pass
     assert calls.seen and not calls.wrong, "\n".join(calls.wrong[:40])
 
