@@ -13,7 +13,7 @@ from mlirc.frontend.strides.kernel_dtypes import with_dtypes_of_kernel
 from mlirc.frontend.strides.promised_dtypes import with_eager_dtypes, with_eager_sizes, with_eager_statistics
 from mlirc.frontend.strides.rules import rule_of
 from mlirc.frontend.torch_compat.fake_dispatch import fake_dispatch
-from mlirc.frontend.torch_compat.fake_tensors import FakeTensor, detect_fake_mode
+from mlirc.frontend.torch_compat.fake_tensors import FakeTensor, detect_fake_mode, storage_id
 
 
 @contextmanager
@@ -35,7 +35,7 @@ def _mended(func: Any, args: tuple, kwargs: dict, result: Any) -> Any:
     if isinstance(result, FakeTensor):
         result = with_eager_sizes(func, args, with_dtypes_of_kernel(func, args, kwargs, result))
         rule = rule_of(func, result.device.type)
-        return result if rule is None else _restrided(result, rule, _in_order(func, args, kwargs), func.is_view)
+        return result if rule is None else _restrided(result, rule, _in_order(func, args, kwargs))
     if isinstance(result, (tuple, list)) and result and isinstance(result[0], FakeTensor):
         result = with_eager_statistics(func, args, result)
         rule = rule_of(func, result[0].device.type)
@@ -51,8 +51,11 @@ def _in_order(func: Any, args: tuple, kwargs: dict) -> tuple:
     return (*args, *(kwargs.get(a.name) for a in func._schema.arguments[len(args) :])) if kwargs else args
 
 
-def _restrided(x: Any, rule: Any, args: tuple, is_view: bool = False) -> Any:
-    """A fake tensor with the strides that the rule gives; the tensor itself where it has them."""
+def _restrided(x: Any, rule: Any, args: tuple) -> Any:
+    """A fake tensor with the strides that the rule gives; the tensor itself where it has them.
+
+    It begins where that does if it lies in the memory of an operand, as a view's result does, and that of `_unsafe_view`.
+    """
     if not isinstance(x, FakeTensor) or x.layout is not torch.strided or x.constant is not None:
         return x
     if x.dim() == 0 or (x.dim() == 1 and not (type(x.shape[0]) is int and x.shape[0] == 1)):
@@ -66,6 +69,8 @@ def _restrided(x: Any, rule: Any, args: tuple, is_view: bool = False) -> Any:
     except RuntimeError:  # of sizes that only data says, no order is known
         return x
     with x.fake_mode:
-        if is_view:
+        if any(
+            isinstance(y, FakeTensor) and y.layout is torch.strided and storage_id(y) == storage_id(x) for y in args
+        ):
             return x.as_strided(x.shape, strides, x.storage_offset())
         return torch.empty_strided(x.shape, strides, dtype=x.dtype, device=x.device)

@@ -76,6 +76,7 @@ def _show(finding: workers.Finding, out: Path | None) -> None:
 
 def _single(options: argparse.Namespace) -> int:
     os.environ.setdefault("MLIRC_CACHE_DIR", "off")
+    os.environ.setdefault("MLIRC_VERIFY", "stages")
     import torch
 
     from tests.fuzz import tensors

@@ -26,6 +26,7 @@ def main() -> None:
     answers = os.fdopen(os.dup(1), "w")
     os.dup2(2, 1)  # what programs print is not an answer
     os.environ["MLIRC_CACHE_DIR"] = "off"
+    os.environ["MLIRC_VERIFY"] = "stages"  # a form that is wrong is a bug, also where the values are right by luck
 
     os.environ.setdefault("TORCH_CPP_LOG_LEVEL", "ERROR")  # the warnings of many programs would hide a bug's text
     os.environ["TORCH_FAKE_TENSOR_DISPATCH_CACHE"] = "0"  # filling it takes longer than it saves

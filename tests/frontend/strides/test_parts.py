@@ -1,0 +1,38 @@
+"""Operators that lay a part of a tensor out anew begin where the part does."""
+
+import itertools
+
+import pytest
+import torch
+
+PARTS = {
+    "the last row": lambda x: x[-1:],
+    "a row": lambda x: x[None, 2],
+    "a row of a batch": lambda x: x[None].select(1, -1),
+    "a column": lambda x: x[:, 3:4].t(),
+    "a row of a half": lambda x: x.chunk(2)[1][:1],
+    "a piece": lambda x: x.unsafe_split(2)[1][:1],
+}
+LAYOUTS = {
+    "kron": lambda p, y: torch.kron(p, y),
+    "tensordot": lambda p, y: torch.tensordot(p, y.view(1, -1), 0),
+    "einsum": lambda p, y: torch.einsum("ij,k->ijk", p, y),
+    "matmul": lambda p, y: p.expand(3, 1, -1) @ y[:4].view(4, 1),
+    "reshape": lambda p, y: p.reshape(1, 1, 4, 1) + y,
+    "unsafe view": lambda p, y: torch.ops.aten._unsafe_view(p, [1, 1, 4, 1]) * y,
+}
+
+
+@pytest.mark.parametrize("dynamic", [False, True])
+@pytest.mark.parametrize("dtype", [torch.float32, torch.int64])
+def test_values(dtype, dynamic):
+    def function(x, y):
+        sources = x, x * 2, x @ x
+        return [
+            layout(part(source), y)
+            for source, part, layout in itertools.product(sources, PARTS.values(), LAYOUTS.values())
+        ]
+
+    x, y = torch.arange(16).view(4, 4).to(dtype), torch.arange(5).to(dtype)
+    run = torch.compile(function, backend="mlirc", options={"fallback": "error"}, dynamic=dynamic)
+    torch.testing.assert_close(run(x, y), function(x, y))
