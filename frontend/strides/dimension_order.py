@@ -135,11 +135,17 @@ def same(a: Any, b: Any) -> bool:
 
 
 def at_most(a: Any, b: Any) -> bool:
-    """Whether a <= b, of two that are not 0: what divides another number is no larger."""
+    """Whether a <= b, of two that are not negative: what divides another number is no larger."""
     if isinstance(a, int) and isinstance(b, int):
         return a <= b
-    if statically_known_true(a <= b) or statically_known_true(b % a == 0):
+    if statically_known_true(a <= b) or divides(a, b):
         return True
-    if statically_known_true(b < a) or statically_known_true(a % b == 0):
+    if statically_known_true(b < a) or divides(b, a):
         return False
     return bool(a <= b)
+
+
+def divides(a: Any, b: Any) -> bool:
+    """Whether b is a multiple of a, which is positive, for all values that are possible. The size of an empty tensor divides nothing."""
+    empty = a == 0 if isinstance(a, int) else a.node.has_hint() and a.node.hint == 0
+    return not empty and statically_known_true(b % a == 0)

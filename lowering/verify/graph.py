@@ -44,7 +44,7 @@ def verify_meaning(op: Any, memory: MemoryVerifier, verify: Verify) -> None:
     before = memory.facts
     if "dim" in op.attributes:
         dim, rank = attribute_value(op.attributes["dim"]), infos[0].rank
-        fits = type(dim) is int and 0 <= dim < rank
+        fits = type(dim) is int and 0 <= dim < max(rank, 1)  # a 0-d tensor counts as one of rank 1
         expect(fits, op, f"dimension {dim} of {rank}", "count from 0, and below the operand's rank")
     if issubclass(cls, Elementwise):
         verify_elementwise(op, cls, infos)
