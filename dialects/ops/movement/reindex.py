@@ -90,7 +90,9 @@ def reflection_pad(g, x, padding):
     def mirrored(d, n):
         """Distance from the start, then from the end."""
         d = maximum(d, d * -1)
-        return n - 1 - maximum(n - 1 - d, d - (n - 1))
+        d = n - 1 - maximum(n - 1 - d, d - (n - 1))
+        # PyTorch's guards hold a pad below the size, which no form says
+        return d if all(isinstance(k, int) for k in (n, *padding)) else minimum(maximum(d, 0), n - 1)
 
     return padded(x, padding, mirrored)
 
