@@ -9,6 +9,7 @@ import torch
 from mlirc.dialects.core.bindings import ir
 from mlirc.dialects.interpreter.float64 import in_float64, widened
 from mlirc.execution.modules import Outcome, copies, interpret
+from mlirc.execution.random_state import Inputs
 
 TIMES = 2.0  # the error of the input module
 ROUNDINGS = {torch.float32: 16.0, torch.float64: 256.0, torch.complex64: 16.0, torch.complex128: 256.0}
@@ -54,7 +55,7 @@ class Expectation:
         )
         if self.wide is not None:
             try:
-                self.exact = interpret(self.wide, [widened(x) for x in inputs])
+                self.exact = interpret(self.wide, in_wider_dtypes(inputs))
             except Exception as error:  # an operator that does not take float64, or a view of bits
                 self.wide, self.why = (
                     None,
@@ -73,6 +74,11 @@ class Expectation:
                 if wrong is not None:
                     return wrong
         return None
+
+
+def in_wider_dtypes(inputs: Sequence[Any]) -> Inputs:
+    """Inputs for the module in float64, with the same random state."""
+    return Inputs((widened(x) for x in inputs), getattr(inputs, "random_state", None))
 
 
 def compared(what: str, position: int, own: Any, exact: Any, got: Any) -> Wrong | None:

@@ -6,9 +6,9 @@ from typing import Any
 
 from mlirc.dialects.core.bindings import ir
 from mlirc.dialects.core.context import context
-from mlirc.dialects.interpreter.float64 import in_float64, widened
+from mlirc.dialects.interpreter.float64 import in_float64
 from mlirc.dialects.interpreter.interpreter import RunsCode
-from mlirc.execution.accuracy import Expectation, Wrong
+from mlirc.execution.accuracy import Expectation, Wrong, in_wider_dtypes
 from mlirc.execution.culprit import culprit
 from mlirc.execution.limited_run import limited_run
 from mlirc.execution.modules import MachineCode, interpret
@@ -130,7 +130,7 @@ def _blamed(before: ir.Module, after: ir.Module, inputs: Sequence[Any], wrong: W
     wide = in_float64(before), in_float64(after)
     try:
         if wide[0] is not None and wide[1] is not None:
-            exact = [widened(x) for x in inputs]
+            exact = in_wider_dtypes(inputs)
             left = [interpret(x, exact).results[wrong.position] for x in wide]
             gone = (left[0].double() - left[1].double()).abs().max() if left[0].shape == left[1].shape else 1.0
             if not gone <= 1e-9 * (1.0 + float(left[0].abs().max())):

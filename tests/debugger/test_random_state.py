@@ -4,8 +4,12 @@ import pytest
 import torch
 from safetensors.torch import load_file, save_file
 
+from mlirc.dialects.core.context import context
+from mlirc.execution.accuracy import Expectation
 from mlirc.execution.captures import read_capture
+from mlirc.execution.inputs import read_inputs
 from mlirc.execution.random_state import why_no_state
+from mlirc.ir import ir
 from tests.commands.command import bad, good
 
 
@@ -38,6 +42,15 @@ def test_a_captured_graph_draws_the_same(stage, target, captured, tmp_path):
         torch.testing.assert_close(
             left[name], x, rtol=0 if target == "cpu" else 1e-5, atol=0 if target == "cpu" else 1e-6
         )
+
+
+def test_the_float64_reference_draws_the_same(captured):
+    with context():
+        module = ir.Module.parse(captured.stages["import"].read_text())
+        expected = Expectation(module, read_inputs(module, str(captured.inputs)))
+    assert expected.exact is not None
+    for own, exact in zip(expected.own.results, expected.exact.results, strict=True):
+        torch.testing.assert_close(own.double(), exact, rtol=1e-5, atol=1e-5)
 
 
 def changed(at, value, size=4):
