@@ -19,7 +19,19 @@ from mlirc.lowering.module.rules import StageError, expect, list_attribute, text
 
 NAMESPACES = ("aten", "prims")
 FORBIDDEN = frozenset(
-    ("from_file", "set_", "set", "resize", "resize_", "resize_as", "resize_as_", "set_data", "record_stream", "swap")
+    (
+        "from_file",
+        "save",
+        "set_",
+        "set",
+        "resize",
+        "resize_",
+        "resize_as",
+        "resize_as_",
+        "set_data",
+        "record_stream",
+        "swap",
+    )
 )
 STRUCTURED = frozenset(  # private operators of a traced graph that PyTorch's native_functions.yaml calls structured
     ("_linalg_det", "_linalg_slogdet", "_linalg_eigh", "_linalg_svd", "_linalg_solve_ex")

@@ -200,7 +200,7 @@ def _inputs(module: Any, inputs: Any, read: Any, draw: Any) -> Any:
 
 
 def show(file: str, case: Any, trials: Any, imports: tuple[str, ...], output: str, first: str = "") -> bool:
-    """Bisects, tells, and writes the small module; False where nothing fails. Raises Failure."""
+    """Bisects, tells, and writes the small module, or that the import is wrong; False where nothing fails. Raises Failure."""
     from mlirc.bisection.finding import bisected, command_of
     from mlirc.bisection.told import told_of
     from mlirc.lowering.pipeline.parser import PipelineError
@@ -209,13 +209,16 @@ def show(file: str, case: Any, trials: Any, imports: tuple[str, ...], output: st
         click.echo(f"  {line}", err=True)
 
     try:
+        wrong = wrong_import_of(file, case, trials, told)
+        if wrong is not None:
+            click.echo(f"{first}: {wrong}" if first else str(wrong)[:1].upper() + str(wrong)[1:])
         found = bisected(case, trials, told)
     except PipelineError as error:
         raise Failure(str(error)) from error
     except Exception as error:  # whatever the interpreter says of the module as it is given
         raise Failure(f"{file}, as given, cannot be executed: {' '.join(str(error).split())}") from error
     if found is None:
-        return False
+        return wrong is not None
     if trials.left:
         told(f"executed by their bodies, as Triton interprets no Gluon: {', '.join(sorted(trials.left))}")
     inputs = None if trials.check is not None else written_inputs(found, trials, output)
@@ -226,6 +229,19 @@ def show(file: str, case: Any, trials: Any, imports: tuple[str, ...], output: st
     click.echo(f"{output} shows it, {found.left} of {found.given} ops:")
     click.echo(f"  {command}")
     return True
+
+
+def wrong_import_of(file: str, case: Any, trials: Any, told: Any) -> Any:
+    """What is wrong with a capture's imported module before any pass, or None. Raises what the interpreter raises on it."""
+    if trials.check is not None or trials.slower is not None:
+        return None
+    from mlirc.dialects.core.bindings import ir
+    from mlirc.dialects.core.context import context
+    from mlirc.execution.import_check import wrong_import
+
+    trials.prepare(case)
+    with context():
+        return wrong_import(file, ir.Module.parse(case.text), case.inputs, trials.expected[case.text], told)
 
 
 def written_inputs(found: Any, trials: Any, output: str) -> str | None:

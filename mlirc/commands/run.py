@@ -204,7 +204,7 @@ class _Run:
         try:
             machine, on_gpu = self.target == "cpu", self.target == "gpu"
             with triton_code() if on_gpu else nullcontext() as code:
-                changed = check_each_pass(module, passes, inputs, machine, told, self.rewrites, code)
+                changed = check_each_pass(module, passes, inputs, machine, told, self.rewrites, code, self.file)
         except (InterpreterError, IndexError) as error:
             raise Failure(f"{self.file}, as given, cannot be executed: {error}") from error
         except (PassError, PipelineError, StageError):

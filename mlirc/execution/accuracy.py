@@ -81,8 +81,8 @@ def in_wider_dtypes(inputs: Sequence[Any]) -> Inputs:
     return Inputs((widened(x) for x in inputs), getattr(inputs, "random_state", None))
 
 
-def compared(what: str, position: int, own: Any, exact: Any, got: Any) -> Wrong | None:
-    """`own` is what the given module computes, `exact` the same in float64, or None."""
+def compared(what: str, position: int, own: Any, exact: Any, got: Any, least: float = 0.0) -> Wrong | None:
+    """`own` is what the given module computes, `exact` the same in float64, or None. `least` of the largest element is no error."""
     if not isinstance(own, torch.Tensor) or not isinstance(got, torch.Tensor):
         same = own == got or (own != own and got != got)
         if not same and isinstance(own, float) and isinstance(got, float):
@@ -91,7 +91,7 @@ def compared(what: str, position: int, own: Any, exact: Any, got: Any) -> Wrong 
     if (own.dtype, own.shape) != (got.dtype, got.shape):
         describe = lambda x: f"{x.dtype} {list(x.shape)}"
         return Wrong(what, position, (), float("inf"), 0.0, describe(got), describe(own))
-    if own.numel() == 0 or torch.equal(own, got):  # whose own error is within the limit
+    if own.numel() == 0 or torch.equal(_comparable(own), _comparable(got)):  # whose own error is within the limit
         return None
     if not (own.is_floating_point() or own.is_complex()):
         return _discrete(what, position, own, exact, got)
@@ -103,6 +103,7 @@ def compared(what: str, position: int, own: Any, exact: Any, got: Any) -> Wrong 
     unit = torch.finfo(own.dtype).eps * scale
     roundings = ROUNDINGS.get(own.dtype, HALF_ROUNDINGS)
     limit = ALONE * unit if exact is None else TIMES * _most((mine - right)[finite]) + roundings * unit
+    limit = max(limit, least * scale)
     error = (found - right).abs()
     error = torch.where(finite & ~torch.isfinite(found), torch.inf, torch.where(finite, error, 0.0))
     # where the given module is not finite, and float64 agrees, neither may be finite
@@ -113,6 +114,10 @@ def compared(what: str, position: int, own: Any, exact: Any, got: Any) -> Wrong 
     if float(error.flatten()[worst]) <= limit:
         return None
     return _wrong(what, position, got, right, worst, float(error.flatten()[worst]), limit)
+
+
+def _comparable(x: torch.Tensor) -> torch.Tensor:
+    return torch.view_as_real(x) if x.dtype == torch.complex32 else x  # of which PyTorch has no `equal`
 
 
 def _most(x: torch.Tensor) -> float:

@@ -10,6 +10,7 @@ from mlirc.dialects.interpreter.float64 import in_float64
 from mlirc.dialects.interpreter.interpreter import RunsCode
 from mlirc.execution.accuracy import Expectation, Wrong, in_wider_dtypes
 from mlirc.execution.culprit import culprit
+from mlirc.execution.import_check import WrongImport, wrong_import
 from mlirc.execution.limited_run import limited_run
 from mlirc.execution.modules import MachineCode, interpret
 from mlirc.lowering.pipeline.rewrites import Rewrites
@@ -55,14 +56,19 @@ def check_each_pass(
     told: Callable[[str], None] = lambda line: None,
     rewrites: Rewrites | None = None,
     code: RunsCode | None = None,
-) -> Changed | None:
+    file: str = "",
+) -> Changed | WrongImport | None:
     """Runs the passes on the module, in place. None: the answer stayed right, that of the machine code too if it is asked for.
 
-    `rewrites` says which of their rewrites passes may take; `code` runs kernels of a module by their code. `told` hears a line for
-    each pass. Raises what the passes raise, and what the interpreter does on the module as given. Needs an entered context.
+    Where `file` is the imported module of a capture, it is first compared with the ATen graph beside it. `rewrites` says which of
+    their rewrites passes may take; `code` runs kernels of a module by their code. `told` hears a line for each pass. Raises what
+    the passes raise, and what the interpreter does on the module as given. Needs an entered context.
     """
     expected = Expectation(module, inputs)
     told(f"as given: {_how(expected)}")
+    wrong_from_the_start = wrong_import(file, module, inputs, expected, told)
+    if wrong_from_the_start is not None:
+        return wrong_from_the_start
     state: dict[str, Any] = {"before": module.operation.clone(), "text": str(module), "number": 0}
 
     def look(step: str, module: Any) -> None:
@@ -140,7 +146,7 @@ def _blamed(before: ir.Module, after: ir.Module, inputs: Sequence[Any], wrong: W
         return ""
 
 
-def checked(*arguments: Any, **named: Any) -> Changed | None:
+def checked(*arguments: Any, **named: Any) -> Changed | WrongImport | None:
     """check_each_pass in the context of the process."""
     with context():
         return check_each_pass(*arguments, **named)
