@@ -3,6 +3,7 @@
 import contextlib
 import hashlib
 import importlib.util
+import inspect
 import os
 import sys
 import tempfile
@@ -14,7 +15,9 @@ from types import ModuleType
 from typing import Any
 
 import torch
+import torch.nn.functional as F
 from torch.nn.attention import SDPBackend, sdpa_kernel
+from torch.overrides import TorchFunctionMode
 
 from tests.fuzz.calls import not_compiled
 from tests.fuzz.compare import Difference, describe, differences
@@ -132,8 +135,42 @@ def run(program: ModuleType, backend: Any, options: dict | None = None, noise: i
 
 
 def another_attention(noise: int) -> Any:
-    """Every fifth run has attention in parts: of a row of scores that are all NaN it gives NaN, eager's kernel 0."""
+    """Two of five runs have attention in parts. Of a row of scores that are all NaN it gives NaN, eager's kernel 0. In one of them a mask
+    replaces scores, as eager's causal kernel does; eager's others add it, so that hidden infinities give NaN."""
+    if noise % 5 == 3:
+        return ReplacedScores()
     return sdpa_kernel(SDPBackend.MATH) if noise % 5 == 4 else contextlib.nullcontext()
+
+
+class ReplacedScores(TorchFunctionMode):
+    """Computes attention with a mask in parts, where the mask replaces the scores that it hides."""
+
+    def __torch_function__(self, function: Any, types: Any, args: tuple = (), kwargs: dict | None = None) -> Any:
+        kwargs = kwargs or {}
+        if function is F.scaled_dot_product_attention:
+            call = inspect.signature(masked_attention).bind(*args, **kwargs)
+            if call.arguments.get("attn_mask") is not None:
+                return masked_attention(*args, **kwargs)
+        return function(*args, **kwargs)
+
+
+def masked_attention(
+    query, key, value, attn_mask, dropout_p=0.0, is_causal=False, scale=None, enable_gqa=False
+) -> torch.Tensor:
+    """Takes what F.scaled_dot_product_attention takes, with a mask and without dropout."""
+    if enable_gqa:
+        key, value = (x.repeat_interleave(query.shape[-3] // x.shape[-3], -3) for x in (key, value))
+    scale = query.shape[-1] ** -0.5 if scale is None else scale
+    scores = (query * scale) @ key.mT
+    if attn_mask.dtype == torch.bool:
+        shown = attn_mask
+    else:
+        above = attn_mask > torch.finfo(attn_mask.dtype).min
+        shown, scores = above | ~above.any(-1, keepdim=True), scores + attn_mask
+    if is_causal:
+        shown = shown & torch.ones(scores.shape[-2:], dtype=torch.bool, device=scores.device).tril()
+    scores = torch.where(shown, scores, -torch.inf)
+    return torch._safe_softmax(scores, -1) @ value
 
 
 def need_device(phase: str) -> None:

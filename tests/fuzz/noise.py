@@ -329,7 +329,8 @@ class Noise(TorchDispatchMode):
             wide != 0
         )  # of a subnormal number, the smallest
         other = (wide + bit * self.draw(x)).to(x.dtype)
-        return x.clone().copy_(torch.where(x.isfinite() & other.isfinite(), other, x))  # strides stay
+        changes = x.isfinite() & other.isfinite() & (wide != 0)  # -0.0 + 0.0 is 0.0
+        return x.clone().copy_(torch.where(changes, other, x))  # strides stay
 
     def shake_in_place(self, x: Any, computed: torch.dtype | None = None) -> None:
         if not isinstance(x, torch.Tensor) or not x.is_floating_point() or x.layout != torch.strided:

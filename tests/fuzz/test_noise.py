@@ -9,6 +9,7 @@ import torch.nn.functional as F
 
 from tests.fuzz.calls import in_thread
 from tests.fuzz.compare import different
+from tests.fuzz.judge import another_attention
 from tests.fuzz.kinds.control_flow import in_python
 from tests.fuzz.noise import Noise
 
@@ -214,6 +215,27 @@ def test_noise_keeps_infinities_of_complex_numbers(form):
     shaken = Noise(1).shake(x)
     assert shaken.stride() == x.clone().stride()
     torch.testing.assert_close(torch.view_as_real(shaken.resolve_conj()), torch.view_as_real(x.resolve_conj()))
+
+
+def test_noise_keeps_signs_of_zeros():
+    x = torch.tensor([-0.0, 0.0]).repeat(32)
+    for seed in range(8):
+        assert torch.equal(Noise(seed).shake(x).signbit(), x.signbit())
+
+
+@pytest.mark.parametrize("mask", ["bool", "float", "rows hidden by the lowest number"])
+def test_a_mask_replaces_scores_in_some_runs(mask):
+    q, k, v = torch.rand(1, 2, 5, 4), torch.randn(1, 2, 5, 4), torch.randn(1, 2, 5, 4)
+    shown = torch.ones(5, 5, dtype=torch.bool).tril()
+    low = torch.where(shown, 0.0, torch.finfo(torch.float32).min)
+    low[2] = torch.finfo(torch.float32).min
+    given = {"bool": shown, "float": torch.where(shown, 0.0, -torch.inf)}.get(mask, low)
+    expected = F.scaled_dot_product_attention(q, k, v, given)
+    with another_attention(3):
+        torch.testing.assert_close(F.scaled_dot_product_attention(q, k, v, attn_mask=given), expected)
+        k[0, 0, 4] = torch.inf
+        assert F.scaled_dot_product_attention(q, k, v, given)[0, 0, :2].isfinite().all()
+    assert F.scaled_dot_product_attention(q, k, v, given)[0, 0].isnan().any()
 
 
 def test_noise_leaves_inference_mode_as_a_thread_does():

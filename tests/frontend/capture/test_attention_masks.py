@@ -142,6 +142,22 @@ def test_a_row_of_nan_shows(function, dtype, head, dynamic):
     assert torch.equal(found.isnan(), expected.isnan())
 
 
+@pytest.mark.parametrize("hidden", [torch.inf, torch.nan])
+def test_a_known_mask_hides_as_the_causal_call_does(hidden):
+    """A key that is not finite reaches the rows that see it. Eager adds -inf to its other scores, which gives NaN for all rows."""
+
+    def function(q, k, v):
+        return sdpa(q, k, v, attn_mask=positions(k)[None, :] <= positions(q)[:, None])
+
+    q, k, v = (torch.randn(2, 3, 7, 8) for _ in range(3))
+    q[0, 1], k[0, 1, 4] = q[0, 1].abs(), hidden
+    assert function(q, k, v)[0, 1].isnan().all()
+    with torch.no_grad():
+        found = torch.compile(function, backend="mlirc", options={"fallback": "error"})(q, k, v)
+    torch.testing.assert_close(found, sdpa(q, k, v, is_causal=True), equal_nan=True)
+    assert found[0, 1, :4].isfinite().all()
+
+
 def test_queries_after_a_cache_stay():
     """For as many keys as queries plus 5, query i sees the keys up to i + 5: no is_causal of PyTorch's."""
 
