@@ -3,11 +3,12 @@
 import itertools
 
 import pytest
+import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from mlirc.dialects.core.symbols import evaluate, floordiv, mod, parse, substitute
-from mlirc.lowering.verify.index_proofs import Space
+from mlirc.lowering.verify.index_proofs import LARGEST, Space, magnitude
 
 MERGED = [  # sizes of dimensions, an index, and the size of what it is an index of
     ({"d0": "s0*s1", "d1": "64"}, "(64*d0 + d1)//(64*s1)", "s0"),
@@ -36,6 +37,27 @@ def test_what_is_left_is_found_among_facts_with_many_cases():
     sizes = {"d0": parse("s93"), "d1": parse("s86")}
     space = Space(sizes, tuple(map(parse, ("s93", "s37", "s86 + s93", *facts, "s37 + 2", "s93", "s86"))))
     assert space.left(parse("s93 - 1 - (d1 + 1)")) == [parse("s93 - s86 - 1")]
+
+
+def test_an_index_is_at_most_the_number_of_points():
+    """Four factors of 2**20 each would be too many; that a space has as many points is what bounds them."""
+    sizes = {"d0": parse("s0"), "d1": parse("s1*s2"), "d2": parse("s3")}
+    for index in ("d0*s1*s2*s3 + d1*s3 + d2", "(d0*s1*s2*s3 + d1*s3)//s2", "s0*s1*s2*s3"):
+        assert magnitude(parse(index), sizes) < LARGEST
+    for index in ("d0*s0*s1*s2", "d0*s1*s2*s3*s4", "d0*d1*s0*s3", "4611686018427387904*d0", "(s0*s1*s2*s0)//s3"):
+        assert magnitude(parse(index), sizes) >= LARGEST
+
+
+@pytest.mark.parametrize("rank", [4, 5, 6])
+def test_views_that_merge_many_symbolic_sizes(rank):
+    def function(x):
+        y = x.transpose(0, -1) * 2
+        return y.reshape(y.shape[::-1]), y.flatten()[1:], y.flatten(1).sum(0), (x + 1).split(x.size(1), 1)[0].flatten()
+
+    x = torch.arange(24.0 * 2 ** (rank - 3)).reshape(*[2] * (rank - 3), 2, 3, 4)
+    run = torch.compile(function, backend="mlirc", dynamic=True, options={"fallback": "error"})
+    for given in (x, x.flip(0).transpose(1, 2).contiguous()):
+        torch.testing.assert_close(run(given), function(given))
 
 
 FACTORS = st.lists(st.sampled_from(["s0", "s1", "2", "3"]), min_size=1, max_size=3).map(lambda x: parse("*".join(x)))
