@@ -12,7 +12,7 @@ from mlirc.dialects.core.bindings import ir
 from mlirc.frontend.cache.compiled import Compiled
 from mlirc.frontend.cache.frozen_parameters import FrozenParameters
 from mlirc.frontend.capture.flex_attention import DENSE
-from mlirc.frontend.capture.result_views import with_views
+from mlirc.frontend.capture.result_views import with_objects, with_views
 from mlirc.frontend.capture.views_to_replay import with_replays
 from mlirc.frontend.cuda_graphs.facts import returned_to_user
 from mlirc.frontend.driver.verification import PROOFS
@@ -76,6 +76,7 @@ def import_aten(graph: AtenGraph, folder: CacheFolder | None) -> Lowering:
     outputs = with_views(graph.gm, imported.outputs, returned)
     recorded = graph.on_gpu and graph.options.mode in CUDA_GRAPH_MODES
     outputs = with_replays(graph.gm, outputs, returned, gradients=graph.kind == "forward" and not recorded)
+    outputs = with_objects(graph.gm, imported.module, outputs, returned)
     ledger = Ledger(fusion=fusion_log(graph))
     for region in imported.regions:
         made = region.function

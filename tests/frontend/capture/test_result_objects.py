@@ -295,3 +295,41 @@ def test_a_part_of_an_input_that_autograd_saved_is_noticed():
         x.add_(1)
     with pytest.raises(RuntimeError, match="its base or another view of its base has been modified inplace"):
         loss.backward()
+
+
+def through_the_same_object(x):
+    same = x.contiguous()
+    y, z = same[:, :], same[:, :][:, :]
+    same.t_()
+    return y, z, x, same[:, :]
+
+
+def by_several_names(x):
+    same, y = x.contiguous(), x[:, :]
+    z = same.view_as(y)
+    same.unsqueeze_(0)
+    w = same[0]
+    same.squeeze_(0)
+    x.transpose_(0, 1)
+    return y, z, w, same
+
+
+def of_parts(x):
+    (part,) = x.contiguous().split([3])
+    y = part[:]
+    x.t_()
+    return part, y
+
+
+@pytest.mark.parametrize("program", [through_the_same_object, by_several_names, of_parts])
+def test_views_keep_their_sizes_where_their_input_is_transposed(program):
+    """A result that is all of an input is a tensor object of its own: the input's object gets other sizes after the call."""
+    told = []
+    for fn in (program, torch.compile(program, backend="mlirc", options={"fallback": "error"})):
+        torch._dynamo.reset()
+        for size in (4, 3):
+            x = torch.arange(3.0 * size).reshape(3, size)
+            results = fn(x)
+            results[0].add_(1)
+            told.append([(y.shape, y.stride(), y.tolist(), y is x) for y in (*results, x)])
+    assert told[:2] == told[2:]
