@@ -65,9 +65,9 @@ def with_objects(gm: GraphModule, module: ir.Module, outputs: Outputs, returned:
     results, arguments = list(block.operations)[-1].operands, {str(x.type) for x in block.arguments}
     made = list(outputs)
     for place, (node, (kind, k)) in enumerate(zip(nodes[:returned], outputs, strict=False)):
-        if kind == "result" and isinstance(node, Node) and is_view(node) and seen_by(node).op == "placeholder":
-            if str(results[k].type) in arguments:
-                made[place] = "alias", k
+        of_input = isinstance(node, Node) and is_view(node) and seen_by(node).op == "placeholder"
+        if of_input and kind == "result" and str(results[k].type) in arguments:
+            made[place] = "alias", k
     return made
 
 

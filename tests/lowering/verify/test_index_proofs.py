@@ -56,8 +56,8 @@ def test_views_that_merge_many_symbolic_sizes(rank):
 
     x = torch.arange(24.0 * 2 ** (rank - 3)).reshape(*[2] * (rank - 3), 2, 3, 4)
     run = torch.compile(function, backend="mlirc", dynamic=True, options={"fallback": "error"})
-    for given in (x, x.flip(0).transpose(1, 2).contiguous()):
-        torch.testing.assert_close(run(given), function(given))
+    for y in (x, x.flip(0).transpose(1, 2).contiguous()):
+        torch.testing.assert_close(run(y), function(y))
 
 
 FACTORS = st.lists(st.sampled_from(["s0", "s1", "2", "3"]), min_size=1, max_size=3).map(lambda x: parse("*".join(x)))
