@@ -14,17 +14,17 @@ from mlirc.dialects.core.tensor_types import info_of
 
 @dataclass
 class Gpus:
-    """What a host program being written knows of GPUs.
+    """State of the writer of a host program, as far as GPUs are concerned.
 
-    numbers   of those that hold tensors, in the order in which they turn up
-    kernels   for each `mlircx.run` or call of a kernel on a GPU, its `mlirc.triton`
-    checks    for each run whose kernel checks indices, the position of its fields for failures
-    current   the GPU that the program works on at the line being written, -1 for none
-    launched  by their links
-    matmuls   that cuBLASLt computes
-    convolutions  that cuDNN computes
-    ready     kernels that were compiled already, the user's: the code and the GPU, by their links
-    arenas    for each GPU with an arena, the place of its handle
+    numbers       device numbers of the GPUs that hold tensors, in order of first use: [0, 1] for cuda:0 and cuda:1
+    kernels       op that launches a kernel on a GPU -> the kernel's `mlirc.triton` op
+    checks        op that launches a kernel that checks indices -> offset of its failure fields (failures.py)
+    current       device number of the GPU that is current at the line being written; -1 before the first
+    launched      link name -> kernel that the program launches
+    matmuls       calls of cuBLASLt
+    convolutions  calls of cuDNN
+    ready         link name -> (machine code, device number) of kernels that were compiled before: the user's Triton kernels
+    arenas        device number -> place in the frame of the handle of that GPU's arena
     """
 
     numbers: list[int]
@@ -39,7 +39,7 @@ class Gpus:
 
 
 def gpus_of(function: Any) -> Gpus:
-    """What a lowered function does with GPUs. Raises ValueError for a device that host programs know nothing of."""
+    """The GPUs and the kernels of a lowered function. Raises ValueError for a device other than cpu and cuda."""
     block = function.regions[0].blocks[0]
     values = [*block.arguments, *(x for op in block.operations for x in op.results)]
     devices = dict.fromkeys(info_of(x).device for x in values if isinstance(x.type, ir.RankedTensorType))

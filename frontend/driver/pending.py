@@ -1,4 +1,4 @@
-"""A graph whose machine code other threads are making while AOTAutograd and Dynamo go on."""
+"""Futures of compiled graphs: background threads link them while AOTAutograd and Dynamo continue."""
 
 from collections.abc import Callable
 
@@ -8,7 +8,7 @@ from mlirc.frontend.graph.observer import Watch
 
 
 class Pending:
-    """The result of `work`, which a thread of its own does. Its exception becomes failure(error), in the thread that asks for the result."""
+    """A future of what `work` returns; a background thread runs it. An exception of `work` is raised by `result`, as failure(error)."""
 
     def __init__(self, work: Callable[[], Compiled], failure: Callable[[Exception], Exception], watched: Watch):
         self.watched = watched
@@ -16,7 +16,7 @@ class Pending:
         self._failure = failure
 
     def result(self) -> Compiled:
-        """Waits for it. Any thread may call this, any number of times. Raises CompilationError."""
+        """Waits for the compiled graph. Any thread may call this, any number of times. Raises CompilationError."""
         try:
             return self._made.result()
         except Exception as error:
@@ -24,12 +24,12 @@ class Pending:
 
 
 class Behind(Pending):
-    """A graph that is compiled while other code runs it. `made` is set once its machine code is there."""
+    """The future of a graph that other code runs meanwhile (frontend/budget). The budget sets `made` when the machine code exists."""
 
     made: Pending
 
     def __init__(self) -> None:
-        """Begins nothing."""
+        """Starts no thread, unlike Pending: the budget's job compiles."""
 
     @property
     def watched(self) -> Watch:  # type: ignore[override]

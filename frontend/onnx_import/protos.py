@@ -1,4 +1,4 @@
-"""What nodes and tensors of an ONNX file say, as Python's values."""
+"""Reads ONNX protobufs (TensorProto, NodeProto) as tensors and Python values."""
 
 from typing import Any
 
@@ -8,30 +8,30 @@ from mlirc.frontend.onnx_import.package import onnx
 from mlirc.frontend.onnx_import.values import Known, Value, dtype_of, torch_tensor
 
 SMALL = 4096
-"""Elements of a constant whose numbers are kept at hand for shapes."""
+"""The most elements of a constant whose numbers are known while the graph is traced, as those of shapes must be."""
 AT_HAND = (torch.int64, torch.int32, torch.bool, torch.float32, torch.float64)
 
 
 def few(x: torch.Tensor) -> bool:
-    """Whether the numbers of a constant are kept at hand."""
+    """Whether the numbers of a constant are known while the graph is traced."""
     return x.numel() <= SMALL and x.dtype in AT_HAND
 
 
 def label(proto: Any) -> str:
-    """A node as an error names it."""
+    """How an error names a node: "node 'name' (Op)"."""
     first = next((name for name in proto.output if name), "")
     name = f"node '{proto.name}'" if proto.name else f"the node that gives '{first}'"
     return f"{name} ({f'{proto.domain}.' if proto.domain else ''}{proto.op_type})"
 
 
 def constant_tensor(proto: Any) -> torch.Tensor:
-    """A TensorProto. Raises OnnxValueError for a dtype that PyTorch has not."""
+    """A TensorProto as a tensor. Raises OnnxValueError for a dtype that PyTorch lacks."""
     dtype_of(proto.data_type)
     return torch_tensor(onnx().numpy_helper.to_array(proto), proto.data_type)
 
 
 def constant_of(proto: Any) -> Value:
-    """A TensorProto, as numbers where they are few."""
+    """A TensorProto as a Known value if it is small, else as a tensor. Raises OnnxValueError for a dtype that PyTorch lacks."""
     dtype = dtype_of(proto.data_type)
     array = onnx().numpy_helper.to_array(proto)
     if array.size <= SMALL and dtype in AT_HAND:
@@ -40,7 +40,7 @@ def constant_of(proto: Any) -> Value:
 
 
 def attributes(proto: Any) -> dict[str, Any]:
-    """A node's attributes: texts, numbers, lists, and onnx's own graphs and tensors."""
+    """A node's attributes by name: str, int, float, lists of them, GraphProto, TensorProto."""
     found: dict[str, Any] = {}
     for a in proto.attribute:
         value = onnx().helper.get_attribute_value(a)

@@ -10,7 +10,13 @@ from mlirc.frontend.torch_compat.dynamo.restart import TensorifyScalarRestartAna
 
 @dataclass(frozen=True)
 class AotEntry:
-    """AOTAutograd's function for graphs, and what torch._dynamo.backends.common does around it."""
+    """AOTAutograd's entry point, and what torch._dynamo.backends.common uses around it.
+
+    trace           aot_module_simplified
+    flatten_inputs  flattens inputs that are containers
+    restart         the exception by which a backend asks Dynamo to trace again
+    counts          Dynamo's counter of calls of AOTAutograd
+    """
 
     trace: Callable[..., Callable]
     flatten_inputs: Callable[..., Any]
@@ -19,7 +25,7 @@ class AotEntry:
 
 
 def documented() -> Callable[..., Callable]:
-    """PyTorch's own way in, for backends."""
+    """`aot_autograd`, PyTorch's documented entry point for backends."""
     from torch._dynamo.backends.common import aot_autograd
 
     return aot_autograd
@@ -27,7 +33,7 @@ def documented() -> Callable[..., Callable]:
 
 @reach("aot-entry", instead="the first call loads torch._dynamo.backends.common, and with it Inductor's scheduler")
 def entry() -> AotEntry:
-    """The functions that torch._dynamo.backends.common uses."""
+    """The parts of `aot_autograd`, without its module."""
     from torch._dynamo.utils import counters, flatten_graph_inputs
     from torch._functorch.aot_autograd import aot_module_simplified
 

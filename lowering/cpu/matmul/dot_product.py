@@ -1,12 +1,14 @@
-"""Dot-product gemm: a few rows by a matrix whose columns lie along k, summed in lanes along k and across lanes at the end.
+"""Dot-product gemm for up to MOST_ROWS rows: out[M, N] = x[M, K] @ w[N, K]^T, where k is contiguous in both operands.
 
-copy the rows                                   they stay in the first-level cache, a block of k at a time
-for column block:                               threads share them; a vector of columns
-  for columns in block:                         the matrix is read once, from beginning to end, and ahead of that
-    tile[rows, columns] = rows @ columns        the sums in registers
+Vector lanes run along k. Each sum is a vector of partial sums, whose lanes are added at the end.
+
+copy the rows of x as float32                   a block of k of them stays in the L1 cache
+for column block:                               as many columns as a vector has lanes; threads take blocks
+  for columns in block:                         w is read once, in the order of memory, with prefetches
+    tile[rows, columns] = rows @ columns        the vectors of partial sums are in registers
   epilogue over the rows of the block
 
-A vector of bfloat16 is read as 32-bit pairs: shifted, they are the float32 numbers at even places, masked, those at odd ones.
+bfloat16 is loaded as 32-bit pairs. A shift gives the float32 values at even positions, a mask those at odd positions.
 """
 
 from collections.abc import Iterator, Sequence
@@ -38,40 +40,41 @@ from mlirc.lowering.cpu.matmul.tile import registers
 from mlirc.lowering.target import CpuTarget
 
 MOST_ROWS = 8
-MOST_COPIED = 256 << 10  # steps of rows, 4 bytes each, on a thread's stack
-SUMS = 8  # of vectors, side by side: each addition waits for the one before it
-ROW_BYTES = 24 << 10  # of rows: they stay in the first-level cache
-MOST_STEPS = 2048  # along k: so few are summed in a lane before they are added to the rest
-AHEAD = 24 << 10  # bytes from what is read to what is fetched into the second-level cache
-NEAR = 4 << 10  # and to what comes from there into the first-level one
-NEAR_TILE = 8 << 10  # where a tile's columns are at most so many bytes
-PADDING = 16  # steps, without which rows 4 KiB apart would evict each other
+MOST_COPIED = 256 << 10  # elements of all copied rows, 4 bytes each, on a thread's stack
+SUMS = 8  # independent accumulators that hide the latency of an FMA
+ROW_BYTES = 24 << 10  # of the copied rows in a block of k: they stay in the L1 cache
+MOST_STEPS = 2048  # elements along k that one accumulator sums before it is added to the tile, for accuracy
+AHEAD = 24 << 10  # prefetch distance into the L2 cache, in bytes
+NEAR = 4 << 10  # prefetch distance from the L2 into the L1 cache, in bytes
+NEAR_TILE = 8 << 10  # the L1 prefetch is for tiles whose columns have at most this many bytes
+PADDING = 16  # elements after each copied row: rows 4 KiB apart would fall into the same cache sets
 
-HIGH = -65536  # of a pair's 32 bits, those of the number at the odd place
+HIGH = -65536  # the mask 0xffff0000: of a pair of bfloat16, the one at the odd position
 
 
 def takes_dots(gemm: Gemm) -> bool:
-    """Whether rows are few, and lie along k as columns do."""
+    """Whether M is a known number from 1 to MOST_ROWS, and k is contiguous in both operands."""
     m = gemm.m_size
     return isinstance(m, int) and 0 < m <= MOST_ROWS and fit(gemm, m)
 
 
 def fit(gemm: Gemm, rows: int) -> bool:
-    """Whether so many rows lie along k, and can be copied."""
+    """Whether k is contiguous in x, and `rows` rows of it fit into the copy."""
     k = gemm.k.size
     return isinstance(k, int) and rows * k <= MOST_COPIED and gemm.ka == 1
 
 
 class DotWriter(CopiedRowsWriter):
-    """Where the number of rows is a symbol, it is at most MOST_ROWS when this code runs.
+    """Writes the kernel. Where M is a symbol, it is at most MOST_ROWS when this code runs. Lengths are elements along k.
 
-    row_count what there is room for
-    group     rows of a tile; `columns` of a whole one
-    registers of vectors, which the processor has
-    length    steps in all; `span` of them are read at once
-    k_block   steps that are summed in registers
-    near      whether what comes next is fetched a second time, into the first-level cache: a tile's columns are short
-    room      steps from row to row of the copies
+    row_count  M, or MOST_ROWS where M is a symbol: the rows that scratch has room for
+    group      rows of a tile; `columns` is its width
+    registers  vector registers of the processor
+    length     K
+    span       elements that one load of each column gives: a vector, or two where bfloat16 is widened
+    k_block    elements that are summed in registers before they are added to the tile in memory
+    near       whether columns are also prefetched from the L2 into the L1 cache, which pays where they are short
+    room       from one copied row to the next: K, rounded up to spans, and PADDING
     """
 
     panel = MOST_ROWS  # all rows: one thread does them
@@ -93,7 +96,7 @@ class DotWriter(CopiedRowsWriter):
         self.room = -(-self.length // self.span) * self.span + PADDING
 
     def tile_size(self) -> tuple[int, int]:
-        """Rows and columns: the sums, a step of the columns, widened too, and of one row are in registers."""
+        """Rows and columns of a tile: its accumulators, one span of each column and one vector of a row fit into the registers."""
         for groups in range(1, self.row_count + 1):
             rows = -(-self.row_count // groups)
             for columns in (4, 2):
@@ -102,13 +105,14 @@ class DotWriter(CopiedRowsWriter):
         return 1, 1
 
     def copies(self, rows: int, columns: int) -> int:
-        """How many times a tile's sums are in registers, each for every so many spans; 0 where there is no room for one."""
+        """How many sets of accumulators a tile has, to hide the latency of an FMA: set u sums spans u, u + copies, ...
+        0 where the registers hold none."""
         room = (self.registers - (1 + self.widens) * columns - 1) // (rows * columns)
         return min(room, -(-SUMS // (rows * columns)))
 
     def halves(self, rows: int, columns: int) -> int:
-        """2 where even places have sums of their own, as sums are few; columns are then widened one after the other.
-        Long columns are read from memory a little slower with them."""
+        """2 where even and odd positions of bfloat16 have accumulators of their own, because there are few of them; else 1.
+        Where columns are long (not `near`), that reads memory a little more slowly, so it is not done."""
         few = self.copies(rows, columns) * rows * columns < SUMS
         room = 2 * rows * columns + 2 * rows + 3 <= self.registers
         return 2 if self.widens and self.near and few and room else 1
@@ -124,7 +128,7 @@ class DotWriter(CopiedRowsWriter):
     # ---- rows
 
     def copy_rows(self) -> None:
-        """rows[i, k] = row i; of a whole span, bfloat16's even places come before its odd ones. 0 after the last step."""
+        """rows[i, k] = x[i, k] as float32, 0 beyond K. In each whole span of bfloat16, even positions come before odd ones."""
         e, b = self.e, self.e.index
         x, apart = self.rows_from()
         whole = self.length // self.span * self.span
@@ -155,7 +159,7 @@ class DotWriter(CopiedRowsWriter):
         store_floats(e, zero, advance(e, e.env["rows"], e.index.mul(k, e.i64(4)), BYTE))
 
     def spread(self, address: Value) -> list[Value]:
-        """A span of factors: one vector, or, widened, those at even places and those at odd ones."""
+        """The span at `address` as float32: one vector, or, of bfloat16, a vector of the even and one of the odd positions."""
         if not self.widens:
             return [load_floats(self.e, address)]
         b = self.e.builder(torch.int32, True)
@@ -178,7 +182,7 @@ class DotWriter(CopiedRowsWriter):
             self.epilogue(b.mul(column_block, e.i64(self.block_columns)), self.columns_of(column_block), line)
 
     def one_k_block(self, column_block: Value, k: Value) -> None:
-        """Adds to the column block's tile what the steps of a block of k give."""
+        """Adds to the column block's tile the products over one block of k, from `k` on."""
         e, b = self.e, self.e.index
         a, apart = self.address_of(column_block, k)
         rows, size = advance(e, e.env["rows"], b.mul(k, e.i64(4)), BYTE), self.columns_of(column_block)
@@ -205,7 +209,7 @@ class DotWriter(CopiedRowsWriter):
                 tile(1, number)
 
     def as_many(self, first: int) -> Iterator[int]:
-        """Rows of a tile from row `first` on, none where there are none: code for each."""
+        """Branches on the number of rows from row `first` on; yields, in each branch, the rows that its tile has."""
         most = min(self.group, self.row_count - first)
         if isinstance(self.p.m_size, int):
             yield most
@@ -217,15 +221,18 @@ class DotWriter(CopiedRowsWriter):
             yield from e.either(b.gt(left, e.i64(fewer)), most, fewer) if fewer else [most]
 
     def ahead(self) -> int:
-        """Bytes that what is fetched lies ahead, in the order in which the matrix lies: a column block, where blocks leave that order."""
+        """The prefetch distance in bytes. With several blocks of k, w is not read in the order of memory: then a column block, at least."""
         one_block = self.length <= self.k_block
         return AHEAD if one_block else max(AHEAD, self.block_columns * self.length * self.step)
 
     # ---- tiles
 
     def dots(self, rows: int, columns: int, fetches: bool, given: Sequence[Value]) -> None:
-        """to[i, j] += row i times column j. given: x, w, bytes from column to column, `to`, whose rows are a vector apart, the
-        steps, and what is fetched."""
+        """to[i, j] += dot(row i, column j), by a call of a function for this size of tile.
+
+        given: the copied rows, w, the bytes from column to column, `to` (rows of one vector), the length, the first
+        address to prefetch.
+        """
         name = f"dots{rows}x{columns}" + "_fetch" * fetches
         arguments = [(x, "i64" if k in (2, 4) else PTR) for k, x in enumerate(given)]
         call(self.e, name, arguments, partial(self.write_dots, rows, columns, fetches))
@@ -237,7 +244,7 @@ class DotWriter(CopiedRowsWriter):
         self.e = outside
 
     def add_dots(self, rows: int, columns: int, fetches: bool, steps: Value) -> None:
-        """As dots, in a function of its own."""
+        """The body of the function that `dots` calls."""
         e, b = self.e, self.e.index
         copies = self.copies(rows, columns)
         many = copies * self.span
@@ -247,7 +254,7 @@ class DotWriter(CopiedRowsWriter):
         cells = rows * columns * halves
 
         def loop(start: Value, end: Value, sums: list[Value], copies: int) -> list[Value]:
-            """`sums` with the steps from `start` to `end`: each copy takes every so many spans."""
+            """Adds the elements from `start` to `end` to the accumulators: `copies` spans an iteration, one for each set."""
             types = [wide.type_text(F32)] * len(sums)
 
             def step(k: Value, state: list[Value]) -> list[Value]:
@@ -278,7 +285,7 @@ class DotWriter(CopiedRowsWriter):
             self.add_to_row(i, sums[i * columns : (i + 1) * columns])
 
     def one_span(self, k: Value, sums: list[Value], rows: int, columns: int) -> None:
-        """Adds the dot products of a span, the one at `k`, to the sums, those of a row side by side."""
+        """Adds the products of the span at `k` to `sums`, in place: sums[i * columns + j] is of row i and column j."""
         e = self.e
         factors = [self.spread(self.column(j, k)) for j in range(columns)]
         for part in range(len(factors[0])):
@@ -290,7 +297,7 @@ class DotWriter(CopiedRowsWriter):
                     sums[at] = self.times(x, factors[j][part], sums[at])
 
     def masked(self, k: Value, mask: Value, sums: list[Value], rows: int, columns: int) -> None:
-        """The same for some of a vector's steps, which the rows' copies have in their order."""
+        """As one_span, for the last vector, under a mask; there the copied rows keep the order of k."""
         e = self.e
         factors = [load_floats(e, self.column(j, k), self.factor, mask=mask) for j in range(columns)]
         for i in range(rows):
@@ -309,7 +316,7 @@ class DotWriter(CopiedRowsWriter):
         return advance(e, start, e.index.mul(k, e.i64(4)), BYTE)
 
     def fetch(self, k: Value, columns: int, bytes_: int) -> None:
-        """Of what comes later as many bytes as are read, as one stream: the processor follows several less well."""
+        """Prefetches as many bytes as an iteration reads, from consecutive addresses: hardware follows several streams less well."""
         e = self.e
         places = [(self.next, 0, SECOND_LEVEL), (self.w, NEAR, FIRST_LEVEL)]
         for start, apart, level in places if self.near else places[:1]:

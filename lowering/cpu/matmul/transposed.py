@@ -1,15 +1,15 @@
-"""Gemm with a linear layer's weight [N, K], whose columns lie along k: the weight is read in place, element by element; the few rows
-are packed with rows along the lanes.
+"""Gemm out[M, N] = x[M, K] @ w[N, K]^T that computes transposed tiles: w, a linear layer's weight, is read in place, one element at
+a time, and broadcast; x is packed with its rows along the lanes.
 
-for part of the rows:                           threads share the columns, or the rows, where columns are few
-  pack the rows into panels                     they stay in the second-level cache
-  for column block:                             at most a vector of columns
-    copy them                                   where they would evict each other, or are to be widened
+for part of the panels of rows:                 threads split the columns, or the rows where columns are few
+  pack the rows into panels                     they stay in the L2 cache
+  for column block:                             about a vector of columns
+    copy them                                   where they would evict each other, or are widened to float32
     for panel of rows:
-      tile = columns @ panel                    all of it in registers, one pass over k
-      transpose the tile, epilogue over it      from a scratch still in the first-level cache
+      tile = columns @ panel                    transposed, all of it in registers, one pass over k
+      transpose the tile, epilogue over it      from scratch that is still in the L1 cache
 
-Where k is long this is done for a block of k after the other, and tiles wait for the next block.
+A long k is cut into blocks, with one such pass each. Then the tiles are kept in memory between the blocks.
 """
 
 from collections.abc import Callable, Iterator
@@ -38,21 +38,25 @@ from mlirc.lowering.cpu.matmul.tile_rows import best_block
 from mlirc.lowering.cpu.matmul.transposes import transpose_tile
 from mlirc.lowering.target import CpuTarget
 
-WHOLE_K = 1024  # steps: up to here one block holds all of k
+WHOLE_K = 1024  # the largest K that is not cut into blocks
 K_BLOCK = 256
 PANEL_BYTES = 800 << 10  # of packed rows
-TILE_BYTES = 448 << 10  # of tiles that wait for the next block of k
-GROUPS = 32  # of column blocks, that threads take
-# As many columns, a multiple of so many bytes apart, keep out of each other's way in a first-level cache.
+TILE_BYTES = 448 << 10  # of the tiles that are kept between blocks of k
+GROUPS = 32  # into which the column blocks are grouped, for threads to take
+# An L1 cache keeps WAYS columns that are a multiple of CONFLICT bytes apart, and no more: they fall into the same sets.
 WAYS, CONFLICT = 4, 4096
 
 
 class TransposedWriter(ColumnBlockWriter):
-    """
-    full    columns of a tile; a column block has one tile, or several where that has fewer columns than a vector lanes
-    steps   along k, of a block; `room` is what a packed panel has room for: whole vectors of them
-    part    panels that are packed at a time; the tiles of `wait` column blocks wait for the next block of k
-    fetches whether tiles prefetch the next block's columns, which lie one after another: with AVX-512
+    """Writes the kernel.
+
+    full     columns of a tile; where that is less than a vector has lanes, a column block has several tiles
+    steps    elements of a block of k
+    room     `steps` rounded up to vectors: the length along k of a packed panel
+    part     panels that are packed at a time
+    wait     column blocks whose tiles are kept between blocks of k
+    copies   whether columns are copied before they are read
+    fetches  whether tiles prefetch the next column block, which is contiguous: with AVX-512
     """
 
     def __init__(self, gemm: Gemm, name: str, target: CpuTarget):
@@ -74,10 +78,10 @@ class TransposedWriter(ColumnBlockWriter):
         self.fetches = fetches(target) and self.is_one_k_block and is_contiguous and self.room > 0
 
     def evict_each_other(self) -> bool:
-        """Whether a tile's columns fall into too few lines of the first-level cache."""
+        """Whether a tile's columns fall into too few sets of the L1 cache."""
         apart = self.columns_apart
         if not isinstance(apart, int) or apart % (1 + self.pairs):
-            return True  # nobody knows; or pairs begin at odd elements
+            return True  # the stride is not known; or pairs of bfloat16 would begin at odd elements
         apart *= self.p.dtype.itemsize
         places = 1
         while places < CONFLICT and places * apart % CONFLICT:
@@ -95,7 +99,8 @@ class TransposedWriter(ColumnBlockWriter):
     # ---- loops
 
     def claim_column_blocks(self, panels: Range) -> None:
-        """By tickets. Where tiles wait, equal parts: rows are packed anew for each group."""
+        """Threads take groups of column blocks by tickets. With several blocks of k they get equal parts instead, because rows
+        are packed again for each group."""
         if not self.is_one_k_block:
             super().claim_column_blocks(panels)
             return
@@ -113,7 +118,8 @@ class TransposedWriter(ColumnBlockWriter):
         e.loop(*panels, e.i64(self.part), [groups.take(), e.i64(0)], ["i64", "i64"], part)
 
     def whole_k(self, column_blocks: Range, panels: Range, then: Value) -> None:
-        """These column blocks, all of k, with panels that are packed; `then` is the first block of the next group."""
+        """Multiplies and finishes these column blocks by packed panels, over all of k. `then` is the first block of the next
+        group, for prefetching."""
         self.then = then
         self.one_k_block(
             self.e.i64(0), self.k, column_blocks, panels, lambda column_block, panel: self.e.env["tile"], finish=True
@@ -160,7 +166,8 @@ class TransposedWriter(ColumnBlockWriter):
         tile: Callable[[Value, Value], Value],
         finish: bool,
     ) -> None:
-        """These column blocks times these panels, for some steps from `k` on; `tile(column_block, panel)` is where a tile is."""
+        """Multiplies these column blocks by these panels, over `steps` elements from `k` on; `tile(column_block, panel)` is the
+        address of a tile."""
 
         with self.e.each(*column_blocks) as number:
             a, along = self.columns(number, k, steps)
@@ -175,11 +182,11 @@ class TransposedWriter(ColumnBlockWriter):
     # ---- tiles
 
     def rows_of(self, panel: Value) -> Value:
-        """Rows of a panel, and of those after it."""
+        """The number of rows in this panel and all after it."""
         return self.e.index.sub(self.m, self.e.index.mul(panel, self.e.i64(self.panel)))
 
     def widths(self) -> list[int]:
-        """Rows that a tile's function can compute, the most first: those that some panel needs."""
+        """The numbers of rows for which tiles are generated, largest first: those that a panel of this matmul needs."""
         all_ = [self.panel, 16, 8] if self.lanes >= 8 else [self.panel, self.lanes]
         if not isinstance(self.p.m_size, int):
             return all_
@@ -191,7 +198,7 @@ class TransposedWriter(ColumnBlockWriter):
         return sorted(needed, reverse=True)
 
     def next_columns(self, column_block: Value, column_blocks: Range, panel: Value, panels: Range) -> Fetch:
-        """What the tile of a column block with a panel prefetches: its part of the next block's columns."""
+        """What this tile prefetches: its share of the next column block."""
         e, b = self.e, self.e.index
         after = b.add(column_block, e.i64(1))
         after = b.minimum(b.select(b.lt(after, column_blocks[1]), after, self.then), e.i64(self.column_blocks - 1))
@@ -210,13 +217,13 @@ class TransposedWriter(ColumnBlockWriter):
         steps: Value,
         fetch: Fetch | None = None,
     ) -> None:
-        """A column block times a panel of rows."""
+        """Multiplies a column block by a panel of rows, with a tile as wide as the rows and columns that are left need."""
         for width in self.fitting(self.rows_of(panel), self.widths()):
             for size in self.whole_or_rest(column_block):
                 self.calls(size, width, a, along, rows, to, steps, fetch)
 
     def fitting(self, left: Value, widths: list[int]) -> Iterator[int]:
-        """The narrowest of `widths` with room for what is left: code for each."""
+        """Branches on the number of rows left; yields, in each branch, the narrowest of `widths` that holds them."""
         if len(widths) == 1:
             yield widths[0]
             return
@@ -248,7 +255,7 @@ class TransposedWriter(ColumnBlockWriter):
         return GemmTile(rows, width // lanes, lanes, factors=factors, short=True, run=run)
 
     def finish(self, column_block: Value, panel: Value, tile: Value) -> None:
-        """Transposes a tile, and does the scalar work on it, row by row."""
+        """Transposes a tile, and runs the epilogue over it, row by row."""
         e, b = self.e, self.e.index
         size, transposed = self.columns_of(column_block), e.env["transposed"]
         count = b.minimum(self.rows_of(panel), e.i64(self.panel))
@@ -271,7 +278,7 @@ class TransposedWriter(ColumnBlockWriter):
         return advance(e, e.env["panels"], b.mul(b.sub(panel, first), e.i64(4 * self.panel * self.room)), BYTE)
 
     def pack(self, k: Value, steps: Value, panels: Range) -> None:
-        """panel[step * width + i] = row i at k + step"""
+        """Packs rows: panel[step * panel_width + i] = x[i, k + step] as float32, for each panel."""
         e, b, p = self.e, self.e.index, self.p
         base, apart = self.rows_from()
         down = b.mul(e.integer(p.ka), e.i64(p.dtype.itemsize))
@@ -297,7 +304,7 @@ class TransposedWriter(ColumnBlockWriter):
                     store_scalar(e, x, place)
 
     def columns(self, column_block: Value, k: Value, steps: Value) -> tuple[Value, Value]:
-        """Where the columns of a column block are read from `k` on, and the steps from column to column."""
+        """The address of element `k` of a block's first column, in w or in the copy, and the elements from column to column."""
         e, b = self.e, self.e.index
         a, apart = self.address_of(column_block, k)
         if not self.copies:
@@ -318,7 +325,7 @@ class TransposedWriter(ColumnBlockWriter):
 
     @property
     def along(self) -> int:
-        """Steps from a column to the next, where tiles read them."""
+        """Elements from one column to the next, where tiles read them: in w, or in the copy."""
         if self.copies:
             return self.room + 16  # a cache line more, or copied columns would evict each other too
         assert isinstance(self.columns_apart, int)  # or they are copied

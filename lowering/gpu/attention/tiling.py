@@ -1,4 +1,4 @@
-"""The tiles of an attention kernel, by the dtype and the sizes of a head."""
+"""Chooses the tiles of a flex-attention kernel, by the dtype and the sizes of a head."""
 
 from dataclasses import dataclass, replace
 
@@ -11,15 +11,15 @@ from mlirc.lowering.gpu.triton.schedule import next_power
 from mlirc.lowering.kernel.nodes import UnsupportedKernelOp
 from mlirc.lowering.target import GpuTarget
 
-LEAST = 16  # of each side of a product on tensor cores
-WIDEST = 256  # elements of a head
-SUMS = 4096  # bytes of what there is beside, the sums of rows
+LEAST = 16  # the smallest side of a matmul on tensor cores
+WIDEST = 256  # the largest size of a head, in elements
+SUMS = 4096  # bytes of shared memory for all but the operands, such as sums of rows
 
 
 @dataclass(frozen=True)
 class FlexTiling:
-    """queries, keys   of a tile of scores; powers of 2, at least 16
-    num_stages      tiles of what a loop reads that are on their way to shared memory at once
+    """queries, keys   sides of a tile of scores [queries, keys]: powers of 2, at least 16
+    num_stages      depth of Triton's software pipeline: tiles of the loop's operands in shared memory at once
     """
 
     queries: int
@@ -28,7 +28,7 @@ class FlexTiling:
     num_stages: int
 
 
-# the widest head that a row is for -> forward, gradient of queries, gradients of keys and values
+# the largest head that an entry is for -> tilings of: forward, gradient of queries, gradients of keys and values
 HALVES = {
     64: (FlexTiling(64, 128, 4, 2), FlexTiling(64, 64, 4, 2), FlexTiling(64, 64, 4, 2)),
     128: (FlexTiling(128, 128, 8, 2), FlexTiling(64, 64, 4, 2), FlexTiling(64, 64, 4, 2)),
@@ -49,12 +49,13 @@ SHARED_MEMORY = {
     89: 99,
     120: 99,
     121: 99,
-}  # KiB that a program may have, by the GPU's capability
-LARGE_SHARED_MEMORY = 227  # of 9.0, 10.0 and 10.3
+}  # KiB of shared memory that a program may have, by compute capability: 80 for 8.0
+LARGE_SHARED_MEMORY = 227  # KiB, of 9.0, 10.0 and 10.3
 
 
 def choose_tiling(problem: FlexProblem, gpu: GpuTarget) -> FlexTiling:
-    """Raises UnsupportedKernelOp for a head that does not fit."""
+    """The tiling for a problem on this GPU: by the tables, smaller where shared memory or a mask's blocks need it.
+    Raises UnsupportedKernelOp for a head that does not fit."""
     head = max(width(problem, "q"), width(problem, "v"))
     if head > WIDEST:
         raise UnsupportedKernelOp(f"a head of {head} elements; kernels of attention have up to {WIDEST}")
@@ -76,7 +77,7 @@ def choose_tiling(problem: FlexProblem, gpu: GpuTarget) -> FlexTiling:
 
 
 def shared_memory(problem: FlexProblem, tiling: FlexTiling) -> int:
-    """Bytes that a program has in shared memory: its own rows, and for each stage those of what it goes through."""
+    """Bytes of shared memory that a program takes: its own tile of rows, and in each stage a tile of those it loops over."""
     q, v = (width(problem, name) for name in ("q", "v"))
     if problem.name == FORWARD:
         elements = tiling.queries * q + tiling.num_stages * tiling.keys * (q + v)
@@ -88,7 +89,8 @@ def shared_memory(problem: FlexProblem, tiling: FlexTiling) -> int:
 
 
 def fit(tile: int, block: int, size: Int) -> int:
-    """The largest tile that divides a block of the mask, and is not much longer than there are queries or keys."""
+    """`tile`, halved until it divides `block` (the side of a block of the mask) and is less than twice `size`, if that is known.
+    Raises UnsupportedKernelOp where not even LEAST divides `block`."""
     while tile > LEAST and (block % tile or (isinstance(size, int) and size <= tile // 2)):
         tile //= 2
     if block % tile:
@@ -97,7 +99,8 @@ def fit(tile: int, block: int, size: Int) -> int:
 
 
 def width(problem: FlexProblem, name: str) -> int:
-    """The elements of a head, padded to a power of 2."""
+    """The size of a head of operand `name`, rounded up to a power of 2, at least LEAST. Raises UnsupportedKernelOp for a symbol,
+    and for dtypes other than float16, bfloat16 and float32."""
     head = problem.info(name).shape[3]
     if not isinstance(head, int) or problem.info(name).dtype not in (*HALF, torch.float32):
         raise UnsupportedKernelOp(f"attention with heads of {head} elements in {problem.info(name).dtype}")
