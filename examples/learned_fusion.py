@@ -11,7 +11,7 @@ import numpy as np
 
 from mlirc.passes import Candidate, KernelFusion, register
 
-CACHE = 512 << 10  # bytes: a quarter of a second-level cache, which other data shares
+CACHE = 512 << 10  # bytes: a quarter of an L2 cache, which other data shares
 NAMES = ("near", "far", "op", "kernel")
 
 

@@ -19,15 +19,15 @@ from mlirc.dialects.core.fork_locks import fork_lock
 KIND = "kernels"  # of an entry: {"names": as in LoadedKernels}, and the object file
 
 _lock = fork_lock()
-_loaded: "WeakValueDictionary[str, LoadedKernels]" = WeakValueDictionary()  # by the key of each of its kernels
-_coming: "dict[str, Future[dict[str, CachedKernel]]]" = {}  # what is being compiled, by the key of each kernel
+_loaded: "WeakValueDictionary[str, LoadedKernels]" = WeakValueDictionary()  # key of a kernel -> the code that has it
+_coming: "dict[str, Future[dict[str, CachedKernel]]]" = {}  # key -> the compilation that will give it
 
 
 class LoadedKernels:
-    """Machine code of several kernels. It lives as long as a program that uses one of them.
+    """Machine code of several kernels. Programs that use one of them keep it alive.
 
-    names   the name in `code` of each kernel, by its key
-    parts   the object files of functions that it shares with other kernels
+    names   key of a kernel -> its name in `code`
+    parts   object files of functions that these kernels share with others, kept alive with them
     """
 
     def __init__(self, code: Code, names: Mapping[str, str], parts: Sequence[Parts] = ()):
@@ -47,17 +47,17 @@ class CachedKernel:
 
 
 def key_of(text: str) -> str:
-    """A kernel's key: a digest of its text, in which a placeholder stands for its name."""
+    """A kernel's key: a SHA-256 digest of its MLIR text, in which a placeholder stands for its name."""
     return hashlib.sha256(text.encode()).hexdigest()
 
 
 def load(object_bytes: bytes) -> Code:
-    """Machine code of kernels. Raises as load_object does."""
+    """Loads an object file of kernels. Raises as load_object does."""
     return load_object(object_bytes, IMPORTS)
 
 
 def find(key: str, folder: CacheFolder | None = None) -> CachedKernel | None:
-    """The kernel of that key, if this process or the folder has it."""
+    """The kernel of that key, from this process or the folder on disk; None if neither has it."""
     with _lock:
         loaded = _loaded.get(key) or (None if folder is None else _read(folder, key))
         return None if loaded is None else CachedKernel(loaded, key)
@@ -66,7 +66,8 @@ def find(key: str, folder: CacheFolder | None = None) -> CachedKernel | None:
 def add(
     code: Code, names: Mapping[str, str], folder: CacheFolder | None = None, parts: Sequence[Parts] = ()
 ) -> dict[str, CachedKernel]:
-    """Makes kernels known to `find`, and keeps them in the folder, if one is given. Gives them by their keys."""
+    """Registers kernels for `find`, and writes them to the folder, if one is given. Returns key -> kernel. `names` are as in
+    LoadedKernels."""
     with _lock:
         loaded = LoadedKernels(code, names, parts)
         kernels = {key: CachedKernel(_loaded.setdefault(key, loaded), key) for key in names}
@@ -77,7 +78,7 @@ def add(
 
 
 def find_or_await(key: str, folder: CacheFolder | None = None) -> CachedKernel | Future[dict[str, CachedKernel]] | None:
-    """The kernel, or, while it is compiled, the future of the kernels that it is compiled with; None where it is unknown."""
+    """The kernel; while it is being compiled, the future of all kernels of that compilation; None where it is unknown."""
     with _lock:
         return find(key) or _coming.get(key) or find(key, folder)
 
@@ -89,18 +90,23 @@ def begin(
     names: Mapping[str, str],
     folder: CacheFolder | None = None,
 ) -> Future[dict[str, CachedKernel]]:
-    """Compiles kernels of these names on another thread, and adds them. `parts` are what they may share with others."""
+    """Starts to compile kernels on another thread, which then adds them. Returns the future of key -> kernel.
+
+    sources    the kernels' functions
+    parts      functions by name that other kernels may share: those that another thread compiles already are awaited
+    names      as in LoadedKernels
+    """
 
     def compile_and_add() -> dict[str, CachedKernel]:
         try:
             used = _make_parts({name: parts[name] for name in mine}, opt_level, making)
             own = compile_to_object(mlir_to_llvm(module_of(sources)), opt_level, elsewhere=[*parts, *IMPORTS])
-            # the threads that compile these began before, and wait for no other thread
+            # no deadlock: the threads that compile these started earlier, and wait for no other thread
             used += [x if isinstance(x, Parts) else x.result() for x in dict.fromkeys(found.values())]
             code = load(joined([own, *(x.object_bytes for x in dict.fromkeys(used))]))
             return add(code, names, folder, used)
         finally:
-            abandon(making, mine)  # where it did not come so far: an interrupt, in a thread that does another's work
+            abandon(making, mine)  # without effect once published; else an interrupt came in between
             with _lock:
                 for key in names:
                     _coming.pop(key, None)
@@ -117,12 +123,12 @@ def begin(
 
 
 def _make_parts(parts: Mapping[str, FunctionTexts], opt_level: int, making: Future[Parts]) -> list[Parts]:
-    """What `claim` left to this thread."""
+    """Compiles the shared functions that `claim` assigned to this thread, and publishes them or the error."""
     if not parts:
         return []
     try:
         made = Parts(compile_to_object(mlir_to_llvm(module_of(parts.values())), opt_level, elsewhere=IMPORTS))
-    except BaseException as error:  # of whatever kind: others wait for it
+    except BaseException as error:  # of any kind, because other threads wait for the parts
         publish(making, parts, error)
         raise
     publish(making, parts, made)

@@ -1,7 +1,7 @@
-"""A graph that runs quick code until its best code is there; a call runs one or the other.
+"""Runs a graph by quick code (ATen, quick_code.py) until a background job has compiled its best code.
 
-A forward and its backward graph are improved each by itself: what the one saves for the other is AOTAutograd's contract, which either
-code keeps (quick_code.py), and a backward pass cannot tell what its forward pass ran.
+Each call runs one or the other as a whole. A forward and its backward graph are replaced independently: both kinds of code save
+the tensors that AOTAutograd asks for, so a backward pass cannot tell which code its forward pass ran.
 """
 
 import copy
@@ -21,16 +21,16 @@ from mlirc.frontend.graph.aten_graph import AtenGraph, Run
 from mlirc.frontend.torch_compat.dynamo.tracing_context import TracingContext, tracing
 
 LEAST_FOR_A_NODE = 1e-3
-"""Seconds that compiling takes for each node of a graph, at least: the first call of one that cannot be done in time does not wait."""
+"""The least seconds that compiling takes per node. Where they exceed the budget, the first call does not wait."""
 OF_THE_PROCESS = ("quick", "quick_calls", "tracing", "fallback", "cuda_graph", "eager_calls")
-"""What of a report is noted while the graph is being compiled."""
+"""Fields of a GraphReport that calls update while the graph is being compiled; the best code's report does not replace them."""
 
 Make = Callable[[AtenGraph, Callable[[str], AbstractContextManager]], None]
-"""Compiles a graph, each step within what its second argument gives for the step's name."""
+"""Compiles a graph. The second argument gives, for a step's name, a context manager in which that step runs."""
 
 
 def quick_run(graph: AtenGraph, make: Make, improved: Run) -> Run:
-    """What runs the graph: quick code, and `improved` once `make` has ended. Raises what quick code cannot be made of."""
+    """A callable for the graph: quick code until `make` has ended, then `improved`. Raises what `quick_code` raises."""
     improvement = Improvement(graph, make, improved)
 
     def call(args: list) -> list:
@@ -43,11 +43,13 @@ def quick_run(graph: AtenGraph, make: Make, improved: Run) -> Run:
 
 
 class Improvement:
-    """A graph on its way from quick code to its best code.
+    """The background compilation of a graph that runs quick code meanwhile.
 
-    quick   what runs until then
-    best    what runs from then on
-    called  what AOTAutograd calls, as long as that is
+    quick     the quick code; None once `best` is set
+    best      what calls run once compilation has ended, or failed; None before
+    improved  the best code, which works once `make` has ended
+    in_time   whether the budget may suffice, so that the first call waits for it
+    called    a weak reference to what AOTAutograd calls: the job is dropped with it
     """
 
     def __init__(self, graph: AtenGraph, make: Make, improved: Run):
@@ -66,7 +68,7 @@ class Improvement:
         self.job = Job(self.improve, lambda: self.called() is not None)
 
     def begin(self, args: list) -> list:
-        """A call for which there was no best code."""
+        """A call before the best code exists: the first one waits for the budget, others run quick code."""
         if self.in_time and not self.job.begun:
             self.job.submit()
             self.job.wait(self.seconds)
@@ -80,13 +82,13 @@ class Improvement:
         return results
 
     def improve(self) -> None:
-        """Makes the best code, in the background."""
+        """Compiles the best code; a background thread runs this."""
         graph = self.graph
         if graph is None:
             return
         try:
             with pace.giving_way():
-                options = dataclasses.replace(graph.options, progress=False)  # nobody waits
+                options = dataclasses.replace(graph.options, progress=False)  # no progress line for background work
                 report = copy.deepcopy(graph.report)
                 inner = dataclasses.replace(graph, options=options, report=report, after_node=pace.give_way)
                 with_room(self.compile, inner)
@@ -111,7 +113,7 @@ class Improvement:
             self.make(graph, around)
 
     def fail(self, graph: AtenGraph, error: Exception) -> None:
-        """Keeps the quick code; counts and says why, or has each call raise the error where nothing may be run instead."""
+        """Keeps the quick code, and reports the fallback; where fallbacks are errors, later calls raise it."""
         try:
             in_eager.at_a_call(graph)(error)
         except Exception as raised:
@@ -120,7 +122,7 @@ class Improvement:
             self.swap(self.quick)
 
     def swap(self, run: Run | None) -> None:
-        """Calls that begin from now on run this. What made it is given up, and quick code with the last call of it."""
+        """From now on calls run `run`. Drops what was needed to compile, and the quick code, once its last call returns."""
         self.best, self.report.quick = run, ""
         self.quick = self.improved = self.graph = self.make = self.context = None
 

@@ -10,9 +10,9 @@ from mlirc.lowering.analysis.work import bytes_of
 from mlirc.lowering.fusion.body import FOLDS, Body, BodyNode, Tensor
 from mlirc.lowering.kernel.typical_sizes import typical
 
-# what an estimate takes for granted of any machine: bytes and scalar ops a nanosecond, and nanoseconds of a launch
+# nominal rates for estimates, the same on every machine: bytes and scalar ops per nanosecond, nanoseconds of a launch
 NOMINAL = {"cpu": (10.0, 16.0, 300.0), "cuda": (3000.0, 10000.0, 3000.0)}
-TRIVIAL = 4  # cheap ops that are sooner computed again than stored and read
+TRIVIAL = 4  # an expression of at most this many cheap ops is recomputed sooner than stored and read
 
 
 @lru_cache(maxsize=65536)
@@ -68,8 +68,8 @@ def evaluations(body: Body) -> int:
 
 
 def shared_bytes(first: Body, second: Body) -> int:
-    """At most so many bytes are moved less where two kernels are one: what both read is read once, and what only the second
-    reads of the first is neither written nor read."""
+    """An upper bound of the bytes that merging two kernels saves: a tensor that both read is read once, and a result of the
+    first that only the second reads is neither written nor read."""
     read = {id(tensor.root) for tensor in second.tensors}
     twice = {id(tensor.root): tensor.root for tensor in first.tensors if id(tensor.root) in read}
     between = [result.tensor for result in first.results if id(result.tensor) in read]
@@ -78,6 +78,6 @@ def shared_bytes(first: Body, second: Body) -> int:
 
 
 def estimated_gain(saved: int, recomputed: int, launch: bool, device: str) -> float:
-    """Nanoseconds, at nominal rates: bytes that are not moved, less what is computed again, and a launch where one is saved."""
+    """Nanoseconds that a merge saves at nominal rates: for `saved` bytes and maybe a launch, less `recomputed` scalar ops."""
     bytes_rate, ops_rate, each = NOMINAL[device.partition(":")[0]]
     return saved / bytes_rate - recomputed / ops_rate + launch * each

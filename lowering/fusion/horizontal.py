@@ -6,7 +6,7 @@ from mlirc.lowering.fusion.align import Alignment, align
 from mlirc.lowering.fusion.body import Body, BodyNode, Tensor
 from mlirc.lowering.fusion.merge import Limits, NotWorthIt, Refused, alike_dims, join_aligned, root_index
 
-WORTH = 8  # one part in so many of what the smaller kernel reads and writes must be saved
+WORTH = 8  # a merge must save at least 1/8 of the bytes that the smaller kernel reads and writes
 
 
 def merge_horizontally(first: Body, second: Body, keep: set[Tensor], limits: Limits) -> Body:

@@ -28,8 +28,8 @@ from mlirc.lowering.fusion.body import IMPLICIT, Body, BodyNode, NodePool, Resul
 from mlirc.lowering.fusion.matmuls import stays_matmul
 from mlirc.lowering.kernel.label import merge_labels
 
-SLACK = 1 + 1 / 64  # times as many points are as many: what is added to pad the rows of a large matrix
-MANY_READS = 6  # of one tensor, as of a pool's windows: more are not done again
+SLACK = 1 + 1 / 64  # numbers of points that differ by a smaller factor count as equal: padding of a large matrix's rows
+MANY_READS = 6  # a producer with more reads of one tensor, as of a pool's window, is not recomputed
 
 
 class Refused(Exception):
@@ -41,7 +41,7 @@ class Refused(Exception):
 
 
 class NotWorthIt(Refused):
-    """They could be merged, and it does not pay."""
+    """Merging would be legal, and slower by the cost model."""
 
 
 @dataclass(frozen=True)

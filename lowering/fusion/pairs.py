@@ -17,21 +17,21 @@ from mlirc.lowering.module.source_lines import source_line
 from mlirc.lowering.pipeline.ledger import Ledger
 
 NEIGHBOURS = 8  # readers of one tensor that are tried in pairs, for horizontal fusion
-ROUNDS = 8  # a merge may allow another one before it; real graphs need two or three rounds
-FEW, MANY = 16, 1024  # of results, or rows: programs that leave most of a GPU idle, and enough to fill it
+ROUNDS = 8  # of going over all pairs: a merge may make an earlier pair legal. Real graphs need two or three
+FEW, MANY = 16, 1024  # numbers of results or rows, one program each: FEW leave most of a GPU idle, MANY fill it
 EMPTY: Mapping[str, int] = {}
 Pair = Callable[[FusionNode, FusionNode], bool]
 
 
 def is_empty(body: Body) -> bool:
-    """Whether it has no points, whatever its symbols are."""
+    """Whether the kernel has no points, for all values of its symbols."""
     return 0 in body.space
 
 
 class Fuser:
     """Merges kernels of one function. `pass_name` and `ledger` are where decisions go.
 
-    NO POINTS    a kernel over nothing stays alone: a size of 0 is a factor of any, so that dimensions cannot be told apart
+    NO POINTS    a kernel without points is not merged: linear indices cannot be decomposed where a size is 0
     """
 
     def __init__(self, function: Any, ledger: Ledger, pass_name: str, limits: Limits):

@@ -74,7 +74,7 @@ def of_part(pair: Pair, b: Scalars, value: BodyNode, folded: BodyNode, elements:
 
 
 def of_parts(pair: Pair, b: Scalars, first: BodyNode, second: BodyNode, centre: BodyNode, elements: int) -> BodyNode:
-    """What is summed over the parts: `first` and `second` are what a part of so many elements left."""
+    """What is summed over the parts: `first` and `second` are the two partial results of a part of `elements` elements."""
     if pair.kind == "exponentials":
         return b("mul", second, b("exp", b("sub", first, centre)))
     rest = b("sub", b("div", first, b.number(elements)), centre)

@@ -37,7 +37,7 @@ from mlirc.lowering.kernel.nodes import Kernel, Node, Output
 from mlirc.lowering.target import GpuTarget
 
 IMPORTS = "import triton\nimport triton.language as tl\n"
-UNROLLED = 4  # rows of a program, one behind the other: a load is not moved over a store to what may be its memory
+UNROLLED = 4  # rows of a program that are unrolled: Triton moves no load above a store that may alias it
 LIBDEVICE = "from triton.language.extra import libdevice\n"
 
 

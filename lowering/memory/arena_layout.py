@@ -5,7 +5,7 @@ Inference, 2020): the largest block first, each into the smallest gap that takes
 whose lifetimes meet its own, or behind them.
 
 Sizes may be symbolic. A size is c*p, an integer times an expression without a common factor (liveness.content_of):
-3072*s0 is 3072 of s0, and a static size so many of 1. Blocks of one p compare by c alone, whatever p turns out to be,
+3072*s0 has c = 3072 and p = s0, and a static size has p = 1. Blocks of one p compare by c alone, whatever p turns out to be,
 so that each p has a section of the arena in which the placement works on integers. Sections lie one behind the other:
 
     static bytes | 64*a of s0 | 64*b of s0*s1
@@ -22,7 +22,7 @@ from mlirc.dialects.core.symbols import Int, floordiv
 from mlirc.lowering.analysis.liveness import content_of
 
 ALIGNMENT = 64  # bytes: a cache line, and the widest vector
-CROWDED = 12  # of the square of the number of blocks that many pairs meet, and it is quicker to look through all blocks
+CROWDED = 12  # if over 1/12 of all pairs of blocks meet, searching all blocks is faster than lists of who meets whom
 
 
 @dataclass(eq=False)

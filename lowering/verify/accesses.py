@@ -1,7 +1,7 @@
 """Checks that a kernel's reads and writes stay within its tensors, at every point and for every value of the symbols.
 
-What may be read where is shown by index_proofs.py from the sizes, from masks made of positions, and from check_index. What
-a mask says beside that (data) counts for nothing.
+index_proofs.py proves each access in bounds, from the sizes, from masks that compare positions, and from check_index. Masks that depend
+on data prove nothing.
 """
 
 import itertools
@@ -21,10 +21,10 @@ from mlirc.lowering.verify.index_proofs import LARGEST, Facts, Space, magnitude
 from mlirc.lowering.verify.kernel import is_dim
 from mlirc.lowering.verify.memory import MemoryVerifier
 
-POINTS = 1 << 14  # of a map that are looked at one by one
-CASES = 32  # of a value or condition, in which something else is known
+POINTS = 1 << 14  # the most points at which a map is evaluated one by one
+CASES = 32  # the most cases into which a value or a condition is split, each with facts of its own
 
-Case = tuple[Int, Facts]  # a number, where these are at least 0
+Case = tuple[Int, Facts]  # a value, and the expressions that are at least 0 in this case
 COMPARED = {
     "mlirc.ge": lambda x, y: (x - y,),
     "mlirc.gt": lambda x, y: (x - y - 1,),

@@ -23,11 +23,11 @@ from mlirc.dialects.core import symbols
 from mlirc.dialects.core.symbols import Atom, Expr, Int, floordiv, free_symbols, known_nonnegative, substitute, symbol
 from mlirc.dialects.interpreter.kernels import TorchIndices
 
-POINTS = 1 << 20  # at most, of a space that is evaluated point by point
-STEPS = 400  # of one proof
-FACTS = 3  # that one proof uses
-LARGEST = 1 << 62  # that arithmetic on positions may reach
-TYPICAL = 1 << 20  # a symbol's value in that bound
+POINTS = 1 << 20  # the most points of a space that is evaluated point by point
+STEPS = 400  # the most steps of one proof
+FACTS = 3  # the most facts that one proof uses
+LARGEST = 1 << 62  # a bound on positions in memory, for which 64-bit arithmetic suffices
+TYPICAL = 1 << 20  # what a symbol is taken to be when that bound is checked
 POINTS_OF_A_SPACE = 1 << 48  # as a loop may go through: at one each nanosecond they take three days
 
 Facts = tuple[Int, ...]

@@ -21,10 +21,10 @@ from mlirc.lowering.cpu.matmul.transposes import transpose_all
 from mlirc.lowering.target import CpuTarget
 
 F32 = torch.float32
-VECTORS = 2  # of a tile's row
-QUERIES = 4  # vectors of them, in a block
-KEYS = 256  # of a block, at most
-ROOM = 1 << 15  # elements of a block's keys and values
+VECTORS = 2  # vectors of a tile's row
+QUERIES = 4  # vectors of queries in a block
+KEYS = 256  # keys of a block, at most
+ROOM = 1 << 15  # elements of a block's keys and values, at most
 
 
 class KeyBlock(AttentionWriter):

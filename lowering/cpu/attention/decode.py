@@ -1,13 +1,13 @@
 """Attention of one query for each head, as in decoding: memory bandwidth decides, so each key is read once.
 
-for (batch, head of the keys), shared among threads; the heads of the query that share it are its rows:
+for (batch, head of keys), split among threads; the query's heads that share this head of keys are its rows:
   for block of keys:
     scores[rows, keys] = the rows times each key                 16 keys at a time, folded to one vector
     the mask; the largest score so far; exponentials = exp(scores - largest); their sums
     sums[rows, Dv] = sums * exp(old largest - largest) + exponentials @ values
   out = sums / the exponentials' sums
 
-Elements of a head lie along the lanes here, where attention/function.py has queries: there is only one.
+Vector lanes run along the elements of a head. In attention/function.py they run along queries, of which there is one here.
 """
 
 import math
@@ -38,13 +38,13 @@ from mlirc.lowering.cpu.loops.frame import KernelText
 from mlirc.lowering.cpu.math.builder import Value
 from mlirc.lowering.target import CpuTarget
 
-KEYS = 512  # of a block: a multiple of every vector's lanes
-FOR_A_VECTOR = 8  # of the operations that threads are counted by: what a vector of a key, or of a value, takes
-CHAINS = 8  # sums side by side, where few vectors make up a row of values
+KEYS = 512  # keys of a block: a multiple of the lanes of every vector
+FOR_A_VECTOR = 8  # cost of a vector of a key or value, in the operations by which the number of threads is chosen
+CHAINS = 8  # accumulators that hide the latency of an FMA, where a row of values has few vectors
 
 
 def decodes(a: AttentionProblem) -> bool:
-    """Whether the code here is for this call."""
+    """Whether this file's code covers the call: one query, and contiguous heads."""
     return a.q.shape[2] == 1 and all(x.stride[3] == 1 for x in (a.q, a.k, a.v))
 
 
@@ -55,7 +55,7 @@ def decode_text(a: AttentionProblem, name: str, target: CpuTarget) -> KernelText
 class _DecodeWriter(AttentionWriter):
     def __init__(self, a: AttentionProblem, name: str, target: CpuTarget):
         super().__init__(a, name, target, operands_of(a), a.symbols)
-        # vectors that hold a row
+        # vectors in a row of keys, and in a row of values
         self.key_parts, self.value_parts = (self.padded(which) // self.lanes for which in ("k", "v"))
 
     @property
@@ -88,7 +88,7 @@ class _DecodeWriter(AttentionWriter):
             self.e.loop(self.e.i64(0), self.e.i64(self.a.group), self.e.i64(1), [], [], one)
 
     def part(self, place: Value, row: Value, vectors: int, number: int = 0) -> Value:
-        """Vector `number` of a row of so many in scratch."""
+        """Vector `number` of a row of this many vectors in scratch."""
         b = self.e.index
         return advance(
             self.e, place, b.add(b.mul(row, self.e.i64(vectors * self.lanes)), self.e.i64(number * self.lanes))

@@ -4,7 +4,7 @@ for some panels of queries (two vectors of them each), shared among threads:
   panel = its rows, transposed, times the scale                    [D, W]
   for block of keys:                                           copied, where rows lie badly
     for panel:
-      scores = keys @ panel                                    [keys, W] in the first-level cache
+      scores = keys @ panel                                    [keys, W] in the L1 cache
       the mask; the largest score so far; exponentials = exp(scores - largest); their sums
       sums = sums * exp(old largest - largest) + values^T @ exponentials     [Dv, W]
   out = sums / the exponentials' sums, transposed back
@@ -33,12 +33,12 @@ from mlirc.lowering.cpu.matmul.tile_rows import split_any_rows, split_rows
 from mlirc.lowering.cpu.matmul.transposes import transpose_all
 from mlirc.lowering.target import CpuTarget
 
-VECTORS = 2  # of a panel's row
-SCORES = 3584  # of a panel and a block of keys: they fit the first-level cache beside the panel
-QUERIES = 256  # that share a copied block of keys
-WORK_ITEMS = 24  # so many split about evenly among any number of threads
-FAR = 1024  # bytes from row to row: a page has few rows, and the gemms would wait for their addresses
-CONFLICT = 4096  # rows this many bytes apart fall into the same lines of the first-level cache
+VECTORS = 2  # vectors of queries in a panel
+SCORES = 3584  # scores of a panel of queries and a block of keys, at most: they fit into the L1 cache beside the panel
+QUERIES = 256  # queries for which a block of keys is copied once
+WORK_ITEMS = 24  # work items that any number of threads splits about evenly
+FAR = 1024  # bytes from row to row, from which on rows are copied: few are in a page, and gemms would wait for the TLB
+CONFLICT = 4096  # rows this many bytes apart fall into the same sets of the L1 cache
 
 
 def attention_text(a: AttentionProblem, name: str, target: CpuTarget) -> KernelText:

@@ -10,18 +10,20 @@ from mlirc.lowering.cpu.convolution.winograd_choice import WinogradSizes, result
 from mlirc.lowering.target import CpuTarget
 
 FEW_CHANNELS = 16
-FEW_WINDOWS = 4  # of a row
-LARGE_WEIGHTS = 1 << 20  # bytes
-# multiplications that take as long as a call of oneDNN needs to begin; and those where a row has few windows, which fill no tile
+FEW_WINDOWS = 4  # rows of fewer windows do not fill a tile
+LARGE_WEIGHTS = 1 << 20  # bytes of weights from which on oneDNN's packing of them, in each call, costs more
+# at most this many multiplications are a small convolution, which takes about as long as the overhead of a call of oneDNN;
+# the second number is for rows of few windows
 SMALL, SMALL_ROWS = 60_000_000, 8_000_000
-IMAGES = 8  # a symbolic batch counts as so many
-BEGIN = 100_000  # ns that a call of oneDNN's takes before it computes
-# ns that channels last saves a multiplication: in generated code; in oneDNN's, for images and for weights; in groups of few channels, of many
+IMAGES = 8  # the batch that a symbolic one is taken to be
+BEGIN = 100_000  # overhead of a call of oneDNN, in ns
+# ns that channels last saves for each multiplication: in generated code; in oneDNN for results and gradients of images, and for
+# gradients of weights
 OURS, LIBRARY, LIBRARY_WEIGHT = 0.005, 0.002, -0.003
 FEW_OF_GROUP, IMAGE_OF_GROUPS, WEIGHT_OF_GROUPS, MANY_OF_GROUP = 8, 0.05, 0.3, -0.003
 # most elements of a filter, taps, and windows of a row, for which a kernel's scratch is small
 MOST_STEPS, MOST_TAPS, MOST_WINDOWS = 8192, 128, 2048
-MOST_PIXELS = 8192  # of a depthwise convolution, of a vector of channels
+MOST_PIXELS = 8192  # pixels that a depthwise weight gradient packs for a vector of channels, at most
 # the sums of a depthwise convolution's weight gradient, in parts: how many, multiplications and windows of one
 MOST_PARTS, LEAST_OF_PART, WINDOWS_OF_PART = 16, 1_000_000, 128
 
@@ -69,18 +71,18 @@ class Choice:
 
     @property
     def may_lie_last(self) -> bool:
-        """Whether channels last is considered: all sizes but the batch are known."""
+        """Whether channels last is considered: images are 4-d, and all sizes but the batch are known."""
         sizes = (*self.x[1:], *self.w, *self.out[1:])
         return len(self.x) == 4 and all(isinstance(n, int) and n > 0 for n in sizes)
 
     @property
     def image(self) -> tuple[int, ...]:
-        """C, H, W: of what a convolution that is not transposed would read."""
+        """[C, H, W] of the larger side: what a convolution reads and a transposed one gives."""
         return numbers(self.out[1:] if self.transposed else self.x[1:])
 
     @property
     def result(self) -> tuple[int, ...]:
-        """O, P, Q."""
+        """[O, P, Q] of the other side: what a convolution gives and a transposed one reads."""
         return numbers(self.x[1:] if self.transposed else self.out[1:])
 
     @property
@@ -92,12 +94,12 @@ class Choice:
 
     @property
     def is_large(self) -> bool:
-        """Whether there is enough of everything for a kernel of ours to be as fast as oneDNN's, or about so."""
+        """Whether channels and windows fill tiles, so that generated code is about as fast as oneDNN's."""
         return self.may_be_ours and min(numbers(self.w)[:2]) >= FEW_CHANNELS and self.result[2] >= FEW_WINDOWS
 
     @property
     def is_small(self) -> bool:
-        """Whether a kernel of ours is done before oneDNN's has begun, or soon after."""
+        """Whether the convolution takes about as long as the overhead of a call of oneDNN, so that generated code is faster."""
         if not self.may_be_ours:
             return False
         return self.multiplications <= (SMALL if self.result[2] >= FEW_WINDOWS else SMALL_ROWS)
@@ -109,8 +111,8 @@ class Choice:
 
     @property
     def generates_convolution(self) -> bool:
-        """Whether the forward convolution is generated: a small one, a Winograd one, and one of large weights, which oneDNN would lay out
-        anew in each call."""
+        """Whether a convolution (not a transposed one) is generated: where it is small, where Winograd's algorithm applies, and where
+        weights are large, which oneDNN would pack in each call."""
         return self.is_small or (
             self.is_large and (self.has_large_weights or self.has_fewer_multiplications("forward"))
         )
@@ -138,7 +140,7 @@ class Choice:
 
     @property
     def is_depthwise(self) -> bool:
-        """Whether each filter has one channel, and a kernel of ours has room for the gradient of the weight."""
+        """Whether each filter has one channel, and the scratch of the generated weight gradient is small."""
         if not self.may_lie_last or self.groups == 1 or self.groups != (self.w[0] if self.transposed else self.x[1]):
             return False
         (_, *image), (_, *result) = self.image, self.result
@@ -146,13 +148,13 @@ class Choice:
 
     @property
     def parts(self) -> int:
-        """The number of parts of the images, whose weight gradients threads compute and then add up."""
+        """The number of parts that images are cut into for a depthwise weight gradient: threads sum each, then the sums are added."""
         images = self.x[0] if isinstance(self.x[0], int) else IMAGES
         windows = math.prod(self.result[1:]) * images
         return max(1, min(MOST_PARTS, self.multiplications // LEAST_OF_PART, windows // WINDOWS_OF_PART))
 
     def gain(self, forward: bool, mask: Sequence[bool]) -> float:
-        """ns by which the result, or the gradients that `mask` wants, are faster where images lie channels last."""
+        """ns that channels last saves: of the result if `forward`, else of the gradients (image, weight) that `mask` wants."""
         own = [self.generates_forward] if forward else [self.generates_input_gradient, self.generates_weight_gradient]
         gains = 0.0
         for k, (wanted, ours) in enumerate(zip(mask, own, strict=False)):
@@ -170,7 +172,7 @@ class Choice:
         return math.prod(numbers(self.w)) * 4 > LARGE_WEIGHTS
 
     def has_fewer_multiplications(self, kind: str) -> bool:
-        """Whether the convolution, or the transposed one ("input"), takes fewer multiplications (winograd_choice.py)."""
+        """Whether Winograd's algorithm is faster for the convolution ("forward") or the transposed one ("input"); winograd_choice.py."""
         if set(self.stride) | set(self.dilation) != {1}:
             return False
         (filters, channels, *taps), image, results = numbers(self.w), self.image[1:], self.result[1:]
@@ -181,7 +183,7 @@ class Choice:
 
 
 def compared(choice: Choice) -> dict[str, int]:
-    """The numbers by which a convolution is generated, or left to the library."""
+    """The numbers that decide between generated code and oneDNN, by name, for the ledger."""
     filters, channels, *_ = numbers(choice.w)
     most = SMALL if choice.result[2] >= FEW_WINDOWS else SMALL_ROWS
     weights = {"bytes_of_weights": 4 * math.prod(numbers(choice.w)), "large_weights": LARGE_WEIGHTS}
@@ -210,7 +212,7 @@ def choice_of_slices(
 
 
 def wide(shape: tuple[Int, ...]) -> tuple[Int, ...]:
-    """[N, C, 1, W] of [N, C, W]."""
+    """The shape [N, C, W] as [N, C, 1, W]; a 4-d shape as it is."""
     return shape if len(shape) == 4 else (*shape[:2], 1, *shape[2:])
 
 
@@ -236,5 +238,5 @@ def has_depthwise_room(
 
 
 def has_room(channels: int, taps: int, windows: int) -> bool:
-    """Whether the scratch of our other kernels is small."""
+    """Whether the scratch of the other generated convolutions is small."""
     return channels * taps <= MOST_STEPS and taps <= MOST_TAPS and windows <= MOST_WINDOWS

@@ -1,5 +1,7 @@
-"""Describes the weight gradient of a depthwise convolution: the operands of the call, constants of its code, and fields passed in each
-call.
+"""Plans the weight gradient of a depthwise convolution: reads and checks the call, and chooses its blocks.
+
+What a plan has as a number is a constant of the code. What it has as a symbol is passed in a slot of each call, so that
+layers of a net share code. depthwise_weight_gradient.py writes the loops.
 """
 
 from collections.abc import Sequence
@@ -19,18 +21,22 @@ from mlirc.lowering.layout.channels_last import channels_last
 from mlirc.lowering.module.rules import expect
 from mlirc.lowering.target import CpuTarget
 
-MOST_TAPS = 4  # of a tile
-TILE_WINDOWS = 64  # what a tile reads stays in the first-level cache; and a sum of so many is as exact as eager's
-PACKED_BYTES = 256 << 10  # of a block's images
-CHUNK_BYTES = 256  # of a pixel, that are read at a time
-SUM_BYTES = 96 << 10
-AGAIN = 3  # times the height of a window: less high blocks pack many rows again
+MOST_TAPS = 4  # taps of a tile: their sums are in registers
+TILE_WINDOWS = 64  # windows of a tile: its operands stay in the L1 cache, and a sum of 64 is as accurate as eager's
+PACKED_BYTES = 256 << 10  # of the rows of x and dy that are packed for a block
+CHUNK_BYTES = 256  # of a pixel's channels that are packed together
+SUM_BYTES = 96 << 10  # of a chunk's sums
+AGAIN = 3  # a block's least height, in heights of a window: neighbouring blocks both pack the rows where they overlap
 
 
 @dataclass(frozen=True)
 class Depthwise:
-    """sums[part, tap, c] of x[n, c, element of the window] * dy[n, c, window]; x [N, C, H, W] and dy [N, C, P, Q] channels last,
-    sums [parts, KH, KW, C] contiguous: added up over the parts, the gradient."""
+    """sums[part, i, j, c] = sum of x[n, c, p * stride + i * dilation - padding, ...] * dy[n, c, p, q] over the part's n, p and q.
+
+    x       float32 [N, C, H, W], channels last
+    dy      float32 [N, C, P, Q], channels last
+    sums    float32 [parts, KH, KW, C], contiguous; their sum over the parts is the gradient
+    """
 
     x: TensorInfo
     dy: TensorInfo
@@ -47,12 +53,14 @@ class Depthwise:
 class DepthwisePlan:
     """All that the code depends on. What may differ from call to call is a symbol, the name of one of the `slots` of a call.
 
-    vectors         of channels that are worked on at a time, which is a block of channels
-    chunk           blocks of channels whose sums a thread has at a time; `chunks`: of all channels
-    block_rows      of windows of an image, that are packed at a time; `row_blocks`: of an image
-    image_rows      of an image that they reach, at most
-    tile_rows       of windows that a tile goes over
-    groups          of taps of a column, some of `group_taps` + 1, `wide_groups`, and then of `group_taps`
+    A window is an element of dy; a row of windows is a row of dy. A block of channels has `vectors` vectors of `lanes`.
+
+    chunk           blocks of channels that a work item sums; `chunks` of them are all channels
+    block_rows      rows of windows that are packed at a time; an image has `row_blocks` such blocks
+    image_rows      the most rows of x that a block of windows reads
+    tile_rows       rows of windows that a tile sums in registers
+    groups          groups into which the taps of a column of the filter are split: first `wide_groups` groups of
+                    `group_taps` + 1 taps, then groups of `group_taps`
     work            scalar operations, in vectors of eight
     """
 
@@ -81,13 +89,13 @@ class DepthwisePlan:
 
     @property
     def width(self) -> int:
-        """Channels of a block."""
+        """Channels of a block: vectors * lanes."""
         return self.vectors * self.lanes
 
 
 def read_depthwise(op: Any) -> Depthwise:
-    """Of a `depthwise_weight_gradient`, or of a call of one. Images of one row are read as if of one column: then the taps
-    are those of a column."""
+    """Reads a `depthwise_weight_gradient` op, or a call of one. Images of one row are taken as images of one column, because
+    tiles go over the taps of a column."""
     x, dy, sums = (info_of(v) for v in (*op.operands, *op.results))
     settings = (numbers(op, name) for name in ("stride", "padding", "dilation"))
     sizes = zip(x.shape[2:], dy.shape[2:], numbers(op, "window"), *settings, strict=True)
@@ -98,7 +106,7 @@ def read_depthwise(op: Any) -> Depthwise:
 
 
 def depthwise_refusal(c: Depthwise) -> str:
-    """Why our kernel does not cover it, or ""."""
+    """The rule by which no kernel is generated for it, or ""."""
     values = c.x, c.dy, c.sums
     if {x.dtype for x in values} != {torch.float32}:
         return "FLOAT32"

@@ -1,4 +1,6 @@
-"""The weight gradient of a depthwise convolution as ops of a graph: sums of parts of the images, added up (depthwise_call.py)."""
+"""The weight gradient of a depthwise convolution as ops of a graph: a call that gives a partial sum for each part of the images
+(depthwise_call.py), and the sum of these.
+"""
 
 from dataclasses import replace
 
@@ -16,8 +18,11 @@ A, B, C, D, E = (symbol(f"d{k}") for k in range(5))
 def depthwise_weight_gradient(
     x: ir.Value, dy: ir.Value, windows: dict[str, str], parts: int, info: TensorInfo
 ) -> ir.Value:
-    """That of weights like `info`, contiguous; `x` and `dy` lie channels last, one of them with some channels for each of the
-    other's."""
+    """The gradient of weights like `info` [O, C / groups, KH, KW], contiguous float32.
+
+    `x` and `dy` are channels-last images. One may have several channels for each of the other's, which is then repeated.
+    `windows` are the call's attributes stride, padding and dilation; `parts` is the number of partial sums.
+    """
     filters, _, *taps = info.shape
     channels = max(info_of(v).shape[1] for v in (x, dy))  # type: ignore[type-var]  # numbers, as images have them here
     x, dy = (repeated(v, channels // info_of(v).shape[1]) for v in (x, dy))  # type: ignore[operator]
@@ -32,7 +37,7 @@ def depthwise_weight_gradient(
 
 
 def repeated(x: ir.Value, times: int) -> ir.Value:
-    """Images with each channel so many times, side by side."""
+    """Images [N, C * times, H, W], channels last: each channel of `x` [N, C, H, W] `times` times, next to each other."""
     if times == 1:
         return x
     info = info_of(x)

@@ -4,7 +4,7 @@ for part of the images, chunk of channels:     threads share these
   for block of windows:                        some rows of an image
     pack x and dy by blocks of channels        pixels lie far apart, many in one set of the cache
     for block of channels:
-      for some rows of windows:                they stay in the first-level cache
+      for some rows of windows:                they stay in the L1 cache
         for group of taps of a column:         up to four, which read dy once
           for column of taps:
             sums += x * dy                     channels along the lanes; windows that a tap misses are left out

@@ -3,7 +3,7 @@ row at a time.
 
 for row of windows, part of the filters:                    threads share these
   for block of windows of the row:
-    for some filters:                                       they and what they reach stay in the first-level cache
+    for some filters:                                       they and what they reach stay in the L1 cache
       tile = for channel, row of taps inside the image:     sums in registers; depthwise: of the filter's own channel
                for pixel that the block reaches:
                  each sum += pixel * weight                 each pixel is read once, for all windows that it is in
@@ -35,17 +35,18 @@ from mlirc.lowering.kernel.typical_sizes import typical
 from mlirc.lowering.target import CpuTarget
 
 CHUNK = 128  # channels of a tile
-MOST_WINDOWS = 8  # of a block, in a depthwise convolution
-SUMS = 8  # that hide the latency of an addition
-ENOUGH_ITEMS = 64  # any number of threads gets about equal parts of so many
-MOST_KINDS = 4  # of blocks, with code for each
+MOST_WINDOWS = 8  # windows of a block in a depthwise convolution
+SUMS = 8  # accumulators that hide the latency of an FMA
+ENOUGH_ITEMS = 64  # work items that any number of threads splits about evenly
+MOST_KINDS = 4  # kinds of blocks that have code of their own
 
 Inside = tuple[tuple[int, ...], ...]
 
 
 @dataclass(frozen=True)
 class WindowBlock:
-    """Windows side by side. inside: of each, the taps of a row that lie inside the image; None: all those that the call says."""
+    """Neighbouring windows of a row. inside: for each, the taps of a row of the filter that are inside the image; None: they are
+    counted when the kernel runs."""
 
     inside: Inside | None
     windows: int
@@ -263,7 +264,7 @@ class TapSums:
     steps: list[int | Value]
 
     def write(self, x: Value, w: Value, tile: Value, vectors: int, mask: Value | None) -> None:
-        """tile[window, :] = sums of so many vectors of channels; x, w: at their first ones."""
+        """tile[window, :] = sums of this many vectors of channels; x, w: addresses of their first channels."""
         e, windows = self.e, self.block.windows
         wide = e.builder(F32, True)
         sums = [wide.constant(0.0)] * (windows * vectors)

@@ -1,7 +1,7 @@
 """A convolution, or the gradient of its images, as functions in MLIR text: out[window, o] = x[window's pixels, c] @ w[c, tap, o].
 
 for some panels of filters:              threads share these, or the windows, where weights are small
-  pack the panels of w                   they stay in the second-level cache
+  pack the panels of w                   they stay in the L2 cache
   for block of windows:                  some whole rows of an image, or some images
     for panel:
       for column of taps, some channels:

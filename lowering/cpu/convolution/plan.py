@@ -13,20 +13,21 @@ from mlirc.lowering.cpu.convolution.call import ConvolutionProblem, SpatialAxis,
 from mlirc.lowering.cpu.matmul.tile import registers
 from mlirc.lowering.target import CpuTarget
 
-WINDOWS = 200  # of a block: what a tile of filters has of them stays in the first-level cache
-PANEL_BYTES = 480 << 10  # of packed panels
-STEPS = 192  # of a tile: this part of a panel stays in the first-level cache
-SMALL_WEIGHTS = 600 << 10  # bytes that each thread packs for itself
-TILES_AT_ONCE = 4  # tiles of filters that pass over a block of x
-# a convolution by fewer multiplications: what a block's tiles become for some channels, weights that are kept, sums of panels
+WINDOWS = 200  # windows of a block, about: what a tile of filters reads and writes of a block stays in the L1 cache
+PANEL_BYTES = 480 << 10  # of the panels of weights that a thread packs at a time
+STEPS = 192  # products of a sum that a tile adds at a time: that part of a panel stays in the L1 cache
+SMALL_WEIGHTS = 600 << 10  # bytes of weights up to which each thread packs all of them, and threads split the windows
+TILES_AT_ONCE = 4  # tiles of filters that are computed from a block of x while it is in the cache (weight gradient)
+# Winograd: bytes of a block's transformed tiles, of transformed weights kept from block to block, and of open sums; and the
+# channels that are transformed at a time, the first that fits
 INPUT_BYTES, KEPT_BYTES, OPEN_BYTES = 352 << 10, 448 << 10, 640 << 10
 CHANNELS = 64, 32, 16
-SUM_BYTES = 160 << 10  # of these and a group of channels
+SUM_BYTES = 160 << 10  # of the sums of TILES_AT_ONCE tiles of filters and a group of channels (weight gradient)
 
 
 @dataclass(frozen=True)
 class WindowPlan:
-    """As Axis of convolution/call.py. The taps and the stride may differ from call to call where their code is a loop."""
+    """One spatial axis, as SpatialAxis of convolution/call.py. Taps and stride are symbols where the code loops over them."""
 
     size: Int
     count: Int
@@ -42,21 +43,28 @@ class ConvolutionPlan:
     """All that the code of a convolution depends on (Convolution has kind, after, adds, rows and columns). What may differ from
     call to call is a symbol, the name of one of the `slots` of a call.
 
-    widths            of each run of equal tiles of filters, in vectors; `tiles`: their counts
-    ragged            whether the last tile is not full
-    blocks            of windows: `block_images` images of `block_rows` rows each
-    tiles_at_once     tiles of filters that a thread has panels of at a time; forward: [chunk] channels at a time
-    shares_windows    1 where threads share blocks of windows, 0 for tiles of filters; `items`: how many there are
-    group             of tiles of channels, whose sums have `sum_rows` rows; a work item is one such tile, and one of the
-                      `groups` of tiles of filters (weight gradient)
+    A tile computes some filters (along the lanes) for some windows. A window is an element of the convolution's result.
+
+    tile_rows         windows of a tile (weight gradient: channels)
+    widths            filters are cut into runs of equal tiles; the width of a run's tiles, in vectors
+    tiles             the number of tiles in each run
+    ragged            whether the last vector of filters is not full
+    block_images      a block of windows has `block_rows` rows of each of `block_images` images
+    image_blocks      number of blocks along the images; `row_blocks`: along the rows of an image
+    tiles_at_once     tiles of filters that a thread has packed panels of at a time
+    chunk             channels of one pass over a panel (forward)
+    shares_windows    1 where threads split the blocks of windows, 0 where they split the tiles of filters
+    items             the number of these blocks or tiles
+    groups            groups of tiles of filters (weight gradient); a work item is one of them and one group of channels
+    group             tiles of channels in a group, whose sums take `sum_rows` rows
     work              scalar operations, in vectors of eight
 
-    Fewer multiplications (convolution/winograd.py), where `results` of a tile are given:
-    tile_down         results of a tile; `tile_along` of its rows
-    block_tiles       of a block, at most; `tile_columns`: of a row of an image
-    kept_panels       panels whose mapped weights are kept from block to block (keeps: 1), or 1 (keeps: 0)
+    Winograd's algorithm (convolution/winograd.py), where `results` is given:
+    results           rows and columns of results of a tile, which are also `tile_down` and `tile_along`
+    block_tiles       the most tiles of a block; a row of an image has `tile_columns`
+    kept_panels       panels whose transformed weights are kept from block to block (keeps: 1), or 1 (keeps: 0)
     open_panels       panels that are summed at a time, over parts of the channels (parts: 1), or 1 (parts: 0)
-    ragged_channels   whether they are no whole vectors
+    ragged_channels   whether the channels are no multiple of a vector
     """
 
     kind: str
@@ -108,7 +116,7 @@ class ConvolutionPlan:
 
     @property
     def widest(self) -> int:
-        """Elements of a row of the widest tile."""
+        """Filters of the widest tile."""
         return max(self.widths) * self.lanes
 
     @property
@@ -127,7 +135,7 @@ class Slots:
         return symbols.symbol(name)
 
     def windows(self, name: str, axis: SpatialAxis, known: bool) -> WindowPlan:
-        """Of which the taps and the stride are known when code is written, if `known`."""
+        """An axis of windows as slots. Taps and stride are constants of the code if `known`, else slots, too."""
         size, count, padding = (self(f"{name}_{what}", getattr(axis, what)) for what in ("size", "count", "padding"))
         if known:
             return WindowPlan(size, count, axis.taps, axis.stride, padding, axis.dilation, axis.spread)
@@ -178,12 +186,12 @@ Runs = Sequence[tuple[int, int, int]]
 
 
 def tile_shape(target: CpuTarget) -> tuple[int, int]:
-    """Rows and vectors of a tile: as many as leave registers for a row of the panel and a broadcast element."""
+    """Rows and vectors of a tile: its sums, a row of the panel and a broadcast element fit into the registers."""
     return (6, 4) if registers(target) == 32 else (4, 3)
 
 
 def column_tiles(columns: int, lanes: int, most: int) -> list[tuple[int, int, int]]:
-    """(first column, number of tiles, vectors) of runs of equal tiles: all about as wide."""
+    """Cuts columns into tiles of at most `most` vectors, as equal as can be: runs of (first column, number of tiles, vectors)."""
     vectors = -(-columns // lanes)
     tiles = -(-vectors // most)
     narrow = -(-vectors // tiles) * tiles - vectors
@@ -193,7 +201,7 @@ def column_tiles(columns: int, lanes: int, most: int) -> list[tuple[int, int, in
 
 
 def blocks(rows: int, columns: int, most: int) -> tuple[int, int]:
-    """Images, and rows of one: about `most` elements of images with these, in parts that are about equal."""
+    """Images, and rows of each, of a block: about `most` elements of images [rows, columns], in about equal blocks."""
     block_rows = max(1, min(rows, most // columns))
     block_images = max(1, most // (rows * columns)) if block_rows == rows else 1
     return block_images, -(-rows // -(-rows // block_rows))
@@ -210,7 +218,7 @@ def forward(c: ConvolutionProblem, slots: Slots, runs: Runs, rows: tuple[int, in
 
 
 def shared(c: ConvolutionProblem, slots: Slots, runs: Runs, rows: tuple[int, int]) -> dict:
-    """What threads share; `rows`: images of a block, and rows of one."""
+    """What threads split: blocks of windows, or tiles of filters. `rows`: images of a block, and rows of each."""
     by_blocks = c.channels * c.filters * c.taps * 4 <= SMALL_WEIGHTS
     blocks = symbols.floordiv(c.x.shape[0] + (rows[0] - 1), rows[0]) * -(-c.rows.count // rows[1])
     items = blocks if by_blocks else sum(count for _, count, _ in runs)
@@ -220,7 +228,7 @@ def shared(c: ConvolutionProblem, slots: Slots, runs: Runs, rows: tuple[int, int
 def winograd(
     c: ConvolutionProblem, results: tuple[int, int], slots: Slots, runs: Runs, lanes: int
 ) -> tuple[int, int, dict]:
-    """Images and rows of windows of a block, and what else a plan of such a convolution has."""
+    """For Winograd's algorithm: images of a block, rows of windows of each, and the plan's other fields."""
     down, along = results
     points = (down + 2) * (along + 2)
     widest, panels = max(vectors for _, _, vectors in runs) * lanes, sum(count for _, count, _ in runs)

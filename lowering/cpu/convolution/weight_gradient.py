@@ -1,9 +1,9 @@
 """The gradient of a convolution's weight as functions in MLIR text: dw[o, c, tap] = sum over pixels of x[pixel, c] * dy[pixel, o].
 
 for some tiles of filters:               a work item: some tiles of filters, and a tile of channels
-  for group of channels:                 its sums [channel, tap, filter] stay in the second-level cache
+  for group of channels:                 its sums [channel, tap, filter] stay in the L2 cache
     for block of windows:                some whole rows of an image, or some images
-      pack these filters' part of dy     a tile's stays in the first-level cache
+      pack these filters' part of dy     a tile's stays in the L1 cache
       for tile, tap, a few channels:
         sums += x^T @ dy                 x read where it is; windows that the tap misses are left out
     transpose the sums, store them to dw

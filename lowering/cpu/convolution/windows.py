@@ -1,5 +1,4 @@
-"""Recognises kernels that are convolutions with scalar work on the results (direct.py writes their code): depthwise ones, and those of
-few channels.
+"""Recognises kernels that are convolutions with an epilogue, depthwise or of few channels; direct.py writes their code.
 
     parallel = "8, 96, 56, 56", inner = "3, 3"                   of few channels: "3, 3, 3", and %a is read at "d0, d4, ..."
     %y = size("d2 + d4 - 1");  %inside = and(ge(%y, 0), lt(%y, 56)), and the same of the width
@@ -20,7 +19,7 @@ from mlirc.lowering.kernel.matmul import has_dims
 from mlirc.lowering.kernel.nodes import Access, Kernel, Linear, Node, is_dim
 from mlirc.lowering.kernel.typical_sizes import typical
 
-MOST_TAPS = 32  # of a row of a window
+MOST_TAPS = 32  # taps of a row of a filter, at most
 
 
 @dataclass(frozen=True)
@@ -29,9 +28,9 @@ class Taps:
 
     name      the dimension; "" where there is one tap
     window    the dimension of the windows; "" where there is one
-    size      elements of the image, of which taps may lie outside; None: none lies behind the last
+    size      elements of the image along this axis; None where no tap lies past the last one
     bounded   whether a tap may lie outside at all
-    x, w      elements from tap to tap, in the image and in the weights
+    x, w      strides from tap to tap, in elements, in the image and in the weights
     """
 
     name: str = ""

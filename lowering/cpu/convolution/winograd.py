@@ -1,9 +1,10 @@
 """Winograd convolution of 3x3 taps, or the gradient of its images, as functions in MLIR text.
 
-A tile of m x k results is read off n x l products (winograd_transform.py), for n = m + 2 and l = k + 2: each of these n * l points is
-a product of matrices, [tile, channel] @ [channel, filter].
+A tile of m x k results is computed from n x l points of the transformed domain (winograd_transform.py), with n = m + 2 and l = k + 2.
+Each of these points is a matmul [tile, channel] @ [channel, filter]. A *map* is one of the three linear transforms, of pixels, of
+weights, and of products to results.
 
-for some panels of filters:              threads share these, or the blocks, where weights are small
+for some panels of filters:              threads split these, or the blocks where weights are small
   for block of tiles:                    some rows of tiles of an image, or some images
     for some channels:
       inputs[point, tile, channel] = the maps of each tile's n x l pixels; those outside of the image are 0
@@ -13,10 +14,10 @@ for some panels of filters:              threads share these, or the blocks, whe
     for panel:
       results of each tile; scale, shift, addition and relu
 
-NOT FINITE: where a result of a block and panel is infinite or NaN, all of these are computed anew as sums of products, as another
-pixel's infinity may be in it. An infinity among a tile's pixels or weights, or a map's overflow, makes each result infinite or
-NaN in whose window it is: the maps' product is 1 there, so that a path of factors other than 0 leads from the pixel to the result,
-and nothing that is added to makes it finite again.
+NOT FINITE: a transform mixes all pixels of a tile, so an infinite pixel may spoil results whose windows do not contain it. So where a
+result of a block and panel is infinite or NaN, all results of the block and panel are computed again as plain sums of products. No
+result that should be infinite or NaN is missed: the transforms' product is 1 for each pixel in a result's window, so an infinity or an
+overflow reaches that result through factors other than 0, and no addition makes it finite again.
 """
 
 import torch
@@ -33,8 +34,8 @@ from mlirc.lowering.cpu.matmul.tile import Loop
 from mlirc.lowering.target import CpuTarget
 
 F32 = torch.float32
-STEPS = 32  # products that are summed before they are added to others: the maps enlarge these roundings, too
-PADDING = 16  # elements between points, which would evict each other if powers of two lay between them
+STEPS = 32  # products along the channels in one partial sum: short sums, because the transforms amplify rounding errors
+PADDING = 16  # elements after each point: points a power of two apart would fall into the same cache sets
 
 
 class WinogradWriter(ForwardWriter):
@@ -192,7 +193,7 @@ class WinogradWriter(ForwardWriter):
             self.multiply_accumulate(panel, self.plain, images, rows, (channel, end))
 
     def cuts(self, left: Value, right: Value) -> list[tuple[int, Value]]:
-        """Of what is summed anew: it is rare, and code for one row is short."""
+        """For results that are computed again: rare, so that short code for one row is enough."""
         return [(1, right)]
 
 

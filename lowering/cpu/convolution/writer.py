@@ -103,7 +103,7 @@ class ConvolutionWriter:
         return Packer(self.e, room, vectors * self.lanes)
 
     def scratch(self, count: Int) -> Value:
-        """Memory for so many elements."""
+        """The address of scratch for `count` float32 elements."""
         return take_floats(self.e, count)
 
     # ---- index arithmetic

@@ -25,8 +25,8 @@ from mlirc.lowering.cpu.math.builder import Value, VectorBuilder
 from mlirc.lowering.kernel.nodes import Node
 
 f32, f64 = torch.float32, torch.float64
-SLACK = 1.0  # x - c is then at most 1, and rounded as finely as a number below 1
-GROUP, SUMS = 4, 2  # vectors that one comparison is made for; accumulators that they are added to in turn
+SLACK = 1.0  # so x - c is at most 1, with the rounding error of a number below 1
+GROUP, SUMS = 4, 2  # vectors for which the maximum is compared once; accumulators that take turns
 LOWEST = torch.finfo(f32).min
 
 

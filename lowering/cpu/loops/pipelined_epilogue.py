@@ -23,7 +23,7 @@ from mlirc.lowering.cpu.math.builder import Value, element_text
 from mlirc.lowering.kernel.axes import Axis
 from mlirc.lowering.kernel.nodes import Node
 
-LONGEST = 16384  # elements of a row: several stay in the second-level cache
+LONGEST = 16384  # elements of a row: several stay in the L2 cache
 
 
 def has_pipelined_epilogue(loops: Any, axes: list[Axis]) -> bool:

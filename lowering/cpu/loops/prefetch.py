@@ -17,7 +17,7 @@ LINE = 64  # bytes of a cache line
 LEAST, MOST = (
     1 << 10,
     256 << 10,
-)  # bytes of a row: the processor sees a shorter one coming, and two longer ones leave no room
+)  # bytes of a row: the hardware prefetches a shorter one in time, and two longer ones do not fit into the cache
 
 
 def fetched_ahead(schedule: LoopSchedule, step: Pass) -> list[Access]:

@@ -17,10 +17,10 @@ from mlirc.lowering.kernel.axes import Axis, Vector, is_scattered, is_transposed
 from mlirc.lowering.kernel.nodes import Access, Kernel, Linear, Node, Output
 from mlirc.lowering.kernel.typical_sizes import typical
 
-SCRATCH_BYTES = 32 << 10  # of one thread's stack: about the first-level cache
-ROWS = 8  # of a block that the vectors go across
-FEW_ROWS = 32  # columns of no more are folded with accumulators in registers
-TILE, SMALLEST_TILE = 2048, 512  # columns that are folded at once, shared by all accumulators
+SCRATCH_BYTES = 32 << 10  # of scratch rows on a thread's stack: about an L1 cache
+ROWS = 8  # rows of a block whose columns are along the lanes
+FEW_ROWS = 32  # columns of at most this many rows are reduced with accumulators in registers
+TILE, SMALLEST_TILE = 2048, 512  # columns that are reduced at a time, divided by the number of accumulators
 
 
 @dataclass(eq=False, slots=True)
@@ -29,8 +29,8 @@ class Pass:
 
     reductions: list[Node]
     outputs: list[Output]
-    keeps: list[tuple[Node, Access]] = field(default_factory=list)  # written for a later pass to read back
-    nodes: list[Node] = field(default_factory=list)  # all that is computed in it or before it, operands first
+    keeps: list[tuple[Node, Access]] = field(default_factory=list)  # values written to scratch for a later pass
+    nodes: list[Node] = field(default_factory=list)  # all values that it or its operands need, operands first
     scans: list[Node] = field(default_factory=list)
 
 
@@ -41,11 +41,11 @@ class LoopSchedule:
     outer: list[Axis]
     axes: list[Axis]
     vector: Vector
-    block: Axis | None  # ACROSS: the last axis of a pass, which goes in blocks that the vector's axis runs across
+    block: Axis | None  # ACROSS: the last axis of a pass, in blocks; lanes run along another axis
     transposed: list[Access]  # transposed reads and outputs, whose unit stride is along `block`
     passes: list[Pass]
-    outer_outputs: list[Output]  # one element for each point of the outer axes
-    saved: dict[Node, tuple[int, Access]]  # value -> from which pass on it is read back, and where
+    outer_outputs: list[Output]  # outputs with one element for each point of the outer axes
+    saved: dict[Node, tuple[int, Access]]  # value -> first pass that reads it back, and its place
     scratch: dict[int, tuple[int, torch.dtype]]  # operand number (below 0) -> elements, dtype
 
     @property

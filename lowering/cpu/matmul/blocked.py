@@ -1,7 +1,7 @@
-"""Gemm of two matrices as they lie in memory: packs panels as it runs. Where k is long, it goes along k in blocks, and then also takes
-panels that were packed before.
+"""Gemm of two float32 matrices in memory, which packs panels of columns while it runs. A long k is cut into blocks; then it also takes
+columns that were packed before.
 
-Rows that lie along k:                          Rows that lie transposed, as for a weight's gradient:
+Rows contiguous along k:                        Transposed rows (M contiguous), as for a weight's gradient:
 
 for group of panels:                            for part of the rows:
   pack the group's panels                         pack the part's rows
@@ -11,8 +11,8 @@ for group of panels:                            for part of the rows:
       tile = rows @ panel                             for block of rows:
       epilogue over the tile                            tile = rows @ panel, epilogue over the tile
 
-Few threads share the panels, or the rows, where these are more; many share both (thread_grid.py). What is packed stays in the
-second-level cache; a panel, or a block of rows, in the first. Where k is long, tiles wait there as well:
+Few threads split the panels, or the rows where these are more; many split both (thread_grid.py). Packed memory stays in the L2
+cache; a panel, or a block of rows, in the L1 cache. With several blocks of k, tiles are kept in the L2 cache between the blocks:
 
 for group of panels:
   for part of the rows:
@@ -36,30 +36,36 @@ from mlirc.lowering.cpu.matmul.prefetch import RUN, Ahead, Fetch, fetches
 from mlirc.lowering.cpu.matmul.tile import GemmTile, Loop, TileText, times
 from mlirc.lowering.target import CpuTarget
 
-WHOLE_K = 1024  # up to here one block holds all of k
-# steps of a block of k, and bytes of packed panels, where tiles have many rows, and where they have few
+WHOLE_K = 1024  # the largest K that is not cut into blocks
+# (elements of a block of k, bytes of a group of panels): for tiles of many rows, and of FEW_IN_TILE at most
 MANY_ROWS, FEW_ROWS = (256, 448 << 10), (512, 224 << 10)
-FEW_IN_TILE = 4  # which evict neither each other nor a panel from a first-level cache of eight ways
-ALL_PANEL_BYTES = 800 << 10  # where that is all of them, and rows are many
-TILE_BYTES = 512 << 10  # of tiles that wait for the next block of k
-# rows that pass over packed panels before other panels take their place, where tiles wait: in memory as they are, or transposed
+FEW_IN_TILE = 4  # rows of a tile that may evict neither each other nor a panel from an L1 cache of eight ways
+ALL_PANEL_BYTES = 800 << 10  # of all panels: if they have no more, they are one group, and each row is packed once
+TILE_BYTES = 512 << 10  # of the tiles that are kept between blocks of k
+# with several blocks of k, rows that are multiplied by a group of panels before the next group is packed: contiguous along k, or
+# transposed
 MOST_ROWS, MOST_TRANSPOSED_ROWS = 576, 288
-MOST_EPILOGUE, FEW_SUMS = 12, 8  # operations on sums that stay in registers; fewer sums take several steps side by side
-FEW_PANELS = 3  # rows are packed only for more
-# of rows that lay transposed, and of the panels that pass over them
+# operations of an epilogue that is computed on sums in registers; a tile of fewer sums unrolls k, to hide latency
+MOST_EPILOGUE, FEW_SUMS = 12, 8
+FEW_PANELS = 3  # rows are packed only if more panels read them
+# of packed transposed rows, and of the group of panels that they are multiplied by
 TRANSPOSED_BYTES, PASSING_BYTES = 512 << 10, 256 << 10
 
 Rows = tuple[Value, Value, Value]  # the address, and the strides from row to row and from step to step
 
 
 class BlockedWriter(GemmWriter):
-    """
-    steps     along k, of a block; `K` is what there is room for: whole vectors of them
-    part      rows that are packed, or whose tiles wait, at a time; None for all of them
-    side      of rows that lay transposed: elements from step to step, a power of two
-    row_room  of packed rows: elements for each
-    direct    where the result is the matmul as it is: elements from row to row; tiles are then computed where it lies
-    fetches   whether tiles ask for the rows of the next block, and for the columns that are packed next: with AVX-512
+    """Writes the kernel.
+
+    one_block whether k is not cut into blocks
+    steps     elements of a block of k
+    K         `steps` rounded up to vectors: the length along k of packed rows and panels
+    group     panels that are packed at a time
+    part      rows that are packed at a time, or whose tiles are kept between blocks of k; None: all rows
+    side      packed transposed rows: elements from one k to the next, a power of two
+    row_room  elements for each packed row
+    direct    the result's row stride where it is the matmul without an epilogue, whose tiles are then computed in place
+    fetches   whether tiles prefetch the next block of rows, and the columns that are packed next: with AVX-512
     """
 
     def __init__(self, gemm: Gemm, name: str, target: CpuTarget):
@@ -94,7 +100,7 @@ class BlockedWriter(GemmWriter):
         self.fetches = fetches(self.target) and self.p.plain is not None and not self.rows_transposed and self.steps > 0
 
     def even_part(self, most: int) -> int:
-        """Rows of a part, at most so many, if they are several blocks."""
+        """Rows of a part: whole tiles, in about equal parts of at most `most` rows, rounded up to tiles."""
         rows = self.p.m_size
         if isinstance(rows, int):
             most = -(-rows // -(-rows // most))
@@ -105,7 +111,7 @@ class BlockedWriter(GemmWriter):
 
     @property
     def rows_transposed(self) -> bool:
-        """Whether the rows lie transposed."""
+        """Whether rows are transposed: not contiguous along k."""
         return self.p.ka != 1
 
     def make_room(self) -> None:

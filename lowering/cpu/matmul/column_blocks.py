@@ -1,8 +1,8 @@
-"""The common part of gemms with a weight [N, K] (columns along k): blocks of columns that threads share, and the epilogue on their
-tiles.
+"""The common part of gemms with a weight [N, K], whose columns are contiguous along k: the loop over blocks of columns, which threads
+split, and the epilogue.
 
-TransposedWriter (transposed.py), DotWriter (dot_product.py) and QuantisedWriter (quantised.py) go over column blocks, which threads
-share, and do the scalar work on the tiles of a block row by row, with columns along the lanes.
+The epilogue goes over the tiles of a block row by row, with columns along the lanes. TransposedWriter (transposed.py), DotWriter
+(dot_product.py) and QuantisedWriter (quantised.py) multiply.
 """
 
 import torch
@@ -17,8 +17,8 @@ from mlirc.lowering.cpu.matmul.match import Gemm
 from mlirc.lowering.cpu.matmul.writer import MatmulWriter
 from mlirc.lowering.target import CpuTarget
 
-FEW_COLUMN_BLOCKS = 8  # below it threads share the rows
-CHUNK_BYTES = 64 << 10  # of the matrix: what threads take at a time, where it is large
+FEW_COLUMN_BLOCKS = 8  # with fewer column blocks than these, threads split the rows
+CHUNK_BYTES = 64 << 10  # of a large weight: the column blocks that a thread takes at a time
 
 Range = tuple[Value, Value]
 
@@ -27,8 +27,10 @@ class ColumnBlockWriter(MatmulWriter):
     """Writes the functions of a gemm of float32, or of bfloat16: in pairs along k, or widened.
 
     block_columns   columns of a column block: at most a vector of them
-    panel           rows that threads share as one, where columns are few
-    steps_in_all    along k, pairs or single ones; `step` is the bytes of one in memory
+    panel           rows that stay together where threads split the rows
+    pairs           whether bfloat16 is multiplied in pairs along k
+    widens          whether bfloat16 is widened to float32
+    steps_in_all    K, in pairs where bfloat16 is multiplied in pairs; `step` is the bytes of an element or a pair
     alike           multiplications that take as long as one of the operations by which the number of threads is chosen
     chunk           column blocks that a thread takes at a time; 0: equal parts
     columns_apart   elements from column to column
@@ -53,7 +55,7 @@ class ColumnBlockWriter(MatmulWriter):
         raise NotImplementedError
 
     def claim_column_blocks(self, panels: Range) -> None:
-        """This thread's part of the column blocks, with these panels of rows."""
+        """Writes what a thread does where threads split the column blocks: its part of them, with these panels of rows."""
         self.multiply(thread_part(self.e, self.e.i64(self.column_blocks)), panels)
 
     def loops(self) -> tuple[Int, Int, int]:
@@ -100,7 +102,7 @@ class ColumnBlockWriter(MatmulWriter):
         )
 
     def epilogue(self, column: Value, size: Value, line: Value) -> None:
-        """The scalar work on a column block of a row, whose sums are at `line`."""
+        """The epilogue on `size` columns of a row from `column` on, whose float32 sums are at `line`."""
         ragged = self.block_columns < self.lanes or self.p.n_size % self.block_columns
         self.finish_vector(column, [line], lanes_below(self.e, size) if ragged else None)
 
@@ -128,7 +130,7 @@ class CopiedRowsWriter(ColumnBlockWriter):
         raise NotImplementedError
 
     def chunk_of(self, block_bytes: int) -> int:
-        """Column blocks of a chunk, of so many bytes each; 0 where the matrix is small."""
+        """Column blocks that a thread takes at a time, if each has `block_bytes` bytes; 0, equal parts, where the weight is small."""
         large = self.column_blocks * block_bytes >= self.large
         return max(1, CHUNK_BYTES // block_bytes) if large else 0
 

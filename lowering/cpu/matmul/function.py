@@ -1,11 +1,11 @@
 """A gemm with its epilogue as functions in MLIR text: blocks of rows, panels of columns, tiles in registers.
 
-for group of panels (they stay in the second-level cache):      threads share groups and rows (thread_grid.py)
+for group of panels (they stay in the L2 cache):      threads share groups and rows (thread_grid.py)
   for block of rows:
     pack the block's rows, k outermost                          where their stride would make them evict each other
     for panel in group:
       tile = rows @ panel                                       all of it in registers, one pass over k
-      epilogue over the tile                                    from a scratch still in the first-level cache
+      epilogue over the tile                                    from a scratch still in the L1 cache
 
 After Goto and van de Geijn, "Anatomy of High-Performance Matrix Multiplication" (2008). The panels are packed before.
 """
@@ -29,19 +29,19 @@ from mlirc.lowering.cpu.matmul.tile_rows import split_any_rows
 from mlirc.lowering.cpu.matmul.writer import MatmulWriter
 from mlirc.lowering.target import CpuTarget
 
-GROUP_BYTES = 512 << 10  # of panels: half of a second-level cache
-MANY_PANELS = 8  # from here on threads share panels, below it rows
-CONFLICT = 4096  # rows this many bytes apart fall into the same lines of the first-level cache
+GROUP_BYTES = 512 << 10  # of a group of panels: half of an L2 cache
+MANY_PANELS = 8  # from this many panels on threads split the panels, else the rows
+CONFLICT = 4096  # rows this many bytes apart fall into the same lines of the L1 cache
 
 
 def panel_width(target: CpuTarget) -> int:
-    """Columns of a panel that is packed as the matmul runs: so many that a tile needs few loads."""
+    """Columns of a panel that a gemm packs while it runs: the width of a tile, wide enough that it needs few loads."""
     vectors = {64: 2, 32: 3}.get(target.vector_bytes, 6 if target.arch == "aarch64" else 3)
     return vectors * target.vector_bytes // 4
 
 
 def column_width(columns: int, target: CpuTarget) -> int:
-    """Columns of a panel that so many are packed into: fewer where that leaves none over, as 32 in panels of 16, not of 24."""
+    """As panel_width, or less where panels then have no empty columns: 32 columns are packed into panels of 16, not of 24."""
     widest, lanes = panel_width(target), target.vector_bytes // 4
     if registers(target) == 16 and columns % widest and columns % (2 * lanes) == 0:
         return 2 * lanes
@@ -51,8 +51,8 @@ def column_width(columns: int, target: CpuTarget) -> int:
 class GemmWriter(MatmulWriter):
     """Writes the functions of a float32 gemm; matmul/bf16.py has those of other factors.
 
-    source    what the strides of the rows in memory count
-    factors   what a tile multiplies
+    source    the dtype whose elements the strides of rows in memory count
+    factors   how a tile loads and multiplies its factors (factors.py)
     width     columns of a panel
     """
 

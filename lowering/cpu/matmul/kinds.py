@@ -16,7 +16,8 @@ from mlirc.lowering.cpu.matmul.transposed import TransposedWriter
 from mlirc.lowering.kernel.typical_sizes import typical
 from mlirc.lowering.target import CpuTarget
 
-# From so many rows on, packing columns that lie along k costs less than transposing tiles. It takes as long as so many rows.
+# From MANY_ROWS rows on, packing columns that are contiguous along k costs less than transposing tiles. Packing takes as long as
+# multiplying PACKED_ROWS rows.
 MANY_ROWS, PACKED_ROWS = 96, 6
 
 
@@ -36,7 +37,7 @@ def gemm_text(gemm: Gemm, name: str, target: CpuTarget) -> KernelText | None:
 
 
 def plain_writer(gemm: Gemm, target: CpuTarget) -> type[ColumnBlockWriter] | type[BlockedWriter]:
-    """For columns that lie in memory as they are."""
+    """The writer for columns that are in memory as the graph has them, not packed before."""
     assert gemm.plain is not None
     if gemm.plain[1] != 1:
         return BlockedWriter
@@ -47,8 +48,8 @@ def plain_writer(gemm: Gemm, target: CpuTarget) -> type[ColumnBlockWriter] | typ
 
 
 def fill_panels(gemm: Gemm, target: CpuTarget) -> bool:
-    """Whether rows packed along the lanes leave less of their panels empty than packing columns costs: 49 rows fill two thirds of
-    three panels of 24."""
+    """Whether packing rows along the lanes wastes less than packing columns costs: 49 rows fill only two thirds of three panels
+    of 24."""
     rows, width = gemm.m_size, panel_width(target)
     if not isinstance(rows, int):
         return True

@@ -1,9 +1,9 @@
-"""Prefetches, within a gemm's tile, the lines that come next into the second-level cache.
+"""Prefetches into the L2 cache, from inside a gemm's tile, what the next tiles read.
 
-A step of a tile asks for one line, so that a few are on the way at any time. If all were fetched at once between two tiles, they
-would fill all that a core can have on the way, and the next tile would wait for them as if nothing had been fetched.
+Each step along k prefetches one cache line, so that few prefetches are in flight. If they were all issued between two tiles, they would
+fill the core's miss buffers, and the next tile would wait for them as for loads.
 
-Memory is fetched in runs of a power of two of bytes, equally far apart:
+Prefetched memory is a number of runs of `run` bytes, a power of two, that start `apart` bytes from each other:
 
     address of step k = start + (pos / run) * apart + pos % run          pos = k * rate
 """
@@ -17,13 +17,13 @@ from mlirc.lowering.cpu.math.builder import Value
 from mlirc.lowering.cpu.matmul.tile import Fetch
 from mlirc.lowering.target import CpuTarget
 
-RUN = 1024  # bytes of contiguous memory
+RUN = 1024  # bytes of a run where all of the memory is contiguous
 
 Range = tuple[Value, Value]
 
 
 def fetches(target: CpuTarget) -> bool:
-    """Whether tiles ask for more than they multiply: where it was measured to gain."""
+    """Whether tiles prefetch: only with AVX-512, where it was measured to gain (docs/measurements.md)."""
     return target.has_avx512
 
 
@@ -37,7 +37,8 @@ class Runs:
     run: int = RUN
 
     def part(self, e: VectorEmitter, number: Value, parts: Value, steps: int) -> Fetch:
-        """One of so many equal parts, for a tile of so many steps. What is more than a line a step is left out."""
+        """Part `number` of `parts` equal ones, for a tile of `steps` steps. At most one cache line is prefetched in a step; what
+        does not fit is left out."""
         b = e.index
         each = parts_of(e, self.count, parts)
         rate = b.minimum(parts_of(e, b.mul(each, e.i64(self.run)), e.i64(steps)), e.i64(CACHE_LINE))
@@ -45,7 +46,7 @@ class Runs:
 
 
 def nothing(e: VectorEmitter, place: Value) -> Fetch:
-    """The same line again and again: `place` is memory that is in use."""
+    """A prefetch without effect, of the line at `place`, which is in use anyway."""
     return Fetch(place, e.i64(0), e.i64(0))
 
 
@@ -56,13 +57,13 @@ def either(e: VectorEmitter, condition: Value, x: Fetch, y: Fetch) -> Fetch:
 
 
 def parts_of(e: VectorEmitter, count: Value, size: Value) -> Value:
-    """How many parts of `size` there are in `count`, the last one perhaps not whole."""
+    """count / size, rounded up."""
     b = e.index
     return b.binary("arith.divui", b.add(count, b.sub(size, e.i64(1))), size)
 
 
 class PrefetchWriter(Protocol):
-    """What is asked of a BlockedWriter."""
+    """The part of BlockedWriter (blocked.py) that Ahead reads."""
 
     e: VectorEmitter
     p: Any
@@ -81,8 +82,10 @@ class PrefetchWriter(Protocol):
 
 
 class Ahead:
-    """What the tiles of a block of rows (the first, how many) fetch, for a block of k (the first step, how many): with the
-    group's last panel the columns that are packed next, with the others the next block's rows."""
+    """What the tiles of a block of rows prefetch, for a block of k; both are given as (first, number).
+
+    The tile with the group's last panel prefetches the columns that are packed next, the other tiles the next block's rows.
+    """
 
     def __init__(self, writer: PrefetchWriter, block: tuple[Value, int], k: Range, rows: Range, panels: Range):
         self.w, self.e, self.panels = writer, writer.e, panels
@@ -96,7 +99,7 @@ class Ahead:
         self.of_columns = columns and columns.part(e, number, blocks, writer.steps)
 
     def fetch(self, panel: Value) -> Fetch:
-        """By the tile of this panel."""
+        """What the tile with this panel prefetches."""
         e, b = self.e, self.e.index
         number = b.sub(panel, self.panels[0])
         rows = self.rows.part(e, number, self.among, self.w.steps) if self.rows else nothing(e, self.place)
@@ -105,7 +108,7 @@ class Ahead:
         return either(e, b.eq(number, b.sub(self.count, e.i64(1))), self.of_columns, rows)
 
     def next_rows(self, block: tuple[Value, int], k: Range, rows: Range) -> Runs | None:
-        """The next block's; after the last one the first's, at the next block of k. None where rows lie apart."""
+        """The next block's rows; after the last block, the first one's for the next block of k. None where rows are not contiguous."""
         e, b, w = self.e, self.e.index, self.w
         after = b.add(block[0], e.i64(block[1]))
         more = b.lt(after, rows[1])
@@ -119,7 +122,7 @@ class Ahead:
         return Runs(start, b.mul(e.integer(w.p.lda), e.i64(4)), e.i64(block[1]), w.run)
 
     def columns(self) -> Runs | None:
-        """As many as the group has, from those on that are packed next. None where they are not runs along k."""
+        """The columns of the next group of panels. None where columns are not contiguous along k."""
         e, b, w, plain = self.e, self.e.index, self.w, self.w.p.plain
         assert plain is not None
         if plain[1] != 1:

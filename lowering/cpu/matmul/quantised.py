@@ -1,14 +1,14 @@
-"""A few rows by a quantised matrix: packed bytes are read once, and become float32 in registers.
+"""Gemm of a few rows by an int8 or int4 weight [N, K]: packed bytes are read once, and dequantised to float32 in registers.
 
-copy the rows in float32                        of 4 bits, a span's even steps before its odd ones
-for column block:                               threads share them
+copy the rows as float32                        for int4, a span's even elements before its odd ones
+for column block:                               threads split them
   for columns in block, a few at a time:
     for group along k:                          its scales and zeros are in registers
       for span in group:                        sums[row, column] += row * ((q - zero) * scale)
   epilogue over the rows of the block
 
-(q - zero) * scale is rounded to float32, not to the weight's dtype. It is no FMA, q * scale - zero * scale: where q is near its
-zero, the error of zero * scale would be as large as the weight.
+(q - zero) * scale is rounded to float32, not to the weight's dtype. It is not contracted to an FMA, q * scale - zero * scale: where q
+is near its zero point, the rounding error of zero * scale would be as large as the weight.
 """
 
 import torch
@@ -34,9 +34,9 @@ from mlirc.lowering.cpu.matmul.factors import broadcast
 from mlirc.lowering.cpu.matmul.quantised_match import GroupNumbers, QuantisedGemm
 from mlirc.lowering.target import CpuTarget
 
-MOST_COPIED = 256 << 10  # steps of rows on a thread's stack, 4 bytes each
-UNROLLED = 4  # spans of a group, one after the other in the code
-AHEAD = 4 << 10  # bytes from what is read to what is fetched
+MOST_COPIED = 256 << 10  # elements of all copied rows, 4 bytes each, on a thread's stack
+UNROLLED = 4  # spans of a group that are unrolled, at most
+AHEAD = 4 << 10  # prefetch distance, in bytes
 
 Numbers = tuple[Value | None, Value | None]
 
@@ -53,9 +53,9 @@ def quantised_text(found: QuantisedGemm, name: str, target: CpuTarget) -> Kernel
 class QuantisedWriter(CopiedRowsWriter):
     """Writes the functions.
 
-    span      steps that a vector of bytes, or half of one, holds
+    span      elements along k that are dequantised together: a vector of float32 for int8, two for int4
     columns   columns of a tile
-    looks_up  whether a vector holds what each number of 4 bits stands for
+    looks_up  whether int4 is dequantised by a table of 16 values in a vector register
     """
 
     panel = MOST_COPIED  # all rows: one thread does them
@@ -123,7 +123,7 @@ class QuantisedWriter(CopiedRowsWriter):
                 self.epilogue(first, size, advance(e, e.env["tile"], b.mul(i, e.i64(self.lanes))))
 
     def tile(self, first: Value, number: Value, columns: int) -> None:
-        """tile[:, number ...] = rows @ so many columns from first + number on."""
+        """tile[:, number : number + columns] = rows @ the columns from first + number on."""
         e, b = self.e, self.e.index
         wide = e.builder(F32, True)
         column = b.add(first, number)

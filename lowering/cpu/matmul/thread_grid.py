@@ -1,8 +1,8 @@
-"""How threads share a gemm: parts of its rows times groups of its panels, each pair with a ticket.
+"""Splits a gemm among threads: a ticket is one part of its rows by one group of its panels, and threads take tickets.
 
-With few threads each takes panels and all rows, or rows and all panels, as sizes suggest. With many, the panels of one thread
-would be few: 24 panels make 16 threads wait for the 8 that have two, and each packs all rows for so little. So the rows are cut
-into `parts`, and panels into groups of `size`, for the least
+With few threads, each takes some panels and all rows, or some rows and all panels. With many threads, one would have few panels: of
+24 panels 8 of 16 threads get two, the others one and wait, and each packs all rows for them. So rows are cut into `parts`, and panels
+into groups of `size`, which minimize
 
     rounds * (blocks * size * tile + blocks * row_pack + size * panel_pack)      rounds = ceil(tickets / threads), blocks of a part
 
@@ -17,12 +17,12 @@ from mlirc.lowering.cpu.math.builder import Value
 from mlirc.lowering.cpu.matmul.panel_groups import Groups, Range
 
 MANY_THREADS = 4
-MOST_TICKETS = 3  # of a thread, about
+MOST_TICKETS = 3  # tickets for each thread, about, at most
 
 
 @dataclass(frozen=True)
 class Costs:
-    """Half cycles for a step along k: of a tile, of reading and packing a block of rows, and of a panel."""
+    """Half cycles for each k: to compute a tile, to read and pack a block of rows, to pack a panel."""
 
     tile: int
     row_pack: int

@@ -2,10 +2,10 @@
 
     tile[i, :] += sum over k, ... of a[i * row + k * a_step + ...] * panel[k * b_step + ... + :]          one or more loops
 
-`a` is read element by element where it is, each in every lane. All sums of a tile stay in registers.
+Elements of `a` are read in place, one at a time, and broadcast to all lanes. All sums of a tile stay in registers.
 
-Strides that are known are part of the code: every element then has an address without arithmetic, which on Intel's
-processors would take turns with the multiplications.
+Known strides are constants of the code. Then addresses need no arithmetic, which on Intel's processors competes with the FMAs for
+execution ports.
 """
 
 from collections.abc import Sequence
@@ -21,11 +21,11 @@ from mlirc.lowering.target import CpuTarget
 
 FLOATS = Floats()
 Stride = Value | int
-Place = tuple[int, int]  # of a vector of the tile: its row, and its number there
+Place = tuple[int, int]  # a vector of the tile: (row, number of the vector in the row)
 
 
 class Loop(NamedTuple):
-    """One that sums: its iterations, and from one to the next the steps in `a` and in the panel."""
+    """A reduction loop: its number of iterations, and its strides in `a` and in the panel, in elements."""
 
     count: Value
     a_step: Stride
@@ -33,7 +33,7 @@ class Loop(NamedTuple):
 
 
 class Fetch(NamedTuple):
-    """What a tile asks for as it runs: where that begins, bytes from run to run, bytes a step (matmul/prefetch.py)."""
+    """What a tile prefetches while it runs (matmul/prefetch.py): first address, bytes from run to run, bytes for each step."""
 
     start: Value
     apart: Value
@@ -46,21 +46,22 @@ def registers(target: CpuTarget) -> int:
 
 
 def most_rows(target: CpuTarget, vectors: int) -> int:
-    """Rows of a tile: as many as leave registers for a panel's vectors and one broadcast element."""
+    """The most rows of a tile of `vectors` vectors: its sums, a row of the panel and a broadcast element fit into the registers."""
     return max(1, (registers(target) - vectors - 1) // vectors)
 
 
 @dataclass(frozen=True)
 class GemmTile:
-    """
-    rows, vectors   of the tile; a vector has `lanes` elements
-    start           what sums are added to: "zero"; "tile", what is there; "factor", that times a vector's factors; "flag":
-                    the tile where a flag holds, else zero
-    factors         what is multiplied
-    short           whether sums are short: a block of k is summed in registers, then added to the tile, so that rounding
-                    errors do not grow with k
-    run             bytes of the runs of memory that it fetches, 0 where it fetches none
-    align           bytes that divide the places of the panel's vectors and the tile's
+    """The shape and the variant of a tile. `call` writes a call of its function.
+
+    rows, vectors   the tile has rows * vectors vector registers of sums; a vector has `lanes` elements
+    start           what sums are added to: "zero"; "tile": the tile in memory; "factor": the tile times a vector of factors
+                    (online softmax); "flag": the tile if a flag is true, else zero
+    factors         how factors are loaded and multiplied (factors.py)
+    short           whether k is summed in registers in blocks, each then added to the tile, so that rounding errors do not
+                    grow with k
+    run             bytes of the runs of memory that it prefetches, 0 where it prefetches none
+    align           alignment in bytes of the vectors of the panel and of the tile
     """
 
     rows: int

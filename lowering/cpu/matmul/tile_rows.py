@@ -1,24 +1,24 @@
-"""How rows are cut into tiles, where a tile has at most so many."""
+"""Cuts M rows of a gemm into tiles of at most `most` rows."""
 
 from mlirc.dialects.core.symbols import Int
 
 
 def split_rows(count: int, most: int) -> tuple[int, list[int]]:
-    """Rows of the full tiles and of the one that is left, if any, for a known number of rows."""
+    """For a known number of rows: (rows of a full tile, [rows of the last tile, if it has fewer])."""
     tiles = max(1, -(-count // most))
     full = max(1, -(-count // tiles))
     return full, [count % full] if count % full else []
 
 
 def split_any_rows(count: Int, most: int) -> tuple[int, list[int]]:
-    """As split_rows; where the number is not known, any rest is made of tiles of powers of two, the largest first."""
+    """As split_rows. Where the number is a symbol, the rest is cut into tiles of powers of two, largest first."""
     if isinstance(count, int):
         return split_rows(count, most)
     return most, [1 << k for k in reversed(range(most.bit_length())) if 1 << k < most]
 
 
 def even_rows(count: Int, most: int) -> int:
-    """Rows of tiles that are all alike: not many past the last row."""
+    """Rows of a tile where all tiles are equal, and the last one may reach past the last row: as little as can be."""
     if not isinstance(count, int):
         return most
     few = range(max(1, most * 3 // 4), most + 1)
@@ -26,7 +26,7 @@ def even_rows(count: Int, most: int) -> int:
 
 
 def best_block(rows: int, most: int) -> int:
-    """Rows of a tile: of the larger ones one that divides them all, else that leaves the last few the most."""
+    """Rows of a tile: a number close to `most` that divides `rows`; if there is none, the rows of about equal tiles."""
     for size in range(most, most - most // 7 - 1, -1):
         if rows % size == 0:
             return size

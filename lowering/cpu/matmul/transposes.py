@@ -3,7 +3,7 @@
 transpose_tile, transpose_panel            an operand in memory, so that columns along k become panels; strides in bytes
 transpose_in_scratch, transpose_all        in scratch; pitches in elements
 
-These are functions beside the kernel's body: LLVM takes long for their shuffles, each time that they stand in the text.
+These are functions of their own, called by the kernel: LLVM needs long for their shuffles, so they are compiled once.
 """
 
 import torch
@@ -28,7 +28,7 @@ from mlirc.lowering.cpu.emitter.emitter import VectorEmitter
 from mlirc.lowering.cpu.emitter.register_transpose import transposed
 from mlirc.lowering.cpu.math.builder import Value
 
-PACKED_AHEAD = 256  # bytes of a column between what is packed and what is fetched
+PACKED_AHEAD = 256  # prefetch distance along a column while it is packed, in bytes
 
 
 def transpose_tile(
@@ -44,7 +44,7 @@ def transpose_tile(
 ) -> None:
     """to[j, i] = source[min(i, last), j], for i and j below the lanes; 0 from j = `count` on.
 
-    fetch: what the lines after those of the tile have at the same places comes to the second-level cache.
+    fetch: prefetches, into the L2 cache, the same elements of the rows after those of the tile.
     """
 
     def write(e: VectorEmitter, p: list[Value]) -> None:
@@ -70,7 +70,7 @@ def transpose_panel(
     """to[k, i] = source[i, k], of float32, for i below `width` and k below `steps`, an even number of vectors.
 
     A cache line of each column is read at once, and the panel is written from its beginning to its end. Meanwhile the
-    columns at `then`, which are packed next, are fetched in the order in which they lie.
+    columns at `then`, which are packed next, are prefetched in the order of memory.
     """
 
     def write(e: VectorEmitter, p: list[Value]) -> None:

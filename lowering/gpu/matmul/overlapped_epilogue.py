@@ -3,14 +3,15 @@ language.
 
     gl.warp_specialize([(compute, (0, ...)), (compute, (1, ...)), (fetch, ...)], [4, 1], [240, 24])
 
-As many programs as multiprocessors go through all tiles, as in persistent.py. A program is two groups of
-four warps, which take its tiles in turns, and one warp that fetches the factors of both, in the order of tiles, into
-STAGES places of shared memory: while one group applies the epilogue to its sums, the tensor cores work for the other.
+There is one program for each multiprocessor, which loops over tiles, as in persistent.py. A program has two groups of four warps, which
+take turns with its tiles, and one warp that loads the factors of both groups, in the order of tiles, into STAGES slots of shared
+memory. While one group applies the epilogue to its sums, the tensor cores work for the other.
 
-    fetch     waits until a place is `empty`, lets the copy engine fill it, which says `ready`
-    compute   multiplies the place, says `empty` once that is done, and writes a tile through shared memory of its own
+    fetch     waits until a slot is `empty`, starts the copy engine, which signals `ready` when the slot is full
+    compute   multiplies a slot, signals `empty`, and writes a finished tile through shared memory of its own
 
-The barriers `turns` say which group may multiply. A barrier has one bit of parity, so a group must not wait on `ready` before its turn.
+The barriers `turns` say which group may multiply. A barrier has one bit of parity, so a group must
+not wait for `ready` before its turn.
 """
 
 import torch
@@ -31,10 +32,10 @@ from triton.experimental.gluon.language.nvidia.hopper import (
     warpgroup_mma_wait,
 )
 """
-ROWS, COLUMNS, STEPS = 128, 128, 64  # of a tile
+ROWS, COLUMNS, STEPS = 128, 128, 64  # M, N and K of a tile
 TILING = Tiling(ROWS, COLUMNS, STEPS, num_warps=4, num_stages=1)
-STAGES = 5  # steps of the factors in shared memory, 32 KiB each, beside 32 KiB of results for each group
-DESCRIPTORS = 384  # bytes of memory that a program takes for its three
+STAGES = 5  # blocks of k in shared memory, 32 KiB each for both factors, beside 32 KiB of results for each group
+DESCRIPTORS = 384  # bytes of global memory for a program's three tensor descriptors
 
 FETCH = """@gluon.jit
 def fetch(rows, columns, row_steps, column_steps, empty, ready, KBLOCK: gl.constexpr):

@@ -1,12 +1,13 @@
-"""Persistent matmuls on a Hopper GPU, whose factors the copy engine reads by descriptors: rows of whole 16 bytes, and many of them.
+"""Persistent matmuls on a Hopper GPU: the copy engine reads both factors by tensor descriptors. For large matrices whose rows are
+multiples of 16 bytes.
 
     rows = tl.make_tensor_descriptor(p0, [8192, 768], [768, 1], [YBLOCK, KBLOCK])
     for tile in tl.range(tl.program_id(0), 768, tl.num_programs(0), flatten=True): ...
 
-As many programs as multiprocessors go through all tiles, so that the first steps of a tile are on their way while the
-last one is written. A tile is written in halves, which takes half the registers and half the shared memory.
+There is one program for each multiprocessor, which loops over tiles, so that the loads of a tile overlap with the stores of the tile
+before. A tile is stored in halves, which takes half the registers and half the shared memory.
 
-Two matmuls, by matrices that lie in one, are computed as one of twice the width, whose halves the epilogue then has:
+Two matmuls by halves of one parameter are computed as one matmul of twice the width, whose halves the epilogue combines:
 
     columns = tl.make_tensor_descriptor(p1, [2, 5632, 2048], [11534336, 2048, 1], [2, XBLOCK, KBLOCK])
 """
@@ -25,9 +26,9 @@ from mlirc.lowering.kernel.axes import Axis
 from mlirc.lowering.kernel.nodes import Access, is_dim
 
 ALIGNMENT = 16  # bytes
-DESCRIPTOR = 128  # bytes of memory that a descriptor takes, in each program
-ROWS, COLUMNS, STEPS = 128, 256, 64  # of a tile
-STAGES = 4, 3  # of steps: where the epilogue reads nothing as large as the tile, and else
+DESCRIPTOR = 128  # bytes of global memory for a tensor descriptor, in each program
+ROWS, COLUMNS, STEPS = 128, 256, 64  # M, N and K of a tile
+STAGES = 4, 3  # stages of the software pipeline: the second where the epilogue reads a tensor as large as the tile
 
 
 @dataclass(frozen=True)

@@ -2,9 +2,9 @@
 
     top = reduce max x;  total = reduce sum exp(x - centre), where centre follows from top
 
-Each lane holds its largest element so far and the sum of the exponentials beneath that, multiplied down when a larger one comes;
-at the end lanes are brought to the largest of all. A lane starts at the lowest finite number, so that -inf adds exp(-inf);
-a row of nothing but -inf is known by a sum of 0, and where the maximum is infinite every exponential is exp(top - centre) or 0.
+Each lane has the maximum of its elements so far, and the sum of exp(x - maximum), which is scaled down when the maximum grows. At the
+end all lanes are scaled to the maximum of the row. A lane's maximum starts at the lowest finite number, so that -inf adds
+exp(-inf) = 0. So a sum of 0 means a row of nothing but -inf. Where the maximum is infinite, every exponential is exp(top - centre) or 0.
 """
 
 from dataclasses import dataclass
@@ -24,8 +24,8 @@ def FUNCTION(top, total, x):
     total = tl.where(x > top, total * rest + 1.0, total + rest)
     return tl.maximum(top, x, propagate_nan=tl.PropagateNan.ALL), total
 """
-# elements of a thread share a lane: one exponential each, and one more for them all. A thread holds elements side by side, or,
-# where they cannot be loaded at once, elements as far apart as there are threads
+# GROUP elements of a thread share a lane, for one exponential each and one more for all of them. They are contiguous, or, where one
+# load cannot take them, as many elements apart as there are threads
 GROUPED = """@triton.jit
 def FUNCTION(top, total, x):
     x = tl.reshape(x, SHAPE)
@@ -47,7 +47,7 @@ class Exponentials:
     centre: Node
 
     def start(self, e: TritonEmitter) -> tuple[TritonValue, ...]:
-        """The variables of the lanes: largest element, sum of exponentials."""
+        """The initial (maximum, sum of exponentials) of the lanes."""
         dims, dtype = e.lanes_of(self.value), self.value.dtype
         shape, lanes = e.shape(dims), group(e)
         if lanes > 1:

@@ -21,19 +21,19 @@ from mlirc.lowering.kernel.typical_sizes import typical
 
 PROGRAMS = 264  # two for each multiprocessor of a large GPU: with fewer, part of it idles
 PER_THREAD = 8  # elements of a tile, so that the loads of a thread are wide and several are in flight
-ELEMENTS = 1024  # of an elementwise tile
-ROWS = 2048  # elements of a tile of short rows
+ELEMENTS = 1024  # elements of an elementwise tile
+ROWS = 2048  # elements of a tile that holds several short rows
 PERSISTENT = 16384  # the longest row that is held in registers
-LOOPED = 4096  # the block of a row that is not
-ROWS_IN_TURN = 32  # that a program goes through with what they share in registers
-CHUNK = 1  # TritonSchedule.chunk there
-SHARED = 4096  # elements of a tile in which what does not change along a side is known once
+LOOPED = 4096  # elements of a block of a longer row, which a loop goes over
+ROWS_IN_TURN = 32  # rows that a program computes one after the other, with values that they share in registers
+CHUNK = 1  # TritonSchedule.chunk of such a program
+SHARED = 4096  # elements of a tile in which some values do not change along a side, and are computed once for it
 COLUMNS = 2048  # elements of a tile that reduces along columns
-MOST_COLUMNS = 8192  # where there are few such tiles: each waits for memory as seldom as can be
-LINE = 128  # bytes that memory is best read by
-TRANSPOSED_SIDE = 64  # of a tile that is transposed
+MOST_COLUMNS = 8192  # elements of such a tile where tiles are few, so that each has many loads in flight
+LINE = 128  # bytes of a cache line, in which memory is read
+TRANSPOSED_SIDE = 64  # side of a tile that is transposed
 MOST_WARPS = 16
-MOST_ELEMENTS = 32768  # of a tile that is measured
+MOST_ELEMENTS = 32768  # the largest tile that tuning tries, in elements
 
 
 @dataclass(frozen=True)
@@ -56,11 +56,11 @@ class TritonTile:
 
 @dataclass(frozen=True)
 class TritonSchedule:
-    """tiles       in the order of a block's shape
+    """tiles       tile dimensions, in the order of a block's shape
     programs    parallel axes outside the tile
-    looped      whether the tile dimension r goes in a loop
-    rows        where y is no block: of how many of its points a program goes through one after the other
-    chunk       blocks of x that are gone through for all of y before the next ones are; 0: all
+    looped      whether a loop goes over blocks of the tile dimension r
+    rows        points of y that a program computes one after the other, where y has a block of 1
+    chunk       order of programs: all of y for this many blocks of x, then the next blocks of x; 0: for all blocks of x
     """
 
     tiles: tuple[TritonTile, ...]

@@ -55,7 +55,7 @@ class _Order:
         self.made_at = {x: k for k, op in enumerate(found.ops) for x in op.results}
 
     def earliest(self, position: int, least: int) -> tuple[int | None, int]:
-        """The first place that the op can go to with at least so many bytes less in use from there on, and how many."""
+        """The first place to which the op can move so that at least `least` fewer bytes are in use from there on, and that number."""
         found, op = self.found, self.found.ops[position]
         place = {k: place for place, k in enumerate(self.positions)}
         behind = [k for k, name in enumerate(found.names[:position]) if name in FIXED]
