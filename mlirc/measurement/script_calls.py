@@ -1,13 +1,15 @@
 """Runs a user's script as it is, and keeps each call of what it compiles: the function, its arguments, whether gradients are on."""
 
+import builtins
 import functools
 import inspect
-import runpy
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from io import open_code
 from pathlib import Path
+from types import ModuleType
 from typing import Any
 
 import torch
@@ -57,13 +59,16 @@ def copied(x: Any, convert: Callable[[torch.Tensor], torch.Tensor] = lambda x: x
 
 
 def run_script(path: str, arguments: Sequence[str] = ()) -> list[ScriptCall]:
-    """The distinct calls of compiled functions that a script makes, in order. The script runs in eager. Raises ScriptError."""
+    """The distinct calls of compiled functions that a script makes, in order. The script runs in eager. Raises ScriptError.
+
+    The script's module stays `__main__`: Dynamo looks the globals of its functions up there, when the calls are compiled.
+    """
     if not Path(path).is_file():
         raise ScriptError(f"{path}: no such file")
     calls: dict[Any, ScriptCall] = {}
     with noting(calls), as_main(path, arguments):
         try:
-            runpy.run_path(path, run_name="__main__")
+            run_main(path)
         except SystemExit as error:
             if error.code:
                 raise ScriptError(f"{path}: exits with {error.code}") from error
@@ -74,6 +79,17 @@ def run_script(path: str, arguments: Sequence[str] = ()) -> list[ScriptCall]:
     if not calls:
         raise ScriptError(f"{path}: calls nothing that torch.compile made")
     return list(calls.values())
+
+
+def run_main(path: str) -> None:
+    """As `runpy.run_path`, which takes the module out of `sys.modules` at the end."""
+    with open_code(path) as file:
+        code = compile(file.read(), path, "exec", dont_inherit=True)
+    module = ModuleType("__main__")
+    module.__file__ = path
+    module.__dict__.update(__builtins__=builtins, __cached__=None)
+    sys.modules["__main__"] = module
+    exec(code, module.__dict__)
 
 
 @contextmanager

@@ -1,12 +1,18 @@
 """What the tests of commands share: runs one in this process; `bad` gives the one line that it fails with."""
 
+import sys
+
 from click.testing import CliRunner
 
 from mlirc.cli import main
 
 
 def run(*arguments, text=""):
-    return CliRunner().invoke(main, [str(a) for a in arguments], input=text)
+    before = sys.modules["__main__"]  # a script's module takes its place
+    try:
+        return CliRunner().invoke(main, [str(a) for a in arguments], input=text)
+    finally:
+        sys.modules["__main__"] = before
 
 
 def good(*arguments, text=""):

@@ -1,5 +1,7 @@
 """Scripts: they run as they are; each call of what they compile becomes a subject, with the state that the script left."""
 
+import sys
+
 import pytest
 import torch
 
@@ -29,10 +31,10 @@ class Norm(torch.nn.Module):
         self.norm = torch.nn.BatchNorm1d(8)
 
     def forward(self, x):
-        return self.norm(x).relu()
+        return torch.relu(self.norm(x))
 
 
-norm = torch.compile(Norm(), backend="inductor")
+norm = torch.compile(torch.nn.Sequential(Norm()), backend="inductor")
 assert len(list(norm.parameters())) == 2 and isinstance(norm, torch.nn.Module)
 assert closed.__name__ == "closed"
 closed(torch.randn(4, 8))["a"].sum().backward()
@@ -52,16 +54,17 @@ assert __name__ == "__main__" and sys.argv[1:] == ["--layers", "3"]
 def calls(tmp_path_factory):
     path = tmp_path_factory.mktemp("script") / "script.py"
     path.write_text(SCRIPT)
-    real = torch.compile
+    real, main = torch.compile, sys.modules["__main__"]
     found = run_script(str(path), ["--layers", "3"])
     assert torch.compile is real
-    return found
+    yield found
+    sys.modules["__main__"] = main
 
 
 def test_each_different_call_is_kept_once(calls):
     assert [(call.name, call.count) for call in calls] == [
         ("closed(4x8) with gradients", 1),
-        ("Norm(3x8)", 3),
+        ("Sequential(3x8)", 3),
         ("closed(2x8)", 1),
     ]
     assert calls[0].arguments == {"fullgraph": True}
@@ -97,7 +100,8 @@ def test_a_subject_is_right_and_leaves_the_state_alone(calls, number, side):
         ("import torch\ntorch.compile(lambda x: x)\n", "calls nothing that torch.compile made"),
     ],
 )
-def test_a_script_that_fails(text, said, tmp_path):
+def test_a_script_that_fails(text, said, tmp_path, monkeypatch):
+    monkeypatch.setitem(sys.modules, "__main__", sys.modules["__main__"])
     path = tmp_path / "script.py"
     path.write_text(text)
     with pytest.raises(ScriptError) as raised:
