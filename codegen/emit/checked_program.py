@@ -21,6 +21,7 @@ from mlirc.dialects.core.symbols import Int
 from mlirc.dialects.core.tensor_info import TensorInfo
 from mlirc.dialects.core.tensor_types import info_of
 from mlirc.lowering.files.file import verify_file, verify_plan
+from mlirc.lowering.module.counted import counted
 from mlirc.lowering.module.forms import ATEN
 from mlirc.lowering.module.rules import expect
 from mlirc.lowering.pipeline.pass_manager import functions
@@ -79,7 +80,7 @@ def check_inputs(
 ) -> None:
     """Raises InputError."""
     if len(inputs) != len(infos):
-        raise InputError(f"{len(inputs)} inputs for {len(infos)} arguments")
+        raise InputError(f"{counted(len(inputs), 'input')} for {counted(len(infos), 'argument')}")
     for k, (info, x) in enumerate(zip(infos, inputs, strict=True)):
         number = info is None or scalars[k]
         if info is not None and info.layout != "strided":

@@ -19,6 +19,7 @@ from mlirc.frontend.report.profile_table import profile_table
 from mlirc.frontend.table_text import trimmed
 from mlirc.frontend.torch_compat.aot_autograd.sequence_numbers import sequence_number
 from mlirc.frontend.torch_compat.dynamo.trees import tree_leaves
+from mlirc.lowering.module.counted import counted
 
 WARMING, PROFILED = 3, 20  # calls
 SCRIPTS = (torch.jit.ScriptModule, torch.jit.ScriptFunction)
@@ -55,7 +56,7 @@ class Explanation:
 
         data = self.data
         seconds = ", ".join(f"{stage} {_time(value)}" for stage, value in data["seconds"].items())
-        line(f"{_count(len(data['graphs']), 'graph')}, {_count(len(data['graph_breaks']), 'graph break')}; {seconds}")
+        line(f"{counted(len(data['graphs']), 'graph')}, {counted(len(data['graph_breaks']), 'graph break')}; {seconds}")
         for item in data["graph_breaks"]:
             why = item["explanation"].split("\n")[0].removeprefix("Explanation: ")
             line(f"  graph break: {item['reason']}{why and ': ' + why}")
@@ -101,10 +102,6 @@ class Explanation:
     __repr__ = __str__
 
 
-def _count(number: int, name: str, plural: str = "s") -> str:
-    return f"{number} {name}{'' if number == 1 else plural}"
-
-
 def _time(seconds: float) -> str:
     return f"{1e3 * seconds:.0f} ms"
 
@@ -116,13 +113,13 @@ def _bytes(size: str) -> str:
 def _graph_title(number: int, graph: dict[str, Any]) -> str:
     if graph["fallback"]:
         return f"graph {number} ({graph['kind']}): runs in eager: {graph['fallback']}"
-    kernels, fusions = _count(len(graph["kernels"]), "kernel"), _count(graph["fusions"], "fusion")
+    kernels, fusions = counted(len(graph["kernels"]), "kernel"), counted(graph["fusions"], "fusion")
     if graph["quick"]:
-        calls = _count(graph["quick_calls"], "call")
+        calls = counted(graph["quick_calls"], "call")
         return (
             f"graph {number} ({graph['kind']}): quick code, {calls}; its best code is still to come: {graph['quick']}"
         )
-    launches = _count(sum(kernel["launches"] for kernel in graph["kernels"]), "launch", "es")
+    launches = counted(sum(kernel["launches"] for kernel in graph["kernels"]), "launch", "launches")
     if graph["subgraphs"]:
         return f"graph {number} ({graph['kind']}): its sizes depend on data, it is compiled as the {graph['subgraphs']} next"
     subgraph = "" if graph["subgraph"] is None else f", subgraph {graph['subgraph']}"
@@ -132,7 +129,7 @@ def _graph_title(number: int, graph: dict[str, Any]) -> str:
 def _pairs(candidates: list[dict[str, Any]]) -> str:
     refused = Counter(pair["rule"] for pair in candidates if not pair["taken"])
     why = "".join(f"; {count} refused by {rule}" for rule, count in refused.most_common())
-    return f"  {_count(len(candidates), 'pair')} looked at by fusion, {len(candidates) - refused.total()} taken{why}"
+    return f"  {counted(len(candidates), 'pair')} looked at by fusion, {len(candidates) - refused.total()} taken{why}"
 
 
 def _tuned(tuned: dict[str, Any]) -> str:
@@ -143,7 +140,7 @@ def _tuned(tuned: dict[str, Any]) -> str:
     text = f"  {best:7.1f} us  {tuned['kernel']}: {tuned['chosen']}"
     if tuned["chosen"] != first:
         text += f"; {first} took {times[first]:.1f}"
-    return f"{text}; {_count(count, 'alternative')} {tuned['how']}"
+    return f"{text}; {counted(count, 'alternative')} {tuned['how']}"
 
 
 def _kernel_table(graph: dict[str, Any]) -> Table:

@@ -1,10 +1,13 @@
 """Keeps a graph of TorchDynamo's: its FX graph as text, the frame it is of, guards, why it was compiled again, why it ends."""
 
 import dataclasses
+import os
+import sys
 from collections.abc import Callable
 from typing import Any
 from weakref import WeakKeyDictionary
 
+import torch
 from torch.fx import GraphModule
 
 from mlirc.frontend.fallback import fallback
@@ -13,6 +16,7 @@ from mlirc.frontend.report.capture_folder import GraphFiles
 from mlirc.frontend.torch_compat.dynamo.compilation import compilation
 from mlirc.frontend.torch_compat.dynamo.tracing_context import CompileContext, TracingContext
 
+_TORCH = os.path.join(os.path.dirname(torch.__file__), "")
 _dumps: "WeakKeyDictionary[TracingContext, DynamoDump]" = WeakKeyDictionary()
 
 
@@ -74,7 +78,20 @@ class DynamoDump:
             return
         code, text = guarded
         frame = {"function": code.co_qualname, "file": code.co_filename, "line": code.co_firstlineno}
+        if code.co_filename.startswith(_TORCH):
+            frame = call_of_the_program() or frame
         self.record.save(guards=self.record.write("guards.txt", text), frame=frame)
+
+
+def call_of_the_program() -> dict[str, Any] | None:
+    """The line of the user's that calls what is compiled: a module of torch.nn has no function of the user's."""
+    frame = sys._getframe()
+    while frame is not None and str(frame.f_globals.get("__name__")).partition(".")[0] in ("torch", "mlirc"):
+        frame = frame.f_back
+    if frame is None:
+        return None
+    code = frame.f_code
+    return {"function": f"call in {code.co_qualname}", "file": code.co_filename, "line": frame.f_lineno}
 
 
 def current() -> DynamoDump | None:

@@ -10,6 +10,7 @@ from mlirc.bisection.edit import ops_of
 from mlirc.bisection.reduce import one_launch, reduced
 from mlirc.bisection.search import Culprit, find_culprit, makes_code, whole_steps, with_rewrite
 from mlirc.bisection.trial import ERROR, MACHINE, SLOW, Case, Symptom, Trials
+from mlirc.lowering.module.counted import counted
 from mlirc.lowering.pipeline.parser import parse
 from mlirc.lowering.pipeline.pass_manager import find_pass
 from mlirc.lowering.pipeline.rewrites import Rewrite, print_limits
@@ -51,7 +52,7 @@ def bisected(case: Case, trials: Trials, told: Callable[[str], None]) -> Finding
         small = one_launch(small, fails, trials) or small
     small = reduced(small, fails, trials) if trials.reduces else small
     left = ops_of(small.text)
-    told(f"of {given} ops before that pass {left} are left")
+    told(f"of {counted(given, 'op')} before that pass {left} {'is' if left == 1 else 'are'} left")
     trials.prepare(small)
     rewrite = culprit.rewrite
     if small.steps and not (makes_code(small) and culprit.symptom.where == MACHINE):

@@ -8,6 +8,7 @@ from mlirc.bisection.edit import ops_of
 from mlirc.bisection.trial import DOWN, MACHINE, Case, Symptom, Tried
 from mlirc.dialects.core.bindings import ir
 from mlirc.dialects.core.context import context
+from mlirc.lowering.module.counted import counted
 from mlirc.lowering.pipeline.parser import parse
 from mlirc.lowering.pipeline.pass_manager import find_pass
 from mlirc.lowering.pipeline.rewrites import Rewrite
@@ -62,9 +63,7 @@ def find_culprit(case: Case, symptom: Symptom, attempt: Try, told: Callable[[str
     case = case.with_steps([*before, last])
     if makes_code(case) and symptom.where == MACHINE:  # without all of its rewrites there is no machine code
         return Culprit(case, symptom, None, 0)
-    told(
-        f"it needs {len(before)} pass{'' if len(before) == 1 else 'es'} before it{': ' if before else ''}{','.join(before)}"
-    )
+    told(f"it needs {counted(len(before), 'pass', 'passes')} before it{': ' if before else ''}{','.join(before)}")
     return with_rewrite(case, symptom, attempt, told)
 
 

@@ -4,6 +4,7 @@ from collections.abc import Iterator
 
 from mlirc.bisection.finding import Finding, source_of
 from mlirc.bisection.trial import MACHINE, Case
+from mlirc.lowering.module.counted import counted
 
 KINDS = {
     "wrong answer": "The answer is wrong",
@@ -24,7 +25,7 @@ def told_of(found: Finding, given: Case) -> Iterator[str]:
         came = source_of(culprit.step)
         of = f", of {came}" if came else ""
         others = len(culprit.case.steps) - 1
-        yield f"The pass is '{culprit.step}'{of}, with {others} of the {len(given.steps)} passes before it"
+        yield f"The pass is '{culprit.step}'{of}, with {others} of the other {counted(len(given.steps) - 1, 'pass', 'passes')} before it"
     if found.rewrite is not None:
         count = f" of {culprit.of}" if culprit.rewrite is not None and culprit.of else ""
         yield f"The rewrite is number {found.rewrite.number}{count}: {found.rewrite.subject}"

@@ -10,6 +10,7 @@ from mlirc.commands.chosen_passes import Chosen, import_extra
 from mlirc.commands.failure import HELP, Failure, reported
 from mlirc.commands.module_file import check_outputs, parse_file, write_output
 from mlirc.commands.target import give_target
+from mlirc.lowering.module.counted import counted
 
 TARGETS = ("cpu", "interpreter")
 
@@ -130,7 +131,9 @@ def bisect(
                 return
             case, trials = case_of(file, chosen, inputs, runs, options)
             if not show(file, case, trials, tuple(extra), output):
-                raise Failure(f"{file}: nothing fails: {len(case.steps)} passes, {executed(trials)}")
+                raise Failure(
+                    f"{file}: nothing fails: {counted(len(case.steps), 'pass', 'passes')}, {executed(trials)}"
+                )
 
 
 def _script(
@@ -152,7 +155,7 @@ def _script(
             if show(path, case, trials, extra, output, f"Of {file} it is {label_of(graph)}"):
                 return
             click.echo(f"  nothing fails on {label_of(graph)}", err=True)
-    raise Failure(f"{file}: nothing fails on {len(graphs)} graphs")
+    raise Failure(f"{file}: nothing fails on {counted(len(graphs), 'graph')}")
 
 
 def case_of(file: str, chosen: Chosen | None, inputs: Any, runs: ExecutedCode, options: dict[str, Any]) -> Any:
@@ -226,7 +229,7 @@ def show(file: str, case: Any, trials: Any, imports: tuple[str, ...], output: st
     write_output(output, f"// {command}\n{found.case.text}")
     for line in [*filter(None, [first]), *told_of(found, case)]:
         click.echo(line)
-    click.echo(f"{output} shows it, {found.left} of {found.given} ops:")
+    click.echo(f"{output} shows it, {found.left} of {counted(found.given, 'op')}:")
     click.echo(f"  {command}")
     return True
 

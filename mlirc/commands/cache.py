@@ -6,6 +6,7 @@ from typing import Any
 import click
 
 from mlirc.commands.failure import HELP
+from mlirc.lowering.module.counted import counted
 
 
 @click.group(context_settings=HELP)
@@ -21,7 +22,7 @@ def cache_info() -> None:
     folder = _cache_folder()
     count, size = folder.size()
     limit = f"{folder.limit / 1e6:.0f} MB ({LIMIT_VARIABLE})"
-    click.echo(f"{folder.path}: {count} entries, {size / 1e6:.1f} MB of at most {limit}")
+    click.echo(f"{folder.path}: {counted(count, 'entry', 'entries')}, {size / 1e6:.1f} MB of at most {limit}")
 
 
 @cache.command("clear")
@@ -30,7 +31,7 @@ def cache_clear() -> None:
     folder = _cache_folder()
     count, size = folder.size()
     folder.shrink(0)
-    click.echo(f"{folder.path}: removed {count} entries, {size / 1e6:.1f} MB")
+    click.echo(f"{folder.path}: removed {counted(count, 'entry', 'entries')}, {size / 1e6:.1f} MB")
 
 
 def _cache_folder() -> Any:

@@ -8,6 +8,7 @@ from pathlib import Path
 import click
 
 from mlirc.commands.failure import HELP, Failure, reported
+from mlirc.lowering.module.counted import counted
 
 
 @click.command(context_settings=HELP | {"ignore_unknown_options": True})
@@ -64,7 +65,7 @@ def _tell(folder: str, code: int) -> None:
     except CaptureError as error:
         raise Failure(f"{folder}: {lost}; nothing was kept" if lost else str(error), code or 1) from error
     if lost:
-        raise Failure(f"{folder}: {lost}; of {len(found.graphs)} graphs some files are not there", code or 1)
+        raise Failure(f"{folder}: {lost}; of {counted(len(found.graphs), 'graph')} some files are not there", code or 1)
     if not found.frames:
         ended = found.run.get("error")
         raise Failure(
@@ -77,9 +78,10 @@ def _tell(folder: str, code: int) -> None:
     breaks = len(found.run.get("graph_breaks", ()))
     eager = sum(1 for g in found.graphs if g.record.get("failed") or g.record.get("report", {}).get("fallback"))
     eager += sum(1 for f in found.frames if f.record.get("fallback"))
-    graphs = "graph" + "s" * (len(found.graphs) != 1)
+    made = (
+        f"{counted(len(found.graphs), 'graph')}, made of {counted(len(found.frames), 'graph')} of Dynamo's, in {folder}"
+    )
     click.echo(
-        f"mlirc capture: {len(found.graphs)} {graphs} of {len(found.frames)} of Dynamo's in {folder}; graph breaks: {breaks}"
-        + (f"; in eager: {eager}" if eager else ""),
+        f"mlirc capture: {made}; graph breaks: {breaks}" + (f"; in eager: {eager}" if eager else ""),
         err=True,
     )

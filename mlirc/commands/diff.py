@@ -6,6 +6,8 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from mlirc.lowering.module.counted import counted
+
 if TYPE_CHECKING:
     from mlirc.lowering.module.op_text import OpText
 
@@ -52,14 +54,14 @@ def elided(found: Sequence[Change]) -> Iterator[tuple[str, str]]:
             elided_count += 1
             continue
         if elided_count:
-            yield ".", f"... {elided_count} op{'s' if elided_count > 1 else ''} unchanged"
+            yield ".", f"... {counted(elided_count, 'op')} unchanged"
             elided_count = 0
         lines = op.text.split("\n")
         if len(lines) > 2 and (sign in " ~" or region_text(op) in moved):
-            lines = [f"{lines[0]} ... {len(lines) - 2} lines unchanged ... {lines[-1].strip()}"]
+            lines = [f"{lines[0]} ... {counted(len(lines) - 2, 'line')} unchanged ... {lines[-1].strip()}"]
         yield from ((sign, line) for line in lines)
     if elided_count:
-        yield ".", f"... {elided_count} op{'s' if elided_count > 1 else ''} unchanged"
+        yield ".", f"... {counted(elided_count, 'op')} unchanged"
 
 
 class Diff:
@@ -83,7 +85,7 @@ class Diff:
                 lines += elided(found)
         counts = {sign: sum(1 for s, _ in lines if s == sign) for sign in "-+~"}
         summary = (
-            f"{counts['+']} lines added, {counts['-']} removed, {counts['~']} with other operands"
+            f"{counted(counts['+'], 'line')} added, {counts['-']} removed, {counts['~']} with other operands"
             if lines
             else "no change"
         )

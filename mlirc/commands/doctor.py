@@ -13,6 +13,7 @@ from typing import Any
 import click
 
 from mlirc.commands.failure import HELP
+from mlirc.lowering.module.counted import counted
 
 OF_GPUS = ("cuda-generator", "raw-stream")  # reaches that nothing asks for without one
 PACKAGES = ("mlirc", "torch", "torch-mlir", "llvmlite", "triton", "numpy", "safetensors", "transformers")
@@ -70,7 +71,7 @@ def _processor() -> Lines:
     name, _ = cpu_name_and_features(target)
     bits = 8 * target.vector_bytes
     yield True, f"{name}, {target.arch}, vectors of {bits} bits; PyTorch says {torch.backends.cpu.get_cpu_capability()}"
-    yield True, f"{os.cpu_count()} cores, {torch.get_num_threads()} threads"
+    yield True, f"{counted(os.cpu_count() or 1, 'core')}, {counted(torch.get_num_threads(), 'thread')}"
 
 
 def _gpus() -> Lines:
@@ -93,7 +94,10 @@ def _cache() -> Lines:
         yield True, f"none ({VARIABLE} names a folder)"
         return
     count, size = found.size()
-    yield True, f"{found.path}: {count} entries, {size / 1e6:.1f} MB of at most {found.limit / 1e6:.0f} MB"
+    yield (
+        True,
+        f"{found.path}: {counted(count, 'entry', 'entries')}, {size / 1e6:.1f} MB of at most {found.limit / 1e6:.0f} MB",
+    )
 
 
 def _settings() -> Lines:

@@ -8,6 +8,7 @@ import click
 from mlirc.commands.failure import HELP, Failure, reported
 from mlirc.commands.listing import list_ops
 from mlirc.commands.module_file import check_outputs, write_output
+from mlirc.lowering.module.counted import counted
 
 OF_SOME = "of some operators: mlirc ops --missing opinfo --ops special.log_ndtr,sort"
 
@@ -81,9 +82,8 @@ def _of_opinfo(names: str | None) -> Any:
 
 def _print(found: Any, failed: dict[str, str]) -> None:
     missing = found.by_time()
-    graphs, overloads = "graph" + "s" * (found.graphs != 1), "overload" + "s" * (len(missing) != 1)
     click.echo(
-        f"{found.graphs} {graphs}; {len(missing)} {overloads} of ATen's without an op, {1e3 * found.seconds:.1f} ms in all calls"
+        f"{counted(found.graphs, 'graph')}; {counted(len(missing), 'overload')} of ATen's without an op, {1e3 * found.seconds:.1f} ms in all calls"
     )
     if missing:
         click.echo(f"{'calls':>6} {'ms':>9} {'share':>6}  overload")
@@ -92,6 +92,6 @@ def _print(found: Any, failed: dict[str, str]) -> None:
         who = f"; in {len(op.subjects)}: {', '.join(sorted(op.subjects)[:4])}{', …' if len(op.subjects) > 4 else ''}"
         click.echo(f"{op.calls:6d} {1e3 * op.seconds:9.3f} {share:6.1%}  {op.name}: {op.why}{who}")
     for why, count in found.refused.most_common():
-        click.echo(f"{count:6d} graphs are not imported: {why}")
+        click.echo(f"{count:6d} {'graph is' if count == 1 else 'graphs are'} not imported: {why}")
     for subject, why in failed.items():
         click.echo(f"       {subject} was not tried: {why}")

@@ -9,6 +9,7 @@ import click
 from mlirc.commands.failure import HELP, Failure, reported
 from mlirc.commands.few_collections import few_collections
 from mlirc.commands.module_file import check_outputs, write_output
+from mlirc.lowering.module.counted import counted
 
 
 @click.command(context_settings=HELP)
@@ -56,7 +57,7 @@ def report(folder, output, profile_file, seconds, traceback) -> None:
             )
         if output != "-":
             number = len(data["graphs"])
-            click.echo(f"{output}: {number} graph{'' if number == 1 else 's'}", err=True)
+            click.echo(f"{output}: {counted(number, 'graph')}", err=True)
 
 
 def _profiles(path: str) -> dict[str, Any]:

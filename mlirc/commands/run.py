@@ -12,6 +12,7 @@ from mlirc.commands.failure import HELP, Failure, reported
 from mlirc.commands.few_collections import few_collections
 from mlirc.commands.module_file import check_outputs, parse_file, write_whole
 from mlirc.commands.target import give_target
+from mlirc.lowering.module.counted import counted
 
 TARGETS = ("cpu", "gpu", "interpreter")
 MOST_PRINTED = 200  # elements of a value
@@ -245,7 +246,7 @@ class _Run:
             left = code(given)
             if repeat:
                 taken = code.seconds(given, repeat)
-                self.timed = f"{1e6 * statistics.median(taken):.1f} us, the median of {repeat} calls"
+                self.timed = f"{1e6 * statistics.median(taken):.1f} us, the median of {counted(repeat, 'call')}"
             return left
         except Exception as error:
             raise self.failed(error) from error

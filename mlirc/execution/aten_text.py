@@ -20,6 +20,7 @@ import torch
 from mlirc.dialects.core import aten_arguments
 from mlirc.dialects.interpreter.float64 import WIDER, widened
 from mlirc.lowering.files.aten_calls import refusal
+from mlirc.lowering.module.counted import counted
 
 MOST = 1 << 26  # bytes of a graph's text
 OPERATOR = re.compile(r"torch\.ops\.((?:aten|prims)\.(?!__)\w+\.(?!__)\w+)")
@@ -157,7 +158,7 @@ class Evaluation:
         """The values that are returned. `visit` sees each node before it is evaluated. Raises NoReference."""
         graph, count = self.graph, len(self.graph.inputs)
         if len(inputs) < count:
-            raise NoReference(f"the graph takes {count} arguments, the module {len(inputs)}")
+            raise NoReference(f"the graph takes {counted(count, 'argument')}, the module {len(inputs)}")
         self.values = dict.fromkeys(graph.parameters)
         self.values |= {graph.parameters[k]: x for k, x in zip(graph.inputs, inputs, strict=False)}
         self.constants = list(inputs[count:])

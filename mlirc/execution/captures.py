@@ -14,6 +14,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from mlirc.lowering.module.counted import counted
+
 FORMAT = 1
 MOST = 1 << 28  # bytes of a record
 RUN = "capture.json"
@@ -100,7 +102,7 @@ class DumpedGraph:
 
     def __repr__(self) -> str:
         report = self.record.get("report") or {}
-        return f"<graph {self.name} of {self.folder}: {len(report.get('kernels') or ())} kernels, stages {', '.join(self.stages)}>"
+        return f"<graph {self.name} of {self.folder}: {counted(len(report.get('kernels') or ()), 'kernel')}, stages {', '.join(self.stages)}>"
 
     def _repr_html_(self) -> str:
         from mlirc.report.notebook import graph_html

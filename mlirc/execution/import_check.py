@@ -19,6 +19,7 @@ from mlirc.execution.aten_text import OPERATOR, AtenNode, AtenText, Evaluation, 
 from mlirc.execution.culprit import Signatures
 from mlirc.execution.modules import copies, graph_of, interpret
 from mlirc.execution.random_state import begin
+from mlirc.lowering.module.counted import counted
 
 EXACT = 1e-6  # of the largest element: ATen's flash attention has exponentials of float32 in float64, too
 ROUNDED, HALF = 1e-3, 2e-2  # the same without float64, and with half types
@@ -69,7 +70,7 @@ class _Comparison:
         self.graph, self.module, self.inputs, self.expected = graph, module, inputs, expected
         arguments = list(graph_of(module).regions[0].blocks[0].arguments)
         if len(inputs) != len(arguments):
-            raise NoReference(f"the module takes {len(arguments)} arguments, and {len(inputs)} are given")
+            raise NoReference(f"the module takes {counted(len(arguments), 'argument')}, and {len(inputs)} are given")
 
     def run(self) -> WrongImport | None:
         expected = self.expected
@@ -80,7 +81,7 @@ class _Comparison:
             mine = (expected.own.results, expected.own.arguments)[which]
             wide = None if expected.exact is None else (expected.exact.results, expected.exact.arguments)[which]
             if len(own[which]) != len(mine):
-                raise NoReference(f"the graph has {len(own[which])} results, the module {len(mine)}")
+                raise NoReference(f"the graph has {counted(len(own[which]), 'result')}, the module {len(mine)}")
             for k, (right, got) in enumerate(zip(own[which], mine, strict=True)):
                 wrong = _wrong(f"{what} {k}", k, right, exact and exact[which][k], got, wide and wide[k], halves)
                 if wrong is not None:

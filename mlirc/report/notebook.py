@@ -13,6 +13,7 @@ from typing import Any
 
 from mlirc.dialects.core.context import context
 from mlirc.execution.captures import CaptureError, DumpedGraph
+from mlirc.lowering.module.counted import counted
 from mlirc.lowering.module.nearest import unknown
 from mlirc.report.html_page import html_page
 from mlirc.report.stage_modules import StageModules
@@ -52,7 +53,7 @@ class TextView:
         return framed({"only": only}, self.title, height)
 
     def __repr__(self) -> str:
-        return f"<{self.title}, {len(self.lines)} lines>"
+        return f"<{self.title}, {counted(len(self.lines), 'line')}>"
 
     def __str__(self) -> str:
         return "\n".join(x if isinstance(x, str) else f"{x[0].strip('|') or ' '} {x[1]}" for x in self.lines)
@@ -89,7 +90,7 @@ class StageView:
         return TextView(f"{self.graph.name}: {self.name}", (), tuple(self.text.split("\n")))._repr_html_()
 
     def __repr__(self) -> str:
-        return f"<{self.graph.name}: {self.name}, {len(self.text.splitlines())} lines>"
+        return f"<{self.graph.name}: {self.name}, {counted(len(self.text.splitlines()), 'line')}>"
 
     def __str__(self) -> str:
         return self.text

@@ -149,6 +149,14 @@ def source_of(
                 "calls": [[name, kind, times] for (name, kind), times in calls.get(place, {}).items()],
             }
         )
+    rest = [k for k, kernel in enumerate(kernels) if not _list(kernel.get("lines"))]
+    others = dict[tuple[str, str], int]()
+    for node in nodes:
+        if node["k"] in ("library", "aten") and not node["l"]:
+            others[node["t"], node["k"]] = others.get((node["t"], node["k"]), 0) + 1
+    if rest or others:
+        called = [[name, kind, times] for (name, kind), times in others.items()]
+        found.append({"file": "", "line": 0, "text": "", "function": "", "aten": [], "kernels": rest, "calls": called})
     order = {file: k for k, file in enumerate(dict.fromkeys(x["file"] for x in found))}
     return sorted(found, key=lambda x: (order[x["file"]], x["line"]))
 

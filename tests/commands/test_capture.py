@@ -54,7 +54,7 @@ def test_every_compile_goes_to_mlirc(tmp_path):
     done = capture(tmp_path, EVERY_WAY, "--lr", "3", "-x", "a b")
     assert done.returncode == 3, done.stderr
     assert done.stdout == "hello ['program.py', '--lr', '3', '-x', 'a b']\n"
-    assert done.stderr == "mlirc capture: 7 graphs of 7 of Dynamo's in kept; graph breaks: 0\n"
+    assert done.stderr == "mlirc capture: 7 graphs, made of 7 graphs of Dynamo's, in kept; graph breaks: 0\n"
     found = read_capture(tmp_path / "kept")
     assert [g.kind for g in found.graphs] == ["inference"] * 6 + ["forward"]
     assert all(list(g.stages) == ["import", "simplify", "fuse", "plan", "lower"] for g in found.graphs)
@@ -71,7 +71,7 @@ def test_a_program_that_raises(tmp_path):
     *trace, last = done.stderr.splitlines()
     assert trace[0] == "Traceback (most recent call last):" and 'program.py", line 4, in <module>' in trace[1]
     assert trace[-1] == "ZeroDivisionError: division by zero" and "runpy" not in done.stderr
-    assert last.startswith("mlirc capture: 1 graph of 1 of Dynamo's in kept")
+    assert last.startswith("mlirc capture: 1 graph, made of 1 graph of Dynamo's, in kept")
     found = read_capture(tmp_path / "kept")
     assert found.run["error"] == "ZeroDivisionError: division by zero" and found.graphs[0].inputs is not None
 

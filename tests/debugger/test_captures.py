@@ -63,6 +63,15 @@ def test_frames_have_guards_and_reasons(captured):
     assert "matmul" in first.graph.read_text() or "@" in first.graph.read_text()
 
 
+def test_a_module_of_torch_nn_has_the_line_that_calls_it(tmp_path):
+    """Its frame is PyTorch's own."""
+    module = torch.nn.Sequential(torch.nn.Linear(3, 3), torch.nn.ReLU())
+    torch.compile(module, backend="mlirc", options={"dump": str(tmp_path), "cache": False})(torch.ones(2, 3))
+    (frame,) = read_capture(tmp_path).frames
+    assert frame.record["frame"]["file"] == __file__
+    assert frame.record["frame"]["function"] == "call in test_a_module_of_torch_nn_has_the_line_that_calls_it"
+
+
 def test_inputs_and_results_are_those_of_the_first_call(captured):
     graph = captured.graphs[1]
     inputs, results = load_file(graph.inputs), load_file(graph.results)

@@ -206,3 +206,30 @@ def test_each_exception_is_there():
 @pytest.mark.parametrize("name", ["MergeProducts", "share_units", "units.py", "pad-products", "boxes", "row_squares"])
 def test_an_old_word_is_seen(name):
     assert wrong_words(name)
+
+
+SHOWN = (
+    "mlirc/commands",
+    "mlirc/bisection",
+    "mlirc/execution",
+    "mlirc/measurement",
+    "mlirc/report",
+    "frontend/explain",
+)
+COUNTED = re.compile(
+    r"\}? (graphs|passes|ops|lines|kernels|entries|calls|rewrites|fusions|pairs|rows|cores|threads|arguments|results|inputs|boxes|edges)"
+    r"\b(?! and )"
+)
+
+
+@pytest.mark.parametrize("folder", SHOWN)
+def test_a_number_agrees_with_its_noun(folder):
+    """ "1 graph": `counted` says it, `several` in a page."""
+    found = []
+    for path in (ROOT / folder).rglob("*"):
+        if path.suffix not in (".py", ".js"):
+            continue
+        for number, line in enumerate(path.read_text().splitlines(), 1):
+            numbers = re.findall(r"\{[^{}\"]*(?:len\(|\.length|count|number|total|repeat)[^{}\"]*\}[^{}\"]*", line)
+            found += [f"{path}:{number}: {x}" for x in numbers if COUNTED.match(x[x.rindex("}") :])]
+    assert not found, "\n".join(found)

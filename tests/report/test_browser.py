@@ -112,6 +112,9 @@ def test_pairs_that_fusion_looked_at(browser, captured, tmp_path):
     opened(browser, tmp_path / "report.html", "#0-ledger")
     shown = text(browser)
     assert all(part in shown for part in ("ONE SPACE", "1.00 KiB", "120 ns", "\u221230 ns", "no inputs"))
+    browser.evaluate("document.querySelectorAll('.table')[1].focus()")
+    browser.press("ArrowDown")
+    assert "fuse, taken by ONE SPACE" in text(browser) and "of to-kernels" in text(browser)
     quiet(browser)
 
 

@@ -19,7 +19,7 @@ from mlirc.measurement.captured_graphs import CapturesError, captured_graphs
 from mlirc.report.html_page import SCRIPTS, STYLES, html_page
 from mlirc.report.memory_data import most_live
 from mlirc.report.op_changes import op_changes
-from mlirc.report.report_data import report_data
+from mlirc.report.report_data import report_data, source_of
 from tests.commands.command import bad, good
 
 ROOT = Path(__file__).parents[2]
@@ -71,6 +71,15 @@ def test_a_line_names_its_calls_of_libraries(captured):
                 assert kind == "library"
                 told[name] = told.get(name, 0) + times
         assert told == {call["name"]: call["count"] for call in graph["calls"]}
+
+
+def test_what_is_of_no_line_stands_last():
+    """A layer that a container of torch.nn calls has no line of the program's."""
+    kernels = [{"name": "matmul", "lines": []}, {"name": "relu", "lines": ["model.py:5"]}]
+    nodes = [{"k": "library", "t": "addmm", "l": []}, {"k": "kernel", "t": "matmul", "l": []}] * 2
+    first, last = source_of({}, kernels, nodes)
+    assert (first["file"], first["kernels"]) == ("model.py", [1])
+    assert (last["file"], last["kernels"], last["calls"]) == ("", [0], [["addmm", "library", 2]])
 
 
 def test_an_attention_of_ours_is_a_kernel(tmp_path):

@@ -5,6 +5,7 @@ from typing import Any
 import click
 
 from mlirc.commands.failure import Failure
+from mlirc.lowering.module.counted import counted
 
 
 def measure_fusions(
@@ -30,7 +31,9 @@ def measure_fusions(
     except (NoGraph, InputsError, GainsError) as error:
         raise Failure(f"{file}: {error}" if isinstance(error, NoGraph) else str(error)) from error
     taken = sum(c.taken for c in fusion.candidates)
-    click.echo(f"measured {len(measured)} of {taken} fusions, each beside the same graph without it:", err=True)
+    click.echo(
+        f"measured {len(measured)} of {counted(taken, 'fusion')}, each beside the same graph without it:", err=True
+    )
     for candidate in measured:
         click.echo(
             f"  {candidate.pass_name}: {candidate.first.name} -> {candidate.second.name}: {_result_line(candidate)}",

@@ -115,6 +115,6 @@ function graphView(graph) {
   side.append(el("p", { class: "note" }, "Choose a box. The arrow keys go along edges, + and - zoom."));
   const legend = el("span", { class: "legend" }, [["kernel", "kernel"], ["library", "library call"], ["aten", "ATen"], ["input", "input"]].map(
     ([k, name]) => el("span", {}, el("i", { class: "k-" + k }), name)));
-  const whole = el("div", { class: "column" }, el("div", { class: "bar" }, find, legend, el("span", { class: "note" }, `${nodes.length} boxes, ${drawing.edges.length} edges, after ${drawing.stage}`)), box);
+  const whole = el("div", { class: "column" }, el("div", { class: "bar" }, find, legend, el("span", { class: "note" }, `${several(nodes.length, "box", "boxes")}, ${several(drawing.edges.length, "edge")}, after ${drawing.stage}`)), box);
   return full(el("div", { class: "split" }, whole, side));
 }

@@ -68,7 +68,7 @@ function frameEntry(frame) {
     ["in eager", frame.fallback],
     ["ATen graphs", (frame.aten || []).join(", ")],
   ];
-  const inner = el("details", {}, el("summary", { class: "note" }, `${guards.length} lines of guards`));
+  const inner = el("details", {}, el("summary", { class: "note" }, `${several(guards.length, "line")} of guards`));
   inner.addEventListener("toggle", () => { if (inner.open && !inner.querySelector(".long")) inner.append(longText(guards, "guards")); });
   const flag = end.graph_break ? el("span", { class: "warn" }, " graph break") : frame.recompiled ? el("span", { class: "warn" }, " compiled again") : "";
   return el("details", { open: Boolean(end.graph_break || frame.recompiled) },

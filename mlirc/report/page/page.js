@@ -21,7 +21,8 @@ function ledgerView(graph) {
   const made = table(columns, graph.ledger, { label: "ledger" });
   const parts = [el("div", { class: "bar" }, made.input, made.told), made.box];
   if (graph.candidates.length) {
-    const group = (g) => (g ? g.name : "");
+    const group = (g) => (g ? (g.ops.join("_") === g.name ? g.name : `${g.name}: ${g.ops.join(" ")}`) : "");
+    const side = el("aside", { class: "side pair", hidden: true });
     const pairs = table([
       { name: "pass", get: (r) => r.pass, width: "146px" }, { name: "action", get: (r) => r.action, width: "100px" },
       { name: "first", get: (r) => group(r.first), mono: true }, { name: "second", get: (r) => group(r.second), mono: true },
@@ -30,12 +31,24 @@ function ledgerView(graph) {
       { name: "bytes saved", get: (r) => r.bytes_saved, show: bytes, number: true, width: "96px" },
       { name: "recomputed", get: (r) => r.recomputed, show: count, number: true, width: "96px" },
       { name: "gain, estimated", get: (r) => (r.estimated_gain === null ? null : r.estimated_gain * 1e-9), show: seconds, number: true, width: "120px" },
-      ...(graph.candidates.some((r) => r.measured) ? [{ name: "gain, measured", get: (r) => (r.measured && known(r.measured.gain) ? r.measured.gain * 1e-9 : null), show: (v, r) => (v === null ? (r.measured && r.measured.failed) || "" : (v < 0 ? "−" : "") + seconds(Math.abs(v))), number: true, width: "120px" }] : []),
+      ...(graph.candidates.some((r) => r.measured) ? [{ name: "gain, measured", get: (r) => (r.measured && known(r.measured.gain) ? r.measured.gain * 1e-9 : null), show: (v, r) => (v === null ? (r.measured && r.measured.failed) || "" : seconds(v)), number: true, width: "120px" }] : []),
       { name: "line", get: (r) => place(r.line), mono: true, width: "150px" },
-    ], graph.candidates, { label: "candidate pairs" });
-    parts.push(el("div", { class: "bar" }, el("h1", {}, "Pairs that fusion passes looked at"), pairs.input, pairs.told), pairs.box);
+    ], graph.candidates, { label: "candidate pairs", picked: (r) => { side.hidden = false; side.replaceChildren(...pairParts(r)); } });
+    parts.push(el("div", { class: "bar" }, el("h1", {}, "Pairs that fusion passes looked at"), pairs.input, pairs.told),
+      el("div", { class: "split pairs" }, el("div", { class: "column" }, pairs.box), side));
   }
   return full(parts);
+}
+
+function pairParts(pair) {
+  // What a line of a fusion plan names, and the numbers that the rule compared.
+  const limits = Object.entries(pair.limits || {}).map(([k, v]) => [k.replaceAll("_", " "), v]);
+  return [
+    el("h1", {}, `${pair.pass}: ${pair.action}, ${pair.taken ? "taken" : "refused"} by ${pair.rule}`), facts([...limits, ["rewrite", pair.rewrite]]),
+    ...[["first", pair.first], ["second", pair.second]].filter(([, g]) => g).flatMap(([name, g]) => [
+      el("h2", {}, `${name}: ${several(g.members.length, "kernel")} of to-kernels`), el("ul", { class: "mono" }, g.members.map((m) => el("li", {}, m))),
+      facts([["ops", g.ops.join(" ")], ["parallel", g.parallel], ["inner", g.inner], ["reads", bytes(g.read)], ["writes", bytes(g.written)]])]),
+  ];
 }
 
 function show() {
@@ -101,7 +114,7 @@ function begin() {
   const entry = (k, ...parts) => { const b = el("button", { onclick: () => choose(k, state.view) }, parts); buttons.push(b); list.append(b); };
   entry(-1, el("span", { class: "number" }, ""), el("span", {}, "Overview"));
   data.graphs.forEach((g, k) => entry(k, el("span", { class: "number" }, String(g.number).padStart(3, "0")), el("span", { class: trouble(g) ? "bad" : null }, g.kind),
-    el("span", { class: "facts" }, `${g.kernels.length} kernels`)));
+    el("span", { class: "facts" }, several(g.kernels.length, "kernel"))));
   if (data.bare) document.body.classList.add("bare");
   document.body.append(
     el("nav", { "aria-label": "graphs" }, el("header", {}, el("h1", {}, "mlirc"), el("p", {}, data.folder)), list, el("footer", {}, el("kbd", {}, "?"), " keys")), main, help);

@@ -35,7 +35,7 @@ function passesView(graph) {
   return chosenText(graph.passes.map((x) => {
     const [ops, fresh, gone, other] = x.counts;
     const counts = [[fresh, "+", "plus"], [gone, "−", "minus"], [other, "~", "tilde"]].filter(([n]) => n).flatMap(([n, sign, kind]) => [el("span", { class: kind }, sign + n), " "]);
-    const detail = [x.seconds === null ? "" : seconds(x.seconds), `${ops} lines of ops after it`].filter(Boolean).join(" · ");
+    const detail = [x.seconds === null ? "" : seconds(x.seconds), `${several(ops, "line")} of ops after it`].filter(Boolean).join(" · ");
     return { name: x.name, group: x.stage, counts, detail, same: !x.lines.length, lines: () => x.lines };
   }), "passes");
 }

@@ -17,7 +17,7 @@ function sourceView(graph) {
   function more(number) {
     for (; made < graph.source.length && number > 0; made += 1, number -= 1) {
       const line = graph.source[made];
-      if (line.file !== file) list.append(el("h3", {}, line.file));
+      if (line.file !== file) list.append(el("h3", {}, line.file || "of no line of the program: modules of torch.nn that a container calls, or what passes made"));
       file = line.file;
       const became = line.kernels.map((k) => {
         const kernel = graph.kernels[k];
@@ -31,7 +31,7 @@ function sourceView(graph) {
       }
       const aten = line.aten.map((x) => x[1]).filter((x) => x.startsWith("aten") || x.startsWith("prims"));
       const row = el("div", { class: "entry", title: [...new Set(aten)].join("\n") || null },
-        el("span", { class: "n" }, line.line || ""), el("code", {}, line.text || "…"),
+        el("span", { class: "n" }, line.line || ""), el("code", {}, line.text || (line.file ? "…" : "")),
         el("span", {}, became.length ? became : el("span", { class: "chip none" }, aten.length ? "no kernel of its own" : "")));
       entries.push([row, line.kernels]);
       list.append(row);

@@ -42,7 +42,7 @@ function table(columns, rows, options) {
       const keys = new Map(shown.map((row) => [row, key(row)]));
       shown = [...shown].sort((a, b) => order[1] * (keys.get(a) < keys.get(b) ? -1 : keys.get(a) > keys.get(b) ? 1 : 0));
     }
-    told.textContent = shown.length === rows.length ? `${rows.length} ${rows.length === 1 ? "row" : "rows"}` : `${shown.length} of ${rows.length} ${rows.length === 1 ? "row" : "rows"}`;
+    told.textContent = shown.length === rows.length ? several(rows.length, "row") : `${shown.length} of ${several(rows.length, "row")}`;
     chosen = -1;
     render();
   }

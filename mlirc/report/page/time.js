@@ -29,7 +29,7 @@ function timeView(graph) {
 
 function profileParts(rows) {
   const columns = [
-    { name: "kernel or call", get: (r) => r.label, mono: true, width: "136px" },
+    { name: "kernel or call", get: (r) => r.label, mono: true },
     { name: "kind", get: (r) => r.kind, width: "88px" },
     { name: "times", get: (r) => r.times, number: true, width: "60px" },
     { name: "time", get: (r) => r.seconds, show: seconds, number: true, width: "84px" },
@@ -39,7 +39,7 @@ function profileParts(rows) {
     { name: "bound by", get: (r) => r.bound, width: "92px" },
     { name: "bytes", get: (r) => (r.read === null ? null : r.read + r.written), show: bytes, number: true, width: "96px" },
     { name: "operations", get: (r) => r.flops, show: count, number: true, width: "92px" },
-    { name: "line", get: (r) => place(r.lines && r.lines[0]), mono: true, width: "184px" },
+    { name: "lines", get: (r) => (r.lines || []).map(place).join(" "), mono: true, width: "184px" },
   ];
   const made = table(columns, rows, { label: "profile", short: true, order: [3, -1] });
   const most = [...rows].sort((a, b) => b.seconds - a.seconds).slice(0, 20);
