@@ -219,8 +219,9 @@ def _register(classes: Any) -> None:
         if not (
             isinstance(cls, type) and dataclasses.is_dataclass(cls) and isinstance(name, str) and hasattr(cls, "run")
         ):
+            named = "; the options 'pipeline' and 'insert' take names" if isinstance(cls, str) else ""
             raise OptionError(
-                f"mlirc option 'passes': {cls!r} is no pass: a frozen dataclass with a name and a method run"
+                f"mlirc option 'passes': {cls!r} is no pass: a frozen dataclass with a name and a method run{named}"
             )
         known = passes().get(name)
         if known is not None and (known.__module__, known.__qualname__) != (cls.__module__, cls.__qualname__):

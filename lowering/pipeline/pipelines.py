@@ -86,6 +86,13 @@ PIPELINES = {"cpu": CPU_STAGES, "gpu": GPU_STAGES, "gpu-frozen": GPU_FROZEN_STAG
 STAGES = ("simplify", "fuse", "plan", "lower")
 
 
+def _passes_of(stage: str) -> set[str]:
+    return {step.name for standard in PIPELINES.values() for step in parse(standard[stage])}
+
+
+_FUSE_ALONE = _passes_of("fuse") - _passes_of("simplify")
+
+
 def pipeline(name: str, stop_after: str = "lower") -> str:
     """The text of pipeline `name` up to and including a stage. Raises ValueError with the names that exist."""
     if name not in PIPELINES:
@@ -99,8 +106,8 @@ def stages(text: str, on_gpu: bool = False, freeze: bool = False) -> dict[str, s
     """Stages by name, in order: of the pipeline of that name, or of passes. "auto" is "gpu" where tensors are on one
     (`on_gpu`), "gpu-frozen" where parameters are promised to stay (`freeze`), else "cpu".
 
-    Passes are cut before plan-memory and before lower-kernels. What they leave out of the way down is appended: composites
-    are decomposed, each op becomes a kernel, memory is planned, kernels are lowered. Raises PipelineError.
+    Passes are cut before the first one of the stage fuse, before plan-memory and before lower-kernels. What they leave out of the
+    way down is appended: composites are decomposed, each op becomes a kernel, memory is planned, kernels are lowered. Raises PipelineError.
     """
     if text == "auto":
         text = ("gpu-frozen" if freeze else "gpu") if on_gpu else "cpu"
@@ -120,5 +127,7 @@ def stages(text: str, on_gpu: bool = False, freeze: bool = False) -> dict[str, s
             "fuse": f"decompose,{'scalars-to-device,' if on_gpu else ''}select-attention,to-kernels",
         }
     else:
-        found = {"fuse": parts[0]}
+        fuse = next((k for k, name in enumerate(names[:plan]) if name in _FUSE_ALONE), 0)
+        simplify, rest = (",".join(map(str, part)) for part in (steps[:fuse], steps[fuse:plan]))
+        found = ({"simplify": simplify} if fuse else {}) | {"fuse": rest}
     return found | {"plan": parts[1] or PLAN, "lower": parts[2] or final}

@@ -10,6 +10,7 @@ from mlirc.dialects.core.graph_builder import GraphBuilder
 from mlirc.frontend.errors import OptionError
 from mlirc.frontend.options import read_options
 from mlirc.lowering.pipeline.pass_manager import passes
+from mlirc.lowering.pipeline.pipelines import pipeline as standard
 
 
 @dataclass(frozen=True)
@@ -72,12 +73,13 @@ def test_one_insertion_may_name_another():
 
 
 def test_dumps_keep_the_names_of_the_stages(tmp_path):
-    for pipeline in ("cpu", "strict", "decompose,select-attention,to-kernels"):
-        folder = tmp_path / pipeline
-        place = "before to-kernels" if "," in pipeline else "after decompose"
+    whole = standard("cpu").replace("canonicalize,", "", 1)
+    for k, pipeline in enumerate(("cpu", "strict", "decompose,select-attention,to-kernels", whole)):
+        folder = tmp_path / str(k)
+        place = "before to-kernels" if k == 2 else "after decompose"
         torch.testing.assert_close(compiled({place: "sine-to-cosine"}, pipeline=pipeline, dump=folder)(X), X.cos() + 1)
         names = {file.stem.split("_", 3)[-1] for file in folder.glob("*.mlir")}
-        assert {"fuse", "plan", "lower"} <= names
+        assert {"simplify", "fuse", "plan", "lower"} <= names
 
 
 def test_the_ledger_and_explain_have_it():
