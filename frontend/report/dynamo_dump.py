@@ -1,8 +1,8 @@
 """Keeps a graph of TorchDynamo's: its FX graph as text, the frame it is of, guards, why it was compiled again, why it ends."""
 
 import dataclasses
+import inspect
 import os
-import sys
 from collections.abc import Callable
 from typing import Any
 from weakref import WeakKeyDictionary
@@ -85,7 +85,7 @@ class DynamoDump:
 
 def call_of_the_program() -> dict[str, Any] | None:
     """The line of the user's that calls what is compiled: a module of torch.nn has no function of the user's."""
-    frame = sys._getframe()
+    frame = inspect.currentframe()
     while frame is not None and str(frame.f_globals.get("__name__")).partition(".")[0] in ("torch", "mlirc"):
         frame = frame.f_back
     if frame is None:

@@ -111,7 +111,7 @@ def bisect(
             raise Failure(f"'{arguments[0]}': a module takes no arguments", 2)
         if script and (inputs_file is not None or seed is not None):
             raise Failure(f"--inputs and --random: {file} says what its graphs are called with", 2)
-        check_outputs(output)
+        check_outputs(output, inputs=(file, inputs_file))
         chosen = None
         if text is not None or pipeline is not None or start or stop or insertions:
             chosen = Chosen(text, pipeline, start, stop, insertions)

@@ -59,7 +59,7 @@ def compare(
             raise Failure(str(error), 2) from error
         if sum(x is not None for x in (models, captures, script)) != 1:
             raise Failure("say what to compare on: --models NAMES, --captures DIR or SCRIPT.py, one of them", 2)
-        check_outputs(json_file)
+        check_outputs(json_file, inputs=(captures, script, *extra))
         if threads:
             import torch
 

@@ -84,6 +84,9 @@ def _in_one_line() -> Iterator[None]:
         yield
     except (WrongUsage, click.exceptions.NoArgsIsHelpError):  # the help is no line
         raise
+    except KeyboardInterrupt:  # raised by a file that a command runs: Ctrl-C itself ends the process
+        click.echo("mlirc: interrupted", err=True)
+        sys.exit(130)
     except click.UsageError as error:
         raise WrongUsage(error.format_message(), error.ctx) from error
 

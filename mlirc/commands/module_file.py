@@ -2,7 +2,9 @@
 
 import errno
 import os
+import re
 import sys
+from collections.abc import Iterable
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -10,6 +12,9 @@ from typing import Any
 import click
 
 from mlirc.commands.failure import Failure
+
+KEPT = re.compile(r"(dynamo_)?\d{3,9}[_.]|capture\.json$")
+"""Names of files that captures consist of."""
 
 
 def read_file(file: str) -> bytes:
@@ -45,12 +50,20 @@ def module_text(module: Any, locations: bool = False) -> str:
     return text if text.endswith("\n") else text + "\n"
 
 
-def check_outputs(*outputs: str | None) -> None:
-    """Says of files that cannot be written so before anything is computed for them. Raises Failure."""
-    for output in outputs:
-        if output is None or output == "-":
-            continue
+def check_outputs(*outputs: str | None, inputs: Iterable[str | None] = ()) -> None:
+    """Says of files that cannot be written so before anything is computed for them, and of those that are an input, a file of a
+    folder of captured graphs that is one, or another output. Raises Failure."""
+    named = [x for x in outputs if x is not None and x != "-"]
+    given = [Path(x) for x in inputs if x is not None and "\0" not in x]
+    for k, output in enumerate(named):
         path = Path(output)
+        if "\0" not in output and path.is_file():
+            if any(x.is_file() and path.samefile(x) for x in given):
+                raise Failure(f"{output}: is an input of this command; name another file", 2)
+            if KEPT.match(path.name) and any(x.is_dir() and path.resolve().parent == x.resolve() for x in given):
+                raise Failure(f"{output}: is a file of the capture; name another", 2)
+        if any(os.path.realpath(output) == os.path.realpath(x) for x in named[:k]):
+            raise Failure(f"{output}: two outputs go there", 2)
         if "\0" in output:
             reason = errno.EINVAL
         elif path.is_dir():

@@ -38,7 +38,7 @@ def ops(subject, names, json_file, traceback, arguments) -> None:
                 raise Failure("--ops, --json and arguments go with --missing", 2)
             list_ops()
             return
-        check_outputs(json_file)
+        check_outputs(json_file, inputs=(subject,))
         if subject != "opinfo" and (names or not subject.endswith(".py")):
             what = f"'{subject[:100]}' is neither" if subject else "say which"
             raise Failure(f"--missing takes SCRIPT.py or opinfo, {what}; {OF_SOME}", 2)

@@ -232,7 +232,9 @@ def opt(
                 raise Failure(f"--{option} is of one module: not with --split-input-file or --verify-diagnostics", 2)
         if measure and (ledger_json is None or limits or target):
             raise Failure("--measure goes with --ledger-json, and not with --rewrites or --target", 2)
+        check_outputs(output, inputs=(plan_file, inputs_file))
         check_outputs(output, ledger_json, save_plan)
+        check_outputs(ledger_json, save_plan, inputs=(file,))
         rewrites = rewrites_of(limits) if limits or rewrites_listed or ledger_json else None
         plan = None if plan_file is None else plan_of(plan_file)
         wanted = Wanted(before, after, after_all, after_change, locations)

@@ -26,7 +26,7 @@ def profile(subject, arguments, threads, json_file, traceback) -> None:
     with reported(traceback):
         if subject is None:
             raise Failure("no SCRIPT.py or DIR; -h is help", 2)
-        check_outputs(json_file)
+        check_outputs(json_file, inputs=(subject,))
         if threads:
             import torch
 

@@ -37,7 +37,7 @@ def report(folder, output, profile_file, seconds, traceback) -> None:
     with reported(traceback), few_collections():
         if folder is None:
             raise Failure("no DIR; `mlirc capture SCRIPT.py --out DIR` makes one, -h is help", 2)
-        check_outputs(output)
+        check_outputs(output, inputs=(folder, profile_file))
         profiles = _profiles(profile_file) if profile_file else {}
         from mlirc.dialects.core.context import context
         from mlirc.execution.captures import CaptureError, read_capture
@@ -48,6 +48,8 @@ def report(folder, output, profile_file, seconds, traceback) -> None:
             capture = read_capture(folder)
         except CaptureError as error:
             raise Failure(str(error)) from error
+        if profiles and not profiles.keys() & {graph.name for graph in capture.graphs}:
+            raise Failure(f"{profile_file}: has no graph of {folder}; it has {', '.join(sorted(profiles)[:4])[:200]}")
         with context():
             data = report_data(capture, profiles, seconds)
         write_output(output, html_page(data, f"mlirc: {Path(folder).resolve().name}"))

@@ -104,7 +104,7 @@ def run(
             raise Failure(f"--target: {unknown('target', target, TARGETS)}", 2)
         if repeat and target == "interpreter":
             raise Failure("--repeat measures machine code; the interpreter's time means nothing", 2)
-        check_outputs(output)
+        check_outputs(output, inputs=(file, inputs_file))
         chosen = None
         if text is not None or pipeline is not None or start or insertions:
             chosen = Chosen(text, pipeline, start, None, insertions)

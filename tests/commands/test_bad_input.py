@@ -225,6 +225,42 @@ def test_a_wrong_file_is_one_line(name, here):
     assert not wrong, "\n".join(f"{name} {file!r}: {why}" for file, why in wrong.items())
 
 
+OVER = (
+    "run good.mlir --pipeline cpu -o good.mlir",
+    "bisect good.mlir --pipeline cpu -o good.mlir",
+    "opt good.mlir --pipeline cpu --emit none --save-plan good.mlir",
+    "opt good.mlir --pipeline cpu --emit none --ledger-json good.mlir",
+    "opt good.mlir --pipeline cpu -o new --save-plan ./new",
+    "report full -o full/000.json",
+    "report full --profile rows.json -o rows.json",
+    "profile full --json full/000.json",
+    "compare cpu strict --captures full --json full/000.json",
+    "compare cpu strict good.py --json good.py",
+    "profile good.py --json good.py",
+    "ops --missing good.py --json good.py",
+)
+
+
+@pytest.mark.parametrize("line", OVER)
+def test_no_input_is_written_over(line, here):
+    """But by `opt FILE -o FILE`, which reads it whole before."""
+    (here / "rows.json").write_text(json.dumps({"graphs": [{"name": "000_inference", "rows": []}]}))
+    assert not refused(here, *line.split())
+    assert run(*line.split()).exit_code == 2
+
+
+def test_rows_of_another_capture(here):
+    (here / "rows.json").write_text(json.dumps({"graphs": [{"name": "003_forward", "rows": []}]}))
+    assert not refused(here, "report", "full", "--profile", "rows.json")
+
+
+@pytest.mark.parametrize("line", ["opt good.mlir -p cse --import stops.py", "profile stops.py"])
+def test_a_file_that_raises_keyboard_interrupt(line, here):
+    (here / "stops.py").write_text("raise KeyboardInterrupt")
+    done = run(*line.split())
+    assert (done.exit_code, done.stderr) == (130, "mlirc: interrupted\n")
+
+
 def test_ctrl_c_is_one_line(here):
     (here / "slow.py").write_text("import os, signal\nos.kill(os.getpid(), signal.SIGINT)\n")
     done = subprocess.run(
