@@ -4,7 +4,8 @@
     cpu{arch=x86_64 vector-bytes=32 ...},gpu{arch=sm_90 multiprocessors=132}
 
 The text is the attribute `mlirc.target` of a module (module/target_attribute.py), and what `mlirc opt --target` takes; there a
-name of NAMED may stand for a part. A `gpu` each for cuda:0, cuda:1, ...: the last one stands for those that follow, too.
+name of NAMED, or a GPU's architecture ("gpu sm_90", "sm_90"), may stand for a part. A `gpu` each for cuda:0, cuda:1, ...: the
+last one stands for those that follow, too.
 """
 
 import re
@@ -129,7 +130,14 @@ NAMED: dict[str, CpuTarget | GpuTarget] = {
     "gpu-h200": GpuTarget("sm_90", 132),
 }
 PARTS: dict[str, type[CpuTarget] | type[GpuTarget]] = {"cpu": CpuTarget, "gpu": GpuTarget}
-_PART = re.compile(r"\s*([\w-]+)\s*(?:\{([^{}]*)\})?\s*(,|$)")
+_PART = re.compile(r"\s*((?:gpu[ -])?sm_\d+|[\w-]+)\s*(?:\{([^{}]*)\})?\s*(,|$)")
+_ARCHITECTURE = re.compile(r"(?:gpu[ -])?(sm_\d+)")
+
+
+def _of_architecture(arch: str) -> GpuTarget:
+    """ "gpu sm_90", "sm_90": the first in NAMED that has it. Raises TargetError."""
+    known = (x for x in NAMED.values() if isinstance(x, GpuTarget) and x.arch == arch)
+    return next(known, None) or GpuTarget(arch)
 
 
 @cache
@@ -144,6 +152,8 @@ def parse_parts(text: str) -> tuple[CpuTarget | GpuTarget, ...]:
         name, options, comma = match.groups()
         if name in NAMED and options is None:
             found.append(NAMED[name])
+        elif options is None and (architecture := _ARCHITECTURE.fullmatch(name)):
+            found.append(_of_architecture(architecture[1]))
         elif name in PARTS:
             found.append(_part(name, options or ""))
         else:

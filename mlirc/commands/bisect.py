@@ -130,7 +130,7 @@ def bisect(
                 _script(file, arguments, chosen, runs, options, tuple(extra), output)
                 return
             case, trials = case_of(file, chosen, inputs, runs, options)
-            if not show(file, case, trials, tuple(extra), output):
+            if not show(file, case, trials, tuple(extra), output, inputs):
                 raise Failure(
                     f"{file}: nothing fails: {counted(len(case.steps), 'pass', 'passes')}, {executed(trials)}"
                 )
@@ -152,7 +152,7 @@ def _script(
             compiled = passes_of(graph)
             passes = chosen or (Chosen(compiled) if compiled else None)
             case, trials = case_of(path, passes, inputs, runs, options)
-            if show(path, case, trials, extra, output, f"Of {file} it is {label_of(graph)}"):
+            if show(path, case, trials, extra, output, inputs, f"Of {file} it is {label_of(graph)}"):
                 return
             click.echo(f"  nothing fails on {label_of(graph)}", err=True)
     raise Failure(f"{file}: nothing fails on {counted(len(graphs), 'graph')}")
@@ -202,8 +202,10 @@ def _inputs(module: Any, inputs: Any, read: Any, draw: Any) -> Any:
     return read(module, inputs) if isinstance(inputs, str) else draw(module, inputs)
 
 
-def show(file: str, case: Any, trials: Any, imports: tuple[str, ...], output: str, first: str = "") -> bool:
-    """Bisects, tells, and writes the small module, or that the import is wrong; False where nothing fails. Raises Failure."""
+def show(
+    file: str, case: Any, trials: Any, imports: tuple[str, ...], output: str, inputs: Any, first: str = ""
+) -> bool:
+    """Bisects, tells, and writes the small module, or what shows that the import is wrong; False where nothing fails. Raises Failure."""
     from mlirc.bisection.finding import bisected, command_of
     from mlirc.bisection.told import told_of
     from mlirc.lowering.pipeline.parser import PipelineError
@@ -215,6 +217,9 @@ def show(file: str, case: Any, trials: Any, imports: tuple[str, ...], output: st
         wrong = wrong_import_of(file, case, trials, told)
         if wrong is not None:
             click.echo(f"{first}: {wrong}" if first else str(wrong)[:1].upper() + str(wrong)[1:])
+            shown, given = kept_import(file, inputs, output) if first else (file, inputs)
+            how = f"--inputs {given}" if isinstance(given, str) else f"--random {given}"
+            click.echo(f'It is shown by\n  mlirc run {shown} {how} -p "" --target interpreter --check-each-pass')
         found = bisected(case, trials, told)
     except PipelineError as error:
         raise Failure(str(error)) from error
@@ -232,6 +237,22 @@ def show(file: str, case: Any, trials: Any, imports: tuple[str, ...], output: st
     click.echo(f"{output} shows it, {found.left} of {counted(found.given, 'op')}:")
     click.echo(f"  {command}")
     return True
+
+
+def kept_import(file: str, inputs: Any, output: str) -> tuple[str, Any]:
+    """The module of a program's graph and its inputs, copied with the ATen graph into the folder `output` without its suffix. Raises Failure."""
+    import shutil
+
+    from mlirc.execution.import_check import aten_beside
+
+    folder = Path(output).with_suffix("")
+    paths = [file, str(aten_beside(file)), *([inputs] if isinstance(inputs, str) else [])]
+    try:
+        folder.mkdir(exist_ok=True)
+        copies = [str(shutil.copy(path, folder)) for path in paths]
+    except OSError as error:
+        raise Failure(f"{error.filename2 or error.filename or folder}: {error.strerror}") from error
+    return copies[0], copies[2] if isinstance(inputs, str) else inputs
 
 
 def wrong_import_of(file: str, case: Any, trials: Any, told: Any) -> Any:

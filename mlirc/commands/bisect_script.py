@@ -85,8 +85,8 @@ def label_of(graph: Any) -> str:
     if not lines:
         return f"graph {graph.number}{kind}"
     first, last = lines[0], lines[-1]
-    where = f"{first[0]}:{first[1]}" + (f" to {last[1] if last[0] == first[0] else f'{last[0]}:{last[1]}'}")
-    return f"graph {graph.number}{kind}, of {where}"
+    end = "" if first == last else f" to {last[1]}" if last[0] == first[0] else f" to {last[0]}:{last[1]}"
+    return f"graph {graph.number}{kind}, of {first[0]}:{first[1]}{end}"
 
 
 def _unescaped(name: bytes) -> str:

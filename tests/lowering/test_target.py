@@ -75,6 +75,13 @@ def test_names_stand_for_parts(name):
     assert parse_parts(f" {name} ") == (NAMED[name],)
 
 
+@pytest.mark.parametrize("text", ["gpu-h100", "gpu sm_90", "gpu-sm_90", "sm_90", "gpu{arch=sm_90}"])
+def test_an_architecture_stands_for_a_gpu(text):
+    assert parse_parts(text) == (NAMED["gpu-h100"],)
+    assert parse_parts(f"cpu-avx2, {text},sm_80") == (NAMED["cpu-avx2"], NAMED["gpu-h100"], NAMED["gpu-a100"])
+    assert parse_parts("sm_100") == (GpuTarget("sm_100"),)
+
+
 WRONG = [
     ("", "no part of a target"),
     ("avx2", "no target 'avx2'; there are cpu{...}, gpu{...}, cpu-sse4, cpu-avx2"),

@@ -2,6 +2,7 @@
 
 import os
 import re
+import shlex
 from dataclasses import dataclass
 from typing import Any
 
@@ -61,6 +62,15 @@ PLANTS = {
     "an index": Plant(drawn, aten.argmax.default, lambda x, *rest: (x, 0)),
     "a half type": Plant(half, aten.exp.default, lambda x: (x,), aten.sin.default),
 }
+PROGRAM = """
+import torch
+from mlirc.dialects.core.context import context
+from mlirc.dialects.core.dialect import IMPORTS
+with context():
+    rule = IMPORTS[torch.ops.aten.sub.Tensor]
+    IMPORTS[torch.ops.aten.sub.Tensor] = lambda g, x, y: rule(g, y, x)
+torch.compile(lambda x, y: (x - y).exp(), backend="mlirc")(torch.randn(3, 4), torch.randn(3, 4))
+"""
 FUNCTIONS = (rows, columns, normal, update, drawn, half)
 
 
@@ -116,7 +126,22 @@ def test_bisect_names_it(monkeypatch, tmp_path):
         "-o",
         tmp_path / "b.mlir",
     ]
-    assert re.match(r"The import is wrong, of aten.sub.Tensor 'sub' \(.*\d\): result 0 at ", good(*arguments).stdout)
+    said = good(*arguments).stdout
+    assert re.match(r"The import is wrong, of aten.sub.Tensor 'sub' \(.*\d\): result 0 at ", said)
+    command = re.search(r"It is shown by\n  mlirc (run .*)\n", said)
+    assert command and "the import is wrong" in run(*shlex.split(command[1])).stderr
+
+
+def test_of_a_program_what_shows_it_is_kept(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "program.py").write_text(PROGRAM)
+    said = good("bisect", "program.py", "--target", "interpreter").stdout
+    assert said.startswith("Of program.py it is graph 0, of program.py:8: the import is wrong, of aten.sub.Tensor"), (
+        said
+    )
+    command = re.search(r"It is shown by\n  mlirc (run .*)\n", said)
+    assert command and "the import is wrong" in run(*shlex.split(command[1])).stderr
+    assert len(list((tmp_path / "bisected").iterdir())) == 3
 
 
 @pytest.mark.parametrize("function", FUNCTIONS, ids=lambda f: f.__name__)
