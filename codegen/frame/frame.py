@@ -90,6 +90,15 @@ class Frame:
         made.sizes = SizeText(made.text)
         return made
 
+    def finish_text(self) -> None:
+        """Ends the function's text: adds the blocks that were written out of line, and the frame, zeroed, at its entry."""
+        self.text.lines += self.tail
+        self.text.places.append(f"  %frame = alloca [{max(self.frame_size, 1)} x ptr]")
+        self.text.places.append(
+            f"  call void @llvm.memset.p0.i64(ptr %frame, i8 0, i64 {8 * self.frame_size}, i1 false)"
+        )
+        self.text.declared["llvm.memset.p0.i64"] = "void (ptr, i8, i64, i1)"
+
     def forget_site(self) -> None:
         """A function that was called may have noted another place as what fails next."""
         self._site = -1

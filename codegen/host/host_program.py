@@ -85,10 +85,7 @@ def host_program(
         for index in arena_ends.get(op.operation, ()):
             cuda_launch.drop_arena(frame, index)
     text = frame.text
-    text.lines += frame.tail
-    text.places.append(f"  %frame = alloca [{max(frame.frame_size, 1)} x ptr]")
-    text.places.append(f"  call void @llvm.memset.p0.i64(ptr %frame, i8 0, i64 {8 * frame.frame_size}, i1 false)")
-    text.declared["llvm.memset.p0.i64"] = "void (ptr, i8, i64, i1)"
+    frame.finish_text()
     module = text.module("ptr @graph(ptr %self, ptr %inputs)")
     gpus = frame.gpus
     return HostProgram(

@@ -75,10 +75,7 @@ def function_text(caller: Frame, function: Any, takes: list[str], write_ops: Wri
     status = text.value("phi i32 [ 0, %done ], [ 1, %failed ]", "status")
     frame.runtime("finish", "%frame", str(frame.frame_size), "null")
     text.line(f"ret i32 {status}")
-    text.lines += frame.tail
-    text.places.append(f"  %frame = alloca [{max(frame.frame_size, 1)} x ptr]")
-    text.places.append(f"  call void @llvm.memset.p0.i64(ptr %frame, i8 0, i64 {8 * frame.frame_size}, i1 false)")
-    text.declared["llvm.memset.p0.i64"] = "void (ptr, i8, i64, i1)"
+    frame.finish_text()
     given = [*(f"{kind} {x}" for x, kind in FIXED.items()), "ptr %memory", "ptr %given"]
     given += [f"i64 {frame.sizes.bound[x]}" for x in takes]
     return text.function(f"internal i32 @{function.name.value}({', '.join(given)})")

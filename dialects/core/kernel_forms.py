@@ -48,6 +48,7 @@ def operand(k: KernelBuilder, x: ir.Value, dims: Sequence[Int], rounded: bool = 
 
 
 def broadcast_map(x: ir.Value, dims: Sequence[Int]) -> tuple[Int, ...]:
+    """The index of the element of `x` that is used at index `dims` of a space to which `x` is broadcast."""
     shape = info_of(x).shape
     return tuple(0 if n == 1 else d for n, d in zip(shape, dims[len(dims) - len(shape) :], strict=True))
 

@@ -4,12 +4,13 @@ import torch
 from torch.fx import Graph, GraphModule, Node
 
 from mlirc.dialects.core.context import context
+from mlirc.dialects.core.kernel_forms import broadcast_map
 from mlirc.dialects.core.symbols import Int
 from mlirc.frontend.errors import UnsupportedGraph
 from mlirc.frontend.importer.importer import import_graph
 from mlirc.frontend.torch_compat.dynamo.symbolic_shapes import make_fx
 from mlirc.lowering.analysis.index_maps import identity
-from mlirc.lowering.analysis.value_ranges import ALWAYS, Elements, broadcast
+from mlirc.lowering.analysis.value_ranges import ALWAYS, Elements
 
 
 def meaning(gm: GraphModule, part: list[Node], mask: Node, q: tuple[Int, ...], k: tuple[Int, ...]) -> bool | None:
@@ -27,7 +28,7 @@ def meaning(gm: GraphModule, part: list[Node], mask: Node, q: tuple[Int, ...], k
         except UnsupportedGraph:
             return None
         (value,) = list(module.body.operations[0].regions[0].blocks[0].operations)[-1].operands
-        known = Elements({f"d{d}": n for d, n in enumerate(space)}).seen(value, broadcast(value, index))
+        known = Elements({f"d{d}": n for d, n in enumerate(space)}).seen(value, broadcast_map(value, index))
     if known is None:
         return None
     condition, _ = known  # a row that sees no key is neither form

@@ -2,10 +2,14 @@
 constants in them."""
 
 from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
 
 import torch
 from torch.fx import GraphModule, Node
+
+from mlirc.dialects.core.graph_builder import NotOurs
+from mlirc.frontend.errors import UnsupportedGraph
 
 SHARED = "invoke_subgraph"  # nested_compile_region
 WITH_REGIONS = ("cond", "while_loop", "scan", "map_impl", SHARED)
@@ -24,6 +28,19 @@ def is_flex_attention(target: Any) -> bool:
 
 def is_shared_region(target: Any) -> bool:
     return isinstance(target, torch._ops.HigherOrderOperator) and target.name() == SHARED
+
+
+@contextmanager
+def whole_or_nothing(importer: Any) -> Iterator[None]:
+    """Raises NotOurs where the import of a body fails, and takes back what it has added to the importer's counts and objects."""
+    aten, objects = dict(importer.aten_counts), len(importer.imported.objects)
+    try:
+        yield
+    except (NotOurs, UnsupportedGraph) as error:
+        importer.aten_counts.clear()
+        importer.aten_counts.update(aten)
+        del importer.imported.objects[objects:]
+        raise NotOurs(str(error)) from error
 
 
 def attribute(gm: GraphModule, node: Node) -> Any:

@@ -20,8 +20,7 @@ from mlirc.dialects.core.dialect import create
 from mlirc.dialects.core.graph_builder import NotOurs
 from mlirc.dialects.core.symbols import Expr, Int
 from mlirc.dialects.core.tensor_types import TensorInfo, info_of, type_of
-from mlirc.frontend.errors import UnsupportedGraph
-from mlirc.frontend.importer.bodies import constants_of, is_shared_region
+from mlirc.frontend.importer.bodies import constants_of, is_shared_region, whole_or_nothing
 from mlirc.frontend.importer.locations import location_of
 from mlirc.frontend.importer.sizes import size, tensor_info
 
@@ -29,14 +28,8 @@ from mlirc.frontend.importer.sizes import size, tensor_info
 def import_regions(importer: Any, node: Node, args: Sequence[Any]) -> tuple[ir.Value | None, ...]:
     """The results of a call of one of OPERATORS, whose arguments are `args`. Raises NotOurs."""
     target: Any = node.target
-    aten, objects = dict(importer.aten_counts), len(importer.imported.objects)
-    try:
+    with whole_or_nothing(importer):
         return OPERATORS[target.name()](_Call(importer, node, args))
-    except (NotOurs, UnsupportedGraph) as error:
-        importer.aten_counts.clear()
-        importer.aten_counts.update(aten)
-        del importer.imported.objects[objects:]
-        raise NotOurs(str(error)) from error
 
 
 class _Call:

@@ -22,8 +22,7 @@ from mlirc.dialects.core.dialect import create
 from mlirc.dialects.core.graph_builder import NotOurs
 from mlirc.dialects.core.symbols import Expr, Int
 from mlirc.dialects.core.tensor_types import TensorInfo, info_of, type_of
-from mlirc.frontend.errors import UnsupportedGraph
-from mlirc.frontend.importer.bodies import attribute, constants_of, is_shared_region
+from mlirc.frontend.importer.bodies import attribute, constants_of, is_shared_region, whole_or_nothing
 from mlirc.frontend.importer.locations import location_of
 from mlirc.frontend.importer.sizes import depends_on_data, size, tensor_info
 from mlirc.lowering.module.source_lines import source_line
@@ -47,13 +46,10 @@ def invoked(importer: Any, node: Node, args: Sequence[Any]) -> tuple[Any, ...]:
     region = importer.shared.get(key)
     if region is None:
         region = SharedRegion(str(name), source_line(location_of(node)))
-        aten, objects = dict(importer.aten_counts), len(importer.imported.objects)
         try:
-            region.function = SharedFunction(importer, body, given, node)
-        except (NotOurs, UnsupportedGraph) as error:
-            importer.aten_counts.clear()
-            importer.aten_counts.update(aten)
-            del importer.imported.objects[objects:]
+            with whole_or_nothing(importer):
+                region.function = SharedFunction(importer, body, given, node)
+        except NotOurs as error:
             region.why = str(error)
         importer.shared[key] = region
     region.calls += 1

@@ -18,6 +18,7 @@ from mlirc.dialects.core.bindings import ir
 from mlirc.dialects.core.dialect import attribute_value
 from mlirc.dialects.core.graph_builder import read_constant
 from mlirc.dialects.core.graph_ops import Constant, Copy, Iota, Size, View
+from mlirc.dialects.core.kernel_forms import broadcast_map
 from mlirc.dialects.core.symbols import Int, symbol
 from mlirc.dialects.core.tensor_types import info_of
 from mlirc.dialects.ops.movement.indexing import Indexed
@@ -81,7 +82,7 @@ class Elements:
 
     def operand(self, op: Any, position: int, index: Index) -> Int | None:
         x = op.operands[position]
-        return self.number(x, broadcast(x, index))
+        return self.number(x, broadcast_map(x, index))
 
     def arithmetic(self, op: Any, mnemonic: str, index: Index) -> Int | None:
         x, y = (self.operand(op, k, index) for k in (0, 1))
@@ -151,7 +152,7 @@ class Elements:
         x, *at = op.operands
         dims, place = symbols.parse_numbers(op.dims.value), attribute_value(op.attributes["place"])
         rank = max(info_of(i).rank for i in at)
-        places = [self.number(i, broadcast(i, index[place : place + rank])) for i in at]
+        places = [self.number(i, broadcast_map(i, index[place : place + rank])) for i in at]
         others = iter(index[:place] + index[place + rank :])
         found: list[Int] = []
         for d, size in enumerate(info_of(x).shape):
@@ -196,7 +197,7 @@ class Elements:
 
     def of_operand(self, op: Any, position: int, index: Index) -> Condition | None:
         x = op.operands[position]
-        return self.condition(x, broadcast(x, index)) if info_of(x).dtype == torch.bool else None
+        return self.condition(x, broadcast_map(x, index)) if info_of(x).dtype == torch.bool else None
 
     def comparison(self, op: Any, name: str, index: Index) -> Condition | None:
         x, y = (self.operand(op, k, index) for k in (0, 1))
@@ -245,11 +246,11 @@ class Elements:
             return (ALWAYS, False) if number == 0 else (NEVER, number != -math.inf) if hides(value, number) else None
         mnemonic = getattr(type(op), "mnemonic", "")
         if mnemonic == "cast":
-            return self.seen(op.x, broadcast(op.x, index)) if info_of(op.x).dtype.is_floating_point else None
+            return self.seen(op.x, broadcast_map(op.x, index)) if info_of(op.x).dtype.is_floating_point else None
         if mnemonic != "select":
             return None
         condition = self.of_operand(op, 0, index)
-        parts = [self.seen(x, broadcast(x, index)) for x in op.operands[1:]]
+        parts = [self.seen(x, broadcast_map(x, index)) for x in op.operands[1:]]
         if condition is None or None in parts:
             return None
         (yes, yes_finite), (no, no_finite) = parts  # type: ignore[misc]
@@ -268,12 +269,6 @@ def negated(condition: Condition | None) -> Condition | None:
     if condition is None or len(condition) > 1:
         return None
     return NEVER if not condition else frozenset(-1 - e for e in condition)
-
-
-def broadcast(x: ir.Value, index: Index) -> Index:
-    """The index of the element of `x` that is used where an operand broadcasts to a space with this index."""
-    shape = info_of(x).shape
-    return tuple(0 if n == 1 else at for n, at in zip(shape, index[len(index) - len(shape) :], strict=True))
 
 
 def view_index(op: View, index: Index, ranges: dict[str, Int]) -> Index | None:

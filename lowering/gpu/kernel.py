@@ -77,7 +77,7 @@ def triton_kernel(
     divide_axes(kernel)
     schedule = make_schedule(kernel, make_axes(kernel))
     schedule = change(schedule) if change else schedule
-    e = TritonEmitter(kernel, schedule, index_dtype(kernel, schedule, infos))
+    e = TritonEmitter(kernel, schedule, index_dtype(schedule, infos))
     _body(e)
     return finished(e, name, infos, aligned, names, symbols.product(counts_of(schedule)))
 
@@ -112,7 +112,7 @@ def matmul_kernel(
 
 def matmul_emitter(matmul: TritonMatmul, tiling: Tiling, infos: list[TensorInfo]) -> TritonEmitter:
     schedule = schedule_of(matmul, tiling)
-    return TritonEmitter(matmul.kernel, schedule, index_dtype(matmul.kernel, schedule, infos))
+    return TritonEmitter(matmul.kernel, schedule, index_dtype(schedule, infos))
 
 
 def finished(
@@ -141,7 +141,7 @@ def finished(
     return TritonKernel(source, signature, constants, [grid, 1, 1], e.schedule.num_warps, sorted(aligned), names)
 
 
-def index_dtype(kernel: Kernel, schedule: TritonSchedule, infos: list[TensorInfo]) -> torch.dtype:
+def index_dtype(schedule: TritonSchedule, infos: list[TensorInfo]) -> torch.dtype:
     """int32 where all offsets into tensors and all numbers of points fit it, else int64."""
     sizes = [i.extent for i in infos] + [symbols.product(t.size for t in schedule.tiles) + schedule.elements]
     sizes += [t.size + t.block for t in schedule.tiles]

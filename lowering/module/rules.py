@@ -42,6 +42,15 @@ def text_attribute(op: Any, name: str) -> str:
     return attribute.value
 
 
+def expression(op: Any, name: str) -> Int:
+    """The size expression that a text attribute holds."""
+    text = text_attribute(op, name)
+    try:
+        return symbols.parse(text)
+    except ValueError as error:
+        raise StageError(op, f"{name}: {error}", "write a size expression such as 2*s0 + 1") from error
+
+
 def list_attribute(op: Any, name: str) -> tuple[Int, ...]:
     """The size expressions in a text attribute, "s0, 2*s1"."""
     text = text_attribute(op, name)

@@ -125,10 +125,10 @@ class _Accesses:
                 for number, more in self.number(x)
             ][:CASES]
             if x not in self.checked or any(is_dim(name) for name in free_symbols(self.sizes[self.checked[x]])):
-                self.nowhere_empty(x)
+                self.nowhere_empty()
         return cases
 
-    def nowhere_empty(self, x: ir.Value) -> None:
+    def nowhere_empty(self) -> None:
         """A failed check gives 0, which is an index only of what is not empty; emitters see to that for indices that are
         checks themselves, of a size that is one number."""
         for value, name in self.checked.items():

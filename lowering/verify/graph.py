@@ -17,7 +17,7 @@ from mlirc.dialects.core.kernel_builder import KernelBuilder
 from mlirc.dialects.core.kernel_forms import form_of
 from mlirc.dialects.core.symbols import Int
 from mlirc.dialects.core.tensor_types import KERNEL_DTYPES, TensorInfo, info_of, type_of
-from mlirc.lowering.module.rules import StageError, expect
+from mlirc.lowering.module.rules import StageError, expect, rules_of
 from mlirc.lowering.verify.memory import MemoryVerifier
 
 Verify = Callable[[Any], None]
@@ -64,13 +64,8 @@ def verify_meaning(op: Any, memory: MemoryVerifier, verify: Verify) -> None:
             operands=list(block.arguments),
             attributes={name: op.attributes[name] for name in op.attributes},
         )
-        try:
+        with rules_of(op):
             values = build(cls, copied.opview)
-        except StageError:
-            raise
-        except Exception as error:
-            text = " ".join(str(error).split()) or type(error).__name__
-            raise StageError(op, f"operands, attributes and results do not fit: {text}", "see its class") from error
     expect(
         len(values) == len(op.results), op, f"{len(op.results)} results where it gives {len(values)}", "see its class"
     )

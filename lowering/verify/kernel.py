@@ -11,7 +11,7 @@ from mlirc.dialects.core.dialect import OPS, Elementwise, attribute_value
 from mlirc.dialects.core.kernel_ops import REDUCTIONS
 from mlirc.dialects.core.symbols import Int
 from mlirc.dialects.core.tensor_types import KERNEL_DTYPES, TEXT_DTYPE, TensorInfo, info_of
-from mlirc.lowering.module.rules import StageError, expect, list_attribute, text_attribute
+from mlirc.lowering.module.rules import StageError, expect, expression, list_attribute, text_attribute
 
 SCANS = ("sum", "prod", "max", "min")
 
@@ -129,13 +129,7 @@ class _Body:
         return names
 
     def expression_names(self, op: Any, attribute: str) -> set[str]:
-        text = text_attribute(op, attribute)
-        try:
-            return self.known_names(op, [symbols.parse(text)], 0)
-        except StageError:
-            raise
-        except ValueError as error:
-            raise StageError(op, f"{attribute}: {error}", "write a size expression such as 2*s0 + 1") from error
+        return self.known_names(op, [expression(op, attribute)], 0)
 
     def check_read(self, op: Any) -> set[str]:
         tensor, *scalars = op.operands

@@ -19,7 +19,7 @@ from mlirc.lowering.cpu.convolution.call import name_of, verify_convolution
 from mlirc.lowering.cpu.convolution.depthwise_call import verify_depthwise
 from mlirc.lowering.kernel.nodes import structural_key
 from mlirc.lowering.module.forms import ATEN, FLEX, GENERATED, LIBRARY, MADE_BY, NUMBERS, may_hold, stage_of
-from mlirc.lowering.module.rules import StageError, expect, list_attribute, rules_of, text_attribute
+from mlirc.lowering.module.rules import StageError, expect, expression, list_attribute, rules_of, text_attribute
 from mlirc.lowering.verify.accesses import verify_accesses
 from mlirc.lowering.verify.call_sizes import verify_call_sizes
 from mlirc.lowering.verify.flex_attention import verify_flex_accesses, verify_flex_attention
@@ -163,15 +163,6 @@ def _advice(name: str, stage: str) -> str:
     if name.startswith("mlirc"):
         return f"run {MADE_BY[stage]}, or report what it left behind"
     return f"convert it to mlirc ops before {MADE_BY[stage]}"
-
-
-def expression(op: Any, attribute: str) -> Int:
-    """The size expression that a text attribute holds."""
-    text = text_attribute(op, attribute)
-    try:
-        return symbols.parse(text)
-    except ValueError as error:
-        raise StageError(op, f"{attribute}: {error}", "write a size expression such as 2*s0 + 1") from error
 
 
 # ---- the function

@@ -10,8 +10,8 @@ from mlirc.dialects.core.dialect import Composite, imports
 from mlirc.dialects.core.graph_builder import NotOurs
 from mlirc.dialects.core.import_arguments import count, need_floats, need_shape
 from mlirc.dialects.core.tensor_types import TensorInfo, info_of, opmath
-from mlirc.dialects.ops.rows.group_norm import append_ones
-from mlirc.dialects.ops.rows.layer_norm import affine, masked, need_dtypes_of_norms
+from mlirc.dialects.ops.rows.group_norm import append_ones, channel_gradients
+from mlirc.dialects.ops.rows.layer_norm import affine, need_dtypes_of_norms
 from mlirc.dialects.ops.rows.reduction import mean, squeeze, sum_over
 
 aten = torch.ops.aten
@@ -157,9 +157,4 @@ def batch_norm_backward(g, grad, x, weight, running_mean, running_var, middle, r
     if middle is None or rstd is None:
         raise NotOurs("the gradient of a batch norm without its statistics")
     need_floats(grad, middle, rstd)
-    parameter = TensorInfo(
-        info_of(x if weight is None else weight).dtype, info_of(x).shape[1:2], device=info_of(x).device
-    )
-    operands = [grad, x, middle, rstd, affine(g, x, weight)[0]]
-    results = [info_of(x), parameter, parameter]
-    return masked(composite("batch_norm_backward", operands, results, training=bool(training)), mask)
+    return channel_gradients("batch_norm_backward", g, grad, x, middle, rstd, weight, mask, training=bool(training))

@@ -123,9 +123,13 @@ def group_norm(g, x, weight, bias, n, c, hxw, groups, eps):
 def group_norm_backward(g, grad, x, middle, rstd, weight, n, c, hxw, groups, mask):
     need_known_channels(x)
     need_floats(grad, middle, rstd)
+    return channel_gradients("group_norm_backward", g, grad, x, middle, rstd, weight, mask, groups=groups)
+
+
+def channel_gradients(name, g, grad, x, middle, rstd, weight, mask, **attributes):
+    """The gradients of x [N, C, ...], weight [C] and bias [C] that `mask` asks for, by the composite `name`."""
     parameter = TensorInfo(
         info_of(x if weight is None else weight).dtype, info_of(x).shape[1:2], device=info_of(x).device
     )
     operands = [grad, x, middle, rstd, affine(g, x, weight)[0]]
-    made = composite("group_norm_backward", operands, [info_of(x), parameter, parameter], groups=groups)
-    return masked(made, mask)
+    return masked(composite(name, operands, [info_of(x), parameter, parameter], **attributes), mask)

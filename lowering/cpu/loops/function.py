@@ -94,7 +94,7 @@ def _body(
     choose_non_temporal(e, kernel, schedule)
     e.nodes = [n for n in kernel.nodes if n.depth == 0]
     e.enter()
-    _split_loops(e, loops, schedule, split)
+    _split_loops(e, loops, split)
     head = f"llvm.func internal @{name}_body(%frame: !llvm.ptr, %thread: i64, %threads: i64) {{"
     lines = [head, *opening(e), *e.text.preamble, *e.lines, *[FENCE] * bool(e.non_temporal), "llvm.return", "}"]
     lines += e.text.functions.values()
@@ -105,7 +105,7 @@ def _body(
     )
 
 
-def _split_loops(e: VectorEmitter, loops: Loops, schedule: LoopSchedule, split: ThreadSplit) -> None:
+def _split_loops(e: VectorEmitter, loops: Loops, split: ThreadSplit) -> None:
     """The loops, over this thread's part."""
     if split.axes:
 

@@ -109,7 +109,7 @@ def _blocks(size: Int, block: int) -> Int:
 def write_matmul(e: TritonEmitter, matmul: TritonMatmul, tiling: Tiling) -> None:
     """The function's statements up to the sums, which the epilogue finds in e.env."""
     y, x = e.schedule.tiles
-    _bind_programs(e, matmul, tiling)
+    _bind_programs(e)
     add = e.lines.add
     add("across = tl.arange(0, KBLOCK)[None, :]")
     add("down = tl.arange(0, KBLOCK)[:, None]")
@@ -138,7 +138,7 @@ def write_matmul(e: TritonEmitter, matmul: TritonMatmul, tiling: Tiling) -> None
         e.env[total] = TritonValue(f"total{number}", torch.float32, tile)
 
 
-def _bind_programs(e: TritonEmitter, matmul: TritonMatmul, tiling: Tiling) -> None:
+def _bind_programs(e: TritonEmitter) -> None:
     """Tiles are counted down GROUP blocks of rows, then across."""
     y, x = e.schedule.tiles
     down, across = (_blocks(t.size, t.block) for t in (y, x))

@@ -8,10 +8,11 @@ from mlirc.dialects.core import symbols
 from mlirc.dialects.core.bindings import ir
 from mlirc.dialects.core.dialect import create
 from mlirc.dialects.core.graph_ops import Copy, View
+from mlirc.dialects.core.kernel_forms import broadcast_map
 from mlirc.dialects.core.symbols import Int
 from mlirc.dialects.core.tensor_types import info_of
 from mlirc.lowering.analysis.index_maps import identity
-from mlirc.lowering.analysis.value_ranges import ALWAYS, Elements, broadcast, view_index
+from mlirc.lowering.analysis.value_ranges import ALWAYS, Elements, view_index
 from mlirc.lowering.cpu.attention.call import read_attention, refusal
 from mlirc.lowering.module.source_lines import source_line
 from mlirc.lowering.pipeline.ledger import Ledger
@@ -74,7 +75,7 @@ def without_mask(op: Any) -> tuple[str | None, str]:
     mask = op.operands[3]
     space = (*call.q.shape[:3], call.k.shape[2])
     index = tuple(0 if n == 1 else d for n, d in zip(space, identity(4), strict=True))
-    known = Elements({f"d{k}": size for k, size in enumerate(space)}).seen(mask, broadcast(mask, index))
+    known = Elements({f"d{k}": size for k, size in enumerate(space)}).seen(mask, broadcast_map(mask, index))
     if known is None:
         return None, ""
     condition, is_finite = known
