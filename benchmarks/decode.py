@@ -118,7 +118,7 @@ def reader(decoding: Decoder) -> Callable[[], None]:
 
 
 def bytes_read(decoding: Decoder) -> int:
-    """Of parameters, where an embedding counts if another layer shares it, and of half the tokens' keys and values."""
+    """Bytes of the parameters (an embedding counts if another layer shares it), and of keys and values for half of the tokens."""
     layers = [m for m in decoding.module.modules() if not isinstance(m, nn.Embedding)]
     weights = {x: x.nbytes for layer in layers for x in layer.parameters(recurse=False)}
     prompt = Decoder(decoding.module, "dynamic", decoding.tokens).prompted()

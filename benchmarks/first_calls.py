@@ -71,7 +71,7 @@ def without(measure: str) -> Iterator[None]:
 
 
 def measure_here(setting: Setting, measure: str) -> dict[str, float]:
-    """Of this process's first call, in seconds and bytes.
+    """Measures this process's first call, in seconds and bytes.
 
     first_call     torch.compile and the call, in training with its backward
     processor      of all threads, until the compilers have nothing left to do

@@ -60,7 +60,7 @@ def features(bytes_saved: float, ops: float, kernels: float) -> list[float]:
 
 
 def measured(file: Path) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Of a ledger's measured fusions: what the whole graph saved, the gains in CPU time, and the ledger's own estimates."""
+    """A ledger's measured fusions: what the whole graph saved, the gains in CPU time, and the ledger's own estimates."""
     records = [json.loads(line) for line in file.read_text().splitlines()][1:]
     found = [r | r["measured"] for r in records if "cpu_gain" in (r["measured"] or {})]
     rows = [features(*(r["saved"][name] for name in ("bytes", "ops", "kernels"))) for r in found]

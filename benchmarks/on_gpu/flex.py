@@ -34,7 +34,7 @@ class Pattern:
             torch.autograd.grad(result.sum(), inputs)
 
     def operations(self, training: bool) -> float:
-        """Of the matmuls, two for each multiply-add: two matmuls, and five more for gradients."""
+        """Operations of the matmuls, two for each multiply-add: two matmuls, and five more for gradients."""
         return (7 if training else 2) * 2.0 * BATCH * HEADS * ROWS * ROWS * SIZE * self.seen
 
 

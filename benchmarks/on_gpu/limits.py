@@ -17,7 +17,7 @@ ATTENTION = ("aten.bmm", "aten.baddbmm")
 
 @dataclass(frozen=True)
 class Work:
-    """Of a call: `operations` of matmuls, convolutions and attention, two for each multiply-add; `bytes` of parameters, which are
+    """The work of a call: `operations` of matmuls, convolutions and attention, two for each multiply-add; `bytes` of parameters, which are
     read once forward and once backward, where their gradients are written too. What lies between them is not counted, as it may
     stay in registers."""
 

@@ -39,7 +39,7 @@ def dispatcher_call(frame: Frame, op: Any, function: Any, operands: Sequence[Hos
 def by_stack(
     frame: Frame, op: Any, function: Any, operands: Sequence[HostBuffer | Number], kinds: list[str]
 ) -> NativeCall:
-    """The same for an operator with results of these kinds, whatever it does with its operands."""
+    """A call through the dispatcher's stack, of an operator with results of these kinds, whatever it does with its operands."""
     arguments = given_arguments(function, op)
     steps = [conversion_of(argument, CONVERSIONS)(frame, given, operands) for argument, given in arguments]
     text = frame.text

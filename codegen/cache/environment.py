@@ -60,7 +60,7 @@ def _decides(variable: str) -> bool:
 
 
 def _compute_capabilities() -> list[Any]:
-    """Of each GPU; none before CUDA is initialized, which this does not do."""
+    """The compute capability of each GPU; empty before CUDA is initialized, which this does not do."""
     if not torch.cuda.is_initialized():
         return []
     return [torch.cuda.get_device_capability(device) for device in range(torch.cuda.device_count())]
@@ -88,7 +88,7 @@ def _build_identity() -> list[Any]:
 
 @cache
 def codegen_digest() -> str:
-    """Of the sources that decide what machine code and its callers agree on."""
+    """A digest of codegen's sources, which decide what machine code and its callers agree on."""
     return sources_digest(path for folder in _folders("codegen") for path in python_files(folder))
 
 

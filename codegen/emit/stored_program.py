@@ -44,7 +44,8 @@ def to_data(program: Program, blobs: list[bytes]) -> dict[str, Any]:
 def code_to_data(
     host: HostProgram, code: bytes, kernels: Mapping[str, tuple[bytes, str, str]], blobs: list[bytes]
 ) -> dict[str, Any]:
-    """The same of object files: `code` is the host program's; of each kernel that it calls, the object file, its key, and its name there."""
+    """A host program and its kernels as data. `code` is the host program's object file; kernels: link name -> (object file, key, name
+    in that file). Object files are appended to `blobs`."""
     return {
         "inputs": host.inputs,
         "calls": [_call_to_data(call) for call in host.calls],

@@ -82,7 +82,7 @@ def function_text(caller: Frame, function: Any, takes: list[str], write_ops: Wri
 
 
 def symbols_of(function: Any, bound: Iterable[str]) -> list[str]:
-    """Those of some symbols that a function, or one within it, speaks of."""
+    """The symbols among `bound` that a function, or one nested in it, mentions; sorted."""
     text = "".join(one.operation.get_asm(use_local_scope=True) for one in (function, *nested_functions(function)))
     words = set(re.findall(r"\w+", text))
     return sorted(words.intersection(bound))

@@ -75,7 +75,7 @@ class ResultPool:
         self._function("set_limit", None, 1)(ctypes.c_int64(bytes_))
 
     def bytes(self, which: str) -> int:
-        """Of results ("live") or of idle memory that is resident ("idle")."""
+        """Bytes of results that are in use ("live"), or of unused memory that is resident ("idle")."""
         return self._slot(f"{which}_bytes").value
 
     def _hold_at_forks(self) -> None:

@@ -82,7 +82,7 @@ class Job:
         pace.give_way()
 
     def begin_anew(self) -> None:
-        """In a forked child, which has not the thread that was at it."""
+        """Forgets a work item that was running when the process forked: the child does not have that thread."""
         self._task = None
 
     def _run(self) -> None:

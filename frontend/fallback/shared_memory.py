@@ -55,7 +55,7 @@ class TracedMemory:
 
 
 def traced_memory(gm: GraphModule) -> TracedMemory | None:
-    """Of a graph of Dynamo's; None where it does not matter."""
+    """What a Dynamo graph was traced with: which arguments shared memory. None where it writes to none, or has fewer than two."""
     given = arguments(gm)
     written = written_to(gm, given)
     if not written or len(given) < 2:
@@ -146,7 +146,8 @@ def apart(storages: list[torch.UntypedStorage]) -> bool:
 
 
 def overlaps(tensors: Iterable[tuple[int, int, int]], written: Set[int]) -> Overlaps:
-    """Of tensors by address, bytes and position, the pairs with memory in common of which one is written to."""
+    """(position, position) -> distance of their starts, for the pairs of tensors with memory in common of which one is written to.
+    `tensors` are (address, bytes, position)."""
     found: Overlaps = {}
     reaching: list[Span] = []
     for first, size, k in sorted(tensors):

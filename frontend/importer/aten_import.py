@@ -59,7 +59,7 @@ def operators(body: GraphModule) -> int:
 
 
 def result_aliases(target: Callable, count: int, operand_of_argument: Sequence[int]) -> list[int]:
-    """For each result the operand that it may share memory with, or -1, by the schema's annotations."""
+    """For each result, the position of the operand that it may share memory with by the schema's annotations, or -1."""
     if not isinstance(target, torch._ops.OpOverload):
         return [-1] * count
     if str(target) in RETURNS_FIRST:

@@ -220,7 +220,7 @@ def _argument(told: Any, node: Node, name: str, written: bool) -> Argument:
 
 
 def _argument_names(program: ExportedProgram) -> dict[str, str]:
-    """Of a placeholder that a call gives, the place of that in the call: x, ys[0], config['scale']."""
+    """The placeholder's name -> its place in a call: x, ys[0], config['scale']."""
     assert program.call_spec.in_spec is not None
     spec, names = program.call_spec.in_spec, _names(program)
     given = argument_trees().tree_unflatten([None] * spec.num_leaves, spec)

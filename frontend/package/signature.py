@@ -274,7 +274,7 @@ def symbols_of(conditions: Sequence[Condition]) -> set[str]:
 
 
 def to_data(signature: Signature) -> dict[str, Any]:
-    """As json takes it. Raises ValueError where a tree or a value has no text."""
+    """A signature as JSON data. Raises ValueError where a tree or a value has no text."""
     return {
         "inputs": [_argument_to_data(a) for a in signature.arguments],
         "ranges": {name: list(limits) for name, limits in signature.ranges.items()},

@@ -38,7 +38,7 @@ def targets_of(names: Sequence[str]) -> list[tuple[str, CpuTarget]]:
 def graphs_for(
     found: Functional, program: PackagedGraph, names: Sequence[str]
 ) -> tuple[list[tuple[str, dict[str, Any]]], list[bytes]]:
-    """Of each target, its text and the graph as `frontend.cache.compiled.to_data` has it, the best target last; and their code."""
+    """[(target's text, the graph as data of frontend.cache.compiled.to_data)], the best target last; and the blobs of their code."""
     blobs: list[bytes] = []
     made = [(str(Target(target)), with_room(graph_data, found, target, blobs)) for _, target in targets_of(names)]
     return made, blobs

@@ -49,7 +49,7 @@ class GraphFiles:
         return self._write(f"{self.prefix}_{name}", content)
 
     def path(self, name: str) -> str:
-        """Of PREFIX_NAME."""
+        """The path of the file PREFIX_NAME."""
         assert self.folder is not None
         return os.path.join(self.folder, f"{self.prefix}_{name}")
 

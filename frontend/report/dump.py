@@ -136,7 +136,7 @@ class Dump(Observer):
 
 
 def _plain(value: Any) -> Any:
-    """For json: what has no text in it becomes text."""
+    """A dataclass, or a list of them, as JSON data; a value that JSON lacks becomes its text."""
     made = [dataclasses.asdict(x) for x in value] if isinstance(value, list) else dataclasses.asdict(value)
     return json.loads(json.dumps(made, default=str))
 

@@ -51,7 +51,7 @@ class DynamoDump:
         )
 
     def became(self, number: int) -> None:
-        """Of an ATen graph that was made of it."""
+        """Records the number of an ATen graph that this graph was traced to."""
         self.record.data["aten"].append(number)
         self.record.save()
 

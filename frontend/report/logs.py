@@ -74,7 +74,7 @@ class Logs(Observer):
 
 
 def decisions(ledger: Any) -> Iterator[str]:
-    """Of passes whose name says that they fuse."""
+    """Lines for the log mlirc_fusion: what the passes fuse-* and to-kernels did and refused."""
     for entry in ledger.entries:
         if entry.pass_name.startswith(("fuse-", "to-kernels")):
             numbers = " ".join(f"{name}={value}" for name, value in entry.numbers.items())

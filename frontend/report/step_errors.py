@@ -53,7 +53,7 @@ def pass_error(kind: str, error: PassError) -> CompilationError:
 
 
 def emit_error(lowering: Any, error: Exception) -> CompilationError:
-    """Of `emit`, and of `link` after it."""
+    """The error of a failed step `emit`, or `link` after it, with a file that reproduces it."""
     kernels: EarlyKernels = lowering.kernels
     with context():
         why = f"emit failed{errors.describe(error)}"

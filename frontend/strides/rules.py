@@ -156,25 +156,25 @@ def _preserved(x: torch.Tensor) -> tuple:
 
 
 def _like_first(result: torch.Tensor, args: tuple) -> tuple | None:
-    """As empty_like of the first argument, of operators that may be asked for another format, which comes last."""
+    """The strides of empty_like of the first argument; the last argument may ask for another memory format."""
     asked = args[-1]
     return None if isinstance(asked, torch.memory_format) and asked != torch.preserve_format else _preserved(args[0])
 
 
 def _chosen(result: torch.Tensor, args: tuple) -> tuple:
-    """By TensorIterator, of operands that have the result's dtype."""
+    """TensorIterator's strides, for operands converted to the result's dtype."""
     condition, *rest = args[:3]
     layouts = [(x.shape, x.stride() if x.dtype == result.dtype else _preserved(x)) for x in rest]
     return order.result_strides(result.shape, [(condition.shape, condition.stride()), *layouts])
 
 
 def _gated(result: torch.Tensor, args: tuple) -> tuple:
-    """By TensorIterator, of both halves of the argument."""
+    """TensorIterator's strides, for both halves of the argument."""
     return order.result_strides(result.shape, [(result.shape, args[0].stride())] * 2)
 
 
 def _indexed(result: torch.Tensor, args: tuple) -> tuple | None:
-    """By TensorIterator, of the argument with strides of 0 where positions are looked up, and of the positions."""
+    """TensorIterator's strides, for the argument with strides of 0 where positions are looked up, and for the positions."""
     x, indices = args[:2]
     given = [d for d, index in enumerate(indices) if index is not None]
     positions = [indices[d] for d in given]
@@ -196,7 +196,7 @@ def _indexed(result: torch.Tensor, args: tuple) -> tuple | None:
 
 
 def _scattered(result: torch.Tensor, args: tuple) -> tuple | None:
-    """Of a copy of the argument as it lies (clone_preserve_strides), which is dense where one element stands for several."""
+    """The strides of a copy of the argument (clone_preserve_strides), which is dense where one element stands for several."""
     x = args[0]
     repeats = any(order.same(s, 0) and not order.same(n, 1) for n, s in zip(x.shape, x.stride(), strict=True))
     return _preserved(x) if repeats else None

@@ -7,7 +7,8 @@ from mlirc.codegen.abi.reach import Missing, reach
 
 @reach("cache-artifacts", instead="torch.compiler.save_cache_artifacts() has nothing of mlirc's")
 def registry() -> Callable[[str, Callable[[str, bytes], None]], Callable[[str, bytes], None]]:
-    """Of a type's name and a function that takes a loaded artifact's key and bytes, the function that records one."""
+    """register(name, take): registers a type of artifacts. `take` gets the key and bytes of a loaded one. Returns the function that
+    records one, by its key and bytes."""
     from torch.compiler._cache import CacheArtifact, CacheArtifactFactory, CacheArtifactManager
 
     if not callable(getattr(CacheArtifactManager, "record_artifact", None)):

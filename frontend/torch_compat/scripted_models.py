@@ -11,7 +11,7 @@ from mlirc.codegen.abi.reach import Missing, reach
 
 @reach("jit-export", instead="mlirc.compile refuses what torch.jit made")
 def jit_export() -> Callable[[Any, tuple, dict[str, Any]], ExportedProgram]:
-    """Of a scripted or traced model and example arguments, the exported program."""
+    """A function that exports a scripted or traced model: (model, args, kwargs) -> ExportedProgram."""
     from torch._export.converter import TS2EPConverter
 
     if not callable(getattr(TS2EPConverter, "convert", None)):

@@ -67,7 +67,7 @@ def is_packed(x: ir.Value) -> bool:
 
 
 def _packing(op: Any) -> Window:
-    """Of weights that the call packs."""
+    """The convolution for which a call packs weights. Raises StageError where its arguments do not fit."""
     w, *numbers, size = _given(op, 6)
     window = _window(op, numbers)
     x, made = _plain(op, w), info_of(op.results[0])

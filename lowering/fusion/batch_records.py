@@ -12,7 +12,8 @@ from mlirc.lowering.pipeline.ledger import Ledger
 
 
 class BatchRecords:
-    """Of one run on one function. A group of kernels is the first of a pair, as if the pass had merged it already."""
+    """The records of one run of batch-kernels on one function. A group of kernels is recorded as the first of a pair, as if it had
+    been merged already."""
 
     def __init__(self, function: Any, ledger: Ledger, pass_name: str):
         graph = FusionGraph(function)

@@ -204,7 +204,7 @@ class Body:
         return list({id(read.tensor): read.tensor for read in self.reads}.values())
 
     @property
-    def reduced_products(self) -> list[BodyNode]:
+    def reduced_muls(self) -> list[BodyNode]:
         """Its reductions of products, over inner axes."""
         return [x for x in self.nodes if x.name == "reduce" and x.operands[0].name == "mul"] if self.inner else []
 
@@ -213,7 +213,7 @@ class Body:
         """The sum of a matmul, where the kernel multiplies two matrices: each is read again and again, along some
         parallel dimension that it does not depend on. One row by a quantised weight counts too."""
         rows = {d for d in range(len(self.parallel)) if self.parallel[d] != 1}
-        for node in self.reduced_products:
+        for node in self.reduced_muls:
             x, y = map(factor_read, node.operands[0].operands)
             if x.name != "read" or y.name != "read":
                 continue
@@ -225,7 +225,7 @@ class Body:
     def windows(self) -> BodyNode | None:
         """The sum of a depthwise convolution, where the kernel is one: windows of a tensor times weights that they share."""
         rows = {d for d in range(len(self.parallel)) if self.parallel[d] != 1}
-        for node in self.reduced_products:
+        for node in self.reduced_muls:
             x, w = node.operands[0].operands
             if x.name != "read" or w.name != "read":
                 continue

@@ -13,7 +13,8 @@ from mlirc.lowering.pipeline.ledger import Ledger
 
 
 class CandidateRecords:
-    """Of one run of a pass on one function. Gives its kernels their names, and leaves these for the next pass."""
+    """The pairs of kernels that one run of a pass on one function looked at. Names the kernels, and keeps the names for the next
+    pass."""
 
     def __init__(self, graph: FusionGraph, function: Any, ledger: Ledger, log: FusionLog, pass_name: str):
         self.graph, self.function, self.pass_name = graph, function.name.value, pass_name

@@ -33,7 +33,7 @@ def folded_norm(x: ir.Value, fixed: set) -> Any | None:
 
 
 def is_constant(x: ir.Value) -> bool:
-    """As what stands for a weight or a bias left out is."""
+    """Whether `x` is a constant, as is what stands for an absent weight or bias."""
     return not isinstance(x.owner, ir.Block) and x.owner.name == "mlirc.constant"
 
 

@@ -52,7 +52,7 @@ def read_bytes(body: Body) -> int:
 
 @lru_cache(maxsize=65536)
 def distinct_bytes(info: TensorInfo) -> int:
-    """Of a tensor's elements, those that an expanded dimension repeats once."""
+    """Bytes of a tensor's distinct elements: those along an expanded dimension (stride 0) count once."""
     return typical(bytes_of(info))
 
 

@@ -72,7 +72,8 @@ class KernelFusion:
         return [self._use(tensor, readers.get(id(tensor), {})) for tensor in roots if tensor.value is not None]
 
     def candidates(self, among: Collection[str] | None = None) -> list[Candidate]:
-        """In the order of the kernels; of those alone that are made `among` these. Empty where a fusion plan leaves nothing to decide."""
+        """Pairs of kernels that might merge, in the order of the kernels; with `among`, only pairs of these. Empty where a fusion
+        plan leaves nothing to decide."""
         pairs = self._pairs(among) if self._decides else ()
         return [self._candidate(pair, action) for pair, action in pairs]
 
@@ -180,7 +181,7 @@ def _union(masks: Iterable[int]) -> int:
 
 
 def separations(graph: FusionGraph) -> tuple[dict[str, int], dict[str, int]]:
-    """By the name of a kernel, its bit, and those of kernels behind something that no kernel can take in."""
+    """Two masks by a kernel's name: its own bit, and the bits of the kernels that depend on it through an op that cannot be fused."""
     nodes = [node for node in graph.order if node is not None]
     bits = {node: 1 << k for k, node in enumerate(nodes)}
     after, behind = dict.fromkeys(nodes, 0), dict.fromkeys(nodes, 0)

@@ -124,7 +124,7 @@ def functions(module: Any) -> Iterator[Any]:
 
 
 def all_functions(module: Any) -> Iterator[Any]:
-    """The same with the functions of their regions, each after those within it: their arenas are parts of its own."""
+    """All functions of a module with those of their regions, inner ones first, because their arenas are parts of the outer one's."""
     for function in functions(module):
         yield from (one for one in nested_functions(function) if not is_shared(one))
         yield function

@@ -80,7 +80,7 @@ def describe(op: Any) -> str:
 
 
 def parse_limits(texts: Iterable[str]) -> dict[str, tuple[Range, ...]]:
-    """Of "fuse-elementwise=0-41,50,60-", one for each pass; "none" allows none. Raises PipelineError."""
+    """Parses limits such as "fuse-elementwise=0-41,50,60-", one for each pass; "none" allows no rewrite. Raises PipelineError."""
     found = {}
     for text in texts:
         name, equals, ranges = text.partition("=")

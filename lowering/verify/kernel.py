@@ -33,7 +33,8 @@ def verify_kernel(op: Any, inputs: Sequence[TensorInfo]) -> list[tuple[torch.dty
 
 
 def verify_body(op: Any, inputs: Sequence[TensorInfo]) -> list[tuple[torch.dtype, int]]:
-    """The same of an op with a body whose arguments are not its operands."""
+    """Verifies the body of an op whose block arguments have the types `inputs`, other than its operands. Returns what verify_kernel
+    returns."""
     parallel, inner = list_attribute(op, "parallel"), list_attribute(op, "inner")
     blocks = sum(len(region.blocks) for region in op.regions)
     expect(blocks == 1, op, f"{blocks} blocks", "a body is one block")

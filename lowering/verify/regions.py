@@ -109,7 +109,7 @@ def verify_arena(op: Any, memory: MemoryVerifier) -> None:
 
 
 def may_write(op: Any) -> list[list[bool]]:
-    """Of each region's function, which arguments it may overwrite."""
+    """For each region's function, and each of its arguments, whether it may overwrite that argument."""
     call = read_call(op)
     counts = [len(arguments) for arguments in call.arguments()]
     name = op.operation.name

@@ -124,7 +124,7 @@ class _Timed(Interpreter):
 
 
 def _name_of(target: Any) -> str:
-    """As the importer writes it; "" for a function that is no operator."""
+    """The operator's name as the importer writes it; "" for a function that is no operator."""
     from mlirc.frontend.errors import UnsupportedGraph
     from mlirc.frontend.importer.aten_import import operator_text
 
@@ -144,7 +144,7 @@ def _timed(gm: GraphModule, aten: dict[str, tuple[int, str]], found: MissingOps)
 
 
 def missing_in_script(script: str, arguments: Sequence[str]) -> MissingOps:
-    """Of all that a script compiles: the script runs once, then each distinct compiled function again. Raises ScriptError."""
+    """The missing ops of all that a script compiles. The script runs once, then each distinct compiled function. Raises ScriptError."""
     from mlirc.measurement.script_calls import run_script
 
     found = MissingOps()
@@ -171,7 +171,7 @@ def bare(name: str) -> str:
 
 
 def missing_in_opinfo(names: Iterable[str]) -> tuple[MissingOps, dict[str, str]]:
-    """Of OpInfo's operators `names`, all if there are none, on samples of their own, forward and backward.
+    """The missing ops of OpInfo's operators `names`, all if there are none, on their samples, forward and backward.
 
     Also gives, by operator, the error of those that could not run.
 

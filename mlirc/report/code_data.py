@@ -30,7 +30,8 @@ def code_data(stages: StageModules, native: Sequence[tuple[str, str, str]] = ())
 
 
 def _kernels(text: str) -> list[tuple[str, str, str]]:
-    """Of each kernel all its functions, that which is called first, then its body. One ends with a line that closes it at its depth."""
+    """The kernels of a lowered module's text, each with all of its functions, the called one first. A function ends with the line
+    that closes it at its depth."""
     parts: dict[str, list[tuple[int, str]]] = {}
     for match in _BEGIN.finditer(text):
         line_end = text.find("\n", match.start())

@@ -25,7 +25,7 @@ KINDS = {
 
 
 def drawn_graph(stages: StageModules, generated: Container[tuple[str, frozenset[str]]]) -> dict[str, Any] | None:
-    """Of the stage `fuse`, where there is one, else of the latest before it. Ops that are one of the `generated`, by name and source
+    """The graph after the stage `fuse`, or after the last stage before it that there is. Ops that are one of the `generated`, by name and source
     lines, become kernels as they are lowered."""
     stage = next((s for s in ("fuse", "simplify", "import") if s in stages.files), None)
     module = stages.module(stage) if stage else None

@@ -16,7 +16,7 @@ Found = list[tuple[str, OpText]]
 
 
 def op_changes(before: Sequence[OpText], after: Sequence[OpText]) -> Found:
-    """As of mlirc.commands.diff: " " unchanged, "-" removed, "+" added, "~" with other operands."""
+    """The ops, each with a mark as in mlirc.commands.diff: " " unchanged, "-" removed, "+" added, "~" with other operands."""
     found: Found = []
     renamed: dict[str, str] = {}  # SSA names before -> after, of ops that match
     old, new = [op.key for op in before], [op.key for op in after]

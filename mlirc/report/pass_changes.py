@@ -17,7 +17,7 @@ Ops = dict[str, list[OpText]]
 
 
 def pass_changes(stages: StageModules, passes: Mapping[str, Any], left: Any) -> tuple[list[dict[str, Any]], list[str]]:
-    """Of each pass its name, stage, seconds, how many ops are new, gone and read other values, and the lines; and notes."""
+    """For each pass its name, stage, seconds, numbers of ops that are new, gone and with other operands, and the lines; and notes."""
     found: list[dict[str, Any]] = []
     notes: list[str] = []
     given = stages.module("import")

@@ -31,7 +31,7 @@ class StageModules:
 
     @cached_property
     def texts(self) -> dict[str, str]:
-        """Those of `lower` are for code_data.py: its kernels are a text each."""
+        """The text of each stage's module, without kernels' code in `lower`, which code_data.py shows."""
         found = {}
         for stage, path in self.files.items():
             text = without_locations(path.read_text(errors="replace"))

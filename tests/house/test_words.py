@@ -188,6 +188,15 @@ def test_sentences_are_the_fields(folder):
                 assert not found, f"{file.relative_to(ROOT)}: '{found[0]}' is: {better}"
 
 
+def test_a_docstring_is_read_without_its_neighbours():
+    """It names its subject: "The sums of a block", where "Of a block" would need the function's name before it."""
+    for file in FILES:
+        for node in ast.walk(ast.parse(file.read_text())):
+            if isinstance(node, (ast.ClassDef, ast.FunctionDef)):
+                first = (ast.get_docstring(node) or "").partition("\n")[0]
+                assert not re.match(r"(Of|Those|That of) ", first), f"{file.relative_to(ROOT)}: {node.name}: {first}"
+
+
 @pytest.mark.parametrize("document", DOCUMENTS, ids=lambda file: file.name)
 def test_documents_are_the_fields(document):
     for phrase, better in PHRASES.items():

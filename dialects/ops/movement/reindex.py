@@ -138,7 +138,7 @@ def pixel_shuffle(g, x, r):
 
 @imports(aten.pixel_unshuffle.default)
 def pixel_unshuffle(g, x, r):
-    """Of no elements, a copy: so the kernel for CPUs does."""
+    """A tensor without elements is copied, as ATen's kernel for CPUs does."""
     *lead, channels, height, width = info_of(x).shape
     if 0 in info_of(x).shape and info_of(x).device == "cpu":
         return g.copy(x)

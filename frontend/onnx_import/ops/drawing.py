@@ -39,6 +39,6 @@ def bernoulli(node: OnnxNode, x: torch.Tensor) -> torch.Tensor:
 
 @op("Multinomial")
 def multinomial(node: OnnxNode, x: torch.Tensor) -> torch.Tensor:
-    """Of unnormalised log probabilities."""
+    """Draws by unnormalised log probabilities `x`."""
     _refuse_seed(node)
     return torch.multinomial(torch.softmax(x, -1), node.get("sample_size", 1), True).to(node.dtype(6))

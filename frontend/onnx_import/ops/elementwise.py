@@ -86,7 +86,7 @@ def div(node: OnnxNode, x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
 
 @op("Mod")
 def mod(node: OnnxNode, x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
-    """Of the sign of `y`, or with fmod=1 of the sign of `x`."""
+    """The remainder, with the sign of `y`, or with fmod=1 with the sign of `x`."""
     if node.get("fmod", 0):
         return torch.fmod(x, y)
     found = torch.remainder(x, y)
@@ -97,7 +97,7 @@ def mod(node: OnnxNode, x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
 
 @op("Pow")
 def raised(node: OnnxNode, x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
-    """Of the dtype of `x`."""
+    """x ** y in the dtype of `x`."""
     if x.dtype.is_floating_point and not y.dtype.is_floating_point:
         return torch.pow(x, y.to(x.dtype))
     return torch.pow(x, y).to(x.dtype)

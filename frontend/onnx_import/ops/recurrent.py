@@ -35,7 +35,7 @@ def _activation(name: str, alpha: float | None, beta: float | None) -> Activatio
 
 
 def _activations(node: OnnxNode, defaults: Sequence[str], directions: int) -> list[list[Activation]]:
-    """Of each direction, each with the numbers that it takes."""
+    """The activations of each direction, each with the numbers that it takes."""
     names = node.get("activations") or list(defaults) * directions
     takes_alpha = {"affine", "leakyrelu", "thresholdedrelu", "scaledtanh", "hardsigmoid", "elu"}
     takes_beta = {"affine", "scaledtanh", "hardsigmoid"}

@@ -23,7 +23,7 @@ REDUCTIONS: dict[str, Callable[[torch.Tensor, list[int], bool], torch.Tensor]] =
 
 
 def _extreme(x: torch.Tensor, axes: list[int], keep: bool, function: Callable[..., torch.Tensor], sign: int) -> Any:
-    """Of no elements the dtype's greatest or least."""
+    """The largest or smallest element; of no elements, the dtype's smallest or largest number."""
     if any(isinstance(x.shape[a], int) and x.shape[a] == 0 for a in axes):
         shape = [1 if k in axes else n for k, n in enumerate(x.shape) if keep or k not in axes]
         if x.dtype.is_floating_point:

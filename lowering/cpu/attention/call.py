@@ -64,7 +64,7 @@ class Gradients:
 
     @property
     def tensors(self) -> dict[str, TensorInfo]:
-        """By name, in the order of a call: what is read, then what is written."""
+        """The types of the operands and then of the results, by name, in the order of a call."""
         a = self.call
         read = {"dout": self.dout, "q": a.q, "k": a.k, "v": a.v, "out": a.out, "lse": a.lse}
         mask = {"mask": a.mask} if a.mask else {}

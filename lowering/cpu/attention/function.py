@@ -64,7 +64,7 @@ class _ForwardWriter(AttentionWriter):
         return GemmTile(rows, VECTORS, self.lanes, start, align=4 * self.lanes)
 
     def row_strides(self, which: str) -> list[Stride]:
-        """Of the keys or values that the gemms read: from row to row, and within a row."""
+        """Strides, in elements, of the keys ("k") or values ("v") that the gemms read: from row to row, and within a row."""
         if self.staged[which]:
             return [self.padded(which), 1]
         info = self.a.k if which == "k" else self.a.v

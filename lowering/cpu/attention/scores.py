@@ -43,7 +43,8 @@ class Scores:
         return advance(self.e, self.scores, self.e.index.mul(i, self.e.i64(self.width)))
 
     def hide_later_keys(self, first: Value, key: Value, count: Value) -> None:
-        """Of `count` keys from `key` on and the queries from `first` on: query i sees the keys up to i + diagonal."""
+        """Applies a causal mask to the scores of `count` keys from `key` on and the queries from `first` on: query i sees the keys
+        up to i + diagonal."""
         e, b, wide = self.e, self.e.index, self.wide
         ahead = b.sub(key, b.add(first, e.integer(self.a.diagonal)))  # of the first key before the first query
         start = b.minimum(b.maximum(b.sub(e.i64(1), ahead), e.i64(0)), count)
@@ -117,7 +118,7 @@ class Scores:
                 )
 
     def apply(self, i: Value, lane: Value, value: Value) -> None:
-        """Of the key in row i, for the queries from lane `lane` on."""
+        """Applies the mask `value` to the scores of the key in row i, for the queries from lane `lane` on."""
         e, info = self.e, self.a.mask
         assert info is not None
         address = advance(e, self.row(i), lane)

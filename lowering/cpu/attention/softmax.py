@@ -24,7 +24,7 @@ _EXP = (0.008290272206068039, 0.04189816117286682, 0.1666763871908188, 0.4999914
 
 
 class PanelSoftmax(Scores):
-    """Of several panels of queries, one of which has its scores in scratch."""
+    """The online softmax of several panels of queries, one of which has its scores in scratch at a time."""
 
     def __init__(self, e: VectorEmitter, a: AttentionProblem, scores: Value, vectors: int, panels: int):
         super().__init__(e, a, scores, vectors)

@@ -18,7 +18,8 @@ from mlirc.lowering.target import CpuTarget
 
 
 class AttentionWriter:
-    """Of kernel `name`, with `operands` by their names, and the values of `symbols`."""
+    """What writes the functions of attention's kernel `name` has in common. `operands` are names, `symbols` are the arguments that
+    give sizes."""
 
     def __init__(self, a: AttentionProblem, name: str, target: CpuTarget, operands: Sequence[str], symbols: list[str]):
         self.a, self.name, self.target, self.operands, self.symbols = a, name, target, operands, symbols
@@ -47,7 +48,7 @@ class AttentionWriter:
         return size
 
     def padded(self, which: str) -> int:
-        """Those of whole vectors."""
+        """The elements of a head of `which`, rounded up to whole vectors."""
         return -(-self.head(which) // self.lanes) * self.lanes
 
     def each_item(self, items: Int, body: Callable[[Value], None]) -> None:

@@ -95,7 +95,7 @@ def results_of_tile(c: ConvolutionProblem, target: CpuTarget) -> tuple[int, int]
 
 
 def read_convolution(op: Any) -> ConvolutionProblem:
-    """Of any of the ops of KINDS, or of a call of one: operands and results in the same order."""
+    """Reads an op of KINDS, or a call of one, which has the same operands and results in the same order."""
     kind = KINDS[name_of(op)]
     values = [info_of(v) for v in (*op.operands, *op.results)]
     first, second, last = values[0], values[1], values[-1]

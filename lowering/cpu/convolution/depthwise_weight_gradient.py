@@ -67,7 +67,7 @@ class DepthwiseWriter(ConvolutionWriter):
                 self.keep(part, block, self.sums_of(b.sub(block, first)))
 
     def sums_of(self, number: Value) -> Value:
-        """Of a block of channels of the chunk: [tap, channel]."""
+        """The address of the sums [tap, channel] of block `number` of the chunk's blocks of channels."""
         return advance(self.e, self.sums, self.e.index.mul(number, self.of(self.c.taps * self.c.width)))
 
     # ---- a block of windows and of channels
@@ -120,7 +120,8 @@ class DepthwiseWriter(ConvolutionWriter):
         call(e, "pack", [(source, PTR), (to[0], PTR), *((x, "i64") for x in sizes)], write)
 
     def write_packed(self, source: Value, to: Value, pixels: Value, pitch: Value, left: Value, apart: Value) -> None:
-        """As pack, in a function of its own, of `left` channels: of whole blocks pixel by pixel, as they lie in memory."""
+        """The body of the function that `pack` calls, for `left` channels. Whole blocks are copied pixel by pixel, in the order of
+        memory."""
         c, e, b = self.c, self.e, self.e.index
         whole = self.down(left, c.width)
 
@@ -160,7 +161,7 @@ class DepthwiseWriter(ConvolutionWriter):
                 self.add_rows(met, (row, b.add(row, e.i64(1))), starts, places)
 
     def add_rows(self, taps: Range, rows: Range, starts: Range, places: tuple[Value, ...]) -> None:
-        """As add_group, of taps that all these rows meet."""
+        """Adds to the sums of a group of taps, for rows of windows in which all of these taps are inside the image."""
         e = self.e
         frame = [(self.of(slot), "i64") for slot in self.sizes.values()]
         numbers = [(x, "i64") for x in (*taps, *rows, *starts)]
@@ -179,7 +180,7 @@ class DepthwiseWriter(ConvolutionWriter):
         return {name: symbol(name) for name in [*names, "rows_padding", "rows_stride"]}
 
     def write_rows(self, places: Sequence[Value], taps: Range, rows: Range, starts: Range) -> None:
-        """As add_rows, in a function of its own."""
+        """The body of the function that `add_rows` calls."""
         c, e, b = self.c, self.e, self.e.index
         count, met = b.sub(rows[1], rows[0]), b.sub(taps[1], taps[0])
         y = self.sum_of((rows[0], c.rows.stride), (taps[0], c.rows.dilation), c.rows.padding * -1)

@@ -236,12 +236,12 @@ class DirectWriter:
 
     @property
     def dense_vectors(self) -> int:
-        """Of filters, that pass over a pixel at a time."""
+        """Vectors of filters that a pixel is multiplied by at a time."""
         return max(1, min(2, self.channels // self.lanes))
 
     def vectors(self, block: WindowBlock) -> int:
-        """Of channels, that a block's sums are made of at a time: enough additions that do not wait for each other, if registers
-        hold them with a row of weights and a pixel."""
+        """Vectors of channels that a block sums at a time: enough independent accumulators to hide the latency of an FMA, if they fit
+        into the registers beside a row of weights and a pixel."""
         if not self.c.depthwise:
             return self.dense_vectors
         room = registers(self.target)

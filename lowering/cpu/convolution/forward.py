@@ -96,7 +96,7 @@ class ForwardWriter(ConvolutionWriter):
             call(e, f"pack_{vectors}", [(e.env["w"], PTR), (to, PTR), *numbers], partial(write, vectors=vectors))
 
     def write_panel(self, column: Value, vectors: int, panel: Value, start: Value, count: Value) -> None:
-        """As pack_channels, in a function of its own."""
+        """The body of the function that `pack_channels` calls."""
         c, e, b = self.c, self.e, self.e.index
         packer = self.packer(0, vectors)
         if c.kind == "forward":
@@ -253,7 +253,7 @@ class ForwardWriter(ConvolutionWriter):
         return top, b.sub(b.minimum(end, self.of(axis.taps)), top), 1
 
     def taps_that_meet(self, window: Value) -> tuple[Value, Value, int]:
-        """As `taps_inside`, of rows that are spread: the taps k for which window + k * dilation - padding is a row's place."""
+        """As `taps_inside`, where rows are `spread` apart: the taps k for which window + k * dilation - padding is a multiple of that."""
         e, b, axis = self.e, self.e.index, self.c.rows
         shared = math.gcd(axis.dilation, axis.spread)
         apart = axis.spread // shared
@@ -288,7 +288,7 @@ class ForwardWriter(ConvolutionWriter):
             call(self.e, f"finish_{vectors}", given, partial(write, vectors=vectors))
 
     def write_results(self, column: Value, vectors: int, first: Value, windows: Value, sums: Value) -> None:
-        """As finish, in a function of its own."""
+        """The body of the function that `finish` calls."""
         c, e, b, width = self.c, self.e, self.e.index, vectors * self.lanes
         wide = e.builder(torch.float32, True)
         masks = {

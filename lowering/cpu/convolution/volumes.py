@@ -55,7 +55,7 @@ def volume_result(
 
 
 def volume_gradient(dy: ir.Value, w: ir.Value, depth: Depth, windows: dict, more: str, info: TensorInfo) -> ir.Value:
-    """That of volumes like `info`, channels last, where results have the gradient `dy`, channels last."""
+    """The gradient of the input volumes, like `info` [N, C, D, H, W], channels last. `dy` is the results' gradient, channels last."""
     g = GraphBuilder(info)
     n, channels, _, *sizes = info.shape
     given = as_images(dy)
@@ -76,7 +76,7 @@ def volume_gradient(dy: ir.Value, w: ir.Value, depth: Depth, windows: dict, more
 
 
 def volume_weight_gradient(x: ir.Value, dy: ir.Value, depth: Depth, windows: dict, info: TensorInfo) -> ir.Value:
-    """That of weights like `info`, contiguous."""
+    """The gradient of the weights, like `info` [O, C, KD, KH, KW], contiguous."""
     filters, channels, _, *taps = info.shape
     plain = TensorInfo(info.dtype, (filters, channels, *taps))
     attributes = windows | {"window": ", ".join(map(str, taps))}

@@ -21,7 +21,8 @@ GAIN = 0.9  # of the time of a sum of products, at most
 
 @dataclass(frozen=True)
 class WinogradSizes:
-    """Of a convolution, or of the gradient of its images, with a stride and dilation of 1: `rows` and `columns` of results."""
+    """The sizes of a convolution with stride and dilation 1 ("forward"), or of its image's gradient ("input"). `rows` and `columns`
+    are those of the results."""
 
     kind: str
     images: Int
@@ -57,7 +58,7 @@ def cost(s: WinogradSizes, results: tuple[int, int]) -> float:
 
 
 def cost_of_sums(s: WinogradSizes) -> float:
-    """As `cost`: taps outside of the image are left out, weights are laid out anew."""
+    """The cost, in the unit of `cost`, of plain sums of products: taps outside of the image are skipped, weights are packed."""
     inside = 1
     for size, count in zip(s.image, (s.rows, s.columns), strict=True):
         before = (count - size + TAPS - 1) // 2

@@ -36,7 +36,7 @@ class TileMaps:
 
     @property
     def height(self) -> int:
-        """Of a tile's pixels."""
+        """Rows of a tile's pixels."""
         return self.down.n
 
     @property

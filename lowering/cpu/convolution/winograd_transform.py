@@ -68,14 +68,14 @@ class Winograd:
 
 @cache
 def input_rows(maps: Winograd) -> list[list[Fraction]]:
-    """As Winograd.inputs has them."""
+    """The matrix of Winograd.inputs, as exact fractions."""
     rows = [polynomial([q for q in maps.points if q != p]) for p in maps.points]
     return [*rows, polynomial(maps.points)]
 
 
 @cache
 def weight_rows(maps: Winograd) -> list[list[Fraction]]:
-    """As Winograd.weights has them."""
+    """The matrix of Winograd.weights, as exact fractions."""
     rows = []
     for p in maps.points:
         apart = Fraction(1)

@@ -81,7 +81,7 @@ class ConvolutionWriter:
 
     @contextmanager
     def each_panel(self, panels: tuple[Value, Value]) -> Iterator[tuple[Value, Panel, Value]]:
-        """As each_tile, by one code for all widths."""
+        """As each_tile, with the same code for tiles of all widths."""
         e, b, c = self.e, self.e.index, self.c
         wide, *narrow = (e.i64(vectors * self.lanes) for vectors in c.widths)
 

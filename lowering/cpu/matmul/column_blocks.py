@@ -135,7 +135,8 @@ class CopiedRowsWriter(ColumnBlockWriter):
         return max(1, CHUNK_BYTES // block_bytes) if large else 0
 
     def claim_column_blocks(self, panels: Range) -> None:
-        """By work stealing, where the matrix is large: memory gives threads different rates."""
+        """Threads take chunks of column blocks by work stealing where the weight is large, because memory bandwidth differs between
+        threads; else equal parts."""
         e = self.e
         if not self.chunk:
             super().claim_column_blocks(panels)

@@ -185,7 +185,7 @@ class GemmWriter(MatmulWriter):
         tile.call(e, (a, panel, to), row, [loop], apart or e.i64(self.width), adds=adds, fetch=fetch)  # type: ignore[arg-type]
 
     def tile_strides(self, size: int, lda: Value) -> tuple[Value, Value]:
-        """Those of the rows that a tile's function gets, from row to row and from step to step: packed ones or not."""
+        """The strides of the rows that a tile reads, packed or in memory: from row to row, and along k."""
         return (self.e.i64(1), self.e.i64(size)) if self.packs else (lda, self.e.i64(1))
 
     def pack(self, a: Value, size: int, lda: Value, ka: Value) -> None:

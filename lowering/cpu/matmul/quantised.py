@@ -99,7 +99,7 @@ class QuantisedWriter(CopiedRowsWriter):
                 store_floats(e, part, advance(e, to, h * self.lanes))
 
     def deinterleaved(self, x: Value, y: Value) -> list[Value]:
-        """Of two vectors side by side the elements at even places, and those at odd ones."""
+        """Two contiguous vectors as the vector of the elements at even positions, and that of the odd ones."""
         b = self.e.builder(F32, True)
         type_ = b.type_text(F32)
         places = [list(range(h, 2 * self.lanes, 2)) for h in (0, 1)]
@@ -149,7 +149,7 @@ class QuantisedWriter(CopiedRowsWriter):
         return advance(e, e.env["base", access.operand], e.index.mul(number, e.integer(self.columns_apart)), BYTE)
 
     def group_numbers(self, column: Value, k: Value) -> Numbers:
-        """In every lane, scale and zero of the group at `k`. Where lanes are as many as numbers of 4 bits, the first is what each
+        """Scale and zero of the group at `k`, in every lane. Where lanes are as many as numbers of 4 bits, the first is what each
         number q stands for, in lane q."""
         scale, zero = (self.group_number(x, column, k) for x in (self.q.scale, self.q.zero))
         if not self.looks_up:

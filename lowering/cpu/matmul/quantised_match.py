@@ -113,7 +113,7 @@ def read_of(x: Node) -> Access | None:
 
 
 def peel(w: Node) -> tuple[Access, int, dict[str, Access]] | None:
-    """Of (q - zero) * scale: what q is read from, its bits, and where zero and scale are read."""
+    """Matches (q - zero) * scale: the read of q, its number of bits, and the reads of zero and scale. None if `w` is something else."""
     numbers: dict[str, Access] = {}
     for kind, name in (("mul", "scale"), ("sub", "zero")):
         if w.kind == kind:

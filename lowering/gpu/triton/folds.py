@@ -53,7 +53,8 @@ def function_text(name: str) -> str:
 
 @dataclass(frozen=True)
 class TritonFold(Fold):
-    """With `function`, the name of its function. For booleans the kinds "any" and "all" stand for every kind."""
+    """A reduction or scan in a Triton kernel; `function` is the name of what combines two values. For booleans the kind is "any" or
+    "all"."""
 
     @property
     def kind(self) -> str:

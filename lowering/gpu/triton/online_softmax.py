@@ -141,7 +141,8 @@ def at_once(e: TritonEmitter) -> int:
 
 
 def exp(e: TritonEmitter, exponentials: Exponentials) -> str:
-    """Of half types the fast one will do: its error, 2^-24 for each unit of the argument, has the weight exp(argument)."""
+    """The function for exponentials. tl.exp, the fast one, is accurate enough for half types: its error, 2^-24 for each unit of the
+    argument, is weighted by exp(argument)."""
     half = exponentials.value.kind == "cast" and exponentials.value.operands[0].dtype in HALF
     return "tl.exp" if exponentials.value.dtype == torch.float32 and (half or e.rounded) else "libdevice.exp"
 

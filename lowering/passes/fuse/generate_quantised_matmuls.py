@@ -216,7 +216,7 @@ def both_nibbles(op: Any, index: Sequence[Int], ranges: dict[str, int]) -> Weigh
 
 
 def canonical(weight: Weight, steps: Int) -> Weight | None:
-    """With indices in their simplest form; None where one has none."""
+    """The weight with its indices in their simplest form; None where an index has none."""
     reads = {}
     for name in ("packed", "zero", "scale"):
         read = getattr(weight, name)

@@ -229,7 +229,7 @@ class _Emitter:
         self.replace(op, outputs)
 
     def write_regions(self, op: Any, block: ArenaBlock) -> None:
-        """The same op on memory: of its results, and of bytes that are the arena of its regions' functions."""
+        """Writes an op with regions in memory form: it gets buffers for its results, and bytes for the arena of its regions' functions."""
         ip, location, inputs = ir.InsertionPoint(op), op.location, list(op.operands)
         outputs = [self.destination(result, ip, location) for result in op.results]
         bytes_ = type_of(TensorInfo(torch.uint8, (block.size,)))

@@ -10,7 +10,7 @@ import click
 
 
 def show_stats(module: Any) -> None:
-    """To standard error. Needs an entered context."""
+    """Prints statistics of each function to standard error. Needs an entered context."""
     from mlirc.dialects.control_flow.region_ops import nested_functions
     from mlirc.dialects.core.memory_ops import arenas
     from mlirc.lowering.analysis.work import work_of
