@@ -44,6 +44,11 @@ class GenerateMatmuls:
                 any number of rows; other float32 matrices, where rows are enough to pay for packing as the matmul runs
     PARAMETER   a parameter that lies otherwise is packed once, where rows are few, or in bfloat16; such arguments
                 carry {mlirc.parameter}
+    Refused are
+    FLOAT32 MATRIX  a batched matmul, or one of another dtype without a parameter
+    PACKING PAYS    too few rows, columns or steps along k to pay for packing
+    STATIC N, K     sizes of the second factor, or along k, that are symbols
+    LONG K          more steps along k than sums of a half type take
     Factors in bfloat16 are widened in the kernel; panels hold pairs along K where the processor multiplies pairs.
     matmul/kinds.py says which file generates the code. Every other matmul is a library call.
 
