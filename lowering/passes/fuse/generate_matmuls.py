@@ -47,8 +47,8 @@ class GenerateMatmuls:
     Refused are
     FLOAT32 MATRIX  a batched matmul, or one of another dtype without a parameter
     PACKING PAYS    too few rows, columns or steps along k to pay for packing
-    STATIC N, K     sizes of the second factor, or along k, that are symbols
-    LONG K          more steps along k than sums of a half type take
+    STATIC N, K     sizes of the second factor that are symbols, or none along k
+    LONG K          in bfloat16, more steps along k than a block of rows on a thread's stack has
     Factors in bfloat16 are widened in the kernel; panels hold pairs along K where the processor multiplies pairs.
     matmul/kinds.py says which file generates the code. Every other matmul is a library call.
 
