@@ -1,6 +1,7 @@
 """Gradients of activations: from the gradient that comes in, and the activation's input or output.
 
-The formulas are those of ATen's CPU kernels, in float32 for half types. At a kink each takes the side that ATen takes.
+The formulas are those of ATen's kernels, in float32 for half types. At a kink each takes the side that ATen takes. For NaN as the
+activation's input ATen's kernels contradict each other: on a CPU ours give what its vectors give, on a GPU what its GPU kernels give.
 """
 
 import math
@@ -9,7 +10,8 @@ import torch
 
 from mlirc.dialects.core.dialect import Binary, imports
 from mlirc.dialects.core.tensor_types import info_of
-from mlirc.dialects.ops.elementwise.activation import sigmoid_scalar
+from mlirc.dialects.ops.elementwise.activation import sigmoid_scalar, unrounded
+from mlirc.dialects.ops.elementwise.special import logit_bounds
 
 aten = torch.ops.aten
 
@@ -93,7 +95,7 @@ class GeluTanhBackward(Gradient, name="gelu_tanh_backward"):
         return b.mul(x, b.add(left, right))
 
 
-class HardswishBackward(Gradient, name="hardswish_backward", aten=(aten.hardswish_backward.default,)):
+class HardswishBackward(Gradient, name="hardswish_backward"):
     jumps = True
     cheap = True
     reference = staticmethod(aten.hardswish_backward)
@@ -117,6 +119,16 @@ class HardsigmoidBackward(Gradient, name="hardsigmoid_backward", aten=(aten.hard
         return b.select(inside, b.mul(x, b.constant(ONE_SIXTH)), b.constant(0.0))
 
 
+def on_cpu(x) -> bool:
+    return info_of(x).device == "cpu"
+
+
+@imports(aten.hardswish_backward.default)
+def hardswish_backward(g, grad, x):
+    made = g.elementwise(HardswishBackward, grad, x)
+    return made if on_cpu(x) else g.select(g.ne(x, x), grad, made)
+
+
 @imports(aten.gelu_backward.default)
 def gelu_backward(g, grad, x, *, approximate="none"):
     return g.elementwise(GeluTanhBackward if approximate == "tanh" else GeluBackward, grad, x)
@@ -125,20 +137,23 @@ def gelu_backward(g, grad, x, *, approximate="none"):
 @imports(aten.log_sigmoid_backward.default)
 def log_sigmoid_backward(g, grad, x, buffer):
     """grad * sigmoid(-x); `buffer` is exp(-|x|) from the forward pass, or empty, on a GPU."""
-    on_cpu = info_of(x).device == "cpu"
+    saved = on_cpu(x)
     grad, x = g.widen(grad, x)
-    buffer = g.widen(buffer)[0] if on_cpu else g.exp(g.neg(g.abs(x)))
+    buffer = g.widen(buffer)[0] if saved else g.exp(g.neg(g.abs(x)))
     share = g.div(buffer, g.add(buffer, 1.0))
     return g.mul(g.select(g.lt(x, 0.0), g.sub(1.0, share), share), grad)
 
 
 @imports(aten.threshold_backward.default)
 def threshold_backward(g, grad, x, threshold):
-    return g.select(g.le(x, threshold), 0.0, grad)
+    return g.select(g.le(unrounded(g, x, threshold), threshold), 0.0, grad)
 
 
 @imports(aten.hardtanh_backward.default)
 def hardtanh_backward(g, grad, x, min_val, max_val):
+    if on_cpu(x):
+        x = unrounded(g, x, min_val, max_val)
+        return g.select(g.logical_and(g.gt(x, min_val), g.lt(x, max_val)), grad, 0.0)
     return g.select(g.logical_or(g.le(x, min_val), g.ge(x, max_val)), 0.0, grad)
 
 
@@ -158,13 +173,15 @@ def prelu_backward(g, grad, x, weight):
 @imports(aten.elu_backward.default)
 def elu_backward(g, grad, alpha, scale, input_scale, is_result, x):
     """x is the input, or the output where `is_result`."""
+    in_vectors = on_cpu(x)
     grad, x = g.widen(grad, x)
     factor = g.mul(alpha, scale)
     if is_result:
         below = g.mul(g.mul(grad, input_scale), g.add(x, factor))
     else:
         below = g.mul(g.mul(g.mul(grad, input_scale), factor), g.exp(g.mul(x, input_scale)))
-    return g.select(g.gt(x, 0.0), g.mul(grad, scale), below)
+    above = g.mul(grad, scale)
+    return g.select(g.gt(x, 0.0), above, below) if in_vectors else g.select(g.le(x, 0.0), below, above)
 
 
 @imports(aten.softplus_backward.default)
@@ -177,16 +194,21 @@ def softplus_backward(g, grad, x, beta, threshold):
 
 @imports(aten.hardshrink_backward.default, aten.softshrink_backward.default)
 def shrink_backward(g, grad, x, lambd):
-    return g.select(g.logical_and(g.ge(x, g.mul(lambd, -1)), g.le(x, lambd)), 0.0, grad)
+    lowest = g.mul(lambd, -1)
+    if on_cpu(x):
+        return g.select(g.logical_or(g.lt(x, lowest), g.gt(x, lambd)), grad, 0.0)
+    return g.select(g.logical_and(g.ge(x, lowest), g.le(x, lambd)), 0.0, grad)
 
 
 @imports(aten.logit_backward.default)
 def logit_backward(g, grad, x, eps=None):
-    """grad / (x * (1 - x)) inside [eps, 1 - eps]; outside 0, or NaN without eps. A negative eps is none; -0.0 counts as 0.0."""
+    """grad / (x * (1 - x)) inside [eps, 1 - eps]; outside 0, or NaN without eps. A negative eps is none."""
     eps = None if isinstance(eps, int | float) and eps < 0 else eps
+    in_vectors, dtype = on_cpu(x), info_of(x).dtype
     grad, x = g.widen(grad, x)
-    x = g.add(x, 0.0)
-    lower, upper = (0.0, 1.0) if eps is None else (eps, g.sub(1.0, eps))
+    lower, upper = (0.0, 1.0) if eps is None else logit_bounds(g, eps, dtype if in_vectors else torch.float32)
     slope = g.div(grad, g.mul(x, g.sub(1.0, x)))
-    outside = g.logical_or(g.lt(x, lower), g.gt(x, upper))
-    return g.select(outside, math.nan if eps is None else 0.0, slope)
+    beyond = math.nan if eps is None else 0.0
+    if in_vectors:
+        return g.select(g.logical_and(g.ge(x, lower), g.le(x, upper)), slope, beyond)
+    return g.select(g.logical_or(g.lt(x, lower), g.gt(x, upper)), beyond, slope)
