@@ -93,8 +93,8 @@ def arange_start(g, start, end, **options):
 def arange_step(g, start, end, step=1, *, dtype=None, layout=None, device=None, pin_memory=None):
     """The elements start, start + step, ...: exact for integers, else computed in float64 and rounded, as in eager."""
     info = g.out
-    if info is None or info.rank != 1 or info.dtype not in KERNEL_DTYPES:
-        raise NotOurs("arange of another dtype")
+    if info is None or info.rank != 1 or info.dtype not in KERNEL_DTYPES or info.dtype == torch.bool:
+        raise NotOurs("arange of another dtype")  # eager has none of booleans
     position = symbol("d0")
     whole = isinstance(start, int | Expr) and isinstance(step, int | Expr)
     if whole:

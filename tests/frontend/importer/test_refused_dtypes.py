@@ -26,6 +26,11 @@ FUNCTIONS = {name: getattr(torch, name) for name in UNARY.split()}
 FUNCTIONS |= {name: getattr(F, name) for name in ACTIVATIONS.split()}
 FUNCTIONS |= {f"{name}(x, x)": lambda x, f=getattr(torch, name): f(x, x) for name in BINARY.split()}
 FUNCTIONS |= {f"{name}(x, 1.5)": lambda x, f=getattr(torch, name): f(x, 1.5) for name in ("bitwise_and", "sub")}
+FUNCTIONS |= {
+    "arange": lambda x: torch.arange(0, 3, dtype=x.dtype),
+    "linspace": lambda x: torch.linspace(0, 3, 4, dtype=x.dtype),
+    "eye": lambda x: torch.eye(3, dtype=x.dtype),
+}
 
 
 def outcome(function, x):
