@@ -175,6 +175,9 @@ class ConvolutionCall:
             return self.volume_gradients(self.depth)
         dy, x, w = self.tensors
         transposed = self.given[3]
+        # output padding of a stride or more (where the dilation is larger) adds windows of dy that no element of x stands for
+        fits = all(n < step for n, step in zip(self.given[4], self.given[0], strict=True))
+        own_input, own_weight = own_input and fits, own_weight and fits
         images = [dy, x] if transposed else [x, dy]
         made: list[ir.Value] = []
 

@@ -197,3 +197,15 @@ def test_the_kernel_is_ours():
     data = mlirc.explain(layer)(torch.randn(shape)).data
     backward = next(graph for graph in data["graphs"] if graph["kind"] == "backward")
     assert ["depthwise_weight_gradient"] in [kernel["ops"] for kernel in backward["kernels"]]
+
+
+@pytest.mark.parametrize("groups", [4, 1])
+def test_output_padding_of_a_stride(groups):
+    """It may be below the dilation alone: a window of the result's gradient is then of no element of x."""
+    f = lambda x, w: nn.functional.conv_transpose2d(x, w, None, 1, 2, 1, groups, 2)
+    torch.manual_seed(0)
+    x, w = torch.randn(2, 4, 5, 6, requires_grad=True), torch.randn(4, 8 // groups, 3, 2, requires_grad=True)
+    torch._dynamo.reset()
+    compiled = torch.compile(f, backend="mlirc", options={"fallback": "error"})
+    found, wanted = (torch.autograd.grad(g(x, w).square().sum(), (x, w)) for g in (compiled, f))
+    torch.testing.assert_close(found, wanted, rtol=1e-4, atol=1e-3)
