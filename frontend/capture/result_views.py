@@ -13,12 +13,10 @@ import torch
 from torch.fx import GraphModule, Node
 
 from mlirc.codegen.abi.lazy_tensors import is_traced_zero
-from mlirc.dialects.core.bindings import ir
 from mlirc.frontend.errors import UnsupportedGraph
 from mlirc.frontend.importer import views
 from mlirc.frontend.importer.importer import storage, storage_of
 from mlirc.frontend.importer.result_outputs import Outputs
-from mlirc.lowering.pipeline.pass_manager import functions
 
 DETACH = torch.ops.aten.detach.default
 CUT = (DETACH, torch.ops.aten.view.dtype)
@@ -55,20 +53,6 @@ def with_views(gm: GraphModule, outputs: Outputs, returned: int) -> list[tuple[s
             rest = [node for node in group if not (plain and node is base)]
             made |= {node: ("detach" if is_cut(node) else "view", [group[node], group[base]]) for node in rest}
     return [made.get(node, output) for node, output in zip(nodes, outputs, strict=True)]
-
-
-def with_objects(gm: GraphModule, module: ir.Module, outputs: Outputs, returned: int) -> list[tuple[str, Any]]:
-    """The outputs, of which each view that is laid out as its input becomes ("alias", k): a program gives the input's own tensor object,
-    whose sizes a graph may change (`x.t_()`)."""
-    nodes: list[Any] = list(gm.graph.output_node().args[0])  # type: ignore[arg-type]
-    block = next(functions(module)).regions[0].blocks[0]
-    results, arguments = list(block.operations)[-1].operands, {str(x.type) for x in block.arguments}
-    made = list(outputs)
-    for place, (node, (kind, k)) in enumerate(zip(nodes[:returned], outputs, strict=False)):
-        of_input = isinstance(node, Node) and is_view(node) and seen_by(node).op == "placeholder"
-        if of_input and kind == "result" and str(results[k].type) in arguments:
-            made[place] = "alias", k
-    return made
 
 
 def seen_by(node: Node) -> Node:

@@ -4,6 +4,8 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from torch.fx import GraphModule, Node
+
 from mlirc.codegen.cache.folder import CacheFolder
 from mlirc.codegen.emit.emit import EarlyKernels, Unlinked, begin_module
 from mlirc.codegen.host.program import Program
@@ -12,12 +14,13 @@ from mlirc.dialects.core.bindings import ir
 from mlirc.frontend.cache.compiled import Compiled
 from mlirc.frontend.cache.frozen_parameters import FrozenParameters
 from mlirc.frontend.capture.flex_attention import DENSE
-from mlirc.frontend.capture.result_views import with_objects, with_views
+from mlirc.frontend.capture.result_views import is_view, seen_by, with_views
 from mlirc.frontend.capture.views_to_replay import with_replays
 from mlirc.frontend.cuda_graphs.facts import returned_to_user
 from mlirc.frontend.driver.verification import PROOFS
 from mlirc.frontend.graph.aten_graph import AtenGraph
 from mlirc.frontend.importer.importer import Imported, import_graph
+from mlirc.frontend.importer.result_outputs import Outputs
 from mlirc.frontend.options import CUDA_GRAPH_MODES
 from mlirc.frontend.report.dump import describe
 from mlirc.frontend.report.logs import shown
@@ -85,6 +88,20 @@ def import_aten(graph: AtenGraph, folder: CacheFolder | None) -> Lowering:
     for call, rule, line in graph.gm.meta.get(DENSE, ()):
         ledger.record("capture", "generate", call, rule, False, line)
     return Lowering(graph, imported, outputs, EarlyKernels(folder), PipelineRun(ledger=ledger))
+
+
+def with_objects(gm: GraphModule, module: ir.Module, outputs: Outputs, returned: int) -> list[tuple[str, Any]]:
+    """The outputs, of which each view that is laid out as its input becomes ("alias", k): a program gives the input's own tensor object,
+    whose sizes a graph may change (`x.t_()`)."""
+    nodes: list[Any] = list(gm.graph.output_node().args[0])  # type: ignore[arg-type]
+    block = next(functions(module)).regions[0].blocks[0]
+    results, arguments = list(block.operations)[-1].operands, {str(x.type) for x in block.arguments}
+    made = list(outputs)
+    for place, (node, (kind, k)) in enumerate(zip(nodes[:returned], outputs, strict=False)):
+        of_input = isinstance(node, Node) and is_view(node) and seen_by(node).op == "placeholder"
+        if of_input and kind == "result" and str(results[k].type) in arguments:
+            made[place] = "alias", k
+    return made
 
 
 def fusion_log(graph: AtenGraph) -> FusionLog | None:

@@ -8,7 +8,6 @@ from typing import Any
 import torch
 from torch.fx import GraphModule, Node
 
-from mlirc.dialects.core.graph_builder import NotOurs
 from mlirc.frontend.errors import UnsupportedGraph
 
 SHARED = "invoke_subgraph"  # nested_compile_region
@@ -33,6 +32,8 @@ def is_shared_region(target: Any) -> bool:
 @contextmanager
 def whole_or_nothing(importer: Any) -> Iterator[None]:
     """Raises NotOurs where the import of a body fails, and takes back what it has added to the importer's counts and objects."""
+    from mlirc.dialects.core.graph_builder import NotOurs  # a graph of the disk cache loads no MLIR
+
     aten, objects = dict(importer.aten_counts), len(importer.imported.objects)
     try:
         yield

@@ -62,6 +62,13 @@ def accepted(op, x) -> list:
     return values
 
 
+# Of bounds that are NaN eager gives one gradient in vectors, as ours, and another in the rest of a row.
+OF_TWO_ANSWERS = [
+    getattr(torch.ops.aten, name).default
+    for name in ("hardshrink_backward", "softshrink_backward", "hardtanh_backward", "logit_backward")
+]
+
+
 def refused(op, x) -> list:
     """The numbers that eager refuses, and PyTorch's own tracing takes."""
     return [value for value in VALUES if raises(op, x, value) and not raises(op, x.to("meta"), value)]
@@ -111,6 +118,10 @@ def test_numbers(op):
         with context():
             top, imported = prepare(function, x)  # whatever it does not take is ATen's
             found = run(top, [x], imported.objects)
-        for ours, eager in zip(found, function(x), strict=True):
+        in_vectors = function(x.repeat(32, 1)) if op in OF_TWO_ANSWERS else function(x)
+        for ours, eager, other in zip(found, function(x), in_vectors, strict=True):
             assert ours.dtype == eager.dtype and ours.shape == eager.shape
-            assert dtype in ROUNDED or not different(eager, ours, None).any(), (dtype, values, ours, eager)
+            wrong = different(eager, ours, None)
+            if op in OF_TWO_ANSWERS:
+                wrong &= different(other[: len(eager)], ours, None)
+            assert dtype in ROUNDED or not wrong.any(), (dtype, values, ours, eager)

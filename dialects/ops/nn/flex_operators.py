@@ -14,7 +14,9 @@ each block of `rows` queries
 mask_mod is asked within the blocks of the first two. What is not listed is hidden.
 """
 
+import contextlib
 import math
+import sys
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -209,9 +211,19 @@ def fake_gradients(
     return tuple(laid_out(x, rest[-1][4 * n : 4 * n + 4]) for n, x in enumerate(made))
 
 
-_library = torch.library.Library("mlirc", "FRAGMENT")
-for _function, _fake in zip(_SCHEMAS, (fake_scores, fake_attend, fake_slopes, fake_gradients), strict=True):
-    _library.define(f"{_function.__name__}{_SCHEMAS[_function]}")
-    for _device in ("CPU", "CUDA"):
-        _library.impl(_function.__name__, _function, _device)
-    torch.library.register_fake(f"mlirc::{_function.__name__}", _fake, lib=_library)
+def _register() -> None:
+    """Registers the operators, and what an interrupted load of this module left out: a part that is there already raises RuntimeError."""
+    held = vars(sys.modules[__package__])
+    library = held.setdefault("flex_library", torch.library.Library("mlirc", "FRAGMENT"))
+    for function, fake in zip(_SCHEMAS, (fake_scores, fake_attend, fake_slopes, fake_gradients), strict=True):
+        name = function.__name__
+        with contextlib.suppress(RuntimeError):
+            library.define(f"{name}{_SCHEMAS[function]}")
+        for device in ("CPU", "CUDA"):
+            with contextlib.suppress(RuntimeError):
+                library.impl(name, function, device)
+        with contextlib.suppress(RuntimeError):
+            torch.library.register_fake(f"mlirc::{name}", fake, lib=library)
+
+
+_register()

@@ -179,8 +179,8 @@ def test_what_was_used_last_is_kept(tmp_path):
 def test_the_command_line(folder):
     folder.put("graph", ["a"], CacheEntry({}, [bytes(2_000_000)]))
     told = CliRunner().invoke(main, ["cache", "info"])
-    assert told.exit_code == 0 and told.output.startswith(f"{folder.path}: 1 entries, 2.0 MB of at most 1074 MB")
-    assert CliRunner().invoke(main, ["cache", "clear"]).output == f"{folder.path}: removed 1 entries, 2.0 MB\n"
+    assert told.exit_code == 0 and told.output.startswith(f"{folder.path}: 1 entry, 2.0 MB of at most 1074 MB")
+    assert CliRunner().invoke(main, ["cache", "clear"]).output == f"{folder.path}: removed 1 entry, 2.0 MB\n"
     assert folder.size() == (0, 0)
 
 
