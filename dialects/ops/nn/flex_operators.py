@@ -213,7 +213,7 @@ def fake_gradients(
 
 def _register() -> None:
     """Registers the operators, and what an interrupted load of this module left out: a part that is there already raises RuntimeError."""
-    held = vars(sys.modules[__package__])
+    held = vars(sys.modules[str(__package__)])
     library = held.setdefault("flex_library", torch.library.Library("mlirc", "FRAGMENT"))
     for function, fake in zip(_SCHEMAS, (fake_scores, fake_attend, fake_slopes, fake_gradients), strict=True):
         name = function.__name__
