@@ -17,8 +17,9 @@ from mlirc.dialects.core.graph_builder import read_constant
 from mlirc.dialects.core.symbols import Expr, Int, free_symbols, substitute, symbol
 from mlirc.dialects.core.tensor_types import TensorInfo
 from mlirc.lowering.module.rules import expect, list_attribute
-from mlirc.lowering.verify.index_proofs import LARGEST, Facts, Space, magnitude
+from mlirc.lowering.verify.index_proofs import Facts, Space
 from mlirc.lowering.verify.kernel import is_dim
+from mlirc.lowering.verify.magnitude import LARGEST, magnitude
 from mlirc.lowering.verify.memory import MemoryVerifier
 
 POINTS = 1 << 14  # the most points at which a map is evaluated one by one

@@ -104,11 +104,17 @@ def read_graph(path: Path) -> AtenText:
 
 
 def _assigned(one: ast.stmt) -> Iterator[tuple[str, ast.expr]]:
-    targets = one.targets if isinstance(one, ast.Assign) else [one.target] if isinstance(one, ast.AnnAssign) else []
-    if not targets or one.value is None or not all(isinstance(x, ast.Name) for x in targets):  # type: ignore[attr-defined]
-        raise _refused(one, "it assigns no value to a name")
+    match one:
+        case ast.Assign(targets=targets, value=value):
+            pass
+        case ast.AnnAssign(target=target, value=ast.expr() as value):
+            targets = [target]
+        case _:
+            raise _refused(one, "it assigns no value to a name")
     for x in targets:
-        yield x.id, one.value  # type: ignore[attr-defined]
+        if not isinstance(x, ast.Name):
+            raise _refused(one, "it assigns no value to a name")
+        yield x.id, value
 
 
 def _inputs_of(path: Path, count: int) -> list[int]:

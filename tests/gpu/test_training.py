@@ -195,3 +195,19 @@ def test_blocks_of_a_transformer_on_patches(dtype):
     filters, up, down = cuda(256, 3, 8, 8) / 14, cuda(1024, 256) / 16, cuda(256, 1024) / 32
     inputs = filters, cuda(256), cuda(256), up, cuda(1024), down
     check_gradients(fn, *(x.to(dtype) for x in inputs), grad=cuda(48, 256))
+
+
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16], ids=str)
+def test_gradients_at_bounds_that_a_half_type_rounds(dtype):
+    """At each bound and its neighbours, and at NaN, the gradient is that of eager's kernel."""
+
+    def function(x):
+        return F.hardtanh(x, -0.1, 0.3), F.hardshrink(x, 0.1), F.threshold(x, 0.1, 20.0), F.elu(x), F.hardswish(x)
+
+    x = torch.tensor([0.1, -0.1, 0.3, -0.3, 0.0, torch.nan], dtype=dtype)
+    step = torch.finfo(dtype).eps
+    x = torch.cat([x, x * (1 + step), x * (1 - step)]).cuda().requires_grad_()
+    compiled = torch.compile(function, backend="mlirc", options={"fallback": "error"})
+    for eager, found in zip(function(x), compiled(x), strict=True):
+        expected, given = (torch.autograd.grad(y, x, torch.ones_like(y), retain_graph=True)[0] for y in (eager, found))
+        torch.testing.assert_close(given, expected, equal_nan=True)

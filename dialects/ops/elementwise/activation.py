@@ -168,13 +168,14 @@ def softplus(g, x, beta=1, threshold=20):
 
 @imports(aten.threshold.default)
 def threshold(g, x, threshold, value):
-    return g.select(g.le(unrounded(g, x, threshold), threshold), g.cast(value, g.info(x).dtype), x)
+    compared = unrounded(g, x, threshold) if g.info(x).device == "cpu" else x
+    return g.select(g.le(compared, threshold), g.cast(value, g.info(x).dtype), x)
 
 
 def unrounded(g, x, *bounds):
-    """x, or x as float32 where a half type rounds a bound that eager's CPU kernel does not round."""
+    """x, or x as float32 where its half type would round a bound."""
     info = g.info(x)
-    half = info.device == "cpu" and info.dtype in (torch.float16, torch.bfloat16)
+    half = info.dtype in (torch.float16, torch.bfloat16)
     kept = all(isinstance(b, int | float) and torch.tensor(b, dtype=info.dtype).item() == b for b in bounds)
     return g.cast(x, torch.float32) if half and not kept else x
 

@@ -146,13 +146,14 @@ def log_sigmoid_backward(g, grad, x, buffer):
 
 @imports(aten.threshold_backward.default)
 def threshold_backward(g, grad, x, threshold):
-    return g.select(g.le(unrounded(g, x, threshold), threshold), 0.0, grad)
+    compared = unrounded(g, x, threshold) if on_cpu(x) else x
+    return g.select(g.le(compared, threshold), 0.0, grad)
 
 
 @imports(aten.hardtanh_backward.default)
 def hardtanh_backward(g, grad, x, min_val, max_val):
-    if on_cpu(x):
-        x = unrounded(g, x, min_val, max_val)
+    in_vectors, x = on_cpu(x), unrounded(g, x, min_val, max_val)
+    if in_vectors:
         return g.select(g.logical_and(g.gt(x, min_val), g.lt(x, max_val)), grad, 0.0)
     return g.select(g.logical_or(g.le(x, min_val), g.ge(x, max_val)), 0.0, grad)
 

@@ -8,7 +8,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from mlirc.dialects.core.symbols import evaluate, floordiv, mod, parse, substitute
-from mlirc.lowering.verify.index_proofs import LARGEST, Space, magnitude
+from mlirc.lowering.verify.index_proofs import Space
+from mlirc.lowering.verify.magnitude import LARGEST, magnitude
 
 MERGED = [  # sizes of dimensions, an index, and the size of what it is an index of
     ({"d0": "s0*s1", "d1": "64"}, "(64*d0 + d1)//(64*s1)", "s0"),
