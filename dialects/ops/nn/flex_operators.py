@@ -14,7 +14,6 @@ each block of `rows` queries
 mask_mod is asked within the blocks of the first two. What is not listed is hidden.
 """
 
-import contextlib
 import math
 import sys
 from collections.abc import Callable, Sequence
@@ -212,18 +211,24 @@ def fake_gradients(
 
 
 def _register() -> None:
-    """Registers the operators, and what an interrupted load of this module left out: a part that is there already raises RuntimeError."""
+    """Registers the operators, or what an interrupted load of this module left out."""
     held = vars(sys.modules[str(__package__)])
     library = held.setdefault("flex_library", torch.library.Library("mlirc", "FRAGMENT"))
     for function, fake in zip(_SCHEMAS, (fake_scores, fake_attend, fake_slopes, fake_gradients), strict=True):
         name = function.__name__
-        with contextlib.suppress(RuntimeError):
-            library.define(f"{name}{_SCHEMAS[function]}")
+        _once(library.define, f"{name}{_SCHEMAS[function]}")
         for device in ("CPU", "CUDA"):
-            with contextlib.suppress(RuntimeError):
-                library.impl(name, function, device)
-        with contextlib.suppress(RuntimeError):
-            torch.library.register_fake(f"mlirc::{name}", fake, lib=library)
+            _once(library.impl, name, function, device)
+        _once(torch.library.register_fake, f"mlirc::{name}", fake, lib=library)
+
+
+def _once(register: Callable[..., Any], *args: Any, **kwargs: Any) -> None:
+    """Does nothing where PyTorch says that this was registered before."""
+    try:
+        register(*args, **kwargs)
+    except RuntimeError as error:
+        if not any(words in str(error) for words in ("already", "multiple times")):
+            raise
 
 
 _register()
