@@ -20,7 +20,7 @@ LIMIT = 180.0  # seconds for one program and its shrinking
 RECYCLED = 400  # programs, after which a worker makes room for a new process
 CACHED = 6  # each so many-th program uses the disk cache, and once more in another process, which finds it warm
 SUSPECTS = 20  # programs: memory that one of PyTorch's bugs spoils may end its process some programs later
-TRIES = 4  # runs without us, after a crash: what spoils memory ends a process at one time and not at another
+TRIES = 16  # runs without us, after a crash: what spoils memory ends one process in ten, or all
 START = 0.2  # seconds between the starts of two workers
 MEMORY = 12 << 30  # bytes of address space
 
